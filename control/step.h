@@ -1,0 +1,53 @@
+// SPDX-License-Identifier: Apache-2.0
+// The vocabulary of time and place: step, revision, rank. Standard library
+// only; every folder may include it.
+#pragma once
+
+#include <cstdint>
+#include <limits>
+
+namespace gradmon {
+
+// One iteration of the training loop, counted from start_iteration; the same
+// number names the same iteration on every rank.
+struct Step {
+  std::int64_t value = 0;
+
+  friend constexpr bool operator==(Step a, Step b) { return a.value == b.value; }
+  friend constexpr bool operator!=(Step a, Step b) { return a.value != b.value; }
+  friend constexpr bool operator<(Step a, Step b) { return a.value < b.value; }
+  friend constexpr bool operator<=(Step a, Step b) { return a.value <= b.value; }
+  friend constexpr bool operator>(Step a, Step b) { return a.value > b.value; }
+  friend constexpr bool operator>=(Step a, Step b) { return a.value >= b.value; }
+  // Saturates at kNever, which is later than every step that is ever run.
+  friend constexpr Step operator+(Step a, std::int64_t n) {
+    constexpr auto never = std::numeric_limits<std::int64_t>::max();
+    return n > 0 && a.value > never - n ? Step{never} : Step{a.value + n};
+  }
+  friend constexpr std::int64_t operator-(Step a, Step b) { return a.value - b.value; }
+};
+
+inline constexpr Step kNever{std::numeric_limits<std::int64_t>::max()};
+
+// Number of a plan within one epoch, strictly increasing from 1; 0 is "none".
+struct Revision {
+  std::uint64_t value = 0;
+
+  friend constexpr bool operator==(Revision a, Revision b) { return a.value == b.value; }
+  friend constexpr bool operator!=(Revision a, Revision b) { return a.value != b.value; }
+  friend constexpr bool operator<(Revision a, Revision b) { return a.value < b.value; }
+  friend constexpr bool operator<=(Revision a, Revision b) { return a.value <= b.value; }
+  friend constexpr bool operator>(Revision a, Revision b) { return a.value > b.value; }
+  friend constexpr bool operator>=(Revision a, Revision b) { return a.value >= b.value; }
+};
+
+// Index of a training process, 0 … world size − 1.
+struct Rank {
+  int value = 0;
+
+  friend constexpr bool operator==(Rank a, Rank b) { return a.value == b.value; }
+  friend constexpr bool operator!=(Rank a, Rank b) { return a.value != b.value; }
+  friend constexpr bool operator<(Rank a, Rank b) { return a.value < b.value; }
+};
+
+}  // namespace gradmon
