@@ -1,0 +1,97 @@
+// SPDX-License-Identifier: Apache-2.0
+// All hooks of one plan, attached and detached as one.
+#pragma once
+
+#include <ATen/core/Tensor.h>
+
+#include <cstddef>
+#include <cstdint>
+#include <memory>
+#include <optional>
+#include <string>
+#include <vector>
+
+#include "control/step.h"
+#include "hooks/hook_fuse.h"
+#include "hooks/record_stream.h"
+#include "hooks/target_match.h"
+#include "writers/record.h"
+
+namespace gradmon {
+
+// What one plan collects, translated from the config by runtime/.
+struct HookSettings {
+  Revision revision;
+  bool gradients = false;  // grad_unreduced, grad_reduced
+  bool weights = false;    // param_origin, param_updated
+  TargetSelection selection;
+  bool squash_name = true;
+  std::uint8_t ops = bit_of(Op::norm);  // bit_of each op that records shall carry
+  double eps = 1e-8;                    // threshold of Op::zeros
+};
+
+// A parameter as the model lists it, frozen ones included (they have weights
+// only). A tensor listed again under another name is watched once, under the
+// first of its names that is selected.
+struct WatchedParameter {
+  std::string name;
+  int vpp_stage = 0;
+  at::Tensor tensor;
+};
+
+struct HookCounts {
+  std::size_t watched = 0;           // parameters selected
+  std::size_t attached = 0;          // hooks in place
+  std::uint64_t rows = 0;            // handed to the stream
+  std::uint64_t refused = 0;         // of these, dropped by the stream
+  std::uint64_t not_applicable = 0;  // readings without numbers: complex, meta, freed storage
+};
+
+// Training thread only, construction and destruction at a step boundary; its
+// hook bodies also run on autograd's workers. Nothing throws, the constructor
+// included: the first failure trips a fuse (logged once), and from then on
+// every call does nothing. It changes nothing in training: no gradient mode,
+// random state or version counter, and it holds no graph.
+//
+//   begin_step(n, collect)  backward…  before_update  optimizer  after_update  end_step
+//
+// Records of step n, handed to the stream in end_step, in this order:
+//   grad_unreduced  after the last accumulation of the step, before any other
+//                   hook (DDP's) reduces it; sequence: order of first arrival
+//   grad_reduced    as before_update finds it
+//   param_origin    likewise, the first of several calls
+//   param_updated   as the last after_update finds it; sequence of these three:
+//                   place in the list of parameters given
+// A parameter has gradient rows only if it took part: its accumulator fired, or
+// its gradient was replaced or written and is not all zeros (so zero_grad alone
+// makes no row). Empty tensors have none.
+class HookSet {
+ public:
+  HookSet(HookSettings settings, const std::vector<WatchedParameter>& parameters,
+          RecordStream& stream) noexcept;
+  ~HookSet();
+  HookSet(const HookSet&) = delete;
+  HookSet& operator=(const HookSet&) = delete;
+
+  // Arms for one step. With `collect` false the other calls return at once and
+  // hook bodies cost one load.
+  enum class Collect : bool { no, yes };
+  void begin_step(Step step, Collect collect) noexcept;
+  // With the parameters of the optimizer that is about to step (has stepped);
+  // an empty list means all that are watched. Any number of times a step.
+  void before_update(const std::vector<at::Tensor>& optimizer_parameters) noexcept;
+  void after_update(const std::vector<at::Tensor>& optimizer_parameters) noexcept;
+  void end_step() noexcept;
+
+  // Indices into the parameters given, and the patterns that selected nothing.
+  const MatchReport& matches() const noexcept;
+  HookCounts counts() const noexcept;
+  // The failure that tripped the fuse. Any thread.
+  std::optional<HookFailure> failure() const;
+
+ private:
+  struct State;
+  std::unique_ptr<State> state_;  // null where not even that could be allocated
+};
+
+}  // namespace gradmon
