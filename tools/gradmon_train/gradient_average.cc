@@ -1,0 +1,86 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "tools/gradmon_train/gradient_average.h"
+
+#include <ATen/ops/empty.h>
+
+#include <torch/csrc/distributed/c10d/ProcessGroupGloo.hpp>
+#include <torch/csrc/distributed/c10d/TCPStore.hpp>
+
+#include <cstdlib>
+#include <stdexcept>
+
+namespace gradmon {
+namespace {
+
+constexpr std::chrono::minutes kMeetTimeout{2};
+constexpr std::chrono::minutes kCollectiveTimeout{30};
+
+// Debian's torch 2.6 asks for libuv and is built without; 1.13 has no such choice.
+template <typename Options>
+auto refuse_libuv(Options& options, int) -> decltype(options.useLibUV, void()) {
+  options.useLibUV = false;
+}
+template <typename Options>
+void refuse_libuv(Options&, long) {}
+
+c10::intrusive_ptr<c10d::Store> meet(const Rendezvous& where) {
+  c10d::TCPStoreOptions options;
+  options.port = where.master_port;
+  options.isServer = where.rank == 0;
+  options.numWorkers = static_cast<std::size_t>(where.world_size);
+  options.timeout = kMeetTimeout;
+  refuse_libuv(options, 0);
+  return c10::make_intrusive<c10d::TCPStore>(where.master_address, options);
+}
+
+auto device(const std::string& master_address) {
+  if (const char* interface = std::getenv("GLOO_SOCKET_IFNAME"); interface != nullptr && *interface != '\0') {
+    return c10d::ProcessGroupGloo::createDeviceForInterface(interface);
+  }
+  const bool one_host = master_address == "localhost" || master_address.compare(0, 4, "127.") == 0;
+  return one_host ? c10d::ProcessGroupGloo::createDeviceForHostname("127.0.0.1")
+                  : c10d::ProcessGroupGloo::createDefaultDevice();
+}
+
+}  // namespace
+
+struct GradientAverage::Group {
+  explicit Group(const Rendezvous& where)
+      : gloo(meet(where), where.rank, where.world_size, [&] {
+          auto options = c10d::ProcessGroupGloo::Options::create(kCollectiveTimeout);
+          options->devices.push_back(device(where.master_address));
+          options->threads = 1;
+          return options;
+        }()) {}
+
+  c10d::ProcessGroupGloo gloo;
+};
+
+GradientAverage::GradientAverage(const Rendezvous& where, std::vector<at::Tensor> parameters)
+    : parameters_(std::move(parameters)), group_(std::make_unique<Group>(where)) {
+  std::int64_t total = 0;
+  for (const auto& parameter : parameters_) total += parameter.numel();
+  flat_ = at::empty({total}, at::kFloat);
+  std::int64_t begin = 0;
+  for (const auto& parameter : parameters_) {
+    slices_.push_back(flat_.slice(0, begin, begin + parameter.numel()).view(parameter.sizes()));
+    begin += parameter.numel();
+  }
+}
+
+GradientAverage::~GradientAverage() = default;
+
+void GradientAverage::average() {
+  for (std::size_t i = 0; i < parameters_.size(); ++i) slices_[i].copy_(parameters_[i].grad());
+  std::vector<at::Tensor> tensors{flat_};
+  try {
+    group_->gloo.allreduce(tensors)->wait();
+  } catch (const std::exception& error) {
+    throw std::runtime_error(std::string("the gradients could not be averaged, a rank is lost: ") +
+                             error.what());
+  }
+  flat_.div_(group_->gloo.getSize());
+  for (std::size_t i = 0; i < parameters_.size(); ++i) parameters_[i].grad().copy_(slices_[i]);
+}
+
+}  // namespace gradmon

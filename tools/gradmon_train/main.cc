@@ -1,0 +1,106 @@
+// SPDX-License-Identifier: Apache-2.0
+// gradmon-train: real training, small enough to watch.
+#include <torch/types.h>  // Keep first: clip_grad.h needs it and does not say so.
+
+#include <ATen/Context.h>
+#include <ATen/Parallel.h>
+#include <torch/nn/utils/clip_grad.h>
+#include <torch/optim/adamw.h>
+#include <torch/utils.h>
+
+#include <fstream>
+#include <iostream>
+#include <optional>
+#include <thread>
+
+#include "tools/gradmon_train/char_transformer.h"
+#include "tools/gradmon_train/gradient_average.h"
+#include "tools/gradmon_train/text_batches.h"
+#include "tools/gradmon_train/train_options.h"
+
+namespace gradmon {
+namespace {
+
+using Clock = std::chrono::steady_clock;
+
+constexpr std::int64_t kStepsPerLine = 50;
+constexpr double kLearningRate = 3e-3;
+constexpr double kGreatestNorm = 1.0;
+
+// A generator of its own, so that a delay changes no parameter.
+class Skew {
+ public:
+  explicit Skew(const TrainOptions& options) : greatest_(options.skew.count() * 1000) {
+    std::seed_seq seeds{options.seed, static_cast<std::uint64_t>(options.rank), std::uint64_t{0x5e3}};
+    random_.seed(seeds);
+  }
+
+  void wait() {
+    if (greatest_ == 0) return;
+    std::this_thread::sleep_for(
+        std::chrono::microseconds(std::uniform_int_distribution<std::int64_t>(0, greatest_)(random_)));
+  }
+
+ private:
+  const std::int64_t greatest_;  // microseconds
+  std::mt19937_64 random_;
+};
+
+void save(const CharTransformer& model, std::string path, int rank) {
+  if (const auto place = path.find("{rank}"); place != std::string::npos) {
+    path.replace(place, 6, std::to_string(rank));
+  }
+  std::ofstream file(path, std::ios::binary);
+  for (const auto& parameter : model.parameters()) {
+    const auto values = parameter.detach().contiguous();
+    file.write(static_cast<const char*>(values.data_ptr()), static_cast<std::streamsize>(values.nbytes()));
+  }
+  if (!file.flush()) throw std::runtime_error("cannot write the parameters to " + path);
+}
+
+void train(const TrainOptions& options) {
+  at::set_num_threads(options.threads);
+  at::globalContext().setDeterministicAlgorithms(true, false);
+  torch::manual_seed(options.seed);
+  CharTransformer model({options.layers, options.width, options.context});
+  torch::optim::AdamW optimizer(model.parameters(), torch::optim::AdamWOptions(kLearningRate));
+  TextBatches batches(options.text, {options.batch, options.context}, options.seed, options.rank);
+  Skew skew(options);
+  std::optional<GradientAverage> gradients;
+  if (options.world_size > 1 && options.coupling == Coupling::coupled) {
+    gradients.emplace(
+        Rendezvous{options.rank, options.world_size, options.master_address, options.master_port},
+        model.parameters());
+  }
+  const auto last = options.start_iteration + options.steps - 1;
+  for (auto step = options.start_iteration; step <= last; ++step) {
+    const auto end = Clock::now() + options.step_time;
+    skew.wait();
+    const TextBatch batch = batches.next();
+    optimizer.zero_grad();
+    const auto loss = model.loss(batch.inputs, batch.targets);
+    loss.backward();
+    if (gradients) gradients->average();
+    torch::nn::utils::clip_grad_norm_(model.parameters(), kGreatestNorm);
+    optimizer.step();
+    if (options.rank == 0 && (step % kStepsPerLine == 0 || step == last)) {
+      std::cout << "step " << step << " loss " << loss.item<float>() << std::endl;
+    }
+    std::this_thread::sleep_until(end);
+  }
+  if (!options.save.empty()) save(model, options.save, options.rank);
+}
+
+}  // namespace
+}  // namespace gradmon
+
+int main(int argc, char** argv) {
+  const auto options = gradmon::parse_train_options(argc, argv);
+  try {
+    gradmon::train(options);
+  } catch (const std::exception& error) {
+    std::cerr << "gradmon-train: rank " << options.rank << ": " << error.what() << std::endl;
+    return 1;
+  }
+  return 0;
+}

@@ -1,0 +1,39 @@
+// SPDX-License-Identifier: Apache-2.0
+// A text file as endless training batches of bytes.
+#pragma once
+
+#include <cstdint>
+#include <random>
+#include <string>
+
+#include <ATen/core/Tensor.h>
+
+namespace gradmon {
+
+// Two int64 tensors of batch × context: bytes, and the bytes that follow them.
+struct TextBatch {
+  at::Tensor inputs;
+  at::Tensor targets;
+};
+
+// One thread. Which bytes come is a function of text, seed and rank alone.
+class TextBatches {
+ public:
+  struct Shape {
+    std::int64_t batch;
+    std::int64_t context;
+  };
+
+  // Throws std::runtime_error if the file cannot be read or is not longer than
+  // one context.
+  TextBatches(const std::string& path, Shape shape, std::uint64_t seed, int rank);
+
+  TextBatch next();
+
+ private:
+  const Shape shape_;
+  std::string text_;
+  std::mt19937_64 random_;
+};
+
+}  // namespace gradmon

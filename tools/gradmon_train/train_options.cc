@@ -1,0 +1,102 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "tools/gradmon_train/train_options.h"
+
+#include <CLI/CLI.hpp>
+#include <cstdlib>
+#include <filesystem>
+
+namespace gradmon {
+namespace {
+
+using Milliseconds = std::chrono::milliseconds;
+
+constexpr std::int64_t kGreatest = 1'000'000'000'000;
+const CLI::Range kPositive(std::int64_t{1}, kGreatest);
+const CLI::Range kNotNegative(std::int64_t{0}, kGreatest);
+
+std::string default_text() {
+  const std::string newest = "/usr/share/common-licenses/GPL-3";
+  return std::filesystem::exists(newest) ? newest : "/usr/share/common-licenses/GPL-2";
+}
+
+void add_training(CLI::App& app, TrainOptions& options) {
+  app.add_option("--text", options.text, "The text to learn")->check(CLI::ExistingFile);
+  app.add_option("--steps", options.steps, "How many steps to run")->check(kPositive);
+  app.add_option("--start-iteration", options.start_iteration, "Number of the first step")
+      ->check(kNotNegative);
+  app.add_option("--seed", options.seed, "Of parameters, batches and delays");
+  app.add_option("--threads", options.threads, "Threads of an operator")->check(kPositive);
+  app.add_option("--save", options.save,
+                 "Write the final parameters there, their bytes and nothing else, in the model's order; "
+                 "{rank} stands for the rank");
+}
+
+void add_model(CLI::App& app, TrainOptions& options) {
+  const std::string group = "Model";
+  app.add_option("--layers", options.layers, "Transformer blocks")->check(kPositive)->group(group);
+  app.add_option("--width", options.width, "A multiple of 4")->check(kPositive)->group(group);
+  app.add_option("--batch", options.batch, "Texts in a batch")->check(kPositive)->group(group);
+  app.add_option("--context", options.context, "Bytes in a text")->check(kPositive)->group(group);
+}
+
+void add_pace(CLI::App& app, TrainOptions& options) {
+  const std::string group = "Pace";
+  const auto milliseconds = [](Milliseconds& target) {
+    return [&target](std::int64_t value) { target = Milliseconds(value); };
+  };
+  app.add_option_function<std::int64_t>("--step-ms", milliseconds(options.step_time),
+                                        "At least so long a step")
+      ->check(kNotNegative)
+      ->group(group);
+  app.add_option_function<std::int64_t>("--skew-ms", milliseconds(options.skew),
+                                        "A random delay up to this, in each step of each rank")
+      ->check(kNotNegative)
+      ->group(group);
+  app.add_flag_callback(
+         "--uncoupled", [&] { options.coupling = Coupling::uncoupled; },
+         "No collective between the ranks: they drift apart")
+      ->group(group);
+}
+
+void add_launcher(CLI::App& app, TrainOptions& options) {
+  const std::string group = "From the launcher's environment";
+  app.add_option("--rank", options.rank, "")->envname("RANK")->check(kNotNegative)->group(group);
+  app.add_option("--world-size", options.world_size, "")
+      ->envname("WORLD_SIZE")
+      ->check(kPositive)
+      ->group(group);
+  app.add_option("--master-address", options.master_address, "")->envname("MASTER_ADDR")->group(group);
+  app.add_option("--master-port", options.master_port, "")->envname("MASTER_PORT")->group(group);
+}
+
+}  // namespace
+
+TrainOptions parse_train_options(int argc, char** argv) {
+  TrainOptions options;
+  options.text = default_text();
+  CLI::App app("Trains a small transformer on the bytes of a text, watched by gradmon.", "gradmon-train");
+  app.option_defaults()->always_capture_default();
+  add_training(app, options);
+  auto* config = app.add_option("--config", options.config, "gradmon's configuration file")->group("gradmon");
+  std::string word;
+  app.add_option("--monitor", word, "off: gradmon is left out; by default on where there is a --config")
+      ->check(CLI::IsMember({"off", "on"}))
+      ->group("gradmon");
+  add_model(app, options);
+  add_pace(app, options);
+  add_launcher(app, options);
+  try {
+    app.parse(argc, argv);
+    const bool configured = config->count() != 0;
+    if (word == "on" && !configured) throw CLI::RequiresError("--monitor on", "--config");
+    if (configured && word != "off") options.monitoring = Monitoring::on;
+    if (options.width % 4 != 0) throw CLI::ValidationError("--width", "must be a multiple of 4");
+    if (options.rank >= options.world_size)
+      throw CLI::ValidationError("RANK", "must be less than WORLD_SIZE");
+  } catch (const CLI::ParseError& error) {
+    std::exit(app.exit(error) == 0 ? 0 : 2);
+  }
+  return options;
+}
+
+}  // namespace gradmon

@@ -1,0 +1,41 @@
+// SPDX-License-Identifier: Apache-2.0
+// What the command line and the launcher's environment ask of gradmon-train.
+#pragma once
+
+#include <chrono>
+#include <cstdint>
+#include <string>
+
+namespace gradmon {
+
+enum class Coupling { coupled, uncoupled };
+enum class Monitoring { off, on };
+
+struct TrainOptions {
+  std::string text;
+  std::int64_t steps = 200;
+  std::int64_t start_iteration = 0;
+  std::chrono::milliseconds step_time{0};  // at least so long a step
+  std::chrono::milliseconds skew{0};       // greatest random delay of a step
+  Coupling coupling = Coupling::coupled;
+  std::int64_t layers = 2;
+  std::int64_t width = 64;
+  std::int64_t batch = 4;
+  std::int64_t context = 32;
+  int threads = 1;
+  std::uint64_t seed = 1;
+  std::string config;  // gradmon's; empty: no monitor
+  Monitoring monitoring = Monitoring::off;
+  std::string save;  // empty: nowhere
+
+  // From RANK, WORLD_SIZE, MASTER_ADDR and MASTER_PORT; alone without them.
+  int rank = 0;
+  int world_size = 1;
+  std::string master_address = "127.0.0.1";
+  std::uint16_t master_port = 29500;
+};
+
+// Prints help (and exits 0) or what is wrong (and exits 2) by itself.
+TrainOptions parse_train_options(int argc, char** argv);
+
+}  // namespace gradmon
