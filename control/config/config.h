@@ -1,0 +1,140 @@
+// SPDX-License-Identifier: Apache-2.0
+// The user's config file as a value: one field per key, named as the key, with
+// the key's default. Made by parse_config alone and not changed afterwards, so
+// any thread may read it. What each key means: config_schema.h, `gradmonctl`.
+#pragma once
+
+#include <chrono>
+#include <cstdint>
+#include <memory>
+#include <optional>
+#include <string>
+#include <tuple>
+#include <utility>
+#include <vector>
+
+#include "writers/record.h"
+
+namespace gradmon {
+
+struct Config {
+  enum class Format : std::uint8_t { csv, tensorboard, api, sqlite };
+  enum class AxisOrder : std::uint8_t { sbhd, bshd };
+  enum class Causal : std::uint8_t { automatic, yes, no };
+  enum class OnPartition : std::uint8_t { carry_on, wait };  // carry_on is "continue" in the file
+  enum class OnOverflow : std::uint8_t { block, drop };
+
+  // Which of a module's inputs or outputs: the tensor itself (tuple_size 0),
+  // or element `index` of a tuple.
+  struct Selection {
+    std::int64_t tuple_size = 0;
+    std::int64_t index = 0;
+    auto tied() const { return std::tie(tuple_size, index); }
+  };
+  struct Target {
+    std::string name;
+    std::optional<Selection> input, output, input_grad, output_grad;
+    auto tied() const { return std::tie(name, input, output, input_grad, output_grad); }
+  };
+  struct CcDistribution {
+    bool enable = false;
+    std::vector<std::string> cc_codeline;  // empty: all
+    bool cc_pre_hook = false;
+    bool cc_log_only = false;
+    auto tied() const { return std::tie(enable, cc_codeline, cc_pre_hook, cc_log_only); }
+  };
+  struct L2Targets {
+    std::vector<std::string> attention_hook;              // empty: none
+    std::optional<std::vector<std::string>> linear_hook;  // absent: none; empty: all with a 2-D weight
+    std::vector<std::string> moe_router_weight_hook;      // empty: none
+    std::vector<std::string> moe_router_logit_hook;       // empty: none
+    auto tied() const {
+      return std::tie(attention_hook, linear_hook, moe_router_weight_hook, moe_router_logit_hook);
+    }
+  };
+  struct AlertRule {
+    std::string rule_name;            // AnomalyTurbulence or AnomalyNan
+    std::optional<double> threshold;  // always there for AnomalyTurbulence
+    auto tied() const { return std::tie(rule_name, threshold); }
+  };
+  struct Alert {
+    std::vector<AlertRule> rules;  // the first that fires for a value is the one reported
+    bool dump = false;
+    auto tied() const { return std::tie(rules, dump); }
+  };
+  struct OnAlert {
+    std::shared_ptr<const Config> collect;  // null: nothing more than what is collected now
+    std::int64_t times = 1;
+    std::chrono::milliseconds cooldown{0};
+    std::vector<std::string> exec;
+    auto tied() const { return std::tie(collect, times, cooldown, exec); }
+  };
+  struct Scalar {
+    std::string name;
+    bool log = false;
+    bool records = false;
+    auto tied() const { return std::tie(name, log, records); }
+  };
+
+  // What is watched.
+  std::vector<Target> targets;            // in the file's order; empty: everything
+  std::vector<std::string> target_regex;  // RE2 patterns, every one known to compile
+  bool invert = false;
+  std::vector<std::int64_t> module_ranks;  // empty: all
+
+  // When.
+  bool dynamic_on = false;
+  std::int64_t collect_times = 100'000'000;
+  std::int64_t start_step = 0;
+  std::int64_t step_interval = 1;
+
+  // Which kinds.
+  bool print_struct = false;
+  bool xy_distribution = false;
+  bool all_xy = false;
+  bool forward_only = false;
+  bool backward_only = false;
+  bool wg_distribution = false;
+  bool monitor_mbs_grad = false;
+  bool mv_distribution = false;
+  bool param_distribution = false;
+  bool ur_distribution = false;
+  bool mg_direction = false;
+  CcDistribution cc_distribution;
+  bool stack_info = false;
+  L2Targets l2_targets;
+  bool recording_l2_features = false;
+  AxisOrder sa_order = AxisOrder::sbhd;
+  Causal sa_causal = Causal::automatic;
+  Alert alert;
+
+  // What of them, and where to.
+  std::vector<Format> format{Format::csv};  // never empty, none twice
+  std::vector<Op> ops{Op::norm};            // never empty, none twice, in the file's order
+  double eps = 1e-8;
+  std::int64_t ndigits = 6;
+  std::int64_t step_count_per_record = 1;
+  std::vector<std::string> append_output;  // empty, or two time stamps
+  bool squash_name = true;
+
+  // How gradmon itself behaves.
+  std::optional<std::int64_t> lookahead_steps;  // none: chosen from measurement
+  std::chrono::milliseconds fence_timeout{30'000};
+  OnPartition on_partition = OnPartition::carry_on;
+  std::int64_t queue_capacity = 65'536;  // records
+  OnOverflow on_overflow = OnOverflow::block;
+  std::optional<double> max_overhead;  // share of the step time
+  std::int64_t keep_last = 0;          // steps
+  std::optional<OnAlert> on_alert;
+  std::vector<Scalar> scalars;                // in the file's order
+  std::optional<double> throughput_baseline;  // samples per second per device
+  bool write_back = true;
+};
+
+// Equality of the parts of a Config.
+template <typename Part, typename = decltype(std::declval<const Part&>().tied())>
+bool operator==(const Part& a, const Part& b) {
+  return a.tied() == b.tied();
+}
+
+}  // namespace gradmon
