@@ -1,0 +1,50 @@
+// SPDX-License-Identifier: Apache-2.0
+// Records as CSV files, one per kind and range of steps; FORMAT.md is the
+// contract. The sink holds no file open between steps.
+#pragma once
+
+#include <array>
+#include <cstdint>
+#include <filesystem>
+#include <memory>
+#include <string>
+#include <vector>
+
+#include "writers/csv_columns.h"
+#include "writers/csv_file.h"
+#include "writers/name_table.h"
+#include "writers/sink.h"
+
+namespace gradmon {
+
+class CsvSink : public Sink {
+ public:
+  // Files go into `directory`, which is made (0750) where it is missing, also
+  // later on. Names and stages are read from the table by the records' ids.
+  CsvSink(std::filesystem::path directory, std::shared_ptr<const NameTable> names);
+
+  const char* name() const override { return "csv"; }
+  [[nodiscard]] tl::expected<void, SinkError> begin_revision(const Layout& layout) override;
+  [[nodiscard]] tl::expected<void, SinkError> write_step(Step step,
+                                                         const std::vector<Record>& records) override;
+  [[nodiscard]] tl::expected<void, SinkError> flush() override { return {}; }
+
+ private:
+  void append_row(const Record& record, const ColumnPlan& plan);
+  const std::string& target_cells(std::uint32_t id);
+  const std::string& shape_cell(std::uint32_t id);
+
+  // Constant after construction.
+  const std::filesystem::path directory_;
+  const std::shared_ptr<const NameTable> names_;
+
+  // The writer thread's.
+  Layout layout_;
+  std::array<ColumnPlan, kKinds> plans_;
+  std::array<CsvFile, kKinds> files_;
+  std::string rows_;                       // one step of one kind
+  std::vector<std::string> target_cells_;  // by id: "0,fc1.weight,"
+  std::vector<std::string> shape_cells_;   // by id: "\"[16, 8]\""
+};
+
+}  // namespace gradmon

@@ -1,0 +1,43 @@
+// SPDX-License-Identifier: Apache-2.0
+// Where records end: CSV, memory, later TensorBoard and SQLite. A sink belongs
+// to one revision and to the writer thread, which alone calls it, in the order
+// begin_revision, then write_step and flush as they come, then the destructor
+// (which must not need a flush). Errors are values; nothing is thrown.
+#pragma once
+
+#include <cstdint>
+#include <string>
+#include <tl/expected.hpp>
+#include <vector>
+
+#include "control/step.h"
+#include "writers/layout.h"
+#include "writers/record.h"
+
+namespace gradmon {
+
+struct SinkError {
+  std::string text;             // names the place and the cause
+  std::uint64_t rows_lost = 0;  // of the records handed over in this call
+};
+
+class Sink {
+ public:
+  virtual ~Sink() = default;
+
+  // For messages: "csv", "memory".
+  virtual const char* name() const = 0;
+
+  [[nodiscard]] virtual tl::expected<void, SinkError> begin_revision(const Layout& layout) = 0;
+
+  // All records of one step, sorted by kind and then sequence; called at most
+  // once a step. What could not be kept is in rows_lost and is not offered
+  // again; the next step is.
+  [[nodiscard]] virtual tl::expected<void, SinkError> write_step(Step step,
+                                                                 const std::vector<Record>& records) = 0;
+
+  // Afterwards another process can read everything that was kept.
+  [[nodiscard]] virtual tl::expected<void, SinkError> flush() = 0;
+};
+
+}  // namespace gradmon

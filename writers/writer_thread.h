@@ -1,0 +1,76 @@
+// SPDX-License-Identifier: Apache-2.0
+// The thread that empties the queue: it gathers the records of a step, orders
+// them by kind and sequence once all are in, and hands them to the sinks of
+// their revision. An error in a sink is logged once, counted and waited out; it
+// goes no further.
+#pragma once
+
+#include <chrono>
+#include <cstddef>
+#include <cstdint>
+#include <functional>
+#include <memory>
+#include <string>
+#include <thread>
+#include <vector>
+
+#include "control/step.h"
+#include "writers/layout.h"
+#include "writers/record_queue.h"
+#include "writers/sink.h"
+
+namespace gradmon {
+
+// Counted per sink: with two sinks each record counts twice.
+struct WriterStatus {
+  std::uint64_t written = 0;
+  std::uint64_t lost = 0;  // taken from the queue, and not written: sink in error, or after the step's end
+  std::string last_error;  // empty: none so far
+};
+
+struct WriterOptions {
+  std::size_t most_held = std::size_t{1} << 20;  // records of unfinished steps; beyond it the queue fills up
+  std::chrono::milliseconds first_pause{100};    // a sink that kept nothing is left alone so long, then twice
+  std::chrono::milliseconds longest_pause{
+      10000};  // as long each time, up to this; its rows are lost meanwhile
+};
+
+class WriterThread {
+ public:
+  // Called from the writer thread when the step is on disk, and all before it.
+  // It must be brief, must not throw and must not call stop.
+  using OnFinished = std::function<void(Revision, Step)>;
+
+  // Starts the thread ("gradmon-writer", all signals blocked). The queue is
+  // shared, as are the names that sinks read: a thread that hangs in a dead
+  // file system outlives this object.
+  WriterThread(std::shared_ptr<RecordQueue> queue, OnFinished on_finished, const WriterOptions& options = {});
+  // stop(2 s).
+  ~WriterThread();
+
+  WriterThread(const WriterThread&) = delete;
+  WriterThread& operator=(const WriterThread&) = delete;
+
+  // The training thread, before the first record of the revision. The sinks of
+  // the revision before are flushed and closed once their last step is written.
+  void begin_revision(Layout layout, std::vector<std::unique_ptr<Sink>> sinks) noexcept;
+
+  // Abandons the queue, writes all steps that have ended, closes the sinks and
+  // joins. A step that has not ended is lost. False: time was up; the thread is
+  // left to itself, gives up at its next chance, and on_finished is not called
+  // any more. Later calls, and those in a forked child, do nothing.
+  bool stop(std::chrono::milliseconds at_most) noexcept;
+
+  // Any thread.
+  WriterStatus status() const;
+
+ private:
+  struct State;
+
+  const std::shared_ptr<State> state_;  // shared with the thread
+  const int pid_;
+  // Keep last: it runs on all the others.
+  std::thread thread_;
+};
+
+}  // namespace gradmon
