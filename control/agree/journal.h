@@ -6,6 +6,7 @@
 #include <cstdint>
 #include <map>
 #include <optional>
+#include <set>
 #include <string>
 #include <vector>
 
@@ -20,16 +21,16 @@ struct RankStatus {
   Rank rank;
   std::string host;
   std::int64_t pid = 0;
-  std::int64_t step = 0;           // the step it is in, or about to begin
-  Revision revision;               // the newest it has applied; 0: none
-  std::int64_t applied_step = -1;  // where it applied that; -1: none
-  std::string state = "absent";    // absent, idle, collecting, waiting, missed or left
-  double step_ms = 0;              // mean time of the last steps
-  std::int64_t last_seen_ms = 0;   // age of its last message
+  std::int64_t step = 0;             // the step it is in, or about to begin
+  Revision revision;                 // the newest it has applied; 0: none
+  std::int64_t applied_step = -1;    // where it applied that; -1: none
+  std::string state = "absent";      // absent, idle, collecting, waiting, missed or left
+  double step_ms = 0;                // mean time of the last steps
+  std::int64_t last_seen_ms = 0;     // age of its last message
   std::int64_t last_stepped_ms = 0;  // age of its last change of step
-  std::uint64_t records = 0;       // written so far
+  std::uint64_t records = 0;         // written so far
   std::uint64_t dropped = 0;
-  std::string error;               // what disturbs it, "" if nothing
+  std::string error;  // what disturbs it, "" if nothing
 };
 
 struct Pending {
@@ -46,33 +47,59 @@ struct LastError {
 
 struct Status {
   std::string epoch;
-  std::string mode = "dynamic";  // static or dynamic
-  std::string state = "off";     // off or on
-  std::string reason;            // why it is off or pending: "not asked for", "finished", …
-  Revision revision;             // what rank 0 runs; 0: none yet
+  std::string mode = "dynamic";      // static or dynamic
+  std::string state = "off";         // off or on
+  std::string reason;                // why it is off or pending: "not asked for", "finished", …
+  Revision revision;                 // what rank 0 runs; 0: none yet
   std::int64_t effective_step = -1;  // of that; -1: none
   std::optional<Pending> pending;
-  std::int64_t collected = 0;    // collections of this revision that lie behind rank 0
+  std::int64_t collected = 0;  // collections of this revision that lie behind rank 0
   std::int64_t collect_times = 0;
   std::int64_t step_interval = 1;
   std::string config_path;
-  std::string config_sha256;     // of the plan in force, else of the file; "" if neither
+  std::string config_sha256;  // of the plan in force, else of the file; "" if neither
   std::optional<LastError> last_error;
   std::vector<std::string> warnings;  // of the config in force: unknown keys, targets without a match
   std::vector<RankStatus> ranks;      // by rank
 };
 
 struct HistoryEntry {
-  Revision revision;       // 0 (null in JSON) where superseded before it was proposed
-  std::string cause;       // start, file, ctl, resync, retry, alert or budget
-  std::string by;          // "user@host pid 123", or the file
-  std::string verdict;     // commit, abort, superseded; "" while open
+  Revision revision;    // 0 (null in JSON) until it is proposed, so for ever where superseded before
+  std::string cause;    // start, file, ctl, resync, retry, alert or budget
+  std::string by;       // "user@host pid 123", or the file
+  std::string verdict;  // commit, abort, superseded; "" while open
   std::string reason;
-  bool on = false;         // what it asks for
+  bool on = false;  // what it asks for
   WallTime proposed_at = 0;
   std::int64_t effective_step = -1;
   std::map<int, std::int64_t> applied;  // rank to step
   std::int64_t finished_step = -1;      // the last step collected, once all are done
+  std::string request_id;               // of the command that asked for it
+  bool final = false;                   // nothing more becomes of it: no retry follows
+};
+
+// The history of one epoch, in the order in which changes arrived. Keeps the
+// last 10,000. One thread.
+class Journal {
+ public:
+  using Key = std::uint64_t;  // of an entry, rising, never reused
+
+  Key add(HistoryEntry entry);
+  HistoryEntry* find(Key key);                                            // null: no longer kept
+  HistoryEntry* find(Revision revision);                                  // null likewise
+  const HistoryEntry* find_request(const std::string& request_id) const;  // the newest; null: none
+  // Marks an entry as changed, so that take_changed() hands it out.
+  void touch(Key key) { changed_.insert(key); }
+  void touch(Revision revision);
+
+  std::vector<HistoryEntry> entries() const;
+  // The entries that have changed since the last call, by key.
+  std::map<Key, HistoryEntry> take_changed();
+
+ private:
+  std::map<Key, HistoryEntry> entries_;
+  std::set<Key> changed_;
+  Key next_ = 0;
 };
 
 }  // namespace gradmon

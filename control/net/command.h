@@ -17,18 +17,18 @@ enum class CommandVerb : std::uint8_t { status, on, off, set, history, verdict }
 
 struct Command {
   CommandVerb verb = CommandVerb::status;
-  std::string request_id;  // the same id is answered again, changing nothing
-  std::string by;          // "user@host pid 123"
-  std::optional<std::int64_t> at;             // on: not before this step
-  std::optional<std::int64_t> collect_times;  // on
-  std::optional<std::int64_t> step_interval;  // on
+  std::string request_id;                                  // the same id is answered again, changing nothing
+  std::string by;                                          // "user@host pid 123"
+  std::optional<std::int64_t> at;                          // on: not before this step
+  std::optional<std::int64_t> collect_times;               // on
+  std::optional<std::int64_t> step_interval;               // on
   std::vector<std::pair<std::string, std::string>> edits;  // set: key or JSON pointer, value as JSON text
 };
 
 // How a command ended; the numbers are gradmonctl's exit codes.
 enum class CommandOutcome : std::uint8_t {
   done = 0,
-  failed = 1,          // rejected, superseded, static mode
+  failed = 1,  // rejected, superseded, static mode
   not_allowed = 5,
   invalid_config = 6,  // nothing was written
   partial = 7,         // only some ranks, or not in time
@@ -36,14 +36,14 @@ enum class CommandOutcome : std::uint8_t {
 
 struct CommandReply {
   CommandOutcome outcome = CommandOutcome::done;
-  std::string message;      // one line for people; why, where it is not `done`
+  std::string message;  // one line for people; why, where it is not `done`
   // on, off, set, verdict: what became of the change with this request id.
-  Revision revision;        // 0 until it is proposed
-  bool settled = false;     // the verdict is in (or no change was needed)
+  Revision revision;     // 0 until it is proposed
+  bool settled = false;  // the verdict is in (or no change was needed)
   bool applied_by_all = false;
   std::int64_t effective_step = -1;
-  std::optional<Status> status;        // verb status
-  std::vector<HistoryEntry> history;   // verb history
+  std::optional<Status> status;       // verb status
+  std::vector<HistoryEntry> history;  // verb history
 };
 
 }  // namespace gradmon

@@ -1,0 +1,476 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "control/agree/coordinator.h"
+
+#include <algorithm>
+#include <cmath>
+#include <iterator>
+#include <utility>
+
+namespace gradmon {
+namespace {
+
+constexpr Ticks kPrepareEvery{250};
+constexpr Ticks kGiveUpAfter{10'000};
+constexpr Ticks kWriteAgain{1000};
+constexpr Ticks kLateFinish{10'000};
+constexpr std::int64_t kMostLookahead = 256;
+
+Step later(Step a, Step b) { return a < b ? b : a; }
+
+std::string joined_names(const std::vector<int>& ranks) {
+  std::string text = ranks.size() == 1 ? "rank " : "ranks ";
+  for (std::size_t i = 0; i < ranks.size(); ++i) text += (i == 0 ? "" : ", ") + std::to_string(ranks[i]);
+  return text;
+}
+
+}  // namespace
+
+CoordinatorActions& CoordinatorActions::operator+=(CoordinatorActions other) {
+  std::move(other.send.begin(), other.send.end(), std::back_inserter(send));
+  std::move(other.log.begin(), other.log.end(), std::back_inserter(log));
+  std::move(other.warnings.begin(), other.warnings.end(), std::back_inserter(warnings));
+  if (other.write) write = std::move(other.write);
+  if (other.write_back) write_back = std::move(other.write_back);
+  return *this;
+}
+
+Coordinator::Coordinator(Job job, Roster::IsAlive is_alive)
+    : job_(std::move(job)),
+      roster_({job_.world_size, job_.launcher_id, job_.start_iteration}, std::move(is_alive)) {}
+
+CoordinatorActions Coordinator::begin(PlanPtr first, WallTime now) {
+  begun_ = true;
+  starts_on_ = first != nullptr;
+  CoordinatorActions actions;
+  if (first) actions += propose(std::move(first), now);
+  for (const Letter& letter : std::exchange(early_, {})) actions += on_letter(letter, now);
+  return actions;
+}
+
+CoordinatorActions Coordinator::propose(PlanPtr plan, WallTime now) {
+  Proposal proposal;
+  HistoryEntry entry;
+  entry.cause = name_of(plan->cause);
+  entry.by = plan->by;
+  entry.on = plan->on;
+  entry.proposed_at = now;
+  entry.request_id = plan->request_id;
+  proposal.entry = journal_.add(std::move(entry));
+  proposal.plan = std::move(plan);
+  proposal.since = now;
+  refusal_.clear();
+  CoordinatorActions actions;
+  enqueue(std::move(proposal), actions, now);
+  return actions;
+}
+
+void Coordinator::enqueue(Proposal proposal, CoordinatorActions& actions, WallTime now) {
+  if (waiting_) {
+    if (HistoryEntry* entry = journal_.find(waiting_->entry)) {
+      entry->verdict = "superseded";
+      entry->reason = "superseded by a newer change (" + proposal.plan->by + ")";
+      entry->final = true;
+      journal_.touch(waiting_->entry);
+    }
+  }
+  waiting_ = std::move(proposal);
+  actions += advance(now);
+}
+
+Letter Coordinator::letter_to(int rank, Message message) const {
+  return {job_.epoch, Rank{rank}, roster_.seat(rank).incarnation, std::move(message)};
+}
+
+void Coordinator::answer_hello(Rank rank, const Hello& hello, CoordinatorActions& actions) {
+  const bool within = rank.value >= 0 && rank.value < roster_.size();
+  const std::uint64_t before = within ? roster_.seat(rank.value).incarnation : 0;
+  Welcome welcome = roster_.on_hello(rank, hello, clock_);
+  if (welcome.refused.empty() && before != 0 && before != welcome.incarnation) {
+    actions.send.push_back({job_.epoch, rank, before, Replaced{}});
+  }
+  // Whoever is not yet in when revision 1 has been decided starts with what holds.
+  welcome.starts_on = starts_on_ && last_.closed < Revision{1};
+  welcome.run_id = job_.run_id;
+  welcome.started = job_.started;
+  welcome.nonce = job_.nonce;
+  welcome.last = last_;
+  actions.send.push_back({job_.epoch, rank, welcome.incarnation, std::move(welcome)});
+}
+
+CoordinatorActions Coordinator::on_letter(const Letter& letter, WallTime now) {
+  CoordinatorActions actions;
+  if (const auto* hello = std::get_if<Hello>(&letter.message)) {
+    if (!begun_) {
+      early_.push_back(letter);
+      return actions;
+    }
+    answer_hello(letter.rank, *hello, actions);
+    return actions;
+  }
+  if (letter.epoch != job_.epoch) return actions;
+  Roster::Seat* seat = roster_.find(letter);
+  if (seat == nullptr) {
+    actions.send.push_back({job_.epoch, letter.rank, letter.incarnation, Replaced{}});
+    return actions;
+  }
+  seat->last_seen = clock_;
+  if (const auto* joined = std::get_if<Joined>(&letter.message)) {
+    seat->trouble =
+        joined->shares_register ? "" : "rank " + std::to_string(letter.rank.value) + ": " + joined->reason;
+    if (joined->shares_register) seat->state = Roster::State::joined;
+  } else if (const auto* ready = std::get_if<Ready>(&letter.message)) {
+    if (open_ && ready->revision == open_->revision && ready->proposer == job_.process_id && !seat->ready) {
+      seat->ready = *ready;
+    }
+  } else if (const auto* reject = std::get_if<Reject>(&letter.message)) {
+    if (open_ && reject->revision == open_->revision) seat->reject = *reject;
+  } else if (const auto* applied = std::get_if<Applied>(&letter.message)) {
+    note_applied(*seat, letter.rank, *applied, actions);
+  } else if (const auto* finished = std::get_if<Finished>(&letter.message)) {
+    if (seat->progress.finished < finished->revision) seat->progress.finished = finished->revision;
+  } else if (const auto* missed = std::get_if<Missed>(&letter.message)) {
+    resync(letter.rank, missed->revision, actions, now);
+  } else if (const auto* progress = std::get_if<Progress>(&letter.message)) {
+    note_applied(*seat, letter.rank, {progress->applied, progress->applied_step}, actions);
+    roster_.on_progress(*seat, *progress, clock_);
+    if (seat->state == Roster::State::welcomed && progress->shares_register)
+      seat->state = Roster::State::joined;
+    if (progress->missed > progress->applied) resync(letter.rank, progress->missed, actions, now);
+    if (progress->closed < last_.closed && seat->answers()) {
+      actions.send.push_back(letter_to(letter.rank.value, Decided{last_}));
+    }
+  } else if (const auto* left = std::get_if<Left>(&letter.message)) {
+    seat->state = Roster::State::left;
+    seat->last_step = left->last;
+    seat->progress.step = left->last;
+    actions.send.push_back(letter_to(letter.rank.value, LeftHeard{}));
+  } else if (const auto* decided = std::get_if<Decided>(&letter.message)) {
+    // Somebody has closed it: the register says how. Our Abort can only lose.
+    if (open_ && decided->last.closed >= open_->revision && !open_->verdict) {
+      open_->verdict = abort(AbortReason::timed_out, "closed by rank " + std::to_string(letter.rank.value));
+    }
+  }
+  actions += advance(now);
+  return actions;
+}
+
+void Coordinator::note_applied(Roster::Seat& seat, Rank rank, const Applied& applied,
+                               CoordinatorActions& actions) {
+  if (applied.revision == Revision{}) return;
+  if (seat.progress.applied < applied.revision) {
+    seat.progress.applied = applied.revision;
+    seat.progress.applied_step = applied.step;
+  }
+  HistoryEntry* entry = journal_.find(applied.revision);
+  if (entry == nullptr || !entry->applied.emplace(rank.value, applied.step.value).second) return;
+  journal_.touch(applied.revision);
+  const Committed* now_in_force = committed(applied.revision);
+  if (rank.value != 0 || now_in_force == nullptr) return;
+  const Plan& plan = *now_in_force->verdict.plan;
+  actions.log.push_back(std::string(plan.on ? "ON" : "OFF") + " at step " +
+                        std::to_string(applied.step.value) + " (revision " +
+                        std::to_string(applied.revision.value) + ", " + name_of(plan.cause) + ")");
+  forget_commits_before(applied.revision);
+}
+
+void Coordinator::forget_commits_before(Revision revision) {
+  committed_.erase(std::remove_if(committed_.begin(), committed_.end(),
+                                  [&](const Committed& one) { return one.verdict.revision < revision; }),
+                   committed_.end());
+}
+
+CoordinatorActions Coordinator::tick(Ticks elapsed, WallTime now) {
+  clock_ += elapsed;
+  return advance(now);
+}
+
+CoordinatorActions Coordinator::advance(WallTime now) {
+  CoordinatorActions actions;
+  if (!begun_) return actions;
+  if (!open_ && waiting_ && waiting_->not_before <= clock_ && roster_.unready().empty()) {
+    open_waiting(actions, now);
+  }
+  if (open_) {
+    if (!open_->verdict && clock_ - open_->last_sent >= kPrepareEvery) send_prepare(actions, false);
+    decide(actions);
+  }
+  look_for_end(actions);
+  return actions;
+}
+
+void Coordinator::open_waiting(CoordinatorActions& actions, WallTime now) {
+  Open open;
+  open.revision = next_;
+  next_.value += 1;
+  open.proposal = std::move(*waiting_);
+  waiting_.reset();
+  open.lookahead = lookahead_for(open.proposal);
+  open.opened = clock_;
+  if (HistoryEntry* entry = journal_.find(open.proposal.entry)) {
+    entry->revision = open.revision;
+    entry->proposed_at = now;
+    journal_.touch(open.proposal.entry);
+  }
+  open_ = std::move(open);
+  roster_.clear_answers();
+  send_prepare(actions, true);
+}
+
+void Coordinator::send_prepare(CoordinatorActions& actions, bool everyone) {
+  open_->last_sent = clock_;
+  const Prepare prepare{open_->revision,  job_.process_id, open_->proposal.plan,
+                        open_->lookahead, doubt_after(),   last_};
+  for (int rank = 0; rank < roster_.size(); ++rank) {
+    const Roster::Seat& seat = roster_.seat(rank);
+    if (seat.answers() && (everyone || (!seat.ready && !seat.reject))) {
+      actions.send.push_back(letter_to(rank, prepare));
+    }
+  }
+}
+
+Verdict Coordinator::abort(AbortReason reason, std::string text) const {
+  Verdict verdict;
+  verdict.revision = open_->revision;
+  verdict.abort_reason = reason;
+  verdict.reason = std::move(text);
+  verdict.author = job_.process_id;
+  return verdict;
+}
+
+std::optional<Verdict> Coordinator::verdict_now() {
+  Step effective = later(job_.start_iteration + 1, last_.commit ? last_.commit->effective + 1 : Step{});
+  std::int64_t matches = 0;
+  std::vector<int> missing;
+  for (int rank = 0; rank < roster_.size(); ++rank) {
+    const Roster::Seat& seat = roster_.seat(rank);
+    if (seat.reject) {
+      return abort(AbortReason::rejected,
+                   "rejected by rank " + std::to_string(rank) + ": " + seat.reject->reason);
+    }
+    if (seat.ready) {
+      effective = later(effective, seat.ready->fence);
+      matches += seat.ready->matches;
+    } else if (seat.left()) {
+      effective = later(effective, seat.last_step + 1);
+    } else {
+      missing.push_back(rank);
+    }
+  }
+  if (!missing.empty()) {
+    if (clock_ - open_->opened < kGiveUpAfter) return {};
+    return abort(AbortReason::timed_out, joined_names(missing) + " did not answer");
+  }
+  open_->all_ready = true;
+  const Plan& plan = *open_->proposal.plan;
+  if (plan.on && matches == 0 && plan.collect_times > 0) {
+    return abort(AbortReason::no_match, "no target matches on any rank");
+  }
+  Verdict verdict;
+  verdict.revision = open_->revision;
+  verdict.plan = open_->proposal.plan;
+  verdict.effective = effective;
+  verdict.author = job_.process_id;
+  return verdict;
+}
+
+void Coordinator::decide(CoordinatorActions& actions) {
+  if (!open_->verdict) open_->verdict = verdict_now();
+  if (!open_->verdict || open_->writing) return;
+  if (open_->wrote != Ticks{} && clock_ - open_->wrote < kWriteAgain) return;
+  open_->writing = true;
+  actions.write = open_->verdict;
+}
+
+CoordinatorActions Coordinator::on_register(const tl::expected<Verdict, std::string>& verdict, WallTime now) {
+  CoordinatorActions actions;
+  if (!open_) return actions;
+  open_->writing = false;
+  open_->wrote = clock_;
+  if (!verdict) {
+    actions.warnings.push_back("register: " + verdict.error());
+    return actions;
+  }
+  if (verdict->revision != open_->revision) return actions;
+  close_open(*verdict, actions, now);
+  actions += advance(now);
+  return actions;
+}
+
+void Coordinator::close_open(const Verdict& verdict, CoordinatorActions& actions, WallTime now) {
+  const auto took = static_cast<double>((clock_ - open_->opened).count());
+  if (verdict.commit()) decide_ms_ = 0.5 * decide_ms_ + 0.5 * took;
+  last_.closed = verdict.revision;
+  if (HistoryEntry* entry = journal_.find(open_->proposal.entry)) {
+    entry->verdict = verdict.commit() ? "commit" : "abort";
+    entry->reason = verdict.reason;
+    entry->final = true;
+    if (verdict.commit()) entry->effective_step = verdict.effective.value;
+    journal_.touch(open_->proposal.entry);
+  }
+  if (verdict.commit()) {
+    last_.commit = verdict;
+    committed_.push_back({verdict, schedule_of(*verdict.plan, verdict.effective), false, false, {}});
+  }
+  for (int rank = 0; rank < roster_.size(); ++rank) {
+    if (roster_.seat(rank).answers()) actions.send.push_back(letter_to(rank, Decided{last_}));
+  }
+  if (!verdict.commit()) retry(verdict, actions, now);
+  open_.reset();
+}
+
+void Coordinator::retry(const Verdict& verdict, CoordinatorActions& actions, WallTime now) {
+  const std::string what =
+      "revision " + std::to_string(verdict.revision.value) + " aborted: " + verdict.reason;
+  if (verdict.abort_reason == AbortReason::rejected || verdict.abort_reason == AbortReason::no_match) {
+    refusal_ = verdict.reason;
+    actions.warnings.push_back(what);
+    return;
+  }
+  Proposal again = open_->proposal;
+  const bool ready_missing = !open_->all_ready && verdict.abort_reason != AbortReason::came_back;
+  if (ready_missing) {
+    again.not_before = clock_ + Ticks{1000} * std::min(60, 1 << std::min(again.attempts, 6));
+    again.attempts += 1;
+  } else if (verdict.abort_reason == AbortReason::doubt) {
+    again.scale = std::min(again.scale * 2, kMostLookahead);
+  }
+  HistoryEntry* entry = journal_.find(again.entry);
+  if (waiting_) {
+    if (entry != nullptr) entry->reason += "; superseded by a newer change (" + waiting_->plan->by + ")";
+    return;
+  }
+  actions.warnings.push_back(what + "; it is proposed again");
+  HistoryEntry next;
+  if (entry != nullptr) {
+    entry->final = false;
+    next = *entry;
+  }
+  next.revision = {};
+  next.cause = name_of(Cause::retry);
+  next.verdict.clear();
+  next.reason.clear();
+  again.entry = journal_.add(std::move(next));
+  again.since = now;
+  waiting_ = std::move(again);
+}
+
+void Coordinator::look_for_end(CoordinatorActions& actions) {
+  if (committed_.empty()) return;
+  Committed& newest = committed_.back();
+  const Plan& plan = *newest.verdict.plan;
+  if (!plan.on || newest.write_back_due || newest.schedule.end() == kNever) return;
+  const Revision revision = newest.verdict.revision;
+  std::vector<int> missing;
+  bool passed = true;
+  for (int rank = 0; rank < roster_.size(); ++rank) {
+    const Roster::Seat& seat = roster_.seat(rank);
+    if (seat.has_finished(revision)) continue;
+    missing.push_back(rank);
+    const bool steps = clock_ - seat.last_moved < kLateFinish;
+    if (steps && seat.progress.step < newest.schedule.end()) passed = false;
+  }
+  if (missing.empty()) {
+    newest.passed.reset();
+  } else {
+    const Roster::Seat& rank0 = roster_.seat(0);
+    if (!passed || rank0.progress.step < newest.schedule.end()) {
+      newest.passed.reset();
+      return;
+    }
+    if (!newest.passed) newest.passed = clock_;
+    if (clock_ - *newest.passed < kLateFinish) return;
+    actions.warnings.push_back(joined_names(missing) + " did not report the end of revision " +
+                               std::to_string(revision.value));
+  }
+  newest.write_back_due = true;
+  if (HistoryEntry* entry = journal_.find(revision)) {
+    if (newest.schedule.times() > 0) entry->finished_step = newest.schedule.end().value - 1;
+    journal_.touch(revision);
+  }
+  if (plan.file) {
+    actions.write_back = WriteBack{revision, *plan.file};
+  } else {
+    newest.write_back_done = true;
+  }
+}
+
+void Coordinator::write_back_ended(Revision revision) {
+  if (Committed* ended = committed(revision)) ended->write_back_done = true;
+}
+
+void Coordinator::resync(Rank rank, Revision missed, CoordinatorActions& actions, WallTime now) {
+  const bool known = !last_.commit || missed != last_.commit->revision || resynced_ >= missed;
+  if (known || waiting_ || open_) return;  // an open change brings all together as well
+  resynced_ = missed;
+  auto plan = std::make_shared<Plan>(*last_.commit->plan);
+  plan->continues = committed_.back().schedule;
+  plan->cause = Cause::resync;
+  plan->by = "rank " + std::to_string(rank.value) + " missed revision " + std::to_string(missed.value);
+  plan->request_id.clear();
+  actions.warnings.push_back(plan->by + ": bringing all ranks together again");
+  actions += propose(std::move(plan), now);
+}
+
+CoordinatorActions Coordinator::close() {
+  CoordinatorActions actions;
+  for (int rank = 1; rank < roster_.size(); ++rank) {
+    if (roster_.seat(rank).answers()) actions.send.push_back(letter_to(rank, Closing{}));
+  }
+  return actions;
+}
+
+bool Coordinator::may_go() const {
+  if (!committed_.empty() && committed_.back().write_back_due && !committed_.back().write_back_done)
+    return false;
+  for (int rank = 1; rank < roster_.size(); ++rank) {
+    if (roster_.seat(rank).answers()) return false;
+  }
+  return true;
+}
+
+PlanPtr Coordinator::newest_plan() const {
+  if (waiting_) return waiting_->plan;
+  if (open_) return open_->proposal.plan;
+  return last_.commit ? last_.commit->plan : nullptr;
+}
+
+bool Coordinator::newest_is_off() const {
+  const PlanPtr newest = newest_plan();
+  if (!newest || !newest->on) return true;
+  return !waiting_ && !open_ && committed_.back().write_back_due;
+}
+
+bool Coordinator::applied_by_all(Revision revision) const {
+  for (int rank = 0; rank < roster_.size(); ++rank) {
+    if (!roster_.seat(rank).has_applied(revision)) return false;
+  }
+  return true;
+}
+
+Coordinator::Committed* Coordinator::committed(Revision revision) {
+  for (Committed& one : committed_) {
+    if (one.verdict.revision == revision) return &one;
+  }
+  return nullptr;
+}
+
+std::int64_t Coordinator::lookahead_for(const Proposal& proposal) const {
+  std::int64_t base = 1;
+  if (proposal.plan->lookahead) {
+    base = *proposal.plan->lookahead;
+  } else {
+    double shortest = 0;
+    for (int rank = 0; rank < roster_.size(); ++rank) {
+      const double ms = roster_.seat(rank).progress.step_ms;
+      if (ms > 0 && (shortest == 0 || ms < shortest)) shortest = ms;
+    }
+    if (shortest > 0) base = 1 + std::llround(std::ceil(std::min(decide_ms_ / shortest, 255.0)));
+  }
+  return std::min(base * proposal.scale, std::max(base, kMostLookahead));
+}
+
+Ticks Coordinator::doubt_after() const {
+  return std::clamp(Ticks{std::llround(4 * decide_ms_)}, Ticks{50}, Ticks{2000});
+}
+
+}  // namespace gradmon

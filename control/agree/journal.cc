@@ -1,0 +1,61 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "control/agree/journal.h"
+
+#include <utility>
+
+namespace gradmon {
+namespace {
+
+constexpr std::size_t kKept = 10'000;
+
+}  // namespace
+
+Journal::Key Journal::add(HistoryEntry entry) {
+  const Key key = next_++;
+  entries_.emplace(key, std::move(entry));
+  changed_.insert(key);
+  if (entries_.size() > kKept) entries_.erase(entries_.begin());
+  return key;
+}
+
+HistoryEntry* Journal::find(Key key) {
+  const auto at = entries_.find(key);
+  return at == entries_.end() ? nullptr : &at->second;
+}
+
+void Journal::touch(Revision revision) {
+  for (auto at = entries_.rbegin(); at != entries_.rend(); ++at) {
+    if (at->second.revision == revision) return touch(at->first);
+  }
+}
+
+HistoryEntry* Journal::find(Revision revision) {
+  for (auto at = entries_.rbegin(); at != entries_.rend(); ++at) {
+    if (at->second.revision == revision) return &at->second;
+  }
+  return nullptr;
+}
+
+const HistoryEntry* Journal::find_request(const std::string& request_id) const {
+  for (auto at = entries_.rbegin(); at != entries_.rend(); ++at) {
+    if (at->second.request_id == request_id) return &at->second;
+  }
+  return nullptr;
+}
+
+std::vector<HistoryEntry> Journal::entries() const {
+  std::vector<HistoryEntry> all;
+  all.reserve(entries_.size());
+  for (const auto& [key, entry] : entries_) all.push_back(entry);
+  return all;
+}
+
+std::map<Journal::Key, HistoryEntry> Journal::take_changed() {
+  std::map<Key, HistoryEntry> taken;
+  for (const Key key : std::exchange(changed_, {})) {
+    if (const HistoryEntry* entry = find(key)) taken.emplace(key, *entry);
+  }
+  return taken;
+}
+
+}  // namespace gradmon

@@ -1,0 +1,274 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "control/agree/member.h"
+
+#include <algorithm>
+#include <iterator>
+#include <utility>
+
+namespace gradmon {
+namespace {
+
+constexpr Ticks kHelloEvery{250};
+constexpr Ticks kAskEvery{250};
+constexpr Ticks kLeftEvery{100};
+constexpr Ticks kStartTimeout{30'000};
+constexpr Ticks kLongestTick{1000};
+
+}  // namespace
+
+MemberActions& MemberActions::operator+=(MemberActions other) {
+  std::move(other.send.begin(), other.send.end(), std::back_inserter(send));
+  std::move(other.warnings.begin(), other.warnings.end(), std::back_inserter(warnings));
+  if (other.write) write = std::move(other.write);
+  if (other.prove) prove = std::move(other.prove);
+  return *this;
+}
+
+Member::Member(Identity identity, StepGate& gate, CanCarryOut can_carry_out)
+    : identity_(std::move(identity)), gate_(gate), can_carry_out_(std::move(can_carry_out)) {}
+
+MemberActions Member::start() {
+  last_hello_ = clock_;
+  start_hold_ = StartHold{identity_.hello.start_iteration + 1, {}};
+  gate_.hold(start_hold_->fence);
+  MemberActions actions;
+  actions.send.emplace_back(identity_.hello);
+  return actions;
+}
+
+void Member::give_up(std::string reason) {
+  refused_ = std::move(reason);
+  drop_start_hold();
+}
+
+void Member::drop_start_hold() {
+  if (!start_hold_) return;
+  start_hold_.reset();
+  gate_.settle({}, standing_fence());
+}
+
+Step Member::standing_fence() const {
+  if (start_hold_) return start_hold_->fence;
+  return open_ && open_->fence && !open_->gave_up ? *open_->fence : kNever;
+}
+
+MemberActions Member::on_message(const Message& message) {
+  if (const auto* welcome = std::get_if<Welcome>(&message)) return on_welcome(*welcome);
+  if (std::holds_alternative<LeftHeard>(message) || std::holds_alternative<Closing>(message)) {
+    left_heard_ = true;
+    return {};
+  }
+  if (std::holds_alternative<Replaced>(message)) {
+    replaced_ = true;
+    return {};
+  }
+  if (!joined_ || rejoining_) return {};
+  if (const auto* prepare = std::get_if<Prepare>(&message)) return on_prepare(*prepare);
+  if (const auto* decided = std::get_if<Decided>(&message)) return learn(decided->last);
+  return {};
+}
+
+MemberActions Member::on_welcome(const Welcome& welcome) {
+  MemberActions actions;
+  if (joined_ || welcome.process_id != identity_.process_id) return actions;
+  if (!welcome.refused.empty()) {
+    if (refused_ != welcome.refused) actions.warnings.push_back("off: " + welcome.refused);
+    refused_ = welcome.refused;
+    if (!welcome.again) drop_start_hold();
+    return actions;
+  }
+  refused_.clear();
+  joined_ = true;
+  actions.prove = welcome.nonce;
+  if (welcome.rejoined) {
+    rejoining_ = true;
+    actions += ask_register(Revision{1});
+    return actions;
+  }
+  actions += learn(welcome.last);
+  if (!welcome.starts_on) drop_start_hold();
+  return actions;
+}
+
+MemberActions Member::on_proof(const tl::expected<void, std::string>& proof) {
+  MemberActions actions;
+  proven_ = proof.has_value();
+  if (!proof) {
+    actions.warnings.push_back("off: " + proof.error());
+    drop_start_hold();
+  }
+  actions.send.push_back(proof ? Joined{true, ""} : Joined{false, proof.error()});
+  return actions;
+}
+
+MemberActions Member::on_prepare(const Prepare& prepare) {
+  MemberActions actions = learn(prepare.last);
+  if (prepare.revision <= last_.closed) {
+    actions.send.push_back(Decided{last_});
+    return actions;
+  }
+  if (open_) {
+    if (open_->revision == prepare.revision) actions.send.push_back(open_->answer);
+    return actions;
+  }
+  Open open;
+  open.revision = prepare.revision;
+  open.fence_timeout = prepare.plan->fence_timeout;
+  open.doubt_after = prepare.doubt_after;
+  open.wait_on_partition = prepare.plan->wait_on_partition;
+  const auto matches = prepare.plan->on ? can_carry_out_(*prepare.plan) : 0;
+  if (!matches) {
+    open.answer = Reject{prepare.revision, matches.error()};
+  } else {
+    // The start's implied promise becomes this one, with the same fence.
+    open.fence = start_hold_ ? start_hold_->fence : gate_.promise(prepare.lookahead);
+    start_hold_.reset();
+    open.answer =
+        Ready{prepare.revision, prepare.proposer, prepare.plan->config_sha256, *matches, *open.fence};
+  }
+  actions.send.push_back(open.answer);
+  open_ = std::move(open);
+  return actions;
+}
+
+MemberActions Member::learn(const LastWord& last) {
+  MemberActions actions;
+  if (last.closed <= last_.closed) return actions;
+  if (open_ && open_->revision <= last.closed) open_.reset();
+  if (!rejoining_) start_hold_.reset();
+  const bool new_commit = last.commit && (!last_.commit || last.commit->revision > last_.commit->revision);
+  if (new_commit) {
+    const Verdict& commit = *last.commit;
+    if (!gate_.settle(Commitment{commit.revision, commit.plan, commit.effective}, standing_fence())) {
+      missed_ = commit.revision;
+      actions.send.emplace_back(Missed{missed_});
+      actions.warnings.push_back("missed revision " + std::to_string(missed_.value) + ", effective at step " +
+                                 std::to_string(commit.effective.value));
+    }
+  } else {
+    gate_.settle({}, standing_fence());
+  }
+  last_ = last;
+  return actions;
+}
+
+MemberActions Member::ask_register(Revision revision) {
+  Verdict abort;
+  abort.revision = revision;
+  abort.author = identity_.process_id;
+  const std::string rank = "rank " + std::to_string(identity_.rank.value);
+  if (rejoining_) {
+    abort.abort_reason = AbortReason::came_back;
+    abort.reason = rank + " came back";
+  } else {
+    abort.abort_reason = AbortReason::doubt;
+    abort.reason = rank + " stood at its fence unheard";
+  }
+  asking_ = true;
+  last_ask_ = clock_;
+  MemberActions actions;
+  actions.write = std::move(abort);
+  return actions;
+}
+
+MemberActions Member::on_register(const tl::expected<Verdict, std::string>& verdict) {
+  MemberActions actions;
+  asking_ = false;
+  if (!verdict) {
+    actions.warnings.push_back("register: " + verdict.error());
+    return actions;
+  }
+  actions += learn({verdict->revision, verdict->commit() ? *verdict : last_.commit});
+  if (rejoining_ && verdict->author != identity_.process_id) {
+    actions += ask_register(Revision{last_.closed.value + 1});
+    return actions;
+  }
+  if (rejoining_) {
+    rejoining_ = false;
+    drop_start_hold();
+  }
+  actions.send.emplace_back(Decided{last_});
+  return actions;
+}
+
+MemberActions Member::tick(Ticks elapsed) {
+  elapsed = std::min(elapsed, kLongestTick);
+  clock_ += elapsed;
+  MemberActions actions = stand(elapsed);
+  if (!joined_ && clock_ - last_hello_ >= kHelloEvery) {
+    last_hello_ = clock_;
+    actions.send.emplace_back(identity_.hello);
+  }
+  if (leaving_ && !left_heard_ && clock_ - last_left_ >= kLeftEvery) {
+    last_left_ = clock_;
+    actions.send.emplace_back(Left{*leaving_});
+  }
+  return actions;
+}
+
+MemberActions Member::stand(Ticks elapsed) {
+  const bool may_ask = !asking_ && (!last_ask_ || clock_ - *last_ask_ >= kAskEvery);
+  if (rejoining_ && may_ask) return ask_register(Revision{last_.closed.value + 1});
+  if (gate_.current() < standing_fence()) return {};
+  if (start_hold_) {
+    start_hold_->stood += elapsed;
+    if (start_hold_->stood >= kStartTimeout) drop_start_hold();
+    return {};
+  }
+  Open& open = *open_;
+  open.stood += elapsed;
+  if (open.stood < open.doubt_after) return {};
+  if (!open.asked) open.asked = clock_;
+  MemberActions actions;
+  if (!open.wait_on_partition && clock_ - *open.asked >= open.fence_timeout) {
+    open.gave_up = true;
+    gate_.release();
+    actions.warnings.push_back("no verdict on revision " + std::to_string(open.revision.value) +
+                               " from coordinator or register: going on with the old plan");
+    return actions;
+  }
+  if (may_ask) actions = ask_register(open.revision);
+  return actions;
+}
+
+MemberActions Member::applied() {
+  MemberActions actions;
+  for (const auto& [revision, step] : gate_.take_applied()) {
+    newest_applied_ = {revision, step};
+    actions.send.emplace_back(newest_applied_);
+  }
+  return actions;
+}
+
+MemberActions Member::finished(Revision revision) {
+  finished_ = revision;
+  MemberActions actions;
+  actions.send.emplace_back(Finished{revision});
+  return actions;
+}
+
+MemberActions Member::leave(Step last) {
+  leaving_ = last;
+  last_left_ = clock_;
+  MemberActions actions;
+  actions.send.emplace_back(Left{last});
+  return actions;
+}
+
+Progress Member::progress() const {
+  Progress progress;
+  progress.step = gate_.current();
+  progress.waiting = gate_.current() >= standing_fence();
+  const auto in_force = gate_.in_force();
+  progress.collecting = in_force && in_force->plan->on &&
+                        progress.step < schedule_of(*in_force->plan, in_force->effective).end();
+  progress.shares_register = proven_;
+  progress.closed = last_.closed;
+  progress.applied = newest_applied_.revision;
+  progress.applied_step = newest_applied_.step;
+  progress.finished = finished_;
+  progress.missed = missed_;
+  return progress;
+}
+
+}  // namespace gradmon

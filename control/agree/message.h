@@ -1,0 +1,135 @@
+// SPDX-License-Identifier: Apache-2.0
+// What members and the coordinator say to each other, as values. Meaning, and
+// what happens where one is lost: control/PROTOCOL.md.
+#pragma once
+
+#include <chrono>
+#include <cstdint>
+#include <string>
+#include <variant>
+
+#include "control/agree/plan.h"
+#include "control/step.h"
+
+namespace gradmon {
+
+inline constexpr std::uint32_t kProtocolVersion = 1;
+
+// --- Member to coordinator. ---
+
+struct Hello {
+  std::string launcher_id;
+  int world_size = 1;
+  std::string host;
+  std::int64_t pid = 0;
+  std::uint64_t process_start = 0;  // kernel's start time of that pid, to tell a reused one
+  std::string process_id;           // unique to this process: 128 random bits
+  Step start_iteration;
+  std::uint32_t version = kProtocolVersion;
+};
+
+// The answer to Welcome: whether this rank sees the register (and may be armed).
+struct Joined {
+  bool shares_register = false;
+  std::string reason;  // where it does not
+};
+
+struct Ready {
+  Revision revision;
+  std::string proposer;
+  std::string config_sha256;
+  std::int64_t matches = 0;  // targets the plan means on this rank
+  Step fence;
+};
+
+struct Reject {
+  Revision revision;
+  std::string reason;
+};
+
+struct Applied {
+  Revision revision;
+  Step step;
+};
+
+// All rows of a plan that ran to its end are on disk.
+struct Finished {
+  Revision revision;
+};
+
+// The rank has run steps under an older plan than the committed one.
+struct Missed {
+  Revision revision;
+};
+
+struct Progress {
+  Step step;
+  double step_ms = 0;
+  bool collecting = false;
+  bool waiting = false;
+  std::uint64_t records = 0;
+  std::uint64_t dropped = 0;
+  // What this rank knows and has done, so that a lost message is made good.
+  bool shares_register = false;
+  Revision closed;
+  Revision applied;
+  Step applied_step;
+  Revision finished;
+  Revision missed;
+  std::string error;
+};
+
+struct Left {
+  Step last;
+};
+
+// --- Coordinator to member. ---
+
+struct Welcome {
+  std::string process_id;  // whom it answers
+  std::uint64_t incarnation = 0;
+  std::string refused;       // "" or why it may not join; nothing below holds then
+  bool again = false;        // refused for now: say Hello again
+  bool rejoined = false;     // that rank number has been a member of this epoch before
+  bool starts_on = false;    // revision 1 comes: hold the step after the first
+  std::string run_id;        // 8 hex digits in the names of the output directories
+  std::int64_t started = 0;  // wall time of the job, ms since 1970
+  std::string nonce;         // what the register must show
+  LastWord last;
+};
+
+struct Prepare {
+  Revision revision;
+  std::string proposer;
+  PlanPtr plan;
+  std::int64_t lookahead = 1;
+  Ticks doubt_after{1000};
+  LastWord last;
+};
+
+struct LeftHeard {};
+
+// Another process has taken this rank number.
+struct Replaced {};
+
+// The coordinator is going: no answer will come any more.
+struct Closing {};
+
+// --- Both ways. ---
+
+struct Decided {
+  LastWord last;
+};
+
+using Message = std::variant<Hello, Joined, Ready, Reject, Applied, Finished, Missed, Progress, Left, Welcome,
+                             Prepare, LeftHeard, Replaced, Closing, Decided>;
+
+// A message with its address. Of another epoch or an older incarnation: dropped.
+struct Letter {
+  std::string epoch;              // "" in a Hello only
+  Rank rank;                      // the member's, whichever way it goes
+  std::uint64_t incarnation = 0;  // 0 in Hello and Welcome
+  Message message;
+};
+
+}  // namespace gradmon

@@ -1,0 +1,36 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "control/agree/plan.h"
+
+#include <algorithm>
+
+namespace gradmon {
+
+const char* name_of(Cause cause) {
+  switch (cause) {
+    case Cause::start:
+      return "start";
+    case Cause::file:
+      return "file";
+    case Cause::ctl:
+      return "ctl";
+    case Cause::resync:
+      return "resync";
+    case Cause::retry:
+      return "retry";
+    case Cause::alert:
+      return "alert";
+    case Cause::budget:
+      return "budget";
+  }
+  return "file";
+}
+
+Schedule schedule_of(const Plan& plan, Step effective) {
+  if (!plan.on) return {effective, 1, 0};
+  const Step first = std::max(effective, plan.at, [](Step a, Step b) { return a < b; });
+  const std::int64_t times =
+      plan.continues ? plan.continues->times() - plan.continues->collected_before(first) : plan.collect_times;
+  return {first, plan.step_interval, times};
+}
+
+}  // namespace gradmon

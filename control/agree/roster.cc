@@ -1,0 +1,105 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "control/agree/roster.h"
+
+#include <algorithm>
+#include <utility>
+
+namespace gradmon {
+namespace {
+
+std::string named(int rank) { return "rank " + std::to_string(rank); }
+
+}  // namespace
+
+Roster::Roster(Expected expected, IsAlive is_alive)
+    : expected_(std::move(expected)),
+      is_alive_(std::move(is_alive)),
+      seats_(static_cast<std::size_t>(expected_.world_size)) {}
+
+std::string Roster::objection(Rank rank, const Hello& hello, bool& again) const {
+  if (hello.version != kProtocolVersion) {
+    return named(rank.value) + " speaks protocol version " + std::to_string(hello.version) +
+           ", this job speaks " + std::to_string(kProtocolVersion);
+  }
+  if (hello.launcher_id != expected_.launcher_id) {
+    return "pid " + std::to_string(hello.pid) + " on " + hello.host + " belongs to another launch (\"" +
+           hello.launcher_id + "\", this job is \"" + expected_.launcher_id + "\")";
+  }
+  if (hello.world_size != expected_.world_size || rank.value < 0 || rank.value >= expected_.world_size) {
+    return named(rank.value) + " of " + std::to_string(hello.world_size) + " does not fit a job of " +
+           std::to_string(expected_.world_size);
+  }
+  if (hello.start_iteration != expected_.start_iteration) {
+    return named(rank.value) + " starts at step " + std::to_string(hello.start_iteration.value) +
+           ", rank 0 at step " + std::to_string(expected_.start_iteration.value);
+  }
+  const Seat& held = seat(rank.value);
+  const bool taken = held.state == State::welcomed || held.state == State::joined;
+  if (taken && held.hello.process_id != hello.process_id && is_alive_(held.hello)) {
+    again = true;
+    return named(rank.value) + " is taken by pid " + std::to_string(held.hello.pid) + " on " +
+           held.hello.host;
+  }
+  return "";
+}
+
+Welcome Roster::on_hello(Rank rank, const Hello& hello, Ticks now) {
+  Welcome welcome;
+  welcome.process_id = hello.process_id;
+  welcome.refused = objection(rank, hello, welcome.again);
+  const bool within = rank.value >= 0 && rank.value < size();
+  if (!welcome.refused.empty()) {
+    if (within && seat(rank.value).state == State::absent) seat(rank.value).trouble = welcome.refused;
+    return welcome;
+  }
+  Seat& held = seat(rank.value);
+  if (held.state == State::absent || held.hello.process_id != hello.process_id) {
+    Seat taken;
+    taken.state = State::welcomed;
+    taken.hello = hello;
+    taken.incarnation = held.incarnation + 1;
+    taken.rejoined = held.state != State::absent;
+    taken.progress.step = hello.start_iteration;
+    taken.last_moved = now;
+    held = std::move(taken);
+  }
+  held.last_seen = now;
+  welcome.incarnation = held.incarnation;
+  welcome.rejoined = held.rejoined;
+  return welcome;
+}
+
+void Roster::on_progress(Seat& seat, const Progress& progress, Ticks now) {
+  if (progress.step != seat.progress.step) seat.last_moved = now;
+  // A late message must not take back what an earlier one has said.
+  Progress merged = progress;
+  merged.applied = std::max(progress.applied, seat.progress.applied, [](auto a, auto b) { return a < b; });
+  if (progress.applied < seat.progress.applied) merged.applied_step = seat.progress.applied_step;
+  if (progress.finished < seat.progress.finished) merged.finished = seat.progress.finished;
+  seat.progress = std::move(merged);
+}
+
+Roster::Seat* Roster::find(const Letter& letter) {
+  if (letter.rank.value < 0 || letter.rank.value >= size()) return nullptr;
+  Seat& found = seat(letter.rank.value);
+  return found.state != State::absent && found.incarnation == letter.incarnation ? &found : nullptr;
+}
+
+std::string Roster::unready() const {
+  for (int rank = 0; rank < size(); ++rank) {
+    const Seat& asked = seat(rank);
+    if (asked.left()) continue;
+    if (!asked.trouble.empty()) return asked.trouble;
+    if (!asked.answers()) return "waiting for " + named(rank);
+  }
+  return "";
+}
+
+void Roster::clear_answers() {
+  for (Seat& seat : seats_) {
+    seat.ready.reset();
+    seat.reject.reset();
+  }
+}
+
+}  // namespace gradmon

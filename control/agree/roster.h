@@ -1,0 +1,76 @@
+// SPDX-License-Identifier: Apache-2.0
+#pragma once
+
+#include <cstdint>
+#include <functional>
+#include <optional>
+#include <string>
+#include <vector>
+
+#include "control/agree/message.h"
+
+namespace gradmon {
+
+// Rank 0's list of the ranks: who has joined, and what each has last said of
+// itself. No rank is presumed gone: silence is not death. One thread.
+class Roster {
+ public:
+  enum class State { absent, welcomed, joined, left };
+
+  struct Seat {
+    State state = State::absent;
+    Hello hello;
+    std::uint64_t incarnation = 0;
+    bool rejoined = false;
+    std::string trouble;  // why it cannot be armed; "" where it can
+    Progress progress;
+    Ticks last_seen{};   // when it was last heard
+    Ticks last_moved{};  // when its step last changed
+    Step last_step;      // of one that has left
+    // The answer to the open revision, if any.
+    std::optional<Ready> ready;
+    std::optional<Reject> reject;
+
+    bool answers() const { return state == State::joined; }
+    bool left() const { return state == State::left; }
+    // What it has applied and finished, or missed; left counts as all of it.
+    bool has_applied(Revision revision) const { return left() || progress.applied >= revision; }
+    bool has_finished(Revision revision) const { return left() || progress.finished >= revision; }
+  };
+
+  struct Expected {
+    int world_size = 1;
+    std::string launcher_id;
+    Step start_iteration;
+  };
+
+  // Whether the process that said this Hello still lives (asked for a rank that
+  // a second process claims).
+  using IsAlive = std::function<bool(const Hello&)>;
+
+  Roster(Expected expected, IsAlive is_alive);
+
+  // Takes a rank in, or says in Welcome::refused why not. Fills in of the
+  // answer what the roster knows.
+  Welcome on_hello(Rank rank, const Hello& hello, Ticks now);
+  void on_progress(Seat& seat, const Progress& progress, Ticks now);
+
+  // The seat of a letter's sender; null: no such member, or an older incarnation.
+  Seat* find(const Letter& letter);
+  Seat& seat(int rank) { return seats_[static_cast<std::size_t>(rank)]; }
+  const Seat& seat(int rank) const { return seats_[static_cast<std::size_t>(rank)]; }
+  int size() const { return static_cast<int>(seats_.size()); }
+
+  // "" where every rank can be asked, else why not: "waiting for rank 3".
+  std::string unready() const;
+  void clear_answers();
+
+ private:
+  std::string objection(Rank rank, const Hello& hello, bool& again) const;
+
+  const Expected expected_;
+  const IsAlive is_alive_;
+  std::vector<Seat> seats_;
+};
+
+}  // namespace gradmon

@@ -1,0 +1,44 @@
+// SPDX-License-Identifier: Apache-2.0
+#pragma once
+
+#include <cstdint>
+
+#include "control/step.h"
+
+namespace gradmon {
+
+// Which steps are collected: t if and only if t ≥ first, (t − first) mod
+// interval = 0 and (t − first) / interval < times. A function of the verdict
+// alone, never of what a rank managed to collect, so that all ranks stop at the
+// same step by themselves.
+class Schedule {
+ public:
+  Schedule() = default;  // collects nothing
+  // interval ≥ 1, times ≥ 0.
+  Schedule(Step first, std::int64_t interval, std::int64_t times)
+      : first_(first), interval_(interval), times_(times) {}
+
+  Step first() const { return first_; }
+  std::int64_t interval() const { return interval_; }
+  std::int64_t times() const { return times_; }
+
+  bool collects(Step t) const;
+  // How many steps before t are collected.
+  std::int64_t collected_before(Step t) const;
+  // The step after the last one collected; `first` where none is.
+  Step end() const;
+  // The least step ≥ t at which a boundary has work to do: a step to collect,
+  // the step after one, the end. kNever after the end.
+  Step next_change(Step t) const;
+
+ private:
+  Step first_;
+  std::int64_t interval_ = 1;
+  std::int64_t times_ = 0;
+};
+
+// Static mode (case 1 of spec/config.md): the first step t ≥ max(start_step,
+// start_iteration) with (t − start_step) mod interval = 0, then the formula above.
+Schedule static_schedule(Step start_step, Step start_iteration, std::int64_t interval, std::int64_t times);
+
+}  // namespace gradmon

@@ -1,0 +1,93 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "control/agree/step_gate.h"
+
+#include <algorithm>
+#include <utility>
+
+namespace gradmon {
+namespace {
+
+Step least(Step a, Step b) { return a < b ? a : b; }
+
+}  // namespace
+
+void StepGate::publish() {
+  Step first = fence_;
+  if (!ahead_.empty()) first = least(first, ahead_.front().effective);
+  if (!end_said_) first = least(first, schedule_.next_change(handled_ + 1));
+  gate_.store(first.value);
+}
+
+Step StepGate::begun() const {
+  const Step now{current_.load()};
+  const bool fast_path_open = now.value < gate_.load();
+  return fast_path_open || now <= handled_ ? now : Step{now.value - 1};
+}
+
+Opening StepGate::begin(Step n) {
+  const std::lock_guard lock(mutex_);
+  if (n >= fence_) return {true, {}, false, false};
+  Opening opening;
+  while (!ahead_.empty() && ahead_.front().effective <= n) {
+    in_force_ = std::move(ahead_.front());
+    ahead_.pop_front();
+    schedule_ = schedule_of(*in_force_->plan, in_force_->effective);
+    end_said_ = !in_force_->plan->on;
+    applied_.emplace_back(in_force_->revision, n);
+    opening.swap = in_force_;
+  }
+  opening.collect = schedule_.collects(n);
+  if (!end_said_ && n >= schedule_.end()) {
+    end_said_ = true;
+    opening.ended = true;
+  }
+  handled_ = n;
+  publish();
+  return opening;
+}
+
+Step StepGate::promise(std::int64_t lookahead) {
+  const std::lock_guard lock(mutex_);
+  Step now{current_.load()};
+  do {
+    fence_ = now + std::max<std::int64_t>(lookahead, 1);
+    publish();
+    now = Step{current_.load()};
+  } while (now >= fence_);
+  return fence_;
+}
+
+void StepGate::hold(Step fence) {
+  const std::lock_guard lock(mutex_);
+  fence_ = fence;
+  publish();
+}
+
+void StepGate::release() { settle({}); }
+
+bool StepGate::settle(const std::optional<Commitment>& commitment, Step fence) {
+  bool in_time = true;
+  {
+    const std::lock_guard lock(mutex_);
+    if (commitment) {
+      in_time = commitment->effective > begun();
+      if (in_time) ahead_.push_back(*commitment);
+    }
+    fence_ = fence;
+    publish();
+  }
+  changed_.notify_all();
+  return in_time;
+}
+
+std::vector<std::pair<Revision, Step>> StepGate::take_applied() {
+  const std::lock_guard lock(mutex_);
+  return std::exchange(applied_, {});
+}
+
+std::optional<Commitment> StepGate::in_force() const {
+  const std::lock_guard lock(mutex_);
+  return in_force_;
+}
+
+}  // namespace gradmon

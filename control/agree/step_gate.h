@@ -1,0 +1,100 @@
+// SPDX-License-Identifier: Apache-2.0
+#pragma once
+
+#include <atomic>
+#include <condition_variable>
+#include <deque>
+#include <functional>
+#include <mutex>
+#include <optional>
+#include <vector>
+
+#include "control/agree/plan.h"
+
+namespace gradmon {
+
+// A plan that holds, with the step from which it does.
+struct Commitment {
+  Revision revision;
+  PlanPtr plan;
+  Step effective;
+};
+
+// What the training thread finds at a boundary that is not free.
+struct Opening {
+  bool wait = false;               // a promise forbids the step for now; nothing else is set
+  std::optional<Commitment> swap;  // put this plan in force before the step
+  bool collect = false;            // the step is to be collected
+  bool ended = false;              // the plan in force has collected all; said once per plan
+};
+
+// The only thing the training thread touches each step, and the only place
+// where it may wait for another rank. Two words: `current`, the step the trainer
+// has published, and `gate`, the first step that the fast path may not begin.
+//
+// The safety argument (DESIGN.md, "The gate"): the trainer stores `current` and
+// then loads `gate`; the agent stores `gate` and then loads `current` again. All
+// four are sequentially consistent, so one of them sees the other, and a fence
+// that has been promised is never passed unseen. Every store to `gate` is made
+// under the mutex, by one function.
+class StepGate {
+ public:
+  // `start` is the first step that will be begun.
+  explicit StepGate(Step start) : current_(start.value - 1), handled_{start.value - 1} {}
+  StepGate(const StepGate&) = delete;
+  StepGate& operator=(const StepGate&) = delete;
+
+  // --- Training thread. ---
+  // Publishes that step n is about to begin. True: begin it, nothing has changed.
+  bool try_begin(Step n) noexcept {
+    current_.store(n.value);
+    return n.value < gate_.load();
+  }
+  // The slow path of the same step, after try_begin has said no. Never waits.
+  Opening begin(Step n);
+  // begin(n) until it does not say wait; between slices of at most 100 ms it
+  // asks `interrupted`, and gives up (step free, nothing swapped) where it says so.
+  Opening begin_or_wait(Step n, const std::function<bool()>& interrupted);
+
+  // --- Agent thread. ---
+  Step current() const noexcept { return Step{current_.load()}; }
+  // Promises not to begin a step ≥ the fence it returns, at least `lookahead`
+  // (≥ 1) steps ahead of the trainer, until `settle` or `release`.
+  Step promise(std::int64_t lookahead);
+  // Promises a given step, which the trainer must not have passed: only at the start.
+  void hold(Step fence);
+  // Takes the promise back.
+  void release();
+  // In one instant: the promise is replaced by `fence` (kNever: none), and what
+  // holds is entered. False: the trainer has already begun its effective step;
+  // the commitment is not entered.
+  bool settle(const std::optional<Commitment>& commitment, Step fence = kNever);
+  // What was put in force since the last call, with the step; in order.
+  std::vector<std::pair<Revision, Step>> take_applied();
+  // The plan in force, none before the first.
+  std::optional<Commitment> in_force() const;
+
+ private:
+  void publish();      // Requires mutex_. The one function that stores the gate.
+  Step begun() const;  // Requires mutex_. The last step that may have begun.
+
+  // Own synchronisation.
+  std::atomic<std::int64_t> current_;
+  std::atomic<std::int64_t> gate_{kNever.value};
+  std::condition_variable changed_;
+
+  mutable std::mutex mutex_;
+  // Guarded by mutex_.
+  Step fence_ = kNever;
+  std::deque<Commitment> ahead_;  // committed, not yet in force; rising effective steps
+  std::optional<Commitment> in_force_;
+  Schedule schedule_;  // of in_force_
+  bool end_said_ = true;
+  // The last step begun on the slow path. Nothing changes between it and the
+  // gate, so the gate is computed from here and not from `current`, which the
+  // trainer may have published without having looked at the gate.
+  Step handled_;
+  std::vector<std::pair<Revision, Step>> applied_;
+};
+
+}  // namespace gradmon
