@@ -1,0 +1,33 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "tests/layout/ceilings.h"
+
+#include "control/debian_version.h"
+#include "tests/layout/seeded_tree.h"
+#include GRADMON_CATCH_HEADER
+
+namespace gradmon {
+namespace {
+
+std::string times(int count, const std::string& line) {
+  std::string text;
+  for (int i = 0; i < count; ++i) text += line;
+  return text;
+}
+
+}  // namespace
+
+TEST_CASE("no file of this repository is above a ceiling", "[ceilings]") {
+  for (const auto& line : ceiling_violations(read_tree(GRADMON_SOURCE_DIR))) FAIL_CHECK(line);
+}
+
+TEST_CASE("a file above a ceiling is named and one at it is not", "[ceilings]") {
+  const SeededTree seeded({{"control/long.cc", times(501, "\n")},
+                           {"control/fits.cc", times(500, "\n")},
+                           {"tools/common/a.h", ""},
+                           {"tests/x/golden.txt", times(600, "\n")}});
+  const auto found = ceiling_violations(read_tree(seeded.root()));
+  CHECK(found == std::vector<std::string>{"control/long.cc: 501 lines, more than 500",
+                                          "tools/common/a.h: no idea is named common"});
+}
+
+}  // namespace gradmon

@@ -1,0 +1,81 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "tests/layout/layers.h"
+
+#include "control/debian_version.h"
+#include "tests/layout/seeded_tree.h"
+#include GRADMON_CATCH_HEADER
+
+namespace gradmon {
+namespace {
+
+LayerTable the_table() { return parse_layers(read_file(GRADMON_SOURCE_DIR "/tests/layout/layers.txt")); }
+
+std::vector<std::string> violations_of(const SourceTree& files) {
+  const SeededTree seeded(files);
+  return layer_violations(read_tree(seeded.root()), the_table());
+}
+
+using Lines = std::vector<std::string>;
+
+}  // namespace
+
+TEST_CASE("every include of this repository is one that the table allows", "[layers]") {
+  const auto tree = read_tree(GRADMON_SOURCE_DIR);
+  CHECK(tree.count("control/log.cc") == 1);
+  for (const auto& line : layer_violations(tree, the_table())) FAIL_CHECK(line);
+}
+
+TEST_CASE("includes that follow the table are no violation", "[layers]") {
+  CHECK(violations_of({{"control/net/bus.cc",
+                        "#include \"control/net/bus.h\"\n#include <zmq.hpp>\n#include <vector>\n"
+                        "#include <sys/stat.h>\n#include \"control/agree/member.h\"\n"},
+                       {"hooks/a.cc", "#include \"writers/record.h\"\n#include <ATen/core/Tensor.h>\n"},
+                       {"tests/hooks/a_test.cc", "#include \"runtime/monitor.h\"\n"}})
+            .empty());
+}
+
+TEST_CASE("an include against the direction is named with file and line", "[layers]") {
+  CHECK(violations_of({{"control/agree/a.cc", "\n  #  include \"control/net/bus.h\"\n"}}) ==
+        Lines{"control/agree/a.cc:2: control/agree may not include control/net/bus.h"});
+  CHECK(violations_of({{"writers/a.h", "#include \"control/config/config.h\"\n"}}) ==
+        Lines{"writers/a.h:1: writers may not include control/config/config.h"});
+  CHECK(violations_of({{"hooks/a.h", "#include \"writers/csv_sink.h\"\n"}}) ==
+        Lines{"hooks/a.h:1: hooks may not include writers/csv_sink.h"});
+  CHECK(violations_of({{"tools/gradmonctl/a.cc", "#include \"runtime/monitor.h\"\n"}}).size() == 1);
+}
+
+TEST_CASE("a library outside its folder is a violation", "[layers]") {
+  CHECK(violations_of({{"control/a.h", "#include <torch/torch.h>\n"}}) ==
+        Lines{"control/a.h:1: control may not know torch (<torch/torch.h>)"});
+  CHECK(violations_of({{"writers/a.cc", "#include <c10/core/Device.h>\n"}}).size() == 1);
+  CHECK(violations_of({{"control/config/a.cc", "#include \"zmq.h\"\n"}}).size() == 1);
+}
+
+TEST_CASE("a library with a single user is refused to the rest of its folder", "[layers]") {
+  CHECK(violations_of({{"control/config/config_parser.cc", "#include <simdjson.h>\n"},
+                       {"control/config/json_edit.cc", "#include <simdjson.h>\n"}}) ==
+        Lines{"control/config/json_edit.cc:1: <simdjson.h>: simdjson is for "
+              "control/config/config_parser.cc only"});
+}
+
+TEST_CASE("the agreement knows no thread and no clock and no file and no socket", "[layers]") {
+  CHECK(violations_of({{"control/agree/a.cc",
+                        "#include <chrono>\n#include <thread>\n#include <fstream>\n#include <filesystem>\n"
+                        "#include <sys/socket.h>\nauto t = std::chrono::steady_clock::now();\n"}}) ==
+        Lines{"control/agree/a.cc:2: <thread> is banned in control/agree",
+              "control/agree/a.cc:3: <fstream> is banned in control/agree",
+              "control/agree/a.cc:4: <filesystem> is banned in control/agree",
+              "control/agree/a.cc:5: control/agree may not know posix (<sys/socket.h>)",
+              "control/agree/a.cc:6: `_clock::now` is not written in control/agree"});
+}
+
+TEST_CASE("what the table does not know is a violation", "[layers]") {
+  CHECK(violations_of({{"writers/a.cc", "#include <boost/asio.hpp>\n"}}) ==
+        Lines{"writers/a.cc:1: <boost/asio.hpp> is of a library that the table does not know"});
+  CHECK(violations_of({{"writers/a.cc", "#include \"record.h\"\n"}}) ==
+        Lines{"writers/a.cc:1: record.h is in no room: include paths begin at the repository root"});
+  CHECK(violations_of({{"tools/new/a.cc", ""}}) == Lines{"tools/new/a.cc:1: lies in no room of the table"});
+  CHECK_THROWS(parse_layers("rom control | spdlog\n"));
+}
+
+}  // namespace gradmon
