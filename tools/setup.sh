@@ -1,0 +1,73 @@
+# SPDX-License-Identifier: Apache-2.0
+# shellcheck shell=bash
+# Sourced by tools/demo and tools/test: from a bare Debian to a build.
+# Sets gradmon_root. Functions say what they do on stderr and return non-zero
+# after a message where they cannot.
+
+gradmon_root=$(cd "$(dirname "${BASH_SOURCE[0]}")/.." && pwd)
+
+say() { echo "gradmon: $*" >&2; }
+
+# wanted_packages [all]: one a line, alternatives resolved.
+wanted_packages() {
+  local mark name
+  while read -r mark name; do
+    case $mark in
+      '' | '#'*) continue ;;
+      all) [ "${1:-}" = all ] || continue ;;
+      *) name=$mark ;;
+    esac
+    while [[ $name == *'|'* ]]; do
+      if apt-cache show "${name%%|*}" >/dev/null 2>&1; then name=${name%%|*}; else name=${name#*|}; fi
+    done
+    echo "$name"
+  done <"$gradmon_root/tools/packages.txt"
+}
+
+# missing_packages [all]: those of them that dpkg does not have, one a line.
+missing_packages() {
+  comm -23 <(wanted_packages "${1:-}" | LC_ALL=C sort) \
+    <(dpkg-query -W -f '${db:Status-Status} ${Package}\n' | sed -n 's/^installed //p' | LC_ALL=C sort -u)
+}
+
+# ensure_packages [all]: installs what is missing; at once where nothing is.
+ensure_packages() {
+  local missing
+  missing=$(missing_packages "${1:-}" | tr '\n' ' ')
+  [ -n "$missing" ] || return 0
+  if [ "$(id -u)" != 0 ]; then
+    say "these packages are missing, and only root can install them: $missing"
+    return 1
+  fi
+  say "installing packages: $missing"
+  apt-get -qq update >&2 || say "apt-get update failed (no network?); trying with the lists that are here"
+  missing=$(missing_packages "${1:-}" | tr '\n' ' ')
+  # shellcheck disable=SC2086
+  if ! DEBIAN_FRONTEND=noninteractive apt-get -qq -y --no-install-recommends install $missing >&2; then
+    say "apt-get could not install what is missing (no network?): $missing"
+    return 1
+  fi
+}
+
+# build_jobs: processes at a time; a file with torch in it takes over a gigabyte.
+build_jobs() {
+  local by_memory cores
+  by_memory=$(awk '/^MemAvailable/ { print int($2 / 1536 / 1024) }' /proc/meminfo)
+  cores=$(nproc)
+  echo $((by_memory < 1 ? 1 : by_memory < cores ? by_memory : cores))
+}
+
+# build_preset PRESET [TARGET...]: configures where needed and builds build/PRESET.
+build_preset() {
+  local preset=$1 directory=$gradmon_root/build/$1 fresh=''
+  shift
+  say "building build/$preset"
+  if ! grep -qsxF "CMAKE_HOME_DIRECTORY:INTERNAL=$gradmon_root" "$directory/CMakeCache.txt"; then
+    fresh=--fresh # none yet, or of a tree that was elsewhere
+  fi
+  if [ -n "$fresh" ] || [ ! -f "$directory/build.ninja" ] ||
+    [ "$gradmon_root/CMakePresets.json" -nt "$directory/CMakeCache.txt" ]; then
+    (cd "$gradmon_root" && cmake --preset "$preset" $fresh) >&2 || return 1
+  fi
+  ninja -C "$directory" -j "$(build_jobs)" "$@" >&2
+}
