@@ -27,10 +27,20 @@ c10::intrusive_ptr<c10d::Store> meet(const Rendezvous& where) {
   c10d::TCPStoreOptions options;
   options.port = where.master_port;
   options.isServer = where.rank == 0;
-  options.numWorkers = static_cast<std::size_t>(where.world_size);
+  options.waitWorkers = false;
   options.timeout = kMeetTimeout;
   refuse_libuv(options, 0);
-  return c10::make_intrusive<c10d::TCPStore>(where.master_address, options);
+  auto store = c10::make_intrusive<c10d::TCPStore>(where.master_address, options);
+  const auto key = [](int rank) { return "here/" + std::to_string(rank); };
+  store->set(key(where.rank), std::vector<std::uint8_t>{1});
+  for (int rank = 0; rank < where.world_size; ++rank) {
+    try {
+      store->wait({key(rank)}, kMeetTimeout);
+    } catch (const std::exception& error) {
+      throw std::runtime_error("rank " + std::to_string(rank) + " did not come: " + error.what());
+    }
+  }
+  return store;
 }
 
 auto device(const std::string& master_address) {

@@ -99,7 +99,9 @@ int main(int argc, char** argv) {
   try {
     gradmon::train(options);
   } catch (const std::exception& error) {
-    std::cerr << "gradmon-train: rank " << options.rank << ": " << error.what() << std::endl;
+    const std::string what = error.what();  // torch's goes on with a backtrace
+    std::cerr << "gradmon-train: rank " << options.rank << ": " << what.substr(0, what.find('\n'))
+              << std::endl;
     return 1;
   }
   return 0;
