@@ -22,13 +22,18 @@ class CsvFile {
 
   // Appends `rows` (whole lines) to `path`, and makes the file (0640, under the
   // umask) with `header` (one whole line) where it is missing or empty. A new
-  // file appears under its name with header and rows in it, by rename. Where a
-  // file that was not left by this object's last call ends in a partial row,
-  // that is cut off first. An error means that the file is as before.
+  // file appears under its name with header and rows in it, by rename, in a
+  // directory that is made (0750) where it is missing. Where a file that was not
+  // left by this object's last call ends in a partial row, that is cut off
+  // first. An error means that the rows are not in the file, and names it.
   [[nodiscard]] tl::expected<Outcome, std::string> append(const std::filesystem::path& path,
                                                           std::string_view header, std::string_view rows);
 
  private:
+  [[nodiscard]] tl::expected<Outcome, std::string> create(const std::filesystem::path& path,
+                                                          std::string_view header, std::string_view rows);
+  void remember(ino_t inode, off_t size, std::string_view header);
+
   // What the last call left; a file just like it need not be looked at again.
   ino_t inode_ = 0;
   off_t size_ = 0;

@@ -30,6 +30,16 @@ class CsvSink : public Sink {
   [[nodiscard]] tl::expected<void, SinkError> flush() override { return {}; }
 
  private:
+  // One kind's file: rows for several steps, until the range of steps is over.
+  struct Output {
+    ColumnPlan plan;
+    std::int64_t first_step = -1;  // of the file at `path`
+    std::filesystem::path path;
+    CsvFile file;
+  };
+
+  tl::expected<void, std::string> write_kind(Kind kind, Step step, const Record* begin, const Record* end);
+  std::filesystem::path path_of(Kind kind, std::int64_t first_step, const std::string& suffix) const;
   void append_row(const Record& record, const ColumnPlan& plan);
   const std::string& target_cells(std::uint32_t id);
   const std::string& shape_cell(std::uint32_t id);
@@ -40,8 +50,7 @@ class CsvSink : public Sink {
 
   // The writer thread's.
   Layout layout_;
-  std::array<ColumnPlan, kKinds> plans_;
-  std::array<CsvFile, kKinds> files_;
+  std::array<Output, kKinds> outputs_;
   std::string rows_;                       // one step of one kind
   std::vector<std::string> target_cells_;  // by id: "0,fc1.weight,"
   std::vector<std::string> shape_cells_;   // by id: "\"[16, 8]\""

@@ -30,8 +30,11 @@ struct CollectionEnded {
   Step last;
 };
 
+// Nothing is said after this.
+struct WriterStopped {};
+
 struct Marker {
-  std::variant<RevisionBegun, StepEnded, CollectionEnded> what;
+  std::variant<RevisionBegun, StepEnded, CollectionEnded, WriterStopped> what;
 };
 
 }  // namespace gradmon

@@ -35,7 +35,7 @@ enum class Overflow {
 struct QueueOptions {
   std::size_t capacity = 65536;  // records; 0 counts as 1
   Overflow overflow = Overflow::block;
-  std::chrono::milliseconds patience{5000};  // summed over all threads that wait in one step
+  std::chrono::milliseconds patience{5000};  // of a step, in which any thread waits
 };
 
 class RecordQueue {
@@ -76,9 +76,8 @@ class RecordQueue {
 
   // The writer thread alone, from here on.
   enum class WakeFor { markers, markers_or_half_full };
-  // Returns when there is a marker, or the queue is half full if that is asked
-  // for, or it was abandoned, or after `at_most`.
-  void wait(WakeFor wake, std::chrono::milliseconds at_most);
+  // Returns when there is a marker, or the queue is half full if that is asked for.
+  void wait(WakeFor wake);
   // Appends all markers there are.
   void take_markers(std::vector<Marker>& markers);
   // Appends up to `at_most` records and gives their places back. 0: there was
@@ -86,9 +85,10 @@ class RecordQueue {
   std::size_t take(std::vector<Record>& records, std::size_t at_most);
 
  private:
-  bool take_place() noexcept;
-  bool wait_for_place() noexcept;
-  void wake_writer() noexcept;
+  std::int64_t take_place() noexcept;  // places left afterwards, or kNone
+  std::int64_t wait_for_place() noexcept;
+  bool wait_once(std::unique_lock<std::mutex>& lock);
+  void refill_patience() noexcept;
 
   // Constant after construction.
   const std::int64_t capacity_;
@@ -97,20 +97,22 @@ class RecordQueue {
 
   // Own synchronisation.
   std::atomic<Overflow> overflow_;
-  alignas(64) std::atomic<std::int64_t> free_;  // places; below 0 for an instant while a push is turned away
+  alignas(64) std::atomic<std::int64_t> free_;  // places; below 0 while a push is turned away
   alignas(64) std::atomic<std::uint64_t> accepted_{0};
   alignas(64) std::atomic<std::uint64_t> dropped_{0};
   std::atomic<bool> dropping_{false};
   std::atomic<bool> abandoned_{false};
-  std::atomic<std::int64_t> waited_{0};  // nanoseconds of patience used in this step
-  std::atomic<int> waiting_{0};          // threads that wait for a place
+  std::atomic<int> waiting_{0};  // threads that wait for a place; changed under mutex_
 
   std::uint64_t accepted_before_ = 0;  // training thread: accepted_ when the last step ended
 
   std::mutex mutex_;
   std::condition_variable place_freed_;
   std::condition_variable writer_wanted_;
-  std::vector<Marker> markers_;  // guarded by mutex_
+  // Guarded by mutex_.
+  std::vector<Marker> markers_;
+  std::chrono::nanoseconds waited_{0};                   // of this step, before waiting_since_
+  std::chrono::steady_clock::time_point waiting_since_;  // while waiting_ > 0
 };
 
 }  // namespace gradmon

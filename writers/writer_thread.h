@@ -15,6 +15,7 @@
 #include <vector>
 
 #include "control/step.h"
+#include "writers/guarded_sink.h"
 #include "writers/layout.h"
 #include "writers/record_queue.h"
 #include "writers/sink.h"
@@ -30,9 +31,7 @@ struct WriterStatus {
 
 struct WriterOptions {
   std::size_t most_held = std::size_t{1} << 20;  // records of unfinished steps; beyond it the queue fills up
-  std::chrono::milliseconds first_pause{100};    // a sink that kept nothing is left alone so long, then twice
-  std::chrono::milliseconds longest_pause{
-      10000};  // as long each time, up to this; its rows are lost meanwhile
+  Pauses pauses;
 };
 
 class WriterThread {
@@ -43,7 +42,8 @@ class WriterThread {
 
   // Starts the thread ("gradmon-writer", all signals blocked). The queue is
   // shared, as are the names that sinks read: a thread that hangs in a dead
-  // file system outlives this object.
+  // file system outlives this object. Throws std::system_error where there is no
+  // thread to be had.
   WriterThread(std::shared_ptr<RecordQueue> queue, OnFinished on_finished, const WriterOptions& options = {});
   // stop(2 s).
   ~WriterThread();
@@ -55,8 +55,8 @@ class WriterThread {
   // the revision before are flushed and closed once their last step is written.
   void begin_revision(Layout layout, std::vector<std::unique_ptr<Sink>> sinks) noexcept;
 
-  // Abandons the queue, writes all steps that have ended, closes the sinks and
-  // joins. A step that has not ended is lost. False: time was up; the thread is
+  // The training thread. Abandons the queue, writes all steps that have ended,
+  // closes the sinks and joins. A step that has not ended is lost. False: time was up; the thread is
   // left to itself, gives up at its next chance, and on_finished is not called
   // any more. Later calls, and those in a forked child, do nothing.
   bool stop(std::chrono::milliseconds at_most) noexcept;
@@ -67,10 +67,9 @@ class WriterThread {
  private:
   struct State;
 
-  const std::shared_ptr<State> state_;  // shared with the thread
   const int pid_;
-  // Keep last: it runs on all the others.
-  std::thread thread_;
+  const std::shared_ptr<State> state_;   // shared with the thread
+  std::unique_ptr<std::thread> thread_;  // null once stopped
 };
 
 }  // namespace gradmon

@@ -1,0 +1,39 @@
+// SPDX-License-Identifier: Apache-2.0
+// Records for tests.
+#pragma once
+
+#include <cstdint>
+#include <string_view>
+#include <vector>
+
+#include "writers/name_table.h"
+#include "writers/record.h"
+
+namespace gradmon {
+
+// A record with every op, as the sample rows of outputs.md have it.
+inline Record sample_record(Kind kind, std::int64_t step, std::uint32_t target, std::uint32_t shape,
+                            const std::array<double, kOps>& values) {
+  Record record;
+  record.kind = kind;
+  record.step = step;
+  record.revision = 1;
+  record.target = target;
+  record.shape = shape;
+  record.values = values;
+  record.mask = 0x3f;
+  record.dtype = DType::float32;
+  return record;
+}
+
+inline Record plain_record(std::int64_t step, std::uint64_t sequence, std::uint64_t revision = 1) {
+  Record record;
+  record.kind = Kind::grad_reduced;
+  record.step = step;
+  record.sequence = sequence;
+  record.revision = revision;
+  record.mask = bit_of(Op::norm);
+  return record;
+}
+
+}  // namespace gradmon

@@ -1,0 +1,121 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "writers/csv_sink.h"
+
+#include <algorithm>
+#include <charconv>
+#include <utility>
+
+#include "writers/number_format.h"
+
+namespace gradmon {
+namespace {
+
+void append_integer(std::string& line, std::int64_t value) {
+  char text[24];
+  line.append(text, std::to_chars(text, text + sizeof text, value).ptr);
+}
+
+void append_value(std::string& line, Op op, double value, int ndigits) {
+  if (op == Op::nans) return append_count(line, value);
+  append_number(line, value, ndigits);
+}
+
+}  // namespace
+
+CsvSink::CsvSink(std::filesystem::path directory, std::shared_ptr<const NameTable> names)
+    : directory_(std::move(directory)), names_(std::move(names)) {}
+
+tl::expected<void, SinkError> CsvSink::begin_revision(const Layout& layout) {
+  layout_ = layout;
+  for (std::size_t kind = 0; kind < kKinds; ++kind) {
+    outputs_[kind] = Output{};
+    outputs_[kind].plan = column_plan(static_cast<Kind>(kind), layout);
+  }
+  return {};
+}
+
+tl::expected<void, SinkError> CsvSink::write_step(Step step, const std::vector<Record>& records) {
+  SinkError error;
+  const Record* const end = records.data() + records.size();
+  for (const Record* begin = records.data(); begin != end;) {
+    const Kind kind = begin->kind;
+    const Record* const next = std::find_if(begin, end, [kind](const Record& r) { return r.kind != kind; });
+    if (auto written = write_kind(kind, step, begin, next); !written) {
+      error.rows_lost += static_cast<std::uint64_t>(next - begin);
+      error.text = std::move(written.error());
+    }
+    begin = next;
+  }
+  if (!error.text.empty()) return tl::unexpected(std::move(error));
+  return {};
+}
+
+tl::expected<void, std::string> CsvSink::write_kind(Kind kind, Step step, const Record* begin,
+                                                    const Record* end) {
+  Output& output = outputs_[static_cast<std::size_t>(kind)];
+  if (!output.plan.known) return tl::unexpected(std::string("no CSV form for ") + name_of(kind));
+  rows_.clear();
+  for (const Record* record = begin; record != end; ++record) append_row(*record, output.plan);
+
+  const std::int64_t first_step = step.value - step.value % layout_.step_count_per_record;
+  if (output.first_step != first_step) {
+    output.first_step = first_step;
+    output.path = path_of(kind, first_step, "");
+  }
+  auto outcome = output.file.append(output.path, output.plan.header, rows_);
+  if (outcome == CsvFile::Outcome::other_header) {
+    output.path = path_of(kind, first_step, ".r" + std::to_string(layout_.revision.value));
+    outcome = output.file.append(output.path, output.plan.header, rows_);
+  }
+  if (!outcome) return tl::unexpected(std::move(outcome.error()));
+  if (*outcome == CsvFile::Outcome::written) return {};
+  return tl::unexpected(output.path.string() + " has other columns than this revision; move it away");
+}
+
+std::filesystem::path CsvSink::path_of(Kind kind, std::int64_t first_step, const std::string& suffix) const {
+  return directory_ / (std::string(name_of(kind)) + "_" + std::to_string(first_step) + "-" +
+                       std::to_string(first_step + layout_.step_count_per_record - 1) + suffix + ".csv");
+}
+
+void CsvSink::append_row(const Record& record, const ColumnPlan& plan) {
+  rows_ += target_cells(record.target);
+  append_integer(rows_, record.step);
+  rows_ += ',';
+  if (plan.has_micro_step) {
+    append_integer(rows_, record.micro_step);
+    rows_ += ',';
+  }
+  for (const Op op : plan.ops) {
+    if (record.mask & bit_of(op)) {
+      append_value(rows_, op, record.values[static_cast<std::size_t>(op)], layout_.ndigits);
+    }
+    rows_ += ',';
+  }
+  rows_ += shape_cell(record.shape);
+  rows_ += ',';
+  rows_ += name_of(record.dtype);
+  rows_ += '\n';
+}
+
+const std::string& CsvSink::target_cells(std::uint32_t id) {
+  if (id >= target_cells_.size()) target_cells_.resize(names_->size());
+  if (id >= target_cells_.size()) id = 0;
+  std::string& cells = target_cells_[id];
+  if (cells.empty()) {
+    append_integer(cells, names_->vpp_stage(id));
+    cells += ',';
+    append_cell(cells, names_->name(id));
+    cells += ',';
+  }
+  return cells;
+}
+
+const std::string& CsvSink::shape_cell(std::uint32_t id) {
+  if (id >= shape_cells_.size()) shape_cells_.resize(names_->size());
+  if (id >= shape_cells_.size()) id = 0;
+  std::string& cell = shape_cells_[id];
+  if (cell.empty()) append_cell(cell, names_->name(id));
+  return cell;
+}
+
+}  // namespace gradmon

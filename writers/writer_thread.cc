@@ -1,0 +1,239 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "writers/writer_thread.h"
+
+#include <pthread.h>
+#include <signal.h>
+#include <unistd.h>
+
+#include <condition_variable>
+#include <exception>
+#include <mutex>
+#include <utility>
+#include <variant>
+
+#include "control/log.h"
+#include "writers/marker.h"
+#include "writers/step_gather.h"
+
+namespace gradmon {
+namespace {
+
+constexpr std::size_t kTakeAtOnce = 4096;
+
+class SignalsBlocked {
+ public:
+  SignalsBlocked() {
+    sigset_t all;
+    sigfillset(&all);
+    pthread_sigmask(SIG_SETMASK, &all, &before_);
+  }
+  ~SignalsBlocked() { pthread_sigmask(SIG_SETMASK, &before_, nullptr); }
+  SignalsBlocked(const SignalsBlocked&) = delete;
+  SignalsBlocked& operator=(const SignalsBlocked&) = delete;
+
+ private:
+  sigset_t before_;
+};
+
+}  // namespace
+
+struct WriterThread::State {
+  State(std::shared_ptr<RecordQueue> q, OnFinished f, const WriterOptions& o)
+      : queue(std::move(q)), on_finished(std::move(f)), options(o) {}
+
+  void live() noexcept;
+  void run();
+  bool obey(Marker& marker);
+  void begin(RevisionBegun& begun);
+  void write(const StepEnded& ended_step);
+  void finish(const CollectionEnded& collection);
+  void publish(const GuardedSink::Outcome& outcome);
+  bool gather();
+  void gather_up_to(std::size_t most_held);
+  void close_sinks();
+  bool given_up() const;
+
+  // Constant after construction.
+  const std::shared_ptr<RecordQueue> queue;
+  const OnFinished on_finished;
+  const WriterOptions options;
+
+  mutable std::mutex mutex;
+  std::condition_variable changed;
+  // Guarded by mutex.
+  WriterStatus status;
+  bool ended = false;      // the thread is about to return
+  bool abandoned = false;  // nobody waits for the thread any more
+  bool reporting = false;  // on_finished is running
+
+  // The thread's.
+  std::vector<Marker> markers;
+  std::vector<Record> batch;
+  StepGather steps;
+  std::uint64_t lost_in_gather = 0;  // as far as it is in the status
+  std::vector<GuardedSink> sinks;
+};
+
+void WriterThread::State::run() {
+  for (bool going = true; going && !given_up();) {
+    queue->wait(steps.held() < options.most_held ? RecordQueue::WakeFor::markers_or_half_full
+                                                 : RecordQueue::WakeFor::markers);
+    queue->take_markers(markers);
+    if (markers.empty()) gather_up_to(options.most_held);
+    for (Marker& marker : markers) {
+      going = going && !given_up() && obey(marker);
+    }
+    markers.clear();
+  }
+  close_sinks();
+}
+
+void WriterThread::State::live() noexcept {
+  try {
+    run();
+  } catch (const std::exception& e) {
+    log_error(std::string("the writer thread gives up: ") + e.what());
+    queue->abandon();
+  }
+  const std::lock_guard lock(mutex);
+  ended = true;
+  changed.notify_all();
+}
+
+// False: it was the last one.
+bool WriterThread::State::obey(Marker& marker) {
+  if (auto* begun = std::get_if<RevisionBegun>(&marker.what)) begin(*begun);
+  if (auto* step = std::get_if<StepEnded>(&marker.what)) write(*step);
+  if (auto* collection = std::get_if<CollectionEnded>(&marker.what)) finish(*collection);
+  return !std::holds_alternative<WriterStopped>(marker.what);
+}
+
+void WriterThread::State::begin(RevisionBegun& begun) {
+  for (GuardedSink& sink : sinks) sink.flush();
+  sinks.clear();
+  for (auto& sink : begun.sinks) sinks.emplace_back(std::move(sink), begun.layout, options.pauses);
+}
+
+void WriterThread::State::write(const StepEnded& ended_step) {
+  // The queue may be found empty with fewer records than were said: where some
+  // were pushed in the name of another step.
+  while (steps.count(ended_step.revision, ended_step.step) < ended_step.records && gather()) {
+  }
+  const std::vector<Record>& records = steps.close(ended_step.revision, ended_step.step);
+  GuardedSink::Outcome sum;
+  if (sinks.empty()) sum.lost = records.size();
+  for (GuardedSink& sink : sinks) {
+    const auto outcome = sink.write(ended_step.step, records, std::chrono::steady_clock::now());
+    sum.written += outcome.written;
+    sum.lost += outcome.lost;
+  }
+  publish(sum);
+}
+
+void WriterThread::State::publish(const GuardedSink::Outcome& outcome) {
+  const std::lock_guard lock(mutex);
+  status.written += outcome.written;
+  status.lost += outcome.lost + steps.lost() - std::exchange(lost_in_gather, steps.lost());
+  for (const GuardedSink& sink : sinks) {
+    if (!sink.error().empty()) status.last_error = sink.error();
+  }
+}
+
+void WriterThread::State::finish(const CollectionEnded& collection) {
+  for (GuardedSink& sink : sinks) sink.flush();
+  publish({});
+  if (!on_finished) return;
+  {
+    const std::lock_guard lock(mutex);
+    if (abandoned) return;
+    reporting = true;
+  }
+  try {
+    on_finished(collection.revision, collection.last);
+  } catch (const std::exception& e) {
+    log_error(std::string("the end of a collection goes unreported: ") + e.what());
+  }
+  const std::lock_guard lock(mutex);
+  reporting = false;
+  changed.notify_all();
+}
+
+// False: the queue is empty.
+bool WriterThread::State::gather() {
+  batch.clear();
+  const bool any = queue->take(batch, kTakeAtOnce) > 0;
+  steps.add(batch);
+  return any;
+}
+
+void WriterThread::State::gather_up_to(std::size_t most_held) {
+  while (steps.held() < most_held && gather()) {
+  }
+}
+
+void WriterThread::State::close_sinks() {
+  if (!given_up()) {
+    while (gather()) {
+    }
+    for (GuardedSink& sink : sinks) sink.flush();
+  }
+  steps.clear();
+  publish({});
+  sinks.clear();
+}
+
+bool WriterThread::State::given_up() const {
+  const std::lock_guard lock(mutex);
+  return abandoned;
+}
+
+WriterThread::WriterThread(std::shared_ptr<RecordQueue> queue, OnFinished on_finished,
+                           const WriterOptions& options)
+    : pid_(::getpid()), state_(std::make_shared<State>(std::move(queue), std::move(on_finished), options)) {
+  const SignalsBlocked blocked;
+  thread_ = std::make_unique<std::thread>([state = state_] {
+    pthread_setname_np(pthread_self(), "gradmon-writer");
+    state->live();
+  });
+}
+
+WriterThread::~WriterThread() { stop(std::chrono::seconds(2)); }
+
+void WriterThread::begin_revision(Layout layout, std::vector<std::unique_ptr<Sink>> sinks) noexcept {
+  try {
+    state_->queue->post(Marker{RevisionBegun{std::move(layout), std::move(sinks)}});
+  } catch (const std::exception& e) {
+    log_error(std::string("a revision's records will be lost: ") + e.what());
+  }
+}
+
+bool WriterThread::stop(std::chrono::milliseconds at_most) noexcept {
+  if (!thread_) return true;
+  if (::getpid() != pid_) {
+    // There is no such thread in this process, and its locks may be held for ever.
+    (void)thread_.release();
+    (void)new std::shared_ptr<State>(state_);
+    return true;
+  }
+  state_->queue->abandon();
+  try {
+    state_->queue->post(Marker{WriterStopped{}});
+  } catch (const std::exception&) {
+    at_most = at_most.zero();
+  }
+  std::unique_lock lock(state_->mutex);
+  const bool ended = state_->changed.wait_for(lock, at_most, [this] { return state_->ended; });
+  state_->abandoned = !ended;
+  if (!ended) state_->changed.wait(lock, [this] { return !state_->reporting; });
+  lock.unlock();
+  ended ? thread_->join() : thread_->detach();
+  thread_.reset();
+  return ended;
+}
+
+WriterStatus WriterThread::status() const {
+  const std::lock_guard lock(state_->mutex);
+  return state_->status;
+}
+
+}  // namespace gradmon
