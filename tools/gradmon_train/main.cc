@@ -8,6 +8,8 @@
 #include <torch/optim/adamw.h>
 #include <torch/utils.h>
 
+#include <gradmon/monitor.h>
+
 #include <fstream>
 #include <iostream>
 #include <optional>
@@ -58,6 +60,14 @@ void save(const CharTransformer& model, std::string path, int rank) {
   if (!file.flush()) throw std::runtime_error("cannot write the parameters to " + path);
 }
 
+MonitorOptions monitor_options(const TrainOptions& options) {
+  MonitorOptions result;
+  result.rank = options.rank;
+  result.world_size = options.world_size;
+  result.start_iteration = options.start_iteration;
+  return result;
+}
+
 void train(const TrainOptions& options) {
   at::set_num_threads(options.threads);
   at::globalContext().setDeterministicAlgorithms(true, false);
@@ -72,6 +82,11 @@ void train(const TrainOptions& options) {
         Rendezvous{options.rank, options.world_size, options.master_address, options.master_port},
         model.parameters());
   }
+  std::optional<Monitor> monitor;
+  if (options.monitoring == Monitoring::on) {
+    monitor.emplace(options.config, monitor_options(options));
+    monitor->watch(model, optimizer);
+  }
   const auto last = options.start_iteration + options.steps - 1;
   for (auto step = options.start_iteration; step <= last; ++step) {
     const auto end = Clock::now() + options.step_time;
@@ -82,7 +97,11 @@ void train(const TrainOptions& options) {
     loss.backward();
     if (gradients) gradients->average();
     torch::nn::utils::clip_grad_norm_(model.parameters(), kGreatestNorm);
-    optimizer.step();
+    if (monitor) {
+      monitor->step(optimizer);
+    } else {
+      optimizer.step();
+    }
     if (options.rank == 0 && (step % kStepsPerLine == 0 || step == last)) {
       std::cout << "step " << step << " loss " << loss.item<float>() << std::endl;
     }
