@@ -14,6 +14,7 @@ constexpr Ticks kGiveUpAfter{10'000};
 constexpr Ticks kWriteAgain{1000};
 constexpr Ticks kLateFinish{10'000};
 constexpr std::int64_t kMostLookahead = 256;
+constexpr double kMostPatienceMs = 500;
 
 Step later(Step a, Step b) { return a < b ? b : a; }
 
@@ -298,7 +299,12 @@ CoordinatorActions Coordinator::on_register(const tl::expected<Verdict, std::str
 
 void Coordinator::close_open(const Verdict& verdict, CoordinatorActions& actions, WallTime now) {
   const auto took = static_cast<double>((clock_ - open_->opened).count());
-  if (verdict.commit()) decide_ms_ = 0.5 * decide_ms_ + 0.5 * took;
+  if (verdict.commit()) {
+    decide_ms_ = 0.5 * decide_ms_ + 0.5 * took;
+    patience_ms_ = std::max(decide_ms_, 0.5 * patience_ms_);
+  } else {
+    patience_ms_ = std::min(2 * patience_ms_, kMostPatienceMs);
+  }
   last_.closed = verdict.revision;
   if (HistoryEntry* entry = journal_.find(open_->proposal.entry)) {
     entry->verdict = verdict.commit() ? "commit" : "abort";
@@ -470,7 +476,7 @@ std::int64_t Coordinator::lookahead_for(const Proposal& proposal) const {
 }
 
 Ticks Coordinator::doubt_after() const {
-  return std::clamp(Ticks{std::llround(4 * decide_ms_)}, Ticks{50}, Ticks{2000});
+  return std::clamp(Ticks{std::llround(4 * patience_ms_)}, Ticks{50}, Ticks{2000});
 }
 
 }  // namespace gradmon

@@ -63,6 +63,8 @@ class Coordinator {
 
   // Nothing to write back is outstanding, and every other rank has left.
   bool may_go() const;
+  // Something is to be decided: ticks every 10 ms, else every 100.
+  bool busy() const { return open_.has_value() || waiting_.has_value(); }
   // The newest plan, in force, committed, open or waiting, is off or has ended.
   bool newest_is_off() const;
   PlanPtr newest_plan() const;  // null: none yet
@@ -137,7 +139,8 @@ class Coordinator {
   std::vector<Committed> committed_;  // rising; from what rank 0 runs to the newest
   std::string refusal_;               // why the newest change did not come about
   Revision resynced_;
-  double decide_ms_ = 10;  // moving mean from Prepare to verdict
+  double decide_ms_ = 10;    // moving mean from Prepare to a commit: chooses the lookahead
+  double patience_ms_ = 10;  // the same, doubled by each abort: how soon a rank may doubt
 };
 
 }  // namespace gradmon

@@ -25,14 +25,14 @@ MemberActions& MemberActions::operator+=(MemberActions other) {
 }
 
 Member::Member(Identity identity, StepGate& gate, CanCarryOut can_carry_out)
-    : identity_(std::move(identity)), gate_(gate), can_carry_out_(std::move(can_carry_out)) {}
+    : identity_(std::move(identity)), gate_(gate), can_carry_out_(std::move(can_carry_out)) {
+  if (identity_.holds_start) start_hold_ = StartHold{identity_.hello.start_iteration + 1, {}};
+}
 
-MemberActions Member::start() {
+MemberActions Member::say_hello() {
   last_hello_ = clock_;
-  start_hold_ = StartHold{identity_.hello.start_iteration + 1, {}};
-  gate_.hold(start_hold_->fence);
   MemberActions actions;
-  actions.send.emplace_back(identity_.hello);
+  if (!joined_) actions.send.emplace_back(identity_.hello);
   return actions;
 }
 

@@ -35,12 +35,16 @@ class Member {
     Rank rank;
     std::string process_id;  // author of this member's verdicts
     Hello hello;
+    // Dynamic mode: the step after the first waits for the answer to Hello. The
+    // gate holds it before the trainer can come there.
+    bool holds_start = true;
   };
 
   Member(Identity identity, StepGate& gate, CanCarryOut can_carry_out);
 
-  // The first step has begun; holds the one after it until Hello is answered.
-  MemberActions start();
+  // Once the first step has begun, and whenever the way to the coordinator has
+  // changed; repeated every 250 ms until answered.
+  MemberActions say_hello();
   // No answer can ever come (no network, no directory): goes on alone.
   void give_up(std::string reason);
 
@@ -56,6 +60,8 @@ class Member {
   MemberActions finished(Revision revision);
   MemberActions leave(Step last);
 
+  // Something is open: ticks every 10 ms, else every 100.
+  bool busy() const { return open_ || start_hold_ || !joined_ || leaving_; }
   bool joined() const { return joined_; }
   bool left_heard() const { return left_heard_; }
   bool replaced() const { return replaced_; }

@@ -1,0 +1,48 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "control/agree/journal.h"
+
+#include "control/debian_version.h"
+#include GRADMON_CATCH_HEADER
+
+namespace gradmon {
+namespace {
+
+HistoryEntry entry(std::uint64_t revision, std::string request_id) {
+  HistoryEntry made;
+  made.revision = Revision{revision};
+  made.request_id = std::move(request_id);
+  return made;
+}
+
+TEST_CASE("a request is found by its newest entry") {
+  Journal journal;
+  journal.add(entry(1, "a"));
+  journal.add(entry(2, "a"));
+  journal.add(entry(3, "b"));
+  REQUIRE(journal.find_request("a")->revision == Revision{2});
+  REQUIRE(journal.find_request("c") == nullptr);
+}
+
+TEST_CASE("only entries that have changed are handed out, once") {
+  Journal journal;
+  const auto first = journal.add(entry(1, "a"));
+  journal.add(entry(2, "b"));
+  REQUIRE(journal.take_changed().size() == 2);
+  REQUIRE(journal.take_changed().empty());
+  journal.find(first)->reason = "x";
+  journal.touch(Revision{1});
+  const auto changed = journal.take_changed();
+  REQUIRE(changed.size() == 1);
+  REQUIRE(changed.at(first).reason == "x");
+}
+
+TEST_CASE("the journal is bounded and keeps the newest") {
+  Journal journal;
+  for (std::uint64_t i = 1; i <= 10'005; ++i) journal.add(entry(i, ""));
+  REQUIRE(journal.entries().size() == 10'000);
+  REQUIRE(journal.find(Revision{5}) == nullptr);
+  REQUIRE(journal.find(Revision{10'005}) != nullptr);
+}
+
+}  // namespace
+}  // namespace gradmon
