@@ -1,0 +1,154 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "control/net/discovery.h"
+
+#include <fcntl.h>
+#include <sys/file.h>
+#include <unistd.h>
+
+#include <algorithm>
+#include <cerrno>
+#include <cstring>
+#include <fstream>
+#include <functional>
+#include <nlohmann/json.hpp>
+#include <sstream>
+#include <utility>
+
+#include "control/net/process_identity.h"
+#include "control/net/socket_directory.h"
+
+namespace gradmon {
+namespace {
+
+namespace fs = std::filesystem;
+using Json = nlohmann::ordered_json;
+using Jobs = std::vector<JobEntry>;
+
+constexpr char kName[] = "gradmon.json";
+
+std::string problem(const fs::path& path) { return path.string() + ": " + std::strerror(errno); }
+
+Json to_json(const JobEntry& job) {
+  return {{"epoch", job.epoch},
+          {"launcher_id", job.launcher_id},
+          {"endpoint", job.endpoint},
+          {"state_endpoint", job.state_endpoint},
+          {"host", job.host},
+          {"pid", job.pid},
+          {"process_start", job.process_start},
+          {"started", job.started}};
+}
+
+template <class T>
+T field(const Json& json, const char* key) {
+  const auto at = json.find(key);
+  if (at == json.end()) return {};
+  if constexpr (std::is_same_v<T, std::string>) {
+    return at->is_string() ? at->get<T>() : T{};
+  } else {
+    return at->is_number_integer() ? at->get<T>() : T{};
+  }
+}
+
+JobEntry from_json(const Json& json) {
+  return {field<std::string>(json, "epoch"),
+          field<std::string>(json, "launcher_id"),
+          field<std::string>(json, "endpoint"),
+          field<std::string>(json, "state_endpoint"),
+          field<std::string>(json, "host"),
+          field<std::int64_t>(json, "pid"),
+          field<std::uint64_t>(json, "process_start"),
+          field<std::int64_t>(json, "started")};
+}
+
+// Held while the list is changed; the lock goes with the descriptor.
+class ListLock {
+ public:
+  explicit ListLock(const fs::path& path) : fd_(open(path.c_str(), O_RDWR | O_CREAT | O_CLOEXEC, 0640)) {
+    if (fd_ >= 0 && flock(fd_, LOCK_EX) != 0) {
+      close(fd_);
+      fd_ = -1;
+    }
+  }
+  ~ListLock() {
+    if (fd_ >= 0) close(fd_);
+  }
+  ListLock(const ListLock&) = delete;
+  ListLock& operator=(const ListLock&) = delete;
+  bool held() const { return fd_ >= 0; }
+
+ private:
+  int fd_;
+};
+
+tl::expected<void, std::string> write_jobs(const fs::path& path, const Jobs& jobs) {
+  Json list = Json::array();
+  for (const JobEntry& job : jobs) list.push_back(to_json(job));
+  const fs::path beside = path.string() + "." + random_hex(8);
+  std::ofstream out(beside);
+  out << list.dump(2, ' ', false, Json::error_handler_t::replace) << '\n';
+  out.close();
+  if (!out || rename(beside.c_str(), path.c_str()) != 0) {
+    std::string why = problem(path);
+    unlink(beside.c_str());
+    return tl::unexpected(std::move(why));
+  }
+  return {};
+}
+
+tl::expected<void, std::string> change_jobs(const fs::path& output_dir,
+                                            const std::function<void(Jobs&)>& change) {
+  std::error_code ignored;
+  fs::create_directories(output_dir, ignored);
+  const ListLock lock(output_dir / (std::string(".") + kName + ".lock"));
+  if (!lock.held()) return tl::unexpected(problem(output_dir));
+  auto jobs = read_jobs(output_dir);
+  Jobs list = jobs ? std::move(*jobs) : Jobs{};  // A broken list is replaced: it can be read by nobody.
+  change(list);
+  return write_jobs(output_dir / kName, list);
+}
+
+bool gone(const JobEntry& job) {
+  return job.host == host_name() && !process_lives(job.pid, job.process_start);
+}
+
+}  // namespace
+
+tl::expected<Jobs, std::string> read_jobs(const fs::path& output_dir) {
+  std::ifstream in(output_dir / kName);
+  if (!in) return Jobs{};
+  std::ostringstream text;
+  text << in.rdbuf();
+  const Json list = Json::parse(text.str(), nullptr, false);
+  if (!list.is_array()) return tl::unexpected((output_dir / kName).string() + ": not a list of jobs");
+  Jobs jobs;
+  for (const Json& json : list) {
+    if (json.is_object()) jobs.push_back(from_json(json));
+  }
+  return jobs;
+}
+
+Jobs live_jobs(Jobs jobs) {
+  jobs.erase(std::remove_if(jobs.begin(), jobs.end(), gone), jobs.end());
+  return jobs;
+}
+
+tl::expected<void, std::string> add_job(const fs::path& output_dir, const JobEntry& job) {
+  return change_jobs(output_dir, [&](Jobs& jobs) {
+    for (const JobEntry& old : jobs) {
+      if (gone(old)) remove_socket_directory(old.endpoint);
+    }
+    jobs = live_jobs(std::move(jobs));
+    jobs.push_back(job);
+  });
+}
+
+tl::expected<void, std::string> remove_job(const fs::path& output_dir, const std::string& epoch) {
+  return change_jobs(output_dir, [&](Jobs& jobs) {
+    jobs.erase(
+        std::remove_if(jobs.begin(), jobs.end(), [&](const JobEntry& job) { return job.epoch == epoch; }),
+        jobs.end());
+  });
+}
+
+}  // namespace gradmon

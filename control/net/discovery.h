@@ -1,0 +1,36 @@
+// SPDX-License-Identifier: Apache-2.0
+// gradmon.json in the output directory: which jobs can be asked, and where. The
+// ranks of a job find rank 0 by it, gradmonctl finds jobs.
+#pragma once
+
+#include <cstdint>
+#include <filesystem>
+#include <string>
+#include <tl/expected.hpp>
+#include <vector>
+
+namespace gradmon {
+
+struct JobEntry {
+  std::string epoch;
+  std::string launcher_id;
+  std::string endpoint;
+  std::string state_endpoint;
+  std::string host;
+  std::int64_t pid = 0;
+  std::uint64_t process_start = 0;
+  std::int64_t started = 0;  // ms since 1970
+};
+
+// All entries; none where there is no file. Any process, any thread.
+tl::expected<std::vector<JobEntry>, std::string> read_jobs(const std::filesystem::path& output_dir);
+
+// Those whose process is not known to be gone: it runs on this host, or elsewhere.
+std::vector<JobEntry> live_jobs(std::vector<JobEntry> jobs);
+
+// Adds an entry, and removes those whose process on this host is gone, with
+// what they left behind (their socket directory). Whole file, by rename, under a lock file.
+tl::expected<void, std::string> add_job(const std::filesystem::path& output_dir, const JobEntry& job);
+tl::expected<void, std::string> remove_job(const std::filesystem::path& output_dir, const std::string& epoch);
+
+}  // namespace gradmon

@@ -1,0 +1,103 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "control/net/disk_thread.h"
+
+#include <poll.h>
+#include <pthread.h>
+
+#include <algorithm>
+#include <condition_variable>
+#include <deque>
+#include <mutex>
+#include <optional>
+#include <utility>
+
+#include "control/net/wake_up.h"
+
+namespace gradmon {
+
+struct DiskThread::State {
+  WakeUp wake;
+  std::mutex mutex;
+  std::condition_variable idle;
+  // Guarded by mutex.
+  std::deque<Job> jobs;
+  bool at_work = false;
+  bool stopping = false;
+  bool ended = false;
+  // The disk thread's own.
+  std::optional<Watch> watch;
+};
+
+DiskThread::DiskThread() : state_(std::make_shared<State>()) {
+  thread_ = std::thread([state = state_] { run(state); });
+}
+
+DiskThread::~DiskThread() {
+  {
+    std::unique_lock lock(state_->mutex);
+    state_->stopping = true;
+    state_->jobs.clear();
+    state_->wake.wake();
+    state_->idle.wait_for(lock, std::chrono::milliseconds(200), [&] { return state_->ended; });
+    if (!state_->ended) {
+      thread_.detach();
+      return;
+    }
+  }
+  thread_.join();
+}
+
+void DiskThread::post(Job job) {
+  const std::lock_guard lock(state_->mutex);
+  if (state_->stopping) return;
+  state_->jobs.push_back(std::move(job));
+  state_->wake.wake();
+}
+
+void DiskThread::watch(std::function<Watch()> make_on_disk_thread) {
+  // The state outlives every job: run() holds it.
+  post([state = state_.get(), make = std::move(make_on_disk_thread)] {
+    state->watch = make();
+    state->watch->look();
+  });
+}
+
+bool DiskThread::drain(std::chrono::milliseconds at_most) {
+  std::unique_lock lock(state_->mutex);
+  return state_->idle.wait_for(lock, at_most, [&] { return state_->jobs.empty() && !state_->at_work; });
+}
+
+void DiskThread::run(const std::shared_ptr<State>& state) {
+  pthread_setname_np(pthread_self(), "gradmon-disk");
+  std::unique_lock lock(state->mutex);
+  while (!state->stopping) {
+    if (!state->jobs.empty()) {
+      Job job = std::move(state->jobs.front());
+      state->jobs.pop_front();
+      state->at_work = true;
+      lock.unlock();
+      job();
+      job = nullptr;
+      lock.lock();
+      state->at_work = false;
+      continue;
+    }
+    state->idle.notify_all();
+    lock.unlock();
+    pollfd fds[] = {{state->wake.fd(), POLLIN, 0}, {state->watch ? state->watch->fd() : -1, POLLIN, 0}};
+    const int patience =
+        state->watch ? static_cast<int>(std::max<std::int64_t>(0, state->watch->patience().count())) : -1;
+    const int ready = ::poll(fds, 2, patience);
+    const bool woken = (fds[0].revents & POLLIN) != 0;
+    if (woken) state->wake.clear();
+    if (state->watch && (ready == 0 || (fds[1].revents & POLLIN) != 0)) state->watch->look();
+    lock.lock();
+  }
+  lock.unlock();
+  state->watch.reset();
+  lock.lock();
+  state->ended = true;
+  state->idle.notify_all();
+}
+
+}  // namespace gradmon

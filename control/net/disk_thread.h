@@ -1,0 +1,48 @@
+// SPDX-License-Identifier: Apache-2.0
+#pragma once
+
+#include <chrono>
+#include <functional>
+#include <memory>
+#include <thread>
+
+namespace gradmon {
+
+// The thread that touches the register and the config file. A call into a dead
+// network mount may hang for minutes: nobody waits for it, at exit neither. So
+// whatever a job needs, it owns (shared_ptr): it may outlive this object.
+class DiskThread {
+ public:
+  using Job = std::function<void()>;
+
+  // What is looked after between jobs: called when `fd()` is readable (-1: never)
+  // and at the latest after `patience()`.
+  struct Watch {
+    std::function<int()> fd;
+    std::function<std::chrono::milliseconds()> patience;
+    Job look;
+  };
+
+  DiskThread();
+  // Waits 200 ms for the job at hand, no more; jobs not begun are dropped.
+  ~DiskThread();
+  DiskThread(const DiskThread&) = delete;
+  DiskThread& operator=(const DiskThread&) = delete;
+
+  // Any thread. Jobs run one after another, in this order; they must not throw.
+  void post(Job job);
+  // Any thread. Begins with a look.
+  void watch(std::function<Watch()> make_on_disk_thread);
+  // Any thread. Waits until all jobs posted before are done; false: not in time.
+  bool drain(std::chrono::milliseconds at_most);
+
+ private:
+  struct State;
+  static void run(const std::shared_ptr<State>& state);
+
+  const std::shared_ptr<State> state_;  // own synchronisation
+  // Keep last: it runs on the state.
+  std::thread thread_;
+};
+
+}  // namespace gradmon

@@ -1,0 +1,36 @@
+// SPDX-License-Identifier: Apache-2.0
+#pragma once
+
+#include <sys/eventfd.h>
+#include <unistd.h>
+
+#include <cstdint>
+
+namespace gradmon {
+
+// A descriptor by which any thread wakes one that polls. Where the system has
+// no descriptor left, fd() is -1 and the poller lives by its time-outs.
+class WakeUp {
+ public:
+  WakeUp() : fd_(eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK)) {}
+  ~WakeUp() {
+    if (fd_ >= 0) close(fd_);
+  }
+  WakeUp(const WakeUp&) = delete;
+  WakeUp& operator=(const WakeUp&) = delete;
+
+  int fd() const { return fd_; }
+  void wake() const {
+    const std::uint64_t one = 1;
+    [[maybe_unused]] const ssize_t n = write(fd_, &one, sizeof one);
+  }
+  void clear() const {
+    std::uint64_t count = 0;
+    [[maybe_unused]] const ssize_t n = read(fd_, &count, sizeof count);
+  }
+
+ private:
+  const int fd_;
+};
+
+}  // namespace gradmon

@@ -1,0 +1,40 @@
+// SPDX-License-Identifier: Apache-2.0
+// One value at a time between ours and protobuf's. Seen by messages.cc alone.
+#pragma once
+
+#include <string>
+#include <tl/expected.hpp>
+
+#include "control/agree/journal.h"
+#include "control/agree/message.h"
+#include "control/net/command.h"
+#include "control/net/wire.pb.h"
+
+namespace gradmon {
+
+void write(const Verdict& from, wire::Verdict& to);
+void write(const LastWord& from, wire::LastWord& to);
+void write(const Hello& from, wire::Hello& to);
+void write(const Joined& from, wire::Joined& to);
+void write(const Ready& from, wire::Ready& to);
+void write(const Reject& from, wire::Reject& to);
+void write(const Applied& from, wire::Applied& to);
+void write(const Progress& from, wire::Progress& to);
+void write(const Welcome& from, wire::Welcome& to);
+void write(const Prepare& from, wire::Prepare& to);
+void write(const Command& from, wire::Command& to);
+void write(const Status& from, wire::Status& to);
+void write(const CommandReply& from, wire::CommandReply& to);
+
+tl::expected<Verdict, std::string> read_verdict(const wire::Verdict& from);
+tl::expected<LastWord, std::string> read_last_word(const wire::LastWord& from);
+Hello read_hello(const wire::Hello& from);
+Ready read_ready(const wire::Ready& from);
+Progress read_progress(const wire::Progress& from);
+tl::expected<Welcome, std::string> read_welcome(const wire::Welcome& from);
+tl::expected<Prepare, std::string> read_prepare(const wire::Prepare& from);
+tl::expected<Command, std::string> read_command(const wire::Command& from);
+Status read_status(const wire::Status& from);
+CommandReply read_reply(const wire::CommandReply& from);
+
+}  // namespace gradmon
