@@ -8,6 +8,7 @@
 #include <condition_variable>
 #include <exception>
 #include <mutex>
+#include <thread>
 #include <utility>
 #include <variant>
 
@@ -57,6 +58,8 @@ struct WriterThread::State {
   const std::shared_ptr<RecordQueue> queue;
   const OnFinished on_finished;
   const WriterOptions options;
+
+  std::thread thread;  // the training thread's; joinable until stopped
 
   mutable std::mutex mutex;
   std::condition_variable changed;
@@ -191,7 +194,7 @@ WriterThread::WriterThread(std::shared_ptr<RecordQueue> queue, OnFinished on_fin
                            const WriterOptions& options)
     : pid_(::getpid()), state_(std::make_shared<State>(std::move(queue), std::move(on_finished), options)) {
   const SignalsBlocked blocked;
-  thread_ = std::make_unique<std::thread>([state = state_] {
+  state_->thread = std::thread([state = state_] {
     pthread_setname_np(pthread_self(), "gradmon-writer");
     state->live();
   });
@@ -208,10 +211,9 @@ void WriterThread::begin_revision(Layout layout, std::vector<std::unique_ptr<Sin
 }
 
 bool WriterThread::stop(std::chrono::milliseconds at_most) noexcept {
-  if (!thread_) return true;
+  if (!state_->thread.joinable()) return true;
   if (::getpid() != pid_) {
     // There is no such thread in this process, and its locks may be held for ever.
-    (void)thread_.release();
     (void)new std::shared_ptr<State>(state_);
     return true;
   }
@@ -226,8 +228,7 @@ bool WriterThread::stop(std::chrono::milliseconds at_most) noexcept {
   state_->abandoned = !ended;
   if (!ended) state_->changed.wait(lock, [this] { return !state_->reporting; });
   lock.unlock();
-  ended ? thread_->join() : thread_->detach();
-  thread_.reset();
+  ended ? state_->thread.join() : state_->thread.detach();
   return ended;
 }
 

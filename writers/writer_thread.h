@@ -6,17 +6,13 @@
 #pragma once
 
 #include <chrono>
-#include <cstddef>
-#include <cstdint>
 #include <functional>
 #include <memory>
 #include <string>
-#include <thread>
 #include <vector>
 
 #include "control/step.h"
 #include "writers/guarded_sink.h"
-#include "writers/layout.h"
 #include "writers/record_queue.h"
 #include "writers/sink.h"
 
@@ -56,9 +52,10 @@ class WriterThread {
   void begin_revision(Layout layout, std::vector<std::unique_ptr<Sink>> sinks) noexcept;
 
   // The training thread. Abandons the queue, writes all steps that have ended,
-  // closes the sinks and joins. A step that has not ended is lost. False: time was up; the thread is
-  // left to itself, gives up at its next chance, and on_finished is not called
-  // any more. Later calls, and those in a forked child, do nothing.
+  // closes the sinks and joins. A step that has not ended is lost. False: time
+  // was up; the thread is left to itself, gives up at its next chance, and
+  // on_finished is not called any more. Later calls, and those in a forked
+  // child, do nothing.
   bool stop(std::chrono::milliseconds at_most) noexcept;
 
   // Any thread.
@@ -67,9 +64,8 @@ class WriterThread {
  private:
   struct State;
 
-  const int pid_;
-  const std::shared_ptr<State> state_;   // shared with the thread
-  std::unique_ptr<std::thread> thread_;  // null once stopped
+  const int pid_;                       // whose process the thread is in
+  const std::shared_ptr<State> state_;  // shared with the thread
 };
 
 }  // namespace gradmon
