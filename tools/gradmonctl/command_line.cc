@@ -1,0 +1,204 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "tools/gradmonctl/command_line.h"
+
+#include <CLI/CLI.hpp>
+#include <algorithm>
+#include <cstdint>
+#include <limits>
+#include <memory>
+#include <vector>
+
+#include "tools/gradmonctl/help_text.h"
+#include "tools/gradmonctl/set_argument.h"
+
+namespace gradmon {
+namespace {
+
+constexpr std::int64_t kMost = std::numeric_limits<std::int64_t>::max();
+constexpr int kMostRanks = 1024;
+constexpr const char* kExitCodes =
+    "gradmonctl COMMAND [OPTIONS]\n"
+    "\n"
+    "exit codes:\n"
+    "  0  done\n"
+    "  1  failed, rejected, superseded, or the job runs in static mode\n"
+    "  2  usage\n"
+    "  4  no answer\n"
+    "  5  not allowed\n"
+    "  6  invalid config\n"
+    "  7  only some ranks, or not in time";
+
+// Every argument of every command, filled in by CLI11.
+struct Arguments {
+  StatusRequest status;
+  ChangeRequest change;
+  HistoryRequest history;
+  ValidateRequest validate;
+  Launch launch;
+  std::vector<std::string> edits;
+  std::int64_t timeout = 60;
+};
+
+class Grammar {
+ public:
+  explicit Grammar(Arguments& arguments) : arguments_(arguments) {
+    app_.formatter(std::make_shared<HelpText>());
+    app_.footer(kExitCodes);
+    app_.set_help_flag("-h,--help", "this help");
+    add_status();
+    add_on();
+    add_off();
+    add_set();
+    add_history();
+    add_validate();
+    add_run();
+  }
+
+  CLI::App& app() { return app_; }
+  const CLI::App* chosen() const {
+    const auto commands = app_.get_subcommands();
+    return commands.empty() ? nullptr : commands.front();
+  }
+
+ private:
+  CLI::App* add(const std::string& usage, const std::string& description) {
+    CLI::App* command = app_.add_subcommand(usage.substr(0, usage.find(' ')), description);
+    command->footer("gradmonctl " + usage);
+    return command;
+  }
+
+  void add_place(CLI::App* command, JobPlace& place) {
+    command
+        ->add_option(
+            "--endpoint", place.endpoint,
+            "the job, as ipc://PATH or tcp://HOST:PORT\n(default: GRADMON_ENDPOINT, else the one live job\n"
+            "of gradmon.json in the output directory)")
+        ->type_name("ENDPOINT");
+    command
+        ->add_option("--output-dir", place.output_dir,
+                     "the job's output directory\n(default: MONITOR_OUTPUT_DIR, else ./monitor_output)")
+        ->type_name("DIR");
+  }
+
+  void add_wait(CLI::App* command) {
+    command->add_flag("--wait", arguments_.change.wait, "until every rank has applied it; prints the step");
+    command->add_option("--timeout", arguments_.timeout, "give up waiting after so long (60)")
+        ->type_name("SECONDS")
+        ->check(CLI::Range(std::int64_t{1}, std::int64_t{31536000}));
+    add_place(command, arguments_.change.place);
+  }
+
+  void add_status() {
+    CLI::App* command =
+        add("status [--watch] [--json]", "Show what the job collects, and where each rank is");
+    command->add_flag("--watch", arguments_.status.watch, "again every second, until interrupted");
+    command->add_flag("--json", arguments_.status.json, "one JSON object (with --watch: one a line)");
+    add_place(command, arguments_.status.place);
+  }
+
+  void add_on() {
+    CLI::App* command = add("on [--at STEP] [--collect-times N] [--step-interval K] [--wait]",
+                            "Switch collection on, in every rank at the same step");
+    Command& on = arguments_.change.command;
+    command->add_option("--at", on.at, "not before this step")
+        ->type_name("STEP")
+        ->check(CLI::Range(std::int64_t{0}, kMost));
+    command->add_option("--collect-times", on.collect_times, "stop after so many collected steps")
+        ->type_name("N")
+        ->check(CLI::Range(std::int64_t{0}, kMost));
+    command->add_option("--step-interval", on.step_interval, "collect every so many steps")
+        ->type_name("K")
+        ->check(CLI::Range(std::int64_t{1}, kMost));
+    add_wait(command);
+  }
+
+  void add_off() { add_wait(add("off [--wait]", "Switch collection off, in every rank at the same step")); }
+
+  void add_set() {
+    CLI::App* command = add("set KEY=VALUE... [--wait]", "Set keys of the job's config file");
+    command
+        ->add_option("KEY=VALUE", arguments_.edits,
+                     "KEY is a key or a JSON pointer (/alert/dump);\nVALUE is JSON, anything else is taken "
+                     "as a string")
+        ->required()
+        ->allow_extra_args();
+    add_wait(command);
+  }
+
+  void add_history() {
+    CLI::App* command = add("history [--json]", "Show what became of every change");
+    command->add_flag("--json", arguments_.history.json, "one JSON object");
+    add_place(command, arguments_.history.place);
+  }
+
+  void add_validate() {
+    CLI::App* command = add("validate FILE", "Check a config file, and list all its errors");
+    command->add_option("FILE", arguments_.validate.file, "the config file")->required();
+  }
+
+  void add_run() {
+    CLI::App* command = add("run -n N -- COMMAND...", "Start a command once for each rank on this host");
+    command->add_option("-n", arguments_.launch.ranks, "number of ranks")
+        ->type_name("N")
+        ->required()
+        ->check(CLI::Range(1, kMostRanks));
+  }
+
+  Arguments& arguments_;
+  CLI::App app_{"Look into a running training job, and steer what it collects.", "gradmonctl"};
+};
+
+tl::unexpected<NoRequest> usage_error(const std::string& command, const std::string& text) {
+  const std::string program = command.empty() ? "gradmonctl" : "gradmonctl " + command;
+  return tl::make_unexpected(NoRequest{2, "gradmonctl: " + text + "\ntry \"" + program + " --help\"\n"});
+}
+
+tl::expected<Request, NoRequest> change_request(const std::string& name, Arguments& arguments) {
+  ChangeRequest& change = arguments.change;
+  change.timeout = std::chrono::seconds(arguments.timeout);
+  change.command.verb = name == "on" ? CommandVerb::on : name == "off" ? CommandVerb::off : CommandVerb::set;
+  for (const std::string& argument : arguments.edits) {
+    auto edit = parse_set_argument(argument);
+    if (!edit) return usage_error(name, edit.error());
+    change.command.edits.push_back(std::move(*edit));
+  }
+  return change;
+}
+
+tl::expected<Request, NoRequest> request_of(const std::string& name, Arguments& arguments) {
+  if (name == "status") return arguments.status;
+  if (name == "history") return arguments.history;
+  if (name == "validate") return arguments.validate;
+  if (name != "run") return change_request(name, arguments);
+  if (arguments.launch.command.empty()) return usage_error(name, "no command to run: give it after --");
+  return arguments.launch;
+}
+
+}  // namespace
+
+tl::expected<Request, NoRequest> parse_command_line(int argc, const char* const* argv) {
+  std::vector<std::string> words(argv + std::min(argc, 1), argv + argc);
+  Arguments arguments;
+  if (!words.empty() && words.front() == "run") {
+    // What follows "--" is the user's, and none of CLI11's business.
+    const auto mark = std::find(words.begin(), words.end(), "--");
+    if (mark != words.end()) arguments.launch.command.assign(mark + 1, words.end());
+    words.erase(mark, words.end());
+  }
+  Grammar grammar(arguments);
+  if (words.empty()) return tl::make_unexpected(NoRequest{2, grammar.app().help()});
+  const auto command_name = [&grammar] { return grammar.chosen() ? grammar.chosen()->get_name() : ""; };
+  try {
+    std::reverse(words.begin(), words.end());  // CLI11 takes them from the end.
+    grammar.app().parse(words);
+  } catch (const CLI::CallForHelp&) {
+    const CLI::App* chosen = grammar.chosen();
+    return tl::make_unexpected(NoRequest{0, (chosen ? *chosen : grammar.app()).help()});
+  } catch (const CLI::Error& error) {
+    return usage_error(command_name(), error.what());
+  }
+  if (grammar.chosen() == nullptr) return tl::make_unexpected(NoRequest{2, grammar.app().help()});
+  return request_of(command_name(), arguments);
+}
+
+}  // namespace gradmon

@@ -1,0 +1,55 @@
+// SPDX-License-Identifier: Apache-2.0
+#pragma once
+
+#include <chrono>
+#include <string>
+#include <tl/expected.hpp>
+#include <variant>
+
+#include "control/net/command.h"
+#include "tools/gradmonctl/launcher.h"
+
+namespace gradmon {
+
+// Where to look for the job; what is "" was not given.
+struct JobPlace {
+  std::string endpoint;
+  std::string output_dir;
+};
+
+struct StatusRequest {
+  JobPlace place;
+  bool watch = false;
+  bool json = false;
+};
+
+// on, off and set. `command` has neither request id nor author yet.
+struct ChangeRequest {
+  JobPlace place;
+  Command command;
+  bool wait = false;
+  std::chrono::seconds timeout{60};
+};
+
+struct HistoryRequest {
+  JobPlace place;
+  bool json = false;
+};
+
+struct ValidateRequest {
+  std::string file;
+};
+
+using Request = std::variant<StatusRequest, ChangeRequest, HistoryRequest, ValidateRequest, Launch>;
+
+// Why there is nothing to do: help that was asked for (code 0, for stdout), or
+// a usage error (code 2, for stderr).
+struct NoRequest {
+  int code = 2;
+  std::string text;
+};
+
+// The one reader of the command line. Throws nothing.
+tl::expected<Request, NoRequest> parse_command_line(int argc, const char* const* argv);
+
+}  // namespace gradmon

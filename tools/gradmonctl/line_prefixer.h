@@ -1,0 +1,29 @@
+// SPDX-License-Identifier: Apache-2.0
+#pragma once
+
+#include <cstddef>
+#include <string>
+#include <string_view>
+
+namespace gradmon {
+
+// Turns what a rank writes, in pieces of any size, into whole lines that begin
+// with "[RANK] ". A value; knows no file.
+class LinePrefixer {
+ public:
+  // A longer line is cut into lines of this many bytes: memory is bounded.
+  static constexpr std::size_t kLongestLine = 64 * 1024;
+
+  explicit LinePrefixer(int rank) : prefix_("[" + std::to_string(rank) + "] ") {}
+
+  // The lines that `bytes` completes, prefixed, each with its line feed.
+  std::string feed(std::string_view bytes);
+  // At the end of the output: the line that never got its line feed, with one.
+  std::string finish();
+
+ private:
+  std::string prefix_;   // Constant after construction.
+  std::string pending_;  // The beginning of a line.
+};
+
+}  // namespace gradmon

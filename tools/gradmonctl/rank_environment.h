@@ -1,0 +1,26 @@
+// SPDX-License-Identifier: Apache-2.0
+#pragma once
+
+#include <string>
+#include <tl/expected.hpp>
+#include <vector>
+
+namespace gradmon {
+
+// What the ranks of one launch have in common.
+struct LaunchIdentity {
+  int ranks = 1;
+  int master_port = 0;
+  std::string run_id;  // GRADMON_RUN_ID: 32 hex digits
+};
+
+// A TCP port that was free on 127.0.0.1 a moment ago.
+tl::expected<int, std::string> free_port();
+
+// The environment of one rank, as "NAME=VALUE": `inherited` with RANK,
+// WORLD_SIZE, LOCAL_RANK, LOCAL_WORLD_SIZE, MASTER_ADDR, MASTER_PORT and
+// GRADMON_RUN_ID replaced, and USE_LIBUV=0 where it is not set.
+std::vector<std::string> rank_environment(const std::vector<std::string>& inherited, int rank,
+                                          const LaunchIdentity& launch);
+
+}  // namespace gradmon

@@ -1,0 +1,24 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "tools/gradmonctl/set_argument.h"
+
+#include <nlohmann/json.hpp>
+
+namespace gradmon {
+
+tl::expected<std::pair<std::string, std::string>, std::string> parse_set_argument(
+    const std::string& argument) {
+  const std::size_t equals = argument.find('=');
+  if (equals == std::string::npos || equals == 0) {
+    return tl::make_unexpected("\"" + argument + "\" is not KEY=VALUE");
+  }
+  const std::string key = argument.substr(0, equals);
+  const std::string value = argument.substr(equals + 1);
+  if (nlohmann::json::accept(value)) return std::make_pair(key, value);
+  try {
+    return std::make_pair(key, nlohmann::json(value).dump());
+  } catch (const nlohmann::json::exception&) {
+    return tl::make_unexpected("the value of " + key + " is not UTF-8");
+  }
+}
+
+}  // namespace gradmon
