@@ -22,14 +22,15 @@ bool begins_with(const std::string& text, const std::string& beginning) {
   return text.compare(0, beginning.size(), beginning) == 0;
 }
 
-// The name in `#include <name>` or `#include "name"`, with its first delimiter; else empty.
+// The name in `#include <name>` or `#include "name"` with its first delimiter,
+// the macro in `#include MACRO`; empty where the line is no include.
 std::string included(const std::string& line) {
   const auto hash = line.find_first_not_of(" \t");
   if (hash == std::string::npos || line[hash] != '#') return {};
   const auto word = line.find_first_not_of(" \t", hash + 1);
   if (word == std::string::npos || line.compare(word, 7, "include") != 0) return {};
   const auto begin = line.find_first_of("<\"", word);
-  if (begin == std::string::npos) return {};
+  if (begin == std::string::npos) return line.substr(word + 7);
   const auto end = line.find_first_of(">\"", begin + 1);
   return end == std::string::npos ? std::string() : line.substr(begin, end - begin);
 }
@@ -50,7 +51,9 @@ class Check {
       }
     }
     const std::string include = included(line);
-    return include.empty() ? include : breach_of(include.substr(1), include[0] == '"');
+    if (include.empty()) return {};
+    if (include[0] != '"' && include[0] != '<') return "the table cannot see what" + include + " includes";
+    return breach_of(include.substr(1), include[0] == '"');
   }
 
  private:

@@ -74,6 +74,8 @@ TEST_CASE("what the table does not know is a violation", "[layers]") {
         Lines{"writers/a.cc:1: <boost/asio.hpp> is of a library that the table does not know"});
   CHECK(violations_of({{"writers/a.cc", "#include \"record.h\"\n"}}) ==
         Lines{"writers/a.cc:1: record.h is in no room: include paths begin at the repository root"});
+  CHECK(violations_of({{"hooks/a.cc", "#include SOME_HEADER\n"}}) ==
+        Lines{"hooks/a.cc:1: the table cannot see what SOME_HEADER includes"});
   CHECK(violations_of({{"tools/new/a.cc", ""}}) == Lines{"tools/new/a.cc:1: lies in no room of the table"});
   CHECK_THROWS(parse_layers("rom control | spdlog\n"));
 }
