@@ -20,8 +20,9 @@ namespace HWY_NAMESPACE {
 namespace hn = hwy::HWY_NAMESPACE;
 
 constexpr std::size_t kPrefetchBytes = 2048;
-// Counts are kept in lanes of 32 bits and emptied after so many elements.
-constexpr std::size_t kBlock = std::size_t{1} << 20;
+// So many elements at most are read before counts are emptied and, where their
+// sum is NaN, NaNs are looked for, while they are still in the cache.
+constexpr std::size_t kBlock = std::size_t{1} << 14;
 
 using F32 = hn::ScalableTag<float>;
 using F64 = hn::ScalableTag<double>;
@@ -33,35 +34,25 @@ struct Extremes {
   using I = hn::RebindToSigned<D>;
 
   V min, max;
-  hn::Vec<I> nans, zeros;
+  hn::Vec<I> zeros;
 
   // Written out: an implicit constructor would not be compiled for the target.
   HWY_INLINE Extremes()
       : min(hn::Set(D(), std::numeric_limits<hn::TFromD<D>>::infinity())),
         max(hn::Set(D(), -std::numeric_limits<hn::TFromD<D>>::infinity())),
-        nans(hn::Zero(I())),
         zeros(hn::Zero(I())) {}
 
-  HWY_INLINE void take(V x, V threshold) {
-    min = hn::Min(min, x);
-    max = hn::Max(max, x);
-    nans = hn::Sub(nans, hn::VecFromMask(I(), hn::RebindMask(I(), hn::IsNaN(x))));
-    zeros = hn::Sub(zeros, hn::VecFromMask(I(), hn::RebindMask(I(), hn::Lt(hn::Abs(x), threshold))));
+  HWY_INLINE void take(V a, V b, V threshold) {
+    min = hn::Min(min, hn::Min(a, b));
+    max = hn::Max(max, hn::Max(a, b));
+    zeros = hn::Sub(zeros, hn::VecFromMask(I(), hn::RebindMask(I(), hn::Lt(hn::Abs(a), threshold))));
+    zeros = hn::Sub(zeros, hn::VecFromMask(I(), hn::RebindMask(I(), hn::Lt(hn::Abs(b), threshold))));
   }
 
   HWY_INLINE void finish(PartialStats& stats) const {
-    HWY_ALIGN hn::TFromD<I> lanes[2 * hn::MaxLanes(I())];
-    const std::size_t n = hn::Lanes(I());
-    hn::Store(nans, I(), lanes);
-    hn::Store(zeros, I(), lanes + n);
-    for (std::size_t i = 0; i < n; ++i) {
-      stats.nans += static_cast<std::uint64_t>(lanes[i]);
-      stats.zeros += static_cast<std::uint64_t>(lanes[n + i]);
-    }
-    if (stats.nans == 0) {
-      stats.min = HWY_MIN(stats.min, static_cast<double>(hn::GetLane(hn::MinOfLanes(D(), min))));
-      stats.max = HWY_MAX(stats.max, static_cast<double>(hn::GetLane(hn::MaxOfLanes(D(), max))));
-    }
+    stats.zeros += static_cast<std::uint64_t>(hn::GetLane(hn::SumOfLanes(I(), zeros)));
+    stats.min = HWY_MIN(stats.min, static_cast<double>(hn::GetLane(hn::MinOfLanes(D(), min))));
+    stats.max = HWY_MAX(stats.max, static_cast<double>(hn::GetLane(hn::MaxOfLanes(D(), max))));
   }
 };
 
@@ -88,11 +79,14 @@ struct Sums {
     square3 = hn::MulAdd(d, d, square3);
   }
 
-  HWY_INLINE void finish(PartialStats& stats) const {
-    const V sum = hn::Add(hn::Add(sum0, sum1), hn::Add(sum2, sum3));
+  // Returns the sum.
+  HWY_INLINE double finish(PartialStats& stats) const {
+    const V total = hn::Add(hn::Add(sum0, sum1), hn::Add(sum2, sum3));
     const V square = hn::Add(hn::Add(square0, square1), hn::Add(square2, square3));
-    stats.sum += hn::GetLane(hn::SumOfLanes(F64(), sum));
+    const double sum = hn::GetLane(hn::SumOfLanes(F64(), total));
+    stats.sum += sum;
     stats.sum_squares += hn::GetLane(hn::SumOfLanes(F64(), square));
+    return sum;
   }
 };
 
@@ -133,6 +127,17 @@ HWY_INLINE hn::Vec<F32> load(const hwy::float16_t* data) {
 }
 #endif
 
+HWY_INLINE hn::Vec<F64> load(const double* data) { return hn::LoadU(F64(), data); }
+
+// `count` is a whole number of vectors.
+template <class D, class T>
+std::uint64_t count_nans(const T* data, std::size_t count) {
+  std::uint64_t nans = 0;
+  for (std::size_t i = 0; i < count; i += hn::Lanes(D()))
+    nans += hn::CountTrue(D(), hn::IsNaN(load(data + i)));
+  return nans;
+}
+
 // Both read the most that whole turns cover, at most kBlock elements, and
 // return how many that were.
 template <class T>
@@ -141,19 +146,17 @@ std::size_t narrow_block(const T* data, std::size_t count, double eps, PartialSt
   const std::size_t turn = 2 * lanes;
   const std::size_t whole = HWY_MIN(count, kBlock) / turn * turn;
   const auto threshold = hn::Set(F32(), float_threshold(eps));
-  Extremes<F32> even, odd;
+  Extremes<F32> extremes;
   Sums sums;
   for (std::size_t i = 0; i < whole; i += turn) {
     hwy::Prefetch(data + i + kPrefetchBytes / sizeof(T));
     const auto a = load(data + i);
     const auto b = load(data + i + lanes);
-    even.take(a, threshold);
-    odd.take(b, threshold);
+    extremes.take(a, b, threshold);
     sums.take(lower(a), upper(a), lower(b), upper(b));
   }
-  even.finish(stats);
-  odd.finish(stats);
-  sums.finish(stats);
+  extremes.finish(stats);
+  if (const double sum = sums.finish(stats); sum != sum) stats.nans += count_nans<F32>(data, whole);
   return whole;
 }
 
@@ -162,23 +165,20 @@ std::size_t double_block(const double* data, std::size_t count, double eps, Part
   const std::size_t turn = 4 * lanes;
   const std::size_t whole = HWY_MIN(count, kBlock) / turn * turn;
   const auto threshold = hn::Set(F64(), eps);
-  Extremes<F64> even, odd;
+  Extremes<F64> extremes;
   Sums sums;
   for (std::size_t i = 0; i < whole; i += turn) {
     hwy::Prefetch(data + i + kPrefetchBytes / sizeof(double));
-    const auto a = hn::LoadU(F64(), data + i);
-    const auto b = hn::LoadU(F64(), data + i + lanes);
-    const auto c = hn::LoadU(F64(), data + i + 2 * lanes);
-    const auto d = hn::LoadU(F64(), data + i + 3 * lanes);
-    even.take(a, threshold);
-    odd.take(b, threshold);
-    even.take(c, threshold);
-    odd.take(d, threshold);
+    const auto a = load(data + i);
+    const auto b = load(data + i + lanes);
+    const auto c = load(data + i + 2 * lanes);
+    const auto d = load(data + i + 3 * lanes);
+    extremes.take(a, b, threshold);
+    extremes.take(c, d, threshold);
     sums.take(a, b, c, d);
   }
-  even.finish(stats);
-  odd.finish(stats);
-  sums.finish(stats);
+  extremes.finish(stats);
+  if (const double sum = sums.finish(stats); sum != sum) stats.nans += count_nans<F64>(data, whole);
   return whole;
 }
 
