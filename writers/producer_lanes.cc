@@ -97,4 +97,9 @@ std::size_t ProducerLanes::take(Record* into, std::size_t n) noexcept {
   return state_->queue.try_dequeue_bulk(state_->reader, into, n);
 }
 
+std::size_t ProducerLanes::count() const {
+  const std::lock_guard lock(state_->mutex);
+  return state_->lanes.size();
+}
+
 }  // namespace gradmon

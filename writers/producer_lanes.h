@@ -31,6 +31,10 @@ class ProducerLanes {
   // One thread at a time. Up to n records; fewer, or 0, where there are none.
   std::size_t take(Record* into, std::size_t n) noexcept;
 
+  // Any thread. How many lanes there are: as many as there were producing
+  // threads at one time.
+  std::size_t count() const;
+
  private:
   struct State;
   const std::unique_ptr<State> state_;

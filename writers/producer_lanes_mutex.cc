@@ -37,4 +37,6 @@ std::size_t ProducerLanes::take(Record* into, std::size_t n) noexcept {
   return count;
 }
 
+std::size_t ProducerLanes::count() const { return 1; }
+
 }  // namespace gradmon

@@ -3,10 +3,13 @@
 
 #include <sched.h>
 #include <signal.h>
+#include <sys/inotify.h>
 #include <sys/mount.h>
 #include <sys/resource.h>
 #include <sys/stat.h>
+#include <unistd.h>
 
+#include <cstring>
 #include <thread>
 
 #include "control/debian_version.h"
@@ -60,6 +63,26 @@ TEST_CASE("a file has one header and the rows in the order they came") {
   CHECK(writes(another, scratch.path() / "a.csv", "x,3\n"));
   CHECK(read_text(scratch.path() / "a.csv") == "name,step\nx,1\nx,2\ny,2\nx,3\n");
   CHECK(files_in(scratch.path()) == std::set<std::string>{"a.csv"});
+}
+
+TEST_CASE("a new file is never seen under its name before its rows are in it") {
+  const ScratchDirectory scratch;
+  const int watch = ::inotify_init1(IN_NONBLOCK | IN_CLOEXEC);
+  REQUIRE(::inotify_add_watch(watch, scratch.path().c_str(), IN_CREATE | IN_MODIFY | IN_MOVED_TO) >= 0);
+  CsvFile file;
+  CHECK(writes(file, scratch.path() / "a.csv", "x,1\n"));
+  alignas(inotify_event) char events[4096];
+  const ssize_t size = ::read(watch, events, sizeof events);
+  ::close(watch);
+  std::string under_its_name;
+  for (ssize_t at = 0; at < size;) {
+    inotify_event event;
+    std::memcpy(&event, events + at, sizeof event);
+    const bool named = std::string(events + at + sizeof event) == "a.csv";
+    if (named) under_its_name += event.mask & IN_MOVED_TO ? "moved " : "changed ";
+    at += static_cast<ssize_t>(sizeof event + event.len);
+  }
+  CHECK(under_its_name == "moved ");
 }
 
 TEST_CASE("a partial last row is cut off before rows are added") {

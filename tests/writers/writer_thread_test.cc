@@ -74,23 +74,33 @@ class StorySink : public Sink {
   const std::string name_;
 };
 
+enum class StuckIn { write, flush };
+
 class StuckSink : public Sink {
  public:
-  StuckSink(std::shared_ptr<Story> story, std::shared_future<void> release)
-      : story_(std::move(story)), release_(std::move(release)) {}
+  StuckSink(std::shared_ptr<Story> story, std::shared_future<void> release, StuckIn where)
+      : story_(std::move(story)), release_(std::move(release)), where_(where) {}
   ~StuckSink() override { story_->tell("closed"); }
   const char* name() const override { return "stuck"; }
   tl::expected<void, SinkError> begin_revision(const Layout&) override { return {}; }
   tl::expected<void, SinkError> write_step(Step, const std::vector<Record>&) override {
-    story_->tell("stuck");
-    release_.wait();
+    if (where_ == StuckIn::write) hang();
     return {};
   }
-  tl::expected<void, SinkError> flush() override { return {}; }
+  tl::expected<void, SinkError> flush() override {
+    if (where_ == StuckIn::flush) hang();
+    return {};
+  }
 
  private:
+  void hang() {
+    story_->tell("stuck");
+    release_.wait();
+  }
+
   const std::shared_ptr<Story> story_;
   const std::shared_future<void> release_;
+  const StuckIn where_;
 };
 
 std::vector<std::unique_ptr<Sink>> one(std::unique_ptr<Sink> sink) {
@@ -274,22 +284,25 @@ TEST_CASE("rows that cannot be written are counted and named and end no process"
 }
 
 TEST_CASE("a writer stuck in a sink is left behind and reports nothing any more") {
-  const auto story = std::make_shared<Story>();
-  std::promise<void> release;
-  {
-    const auto queue = make_queue(16, Overflow::drop);
-    WriterThread writer(queue, teller(story));
-    writer.begin_revision(layout(1), one(std::make_unique<StuckSink>(story, release.get_future().share())));
-    queue->push(plain_record(1, 0));
-    queue->end_step(Revision{1}, Step{1});
-    queue->end_collection(Revision{1}, Step{1});
-    REQUIRE(story->wait_for("stuck"));
-    CHECK_FALSE(writer.stop(20ms));
-    CHECK_FALSE(queue->push(plain_record(2, 0)));
+  for (const StuckIn where : {StuckIn::write, StuckIn::flush}) {
+    const auto story = std::make_shared<Story>();
+    std::promise<void> release;
+    {
+      const auto queue = make_queue(16, Overflow::drop);
+      WriterThread writer(queue, teller(story));
+      writer.begin_revision(layout(1),
+                            one(std::make_unique<StuckSink>(story, release.get_future().share(), where)));
+      queue->push(plain_record(1, 0));
+      queue->end_step(Revision{1}, Step{1});
+      queue->end_collection(Revision{1}, Step{1});
+      REQUIRE(story->wait_for("stuck"));
+      CHECK_FALSE(writer.stop(20ms));
+      CHECK_FALSE(queue->push(plain_record(2, 0)));
+    }
+    release.set_value();
+    REQUIRE(story->wait_for("closed"));
+    CHECK(story->text() == "stuck closed ");
   }
-  release.set_value();
-  REQUIRE(story->wait_for("closed"));
-  CHECK(story->text() == "stuck closed ");
 }
 
 TEST_CASE("in a forked child there is nothing to stop") {
