@@ -8,6 +8,8 @@
 #include <string>
 #include <vector>
 
+#include "hooks/squash_name.h"
+
 namespace gradmon {
 
 // What a config says about names. Nothing given selects everything.
@@ -22,12 +24,6 @@ struct TargetSelection {
   // Selects what no pattern matches: of `targets`, where those are given.
   // Otherwise targets and patterns add up. Without a pattern it means nothing.
   bool invert = false;
-};
-
-// A parameter's name as the model lists it, and its model chunk.
-struct TargetName {
-  int vpp_stage = 0;
-  std::string name;
 };
 
 // An entry of the config that selected nothing.

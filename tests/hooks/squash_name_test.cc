@@ -1,0 +1,60 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "hooks/squash_name.h"
+
+#include "control/debian_version.h"
+#include GRADMON_CATCH_HEADER
+
+namespace gradmon {
+namespace {
+
+TEST_CASE("the first of the five patterns that matches says what is kept") {
+  CHECK(squashed_name("module.encoder.layers.1.fc.weight") == "layers.1.fc.weight");
+  CHECK(squashed_name("model.layer.3.norm.weight") == "layer.3.norm.weight");
+  CHECK(squashed_name("a.layers.0.b.layers.1.w") == "layers.1.w");
+  CHECK(squashed_name("module.embedding.word_embeddings.weight") == "embedding.word_embeddings.weight");
+  CHECK(squashed_name("m.embeddings.position.weight") == "embeddings.position.weight");
+  CHECK(squashed_name("decoder.final_norm.weight") == "final_norm.weight");
+  CHECK(squashed_name("m.output_layer.weight") == "output_layer.weight");
+  CHECK(squashed_name("m.block.norm1.bias") == "norm1.bias");
+}
+
+TEST_CASE("a name that no pattern matches stays as it is") {
+  for (const char* name :
+       {"layers.0.weight", "fc1.weight", "norm", "a.relayers.0.w", "embedding.weight", ""}) {
+    CHECK(squashed_name(name) == name);
+  }
+}
+
+TEST_CASE("wrappers are removed from names and module stays") {
+  CHECK(unwrapped_name("module._orig_mod.fc._fsdp_wrapped_module.weight") == "module.fc.weight");
+  CHECK(unwrapped_name("a._checkpoint_wrapped_module.b") == "a.b");
+  CHECK(unwrapped_name("my_orig_mod.fc") == "my_orig_mod.fc");
+  CHECK(plain_name("module.module.fc.weight.") == "fc.weight");
+  CHECK(plain_name("module").empty());
+}
+
+TEST_CASE("names that would collide keep their full form") {
+  const std::vector<TargetName> names{
+      {0, "enc.layers.0.w"}, {0, "dec.layers.0.w"}, {0, "dec.layers.1.w"}, {0, "_orig_mod.q.fc"}};
+  const std::vector<std::string> expected{"enc.layers.0.w", "dec.layers.0.w", "layers.1.w", "q.fc"};
+  CHECK(record_names(names, Squash::yes) == expected);
+}
+
+TEST_CASE("names of different model chunks do not collide") {
+  const std::vector<TargetName> names{{0, "m.layers.0.w"}, {1, "m.layers.0.w"}};
+  CHECK(record_names(names, Squash::yes) == std::vector<std::string>{"layers.0.w", "layers.0.w"});
+}
+
+TEST_CASE("a full form that meets another name's short form is settled too") {
+  const std::vector<TargetName> names{{0, "layers.0.norm"}, {0, "q.norm"}, {0, "a.layers.0.norm"}};
+  const std::vector<std::string> expected{"layers.0.norm", "q.norm", "a.layers.0.norm"};
+  CHECK(record_names(names, Squash::yes) == expected);
+}
+
+TEST_CASE("without squashing only wrappers go") {
+  CHECK(record_names({{0, "m._orig_mod.layers.0.w"}}, Squash::no) ==
+        std::vector<std::string>{"m.layers.0.w"});
+}
+
+}  // namespace
+}  // namespace gradmon
