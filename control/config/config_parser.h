@@ -20,7 +20,7 @@ namespace gradmon {
 struct ConfigError {
   std::string file;
   std::size_t line = 1;    // from 1
-  std::size_t column = 1;  // from 1, in bytes
+  std::size_t column = 1;  // from 1, in characters
   std::string pointer;     // RFC 6901 of the value, as "/ops/2"; "" for the document
   std::string found;       // the value as it is in the file, shortened; "" where none
   std::string expected;    // what could have been there, or what is wrong

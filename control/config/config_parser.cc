@@ -1,0 +1,101 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "control/config/config_parser.h"
+
+#include <simdjson.h>
+
+#include <exception>
+
+#include "control/config/config_reader.h"
+
+namespace gradmon {
+namespace {
+
+using Result = tl::expected<ParsedConfig, std::vector<ConfigError>>;
+namespace dom = simdjson::dom;
+
+// In the order of JsonDocument::nodes. Depth is bounded by kMaxJsonDepth.
+void collect(dom::element element, std::vector<JsonScalar>& out) {
+  out.emplace_back();
+  const auto index = out.size() - 1;
+  switch (element.type()) {
+    case dom::element_type::OBJECT:
+      for (const auto field : dom::object(element)) collect(field.value, out);
+      break;
+    case dom::element_type::ARRAY:
+      for (const auto item : dom::array(element)) collect(item, out);
+      break;
+    case dom::element_type::STRING:
+      out[index] = std::string(std::string_view(element));
+      break;
+    case dom::element_type::INT64:
+      out[index] = std::int64_t(element);
+      break;
+    case dom::element_type::UINT64:
+      out[index] = std::uint64_t(element);
+      break;
+    case dom::element_type::DOUBLE:
+      out[index] = double(element);
+      break;
+    case dom::element_type::BOOL:
+      out[index] = bool(element);
+      break;
+    default:
+      break;
+  }
+}
+
+ConfigError document_error(std::string_view text, std::string_view file, const JsonFault& fault) {
+  const auto place = line_column(text, fault.offset);
+  return {std::string(file), place.line, place.column, "", fault.found, fault.expected};
+}
+
+Result parse(std::string_view text, std::string_view file) {
+  JsonTree tree{text, locate_json(text), {}};
+  if (tree.where.fault) return tl::unexpected(std::vector{document_error(text, file, *tree.where.fault)});
+  const auto body =
+      text.substr(0, kByteOrderMark.size()) == kByteOrderMark ? text.substr(kByteOrderMark.size()) : text;
+  dom::parser parser(kMaxJsonBytes);
+  dom::element root;
+  if (const auto error = parser.parse(simdjson::padded_string(body)).get(root)) {
+    return tl::unexpected(
+        std::vector{document_error(text, file, {0, simdjson::error_message(error), "valid JSON"})});
+  }
+  tree.what.reserve(tree.where.nodes.size());
+  collect(root, tree.what);
+  auto reading = read_config(tree, file);
+  if (!reading.errors.empty()) return tl::unexpected(std::move(reading.errors));
+  return ParsedConfig{std::move(reading.config), std::move(reading.warnings)};
+}
+
+std::string place_of(const std::string& file, std::size_t line, std::size_t column,
+                     const std::string& pointer) {
+  return file + ":" + std::to_string(line) + ":" + std::to_string(column) + ": " +
+         (pointer.empty() ? "" : excerpt(pointer) + ": ");
+}
+
+}  // namespace
+
+Result parse_config(std::string_view text, std::string_view file_name) {
+  try {
+    return parse(text, file_name);
+  } catch (const std::exception& exception) {
+    return tl::unexpected(std::vector{document_error(text, file_name, {0, exception.what(), "valid JSON"})});
+  }
+}
+
+std::string to_string(const ConfigError& error) {
+  return place_of(error.file, error.line, error.column, error.pointer) +
+         (error.found.empty() ? "" : "found " + error.found + ", ") + "expected " + error.expected;
+}
+
+std::string to_string(const ConfigWarning& warning) {
+  return place_of(warning.file, warning.line, warning.column, warning.pointer) + warning.text;
+}
+
+std::string to_string(const std::vector<ConfigError>& errors) {
+  std::string text;
+  for (const auto& error : errors) text += (text.empty() ? "" : "\n") + to_string(error);
+  return text;
+}
+
+}  // namespace gradmon

@@ -1,0 +1,424 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "control/config/config_reader.h"
+
+#include <re2/re2.h>
+
+#include <algorithm>
+#include <cmath>
+
+#include "control/config/config_schema.h"
+
+namespace gradmon {
+namespace {
+
+constexpr std::size_t kMaxReports = 100;
+
+// What an option says of its value, whichever part it belongs to.
+struct Wanted {
+  std::string_view expected;
+  Rule rule = Rule::range;
+  std::int64_t low = std::numeric_limits<std::int64_t>::min();
+  std::int64_t high = std::numeric_limits<std::int64_t>::max();
+};
+
+class Reader {
+ public:
+  Reader(const JsonTree& tree, std::string_view file) : tree_(tree), file_(file) {}
+
+  ConfigReading run() {
+    for (const auto& [first, second] : duplicate_keys(tree_.where, tree_.text)) {
+      const auto at = line_column(tree_.text, key_offset(first));
+      error_at(key_offset(second), second,
+               "the key " + excerpt(node(second).key.of(tree_.text)) + " a second time",
+               "it once (first at " + std::to_string(at.line) + ":" + std::to_string(at.column) + ")");
+    }
+    read_part(0, "one JSON object", out_.config);
+    if (out_.config.forward_only && out_.config.backward_only) {
+      const auto key = find_member(tree_.where, tree_.text, 0, "backward_only");
+      warn(key.value_or(0), "forward_only and backward_only are both true: no activations are collected");
+    }
+    return std::move(out_);
+  }
+
+ private:
+  template <typename Part>
+  void read_part(std::uint32_t object, std::string_view expected, Part& part) {
+    if (node(object).kind != JsonKind::object) return refuse(object, expected);
+    for_children(object, [&](std::uint32_t child) {
+      const auto key = key_of(child);
+      for (const auto& option : options<Part>()) {
+        if (option.name == key) return read_option(child, option, part);
+      }
+      warn_unknown<Part>(child, key);
+    });
+  }
+
+  template <typename Part>
+  void read_option(std::uint32_t at, const Option<Part>& option, Part& part) {
+    const bool within_missing = within_missing_;
+    within_missing_ = within_missing || option.feature == Feature::missing;
+    const Wanted wanted{option.expected, option.rule, option.low, option.high};
+    const Part fallback;
+    const bool differs = std::visit(
+        [&](auto field) {
+          read(at, wanted, part.*field);
+          return !(part.*field == fallback.*field);
+        },
+        option.field);
+    within_missing_ = within_missing;
+    if (differs && option.feature == Feature::missing && !within_missing)
+      warn_missing(at, '"' + std::string(option.name) + '"');
+  }
+
+  void read(std::uint32_t at, const Wanted& wanted, bool& out) {
+    if (const auto* value = std::get_if<bool>(&what(at))) {
+      out = *value;
+    } else {
+      refuse(at, wanted.expected);
+    }
+  }
+
+  void read(std::uint32_t at, const Wanted& wanted, std::int64_t& out) {
+    constexpr double kTooLarge = 9223372036854775808.0;
+    const auto& value = what(at);
+    const auto* real = std::get_if<double>(&value);
+    const bool whole = real != nullptr && std::trunc(*real) == *real;
+    if (std::holds_alternative<std::uint64_t>(value) || (whole && std::abs(*real) >= kTooLarge)) {
+      return refuse(at, std::string(wanted.expected) + " and < 2^63");
+    }
+    const auto* integer = std::get_if<std::int64_t>(&value);
+    if (integer == nullptr && !whole) return refuse(at, wanted.expected);
+    const auto number = integer != nullptr ? *integer : static_cast<std::int64_t>(*real);
+    if (number < wanted.low || number > wanted.high) return refuse(at, wanted.expected);
+    out = number;
+  }
+
+  void read(std::uint32_t at, const Wanted& wanted, double& out) {
+    const auto number = number_at(at);
+    if (!number) return refuse(at, wanted.expected);
+    const auto low = static_cast<double>(wanted.low);
+    const bool above = *number > low || (wanted.rule == Rule::from_low && *number >= low);
+    if (!above || *number > static_cast<double>(wanted.high)) return refuse(at, wanted.expected);
+    out = *number;
+  }
+
+  void read(std::uint32_t at, const Wanted& wanted, std::chrono::milliseconds& out) {
+    constexpr double kLongest = 1e12;
+    double seconds = 0;
+    if (!read_whole(at, wanted, seconds)) return;
+    out = std::chrono::milliseconds(static_cast<std::int64_t>(std::min(std::ceil(seconds * 1000), kLongest)));
+  }
+
+  void read(std::uint32_t at, const Wanted& wanted, std::string& out) {
+    if (const auto* value = std::get_if<std::string>(&what(at))) {
+      out = *value;
+    } else {
+      refuse(at, wanted.expected);
+    }
+  }
+
+  template <typename Value>
+  void read(std::uint32_t at, const Wanted& wanted, std::optional<Value>& out) {
+    Value value{};
+    if (read_whole(at, wanted, value)) out = std::move(value);
+  }
+
+  void read(std::uint32_t at, const Wanted& wanted, std::vector<std::string>& out) {
+    const bool patterns = wanted.rule == Rule::patterns;
+    const bool too_many = patterns && node(at).children > kMaxPatterns;
+    const bool odd = wanted.rule == Rule::none_or_two && node(at).children != 0 && node(at).children != 2;
+    if (too_many || odd) return refuse(at, wanted.expected);
+    out.clear();
+    read_list(at, wanted, [&](std::uint32_t item) {
+      std::string value;
+      if (read_whole(item, Wanted{"a string"}, value) && (!patterns || compiles(item, value)))
+        out.push_back(value);
+    });
+  }
+
+  void read(std::uint32_t at, const Wanted& wanted, std::vector<std::int64_t>& out) {
+    out.clear();
+    read_list(at, wanted, [&](std::uint32_t item) {
+      std::int64_t value = 0;
+      if (read_whole(item, Wanted{"an integer >= 0", Rule::range, wanted.low, wanted.high}, value)) {
+        out.push_back(value);
+      }
+    });
+  }
+
+  void read(std::uint32_t at, const Wanted& wanted, std::vector<Op>& out) {
+    std::vector<Op> ops;
+    const auto errors = out_.errors.size();
+    read_list(at, wanted, [&](std::uint32_t item) {
+      std::string name;
+      if (!read_whole(item, Wanted{"a string"}, name)) return;
+      const auto found = std::find(kOpNames.begin(), kOpNames.end(), name);
+      if (found == kOpNames.end()) {
+        const auto hint = suggestion(name, {kOpNames.begin(), kOpNames.end()});
+        return warn(item, "unknown op " + literal(item) + hint + ", left out");
+      }
+      const auto op = static_cast<Op>(found - kOpNames.begin());
+      if (std::find(ops.begin(), ops.end(), op) == ops.end()) ops.push_back(op);
+    });
+    if (out_.errors.size() > errors) return;
+    if (ops.empty()) warn(at, "no valid op, \"norm\" is taken");
+    out = ops.empty() ? std::vector<Op>{Op::norm} : std::move(ops);
+  }
+
+  void read(std::uint32_t at, const Wanted& wanted, std::vector<Config::Format>& out) {
+    std::vector<Config::Format> formats;
+    const auto read_one = [&](std::uint32_t item) {
+      Config::Format format{};
+      const auto errors = out_.errors.size();
+      read_name(item, "\"csv\", \"tensorboard\", \"api\" or \"sqlite\"", kFormatNames, format);
+      if (out_.errors.size() > errors) return;
+      if (std::find(formats.begin(), formats.end(), format) == formats.end()) formats.push_back(format);
+      if (format != Config::Format::csv && !within_missing_)
+        warn_missing(item, "the format " + literal(item));
+    };
+    if (node(at).kind == JsonKind::string) {
+      read_one(at);
+    } else if (node(at).children == 0) {
+      refuse(at, wanted.expected);
+    } else {
+      read_list(at, wanted, read_one);
+    }
+    if (!formats.empty()) out = std::move(formats);
+  }
+
+  void read(std::uint32_t at, const Wanted& wanted, Config::AxisOrder& out) {
+    read_name(at, wanted.expected, kAxisOrderNames, out);
+  }
+  void read(std::uint32_t at, const Wanted& wanted, Config::OnPartition& out) {
+    read_name(at, wanted.expected, kOnPartitionNames, out);
+  }
+  void read(std::uint32_t at, const Wanted& wanted, Config::OnOverflow& out) {
+    read_name(at, wanted.expected, kOnOverflowNames, out);
+  }
+  void read(std::uint32_t at, const Wanted& wanted, Config::Causal& out) {
+    const auto* text = std::get_if<std::string>(&what(at));
+    const auto* flag = std::get_if<bool>(&what(at));
+    if (text != nullptr && *text == "auto") {
+      out = Config::Causal::automatic;
+    } else if (flag != nullptr) {
+      out = *flag ? Config::Causal::yes : Config::Causal::no;
+    } else {
+      refuse(at, wanted.expected);
+    }
+  }
+
+  void read(std::uint32_t at, const Wanted& wanted, std::vector<Config::Target>& out) {
+    if (node(at).kind != JsonKind::object || node(at).children > kMaxTargets)
+      return refuse(at, wanted.expected);
+    out.clear();
+    for_children(at, [&](std::uint32_t child) {
+      Config::Target target;
+      target.name = key_of(child);
+      read_part(child, "an object, as {} or {\"input\": \"tensor\"}", target);
+      out.push_back(std::move(target));
+    });
+  }
+
+  void read(std::uint32_t at, const Wanted& wanted, Config::Selection& out) {
+    static const RE2 tuple(R"(tuple\[(\d{1,9})\](?::(\d{1,9}))?)");
+    const auto* text = std::get_if<std::string>(&what(at));
+    if (text == nullptr) return refuse(at, wanted.expected);
+    if (*text == "tensor") return;
+    std::int64_t size = 0;
+    std::string given;
+    if (!RE2::FullMatch(*text, tuple, &size, &given)) return refuse(at, wanted.expected);
+    const std::int64_t index = given.empty() ? 0 : std::stoll(given);
+    if (index >= size) return refuse(at, "an element index below the size of the tuple");
+    out = {size, index};
+  }
+
+  void read(std::uint32_t at, const Wanted& wanted, Config::CcDistribution& out) {
+    read_part(at, wanted.expected, out);
+  }
+  void read(std::uint32_t at, const Wanted& wanted, Config::L2Targets& out) {
+    read_part(at, wanted.expected, out);
+  }
+  void read(std::uint32_t at, const Wanted& wanted, Config::Alert& out) {
+    read_part(at, wanted.expected, out);
+  }
+  void read(std::uint32_t at, const Wanted& wanted, Config::OnAlert& out) {
+    if (within_collect_) return refuse(at, "no \"on_alert\" within \"collect\"");
+    read_part(at, wanted.expected, out);
+  }
+  void read(std::uint32_t at, const Wanted& wanted, std::shared_ptr<const Config>& out) {
+    Config config;
+    within_collect_ = true;
+    read_part(at, wanted.expected, config);
+    within_collect_ = false;
+    out = std::make_shared<const Config>(std::move(config));
+  }
+
+  void read(std::uint32_t at, const Wanted& wanted, std::vector<Config::AlertRule>& out) {
+    out.clear();
+    read_list(at, wanted, [&](std::uint32_t item) { read_rule(item, out); });
+  }
+
+  void read_rule(std::uint32_t at, std::vector<Config::AlertRule>& out) {
+    Config::AlertRule rule;
+    std::size_t which = 0;
+    const auto name = member(at, "rule_name");
+    const auto args = member(at, "args");
+    if (!name) return refuse(at, "an object with \"rule_name\" and \"args\"");
+    const auto errors = out_.errors.size();
+    read_name(*name, "\"AnomalyTurbulence\" or \"AnomalyNan\"", kAlertRuleNames, which);
+    if (args && node(*args).kind != JsonKind::object) return refuse(*args, "an object");
+    const auto threshold = args ? member(*args, "threshold") : std::nullopt;
+    if (threshold) read(*threshold, Wanted{"a number >= 0", Rule::from_low, 0}, rule.threshold);
+    for_children(at, [&](std::uint32_t child) {
+      if (child != *name && child != args)
+        warn(child, "unknown key " + excerpt(node(child).key.of(tree_.text)));
+    });
+    if (out_.errors.size() > errors) return;
+    rule.rule_name = kAlertRuleNames[which];
+    if (which == 0 && !threshold) return refuse(args.value_or(at), "\"args\" with a \"threshold\"");
+    out.push_back(std::move(rule));
+  }
+
+  void read(std::uint32_t at, const Wanted& wanted, std::vector<Config::Scalar>& out) {
+    if (node(at).kind != JsonKind::object) return refuse(at, wanted.expected);
+    for_children(at, [&](std::uint32_t child) {
+      Config::Scalar scalar;
+      scalar.name = key_of(child);
+      const auto read_one = [&](std::uint32_t item) {
+        const auto* value = std::get_if<std::string>(&what(item));
+        if (value == nullptr || (*value != "log" && *value != "records")) {
+          return refuse(item, "\"log\", \"records\" or a list of both");
+        }
+        (*value == "log" ? scalar.log : scalar.records) = true;
+      };
+      if (node(child).kind == JsonKind::array) {
+        for_children(child, read_one);
+      } else {
+        read_one(child);
+      }
+      out.push_back(std::move(scalar));
+    });
+  }
+
+  // Whether there was no error.
+  template <typename Value>
+  bool read_whole(std::uint32_t at, const Wanted& wanted, Value& out) {
+    const auto before = refused_;
+    read(at, wanted, out);
+    return refused_ == before;
+  }
+
+  template <typename Read>
+  void read_list(std::uint32_t at, const Wanted& wanted, Read read_item) {
+    if (node(at).kind != JsonKind::array) return refuse(at, wanted.expected);
+    for_children(at, read_item);
+  }
+
+  template <std::size_t N, typename Value>
+  void read_name(std::uint32_t at, std::string_view expected, const std::array<std::string_view, N>& names,
+                 Value& out) {
+    const auto* text = std::get_if<std::string>(&what(at));
+    const auto found = text == nullptr ? names.end() : std::find(names.begin(), names.end(), *text);
+    if (found == names.end()) return refuse(at, expected);
+    out = static_cast<Value>(found - names.begin());
+  }
+
+  bool compiles(std::uint32_t at, const std::string& pattern) {
+    constexpr std::size_t kMaxInstructions = 100'000;
+    if (pattern.size() > kMaxPatternBytes) {
+      refuse(at, "a pattern of at most 1024 bytes");
+      return false;
+    }
+    if (instructions_ > kMaxInstructions) {
+      refuse(at, "patterns that together are simpler");
+      return false;
+    }
+    RE2::Options limits(RE2::Quiet);
+    limits.set_max_mem(kMaxPatternMemory);
+    const RE2 compiled(pattern, limits);
+    if (compiled.ok()) instructions_ += static_cast<std::size_t>(compiled.ProgramSize());
+    if (!compiled.ok()) refuse(at, "a pattern that RE2 accepts (" + excerpt(compiled.error()) + ")");
+    return compiled.ok();
+  }
+
+  std::optional<double> number_at(std::uint32_t at) const {
+    const auto& value = what(at);
+    if (const auto* real = std::get_if<double>(&value)) return *real;
+    if (const auto* integer = std::get_if<std::int64_t>(&value)) return static_cast<double>(*integer);
+    if (const auto* integer = std::get_if<std::uint64_t>(&value)) return static_cast<double>(*integer);
+    return std::nullopt;
+  }
+
+  template <typename Part>
+  void warn_unknown(std::uint32_t at, const std::string& key) {
+    if (out_.warnings.size() >= kMaxReports) return;
+    std::vector<std::string_view> names;
+    for (const auto& option : options<Part>()) names.push_back(option.name);
+    const auto place = line_column(tree_.text, key_offset(at));
+    out_.warnings.push_back({std::string(file_), place.line, place.column, "",
+                             "unknown key " + excerpt(node(at).key.of(tree_.text)) + suggestion(key, names)});
+  }
+
+  static std::string suggestion(std::string_view name, const std::vector<std::string_view>& candidates) {
+    const auto near = nearest(name, candidates);
+    return near.empty() ? "" : " (did you mean \"" + std::string(near) + "\"?)";
+  }
+
+  void warn_missing(std::uint32_t at, const std::string& name) {
+    warn(at, name + " is not available in this version and has no effect");
+  }
+
+  void warn(std::uint32_t at, std::string text) {
+    if (out_.warnings.size() >= kMaxReports) return;
+    const auto place = line_column(tree_.text, node(at).value.begin);
+    out_.warnings.push_back({std::string(file_), place.line, place.column,
+                             pointer_of(tree_.where, tree_.text, at), std::move(text)});
+  }
+
+  void refuse(std::uint32_t at, std::string_view expected) {
+    error_at(node(at).value.begin, at, literal(at), std::string(expected));
+  }
+
+  void error_at(std::size_t offset, std::uint32_t at, std::string found, std::string expected) {
+    ++refused_;
+    if (out_.errors.size() >= kMaxReports) return;
+    const auto place = line_column(tree_.text, offset);
+    out_.errors.push_back({std::string(file_), place.line, place.column,
+                           pointer_of(tree_.where, tree_.text, at), std::move(found), std::move(expected)});
+  }
+
+  template <typename Visit>
+  void for_children(std::uint32_t at, Visit visit) const {
+    if (node(at).children == 0) return;
+    for (auto i = at + 1; i != kNoJsonNode; i = node(i).next) visit(i);
+  }
+
+  std::optional<std::uint32_t> member(std::uint32_t at, std::string_view key) const {
+    return find_member(tree_.where, tree_.text, at, key);
+  }
+  std::string literal(std::uint32_t at) const {
+    if (node(at).kind == JsonKind::object) return "an object";
+    if (node(at).kind == JsonKind::array) return node(at).children == 0 ? "an empty list" : "a list";
+    return excerpt(node(at).value.of(tree_.text));
+  }
+  std::string key_of(std::uint32_t at) const { return decode_string(node(at).key.of(tree_.text)); }
+  std::size_t key_offset(std::uint32_t at) const { return node(at).key.begin; }
+  const JsonNode& node(std::uint32_t at) const { return tree_.where.nodes[at]; }
+  const JsonScalar& what(std::uint32_t at) const { return tree_.what[at]; }
+
+  const JsonTree& tree_;
+  const std::string_view file_;
+  ConfigReading out_;
+  std::size_t refused_ = 0;       // errors, those beyond kMaxReports too
+  std::size_t instructions_ = 0;  // of all patterns so far
+  bool within_missing_ = false;
+  bool within_collect_ = false;
+};
+
+}  // namespace
+
+ConfigReading read_config(const JsonTree& tree, std::string_view file_name) {
+  return Reader(tree, file_name).run();
+}
+
+}  // namespace gradmon

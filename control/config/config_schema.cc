@@ -1,0 +1,221 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "control/config/config_schema.h"
+
+#include <algorithm>
+#include <array>
+
+namespace gradmon {
+namespace {
+
+constexpr auto kMost = std::numeric_limits<std::int64_t>::max();
+constexpr auto exists = Feature::exists;
+constexpr auto missing = Feature::missing;
+constexpr auto live = Change::live;
+constexpr auto fixed = Change::fixed;
+constexpr auto range = Rule::range;
+
+std::size_t edit_distance(std::string_view a, std::string_view b) {
+  std::vector<std::size_t> row(b.size() + 1);
+  for (std::size_t j = 0; j <= b.size(); ++j) row[j] = j;
+  for (std::size_t i = 1; i <= a.size(); ++i) {
+    std::size_t diagonal = row[0];
+    row[0] = i;
+    for (std::size_t j = 1; j <= b.size(); ++j) {
+      const auto replaced = diagonal + (a[i - 1] == b[j - 1] ? 0U : 1U);
+      diagonal = row[j];
+      row[j] = std::min({row[j] + 1, row[j - 1] + 1, replaced});
+    }
+  }
+  return row.back();
+}
+
+}  // namespace
+
+template <>
+const std::vector<Option<Config>>& options<Config>() {
+  using C = Config;
+  static const std::vector<Option<Config>> table{
+      {"targets", &C::targets, "an object of at most 4096 names", "{}",
+       "modules and parameters to watch; empty: everything"},
+      {"target_regex", &C::target_regex, "a list of at most 256 patterns", "none",
+       "names or RE2 patterns, searched in parameter names", exists, live, Rule::patterns},
+      {"invert", &C::invert, "true or false", "false", "watch what target_regex does not match"},
+      {"dynamic_on", &C::dynamic_on, "true or false", "false", "dynamic mode: the switch"},
+      {"collect_times", &C::collect_times, "an integer >= 0", "100000000",
+       "stop after so many collected steps", exists, live, range, 0},
+      {"start_step", &C::start_step, "an integer >= 0", "0", "static mode: first step collected", exists,
+       live, range, 0},
+      {"step_interval", &C::step_interval, "an integer >= 1", "1", "collect every so many steps", exists,
+       live, range, 1},
+      {"print_struct", &C::print_struct, "true or false", "false",
+       "write the module structure after the first step, then end training", missing},
+      {"module_ranks", &C::module_ranks, "a list of integers >= 0", "all",
+       "ranks on which modules are watched", missing, live, range, 0},
+      {"xy_distribution", &C::xy_distribution, "true or false", "false", "activations and their gradients",
+       missing},
+      {"all_xy", &C::all_xy, "true or false", "false", "activations of every module", missing},
+      {"forward_only", &C::forward_only, "true or false", "false", "activations: forward alone", missing},
+      {"backward_only", &C::backward_only, "true or false", "false", "activations: backward alone", missing},
+      {"wg_distribution", &C::wg_distribution, "true or false", "false",
+       "weight gradients, before and after reduction"},
+      {"monitor_mbs_grad", &C::monitor_mbs_grad, "true or false", "false",
+       "unreduced gradients per micro batch", missing},
+      {"mv_distribution", &C::mv_distribution, "true or false", "false", "optimizer moments", missing},
+      {"param_distribution", &C::param_distribution, "true or false", "false",
+       "weights, before and after the update"},
+      {"ur_distribution", &C::ur_distribution, "true or false", "false",
+       "histograms of Adam's update and ratio vectors", missing},
+      {"mg_direction", &C::mg_direction, "true or false", "false",
+       "share of elements in which gradient and momentum agree in sign", missing},
+      {"cc_distribution", &C::cc_distribution, "an object", "{}", "collective communication", missing},
+      {"stack_info", &C::stack_info, "true or false", "false", "call stack of every watched module", missing},
+      {"l2_targets", &C::l2_targets, "an object", "{}", "modules for the L2 features", missing},
+      {"recording_l2_features", &C::recording_l2_features, "true or false", "false",
+       "collect the L2 features", missing},
+      {"sa_order", &C::sa_order, "\"s,b,h,d\" or \"b,s,h,d\"", "\"s,b,h,d\"", "axis order of Q and K",
+       missing},
+      {"sa_causal", &C::sa_causal, "\"auto\", true or false", "\"auto\"", "whether attention is masked",
+       missing},
+      {"alert", &C::alert, "an object", "{}", "rules that raise an alert", missing},
+      {"format", &C::format, "\"csv\", \"tensorboard\", \"api\", \"sqlite\" or a list of these", "\"csv\"",
+       "where records go"},
+      {"ops", &C::ops, "a list of \"min\", \"max\", \"mean\", \"norm\", \"nans\", \"zeros\"", "[\"norm\"]",
+       "numbers per tensor"},
+      {"eps", &C::eps, "a number > 0", "1e-8", "threshold of zeros", exists, live, range, 0},
+      {"ndigits", &C::ndigits, "an integer from 0 to 100", "6", "decimals in CSV", exists, live, range, 0,
+       100},
+      {"step_count_per_record", &C::step_count_per_record, "an integer >= 1", "1", "steps per CSV file",
+       exists, live, range, 1},
+      {"append_output", &C::append_output, "a list of no or two time stamps", "[]",
+       "resume into the outputs between them", missing, fixed, Rule::none_or_two},
+      {"squash_name", &C::squash_name, "true or false", "true", "shorten names"},
+      {"lookahead_steps", &C::lookahead_steps, "an integer >= 1", "measured",
+       "how far ahead a switch is agreed", exists, live, range, 1},
+      {"fence_timeout", &C::fence_timeout, "a number of seconds > 0", "30", "longest wait for a verdict",
+       exists, live, range, 0},
+      {"on_partition", &C::on_partition, "\"continue\" or \"wait\"", "\"continue\"",
+       "what a rank in doubt does"},
+      {"queue_capacity", &C::queue_capacity, "an integer from 1 to 16777216", "65536", "records in the queue",
+       exists, fixed, range, 1, 1 << 24},
+      {"on_overflow", &C::on_overflow, "\"block\" or \"drop\"", "\"block\"",
+       "full queue: wait, or drop and count"},
+      {"max_overhead", &C::max_overhead, "a number > 0 and <= 1", "none",
+       "share of the step time that monitoring may cost", missing, live, range, 0, 1},
+      {"keep_last", &C::keep_last, "an integer >= 0", "0", "steps of statistics kept for an alert", missing,
+       live, range, 0},
+      {"on_alert", &C::on_alert, "an object", "none", "what an alert sets off", missing},
+      {"scalars", &C::scalars, "an object", "{}", "where training scalars go", missing},
+      {"throughput_baseline", &C::throughput_baseline, "a number > 0", "none",
+       "samples per second per device, for linearity", missing, live, range, 0},
+      {"write_back", &C::write_back, "true or false", "true", "false: the file is never touched"},
+  };
+  return table;
+}
+
+template <>
+const std::vector<Option<Config::Target>>& options<Config::Target>() {
+  using T = Config::Target;
+  constexpr std::string_view expected = "\"tensor\" or \"tuple[N]:i\"";
+  static const std::vector<Option<T>> table{
+      {"input", &T::input, expected, "none", "a module's input", missing},
+      {"output", &T::output, expected, "none", "a module's output", missing},
+      {"input_grad", &T::input_grad, expected, "none", "gradient of a module's input", missing},
+      {"output_grad", &T::output_grad, expected, "none", "gradient of a module's output", missing},
+  };
+  return table;
+}
+
+template <>
+const std::vector<Option<Config::CcDistribution>>& options<Config::CcDistribution>() {
+  using C = Config::CcDistribution;
+  static const std::vector<Option<C>> table{
+      {"enable", &C::enable, "true or false", "false", "watch collective calls"},
+      {"cc_codeline", &C::cc_codeline, "a list of patterns as \"train.py\\\\[23\\\\]\"", "[]",
+       "call sites; empty: all", exists, live, Rule::patterns},
+      {"cc_pre_hook", &C::cc_pre_hook, "true or false", "false", "inputs too"},
+      {"cc_log_only", &C::cc_log_only, "true or false", "false", "log the calls, then end training"},
+  };
+  return table;
+}
+
+template <>
+const std::vector<Option<Config::L2Targets>>& options<Config::L2Targets>() {
+  using L = Config::L2Targets;
+  constexpr std::string_view expected = "a list of module names";
+  static const std::vector<Option<L>> table{
+      {"attention_hook", &L::attention_hook, expected, "[]", "attention modules"},
+      {"linear_hook", &L::linear_hook, expected, "none",
+       "linear modules; empty: every one with a 2-D weight"},
+      {"moe_router_weight_hook", &L::moe_router_weight_hook, expected, "[]", "routers: weights"},
+      {"moe_router_logit_hook", &L::moe_router_logit_hook, expected, "[]", "routers: logits"},
+  };
+  return table;
+}
+
+template <>
+const std::vector<Option<Config::Alert>>& options<Config::Alert>() {
+  using A = Config::Alert;
+  static const std::vector<Option<A>> table{
+      {"rules", &A::rules, "a list of rules", "[]", "tried in order"},
+      {"dump", &A::dump, "true or false", "false", "write the events to anomaly_detected"},
+  };
+  return table;
+}
+
+template <>
+const std::vector<Option<Config::OnAlert>>& options<Config::OnAlert>() {
+  using A = Config::OnAlert;
+  static const std::vector<Option<A>> table{
+      {"collect", &A::collect, "a config without \"on_alert\"", "none", "what is collected then"},
+      {"times", &A::times, "an integer >= 1", "1", "for so many steps", exists, live, range, 1},
+      {"cooldown", &A::cooldown, "a number of seconds >= 0", "0", "pause between two", exists, live,
+       Rule::from_low, 0},
+      {"exec", &A::exec, "a list of strings", "[]", "a command and its arguments"},
+  };
+  return table;
+}
+
+std::string_view nearest(std::string_view name, const std::vector<std::string_view>& candidates) {
+  std::string_view best;
+  std::size_t least = std::min<std::size_t>(3, name.size() / 3 + 1) + 1;
+  if (name.size() > 64) return best;
+  for (const auto candidate : candidates) {
+    const auto distance = edit_distance(name, candidate);
+    if (distance < least && distance < candidate.size()) {
+      least = distance;
+      best = candidate;
+    }
+  }
+  return best;
+}
+
+std::vector<std::string_view> changed_fixed_keys(const Config& running, const Config& wanted) {
+  std::vector<std::string_view> changed;
+  for (const auto& option : options<Config>()) {
+    if (option.change != fixed) continue;
+    if (std::visit([&](auto field) { return !(running.*field == wanted.*field); }, option.field)) {
+      changed.push_back(option.name);
+    }
+  }
+  return changed;
+}
+
+std::string config_reference() {
+  std::string text;
+  const auto padded = [&text](std::string_view cell, std::size_t width) {
+    text += cell;
+    text.append(cell.size() < width ? width - cell.size() : 0, ' ');
+    text += "  ";
+  };
+  for (const auto& option : options<Config>()) {
+    padded(option.name, 22);
+    padded(option.fallback, 10);
+    text += std::string(option.meaning) + " (" + std::string(option.expected) + ")";
+    if (option.change == fixed) text += "; a change takes effect at the next start";
+    if (option.feature == missing) text += "; not available in this version";
+    text += '\n';
+  }
+  return text;
+}
+
+}  // namespace gradmon

@@ -1,0 +1,310 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "control/config/json_locate.h"
+
+#include <algorithm>
+#include <array>
+#include <utility>
+
+namespace gradmon {
+namespace {
+
+enum class Next : std::uint8_t { value, first_value, key, first_key, colon, comma, nothing };
+
+bool is_word(char c) {
+  return (c >= 'a' && c <= 'z') || (c >= 'A' && c <= 'Z') || c == '_' || (c >= '0' && c <= '9');
+}
+
+class Locator {
+ public:
+  explicit Locator(std::string_view text) : text_(text) {}
+
+  JsonDocument run() {
+    if (text_.size() > kMaxJsonBytes) {
+      fail(0, std::to_string(text_.size()) + " bytes", "at most 1 MiB");
+    } else if (text_.substr(0, 2) == "\xFF\xFE" || text_.substr(0, 2) == "\xFE\xFF" ||
+               text_.substr(0, 4).find('\0') != std::string_view::npos) {
+      fail(0, "NUL bytes or UTF-16", "UTF-8");
+    } else {
+      if (text_.substr(0, kByteOrderMark.size()) == kByteOrderMark) at_ = kByteOrderMark.size();
+      while (!document_.fault && advance()) {
+      }
+    }
+    return std::move(document_);
+  }
+
+ private:
+  // One token; false at the end of the text.
+  bool advance() {
+    at_ = std::min(text_.find_first_not_of(" \t\r\n", at_), text_.size());
+    if (at_ == text_.size()) {
+      if (next_ != Next::nothing)
+        fail(at_, nodes().empty() ? "an empty file" : "the end of the file", wanted());
+      return false;
+    }
+    const char c = text_[at_];
+    switch (next_) {
+      case Next::first_key:
+      case Next::key:
+        if (c == '"') return read_key();
+        if (c == '}' && next_ == Next::first_key) return close();
+        break;
+      case Next::colon:
+        if (c == ':') return step(Next::value);
+        break;
+      case Next::first_value:
+        if (c == ']') return close();
+        return read_value(c);
+      case Next::value:
+        return read_value(c);
+      case Next::comma:
+        if (c == ',') {
+          comma_ = at_;
+          return step(parent_kind() == JsonKind::object ? Next::key : Next::value);
+        }
+        if (c == (parent_kind() == JsonKind::object ? '}' : ']')) return close();
+        break;
+      case Next::nothing:
+        break;
+    }
+    return fail_here();
+  }
+
+  bool read_key() {
+    const auto end = end_of_string(text_, at_);
+    if (!end) return fail(end.error());
+    key_ = span(at_, *end);
+    at_ = *end;
+    next_ = Next::colon;
+    return true;
+  }
+
+  bool read_value(char c) {
+    if (c == '{' || c == '[') return open(c == '{' ? JsonKind::object : JsonKind::array);
+    if (c == '"') return scalar(JsonKind::string, end_of_string(text_, at_));
+    if (c == '-' || (c >= '0' && c <= '9')) return scalar(JsonKind::number, end_of_number(text_, at_));
+    constexpr std::array<std::pair<std::string_view, JsonKind>, 3> words{
+        {{"true", JsonKind::boolean}, {"false", JsonKind::boolean}, {"null", JsonKind::null}}};
+    for (const auto& [word, kind] : words) {
+      if (word_here() == word) return scalar(kind, at_ + word.size());
+    }
+    return fail_here();
+  }
+
+  bool scalar(JsonKind kind, tl::expected<std::size_t, JsonFault> end) {
+    if (!end) return fail(end.error());
+    if (!add(kind, *end)) return false;
+    at_ = *end;
+    next_ = open_.empty() ? Next::nothing : Next::comma;
+    return true;
+  }
+
+  bool open(JsonKind kind) {
+    if (open_.size() == kMaxJsonDepth) {
+      return fail(at_, "deeper nesting", "at most " + std::to_string(kMaxJsonDepth) + " levels");
+    }
+    if (!add(kind, at_ + 1)) return false;
+    open_.push_back(static_cast<std::uint32_t>(nodes().size() - 1));
+    last_child_.push_back(kNoJsonNode);
+    return step(kind == JsonKind::object ? Next::first_key : Next::first_value);
+  }
+
+  bool close() {
+    ++at_;
+    nodes()[open_.back()].value.end = static_cast<std::uint32_t>(at_);
+    open_.pop_back();
+    last_child_.pop_back();
+    next_ = open_.empty() ? Next::nothing : Next::comma;
+    return true;
+  }
+
+  bool add(JsonKind kind, std::size_t end) {
+    const auto index = static_cast<std::uint32_t>(nodes().size());
+    if (index == kMaxJsonValues) {
+      return fail(at_, "more values", "at most " + std::to_string(kMaxJsonValues) + " values");
+    }
+    JsonNode node;
+    node.key = std::exchange(key_, JsonSpan{});
+    node.value = span(at_, end);
+    node.kind = kind;
+    if (!open_.empty()) {
+      node.parent = open_.back();
+      ++nodes()[node.parent].children;
+      if (last_child_.back() != kNoJsonNode) nodes()[last_child_.back()].next = index;
+      last_child_.back() = index;
+    }
+    nodes().push_back(node);
+    return true;
+  }
+
+  bool fail_here() {
+    const char c = text_[at_];
+    const auto rest = text_.substr(at_, 2);
+    const auto word = word_here();
+    const bool after_comma = next_ == Next::key || (next_ == Next::value && parent_kind() == JsonKind::array);
+    if (after_comma && (c == '}' || c == ']')) {
+      return fail(comma_, "a comma before \"" + std::string(1, c) + "\"", "no trailing comma");
+    }
+    if (c == '#' || rest == "//" || rest == "/*")
+      return fail(at_, "a comment", "none (JSON has no comments)");
+    if (c == '\'') return fail(at_, "a single quote", wanted() + " (strings have double quotes)");
+    if (next_ == Next::nothing)
+      return fail(at_, token_here(), "the end of the file (one JSON object, no more)");
+    if (word == "True" || word == "False" || word == "None") {
+      return fail(at_, std::string(word), wanted() + " (JSON writes true, false, null)");
+    }
+    if (word == "NaN" || word == "nan" || word == "Infinity" || word == "inf") {
+      return fail(at_, std::string(word), wanted() + " (JSON has no NaN and no Infinity)");
+    }
+    if (utf8_length(text_, at_) == 0) {
+      return fail(at_, "byte offset " + std::to_string(at_) + ": " + excerpt(text_.substr(at_, 1)),
+                  "valid UTF-8");
+    }
+    return fail(at_, token_here(), wanted());
+  }
+
+  std::string wanted() const {
+    const bool in_object = parent_kind() == JsonKind::object;
+    switch (next_) {
+      case Next::value:
+        return "a value";
+      case Next::first_value:
+        return "a value or \"]\"";
+      case Next::key:
+        return "a key in double quotes";
+      case Next::first_key:
+        return "a key in double quotes or \"}\"";
+      case Next::colon:
+        return "\":\"";
+      case Next::comma:
+        return in_object ? "\",\" or \"}\"" : "\",\" or \"]\"";
+      case Next::nothing:
+        break;
+    }
+    return "the end of the file";
+  }
+
+  std::string token_here() const {
+    if (text_[at_] == '"') return "a string";
+    const auto word = word_here();
+    return '"' +
+           excerpt(word.empty() ? text_.substr(at_, std::max<std::size_t>(1, utf8_length(text_, at_)))
+                                : word) +
+           '"';
+  }
+  std::string_view word_here() const {
+    auto end = at_;
+    while (end < text_.size() && is_word(text_[end])) ++end;
+    return text_.substr(at_, end - at_);
+  }
+
+  bool fail(JsonFault fault) {
+    document_.fault = std::move(fault);
+    return false;
+  }
+  bool fail(std::size_t offset, std::string found, std::string expected) {
+    return fail(JsonFault{offset, std::move(found), std::move(expected)});
+  }
+  bool step(Next next) {
+    ++at_;
+    next_ = next;
+    return true;
+  }
+  JsonKind parent_kind() const { return open_.empty() ? JsonKind::null : document_.nodes[open_.back()].kind; }
+  std::vector<JsonNode>& nodes() { return document_.nodes; }
+  static JsonSpan span(std::size_t begin, std::size_t end) {
+    return {static_cast<std::uint32_t>(begin), static_cast<std::uint32_t>(end)};
+  }
+
+  const std::string_view text_;
+  std::size_t at_ = 0;
+  std::size_t comma_ = 0;  // the last one seen
+  Next next_ = Next::value;
+  JsonSpan key_;
+  std::vector<std::uint32_t> open_;        // the containers around here
+  std::vector<std::uint32_t> last_child_;  // of each of them
+  JsonDocument document_;
+};
+
+std::string key_text(const JsonNode& node, std::string_view text) { return decode_string(node.key.of(text)); }
+
+}  // namespace
+
+JsonDocument locate_json(std::string_view text) { return Locator(text).run(); }
+
+std::vector<JsonDuplicate> duplicate_keys(const JsonDocument& document, std::string_view text) {
+  std::vector<JsonDuplicate> duplicates;
+  const auto& nodes = document.nodes;
+  for (std::uint32_t object = 0; object < nodes.size(); ++object) {
+    if (nodes[object].kind != JsonKind::object || nodes[object].children < 2) continue;
+    std::vector<std::pair<std::string, std::uint32_t>> keys;
+    for (auto i = object + 1; i != kNoJsonNode; i = nodes[i].next)
+      keys.emplace_back(key_text(nodes[i], text), i);
+    std::sort(keys.begin(), keys.end());
+    for (std::size_t i = 1; i < keys.size(); ++i) {
+      if (keys[i - 1].first == keys[i].first) duplicates.push_back({keys[i - 1].second, keys[i].second});
+    }
+  }
+  return duplicates;
+}
+
+std::string pointer_of(const JsonDocument& document, std::string_view text, std::uint32_t node) {
+  const auto& nodes = document.nodes;
+  std::string pointer;
+  for (; nodes[node].parent != kNoJsonNode; node = nodes[node].parent) {
+    std::string part = "/";
+    if (nodes[nodes[node].parent].kind == JsonKind::object) {
+      for (const char c : key_text(nodes[node], text)) {
+        part += c == '~' ? "~0" : c == '/' ? "~1" : std::string(1, c);
+      }
+    } else {
+      std::size_t index = 0;
+      for (auto i = nodes[node].parent + 1; i != node; i = nodes[i].next) ++index;
+      part += std::to_string(index);
+    }
+    pointer.insert(0, part);
+  }
+  return pointer;
+}
+
+std::optional<std::uint32_t> find_member(const JsonDocument& document, std::string_view text,
+                                         std::uint32_t object, std::string_view key) {
+  const auto& nodes = document.nodes;
+  std::optional<std::uint32_t> found;
+  if (nodes[object].kind != JsonKind::object || nodes[object].children == 0) return found;
+  for (auto i = object + 1; i != kNoJsonNode; i = nodes[i].next) {
+    if (key_text(nodes[i], text) == key) found = i;
+  }
+  return found;
+}
+
+std::optional<std::vector<std::string>> split_pointer(std::string_view pointer) {
+  std::vector<std::string> parts;
+  if (!pointer.empty() && pointer.front() != '/') return std::nullopt;
+  for (std::size_t at = 0; at < pointer.size(); ++at) {
+    const char c = pointer[at];
+    if (c == '/') {
+      parts.emplace_back();
+    } else if (c != '~') {
+      parts.back() += c;
+    } else {
+      const char which = at + 1 < pointer.size() ? pointer[++at] : '\0';
+      if (which != '0' && which != '1') return std::nullopt;
+      parts.back() += which == '0' ? '~' : '/';
+    }
+  }
+  return parts;
+}
+
+LineColumn line_column(std::string_view text, std::size_t offset) {
+  const auto before = text.substr(0, std::min(offset, text.size()));
+  const auto newline = before.rfind('\n');
+  LineColumn place;
+  place.line += static_cast<std::size_t>(std::count(before.begin(), before.end(), '\n'));
+  auto line = newline == std::string_view::npos ? before : before.substr(newline + 1);
+  if (newline == std::string_view::npos && line.substr(0, 3) == kByteOrderMark) line.remove_prefix(3);
+  place.column += static_cast<std::size_t>(std::count_if(
+      line.begin(), line.end(), [](char c) { return (static_cast<unsigned char>(c) & 0xC0U) != 0x80U; }));
+  return place;
+}
+
+}  // namespace gradmon

@@ -1,0 +1,76 @@
+// SPDX-License-Identifier: Apache-2.0
+// Where everything is in a JSON text: the bytes of every key and value, keys
+// given twice, the first syntax error. simdjson tells what a text means but
+// not where; this tells where. Strict, not recursive, bounded. Pure functions.
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+#include <optional>
+#include <string>
+#include <string_view>
+#include <vector>
+
+#include "control/config/json_token.h"
+
+namespace gradmon {
+
+inline constexpr std::size_t kMaxJsonBytes = std::size_t{1} << 20U;
+inline constexpr std::size_t kMaxJsonDepth = 32;
+inline constexpr std::size_t kMaxJsonValues = 65'536;
+
+// Half-open range of bytes of the text.
+struct JsonSpan {
+  std::uint32_t begin = 0;
+  std::uint32_t end = 0;
+  std::string_view of(std::string_view text) const { return text.substr(begin, end - begin); }
+};
+
+enum class JsonKind : std::uint8_t { object, array, string, number, boolean, null };
+
+inline constexpr std::uint32_t kNoJsonNode = 0xFFFFFFFF;
+
+// One value. Nodes stand in the order of the text, each before its children:
+// the first child of node i is node i + 1.
+struct JsonNode {
+  JsonSpan key;    // quotes included; empty where the parent is no object
+  JsonSpan value;  // quotes and brackets included
+  std::uint32_t parent = kNoJsonNode;
+  std::uint32_t next = kNoJsonNode;  // the next child of the same parent
+  std::uint32_t children = 0;
+  JsonKind kind = JsonKind::null;
+};
+
+struct JsonDocument {
+  std::vector<JsonNode> nodes;     // of what precedes the fault
+  std::optional<JsonFault> fault;  // none: a whole JSON text within the bounds
+};
+
+// A leading UTF-8 BOM is skipped; spans count it.
+JsonDocument locate_json(std::string_view text);
+
+// A key that an object has twice, however the two are written.
+struct JsonDuplicate {
+  std::uint32_t first = 0;
+  std::uint32_t second = 0;
+};
+std::vector<JsonDuplicate> duplicate_keys(const JsonDocument& document, std::string_view text);
+
+// RFC 6901.
+std::string pointer_of(const JsonDocument& document, std::string_view text, std::uint32_t node);
+// The child of an object with this (decoded) key; the last where there are two.
+std::optional<std::uint32_t> find_member(const JsonDocument& document, std::string_view text,
+                                         std::uint32_t object, std::string_view key);
+// The parts of an RFC 6901 pointer, decoded; none where it is not one.
+std::optional<std::vector<std::string>> split_pointer(std::string_view pointer);
+
+// Both from 1; the column in characters. A BOM is no column.
+struct LineColumn {
+  std::size_t line = 1;
+  std::size_t column = 1;
+};
+LineColumn line_column(std::string_view text, std::size_t offset);
+
+inline constexpr std::string_view kByteOrderMark = "\xEF\xBB\xBF";
+
+}  // namespace gradmon

@@ -1,0 +1,236 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "control/config/config_parser.h"
+
+#include "control/debian_version.h"
+#include GRADMON_CATCH_HEADER
+
+#include <chrono>
+#include <fstream>
+#include <iterator>
+#include <sstream>
+
+namespace gradmon {
+namespace {
+
+Config good(std::string_view text) {
+  const auto parsed = parse_config(text, "c.json");
+  INFO(text);
+  INFO((parsed ? "" : to_string(parsed.error())));
+  REQUIRE(parsed.has_value());
+  return parsed->config;
+}
+
+// The messages, one a line: errors, or else the warnings.
+std::string said(std::string_view text) {
+  const auto parsed = parse_config(text, "c.json");
+  if (!parsed) return to_string(parsed.error()) + "\n";
+  std::string lines;
+  for (const auto& warning : parsed->warnings) lines += "warning: " + to_string(warning) + "\n";
+  return lines;
+}
+
+// The texts of a golden file and what was said of each: a text begins behind a
+// line "--- title", what is said behind the line "=>".
+struct Golden {
+  std::string title, text, said;
+};
+std::vector<Golden> read_golden(const char* path) {
+  std::ifstream file(path);
+  REQUIRE(file.good());
+  std::vector<Golden> all;
+  std::string line;
+  bool answer = false;
+  while (std::getline(file, line)) {
+    if (line.rfind("--- ", 0) == 0) {
+      all.push_back({line.substr(4), "", ""});
+      answer = false;
+    } else if (line == "=>") {
+      answer = true;
+    } else {
+      (answer ? all.back().said : all.back().text) += line + "\n";
+    }
+  }
+  return all;
+}
+
+}  // namespace
+
+TEST_CASE("an empty object is the config of all defaults", "[config]") {
+  const auto config = good("{}");
+  CHECK(config.targets.empty());
+  CHECK_FALSE(config.dynamic_on);
+  CHECK(config.collect_times == 100'000'000);
+  CHECK(config.step_interval == 1);
+  CHECK(config.ops == std::vector<Op>{Op::norm});
+  CHECK(config.format == std::vector<Config::Format>{Config::Format::csv});
+  CHECK(config.eps == 1e-8);
+  CHECK(config.ndigits == 6);
+  CHECK(config.squash_name);
+  CHECK(config.fence_timeout == std::chrono::seconds(30));
+  CHECK(config.queue_capacity == 65'536);
+  CHECK(config.write_back);
+  CHECK_FALSE(config.lookahead_steps.has_value());
+  CHECK_FALSE(config.l2_targets.linear_hook.has_value());
+}
+
+TEST_CASE("every key of a full file is read", "[config]") {
+  const auto config = good(R"({
+    "targets": {"b.weight": {}, "a": {"input": "tuple[2]:1", "output": "tensor", "output_grad": "tuple[3]"}},
+    "target_regex": ["layers\\.[0-3]\\."], "invert": true, "dynamic_on": true, "collect_times": 3,
+    "start_step": 4, "step_interval": 5, "print_struct": true, "module_ranks": [0, 3],
+    "xy_distribution": true, "all_xy": true, "forward_only": true, "wg_distribution": true,
+    "monitor_mbs_grad": true, "mv_distribution": true, "param_distribution": true, "ur_distribution": true,
+    "mg_direction": true,
+    "cc_distribution": {"enable": true, "cc_codeline": ["train.py\\[23\\]"], "cc_pre_hook": true},
+    "stack_info": true, "l2_targets": {"attention_hook": ["att"], "linear_hook": []},
+    "recording_l2_features": true, "sa_order": "b,s,h,d", "sa_causal": false,
+    "alert": {"rules": [{"rule_name": "AnomalyTurbulence", "args": {"threshold": 0.5}},
+                        {"rule_name": "AnomalyNan"}], "dump": true},
+    "format": ["csv", "sqlite", "csv"], "ops": ["max", "min", "max"], "eps": 1e-3, "ndigits": 12,
+    "step_count_per_record": 7, "append_output": ["Dec03_21-34-40", "Dec03_21-34-41"], "squash_name": false,
+    "lookahead_steps": 8, "fence_timeout": 0.5, "on_partition": "wait", "queue_capacity": 1024,
+    "on_overflow": "drop", "max_overhead": 0.05, "keep_last": 9,
+    "on_alert": {"collect": {"ops": ["nans"]}, "times": 2, "cooldown": 60, "exec": ["mail", "me"]},
+    "scalars": {"loss": "log", "grad-norm": ["log", "records"]}, "throughput_baseline": 12.5,
+    "write_back": false})");
+  REQUIRE(config.targets.size() == 2);
+  CHECK(config.targets[0].name == "b.weight");
+  CHECK(config.targets[1].input == Config::Selection{2, 1});
+  CHECK(config.targets[1].output == Config::Selection{0, 0});
+  CHECK(config.targets[1].output_grad == Config::Selection{3, 0});
+  CHECK_FALSE(config.targets[1].input_grad.has_value());
+  CHECK(config.target_regex == std::vector<std::string>{"layers\\.[0-3]\\."});
+  CHECK(
+      (config.invert && config.dynamic_on && config.print_struct && config.xy_distribution && config.all_xy));
+  CHECK((config.forward_only && config.wg_distribution && config.monitor_mbs_grad && config.mv_distribution));
+  CHECK((config.param_distribution && config.ur_distribution && config.mg_direction && config.stack_info));
+  CHECK((config.collect_times == 3 && config.start_step == 4 && config.step_interval == 5));
+  CHECK(config.module_ranks == std::vector<std::int64_t>{0, 3});
+  CHECK(config.cc_distribution == Config::CcDistribution{true, {"train.py\\[23\\]"}, true, false});
+  CHECK(config.l2_targets.attention_hook == std::vector<std::string>{"att"});
+  CHECK(config.l2_targets.linear_hook == std::vector<std::string>{});
+  CHECK((config.recording_l2_features && config.sa_order == Config::AxisOrder::bshd));
+  CHECK(config.sa_causal == Config::Causal::no);
+  REQUIRE(config.alert.rules.size() == 2);
+  CHECK(config.alert.rules[0] == Config::AlertRule{"AnomalyTurbulence", 0.5});
+  CHECK(config.alert.rules[1] == Config::AlertRule{"AnomalyNan", std::nullopt});
+  CHECK(config.alert.dump);
+  CHECK(config.format == std::vector<Config::Format>{Config::Format::csv, Config::Format::sqlite});
+  CHECK(config.ops == std::vector<Op>{Op::max, Op::min});
+  CHECK((config.eps == 1e-3 && config.ndigits == 12 && config.step_count_per_record == 7));
+  CHECK(config.append_output.size() == 2);
+  CHECK_FALSE(config.squash_name);
+  CHECK(config.lookahead_steps == 8);
+  CHECK(config.fence_timeout == std::chrono::milliseconds(500));
+  CHECK((config.on_partition == Config::OnPartition::wait && config.on_overflow == Config::OnOverflow::drop));
+  CHECK((config.queue_capacity == 1024 && config.max_overhead == 0.05 && config.keep_last == 9));
+  REQUIRE(config.on_alert.has_value());
+  REQUIRE(config.on_alert->collect != nullptr);
+  CHECK(config.on_alert->collect->ops == std::vector<Op>{Op::nans});
+  CHECK((config.on_alert->times == 2 && config.on_alert->cooldown == std::chrono::seconds(60)));
+  CHECK(config.on_alert->exec.size() == 2);
+  REQUIRE(config.scalars.size() == 2);
+  CHECK(config.scalars[1] == Config::Scalar{"grad-norm", true, true});
+  CHECK(config.throughput_baseline == 12.5);
+  CHECK_FALSE(config.write_back);
+}
+
+TEST_CASE("the file that msprobe documents is taken as it is", "[config]") {
+  const auto parsed = parse_config(R"({
+    "targets": {"language_model.encoder.layers.0": {"input": "tuple[2]:0", "output": "tensor",
+                "input_grad":"tuple[2]:0", "output_grad":"tuple[1]:0"}},
+    "dynamic_on": false, "start_step": 0, "collect_times": 100000000, "step_interval": 1,
+    "print_struct": false, "module_ranks": [0,1,2,3], "ur_distribution": true, "xy_distribution": true,
+    "all_xy": true, "forward_only": false, "backward_only": false, "mv_distribution": true,
+    "param_distribution": true, "wg_distribution": true, "monitor_mbs_grad": true,
+    "cc_distribution": {"enable":true, "cc_codeline":[]},
+    "alert": {"rules": [{"rule_name": "AnomalyTurbulence", "args": {"threshold": 0.5}}], "dump": false},
+    "format": "csv", "ops": ["min", "max", "norm", "zeros", "nans", "mean"], "eps": 1e-8, "ndigits": 12,
+    "step_count_per_record": 1, "append_output": [], "squash_name": true})",
+                                   "c.json");
+  REQUIRE(parsed.has_value());
+  CHECK(parsed->config.ops.size() == 6);
+}
+
+TEST_CASE("what is said of each text is what the golden file has", "[config]") {
+  const auto all = read_golden(GRADMON_CONFIG_GOLDEN);
+  REQUIRE(all.size() > 40);
+  for (const auto& golden : all) {
+    INFO(golden.title);
+    CHECK(said(golden.text) == golden.said);
+  }
+}
+
+TEST_CASE("1.0 and 1e3 are integers", "[config]") {
+  CHECK(good(R"({"collect_times": 1.0})").collect_times == 1);
+  CHECK(good(R"({"collect_times": 1e3})").collect_times == 1000);
+  CHECK(good(R"({"collect_times": 9223372036854775807})").collect_times == 9223372036854775807);
+}
+
+TEST_CASE("a byte order mark and CRLF are accepted and do not shift places", "[config]") {
+  CHECK(good("\xEF\xBB\xBF{\"collect_times\": 2}\r\n").collect_times == 2);
+  CHECK(said("\xEF\xBB\xBF{\"eps\": 0}") == "c.json:1:9: /eps: found 0, expected a number > 0\n");
+  CHECK(said("{\r\n  \"eps\": 0\r\n}") == "c.json:2:10: /eps: found 0, expected a number > 0\n");
+}
+
+TEST_CASE("columns are counted in characters", "[config]") {
+  CHECK(said("{\"\xE6\x9D\x83\": 1, \"eps\": 0}").find("c.json:1:17: /eps") != std::string::npos);
+}
+
+TEST_CASE("bytes that are not text are refused with their place", "[config]") {
+  CHECK(said(std::string("{\"a\": \"x\xFF\"}")) ==
+        "c.json:1:9: found byte 0xff at byte offset 8, expected valid UTF-8\n");
+  CHECK(said(std::string("{\"a\": \"\xED\xA0\x80\"}")).find("valid UTF-8") != std::string::npos);
+  CHECK(said(std::string("{\"a\": \"\x01\"}")).find("control character 0x01") != std::string::npos);
+  CHECK(said(std::string("{\0}", 3)).find("UTF-16") != std::string::npos);
+  CHECK(said(std::string("\xFF\xFE{\0}\0", 6)).find("UTF-16") != std::string::npos);
+  CHECK(said(std::string("\0\0\0\0\0\0", 6)).find("NUL") != std::string::npos);
+  CHECK(said("").find("an empty file") != std::string::npos);
+  CHECK(said("  \n ").find("an empty file") != std::string::npos);
+}
+
+TEST_CASE("a config cut at any byte is refused", "[config]") {
+  const std::string text =
+      R"({"targets": {"a\u00e9": {}}, "ops": ["min", "max"], "eps": 1.5e-3, "invert": true, "format": "csv"})";
+  good(text);
+  for (std::size_t length = 0; length < text.size(); ++length) {
+    INFO(length);
+    CHECK_FALSE(parse_config(text.substr(0, length), "c.json").has_value());
+  }
+}
+
+TEST_CASE("hostile texts are refused within their bounds", "[config]") {
+  const auto refused = [](const std::string& text) { return !parse_config(text, "c.json").has_value(); };
+  CHECK(refused(std::string(100'000, '[')));
+  std::string deep;
+  for (int i = 0; i < 100'000; ++i) deep += "{\"a\":";
+  CHECK(refused(deep));
+  CHECK(refused("{\"a\": \"" + std::string(2'000'000, 'x') + "\"}"));
+  std::string many = "{\"a\": [1";
+  for (int i = 0; i < 70'000; ++i) many += ",1";
+  CHECK(refused(many + "]}"));
+  std::string targets = "{\"targets\": {\"t\": {}";
+  for (int i = 0; i < 4096; ++i) targets += ", \"t" + std::to_string(i) + "\": {}";
+  CHECK(refused(targets + "}}"));
+  CHECK(refused("{\"target_regex\": [\"" + std::string(1025, 'x') + "\"]}"));
+  CHECK(refused(R"({"target_regex": ["((a{100}){100}){100}"]})"));
+  std::string patterns = "{\"target_regex\": [\"a\"";
+  for (int i = 0; i < 256; ++i) patterns += ", \"a\"";
+  CHECK(refused(patterns + "]}"));
+  CHECK(refused(R"({"target_regex": ["(unclosed"]})"));
+}
+
+TEST_CASE("a file of nothing but mistakes is told of a hundred of them", "[config]") {
+  std::string text = "{\"module_ranks\": [-1";
+  for (int i = 0; i < 200; ++i) text += ", -1";
+  const auto parsed = parse_config(text + "]}", "c.json");
+  REQUIRE_FALSE(parsed.has_value());
+  CHECK(parsed.error().size() == 100);
+}
+
+TEST_CASE("both places of a key given twice are named", "[config]") {
+  CHECK(said("{\n\"eps\": 1,\n\"\\u0065ps\": 2}") ==
+        "c.json:3:1: /eps: found the key \"\\u0065ps\" a second time, expected it once (first at 2:1)\n");
+}
+
+}  // namespace gradmon
