@@ -70,6 +70,9 @@ class RecordQueue {
   // True from the end of patience until the queue is half empty.
   bool dropping() const noexcept { return dropping_.load(std::memory_order_relaxed); }
 
+  // Any thread. Threads that wait for a place just now.
+  int waiting() const noexcept { return waiting_.load(std::memory_order_relaxed); }
+
   // Any thread; WriterThread::begin_revision is the usual door. Throws only
   // std::bad_alloc.
   void post(Marker marker);

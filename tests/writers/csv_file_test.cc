@@ -96,6 +96,17 @@ TEST_CASE("a partial last row is cut off before rows are added") {
   }
 }
 
+TEST_CASE("a file that was put in the place of ours is looked at again") {
+  const ScratchDirectory scratch;
+  const auto path = scratch.path() / "a.csv";
+  CsvFile file;
+  REQUIRE(writes(file, path, "x,1\ny,1\n"));
+  write_text(scratch.path() / "b.csv", "name,step\nx,1\ny,1,");
+  fs::rename(scratch.path() / "b.csv", path);
+  CHECK(writes(file, path, "z,2\n"));
+  CHECK(read_text(path) == "name,step\nx,1\nz,2\n");
+}
+
 TEST_CASE("a quoted line end is not the end of a row") {
   const ScratchDirectory scratch;
   const auto path = scratch.path() / "a.csv";

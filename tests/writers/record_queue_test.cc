@@ -164,6 +164,7 @@ TEST_CASE("an abandoned queue lets waiting threads go and drops at once") {
   CHECK(push_many(queue, 2) == 2);
   bool accepted = true;
   std::thread waiting([&] { accepted = queue.push(plain_record(0, 0)); });
+  while (queue.waiting() == 0) std::this_thread::yield();
   queue.abandon();
   waiting.join();
   CHECK_FALSE(accepted);
