@@ -1,0 +1,114 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "hooks/tensor_stats.h"
+
+#include <c10/core/GradMode.h>
+
+#include <cmath>
+#include <cstddef>
+#include <exception>
+#include <limits>
+
+#include "hooks/device_stats.h"
+#include "hooks/memory_stats.h"
+
+namespace gradmon {
+namespace {
+
+std::array<double, kOps> values_of(const PartialStats& stats) {
+  constexpr double kNan = std::numeric_limits<double>::quiet_NaN();
+  const auto elements = static_cast<double>(stats.elements);
+  std::array<double, kOps> values{};
+  values[static_cast<std::size_t>(Op::min)] = stats.nans > 0 ? kNan : stats.min;
+  values[static_cast<std::size_t>(Op::max)] = stats.nans > 0 ? kNan : stats.max;
+  values[static_cast<std::size_t>(Op::mean)] = stats.sum / elements;
+  values[static_cast<std::size_t>(Op::norm)] = std::sqrt(stats.sum_squares);
+  values[static_cast<std::size_t>(Op::nans)] = static_cast<double>(stats.nans);
+  values[static_cast<std::size_t>(Op::zeros)] = static_cast<double>(stats.zeros) / elements;
+  return values;
+}
+
+// The tensor as strided, real numbers.
+at::Tensor plain_values(const at::Tensor& tensor) {
+  if (tensor.is_sparse()) return tensor.coalesce()._values();
+  if (tensor.layout() == at::kMkldnn) return tensor.to_dense();
+  if (tensor.layout() != at::kStrided) return tensor.values();  // compressed sparse
+  if (tensor.is_quantized()) return tensor.dequantize();
+  if (tensor.is_neg()) return tensor.resolve_neg();
+  const bool in_memory = tensor.device().is_cpu();
+  if (in_memory && !reads_in_memory(tensor.scalar_type())) return tensor.to(at::kDouble);
+  return tensor;
+}
+
+// FSDP frees the storage of a parameter that keeps its shape.
+bool storage_holds_it(const at::Tensor& tensor) {
+  std::int64_t last = tensor.storage_offset();
+  for (std::int64_t i = 0; i < tensor.dim(); ++i) last += (tensor.size(i) - 1) * tensor.stride(i);
+  const auto needed = static_cast<std::size_t>(last + 1) * tensor.element_size();
+  return tensor.storage().nbytes() >= needed;
+}
+
+TensorStats measure(const at::Tensor& tensor, double eps) {
+  using Outcome = TensorStats::Outcome;
+  TensorStats stats;
+  stats.outcome = Outcome::not_applicable;
+  if (!tensor.defined()) return stats;
+  stats.dtype = dtype_of(tensor);
+  if (tensor.is_meta() || tensor.is_complex()) return stats;
+
+  const c10::NoGradGuard no_grad;
+  const at::Tensor x = plain_values(tensor);
+  if (x.numel() == 0) {
+    stats.outcome = Outcome::empty;
+    return stats;
+  }
+  if (x.has_storage() && !storage_holds_it(x)) return stats;
+  const bool in_memory = x.device().is_cpu() && x.has_storage();
+  stats.values = in_memory ? values_of(memory_stats(x, eps)) : device_stats(x, eps);
+  stats.outcome = Outcome::measured;
+  return stats;
+}
+
+}  // namespace
+
+DType dtype_of(const at::Tensor& tensor) {
+  switch (tensor.scalar_type()) {
+    case c10::ScalarType::Float:
+      return DType::float32;
+    case c10::ScalarType::Double:
+      return DType::float64;
+    case c10::ScalarType::Half:
+      return DType::float16;
+    case c10::ScalarType::BFloat16:
+      return DType::bfloat16;
+    case c10::ScalarType::Char:
+      return DType::int8;
+    case c10::ScalarType::Byte:
+      return DType::uint8;
+    case c10::ScalarType::Short:
+      return DType::int16;
+    case c10::ScalarType::Int:
+      return DType::int32;
+    case c10::ScalarType::Long:
+      return DType::int64;
+    case c10::ScalarType::Bool:
+      return DType::boolean;
+    case c10::ScalarType::ComplexFloat:
+      return DType::complex64;
+    case c10::ScalarType::ComplexDouble:
+      return DType::complex128;
+    default:
+      return DType::unknown;
+  }
+}
+
+tl::expected<TensorStats, std::string> tensor_stats(const at::Tensor& tensor, double eps) noexcept {
+  try {
+    return measure(tensor, eps);
+  } catch (const std::exception& error) {
+    return tl::unexpected<std::string>(error.what());
+  } catch (...) {
+    return tl::unexpected<std::string>("an exception of unknown type");
+  }
+}
+
+}  // namespace gradmon

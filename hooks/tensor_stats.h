@@ -1,0 +1,38 @@
+// SPDX-License-Identifier: Apache-2.0
+// All numbers of one tensor, in one pass over it.
+#pragma once
+
+#include <ATen/core/Tensor.h>
+
+#include <array>
+#include <cstdint>
+#include <string>
+#include <tl/expected.hpp>
+
+#include "writers/record.h"
+
+namespace gradmon {
+
+// The numbers of a tensor, or why it has none.
+struct TensorStats {
+  enum class Outcome : std::uint8_t {
+    measured,
+    empty,           // no elements
+    not_applicable,  // undefined, complex, meta, or its storage is freed
+  };
+  Outcome outcome = Outcome::empty;
+  DType dtype = DType::unknown;
+  std::array<double, kOps> values{};  // by Op; hold if measured
+};
+
+DType dtype_of(const at::Tensor& tensor);
+
+// Any thread that may read the tensor. Changes neither it nor the gradient
+// mode. Reads dense and expanded memory in place, other strides piece by piece,
+// large tensors on torch's own threads; the result does not depend on their
+// number. Sparse tensors: their coalesced
+// stored values; quantised ones dequantised. On other devices torch's ops
+// compute, and one small copy waits for them. The error is torch's message.
+tl::expected<TensorStats, std::string> tensor_stats(const at::Tensor& tensor, double eps) noexcept;
+
+}  // namespace gradmon
