@@ -49,8 +49,9 @@ struct HookCounts {
 
 // Training thread only, construction and destruction at a step boundary; its
 // hook bodies also run on autograd's workers. Nothing throws, the constructor
-// included: the first failure trips a fuse (logged once), and from then on
-// every call does nothing. It changes nothing in training: no gradient mode,
+// included: the first failure trips a fuse (logged once), the rows of its step
+// are lost, every later call does nothing, and the next begin_step takes the
+// hooks off. It changes nothing in training: no gradient mode,
 // random state or version counter, and it holds no graph.
 //
 //   begin_step(n, collect)  backward…  before_update  optimizer  after_update  end_step
@@ -90,8 +91,11 @@ class HookSet {
   std::optional<HookFailure> failure() const;
 
  private:
-  struct State;
-  std::unique_ptr<State> state_;  // null where not even that could be allocated
+  class Attached;
+
+  MatchReport matches_;
+  HookFuse fuse_;
+  std::unique_ptr<Attached> attached_;  // null where attaching failed. Keep last.
 };
 
 }  // namespace gradmon

@@ -1,0 +1,35 @@
+// SPDX-License-Identifier: Apache-2.0
+// What was read of one parameter in one step, and the parameter itself.
+#pragma once
+
+#include <ATen/core/Tensor.h>
+
+#include <cstdint>
+#include <string>
+#include <vector>
+
+#include "hooks/hook_fuse.h"
+#include "hooks/tensor_stats.h"
+
+namespace gradmon {
+
+// A parameter selected by the plan. Holding the tensor keeps its memory while
+// the plan is in force.
+struct Watched {
+  at::Tensor tensor;
+  std::string name;          // as records call it
+  std::uint32_t target = 0;  // the stream's id of it
+  std::uint64_t place = 0;   // in the model's list
+};
+
+// Used again each step, so that a step allocates nothing.
+struct Reading {
+  bool present = false;
+  TensorStats stats;
+  std::vector<std::int64_t> sizes;
+
+  // Reads the tensor. A failure trips the fuse and leaves no reading.
+  void take(const at::Tensor& tensor, double eps, const std::string& name, HookFuse& fuse) noexcept;
+};
+
+}  // namespace gradmon
