@@ -8,7 +8,7 @@ namespace gradmon {
 void HookFuse::trip(std::string_view target, std::string_view cause) noexcept {
   if (tripped_.exchange(true, std::memory_order_acq_rel)) return;
   try {
-    const HookFailure failure{std::string(target), std::string(cause)};
+    const HookFailure failure{std::string(target), std::string(cause.substr(0, cause.find('\n')))};
     log_error("hooks are off until the next plan: " + failure.cause +
               (target.empty() ? std::string() : " (while reading " + failure.target + ")"));
     const std::lock_guard lock(mutex_);

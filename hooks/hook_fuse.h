@@ -20,7 +20,8 @@ struct HookFailure {
 class HookFuse {
  public:
   bool tripped() const noexcept { return tripped_.load(std::memory_order_acquire); }
-  // Keeps and logs the first failure only.
+  // Keeps and logs the first failure only, of its cause the first line (torch
+  // adds a backtrace).
   void trip(std::string_view target, std::string_view cause) noexcept;
   std::optional<HookFailure> failure() const;
 

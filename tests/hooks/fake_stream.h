@@ -1,0 +1,70 @@
+// SPDX-License-Identifier: Apache-2.0
+// Keeps what hooks hand over, and fails where a test tells it to.
+#pragma once
+
+#include <cmath>
+#include <cstdint>
+#include <stdexcept>
+#include <string>
+#include <vector>
+
+#include "hooks/record_stream.h"
+
+namespace gradmon {
+
+class FakeStream : public RecordStream {
+ public:
+  bool targets_fail = false;
+  bool shapes_fail = false;
+  bool full = false;
+  std::vector<Record> records;
+
+  std::uint32_t target_id(int vpp_stage, std::string_view name) override {
+    if (targets_fail) throw std::runtime_error("no more targets");
+    return intern(std::to_string(vpp_stage) + ":" + std::string(name));
+  }
+  std::uint32_t shape_id(std::string_view shape) override {
+    if (shapes_fail) throw std::runtime_error("no more shapes");
+    return intern(std::string(shape));
+  }
+  bool push(const Record& record) noexcept override {
+    if (!full) records.push_back(record);
+    return !full;
+  }
+
+  const std::string& text(std::uint32_t id) const { return texts_.at(id); }
+
+  // "0:name" of the records of one kind, as they came.
+  std::vector<std::string> targets(Kind kind) const {
+    std::vector<std::string> found;
+    for (const Record& record : records) {
+      if (record.kind == kind) found.push_back(text(record.target));
+    }
+    return found;
+  }
+
+  // The norm in the only record of that kind and target; NaN if there is not one.
+  double norm(Kind kind, const std::string& target) const {
+    double found = std::nan("");
+    int count = 0;
+    for (const Record& record : records) {
+      if (record.kind != kind || text(record.target) != target) continue;
+      found = record.values[static_cast<std::size_t>(Op::norm)];
+      ++count;
+    }
+    return count == 1 ? found : std::nan("");
+  }
+
+ private:
+  std::uint32_t intern(const std::string& wanted) {
+    for (std::size_t i = 0; i < texts_.size(); ++i) {
+      if (texts_[i] == wanted) return static_cast<std::uint32_t>(i);
+    }
+    texts_.push_back(wanted);
+    return static_cast<std::uint32_t>(texts_.size() - 1);
+  }
+
+  std::vector<std::string> texts_;
+};
+
+}  // namespace gradmon

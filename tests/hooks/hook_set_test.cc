@@ -1,0 +1,305 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "hooks/hook_set.h"
+
+#include <ATen/OpaqueTensorImpl.h>
+#include <ATen/ops/empty.h>
+#include <ATen/ops/equal.h>
+#include <ATen/ops/rand.h>
+#include <ATen/ops/zeros.h>
+#include <torch/csrc/autograd/function.h>
+#include <torch/csrc/autograd/variable.h>
+
+#include "control/debian_version.h"
+#include "tests/hooks/fake_stream.h"
+#include "tests/hooks/tiny_model.h"
+#include GRADMON_CATCH_HEADER
+
+namespace gradmon {
+namespace {
+
+using Names = std::vector<std::string>;
+
+HookSettings everything() {
+  HookSettings settings;
+  settings.gradients = settings.weights = true;
+  return settings;
+}
+
+void train_step(TinyModel& model, HookSet* hooks, std::int64_t step, HookSet::Collect collect) {
+  if (hooks) hooks->begin_step({step}, collect);
+  model.zero_grad();
+  model.backward();
+  if (hooks) hooks->before_update({});
+  model.descend();
+  if (hooks) hooks->after_update({});
+  if (hooks) hooks->end_step();
+}
+
+// A tensor of a device for which there are no kernels: to read it throws.
+at::Tensor unreadable(at::IntArrayRef sizes) {
+  return at::detail::make_tensor<at::OpaqueTensorImpl<int>>(
+      c10::DispatchKeySet(c10::DispatchKey::PrivateUse1), caffe2::TypeMeta::Make<float>(),
+      c10::Device(c10::DeviceType::PrivateUse1, 0), 0, sizes);
+}
+
+TEST_CASE("weights are read just before and just after the update") {
+  TinyModel model;
+  FakeStream stream;
+  HookSet hooks(everything(), model.parameters, stream);
+  const double before = norm_of(model[2]);
+  train_step(model, &hooks, 1, HookSet::Collect::yes);
+  CHECK(near(stream.norm(Kind::param_origin, "0:fc2.weight"), before));
+  CHECK(near(stream.norm(Kind::param_updated, "0:fc2.weight"), norm_of(model[2])));
+  CHECK(before != norm_of(model[2]));
+  const Names order{"0:fc1.weight", "0:fc1.bias", "0:fc2.weight", "0:fc2.bias"};
+  CHECK(stream.targets(Kind::param_origin) == order);
+  CHECK(stream.targets(Kind::param_updated) == order);
+  CHECK(stream.targets(Kind::grad_reduced) == order);
+  CHECK(hooks.counts().rows == 16);
+}
+
+TEST_CASE("a record says which step and revision and shape and ops it is of") {
+  TinyModel model;
+  FakeStream stream;
+  HookSettings settings = everything();
+  settings.revision = {7};
+  settings.ops = static_cast<std::uint8_t>(bit_of(Op::max) | bit_of(Op::nans));
+  HookSet hooks(settings, model.parameters, stream);
+  train_step(model, &hooks, 12, HookSet::Collect::yes);
+  const Record& record = stream.records.back();
+  CHECK(record.step == 12);
+  CHECK(record.revision == 7);
+  CHECK(record.kind == Kind::param_updated);
+  CHECK(record.dtype == DType::float32);
+  CHECK(record.mask == settings.ops);
+  CHECK(record.sequence == 3);
+  CHECK(stream.text(record.shape) == "[4]");
+  CHECK(stream.text(record.target) == "0:fc2.bias");
+  CHECK(stream.text(stream.records.front().shape) == "[4]");
+}
+
+TEST_CASE("parameters stay equal to the bit whether hooks are there or not") {
+  TinyModel alone, watched, toggled;
+  FakeStream stream;
+  HookSet hooks(everything(), watched.parameters, stream);
+  std::unique_ptr<HookSet> sometimes;
+  const at::Tensor random_before = at::rand({1});
+  for (std::int64_t step = 1; step <= 30; ++step) {
+    if (step % 3 == 0) {
+      if (sometimes) {
+        sometimes.reset();
+      } else {
+        sometimes = std::make_unique<HookSet>(everything(), toggled.parameters, stream);
+      }
+    }
+    train_step(alone, nullptr, step, HookSet::Collect::no);
+    train_step(watched, &hooks, step, step % 2 == 0 ? HookSet::Collect::yes : HookSet::Collect::no);
+    train_step(toggled, sometimes.get(), step, HookSet::Collect::yes);
+  }
+  for (std::size_t i = 0; i < 4; ++i) {
+    CHECK(at::equal(alone[i], watched[i]));
+    CHECK(at::equal(alone[i], toggled[i]));
+  }
+  CHECK(hooks.counts().rows == 15 * 16);
+  CHECK(!hooks.failure());
+}
+
+TEST_CASE("with several optimizers each gives rows of its own parameters") {
+  TinyModel model;
+  FakeStream stream;
+  HookSet hooks(everything(), model.parameters, stream);
+  hooks.begin_step({1}, HookSet::Collect::yes);
+  model.backward();
+  hooks.before_update({model[3], model[2], at::zeros({2})});
+  hooks.after_update({model[3], model[2]});
+  CHECK(stream.records.empty());
+  hooks.before_update({model[0]});
+  hooks.after_update({model[0]});
+  hooks.end_step();
+  CHECK(stream.targets(Kind::param_updated) == Names{"0:fc1.weight", "0:fc2.weight", "0:fc2.bias"});
+  CHECK(stream.targets(Kind::grad_reduced) == Names{"0:fc1.weight", "0:fc2.weight", "0:fc2.bias"});
+  CHECK(stream.targets(Kind::grad_unreduced).size() == 4);
+}
+
+TEST_CASE("of two updates in one step the first origin and the last outcome count") {
+  TinyModel model;
+  FakeStream stream;
+  HookSet hooks(everything(), model.parameters, stream);
+  const double origin = norm_of(model[0]);
+  hooks.begin_step({1}, HookSet::Collect::yes);
+  for (int i = 0; i < 2; ++i) {
+    model.backward();
+    hooks.before_update({});
+    model.descend();
+    hooks.after_update({});
+  }
+  hooks.end_step();
+  CHECK(near(stream.norm(Kind::param_origin, "0:fc1.weight"), origin));
+  CHECK(near(stream.norm(Kind::param_updated, "0:fc1.weight"), norm_of(model[0])));
+  CHECK(near(stream.norm(Kind::grad_reduced, "0:fc1.weight"), norm_of(model[0].grad())));
+}
+
+TEST_CASE("a step without an update has gradients before reduction only") {
+  TinyModel model;
+  FakeStream stream;
+  HookSet hooks(everything(), model.parameters, stream);
+  hooks.begin_step({1}, HookSet::Collect::yes);
+  model.backward();
+  hooks.end_step();
+  CHECK(stream.records.size() == 4);
+  CHECK(stream.targets(Kind::grad_unreduced).size() == 4);
+}
+
+TEST_CASE("a tied parameter is watched once under its first selected name") {
+  TinyModel model;
+  FakeStream stream;
+  model.parameters.push_back({"head.weight", 0, model[2]});
+  HookSet all(everything(), model.parameters, stream);
+  CHECK(all.counts().watched == 4);
+  CHECK(all.matches().matched.size() == 5);
+  HookSettings head = everything();
+  head.selection.targets = {"head"};
+  HookSet one(head, model.parameters, stream);
+  one.begin_step({1}, HookSet::Collect::yes);
+  model.backward();
+  one.end_step();
+  CHECK(stream.targets(Kind::grad_unreduced) == Names{"0:head.weight"});
+}
+
+TEST_CASE("a frozen parameter has weights and no gradient") {
+  TinyModel model;
+  FakeStream stream;
+  model[1].requires_grad_(false);
+  HookSet hooks(everything(), model.parameters, stream);
+  CHECK(hooks.counts().attached == 3);
+  train_step(model, &hooks, 1, HookSet::Collect::yes);
+  CHECK(stream.targets(Kind::grad_unreduced).size() == 3);
+  CHECK(stream.targets(Kind::grad_reduced).size() == 3);
+  CHECK(stream.targets(Kind::param_origin).size() == 4);
+}
+
+TEST_CASE("switches and targets decide what is read and unmatched ones are told") {
+  TinyModel model;
+  FakeStream stream;
+  HookSettings settings;
+  settings.weights = true;
+  settings.selection.targets = {"fc1", "fc3"};
+  HookSet hooks(settings, model.parameters, stream);
+  CHECK(hooks.counts().attached == 0);
+  train_step(model, &hooks, 1, HookSet::Collect::yes);
+  CHECK(stream.records.size() == 4);
+  CHECK(stream.targets(Kind::param_origin) == Names{"0:fc1.weight", "0:fc1.bias"});
+  REQUIRE(hooks.matches().unmatched.size() == 1);
+  CHECK(hooks.matches().unmatched[0].pattern == "fc3");
+}
+
+TEST_CASE("records carry squashed names unless they would collide") {
+  FakeStream stream;
+  const auto parameter = [](const char* name) { return WatchedParameter{name, 1, at::zeros({2})}; };
+  HookSettings settings;
+  settings.weights = true;
+  HookSet hooks(settings,
+                {parameter("m.enc.layers.0.w"), parameter("m.dec.layers.0.w"), parameter("m.dec.layers.1.w")},
+                stream);
+  hooks.begin_step({1}, HookSet::Collect::yes);
+  hooks.before_update({});
+  hooks.end_step();
+  CHECK(stream.targets(Kind::param_origin) ==
+        Names{"1:m.enc.layers.0.w", "1:m.dec.layers.0.w", "1:layers.1.w"});
+}
+
+TEST_CASE("what has no numbers is counted and what the stream drops too") {
+  FakeStream stream;
+  HookSettings settings;
+  settings.weights = true;
+  HookSet hooks(settings,
+                {{"complex", 0, at::zeros({3}, at::kComplexFloat)},
+                 {"empty", 0, at::empty({0})},
+                 {"real", 0, at::zeros({3})}},
+                stream);
+  stream.full = true;
+  hooks.begin_step({1}, HookSet::Collect::yes);
+  hooks.before_update({});
+  hooks.end_step();
+  CHECK(hooks.counts().not_applicable == 1);
+  CHECK(hooks.counts().rows == 1);
+  CHECK(hooks.counts().refused == 1);
+  CHECK(!hooks.failure());
+}
+
+TEST_CASE("a failure in a hook body trips the fuse and training goes on") {
+  TinyModel model;
+  FakeStream stream;
+  HookSet hooks(everything(), model.parameters, stream);
+  const auto accumulator = torch::autograd::impl::grad_accumulator(model[0]);
+  hooks.begin_step({1}, HookSet::Collect::yes);
+  model[0].mutable_grad() = unreadable({8, 16});
+  (*accumulator->post_hooks().at(0))({}, {});
+  model.drop_grad();
+  REQUIRE(hooks.failure());
+  CHECK(hooks.failure()->target == "fc1.weight");
+  CHECK(!hooks.failure()->cause.empty());
+
+  model.backward();
+  hooks.before_update({});
+  model.descend();
+  hooks.after_update({});
+  hooks.end_step();
+  CHECK(stream.records.empty());
+  train_step(model, &hooks, 2, HookSet::Collect::yes);
+  CHECK(stream.records.empty());
+  CHECK(accumulator->post_hooks().empty());
+  CHECK(hooks.counts().attached == 0);
+}
+
+TEST_CASE("the first failure is the one that is told") {
+  TinyModel model;
+  FakeStream stream;
+  HookSettings settings = everything();
+  HookSet hooks(settings, {{"first", 0, unreadable({2})}, {"second", 0, unreadable({2})}}, stream);
+  hooks.begin_step({1}, HookSet::Collect::yes);
+  hooks.before_update({});
+  REQUIRE(hooks.failure());
+  CHECK(hooks.failure()->target == "first");
+}
+
+TEST_CASE("a stream that fails when hooks attach leaves none attached") {
+  TinyModel model;
+  FakeStream stream;
+  stream.targets_fail = true;
+  HookSet hooks(everything(), model.parameters, stream);
+  REQUIRE(hooks.failure());
+  CHECK(hooks.failure()->cause == "no more targets");
+  train_step(model, &hooks, 1, HookSet::Collect::yes);
+  CHECK(hooks.counts().attached == 0);
+  CHECK(stream.records.empty());
+}
+
+TEST_CASE("a stream that fails when rows are handed over trips the fuse") {
+  TinyModel model;
+  FakeStream stream;
+  stream.shapes_fail = true;
+  HookSet hooks(everything(), model.parameters, stream);
+  train_step(model, &hooks, 1, HookSet::Collect::yes);
+  REQUIRE(hooks.failure());
+  CHECK(hooks.failure()->cause == "no more shapes");
+}
+
+TEST_CASE("calls in any order do nothing wrong") {
+  TinyModel model;
+  FakeStream stream;
+  HookSet hooks(everything(), model.parameters, stream);
+  hooks.end_step();
+  hooks.before_update({});
+  hooks.after_update({});
+  CHECK(stream.records.empty());
+  hooks.begin_step({1}, HookSet::Collect::yes);
+  model.backward();
+  hooks.begin_step({2}, HookSet::Collect::yes);
+  hooks.end_step();
+  hooks.end_step();
+  CHECK(stream.records.empty());
+}
+
+}  // namespace
+}  // namespace gradmon
