@@ -166,6 +166,12 @@ TEST_CASE("ranks run on where nobody reads their lines any more") {
   CHECK(text_of(directory / "done1") == "done\n");
 }
 
+TEST_CASE("how ranks end is seen under a parent that ignores its children") {
+  GradmonctlProcess ctl({"run", "-n", "1", "--", "env", "--ignore-signal=CHLD", GRADMONCTL, "run", "-n", "1",
+                         "--", "bash", "-c", "exit 3"});
+  CHECK(ctl.wait() == 3);
+}
+
 TEST_CASE("ranks get back the signals that the launcher has taken") {
   GradmonctlProcess ctl(run(1, "grep -E 'SigBlk|SigIgn' /proc/self/status | cut -f 2"));
   CHECK(ctl.wait() == 0);

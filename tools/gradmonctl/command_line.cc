@@ -14,7 +14,8 @@
 namespace gradmon {
 namespace {
 
-constexpr std::int64_t kMost = std::numeric_limits<std::int64_t>::max();
+// CLI11 2.1 turns a larger number into the largest: that one is refused.
+constexpr std::int64_t kMost = std::numeric_limits<std::int64_t>::max() - 1;
 constexpr int kMostRanks = 1024;
 constexpr const char* kExitCodes =
     "gradmonctl COMMAND [OPTIONS]\n"

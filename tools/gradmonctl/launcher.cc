@@ -180,6 +180,7 @@ bool RankGroup::all_gone() const {
 
 tl::expected<int, std::string> launch(const Launch& launch) {
   prctl(PR_SET_CHILD_SUBREAPER, 1);
+  signal(SIGCHLD, SIG_DFL);  // Ignored, as it may be inherited, it would hide how ranks end.
   RankGroup group(launch);
   const auto started = group.start();
   if (!started) group.end_all();

@@ -1,36 +1,48 @@
 // SPDX-License-Identifier: Apache-2.0
 #include <fcntl.h>
 #include <signal.h>
+#include <unistd.h>
 
+#include <cerrno>
+#include <cstdlib>
+#include <cstring>
 #include <iostream>
+#include <string_view>
 
 #include "tools/gradmonctl/command_line.h"
+#include "tools/gradmonctl/perform.h"
 
 namespace {
 
 // A closed stdout must not become the number of a socket.
 void open_closed_streams() {
-  for (const int fd : {0, 1, 2}) {
+  for (const int fd : {STDIN_FILENO, STDOUT_FILENO, STDERR_FILENO}) {
     if (fcntl(fd, F_GETFD) < 0) static_cast<void>(open("/dev/null", O_RDWR));
   }
+}
+
+bool clears_screen() {
+  const char* terminal = std::getenv("TERM");
+  return isatty(STDOUT_FILENO) == 1 && terminal != nullptr && std::string_view(terminal) != "dumb";
+}
+
+// Nobody reading any more is no error; a full disk is.
+int after_last_output(int code) {
+  if (std::cout.flush() || errno == EPIPE) return code;
+  std::cerr << "gradmonctl: cannot write: " << std::strerror(errno) << '\n';
+  return code == gradmon::kExitDone ? gradmon::kExitFailed : code;
 }
 
 }  // namespace
 
 int main(int argc, char** argv) {
-  using namespace gradmon;
   open_closed_streams();
   signal(SIGPIPE, SIG_IGN);
-  const auto request = parse_command_line(argc, argv);
+  const auto request = gradmon::parse_command_line(argc, argv);
   if (!request) {
-    (request.error().code == 0 ? std::cout : std::cerr) << request.error().text << std::flush;
-    return request.error().code;
+    const gradmon::NoRequest& nothing = request.error();
+    (nothing.code == gradmon::kExitDone ? std::cout : std::cerr) << nothing.text;
+    return after_last_output(nothing.code);
   }
-  if (const auto* run = std::get_if<Launch>(&*request)) {
-    const auto code = launch(*run);
-    if (code) return *code;
-    std::cerr << "gradmonctl: " << code.error() << '\n';
-    return 1;
-  }
-  return 1;
+  return after_last_output(gradmon::perform(*request, {std::cout, std::cerr, clears_screen()}));
 }

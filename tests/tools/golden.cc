@@ -1,0 +1,17 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "tests/tools/golden.h"
+
+#include <cstdlib>
+#include <fstream>
+
+#include "tests/tools/gradmonctl_process.h"
+
+namespace gradmon {
+
+std::string golden(const std::string& name, const std::string& now) {
+  const std::string path = std::string(GRADMON_GOLDEN) + "/" + name;
+  if (std::getenv("GRADMON_WRITE_GOLDEN") != nullptr) std::ofstream(path) << now;
+  return text_of(path);
+}
+
+}  // namespace gradmon

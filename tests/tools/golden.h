@@ -1,0 +1,12 @@
+// SPDX-License-Identifier: Apache-2.0
+#pragma once
+
+#include <string>
+
+namespace gradmon {
+
+// What tests/tools/golden/NAME holds. With GRADMON_WRITE_GOLDEN=1 in the
+// environment it is first written anew: look at the diff before you commit it.
+std::string golden(const std::string& name, const std::string& now);
+
+}  // namespace gradmon

@@ -1,0 +1,101 @@
+// SPDX-License-Identifier: Apache-2.0
+// A job of four ranks that collects, as the golden files show it.
+#pragma once
+
+#include <vector>
+
+#include "control/agree/journal.h"
+
+namespace gradmon {
+
+inline constexpr WallTime kSampleTime = 1'783'341'296'789;  // 2026-07-06 12:34:56.789 UTC
+
+inline RankStatus sample_rank(int number) {
+  RankStatus rank;
+  rank.rank = Rank{number};
+  rank.host = number < 2 ? "node-a" : "node-b";
+  rank.pid = 4711 + number;
+  rank.step = 1204 + number % 2;
+  rank.revision = Revision{7};
+  rank.applied_step = 1200;
+  rank.state = "collecting";
+  rank.step_ms = 12.25 + number;
+  rank.last_seen_ms = 120 + 1000 * number;
+  rank.last_stepped_ms = 12;
+  rank.records = 420;
+  return rank;
+}
+
+inline Status sample_status() {
+  Status status;
+  status.epoch = "0123456789abcdef0123456789abcdef";
+  status.state = "on";
+  status.revision = Revision{7};
+  status.effective_step = 1200;
+  status.collected = 2;
+  status.collect_times = 5;
+  status.step_interval = 2;
+  status.config_path = "/home/me/monitor_config.json";
+  status.config_sha256 = "e3b0c44298fc1c149afbf4c8996fb92427ae41e4649b934ca495991b7852b855";
+  for (int number = 0; number < 4; ++number) status.ranks.push_back(sample_rank(number));
+  return status;
+}
+
+// Everything that can be wrong is.
+inline Status troubled_status() {
+  Status status = sample_status();
+  status.state = "off";
+  status.reason = "rejected by rank 17: no target matches";
+  status.pending = Pending{Revision{8}, "waiting for rank 3", kSampleTime};
+  status.warnings = {
+      "monitor_config.json:7:3: unknown key \"step_intervall\" (did you mean \"step_interval\"?)"};
+  status.last_error = LastError{kSampleTime, "cannot write the config file: Read-only file system", 3};
+  status.ranks[1].state = "waiting";
+  status.ranks[1].last_stepped_ms = 90'000;
+  status.ranks[1].dropped = 12;
+  status.ranks[2].host = "evil\x1b[31m\nhost";
+  status.ranks[2].error = "disk full: /scratch\x07";
+  status.ranks[2].revision = Revision{6};
+  status.ranks[3] = RankStatus{};
+  status.ranks[3].rank = Rank{3};
+  return status;
+}
+
+inline std::vector<HistoryEntry> sample_history() {
+  std::vector<HistoryEntry> history(5);
+  history[0].revision = Revision{1};
+  history[0].cause = "start";
+  history[0].by = "/home/me/monitor_config.json";
+  history[0].verdict = "commit";
+  history[0].on = true;
+  history[0].proposed_at = kSampleTime;
+  history[0].effective_step = 1;
+  history[0].applied = {{0, 1}, {1, 1}, {2, 1}, {3, 1}};
+  history[0].finished_step = 5;
+  history[1].revision = Revision{2};
+  history[1].cause = "ctl";
+  history[1].by = "me@node-a pid 123";
+  history[1].verdict = "abort";
+  history[1].reason = "rejected by rank 3: no target matches";
+  history[1].on = true;
+  history[1].proposed_at = kSampleTime + 60'000;
+  history[2].cause = "file";
+  history[2].by = "/home/me/monitor_config.json";
+  history[2].verdict = "superseded";
+  history[2].reason = "superseded by a newer change (me@node-a pid 124)";
+  history[2].proposed_at = kSampleTime + 61'000;
+  history[3].revision = Revision{3};
+  history[3].cause = "resync";
+  history[3].verdict = "commit";
+  history[3].proposed_at = kSampleTime + 62'000;
+  history[3].effective_step = 1200;
+  history[3].applied = {{0, 1200}, {1, 1203}};
+  history[4].revision = Revision{4};
+  history[4].cause = "ctl";
+  history[4].by = "me@evil\nhost pid 125";
+  history[4].on = true;
+  history[4].proposed_at = kSampleTime + 63'000;
+  return history;
+}
+
+}  // namespace gradmon

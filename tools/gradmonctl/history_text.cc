@@ -1,0 +1,54 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "tools/gradmonctl/history_text.h"
+
+#include <algorithm>
+
+#include "tools/gradmonctl/text_table.h"
+#include "tools/gradmonctl/time_text.h"
+
+namespace gradmon {
+namespace {
+
+std::string step_text(std::int64_t step) { return step < 0 ? "-" : std::to_string(step); }
+
+std::string applied_text(const std::map<int, std::int64_t>& applied) {
+  if (applied.empty()) return "-";
+  const std::int64_t first = applied.begin()->second;
+  const bool same =
+      std::all_of(applied.begin(), applied.end(), [&](const auto& one) { return one.second == first; });
+  if (same) {
+    return std::to_string(first) + " on " + std::to_string(applied.size()) +
+           (applied.size() == 1 ? " rank" : " ranks");
+  }
+  std::string text;
+  for (const auto& [rank, step] : applied) {
+    text += (text.empty() ? "" : ", ") + std::to_string(step) + " on rank " + std::to_string(rank);
+  }
+  return text;
+}
+
+}  // namespace
+
+std::string history_text(const std::vector<HistoryEntry>& history) {
+  if (history.empty()) return "no change yet\n";
+  const auto left = TextTable::Align::left;
+  TextTable table({{"revision"},
+                   {"verdict", left},
+                   {"asks for", left},
+                   {"cause", left},
+                   {"proposed", left},
+                   {"effective"},
+                   {"applied", left},
+                   {"finished"},
+                   {"by", left},
+                   {"reason", left}});
+  for (const HistoryEntry& entry : history) {
+    table.add({entry.revision == Revision{} ? "-" : std::to_string(entry.revision.value),
+               entry.verdict.empty() ? "open" : entry.verdict, entry.on ? "on" : "off", entry.cause,
+               utc_text(entry.proposed_at), step_text(entry.effective_step), applied_text(entry.applied),
+               step_text(entry.finished_step), entry.by, entry.reason});
+  }
+  return table.text();
+}
+
+}  // namespace gradmon

@@ -1,0 +1,44 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "tools/gradmonctl/job.h"
+
+#include <pwd.h>
+#include <unistd.h>
+
+#include <array>
+
+#include "tools/gradmonctl/printable.h"
+#include "tools/gradmonctl/random_id.h"
+
+namespace gradmon {
+namespace {
+
+std::string author() {
+  const passwd* user = getpwuid(geteuid());
+  std::array<char, 256> host{};
+  if (gethostname(host.data(), host.size() - 1) != 0) host[0] = '?';
+  return (user != nullptr ? std::string(user->pw_name) : "uid " + std::to_string(geteuid())) + "@" +
+         host.data() + " pid " + std::to_string(getpid());
+}
+
+}  // namespace
+
+Command question(CommandVerb verb) {
+  Command command;
+  command.verb = verb;
+  command.request_id = random_id();
+  command.by = author();
+  return command;
+}
+
+int refusal(const tl::expected<CommandReply, std::string>& reply, const Console& console) {
+  if (!reply) {
+    console.err << "gradmonctl: " << printable(reply.error()) << '\n';
+    return kExitNoAnswer;
+  }
+  if (reply->outcome == CommandOutcome::done) return kExitDone;
+  console.err << "gradmonctl: " << (reply->message.empty() ? "the job refused" : printable(reply->message))
+              << '\n';
+  return static_cast<int>(reply->outcome);
+}
+
+}  // namespace gradmon

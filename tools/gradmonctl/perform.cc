@@ -1,0 +1,84 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "tools/gradmonctl/perform.h"
+
+#include <memory>
+#include <stdexcept>
+#include <thread>
+
+#include "control/net/command_client.h"
+#include "control/net/history_file.h"
+#include "tools/gradmonctl/change_command.h"
+#include "tools/gradmonctl/find_job.h"
+#include "tools/gradmonctl/history_command.h"
+#include "tools/gradmonctl/status_command.h"
+#include "tools/gradmonctl/validate_command.h"
+
+namespace gradmon {
+namespace {
+
+Pace real_pace() {
+  return {[] { return std::chrono::steady_clock::now(); },
+          [](std::chrono::milliseconds time) { std::this_thread::sleep_for(time); }};
+}
+
+tl::expected<AskJob, NoJob> connect(const JobPlace& place) {
+  const auto endpoint = find_endpoint(place);
+  if (!endpoint) return tl::make_unexpected(endpoint.error());
+  try {
+    const auto client = std::make_shared<CommandClient>(*endpoint);
+    return [client](const Command& command, std::chrono::milliseconds timeout) {
+      return client->ask(command, timeout);
+    };
+  } catch (const std::runtime_error& error) {
+    return tl::make_unexpected(NoJob{kExitUsage, error.what()});
+  }
+}
+
+class Performer {
+ public:
+  explicit Performer(const Console& console) : console_(console) {}
+
+  int operator()(const StatusRequest& request) const {
+    const auto ask = connect(request.place);
+    return ask ? status_command(request, *ask, real_pace(), console_) : give_up(ask.error());
+  }
+
+  int operator()(const ChangeRequest& request) const {
+    const auto ask = connect(request.place);
+    return ask ? change_command(request, *ask, real_pace(), console_) : give_up(ask.error());
+  }
+
+  int operator()(const HistoryRequest& request) const {
+    const auto ask = connect(request.place);
+    if (!ask && ask.error().code != kExitNoAnswer) return give_up(ask.error());
+    const AskJob nobody = [&ask](const Command&, std::chrono::milliseconds) {
+      return tl::expected<CommandReply, std::string>(tl::unexpect, ask.error().message);
+    };
+    const HistoryFiles files = [&request] { return history_from_files(output_directory(request.place)); };
+    return history_command(request, ask ? *ask : nobody, files, console_);
+  }
+
+  int operator()(const ValidateRequest& request) const { return validate_command(request, console_); }
+
+  int operator()(const Launch& request) const {
+    const auto code = launch(request);
+    return code ? *code : give_up({kExitFailed, code.error()});
+  }
+
+ private:
+  // The message is printable already, with line feeds of its own.
+  int give_up(const NoJob& problem) const {
+    console_.err << "gradmonctl: " << problem.message << (problem.message.back() == '\n' ? "" : "\n");
+    return problem.code;
+  }
+
+  const Console& console_;
+};
+
+}  // namespace
+
+int perform(const Request& request, const Console& console) {
+  return std::visit(Performer(console), request);
+}
+
+}  // namespace gradmon

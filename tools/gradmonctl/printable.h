@@ -1,0 +1,18 @@
+// SPDX-License-Identifier: Apache-2.0
+#pragma once
+
+#include <cstddef>
+#include <string>
+#include <string_view>
+
+namespace gradmon {
+
+// Text of strangers (host names, paths, errors) as a terminal may show it:
+// control characters, what reorders text, and bytes that are not UTF-8 are
+// written as "\n", "\t", "\r" or "\xNN" for each byte. UTF-8 stays.
+std::string printable(std::string_view text);
+
+// Characters of printable text, which is about its width on a terminal.
+std::size_t character_count(std::string_view text);
+
+}  // namespace gradmon

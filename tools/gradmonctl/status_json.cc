@@ -1,0 +1,59 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "tools/gradmonctl/status_json.h"
+
+namespace gradmon {
+namespace {
+
+OrderedJson json_of(const Pending& pending) {
+  return {{"revision",
+           pending.revision == Revision{} ? OrderedJson(nullptr) : OrderedJson(pending.revision.value)},
+          {"reason", text_or_null(pending.reason)},
+          {"since", time_or_null(pending.since)}};
+}
+
+OrderedJson json_of(const LastError& error) {
+  return {{"at", time_or_null(error.at)}, {"text", error.text}, {"count", error.count}};
+}
+
+OrderedJson json_of(const RankStatus& rank) {
+  return {{"rank", rank.rank.value},
+          {"host", text_or_null(rank.host)},
+          {"pid", rank.pid == 0 ? OrderedJson(nullptr) : OrderedJson(rank.pid)},
+          {"step", rank.step},
+          {"revision", rank.revision.value},
+          {"applied_step", step_or_null(rank.applied_step)},
+          {"state", rank.state},
+          {"step_ms", rank.step_ms},
+          {"last_seen_ms", rank.last_seen_ms},
+          {"last_stepped_ms", rank.last_stepped_ms},
+          {"records", rank.records},
+          {"dropped", rank.dropped},
+          {"error", text_or_null(rank.error)}};
+}
+
+}  // namespace
+
+std::string status_json(const Status& status, JsonLayout layout) {
+  OrderedJson ranks = OrderedJson::array();
+  for (const RankStatus& rank : status.ranks) ranks.push_back(json_of(rank));
+  const OrderedJson json{
+      {"schema_version", kJsonSchemaVersion},
+      {"epoch", status.epoch},
+      {"mode", status.mode},
+      {"state", status.state},
+      {"reason", text_or_null(status.reason)},
+      {"revision", status.revision.value},
+      {"effective_step", step_or_null(status.effective_step)},
+      {"pending", status.pending ? json_of(*status.pending) : OrderedJson(nullptr)},
+      {"collected", status.collected},
+      {"collect_times", status.collect_times},
+      {"step_interval", status.step_interval},
+      {"config_path", text_or_null(status.config_path)},
+      {"config_sha256", text_or_null(status.config_sha256)},
+      {"last_error", status.last_error ? json_of(*status.last_error) : OrderedJson(nullptr)},
+      {"warnings", status.warnings},
+      {"ranks", std::move(ranks)}};
+  return json_text(json, layout);
+}
+
+}  // namespace gradmon

@@ -1,0 +1,20 @@
+// SPDX-License-Identifier: Apache-2.0
+#pragma once
+
+#include <string>
+
+#include "control/agree/journal.h"
+
+namespace gradmon {
+
+// The answer in one line, without its line feed:
+//   ON since step 1200 · 3 of 5 collections left · 4/4 ranks agree (revision 7) · 0 dropped
+//   OFF: finished · 4/4 ranks agree (revision 7) · 0 dropped
+//   OFF, revision 8 pending: waiting for rank 3 · 4/4 ranks agree (revision 7) · 0 dropped
+// UTF-8 whatever the locale says: scripts look for these bytes.
+std::string status_line(const Status& status);
+
+// For people: the line, a table of ranks, and what disturbs.
+std::string status_text(const Status& status);
+
+}  // namespace gradmon
