@@ -23,6 +23,14 @@ function(gradmon_test name)
   target_link_libraries(${name} PRIVATE gradmon_options Catch2::Catch2 ${ARG_LINK})
   set_property(GLOBAL APPEND PROPERTY GRADMON_TEST_BINARIES ${name})
   catch_discover_tests(${name} TEST_PREFIX "${name}: " ${GRADMON_CATCH_ARGS}
-    PROPERTIES LABELS "${name};${ARG_LABELS}" TIMEOUT ${ARG_TIMEOUT} RUN_SERIAL "${ARG_SERIAL}"
+    TEST_LIST ${name}_cases
+    PROPERTIES TIMEOUT ${ARG_TIMEOUT} RUN_SERIAL "${ARG_SERIAL}"
     DISCOVERY_MODE PRE_TEST)
+  # Not among PROPERTIES, where a list loses its ends and the rest goes astray.
+  set(labels ${CMAKE_CURRENT_BINARY_DIR}/${name}_labels.cmake)
+  file(WRITE ${labels} "if(${name}_cases)
+  set_tests_properties(\${${name}_cases} PROPERTIES LABELS \"${name};${ARG_LABELS}\")
+endif()
+")
+  set_property(DIRECTORY APPEND PROPERTY TEST_INCLUDE_FILES ${labels})
 endfunction()
