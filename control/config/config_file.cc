@@ -1,0 +1,258 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "control/config/config_file.h"
+
+#include <algorithm>
+#include <cstdlib>
+#include <system_error>
+#include <thread>
+
+#include "control/config/json_edit.h"
+#include "control/config/json_locate.h"
+
+namespace gradmon {
+namespace {
+
+using std::chrono::milliseconds;
+using std::chrono::seconds;
+
+constexpr milliseconds kStatEvery{1000};
+constexpr milliseconds kHashEvery{10'000};
+constexpr milliseconds kPause{100};       // between two equal reads
+constexpr milliseconds kPollPause{1000};  // the same, where no events come
+constexpr milliseconds kOpenPause{2000};  // the same, where a writer does not close
+constexpr milliseconds kQuiet{1000};      // for what is broken or missing
+constexpr milliseconds kReportPause{250};
+constexpr milliseconds kDisplacedFor{2000};
+constexpr milliseconds kDisplacedEvery{50};
+constexpr seconds kLeftOver{10};
+
+bool looks_whole(std::string_view text) {
+  const auto document = locate_json(text);
+  return !document.fault && document.nodes.front().kind == JsonKind::object;
+}
+
+// A file that nobody has saved within the last second is whole.
+bool is_old(const FileSignature& signature) {
+  const auto now = std::chrono::system_clock::now().time_since_epoch();
+  const auto age = now - std::chrono::nanoseconds(signature.mtime_ns);
+  return age > kQuiet || age < -kQuiet;
+}
+
+std::filesystem::path target_of(const std::filesystem::path& path) {
+  std::error_code error;
+  const auto target = std::filesystem::canonical(path, error);
+  return error ? path : target;
+}
+
+}  // namespace
+
+ConfigFile::ConfigFile(std::filesystem::path path, Clock clock)
+    : path_(std::move(path)), clock_(std::move(clock)), watch_(path_), next_stat_(clock_()) {
+  next_hash_ = next_stat_ + kHashEvery;
+  recover_displaced(target_of(path_), kLeftOver);
+}
+
+ConfigFile::~ConfigFile() { look_after_displaced(Time::max()); }
+
+milliseconds ConfigFile::next_poll() const {
+  const auto now = clock_();
+  auto due = next_stat_;
+  if (suspect_) due = now;
+  if (candidate_) due = std::min(due, std::max(now, candidate_->since + candidate_->pause));
+  if (last_report_ && (suspect_ || candidate_)) due = std::max(due, *last_report_ + kReportPause);
+  if (!displaced_.empty()) due = std::min(due, now + kDisplacedEvery);
+  return std::clamp(std::chrono::ceil<milliseconds>(due - now), milliseconds(0), kStatEvery);
+}
+
+std::optional<tl::expected<FileContent, std::string>> ConfigFile::poll() {
+  const auto now = clock_();
+  take_events();
+  look_after_displaced(now);
+  if (!suspect_ && !candidate_ && now < next_stat_) return std::nullopt;
+  if (last_report_ && now < *last_report_ + kReportPause) return std::nullopt;
+  next_stat_ = now + kStatEvery;
+
+  auto seen = look(now);
+  if (!seen) {
+    const auto problem = report_problem(seen.error(), now);
+    if (!problem) return std::nullopt;
+    return tl::unexpected(*problem);
+  }
+  problem_.reset();
+  polled_ = true;
+  if (seen->known || !seen->settled) return std::nullopt;
+  remember(seen->read);
+  last_report_ = now;
+  return std::move(seen->read.content);
+}
+
+void ConfigFile::take_events() {
+  for (const auto event : watch_.drain()) {
+    suspect_ = true;
+    events_seen_ = true;
+    const bool harmless = event == FileEvent::touched || event == FileEvent::closed;
+    replaced_ = event == FileEvent::replaced || (replaced_ && harmless);
+    if (event == FileEvent::written) writing_ = true;
+    if (event == FileEvent::closed || event == FileEvent::replaced || event == FileEvent::lost)
+      writing_ = false;
+  }
+}
+
+// Reads the file where it may have changed, and judges what was read.
+tl::expected<ConfigFile::Look, std::string> ConfigFile::look(Time now) {
+  constexpr int kMaxReads = 4;
+  watch_.arm();
+  Look out;
+  for (int i = 0; i < kMaxReads; ++i) {
+    const bool hash_is_due = now >= next_hash_;
+    const auto signature = sign_file(path_);
+    if (!signature) return tl::unexpected(signature.error());
+    out.known = known_ && *signature == known_signature_ && !suspect_ && !hash_is_due;
+    if (out.known) {
+      candidate_.reset();
+      return out;
+    }
+    suspect_ = false;
+    auto read = read_file(path_);
+    if (!read) return tl::unexpected(read.error());
+    out.read = std::move(*read);
+    next_hash_ = now + kHashEvery;
+    take_events();
+    if (!suspect_) break;
+  }
+  out.known = known_ && out.read.content.identity == *known_;
+  if (out.known) {
+    candidate_.reset();
+    known_signature_ = out.read.signature;
+    replaced_ = false;
+    events_seen_ = writing_;
+    return out;
+  }
+  out.settled = !suspect_ && is_settled(out.read, now);
+  return out;
+}
+
+bool ConfigFile::is_settled(const FileRead& read, Time now) {
+  const auto& identity = read.content.identity;
+  if (!candidate_ || candidate_->identity != identity) candidate_ = Candidate{identity, now, kPause};
+  const bool at_once = (replaced_ || (!known_ && !events_seen_ && is_old(read.signature)));
+  auto pause = at_once ? milliseconds(0) : events_seen_ || !known_ ? kPause : kPollPause;
+  if (writing_) pause = kOpenPause;
+  if (!looks_whole(read.content.text)) pause = std::max(pause, kQuiet);
+  candidate_->pause = pause;
+  return now - candidate_->since >= pause;
+}
+
+void ConfigFile::remember(const FileRead& read) {
+  known_ = read.content.identity;
+  known_signature_ = read.signature;
+  candidate_.reset();
+  replaced_ = false;
+  events_seen_ = writing_;
+}
+
+std::optional<std::string> ConfigFile::report_problem(const std::string& problem, Time now) {
+  suspect_ = false;
+  candidate_.reset();
+  if (problem_ != problem) {
+    problem_ = problem;
+    problem_since_ = now;
+    problem_reported_ = false;
+  }
+  if (problem_reported_ || (polled_ && now - problem_since_ < kQuiet)) return std::nullopt;
+  polled_ = true;
+  problem_reported_ = true;
+  known_.reset();
+  events_seen_ = false;
+  return problem;
+}
+
+void ConfigFile::look_after_displaced(Time now) {
+  std::vector<Watched> kept;
+  for (const auto& watched : std::exchange(displaced_, {})) {
+    std::vector<Displaced> more;
+    const bool back = put_back_if_written(watched.displaced, own_signature_, more);
+    for (auto& file : more) kept.push_back({std::move(file), clock_() + kDisplacedFor});
+    if (back) {
+      take_events();
+      replaced_ = false;
+    } else if (now >= watched.until) {
+      discard(watched.displaced);
+    } else {
+      kept.push_back(watched);
+    }
+  }
+  if (now == Time::max()) {
+    for (const auto& watched : kept) discard(watched.displaced);
+  }
+  displaced_ = std::move(kept);
+}
+
+tl::expected<FileRead, EditError> ConfigFile::present_content() const {
+  auto read = read_file(path_);
+  if (!read) return tl::unexpected(EditError{EditError::Kind::unreadable, read.error()});
+  return std::move(*read);
+}
+
+tl::expected<FileRead, EditError> ConfigFile::settled_content() {
+  constexpr milliseconds kStep{5};
+  constexpr milliseconds kLongest{3000};
+  const auto start = std::chrono::steady_clock::now();
+  do {
+    take_events();
+    suspect_ = true;
+    auto seen = look(clock_());
+    if (!seen) return tl::unexpected(EditError{EditError::Kind::unreadable, seen.error()});
+    if (seen->known || seen->settled) return std::move(seen->read);
+    std::this_thread::sleep_for(kStep);
+  } while (std::chrono::steady_clock::now() - start < kLongest);
+  return tl::unexpected(EditError{EditError::Kind::changed, "somebody is writing it"});
+}
+
+tl::expected<FileContent, EditError> ConfigFile::edit(const Edits& edits,
+                                                      const std::optional<FileIdentity>& based_on,
+                                                      const Check& check) {
+  constexpr int kMaxTries = 5;
+  for (int i = 1;; ++i) {
+    auto done = edit_once(edits, based_on, check);
+    if (done || done.error().kind != EditError::Kind::changed || based_on || i == kMaxTries) return done;
+  }
+}
+
+tl::expected<FileContent, EditError> ConfigFile::edit_once(const Edits& edits,
+                                                           const std::optional<FileIdentity>& based_on,
+                                                           const Check& check) {
+  using Kind = EditError::Kind;
+  const auto fail = [](Kind kind, std::string text) {
+    return tl::unexpected(EditError{kind, std::move(text)});
+  };
+  const auto base = based_on ? present_content() : settled_content();
+  if (!base) return tl::unexpected(base.error());
+  if (based_on && base->content.identity != *based_on) return fail(Kind::changed, "it has been saved since");
+
+  auto text = base->content.text;
+  for (const auto& [where, value] : edits) {
+    auto edited = set_value(text, to_pointer(where), value);
+    if (!edited) return fail(Kind::invalid, edited.error());
+    text = std::move(*edited);
+  }
+  if (auto objection = check ? check(text) : ""; !objection.empty())
+    return fail(Kind::invalid, std::move(objection));
+
+  std::vector<Displaced> displaced;
+  const auto done = replace_content(target_of(path_), *base, text, displaced);
+  for (auto& file : displaced) displaced_.push_back({std::move(file), clock_() + kDisplacedFor});
+  take_events();
+  if (!done) {
+    replaced_ = false;
+    const bool lost_race = done.error().kind == ExchangeError::Kind::changed;
+    return fail(lost_race ? Kind::changed : Kind::unwritable, done.error().text);
+  }
+  own_signature_ = done->signature;
+  const auto now = sign_file(path_);
+  if (!now || !now->same_save(done->signature)) return fail(Kind::changed, "it has been saved meanwhile");
+  remember(*done);
+  return done->content;
+}
+
+}  // namespace gradmon

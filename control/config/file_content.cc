@@ -1,0 +1,89 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "control/config/file_content.h"
+
+#include <fcntl.h>
+#include <sodium.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+#include <array>
+#include <cerrno>
+#include <system_error>
+
+namespace gradmon {
+namespace {
+
+using Problem = tl::unexpected<std::string>;
+
+Problem system_problem(int code) {
+  if (code == ENOENT) return Problem("there is no such file");
+  return Problem("it cannot be read: " + std::generic_category().message(code));
+}
+
+tl::expected<FileSignature, std::string> sign(const struct stat& status) {
+  if (!S_ISREG(status.st_mode)) return Problem("it is not a regular file");
+  if (static_cast<std::uint64_t>(status.st_size) > kMaxConfigFileBytes)
+    return Problem("it is larger than 1 MiB");
+  const auto nanoseconds = [](const timespec& time) {
+    return static_cast<std::int64_t>(time.tv_sec) * 1'000'000'000 + time.tv_nsec;
+  };
+  return FileSignature{status.st_dev, status.st_ino, static_cast<std::uint64_t>(status.st_size),
+                       nanoseconds(status.st_mtim), nanoseconds(status.st_ctim)};
+}
+
+class Descriptor {
+ public:
+  explicit Descriptor(int fd) : fd_(fd) {}
+  ~Descriptor() {
+    if (fd_ >= 0) ::close(fd_);
+  }
+  Descriptor(const Descriptor&) = delete;
+  Descriptor& operator=(const Descriptor&) = delete;
+  int get() const { return fd_; }
+
+ private:
+  const int fd_;
+};
+
+}  // namespace
+
+tl::expected<FileSignature, std::string> sign_file(const std::filesystem::path& path) {
+  struct stat status {};
+  if (::stat(path.c_str(), &status) != 0) return system_problem(errno);
+  return sign(status);
+}
+
+tl::expected<FileRead, std::string> read_file(const std::filesystem::path& path) {
+  if (const auto first = sign_file(path); !first) return Problem(first.error());
+  const Descriptor file(::open(path.c_str(), O_RDONLY | O_NONBLOCK | O_CLOEXEC | O_NOCTTY));
+  if (file.get() < 0) return system_problem(errno);
+  struct stat status {};
+  if (::fstat(file.get(), &status) != 0) return system_problem(errno);
+  auto signature = sign(status);
+  if (!signature) return Problem(signature.error());
+
+  FileRead out;
+  out.signature = *signature;
+  auto& text = out.content.text;
+  std::array<char, 65'536> buffer{};
+  for (;;) {
+    const auto got = ::read(file.get(), buffer.data(), buffer.size());
+    if (got < 0 && errno == EINTR) continue;
+    if (got < 0) return system_problem(errno);
+    if (got == 0) break;
+    text.append(buffer.data(), static_cast<std::size_t>(got));
+    if (text.size() > kMaxConfigFileBytes) return Problem("it is larger than 1 MiB");
+  }
+  out.content.identity = {signature->mtime_ns, text.size(), sha256_of(text)};
+  return out;
+}
+
+std::string sha256_of(std::string_view text) {
+  std::array<unsigned char, crypto_hash_sha256_BYTES> hash{};
+  crypto_hash_sha256(hash.data(), reinterpret_cast<const unsigned char*>(text.data()), text.size());
+  std::array<char, crypto_hash_sha256_BYTES * 2 + 1> hex{};
+  sodium_bin2hex(hex.data(), hex.size(), hash.data(), hash.size());
+  return {hex.data(), hex.size() - 1};
+}
+
+}  // namespace gradmon

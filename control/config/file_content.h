@@ -1,0 +1,53 @@
+// SPDX-License-Identifier: Apache-2.0
+// Reads a small regular file without ever blocking on what is none. Any thread.
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+#include <filesystem>
+#include <string>
+#include <string_view>
+#include <tl/expected.hpp>
+
+#include "control/config/file_identity.h"
+
+namespace gradmon {
+
+inline constexpr std::size_t kMaxConfigFileBytes = std::size_t{1} << 20U;
+
+struct FileContent {
+  std::string text;
+  FileIdentity identity;
+};
+
+// What stat(2) tells of a file: cheap to ask, different after nearly every save.
+struct FileSignature {
+  std::uint64_t device = 0;
+  std::uint64_t inode = 0;
+  std::uint64_t size = 0;
+  std::int64_t mtime_ns = 0;
+  std::int64_t ctime_ns = 0;
+
+  // The same file with the same content; it may have been renamed since.
+  bool same_save(const FileSignature& other) const {
+    return device == other.device && inode == other.inode && size == other.size && mtime_ns == other.mtime_ns;
+  }
+  friend bool operator==(const FileSignature& a, const FileSignature& b) {
+    return a.same_save(b) && a.ctime_ns == b.ctime_ns;
+  }
+};
+
+struct FileRead {
+  FileContent content;
+  FileSignature signature;  // from before the content was read
+};
+
+// Follow links. The error, for people, names no path: missing, unreadable, not
+// a regular file, over 1 MiB.
+[[nodiscard]] tl::expected<FileSignature, std::string> sign_file(const std::filesystem::path& path);
+[[nodiscard]] tl::expected<FileRead, std::string> read_file(const std::filesystem::path& path);
+
+// 64 lower-case hex digits.
+std::string sha256_of(std::string_view text);
+
+}  // namespace gradmon

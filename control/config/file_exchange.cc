@@ -1,0 +1,212 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "control/config/file_exchange.h"
+
+#include <fcntl.h>
+#include <linux/fs.h>
+#include <sodium.h>
+#include <sys/stat.h>
+#include <sys/syscall.h>
+#include <unistd.h>
+
+#include <cerrno>
+#include <cstdio>
+#include <ctime>
+#include <optional>
+#include <system_error>
+#include <thread>
+
+#include "control/config/file_attributes.h"
+#include "control/log.h"
+
+namespace gradmon {
+namespace {
+
+namespace fs = std::filesystem;
+
+constexpr std::size_t kHashDigits = 12;
+constexpr std::string_view kMark = ".gradmon-prev-";
+
+std::string message(int code) { return std::generic_category().message(code); }
+tl::unexpected<ExchangeError> unwritable(std::string text) {
+  return tl::unexpected(ExchangeError{ExchangeError::Kind::unwritable, std::move(text)});
+}
+tl::unexpected<ExchangeError> changed() {
+  return tl::unexpected(ExchangeError{ExchangeError::Kind::changed, "somebody has saved it meanwhile"});
+}
+
+// The name tells what it may hold, so that a later process can judge it.
+fs::path side_name(const fs::path& target, std::string_view base_hash, std::string_view new_hash) {
+  char unique[9];
+  std::snprintf(unique, sizeof unique, "%08x", randombytes_random());
+  return target.parent_path() / ("." + target.filename().string() + std::string(kMark) +
+                                 std::string(base_hash.substr(0, kHashDigits)) + "-" +
+                                 std::string(new_hash.substr(0, kHashDigits)) + "-" + unique);
+}
+
+bool exchange(const fs::path& a, const fs::path& b) {
+  return ::syscall(SYS_renameat2, AT_FDCWD, a.c_str(), AT_FDCWD, b.c_str(), RENAME_EXCHANGE) == 0;
+}
+
+void sync_directory(const fs::path& directory) {
+  const int fd = ::open(directory.c_str(), O_RDONLY | O_DIRECTORY | O_CLOEXEC);
+  if (fd < 0) return;
+  ::fsync(fd);
+  ::close(fd);
+}
+
+bool write_all(int fd, std::string_view text) {
+  while (!text.empty()) {
+    const auto put = ::write(fd, text.data(), text.size());
+    if (put < 0 && errno == EINTR) continue;
+    if (put < 0) return false;
+    text.remove_prefix(static_cast<std::size_t>(put));
+  }
+  return true;
+}
+
+// A new time stamp from the clock that the file system uses for its own.
+bool stamp(int fd, std::int64_t other_than_ns) {
+  timespec now{};
+  ::clock_gettime(CLOCK_REALTIME_COARSE, &now);
+  if (now.tv_sec * 1'000'000'000L + now.tv_nsec == other_than_ns) {
+    now.tv_nsec = now.tv_nsec > 0 ? now.tv_nsec - 1 : 1;
+  }
+  const timespec times[2] = {now, now};
+  return ::futimens(fd, times) == 0;
+}
+
+// "" or what went wrong.
+std::string fill(int fd, const fs::path& target, const FileRead& base, std::string_view text) {
+  if (!write_all(fd, text)) return "it cannot be written: " + message(errno);
+  if (auto lost = copy_attributes(target, fd); !lost.empty()) return lost;
+  if (!stamp(fd, base.signature.mtime_ns)) return "its time stamp cannot be set: " + message(errno);
+  if (::fsync(fd) != 0) return "it cannot be written: " + message(errno);
+  return "";
+}
+
+bool is_base(const fs::path& file, const FileRead& base) {
+  const auto now = read_file(file);
+  return now && now->signature.same_save(base.signature) && now->content.identity == base.content.identity;
+}
+
+// The file at `side` is a save that must be at `target`. What comes out in
+// return and is not `last_put` is a still newer save, and goes back in its turn.
+// Returns what is at `side` in the end, as it was judged.
+std::optional<FileSignature> restore(const fs::path& side, const fs::path& target, FileSignature last_put) {
+  constexpr int kMaxTurns = 100;
+  for (int i = 0; i < kMaxTurns; ++i) {
+    const auto putting = sign_file(side);
+    if (!putting) break;
+    if (!exchange(side, target)) {
+      // Removed meanwhile: by the user, or by somebody who saves by removing.
+      if (errno == ENOENT && ::link(side.c_str(), target.c_str()) == 0) ::unlink(side.c_str());
+      break;
+    }
+    const auto out = sign_file(side);
+    if (!out) break;
+    if (out->same_save(last_put)) return last_put;
+    last_put = *putting;
+  }
+  return std::nullopt;
+}
+
+tl::expected<void, ExchangeError> put_in_place(const fs::path& target, const fs::path& side,
+                                               const FileRead& base, const FileSignature& ours,
+                                               std::vector<Displaced>& displaced, Replacement how) {
+  constexpr std::chrono::milliseconds kSettle{2};
+  if (!is_base(target, base)) {
+    ::unlink(side.c_str());
+    return changed();
+  }
+  if (how == Replacement::exchange) {
+    if (exchange(side, target)) {
+      std::this_thread::sleep_for(kSettle);
+      if (is_base(side, base)) {
+        displaced.push_back({target, side, base.signature});
+        return {};
+      }
+      if (const auto out = restore(side, target, ours)) displaced.push_back({target, side, *out});
+      return changed();
+    }
+    if (errno != EINVAL && errno != ENOSYS && errno != ENOTSUP) {
+      const int code = errno;
+      ::unlink(side.c_str());
+      if (code == ENOENT) return changed();
+      return unwritable("it cannot be replaced: " + message(code));
+    }
+  }
+  if (::rename(side.c_str(), target.c_str()) != 0) {
+    const int code = errno;
+    ::unlink(side.c_str());
+    return unwritable("it cannot be replaced: " + message(code));
+  }
+  return {};
+}
+
+}  // namespace
+
+tl::expected<FileRead, ExchangeError> replace_content(const fs::path& target, const FileRead& base,
+                                                      std::string_view text,
+                                                      std::vector<Displaced>& displaced, Replacement how) {
+  if (auto obstacle = why_unwritable(target); !obstacle.empty()) return unwritable(std::move(obstacle));
+  FileRead out;
+  out.content.text = text;
+  const auto hash = sha256_of(text);
+  const auto side = side_name(target, base.content.identity.sha256, hash);
+  const int fd = ::open(side.c_str(), O_WRONLY | O_CREAT | O_EXCL | O_NOFOLLOW | O_CLOEXEC, 0600);
+  if (fd < 0) return unwritable("no file can be made beside it: " + message(errno));
+  auto problem = fill(fd, target, base, text);
+  ::close(fd);
+  const auto signature = sign_file(side);
+  if (problem.empty() && !signature) problem = signature.error();
+  if (!problem.empty()) {
+    ::unlink(side.c_str());
+    return unwritable(std::move(problem));
+  }
+  out.signature = *signature;
+  out.content.identity = {signature->mtime_ns, text.size(), hash};
+  const auto done = put_in_place(target, side, base, out.signature, displaced, how);
+  sync_directory(target.parent_path());
+  if (!done) return tl::unexpected(done.error());
+  return out;
+}
+
+bool put_back_if_written(const Displaced& file, const FileSignature& ours,
+                         std::vector<Displaced>& displaced) {
+  const auto side = sign_file(file.side);
+  if (!side || side->same_save(file.signature)) return false;
+  const auto target = sign_file(file.target);
+  const bool target_is_ours = target && target->same_save(ours);
+  if (target && !target_is_ours && target->mtime_ns >= side->mtime_ns) return false;
+  const auto out = restore(file.side, file.target, target.value_or(FileSignature{}));
+  if (out) displaced.push_back({file.target, file.side, *out});
+  log_info("the config file was written to while it was edited: that save is back in place");
+  return true;
+}
+
+void discard(const Displaced& file) { ::unlink(file.side.c_str()); }
+
+void recover_displaced(const fs::path& target, std::chrono::seconds age) {
+  const auto prefix = "." + target.filename().string() + std::string(kMark);
+  std::error_code error;
+  for (fs::directory_iterator i(target.parent_path(), error), end; !error && i != end; i.increment(error)) {
+    const auto name = i->path().filename().string();
+    if (name.rfind(prefix, 0) != 0 || name.size() < prefix.size() + 2 * kHashDigits + 1) continue;
+    const auto side = read_file(i->path());
+    if (!side) continue;
+    const auto changed_at = std::chrono::nanoseconds(side->signature.ctime_ns);
+    if (std::chrono::system_clock::now().time_since_epoch() - changed_at < age) continue;
+    const auto base_hash = name.substr(prefix.size(), kHashDigits);
+    const auto new_hash = name.substr(prefix.size() + kHashDigits + 1, kHashDigits);
+    const auto side_hash = side->content.identity.sha256.substr(0, kHashDigits);
+    const auto now = read_file(target);
+    const bool users = side_hash != base_hash && side_hash != new_hash;
+    if (users && now && now->content.identity.sha256.substr(0, kHashDigits) == new_hash) {
+      restore(i->path(), target, now->signature);
+      log_warn("a save of the config file that an earlier run had displaced is back in place");
+    }
+    ::unlink(i->path().c_str());
+  }
+}
+
+}  // namespace gradmon

@@ -1,0 +1,121 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "control/config/json_edit.h"
+
+#include <algorithm>
+#include <charconv>
+#include <vector>
+
+#include "control/config/json_locate.h"
+
+namespace gradmon {
+namespace {
+
+using Parts = std::vector<std::string>;
+
+std::string describe(std::string_view text, const JsonFault& fault) {
+  const auto place = line_column(text, fault.offset);
+  return std::to_string(place.line) + ":" + std::to_string(place.column) + ": found " + fault.found +
+         ", expected " + fault.expected;
+}
+
+std::optional<std::uint32_t> find_item(const JsonDocument& document, std::uint32_t array,
+                                       std::string_view part) {
+  std::uint32_t index = 0;
+  const auto* const end = part.data() + part.size();
+  const auto [stop, error] = std::from_chars(part.data(), end, index);
+  const bool canonical = error == std::errc{} && stop == end && (part.size() == 1 || part.front() != '0');
+  if (!canonical || index >= document.nodes[array].children) return std::nullopt;
+  auto item = array + 1;
+  for (; index > 0; --index) item = document.nodes[item].next;
+  return item;
+}
+
+std::optional<std::uint32_t> find_child(const JsonDocument& document, std::string_view text,
+                                        std::uint32_t node, std::string_view part) {
+  switch (document.nodes[node].kind) {
+    case JsonKind::object:
+      return find_member(document, text, node, part);
+    case JsonKind::array:
+      return find_item(document, node, part);
+    default:
+      return std::nullopt;
+  }
+}
+
+std::string member_text(Parts::const_iterator part, Parts::const_iterator end, std::string_view value) {
+  const auto key = encode_string(*part) + ": ";
+  if (++part == end) return key + std::string(value);
+  return key + "{" + member_text(part, end, value) + "}";
+}
+
+std::string indentation_of_line(std::string_view text, std::size_t at) {
+  const auto newline = text.rfind('\n', at);
+  const auto begin = newline == std::string_view::npos ? 0 : newline + 1;
+  const auto end = std::min(text.find_first_not_of(" \t", begin), at);
+  return std::string(text.substr(begin, end - begin));
+}
+
+std::string with_member(std::string_view text, const JsonDocument& document, std::uint32_t object,
+                        const std::string& member) {
+  const auto& node = document.nodes[object];
+  const std::size_t inside = node.value.begin + 1;
+  std::string out(text);
+  if (node.children != 0) {
+    const std::size_t first = document.nodes[object + 1].key.begin;
+    const auto lead = first == inside ? std::string(" ") : std::string(text.substr(inside, first - inside));
+    return out.insert(first, member + "," + lead);
+  }
+  const auto blank = text.substr(inside, node.value.end - 1 - inside);
+  if (blank.find('\n') == std::string_view::npos) return out.insert(inside, member);
+  const std::string line_end = blank.find("\r\n") == std::string_view::npos ? "\n" : "\r\n";
+  return out.insert(inside, line_end + indentation_of_line(text, node.value.end - 1) + "  " + member);
+}
+
+}  // namespace
+
+tl::expected<std::string, std::string> set_value(std::string_view text, std::string_view json_pointer,
+                                                 std::string_view value_json) {
+  const auto value = locate_json(value_json);
+  if (value.fault) return tl::unexpected("the value is no JSON: " + describe(value_json, *value.fault));
+  const auto document = locate_json(text);
+  if (document.fault) return tl::unexpected(describe(text, *document.fault));
+  if (!duplicate_keys(document, text).empty()) return tl::unexpected(std::string("a key stands twice"));
+  const auto parts = split_pointer(json_pointer);
+  if (!parts || parts->empty())
+    return tl::unexpected("\"" + std::string(json_pointer) + "\" is no JSON pointer");
+
+  const auto bytes = value.nodes.front().value.of(value_json);
+  std::uint32_t node = 0;
+  for (auto part = parts->begin(); part != parts->end(); ++part) {
+    const auto child = find_child(document, text, node, *part);
+    if (!child && document.nodes[node].kind != JsonKind::object) {
+      return tl::unexpected("there is no \"" + *part + "\" in " + pointer_of(document, text, node));
+    }
+    if (!child) return with_member(text, document, node, member_text(part, parts->end(), bytes));
+    node = *child;
+  }
+  const auto span = document.nodes[node].value;
+  return std::string(text).replace(span.begin, span.end - span.begin, bytes);
+}
+
+std::optional<std::string_view> value_at(std::string_view text, std::string_view json_pointer) {
+  const auto document = locate_json(text);
+  const auto parts = split_pointer(json_pointer);
+  if (document.fault || !parts) return std::nullopt;
+  std::uint32_t node = 0;
+  for (const auto& part : *parts) {
+    const auto child = find_child(document, text, node, part);
+    if (!child) return std::nullopt;
+    node = *child;
+  }
+  return document.nodes[node].value.of(text);
+}
+
+std::string to_pointer(std::string_view key_or_pointer) {
+  if (!key_or_pointer.empty() && key_or_pointer.front() == '/') return std::string(key_or_pointer);
+  std::string pointer = "/";
+  for (const char c : key_or_pointer) pointer += c == '~' ? "~0" : c == '/' ? "~1" : std::string(1, c);
+  return pointer;
+}
+
+}  // namespace gradmon

@@ -1,0 +1,310 @@
+// SPDX-License-Identifier: Apache-2.0
+// Write-back: nothing but the value changes, and no save of the user is lost.
+#include <fcntl.h>
+#include <sys/xattr.h>
+#include <unistd.h>
+
+#include <atomic>
+#include <random>
+#include <thread>
+
+#include "control/config/config_file.h"
+#include "control/config/json_edit.h"
+#include "control/debian_version.h"
+#include "tests/control/config/scratch_directory.h"
+#include GRADMON_CATCH_HEADER
+
+namespace gradmon {
+namespace {
+
+using namespace testing;
+using std::chrono::milliseconds;
+using Kind = EditError::Kind;
+
+const ConfigFile::Edits kOff{{"dynamic_on", "false"}};
+
+FileContent first_content(ConfigFile& file) {
+  auto report = wait_for_report(file);
+  REQUIRE(report.has_value());
+  REQUIRE(report->has_value());
+  return report->value();
+}
+
+std::string text_of(int n) { return "{\n  \"n\": " + std::to_string(n) + ",\n  \"dynamic_on\": true\n}\n"; }
+std::string with_off(std::string text) { return set_value(text, "/dynamic_on", "false").value_or("?"); }
+
+FileRead read_now(const fs::path& path) {
+  auto read = read_file(path);
+  REQUIRE(read.has_value());
+  return *read;
+}
+
+}  // namespace
+
+TEST_CASE("an edit changes its value alone and is not reported", "[configfile]") {
+  ScratchDirectory directory;
+  const auto path = directory / "c.json";
+  const std::string before = "\xEF\xBB\xBF{\r\n\t\"dynamic_on\" :true ,\r\n\t\"unknown\": [ 1,2 ]\r\n}";
+  save_in_place(path, before);
+  make_old(path);
+  ConfigFile file(path);
+  const auto seen = first_content(file);
+  const auto done = file.edit(kOff, seen.identity);
+  REQUIRE(done.has_value());
+  CHECK(done->text == "\xEF\xBB\xBF{\r\n\t\"dynamic_on\" :false ,\r\n\t\"unknown\": [ 1,2 ]\r\n}");
+  CHECK(contents(path) == done->text);
+  CHECK(read_now(path).content.identity == done->identity);
+  CHECK_FALSE(wait_for_report(file, milliseconds(1500)).has_value());
+  save_in_place(path, before);
+  CHECK(next_text(file) == before);
+}
+
+TEST_CASE("nothing is left beside the file two seconds after an edit", "[configfile]") {
+  ScratchDirectory directory;
+  const auto path = directory / "c.json";
+  save_in_place(path, text_of(1));
+  make_old(path);
+  auto now = std::chrono::steady_clock::time_point{std::chrono::hours(1)};
+  {
+    ConfigFile file(path, [&] { return now; });
+    REQUIRE(file.poll().has_value());
+    REQUIRE(file.edit(kOff, std::nullopt).has_value());
+    now += milliseconds(1900);
+    CHECK_FALSE(file.poll().has_value());
+    CHECK(directory.names().size() == 2);
+    now += milliseconds(200);
+    CHECK_FALSE(file.poll().has_value());
+    CHECK(directory.names() == std::set<std::string>{"c.json"});
+    REQUIRE(file.edit({{"n", "2"}}, std::nullopt).has_value());
+  }
+  CHECK(directory.names() == std::set<std::string>{"c.json"});
+}
+
+TEST_CASE("an edit based on an older save is refused", "[configfile]") {
+  ScratchDirectory directory;
+  const auto path = directory / "c.json";
+  save_in_place(path, text_of(1));
+  make_old(path);
+  ConfigFile file(path);
+  const auto seen = first_content(file);
+  SECTION("another content") { save_by_rename(path, text_of(2)); }
+  SECTION("the same content saved again") { save_in_place(path, text_of(1)); }
+  const auto users = contents(path);
+  const auto done = file.edit(kOff, seen.identity);
+  REQUIRE_FALSE(done.has_value());
+  CHECK(done.error().kind == Kind::changed);
+  CHECK(contents(path) == users);
+  CHECK(next_text(file) == users);
+}
+
+TEST_CASE("a save made the moment after an edit holds and is reported", "[configfile]") {
+  ScratchDirectory directory;
+  const auto path = directory / "c.json";
+  save_in_place(path, text_of(1));
+  make_old(path);
+  ConfigFile file(path);
+  const auto seen = first_content(file);
+  REQUIRE(file.edit(kOff, seen.identity).has_value());
+  SECTION("by rename") { save_by_rename(path, text_of(2)); }
+  SECTION("in place") { save_in_place(path, text_of(2)); }
+  SECTION("the bytes that the edit has written") { save_in_place(path, with_off(text_of(1))); }
+  const auto users = contents(path);
+  CHECK(next_text(file) == users);
+  CHECK(contents(path) == users);
+}
+
+TEST_CASE("who had the file open before an edit and writes after it is not lost", "[configfile]") {
+  ScratchDirectory directory;
+  const auto path = directory / "c.json";
+  save_in_place(path, text_of(1));
+  make_old(path);
+  ConfigFile file(path);
+  const auto seen = first_content(file);
+  const int fd = ::open(path.c_str(), O_WRONLY | O_CLOEXEC);
+  REQUIRE(file.edit(kOff, seen.identity).has_value());
+  const auto text = text_of(2);
+  REQUIRE(::write(fd, text.data(), text.size()) == static_cast<ssize_t>(text.size()));
+  ::close(fd);
+  CHECK(next_text(file) == text);
+  CHECK(contents(path) == text);
+}
+
+TEST_CASE("an edit without a base takes in a save that was not reported yet", "[configfile]") {
+  ScratchDirectory directory;
+  const auto path = directory / "c.json";
+  save_in_place(path, text_of(1));
+  make_old(path);
+  ConfigFile file(path);
+  first_content(file);
+  save_by_rename(path, text_of(2));
+  const auto done = file.edit(kOff, std::nullopt);
+  REQUIRE(done.has_value());
+  CHECK(done->text == with_off(text_of(2)));
+  CHECK(contents(path) == done->text);
+}
+
+TEST_CASE("an edit that is refused writes nothing", "[configfile]") {
+  ScratchDirectory directory;
+  const auto path = directory / "c.json";
+  save_in_place(path, "{\"a\": 1}");
+  make_old(path);
+  ConfigFile file(path);
+  const auto identity = read_now(path).content.identity;
+  const auto refused = [&](const ConfigFile::Edits& edits, const ConfigFile::Check& check) {
+    const auto done = file.edit(edits, std::nullopt, check);
+    REQUIRE_FALSE(done.has_value());
+    CHECK(done.error().kind == Kind::invalid);
+    return done.error().text;
+  };
+  CHECK(refused({{"a", "2"}}, [](std::string_view text) { return "not " + std::string(text); }) ==
+        "not {\"a\": 2}");
+  CHECK(refused({{"a", "2"}, {"/a/b", "2"}}, nullptr) == "there is no \"b\" in /a");
+  CHECK(read_now(path).content.identity == identity);
+  save_in_place(path, "{\"a\": 1,}");
+  CHECK(refused({{"a", "2"}}, nullptr).find("trailing comma") != std::string::npos);
+  CHECK(directory.names().size() == 1);
+}
+
+TEST_CASE("mode owner attributes and link are kept", "[configfile]") {
+  ScratchDirectory directory;
+  const auto path = directory / "c.json";
+  const auto target = directory / "real.json";
+  save_in_place(target, text_of(1));
+  make_old(target);
+  fs::create_symlink("real.json", path);
+  REQUIRE(::chmod(target.c_str(), 0642) == 0);
+  const bool root = ::geteuid() == 0;
+  if (root) REQUIRE(::chown(target.c_str(), 1234, 4321) == 0);
+  const bool attributes = ::setxattr(target.c_str(), "user.gradmon", "kept", 4, 0) == 0;
+  ConfigFile file(path);
+  first_content(file);
+  REQUIRE(file.edit(kOff, std::nullopt).has_value());
+  CHECK(fs::is_symlink(path));
+  CHECK(fs::read_symlink(path) == "real.json");
+  struct stat status {};
+  REQUIRE(::stat(target.c_str(), &status) == 0);
+  CHECK((status.st_mode & 07777U) == 0642);
+  if (root) CHECK((status.st_uid == 1234 && status.st_gid == 4321));
+  char value[8] = {};
+  if (attributes) CHECK(::getxattr(target.c_str(), "user.gradmon", value, sizeof value) == 4);
+  CHECK(contents(target) == with_off(text_of(1)));
+}
+
+TEST_CASE("a file that cannot be replaced is left alone with the reason", "[configfile]") {
+  ScratchDirectory directory;
+  const auto path = directory / "c.json";
+  save_in_place(path, text_of(1));
+  make_old(path);
+  std::string reason;
+  SECTION("read-only") {
+    REQUIRE(::chmod(path.c_str(), 0444) == 0);
+    reason = "it is read-only";
+  }
+  SECTION("a second link") {
+    fs::create_hard_link(path, directory / "other");
+    reason = "it has a second link, which could not be kept";
+  }
+  ConfigFile file(path);
+  first_content(file);
+  const auto before = directory.names();
+  const auto done = file.edit(kOff, std::nullopt);
+  REQUIRE_FALSE(done.has_value());
+  CHECK(done.error().kind == Kind::unwritable);
+  CHECK(done.error().text == reason);
+  CHECK(contents(path) == text_of(1));
+  CHECK(directory.names() == before);
+}
+
+TEST_CASE("where files cannot be exchanged they are compared and renamed", "[configfile]") {
+  ScratchDirectory directory;
+  const auto path = directory / "c.json";
+  save_in_place(path, text_of(1));
+  const auto base = read_now(path);
+  std::vector<Displaced> displaced;
+  const auto done = replace_content(path, base, text_of(2), displaced, Replacement::rename);
+  REQUIRE(done.has_value());
+  CHECK(contents(path) == text_of(2));
+  CHECK(done->content.identity == read_now(path).content.identity);
+  const auto again = replace_content(path, base, text_of(3), displaced, Replacement::rename);
+  REQUIRE_FALSE(again.has_value());
+  CHECK(again.error().kind == ExchangeError::Kind::changed);
+  CHECK(contents(path) == text_of(2));
+  CHECK(directory.names().size() == 1);
+}
+
+TEST_CASE("what a killed process has displaced goes back and its leftovers go", "[configfile]") {
+  ScratchDirectory directory;
+  const auto path = directory / "c.json";
+  const auto side = directory / (".c.json.gradmon-prev-" + sha256_of(text_of(1)).substr(0, 12) + "-" +
+                                 sha256_of(with_off(text_of(1))).substr(0, 12) + "-00000000");
+  std::string expected;
+  SECTION("killed before the exchange") {
+    save_in_place(path, expected = text_of(1));
+    save_in_place(side, with_off(text_of(1)));
+  }
+  SECTION("killed before the new file was whole") {
+    save_in_place(path, expected = text_of(1));
+    save_in_place(side, "{");
+  }
+  SECTION("killed after the exchange") {
+    save_in_place(path, expected = with_off(text_of(1)));
+    save_in_place(side, text_of(1));
+  }
+  SECTION("killed with a save of the user in hand") {
+    save_in_place(path, with_off(text_of(1)));
+    save_in_place(side, expected = text_of(2));
+  }
+  SECTION("the user has saved again since") {
+    save_in_place(path, expected = text_of(3));
+    save_in_place(side, text_of(2));
+  }
+  recover_displaced(path, std::chrono::hours(1));
+  CHECK(directory.names().size() == 2);
+  recover_displaced(path, std::chrono::seconds(-1));
+  CHECK(contents(path) == expected);
+  CHECK(directory.names() == std::set<std::string>{"c.json"});
+}
+
+TEST_CASE("no save is lost in a race with a write-back", "[configfile]") {
+  ScratchDirectory directory;
+  const auto path = directory / "c.json";
+  save_in_place(path, text_of(0));
+  make_old(path);
+  ConfigFile file(path);
+  auto seen = first_content(file);
+  std::mt19937 random(3);
+  int edited = 0;
+  for (int n = 1; n <= (full_scale() ? 500 : 50); ++n) {
+    const auto user_delay = std::chrono::microseconds(random() % 10'000);
+    const auto own_delay = std::chrono::microseconds(random() % 1000);
+    std::atomic<bool> go{false};
+    std::thread user([&] {
+      while (!go) std::this_thread::yield();
+      std::this_thread::sleep_for(user_delay);
+      if (n % 3 == 0) {
+        save_in_place(path, text_of(n));
+      } else if (n % 3 == 1) {
+        save_by_rename(path, text_of(n));
+      } else {
+        save_in_place(path, text_of(-n));
+        save_by_rename(path, text_of(n));
+      }
+    });
+    go = true;
+    std::this_thread::sleep_for(own_delay);
+    edited += file.edit(kOff, seen.identity).has_value() ? 1 : 0;
+    user.join();
+    INFO(n);
+    do {
+      const auto report = wait_for_report(file);
+      REQUIRE(report.has_value());
+      REQUIRE(report->has_value());
+      seen = report->value();
+    } while (seen.text == text_of(-n));
+    REQUIRE(seen.text == text_of(n));
+    REQUIRE(contents(path) == text_of(n));
+  }
+  CHECK(edited > 0);  // else nothing raced
+}
+
+}  // namespace gradmon

@@ -1,0 +1,227 @@
+// SPDX-License-Identifier: Apache-2.0
+// How ConfigFile sees saves: every way of saving, once and whole.
+#include <fcntl.h>
+#include <unistd.h>
+
+#include <atomic>
+#include <functional>
+#include <thread>
+#include <vector>
+
+#include "control/config/config_file.h"
+#include "control/config/json_edit.h"
+#include "control/debian_version.h"
+#include "tests/control/config/scratch_directory.h"
+#include GRADMON_CATCH_HEADER
+
+namespace gradmon {
+namespace {
+
+using namespace testing;
+
+// A text whose two numbers agree: half of one and half of another do not.
+std::string version(int n, int padding = 2000) {
+  const auto digits = std::to_string(1'000'000 + n);
+  return "{\"first\": " + digits + ", \"pad\": \"" + std::string(static_cast<std::size_t>(padding), 'x') +
+         "\", \"last\": " + digits + "}\n";
+}
+int number_of(std::string_view text) {
+  const auto first = value_at(text, "/first");
+  const auto last = value_at(text, "/last");
+  return first && last && *first == *last ? std::stoi(std::string(*first)) - 1'000'000 : -1;
+}
+
+void run(const std::string& command) {
+  const int status = std::system(command.c_str());
+  if (status != 0) throw std::runtime_error(command);
+}
+
+void write_slowly(const fs::path& path, const std::string& text) {
+  const int fd = ::open(path.c_str(), O_WRONLY | O_TRUNC | O_CLOEXEC);
+  for (std::size_t at = 0; at < text.size(); at += 500) {
+    const auto part = text.substr(at, 500);
+    if (::write(fd, part.data(), part.size()) < 0) break;
+    std::this_thread::sleep_for(std::chrono::milliseconds(120));  // the subject: slower than a settled read
+  }
+  ::close(fd);
+}
+
+// Overwrites without truncation, in two halves: between them the file is JSON
+// mixed of two versions.
+void overwrite_in_halves(const fs::path& path, const std::string& text) {
+  const int fd = ::open(path.c_str(), O_WRONLY | O_CREAT | O_CLOEXEC, 0644);
+  const auto half = text.size() / 2;
+  if (::pwrite(fd, text.data(), half, 0) >= 0) {
+    std::this_thread::yield();
+    if (::pwrite(fd, text.data() + half, text.size() - half, static_cast<off_t>(half)) < 0) std::abort();
+  }
+  if (::ftruncate(fd, static_cast<off_t>(text.size())) != 0) std::abort();
+  ::close(fd);
+}
+
+struct Saving {
+  const char* name;
+  std::function<void(const fs::path&, const std::string&)> save;
+};
+
+const std::vector<Saving>& savings() {
+  static const std::vector<Saving> all{
+      {"in place", [](const fs::path& path, const std::string& text) { save_in_place(path, text); }},
+      {"slowly", write_slowly},
+      {"overwritten", overwrite_in_halves},
+      {"rename", [](const fs::path& path, const std::string& text) { save_by_rename(path, text); }},
+      {"sed -i",
+       [](const fs::path& path, const std::string& text) {
+         const auto old = std::to_string(1'000'000 + number_of(contents(path)));
+         run("sed -i s/" + old + "/" + std::to_string(1'000'000 + number_of(text)) + "/g " + path.string());
+       }},
+      {"backup and rename, as vim",
+       [](const fs::path& path, const std::string& text) {
+         fs::rename(path, path.string() + "~");
+         save_in_place(path, text);
+         fs::permissions(path, fs::perms(0644));
+         fs::remove(path.string() + "~");
+       }},
+      {"cp",
+       [](const fs::path& path, const std::string& text) {
+         save_in_place(path.string() + ".other", text);
+         run("cp " + path.string() + ".other " + path.string());
+       }},
+      {"mv",
+       [](const fs::path& path, const std::string& text) {
+         save_in_place(path.string() + ".other", text);
+         run("mv " + path.string() + ".other " + path.string());
+       }},
+      {"removed and made again",
+       [](const fs::path& path, const std::string& text) {
+         fs::remove(path);
+         save_in_place(path, text);
+       }},
+  };
+  return all;
+}
+
+}  // namespace
+
+TEST_CASE("each save is seen once and whole whichever way it is made", "[configfile]") {
+  ScratchDirectory directory;
+  const auto path = directory / "config.json";
+  save_in_place(path, version(0));
+  make_old(path);
+  ConfigFile file(path);
+  REQUIRE(next_text(file) == version(0));
+  int n = 0;
+  for (int round = 0; round < (full_scale() ? 10 : 3); ++round) {
+    for (const auto& saving : savings()) {
+      INFO(saving.name);
+      ++n;
+      std::thread user([&] { saving.save(path, version(n)); });
+      const auto seen = next_text(file);
+      user.join();
+      CHECK(number_of(seen) == n);
+      CHECK(seen == version(n));
+    }
+  }
+}
+
+TEST_CASE("a swapped symbolic link is a save", "[configfile]") {
+  ScratchDirectory directory;
+  const auto path = directory / "config.json";
+  save_in_place(directory / "a.json", version(1));
+  save_in_place(directory / "b.json", version(2));
+  make_old(directory / "a.json");
+  make_old(directory / "b.json");
+  fs::create_symlink("a.json", path);
+  ConfigFile file(path);
+  REQUIRE(next_text(file) == version(1));
+  run("ln -sfn b.json " + path.string());
+  CHECK(next_text(file) == version(2));
+  save_in_place(directory / "b.json", version(3));
+  CHECK(next_text(file) == version(3));
+  fs::create_symlink("a.json", directory / "link");
+  fs::rename(directory / "link", path);
+  CHECK(next_text(file) == version(1));
+}
+
+TEST_CASE("an update of a Kubernetes config map is a save", "[configfile]") {
+  ScratchDirectory directory;
+  const auto update = [&](int n) {
+    const auto stamp = "..2026_0" + std::to_string(n);
+    fs::create_directory(directory / stamp);
+    save_in_place(directory / stamp / "config.json", version(n));
+    fs::create_symlink(stamp, directory / "..data_tmp");
+    fs::rename(directory / "..data_tmp", directory / "..data");
+  };
+  update(1);
+  fs::create_symlink("..data/config.json", directory / "config.json");
+  ConfigFile file(directory / "config.json");
+  REQUIRE(next_text(file) == version(1));
+  for (int n = 2; n < 6; ++n) {
+    update(n);
+    CHECK(next_text(file) == version(n));
+    fs::remove_all(directory / ("..2026_0" + std::to_string(n - 1)));
+  }
+}
+
+TEST_CASE("mixed saves back to back are never seen half and the last is seen", "[configfile]") {
+  ScratchDirectory directory;
+  const auto path = directory / "config.json";
+  save_in_place(path, version(0));
+  ConfigFile file(path);
+  const int last = full_scale() ? 10'000 : 500;
+  std::thread user([&] {
+    for (int n = 1; n <= last; ++n) {
+      const auto text = version(n, n % 3 == 0 ? 2000 : 60'000);
+      switch (n % 4) {
+        case 0:
+          save_by_rename(path, text);
+          break;
+        case 1:
+          save_in_place(path, text);
+          break;
+        default:
+          overwrite_in_halves(path, text);
+      }
+      if (n % 97 == 0) std::this_thread::sleep_for(std::chrono::milliseconds(n % 300));  // let some settle
+    }
+  });
+  int seen = -1;
+  std::vector<std::string> broken;
+  while (seen != last) {
+    const auto text = next_text(file);
+    const int n = number_of(text);
+    if (n < 0 || n < seen) broken.push_back(text.substr(0, 200));
+    if (text == "(nothing)") break;
+    seen = n;
+  }
+  user.join();
+  CHECK(seen == last);
+  CHECK(broken == std::vector<std::string>{});
+}
+
+TEST_CASE("a file that flips every millisecond gives few reports and the last one", "[configfile]") {
+  ScratchDirectory directory;
+  const auto path = directory / "config.json";
+  save_in_place(path, version(0));
+  make_old(path);
+  ConfigFile file(path);
+  REQUIRE(next_text(file) == version(0));
+  const auto start = std::chrono::steady_clock::now();
+  std::thread user([&] {
+    for (int n = 1; n <= 1000; ++n) {
+      save_by_rename(path, version(n));
+      std::this_thread::sleep_for(std::chrono::milliseconds(1));
+    }
+  });
+  int reports = 0;
+  for (int n = 0; n != 1000; ++reports) {
+    const auto text = next_text(file);
+    REQUIRE(text != "(nothing)");
+    n = number_of(text);
+  }
+  user.join();
+  const auto quarters = (std::chrono::steady_clock::now() - start) / std::chrono::milliseconds(250);
+  CHECK(reports <= quarters + 2);
+}
+
+}  // namespace gradmon

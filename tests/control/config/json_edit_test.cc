@@ -1,0 +1,116 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "control/config/json_edit.h"
+
+#include <random>
+
+#include "control/config/json_locate.h"
+#include "control/debian_version.h"
+#include GRADMON_CATCH_HEADER
+
+namespace gradmon {
+namespace {
+
+std::string edited(std::string_view text, std::string_view pointer, std::string_view value) {
+  const auto out = set_value(text, pointer, value);
+  return out ? *out : "(error) " + out.error();
+}
+
+// A random JSON value in a random layout.
+class Generator {
+ public:
+  explicit Generator(unsigned seed) : random_(seed) {}
+  std::size_t below(std::size_t n) { return random_() % n; }
+  std::string blank() {
+    static const std::vector<std::string> blanks{"", "", " ", "\n  ", "\r\n\t", "  \n"};
+    return blanks[below(blanks.size())];
+  }
+  std::string value(int depth) {
+    static const std::vector<std::string> plain{"1",     "-2.5e3",        "true",        "null",
+                                                "\"x\"", "\"\\u00e9{,\"", "\"\xC3\xA9\""};
+    const auto kind = depth == 0 ? 0 : below(3);
+    if (kind == 0) return plain[below(plain.size())];
+    std::string out = kind == 1 ? "{" : "[";
+    for (std::size_t i = 0, n = below(4); i < n; ++i) {
+      out += (i == 0 ? "" : ",") + blank();
+      if (kind == 1)
+        out += "\"k" + std::to_string(i) + (below(4) == 0 ? "/~" : "") + "\"" + blank() + ":" + blank();
+      out += value(depth - 1) + blank();
+    }
+    return out + blank() + (kind == 1 ? "}" : "]");
+  }
+
+ private:
+  std::mt19937 random_;
+};
+
+}  // namespace
+
+TEST_CASE("an edit changes the bytes of its value and no other", "[config]") {
+  Generator generate(7);
+  for (int i = 0; i < 20'000; ++i) {
+    const auto text = generate.blank() + generate.value(4) + generate.blank();
+    const auto document = locate_json(text);
+    REQUIRE_FALSE(document.fault);
+    const auto node = static_cast<std::uint32_t>(generate.below(document.nodes.size()));
+    if (node == 0) continue;
+    const auto pointer = pointer_of(document, text, node);
+    const auto value = generate.value(2);
+    const auto span = document.nodes[node].value;
+    INFO(text << " at " << pointer);
+    const auto out = edited(text, pointer, value);
+    REQUIRE(out == text.substr(0, span.begin) + value + text.substr(span.end));
+    REQUIRE(value_at(out, pointer) == std::string_view(value));
+    REQUIRE_FALSE(locate_json(out).fault);
+  }
+}
+
+TEST_CASE("a missing key is inserted first and all else stays", "[config]") {
+  Generator generate(8);
+  for (int i = 0; i < 20'000; ++i) {
+    const auto text = generate.blank() + "{" + generate.blank() +
+                      (generate.below(2) == 0 ? "" : "\"a\":" + generate.value(3)) + generate.blank() + "}" +
+                      generate.blank();
+    INFO(text);
+    const auto out = edited(text, "/new~1key/deep", "[1]");
+    REQUIRE_FALSE(locate_json(out).fault);
+    REQUIRE(value_at(out, "/new~1key/deep") == std::string_view("[1]"));
+    REQUIRE(value_at(out, "/a") == value_at(text, "/a"));
+    const auto brace = text.find('{') + 1;
+    const auto tail = text.size() - brace;
+    REQUIRE(out.substr(0, brace) == text.substr(0, brace));
+    REQUIRE(out.substr(out.size() - tail).find(text.substr(text.find_first_not_of(" \t\r\n", brace))) !=
+            std::string::npos);
+  }
+}
+
+TEST_CASE("an inserted key has the layout of the first member", "[config]") {
+  CHECK(edited("{\n    \"a\": 1\n}\n", "/b", "true") == "{\n    \"b\": true,\n    \"a\": 1\n}\n");
+  CHECK(edited("\xEF\xBB\xBF{\r\n\t\"a\": 1\r\n}", "/b", "2") ==
+        "\xEF\xBB\xBF{\r\n\t\"b\": 2,\r\n\t\"a\": 1\r\n}");
+  CHECK(edited("{\"a\":1}", "/b", "2") == "{\"b\": 2, \"a\":1}");
+  CHECK(edited("{ \"a\": 1 }", "/b", "2") == "{ \"b\": 2, \"a\": 1 }");
+  CHECK(edited("{}", "/b", "2") == "{\"b\": 2}");
+  CHECK(edited("{\n}\n", "/b", "2") == "{\n  \"b\": 2\n}\n");
+  CHECK(edited("{\r\n}", "/b", "2") == "{\r\n  \"b\": 2\r\n}");
+  CHECK(edited("{\n  \"a\": {\n  }\n}", "/a/b", "2") == "{\n  \"a\": {\n    \"b\": 2\n  }\n}");
+  CHECK(edited("{}", "/alert/dump", "true") == "{\"alert\": {\"dump\": true}}");
+}
+
+TEST_CASE("what cannot be edited says why", "[config]") {
+  CHECK(edited("{\"a\": 1,}", "/a", "2") ==
+        "(error) 1:8: found a comma before \"}\", expected no trailing comma");
+  CHECK(edited("{\"a\": 1}", "/a", "tru") ==
+        "(error) the value is no JSON: 1:1: found \"tru\", expected a value");
+  CHECK(edited("{\"a\": 1}", "/a/b", "2") == "(error) there is no \"b\" in /a");
+  CHECK(edited("{\"a\": [1]}", "/a/1", "2") == "(error) there is no \"1\" in /a");
+  CHECK(edited("{\"a\": 1, \"a\": 2}", "/a", "2") == "(error) a key stands twice");
+  CHECK(edited("{}", "", "2") == "(error) \"\" is no JSON pointer");
+}
+
+TEST_CASE("a key may be given plainly or as a pointer", "[config]") {
+  CHECK(to_pointer("eps") == "/eps");
+  CHECK(to_pointer("/alert/dump") == "/alert/dump");
+  CHECK(to_pointer("a/b~c") == "/a~1b~0c");
+}
+
+}  // namespace gradmon

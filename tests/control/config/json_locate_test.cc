@@ -1,0 +1,137 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "control/config/json_locate.h"
+
+#include <simdjson.h>
+
+#include <cstring>
+#include <random>
+
+#include "control/debian_version.h"
+#include "tests/control/config/scratch_directory.h"
+#include GRADMON_CATCH_HEADER
+
+namespace gradmon {
+namespace {
+
+bool simdjson_accepts(const std::string& text) {
+  simdjson::dom::parser parser(kMaxJsonBytes);
+  return parser.parse(simdjson::padded_string(text)).error() == simdjson::SUCCESS;
+}
+
+// One random change that leaves a text nearly JSON.
+void mutate(std::string& text, std::mt19937& random) {
+  static const std::vector<std::string> pieces{"{",
+                                               "}",
+                                               "[",
+                                               "]",
+                                               ",",
+                                               ":",
+                                               "\"",
+                                               "\\",
+                                               "\\u00e9",
+                                               "\\ud83d\\ude00",
+                                               "\\ud83d",
+                                               "0",
+                                               "-",
+                                               "1e400",
+                                               "1e-400",
+                                               ".5",
+                                               "5.",
+                                               "01",
+                                               "1E+2",
+                                               "-0",
+                                               "NaN",
+                                               "nul",
+                                               "true",
+                                               "//x",
+                                               "'",
+                                               " ",
+                                               "\n",
+                                               "\t",
+                                               "\x01",
+                                               "\x7f",
+                                               "\xFF",
+                                               "\xC3\xA9",
+                                               "\xC0\x80",
+                                               "18446744073709551615",
+                                               "18446744073709551616",
+                                               "-9223372036854775808",
+                                               "-9223372036854775809",
+                                               "1.7976931348623157e308",
+                                               "1.7976931348623159e308",
+                                               "0e99999999999",
+                                               "\xED\xA0\x80",
+                                               "\xF4\x90\x80\x80",
+                                               "null"};
+  const auto at = random() % (text.size() + 1);
+  const auto& piece = pieces[random() % pieces.size()];
+  switch (random() % 4) {
+    case 0:
+      text.erase(at, random() % 3);
+      break;
+    case 1:
+      text.replace(at, random() % 3, piece);
+      break;
+    default:
+      text.insert(at, piece);
+  }
+}
+
+}  // namespace
+
+TEST_CASE("simdjson and the locator accept the same documents", "[config]") {
+  const std::vector<std::string> seeds{
+      R"({"a": [1, -2.5e3, true, null], "b": {"c": "d\u0041\n", "e": {}}, "f": []})",
+      "[0, 0.0, -0, 1e5]",
+      "\"text\"",
+      "{}",
+      "  [ ]  ",
+      "7"};
+  std::mt19937 random(1);
+  int accepted = 0;
+  const int rounds = testing::full_scale() ? 1'000'000 : 100'000;
+  for (int i = 0; i < rounds; ++i) {
+    auto text = seeds[random() % seeds.size()];
+    for (auto n = random() % 3 + 1; n > 0; --n) mutate(text, random);
+    if (text.compare(0, 3, kByteOrderMark) == 0) continue;
+    const bool ours = !locate_json(text).fault;
+    accepted += ours ? 1 : 0;
+    if (ours != simdjson_accepts(text))
+      FAIL("not agreed on: " << text << (ours ? " (we accept)" : " (we refuse)"));
+  }
+  CHECK(accepted > rounds / 50);
+}
+
+TEST_CASE("spans are the bytes of keys and values", "[config]") {
+  const std::string text = "\xEF\xBB\xBF{ \"a\" : [ 1 , {\"b\":null} ],\r\n\"c\":\"d\" }";
+  const auto document = locate_json(text);
+  REQUIRE_FALSE(document.fault);
+  REQUIRE(document.nodes.size() == 6);
+  const auto& nodes = document.nodes;
+  CHECK(nodes[1].key.of(text) == "\"a\"");
+  CHECK(nodes[1].value.of(text) == "[ 1 , {\"b\":null} ]");
+  CHECK(nodes[2].value.of(text) == "1");
+  CHECK(nodes[4].value.of(text) == "null");
+  CHECK(nodes[5].value.of(text) == "\"d\"");
+  CHECK(pointer_of(document, text, 4) == "/a/1/b");
+  CHECK(line_column(text, nodes[5].key.begin).line == 2);
+  CHECK(line_column(text, nodes[1].key.begin).column == 3);
+}
+
+TEST_CASE("pointers escape what RFC 6901 says", "[config]") {
+  const std::string text = R"({"a/b~c": 1})";
+  CHECK(pointer_of(locate_json(text), text, 1) == "/a~1b~0c");
+  CHECK(split_pointer("/a~1b~0c") == std::vector<std::string>{"a/b~c"});
+  CHECK(split_pointer("") == std::vector<std::string>{});
+  CHECK_FALSE(split_pointer("a").has_value());
+  CHECK_FALSE(split_pointer("/a~2").has_value());
+}
+
+TEST_CASE("a string survives being written and read", "[config]") {
+  for (const std::string text : {"", "plain", "\"\\/\b\f\n\r\t", "\x01\x1f", "\xC3\xA9\xF0\x9F\x98\x80"}) {
+    CHECK(decode_string(encode_string(text)) == text);
+  }
+  CHECK(decode_string(R"("\ud83d\ude00\u00e9\u20ac")") == "\xF0\x9F\x98\x80\xC3\xA9\xE2\x82\xAC");
+}
+
+}  // namespace gradmon
