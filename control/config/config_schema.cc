@@ -7,7 +7,6 @@
 namespace gradmon {
 namespace {
 
-constexpr auto kMost = std::numeric_limits<std::int64_t>::max();
 constexpr auto exists = Feature::exists;
 constexpr auto missing = Feature::missing;
 constexpr auto live = Change::live;

@@ -1,7 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "control/net/process_identity.h"
 
-#include <sodium.h>
 #include <sys/random.h>
 #include <unistd.h>
 
@@ -63,12 +62,6 @@ std::string random_hex(std::size_t bytes) {
     if (n > 0) got += static_cast<std::size_t>(n);
   }
   return hex(reinterpret_cast<const unsigned char*>(raw.data()), bytes);
-}
-
-std::string sha256_hex(const std::string& text) {
-  std::array<unsigned char, crypto_hash_sha256_BYTES> digest{};
-  crypto_hash_sha256(digest.data(), reinterpret_cast<const unsigned char*>(text.data()), text.size());
-  return hex(digest.data(), digest.size());
 }
 
 std::int64_t wall_now() {

@@ -14,8 +14,6 @@ std::uint64_t process_start_of(std::int64_t pid);
 bool process_lives(std::int64_t pid, std::uint64_t process_start);
 // `bytes` random bytes from the kernel, in lower-case hex.
 std::string random_hex(std::size_t bytes);
-// SHA-256 of a text, 64 lower-case hex digits.
-std::string sha256_hex(const std::string& text);
 // Wall-clock milliseconds since 1970.
 std::int64_t wall_now();
 

@@ -1,0 +1,56 @@
+// SPDX-License-Identifier: Apache-2.0
+#pragma once
+
+#include <memory>
+#include <optional>
+#include <thread>
+
+#include "control/net/agent_options.h"
+
+namespace gradmon {
+
+class AgentLoop;
+class AgentView;
+class Mailbox;
+
+// The one control thread of a rank. It answers for the rank whatever the
+// training thread does, never takes Python's GIL, and does no file I/O itself.
+class Agent {
+ public:
+  // Makes all sockets; what goes wrong with them is logged and in the status.
+  // `gate` and what `calls` refer to outlive the agent.
+  Agent(AgentOptions options, StepGate& gate, AgentCalls calls);
+  // stop(), where that has not been called.
+  ~Agent();
+  Agent(const Agent&) = delete;
+  Agent& operator=(const Agent&) = delete;
+
+  // Training thread: the first step is about to begin. Says Hello and, in
+  // dynamic mode, holds the step after it until that is answered.
+  void start();
+  // Training thread: something was put in force at this boundary.
+  void boundary_passed() noexcept;
+  // Any thread: all rows of a revision that ran to its end are on disk.
+  void rows_on_disk(Revision revision);
+  // Training thread, once: says that `last` was the last step; gone within
+  // 1.5 s, whether that was heard or not.
+  void stop(Step last) noexcept;
+
+  // Any thread. None until rank 0 has answered.
+  std::optional<JobIdentity> job() const;
+  // Any thread, at most 100 ms old: of the whole job in rank 0, elsewhere of this rank.
+  Status status() const;
+
+ private:
+  StepGate& gate_;  // own synchronisation
+  // Constant after construction.
+  const Step start_iteration_;
+  const bool holds_start_;
+  const std::shared_ptr<Mailbox> mailbox_;  // own synchronisation
+  const std::unique_ptr<AgentView> view_;   // own synchronisation
+  const std::unique_ptr<AgentLoop> loop_;   // the thread's own, once it runs
+  // Keep last: it runs on the others.
+  std::thread thread_;
+};
+
+}  // namespace gradmon

@@ -1,0 +1,424 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "control/net/agent_loop.h"
+
+#include <unistd.h>
+
+#include <algorithm>
+#include <utility>
+
+#include "control/log.h"
+#include "control/net/directory_register.h"
+#include "control/net/discovery.h"
+#include "control/net/history_file.h"
+#include "control/net/messages.h"
+#include "control/net/process_identity.h"
+#include "control/net/socket_directory.h"
+
+namespace gradmon {
+namespace {
+
+using std::chrono::milliseconds;
+
+constexpr milliseconds kBusyTurn{10};
+constexpr milliseconds kIdleTurn{100};
+constexpr milliseconds kLookEvery{50};
+constexpr milliseconds kProgressEvery{1000};
+constexpr milliseconds kShowEvery{100};
+constexpr milliseconds kLeaveWithin{1000};
+constexpr milliseconds kDrainWithin{300};
+
+Member::Identity identity_of(const AgentOptions& options, const std::string& process_id) {
+  Member::Identity identity;
+  identity.rank = options.rank;
+  identity.process_id = process_id;
+  identity.holds_start = options.mode == Mode::dynamic;
+  identity.hello.launcher_id = options.launcher_id;
+  identity.hello.world_size = options.world_size;
+  identity.hello.host = host_name();
+  identity.hello.pid = getpid();
+  identity.hello.process_start = process_start_of(getpid());
+  identity.hello.process_id = process_id;
+  identity.hello.start_iteration = options.start_iteration;
+  return identity;
+}
+
+std::filesystem::path register_of(const AgentOptions& options, const std::string& epoch) {
+  return options.output_dir / ".gradmon" / epoch;
+}
+
+// The endpoint that broadcasts, beside the one that answers.
+std::string state_endpoint_beside(const std::string& endpoint) {
+  if (endpoint.rfind("tcp://", 0) == 0) return endpoint.substr(0, endpoint.rfind(':')) + ":*";
+  return endpoint + ".state";
+}
+
+}  // namespace
+
+void AgentView::show(Status status) {
+  const std::lock_guard lock(mutex_);
+  status_ = std::move(status);
+}
+
+void AgentView::show(JobIdentity job) {
+  const std::lock_guard lock(mutex_);
+  job_ = std::move(job);
+}
+
+Status AgentView::status() const {
+  const std::lock_guard lock(mutex_);
+  return status_;
+}
+
+std::optional<JobIdentity> AgentView::job() const {
+  const std::lock_guard lock(mutex_);
+  return job_;
+}
+
+AgentLoop::AgentLoop(AgentOptions options, StepGate& gate, AgentCalls calls, std::shared_ptr<Mailbox> mailbox,
+                     AgentView& view)
+    : options_(std::move(options)),
+      gate_(gate),
+      calls_(std::move(calls)),
+      mailbox_(std::move(mailbox)),
+      view_(view),
+      process_id_(random_hex(16)),
+      member_(identity_of(options_, process_id_), gate_, calls_.can_carry_out),
+      last_step_(options_.start_iteration) {
+  tl::expected<std::unique_ptr<Bus>, std::string> bus;
+  if (options_.rank.value != 0) {
+    bus = Bus::ask({kMostBytesDown});
+  } else {
+    std::string endpoint = options_.endpoint.value_or("");
+    if (endpoint.empty()) {
+      if (auto directory = make_socket_directory())
+        socket_endpoint_ = "ipc://" + (*directory / "control").string();
+      endpoint = socket_endpoint_;
+    }
+    bus = Bus::listen(endpoint, state_endpoint_beside(endpoint), options_.loopback, {kMostBytesUp});
+  }
+  if (bus) {
+    bus_ = std::move(*bus);
+  } else {
+    network_trouble_ = bus.error();
+    log_error(network_trouble_);
+  }
+}
+
+AgentLoop::~AgentLoop() = default;
+
+void AgentLoop::run() {
+  last_turn_ = last_progress_ = last_measured_ = last_look_ = Clock::now();
+  if (options_.rank.value == 0) {
+    open_rank0();
+  } else if (bus_) {
+    looking_for_rank0_ = true;
+    find_rank0();
+  }
+  while (!may_go()) {
+    const bool busy = member_.busy() || leave_by_ || (rank0_ && rank0_->busy());
+    const milliseconds wait = busy ? kBusyTurn : kIdleTurn;
+    if (bus_) {
+      for (auto incoming = bus_->poll(wait, mailbox_->fd()); incoming;
+           incoming = bus_->poll(milliseconds{0}, -1)) {
+        on_bytes(*incoming);
+      }
+    } else {
+      mailbox_->wait(wait);
+    }
+    take_turn();
+  }
+  close();
+}
+
+void AgentLoop::take_turn() {
+  for (const Mailbox::Note& note : mailbox_->take()) note();
+  const auto now = Clock::now();
+  const auto elapsed = std::chrono::floor<milliseconds>(now - last_turn_);
+  last_turn_ += elapsed;
+  if (started_) {
+    MemberActions applied = member_.applied();
+    note_switches(applied);
+    perform(std::move(applied));
+    perform(member_.tick(elapsed));
+    report_progress(now);
+  }
+  if (rank0_) rank0_->tick(elapsed);
+  while (!inbox_.empty() && rank0_) {
+    const Letter letter = std::move(inbox_.front());
+    inbox_.pop_front();
+    rank0_->on_letter(letter);
+  }
+  if (looking_for_rank0_ && now - last_look_ >= kLookEvery) {
+    last_look_ = now;
+    find_rank0();
+  }
+}
+
+void AgentLoop::open_rank0() {
+  job_ = {random_hex(16), random_hex(4), wall_now()};
+  view_.show(job_);
+  verdicts_ = std::make_shared<DirectoryRegister>(register_of(options_, job_.epoch), process_id_);
+  JobEntry entry{job_.epoch,
+                 options_.launcher_id,
+                 bus_ ? bus_->endpoint() : "",
+                 bus_ ? bus_->state_endpoint() : "",
+                 host_name(),
+                 getpid(),
+                 process_start_of(getpid()),
+                 job_.started};
+  disk_.post([this, verdicts = verdicts_, mailbox = mailbox_, output = options_.output_dir,
+              entry = std::move(entry), dynamic = options_.mode == Mode::dynamic] {
+    auto made = dynamic ? verdicts->create(entry.epoch) : tl::expected<void, std::string>{};
+    if (!entry.endpoint.empty()) {
+      if (auto added = add_job(output, entry); !added)
+        log_warn("gradmonctl will not find this job: " + added.error());
+    }
+    mailbox->post([this, made] {
+      if (!made) log_error("register: " + made.error());
+      if (!made && options_.world_size == 1) verdicts_ = std::make_shared<MemoryRegister>();
+      Rank0Desk::Door door{
+          disk_,
+          mailbox_,
+          verdicts_,
+          [this](const Letter& letter) { send_to_rank(letter); },
+          [this](const std::string& peer, const Command& command, const CommandReply& reply) {
+            if (bus_) bus_->send(peer, encode(Frame(AddressedReply{command.request_id, reply})));
+          },
+          [this] { return own_status(calls_.report()); }};
+      rank0_ = std::make_unique<Rank0Desk>(options_, job_, process_id_, std::move(door));
+      rank0_->open();
+    });
+  });
+}
+
+void AgentLoop::start() {
+  started_ = true;
+  if (!bus_ && options_.rank.value != 0) return member_.give_up(network_trouble_);
+  perform(member_.say_hello());
+}
+
+void AgentLoop::find_rank0() {
+  if (options_.endpoint) {
+    looking_for_rank0_ = false;
+    if (auto connected = bus_->connect(*options_.endpoint); !connected) {
+      log_error(connected.error());
+      member_.give_up(connected.error());
+    }
+    return;
+  }
+  disk_.post([this, mailbox = mailbox_, output = options_.output_dir, launch = options_.launcher_id] {
+    auto jobs = read_jobs(output);
+    if (!jobs) return;
+    JobEntry newest;
+    for (JobEntry& job : live_jobs(std::move(*jobs))) {
+      if (job.launcher_id == launch && job.started >= newest.started) newest = std::move(job);
+    }
+    if (newest.endpoint.empty()) return;
+    mailbox->post([this, endpoint = newest.endpoint] {
+      if (!std::exchange(looking_for_rank0_, false)) return;
+      if (auto connected = bus_->connect(endpoint); !connected) log_error(connected.error());
+      if (started_) perform(member_.say_hello());
+    });
+  });
+}
+
+void AgentLoop::on_bytes(const Bus::Incoming& incoming) {
+  auto frame = decode_frame(incoming.bytes);
+  if (!frame) return log_debug("dropped a message: " + frame.error());
+  if (const auto* command = std::get_if<Command>(&*frame)) {
+    if (rank0_) rank0_->on_command(incoming.peer, *command);
+    return;
+  }
+  const auto* letter = std::get_if<Letter>(&*frame);
+  if (letter == nullptr) return;
+  if (options_.rank.value != 0) return to_member(*letter);
+  if (!rank0_ || letter->rank.value == 0) return;  // Rank 0's own letters do not come by the network.
+  if (const auto* hello = std::get_if<Hello>(&letter->message)) {
+    constexpr std::size_t most_strangers = 100'000;
+    if (hello_peers_.size() >= most_strangers) hello_peers_.clear();
+    hello_peers_[hello->process_id] = incoming.peer;
+  }
+  rank0_->on_letter(*letter);
+}
+
+void AgentLoop::send_to_rank(const Letter& letter) {
+  if (letter.rank.value == 0) return to_member(letter);
+  if (!bus_) return;
+  const auto seat = std::make_pair(letter.rank.value, letter.incarnation);
+  if (const auto* welcome = std::get_if<Welcome>(&letter.message)) {
+    const auto peer = hello_peers_.find(welcome->process_id);
+    if (peer == hello_peers_.end()) return;
+    if (welcome->refused.empty()) peers_[seat] = peer->second;
+    bus_->send(peer->second, encode(Frame(letter)));
+    return;
+  }
+  const auto peer = peers_.find(seat);
+  if (peer != peers_.end()) bus_->send(peer->second, encode(Frame(letter)));
+}
+
+void AgentLoop::to_member(const Letter& letter) {
+  if (letter.rank != options_.rank) return;
+  if (const auto* welcome = std::get_if<Welcome>(&letter.message)) {
+    const bool ours = welcome->process_id == process_id_ && !member_.joined();
+    if (!ours) return;
+    if (welcome->refused.empty()) {
+      incarnation_ = letter.incarnation;
+      if (options_.rank.value != 0) {
+        job_ = {letter.epoch, welcome->run_id, welcome->started};
+        verdicts_ = std::make_shared<DirectoryRegister>(register_of(options_, job_.epoch), process_id_);
+        view_.show(job_);
+      }
+    }
+  } else if (letter.epoch != job_.epoch || letter.incarnation != incarnation_) {
+    return;
+  }
+  perform(member_.on_message(letter.message));
+}
+
+void AgentLoop::to_coordinator(Message message) {
+  const bool hello = std::holds_alternative<Hello>(message);
+  Letter letter{hello ? "" : job_.epoch, options_.rank, hello ? 0 : incarnation_, std::move(message)};
+  if (options_.rank.value == 0) {
+    inbox_.push_back(std::move(letter));
+  } else if (bus_) {
+    bus_->send("", encode(Frame(std::move(letter))));
+  }
+}
+
+void AgentLoop::perform(MemberActions actions) {
+  for (const std::string& line : actions.warnings) {
+    log_warn("rank " + std::to_string(options_.rank.value) + ": " + line);
+  }
+  for (Message& message : actions.send) to_coordinator(std::move(message));
+  if (actions.write) write_verdict(std::move(*actions.write));
+  if (actions.prove) prove(std::move(*actions.prove));
+}
+
+void AgentLoop::write_verdict(Verdict verdict) {
+  disk_.post([this, verdicts = verdicts_, mailbox = mailbox_, verdict = std::move(verdict)] {
+    mailbox->post([this, held = verdicts->decide(verdict)] { perform(member_.on_register(held)); });
+  });
+}
+
+void AgentLoop::prove(std::string nonce) {
+  if (options_.mode == Mode::static_once) return perform(member_.on_proof({}));
+  disk_.post([this, verdicts = verdicts_, mailbox = mailbox_, nonce = std::move(nonce)] {
+    mailbox->post([this, proof = verdicts->prove(nonce)] {
+      perform(member_.on_proof(proof));
+      last_progress_ -= kProgressEvery;  // Say soon where we are.
+    });
+  });
+}
+
+void AgentLoop::rows_on_disk(Revision revision) { perform(member_.finished(revision)); }
+
+void AgentLoop::leave(Step last) {
+  leave_by_ = Clock::now() + kLeaveWithin;
+  if (started_ && member_.joined()) {
+    MemberActions applied = member_.applied();
+    note_switches(applied);
+    perform(std::move(applied));
+    perform(member_.leave(last));
+  } else {
+    leave_by_ = Clock::now();
+  }
+}
+
+bool AgentLoop::may_go() const {
+  if (!leave_by_) return false;
+  if (Clock::now() >= *leave_by_) return true;
+  return member_.left_heard() && inbox_.empty() && (!rank0_ || rank0_->may_go());
+}
+
+void AgentLoop::close() {
+  if (options_.rank.value != 0) return;
+  if (rank0_) rank0_->close();
+  disk_.post([output = options_.output_dir, epoch = job_.epoch] {
+    if (auto removed = remove_job(output, epoch); !removed) log_debug(removed.error());
+  });
+  disk_.drain(kDrainWithin);
+  bus_.reset();
+  if (!socket_endpoint_.empty()) remove_socket_directory(socket_endpoint_);
+}
+
+void AgentLoop::note_switches(const MemberActions& actions) {
+  for (const Message& message : actions.send) {
+    const auto* applied = std::get_if<Applied>(&message);
+    const auto directory = applied != nullptr ? calls_.run_directory() : std::filesystem::path{};
+    if (directory.empty()) continue;
+    const auto in_force = gate_.in_force();
+    SwitchNote note{
+        job_.epoch, options_.rank, applied->revision, applied->step, in_force && in_force->plan->on,
+        wall_now()};
+    disk_.post([file = directory / "switches.jsonl", note = std::move(note)] {
+      if (auto saved = append_switch(file, note); !saved) log_debug("switches: " + saved.error());
+    });
+  }
+}
+
+void AgentLoop::report_progress(Clock::time_point now) {
+  const bool due = now - last_progress_ >= kProgressEvery;
+  if (!due && now - last_show_ < kShowEvery) return;
+  last_show_ = now;
+  Progress progress = member_.progress();
+  if (due) {
+    const std::int64_t steps = progress.step - last_step_;
+    const double ms = std::chrono::duration<double, std::milli>(now - last_measured_).count();
+    if (steps > 0) step_ms_ = ms / static_cast<double>(steps);
+    last_step_ = progress.step;
+    last_progress_ = last_measured_ = now;
+  }
+  const CollectingReport report = calls_.report();
+  progress.step_ms = step_ms_;
+  progress.records = report.records;
+  progress.dropped = report.dropped;
+  progress.error = report.error.substr(0, 1000);
+  // Rank 0 is always up to date in its own status; the others say it once a second.
+  if (member_.joined() && (due || options_.rank.value == 0)) to_coordinator(std::move(progress));
+  show_status(report, due);
+}
+
+void AgentLoop::show_status(const CollectingReport& report, bool broadcast) {
+  Status status;
+  if (rank0_) {
+    status = rank0_->status();
+    if (!network_trouble_.empty() && status.warnings.empty()) status.warnings.push_back(network_trouble_);
+    if (broadcast && bus_) bus_->broadcast(encode(Frame(status)));
+  } else {
+    status = own_status(report);
+  }
+  view_.show(std::move(status));
+}
+
+Status AgentLoop::own_status(const CollectingReport& report) const {
+  Status status;
+  status.epoch = job_.epoch;
+  status.mode = options_.mode == Mode::dynamic ? "dynamic" : "static";
+  status.warnings = report.warnings;
+  status.reason = member_.refused();
+  RankStatus own;
+  own.rank = options_.rank;
+  own.host = host_name();
+  own.pid = getpid();
+  const Progress progress = member_.progress();
+  own.step = progress.step.value;
+  own.step_ms = step_ms_;
+  own.records = report.records;
+  own.dropped = report.dropped;
+  own.error = report.error;
+  own.state = progress.waiting ? "waiting" : progress.collecting ? "collecting" : "idle";
+  if (const auto in_force = gate_.in_force()) {
+    const Schedule schedule = schedule_of(*in_force->plan, in_force->effective);
+    status.state = progress.collecting ? "on" : "off";
+    status.revision = own.revision = in_force->revision;
+    status.effective_step = own.applied_step = in_force->effective.value;
+    status.collected = schedule.collected_before(progress.step);
+    status.collect_times = schedule.times();
+    status.step_interval = schedule.interval();
+    status.config_sha256 = in_force->plan->config_sha256;
+  }
+  status.ranks.push_back(std::move(own));
+  return status;
+}
+
+}  // namespace gradmon

@@ -1,0 +1,111 @@
+// SPDX-License-Identifier: Apache-2.0
+#pragma once
+
+#include <chrono>
+#include <deque>
+#include <map>
+#include <memory>
+#include <mutex>
+#include <optional>
+#include <string>
+
+#include "control/agree/member.h"
+#include "control/agree/register.h"
+#include "control/net/agent_options.h"
+#include "control/net/bus.h"
+#include "control/net/disk_thread.h"
+#include "control/net/mailbox.h"
+#include "control/net/rank0_desk.h"
+
+namespace gradmon {
+
+// What the agent thread shows to the others. Own synchronisation.
+class AgentView {
+ public:
+  void show(Status status);
+  void show(JobIdentity job);
+  Status status() const;
+  std::optional<JobIdentity> job() const;
+
+ private:
+  mutable std::mutex mutex_;
+  Status status_;                   // guarded by mutex_
+  std::optional<JobIdentity> job_;  // guarded by mutex_
+};
+
+// What the agent thread does: carries letters between this rank's member, the
+// coordinator and the network, and verdicts to and from the register. All of
+// it on one thread, but for the constructor.
+class AgentLoop {
+ public:
+  AgentLoop(AgentOptions options, StepGate& gate, AgentCalls calls, std::shared_ptr<Mailbox> mailbox,
+            AgentView& view);
+  ~AgentLoop();
+  AgentLoop(const AgentLoop&) = delete;
+  AgentLoop& operator=(const AgentLoop&) = delete;
+
+  // Until leave() has been called and been heard, or its time is up.
+  void run();
+
+  // Notes of the mailbox.
+  void start();  // the first step has begun
+  void rows_on_disk(Revision revision);
+  void leave(Step last);
+
+  bool replaced() const { return member_.replaced(); }
+
+ private:
+  using Clock = std::chrono::steady_clock;
+
+  void open_rank0();
+  void find_rank0();
+  void take_turn();
+  void on_bytes(const Bus::Incoming& incoming);
+  void to_member(const Letter& letter);
+  void to_coordinator(Message message);
+  void send_to_rank(const Letter& letter);
+  void perform(MemberActions actions);
+  void write_verdict(Verdict verdict);
+  void prove(std::string nonce);
+  void note_switches(const MemberActions& actions);
+  void report_progress(Clock::time_point now);
+  void show_status(const CollectingReport& report, bool broadcast);
+  Status own_status(const CollectingReport& report) const;
+  bool may_go() const;
+  void close();
+
+  // Constant after construction.
+  const AgentOptions options_;
+  StepGate& gate_;
+  const AgentCalls calls_;
+  const std::shared_ptr<Mailbox> mailbox_;
+  AgentView& view_;
+  const std::string process_id_;
+  std::string network_trouble_;  // "" where there is a network
+
+  std::unique_ptr<Bus> bus_;  // null: no network
+  std::shared_ptr<Register> verdicts_;
+  JobIdentity job_;  // epoch "" until rank 0 has answered
+  Member member_;
+  std::unique_ptr<Rank0Desk> rank0_;  // rank 0 only
+  // Rank 0 only: where each process that said Hello, and each incarnation of a rank, is reached.
+  std::map<std::string, std::string> hello_peers_;
+  std::map<std::pair<int, std::uint64_t>, std::string> peers_;
+  std::deque<Letter> inbox_;  // to this process's own coordinator or member
+  std::uint64_t incarnation_ = 0;
+  bool started_ = false;
+  bool looking_for_rank0_ = false;
+  std::optional<Clock::time_point> leave_by_;
+  Clock::time_point last_turn_;
+  Clock::time_point last_progress_;
+  Clock::time_point last_measured_;
+  Clock::time_point last_show_;
+  Clock::time_point last_look_;
+  Step last_step_;
+  double step_ms_ = 0;
+  std::string socket_endpoint_;  // of a socket directory of our own
+  // Keep last: its jobs use the others.
+  DiskThread disk_;
+};
+
+}  // namespace gradmon

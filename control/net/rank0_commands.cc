@@ -1,0 +1,162 @@
+// SPDX-License-Identifier: Apache-2.0
+// Rank0Desk: what gradmonctl asks for. A commanded state is a set, never a
+// flip; the same request id is answered again and changes nothing.
+#include <utility>
+
+#include "control/config/json_edit.h"
+#include "control/log.h"
+#include "control/net/plan_source.h"
+#include "control/net/process_identity.h"
+#include "control/net/rank0_desk.h"
+
+namespace gradmon {
+namespace {
+
+constexpr std::size_t kAnswersKept = 1000;
+
+CommandReply failed(CommandOutcome outcome, std::string message) {
+  CommandReply reply;
+  reply.outcome = outcome;
+  reply.message = std::move(message);
+  return reply;
+}
+
+CommandReply nothing_to_change(std::string message) {
+  CommandReply reply;
+  reply.message = std::move(message);
+  reply.settled = true;
+  reply.applied_by_all = true;
+  return reply;
+}
+
+ConfigDesk::Edits edits_of(const Command& command) {
+  ConfigDesk::Edits edits = command.edits;
+  if (command.verb == CommandVerb::set) return edits;
+  edits.emplace_back("dynamic_on", command.verb == CommandVerb::on ? "true" : "false");
+  if (command.collect_times) edits.emplace_back("collect_times", std::to_string(*command.collect_times));
+  if (command.step_interval) edits.emplace_back("step_interval", std::to_string(*command.step_interval));
+  return edits;
+}
+
+}  // namespace
+
+void Rank0Desk::on_command(const std::string& peer, const Command& command) {
+  CommandReply reply;
+  switch (command.verb) {
+    case CommandVerb::status:
+      reply.status = status();
+      return door_.reply(peer, command, reply);
+    case CommandVerb::history:
+      reply.history = coordinator_.journal().entries();
+      return door_.reply(peer, command, reply);
+    case CommandVerb::verdict:
+      return door_.reply(peer, command, verdict_on(command.request_id));
+    case CommandVerb::on:
+    case CommandVerb::off:
+    case CommandVerb::set:
+      break;
+  }
+  if (const auto known = answered_.find(command.request_id); known != answered_.end()) {
+    return door_.reply(peer, command, known->second);
+  }
+  if (running_.count(command.request_id) == 0) change(peer, command);
+}
+
+void Rank0Desk::change(const std::string& peer, const Command& command) {
+  if (options_.mode == Mode::static_once) {
+    return answer(peer, command,
+                  failed(CommandOutcome::failed,
+                         "static mode: the config is read once, at the start; "
+                         "DYNAMIC_MONITOR=True makes it changeable"));
+  }
+  if (!begun_) return;  // The client asks again.
+  if (command.verb == CommandVerb::off && coordinator_.newest_is_off()) {
+    return answer(peer, command, nothing_to_change("already off"));
+  }
+  running_.insert(command.request_id);
+  config_.edit(edits_of(command), {}, [this, peer, command](ConfigDesk::Edited edited) {
+    running_.erase(command.request_id);
+    changed(peer, command, std::move(edited));
+  });
+}
+
+void Rank0Desk::changed(const std::string& peer, const Command& command, ConfigDesk::Edited edited) {
+  if (!edited) {
+    const EditError& error = edited.error();
+    if (error.kind == EditError::Kind::invalid) {
+      return answer(peer, command, failed(CommandOutcome::invalid_config, error.text));
+    }
+    return change_without_file(peer, command, error.text);
+  }
+  auto source = plan_from_config(edited->text, options_.config_path.string());
+  if (!source) return answer(peer, command, failed(CommandOutcome::invalid_config, source.error()));
+  adopted_text_ = edited->text;
+  adopted_sha256_ = edited->identity.sha256;
+  propose(peer, command, std::move(*source), edited->identity, "");
+}
+
+void Rank0Desk::change_without_file(const std::string& peer, const Command& command, const std::string& why) {
+  std::string text = adopted_text_.empty() ? "{}" : adopted_text_;
+  for (const auto& [key, value] : edits_of(command)) {
+    auto edited = set_value(text, to_pointer(key), value);
+    if (!edited) return answer(peer, command, failed(CommandOutcome::invalid_config, edited.error()));
+    text = std::move(*edited);
+  }
+  auto source = plan_from_config(text, options_.config_path.string());
+  if (!source) return answer(peer, command, failed(CommandOutcome::invalid_config, source.error()));
+  adopted_text_ = text;
+  adopted_sha256_ = source->plan->config_sha256;
+  propose(peer, command, std::move(*source), {}, "the config file was left as it is: " + why);
+}
+
+void Rank0Desk::propose(const std::string& peer, const Command& command, PlanSource source,
+                        std::optional<FileIdentity> file, std::string note) {
+  note_warnings(source.warnings);
+  write_back_allowed_ = source.config.write_back;
+  if (!source.plan->on && coordinator_.newest_is_off()) {
+    return answer(peer, command, nothing_to_change("taken; collecting stays off"));
+  }
+  source.plan->cause = Cause::ctl;
+  source.plan->by = command.by;
+  source.plan->request_id = command.request_id;
+  source.plan->file = std::move(file);
+  if (command.at) source.plan->at = Step{*command.at};
+  CommandReply reply;
+  reply.message = std::move(note);
+  answer(peer, command, reply);
+  perform(coordinator_.propose(source.plan, wall_now()));
+}
+
+void Rank0Desk::answer(const std::string& peer, const Command& command, CommandReply reply) {
+  door_.reply(peer, command, reply);
+  if (answered_.emplace(command.request_id, std::move(reply)).second)
+    answered_order_.push_back(command.request_id);
+  if (answered_order_.size() > kAnswersKept) {
+    answered_.erase(answered_order_.front());
+    answered_order_.pop_front();
+  }
+}
+
+CommandReply Rank0Desk::verdict_on(const std::string& request_id) const {
+  const HistoryEntry* entry = coordinator_.journal().find_request(request_id);
+  if (entry == nullptr) {
+    const auto known = answered_.find(request_id);
+    if (known != answered_.end()) return known->second;
+    if (running_.count(request_id) != 0) return {};
+    return failed(CommandOutcome::failed, "no such request in this job");
+  }
+  CommandReply reply;
+  reply.revision = entry->revision;
+  reply.message = entry->reason;
+  reply.settled = entry->final;
+  if (!entry->final) return reply;
+  if (entry->verdict != "commit") {
+    reply.outcome = CommandOutcome::failed;
+    return reply;
+  }
+  reply.effective_step = entry->effective_step;
+  reply.applied_by_all = coordinator_.applied_by_all(entry->revision);
+  return reply;
+}
+
+}  // namespace gradmon
