@@ -1,0 +1,185 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "runtime/collection.h"
+
+#include <algorithm>
+#include <utility>
+
+#include "control/config/config_parser.h"
+#include "control/log.h"
+
+namespace gradmon {
+namespace {
+
+QueueOptions queue_options(std::int64_t capacity) {
+  QueueOptions options;
+  options.capacity = static_cast<std::size_t>(capacity);
+  return options;
+}
+
+std::string sentence(const UnmatchedPattern& unmatched) {
+  std::string text = "\"" + unmatched.pattern + "\" matches no parameter";
+  if (!unmatched.error.empty()) return text + ": " + unmatched.error;
+  for (std::size_t i = 0; i < unmatched.nearest.size(); ++i) {
+    text += (i == 0 ? " (nearest: " : ", ") + unmatched.nearest[i];
+  }
+  return unmatched.nearest.empty() ? text : text + ")";
+}
+
+Layout layout_of(const Config& config, Revision revision) {
+  Layout layout;
+  layout.revision = revision;
+  layout.ops = config.ops;
+  layout.ndigits = static_cast<int>(config.ndigits);
+  layout.step_count_per_record = config.step_count_per_record;
+  return layout;
+}
+
+HookSettings settings_of(const Config& config, Revision revision) {
+  HookSettings settings;
+  settings.revision = revision;
+  settings.gradients = config.wg_distribution;
+  settings.weights = config.param_distribution;
+  settings.selection = selection_of(config);
+  settings.squash_name = config.squash_name;
+  settings.ops = 0;
+  for (const Op op : config.ops) settings.ops = static_cast<std::uint8_t>(settings.ops | bit_of(op));
+  settings.eps = config.eps;
+  return settings;
+}
+
+bool has_csv(const Config& config) {
+  return std::find(config.format.begin(), config.format.end(), Config::Format::csv) != config.format.end();
+}
+
+}  // namespace
+
+std::string objection_to(const Config& config) {
+  return has_csv(config) ? "" : "none of the formats asked for is available in this version (there is: csv)";
+}
+
+TargetSelection selection_of(const Config& config) {
+  TargetSelection selection;
+  for (const Config::Target& target : config.targets) selection.targets.push_back(target.name);
+  selection.target_regex = config.target_regex;
+  selection.invert = config.invert;
+  return selection;
+}
+
+class Collection::Stream : public RecordStream {
+ public:
+  Stream(NameTable& names, RecordQueue& queue) : names_(names), queue_(queue) {}
+  std::uint32_t target_id(int vpp_stage, std::string_view name) override {
+    return names_.intern(name, vpp_stage);
+  }
+  std::uint32_t shape_id(std::string_view shape) override { return names_.intern(shape); }
+  bool push(const Record& record) noexcept override { return queue_.push(record); }
+
+ private:
+  NameTable& names_;
+  RecordQueue& queue_;
+};
+
+Collection::Collection(Settings settings, WriterThread::OnFinished on_finished)
+    : settings_(std::move(settings)),
+      names_(std::make_shared<NameTable>()),
+      queue_(std::make_shared<RecordQueue>(queue_options(settings_.queue_capacity))),
+      stream_(std::make_unique<Stream>(*names_, *queue_)),
+      writer_(queue_, std::move(on_finished)) {}
+
+Collection::~Collection() = default;
+
+void Collection::add_parameters(std::vector<WatchedParameter> parameters) {
+  std::move(parameters.begin(), parameters.end(), std::back_inserter(parameters_));
+  if (!hooks_) return;
+  attach();
+  if (collecting_) hooks_->begin_step(step_, HookSet::Collect::yes);
+}
+
+void Collection::swap(const Commitment& commitment) {
+  detach();
+  in_force_ = commitment;
+  if (!commitment.plan->on) return;
+  auto parsed = parse_config(commitment.plan->config_text, "the agreed config");
+  if (!parsed) return log_error(to_string(parsed.error()));  // Checked when it was promised.
+  config_ = std::move(parsed->config);
+  queue_->set_overflow(config_.on_overflow == Config::OnOverflow::drop ? Overflow::drop : Overflow::block);
+  if (settings_.mode == Mode::dynamic) settings_.directory->make(std::chrono::milliseconds{0});
+  std::vector<std::unique_ptr<Sink>> sinks;
+  if (has_csv(config_)) sinks.push_back(make_csv_sink(settings_.directory, names_));
+  writer_.begin_revision(layout_of(config_, commitment.revision), std::move(sinks));
+  attach();
+}
+
+void Collection::attach() {
+  hooks_.reset();
+  const auto& ranks = config_.module_ranks;
+  const bool watched =
+      ranks.empty() || std::find(ranks.begin(), ranks.end(), settings_.rank.value) != ranks.end();
+  if (!watched) return;
+  hooks_ = std::make_unique<HookSet>(settings_of(config_, in_force_.revision), parameters_, *stream_);
+  std::vector<std::string> warnings;
+  for (const UnmatchedPattern& unmatched : hooks_->matches().unmatched)
+    warnings.push_back(sentence(unmatched));
+  for (const std::string& warning : warnings) log_warn(warning);
+  const std::lock_guard lock(mutex_);
+  warnings_ = std::move(warnings);
+}
+
+void Collection::detach() {
+  hooks_.reset();
+  collecting_ = false;
+  const std::lock_guard lock(mutex_);
+  warnings_.clear();
+  hook_error_.clear();
+}
+
+void Collection::begin_step(Step step, HookSet::Collect collect) noexcept {
+  const bool was_armed = collecting_;
+  collecting_ = collect == HookSet::Collect::yes;
+  step_ = step;
+  if (collecting_) queue_->begin_step();
+  if (hooks_ && (collecting_ || was_armed)) hooks_->begin_step(step, collect);
+}
+
+void Collection::end_step() noexcept {
+  if (hooks_) {
+    hooks_->end_step();
+    if (auto failure = hooks_->failure()) {
+      const std::lock_guard lock(mutex_);
+      hook_error_ = failure->target + ": " + failure->cause;
+    }
+  }
+  queue_->end_step(in_force_.revision, step_);
+}
+
+void Collection::end_collection(Step end) noexcept {
+  detach();
+  queue_->end_collection(in_force_.revision, Step{end.value - 1});
+}
+
+void Collection::before_update(const std::vector<at::Tensor>& parameters) noexcept {
+  if (hooks_) hooks_->before_update(parameters);
+}
+
+void Collection::after_update(const std::vector<at::Tensor>& parameters) noexcept {
+  if (hooks_) hooks_->after_update(parameters);
+}
+
+void Collection::stop(std::chrono::milliseconds at_most) noexcept {
+  detach();
+  if (!writer_.stop(at_most)) log_warn("the writer did not end in time: some rows are not on disk");
+}
+
+CollectingReport Collection::report() const {
+  const WriterStatus writer = writer_.status();
+  CollectingReport report;
+  report.records = writer.written;
+  report.dropped = queue_->dropped() + writer.lost;
+  report.error = writer.last_error;
+  const std::lock_guard lock(mutex_);
+  if (!hook_error_.empty()) report.error = hook_error_;
+  report.warnings = warnings_;
+  return report;
+}
+
+}  // namespace gradmon

@@ -1,0 +1,93 @@
+// SPDX-License-Identifier: Apache-2.0
+#pragma once
+
+#include <ATen/core/Tensor.h>
+
+#include <functional>
+#include <memory>
+#include <mutex>
+#include <string>
+#include <vector>
+
+#include "control/agree/step_gate.h"
+#include "control/config/config.h"
+#include "control/net/agent_options.h"
+#include "hooks/hook_set.h"
+#include "runtime/run_directory.h"
+#include "writers/writer_thread.h"
+
+namespace gradmon {
+
+// Why a config cannot be carried out with what this version has; "" if it can.
+std::string objection_to(const Config& config);
+TargetSelection selection_of(const Config& config);
+
+// What a plan is turned into: hooks on one side, sinks on the other, the queue
+// between them. Training thread, but for report().
+class Collection {
+ public:
+  struct Settings {
+    std::int64_t queue_capacity = 65'536;  // of the config at the start
+    Rank rank;
+    Mode mode = Mode::dynamic;
+    std::shared_ptr<RunDirectory> directory;
+  };
+
+  // `on_finished` is called by the writer thread when all rows of a revision
+  // that ran to its end are on disk.
+  Collection(Settings settings, WriterThread::OnFinished on_finished);
+  ~Collection();
+  Collection(const Collection&) = delete;
+  Collection& operator=(const Collection&) = delete;
+
+  // Names and tensors of another model chunk; hooks of the plan in force are made anew.
+  void add_parameters(std::vector<WatchedParameter> parameters);
+
+  // At a boundary: puts a plan in force, arms for the step, says that the plan
+  // has collected all it was to collect.
+  void swap(const Commitment& commitment);
+  void begin_step(Step step, HookSet::Collect collect) noexcept;
+  void end_collection(Step end) noexcept;
+  // At the end of a step for which begin_step said yes.
+  void end_step() noexcept;
+
+  bool collecting() const { return collecting_; }
+  void before_update(const std::vector<at::Tensor>& parameters) noexcept;
+  void after_update(const std::vector<at::Tensor>& parameters) noexcept;
+
+  // Detaches all hooks and writes what is left.
+  void stop(std::chrono::milliseconds at_most) noexcept;
+
+  // Any thread.
+  CollectingReport report() const;
+
+ private:
+  class Stream;
+
+  void attach();
+  void detach();
+
+  // Constant after construction.
+  const Settings settings_;
+
+  const std::shared_ptr<NameTable> names_;    // own synchronisation
+  const std::shared_ptr<RecordQueue> queue_;  // own synchronisation
+  const std::unique_ptr<Stream> stream_;
+
+  std::vector<WatchedParameter> parameters_;
+  Commitment in_force_;
+  Config config_;
+  Step step_;
+  bool collecting_ = false;
+
+  mutable std::mutex mutex_;
+  // Guarded by mutex_: what report() tells of the hooks.
+  std::string hook_error_;
+  std::vector<std::string> warnings_;
+
+  WriterThread writer_;
+  // Keep last: detaches before the rest dies.
+  std::unique_ptr<HookSet> hooks_;
+};
+
+}  // namespace gradmon

@@ -1,0 +1,34 @@
+// SPDX-License-Identifier: Apache-2.0
+#pragma once
+
+#include <filesystem>
+#include <functional>
+#include <optional>
+#include <string>
+#include <tl/expected.hpp>
+
+#include "control/net/bus.h"
+
+namespace gradmon {
+
+// What the environment says of this process; spec/config.md, "Environment".
+struct Environment {
+  int rank = 0;
+  int world_size = 1;
+  std::string source;       // the variables it was read from, "" for a single rank
+  std::string launcher_id;  // the same on all ranks of one launch; "" where nothing tells
+  bool dynamic = false;
+  std::filesystem::path output_dir;
+  std::optional<std::string> endpoint;
+  InsecureLoopback loopback = InsecureLoopback::refused;
+};
+
+using Lookup = std::function<std::optional<std::string>(const char* name)>;
+
+// Asks the process's own environment.
+std::optional<std::string> from_process(const char* name);
+
+// The error names the variable, its value and what was expected.
+tl::expected<Environment, std::string> read_environment(const Lookup& lookup);
+
+}  // namespace gradmon

@@ -1,0 +1,86 @@
+// SPDX-License-Identifier: Apache-2.0
+// gradmon's public interface in C++.
+//
+//   gradmon::Monitor monitor("monitor_config.json");
+//   monitor.watch(*model, optimizer);
+//   for (;;) {
+//     optimizer.zero_grad(); loss.backward(); average(); clip();
+//     monitor.step(optimizer);            // instead of optimizer.step()
+//   }
+#pragma once
+
+#include <cstdint>
+#include <filesystem>
+#include <memory>
+#include <optional>
+#include <string>
+
+#include "control/agree/journal.h"
+
+namespace torch::nn {
+class Module;
+}
+namespace torch::optim {
+class Optimizer;
+}
+
+namespace gradmon {
+
+// What a program may say of itself; what it does not say comes from the
+// environment (spec/config.md: RANK and its relatives, GRADMON_ENDPOINT,
+// MONITOR_OUTPUT_DIR, DYNAMIC_MONITOR).
+struct MonitorOptions {
+  std::optional<int> rank;                          // 0 … world_size − 1
+  std::optional<int> world_size;                    // ≥ 1
+  std::optional<std::string> endpoint;              // ipc:///PATH or tcp://127.0.0.1:PORT
+  std::optional<std::filesystem::path> output_dir;  // ./monitor_output
+  std::optional<bool> dynamic;                      // false: static mode
+  std::int64_t start_iteration = 0;                 // number of the first step
+  int grad_acc_steps = 1;                           // micro batches that one step accumulates
+};
+
+// What a training program holds: one per process, from before the training loop
+// to after it. All members are called by the training thread, but for status().
+//
+// It never throws of its own, the constructor in static mode apart; it blocks
+// nowhere but at the boundary of a step for which a verdict is due (`fence_timeout`
+// at most, by default) and, while collecting, at a full queue (5 s in one step at
+// most). What goes wrong is logged once and stands in status(). In a forked child
+// the copy does nothing.
+class Monitor {
+ public:
+  // Static mode: throws std::invalid_argument where the config is missing or
+  // invalid. Dynamic mode: waits for a valid one, off.
+  explicit Monitor(std::filesystem::path config, MonitorOptions options = {});
+  // stop().
+  ~Monitor();
+  Monitor(const Monitor&) = delete;
+  Monitor& operator=(const Monitor&) = delete;
+
+  // Takes down the names of a model's parameters: the boundary before the first
+  // step. Several models are the chunks (vpp_stage 0, 1, …) of one. The model
+  // outlives the monitor's last step; parameters replaced later are not seen.
+  void watch(torch::nn::Module& model) noexcept;
+  void watch(torch::nn::Module& model, torch::optim::Optimizer& optimizer) noexcept;
+
+  // update(optimizer), then step(). What the optimizer throws passes through.
+  void step(torch::optim::Optimizer& optimizer);
+  // Calls optimizer.step(), and reads what it is about to use and what it has
+  // made of it. With several optimizers, once for each.
+  void update(torch::optim::Optimizer& optimizer);
+  // Ends the step: once an iteration, on every rank.
+  void step() noexcept;
+
+  // Detaches everything, writes what has been collected, and leaves the job;
+  // takes two seconds at most. Nothing is collected afterwards.
+  void stop() noexcept;
+
+  // Any thread, at most 100 ms old: in rank 0 of the whole job, elsewhere of this rank.
+  Status status() const;
+
+ private:
+  class Session;
+  std::unique_ptr<Session> session_;  // null: could not be set up, or after a fork
+};
+
+}  // namespace gradmon

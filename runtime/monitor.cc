@@ -1,0 +1,108 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "gradmon/monitor.h"
+
+#include <torch/optim/optimizer.h>
+
+#include <stdexcept>
+#include <utility>
+
+#include "control/log.h"
+#include "control/net/process_identity.h"
+#include "runtime/environment.h"
+#include "runtime/session.h"
+
+namespace gradmon {
+namespace {
+
+tl::expected<Environment, std::string> settle_environment(const MonitorOptions& options) {
+  // What the program says itself hides what the environment says of it.
+  const Lookup lookup = [&](const char* name) -> std::optional<std::string> {
+    const std::string_view asked = name;
+    if (asked == "RANK" && options.rank) return std::to_string(*options.rank);
+    if (asked == "WORLD_SIZE" && options.world_size) return std::to_string(*options.world_size);
+    return from_process(name);
+  };
+  auto environment = read_environment(lookup);
+  if (!environment) return environment;
+  if (options.endpoint) environment->endpoint = options.endpoint;
+  if (options.output_dir) environment->output_dir = *options.output_dir;
+  if (options.dynamic) environment->dynamic = *options.dynamic;
+  environment->output_dir = std::filesystem::absolute(environment->output_dir);
+  if (options.grad_acc_steps < 1) {
+    return tl::unexpected("grad_acc_steps " + std::to_string(options.grad_acc_steps) + ": expected >= 1");
+  }
+  if (environment->launcher_id.empty()) {
+    if (environment->world_size > 1)
+      return tl::unexpected(std::string("nothing names this launch: set GRADMON_RUN_ID"));
+    environment->launcher_id = random_hex(8);
+  }
+  if (environment->world_size > 1 && environment->rank == 0) {
+    log_info("rank and size from " + (environment->source.empty() ? "the program" : environment->source));
+  }
+  return environment;
+}
+
+}  // namespace
+
+Monitor::Monitor(std::filesystem::path config, MonitorOptions options) {
+  try {
+    auto environment = settle_environment(options);
+    if (!environment) {
+      log_error("off: " + environment.error());
+      return;
+    }
+    session_ =
+        std::make_unique<Session>(std::move(config), Step{options.start_iteration}, std::move(*environment));
+  } catch (const std::invalid_argument&) {
+    throw;
+  } catch (const std::exception& error) {
+    log_error(std::string("off: ") + error.what());
+  }
+}
+
+Monitor::~Monitor() {
+  if (!session_) return;
+  session_->stop();
+  // A forked child has no threads to join, and the parent's memory is not its to free.
+  if (session_->forked()) static_cast<void>(session_.release());
+}
+
+void Monitor::watch(torch::nn::Module& model) noexcept {
+  try {
+    if (session_) session_->watch(model);
+  } catch (const std::exception& error) {
+    log_error(std::string("cannot watch the model: ") + error.what());
+  }
+}
+
+void Monitor::watch(torch::nn::Module& model, torch::optim::Optimizer&) noexcept { watch(model); }
+
+void Monitor::step(torch::optim::Optimizer& optimizer) {
+  update(optimizer);
+  step();
+}
+
+void Monitor::update(torch::optim::Optimizer& optimizer) {
+  if (session_) {
+    session_->update(optimizer);
+  } else {
+    optimizer.step();
+  }
+}
+
+void Monitor::step() noexcept {
+  if (session_) session_->step();
+}
+
+void Monitor::stop() noexcept {
+  if (session_) session_->stop();
+}
+
+Status Monitor::status() const {
+  if (session_) return session_->status();
+  Status off;
+  off.reason = "could not be set up: see the log";
+  return off;
+}
+
+}  // namespace gradmon

@@ -1,0 +1,111 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "runtime/run_directory.h"
+
+#include <sys/stat.h>
+
+#include <algorithm>
+#include <chrono>
+#include <ctime>
+#include <thread>
+#include <utility>
+
+#include "control/config/file_content.h"
+#include "control/log.h"
+#include "control/net/process_identity.h"
+#include "writers/csv_sink.h"
+
+namespace gradmon {
+namespace {
+
+namespace fs = std::filesystem;
+
+constexpr std::chrono::milliseconds kIdentityWithin{5000};
+constexpr std::chrono::milliseconds kIdentityInHurry{400};
+constexpr std::chrono::milliseconds kSlice{20};
+
+// Writes nothing, and makes nothing, until there are rows.
+class LateCsvSink : public Sink {
+ public:
+  LateCsvSink(std::shared_ptr<RunDirectory> directory, std::shared_ptr<const NameTable> names)
+      : directory_(std::move(directory)), names_(std::move(names)) {}
+
+  const char* name() const override { return "csv"; }
+  tl::expected<void, SinkError> begin_revision(const Layout& layout) override {
+    layout_ = layout;
+    return {};
+  }
+  tl::expected<void, SinkError> write_step(Step step, const std::vector<Record>& records) override {
+    if (!sink_) {
+      sink_ = std::make_unique<CsvSink>(directory_->make(kIdentityWithin), names_);
+      if (auto begun = sink_->begin_revision(layout_); !begun) return begun;
+    }
+    return sink_->write_step(step, records);
+  }
+  tl::expected<void, SinkError> flush() override {
+    return sink_ ? sink_->flush() : tl::expected<void, SinkError>{};
+  }
+
+ private:
+  const std::shared_ptr<RunDirectory> directory_;
+  const std::shared_ptr<const NameTable> names_;
+  Layout layout_;
+  std::unique_ptr<CsvSink> sink_;
+};
+
+}  // namespace
+
+fs::path run_directory_of(const fs::path& output_dir, Rank rank, const JobIdentity& job) {
+  const std::time_t seconds = job.started / 1000;
+  std::tm local{};
+  localtime_r(&seconds, &local);
+  // Not strftime's %b, which follows the locale.
+  constexpr const char* months[] = {"Jan", "Feb", "Mar", "Apr", "May", "Jun",
+                                    "Jul", "Aug", "Sep", "Oct", "Nov", "Dec"};
+  char time[32];
+  std::strftime(time, sizeof time, "%d_%H-%M-%S", &local);
+  return output_dir /
+         (std::string(months[local.tm_mon]) + time + "-rank" + std::to_string(rank.value) + "-" + job.run_id);
+}
+
+RunDirectory::RunDirectory(fs::path output_dir, Rank rank, std::string launcher_id,
+                           std::function<std::optional<JobIdentity>()> job)
+    : output_dir_(std::move(output_dir)),
+      rank_(rank),
+      launcher_id_(std::move(launcher_id)),
+      job_(std::move(job)),
+      own_start_(wall_now()) {}
+
+fs::path RunDirectory::make(std::chrono::milliseconds at_most) {
+  if (fs::path made = path(); !made.empty()) return made;
+  auto job = job_();
+  for (std::chrono::milliseconds waited{0}; !job && waited < at_most; job = job_()) {
+    std::this_thread::sleep_for(kSlice);
+    waited += kSlice;
+    if (hurried_) at_most = std::min(at_most, kIdentityInHurry);
+  }
+  if (!job) {
+    job = JobIdentity{"", sha256_of(launcher_id_).substr(0, 8), own_start_};
+    log_warn("rank 0 did not answer: output of rank " + std::to_string(rank_.value) +
+             " is named after its own start time and its launch");
+  }
+  fs::path directory = run_directory_of(output_dir_, rank_, *job);
+  std::error_code error;
+  fs::create_directories(directory, error);
+  if (error) log_error(directory.string() + ": " + error.message());
+  chmod(directory.c_str(), 0750);
+  const std::lock_guard lock(mutex_);
+  path_ = directory;
+  return directory;
+}
+
+fs::path RunDirectory::path() const {
+  const std::lock_guard lock(mutex_);
+  return path_;
+}
+
+std::unique_ptr<Sink> make_csv_sink(std::shared_ptr<RunDirectory> directory,
+                                    std::shared_ptr<const NameTable> names) {
+  return std::make_unique<LateCsvSink>(std::move(directory), std::move(names));
+}
+
+}  // namespace gradmon

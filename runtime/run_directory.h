@@ -1,0 +1,54 @@
+// SPDX-License-Identifier: Apache-2.0
+#pragma once
+
+#include <atomic>
+#include <chrono>
+#include <filesystem>
+#include <functional>
+#include <memory>
+#include <mutex>
+#include <optional>
+
+#include "control/net/agent_options.h"
+#include "writers/name_table.h"
+#include "writers/sink.h"
+
+namespace gradmon {
+
+// $OUT/{MonDD_HH-MM-SS}-rank{R}-{8 hex}: the time (local) and the hex digits
+// are the job's, so that they are the same on all ranks.
+std::filesystem::path run_directory_of(const std::filesystem::path& output_dir, Rank rank,
+                                       const JobIdentity& job);
+
+// The directory of this rank and start, once it is known. Any thread.
+class RunDirectory {
+ public:
+  // `job` asks the agent; `launcher_id` names the run where nobody answers.
+  RunDirectory(std::filesystem::path output_dir, Rank rank, std::string launcher_id,
+               std::function<std::optional<JobIdentity>()> job);
+
+  // Makes it (0750), waiting up to `at_most` for the job's identity and falling
+  // back to this process's own start time, with a word in the log.
+  std::filesystem::path make(std::chrono::milliseconds at_most);
+  // The process is about to end: nobody waits for the identity much longer.
+  void hurry() { hurried_ = true; }
+  // Empty while it has not been made.
+  std::filesystem::path path() const;
+
+ private:
+  const std::filesystem::path output_dir_;
+  const Rank rank_;
+  const std::string launcher_id_;
+  const std::function<std::optional<JobIdentity>()> job_;
+  const WallTime own_start_;
+
+  std::atomic<bool> hurried_{false};
+  mutable std::mutex mutex_;
+  std::filesystem::path path_;  // guarded by mutex_
+};
+
+// The CSV sink of a directory that is made when the first rows come.
+std::unique_ptr<Sink> make_csv_sink(std::shared_ptr<RunDirectory> directory,
+                                    std::shared_ptr<const NameTable> names);
+
+}  // namespace gradmon

@@ -1,0 +1,166 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "runtime/session.h"
+
+#include <torch/nn/module.h>
+#include <torch/optim/optimizer.h>
+
+#include <algorithm>
+#include <stdexcept>
+#include <utility>
+
+#include "control/config/config_parser.h"
+#include "control/config/file_content.h"
+#include "control/log.h"
+#include "control/net/plan_source.h"
+
+namespace gradmon {
+namespace {
+
+constexpr std::chrono::milliseconds kWriteWithin{700};
+
+AgentOptions agent_options(const Environment& environment, const std::filesystem::path& config, Step start) {
+  AgentOptions options;
+  options.rank = Rank{environment.rank};
+  options.world_size = environment.world_size;
+  options.launcher_id = environment.launcher_id;
+  options.mode = environment.dynamic ? Mode::dynamic : Mode::static_once;
+  options.output_dir = environment.output_dir;
+  options.config_path = config;
+  options.endpoint = environment.endpoint;
+  options.loopback = environment.loopback;
+  options.start_iteration = start;
+  return options;
+}
+
+// Static mode: the file is read once, and is on whatever dynamic_on says.
+Commitment static_commitment(const std::filesystem::path& config, Step start) {
+  auto read = read_file(config);
+  if (!read) throw std::invalid_argument(config.string() + ": " + read.error());
+  auto source = plan_from_config(read->content.text, config.string());
+  if (!source) throw std::invalid_argument(source.error());
+  if (std::string why = objection_to(source->config); !why.empty()) log_error(config.string() + ": " + why);
+  for (const std::string& warning : source->warnings) log_warn(warning);
+  source->plan->on = true;
+  source->plan->cause = Cause::start;
+  source->plan->by = config.string();
+  const Schedule schedule = static_schedule(Step{source->config.start_step}, start,
+                                            source->config.step_interval, source->config.collect_times);
+  return {Revision{}, source->plan, schedule.first()};
+}
+
+std::vector<at::Tensor> parameters_of(torch::optim::Optimizer& optimizer) {
+  std::vector<at::Tensor> parameters;
+  for (const auto& group : optimizer.param_groups()) {
+    parameters.insert(parameters.end(), group.params().begin(), group.params().end());
+  }
+  return parameters;
+}
+
+}  // namespace
+
+Monitor::Session::Session(std::filesystem::path config, Step start, Environment environment)
+    : environment_(std::move(environment)),
+      config_(std::filesystem::absolute(config)),
+      start_(start),
+      directory_(std::make_shared<RunDirectory>(environment_.output_dir, Rank{environment_.rank},
+                                                environment_.launcher_id, [this] { return agent_.job(); })),
+      static_plan_(environment_.dynamic ? std::nullopt : std::optional(static_commitment(config_, start_))),
+      gate_(start_),
+      current_(start_),
+      agent_(agent_options(environment_, config_, start_), gate_, agent_calls()) {}
+
+Monitor::Session::~Session() { stop(); }
+
+AgentCalls Monitor::Session::agent_calls() {
+  return {[this](const Plan& plan) { return can_carry_out(plan); }, [this] { return report(); },
+          [this] { return directory_->path(); }};
+}
+
+void Monitor::Session::watch(torch::nn::Module& model) {
+  std::vector<WatchedParameter> parameters;
+  for (const auto& item : model.named_parameters()) parameters.push_back({item.key(), chunks_, item.value()});
+  const bool first = chunks_ == 0;
+  chunks_ += 1;
+  {
+    const std::lock_guard lock(mutex_);
+    for (const WatchedParameter& parameter : parameters) names_.push_back({chunks_ - 1, parameter.name});
+  }
+  std::copy(parameters.begin(), parameters.end(), std::back_inserter(parameters_));
+  if (collection_) collection_->add_parameters(std::move(parameters));
+  if (!first) return;
+  if (static_plan_) gate_.settle(static_plan_);
+  if (!gate_.try_begin(current_)) pass_gate();
+  agent_.start();
+}
+
+void Monitor::Session::boundary() noexcept {
+  try {
+    if (collection_ && collection_->collecting()) collection_->end_step();
+    pass_gate();
+  } catch (const std::exception& error) {
+    log_error(std::string("collecting stops: ") + error.what());
+    if (collection_) collection_->stop(kWriteWithin);
+  }
+}
+
+void Monitor::Session::pass_gate() {
+  const Opening opening = gate_.begin_or_wait(current_, [this] { return resting(); });
+  if (opening.swap) swap(*opening.swap);
+  if (!collection_) return;
+  if (opening.ended) collection_->end_collection(current_);
+  collection_->begin_step(current_, opening.collect ? HookSet::Collect::yes : HookSet::Collect::no);
+}
+
+void Monitor::Session::swap(const Commitment& commitment) {
+  if (!collection_ && commitment.plan->on) {
+    auto parsed = parse_config(commitment.plan->config_text, config_.string());
+    const std::int64_t capacity = parsed ? parsed->config.queue_capacity : Config{}.queue_capacity;
+    const Mode mode = environment_.dynamic ? Mode::dynamic : Mode::static_once;
+    auto made = std::make_unique<Collection>(
+        Collection::Settings{capacity, Rank{environment_.rank}, mode, directory_},
+        [this](Revision revision, Step) { agent_.rows_on_disk(revision); });
+    made->add_parameters(parameters_);
+    const std::lock_guard lock(mutex_);
+    collection_ = std::move(made);
+  }
+  if (collection_) collection_->swap(commitment);
+  agent_.boundary_passed();
+}
+
+void Monitor::Session::update(torch::optim::Optimizer& optimizer) {
+  if (resting() || !collection_ || !collection_->collecting()) {
+    optimizer.step();
+    return;
+  }
+  const std::vector<at::Tensor> parameters = parameters_of(optimizer);
+  collection_->before_update(parameters);
+  optimizer.step();
+  collection_->after_update(parameters);
+}
+
+void Monitor::Session::stop() noexcept {
+  if (forked_ || std::exchange(stopped_, true)) return;
+  directory_->hurry();
+  if (collection_) collection_->stop(kWriteWithin);
+  agent_.stop(Step{current_.value - 1});
+}
+
+tl::expected<std::int64_t, std::string> Monitor::Session::can_carry_out(const Plan& plan) const {
+  auto parsed = parse_config(plan.config_text, config_.string());
+  if (!parsed) return tl::unexpected(to_string(parsed.error()));
+  const Config& config = parsed->config;
+  if (std::string why = objection_to(config); !why.empty()) return tl::unexpected(why);
+  const auto& ranks = config.module_ranks;
+  const bool watched =
+      ranks.empty() || std::find(ranks.begin(), ranks.end(), environment_.rank) != ranks.end();
+  if (!watched) return 0;
+  const std::lock_guard lock(mutex_);
+  return static_cast<std::int64_t>(match_targets(selection_of(config), names_).matched.size());
+}
+
+CollectingReport Monitor::Session::report() const {
+  const std::lock_guard lock(mutex_);
+  return collection_ ? collection_->report() : CollectingReport{};
+}
+
+}  // namespace gradmon

@@ -1,0 +1,79 @@
+// SPDX-License-Identifier: Apache-2.0
+#pragma once
+
+#include <atomic>
+#include <memory>
+#include <mutex>
+#include <vector>
+
+#include "control/agree/step_gate.h"
+#include "control/net/agent.h"
+#include "gradmon/monitor.h"
+#include "hooks/target_match.h"
+#include "runtime/collection.h"
+#include "runtime/environment.h"
+#include "runtime/fork_guard.h"
+
+namespace gradmon {
+
+// The one object behind a Monitor: the composition root. Training thread, but
+// for the members that say otherwise.
+class Monitor::Session {
+ public:
+  // Throws std::invalid_argument, in static mode, for an unusable config; any
+  // exception of the standard library where the system has nothing left.
+  Session(std::filesystem::path config, Step start, Environment environment);
+  ~Session();
+  Session(const Session&) = delete;
+  Session& operator=(const Session&) = delete;
+
+  void watch(torch::nn::Module& model);
+  void step() noexcept {
+    current_.value += 1;
+    if (resting() || gate_.try_begin(current_)) return;
+    boundary();
+  }
+  void update(torch::optim::Optimizer& optimizer);
+  void stop() noexcept;
+  Status status() const { return agent_.status(); }  // Any thread.
+
+  // In a forked child: nothing is done any more, and nothing may be joined.
+  bool forked() const noexcept { return forked_; }
+
+ private:
+  bool resting() const noexcept { return stopped_ || forked_.load(std::memory_order_relaxed); }
+  void boundary() noexcept;
+  void pass_gate();
+  void swap(const Commitment& commitment);
+  // Agent thread.
+  tl::expected<std::int64_t, std::string> can_carry_out(const Plan& plan) const;
+  CollectingReport report() const;
+  AgentCalls agent_calls();
+
+  // Constant after construction.
+  const Environment environment_;
+  const std::filesystem::path config_;
+  const Step start_;
+  const std::shared_ptr<RunDirectory> directory_;  // own synchronisation
+  std::optional<Commitment> static_plan_;          // static mode only
+
+  std::atomic<bool> forked_{false};
+  const ForkGuard fork_guard_{forked_};
+  StepGate gate_;  // own synchronisation
+
+  // The training thread's.
+  Step current_;
+  std::vector<WatchedParameter> parameters_;
+  int chunks_ = 0;
+  bool stopped_ = false;
+
+  mutable std::mutex mutex_;
+  // Guarded by mutex_; the training thread, which alone changes them, reads without.
+  std::vector<TargetName> names_;
+  std::unique_ptr<Collection> collection_;  // null until a plan is on
+
+  // Keep last: asks the others.
+  Agent agent_;
+};
+
+}  // namespace gradmon

@@ -1,0 +1,255 @@
+// SPDX-License-Identifier: Apache-2.0
+// Whole control planes without torch: real agents, sockets, register and config
+// file in one process, with trainers that only count.
+#include "control/net/agent.h"
+
+#include <atomic>
+#include <map>
+#include <thread>
+
+#include "control/debian_version.h"
+#include "control/net/command_client.h"
+#include "control/net/discovery.h"
+#include "control/net/process_identity.h"
+#include "tests/control/net/temporary_directory.h"
+#include GRADMON_CATCH_HEADER
+
+namespace gradmon {
+namespace {
+
+constexpr std::chrono::milliseconds kSoon{20'000};
+
+// One rank whose trainer thread steps every `pause`.
+class FakeRank {
+ public:
+  FakeRank(AgentOptions options, std::chrono::microseconds pause)
+      : start_(options.start_iteration), pause_(pause), gate_(start_), agent_(options, gate_, calls()) {
+    trainer_ = std::thread([this] { train(); });
+  }
+  ~FakeRank() { stop(); }
+  void stop() {
+    stopping_ = true;
+    if (trainer_.joinable()) trainer_.join();
+  }
+
+  // Read once it has stopped.
+  std::map<std::int64_t, std::uint64_t> ran;
+  std::vector<std::int64_t> collected;
+
+  Agent& agent() { return agent_; }
+  std::atomic<std::int64_t> matches{1};
+
+ private:
+  AgentCalls calls() {
+    return {[this](const Plan&) -> tl::expected<std::int64_t, std::string> { return matches.load(); },
+            [] { return CollectingReport{}; }, [] { return std::filesystem::path{}; }};
+  }
+  void train() {
+    Step n = start_;
+    Revision revision;
+    for (bool first = true; !stopping_; n = n + 1, first = false) {
+      if (!gate_.try_begin(n)) {
+        const Opening opening = gate_.begin_or_wait(n, [this] { return stopping_.load(); });
+        if (stopping_) break;
+        if (opening.swap) {
+          revision = opening.swap->revision;
+          agent_.boundary_passed();
+        }
+        if (opening.collect) collected.push_back(n.value);
+        if (opening.ended) agent_.rows_on_disk(revision);
+      }
+      ran[n.value] = revision.value;
+      if (first) agent_.start();
+      std::this_thread::sleep_for(pause_);  // The length of a step, not a wait for anything.
+    }
+    agent_.stop(Step{n.value - 1});
+  }
+
+  const Step start_;
+  const std::chrono::microseconds pause_;
+  std::atomic<bool> stopping_{false};
+  StepGate gate_;
+  Agent agent_;
+  std::thread trainer_;
+};
+
+class FakeJob {
+ public:
+  explicit FakeJob(int world, const std::string& config, AgentOptions options = {}) : launch_(random_hex(4)) {
+    write_text(config_path(), config);
+    for (int rank = 0; rank < world; ++rank) {
+      options.rank = Rank{rank};
+      options.world_size = world;
+      options.launcher_id = launch_;
+      options.output_dir = directory_.path();
+      options.config_path = config_path();
+      ranks_.push_back(std::make_unique<FakeRank>(options, std::chrono::microseconds(500 + 700 * rank)));
+    }
+  }
+  std::filesystem::path config_path() const { return directory_ / "monitor_config.json"; }
+  const std::filesystem::path& output() const { return directory_.path(); }
+  FakeRank& rank(int r) { return *ranks_[static_cast<std::size_t>(r)]; }
+
+  CommandReply ask(CommandVerb verb, std::string request_id = random_hex(8)) {
+    Command command;
+    command.verb = verb;
+    command.request_id = std::move(request_id);
+    command.by = "tester";
+    return ask(command);
+  }
+  CommandReply ask(const Command& command) {
+    std::vector<JobEntry> jobs;
+    REQUIRE(eventually([&] {
+      jobs = live_jobs(read_jobs(output()).value_or(std::vector<JobEntry>{}));
+      return !jobs.empty();
+    }));
+    CommandClient client(jobs.front().endpoint);
+    auto reply = client.ask(command, kSoon);
+    REQUIRE(reply);
+    return *reply;
+  }
+  // Until the change is decided and applied everywhere.
+  CommandReply wait_for(const std::string& request_id) {
+    CommandReply reply;
+    REQUIRE(eventually([&] {
+      reply = ask(CommandVerb::verdict, request_id);
+      return reply.settled && (reply.applied_by_all || reply.outcome != CommandOutcome::done);
+    }));
+    return reply;
+  }
+  std::vector<HistoryEntry> history() { return ask(CommandVerb::history).history; }
+
+  // Stops all ranks; "" where no step was run under two revisions.
+  std::string divergence() {
+    for (auto& rank : ranks_) rank->stop();
+    std::map<std::int64_t, std::uint64_t> agreed;
+    for (auto& rank : ranks_) {
+      for (const auto& [step, revision] : rank->ran) {
+        if (agreed.emplace(step, revision).first->second != revision) return "step " + std::to_string(step);
+      }
+    }
+    return "";
+  }
+
+ private:
+  const TemporaryDirectory directory_;
+  const std::string launch_;
+  std::vector<std::unique_ptr<FakeRank>> ranks_;
+};
+
+TEST_CASE("a job that starts on begins at the step after the first on all ranks") {
+  FakeJob job(3, R"({"dynamic_on": true, "collect_times": 2})");
+  REQUIRE(eventually(
+      [&] { return read_text(job.config_path()) == R"({"dynamic_on": false, "collect_times": 2})"; }));
+  REQUIRE(job.divergence().empty());
+  for (int rank = 0; rank < 3; ++rank) REQUIRE(job.rank(rank).collected == std::vector<std::int64_t>{1, 2});
+}
+
+TEST_CASE("a saved file switches all ranks at one step and its end is written back") {
+  FakeJob job(3, R"({"dynamic_on": false})");
+  REQUIRE(eventually([&] { return job.ask(CommandVerb::status).status->reason == "not asked for"; }));
+  write_text(job.config_path(), "{\n  \"dynamic_on\": true,\n  \"collect_times\": 3\n}\n");
+  REQUIRE(eventually([&] {
+    return read_text(job.config_path()) == "{\n  \"dynamic_on\": false,\n  \"collect_times\": 3\n}\n";
+  }));
+  REQUIRE(eventually([&] { return job.ask(CommandVerb::status).status->reason == "finished"; }));
+  const auto history = job.history();
+  REQUIRE(history.size() == 1);
+  REQUIRE(history[0].cause == "file");
+  REQUIRE(history[0].applied.size() == 3);
+  REQUIRE(job.divergence().empty());
+  REQUIRE(job.rank(0).collected.size() == 3);
+  REQUIRE(job.rank(1).collected == job.rank(0).collected);
+  REQUIRE(job.rank(2).collected == job.rank(0).collected);
+}
+
+TEST_CASE("on and off by command go into the file and are sets and not flips") {
+  FakeJob job(2, R"({"dynamic_on": false})");
+  REQUIRE(job.ask(CommandVerb::on, "one").outcome == CommandOutcome::done);
+  REQUIRE(job.wait_for("one").effective_step > 0);
+  REQUIRE(read_text(job.config_path()) == R"({"dynamic_on": true})");
+  REQUIRE(job.ask(CommandVerb::on, "one").outcome == CommandOutcome::done);
+  REQUIRE(job.history().size() == 1);
+  job.ask(CommandVerb::off, "two");
+  job.wait_for("two");
+  REQUIRE(read_text(job.config_path()) == R"({"dynamic_on": false})");
+  REQUIRE(job.ask(CommandVerb::off, "three").message == "already off");
+  REQUIRE(job.history().size() == 2);
+  REQUIRE(job.divergence().empty());
+  REQUIRE(job.rank(0).collected == job.rank(1).collected);
+}
+
+TEST_CASE("a command that would make the config invalid changes nothing") {
+  FakeJob job(1, R"({"dynamic_on": false})");
+  Command command;
+  command.verb = CommandVerb::set;
+  command.request_id = "bad";
+  command.edits = {{"step_interval", "0"}};
+  const CommandReply reply = job.ask(command);
+  REQUIRE(reply.outcome == CommandOutcome::invalid_config);
+  REQUIRE(reply.message.find("step_interval") != std::string::npos);
+  REQUIRE(read_text(job.config_path()) == R"({"dynamic_on": false})");
+}
+
+TEST_CASE("a broken save changes nothing and is told in the status") {
+  FakeJob job(2, R"({"dynamic_on": true})");
+  REQUIRE(eventually([&] { return job.ask(CommandVerb::status).status->state == "on"; }));
+  write_text(job.config_path(), R"({"dynamic_on": tru)");
+  REQUIRE(eventually([&] { return job.ask(CommandVerb::status).status->last_error.has_value(); }));
+  REQUIRE(job.ask(CommandVerb::status).status->state == "on");
+  REQUIRE(job.history().size() == 1);
+  write_text(job.config_path(), R"({"dynamic_on": false})");
+  REQUIRE(eventually([&] { return job.ask(CommandVerb::status).status->state == "off"; }));
+  REQUIRE(job.divergence().empty());
+}
+
+TEST_CASE("a missing config is waited for") {
+  FakeJob job(1, "{}");
+  std::filesystem::remove(job.config_path());
+  REQUIRE(eventually([&] { return job.ask(CommandVerb::status).status->mode == "dynamic"; }));
+  write_text(job.config_path(), R"({"dynamic_on": true, "collect_times": 1})");
+  REQUIRE(eventually([&] { return !job.history().empty() && job.history()[0].finished_step > 0; }));
+}
+
+TEST_CASE("static mode answers status and refuses commands") {
+  AgentOptions options;
+  options.mode = Mode::static_once;
+  FakeJob job(2, "{}", options);
+  REQUIRE(job.ask(CommandVerb::status).status->mode == "static");
+  const CommandReply reply = job.ask(CommandVerb::on);
+  REQUIRE(reply.outcome == CommandOutcome::failed);
+  REQUIRE(reply.message.find("static mode") == 0);
+  REQUIRE(eventually([&] { return job.rank(1).agent().job().has_value(); }));
+  REQUIRE(job.rank(0).agent().job()->run_id == job.rank(1).agent().job()->run_id);
+}
+
+TEST_CASE("a job leaves nothing behind in the directory list and takes its socket away") {
+  std::string endpoint;
+  {
+    FakeJob job(2, "{}");
+    REQUIRE(eventually([&] { return !read_jobs(job.output())->empty(); }));
+    endpoint = read_jobs(job.output())->front().endpoint;
+    REQUIRE(job.divergence().empty());
+    REQUIRE(read_jobs(job.output())->empty());
+  }
+  REQUIRE_FALSE(std::filesystem::exists(endpoint.substr(6)));
+}
+
+TEST_CASE("changes back to back are all accounted for and the last one holds") {
+  FakeJob job(3, R"({"dynamic_on": false})");
+  for (int i = 0; i < 20; ++i) {
+    job.ask(i % 2 == 0 ? CommandVerb::on : CommandVerb::off, "r" + std::to_string(i));
+  }
+  job.ask(CommandVerb::on, "last");
+  const CommandReply last = job.wait_for("last");
+  REQUIRE(last.outcome == CommandOutcome::done);
+  for (const HistoryEntry& entry : job.history()) {
+    CAPTURE(entry.revision.value, entry.verdict, entry.reason);
+    REQUIRE(!entry.verdict.empty());
+  }
+  REQUIRE(job.divergence().empty());
+  REQUIRE(job.rank(0).ran.rbegin()->second == last.revision.value);
+}
+
+}  // namespace
+}  // namespace gradmon

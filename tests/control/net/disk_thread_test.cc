@@ -1,0 +1,61 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "control/net/disk_thread.h"
+
+#include <atomic>
+#include <future>
+#include <vector>
+
+#include "control/debian_version.h"
+#include "control/net/wake_up.h"
+#include "tests/control/net/temporary_directory.h"
+#include GRADMON_CATCH_HEADER
+
+namespace gradmon {
+namespace {
+
+TEST_CASE("jobs run one after another in their order") {
+  DiskThread disk;
+  std::vector<int> order;
+  for (int i = 0; i < 100; ++i) {
+    disk.post([&, i] { order.push_back(i); });
+  }
+  REQUIRE(disk.drain(std::chrono::seconds(10)));
+  REQUIRE(order.size() == 100);
+  for (int i = 0; i < 100; ++i) REQUIRE(order[static_cast<std::size_t>(i)] == i);
+}
+
+TEST_CASE("nobody waits at exit for a job that hangs") {
+  auto release = std::make_shared<std::promise<void>>();
+  auto done = std::make_shared<std::promise<void>>();
+  {
+    DiskThread disk;
+    std::promise<void> begun;
+    disk.post([&begun, release, done] {
+      begun.set_value();
+      release->get_future().wait();
+      done->set_value();
+    });
+    begun.get_future().wait();
+  }
+  release->set_value();
+  REQUIRE(done->get_future().wait_for(std::chrono::seconds(10)) == std::future_status::ready);
+}
+
+TEST_CASE("what is watched is looked at when its descriptor is readable") {
+  auto wake = std::make_shared<WakeUp>();
+  auto looks = std::make_shared<std::atomic<int>>(0);
+  DiskThread disk;
+  disk.watch([wake, looks] {
+    return DiskThread::Watch{[wake] { return wake->fd(); }, [] { return std::chrono::milliseconds(60'000); },
+                             [wake, looks] {
+                               wake->clear();
+                               ++*looks;
+                             }};
+  });
+  REQUIRE(eventually([&] { return *looks == 1; }));
+  wake->wake();
+  REQUIRE(eventually([&] { return *looks == 2; }));
+}
+
+}  // namespace
+}  // namespace gradmon

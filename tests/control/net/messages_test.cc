@@ -1,0 +1,121 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "control/net/messages.h"
+
+#include <random>
+
+#include "control/debian_version.h"
+#include GRADMON_CATCH_HEADER
+
+namespace gradmon {
+namespace {
+
+template <class T>
+T round_trip(const Message& message) {
+  const Letter letter{"epoch", Rank{3}, 7, message};
+  const auto frame = decode_frame(encode(Frame(letter)));
+  REQUIRE(frame);
+  const auto& back = std::get<Letter>(*frame);
+  REQUIRE(back.epoch == "epoch");
+  REQUIRE(back.rank == Rank{3});
+  REQUIRE(back.incarnation == 7);
+  return std::get<T>(back.message);
+}
+
+LastWord last_word() {
+  auto plan = std::make_shared<Plan>();
+  plan->on = true;
+  plan->config_text = std::string("{\0 \xff}", 5);
+  plan->collect_times = 3;
+  plan->by = "somebody";
+  LastWord last;
+  last.closed = Revision{9};
+  last.commit = Verdict{Revision{8}, plan, Step{100}, AbortReason::none, "", "author"};
+  return last;
+}
+
+TEST_CASE("every message comes back as it was sent") {
+  REQUIRE(round_trip<Hello>(Hello{"l", 4, "h", 1, 2, "p", Step{5}, 1}).start_iteration == Step{5});
+  REQUIRE(round_trip<Joined>(Joined{true, "x"}).shares_register);
+  REQUIRE(round_trip<Ready>(Ready{Revision{1}, "p", "s", 2, Step{3}}).fence == Step{3});
+  REQUIRE(round_trip<Reject>(Reject{Revision{1}, "why"}).reason == "why");
+  REQUIRE(round_trip<Applied>(Applied{Revision{1}, Step{4}}).step == Step{4});
+  REQUIRE(round_trip<Finished>(Finished{Revision{6}}).revision == Revision{6});
+  REQUIRE(round_trip<Missed>(Missed{Revision{6}}).revision == Revision{6});
+  REQUIRE(round_trip<Left>(Left{Step{6}}).last == Step{6});
+  Progress progress;
+  progress.step = Step{12};
+  progress.step_ms = 1.5;
+  progress.finished = Revision{2};
+  progress.shares_register = true;
+  progress.error = "\x01\xff";
+  const Progress back = round_trip<Progress>(progress);
+  REQUIRE(back.step_ms == 1.5);
+  REQUIRE(back.finished == Revision{2});
+  REQUIRE(back.shares_register);
+  REQUIRE(back.error == "\x01\xff");
+  const Decided decided = round_trip<Decided>(Decided{last_word()});
+  REQUIRE(decided.last.commit->plan->config_text == last_word().commit->plan->config_text);
+  Prepare prepare{Revision{2}, "p", last_word().commit->plan, 5, Ticks{70}, last_word()};
+  REQUIRE(round_trip<Prepare>(prepare).doubt_after == Ticks{70});
+  Welcome welcome;
+  welcome.rejoined = true;
+  welcome.last = last_word();
+  REQUIRE(round_trip<Welcome>(welcome).last.closed == Revision{9});
+  round_trip<LeftHeard>(LeftHeard{});
+  round_trip<Replaced>(Replaced{});
+  round_trip<Closing>(Closing{});
+}
+
+TEST_CASE("a status and a history come back as they were sent") {
+  CommandReply reply;
+  reply.outcome = CommandOutcome::partial;
+  reply.status = Status{};
+  reply.status->pending = Pending{Revision{2}, "waiting", 5};
+  reply.status->last_error = LastError{1, "text", 3};
+  reply.status->ranks.resize(2);
+  reply.status->ranks[1].state = "collecting";
+  reply.history.resize(1);
+  reply.history[0].applied = {{0, 4}, {7, 4}};
+  const auto frame = decode_frame(encode(Frame(AddressedReply{"id", reply})));
+  const auto& back = std::get<AddressedReply>(*frame);
+  REQUIRE(back.request_id == "id");
+  REQUIRE(back.reply.outcome == CommandOutcome::partial);
+  REQUIRE(back.reply.status->pending->reason == "waiting");
+  REQUIRE(back.reply.status->last_error->count == 3);
+  REQUIRE(back.reply.status->ranks[1].state == "collecting");
+  REQUIRE(back.reply.history[0].applied == reply.history[0].applied);
+}
+
+TEST_CASE("a plan with numbers out of range is refused") {
+  for (auto spoil : {+[](Plan& plan) { plan.step_interval = 0; },
+                     +[](Plan& plan) { plan.collect_times = -1; }, +[](Plan& plan) { plan.lookahead = 0; }}) {
+    auto plan = std::make_shared<Plan>();
+    spoil(*plan);
+    Verdict verdict;
+    verdict.plan = plan;
+    REQUIRE_FALSE(decode_verdict(encode(verdict)));
+  }
+}
+
+TEST_CASE("an abort is no commit whatever else it says") {
+  LastWord last;
+  last.closed = Revision{1};
+  last.commit = Verdict{};
+  REQUIRE_FALSE(decode_frame(encode(Frame(Letter{"e", Rank{0}, 1, Decided{last}}))));
+}
+
+TEST_CASE("random bytes are an error or a value and never a crash") {
+  std::mt19937 random(7);
+  const std::string honest = encode(Frame(Letter{"e", Rank{0}, 1, Decided{last_word()}}));
+  for (int i = 0; i < 20'000; ++i) {
+    std::string bytes = i % 2 == 0 ? honest : std::string(random() % 200, '\0');
+    for (std::size_t flips = 1 + random() % 8; flips > 0 && !bytes.empty(); --flips) {
+      bytes[random() % bytes.size()] = static_cast<char>(random());
+    }
+    if (auto frame = decode_frame(bytes)) REQUIRE(decode_frame(encode(*frame)));
+    if (auto verdict = decode_verdict(bytes)) REQUIRE(decode_verdict(encode(*verdict)));
+  }
+}
+
+}  // namespace
+}  // namespace gradmon

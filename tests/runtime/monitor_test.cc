@@ -1,0 +1,190 @@
+// SPDX-License-Identifier: Apache-2.0
+#include <gradmon/monitor.h>
+#include <sys/wait.h>
+#include <torch/nn/modules/linear.h>
+#include <torch/optim/sgd.h>
+#include <unistd.h>
+
+#include <fstream>
+#include <stdexcept>
+
+#include "control/debian_version.h"
+#include "control/net/command_client.h"
+#include "control/net/discovery.h"
+#include "tests/control/net/temporary_directory.h"
+#include GRADMON_CATCH_HEADER
+
+namespace gradmon {
+namespace {
+
+// A training program of two lines.
+struct Training {
+  torch::nn::Linear model{4, 3};
+  torch::optim::SGD optimizer{model->parameters(), 0.1};
+
+  void backward() {
+    optimizer.zero_grad();
+    model->forward(torch::ones({2, 4})).sum().backward();
+  }
+  void step(Monitor& monitor) {
+    backward();
+    monitor.step(optimizer);
+  }
+};
+
+MonitorOptions options(const TemporaryDirectory& directory, bool dynamic) {
+  MonitorOptions made;
+  made.output_dir = directory / "out";
+  made.dynamic = dynamic;
+  return made;
+}
+
+std::filesystem::path config(const TemporaryDirectory& directory, const std::string& text) {
+  write_text(directory / "config.json", text);
+  return directory / "config.json";
+}
+
+int csv_files(const TemporaryDirectory& directory) {
+  int count = 0;
+  for (const auto& entry : std::filesystem::recursive_directory_iterator(directory / "out")) {
+    count += entry.path().extension() == ".csv" ? 1 : 0;
+  }
+  return count;
+}
+
+std::string csv(const TemporaryDirectory& directory, const std::string& name) {
+  for (const auto& entry : std::filesystem::recursive_directory_iterator(directory / "out")) {
+    if (entry.path().filename() == name) return read_text(entry.path());
+  }
+  return "";
+}
+
+TEST_CASE("static mode with a missing or invalid config says so by throwing") {
+  const TemporaryDirectory directory;
+  REQUIRE_THROWS_AS(Monitor(directory / "none.json", options(directory, false)), std::invalid_argument);
+  REQUIRE_THROWS_AS(Monitor(config(directory, R"({"step_interval": 0})"), options(directory, false)),
+                    std::invalid_argument);
+}
+
+TEST_CASE("dynamic mode with a missing config is off and does not throw") {
+  const TemporaryDirectory directory;
+  Training training;
+  Monitor monitor(directory / "none.json", options(directory, true));
+  monitor.watch(*training.model, training.optimizer);
+  for (int i = 0; i < 20; ++i) training.step(monitor);
+  REQUIRE(monitor.status().state == "off");
+}
+
+TEST_CASE("all four kinds of a step are written with their names") {
+  const TemporaryDirectory directory;
+  Training training;
+  {
+    Monitor monitor(
+        config(directory, R"({"wg_distribution": true, "param_distribution": true, "collect_times": 1,
+                                          "ops": ["norm", "min"]})"),
+        options(directory, false));
+    monitor.watch(*training.model, training.optimizer);
+    for (int i = 0; i < 4; ++i) training.step(monitor);
+  }
+  REQUIRE(csv_files(directory) == 4);
+  // The gradient of a sum over two rows of ones: every element is 2.
+  const std::string expected =
+      "vpp_stage,name,step,norm,min,shape,dtype\n"
+      "0,weight,0,6.928203,2.0,\"[3, 4]\",torch.float32\n"
+      "0,bias,0,3.464102,2.0,[3],torch.float32\n";
+  REQUIRE(csv(directory, "grad_reduced_0-0.csv") == expected);
+  REQUIRE_FALSE(csv(directory, "param_updated_0-0.csv").empty());
+}
+
+TEST_CASE("the optimizer's exception passes through") {
+  struct Failing : torch::optim::SGD {
+    using SGD::SGD;
+    at::Tensor step(LossClosure) override { throw std::domain_error("mine"); }
+  };
+  const TemporaryDirectory directory;
+  Training training;
+  Failing failing(training.model->parameters(), 0.1);
+  Monitor monitor(config(directory, R"({"wg_distribution": true})"), options(directory, false));
+  monitor.watch(*training.model, failing);
+  training.backward();
+  REQUIRE_THROWS_AS(monitor.step(failing), std::domain_error);
+}
+
+TEST_CASE("a program whose RANK makes no sense trains on without a monitor") {
+  const TemporaryDirectory directory;
+  Training training;
+  MonitorOptions wrong = options(directory, false);
+  wrong.rank = 3;
+  wrong.world_size = 2;
+  Monitor monitor(config(directory, "{}"), wrong);
+  monitor.watch(*training.model, training.optimizer);
+  for (int i = 0; i < 3; ++i) training.step(monitor);
+  REQUIRE(monitor.status().reason == "could not be set up: see the log");
+}
+
+TEST_CASE("a forked child's copy does nothing and the parent's goes on") {
+  const TemporaryDirectory directory;
+  Training training;
+  Monitor monitor(config(directory, R"({"wg_distribution": true})"), options(directory, false));
+  monitor.watch(*training.model, training.optimizer);
+  training.step(monitor);
+  const pid_t child = fork();
+  if (child == 0) {
+    for (int i = 0; i < 5; ++i) monitor.step();
+    monitor.stop();
+    _exit(0);
+  }
+  int status = 0;
+  REQUIRE(waitpid(child, &status, 0) == child);
+  REQUIRE((WIFEXITED(status) && WEXITSTATUS(status) == 0));
+  for (int i = 0; i < 3; ++i) training.step(monitor);
+  monitor.stop();
+  REQUIRE_FALSE(csv(directory, "grad_reduced_3-3.csv").empty());
+  REQUIRE(csv(directory, "grad_reduced_4-4.csv").empty());
+}
+
+TEST_CASE("a step without update collects no update kinds") {
+  const TemporaryDirectory directory;
+  Training training;
+  {
+    Monitor monitor(config(directory, R"({"wg_distribution": true})"), options(directory, false));
+    monitor.watch(*training.model, training.optimizer);
+    training.backward();
+    training.optimizer.step();
+    monitor.step();
+  }
+  REQUIRE_FALSE(csv(directory, "grad_unreduced_0-0.csv").empty());
+  REQUIRE(csv(directory, "grad_reduced_0-0.csv").empty());
+}
+
+TEST_CASE("targets restrict the rows and one that matches nothing is told with the nearest name") {
+  const TemporaryDirectory directory;
+  Training training;
+  Monitor monitor(config(directory, R"({"wg_distribution": true, "targets": {"weight": {}, "biass": {}}})"),
+                  options(directory, false));
+  monitor.watch(*training.model, training.optimizer);
+  training.step(monitor);
+  training.step(monitor);
+  REQUIRE(eventually([&] { return !monitor.status().warnings.empty(); }));
+  REQUIRE(monitor.status().warnings.front() == "\"biass\" matches no parameter (nearest: bias)");
+  monitor.stop();
+  const std::string rows = csv(directory, "grad_reduced_0-0.csv");
+  REQUIRE(rows.find("0,weight,0,") != std::string::npos);
+  REQUIRE(rows.find("bias") == std::string::npos);
+}
+
+TEST_CASE("an output directory that cannot be made leaves training alone and is told") {
+  const TemporaryDirectory directory;
+  write_text(directory / "out", "a file is in the way");
+  Training training;
+  Monitor monitor(config(directory, R"({"wg_distribution": true})"), options(directory, false));
+  monitor.watch(*training.model, training.optimizer);
+  for (int i = 0; i < 5; ++i) training.step(monitor);
+  REQUIRE(eventually([&] {
+    const Status status = monitor.status();
+    return !status.ranks.empty() && !status.ranks.front().error.empty();
+  }));
+}
+
+}  // namespace
+}  // namespace gradmon

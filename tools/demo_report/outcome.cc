@@ -1,0 +1,83 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "tools/demo_report/outcome.h"
+
+#include <algorithm>
+#include <cstdlib>
+#include <fstream>
+#include <sstream>
+#include <utility>
+
+#include "control/net/directory_register.h"
+
+namespace gradmon {
+namespace {
+
+namespace fs = std::filesystem;
+
+int rank_of(const fs::path& run_directory) {
+  const std::string name = run_directory.filename().string();
+  const std::size_t at = name.find("-rank");
+  return at == std::string::npos ? -1 : std::atoi(name.c_str() + at + 5);
+}
+
+void count_rows(const fs::path& file, RowsByStep& rows) {
+  std::ifstream in(file);
+  std::string line;
+  std::getline(in, line);  // vpp_stage,name,step,…
+  while (std::getline(in, line)) {
+    std::istringstream cells(line);
+    std::string step;
+    for (int i = 0; i < 3; ++i) std::getline(cells, step, ',');
+    rows[std::atoll(step.c_str())] += 1;
+  }
+}
+
+}  // namespace
+
+std::vector<std::pair<int, fs::path>> run_directories(const fs::path& output_dir) {
+  std::vector<std::pair<int, fs::path>> found;
+  std::error_code none;
+  for (const fs::directory_entry& entry : fs::directory_iterator(output_dir, none)) {
+    const int rank = rank_of(entry.path());
+    if (entry.is_directory() && rank >= 0) found.emplace_back(rank, entry.path());
+  }
+  std::sort(found.begin(), found.end());
+  return found;
+}
+
+std::map<int, RowsByStep> rows_in_files(const fs::path& output_dir, const std::string& prefix) {
+  std::map<int, RowsByStep> rows;
+  for (const auto& [rank, directory] : run_directories(output_dir)) {
+    RowsByStep& own = rows[rank];
+    for (const fs::directory_entry& file : fs::directory_iterator(directory)) {
+      if (file.path().filename().string().rfind(prefix + "_", 0) == 0) count_rows(file.path(), own);
+    }
+  }
+  return rows;
+}
+
+std::vector<Verdict> commits_in_register(const fs::path& output_dir) {
+  std::vector<Verdict> commits;
+  std::error_code none;
+  for (const fs::directory_entry& epoch : fs::directory_iterator(output_dir / ".gradmon", none)) {
+    for (std::uint64_t revision = 1; fs::exists(epoch.path() / std::to_string(revision)); ++revision) {
+      auto verdict = DirectoryRegister::read(epoch.path() / std::to_string(revision));
+      if (verdict && verdict->commit()) commits.push_back(std::move(*verdict));
+    }
+  }
+  return commits;
+}
+
+std::set<std::int64_t> steps_agreed(const std::vector<Verdict>& commits, std::int64_t last) {
+  std::set<std::int64_t> steps;
+  for (std::size_t i = 0; i < commits.size(); ++i) {
+    const Schedule schedule = schedule_of(*commits[i].plan, commits[i].effective);
+    const Step end = i + 1 < commits.size() ? commits[i + 1].effective : Step{last + 1};
+    for (Step t = commits[i].effective; t < end; t = t + 1) {
+      if (schedule.collects(t)) steps.insert(t.value);
+    }
+  }
+  return steps;
+}
+
+}  // namespace gradmon
