@@ -4,7 +4,6 @@
 
 #include <ATen/core/Tensor.h>
 
-#include <cstddef>
 #include <cstdint>
 #include <memory>
 #include <optional>
@@ -15,7 +14,6 @@
 #include "hooks/hook_fuse.h"
 #include "hooks/record_stream.h"
 #include "hooks/target_match.h"
-#include "writers/record.h"
 
 namespace gradmon {
 
@@ -51,8 +49,8 @@ struct HookCounts {
 // hook bodies also run on autograd's workers. Nothing throws, the constructor
 // included: the first failure trips a fuse (logged once), the rows of its step
 // are lost, every later call does nothing, and the next begin_step takes the
-// hooks off. It changes nothing in training: no gradient mode,
-// random state or version counter, and it holds no graph.
+// hooks off. It changes nothing in training: no gradient mode, random state or
+// version counter, and it holds no graph.
 //
 //   begin_step(n, collect)  backward…  before_update  optimizer  after_update  end_step
 //

@@ -58,10 +58,12 @@ class Prefixes {
     bool covered = false;
     const std::string stage = std::to_string(vpp_stage) + ":";
     for (const std::string& form : forms) {
-      covered |= mark("") | mark(stage);
+      covered |= mark("");
+      covered |= mark(stage);
       for (std::size_t end = form.find('.');; end = form.find('.', end + 1)) {
         const std::string_view prefix = std::string_view(form).substr(0, end);
-        covered |= mark(prefix) | mark(stage + std::string(prefix));
+        covered |= mark(prefix);
+        covered |= mark(stage + std::string(prefix));
         if (end == std::string::npos) break;
       }
     }

@@ -43,8 +43,8 @@ at::Tensor plain_values(const at::Tensor& tensor) {
 bool storage_holds_it(const at::Tensor& tensor) {
   std::int64_t last = tensor.storage_offset();
   for (std::int64_t i = 0; i < tensor.dim(); ++i) last += (tensor.size(i) - 1) * tensor.stride(i);
-  const auto needed = static_cast<std::size_t>(last + 1) * tensor.element_size();
-  return tensor.storage().nbytes() >= needed;
+  const std::int64_t needed = (last + 1) * static_cast<std::int64_t>(tensor.element_size());
+  return tensor.storage().nbytes() >= static_cast<std::size_t>(needed);
 }
 
 TensorStats measure(const at::Tensor& tensor, double eps) {
