@@ -161,6 +161,7 @@ void Coordinator::note_applied(Roster::Seat& seat, Rank rank, const Applied& app
   if (seat.progress.applied < applied.revision) {
     seat.progress.applied = applied.revision;
     seat.progress.applied_step = applied.step;
+    if (seat.progress.step < applied.step) seat.progress.step = applied.step;
   }
   HistoryEntry* entry = journal_.find(applied.revision);
   if (entry == nullptr || !entry->applied.emplace(rank.value, applied.step.value).second) return;

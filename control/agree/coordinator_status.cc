@@ -110,6 +110,8 @@ Status Coordinator::status() const {
     status.reason = "turned off by " + plan.by + " (" + revision_text(status.revision) + ")";
   } else if (ended) {
     status.reason = "finished";
+  } else if (step < running->schedule.first()) {
+    status.reason = "collecting begins at step " + std::to_string(running->schedule.first().value);
   }
   return status;
 }

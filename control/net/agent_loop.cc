@@ -24,6 +24,7 @@ constexpr milliseconds kIdleTurn{100};
 constexpr milliseconds kLookEvery{50};
 constexpr milliseconds kProgressEvery{1000};
 constexpr milliseconds kShowEvery{100};
+constexpr milliseconds kMeasureOver{500};
 constexpr milliseconds kLeaveWithin{1000};
 constexpr milliseconds kDrainWithin{300};
 
@@ -118,10 +119,7 @@ void AgentLoop::run() {
     const bool busy = member_.busy() || leave_by_ || (rank0_ && rank0_->busy());
     const milliseconds wait = busy ? kBusyTurn : kIdleTurn;
     if (bus_) {
-      for (auto incoming = bus_->poll(wait, mailbox_->fd()); incoming;
-           incoming = bus_->poll(milliseconds{0}, -1)) {
-        on_bytes(*incoming);
-      }
+      take_messages(wait);
     } else {
       mailbox_->wait(wait);
     }
@@ -130,15 +128,24 @@ void AgentLoop::run() {
   close();
 }
 
+// A flood from outside must not keep the agent from its own turn.
+void AgentLoop::take_messages(milliseconds at_most) {
+  constexpr int most_in_a_turn = 1000;
+  auto incoming = bus_->poll(at_most, mailbox_->fd());
+  for (int i = 0; incoming && i < most_in_a_turn; ++i) {
+    on_bytes(*incoming);
+    incoming = bus_->poll(milliseconds{0}, -1);
+  }
+  if (incoming) on_bytes(*incoming);
+}
+
 void AgentLoop::take_turn() {
   for (const Mailbox::Note& note : mailbox_->take()) note();
   const auto now = Clock::now();
   const auto elapsed = std::chrono::floor<milliseconds>(now - last_turn_);
   last_turn_ += elapsed;
   if (started_) {
-    MemberActions applied = member_.applied();
-    note_switches(applied);
-    perform(std::move(applied));
+    tell_applied();
     perform(member_.tick(elapsed));
     report_progress(now);
   }
@@ -305,19 +312,20 @@ void AgentLoop::prove(std::string nonce) {
   disk_.post([this, verdicts = verdicts_, mailbox = mailbox_, nonce = std::move(nonce)] {
     mailbox->post([this, proof = verdicts->prove(nonce)] {
       perform(member_.on_proof(proof));
-      last_progress_ -= kProgressEvery;  // Say soon where we are.
+      report_soon();
     });
   });
 }
 
-void AgentLoop::rows_on_disk(Revision revision) { perform(member_.finished(revision)); }
+void AgentLoop::rows_on_disk(Revision revision) {
+  perform(member_.finished(revision));
+  report_soon();
+}
 
 void AgentLoop::leave(Step last) {
   leave_by_ = Clock::now() + kLeaveWithin;
   if (started_ && member_.joined()) {
-    MemberActions applied = member_.applied();
-    note_switches(applied);
-    perform(std::move(applied));
+    tell_applied();
     perform(member_.leave(last));
   } else {
     leave_by_ = Clock::now();
@@ -341,6 +349,20 @@ void AgentLoop::close() {
   if (!socket_endpoint_.empty()) remove_socket_directory(socket_endpoint_);
 }
 
+void AgentLoop::tell_applied() {
+  MemberActions applied = member_.applied();
+  if (applied.send.empty()) return;
+  note_switches(applied);
+  perform(std::move(applied));
+  report_soon();
+}
+
+// What has just changed is worth more than a second's wait.
+void AgentLoop::report_soon() {
+  last_progress_ = {};
+  last_show_ = {};
+}
+
 void AgentLoop::note_switches(const MemberActions& actions) {
   for (const Message& message : actions.send) {
     const auto* applied = std::get_if<Applied>(&message);
@@ -361,12 +383,13 @@ void AgentLoop::report_progress(Clock::time_point now) {
   if (!due && now - last_show_ < kShowEvery) return;
   last_show_ = now;
   Progress progress = member_.progress();
-  if (due) {
+  if (due) last_progress_ = now;
+  if (now - last_measured_ >= kMeasureOver) {
     const std::int64_t steps = progress.step - last_step_;
     const double ms = std::chrono::duration<double, std::milli>(now - last_measured_).count();
     if (steps > 0) step_ms_ = ms / static_cast<double>(steps);
     last_step_ = progress.step;
-    last_progress_ = last_measured_ = now;
+    last_measured_ = now;
   }
   const CollectingReport report = calls_.report();
   progress.step_ms = step_ms_;

@@ -59,6 +59,7 @@ class AgentLoop {
 
   void open_rank0();
   void find_rank0();
+  void take_messages(std::chrono::milliseconds at_most);
   void take_turn();
   void on_bytes(const Bus::Incoming& incoming);
   void to_member(const Letter& letter);
@@ -67,6 +68,8 @@ class AgentLoop {
   void perform(MemberActions actions);
   void write_verdict(Verdict verdict);
   void prove(std::string nonce);
+  void tell_applied();
+  void report_soon();
   void note_switches(const MemberActions& actions);
   void report_progress(Clock::time_point now);
   void show_status(const CollectingReport& report, bool broadcast);

@@ -11,7 +11,7 @@
 #include "control/debian_version.h"
 #include "control/net/command_client.h"
 #include "control/net/discovery.h"
-#include "tests/control/net/temporary_directory.h"
+#include "tests/temporary_directory.h"
 #include GRADMON_CATCH_HEADER
 
 namespace gradmon {

@@ -56,10 +56,12 @@ RealJob::RealJob(const Options& options) {
   std::string train = options.before + " exec " + program("gradmon-train") + " --config " +
                       config_path.string() + " --threads 1 --layers 1 --width 8 --context 8 --batch 1";
   for (const std::string& argument : options.train) train += " " + argument;
-  launcher_ = start(
-      {program("gradmonctl"), "run", "-n", std::to_string(options.world), "--", "sh", "-c", train},
-      directory_ / "log",
-      {{"MONITOR_OUTPUT_DIR", output_dir.string()}, {"DYNAMIC_MONITOR", options.dynamic ? "True" : "False"}});
+  launcher_ =
+      start({program("gradmonctl"), "run", "-n", std::to_string(options.world), "--", "sh", "-c", train},
+            directory_ / "log",
+            {{"MONITOR_OUTPUT_DIR", output_dir.string()},
+             {"XDG_RUNTIME_DIR", directory_.path().string()},
+             {"DYNAMIC_MONITOR", options.dynamic ? "True" : "False"}});
 }
 
 RealJob::~RealJob() {

@@ -13,7 +13,7 @@
 #include <vector>
 
 #include "control/net/command.h"
-#include "tests/control/net/temporary_directory.h"
+#include "tests/temporary_directory.h"
 
 namespace gradmon {
 

@@ -7,7 +7,7 @@
 #include <ctime>
 
 #include "control/debian_version.h"
-#include "tests/control/net/temporary_directory.h"
+#include "tests/temporary_directory.h"
 #include GRADMON_CATCH_HEADER
 
 namespace gradmon {

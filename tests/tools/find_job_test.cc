@@ -41,7 +41,7 @@ JobEntry elsewhere(const std::string& epoch) {
 }
 
 TEST_CASE("the option names the job before the environment and that before the file") {
-  ScratchDirectory directory;
+  TemporaryDirectory directory;
   const std::string out = (directory / "").string();
   REQUIRE(add_job(out, elsewhere("1")));
   const Variable output("MONITOR_OUTPUT_DIR", out.c_str());
@@ -64,7 +64,7 @@ TEST_CASE("the output directory is the option or the variable or the default") {
 }
 
 TEST_CASE("without a live job there is no answer to be had") {
-  ScratchDirectory directory;
+  TemporaryDirectory directory;
   const auto none = find_endpoint({"", (directory / "").string()});
   REQUIRE(!none);
   CHECK(none.error().code == 4);

@@ -11,7 +11,7 @@ namespace gradmon {
 std::string golden(const std::string& name, const std::string& now) {
   const std::string path = std::string(GRADMON_GOLDEN) + "/" + name;
   if (std::getenv("GRADMON_WRITE_GOLDEN") != nullptr) std::ofstream(path) << now;
-  return text_of(path);
+  return read_text(path);
 }
 
 }  // namespace gradmon

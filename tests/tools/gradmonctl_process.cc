@@ -15,32 +15,6 @@
 
 namespace gradmon {
 
-ScratchDirectory::ScratchDirectory() {
-  std::string name = (std::filesystem::temp_directory_path() / "gradmonctl-XXXXXX").string();
-  if (mkdtemp(name.data()) == nullptr) throw std::runtime_error("no scratch directory");
-  path_ = name;
-}
-
-ScratchDirectory::~ScratchDirectory() {
-  std::error_code ignored;
-  std::filesystem::remove_all(path_, ignored);
-}
-
-std::string text_of(const std::filesystem::path& file) {
-  std::ostringstream text;
-  text << std::ifstream(file).rdbuf();
-  return text.str();
-}
-
-bool comes_true(const std::function<bool()>& condition) {
-  const auto deadline = std::chrono::steady_clock::now() + std::chrono::seconds(20);
-  while (!condition()) {
-    if (std::chrono::steady_clock::now() > deadline) return false;
-    std::this_thread::sleep_for(std::chrono::milliseconds(5));
-  }
-  return true;
-}
-
 GradmonctlProcess::GradmonctlProcess(const std::vector<std::string>& arguments,
                                      const std::vector<std::string>& environment) {
   const std::string out = (scratch_ / "out").string();

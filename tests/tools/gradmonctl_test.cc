@@ -28,7 +28,7 @@ TEST_CASE("help goes to stdout and a usage error to stderr") {
 }
 
 TEST_CASE("commands without a job end with 4 and say where they looked") {
-  ScratchDirectory directory;
+  TemporaryDirectory directory;
   const std::string place = (directory / "").string();
   for (const char* command : {"status", "on", "off", "history"}) {
     GradmonctlProcess ctl({command, "--output-dir", place});
@@ -44,7 +44,7 @@ TEST_CASE("an endpoint that is none is a usage error") {
 }
 
 TEST_CASE("validate tells of a good file and of every error of a bad one") {
-  ScratchDirectory directory;
+  TemporaryDirectory directory;
   const std::string good = (directory / "good.json").string();
   std::ofstream(good) << "{\"dynamic_on\": true, \"step_intervall\": 2}\n";
   GradmonctlProcess valid({"validate", good});

@@ -28,10 +28,10 @@ std::vector<std::string> sorted_lines(const std::string& text) {
 }
 
 // The process ids that ranks have written, one a file, to DIR/pidN.
-std::vector<pid_t> pids(const ScratchDirectory& directory, int count) {
+std::vector<pid_t> pids(const TemporaryDirectory& directory, int count) {
   std::vector<pid_t> result;
   for (int i = 0; i < count; ++i) {
-    const std::string text = text_of(directory / ("pid" + std::to_string(i)));
+    const std::string text = read_text(directory / ("pid" + std::to_string(i)));
     if (!text.empty() && text.back() == '\n') result.push_back(std::stoi(text));
   }
   return result;
@@ -39,7 +39,7 @@ std::vector<pid_t> pids(const ScratchDirectory& directory, int count) {
 
 // Ended; whether its parent has collected it is not ours to wait for.
 bool gone(pid_t pid) {
-  const std::string state = text_of("/proc/" + std::to_string(pid) + "/stat");
+  const std::string state = read_text("/proc/" + std::to_string(pid) + "/stat");
   return state.empty() || state.find(") Z ") != std::string::npos;
 }
 
@@ -47,7 +47,7 @@ bool all_gone(const std::vector<pid_t>& processes) {
   return std::all_of(processes.begin(), processes.end(), gone);
 }
 
-std::string variable(const ScratchDirectory& directory) { return "DIR=" + (directory / "").string(); }
+std::string variable(const TemporaryDirectory& directory) { return "DIR=" + (directory / "").string(); }
 
 TEST_CASE("each rank is told who it is and its lines say so") {
   GradmonctlProcess ctl(run(3, "echo $RANK of $WORLD_SIZE; echo bad >&2; printf 'no line feed'"));
@@ -77,7 +77,7 @@ TEST_CASE("ranks read nothing from the terminal") {
 }
 
 TEST_CASE("one failing rank ends the others and gives its exit code") {
-  ScratchDirectory directory;
+  TemporaryDirectory directory;
   GradmonctlProcess ctl(run(3,
                             "echo $$ >$DIR/pid$RANK; [ $RANK = 1 ] || exec sleep 1000; "
                             "until [ -s $DIR/pid0 ] && [ -s $DIR/pid2 ]; do sleep 0.01; done; exit 37"),
@@ -95,7 +95,7 @@ TEST_CASE("a killed rank gives 128 and the signal") {
 }
 
 TEST_CASE("a rank that ignores SIGTERM is killed in the end") {
-  ScratchDirectory directory;
+  TemporaryDirectory directory;
   GradmonctlProcess ctl(run(2,
                             "trap '' TERM; echo $$ >$DIR/pid$RANK; [ $RANK = 0 ] || exec sleep 1000; "
                             "until [ -s $DIR/pid1 ]; do sleep 0.01; done; exit 5"),
@@ -115,13 +115,13 @@ TEST_CASE("a command that cannot be run says so") {
 
 TEST_CASE("signals reach every rank and their codes come back") {
   const int signal = GENERATE(SIGINT, SIGTERM, SIGHUP);
-  ScratchDirectory directory;
+  TemporaryDirectory directory;
   GradmonctlProcess ctl(run(3,
                             "trap 'echo INT; exit 0' INT; trap 'echo TERM; exit 0' TERM; "
                             "trap 'echo HUP; exit 0' HUP; echo $$ >$DIR/pid$RANK; "
                             "while :; do sleep 0.01; done"),
                         {variable(directory)});
-  REQUIRE(comes_true([&] { return pids(directory, 3).size() == 3; }));
+  REQUIRE(eventually([&] { return pids(directory, 3).size() == 3; }));
   kill(ctl.pid(), signal);
   CHECK(ctl.wait() == 0);
   const std::string name = signal == SIGINT ? "INT" : signal == SIGTERM ? "TERM" : "HUP";
@@ -129,16 +129,16 @@ TEST_CASE("signals reach every rank and their codes come back") {
 }
 
 TEST_CASE("ranks that a forwarded signal kills give 128 and the signal") {
-  ScratchDirectory directory;
+  TemporaryDirectory directory;
   GradmonctlProcess ctl(run(2, "echo $$ >$DIR/pid$RANK; exec sleep 1000"), {variable(directory)});
-  REQUIRE(comes_true([&] { return pids(directory, 2).size() == 2; }));
+  REQUIRE(eventually([&] { return pids(directory, 2).size() == 2; }));
   kill(ctl.pid(), SIGTERM);
   CHECK(ctl.wait() == 128 + SIGTERM);
   CHECK(all_gone(pids(directory, 2)));
 }
 
 TEST_CASE("what a rank leaves running is ended with it") {
-  ScratchDirectory directory;
+  TemporaryDirectory directory;
   GradmonctlProcess ctl(run(1, "sleep 1000 & echo $! >$DIR/pid0; exit 0"), {variable(directory)});
   CHECK(ctl.wait() == 0);
   REQUIRE(pids(directory, 1).size() == 1);
@@ -146,24 +146,24 @@ TEST_CASE("what a rank leaves running is ended with it") {
 }
 
 TEST_CASE("ranks die with a launcher that is killed") {
-  ScratchDirectory directory;
+  TemporaryDirectory directory;
   GradmonctlProcess ctl(run(3, "echo $$ >$DIR/pid$RANK; exec sleep 1000"), {variable(directory)});
-  REQUIRE(comes_true([&] { return pids(directory, 3).size() == 3; }));
+  REQUIRE(eventually([&] { return pids(directory, 3).size() == 3; }));
   kill(ctl.pid(), SIGKILL);
   CHECK(ctl.wait() == 128 + SIGKILL);
-  CHECK(comes_true([&] { return all_gone(pids(directory, 3)); }));
+  CHECK(eventually([&] { return all_gone(pids(directory, 3)); }));
 }
 
 TEST_CASE("ranks run on where nobody reads their lines any more") {
-  ScratchDirectory directory;
+  TemporaryDirectory directory;
   // The shell that starts gradmonctl has closed the reading end of its stdout.
   GradmonctlProcess ctl({"run", "-n", "1", "--", "bash", "-c",
                          std::string(GRADMONCTL) +
                              " run -n 2 -- bash -c 'seq 1 200000; echo done >$DIR/done$RANK' | head -n 1"},
                         {variable(directory)});
   CHECK(ctl.wait() == 0);
-  CHECK(text_of(directory / "done0") == "done\n");
-  CHECK(text_of(directory / "done1") == "done\n");
+  CHECK(read_text(directory / "done0") == "done\n");
+  CHECK(read_text(directory / "done1") == "done\n");
 }
 
 TEST_CASE("how ranks end is seen under a parent that ignores its children") {

@@ -5,7 +5,7 @@
 
 #include "control/debian_version.h"
 #include GRADMON_CATCH_HEADER
-#include "tools/gradmonctl/random_id.h"
+#include "control/net/process_identity.h"
 
 namespace gradmon {
 namespace {
@@ -37,10 +37,10 @@ TEST_CASE("a variable may hold equals signs and nothing") {
 }
 
 TEST_CASE("a random id has 32 hex digits and does not come twice") {
-  const std::string id = random_id();
+  const std::string id = random_hex(16);
   CHECK(id.size() == 32);
   CHECK(id.find_first_not_of("0123456789abcdef") == std::string::npos);
-  CHECK(id != random_id());
+  CHECK(id != random_hex(16));
 }
 
 TEST_CASE("a free port can be had") {

@@ -13,7 +13,8 @@
 #include <thread>
 
 #include "control/debian_version.h"
-#include "tests/writers/scratch_directory.h"
+#include "tests/temporary_directory.h"
+#include "tests/writers/files_in.h"
 #include GRADMON_CATCH_HEADER
 
 using namespace gradmon;
@@ -55,7 +56,7 @@ class FileSizeLimit {
 }  // namespace
 
 TEST_CASE("a file has one header and the rows in the order they came") {
-  const ScratchDirectory scratch;
+  const TemporaryDirectory scratch;
   CsvFile file;
   CHECK(writes(file, scratch.path() / "a.csv", "x,1\n"));
   CHECK(writes(file, scratch.path() / "a.csv", "x,2\ny,2\n"));
@@ -66,7 +67,7 @@ TEST_CASE("a file has one header and the rows in the order they came") {
 }
 
 TEST_CASE("a new file is never seen under its name before its rows are in it") {
-  const ScratchDirectory scratch;
+  const TemporaryDirectory scratch;
   const int watch = ::inotify_init1(IN_NONBLOCK | IN_CLOEXEC);
   REQUIRE(::inotify_add_watch(watch, scratch.path().c_str(), IN_CREATE | IN_MODIFY | IN_MOVED_TO) >= 0);
   CsvFile file;
@@ -86,7 +87,7 @@ TEST_CASE("a new file is never seen under its name before its rows are in it") {
 }
 
 TEST_CASE("a partial last row is cut off before rows are added") {
-  const ScratchDirectory scratch;
+  const TemporaryDirectory scratch;
   const auto path = scratch.path() / "a.csv";
   for (const char* const left : {"name,step\nx,1\ny", "name,step\nx,1\n\"a\nb", "name,step\nx,1\n\"a\n"}) {
     write_text(path, left);
@@ -97,7 +98,7 @@ TEST_CASE("a partial last row is cut off before rows are added") {
 }
 
 TEST_CASE("a file that was put in the place of ours is looked at again") {
-  const ScratchDirectory scratch;
+  const TemporaryDirectory scratch;
   const auto path = scratch.path() / "a.csv";
   CsvFile file;
   REQUIRE(writes(file, path, "x,1\ny,1\n"));
@@ -108,7 +109,7 @@ TEST_CASE("a file that was put in the place of ours is looked at again") {
 }
 
 TEST_CASE("a quoted line end is not the end of a row") {
-  const ScratchDirectory scratch;
+  const TemporaryDirectory scratch;
   const auto path = scratch.path() / "a.csv";
   write_text(path, "name,step\n\"a\nb\",1\n");
   CsvFile file;
@@ -117,7 +118,7 @@ TEST_CASE("a quoted line end is not the end of a row") {
 }
 
 TEST_CASE("a file without a whole header is begun anew") {
-  const ScratchDirectory scratch;
+  const TemporaryDirectory scratch;
   const auto path = scratch.path() / "a.csv";
   for (const char* const left : {"", "name,st"}) {
     write_text(path, left);
@@ -128,7 +129,7 @@ TEST_CASE("a file without a whole header is begun anew") {
 }
 
 TEST_CASE("a file with other columns is left as it is") {
-  const ScratchDirectory scratch;
+  const TemporaryDirectory scratch;
   const auto path = scratch.path() / "a.csv";
   write_text(path, "name,step,norm\nx,1");
   CsvFile file;
@@ -137,7 +138,7 @@ TEST_CASE("a file with other columns is left as it is") {
 }
 
 TEST_CASE("files are 0640 in a directory that is made 0750") {
-  const ScratchDirectory scratch;
+  const TemporaryDirectory scratch;
   const mode_t before = ::umask(022);
   CsvFile file;
   const auto path = scratch.path() / "new" / "deep" / "a.csv";
@@ -149,7 +150,7 @@ TEST_CASE("files are 0640 in a directory that is made 0750") {
 }
 
 TEST_CASE("a directory that is gone is made again") {
-  const ScratchDirectory scratch;
+  const TemporaryDirectory scratch;
   CsvFile file;
   const auto path = scratch.path() / "run" / "a.csv";
   CHECK(writes(file, path, "x,1\n"));
@@ -159,7 +160,7 @@ TEST_CASE("a directory that is gone is made again") {
 }
 
 TEST_CASE("what is not a regular file is refused") {
-  const ScratchDirectory scratch;
+  const TemporaryDirectory scratch;
   const auto path = scratch.path() / "a.csv";
   REQUIRE(::mkfifo(path.c_str(), 0600) == 0);
   CsvFile file;
@@ -169,7 +170,7 @@ TEST_CASE("what is not a regular file is refused") {
 }
 
 TEST_CASE("rows that do not fit leave the file as it was") {
-  const ScratchDirectory scratch;
+  const TemporaryDirectory scratch;
   const auto path = scratch.path() / "a.csv";
   const auto other = scratch.path() / "b.csv";
   CsvFile file;
@@ -190,7 +191,7 @@ TEST_CASE("rows that do not fit leave the file as it was") {
 }
 
 TEST_CASE("rows lost to a full disk are named and later ones are written again") {
-  const ScratchDirectory scratch;
+  const TemporaryDirectory scratch;
   const auto path = scratch.path() / "a.csv";
   const std::string many(200000, '\n');
   bool mounted = false;

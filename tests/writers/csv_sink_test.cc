@@ -11,8 +11,9 @@
 #include <random>
 
 #include "control/debian_version.h"
+#include "tests/temporary_directory.h"
+#include "tests/writers/files_in.h"
 #include "tests/writers/sample_records.h"
-#include "tests/writers/scratch_directory.h"
 #include GRADMON_CATCH_HEADER
 
 using namespace gradmon;
@@ -30,7 +31,7 @@ struct Fixture {
   }
   std::string text(const char* file) const { return read_text(scratch.path() / file); }
 
-  const ScratchDirectory scratch;
+  const TemporaryDirectory scratch;
   const std::shared_ptr<NameTable> names = std::make_shared<NameTable>();
   CsvSink sink;
 };
@@ -231,7 +232,7 @@ int kills() {
 TEST_CASE("a killed process leaves whole files where a file is one step") {
   std::mt19937 random(1);
   for (int i = 0; i < kills(); ++i) {
-    const ScratchDirectory scratch;
+    const TemporaryDirectory scratch;
     const int steps = 1 + static_cast<int>(random() % 8);
     kill_after(steps, scratch.path(), 1);
     int whole = 0;
@@ -248,7 +249,7 @@ TEST_CASE("a killed process leaves whole files where a file is one step") {
 TEST_CASE("what a killed process left of a row is cut when its file is opened again") {
   std::mt19937 random(2);
   for (int i = 0; i < kills(); ++i) {
-    const ScratchDirectory scratch;
+    const TemporaryDirectory scratch;
     const int steps = 1 + static_cast<int>(random() % 8);
     kill_after(steps, scratch.path(), 1000000);
     const auto path = scratch.path() / "grad_reduced_0-999999.csv";

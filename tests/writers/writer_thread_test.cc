@@ -12,8 +12,9 @@
 #include <sstream>
 
 #include "control/debian_version.h"
+#include "tests/temporary_directory.h"
+#include "tests/writers/files_in.h"
 #include "tests/writers/sample_records.h"
-#include "tests/writers/scratch_directory.h"
 #include "writers/csv_sink.h"
 #include "writers/memory_sink.h"
 #include GRADMON_CATCH_HEADER
@@ -242,7 +243,7 @@ TEST_CASE("a record after the end of its step is lost and holds up no other") {
 }
 
 TEST_CASE("the end of a collection is reported once its rows can be read") {
-  const ScratchDirectory scratch;
+  const TemporaryDirectory scratch;
   const auto queue = make_queue();
   const auto story = std::make_shared<Story>();
   std::string seen;
@@ -261,7 +262,7 @@ TEST_CASE("the end of a collection is reported once its rows can be read") {
 }
 
 TEST_CASE("rows that cannot be written are counted and named and end no process") {
-  const ScratchDirectory scratch;
+  const TemporaryDirectory scratch;
   const auto queue = make_queue(65536);
   WriterThread writer(queue, nullptr);
   writer.begin_revision(layout(1),

@@ -6,8 +6,8 @@
 
 #include <array>
 
+#include "control/net/process_identity.h"
 #include "tools/gradmonctl/printable.h"
-#include "tools/gradmonctl/random_id.h"
 
 namespace gradmon {
 namespace {
@@ -25,7 +25,7 @@ std::string author() {
 Command question(CommandVerb verb) {
   Command command;
   command.verb = verb;
-  command.request_id = random_id();
+  command.request_id = random_hex(16);
   command.by = author();
   return command;
 }

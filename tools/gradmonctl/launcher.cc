@@ -13,7 +13,7 @@
 #include <iostream>
 #include <optional>
 
-#include "tools/gradmonctl/random_id.h"
+#include "control/net/process_identity.h"
 #include "tools/gradmonctl/rank_environment.h"
 #include "tools/gradmonctl/rank_process.h"
 
@@ -93,7 +93,7 @@ class RankGroup {
 tl::expected<void, std::string> RankGroup::start() {
   const auto port = free_port();
   if (!port) return tl::make_unexpected(port.error());
-  const LaunchIdentity identity{launch_.ranks, *port, random_id()};
+  const LaunchIdentity identity{launch_.ranks, *port, random_hex(16)};
   std::vector<std::string> inherited;
   for (char** entry = environ; *entry != nullptr; ++entry) inherited.emplace_back(*entry);
   ranks_.reserve(static_cast<std::size_t>(launch_.ranks));

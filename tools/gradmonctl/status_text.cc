@@ -28,6 +28,7 @@ std::string state_text(const Status& status) {
     const std::int64_t left = std::max<std::int64_t>(status.collect_times - status.collected, 0);
     return "ON since step " + std::to_string(status.effective_step) + kBetween + std::to_string(left) +
            " of " + std::to_string(status.collect_times) + " collections left" +
+           (status.reason.empty() ? "" : kBetween + printable(status.reason)) +
            (status.pending ? kBetween + pending_text(status) : "");
   }
   if (status.pending) return "OFF, " + pending_text(status);

@@ -11,7 +11,7 @@
 #include "control/net/command_client.h"
 #include "control/net/discovery.h"
 #include "control/net/process_identity.h"
-#include "tests/control/net/temporary_directory.h"
+#include "tests/temporary_directory.h"
 #include GRADMON_CATCH_HEADER
 
 namespace gradmon {
@@ -221,6 +221,31 @@ TEST_CASE("static mode answers status and refuses commands") {
   REQUIRE(reply.message.find("static mode") == 0);
   REQUIRE(eventually([&] { return job.rank(1).agent().job().has_value(); }));
   REQUIRE(job.rank(0).agent().job()->run_id == job.rank(1).agent().job()->run_id);
+}
+
+TEST_CASE("ranks and commands meet at a TCP endpoint on loopback where the user has accepted it") {
+  AgentOptions options;
+  options.loopback = InsecureLoopback::allowed;
+  {
+    auto probe = *Bus::listen("tcp://127.0.0.1:*", "tcp://127.0.0.1:*", InsecureLoopback::allowed, {1000});
+    options.endpoint = probe->endpoint();
+  }
+  FakeJob job(2, R"({"dynamic_on": false})", options);
+  job.ask(CommandVerb::on, "one");
+  REQUIRE(job.wait_for("one").outcome == CommandOutcome::done);
+  REQUIRE(read_jobs(job.output())->front().endpoint == *options.endpoint);
+  REQUIRE(job.divergence().empty());
+}
+
+TEST_CASE("a job of one rank whose endpoint is refused trains on and is switched by its file") {
+  AgentOptions options;
+  options.endpoint = "tcp://0.0.0.0:5555";
+  FakeJob job(1, R"({"dynamic_on": true, "collect_times": 2})", options);
+  REQUIRE(eventually(
+      [&] { return read_text(job.config_path()) == R"({"dynamic_on": false, "collect_times": 2})"; }));
+  REQUIRE(job.rank(0).agent().status().warnings.front().find("refusing to listen") == 0);
+  REQUIRE(job.divergence().empty());
+  REQUIRE(job.rank(0).collected == std::vector<std::int64_t>{1, 2});
 }
 
 TEST_CASE("a job leaves nothing behind in the directory list and takes its socket away") {

@@ -5,7 +5,7 @@
 #include <vector>
 
 #include "control/debian_version.h"
-#include "tests/control/net/temporary_directory.h"
+#include "tests/temporary_directory.h"
 #include GRADMON_CATCH_HEADER
 
 namespace gradmon {

@@ -9,7 +9,7 @@
 #include "control/debian_version.h"
 #include "control/net/process_identity.h"
 #include "control/net/socket_directory.h"
-#include "tests/control/net/temporary_directory.h"
+#include "tests/temporary_directory.h"
 #include GRADMON_CATCH_HEADER
 
 namespace gradmon {

@@ -7,7 +7,7 @@
 
 #include "control/debian_version.h"
 #include "control/net/wake_up.h"
-#include "tests/control/net/temporary_directory.h"
+#include "tests/temporary_directory.h"
 #include GRADMON_CATCH_HEADER
 
 namespace gradmon {

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-#include "tests/control/net/temporary_directory.h"
+#include "tests/temporary_directory.h"
 
 #include <poll.h>
 #include <stdlib.h>
