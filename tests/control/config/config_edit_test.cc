@@ -307,4 +307,44 @@ TEST_CASE("no save is lost in a race with a write-back", "[configfile]") {
   CHECK(edited > 0);  // else nothing raced
 }
 
+TEST_CASE("a user who saves all the time loses nothing to write-backs", "[configfile]") {
+  ScratchDirectory directory;
+  const auto path = directory / "c.json";
+  save_in_place(path, text_of(0));
+  ConfigFile file(path);
+  const int last = full_scale() ? 10'000 : 600;
+  std::atomic<int> lost{0};
+  std::atomic<bool> done{false};
+  std::thread user([&] {
+    const auto holds = [&](int n) {
+      return value_at(contents(path), "/n") == std::string_view(std::to_string(n));
+    };
+    std::mt19937 random(5);
+    for (int n = 1; n <= last && lost == 0; ++n) {
+      std::this_thread::sleep_for(std::chrono::microseconds(random() % 9000));
+      n % 4 == 0 ? save_in_place(path, text_of(n)) : save_by_rename(path, text_of(n));
+      const auto end = std::chrono::steady_clock::now() + std::chrono::seconds(10);
+      while (!holds(n) && lost == 0) {
+        if (std::chrono::steady_clock::now() > end) lost = n;
+        std::this_thread::yield();
+      }
+    }
+    done = true;
+  });
+  int edited = 0;
+  int refused = 0;
+  while (!done) {
+    const auto now = read_file(path);
+    const bool ok = now && file.edit(kOff, now->content.identity).has_value();
+    ++(ok ? edited : refused);
+    file.poll();
+  }
+  user.join();
+  CAPTURE(edited, refused);
+  CHECK(lost == 0);
+  CHECK(edited > 0);
+  CHECK(refused > 0);
+  CHECK(value_at(contents(path), "/n") == std::string_view(std::to_string(last)));
+}
+
 }  // namespace gradmon

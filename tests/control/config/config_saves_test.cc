@@ -48,11 +48,11 @@ void write_slowly(const fs::path& path, const std::string& text) {
 
 // Overwrites without truncation, in two halves: between them the file is JSON
 // mixed of two versions.
-void overwrite_in_halves(const fs::path& path, const std::string& text) {
+void overwrite_in_halves(const fs::path& path, const std::string& text, std::chrono::milliseconds between) {
   const int fd = ::open(path.c_str(), O_WRONLY | O_CREAT | O_CLOEXEC, 0644);
   const auto half = text.size() / 2;
   if (::pwrite(fd, text.data(), half, 0) >= 0) {
-    std::this_thread::yield();
+    std::this_thread::sleep_for(between);
     if (::pwrite(fd, text.data() + half, text.size() - half, static_cast<off_t>(half)) < 0) std::abort();
   }
   if (::ftruncate(fd, static_cast<off_t>(text.size())) != 0) std::abort();
@@ -68,7 +68,10 @@ const std::vector<Saving>& savings() {
   static const std::vector<Saving> all{
       {"in place", [](const fs::path& path, const std::string& text) { save_in_place(path, text); }},
       {"slowly", write_slowly},
-      {"overwritten", overwrite_in_halves},
+      {"overwritten",
+       [](const fs::path& path, const std::string& text) {
+         overwrite_in_halves(path, text, std::chrono::milliseconds(150));
+       }},
       {"rename", [](const fs::path& path, const std::string& text) { save_by_rename(path, text); }},
       {"sed -i",
        [](const fs::path& path, const std::string& text) {
@@ -180,7 +183,7 @@ TEST_CASE("mixed saves back to back are never seen half and the last is seen", "
           save_in_place(path, text);
           break;
         default:
-          overwrite_in_halves(path, text);
+          overwrite_in_halves(path, text, std::chrono::milliseconds(n % 50 == 2 ? 150 : 0));
       }
       if (n % 97 == 0) std::this_thread::sleep_for(std::chrono::milliseconds(n % 300));  // let some settle
     }
