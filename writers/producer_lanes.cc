@@ -1,7 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "writers/producer_lanes.h"
 
-#include <concurrentqueue/concurrentqueue.h>
+#include <concurrentqueue.h>
+
 #include <algorithm>
 #include <atomic>
 #include <mutex>
