@@ -101,10 +101,13 @@ MemberActions Member::on_proof(const tl::expected<void, std::string>& proof) {
   return actions;
 }
 
+// Upwards without the plan: configs only travel downwards.
+Decided Member::closed_word() const { return Decided{{last_.closed, {}}}; }
+
 MemberActions Member::on_prepare(const Prepare& prepare) {
   MemberActions actions = learn(prepare.last);
   if (prepare.revision <= last_.closed) {
-    actions.send.push_back(Decided{last_});
+    actions.send.push_back(closed_word());
     return actions;
   }
   if (open_) {
@@ -187,7 +190,7 @@ MemberActions Member::on_register(const tl::expected<Verdict, std::string>& verd
     rejoining_ = false;
     drop_start_hold();
   }
-  actions.send.emplace_back(Decided{last_});
+  actions.send.push_back(closed_word());
   return actions;
 }
 

@@ -90,6 +90,7 @@ class Member {
 
   MemberActions on_welcome(const Welcome& welcome);
   MemberActions on_prepare(const Prepare& prepare);
+  Decided closed_word() const;
   MemberActions learn(const LastWord& last);
   MemberActions stand(Ticks elapsed);
   MemberActions ask_register(Revision revision);

@@ -22,8 +22,9 @@ struct AddressedReply {
 
 using Frame = std::variant<Letter, Command, AddressedReply, Status>;
 
-inline constexpr std::size_t kMostBytesUp = 64 * 1024;          // towards rank 0
-inline constexpr std::size_t kMostBytesDown = 2 * 1024 * 1024;  // towards ranks and gradmonctl
+inline constexpr std::size_t kMostBytesUp = 64 * 1024;  // towards rank 0
+// Towards ranks and gradmonctl: two configs of 1 MiB, and what is said of them.
+inline constexpr std::size_t kMostBytesDown = 2 * 1024 * 1024 + 64 * 1024;
 
 std::string encode(const Frame& frame);
 tl::expected<Frame, std::string> decode_frame(std::string_view bytes);

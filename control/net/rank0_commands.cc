@@ -1,10 +1,12 @@
 // SPDX-License-Identifier: Apache-2.0
 // Rank0Desk: what gradmonctl asks for. A commanded state is a set, never a
 // flip; the same request id is answered again and changes nothing.
+#include <algorithm>
 #include <utility>
 
 #include "control/config/json_edit.h"
 #include "control/log.h"
+#include "control/net/messages.h"
 #include "control/net/plan_source.h"
 #include "control/net/process_identity.h"
 #include "control/net/rank0_desk.h"
@@ -47,7 +49,7 @@ void Rank0Desk::on_command(const std::string& peer, const Command& command) {
       reply.status = status();
       return door_.reply(peer, command, reply);
     case CommandVerb::history:
-      reply.history = coordinator_.journal().entries();
+      reply.history = newest_history();
       return door_.reply(peer, command, reply);
     case CommandVerb::verdict:
       return door_.reply(peer, command, verdict_on(command.request_id));
@@ -60,6 +62,16 @@ void Rank0Desk::on_command(const std::string& peer, const Command& command) {
     return door_.reply(peer, command, known->second);
   }
   if (running_.count(command.request_id) == 0) change(peer, command);
+}
+
+// As much of it as one message holds.
+std::vector<HistoryEntry> Rank0Desk::newest_history() const {
+  const std::size_t entry_bytes = 500 + 16 * static_cast<std::size_t>(options_.world_size);
+  const std::size_t most = std::max<std::size_t>(1, kMostBytesDown / entry_bytes);
+  std::vector<HistoryEntry> entries = coordinator_.journal().entries();
+  if (entries.size() > most)
+    entries.erase(entries.begin(), entries.end() - static_cast<std::ptrdiff_t>(most));
+  return entries;
 }
 
 void Rank0Desk::change(const std::string& peer, const Command& command) {

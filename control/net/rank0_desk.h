@@ -57,6 +57,7 @@ class Rank0Desk {
   void propose(const std::string& peer, const Command& command, PlanSource source,
                std::optional<FileIdentity> file, std::string note);
   void answer(const std::string& peer, const Command& command, CommandReply reply);
+  std::vector<HistoryEntry> newest_history() const;
   CommandReply verdict_on(const std::string& request_id) const;
   void note_error(std::string text);
   void note_warnings(std::vector<std::string> warnings);

@@ -179,6 +179,21 @@ TEST_CASE("on and off by command go into the file and are sets and not flips") {
   REQUIRE(job.rank(0).collected == job.rank(1).collected);
 }
 
+TEST_CASE("a config of nearly 1 MiB is agreed on twice in a row") {
+  FakeJob job(2, R"({"dynamic_on": false})");
+  for (const char* name : {"a", "b"}) {
+    const std::size_t before = job.history().size();
+    write_text(job.config_path(),
+               R"({"dynamic_on": true, "note": ")" + std::string((1U << 20U) - 100, *name) + "\"}");
+    REQUIRE(eventually([&] {
+      const auto history = job.history();
+      return history.size() > before && history.back().verdict == "commit" &&
+             history.back().applied.size() == 2;
+    }));
+  }
+  REQUIRE(job.divergence().empty());
+}
+
 TEST_CASE("a command that would make the config invalid changes nothing") {
   FakeJob job(1, R"({"dynamic_on": false})");
   Command command;
