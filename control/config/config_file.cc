@@ -24,7 +24,7 @@ constexpr milliseconds kQuiet{1000};      // for what is broken or missing
 constexpr milliseconds kReportPause{250};
 constexpr milliseconds kDisplacedFor{2000};
 constexpr milliseconds kDisplacedEvery{50};
-constexpr seconds kLeftOver{10};
+constexpr seconds kLeftOver{10};  // so old is only what a killed process has left
 
 bool looks_whole(std::string_view text) {
   const auto document = locate_json(text);
@@ -50,6 +50,7 @@ ConfigFile::ConfigFile(std::filesystem::path path, Clock clock)
     : path_(std::move(path)), clock_(std::move(clock)), watch_(path_), next_stat_(clock_()) {
   next_hash_ = next_stat_ + kHashEvery;
   recover_displaced(target_of(path_), kLeftOver);
+  recover_at_ = next_stat_ + 2 * kLeftOver;
 }
 
 ConfigFile::~ConfigFile() { look_after_displaced(Time::max()); }
@@ -68,6 +69,10 @@ std::optional<tl::expected<FileContent, std::string>> ConfigFile::poll() {
   const auto now = clock_();
   take_events();
   look_after_displaced(now);
+  if (now >= recover_at_) {
+    recover_at_ = Time::max();
+    recover_displaced(target_of(path_), kLeftOver);
+  }
   if (!suspect_ && !candidate_ && now < next_stat_) return std::nullopt;
   if (last_report_ && now < *last_report_ + kReportPause) return std::nullopt;
   next_stat_ = now + kStatEvery;

@@ -62,6 +62,10 @@ Result parse(std::string_view text, std::string_view file) {
   }
   tree.what.reserve(tree.where.nodes.size());
   collect(root, tree.what);
+  if (tree.what.size() != tree.where.nodes.size()) {
+    return tl::unexpected(
+        std::vector{document_error(text, file, {0, "a text that can be read in two ways", "valid JSON"})});
+  }
   auto reading = read_config(tree, file);
   if (!reading.errors.empty()) return tl::unexpected(std::move(reading.errors));
   return ParsedConfig{std::move(reading.config), std::move(reading.warnings)};

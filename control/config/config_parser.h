@@ -40,7 +40,8 @@ struct ParsedConfig {
   std::vector<ConfigWarning> warnings;  // in the order of the file
 };
 
-// `file_name` is for the messages only.
+// `file_name` is for the messages only. Of errors and of warnings the first
+// hundred are told.
 [[nodiscard]] tl::expected<ParsedConfig, std::vector<ConfigError>> parse_config(std::string_view text,
                                                                                 std::string_view file_name);
 

@@ -324,7 +324,7 @@ class Reader {
   }
 
   bool compiles(std::uint32_t at, const std::string& pattern) {
-    constexpr std::size_t kMaxInstructions = 100'000;
+    constexpr std::size_t kMaxInstructions = 40'000;
     if (pattern.size() > kMaxPatternBytes) {
       refuse(at, "a pattern of at most 1024 bytes");
       return false;
@@ -336,7 +336,9 @@ class Reader {
     RE2::Options limits(RE2::Quiet);
     limits.set_max_mem(kMaxPatternMemory);
     const RE2 compiled(pattern, limits);
+    const bool too_large = compiled.error_code() == RE2::ErrorPatternTooLarge;
     if (compiled.ok()) instructions_ += static_cast<std::size_t>(compiled.ProgramSize());
+    if (too_large) instructions_ = kMaxInstructions + 1;  // this one alone took all the time there is
     if (!compiled.ok()) refuse(at, "a pattern that RE2 accepts (" + excerpt(compiled.error()) + ")");
     return compiled.ok();
   }

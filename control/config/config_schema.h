@@ -4,6 +4,8 @@
 // these tables alone. Pure; any thread.
 #pragma once
 
+#include <array>
+#include <cstddef>
 #include <cstdint>
 #include <limits>
 #include <string>
@@ -81,7 +83,8 @@ inline constexpr std::array<std::string_view, 2> kAlertRuleNames{"AnomalyTurbule
 inline constexpr std::size_t kMaxTargets = 4096;
 inline constexpr std::size_t kMaxPatterns = 256;
 inline constexpr std::size_t kMaxPatternBytes = 1024;
-inline constexpr std::int64_t kMaxPatternMemory = std::int64_t{8} << 20U;
+inline constexpr std::int64_t kMaxPatternMemory = std::int64_t{2}
+                                                  << 20U;  // bytes, as RE2 counts; bounds time too
 
 // The candidate that `name` is most likely a slip of; "" where none is near.
 std::string_view nearest(std::string_view name, const std::vector<std::string_view>& candidates);

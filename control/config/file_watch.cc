@@ -10,7 +10,6 @@
 #include <deque>
 #include <system_error>
 #include <utility>
-#include <utility>
 
 #include "control/log.h"
 

@@ -1,9 +1,11 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "control/config/config_parser.h"
 
+#include "control/config/config_schema.h"
 #include "control/debian_version.h"
 #include GRADMON_CATCH_HEADER
 
+#include <algorithm>
 #include <chrono>
 #include <fstream>
 #include <iterator>
@@ -231,6 +233,31 @@ TEST_CASE("a file of nothing but mistakes is told of a hundred of them", "[confi
 TEST_CASE("both places of a key given twice are named", "[config]") {
   CHECK(said("{\n\"eps\": 1,\n\"\\u0065ps\": 2}") ==
         "c.json:3:1: /eps: found the key \"\\u0065ps\" a second time, expected it once (first at 2:1)\n");
+}
+
+TEST_CASE("after one pattern that is too large no other is compiled", "[config]") {
+  std::string text = R"({"target_regex": ["\\pL{1000}")";
+  for (int i = 0; i < 255; ++i) text += R"(, "a")";
+  const auto lines = said(text + "]}");
+  CHECK(lines.find("/target_regex/0: found \"\\\\pL{1000}\", expected a pattern that RE2 accepts") !=
+        std::string::npos);
+  CHECK(lines.find("/target_regex/1: found \"a\", expected patterns that together are simpler") !=
+        std::string::npos);
+}
+
+TEST_CASE("the reference has a line for every key that a config can have", "[config]") {
+  const auto reference = config_reference();
+  CHECK(static_cast<std::size_t>(std::count(reference.begin(), reference.end(), '\n')) ==
+        options<Config>().size());
+  CHECK(reference.find("queue_capacity") != std::string::npos);
+  CHECK(reference.find("takes effect at the next start") != std::string::npos);
+}
+
+TEST_CASE("only keys that are fixed at start are told when they change", "[config]") {
+  const auto running = good("{}");
+  CHECK(changed_fixed_keys(running, good(R"({"eps": 1, "ops": ["min"], "write_back": false})")).empty());
+  CHECK(changed_fixed_keys(running, good(R"({"queue_capacity": 1})")) ==
+        std::vector<std::string_view>{"queue_capacity"});
 }
 
 }  // namespace gradmon
