@@ -102,8 +102,12 @@ void Collection::swap(const Commitment& commitment) {
   auto parsed = parse_config(commitment.plan->config_text, "the agreed config");
   if (!parsed) return log_error(to_string(parsed.error()));  // Checked when it was promised.
   config_ = std::move(parsed->config);
+  if (std::string why = objection_to(config_); !why.empty()) {
+    const std::lock_guard lock(mutex_);
+    hook_error_ = why;
+    return;
+  }
   queue_->set_overflow(config_.on_overflow == Config::OnOverflow::drop ? Overflow::drop : Overflow::block);
-  if (settings_.mode == Mode::dynamic) settings_.directory->make(std::chrono::milliseconds{0});
   std::vector<std::unique_ptr<Sink>> sinks;
   if (has_csv(config_)) sinks.push_back(make_csv_sink(settings_.directory, names_));
   writer_.begin_revision(layout_of(config_, commitment.revision), std::move(sinks));
@@ -137,6 +141,7 @@ void Collection::begin_step(Step step, HookSet::Collect collect) noexcept {
   const bool was_armed = collecting_;
   collecting_ = collect == HookSet::Collect::yes;
   step_ = step;
+  updated_ = false;
   if (collecting_) queue_->begin_step();
   if (hooks_ && (collecting_ || was_armed)) hooks_->begin_step(step, collect);
 }
@@ -144,6 +149,7 @@ void Collection::begin_step(Step step, HookSet::Collect collect) noexcept {
 void Collection::end_step() noexcept {
   if (hooks_) {
     hooks_->end_step();
+    if (!updated_) warn_of_missing_update();
     if (auto failure = hooks_->failure()) {
       const std::lock_guard lock(mutex_);
       hook_error_ = failure->target + ": " + failure->cause;
@@ -157,7 +163,14 @@ void Collection::end_collection(Step end) noexcept {
   queue_->end_collection(in_force_.revision, Step{end.value - 1});
 }
 
+void Collection::warn_of_missing_update() noexcept {
+  const std::lock_guard lock(mutex_);
+  if (std::exchange(missing_update_said_, true)) return;
+  warnings_.emplace_back("step() was called without update(): grad_reduced and param_* are not collected");
+}
+
 void Collection::before_update(const std::vector<at::Tensor>& parameters) noexcept {
+  updated_ = true;
   if (hooks_) hooks_->before_update(parameters);
 }
 

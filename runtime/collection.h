@@ -29,7 +29,6 @@ class Collection {
   struct Settings {
     std::int64_t queue_capacity = 65'536;  // of the config at the start
     Rank rank;
-    Mode mode = Mode::dynamic;
     std::shared_ptr<RunDirectory> directory;
   };
 
@@ -65,6 +64,7 @@ class Collection {
   class Stream;
 
   void attach();
+  void warn_of_missing_update() noexcept;
   void detach();
 
   // Constant after construction.
@@ -79,11 +79,13 @@ class Collection {
   Config config_;
   Step step_;
   bool collecting_ = false;
+  bool updated_ = false;  // update() was called in this step
 
   mutable std::mutex mutex_;
   // Guarded by mutex_: what report() tells of the hooks.
   std::string hook_error_;
   std::vector<std::string> warnings_;
+  bool missing_update_said_ = false;
 
   WriterThread writer_;
   // Keep last: detaches before the rest dies.

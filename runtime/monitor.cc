@@ -99,9 +99,9 @@ void Monitor::stop() noexcept {
 }
 
 Status Monitor::status() const {
-  if (session_) return session_->status();
+  if (session_ && !session_->forked()) return session_->status();
   Status off;
-  off.reason = "could not be set up: see the log";
+  off.reason = session_ ? "a forked child" : "could not be set up: see the log";
   return off;
 }
 

@@ -1,8 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "runtime/run_directory.h"
 
-#include <sys/stat.h>
-
 #include <algorithm>
 #include <chrono>
 #include <ctime>
@@ -11,6 +9,7 @@
 
 #include "control/config/file_content.h"
 #include "control/log.h"
+#include "control/net/private_directory.h"
 #include "control/net/process_identity.h"
 #include "writers/csv_sink.h"
 
@@ -20,7 +19,7 @@ namespace {
 namespace fs = std::filesystem;
 
 constexpr std::chrono::milliseconds kIdentityWithin{5000};
-constexpr std::chrono::milliseconds kIdentityInHurry{400};
+constexpr std::chrono::milliseconds kIdentityInHurry{200};
 constexpr std::chrono::milliseconds kSlice{20};
 
 // Writes nothing, and makes nothing, until there are rows.
@@ -75,27 +74,30 @@ RunDirectory::RunDirectory(fs::path output_dir, Rank rank, std::string launcher_
       job_(std::move(job)),
       own_start_(wall_now()) {}
 
+fs::path RunDirectory::settle_as(const JobIdentity& job) {
+  const std::lock_guard lock(mutex_);
+  if (path_.empty()) path_ = run_directory_of(output_dir_, rank_, job);
+  return path_;
+}
+
+void RunDirectory::settle() {
+  if (const auto job = job_()) settle_as(*job);
+}
+
 fs::path RunDirectory::make(std::chrono::milliseconds at_most) {
-  if (fs::path made = path(); !made.empty()) return made;
-  auto job = job_();
-  for (std::chrono::milliseconds waited{0}; !job && waited < at_most; job = job_()) {
+  using Clock = std::chrono::steady_clock;
+  auto deadline = Clock::now() + at_most;
+  for (settle(); path().empty() && Clock::now() < deadline; settle()) {
     std::this_thread::sleep_for(kSlice);
-    waited += kSlice;
-    if (hurried_) at_most = std::min(at_most, kIdentityInHurry);
+    if (hurried_.exchange(false)) deadline = std::min(deadline, Clock::now() + kIdentityInHurry);
   }
-  if (!job) {
-    job = JobIdentity{"", sha256_of(launcher_id_).substr(0, 8), own_start_};
+  if (path().empty()) {
     log_warn("rank 0 did not answer: output of rank " + std::to_string(rank_.value) +
              " is named after its own start time and its launch");
+    settle_as({"", sha256_of(launcher_id_).substr(0, 8), own_start_});
   }
-  fs::path directory = run_directory_of(output_dir_, rank_, *job);
-  std::error_code error;
-  fs::create_directories(directory, error);
-  if (error) log_error(directory.string() + ": " + error.message());
-  chmod(directory.c_str(), 0750);
-  const std::lock_guard lock(mutex_);
-  path_ = directory;
-  return directory;
+  if (auto made = make_private_directory(path()); !made) log_error(made.error());
+  return path();
 }
 
 fs::path RunDirectory::path() const {

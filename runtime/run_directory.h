@@ -27,15 +27,20 @@ class RunDirectory {
   RunDirectory(std::filesystem::path output_dir, Rank rank, std::string launcher_id,
                std::function<std::optional<JobIdentity>()> job);
 
-  // Makes it (0750), waiting up to `at_most` for the job's identity and falling
-  // back to this process's own start time, with a word in the log.
+  // Settles its name where the job's identity is known; makes nothing.
+  void settle();
+  // Makes it (0750) and settles its name, waiting up to `at_most` for the job's
+  // identity and falling back to this process's own start time, with a word in
+  // the log. Not the training thread: the disk may hang.
   std::filesystem::path make(std::chrono::milliseconds at_most);
   // The process is about to end: nobody waits for the identity much longer.
   void hurry() { hurried_ = true; }
-  // Empty while it has not been made.
+  // Empty while its name is not settled.
   std::filesystem::path path() const;
 
  private:
+  std::filesystem::path settle_as(const JobIdentity& job);
+
   const std::filesystem::path output_dir_;
   const Rank rank_;
   const std::string launcher_id_;

@@ -16,7 +16,7 @@
 namespace gradmon {
 namespace {
 
-constexpr std::chrono::milliseconds kWriteWithin{700};
+constexpr std::chrono::milliseconds kWriteWithin{400};
 
 AgentOptions agent_options(const Environment& environment, const std::filesystem::path& config, Step start) {
   AgentOptions options;
@@ -77,6 +77,7 @@ AgentCalls Monitor::Session::agent_calls() {
 }
 
 void Monitor::Session::watch(torch::nn::Module& model) {
+  if (resting()) return;
   std::vector<WatchedParameter> parameters;
   for (const auto& item : model.named_parameters()) parameters.push_back({item.key(), chunks_, item.value()});
   const bool first = chunks_ == 0;
@@ -98,8 +99,10 @@ void Monitor::Session::boundary() noexcept {
     if (collection_ && collection_->collecting()) collection_->end_step();
     pass_gate();
   } catch (const std::exception& error) {
-    log_error(std::string("collecting stops: ") + error.what());
     if (collection_) collection_->stop(kWriteWithin);
+    const std::lock_guard lock(mutex_);
+    trouble_ = std::string("collecting has stopped for good: ") + error.what();
+    log_error(trouble_);
   }
 }
 
@@ -112,19 +115,20 @@ void Monitor::Session::pass_gate() {
 }
 
 void Monitor::Session::swap(const Commitment& commitment) {
+  if (commitment.plan->on && environment_.dynamic) directory_->settle();
+  agent_.boundary_passed();
+  if (!trouble_.empty()) return;
   if (!collection_ && commitment.plan->on) {
     auto parsed = parse_config(commitment.plan->config_text, config_.string());
     const std::int64_t capacity = parsed ? parsed->config.queue_capacity : Config{}.queue_capacity;
-    const Mode mode = environment_.dynamic ? Mode::dynamic : Mode::static_once;
-    auto made = std::make_unique<Collection>(
-        Collection::Settings{capacity, Rank{environment_.rank}, mode, directory_},
-        [this](Revision revision, Step) { agent_.rows_on_disk(revision); });
+    auto made =
+        std::make_unique<Collection>(Collection::Settings{capacity, Rank{environment_.rank}, directory_},
+                                     [this](Revision revision, Step) { agent_.rows_on_disk(revision); });
     made->add_parameters(parameters_);
     const std::lock_guard lock(mutex_);
     collection_ = std::move(made);
   }
   if (collection_) collection_->swap(commitment);
-  agent_.boundary_passed();
 }
 
 void Monitor::Session::update(torch::optim::Optimizer& optimizer) {
@@ -133,6 +137,10 @@ void Monitor::Session::update(torch::optim::Optimizer& optimizer) {
     return;
   }
   const std::vector<at::Tensor> parameters = parameters_of(optimizer);
+  if (parameters.empty()) {  // Not "all", as an empty list means to the hooks.
+    optimizer.step();
+    return;
+  }
   collection_->before_update(parameters);
   optimizer.step();
   collection_->after_update(parameters);
@@ -160,7 +168,9 @@ tl::expected<std::int64_t, std::string> Monitor::Session::can_carry_out(const Pl
 
 CollectingReport Monitor::Session::report() const {
   const std::lock_guard lock(mutex_);
-  return collection_ ? collection_->report() : CollectingReport{};
+  CollectingReport report = collection_ ? collection_->report() : CollectingReport{};
+  if (!trouble_.empty()) report.error = trouble_;
+  return report;
 }
 
 }  // namespace gradmon

@@ -71,6 +71,7 @@ class Monitor::Session {
   // Guarded by mutex_; the training thread, which alone changes them, reads without.
   std::vector<TargetName> names_;
   std::unique_ptr<Collection> collection_;  // null until a plan is on
+  std::string trouble_;                     // why nothing is collected any more
 
   // Keep last: asks the others.
   Agent agent_;

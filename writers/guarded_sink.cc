@@ -61,6 +61,7 @@ void GuardedSink::take_down(std::string error) {
 
 void GuardedSink::recover() {
   pause_ = pause_.zero();
+  error_.clear();
   if (!std::exchange(failing_, false)) return;
   log_info(std::string(sink_->name()) + ": writes again; " + std::to_string(std::exchange(lost_, 0)) +
            " rows were lost");

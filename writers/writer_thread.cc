@@ -13,6 +13,7 @@
 #include <variant>
 
 #include "control/log.h"
+#include "control/signals_blocked.h"
 #include "writers/marker.h"
 #include "writers/step_gather.h"
 
@@ -20,21 +21,6 @@ namespace gradmon {
 namespace {
 
 constexpr std::size_t kTakeAtOnce = 4096;
-
-class SignalsBlocked {
- public:
-  SignalsBlocked() {
-    sigset_t all;
-    sigfillset(&all);
-    pthread_sigmask(SIG_SETMASK, &all, &before_);
-  }
-  ~SignalsBlocked() { pthread_sigmask(SIG_SETMASK, &before_, nullptr); }
-  SignalsBlocked(const SignalsBlocked&) = delete;
-  SignalsBlocked& operator=(const SignalsBlocked&) = delete;
-
- private:
-  sigset_t before_;
-};
 
 }  // namespace
 
@@ -97,6 +83,8 @@ void WriterThread::State::live() noexcept {
   } catch (const std::exception& e) {
     log_error(std::string("the writer thread gives up: ") + e.what());
     queue->abandon();
+    const std::lock_guard lock(mutex);
+    status.last_error = std::string("the writer thread has given up: ") + e.what();
   }
   const std::lock_guard lock(mutex);
   ended = true;
@@ -137,6 +125,7 @@ void WriterThread::State::publish(const GuardedSink::Outcome& outcome) {
   const std::lock_guard lock(mutex);
   status.written += outcome.written;
   status.lost += outcome.lost + steps.lost() - std::exchange(lost_in_gather, steps.lost());
+  if (!sinks.empty()) status.last_error.clear();
   for (const GuardedSink& sink : sinks) {
     if (!sink.error().empty()) status.last_error = sink.error();
   }

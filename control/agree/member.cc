@@ -114,12 +114,15 @@ MemberActions Member::on_prepare(const Prepare& prepare) {
     if (open_->revision == prepare.revision) actions.send.push_back(open_->answer);
     return actions;
   }
+  const auto matches = prepare.plan->on ? can_carry_out_(*prepare.plan) : 0;
+  const bool in_first_step = gate_.current() <= identity_.hello.start_iteration;
+  if (prepare.plan->on && matches && *matches == 0 && in_first_step)
+    return actions;  // Models may still come.
   Open open;
   open.revision = prepare.revision;
   open.fence_timeout = prepare.plan->fence_timeout;
   open.doubt_after = prepare.doubt_after;
   open.wait_on_partition = prepare.plan->wait_on_partition;
-  const auto matches = prepare.plan->on ? can_carry_out_(*prepare.plan) : 0;
   if (!matches) {
     open.answer = Reject{prepare.revision, matches.error()};
   } else {

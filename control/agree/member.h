@@ -14,7 +14,9 @@
 namespace gradmon {
 
 // Whether this rank can carry a plan out: how many targets it means here, or
-// why it cannot. Must be quick; called on the agent thread.
+// why it cannot. None in the first step is not yet an answer: the question comes
+// again, and until then the program may still show more of its model. Must be quick; called on the agent
+// thread.
 using CanCarryOut = std::function<tl::expected<std::int64_t, std::string>(const Plan&)>;
 
 // What a member wants done. Messages go to the coordinator.

@@ -29,7 +29,7 @@ constexpr Option<Config> kConfigOptions[] = {
     {"print_struct", &Config::print_struct, "true or false", "false",
      "write the module structure after the first step, then end training", missing},
     {"module_ranks", &Config::module_ranks, "a list of integers >= 0", "all",
-     "ranks on which modules are watched", missing, live, range, 0},
+     "ranks on which modules are watched", exists, live, range, 0},
     {"xy_distribution", &Config::xy_distribution, "true or false", "false", "activations and their gradients",
      missing},
     {"all_xy", &Config::all_xy, "true or false", "false", "activations of every module", missing},

@@ -5,6 +5,8 @@
 
 #include <utility>
 
+#include "control/signals_blocked.h"
+
 #include "control/net/agent_loop.h"
 #include "control/net/mailbox.h"
 
@@ -17,9 +19,10 @@ Agent::Agent(AgentOptions options, StepGate& gate, AgentCalls calls)
       mailbox_(std::make_shared<Mailbox>()),
       view_(std::make_unique<AgentView>()),
       loop_(std::make_unique<AgentLoop>(std::move(options), gate, std::move(calls), mailbox_, *view_)) {
+  const SignalsBlocked blocked;
   thread_ = std::thread([loop = loop_.get()] {
     pthread_setname_np(pthread_self(), "gradmon-agent");
-    loop->run();
+    loop->live();
   });
 }
 

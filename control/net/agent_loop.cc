@@ -107,6 +107,15 @@ AgentLoop::AgentLoop(AgentOptions options, StepGate& gate, AgentCalls calls, std
 
 AgentLoop::~AgentLoop() = default;
 
+void AgentLoop::live() noexcept {
+  try {
+    run();
+  } catch (const std::exception& error) {
+    log_error(std::string("the agent gives up: ") + error.what());
+    gate_.release();
+  }
+}
+
 void AgentLoop::run() {
   last_turn_ = last_progress_ = last_measured_ = last_look_ = Clock::now();
   if (options_.rank.value == 0) {

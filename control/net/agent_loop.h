@@ -44,8 +44,9 @@ class AgentLoop {
   AgentLoop(const AgentLoop&) = delete;
   AgentLoop& operator=(const AgentLoop&) = delete;
 
-  // Until leave() has been called and been heard, or its time is up.
-  void run();
+  // Until leave() has been called and been heard, or its time is up. Where it
+  // fails it ends, the plan in force runs out, and nobody waits for a verdict.
+  void live() noexcept;
 
   // Notes of the mailbox.
   void start();  // the first step has begun
@@ -57,6 +58,7 @@ class AgentLoop {
  private:
   using Clock = std::chrono::steady_clock;
 
+  void run();
   void open_rank0();
   void find_rank0();
   void take_messages(std::chrono::milliseconds at_most);

@@ -2,7 +2,6 @@
 #include "control/net/directory_register.h"
 
 #include <fcntl.h>
-#include <sys/stat.h>
 #include <unistd.h>
 
 #include <cerrno>
@@ -12,6 +11,7 @@
 #include <utility>
 
 #include "control/net/messages.h"
+#include "control/net/private_directory.h"
 
 namespace gradmon {
 namespace {
@@ -97,11 +97,7 @@ tl::expected<Verdict, std::string> DirectoryRegister::read(const fs::path& entry
 }
 
 tl::expected<void, std::string> DirectoryRegister::create(const std::string& nonce) {
-  std::error_code error;
-  fs::create_directories(directory_, error);
-  if (error) return tl::unexpected("cannot make " + directory_.string() + ": " + error.message());
-  chmod(directory_.parent_path().c_str(), 0750);
-  chmod(directory_.c_str(), 0750);
+  if (auto made = make_private_directory(directory_); !made) return made;
   return publish_once(directory_ / (".aside-" + process_id_), directory_ / kNonce, nonce);
 }
 

@@ -14,6 +14,7 @@
 #include <sstream>
 #include <utility>
 
+#include "control/net/private_directory.h"
 #include "control/net/process_identity.h"
 #include "control/net/socket_directory.h"
 
@@ -98,8 +99,7 @@ tl::expected<void, std::string> write_jobs(const fs::path& path, const Jobs& job
 
 tl::expected<void, std::string> change_jobs(const fs::path& output_dir,
                                             const std::function<void(Jobs&)>& change) {
-  std::error_code ignored;
-  fs::create_directories(output_dir, ignored);
+  if (auto made = make_private_directory(output_dir); !made) return made;
   const ListLock lock(output_dir / (std::string(".") + kName + ".lock"));
   if (!lock.held()) return tl::unexpected(problem(output_dir));
   auto jobs = read_jobs(output_dir);

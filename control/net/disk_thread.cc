@@ -9,11 +9,27 @@
 #include <deque>
 #include <mutex>
 #include <optional>
+#include <string>
 #include <utility>
 
+#include "control/log.h"
 #include "control/net/wake_up.h"
+#include "control/signals_blocked.h"
 
 namespace gradmon {
+
+namespace {
+
+// What a job has to say it says by itself; what it throws ends with it.
+void do_guarded(const DiskThread::Job& job) noexcept {
+  try {
+    job();
+  } catch (const std::exception& error) {
+    log_error(std::string("disk thread: ") + error.what());
+  }
+}
+
+}  // namespace
 
 struct DiskThread::State {
   WakeUp wake;
@@ -29,6 +45,7 @@ struct DiskThread::State {
 };
 
 DiskThread::DiskThread() : state_(std::make_shared<State>()) {
+  const SignalsBlocked blocked;
   thread_ = std::thread([state = state_] { run(state); });
 }
 
@@ -58,7 +75,7 @@ void DiskThread::watch(std::function<Watch()> make_on_disk_thread) {
   // The state outlives every job: run() holds it.
   post([state = state_.get(), make = std::move(make_on_disk_thread)] {
     state->watch = make();
-    state->watch->look();
+    do_guarded(state->watch->look);
   });
 }
 
@@ -76,7 +93,7 @@ void DiskThread::run(const std::shared_ptr<State>& state) {
       state->jobs.pop_front();
       state->at_work = true;
       lock.unlock();
-      job();
+      do_guarded(job);
       job = nullptr;
       lock.lock();
       state->at_work = false;
@@ -90,7 +107,7 @@ void DiskThread::run(const std::shared_ptr<State>& state) {
     const int ready = ::poll(fds, 2, patience);
     const bool woken = (fds[0].revents & POLLIN) != 0;
     if (woken) state->wake.clear();
-    if (state->watch && (ready == 0 || (fds[1].revents & POLLIN) != 0)) state->watch->look();
+    if (state->watch && (ready == 0 || (fds[1].revents & POLLIN) != 0)) do_guarded(state->watch->look);
     lock.lock();
   }
   lock.unlock();

@@ -12,6 +12,8 @@
 #include <optional>
 #include <utility>
 
+#include "control/net/private_directory.h"
+
 namespace gradmon {
 namespace {
 
@@ -106,6 +108,7 @@ tl::expected<void, std::string> append_history(const fs::path& file,
 }
 
 tl::expected<void, std::string> append_switch(const fs::path& file, const SwitchNote& note) {
+  if (auto made = make_private_directory(file.parent_path()); !made) return made;
   return append(file, line_of({{"epoch", note.epoch},
                                {"rank", note.rank.value},
                                {"revision", note.revision.value},

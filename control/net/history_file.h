@@ -23,7 +23,7 @@ struct SwitchNote {
   WallTime at = 0;
 };
 
-// Appends whole lines; the disk thread.
+// Appends whole lines; the disk thread. A run directory is made where it is missing.
 tl::expected<void, std::string> append_history(const std::filesystem::path& file,
                                                const std::map<Journal::Key, HistoryEntry>& entries);
 tl::expected<void, std::string> append_switch(const std::filesystem::path& file, const SwitchNote& note);

@@ -3,6 +3,7 @@
 
 #include <utility>
 
+#include "control/config/config_schema.h"
 #include "control/log.h"
 #include "control/net/history_file.h"
 #include "control/net/plan_source.h"
@@ -85,11 +86,10 @@ void Rank0Desk::on_content(ConfigDesk::Content content) {
 }
 
 void Rank0Desk::adopt(const FileContent& content, PlanSource source) {
-  if (first_config_ && (first_config_->queue_capacity != source.config.queue_capacity ||
-                        first_config_->append_output != source.config.append_output)) {
-    source.warnings.emplace_back("queue_capacity and append_output take effect at the next start");
-  }
   if (!first_config_) first_config_ = source.config;
+  for (const std::string_view key : changed_fixed_keys(*first_config_, source.config)) {
+    source.warnings.push_back("\"" + std::string(key) + "\" takes effect at the next start");
+  }
   note_warnings(source.warnings);
   adopted_text_ = content.text;
   adopted_sha256_ = source.plan->config_sha256;

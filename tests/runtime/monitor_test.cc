@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 #include <gradmon/monitor.h>
+#include <signal.h>
 #include <sys/wait.h>
 #include <torch/nn/modules/linear.h>
 #include <torch/optim/sgd.h>
@@ -143,7 +144,7 @@ TEST_CASE("a forked child's copy does nothing and the parent's goes on") {
   REQUIRE(csv(directory, "grad_reduced_4-4.csv").empty());
 }
 
-TEST_CASE("a step without update collects no update kinds") {
+TEST_CASE("a step without update collects no update kinds and the status says so") {
   const TemporaryDirectory directory;
   Training training;
   {
@@ -152,9 +153,63 @@ TEST_CASE("a step without update collects no update kinds") {
     training.backward();
     training.optimizer.step();
     monitor.step();
+    REQUIRE(eventually([&] { return !monitor.status().warnings.empty(); }));
+    REQUIRE(monitor.status().warnings.front().find("without update()") != std::string::npos);
   }
   REQUIRE_FALSE(csv(directory, "grad_unreduced_0-0.csv").empty());
   REQUIRE(csv(directory, "grad_reduced_0-0.csv").empty());
+}
+
+TEST_CASE("nothing is watched after stop") {
+  const TemporaryDirectory directory;
+  Training training;
+  Monitor monitor(config(directory, R"({"wg_distribution": true})"), options(directory, false));
+  monitor.stop();
+  monitor.watch(*training.model, training.optimizer);
+  for (int i = 0; i < 3; ++i) training.step(monitor);
+  REQUIRE(csv(directory, "grad_reduced_0-0.csv").empty());
+}
+
+TEST_CASE("a format that is not there is told and nothing is measured for it") {
+  const TemporaryDirectory directory;
+  Training training;
+  Monitor monitor(config(directory, R"({"wg_distribution": true, "format": "tensorboard"})"),
+                  options(directory, false));
+  monitor.watch(*training.model, training.optimizer);
+  for (int i = 0; i < 3; ++i) training.step(monitor);
+  REQUIRE(eventually([&] {
+    const Status status = monitor.status();
+    return !status.ranks.empty() && status.ranks.front().error.find("format") != std::string::npos;
+  }));
+  REQUIRE(monitor.status().ranks.front().dropped == 0);
+}
+
+TEST_CASE("an optimizer without parameters makes no rows for those of others") {
+  const TemporaryDirectory directory;
+  Training training;
+  torch::optim::SGD empty(std::vector<at::Tensor>{}, 0.1);
+  {
+    Monitor monitor(config(directory, R"({"wg_distribution": true})"), options(directory, false));
+    monitor.watch(*training.model, training.optimizer);
+    training.backward();
+    monitor.step(empty);
+  }
+  REQUIRE(csv(directory, "grad_reduced_0-0.csv").empty());
+}
+
+TEST_CASE("a signal that the program waits for does not kill it") {
+  const TemporaryDirectory directory;
+  Monitor monitor(config(directory, R"({"wg_distribution": true})"), options(directory, false));
+  sigset_t waited;
+  sigemptyset(&waited);
+  sigaddset(&waited, SIGUSR1);
+  sigset_t before;
+  pthread_sigmask(SIG_BLOCK, &waited, &before);
+  kill(getpid(), SIGUSR1);
+  int got = 0;
+  sigwait(&waited, &got);
+  pthread_sigmask(SIG_SETMASK, &before, nullptr);
+  REQUIRE(got == SIGUSR1);
 }
 
 TEST_CASE("targets restrict the rows and one that matches nothing is told with the nearest name") {

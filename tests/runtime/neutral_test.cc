@@ -11,6 +11,8 @@
 #include <torch/optim/adamw.h>
 #include <torch/utils.h>
 
+#include <map>
+
 #include "control/debian_version.h"
 #include "tests/runtime/real_job.h"
 #include GRADMON_CATCH_HEADER
@@ -44,12 +46,12 @@ std::string config(const char* dynamic_on) {
 }
 
 // Trains and returns the bytes of all parameters. `between` is called before each step.
-std::string train(Monitor* monitor, const std::function<void(int)>& between = {}) {
+std::string train(Monitor* monitor, const std::function<void(int, torch::nn::Sequential&)>& between = {}) {
   auto model = make_model();
   torch::optim::AdamW optimizer(model->parameters(), torch::optim::AdamWOptions(0.01));
   if (monitor != nullptr) monitor->watch(*model, optimizer);
   for (int i = 0; i < kSteps; ++i) {
-    if (between) between(i);
+    if (between) between(i, model);
     optimizer.zero_grad();
     model->forward(torch::randn({8, 6})).pow(2).sum().backward();
     if (monitor != nullptr) {
@@ -100,7 +102,7 @@ TEST_CASE("parameters after 200 steps are bit equal when toggled every third ste
   write_text(f.path, config("false"));
   Monitor monitor(f.path, f.options);
   int toggles = 0;
-  const std::string toggled = train(&monitor, [&](int i) {
+  const std::string toggled = train(&monitor, [&](int i, torch::nn::Sequential&) {
     if (i % 3 != 2) return;
     const Status before = monitor.status();
     write_text(f.path, config(before.state == "on" ? "false" : "true"));
@@ -111,6 +113,18 @@ TEST_CASE("parameters after 200 steps are bit equal when toggled every third ste
   });
   REQUIRE(toggles == kSteps / 3);
   REQUIRE(toggled == absent);
+}
+
+TEST_CASE("no hook is there before a plan is on nor after it has ended by itself") {
+  Fixture f;
+  write_text(f.path, R"({"wg_distribution": true, "dynamic_on": true, "collect_times": 5})");
+  Monitor monitor(f.path, f.options);
+  std::map<int, std::size_t> hooks;
+  train(&monitor, [&](int i, torch::nn::Sequential& model) { hooks[i] = hooks_on(model); });
+  REQUIRE(hooks[0] == 0);
+  REQUIRE(hooks[1] == 4);
+  REQUIRE(hooks[5] == 4);
+  for (int i = 6; i < kSteps; ++i) REQUIRE(hooks[i] == 0);
 }
 
 TEST_CASE("two coupled ranks end with the same bits with and without the monitor") {
