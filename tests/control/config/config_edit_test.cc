@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 // Write-back: nothing but the value changes, and no save of the user is lost.
 #include <fcntl.h>
+#include <sys/stat.h>
 #include <sys/xattr.h>
 #include <unistd.h>
 
@@ -52,7 +53,7 @@ TEST_CASE("an edit changes its value alone and is not reported", "[configfile]")
   const auto done = file.edit(kOff, seen.identity);
   REQUIRE(done.has_value());
   CHECK(done->text == "\xEF\xBB\xBF{\r\n\t\"dynamic_on\" :false ,\r\n\t\"unknown\": [ 1,2 ]\r\n}");
-  CHECK(contents(path) == done->text);
+  CHECK(read_text(path) == done->text);
   CHECK(read_now(path).content.identity == done->identity);
   CHECK_FALSE(wait_for_report(file, milliseconds(1500)).has_value());
   save_in_place(path, before);
@@ -89,11 +90,11 @@ TEST_CASE("an edit based on an older save is refused", "[configfile]") {
   const auto seen = first_content(file);
   SECTION("another content") { save_by_rename(path, text_of(2)); }
   SECTION("the same content saved again") { save_in_place(path, text_of(1)); }
-  const auto users = contents(path);
+  const auto users = read_text(path);
   const auto done = file.edit(kOff, seen.identity);
   REQUIRE_FALSE(done.has_value());
   CHECK(done.error().kind == Kind::changed);
-  CHECK(contents(path) == users);
+  CHECK(read_text(path) == users);
   CHECK(next_text(file) == users);
 }
 
@@ -108,9 +109,9 @@ TEST_CASE("a save made the moment after an edit holds and is reported", "[config
   SECTION("by rename") { save_by_rename(path, text_of(2)); }
   SECTION("in place") { save_in_place(path, text_of(2)); }
   SECTION("the bytes that the edit has written") { save_in_place(path, with_off(text_of(1))); }
-  const auto users = contents(path);
+  const auto users = read_text(path);
   CHECK(next_text(file) == users);
-  CHECK(contents(path) == users);
+  CHECK(read_text(path) == users);
 }
 
 TEST_CASE("who had the file open before an edit and writes after it is not lost", "[configfile]") {
@@ -126,7 +127,7 @@ TEST_CASE("who had the file open before an edit and writes after it is not lost"
   REQUIRE(::write(fd, text.data(), text.size()) == static_cast<ssize_t>(text.size()));
   ::close(fd);
   CHECK(next_text(file) == text);
-  CHECK(contents(path) == text);
+  CHECK(read_text(path) == text);
 }
 
 TEST_CASE("an edit without a base takes in a save that was not reported yet", "[configfile]") {
@@ -140,7 +141,7 @@ TEST_CASE("an edit without a base takes in a save that was not reported yet", "[
   const auto done = file.edit(kOff, std::nullopt);
   REQUIRE(done.has_value());
   CHECK(done->text == with_off(text_of(2)));
-  CHECK(contents(path) == done->text);
+  CHECK(read_text(path) == done->text);
 }
 
 TEST_CASE("an edit that is refused writes nothing", "[configfile]") {
@@ -187,7 +188,7 @@ TEST_CASE("mode owner attributes and link are kept", "[configfile]") {
   if (root) CHECK((status.st_uid == 1234 && status.st_gid == 4321));
   char value[8] = {};
   if (attributes) CHECK(::getxattr(target.c_str(), "user.gradmon", value, sizeof value) == 4);
-  CHECK(contents(target) == with_off(text_of(1)));
+  CHECK(read_text(target) == with_off(text_of(1)));
 }
 
 TEST_CASE("a file that cannot be replaced is left alone with the reason", "[configfile]") {
@@ -211,7 +212,7 @@ TEST_CASE("a file that cannot be replaced is left alone with the reason", "[conf
   REQUIRE_FALSE(done.has_value());
   CHECK(done.error().kind == Kind::unwritable);
   CHECK(done.error().text == reason);
-  CHECK(contents(path) == text_of(1));
+  CHECK(read_text(path) == text_of(1));
   CHECK(directory.names() == before);
 }
 
@@ -223,12 +224,12 @@ TEST_CASE("where files cannot be exchanged they are compared and renamed", "[con
   std::vector<Displaced> displaced;
   const auto done = replace_content(path, base, text_of(2), displaced, Replacement::rename);
   REQUIRE(done.has_value());
-  CHECK(contents(path) == text_of(2));
+  CHECK(read_text(path) == text_of(2));
   CHECK(done->content.identity == read_now(path).content.identity);
   const auto again = replace_content(path, base, text_of(3), displaced, Replacement::rename);
   REQUIRE_FALSE(again.has_value());
   CHECK(again.error().kind == ExchangeError::Kind::changed);
-  CHECK(contents(path) == text_of(2));
+  CHECK(read_text(path) == text_of(2));
   CHECK(directory.names().size() == 1);
 }
 
@@ -261,7 +262,7 @@ TEST_CASE("what a killed process has displaced goes back and its leftovers go", 
   recover_displaced(path, std::chrono::hours(1));
   CHECK(directory.names().size() == 2);
   recover_displaced(path, std::chrono::seconds(-1));
-  CHECK(contents(path) == expected);
+  CHECK(read_text(path) == expected);
   CHECK(directory.names() == std::set<std::string>{"c.json"});
 }
 
@@ -302,7 +303,7 @@ TEST_CASE("no save is lost in a race with a write-back", "[configfile]") {
       seen = report->value();
     } while (seen.text == text_of(-n));
     REQUIRE(seen.text == text_of(n));
-    REQUIRE(contents(path) == text_of(n));
+    REQUIRE(read_text(path) == text_of(n));
   }
   CHECK(edited > 0);  // else nothing raced
 }
@@ -317,7 +318,7 @@ TEST_CASE("a user who saves all the time loses nothing to write-backs", "[config
   std::atomic<bool> done{false};
   std::thread user([&] {
     const auto holds = [&](int n) {
-      return value_at(contents(path), "/n") == std::string_view(std::to_string(n));
+      return value_at(read_text(path), "/n") == std::string_view(std::to_string(n));
     };
     std::mt19937 random(5);
     for (int n = 1; n <= last && lost == 0; ++n) {
@@ -344,7 +345,7 @@ TEST_CASE("a user who saves all the time loses nothing to write-backs", "[config
   CHECK(lost == 0);
   CHECK(edited > 0);
   CHECK(refused > 0);
-  CHECK(value_at(contents(path), "/n") == std::string_view(std::to_string(last)));
+  CHECK(value_at(read_text(path), "/n") == std::string_view(std::to_string(last)));
 }
 
 }  // namespace gradmon

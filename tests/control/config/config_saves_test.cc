@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 // How ConfigFile sees saves: every way of saving, once and whole.
 #include <fcntl.h>
+#include <sys/stat.h>
 #include <unistd.h>
 
 #include <atomic>
@@ -75,7 +76,7 @@ const std::vector<Saving>& savings() {
       {"rename", [](const fs::path& path, const std::string& text) { save_by_rename(path, text); }},
       {"sed -i",
        [](const fs::path& path, const std::string& text) {
-         const auto old = std::to_string(1'000'000 + number_of(contents(path)));
+         const auto old = std::to_string(1'000'000 + number_of(read_text(path)));
          run("sed -i s/" + old + "/" + std::to_string(1'000'000 + number_of(text)) + "/g " + path.string());
        }},
       {"backup and rename, as vim",

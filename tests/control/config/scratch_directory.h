@@ -1,59 +1,32 @@
 // SPDX-License-Identifier: Apache-2.0
-// A directory of a test's own, the ways in which people save a file in it, and
-// a loop that waits for what ConfigFile says.
+// The ways in which people save a file, and a loop that waits for what ConfigFile says.
 #pragma once
 
 #include <poll.h>
-#include <stdlib.h>
-#include <sys/stat.h>
 
 #include <chrono>
 #include <cstdlib>
 #include <filesystem>
 #include <fstream>
-#include <functional>
-#include <iterator>
 #include <set>
-#include <stdexcept>
 #include <string>
 #include <string_view>
 
 #include "control/config/config_file.h"
+#include "tests/temporary_directory.h"
 
 namespace gradmon::testing {
 
 namespace fs = std::filesystem;
 
-class ScratchDirectory {
+class ScratchDirectory : public TemporaryDirectory {
  public:
-  ScratchDirectory() {
-    std::string name = (fs::temp_directory_path() / "gradmon-config-XXXXXX").string();
-    if (::mkdtemp(name.data()) == nullptr) throw std::runtime_error("no temporary directory");
-    path_ = name;
-  }
-  ~ScratchDirectory() {
-    std::error_code error;
-    fs::remove_all(path_, error);
-  }
-  ScratchDirectory(const ScratchDirectory&) = delete;
-  ScratchDirectory& operator=(const ScratchDirectory&) = delete;
-
-  fs::path operator/(std::string_view name) const { return path_ / name; }
-  const fs::path& path() const { return path_; }
   std::set<std::string> names() const {
     std::set<std::string> all;
-    for (const auto& entry : fs::directory_iterator(path_)) all.insert(entry.path().filename().string());
+    for (const auto& entry : fs::directory_iterator(path())) all.insert(entry.path().filename().string());
     return all;
   }
-
- private:
-  fs::path path_;
 };
-
-inline std::string contents(const fs::path& path) {
-  std::ifstream file(path, std::ios::binary);
-  return {std::istreambuf_iterator<char>(file), {}};
-}
 
 inline void save_in_place(const fs::path& path, std::string_view text) {
   std::ofstream(path, std::ios::binary | std::ios::trunc) << text;
