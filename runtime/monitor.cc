@@ -3,6 +3,7 @@
 
 #include <torch/optim/optimizer.h>
 
+#include <atomic>
 #include <stdexcept>
 #include <utility>
 
@@ -36,6 +37,10 @@ tl::expected<Environment, std::string> settle_environment(const MonitorOptions& 
       return tl::unexpected(std::string("nothing names this launch: set GRADMON_RUN_ID"));
     environment->launcher_id = random_hex(8);
   }
+  // A program may train twice: each monitor of a process is a launch of its own,
+  // and the order in which they are made is the same on all ranks.
+  static std::atomic<int> made{0};
+  if (const int before = made++; before > 0) environment->launcher_id += "#" + std::to_string(before + 1);
   if (environment->world_size > 1 && environment->rank == 0) {
     log_info("rank and size from " + (environment->source.empty() ? "the program" : environment->source));
   }

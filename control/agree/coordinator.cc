@@ -15,6 +15,7 @@ constexpr Ticks kWriteAgain{1000};
 constexpr Ticks kLateFinish{10'000};
 constexpr std::int64_t kMostLookahead = 256;
 constexpr double kMostPatienceMs = 500;
+constexpr std::size_t kMostEarly = 100'000;
 
 Step later(Step a, Step b) { return a < b ? b : a; }
 
@@ -102,7 +103,7 @@ CoordinatorActions Coordinator::on_letter(const Letter& letter, WallTime now) {
   CoordinatorActions actions;
   if (const auto* hello = std::get_if<Hello>(&letter.message)) {
     if (!begun_) {
-      early_.push_back(letter);
+      if (early_.size() < kMostEarly) early_.push_back(letter);
       return actions;
     }
     answer_hello(letter.rank, *hello, actions);
@@ -118,7 +119,8 @@ CoordinatorActions Coordinator::on_letter(const Letter& letter, WallTime now) {
   if (const auto* joined = std::get_if<Joined>(&letter.message)) {
     seat->trouble =
         joined->shares_register ? "" : "rank " + std::to_string(letter.rank.value) + ": " + joined->reason;
-    if (joined->shares_register) seat->state = Roster::State::joined;
+    if (joined->shares_register && seat->state == Roster::State::welcomed)
+      seat->state = Roster::State::joined;
   } else if (const auto* ready = std::get_if<Ready>(&letter.message)) {
     if (open_ && ready->revision == open_->revision && ready->proposer == job_.process_id && !seat->ready) {
       seat->ready = *ready;
@@ -330,6 +332,8 @@ void Coordinator::retry(const Verdict& verdict, CoordinatorActions& actions, Wal
       "revision " + std::to_string(verdict.revision.value) + " aborted: " + verdict.reason;
   if (verdict.abort_reason == AbortReason::rejected || verdict.abort_reason == AbortReason::no_match) {
     refusal_ = verdict.reason;
+    if (open_->proposal.plan->cause != Cause::resync)
+      resynced_ = {};  // A missed one is still to be made good.
     actions.warnings.push_back(what);
     return;
   }
@@ -369,13 +373,17 @@ void Coordinator::look_for_end(CoordinatorActions& actions) {
   const Revision revision = newest.verdict.revision;
   std::vector<int> missing;
   bool passed = true;
+  Step furthest;
   for (int rank = 0; rank < roster_.size(); ++rank) {
     const Roster::Seat& seat = roster_.seat(rank);
+    furthest = later(furthest, seat.left() ? seat.last_step + 1 : seat.progress.step);
     if (seat.has_finished(revision)) continue;
     missing.push_back(rank);
     const bool steps = clock_ - seat.last_moved < kLateFinish;
     if (steps && seat.progress.step < newest.schedule.end()) passed = false;
   }
+  // Where all ranks have left before, training has ended and not the plan.
+  if (furthest < newest.schedule.end()) return;
   if (missing.empty()) {
     newest.passed.reset();
   } else {

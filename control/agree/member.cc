@@ -11,6 +11,7 @@ namespace {
 constexpr Ticks kHelloEvery{250};
 constexpr Ticks kAskEvery{250};
 constexpr Ticks kLeftEvery{100};
+constexpr Ticks kProveEvery{1000};
 constexpr Ticks kStartTimeout{30'000};
 constexpr Ticks kLongestTick{1000};
 
@@ -79,7 +80,9 @@ MemberActions Member::on_welcome(const Welcome& welcome) {
   }
   refused_.clear();
   joined_ = true;
-  actions.prove = welcome.nonce;
+  nonce_ = welcome.nonce;
+  actions.prove = nonce_;
+  proving_ = true;
   if (welcome.rejoined) {
     rejoining_ = true;
     actions += ask_register(Revision{1});
@@ -92,9 +95,11 @@ MemberActions Member::on_welcome(const Welcome& welcome) {
 
 MemberActions Member::on_proof(const tl::expected<void, std::string>& proof) {
   MemberActions actions;
+  proving_ = false;
   proven_ = proof.has_value();
+  last_proof_ = clock_;
   if (!proof) {
-    actions.warnings.push_back("off: " + proof.error());
+    if (!std::exchange(proof_failed_, true)) actions.warnings.push_back("off: " + proof.error());
     drop_start_hold();
   }
   actions.send.push_back(proof ? Joined{true, ""} : Joined{false, proof.error()});
@@ -204,6 +209,11 @@ MemberActions Member::tick(Ticks elapsed) {
   if (!joined_ && clock_ - last_hello_ >= kHelloEvery) {
     last_hello_ = clock_;
     actions.send.emplace_back(identity_.hello);
+  }
+  // Absence is never a proof: a network file system may show it later.
+  if (joined_ && !proven_ && !proving_ && !leaving_ && clock_ - last_proof_ >= kProveEvery) {
+    proving_ = true;
+    actions.prove = nonce_;
   }
   if (leaving_ && !left_heard_ && clock_ - last_left_ >= kLeftEvery) {
     last_left_ = clock_;

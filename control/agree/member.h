@@ -107,9 +107,13 @@ class Member {
   Ticks clock_{};
   Ticks last_hello_{};
   Ticks last_left_{};
+  Ticks last_proof_{};
+  std::string nonce_;              // what the register must show
   std::optional<Ticks> last_ask_;  // of the register; none: never
   bool asking_ = false;            // a register attempt is under way
   bool joined_ = false;            // Hello is answered
+  bool proving_ = false;           // that question is under way
+  bool proof_failed_ = false;      // and has been said
   bool proven_ = false;            // the register shows the nonce
   bool rejoining_ = false;         // closing what was open before this process came back
   bool left_heard_ = false;

@@ -59,18 +59,36 @@ Step StepGate::promise(std::int64_t lookahead) {
 
 void StepGate::hold(Step fence) {
   const std::lock_guard lock(mutex_);
-  fence_ = fence;
+  if (!abandoned_) fence_ = fence;
   publish();
 }
 
 void StepGate::release() { settle({}); }
+
+void StepGate::abandon() {
+  {
+    const std::lock_guard lock(mutex_);
+    abandoned_ = true;
+    fence_ = kNever;
+    publish();
+  }
+  changed_.notify_all();
+}
+
+bool StepGate::enters_in_time(Step effective) {
+  if (effective >= fence_) return effective > begun();
+  // No promise keeps the trainer from it: promise it, and look again.
+  fence_ = effective;
+  publish();
+  return Step{current_.load()} < effective;
+}
 
 bool StepGate::settle(const std::optional<Commitment>& commitment, Step fence) {
   bool in_time = true;
   {
     const std::lock_guard lock(mutex_);
     if (commitment) {
-      in_time = commitment->effective > begun();
+      in_time = enters_in_time(commitment->effective);
       if (in_time) ahead_.push_back(*commitment);
     }
     fence_ = fence;

@@ -65,6 +65,8 @@ class StepGate {
   void hold(Step fence);
   // Takes the promise back.
   void release();
+  // There is no agent any more: takes the promise back, and none is made again.
+  void abandon();
   // In one instant: the promise is replaced by `fence` (kNever: none), and what
   // holds is entered. False: the trainer has already begun its effective step;
   // the commitment is not entered.
@@ -75,8 +77,9 @@ class StepGate {
   std::optional<Commitment> in_force() const;
 
  private:
-  void publish();      // Requires mutex_. The one function that stores the gate.
-  Step begun() const;  // Requires mutex_. The last step that may have begun.
+  void publish();                       // Requires mutex_. The one function that stores the gate.
+  bool enters_in_time(Step effective);  // Requires mutex_.
+  Step begun() const;                   // Requires mutex_. The last step that may have begun.
 
   // Own synchronisation.
   std::atomic<std::int64_t> current_;
@@ -86,6 +89,7 @@ class StepGate {
   mutable std::mutex mutex_;
   // Guarded by mutex_.
   Step fence_ = kNever;
+  bool abandoned_ = false;
   std::deque<Commitment> ahead_;  // committed, not yet in force; rising effective steps
   std::optional<Commitment> in_force_;
   Schedule schedule_;  // of in_force_

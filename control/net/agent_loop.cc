@@ -112,7 +112,7 @@ void AgentLoop::live() noexcept {
     run();
   } catch (const std::exception& error) {
     log_error(std::string("the agent gives up: ") + error.what());
-    gate_.release();
+    gate_.abandon();
   }
 }
 
@@ -139,7 +139,7 @@ void AgentLoop::run() {
 
 // A flood from outside must not keep the agent from its own turn.
 void AgentLoop::take_messages(milliseconds at_most) {
-  constexpr int most_in_a_turn = 1000;
+  constexpr int most_in_a_turn = 200;
   auto incoming = bus_->poll(at_most, mailbox_->fd());
   for (int i = 0; incoming && i < most_in_a_turn; ++i) {
     on_bytes(*incoming);
@@ -209,7 +209,7 @@ void AgentLoop::open_rank0() {
 
 void AgentLoop::start() {
   started_ = true;
-  if (!bus_ && options_.rank.value != 0) return member_.give_up(network_trouble_);
+  if (!network_trouble_.empty() && options_.rank.value != 0) return member_.give_up(network_trouble_);
   perform(member_.say_hello());
 }
 
@@ -217,8 +217,9 @@ void AgentLoop::find_rank0() {
   if (options_.endpoint) {
     looking_for_rank0_ = false;
     if (auto connected = bus_->connect(*options_.endpoint); !connected) {
-      log_error(connected.error());
-      member_.give_up(connected.error());
+      network_trouble_ = connected.error();
+      log_error(network_trouble_);
+      if (started_) member_.give_up(network_trouble_);
     }
     return;
   }
@@ -249,10 +250,16 @@ void AgentLoop::on_bytes(const Bus::Incoming& incoming) {
   if (letter == nullptr) return;
   if (options_.rank.value != 0) return to_member(*letter);
   if (!rank0_ || letter->rank.value == 0) return;  // Rank 0's own letters do not come by the network.
+  if (letter->rank.value < 0 || letter->rank.value >= options_.world_size) return;
   if (const auto* hello = std::get_if<Hello>(&letter->message)) {
     constexpr std::size_t most_strangers = 100'000;
+    if (hello->process_id.size() != process_id_.size()) return;
     if (hello_peers_.size() >= most_strangers) hello_peers_.clear();
     hello_peers_[hello->process_id] = incoming.peer;
+  } else if (letter->epoch == job_.epoch) {
+    // After a connection was lost the same process comes back as another peer.
+    const auto known = peers_.find({letter->rank.value, letter->incarnation});
+    if (known != peers_.end()) known->second = incoming.peer;
   }
   rank0_->on_letter(*letter);
 }

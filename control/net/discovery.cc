@@ -7,11 +7,13 @@
 
 #include <algorithm>
 #include <cerrno>
+#include <chrono>
 #include <cstring>
 #include <fstream>
 #include <functional>
 #include <nlohmann/json.hpp>
 #include <sstream>
+#include <thread>
 #include <utility>
 
 #include "control/net/private_directory.h"
@@ -62,24 +64,30 @@ JobEntry from_json(const Json& json) {
           field<std::int64_t>(json, "started")};
 }
 
-// Held while the list is changed; the lock goes with the descriptor.
+// Held while the list is changed. A holder that hangs is not waited for longer
+// than two seconds; a forked child that shares the descriptor keeps no lock.
 class ListLock {
  public:
   explicit ListLock(const fs::path& path) : fd_(open(path.c_str(), O_RDWR | O_CREAT | O_CLOEXEC, 0640)) {
-    if (fd_ >= 0 && flock(fd_, LOCK_EX) != 0) {
-      close(fd_);
-      fd_ = -1;
+    constexpr int tries = 200;
+    constexpr std::chrono::milliseconds pause{10};
+    for (int i = 0; fd_ >= 0 && !held_ && i < tries; ++i) {
+      held_ = flock(fd_, LOCK_EX | LOCK_NB) == 0;
+      if (!held_) std::this_thread::sleep_for(pause);
     }
   }
   ~ListLock() {
-    if (fd_ >= 0) close(fd_);
+    if (fd_ < 0) return;
+    if (held_) flock(fd_, LOCK_UN);
+    close(fd_);
   }
   ListLock(const ListLock&) = delete;
   ListLock& operator=(const ListLock&) = delete;
-  bool held() const { return fd_ >= 0; }
+  bool held() const { return held_; }
 
  private:
-  int fd_;
+  const int fd_;
+  bool held_ = false;
 };
 
 tl::expected<void, std::string> write_jobs(const fs::path& path, const Jobs& jobs) {

@@ -102,8 +102,10 @@ void DiskThread::run(const std::shared_ptr<State>& state) {
     state->idle.notify_all();
     lock.unlock();
     pollfd fds[] = {{state->wake.fd(), POLLIN, 0}, {state->watch ? state->watch->fd() : -1, POLLIN, 0}};
-    const int patience =
-        state->watch ? static_cast<int>(std::max<std::int64_t>(0, state->watch->patience().count())) : -1;
+    const int patience = state->watch
+                             ? static_cast<int>(std::max<std::int64_t>(0, state->watch->patience().count()))
+                         : state->wake.fd() < 0 ? 100
+                                                : -1;
     const int ready = ::poll(fds, 2, patience);
     const bool woken = (fds[0].revents & POLLIN) != 0;
     if (woken) state->wake.clear();

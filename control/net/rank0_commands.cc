@@ -85,6 +85,7 @@ void Rank0Desk::change(const std::string& peer, const Command& command) {
   if (command.verb == CommandVerb::off && coordinator_.newest_is_off()) {
     return answer(peer, command, nothing_to_change("already off"));
   }
+  if (!write_back_allowed_) return change_without_file(peer, command, "write_back is false");
   running_.insert(command.request_id);
   config_.edit(edits_of(command), {}, [this, peer, command](ConfigDesk::Edited edited) {
     running_.erase(command.request_id);

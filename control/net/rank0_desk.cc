@@ -23,10 +23,10 @@ Coordinator::Job job_of(const AgentOptions& options, const JobIdentity& job, std
           job.epoch};
 }
 
-// Asked for a rank that a second process claims. On other hosts a process that
-// lives tells so by its messages; the roster has no better witness there.
+// Asked for a rank that a second process claims. On another host nobody can tell:
+// the first holds its number.
 bool lives(const Hello& hello) {
-  return hello.host == host_name() && process_lives(hello.pid, hello.process_start);
+  return hello.host != host_name() || process_lives(hello.pid, hello.process_start);
 }
 
 }  // namespace

@@ -150,6 +150,18 @@ TEST_CASE("a rank that ends counts as ready and finished") {
   REQUIRE(job.divergence().empty());
 }
 
+TEST_CASE("training that ends before the plan writes nothing back") {
+  SmallJob job(2);
+  job.begin(nullptr);
+  job.tick_until([&] { return job.process(1).next > Step{10}; });
+  job.propose(job.plan(true, 100'000'000));
+  REQUIRE(job.tick_until([&] { return job.all_run(1); }));
+  job.leave(0);
+  job.leave(1);
+  REQUIRE_FALSE(job.tick_until([&] { return !job.write_backs.empty(); }, 3000));
+  REQUIRE(job.coordinator().journal().entries().front().finished_step == -1);
+}
+
 TEST_CASE("a rank that got no verdict from anybody goes on flagged and is brought back") {
   SmallJob job(2);
   job.begin(nullptr);

@@ -110,6 +110,37 @@ TEST_CASE("a promise in a collected phase never lifts the gate over a step to co
   REQUIRE(gate.begin(Step{3}).collect);
 }
 
+TEST_CASE("a commit that no fence protects is entered in time or refused by a trainer at full speed") {
+  for (int round = 0; round < 300; ++round) {
+    StepGate gate(Step{0});
+    std::atomic<bool> stop{false};
+    std::atomic<std::int64_t> applied{-1};
+    std::thread trainer([&] {
+      for (Step n{0}; !stop; n = n + 1) {
+        if (gate.try_begin(n)) continue;
+        const Opening opening = gate.begin_or_wait(n, [&] { return stop.load(); });
+        if (opening.swap) applied = n.value;
+      }
+    });
+    while (gate.current() < Step{50}) std::this_thread::yield();
+    const std::int64_t effective = gate.current().value + 1 + round % 40;
+    const bool in_time = gate.settle(on_from(effective, 5));
+    while (gate.current() < Step{effective + 10}) std::this_thread::yield();
+    stop = true;
+    trainer.join();
+    CAPTURE(round, effective);
+    REQUIRE(applied == (in_time ? effective : -1));
+  }
+}
+
+TEST_CASE("an abandoned gate holds nobody") {
+  StepGate gate(Step{0});
+  run(gate, 0, 0);
+  gate.abandon();
+  gate.hold(Step{1});
+  REQUIRE(run(gate, 1, 5).slow.empty());
+}
+
 TEST_CASE("two commits wait for their steps one after the other") {
   StepGate gate(Step{0});
   REQUIRE(gate.settle(on_from(5, 100, 1, 1)));

@@ -194,6 +194,29 @@ TEST_CASE("a config of nearly 1 MiB is agreed on twice in a row") {
   REQUIRE(job.divergence().empty());
 }
 
+TEST_CASE("a rank whose endpoint makes no sense trains on") {
+  const TemporaryDirectory directory;
+  AgentOptions options;
+  options.rank = Rank{1};
+  options.world_size = 2;
+  options.launcher_id = "launch";
+  options.output_dir = directory.path();
+  options.endpoint = "localhost:5555";
+  FakeRank rank(options, std::chrono::microseconds(100));
+  REQUIRE(eventually(
+      [&] { return rank.agent().status().ranks.size() == 1 && rank.agent().status().ranks[0].step > 20; }));
+}
+
+TEST_CASE("with write_back false a command leaves the file alone and says so") {
+  const std::string text = R"({"write_back": false, "dynamic_on": false})";
+  FakeJob job(2, text);
+  const CommandReply reply = job.ask(CommandVerb::on, "one");
+  REQUIRE(reply.message == "the config file was left as it is: write_back is false");
+  REQUIRE(job.wait_for("one").outcome == CommandOutcome::done);
+  REQUIRE(read_text(job.config_path()) == text);
+  REQUIRE(job.divergence().empty());
+}
+
 TEST_CASE("a command that would make the config invalid changes nothing") {
   FakeJob job(1, R"({"dynamic_on": false})");
   Command command;
