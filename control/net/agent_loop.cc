@@ -434,7 +434,7 @@ Status AgentLoop::own_status(const CollectingReport& report) const {
   status.epoch = job_.epoch;
   status.mode = options_.mode == Mode::dynamic ? "dynamic" : "static";
   status.warnings = report.warnings;
-  status.reason = member_.refused();
+  status.reason = member_.replaced() ? "another process has taken this rank" : member_.refused();
   RankStatus own;
   own.rank = options_.rank;
   own.host = host_name();

@@ -53,8 +53,6 @@ class AgentLoop {
   void rows_on_disk(Revision revision);
   void leave(Step last);
 
-  bool replaced() const { return member_.replaced(); }
-
  private:
   using Clock = std::chrono::steady_clock;
 
