@@ -12,7 +12,6 @@ namespace {
 constexpr Ticks kPrepareEvery{250};
 constexpr Ticks kGiveUpAfter{10'000};
 constexpr Ticks kWriteAgain{1000};
-constexpr Ticks kLateFinish{10'000};
 constexpr std::int64_t kMostLookahead = 256;
 constexpr double kMostPatienceMs = 500;
 constexpr std::size_t kMostEarly = 100'000;
@@ -31,14 +30,15 @@ CoordinatorActions& CoordinatorActions::operator+=(CoordinatorActions other) {
   std::move(other.send.begin(), other.send.end(), std::back_inserter(send));
   std::move(other.log.begin(), other.log.end(), std::back_inserter(log));
   std::move(other.warnings.begin(), other.warnings.end(), std::back_inserter(warnings));
+  std::move(other.probed.begin(), other.probed.end(), std::back_inserter(probed));
   if (other.write) write = std::move(other.write);
   if (other.write_back) write_back = std::move(other.write_back);
   return *this;
 }
 
-Coordinator::Coordinator(Job job, Roster::IsAlive is_alive)
+Coordinator::Coordinator(Job job, Roster::LivenessOf liveness_of)
     : job_(std::move(job)),
-      roster_({job_.world_size, job_.launcher_id, job_.start_iteration}, std::move(is_alive)) {}
+      roster_({job_.world_size, job_.launcher_id, job_.start_iteration}, std::move(liveness_of)) {}
 
 CoordinatorActions Coordinator::begin(PlanPtr first, WallTime now) {
   begun_ = true;
@@ -147,6 +147,10 @@ CoordinatorActions Coordinator::on_letter(const Letter& letter, WallTime now) {
     seat->last_step = left->last;
     seat->progress.step = left->last;
     actions.send.push_back(letter_to(letter.rank.value, LeftHeard{}));
+  } else if (const auto* pong = std::get_if<Pong>(&letter.message)) {
+    roster_.on_pong(*seat, *pong);
+  } else if (const auto* probed = std::get_if<Probed>(&letter.message)) {
+    probe_.on_probed(letter.rank, *probed);
   } else if (const auto* decided = std::get_if<Decided>(&letter.message)) {
     // Somebody has closed it: the register says how. Our Abort can only lose.
     if (open_ && decided->last.closed >= open_->revision && !open_->verdict) {
@@ -168,19 +172,13 @@ void Coordinator::note_applied(Roster::Seat& seat, Rank rank, const Applied& app
   HistoryEntry* entry = journal_.find(applied.revision);
   if (entry == nullptr || !entry->applied.emplace(rank.value, applied.step.value).second) return;
   journal_.touch(applied.revision);
-  const Committed* now_in_force = committed(applied.revision);
+  const CommittedPlans::One* now_in_force = committed_.find(applied.revision);
   if (rank.value != 0 || now_in_force == nullptr) return;
   const Plan& plan = *now_in_force->verdict.plan;
   actions.log.push_back(std::string(plan.on ? "ON" : "OFF") + " at step " +
                         std::to_string(applied.step.value) + " (revision " +
                         std::to_string(applied.revision.value) + ", " + name_of(plan.cause) + ")");
-  forget_commits_before(applied.revision);
-}
-
-void Coordinator::forget_commits_before(Revision revision) {
-  committed_.erase(std::remove_if(committed_.begin(), committed_.end(),
-                                  [&](const Committed& one) { return one.verdict.revision < revision; }),
-                   committed_.end());
+  committed_.forget_before(applied.revision);
 }
 
 CoordinatorActions Coordinator::tick(Ticks elapsed, WallTime now) {
@@ -199,6 +197,7 @@ CoordinatorActions Coordinator::advance(WallTime now) {
     decide(actions);
   }
   look_for_end(actions);
+  ask_around(actions);
   return actions;
 }
 
@@ -318,7 +317,7 @@ void Coordinator::close_open(const Verdict& verdict, CoordinatorActions& actions
   }
   if (verdict.commit()) {
     last_.commit = verdict;
-    committed_.push_back({verdict, schedule_of(*verdict.plan, verdict.effective), false, false, {}});
+    committed_.add(verdict);
   }
   for (int rank = 0; rank < roster_.size(); ++rank) {
     if (roster_.seat(rank).answers()) actions.send.push_back(letter_to(rank, Decided{last_}));
@@ -366,59 +365,41 @@ void Coordinator::retry(const Verdict& verdict, CoordinatorActions& actions, Wal
 }
 
 void Coordinator::look_for_end(CoordinatorActions& actions) {
-  if (committed_.empty()) return;
-  Committed& newest = committed_.back();
-  const Plan& plan = *newest.verdict.plan;
-  if (!plan.on || newest.write_back_due || newest.schedule.end() == kNever) return;
-  const Revision revision = newest.verdict.revision;
-  std::vector<int> missing;
-  bool passed = true;
-  Step furthest;
-  for (int rank = 0; rank < roster_.size(); ++rank) {
-    const Roster::Seat& seat = roster_.seat(rank);
-    furthest = later(furthest, seat.left() ? seat.last_step + 1 : seat.progress.step);
-    if (seat.has_finished(revision)) continue;
-    missing.push_back(rank);
-    const bool steps = clock_ - seat.last_moved < kLateFinish;
-    if (steps && seat.progress.step < newest.schedule.end()) passed = false;
+  const auto end = committed_.look_for_end(roster_, clock_);
+  if (!end) return;
+  if (!end->silent.empty()) {
+    actions.warnings.push_back(joined_names(end->silent) + " did not report the end of revision " +
+                               std::to_string(end->revision.value));
   }
-  // Where all ranks have left before, training has ended and not the plan.
-  if (furthest < newest.schedule.end()) return;
-  if (missing.empty()) {
-    newest.passed.reset();
-  } else {
-    const Roster::Seat& rank0 = roster_.seat(0);
-    if (!passed || rank0.progress.step < newest.schedule.end()) {
-      newest.passed.reset();
-      return;
-    }
-    if (!newest.passed) newest.passed = clock_;
-    if (clock_ - *newest.passed < kLateFinish) return;
-    actions.warnings.push_back(joined_names(missing) + " did not report the end of revision " +
-                               std::to_string(revision.value));
+  if (HistoryEntry* entry = journal_.find(end->revision)) {
+    entry->finished_step = end->last.value;
+    journal_.touch(end->revision);
   }
-  newest.write_back_due = true;
-  if (HistoryEntry* entry = journal_.find(revision)) {
-    if (newest.schedule.times() > 0) entry->finished_step = newest.schedule.end().value - 1;
-    journal_.touch(revision);
-  }
-  if (plan.file) {
-    actions.write_back = WriteBack{revision, *plan.file};
-  } else {
-    newest.write_back_done = true;
-  }
+  if (end->file) actions.write_back = WriteBack{end->revision, *end->file};
 }
 
-void Coordinator::write_back_ended(Revision revision) {
-  if (Committed* ended = committed(revision)) ended->write_back_done = true;
+CoordinatorActions Coordinator::probe(std::string id, PlanPtr plan, WallTime now) {
+  probe_.ask(std::move(id), std::move(plan), clock_);
+  return advance(now);
 }
+
+// What is asked beside the agreement: who lives, and what a plan would mean.
+void Coordinator::ask_around(CoordinatorActions& actions) {
+  for (const auto& [rank, ping] : roster_.pings_due(clock_)) actions.send.push_back(letter_to(rank, ping));
+  for (auto& [rank, probe] : probe_.due(roster_, clock_)) {
+    actions.send.push_back(letter_to(rank, std::move(probe)));
+  }
+  actions.probed = probe_.take_ended(roster_, clock_);
+}
+
+void Coordinator::write_back_ended(Revision revision) { committed_.write_back_ended(revision); }
 
 void Coordinator::resync(Rank rank, Revision missed, CoordinatorActions& actions, WallTime now) {
   const bool known = !last_.commit || missed != last_.commit->revision || resynced_ >= missed;
   if (known || waiting_ || open_) return;  // an open change brings all together as well
   resynced_ = missed;
   auto plan = std::make_shared<Plan>(*last_.commit->plan);
-  plan->continues = committed_.back().schedule;
+  plan->continues = committed_.newest()->schedule;
   plan->cause = Cause::resync;
   plan->by = "rank " + std::to_string(rank.value) + " missed revision " + std::to_string(missed.value);
   plan->request_id.clear();
@@ -435,8 +416,7 @@ CoordinatorActions Coordinator::close() {
 }
 
 bool Coordinator::may_go() const {
-  if (!committed_.empty() && committed_.back().write_back_due && !committed_.back().write_back_done)
-    return false;
+  if (committed_.write_back_outstanding()) return false;
   for (int rank = 1; rank < roster_.size(); ++rank) {
     if (roster_.seat(rank).answers()) return false;
   }
@@ -452,7 +432,7 @@ PlanPtr Coordinator::newest_plan() const {
 bool Coordinator::newest_is_off() const {
   const PlanPtr newest = newest_plan();
   if (!newest || !newest->on) return true;
-  return !waiting_ && !open_ && committed_.back().write_back_due;
+  return !waiting_ && !open_ && committed_.ended();
 }
 
 bool Coordinator::applied_by_all(Revision revision) const {
@@ -460,13 +440,6 @@ bool Coordinator::applied_by_all(Revision revision) const {
     if (!roster_.seat(rank).has_applied(revision)) return false;
   }
   return true;
-}
-
-Coordinator::Committed* Coordinator::committed(Revision revision) {
-  for (Committed& one : committed_) {
-    if (one.verdict.revision == revision) return &one;
-  }
-  return nullptr;
 }
 
 std::int64_t Coordinator::lookahead_for(const Proposal& proposal) const {

@@ -7,8 +7,10 @@
 #include <tl/expected.hpp>
 #include <vector>
 
+#include "control/agree/committed_plans.h"
 #include "control/agree/journal.h"
 #include "control/agree/message.h"
+#include "control/agree/plan_probe.h"
 #include "control/agree/roster.h"
 
 namespace gradmon {
@@ -25,6 +27,7 @@ struct CoordinatorActions {
   std::vector<Letter> send;
   std::optional<Verdict> write;  // into the register; answer by on_register
   std::optional<WriteBack> write_back;
+  std::vector<ProbeResult> probed;
   std::vector<std::string> log;  // lines for the owner of the job
   std::vector<std::string> warnings;
 
@@ -46,7 +49,7 @@ class Coordinator {
     std::string nonce;
   };
 
-  Coordinator(Job job, Roster::IsAlive is_alive);
+  Coordinator(Job job, Roster::LivenessOf liveness_of);
 
   // The config has been read: the epoch starts on with this plan, or off. Ranks
   // that have said Hello before are answered now.
@@ -54,6 +57,9 @@ class Coordinator {
   // A change by file, command or gradmon itself; valid. The newest waits while
   // one is open, the one it replaces is recorded as superseded.
   CoordinatorActions propose(PlanPtr plan, WallTime now);
+  // Asks every rank what a valid plan would mean there; the answer comes in
+  // `probed`, with this id.
+  CoordinatorActions probe(std::string id, PlanPtr plan, WallTime now);
   CoordinatorActions on_letter(const Letter& letter, WallTime now);
   CoordinatorActions on_register(const tl::expected<Verdict, std::string>& verdict, WallTime now);
   CoordinatorActions tick(Ticks elapsed, WallTime now);
@@ -64,7 +70,7 @@ class Coordinator {
   // Nothing to write back is outstanding, and every other rank has left.
   bool may_go() const;
   // Something is to be decided: ticks every 10 ms, else every 100.
-  bool busy() const { return open_.has_value() || waiting_.has_value(); }
+  bool busy() const { return open_.has_value() || waiting_.has_value() || probe_.busy(); }
   // The newest plan, in force, committed, open or waiting, is off or has ended.
   bool newest_is_off() const;
   PlanPtr newest_plan() const;  // null: none yet
@@ -93,14 +99,6 @@ class Coordinator {
     Ticks wrote{};
     bool all_ready = false;
   };
-  struct Committed {
-    Verdict verdict;
-    Schedule schedule;
-    bool write_back_due = false;
-    bool write_back_done = false;
-    std::optional<Ticks> passed;  // when the last rank that steps had passed the end
-  };
-
   void answer_hello(Rank rank, const Hello& hello, CoordinatorActions& actions);
   void enqueue(Proposal proposal, CoordinatorActions& actions, WallTime now);
   CoordinatorActions advance(WallTime now);
@@ -112,12 +110,10 @@ class Coordinator {
   void close_open(const Verdict& verdict, CoordinatorActions& actions, WallTime now);
   void retry(const Verdict& verdict, CoordinatorActions& actions, WallTime now);
   void note_applied(Roster::Seat& seat, Rank rank, const Applied& applied, CoordinatorActions& actions);
-  void forget_commits_before(Revision revision);
   void look_for_end(CoordinatorActions& actions);
+  void ask_around(CoordinatorActions& actions);
   void resync(Rank rank, Revision missed, CoordinatorActions& actions, WallTime now);
   Letter letter_to(int rank, Message message) const;
-  Committed* committed(Revision revision);
-  const Committed* in_force_at_rank0() const;
   std::int64_t lookahead_for(const Proposal& proposal) const;
   Ticks doubt_after() const;
   std::optional<Pending> pending() const;
@@ -127,6 +123,7 @@ class Coordinator {
   const Job job_;
 
   Roster roster_;
+  PlanProbe probe_;
   Journal journal_;
   Ticks clock_{};
   bool begun_ = false;
@@ -136,8 +133,8 @@ class Coordinator {
   std::optional<Proposal> waiting_;
   std::optional<Open> open_;
   LastWord last_;
-  std::vector<Committed> committed_;  // rising; from what rank 0 runs to the newest
-  std::string refusal_;               // why the newest change did not come about
+  CommittedPlans committed_;
+  std::string refusal_;  // why the newest change did not come about
   Revision resynced_;
   double decide_ms_ = 10;    // moving mean from Prepare to a commit: chooses the lookahead
   double patience_ms_ = 10;  // the same, doubled by each abort: how soon a rank may doubt

@@ -20,14 +20,6 @@ std::string revision_text(Revision revision) { return "revision " + std::to_stri
 
 }  // namespace
 
-const Coordinator::Committed* Coordinator::in_force_at_rank0() const {
-  const Revision applied = roster_.seat(0).progress.applied;
-  for (const Committed& one : committed_) {
-    if (one.verdict.revision == applied) return &one;
-  }
-  return nullptr;
-}
-
 std::optional<Pending> Coordinator::pending() const {
   if (open_) {
     for (int rank = 0; rank < roster_.size(); ++rank) {
@@ -43,8 +35,9 @@ std::optional<Pending> Coordinator::pending() const {
     const std::string unready = roster_.unready();
     return Pending{{}, unready.empty() ? "to be proposed again" : unready, waiting_->since};
   }
-  if (committed_.empty() || applied_by_all(committed_.back().verdict.revision)) return {};
-  const Committed& newest = committed_.back();
+  if (committed_.newest() == nullptr) return {};
+  const CommittedPlans::One& newest = *committed_.newest();
+  if (applied_by_all(newest.verdict.revision)) return {};
   for (int rank = 0; rank < roster_.size(); ++rank) {
     const Roster::Seat& seat = roster_.seat(rank);
     if (seat.has_applied(newest.verdict.revision)) continue;
@@ -89,7 +82,7 @@ Status Coordinator::status() const {
   status.epoch = job_.epoch;
   status.ranks = describe_ranks();
   status.pending = pending();
-  const Committed* running = in_force_at_rank0();
+  const CommittedPlans::One* running = committed_.find(roster_.seat(0).progress.applied);
   if (running == nullptr) {
     status.reason = refusal_.empty() ? "not asked for" : refusal_;
     return status;

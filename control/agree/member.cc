@@ -59,14 +59,32 @@ MemberActions Member::on_message(const Message& message) {
     left_heard_ = true;
     return {};
   }
-  if (std::holds_alternative<Replaced>(message)) {
-    replaced_ = true;
-    return {};
-  }
-  if (!joined_ || rejoining_) return {};
+  if (std::holds_alternative<Replaced>(message)) return withdraw();
+  if (!joined_ || replaced_) return {};
+  if (const auto* ping = std::get_if<Ping>(&message)) return {{Pong{ping->number}}, {}, {}, {}};
+  if (const auto* probe = std::get_if<Probe>(&message)) return on_probe(*probe);
+  if (rejoining_) return {};
   if (const auto* prepare = std::get_if<Prepare>(&message)) return on_prepare(*prepare);
   if (const auto* decided = std::get_if<Decided>(&message)) return learn(decided->last);
   return {};
+}
+
+// From the next boundary on this process is on its own.
+MemberActions Member::withdraw() {
+  MemberActions actions;
+  if (!joined_ || std::exchange(replaced_, true)) return actions;
+  left_heard_ = true;
+  start_hold_.reset();
+  open_.reset();
+  gate_.withdraw();
+  actions.warnings.emplace_back("off: another process has taken this rank");
+  return actions;
+}
+
+MemberActions Member::on_probe(const Probe& probe) const {
+  const auto matches = probe.plan->on ? can_carry_out_(*probe.plan) : 0;
+  Probed probed{probe.id, matches.value_or(0), matches ? "" : matches.error().substr(0, 1000)};
+  return {{std::move(probed)}, {}, {}, {}};
 }
 
 MemberActions Member::on_welcome(const Welcome& welcome) {
@@ -185,6 +203,7 @@ MemberActions Member::ask_register(Revision revision) {
 MemberActions Member::on_register(const tl::expected<Verdict, std::string>& verdict) {
   MemberActions actions;
   asking_ = false;
+  if (replaced_) return actions;
   if (!verdict) {
     actions.warnings.push_back("register: " + verdict.error());
     return actions;
@@ -205,6 +224,7 @@ MemberActions Member::on_register(const tl::expected<Verdict, std::string>& verd
 MemberActions Member::tick(Ticks elapsed) {
   elapsed = std::min(elapsed, kLongestTick);
   clock_ += elapsed;
+  if (replaced_) return {};
   MemberActions actions = stand(elapsed);
   if (!joined_ && clock_ - last_hello_ >= kHelloEvery) {
     last_hello_ = clock_;
@@ -249,6 +269,7 @@ MemberActions Member::stand(Ticks elapsed) {
 
 MemberActions Member::applied() {
   MemberActions actions;
+  if (replaced_) return actions;
   for (const auto& [revision, step] : gate_.take_applied()) {
     newest_applied_ = {revision, step};
     actions.send.emplace_back(newest_applied_);

@@ -92,6 +92,8 @@ class Member {
 
   MemberActions on_welcome(const Welcome& welcome);
   MemberActions on_prepare(const Prepare& prepare);
+  MemberActions on_probe(const Probe& probe) const;
+  MemberActions withdraw();
   Decided closed_word() const;
   MemberActions learn(const LastWord& last);
   MemberActions stand(Ticks elapsed);

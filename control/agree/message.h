@@ -83,6 +83,18 @@ struct Left {
   Step last;
 };
 
+// This process lives, and had not lost its rank when it was asked.
+struct Pong {
+  std::uint64_t number = 0;  // of the Ping
+};
+
+// What a plan would mean on this rank; nothing is promised.
+struct Probed {
+  std::string id;
+  std::int64_t matches = 0;
+  std::string objection;  // why it could not be carried out; "" where it could
+};
+
 // --- Coordinator to member. ---
 
 struct Welcome {
@@ -112,6 +124,17 @@ struct LeftHeard {};
 // Another process has taken this rank number.
 struct Replaced {};
 
+// Another process claims this rank number: does the first one still live?
+struct Ping {
+  std::uint64_t number = 0;  // rising
+};
+
+// What would this plan mean on your rank?
+struct Probe {
+  std::string id;
+  PlanPtr plan;
+};
+
 // The coordinator is going: no answer will come any more.
 struct Closing {};
 
@@ -121,8 +144,8 @@ struct Decided {
   LastWord last;
 };
 
-using Message = std::variant<Hello, Joined, Ready, Reject, Applied, Finished, Missed, Progress, Left, Welcome,
-                             Prepare, LeftHeard, Replaced, Closing, Decided>;
+using Message = std::variant<Hello, Joined, Ready, Reject, Applied, Finished, Missed, Progress, Left, Pong,
+                             Probed, Welcome, Prepare, LeftHeard, Replaced, Ping, Probe, Closing, Decided>;
 
 // A message with its address. Of another epoch or an older incarnation: dropped.
 struct Letter {

@@ -7,16 +7,20 @@
 namespace gradmon {
 namespace {
 
+constexpr Ticks kPingEvery{250};
+constexpr int kPings = 8;
+constexpr Ticks kClaimHolds{5'000};  // what a claim has found out is stale after
+
 std::string named(int rank) { return "rank " + std::to_string(rank); }
 
 }  // namespace
 
-Roster::Roster(Expected expected, IsAlive is_alive)
+Roster::Roster(Expected expected, LivenessOf liveness_of)
     : expected_(std::move(expected)),
-      is_alive_(std::move(is_alive)),
+      liveness_of_(std::move(liveness_of)),
       seats_(static_cast<std::size_t>(expected_.world_size)) {}
 
-std::string Roster::objection(Rank rank, const Hello& hello, bool& again) const {
+std::string Roster::objection(Rank rank, const Hello& hello) const {
   if (hello.version != kProtocolVersion) {
     return named(rank.value) + " speaks protocol version " + std::to_string(hello.version) +
            ", this job speaks " + std::to_string(kProtocolVersion);
@@ -33,21 +37,52 @@ std::string Roster::objection(Rank rank, const Hello& hello, bool& again) const 
     return named(rank.value) + " starts at step " + std::to_string(hello.start_iteration.value) +
            ", rank 0 at step " + std::to_string(expected_.start_iteration.value);
   }
-  const Seat& held = seat(rank.value);
-  const bool taken = held.state == State::welcomed || held.state == State::joined;
-  if (taken && held.hello.process_id != hello.process_id && is_alive_(held.hello)) {
-    again = true;
-    return named(rank.value) + " is taken by pid " + std::to_string(held.hello.pid) + " on " +
-           held.hello.host;
-  }
   return "";
+}
+
+bool Roster::defended(Seat& held, Ticks now) {
+  if (held.state != State::welcomed && held.state != State::joined) return false;
+  switch (liveness_of_(held.hello)) {
+    case Liveness::lives:
+      return true;
+    case Liveness::gone:
+      return false;
+    case Liveness::unknown:
+      break;
+  }
+  if (!held.claim || now - held.claim->begun >= kClaimHolds)
+    held.claim = Seat::Claim{now, 0, pings_ + 1, false};
+  return held.claim->answered || now - held.claim->begun < kPings * kPingEvery;
+}
+
+std::vector<std::pair<int, Ping>> Roster::pings_due(Ticks now) {
+  std::vector<std::pair<int, Ping>> due;
+  for (int rank = 0; rank < size(); ++rank) {
+    auto& claim = seat(rank).claim;
+    if (!claim || claim->answered || claim->pings >= kPings) continue;
+    if (now - claim->begun < claim->pings * kPingEvery) continue;
+    claim->pings += 1;
+    due.emplace_back(rank, Ping{++pings_});
+  }
+  return due;
+}
+
+void Roster::on_pong(Seat& seat, const Pong& pong) {
+  if (seat.claim && pong.number >= seat.claim->first_ping) seat.claim->answered = true;
 }
 
 Welcome Roster::on_hello(Rank rank, const Hello& hello, Ticks now) {
   Welcome welcome;
   welcome.process_id = hello.process_id;
-  welcome.refused = objection(rank, hello, welcome.again);
+  welcome.refused = objection(rank, hello);
   const bool within = rank.value >= 0 && rank.value < size();
+  const bool another = within && seat(rank.value).hello.process_id != hello.process_id;
+  if (welcome.refused.empty() && another && defended(seat(rank.value), now)) {
+    const Hello& holder = seat(rank.value).hello;
+    welcome.refused =
+        named(rank.value) + " is taken by pid " + std::to_string(holder.pid) + " on " + holder.host;
+    welcome.again = true;
+  }
   if (!welcome.refused.empty()) {
     if (within && seat(rank.value).state == State::absent) seat(rank.value).trouble = welcome.refused;
     return welcome;

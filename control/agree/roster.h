@@ -27,6 +27,14 @@ class Roster {
     Ticks last_seen{};   // when it was last heard
     Ticks last_moved{};  // when its step last changed
     Step last_step;      // of one that has left
+    // Another process claims this number: whether this one answers.
+    struct Claim {
+      Ticks begun{};
+      int pings = 0;
+      std::uint64_t first_ping = 0;
+      bool answered = false;
+    };
+    std::optional<Claim> claim;
     // The answer to the open revision, if any.
     std::optional<Ready> ready;
     std::optional<Reject> reject;
@@ -44,16 +52,21 @@ class Roster {
     Step start_iteration;
   };
 
-  // Whether the process that said this Hello still lives (asked for a rank that
-  // a second process claims).
-  using IsAlive = std::function<bool(const Hello&)>;
+  // Whether the process that said this Hello still lives, asked for a rank that
+  // a second process claims. Of one on another host that is unknown: it is asked
+  // by eight Pings in two seconds, and lives if it answers one.
+  enum class Liveness { lives, gone, unknown };
+  using LivenessOf = std::function<Liveness(const Hello&)>;
 
-  Roster(Expected expected, IsAlive is_alive);
+  Roster(Expected expected, LivenessOf liveness_of);
 
   // Takes a rank in, or says in Welcome::refused why not. Fills in of the
   // answer what the roster knows.
   Welcome on_hello(Rank rank, const Hello& hello, Ticks now);
   void on_progress(Seat& seat, const Progress& progress, Ticks now);
+  void on_pong(Seat& seat, const Pong& pong);
+  // The Pings that are due, by rank.
+  std::vector<std::pair<int, Ping>> pings_due(Ticks now);
 
   // The seat of a letter's sender; null: no such member, or an older incarnation.
   Seat* find(const Letter& letter);
@@ -66,10 +79,13 @@ class Roster {
   void clear_answers();
 
  private:
-  std::string objection(Rank rank, const Hello& hello, bool& again) const;
+  std::string objection(Rank rank, const Hello& hello) const;
+  // Whether the process that holds the seat keeps it although another claims it.
+  bool defended(Seat& held, Ticks now);
 
   const Expected expected_;
-  const IsAlive is_alive_;
+  const LivenessOf liveness_of_;
+  std::uint64_t pings_ = 0;  // sent so far
   std::vector<Seat> seats_;
 };
 

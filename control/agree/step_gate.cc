@@ -75,6 +75,19 @@ void StepGate::abandon() {
   changed_.notify_all();
 }
 
+void StepGate::withdraw() {
+  {
+    const std::lock_guard lock(mutex_);
+    abandoned_ = true;
+    fence_ = kNever;
+    ahead_.clear();
+    if (in_force_ && in_force_->plan->on)
+      ahead_.push_back({in_force_->revision, std::make_shared<const Plan>(), handled_ + 1});
+    publish();
+  }
+  changed_.notify_all();
+}
+
 bool StepGate::enters_in_time(Step effective) {
   if (effective >= fence_) return effective > begun();
   // No promise keeps the trainer from it: promise it, and look again.

@@ -67,6 +67,9 @@ class StepGate {
   void release();
   // There is no agent any more: takes the promise back, and none is made again.
   void abandon();
+  // This process has lost its place among the ranks: from the next boundary on
+  // nothing is collected, and no promise is kept.
+  void withdraw();
   // In one instant: the promise is replaced by `fence` (kNever: none), and what
   // holds is entered. False: the trainer has already begun its effective step;
   // the commitment is not entered.

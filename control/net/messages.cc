@@ -34,10 +34,14 @@ wire::Letter to_wire(const Letter& letter) {
                  [&](const Missed& m) { out.mutable_missed()->set_revision(m.revision.value); },
                  [&](const Progress& m) { write(m, *out.mutable_progress()); },
                  [&](const Left& m) { out.mutable_left()->set_last(m.last.value); },
+                 [&](const Pong& m) { out.mutable_pong()->set_number(m.number); },
+                 [&](const Probed& m) { write(m, *out.mutable_probed()); },
                  [&](const Welcome& m) { write(m, *out.mutable_welcome()); },
                  [&](const Prepare& m) { write(m, *out.mutable_prepare()); },
                  [&](const LeftHeard&) { out.mutable_left_heard(); },
                  [&](const Replaced&) { out.mutable_replaced(); },
+                 [&](const Ping& m) { out.mutable_ping()->set_number(m.number); },
+                 [&](const Probe& m) { write(m, *out.mutable_probe()); },
                  [&](const Closing&) { out.mutable_closing(); },
                  [&](const Decided& m) { write(m.last, *out.mutable_decided()->mutable_last()); },
              },
@@ -65,6 +69,14 @@ tl::expected<Message, std::string> message_of(const wire::Letter& in) {
       return read_progress(in.progress());
     case wire::Letter::kLeft:
       return Left{{in.left().last()}};
+    case wire::Letter::kPong:
+      return Pong{in.pong().number()};
+    case wire::Letter::kProbed:
+      return Probed{in.probed().id(), in.probed().matches(), in.probed().objection()};
+    case wire::Letter::kPing:
+      return Ping{in.ping().number()};
+    case wire::Letter::kProbe:
+      return read_probe(in.probe()).map([](Probe m) { return Message(std::move(m)); });
     case wire::Letter::kWelcome:
       return read_welcome(in.welcome()).map([](Welcome m) { return Message(std::move(m)); });
     case wire::Letter::kPrepare:

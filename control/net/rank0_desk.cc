@@ -23,10 +23,9 @@ Coordinator::Job job_of(const AgentOptions& options, const JobIdentity& job, std
           job.epoch};
 }
 
-// Asked for a rank that a second process claims. On another host nobody can tell:
-// the first holds its number.
-bool lives(const Hello& hello) {
-  return hello.host != host_name() || process_lives(hello.pid, hello.process_start);
+Roster::Liveness liveness_of(const Hello& hello) {
+  if (hello.host != host_name()) return Roster::Liveness::unknown;
+  return process_lives(hello.pid, hello.process_start) ? Roster::Liveness::lives : Roster::Liveness::gone;
 }
 
 }  // namespace
@@ -35,7 +34,7 @@ Rank0Desk::Rank0Desk(const AgentOptions& options, JobIdentity job, std::string p
     : options_(options),
       job_(std::move(job)),
       door_(std::move(door)),
-      coordinator_(job_of(options_, job_, std::move(process_id)), lives),
+      coordinator_(job_of(options_, job_, std::move(process_id)), liveness_of),
       config_(options_.config_path, door_.disk, door_.mailbox) {}
 
 void Rank0Desk::open() {

@@ -184,6 +184,21 @@ Progress read_progress(const wire::Progress& from) {
   return to;
 }
 
+void write(const Probed& from, wire::Probed& to) {
+  to.set_id(from.id);
+  to.set_matches(from.matches);
+  to.set_objection(from.objection);
+}
+
+void write(const Probe& from, wire::Probe& to) {
+  to.set_id(from.id);
+  write(*from.plan, *to.mutable_plan());
+}
+
+tl::expected<Probe, std::string> read_probe(const wire::Probe& from) {
+  return read_plan(from.plan()).map([&](PlanPtr plan) { return Probe{from.id(), std::move(plan)}; });
+}
+
 void write(const Welcome& from, wire::Welcome& to) {
   to.set_process_id(from.process_id);
   to.set_incarnation(from.incarnation);

@@ -192,6 +192,64 @@ TEST_CASE("a rank that is cut off from the coordinator learns the verdict from t
   REQUIRE(job.process(1).collected == job.process(0).collected);
 }
 
+TEST_CASE("a process whose rank another has taken stops collecting at its next boundary") {
+  SmallJob job(2);
+  job.begin(job.plan(true, 1'000'000));
+  REQUIRE(job.tick_until([&] { return job.all_run(1) && job.process(1).next > Step{20}; }));
+  SmallJob::Process& old = job.process(1);
+  old.member->on_message(Replaced{});
+  const std::size_t collected = old.collected.size();
+  const Step next = old.next;
+  REQUIRE(job.tick_until([&] { return old.next > next + 50; }));
+  REQUIRE(old.collected.size() <= collected + 1);
+  REQUIRE(job.process(0).collected.size() > collected + 40);
+  REQUIRE(old.member->left_heard());
+}
+
+TEST_CASE("a process that has been replaced promises nothing more") {
+  SmallJob job(2);
+  job.begin(nullptr);
+  REQUIRE(job.tick_until([&] { return job.process(1).next > Step{20}; }));
+  job.process(1).member->on_message(Replaced{});
+  Prepare prepare;
+  prepare.revision = Revision{1};
+  prepare.plan = job.plan(true);
+  REQUIRE(job.process(1).member->on_message(prepare).send.empty());
+  const Step next = job.process(1).next;
+  REQUIRE(job.tick_until([&] { return job.process(1).next > next + 500; }));
+}
+
+TEST_CASE("a probe tells what a plan would mean on every rank and changes nothing") {
+  SmallJob job(3, {0.4, 0.2, 3, 11});
+  job.can_carry_out = [](int rank, const Plan&) -> tl::expected<std::int64_t, std::string> {
+    if (rank == 2) return tl::unexpected(std::string("no such kind"));
+    return 10 + rank;
+  };
+  job.begin(nullptr);
+  REQUIRE(job.tick_until([&] { return job.process(2).next > Step{100}; }));
+  job.probe("q", job.plan(true));
+  REQUIRE(job.tick_until([&] { return !job.probed.empty(); }));
+  REQUIRE(job.probed.size() == 1);
+  const ProbeResult& result = job.probed.front();
+  REQUIRE(result.id == "q");
+  REQUIRE(result.answers[0].matches == 10);
+  REQUIRE(result.answers[1].matches == 11);
+  REQUIRE(result.answers[2].known);
+  REQUIRE(result.answers[2].objection == "no such kind");
+  REQUIRE(job.coordinator().journal().entries().empty());
+}
+
+TEST_CASE("a probe ends after two seconds where a rank does not answer") {
+  SmallJob job(2);
+  job.begin(nullptr);
+  REQUIRE(job.tick_until([&] { return job.process(1).next > Step{200}; }));
+  job.process(1).deaf = true;
+  job.probe("q", job.plan(true));
+  REQUIRE(job.tick_until([&] { return !job.probed.empty(); }, 210));
+  REQUIRE(job.probed.front().answers[0].known);
+  REQUIRE_FALSE(job.probed.front().answers[1].known);
+}
+
 TEST_CASE("no step is run under two revisions while letters are lost doubled delayed and ranks drift") {
   const int seeds = scaled(40, 400);
   for (int seed = 1; seed <= seeds; ++seed) {

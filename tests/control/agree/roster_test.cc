@@ -18,8 +18,8 @@ Hello hello(std::string process_id) {
 }
 
 struct Fixture {
-  bool alive = true;
-  Roster roster{{2, "launch", Step{0}}, [this](const Hello&) { return alive; }};
+  Roster::Liveness liveness = Roster::Liveness::lives;
+  Roster roster{{2, "launch", Step{0}}, [this](const Hello&) { return liveness; }};
 };
 
 TEST_CASE("a repeated Hello gets the same answer") {
@@ -42,12 +42,52 @@ TEST_CASE("a rank number is refused while its process lives") {
 TEST_CASE("the next process takes a dead one's number with a new incarnation") {
   Fixture f;
   const Welcome first = f.roster.on_hello(Rank{1}, hello("a"), Ticks{0});
-  f.alive = false;
+  f.liveness = Roster::Liveness::gone;
   const Welcome second = f.roster.on_hello(Rank{1}, hello("b"), Ticks{1});
   REQUIRE(second.refused.empty());
   REQUIRE(second.rejoined);
   REQUIRE(second.incarnation > first.incarnation);
   REQUIRE(f.roster.find({"", Rank{1}, first.incarnation, Progress{}}) == nullptr);
+}
+
+TEST_CASE("a process on another host keeps its number while it answers a Ping") {
+  Fixture f;
+  f.liveness = Roster::Liveness::unknown;
+  f.roster.on_hello(Rank{1}, hello("a"), Ticks{0});
+  REQUIRE(f.roster.on_hello(Rank{1}, hello("b"), Ticks{1000}).again);
+  const auto pings = f.roster.pings_due(Ticks{1000});
+  REQUIRE(pings.size() == 1);
+  REQUIRE(pings.front().first == 1);
+  f.roster.on_pong(f.roster.seat(1), Pong{pings.front().second.number});
+  REQUIRE(f.roster.pings_due(Ticks{1250}).empty());
+  REQUIRE(f.roster.on_hello(Rank{1}, hello("b"), Ticks{4000}).again);
+}
+
+TEST_CASE("a process on another host that answers none of eight Pings loses its number") {
+  Fixture f;
+  f.liveness = Roster::Liveness::unknown;
+  const Welcome first = f.roster.on_hello(Rank{1}, hello("a"), Ticks{0});
+  std::size_t pings = 0;
+  for (Ticks now{1000}; now < Ticks{3000}; now += Ticks{50}) {
+    REQUIRE_FALSE(f.roster.on_hello(Rank{1}, hello("b"), now).refused.empty());
+    pings += f.roster.pings_due(now).size();
+  }
+  REQUIRE(pings == 8);
+  const Welcome second = f.roster.on_hello(Rank{1}, hello("b"), Ticks{3000});
+  REQUIRE(second.refused.empty());
+  REQUIRE(second.rejoined);
+  REQUIRE(second.incarnation == first.incarnation + 1);
+}
+
+TEST_CASE("an answer to an earlier claim does not defend against the next") {
+  Fixture f;
+  f.liveness = Roster::Liveness::unknown;
+  f.roster.on_hello(Rank{1}, hello("a"), Ticks{0});
+  f.roster.on_hello(Rank{1}, hello("b"), Ticks{0});
+  const auto early = f.roster.pings_due(Ticks{0}).front().second;
+  f.roster.on_hello(Rank{1}, hello("b"), Ticks{60'000});
+  f.roster.on_pong(f.roster.seat(1), Pong{early.number});
+  REQUIRE(f.roster.on_hello(Rank{1}, hello("b"), Ticks{62'000}).refused.empty());
 }
 
 TEST_CASE("strangers are refused by name") {

@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "tests/control/agree/small_job.h"
 
+#include <iterator>
 #include <utility>
 
 namespace gradmon {
@@ -18,7 +19,7 @@ SmallJob::SmallJob(int world, Faults faults) : faults_(faults), random_(faults.s
   job.process_id = "p0";
   job.launcher_id = "launch";
   job.world_size = world;
-  coordinator_ = std::make_unique<Coordinator>(job, [](const Hello&) { return true; });
+  coordinator_ = std::make_unique<Coordinator>(job, [](const Hello&) { return Roster::Liveness::lives; });
   processes_.resize(static_cast<std::size_t>(world));
   for (int rank = 0; rank < world; ++rank) {
     Process& made = process(rank);
@@ -49,6 +50,10 @@ PlanPtr SmallJob::plan(bool on, std::int64_t times, std::int64_t interval) const
 void SmallJob::begin(PlanPtr first) { perform(coordinator_->begin(std::move(first), 0)); }
 void SmallJob::propose(PlanPtr asked) { perform(coordinator_->propose(std::move(asked), 0)); }
 
+void SmallJob::probe(std::string id, PlanPtr asked) {
+  perform(coordinator_->probe(std::move(id), std::move(asked), 0));
+}
+
 void SmallJob::post(bool up, const Letter& letter) {
   std::uniform_real_distribution<double> chance(0, 1);
   if (process(letter.rank.value).cut || process(letter.rank.value).unheard) return;
@@ -63,6 +68,7 @@ void SmallJob::post(bool up, const Letter& letter) {
 void SmallJob::perform(CoordinatorActions actions) {
   for (const Letter& letter : actions.send) post(false, letter);
   for (std::string& line : actions.log) log.push_back(std::move(line));
+  std::move(actions.probed.begin(), actions.probed.end(), std::back_inserter(probed));
   if (actions.write_back) {
     write_backs.push_back(*actions.write_back);
     coordinator_->write_back_ended(actions.write_back->revision);

@@ -50,6 +50,7 @@ class SmallJob {
   PlanPtr plan(bool on, std::int64_t times = 3, std::int64_t interval = 1) const;
   void begin(PlanPtr first);
   void propose(PlanPtr plan);
+  void probe(std::string id, PlanPtr plan);
   // One tick of 10 ms: letters arrive, agents tick, each trainer tries `steps`.
   void tick(int steps = 1);
   bool tick_until(const std::function<bool()>& condition, int at_most = 5000, int steps = 1);
@@ -63,6 +64,7 @@ class SmallJob {
   std::string divergence() const;
 
   std::vector<WriteBack> write_backs;
+  std::vector<ProbeResult> probed;
   std::vector<std::string> log;
   std::function<tl::expected<std::int64_t, std::string>(int rank, const Plan&)> can_carry_out;
 

@@ -63,6 +63,10 @@ TEST_CASE("every message comes back as it was sent") {
   REQUIRE(round_trip<Welcome>(welcome).last.closed == Revision{9});
   round_trip<LeftHeard>(LeftHeard{});
   round_trip<Replaced>(Replaced{});
+  REQUIRE(round_trip<Ping>(Ping{7}).number == 7);
+  REQUIRE(round_trip<Pong>(Pong{7}).number == 7);
+  REQUIRE(round_trip<Probe>(Probe{"id", last_word().commit->plan}).plan->by == "somebody");
+  REQUIRE(round_trip<Probed>(Probed{"id", 3, "no"}).matches == 3);
   round_trip<Closing>(Closing{});
 }
 

@@ -1,0 +1,73 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "control/agree/committed_plans.h"
+
+#include <algorithm>
+
+namespace gradmon {
+namespace {
+
+constexpr Ticks kLateFinish{10'000};
+
+}  // namespace
+
+void CommittedPlans::add(const Verdict& commit) {
+  plans_.push_back({commit, schedule_of(*commit.plan, commit.effective)});
+  ended_ = written_back_ = false;
+  passed_.reset();
+}
+
+void CommittedPlans::forget_before(Revision revision) {
+  plans_.erase(std::remove_if(plans_.begin(), plans_.end(),
+                              [&](const One& one) { return one.verdict.revision < revision; }),
+               plans_.end());
+}
+
+const CommittedPlans::One* CommittedPlans::find(Revision revision) const {
+  for (const One& one : plans_) {
+    if (one.verdict.revision == revision) return &one;
+  }
+  return nullptr;
+}
+
+const CommittedPlans::One* CommittedPlans::newest() const {
+  return plans_.empty() ? nullptr : &plans_.back();
+}
+
+std::optional<CommittedPlans::End> CommittedPlans::look_for_end(const Roster& roster, Ticks now) {
+  if (plans_.empty() || ended_) return {};
+  const One& newest = plans_.back();
+  const Step end = newest.schedule.end();
+  if (!newest.verdict.plan->on || end == kNever) return {};
+  const Revision revision = newest.verdict.revision;
+  std::vector<int> silent;
+  bool passed = roster.seat(0).progress.step >= end;
+  bool reached = false;
+  for (int rank = 0; rank < roster.size(); ++rank) {
+    const Roster::Seat& seat = roster.seat(rank);
+    reached = reached || (seat.left() ? seat.last_step + 1 : seat.progress.step) >= end;
+    if (seat.has_finished(revision)) continue;
+    silent.push_back(rank);
+    const bool steps = now - seat.last_moved < kLateFinish;
+    if (steps && seat.progress.step < end) passed = false;
+  }
+  // Where all ranks have left before, training has ended and not the plan.
+  if (!reached) return {};
+  if (!silent.empty()) {
+    if (!passed) {
+      passed_.reset();
+      return {};
+    }
+    if (!passed_) passed_ = now;
+    if (now - *passed_ < kLateFinish) return {};
+  }
+  ended_ = true;
+  written_back_ = !newest.verdict.plan->file;
+  return End{revision, newest.schedule.times() > 0 ? Step{end.value - 1} : Step{-1}, std::move(silent),
+             newest.verdict.plan->file};
+}
+
+void CommittedPlans::write_back_ended(Revision revision) {
+  if (!plans_.empty() && plans_.back().verdict.revision == revision) written_back_ = true;
+}
+
+}  // namespace gradmon

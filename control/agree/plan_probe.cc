@@ -1,0 +1,66 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "control/agree/plan_probe.h"
+
+#include <algorithm>
+#include <utility>
+
+namespace gradmon {
+namespace {
+
+constexpr Ticks kAskEvery{250};
+constexpr Ticks kAskFor{2'000};
+constexpr std::size_t kMostOpen = 16;
+
+}  // namespace
+
+void PlanProbe::ask(std::string id, PlanPtr plan, Ticks now) {
+  for (const Question& question : open_) {
+    if (question.id == id) return;
+  }
+  if (open_.size() == kMostOpen) open_.erase(open_.begin());
+  open_.push_back({std::move(id), std::move(plan), now, {}, {}});
+}
+
+void PlanProbe::on_probed(Rank rank, const Probed& probed) {
+  for (Question& question : open_) {
+    if (question.id == probed.id) question.answers.emplace(rank.value, probed);
+  }
+}
+
+std::vector<std::pair<int, Probe>> PlanProbe::due(const Roster& roster, Ticks now) {
+  std::vector<std::pair<int, Probe>> due;
+  for (Question& question : open_) {
+    if (question.asked && now - *question.asked < kAskEvery) continue;
+    question.asked = now;
+    for (int rank = 0; rank < roster.size(); ++rank) {
+      if (roster.seat(rank).answers() && question.answers.count(rank) == 0)
+        due.emplace_back(rank, Probe{question.id, question.plan});
+    }
+  }
+  return due;
+}
+
+std::vector<ProbeResult> PlanProbe::take_ended(const Roster& roster, Ticks now) {
+  std::vector<ProbeResult> ended;
+  const auto has_ended = [&](const Question& question) {
+    ProbeResult result;
+    result.id = question.id;
+    bool all = true;
+    for (int rank = 0; rank < roster.size(); ++rank) {
+      const auto answer = question.answers.find(rank);
+      if (answer == question.answers.end()) {
+        result.answers.push_back({Rank{rank}, false, 0, ""});
+        all = all && !roster.seat(rank).answers();
+      } else {
+        result.answers.push_back({Rank{rank}, true, answer->second.matches, answer->second.objection});
+      }
+    }
+    if (!all && now - question.begun < kAskFor) return false;
+    ended.push_back(std::move(result));
+    return true;
+  };
+  open_.erase(std::remove_if(open_.begin(), open_.end(), has_ended), open_.end());
+  return ended;
+}
+
+}  // namespace gradmon

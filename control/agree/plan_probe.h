@@ -1,0 +1,52 @@
+// SPDX-License-Identifier: Apache-2.0
+#pragma once
+
+#include <map>
+#include <optional>
+#include <string>
+#include <vector>
+
+#include "control/agree/roster.h"
+
+namespace gradmon {
+
+// What each rank has said that a plan would mean there.
+struct ProbeResult {
+  struct Answer {
+    Rank rank;
+    bool known = false;  // false: the rank has not answered
+    std::int64_t matches = 0;
+    std::string objection;  // why the rank could not carry it out; "" where it could
+  };
+  std::string id;
+  std::vector<Answer> answers;  // by rank
+};
+
+// Questions of "what would this plan mean?" to all ranks: nothing is promised
+// and nothing changes. Each ends when all ranks that are there have answered,
+// or after two seconds. One thread.
+class PlanProbe {
+ public:
+  // A question already open with that id goes on. Beyond sixteen the oldest is
+  // dropped without an answer.
+  void ask(std::string id, PlanPtr plan, Ticks now);
+  void on_probed(Rank rank, const Probed& probed);
+  // The questions that are due, by rank.
+  std::vector<std::pair<int, Probe>> due(const Roster& roster, Ticks now);
+  // Those that have ended; they are forgotten.
+  std::vector<ProbeResult> take_ended(const Roster& roster, Ticks now);
+  bool busy() const { return !open_.empty(); }
+
+ private:
+  struct Question {
+    std::string id;
+    PlanPtr plan;
+    Ticks begun{};
+    std::optional<Ticks> asked;  // last time
+    std::map<int, Probed> answers;
+  };
+
+  std::vector<Question> open_;  // oldest first
+};
+
+}  // namespace gradmon
