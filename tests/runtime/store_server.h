@@ -1,0 +1,35 @@
+// SPDX-License-Identifier: Apache-2.0
+#pragma once
+
+#include <sys/types.h>
+
+#include <cstdint>
+#include <string>
+#include <vector>
+
+namespace gradmon {
+
+// A process that serves a TCPStore, as training's rank 0 or its launcher does.
+class StoreServer {
+ public:
+  // `before` goes in front of its command line ("ip netns exec ...").
+  explicit StoreServer(std::string host = "127.0.0.1", const std::vector<std::string>& before = {});
+  // Kills it.
+  ~StoreServer();
+  StoreServer(const StoreServer&) = delete;
+  StoreServer& operator=(const StoreServer&) = delete;
+
+  const std::string& host() const { return host_; }
+  std::uint16_t port() const { return port_; }
+  void pause();
+  void resume();
+  void kill();
+
+ private:
+  const std::string host_;
+  std::uint16_t port_ = 0;
+  pid_t process_ = -1;
+  int input_ = -1;  // open while it is to live
+};
+
+}  // namespace gradmon

@@ -1,0 +1,32 @@
+// SPDX-License-Identifier: Apache-2.0
+// store-server HOST: serves a TCPStore there until its standard input ends, as a
+// launcher of PyTorch does; its port is the one line of output.
+#include <chrono>
+#include <iostream>
+#include <string>
+#include <torch/csrc/distributed/c10d/TCPStore.hpp>
+
+namespace {
+
+template <typename Options>
+auto refuse_libuv(Options& options, int) -> decltype(options.useLibUV, void()) {
+  options.useLibUV = false;
+}
+template <typename Options>
+void refuse_libuv(Options&, long) {}
+
+}  // namespace
+
+int main(int argc, char** argv) {
+  c10d::TCPStoreOptions options;
+  options.port = 0;
+  options.isServer = true;
+  options.waitWorkers = false;
+  options.timeout = std::chrono::seconds(10);
+  refuse_libuv(options, 0);
+  const c10d::TCPStore store(argc > 1 ? argv[1] : "127.0.0.1", options);
+  std::cout << store.getPort() << std::endl;
+  for (std::string line; std::getline(std::cin, line);) {
+  }
+  return 0;
+}
