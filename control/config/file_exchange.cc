@@ -15,6 +15,7 @@
 #include <system_error>
 #include <thread>
 
+#include "control/config/durable_file.h"
 #include "control/config/file_attributes.h"
 #include "control/log.h"
 
@@ -45,23 +46,6 @@ fs::path side_name(const fs::path& target, std::string_view base_hash, std::stri
 
 bool exchange(const fs::path& a, const fs::path& b) {
   return ::syscall(SYS_renameat2, AT_FDCWD, a.c_str(), AT_FDCWD, b.c_str(), RENAME_EXCHANGE) == 0;
-}
-
-void sync_directory(const fs::path& directory) {
-  const int fd = ::open(directory.c_str(), O_RDONLY | O_DIRECTORY | O_CLOEXEC);
-  if (fd < 0) return;
-  ::fsync(fd);
-  ::close(fd);
-}
-
-bool write_all(int fd, std::string_view text) {
-  while (!text.empty()) {
-    const auto put = ::write(fd, text.data(), text.size());
-    if (put < 0 && errno == EINTR) continue;
-    if (put < 0) return false;
-    text.remove_prefix(static_cast<std::size_t>(put));
-  }
-  return true;
 }
 
 // A new time stamp from the clock that the file system uses for its own.

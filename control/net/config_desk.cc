@@ -1,24 +1,66 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "control/net/config_desk.h"
 
+#include <exception>
+
+#include "control/log.h"
 #include "control/net/plan_source.h"
+#include "control/net/write_back_note.h"
 
 namespace gradmon {
 
-ConfigDesk::ConfigDesk(std::filesystem::path path, DiskThread& disk, std::shared_ptr<Mailbox> mailbox)
-    : path_(std::move(path)),
-      disk_(disk),
+struct ConfigDesk::OnDisk {
+  const std::filesystem::path path;
+  const WriteBackNote note;
+  std::unique_ptr<ConfigFile> file;  // null until it is watched
+  bool recovered = false;            // nothing is left of an earlier job's write-back
+
+  Edited edit(const Edits& edits, const std::optional<FileIdentity>& based_on) {
+    const auto check = [&](std::string_view text) {
+      const auto source = plan_from_config(std::string(text), path.string());
+      return source ? std::string() : source.error();
+    };
+    return file->edit(edits, based_on, check);
+  }
+
+  Edited write_back(const FileIdentity& save) {
+    if (auto left = note.leave(save); !left) log_debug("no note of the write-back: " + left.error());
+    auto edited = edit({{"dynamic_on", "false"}}, save);
+    note.remove();
+    return edited;
+  }
+
+  std::optional<Content> look() {
+    auto content = file->poll();
+    if (recovered || !content || !*content) return content;
+    recovered = true;
+    const auto due = note.read();
+    if (!due) return content;
+    if (*due != (*content)->identity) {
+      note.remove();
+      return content;
+    }
+    auto edited = write_back(*due);
+    if (!edited) return content;
+    log_info("an earlier job has ended its collecting: dynamic_on is written back now");
+    return std::move(*edited);
+  }
+};
+
+ConfigDesk::ConfigDesk(std::filesystem::path path, const std::filesystem::path& output_dir, DiskThread& disk,
+                       std::shared_ptr<Mailbox> mailbox)
+    : disk_(disk),
       mailbox_(std::move(mailbox)),
-      file_(std::make_shared<std::unique_ptr<ConfigFile>>()) {}
+      file_(new OnDisk{path, WriteBackNote(output_dir, path), nullptr}) {}
 
 void ConfigDesk::watch(std::function<void(Content)> on_content) {
-  disk_.watch([path = path_, file = file_, mailbox = mailbox_, on_content = std::move(on_content)] {
-    *file = std::make_unique<ConfigFile>(path);
+  disk_.watch([file = file_, mailbox = mailbox_, on_content = std::move(on_content)] {
+    file->file = std::make_unique<ConfigFile>(file->path);
     DiskThread::Watch watch;
-    watch.fd = [file] { return (*file)->event_fd(); };
-    watch.patience = [file] { return (*file)->next_poll(); };
+    watch.fd = [file] { return file->file->event_fd(); };
+    watch.patience = [file] { return file->file->next_poll(); };
     watch.look = [file, mailbox, on_content] {
-      while (auto content = (*file)->poll()) {
+      while (auto content = file->look()) {
         mailbox->post(
             [on_content, content = std::move(*content)]() mutable { on_content(std::move(content)); });
       }
@@ -27,15 +69,15 @@ void ConfigDesk::watch(std::function<void(Content)> on_content) {
   });
 }
 
-void ConfigDesk::edit(Edits edits, std::optional<FileIdentity> based_on, std::function<void(Edited)> done) {
-  disk_.post([file = file_, mailbox = mailbox_, name = path_.string(), edits = std::move(edits),
-              based_on = std::move(based_on), done = std::move(done)] {
-    const auto check = [&](std::string_view text) {
-      const auto source = plan_from_config(std::string(text), name);
-      return source ? std::string() : source.error();
-    };
-    auto edited = (*file)->edit(edits, based_on, check);
-    mailbox->post([done, edited = std::move(edited)]() mutable { done(std::move(edited)); });
+void ConfigDesk::edit(Edits edits, std::function<void(Edited)> done) {
+  disk_.post([file = file_, mailbox = mailbox_, edits = std::move(edits), done = std::move(done)] {
+    mailbox->post([done, edited = file->edit(edits, {})]() mutable { done(std::move(edited)); });
+  });
+}
+
+void ConfigDesk::write_back(FileIdentity save, std::function<void(Edited)> done) {
+  disk_.post([file = file_, mailbox = mailbox_, save = std::move(save), done = std::move(done)] {
+    mailbox->post([done, edited = file->write_back(save)]() mutable { done(std::move(edited)); });
   });
 }
 

@@ -1,7 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
 
-#include <cstdint>
 #include <filesystem>
 #include <functional>
 #include <memory>
@@ -24,19 +23,26 @@ class ConfigDesk {
   using Edited = tl::expected<FileContent, EditError>;
   using Edits = ConfigFile::Edits;
 
-  ConfigDesk(std::filesystem::path path, DiskThread& disk, std::shared_ptr<Mailbox> mailbox);
+  ConfigDesk(std::filesystem::path path, const std::filesystem::path& output_dir, DiskThread& disk,
+             std::shared_ptr<Mailbox> mailbox);
 
-  // `on_content` gets each save, whole, or why there is none; the first soon.
+  // `on_content` gets each save, whole, or why there is none; the first soon. A
+  // write-back that an earlier job could not finish is made up for before that.
   void watch(std::function<void(Content)> on_content);
-  // ConfigFile::edit, with validation of what would be written.
-  void edit(Edits edits, std::optional<FileIdentity> based_on, std::function<void(Edited)> done);
+  // ConfigFile::edit of whatever is there, with validation of what would be
+  // written. `done` is called in any case.
+  void edit(Edits edits, std::function<void(Edited)> done);
+  // Makes `dynamic_on` false where the file still is `save`, and leaves a note
+  // while that is due.
+  void write_back(FileIdentity save, std::function<void(Edited)> done);
 
  private:
-  const std::filesystem::path path_;
+  struct OnDisk;
+
   DiskThread& disk_;
   const std::shared_ptr<Mailbox> mailbox_;
   // The disk thread's own; shared because that thread may outlive this object.
-  const std::shared_ptr<std::unique_ptr<ConfigFile>> file_;
+  const std::shared_ptr<OnDisk> file_;
 };
 
 }  // namespace gradmon

@@ -87,7 +87,7 @@ void Rank0Desk::change(const std::string& peer, const Command& command) {
   }
   if (!write_back_allowed_) return change_without_file(peer, command, "write_back is false");
   running_.insert(command.request_id);
-  config_.edit(edits_of(command), {}, [this, peer, command](ConfigDesk::Edited edited) {
+  config_.edit(edits_of(command), [this, peer, command](ConfigDesk::Edited edited) {
     running_.erase(command.request_id);
     changed(peer, command, std::move(edited));
   });

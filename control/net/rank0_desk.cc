@@ -35,7 +35,7 @@ Rank0Desk::Rank0Desk(const AgentOptions& options, JobIdentity job, std::string p
       job_(std::move(job)),
       door_(std::move(door)),
       coordinator_(job_of(options_, job_, std::move(process_id)), liveness_of),
-      config_(options_.config_path, door_.disk, door_.mailbox) {}
+      config_(options_.config_path, options_.output_dir, door_.disk, door_.mailbox) {}
 
 void Rank0Desk::open() {
   if (options_.mode == Mode::static_once) {
@@ -109,7 +109,7 @@ void Rank0Desk::write_back(const WriteBack& due) {
     coordinator_.write_back_ended(revision);
     return;
   }
-  config_.edit({{"dynamic_on", "false"}}, due.file, [this, revision](ConfigDesk::Edited edited) {
+  config_.write_back(due.file, [this, revision](ConfigDesk::Edited edited) {
     if (edited) {
       adopted_text_ = edited->text;
       adopted_sha256_ = edited->identity.sha256;

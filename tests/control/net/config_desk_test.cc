@@ -1,0 +1,153 @@
+// SPDX-License-Identifier: Apache-2.0
+// The config file as the agent has it: what a job leaves to the next.
+#include "control/net/config_desk.h"
+
+#include <sys/stat.h>
+
+#include "control/debian_version.h"
+#include "control/net/write_back_note.h"
+#include "tests/temporary_directory.h"
+#include GRADMON_CATCH_HEADER
+
+namespace gradmon {
+namespace {
+
+namespace fs = std::filesystem;
+
+constexpr char kOn[] = "{\n  \"dynamic_on\": true\n}\n";
+constexpr char kOff[] = "{\n  \"dynamic_on\": false\n}\n";
+
+FileIdentity identity_of(const fs::path& path) {
+  const auto read = read_file(path);
+  REQUIRE(read);
+  return read->content.identity;
+}
+
+// A desk with the agent thread's part done by the test.
+struct Desk {
+  const TemporaryDirectory directory;
+  const fs::path path = directory / "config.json";
+  const fs::path output = directory / "out";
+  const fs::path note_path = output / ".gradmon" / "writeback.json";
+  const WriteBackNote note{output, path};
+  const std::shared_ptr<Mailbox> mailbox = std::make_shared<Mailbox>();
+  std::vector<std::string> said;  // contents and problems, in order
+  DiskThread disk;
+  ConfigDesk desk{path, output, disk, mailbox};
+
+  void watch() {
+    desk.watch([this](const ConfigDesk::Content& content) {
+      said.push_back(content ? content->text : "(problem) " + content.error());
+    });
+  }
+  bool until(const std::function<bool()>& condition) {
+    return eventually([&] {
+      for (const auto& job : mailbox->take()) job();
+      return condition();
+    });
+  }
+  std::string first() {
+    watch();
+    return until([&] { return !said.empty(); }) ? said.front() : "(nothing)";
+  }
+};
+
+}  // namespace
+
+TEST_CASE("a write-back that was due when the last job died is done before the file is looked at") {
+  Desk f;
+  write_text(f.path, kOn);
+  REQUIRE(f.note.leave(identity_of(f.path)));
+  CHECK(f.first() == kOff);
+  CHECK(read_text(f.path) == kOff);
+  CHECK_FALSE(fs::exists(f.note_path));
+}
+
+TEST_CASE("a note of an older save changes nothing and goes") {
+  Desk f;
+  write_text(f.path, kOn);
+  REQUIRE(f.note.leave(identity_of(f.path)));
+  fs::last_write_time(f.path, fs::file_time_type::clock::now() - std::chrono::hours(1));
+  const auto saved_again = identity_of(f.path);
+  CHECK(f.first() == kOn);
+  CHECK(identity_of(f.path) == saved_again);
+  CHECK_FALSE(fs::exists(f.note_path));
+}
+
+TEST_CASE("a note of another config file is left to that") {
+  Desk f;
+  write_text(f.path, kOn);
+  REQUIRE(WriteBackNote(f.output, f.directory / "other.json").leave(identity_of(f.path)));
+  CHECK(f.first() == kOn);
+  CHECK(fs::exists(f.note_path));
+}
+
+TEST_CASE("a note that is cut short or not ours is no note") {
+  for (const char* text :
+       {"", "{", "[]", "{}", R"({"config": 1})", R"({"config": "/c", "mtime_ns": "x", "size": -1})"}) {
+    Desk f;
+    write_text(f.path, kOn);
+    fs::create_directories(f.note_path.parent_path());
+    write_text(f.note_path, text);
+    CAPTURE(text);
+    CHECK(f.first() == kOn);
+  }
+}
+
+TEST_CASE("a file that can no longer be written is taken as it is in spite of a note") {
+  Desk f;
+  write_text(f.path, kOn);
+  REQUIRE(f.note.leave(identity_of(f.path)));
+  REQUIRE(::chmod(f.path.c_str(), 0444) == 0);
+  CHECK(f.first() == kOn);
+  CHECK(read_text(f.path) == kOn);
+  CHECK_FALSE(fs::exists(f.note_path));
+}
+
+TEST_CASE("a note is read back as it was left and the newest counts") {
+  const TemporaryDirectory directory;
+  const WriteBackNote note(directory / "new" / "out", directory / "c.json");
+  CHECK_FALSE(note.read());
+  const FileIdentity one{-5, 7, std::string(64, 'a')};
+  const FileIdentity two{1'800'000'000'123'456'789, 1, std::string(64, 'b')};
+  REQUIRE(note.leave(one));
+  CHECK(note.read() == one);
+  REQUIRE(note.leave(two));
+  CHECK(note.read() == two);
+  note.remove();
+  CHECK_FALSE(note.read());
+}
+
+TEST_CASE("a write-back leaves neither a note nor an older content") {
+  Desk f;
+  write_text(f.path, kOn);
+  REQUIRE(f.first() == kOn);
+  std::optional<ConfigDesk::Edited> edited;
+  const auto write_back = [&](const FileIdentity& save) {
+    edited.reset();
+    f.desk.write_back(save, [&](ConfigDesk::Edited done) { edited = std::move(done); });
+    REQUIRE(f.until([&] { return edited.has_value(); }));
+  };
+  write_back({1, 2, "another"});
+  CHECK(edited->error().kind == EditError::Kind::changed);
+  CHECK(read_text(f.path) == kOn);
+  CHECK_FALSE(fs::exists(f.note_path));
+  write_back(identity_of(f.path));
+  CHECK(edited->value().text == kOff);
+  CHECK(read_text(f.path) == kOff);
+  CHECK_FALSE(fs::exists(f.note_path));
+}
+
+TEST_CASE("an output directory that cannot be made keeps no write-back from the file") {
+  Desk f;
+  write_text(f.path, kOn);
+  write_text(f.output, "in the way");
+  REQUIRE(f.first() == kOn);
+  std::optional<ConfigDesk::Edited> edited;
+  f.desk.write_back(identity_of(f.path), [&](ConfigDesk::Edited done) { edited = std::move(done); });
+  REQUIRE(f.until([&] { return edited.has_value(); }));
+  CHECK(edited->has_value());
+  CHECK(read_text(f.path) == kOff);
+}
+
+}  // namespace gradmon
