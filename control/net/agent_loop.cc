@@ -200,7 +200,11 @@ void AgentLoop::open_rank0() {
           [this](const std::string& peer, const Command& command, const CommandReply& reply) {
             if (bus_) bus_->send(peer, encode(Frame(AddressedReply{command.request_id, reply})));
           },
-          [this] { return own_status(calls_.report()); }};
+          [this] { return own_status(calls_.report()); },
+          [this] {
+            const auto in_force = gate_.in_force();
+            return in_force ? in_force->plan->config_text : std::string();
+          }};
       rank0_ = std::make_unique<Rank0Desk>(options_, job_, process_id_, std::move(door));
       rank0_->open();
     });

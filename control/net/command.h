@@ -13,7 +13,7 @@
 
 namespace gradmon {
 
-enum class CommandVerb : std::uint8_t { status, on, off, set, history, verdict };
+enum class CommandVerb : std::uint8_t { status, on, off, set, history, verdict, config };
 
 struct Command {
   CommandVerb verb = CommandVerb::status;
@@ -42,8 +42,9 @@ struct CommandReply {
   bool settled = false;  // the verdict is in (or no change was needed)
   bool applied_by_all = false;
   std::int64_t effective_step = -1;
-  std::optional<Status> status;       // verb status
+  std::optional<Status> status;       // verbs status, config
   std::vector<HistoryEntry> history;  // verb history
+  std::string config_text;            // verb config: the text in force, as the job read it
 };
 
 }  // namespace gradmon

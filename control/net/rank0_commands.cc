@@ -53,6 +53,8 @@ void Rank0Desk::on_command(const std::string& peer, const Command& command) {
       return door_.reply(peer, command, reply);
     case CommandVerb::verdict:
       return door_.reply(peer, command, verdict_on(command.request_id));
+    case CommandVerb::config:
+      return door_.reply(peer, command, config_in_force());
     case CommandVerb::on:
     case CommandVerb::off:
     case CommandVerb::set:
@@ -72,6 +74,17 @@ std::vector<HistoryEntry> Rank0Desk::newest_history() const {
   if (entries.size() > most)
     entries.erase(entries.begin(), entries.end() - static_cast<std::ptrdiff_t>(most));
   return entries;
+}
+
+// While nothing is collected: the newest valid file, which the next switch takes.
+CommandReply Rank0Desk::config_in_force() const {
+  CommandReply reply;
+  reply.status = status();
+  const bool runs = reply.status->state == "on" || options_.mode == Mode::static_once;
+  reply.config_text = runs ? door_.text_in_force() : adopted_text_;
+  if (!reply.config_text.empty()) return reply;
+  const std::string why = last_error_ ? ": " + last_error_->text : "";
+  return failed(CommandOutcome::failed, "the job has no valid config yet" + why);
 }
 
 void Rank0Desk::change(const std::string& peer, const Command& command) {

@@ -29,7 +29,8 @@ class Rank0Desk {
     std::shared_ptr<Register> verdicts;
     std::function<void(const Letter&)> send;  // to a member, this process's own included
     std::function<void(const std::string& peer, const Command&, const CommandReply&)> reply;
-    std::function<Status()> own_status;  // of this rank alone
+    std::function<Status()> own_status;          // of this rank alone
+    std::function<std::string()> text_in_force;  // the config this rank runs; "" if none
   };
 
   Rank0Desk(const AgentOptions& options, JobIdentity job, std::string process_id, Door door);
@@ -59,6 +60,7 @@ class Rank0Desk {
   void answer(const std::string& peer, const Command& command, CommandReply reply);
   std::vector<HistoryEntry> newest_history() const;
   CommandReply verdict_on(const std::string& request_id) const;
+  CommandReply config_in_force() const;
   void note_error(std::string text);
   void note_warnings(std::vector<std::string> warnings);
   void save_history();

@@ -89,7 +89,7 @@ void write(const Command& from, wire::Command& to) {
 }
 
 tl::expected<Command, std::string> read_command(const wire::Command& from) {
-  if (from.verb() > static_cast<std::uint32_t>(CommandVerb::verdict)) {
+  if (from.verb() > static_cast<std::uint32_t>(CommandVerb::config)) {
     return tl::unexpected(std::string("an unknown command"));
   }
   Command to;
@@ -162,6 +162,7 @@ void write(const CommandReply& from, wire::CommandReply& to) {
   to.set_effective_step(from.effective_step);
   if (from.status) write(*from.status, *to.mutable_status());
   for (const HistoryEntry& entry : from.history) write(entry, *to.add_history());
+  to.set_config_text(from.config_text);
 }
 
 CommandReply read_reply(const wire::CommandReply& from) {
@@ -174,6 +175,7 @@ CommandReply read_reply(const wire::CommandReply& from) {
   to.effective_step = from.effective_step();
   if (from.has_status()) to.status = read_status(from.status());
   for (const wire::HistoryEntry& entry : from.history()) to.history.push_back(read_entry(entry));
+  to.config_text = from.config_text();
   return to;
 }
 

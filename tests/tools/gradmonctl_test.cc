@@ -30,7 +30,7 @@ TEST_CASE("help goes to stdout and a usage error to stderr") {
 TEST_CASE("commands without a job end with 4 and say where they looked") {
   TemporaryDirectory directory;
   const std::string place = (directory / "").string();
-  for (const char* command : {"status", "on", "off", "history"}) {
+  for (const char* command : {"status", "on", "off", "get", "history"}) {
     GradmonctlProcess ctl({command, "--output-dir", place});
     CHECK(ctl.wait() == 4);
     CHECK(ctl.out().empty());
@@ -67,6 +67,15 @@ TEST_CASE("validate says why a file cannot be read") {
   CHECK(missing.err() == "gradmonctl: /no/such/file: No such file or directory\n");
   GradmonctlProcess directory({"validate", "/"});
   CHECK(directory.wait() == 1);
+}
+
+TEST_CASE("the schema and the table of all keys look like their golden files") {
+  GradmonctlProcess schema({"schema"});
+  CHECK(schema.wait() == 0);
+  CHECK(schema.out() == golden("schema.json", schema.out()));
+  GradmonctlProcess table({"schema", "--text"});
+  CHECK(table.wait() == 0);
+  CHECK(table.out() == golden("schema.txt", table.out()));
 }
 
 TEST_CASE("a stdout that is closed or that nobody reads is no error") {

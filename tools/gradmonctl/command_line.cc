@@ -34,7 +34,9 @@ struct Arguments {
   StatusRequest status;
   ChangeRequest change;
   HistoryRequest history;
+  GetRequest get;
   ValidateRequest validate;
+  SchemaRequest schema;
   Launch launch;
   std::vector<std::string> edits;
   std::int64_t timeout = 60;
@@ -50,8 +52,10 @@ class Grammar {
     add_on();
     add_off();
     add_set();
+    add_get();
     add_history();
     add_validate();
+    add_schema();
     add_run();
   }
 
@@ -126,6 +130,14 @@ class Grammar {
     add_wait(command);
   }
 
+  void add_get() {
+    CLI::App* command =
+        add("get [KEY] [--config FILE]", "Print the config in force, or one value of it, as JSON");
+    command->add_option("KEY", arguments_.get.key, "a key or a JSON pointer (/alert/dump)");
+    command->add_option("--config", arguments_.get.file, "ask this file instead of a job")->type_name("FILE");
+    add_place(command, arguments_.get.place);
+  }
+
   void add_history() {
     CLI::App* command = add("history [--json]", "Show what became of every change");
     command->add_flag("--json", arguments_.history.json, "one JSON object");
@@ -135,6 +147,11 @@ class Grammar {
   void add_validate() {
     CLI::App* command = add("validate FILE", "Check a config file, and list all its errors");
     command->add_option("FILE", arguments_.validate.file, "the config file")->required();
+  }
+
+  void add_schema() {
+    CLI::App* command = add("schema [--text]", "Print the JSON Schema of the config file, for editors");
+    command->add_flag("--text", arguments_.schema.text, "a table of all keys instead, for people");
   }
 
   void add_run() {
@@ -169,7 +186,9 @@ tl::expected<Request, NoRequest> change_request(const std::string& name, Argumen
 tl::expected<Request, NoRequest> request_of(const std::string& name, Arguments& arguments) {
   if (name == "status") return arguments.status;
   if (name == "history") return arguments.history;
+  if (name == "get") return arguments.get;
   if (name == "validate") return arguments.validate;
+  if (name == "schema") return arguments.schema;
   if (name != "run") return change_request(name, arguments);
   if (arguments.launch.command.empty()) return usage_error(name, "no command to run: give it after --");
   return arguments.launch;

@@ -40,7 +40,18 @@ struct ValidateRequest {
   std::string file;
 };
 
-using Request = std::variant<StatusRequest, ChangeRequest, HistoryRequest, ValidateRequest, Launch>;
+struct GetRequest {
+  JobPlace place;
+  std::string key;   // "": the whole config
+  std::string file;  // "": ask the job
+};
+
+struct SchemaRequest {
+  bool text = false;  // a table for people
+};
+
+using Request = std::variant<StatusRequest, ChangeRequest, HistoryRequest, GetRequest, ValidateRequest,
+                             SchemaRequest, Launch>;
 
 // Why there is nothing to do: help that was asked for (code 0, for stdout), or
 // a usage error (code 2, for stderr).

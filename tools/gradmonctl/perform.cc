@@ -5,10 +5,13 @@
 #include <stdexcept>
 #include <thread>
 
+#include "control/config/config_schema.h"
+#include "control/config/json_schema.h"
 #include "control/net/command_client.h"
 #include "control/net/history_file.h"
 #include "tools/gradmonctl/change_command.h"
 #include "tools/gradmonctl/find_job.h"
+#include "tools/gradmonctl/get_command.h"
 #include "tools/gradmonctl/history_command.h"
 #include "tools/gradmonctl/status_command.h"
 #include "tools/gradmonctl/validate_command.h"
@@ -56,6 +59,17 @@ class Performer {
     };
     const HistoryFiles files = [&request] { return history_from_files(output_directory(request.place)); };
     return history_command(request, ask ? *ask : nobody, files, console_);
+  }
+
+  int operator()(const GetRequest& request) const {
+    if (!request.file.empty()) return get_from_file(request, console_);
+    const auto ask = connect(request.place);
+    return ask ? get_command(request, *ask, console_) : give_up(ask.error());
+  }
+
+  int operator()(const SchemaRequest& request) const {
+    console_.out << (request.text ? config_reference() : config_json_schema());
+    return kExitDone;
   }
 
   int operator()(const ValidateRequest& request) const { return validate_command(request, console_); }

@@ -249,6 +249,26 @@ TEST_CASE("a missing config is waited for") {
   REQUIRE(eventually([&] { return !job.history().empty() && job.history()[0].finished_step > 0; }));
 }
 
+TEST_CASE("the config that is told is the one in force") {
+  FakeJob job(1, "{}");
+  const auto told = [&job] { return job.ask(CommandVerb::config).config_text; };
+  REQUIRE(eventually([&] { return told() == "{}"; }));
+  const std::string on = R"({"dynamic_on": true, "collect_times": 1000000})";
+  write_text(job.config_path(), on);
+  REQUIRE(eventually([&] { return told() == on; }));
+  write_text(job.config_path(), R"({"dynamic_on": 1})");
+  REQUIRE(eventually([&] { return job.ask(CommandVerb::status).status->last_error.has_value(); }));
+  REQUIRE(told() == on);
+}
+
+TEST_CASE("a job without a valid config tells none and says why") {
+  FakeJob job(1, "{]");
+  REQUIRE(eventually([&] {
+    const CommandReply reply = job.ask(CommandVerb::config);
+    return reply.outcome == CommandOutcome::failed && reply.message.find(":1:2: ") != std::string::npos;
+  }));
+}
+
 TEST_CASE("static mode answers status and refuses commands") {
   AgentOptions options;
   options.mode = Mode::static_once;

@@ -1,0 +1,257 @@
+// SPDX-License-Identifier: Apache-2.0
+// That the JSON Schema judges as our own validation does: on generated documents,
+// with python3-jsonschema as the other judge.
+#include "control/config/json_schema.h"
+
+#include <cstdlib>
+#include <nlohmann/json.hpp>
+#include <random>
+
+#include "control/config/config_parser.h"
+#include "control/config/config_schema.h"
+#include "control/debian_version.h"
+#include "tests/temporary_directory.h"
+#include GRADMON_CATCH_HEADER
+
+namespace gradmon {
+namespace {
+
+using Json = nlohmann::ordered_json;
+
+// Random documents around the config: mostly right, sometimes wrong in each of
+// the ways that a schema can say.
+class Documents {
+ public:
+  explicit Documents(std::uint64_t seed) : random_(seed) {}
+
+  Json next() {
+    if (chance(100)) return anything();
+    Json document = part(options<Config>());
+    if (chance(3)) document["alert"] = alert();
+    if (chance(3)) document["on_alert"] = on_alert();
+    return document;
+  }
+
+ private:
+  bool chance(std::uint64_t one_in) { return random_() % one_in == 0; }
+  template <typename T>
+  const T& pick(const std::vector<T>& of) {
+    return of[random_() % of.size()];
+  }
+
+  // Of any kind: wrong nearly everywhere.
+  Json anything() {
+    static const std::vector<Json> kinds{nullptr,
+                                         true,
+                                         0,
+                                         1,
+                                         -1,
+                                         1.0,
+                                         0.5,
+                                         1e300,
+                                         "",
+                                         "true",
+                                         "auto",
+                                         "csv",
+                                         Json::array(),
+                                         Json::array({1}),
+                                         Json::array({"a", "b", "c"}),
+                                         Json::array({"log"}),
+                                         Json::object(),
+                                         {{"a", 1}},
+                                         {{"input", "tensor"}},
+                                         9223372036854775807};
+    return pick(kinds);
+  }
+
+  template <typename Part>
+  Json part(const std::vector<Option<Part>>& table) {
+    Json json = Json::object();
+    const std::uint64_t members = random_() % 4;
+    for (std::uint64_t i = 0; i < members; ++i) {
+      const Option<Part>& option = pick(table);
+      json[std::string(option.name)] = chance(12) ? anything() : value(option.name);
+    }
+    if (chance(20)) json[std::string(pick(table).name) + "_"] = anything();  // unknown: a warning only
+    return json;
+  }
+
+  Json number() {
+    static const std::vector<Json> numbers{0,   1,   2,    100,   101, 1000, 16777216, 16777217, 1.0, 2.0,
+                                           1.5, 0.5, 1e-8, -1e-8, -1,  1e18, 0.0,      100.0,    -0.0};
+    return pick(numbers);
+  }
+
+  Json text() {
+    static const std::vector<Json> texts{"csv",
+                                         "tensorboard",
+                                         "api",
+                                         "sqlite",
+                                         "s,b,h,d",
+                                         "b,s,h,d",
+                                         "auto",
+                                         "continue",
+                                         "wait",
+                                         "block",
+                                         "drop",
+                                         "min",
+                                         "norm",
+                                         "zero",
+                                         "log",
+                                         "records",
+                                         "",
+                                         "layers.3",
+                                         "^a+b",
+                                         "tensor",
+                                         "tuple[2]",
+                                         "tuple[2]:1",
+                                         "tuple[0]",
+                                         "tuple[00]:0",
+                                         "tuple[]",
+                                         "tuple[1234567890]",
+                                         "a tensor",
+                                         "tuple[3]:",
+                                         "tuple[03]:02",
+                                         "\u00e9"};
+    return pick(texts);
+  }
+
+  Json list(Json (Documents::*item)()) {
+    Json json = Json::array();
+    const std::uint64_t size = random_() % 4;
+    for (std::uint64_t i = 0; i < size; ++i) json.push_back(chance(12) ? anything() : (this->*item)());
+    return json;
+  }
+
+  Json patterns() {
+    if (chance(4)) return Json::array({std::string(chance(2) ? 1024 : 1025, 'a')});
+    if (chance(8)) return Json(std::vector<std::string>(chance(2) ? 256 : 257, "a"));
+    return list(&Documents::text);
+  }
+
+  Json targets() {
+    if (chance(60)) return many_targets();
+    Json json = Json::object();
+    const std::uint64_t size = random_() % 3;
+    for (std::uint64_t i = 0; i < size; ++i)
+      json["layers." + std::to_string(i)] = chance(12) ? anything() : part(options<Config::Target>());
+    return json;
+  }
+
+  Json many_targets() {
+    Json json = Json::object();
+    const std::uint64_t size = kMaxTargets + random_() % 2;
+    for (std::uint64_t i = 0; i < size; ++i) json[std::to_string(i)] = Json::object();
+    return json;
+  }
+
+  Json scalars() {
+    static const std::vector<Json> ways{"log",
+                                        "records",
+                                        "tensorboard",
+                                        Json::array({"log", "records"}),
+                                        Json::array(),
+                                        Json::array({"log", "log"}),
+                                        Json::array({"log", 1}),
+                                        nullptr,
+                                        Json::object()};
+    Json json = Json::object();
+    const std::uint64_t size = random_() % 3;
+    for (std::uint64_t i = 0; i < size; ++i) json["loss" + std::to_string(i)] = pick(ways);
+    return json;
+  }
+
+  Json rule() {
+    Json json = Json::object();
+    if (!chance(8))
+      json["rule_name"] = chance(8) ? text() : Json(chance(2) ? "AnomalyNan" : "AnomalyTurbulence");
+    if (chance(12))
+      json["args"] = anything();
+    else if (!chance(4))
+      json["args"] = chance(6) ? Json::object() : Json{{"threshold", chance(8) ? anything() : number()}};
+    if (chance(8)) json["note"] = anything();
+    return json;
+  }
+
+  Json alert() {
+    Json json = part(options<Config::Alert>());
+    if (!chance(4)) json["rules"] = list(&Documents::rule);
+    return json;
+  }
+
+  Json on_alert() {
+    if (chance(12)) return anything();
+    Json json = part(options<Config::OnAlert>());
+    if (chance(2)) json["collect"] = chance(12) ? anything() : part(options<Config>());
+    return json;
+  }
+
+  // What is likely right for a key, of any part.
+  Json value(std::string_view key) {
+    if (key == "targets") return targets();
+    if (key == "target_regex" || key == "cc_codeline") return patterns();
+    if (key == "module_ranks") return list(&Documents::number);
+    if (key == "cc_distribution") return part(options<Config::CcDistribution>());
+    if (key == "l2_targets") return part(options<Config::L2Targets>());
+    if (key == "alert") return alert();
+    if (key == "on_alert") return on_alert();
+    if (key == "rules") return list(&Documents::rule);
+    if (key == "scalars") return scalars();
+    if (key == "format") return chance(2) ? text() : list(&Documents::text);
+    if (key == "sa_causal") return chance(2) ? Json(chance(2)) : text();
+    for (const std::string_view one : {"ops", "append_output", "exec", "attention_hook", "linear_hook",
+                                       "moe_router_weight_hook", "moe_router_logit_hook"}) {
+      if (key == one) return list(&Documents::text);
+    }
+    for (const std::string_view one :
+         {"sa_order", "on_partition", "on_overflow", "input", "output", "input_grad", "output_grad"}) {
+      if (key == one) return text();
+    }
+    for (const std::string_view one :
+         {"collect_times", "start_step", "step_interval", "eps", "ndigits", "step_count_per_record",
+          "lookahead_steps", "fence_timeout", "queue_capacity", "max_overhead", "keep_last",
+          "throughput_baseline", "times", "cooldown"}) {
+      if (key == one) return number();
+    }
+    return chance(2);
+  }
+
+  std::mt19937_64 random_;
+};
+
+// Whether an error is of those that no schema can say.
+bool beyond_schema(const ConfigError& error) {
+  return error.expected.find("RE2") != std::string::npos ||
+         error.expected == "an element index below the size of the tuple";
+}
+
+TEST_CASE("the JSON Schema judges as our own validation does") {
+  const char* scale = std::getenv("GRADMON_TEST_SCALE");
+  const int count = scale != nullptr && std::string(scale) == "full" ? 100'000 : 6'000;
+  TemporaryDirectory directory;
+  Documents documents(4);
+  std::string lines;
+  int valid = 0;
+  for (int i = 0; i < count; ++i) {
+    const std::string text = documents.next().dump();
+    const auto parsed = parse_config(text, "generated");
+    const bool ours =
+        parsed.has_value() || std::all_of(parsed.error().begin(), parsed.error().end(), beyond_schema);
+    valid += ours ? 1 : 0;
+    lines += (ours ? "valid " : "wrong ") + text + '\n';
+  }
+  REQUIRE(valid > count / 10);
+  REQUIRE(valid < count * 9 / 10);
+  write_text(directory / "schema.json", config_json_schema());
+  write_text(directory / "documents.txt", lines);
+  const std::string command = "/usr/bin/python3 " GRADMON_JUDGE " " + (directory / "schema.json").string() +
+                              " " + (directory / "documents.txt").string() + " >" +
+                              (directory / "differ").string() + " 2>&1";
+  const int code = std::system(command.c_str());
+  CAPTURE(read_text(directory / "differ"));
+  REQUIRE(code == 0);
+  CHECK(read_text(directory / "differ") == std::to_string(count) + " judged alike\n");
+}
+
+}  // namespace
+}  // namespace gradmon
