@@ -1,0 +1,21 @@
+// SPDX-License-Identifier: Apache-2.0
+// A training program outside gradmon's tree: three steps, watched.
+#include <gradmon/monitor.h>
+#include <torch/nn/modules/linear.h>
+#include <torch/optim/sgd.h>
+
+#include <iostream>
+
+int main(int, char** argv) {
+  torch::nn::Linear model(3, 2);
+  torch::optim::SGD optimizer(model->parameters(), 0.1);
+  gradmon::Monitor monitor(argv[1]);
+  monitor.watch(*model, optimizer);
+  for (int step = 0; step < 3; ++step) {
+    optimizer.zero_grad();
+    model->forward(torch::ones({4, 3})).sum().backward();
+    monitor.step(optimizer);
+  }
+  monitor.stop();
+  std::cout << monitor.status().mode << '\n';
+}

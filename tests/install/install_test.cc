@@ -1,0 +1,106 @@
+// SPDX-License-Identifier: Apache-2.0
+#include <cstdlib>
+#include <filesystem>
+#include <sstream>
+
+#include "control/debian_version.h"
+#include "tests/temporary_directory.h"
+#include GRADMON_CATCH_HEADER
+
+namespace gradmon {
+namespace {
+
+namespace fs = std::filesystem;
+
+// An installation of this build in a directory of its own, and what uses it.
+class Installation {
+ public:
+  Installation() {
+    run(GRADMON_CMAKE " --install " GRADMON_BUILD_DIR " --prefix " + prefix().string());
+    write_text(scratch_ / "config.json", R"({"wg_distribution": true, "ops": ["norm"]})");
+  }
+
+  fs::path prefix() const { return scratch_ / "prefix"; }
+  fs::path operator/(const std::string& name) const { return scratch_ / name; }
+
+  // In a shell, outside the build tree; fails the test with what it printed.
+  std::string run(const std::string& command) const {
+    const std::string output = (scratch_ / "output").string();
+    const std::string script =
+        "cd " + scratch_.path().string() + " && { " + command + "; } >" + output + " 2>&1";
+    const int code = std::system(script.c_str());
+    const std::string printed = read_text(output);
+    CAPTURE(command, printed);
+    REQUIRE(code == 0);
+    return printed;
+  }
+
+  // Whether the program collects: one row of each of two parameters in each of three steps.
+  void check(const fs::path& program) const {
+    const std::string libraries = "LD_LIBRARY_PATH=" + (find("libgradmon.so").parent_path()).string();
+    const std::string environment =
+        " MONITOR_OUTPUT_DIR=" + (scratch_ / "out").string() + " DYNAMIC_MONITOR=False ";
+    CHECK(run(libraries + environment + program.string() + " config.json 2>/dev/null") == "static\n");
+    int rows = 0;
+    for (const auto& entry : fs::recursive_directory_iterator(scratch_ / "out")) {
+      if (entry.path().filename().string().rfind("grad_reduced_", 0) != 0) continue;
+      std::istringstream lines(read_text(entry.path()));
+      for (std::string line; std::getline(lines, line);) ++rows;
+      rows -= 1;  // the header
+    }
+    CHECK(rows == 6);
+  }
+
+  fs::path find(const std::string& name) const {
+    for (const auto& entry : fs::recursive_directory_iterator(prefix())) {
+      if (entry.path().filename() == name) return entry.path();
+    }
+    FAIL("not installed: " << name);
+    return {};
+  }
+
+ private:
+  TemporaryDirectory scratch_;
+};
+
+TEST_CASE("a program that finds gradmon by find_package builds and collects") {
+  const Installation installed;
+  const std::string launcher =
+      GRADMON_CCACHE[0] == '\0' ? "" : " -DCMAKE_CXX_COMPILER_LAUNCHER=" GRADMON_CCACHE;
+  installed.run(GRADMON_CMAKE " -S " GRADMON_CONSUMER " -B build -DCMAKE_CXX_COMPILER=" GRADMON_CXX
+                              " -DCMAKE_PREFIX_PATH=" +
+                installed.prefix().string() + launcher);
+  installed.run(GRADMON_CMAKE " --build build");
+  installed.check(installed / "build/three_steps");
+}
+
+TEST_CASE("a program that finds gradmon by pkg-config builds and collects") {
+  const Installation installed;
+  const std::string path = installed.find("gradmon.pc").parent_path().string();
+  installed.run("export PKG_CONFIG_PATH=" + path +
+                "; " GRADMON_CCACHE " " GRADMON_CXX " -c " GRADMON_CONSUMER
+                "/three_steps.cc $(pkg-config --cflags gradmon) && " GRADMON_CXX
+                " -o three_steps three_steps.o $(pkg-config --libs gradmon)");
+  installed.check(installed / "three_steps");
+}
+
+TEST_CASE("the library shows the Monitor and nothing else") {
+  const Installation installed;
+  std::istringstream symbols(
+      installed.run("nm -DC --defined-only " + installed.find("libgradmon.so").string()));
+  int shown = 0;
+  for (std::string line; std::getline(symbols, line); ++shown) {
+    CAPTURE(line);
+    CHECK(line.find(" gradmon::Monitor::") != std::string::npos);
+    CHECK(line.find("Session") == std::string::npos);
+  }
+  CHECK(shown >= 8);
+}
+
+TEST_CASE("gradmonctl is installed and runs") {
+  const Installation installed;
+  CHECK(installed.run("prefix/bin/gradmonctl --help").find("usage: gradmonctl") == 0);
+}
+
+}  // namespace
+}  // namespace gradmon
