@@ -117,10 +117,7 @@ CoordinatorActions Coordinator::on_letter(const Letter& letter, WallTime now) {
   }
   seat->last_seen = clock_;
   if (const auto* joined = std::get_if<Joined>(&letter.message)) {
-    seat->trouble =
-        joined->shares_register ? "" : "rank " + std::to_string(letter.rank.value) + ": " + joined->reason;
-    if (joined->shares_register && seat->state == Roster::State::welcomed)
-      seat->state = Roster::State::joined;
+    roster_.on_joined(letter.rank, *seat, *joined);
   } else if (const auto* ready = std::get_if<Ready>(&letter.message)) {
     if (open_ && ready->revision == open_->revision && ready->proposer == job_.process_id && !seat->ready) {
       seat->ready = *ready;
@@ -136,10 +133,8 @@ CoordinatorActions Coordinator::on_letter(const Letter& letter, WallTime now) {
   } else if (const auto* progress = std::get_if<Progress>(&letter.message)) {
     note_applied(*seat, letter.rank, {progress->applied, progress->applied_step}, actions);
     roster_.on_progress(*seat, *progress, clock_);
-    if (seat->state == Roster::State::welcomed && progress->shares_register)
-      seat->state = Roster::State::joined;
     if (progress->missed > progress->applied) resync(letter.rank, progress->missed, actions, now);
-    if (progress->closed < last_.closed && seat->answers()) {
+    if ((progress->closed < last_.closed || progress->home != last_.home) && seat->answers()) {
       actions.send.push_back(letter_to(letter.rank.value, Decided{last_}));
     }
   } else if (const auto* left = std::get_if<Left>(&letter.message)) {
@@ -189,6 +184,7 @@ CoordinatorActions Coordinator::tick(Ticks elapsed, WallTime now) {
 CoordinatorActions Coordinator::advance(WallTime now) {
   CoordinatorActions actions;
   if (!begun_) return actions;
+  settle_home(actions);
   if (!open_ && waiting_ && waiting_->not_before <= clock_ && roster_.unready().empty()) {
     open_waiting(actions, now);
   }
@@ -199,6 +195,22 @@ CoordinatorActions Coordinator::advance(WallTime now) {
   look_for_end(actions);
   ask_around(actions);
   return actions;
+}
+
+void Coordinator::settle_home(CoordinatorActions& actions) {
+  if (last_.home != Home::undecided) return;
+  last_.home = roster_.settle_home();
+  if (last_.home == Home::undecided) return;
+  if (last_.home == Home::store) {
+    actions.log.push_back("the output directory is not the same on all ranks: verdicts go into the store");
+  }
+  tell_last_word(actions);
+}
+
+void Coordinator::tell_last_word(CoordinatorActions& actions) const {
+  for (int rank = 0; rank < roster_.size(); ++rank) {
+    if (roster_.seat(rank).answers()) actions.send.push_back(letter_to(rank, Decided{last_}));
+  }
 }
 
 void Coordinator::open_waiting(CoordinatorActions& actions, WallTime now) {
@@ -319,9 +331,7 @@ void Coordinator::close_open(const Verdict& verdict, CoordinatorActions& actions
     last_.commit = verdict;
     committed_.add(verdict);
   }
-  for (int rank = 0; rank < roster_.size(); ++rank) {
-    if (roster_.seat(rank).answers()) actions.send.push_back(letter_to(rank, Decided{last_}));
-  }
+  tell_last_word(actions);
   if (!verdict.commit()) retry(verdict, actions, now);
   open_.reset();
 }

@@ -74,7 +74,9 @@ class Coordinator {
   // The newest plan, in force, committed, open or waiting, is off or has ended.
   bool newest_is_off() const;
   PlanPtr newest_plan() const;  // null: none yet
-  Status status() const;        // what it knows of it; file and errors are the caller's
+  // Where verdicts are to be written; known before there is one.
+  Home home() const { return last_.home; }
+  Status status() const;  // what it knows of it; file and errors are the caller's
   Journal& journal() { return journal_; }
   const Journal& journal() const { return journal_; }
   bool applied_by_all(Revision revision) const;
@@ -102,6 +104,8 @@ class Coordinator {
   void answer_hello(Rank rank, const Hello& hello, CoordinatorActions& actions);
   void enqueue(Proposal proposal, CoordinatorActions& actions, WallTime now);
   CoordinatorActions advance(WallTime now);
+  void settle_home(CoordinatorActions& actions);
+  void tell_last_word(CoordinatorActions& actions) const;
   void open_waiting(CoordinatorActions& actions, WallTime now);
   void send_prepare(CoordinatorActions& actions, bool everyone);
   void decide(CoordinatorActions& actions);

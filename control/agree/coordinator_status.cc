@@ -80,6 +80,7 @@ std::vector<RankStatus> Coordinator::describe_ranks() const {
 Status Coordinator::status() const {
   Status status;
   status.epoch = job_.epoch;
+  status.register_home = name_of(last_.home);
   status.ranks = describe_ranks();
   status.pending = pending();
   const CommittedPlans::One* running = committed_.find(roster_.seat(0).progress.applied);

@@ -11,7 +11,6 @@ namespace {
 constexpr Ticks kHelloEvery{250};
 constexpr Ticks kAskEvery{250};
 constexpr Ticks kLeftEvery{100};
-constexpr Ticks kProveEvery{1000};
 constexpr Ticks kStartTimeout{30'000};
 constexpr Ticks kLongestTick{1000};
 
@@ -22,6 +21,7 @@ MemberActions& MemberActions::operator+=(MemberActions other) {
   std::move(other.warnings.begin(), other.warnings.end(), std::back_inserter(warnings));
   if (other.write) write = std::move(other.write);
   if (other.prove) prove = std::move(other.prove);
+  if (other.prove_in_store) prove_in_store = std::move(other.prove_in_store);
   return *this;
 }
 
@@ -61,7 +61,7 @@ MemberActions Member::on_message(const Message& message) {
   }
   if (std::holds_alternative<Replaced>(message)) return withdraw();
   if (!joined_ || replaced_) return {};
-  if (const auto* ping = std::get_if<Ping>(&message)) return {{Pong{ping->number}}, {}, {}, {}};
+  if (const auto* ping = std::get_if<Ping>(&message)) return {{Pong{ping->number}}, {}, {}, {}, {}};
   if (const auto* probe = std::get_if<Probe>(&message)) return on_probe(*probe);
   if (rejoining_) return {};
   if (const auto* prepare = std::get_if<Prepare>(&message)) return on_prepare(*prepare);
@@ -84,7 +84,7 @@ MemberActions Member::withdraw() {
 MemberActions Member::on_probe(const Probe& probe) const {
   const auto matches = probe.plan->on ? can_carry_out_(*probe.plan) : 0;
   Probed probed{probe.id, matches.value_or(0), matches ? "" : matches.error().substr(0, 1000)};
-  return {{std::move(probed)}, {}, {}, {}};
+  return {{std::move(probed)}, {}, {}, {}, {}};
 }
 
 MemberActions Member::on_welcome(const Welcome& welcome) {
@@ -99,9 +99,11 @@ MemberActions Member::on_welcome(const Welcome& welcome) {
   refused_.clear();
   joined_ = true;
   nonce_ = welcome.nonce;
-  actions.prove = nonce_;
-  proving_ = true;
-  if (welcome.rejoined) {
+  last_.home = welcome.last.home;
+  sight_.begin(clock_);
+  actions += look_for_homes();
+  // Without a home nothing has been proposed yet, so nothing is open.
+  if (welcome.rejoined && last_.home != Home::undecided) {
     rejoining_ = true;
     actions += ask_register(Revision{1});
     return actions;
@@ -111,21 +113,29 @@ MemberActions Member::on_welcome(const Welcome& welcome) {
   return actions;
 }
 
-MemberActions Member::on_proof(const tl::expected<void, std::string>& proof) {
+MemberActions Member::on_proof(const tl::expected<void, std::string>& proof, Home home) {
   MemberActions actions;
-  proving_ = false;
-  proven_ = proof.has_value();
-  last_proof_ = clock_;
-  if (!proof) {
-    if (!std::exchange(proof_failed_, true)) actions.warnings.push_back("off: " + proof.error());
+  sight_.on_proof(home, proof, clock_);
+  Joined joined = sight_.joined();
+  if (sight_.sees_none()) {
+    if (!std::exchange(said_unseen_, true)) actions.warnings.push_back("off: " + joined.reason);
     drop_start_hold();
   }
-  actions.send.push_back(proof ? Joined{true, ""} : Joined{false, proof.error()});
+  actions.send.emplace_back(std::move(joined));
+  actions += look_for_homes();
+  return actions;
+}
+
+MemberActions Member::look_for_homes() {
+  MemberActions actions;
+  for (const Home home : sight_.due(clock_, last_.home)) {
+    (home == Home::store ? actions.prove_in_store : actions.prove) = nonce_;
+  }
   return actions;
 }
 
 // Upwards without the plan: configs only travel downwards.
-Decided Member::closed_word() const { return Decided{{last_.closed, {}}}; }
+Decided Member::closed_word() const { return Decided{{last_.closed, {}, last_.home}}; }
 
 MemberActions Member::on_prepare(const Prepare& prepare) {
   MemberActions actions = learn(prepare.last);
@@ -162,6 +172,7 @@ MemberActions Member::on_prepare(const Prepare& prepare) {
 
 MemberActions Member::learn(const LastWord& last) {
   MemberActions actions;
+  if (last_.home == Home::undecided) last_.home = last.home;
   if (last.closed <= last_.closed) return actions;
   if (open_ && open_->revision <= last.closed) open_.reset();
   if (!rejoining_) start_hold_.reset();
@@ -177,7 +188,7 @@ MemberActions Member::learn(const LastWord& last) {
   } else {
     gate_.settle({}, standing_fence());
   }
-  last_ = last;
+  last_ = {last.closed, last.commit, last_.home};
   return actions;
 }
 
@@ -208,7 +219,7 @@ MemberActions Member::on_register(const tl::expected<Verdict, std::string>& verd
     actions.warnings.push_back("register: " + verdict.error());
     return actions;
   }
-  actions += learn({verdict->revision, verdict->commit() ? *verdict : last_.commit});
+  actions += learn({verdict->revision, verdict->commit() ? *verdict : last_.commit, last_.home});
   if (rejoining_ && verdict->author != identity_.process_id) {
     actions += ask_register(Revision{last_.closed.value + 1});
     return actions;
@@ -230,11 +241,7 @@ MemberActions Member::tick(Ticks elapsed) {
     last_hello_ = clock_;
     actions.send.emplace_back(identity_.hello);
   }
-  // Absence is never a proof: a network file system may show it later.
-  if (joined_ && !proven_ && !proving_ && !leaving_ && clock_ - last_proof_ >= kProveEvery) {
-    proving_ = true;
-    actions.prove = nonce_;
-  }
+  if (joined_ && !leaving_) actions += look_for_homes();
   if (leaving_ && !left_heard_ && clock_ - last_left_ >= kLeftEvery) {
     last_left_ = clock_;
     actions.send.emplace_back(Left{*leaving_});
@@ -299,7 +306,9 @@ Progress Member::progress() const {
   const auto in_force = gate_.in_force();
   progress.collecting = in_force && in_force->plan->on &&
                         progress.step < schedule_of(*in_force->plan, in_force->effective).end();
-  progress.shares_register = proven_;
+  progress.shares_directory = sight_.sees(Home::directory);
+  progress.shares_store = sight_.sees(Home::store);
+  progress.home = last_.home;
   progress.closed = last_.closed;
   progress.applied = newest_applied_.revision;
   progress.applied_step = newest_applied_.step;

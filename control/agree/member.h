@@ -8,6 +8,7 @@
 #include <tl/expected.hpp>
 #include <vector>
 
+#include "control/agree/home_sight.h"
 #include "control/agree/message.h"
 #include "control/agree/step_gate.h"
 
@@ -22,8 +23,10 @@ using CanCarryOut = std::function<tl::expected<std::int64_t, std::string>(const 
 // What a member wants done. Messages go to the coordinator.
 struct MemberActions {
   std::vector<Message> send;
-  std::optional<Verdict> write;       // try to write this into the register; answer by on_register
-  std::optional<std::string> prove;   // see whether the register shows this nonce; answer by on_proof
+  std::optional<Verdict> write;  // try to write this into the register; answer by on_register
+  // See whether the register in the directory, in the store, shows this nonce; answer by on_proof.
+  std::optional<std::string> prove;
+  std::optional<std::string> prove_in_store;
   std::vector<std::string> warnings;  // for the log
 
   MemberActions& operator+=(MemberActions other);
@@ -52,7 +55,7 @@ class Member {
 
   MemberActions on_message(const Message& message);
   MemberActions on_register(const tl::expected<Verdict, std::string>& verdict);
-  MemberActions on_proof(const tl::expected<void, std::string>& proof);
+  MemberActions on_proof(const tl::expected<void, std::string>& proof, Home home = Home::directory);
   // `elapsed` since the last tick counts at most one second, so that a stopped
   // process does not count its pause. A tick is due every 10 to 50 ms.
   MemberActions tick(Ticks elapsed);
@@ -67,6 +70,8 @@ class Member {
   bool joined() const { return joined_; }
   bool left_heard() const { return left_heard_; }
   bool replaced() const { return replaced_; }
+  // Where the register is kept: known before anything is written into it.
+  Home home() const { return last_.home; }
   const std::string& refused() const { return refused_; }
   // What Progress says of the agreement; the rest of it is the caller's.
   Progress progress() const;
@@ -94,6 +99,7 @@ class Member {
   MemberActions on_prepare(const Prepare& prepare);
   MemberActions on_probe(const Probe& probe) const;
   MemberActions withdraw();
+  MemberActions look_for_homes();
   Decided closed_word() const;
   MemberActions learn(const LastWord& last);
   MemberActions stand(Ticks elapsed);
@@ -109,15 +115,13 @@ class Member {
   Ticks clock_{};
   Ticks last_hello_{};
   Ticks last_left_{};
-  Ticks last_proof_{};
   std::string nonce_;              // what the register must show
   std::optional<Ticks> last_ask_;  // of the register; none: never
   bool asking_ = false;            // a register attempt is under way
   bool joined_ = false;            // Hello is answered
-  bool proving_ = false;           // that question is under way
-  bool proof_failed_ = false;      // and has been said
-  bool proven_ = false;            // the register shows the nonce
-  bool rejoining_ = false;         // closing what was open before this process came back
+  HomeSight sight_;
+  bool said_unseen_ = false;  // that no home shows the nonce
+  bool rejoining_ = false;    // closing what was open before this process came back
   bool left_heard_ = false;
   bool replaced_ = false;
   std::optional<Step> leaving_;

@@ -28,10 +28,12 @@ struct Hello {
   std::uint32_t version = kProtocolVersion;
 };
 
-// The answer to Welcome: whether this rank sees the register (and may be armed).
+// The answer to Welcome: in which homes of the register this rank sees rank 0's
+// nonce. It may be armed where it sees it in the one that all ranks see.
 struct Joined {
-  bool shares_register = false;
-  std::string reason;  // where it does not
+  bool shares_directory = false;
+  std::string reason;  // where it does not see both
+  bool shares_store = false;
 };
 
 struct Ready {
@@ -70,7 +72,9 @@ struct Progress {
   std::uint64_t records = 0;
   std::uint64_t dropped = 0;
   // What this rank knows and has done, so that a lost message is made good.
-  bool shares_register = false;
+  bool shares_directory = false;
+  bool shares_store = false;
+  Home home = Home::undecided;
   Revision closed;
   Revision applied;
   Step applied_step;
@@ -106,7 +110,7 @@ struct Welcome {
   bool starts_on = false;    // revision 1 comes: hold the step after the first
   std::string run_id;        // 8 hex digits in the names of the output directories
   std::int64_t started = 0;  // wall time of the job, ms since 1970
-  std::string nonce;         // what the register must show
+  std::string nonce;         // what the register must show, wherever it is kept
   LastWord last;
 };
 

@@ -65,11 +65,16 @@ struct Verdict {
   bool commit() const { return plan != nullptr; }
 };
 
+// Where an epoch keeps its register; settled once, before anything is proposed.
+enum class Home : std::uint8_t { undecided, directory, store };
+const char* name_of(Home home);  // "" while undecided
+
 // How much of the order of revisions somebody knows: every revision up to
 // `closed` is decided, and of those `commit` is the newest that holds.
 struct LastWord {
   Revision closed;
   std::optional<Verdict> commit;
+  Home home = Home::undecided;
 };
 
 }  // namespace gradmon

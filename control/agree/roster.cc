@@ -13,6 +13,11 @@ constexpr Ticks kClaimHolds{5'000};  // what a claim has found out is stale afte
 
 std::string named(int rank) { return "rank " + std::to_string(rank); }
 
+bool sees(const Joined& sight, Home home) {
+  if (home == Home::undecided) return sight.shares_directory || sight.shares_store;
+  return home == Home::store ? sight.shares_store : sight.shares_directory;
+}
+
 }  // namespace
 
 Roster::Roster(Expected expected, LivenessOf liveness_of)
@@ -112,6 +117,47 @@ void Roster::on_progress(Seat& seat, const Progress& progress, Ticks now) {
   if (progress.applied < seat.progress.applied) merged.applied_step = seat.progress.applied_step;
   if (progress.finished < seat.progress.finished) merged.finished = seat.progress.finished;
   seat.progress = std::move(merged);
+  seat.sight.shares_directory |= progress.shares_directory;
+  seat.sight.shares_store |= progress.shares_store;
+  join_if_seen(seat);
+}
+
+void Roster::on_joined(Rank rank, Seat& seat, const Joined& joined) {
+  // What it has seen it goes on seeing: a late letter takes nothing back.
+  seat.sight.shares_directory |= joined.shares_directory;
+  seat.sight.shares_store |= joined.shares_store;
+  seat.sight.reason = joined.reason;
+  seat.trouble = sees(seat.sight, home_) ? "" : named(rank.value) + ": " + joined.reason;
+  join_if_seen(seat);
+}
+
+void Roster::join_if_seen(Seat& seat) {
+  if (seat.state == State::welcomed && sees(seat.sight, home_)) seat.state = State::joined;
+}
+
+bool Roster::all_see(Home home) const {
+  return std::all_of(seats_.begin(), seats_.end(), [&](const Seat& seat) {
+    return seat.left() || (seat.answers() && sees(seat.sight, home));
+  });
+}
+
+Home Roster::settle_home() {
+  for (const Home home : {Home::directory, Home::store}) {
+    if (home_ == Home::undecided && all_see(home)) home_ = home;
+  }
+  return home_;
+}
+
+std::string Roster::nothing_in_common() const {
+  std::string text = "the ranks have no register in common";
+  const char* separator = ": ";
+  for (int rank = 0; rank < size(); ++rank) {
+    const Seat& asked = seat(rank);
+    if (asked.left() || asked.sight.reason.empty()) continue;
+    text += separator + named(rank) + " " + asked.sight.reason;
+    separator = "; ";
+  }
+  return text;
 }
 
 Roster::Seat* Roster::find(const Letter& letter) {
@@ -127,7 +173,7 @@ std::string Roster::unready() const {
     if (!asked.trouble.empty()) return asked.trouble;
     if (!asked.answers()) return "waiting for " + named(rank);
   }
-  return "";
+  return home_ == Home::undecided ? nothing_in_common() : "";
 }
 
 void Roster::clear_answers() {

@@ -23,6 +23,7 @@ class Roster {
     std::uint64_t incarnation = 0;
     bool rejoined = false;
     std::string trouble;  // why it cannot be armed; "" where it can
+    Joined sight;         // which homes of the register it sees
     Progress progress;
     Ticks last_seen{};   // when it was last heard
     Ticks last_moved{};  // when its step last changed
@@ -65,6 +66,10 @@ class Roster {
   Welcome on_hello(Rank rank, const Hello& hello, Ticks now);
   void on_progress(Seat& seat, const Progress& progress, Ticks now);
   void on_pong(Seat& seat, const Pong& pong);
+  void on_joined(Rank rank, Seat& seat, const Joined& joined);
+  // The home of the register, once all ranks have joined and see one in common
+  // (the directory rather than the store); then for good.
+  Home settle_home();
   // The Pings that are due, by rank.
   std::vector<std::pair<int, Ping>> pings_due(Ticks now);
 
@@ -82,9 +87,13 @@ class Roster {
   std::string objection(Rank rank, const Hello& hello) const;
   // Whether the process that holds the seat keeps it although another claims it.
   bool defended(Seat& held, Ticks now);
+  void join_if_seen(Seat& seat);
+  bool all_see(Home home) const;
+  std::string nothing_in_common() const;
 
   const Expected expected_;
   const LivenessOf liveness_of_;
+  Home home_ = Home::undecided;
   std::uint64_t pings_ = 0;  // sent so far
   std::vector<Seat> seats_;
 };

@@ -319,6 +319,9 @@ void AgentLoop::perform(MemberActions actions) {
   for (Message& message : actions.send) to_coordinator(std::move(message));
   if (actions.write) write_verdict(std::move(*actions.write));
   if (actions.prove) prove(std::move(*actions.prove));
+  if (actions.prove_in_store) {
+    perform(member_.on_proof(tl::unexpected(std::string("has no store")), Home::store));
+  }
 }
 
 void AgentLoop::write_verdict(Verdict verdict) {

@@ -54,7 +54,7 @@ tl::expected<Message, std::string> message_of(const wire::Letter& in) {
     case wire::Letter::kHello:
       return read_hello(in.hello());
     case wire::Letter::kJoined:
-      return Joined{in.joined().shares_register(), in.joined().reason()};
+      return Joined{in.joined().shares_directory(), in.joined().reason(), in.joined().shares_store()};
     case wire::Letter::kReady:
       return read_ready(in.ready());
     case wire::Letter::kReject:

@@ -93,6 +93,7 @@ tl::expected<Verdict, std::string> read_verdict(const wire::Verdict& from) {
 void write(const LastWord& from, wire::LastWord& to) {
   to.set_closed(from.closed.value);
   if (from.commit) write(*from.commit, *to.mutable_commit());
+  to.set_home(static_cast<std::uint32_t>(from.home));
 }
 
 tl::expected<LastWord, std::string> read_last_word(const wire::LastWord& from) {
@@ -104,6 +105,10 @@ tl::expected<LastWord, std::string> read_last_word(const wire::LastWord& from) {
     if (!commit->commit()) return tl::unexpected(std::string("a commit without its plan"));
     to.commit = std::move(*commit);
   }
+  if (from.home() > static_cast<std::uint32_t>(Home::store)) {
+    return tl::unexpected(std::string("a register in an unknown home"));
+  }
+  to.home = static_cast<Home>(from.home());
   return to;
 }
 
@@ -124,7 +129,8 @@ Hello read_hello(const wire::Hello& from) {
 }
 
 void write(const Joined& from, wire::Joined& to) {
-  to.set_shares_register(from.shares_register);
+  to.set_shares_directory(from.shares_directory);
+  to.set_shares_store(from.shares_store);
   to.set_reason(from.reason);
 }
 
@@ -157,7 +163,9 @@ void write(const Progress& from, wire::Progress& to) {
   to.set_waiting(from.waiting);
   to.set_records(from.records);
   to.set_dropped(from.dropped);
-  to.set_shares_register(from.shares_register);
+  to.set_shares_directory(from.shares_directory);
+  to.set_shares_store(from.shares_store);
+  to.set_home(static_cast<std::uint32_t>(from.home));
   to.set_closed(from.closed.value);
   to.set_applied(from.applied.value);
   to.set_applied_step(from.applied_step.value);
@@ -174,7 +182,9 @@ Progress read_progress(const wire::Progress& from) {
   to.waiting = from.waiting();
   to.records = from.records();
   to.dropped = from.dropped();
-  to.shares_register = from.shares_register();
+  to.shares_directory = from.shares_directory();
+  to.shares_store = from.shares_store();
+  if (from.home() <= static_cast<std::uint32_t>(Home::store)) to.home = static_cast<Home>(from.home());
   to.closed = {from.closed()};
   to.applied = {from.applied()};
   to.applied_step = {from.applied_step()};

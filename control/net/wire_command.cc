@@ -118,6 +118,7 @@ void write(const Status& from, wire::Status& to) {
   to.set_collected(from.collected);
   to.set_collect_times(from.collect_times);
   to.set_step_interval(from.step_interval);
+  to.set_register_home(from.register_home);
   to.set_config_path(from.config_path);
   to.set_config_sha256(from.config_sha256);
   if (from.last_error) {
@@ -143,6 +144,7 @@ Status read_status(const wire::Status& from) {
   to.collected = from.collected();
   to.collect_times = from.collect_times();
   to.step_interval = from.step_interval();
+  to.register_home = from.register_home();
   to.config_path = from.config_path();
   to.config_sha256 = from.config_sha256();
   if (from.has_last_error()) {

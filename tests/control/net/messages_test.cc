@@ -29,13 +29,15 @@ LastWord last_word() {
   plan->by = "somebody";
   LastWord last;
   last.closed = Revision{9};
+  last.home = Home::directory;
   last.commit = Verdict{Revision{8}, plan, Step{100}, AbortReason::none, "", "author"};
   return last;
 }
 
 TEST_CASE("every message comes back as it was sent") {
   REQUIRE(round_trip<Hello>(Hello{"l", 4, "h", 1, 2, "p", Step{5}, 1}).start_iteration == Step{5});
-  REQUIRE(round_trip<Joined>(Joined{true, "x"}).shares_register);
+  REQUIRE(round_trip<Joined>(Joined{true, "x", false}).shares_directory);
+  REQUIRE(round_trip<Joined>(Joined{false, "x", true}).shares_store);
   REQUIRE(round_trip<Ready>(Ready{Revision{1}, "p", "s", 2, Step{3}}).fence == Step{3});
   REQUIRE(round_trip<Reject>(Reject{Revision{1}, "why"}).reason == "why");
   REQUIRE(round_trip<Applied>(Applied{Revision{1}, Step{4}}).step == Step{4});
@@ -46,12 +48,15 @@ TEST_CASE("every message comes back as it was sent") {
   progress.step = Step{12};
   progress.step_ms = 1.5;
   progress.finished = Revision{2};
-  progress.shares_register = true;
+  progress.shares_directory = true;
+  progress.home = Home::store;
   progress.error = "\x01\xff";
   const Progress back = round_trip<Progress>(progress);
   REQUIRE(back.step_ms == 1.5);
   REQUIRE(back.finished == Revision{2});
-  REQUIRE(back.shares_register);
+  REQUIRE(back.shares_directory);
+  REQUIRE_FALSE(back.shares_store);
+  REQUIRE(back.home == Home::store);
   REQUIRE(back.error == "\x01\xff");
   const Decided decided = round_trip<Decided>(Decided{last_word()});
   REQUIRE(decided.last.commit->plan->config_text == last_word().commit->plan->config_text);
@@ -61,6 +66,7 @@ TEST_CASE("every message comes back as it was sent") {
   welcome.rejoined = true;
   welcome.last = last_word();
   REQUIRE(round_trip<Welcome>(welcome).last.closed == Revision{9});
+  REQUIRE(round_trip<Welcome>(welcome).last.home == Home::directory);
   round_trip<LeftHeard>(LeftHeard{});
   round_trip<Replaced>(Replaced{});
   REQUIRE(round_trip<Ping>(Ping{7}).number == 7);
