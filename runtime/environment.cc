@@ -95,6 +95,8 @@ tl::expected<Environment, std::string> read_environment(const Lookup& lookup) {
   if (environment.output_dir.empty()) environment.output_dir = "./monitor_output";
   if (auto endpoint = lookup("GRADMON_ENDPOINT"); endpoint && !endpoint->empty())
     environment.endpoint = endpoint;
+  if (auto keys = lookup("GRADMON_KEYS"); keys && !keys->empty())
+    environment.keys = std::filesystem::absolute(*keys);
   if (lookup("GRADMON_INSECURE_LOOPBACK").value_or("") == "1")
     environment.loopback = InsecureLoopback::allowed;
   return environment;

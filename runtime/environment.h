@@ -21,6 +21,7 @@ struct Environment {
   std::filesystem::path output_dir;
   std::optional<std::string> endpoint;
   InsecureLoopback loopback = InsecureLoopback::refused;
+  std::optional<std::filesystem::path> keys;  // the directory of keys, for TCP
 };
 
 using Lookup = std::function<std::optional<std::string>(const char* name)>;

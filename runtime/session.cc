@@ -28,6 +28,7 @@ AgentOptions agent_options(const Environment& environment, const std::filesystem
   options.config_path = config;
   options.endpoint = environment.endpoint;
   options.loopback = environment.loopback;
+  options.keys = environment.keys;
   options.start_iteration = start;
   return options;
 }

@@ -11,6 +11,8 @@
 #include "control/net/discovery.h"
 #include "control/net/history_file.h"
 #include "control/net/messages.h"
+#include "control/net/open_bus.h"
+#include "control/net/permission.h"
 #include "control/net/process_identity.h"
 #include "control/net/socket_directory.h"
 
@@ -47,12 +49,6 @@ std::filesystem::path register_of(const AgentOptions& options, const std::string
   return options.output_dir / ".gradmon" / epoch;
 }
 
-// The endpoint that broadcasts, beside the one that answers.
-std::string state_endpoint_beside(const std::string& endpoint) {
-  if (endpoint.rfind("tcp://", 0) == 0) return endpoint.substr(0, endpoint.rfind(':')) + ":*";
-  return endpoint + ".state";
-}
-
 }  // namespace
 
 void AgentView::show(Status status) {
@@ -87,7 +83,7 @@ AgentLoop::AgentLoop(AgentOptions options, StepGate& gate, AgentCalls calls, std
       last_step_(options_.start_iteration) {
   tl::expected<std::unique_ptr<Bus>, std::string> bus;
   if (options_.rank.value != 0) {
-    bus = Bus::ask({kMostBytesDown});
+    bus = asking_bus(options_);
   } else {
     std::string endpoint = options_.endpoint.value_or("");
     if (endpoint.empty()) {
@@ -95,7 +91,7 @@ AgentLoop::AgentLoop(AgentOptions options, StepGate& gate, AgentCalls calls, std
         socket_endpoint_ = "ipc://" + (*directory / "control").string();
       endpoint = socket_endpoint_;
     }
-    bus = Bus::listen(endpoint, state_endpoint_beside(endpoint), options_.loopback, {kMostBytesUp});
+    bus = listening_bus(options_, endpoint);
   }
   if (bus) {
     bus_ = std::move(*bus);
@@ -146,6 +142,14 @@ void AgentLoop::take_messages(milliseconds at_most) {
     incoming = bus_->poll(milliseconds{0}, -1);
   }
   if (incoming) on_bytes(*incoming);
+  if (!bus_->refusal().empty() && network_trouble_.empty()) give_up(bus_->refusal());
+}
+
+// Not let in: training goes on, and nothing is collected here.
+void AgentLoop::give_up(const std::string& why) {
+  network_trouble_ = "rank " + std::to_string(options_.rank.value) + " cannot join the job: " + why;
+  log_error(network_trouble_);
+  if (started_) member_.give_up(network_trouble_);
 }
 
 void AgentLoop::take_turn() {
@@ -220,11 +224,7 @@ void AgentLoop::start() {
 void AgentLoop::find_rank0() {
   if (options_.endpoint) {
     looking_for_rank0_ = false;
-    if (auto connected = bus_->connect(*options_.endpoint); !connected) {
-      network_trouble_ = connected.error();
-      log_error(network_trouble_);
-      if (started_) member_.give_up(network_trouble_);
-    }
+    if (auto connected = bus_->connect(*options_.endpoint); !connected) give_up(connected.error());
     return;
   }
   disk_.post([this, mailbox = mailbox_, output = options_.output_dir, launch = options_.launcher_id] {
@@ -237,7 +237,7 @@ void AgentLoop::find_rank0() {
     if (newest.endpoint.empty()) return;
     mailbox->post([this, endpoint = newest.endpoint] {
       if (!std::exchange(looking_for_rank0_, false)) return;
-      if (auto connected = bus_->connect(endpoint); !connected) log_error(connected.error());
+      if (auto connected = bus_->connect(endpoint); !connected) return give_up(connected.error());
       if (started_) perform(member_.say_hello());
     });
   });
@@ -246,14 +246,12 @@ void AgentLoop::find_rank0() {
 void AgentLoop::on_bytes(const Bus::Incoming& incoming) {
   auto frame = decode_frame(incoming.bytes);
   if (!frame) return log_debug("dropped a message: " + frame.error());
-  if (const auto* command = std::get_if<Command>(&*frame)) {
-    if (rank0_) rank0_->on_command(incoming.peer, *command);
-    return;
-  }
+  if (auto* command = std::get_if<Command>(&*frame)) return on_command(incoming, std::move(*command));
   const auto* letter = std::get_if<Letter>(&*frame);
   if (letter == nullptr) return;
   if (options_.rank.value != 0) return to_member(*letter);
   if (!rank0_ || letter->rank.value == 0) return;  // Rank 0's own letters do not come by the network.
+  if (std::string why = letter_objection(incoming); !why.empty()) return log_debug(why);
   if (letter->rank.value < 0 || letter->rank.value >= options_.world_size) return;
   if (const auto* hello = std::get_if<Hello>(&letter->message)) {
     constexpr std::size_t most_strangers = 100'000;
@@ -266,6 +264,20 @@ void AgentLoop::on_bytes(const Bus::Incoming& incoming) {
     if (known != peers_.end()) known->second = incoming.peer;
   }
   rank0_->on_letter(*letter);
+}
+
+void AgentLoop::on_command(const Bus::Incoming& incoming, Command command) {
+  if (!rank0_) return;
+  if (std::string why = command_objection(incoming, command.verb); !why.empty()) {
+    CommandReply refused;
+    refused.outcome = CommandOutcome::not_allowed;
+    refused.message = std::move(why);
+    bus_->send(incoming.peer, encode(Frame(AddressedReply{command.request_id, refused})));
+    return;
+  }
+  // Who it was is what the key says; the rest the client says of itself.
+  if (!incoming.client.empty()) command.by = incoming.client + ", " + command.by;
+  rank0_->on_command(incoming.peer, command);
 }
 
 void AgentLoop::send_to_rank(const Letter& letter) {

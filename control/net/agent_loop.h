@@ -62,6 +62,8 @@ class AgentLoop {
   void take_messages(std::chrono::milliseconds at_most);
   void take_turn();
   void on_bytes(const Bus::Incoming& incoming);
+  void give_up(const std::string& why);
+  void on_command(const Bus::Incoming& incoming, Command command);
   void to_member(const Letter& letter);
   void to_coordinator(Message message);
   void send_to_rank(const Letter& letter);

@@ -26,6 +26,7 @@ struct AgentOptions {
   std::filesystem::path config_path;    // read by rank 0 alone
   std::optional<std::string> endpoint;  // none: a Unix socket of our own, found by gradmon.json
   InsecureLoopback loopback = InsecureLoopback::refused;
+  std::optional<std::filesystem::path> keys;  // the key directory, for TCP; curve_keys.h
   Step start_iteration;
 };
 

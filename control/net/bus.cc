@@ -1,48 +1,52 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "control/net/bus.h"
 
-#include <dirent.h>
-#include <sys/resource.h>
 #include <sys/stat.h>
-#include <unistd.h>
 
+#include <algorithm>
 #include <string_view>
 #include <utility>
+#include <vector>
 #include <zmq.hpp>
+
+#include "control/net/connection_watch.h"
+#include "control/net/descriptor_limit.h"
+#include "control/net/front_door.h"
+#include "control/net/zap_desk.h"
 
 namespace gradmon {
 namespace {
 
-constexpr std::size_t kDescriptorsToSpare = 64;
+using std::chrono::milliseconds;
+using Clock = std::chrono::steady_clock;
+
 constexpr int kLingerMs = 100;
+constexpr int kHandshakeMs = 2000;
+constexpr std::size_t kCurveOverhead = 64;       // a sealed message is longer than what it holds
+constexpr std::size_t kMostSubscription = 1024;  // nobody subscribes to more than ""
 constexpr std::string_view kIpc = "ipc://";
+constexpr std::string_view kTcp = "tcp://";
 
-std::size_t open_descriptors() {
-  std::size_t count = 0;
-  if (DIR* fds = opendir("/proc/self/fd")) {
-    while (readdir(fds) != nullptr) ++count;
-    closedir(fds);
-  }
-  return count;
+std::string_view host_of(const std::string& endpoint) {
+  const std::size_t colon = endpoint.rfind(':');
+  if (!is_tcp(endpoint) || colon < kTcp.size()) return {};
+  return std::string_view(endpoint).substr(kTcp.size(), colon - kTcp.size());
 }
 
-std::string descriptor_shortage() {
-  rlimit limit{};
-  if (getrlimit(RLIMIT_NOFILE, &limit) != 0 || limit.rlim_cur == RLIM_INFINITY) return "";
-  const std::size_t used = open_descriptors();
-  if (used + kDescriptorsToSpare <= limit.rlim_cur) return "";
-  return "no network: " + std::to_string(used) + " of " + std::to_string(limit.rlim_cur) +
-         " file descriptors are in use, " + std::to_string(kDescriptorsToSpare) + " must be free";
-}
+std::size_t on_the_wire(std::size_t bytes) { return bytes + kCurveOverhead; }
 
-bool is_loopback(std::string_view host) {
-  return host == "127.0.0.1" || host == "localhost" || host == "[::1]";
-}
-
-void bound(zmq::socket_t& socket, Bus::Limits limits) {
+void bound(zmq::socket_t& socket, std::size_t most_bytes_in) {
   socket.set(zmq::sockopt::linger, kLingerMs);
-  socket.set(zmq::sockopt::maxmsgsize, static_cast<std::int64_t>(limits.most_bytes_in));
-  socket.set(zmq::sockopt::handshake_ivl, 2000);
+  socket.set(zmq::sockopt::maxmsgsize, static_cast<std::int64_t>(most_bytes_in));
+  socket.set(zmq::sockopt::handshake_ivl, kHandshakeMs);
+}
+
+zmq::const_buffer buffer(const KeyBytes& key) { return zmq::buffer(key.data(), key.size()); }
+
+void guard(zmq::socket_t& socket, const SecretKey& secret) {
+  socket.set(zmq::sockopt::zap_domain, ZapDesk::kDomain);
+  socket.set(zmq::sockopt::curve_server, true);
+  socket.set(zmq::sockopt::curve_secretkey, buffer(secret.bytes()));
 }
 
 // The socket file is made with no right for others; its directory is 0700 as well.
@@ -58,35 +62,50 @@ std::string bind_privately(zmq::socket_t& socket, const std::string& endpoint) {
   return socket.get(zmq::sockopt::last_endpoint);
 }
 
+std::string refusal_of(int event, std::uint32_t value) {
+  if (event == ZMQ_EVENT_HANDSHAKE_FAILED_AUTH) return "the job's clients.allow does not list this key";
+  if (value == ZMQ_PROTOCOL_ERROR_ZMTP_MECHANISM_MISMATCH) return "one end uses keys and the other does not";
+  return "";
+}
+
 }  // namespace
 
+bool is_tcp(const std::string& endpoint) { return endpoint.rfind(kTcp, 0) == 0; }
+
+bool is_loopback(const std::string& endpoint) {
+  const std::string_view host = host_of(endpoint);
+  return host == "127.0.0.1" || host == "localhost" || host == "[::1]";
+}
+
 std::string bind_objection(const std::string& endpoint, InsecureLoopback loopback) {
+  const std::string refusing = "refusing to listen on \"" + endpoint + "\"";
   if (endpoint.rfind(kIpc, 0) == 0) {
     if (endpoint.size() > kIpc.size() && endpoint[kIpc.size()] == '/') return "";
-    return "refusing to listen on \"" + endpoint + "\": the socket's path must be absolute";
+    return refusing + ": the socket's path must be absolute";
   }
-  constexpr std::string_view tcp = "tcp://";
-  const std::size_t colon = endpoint.rfind(':');
-  if (endpoint.rfind(tcp, 0) != 0 || colon == std::string::npos || colon < tcp.size()) {
-    return "refusing to listen on \"" + endpoint + "\": expected ipc:///PATH or tcp://127.0.0.1:PORT";
-  }
-  if (!is_loopback(std::string_view(endpoint).substr(tcp.size(), colon - tcp.size()))) {
-    return "refusing to listen on \"" + endpoint +
-           "\": other hosts need keys, which this version does not have";
+  if (host_of(endpoint).empty()) return refusing + ": expected ipc:///PATH or tcp://HOST:PORT";
+  if (!is_loopback(endpoint)) {
+    return refusing +
+           " without keys: anybody in the network could command the job; \"gradmonctl keygen DIR\" makes "
+           "keys, GRADMON_KEYS=DIR names them";
   }
   if (loopback == InsecureLoopback::refused) {
-    return "refusing to listen on \"" + endpoint +
-           "\" without keys: any user of this host could command the job; GRADMON_INSECURE_LOOPBACK=1 "
-           "accepts that";
+    return refusing +
+           " without keys: any user of this host could command the job; \"gradmonctl keygen DIR\" makes "
+           "keys, GRADMON_KEYS=DIR names them; GRADMON_INSECURE_LOOPBACK=1 goes without";
   }
   return "";
 }
 
 struct Bus::Sockets {
   zmq::context_t context{1};
+  std::unique_ptr<ZapDesk> zap;  // null: no keys
   zmq::socket_t talk;
   zmq::socket_t state;
   bool routes = false;
+  std::optional<FrontDoor> door;  // of one that listens on TCP
+  // Keep last: they go before what they watch.
+  std::vector<std::unique_ptr<ConnectionWatch>> watches;
 };
 
 Bus::Bus(std::unique_ptr<Sockets> sockets) : sockets_(std::move(sockets)) {}
@@ -96,35 +115,57 @@ Bus::~Bus() = default;
 
 tl::expected<std::unique_ptr<Bus>, std::string> Bus::listen(const std::string& endpoint,
                                                             const std::string& state_endpoint,
-                                                            InsecureLoopback loopback, Limits limits) {
+                                                            InsecureLoopback loopback, Limits limits,
+                                                            std::optional<ServerKeys> keys) {
   for (const std::string& asked : {endpoint, state_endpoint}) {
-    if (std::string why = bind_objection(asked, loopback); !why.empty()) return tl::unexpected(why);
+    std::string why = bind_objection(asked, loopback);
+    if (!why.empty() && !(keys && !host_of(asked).empty())) return tl::unexpected(why);
   }
+  const bool tcp = is_tcp(endpoint);
+  if (keys && tcp && keys->clients.empty())
+    return tl::unexpected("refusing to listen on \"" + endpoint + "\": no client is allowed to connect");
+  if (tcp) raise_descriptor_limit();
   if (std::string why = descriptor_shortage(); !why.empty()) return tl::unexpected(why);
   try {
     auto sockets = std::make_unique<Sockets>();
+    if (keys && tcp) sockets->zap = std::make_unique<ZapDesk>(sockets->context, std::move(keys->clients));
     sockets->routes = true;
     sockets->talk = zmq::socket_t(sockets->context, zmq::socket_type::router);
     sockets->state = zmq::socket_t(sockets->context, zmq::socket_type::pub);
-    bound(sockets->talk, limits);
-    bound(sockets->state, limits);
+    sockets->door.emplace(std::min(limits.most_peers, free_descriptors() / 2));
+    bound(sockets->talk, on_the_wire(limits.most_bytes_in));
+    bound(sockets->state, kMostSubscription);
     sockets->talk.set(zmq::sockopt::router_mandatory, true);
+    for (zmq::socket_t* socket : {&sockets->talk, &sockets->state}) {
+      if (sockets->zap) guard(*socket, keys->secret);
+      if (!tcp) continue;
+      sockets->watches.push_back(std::make_unique<ConnectionWatch>(
+          sockets->context, *socket, socket == &sockets->talk ? "talk" : "state",
+          ZMQ_EVENT_LISTENING | ZMQ_EVENT_ACCEPTED | ZMQ_EVENT_DISCONNECTED));
+    }
     std::unique_ptr<Bus> bus(new Bus(std::move(sockets)));
     bus->endpoint_ = bind_privately(bus->sockets_->talk, endpoint);
     bus->state_endpoint_ = bind_privately(bus->sockets_->state, state_endpoint);
+    bus->look_after_connections();
     return bus;
   } catch (const zmq::error_t& error) {
     return tl::unexpected("cannot listen on " + endpoint + ": " + error.what());
   }
 }
 
-tl::expected<std::unique_ptr<Bus>, std::string> Bus::ask(Limits limits) {
+tl::expected<std::unique_ptr<Bus>, std::string> Bus::ask(Limits limits, std::optional<ClientKeys> keys) {
   if (std::string why = descriptor_shortage(); !why.empty()) return tl::unexpected(why);
   try {
     auto sockets = std::make_unique<Sockets>();
     sockets->talk = zmq::socket_t(sockets->context, zmq::socket_type::dealer);
-    bound(sockets->talk, limits);
-    return std::unique_ptr<Bus>(new Bus(std::move(sockets)));
+    bound(sockets->talk, on_the_wire(limits.most_bytes_in));
+    sockets->watches.push_back(std::make_unique<ConnectionWatch>(sockets->context, sockets->talk, "talk",
+                                                                 ZMQ_EVENT_HANDSHAKE_SUCCEEDED |
+                                                                     ZMQ_EVENT_HANDSHAKE_FAILED_AUTH |
+                                                                     ZMQ_EVENT_HANDSHAKE_FAILED_PROTOCOL));
+    std::unique_ptr<Bus> bus(new Bus(std::move(sockets)));
+    bus->keys_ = std::move(keys);
+    return bus;
   } catch (const zmq::error_t& error) {
     return tl::unexpected(std::string("no network: ") + error.what());
   }
@@ -132,7 +173,16 @@ tl::expected<std::unique_ptr<Bus>, std::string> Bus::ask(Limits limits) {
 
 tl::expected<void, std::string> Bus::connect(const std::string& endpoint) {
   try {
+    if (is_tcp(endpoint) && keys_) {
+      sockets_->talk.set(zmq::sockopt::curve_serverkey, buffer(keys_->server_public));
+      sockets_->talk.set(zmq::sockopt::curve_publickey, buffer(keys_->secret.public_key()));
+      sockets_->talk.set(zmq::sockopt::curve_secretkey, buffer(keys_->secret.bytes()));
+    } else if (is_tcp(endpoint) && !is_loopback(endpoint)) {
+      return tl::unexpected("cannot connect to \"" + endpoint +
+                            "\" without keys: GRADMON_KEYS=DIR names them");
+    }
     sockets_->talk.connect(endpoint);
+    keys_.reset();
     return {};
   } catch (const zmq::error_t& error) {
     return tl::unexpected("cannot connect to \"" + endpoint + "\": " + error.what());
@@ -159,27 +209,59 @@ void Bus::broadcast(const std::string& bytes) {
   }
 }
 
-std::optional<Bus::Incoming> Bus::poll(std::chrono::milliseconds timeout, int wake_fd) {
+void Bus::look_after_connections() {
+  for (const auto& watch : sockets_->watches) {
+    watch->take([this](int event, std::uint32_t value) {
+      auto& door = sockets_->door;
+      if (!door) refusal_ = refusal_of(event, value);
+      if (door && event == ZMQ_EVENT_LISTENING) door->listens(static_cast<int>(value));
+      if (door && event == ZMQ_EVENT_ACCEPTED) door->came();
+      if (door && event == ZMQ_EVENT_DISCONNECTED) door->went();
+    });
+  }
+  if (sockets_->zap) sockets_->zap->answer();
+}
+
+std::optional<Bus::Incoming> Bus::poll(milliseconds timeout, int wake_fd) {
+  const auto deadline = Clock::now() + timeout;
+  std::vector<zmq::pollitem_t> items = {{sockets_->talk.handle(), 0, ZMQ_POLLIN, 0}};
+  for (const auto& watch : sockets_->watches) items.push_back({watch->handle(), 0, ZMQ_POLLIN, 0});
+  if (sockets_->zap) items.push_back({sockets_->zap->handle(), 0, ZMQ_POLLIN, 0});
+  if (wake_fd >= 0) items.push_back({nullptr, wake_fd, ZMQ_POLLIN, 0});
   try {
-    zmq::pollitem_t items[] = {{sockets_->talk.handle(), 0, ZMQ_POLLIN, 0},
-                               {nullptr, wake_fd, ZMQ_POLLIN, 0}};
-    zmq::poll(items, wake_fd >= 0 ? 2 : 1, timeout);
-    if ((items[0].revents & ZMQ_POLLIN) == 0) return {};
-    Incoming incoming;
-    zmq::message_t part;
-    if (!sockets_->talk.recv(part, zmq::recv_flags::dontwait)) return {};
-    if (sockets_->routes) {
-      incoming.peer = part.to_string();
-      if (!part.more() || !sockets_->talk.recv(part, zmq::recv_flags::dontwait)) return Incoming{};
+    for (auto left = timeout;; left = std::chrono::ceil<milliseconds>(deadline - Clock::now())) {
+      zmq::poll(items.data(), items.size(), std::max(left, milliseconds{0}));
+      const bool was_refused = !refusal_.empty();
+      look_after_connections();
+      if ((items.front().revents & ZMQ_POLLIN) != 0) return next();
+      const bool woken = wake_fd >= 0 && items.back().revents != 0;
+      const bool refused = !was_refused && !refusal_.empty();
+      if (woken || refused || Clock::now() >= deadline) return {};
     }
-    incoming.bytes = part.to_string();
-    const bool whole = !part.more();
-    while (part.more() && sockets_->talk.recv(part, zmq::recv_flags::dontwait)) {
-    }
-    return whole ? incoming : Incoming{};
   } catch (const zmq::error_t&) {  // EINTR: like a wake-up.
     return {};
   }
+}
+
+std::optional<Bus::Incoming> Bus::next() {
+  Incoming incoming;
+  zmq::message_t part;
+  if (!sockets_->talk.recv(part, zmq::recv_flags::dontwait)) return {};
+  if (sockets_->routes) {
+    incoming.peer = part.to_string();
+    if (!part.more() || !sockets_->talk.recv(part, zmq::recv_flags::dontwait)) return Incoming{};
+  }
+  incoming.bytes = part.to_string();
+  if (sockets_->zap) {
+    const char* name = zmq_msg_gets(part.handle(), "User-Id");
+    const Client* client = name != nullptr ? sockets_->zap->client(name) : nullptr;
+    incoming.client = client != nullptr ? client->name : "?";
+    incoming.role = client != nullptr ? client->role : Role::read;
+  }
+  const bool whole = !part.more();
+  while (part.more() && sockets_->talk.recv(part, zmq::recv_flags::dontwait)) {
+  }
+  return whole ? incoming : Incoming{};
 }
 
 }  // namespace gradmon

@@ -15,9 +15,10 @@ struct CommandClient::Connection {
   std::unique_ptr<Bus> bus;
 };
 
-CommandClient::CommandClient(const std::string& endpoint) : connection_(std::make_unique<Connection>()) {
+CommandClient::CommandClient(const std::string& endpoint, std::optional<ClientKeys> keys)
+    : connection_(std::make_unique<Connection>()) {
   connection_->endpoint = endpoint;
-  auto bus = Bus::ask({kMostBytesDown});
+  auto bus = Bus::ask({kMostBytesDown}, std::move(keys));
   if (!bus) throw std::runtime_error(bus.error());
   connection_->bus = std::move(*bus);
   if (auto connected = connection_->bus->connect(endpoint); !connected)
@@ -40,6 +41,12 @@ tl::expected<CommandReply, std::string> CommandClient::ask(const Command& comman
     }
     const auto wait = std::chrono::ceil<std::chrono::milliseconds>(std::min(deadline, repeat_at) - now);
     const auto incoming = connection_->bus->poll(wait, -1);
+    if (!connection_->bus->refusal().empty()) {
+      CommandReply refused;
+      refused.outcome = CommandOutcome::not_allowed;
+      refused.message = connection_->endpoint + ": " + connection_->bus->refusal();
+      return refused;
+    }
     if (!incoming) continue;
     auto frame = decode_frame(incoming->bytes);
     if (!frame) continue;

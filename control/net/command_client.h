@@ -7,6 +7,7 @@
 #include <tl/expected.hpp>
 
 #include "control/net/command.h"
+#include "control/net/curve_keys.h"
 
 namespace gradmon {
 
@@ -14,14 +15,16 @@ namespace gradmon {
 class CommandClient {
  public:
   // Connects, without waiting for an answer. `endpoint` is "ipc://PATH" or
-  // "tcp://HOST:PORT". Throws std::runtime_error on a malformed one.
-  explicit CommandClient(const std::string& endpoint);
+  // "tcp://HOST:PORT", to which `keys` are used. Throws std::runtime_error on a
+  // malformed one, or one of another host without keys.
+  explicit CommandClient(const std::string& endpoint, std::optional<ClientKeys> keys = {});
   ~CommandClient();
   CommandClient(const CommandClient&) = delete;
   CommandClient& operator=(const CommandClient&) = delete;
 
   // Asks and waits for the answer; the question is repeated (same request id)
-  // while there is none. The error is a line for people: no answer in time.
+  // while there is none. The error is a line for people: no answer in time. A
+  // job that refuses the key is an answer: not_allowed.
   tl::expected<CommandReply, std::string> ask(const Command& command, std::chrono::milliseconds timeout);
 
  private:

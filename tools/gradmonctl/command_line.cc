@@ -37,6 +37,7 @@ struct Arguments {
   GetRequest get;
   ValidateRequest validate;
   SchemaRequest schema;
+  KeygenRequest keygen;
   Launch launch;
   std::vector<std::string> edits;
   std::int64_t timeout = 60;
@@ -56,6 +57,7 @@ class Grammar {
     add_history();
     add_validate();
     add_schema();
+    add_keygen();
     add_run();
   }
 
@@ -82,6 +84,11 @@ class Grammar {
     command
         ->add_option("--output-dir", place.output_dir,
                      "the job's output directory\n(default: MONITOR_OUTPUT_DIR, else ./monitor_output)")
+        ->type_name("DIR");
+    command
+        ->add_option("--keys", place.keys,
+                     "the directory of keys, for a TCP endpoint\n(default: GRADMON_KEYS, else "
+                     "~/.config/gradmon/keys if it exists)")
         ->type_name("DIR");
   }
 
@@ -154,6 +161,22 @@ class Grammar {
     command->add_flag("--text", arguments_.schema.text, "a table of all keys instead, for people");
   }
 
+  void add_keygen() {
+    CLI::App* command = add("keygen DIR [--client NAME --role ROLE]",
+                            "Make a directory of keys for a job that listens on TCP");
+    KeygenRequest& keygen = arguments_.keygen;
+    command->add_option("DIR", keygen.directory, "the directory; it must not exist yet, or be empty")
+        ->required();
+    CLI::Option* client =
+        command
+            ->add_option("--client", keygen.client, "one more client's key instead, in a DIR that is there")
+            ->type_name("NAME");
+    command->add_option("--role", keygen.role, "what that client may do: read, or control (commands, too)")
+        ->type_name("ROLE")
+        ->check(CLI::IsMember({"read", "control"}))
+        ->needs(client);
+  }
+
   void add_run() {
     CLI::App* command = add("run -n N -- COMMAND...", "Start a command once for each rank on this host");
     command->add_option("-n", arguments_.launch.ranks, "number of ranks")
@@ -183,12 +206,20 @@ tl::expected<Request, NoRequest> change_request(const std::string& name, Argumen
   return change;
 }
 
+tl::expected<Request, NoRequest> keygen_request(const Arguments& arguments) {
+  const KeygenRequest& keygen = arguments.keygen;
+  if (!keygen.client.empty() && keygen.role.empty())
+    return usage_error("keygen", "--client needs --role read or --role control");
+  return keygen;
+}
+
 tl::expected<Request, NoRequest> request_of(const std::string& name, Arguments& arguments) {
   if (name == "status") return arguments.status;
   if (name == "history") return arguments.history;
   if (name == "get") return arguments.get;
   if (name == "validate") return arguments.validate;
   if (name == "schema") return arguments.schema;
+  if (name == "keygen") return keygen_request(arguments);
   if (name != "run") return change_request(name, arguments);
   if (arguments.launch.command.empty()) return usage_error(name, "no command to run: give it after --");
   return arguments.launch;

@@ -15,6 +15,7 @@ namespace gradmon {
 struct JobPlace {
   std::string endpoint;
   std::string output_dir;
+  std::string keys = {};  // a directory
 };
 
 struct StatusRequest {
@@ -46,12 +47,19 @@ struct GetRequest {
   std::string file;  // "": ask the job
 };
 
+// A directory of keys; or one more client, where `client` is not "".
+struct KeygenRequest {
+  std::string directory;
+  std::string client;
+  std::string role;  // "read" or "control"
+};
+
 struct SchemaRequest {
   bool text = false;  // a table for people
 };
 
 using Request = std::variant<StatusRequest, ChangeRequest, HistoryRequest, GetRequest, ValidateRequest,
-                             SchemaRequest, Launch>;
+                             SchemaRequest, KeygenRequest, Launch>;
 
 // Why there is nothing to do: help that was asked for (code 0, for stdout), or
 // a usage error (code 2, for stderr).

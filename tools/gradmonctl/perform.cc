@@ -11,8 +11,11 @@
 #include "control/net/history_file.h"
 #include "tools/gradmonctl/change_command.h"
 #include "tools/gradmonctl/find_job.h"
+#include "tools/gradmonctl/find_keys.h"
 #include "tools/gradmonctl/get_command.h"
 #include "tools/gradmonctl/history_command.h"
+#include "tools/gradmonctl/keygen_command.h"
+#include "tools/gradmonctl/printable.h"
 #include "tools/gradmonctl/status_command.h"
 #include "tools/gradmonctl/validate_command.h"
 
@@ -27,8 +30,10 @@ Pace real_pace() {
 tl::expected<AskJob, NoJob> connect(const JobPlace& place) {
   const auto endpoint = find_endpoint(place);
   if (!endpoint) return tl::make_unexpected(endpoint.error());
+  auto keys = find_keys(place, *endpoint);
+  if (!keys) return tl::make_unexpected(NoJob{kExitUsage, printable(keys.error())});
   try {
-    const auto client = std::make_shared<CommandClient>(*endpoint);
+    const auto client = std::make_shared<CommandClient>(*endpoint, std::move(*keys));
     return [client](const Command& command, std::chrono::milliseconds timeout) {
       return client->ask(command, timeout);
     };
@@ -71,6 +76,8 @@ class Performer {
     console_.out << (request.text ? config_reference() : config_json_schema());
     return kExitDone;
   }
+
+  int operator()(const KeygenRequest& request) const { return keygen_command(request, console_); }
 
   int operator()(const ValidateRequest& request) const { return validate_command(request, console_); }
 

@@ -1,0 +1,19 @@
+// SPDX-License-Identifier: Apache-2.0
+// How many file descriptors this process may still open. libzmq aborts the
+// process where none is left for a socket of its own.
+#pragma once
+
+#include <cstddef>
+#include <string>
+
+namespace gradmon {
+
+// "" or why no socket should be made: fewer than 64 are free.
+std::string descriptor_shortage();
+std::size_t free_descriptors();
+
+// The soft limit becomes the hard one, for the whole process. Code that still
+// uses select() breaks on descriptors of 1024 and more: only for who listens on TCP.
+void raise_descriptor_limit();
+
+}  // namespace gradmon

@@ -1,0 +1,23 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "control/net/permission.h"
+
+namespace gradmon {
+namespace {
+
+bool changes_something(CommandVerb verb) {
+  return verb == CommandVerb::on || verb == CommandVerb::off || verb == CommandVerb::set;
+}
+
+}  // namespace
+
+std::string command_objection(const Bus::Incoming& from, CommandVerb verb) {
+  if (from.role == Role::control || !changes_something(verb)) return "";
+  return "client \"" + from.client + "\" may read, not command (its role in clients.allow is read)";
+}
+
+std::string letter_objection(const Bus::Incoming& from) {
+  if (from.role == Role::control) return "";
+  return "client \"" + from.client + "\" may read, not be a rank (its role in clients.allow is read)";
+}
+
+}  // namespace gradmon

@@ -1,0 +1,139 @@
+// SPDX-License-Identifier: Apache-2.0
+// Real sockets with keys.
+#include "control/debian_version.h"
+#include "control/net/bus.h"
+#include "control/net/keygen.h"
+#include "tests/temporary_directory.h"
+#include GRADMON_CATCH_HEADER
+
+namespace gradmon {
+namespace {
+
+using std::chrono::milliseconds;
+constexpr milliseconds kSoon{5000};
+const std::string kAnywhere = "tcp://127.0.0.1:*";
+
+struct KeyedJob {
+  TemporaryDirectory scratch;
+  std::filesystem::path keys = scratch / "keys";
+  std::unique_ptr<Bus> listener;
+
+  KeyedJob() {
+    REQUIRE(make_key_directory(keys));
+    REQUIRE(add_client(keys, {"alice", Role::read}));
+    listener = *Bus::listen(kAnywhere, kAnywhere, InsecureLoopback::refused, {1000}, *read_server_keys(keys));
+  }
+  std::unique_ptr<Bus> asker(std::optional<ClientKeys> with) const {
+    auto bus = *Bus::ask({1000}, std::move(with));
+    REQUIRE(bus->connect(listener->endpoint()));
+    return bus;
+  }
+  // Both ends in turn: the listener answers for the allow-list while it polls.
+  std::optional<Bus::Incoming> arrives(Bus& asker) const {
+    std::optional<Bus::Incoming> incoming;
+    eventually([&] {
+      if (!incoming) incoming = listener->poll(milliseconds(1), -1);
+      asker.poll(milliseconds(1), -1);
+      return incoming.has_value() || !asker.refusal().empty();
+    });
+    return incoming;
+  }
+};
+
+ClientKeys alice_of(const std::filesystem::path& keys) {
+  std::filesystem::remove(keys / "operator.secret");
+  return *read_operator_keys(keys);
+}
+
+TEST_CASE("a message says by whose key it came and what that client may do") {
+  const KeyedJob job;
+  const auto rank = job.asker(*read_rank_keys(job.keys));
+  REQUIRE(rank->send("", "hello"));
+  const auto first = job.arrives(*rank);
+  REQUIRE(first);
+  REQUIRE(first->bytes == "hello");
+  REQUIRE(first->client == "ranks");
+  REQUIRE(first->role == Role::control);
+  REQUIRE(job.listener->send(first->peer, "welcome"));
+  REQUIRE(rank->poll(kSoon, -1)->bytes == "welcome");
+  const auto reader = job.asker(alice_of(job.keys));
+  REQUIRE(reader->send("", "hello"));
+  const auto second = job.arrives(*reader);
+  REQUIRE(second);
+  REQUIRE(second->client == "alice");
+  REQUIRE(second->role == Role::read);
+}
+
+TEST_CASE("a key that is not listed is refused and told so") {
+  const KeyedJob job;
+  const TemporaryDirectory other;
+  REQUIRE(make_key_directory(other / "keys"));
+  auto stranger = *read_rank_keys(other / "keys");
+  stranger.server_public = read_rank_keys(job.keys)->server_public;
+  const auto bus = job.asker(std::move(stranger));
+  REQUIRE(bus->send("", "hello"));
+  REQUIRE_FALSE(job.arrives(*bus));
+  REQUIRE(bus->refusal() == "the job's clients.allow does not list this key");
+}
+
+TEST_CASE("a client without keys is refused and told so") {
+  const KeyedJob job;
+  const auto bus = job.asker({});
+  REQUIRE(bus->send("", "hello"));
+  REQUIRE_FALSE(job.arrives(*bus));
+  REQUIRE(bus->refusal() == "one end uses keys and the other does not");
+}
+
+TEST_CASE("a client is not taken in by a job with another key") {
+  const KeyedJob job;
+  const TemporaryDirectory other;
+  REQUIRE(make_key_directory(other / "keys"));
+  auto misled = *read_rank_keys(job.keys);
+  misled.server_public = read_rank_keys(other / "keys")->server_public;
+  const auto bus = job.asker(std::move(misled));
+  REQUIRE(bus->send("", "secret"));
+  for (int i = 0; i < 200; ++i) {
+    REQUIRE_FALSE(job.listener->poll(milliseconds(1), -1));
+    bus->poll(milliseconds(1), -1);
+  }
+  const auto honest = job.asker(*read_rank_keys(job.keys));
+  REQUIRE(honest->send("", "honest"));
+  REQUIRE(job.arrives(*honest)->bytes == "honest");
+}
+
+TEST_CASE("with keys a message up to the bound arrives and one over it does not") {
+  const KeyedJob job;
+  const auto honest = job.asker(*read_rank_keys(job.keys));
+  REQUIRE(honest->send("", std::string(1000, 'x')));
+  REQUIRE(job.arrives(*honest)->bytes.size() == 1000);
+  const auto greedy = job.asker(*read_rank_keys(job.keys));
+  greedy->send("", std::string(1000 + 100, 'x'));
+  honest->send("", "next");
+  REQUIRE(job.arrives(*honest)->bytes == "next");
+}
+
+TEST_CASE("no bind for other hosts without keys and with a reason that names the remedy") {
+  const auto refused = [](const std::string& endpoint, std::optional<ServerKeys> keys) {
+    const auto bus = Bus::listen(endpoint, kAnywhere, InsecureLoopback::allowed, {1000}, std::move(keys));
+    return bus ? "" : bus.error();
+  };
+  REQUIRE(refused("tcp://0.0.0.0:5555", {}) ==
+          "refusing to listen on \"tcp://0.0.0.0:5555\" without keys: anybody in the network could command "
+          "the job; \"gradmonctl keygen DIR\" makes keys, GRADMON_KEYS=DIR names them");
+  REQUIRE(refused("tcp://0.0.0.0:5555", ServerKeys{}) ==
+          "refusing to listen on \"tcp://0.0.0.0:5555\": no client is allowed to connect");
+  const KeyedJob job;
+  REQUIRE(Bus::listen("tcp://0.0.0.0:*", "tcp://0.0.0.0:*", InsecureLoopback::refused, {1000},
+                      *read_server_keys(job.keys)));
+}
+
+TEST_CASE("an endpoint of another host is not asked without keys") {
+  auto bus = *Bus::ask({1000});
+  const auto connected = bus->connect("tcp://192.0.2.1:5555");
+  REQUIRE_FALSE(connected);
+  REQUIRE(connected.error() ==
+          "cannot connect to \"tcp://192.0.2.1:5555\" without keys: GRADMON_KEYS=DIR names them");
+}
+
+}  // namespace
+}  // namespace gradmon
