@@ -45,13 +45,19 @@ std::vector<std::pair<int, fs::path>> run_directories(const fs::path& output_dir
   return found;
 }
 
+RowsByStep rows_in_directory(const fs::path& run_directory, const std::string& prefix) {
+  RowsByStep rows;
+  for (const fs::directory_entry& file : fs::directory_iterator(run_directory)) {
+    if (file.path().filename().string().rfind(prefix + "_", 0) == 0) count_rows(file.path(), rows);
+  }
+  return rows;
+}
+
 std::map<int, RowsByStep> rows_in_files(const fs::path& output_dir, const std::string& prefix) {
   std::map<int, RowsByStep> rows;
   for (const auto& [rank, directory] : run_directories(output_dir)) {
     RowsByStep& own = rows[rank];
-    for (const fs::directory_entry& file : fs::directory_iterator(directory)) {
-      if (file.path().filename().string().rfind(prefix + "_", 0) == 0) count_rows(file.path(), own);
-    }
+    for (const auto& [step, count] : rows_in_directory(directory, prefix)) own[step] += count;
   }
   return rows;
 }

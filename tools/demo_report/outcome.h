@@ -19,6 +19,7 @@ std::vector<std::pair<int, std::filesystem::path>> run_directories(const std::fi
 
 // Rows by step, of one kind of file ("grad_reduced"), by rank.
 using RowsByStep = std::map<std::int64_t, std::int64_t>;
+RowsByStep rows_in_directory(const std::filesystem::path& run_directory, const std::string& prefix);
 std::map<int, RowsByStep> rows_in_files(const std::filesystem::path& output_dir, const std::string& prefix);
 
 // The plans that were committed, by effective step.

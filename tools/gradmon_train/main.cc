@@ -48,16 +48,46 @@ class Skew {
   std::mt19937_64 random_;
 };
 
-void save(const CharTransformer& model, std::string path, int rank) {
+std::string for_rank(std::string path, int rank) {
   if (const auto place = path.find("{rank}"); place != std::string::npos) {
     path.replace(place, 6, std::to_string(rank));
   }
+  return path;
+}
+
+void save(const CharTransformer& model, const std::string& path) {
   std::ofstream file(path, std::ios::binary);
   for (const auto& parameter : model.parameters()) {
     const auto values = parameter.detach().contiguous();
     file.write(static_cast<const char*>(values.data_ptr()), static_cast<std::streamsize>(values.nbytes()));
   }
   if (!file.flush()) throw std::runtime_error("cannot write the parameters to " + path);
+}
+
+// A line is in the file as soon as its step has ended, also where the process is killed.
+class StepLog {
+ public:
+  explicit StepLog(const TrainOptions& options) {
+    if (!options.step_log.empty()) file_.open(for_rank(options.step_log, options.rank));
+  }
+
+  void add(std::int64_t step, Clock::time_point called, Clock::time_point back) {
+    if (file_.is_open())
+      file_ << step << ' ' << microseconds(called) << ' ' << microseconds(back) << std::endl;
+  }
+
+ private:
+  static std::int64_t microseconds(Clock::time_point time) {
+    return std::chrono::duration_cast<std::chrono::microseconds>(time.time_since_epoch()).count();
+  }
+
+  std::ofstream file_;
+};
+
+// When a step that has begun now may end.
+Clock::time_point end_of_step(const TrainOptions& options, std::int64_t step) {
+  if (options.pace_since.count() == 0) return Clock::now() + options.step_time;
+  return Clock::time_point(options.pace_since) + (step + 1) * options.step_time;
 }
 
 MonitorOptions monitor_options(const TrainOptions& options) {
@@ -76,6 +106,7 @@ void train(const TrainOptions& options) {
   torch::optim::AdamW optimizer(model.parameters(), torch::optim::AdamWOptions(kLearningRate));
   TextBatches batches(options.text, {options.batch, options.context}, options.seed, options.rank);
   Skew skew(options);
+  StepLog step_log(options);
   std::optional<GradientAverage> gradients;
   if (options.world_size > 1 && options.coupling == Coupling::coupled) {
     gradients.emplace(
@@ -89,7 +120,7 @@ void train(const TrainOptions& options) {
   }
   const auto last = options.start_iteration + options.steps - 1;
   for (auto step = options.start_iteration; step <= last; ++step) {
-    const auto end = Clock::now() + options.step_time;
+    const auto end = end_of_step(options, step);
     skew.wait();
     const TextBatch batch = batches.next();
     optimizer.zero_grad();
@@ -97,17 +128,19 @@ void train(const TrainOptions& options) {
     loss.backward();
     if (gradients) gradients->average();
     torch::nn::utils::clip_grad_norm_(model.parameters(), kGreatestNorm);
+    const auto called = Clock::now();
     if (monitor) {
       monitor->step(optimizer);
     } else {
       optimizer.step();
     }
+    step_log.add(step, called, Clock::now());
     if (options.rank == 0 && (step % kStepsPerLine == 0 || step == last)) {
       std::cout << "step " << step << " loss " << loss.item<float>() << std::endl;
     }
     std::this_thread::sleep_until(end);
   }
-  if (!options.save.empty()) save(model, options.save, options.rank);
+  if (!options.save.empty()) save(model, for_rank(options.save, options.rank));
 }
 
 }  // namespace

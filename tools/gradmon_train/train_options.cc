@@ -29,6 +29,10 @@ void add_training(CLI::App& app, TrainOptions& options) {
   app.add_option("--save", options.save,
                  "Write the final parameters there, their bytes and nothing else, in the model's order; "
                  "{rank} stands for the rank");
+  app.add_option(
+      "--step-log", options.step_log,
+      "Write a line there for each step: its number, and when gradmon was called after it and came "
+      "back, in microseconds of the monotonic clock; {rank} stands for the rank");
 }
 
 void add_model(CLI::App& app, TrainOptions& options) {
@@ -50,6 +54,12 @@ void add_pace(CLI::App& app, TrainOptions& options) {
       ->group(group);
   app.add_option_function<std::int64_t>("--skew-ms", milliseconds(options.skew),
                                         "A random delay up to this, in each step of each rank")
+      ->check(kNotNegative)
+      ->group(group);
+  app.add_option_function<std::int64_t>(
+         "--pace-since", [&](std::int64_t value) { options.pace_since = std::chrono::microseconds(value); },
+         "A time of the monotonic clock in microseconds: step n begins n times --step-ms after it at the "
+         "earliest, and a rank that is late catches up")
       ->check(kNotNegative)
       ->group(group);
   app.add_flag_callback(

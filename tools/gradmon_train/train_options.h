@@ -17,6 +17,8 @@ struct TrainOptions {
   std::int64_t start_iteration = 0;
   std::chrono::milliseconds step_time{0};  // at least so long a step
   std::chrono::milliseconds skew{0};       // greatest random delay of a step
+  // Monotonic clock: step n does not begin before this + n · step_time. 0: no such pace.
+  std::chrono::microseconds pace_since{0};
   Coupling coupling = Coupling::coupled;
   std::int64_t layers = 2;
   std::int64_t width = 64;
@@ -26,7 +28,8 @@ struct TrainOptions {
   std::uint64_t seed = 1;
   std::string config;  // gradmon's; empty: no monitor
   Monitoring monitoring = Monitoring::off;
-  std::string save;  // empty: nowhere
+  std::string save;      // empty: nowhere
+  std::string step_log;  // empty: nowhere
 
   // From RANK, WORLD_SIZE, MASTER_ADDR and MASTER_PORT; alone without them.
   int rank = 0;
