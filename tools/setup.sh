@@ -1,6 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
 # shellcheck shell=bash
-# Sourced by tools/demo and tools/test: from a bare Debian to a build.
+# Sourced by the commands beside it: from a bare Debian to a build.
 # Sets gradmon_root. Functions say what they do on stderr and return non-zero
 # after a message where they cannot.
 
@@ -8,15 +8,11 @@ gradmon_root=$(cd "$(dirname "${BASH_SOURCE[0]}")/.." && pwd)
 
 say() { echo "gradmon: $*" >&2; }
 
-# wanted_packages [all]: one a line, alternatives resolved.
+# wanted_packages: one a line, alternatives resolved.
 wanted_packages() {
-  local mark name
-  while read -r mark name; do
-    case $mark in
-      '' | '#'*) continue ;;
-      all) [ "${1:-}" = all ] || continue ;;
-      *) name=$mark ;;
-    esac
+  local name
+  while read -r name; do
+    case $name in '' | '#'*) continue ;; esac
     while [[ $name == *'|'* ]]; do
       if apt-cache show "${name%%|*}" >/dev/null 2>&1; then name=${name%%|*}; else name=${name#*|}; fi
     done
@@ -24,16 +20,16 @@ wanted_packages() {
   done <"$gradmon_root/tools/packages.txt"
 }
 
-# missing_packages [all]: those of them that dpkg does not have, one a line.
+# missing_packages: those of them that dpkg does not have, one a line.
 missing_packages() {
-  comm -23 <(wanted_packages "${1:-}" | LC_ALL=C sort) \
+  comm -23 <(wanted_packages | LC_ALL=C sort) \
     <(dpkg-query -W -f '${db:Status-Status} ${Package}\n' | sed -n 's/^installed //p' | LC_ALL=C sort -u)
 }
 
-# ensure_packages [all]: installs what is missing; at once where nothing is.
+# ensure_packages: installs what is missing; at once where nothing is.
 ensure_packages() {
   local missing
-  missing=$(missing_packages "${1:-}" | tr '\n' ' ')
+  missing=$(missing_packages | tr '\n' ' ')
   [ -n "$missing" ] || return 0
   if [ "$(id -u)" != 0 ]; then
     say "these packages are missing, and only root can install them: $missing"
@@ -41,7 +37,7 @@ ensure_packages() {
   fi
   say "installing packages: $missing"
   apt-get -qq update >&2 || say "apt-get update failed (no network?); trying with the lists that are here"
-  missing=$(missing_packages "${1:-}" | tr '\n' ' ')
+  missing=$(missing_packages | tr '\n' ' ')
   # shellcheck disable=SC2086
   if ! DEBIAN_FRONTEND=noninteractive apt-get -qq -y --no-install-recommends install $missing >&2; then
     say "apt-get could not install what is missing (no network?): $missing"

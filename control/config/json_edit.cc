@@ -71,6 +71,15 @@ std::string with_member(std::string_view text, const JsonDocument& document, std
   return out.insert(inside, line_end + indentation_of_line(text, node.value.end - 1) + "  " + member);
 }
 
+// An edit may be refused only for what it adds: too deep, or a key that is no
+// text.
+tl::expected<std::string, std::string> checked(std::string edited) {
+  const auto document = locate_json(edited);
+  if (document.fault)
+    return tl::unexpected("the edit would leave no JSON: " + describe(edited, *document.fault));
+  return edited;
+}
+
 }  // namespace
 
 tl::expected<std::string, std::string> set_value(std::string_view text, std::string_view json_pointer,
@@ -91,11 +100,11 @@ tl::expected<std::string, std::string> set_value(std::string_view text, std::str
     if (!child && document.nodes[node].kind != JsonKind::object) {
       return tl::unexpected("there is no \"" + *part + "\" in " + pointer_of(document, text, node));
     }
-    if (!child) return with_member(text, document, node, member_text(part, parts->end(), bytes));
+    if (!child) return checked(with_member(text, document, node, member_text(part, parts->end(), bytes)));
     node = *child;
   }
   const auto span = document.nodes[node].value;
-  return std::string(text).replace(span.begin, span.end - span.begin, bytes);
+  return checked(std::string(text).replace(span.begin, span.end - span.begin, bytes));
 }
 
 std::optional<std::string_view> value_at(std::string_view text, std::string_view json_pointer) {

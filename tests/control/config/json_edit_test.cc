@@ -105,6 +105,11 @@ TEST_CASE("what cannot be edited says why", "[config]") {
   CHECK(edited("{\"a\": [1]}", "/a/1", "2") == "(error) there is no \"1\" in /a");
   CHECK(edited("{\"a\": 1, \"a\": 2}", "/a", "2") == "(error) a key stands twice");
   CHECK(edited("{}", "", "2") == "(error) \"\" is no JSON pointer");
+  CHECK(edited("{}", "/a\xFF", "2").rfind("(error) the edit would leave no JSON: 1:", 0) == 0);
+  const auto depth = kMaxJsonDepth - 1;
+  CHECK(edited("{\"a\": 1}", "/a", std::string(depth, '[') + std::string(depth, ']')).front() == '{');
+  CHECK(edited("{\"a\": [1]}", "/a/0", std::string(depth, '[') + std::string(depth, ']'))
+            .rfind("(error) the edit would leave no JSON: 1:", 0) == 0);
 }
 
 TEST_CASE("a key may be given plainly or as a pointer", "[config]") {

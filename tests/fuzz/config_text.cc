@@ -1,0 +1,51 @@
+// SPDX-License-Identifier: Apache-2.0
+// A config file of a stranger: a Config or errors that have a place, and what
+// is valid JSON is the same for the locator as for simdjson.
+#include <simdjson.h>
+
+#include <cstddef>
+#include <cstdint>
+#include <string>
+
+#include "control/config/config_parser.h"
+#include "control/config/json_locate.h"
+#include "tests/fuzz/promise.h"
+
+namespace {
+
+using gradmon::fuzz::promise;
+
+// Beyond what JSON asks, we refuse what is too deep or holds too many values.
+constexpr std::size_t kMostBytes = 4096;
+
+bool deep(const std::string& text) {
+  std::size_t depth = 0;
+  std::size_t deepest = 0;
+  for (const char c : text) {
+    if (c == '[' || c == '{') deepest = std::max(deepest, ++depth);
+    if ((c == ']' || c == '}') && depth > 0) --depth;
+  }
+  return deepest >= gradmon::kMaxJsonDepth;
+}
+
+}  // namespace
+
+extern "C" int LLVMFuzzerTestOneInput(const std::uint8_t* data, std::size_t size) {
+  if (size > kMostBytes) return 0;
+  const std::string text(reinterpret_cast<const char*>(data), size);
+  const auto parsed = gradmon::parse_config(text, "config.json");
+  if (!parsed) {
+    promise(!parsed.error().empty(), "a refused config has an error");
+    for (const auto& error : parsed.error()) {
+      promise(error.line >= 1 && error.column >= 1 && !error.expected.empty(), "an error has a place");
+    }
+  }
+  const bool marked = text.compare(0, gradmon::kByteOrderMark.size(), gradmon::kByteOrderMark) == 0;
+  if (marked || deep(text)) return 0;
+  simdjson::dom::parser parser(gradmon::kMaxJsonBytes);
+  simdjson::dom::element root;
+  const bool valid = parser.parse(simdjson::padded_string(text)).get(root) == simdjson::SUCCESS;
+  promise(valid == !gradmon::locate_json(text).fault, "simdjson and the locator accept the same documents");
+  promise(valid || !parsed, "what is no JSON is no config");
+  return 0;
+}

@@ -1,0 +1,71 @@
+// SPDX-License-Identifier: Apache-2.0
+// Write-back into any text: only the value's bytes change, and the result
+// means the same but for that value. Input: a line with the key, a line with
+// the value, the text.
+#include "control/config/json_edit.h"
+
+#include <algorithm>
+#include <cstddef>
+#include <cstdint>
+#include <nlohmann/json.hpp>
+#include <string>
+
+#include "control/config/json_locate.h"
+#include "tests/fuzz/promise.h"
+
+namespace {
+
+using gradmon::fuzz::promise;
+using Json = nlohmann::ordered_json;
+
+std::string_view take_line(std::string_view& rest) {
+  const std::size_t end = std::min(rest.find('\n'), rest.size());
+  const std::string_view line = rest.substr(0, end);
+  rest.remove_prefix(std::min(end + 1, rest.size()));
+  return line;
+}
+
+Json parsed(std::string_view text) {
+  if (text.substr(0, gradmon::kByteOrderMark.size()) == gradmon::kByteOrderMark) {
+    text.remove_prefix(gradmon::kByteOrderMark.size());
+  }
+  return Json::parse(text, nullptr, false);
+}
+
+void check_bytes(std::string_view before, std::string_view after, std::string_view old_value,
+                 std::string_view new_value) {
+  const auto begin = static_cast<std::size_t>(old_value.data() - before.data());
+  promise(after.substr(0, begin) == before.substr(0, begin), "no byte before the value changes");
+  promise(after.substr(begin, new_value.size()) == new_value, "the value is the one asked for");
+  promise(after.substr(begin + new_value.size()) == before.substr(begin + old_value.size()),
+          "no byte behind the value changes");
+}
+
+}  // namespace
+
+extern "C" int LLVMFuzzerTestOneInput(const std::uint8_t* data, std::size_t size) {
+  std::string_view text(reinterpret_cast<const char*>(data), size);
+  const std::string pointer = gradmon::to_pointer(take_line(text));
+  const std::string_view value = take_line(text);
+  const auto edited = gradmon::set_value(text, pointer, value);
+  if (!edited) {
+    promise(!edited.error().empty(), "a refusal says why");
+    return 0;
+  }
+  promise(!gradmon::locate_json(*edited).fault, "what was JSON stays JSON");
+  const auto old_value = gradmon::value_at(text, pointer);
+  const auto located = gradmon::locate_json(value);
+  promise(!located.fault, "only JSON is put in");
+  const std::string_view trimmed = located.nodes.front().value.of(value);
+  if (old_value) check_bytes(text, *edited, *old_value, trimmed);
+  Json before = parsed(text);
+  const Json after = parsed(*edited);
+  const Json asked = parsed(value);
+  if (before.is_discarded() || asked.is_discarded()) return 0;
+  promise(!after.is_discarded(), "the result can be read");
+  promise(gradmon::value_at(*edited, pointer) == trimmed, "the value is found where it was put");
+  if (!old_value) return 0;
+  before[Json::json_pointer(pointer)] = asked;
+  promise(before == after, "the result means the same but for the value");
+  return 0;
+}
