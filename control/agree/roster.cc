@@ -127,12 +127,14 @@ void Roster::on_joined(Rank rank, Seat& seat, const Joined& joined) {
   seat.sight.shares_directory |= joined.shares_directory;
   seat.sight.shares_store |= joined.shares_store;
   seat.sight.reason = joined.reason;
-  seat.trouble = sees(seat.sight, home_) ? "" : named(rank.value) + ": " + joined.reason;
+  seat.trouble = named(rank.value) + ": " + joined.reason;
   join_if_seen(seat);
 }
 
 void Roster::join_if_seen(Seat& seat) {
-  if (seat.state == State::welcomed && sees(seat.sight, home_)) seat.state = State::joined;
+  if (!sees(seat.sight, home_)) return;
+  seat.trouble.clear();
+  if (seat.state == State::welcomed) seat.state = State::joined;
 }
 
 bool Roster::all_see(Home home) const {

@@ -1,0 +1,72 @@
+// SPDX-License-Identifier: Apache-2.0
+#include <cstdlib>
+#include <filesystem>
+#include <fstream>
+#include <iterator>
+#include <string>
+#include <string_view>
+
+#include "control/debian_version.h"
+#include "tests/control/simulator/script_generator.h"
+#include "tests/control/simulator/simulation.h"
+#include GRADMON_CATCH_HEADER
+
+namespace gradmon {
+namespace {
+
+std::uint64_t scaled(std::uint64_t quick, std::uint64_t full) {
+  const char* scale = std::getenv("GRADMON_TEST_SCALE");
+  return scale != nullptr && std::string_view(scale) == "full" ? full : quick;
+}
+
+TEST_CASE("every plan is put in force at one step by all ranks whatever fails") {
+  const std::uint64_t switches = scaled(20'000, 100'000);
+  std::uint64_t done = 0;
+  for (std::uint64_t seed = 1; done < switches; ++seed) {
+    const Outcome outcome = simulate(script_of(seed));
+    CAPTURE(seed, outcome.wrong);
+    REQUIRE(outcome.wrong.empty());
+    done += outcome.switches;
+  }
+}
+
+TEST_CASE("one seed is one history to the last letter") {
+  for (std::uint64_t seed = 1; seed <= 50; ++seed) {
+    const Script script = script_of(seed);
+    const Outcome first = simulate(script);
+    const Outcome second = simulate(script);
+    CAPTURE(seed);
+    REQUIRE(first.digest == second.digest);
+    REQUIRE(first.letters == second.letters);
+    REQUIRE(simulate(script_of(seed + 1)).digest != first.digest);
+  }
+}
+
+TEST_CASE("a script is the same after it has been written and read") {
+  for (std::uint64_t seed = 1; seed <= 200; ++seed) {
+    const Script script = script_of(seed);
+    const std::string text = to_text(script);
+    const auto read = script_from_text(text);
+    CAPTURE(seed, text);
+    REQUIRE(read);
+    REQUIRE(to_text(*read) == text);
+  }
+}
+
+TEST_CASE("no history that once went wrong goes wrong again") {
+  int replayed = 0;
+  for (const auto& entry : std::filesystem::directory_iterator(GRADMON_SEEDS)) {
+    std::ifstream file(entry.path());
+    const auto script = script_from_text({std::istreambuf_iterator<char>(file), {}});
+    CAPTURE(entry.path().string());
+    REQUIRE(script);
+    const Outcome outcome = simulate(*script);
+    CAPTURE(outcome.wrong);
+    CHECK(outcome.wrong.empty());
+    replayed += 1;
+  }
+  REQUIRE(replayed > 0);
+}
+
+}  // namespace
+}  // namespace gradmon
