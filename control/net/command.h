@@ -10,19 +10,21 @@
 #include <vector>
 
 #include "control/agree/journal.h"
+#include "control/agree/plan_probe.h"
 
 namespace gradmon {
 
-enum class CommandVerb : std::uint8_t { status, on, off, set, history, verdict, config };
+enum class CommandVerb : std::uint8_t { status, on, off, set, history, verdict, config, rehearse };
 
 struct Command {
   CommandVerb verb = CommandVerb::status;
-  std::string request_id;                                  // the same id is answered again, changing nothing
-  std::string by;                                          // "user@host pid 123"
-  std::optional<std::int64_t> at;                          // on: not before this step
-  std::optional<std::int64_t> collect_times;               // on
-  std::optional<std::int64_t> step_interval;               // on
-  std::vector<std::pair<std::string, std::string>> edits;  // set: key or JSON pointer, value as JSON text
+  std::string request_id;                     // the same id is answered again, changing nothing
+  std::string by;                             // "user@host pid 123"
+  std::optional<std::int64_t> at;             // on: not before this step
+  std::optional<std::int64_t> collect_times;  // on
+  std::optional<std::int64_t> step_interval;  // on
+  // set, rehearse: key or JSON pointer, value as JSON text
+  std::vector<std::pair<std::string, std::string>> edits;
 };
 
 // How a command ended; the numbers are gradmonctl's exit codes.
@@ -45,6 +47,9 @@ struct CommandReply {
   std::optional<Status> status;       // verbs status, config
   std::vector<HistoryEntry> history;  // verb history
   std::string config_text;            // verb config: the text in force, as the job read it
+  // verb rehearse, what `set` would do: the text before and after (config_text), the meaning on each rank.
+  std::string config_before;
+  std::vector<ProbeResult::Answer> probed;
 };
 
 }  // namespace gradmon

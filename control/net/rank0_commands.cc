@@ -15,6 +15,7 @@ namespace gradmon {
 namespace {
 
 constexpr std::size_t kAnswersKept = 1000;
+constexpr std::size_t kMostRehearsals = 16;
 
 CommandReply failed(CommandOutcome outcome, std::string message) {
   CommandReply reply;
@@ -33,11 +34,26 @@ CommandReply nothing_to_change(std::string message) {
 
 ConfigDesk::Edits edits_of(const Command& command) {
   ConfigDesk::Edits edits = command.edits;
-  if (command.verb == CommandVerb::set) return edits;
+  if (command.verb != CommandVerb::on && command.verb != CommandVerb::off) return edits;
   edits.emplace_back("dynamic_on", command.verb == CommandVerb::on ? "true" : "false");
   if (command.collect_times) edits.emplace_back("collect_times", std::to_string(*command.collect_times));
   if (command.step_interval) edits.emplace_back("step_interval", std::to_string(*command.step_interval));
   return edits;
+}
+
+CommandReply refused_in_static_mode() {
+  return failed(CommandOutcome::failed,
+                "static mode: the config is read once, at the start; "
+                "DYNAMIC_MONITOR=True makes it changeable");
+}
+
+tl::expected<std::string, std::string> with_edits(std::string text, const ConfigDesk::Edits& edits) {
+  for (const auto& [key, value] : edits) {
+    auto edited = set_value(text, to_pointer(key), value);
+    if (!edited) return edited;
+    text = std::move(*edited);
+  }
+  return text;
 }
 
 }  // namespace
@@ -55,6 +71,8 @@ void Rank0Desk::on_command(const std::string& peer, const Command& command) {
       return door_.reply(peer, command, verdict_on(command.request_id));
     case CommandVerb::config:
       return door_.reply(peer, command, config_in_force());
+    case CommandVerb::rehearse:
+      return rehearse(peer, command);
     case CommandVerb::on:
     case CommandVerb::off:
     case CommandVerb::set:
@@ -87,13 +105,48 @@ CommandReply Rank0Desk::config_in_force() const {
   return failed(CommandOutcome::failed, "the job has no valid config yet" + why);
 }
 
-void Rank0Desk::change(const std::string& peer, const Command& command) {
-  if (options_.mode == Mode::static_once) {
-    return answer(peer, command,
-                  failed(CommandOutcome::failed,
-                         "static mode: the config is read once, at the start; "
-                         "DYNAMIC_MONITOR=True makes it changeable"));
+// What `set` would do: nothing is written, proposed or remembered.
+void Rank0Desk::rehearse(const std::string& peer, const Command& command) {
+  if (options_.mode == Mode::static_once) return door_.reply(peer, command, refused_in_static_mode());
+  if (!begun_) return;  // The client asks again.
+  const auto invalid = [&](const std::string& why) {
+    door_.reply(peer, command, failed(CommandOutcome::invalid_config, why));
+  };
+  if (!broken_file_.empty()) return invalid(broken_file_);
+  CommandReply reply;
+  reply.config_before = adopted_text_.empty() ? "{}" : adopted_text_;
+  auto edited = with_edits(reply.config_before, edits_of(command));
+  if (!edited) return invalid(edited.error());
+  auto source = plan_from_config(*edited, options_.config_path.string());
+  if (!source) return invalid(source.error());
+  reply.config_text = std::move(*edited);
+  reply.status = Status{};
+  reply.status->config_path = options_.config_path.string();
+  reply.status->state = source->plan->on ? "on" : "off";
+  reply.status->warnings = std::move(source->warnings);
+  if (rehearsals_.size() >= kMostRehearsals) rehearsals_.erase(rehearsals_.begin());
+  rehearsals_[command.request_id] = {peer, command, std::move(reply)};
+  source->plan->on = true;  // What would match is worth knowing before it is switched on.
+  perform(coordinator_.probe(command.request_id, source->plan, wall_now()));
+}
+
+void Rank0Desk::rehearsed(ProbeResult result) {
+  const auto found = rehearsals_.find(result.id);
+  if (found == rehearsals_.end()) return;
+  Rehearsal rehearsal = std::move(found->second);
+  rehearsals_.erase(found);
+  // One message has room for the texts, and for as much of this.
+  std::size_t objections = 0;
+  for (ProbeResult::Answer& answer : result.answers) {
+    if (answer.objection.empty()) continue;
+    answer.objection.resize(std::min<std::size_t>(answer.objection.size(), objections++ < 20 ? 500 : 1));
   }
+  rehearsal.reply.probed = std::move(result.answers);
+  door_.reply(rehearsal.peer, rehearsal.command, rehearsal.reply);
+}
+
+void Rank0Desk::change(const std::string& peer, const Command& command) {
+  if (options_.mode == Mode::static_once) return answer(peer, command, refused_in_static_mode());
   if (!begun_) return;  // The client asks again.
   if (command.verb == CommandVerb::off && coordinator_.newest_is_off()) {
     return answer(peer, command, nothing_to_change("already off"));
@@ -122,15 +175,11 @@ void Rank0Desk::changed(const std::string& peer, const Command& command, ConfigD
 }
 
 void Rank0Desk::change_without_file(const std::string& peer, const Command& command, const std::string& why) {
-  std::string text = adopted_text_.empty() ? "{}" : adopted_text_;
-  for (const auto& [key, value] : edits_of(command)) {
-    auto edited = set_value(text, to_pointer(key), value);
-    if (!edited) return answer(peer, command, failed(CommandOutcome::invalid_config, edited.error()));
-    text = std::move(*edited);
-  }
-  auto source = plan_from_config(text, options_.config_path.string());
+  auto edited = with_edits(adopted_text_.empty() ? "{}" : adopted_text_, edits_of(command));
+  if (!edited) return answer(peer, command, failed(CommandOutcome::invalid_config, edited.error()));
+  auto source = plan_from_config(*edited, options_.config_path.string());
   if (!source) return answer(peer, command, failed(CommandOutcome::invalid_config, source.error()));
-  adopted_text_ = text;
+  adopted_text_ = std::move(*edited);
   adopted_sha256_ = source->plan->config_sha256;
   propose(peer, command, std::move(*source), {}, "the config file was left as it is: " + why);
 }

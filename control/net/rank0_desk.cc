@@ -70,6 +70,7 @@ void Rank0Desk::perform(CoordinatorActions actions) {
     });
   }
   if (actions.write_back) write_back(*actions.write_back);
+  for (ProbeResult& result : actions.probed) rehearsed(std::move(result));
   for (const Letter& letter : actions.send) door_.send(letter);
 }
 
@@ -77,6 +78,7 @@ void Rank0Desk::on_content(ConfigDesk::Content content) {
   auto source = content ? plan_from_config(content->text, options_.config_path.string())
                         : tl::unexpected(options_.config_path.string() + ": " + content.error());
   if (!source) {
+    broken_file_ = content ? source.error() : "";
     note_error(source.error());
     if (!std::exchange(begun_, true)) perform(coordinator_.begin(nullptr, wall_now()));
     return;
@@ -90,6 +92,7 @@ void Rank0Desk::adopt(const FileContent& content, PlanSource source) {
     source.warnings.push_back("\"" + std::string(key) + "\" takes effect at the next start");
   }
   note_warnings(source.warnings);
+  broken_file_.clear();
   adopted_text_ = content.text;
   adopted_sha256_ = source.plan->config_sha256;
   write_back_allowed_ = source.config.write_back;

@@ -61,6 +61,8 @@ class Rank0Desk {
   std::vector<HistoryEntry> newest_history() const;
   CommandReply verdict_on(const std::string& request_id) const;
   CommandReply config_in_force() const;
+  void rehearse(const std::string& peer, const Command& command);
+  void rehearsed(ProbeResult result);
   void note_error(std::string text);
   void note_warnings(std::vector<std::string> warnings);
   void save_history();
@@ -75,12 +77,20 @@ class Rank0Desk {
   bool begun_ = false;
   std::string adopted_text_;  // the last valid config
   std::string adopted_sha256_;
+  std::string broken_file_;  // what is wrong with a newer one, "" if nothing
   bool write_back_allowed_ = true;
   std::optional<Config> first_config_;  // to tell what a later one cannot change
   std::optional<LastError> last_error_;
   std::vector<std::string> warnings_;
   std::set<std::string> running_;                 // request ids whose edit is on its way
   std::map<std::string, CommandReply> answered_;  // by request id
+  // Dry runs for which the ranks are being asked, by request id: whom to answer, with what.
+  struct Rehearsal {
+    std::string peer;
+    Command command;
+    CommandReply reply;
+  };
+  std::map<std::string, Rehearsal> rehearsals_;
   std::deque<std::string> answered_order_;
 };
 

@@ -89,7 +89,7 @@ void write(const Command& from, wire::Command& to) {
 }
 
 tl::expected<Command, std::string> read_command(const wire::Command& from) {
-  if (from.verb() > static_cast<std::uint32_t>(CommandVerb::config)) {
+  if (from.verb() > static_cast<std::uint32_t>(CommandVerb::rehearse)) {
     return tl::unexpected(std::string("an unknown command"));
   }
   Command to;
@@ -165,6 +165,14 @@ void write(const CommandReply& from, wire::CommandReply& to) {
   if (from.status) write(*from.status, *to.mutable_status());
   for (const HistoryEntry& entry : from.history) write(entry, *to.add_history());
   to.set_config_text(from.config_text);
+  to.set_config_before(from.config_before);
+  for (const ProbeResult::Answer& answer : from.probed) {
+    wire::ProbeAnswer& out = *to.add_probed();
+    out.set_rank(answer.rank.value);
+    out.set_known(answer.known);
+    out.set_matches(answer.matches);
+    out.set_objection(answer.objection);
+  }
 }
 
 CommandReply read_reply(const wire::CommandReply& from) {
@@ -178,6 +186,9 @@ CommandReply read_reply(const wire::CommandReply& from) {
   if (from.has_status()) to.status = read_status(from.status());
   for (const wire::HistoryEntry& entry : from.history()) to.history.push_back(read_entry(entry));
   to.config_text = from.config_text();
+  to.config_before = from.config_before();
+  for (const wire::ProbeAnswer& answer : from.probed())
+    to.probed.push_back({{answer.rank()}, answer.known(), answer.matches(), answer.objection()});
   return to;
 }
 

@@ -92,12 +92,14 @@ class Grammar {
         ->type_name("DIR");
   }
 
-  void add_wait(CLI::App* command) {
-    command->add_flag("--wait", arguments_.change.wait, "until every rank has applied it; prints the step");
+  CLI::Option* add_wait(CLI::App* command) {
+    CLI::Option* wait = command->add_flag("--wait", arguments_.change.wait,
+                                          "until every rank has applied it; prints the step");
     command->add_option("--timeout", arguments_.timeout, "give up waiting after so long (60)")
         ->type_name("SECONDS")
         ->check(CLI::Range(std::int64_t{1}, std::int64_t{31536000}));
     add_place(command, arguments_.change.place);
+    return wait;
   }
 
   void add_status() {
@@ -127,14 +129,21 @@ class Grammar {
   void add_off() { add_wait(add("off [--wait]", "Switch collection off, in every rank at the same step")); }
 
   void add_set() {
-    CLI::App* command = add("set KEY=VALUE... [--wait]", "Set keys of the job's config file");
+    CLI::App* command = add("set KEY=VALUE... [--wait | --dry-run]", "Set keys of the job's config file");
     command
         ->add_option("KEY=VALUE", arguments_.edits,
                      "KEY is a key or a JSON pointer (/alert/dump);\nVALUE is JSON, anything else is taken "
                      "as a string")
         ->required()
         ->allow_extra_args();
-    add_wait(command);
+    ChangeRequest& change = arguments_.change;
+    CLI::Option* dry_run = command->add_flag("--dry-run", change.dry_run,
+                                             "change nothing: show the lines that would change,\nand what "
+                                             "would match on each rank");
+    command->add_option("--config", change.file, "with --dry-run: this file's lines; no job is asked")
+        ->type_name("FILE")
+        ->needs(dry_run);
+    add_wait(command)->excludes(dry_run);
   }
 
   void add_get() {

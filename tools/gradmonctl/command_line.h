@@ -29,6 +29,8 @@ struct ChangeRequest {
   JobPlace place;
   Command command;
   bool wait = false;
+  bool dry_run = false;  // set only
+  std::string file;      // set as a dry run: edit this file's text, and ask no job; "" otherwise
   std::chrono::seconds timeout{60};
 };
 

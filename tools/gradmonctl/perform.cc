@@ -10,6 +10,7 @@
 #include "control/net/command_client.h"
 #include "control/net/history_file.h"
 #include "tools/gradmonctl/change_command.h"
+#include "tools/gradmonctl/dry_run.h"
 #include "tools/gradmonctl/find_job.h"
 #include "tools/gradmonctl/find_keys.h"
 #include "tools/gradmonctl/get_command.h"
@@ -52,7 +53,9 @@ class Performer {
   }
 
   int operator()(const ChangeRequest& request) const {
+    if (!request.file.empty()) return dry_run_of_file(request, console_);
     const auto ask = connect(request.place);
+    if (ask && request.dry_run) return dry_run(request, *ask, console_);
     return ask ? change_command(request, *ask, real_pace(), console_) : give_up(ask.error());
   }
 

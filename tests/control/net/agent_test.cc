@@ -261,6 +261,35 @@ TEST_CASE("the config that is told is the one in force") {
   REQUIRE(told() == on);
 }
 
+TEST_CASE("a rehearsed change is validated and asked of every rank and changes nothing") {
+  FakeJob job(3, "{\"collect_times\": 5}");
+  job.rank(1).matches = 7;
+  Command command;
+  command.verb = CommandVerb::rehearse;
+  command.edits = {{"dynamic_on", "true"}};
+  const auto rehearse = [&] {
+    command.request_id = random_hex(8);
+    return job.ask(command);
+  };
+  CommandReply reply;
+  REQUIRE(eventually([&] {
+    reply = rehearse();
+    return reply.probed.size() == 3 && reply.probed[1].known && reply.probed[2].known;
+  }));
+  REQUIRE(reply.config_before == "{\"collect_times\": 5}");
+  REQUIRE(reply.config_text == "{\"dynamic_on\": true, \"collect_times\": 5}");
+  REQUIRE(reply.probed[0].matches == 1);
+  REQUIRE(reply.probed[1].matches == 7);
+  REQUIRE(reply.status->state == "on");
+  command.edits = {{"collect_times", "-1"}};
+  REQUIRE(rehearse().outcome == CommandOutcome::invalid_config);
+  REQUIRE(read_text(job.config_path()) == "{\"collect_times\": 5}");
+  REQUIRE(job.history().empty());
+  write_text(job.config_path(), "{]");
+  command.edits = {{"collect_times", "3"}};
+  REQUIRE(eventually([&] { return rehearse().outcome == CommandOutcome::invalid_config; }));
+}
+
 TEST_CASE("a job without a valid config tells none and says why") {
   FakeJob job(1, "{]");
   REQUIRE(eventually([&] {

@@ -1,0 +1,95 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "tools/gradmonctl/dry_run.h"
+
+#include <map>
+
+#include "control/config/json_edit.h"
+#include "tools/gradmonctl/config_text.h"
+#include "tools/gradmonctl/line_diff.h"
+#include "tools/gradmonctl/printable.h"
+#include "tools/gradmonctl/rank_ranges.h"
+
+namespace gradmon {
+namespace {
+
+void show_change(const std::string& file, const std::string& before, const std::string& after,
+                 const Console& console) {
+  const std::string lines = line_diff(before, after);
+  console.out << printable(file) << (lines.empty() ? ": nothing would change\n" : "\n" + lines);
+}
+
+std::string answer_text(const ProbeResult::Answer& answer) {
+  if (!answer.known) return "no answer";
+  if (!answer.objection.empty()) return "rejects it: " + answer.objection;
+  return std::to_string(answer.matches) + (answer.matches == 1 ? " target matches" : " targets match");
+}
+
+// What ranks say in common, in the order of their lowest rank.
+void show_answers(const std::vector<ProbeResult::Answer>& answers, const Console& console) {
+  std::map<std::string, std::vector<int>> ranks;
+  std::vector<std::string> order;
+  for (const ProbeResult::Answer& answer : answers) {
+    const std::string text = answer_text(answer);
+    if (ranks[text].empty()) order.push_back(text);
+    ranks[text].push_back(answer.rank.value);
+  }
+  for (const std::string& text : order)
+    console.out << rank_ranges(ranks[text]) << ": " << printable(text) << '\n';
+}
+
+int judge(const CommandReply& reply, const Console& console) {
+  bool rejected = false;
+  bool unknown = false;
+  std::int64_t matches = 0;
+  for (const ProbeResult::Answer& answer : reply.probed) {
+    rejected = rejected || !answer.objection.empty();
+    unknown = unknown || !answer.known;
+    matches += answer.matches;
+  }
+  const std::string now = reply.status->state == "on" ? "" : " once it is switched on";
+  if (rejected || (matches == 0 && !unknown)) {
+    console.err << "gradmonctl: the job would reject it" << now
+                << (rejected ? "\n" : ": no target matches on any rank\n");
+    return kExitFailed;
+  }
+  if (!now.empty()) console.err << "gradmonctl: nothing is collected: dynamic_on is false\n";
+  return unknown ? kExitPartial : kExitDone;
+}
+
+}  // namespace
+
+int dry_run(const ChangeRequest& request, const AskJob& ask, const Console& console) {
+  Command command = question(CommandVerb::rehearse);
+  command.edits = request.command.edits;
+  const auto reply = ask(command, kAnswerTime);
+  if (const int code = refusal(reply, console); code != kExitDone) return code;
+  if (!reply->status || reply->config_text.empty()) {
+    console.err << "gradmonctl: the job knows no dry run\n";
+    return kExitFailed;
+  }
+  for (const std::string& warning : reply->status->warnings)
+    console.err << "warning: " << printable(warning) << '\n';
+  show_change(reply->status->config_path, reply->config_before, reply->config_text, console);
+  show_answers(reply->probed, console);
+  return judge(*reply, console);
+}
+
+int dry_run_of_file(const ChangeRequest& request, const Console& console) {
+  const auto before = valid_config_text(request.file, {console.err, console.err});
+  if (!before) return before.error();
+  std::string after = *before;
+  for (const auto& [key, value] : request.command.edits) {
+    auto edited = set_value(after, to_pointer(key), value);
+    if (!edited) {
+      console.err << "gradmonctl: " << printable(edited.error()) << '\n';
+      return kExitInvalidConfig;
+    }
+    after = std::move(*edited);
+  }
+  show_change(request.file, *before, after, console);
+  if (const int code = judge_config_text(after, request.file, console); code != kExitDone) return code;
+  console.err << "gradmonctl: no job was asked what would match\n";
+  return kExitDone;
+}
+
+}  // namespace gradmon
