@@ -11,7 +11,8 @@ namespace gradmon {
 // A directory of a test's own, gone with it.
 class TemporaryDirectory {
  public:
-  TemporaryDirectory();
+  TemporaryDirectory() : TemporaryDirectory(std::filesystem::temp_directory_path()) {}
+  explicit TemporaryDirectory(const std::filesystem::path& parent);
   ~TemporaryDirectory();
   TemporaryDirectory(const TemporaryDirectory&) = delete;
   TemporaryDirectory& operator=(const TemporaryDirectory&) = delete;

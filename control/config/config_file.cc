@@ -53,7 +53,7 @@ ConfigFile::ConfigFile(std::filesystem::path path, Clock clock)
   recover_at_ = next_stat_ + 2 * kLeftOver;
 }
 
-ConfigFile::~ConfigFile() { look_after_displaced(Time::max()); }
+ConfigFile::~ConfigFile() { let_go_of_displaced(); }
 
 milliseconds ConfigFile::next_poll() const {
   const auto now = clock_();
@@ -187,10 +187,15 @@ void ConfigFile::look_after_displaced(Time now) {
       kept.push_back(watched);
     }
   }
-  if (now == Time::max()) {
-    for (const auto& watched : kept) discard(watched.displaced);
-  }
   displaced_ = std::move(kept);
+}
+
+// What may still be written is left to the next job.
+void ConfigFile::let_go_of_displaced() {
+  look_after_displaced(clock_());
+  for (const auto& watched : displaced_) {
+    if (!is_open_elsewhere(watched.displaced)) discard(watched.displaced);
+  }
 }
 
 tl::expected<FileRead, EditError> ConfigFile::present_content() const {

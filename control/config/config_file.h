@@ -91,6 +91,7 @@ class ConfigFile {
   bool is_settled(const FileRead& read, Time now);
   void take_events();
   void look_after_displaced(Time now);
+  void let_go_of_displaced();
   std::optional<std::string> report_problem(const std::string& problem, Time now);
   void remember(const FileRead& read);
   tl::expected<FileRead, EditError> present_content() const;

@@ -3,6 +3,7 @@
 
 #include <fcntl.h>
 #include <linux/fs.h>
+#include <signal.h>
 #include <sodium.h>
 #include <sys/stat.h>
 #include <sys/syscall.h>
@@ -10,6 +11,7 @@
 
 #include <cerrno>
 #include <cstdio>
+#include <cstdlib>
 #include <ctime>
 #include <optional>
 #include <system_error>
@@ -25,7 +27,7 @@ namespace {
 namespace fs = std::filesystem;
 
 constexpr std::size_t kHashDigits = 12;
-constexpr std::string_view kMark = ".gradmon-prev-";
+constexpr std::size_t kTimeDigits = 16;
 
 std::string message(int code) { return std::generic_category().message(code); }
 tl::unexpected<ExchangeError> unwritable(std::string text) {
@@ -35,13 +37,48 @@ tl::unexpected<ExchangeError> changed() {
   return tl::unexpected(ExchangeError{ExchangeError::Kind::changed, "somebody has saved it meanwhile"});
 }
 
-// The name tells what it may hold, so that a later process can judge it.
-fs::path side_name(const fs::path& target, std::string_view base_hash, std::string_view new_hash) {
-  char unique[9];
-  std::snprintf(unique, sizeof unique, "%08x", randombytes_random());
-  return target.parent_path() / ("." + target.filename().string() + std::string(kMark) +
-                                 std::string(base_hash.substr(0, kHashDigits)) + "-" +
-                                 std::string(new_hash.substr(0, kHashDigits)) + "-" + unique);
+// Beside the target: a new content until it is whole, and the side file.
+std::string new_prefix(const fs::path& target) { return "." + target.filename().string() + ".gradmon-new-"; }
+std::string side_prefix(const fs::path& target) {
+  return "." + target.filename().string() + ".gradmon-prev-";
+}
+
+std::string unique_end() {
+  char digits[9];
+  std::snprintf(digits, sizeof digits, "%08x", randombytes_random());
+  return digits;
+}
+
+// What a side file may hold besides a save of the user, told by its name, so
+// that a later process can judge it.
+struct SideName {
+  std::string base_hash;  // of the save that the edit was based on, and
+  std::string base_time;  // its time stamp: the user may have saved the same again
+  std::string new_hash;
+
+  bool may_hold(const FileIdentity& found) const {
+    const auto hash = found.sha256.substr(0, kHashDigits);
+    return hash == new_hash || (hash == base_hash && time_of(found) == base_time);
+  }
+  static std::string time_of(const FileIdentity& save) {
+    char digits[kTimeDigits + 1];
+    std::snprintf(digits, sizeof digits, "%016llx", static_cast<unsigned long long>(save.mtime_ns));
+    return digits;
+  }
+};
+
+fs::path side_path(const fs::path& target, const FileIdentity& base, std::string_view new_hash) {
+  return target.parent_path() /
+         (side_prefix(target) + base.sha256.substr(0, kHashDigits) + "-" +
+          std::string(new_hash.substr(0, kHashDigits)) + "-" + SideName::time_of(base) + "-" + unique_end());
+}
+
+std::optional<SideName> parse_side_name(const std::string& name, const std::string& prefix) {
+  if (name.rfind(prefix, 0) != 0 || name.size() < prefix.size() + 2 * kHashDigits + kTimeDigits + 2)
+    return std::nullopt;
+  const auto rest = name.substr(prefix.size());
+  return SideName{rest.substr(0, kHashDigits), rest.substr(2 * kHashDigits + 2, kTimeDigits),
+                  rest.substr(kHashDigits + 1, kHashDigits)};
 }
 
 bool exchange(const fs::path& a, const fs::path& b) {
@@ -94,6 +131,15 @@ std::optional<FileSignature> restore(const fs::path& side, const fs::path& targe
   return std::nullopt;
 }
 
+// Whether a save of the user was left aside by a process that was killed: what
+// is in place is ours, or an older save that was exchanged with it at that very time.
+bool must_go_back(const FileRead& side, const FileRead& target, const SideName& name) {
+  constexpr std::int64_t kSameTime = 50'000'000;  // of one exchange, in ns
+  if (target.content.identity.sha256.substr(0, kHashDigits) == name.new_hash) return true;
+  const auto apart = target.signature.ctime_ns - side.signature.ctime_ns;
+  return std::abs(apart) < kSameTime && side.signature.mtime_ns > target.signature.mtime_ns;
+}
+
 tl::expected<void, ExchangeError> put_in_place(const fs::path& target, const fs::path& side,
                                                const FileRead& base, const FileSignature& ours,
                                                std::vector<Displaced>& displaced, Replacement how) {
@@ -133,22 +179,22 @@ tl::expected<FileRead, ExchangeError> replace_content(const fs::path& target, co
                                                       std::string_view text,
                                                       std::vector<Displaced>& displaced, Replacement how) {
   if (auto obstacle = why_unwritable(target); !obstacle.empty()) return unwritable(std::move(obstacle));
-  FileRead out;
-  out.content.text = text;
   const auto hash = sha256_of(text);
-  const auto side = side_name(target, base.content.identity.sha256, hash);
-  const int fd = ::open(side.c_str(), O_WRONLY | O_CREAT | O_EXCL | O_NOFOLLOW | O_CLOEXEC, 0600);
+  const auto fresh = target.parent_path() / (new_prefix(target) + unique_end());
+  const auto side = side_path(target, base.content.identity, hash);
+  const int fd = ::open(fresh.c_str(), O_WRONLY | O_CREAT | O_EXCL | O_NOFOLLOW | O_CLOEXEC, 0600);
   if (fd < 0) return unwritable("no file can be made beside it: " + message(errno));
   auto problem = fill(fd, target, base, text);
   ::close(fd);
-  const auto signature = sign_file(side);
+  const auto signature = sign_file(fresh);
   if (problem.empty() && !signature) problem = signature.error();
+  if (problem.empty() && ::rename(fresh.c_str(), side.c_str()) != 0)
+    problem = "it cannot be replaced: " + message(errno);
   if (!problem.empty()) {
-    ::unlink(side.c_str());
+    ::unlink(fresh.c_str());
     return unwritable(std::move(problem));
   }
-  out.signature = *signature;
-  out.content.identity = {signature->mtime_ns, text.size(), hash};
+  FileRead out{{std::string(text), {signature->mtime_ns, text.size(), hash}}, *signature};
   const auto done = put_in_place(target, side, base, out.signature, displaced, how);
   sync_directory(target.parent_path());
   if (!done) return tl::unexpected(done.error());
@@ -170,22 +216,30 @@ bool put_back_if_written(const Displaced& file, const FileSignature& ours,
 
 void discard(const Displaced& file) { ::unlink(file.side.c_str()); }
 
+bool is_open_elsewhere(const Displaced& file) {
+  const int fd = ::open(file.side.c_str(), O_RDONLY | O_CLOEXEC | O_NONBLOCK);
+  if (fd < 0) return false;
+  // Who opens it in this moment would end the process by SIGIO.
+  const bool safe = ::fcntl(fd, F_SETSIG, SIGURG) == 0;
+  const bool refused = safe && ::fcntl(fd, F_SETLEASE, F_WRLCK) != 0 && errno == EAGAIN;
+  ::close(fd);
+  return refused;
+}
+
 void recover_displaced(const fs::path& target, std::chrono::seconds age) {
-  const auto prefix = "." + target.filename().string() + std::string(kMark);
+  const auto new_files = new_prefix(target);
+  const auto side_files = side_prefix(target);
   std::error_code error;
   for (fs::directory_iterator i(target.parent_path(), error), end; !error && i != end; i.increment(error)) {
-    const auto name = i->path().filename().string();
-    if (name.rfind(prefix, 0) != 0 || name.size() < prefix.size() + 2 * kHashDigits + 1) continue;
-    const auto side = read_file(i->path());
-    if (!side) continue;
-    const auto changed_at = std::chrono::nanoseconds(side->signature.ctime_ns);
+    const auto file_name = i->path().filename().string();
+    const auto name = parse_side_name(file_name, side_files);
+    if (!name && file_name.rfind(new_files, 0) != 0) continue;
+    const auto left = read_file(i->path());
+    if (!left) continue;
+    const auto changed_at = std::chrono::nanoseconds(left->signature.ctime_ns);
     if (std::chrono::system_clock::now().time_since_epoch() - changed_at < age) continue;
-    const auto base_hash = name.substr(prefix.size(), kHashDigits);
-    const auto new_hash = name.substr(prefix.size() + kHashDigits + 1, kHashDigits);
-    const auto side_hash = side->content.identity.sha256.substr(0, kHashDigits);
     const auto now = read_file(target);
-    const bool users = side_hash != base_hash && side_hash != new_hash;
-    if (users && now && now->content.identity.sha256.substr(0, kHashDigits) == new_hash) {
+    if (name && !name->may_hold(left->content.identity) && now && must_go_back(*left, *now, *name)) {
       restore(i->path(), target, now->signature);
       log_warn("a save of the config file that an earlier run had displaced is back in place");
     }

@@ -3,7 +3,8 @@
 // at the same time, so that his save is never lost: the new file is exchanged
 // with the old one, and what came out is looked at. Where it is not what the
 // edit was based on, it goes back. What was displaced stays beside the file as
-// `.NAME.gradmon-prev-…` until it is certain that nobody still writes to it.
+// `.NAME.gradmon-prev-…` until it is certain that nobody still writes to it; the
+// new file is `.NAME.gradmon-new-…` until it is whole.
 // One thread; does file I/O.
 #pragma once
 
@@ -58,6 +59,9 @@ bool put_back_if_written(const Displaced& file, const FileSignature& ours, std::
 
 // Removes the side file.
 void discard(const Displaced& file);
+
+// Somebody still has the displaced file open, and may write to it.
+bool is_open_elsewhere(const Displaced& file);
 
 // What a process that was killed has left beside `target`, if it is older than
 // `age`: a save of the user that was displaced goes back, the rest is removed.

@@ -23,6 +23,7 @@ using std::chrono::milliseconds;
 using Kind = EditError::Kind;
 
 const ConfigFile::Edits kOff{{"dynamic_on", "false"}};
+const std::string kBaseTime = "1234567890abcdef";
 
 FileContent first_content(ConfigFile& file) {
   auto report = wait_for_report(file);
@@ -128,6 +129,27 @@ TEST_CASE("who had the file open before an edit and writes after it is not lost"
   ::close(fd);
   CHECK(next_text(file) == text);
   CHECK(read_text(path) == text);
+}
+
+TEST_CASE("who still has the displaced file open when the job ends is heard by the next", "[configfile]") {
+  ScratchDirectory directory;
+  const auto path = directory / "c.json";
+  save_in_place(path, text_of(1));
+  make_old(path);
+  int fd = -1;
+  {
+    ConfigFile file(path);
+    const auto seen = first_content(file);
+    fd = ::open(path.c_str(), O_WRONLY | O_CLOEXEC);
+    REQUIRE(file.edit(kOff, seen.identity).has_value());
+  }
+  REQUIRE(directory.names().size() == 2);
+  const auto text = text_of(2);
+  REQUIRE(::write(fd, text.data(), text.size()) == static_cast<ssize_t>(text.size()));
+  ::close(fd);
+  recover_displaced(path, std::chrono::seconds(-1));
+  CHECK(read_text(path) == text);
+  CHECK(directory.names() == std::set<std::string>{"c.json"});
 }
 
 TEST_CASE("an edit without a base takes in a save that was not reported yet", "[configfile]") {
@@ -236,20 +258,36 @@ TEST_CASE("where files cannot be exchanged they are compared and renamed", "[con
 TEST_CASE("what a killed process has displaced goes back and its leftovers go", "[configfile]") {
   ScratchDirectory directory;
   const auto path = directory / "c.json";
-  const auto side = directory / (".c.json.gradmon-prev-" + sha256_of(text_of(1)).substr(0, 12) + "-" +
-                                 sha256_of(with_off(text_of(1))).substr(0, 12) + "-00000000");
+  const auto side =
+      directory / (".c.json.gradmon-prev-" + sha256_of(text_of(1)).substr(0, 12) + "-" +
+                   sha256_of(with_off(text_of(1))).substr(0, 12) + "-" + kBaseTime + "-00000000");
+  const auto set_time = [](const fs::path& file, std::int64_t ns) {
+    const timespec times[2] = {{ns / 1'000'000'000, ns % 1'000'000'000},
+                               {ns / 1'000'000'000, ns % 1'000'000'000}};
+    REQUIRE(::utimensat(AT_FDCWD, file.c_str(), times, 0) == 0);
+  };
   std::string expected;
   SECTION("killed before the exchange") {
     save_in_place(path, expected = text_of(1));
     save_in_place(side, with_off(text_of(1)));
   }
   SECTION("killed before the new file was whole") {
-    save_in_place(path, expected = text_of(1));
-    save_in_place(side, "{");
+    save_in_place(path, expected = with_off(text_of(1)));  // made up for since
+    save_in_place(directory / ".c.json.gradmon-new-00000000", "{");
   }
   SECTION("killed after the exchange") {
     save_in_place(path, expected = with_off(text_of(1)));
     save_in_place(side, text_of(1));
+    set_time(side, 0x1234567890abcdef);
+  }
+  SECTION("killed with the same text saved again in hand") {
+    save_in_place(path, with_off(text_of(1)));
+    save_in_place(side, expected = text_of(1));
+  }
+  SECTION("killed between two saves of the user that went back one after the other") {
+    save_in_place(path, text_of(2));
+    save_in_place(side, expected = text_of(3));
+    set_time(path, 0x1234567890abcdef);
   }
   SECTION("killed with a save of the user in hand") {
     save_in_place(path, with_off(text_of(1)));
@@ -258,6 +296,7 @@ TEST_CASE("what a killed process has displaced goes back and its leftovers go", 
   SECTION("the user has saved again since") {
     save_in_place(path, expected = text_of(3));
     save_in_place(side, text_of(2));
+    set_time(side, 0x1234567890abcdef);
   }
   recover_displaced(path, std::chrono::hours(1));
   CHECK(directory.names().size() == 2);
@@ -266,8 +305,11 @@ TEST_CASE("what a killed process has displaced goes back and its leftovers go", 
   CHECK(directory.names() == std::set<std::string>{"c.json"});
 }
 
-TEST_CASE("no save is lost in a race with a write-back", "[configfile]") {
-  ScratchDirectory directory;
+namespace {
+
+// Races of one save with one write-back, each; ends with the last save in place.
+void race(const fs::path& place, int races) {
+  ScratchDirectory directory(place);
   const auto path = directory / "c.json";
   save_in_place(path, text_of(0));
   make_old(path);
@@ -275,7 +317,7 @@ TEST_CASE("no save is lost in a race with a write-back", "[configfile]") {
   auto seen = first_content(file);
   std::mt19937 random(3);
   int edited = 0;
-  for (int n = 1; n <= (full_scale() ? 500 : 50); ++n) {
+  for (int n = 1; n <= races; ++n) {
     const auto user_delay = std::chrono::microseconds(random() % 10'000);
     const auto own_delay = std::chrono::microseconds(random() % 1000);
     std::atomic<bool> go{false};
@@ -295,7 +337,7 @@ TEST_CASE("no save is lost in a race with a write-back", "[configfile]") {
     std::this_thread::sleep_for(own_delay);
     edited += file.edit(kOff, seen.identity).has_value() ? 1 : 0;
     user.join();
-    INFO(n);
+    CAPTURE(place, n);
     do {
       const auto report = wait_for_report(file);
       REQUIRE(report.has_value());
@@ -306,6 +348,20 @@ TEST_CASE("no save is lost in a race with a write-back", "[configfile]") {
     REQUIRE(read_text(path) == text_of(n));
   }
   CHECK(edited > 0);  // else nothing raced
+}
+
+}  // namespace
+
+TEST_CASE("no save on disk is lost in a race with a write-back", "[configfile]") {
+  race(fs::temp_directory_path(), full_scale() ? 2000 : 200);
+}
+
+TEST_CASE("no save in memory is lost in a race with a write-back", "[configfile]") {
+  if (::access("/dev/shm", W_OK) != 0) {
+    WARN("skipped: no /dev/shm to write to");
+    return;
+  }
+  race("/dev/shm", full_scale() ? 2000 : 200);
 }
 
 TEST_CASE("a user who saves all the time loses nothing to write-backs", "[configfile]") {

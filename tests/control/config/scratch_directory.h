@@ -21,6 +21,7 @@ namespace fs = std::filesystem;
 
 class ScratchDirectory : public TemporaryDirectory {
  public:
+  using TemporaryDirectory::TemporaryDirectory;
   std::set<std::string> names() const {
     std::set<std::string> all;
     for (const auto& entry : fs::directory_iterator(path())) all.insert(entry.path().filename().string());

@@ -1,0 +1,39 @@
+// SPDX-License-Identifier: Apache-2.0
+// failpoint-write-back CONFIG OUTPUT_DIR look|write: what rank 0 does with its
+// config file, in a process that may be stopped and killed at any call. Looks at
+// the first save; with `write` it says "base MTIME_NS" and writes dynamic_on back.
+#include <iostream>
+#include <optional>
+#include <string_view>
+
+#include "control/net/config_desk.h"
+
+namespace gradmon {
+namespace {
+
+int look_and_write(const std::filesystem::path& config, const std::filesystem::path& output_dir, bool write) {
+  const auto mailbox = std::make_shared<Mailbox>();
+  DiskThread disk;
+  ConfigDesk desk(config, output_dir, disk, mailbox);
+  std::optional<int> code;
+  desk.watch([&](const ConfigDesk::Content& content) {
+    if (!content) return;
+    if (!write) code = 0;
+    if (!std::exchange(write, false)) return;
+    std::cout << "base " << content->identity.mtime_ns << std::endl;
+    desk.write_back(content->identity, [&](const ConfigDesk::Edited& edited) { code = edited ? 0 : 3; });
+  });
+  while (!code) {
+    mailbox->wait(std::chrono::milliseconds(100));
+    for (const auto& note : mailbox->take()) note();
+  }
+  return *code;
+}
+
+}  // namespace
+}  // namespace gradmon
+
+int main(int argc, char** argv) {
+  if (argc != 4) return 2;
+  return gradmon::look_and_write(argv[1], argv[2], std::string_view(argv[3]) == "write");
+}
