@@ -62,6 +62,33 @@ tl::expected<void, std::string> read_place(const Lookup& lookup, Environment& en
   return {};
 }
 
+tl::expected<std::uint16_t, std::string> port_of(const char* name, const std::string& text) {
+  const auto port = number(name, text, 1);
+  if (!port) return tl::unexpected(port.error());
+  if (*port > 65535) return tl::unexpected(std::string(name) + "=\"" + text + "\": expected at most 65535");
+  return static_cast<std::uint16_t>(*port);
+}
+
+tl::expected<void, std::string> read_store(const Lookup& lookup, Environment& environment) {
+  const std::string given = lookup("GRADMON_STORE").value_or("");
+  if (lower(given) == "none") return {};
+  if (!given.empty()) {
+    const auto colon = given.rfind(':');
+    if (colon == std::string::npos || colon == 0) {
+      return tl::unexpected("GRADMON_STORE=\"" + given + "\": expected HOST:PORT of a TCPStore, or none");
+    }
+    const auto port = port_of("GRADMON_STORE", given.substr(colon + 1));
+    if (!port) return tl::unexpected(port.error());
+    environment.store = StorePlace{given.substr(0, colon), *port};
+    return {};
+  }
+  // Training's own variables are its own matter: what is wrong with them is no error of ours.
+  const std::string host = lookup("MASTER_ADDR").value_or("");
+  const auto port = port_of("MASTER_PORT", lookup("MASTER_PORT").value_or(""));
+  if (!host.empty() && port) environment.store = StorePlace{host, *port};
+  return {};
+}
+
 std::string launcher_id(const Lookup& lookup) {
   const auto given = [&](const char* name) {
     auto value = lookup(name);
@@ -72,9 +99,12 @@ std::string launcher_id(const Lookup& lookup) {
     return *id + "." + given("TORCHELASTIC_RESTART_COUNT").value_or("0");
   if (auto id = given("SLURM_JOB_ID")) return *id + "." + given("SLURM_STEP_ID").value_or("0");
   if (auto address = given("MASTER_ADDR")) {
+    const std::string place = *address + ":" + given("MASTER_PORT").value_or("");
+    const auto local = given("LOCAL_WORLD_SIZE");
+    const bool several_hosts = local && local != lookup("WORLD_SIZE");
+    if (several_hosts) return place;
     // The same address and port serve launch after launch; the launcher's start tells them apart.
-    return *address + ":" + given("MASTER_PORT").value_or("") + ":" +
-           std::to_string(process_start_of(getppid()));
+    return place + ":" + std::to_string(process_start_of(getppid()));
   }
   return "";
 }
@@ -89,6 +119,7 @@ std::optional<std::string> from_process(const char* name) {
 tl::expected<Environment, std::string> read_environment(const Lookup& lookup) {
   Environment environment;
   if (auto placed = read_place(lookup, environment); !placed) return tl::unexpected(placed.error());
+  if (auto read = read_store(lookup, environment); !read) return tl::unexpected(read.error());
   environment.launcher_id = launcher_id(lookup);
   environment.dynamic = lower(lookup("DYNAMIC_MONITOR").value_or("")) == "true";
   environment.output_dir = lookup("MONITOR_OUTPUT_DIR").value_or("");

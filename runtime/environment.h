@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
 
+#include <cstdint>
 #include <filesystem>
 #include <functional>
 #include <optional>
@@ -12,6 +13,12 @@
 namespace gradmon {
 
 // What the environment says of this process; spec/config.md, "Environment".
+// Where training's TCPStore is served.
+struct StorePlace {
+  std::string host;
+  std::uint16_t port = 0;
+};
+
 struct Environment {
   int rank = 0;
   int world_size = 1;
@@ -20,6 +27,7 @@ struct Environment {
   bool dynamic = false;
   std::filesystem::path output_dir;
   std::optional<std::string> endpoint;
+  std::optional<StorePlace> store;  // GRADMON_STORE, else MASTER_ADDR and MASTER_PORT
   InsecureLoopback loopback = InsecureLoopback::refused;
   std::optional<std::filesystem::path> keys;  // the directory of keys, for TCP
 };

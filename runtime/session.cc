@@ -12,6 +12,7 @@
 #include "control/config/file_content.h"
 #include "control/log.h"
 #include "control/net/plan_source.h"
+#include "runtime/torch_store.h"
 
 namespace gradmon {
 namespace {
@@ -30,6 +31,11 @@ AgentOptions agent_options(const Environment& environment, const std::filesystem
   options.loopback = environment.loopback;
   options.keys = environment.keys;
   options.start_iteration = start;
+  if (environment.store) {
+    options.open_store = [place = *environment.store]() -> std::shared_ptr<SharedStore> {
+      return std::make_shared<TorchStore>(TorchStore::Place{place.host, place.port});
+    };
+  }
   return options;
 }
 

@@ -7,8 +7,6 @@
 #include <utility>
 
 #include "control/log.h"
-#include "control/net/directory_register.h"
-#include "control/net/discovery.h"
 #include "control/net/history_file.h"
 #include "control/net/messages.h"
 #include "control/net/open_bus.h"
@@ -45,8 +43,10 @@ Member::Identity identity_of(const AgentOptions& options, const std::string& pro
   return identity;
 }
 
-std::filesystem::path register_of(const AgentOptions& options, const std::string& epoch) {
-  return options.output_dir / ".gradmon" / epoch;
+// Only rank 0 knows then which port it got: the others find it as they would a socket.
+bool leaves_port_open(const std::string& endpoint) {
+  const std::string port = endpoint.substr(endpoint.rfind(':') + 1);
+  return is_tcp(endpoint) && (port == "*" || port == "0");
 }
 
 }  // namespace
@@ -80,7 +80,8 @@ AgentLoop::AgentLoop(AgentOptions options, StepGate& gate, AgentCalls calls, std
       view_(view),
       process_id_(random_hex(16)),
       member_(identity_of(options_, process_id_), gate_, calls_.can_carry_out),
-      last_step_(options_.start_iteration) {
+      last_step_(options_.start_iteration),
+      homes_({options_.output_dir, options_.world_size, process_id_, options_.open_store}, disk_, mailbox_) {
   tl::expected<std::unique_ptr<Bus>, std::string> bus;
   if (options_.rank.value != 0) {
     bus = asking_bus(options_);
@@ -177,41 +178,32 @@ void AgentLoop::take_turn() {
 void AgentLoop::open_rank0() {
   job_ = {random_hex(16), random_hex(4), wall_now()};
   view_.show(job_);
-  verdicts_ = std::make_shared<DirectoryRegister>(register_of(options_, job_.epoch), process_id_);
-  JobEntry entry{job_.epoch,
-                 options_.launcher_id,
-                 bus_ ? bus_->endpoint() : "",
-                 bus_ ? bus_->state_endpoint() : "",
-                 host_name(),
-                 getpid(),
-                 process_start_of(getpid()),
-                 job_.started};
-  disk_.post([this, verdicts = verdicts_, mailbox = mailbox_, output = options_.output_dir,
-              entry = std::move(entry), dynamic = options_.mode == Mode::dynamic] {
-    auto made = dynamic ? verdicts->create(entry.epoch) : tl::expected<void, std::string>{};
-    if (!entry.endpoint.empty()) {
-      if (auto added = add_job(output, entry); !added)
-        log_warn("gradmonctl will not find this job: " + added.error());
-    }
-    mailbox->post([this, made] {
-      if (!made) log_error("register: " + made.error());
-      if (!made && options_.world_size == 1) verdicts_ = std::make_shared<MemoryRegister>();
-      Rank0Desk::Door door{
-          disk_,
-          mailbox_,
-          verdicts_,
-          [this](const Letter& letter) { send_to_rank(letter); },
-          [this](const std::string& peer, const Command& command, const CommandReply& reply) {
-            if (bus_) bus_->send(peer, encode(Frame(AddressedReply{command.request_id, reply})));
-          },
-          [this] { return own_status(calls_.report()); },
-          [this] {
-            const auto in_force = gate_.in_force();
-            return in_force ? in_force->plan->config_text : std::string();
-          }};
-      rank0_ = std::make_unique<Rank0Desk>(options_, job_, process_id_, std::move(door));
-      rank0_->open();
-    });
+  const JobEntry entry{job_.epoch,
+                       options_.launcher_id,
+                       bus_ ? bus_->endpoint() : "",
+                       bus_ ? bus_->state_endpoint() : "",
+                       host_name(),
+                       getpid(),
+                       process_start_of(getpid()),
+                       job_.started};
+  const auto create =
+      options_.mode == Mode::dynamic ? JobHomes::Create::registers : JobHomes::Create::nothing;
+  homes_.announce(entry, create, [this] {
+    Rank0Desk::Door door{disk_,
+                         homes_,
+                         mailbox_,
+                         [this](const Letter& letter) { send_to_rank(letter); },
+                         [this](const std::string& peer, const Command& command, const CommandReply& reply) {
+                           if (bus_)
+                             bus_->send(peer, encode(Frame(AddressedReply{command.request_id, reply})));
+                         },
+                         [this] { return own_status(calls_.report()); },
+                         [this] {
+                           const auto in_force = gate_.in_force();
+                           return in_force ? in_force->plan->config_text : std::string();
+                         }};
+    rank0_ = std::make_unique<Rank0Desk>(options_, job_, process_id_, std::move(door));
+    rank0_->open();
   });
 }
 
@@ -222,25 +214,19 @@ void AgentLoop::start() {
 }
 
 void AgentLoop::find_rank0() {
-  if (options_.endpoint) {
+  if (options_.endpoint && !leaves_port_open(*options_.endpoint)) {
     looking_for_rank0_ = false;
     if (auto connected = bus_->connect(*options_.endpoint); !connected) give_up(connected.error());
     return;
   }
-  disk_.post([this, mailbox = mailbox_, output = options_.output_dir, launch = options_.launcher_id] {
-    auto jobs = read_jobs(output);
-    if (!jobs) return;
-    JobEntry newest;
-    for (JobEntry& job : live_jobs(std::move(*jobs))) {
-      if (job.launcher_id == launch && job.started >= newest.started) newest = std::move(job);
-    }
-    if (newest.endpoint.empty()) return;
-    mailbox->post([this, endpoint = newest.endpoint] {
-      if (!std::exchange(looking_for_rank0_, false)) return;
-      if (auto connected = bus_->connect(endpoint); !connected) return give_up(connected.error());
-      if (started_) perform(member_.say_hello());
-    });
-  });
+  homes_.find_rank0(options_.launcher_id, [this](const JobEntry& job) { on_rank0_found(job); });
+}
+
+void AgentLoop::on_rank0_found(const JobEntry& job) {
+  if (!std::exchange(looking_for_rank0_, false)) return;
+  if (std::string why = out_of_reach(job); !why.empty()) return give_up(why);
+  if (auto connected = bus_->connect(job.endpoint); !connected) return give_up(connected.error());
+  if (started_) perform(member_.say_hello());
 }
 
 void AgentLoop::on_bytes(const Bus::Incoming& incoming) {
@@ -304,7 +290,7 @@ void AgentLoop::to_member(const Letter& letter) {
       incarnation_ = letter.incarnation;
       if (options_.rank.value != 0) {
         job_ = {letter.epoch, welcome->run_id, welcome->started};
-        verdicts_ = std::make_shared<DirectoryRegister>(register_of(options_, job_.epoch), process_id_);
+        homes_.enter(job_.epoch);
         view_.show(job_);
       }
     }
@@ -329,26 +315,21 @@ void AgentLoop::perform(MemberActions actions) {
     log_warn("rank " + std::to_string(options_.rank.value) + ": " + line);
   }
   for (Message& message : actions.send) to_coordinator(std::move(message));
-  if (actions.write) write_verdict(std::move(*actions.write));
-  if (actions.prove) prove(std::move(*actions.prove));
-  if (actions.prove_in_store) {
-    perform(member_.on_proof(tl::unexpected(std::string("has no store")), Home::store));
-  }
+  if (actions.write) write_verdict(*actions.write);
+  if (actions.prove) prove(Home::directory, *actions.prove);
+  if (actions.prove_in_store) prove(Home::store, *actions.prove_in_store);
+  homes_.settle(member_.home());
 }
 
-void AgentLoop::write_verdict(Verdict verdict) {
-  disk_.post([this, verdicts = verdicts_, mailbox = mailbox_, verdict = std::move(verdict)] {
-    mailbox->post([this, held = verdicts->decide(verdict)] { perform(member_.on_register(held)); });
-  });
+void AgentLoop::write_verdict(const Verdict& verdict) {
+  homes_.decide(member_.home(), verdict, [this](const auto& held) { perform(member_.on_register(held)); });
 }
 
-void AgentLoop::prove(std::string nonce) {
-  if (options_.mode == Mode::static_once) return perform(member_.on_proof({}));
-  disk_.post([this, verdicts = verdicts_, mailbox = mailbox_, nonce = std::move(nonce)] {
-    mailbox->post([this, proof = verdicts->prove(nonce)] {
-      perform(member_.on_proof(proof));
-      report_soon();
-    });
+void AgentLoop::prove(Home home, const std::string& nonce) {
+  if (options_.mode == Mode::static_once) return perform(member_.on_proof({}, home));
+  homes_.prove(home, nonce, [this, home](const auto& proof) {
+    perform(member_.on_proof(proof, home));
+    report_soon();
   });
 }
 
@@ -376,9 +357,7 @@ bool AgentLoop::may_go() const {
 void AgentLoop::close() {
   if (options_.rank.value != 0) return;
   if (rank0_) rank0_->close();
-  disk_.post([output = options_.output_dir, epoch = job_.epoch] {
-    if (auto removed = remove_job(output, epoch); !removed) log_debug(removed.error());
-  });
+  homes_.withdraw_announcement();
   disk_.drain(kDrainWithin);
   bus_.reset();
   if (!socket_endpoint_.empty()) remove_socket_directory(socket_endpoint_);

@@ -10,10 +10,10 @@
 #include <string>
 
 #include "control/agree/member.h"
-#include "control/agree/register.h"
 #include "control/net/agent_options.h"
 #include "control/net/bus.h"
 #include "control/net/disk_thread.h"
+#include "control/net/job_homes.h"
 #include "control/net/mailbox.h"
 #include "control/net/rank0_desk.h"
 
@@ -68,8 +68,9 @@ class AgentLoop {
   void to_coordinator(Message message);
   void send_to_rank(const Letter& letter);
   void perform(MemberActions actions);
-  void write_verdict(Verdict verdict);
-  void prove(std::string nonce);
+  void write_verdict(const Verdict& verdict);
+  void prove(Home home, const std::string& nonce);
+  void on_rank0_found(const JobEntry& job);
   void tell_applied();
   void report_soon();
   void note_switches(const MemberActions& actions);
@@ -89,8 +90,7 @@ class AgentLoop {
   std::string network_trouble_;  // "" where there is a network
 
   std::unique_ptr<Bus> bus_;  // null: no network
-  std::shared_ptr<Register> verdicts_;
-  JobIdentity job_;  // epoch "" until rank 0 has answered
+  JobIdentity job_;           // epoch "" until rank 0 has answered
   Member member_;
   std::unique_ptr<Rank0Desk> rank0_;  // rank 0 only
   // Rank 0 only: where each process that said Hello, and each incarnation of a rank, is reached.
@@ -109,8 +109,9 @@ class AgentLoop {
   Step last_step_;
   double step_ms_ = 0;
   std::string socket_endpoint_;  // of a socket directory of our own
-  // Keep last: its jobs use the others.
+  // Keep last: their jobs use the others.
   DiskThread disk_;
+  JobHomes homes_;
 };
 
 }  // namespace gradmon

@@ -11,6 +11,7 @@
 #include "control/agree/journal.h"
 #include "control/agree/member.h"
 #include "control/net/bus.h"
+#include "control/net/job_homes.h"
 
 namespace gradmon {
 
@@ -27,6 +28,7 @@ struct AgentOptions {
   std::optional<std::string> endpoint;  // none: a Unix socket of our own, found by gradmon.json
   InsecureLoopback loopback = InsecureLoopback::refused;
   std::optional<std::filesystem::path> keys;  // the key directory, for TCP; curve_keys.h
+  JobHomes::OpenStore open_store;  // of training's store, for ranks without a directory in common; or null
   Step start_iteration;
 };
 

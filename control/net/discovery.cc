@@ -28,6 +28,8 @@ using Json = nlohmann::ordered_json;
 using Jobs = std::vector<JobEntry>;
 
 constexpr char kName[] = "gradmon.json";
+const std::string kStorePrefix = "gradmon/job/";
+constexpr auto kReplace = Json::error_handler_t::replace;
 
 std::string problem(const fs::path& path) { return path.string() + ": " + std::strerror(errno); }
 
@@ -95,7 +97,7 @@ tl::expected<void, std::string> write_jobs(const fs::path& path, const Jobs& job
   for (const JobEntry& job : jobs) list.push_back(to_json(job));
   const fs::path beside = path.string() + "." + random_hex(8);
   std::ofstream out(beside);
-  out << list.dump(2, ' ', false, Json::error_handler_t::replace) << '\n';
+  out << list.dump(2, ' ', false, kReplace) << '\n';
   out.close();
   if (!out || rename(beside.c_str(), path.c_str()) != 0) {
     std::string why = problem(path);
@@ -149,6 +151,38 @@ tl::expected<void, std::string> add_job(const fs::path& output_dir, const JobEnt
     jobs = live_jobs(std::move(jobs));
     jobs.push_back(job);
   });
+}
+
+std::optional<JobEntry> newest_job(Jobs jobs, const std::string& launcher_id) {
+  std::optional<JobEntry> newest;
+  for (JobEntry& job : live_jobs(std::move(jobs))) {
+    const bool ours = job.launcher_id == launcher_id && !job.endpoint.empty();
+    if (ours && (!newest || job.started >= newest->started)) newest = std::move(job);
+  }
+  return newest;
+}
+
+std::string out_of_reach(const JobEntry& job) {
+  constexpr char ipc[] = "ipc://";
+  const bool a_file = job.endpoint.rfind(ipc, 0) == 0;
+  if (!a_file || job.host == host_name() || access(job.endpoint.c_str() + std::strlen(ipc), F_OK) == 0)
+    return "";
+  return "rank 0 is on another host (" + job.host +
+         ") and listens on a Unix socket: give it GRADMON_ENDPOINT=tcp://ADDRESS:PORT and GRADMON_KEYS";
+}
+
+tl::expected<void, std::string> put_job(SharedStore& store, const JobEntry& job) {
+  return store.put(kStorePrefix + job.launcher_id, to_json(job).dump(-1, ' ', false, kReplace));
+}
+
+tl::expected<std::optional<JobEntry>, std::string> get_job(SharedStore& store,
+                                                           const std::string& launcher_id) {
+  const auto text = store.get(kStorePrefix + launcher_id);
+  if (!text) return tl::unexpected(text.error());
+  if (!*text) return std::nullopt;
+  const Json json = Json::parse(**text, nullptr, false);
+  if (!json.is_object()) return tl::unexpected(kStorePrefix + launcher_id + " in the store is no job");
+  return newest_job({from_json(json)}, launcher_id);
 }
 
 tl::expected<void, std::string> remove_job(const fs::path& output_dir, const std::string& epoch) {

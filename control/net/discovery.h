@@ -1,13 +1,17 @@
 // SPDX-License-Identifier: Apache-2.0
 // gradmon.json in the output directory: which jobs can be asked, and where. The
-// ranks of a job find rank 0 by it, gradmonctl finds jobs.
+// ranks of a job find rank 0 by it, gradmonctl finds jobs. Ranks without that
+// directory find the same entry in training's store, under their launcher id.
 #pragma once
 
 #include <cstdint>
 #include <filesystem>
+#include <optional>
 #include <string>
 #include <tl/expected.hpp>
 #include <vector>
+
+#include "control/net/shared_store.h"
 
 namespace gradmon {
 
@@ -32,5 +36,15 @@ std::vector<JobEntry> live_jobs(std::vector<JobEntry> jobs);
 // what they left behind (their socket directory). Whole file, by rename, under a lock file.
 tl::expected<void, std::string> add_job(const std::filesystem::path& output_dir, const JobEntry& job);
 tl::expected<void, std::string> remove_job(const std::filesystem::path& output_dir, const std::string& epoch);
+
+// Of those of one launch that can be reached, the newest.
+std::optional<JobEntry> newest_job(std::vector<JobEntry> jobs, const std::string& launcher_id);
+
+// "" or why this process cannot reach that rank 0: its socket is a file of another host.
+std::string out_of_reach(const JobEntry& job);
+
+tl::expected<void, std::string> put_job(SharedStore& store, const JobEntry& job);
+tl::expected<std::optional<JobEntry>, std::string> get_job(SharedStore& store,
+                                                           const std::string& launcher_id);
 
 }  // namespace gradmon

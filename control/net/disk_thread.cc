@@ -44,9 +44,9 @@ struct DiskThread::State {
   std::optional<Watch> watch;
 };
 
-DiskThread::DiskThread() : state_(std::make_shared<State>()) {
+DiskThread::DiskThread(const char* name) : state_(std::make_shared<State>()) {
   const SignalsBlocked blocked;
-  thread_ = std::thread([state = state_] { run(state); });
+  thread_ = std::thread([state = state_, name] { run(state, name); });
 }
 
 DiskThread::~DiskThread() {
@@ -84,8 +84,8 @@ bool DiskThread::drain(std::chrono::milliseconds at_most) {
   return state_->idle.wait_for(lock, at_most, [&] { return state_->jobs.empty() && !state_->at_work; });
 }
 
-void DiskThread::run(const std::shared_ptr<State>& state) {
-  pthread_setname_np(pthread_self(), "gradmon-disk");
+void DiskThread::run(const std::shared_ptr<State>& state, const char* name) {
+  pthread_setname_np(pthread_self(), name);
   std::unique_lock lock(state->mutex);
   while (!state->stopping) {
     if (!state->jobs.empty()) {

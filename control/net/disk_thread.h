@@ -8,9 +8,9 @@
 
 namespace gradmon {
 
-// The thread that touches the register and the config file. A call into a dead
-// network mount may hang for minutes: nobody waits for it, at exit neither. So
-// whatever a job needs, it owns (shared_ptr): it may outlive this object.
+// The thread that touches the register and the config file, or one that talks to
+// training's store. A call into a dead network mount may hang for minutes: nobody waits for it, at exit
+// neither. So whatever a job needs, it owns (shared_ptr): it may outlive this object.
 class DiskThread {
  public:
   using Job = std::function<void()>;
@@ -23,7 +23,8 @@ class DiskThread {
     Job look;
   };
 
-  DiskThread();
+  // `name` is what ps and gdb call the thread: at most 15 characters.
+  explicit DiskThread(const char* name = "gradmon-disk");
   // Waits 200 ms for the job at hand, no more; jobs not begun are dropped.
   ~DiskThread();
   DiskThread(const DiskThread&) = delete;
@@ -38,7 +39,7 @@ class DiskThread {
 
  private:
   struct State;
-  static void run(const std::shared_ptr<State>& state);
+  static void run(const std::shared_ptr<State>& state, const char* name);
 
   const std::shared_ptr<State> state_;  // own synchronisation
   // Keep last: it runs on the state.

@@ -62,11 +62,9 @@ void Rank0Desk::perform(CoordinatorActions actions) {
   for (const std::string& line : actions.log) log_info(line);
   for (const std::string& line : actions.warnings) log_warn(line);
   if (actions.write) {
-    door_.disk.post([this, verdicts = door_.verdicts, mailbox = door_.mailbox, verdict = *actions.write] {
-      mailbox->post([this, held = verdicts->decide(verdict)] {
-        if (!held) note_error("register: " + held.error());
-        perform(coordinator_.on_register(held, wall_now()));
-      });
+    door_.homes.decide(coordinator_.home(), *actions.write, [this](const auto& held) {
+      if (!held) note_error("register: " + held.error());
+      perform(coordinator_.on_register(held, wall_now()));
     });
   }
   if (actions.write_back) write_back(*actions.write_back);

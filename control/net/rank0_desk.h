@@ -10,7 +10,6 @@
 #include <string>
 
 #include "control/agree/coordinator.h"
-#include "control/agree/register.h"
 #include "control/net/agent_options.h"
 #include "control/net/command.h"
 #include "control/net/config_desk.h"
@@ -25,8 +24,8 @@ class Rank0Desk {
   // How it reaches the others.
   struct Door {
     DiskThread& disk;
+    JobHomes& homes;
     std::shared_ptr<Mailbox> mailbox;
-    std::shared_ptr<Register> verdicts;
     std::function<void(const Letter&)> send;  // to a member, this process's own included
     std::function<void(const std::string& peer, const Command&, const CommandReply&)> reply;
     std::function<Status()> own_status;          // of this rank alone

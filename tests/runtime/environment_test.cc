@@ -65,5 +65,36 @@ TEST_CASE("a launch is named by what its launcher says and none counts as absent
   REQUIRE(by_address.size() > std::string("h:29500:").size());
 }
 
+TEST_CASE("training's store is where MASTER_ADDR and MASTER_PORT or GRADMON_STORE say") {
+  const Variables training{{"MASTER_ADDR", "node0"}, {"MASTER_PORT", "29500"}};
+  REQUIRE(read(training)->store->host == "node0");
+  REQUIRE(read(training)->store->port == 29500);
+  auto named = training;
+  named["GRADMON_STORE"] = "other:1234";
+  REQUIRE(read(named)->store->host == "other");
+  REQUIRE(read(named)->store->port == 1234);
+  named["GRADMON_STORE"] = "none";
+  REQUIRE_FALSE(read(named)->store);
+  REQUIRE_FALSE(read({})->store);
+  REQUIRE_FALSE(read({{"MASTER_ADDR", "node0"}, {"MASTER_PORT", "what"}})->store);
+}
+
+TEST_CASE("a store that cannot be is refused with what was expected") {
+  REQUIRE(read({{"GRADMON_STORE", "here"}}).error() ==
+          "GRADMON_STORE=\"here\": expected HOST:PORT of a TCPStore, or none");
+  REQUIRE(read({{"GRADMON_STORE", "here:0"}}).error() == "GRADMON_STORE=\"0\": expected an integer >= 1");
+  REQUIRE(read({{"GRADMON_STORE", "here:70000"}}).error() ==
+          "GRADMON_STORE=\"70000\": expected at most 65535");
+}
+
+TEST_CASE("ranks on several hosts agree on the name of a launch that only its address tells") {
+  const Variables launch{{"RANK", "3"},
+                         {"WORLD_SIZE", "4"},
+                         {"LOCAL_WORLD_SIZE", "2"},
+                         {"MASTER_ADDR", "node0"},
+                         {"MASTER_PORT", "29500"}};
+  REQUIRE(read(launch)->launcher_id == "node0:29500");
+}
+
 }  // namespace
 }  // namespace gradmon

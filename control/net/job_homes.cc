@@ -1,0 +1,144 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "control/net/job_homes.h"
+
+#include <utility>
+
+#include "control/log.h"
+#include "control/net/directory_register.h"
+#include "control/net/store_register.h"
+
+namespace gradmon {
+namespace {
+
+constexpr std::chrono::milliseconds kDirectoryAloneFor{500};
+constexpr char kNoStore[] =
+    "knows no store (MASTER_ADDR and MASTER_PORT, or GRADMON_STORE, name training's TCPStore)";
+
+}  // namespace
+
+struct JobHomes::InStore {
+  std::shared_ptr<SharedStore> store;
+  std::unique_ptr<StoreRegister> verdicts;  // null until the epoch is known
+};
+
+JobHomes::JobHomes(Job job, DiskThread& disk, std::shared_ptr<Mailbox> mailbox)
+    : job_(std::move(job)), disk_(disk), mailbox_(std::move(mailbox)) {}
+
+bool JobHomes::has_store() const { return job_.open_store && job_.world_size > 1 && !store_is_needless_; }
+
+void JobHomes::in_store(std::function<void(InStore&)> work) {
+  if (!store_thread_) {
+    in_store_ = std::make_shared<InStore>();
+    store_thread_ = std::make_unique<DiskThread>("gradmon-store");
+    store_thread_->post([own = in_store_, open = job_.open_store] { own->store = open(); });
+    if (!epoch_.empty()) enter(epoch_);
+  }
+  store_thread_->post([own = in_store_, work = std::move(work)] { work(*own); });
+}
+
+void JobHomes::enter(const std::string& epoch) {
+  epoch_ = epoch;
+  directory_ = std::make_shared<DirectoryRegister>(job_.output_dir / ".gradmon" / epoch, job_.process_id);
+  if (!store_thread_) return;
+  store_thread_->post(
+      [own = in_store_, epoch] { own->verdicts = std::make_unique<StoreRegister>(own->store, epoch); });
+}
+
+void JobHomes::announce(JobEntry entry, Create create, std::function<void()> done) {
+  enter(entry.epoch);
+  announced_ = entry;
+  disk_.post([this, verdicts = directory_, mailbox = mailbox_, output = job_.output_dir,
+              entry = std::move(entry), create, done = std::move(done)] {
+    auto made =
+        create == Create::registers ? verdicts->create(entry.epoch) : tl::expected<void, std::string>{};
+    if (!entry.endpoint.empty()) {
+      if (auto added = add_job(output, entry); !added)
+        log_warn("gradmonctl will not find this job: " + added.error());
+    }
+    mailbox->post([this, made, done] {
+      if (!made) log_error("register: " + made.error());
+      if (!made && job_.world_size == 1) directory_ = std::make_shared<MemoryRegister>();
+      done();
+    });
+  });
+  if (has_store()) announce_in_store({});
+}
+
+void JobHomes::announce_in_store(Done done) {
+  in_store([entry = *announced_, mailbox = mailbox_, done = std::move(done)](InStore& own) {
+    auto made = own.verdicts->create(entry.epoch);
+    if (made && !entry.endpoint.empty()) made = put_job(*own.store, entry);
+    if (done) mailbox->post([done, made] { done(made); });
+  });
+}
+
+void JobHomes::withdraw_announcement() {
+  if (!announced_) return;
+  disk_.post([output = job_.output_dir, epoch = announced_->epoch] {
+    if (auto removed = remove_job(output, epoch); !removed) log_debug(removed.error());
+  });
+}
+
+void JobHomes::find_rank0(const std::string& launcher_id, const Found& found) {
+  const auto now = Clock::now();
+  if (!search_begun_) search_begun_ = now;
+  if (!std::exchange(looking_into_directory_, true)) look_into_directory(launcher_id, found);
+  if (!has_store() || now - *search_begun_ < kDirectoryAloneFor) return;
+  if (!std::exchange(looking_into_store_, true)) look_into_store(launcher_id, found);
+}
+
+void JobHomes::look_into_directory(const std::string& launcher_id, const Found& found) {
+  disk_.post([this, mailbox = mailbox_, output = job_.output_dir, launcher_id, found] {
+    const auto job = newest_job(read_jobs(output).value_or(std::vector<JobEntry>{}), launcher_id);
+    mailbox->post([this, job, found] {
+      looking_into_directory_ = false;
+      if (job) found(*job);
+    });
+  });
+}
+
+void JobHomes::look_into_store(const std::string& launcher_id, const Found& found) {
+  in_store([this, mailbox = mailbox_, launcher_id, found](InStore& own) {
+    const auto job = get_job(*own.store, launcher_id);
+    if (!job) log_debug(job.error());
+    mailbox->post([this, job, found] {
+      looking_into_store_ = false;
+      if (job && *job) found(**job);
+    });
+  });
+}
+
+void JobHomes::prove(Home home, const std::string& nonce, Done done) {
+  if (home == Home::directory) {
+    disk_.post([verdicts = directory_, mailbox = mailbox_, nonce, done = std::move(done)] {
+      mailbox->post([done, proof = verdicts->prove(nonce)] { done(proof); });
+    });
+    return;
+  }
+  if (!has_store()) return done(tl::unexpected(std::string(kNoStore)));
+  if (announced_) return announce_in_store(std::move(done));
+  in_store([mailbox = mailbox_, nonce, done = std::move(done)](InStore& own) {
+    mailbox->post([done, proof = own.verdicts->prove(nonce)] { done(proof); });
+  });
+}
+
+void JobHomes::decide(Home home, const Verdict& verdict, Held held) {
+  if (home != Home::store) {
+    disk_.post([verdicts = directory_, mailbox = mailbox_, verdict, held = std::move(held)] {
+      mailbox->post([held, decided = verdicts->decide(verdict)] { held(decided); });
+    });
+    return;
+  }
+  if (!has_store()) return held(tl::unexpected(std::string(kNoStore)));
+  in_store([mailbox = mailbox_, verdict, held = std::move(held)](InStore& own) {
+    mailbox->post([held, decided = own.verdicts->decide(verdict)] { held(decided); });
+  });
+}
+
+void JobHomes::settle(Home home) {
+  if (home != Home::directory || std::exchange(store_is_needless_, true)) return;
+  store_thread_.reset();
+  in_store_.reset();
+}
+
+}  // namespace gradmon
