@@ -146,7 +146,7 @@ Jobs live_jobs(Jobs jobs) {
 tl::expected<void, std::string> add_job(const fs::path& output_dir, const JobEntry& job) {
   return change_jobs(output_dir, [&](Jobs& jobs) {
     for (const JobEntry& old : jobs) {
-      if (gone(old)) remove_socket_directory(old.endpoint);
+      if (gone(old) && old.endpoint != job.endpoint) remove_socket_directory(old.endpoint);
     }
     jobs = live_jobs(std::move(jobs));
     jobs.push_back(job);

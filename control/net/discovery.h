@@ -33,7 +33,8 @@ tl::expected<std::vector<JobEntry>, std::string> read_jobs(const std::filesystem
 std::vector<JobEntry> live_jobs(std::vector<JobEntry> jobs);
 
 // Adds an entry, and removes those whose process on this host is gone, with
-// what they left behind (their socket directory). Whole file, by rename, under a lock file.
+// what they left behind (their socket directory, where `job` has not taken their
+// place in it). Whole file, by rename, under a lock file.
 tl::expected<void, std::string> add_job(const std::filesystem::path& output_dir, const JobEntry& job);
 tl::expected<void, std::string> remove_job(const std::filesystem::path& output_dir, const std::string& epoch);
 

@@ -11,8 +11,8 @@ namespace gradmon {
 // 107 bytes) below XDG_RUNTIME_DIR or /tmp, for the sockets of one job.
 tl::expected<std::filesystem::path, std::string> make_socket_directory();
 
-// Removes the directory of an endpoint that make_socket_directory has made;
-// any other endpoint is left alone.
+// Removes the sockets of an endpoint and the directory that make_socket_directory
+// has made for them; what else is in it stays, and so does any other endpoint.
 void remove_socket_directory(const std::string& endpoint);
 
 }  // namespace gradmon

@@ -1,6 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "control/net/discovery.h"
 
+#include <sys/socket.h>
+#include <sys/un.h>
 #include <sys/wait.h>
 #include <unistd.h>
 
@@ -44,16 +46,47 @@ TEST_CASE("a job is found until it is removed") {
   REQUIRE(read_jobs(directory / "new/deeper")->front().epoch == "b");
 }
 
-TEST_CASE("the entry and the socket directory of a dead process go at the next start") {
-  TemporaryDirectory directory;
-  const auto sockets = make_socket_directory();
-  REQUIRE(sockets);
+// Of a process that has ended, which listened there.
+JobEntry dead_job(const std::filesystem::path& socket) {
   JobEntry dead = own_job("dead");
   const pid_t child = fork();
   if (child == 0) _exit(0);
   waitpid(child, nullptr, 0);
   dead.pid = child;
-  dead.endpoint = "ipc://" + (*sockets / "control").string();
+  dead.endpoint = "ipc://" + socket.string();
+  sockaddr_un address{};
+  address.sun_family = AF_UNIX;
+  socket.string().copy(address.sun_path, sizeof address.sun_path - 1);
+  const int fd = ::socket(AF_UNIX, SOCK_STREAM, 0);
+  REQUIRE(bind(fd, reinterpret_cast<const sockaddr*>(&address), sizeof address) == 0);
+  close(fd);
+  return dead;
+}
+
+TEST_CASE("of a dead process nothing is removed but its own sockets") {
+  TemporaryDirectory directory;  // named gradmon-…, 0700: a person may choose such a one
+  write_text(directory / "notes", "mine");
+  REQUIRE(add_job(directory.path(), dead_job(directory / "control")));
+  REQUIRE(add_job(directory.path(), own_job("alive")));
+  REQUIRE_FALSE(std::filesystem::exists(directory / "control"));
+  REQUIRE(read_text(directory / "notes") == "mine");
+}
+
+TEST_CASE("a job that takes the place of a dead one keeps the socket it has just made") {
+  TemporaryDirectory directory;
+  const JobEntry dead = dead_job(directory / "control");
+  REQUIRE(add_job(directory.path(), dead));
+  JobEntry next = own_job("next");
+  next.endpoint = dead.endpoint;
+  REQUIRE(add_job(directory.path(), next));
+  REQUIRE(std::filesystem::exists(directory / "control"));
+}
+
+TEST_CASE("the entry and the socket directory of a dead process go at the next start") {
+  TemporaryDirectory directory;
+  const auto sockets = make_socket_directory();
+  REQUIRE(sockets);
+  const JobEntry dead = dead_job(*sockets / "control");
   REQUIRE(add_job(directory.path(), dead));
   REQUIRE(live_jobs(*read_jobs(directory.path())).empty());
   REQUIRE(add_job(directory.path(), own_job("alive")));
