@@ -18,12 +18,16 @@ double seconds(Spent spent) {
 Rounds interleave(int rounds, Spent spent, const std::vector<Task>& tasks) {
   Rounds done;
   done.seconds.resize(tasks.size());
-  for (const Task& task : tasks) task();
+  for (const Task& task : tasks) {
+    if (task.prepare) task.prepare();
+    task.run();
+  }
   for (int round = 0; round < rounds; ++round) {
     for (std::size_t i = 0; i < tasks.size(); ++i) {
       const std::size_t turn = round % 2 == 0 ? i : tasks.size() - 1 - i;
+      if (tasks[turn].prepare) tasks[turn].prepare();
       const double begin = seconds(spent);
-      tasks[turn]();
+      tasks[turn].run();
       done.seconds[turn].push_back(seconds(spent) - begin);
     }
   }

@@ -9,7 +9,11 @@
 
 namespace gradmon {
 
-using Task = std::function<void()>;
+// What is timed, and what comes before it unseen by the clock (may be empty).
+struct Task {
+  std::function<void()> run;
+  std::function<void()> prepare;
+};
 
 // What is counted: time as it passes, or what this thread alone spends on a
 // processor, which others do not lengthen.

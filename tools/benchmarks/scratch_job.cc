@@ -32,11 +32,11 @@ MonitorOptions ScratchJob::options() const {
   return options;
 }
 
-void step_until(Monitor& monitor, const std::string& state, const std::string& reason) {
+std::int64_t step_until(Monitor& monitor, const std::string& state, const std::string& reason) {
   const auto deadline = std::chrono::steady_clock::now() + std::chrono::seconds(20);
-  for (;;) {
+  for (std::int64_t steps = 0;; ++steps) {
     const Status status = monitor.status();
-    if (status.state == state && (reason.empty() || status.reason == reason)) return;
+    if (status.state == state && (reason.empty() || status.reason == reason)) return steps;
     if (std::chrono::steady_clock::now() > deadline) {
       throw std::runtime_error("the monitor did not come to be " + state + " but is " + status.state + ", " +
                                status.reason);
@@ -44,6 +44,18 @@ void step_until(Monitor& monitor, const std::string& state, const std::string& r
     monitor.step();
     std::this_thread::sleep_for(std::chrono::milliseconds(1));
   }
+}
+
+std::size_t records_on_disk(const std::filesystem::path& output) {
+  std::size_t rows = 0;
+  for (const auto& entry : std::filesystem::recursive_directory_iterator(output)) {
+    if (entry.path().extension() != ".csv") continue;
+    std::ifstream file(entry.path());
+    std::string line;
+    std::getline(file, line);
+    while (std::getline(file, line)) ++rows;
+  }
+  return rows;
 }
 
 }  // namespace gradmon

@@ -25,7 +25,11 @@ class ScratchJob {
   std::filesystem::path path_;
 };
 
-// Steps the monitor until its status says so; throws std::runtime_error after 20 s.
-void step_until(Monitor& monitor, const std::string& state, const std::string& reason);
+// Steps the monitor until its status says so (reason "": any), and says how
+// often. Throws std::runtime_error after 20 s.
+std::int64_t step_until(Monitor& monitor, const std::string& state, const std::string& reason);
+
+// Rows of all CSV files below the directory.
+std::size_t records_on_disk(const std::filesystem::path& output);
 
 }  // namespace gradmon

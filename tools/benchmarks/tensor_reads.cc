@@ -24,25 +24,28 @@ at::Tensor numbers(at::ScalarType type) {
 }
 
 Task read_of(const at::Tensor& tensor) {
-  return [tensor] { benchmark::DoNotOptimize(plain_read(tensor.data_ptr(), tensor.nbytes())); };
+  return {[tensor] { benchmark::DoNotOptimize(plain_read(tensor.data_ptr(), tensor.nbytes())); }, {}};
 }
 
 Task stats_of(const at::Tensor& tensor) {
-  return [tensor] {
-    const auto stats = tensor_stats(tensor, kEps);
-    if (!stats) throw std::runtime_error(stats.error());
-    benchmark::DoNotOptimize(stats->values[0]);
-  };
+  return {[tensor] {
+            const auto stats = tensor_stats(tensor, kEps);
+            if (!stats) throw std::runtime_error(stats.error());
+            benchmark::DoNotOptimize(stats->values[0]);
+          },
+          {}};
 }
 
 Task torch_of(const at::Tensor& tensor) {
-  return [tensor] {
-    const c10::NoGradGuard no_grad;
-    double sum = tensor.norm().item<double>() + tensor.min().item<double>() + tensor.max().item<double>();
-    sum += tensor.mean().item<double>() + tensor.isnan().sum().item<double>();
-    sum += tensor.abs().lt(kEps).sum().item<double>() / static_cast<double>(tensor.numel());
-    benchmark::DoNotOptimize(sum);
-  };
+  return {[tensor] {
+            const c10::NoGradGuard no_grad;
+            double sum =
+                tensor.norm().item<double>() + tensor.min().item<double>() + tensor.max().item<double>();
+            sum += tensor.mean().item<double>() + tensor.isnan().sum().item<double>();
+            sum += tensor.abs().lt(kEps).sum().item<double>() / static_cast<double>(tensor.numel());
+            benchmark::DoNotOptimize(sum);
+          },
+          {}};
 }
 
 Figure against_read(const std::string& name, at::ScalarType type, int rounds) {

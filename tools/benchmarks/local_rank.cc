@@ -1,0 +1,79 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "tools/benchmarks/local_rank.h"
+
+#include <algorithm>
+#include <stdexcept>
+#include <utility>
+
+namespace gradmon {
+namespace {
+
+using Clock = std::chrono::steady_clock;
+
+AgentCalls calls() {
+  return {[](const Plan&) -> tl::expected<std::int64_t, std::string> { return 1; },
+          [] { return CollectingReport{}; }, [] { return std::filesystem::path{}; }};
+}
+
+}  // namespace
+
+void VerdictTimes::note(Revision revision, SteadyTime heard) {
+  const std::lock_guard lock(mutex_);
+  Heard& entry = heard_[revision.value];
+  entry.ranks += 1;
+  entry.last = std::max(entry.last, heard);
+  changed_.notify_all();
+}
+
+std::pair<Revision, SteadyTime> VerdictTimes::wait_for(int ranks, Revision last) {
+  std::unique_lock lock(mutex_);
+  auto found = heard_.end();
+  const bool heard = changed_.wait_for(lock, std::chrono::seconds(30), [&] {
+    found = std::find_if(heard_.upper_bound(last.value), heard_.end(),
+                         [&](const auto& entry) { return entry.second.ranks == ranks; });
+    return found != heard_.end();
+  });
+  if (!heard) throw std::runtime_error("a change was not agreed on within 30 s");
+  return {Revision{found->first}, found->second.last};
+}
+
+LocalRank::LocalRank(const AgentOptions& options, SteadyTime zero, std::chrono::microseconds pace,
+                     VerdictTimes& times)
+    : zero_(zero),
+      pace_(pace),
+      times_(times),
+      gate_(options.start_iteration),
+      agent_(options, gate_, calls()),
+      trainer_([this] { train(); }) {}
+
+LocalRank::~LocalRank() {
+  stopping_ = true;
+  trainer_.join();
+}
+
+void LocalRank::train() {
+  std::int64_t n = 0;
+  for (; !stopping_; ++n) {
+    if (!gate_.try_begin(Step{n})) pass_gate(Step{n});
+    if (n == 0) agent_.start();
+    std::this_thread::sleep_until(zero_ + (n + 1) * pace_);  // The length of a step.
+  }
+  agent_.stop(Step{n - 1});
+}
+
+void LocalRank::pass_gate(Step n) {
+  Opening opening = gate_.begin(n);
+  if (opening.wait) {
+    opening = gate_.begin_or_wait(n, [this] { return stopping_.load(); });
+    released_ = Clock::now();
+  }
+  if (opening.swap) {
+    in_force_ = opening.swap->revision;
+    const SteadyTime now = Clock::now();
+    times_.note(in_force_, std::exchange(released_, {}).value_or(now));
+    agent_.boundary_passed();
+  }
+  if (opening.ended) agent_.rows_on_disk(in_force_);
+}
+
+}  // namespace gradmon

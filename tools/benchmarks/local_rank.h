@@ -1,0 +1,70 @@
+// SPDX-License-Identifier: Apache-2.0
+// Ranks without torch: the real agent, gate, sockets, register and config file,
+// and a trainer that only counts.
+#pragma once
+
+#include <atomic>
+#include <chrono>
+#include <condition_variable>
+#include <cstdint>
+#include <map>
+#include <mutex>
+#include <thread>
+
+#include "control/net/agent.h"
+
+namespace gradmon {
+
+using SteadyTime = std::chrono::steady_clock::time_point;
+
+// When the ranks of a job heard of each verdict. Any thread.
+class VerdictTimes {
+ public:
+  void note(Revision revision, SteadyTime heard);
+  // The first revision after `last` that `ranks` ranks have put in force, and when
+  // the last of them heard of it. Throws std::runtime_error after 30 s.
+  std::pair<Revision, SteadyTime> wait_for(int ranks, Revision last);
+
+ private:
+  struct Heard {
+    int ranks = 0;
+    SteadyTime last{};
+  };
+
+  std::mutex mutex_;
+  std::condition_variable changed_;
+  std::map<std::uint64_t, Heard> heard_;  // guarded by mutex_
+};
+
+class LocalRank {
+ public:
+  // Step n begins at `zero` + n · `pace`, unless the gate holds it back; so the
+  // ranks of one job keep together.
+  LocalRank(const AgentOptions& options, SteadyTime zero, std::chrono::microseconds pace,
+            VerdictTimes& times);
+  ~LocalRank();
+  LocalRank(const LocalRank&) = delete;
+  LocalRank& operator=(const LocalRank&) = delete;
+
+  Status status() const { return agent_.status(); }
+
+ private:
+  void train();
+  void pass_gate(Step n);
+
+  // Constant after construction.
+  const SteadyTime zero_;
+  const std::chrono::microseconds pace_;
+  VerdictTimes& times_;  // own synchronisation
+
+  std::atomic<bool> stopping_{false};
+  // The trainer's: when the gate let it go, since the last plan was put in force.
+  std::optional<SteadyTime> released_;
+  Revision in_force_;
+  StepGate gate_;  // own synchronisation
+  Agent agent_;
+  // Keep last: it runs on the others.
+  std::thread trainer_;
+};
+
+}  // namespace gradmon

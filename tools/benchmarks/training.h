@@ -1,0 +1,34 @@
+// SPDX-License-Identifier: Apache-2.0
+// The training of gradmon-train, one rank of it, step by step.
+#pragma once
+
+#include <gradmon/monitor.h>
+#include <torch/optim/optimizer.h>
+
+#include <memory>
+
+#include "tools/gradmon_train/char_transformer.h"
+#include "tools/gradmon_train/text_batches.h"
+
+namespace gradmon {
+
+// Training thread.
+class Training {
+ public:
+  enum class Optimizer { sgd, adamw };  // adamw clips first, as gradmon-train does
+
+  Training(CharTransformer::Shape shape, TextBatches::Shape batch, Optimizer optimizer);
+
+  CharTransformer& model() { return model_; }
+  torch::optim::Optimizer& optimizer() { return *optimizer_; }
+  // Until the optimizer is due, which the monitor calls; null: nobody watches.
+  void step(Monitor* monitor);
+
+ private:
+  CharTransformer model_;
+  TextBatches batches_;
+  const bool clips_;
+  std::unique_ptr<torch::optim::Optimizer> optimizer_;
+};
+
+}  // namespace gradmon
