@@ -15,12 +15,14 @@ struct ConfigDesk::OnDisk {
   std::unique_ptr<ConfigFile> file;  // null until it is watched
   bool recovered = false;            // nothing is left of an earlier job's write-back
 
-  Edited edit(const Edits& edits, const std::optional<FileIdentity>& based_on) {
+  Edited edit(const Edits& edits, const std::optional<FileIdentity>& based_on) try {
     const auto check = [&](std::string_view text) {
       const auto source = plan_from_config(std::string(text), path.string());
       return source ? std::string() : source.error();
     };
     return file->edit(edits, based_on, check);
+  } catch (const std::exception& error) {
+    return tl::unexpected(EditError{EditError::Kind::unwritable, error.what()});
   }
 
   Edited write_back(const FileIdentity& save) {

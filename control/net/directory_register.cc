@@ -36,7 +36,7 @@ bool write_whole(int fd, const std::string& bytes) {
 }
 
 tl::expected<void, std::string> write_aside(const fs::path& path, const std::string& bytes) {
-  const int fd = open(path.c_str(), O_WRONLY | O_CREAT | O_TRUNC | O_CLOEXEC | O_NOFOLLOW, 0640);
+  const int fd = open(path.c_str(), O_WRONLY | O_CREAT | O_EXCL | O_CLOEXEC | O_NOFOLLOW, 0640);
   if (fd < 0) return failed("cannot make", path);
   const bool written = write_whole(fd, bytes) && fsync(fd) == 0;
   const int why = errno;
@@ -81,8 +81,7 @@ DirectoryRegister::DirectoryRegister(fs::path directory, std::string process_id)
 
 tl::expected<Verdict, std::string> DirectoryRegister::decide(const Verdict& verdict) {
   const fs::path entry = directory_ / std::to_string(verdict.revision.value);
-  const fs::path aside = directory_ / (".aside-" + process_id_);
-  if (auto published = publish_once(aside, entry, encode(verdict)); !published) {
+  if (auto published = publish_once(next_aside(), entry, encode(verdict)); !published) {
     return tl::unexpected(published.error());
   }
   return read(entry);
@@ -98,7 +97,11 @@ tl::expected<Verdict, std::string> DirectoryRegister::read(const fs::path& entry
 
 tl::expected<void, std::string> DirectoryRegister::create(const std::string& nonce) {
   if (auto made = make_private_directory(directory_); !made) return made;
-  return publish_once(directory_ / (".aside-" + process_id_), directory_ / kNonce, nonce);
+  return publish_once(next_aside(), directory_ / kNonce, nonce);
+}
+
+fs::path DirectoryRegister::next_aside() {
+  return directory_ / (".aside-" + process_id_ + "-" + std::to_string(++asides_));
 }
 
 tl::expected<void, std::string> DirectoryRegister::prove(const std::string& nonce) {

@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
 
+#include <cstdint>
 #include <filesystem>
 
 #include "control/agree/register.h"
@@ -26,6 +27,9 @@ class DirectoryRegister : public Register {
  private:
   const std::filesystem::path directory_;
   const std::string process_id_;
+  std::uint64_t asides_ = 0;  // A name aside is never used twice: a second link to an entry may be left.
+
+  std::filesystem::path next_aside();
 };
 
 }  // namespace gradmon

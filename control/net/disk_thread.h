@@ -2,9 +2,16 @@
 #pragma once
 
 #include <chrono>
+#include <exception>
 #include <functional>
 #include <memory>
+#include <string>
 #include <thread>
+#include <tl/expected.hpp>
+#include <type_traits>
+#include <utility>
+
+#include "control/net/mailbox.h"
 
 namespace gradmon {
 
@@ -30,8 +37,18 @@ class DiskThread {
   DiskThread(const DiskThread&) = delete;
   DiskThread& operator=(const DiskThread&) = delete;
 
-  // Any thread. Jobs run one after another, in this order; they must not throw.
+  // Any thread. Jobs run one after another, in this order; what one throws is
+  // logged, and nobody hears of it.
   void post(Job job);
+  // Any thread. Where somebody waits: `then` gets, by the mailbox, what `work`
+  // returned, a tl::expected with a text as its error; what it throws is one, too.
+  template <class Work, class Then>
+  void ask(std::shared_ptr<Mailbox> mailbox, Work work, Then then) {
+    post([mailbox = std::move(mailbox), work = std::move(work), then = std::move(then)]() mutable {
+      mailbox->post(
+          [then = std::move(then), outcome = attempt(work)]() mutable { then(std::move(outcome)); });
+    });
+  }
   // Any thread. Begins with a look.
   void watch(std::function<Watch()> make_on_disk_thread);
   // Any thread. Waits until all jobs posted before are done; false: not in time.
@@ -39,6 +56,14 @@ class DiskThread {
 
  private:
   struct State;
+  template <class Work>
+  static std::invoke_result_t<Work&> attempt(Work& work) {
+    try {
+      return work();
+    } catch (const std::exception& error) {
+      return tl::unexpected(std::string(error.what()));
+    }
+  }
   static void run(const std::shared_ptr<State>& state, const char* name);
 
   const std::shared_ptr<State> state_;  // own synchronisation

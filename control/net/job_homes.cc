@@ -47,19 +47,19 @@ void JobHomes::enter(const std::string& epoch) {
 void JobHomes::announce(JobEntry entry, Create create, std::function<void()> done) {
   enter(entry.epoch);
   announced_ = entry;
-  disk_.post([this, verdicts = directory_, mailbox = mailbox_, output = job_.output_dir,
-              entry = std::move(entry), create, done = std::move(done)] {
+  const auto make = [verdicts = directory_, output = job_.output_dir, entry = std::move(entry), create] {
     auto made =
         create == Create::registers ? verdicts->create(entry.epoch) : tl::expected<void, std::string>{};
     if (!entry.endpoint.empty()) {
       if (auto added = add_job(output, entry); !added)
         log_warn("gradmonctl will not find this job: " + added.error());
     }
-    mailbox->post([this, made, done] {
-      if (!made) log_error("register: " + made.error());
-      if (!made && job_.world_size == 1) directory_ = std::make_shared<MemoryRegister>();
-      done();
-    });
+    return made;
+  };
+  disk_.ask(mailbox_, make, [this, done = std::move(done)](const tl::expected<void, std::string>& made) {
+    if (!made) log_error("register: " + made.error());
+    if (!made && job_.world_size == 1) directory_ = std::make_shared<MemoryRegister>();
+    done();
   });
   if (has_store()) announce_in_store({});
 }
@@ -110,10 +110,8 @@ void JobHomes::look_into_store(const std::string& launcher_id, const Found& foun
 
 void JobHomes::prove(Home home, const std::string& nonce, Done done) {
   if (home == Home::directory) {
-    disk_.post([verdicts = directory_, mailbox = mailbox_, nonce, done = std::move(done)] {
-      mailbox->post([done, proof = verdicts->prove(nonce)] { done(proof); });
-    });
-    return;
+    return disk_.ask(
+        mailbox_, [verdicts = directory_, nonce] { return verdicts->prove(nonce); }, std::move(done));
   }
   if (!has_store()) return done(tl::unexpected(std::string(kNoStore)));
   if (announced_) return announce_in_store(std::move(done));
@@ -124,10 +122,8 @@ void JobHomes::prove(Home home, const std::string& nonce, Done done) {
 
 void JobHomes::decide(Home home, const Verdict& verdict, Held held) {
   if (home != Home::store) {
-    disk_.post([verdicts = directory_, mailbox = mailbox_, verdict, held = std::move(held)] {
-      mailbox->post([held, decided = verdicts->decide(verdict)] { held(decided); });
-    });
-    return;
+    return disk_.ask(
+        mailbox_, [verdicts = directory_, verdict] { return verdicts->decide(verdict); }, std::move(held));
   }
   if (!has_store()) return held(tl::unexpected(std::string(kNoStore)));
   in_store([mailbox = mailbox_, verdict, held = std::move(held)](InStore& own) {

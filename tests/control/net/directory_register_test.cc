@@ -52,6 +52,19 @@ TEST_CASE("of many writers at once exactly one wins and all read the same") {
   for (int w = 1; w < writers; ++w) REQUIRE(read[static_cast<std::size_t>(w)] == read[0]);
 }
 
+TEST_CASE("an entry is not written again where its name aside could not be removed") {
+  TemporaryDirectory directory;
+  DirectoryRegister own(directory / "e", "me");
+  REQUIRE(own.create("nonce"));
+  REQUIRE(own.decide(verdict(1, "a"))->author == "a");
+  for (const char* left : {".aside-me", ".aside-me-2", ".aside-me-3"}) {
+    std::filesystem::create_hard_link(directory / "e" / "1", directory / "e" / left);
+  }
+  REQUIRE_FALSE(own.decide(verdict(2, "b")));
+  REQUIRE(own.decide(verdict(2, "b"))->author == "b");
+  REQUIRE(own.decide(verdict(1, "b"))->author == "a");
+}
+
 TEST_CASE("a commit comes back with its whole plan") {
   TemporaryDirectory directory;
   DirectoryRegister own(directory / "e", "a");
