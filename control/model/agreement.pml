@@ -75,6 +75,9 @@ bool missed[N];           // runs an older plan than the committed one, and says
 #else
 #define EXCUSED(i) false
 #endif
+#ifdef COUPLED
+byte ended;               // the greatest step that any life of any rank has ended
+#endif
 #ifdef MUTANT_VERDICT_WITHOUT_PLAN
 byte planned[N];          // bit r: has seen the plan of revision r
 #endif
@@ -123,416 +126,8 @@ hidden byte h, m, e;
 #define LEAST(p, x) LESS(p(0, x), LESS(p(1, x), p(2, x)))
 #endif
 
-// --- Training thread. ---
-
-// The collective in a step: nobody ends it before all have begun it.
-#define BEGUN_BY(j, i) (life[j] == gone || !OF_REIGN(j) || current[j] >= current[i])
-#ifdef COUPLED
-#define STEP_ENDED ALL(BEGUN_BY, i)
-#else
-#define STEP_ENDED true
-#endif
-
-inline begin(i) {
-  current[i]++;
-  for (h : 1 .. R) {
-    if
-    :: (ahead[i] & (1 << h)) && EFFECTIVE(EPOCH(i), h) <= current[i] ->
-       MUST(EFFECTIVE(EPOCH(i), h) == current[i], commit_overtaken);
-#ifdef GIVES_UP
-       missed[i] = 0;
-#endif
-       in_force[i] = h;
-       ahead[i] = ahead[i] & ~(1 << h)
-    :: else
-    fi
-  }
-  h = 0;
-  MUST(EXCUSED(i) || in_force[i] == IN_FORCE(EPOCH(i), current[i]), not_the_newest_commit)
-}
-
-// --- Member: one agent thread. ---
-
-// The gate takes what holds and stands at the fence given, in one instant.
-inline settle(i, revision, stand_at) {
-  if
-  :: revision != 0 ->
-     m = EFFECTIVE(EPOCH(i), revision) <= current[i];
-     MUST(!m || EXCUSED(i), commit_missed);
-     if
-#ifdef GIVES_UP
-     :: m -> missed[i] = 1
-#endif
-     :: !m -> ahead[i] = ahead[i] | (1 << revision)
-     :: else
-     fi;
-     m = 0
-  :: else
-  fi;
-  fence[i] = stand_at
-}
-
-// A word that all revisions up to `upto` are decided, with the newest commit among them.
-inline learn(i, upto) {
-  if
-  :: upto > closed[i] ->
-     h = NEWEST(EPOCH(i), upto);
-     h = (h > NEWEST(EPOCH(i), closed[i]) -> h : 0);
-#ifdef MUTANT_VERDICT_WITHOUT_PLAN
-     h = (planned[i] & (1 << h) -> h : 0);
-#endif
-     if
-     :: open_[i] <= upto -> open_[i] = 0
-     :: else
-     fi;
-     settle(i, h, (open_[i] == 0 && life[i] != rejoining -> NEVER : fence[i]));
-     h = 0;
-#ifdef GIVES_UP
-     unheard[i] = (life[i] == rejoining -> unheard[i] : false);
-#endif
-     closed[i] = upto
-  :: else
-  fi
-}
-
-// Fence: H = 1 beyond the step published, which may be the one begun or the next.
-inline promise(i, published) {
-  fence[i] = current[i] + published + 1
-}
-
-inline on_prepare(i, r, published) {
-#ifdef MUTANT_VERDICT_WITHOUT_PLAN
-  planned[i] = planned[i] | (1 << r);
-#endif
-#ifndef MUTANT_BUSY_TAKES_SECOND
-  learn(i, r - 1);
-#endif
-#ifdef MUTANT_ANSWERS_ANEW
-  if
-  :: fence[i] == NEVER || open_[i] == r -> promise(i, published)
-#else
-  if
-#ifdef MUTANT_BUSY_TAKES_SECOND
-  :: true -> promise(i, published)
-#else
-  :: fence[i] == NEVER -> promise(i, published)
-#endif
-#endif
-  :: else  // the start's implied promise becomes this one
-  fi;
-  open_[i] = r;
-  if
-  :: OF_REIGN(i) && r == opened[EPOCH(i)] && r > last[EPOCH(i)] && ready[i] == 0 -> ready[i] = fence[i]
-  :: else
-  fi;
-#ifdef MUTANT_READY_WITHOUT_FENCE
-  fence[i] = NEVER
-#endif
-}
-
-#define AT_FENCE(i) (open_[i] != 0 && fence[i] != NEVER && current[i] + 1 >= fence[i])
-
-inline ask_register(i, revision) { asking[i] = revision }
-
-inline end_rejoining(i) {
-  life[i] = living;
-#ifdef GIVES_UP
-  unheard[i] = 0;
-#endif
-  fence[i] = NEVER
-}
-
-inline on_register(i) {
-  e = asking[i];
-  asking[i] = 0;
-  learn(i, e);
-  if
-  :: life[i] == rejoining && IN(EPOCH(i), e) == CAME_BACK -> end_rejoining(i)
-  :: life[i] == rejoining && IN(EPOCH(i), e) != CAME_BACK -> ask_register(i, e + 1)
-  :: else
-  fi;
-  e = 0
-}
-
-inline on_welcome(i) {
-#ifdef MUTANT_REJOIN_FORGETS
-  life[i] = living;
-  fence[i] = NEVER
-#else
-  life[i] = rejoining;
-  ask_register(i, 1)
-#endif
-}
-
-inline forget(i) {
-  fence[i] = NEVER;
-  open_[i] = 0;
-  closed[i] = 0;
-  in_force[i] = 0;
-  ahead[i] = 0;
-  asking[i] = 0;
-#ifdef GIVES_UP
-  unheard[i] = 0;
-  missed[i] = 0;
-#endif
-  current[i] = START;
-#ifdef MUTANT_VERDICT_WITHOUT_PLAN
-  planned[i] = 0
-#endif
-}
-
-inline leave(i) {
-  left_[i] = current[i] + 1;
-  forget(i);
-  life[i] = gone
-}
-
-inline crash(i) {
-  forget(i);
-  fence[i] = START + 1;
-  life[i] = back
-}
-
-proctype trainer(byte i) {
-end:
-  do
-  :: d_step { life[i] != gone && current[i] < S && current[i] + 1 < fence[i] && STEP_ENDED -> begin(i) }
-#ifdef LEAVES
-  :: d_step { i != 0 && life[i] == living && STEP_ENDED -> leave(i) }
-#endif
-  od
-}
-
-#define PREPARED(r) (life[i] == living && r <= opened[EPOCH(i)] && r > closed[i])
-#if defined(MUTANT_ANSWERS_ANEW)
-#define TAKES(r) PREPARED(r)
-#elif defined(MUTANT_BUSY_TAKES_SECOND)
-#define TAKES(r) (PREPARED(r) && r > open_[i])
-#else
-#define TAKES(r) (PREPARED(r) && r != open_[i])
-#endif
-
-proctype agent(byte i) {
-#ifdef CRASH
-  bool crashed;
-#endif
-end:
-  do
-  :: d_step { TAKES(1) -> on_prepare(i, 1, 0) }
-  :: d_step { TAKES(1) -> on_prepare(i, 1, 1) }
-#if R > 1
-  :: d_step { TAKES(2) -> on_prepare(i, 2, 0) }
-  :: d_step { TAKES(2) -> on_prepare(i, 2, 1) }
-#endif
-#if R > 2
-  :: d_step { TAKES(3) -> on_prepare(i, 3, 0) }
-  :: d_step { TAKES(3) -> on_prepare(i, 3, 1) }
-#endif
-#ifndef DEAF  // Decided, of any age
-  :: d_step { life[i] == living && closed[i] < 1 && last[EPOCH(i)] >= 1 -> learn(i, 1) }
-#if R > 1
-  :: d_step { life[i] == living && closed[i] < 2 && last[EPOCH(i)] >= 2 -> learn(i, 2) }
-#endif
-#if R > 2
-  :: d_step { life[i] == living && closed[i] < 3 && last[EPOCH(i)] >= 3 -> learn(i, 3) }
-#endif
-#endif
-#ifndef NO_FAULTS
-#ifdef MUTANT_NO_REGISTER
-  :: d_step { life[i] == living && AT_FENCE(i) -> closed[i] = open_[i]; open_[i] = 0; fence[i] = NEVER }
-#else
-  :: d_step { life[i] == living && AT_FENCE(i) && asking[i] == 0 -> ask_register(i, open_[i]) }
-#endif
-#endif
-  :: d_step { asking[i] != 0 && IN(EPOCH(i), asking[i]) != NOTHING -> on_register(i) }
-#ifdef MUTANT_REJOIN_LEAVES_OPEN
-  :: d_step { life[i] == rejoining && IN(EPOCH(i), asking[i]) == NOTHING ->
-              asking[i] = 0; end_rejoining(i) }
-#endif
-#ifdef GIVES_UP
-  :: d_step { life[i] == living && AT_FENCE(i) -> fence[i] = NEVER; unheard[i] = 1 }
-  :: d_step { (life[i] == back || life[i] == welcomed || life[i] == rejoining) && fence[i] != NEVER ->
-              fence[i] = NEVER; unheard[i] = 1 }
-#endif
-#ifdef STARTS_ON  // drop_start_hold
-  :: d_step { life[i] == living && open_[i] == 0 && fence[i] != NEVER -> fence[i] = NEVER }
-#endif
-#ifdef CRASH
-  :: d_step { i == N - 1 && !crashed && (life[i] == living || life[i] == gone) -> crash(i); crashed = 1 }
-  :: d_step { life[i] == welcomed -> on_welcome(i) }
-#endif
-  od
-}
-
-// The disk thread: writes an Abort unless the entry is there.
-#ifdef MUTANT_REJOIN_LEAVES_OPEN
-#define CLOSES(i) (life[i] != rejoining)
-#else
-#define CLOSES(i) true
-#endif
-
-proctype disk(byte i) {
-end:
-  do
-  :: d_step { asking[i] != 0 && IN(EPOCH(i), asking[i]) == NOTHING && CLOSES(i) ->
-              IN(EPOCH(i), asking[i]) = (life[i] == rejoining -> CAME_BACK : ABORT) }
-  od
-}
-
-// --- Coordinator: rank 0's agent thread, too. ---
-
-#define SEATED(j, x) (!MEMBER(j) || life[j] == living || life[j] == gone || life[j] == rejoining)
-#define OPEN (alive && opened[reign] > last[reign])
-
-// What a rank has promised, as far as the coordinator has heard: of those in the
-// mask it has heard Left, and no Ready.
-#define HEARD_LEFT(j, mask) (left_[j] != 0 && ((mask) & (1 << j)))
-#define PROMISED(j, mask) (HEARD_LEFT(j, mask) -> left_[j] : ready[j])
-#ifdef MUTANT_SILENT_IS_GONE
-#define ANSWERED(j, mask) true
-#else
-#define ANSWERED(j, mask) (!MEMBER(j) || HEARD_LEFT(j, mask) || ready[j] != 0)
-#endif
-#if EPOCHS > 1
-// Rank 0 and the last rank are launched again; the others are left over.
-inline launch_again() {
-  reign = 1;
-  verdict = NOTHING;
-  forget_answers();
-  forget(0);
-  epoch[0] = 1;
-  forget(N - 1);
-  life[N - 1] = living;
-  epoch[N - 1] = 1
-}
-#endif
-
-#define CAN_COMMIT(mask) (OPEN && verdict == NOTHING && ALL(ANSWERED, mask))
-
-inline verdict_now(mask) {
-#ifdef MUTANT_LEAST_FENCE
-  e = LEAST(PROMISED, mask);
-#else
-  e = GREATEST(PROMISED, mask);
-#endif
-  e = MORE(e, START + 1);
-  h = NEWEST(reign, last[reign]);
-#ifndef MUTANT_FORGETS_LAST_EFFECTIVE
-  e = (h != 0 -> MORE(e, EFFECTIVE(reign, h) + 1) : e);
-#endif
-  verdict = COMMIT + e;
-  e = 0;
-  h = 0
-}
-
-inline open_waiting() {
-  opened[reign]++;
-#ifdef PROPOSALS
-  waiting_ = 0
-#endif
-}
-
-inline retry() {
-#ifdef PROPOSALS
-  waiting_ = 1
-#else
-  skip
-#endif
-}
-
-inline forget_answers() {
-  for (h : 0 .. N - 1) {
-    ready[h] = 0
-  }
-  h = 0
-}
-
-#ifdef PROPOSALS
-inline propose() {
-  proposed++;
-  waiting_ = 1
-}
-#endif
-
-// The write. Who comes first wins.
-#define NOT_BEGUN(j, step) (HOME(EPOCH(j)) != HOME(reign) || life[j] == gone || EXCUSED(j) || current[j] < (step))
-inline decide() {
-  IN(reign, opened[reign]) = verdict;
-  if
-  :: IS_COMMIT(reign, opened[reign]) ->
-     m = EFFECTIVE(reign, opened[reign]);
-     MUST(ALL(NOT_BEGUN, m), step_under_two_revisions);
-     h = NEWEST(reign, opened[reign] - 1);
-     MUST(h == 0 || EFFECTIVE(reign, h) < m, commit_overtaken);
-     h = 0;
-     m = 0
-  :: else
-  fi
-}
-
-inline close_open() {
-  verdict = NOTHING;
-  last[reign] = opened[reign];
-  forget_answers();
-  if
-  :: IS_COMMIT(reign, last[reign])
-  :: else -> retry()
-  fi
-}
-
-inline on_hello(j) {
-  ready[j] = 0;
-  left_[j] = 0;
-  life[j] = welcomed
-}
-
-#define TOLD_CLOSED(j, x) (!OF_REIGN(j) || closed[j] < opened[reign])
-
-proctype coordinator() {
-end:
-  do
-#ifdef PROPOSALS
-  :: d_step { alive && proposed < PROPOSALS -> propose() }
-#define WAITING waiting_
-#else
-#define WAITING true
-#endif
-  :: d_step { alive && WAITING && opened[reign] == last[reign] && opened[reign] < R && ALL(SEATED, 0) ->
-              open_waiting() }
-  :: d_step { CAN_COMMIT(0) -> verdict_now(0) }
-#ifdef LEAVES
-  :: d_step { left_[1] != 0 && CAN_COMMIT(2) -> verdict_now(2) }
-#if N > 2
-  :: d_step { left_[2] != 0 && CAN_COMMIT(4) -> verdict_now(4) }
-  :: d_step { left_[1] != 0 && left_[2] != 0 && CAN_COMMIT(6) -> verdict_now(6) }
-#endif
-#endif
-#if !defined(NO_FAULTS) && !defined(NO_TIMEOUT)
-  :: d_step { OPEN && verdict == NOTHING -> verdict = ABORT }
-#else  // somebody says that it is closed
-  :: d_step { OPEN && verdict == NOTHING && !ALL(TOLD_CLOSED, 0) -> verdict = ABORT }
-#endif
-  :: d_step { OPEN && verdict != NOTHING && IN(reign, opened[reign]) != NOTHING -> close_open() }
-#ifdef CRASH
-  :: d_step { alive && life[N - 1] == back -> on_hello(N - 1) }
-#endif
-#ifdef DIES
-  :: d_step { alive && life[0] != gone -> alive = 0; forget(0); life[0] = gone }
-#endif
-#if EPOCHS > 1
-  :: d_step { reign == 0 -> launch_again() }
-#endif
-  od
-}
-
-// Rank 0's disk thread, for the coordinator. What it was about to write when
-// rank 0 died may be written still.
-proctype coordinator_disk() {
-end:
-  do
-  :: d_step { verdict != NOTHING && IN(reign, opened[reign]) == NOTHING -> decide() }
-  od
-}
+#include "rank.pml"
+#include "coordinator.pml"
 
 // What a row must be able to reach, or it would prove nothing.
 #define SWITCHED(j, x) (life[j] == living && in_force[j] == R)
@@ -546,9 +141,21 @@ end:
 #define IDLE (opened[reign] == last[reign])
 #define AT_END(j, x) (life[j] == gone || current[j] == S)
 #ifdef PROPOSALS
-ltl decided { <>[] (proposed == PROPOSALS && !waiting_ && IDLE && (opened[reign] == R || IS_COMMIT(reign, last[reign]))) }
+#define COMMITTED (!waiting_ && IS_COMMIT(reign, last[reign]))
+ltl decided { <>[] (proposed == PROPOSALS && IDLE && (COMMITTED || opened[reign] == R)) }
 #endif
 ltl nobody_waits { <>[] ALL(AT_END, 0) }
+
+// Time passes for ever, so that standing still is a run like any other: with -f,
+// SPIN does not look at how a run goes on in which no process can move.
+#ifdef LIVE
+proctype time() {
+  bool odd;
+  do
+  :: odd = !odd
+  od
+}
+#endif
 
 init {
   atomic {
@@ -561,10 +168,12 @@ init {
     for (h : 0 .. N - 1) { run trainer(h); run agent(h); run disk(h) }
     h = 0;
     run coordinator();
-    run coordinator_disk()
 #ifdef GOAL
-    ;
-    run goal()
+    run goal();
 #endif
+#ifdef LIVE
+    run time();
+#endif
+    run coordinator_disk()
   }
 }
