@@ -144,6 +144,8 @@ void AgentLoop::take_messages(milliseconds at_most) {
   }
   if (incoming) on_bytes(*incoming);
   if (!bus_->refusal().empty() && network_trouble_.empty()) give_up(bus_->refusal());
+  if (!bus_->hint().empty() && !std::exchange(hinted_, true))
+    log_warn("rank " + std::to_string(options_.rank.value) + " asks the job again: " + bus_->hint());
 }
 
 // Not let in: training goes on, and nothing is collected here.
@@ -231,14 +233,16 @@ void AgentLoop::on_rank0_found(const JobEntry& job) {
 
 void AgentLoop::on_bytes(const Bus::Incoming& incoming) {
   auto frame = decode_frame(incoming.bytes);
-  if (!frame) return log_debug("dropped a message: " + frame.error());
+  if (!frame) return drop(frame.error());
   if (auto* command = std::get_if<Command>(&*frame)) return on_command(incoming, std::move(*command));
   const auto* letter = std::get_if<Letter>(&*frame);
-  if (letter == nullptr) return;
+  if (letter == nullptr) return drop("an answer to nobody here");
   if (options_.rank.value != 0) return to_member(*letter);
-  if (!rank0_ || letter->rank.value == 0) return;  // Rank 0's own letters do not come by the network.
-  if (std::string why = letter_objection(incoming); !why.empty()) return log_debug(why);
-  if (letter->rank.value < 0 || letter->rank.value >= options_.world_size) return;
+  if (!rank0_) return;
+  if (std::string why = letter_objection(incoming); !why.empty()) return drop(why);
+  // Rank 0's own letters do not come by the network.
+  if (letter->rank.value <= 0 || letter->rank.value >= options_.world_size)
+    return drop("a letter of no other rank of this job");
   if (const auto* hello = std::get_if<Hello>(&letter->message)) {
     constexpr std::size_t most_strangers = 100'000;
     if (hello->process_id.size() != process_id_.size()) return;
@@ -250,6 +254,10 @@ void AgentLoop::on_bytes(const Bus::Incoming& incoming) {
     if (known != peers_.end()) known->second = incoming.peer;
   }
   rank0_->on_letter(*letter);
+}
+
+void AgentLoop::drop(const std::string& why) {
+  if (const auto line = dropped_.count(why, Clock::now())) log_warn(*line);
 }
 
 void AgentLoop::on_command(const Bus::Incoming& incoming, Command command) {
@@ -432,6 +440,7 @@ Status AgentLoop::own_status(const CollectingReport& report) const {
   status.epoch = job_.epoch;
   status.mode = options_.mode == Mode::dynamic ? "dynamic" : "static";
   status.warnings = report.warnings;
+  if (const std::string line = dropped_.warning(); !line.empty()) status.warnings.push_back(line);
   status.reason = member_.replaced() ? "another process has taken this rank" : member_.refused();
   RankStatus own;
   own.rank = options_.rank;

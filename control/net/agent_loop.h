@@ -13,6 +13,7 @@
 #include "control/net/agent_options.h"
 #include "control/net/bus.h"
 #include "control/net/disk_thread.h"
+#include "control/net/dropped_messages.h"
 #include "control/net/job_homes.h"
 #include "control/net/mailbox.h"
 #include "control/net/rank0_desk.h"
@@ -63,6 +64,7 @@ class AgentLoop {
   void take_turn();
   void on_bytes(const Bus::Incoming& incoming);
   void give_up(const std::string& why);
+  void drop(const std::string& why);
   void on_command(const Bus::Incoming& incoming, Command command);
   void to_member(const Letter& letter);
   void to_coordinator(Message message);
@@ -97,9 +99,11 @@ class AgentLoop {
   std::map<std::string, std::string> hello_peers_;
   std::map<std::pair<int, std::uint64_t>, std::string> peers_;
   std::deque<Letter> inbox_;  // to this process's own coordinator or member
+  DroppedMessages dropped_;
   std::uint64_t incarnation_ = 0;
   bool started_ = false;
   bool looking_for_rank0_ = false;
+  bool hinted_ = false;
   std::optional<Clock::time_point> leave_by_;
   Clock::time_point last_turn_;
   Clock::time_point last_progress_;

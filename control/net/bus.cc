@@ -22,6 +22,11 @@ using Clock = std::chrono::steady_clock;
 
 constexpr int kLingerMs = 100;
 constexpr int kHandshakeMs = 2000;
+constexpr int kBacklog = 100;
+constexpr std::size_t kToSpare = 64;
+// When the door closes, two backlogs of peers are still to come in.
+constexpr std::size_t kPeersOnTheWay = 2 * kBacklog;
+constexpr std::size_t kToSpareForTcp = 2 * (kPeersOnTheWay + kToSpare);
 constexpr std::size_t kCurveOverhead = 64;       // a sealed message is longer than what it holds
 constexpr std::size_t kMostSubscription = 1024;  // nobody subscribes to more than ""
 constexpr std::string_view kIpc = "ipc://";
@@ -39,6 +44,7 @@ void bound(zmq::socket_t& socket, std::size_t most_bytes_in) {
   socket.set(zmq::sockopt::linger, kLingerMs);
   socket.set(zmq::sockopt::maxmsgsize, static_cast<std::int64_t>(most_bytes_in));
   socket.set(zmq::sockopt::handshake_ivl, kHandshakeMs);
+  socket.set(zmq::sockopt::backlog, kBacklog);
 }
 
 zmq::const_buffer buffer(const KeyBytes& key) { return zmq::buffer(key.data(), key.size()); }
@@ -64,7 +70,9 @@ std::string bind_privately(zmq::socket_t& socket, const std::string& endpoint) {
 
 std::string refusal_of(int event, std::uint32_t value) {
   if (event == ZMQ_EVENT_HANDSHAKE_FAILED_AUTH) return "the job's clients.allow does not list this key";
-  if (value == ZMQ_PROTOCOL_ERROR_ZMTP_MECHANISM_MISMATCH) return "one end uses keys and the other does not";
+  const bool mismatch =
+      event == ZMQ_EVENT_HANDSHAKE_FAILED_PROTOCOL && value == ZMQ_PROTOCOL_ERROR_ZMTP_MECHANISM_MISMATCH;
+  if (mismatch) return "one end uses keys and the other does not";
   return "";
 }
 
@@ -125,14 +133,15 @@ tl::expected<std::unique_ptr<Bus>, std::string> Bus::listen(const std::string& e
   if (keys && tcp && keys->clients.empty())
     return tl::unexpected("refusing to listen on \"" + endpoint + "\": no client is allowed to connect");
   if (tcp) raise_descriptor_limit();
-  if (std::string why = descriptor_shortage(); !why.empty()) return tl::unexpected(why);
+  if (std::string why = descriptor_shortage(tcp ? kToSpareForTcp : kToSpare); !why.empty())
+    return tl::unexpected(why);
   try {
     auto sockets = std::make_unique<Sockets>();
     if (keys && tcp) sockets->zap = std::make_unique<ZapDesk>(sockets->context, std::move(keys->clients));
     sockets->routes = true;
     sockets->talk = zmq::socket_t(sockets->context, zmq::socket_type::router);
     sockets->state = zmq::socket_t(sockets->context, zmq::socket_type::pub);
-    sockets->door.emplace(std::min(limits.most_peers, free_descriptors() / 2));
+    if (tcp) sockets->door.emplace(std::min(limits.most_peers, free_descriptors() / 2 - kPeersOnTheWay));
     bound(sockets->talk, on_the_wire(limits.most_bytes_in));
     bound(sockets->state, kMostSubscription);
     sockets->talk.set(zmq::sockopt::router_mandatory, true);
@@ -154,15 +163,15 @@ tl::expected<std::unique_ptr<Bus>, std::string> Bus::listen(const std::string& e
 }
 
 tl::expected<std::unique_ptr<Bus>, std::string> Bus::ask(Limits limits, std::optional<ClientKeys> keys) {
-  if (std::string why = descriptor_shortage(); !why.empty()) return tl::unexpected(why);
+  if (std::string why = descriptor_shortage(kToSpare); !why.empty()) return tl::unexpected(why);
   try {
     auto sockets = std::make_unique<Sockets>();
     sockets->talk = zmq::socket_t(sockets->context, zmq::socket_type::dealer);
     bound(sockets->talk, on_the_wire(limits.most_bytes_in));
-    sockets->watches.push_back(std::make_unique<ConnectionWatch>(sockets->context, sockets->talk, "talk",
-                                                                 ZMQ_EVENT_HANDSHAKE_SUCCEEDED |
-                                                                     ZMQ_EVENT_HANDSHAKE_FAILED_AUTH |
-                                                                     ZMQ_EVENT_HANDSHAKE_FAILED_PROTOCOL));
+    sockets->watches.push_back(std::make_unique<ConnectionWatch>(
+        sockets->context, sockets->talk, "talk",
+        ZMQ_EVENT_HANDSHAKE_SUCCEEDED | ZMQ_EVENT_HANDSHAKE_FAILED_AUTH |
+            ZMQ_EVENT_HANDSHAKE_FAILED_PROTOCOL | ZMQ_EVENT_HANDSHAKE_FAILED_NO_DETAIL));
     std::unique_ptr<Bus> bus(new Bus(std::move(sockets)));
     bus->keys_ = std::move(keys);
     return bus;
@@ -174,6 +183,7 @@ tl::expected<std::unique_ptr<Bus>, std::string> Bus::ask(Limits limits, std::opt
 tl::expected<void, std::string> Bus::connect(const std::string& endpoint) {
   try {
     if (is_tcp(endpoint) && keys_) {
+      keyed_ = true;
       sockets_->talk.set(zmq::sockopt::curve_serverkey, buffer(keys_->server_public));
       sockets_->talk.set(zmq::sockopt::curve_publickey, buffer(keys_->secret.public_key()));
       sockets_->talk.set(zmq::sockopt::curve_secretkey, buffer(keys_->secret.bytes()));
@@ -213,13 +223,25 @@ void Bus::look_after_connections() {
   for (const auto& watch : sockets_->watches) {
     watch->take([this](int event, std::uint32_t value) {
       auto& door = sockets_->door;
-      if (!door) refusal_ = refusal_of(event, value);
-      if (door && event == ZMQ_EVENT_LISTENING) door->listens(static_cast<int>(value));
-      if (door && event == ZMQ_EVENT_ACCEPTED) door->came();
-      if (door && event == ZMQ_EVENT_DISCONNECTED) door->went();
+      if (!door) return note_handshake(event, value);
+      if (event == ZMQ_EVENT_LISTENING) door->listens(static_cast<int>(value));
+      if (event == ZMQ_EVENT_ACCEPTED) door->came();
+      if (event == ZMQ_EVENT_DISCONNECTED) door->went();
     });
   }
   if (sockets_->zap) sockets_->zap->answer();
+}
+
+void Bus::note_handshake(int event, std::uint32_t value) {
+  if (event == ZMQ_EVENT_HANDSHAKE_SUCCEEDED) {
+    refusal_.clear();
+    hint_.clear();
+  } else if (event == ZMQ_EVENT_HANDSHAKE_FAILED_NO_DETAIL) {
+    hint_ = keyed_ ? "it hung up: its key is not the one in server.public, or it uses none"
+                   : "it hung up: it asks for keys, which GRADMON_KEYS=DIR or --keys DIR names";
+  } else if (refusal_.empty()) {
+    refusal_ = refusal_of(event, value);
+  }
 }
 
 std::optional<Bus::Incoming> Bus::poll(milliseconds timeout, int wake_fd) {

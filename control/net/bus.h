@@ -3,6 +3,7 @@
 
 #include <chrono>
 #include <cstddef>
+#include <cstdint>
 #include <memory>
 #include <optional>
 #include <string>
@@ -36,7 +37,7 @@ class Bus {
   };
   struct Limits {
     std::size_t most_bytes_in;
-    std::size_t most_peers = 1000;  // at a TCP endpoint, at most half of the free descriptors
+    std::size_t most_peers = 1000;  // at a TCP endpoint; fewer where descriptors are scarce
   };
 
   // The end that listens: answers to many, broadcasts state. The error says why
@@ -62,6 +63,9 @@ class Bus {
   tl::expected<void, std::string> connect(const std::string& endpoint);
   // Of the end that asks: "" or why the other end did not let it in.
   const std::string& refusal() const { return refusal_; }
+  // Of the end that asks: "" or what may be wrong, since it was hung up on; a job
+  // that is overloaded or stopped does that too.
+  const std::string& hint() const { return hint_; }
   // Never waits; false: the peer is gone or its queue full, the message is lost.
   bool send(const std::string& peer, const std::string& bytes);
   void broadcast(const std::string& bytes);
@@ -73,12 +77,15 @@ class Bus {
   explicit Bus(std::unique_ptr<Sockets> sockets);
   std::optional<Incoming> next();
   void look_after_connections();
+  void note_handshake(int event, std::uint32_t value);
 
   const std::unique_ptr<Sockets> sockets_;
   std::string endpoint_;
   std::string state_endpoint_;
   std::optional<ClientKeys> keys_;  // until connected
+  bool keyed_ = false;
   std::string refusal_;
+  std::string hint_;
 };
 
 }  // namespace gradmon

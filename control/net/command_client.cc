@@ -53,8 +53,9 @@ tl::expected<CommandReply, std::string> CommandClient::ask(const Command& comman
     auto* answer = std::get_if<AddressedReply>(&*frame);
     if (answer != nullptr && answer->request_id == command.request_id) return std::move(answer->reply);
   }
+  const std::string& hint = connection_->bus->hint();
   return tl::unexpected("no answer from " + connection_->endpoint + " within " +
-                        std::to_string(timeout.count()) + " ms");
+                        std::to_string(timeout.count()) + " ms" + (hint.empty() ? "" : ": " + hint));
 }
 
 }  // namespace gradmon

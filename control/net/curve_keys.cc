@@ -32,8 +32,10 @@ tl::expected<KeyBytes, std::string> read_key(const fs::path& file, Guarded guard
   KeyBytes key{};
   std::string why = key_objection(file.string(), *text, key);
   sodium_memzero(text->data(), text->size());
-  if (!why.empty()) return tl::unexpected(std::move(why));
-  return key;
+  tl::expected<KeyBytes, std::string> read(key);
+  if (!why.empty()) read = tl::unexpected(std::move(why));
+  sodium_memzero(key.data(), key.size());
+  return read;
 }
 
 tl::expected<SecretKey, std::string> read_secret(const fs::path& file) {

@@ -9,8 +9,6 @@
 namespace gradmon {
 namespace {
 
-constexpr std::size_t kToSpare = 64;
-
 std::size_t open_descriptors() {
   std::size_t count = 0;
   if (DIR* fds = opendir("/proc/self/fd")) {
@@ -28,10 +26,10 @@ std::size_t most_descriptors() {
 
 }  // namespace
 
-std::string descriptor_shortage() {
-  if (free_descriptors() >= kToSpare) return "";
+std::string descriptor_shortage(std::size_t to_spare) {
+  if (free_descriptors() >= to_spare) return "";
   return "no network: " + std::to_string(open_descriptors()) + " of " + std::to_string(most_descriptors()) +
-         " file descriptors are in use, " + std::to_string(kToSpare) + " must be free";
+         " file descriptors are in use, " + std::to_string(to_spare) + " must be free";
 }
 
 std::size_t free_descriptors() {

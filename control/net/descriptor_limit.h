@@ -8,8 +8,8 @@
 
 namespace gradmon {
 
-// "" or why no socket should be made: fewer than 64 are free.
-std::string descriptor_shortage();
+// "" or why no socket should be made: fewer than so many are free.
+std::string descriptor_shortage(std::size_t to_spare);
 std::size_t free_descriptors();
 
 // The soft limit becomes the hard one, for the whole process. Code that still

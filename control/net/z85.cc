@@ -15,7 +15,9 @@ constexpr std::size_t kCharacters = 5;
 }  // namespace
 
 std::string to_z85(const KeyBytes& key) {
-  std::string text(kKeyText, '0');
+  std::string text;
+  text.reserve(kKeyText + 1);
+  text.resize(kKeyText);
   for (std::size_t group = 0; group < key.size() / kBytes; ++group) {
     std::uint64_t value = 0;
     for (std::size_t i = 0; i < kBytes; ++i) value = value << 8U | key[group * kBytes + i];

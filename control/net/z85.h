@@ -14,7 +14,7 @@ namespace gradmon {
 using KeyBytes = std::array<unsigned char, 32>;
 inline constexpr std::size_t kKeyText = 40;
 
-// What it returns is as secret as the key is.
+// What it returns is as secret as the key is; it has room for a line feed.
 std::string to_z85(const KeyBytes& key);
 
 // `text` holds kKeyText characters. The place of the first that is wrong (no

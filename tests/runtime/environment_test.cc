@@ -27,6 +27,13 @@ TEST_CASE("nothing set is a single rank in static mode with the default director
   REQUIRE(environment->launcher_id.empty());
 }
 
+TEST_CASE("a key directory is named by its path which becomes absolute") {
+  REQUIRE(read({{"GRADMON_KEYS", "/etc/keys"}})->keys == "/etc/keys");
+  REQUIRE(read({{"GRADMON_KEYS", "keys"}})->keys == std::filesystem::absolute("keys"));
+  REQUIRE_FALSE(read({{"GRADMON_KEYS", ""}})->keys);
+  REQUIRE_FALSE(read({})->keys);
+}
+
 TEST_CASE("rank and size are taken from the first launcher that tells them") {
   REQUIRE(read({{"RANK", "3"}, {"WORLD_SIZE", "8"}})->rank == 3);
   REQUIRE(read({{"SLURM_PROCID", "5"}, {"SLURM_NTASKS", "8"}})->rank == 5);
