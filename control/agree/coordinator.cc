@@ -6,6 +6,8 @@
 #include <iterator>
 #include <utility>
 
+#include "control/agree/mutant.h"
+
 namespace gradmon {
 namespace {
 
@@ -17,6 +19,9 @@ constexpr double kMostPatienceMs = 500;
 constexpr std::size_t kMostEarly = 100'000;
 
 Step later(Step a, Step b) { return a < b ? b : a; }
+
+// Of two fences the one that binds: the later.
+Step binding(Step a, Step b) { return mutated(Mutant::least_fence) == (a < b) ? a : b; }
 
 std::string joined_names(const std::vector<int>& ranks) {
   std::string text = ranks.size() == 1 ? "rank " : "ranks ";
@@ -254,6 +259,7 @@ Verdict Coordinator::abort(AbortReason reason, std::string text) const {
 
 std::optional<Verdict> Coordinator::verdict_now() {
   Step effective = later(job_.start_iteration + 1, last_.commit ? last_.commit->effective + 1 : Step{});
+  std::optional<Step> fence;
   std::int64_t matches = 0;
   std::vector<int> missing;
   for (int rank = 0; rank < roster_.size(); ++rank) {
@@ -263,11 +269,11 @@ std::optional<Verdict> Coordinator::verdict_now() {
                    "rejected by rank " + std::to_string(rank) + ": " + seat.reject->reason);
     }
     if (seat.ready) {
-      effective = later(effective, seat.ready->fence);
+      fence = binding(fence.value_or(seat.ready->fence), seat.ready->fence);
       matches += seat.ready->matches;
     } else if (seat.left()) {
       effective = later(effective, seat.last_step + 1);
-    } else {
+    } else if (!mutated(Mutant::silent_counts_as_gone) || clock_ - seat.last_seen < Ticks{2000}) {
       missing.push_back(rank);
     }
   }
@@ -283,7 +289,7 @@ std::optional<Verdict> Coordinator::verdict_now() {
   Verdict verdict;
   verdict.revision = open_->revision;
   verdict.plan = open_->proposal.plan;
-  verdict.effective = effective;
+  verdict.effective = later(effective, fence.value_or(effective));
   verdict.author = job_.process_id;
   return verdict;
 }

@@ -5,6 +5,8 @@
 #include <iterator>
 #include <utility>
 
+#include "control/agree/mutant.h"
+
 namespace gradmon {
 namespace {
 
@@ -103,7 +105,8 @@ MemberActions Member::on_welcome(const Welcome& welcome) {
   sight_.begin(clock_);
   actions += look_for_homes();
   // Without a home nothing has been proposed yet, so nothing is open.
-  if (welcome.rejoined && last_.home != Home::undecided) {
+  const bool may_be_open = welcome.rejoined && last_.home != Home::undecided;
+  if (may_be_open && !mutated(Mutant::forgets_on_return)) {
     rejoining_ = true;
     actions += ask_register(Revision{1});
     return actions;
@@ -138,13 +141,15 @@ MemberActions Member::look_for_homes() {
 Decided Member::closed_word() const { return Decided{{last_.closed, {}, last_.home}}; }
 
 MemberActions Member::on_prepare(const Prepare& prepare) {
-  MemberActions actions = learn(prepare.last);
+  MemberActions actions;
+  if (!open_ || !mutated(Mutant::takes_a_second)) actions += learn(prepare.last);
   if (prepare.revision <= last_.closed) {
     actions.send.push_back(closed_word());
     return actions;
   }
-  if (open_) {
-    if (open_->revision == prepare.revision) actions.send.push_back(open_->answer);
+  const bool repeated = open_ && open_->revision == prepare.revision;
+  if (open_ && !mutated(repeated ? Mutant::answers_anew : Mutant::takes_a_second)) {
+    if (repeated) actions.send.push_back(open_->answer);
     return actions;
   }
   const auto matches = prepare.plan->on ? can_carry_out_(*prepare.plan) : 0;
@@ -162,6 +167,7 @@ MemberActions Member::on_prepare(const Prepare& prepare) {
     // The start's implied promise becomes this one, with the same fence.
     open.fence = start_hold_ ? start_hold_->fence : gate_.promise(prepare.lookahead);
     start_hold_.reset();
+    if (mutated(Mutant::ready_without_fence)) gate_.release();
     open.answer =
         Ready{prepare.revision, prepare.proposer, prepare.plan->config_sha256, *matches, *open.fence};
   }
@@ -174,10 +180,12 @@ MemberActions Member::learn(const LastWord& last) {
   MemberActions actions;
   if (last_.home == Home::undecided) last_.home = last.home;
   if (last.closed <= last_.closed) return actions;
+  const bool new_commit = last.commit && (!last_.commit || last.commit->revision > last_.commit->revision);
+  const bool with_plan = !mutated(Mutant::verdict_without_plan) ||
+                         (new_commit && open_ && open_->revision == last.commit->revision);
   if (open_ && open_->revision <= last.closed) open_.reset();
   if (!rejoining_) start_hold_.reset();
-  const bool new_commit = last.commit && (!last_.commit || last.commit->revision > last_.commit->revision);
-  if (new_commit) {
+  if (new_commit && with_plan) {
     const Verdict& commit = *last.commit;
     if (!gate_.settle(Commitment{commit.revision, commit.plan, commit.effective}, standing_fence())) {
       missed_ = commit.revision;
@@ -206,6 +214,7 @@ MemberActions Member::ask_register(Revision revision) {
   }
   asking_ = true;
   last_ask_ = clock_;
+  if (mutated(Mutant::no_register) && !rejoining_) return on_register(abort);
   MemberActions actions;
   actions.write = std::move(abort);
   return actions;

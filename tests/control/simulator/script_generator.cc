@@ -66,6 +66,25 @@ void isolate(Dice& dice, Script& script, std::int64_t at) {
   }
 }
 
+// A rank that crashes and comes back while a verdict that counts on its promise
+// is on its way into the register.
+void come_back_in_doubt(Dice& dice, Script& script, std::int64_t at) {
+  if (script.coupled != 0 || script.world < 2) return;
+  script.incidents.push_back(a_proposal(dice, script));
+  script.incidents.back().at = at + dice.between(0, 20);
+  Incident made;
+  made.kind = Kind::register_hangs;
+  made.at = at;
+  made.rank = 0;
+  made.lasts = dice.between(300, 3000);
+  script.incidents.push_back(made);
+  made.kind = Kind::crash;
+  made.at = at + dice.between(30, 250);
+  made.rank = dice.between(1, script.world - 1);
+  made.lasts = dice.between(20, 200);
+  script.incidents.push_back(made);
+}
+
 void add_rare(Dice& dice, Script& script) {
   Incident made;
   made.at = dice.between(500, script.calm_from);
@@ -93,6 +112,8 @@ void add_faults(Dice& dice, Script& script) {
     const std::int64_t at = dice.between(0, script.calm_from);
     if (dice.chance(80)) {
       isolate(dice, script, at);
+    } else if (dice.chance(80)) {
+      come_back_in_doubt(dice, script, at);
     } else {
       script.incidents.push_back(a_fault(dice, script));
       script.incidents.back().at = at;

@@ -94,6 +94,7 @@ class Simulation {
   void complete_collective(Launch& launch);
   void overtake_agent(Process& process);  // between two accesses of its gate
   void check_promise(Process& process, Step step);
+  void check_breach(Process& process, const Process::Promise& promise, Step step);
   void check_start(Process& process, Step step);
   void check_wait(const Process& process);
 

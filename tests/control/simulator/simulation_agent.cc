@@ -158,6 +158,9 @@ void Simulation::note(Process& process, const Message& message) {
       process.promise = Process::Promise{ready->revision, ready->fence, process.asked, {}};
   } else if (const auto* missed = std::get_if<Missed>(&message)) {
     process.seen.missed.insert(missed->revision.value);
+    // It may have given up, and its trainer not have got so far.
+    if (process.promise && process.promise->revision == missed->revision)
+      check_breach(process, *std::exchange(process.promise, std::nullopt), process.next);
     outcome_.missed += 1;
   } else if (const auto* applied = std::get_if<Applied>(&message)) {
     process.seen.applied.emplace_back(applied->revision, applied->step);

@@ -85,7 +85,7 @@ void Simulation::begun(Process& process, Step step, bool collects) {
   if (tell_ && process.waiting)
     tell_line(process.seen.id + " waits no more at step " + std::to_string(step.value));
   if (std::exchange(process.waiting, false)) check_wait(process);
-  check_promise(process, step);
+  if (acting_ != &process) check_promise(process, step);  // its gate is locked while its agent acts
   process.seen.ran.push_back(process.revision);
   if (collects) process.seen.collected.push_back(step.value);
   process.next = step + 1;
@@ -145,7 +145,10 @@ void Simulation::check_promise(Process& process, Step step) {
   if (step == process.seen.start + 1) check_start(process, step);
   if (!process.promise || step < process.promise->fence) return;
   const Process::Promise promise = *std::exchange(process.promise, std::nullopt);
-  if (process.member->progress().closed >= promise.revision) return;
+  if (process.member->progress().closed < promise.revision) check_breach(process, promise, step);
+}
+
+void Simulation::check_breach(Process& process, const Process::Promise& promise, Step step) {
   process.seen.breaches.push_back({promise.revision, step});
   const std::string what = process.seen.id + " broke its promise on revision " +
                            std::to_string(promise.revision.value) + " at step " + std::to_string(step.value);
