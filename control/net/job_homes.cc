@@ -11,6 +11,7 @@ namespace gradmon {
 namespace {
 
 constexpr std::chrono::milliseconds kDirectoryAloneFor{500};
+constexpr std::chrono::seconds kSayNotFoundAfter{10};
 constexpr char kNoStore[] =
     "knows no store (MASTER_ADDR and MASTER_PORT, or GRADMON_STORE, name training's TCPStore)";
 
@@ -82,6 +83,12 @@ void JobHomes::withdraw_announcement() {
 void JobHomes::find_rank0(const std::string& launcher_id, const Found& found) {
   const auto now = Clock::now();
   if (!search_begun_) search_begun_ = now;
+  if (!said_not_found_ && now - *search_begun_ >= kSayNotFoundAfter) {
+    said_not_found_ = true;
+    log_warn("no rank 0 of this launch (\"" + launcher_id + "\") is to be found in " +
+             job_.output_dir.string() +
+             (has_store() ? " or in training's store" : std::string("; this rank ") + kNoStore));
+  }
   if (!std::exchange(looking_into_directory_, true)) look_into_directory(launcher_id, found);
   if (!has_store() || now - *search_begun_ < kDirectoryAloneFor) return;
   if (!std::exchange(looking_into_store_, true)) look_into_store(launcher_id, found);

@@ -73,6 +73,7 @@ class JobHomes {
   std::shared_ptr<Register> directory_;  // null until then
   std::optional<JobEntry> announced_;    // rank 0 only
   std::optional<Clock::time_point> search_begun_;
+  bool said_not_found_ = false;
   bool looking_into_directory_ = false;
   bool looking_into_store_ = false;
   bool store_is_needless_ = false;

@@ -21,7 +21,7 @@ std::string read_line(int fd) {
 
 }  // namespace
 
-StoreServer::StoreServer(std::string host, const std::vector<std::string>& before) : host_(std::move(host)) {
+StoreServer::StoreServer(std::string host) : host_(std::move(host)) {
   int in[2];
   int out[2];
   if (pipe2(in, O_CLOEXEC) != 0 || pipe2(out, O_CLOEXEC) != 0) throw std::runtime_error("no pipe");
@@ -29,10 +29,7 @@ StoreServer::StoreServer(std::string host, const std::vector<std::string>& befor
   if (process_ == 0) {
     dup2(in[0], STDIN_FILENO);
     dup2(out[1], STDOUT_FILENO);
-    std::vector<const char*> arguments;
-    for (const std::string& argument : before) arguments.push_back(argument.c_str());
-    arguments.insert(arguments.end(), {GRADMON_BIN "/store-server", host_.c_str(), nullptr});
-    execvp(arguments[0], const_cast<char**>(arguments.data()));
+    execl(GRADMON_BIN "/store-server", "store-server", host_.c_str(), nullptr);
     _exit(127);
   }
   close(in[0]);

@@ -5,15 +5,13 @@
 
 #include <cstdint>
 #include <string>
-#include <vector>
 
 namespace gradmon {
 
 // A process that serves a TCPStore, as training's rank 0 or its launcher does.
 class StoreServer {
  public:
-  // `before` goes in front of its command line ("ip netns exec ...").
-  explicit StoreServer(std::string host = "127.0.0.1", const std::vector<std::string>& before = {});
+  explicit StoreServer(std::string host = "127.0.0.1");
   // Kills it.
   ~StoreServer();
   StoreServer(const StoreServer&) = delete;
