@@ -35,6 +35,7 @@ Rank0Desk::Rank0Desk(const AgentOptions& options, JobIdentity job, std::string p
       job_(std::move(job)),
       door_(std::move(door)),
       coordinator_(job_of(options_, job_, std::move(process_id)), liveness_of),
+      strangers_(job_.epoch, options_.launcher_id),
       config_(options_.config_path, options_.output_dir, door_.disk, door_.mailbox) {}
 
 void Rank0Desk::open() {
@@ -46,9 +47,13 @@ void Rank0Desk::open() {
   config_.watch([this](ConfigDesk::Content content) { on_content(std::move(content)); });
 }
 
-void Rank0Desk::on_letter(const Letter& letter) { perform(coordinator_.on_letter(letter, wall_now())); }
+void Rank0Desk::on_letter(const Letter& letter) {
+  if (const auto stranger = strangers_.hear(letter, clock_)) log_warn(*stranger);
+  perform(coordinator_.on_letter(letter, wall_now()));
+}
 
 void Rank0Desk::tick(Ticks elapsed) {
+  clock_ += elapsed;
   perform(coordinator_.tick(elapsed, wall_now()));
   save_history();
 }
@@ -136,6 +141,7 @@ Status Rank0Desk::status() const {
   status.last_error = last_error_;
   status.warnings = warnings_;
   status.warnings.insert(status.warnings.end(), own.warnings.begin(), own.warnings.end());
+  for (std::string& stranger : strangers_.heard(clock_)) status.warnings.push_back(std::move(stranger));
   return status;
 }
 

@@ -14,6 +14,7 @@
 #include "control/net/command.h"
 #include "control/net/config_desk.h"
 #include "control/net/plan_source.h"
+#include "control/net/strangers.h"
 
 namespace gradmon {
 
@@ -72,6 +73,8 @@ class Rank0Desk {
   const Door door_;
 
   Coordinator coordinator_;
+  Strangers strangers_;
+  Ticks clock_{};
   ConfigDesk config_;
   bool begun_ = false;
   std::string adopted_text_;  // the last valid config

@@ -33,6 +33,8 @@ void weather(int world, int switches, unsigned seed) {
 }
 
 TEST_CASE("2 ranks in a storm never run a step under two revisions") { weather(2, scaled(20, 700), 100); }
+TEST_CASE("4 ranks in a storm never run a step under two revisions") { weather(4, scaled(20, 700), 200); }
+TEST_CASE("8 ranks in a storm never run a step under two revisions") { weather(8, scaled(20, 600), 300); }
 
 }  // namespace
 }  // namespace gradmon

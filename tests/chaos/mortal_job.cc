@@ -104,6 +104,8 @@ void MortalJob::start_all(const Start& start) {
 void MortalJob::freeze(Life& life) {
   life.stopped.emplace_back(monotonic_us(), INT64_MAX);
   kill(life.pid, SIGSTOP);
+  int status = 0;
+  if (waitpid(life.pid, &status, WUNTRACED) == life.pid && !WIFSTOPPED(status)) life.code = code_of(status);
 }
 
 void MortalJob::thaw(Life& life) {
@@ -157,6 +159,11 @@ Status MortalJob::status() {
   Status status = *ask(CommandVerb::status).status;
   if (!status.epoch.empty()) epochs_[life(0).launch] = status.epoch;
   return status;
+}
+
+std::vector<HistoryEntry> MortalJob::history() {
+  if (epochs_.count(life(0).launch) == 0) status();
+  return ask(CommandVerb::history).history;
 }
 
 std::string MortalJob::logs() const {

@@ -66,7 +66,7 @@ class MortalJob {
 
   Life& start(int rank, const Start& start);
   void start_all(const Start& start);
-  void freeze(Life& life);  // SIGSTOP
+  void freeze(Life& life);  // SIGSTOP, and waits until it stands still
   void thaw(Life& life);    // SIGCONT
   void slay(Life& life);    // SIGKILL, and waits for its end
   void slay_all();
@@ -80,11 +80,11 @@ class MortalJob {
   CommandReply ask(Command command, std::chrono::milliseconds at_most = std::chrono::seconds(60));
   CommandReply ask(CommandVerb verb) { return ask({verb, "", "tester", {}, {}, {}, {}}); }
   Status status();
-  std::vector<HistoryEntry> history() { return ask(CommandVerb::history).history; }
+  std::vector<HistoryEntry> history();
 
   std::filesystem::path output_dir(int rank) const { return directory_ / ("rank" + std::to_string(rank)); }
   std::filesystem::path register_dir() const { return directory_ / "register"; }
-  // By launch, as far as status() has been asked in it.
+  // By launch, once status or history has been asked for in it.
   const std::map<std::string, std::string>& epochs() const { return epochs_; }
   // What all processes have printed, for a failing test.
   std::string logs() const;

@@ -17,7 +17,7 @@ namespace {
 using std::chrono::milliseconds;
 using std::chrono::seconds;
 
-constexpr seconds kPatience{90};
+constexpr seconds kPatience{180};
 
 std::int64_t monotonic_us() {
   const auto now = std::chrono::steady_clock::now().time_since_epoch();

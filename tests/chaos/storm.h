@@ -20,7 +20,7 @@ class Storm {
   Storm(int world, unsigned seed);
 
   // One change under one disturbance. False: it was not decided and put in
-  // force by all within a minute and a half; what() tells.
+  // force by all within three minutes; what() tells.
   bool switch_once();
   // Calm, and one last plan that runs to its end. False: likewise.
   bool come_to_rest();
