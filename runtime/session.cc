@@ -3,6 +3,7 @@
 
 #include <torch/nn/module.h>
 #include <torch/optim/optimizer.h>
+#include <torch/version.h>
 
 #include <algorithm>
 #include <stdexcept>
@@ -13,6 +14,7 @@
 #include "control/log.h"
 #include "control/net/plan_source.h"
 #include "runtime/torch_store.h"
+#include "writers/record.h"
 
 namespace gradmon {
 namespace {
@@ -36,6 +38,9 @@ AgentOptions agent_options(const Environment& environment, const std::filesystem
       return std::make_shared<TorchStore>(TorchStore::Place{place.host, place.port});
     };
   }
+  options.torch = TORCH_VERSION;
+  for (const Kind kind : {Kind::grad_unreduced, Kind::grad_reduced, Kind::param_origin, Kind::param_updated})
+    options.hooks.emplace_back(name_of(kind));
   return options;
 }
 

@@ -60,6 +60,8 @@ struct Status {
   std::string config_sha256;  // of the plan in force, else of the file; "" if neither
   std::optional<LastError> last_error;
   std::string register_home;          // directory or store; "" while not settled
+  std::string torch;                  // the version it is built against; "" if not told
+  std::vector<std::string> hooks;     // the kinds of record that it can collect
   std::vector<std::string> warnings;  // of the config in force: unknown keys, targets without a match
   std::vector<RankStatus> ranks;      // by rank
 };

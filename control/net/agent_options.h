@@ -30,6 +30,8 @@ struct AgentOptions {
   std::optional<std::filesystem::path> keys;  // the key directory, for TCP; curve_keys.h
   JobHomes::OpenStore open_store;  // of training's store, for ranks without a directory in common; or null
   Step start_iteration;
+  std::string torch;               // its version, for the status
+  std::vector<std::string> hooks;  // the kinds of record this build can collect, for the status
 };
 
 // What all ranks of a job have in common, drawn by rank 0.

@@ -199,6 +199,21 @@ tl::expected<void, std::string> Bus::connect(const std::string& endpoint) {
   }
 }
 
+tl::expected<std::unique_ptr<Bus>, std::string> Bus::hear(Limits limits, std::optional<ClientKeys> keys) {
+  if (std::string why = descriptor_shortage(kToSpare); !why.empty()) return tl::unexpected(why);
+  try {
+    auto sockets = std::make_unique<Sockets>();
+    sockets->talk = zmq::socket_t(sockets->context, zmq::socket_type::sub);
+    bound(sockets->talk, on_the_wire(limits.most_bytes_in));
+    sockets->talk.set(zmq::sockopt::subscribe, "");
+    std::unique_ptr<Bus> bus(new Bus(std::move(sockets)));
+    bus->keys_ = std::move(keys);
+    return bus;
+  } catch (const zmq::error_t& error) {
+    return tl::unexpected(std::string("no network: ") + error.what());
+  }
+}
+
 bool Bus::send(const std::string& peer, const std::string& bytes) {
   try {
     if (sockets_->routes) {

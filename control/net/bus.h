@@ -50,6 +50,9 @@ class Bus {
   // The end that asks; connected later, once it is known where to.
   static tl::expected<std::unique_ptr<Bus>, std::string> ask(Limits limits,
                                                              std::optional<ClientKeys> keys = {});
+  // The end that hears broadcasts; connected later. It only polls.
+  static tl::expected<std::unique_ptr<Bus>, std::string> hear(Limits limits,
+                                                              std::optional<ClientKeys> keys = {});
 
   ~Bus();
   Bus(const Bus&) = delete;

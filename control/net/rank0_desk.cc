@@ -136,6 +136,8 @@ Status Rank0Desk::status() const {
     status.reason = "starting";
   }
   status.mode = own.mode;
+  status.torch = options_.torch;
+  status.hooks = options_.hooks;
   status.config_path = options_.config_path.string();
   if (status.config_sha256.empty()) status.config_sha256 = adopted_sha256_;
   status.last_error = last_error_;

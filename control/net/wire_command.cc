@@ -127,6 +127,8 @@ void write(const Status& from, wire::Status& to) {
     to.mutable_last_error()->set_count(from.last_error->count);
   }
   for (const std::string& warning : from.warnings) to.add_warnings(warning);
+  to.set_torch(from.torch);
+  for (const std::string& hook : from.hooks) to.add_hooks(hook);
   for (const RankStatus& rank : from.ranks) write(rank, *to.add_ranks());
 }
 
@@ -151,6 +153,8 @@ Status read_status(const wire::Status& from) {
     to.last_error = LastError{from.last_error().at(), from.last_error().text(), from.last_error().count()};
   }
   to.warnings.assign(from.warnings().begin(), from.warnings().end());
+  to.torch = from.torch();
+  to.hooks.assign(from.hooks().begin(), from.hooks().end());
   for (const wire::RankStatus& rank : from.ranks()) to.ranks.push_back(read_rank(rank));
   return to;
 }

@@ -35,6 +35,8 @@ inline Status sample_status() {
   status.collected = 2;
   status.collect_times = 5;
   status.step_interval = 2;
+  status.torch = "1.13.1";
+  status.hooks = {"grad_unreduced", "grad_reduced"};
   status.config_path = "/home/me/monitor_config.json";
   status.config_sha256 = "e3b0c44298fc1c149afbf4c8996fb92427ae41e4649b934ca495991b7852b855";
   for (int number = 0; number < 4; ++number) status.ranks.push_back(sample_rank(number));

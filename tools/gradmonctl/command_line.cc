@@ -32,6 +32,8 @@ constexpr const char* kExitCodes =
 // Every argument of every command, filled in by CLI11.
 struct Arguments {
   StatusRequest status;
+  WatchRequest watch;
+  DoctorRequest doctor;
   ChangeRequest change;
   HistoryRequest history;
   GetRequest get;
@@ -50,12 +52,14 @@ class Grammar {
     app_.footer(kExitCodes);
     app_.set_help_flag("-h,--help", "this help");
     add_status();
+    add_watch();
     add_on();
     add_off();
     add_set();
     add_get();
     add_history();
     add_validate();
+    add_doctor();
     add_schema();
     add_keygen();
     add_run();
@@ -108,6 +112,23 @@ class Grammar {
     command->add_flag("--watch", arguments_.status.watch, "again every second, until interrupted");
     command->add_flag("--json", arguments_.status.json, "one JSON object (with --watch: one a line)");
     add_place(command, arguments_.status.place);
+  }
+
+  void add_watch() {
+    CLI::App* command = add("watch [--json]", "Follow the job live, until it ends or you press Ctrl-C");
+    command->add_flag("--json", arguments_.watch.json, "one JSON object a line for each state");
+    add_place(command, arguments_.watch.place);
+  }
+
+  void add_doctor() {
+    CLI::App* command =
+        add("doctor [--json]", "Try what gradmon needs of this host, and ask the job what it can do");
+    command->add_flag("--json", arguments_.doctor.json, "one JSON object");
+    command
+        ->add_option("--config", arguments_.doctor.file,
+                     "the config file\n(default: the live job's, else ./monitor_config.json)")
+        ->type_name("FILE");
+    add_place(command, arguments_.doctor.place);
   }
 
   void add_on() {
@@ -224,6 +245,8 @@ tl::expected<Request, NoRequest> keygen_request(const Arguments& arguments) {
 
 tl::expected<Request, NoRequest> request_of(const std::string& name, Arguments& arguments) {
   if (name == "status") return arguments.status;
+  if (name == "watch") return arguments.watch;
+  if (name == "doctor") return arguments.doctor;
   if (name == "history") return arguments.history;
   if (name == "get") return arguments.get;
   if (name == "validate") return arguments.validate;

@@ -24,6 +24,11 @@ struct StatusRequest {
   bool json = false;
 };
 
+struct WatchRequest {
+  JobPlace place;
+  bool json = false;
+};
+
 // on, off and set. `command` has neither request id nor author yet.
 struct ChangeRequest {
   JobPlace place;
@@ -56,12 +61,18 @@ struct KeygenRequest {
   std::string role;  // "read" or "control"
 };
 
+struct DoctorRequest {
+  JobPlace place;
+  std::string file;  // the config file; "": that of the live job, else ./monitor_config.json
+  bool json = false;
+};
+
 struct SchemaRequest {
   bool text = false;  // a table for people
 };
 
-using Request = std::variant<StatusRequest, ChangeRequest, HistoryRequest, GetRequest, ValidateRequest,
-                             SchemaRequest, KeygenRequest, Launch>;
+using Request = std::variant<StatusRequest, WatchRequest, DoctorRequest, ChangeRequest, HistoryRequest,
+                             GetRequest, ValidateRequest, SchemaRequest, KeygenRequest, Launch>;
 
 // Why there is nothing to do: help that was asked for (code 0, for stdout), or
 // a usage error (code 2, for stderr).

@@ -27,11 +27,15 @@ std::string usual_directory(const std::string& endpoint) {
 
 }  // namespace
 
+std::string key_directory(const JobPlace& place, const std::string& endpoint) {
+  const std::string directory = place.keys.empty() ? variable("GRADMON_KEYS") : place.keys;
+  return directory.empty() ? usual_directory(endpoint) : directory;
+}
+
 tl::expected<std::optional<ClientKeys>, std::string> find_keys(const JobPlace& place,
                                                                const std::string& endpoint) {
   if (!is_tcp(endpoint)) return std::optional<ClientKeys>{};
-  std::string directory = place.keys.empty() ? variable("GRADMON_KEYS") : place.keys;
-  if (directory.empty()) directory = usual_directory(endpoint);
+  const std::string directory = key_directory(place, endpoint);
   if (directory.empty()) return std::optional<ClientKeys>{};
   auto keys = read_operator_keys(directory);
   if (!keys) return tl::unexpected(keys.error());

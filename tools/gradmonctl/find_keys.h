@@ -10,6 +10,9 @@
 
 namespace gradmon {
 
+// The directory of keys that is meant for an endpoint; "" where there is none.
+std::string key_directory(const JobPlace& place, const std::string& endpoint);
+
 // The keys to ask an endpoint with; none for a Unix socket. From --keys, else
 // GRADMON_KEYS, else $XDG_CONFIG_HOME/gradmon/keys (or ~/.config/gradmon/keys) where there is
 // such a directory, and the endpoint is not on loopback with GRADMON_INSECURE_LOOPBACK=1.

@@ -10,15 +10,18 @@
 #include "control/net/command_client.h"
 #include "control/net/history_file.h"
 #include "tools/gradmonctl/change_command.h"
+#include "tools/gradmonctl/doctor_command.h"
 #include "tools/gradmonctl/dry_run.h"
 #include "tools/gradmonctl/find_job.h"
 #include "tools/gradmonctl/find_keys.h"
 #include "tools/gradmonctl/get_command.h"
 #include "tools/gradmonctl/history_command.h"
 #include "tools/gradmonctl/keygen_command.h"
+#include "tools/gradmonctl/live_job.h"
 #include "tools/gradmonctl/printable.h"
 #include "tools/gradmonctl/status_command.h"
 #include "tools/gradmonctl/validate_command.h"
+#include "tools/gradmonctl/watch_command.h"
 
 namespace gradmon {
 namespace {
@@ -50,6 +53,28 @@ class Performer {
   int operator()(const StatusRequest& request) const {
     const auto ask = connect(request.place);
     return ask ? status_command(request, *ask, real_pace(), console_) : give_up(ask.error());
+  }
+
+  int operator()(const WatchRequest& request) const {
+    const auto endpoint = find_endpoint(request.place);
+    if (!endpoint) return give_up(endpoint.error());
+    JobPlace place = request.place;
+    place.endpoint = *endpoint;
+    const auto ask = connect(place);
+    if (!ask) return give_up(ask.error());
+    try {
+      return watch_command(request, live_job(request.place, *endpoint, *ask), console_);
+    } catch (const std::runtime_error& error) {
+      return give_up({kExitUsage, error.what()});
+    }
+  }
+
+  int operator()(const DoctorRequest& request) const {
+    const auto ask = connect(request.place);
+    const AskJob nobody = [&ask](const Command&, std::chrono::milliseconds) {
+      return tl::expected<CommandReply, std::string>(tl::unexpect, ask.error().message);
+    };
+    return doctor_command(request, ask ? *ask : nobody, console_);
   }
 
   int operator()(const ChangeRequest& request) const {

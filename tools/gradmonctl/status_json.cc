@@ -48,6 +48,8 @@ std::string status_json(const Status& status, JsonLayout layout) {
       {"collected", status.collected},
       {"collect_times", status.collect_times},
       {"step_interval", status.step_interval},
+      {"torch", text_or_null(status.torch)},
+      {"hooks", status.hooks},
       {"config_path", text_or_null(status.config_path)},
       {"config_sha256", text_or_null(status.config_sha256)},
       {"last_error", status.last_error ? json_of(*status.last_error) : OrderedJson(nullptr)},

@@ -11,6 +11,7 @@
 #include "control/net/command_client.h"
 #include "control/net/discovery.h"
 #include "control/net/process_identity.h"
+#include "control/net/state_feed.h"
 #include "tests/temporary_directory.h"
 #include GRADMON_CATCH_HEADER
 
@@ -259,6 +260,26 @@ TEST_CASE("the config that is told is the one in force") {
   write_text(job.config_path(), R"({"dynamic_on": 1})");
   REQUIRE(eventually([&] { return job.ask(CommandVerb::status).status->last_error.has_value(); }));
   REQUIRE(told() == on);
+}
+
+TEST_CASE("who listens hears every state that is broadcast") {
+  AgentOptions options;
+  options.torch = "1.2.3";
+  options.hooks = {"grad_reduced"};
+  FakeJob job(2, "{}", options);
+  job.ask(CommandVerb::status);
+  const auto jobs = live_jobs(*read_jobs(job.output()));
+  StateFeed feed(jobs.front().state_endpoint);
+  const auto hears = [&feed](const std::string& state) {
+    return eventually([&] {
+      const auto status = feed.next(std::chrono::milliseconds{100});
+      return status && status->state == state && status->ranks.size() == 2 && status->torch == "1.2.3" &&
+             status->hooks.size() == 1;
+    });
+  };
+  REQUIRE(hears("off"));
+  job.ask(CommandVerb::on);
+  REQUIRE(hears("on"));
 }
 
 TEST_CASE("a rehearsed change is validated and asked of every rank and changes nothing") {

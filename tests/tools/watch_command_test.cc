@@ -1,0 +1,122 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "tools/gradmonctl/watch_command.h"
+
+#include "control/debian_version.h"
+#include GRADMON_CATCH_HEADER
+#include "tests/tools/fake_job.h"
+#include "tests/tools/sample_status.h"
+#include "tools/gradmonctl/status_json.h"
+#include "tools/gradmonctl/status_text.h"
+
+namespace gradmon {
+namespace {
+
+// A job that broadcasts what the test has laid down, then falls silent.
+class FakeBroadcasts {
+ public:
+  FakeBroadcasts() {
+    CommandReply first;
+    first.status = sample_status();
+    fake.answer(first);
+  }
+
+  int watch(bool json = false, bool terminal = false) {
+    const LiveJob job{fake.ask(), [this](std::chrono::milliseconds) { return next(); },
+                      [this] { return lives; }, [this] { return interrupt_after-- <= 0; },
+                      [] { return WallTime{1783341296789}; }};
+    return watch_command({{}, json}, job, {fake.out, fake.err, terminal});
+  }
+  std::string out() const { return fake.out.str(); }
+  std::string err() const { return fake.err.str(); }
+
+  FakeJob fake;
+  std::vector<Status> states;
+  std::optional<bool> lives = false;
+  int interrupt_after = 1000;
+
+ private:
+  std::optional<Status> next() {
+    if (states.empty()) return {};
+    Status state = states.front();
+    states.erase(states.begin());
+    return state;
+  }
+};
+
+Status collected(std::int64_t count) {
+  Status status = sample_status();
+  status.collected = count;
+  return status;
+}
+
+TEST_CASE("without a terminal each change is one line and what stays the same is none") {
+  FakeBroadcasts job;
+  job.states = {sample_status(), collected(3), collected(3)};
+  CHECK(job.watch() == 0);
+  CHECK(job.out() == "2026-07-06 12:34:56 UTC  " + status_line(sample_status()) +
+                         "\n2026-07-06 12:34:56 UTC  " + status_line(collected(3)) + "\n");
+  CHECK(job.err() == "gradmonctl: the job has ended\n");
+}
+
+TEST_CASE("a terminal shows one screen that is drawn over") {
+  FakeBroadcasts job;
+  CHECK(job.watch(false, true) == 0);
+  CHECK(job.out().find("\x1b[H" + status_line(sample_status()) + "\x1b[K\n") == 0);
+  CHECK(job.out().substr(job.out().size() - 3) == "\x1b[J");
+}
+
+TEST_CASE("for programs every state is one line") {
+  FakeBroadcasts job;
+  job.states = {sample_status(), collected(3)};
+  CHECK(job.watch(true) == 0);
+  const std::string line = status_json(sample_status(), JsonLayout::one_line);
+  CHECK(job.out() == line + line + status_json(collected(3), JsonLayout::one_line));
+}
+
+TEST_CASE("an interrupt ends watching with 0 and without a word") {
+  FakeBroadcasts job;
+  job.states = {collected(3), collected(4)};
+  job.interrupt_after = 1;
+  CHECK(job.watch() == 0);
+  CHECK(job.err().empty());
+  CHECK(job.states.size() == 1);
+}
+
+TEST_CASE("a job that is there but silent is asked, waited for, and complained of once") {
+  FakeBroadcasts job;
+  job.lives = true;
+  job.interrupt_after = 50;
+  CHECK(job.watch() == 0);
+  CHECK(job.fake.asked.size() == 2);
+  CHECK(job.err() ==
+        "gradmonctl: no answer\ngradmonctl: its process is there; waiting for it to be heard again\n");
+}
+
+TEST_CASE("a silent job that still answers goes on being shown") {
+  FakeBroadcasts job;
+  job.lives = true;
+  job.interrupt_after = 10;
+  CommandReply again;
+  again.status = collected(4);
+  job.fake.answer(again);
+  job.fake.repeat_last_answer();
+  CHECK(job.watch() == 0);
+  CHECK(job.out().find(status_line(collected(4))) != std::string::npos);
+  CHECK(job.err().empty());
+}
+
+TEST_CASE("where nothing tells whether the job lives its silence ends with 4") {
+  FakeBroadcasts job;
+  job.lives = std::nullopt;
+  CHECK(job.watch() == 4);
+  CHECK(job.err() == "gradmonctl: no answer\n");
+}
+
+TEST_CASE("watching a job that does not answer at first ends as other commands do") {
+  FakeJob silent;
+  const LiveJob job{silent.ask(), {}, {}, {}, {}};
+  CHECK(watch_command({}, job, silent.console()) == 4);
+}
+
+}  // namespace
+}  // namespace gradmon

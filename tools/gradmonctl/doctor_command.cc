@@ -1,0 +1,82 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "tools/gradmonctl/doctor_command.h"
+
+#include <unistd.h>
+
+#include <algorithm>
+#include <filesystem>
+#include <iterator>
+
+#include "control/net/process_identity.h"
+#include "tools/gradmonctl/examine_directories.h"
+#include "tools/gradmonctl/examine_host.h"
+#include "tools/gradmonctl/find_job.h"
+#include "tools/gradmonctl/find_keys.h"
+#include "tools/gradmonctl/status_text.h"
+
+namespace gradmon {
+namespace {
+
+namespace fs = std::filesystem;
+using Level = Finding::Level;
+
+Finding examine_hooks(const Status& status) {
+  if (status.torch.empty())
+    return {Level::warn, "torch", "the job does not say what it is built against",
+            "build it with this gradmon"};
+  std::string kinds;
+  for (const std::string& hook : status.hooks) kinds += (kinds.empty() ? "" : ", ") + hook;
+  return {Level::ok, "torch", status.torch + "; hooks: " + (kinds.empty() ? "none" : kinds), ""};
+}
+
+void examine_job(const Status& status, Findings& findings) {
+  findings.push_back({Level::ok, "job", status_line(status), ""});
+  findings.push_back(examine_hooks(status));
+  if (status.last_error)
+    findings.push_back({Level::warn, "last error", status.last_error->text, "gradmonctl status tells when"});
+  if (status.ranks.empty() || status.ranks.front().host != host_name()) return;
+  if (const auto use = descriptor_use(status.ranks.front().pid))
+    findings.push_back(examine_descriptors("rank 0", *use));
+}
+
+fs::path directory_of(const std::string& file) {
+  const fs::path directory = fs::path(file).parent_path();
+  return directory.empty() ? "." : directory;
+}
+
+void examine_endpoint(const JobPlace& place, Findings& findings) {
+  constexpr const char* ipc = "ipc://";
+  const auto endpoint = find_endpoint(place);
+  if (endpoint && endpoint->rfind(ipc, 0) == 0)
+    findings.push_back(
+        examine_socket_directory(directory_of(endpoint->substr(std::char_traits<char>::length(ipc)))));
+  if (const std::string keys = key_directory(place, endpoint.value_or("")); !keys.empty())
+    findings.push_back(examine_keys(keys));
+}
+
+}  // namespace
+
+int doctor_command(const DoctorRequest& request, const AskJob& ask, const Console& console) {
+  Findings findings;
+  std::string file = request.file;
+  const auto reply = ask(question(CommandVerb::status), kAnswerTime);
+  if (reply && reply->status) {
+    examine_job(*reply->status, findings);
+    if (file.empty()) file = reply->status->config_path;
+  } else {
+    findings.push_back({Level::warn, "job", reply ? reply->message : reply.error(),
+                        "only this host is looked at; a job tells more"});
+  }
+  const auto take = [&findings](Findings more) {
+    std::move(more.begin(), more.end(), std::back_inserter(findings));
+  };
+  take(examine_config_directory(directory_of(file.empty() ? "./monitor_config.json" : file)));
+  take(examine_output_directory(output_directory(request.place)));
+  examine_endpoint(request.place, findings);
+  findings.push_back(examine_inotify(inotify_use()));
+  if (const auto use = descriptor_use(getpid())) findings.push_back(examine_descriptors("this shell", *use));
+  console.out << (request.json ? findings_json(findings) : findings_text(findings));
+  return worst(findings) == Level::fail ? kExitFailed : kExitDone;
+}
+
+}  // namespace gradmon

@@ -1,0 +1,94 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "tools/gradmonctl/watch_command.h"
+
+#include "tools/gradmonctl/status_json.h"
+#include "tools/gradmonctl/status_text.h"
+#include "tools/gradmonctl/time_text.h"
+
+namespace gradmon {
+namespace {
+
+constexpr std::chrono::milliseconds kBroadcastPause{1000};
+constexpr int kPausesBeforeAsking = 3;
+constexpr const char* kHome = "\x1b[H";
+constexpr const char* kClearLine = "\x1b[K";
+constexpr const char* kClearBelow = "\x1b[J";
+
+class View {
+ public:
+  View(const WatchRequest& request, const LiveJob& job, const Console& console)
+      : json_(request.json), job_(job), console_(console) {}
+
+  void show(const Status& status) {
+    if (json_) {
+      console_.out << status_json(status, JsonLayout::one_line);
+    } else if (console_.clears_screen) {
+      redraw(status_text(status));
+    } else if (std::string line = status_line(status); line != last_line_) {
+      console_.out << utc_text(job_.now()) << "  " << line << '\n';
+      last_line_ = std::move(line);
+    }
+    console_.out.flush();
+  }
+
+ private:
+  // Over what is there, not on a cleared screen: that would flicker.
+  void redraw(const std::string& text) const {
+    console_.out << kHome;
+    for (const char c : text) {
+      if (c == '\n') console_.out << kClearLine;
+      console_.out << c;
+    }
+    console_.out << kClearBelow;
+  }
+
+  const bool json_;
+  const LiveJob& job_;
+  const Console& console_;
+  std::string last_line_;
+};
+
+tl::expected<Status, int> ask_status(const LiveJob& job, const Console& console) {
+  auto reply = job.ask(question(CommandVerb::status), kAnswerTime);
+  if (const int code = refusal(reply, console); code != kExitDone) return tl::make_unexpected(code);
+  if (reply->status) return std::move(*reply->status);
+  console.err << "gradmonctl: the job's answer holds no status\n";
+  return tl::make_unexpected(kExitFailed);
+}
+
+}  // namespace
+
+int watch_command(const WatchRequest& request, const LiveJob& job, const Console& console) {
+  View view(request, job, console);
+  auto status = ask_status(job, console);
+  if (!status) return status.error();
+  view.show(*status);
+  bool complained = false;
+  for (int silent = 0; console.out && !job.interrupted();) {
+    if (const auto state = job.next_state(kBroadcastPause)) {
+      view.show(*state);
+      silent = 0;
+      complained = false;
+      continue;
+    }
+    const std::optional<bool> lives = job.lives();
+    if (lives == false) {
+      console.err << "gradmonctl: the job has ended\n";
+      return kExitDone;
+    }
+    if (++silent < kPausesBeforeAsking || complained || job.interrupted()) continue;
+    status = ask_status(job, console);
+    if (status) {
+      view.show(*status);
+      silent = 0;
+    } else if (!lives) {
+      return status.error();
+    } else {
+      console.err << "gradmonctl: its process is there; waiting for it to be heard again\n";
+      complained = true;
+    }
+  }
+  return kExitDone;
+}
+
+}  // namespace gradmon
