@@ -261,6 +261,8 @@ MemberActions Member::tick(Ticks elapsed) {
 MemberActions Member::stand(Ticks elapsed) {
   const bool may_ask = !asking_ && (!last_ask_ || clock_ - *last_ask_ >= kAskEvery);
   if (rejoining_ && may_ask) return ask_register(Revision{last_.closed.value + 1});
+  // It still wants to know, and an Abort keeps the others from what it would miss.
+  if (open_ && open_->gave_up) return may_ask ? ask_register(open_->revision) : MemberActions{};
   if (gate_.current() < standing_fence()) return {};
   if (start_hold_) {
     start_hold_->stood += elapsed;

@@ -108,6 +108,7 @@ struct Process {
   Instant rows_at{};  // when the newest are on disk
   std::uint32_t revision = 0;
   std::optional<Promise> promise;
+  Revision promised;  // the newest it ever promised for
 
   bool trainer_runs() const { return alive && process_stopped == 0 && trainer_stopped == 0; }
   bool agent_runs() const { return alive && process_stopped == 0 && agent_stopped == 0; }

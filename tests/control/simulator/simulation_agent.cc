@@ -154,7 +154,9 @@ void Simulation::to_member(Process& process, const Letter& letter) {
 
 void Simulation::note(Process& process, const Message& message) {
   if (const auto* ready = std::get_if<Ready>(&message)) {
-    if (!process.promise || process.promise->revision < ready->revision)
+    if (std::exchange(process.promised,
+                      ready->revision < process.promised ? process.promised : ready->revision) <
+        ready->revision)
       process.promise = Process::Promise{ready->revision, ready->fence, process.asked, {}};
   } else if (const auto* missed = std::get_if<Missed>(&message)) {
     process.seen.missed.insert(missed->revision.value);

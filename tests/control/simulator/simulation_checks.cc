@@ -70,6 +70,10 @@ std::string Simulation::why_not_settled() {
     if (!process->alive) continue;
     if (process->waiting && !(process->asked && process->asked->wait_on_partition))
       return process->seen.id + " waits at step " + std::to_string(process->next.value);
+    const auto& breaches = process->seen.breaches;
+    if (!breaches.empty() && process->member->progress().closed < breaches.back().revision)
+      return process->seen.id + " does not learn what became of revision " +
+             std::to_string(breaches.back().revision.value);
     if (decided_by_nobody || stands) continue;
     if (process->revision != newest.value)
       return process->seen.id + " runs revision " + std::to_string(process->revision) + ", not " +
