@@ -105,9 +105,15 @@ std::string fill(int fd, const fs::path& target, const FileRead& base, std::stri
   return "";
 }
 
-bool is_base(const fs::path& file, const FileRead& base) {
+// None: it still is the base.
+std::optional<ExchangeError> differs(const fs::path& file, const FileRead& base) {
   const auto now = read_file(file);
-  return now && now->signature.same_save(base.signature) && now->content.identity == base.content.identity;
+  std::error_code error;
+  if (!now && fs::exists(file, error)) return ExchangeError{ExchangeError::Kind::unwritable, now.error()};
+  if (!now) return changed().value();
+  if (now->signature.same_save(base.signature) && now->content.identity == base.content.identity)
+    return std::nullopt;
+  return changed().value();
 }
 
 // The file at `side` is a save that must be at `target`. What comes out in
@@ -144,19 +150,20 @@ tl::expected<void, ExchangeError> put_in_place(const fs::path& target, const fs:
                                                const FileRead& base, const FileSignature& ours,
                                                std::vector<Displaced>& displaced, Replacement how) {
   constexpr std::chrono::milliseconds kSettle{2};
-  if (!is_base(target, base)) {
+  if (auto difference = differs(target, base)) {
     ::unlink(side.c_str());
-    return changed();
+    return tl::unexpected(std::move(*difference));
   }
   if (how == Replacement::exchange) {
     if (exchange(side, target)) {
       std::this_thread::sleep_for(kSettle);
-      if (is_base(side, base)) {
+      auto difference = differs(side, base);
+      if (!difference) {
         displaced.push_back({target, side, base.signature});
         return {};
       }
       if (const auto out = restore(side, target, ours)) displaced.push_back({target, side, *out});
-      return changed();
+      return tl::unexpected(std::move(*difference));
     }
     if (errno != EINVAL && errno != ENOSYS && errno != ENOTSUP) {
       const int code = errno;

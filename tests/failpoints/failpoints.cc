@@ -8,6 +8,7 @@
 
 #include <cstdlib>
 #include <fstream>
+#include <string_view>
 
 namespace gradmon {
 namespace {
@@ -52,6 +53,11 @@ FailpointProcess::State FailpointProcess::wait() {
 }
 
 void FailpointProcess::go_on() { kill(pid_, SIGCONT); }
+
+bool full_scale() {
+  const char* const scale = std::getenv("GRADMON_TEST_SCALE");
+  return scale != nullptr && std::string_view(scale) == "full";
+}
 
 std::vector<std::string> lines_of(const std::filesystem::path& file) {
   std::ifstream in(file);

@@ -44,6 +44,8 @@ class FailpointProcess {
   int code_ = -1;
 };
 
+// GRADMON_TEST_SCALE=full
+bool full_scale();
 // The lines of FailpointRun::calls.
 std::vector<std::string> lines_of(const std::filesystem::path& file);
 // build/PRESET/bin/NAME

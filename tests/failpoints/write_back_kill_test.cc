@@ -27,11 +27,6 @@ std::string text_of(int n, const char* on) {
   return "{\n  \"n\": " + std::to_string(n) + ",\n  \"dynamic_on\": " + on + "\n}\n";
 }
 
-bool full_scale() {
-  const char* const scale = std::getenv("GRADMON_TEST_SCALE");
-  return scale != nullptr && std::string_view(scale) == "full";
-}
-
 enum class Saving { none, rename, in_place, same_again, held_open };
 const char* name_of(Saving saving) {
   constexpr const char* names[] = {"none", "rename", "in place", "the same again", "held open"};
