@@ -272,9 +272,9 @@ MemberActions Member::stand(Ticks elapsed) {
   Open& open = *open_;
   open.stood += elapsed;
   if (open.stood < open.doubt_after) return {};
-  if (!open.asked) open.asked = clock_;
+  if (!open.asked && (may_ask || asking_)) open.asked = clock_;
   MemberActions actions;
-  if (!open.wait_on_partition && clock_ - *open.asked >= open.fence_timeout) {
+  if (open.asked && !open.wait_on_partition && clock_ - *open.asked >= open.fence_timeout) {
     open.gave_up = true;
     gate_.release();
     actions.warnings.push_back("no verdict on revision " + std::to_string(open.revision.value) +
