@@ -58,6 +58,7 @@ tl::expected<std::string, std::string> read_whole(const fs::path& path) {
   if (!in) return failed("cannot read", path);
   std::ostringstream text;
   text << in.rdbuf();
+  if (text.bad()) return failed("cannot read", path);
   return text.str();
 }
 
