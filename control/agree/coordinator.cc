@@ -16,7 +16,6 @@ constexpr Ticks kGiveUpAfter{10'000};
 constexpr Ticks kWriteAgain{1000};
 constexpr std::int64_t kMostLookahead = 256;
 constexpr double kMostPatienceMs = 500;
-constexpr std::size_t kMostEarly = 100'000;
 
 Step later(Step a, Step b) { return a < b ? b : a; }
 
@@ -88,102 +87,13 @@ Letter Coordinator::letter_to(int rank, Message message) const {
   return {job_.epoch, Rank{rank}, roster_.seat(rank).incarnation, std::move(message)};
 }
 
-void Coordinator::answer_hello(Rank rank, const Hello& hello, CoordinatorActions& actions) {
-  const bool within = rank.value >= 0 && rank.value < roster_.size();
-  const std::uint64_t before = within ? roster_.seat(rank.value).incarnation : 0;
-  Welcome welcome = roster_.on_hello(rank, hello, clock_);
-  if (welcome.refused.empty() && before != 0 && before != welcome.incarnation) {
-    actions.send.push_back({job_.epoch, rank, before, Replaced{}});
-  }
-  // Whoever is not yet in when revision 1 has been decided starts with what holds.
-  welcome.starts_on = starts_on_ && last_.closed < Revision{1};
-  welcome.run_id = job_.run_id;
-  welcome.started = job_.started;
-  welcome.nonce = job_.nonce;
-  welcome.last = last_;
-  actions.send.push_back({job_.epoch, rank, welcome.incarnation, std::move(welcome)});
-}
-
-CoordinatorActions Coordinator::on_letter(const Letter& letter, WallTime now) {
-  CoordinatorActions actions;
-  if (const auto* hello = std::get_if<Hello>(&letter.message)) {
-    if (!begun_) {
-      if (early_.size() < kMostEarly) early_.push_back(letter);
-      return actions;
-    }
-    answer_hello(letter.rank, *hello, actions);
-    return actions;
-  }
-  if (letter.epoch != job_.epoch) return actions;
-  Roster::Seat* seat = roster_.find(letter);
-  if (seat == nullptr) {
-    actions.send.push_back({job_.epoch, letter.rank, letter.incarnation, Replaced{}});
-    return actions;
-  }
-  seat->last_seen = clock_;
-  if (const auto* joined = std::get_if<Joined>(&letter.message)) {
-    roster_.on_joined(letter.rank, *seat, *joined);
-  } else if (const auto* ready = std::get_if<Ready>(&letter.message)) {
-    if (open_ && ready->revision == open_->revision && ready->proposer == job_.process_id && !seat->ready) {
-      seat->ready = *ready;
-    }
-  } else if (const auto* reject = std::get_if<Reject>(&letter.message)) {
-    if (open_ && reject->revision == open_->revision) seat->reject = *reject;
-  } else if (const auto* applied = std::get_if<Applied>(&letter.message)) {
-    note_applied(*seat, letter.rank, *applied, actions);
-  } else if (const auto* finished = std::get_if<Finished>(&letter.message)) {
-    if (seat->progress.finished < finished->revision) seat->progress.finished = finished->revision;
-  } else if (const auto* missed = std::get_if<Missed>(&letter.message)) {
-    resync(letter.rank, missed->revision, actions, now);
-  } else if (const auto* progress = std::get_if<Progress>(&letter.message)) {
-    note_applied(*seat, letter.rank, {progress->applied, progress->applied_step}, actions);
-    roster_.on_progress(*seat, *progress, clock_);
-    if (progress->missed > progress->applied) resync(letter.rank, progress->missed, actions, now);
-    if ((progress->closed < last_.closed || progress->home != last_.home) && seat->answers()) {
-      actions.send.push_back(letter_to(letter.rank.value, Decided{last_}));
-    }
-  } else if (const auto* left = std::get_if<Left>(&letter.message)) {
-    seat->state = Roster::State::left;
-    seat->last_step = left->last;
-    seat->progress.step = left->last;
-    actions.send.push_back(letter_to(letter.rank.value, LeftHeard{}));
-  } else if (const auto* pong = std::get_if<Pong>(&letter.message)) {
-    roster_.on_pong(*seat, *pong);
-  } else if (const auto* probed = std::get_if<Probed>(&letter.message)) {
-    probe_.on_probed(letter.rank, *probed);
-  } else if (const auto* decided = std::get_if<Decided>(&letter.message)) {
-    // Somebody has closed it: the register says how. Our Abort can only lose.
-    if (open_ && decided->last.closed >= open_->revision && !open_->verdict) {
-      open_->verdict = abort(AbortReason::timed_out, "closed by rank " + std::to_string(letter.rank.value));
-    }
-  }
-  actions += advance(now);
-  return actions;
-}
-
-void Coordinator::note_applied(Roster::Seat& seat, Rank rank, const Applied& applied,
-                               CoordinatorActions& actions) {
-  if (applied.revision == Revision{}) return;
-  if (seat.progress.applied < applied.revision) {
-    seat.progress.applied = applied.revision;
-    seat.progress.applied_step = applied.step;
-    if (seat.progress.step < applied.step) seat.progress.step = applied.step;
-  }
-  HistoryEntry* entry = journal_.find(applied.revision);
-  if (entry == nullptr || !entry->applied.emplace(rank.value, applied.step.value).second) return;
-  journal_.touch(applied.revision);
-  const CommittedPlans::One* now_in_force = committed_.find(applied.revision);
-  if (rank.value != 0 || now_in_force == nullptr) return;
-  const Plan& plan = *now_in_force->verdict.plan;
-  actions.log.push_back(std::string(plan.on ? "ON" : "OFF") + " at step " +
-                        std::to_string(applied.step.value) + " (revision " +
-                        std::to_string(applied.revision.value) + ", " + name_of(plan.cause) + ")");
-  committed_.forget_before(applied.revision);
-}
-
 CoordinatorActions Coordinator::tick(Ticks elapsed, WallTime now) {
   clock_ += elapsed;
-  return advance(now);
+  CoordinatorActions actions = advance(now);
+  if (!begun_) return actions;
+  look_for_end(actions);
+  ask_around(actions);
+  return actions;
 }
 
 CoordinatorActions Coordinator::advance(WallTime now) {
@@ -197,8 +107,6 @@ CoordinatorActions Coordinator::advance(WallTime now) {
     if (!open_->verdict && clock_ - open_->last_sent >= kPrepareEvery) send_prepare(actions, false);
     decide(actions);
   }
-  look_for_end(actions);
-  ask_around(actions);
   return actions;
 }
 
@@ -257,7 +165,19 @@ Verdict Coordinator::abort(AbortReason reason, std::string text) const {
   return verdict;
 }
 
+// Quick while somebody is missing: it is asked for every letter, and ranks are many.
+bool Coordinator::still_incomplete() {
+  if (open_->rejected || clock_ - open_->opened >= kGiveUpAfter) return false;
+  const auto answered = [&](int rank) {
+    const Roster::Seat& seat = roster_.seat(rank);
+    return seat.ready || seat.left();
+  };
+  while (open_->first_missing < roster_.size() && answered(open_->first_missing)) ++open_->first_missing;
+  return open_->first_missing < roster_.size();
+}
+
 std::optional<Verdict> Coordinator::verdict_now() {
+  if (!mutated(Mutant::silent_counts_as_gone) && still_incomplete()) return {};
   Step effective = later(job_.start_iteration + 1, last_.commit ? last_.commit->effective + 1 : Step{});
   std::optional<Step> fence;
   std::int64_t matches = 0;
@@ -394,9 +314,11 @@ void Coordinator::look_for_end(CoordinatorActions& actions) {
   if (end->file) actions.write_back = WriteBack{end->revision, *end->file};
 }
 
-CoordinatorActions Coordinator::probe(std::string id, PlanPtr plan, WallTime now) {
+CoordinatorActions Coordinator::probe(std::string id, PlanPtr plan) {
   probe_.ask(std::move(id), std::move(plan), clock_);
-  return advance(now);
+  CoordinatorActions actions;
+  ask_around(actions);
+  return actions;
 }
 
 // What is asked beside the agreement: who lives, and what a plan would mean.

@@ -59,7 +59,7 @@ class Coordinator {
   CoordinatorActions propose(PlanPtr plan, WallTime now);
   // Asks every rank what a valid plan would mean there; the answer comes in
   // `probed`, with this id.
-  CoordinatorActions probe(std::string id, PlanPtr plan, WallTime now);
+  CoordinatorActions probe(std::string id, PlanPtr plan);
   CoordinatorActions on_letter(const Letter& letter, WallTime now);
   CoordinatorActions on_register(const tl::expected<Verdict, std::string>& verdict, WallTime now);
   CoordinatorActions tick(Ticks elapsed, WallTime now);
@@ -100,6 +100,8 @@ class Coordinator {
     bool writing = false;
     Ticks wrote{};
     bool all_ready = false;
+    bool rejected = false;  // by some rank
+    int first_missing = 0;  // every rank below it has answered
   };
   void answer_hello(Rank rank, const Hello& hello, CoordinatorActions& actions);
   void enqueue(Proposal proposal, CoordinatorActions& actions, WallTime now);
@@ -109,6 +111,7 @@ class Coordinator {
   void open_waiting(CoordinatorActions& actions, WallTime now);
   void send_prepare(CoordinatorActions& actions, bool everyone);
   void decide(CoordinatorActions& actions);
+  bool still_incomplete();
   std::optional<Verdict> verdict_now();
   Verdict abort(AbortReason reason, std::string text) const;
   void close_open(const Verdict& verdict, CoordinatorActions& actions, WallTime now);

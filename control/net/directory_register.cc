@@ -46,11 +46,15 @@ tl::expected<void, std::string> write_aside(const fs::path& path, const std::str
   return {};
 }
 
-void sync_directory(const fs::path& directory) {
+// Some file systems know no fsync of a directory (EINVAL): what they publish holds.
+bool sync_directory(const fs::path& directory) {
   const int fd = open(directory.c_str(), O_RDONLY | O_DIRECTORY | O_CLOEXEC);
-  if (fd < 0) return;
-  fsync(fd);
+  if (fd < 0) return false;
+  const bool synced = fsync(fd) == 0 || errno == EINVAL;
+  const int why = errno;
   close(fd);
+  errno = why;
+  return synced;
 }
 
 tl::expected<std::string, std::string> read_whole(const fs::path& path) {
@@ -71,7 +75,7 @@ tl::expected<void, std::string> publish_once(const fs::path& aside, const fs::pa
   unlink(aside.c_str());
   errno = why;
   if (!linked) return failed("cannot publish", path);
-  sync_directory(path.parent_path());
+  if (!sync_directory(path.parent_path())) return failed("cannot make durable", path);
   return {};
 }
 

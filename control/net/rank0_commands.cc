@@ -127,7 +127,7 @@ void Rank0Desk::rehearse(const std::string& peer, const Command& command) {
   if (rehearsals_.size() >= kMostRehearsals) rehearsals_.erase(rehearsals_.begin());
   rehearsals_[command.request_id] = {peer, command, std::move(reply)};
   source->plan->on = true;  // What would match is worth knowing before it is switched on.
-  perform(coordinator_.probe(command.request_id, source->plan, wall_now()));
+  perform(coordinator_.probe(command.request_id, source->plan));
 }
 
 void Rank0Desk::rehearsed(ProbeResult result) {

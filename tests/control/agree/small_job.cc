@@ -51,7 +51,7 @@ void SmallJob::begin(PlanPtr first) { perform(coordinator_->begin(std::move(firs
 void SmallJob::propose(PlanPtr asked) { perform(coordinator_->propose(std::move(asked), 0)); }
 
 void SmallJob::probe(std::string id, PlanPtr asked) {
-  perform(coordinator_->probe(std::move(id), std::move(asked), 0));
+  perform(coordinator_->probe(std::move(id), std::move(asked)));
 }
 
 void SmallJob::post(bool up, const Letter& letter) {
