@@ -109,14 +109,12 @@ CommandReply RealJob::ask(Command command) {
 bool RealJob::wait_for_changes(std::size_t count, std::chrono::milliseconds at_most) {
   return eventually(
       [&] {
-        std::size_t decided = 0;
         const auto entries = history();
         for (const HistoryEntry& entry : entries) {
-          if (!entry.final) continue;
+          if (entry.verdict.empty()) return false;
           if (entry.verdict == "commit" && entry.applied.size() < status().ranks.size()) return false;
-          decided += 1;
         }
-        return decided >= count && entries.back().final;
+        return entries.size() >= count && entries.back().final;
       },
       at_most);
 }
