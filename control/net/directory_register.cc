@@ -61,8 +61,12 @@ tl::expected<std::string, std::string> read_whole(const fs::path& path) {
   std::ifstream in(path, std::ios::binary);
   if (!in) return failed("cannot read", path);
   std::ostringstream text;
+  errno = 0;
   text << in.rdbuf();
-  if (text.bad()) return failed("cannot read", path);
+  if (!text) {  // A read that failed, or an empty file.
+    if (errno == 0) errno = ENODATA;
+    return failed("cannot read", path);
+  }
   return text.str();
 }
 
