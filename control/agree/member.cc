@@ -15,6 +15,7 @@ constexpr Ticks kAskEvery{250};
 constexpr Ticks kLeftEvery{100};
 constexpr Ticks kStartTimeout{30'000};
 constexpr Ticks kLongestTick{1000};
+constexpr std::size_t kMostReason = 1000;  // bytes of an objection
 
 }  // namespace
 
@@ -85,7 +86,7 @@ MemberActions Member::withdraw() {
 
 MemberActions Member::on_probe(const Probe& probe) const {
   const auto matches = probe.plan->on ? can_carry_out_(*probe.plan) : 0;
-  Probed probed{probe.id, matches.value_or(0), matches ? "" : matches.error().substr(0, 1000)};
+  Probed probed{probe.id, matches.value_or(0), matches ? "" : matches.error().substr(0, kMostReason)};
   return {{std::move(probed)}, {}, {}, {}, {}};
 }
 
@@ -162,7 +163,7 @@ MemberActions Member::on_prepare(const Prepare& prepare) {
   open.doubt_after = prepare.doubt_after;
   open.wait_on_partition = prepare.plan->wait_on_partition;
   if (!matches) {
-    open.answer = Reject{prepare.revision, matches.error()};
+    open.answer = Reject{prepare.revision, matches.error().substr(0, kMostReason)};
   } else {
     // The start's implied promise becomes this one, with the same fence.
     open.fence = start_hold_ ? start_hold_->fence : gate_.promise(prepare.lookahead);
@@ -225,9 +226,11 @@ MemberActions Member::on_register(const tl::expected<Verdict, std::string>& verd
   asking_ = false;
   if (replaced_) return actions;
   if (!verdict) {
-    actions.warnings.push_back("register: " + verdict.error());
+    if (verdict.error() != register_trouble_) actions.warnings.push_back("register: " + verdict.error());
+    register_trouble_ = verdict.error();
     return actions;
   }
+  register_trouble_.clear();
   actions += learn({verdict->revision, verdict->commit() ? *verdict : last_.commit, last_.home});
   if (rejoining_ && verdict->author != identity_.process_id) {
     actions += ask_register(Revision{last_.closed.value + 1});

@@ -118,6 +118,7 @@ class Member {
   std::string nonce_;              // what the register must show
   std::optional<Ticks> last_ask_;  // of the register; none: never
   bool asking_ = false;            // a register attempt is under way
+  std::string register_trouble_;   // what the last attempt failed for, said once
   bool joined_ = false;            // Hello is answered
   HomeSight sight_;
   bool said_unseen_ = false;  // that no home shows the nonce

@@ -12,7 +12,7 @@
 
 namespace gradmon {
 
-// read: status, history, verdicts, and the broadcast of the state.
+// read: status, history, verdicts, the config in force, and the broadcast of the state.
 // control: all commands besides; and only such a client can be a rank.
 enum class Role : std::uint8_t { read, control };
 

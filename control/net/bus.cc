@@ -49,6 +49,15 @@ void bound(zmq::socket_t& socket, std::size_t most_bytes_in) {
 
 zmq::const_buffer buffer(const KeyBytes& key) { return zmq::buffer(key.data(), key.size()); }
 
+// Who vanished without a word, behind a firewall or with its host, must not be
+// counted at the front door for ever.
+void notice_the_vanished(zmq::socket_t& socket) {
+  socket.set(zmq::sockopt::tcp_keepalive, 1);
+  socket.set(zmq::sockopt::tcp_keepalive_idle, 60);
+  socket.set(zmq::sockopt::tcp_keepalive_intvl, 10);
+  socket.set(zmq::sockopt::tcp_keepalive_cnt, 3);
+}
+
 void guard(zmq::socket_t& socket, const SecretKey& secret) {
   socket.set(zmq::sockopt::zap_domain, ZapDesk::kDomain);
   socket.set(zmq::sockopt::curve_server, true);
@@ -148,6 +157,7 @@ tl::expected<std::unique_ptr<Bus>, std::string> Bus::listen(const std::string& e
     for (zmq::socket_t* socket : {&sockets->talk, &sockets->state}) {
       if (sockets->zap) guard(*socket, keys->secret);
       if (!tcp) continue;
+      notice_the_vanished(*socket);
       sockets->watches.push_back(std::make_unique<ConnectionWatch>(
           sockets->context, *socket, socket == &sockets->talk ? "talk" : "state",
           ZMQ_EVENT_LISTENING | ZMQ_EVENT_ACCEPTED | ZMQ_EVENT_DISCONNECTED));

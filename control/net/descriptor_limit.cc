@@ -4,6 +4,7 @@
 #include <dirent.h>
 #include <sys/resource.h>
 
+#include <algorithm>
 #include <limits>
 
 namespace gradmon {
@@ -39,9 +40,12 @@ std::size_t free_descriptors() {
 }
 
 void raise_descriptor_limit() {
+  constexpr rlim_t most = 65'536;
   rlimit limit{};
-  if (getrlimit(RLIMIT_NOFILE, &limit) != 0 || limit.rlim_cur == limit.rlim_max) return;
-  limit.rlim_cur = limit.rlim_max;
+  if (getrlimit(RLIMIT_NOFILE, &limit) != 0) return;
+  const rlim_t wanted = std::min(limit.rlim_max, most);
+  if (limit.rlim_cur >= wanted) return;
+  limit.rlim_cur = wanted;
   setrlimit(RLIMIT_NOFILE, &limit);
 }
 

@@ -12,8 +12,10 @@ namespace gradmon {
 std::string descriptor_shortage(std::size_t to_spare);
 std::size_t free_descriptors();
 
-// The soft limit becomes the hard one, for the whole process. Code that still
-// uses select() breaks on descriptors of 1024 and more: only for who listens on TCP.
+// The soft limit becomes the hard one, or 65,536 where that is less, for the
+// whole process and the children it starts: some close every descriptor up to
+// the limit. Code that still uses select() breaks on descriptors of 1024 and
+// more: only for who listens on TCP.
 void raise_descriptor_limit();
 
 }  // namespace gradmon

@@ -73,7 +73,9 @@ tl::expected<KeyBytes, std::string> make_pair(const fs::path& directory, const s
 
 Outcome make_directory(const fs::path& directory) {
   std::error_code error;
-  fs::create_directories(directory.parent_path(), error);
+  // "keys/" is the directory keys in its parent.
+  const fs::path named = directory.has_filename() ? directory : directory.parent_path();
+  fs::create_directories(named.parent_path(), error);
   if (mkdir(directory.c_str(), 0700) == 0) return {};
   if (errno != EEXIST) return failed(directory);
   struct stat status {};

@@ -4,14 +4,16 @@
 namespace gradmon {
 namespace {
 
-bool changes_something(CommandVerb verb) {
-  return verb == CommandVerb::on || verb == CommandVerb::off || verb == CommandVerb::set;
+// What changes the job, or makes every rank work.
+bool needs_control(CommandVerb verb) {
+  return verb == CommandVerb::on || verb == CommandVerb::off || verb == CommandVerb::set ||
+         verb == CommandVerb::rehearse;
 }
 
 }  // namespace
 
 std::string command_objection(const Bus::Incoming& from, CommandVerb verb) {
-  if (from.role == Role::control || !changes_something(verb)) return "";
+  if (from.role == Role::control || !needs_control(verb)) return "";
   return "client \"" + from.client + "\" may read, not command (its role in clients.allow is read)";
 }
 

@@ -91,14 +91,17 @@ int Attack::wait() {
 }
 
 int hold_idle_peers(std::uint16_t port, int count) {
+  // More at once than the backlog holds would knock again only seconds later.
+  constexpr int most_in_a_round = 40;
   std::vector<int> peers(static_cast<std::size_t>(count), -1);
   for (;;) {
+    int knocking = 0;
     for (int& peer : peers) {
       if (peer >= 0 && hung_up(peer)) {
         close(peer);
         peer = -1;
       }
-      if (peer < 0) peer = socket_to(port, SOCK_NONBLOCK);
+      if (peer < 0 && knocking++ < most_in_a_round) peer = socket_to(port, SOCK_NONBLOCK);
     }
     poll(nullptr, 0, 20);
   }

@@ -107,7 +107,7 @@ TEST_CASE("a key with the role read is answered and commands nothing and can be 
   const fs::path alice = job.keys_of("alice");
   CHECK(job.ask(command_of(CommandVerb::status), alice).status->ranks.size() == 2);
   CHECK(job.ask(command_of(CommandVerb::history), alice).outcome == CommandOutcome::done);
-  for (const CommandVerb verb : {CommandVerb::on, CommandVerb::off, CommandVerb::set}) {
+  for (const CommandVerb verb : {CommandVerb::on, CommandVerb::off, CommandVerb::set, CommandVerb::rehearse}) {
     const CommandReply refused = job.ask(command_of(verb), alice);
     CHECK(refused.outcome == CommandOutcome::not_allowed);
     CHECK(refused.message == "client \"alice\" may read, not command (its role in clients.allow is read)");

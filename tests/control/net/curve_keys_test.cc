@@ -70,6 +70,14 @@ TEST_CASE("keygen says what it made and prints no key") {
           "a client elsewhere needs a directory with alice.secret and server.public\n");
 }
 
+TEST_CASE("a key directory may be named with a slash behind it") {
+  TemporaryDirectory scratch;
+  const auto made = make_key_directory(scratch / "new/keys/");
+  CAPTURE(made ? "" : made.error());
+  REQUIRE(made);
+  REQUIRE((mode_of(scratch / "new/keys") & 0077U) == 0U);
+}
+
 TEST_CASE("secrets are for their owner alone whatever the umask") {
   for (const mode_t mask : {0000U, 0022U, 0777U}) {
     const mode_t before = umask(mask);
