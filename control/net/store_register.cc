@@ -13,9 +13,14 @@ constexpr char kNonce[] = "nonce";
 }  // namespace
 
 StoreRegister::StoreRegister(std::shared_ptr<SharedStore> store, const std::string& epoch)
-    : store_(std::move(store)), prefix_("gradmon/" + epoch + "/") {}
+    : store_(std::move(store)), epoch_(epoch), prefix_("gradmon/" + epoch + "/") {}
 
 tl::expected<Verdict, std::string> StoreRegister::decide(const Verdict& verdict) {
+  const auto nonce = store_->get(prefix_ + kNonce);
+  if (!nonce) return tl::unexpected(nonce.error());
+  if (*nonce != epoch_)
+    return tl::unexpected(
+        std::string("the store is another one than that which rank 0 made the register in"));
   const std::string key = prefix_ + std::to_string(verdict.revision.value);
   auto held = store_->put_once(key, encode(verdict));
   if (!held) return tl::unexpected(held.error());

@@ -9,7 +9,8 @@
 namespace gradmon {
 
 // The register in a store that all ranks reach: one key a revision, below one
-// prefix an epoch. It lives as long as the store does, no longer. One thread.
+// prefix an epoch, beside a nonce that is the epoch. It lives as long as the store
+// does, no longer: an empty one that has taken its place decides nothing. One thread.
 class StoreRegister : public Register {
  public:
   StoreRegister(std::shared_ptr<SharedStore> store, const std::string& epoch);
@@ -20,6 +21,7 @@ class StoreRegister : public Register {
 
  private:
   const std::shared_ptr<SharedStore> store_;
+  const std::string epoch_;
   const std::string prefix_;
 };
 

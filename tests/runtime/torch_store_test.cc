@@ -22,8 +22,11 @@ TorchStore::Place place_of(const StoreServer& server, milliseconds patience = kL
   return {server.host(), server.port(), patience};
 }
 
-StoreRegister register_in(const StoreServer& server, const std::string& epoch = "e") {
-  return StoreRegister(std::make_shared<TorchStore>(place_of(server)), epoch);
+StoreRegister register_in(const StoreServer& server, const std::string& epoch = "e",
+                          milliseconds patience = kLong) {
+  StoreRegister made(std::make_shared<TorchStore>(place_of(server, patience)), epoch);
+  REQUIRE(eventually([&] { return made.create(epoch).has_value(); }));
+  return made;
 }
 
 Verdict verdict(std::uint64_t revision, std::string author) {
@@ -39,7 +42,6 @@ TEST_CASE("whoever writes first into the store wins and the later writer reads i
   const StoreServer server;
   auto first = register_in(server);
   auto second = register_in(server);
-  REQUIRE(first.create("nonce"));
   REQUIRE(first.decide(verdict(1, "a"))->author == "a");
   const auto held = second.decide(verdict(1, "b"));
   REQUIRE(held->author == "a");
@@ -54,9 +56,10 @@ TEST_CASE("of many writers into the store at once exactly one wins and all read 
   constexpr int revisions = 40;
   std::vector<std::vector<std::string>> read(writers);
   std::vector<std::thread> threads;
+  register_in(server);
   for (int w = 0; w < writers; ++w) {
     threads.emplace_back([&, w] {
-      auto own = register_in(server);
+      StoreRegister own(std::make_shared<TorchStore>(place_of(server)), "e");
       for (int r = 1; r <= revisions; ++r) {
         const auto held = own.decide(verdict(static_cast<std::uint64_t>(r), "w" + std::to_string(w)));
         read[static_cast<std::size_t>(w)].push_back(held ? held->author : held.error());
@@ -86,11 +89,10 @@ TEST_CASE("a commit with a config of 1 MiB comes back whole from the store") {
 TEST_CASE("two epochs in one store do not see each other") {
   const StoreServer server;
   auto one = register_in(server, "one");
-  auto two = register_in(server, "two");
-  REQUIRE(one.create("1"));
-  REQUIRE_FALSE(two.prove("1"));
-  REQUIRE(two.create("2"));
-  REQUIRE(one.prove("1"));
+  StoreRegister two(std::make_shared<TorchStore>(place_of(server)), "two");
+  REQUIRE_FALSE(two.prove("one"));
+  REQUIRE(two.create("two"));
+  REQUIRE(one.prove("one"));
   REQUIRE(one.decide(verdict(1, "a"))->author == "a");
   REQUIRE(two.decide(verdict(1, "b"))->author == "b");
 }
@@ -121,7 +123,7 @@ TEST_CASE("a store where nobody listens is an error with its place") {
 
 TEST_CASE("a store that hangs is an error and is used again when it goes on") {
   StoreServer server;
-  StoreRegister own(std::make_shared<TorchStore>(place_of(server, kShort)), "e");
+  auto own = register_in(server, "e", kShort);
   REQUIRE(eventually([&] { return own.decide(verdict(1, "a")).has_value(); }));
   server.pause();
   // More often than calls may hang: a store that is gone for hours costs no more.
@@ -145,7 +147,7 @@ TEST_CASE("a store that hangs is an error and is used again when it goes on") {
 
 TEST_CASE("a store whose server has died is an error") {
   StoreServer server;
-  StoreRegister own(std::make_shared<TorchStore>(place_of(server)), "e");
+  auto own = register_in(server);
   REQUIRE(own.decide(verdict(1, "a")));
   server.kill();
   REQUIRE_FALSE(own.decide(verdict(2, "a")));

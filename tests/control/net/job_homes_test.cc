@@ -33,6 +33,12 @@ class FakeStore : public SharedStore {
     return at == values_.end() ? std::nullopt : std::optional(at->second);
   }
 
+  // As a store does whose server was started again.
+  void forget_all() {
+    const std::lock_guard lock(mutex_);
+    values_.clear();
+  }
+
  private:
   std::mutex mutex_;
   std::map<std::string, std::string> values_;  // guarded by mutex_
@@ -116,6 +122,17 @@ TEST_CASE("ranks without a directory in common find each other and share the reg
   REQUIRE(rank0.prove(Home::store, "epoch").empty());
   REQUIRE(rank1.decide(Home::store, 1, "one") == "one");
   REQUIRE(rank0.decide(Home::store, 1, "zero") == "one");
+}
+
+TEST_CASE("an empty store in the place of the one that was proven decides nothing") {
+  const TemporaryDirectory directory;
+  const auto store = std::make_shared<FakeStore>();
+  Process rank0(directory / "a", store);
+  rank0.announce("launch", "epoch");
+  REQUIRE(rank0.prove(Home::store, "epoch").empty());
+  REQUIRE(rank0.decide(Home::store, 1, "zero") == "zero");
+  store->forget_all();
+  REQUIRE(rank0.decide(Home::store, 1, "again").find("the store is another one") == 0);
 }
 
 TEST_CASE("a rank finds the job of its own launch only") {
