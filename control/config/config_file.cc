@@ -23,6 +23,7 @@ constexpr milliseconds kOpenPause{2000};  // the same, where a writer does not c
 constexpr milliseconds kQuiet{1000};      // for what is broken or missing
 constexpr milliseconds kReportPause{250};
 constexpr milliseconds kDisplacedFor{2000};
+constexpr seconds kDisplacedAtMost{60};  // where somebody keeps it open
 constexpr milliseconds kDisplacedEvery{50};
 constexpr seconds kLeftOver{10};  // so old is only what a killed process has left
 
@@ -69,7 +70,7 @@ std::optional<tl::expected<FileContent, std::string>> ConfigFile::poll() {
   const auto now = clock_();
   take_events();
   look_after_displaced(now);
-  if (now >= recover_at_) {
+  if (now >= recover_at_ && displaced_.empty()) {
     recover_at_ = Time::max();
     recover_displaced(target_of(path_), kLeftOver);
   }
@@ -175,13 +176,16 @@ std::optional<std::string> ConfigFile::report_problem(const std::string& problem
 void ConfigFile::look_after_displaced(Time now) {
   std::vector<Watched> kept;
   for (const auto& watched : std::exchange(displaced_, {})) {
+    const auto age = now - watched.since;
+    // Asked for before the last look at it: nobody can write after that.
+    const bool closed = age >= kDisplacedFor && !is_open_elsewhere(watched.displaced);
     std::vector<Displaced> more;
     const bool back = put_back_if_written(watched.displaced, own_signature_, more);
-    for (auto& file : more) kept.push_back({std::move(file), clock_() + kDisplacedFor});
+    for (auto& file : more) kept.push_back({std::move(file), clock_()});
     if (back) {
       take_events();
       replaced_ = false;
-    } else if (now >= watched.until) {
+    } else if (closed || age >= kDisplacedAtMost) {
       discard(watched.displaced);
     } else {
       kept.push_back(watched);
@@ -251,7 +255,7 @@ tl::expected<FileContent, EditError> ConfigFile::edit_once(const Edits& edits,
 
   std::vector<Displaced> displaced;
   const auto done = replace_content(target_of(path_), *base, text, displaced);
-  for (auto& file : displaced) displaced_.push_back({std::move(file), clock_() + kDisplacedFor});
+  for (auto& file : displaced) displaced_.push_back({std::move(file), clock_()});
   take_events();
   if (!done) {
     replaced_ = false;

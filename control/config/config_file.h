@@ -84,7 +84,7 @@ class ConfigFile {
   // A file that an edit has displaced: somebody may still be writing it.
   struct Watched {
     Displaced displaced;
-    Time until;
+    Time since;
   };
 
   tl::expected<Look, std::string> look(Time now);

@@ -225,10 +225,10 @@ void discard(const Displaced& file) { ::unlink(file.side.c_str()); }
 
 bool is_open_elsewhere(const Displaced& file) {
   const int fd = ::open(file.side.c_str(), O_RDONLY | O_CLOEXEC | O_NONBLOCK);
-  if (fd < 0) return false;
+  if (fd < 0) return errno == EACCES;
   // Who opens it in this moment would end the process by SIGIO.
   const bool safe = ::fcntl(fd, F_SETSIG, SIGURG) == 0;
-  const bool refused = safe && ::fcntl(fd, F_SETLEASE, F_WRLCK) != 0 && errno == EAGAIN;
+  const bool refused = safe && ::fcntl(fd, F_SETLEASE, F_WRLCK) != 0 && (errno == EAGAIN || errno == EACCES);
   ::close(fd);
   return refused;
 }

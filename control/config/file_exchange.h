@@ -45,7 +45,8 @@ enum class Replacement : std::uint8_t { exchange, rename };
 // is what is read-only, has a second link, or is not a regular file. The time
 // stamp of the new file differs from that of `base`. Whatever was displaced,
 // also in vain, is appended to `displaced`: to be asked for with
-// put_back_if_written for two seconds, then given to discard.
+// put_back_if_written for two seconds and, up to a minute, while it is open
+// elsewhere; then given to discard.
 [[nodiscard]] tl::expected<FileRead, ExchangeError> replace_content(const std::filesystem::path& target,
                                                                     const FileRead& base,
                                                                     std::string_view text,
@@ -60,7 +61,8 @@ bool put_back_if_written(const Displaced& file, const FileSignature& ours, std::
 // Removes the side file.
 void discard(const Displaced& file);
 
-// Somebody still has the displaced file open, and may write to it.
+// Somebody still has the displaced file open, and may write to it. Also true
+// where that cannot be known: the file is another user's, and there is no CAP_LEASE.
 bool is_open_elsewhere(const Displaced& file);
 
 // What a process that was killed has left beside `target`, if it is older than

@@ -131,6 +131,56 @@ TEST_CASE("who had the file open before an edit and writes after it is not lost"
   CHECK(read_text(path) == text);
 }
 
+TEST_CASE("who has the file open before an edit and writes half a minute later is not lost", "[configfile]") {
+  ScratchDirectory directory;
+  const auto path = directory / "c.json";
+  save_in_place(path, text_of(1));
+  make_old(path);
+  auto now = std::chrono::steady_clock::time_point{std::chrono::hours(1)};
+  ConfigFile file(path, [&] { return now; });
+  REQUIRE(file.poll().has_value());
+  const int fd = ::open(path.c_str(), O_WRONLY | O_CLOEXEC);
+  REQUIRE(file.edit(kOff, std::nullopt).has_value());
+  for (int second = 0; second < 30; ++second) {
+    now += std::chrono::seconds(1);
+    CHECK_FALSE(file.poll().has_value());
+  }
+  SECTION("with a save") {
+    const auto text = text_of(2);
+    REQUIRE(::write(fd, text.data(), text.size()) == static_cast<ssize_t>(text.size()));
+    ::close(fd);
+    file.poll();
+    CHECK(read_text(path) == text);
+  }
+  SECTION("nothing and closes it") {
+    ::close(fd);
+    file.poll();
+    CHECK(directory.names() == std::set<std::string>{"c.json"});
+  }
+  SECTION("nothing and never closes it") {
+    now += std::chrono::seconds(31);
+    file.poll();
+    CHECK(directory.names() == std::set<std::string>{"c.json"});
+    ::close(fd);
+  }
+}
+
+TEST_CASE("a displaced file whose owner is another user may still be open", "[configfile]") {
+  if (::geteuid() != 0) {
+    WARN("skipped: only root can be another user");
+    return;
+  }
+  ScratchDirectory directory;
+  REQUIRE(::chmod(directory.path().c_str(), 0755) == 0);
+  const Displaced file{directory / "c.json", directory / "side", {}};
+  save_in_place(file.side, text_of(1));
+  CHECK_FALSE(is_open_elsewhere(file));
+  REQUIRE(::seteuid(1234) == 0);
+  const bool may_be_open = is_open_elsewhere(file);
+  REQUIRE(::seteuid(0) == 0);
+  CHECK(may_be_open);
+}
+
 TEST_CASE("who still has the displaced file open when the job ends is heard by the next", "[configfile]") {
   ScratchDirectory directory;
   const auto path = directory / "c.json";
