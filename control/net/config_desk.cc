@@ -12,14 +12,17 @@ namespace gradmon {
 struct ConfigDesk::OnDisk {
   const std::filesystem::path path;
   const WriteBackNote note;
-  std::unique_ptr<ConfigFile> file;  // null until it is watched
-  bool recovered = false;            // nothing is left of an earlier job's write-back
+  // The disk thread's watch alone keeps it, and ends it there: that is file I/O.
+  std::weak_ptr<ConfigFile> watched;
+  bool recovered = false;  // nothing is left of an earlier job's write-back
 
   Edited edit(const Edits& edits, const std::optional<FileIdentity>& based_on) try {
     const auto check = [&](std::string_view text) {
       const auto source = plan_from_config(std::string(text), path.string());
       return source ? std::string() : source.error();
     };
+    const auto file = watched.lock();
+    if (!file) return tl::unexpected(EditError{EditError::Kind::unwritable, "it is not watched"});
     return file->edit(edits, based_on, check);
   } catch (const std::exception& error) {
     return tl::unexpected(EditError{EditError::Kind::unwritable, error.what()});
@@ -32,8 +35,8 @@ struct ConfigDesk::OnDisk {
     return edited;
   }
 
-  std::optional<Content> look() {
-    auto content = file->poll();
+  std::optional<Content> look(ConfigFile& file) {
+    auto content = file.poll();
     if (recovered || !content || !*content) return content;
     recovered = true;
     const auto due = note.read();
@@ -53,16 +56,17 @@ ConfigDesk::ConfigDesk(std::filesystem::path path, const std::filesystem::path& 
                        std::shared_ptr<Mailbox> mailbox)
     : disk_(disk),
       mailbox_(std::move(mailbox)),
-      file_(new OnDisk{path, WriteBackNote(output_dir, path), nullptr}) {}
+      file_(new OnDisk{path, WriteBackNote(output_dir, path), {}}) {}
 
 void ConfigDesk::watch(std::function<void(Content)> on_content) {
-  disk_.watch([file = file_, mailbox = mailbox_, on_content = std::move(on_content)] {
-    file->file = std::make_unique<ConfigFile>(file->path);
+  disk_.watch([on_disk = file_, mailbox = mailbox_, on_content = std::move(on_content)] {
+    const auto file = std::make_shared<ConfigFile>(on_disk->path);
+    on_disk->watched = file;
     DiskThread::Watch watch;
-    watch.fd = [file] { return file->file->event_fd(); };
-    watch.patience = [file] { return file->file->next_poll(); };
-    watch.look = [file, mailbox, on_content] {
-      while (auto content = file->look()) {
+    watch.fd = [file] { return file->event_fd(); };
+    watch.patience = [file] { return file->next_poll(); };
+    watch.look = [on_disk, file, mailbox, on_content] {
+      while (auto content = on_disk->look(*file)) {
         mailbox->post(
             [on_content, content = std::move(*content)]() mutable { on_content(std::move(content)); });
       }

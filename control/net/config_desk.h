@@ -28,9 +28,10 @@ class ConfigDesk {
 
   // `on_content` gets each save, whole, or why there is none; the first soon. A
   // write-back that an earlier job could not finish is made up for before that.
+  // The file is the disk thread's until that ends: it lets go of it, not this object.
   void watch(std::function<void(Content)> on_content);
   // ConfigFile::edit of whatever is there, with validation of what would be
-  // written. `done` is called in any case.
+  // written. `done` is called in any case. Refused before watch().
   void edit(Edits edits, std::function<void(Edited)> done);
   // Makes `dynamic_on` false where the file still is `save`, and leaves a note
   // while that is due.

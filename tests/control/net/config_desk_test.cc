@@ -150,4 +150,36 @@ TEST_CASE("an output directory that cannot be made keeps no write-back from the 
   CHECK(read_text(f.path) == kOff);
 }
 
+TEST_CASE("the file is let go of on the disk thread and not by who destroys the desk") {
+  const TemporaryDirectory directory;
+  const fs::path path = directory / "config.json";
+  write_text(path, kOn);
+  const auto files = [&] {
+    return std::distance(fs::directory_iterator(directory.path()), fs::directory_iterator());
+  };
+  const auto mailbox = std::make_shared<Mailbox>();
+  auto disk = std::make_unique<DiskThread>();
+  ConfigDesk desk(path, directory.path(), *disk, mailbox);
+  bool edited = false;
+  desk.watch([](const ConfigDesk::Content&) {});
+  desk.edit({{"dynamic_on", "false"}}, [&](const ConfigDesk::Edited& done) { edited = done.has_value(); });
+  REQUIRE(eventually([&] {
+    for (const auto& job : mailbox->take()) job();
+    return edited;
+  }));
+  REQUIRE(files() == 2);  // what the edit has displaced
+  disk.reset();
+  CHECK(eventually([&] { return files() == 1; }));
+}
+
+TEST_CASE("an edit of a file that is not watched is refused") {
+  Desk f;
+  write_text(f.path, kOn);
+  std::optional<ConfigDesk::Edited> edited;
+  f.desk.edit({{"dynamic_on", "false"}}, [&](ConfigDesk::Edited done) { edited = std::move(done); });
+  REQUIRE(f.until([&] { return edited.has_value(); }));
+  CHECK(edited->error().kind == EditError::Kind::unwritable);
+  CHECK(read_text(f.path) == kOn);
+}
+
 }  // namespace gradmon
