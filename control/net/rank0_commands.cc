@@ -169,6 +169,7 @@ void Rank0Desk::changed(const std::string& peer, const Command& command, ConfigD
   }
   auto source = plan_from_config(edited->text, options_.config_path.string());
   if (!source) return answer(peer, command, failed(CommandOutcome::invalid_config, source.error()));
+  broken_file_.clear();
   adopted_text_ = edited->text;
   adopted_sha256_ = edited->identity.sha256;
   propose(peer, command, std::move(*source), edited->identity, "");

@@ -4,6 +4,7 @@
 #include "control/net/agent.h"
 
 #include <atomic>
+#include <fstream>
 #include <map>
 #include <thread>
 
@@ -309,6 +310,26 @@ TEST_CASE("a rehearsed change is validated and asked of every rank and changes n
   write_text(job.config_path(), "{]");
   command.edits = {{"collect_times", "3"}};
   REQUIRE(eventually([&] { return rehearse().outcome == CommandOutcome::invalid_config; }));
+}
+
+TEST_CASE("a broken save that is mended and taken by a command keeps no dry run back") {
+  FakeJob job(1, R"({"dynamic_on": false})");
+  const auto ask = [&job](CommandVerb verb, const char* times) {
+    Command command;
+    command.verb = verb;
+    command.request_id = random_hex(8);
+    command.edits = {{"collect_times", times}};
+    return job.ask(command).outcome;
+  };
+  REQUIRE(eventually([&] { return ask(CommandVerb::rehearse, "3") == CommandOutcome::done; }));
+  write_text(job.config_path(), "{]");
+  REQUIRE(eventually([&] { return ask(CommandVerb::rehearse, "3") == CommandOutcome::invalid_config; }));
+  // As long as it is open, only a command takes it at once.
+  std::ofstream mended(job.config_path());
+  mended << R"({"dynamic_on": false})" << std::flush;
+  REQUIRE(ask(CommandVerb::set, "4") == CommandOutcome::done);
+  CHECK(ask(CommandVerb::rehearse, "5") == CommandOutcome::done);
+  CHECK(read_text(job.config_path()) == R"({"collect_times": 4, "dynamic_on": false})");
 }
 
 TEST_CASE("a job without a valid config tells none and says why") {
