@@ -21,7 +21,6 @@ using std::chrono::milliseconds;
 
 constexpr milliseconds kBusyTurn{10};
 constexpr milliseconds kIdleTurn{100};
-constexpr milliseconds kLookEvery{50};
 constexpr milliseconds kProgressEvery{1000};
 constexpr milliseconds kShowEvery{100};
 constexpr milliseconds kMeasureOver{500};
@@ -44,9 +43,10 @@ Member::Identity identity_of(const AgentOptions& options, const std::string& pro
 }
 
 // Only rank 0 knows then which port it got: the others find it as they would a socket.
-bool leaves_port_open(const std::string& endpoint) {
-  const std::string port = endpoint.substr(endpoint.rfind(':') + 1);
-  return is_tcp(endpoint) && (port == "*" || port == "0");
+bool knows_endpoint(const AgentOptions& options) {
+  if (!options.endpoint) return false;
+  const std::string port = options.endpoint->substr(options.endpoint->rfind(':') + 1);
+  return !is_tcp(*options.endpoint) || (port != "*" && port != "0");
 }
 
 }  // namespace
@@ -114,12 +114,11 @@ void AgentLoop::live() noexcept {
 }
 
 void AgentLoop::run() {
-  last_turn_ = last_progress_ = last_measured_ = last_look_ = Clock::now();
+  last_turn_ = last_progress_ = last_measured_ = Clock::now();
   if (options_.rank.value == 0) {
     open_rank0();
-  } else if (bus_) {
-    looking_for_rank0_ = true;
-    find_rank0();
+  } else if (bus_ && knows_endpoint(options_)) {
+    if (auto connected = bus_->connect(*options_.endpoint); !connected) give_up(connected.error());
   }
   while (!may_go()) {
     const bool busy = member_.busy() || leave_by_ || (rank0_ && rank0_->busy());
@@ -171,9 +170,10 @@ void AgentLoop::take_turn() {
     inbox_.pop_front();
     rank0_->on_letter(letter);
   }
-  if (looking_for_rank0_ && now - last_look_ >= kLookEvery) {
-    last_look_ = now;
-    find_rank0();
+  if (options_.rank.value == 0) {
+    homes_.keep_announced(now);
+  } else {
+    look_for_rank0();
   }
 }
 
@@ -187,7 +187,8 @@ void AgentLoop::open_rank0() {
                        host_name(),
                        getpid(),
                        process_start_of(getpid()),
-                       job_.started};
+                       job_.started,
+                       network_trouble_};
   const auto create =
       options_.mode == Mode::dynamic ? JobHomes::Create::registers : JobHomes::Create::nothing;
   homes_.announce(entry, create, [this] {
@@ -211,21 +212,30 @@ void AgentLoop::open_rank0() {
 
 void AgentLoop::start() {
   started_ = true;
-  if (!network_trouble_.empty() && options_.rank.value != 0) return member_.give_up(network_trouble_);
+  if (!network_trouble_.empty() && options_.world_size > 1) member_.give_up(network_trouble_);
   perform(member_.say_hello());
 }
 
-void AgentLoop::find_rank0() {
-  if (options_.endpoint && !leaves_port_open(*options_.endpoint)) {
-    looking_for_rank0_ = false;
-    if (auto connected = bus_->connect(*options_.endpoint); !connected) give_up(connected.error());
-    return;
-  }
-  homes_.find_rank0(options_.launcher_id, [this](const JobEntry& job) { on_rank0_found(job); });
+// The one that was found may be dead, on a host that cannot tell: until it has
+// answered there may be a newer one.
+void AgentLoop::look_for_rank0() {
+  const bool wanted = bus_ && (tried_epoch_.empty() || started_);
+  if (!wanted || member_.joined() || leave_by_ || knows_endpoint(options_)) return;
+  homes_.find_rank0(options_.launcher_id, Clock::now(), [this](const JobEntry& job) { on_rank0_found(job); });
 }
 
 void AgentLoop::on_rank0_found(const JobEntry& job) {
-  if (!std::exchange(looking_for_rank0_, false)) return;
+  if (member_.joined() || job.epoch == tried_epoch_) return;
+  const bool first = tried_epoch_.empty();
+  tried_epoch_ = job.epoch;
+  if (!first) {
+    bus_.reset();
+    hinted_ = false;
+    network_trouble_.clear();
+    auto bus = asking_bus(options_);
+    if (!bus) return give_up(bus.error());
+    bus_ = std::move(*bus);
+  }
   if (std::string why = out_of_reach(job); !why.empty()) return give_up(why);
   if (auto connected = bus_->connect(job.endpoint); !connected) return give_up(connected.error());
   if (started_) perform(member_.say_hello());

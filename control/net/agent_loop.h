@@ -59,7 +59,7 @@ class AgentLoop {
 
   void run();
   void open_rank0();
-  void find_rank0();
+  void look_for_rank0();
   void take_messages(std::chrono::milliseconds at_most);
   void take_turn();
   void on_bytes(const Bus::Incoming& incoming);
@@ -102,14 +102,13 @@ class AgentLoop {
   DroppedMessages dropped_;
   std::uint64_t incarnation_ = 0;
   bool started_ = false;
-  bool looking_for_rank0_ = false;
+  std::string tried_epoch_;  // of the rank 0 that was found last; "": none yet
   bool hinted_ = false;
   std::optional<Clock::time_point> leave_by_;
   Clock::time_point last_turn_;
   Clock::time_point last_progress_;
   Clock::time_point last_measured_;
   Clock::time_point last_show_;
-  Clock::time_point last_look_;
   Step last_step_;
   double step_ms_ = 0;
   std::string socket_endpoint_;  // of a socket directory of our own

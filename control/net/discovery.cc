@@ -41,7 +41,8 @@ Json to_json(const JobEntry& job) {
           {"host", job.host},
           {"pid", job.pid},
           {"process_start", job.process_start},
-          {"started", job.started}};
+          {"started", job.started},
+          {"trouble", job.trouble}};
 }
 
 template <class T>
@@ -63,7 +64,8 @@ JobEntry from_json(const Json& json) {
           field<std::string>(json, "host"),
           field<std::int64_t>(json, "pid"),
           field<std::uint64_t>(json, "process_start"),
-          field<std::int64_t>(json, "started")};
+          field<std::int64_t>(json, "started"),
+          field<std::string>(json, "trouble")};
 }
 
 // Held while the list is changed. A holder that hangs is not waited for longer
@@ -139,7 +141,8 @@ tl::expected<Jobs, std::string> read_jobs(const fs::path& output_dir) {
 }
 
 Jobs live_jobs(Jobs jobs) {
-  jobs.erase(std::remove_if(jobs.begin(), jobs.end(), gone), jobs.end());
+  const auto unreachable = [](const JobEntry& job) { return gone(job) || job.endpoint.empty(); };
+  jobs.erase(std::remove_if(jobs.begin(), jobs.end(), unreachable), jobs.end());
   return jobs;
 }
 
@@ -148,21 +151,22 @@ tl::expected<void, std::string> add_job(const fs::path& output_dir, const JobEnt
     for (const JobEntry& old : jobs) {
       if (gone(old) && old.endpoint != job.endpoint) remove_socket_directory(old.endpoint);
     }
-    jobs = live_jobs(std::move(jobs));
+    jobs.erase(std::remove_if(jobs.begin(), jobs.end(), gone), jobs.end());
     jobs.push_back(job);
   });
 }
 
 std::optional<JobEntry> newest_job(Jobs jobs, const std::string& launcher_id) {
   std::optional<JobEntry> newest;
-  for (JobEntry& job : live_jobs(std::move(jobs))) {
-    const bool ours = job.launcher_id == launcher_id && !job.endpoint.empty();
+  for (JobEntry& job : jobs) {
+    const bool ours = job.launcher_id == launcher_id && !gone(job);
     if (ours && (!newest || job.started >= newest->started)) newest = std::move(job);
   }
   return newest;
 }
 
 std::string out_of_reach(const JobEntry& job) {
+  if (job.endpoint.empty()) return "rank 0 has no network: " + job.trouble;
   constexpr char ipc[] = "ipc://";
   const bool a_file = job.endpoint.rfind(ipc, 0) == 0;
   if (!a_file || job.host == host_name() || access(job.endpoint.c_str() + std::strlen(ipc), F_OK) == 0)

@@ -10,8 +10,16 @@
 namespace gradmon {
 namespace {
 
-constexpr std::chrono::milliseconds kDirectoryAloneFor{500};
-constexpr std::chrono::seconds kSayNotFoundAfter{10};
+using std::chrono::milliseconds;
+using std::chrono::seconds;
+
+constexpr milliseconds kLookEvery{50};
+constexpr seconds kLookAgainEvery{1};
+constexpr milliseconds kDirectoryAloneFor{500};
+constexpr seconds kAskStoreEvery{1};
+constexpr seconds kAskStoreLaterEvery{10};
+constexpr seconds kAnnounceEvery{1};
+constexpr seconds kSayNotFoundAfter{10};
 constexpr char kNoStore[] =
     "knows no store (MASTER_ADDR and MASTER_PORT, or GRADMON_STORE, name training's TCPStore)";
 
@@ -20,6 +28,7 @@ constexpr char kNoStore[] =
 struct JobHomes::InStore {
   std::shared_ptr<SharedStore> store;
   std::unique_ptr<StoreRegister> verdicts;  // null until the epoch is known
+  bool announced = false;
 };
 
 JobHomes::JobHomes(Job job, DiskThread& disk, std::shared_ptr<Mailbox> mailbox)
@@ -48,10 +57,12 @@ void JobHomes::enter(const std::string& epoch) {
 void JobHomes::announce(JobEntry entry, Create create, std::function<void()> done) {
   enter(entry.epoch);
   announced_ = entry;
-  const auto make = [verdicts = directory_, output = job_.output_dir, entry = std::move(entry), create] {
+  const bool publish = job_.world_size > 1 || !entry.endpoint.empty();
+  const auto make = [verdicts = directory_, output = job_.output_dir, entry = std::move(entry), create,
+                     publish] {
     auto made =
         create == Create::registers ? verdicts->create(entry.epoch) : tl::expected<void, std::string>{};
-    if (!entry.endpoint.empty()) {
+    if (publish) {
       if (auto added = add_job(output, entry); !added)
         log_warn("gradmonctl will not find this job: " + added.error());
     }
@@ -62,14 +73,32 @@ void JobHomes::announce(JobEntry entry, Create create, std::function<void()> don
     if (!made && job_.world_size == 1) directory_ = std::make_shared<MemoryRegister>();
     done();
   });
-  if (has_store()) announce_in_store({});
+}
+
+void JobHomes::keep_announced(Clock::time_point now) {
+  if (!announced_ || !has_store() || announced_in_store_ || settled_) return;
+  if (!due(announcement_, kAnnounceEvery, now)) return;
+  announce_in_store([this](const tl::expected<void, std::string>& made) {
+    announcement_.under_way = false;
+    announced_in_store_ = made.has_value();
+    if (!made) log_debug("not announced in the store: " + made.error());
+  });
+}
+
+bool JobHomes::due(Look& look, Clock::duration pace, Clock::time_point now) {
+  if (look.under_way || (look.begun && now - *look.begun < pace)) return false;
+  look.under_way = true;
+  look.begun = now;
+  return true;
 }
 
 void JobHomes::announce_in_store(Done done) {
   in_store([entry = *announced_, mailbox = mailbox_, done = std::move(done)](InStore& own) {
-    auto made = own.verdicts->create(entry.epoch);
-    if (made && !entry.endpoint.empty()) made = put_job(*own.store, entry);
-    if (done) mailbox->post([done, made] { done(made); });
+    // Only once: an empty store in its place must not become the register.
+    auto made = own.announced ? own.verdicts->prove(entry.epoch) : own.verdicts->create(entry.epoch);
+    if (made && !own.announced) made = put_job(*own.store, entry);
+    own.announced = own.announced || made;
+    mailbox->post([done, made] { done(made); });
   });
 }
 
@@ -80,25 +109,28 @@ void JobHomes::withdraw_announcement() {
   });
 }
 
-void JobHomes::find_rank0(const std::string& launcher_id, const Found& found) {
-  const auto now = Clock::now();
+void JobHomes::find_rank0(const std::string& launcher_id, Clock::time_point now, const Found& found) {
   if (!search_begun_) search_begun_ = now;
-  if (!said_not_found_ && now - *search_begun_ >= kSayNotFoundAfter) {
+  const bool late = now - *search_begun_ >= kSayNotFoundAfter;
+  if (late && !found_ && !said_not_found_) {
     said_not_found_ = true;
     log_warn("no rank 0 of this launch (\"" + launcher_id + "\") is to be found in " +
              job_.output_dir.string() +
              (has_store() ? " or in training's store" : std::string("; this rank ") + kNoStore));
   }
-  if (!std::exchange(looking_into_directory_, true)) look_into_directory(launcher_id, found);
-  if (!has_store() || now - *search_begun_ < kDirectoryAloneFor) return;
-  if (!std::exchange(looking_into_store_, true)) look_into_store(launcher_id, found);
+  if (due(directory_look_, found_ || late ? Clock::duration(kLookAgainEvery) : kLookEvery, now))
+    look_into_directory(launcher_id, found);
+  if (!has_store() || found_in_directory_ || now - *search_begun_ < kDirectoryAloneFor) return;
+  if (due(store_look_, late ? kAskStoreLaterEvery : kAskStoreEvery, now)) look_into_store(launcher_id, found);
 }
 
 void JobHomes::look_into_directory(const std::string& launcher_id, const Found& found) {
   disk_.post([this, mailbox = mailbox_, output = job_.output_dir, launcher_id, found] {
     const auto job = newest_job(read_jobs(output).value_or(std::vector<JobEntry>{}), launcher_id);
     mailbox->post([this, job, found] {
-      looking_into_directory_ = false;
+      directory_look_.under_way = false;
+      found_in_directory_ = found_in_directory_ || job;
+      found_ = found_ || job;
       if (job) found(*job);
     });
   });
@@ -109,8 +141,10 @@ void JobHomes::look_into_store(const std::string& launcher_id, const Found& foun
     const auto job = get_job(*own.store, launcher_id);
     if (!job) log_debug(job.error());
     mailbox->post([this, job, found] {
-      looking_into_store_ = false;
-      if (job && *job) found(**job);
+      store_look_.under_way = false;
+      if (!job || !*job) return;
+      found_ = true;
+      found(**job);
     });
   });
 }
@@ -139,6 +173,7 @@ void JobHomes::decide(Home home, const Verdict& verdict, Held held) {
 }
 
 void JobHomes::settle(Home home) {
+  settled_ = settled_ || home != Home::undecided;
   if (home != Home::directory || std::exchange(store_is_needless_, true)) return;
   store_thread_.reset();
   in_store_.reset();

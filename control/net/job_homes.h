@@ -23,6 +23,7 @@ namespace gradmon {
 // the mailbox. Agent thread.
 class JobHomes {
  public:
+  using Clock = std::chrono::steady_clock;
   using Done = std::function<void(tl::expected<void, std::string>)>;
   using Held = std::function<void(tl::expected<Verdict, std::string>)>;
   using Found = std::function<void(const JobEntry&)>;
@@ -38,14 +39,19 @@ class JobHomes {
   JobHomes(Job job, DiskThread& disk, std::shared_ptr<Mailbox> mailbox);
 
   // Rank 0: makes the register (where `create` says so; its nonce is the epoch) and
-  // says where rank 0 is, in both homes. `done` is called once the directory has
-  // been tried, whether that worked or not.
+  // says where rank 0 is, or that it cannot be reached. `done` is called once the
+  // directory has been tried, whether that worked or not.
   enum class Create { registers, nothing };
   void announce(JobEntry entry, Create create, std::function<void()> done);
+  // Rank 0, every turn: the same in the store, each second until it has succeeded
+  // or the register has its home.
+  void keep_announced(Clock::time_point now);
   void withdraw_announcement();
-  // The others, every now and then until rank 0 is found: looks for the newest
-  // entry of this launch, at first in the directory only.
-  void find_rank0(const std::string& launcher_id, const Found& found);
+  // The others, every turn until rank 0 has answered: looks for the newest entry of
+  // this launch every 50 ms in the directory, every second once one is found or for
+  // ten seconds none was. In the store, which training needs more than we do, where
+  // the directory has shown none for 500 ms: every second, later every ten.
+  void find_rank0(const std::string& launcher_id, Clock::time_point now, const Found& found);
 
   // Which epoch's register is meant from now on.
   void enter(const std::string& epoch);
@@ -55,11 +61,15 @@ class JobHomes {
   void settle(Home home);
 
  private:
-  using Clock = std::chrono::steady_clock;
   struct InStore;
+  struct Look {
+    bool under_way = false;
+    std::optional<Clock::time_point> begun;
+  };
 
   bool has_store() const;
   void in_store(std::function<void(InStore&)> work);
+  static bool due(Look& look, Clock::duration pace, Clock::time_point now);
   void announce_in_store(Done done);
   void look_into_directory(const std::string& launcher_id, const Found& found);
   void look_into_store(const std::string& launcher_id, const Found& found);
@@ -73,9 +83,14 @@ class JobHomes {
   std::shared_ptr<Register> directory_;  // null until then
   std::optional<JobEntry> announced_;    // rank 0 only
   std::optional<Clock::time_point> search_begun_;
+  bool found_ = false;
+  bool found_in_directory_ = false;
   bool said_not_found_ = false;
-  bool looking_into_directory_ = false;
-  bool looking_into_store_ = false;
+  Look directory_look_;
+  Look store_look_;
+  Look announcement_;  // in the store
+  bool announced_in_store_ = false;
+  bool settled_ = false;
   bool store_is_needless_ = false;
   // The store thread's own; shared because that thread may outlive this object.
   std::shared_ptr<InStore> in_store_;

@@ -20,6 +20,7 @@ class FakeStore : public SharedStore {
  public:
   tl::expected<std::string, std::string> put_once(const std::string& key, const std::string& value) override {
     const std::lock_guard lock(mutex_);
+    if (away_) return tl::unexpected(std::string("away"));
     return values_.emplace(key, value).first->second;
   }
   tl::expected<void, std::string> put(const std::string& key, const std::string& value) override {
@@ -29,6 +30,7 @@ class FakeStore : public SharedStore {
   }
   tl::expected<std::optional<std::string>, std::string> get(const std::string& key) override {
     const std::lock_guard lock(mutex_);
+    if (key.find("gradmon/job/") == 0) searches_ += 1;
     const auto at = values_.find(key);
     return at == values_.end() ? std::nullopt : std::optional(at->second);
   }
@@ -38,10 +40,20 @@ class FakeStore : public SharedStore {
     const std::lock_guard lock(mutex_);
     values_.clear();
   }
+  void be_away(bool away) {
+    const std::lock_guard lock(mutex_);
+    away_ = away;
+  }
+  int searches() {
+    const std::lock_guard lock(mutex_);
+    return searches_;
+  }
 
  private:
   std::mutex mutex_;
   std::map<std::string, std::string> values_;  // guarded by mutex_
+  bool away_ = false;                          // guarded by mutex_
+  int searches_ = 0;                           // guarded by mutex_
 };
 
 class Process {
@@ -55,6 +67,7 @@ class Process {
   // Does what the agent thread does until it is so.
   void await(const std::function<bool()>& condition) {
     REQUIRE(eventually([&] {
+      homes_.keep_announced(JobHomes::Clock::now());
       for (const Mailbox::Note& note : mailbox_->take()) note();
       return condition();
     }));
@@ -68,7 +81,7 @@ class Process {
   std::string find(const std::string& launch) {
     std::string epoch;
     await([&] {
-      homes_.find_rank0(launch, [&](const JobEntry& job) { epoch = job.epoch; });
+      homes_.find_rank0(launch, JobHomes::Clock::now(), [&](const JobEntry& job) { epoch = job.epoch; });
       return !epoch.empty();
     });
     return epoch;
@@ -133,6 +146,36 @@ TEST_CASE("an empty store in the place of the one that was proven decides nothin
   REQUIRE(rank0.decide(Home::store, 1, "zero") == "zero");
   store->forget_all();
   REQUIRE(rank0.decide(Home::store, 1, "again").find("the store is another one") == 0);
+}
+
+TEST_CASE("a store that comes late is told where rank 0 is") {
+  const TemporaryDirectory directory;
+  const auto store = std::make_shared<FakeStore>();
+  store->be_away(true);
+  Process rank0(directory / "a", store);
+  rank0.announce("launch", "epoch");
+  REQUIRE(rank0.prove(Home::store, "epoch") == "away");
+  store->be_away(false);
+  rank0.await([&] { return store->get("gradmon/job/launch")->has_value(); });
+}
+
+TEST_CASE("a search that finds nothing asks the store each second and later each tenth") {
+  const TemporaryDirectory directory;
+  const auto store = std::make_shared<FakeStore>();
+  Process rank1(directory / "b", store);
+  const auto begun = JobHomes::Clock::now();
+  const auto searches_until = [&](int from_ms, int to_ms) {
+    const int before = store->searches();
+    for (int ms = from_ms; ms < to_ms; ms += 100) {
+      rank1.homes().find_rank0("launch", begun + std::chrono::milliseconds(ms), [](const JobEntry&) {});
+      rank1.prove(Home::store, "none");  // comes after the search that has begun
+    }
+    return store->searches() - before;
+  };
+  rank1.homes().enter("epoch");
+  REQUIRE(searches_until(0, 500) == 0);
+  REQUIRE(searches_until(500, 10'000) == 10);
+  REQUIRE(searches_until(10'000, 40'000) == 3);
 }
 
 TEST_CASE("a rank finds the job of its own launch only") {
