@@ -116,6 +116,8 @@ class Coordinator {
   Verdict abort(AbortReason reason, std::string text) const;
   void close_open(const Verdict& verdict, CoordinatorActions& actions, WallTime now);
   void retry(const Verdict& verdict, CoordinatorActions& actions, WallTime now);
+  void note_progress(Roster::Seat& seat, Rank rank, const Progress& progress, CoordinatorActions& actions,
+                     WallTime now);
   void note_applied(Roster::Seat& seat, Rank rank, const Applied& applied, CoordinatorActions& actions);
   void look_for_end(CoordinatorActions& actions);
   void ask_around(CoordinatorActions& actions);

@@ -64,12 +64,7 @@ CoordinatorActions Coordinator::on_letter(const Letter& letter, WallTime now) {
   } else if (const auto* missed = std::get_if<Missed>(&letter.message)) {
     resync(letter.rank, missed->revision, actions, now);
   } else if (const auto* progress = std::get_if<Progress>(&letter.message)) {
-    note_applied(*seat, letter.rank, {progress->applied, progress->applied_step}, actions);
-    roster_.on_progress(*seat, *progress, clock_);
-    if (progress->missed > progress->applied) resync(letter.rank, progress->missed, actions, now);
-    if ((progress->closed < last_.closed || progress->home != last_.home) && seat->answers()) {
-      actions.send.push_back(letter_to(letter.rank.value, Decided{last_}));
-    }
+    note_progress(*seat, letter.rank, *progress, actions, now);
   } else if (const auto* left = std::get_if<Left>(&letter.message)) {
     seat->state = Roster::State::left;
     seat->last_step = left->last;
@@ -89,6 +84,16 @@ CoordinatorActions Coordinator::on_letter(const Letter& letter, WallTime now) {
   if (waiting_ && !answered_before && seat->answers()) waiting_->not_before = clock_;
   actions += advance(now);
   return actions;
+}
+
+void Coordinator::note_progress(Roster::Seat& seat, Rank rank, const Progress& progress,
+                                CoordinatorActions& actions, WallTime now) {
+  note_applied(seat, rank, {progress.applied, progress.applied_step}, actions);
+  roster_.on_progress(seat, progress, clock_);
+  if (progress.missed > progress.applied) resync(rank, progress.missed, actions, now);
+  if ((progress.closed < last_.closed || progress.home != last_.home) && seat.answers()) {
+    actions.send.push_back(letter_to(rank.value, Decided{last_}));
+  }
 }
 
 void Coordinator::note_applied(Roster::Seat& seat, Rank rank, const Applied& applied,
