@@ -26,7 +26,7 @@ constexpr int kBacklog = 100;
 constexpr std::size_t kToSpare = 64;
 // When the door closes, two backlogs of peers are still to come in.
 constexpr std::size_t kPeersOnTheWay = 2 * kBacklog;
-constexpr std::size_t kToSpareForTcp = 2 * (kPeersOnTheWay + kToSpare);
+constexpr std::size_t kToSpareForTcp = 3 * (kPeersOnTheWay + kToSpare);
 constexpr std::size_t kCurveOverhead = 64;       // a sealed message is longer than what it holds
 constexpr std::size_t kMostSubscription = 1024;  // nobody subscribes to more than ""
 constexpr std::string_view kIpc = "ipc://";
@@ -150,7 +150,7 @@ tl::expected<std::unique_ptr<Bus>, std::string> Bus::listen(const std::string& e
     sockets->routes = true;
     sockets->talk = zmq::socket_t(sockets->context, zmq::socket_type::router);
     sockets->state = zmq::socket_t(sockets->context, zmq::socket_type::pub);
-    if (tcp) sockets->door.emplace(std::min(limits.most_peers, free_descriptors() / 2 - kPeersOnTheWay));
+    if (tcp) sockets->door.emplace(std::min(limits.most_peers, free_descriptors() / 3 - kPeersOnTheWay));
     bound(sockets->talk, on_the_wire(limits.most_bytes_in));
     bound(sockets->state, kMostSubscription);
     sockets->talk.set(zmq::sockopt::router_mandatory, true);
