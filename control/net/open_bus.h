@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 // A rank's end of the control network, with the keys that its options name.
-// Reads key files: called once, at the start, on the thread that starts the rank.
+// Reads key files: called at the start, on the thread that starts the rank, and by
+// the agent where it finds another rank 0 than the one it knocked at.
 #pragma once
 
 #include <memory>

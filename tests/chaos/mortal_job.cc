@@ -26,21 +26,6 @@ std::int64_t monotonic_us() {
 
 int code_of(int status) { return WIFEXITED(status) ? WEXITSTATUS(status) : 128 + WTERMSIG(status); }
 
-pid_t start_process(const std::vector<std::string>& command, const fs::path& log,
-                    const std::map<std::string, std::string>& environment) {
-  const pid_t child = fork();
-  if (child != 0) return child;
-  const int out = open(log.c_str(), O_WRONLY | O_CREAT | O_APPEND, 0600);
-  dup2(out, STDOUT_FILENO);
-  dup2(out, STDERR_FILENO);
-  for (const auto& [name, value] : environment) setenv(name.c_str(), value.c_str(), 1);
-  std::vector<char*> arguments;
-  for (const std::string& argument : command) arguments.push_back(const_cast<char*>(argument.c_str()));
-  arguments.push_back(nullptr);
-  execvp(arguments[0], arguments.data());
-  _exit(127);
-}
-
 }  // namespace
 
 MortalJob::MortalJob(int world, const std::string& config)
@@ -84,7 +69,7 @@ Life& MortalJob::start(int rank, const Start& start) {
   }
   command.insert(command.end(), start.train.begin(), start.train.end());
   const int world = start.world == 0 ? world_ : start.world;
-  life.pid = start_process(command, life.log,
+  life.pid = start_program(command, life.log,
                            {{"RANK", std::to_string(rank)},
                             {"WORLD_SIZE", std::to_string(world)},
                             {"GRADMON_RUN_ID", start.launch},

@@ -23,21 +23,6 @@ namespace {
 
 using Variables = std::map<std::string, std::string>;
 
-pid_t spawn(const std::vector<std::string>& command, const std::filesystem::path& log,
-            const Variables& environment) {
-  const pid_t child = fork();
-  if (child != 0) return child;
-  const int out = open(log.c_str(), O_WRONLY | O_CREAT | O_APPEND, 0600);
-  dup2(out, STDOUT_FILENO);
-  dup2(out, STDERR_FILENO);
-  for (const auto& [name, value] : environment) setenv(name.c_str(), value.c_str(), 1);
-  std::vector<char*> arguments;
-  for (const std::string& argument : command) arguments.push_back(const_cast<char*>(argument.c_str()));
-  arguments.push_back(nullptr);
-  execvp(arguments[0], arguments.data());
-  _exit(127);
-}
-
 }  // namespace
 
 HostsJob::HostsJob(const Options& options, const HostNetwork* network)
@@ -91,7 +76,7 @@ void HostsJob::start(int rank, const HostNetwork* network) {
                                        "--steps",
                                        "100000000"};
   command.insert(command.end(), train.begin(), train.end());
-  ranks_.push_back(spawn(command, directory_ / ("log" + std::to_string(rank)), environment));
+  ranks_.push_back(start_program(command, directory_ / ("log" + std::to_string(rank)), environment));
 }
 
 std::filesystem::path HostsJob::output_dir(int rank) const {

@@ -18,8 +18,19 @@ namespace {
 
 namespace fs = std::filesystem;
 
-pid_t start(const std::vector<std::string>& command, const fs::path& log,
-            const std::map<std::string, std::string>& environment) {
+int code_of(int status) { return WIFEXITED(status) ? WEXITSTATUS(status) : 128 + WTERMSIG(status); }
+
+}  // namespace
+
+std::string program(const std::string& name) { return std::string(GRADMON_BIN) + "/" + name; }
+
+int scaled(int quick, int full) {
+  const char* scale = std::getenv("GRADMON_TEST_SCALE");
+  return scale != nullptr && std::string_view(scale) == "full" ? full : quick;
+}
+
+pid_t start_program(const std::vector<std::string>& command, const fs::path& log,
+                    const std::map<std::string, std::string>& environment) {
   const pid_t child = fork();
   if (child != 0) return child;
   const int out = open(log.c_str(), O_WRONLY | O_CREAT | O_APPEND, 0600);
@@ -33,21 +44,10 @@ pid_t start(const std::vector<std::string>& command, const fs::path& log,
   _exit(127);
 }
 
-int code_of(int status) { return WIFEXITED(status) ? WEXITSTATUS(status) : 128 + WTERMSIG(status); }
-
-}  // namespace
-
-std::string program(const std::string& name) { return std::string(GRADMON_BIN) + "/" + name; }
-
-int scaled(int quick, int full) {
-  const char* scale = std::getenv("GRADMON_TEST_SCALE");
-  return scale != nullptr && std::string_view(scale) == "full" ? full : quick;
-}
-
 int run_program(const std::vector<std::string>& command, const fs::path& log,
                 const std::map<std::string, std::string>& environment) {
   int status = 0;
-  waitpid(start(command, log, environment), &status, 0);
+  waitpid(start_program(command, log, environment), &status, 0);
   return code_of(status);
 }
 
@@ -56,12 +56,12 @@ RealJob::RealJob(const Options& options) {
   std::string train = options.before + " exec " + program("gradmon-train") + " --config " +
                       config_path.string() + " --threads 1 --layers 1 --width 8 --context 8 --batch 1";
   for (const std::string& argument : options.train) train += " " + argument;
-  launcher_ =
-      start({program("gradmonctl"), "run", "-n", std::to_string(options.world), "--", "sh", "-c", train},
-            directory_ / "log",
-            {{"MONITOR_OUTPUT_DIR", output_dir.string()},
-             {"XDG_RUNTIME_DIR", directory_.path().string()},
-             {"DYNAMIC_MONITOR", options.dynamic ? "True" : "False"}});
+  launcher_ = start_program(
+      {program("gradmonctl"), "run", "-n", std::to_string(options.world), "--", "sh", "-c", train},
+      directory_ / "log",
+      {{"MONITOR_OUTPUT_DIR", output_dir.string()},
+       {"XDG_RUNTIME_DIR", directory_.path().string()},
+       {"DYNAMIC_MONITOR", options.dynamic ? "True" : "False"}});
 }
 
 RealJob::~RealJob() {

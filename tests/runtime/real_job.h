@@ -62,6 +62,9 @@ class RealJob {
   std::optional<int> code_;
 };
 
+// Starts a program and does not wait for it; its output is appended to `log`.
+pid_t start_program(const std::vector<std::string>& command, const std::filesystem::path& log,
+                    const std::map<std::string, std::string>& environment);
 // Runs a program to its end; its exit code. Output goes to `log`.
 int run_program(const std::vector<std::string>& command, const std::filesystem::path& log,
                 const std::map<std::string, std::string>& environment = {});
