@@ -1,10 +1,13 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "hooks/hook_set.h"
 
+#include <algorithm>
+#include <numeric>
+#include <unordered_map>
 #include <unordered_set>
 #include <utility>
 
-#include "hooks/gradient_hooks.h"
+#include "hooks/gradient_probe.h"
 #include "hooks/row_writer.h"
 #include "hooks/squash_name.h"
 #include "hooks/weight_probe.h"
@@ -12,18 +15,21 @@
 namespace gradmon {
 namespace {
 
-std::vector<TargetName> names_of(const std::vector<WatchedParameter>& parameters) {
+std::vector<TargetName> parameter_names(const WatchedModel& model) {
   std::vector<TargetName> names;
-  for (const WatchedParameter& parameter : parameters) names.push_back({parameter.vpp_stage, parameter.name});
+  for (const WatchedParameter& parameter : model.parameters)
+    names.push_back({parameter.vpp_stage, parameter.name});
   return names;
 }
 
-std::vector<Watched> select(const std::vector<WatchedParameter>& parameters,
-                            const std::vector<std::size_t>& matched, Squash squash, RecordStream& stream) {
-  const auto names = record_names(names_of(parameters), squash);
+std::vector<Watched> select(const WatchedModel& model, const std::vector<std::size_t>& matched, Squash squash,
+                            RecordStream& stream) {
+  const std::vector<WatchedParameter>& parameters = model.parameters;
+  const auto names = record_names(parameter_names(model), squash);
   std::unordered_set<const void*> seen;
   std::vector<Watched> watched;
   for (const std::size_t i : matched) {
+    if (i >= parameters.size()) break;  // modules
     const at::Tensor& tensor = parameters[i].tensor;
     if (!tensor.defined() || !seen.insert(tensor.unsafeGetTensorImpl()).second) continue;
     watched.push_back({tensor, names[i], stream.target_id(parameters[i].vpp_stage, names[i]), i});
@@ -31,101 +37,113 @@ std::vector<Watched> select(const std::vector<WatchedParameter>& parameters,
   return watched;
 }
 
-bool all_zeros(const Reading& reading) {
-  const auto& values = reading.stats.values;
-  return values[static_cast<std::size_t>(Op::min)] == 0 && values[static_cast<std::size_t>(Op::max)] == 0;
-}
+// Parameters by tensor, to find those of an optimizer.
+class ParameterPlaces {
+ public:
+  explicit ParameterPlaces(const std::vector<Watched>& watched) {
+    for (std::size_t i = 0; i < watched.size(); ++i)
+      places_.emplace(watched[i].tensor.unsafeGetTensorImpl(), i);
+  }
+
+  std::vector<std::size_t> of(const std::vector<at::Tensor>& optimizer_parameters) const {
+    std::vector<std::size_t> found;
+    if (optimizer_parameters.empty()) {
+      found.resize(places_.size());
+      std::iota(found.begin(), found.end(), std::size_t{0});
+      return found;
+    }
+    for (const at::Tensor& parameter : optimizer_parameters) {
+      const auto place = places_.find(parameter.unsafeGetTensorImpl());
+      if (place != places_.end()) found.push_back(place->second);
+    }
+    std::sort(found.begin(), found.end());
+    found.erase(std::unique(found.begin(), found.end()), found.end());
+    return found;
+  }
+
+ private:
+  std::unordered_map<const void*, std::size_t> places_;
+};
 
 }  // namespace
 
 class HookSet::Attached {
  public:
-  Attached(const HookSettings& settings, std::vector<Watched> watched, RecordStream& stream, HookFuse& fuse)
-      : watched_(std::move(watched)),
-        weights_(settings.weights),
-        rows_(stream, settings.revision, settings.ops),
-        probe_(watched_, settings.eps, fuse) {
-    if (settings.gradients) gradients_ = std::make_unique<GradientHooks>(watched_, settings.eps, fuse);
+  Attached(const HookSettings& settings, WatchedModel model, std::vector<Watched> watched,
+           RecordStream& stream, HookFuse& fuse)
+      : model_(std::move(model)),
+        watched_(std::move(watched)),
+        places_(watched_),
+        rows_(stream, settings.revision, settings.ops) {
+    if (settings.gradients) add<GradientProbe>(watched_, settings.eps, fuse);
+    if (settings.weights) add<WeightProbe>(watched_, settings.eps, fuse);
   }
 
   void begin_step(Step step) {
-    step_ = step;
-    probe_.begin_step();
-    if (gradients_) gradients_->begin_step();
+    rows_.begin_step(step);
+    for (const auto& probe : probes_) probe->begin_step(step);
     collecting_ = true;
   }
 
   void stop_collecting() noexcept {
     collecting_ = false;
-    if (gradients_) gradients_->disarm();
+    for (const auto& probe : probes_) probe->disarm();
   }
 
-  void detach() noexcept { gradients_.reset(); }
+  void detach() noexcept { probes_.clear(); }
 
   bool collecting() const noexcept { return collecting_; }
 
-  void before_update(const std::vector<at::Tensor>& optimizer_parameters) {
-    for (const std::size_t i : probe_.places_of(optimizer_parameters)) {
-      if (gradients_ && (gradients_->fired(i) || gradients_->touched(i))) probe_.read_gradient(i);
-      if (weights_) probe_.read_origin(i);
-    }
+  void before_update(const std::vector<at::Tensor>& optimizer_parameters, const OptimizerState* state) {
+    const Update update{places_.of(optimizer_parameters), state};
+    for (const auto& probe : probes_) probe->before_update(update);
   }
 
-  void after_update(const std::vector<at::Tensor>& optimizer_parameters) {
-    if (!weights_) return;
-    for (const std::size_t i : probe_.places_of(optimizer_parameters)) probe_.read_updated(i);
+  void after_update(const std::vector<at::Tensor>& optimizer_parameters, const OptimizerState* state) {
+    const Update update{places_.of(optimizer_parameters), state};
+    for (const auto& probe : probes_) probe->after_update(update);
   }
 
   void end_step() {
-    if (gradients_) write_gradients();
-    if (!weights_) return;
-    write(Kind::param_origin, probe_.origins());
-    write(Kind::param_updated, probe_.updates());
+    for (const auto& probe : probes_) probe->write_rows(rows_);
   }
 
   HookCounts counts() const noexcept {
     const RowCounts& rows = rows_.counts();
-    return {watched_.size(), gradients_ ? gradients_->attached() : 0, rows.rows, rows.refused,
-            rows.not_applicable};
+    std::size_t attached = 0;
+    for (const auto& probe : probes_) attached += probe->attached();
+    return {watched_.size(), attached, rows.rows, rows.refused, rows.not_applicable};
   }
 
  private:
-  void write_gradients() {
-    std::uint64_t sequence = 0;
-    for (const std::size_t i : gradients_->arrivals()) {
-      rows_.write(Kind::grad_unreduced, step_, sequence++, watched_[i], gradients_->reading(i));
-    }
-    for (std::size_t i = 0; i < watched_.size(); ++i) {
-      const Reading& reading = probe_.gradients()[i];
-      if (!gradients_->fired(i) && all_zeros(reading)) continue;
-      rows_.write(Kind::grad_reduced, step_, watched_[i].place, watched_[i], reading);
-    }
-  }
-
-  void write(Kind kind, const std::vector<Reading>& readings) {
-    for (std::size_t i = 0; i < watched_.size(); ++i) {
-      rows_.write(kind, step_, watched_[i].place, watched_[i], readings[i]);
-    }
+  template <typename P, typename... Arguments>
+  void add(Arguments&&... arguments) {
+    probes_.push_back(std::make_unique<P>(std::forward<Arguments>(arguments)...));
   }
 
   // Constant after construction.
+  const WatchedModel model_;
   const std::vector<Watched> watched_;
-  const bool weights_;
+  const ParameterPlaces places_;
   // The training thread's.
   RowWriter rows_;
-  WeightProbe probe_;
-  Step step_;
   bool collecting_ = false;
-  std::unique_ptr<GradientHooks> gradients_;  // Keep last: detaches before the rest dies.
+  std::vector<std::unique_ptr<Probe>> probes_;  // Keep last: detaches before the rest dies.
 };
 
-HookSet::HookSet(HookSettings settings, const std::vector<WatchedParameter>& parameters,
-                 RecordStream& stream) noexcept {
+std::vector<TargetName> target_names(const WatchedModel& model) {
+  std::vector<TargetName> names = parameter_names(model);
+  for (const WatchedModule& module : model.modules) {
+    if (!module.name.empty()) names.push_back({module.vpp_stage, module.name});
+  }
+  return names;
+}
+
+HookSet::HookSet(const HookSettings& settings, WatchedModel model, RecordStream& stream) noexcept {
   fuse_.guard("", [&] {
-    matches_ = match_targets(settings.selection, names_of(parameters));
-    auto watched =
-        select(parameters, matches_.matched, settings.squash_name ? Squash::yes : Squash::no, stream);
-    attached_ = std::make_unique<Attached>(settings, std::move(watched), stream, fuse_);
+    matches_ = match_targets(settings.selection, target_names(model));
+    auto watched = select(model, matches_.matched, settings.squash_name ? Squash::yes : Squash::no, stream);
+    attached_ = std::make_unique<Attached>(settings, std::move(model), std::move(watched), stream, fuse_);
   });
 }
 
@@ -139,14 +157,16 @@ void HookSet::begin_step(Step step, Collect collect) noexcept {
   fuse_.guard("", [&] { attached_->begin_step(step); });
 }
 
-void HookSet::before_update(const std::vector<at::Tensor>& optimizer_parameters) noexcept {
+void HookSet::before_update(const std::vector<at::Tensor>& optimizer_parameters,
+                            const OptimizerState* state) noexcept {
   if (!attached_ || !attached_->collecting() || fuse_.tripped()) return;
-  fuse_.guard("", [&] { attached_->before_update(optimizer_parameters); });
+  fuse_.guard("", [&] { attached_->before_update(optimizer_parameters, state); });
 }
 
-void HookSet::after_update(const std::vector<at::Tensor>& optimizer_parameters) noexcept {
+void HookSet::after_update(const std::vector<at::Tensor>& optimizer_parameters,
+                           const OptimizerState* state) noexcept {
   if (!attached_ || !attached_->collecting() || fuse_.tripped()) return;
-  fuse_.guard("", [&] { attached_->after_update(optimizer_parameters); });
+  fuse_.guard("", [&] { attached_->after_update(optimizer_parameters, state); });
 }
 
 void HookSet::end_step() noexcept {

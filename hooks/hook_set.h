@@ -12,30 +12,17 @@
 
 #include "control/step.h"
 #include "hooks/hook_fuse.h"
+#include "hooks/hook_settings.h"
 #include "hooks/record_stream.h"
 #include "hooks/target_match.h"
+#include "hooks/watched_model.h"
 
 namespace gradmon {
 
-// What one plan collects, translated from the config by runtime/.
-struct HookSettings {
-  Revision revision;
-  bool gradients = false;  // grad_unreduced, grad_reduced
-  bool weights = false;    // param_origin, param_updated
-  TargetSelection selection;
-  bool squash_name = true;
-  std::uint8_t ops = bit_of(Op::norm);  // bit_of each op that records shall carry
-  double eps = 1e-8;                    // threshold of Op::zeros
-};
+class OptimizerState;
 
-// A parameter as the model lists it, frozen ones included (they have weights
-// only). A tensor listed again under another name is watched once, under the
-// first of its names that is selected.
-struct WatchedParameter {
-  std::string name;
-  int vpp_stage = 0;
-  at::Tensor tensor;
-};
+// What targets are matched against: parameters, then modules but the root.
+std::vector<TargetName> target_names(const WatchedModel& model);
 
 struct HookCounts {
   std::size_t watched = 0;           // parameters selected
@@ -66,8 +53,7 @@ struct HookCounts {
 // makes no row). Empty tensors have none.
 class HookSet {
  public:
-  HookSet(HookSettings settings, const std::vector<WatchedParameter>& parameters,
-          RecordStream& stream) noexcept;
+  HookSet(const HookSettings& settings, WatchedModel model, RecordStream& stream) noexcept;
   ~HookSet();
   HookSet(const HookSet&) = delete;
   HookSet& operator=(const HookSet&) = delete;
@@ -76,13 +62,16 @@ class HookSet {
   // hook bodies cost one load.
   enum class Collect : bool { no, yes };
   void begin_step(Step step, Collect collect) noexcept;
-  // With the parameters of the optimizer that is about to step (has stepped);
-  // an empty list means all that are watched. Any number of times a step.
-  void before_update(const std::vector<at::Tensor>& optimizer_parameters) noexcept;
-  void after_update(const std::vector<at::Tensor>& optimizer_parameters) noexcept;
+  // With the parameters of the optimizer that is about to step (has stepped),
+  // an empty list meaning all that are watched, and what it keeps of them (null:
+  // not known). Any number of times a step.
+  void before_update(const std::vector<at::Tensor>& optimizer_parameters,
+                     const OptimizerState* state = nullptr) noexcept;
+  void after_update(const std::vector<at::Tensor>& optimizer_parameters,
+                    const OptimizerState* state = nullptr) noexcept;
   void end_step() noexcept;
 
-  // Indices into the parameters given, and the patterns that selected nothing.
+  // Indices into target_names() of the model, and the patterns that selected nothing.
   const MatchReport& matches() const noexcept;
   HookCounts counts() const noexcept;
   // The failure that tripped the fuse. Any thread.

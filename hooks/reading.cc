@@ -17,4 +17,8 @@ void Reading::take(const at::Tensor& tensor, double eps, const std::string& name
   });
 }
 
+void forget(std::vector<Reading>& readings) {
+  for (Reading& reading : readings) reading.present = false;
+}
+
 }  // namespace gradmon

@@ -32,4 +32,6 @@ struct Reading {
   void take(const at::Tensor& tensor, double eps, const std::string& name, HookFuse& fuse) noexcept;
 };
 
+void forget(std::vector<Reading>& readings);
+
 }  // namespace gradmon

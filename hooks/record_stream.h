@@ -4,6 +4,7 @@
 #pragma once
 
 #include <cstdint>
+#include <string>
 #include <string_view>
 
 #include "writers/record.h"
@@ -21,6 +22,10 @@ class RecordStream {
   virtual std::uint32_t shape_id(std::string_view shape) = 0;
   // Training thread. False where the record was dropped (the queue counts it).
   virtual bool push(const Record& record) noexcept = 0;
+  // Training thread. A text that is an output file by itself: written whole, in
+  // place of an earlier one.
+  enum class Document : std::uint8_t { module_struct, stack_info };
+  virtual void publish(Document document, std::string text) noexcept = 0;
 };
 
 }  // namespace gradmon

@@ -1,6 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "hooks/row_writer.h"
 
+#include <algorithm>
+#include <limits>
+
 #include "control/log.h"
 
 namespace gradmon {
@@ -14,25 +17,53 @@ std::string shape_text(const std::vector<std::int64_t>& sizes) {
 RowWriter::RowWriter(RecordStream& stream, Revision revision, std::uint8_t ops)
     : stream_(stream), revision_(revision), ops_(ops) {}
 
-void RowWriter::write(Kind kind, Step step, std::uint64_t sequence, const Watched& watched,
-                      const Reading& reading) {
+void RowWriter::write(const RowKey& key, const Reading& reading, const std::string& name) {
   if (!reading.present || reading.stats.outcome == TensorStats::Outcome::empty) return;
   if (reading.stats.outcome == TensorStats::Outcome::not_applicable) {
-    if (counts_.not_applicable++ == 0) {
-      log_warn(watched.name + ": no numbers (complex, meta or freed storage); later ones are only counted");
-    }
-    return;
+    return count_not_applicable(name, "complex, meta or freed storage");
   }
-  Record record;
-  record.step = step.value;
-  record.revision = revision_.value;
-  record.sequence = sequence;
-  record.values = reading.stats.values;
-  record.target = watched.target;
+  Record record = record_of(key);
+  std::copy(reading.stats.values.begin(), reading.stats.values.end(), record.values.begin());
   record.shape = shape_id(reading.sizes);
-  record.kind = kind;
   record.dtype = reading.stats.dtype;
   record.mask = ops_;
+  push(record);
+}
+
+void RowWriter::write_nan(const RowKey& key) {
+  Record record = record_of(key);
+  record.values.fill(std::numeric_limits<double>::quiet_NaN());
+  record.mask = ops_;
+  push(record);
+}
+
+void RowWriter::write(const RowKey& key, std::initializer_list<ColumnValue> values) {
+  Record record = record_of(key);
+  for (const ColumnValue& value : values) {
+    record.values[static_cast<std::size_t>(value.column)] = value.value;
+    record.mask = static_cast<std::uint8_t>(record.mask | bit_of(value.column));
+  }
+  push(record);
+}
+
+void RowWriter::count_not_applicable(const std::string& name, const std::string& why) {
+  if (counts_.not_applicable++ == 0) {
+    log_warn(name + ": no numbers (" + why + "); later ones are only counted");
+  }
+}
+
+Record RowWriter::record_of(const RowKey& key) const {
+  Record record;
+  record.step = step_.value;
+  record.revision = revision_.value;
+  record.sequence = key.sequence;
+  record.target = key.target;
+  record.micro_step = key.micro_step;
+  record.kind = key.kind;
+  return record;
+}
+
+void RowWriter::push(const Record& record) {
   ++counts_.rows;
   if (!stream_.push(record)) ++counts_.refused;
 }
@@ -41,6 +72,13 @@ std::uint32_t RowWriter::shape_id(const std::vector<std::int64_t>& sizes) {
   const auto known = shapes_.find(sizes);
   if (known != shapes_.end()) return known->second;
   return shapes_.emplace(sizes, stream_.shape_id(shape_text(sizes))).first->second;
+}
+
+void write_in_order(RowWriter& rows, Kind kind, const std::vector<Watched>& watched,
+                    const std::vector<Reading>& readings) {
+  for (std::size_t i = 0; i < watched.size(); ++i) {
+    rows.write({kind, watched[i].target, watched[i].place}, readings[i], watched[i].name);
+  }
 }
 
 }  // namespace gradmon

@@ -2,7 +2,9 @@
 // Readings to records.
 #pragma once
 
+#include <array>
 #include <cstdint>
+#include <initializer_list>
 #include <map>
 #include <string>
 #include <vector>
@@ -22,24 +24,54 @@ struct RowCounts {
 // As torch prints it: "[16, 8]", "[4]", "[]".
 std::string shape_text(const std::vector<std::int64_t>& sizes);
 
+// Which row of the step it is.
+struct RowKey {
+  Kind kind = Kind::other;
+  std::uint32_t target = 0;    // the stream's id
+  std::uint64_t sequence = 0;  // orders the rows of a kind
+  int micro_step = 0;
+};
+
+struct ColumnValue {
+  Column column;
+  double value;
+};
+
 // Training thread. Shapes are interned at first sight, which may throw.
 class RowWriter {
  public:
   RowWriter(RecordStream& stream, Revision revision, std::uint8_t ops);
 
-  // Says nothing of an absent or empty reading, counts one without numbers (and
-  // logs the first of them), and pushes every other.
-  void write(Kind kind, Step step, std::uint64_t sequence, const Watched& watched, const Reading& reading);
+  // What is written from now on is of this step.
+  void begin_step(Step step) { step_ = step; }
+
+  // The plan's ops of one tensor. Says nothing of an absent or empty reading,
+  // counts one without numbers (and logs the first of them, by `name`), and
+  // pushes every other.
+  void write(const RowKey& key, const Reading& reading, const std::string& name);
+  // A row whose ops are all NaN: something that could have been, and was not.
+  void write_nan(const RowKey& key);
+  // Numbers of another sort, as the kind's columns have them.
+  void write(const RowKey& key, std::initializer_list<ColumnValue> values);
+
+  void count_not_applicable(const std::string& name, const std::string& why);
   const RowCounts& counts() const { return counts_; }
 
  private:
+  Record record_of(const RowKey& key) const;
+  void push(const Record& record);
   std::uint32_t shape_id(const std::vector<std::int64_t>& sizes);
 
   RecordStream& stream_;
   const Revision revision_;
   const std::uint8_t ops_;
+  Step step_;
   RowCounts counts_;
   std::map<std::vector<std::int64_t>, std::uint32_t> shapes_;
 };
+
+// One row for each parameter that was read, in the model's order.
+void write_in_order(RowWriter& rows, Kind kind, const std::vector<Watched>& watched,
+                    const std::vector<Reading>& readings);
 
 }  // namespace gradmon

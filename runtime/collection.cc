@@ -6,6 +6,8 @@
 
 #include "control/config/config_parser.h"
 #include "control/log.h"
+#include "runtime/output_document.h"
+#include "runtime/plan_settings.h"
 
 namespace gradmon {
 namespace {
@@ -17,7 +19,7 @@ QueueOptions queue_options(std::int64_t capacity) {
 }
 
 std::string sentence(const UnmatchedPattern& unmatched) {
-  std::string text = "\"" + unmatched.pattern + "\" matches no parameter";
+  std::string text = "\"" + unmatched.pattern + "\" matches nothing";
   if (!unmatched.error.empty()) return text + ": " + unmatched.error;
   for (std::size_t i = 0; i < unmatched.nearest.size(); ++i) {
     text += (i == 0 ? " (nearest: " : ", ") + unmatched.nearest[i];
@@ -25,71 +27,41 @@ std::string sentence(const UnmatchedPattern& unmatched) {
   return unmatched.nearest.empty() ? text : text + ")";
 }
 
-Layout layout_of(const Config& config, Revision revision) {
-  Layout layout;
-  layout.revision = revision;
-  layout.ops = config.ops;
-  layout.ndigits = static_cast<int>(config.ndigits);
-  layout.step_count_per_record = config.step_count_per_record;
-  return layout;
-}
-
-HookSettings settings_of(const Config& config, Revision revision) {
-  HookSettings settings;
-  settings.revision = revision;
-  settings.gradients = config.wg_distribution;
-  settings.weights = config.param_distribution;
-  settings.selection = selection_of(config);
-  settings.squash_name = config.squash_name;
-  settings.ops = 0;
-  for (const Op op : config.ops) settings.ops = static_cast<std::uint8_t>(settings.ops | bit_of(op));
-  settings.eps = config.eps;
-  return settings;
-}
-
-bool has_csv(const Config& config) {
-  return std::find(config.format.begin(), config.format.end(), Config::Format::csv) != config.format.end();
-}
-
 }  // namespace
-
-std::string objection_to(const Config& config) {
-  return has_csv(config) ? "" : "none of the formats asked for is available in this version (there is: csv)";
-}
-
-TargetSelection selection_of(const Config& config) {
-  TargetSelection selection;
-  for (const Config::Target& target : config.targets) selection.targets.push_back(target.name);
-  selection.target_regex = config.target_regex;
-  selection.invert = config.invert;
-  return selection;
-}
 
 class Collection::Stream : public RecordStream {
  public:
-  Stream(NameTable& names, RecordQueue& queue) : names_(names), queue_(queue) {}
+  Stream(NameTable& names, RecordQueue& queue, Settings settings, WriterThread& writer)
+      : names_(names), queue_(queue), settings_(std::move(settings)), writer_(writer) {}
   std::uint32_t target_id(int vpp_stage, std::string_view name) override {
     return names_.intern(name, vpp_stage);
   }
   std::uint32_t shape_id(std::string_view shape) override { return names_.intern(shape); }
   bool push(const Record& record) noexcept override { return queue_.push(record); }
+  void publish(Document document, std::string text) noexcept override {
+    writer_.write_file([directory = settings_.directory, rank = settings_.rank, document,
+                        text = std::move(text)] { return write_document(*directory, rank, document, text); });
+  }
 
  private:
   NameTable& names_;
   RecordQueue& queue_;
+  const Settings settings_;
+  WriterThread& writer_;
 };
 
 Collection::Collection(Settings settings, WriterThread::OnFinished on_finished)
     : settings_(std::move(settings)),
       names_(std::make_shared<NameTable>()),
       queue_(std::make_shared<RecordQueue>(queue_options(settings_.queue_capacity))),
-      stream_(std::make_unique<Stream>(*names_, *queue_)),
-      writer_(queue_, std::move(on_finished)) {}
+      writer_(queue_, std::move(on_finished)),
+      stream_(std::make_unique<Stream>(*names_, *queue_, settings_, writer_)) {}
 
 Collection::~Collection() = default;
 
-void Collection::add_parameters(std::vector<WatchedParameter> parameters) {
-  std::move(parameters.begin(), parameters.end(), std::back_inserter(parameters_));
+void Collection::add_model(const WatchedModel& chunk) {
+  std::copy(chunk.parameters.begin(), chunk.parameters.end(), std::back_inserter(model_.parameters));
+  std::copy(chunk.modules.begin(), chunk.modules.end(), std::back_inserter(model_.modules));
   if (!hooks_) return;
   attach();
   if (collecting_) hooks_->begin_step(step_, HookSet::Collect::yes);
@@ -109,18 +81,15 @@ void Collection::swap(const Commitment& commitment) {
   }
   queue_->set_overflow(config_.on_overflow == Config::OnOverflow::drop ? Overflow::drop : Overflow::block);
   std::vector<std::unique_ptr<Sink>> sinks;
-  if (has_csv(config_)) sinks.push_back(make_csv_sink(settings_.directory, names_));
+  if (has_format(config_, Config::Format::csv)) sinks.push_back(make_csv_sink(settings_.directory, names_));
   writer_.begin_revision(layout_of(config_, commitment.revision), std::move(sinks));
   attach();
 }
 
 void Collection::attach() {
   hooks_.reset();
-  const auto& ranks = config_.module_ranks;
-  const bool watched =
-      ranks.empty() || std::find(ranks.begin(), ranks.end(), settings_.rank.value) != ranks.end();
-  if (!watched) return;
-  hooks_ = std::make_unique<HookSet>(settings_of(config_, in_force_.revision), parameters_, *stream_);
+  if (!watched_on(config_, settings_.rank)) return;
+  hooks_ = std::make_unique<HookSet>(hook_settings_of(config_, in_force_.revision), model_, *stream_);
   std::vector<std::string> warnings;
   for (const UnmatchedPattern& unmatched : hooks_->matches().unmatched)
     warnings.push_back(sentence(unmatched));
@@ -169,13 +138,15 @@ void Collection::warn_of_missing_update() noexcept {
   warnings_.emplace_back("step() was called without update(): grad_reduced and param_* are not collected");
 }
 
-void Collection::before_update(const std::vector<at::Tensor>& parameters) noexcept {
+void Collection::before_update(const std::vector<at::Tensor>& parameters,
+                               const OptimizerState* state) noexcept {
   updated_ = true;
-  if (hooks_) hooks_->before_update(parameters);
+  if (hooks_) hooks_->before_update(parameters, state);
 }
 
-void Collection::after_update(const std::vector<at::Tensor>& parameters) noexcept {
-  if (hooks_) hooks_->after_update(parameters);
+void Collection::after_update(const std::vector<at::Tensor>& parameters,
+                              const OptimizerState* state) noexcept {
+  if (hooks_) hooks_->after_update(parameters, state);
 }
 
 void Collection::stop(std::chrono::milliseconds at_most) noexcept {

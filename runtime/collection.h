@@ -18,10 +18,6 @@
 
 namespace gradmon {
 
-// Why a config cannot be carried out with what this version has; "" if it can.
-std::string objection_to(const Config& config);
-TargetSelection selection_of(const Config& config);
-
 // What a plan is turned into: hooks on one side, sinks on the other, the queue
 // between them. Training thread, but for report().
 class Collection {
@@ -39,8 +35,8 @@ class Collection {
   Collection(const Collection&) = delete;
   Collection& operator=(const Collection&) = delete;
 
-  // Names and tensors of another model chunk; hooks of the plan in force are made anew.
-  void add_parameters(std::vector<WatchedParameter> parameters);
+  // Another model chunk; hooks of the plan in force are made anew.
+  void add_model(const WatchedModel& chunk);
 
   // At a boundary: puts a plan in force, arms for the step, says that the plan
   // has collected all it was to collect.
@@ -51,8 +47,8 @@ class Collection {
   void end_step() noexcept;
 
   bool collecting() const { return collecting_; }
-  void before_update(const std::vector<at::Tensor>& parameters) noexcept;
-  void after_update(const std::vector<at::Tensor>& parameters) noexcept;
+  void before_update(const std::vector<at::Tensor>& parameters, const OptimizerState* state) noexcept;
+  void after_update(const std::vector<at::Tensor>& parameters, const OptimizerState* state) noexcept;
 
   // Detaches all hooks and writes what is left.
   void stop(std::chrono::milliseconds at_most) noexcept;
@@ -72,9 +68,8 @@ class Collection {
 
   const std::shared_ptr<NameTable> names_;    // own synchronisation
   const std::shared_ptr<RecordQueue> queue_;  // own synchronisation
-  const std::unique_ptr<Stream> stream_;
 
-  std::vector<WatchedParameter> parameters_;
+  WatchedModel model_;
   Commitment in_force_;
   Config config_;
   Step step_;
@@ -88,6 +83,7 @@ class Collection {
   bool missing_update_said_ = false;
 
   WriterThread writer_;
+  const std::unique_ptr<Stream> stream_;  // tells the writer
   // Keep last: detaches before the rest dies.
   std::unique_ptr<HookSet> hooks_;
 };

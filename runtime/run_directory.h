@@ -35,6 +35,7 @@ class RunDirectory {
   std::filesystem::path make(std::chrono::milliseconds at_most);
   // The process is about to end: nobody waits for the identity much longer.
   void hurry() { hurried_ = true; }
+  const std::filesystem::path& output_dir() const { return output_dir_; }
   // Empty while its name is not settled.
   std::filesystem::path path() const;
 

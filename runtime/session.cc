@@ -13,6 +13,7 @@
 #include "control/config/file_content.h"
 #include "control/log.h"
 #include "control/net/plan_source.h"
+#include "runtime/plan_settings.h"
 #include "runtime/torch_store.h"
 #include "writers/record.h"
 
@@ -60,6 +61,18 @@ Commitment static_commitment(const std::filesystem::path& config, Step start) {
   return {Revision{}, source->plan, schedule.first()};
 }
 
+// Submodules are listed one by one: the root may live on the stack, where
+// named_modules() cannot hold it.
+WatchedModel watched_model_of(torch::nn::Module& model, int vpp_stage) {
+  WatchedModel watched;
+  for (const auto& item : model.named_parameters())
+    watched.parameters.push_back({item.key(), vpp_stage, item.value()});
+  watched.modules.push_back({"", vpp_stage, &model});
+  for (const auto& item : model.named_modules("", false))
+    watched.modules.push_back({item.key(), vpp_stage, item.value().get()});
+  return watched;
+}
+
 std::vector<at::Tensor> parameters_of(torch::optim::Optimizer& optimizer) {
   std::vector<at::Tensor> parameters;
   for (const auto& group : optimizer.param_groups()) {
@@ -90,16 +103,17 @@ AgentCalls Monitor::Session::agent_calls() {
 
 void Monitor::Session::watch(torch::nn::Module& model) {
   if (resting()) return;
-  std::vector<WatchedParameter> parameters;
-  for (const auto& item : model.named_parameters()) parameters.push_back({item.key(), chunks_, item.value()});
+  const WatchedModel chunk = watched_model_of(model, chunks_);
   const bool first = chunks_ == 0;
   chunks_ += 1;
   {
     const std::lock_guard lock(mutex_);
-    for (const WatchedParameter& parameter : parameters) names_.push_back({chunks_ - 1, parameter.name});
+    const std::vector<TargetName> names = target_names(chunk);
+    names_.insert(names_.end(), names.begin(), names.end());
   }
-  std::copy(parameters.begin(), parameters.end(), std::back_inserter(parameters_));
-  if (collection_) collection_->add_parameters(std::move(parameters));
+  std::copy(chunk.parameters.begin(), chunk.parameters.end(), std::back_inserter(model_.parameters));
+  std::copy(chunk.modules.begin(), chunk.modules.end(), std::back_inserter(model_.modules));
+  if (collection_) collection_->add_model(chunk);
   if (!first) return;
   if (static_plan_) gate_.settle(static_plan_);
   if (!gate_.try_begin(current_)) pass_gate();
@@ -136,7 +150,7 @@ void Monitor::Session::swap(const Commitment& commitment) {
     auto made =
         std::make_unique<Collection>(Collection::Settings{capacity, Rank{environment_.rank}, directory_},
                                      [this](Revision revision, Step) { agent_.rows_on_disk(revision); });
-    made->add_parameters(parameters_);
+    made->add_model(model_);
     const std::lock_guard lock(mutex_);
     collection_ = std::move(made);
   }
@@ -153,9 +167,9 @@ void Monitor::Session::update(torch::optim::Optimizer& optimizer) {
     optimizer.step();
     return;
   }
-  collection_->before_update(parameters);
+  collection_->before_update(parameters, nullptr);
   optimizer.step();
-  collection_->after_update(parameters);
+  collection_->after_update(parameters, nullptr);
 }
 
 void Monitor::Session::stop() noexcept {
@@ -170,10 +184,7 @@ tl::expected<std::int64_t, std::string> Monitor::Session::can_carry_out(const Pl
   if (!parsed) return tl::unexpected(to_string(parsed.error()));
   const Config& config = parsed->config;
   if (std::string why = objection_to(config); !why.empty()) return tl::unexpected(why);
-  const auto& ranks = config.module_ranks;
-  const bool watched =
-      ranks.empty() || std::find(ranks.begin(), ranks.end(), environment_.rank) != ranks.end();
-  if (!watched) return 0;
+  if (!watched_on(config, Rank{environment_.rank})) return 0;
   const std::lock_guard lock(mutex_);
   return static_cast<std::int64_t>(match_targets(selection_of(config), names_).matched.size());
 }

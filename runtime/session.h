@@ -63,7 +63,7 @@ class Monitor::Session {
 
   // The training thread's.
   Step current_;
-  std::vector<WatchedParameter> parameters_;
+  WatchedModel model_;
   int chunks_ = 0;
   bool stopped_ = false;
 

@@ -4,7 +4,10 @@
 #pragma once
 
 #include <cstdint>
+#include <functional>
 #include <memory>
+#include <string>
+#include <tl/expected.hpp>
 #include <variant>
 #include <vector>
 
@@ -30,11 +33,16 @@ struct CollectionEnded {
   Step last;
 };
 
+// An output file that is no table: the writer thread calls this once, in its turn.
+struct FileToWrite {
+  std::function<tl::expected<void, std::string>()> write;  // the error names the file
+};
+
 // Nothing is said after this.
 struct WriterStopped {};
 
 struct Marker {
-  std::variant<RevisionBegun, StepEnded, CollectionEnded, WriterStopped> what;
+  std::variant<RevisionBegun, StepEnded, CollectionEnded, FileToWrite, WriterStopped> what;
 };
 
 }  // namespace gradmon

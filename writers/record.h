@@ -43,6 +43,23 @@ inline constexpr std::array<const char*, kOps> kOpNames = {"min", "max", "mean",
 constexpr const char* name_of(Op op) { return kOpNames[static_cast<std::size_t>(op)]; }
 constexpr std::uint8_t bit_of(Op op) { return static_cast<std::uint8_t>(1U << static_cast<unsigned>(op)); }
 
+// A number of another sort: index into Record::values, of the kinds named. `other`
+// has mg_direction beside all ops.
+enum class Column : std::uint8_t {
+  entropy = 0,       // attention_hook, moe_router_logit_hook
+  softmax_max = 1,   // attention_hook
+  sr = 0,            // linear_hook
+  kernel_norm = 1,   // linear_hook
+  cosine = 0,        // moe_router_weight_hook
+  samples = 0,       // scalar: seen by all ranks so far
+  value = 1,         // scalar
+  mg_direction = 6,  // other
+};
+inline constexpr std::size_t kValues = kOps + 1;
+constexpr std::uint8_t bit_of(Column column) {
+  return static_cast<std::uint8_t>(1U << static_cast<unsigned>(column));
+}
+
 // The element type of the tensor measured; printed as torch prints it.
 enum class DType : std::uint8_t {
   float32, float64, float16, bfloat16, int8, uint8, int16, int32, int64, boolean, complex64, complex128, unknown
@@ -58,13 +75,13 @@ struct Record {
   std::int64_t step = 0;
   std::uint64_t revision = 0;
   std::uint64_t sequence = 0;   // place within the step: the order of the rows of one kind
-  std::array<double, kOps> values{};  // by Op; only those of `mask` hold
+  std::array<double, kValues> values{};  // by Op or Column; only those of `mask` hold
   std::uint32_t target = 0;     // NameTable id of the parameter or module
   std::uint32_t shape = 0;      // NameTable id of the shape text, as "[16, 8]"
   std::int32_t micro_step = 0;
   Kind kind = Kind::other;
   DType dtype = DType::unknown;
-  std::uint8_t mask = 0;        // bit_of(Op) of every valid value
+  std::uint8_t mask = 0;        // bit_of every valid value
 };
 static_assert(std::is_trivially_copyable_v<Record>);
 

@@ -33,6 +33,7 @@ struct WriterThread::State {
   bool obey(Marker& marker);
   void begin(RevisionBegun& begun);
   void write(const StepEnded& ended_step);
+  void write(const FileToWrite& file);
   void finish(const CollectionEnded& collection);
   void publish(const GuardedSink::Outcome& outcome);
   bool gather();
@@ -96,6 +97,7 @@ bool WriterThread::State::obey(Marker& marker) {
   if (auto* begun = std::get_if<RevisionBegun>(&marker.what)) begin(*begun);
   if (auto* step = std::get_if<StepEnded>(&marker.what)) write(*step);
   if (auto* collection = std::get_if<CollectionEnded>(&marker.what)) finish(*collection);
+  if (auto* file = std::get_if<FileToWrite>(&marker.what)) write(*file);
   return !std::holds_alternative<WriterStopped>(marker.what);
 }
 
@@ -119,6 +121,14 @@ void WriterThread::State::write(const StepEnded& ended_step) {
     sum.lost += outcome.lost;
   }
   publish(sum);
+}
+
+void WriterThread::State::write(const FileToWrite& file) {
+  const auto written = file.write();
+  if (written) return;
+  log_error(written.error());
+  const std::lock_guard lock(mutex);
+  status.last_error = written.error();
 }
 
 void WriterThread::State::publish(const GuardedSink::Outcome& outcome) {
@@ -196,6 +206,14 @@ void WriterThread::begin_revision(Layout layout, std::vector<std::unique_ptr<Sin
     state_->queue->post(Marker{RevisionBegun{std::move(layout), std::move(sinks)}});
   } catch (const std::exception& e) {
     log_error(std::string("a revision's records will be lost: ") + e.what());
+  }
+}
+
+void WriterThread::write_file(std::function<tl::expected<void, std::string>()> write) noexcept {
+  try {
+    state_->queue->post(Marker{FileToWrite{std::move(write)}});
+  } catch (const std::exception& e) {
+    log_error(std::string("a file will not be written: ") + e.what());
   }
 }
 

@@ -9,6 +9,7 @@
 #include <functional>
 #include <memory>
 #include <string>
+#include <tl/expected.hpp>
 #include <vector>
 
 #include "control/step.h"
@@ -50,6 +51,10 @@ class WriterThread {
   // The training thread, before the first record of the revision. The sinks of
   // the revision before are flushed and closed once their last step is written.
   void begin_revision(Layout layout, std::vector<std::unique_ptr<Sink>> sinks) noexcept;
+
+  // Any thread. `write` is called on the writer thread after what was said before
+  // is written; its error is logged and stands in the status.
+  void write_file(std::function<tl::expected<void, std::string>()> write) noexcept;
 
   // The training thread. Abandons the queue, writes all steps that have ended,
   // closes the sinks and joins. A step that has not ended is lost. False: time

@@ -4,6 +4,7 @@
 
 #include <cmath>
 #include <cstdint>
+#include <map>
 #include <stdexcept>
 #include <string>
 #include <vector>
@@ -31,6 +32,11 @@ class FakeStream : public RecordStream {
     if (!full) records.push_back(record);
     return !full;
   }
+
+  void publish(Document document, std::string text) noexcept override {
+    documents[document] = std::move(text);
+  }
+  std::map<Document, std::string> documents;
 
   const std::string& text(std::uint32_t id) const { return texts_.at(id); }
 

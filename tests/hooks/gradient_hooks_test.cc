@@ -54,7 +54,7 @@ TEST_CASE("a gradient is read before hooks attached earlier or later reduce it")
     const auto first = accumulator_of(model[0]);
     const auto second = accumulator_of(model[2]);
     if (reducer_first) first->add_post_hook(std::make_unique<Reducer>(model[0]));
-    HookSet hooks(gradients_only(), model.parameters, stream);
+    HookSet hooks(gradients_only(), {model.parameters, {}}, stream);
     if (!reducer_first) first->add_post_hook(std::make_unique<Reducer>(model[0]));
     second->add_post_hook(std::make_unique<Reducer>(model[2]));
 
@@ -79,7 +79,7 @@ TEST_CASE("tensor hooks of the user fire before and are still there after") {
   int fired = 0;
   model[0].register_hook([&](const at::Tensor& gradient) { return ++fired, gradient * 10; });
   {
-    HookSet hooks(gradients_only(), model.parameters, stream);
+    HookSet hooks(gradients_only(), {model.parameters, {}}, stream);
     model[2].register_hook([&](const at::Tensor& gradient) { return ++fired, gradient * 3; });
     hooks.begin_step({1}, HookSet::Collect::yes);
     model.backward();
@@ -96,7 +96,7 @@ TEST_CASE("tensor hooks of the user fire before and are still there after") {
 TEST_CASE("the last of several micro batches gives the row") {
   TinyModel alone, model;
   FakeStream stream;
-  HookSet hooks(gradients_only(), model.parameters, stream);
+  HookSet hooks(gradients_only(), {model.parameters, {}}, stream);
   hooks.begin_step({1}, HookSet::Collect::yes);
   for (const double scale : {1.0, 2.0, 0.5}) {
     alone.backward(scale);
@@ -112,7 +112,7 @@ TEST_CASE("the last of several micro batches gives the row") {
 TEST_CASE("rows come in the order in which gradients first arrived") {
   TinyModel model;
   FakeStream stream;
-  HookSet hooks(gradients_only(), model.parameters, stream);
+  HookSet hooks(gradients_only(), {model.parameters, {}}, stream);
   hooks.begin_step({1}, HookSet::Collect::yes);
   (model[1] * 2).sum().backward();
   model[3].sum().backward();
@@ -130,7 +130,7 @@ TEST_CASE("rows come in the order in which gradients first arrived") {
 TEST_CASE("a replaced accumulator is hooked again at the next collected boundary") {
   TinyModel model;
   FakeStream stream;
-  HookSet hooks(gradients_only(), model.parameters, stream);
+  HookSet hooks(gradients_only(), {model.parameters, {}}, stream);
   const auto before = accumulator_of(model[0]);
   for (WatchedParameter& parameter : model.parameters)
     parameter.tensor.set_data(parameter.tensor.detach().to(at::kDouble));
@@ -149,7 +149,7 @@ TEST_CASE("a replaced accumulator is hooked again at the next collected boundary
 TEST_CASE("a parameter that took no part has no row though its gradient is defined") {
   TinyModel model;
   FakeStream stream;
-  HookSet hooks(gradients_only(), model.parameters, stream);
+  HookSet hooks(gradients_only(), {model.parameters, {}}, stream);
   model.backward();
   hooks.begin_step({2}, HookSet::Collect::yes);
   model.zero_grad();
@@ -164,7 +164,7 @@ TEST_CASE("a parameter that took no part has no row though its gradient is defin
 TEST_CASE("a gradient that only others gave has a reduced row alone") {
   TinyModel model;
   FakeStream stream;
-  HookSet hooks(gradients_only(), model.parameters, stream);
+  HookSet hooks(gradients_only(), {model.parameters, {}}, stream);
   model.backward();
   hooks.begin_step({2}, HookSet::Collect::yes);
   model.zero_grad();
@@ -180,7 +180,7 @@ TEST_CASE("a gradient that only others gave has a reduced row alone") {
 TEST_CASE("a zero gradient that was delivered has its row") {
   TinyModel model;
   FakeStream stream;
-  HookSet hooks(gradients_only(), model.parameters, stream);
+  HookSet hooks(gradients_only(), {model.parameters, {}}, stream);
   hooks.begin_step({1}, HookSet::Collect::yes);
   (model[3] * 0).sum().backward();
   hooks.before_update({});
@@ -192,7 +192,7 @@ TEST_CASE("a zero gradient that was delivered has its row") {
 TEST_CASE("steps in between give nothing") {
   TinyModel model;
   FakeStream stream;
-  HookSet hooks(gradients_only(), model.parameters, stream);
+  HookSet hooks(gradients_only(), {model.parameters, {}}, stream);
   for (std::int64_t step = 1; step <= 6; ++step) {
     hooks.begin_step({step}, step % 3 == 0 ? HookSet::Collect::yes : HookSet::Collect::no);
     model.drop_grad();
@@ -212,7 +212,7 @@ TEST_CASE("a hook set that is gone leaves no hook") {
   for (std::size_t i = 0; i < 4; ++i) accumulators.push_back(accumulator_of(model[i]));
   at::Tensor pending = model.loss();
   {
-    HookSet hooks(gradients_only(), model.parameters, stream);
+    HookSet hooks(gradients_only(), {model.parameters, {}}, stream);
     CHECK(hooks.counts().attached == 4);
     for (const auto& accumulator : accumulators) CHECK(accumulator->post_hooks().size() == 1);
     hooks.begin_step({1}, HookSet::Collect::yes);
@@ -227,7 +227,7 @@ TEST_CASE("a parameter that is thawed later is hooked and one that is frozen let
   TinyModel model;
   FakeStream stream;
   model[0].requires_grad_(false);
-  HookSet hooks(gradients_only(), model.parameters, stream);
+  HookSet hooks(gradients_only(), {model.parameters, {}}, stream);
   CHECK(hooks.counts().attached == 3);
   model[0].requires_grad_(true);
   model[1].requires_grad_(false);

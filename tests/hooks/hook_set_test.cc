@@ -45,7 +45,7 @@ at::Tensor unreadable(at::IntArrayRef sizes) {
 TEST_CASE("weights are read just before and just after the update") {
   TinyModel model;
   FakeStream stream;
-  HookSet hooks(everything(), model.parameters, stream);
+  HookSet hooks(everything(), {model.parameters, {}}, stream);
   const double before = norm_of(model[2]);
   train_step(model, &hooks, 1, HookSet::Collect::yes);
   CHECK(near(stream.norm(Kind::param_origin, "0:fc2.weight"), before));
@@ -64,7 +64,7 @@ TEST_CASE("a record says which step and revision and shape and ops it is of") {
   HookSettings settings = everything();
   settings.revision = {7};
   settings.ops = static_cast<std::uint8_t>(bit_of(Op::max) | bit_of(Op::nans));
-  HookSet hooks(settings, model.parameters, stream);
+  HookSet hooks(settings, {model.parameters, {}}, stream);
   train_step(model, &hooks, 12, HookSet::Collect::yes);
   const Record& record = stream.records.back();
   CHECK(record.step == 12);
@@ -81,7 +81,7 @@ TEST_CASE("a record says which step and revision and shape and ops it is of") {
 TEST_CASE("parameters stay equal to the bit whether hooks are there or not") {
   TinyModel alone, watched, toggled;
   FakeStream stream;
-  HookSet hooks(everything(), watched.parameters, stream);
+  HookSet hooks(everything(), {watched.parameters, {}}, stream);
   std::unique_ptr<HookSet> sometimes;
   const at::Tensor random_before = at::rand({1});
   for (std::int64_t step = 1; step <= 30; ++step) {
@@ -89,7 +89,7 @@ TEST_CASE("parameters stay equal to the bit whether hooks are there or not") {
       if (sometimes) {
         sometimes.reset();
       } else {
-        sometimes = std::make_unique<HookSet>(everything(), toggled.parameters, stream);
+        sometimes = std::make_unique<HookSet>(everything(), WatchedModel{toggled.parameters, {}}, stream);
       }
     }
     train_step(alone, nullptr, step, HookSet::Collect::no);
@@ -107,7 +107,7 @@ TEST_CASE("parameters stay equal to the bit whether hooks are there or not") {
 TEST_CASE("with several optimizers each gives rows of its own parameters") {
   TinyModel model;
   FakeStream stream;
-  HookSet hooks(everything(), model.parameters, stream);
+  HookSet hooks(everything(), {model.parameters, {}}, stream);
   hooks.begin_step({1}, HookSet::Collect::yes);
   model.backward();
   hooks.before_update({model[3], model[2], at::zeros({2})});
@@ -124,7 +124,7 @@ TEST_CASE("with several optimizers each gives rows of its own parameters") {
 TEST_CASE("of two updates in one step the first origin and the last outcome count") {
   TinyModel model;
   FakeStream stream;
-  HookSet hooks(everything(), model.parameters, stream);
+  HookSet hooks(everything(), {model.parameters, {}}, stream);
   const double origin = norm_of(model[0]);
   hooks.begin_step({1}, HookSet::Collect::yes);
   for (int i = 0; i < 2; ++i) {
@@ -142,7 +142,7 @@ TEST_CASE("of two updates in one step the first origin and the last outcome coun
 TEST_CASE("a step without an update has gradients before reduction only") {
   TinyModel model;
   FakeStream stream;
-  HookSet hooks(everything(), model.parameters, stream);
+  HookSet hooks(everything(), {model.parameters, {}}, stream);
   hooks.begin_step({1}, HookSet::Collect::yes);
   model.backward();
   hooks.end_step();
@@ -154,12 +154,12 @@ TEST_CASE("a tied parameter is watched once under its first selected name") {
   TinyModel model;
   FakeStream stream;
   model.parameters.push_back({"head.weight", 0, model[2]});
-  HookSet all(everything(), model.parameters, stream);
+  HookSet all(everything(), {model.parameters, {}}, stream);
   CHECK(all.counts().watched == 4);
   CHECK(all.matches().matched.size() == 5);
   HookSettings head = everything();
   head.selection.targets = {"head"};
-  HookSet one(head, model.parameters, stream);
+  HookSet one(head, {model.parameters, {}}, stream);
   one.begin_step({1}, HookSet::Collect::yes);
   model.backward();
   one.end_step();
@@ -170,7 +170,7 @@ TEST_CASE("a frozen parameter has weights and no gradient") {
   TinyModel model;
   FakeStream stream;
   model[1].requires_grad_(false);
-  HookSet hooks(everything(), model.parameters, stream);
+  HookSet hooks(everything(), {model.parameters, {}}, stream);
   CHECK(hooks.counts().attached == 3);
   train_step(model, &hooks, 1, HookSet::Collect::yes);
   CHECK(stream.targets(Kind::grad_unreduced).size() == 3);
@@ -184,7 +184,7 @@ TEST_CASE("switches and targets decide what is read and unmatched ones are told"
   HookSettings settings;
   settings.weights = true;
   settings.selection.targets = {"fc1", "fc3"};
-  HookSet hooks(settings, model.parameters, stream);
+  HookSet hooks(settings, {model.parameters, {}}, stream);
   CHECK(hooks.counts().attached == 0);
   train_step(model, &hooks, 1, HookSet::Collect::yes);
   CHECK(stream.records.size() == 4);
@@ -198,9 +198,10 @@ TEST_CASE("records carry squashed names unless they would collide") {
   const auto parameter = [](const char* name) { return WatchedParameter{name, 1, at::zeros({2})}; };
   HookSettings settings;
   settings.weights = true;
-  HookSet hooks(settings,
-                {parameter("m.enc.layers.0.w"), parameter("m.dec.layers.0.w"), parameter("m.dec.layers.1.w")},
-                stream);
+  HookSet hooks(
+      settings,
+      {{parameter("m.enc.layers.0.w"), parameter("m.dec.layers.0.w"), parameter("m.dec.layers.1.w")}, {}},
+      stream);
   hooks.begin_step({1}, HookSet::Collect::yes);
   hooks.before_update({});
   hooks.end_step();
@@ -213,9 +214,10 @@ TEST_CASE("what has no numbers is counted and what the stream drops too") {
   HookSettings settings;
   settings.weights = true;
   HookSet hooks(settings,
-                {{"complex", 0, at::zeros({3}, at::kComplexFloat)},
-                 {"empty", 0, at::empty({0})},
-                 {"real", 0, at::zeros({3})}},
+                {{{"complex", 0, at::zeros({3}, at::kComplexFloat)},
+                  {"empty", 0, at::empty({0})},
+                  {"real", 0, at::zeros({3})}},
+                 {}},
                 stream);
   stream.full = true;
   hooks.begin_step({1}, HookSet::Collect::yes);
@@ -230,7 +232,7 @@ TEST_CASE("what has no numbers is counted and what the stream drops too") {
 TEST_CASE("a failure in a hook body trips the fuse and training goes on") {
   TinyModel model;
   FakeStream stream;
-  HookSet hooks(everything(), model.parameters, stream);
+  HookSet hooks(everything(), {model.parameters, {}}, stream);
   const auto accumulator = torch::autograd::impl::grad_accumulator(model[0]);
   hooks.begin_step({1}, HookSet::Collect::yes);
   model[0].mutable_grad() = unreadable({8, 16});
@@ -256,7 +258,7 @@ TEST_CASE("the first failure is the one that is told") {
   TinyModel model;
   FakeStream stream;
   HookSettings settings = everything();
-  HookSet hooks(settings, {{"first", 0, unreadable({2})}, {"second", 0, unreadable({2})}}, stream);
+  HookSet hooks(settings, {{{"first", 0, unreadable({2})}, {"second", 0, unreadable({2})}}, {}}, stream);
   hooks.begin_step({1}, HookSet::Collect::yes);
   hooks.before_update({});
   REQUIRE(hooks.failure());
@@ -267,7 +269,7 @@ TEST_CASE("a stream that fails when hooks attach leaves none attached") {
   TinyModel model;
   FakeStream stream;
   stream.targets_fail = true;
-  HookSet hooks(everything(), model.parameters, stream);
+  HookSet hooks(everything(), {model.parameters, {}}, stream);
   REQUIRE(hooks.failure());
   CHECK(hooks.failure()->cause == "no more targets");
   train_step(model, &hooks, 1, HookSet::Collect::yes);
@@ -279,7 +281,7 @@ TEST_CASE("a stream that fails when rows are handed over trips the fuse") {
   TinyModel model;
   FakeStream stream;
   stream.shapes_fail = true;
-  HookSet hooks(everything(), model.parameters, stream);
+  HookSet hooks(everything(), {model.parameters, {}}, stream);
   train_step(model, &hooks, 1, HookSet::Collect::yes);
   REQUIRE(hooks.failure());
   CHECK(hooks.failure()->cause == "no more shapes");
@@ -288,7 +290,7 @@ TEST_CASE("a stream that fails when rows are handed over trips the fuse") {
 TEST_CASE("calls in any order do nothing wrong") {
   TinyModel model;
   FakeStream stream;
-  HookSet hooks(everything(), model.parameters, stream);
+  HookSet hooks(everything(), {model.parameters, {}}, stream);
   hooks.end_step();
   hooks.before_update({});
   hooks.after_update({});

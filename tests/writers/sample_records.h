@@ -2,6 +2,7 @@
 // Records for tests.
 #pragma once
 
+#include <algorithm>
 #include <cstdint>
 #include <string_view>
 #include <vector>
@@ -20,7 +21,7 @@ inline Record sample_record(Kind kind, std::int64_t step, std::uint32_t target, 
   record.revision = 1;
   record.target = target;
   record.shape = shape;
-  record.values = values;
+  std::copy(values.begin(), values.end(), record.values.begin());
   record.mask = 0x3f;
   record.dtype = DType::float32;
   return record;

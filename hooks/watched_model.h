@@ -1,0 +1,35 @@
+// SPDX-License-Identifier: Apache-2.0
+// What a program has given to be watched: values, taken down in watch().
+#pragma once
+
+#include <ATen/core/Tensor.h>
+
+#include <string>
+#include <vector>
+
+namespace gradmon {
+
+// A parameter as the model lists it, frozen ones included (they have weights
+// only). A tensor listed again under another name is watched once, under the
+// first of its names that is selected.
+struct WatchedParameter {
+  std::string name;
+  int vpp_stage = 0;
+  at::Tensor tensor;
+};
+
+// A module as the model lists it; the root's name is empty. `identity` is what
+// whoever sees a forward names it by (the module's address, in C++); never
+// dereferenced.
+struct WatchedModule {
+  std::string name;
+  int vpp_stage = 0;
+  const void* identity = nullptr;
+};
+
+struct WatchedModel {
+  std::vector<WatchedParameter> parameters;
+  std::vector<WatchedModule> modules;
+};
+
+}  // namespace gradmon

@@ -1,0 +1,18 @@
+// SPDX-License-Identifier: Apache-2.0
+// Output files that are no tables: module_struct.json, stack_info.csv.
+#pragma once
+
+#include <string>
+#include <tl/expected.hpp>
+
+#include "hooks/record_stream.h"
+#include "runtime/run_directory.h"
+
+namespace gradmon {
+
+// Written beside and renamed, 0640; where: outputs.md. The writer thread: waits
+// for the run directory as the first CSV file does.
+tl::expected<void, std::string> write_document(RunDirectory& directory, Rank rank,
+                                               RecordStream::Document document, const std::string& text);
+
+}  // namespace gradmon
