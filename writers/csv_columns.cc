@@ -1,10 +1,44 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "writers/csv_columns.h"
 
+#include <cstddef>
+#include <utility>
+
 namespace gradmon {
 namespace {
 
-bool holds_tensor_stats(Kind kind) { return kind <= Kind::param_updated; }
+using Source = CsvCell::Source;
+
+// A plan under construction: each call is a column.
+class Columns {
+ public:
+  Columns& add(const char* title, Source source, std::size_t value = 0) {
+    if (!plan_.cells.empty()) plan_.header += ',';
+    plan_.header += title;
+    plan_.cells.push_back({source, static_cast<std::uint8_t>(value)});
+    return *this;
+  }
+  Columns& place() {
+    return add("vpp_stage", Source::vpp_stage).add("name", Source::name).add("step", Source::step);
+  }
+  Columns& micro_step() { return add("micro_step", Source::micro_step); }
+  Columns& number(const char* title, Column column) {
+    return add(title, Source::number, static_cast<std::size_t>(column));
+  }
+  Columns& tensor(const std::vector<Op>& ops) {
+    for (const Op op : ops) {
+      add(name_of(op), op == Op::nans ? Source::count : Source::number, static_cast<std::size_t>(op));
+    }
+    return add("shape", Source::shape).add("dtype", Source::dtype);
+  }
+  ColumnPlan end() {
+    plan_.header += '\n';
+    return std::move(plan_);
+  }
+
+ private:
+  ColumnPlan plan_;
+};
 
 bool has_micro_step(Kind kind, const Layout& layout) {
   return kind == Kind::actv || kind == Kind::actv_grad ||
@@ -14,19 +48,28 @@ bool has_micro_step(Kind kind, const Layout& layout) {
 }  // namespace
 
 ColumnPlan column_plan(Kind kind, const Layout& layout) {
-  ColumnPlan plan;
-  if (!holds_tensor_stats(kind)) return plan;
-  plan.known = true;
-  plan.has_micro_step = has_micro_step(kind, layout);
-  plan.ops = layout.ops;
-  plan.header = "vpp_stage,name,step,";
-  if (plan.has_micro_step) plan.header += "micro_step,";
-  for (const Op op : plan.ops) {
-    plan.header += name_of(op);
-    plan.header += ',';
+  Columns columns;
+  switch (kind) {
+    case Kind::attention_hook:
+      columns.place().micro_step();
+      return columns.number("entropy", Column::entropy).number("softmax_max", Column::softmax_max).end();
+    case Kind::linear_hook:
+      return columns.place().number("sr", Column::sr).number("kernel_norm", Column::kernel_norm).end();
+    case Kind::other:
+      return columns.place().number("mg_direction", Column::mg_direction).tensor(layout.ops).end();
+    case Kind::moe_router_weight_hook:
+      return columns.place().number("cosine", Column::cosine).end();
+    case Kind::moe_router_logit_hook:
+      return columns.place().micro_step().number("entropy", Column::entropy).end();
+    case Kind::scalar:
+      columns.add("name", Source::name).add("step", Source::step);
+      columns.add("samples", Source::count, static_cast<std::size_t>(Column::samples));
+      return columns.number("value", Column::value).end();
+    default:
+      columns.place();
+      if (has_micro_step(kind, layout)) columns.micro_step();
+      return columns.tensor(layout.ops).end();
   }
-  plan.header += "shape,dtype\n";
-  return plan;
 }
 
 void append_cell(std::string& line, std::string_view text) {

@@ -2,6 +2,7 @@
 // Which columns a kind's CSV file has under a layout. Pure.
 #pragma once
 
+#include <cstdint>
 #include <string>
 #include <string_view>
 #include <vector>
@@ -11,10 +12,15 @@
 
 namespace gradmon {
 
+// What one cell of a row holds, and which of the record's values.
+struct CsvCell {
+  enum class Source : std::uint8_t { vpp_stage, name, step, micro_step, number, count, shape, dtype };
+  Source source;
+  std::uint8_t value = 0;  // of number and count: index into Record::values
+};
+
 struct ColumnPlan {
-  bool known = false;  // false: this kind has no CSV form (yet)
-  bool has_micro_step = false;
-  std::vector<Op> ops;
+  std::vector<CsvCell> cells;
   std::string header;  // with its line end
 };
 

@@ -15,11 +15,6 @@ void append_integer(std::string& line, std::int64_t value) {
   line.append(text, std::to_chars(text, text + sizeof text, value).ptr);
 }
 
-void append_value(std::string& line, Op op, double value, int ndigits) {
-  if (op == Op::nans) return append_count(line, value);
-  append_number(line, value, ndigits);
-}
-
 }  // namespace
 
 CsvSink::CsvSink(std::filesystem::path directory, std::shared_ptr<const NameTable> names)
@@ -53,7 +48,6 @@ tl::expected<void, SinkError> CsvSink::write_step(Step step, const std::vector<R
 tl::expected<void, std::string> CsvSink::write_kind(Kind kind, Step step, const Record* begin,
                                                     const Record* end) {
   Output& output = outputs_[static_cast<std::size_t>(kind)];
-  if (!output.plan.known) return tl::unexpected(std::string("no CSV form for ") + name_of(kind));
   rows_.clear();
   for (const Record* record = begin; record != end; ++record) append_row(*record, output.plan);
 
@@ -78,44 +72,46 @@ std::filesystem::path CsvSink::path_of(Kind kind, std::int64_t first_step, const
 }
 
 void CsvSink::append_row(const Record& record, const ColumnPlan& plan) {
-  rows_ += target_cells(record.target);
-  append_integer(rows_, record.step);
-  rows_ += ',';
-  if (plan.has_micro_step) {
-    append_integer(rows_, record.micro_step);
+  for (const CsvCell& cell : plan.cells) {
+    append(record, cell);
     rows_ += ',';
   }
-  for (const Op op : plan.ops) {
-    if (record.mask & bit_of(op)) {
-      append_value(rows_, op, record.values[static_cast<std::size_t>(op)], layout_.ndigits);
+  rows_.back() = '\n';
+}
+
+void CsvSink::append(const Record& record, const CsvCell& cell) {
+  using Source = CsvCell::Source;
+  switch (cell.source) {
+    case Source::vpp_stage:
+      return append_integer(rows_, text_of(record.target).vpp_stage);
+    case Source::name:
+      return static_cast<void>(rows_ += text_of(record.target).cell);
+    case Source::step:
+      return append_integer(rows_, record.step);
+    case Source::micro_step:
+      return append_integer(rows_, record.micro_step);
+    case Source::number:
+      if (record.mask & (1U << cell.value)) append_number(rows_, record.values[cell.value], layout_.ndigits);
+      return;
+    case Source::count:
+      if (record.mask & (1U << cell.value)) append_count(rows_, record.values[cell.value]);
+      return;
+    case Source::shape:
+      return static_cast<void>(rows_ += text_of(record.shape).cell);
+    case Source::dtype:
+      return static_cast<void>(rows_ += name_of(record.dtype));
+  }
+}
+
+const CsvSink::Text& CsvSink::text_of(std::uint32_t id) {
+  if (id >= texts_.size()) {
+    for (std::size_t next = texts_.size(); next < names_->size(); ++next) {
+      const auto known = static_cast<std::uint32_t>(next);
+      texts_.push_back({names_->vpp_stage(known), ""});
+      append_cell(texts_.back().cell, names_->name(known));
     }
-    rows_ += ',';
   }
-  rows_ += shape_cell(record.shape);
-  rows_ += ',';
-  rows_ += name_of(record.dtype);
-  rows_ += '\n';
-}
-
-const std::string& CsvSink::target_cells(std::uint32_t id) {
-  if (id >= target_cells_.size()) target_cells_.resize(names_->size());
-  if (id >= target_cells_.size()) id = 0;
-  std::string& cells = target_cells_[id];
-  if (cells.empty()) {
-    append_integer(cells, names_->vpp_stage(id));
-    cells += ',';
-    append_cell(cells, names_->name(id));
-    cells += ',';
-  }
-  return cells;
-}
-
-const std::string& CsvSink::shape_cell(std::uint32_t id) {
-  if (id >= shape_cells_.size()) shape_cells_.resize(names_->size());
-  if (id >= shape_cells_.size()) id = 0;
-  std::string& cell = shape_cells_[id];
-  if (cell.empty()) append_cell(cell, names_->name(id));
-  return cell;
+  return texts_[id < texts_.size() ? id : 0];
 }
 
 }  // namespace gradmon

@@ -38,11 +38,17 @@ class CsvSink : public Sink {
     CsvFile file;
   };
 
+  // A name or a shape as the rows have it.
+  struct Text {
+    int vpp_stage;
+    std::string cell;  // "\"[16, 8]\""
+  };
+
   tl::expected<void, std::string> write_kind(Kind kind, Step step, const Record* begin, const Record* end);
   std::filesystem::path path_of(Kind kind, std::int64_t first_step, const std::string& suffix) const;
   void append_row(const Record& record, const ColumnPlan& plan);
-  const std::string& target_cells(std::uint32_t id);
-  const std::string& shape_cell(std::uint32_t id);
+  void append(const Record& record, const CsvCell& cell);
+  const Text& text_of(std::uint32_t id);
 
   // Constant after construction.
   const std::filesystem::path directory_;
@@ -51,9 +57,8 @@ class CsvSink : public Sink {
   // The writer thread's.
   Layout layout_;
   std::array<Output, kKinds> outputs_;
-  std::string rows_;                       // one step of one kind
-  std::vector<std::string> target_cells_;  // by id: "0,fc1.weight,"
-  std::vector<std::string> shape_cells_;   // by id: "\"[16, 8]\""
+  std::string rows_;         // one step of one kind
+  std::vector<Text> texts_;  // by id
 };
 
 }  // namespace gradmon

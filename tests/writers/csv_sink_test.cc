@@ -153,18 +153,6 @@ TEST_CASE("a revision with other columns begins a file of its own") {
         "vpp_stage,name,step,norm,max,shape,dtype\n0,,2,1.0,,,\n0,,3,1.0,,,\n");
 }
 
-TEST_CASE("a kind without a CSV form is an error that counts its rows") {
-  Fixture f;
-  f.begin(layout({Op::norm}));
-  Record other = norm_record(1, 0, 1);
-  other.kind = Kind::scalar;
-  const auto written = f.sink.write_step(Step{1}, {norm_record(1, 0, 1), other, other});
-  REQUIRE_FALSE(written);
-  CHECK(written.error().rows_lost == 2);
-  CHECK(written.error().text == "no CSV form for scalar");
-  CHECK(files_in(f.scratch.path()) == std::set<std::string>{"grad_reduced_1-1.csv"});
-}
-
 TEST_CASE("a file that cannot be written loses its rows and no others") {
   Fixture f;
   std::filesystem::create_directory(f.scratch.path() / "grad_reduced_1-1.csv");
