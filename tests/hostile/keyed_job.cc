@@ -98,6 +98,13 @@ std::size_t KeyedJob::descriptors() const {
   return static_cast<std::size_t>(std::distance(begin(all), end(all)));
 }
 
+std::size_t KeyedJob::descriptor_limit() const {
+  const std::string line = "Max open files";
+  const std::string text = read_text("/proc/" + std::to_string(rank0_) + "/limits");
+  const std::size_t at = text.find(line);
+  return at == text.npos ? 0 : std::stoul(text.substr(at + line.size()));
+}
+
 std::int64_t KeyedJob::step() const {
   const Status now = status();
   return now.ranks.empty() ? -1 : now.ranks.front().step;

@@ -21,6 +21,7 @@ class KeyedJob {
   std::uint16_t state_port() const { return port_of(state_endpoint_); }
   const std::string& state_endpoint() const { return state_endpoint_; }
   RealJob& job() { return job_; }
+  const RealJob& job() const { return job_; }
 
   // Asks with the keys in that directory, on a connection of its own.
   CommandReply ask(Command command, const std::filesystem::path& with) const;
@@ -30,9 +31,10 @@ class KeyedJob {
   std::filesystem::path keys_of(const std::string& name) const;
 
   pid_t rank0() const { return rank0_; }
-  double resident_mib() const;      // of rank 0
-  std::size_t descriptors() const;  // of rank 0
-  std::int64_t step() const;        // of rank 0
+  double resident_mib() const;           // of rank 0
+  std::size_t descriptors() const;       // of rank 0
+  std::size_t descriptor_limit() const;  // of rank 0, the soft one
+  std::int64_t step() const;             // of rank 0
 
  private:
   static std::uint16_t port_of(const std::string& endpoint);
