@@ -2,7 +2,6 @@
 #include "hooks/hook_set.h"
 
 #include <algorithm>
-#include <numeric>
 #include <unordered_map>
 #include <unordered_set>
 #include <utility>
@@ -32,26 +31,28 @@ std::vector<Watched> select(const WatchedModel& model, const std::vector<std::si
     if (i >= parameters.size()) break;  // modules
     const at::Tensor& tensor = parameters[i].tensor;
     if (!tensor.defined() || !seen.insert(tensor.unsafeGetTensorImpl()).second) continue;
-    watched.push_back({tensor, names[i], stream.target_id(parameters[i].vpp_stage, names[i]), i});
+    if (parameters[i].author == Author::another) continue;
+    watched.push_back({tensor, names[i], stream.target_id(parameters[i].vpp_stage, names[i]), i,
+                       parameters[i].author == Author::self_before_reduction});
   }
   return watched;
 }
 
-// Parameters by tensor, to find those of an optimizer.
+// Parameters by tensor, to find those of an optimizer of which this rank writes
+// what the optimizer finds and leaves.
 class ParameterPlaces {
  public:
   explicit ParameterPlaces(const std::vector<Watched>& watched) {
-    for (std::size_t i = 0; i < watched.size(); ++i)
+    for (std::size_t i = 0; i < watched.size(); ++i) {
+      if (watched[i].before_reduction_only) continue;
+      all_.push_back(i);
       places_.emplace(watched[i].tensor.unsafeGetTensorImpl(), i);
+    }
   }
 
   std::vector<std::size_t> of(const std::vector<at::Tensor>& optimizer_parameters) const {
+    if (optimizer_parameters.empty()) return all_;
     std::vector<std::size_t> found;
-    if (optimizer_parameters.empty()) {
-      found.resize(places_.size());
-      std::iota(found.begin(), found.end(), std::size_t{0});
-      return found;
-    }
     for (const at::Tensor& parameter : optimizer_parameters) {
       const auto place = places_.find(parameter.unsafeGetTensorImpl());
       if (place != places_.end()) found.push_back(place->second);
@@ -62,6 +63,7 @@ class ParameterPlaces {
   }
 
  private:
+  std::vector<std::size_t> all_;  // rising
   std::unordered_map<const void*, std::size_t> places_;
 };
 

@@ -20,6 +20,7 @@ struct Watched {
   std::string name;          // as records call it
   std::uint32_t target = 0;  // the stream's id of it
   std::uint64_t place = 0;   // in the model's list
+  bool before_reduction_only = false;  // another rank writes the rest
 };
 
 // Used again each step, so that a step allocates nothing.

@@ -4,10 +4,26 @@
 
 #include <ATen/core/Tensor.h>
 
+#include <cstdint>
 #include <string>
 #include <vector>
 
 namespace gradmon {
+
+// Which rank of its groups writes what this rank has of a parameter.
+enum class Author : std::uint8_t {
+  self,
+  self_before_reduction,  // another one what is alike after it: grad_reduced, moments, weights
+  another,
+};
+
+// What a rank has of a parameter.
+struct Scope {
+  enum class Part : std::uint8_t { whole, replica, shard };
+  Part part = Part::whole;  // replica: others have the same
+  int index = 0;            // of the shard
+  int count = 1;
+};
 
 // A parameter as the model lists it, frozen ones included (they have weights
 // only). A tensor listed again under another name is watched once, under the
@@ -16,6 +32,8 @@ struct WatchedParameter {
   std::string name;
   int vpp_stage = 0;
   at::Tensor tensor;
+  Author author = Author::self;
+  Scope scope = {};
 };
 
 // A module as the model lists it; the root's name is empty. `identity` is what

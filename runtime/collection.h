@@ -47,6 +47,10 @@ class Collection {
   void end_step() noexcept;
 
   bool collecting() const { return collecting_; }
+  // Whether the plan in force is content with one step (print_struct, cc_log_only).
+  bool wants_one_step_only() const {
+    return config_.print_struct || (config_.cc_distribution.enable && config_.cc_distribution.cc_log_only);
+  }
   void before_update(const std::vector<at::Tensor>& parameters, const OptimizerState* state) noexcept;
   void after_update(const std::vector<at::Tensor>& parameters, const OptimizerState* state) noexcept;
 

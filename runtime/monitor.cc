@@ -10,6 +10,7 @@
 #include "control/log.h"
 #include "control/net/process_identity.h"
 #include "runtime/environment.h"
+#include "runtime/parameter_share.h"
 #include "runtime/session.h"
 
 namespace gradmon {
@@ -31,6 +32,9 @@ tl::expected<Environment, std::string> settle_environment(const MonitorOptions& 
   environment->output_dir = std::filesystem::absolute(environment->output_dir);
   if (options.grad_acc_steps < 1) {
     return tl::unexpected("grad_acc_steps " + std::to_string(options.grad_acc_steps) + ": expected >= 1");
+  }
+  if (auto checked = check_groups(options.groups, environment->rank, environment->world_size); !checked) {
+    return tl::unexpected(checked.error());
   }
   if (environment->launcher_id.empty()) {
     if (environment->world_size > 1)
@@ -56,8 +60,8 @@ Monitor::Monitor(std::filesystem::path config, MonitorOptions options) {
       log_error("off: " + environment.error());
       return;
     }
-    session_ =
-        std::make_unique<Session>(std::move(config), Step{options.start_iteration}, std::move(*environment));
+    session_ = std::make_unique<Session>(std::move(config), Step{options.start_iteration},
+                                         std::move(*environment), std::move(options.groups));
   } catch (const std::invalid_argument&) {
     throw;
   } catch (const std::exception& error) {
@@ -82,9 +86,9 @@ void Monitor::watch(torch::nn::Module& model) noexcept {
 
 void Monitor::watch(torch::nn::Module& model, torch::optim::Optimizer&) noexcept { watch(model); }
 
-void Monitor::step(torch::optim::Optimizer& optimizer) {
+Loop Monitor::step(torch::optim::Optimizer& optimizer) {
   update(optimizer);
-  step();
+  return step();
 }
 
 void Monitor::update(torch::optim::Optimizer& optimizer) {
@@ -95,9 +99,7 @@ void Monitor::update(torch::optim::Optimizer& optimizer) {
   }
 }
 
-void Monitor::step() noexcept {
-  if (session_) session_->step();
-}
+Loop Monitor::step() noexcept { return session_ ? session_->step() : Loop::goes_on; }
 
 void Monitor::stop() noexcept {
   if (session_) session_->stop();

@@ -13,6 +13,7 @@
 #include "control/config/file_content.h"
 #include "control/log.h"
 #include "control/net/plan_source.h"
+#include "runtime/parameter_share.h"
 #include "runtime/plan_settings.h"
 #include "runtime/torch_store.h"
 #include "writers/record.h"
@@ -63,10 +64,13 @@ Commitment static_commitment(const std::filesystem::path& config, Step start) {
 
 // Submodules are listed one by one: the root may live on the stack, where
 // named_modules() cannot hold it.
-WatchedModel watched_model_of(torch::nn::Module& model, int vpp_stage) {
+WatchedModel watched_model_of(torch::nn::Module& model, int vpp_stage, const ParallelGroups& groups,
+                              int rank) {
   WatchedModel watched;
-  for (const auto& item : model.named_parameters())
-    watched.parameters.push_back({item.key(), vpp_stage, item.value()});
+  for (const auto& item : model.named_parameters()) {
+    const ParameterShare share = share_of(groups, rank, item.key());
+    watched.parameters.push_back({item.key(), vpp_stage, item.value(), share.author, share.scope});
+  }
   watched.modules.push_back({"", vpp_stage, &model});
   for (const auto& item : model.named_modules("", false))
     watched.modules.push_back({item.key(), vpp_stage, item.value().get()});
@@ -83,8 +87,10 @@ std::vector<at::Tensor> parameters_of(torch::optim::Optimizer& optimizer) {
 
 }  // namespace
 
-Monitor::Session::Session(std::filesystem::path config, Step start, Environment environment)
+Monitor::Session::Session(std::filesystem::path config, Step start, Environment environment,
+                          ParallelGroups groups)
     : environment_(std::move(environment)),
+      groups_(std::move(groups)),
       config_(std::filesystem::absolute(config)),
       start_(start),
       directory_(std::make_shared<RunDirectory>(environment_.output_dir, Rank{environment_.rank},
@@ -103,7 +109,7 @@ AgentCalls Monitor::Session::agent_calls() {
 
 void Monitor::Session::watch(torch::nn::Module& model) {
   if (resting()) return;
-  const WatchedModel chunk = watched_model_of(model, chunks_);
+  const WatchedModel chunk = watched_model_of(model, chunks_, groups_, environment_.rank);
   const bool first = chunks_ == 0;
   chunks_ += 1;
   {
@@ -122,7 +128,10 @@ void Monitor::Session::watch(torch::nn::Module& model) {
 
 void Monitor::Session::boundary() noexcept {
   try {
-    if (collection_ && collection_->collecting()) collection_->end_step();
+    if (collection_ && collection_->collecting()) {
+      collection_->end_step();
+      if (collection_->wants_one_step_only()) say_that_loop_may_end();
+    }
     pass_gate();
   } catch (const std::exception& error) {
     if (collection_) collection_->stop(kWriteWithin);
@@ -130,6 +139,13 @@ void Monitor::Session::boundary() noexcept {
     trouble_ = std::string("collecting has stopped for good: ") + error.what();
     log_error(trouble_);
   }
+}
+
+void Monitor::Session::say_that_loop_may_end() {
+  if (std::exchange(loop_, Loop::may_end) == Loop::may_end) return;
+  log_info(
+      "what was asked for is there after one step: training may end (a config without print_struct "
+      "and cc_log_only takes this back)");
 }
 
 void Monitor::Session::pass_gate() {
@@ -143,6 +159,7 @@ void Monitor::Session::pass_gate() {
 void Monitor::Session::swap(const Commitment& commitment) {
   if (commitment.plan->on && environment_.dynamic) directory_->settle();
   agent_.boundary_passed();
+  loop_ = Loop::goes_on;
   if (!trouble_.empty()) return;
   if (!collection_ && commitment.plan->on) {
     auto parsed = parse_config(commitment.plan->config_text, config_.string());

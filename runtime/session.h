@@ -22,16 +22,16 @@ class Monitor::Session {
  public:
   // Throws std::invalid_argument, in static mode, for an unusable config; any
   // exception of the standard library where the system has nothing left.
-  Session(std::filesystem::path config, Step start, Environment environment);
+  Session(std::filesystem::path config, Step start, Environment environment, ParallelGroups groups);
   ~Session();
   Session(const Session&) = delete;
   Session& operator=(const Session&) = delete;
 
   void watch(torch::nn::Module& model);
-  void step() noexcept {
+  Loop step() noexcept {
     current_.value += 1;
-    if (resting() || gate_.try_begin(current_)) return;
-    boundary();
+    if (!resting() && !gate_.try_begin(current_)) boundary();
+    return loop_;
   }
   void update(torch::optim::Optimizer& optimizer);
   void stop() noexcept;
@@ -43,6 +43,7 @@ class Monitor::Session {
  private:
   bool resting() const noexcept { return stopped_ || forked_.load(std::memory_order_relaxed); }
   void boundary() noexcept;
+  void say_that_loop_may_end();
   void pass_gate();
   void swap(const Commitment& commitment);
   // Agent thread.
@@ -52,6 +53,7 @@ class Monitor::Session {
 
   // Constant after construction.
   const Environment environment_;
+  const ParallelGroups groups_;
   const std::filesystem::path config_;
   const Step start_;
   const std::shared_ptr<RunDirectory> directory_;  // own synchronisation
@@ -66,6 +68,7 @@ class Monitor::Session {
   WatchedModel model_;
   int chunks_ = 0;
   bool stopped_ = false;
+  Loop loop_ = Loop::goes_on;
 
   mutable std::mutex mutex_;
   // Guarded by mutex_; the training thread, which alone changes them, reads without.

@@ -9,6 +9,8 @@
 #include <torch/csrc/autograd/function.h>
 #include <torch/csrc/autograd/variable.h>
 
+#include <set>
+
 #include "control/debian_version.h"
 #include "tests/hooks/fake_stream.h"
 #include "tests/hooks/tiny_model.h"
@@ -207,6 +209,22 @@ TEST_CASE("records carry squashed names unless they would collide") {
   hooks.end_step();
   CHECK(stream.targets(Kind::param_origin) ==
         Names{"1:m.enc.layers.0.w", "1:m.dec.layers.0.w", "1:layers.1.w"});
+}
+
+TEST_CASE("what another rank of a group writes is not read here") {
+  TinyModel model;
+  model.parameters[0].author = Author::another;
+  model.parameters[1].author = Author::self_before_reduction;
+  FakeStream stream;
+  HookSet hooks(everything(), {model.parameters, {}}, stream);
+  train_step(model, &hooks, 1, HookSet::Collect::yes);
+  const Names own{"0:fc2.weight", "0:fc2.bias"};
+  CHECK(stream.targets(Kind::grad_reduced) == own);
+  CHECK(stream.targets(Kind::param_origin) == own);
+  CHECK(stream.targets(Kind::param_updated) == own);
+  const Names unreduced = stream.targets(Kind::grad_unreduced);
+  CHECK(std::set<std::string>(unreduced.begin(), unreduced.end()) ==
+        std::set<std::string>{"0:fc1.bias", "0:fc2.weight", "0:fc2.bias"});
 }
 
 TEST_CASE("what has no numbers is counted and what the stream drops too") {

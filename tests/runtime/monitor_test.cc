@@ -27,9 +27,9 @@ struct Training {
     optimizer.zero_grad();
     model->forward(torch::ones({2, 4})).sum().backward();
   }
-  void step(Monitor& monitor) {
+  Loop step(Monitor& monitor) {
     backward();
-    monitor.step(optimizer);
+    return monitor.step(optimizer);
   }
 };
 
@@ -231,7 +231,7 @@ TEST_CASE("targets restrict the rows and one that matches nothing is told with t
   training.step(monitor);
   training.step(monitor);
   REQUIRE(eventually([&] { return !monitor.status().warnings.empty(); }));
-  REQUIRE(monitor.status().warnings.front() == "\"biass\" matches no parameter (nearest: bias)");
+  REQUIRE(monitor.status().warnings.front() == "\"biass\" matches nothing (nearest: bias)");
   monitor.stop();
   const std::string rows = csv(directory, "grad_reduced_0-0.csv");
   REQUIRE(rows.find("0,weight,0,") != std::string::npos);
@@ -249,6 +249,19 @@ TEST_CASE("an output directory that cannot be made leaves training alone and is 
     const Status status = monitor.status();
     return !status.ranks.empty() && !status.ranks.front().error.empty();
   }));
+}
+
+TEST_CASE("a plan that wants one step only says after it that the loop may end") {
+  const TemporaryDirectory directory;
+  Training training;
+  Monitor monitor(config(directory, R"({"print_struct": true, "start_step": 2})"), options(directory, false));
+  monitor.watch(*training.model, training.optimizer);
+  CHECK(training.step(monitor) == Loop::goes_on);
+  CHECK(training.step(monitor) == Loop::goes_on);
+  CHECK(training.step(monitor) == Loop::may_end);
+  for (int i = 0; i < 3; ++i) CHECK(training.step(monitor) == Loop::may_end);  // and is not hindered
+  monitor.stop();
+  CHECK(monitor.status().ranks.front().error.empty());
 }
 
 }  // namespace

@@ -5,7 +5,7 @@
 //   monitor.watch(*model, optimizer);
 //   for (;;) {
 //     optimizer.zero_grad(); loss.backward(); average(); clip();
-//     monitor.step(optimizer);            // instead of optimizer.step()
+//     if (monitor.step(optimizer) == gradmon::Loop::may_end) break;  // instead of optimizer.step()
 //   }
 #pragma once
 
@@ -16,6 +16,7 @@
 #include <string>
 
 #include "control/agree/journal.h"
+#include "gradmon/parallel_groups.h"
 
 namespace torch::nn {
 class Module;
@@ -37,7 +38,13 @@ struct MonitorOptions {
   std::optional<bool> dynamic;                      // false: static mode
   std::int64_t start_iteration = 0;                 // number of the first step
   int grad_acc_steps = 1;                           // micro batches that one step accumulates
+  ParallelGroups groups;                            // who holds the same parameters
 };
+
+// What step() says of the loop around it: `may_end` where the plan wanted to see
+// one step only (print_struct, cc_log_only) and has, on all ranks at the same
+// step. A program that goes on training is left in peace.
+enum class Loop : std::uint8_t { goes_on, may_end };
 
 // What a training program holds: one per process, from before the training loop
 // to after it. All members are called by the training thread, but for status().
@@ -64,12 +71,12 @@ class Monitor {
   void watch(torch::nn::Module& model, torch::optim::Optimizer& optimizer) noexcept;
 
   // update(optimizer), then step(). What the optimizer throws passes through.
-  void step(torch::optim::Optimizer& optimizer);
+  Loop step(torch::optim::Optimizer& optimizer);
   // Calls optimizer.step(), and reads what it is about to use and what it has
   // made of it. With several optimizers, once for each.
   void update(torch::optim::Optimizer& optimizer);
   // Ends the step: once an iteration, on every rank.
-  void step() noexcept;
+  Loop step() noexcept;
 
   // Detaches everything, writes what has been collected, and leaves the job;
   // takes two seconds at most. Nothing is collected afterwards.

@@ -1,0 +1,22 @@
+// SPDX-License-Identifier: Apache-2.0
+// Which rank writes a parameter that several hold, and what each of them holds. Pure.
+#pragma once
+
+#include <string>
+#include <tl/expected.hpp>
+
+#include "gradmon/parallel_groups.h"
+#include "hooks/watched_model.h"
+
+namespace gradmon {
+
+// The error says which group is wrong: a rank out of range, twice, or `rank` missing.
+tl::expected<void, std::string> check_groups(const ParallelGroups& groups, int rank, int world_size);
+
+struct ParameterShare {
+  Author author = Author::self;
+  Scope scope;
+};
+ParameterShare share_of(const ParallelGroups& groups, int rank, const std::string& parameter);
+
+}  // namespace gradmon
