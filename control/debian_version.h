@@ -12,3 +12,9 @@
 #define GRADMON_CATCH2_MAJOR 2
 #define GRADMON_CATCH_HEADER <catch2/catch.hpp>
 #endif
+
+// torch 1.13 sends a collective through the dispatcher, where it can be observed,
+// by functions declared there; 2.x by its ProcessGroup.
+#if __has_include(<torch/csrc/distributed/c10d/Ops.hpp>)
+#define GRADMON_C10D_OPS <torch/csrc/distributed/c10d/Ops.hpp>
+#endif

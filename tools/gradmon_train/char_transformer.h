@@ -4,26 +4,34 @@
 #pragma once
 
 #include <torch/nn/module.h>
-#include <torch/nn/modules/container/modulelist.h>
 #include <torch/nn/modules/embedding.h>
 #include <torch/nn/modules/linear.h>
 #include <torch/nn/modules/normalization.h>
 
 #include <cstdint>
+#include <memory>
+#include <string>
+#include <vector>
+
+#include "tools/gradmon_train/block.h"
+#include "tools/gradmon_train/transformer_shape.h"
 
 namespace gradmon {
 
+// How many tokens each expert of one layer got: int64, one count per expert.
+struct ExpertLoad {
+  std::string layer;  // the mixture's name: `blocks.0.mixture`
+  at::Tensor tokens;
+};
+
 // One thread, as every torch module. Parameters are named as their modules
-// are: `blocks.0.attention.query_key_value.weight`, `head.bias`.
+// are: `blocks.0.attention.query_key_value.weight`, `head.bias`. A weight shared
+// with the embedding is listed under both names, as libtorch does.
 class CharTransformer : public torch::nn::Module {
  public:
   static constexpr std::int64_t kHeads = 4;
 
-  struct Shape {
-    std::int64_t layers;
-    std::int64_t width;  // a multiple of kHeads
-    std::int64_t context;
-  };
+  using Shape = TransformerShape;
 
   explicit CharTransformer(Shape shape);
 
@@ -34,9 +42,13 @@ class CharTransformer : public torch::nn::Module {
   // Mean cross entropy in nats per byte.
   at::Tensor loss(const at::Tensor& bytes, const at::Tensor& next_bytes);
 
+  // Of the last forward; empty where there are no experts.
+  std::vector<ExpertLoad> expert_load() const;
+
  private:
+  const BlockValues block_values_;
   torch::nn::Embedding token_embedding_, position_embedding_;
-  torch::nn::ModuleList blocks_;
+  std::vector<std::shared_ptr<Block>> blocks_;
   torch::nn::LayerNorm norm_;
   torch::nn::Linear head_;
 };

@@ -2,12 +2,18 @@
 #include "tools/gradmon_train/gradient_average.h"
 
 #include <ATen/ops/empty.h>
+#include <ATen/ops/zeros.h>
 
 #include <torch/csrc/distributed/c10d/ProcessGroupGloo.hpp>
 #include <torch/csrc/distributed/c10d/TCPStore.hpp>
 
 #include <cstdlib>
 #include <stdexcept>
+
+#include "control/debian_version.h"
+#ifdef GRADMON_C10D_OPS
+#include GRADMON_C10D_OPS
+#endif
 
 namespace gradmon {
 namespace {
@@ -55,19 +61,42 @@ auto device(const std::string& master_address) {
 }  // namespace
 
 struct GradientAverage::Group {
-  explicit Group(const Rendezvous& where)
-      : gloo(meet(where), where.rank, where.world_size, [&] {
-          auto options = c10d::ProcessGroupGloo::Options::create(kCollectiveTimeout);
-          options->devices.push_back(device(where.master_address));
-          options->threads = 1;
-          return options;
-        }()) {}
+  explicit Group(const Rendezvous& where) {
+    auto options = c10d::ProcessGroupGloo::Options::create(kCollectiveTimeout);
+    options->devices.push_back(device(where.master_address));
+    options->threads = 1;
+    const auto store = meet(where);
+    auto gloo = c10::make_intrusive<c10d::ProcessGroupGloo>(store, where.rank, where.world_size, options);
+#ifdef GRADMON_C10D_OPS
+    all = gloo;
+#else
+    all = c10::make_intrusive<c10d::ProcessGroup>(where.rank, where.world_size);
+    all->setBackend(at::kCPU, c10d::ProcessGroup::BackendType::GLOO, gloo);
+#endif
+  }
 
-  c10d::ProcessGroupGloo gloo;
+  void sum(const at::Tensor& tensor) const {
+    std::vector<at::Tensor> tensors{tensor};
+    try {
+#ifdef GRADMON_C10D_OPS
+      c10d::ops::allreduce(all, tensors)->wait();
+#else
+      all->allreduce(tensors)->wait();
+#endif
+    } catch (const std::exception& error) {
+      throw std::runtime_error(std::string("the gradients could not be averaged, a rank is lost: ") +
+                               error.what());
+    }
+  }
+
+  c10::intrusive_ptr<c10d::ProcessGroup> all;
 };
 
-GradientAverage::GradientAverage(const Rendezvous& where, std::vector<at::Tensor> parameters)
-    : parameters_(std::move(parameters)), group_(std::make_unique<Group>(where)) {
+GradientAverage::GradientAverage(const Rendezvous& where, std::vector<at::Tensor> parameters,
+                                 Participation participation)
+    : parameters_(std::move(parameters)),
+      participation_(participation),
+      group_(std::make_unique<Group>(where)) {
   std::int64_t total = 0;
   for (const auto& parameter : parameters_) total += parameter.numel();
   flat_ = at::empty({total}, at::kFloat);
@@ -80,17 +109,33 @@ GradientAverage::GradientAverage(const Rendezvous& where, std::vector<at::Tensor
 
 GradientAverage::~GradientAverage() = default;
 
+std::vector<bool> GradientAverage::present() const {
+  std::vector<bool> result(parameters_.size(), true);
+  if (participation_ == Participation::every_parameter) return result;
+  const auto ranks = at::zeros({static_cast<std::int64_t>(parameters_.size())}, at::kLong);
+  auto* counts = ranks.data_ptr<std::int64_t>();
+  for (std::size_t i = 0; i < parameters_.size(); ++i) counts[i] = parameters_[i].grad().defined() ? 1 : 0;
+  group_->sum(ranks);
+  for (std::size_t i = 0; i < parameters_.size(); ++i) result[i] = counts[i] != 0;
+  return result;
+}
+
 void GradientAverage::average() {
-  for (std::size_t i = 0; i < parameters_.size(); ++i) slices_[i].copy_(parameters_[i].grad());
-  std::vector<at::Tensor> tensors{flat_};
-  try {
-    group_->gloo.allreduce(tensors)->wait();
-  } catch (const std::exception& error) {
-    throw std::runtime_error(std::string("the gradients could not be averaged, a rank is lost: ") +
-                             error.what());
+  const auto present_somewhere = present();
+  for (std::size_t i = 0; i < parameters_.size(); ++i) {
+    const auto& gradient = parameters_[i].grad();
+    gradient.defined() ? slices_[i].copy_(gradient) : slices_[i].zero_();
   }
-  flat_.div_(group_->gloo.getSize());
-  for (std::size_t i = 0; i < parameters_.size(); ++i) parameters_[i].grad().copy_(slices_[i]);
+  group_->sum(flat_);
+  flat_.div_(group_->all->getSize());
+  for (std::size_t i = 0; i < parameters_.size(); ++i) {
+    auto& gradient = parameters_[i].mutable_grad();
+    if (gradient.defined()) {
+      gradient.copy_(slices_[i]);
+    } else if (present_somewhere[i]) {
+      gradient = slices_[i].clone();
+    }
+  }
 }
 
 }  // namespace gradmon

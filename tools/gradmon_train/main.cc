@@ -16,9 +16,11 @@
 #include <thread>
 
 #include "tools/gradmon_train/char_transformer.h"
+#include "tools/gradmon_train/gradient_accumulation.h"
 #include "tools/gradmon_train/gradient_average.h"
 #include "tools/gradmon_train/text_batches.h"
 #include "tools/gradmon_train/train_options.h"
+#include "tools/gradmon_train/trainable_parameters.h"
 
 namespace gradmon {
 namespace {
@@ -57,8 +59,8 @@ std::string for_rank(std::string path, int rank) {
 
 void save(const CharTransformer& model, const std::string& path) {
   std::ofstream file(path, std::ios::binary);
-  for (const auto& parameter : model.parameters()) {
-    const auto values = parameter.detach().contiguous();
+  for (const auto& parameter : distinct_parameters(model)) {
+    const auto values = parameter.value().detach().contiguous();
     file.write(static_cast<const char*>(values.data_ptr()), static_cast<std::streamsize>(values.nbytes()));
   }
   if (!file.flush()) throw std::runtime_error("cannot write the parameters to " + path);
@@ -95,6 +97,7 @@ MonitorOptions monitor_options(const TrainOptions& options) {
   result.rank = options.rank;
   result.world_size = options.world_size;
   result.start_iteration = options.start_iteration;
+  result.grad_acc_steps = static_cast<int>(options.micro_batches);
   return result;
 }
 
@@ -102,16 +105,18 @@ void train(const TrainOptions& options) {
   at::set_num_threads(options.threads);
   at::globalContext().setDeterministicAlgorithms(true, false);
   torch::manual_seed(options.seed);
-  CharTransformer model({options.layers, options.width, options.context});
-  torch::optim::AdamW optimizer(model.parameters(), torch::optim::AdamWOptions(kLearningRate));
-  TextBatches batches(options.text, {options.batch, options.context}, options.seed, options.rank);
+  CharTransformer model(options.shape);
+  freeze(model, options.frozen);
+  const auto parameters = trainable_parameters(model);
+  torch::optim::AdamW optimizer(parameters, torch::optim::AdamWOptions(kLearningRate));
+  TextBatches batches(options.text, {options.batch, options.shape.context}, options.seed, options.rank);
   Skew skew(options);
   StepLog step_log(options);
   std::optional<GradientAverage> gradients;
   if (options.world_size > 1 && options.coupling == Coupling::coupled) {
     gradients.emplace(
-        Rendezvous{options.rank, options.world_size, options.master_address, options.master_port},
-        model.parameters());
+        Rendezvous{options.rank, options.world_size, options.master_address, options.master_port}, parameters,
+        options.shape.experts == 0 ? Participation::every_parameter : Participation::some_parameters);
   }
   std::optional<Monitor> monitor;
   if (options.monitoring == Monitoring::on) {
@@ -122,12 +127,10 @@ void train(const TrainOptions& options) {
   for (auto step = options.start_iteration; step <= last; ++step) {
     const auto end = end_of_step(options, step);
     skew.wait();
-    const TextBatch batch = batches.next();
-    optimizer.zero_grad();
-    const auto loss = model.loss(batch.inputs, batch.targets);
-    loss.backward();
+    forget_gradients(parameters);
+    const auto done = accumulate_gradients(model, batches.next(options.micro_batches));
     if (gradients) gradients->average();
-    torch::nn::utils::clip_grad_norm_(model.parameters(), kGreatestNorm);
+    torch::nn::utils::clip_grad_norm_(parameters, kGreatestNorm);
     const auto called = Clock::now();
     if (monitor) {
       monitor->step(optimizer);
@@ -136,7 +139,7 @@ void train(const TrainOptions& options) {
     }
     step_log.add(step, called, Clock::now());
     if (options.rank == 0 && (step % kStepsPerLine == 0 || step == last)) {
-      std::cout << "step " << step << " loss " << loss.item<float>() << std::endl;
+      std::cout << "step " << step << " loss " << done.loss.item<float>() << std::endl;
     }
     std::this_thread::sleep_until(end);
   }

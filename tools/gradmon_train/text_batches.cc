@@ -37,4 +37,10 @@ TextBatch TextBatches::next() {
   return result;
 }
 
+std::vector<TextBatch> TextBatches::next(std::int64_t count) {
+  std::vector<TextBatch> result;
+  for (std::int64_t i = 0; i < count; ++i) result.push_back(next());
+  return result;
+}
+
 }  // namespace gradmon

@@ -5,6 +5,7 @@
 #include <cstdint>
 #include <random>
 #include <string>
+#include <vector>
 
 #include <ATen/core/Tensor.h>
 
@@ -29,6 +30,7 @@ class TextBatches {
   TextBatches(const std::string& path, Shape shape, std::uint64_t seed, int rank);
 
   TextBatch next();
+  std::vector<TextBatch> next(std::int64_t count);
 
  private:
   const Shape shape_;

@@ -25,6 +25,14 @@ void add_training(CLI::App& app, TrainOptions& options) {
   app.add_option("--start-iteration", options.start_iteration, "Number of the first step")
       ->check(kNotNegative);
   app.add_option("--seed", options.seed, "Of parameters, batches and delays");
+  app.add_option(
+         "--micro-batches", options.micro_batches,
+         "Batches in a step, their gradients accumulated; a fourth of --batch each with 4 of them is the "
+         "same training to rounding")
+      ->check(kPositive);
+  app.add_option("--freeze", options.frozen,
+                 "Do not train parameters whose name contains this; may be given several times")
+      ->allow_extra_args(false);
   app.add_option("--threads", options.threads, "Threads of an operator")->check(kPositive);
   app.add_option("--save", options.save,
                  "Write the final parameters there, their bytes and nothing else, in the model's order; "
@@ -37,10 +45,36 @@ void add_training(CLI::App& app, TrainOptions& options) {
 
 void add_model(CLI::App& app, TrainOptions& options) {
   const std::string group = "Model";
-  app.add_option("--layers", options.layers, "Transformer blocks")->check(kPositive)->group(group);
-  app.add_option("--width", options.width, "A multiple of 4")->check(kPositive)->group(group);
+  auto& shape = options.shape;
+  app.add_option("--layers", shape.layers, "Transformer blocks")->check(kPositive)->group(group);
+  app.add_option("--width", shape.width, "A multiple of 4")->check(kPositive)->group(group);
   app.add_option("--batch", options.batch, "Texts in a batch")->check(kPositive)->group(group);
-  app.add_option("--context", options.context, "Bytes in a text")->check(kPositive)->group(group);
+  app.add_option("--context", shape.context, "Bytes in a text")->check(kPositive)->group(group);
+  app.add_option("--experts", shape.experts, "Of the mixture in each block; 0: a perceptron instead")
+      ->check(kNotNegative)
+      ->group(group);
+  app.add_option("--experts-per-token", shape.experts_per_token, "How many of them a token asks")
+      ->check(CLI::Range(1, 2))
+      ->group(group);
+  app.add_flag_callback(
+         "--in-place", [&] { shape.activation = Activation::relu_in_place; },
+         "Rectify in place, instead of a GELU")
+      ->group(group);
+  app.add_flag_callback(
+         "--checkpoint", [&] { shape.block_values = BlockValues::recomputed; },
+         "Keep no activation within a block: compute them again in the backward")
+      ->group(group);
+  app.add_flag_callback(
+         "--tied", [&] { shape.head_weight = HeadWeight::token_embedding; },
+         "head.weight is token_embedding.weight")
+      ->group(group);
+}
+
+void check_model(const TransformerShape& shape) {
+  if (shape.width % 4 != 0) throw CLI::ValidationError("--width", "must be a multiple of 4");
+  if (shape.experts != 0 && shape.experts_per_token > shape.experts) {
+    throw CLI::ValidationError("--experts-per-token", "must be at most --experts");
+  }
 }
 
 void add_pace(CLI::App& app, TrainOptions& options) {
@@ -100,7 +134,7 @@ TrainOptions parse_train_options(int argc, char** argv) {
     const bool configured = config->count() != 0;
     if (word == "on" && !configured) throw CLI::RequiresError("--monitor on", "--config");
     if (configured && word != "off") options.monitoring = Monitoring::on;
-    if (options.width % 4 != 0) throw CLI::ValidationError("--width", "must be a multiple of 4");
+    check_model(options.shape);
     if (options.rank >= options.world_size)
       throw CLI::ValidationError("RANK", "must be less than WORLD_SIZE");
   } catch (const CLI::ParseError& error) {

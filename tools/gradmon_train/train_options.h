@@ -5,6 +5,9 @@
 #include <chrono>
 #include <cstdint>
 #include <string>
+#include <vector>
+
+#include "tools/gradmon_train/transformer_shape.h"
 
 namespace gradmon {
 
@@ -20,10 +23,10 @@ struct TrainOptions {
   // Monotonic clock: step n does not begin before this + n · step_time. 0: no such pace.
   std::chrono::microseconds pace_since{0};
   Coupling coupling = Coupling::coupled;
-  std::int64_t layers = 2;
-  std::int64_t width = 64;
+  TransformerShape shape{2, 64, 32};
   std::int64_t batch = 4;
-  std::int64_t context = 32;
+  std::int64_t micro_batches = 1;   // of `batch` texts each, in a step
+  std::vector<std::string> frozen;  // see freeze()
   int threads = 1;
   std::uint64_t seed = 1;
   std::string config;  // gradmon's; empty: no monitor

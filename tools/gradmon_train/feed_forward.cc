@@ -1,0 +1,23 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "tools/gradmon_train/feed_forward.h"
+
+#include <ATen/ops/gelu.h>
+#include <ATen/ops/relu.h>
+
+namespace gradmon {
+
+at::Tensor ActivationFunction::forward(at::Tensor x) {
+  if (activation_ == Activation::gelu) return at::gelu(x);
+  return activation_ == Activation::relu ? at::relu(x) : at::relu_(x);
+}
+
+FeedForward::FeedForward(std::int64_t width, Activation activation)
+    : expand_(register_module("expand", torch::nn::Linear(width, 4 * width))),
+      activation_(register_module("activation", std::make_shared<ActivationFunction>(activation))),
+      contract_(register_module("contract", torch::nn::Linear(4 * width, width))) {}
+
+at::Tensor FeedForward::forward(const at::Tensor& x) {
+  return contract_->forward(activation_->forward(expand_->forward(x)));
+}
+
+}  // namespace gradmon
