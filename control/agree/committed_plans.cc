@@ -37,7 +37,10 @@ std::optional<CommittedPlans::End> CommittedPlans::look_for_end(const Roster& ro
   if (plans_.empty() || ended_) return {};
   const One& newest = plans_.back();
   const Step end = newest.schedule.end();
-  if (!newest.verdict.plan->on || end == kNever) return {};
+  // Off by the budget is an end like any other, but that no rows come of it.
+  const bool on = newest.verdict.plan->on;
+  const bool by_itself = newest.verdict.plan->continues.has_value();
+  if ((!on && !by_itself) || end == kNever) return {};
   const Revision revision = newest.verdict.revision;
   std::vector<int> silent;
   bool passed = roster.seat(0).progress.step >= end;
@@ -45,7 +48,7 @@ std::optional<CommittedPlans::End> CommittedPlans::look_for_end(const Roster& ro
   for (int rank = 0; rank < roster.size(); ++rank) {
     const Roster::Seat& seat = roster.seat(rank);
     reached = reached || (seat.left() ? seat.last_step + 1 : seat.progress.step) >= end;
-    if (seat.has_finished(revision)) continue;
+    if (on ? seat.has_finished(revision) : seat.has_applied(revision)) continue;
     silent.push_back(rank);
     const bool steps = now - seat.last_moved < kLateFinish;
     if (steps && seat.progress.step < end) passed = false;

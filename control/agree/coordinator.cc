@@ -93,6 +93,7 @@ CoordinatorActions Coordinator::tick(Ticks elapsed, WallTime now) {
   if (!begun_) return actions;
   look_for_end(actions);
   ask_around(actions);
+  keep_budget(actions, now);
   return actions;
 }
 
@@ -256,6 +257,7 @@ void Coordinator::close_open(const Verdict& verdict, CoordinatorActions& actions
   if (verdict.commit()) {
     last_.commit = verdict;
     committed_.add(verdict);
+    budget_.on_commit(*verdict.plan);
   }
   tell_last_word(actions);
   if (!verdict.commit()) retry(verdict, actions, now);
@@ -331,19 +333,6 @@ void Coordinator::ask_around(CoordinatorActions& actions) {
 }
 
 void Coordinator::write_back_ended(Revision revision) { committed_.write_back_ended(revision); }
-
-void Coordinator::resync(Rank rank, Revision missed, CoordinatorActions& actions, WallTime now) {
-  const bool known = !last_.commit || missed != last_.commit->revision || resynced_ >= missed;
-  if (known || waiting_ || open_) return;  // an open change brings all together as well
-  resynced_ = missed;
-  auto plan = std::make_shared<Plan>(*last_.commit->plan);
-  plan->continues = committed_.newest()->schedule;
-  plan->cause = Cause::resync;
-  plan->by = "rank " + std::to_string(rank.value) + " missed revision " + std::to_string(missed.value);
-  plan->request_id.clear();
-  actions.warnings.push_back(plan->by + ": bringing all ranks together again");
-  actions += propose(std::move(plan), now);
-}
 
 CoordinatorActions Coordinator::close() {
   CoordinatorActions actions;

@@ -10,6 +10,7 @@
 #include "control/agree/committed_plans.h"
 #include "control/agree/journal.h"
 #include "control/agree/message.h"
+#include "control/agree/overhead_budget.h"
 #include "control/agree/plan_probe.h"
 #include "control/agree/roster.h"
 
@@ -122,6 +123,8 @@ class Coordinator {
   void look_for_end(CoordinatorActions& actions);
   void ask_around(CoordinatorActions& actions);
   void resync(Rank rank, Revision missed, CoordinatorActions& actions, WallTime now);
+  void keep_budget(CoordinatorActions& actions, WallTime now);
+  std::shared_ptr<Plan> continued(Cause cause, std::string by) const;
   Letter letter_to(int rank, Message message) const;
   std::int64_t lookahead_for(const Proposal& proposal) const;
   Ticks doubt_after() const;
@@ -143,6 +146,7 @@ class Coordinator {
   std::optional<Open> open_;
   LastWord last_;
   CommittedPlans committed_;
+  OverheadBudget budget_;
   std::string refusal_;  // why the newest change did not come about
   Revision resynced_;
   double decide_ms_ = 10;    // moving mean from Prepare to a commit: chooses the lookahead

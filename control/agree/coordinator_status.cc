@@ -70,6 +70,7 @@ std::vector<RankStatus> Coordinator::describe_ranks() const {
       status.last_stepped_ms = (clock_ - seat.last_moved).count();
       status.records = seat.progress.records;
       status.dropped = seat.progress.dropped;
+      status.overhead = seat.progress.overhead;
       if (!seat.progress.error.empty()) status.error = seat.progress.error;
     }
     ranks.push_back(std::move(status));
@@ -104,6 +105,8 @@ Status Coordinator::status() const {
     status.reason = "turned off by " + plan.by + " (" + revision_text(status.revision) + ")";
   } else if (ended) {
     status.reason = "finished";
+  } else if (plan.cause == Cause::budget) {
+    status.reason = "set by " + plan.by;
   } else if (step < running->schedule.first()) {
     status.reason = "collecting begins at step " + std::to_string(running->schedule.first().value);
   }

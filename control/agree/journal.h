@@ -10,6 +10,7 @@
 #include <string>
 #include <vector>
 
+#include "control/agree/overhead.h"
 #include "control/step.h"
 
 namespace gradmon {
@@ -30,6 +31,7 @@ struct RankStatus {
   std::int64_t last_stepped_ms = 0;  // age of its last change of step
   std::uint64_t records = 0;         // written so far
   std::uint64_t dropped = 0;
+  Overhead overhead;  // of its newest plan
   std::string error;  // what disturbs it, "" if nothing
 };
 

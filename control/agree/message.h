@@ -8,6 +8,7 @@
 #include <string>
 #include <variant>
 
+#include "control/agree/overhead.h"
 #include "control/agree/plan.h"
 #include "control/step.h"
 
@@ -81,6 +82,7 @@ struct Progress {
   Revision finished;
   Revision missed;
   std::string error;
+  Overhead overhead;
 };
 
 struct Left {

@@ -38,6 +38,7 @@ struct Plan {
   std::optional<std::int64_t> lookahead;  // H where the user has chosen it
   Ticks fence_timeout{30'000};
   bool wait_on_partition = false;
+  std::optional<double> max_overhead;  // overhead_budget.h; none: no budget
 };
 using PlanPtr = std::shared_ptr<const Plan>;
 

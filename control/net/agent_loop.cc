@@ -428,6 +428,7 @@ void AgentLoop::report_progress(Clock::time_point now) {
   progress.records = report.records;
   progress.dropped = report.dropped;
   progress.error = report.error.substr(0, 1000);
+  progress.overhead = report.overhead;
   // Rank 0 is always up to date in its own status; the others say it once a second.
   if (member_.joined() && (due || options_.rank.value == 0)) to_coordinator(std::move(progress));
   show_status(report, due);
@@ -462,6 +463,7 @@ Status AgentLoop::own_status(const CollectingReport& report) const {
   own.records = report.records;
   own.dropped = report.dropped;
   own.error = report.error;
+  own.overhead = report.overhead;
   own.state = progress.waiting ? "waiting" : progress.collecting ? "collecting" : "idle";
   if (const auto in_force = gate_.in_force()) {
     const Schedule schedule = schedule_of(*in_force->plan, in_force->effective);

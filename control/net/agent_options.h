@@ -45,6 +45,7 @@ struct JobIdentity {
 struct CollectingReport {
   std::uint64_t records = 0;  // on disk
   std::uint64_t dropped = 0;
+  Overhead overhead;                  // OverheadMeter::measured()
   std::string error;                  // "" if nothing disturbs it
   std::vector<std::string> warnings;  // of the plan in force: targets without a match
 };

@@ -22,6 +22,7 @@ tl::expected<PlanSource, std::string> plan_from_config(const std::string& text,
   source.plan->step_interval = source.config.step_interval;
   source.plan->lookahead = source.config.lookahead_steps;
   source.plan->fence_timeout = source.config.fence_timeout;
+  source.plan->max_overhead = source.config.max_overhead;
   source.plan->wait_on_partition = source.config.on_partition == Config::OnPartition::wait;
   return source;
 }

@@ -30,6 +30,7 @@ void write(const Plan& from, wire::Plan& to) {
   if (from.lookahead) to.set_lookahead(*from.lookahead);
   to.set_fence_timeout_ms(from.fence_timeout.count());
   to.set_wait_on_partition(from.wait_on_partition);
+  if (from.max_overhead) to.set_max_overhead(*from.max_overhead);
 }
 
 tl::expected<PlanPtr, std::string> read_plan(const wire::Plan& from) {
@@ -37,6 +38,7 @@ tl::expected<PlanPtr, std::string> read_plan(const wire::Plan& from) {
       from.collect_times() >= 0 && from.step_interval() >= 1 && from.fence_timeout_ms() > 0 &&
       from.cause() <= static_cast<std::uint32_t>(Cause::budget) &&
       (!from.has_lookahead() || from.lookahead() >= 1) &&
+      (!from.has_max_overhead() || from.max_overhead() > 0) &&
       (!from.has_continues() || (from.continues().interval() >= 1 && from.continues().times() >= 0));
   if (!sane) return tl::unexpected(std::string("a plan with numbers out of range"));
   auto plan = std::make_shared<Plan>();
@@ -58,6 +60,7 @@ tl::expected<PlanPtr, std::string> read_plan(const wire::Plan& from) {
   if (from.has_lookahead()) plan->lookahead = from.lookahead();
   plan->fence_timeout = Ticks{from.fence_timeout_ms()};
   plan->wait_on_partition = from.wait_on_partition();
+  if (from.has_max_overhead()) plan->max_overhead = from.max_overhead();
   return plan;
 }
 
@@ -156,6 +159,19 @@ void write(const Applied& from, wire::Applied& to) {
   to.set_step(from.step.value);
 }
 
+void write(const Overhead& from, wire::Overhead& to) {
+  to.set_revision(from.revision.value);
+  to.set_collected(from.collected);
+  to.set_share(from.share);
+  to.set_steps(from.steps);
+}
+
+// A stranger's: what is no share of a time is one that is not known.
+Overhead read_overhead(const wire::Overhead& from) {
+  if (!(from.share() >= 0) || from.collected() < 0) return {};
+  return {{from.revision()}, from.collected(), from.share(), from.steps()};
+}
+
 void write(const Progress& from, wire::Progress& to) {
   to.set_step(from.step.value);
   to.set_step_ms(from.step_ms);
@@ -172,6 +188,7 @@ void write(const Progress& from, wire::Progress& to) {
   to.set_finished(from.finished.value);
   to.set_missed(from.missed.value);
   to.set_error(from.error);
+  write(from.overhead, *to.mutable_overhead());
 }
 
 Progress read_progress(const wire::Progress& from) {
@@ -191,6 +208,7 @@ Progress read_progress(const wire::Progress& from) {
   to.finished = {from.finished()};
   to.missed = {from.missed()};
   to.error = from.error();
+  to.overhead = read_overhead(from.overhead());
   return to;
 }
 

@@ -20,6 +20,7 @@ void write(const RankStatus& from, wire::RankStatus& to) {
   to.set_records(from.records);
   to.set_dropped(from.dropped);
   to.set_error(from.error);
+  write(from.overhead, *to.mutable_overhead());
 }
 
 RankStatus read_rank(const wire::RankStatus& from) {
@@ -37,6 +38,7 @@ RankStatus read_rank(const wire::RankStatus& from) {
   to.records = from.records();
   to.dropped = from.dropped();
   to.error = from.error();
+  to.overhead = read_overhead(from.overhead());
   return to;
 }
 

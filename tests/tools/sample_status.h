@@ -23,6 +23,7 @@ inline RankStatus sample_rank(int number) {
   rank.last_seen_ms = 120 + 1000 * number;
   rank.last_stepped_ms = 12;
   rank.records = 420;
+  rank.overhead = {Revision{7}, 40, 0.0041 * (number + 1), 16};
   return rank;
 }
 
@@ -37,6 +38,7 @@ inline Status sample_status() {
   status.step_interval = 2;
   status.torch = "1.13.1";
   status.hooks = {"grad_unreduced", "grad_reduced"};
+  status.register_home = "directory";
   status.config_path = "/home/me/monitor_config.json";
   status.config_sha256 = "e3b0c44298fc1c149afbf4c8996fb92427ae41e4649b934ca495991b7852b855";
   for (int number = 0; number < 4; ++number) status.ranks.push_back(sample_rank(number));

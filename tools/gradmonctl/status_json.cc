@@ -16,19 +16,22 @@ OrderedJson json_of(const LastError& error) {
 }
 
 OrderedJson json_of(const RankStatus& rank) {
-  return {{"rank", rank.rank.value},
-          {"host", text_or_null(rank.host)},
-          {"pid", rank.pid == 0 ? OrderedJson(nullptr) : OrderedJson(rank.pid)},
-          {"step", rank.step},
-          {"revision", rank.revision.value},
-          {"applied_step", step_or_null(rank.applied_step)},
-          {"state", rank.state},
-          {"step_ms", rank.step_ms},
-          {"last_seen_ms", rank.last_seen_ms},
-          {"last_stepped_ms", rank.last_stepped_ms},
-          {"records", rank.records},
-          {"dropped", rank.dropped},
-          {"error", text_or_null(rank.error)}};
+  return {
+      {"rank", rank.rank.value},
+      {"host", text_or_null(rank.host)},
+      {"pid", rank.pid == 0 ? OrderedJson(nullptr) : OrderedJson(rank.pid)},
+      {"step", rank.step},
+      {"revision", rank.revision.value},
+      {"applied_step", step_or_null(rank.applied_step)},
+      {"state", rank.state},
+      {"step_ms", rank.step_ms},
+      {"overhead", rank.overhead.collected == 0 ? OrderedJson(nullptr) : OrderedJson(rank.overhead.share)},
+      {"overhead_steps", rank.overhead.steps},
+      {"last_seen_ms", rank.last_seen_ms},
+      {"last_stepped_ms", rank.last_stepped_ms},
+      {"records", rank.records},
+      {"dropped", rank.dropped},
+      {"error", text_or_null(rank.error)}};
 }
 
 }  // namespace
@@ -50,6 +53,7 @@ std::string status_json(const Status& status, JsonLayout layout) {
       {"step_interval", status.step_interval},
       {"torch", text_or_null(status.torch)},
       {"hooks", status.hooks},
+      {"register", text_or_null(status.register_home)},
       {"config_path", text_or_null(status.config_path)},
       {"config_sha256", text_or_null(status.config_sha256)},
       {"last_error", status.last_error ? json_of(*status.last_error) : OrderedJson(nullptr)},

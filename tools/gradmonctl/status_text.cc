@@ -58,7 +58,7 @@ std::string step_ms_text(double milliseconds) {
 
 std::vector<std::string> cells_of(const RankStatus& rank) {
   const std::string number = std::to_string(rank.rank.value);
-  if (rank.state == "absent") return {number, "-", "-", "-", "-", "-", rank.state, "-", "-", "-", "-"};
+  if (rank.state == "absent") return {number, "-", "-", "-", "-", "-", rank.state, "-", "-", "-", "-", "-"};
   return {number,
           rank.host,
           std::to_string(rank.pid),
@@ -67,6 +67,7 @@ std::vector<std::string> cells_of(const RankStatus& rank) {
           rank.applied_step < 0 ? "-" : std::to_string(rank.applied_step),
           rank.state,
           step_ms_text(rank.step_ms),
+          rank.overhead.collected == 0 ? "-" : percent_text(rank.overhead.share),
           span_text(rank.last_seen_ms) + " ago",
           std::to_string(rank.records),
           std::to_string(rank.dropped)};
@@ -82,6 +83,7 @@ std::string rank_table(const std::vector<RankStatus>& ranks) {
                    {"applied"},
                    {"state", left},
                    {"step ms"},
+                   {"overhead"},
                    {"seen"},
                    {"records"},
                    {"dropped"}});
@@ -121,6 +123,7 @@ std::string status_line(const Status& status) {
 std::string status_text(const Status& status) {
   std::string text = status_line(status) + '\n' + rank_table(status.ranks) + troubles(status);
   if (!status.config_path.empty()) text += "\nconfig " + printable(status.config_path) + '\n';
+  if (!status.register_home.empty()) text += "register " + printable(status.register_home) + '\n';
   return text;
 }
 

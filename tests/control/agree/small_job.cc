@@ -47,6 +47,12 @@ PlanPtr SmallJob::plan(bool on, std::int64_t times, std::int64_t interval) const
   return made;
 }
 
+PlanPtr SmallJob::plan_within(double max_overhead, std::int64_t interval) const {
+  auto made = std::make_shared<Plan>(*plan(true, 1'000'000, interval));
+  made->max_overhead = max_overhead;
+  return made;
+}
+
 void SmallJob::begin(PlanPtr first) { perform(coordinator_->begin(std::move(first), 0)); }
 void SmallJob::propose(PlanPtr asked) { perform(coordinator_->propose(std::move(asked), 0)); }
 
@@ -98,8 +104,14 @@ void SmallJob::train(int rank, int steps) {
     if (!own.gate->try_begin(n)) {
       const Opening opening = own.gate->begin(n);
       if (opening.wait) return;
-      if (opening.swap) own.revision = opening.swap->revision.value;
-      if (opening.collect) own.collected.push_back(n.value);
+      if (opening.swap) {
+        own.revision = opening.swap->revision.value;
+        own.meter.begin_plan(opening.swap->revision);
+      }
+      if (opening.collect) {
+        own.collected.push_back(n.value);
+        own.meter.begin_collected(n, now_ * kTick, own.cost);
+      }
       if (opening.ended) perform(rank, own.member->finished(Revision{own.revision}));
     }
     own.ran[n.value] = own.revision;
@@ -135,7 +147,9 @@ void SmallJob::tick(int steps) {
     perform(rank, own.member->tick(kTick));
     if (now_ % 100 == 0 && own.member->joined()) {
       MemberActions progress;
-      progress.send.emplace_back(own.member->progress());
+      Progress told = own.member->progress();
+      told.overhead = own.meter.measured();
+      progress.send.emplace_back(std::move(told));
       perform(rank, std::move(progress));
     }
   }

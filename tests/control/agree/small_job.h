@@ -14,6 +14,7 @@
 
 #include "control/agree/coordinator.h"
 #include "control/agree/member.h"
+#include "control/agree/overhead_meter.h"
 #include "control/agree/register.h"
 
 namespace gradmon {
@@ -36,10 +37,12 @@ class SmallJob {
     Step next;                                  // the step it will begin next
     std::map<std::int64_t, std::uint64_t> ran;  // step to revision
     std::vector<std::int64_t> collected;
-    bool paused = false;   // its trainer
-    bool deaf = false;     // its agent does nothing
-    bool unheard = false;  // cut off from the network alone
-    bool cut = false;      // from the network and the register; its agent lives
+    OverheadMeter meter;
+    OverheadMeter::Time cost{};  // of a collected step; a step takes 10 ms
+    bool paused = false;         // its trainer
+    bool deaf = false;           // its agent does nothing
+    bool unheard = false;        // cut off from the network alone
+    bool cut = false;            // from the network and the register; its agent lives
     bool started = false;
     bool left = false;
   };
@@ -48,6 +51,8 @@ class SmallJob {
   explicit SmallJob(int world);
 
   PlanPtr plan(bool on, std::int64_t times = 3, std::int64_t interval = 1) const;
+  // For ever, with a budget.
+  PlanPtr plan_within(double max_overhead, std::int64_t interval = 1) const;
   void begin(PlanPtr first);
   void propose(PlanPtr plan);
   void probe(std::string id, PlanPtr plan);

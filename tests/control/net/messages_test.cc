@@ -27,6 +27,7 @@ LastWord last_word() {
   plan->config_text = std::string("{\0 \xff}", 5);
   plan->collect_times = 3;
   plan->by = "somebody";
+  plan->max_overhead = 0.01;
   LastWord last;
   last.closed = Revision{9};
   last.home = Home::directory;
@@ -51,8 +52,13 @@ TEST_CASE("every message comes back as it was sent") {
   progress.shares_directory = true;
   progress.home = Home::store;
   progress.error = "\x01\xff";
+  progress.overhead = {Revision{4}, 9, 0.041, 16};
   const Progress back = round_trip<Progress>(progress);
   REQUIRE(back.step_ms == 1.5);
+  REQUIRE(back.overhead.revision == Revision{4});
+  REQUIRE(back.overhead.collected == 9);
+  REQUIRE(back.overhead.share == 0.041);
+  REQUIRE(back.overhead.steps == 16);
   REQUIRE(back.finished == Revision{2});
   REQUIRE(back.shares_directory);
   REQUIRE_FALSE(back.shares_store);
@@ -60,6 +66,7 @@ TEST_CASE("every message comes back as it was sent") {
   REQUIRE(back.error == "\x01\xff");
   const Decided decided = round_trip<Decided>(Decided{last_word()});
   REQUIRE(decided.last.commit->plan->config_text == last_word().commit->plan->config_text);
+  REQUIRE(decided.last.commit->plan->max_overhead == 0.01);
   Prepare prepare{Revision{2}, "p", last_word().commit->plan, 5, Ticks{70}, last_word()};
   REQUIRE(round_trip<Prepare>(prepare).doubt_after == Ticks{70});
   Welcome welcome;
@@ -84,6 +91,7 @@ TEST_CASE("a status and a history come back as they were sent") {
   reply.status->last_error = LastError{1, "text", 3};
   reply.status->ranks.resize(2);
   reply.status->ranks[1].state = "collecting";
+  reply.status->ranks[1].overhead.share = 0.5;
   reply.history.resize(1);
   reply.history[0].applied = {{0, 4}, {7, 4}};
   const auto frame = decode_frame(encode(Frame(AddressedReply{"id", reply})));
@@ -93,12 +101,14 @@ TEST_CASE("a status and a history come back as they were sent") {
   REQUIRE(back.reply.status->pending->reason == "waiting");
   REQUIRE(back.reply.status->last_error->count == 3);
   REQUIRE(back.reply.status->ranks[1].state == "collecting");
+  REQUIRE(back.reply.status->ranks[1].overhead.share == 0.5);
   REQUIRE(back.reply.history[0].applied == reply.history[0].applied);
 }
 
 TEST_CASE("a plan with numbers out of range is refused") {
-  for (auto spoil : {+[](Plan& plan) { plan.step_interval = 0; },
-                     +[](Plan& plan) { plan.collect_times = -1; }, +[](Plan& plan) { plan.lookahead = 0; }}) {
+  for (auto spoil :
+       {+[](Plan& plan) { plan.step_interval = 0; }, +[](Plan& plan) { plan.collect_times = -1; },
+        +[](Plan& plan) { plan.lookahead = 0; }, +[](Plan& plan) { plan.max_overhead = 0; }}) {
     auto plan = std::make_shared<Plan>();
     spoil(*plan);
     Verdict verdict;

@@ -1,0 +1,95 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "control/agree/overhead_budget.h"
+
+#include <algorithm>
+#include <limits>
+
+#include "control/agree/overhead_meter.h"
+
+namespace gradmon {
+namespace {
+
+constexpr std::int64_t kMostTimes = 4096;
+constexpr std::int64_t kMostPatience = 1024;
+constexpr double kComfortable = 0.7;
+
+std::string steps_text(std::int64_t interval) {
+  return interval == 1 ? "every step" : "every " + std::to_string(interval) + " steps";
+}
+
+// With c the cost of a collected step over the time of a step without it, the
+// share at interval k is c / (k + c).
+double cost_of(const Overhead& measured, std::int64_t interval) {
+  const double share = std::clamp(measured.share, 0.0, 0.999'999);
+  return static_cast<double>(interval) * share / (1 - share);
+}
+
+// Of k, 2k … 4096k the least at which that cost is within the share; 0: none is.
+std::int64_t least_interval(std::int64_t users, double cost, double share) {
+  constexpr std::int64_t most = std::numeric_limits<std::int64_t>::max() / 2;
+  for (std::int64_t times = 1; times <= kMostTimes && users <= most / times; times *= 2) {
+    const auto interval = static_cast<double>(users * times);
+    if (cost <= share * (interval + cost)) return users * times;
+  }
+  return 0;
+}
+
+}  // namespace
+
+void OverheadBudget::on_commit(const Plan& plan) {
+  if (plan.cause == Cause::budget || plan.cause == Cause::resync) return;
+  *this = {};
+  users_interval_ = plan.step_interval;
+  patience_ = OverheadMeter::kWindow;
+}
+
+std::optional<OverheadBudget::Change> OverheadBudget::change_due(const Plan& plan, Revision revision,
+                                                                 const std::vector<RankCost>& costs) {
+  if (!plan.on || !plan.max_overhead || answered_ == revision) return {};
+  const RankCost* worst = nullptr;
+  bool all_patient = true;
+  for (const RankCost& cost : costs) {
+    const std::int64_t collected = cost.measured.revision == revision ? cost.measured.collected : 0;
+    all_patient = all_patient && collected >= patience_;
+    if (collected < OverheadMeter::kWindow) continue;
+    if (worst == nullptr || cost.measured.share > worst->measured.share) worst = &cost;
+  }
+  if (worst == nullptr) return {};
+  std::optional<Change> change;
+  if (worst->measured.share > *plan.max_overhead) {
+    change = thin_out(plan, *worst);
+  } else if (all_patient && plan.step_interval > users_interval_) {
+    change = ease(plan, *worst);
+  }
+  if (change) answered_ = revision;
+  return change;
+}
+
+std::optional<OverheadBudget::Change> OverheadBudget::thin_out(const Plan& plan, const RankCost& worst) {
+  if (eased_) patience_ = std::min(2 * patience_, kMostPatience);
+  eased_ = false;
+  const double cost = cost_of(worst.measured, plan.step_interval);
+  const std::int64_t interval = least_interval(users_interval_, cost, *plan.max_overhead);
+  const std::string why = "rank " + std::to_string(worst.rank) + " spends " +
+                          percent_text(worst.measured.share) + " of its time, allowed " +
+                          percent_text(*plan.max_overhead);
+  if (interval <= plan.step_interval) {
+    return Change{false, plan.step_interval,
+                  why + "; even " + steps_text(kMostTimes * users_interval_) + " would not do"};
+  }
+  return Change{true, interval,
+                why + "; " + steps_text(interval) + ", not " + steps_text(plan.step_interval)};
+}
+
+std::optional<OverheadBudget::Change> OverheadBudget::ease(const Plan& plan, const RankCost& worst) {
+  const double cost = cost_of(worst.measured, plan.step_interval);
+  const std::int64_t interval = least_interval(users_interval_, cost, kComfortable * *plan.max_overhead);
+  if (interval == 0 || interval >= plan.step_interval) return {};
+  eased_ = true;
+  return Change{true, interval,
+                "no rank spends more than " + percent_text(worst.measured.share) + " of its time, allowed " +
+                    percent_text(*plan.max_overhead) + "; " + steps_text(interval) + ", not " +
+                    steps_text(plan.step_interval)};
+}
+
+}  // namespace gradmon

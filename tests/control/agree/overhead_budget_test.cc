@@ -1,0 +1,298 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "control/agree/overhead_budget.h"
+
+#include "control/debian_version.h"
+#include "tests/control/agree/small_job.h"
+#include GRADMON_CATCH_HEADER
+
+namespace gradmon {
+namespace {
+
+using std::chrono::microseconds;
+using std::chrono::milliseconds;
+
+Plan plan_of(std::int64_t interval, double allowed, Cause cause = Cause::file) {
+  Plan plan;
+  plan.on = true;
+  plan.step_interval = interval;
+  plan.max_overhead = allowed;
+  plan.cause = cause;
+  return plan;
+}
+
+OverheadBudget::RankCost cost(int rank, double share, std::int64_t collected = 8,
+                              std::uint64_t revision = 1) {
+  return {rank, {Revision{revision}, collected, share, 0}};
+}
+
+TEST_CASE("a share within the budget changes nothing") {
+  OverheadBudget budget;
+  const Plan plan = plan_of(1, 0.01);
+  budget.on_commit(plan);
+  REQUIRE_FALSE(budget.change_due(plan, Revision{1}, {cost(0, 0.009), cost(1, 0.01, 5000)}));
+}
+
+TEST_CASE("one rank over the budget thins out straight to the interval that its cost asks for") {
+  OverheadBudget budget;
+  const Plan plan = plan_of(1, 0.01);
+  budget.on_commit(plan);
+  const auto change = budget.change_due(plan, Revision{1}, {cost(0, 0.002), cost(3, 0.041), cost(4, 0.02)});
+  REQUIRE(change);
+  REQUIRE(change->on);
+  // A cost of 0.041 / 0.959 of a step needs 4.23 steps.
+  REQUIRE(change->step_interval == 8);
+  REQUIRE(change->why == "rank 3 spends 4.1 % of its time, allowed 1 %; every 8 steps, not every step");
+}
+
+TEST_CASE("fewer than eight collected steps or those of another plan prove nothing") {
+  OverheadBudget budget;
+  const Plan plan = plan_of(1, 0.01);
+  budget.on_commit(plan);
+  REQUIRE_FALSE(budget.change_due(plan, Revision{1}, {cost(0, 0.9, 7), cost(1, 0.9, 8, 2)}));
+  REQUIRE(budget.change_due(plan, Revision{1}, {cost(0, 0.9, 8)}));
+}
+
+TEST_CASE("a plan without a budget may cost what it likes") {
+  OverheadBudget budget;
+  Plan plan = plan_of(1, 0.01);
+  plan.max_overhead.reset();
+  budget.on_commit(plan);
+  REQUIRE_FALSE(budget.change_due(plan, Revision{1}, {cost(0, 0.99)}));
+}
+
+TEST_CASE("a change is due once for each revision") {
+  OverheadBudget budget;
+  const Plan plan = plan_of(1, 0.01);
+  budget.on_commit(plan);
+  REQUIRE(budget.change_due(plan, Revision{1}, {cost(0, 0.5)}));
+  REQUIRE_FALSE(budget.change_due(plan, Revision{1}, {cost(0, 0.5, 100)}));
+}
+
+TEST_CASE("intervals are the user's doubled and doubled again") {
+  OverheadBudget budget;
+  const Plan plan = plan_of(3, 0.1);
+  budget.on_commit(plan);
+  REQUIRE(budget.change_due(plan, Revision{1}, {cost(0, 0.11)})->step_interval == 6);
+}
+
+TEST_CASE("where not even 4096 times the interval would do collecting goes off") {
+  OverheadBudget budget;
+  const Plan plan = plan_of(1, 0.0001);
+  budget.on_commit(plan);
+  const auto change = budget.change_due(plan, Revision{1}, {cost(2, 0.5)});
+  REQUIRE(change);
+  REQUIRE_FALSE(change->on);
+  REQUIRE(change->why ==
+          "rank 2 spends 50 % of its time, allowed 0.01 %; even every 4096 steps would not do");
+}
+
+TEST_CASE("a share that thinning out does not lower ends in off") {
+  OverheadBudget budget;
+  Plan plan = plan_of(1, 0.01);
+  budget.on_commit(plan);
+  std::uint64_t revision = 1;
+  int changes = 0;
+  for (; plan.on && changes < 10; ++changes, ++revision) {
+    const auto change = budget.change_due(plan, Revision{revision}, {cost(0, 0.3, 8, revision)});
+    REQUIRE(change);
+    REQUIRE((!change->on || change->step_interval > plan.step_interval));
+    plan.on = change->on;
+    plan.step_interval = change->step_interval;
+    plan.cause = Cause::budget;
+    budget.on_commit(plan);
+  }
+  REQUIRE_FALSE(plan.on);
+  REQUIRE(changes == 3);
+}
+
+TEST_CASE("enormous intervals neither overflow nor grow past what a number holds") {
+  OverheadBudget budget;
+  const Plan plan = plan_of(std::int64_t{1} << 61, 0.01);
+  budget.on_commit(plan);
+  const auto change = budget.change_due(plan, Revision{1}, {cost(0, 0.9)});
+  REQUIRE(change);
+  REQUIRE_FALSE(change->on);
+}
+
+TEST_CASE("it eases only where every rank has measured enough and stays well within") {
+  OverheadBudget budget;
+  budget.on_commit(plan_of(2, 0.01));
+  const Plan thinned = plan_of(64, 0.01, Cause::budget);
+  budget.on_commit(thinned);
+  REQUIRE_FALSE(budget.change_due(thinned, Revision{2}, {cost(0, 0.001, 8, 2), cost(1, 0.001, 7, 2)}));
+  REQUIRE_FALSE(budget.change_due(thinned, Revision{2}, {cost(0, 0.001, 8, 2), cost(1, 0.0099, 8, 2)}));
+  // At 32 it would be 0.8 %: within, but not well within.
+  REQUIRE_FALSE(budget.change_due(thinned, Revision{2}, {cost(0, 0.004, 8, 2)}));
+  const auto change = budget.change_due(thinned, Revision{2}, {cost(0, 0.001, 8, 2), cost(1, 0.0012, 8, 2)});
+  REQUIRE(change);
+  REQUIRE(change->on);
+  REQUIRE(change->step_interval == 16);
+  REQUIRE(change->why ==
+          "no rank spends more than 0.12 % of its time, allowed 1 %; every 16 steps, not every 64 steps");
+}
+
+TEST_CASE("it never eases below the interval of the user") {
+  OverheadBudget budget;
+  budget.on_commit(plan_of(4, 0.01));
+  const Plan thinned = plan_of(8, 0.01, Cause::budget);
+  budget.on_commit(thinned);
+  REQUIRE(budget.change_due(thinned, Revision{2}, {cost(0, 0, 8, 2)})->step_interval == 4);
+  const Plan eased = plan_of(4, 0.01, Cause::budget);
+  budget.on_commit(eased);
+  REQUIRE_FALSE(budget.change_due(eased, Revision{3}, {cost(0, 0, 800, 3)}));
+}
+
+TEST_CASE("each easing that proves wrong makes the next wait twice as long") {
+  OverheadBudget budget;
+  budget.on_commit(plan_of(1, 0.01));
+  std::int64_t patience = 8;
+  for (std::uint64_t revision = 1; revision < 30; revision += 2) {
+    REQUIRE(budget.change_due(plan_of(1, 0.01), Revision{revision}, {cost(0, 0.05, 8, revision)}));
+    const Plan thinned = plan_of(8, 0.01, Cause::budget);
+    budget.on_commit(thinned);
+    REQUIRE_FALSE(
+        budget.change_due(thinned, Revision{revision + 1}, {cost(0, 0, patience - 1, revision + 1)}));
+    REQUIRE(budget.change_due(thinned, Revision{revision + 1}, {cost(0, 0, patience, revision + 1)}));
+    budget.on_commit(plan_of(1, 0.01, Cause::budget));
+    patience = std::min<std::int64_t>(2 * patience, 1024);
+  }
+}
+
+// --- With a whole job. ---
+
+std::vector<std::int64_t> after(const std::vector<std::int64_t>& steps, std::int64_t first) {
+  std::vector<std::int64_t> found;
+  for (const std::int64_t step : steps) {
+    if (step >= first) found.push_back(step);
+  }
+  return found;
+}
+
+TEST_CASE("collecting thins out at one step on all ranks and says why") {
+  SmallJob job(3);
+  job.process(1).cost = microseconds{410};
+  job.begin(job.plan_within(0.01));
+  REQUIRE(job.tick_until([&] { return job.all_run(2) && job.process(0).collected.size() > 400; }));
+  const auto entries = job.coordinator().journal().entries();
+  REQUIRE(entries.size() == 2);
+  REQUIRE(entries[1].cause == "budget");
+  REQUIRE(entries[1].verdict == "commit");
+  REQUIRE(entries[1].by ==
+          "the budget (rank 1 spends 4.1 % of its time, allowed 1 %; every 8 steps, not every step)");
+  const Status status = job.coordinator().status();
+  REQUIRE(status.reason == "set by " + entries[1].by);
+  REQUIRE(status.step_interval == 8);
+  REQUIRE(status.ranks[1].overhead.share > 0.005);
+  REQUIRE(status.ranks[0].overhead.share == 0);
+  REQUIRE(job.divergence().empty());
+  const auto thinned = after(job.process(0).collected, entries[1].effective_step);
+  for (std::size_t i = 0; i < 50; ++i) {
+    REQUIRE(thinned[i] == entries[1].effective_step + static_cast<std::int64_t>(8 * i));
+  }
+  for (int rank = 1; rank < 3; ++rank) {
+    const auto& own = job.process(rank).collected;
+    const std::size_t both = std::min(own.size(), job.process(0).collected.size());
+    REQUIRE(std::equal(own.begin(), own.begin() + static_cast<std::ptrdiff_t>(both),
+                       job.process(0).collected.begin()));
+  }
+}
+
+TEST_CASE("a thinned plan collects what was left and ends with one write-back of the same save") {
+  SmallJob job(2);
+  job.process(0).cost = milliseconds{1};
+  auto plan = std::make_shared<Plan>(*job.plan_within(0.05));
+  plan->collect_times = 150;
+  job.begin(plan);
+  REQUIRE(job.tick_until([&] { return !job.write_backs.empty(); }));
+  REQUIRE(job.process(0).collected.size() == 150);
+  REQUIRE(job.process(1).collected == job.process(0).collected);
+  REQUIRE(job.write_backs.size() == 1);
+  REQUIRE(job.write_backs[0].revision == Revision{2});
+  REQUIRE(job.write_backs[0].file == *plan->file);
+}
+
+TEST_CASE("collecting is eased to the interval of the user when the cost has fallen") {
+  SmallJob job(2);
+  job.process(1).cost = milliseconds{2};
+  job.begin(job.plan_within(0.05, 2));
+  REQUIRE(job.tick_until([&] { return job.all_run(2); }));
+  REQUIRE(job.tick_until([&] { return job.coordinator().status().step_interval == 8; }));
+  job.process(1).cost = {};
+  REQUIRE(job.tick_until([&] { return job.all_run(3); }));
+  REQUIRE(job.tick_until([&] { return job.coordinator().status().step_interval == 2; }));
+  const Step done = job.process(0).next + 3000;
+  REQUIRE(job.tick_until([&] { return job.process(0).next > done; }));
+  REQUIRE(job.all_run(3));
+  REQUIRE(job.divergence().empty());
+}
+
+TEST_CASE("off by the budget is written back like an end") {
+  SmallJob job(2);
+  job.process(1).cost = milliseconds{9};
+  const PlanPtr plan = job.plan_within(0.000'01);
+  job.begin(plan);
+  REQUIRE(job.tick_until([&] { return !job.write_backs.empty(); }));
+  REQUIRE(job.all_run(2));
+  REQUIRE(job.write_backs[0].revision == Revision{2});
+  REQUIRE(job.write_backs[0].file == *plan->file);
+  REQUIRE(job.coordinator().newest_is_off());
+  REQUIRE(job.coordinator().status().state == "off");
+  REQUIRE(job.coordinator().status().reason ==
+          "turned off by the budget (rank 1 spends 90 % of its time, allowed 0.001 %; even every 4096 steps "
+          "would not do) (revision 2)");
+  const std::size_t collected = job.process(0).collected.size();
+  const Step done = job.process(0).next + 3000;
+  REQUIRE(job.tick_until([&] { return job.process(0).next > done; }));
+  REQUIRE(job.process(0).collected.size() == collected);
+  REQUIRE(job.write_backs.size() == 1);
+}
+
+TEST_CASE("a change by the user resets what the budget has made of the last one") {
+  SmallJob job(2);
+  job.process(1).cost = milliseconds{1};
+  job.begin(job.plan_within(0.05));
+  REQUIRE(job.tick_until([&] { return job.all_run(2); }));
+  job.propose(job.plan(true, 1'000'000));
+  REQUIRE(job.tick_until([&] { return job.all_run(3); }));
+  REQUIRE(job.tick_until([&] { return job.coordinator().status().step_interval == 1; }));
+  REQUIRE(job.coordinator().status().reason.empty());
+  const Step done = job.process(0).next + 3000;
+  REQUIRE(job.tick_until([&] { return job.process(0).next > done; }));
+  REQUIRE(job.all_run(3));
+}
+
+TEST_CASE("a change by the user that comes while the budget's is open holds in the end") {
+  SmallJob job(2, {0, 0, 20, 1});
+  job.process(1).cost = milliseconds{1};
+  job.begin(job.plan_within(0.05));
+  const auto newest = [&] { return job.coordinator().journal().entries().back(); };
+  REQUIRE(job.tick_until([&] { return newest().cause == "budget"; }));
+  REQUIRE(newest().verdict.empty());
+  job.propose(job.plan(false));
+  REQUIRE(
+      job.tick_until([&] { return newest().verdict == "commit" && job.all_run(newest().revision.value); }));
+  REQUIRE(job.coordinator().newest_is_off());
+  REQUIRE(job.write_backs.empty());
+  REQUIRE(job.divergence().empty());
+}
+
+TEST_CASE("a rank that misses the thinning out is brought to the thinned plan") {
+  SmallJob job(2);
+  job.process(0).cost = milliseconds{1};
+  auto plan = std::make_shared<Plan>(*job.plan_within(0.05));
+  plan->fence_timeout = Ticks{1000};
+  job.begin(plan);
+  REQUIRE(job.tick_until([&] {
+    const auto entries = job.coordinator().journal().entries();
+    return entries.size() == 2 && entries[1].verdict == "commit";
+  }));
+  job.process(1).cut = true;
+  REQUIRE(job.tick_until([&] { return job.process(0).revision == 2 && job.process(1).next > Step{1000}; }));
+  job.process(1).cut = false;
+  REQUIRE(job.tick_until([&] { return job.all_run(3); }));
+  REQUIRE(job.coordinator().journal().entries()[2].cause == "resync");
+  REQUIRE(job.coordinator().status().step_interval == 4);
+}
+
+}  // namespace
+}  // namespace gradmon
