@@ -1,8 +1,11 @@
 // SPDX-License-Identifier: Apache-2.0
-// The first failure in a set of hooks puts all of them to rest.
+// The first failure in a set of hooks puts all of them to rest. As all their
+// bodies pass here, it also knows how long they take.
 #pragma once
 
 #include <atomic>
+#include <chrono>
+#include <cstdint>
 #include <exception>
 #include <mutex>
 #include <optional>
@@ -24,10 +27,15 @@ class HookFuse {
   // adds a backtrace).
   void trip(std::string_view target, std::string_view cause) noexcept;
   std::optional<HookFailure> failure() const;
+  // Spent in bodies so far, on all threads together; one within another counts once.
+  std::chrono::nanoseconds spent() const noexcept {
+    return std::chrono::nanoseconds{spent_ns_.load(std::memory_order_relaxed)};
+  }
 
   // Runs `body`; what it throws trips the fuse and goes no further.
   template <typename Body>
   void guard(std::string_view target, Body&& body) noexcept {
+    const Stopwatch watch(spent_ns_);
     try {
       body();
     } catch (const std::exception& error) {
@@ -38,8 +46,28 @@ class HookFuse {
   }
 
  private:
+  class Stopwatch {
+   public:
+    explicit Stopwatch(std::atomic<std::int64_t>& total) noexcept : total_(total) {
+      if (depth_++ == 0) begun_ = std::chrono::steady_clock::now();
+    }
+    ~Stopwatch() {
+      if (--depth_ > 0) return;
+      const std::chrono::nanoseconds spent = std::chrono::steady_clock::now() - begun_;
+      total_.fetch_add(spent.count(), std::memory_order_relaxed);
+    }
+    Stopwatch(const Stopwatch&) = delete;
+    Stopwatch& operator=(const Stopwatch&) = delete;
+
+   private:
+    static inline thread_local int depth_ = 0;  // bodies that this thread is in
+    std::atomic<std::int64_t>& total_;
+    std::chrono::steady_clock::time_point begun_;
+  };
+
   // Own synchronisation.
   std::atomic<bool> tripped_{false};
+  std::atomic<std::int64_t> spent_ns_{0};
   mutable std::mutex mutex_;
   // Guarded by mutex_.
   std::optional<HookFailure> failure_;

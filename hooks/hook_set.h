@@ -4,6 +4,7 @@
 
 #include <ATen/core/Tensor.h>
 
+#include <chrono>
 #include <cstdint>
 #include <memory>
 #include <optional>
@@ -74,6 +75,8 @@ class HookSet {
   // Indices into target_names() of the model, and the patterns that selected nothing.
   const MatchReport& matches() const noexcept;
   HookCounts counts() const noexcept;
+  // Spent in hooks and in the calls above so far, on all threads together. Any thread.
+  std::chrono::nanoseconds spent() const noexcept { return fuse_.spent(); }
   // The failure that tripped the fuse. Any thread.
   std::optional<HookFailure> failure() const;
 
