@@ -134,9 +134,10 @@ class LifeCheck {
 
  private:
   void read_notes() {
-    std::int64_t replaced = INT64_MAX;  // when the next process of this rank began
+    // When the next process of this rank began; of a later launch it takes nobody's place.
+    std::int64_t replaced = INT64_MAX;
     for (const Life& other : job_.lives()) {
-      if (other.rank == life_.rank && other.started > life_.started)
+      if (other.launch == life_.launch && other.rank == life_.rank && other.started > life_.started)
         replaced = std::min(replaced, other.started);
     }
     for (const fs::path& directory : run_directories_of(job_.output_dir(life_.rank), epoch_)) {

@@ -313,6 +313,32 @@ TEST_CASE("a process left over from the old launch stays in its epoch and is nam
   check(job, "two");
 }
 
+TEST_CASE("a rank that comes back as its launch ends still goes through what that has agreed") {
+  MortalJob job(2, config(true, 2));
+  job.start_all(launch("one"));
+  REQUIRE(all_finished(job));
+  REQUIRE(all_step(job, 300));
+  write_text(job.config_path, config(true, 1000000));
+  REQUIRE(in_force(job, 2, 2));
+  job.slay(job.life(1));
+  Life& came_back = job.start(1, launch("one"));
+  const auto steps = [&] {
+    const std::string log = read_text(came_back.step_log);
+    return std::count(log.begin(), log.end(), '\n');
+  };
+  REQUIRE(eventually([&] { return steps() > 5; }, kPatience));
+  const std::int64_t agreed = job.history()[1].effective_step;
+  job.slay(job.life(0));
+  job.start_all(launch("two", 100));
+  REQUIRE(in_force(job, 2));
+  REQUIRE(steps() < agreed);  // or the test shows nothing
+  REQUIRE(eventually([&] { return steps() > agreed + 50; }, kPatience));
+  job.slay(came_back);
+  job.slay_all();
+  check(job, "one");
+  check(job, "two");
+}
+
 TEST_CASE("a restarted job may have fewer ranks or more") {
   MortalJob job(3, config(true, 3));
   job.start_all(launch("one", 0, 2));
