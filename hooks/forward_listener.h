@@ -3,40 +3,34 @@
 // router logits, structure), whoever tells of it: C++'s observe(), a tap, Python's hooks.
 #pragma once
 
-#include <ATen/core/Tensor.h>
-
 #include <cstddef>
-#include <string>
-#include <vector>
+#include <string_view>
+
+#include "hooks/forward_entry.h"
 
 namespace gradmon {
 
-// What goes into a module, or comes out: nested containers flattened, what is
-// no tensor left out. Valid during the call only; a listener keeps nothing alive.
-struct ForwardTensors {
-  struct Element {
-    at::Tensor tensor;  // may be undefined
-    std::string key;    // its place in the container: "0", or a dict's key; "" if lone
-  };
-  std::vector<Element> elements;
-  bool lone = false;  // a tensor by itself, not in a container
-};
-
 struct ForwardVisit {
-  std::size_t module = 0;   // index into WatchedModel::modules
+  std::size_t module = 0;   // index into WatchedModel::modules; of a tapped value kNoModule
   int micro_step = 0;       // of this step, from 0
   int call = 1;             // of this module in this micro step, from 1; not counting recomputations
   bool recomputed = false;  // inside a backward, for checkpointing
 };
+inline constexpr std::size_t kNoModule = static_cast<std::size_t>(-1);
 
 // Called while armed only, in training mode with gradients enabled (or
 // recomputed), on the thread that runs the forward: more than one at a time is
-// possible. What it throws trips the fuse.
+// possible. A before_forward is followed by its after_forward on the same
+// thread, with the same visit, unless the forward throws; between the two come
+// those of the modules within. What it throws trips the fuse.
 class ForwardListener {
  public:
   virtual ~ForwardListener() = default;
   virtual void before_forward(const ForwardVisit& visit, const ForwardTensors& inputs) = 0;
   virtual void after_forward(const ForwardVisit& visit, const ForwardTensors& outputs) = 0;
+  // gradmon::tap(): `within` is the visit of the innermost module around it, else
+  // has kNoModule; its `call` is that of the name in this micro step.
+  virtual void tapped(const ForwardVisit& /*within*/, std::string_view /*name*/, const at::Tensor&) {}
 };
 
 }  // namespace gradmon

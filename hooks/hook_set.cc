@@ -6,6 +6,7 @@
 #include <unordered_set>
 #include <utility>
 
+#include "hooks/forward_tap.h"
 #include "hooks/gradient_probe.h"
 #include "hooks/row_writer.h"
 #include "hooks/squash_name.h"
@@ -79,20 +80,26 @@ class HookSet::Attached {
         rows_(stream, settings.revision, settings.ops) {
     if (settings.gradients) add<GradientProbe>(watched_, settings.eps, fuse);
     if (settings.weights) add<WeightProbe>(watched_, settings.eps, fuse);
+    listen(settings.grad_acc_steps, fuse);
   }
 
   void begin_step(Step step) {
     rows_.begin_step(step);
     for (const auto& probe : probes_) probe->begin_step(step);
+    if (tap_) tap_->begin_step();
     collecting_ = true;
   }
 
   void stop_collecting() noexcept {
     collecting_ = false;
+    if (tap_) tap_->disarm();
     for (const auto& probe : probes_) probe->disarm();
   }
 
-  void detach() noexcept { probes_.clear(); }
+  void detach() noexcept {
+    tap_.reset();
+    probes_.clear();
+  }
 
   bool collecting() const noexcept { return collecting_; }
 
@@ -123,6 +130,15 @@ class HookSet::Attached {
     probes_.push_back(std::make_unique<P>(std::forward<Arguments>(arguments)...));
   }
 
+  void listen(int grad_acc_steps, HookFuse& fuse) {
+    std::vector<ForwardListener*> listeners;
+    for (const auto& probe : probes_) {
+      if (ForwardListener* listener = probe->forward_listener()) listeners.push_back(listener);
+    }
+    if (listeners.empty()) return;
+    tap_ = std::make_unique<ForwardTap>(model_.modules, grad_acc_steps, std::move(listeners), fuse);
+  }
+
   // Constant after construction.
   const WatchedModel model_;
   const std::vector<Watched> watched_;
@@ -130,7 +146,8 @@ class HookSet::Attached {
   // The training thread's.
   RowWriter rows_;
   bool collecting_ = false;
-  std::vector<std::unique_ptr<Probe>> probes_;  // Keep last: detaches before the rest dies.
+  std::vector<std::unique_ptr<Probe>> probes_;  // Keep before tap_: detaches before the rest dies.
+  std::unique_ptr<ForwardTap> tap_;             // Keep last: calls the probes. Null: none of them listens.
 };
 
 std::vector<TargetName> target_names(const WatchedModel& model) {

@@ -1,0 +1,74 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "hooks/forward_count.h"
+
+#include <algorithm>
+
+namespace gradmon {
+
+ForwardCount::ForwardCount(const std::vector<WatchedModule>& modules, int grad_acc_steps)
+    : grad_acc_steps_(std::max(1, grad_acc_steps)), calls_(modules.size()) {
+  for (const WatchedModule& module : modules) {
+    stages_.push_back(module.vpp_stage);
+    roots_.push_back(module.name.empty());
+  }
+}
+
+void ForwardCount::begin_step() {
+  chunks_.clear();
+  tapped_.clear();
+  for (Calls& calls : calls_) {
+    calls.forward.clear();
+    calls.recomputed = 0;
+  }
+}
+
+ForwardCount::Place ForwardCount::outermost(std::size_t module) {
+  Chunk& chunk = chunks_[stages_[module]];
+  if (roots_[module]) {
+    const bool taken_over = !chunk.root_leads && chunk.micro_steps > 0;
+    chunk.root_leads = true;
+    if (!taken_over) ++chunk.micro_steps;
+  } else if (!chunk.root_leads) {
+    if (chunk.micro_steps == 0) chunk.leader = module;
+    if (chunk.leader == module) chunk.micro_steps = std::min(chunk.micro_steps + 1, grad_acc_steps_);
+  }
+  return within(module, std::max(0, chunk.micro_steps - 1));
+}
+
+ForwardCount::Place ForwardCount::within(std::size_t module, int micro_step) {
+  return next(calls_[module], micro_step);
+}
+
+ForwardCount::Place ForwardCount::recomputed(std::size_t module) {
+  return next_recomputed(calls_[module], micro_step(stages_[module]));
+}
+
+ForwardCount::Place ForwardCount::tapped(const std::string& name, int micro_step) {
+  return next(tapped_[name], micro_step);
+}
+
+ForwardCount::Place ForwardCount::tapped_again(const std::string& name, int micro_step) {
+  return next_recomputed(tapped_[name], micro_step);
+}
+
+int ForwardCount::micro_step(int vpp_stage) const {
+  const auto chunk = chunks_.find(vpp_stage);
+  return chunk == chunks_.end() ? 0 : std::max(0, chunk->second.micro_steps - 1);
+}
+
+ForwardCount::Place ForwardCount::next(Calls& calls, int micro_step) {
+  const auto place = static_cast<std::size_t>(micro_step);
+  if (calls.forward.size() <= place) calls.forward.resize(place + 1, 0);
+  return {micro_step, ++calls.forward[place]};
+}
+
+ForwardCount::Place ForwardCount::next_recomputed(Calls& calls, int otherwise) {
+  int index = calls.recomputed++;
+  for (std::size_t i = 0; i < calls.forward.size(); ++i) {
+    if (index < calls.forward[i]) return {static_cast<int>(i), index + 1};
+    index -= calls.forward[i];
+  }
+  return {otherwise, index + 1};
+}
+
+}  // namespace gradmon

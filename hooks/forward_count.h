@@ -1,0 +1,68 @@
+// SPDX-License-Identifier: Apache-2.0
+// Which micro step of a step a forward belongs to, and which call of its module it is.
+#pragma once
+
+#include <cstddef>
+#include <map>
+#include <string>
+#include <vector>
+
+#include "hooks/watched_model.h"
+
+namespace gradmon {
+
+// Not thread-safe: its owner locks. A micro step is one forward of a chunk's
+// root (the module without a name). Where no root has been seen in the step, it
+// begins as the first module seen of the chunk is entered again, but there are
+// never more than `grad_acc_steps` of them; further calls are calls.
+//
+// A recomputation belongs to the earliest forward of that module that has not
+// been recomputed yet: pipelines run their backwards in the order of their
+// forwards. (Of a module called several times in one micro step, in the order of
+// the calls: right within one checkpointed part, reversed where each call has its own.)
+class ForwardCount {
+ public:
+  ForwardCount(const std::vector<WatchedModule>& modules, int grad_acc_steps);
+
+  void begin_step();
+
+  struct Place {
+    int micro_step = 0;
+    int call = 1;
+  };
+  // A forward that nothing watched is around on this thread, and one within
+  // another, whose micro step it shares.
+  Place outermost(std::size_t module);
+  Place within(std::size_t module, int micro_step);
+  Place recomputed(std::size_t module);
+  // A value by name; `micro_step` as of what is around it.
+  Place tapped(const std::string& name, int micro_step);
+  Place tapped_again(const std::string& name, int micro_step);  // in a recomputation
+  // Of the chunk, as it stands.
+  int micro_step(int vpp_stage) const;
+
+ private:
+  struct Chunk {
+    std::size_t leader = static_cast<std::size_t>(-1);  // whose forwards are counted
+    bool root_leads = false;
+    int micro_steps = 0;  // begun
+  };
+  struct Calls {
+    std::vector<int> forward;  // by micro step
+    int recomputed = 0;
+  };
+
+  static Place next(Calls& calls, int micro_step);
+  static Place next_recomputed(Calls& calls, int otherwise);
+
+  // Constant after construction.
+  const int grad_acc_steps_;
+  std::vector<int> stages_;  // by module
+  std::vector<bool> roots_;  // by module
+
+  std::map<int, Chunk> chunks_;
+  std::vector<Calls> calls_;  // by module
+  std::map<std::string, Calls> tapped_;
+};
+
+}  // namespace gradmon

@@ -1,0 +1,205 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "hooks/forward_tap.h"
+
+#include <c10/core/GradMode.h>
+#include <torch/csrc/autograd/graph_task.h>
+
+#include <algorithm>
+#include <condition_variable>
+#include <mutex>
+#include <optional>
+#include <string>
+#include <unordered_map>
+#include <utility>
+
+#include "hooks/forward_count.h"
+
+namespace gradmon {
+namespace {
+
+// A watched module whose forward runs on this thread just now.
+struct Frame {
+  const void* tap = nullptr;
+  std::uint64_t step = 0;  // of the tap's own counting
+  bool visited = false;    // else what is within is not visited either
+  ForwardVisit visit;
+};
+
+thread_local std::vector<Frame> frames;
+
+const Frame* innermost(const void* tap) {
+  const auto found =
+      std::find_if(frames.rbegin(), frames.rend(), [&](const Frame& f) { return f.tap == tap; });
+  return found == frames.rend() ? nullptr : &*found;
+}
+
+template <typename Condition>
+void drop(std::size_t from, Condition&& condition) {
+  const auto first = frames.begin() + static_cast<std::ptrdiff_t>(from);
+  frames.erase(std::remove_if(first, frames.end(), condition), frames.end());
+}
+
+bool in_backward() { return torch::autograd::get_current_graph_task_nodes_in_graph() != nullptr; }
+
+}  // namespace
+
+class ForwardTap::Observer : public ForwardObserver {
+ public:
+  Observer(const std::vector<WatchedModule>& modules, int grad_acc_steps,
+           std::vector<ForwardListener*> listeners, HookFuse& fuse)
+      : modules_(modules), listeners_(std::move(listeners)), fuse_(fuse), count_(modules, grad_acc_steps) {
+    for (std::size_t i = 0; i < modules_.size(); ++i) places_.emplace(modules_[i].identity, i);
+  }
+
+  void begin_step() {
+    const std::lock_guard lock(mutex_);
+    count_.begin_step();
+    ++step_;
+    armed_ = true;
+  }
+
+  void disarm() noexcept {
+    std::unique_lock lock(mutex_);
+    armed_ = false;
+    idle_.wait(lock, [&] { return inside_ == 0; });
+  }
+
+  void entered(const void* module, ModuleMode mode, const ForwardTensors& inputs) noexcept override {
+    of_module(module, [&](std::size_t place, std::uint64_t step) {
+      const bool root = modules_[place].name.empty();
+      drop(0, [&](const Frame& f) {
+        return f.tap == this && (f.step != step || (root && f.visit.module == place));
+      });
+      const Frame frame = frame_of(place, mode, step);
+      frames.push_back(frame);
+      if (!frame.visited) return;
+      for (ForwardListener* listener : listeners_) listener->before_forward(frame.visit, inputs);
+    });
+  }
+
+  void left(const void* module, const ForwardTensors& outputs) noexcept override {
+    of_module(module, [&](std::size_t place, std::uint64_t step) {
+      const auto frame = pop(place, step);
+      if (!frame || !frame->visited) return;
+      for (ForwardListener* listener : listeners_) listener->after_forward(frame->visit, outputs);
+    });
+  }
+
+  void abandoned(const void* module) noexcept override {
+    of_module(module, [&](std::size_t place, std::uint64_t step) { pop(place, step); });
+  }
+
+  void tapped(std::string_view name, const at::Tensor& tensor) noexcept override {
+    during_step(name, [&](std::uint64_t step) {
+      const Frame* around = innermost(this);
+      if (around && around->step != step) around = nullptr;
+      if (around ? !around->visited : !c10::GradMode::is_enabled()) return;
+      const ForwardVisit visit = visit_of(std::string(name), around);
+      for (ForwardListener* listener : listeners_) listener->tapped(visit, name, tensor);
+    });
+  }
+
+ private:
+  template <typename Body>
+  void of_module(const void* module, Body&& body) noexcept {
+    const auto place = places_.find(module);
+    if (place == places_.end()) return;
+    during_step(modules_[place->second].name, [&](std::uint64_t step) { body(place->second, step); });
+  }
+
+  template <typename Body>
+  void during_step(std::string_view name, Body&& body) noexcept {
+    if (fuse_.tripped()) return;
+    std::uint64_t step = 0;
+    {
+      const std::lock_guard lock(mutex_);
+      if (!armed_) return;
+      step = step_;
+      ++inside_;
+    }
+    fuse_.guard(name, [&] { body(step); });
+    const std::lock_guard lock(mutex_);
+    if (--inside_ == 0) idle_.notify_all();
+  }
+
+  Frame frame_of(std::size_t place, ModuleMode mode, std::uint64_t step) {
+    const Frame* around = innermost(this);
+    Frame frame{this, step, false, {}};
+    frame.visit.module = place;
+    frame.visit.recomputed = in_backward();
+    frame.visited = mode == ModuleMode::training &&
+                    (around && !frame.visit.recomputed ? around->visited : c10::GradMode::is_enabled());
+    if (!frame.visited) return frame;
+    const std::lock_guard lock(mutex_);
+    const auto counted = frame.visit.recomputed ? count_.recomputed(place)
+                         : around               ? count_.within(place, around->visit.micro_step)
+                                                : count_.outermost(place);
+    frame.visit.micro_step = counted.micro_step;
+    frame.visit.call = counted.call;
+    return frame;
+  }
+
+  ForwardVisit visit_of(const std::string& tapped, const Frame* around) {
+    ForwardVisit visit;
+    visit.module = around ? around->visit.module : kNoModule;
+    visit.recomputed = in_backward();
+    const std::lock_guard lock(mutex_);
+    const int micro_step = around ? around->visit.micro_step : count_.micro_step(0);
+    const auto counted =
+        visit.recomputed ? count_.tapped_again(tapped, micro_step) : count_.tapped(tapped, micro_step);
+    visit.micro_step = counted.micro_step;
+    visit.call = counted.call;
+    return visit;
+  }
+
+  // The innermost frame of the module, and with it those within, left by exceptions.
+  std::optional<Frame> pop(std::size_t place, std::uint64_t step) {
+    for (std::size_t i = frames.size(); i-- > 0;) {
+      const Frame frame = frames[i];
+      if (frame.tap != this || frame.step != step || frame.visit.module != place) continue;
+      drop(i, [&](const Frame& f) { return f.tap == this; });
+      return frame;
+    }
+    return std::nullopt;
+  }
+
+  // Constant after construction.
+  const std::vector<WatchedModule> modules_;
+  std::unordered_map<const void*, std::size_t> places_;
+  const std::vector<ForwardListener*> listeners_;
+  HookFuse& fuse_;
+
+  std::mutex mutex_;
+  std::condition_variable idle_;
+  // Guarded by mutex_.
+  ForwardCount count_;
+  std::uint64_t step_ = 0;
+  bool armed_ = false;
+  int inside_ = 0;  // calls that have begun and not ended
+};
+
+ForwardTap::ForwardTap(const std::vector<WatchedModule>& modules, int grad_acc_steps,
+                       std::vector<ForwardListener*> listeners, HookFuse& fuse)
+    : observer_(std::make_shared<Observer>(modules, grad_acc_steps, std::move(listeners), fuse)) {}
+
+ForwardTap::~ForwardTap() { disarm(); }
+
+void ForwardTap::begin_step() {
+  observer_->begin_step();
+  forward_entry::arm(observer_);
+}
+
+void ForwardTap::disarm() noexcept {
+  forward_entry::disarm(*observer_);
+  observer_->disarm();
+}
+
+std::vector<std::size_t> modules_around() {
+  std::vector<std::size_t> around;
+  for (auto frame = frames.rbegin(); frame != frames.rend(); ++frame) {
+    if (frame->tap == frames.back().tap) around.push_back(frame->visit.module);
+  }
+  return around;
+}
+
+}  // namespace gradmon

@@ -1,0 +1,146 @@
+// SPDX-License-Identifier: Apache-2.0
+// Lets monitors see what goes through a program's modules. A C++ module has no
+// hooks, so where it is called, call
+//
+//   auto y = gradmon::observe(*linear)(x);        // instead of linear->forward(x)
+//   auto z = gradmon::observe(*sequential)(y);    // and each of its children
+//   gradmon::tap("scores", scores);               // a value that no module gives
+//
+// Observe the model's root as well: its forwards are what micro steps are
+// counted by, and what tells an evaluation from a forward under reentrant
+// checkpointing. Any module with one forward will do, an AnyModule too; tensors
+// are found in arguments and results, in optionals, tuples, pairs, arrays,
+// ranges and maps of them, however nested. What else is passed, passes.
+//
+// It computes what forward() computes, throws what it throws, and keeps
+// nothing. While no monitor collects, it costs one load and a branch.
+#pragma once
+
+#include <array>
+#include <string>
+#include <string_view>
+#include <tuple>
+#include <type_traits>
+#include <utility>
+
+#include "gradmon/tensors_within.h"
+#include "hooks/forward_entry.h"
+
+namespace torch::nn {
+class Module;
+class AnyModule;
+class SequentialImpl;
+}  // namespace torch::nn
+
+namespace gradmon {
+
+// One forward, from its arguments to its result or its exception.
+class ForwardPassage {
+ public:
+  ForwardPassage(const void* module, ModuleMode mode, const ForwardTensors& inputs) : module_(module) {
+    forward_entry::entered(module_, mode, inputs);
+  }
+  ~ForwardPassage() {
+    if (module_) forward_entry::abandoned(module_);
+  }
+  ForwardPassage(const ForwardPassage&) = delete;
+  ForwardPassage& operator=(const ForwardPassage&) = delete;
+
+  void leave(const ForwardTensors& outputs) { forward_entry::left(std::exchange(module_, nullptr), outputs); }
+
+ private:
+  const void* module_;
+};
+
+// What observe() gives: a reference to the module, called in its place at once.
+template <typename M>
+class ObservedModule {
+ public:
+  explicit ObservedModule(M& module) : module_(module) {}
+
+  template <typename... Arguments>
+  decltype(auto) operator()(Arguments&&... arguments) {
+    if constexpr (kGivesAny) {
+      return forward(std::forward<Arguments>(arguments)...);
+    } else {
+      if (!forward_entry::open()) return module_.forward(std::forward<Arguments>(arguments)...);
+      return pass(std::forward<Arguments>(arguments)...);
+    }
+  }
+
+  // Of a Sequential or an AnyModule, whose result's type is the caller's to say.
+  template <typename Result = at::Tensor, typename... Arguments>
+  Result forward(Arguments&&... arguments) {
+    static_assert(kGivesAny, "call the observed module itself");
+    if (!forward_entry::open()) {
+      return module_.template forward<Result>(std::forward<Arguments>(arguments)...);
+    }
+    if constexpr (kSequential) {
+      if (module_.is_empty()) return module_.template forward<Result>(std::forward<Arguments>(arguments)...);
+      return pass_children<Result>(std::forward<Arguments>(arguments)...);
+    } else {
+      return pass_any(module_, std::forward<Arguments>(arguments)...).template get<Result>();
+    }
+  }
+
+ private:
+  static constexpr bool kSequential = std::is_base_of_v<torch::nn::SequentialImpl, M>;
+  static constexpr bool kGivesAny = kSequential || std::is_same_v<M, torch::nn::AnyModule>;
+
+  static ModuleMode mode_of(const torch::nn::Module& module) { return mode<torch::nn::Module>(module); }
+  template <typename Base>  // Complete where this is instantiated.
+  static ModuleMode mode(const Base& module) {
+    return module.is_training() ? ModuleMode::training : ModuleMode::evaluation;
+  }
+
+  template <typename... Arguments>
+  decltype(auto) pass(Arguments&&... arguments) {
+    const torch::nn::Module& module = module_;
+    using Result = decltype(module_.forward(std::forward<Arguments>(arguments)...));
+    ForwardPassage passage(&module, mode_of(module), tensors_in_arguments(arguments...));
+    if constexpr (std::is_void_v<Result>) {
+      module_.forward(std::forward<Arguments>(arguments)...);
+      passage.leave({});
+    } else {
+      Result result = module_.forward(std::forward<Arguments>(arguments)...);
+      passage.leave(tensors_in_result(result));
+      return result;
+    }
+  }
+
+  template <typename Any, typename... Arguments>
+  static auto pass_any(Any& any, Arguments&&... arguments) {
+    const auto module = any.ptr();
+    ForwardPassage passage(module.get(), mode_of(*module), tensors_in_arguments(arguments...));
+    auto result = any.any_forward(std::forward<Arguments>(arguments)...);
+    passage.leave(tensors_in_result(result));
+    return result;
+  }
+
+  template <typename Result, typename... Arguments>
+  Result pass_children(Arguments&&... arguments) {
+    const torch::nn::Module& module = module_;
+    ForwardPassage passage(&module, mode_of(module), tensors_in_arguments(arguments...));
+    auto child = module_.begin();
+    auto value = pass_any(*child, std::forward<Arguments>(arguments)...);
+    for (++child; child != module_.end(); ++child) value = pass_any(*child, std::move(value));
+    Result result = value.template get<Result>();
+    passage.leave(tensors_in_result(result));
+    return result;
+  }
+
+  M& module_;
+};
+
+template <typename M>
+ObservedModule<M> observe(M& module) {
+  return ObservedModule<M>(module);
+}
+
+// A value that is to be seen under a name of its own, as if a module of that
+// name had put it out, in the forward of the module around it.
+inline void tap(std::string_view name, const at::Tensor& tensor) {
+  if (forward_entry::open()) forward_entry::tapped(name, tensor);
+}
+
+}  // namespace gradmon
