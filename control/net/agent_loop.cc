@@ -242,6 +242,7 @@ void AgentLoop::on_rank0_found(const JobEntry& job) {
 }
 
 void AgentLoop::on_bytes(const Bus::Incoming& incoming) {
+  if (!incoming.whole) return drop("a message of several frames");
   auto frame = decode_frame(incoming.bytes);
   if (!frame) return drop(frame.error());
   if (auto* command = std::get_if<Command>(&*frame)) return on_command(incoming, std::move(*command));

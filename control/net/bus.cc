@@ -192,6 +192,7 @@ tl::expected<std::unique_ptr<Bus>, std::string> Bus::ask(Limits limits, std::opt
 
 tl::expected<void, std::string> Bus::connect(const std::string& endpoint) {
   try {
+    over_tcp_ = is_tcp(endpoint);
     if (is_tcp(endpoint) && keys_) {
       keyed_ = true;
       sockets_->talk.set(zmq::sockopt::curve_serverkey, buffer(keys_->server_public));
@@ -261,6 +262,8 @@ void Bus::note_handshake(int event, std::uint32_t value) {
   if (event == ZMQ_EVENT_HANDSHAKE_SUCCEEDED) {
     refusal_.clear();
     hint_.clear();
+  } else if (event == ZMQ_EVENT_HANDSHAKE_FAILED_NO_DETAIL && !over_tcp_) {
+    hint_.clear();  // It died or was too busy: there are no keys there.
   } else if (event == ZMQ_EVENT_HANDSHAKE_FAILED_NO_DETAIL) {
     hint_ = keyed_ ? "it hung up: its key is not the one in server.public, or it uses none"
                    : "it hung up: it asks for keys, which GRADMON_KEYS=DIR or --keys DIR names";
@@ -302,17 +305,17 @@ std::optional<Bus::Incoming> Bus::next() {
     incoming.peer = part.to_string();
     if (!part.more() || !sockets_->talk.recv(part, zmq::recv_flags::dontwait)) return Incoming{};
   }
-  incoming.bytes = part.to_string();
+  incoming.whole = !part.more();
+  if (incoming.whole) incoming.bytes = part.to_string();
   if (sockets_->zap) {
     const char* name = zmq_msg_gets(part.handle(), "User-Id");
     const Client* client = name != nullptr ? sockets_->zap->client(name) : nullptr;
     incoming.client = client != nullptr ? client->name : "?";
     incoming.role = client != nullptr ? client->role : Role::read;
   }
-  const bool whole = !part.more();
   while (part.more() && sockets_->talk.recv(part, zmq::recv_flags::dontwait)) {
   }
-  return whole ? incoming : Incoming{};
+  return incoming;
 }
 
 }  // namespace gradmon

@@ -32,6 +32,7 @@ class Bus {
   struct Incoming {
     std::string peer;  // whom to answer; "" where there is but one
     std::string bytes;
+    bool whole = true;          // false: no message of ours, it had more than one frame
     std::string client;         // by whose key it came; "" without keys
     Role role = Role::control;  // what that client may do
   };
@@ -86,6 +87,7 @@ class Bus {
   std::string endpoint_;
   std::string state_endpoint_;
   std::optional<ClientKeys> keys_;  // until connected
+  bool over_tcp_ = false;
   bool keyed_ = false;
   std::string refusal_;
   std::string hint_;

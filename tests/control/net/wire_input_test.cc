@@ -5,14 +5,12 @@
 #include <random>
 
 #include "control/debian_version.h"
-#include "control/net/agent.h"
-#include "control/net/command_client.h"
-#include "control/net/discovery.h"
+#include "control/net/bus.h"
 #include "control/net/dropped_messages.h"
 #include "control/net/keygen.h"
 #include "control/net/messages.h"
 #include "control/net/process_identity.h"
-#include "tests/temporary_directory.h"
+#include "tests/control/net/lone_rank.h"
 #include GRADMON_CATCH_HEADER
 
 namespace gradmon {
@@ -20,52 +18,6 @@ namespace {
 
 namespace fs = std::filesystem;
 using std::chrono::milliseconds;
-
-// Rank 0 of a job of one, in its first step.
-struct LoneRank {
-  TemporaryDirectory directory;
-  AgentOptions options;
-  StepGate gate{Step{0}};
-  std::optional<Agent> agent;
-
-  explicit LoneRank(const AgentOptions& from = {}) : options(from) {
-    options.launcher_id = random_hex(4);
-    options.output_dir = directory.path();
-    options.config_path = directory / "monitor_config.json";
-    write_text(options.config_path, R"({"dynamic_on": false})");
-    agent.emplace(options, gate,
-                  AgentCalls{[](const Plan&) -> tl::expected<std::int64_t, std::string> { return 1; },
-                             [] { return CollectingReport{}; }, [] { return fs::path{}; }});
-    agent->start();
-  }
-
-  std::string endpoint() const {
-    std::vector<JobEntry> jobs;
-    REQUIRE(eventually([&] {
-      jobs = live_jobs(read_jobs(directory.path()).value_or(std::vector<JobEntry>{}));
-      return !jobs.empty();
-    }));
-    return jobs.front().endpoint;
-  }
-  Status ask() const {
-    Command status;
-    status.request_id = random_hex(8);
-    const auto reply = CommandClient(endpoint()).ask(status, milliseconds(20'000));
-    REQUIRE(reply);
-    return reply->status.value_or(Status{});
-  }
-  // The first warning of its status that begins so, once there is one.
-  std::string warning(const std::string& begins) const {
-    std::string found;
-    eventually([&] {
-      for (const std::string& line : agent->status().warnings) {
-        if (line.rfind(begins, 0) == 0) found = line;
-      }
-      return !found.empty();
-    });
-    return found;
-  }
-};
 
 std::string hello(std::uint32_t version) {
   Hello hello;
@@ -106,7 +58,7 @@ TEST_CASE("a message over the bound costs its sender the connection and nobody e
   REQUIRE(stranger->connect(rank.endpoint()));
   stranger->send("", std::string(kMostBytesUp + 1000, 'x'));
   CHECK(rank.ask().mode == "dynamic");
-  CHECK(rank.agent->status().warnings.empty());
+  CHECK(rank.status().warnings.empty());
 }
 
 TEST_CASE("dropped messages fill no log") {
@@ -126,9 +78,9 @@ TEST_CASE("an endpoint that cannot be had is told in the status and the job goes
     options.endpoint = endpoint;
     options.loopback = InsecureLoopback::allowed;
     const LoneRank rank(options);
-    REQUIRE(eventually([&] { return !rank.agent->status().warnings.empty(); }));
-    CHECK(rank.agent->status().ranks.size() == 1);
-    return rank.agent->status().warnings.front();
+    REQUIRE(eventually([&] { return !rank.status().warnings.empty(); }));
+    CHECK(rank.status().ranks.size() == 1);
+    return rank.status().warnings.front();
   };
   const auto taken =
       *Bus::listen("tcp://127.0.0.1:*", "tcp://127.0.0.1:*", InsecureLoopback::allowed, {1000});
@@ -148,8 +100,8 @@ TEST_CASE("a TCP endpoint whose keys are not usable is refused even where loopba
     options.loopback = InsecureLoopback::allowed;
     options.keys = keys;
     const LoneRank rank(options);
-    REQUIRE(eventually([&] { return !rank.agent->status().warnings.empty(); }));
-    return rank.agent->status().warnings.front();
+    REQUIRE(eventually([&] { return !rank.status().warnings.empty(); }));
+    return rank.status().warnings.front();
   };
   const std::string refusing = "refusing to listen on \"tcp://127.0.0.1:*\": " + keys.string();
   CHECK(trouble() == refusing + ": No such file or directory; \"gradmonctl keygen " + keys.string() +
