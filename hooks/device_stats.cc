@@ -1,7 +1,10 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "hooks/device_stats.h"
 
-#include <ATen/ops/stack.h>
+#include <ATen/ops/empty.h>
+#include <ATen/ops/norm.h>
+#include <ATen/ops/sum.h>
+#include <c10/core/impl/VirtualGuardImpl.h>
 #include <c10/util/BFloat16.h>
 #include <c10/util/Half.h>
 
@@ -40,27 +43,37 @@ double threshold_of(c10::ScalarType type, double eps) {
 
 }  // namespace
 
-std::array<double, kOps> device_stats(const at::Tensor& tensor, double eps) {
+DeviceNumbers device_numbers(const at::Tensor& tensor, double eps) {
   const auto exact = tensor.device().is_mps() ? at::kFloat : at::kDouble;  // no doubles there
   const at::Tensor x = at::isFloatingType(tensor.scalar_type()) ? tensor : tensor.to(exact);
+  const at::Tensor sums = at::empty({static_cast<std::int64_t>(kOps)}, x.options().dtype(exact));
+  const auto slot = [&](std::int64_t i) { return sums.select(0, i); };
   const auto [smallest, largest] = x.aminmax();
-  const at::Tensor sum = x.sum(exact);
-  const at::Tensor norm = x.norm(2, exact);
-  const at::Tensor nans = x.isnan().sum();
-  const at::Tensor zeros = x.abs().lt(threshold_of(x.scalar_type(), eps)).sum();
-  const at::Tensor packed =
-      at::stack({smallest.to(exact), largest.to(exact), sum, norm, nans.to(exact), zeros.to(exact)})
-          .to(at::kCPU)
-          .to(at::kDouble);
-  const double* numbers = packed.data_ptr<double>();
-  const auto elements = static_cast<double>(tensor.numel());
+  slot(0).copy_(smallest);
+  slot(1).copy_(largest);
+  const auto sum_into = [&](at::Tensor into, const at::Tensor& values) {
+    at::sum_out(into, values, at::IntArrayRef{}, false, exact);
+  };
+  sum_into(slot(2), x);
+  at::Tensor norm = slot(3);
+  at::norm_out(norm, x, 2, at::IntArrayRef{}, false, exact);
+  sum_into(slot(4), x.isnan());
+  sum_into(slot(5), x.abs().lt(threshold_of(x.scalar_type(), eps)));
+  DeviceNumbers numbers{sums, std::nullopt, static_cast<double>(tensor.numel())};
+  if (c10::impl::hasDeviceGuardImpl(x.device().type())) {
+    numbers.stream = c10::impl::VirtualGuardImpl(x.device().type()).getStream(x.device());
+  }
+  return numbers;
+}
+
+std::array<double, kOps> values_of(const double* sums, double elements) {
   std::array<double, kOps> values{};
-  values[static_cast<std::size_t>(Op::min)] = numbers[0];
-  values[static_cast<std::size_t>(Op::max)] = numbers[1];
-  values[static_cast<std::size_t>(Op::mean)] = numbers[2] / elements;
-  values[static_cast<std::size_t>(Op::norm)] = numbers[3];
-  values[static_cast<std::size_t>(Op::nans)] = numbers[4];
-  values[static_cast<std::size_t>(Op::zeros)] = numbers[5] / elements;
+  values[static_cast<std::size_t>(Op::min)] = sums[0];
+  values[static_cast<std::size_t>(Op::max)] = sums[1];
+  values[static_cast<std::size_t>(Op::mean)] = sums[2] / elements;
+  values[static_cast<std::size_t>(Op::norm)] = sums[3];
+  values[static_cast<std::size_t>(Op::nans)] = sums[4];
+  values[static_cast<std::size_t>(Op::zeros)] = sums[5] / elements;
   return values;
 }
 

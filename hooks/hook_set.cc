@@ -115,6 +115,7 @@ class HookSet::Attached {
 
   void end_step() {
     for (const auto& probe : probes_) probe->write_rows(rows_);
+    rows_.end_step();
   }
 
   HookCounts counts() const noexcept {

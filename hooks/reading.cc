@@ -2,15 +2,19 @@
 #include "hooks/reading.h"
 
 #include <stdexcept>
+#include <utility>
+
+#include "hooks/device_batch.h"
 
 namespace gradmon {
 
 void Reading::take(const at::Tensor& tensor, double eps, const std::string& name, HookFuse& fuse) noexcept {
   present = false;
   fuse.guard(name, [&] {
-    const auto taken = tensor_stats(tensor, eps);
+    auto taken = start_tensor_stats(tensor, eps);
     if (!taken) throw std::runtime_error(taken.error());
-    stats = *taken;
+    stats = taken->stats;
+    pending = std::move(taken->pending);
     if (stats.outcome == TensorStats::Outcome::measured)
       sizes.assign(tensor.sizes().begin(), tensor.sizes().end());
     present = true;
@@ -18,7 +22,25 @@ void Reading::take(const at::Tensor& tensor, double eps, const std::string& name
 }
 
 void forget(std::vector<Reading>& readings) {
-  for (Reading& reading : readings) reading.present = false;
+  for (Reading& reading : readings) {
+    reading.present = false;
+    reading.pending.reset();
+  }
+}
+
+void settle(std::vector<Reading>& readings) {
+  DeviceBatch batch;
+  std::vector<Reading*> waiting;
+  for (Reading& reading : readings) {
+    if (!reading.pending) continue;
+    batch.add(reading.pending);
+    waiting.push_back(&reading);
+  }
+  const auto values = batch.resolve();
+  for (std::size_t i = 0; i < waiting.size(); ++i) {
+    waiting[i]->stats.values = values[i];
+    waiting[i]->pending.reset();
+  }
 }
 
 }  // namespace gradmon

@@ -5,6 +5,7 @@
 #include <ATen/core/Tensor.h>
 
 #include <cstdint>
+#include <memory>
 #include <string>
 #include <vector>
 
@@ -17,9 +18,9 @@ namespace gradmon {
 // the plan is in force.
 struct Watched {
   at::Tensor tensor;
-  std::string name;          // as records call it
-  std::uint32_t target = 0;  // the stream's id of it
-  std::uint64_t place = 0;   // in the model's list
+  std::string name;                    // as records call it
+  std::uint32_t target = 0;            // the stream's id of it
+  std::uint64_t place = 0;             // in the model's list
   bool before_reduction_only = false;  // another rank writes the rest
 };
 
@@ -28,11 +29,16 @@ struct Reading {
   bool present = false;
   TensorStats stats;
   std::vector<std::int64_t> sizes;
+  // Not null: a device still computes the values (NaN until then), of the tensor
+  // as it was. RowWriter waits for those of all rows at once; settle() for some.
+  std::shared_ptr<const DeviceNumbers> pending;
 
-  // Reads the tensor. A failure trips the fuse and leaves no reading.
+  // Reads the tensor, or queues that. A failure trips the fuse and leaves no reading.
   void take(const at::Tensor& tensor, double eps, const std::string& name, HookFuse& fuse) noexcept;
 };
 
 void forget(std::vector<Reading>& readings);
+// Waits, once, for the values that are pending.
+void settle(std::vector<Reading>& readings);
 
 }  // namespace gradmon

@@ -17,6 +17,24 @@ std::string shape_text(const std::vector<std::int64_t>& sizes) {
 RowWriter::RowWriter(RecordStream& stream, Revision revision, std::uint8_t ops)
     : stream_(stream), revision_(revision), ops_(ops) {}
 
+void RowWriter::begin_step(Step step) {
+  step_ = step;
+  held_.clear();
+  waiting_.clear();
+  batch_.clear();
+}
+
+void RowWriter::end_step() {
+  if (waiting_.empty()) return;
+  const auto values = batch_.resolve();
+  for (std::size_t i = 0; i < waiting_.size(); ++i) {
+    std::copy(values[i].begin(), values[i].end(), held_[waiting_[i]].values.begin());
+  }
+  for (const Record& record : held_) hand_over(record);
+  held_.clear();
+  waiting_.clear();
+}
+
 void RowWriter::write(const RowKey& key, const Reading& reading, const std::string& name) {
   if (!reading.present || reading.stats.outcome == TensorStats::Outcome::empty) return;
   if (reading.stats.outcome == TensorStats::Outcome::not_applicable) {
@@ -27,6 +45,10 @@ void RowWriter::write(const RowKey& key, const Reading& reading, const std::stri
   record.shape = shape_id(reading.sizes);
   record.dtype = reading.stats.dtype;
   record.mask = ops_;
+  if (reading.pending) {
+    batch_.add(reading.pending);
+    waiting_.push_back(held_.size());
+  }
   push(record);
 }
 
@@ -63,7 +85,9 @@ Record RowWriter::record_of(const RowKey& key) const {
   return record;
 }
 
-void RowWriter::push(const Record& record) {
+void RowWriter::push(const Record& record) { waiting_.empty() ? hand_over(record) : held_.push_back(record); }
+
+void RowWriter::hand_over(const Record& record) {
   ++counts_.rows;
   if (!stream_.push(record)) ++counts_.refused;
 }

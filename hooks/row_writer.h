@@ -3,6 +3,7 @@
 #pragma once
 
 #include <array>
+#include <cstddef>
 #include <cstdint>
 #include <initializer_list>
 #include <map>
@@ -10,6 +11,7 @@
 #include <vector>
 
 #include "control/step.h"
+#include "hooks/device_batch.h"
 #include "hooks/reading.h"
 #include "hooks/record_stream.h"
 
@@ -43,7 +45,10 @@ class RowWriter {
   RowWriter(RecordStream& stream, Revision revision, std::uint8_t ops);
 
   // What is written from now on is of this step.
-  void begin_step(Step step) { step_ = step; }
+  void begin_step(Step step);
+  // The last row of the step is written. Waits once for what devices still
+  // compute; rows since the first such one are pushed now, in their order.
+  void end_step();
 
   // The plan's ops of one tensor. Says nothing of an absent or empty reading,
   // counts one without numbers (and logs the first of them, by `name`), and
@@ -60,6 +65,7 @@ class RowWriter {
  private:
   Record record_of(const RowKey& key) const;
   void push(const Record& record);
+  void hand_over(const Record& record);
   std::uint32_t shape_id(const std::vector<std::int64_t>& sizes);
 
   RecordStream& stream_;
@@ -68,6 +74,10 @@ class RowWriter {
   Step step_;
   RowCounts counts_;
   std::map<std::vector<std::int64_t>, std::uint32_t> shapes_;
+  // Rows held back, and which of them wait for the values of the batch.
+  std::vector<Record> held_;
+  std::vector<std::size_t> waiting_;
+  DeviceBatch batch_;
 };
 
 // One row for each parameter that was read, in the model's order.

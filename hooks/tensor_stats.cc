@@ -8,6 +8,7 @@
 #include <exception>
 #include <limits>
 
+#include "hooks/device_batch.h"
 #include "hooks/device_stats.h"
 #include "hooks/memory_stats.h"
 
@@ -47,25 +48,50 @@ bool storage_holds_it(const at::Tensor& tensor) {
   return tensor.storage().nbytes() >= static_cast<std::size_t>(needed);
 }
 
-TensorStats measure(const at::Tensor& tensor, double eps) {
+StartedStats start(const at::Tensor& tensor, double eps) {
   using Outcome = TensorStats::Outcome;
-  TensorStats stats;
+  StartedStats started;
+  TensorStats& stats = started.stats;
   stats.outcome = Outcome::not_applicable;
-  if (!tensor.defined()) return stats;
+  if (!tensor.defined()) return started;
   stats.dtype = dtype_of(tensor);
-  if (tensor.is_meta() || tensor.is_complex()) return stats;
+  if (tensor.is_meta() || tensor.is_complex()) return started;
 
   const c10::NoGradGuard no_grad;
   const at::Tensor x = plain_values(tensor);
   if (x.numel() == 0) {
     stats.outcome = Outcome::empty;
-    return stats;
+    return started;
   }
-  if (x.has_storage() && !storage_holds_it(x)) return stats;
-  const bool in_memory = x.device().is_cpu() && x.has_storage();
-  stats.values = in_memory ? values_of(memory_stats(x, eps)) : device_stats(x, eps);
+  if (x.has_storage() && !storage_holds_it(x)) return started;
+  if (x.device().is_cpu() && x.has_storage()) {
+    stats.values = values_of(memory_stats(x, eps));
+  } else {
+    stats.values.fill(std::numeric_limits<double>::quiet_NaN());
+    started.pending = std::make_shared<const DeviceNumbers>(device_numbers(x, eps));
+  }
   stats.outcome = Outcome::measured;
+  return started;
+}
+
+TensorStats finish(const StartedStats& started) {
+  TensorStats stats = started.stats;
+  if (!started.pending) return stats;
+  DeviceBatch batch;
+  batch.add(started.pending);
+  stats.values = batch.resolve().front();
   return stats;
+}
+
+template <typename Body>
+auto guarded(Body&& body) noexcept -> tl::expected<decltype(body()), std::string> {
+  try {
+    return body();
+  } catch (const std::exception& error) {
+    return tl::unexpected<std::string>(error.what());
+  } catch (...) {
+    return tl::unexpected<std::string>("an exception of unknown type");
+  }
 }
 
 }  // namespace
@@ -101,14 +127,12 @@ DType dtype_of(const at::Tensor& tensor) {
   }
 }
 
+tl::expected<StartedStats, std::string> start_tensor_stats(const at::Tensor& tensor, double eps) noexcept {
+  return guarded([&] { return start(tensor, eps); });
+}
+
 tl::expected<TensorStats, std::string> tensor_stats(const at::Tensor& tensor, double eps) noexcept {
-  try {
-    return measure(tensor, eps);
-  } catch (const std::exception& error) {
-    return tl::unexpected<std::string>(error.what());
-  } catch (...) {
-    return tl::unexpected<std::string>("an exception of unknown type");
-  }
+  return guarded([&] { return finish(start(tensor, eps)); });
 }
 
 }  // namespace gradmon

@@ -6,6 +6,7 @@
 
 #include <array>
 #include <cstdint>
+#include <memory>
 #include <string>
 #include <tl/expected.hpp>
 
@@ -27,12 +28,24 @@ struct TensorStats {
 
 DType dtype_of(const at::Tensor& tensor);
 
+struct DeviceNumbers;
+
+// What is known at once, and what a device still computes: `values` hold only
+// where there is no `pending`, else they are NaN until DeviceBatch has them.
+struct StartedStats {
+  TensorStats stats;
+  std::shared_ptr<const DeviceNumbers> pending;
+};
+
 // Any thread that may read the tensor. Changes neither it nor the gradient
 // mode. Reads dense and expanded memory in place, other strides piece by piece,
 // large tensors on torch's own threads; the result does not depend on their
 // number. Sparse tensors: their coalesced
 // stored values; quantised ones dequantised. On other devices torch's ops
-// compute, and one small copy waits for them. The error is torch's message.
+// compute, queued as the tensor now is. The error is torch's message.
+tl::expected<StartedStats, std::string> start_tensor_stats(const at::Tensor& tensor, double eps) noexcept;
+
+// The same, with a wait for the device.
 tl::expected<TensorStats, std::string> tensor_stats(const at::Tensor& tensor, double eps) noexcept;
 
 }  // namespace gradmon
