@@ -1,0 +1,78 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "tools/gradmon_train/checkpoint.h"
+
+#include <ATen/ops/ones.h>
+#include <torch/csrc/autograd/engine.h>
+#include <torch/nn/modules/linear.h>
+
+#include "control/debian_version.h"
+#include "tests/tools/gradmon_train/sample_training.h"
+#include "tools/gradmon_train/gradient_accumulation.h"
+#include "tools/gradmon_train/trainable_parameters.h"
+#include GRADMON_CATCH_HEADER
+
+namespace gradmon {
+namespace {
+
+struct Outcome {
+  at::Tensor loss;
+  std::vector<at::Tensor> gradients;
+};
+
+Outcome outcome(TransformerShape shape, BlockValues values, const std::vector<std::string>& frozen) {
+  shape.block_values = values;
+  const auto model = seeded_model(shape);
+  freeze(*model, frozen);
+  const auto done = accumulate_gradients(*model, {sample_batch(3), sample_batch(2)});
+  return {done.loss, gradients(*model)};
+}
+
+TEST_CASE("gradients with recomputed blocks equal those with kept ones bit for bit") {
+  TransformerShape shape = small_shape();
+  std::vector<std::string> frozen;
+  SECTION("of a perceptron") {}
+  SECTION("of in-place activations") { shape.activation = Activation::relu_in_place; }
+  SECTION("of a mixture of experts") { shape.experts = 5; }
+  SECTION("of a mixture that each token asks twice") {
+    shape.experts = 5;
+    shape.experts_per_token = 2;
+  }
+  SECTION("of a shared weight") { shape.head_weight = HeadWeight::token_embedding; }
+  SECTION("where the first block's input needs no gradient") { frozen = {"embedding"}; }
+  SECTION("where a whole block needs none") { frozen = {"embedding", "blocks.0."}; }
+  const Outcome kept = outcome(shape, BlockValues::kept, frozen);
+  const Outcome recomputed = outcome(shape, BlockValues::recomputed, frozen);
+  REQUIRE(same({kept.loss}, {recomputed.loss}));
+  REQUIRE(same(kept.gradients, recomputed.gradients));
+}
+
+TEST_CASE("a segment runs once in the forward and once in the backward and in its graph task") {
+  torch::nn::Linear linear(4, 4);
+  std::vector<std::pair<bool, bool>> runs;  // gradients enabled? in a backward?
+  const auto segment = [&](const at::Tensor& x) {
+    runs.emplace_back(at::GradMode::is_enabled(),
+                      torch::autograd::get_current_graph_task_nodes_in_graph() != nullptr);
+    return linear->forward(x);
+  };
+  const auto output = checkpoint(segment, at::ones({2, 4})).sum();
+  REQUIRE(runs == std::vector<std::pair<bool, bool>>{{false, false}});
+  output.backward();
+  REQUIRE(runs == std::vector<std::pair<bool, bool>>{{false, false}, {true, true}});
+  REQUIRE(linear->weight.grad().defined());
+}
+
+TEST_CASE("where no gradient is wanted a segment leaves no graph") {
+  const at::NoGradGuard no_graph;
+  const auto output = checkpoint([](const at::Tensor& x) { return x * 2; }, at::ones({2}).requires_grad_());
+  REQUIRE_FALSE(output.requires_grad());
+}
+
+TEST_CASE("an input that was overwritten before the backward is refused") {
+  const auto x = at::ones({2}).requires_grad_() * 1;
+  const auto output = checkpoint([](const at::Tensor& values) { return values * values; }, x);
+  x.detach().zero_();
+  REQUIRE_THROWS(output.sum().backward());
+}
+
+}  // namespace
+}  // namespace gradmon

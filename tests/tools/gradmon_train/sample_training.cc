@@ -1,0 +1,38 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "tests/tools/gradmon_train/sample_training.h"
+
+#include <ATen/ops/equal.h>
+#include <ATen/ops/randint.h>
+#include <torch/utils.h>
+
+#include <algorithm>
+
+#include "tools/gradmon_train/trainable_parameters.h"
+
+namespace gradmon {
+
+TransformerShape small_shape() { return {2, 16, 8}; }
+
+std::shared_ptr<CharTransformer> seeded_model(const TransformerShape& shape) {
+  torch::manual_seed(7);
+  return std::make_shared<CharTransformer>(shape);
+}
+
+TextBatch sample_batch(std::int64_t texts, std::int64_t length) {
+  torch::manual_seed(11);
+  return {at::randint(256, {texts, length}, at::kLong), at::randint(256, {texts, length}, at::kLong)};
+}
+
+std::vector<at::Tensor> gradients(const torch::nn::Module& model) {
+  std::vector<at::Tensor> result;
+  for (const auto& parameter : distinct_parameters(model)) result.push_back(parameter.value().grad());
+  return result;
+}
+
+bool same(const std::vector<at::Tensor>& a, const std::vector<at::Tensor>& b) {
+  return std::equal(a.begin(), a.end(), b.begin(), b.end(), [](const at::Tensor& x, const at::Tensor& y) {
+    return x.defined() && y.defined() ? at::equal(x, y) : x.defined() == y.defined();
+  });
+}
+
+}  // namespace gradmon
