@@ -6,6 +6,7 @@
 #include <unordered_set>
 #include <utility>
 
+#include "hooks/collective_probe.h"
 #include "hooks/forward_tap.h"
 #include "hooks/gradient_probe.h"
 #include "hooks/row_writer.h"
@@ -73,13 +74,15 @@ class ParameterPlaces {
 class HookSet::Attached {
  public:
   Attached(const HookSettings& settings, WatchedModel model, std::vector<Watched> watched,
-           RecordStream& stream, HookFuse& fuse)
+           RecordStream& stream, CallSiteSource call_site, HookFuse& fuse)
       : model_(std::move(model)),
         watched_(std::move(watched)),
         places_(watched_),
         rows_(stream, settings.revision, settings.ops) {
     if (settings.gradients) add<GradientProbe>(watched_, settings.eps, fuse);
     if (settings.weights) add<WeightProbe>(watched_, settings.eps, fuse);
+    if (settings.collectives.enabled)
+      add<CollectiveProbe>(settings.collectives, settings.eps, model_.modules, std::move(call_site), stream);
     listen(settings.grad_acc_steps, fuse);
   }
 
@@ -159,11 +162,13 @@ std::vector<TargetName> target_names(const WatchedModel& model) {
   return names;
 }
 
-HookSet::HookSet(const HookSettings& settings, WatchedModel model, RecordStream& stream) noexcept {
+HookSet::HookSet(const HookSettings& settings, WatchedModel model, RecordStream& stream,
+                 CallSiteSource call_site) noexcept {
   fuse_.guard("", [&] {
     matches_ = match_targets(settings.selection, target_names(model));
     auto watched = select(model, matches_.matched, settings.squash_name ? Squash::yes : Squash::no, stream);
-    attached_ = std::make_unique<Attached>(settings, std::move(model), std::move(watched), stream, fuse_);
+    attached_ = std::make_unique<Attached>(settings, std::move(model), std::move(watched), stream,
+                                           std::move(call_site), fuse_);
   });
 }
 

@@ -12,6 +12,7 @@
 #include <vector>
 
 #include "control/step.h"
+#include "hooks/call_site.h"
 #include "hooks/hook_fuse.h"
 #include "hooks/hook_settings.h"
 #include "hooks/record_stream.h"
@@ -54,7 +55,9 @@ struct HookCounts {
 // makes no row). Empty tensors have none.
 class HookSet {
  public:
-  HookSet(const HookSettings& settings, WatchedModel model, RecordStream& stream) noexcept;
+  // `call_site` tells where a collective call is made; null: in which watched module.
+  HookSet(const HookSettings& settings, WatchedModel model, RecordStream& stream,
+          CallSiteSource call_site = {}) noexcept;
   ~HookSet();
   HookSet(const HookSet&) = delete;
   HookSet& operator=(const HookSet&) = delete;

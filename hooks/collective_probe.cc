@@ -1,0 +1,75 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "hooks/collective_probe.h"
+
+#include <stdexcept>
+#include <utility>
+
+#include "control/log.h"
+#include "hooks/collective_readings.h"
+#include "hooks/folded_reading.h"
+
+namespace gradmon {
+namespace {
+
+// Rows of `other` that come from parameters stand before these.
+constexpr std::uint64_t kFirstSequence = std::uint64_t{1} << 32U;
+
+void settle_all(std::vector<CollectiveRow>& rows) {
+  std::vector<Reading*> places;
+  std::vector<Reading> waiting;
+  for (CollectiveRow& row : rows) {
+    for (Reading& reading : row.readings) {
+      if (!reading.pending) continue;
+      places.push_back(&reading);
+      waiting.push_back(reading);
+    }
+  }
+  settle(waiting);
+  for (std::size_t i = 0; i < places.size(); ++i) *places[i] = std::move(waiting[i]);
+}
+
+void count(RowWriter& rows, std::uint64_t times, const char* why) {
+  for (std::uint64_t i = 0; i < times; ++i) rows.count_not_applicable("a collective call", why);
+}
+
+}  // namespace
+
+CollectiveProbe::CollectiveProbe(const CollectiveSettings& settings, double eps,
+                                 const std::vector<WatchedModule>& modules, CallSiteSource call_site,
+                                 RecordStream& stream)
+    : native_(call_site ? nullptr : std::make_shared<NativeCallSites>(modules)),
+      readings_(std::make_shared<CollectiveReadings>(
+          settings, eps, call_site ? std::move(call_site) : [native = native_] { return native->here(); })),
+      stream_(stream) {}
+
+CollectiveProbe::~CollectiveProbe() { disarm(); }
+
+void CollectiveProbe::begin_step(Step) {
+  if (native_) native_->clear();
+  readings_->open();
+  observer_.emplace(readings_);
+}
+
+void CollectiveProbe::disarm() noexcept {
+  if (!observer_) return;
+  observer_.reset();
+  readings_->close();
+}
+
+void CollectiveProbe::write_rows(RowWriter& rows) {
+  if (const auto failure = readings_->failure())
+    throw std::runtime_error(failure->target + ": " + failure->cause);
+  CollectiveStep step = readings_->take();
+  for (const std::string& line : step.log) log_info("collective call " + line);
+  settle_all(step.rows);
+  std::uint64_t sequence = kFirstSequence;
+  for (const CollectiveRow& row : step.rows) {
+    const RowKey key{Kind::other, stream_.target_id(row.vpp_stage, row.name), sequence++};
+    rows.write(key, folded(row.readings), row.name);
+  }
+  count(rows, step.late, "completed after its step");
+  count(rows, step.failed, "failed");
+  count(rows, step.changed, "its outputs were written to before they could be read");
+}
+
+}  // namespace gradmon

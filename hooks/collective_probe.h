@@ -1,0 +1,45 @@
+// SPDX-License-Identifier: Apache-2.0
+// Communication: what goes into and comes out of collective calls, for each
+// call site (cc_distribution).
+#pragma once
+
+#include <memory>
+#include <optional>
+
+#include "hooks/call_site.h"
+#include "hooks/collective_observer.h"
+#include "hooks/native_call_sites.h"
+#include "hooks/probe.h"
+
+namespace gradmon {
+
+class CollectiveReadings;
+struct CollectiveSettings;
+
+// Rows of Kind::other, one for each call site, direction and place in the list
+// of tensors, in order of first arrival, several calls folded. A work that
+// completes after its step has no row in any step: it is counted. With log_only
+// there are no rows: each sort of call is logged once, at the end of the step
+// that made it. Observes in collected steps alone.
+class CollectiveProbe : public Probe {
+ public:
+  // `call_site` null: the watched module that the call is made in. `stream`
+  // outlives this.
+  CollectiveProbe(const CollectiveSettings& settings, double eps, const std::vector<WatchedModule>& modules,
+                  CallSiteSource call_site, RecordStream& stream);
+  ~CollectiveProbe() override;
+
+  void begin_step(Step step) override;
+  void disarm() noexcept override;
+  void write_rows(RowWriter& rows) override;
+  std::size_t attached() const noexcept override { return observer_ ? 1 : 0; }
+  ForwardListener* forward_listener() noexcept override { return native_.get(); }
+
+ private:
+  const std::shared_ptr<NativeCallSites> native_;  // null: call sites come from outside
+  const std::shared_ptr<CollectiveReadings> readings_;
+  RecordStream& stream_;
+  std::optional<CollectiveObserver> observer_;  // Keep last.
+};
+
+}  // namespace gradmon
