@@ -47,7 +47,7 @@ constexpr Option<Config> kConfigOptions[] = {
      "histograms of Adam's update and ratio vectors", missing},
     {"mg_direction", &Config::mg_direction, "true or false", "false",
      "share of elements in which gradient and momentum agree in sign", missing},
-    {"cc_distribution", &Config::cc_distribution, "an object", "{}", "collective communication", missing},
+    {"cc_distribution", &Config::cc_distribution, "an object", "{}", "collective communication"},
     {"stack_info", &Config::stack_info, "true or false", "false", "call stack of every watched module",
      missing},
     {"l2_targets", &Config::l2_targets, "an object", "{}", "modules for the L2 features", missing},
