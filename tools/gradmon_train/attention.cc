@@ -1,6 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "tools/gradmon_train/attention.h"
 
+#include <gradmon/observe.h>
+
 #include <ATen/ops/matmul.h>
 #include <ATen/ops/ones.h>
 #include <ATen/ops/softmax.h>
@@ -31,8 +33,8 @@ Attention::Attention(std::int64_t width, std::int64_t heads, std::int64_t contex
 
 at::Tensor Attention::forward(const at::Tensor& x) {
   const auto width = x.size(2);
-  const auto parts = query_key_value_->forward(x).view({x.size(0), x.size(1), 3, heads_, width / heads_});
-  return projection_->forward(core_->forward(parts.select(2, 0), parts.select(2, 1), parts.select(2, 2)));
+  const auto parts = observe(*query_key_value_)(x).view({x.size(0), x.size(1), 3, heads_, width / heads_});
+  return observe(*projection_)(observe(*core_)(parts.select(2, 0), parts.select(2, 1), parts.select(2, 2)));
 }
 
 }  // namespace gradmon

@@ -1,6 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "tools/gradmon_train/block.h"
 
+#include <gradmon/observe.h>
+
 namespace gradmon {
 namespace {
 
@@ -26,9 +28,9 @@ Block::Block(const TransformerShape& shape, std::int64_t heads)
 }
 
 at::Tensor Block::forward(at::Tensor x) {
-  x = x + attention_->forward(norm1_->forward(x));
-  const auto normalised = norm2_->forward(x);
-  return x + (mixture_ ? mixture_->forward(normalised) : perceptron_->forward(normalised));
+  x = x + observe(*attention_)(observe(*norm1_)(x));
+  const auto normalised = observe(*norm2_)(x);
+  return x + (mixture_ ? observe(*mixture_)(normalised) : perceptron_->forward(normalised));
 }
 
 }  // namespace gradmon

@@ -1,6 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "tools/gradmon_train/char_transformer.h"
 
+#include <gradmon/observe.h>
+
 #include <ATen/ops/arange.h>
 #include <ATen/ops/cross_entropy_loss.h>
 #include <torch/nn/modules/container/modulelist.h>
@@ -54,16 +56,16 @@ CharTransformer::CharTransformer(Shape shape)
 
 at::Tensor CharTransformer::forward(const at::Tensor& bytes) {
   at::Tensor x =
-      token_embedding_->forward(bytes) + position_embedding_->forward(at::arange(bytes.size(1), at::kLong));
+      observe(*token_embedding_)(bytes) + observe(*position_embedding_)(at::arange(bytes.size(1), at::kLong));
   for (const auto& block : blocks_) {
-    const auto through = [block = block.get()](const at::Tensor& values) { return block->forward(values); };
+    const auto through = [block = block.get()](const at::Tensor& values) { return observe(*block)(values); };
     x = block_values_ == BlockValues::kept ? through(x) : checkpoint(through, x);
   }
-  return head_->forward(norm_->forward(x));
+  return observe(*head_)(observe(*norm_)(x));
 }
 
 at::Tensor CharTransformer::loss(const at::Tensor& bytes, const at::Tensor& next_bytes) {
-  return at::cross_entropy_loss(forward(bytes).view({-1, kBytes}), next_bytes.view({-1}));
+  return at::cross_entropy_loss(observe(*this)(bytes).view({-1, kBytes}), next_bytes.view({-1}));
 }
 
 std::vector<ExpertLoad> CharTransformer::expert_load() const {

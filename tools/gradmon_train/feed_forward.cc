@@ -1,6 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "tools/gradmon_train/feed_forward.h"
 
+#include <gradmon/observe.h>
+
 #include <ATen/ops/gelu.h>
 #include <ATen/ops/relu.h>
 
@@ -17,7 +19,7 @@ FeedForward::FeedForward(std::int64_t width, Activation activation)
       contract_(register_module("contract", torch::nn::Linear(4 * width, width))) {}
 
 at::Tensor FeedForward::forward(const at::Tensor& x) {
-  return contract_->forward(activation_->forward(expand_->forward(x)));
+  return observe(*contract_)(observe(*activation_)(observe(*expand_)(x)));
 }
 
 }  // namespace gradmon

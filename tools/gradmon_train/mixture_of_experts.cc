@@ -1,6 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "tools/gradmon_train/mixture_of_experts.h"
 
+#include <gradmon/observe.h>
+
 #include <ATen/ops/bincount.h>
 #include <ATen/ops/nonzero.h>
 #include <ATen/ops/softmax.h>
@@ -23,7 +25,7 @@ MixtureOfExperts::MixtureOfExperts(Shape shape)
 at::Tensor MixtureOfExperts::forward(const at::Tensor& x) {
   const auto tokens = x.flatten(0, 1);
   const auto [probabilities, chosen] =
-      at::topk(at::softmax(router_->forward(tokens), -1), experts_per_token_, -1);
+      at::topk(at::softmax(observe(*router_)(tokens), -1), experts_per_token_, -1);
   const auto asked = chosen.flatten(), weights = probabilities.flatten();  // tokens · experts_per_token
   tokens_per_expert_ = at::bincount(asked, {}, static_cast<std::int64_t>(experts_.size()));
   at::Tensor mixed = at::zeros_like(tokens);
@@ -31,7 +33,7 @@ at::Tensor MixtureOfExperts::forward(const at::Tensor& x) {
     const auto places = at::nonzero(asked == static_cast<std::int64_t>(i)).flatten();
     if (places.numel() == 0) continue;
     const auto of_token = places.div(experts_per_token_, "floor");
-    const auto answer = experts_[i]->forward(tokens.index_select(0, of_token));
+    const auto answer = observe(*experts_[i])(tokens.index_select(0, of_token));
     mixed = mixed.index_add(0, of_token, answer * weights.index_select(0, places).unsqueeze(1));
   }
   return mixed.view(x.sizes());
