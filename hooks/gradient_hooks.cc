@@ -1,15 +1,18 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "hooks/gradient_hooks.h"
 
-#include <c10/util/intrusive_ptr.h>
 #include <torch/csrc/autograd/function.h>
 #include <torch/csrc/autograd/function_hook.h>
+#include <torch/csrc/autograd/graph_task.h>
 #include <torch/csrc/autograd/variable.h>
 
 #include <algorithm>
 #include <functional>
 #include <optional>
 #include <utility>
+
+#include "control/log.h"
+#include "hooks/gradient_mark.h"
 
 namespace gradmon {
 namespace {
@@ -19,40 +22,35 @@ using torch::autograd::variable_list;
 
 class DeliveryHook : public torch::autograd::FunctionPostHook {
  public:
-  explicit DeliveryHook(std::function<void()> delivered) : delivered_(std::move(delivered)) {}
+  explicit DeliveryHook(std::function<void(const variable_list&)> delivered)
+      : delivered_(std::move(delivered)) {}
 
-  variable_list operator()(const variable_list& outputs, const variable_list&) override {
-    delivered_();
+  variable_list operator()(const variable_list& outputs, const variable_list& inputs) override {
+    delivered_(inputs);
     return outputs;
   }
 
  private:
-  std::function<void()> delivered_;
+  std::function<void(const variable_list&)> delivered_;
 };
 
-// Which gradient a parameter holds, and how often it was written. Owns nothing
-// that keeps the gradient's memory.
-struct GradientMark {
-  c10::weak_intrusive_ptr<c10::TensorImpl> identity;
-  std::uint32_t version;
+bool all_zeros(const TensorStats& stats) {
+  const auto value = [&](Op op) { return stats.values[static_cast<std::size_t>(op)]; };
+  return stats.outcome == TensorStats::Outcome::measured && value(Op::min) == 0 && value(Op::max) == 0;
+}
 
-  static std::optional<GradientMark> of(const at::Tensor& parameter) {
-    const at::Tensor& gradient = parameter.grad();
-    if (!gradient.defined()) return std::nullopt;
-    const auto version = gradient.is_inference() ? 0U : static_cast<std::uint32_t>(gradient._version());
-    return GradientMark{c10::weak_intrusive_ptr<c10::TensorImpl>(gradient.getIntrusivePtr()), version};
-  }
-
-  bool operator==(const GradientMark& other) const {
-    return identity == other.identity && version == other.version;
-  }
-};
+// Of the graph task that runs on this thread.
+bool reaches(const std::shared_ptr<Node>& accumulator) {
+  const auto* nodes = torch::autograd::get_current_graph_task_nodes_in_graph();
+  return nodes != nullptr && nodes->count(accumulator.get()) > 0;
+}
 
 }  // namespace
 
 class GradientHooks::Slot {
  public:
-  Slot(const Watched& watched, GradientHooks& hooks) : watched_(watched), hooks_(hooks) {}
+  Slot(std::size_t parameter, GradientHooks& hooks)
+      : parameter_(parameter), watched_(hooks.watched_[parameter]), hooks_(hooks) {}
   ~Slot() { detach(); }
   Slot(const Slot&) = delete;
   Slot& operator=(const Slot&) = delete;
@@ -66,24 +64,43 @@ class GradientHooks::Slot {
   }
 
   void begin_step() {
-    reading_.present = false;
-    arrival_ = 0;
+    fired_ = false;
+    left_.reset();
+    filled_ = 0;
     before_ = GradientMark::of(watched_.tensor);
   }
 
-  bool touched() const {
+  bool took_part() {
+    if (fired_) return true;
     const auto now = GradientMark::of(watched_.tensor);
-    return now && !(before_ && *before_ == *now);
+    if (!now || (before_ && *before_ == *now)) return false;
+    const auto stats = tensor_stats(watched_.tensor.grad(), hooks_.settings_.eps);
+    if (!stats || !all_zeros(*stats)) return true;
+    before_ = now;
+    return false;
+  }
+
+  // A reading put off is made now, unless this pass will come to it.
+  void catch_up() {
+    if (!left_ || reaches(accumulator_)) return;
+    if (*left_ == GradientMark::of(watched_.tensor)) read_accumulated();
   }
 
   bool attached() const { return accumulator_ != nullptr; }
-  std::uint64_t arrival() const { return arrival_; }  // from 1; 0: has not fired
-  const Reading& reading() const { return reading_; }
+  bool unread() const { return left_.has_value(); }
+
+  template <typename Take>
+  void each_delivery(Take take) const {
+    for (std::size_t i = 0; i < filled_; ++i) {
+      if (deliveries_[i].reading.present) take(deliveries_[i]);
+    }
+  }
 
  private:
   void attach(std::shared_ptr<Node> accumulator) {
     accumulator_ = std::move(accumulator);
-    key_ = accumulator_->add_post_hook(std::make_unique<DeliveryHook>([this] { delivered(); }));
+    key_ = accumulator_->add_post_hook(
+        std::make_unique<DeliveryHook>([this](const variable_list& inputs) { delivered(inputs); }));
     auto& hooks = accumulator_->post_hooks();
     std::rotate(hooks.begin(), hooks.end() - 1, hooks.end());
   }
@@ -94,25 +111,85 @@ class GradientHooks::Slot {
     accumulator_.reset();
   }
 
-  void delivered() noexcept {
+  void delivered(const variable_list& inputs) noexcept {
     if (!hooks_.armed_.load(std::memory_order_acquire) || hooks_.fuse_.tripped()) return;
-    if (arrival_ == 0) arrival_ = hooks_.arrivals_.fetch_add(1, std::memory_order_relaxed) + 1;
-    const at::Tensor& gradient = watched_.tensor.grad();
-    if (gradient.defined()) reading_.take(gradient, hooks_.eps_, watched_.name, hooks_.fuse_);
+    if (inputs.empty() || !inputs[0].defined()) return;  // Called, but with no gradient.
+    hooks_.fuse_.guard(watched_.name, [&] {
+      switch (hooks_.settings_.reads) {
+        case GradientReads::nothing:
+          fired_ = true;
+          break;
+        case GradientReads::last_of_step:
+          read_or_put_off();
+          break;
+        case GradientReads::each_micro_batch:
+          read_micro_batch(inputs);
+          break;
+      }
+    });
   }
 
+  void read_or_put_off() {
+    if (hooks_.settings_.micro_batches == 1) return read_accumulated();
+    const MicroBatches::Place place = hooks_.micro_batches_.enter();
+    const std::lock_guard lock(hooks_.mutex_);
+    if (place.begins && place.index + 1 == hooks_.settings_.micro_batches)
+      hooks_.begin_last_micro_batch(*this);
+    if (!hooks_.skips(place.index)) return read_accumulated();
+    if (filled_ == 0) next(0);
+    deliveries_[0].reading.present = false;
+    left_.emplace(GradientMark::of(watched_.tensor));
+  }
+
+  void read_accumulated() {
+    if (filled_ == 0) next(0);
+    left_.reset();
+    take(deliveries_[0], watched_.tensor.grad());
+  }
+
+  void read_micro_batch(const variable_list& inputs) {
+    const int micro_step = hooks_.micro_batches_.enter().index;
+    if (filled_ > 0 && deliveries_[filled_ - 1].micro_step == micro_step) {
+      hooks_.repeated_.fetch_add(1, std::memory_order_relaxed);
+      return take(deliveries_[filled_ - 1], watched_.tensor.grad());
+    }
+    take(next(micro_step), inputs[0]);
+  }
+
+  GradientDelivery& next(int micro_step) {
+    fired_ = true;
+    if (filled_ == deliveries_.size()) deliveries_.emplace_back();
+    GradientDelivery& delivery = deliveries_[filled_++];
+    delivery.parameter = parameter_;
+    delivery.arrival = hooks_.arrivals_.fetch_add(1, std::memory_order_relaxed) + 1;
+    delivery.micro_step = micro_step;
+    delivery.reading.present = false;
+    return delivery;
+  }
+
+  void take(GradientDelivery& delivery, const at::Tensor& gradient) {
+    delivery.reading.present = false;
+    if (gradient.defined())
+      delivery.reading.take(gradient, hooks_.settings_.eps, watched_.name, hooks_.fuse_);
+  }
+
+  const std::size_t parameter_;
   const Watched& watched_;
   GradientHooks& hooks_;
   std::shared_ptr<Node> accumulator_;
   std::uintptr_t key_ = 0;
-  std::uint64_t arrival_ = 0;
   std::optional<GradientMark> before_;
-  Reading reading_;
+  bool fired_ = false;
+  // The gradient as a delivery left it that was not read; not set: none such.
+  std::optional<std::optional<GradientMark>> left_;
+  std::vector<GradientDelivery> deliveries_;  // the first `filled_` are of this step
+  std::size_t filled_ = 0;
 };
 
-GradientHooks::GradientHooks(const std::vector<Watched>& watched, double eps, HookFuse& fuse)
-    : watched_(watched), fuse_(fuse), eps_(eps) {
-  for (const Watched& parameter : watched_) slots_.push_back(std::make_unique<Slot>(parameter, *this));
+GradientHooks::GradientHooks(const std::vector<Watched>& watched, GradientHookSettings settings,
+                             HookFuse& fuse)
+    : watched_(watched), fuse_(fuse), settings_(settings) {
+  for (std::size_t i = 0; i < watched_.size(); ++i) slots_.push_back(std::make_unique<Slot>(i, *this));
   refresh();
 }
 
@@ -122,26 +199,52 @@ void GradientHooks::refresh() {
   for (const auto& slot : slots_) slot->refresh();
 }
 
-void GradientHooks::begin_step() {
+void GradientHooks::begin_step(Step) {
   refresh();
   for (const auto& slot : slots_) slot->begin_step();
   arrivals_.store(0, std::memory_order_relaxed);
+  micro_batches_.begin_step();
   armed_.store(true, std::memory_order_release);
 }
 
-bool GradientHooks::fired(std::size_t parameter) const { return slots_[parameter]->arrival() != 0; }
-bool GradientHooks::touched(std::size_t parameter) const { return slots_[parameter]->touched(); }
-const Reading& GradientHooks::reading(std::size_t parameter) const { return slots_[parameter]->reading(); }
-
-std::vector<std::size_t> GradientHooks::arrivals() const {
-  std::vector<std::pair<std::uint64_t, std::size_t>> fired;
-  for (std::size_t i = 0; i < slots_.size(); ++i) {
-    if (slots_[i]->arrival() != 0) fired.emplace_back(slots_[i]->arrival(), i);
+void GradientHooks::begin_last_micro_batch(const Slot& delivered) {
+  for (const auto& slot : slots_) {
+    if (slot.get() != &delivered) slot->catch_up();
   }
-  std::sort(fired.begin(), fired.end());
-  std::vector<std::size_t> order;
-  for (const auto& [arrival, parameter] : fired) order.push_back(parameter);
-  return order;
+}
+
+bool GradientHooks::took_part(std::size_t parameter) { return slots_[parameter]->took_part(); }
+
+void GradientHooks::write_rows(RowWriter& rows) {
+  if (settings_.reads == GradientReads::nothing) return;
+  std::uint64_t sequence = 0;
+  for (const GradientDelivery* delivery : deliveries()) {
+    const Watched& parameter = watched_[delivery->parameter];
+    rows.write({Kind::grad_unreduced, parameter.target, sequence++, delivery->micro_step}, delivery->reading,
+               parameter.name);
+  }
+  count_unread(rows);
+  if (repeated() == 0 || std::exchange(repeats_said_, true)) return;
+  log_warn(
+      "a parameter was delivered to more than once in a micro batch: its rows of grad_unreduced are what had "
+      "accumulated in the step");
+}
+
+std::vector<const GradientDelivery*> GradientHooks::deliveries() const {
+  std::vector<const GradientDelivery*> found;
+  for (const auto& slot : slots_)
+    slot->each_delivery([&](const GradientDelivery& delivery) { found.push_back(&delivery); });
+  std::sort(found.begin(), found.end(),
+            [](const GradientDelivery* a, const GradientDelivery* b) { return a->arrival < b->arrival; });
+  return found;
+}
+
+void GradientHooks::count_unread(RowWriter& rows) {
+  for (std::size_t i = 0; i < slots_.size(); ++i) {
+    if (!slots_[i]->unread()) continue;
+    rows.count_not_applicable(watched_[i].name, "the step had fewer micro batches than grad_acc_steps");
+    settings_.micro_batches = 1;
+  }
 }
 
 std::size_t GradientHooks::attached() const noexcept {

@@ -8,8 +8,11 @@
 
 #include "hooks/collective_probe.h"
 #include "hooks/forward_tap.h"
+#include "hooks/gradient_hooks.h"
 #include "hooks/gradient_probe.h"
+#include "hooks/moment_probe.h"
 #include "hooks/row_writer.h"
+#include "hooks/sign_agreement_probe.h"
 #include "hooks/squash_name.h"
 #include "hooks/weight_probe.h"
 
@@ -79,7 +82,8 @@ class HookSet::Attached {
         watched_(std::move(watched)),
         places_(watched_),
         rows_(stream, settings.revision, settings.ops) {
-    if (settings.gradients) add<GradientProbe>(watched_, settings.eps, fuse);
+    if (settings.gradients || settings.moments || settings.momentum_agreement)
+      add_gradient_probes(settings, fuse);
     if (settings.weights) add<WeightProbe>(watched_, settings.eps, fuse);
     if (settings.collectives.enabled)
       add<CollectiveProbe>(settings.collectives, settings.eps, model_.modules, std::move(call_site), stream);
@@ -130,8 +134,23 @@ class HookSet::Attached {
 
  private:
   template <typename P, typename... Arguments>
-  void add(Arguments&&... arguments) {
-    probes_.push_back(std::make_unique<P>(std::forward<Arguments>(arguments)...));
+  P& add(Arguments&&... arguments) {
+    auto probe = std::make_unique<P>(std::forward<Arguments>(arguments)...);
+    P& added = *probe;
+    probes_.push_back(std::move(probe));
+    return added;
+  }
+
+  void add_gradient_probes(const HookSettings& settings, HookFuse& fuse) {
+    GradientHookSettings reading;
+    reading.eps = settings.eps;
+    reading.micro_batches = settings.grad_acc_steps;
+    if (settings.per_micro_batch) reading.reads = GradientReads::each_micro_batch;
+    if (!settings.gradients) reading.reads = GradientReads::nothing;
+    auto& hooks = add<GradientHooks>(watched_, reading, fuse);
+    if (settings.gradients) add<GradientProbe>(watched_, hooks, settings.eps, fuse);
+    if (settings.moments) add<MomentProbe>(watched_, hooks, settings.eps, fuse);
+    if (settings.momentum_agreement) add<SignAgreementProbe>(watched_, hooks);
   }
 
   void listen(int grad_acc_steps, HookFuse& fuse) {

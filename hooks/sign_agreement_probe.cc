@@ -1,0 +1,52 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "hooks/sign_agreement_probe.h"
+
+#include <algorithm>
+
+#include "hooks/optimizer_state.h"
+#include "hooks/sign_agreement.h"
+
+namespace gradmon {
+
+SignAgreementProbe::SignAgreementProbe(const std::vector<Watched>& watched, GradientHooks& hooks)
+    : watched_(watched), hooks_(hooks), agreements_(watched.size()) {}
+
+void SignAgreementProbe::begin_step(Step) { std::fill(agreements_.begin(), agreements_.end(), Agreement{}); }
+
+void SignAgreementProbe::before_update(const Update& update) {
+  for (const std::size_t i : update.places) agreements_[i] = agreement_of(i, update.state);
+}
+
+SignAgreementProbe::Agreement SignAgreementProbe::agreement_of(std::size_t place,
+                                                               const OptimizerState* state) {
+  const at::Tensor& parameter = watched_[place].tensor;
+  if (!hooks_.took_part(place) || !parameter.grad().defined()) return {};
+  const auto momentum = state ? state->of(parameter).first_moment : std::nullopt;
+  if (!momentum) return {Outcome::keeps_none, 0};
+  if (!momentum->defined() || parameter.numel() == 0) return {};
+  const auto share = sign_agreement(parameter.grad(), *momentum);
+  if (!share) return {Outcome::not_comparable, 0};
+  return {Outcome::measured, *share};
+}
+
+void SignAgreementProbe::write_rows(RowWriter& rows) {
+  for (std::size_t i = 0; i < watched_.size(); ++i) {
+    const Watched& parameter = watched_[i];
+    switch (agreements_[i].outcome) {
+      case Outcome::none:
+        break;
+      case Outcome::measured:
+        rows.write({Kind::other, parameter.target, parameter.place},
+                   {{Column::mg_direction, agreements_[i].share}});
+        break;
+      case Outcome::keeps_none:
+        rows.count_not_applicable(parameter.name, "its optimizer keeps no momentum");
+        break;
+      case Outcome::not_comparable:
+        rows.count_not_applicable(parameter.name, "gradient and momentum cannot be compared");
+        break;
+    }
+  }
+}
+
+}  // namespace gradmon
