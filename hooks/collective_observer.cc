@@ -5,6 +5,7 @@
 #include <torch/csrc/distributed/c10d/ProcessGroup.hpp>
 
 #include <algorithm>
+#include <exception>
 #include <mutex>
 #include <utility>
 #include <vector>
@@ -36,29 +37,41 @@ struct Visits : at::ObserverContext {
   std::vector<std::unique_ptr<CollectiveListener::Visit>> visits;
 };
 
-std::unique_ptr<at::ObserverContext> on_start(const at::RecordFunction& function) noexcept {
-  if (!is_collective(function.name())) return nullptr;
+template <typename Body>
+void telling(const Visits& context, Body&& body) noexcept {
+  const auto tell = [&](std::string_view cause) {
+    for (const auto& listener : context.listeners) listener->failed(cause);
+  };
   try {
-    auto context = std::make_unique<Visits>();
-    context->listeners = registry().snapshot();
+    body();
+  } catch (const std::exception& error) {
+    tell(error.what());
+  } catch (...) {
+    tell("an exception of unknown type");
+  }
+}
+
+std::unique_ptr<at::ObserverContext> on_start(const at::RecordFunction& function) {
+  if (!is_collective(function.name())) return nullptr;
+  auto context = std::make_unique<Visits>();
+  context->listeners = registry().snapshot();
+  telling(*context, [&] {
     const CollectiveCall call = collective_call(function.name(), function.inputs());
     for (const auto& listener : context->listeners) {
       if (auto visit = listener->calling(call)) context->visits.push_back(std::move(visit));
     }
-    if (context->visits.empty()) return nullptr;
-    return context;
-  } catch (...) {
-    return nullptr;
-  }
+  });
+  if (context->visits.empty()) return nullptr;
+  return context;
 }
 
 void on_end(const at::RecordFunction& function, at::ObserverContext* context) noexcept {
   if (context == nullptr) return;
-  try {
+  const auto& visits = *static_cast<Visits*>(context);
+  telling(visits, [&] {
     const auto work = work_of(function.outputs());
-    for (const auto& visit : static_cast<Visits*>(context)->visits) visit->launched(work);
-  } catch (...) {  // A listener says what failed; nothing passes through training.
-  }
+    for (const auto& visit : visits.visits) visit->launched(work);
+  });
 }
 
 }  // namespace

@@ -4,12 +4,14 @@
 #pragma once
 
 #include <memory>
+#include <string_view>
 
 #include "hooks/collective_call.h"
 
 namespace gradmon {
 
-// On the thread that makes the call, several at a time; what it throws is lost.
+// On the thread that makes the call, several at a time. What it throws comes back
+// to it as a failure.
 class CollectiveListener {
  public:
   // One call between its two ends.
@@ -23,6 +25,8 @@ class CollectiveListener {
   virtual ~CollectiveListener() = default;
   // The call is about to be made. Null: its end is of no interest.
   virtual std::unique_ptr<Visit> calling(CollectiveCall call) = 0;
+  // A call could not be understood, and is not told of.
+  virtual void failed(std::string_view cause) noexcept = 0;
 };
 
 // Training thread. While it lives every call in the process is told to the

@@ -36,11 +36,12 @@ void count(RowWriter& rows, std::uint64_t times, const char* why) {
 
 CollectiveProbe::CollectiveProbe(const CollectiveSettings& settings, double eps,
                                  const std::vector<WatchedModule>& modules, CallSiteSource call_site,
-                                 RecordStream& stream)
+                                 RecordStream& stream, HookFuse& fuse)
     : native_(call_site ? nullptr : std::make_shared<NativeCallSites>(modules)),
       readings_(std::make_shared<CollectiveReadings>(
           settings, eps, call_site ? std::move(call_site) : [native = native_] { return native->here(); })),
-      stream_(stream) {}
+      stream_(stream),
+      fuse_(fuse) {}
 
 CollectiveProbe::~CollectiveProbe() { disarm(); }
 
@@ -57,6 +58,8 @@ void CollectiveProbe::disarm() noexcept {
 }
 
 void CollectiveProbe::write_rows(RowWriter& rows) {
+  const std::chrono::nanoseconds spent = readings_->spent();
+  fuse_.charge(spent - std::exchange(charged_, spent));
   if (const auto failure = readings_->failure())
     throw std::runtime_error(failure->target + ": " + failure->cause);
   CollectiveStep step = readings_->take();
@@ -68,7 +71,7 @@ void CollectiveProbe::write_rows(RowWriter& rows) {
     rows.write(key, folded(row.readings), row.name);
   }
   count(rows, step.late, "completed after its step");
-  count(rows, step.failed, "failed");
+  count(rows, step.failed, "failed, or gave no work to wait for");
   count(rows, step.changed, "its outputs were written to before they could be read");
 }
 

@@ -3,6 +3,7 @@
 // call site (cc_distribution).
 #pragma once
 
+#include <chrono>
 #include <memory>
 #include <optional>
 
@@ -23,10 +24,10 @@ struct CollectiveSettings;
 // that made it. Observes in collected steps alone.
 class CollectiveProbe : public Probe {
  public:
-  // `call_site` null: the watched module that the call is made in. `stream`
-  // outlives this.
+  // `call_site` null: the watched module that the call is made in. `stream` and
+  // `fuse` outlive this.
   CollectiveProbe(const CollectiveSettings& settings, double eps, const std::vector<WatchedModule>& modules,
-                  CallSiteSource call_site, RecordStream& stream);
+                  CallSiteSource call_site, RecordStream& stream, HookFuse& fuse);
   ~CollectiveProbe() override;
 
   void begin_step(Step step) override;
@@ -39,6 +40,8 @@ class CollectiveProbe : public Probe {
   const std::shared_ptr<NativeCallSites> native_;  // null: call sites come from outside
   const std::shared_ptr<CollectiveReadings> readings_;
   RecordStream& stream_;
+  HookFuse& fuse_;
+  std::chrono::nanoseconds charged_{};          // of what the readings have spent
   std::optional<CollectiveObserver> observer_;  // Keep last.
 };
 

@@ -5,6 +5,7 @@
 
 #include <ATen/core/Tensor.h>
 
+#include <chrono>
 #include <condition_variable>
 #include <cstdint>
 #include <map>
@@ -13,6 +14,7 @@
 #include <optional>
 #include <set>
 #include <string>
+#include <string_view>
 #include <typeindex>
 #include <vector>
 
@@ -38,12 +40,12 @@ struct CollectiveStep {
   std::vector<std::string> log;     // log_only: one line for each sort of call
   std::uint64_t calls = 0;
   std::uint64_t late = 0;     // completed after the step, or not at all: no values
-  std::uint64_t failed = 0;   // the call threw, or its work did
+  std::uint64_t failed = 0;   // the call threw or gave no work, or its work threw
   std::uint64_t changed = 0;  // written to before or while its outputs were read
 };
 
 // Any thread; held by every work that is still going on, so that it may complete
-// after the hooks, or their program's end of use for them, are gone. Inputs are
+// after the hooks are gone. Inputs are
 // read before the call, on the thread that makes it; outputs in a callback on the
 // work's future, on the thread that completes it (with Gloo, the caller's wait()
 // then includes it). A work that has no future (Gloo's send and recv) is looked
@@ -56,6 +58,7 @@ class CollectiveReadings : public CollectiveListener,
   ~CollectiveReadings() override;
 
   std::unique_ptr<Visit> calling(CollectiveCall call) override;
+  void failed(std::string_view cause) noexcept override { fuse_.trip("a collective call", cause); }
 
   // Training thread. open: what is called from now on belongs to a new step.
   // close: and from now on to none; waits for readings in progress, for works
@@ -65,6 +68,8 @@ class CollectiveReadings : public CollectiveListener,
   CollectiveStep take();
   // The first failure of ours; nothing is read after it.
   std::optional<HookFailure> failure() const { return fuse_.failure(); }
+  // As HookFuse::spent().
+  std::chrono::nanoseconds spent() const noexcept { return fuse_.spent(); }
 
  private:
   class Launch;

@@ -27,9 +27,13 @@ class HookFuse {
   // adds a backtrace).
   void trip(std::string_view target, std::string_view cause) noexcept;
   std::optional<HookFailure> failure() const;
-  // Spent in bodies so far, on all threads together; one within another counts once.
+  // Spent in bodies so far, on all threads together; one within another counts
+  // once. With what was charged: the time of hooks that have a fuse of their own.
   std::chrono::nanoseconds spent() const noexcept {
     return std::chrono::nanoseconds{spent_ns_.load(std::memory_order_relaxed)};
+  }
+  void charge(std::chrono::nanoseconds time) noexcept {
+    spent_ns_.fetch_add(time.count(), std::memory_order_relaxed);
   }
 
   // Runs `body`; what it throws trips the fuse and goes no further.

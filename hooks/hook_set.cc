@@ -86,7 +86,8 @@ class HookSet::Attached {
       add_gradient_probes(settings, fuse);
     if (settings.weights) add<WeightProbe>(watched_, settings.eps, fuse);
     if (settings.collectives.enabled)
-      add<CollectiveProbe>(settings.collectives, settings.eps, model_.modules, std::move(call_site), stream);
+      add<CollectiveProbe>(settings.collectives, settings.eps, model_.modules, std::move(call_site), stream,
+                           fuse);
     listen(settings.grad_acc_steps, fuse);
   }
 

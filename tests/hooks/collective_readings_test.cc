@@ -198,5 +198,13 @@ TEST_CASE("a call site that cannot be told ends the reading and not the call") {
   CHECK(readings.failure()->cause == "no frames");
 }
 
+TEST_CASE("a call that cannot be understood is a failure that can be asked for") {
+  Observed observed;
+  observed.readings->failed("an argument of unknown type");
+  REQUIRE(observed.readings->failure());
+  CHECK(observed.readings->failure()->cause == "an argument of unknown type");
+  CHECK_FALSE(observed.readings->calling({"all_reduce", "gloo", 2, 0, {}, {at::ones({4})}}));
+}
+
 }  // namespace
 }  // namespace gradmon
