@@ -37,13 +37,19 @@ class Collection::Stream : public RecordStream {
     return names_.intern(name, vpp_stage);
   }
   std::uint32_t shape_id(std::string_view shape) override { return names_.intern(shape); }
-  bool push(const Record& record) noexcept override { return queue_.push(record); }
+  bool push(const Record& record) noexcept override {
+    if (onlooker_) onlooker_->see(record);
+    return queue_.push(record);
+  }
   void publish(Document document, std::string text) noexcept override {
     writer_.write_file([directory = settings_.directory, rank = settings_.rank, document,
                         text = std::move(text)] { return write_document(*directory, rank, document, text); });
   }
+  // Sees every record before it leaves; null: nobody. Must outlive it here.
+  void show_to(TrainingScalars* onlooker) { onlooker_ = onlooker; }
 
  private:
+  TrainingScalars* onlooker_ = nullptr;
   NameTable& names_;
   RecordQueue& queue_;
   const Settings settings_;
@@ -64,7 +70,9 @@ void Collection::add_model(const WatchedModel& chunk) {
   std::copy(chunk.modules.begin(), chunk.modules.end(), std::back_inserter(model_.modules));
   if (!hooks_) return;
   attach();
-  if (collecting_) hooks_->begin_step(step_, HookSet::Collect::yes);
+  if (!collecting_) return;
+  hooks_->begin_step(step_, HookSet::Collect::yes);
+  if (scalars_) scalars_->begin_hooks(step_);
 }
 
 void Collection::swap(const Commitment& commitment) {
@@ -83,13 +91,21 @@ void Collection::swap(const Commitment& commitment) {
   std::vector<std::unique_ptr<Sink>> sinks;
   if (has_format(config_, Config::Format::csv)) sinks.push_back(make_csv_sink(settings_.directory, names_));
   writer_.begin_revision(layout_of(config_, commitment.revision), std::move(sinks));
+  if (!config_.scalars.empty()) {
+    scalars_ = std::make_unique<TrainingScalars>(
+        config_, commitment.revision,
+        TrainingScalars::Place{settings_.rank, settings_.world_size, names_, *stream_, writer_});
+    stream_->show_to(scalars_.get());
+  }
   attach();
 }
 
 void Collection::attach() {
   hooks_.reset();
   if (!watched_on(config_, settings_.rank)) return;
-  hooks_ = std::make_unique<HookSet>(hook_settings_of(config_, in_force_.revision), model_, *stream_);
+  const HookSettings settings = hook_settings_of(config_, in_force_.revision);
+  hooks_ = std::make_unique<HookSet>(settings, model_, *stream_);
+  if (scalars_) scalars_->attach(settings, model_);
   std::vector<std::string> warnings;
   for (const UnmatchedPattern& unmatched : hooks_->matches().unmatched)
     warnings.push_back(sentence(unmatched));
@@ -100,22 +116,27 @@ void Collection::attach() {
 
 void Collection::detach() {
   hooks_.reset();
+  stream_->show_to(nullptr);
+  scalars_.reset();
   collecting_ = false;
   const std::lock_guard lock(mutex_);
   warnings_.clear();
+  scalar_warnings_.clear();
   hook_error_.clear();
 }
 
-void Collection::begin_step(Step step, HookSet::Collect collect) noexcept {
+void Collection::begin_step(Step step, HookSet::Collect collect, std::int64_t samples) noexcept {
   const bool was_armed = collecting_;
   collecting_ = collect == HookSet::Collect::yes;
   step_ = step;
   updated_ = false;
   if (collecting_) queue_->begin_step();
-  if (hooks_ && (collecting_ || was_armed)) hooks_->begin_step(step, collect);
+  if (!collecting_ && !was_armed) return;
+  if (hooks_) hooks_->begin_step(step, collect);
+  if (scalars_) scalars_->begin_step(step, collect, samples);
 }
 
-void Collection::end_step() noexcept {
+void Collection::end_step(std::int64_t samples) noexcept {
   if (hooks_) {
     hooks_->end_step();
     if (!updated_) warn_of_missing_update();
@@ -124,7 +145,18 @@ void Collection::end_step() noexcept {
       hook_error_ = failure->target + ": " + failure->cause;
     }
   }
+  end_scalars(samples);
   queue_->end_step(in_force_.revision, step_);
+}
+
+void Collection::end_scalars(std::int64_t samples) noexcept {
+  if (!scalars_) return;
+  scalars_->end_step(samples);
+  const auto failure = scalars_->failure();
+  std::vector<std::string> warnings = scalars_->warnings();
+  const std::lock_guard lock(mutex_);
+  if (failure) hook_error_ = failure->target + ": " + failure->cause;
+  scalar_warnings_ = std::move(warnings);
 }
 
 void Collection::end_collection(Step end) noexcept {
@@ -142,11 +174,21 @@ void Collection::before_update(const std::vector<at::Tensor>& parameters,
                                const OptimizerState* state) noexcept {
   updated_ = true;
   if (hooks_) hooks_->before_update(parameters, state);
+  if (scalars_) scalars_->before_update(parameters, state);
 }
 
 void Collection::after_update(const std::vector<at::Tensor>& parameters,
                               const OptimizerState* state) noexcept {
   if (hooks_) hooks_->after_update(parameters, state);
+  if (scalars_) scalars_->after_update(parameters, state);
+}
+
+void Collection::report_scalar(std::string_view name, double value) noexcept {
+  if (scalars_) scalars_->report(name, value);
+}
+
+void Collection::report_experts(std::string_view layer, const std::vector<std::int64_t>& tokens) noexcept {
+  if (scalars_) scalars_->count_experts(layer, tokens);
 }
 
 void Collection::stop(std::chrono::milliseconds at_most) noexcept {
@@ -163,6 +205,7 @@ CollectingReport Collection::report() const {
   const std::lock_guard lock(mutex_);
   if (!hook_error_.empty()) report.error = hook_error_;
   report.warnings = warnings_;
+  report.warnings.insert(report.warnings.end(), scalar_warnings_.begin(), scalar_warnings_.end());
   return report;
 }
 

@@ -7,6 +7,7 @@
 #include <memory>
 #include <mutex>
 #include <string>
+#include <string_view>
 #include <vector>
 
 #include "control/agree/step_gate.h"
@@ -14,6 +15,7 @@
 #include "control/net/agent_options.h"
 #include "hooks/hook_set.h"
 #include "runtime/run_directory.h"
+#include "runtime/training_scalars.h"
 #include "writers/writer_thread.h"
 
 namespace gradmon {
@@ -25,6 +27,7 @@ class Collection {
   struct Settings {
     std::int64_t queue_capacity = 65'536;  // of the config at the start
     Rank rank;
+    int world_size = 1;
     std::shared_ptr<RunDirectory> directory;
   };
 
@@ -39,12 +42,12 @@ class Collection {
   void add_model(const WatchedModel& chunk);
 
   // At a boundary: puts a plan in force, arms for the step, says that the plan
-  // has collected all it was to collect.
+  // has collected all it was to collect. `samples`: seen by all ranks so far.
   void swap(const Commitment& commitment);
-  void begin_step(Step step, HookSet::Collect collect) noexcept;
+  void begin_step(Step step, HookSet::Collect collect, std::int64_t samples) noexcept;
   void end_collection(Step end) noexcept;
   // At the end of a step for which begin_step said yes.
-  void end_step() noexcept;
+  void end_step(std::int64_t samples) noexcept;
 
   bool collecting() const { return collecting_; }
   // Whether the plan in force is content with one step (print_struct, cc_log_only).
@@ -53,6 +56,10 @@ class Collection {
   }
   void before_update(const std::vector<at::Tensor>& parameters, const OptimizerState* state) noexcept;
   void after_update(const std::vector<at::Tensor>& parameters, const OptimizerState* state) noexcept;
+
+  // What the program reports of the step, while collecting.
+  void report_scalar(std::string_view name, double value) noexcept;
+  void report_experts(std::string_view layer, const std::vector<std::int64_t>& tokens) noexcept;
 
   // Detaches all hooks and writes what is left.
   void stop(std::chrono::milliseconds at_most) noexcept;
@@ -65,6 +72,7 @@ class Collection {
 
   void attach();
   void warn_of_missing_update() noexcept;
+  void end_scalars(std::int64_t samples) noexcept;
   void detach();
 
   // Constant after construction.
@@ -84,11 +92,13 @@ class Collection {
   // Guarded by mutex_: what report() tells of the hooks.
   std::string hook_error_;
   std::vector<std::string> warnings_;
+  std::vector<std::string> scalar_warnings_;
   bool missing_update_said_ = false;
 
   WriterThread writer_;
   const std::unique_ptr<Stream> stream_;  // tells the writer
-  // Keep last: detaches before the rest dies.
+  // Keep last: detach before the rest dies.
+  std::unique_ptr<TrainingScalars> scalars_;  // null: none asked for
   std::unique_ptr<HookSet> hooks_;
 };
 

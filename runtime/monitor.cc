@@ -101,6 +101,18 @@ void Monitor::update(torch::optim::Optimizer& optimizer) {
 
 Loop Monitor::step() noexcept { return session_ ? session_->step() : Loop::goes_on; }
 
+void Monitor::samples(std::int64_t count) noexcept {
+  if (session_) session_->samples(count);
+}
+
+void Monitor::scalar(std::string_view name, double value) noexcept {
+  if (session_) session_->scalar(name, value);
+}
+
+void Monitor::expert_load(std::string_view layer, const std::vector<std::int64_t>& tokens) noexcept {
+  if (session_) session_->expert_load(layer, tokens);
+}
+
 void Monitor::stop() noexcept {
   if (session_) session_->stop();
 }

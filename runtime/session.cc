@@ -129,7 +129,7 @@ void Monitor::Session::watch(torch::nn::Module& model) {
 void Monitor::Session::boundary() noexcept {
   try {
     if (collection_ && collection_->collecting()) {
-      collection_->end_step();
+      collection_->end_step(samples_);
       if (collection_->wants_one_step_only()) say_that_loop_may_end();
     }
     pass_gate();
@@ -153,7 +153,7 @@ void Monitor::Session::pass_gate() {
   if (opening.swap) swap(*opening.swap);
   if (!collection_) return;
   if (opening.ended) collection_->end_collection(current_);
-  collection_->begin_step(current_, opening.collect ? HookSet::Collect::yes : HookSet::Collect::no);
+  collection_->begin_step(current_, opening.collect ? HookSet::Collect::yes : HookSet::Collect::no, samples_);
 }
 
 void Monitor::Session::swap(const Commitment& commitment) {
@@ -164,9 +164,9 @@ void Monitor::Session::swap(const Commitment& commitment) {
   if (!collection_ && commitment.plan->on) {
     auto parsed = parse_config(commitment.plan->config_text, config_.string());
     const std::int64_t capacity = parsed ? parsed->config.queue_capacity : Config{}.queue_capacity;
-    auto made =
-        std::make_unique<Collection>(Collection::Settings{capacity, Rank{environment_.rank}, directory_},
-                                     [this](Revision revision, Step) { agent_.rows_on_disk(revision); });
+    auto made = std::make_unique<Collection>(
+        Collection::Settings{capacity, Rank{environment_.rank}, environment_.world_size, directory_},
+        [this](Revision revision, Step) { agent_.rows_on_disk(revision); });
     made->add_model(model_);
     const std::lock_guard lock(mutex_);
     collection_ = std::move(made);
@@ -187,6 +187,14 @@ void Monitor::Session::update(torch::optim::Optimizer& optimizer) {
   collection_->before_update(parameters, nullptr);
   optimizer.step();
   collection_->after_update(parameters, nullptr);
+}
+
+void Monitor::Session::scalar(std::string_view name, double value) noexcept {
+  if (!resting() && collection_ && collection_->collecting()) collection_->report_scalar(name, value);
+}
+
+void Monitor::Session::expert_load(std::string_view layer, const std::vector<std::int64_t>& tokens) noexcept {
+  if (!resting() && collection_ && collection_->collecting()) collection_->report_experts(layer, tokens);
 }
 
 void Monitor::Session::stop() noexcept {

@@ -34,6 +34,11 @@ class Monitor::Session {
     return loop_;
   }
   void update(torch::optim::Optimizer& optimizer);
+  void samples(std::int64_t count) noexcept {
+    if (count > 0) samples_ += count;
+  }
+  void scalar(std::string_view name, double value) noexcept;
+  void expert_load(std::string_view layer, const std::vector<std::int64_t>& tokens) noexcept;
   void stop() noexcept;
   Status status() const { return agent_.status(); }  // Any thread.
 
@@ -67,6 +72,7 @@ class Monitor::Session {
   Step current_;
   WatchedModel model_;
   int chunks_ = 0;
+  std::int64_t samples_ = 0;  // seen by all ranks so far
   bool stopped_ = false;
   Loop loop_ = Loop::goes_on;
 

@@ -85,9 +85,9 @@ constexpr Option<Config> kConfigOptions[] = {
     {"keep_last", &Config::keep_last, "an integer >= 0", "0", "steps of statistics kept for an alert",
      missing, live, range, 0},
     {"on_alert", &Config::on_alert, "an object", "none", "what an alert sets off", missing},
-    {"scalars", &Config::scalars, "an object", "{}", "where training scalars go", missing},
+    {"scalars", &Config::scalars, "an object", "{}", "where training scalars go"},
     {"throughput_baseline", &Config::throughput_baseline, "a number > 0", "none",
-     "samples per second per device, for linearity", missing, live, range, 0},
+     "samples per second per device, for linearity", exists, live, range, 0},
     {"write_back", &Config::write_back, "true or false", "true", "false: the file is never touched"},
 };
 

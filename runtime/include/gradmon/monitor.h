@@ -14,6 +14,8 @@
 #include <memory>
 #include <optional>
 #include <string>
+#include <string_view>
+#include <vector>
 
 #include "control/agree/journal.h"
 #include "gradmon/parallel_groups.h"
@@ -77,6 +79,21 @@ class Monitor {
   void update(torch::optim::Optimizer& optimizer);
   // Ends the step: once an iteration, on every rank.
   Loop step() noexcept;
+
+  // Training scalars, of the step that step() will end; those that the config's
+  // `scalars` names go to the log, to records or both, the others nowhere. On a
+  // step that is not collected each of these costs a load and a compare.
+  //
+  // A value: "loss", "learning-rate", "grad-norm", any name. Said again within a
+  // step it is replaced; "local_loss" is besides summed into "device_local_loss".
+  void scalar(std::string_view name, double value) noexcept;
+  // So many samples more have been seen, by all ranks together: every rank says
+  // the size of the job's whole batch, or on each micro batch the whole of that.
+  // Before the first step: those of an earlier run. Counted on every step.
+  void samples(std::int64_t count) noexcept;
+  // Tokens that each expert of a mixture-of-experts layer was given; counts of
+  // several calls in a step are added. "expert_load" is each expert's share.
+  void expert_load(std::string_view layer, const std::vector<std::int64_t>& tokens) noexcept;
 
   // Detaches everything, writes what has been collected, and leaves the job;
   // takes two seconds at most. Nothing is collected afterwards.
