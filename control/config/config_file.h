@@ -8,7 +8,10 @@
 // were equal (where no events come: two polls). What is empty or broken is kept
 // back for a second, and then reported like any other content: what is wrong
 // with it the parser says. A save is a new time stamp or a new content. Where
-// saves come faster than four a second the last one counts.
+// saves come faster than four a second the last one counts. What cannot be read
+// (EIO, ESTALE, no permission) is reported once and tried again with every event
+// and every second, as a sound file is looked at: a longer pause would save
+// nothing and see its return late.
 #pragma once
 
 #include <chrono>

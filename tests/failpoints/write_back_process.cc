@@ -2,6 +2,7 @@
 // failpoint-write-back CONFIG OUTPUT_DIR look|write: what rank 0 does with its
 // config file, in a process that may be stopped and killed at any call. Looks at
 // the first save; with `write` it says "base MTIME_NS" and writes dynamic_on back.
+// Where there is none it says "problem WHY" and goes on looking.
 #include <iostream>
 #include <optional>
 #include <string_view>
@@ -17,7 +18,10 @@ int look_and_write(const std::filesystem::path& config, const std::filesystem::p
   ConfigDesk desk(config, output_dir, disk, mailbox);
   std::optional<int> code;
   desk.watch([&](const ConfigDesk::Content& content) {
-    if (!content) return;
+    if (!content) {
+      std::cout << "problem " << content.error() << std::endl;
+      return;
+    }
     if (!write) code = 0;
     if (!std::exchange(write, false)) return;
     std::cout << "base " << content->identity.mtime_ns << std::endl;
