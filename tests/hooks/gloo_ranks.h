@@ -13,7 +13,7 @@
 
 #include "control/debian_version.h"
 #ifdef GRADMON_C10D_OPS
-#include GRADMON_C10D_OPS
+#include <torch/csrc/distributed/c10d/Ops.hpp>
 #endif
 
 namespace gradmon {
