@@ -71,11 +71,13 @@ void CollectiveReadings::open() {
 
 void CollectiveReadings::close() noexcept {
   fuse_.guard("", [&] { look_at_works(); });
+  std::vector<std::shared_ptr<Outputs>> incomplete;  // let go of without the lock
   std::unique_lock lock(mutex_);
   none_reading_.wait(lock, [&] { return reading_ == 0; });
   open_ = false;
-  collected_.late += without_future_.size();
-  without_future_.clear();
+  incomplete.swap(without_future_);
+  collected_.late += incomplete.size();
+  lock.unlock();
 }
 
 CollectiveStep CollectiveReadings::take() {
@@ -128,6 +130,7 @@ void CollectiveReadings::launched(std::shared_ptr<Outputs> outputs,
   const std::type_index sort(typeid(*work));
   {
     const std::lock_guard lock(mutex_);
+    if (too_late(*outputs)) return;
     if (futureless_.count(sort) != 0) {
       outputs->work = work;
       without_future_.push_back(std::move(outputs));
@@ -162,10 +165,11 @@ bool CollectiveReadings::add_callback(const std::shared_ptr<Outputs>& outputs, c
 void CollectiveReadings::completed(Outputs& outputs, Completion completion) {
   {
     const std::lock_guard lock(mutex_);
-    if (completion == Completion::failed) ++collected_.failed;
-    const bool late = !open_ || outputs.step != step_;
-    if (late && completion == Completion::done) ++collected_.late;
-    if (late || completion == Completion::failed || fuse_.tripped()) return;
+    if (completion == Completion::failed) {
+      ++collected_.failed;
+      return;
+    }
+    if (fuse_.tripped() || too_late(outputs)) return;
     ++reading_;
   }
   fuse_.guard(outputs.op, [&] { read_outputs(outputs); });
@@ -200,8 +204,15 @@ std::vector<Reading> CollectiveReadings::read(const std::vector<at::Tensor>& ten
   return readings;
 }
 
+bool CollectiveReadings::too_late(const Outputs& call) {
+  const bool late = !open_ || call.step != step_;
+  if (late) ++collected_.late;
+  return late;
+}
+
 void CollectiveReadings::store(const Outputs& call, const char* direction, std::vector<Reading> readings) {
   const std::lock_guard lock(mutex_);
+  if (too_late(call)) return;
   for (std::size_t i = 0; i < readings.size(); ++i) {
     const std::string name = call.op + "." + direction + "_" + std::to_string(i) + "@" + call.place;
     const auto [known, is_new] = row_of_.try_emplace(name, collected_.rows.size());

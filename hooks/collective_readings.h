@@ -90,6 +90,8 @@ class CollectiveReadings : public CollectiveListener,
   void completed(Outputs& outputs, Completion completion);
   void read_outputs(const Outputs& outputs);
   void look_at_works();
+  // With mutex_ held: whether the call's step is over; counts it then.
+  bool too_late(const Outputs& call);
   void store(const Outputs& call, const char* direction, std::vector<Reading> readings);
   std::vector<Reading> read(const std::vector<at::Tensor>& tensors, const std::string& op);
 

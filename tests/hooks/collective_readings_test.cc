@@ -86,6 +86,19 @@ TEST_CASE("a work that completes after its step is counted and in no step's rows
   }
 }
 
+TEST_CASE("a call that returns after its step is counted and holds nothing") {
+  for (const Has has : {Has::future, Has::no_future}) {
+    Observed observed;
+    const at::Tensor tensor = at::ones({4});
+    auto visit = observed.readings->calling({"all_reduce", "gloo", 2, 0, {}, {tensor}});
+    observed.readings->close();
+    visit->launched(c10::make_intrusive<PlannedWork>(has));
+    visit.reset();
+    CHECK(tensor.use_count() == 1);
+    CHECK(observed.readings->take().late == 1);
+  }
+}
+
 TEST_CASE("a work that fails is counted and has no row") {
   for (const Has has : {Has::future, Has::no_future}) {
     Observed observed;
