@@ -29,6 +29,12 @@ std::shared_ptr<const Observers> armed_now() {
   return list().armed;
 }
 
+template <typename Tell>
+void tell_all(Tell tell) {
+  const std::shared_ptr<const Observers> those_armed = armed_now();  // Keeps them until all are told.
+  for (const auto& observer : *those_armed) tell(*observer);
+}
+
 void replace(Observers changed) {
   auto fresh = std::make_shared<const Observers>(std::move(changed));
   observers.store(static_cast<int>(fresh->size()), std::memory_order_relaxed);
@@ -38,19 +44,24 @@ void replace(Observers changed) {
 }  // namespace
 
 void entered(const void* module, ModuleMode mode, const ForwardTensors& inputs) noexcept {
-  for (const auto& observer : *armed_now()) observer->entered(module, mode, inputs);
+  tell_all([&](ForwardObserver& observer) { observer.entered(module, mode, inputs); });
 }
 
 void left(const void* module, const ForwardTensors& outputs) noexcept {
-  for (const auto& observer : *armed_now()) observer->left(module, outputs);
+  tell_all([&](ForwardObserver& observer) { observer.left(module, outputs); });
 }
 
 void abandoned(const void* module) noexcept {
-  for (const auto& observer : *armed_now()) observer->abandoned(module);
+  tell_all([&](ForwardObserver& observer) { observer.abandoned(module); });
 }
 
 void tapped(std::string_view name, const at::Tensor& tensor) noexcept {
-  for (const auto& observer : *armed_now()) observer->tapped(name, tensor);
+  tell_all([&](ForwardObserver& observer) { observer.tapped(name, tensor); });
+}
+
+void attended(const void* module, std::string_view name, const at::Tensor& q, const at::Tensor& k,
+              Causal causal) noexcept {
+  tell_all([&](ForwardObserver& observer) { observer.attended(module, name, q, k, causal); });
 }
 
 void arm(std::shared_ptr<ForwardObserver> observer) {

@@ -15,14 +15,17 @@
 #include <string_view>
 #include <vector>
 
+#include "hooks/causal.h"
+
 namespace gradmon {
 
 // What goes into a module, or comes out: nested containers flattened. Valid
 // during the call only; a listener keeps nothing alive.
 struct ForwardTensors {
   struct Element {
-    at::Tensor tensor;  // may be undefined
-    std::string key;    // its place in the container: "0", or a dict's key; "" if lone
+    at::Tensor tensor;      // may be undefined
+    std::string key;        // what its container calls it: "0", or a dict's key; "" if lone
+    std::size_t place = 0;  // in the container
   };
   std::vector<Element> elements;  // tensors alone
   std::size_t places = 0;         // of the container: with what is no tensor
@@ -39,6 +42,8 @@ class ForwardObserver {
   virtual void left(const void* module, const ForwardTensors& outputs) noexcept = 0;
   virtual void abandoned(const void* module) noexcept = 0;
   virtual void tapped(std::string_view name, const at::Tensor& tensor) noexcept = 0;
+  virtual void attended(const void* module, std::string_view name, const at::Tensor& q, const at::Tensor& k,
+                        Causal causal) noexcept = 0;
 };
 
 namespace forward_entry {
@@ -54,6 +59,9 @@ void left(const void* module, const ForwardTensors& outputs) noexcept;
 void abandoned(const void* module) noexcept;
 // A value by name, which no module gives.
 void tapped(std::string_view name, const at::Tensor& tensor) noexcept;
+// What an attention looks with and at: of a module, or (null) by name.
+void attended(const void* module, std::string_view name, const at::Tensor& q, const at::Tensor& k,
+              Causal causal) noexcept;
 
 // A call that has begun may go on after disarm(): the observer is kept until it returns.
 void arm(std::shared_ptr<ForwardObserver> observer);

@@ -31,6 +31,10 @@ class ForwardListener {
   // gradmon::tap(): `within` is the visit of the innermost module around it, else
   // has kNoModule; its `call` is that of the name in this micro step.
   virtual void tapped(const ForwardVisit& /*within*/, std::string_view /*name*/, const at::Tensor&) {}
+  // gradmon::attention(): `visit` is of the module that is named, which has no
+  // name then, else has kNoModule; its `call` is that of the name in this micro step.
+  virtual void attended(const ForwardVisit& /*visit*/, std::string_view /*name*/, const at::Tensor& /*q*/,
+                        const at::Tensor& /*k*/, Causal) {}
 };
 
 }  // namespace gradmon

@@ -5,13 +5,13 @@
 #include <torch/csrc/autograd/graph_task.h>
 
 #include <algorithm>
-#include <condition_variable>
 #include <mutex>
 #include <optional>
 #include <string>
 #include <unordered_map>
 #include <utility>
 
+#include "hooks/body_gate.h"
 #include "hooks/forward_count.h"
 
 namespace gradmon {
@@ -52,17 +52,12 @@ class ForwardTap::Observer : public ForwardObserver {
   }
 
   void begin_step() {
-    const std::lock_guard lock(mutex_);
+    gate_.close();
     count_.begin_step();
-    ++step_;
-    armed_ = true;
+    gate_.open();
   }
 
-  void disarm() noexcept {
-    std::unique_lock lock(mutex_);
-    armed_ = false;
-    idle_.wait(lock, [&] { return inside_ == 0; });
-  }
+  void disarm() noexcept { gate_.close(); }
 
   void entered(const void* module, ModuleMode mode, const ForwardTensors& inputs) noexcept override {
     of_module(module, [&](std::size_t place, std::uint64_t step) {
@@ -99,6 +94,22 @@ class ForwardTap::Observer : public ForwardObserver {
     });
   }
 
+  void attended(const void* module, std::string_view name, const at::Tensor& q, const at::Tensor& k,
+                Causal causal) noexcept override {
+    const auto place = places_.find(module);
+    if (module && place == places_.end()) return;
+    during_step(module ? modules_[place->second].name : name, [&](std::uint64_t step) {
+      const Frame* around = innermost(this);
+      if (around && around->step != step) around = nullptr;
+      if (around ? !around->visited : !c10::GradMode::is_enabled()) return;
+      // Counted apart from the taps, and modules by their place.
+      const std::string key = module ? std::to_string(place->second) : std::string(name);
+      ForwardVisit visit = visit_of((module ? "attention of module " : "attention ") + key, around);
+      visit.module = module ? place->second : kNoModule;
+      for (ForwardListener* listener : listeners_) listener->attended(visit, name, q, k, causal);
+    });
+  }
+
  private:
   template <typename Body>
   void of_module(const void* module, Body&& body) noexcept {
@@ -110,16 +121,7 @@ class ForwardTap::Observer : public ForwardObserver {
   template <typename Body>
   void during_step(std::string_view name, Body&& body) noexcept {
     if (fuse_.tripped()) return;
-    std::uint64_t step = 0;
-    {
-      const std::lock_guard lock(mutex_);
-      if (!armed_) return;
-      step = step_;
-      ++inside_;
-    }
-    fuse_.guard(name, [&] { body(step); });
-    const std::lock_guard lock(mutex_);
-    if (--inside_ == 0) idle_.notify_all();
+    gate_.enter([&](std::uint64_t step) { fuse_.guard(name, [&] { body(step); }); });
   }
 
   Frame frame_of(std::size_t place, ModuleMode mode, std::uint64_t step) {
@@ -169,13 +171,11 @@ class ForwardTap::Observer : public ForwardObserver {
   const std::vector<ForwardListener*> listeners_;
   HookFuse& fuse_;
 
+  BodyGate gate_;  // own synchronisation
+
   std::mutex mutex_;
-  std::condition_variable idle_;
-  // Guarded by mutex_.
+  // Guarded by mutex_ while the gate is open.
   ForwardCount count_;
-  std::uint64_t step_ = 0;
-  bool armed_ = false;
-  int inside_ = 0;  // calls that have begun and not ended
 };
 
 ForwardTap::ForwardTap(const std::vector<WatchedModule>& modules, int grad_acc_steps,

@@ -70,6 +70,16 @@ class Prefixes {
     return covered;
   }
 
+  bool name(int vpp_stage, const std::vector<std::string>& forms) {
+    bool named = false;
+    const std::string stage = std::to_string(vpp_stage) + ":";
+    for (const std::string& form : forms) {
+      named |= mark(form);
+      named |= mark(stage + form);
+    }
+    return named;
+  }
+
   bool found(const std::string& target) const { return found_.at(comparable(target)); }
 
  private:
@@ -148,6 +158,27 @@ MatchReport match_targets(const TargetSelection& selection, const std::vector<Ta
     if (invert ? covered && !searched : covered || searched) report.matched.push_back(i);
   }
   report.unmatched = explain(selection, prefixes, patterns, names);
+  return report;
+}
+
+bool is_named(std::string_view target, const TargetName& name) {
+  const std::string wanted = comparable(target);
+  const std::string stage = std::to_string(name.vpp_stage) + ":";
+  const auto forms = forms_of(name);
+  return std::any_of(forms.begin(), forms.end(),
+                     [&](const std::string& form) { return wanted == form || wanted == stage + form; });
+}
+
+MatchReport match_whole_names(const std::vector<std::string>& targets, const std::vector<TargetName>& names) {
+  MatchReport report;
+  if (targets.empty()) return report;
+  Prefixes whole(targets);
+  for (std::size_t i = 0; i < names.size(); ++i) {
+    if (whole.name(names[i].vpp_stage, forms_of(names[i]))) report.matched.push_back(i);
+  }
+  TargetSelection selection;
+  selection.targets = targets;
+  report.unmatched = explain(selection, whole, Patterns({}), names);
   return report;
 }
 

@@ -6,6 +6,7 @@
 
 #include <cstddef>
 #include <string>
+#include <string_view>
 #include <vector>
 
 #include "hooks/squash_name.h"
@@ -40,5 +41,12 @@ struct MatchReport {
 
 // Duplicate names each count. A pattern that is invalid matches nothing.
 MatchReport match_targets(const TargetSelection& selection, const std::vector<TargetName>& names);
+
+// Whether a target is that very name, in one of its forms, not a module around it.
+bool is_named(std::string_view target, const TargetName& name);
+
+// Those alone that a target names whole, not what lies beneath them; none where
+// no target is given.
+MatchReport match_whole_names(const std::vector<std::string>& targets, const std::vector<TargetName>& names);
 
 }  // namespace gradmon

@@ -5,6 +5,7 @@
 #include <ATen/core/Tensor.h>
 
 #include <cstdint>
+#include <optional>
 #include <string>
 #include <vector>
 
@@ -43,6 +44,7 @@ struct WatchedModule {
   std::string name;
   int vpp_stage = 0;
   const void* identity = nullptr;
+  std::optional<bool> causal = {};  // what it says of its mask (is_causal, attn_mask_type); none: nothing
 };
 
 struct WatchedModel {

@@ -254,7 +254,7 @@ TEST_CASE("a failure in a hook body trips the fuse and training goes on") {
   const auto accumulator = torch::autograd::impl::grad_accumulator(model[0]);
   hooks.begin_step({1}, HookSet::Collect::yes);
   model[0].mutable_grad() = unreadable({8, 16});
-  (*accumulator->post_hooks().at(0))({}, {});
+  (*accumulator->post_hooks().at(0))({}, {model[0].detach()});
   model.drop_grad();
   REQUIRE(hooks.failure());
   CHECK(hooks.failure()->target == "fc1.weight");

@@ -77,6 +77,16 @@ TEST_CASE("what matched nothing is reported with the closest names") {
   CHECK(report.unmatched[1].error.empty());
 }
 
+TEST_CASE("a whole name covers nothing beneath it and no target means nothing") {
+  const std::vector<TargetName> modules{
+      {0, "decoder.layers.1"}, {0, "decoder.layers.1.mlp"}, {1, "decoder.layers.1"}};
+  CHECK(match_whole_names({"layers.1"}, modules).matched == Indices{0, 2});
+  CHECK(match_whole_names({"1:module.decoder.layers.1"}, modules).matched == Indices{2});
+  CHECK(match_whole_names({"decoder"}, modules).matched.empty());
+  CHECK(match_whole_names({"decoder"}, modules).unmatched.size() == 1);
+  CHECK(match_whole_names({}, modules).matched.empty());
+}
+
 TEST_CASE("an invalid pattern matches nothing and says why") {
   const auto report = match_targets({{}, {"layers.(1"}, false}, kModel);
   CHECK(report.matched.empty());

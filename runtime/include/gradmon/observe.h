@@ -143,4 +143,17 @@ inline void tap(std::string_view name, const at::Tensor& tensor) {
   if (forward_entry::open()) forward_entry::tapped(name, tensor);
 }
 
+// For `attention_hook`: what the attention of a module looks with and at, said
+// from within its forward where the module's inputs are not Q and K. 4-D, axes as
+// the config's `sa_order` says. Recorded where `l2_targets` names that module.
+inline void attention(const torch::nn::Module& module, const at::Tensor& q, const at::Tensor& k,
+                      Causal causal) {
+  if (forward_entry::open()) forward_entry::attended(&module, "", q, k, causal);
+}
+// The same under a name of its own. Recorded where `l2_targets` lists that name,
+// or no attention at all.
+inline void attention(std::string_view name, const at::Tensor& q, const at::Tensor& k, Causal causal) {
+  if (forward_entry::open()) forward_entry::attended(nullptr, name, q, k, causal);
+}
+
 }  // namespace gradmon

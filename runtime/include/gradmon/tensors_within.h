@@ -80,8 +80,9 @@ bool is_lone(const T& value) {
   }
 }
 
-inline void put(ForwardTensors& found, const at::Tensor& tensor, std::string key) {
-  if (tensor.defined()) found.elements.push_back({tensor, key.empty() ? std::to_string(found.places) : key});
+inline void put(ForwardTensors& found, const at::Tensor& tensor, const std::string& key) {
+  if (tensor.defined())
+    found.elements.push_back({tensor, key.empty() ? std::to_string(found.places) : key, found.places});
   ++found.places;
 }
 
