@@ -6,6 +6,7 @@
 #include <unordered_set>
 #include <utility>
 
+#include "hooks/activation_probe.h"
 #include "hooks/collective_probe.h"
 #include "hooks/forward_tap.h"
 #include "hooks/gradient_hooks.h"
@@ -88,6 +89,8 @@ class HookSet::Attached {
     if (settings.collectives.enabled)
       add<CollectiveProbe>(settings.collectives, settings.eps, model_.modules, std::move(call_site), stream,
                            fuse);
+    if (settings.activations.forward || settings.activations.backward)
+      add<ActivationProbe>(settings, model_, stream, fuse);
     listen(settings.grad_acc_steps, fuse);
   }
 

@@ -1,0 +1,200 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "hooks/activation_probe.h"
+
+#include <c10/core/GradMode.h>
+
+#include <algorithm>
+#include <atomic>
+#include <utility>
+
+#include "control/log.h"
+
+namespace gradmon {
+namespace {
+
+std::vector<TargetName> module_names(const WatchedModel& model) {
+  std::vector<TargetName> names;
+  for (const WatchedModule& module : model.modules) names.push_back({module.vpp_stage, module.name});
+  return names;
+}
+
+bool is_gradient(Side side) { return side == Side::input_grad || side == Side::output_grad; }
+bool is_input(Side side) { return side == Side::input || side == Side::input_grad; }
+
+}  // namespace
+
+// What is known of a forward's inputs once it has run. Holds no tensor.
+class ActivationProbe::Call {
+ public:
+  struct Input {
+    ActivationRows::Row row;
+    GradientSource source;
+  };
+  std::vector<Input> inputs;                          // until the hooks are set
+  std::vector<ActivationRows::Row> without_gradient;  // constant then
+
+  // The first gradient of an output has come.
+  void take_part(ActivationRows& rows) {
+    if (took_part_.exchange(true, std::memory_order_relaxed)) return;
+    for (const ActivationRows::Row& row : without_gradient) rows.add_without_gradient(row);
+  }
+
+ private:
+  std::atomic<bool> took_part_{false};
+};
+
+ActivationProbe::ActivationProbe(const HookSettings& settings, const WatchedModel& model,
+                                 RecordStream& stream, HookFuse& fuse)
+    : settings_(settings.activations),
+      selection_(settings.selection),
+      stream_(stream),
+      rows_(std::make_shared<ActivationRows>(settings.eps, fuse)),
+      gradients_(model) {
+  const std::vector<TargetName> names = module_names(model);
+  const auto recorded = record_names(names, settings.squash_name ? Squash::yes : Squash::no);
+  auto choices = activation_choices(settings_, selection_, names);
+  for (std::size_t i = 0; i < names.size(); ++i)
+    targets_.push_back({recorded[i], names[i].vpp_stage, std::move(choices[i])});
+}
+
+ActivationProbe::~ActivationProbe() { disarm(); }
+
+void ActivationProbe::begin_step(Step) {
+  calls_.clear();
+  rows_->begin_step();
+}
+
+void ActivationProbe::disarm() noexcept {
+  rows_->end_step();
+  gradients_.forget_leaves();
+}
+
+void ActivationProbe::write_rows(RowWriter& rows) {
+  std::uint64_t sequence = 0;
+  for (const ActivationRows::Row& row : rows_->take_rows()) {
+    const RowKey key{row.kind, stream_.target_id(row.vpp_stage, row.name), sequence++, row.micro_step};
+    if (row.needs_none) {
+      rows.write_nan(key);
+    } else {
+      rows.write(key, row.reading, row.name);
+    }
+  }
+  for (std::uint64_t late = rows_->take_late(); late > 0; --late)
+    rows.count_not_applicable("actv_grad", "a gradient came after its step had ended");
+}
+
+std::size_t ActivationProbe::attached() const noexcept {
+  return static_cast<std::size_t>(std::count_if(targets_.begin(), targets_.end(),
+                                                [](const Target& target) { return target.choice.any(); }));
+}
+
+void ActivationProbe::before_forward(const ForwardVisit& visit, const ForwardTensors& inputs) {
+  const Target& target = targets_[visit.module];
+  if (!target.choice.any()) return;
+  read(target, visit, Side::input, inputs);
+  if (!settings_.backward || !c10::GradMode::is_enabled()) return;
+  auto call = std::make_shared<Call>();
+  note_inputs(*call, target, visit, inputs);
+  calls_.begin(visit, std::move(call));
+}
+
+void ActivationProbe::after_forward(const ForwardVisit& visit, const ForwardTensors& outputs) {
+  const Target& target = targets_[visit.module];
+  if (!target.choice.any()) return;
+  read(target, visit, Side::output, outputs);
+  const auto call = calls_.end(visit);
+  if (call && requires_gradient(outputs)) watch_gradients(*call, target, visit, outputs);
+}
+
+void ActivationProbe::tapped(const ForwardVisit& within, std::string_view name, const at::Tensor& tensor) {
+  const int vpp_stage = within.module == kNoModule ? 0 : targets_[within.module].vpp_stage;
+  const Target& target = tapped_target(vpp_stage, name);
+  if (!target.choice.any()) return;
+  const ForwardTensors value{{{tensor, "", 0}}, 1, true};
+  read(target, within, Side::output, value);
+  if (settings_.backward && requires_gradient(value))
+    watch_gradients(std::make_shared<Call>(), target, within, value);
+}
+
+ActivationRows::Row ActivationProbe::row(const Target& target, const ForwardVisit& visit, Side side,
+                                         const std::string& suffix) const {
+  ActivationRows::Row row;
+  row.kind = is_gradient(side) ? Kind::actv_grad : Kind::actv;
+  row.vpp_stage = target.vpp_stage;
+  row.name = target.name + (is_input(side) ? ".input" : ".output") + suffix;
+  if (visit.call > 1) row.name += "@" + std::to_string(visit.call);
+  row.micro_step = visit.micro_step;
+  return row;
+}
+
+std::vector<const ForwardTensors::Element*> ActivationProbe::chosen(const Target& target, Side side,
+                                                                    const ForwardTensors& tensors) {
+  ChosenElements chosen = chosen_elements(target.choice[side], tensors);
+  if (!chosen.mismatch.empty()) {
+    const std::lock_guard lock(mutex_);
+    if (warned_.emplace(target.name, side).second) {
+      log_warn(target.name + ": " + kSideNames[static_cast<std::size_t>(side)] + ": " + chosen.mismatch);
+    }
+  }
+  return std::move(chosen.elements);
+}
+
+void ActivationProbe::read(const Target& target, const ForwardVisit& visit, Side side,
+                           const ForwardTensors& tensors) {
+  if (visit.recomputed) return;
+  for (const auto* element : chosen(target, side, tensors))
+    rows_->add(row(target, visit, side, element_suffix(tensors, *element)), element->tensor);
+}
+
+void ActivationProbe::note_inputs(Call& call, const Target& target, const ForwardVisit& visit,
+                                  const ForwardTensors& inputs) {
+  for (const auto* element : chosen(target, Side::input_grad, inputs)) {
+    auto of_gradient = row(target, visit, Side::input_grad, element_suffix(inputs, *element));
+    GradientSource source = gradients_.source_of(element->tensor);
+    if (source.sort == GradientSource::Sort::none) {
+      call.without_gradient.push_back(std::move(of_gradient));
+    } else {
+      call.inputs.push_back({std::move(of_gradient), std::move(source)});
+    }
+  }
+}
+
+void ActivationProbe::watch_gradients(const std::shared_ptr<Call>& call, const Target& target,
+                                      const ForwardVisit& visit, const ForwardTensors& outputs) {
+  for (Call::Input& input : std::exchange(call->inputs, {}))
+    gradients_.watch(input.source, body(nullptr, std::move(input.row)));
+  const auto wanted = chosen(target, Side::output_grad, outputs);
+  for (const ForwardTensors::Element& element : outputs.elements) {
+    std::optional<ActivationRows::Row> of_gradient;
+    if (std::find(wanted.begin(), wanted.end(), &element) != wanted.end())
+      of_gradient = row(target, visit, Side::output_grad, element_suffix(outputs, element));
+    if (!of_gradient && call->without_gradient.empty()) continue;
+    gradients_.watch(gradients_.source_of(element.tensor), body(call, std::move(of_gradient)));
+  }
+}
+
+TensorGradients::Body ActivationProbe::body(std::shared_ptr<Call> call,
+                                            std::optional<ActivationRows::Row> row) const {
+  return [rows = std::weak_ptr<ActivationRows>(rows_), step = rows_->step(), call = std::move(call),
+          row = std::move(row)](const at::Tensor& gradient) {
+    const auto alive = rows.lock();
+    if (!alive) return;
+    alive->enter(step, row ? row->name : std::string(), [&] {
+      if (row) alive->add(*row, gradient);
+      if (call) call->take_part(*alive);
+    });
+  };
+}
+
+const ActivationProbe::Target& ActivationProbe::tapped_target(int vpp_stage, std::string_view name) {
+  const std::lock_guard lock(mutex_);
+  const auto [found, fresh] = tapped_.try_emplace({vpp_stage, std::string(name)});
+  if (fresh) {
+    const TargetName as_target{vpp_stage, std::string(name)};
+    found->second = {as_target.name, vpp_stage,
+                     activation_choices(settings_, selection_, {as_target}).front()};
+  }
+  return found->second;
+}
+
+}  // namespace gradmon

@@ -1,0 +1,32 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "hooks/activation_rows.h"
+
+#include <utility>
+
+namespace gradmon {
+
+void ActivationRows::begin_step() {
+  gate_.close();
+  known_.forget();
+  take_rows();
+  step_.store(gate_.open(), std::memory_order_release);
+}
+
+std::vector<ActivationRows::Row> ActivationRows::take_rows() {
+  const std::lock_guard lock(mutex_);
+  return std::exchange(rows_, {});
+}
+
+void ActivationRows::add(Row row, const at::Tensor& tensor) {
+  row.reading = known_.take(tensor, row.micro_step, row.name, fuse_);
+  const std::lock_guard lock(mutex_);
+  rows_.push_back(std::move(row));
+}
+
+void ActivationRows::add_without_gradient(Row row) {
+  row.needs_none = true;
+  const std::lock_guard lock(mutex_);
+  rows_.push_back(std::move(row));
+}
+
+}  // namespace gradmon
