@@ -11,6 +11,7 @@
 #include "hooks/forward_tap.h"
 #include "hooks/gradient_hooks.h"
 #include "hooks/gradient_probe.h"
+#include "hooks/module_structure.h"
 #include "hooks/moment_probe.h"
 #include "hooks/row_writer.h"
 #include "hooks/sign_agreement_probe.h"
@@ -91,6 +92,8 @@ class HookSet::Attached {
                            fuse);
     if (settings.activations.forward || settings.activations.backward)
       add<ActivationProbe>(settings, model_, stream, fuse);
+    if (settings.module_structure || settings.call_stacks)
+      structure_ = &add<ModuleStructure>(settings, model_, stream, fuse);
     listen(settings.grad_acc_steps, fuse);
   }
 
@@ -109,6 +112,7 @@ class HookSet::Attached {
 
   void detach() noexcept {
     tap_.reset();
+    structure_ = nullptr;
     probes_.clear();
   }
 
@@ -128,6 +132,8 @@ class HookSet::Attached {
     for (const auto& probe : probes_) probe->write_rows(rows_);
     rows_.end_step();
   }
+
+  bool structure_written() const noexcept { return structure_ && structure_->structure_written(); }
 
   HookCounts counts() const noexcept {
     const RowCounts& rows = rows_.counts();
@@ -173,6 +179,7 @@ class HookSet::Attached {
   // The training thread's.
   RowWriter rows_;
   bool collecting_ = false;
+  const ModuleStructure* structure_ = nullptr;  // one of the probes
   std::vector<std::unique_ptr<Probe>> probes_;  // Keep before tap_: detaches before the rest dies.
   std::unique_ptr<ForwardTap> tap_;             // Keep last: calls the probes. Null: none of them listens.
 };
@@ -225,6 +232,8 @@ void HookSet::end_step() noexcept {
 }
 
 const MatchReport& HookSet::matches() const noexcept { return matches_; }
+
+bool HookSet::structure_written() const noexcept { return attached_ && attached_->structure_written(); }
 
 HookCounts HookSet::counts() const noexcept { return attached_ ? attached_->counts() : HookCounts{}; }
 

@@ -78,6 +78,8 @@ class HookSet {
   // Indices into target_names() of the model, and the patterns that selected nothing.
   const MatchReport& matches() const noexcept;
   HookCounts counts() const noexcept;
+  // print_struct: the module structure has been handed to the stream.
+  bool structure_written() const noexcept;
   // Spent in hooks and in the calls above so far, on all threads together. Any thread.
   std::chrono::nanoseconds spent() const noexcept { return fuse_.spent(); }
   // The failure that tripped the fuse. Any thread.
