@@ -11,6 +11,7 @@
 #include "hooks/forward_tap.h"
 #include "hooks/gradient_hooks.h"
 #include "hooks/gradient_probe.h"
+#include "hooks/l2_probe.h"
 #include "hooks/module_structure.h"
 #include "hooks/moment_probe.h"
 #include "hooks/row_writer.h"
@@ -79,7 +80,8 @@ class ParameterPlaces {
 class HookSet::Attached {
  public:
   Attached(const HookSettings& settings, WatchedModel model, std::vector<Watched> watched,
-           RecordStream& stream, CallSiteSource call_site, HookFuse& fuse)
+           RecordStream& stream, CallSiteSource call_site, HookFuse& fuse,
+           std::vector<UnmatchedPattern>& unmatched)
       : model_(std::move(model)),
         watched_(std::move(watched)),
         places_(watched_),
@@ -90,6 +92,10 @@ class HookSet::Attached {
     if (settings.collectives.enabled)
       add<CollectiveProbe>(settings.collectives, settings.eps, model_.modules, std::move(call_site), stream,
                            fuse);
+    if (settings.l2) {
+      const Squash squash = settings.squash_name ? Squash::yes : Squash::no;
+      add<L2Probe>(*settings.l2, model_, squash, stream, unmatched);
+    }
     if (settings.activations.forward || settings.activations.backward)
       add<ActivationProbe>(settings, model_, stream, fuse);
     if (settings.module_structure || settings.call_stacks)
@@ -198,7 +204,7 @@ HookSet::HookSet(const HookSettings& settings, WatchedModel model, RecordStream&
     matches_ = match_targets(settings.selection, target_names(model));
     auto watched = select(model, matches_.matched, settings.squash_name ? Squash::yes : Squash::no, stream);
     attached_ = std::make_unique<Attached>(settings, std::move(model), std::move(watched), stream,
-                                           std::move(call_site), fuse_);
+                                           std::move(call_site), fuse_, matches_.unmatched);
   });
 }
 
