@@ -101,6 +101,18 @@ MonitorOptions monitor_options(const TrainOptions& options) {
   return result;
 }
 
+// The numbers of a step that only the program knows.
+void tell(Monitor& monitor, const TrainOptions& options, const Accumulated& done) {
+  monitor.scalar("loss", done.loss.item<double>());
+  monitor.scalar("learning-rate", kLearningRate);
+  monitor.samples(options.batch * options.micro_batches * options.world_size);
+  for (const ExpertLoad& load : done.expert_load) {
+    const at::Tensor tokens = load.tokens.contiguous();
+    const auto* counts = tokens.data_ptr<std::int64_t>();
+    monitor.expert_load(load.layer, {counts, counts + tokens.numel()});
+  }
+}
+
 void train(const TrainOptions& options) {
   at::set_num_threads(options.threads);
   at::globalContext().setDeterministicAlgorithms(true, false);
@@ -131,16 +143,19 @@ void train(const TrainOptions& options) {
     const auto done = accumulate_gradients(model, batches.next(options.micro_batches));
     if (gradients) gradients->average();
     torch::nn::utils::clip_grad_norm_(parameters, kGreatestNorm);
+    if (monitor) tell(*monitor, options, done);
     const auto called = Clock::now();
+    Loop loop = Loop::goes_on;
     if (monitor) {
-      monitor->step(optimizer);
+      loop = monitor->step(optimizer);
     } else {
       optimizer.step();
     }
     step_log.add(step, called, Clock::now());
-    if (options.rank == 0 && (step % kStepsPerLine == 0 || step == last)) {
+    if (options.rank == 0 && (step % kStepsPerLine == 0 || step == last || loop == Loop::may_end)) {
       std::cout << "step " << step << " loss " << done.loss.item<float>() << std::endl;
     }
+    if (loop == Loop::may_end) break;
     std::this_thread::sleep_until(end);
   }
   if (!options.save.empty()) save(model, for_rank(options.save, options.rank));
