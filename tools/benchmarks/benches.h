@@ -6,12 +6,15 @@
 
 namespace gradmon {
 
-Bench idle_step();        // what step() costs while nothing is asked for
-Bench tensor_reads();     // the numbers of one tensor, against a read and against torch
-Bench gradient_cost();    // what collecting all gradients adds to a step
-Bench idle_overhead();    // a step beside an idle monitor, against one without any
-Bench commit_time();      // from a save or a command to the verdict known by all ranks
-Bench rows_per_second();  // through the queue, and into CSV files
-Bench ranks_simulated();  // an agreement of thousands
+Bench idle_step();           // what step() costs while nothing is asked for
+Bench tensor_reads();        // the numbers of one tensor, against a read and against torch
+Bench parameter_cost();      // what collecting gradients, weights and moments adds
+Bench activation_cost();     // likewise, activations and their gradients
+Bench communication_cost();  // likewise, the outputs of collectives
+Bench attention_cost();      // numbers of attention, against the attention itself
+Bench idle_overhead();       // a step beside an idle monitor, against one without any
+Bench commit_time();         // from a save or a command to the verdict known by all ranks
+Bench rows_per_second();     // through the queue, and into CSV files
+Bench ranks_simulated();     // an agreement of thousands
 
 }  // namespace gradmon

@@ -35,11 +35,15 @@ Training::Training(CharTransformer::Shape shape, TextBatches::Shape batch, Optim
   at::globalContext().setDeterministicAlgorithms(true, false);
 }
 
-void Training::step(Monitor* monitor) {
+void Training::backward() {
   const TextBatch batch = batches_.next();
   optimizer_->zero_grad();
   model_.loss(batch.inputs, batch.targets).backward();
   if (clips_) torch::nn::utils::clip_grad_norm_(model_.parameters(), 1.0);
+}
+
+void Training::step(Monitor* monitor) {
+  backward();
   if (monitor != nullptr) {
     monitor->step(*optimizer_);
   } else {

@@ -21,8 +21,10 @@ class Training {
 
   CharTransformer& model() { return model_; }
   torch::optim::Optimizer& optimizer() { return *optimizer_; }
-  // Until the optimizer is due, which the monitor calls; null: nobody watches.
+  // The optimizer is called by the monitor; null: nobody watches.
   void step(Monitor* monitor);
+  // All of a step before the optimizer.
+  void backward();
 
  private:
   CharTransformer model_;

@@ -38,11 +38,31 @@ TEST_CASE("a quick run gives every figure that is promised as a finite number") 
     REQUIRE(figure.at("goal").is_null() == figure.at("met").is_null());
     REQUIRE(names.insert(figure.at("name")).second);
   }
-  const std::set<std::string> promised{
-      "idle_step_ns",     "stats_vs_read",  "stats_vs_read_bfloat16", "stats_vs_read_float16",
-      "stats_vs_torch",   "grads_vs_read",  "grads_overhead_2048",    "grads_overhead_512",
-      "idle_overhead",    "commit_ms_ctl",  "commit_ms_inplace",      "commit_ms_rename",
-      "rows_per_s_queue", "rows_per_s_csv", "ranks_simulated"};
+  const std::set<std::string> promised{"idle_step_ns",
+                                       "stats_vs_read",
+                                       "stats_vs_read_bfloat16",
+                                       "stats_vs_read_float16",
+                                       "stats_vs_torch",
+                                       "grads_vs_read",
+                                       "grads_overhead_2048",
+                                       "grads_overhead_512",
+                                       "state_vs_read",
+                                       "state_overhead_2048",
+                                       "state_overhead_512",
+                                       "reading_ns",
+                                       "activations_vs_read",
+                                       "activations_overhead_2048",
+                                       "activations_overhead_512",
+                                       "communication_vs_read",
+                                       "attention_features",
+                                       "attention_features_causal",
+                                       "idle_overhead",
+                                       "commit_ms_ctl",
+                                       "commit_ms_inplace",
+                                       "commit_ms_rename",
+                                       "rows_per_s_queue",
+                                       "rows_per_s_csv",
+                                       "ranks_simulated"};
   REQUIRE(names == promised);
 }
 

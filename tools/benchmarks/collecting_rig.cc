@@ -1,0 +1,82 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "tools/benchmarks/collecting_rig.h"
+
+#include <ATen/Parallel.h>
+#include <benchmark/benchmark.h>
+
+#include <algorithm>
+#include <chrono>
+#include <stdexcept>
+#include <utility>
+
+#include "tools/benchmarks/plain_read.h"
+
+namespace gradmon {
+
+double seconds_of(const std::function<void()>& task) {
+  const auto begin = std::chrono::steady_clock::now();
+  task();
+  return std::chrono::duration<double>(std::chrono::steady_clock::now() - begin).count();
+}
+
+void read_all(const std::vector<at::Tensor>& tensors) {
+  constexpr std::int64_t chunk = std::int64_t{1} << 20;
+  std::vector<std::pair<const char*, std::int64_t>> chunks;
+  for (const at::Tensor& tensor : tensors) {
+    const auto bytes = static_cast<std::int64_t>(tensor.nbytes());
+    for (std::int64_t at = 0; at < bytes; at += chunk) {
+      chunks.emplace_back(static_cast<const char*>(tensor.data_ptr()) + at, std::min(chunk, bytes - at));
+    }
+  }
+  at::parallel_for(0, static_cast<std::int64_t>(chunks.size()), 1, [&](std::int64_t begin, std::int64_t end) {
+    for (auto i = static_cast<std::size_t>(begin); i < static_cast<std::size_t>(end); ++i) {
+      benchmark::DoNotOptimize(plain_read(chunks[i].first, static_cast<std::size_t>(chunks[i].second)));
+    }
+  });
+}
+
+CollectingRig::CollectingRig(const std::string& kinds, Step step)
+    : job_(R"({"dynamic_on": true, "collect_times": 1000000, "step_interval": 2, )"
+           R"("ops": ["norm", "min", "max", "mean", "nans", "zeros"], )" +
+           kinds + "}"),
+      step_(std::move(step)),
+      monitor_(job_.config(), job_.options()) {
+  step_.backward();  // so that gradients and moments are there
+  monitor_.watch(step_.model, step_.optimizer);
+  monitor_.update(step_.optimizer);
+  next_ = step_until(monitor_, "on", "");
+  effective_ = monitor_.status().effective_step;
+  for (int i = 0; i < 4 || next_is_collected(); ++i) time_step();
+}
+
+double CollectingRig::time_step() {
+  next_ += 1;
+  return seconds_of([this] {
+    step_.backward();
+    monitor_.step(step_.optimizer);
+  });
+}
+
+CollectingRig::Added CollectingRig::measure(int rounds, const std::function<void()>& read) {
+  Added added;
+  for (int i = 0; i < rounds; ++i) {
+    added.reads.push_back(seconds_of(read));
+    const double before = time_step();
+    const double collected = time_step();
+    const double after = time_step();
+    time_step();  // Collected, and not counted, so that each round begins alike.
+    added.idle.push_back(before);
+    added.idle.push_back(after);
+    added.seconds.push_back(collected - (before + after) / 2);
+  }
+  return added;
+}
+
+void CollectingRig::check(std::size_t rows) {
+  monitor_.stop();
+  const Status status = monitor_.status();
+  if (status.ranks.empty() || status.ranks.front().dropped > 0) throw std::runtime_error("rows were dropped");
+  if (records_on_disk(job_.output()) < rows) throw std::runtime_error("too little was collected");
+}
+
+}  // namespace gradmon

@@ -1,0 +1,52 @@
+// SPDX-License-Identifier: Apache-2.0
+#include <ATen/Parallel.h>
+#include <ATen/ops/full.h>
+#include <torch/optim/sgd.h>
+
+#include "tools/benchmarks/benches.h"
+#include "tools/benchmarks/collecting_rig.h"
+#include "tools/benchmarks/range.h"
+#include "tools/gradmon_train/gradient_average.h"
+
+namespace gradmon {
+namespace {
+
+constexpr int kThreads = 2;
+
+std::vector<Figure> measure(Effort effort) {
+  const int before = at::get_num_threads();
+  at::set_num_threads(kThreads);
+  const int rounds = effort == Effort::quick ? 2 : 40;
+  const std::int64_t elements = effort == Effort::quick ? 1 << 12 : 20 << 20;
+  torch::nn::Module model;
+  at::Tensor parameter = model.register_parameter("weight", at::full({elements}, 0.5));
+  parameter.mutable_grad() = at::full({elements}, 0.25);
+  torch::optim::SGD optimizer(model.parameters(), torch::optim::SGDOptions(0));
+  GradientAverage gradients({0, 1, "127.0.0.1", 0}, model.parameters(), Participation::every_parameter);
+  CollectingRig rig(R"("cc_distribution": {"enable": true})",
+                    {model, optimizer, [&] { gradients.average(); }});
+  const auto added = rig.measure(rounds, [&] { read_all({parameter.grad()}); });
+  rig.check(static_cast<std::size_t>(rounds));
+  at::set_num_threads(before);
+  const Range read = range_of(added.reads);
+  std::vector<double> shares;
+  for (const double seconds : added.seconds) shares.push_back(seconds / read.median);
+  Figure figure;
+  figure.name = "communication_vs_read";
+  figure.value = range_of(shares).median;
+  figure.unit = "times the read";
+  figure.goal = Goal{Goal::Sense::at_most, 1.5};
+  figure.how =
+      "what collecting the outputs of an allreduce of 80 MiB (gloo, one rank), six ops, adds to it (" +
+      text_of(range_of(added.seconds).median * 1000) + " ms), over a plain read of them (" +
+      text_of(read.median * 1000) + " ms) on two threads, in turns; minimum, median and maximum of " +
+      std::to_string(rounds) + ": " + text_of(range_of(shares));
+  if (effort == Effort::quick) figure.how += "; quick: of far fewer bytes";
+  return {figure};
+}
+
+}  // namespace
+
+Bench communication_cost() { return {{"communication_vs_read"}, measure}; }
+
+}  // namespace gradmon
