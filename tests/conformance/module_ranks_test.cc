@@ -1,0 +1,32 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "control/debian_version.h"
+#include "tests/runtime/real_job.h"
+#include "tools/demo_report/outcome.h"
+#include GRADMON_CATCH_HEADER
+
+namespace gradmon {
+namespace {
+
+TEST_CASE("point 14: ranks outside module_ranks collect nothing and switch off with the others") {
+  const std::string keys =
+      R"({"wg_distribution": true, "module_ranks": [1], "collect_times": 3, "dynamic_on": )";
+  RealJob job({3, keys + "true}", {"--steps", "100000000", "--step-ms", "5"}, "", true});
+  for (std::uint64_t revision = 1; revision <= 2; ++revision) {
+    REQUIRE(eventually([&] { return job.config_text() == keys + "false}"; }));
+    REQUIRE(eventually([&] {
+      const Status now = job.status();
+      return now.revision == Revision{revision} && now.reason == "finished" && now.ranks.size() == 3;
+    }));
+    for (const RankStatus& rank : job.status().ranks) CHECK(rank.revision == Revision{revision});
+    write_text(job.config_path, keys + "true}");
+  }
+  REQUIRE(eventually([&] { return job.history().size() == 3; }));
+  job.end();
+  auto found = rows_in_files(job.output_dir, "grad_reduced");
+  CHECK(found[0].empty());
+  CHECK(found[1].size() >= 6);
+  CHECK(found[2].empty());
+}
+
+}  // namespace
+}  // namespace gradmon

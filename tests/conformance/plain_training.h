@@ -1,0 +1,55 @@
+// SPDX-License-Identifier: Apache-2.0
+// A small training with fixed weights and inputs, and what of it is to be
+// collected, taken by hand with plain torch.
+#pragma once
+
+#include <gradmon/monitor.h>
+#include <torch/nn/module.h>
+#include <torch/nn/modules/activation.h>
+#include <torch/nn/modules/linear.h>
+#include <torch/optim/adamw.h>
+
+#include <map>
+#include <string>
+#include <tuple>
+
+namespace gradmon {
+
+// fc1 (8 to 16), ReLU in place or not, fc2 (16 to 4).
+struct PlainNet : torch::nn::Module {
+  explicit PlainNet(bool in_place);
+  at::Tensor forward(const at::Tensor& x);
+
+  torch::nn::Linear fc1, fc2;
+  torch::nn::ReLU act;
+};
+
+// Prefix of the file, name, step, micro step.
+using ValueKey = std::tuple<std::string, std::string, int, int>;
+// The tensor of each value; undefined where a row of NaN is due.
+using ExpectedValues = std::map<ValueKey, at::Tensor>;
+
+class PlainTraining {
+ public:
+  explicit PlainTraining(int micro_batches, bool in_place = false);
+
+  PlainNet& model() { return model_; }
+  torch::optim::AdamW& optimizer() { return optimizer_; }
+  // One step as a program makes it; gradients are halved between reduction and
+  // update, so that before and after differ.
+  void step(Monitor& monitor);
+
+  // The same training of `steps` steps without gradmon, written down.
+  static ExpectedValues expected(int micro_batches, int steps);
+
+ private:
+  at::Tensor batch(int step, int micro) const;
+  void halve_gradients();
+
+  const int micro_batches_;
+  PlainNet model_;
+  torch::optim::AdamW optimizer_;
+  int step_ = 0;
+};
+
+}  // namespace gradmon
