@@ -58,8 +58,8 @@ class Coordinator {
   // A change by file, command or gradmon itself; valid. The newest waits while
   // one is open, the one it replaces is recorded as superseded.
   CoordinatorActions propose(PlanPtr plan, WallTime now);
-  // Asks every rank what a valid plan would mean there; the answer comes in
-  // `probed`, with this id.
+  // Asks every rank what a valid plan would mean there, or (null) what it watches
+  // now; the answer comes in `probed`, with this id.
   CoordinatorActions probe(std::string id, PlanPtr plan);
   CoordinatorActions on_letter(const Letter& letter, WallTime now);
   CoordinatorActions on_register(const tl::expected<Verdict, std::string>& verdict, WallTime now);

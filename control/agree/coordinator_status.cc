@@ -71,6 +71,7 @@ std::vector<RankStatus> Coordinator::describe_ranks() const {
       status.records = seat.progress.records;
       status.dropped = seat.progress.dropped;
       status.overhead = seat.progress.overhead;
+      status.targets = seat.progress.targets;
       if (!seat.progress.error.empty()) status.error = seat.progress.error;
     }
     ranks.push_back(std::move(status));

@@ -11,12 +11,11 @@
 #include <vector>
 
 #include "control/agree/overhead.h"
+#include "control/agree/target_status.h"
+#include "control/agree/wall_time.h"
 #include "control/step.h"
 
 namespace gradmon {
-
-// Wall-clock time, for people: milliseconds since 1970, UTC.
-using WallTime = std::int64_t;
 
 struct RankStatus {
   Rank rank;
@@ -31,8 +30,9 @@ struct RankStatus {
   std::int64_t last_stepped_ms = 0;  // age of its last change of step
   std::uint64_t records = 0;         // written so far
   std::uint64_t dropped = 0;
-  Overhead overhead;  // of its newest plan
-  std::string error;  // what disturbs it, "" if nothing
+  Overhead overhead;     // of its newest plan
+  TargetCounts targets;  // under it
+  std::string error;     // what disturbs it, "" if nothing
 };
 
 struct Pending {

@@ -16,6 +16,7 @@ constexpr Ticks kLeftEvery{100};
 constexpr Ticks kStartTimeout{30'000};
 constexpr Ticks kLongestTick{1000};
 constexpr std::size_t kMostReason = 1000;  // bytes of an objection
+constexpr std::size_t kMostTargets = 48 * 1024;
 
 }  // namespace
 
@@ -28,8 +29,11 @@ MemberActions& MemberActions::operator+=(MemberActions other) {
   return *this;
 }
 
-Member::Member(Identity identity, StepGate& gate, CanCarryOut can_carry_out)
-    : identity_(std::move(identity)), gate_(gate), can_carry_out_(std::move(can_carry_out)) {
+Member::Member(Identity identity, StepGate& gate, CanCarryOut can_carry_out, ListTargets list_targets)
+    : identity_(std::move(identity)),
+      gate_(gate),
+      can_carry_out_(std::move(can_carry_out)),
+      list_targets_(std::move(list_targets)) {
   if (identity_.holds_start) start_hold_ = StartHold{identity_.hello.start_iteration + 1, {}};
 }
 
@@ -85,8 +89,11 @@ MemberActions Member::withdraw() {
 }
 
 MemberActions Member::on_probe(const Probe& probe) const {
-  const auto matches = probe.plan->on ? can_carry_out_(*probe.plan) : 0;
-  Probed probed{probe.id, matches.value_or(0), matches ? "" : matches.error().substr(0, kMostReason)};
+  const auto matches = probe.plan && probe.plan->on ? can_carry_out_(*probe.plan) : 0;
+  Probed probed{probe.id, matches.value_or(0), matches ? "" : matches.error().substr(0, kMostReason), {}};
+  if (list_targets_ && matches) probed.targets = list_targets_(probe.plan.get());
+  // Rank 0's stays in its process, the others' is a letter.
+  if (identity_.rank.value != 0) probed.targets = within(noteworthy(std::move(probed.targets)), kMostTargets);
   return {{std::move(probed)}, {}, {}, {}, {}};
 }
 

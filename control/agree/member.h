@@ -45,7 +45,7 @@ class Member {
     bool holds_start = true;
   };
 
-  Member(Identity identity, StepGate& gate, CanCarryOut can_carry_out);
+  Member(Identity identity, StepGate& gate, CanCarryOut can_carry_out, ListTargets list_targets = {});
 
   // Once the first step has begun, and whenever the way to the coordinator has
   // changed; repeated every 250 ms until answered.
@@ -111,6 +111,7 @@ class Member {
   const Identity identity_;
   StepGate& gate_;
   const CanCarryOut can_carry_out_;
+  const ListTargets list_targets_;  // null: there is nothing to tell
 
   Ticks clock_{};
   Ticks last_hello_{};

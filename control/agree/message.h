@@ -10,6 +10,7 @@
 
 #include "control/agree/overhead.h"
 #include "control/agree/plan.h"
+#include "control/agree/target_status.h"
 #include "control/step.h"
 
 namespace gradmon {
@@ -83,6 +84,7 @@ struct Progress {
   Revision missed;
   std::string error;
   Overhead overhead;
+  TargetCounts targets;
 };
 
 struct Left {
@@ -94,11 +96,12 @@ struct Pong {
   std::uint64_t number = 0;  // of the Ping
 };
 
-// What a plan would mean on this rank; nothing is promised.
+// What a plan would mean on this rank, or what it watches now; nothing is promised.
 struct Probed {
   std::string id;
   std::int64_t matches = 0;
   std::string objection;  // why it could not be carried out; "" where it could
+  TargetList targets;     // whole from rank 0, from the others what is noteworthy
 };
 
 // --- Coordinator to member. ---
@@ -135,7 +138,7 @@ struct Ping {
   std::uint64_t number = 0;  // rising
 };
 
-// What would this plan mean on your rank?
+// What would this plan mean on your rank? Without one: what do you watch now?
 struct Probe {
   std::string id;
   PlanPtr plan;

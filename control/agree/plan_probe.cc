@@ -49,10 +49,11 @@ std::vector<ProbeResult> PlanProbe::take_ended(const Roster& roster, Ticks now) 
     for (int rank = 0; rank < roster.size(); ++rank) {
       const auto answer = question.answers.find(rank);
       if (answer == question.answers.end()) {
-        result.answers.push_back({Rank{rank}, false, 0, ""});
+        result.answers.push_back({Rank{rank}, false, 0, "", {}});
         all = all && !roster.seat(rank).answers();
       } else {
-        result.answers.push_back({Rank{rank}, true, answer->second.matches, answer->second.objection});
+        const Probed& said = answer->second;
+        result.answers.push_back({Rank{rank}, true, said.matches, said.objection, said.targets});
       }
     }
     if (!all && now - question.begun < kAskFor) return false;

@@ -10,19 +10,21 @@
 
 namespace gradmon {
 
-// What each rank has said that a plan would mean there.
+// What each rank has said that a plan would mean there, or that it watches now.
 struct ProbeResult {
   struct Answer {
     Rank rank;
     bool known = false;  // false: the rank has not answered
     std::int64_t matches = 0;
     std::string objection;  // why the rank could not carry it out; "" where it could
+    TargetList targets;     // as in Probed
   };
   std::string id;
   std::vector<Answer> answers;  // by rank
 };
 
-// Questions of "what would this plan mean?" to all ranks: nothing is promised
+// Questions of "what would this plan mean?" (without a plan: "what do you
+// watch?") to all ranks: nothing is promised
 // and nothing changes. Each ends when all ranks that are there have answered,
 // or after two seconds. One thread.
 class PlanProbe {

@@ -79,7 +79,7 @@ AgentLoop::AgentLoop(AgentOptions options, StepGate& gate, AgentCalls calls, std
       mailbox_(std::move(mailbox)),
       view_(view),
       process_id_(random_hex(16)),
-      member_(identity_of(options_, process_id_), gate_, calls_.can_carry_out),
+      member_(identity_of(options_, process_id_), gate_, calls_.can_carry_out, calls_.list_targets),
       last_step_(options_.start_iteration),
       homes_({options_.output_dir, options_.world_size, process_id_, options_.open_store}, disk_, mailbox_) {
   tl::expected<std::unique_ptr<Bus>, std::string> bus;
@@ -430,6 +430,7 @@ void AgentLoop::report_progress(Clock::time_point now) {
   progress.dropped = report.dropped;
   progress.error = report.error.substr(0, 1000);
   progress.overhead = report.overhead;
+  progress.targets = report.targets;
   // Rank 0 is always up to date in its own status; the others say it once a second.
   if (member_.joined() && (due || options_.rank.value == 0)) to_coordinator(std::move(progress));
   show_status(report, due);
@@ -465,6 +466,7 @@ Status AgentLoop::own_status(const CollectingReport& report) const {
   own.dropped = report.dropped;
   own.error = report.error;
   own.overhead = report.overhead;
+  own.targets = report.targets;
   own.state = progress.waiting ? "waiting" : progress.collecting ? "collecting" : "idle";
   if (const auto in_force = gate_.in_force()) {
     const Schedule schedule = schedule_of(*in_force->plan, in_force->effective);

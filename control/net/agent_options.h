@@ -45,7 +45,8 @@ struct JobIdentity {
 struct CollectingReport {
   std::uint64_t records = 0;  // on disk
   std::uint64_t dropped = 0;
-  Overhead overhead;                  // OverheadMeter::measured()
+  Overhead overhead;  // OverheadMeter::measured()
+  TargetCounts targets;
   std::string error;                  // "" if nothing disturbs it
   std::vector<std::string> warnings;  // of the plan in force: targets without a match
 };
@@ -56,6 +57,7 @@ struct AgentCalls {
   std::function<CollectingReport()> report;
   // The rank's run directory, empty while there is none.
   std::function<std::filesystem::path()> run_directory;
+  ListTargets list_targets = {};  // null: there is nothing to tell
 };
 
 }  // namespace gradmon

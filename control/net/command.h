@@ -14,7 +14,18 @@
 
 namespace gradmon {
 
-enum class CommandVerb : std::uint8_t { status, on, off, set, history, verdict, config, rehearse };
+enum class CommandVerb : std::uint8_t {
+  status,
+  on,
+  off,
+  set,
+  history,
+  verdict,
+  config,
+  rehearse,
+  targets,
+  foresee
+};
 
 struct Command {
   CommandVerb verb = CommandVerb::status;
@@ -23,8 +34,9 @@ struct Command {
   std::optional<std::int64_t> at;             // on: not before this step
   std::optional<std::int64_t> collect_times;  // on
   std::optional<std::int64_t> step_interval;  // on
-  // set, rehearse: key or JSON pointer, value as JSON text
+  // set, rehearse, foresee: key or JSON pointer, value as JSON text
   std::vector<std::pair<std::string, std::string>> edits;
+  std::string config_text = {};  // foresee: edit this, "" for the job's config
 };
 
 // How a command ended; the numbers are gradmonctl's exit codes.
@@ -44,12 +56,12 @@ struct CommandReply {
   bool settled = false;  // the verdict is in (or no change was needed)
   bool applied_by_all = false;
   std::int64_t effective_step = -1;
-  std::optional<Status> status;       // verbs status, config
+  std::optional<Status> status;       // verbs status, config; of targets without the ranks
   std::vector<HistoryEntry> history;  // verb history
   std::string config_text;            // verb config: the text in force, as the job read it
   // verb rehearse, what `set` would do: the text before and after (config_text), the meaning on each rank.
   std::string config_before;
-  std::vector<ProbeResult::Answer> probed;
+  std::vector<ProbeResult::Answer> probed;  // and of targets, foresee: what each watches, would watch
 };
 
 }  // namespace gradmon

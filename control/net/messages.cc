@@ -72,7 +72,8 @@ tl::expected<Message, std::string> message_of(const wire::Letter& in) {
     case wire::Letter::kPong:
       return Pong{in.pong().number()};
     case wire::Letter::kProbed:
-      return Probed{in.probed().id(), in.probed().matches(), in.probed().objection()};
+      return Probed{in.probed().id(), in.probed().matches(), in.probed().objection(),
+                    read_targets(in.probed().targets())};
     case wire::Letter::kPing:
       return Ping{in.ping().number()};
     case wire::Letter::kProbe:

@@ -7,7 +7,7 @@ namespace {
 // What changes the job, or makes every rank work.
 bool needs_control(CommandVerb verb) {
   return verb == CommandVerb::on || verb == CommandVerb::off || verb == CommandVerb::set ||
-         verb == CommandVerb::rehearse;
+         verb == CommandVerb::rehearse || verb == CommandVerb::targets || verb == CommandVerb::foresee;
 }
 
 }  // namespace

@@ -16,6 +16,7 @@ namespace {
 
 constexpr std::size_t kAnswersKept = 1000;
 constexpr std::size_t kMostRehearsals = 16;
+constexpr std::size_t kMostTargetBytes = kMostBytesDown / 3;  // of rank 0, and of all others
 
 CommandReply failed(CommandOutcome outcome, std::string message) {
   CommandReply reply;
@@ -72,7 +73,10 @@ void Rank0Desk::on_command(const std::string& peer, const Command& command) {
     case CommandVerb::config:
       return door_.reply(peer, command, config_in_force());
     case CommandVerb::rehearse:
+    case CommandVerb::foresee:
       return rehearse(peer, command);
+    case CommandVerb::targets:
+      return list_targets(peer, command);
     case CommandVerb::on:
     case CommandVerb::off:
     case CommandVerb::set:
@@ -105,6 +109,21 @@ CommandReply Rank0Desk::config_in_force() const {
   return failed(CommandOutcome::failed, "the job has no valid config yet" + why);
 }
 
+void Rank0Desk::list_targets(const std::string& peer, const Command& command) {
+  if (!begun_) return;  // The client asks again.
+  CommandReply reply;
+  reply.status = status();
+  reply.status->ranks.clear();
+  ask_ranks(peer, command, std::move(reply), nullptr);
+}
+
+// The answer comes to rehearsed().
+void Rank0Desk::ask_ranks(const std::string& peer, const Command& command, CommandReply reply, PlanPtr plan) {
+  if (rehearsals_.size() >= kMostRehearsals) rehearsals_.erase(rehearsals_.begin());
+  rehearsals_[command.request_id] = {peer, command, std::move(reply)};
+  perform(coordinator_.probe(command.request_id, std::move(plan)));
+}
+
 // What `set` would do: nothing is written, proposed or remembered.
 void Rank0Desk::rehearse(const std::string& peer, const Command& command) {
   if (options_.mode == Mode::static_once) return door_.reply(peer, command, refused_in_static_mode());
@@ -112,9 +131,10 @@ void Rank0Desk::rehearse(const std::string& peer, const Command& command) {
   const auto invalid = [&](const std::string& why) {
     door_.reply(peer, command, failed(CommandOutcome::invalid_config, why));
   };
-  if (!broken_file_.empty()) return invalid(broken_file_);
+  if (!broken_file_.empty() && command.config_text.empty()) return invalid(broken_file_);
   CommandReply reply;
   reply.config_before = adopted_text_.empty() ? "{}" : adopted_text_;
+  if (!command.config_text.empty()) reply.config_before = command.config_text;
   auto edited = with_edits(reply.config_before, edits_of(command));
   if (!edited) return invalid(edited.error());
   auto source = plan_from_config(*edited, options_.config_path.string());
@@ -124,10 +144,8 @@ void Rank0Desk::rehearse(const std::string& peer, const Command& command) {
   reply.status->config_path = options_.config_path.string();
   reply.status->state = source->plan->on ? "on" : "off";
   reply.status->warnings = std::move(source->warnings);
-  if (rehearsals_.size() >= kMostRehearsals) rehearsals_.erase(rehearsals_.begin());
-  rehearsals_[command.request_id] = {peer, command, std::move(reply)};
   source->plan->on = true;  // What would match is worth knowing before it is switched on.
-  perform(coordinator_.probe(command.request_id, source->plan));
+  ask_ranks(peer, command, std::move(reply), source->plan);
 }
 
 void Rank0Desk::rehearsed(ProbeResult result) {
@@ -135,9 +153,14 @@ void Rank0Desk::rehearsed(ProbeResult result) {
   if (found == rehearsals_.end()) return;
   Rehearsal rehearsal = std::move(found->second);
   rehearsals_.erase(found);
-  // One message has room for the texts, and for as much of this.
+  // One message has room for the texts, or for as much of the targets, and for as much of this.
+  const bool texts = rehearsal.command.verb == CommandVerb::rehearse;
+  if (!texts) rehearsal.reply.config_before.clear();
+  if (!texts) rehearsal.reply.config_text.clear();
   std::size_t objections = 0;
   for (ProbeResult::Answer& answer : result.answers) {
+    const std::size_t room = kMostTargetBytes / (answer.rank.value == 0 ? 1 : result.answers.size());
+    answer.targets = texts ? TargetList{} : within(std::move(answer.targets), room);
     if (answer.objection.empty()) continue;
     answer.objection.resize(std::min<std::size_t>(answer.objection.size(), objections++ < 20 ? 500 : 1));
   }

@@ -62,6 +62,8 @@ class Rank0Desk {
   CommandReply verdict_on(const std::string& request_id) const;
   CommandReply config_in_force() const;
   void rehearse(const std::string& peer, const Command& command);
+  void list_targets(const std::string& peer, const Command& command);
+  void ask_ranks(const std::string& peer, const Command& command, CommandReply reply, PlanPtr plan);
   void rehearsed(ProbeResult result);
   void note_error(std::string text);
   void note_warnings(std::vector<std::string> warnings);
@@ -86,7 +88,7 @@ class Rank0Desk {
   std::vector<std::string> warnings_;
   std::set<std::string> running_;                 // request ids whose edit is on its way
   std::map<std::string, CommandReply> answered_;  // by request id
-  // Dry runs for which the ranks are being asked, by request id: whom to answer, with what.
+  // Questions for which the ranks are being asked, by request id: whom to answer, with what.
   struct Rehearsal {
     std::string peer;
     Command command;

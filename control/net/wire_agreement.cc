@@ -189,6 +189,7 @@ void write(const Progress& from, wire::Progress& to) {
   to.set_missed(from.missed.value);
   to.set_error(from.error);
   write(from.overhead, *to.mutable_overhead());
+  write(from.targets, *to.mutable_targets());
 }
 
 Progress read_progress(const wire::Progress& from) {
@@ -209,6 +210,7 @@ Progress read_progress(const wire::Progress& from) {
   to.missed = {from.missed()};
   to.error = from.error();
   to.overhead = read_overhead(from.overhead());
+  to.targets = read_counts(from.targets());
   return to;
 }
 
@@ -216,14 +218,16 @@ void write(const Probed& from, wire::Probed& to) {
   to.set_id(from.id);
   to.set_matches(from.matches);
   to.set_objection(from.objection);
+  write(from.targets, *to.mutable_targets());
 }
 
 void write(const Probe& from, wire::Probe& to) {
   to.set_id(from.id);
-  write(*from.plan, *to.mutable_plan());
+  if (from.plan) write(*from.plan, *to.mutable_plan());
 }
 
 tl::expected<Probe, std::string> read_probe(const wire::Probe& from) {
+  if (!from.has_plan()) return Probe{from.id(), nullptr};
   return read_plan(from.plan()).map([&](PlanPtr plan) { return Probe{from.id(), std::move(plan)}; });
 }
 

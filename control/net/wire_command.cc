@@ -21,6 +21,7 @@ void write(const RankStatus& from, wire::RankStatus& to) {
   to.set_dropped(from.dropped);
   to.set_error(from.error);
   write(from.overhead, *to.mutable_overhead());
+  write(from.targets, *to.mutable_targets());
 }
 
 RankStatus read_rank(const wire::RankStatus& from) {
@@ -39,6 +40,7 @@ RankStatus read_rank(const wire::RankStatus& from) {
   to.dropped = from.dropped();
   to.error = from.error();
   to.overhead = read_overhead(from.overhead());
+  to.targets = read_counts(from.targets());
   return to;
 }
 
@@ -88,10 +90,11 @@ void write(const Command& from, wire::Command& to) {
     edit.set_key(key);
     edit.set_value(value);
   }
+  to.set_config_text(from.config_text);
 }
 
 tl::expected<Command, std::string> read_command(const wire::Command& from) {
-  if (from.verb() > static_cast<std::uint32_t>(CommandVerb::rehearse)) {
+  if (from.verb() > static_cast<std::uint32_t>(CommandVerb::foresee)) {
     return tl::unexpected(std::string("an unknown command"));
   }
   Command to;
@@ -102,6 +105,7 @@ tl::expected<Command, std::string> read_command(const wire::Command& from) {
   if (from.has_collect_times()) to.collect_times = from.collect_times();
   if (from.has_step_interval()) to.step_interval = from.step_interval();
   for (const wire::Edit& edit : from.edits()) to.edits.emplace_back(edit.key(), edit.value());
+  to.config_text = from.config_text();
   return to;
 }
 
@@ -178,6 +182,7 @@ void write(const CommandReply& from, wire::CommandReply& to) {
     out.set_known(answer.known);
     out.set_matches(answer.matches);
     out.set_objection(answer.objection);
+    write(answer.targets, *out.mutable_targets());
   }
 }
 
@@ -194,7 +199,11 @@ CommandReply read_reply(const wire::CommandReply& from) {
   to.config_text = from.config_text();
   to.config_before = from.config_before();
   for (const wire::ProbeAnswer& answer : from.probed())
-    to.probed.push_back({{answer.rank()}, answer.known(), answer.matches(), answer.objection()});
+    to.probed.push_back({{answer.rank()},
+                         answer.known(),
+                         answer.matches(),
+                         answer.objection(),
+                         read_targets(answer.targets())});
   return to;
 }
 

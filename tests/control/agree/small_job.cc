@@ -31,9 +31,11 @@ SmallJob::SmallJob(int world, Faults faults) : faults_(faults), random_(faults.s
     identity.hello.world_size = world;
     identity.hello.process_id = identity.process_id;
     made.member = std::make_unique<Member>(
-        identity, *made.gate, [this, rank](const Plan& asked) -> tl::expected<std::int64_t, std::string> {
+        identity, *made.gate,
+        [this, rank](const Plan& asked) -> tl::expected<std::int64_t, std::string> {
           return can_carry_out ? can_carry_out(rank, asked) : 1;
-        });
+        },
+        [this, rank](const Plan* asked) { return list_targets ? list_targets(rank, asked) : TargetList{}; });
   }
 }
 

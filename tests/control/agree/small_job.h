@@ -72,6 +72,7 @@ class SmallJob {
   std::vector<ProbeResult> probed;
   std::vector<std::string> log;
   std::function<tl::expected<std::int64_t, std::string>(int rank, const Plan&)> can_carry_out;
+  std::function<TargetList(int rank, const Plan*)> list_targets;
 
  private:
   struct InFlight {

@@ -21,6 +21,18 @@ namespace {
 
 constexpr std::chrono::milliseconds kSoon{20'000};
 
+// One target that fires and one that does not, or what a config is about.
+TargetList targets_under(const Plan* plan) {
+  TargetList list;
+  list.counts = {2, 1, 0};
+  list.targets = {{"grad_reduced", "fc1", 7, 1000, 0, ""}, {"grad_reduced", "fc2", -1, 0, 3, "frozen"}};
+  if (plan == nullptr) return list;
+  list.targets.clear();
+  list.counts = {plan->collect_times, 0, 1};
+  list.unmatched = {{"fc9", {"fc1"}, ""}};
+  return list;
+}
+
 // One rank whose trainer thread steps every `pause`.
 class FakeRank {
  public:
@@ -44,7 +56,8 @@ class FakeRank {
  private:
   AgentCalls calls() {
     return {[this](const Plan&) -> tl::expected<std::int64_t, std::string> { return matches.load(); },
-            [] { return CollectingReport{}; }, [] { return std::filesystem::path{}; }};
+            [] { return CollectingReport{}; }, [] { return std::filesystem::path{}; },
+            [](const Plan* plan) { return targets_under(plan); }};
   }
   void train() {
     Step n = start_;
@@ -311,6 +324,50 @@ TEST_CASE("a rehearsed change is validated and asked of every rank and changes n
   write_text(job.config_path(), "{]");
   command.edits = {{"collect_times", "3"}};
   REQUIRE(eventually([&] { return rehearse().outcome == CommandOutcome::invalid_config; }));
+}
+
+TEST_CASE("targets are told whole by rank 0 and by the others where they are silent") {
+  FakeJob job(2, "{}");
+  CommandReply reply;
+  REQUIRE(eventually([&] {
+    reply = job.ask(CommandVerb::targets);
+    return reply.probed.size() == 2 && reply.probed[0].known && reply.probed[1].known;
+  }));
+  CHECK(reply.status->state == "off");
+  CHECK(reply.probed[0].targets.targets.size() == 2);
+  CHECK(reply.probed[0].targets.targets[0].last_step == 7);
+  const TargetList& other = reply.probed[1].targets;
+  REQUIRE(other.targets.size() == 1);
+  CHECK(other.targets[0].name == "fc2");
+  CHECK(other.targets[0].silent_steps == 3);
+  CHECK(other.targets[0].why == "frozen");
+  CHECK(other.left_out == 1);
+}
+
+TEST_CASE("targets of another config are asked of every rank and change nothing") {
+  FakeJob job(2, "{\"collect_times\": 5}");
+  Command command;
+  command.verb = CommandVerb::foresee;
+  const auto foresee = [&] {
+    command.request_id = random_hex(8);
+    return job.ask(command);
+  };
+  CommandReply reply;
+  REQUIRE(eventually([&] {
+    reply = foresee();
+    return reply.probed.size() == 2 && reply.probed[0].known && reply.probed[1].known;
+  }));
+  CHECK(reply.probed[1].targets.counts.watched == 5);
+  CHECK(reply.probed[1].targets.unmatched.at(0).nearest == std::vector<std::string>{"fc1"});
+  CHECK(reply.config_text.empty());
+  command.config_text = "{\"collect_times\": 9}";
+  CHECK(foresee().probed.at(0).targets.counts.watched == 9);
+  command.edits = {{"collect_times", "11"}};
+  CHECK(foresee().probed.at(0).targets.counts.watched == 11);
+  command.config_text = "{]";
+  CHECK(foresee().outcome == CommandOutcome::invalid_config);
+  CHECK(read_text(job.config_path()) == "{\"collect_times\": 5}");
+  CHECK(job.history().empty());
 }
 
 TEST_CASE("a broken save that is mended and taken by a command keeps no dry run back") {

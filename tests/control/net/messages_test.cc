@@ -52,11 +52,15 @@ TEST_CASE("every message comes back as it was sent") {
   progress.shares_directory = true;
   progress.home = Home::store;
   progress.error = "\x01\xff";
+  progress.targets = {24, 3, 1};
   progress.overhead = {Revision{4}, 9, 0.041, 16};
   const Progress back = round_trip<Progress>(progress);
   REQUIRE(back.step_ms == 1.5);
   REQUIRE(back.overhead.revision == Revision{4});
   REQUIRE(back.overhead.collected == 9);
+  REQUIRE(back.targets.watched == 24);
+  REQUIRE(back.targets.silent == 3);
+  REQUIRE(back.targets.unmatched == 1);
   REQUIRE(back.overhead.share == 0.041);
   REQUIRE(back.overhead.steps == 16);
   REQUIRE(back.finished == Revision{2});
@@ -79,7 +83,21 @@ TEST_CASE("every message comes back as it was sent") {
   REQUIRE(round_trip<Ping>(Ping{7}).number == 7);
   REQUIRE(round_trip<Pong>(Pong{7}).number == 7);
   REQUIRE(round_trip<Probe>(Probe{"id", last_word().commit->plan}).plan->by == "somebody");
-  REQUIRE(round_trip<Probed>(Probed{"id", 3, "no"}).matches == 3);
+  REQUIRE_FALSE(round_trip<Probe>(Probe{"id", nullptr}).plan);
+  Probed probed{"id", 3, "no", {}};
+  probed.targets.counts = {7, 1, 1};
+  probed.targets.unmatched = {{"fc9", {"fc1", "fc2"}, "why"}};
+  probed.targets.targets = {{"actv", "fc1", -1, 0, 5, "frozen"}};
+  probed.targets.left_out = 6;
+  const Probed said = round_trip<Probed>(probed);
+  REQUIRE(said.matches == 3);
+  REQUIRE(said.targets.counts.watched == 7);
+  REQUIRE(said.targets.unmatched.at(0).nearest == std::vector<std::string>{"fc1", "fc2"});
+  REQUIRE(said.targets.unmatched[0].error == "why");
+  REQUIRE(said.targets.targets.at(0).last_step == -1);
+  REQUIRE(said.targets.targets[0].silent_steps == 5);
+  REQUIRE(said.targets.targets[0].why == "frozen");
+  REQUIRE(said.targets.left_out == 6);
   round_trip<Closing>(Closing{});
 }
 

@@ -12,6 +12,7 @@
 
 #include "control/agree/coordinator.h"
 #include "control/agree/member.h"
+#include "control/agree/overhead_meter.h"
 #include "control/agree/register.h"
 #include "control/agree/step_gate.h"
 #include "tests/control/simulator/record.h"
@@ -107,6 +108,8 @@ struct Process {
   bool to_leave = false;
   Instant rows_at{};  // when the newest are on disk
   std::uint32_t revision = 0;
+  OverheadMeter meter;
+  std::int64_t cost = 0;  // of a collected step, per mille of its time
   std::optional<Promise> promise;
   Revision promised;  // the newest it ever promised for
 

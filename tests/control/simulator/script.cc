@@ -7,15 +7,15 @@
 namespace gradmon {
 namespace {
 
-constexpr std::array<const char*, 12> kKinds{"propose",        "stop_trainer",   "stop_agent", "stop_process",
-                                             "crash",          "leave",          "cut_up",     "cut_down",
-                                             "register_hangs", "register_fails", "storm",      "relaunch"};
+constexpr std::array<const char*, 13> kKinds{
+    "propose",  "stop_trainer",   "stop_agent",     "stop_process", "crash",    "leave", "cut_up",
+    "cut_down", "register_hangs", "register_fails", "storm",        "relaunch", "costs"};
 
 struct IncidentField {
   const char* name;
   std::int64_t Incident::*value;
 };
-constexpr std::array<IncidentField, 17> kIncidentFields{{{"rank", &Incident::rank},
+constexpr std::array<IncidentField, 19> kIncidentFields{{{"rank", &Incident::rank},
                                                          {"lasts", &Incident::lasts},
                                                          {"on", &Incident::on},
                                                          {"interval", &Incident::interval},
@@ -31,7 +31,9 @@ constexpr std::array<IncidentField, 17> kIncidentFields{{{"rank", &Incident::ran
                                                          {"delay", &Incident::delay},
                                                          {"behind", &Incident::behind},
                                                          {"world", &Incident::world},
-                                                         {"left_over", &Incident::left_over}}};
+                                                         {"left_over", &Incident::left_over},
+                                                         {"budget", &Incident::budget},
+                                                         {"cost", &Incident::cost}}};
 
 struct ScriptField {
   const char* name;

@@ -25,6 +25,7 @@ struct Incident {
     register_fails,  // likewise; what is written may be written nevertheless
     storm,           // lose, twice and delay are these, for `lasts`
     relaunch,        // the whole job starts again, from an earlier step
+    costs,           // a collected step of this rank takes more of its time, for `lasts`
   };
 
   Kind kind = Kind::propose;
@@ -39,6 +40,7 @@ struct Incident {
   std::int64_t lookahead = 0;  // 0: chosen by itself
   std::int64_t timeout = 3000;
   std::int64_t waits = 0;   // on_partition
+  std::int64_t budget = 0;  // max_overhead, per mille; 0: none
   std::int64_t answer = 0;  // 0 matches everywhere, 1 rejected by `rank`, 2 matches nowhere, 3 only on `rank`
   // Of a cut: letters arrive when it ends, and are not lost.
   std::int64_t keeps = 0;
@@ -50,6 +52,8 @@ struct Incident {
   std::int64_t behind = 0;
   std::int64_t world = 0;
   std::int64_t left_over = -1;
+  // Of costs: per mille of the time of a step.
+  std::int64_t cost = 0;
 };
 
 struct Script {

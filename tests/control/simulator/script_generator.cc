@@ -126,6 +126,33 @@ void add_faults(Dice& dice, Script& script) {
   }
 }
 
+// By dice of their own: the rest of the history is what it would be without.
+void add_budgets(Script& script) {
+  Dice dice(script.seed ^ 0xb0d6e7);
+  if (!dice.chance(300)) return;
+  const auto limit = [&](Incident& proposal) {
+    if (proposal.kind != Kind::propose || !dice.chance(600)) return;
+    proposal.budget = dice.of_any_size(1, 200);
+    if (dice.chance(700)) proposal.times = dice.between(20, 100'000);
+    if (dice.chance(700)) proposal.interval = 1;
+  };
+  // A plan must live for some collected steps before it is known what it costs.
+  auto& incidents = script.incidents;
+  const auto dropped = [&](const Incident& one) { return one.kind == Kind::propose && dice.chance(800); };
+  incidents.erase(std::remove_if(incidents.begin(), incidents.end(), dropped), incidents.end());
+  for (Incident& start : script.starts) limit(start);
+  for (Incident& incident : incidents) limit(incident);
+  for (std::int64_t count = dice.between(1, 6); count > 0; --count) {
+    Incident made;
+    made.kind = Kind::costs;
+    made.at = dice.between(0, script.calm_from);
+    made.rank = dice.between(0, script.world - 1);
+    made.lasts = dice.between(1, script.calm_from - made.at + 1);
+    made.cost = dice.between(1, 999);
+    incidents.push_back(made);
+  }
+}
+
 }  // namespace
 
 Script script_of(std::uint64_t seed) {
@@ -155,6 +182,7 @@ Script script_of(std::uint64_t seed) {
     script.incidents.push_back(a_proposal(dice, script));
     script.incidents.back().at = at;
   }
+  add_budgets(script);
   std::stable_sort(script.incidents.begin(), script.incidents.end(),
                    [](const Incident& a, const Incident& b) { return a.at < b.at; });
   return script;

@@ -54,8 +54,10 @@ Outcome Simulation::run() {
       for (const auto& applied : process->applied) in_force.insert(applied.first.value);
     }
     outcome_.switches += in_force.size();
-    for (const auto& verdict : launch.record.verdicts)
-      (verdict.second.commit() ? outcome_.commits : outcome_.aborts) += 1;
+    for (const auto& [revision, verdict] : launch.record.verdicts) {
+      (verdict.commit() ? outcome_.commits : outcome_.aborts) += 1;
+      if (verdict.commit() && verdict.plan->cause == Cause::budget) outcome_.budgets += 1;
+    }
   }
   outcome_.wrong = wrong_;
   outcome_.digest = digest_;

@@ -24,8 +24,9 @@ struct Outcome {
   std::uint64_t switches = 0;  // plans that were put in force
   std::uint64_t commits = 0;   // verdicts, by kind
   std::uint64_t aborts = 0;
-  std::uint64_t missed = 0;  // reported by a rank
-  std::uint64_t steps = 0;   // of all ranks
+  std::uint64_t missed = 0;   // reported by a rank
+  std::uint64_t budgets = 0;  // commits that keep a budget
+  std::uint64_t steps = 0;    // of all ranks
   std::uint64_t letters = 0;
 };
 

@@ -109,6 +109,7 @@ void Simulation::report(Process& process, bool soon) {
   process.last_progress = now_;
   Progress progress = process.member->progress();
   progress.step_ms = static_cast<double>(process.step_time.count()) / 1000;
+  progress.overhead = process.meter.measured();
   post_up(process, std::move(progress));
 }
 

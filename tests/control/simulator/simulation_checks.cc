@@ -21,10 +21,13 @@ void Simulation::check_write_back(const Process& process, const CoordinatorActio
   if (verdict == launch.record.verdicts.end() || !verdict->second.commit())
     return fail(what + " is of no commit");
   if (actions.write_back->file != *verdict->second.plan->file) return fail(what + " is of another file");
+  const bool on = verdict->second.plan->on;
   for (const Process* one : launch.seats) {
     if (one == nullptr) return fail(what + " comes before all have joined");
     const bool finished = std::any_of(processes_.begin(), processes_.end(), [&](const Process& any) {
-      return any.launch == process.launch && any.rank == one->rank && any.finished >= revision;
+      return any.launch == process.launch && any.rank == one->rank &&
+             (on ? any.finished >= revision
+                 : !any.seen.applied.empty() && any.seen.applied.back().first >= revision);
     });
     if (one->left || one->leave_by || finished) continue;
     const bool said = std::any_of(actions.warnings.begin(), actions.warnings.end(), [&](const auto& line) {

@@ -35,6 +35,9 @@ void Simulation::begin_incident(const Incident& incident, std::uint32_t index) {
       end_process(*process);
     } else if (incident.kind == Kind::leave) {
       process->to_leave = true;
+    } else if (incident.kind == Kind::costs) {
+      process->cost += incident.cost;
+      process->held_by.push_back(index);
     } else {
       if (incident.kind == Kind::cut_up || incident.kind == Kind::cut_down)
         process->cut_keeps = incident.keeps != 0;
@@ -73,7 +76,11 @@ void Simulation::end_incident(const Incident& incident) {
       const auto held = std::find(process.held_by.begin(), process.held_by.end(), index);
       if (held == process.held_by.end()) continue;
       process.held_by.erase(held);
-      hold(process, incident.kind, -1);
+      if (incident.kind == Kind::costs) {
+        process.cost -= incident.cost;
+      } else {
+        hold(process, incident.kind, -1);
+      }
     }
   }
 }
@@ -150,6 +157,7 @@ PlanPtr Simulation::plan_of(const Incident& incident) {
     }
     plan->at = furthest + incident.later;
   }
+  if (incident.budget > 0) plan->max_overhead = static_cast<double>(incident.budget) / 1000;
   plan->by = "user";
   plan->request_id = "u" + std::to_string(proposals_.size());
   plan->file = FileIdentity{static_cast<std::int64_t>(proposals_.size()), 1, ""};

@@ -53,6 +53,7 @@ void Simulation::try_step(Process& process) {
     }
     if (opening.swap) {
       process.revision = static_cast<std::uint32_t>(opening.swap->revision.value);
+      process.meter.begin_plan(opening.swap->revision);
       wake(process, now_);
       if (tell_)
         tell_line(process.seen.id + " runs revision " + std::to_string(process.revision) + " at step " +
@@ -87,7 +88,10 @@ void Simulation::begun(Process& process, Step step, bool collects) {
   if (std::exchange(process.waiting, false)) check_wait(process);
   if (acting_ != &process) check_promise(process, step);  // its gate is locked while its agent acts
   process.seen.ran.push_back(process.revision);
-  if (collects) process.seen.collected.push_back(step.value);
+  if (collects) {
+    process.seen.collected.push_back(step.value);
+    process.meter.begin_collected(step, now_, process.step_time * process.cost / 1000);
+  }
   process.next = step + 1;
   outcome_.steps += 1;
   mix(static_cast<std::uint64_t>(now_.count()) * 64 + process.index);

@@ -22,12 +22,15 @@ std::uint64_t scaled(std::uint64_t quick, std::uint64_t full) {
 TEST_CASE("every plan is put in force at one step by all ranks whatever fails") {
   const std::uint64_t switches = scaled(20'000, 100'000);
   std::uint64_t done = 0;
+  std::uint64_t budgets = 0;
   for (std::uint64_t seed = 1; done < switches; ++seed) {
     const Outcome outcome = simulate(script_of(seed));
     CAPTURE(seed, outcome.wrong);
     REQUIRE(outcome.wrong.empty());
     done += outcome.switches;
+    budgets += outcome.budgets;
   }
+  REQUIRE(budgets > switches / 500);
 }
 
 TEST_CASE("one seed is one history to the last letter") {

@@ -1,0 +1,78 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "control/agree/target_status.h"
+
+#include <algorithm>
+#include <iterator>
+#include <utility>
+
+namespace gradmon {
+namespace {
+
+constexpr std::size_t kNumbers = 48;  // the most that the numbers and lengths of an entry take
+
+std::size_t bytes_of(const UnmatchedTarget& entry) {
+  std::size_t bytes = kNumbers + entry.pattern.size() + entry.error.size();
+  for (const std::string& name : entry.nearest) bytes += kNumbers + name.size();
+  return bytes;
+}
+
+std::size_t bytes_of(const TargetStatus& entry) {
+  return kNumbers + entry.kind.size() + entry.name.size() + entry.why.size();
+}
+
+// Takes entries while there is room for them.
+class Room {
+ public:
+  explicit Room(std::size_t bytes) : left_(bytes) {}
+
+  template <typename Entry>
+  bool take(const Entry& entry) {
+    const std::size_t bytes = bytes_of(entry);
+    full_ = full_ || bytes > left_;
+    if (!full_) left_ -= bytes;
+    return !full_;
+  }
+
+ private:
+  std::size_t left_;
+  bool full_ = false;
+};
+
+std::int64_t listed(const TargetList& list) {
+  return static_cast<std::int64_t>(list.unmatched.size() + list.targets.size());
+}
+
+}  // namespace
+
+TargetList noteworthy(TargetList list) {
+  const std::int64_t before = listed(list);
+  const auto fires = [](const TargetStatus& target) { return !target.silent(); };
+  list.targets.erase(std::remove_if(list.targets.begin(), list.targets.end(), fires), list.targets.end());
+  list.left_out += before - listed(list);
+  return list;
+}
+
+TargetList within(TargetList list, std::size_t most_bytes) {
+  const std::int64_t before = listed(list);
+  Room room(most_bytes);
+  std::vector<UnmatchedTarget> unmatched;
+  for (UnmatchedTarget& entry : list.unmatched) {
+    if (room.take(entry)) unmatched.push_back(std::move(entry));
+  }
+  std::vector<bool> keep(list.targets.size());
+  for (const bool silent : {true, false}) {
+    for (std::size_t i = 0; i < keep.size(); ++i) {
+      if (list.targets[i].silent() == silent) keep[i] = room.take(list.targets[i]);
+    }
+  }
+  std::vector<TargetStatus> targets;
+  for (std::size_t i = 0; i < keep.size(); ++i) {
+    if (keep[i]) targets.push_back(std::move(list.targets[i]));
+  }
+  list.unmatched = std::move(unmatched);
+  list.targets = std::move(targets);
+  list.left_out += before - listed(list);
+  return list;
+}
+
+}  // namespace gradmon

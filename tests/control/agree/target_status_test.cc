@@ -1,0 +1,96 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "control/agree/target_status.h"
+
+#include "control/debian_version.h"
+#include "tests/control/agree/small_job.h"
+#include GRADMON_CATCH_HEADER
+
+namespace gradmon {
+namespace {
+
+TargetStatus target(const std::string& name, std::int64_t silent_steps = 0) {
+  return {"grad_reduced", name, 7, 1000, silent_steps, ""};
+}
+
+TargetList list_of_four() {
+  TargetList list;
+  list.counts = {4, 2, 1};
+  list.unmatched = {{"fc9", {"fc1"}, ""}};
+  list.targets = {target("a"), target("b", 3), target("c"), target("d", 1)};
+  return list;
+}
+
+std::string names_of(const TargetList& list) {
+  std::string names;
+  for (const TargetStatus& one : list.targets) names += one.name;
+  return names;
+}
+
+TEST_CASE("noteworthy is what is silent or unmatched and the rest is counted") {
+  const TargetList list = noteworthy(list_of_four());
+  REQUIRE(names_of(list) == "bd");
+  REQUIRE(list.unmatched.size() == 1);
+  REQUIRE(list.left_out == 2);
+  REQUIRE(list.counts.watched == 4);
+}
+
+TEST_CASE("within a bound the unmatched come first then the silent then the rest") {
+  REQUIRE(names_of(within(list_of_four(), 10'000)) == "abcd");
+  REQUIRE(within(list_of_four(), 10'000).left_out == 0);
+  const TargetList most = within(list_of_four(), 320);
+  REQUIRE(names_of(most) == "abd");
+  REQUIRE(most.left_out == 1);
+  const TargetList some = within(list_of_four(), 180);
+  REQUIRE(some.unmatched.size() == 1);
+  REQUIRE(names_of(some) == "b");
+  REQUIRE(some.left_out == 3);
+  const TargetList none = within(list_of_four(), 10);
+  REQUIRE(none.unmatched.empty());
+  REQUIRE(none.targets.empty());
+  REQUIRE(none.left_out == 5);
+  REQUIRE(none.counts.silent == 2);
+}
+
+TEST_CASE("rank 0 tells all its targets and the others what is noteworthy") {
+  SmallJob job(3, {0.3, 0.2, 3, 5});
+  job.list_targets = [](int rank, const Plan* plan) {
+    TargetList list = list_of_four();
+    list.counts.watched = 10 * rank + (plan == nullptr ? 1 : 2);
+    return list;
+  };
+  job.begin(nullptr);
+  REQUIRE(job.tick_until([&] { return job.process(2).next > Step{100}; }));
+  job.probe("now", nullptr);
+  REQUIRE(job.tick_until([&] { return !job.probed.empty(); }));
+  const ProbeResult& now = job.probed.front();
+  REQUIRE(names_of(now.answers[0].targets) == "abcd");
+  REQUIRE(names_of(now.answers[2].targets) == "bd");
+  REQUIRE(now.answers[2].targets.counts.watched == 21);
+  REQUIRE(now.answers[1].targets.left_out == 2);
+  job.probe("then", job.plan(true));
+  REQUIRE(job.tick_until([&] { return job.probed.size() == 2; }));
+  REQUIRE(job.probed[1].answers[1].targets.counts.watched == 12);
+  REQUIRE(job.probed[1].answers[1].matches == 1);
+}
+
+TEST_CASE("what a rank tells of its targets fits into a letter") {
+  SmallJob job(2);
+  job.list_targets = [](int, const Plan*) {
+    TargetList list;
+    for (int i = 0; i < 10'000; ++i) list.targets.push_back(target(std::string(100, 'x'), 1));
+    return list;
+  };
+  job.begin(nullptr);
+  REQUIRE(job.tick_until([&] { return job.process(1).next > Step{100}; }));
+  job.probe("now", nullptr);
+  REQUIRE(job.tick_until([&] { return !job.probed.empty(); }));
+  const auto& answers = job.probed.front().answers;
+  REQUIRE(answers[0].targets.targets.size() == 10'000);
+  REQUIRE(answers[1].targets.targets.size() > 100);
+  REQUIRE(answers[1].targets.targets.size() < 500);
+  REQUIRE(answers[1].targets.left_out + static_cast<std::int64_t>(answers[1].targets.targets.size()) ==
+          10'000);
+}
+
+}  // namespace
+}  // namespace gradmon
