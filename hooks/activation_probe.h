@@ -25,8 +25,10 @@ namespace gradmon {
 
 // Inputs are read before the forward (in-place modules overwrite them), outputs
 // after it, their gradients as they arrive in backward, wherever that runs; only
-// numbers are kept until the rows are written. A recomputed forward has no
-// values of its own, but its gradients are the ones that arrive.
+// numbers are kept until the rows are written. A gradient is the tensor's: where
+// others use an input as well (a residual), with what comes from them. A
+// recomputed forward has no values of its own, but its gradients are the ones
+// that arrive.
 //
 // Records, each kind in the order in which the values came (gradients of one
 // tensor in the order of the forward: what left its module first): target

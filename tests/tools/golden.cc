@@ -4,7 +4,7 @@
 #include <cstdlib>
 #include <fstream>
 
-#include "tests/tools/gradmonctl_process.h"
+#include "tests/temporary_directory.h"
 
 namespace gradmon {
 

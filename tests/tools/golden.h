@@ -5,8 +5,9 @@
 
 namespace gradmon {
 
-// What tests/tools/golden/NAME holds. With GRADMON_WRITE_GOLDEN=1 in the
-// environment it is first written anew: look at the diff before you commit it.
+// What NAME holds in the folder `golden` beside the test. With
+// GRADMON_WRITE_GOLDEN=1 in the environment it is first written anew: look at
+// the diff before you commit it.
 std::string golden(const std::string& name, const std::string& now);
 
 }  // namespace gradmon
