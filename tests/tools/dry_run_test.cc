@@ -11,7 +11,7 @@ namespace gradmon {
 namespace {
 
 ProbeResult::Answer answer(int rank, std::int64_t matches, const std::string& objection = "") {
-  return {Rank{rank}, true, matches, objection};
+  return {Rank{rank}, true, matches, objection, {}};
 }
 
 CommandReply rehearsed(std::vector<ProbeResult::Answer> answers) {
@@ -46,7 +46,7 @@ TEST_CASE("a dry run shows the lines that would change and what each rank would 
 TEST_CASE("a dry run that a rank would reject ends with 1 and names the rank and the reason") {
   FakeJob job;
   job.answer(rehearsed(
-      {answer(0, 12), answer(1, 0, "no room\x1b for it"), ProbeResult::Answer{Rank{2}, false, 0, ""}}));
+      {answer(0, 12), answer(1, 0, "no room\x1b for it"), ProbeResult::Answer{Rank{2}, false, 0, "", {}}}));
   CHECK(dry_run(set_ops(), job.ask(), job.console()) == 1);
   CHECK(job.out.str() == golden("dry_run_rejected.txt", job.out.str()));
   CHECK(job.err.str() == "gradmonctl: the job would reject it\n");
@@ -67,7 +67,7 @@ TEST_CASE("a dry run that would match nothing ends with 1") {
 
 TEST_CASE("a dry run that some ranks do not answer ends with 7") {
   FakeJob job;
-  job.answer(rehearsed({answer(0, 3), ProbeResult::Answer{Rank{1}, false, 0, ""}}));
+  job.answer(rehearsed({answer(0, 3), ProbeResult::Answer{Rank{1}, false, 0, "", {}}}));
   CHECK(dry_run(set_ops(), job.ask(), job.console()) == 7);
 }
 

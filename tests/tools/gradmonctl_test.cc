@@ -30,7 +30,7 @@ TEST_CASE("help goes to stdout and a usage error to stderr") {
 TEST_CASE("commands without a job end with 4 and say where they looked") {
   TemporaryDirectory directory;
   const std::string place = (directory / "").string();
-  for (const char* command : {"status", "watch", "on", "off", "get", "history"}) {
+  for (const char* command : {"status", "watch", "on", "off", "get", "history", "targets"}) {
     GradmonctlProcess ctl({command, "--output-dir", place});
     CHECK(ctl.wait() == 4);
     CHECK(ctl.out().empty());

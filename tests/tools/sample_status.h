@@ -23,7 +23,8 @@ inline RankStatus sample_rank(int number) {
   rank.last_seen_ms = 120 + 1000 * number;
   rank.last_stepped_ms = 12;
   rank.records = 420;
-  rank.overhead = {Revision{7}, 40, 0.0041 * (number + 1), 16};
+  rank.overhead = {Revision{7}, 40, 0.005 * (number + 1), 16};
+  rank.targets = {24, 0, 0};
   return rank;
 }
 
@@ -57,6 +58,7 @@ inline Status troubled_status() {
   status.ranks[1].state = "waiting";
   status.ranks[1].last_stepped_ms = 90'000;
   status.ranks[1].dropped = 12;
+  status.ranks[1].targets = {24, 3, 1};
   status.ranks[2].host = "evil\x1b[31m\nhost";
   status.ranks[2].error = "disk full: /scratch\x07";
   status.ranks[2].revision = Revision{6};

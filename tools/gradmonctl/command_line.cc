@@ -36,6 +36,7 @@ struct Arguments {
   DoctorRequest doctor;
   ChangeRequest change;
   HistoryRequest history;
+  TargetsRequest targets;
   GetRequest get;
   ValidateRequest validate;
   SchemaRequest schema;
@@ -58,6 +59,7 @@ class Grammar {
     add_set();
     add_get();
     add_history();
+    add_targets();
     add_validate();
     add_doctor();
     add_schema();
@@ -181,6 +183,24 @@ class Grammar {
     add_place(command, arguments_.history.place);
   }
 
+  void add_targets() {
+    CLI::App* command = add("targets [--json] [--dry-run [KEY=VALUE...] [--config FILE]]",
+                            "Show what each rank watches, what matches nothing and what does not fire");
+    TargetsRequest& targets = arguments_.targets;
+    command->add_flag("--json", targets.json, "one JSON object");
+    CLI::Option* dry_run = command->add_flag("--dry-run", targets.dry_run,
+                                             "what would be watched under another config; changes nothing");
+    command
+        ->add_option("KEY=VALUE", arguments_.edits,
+                     "with --dry-run: the config with these keys set, as\n`gradmonctl set` sets them")
+        ->allow_extra_args()
+        ->needs(dry_run);
+    command->add_option("--config", targets.file, "with --dry-run: this file instead of the job's config")
+        ->type_name("FILE")
+        ->needs(dry_run);
+    add_place(command, targets.place);
+  }
+
   void add_validate() {
     CLI::App* command = add("validate FILE", "Check a config file, and list all its errors");
     command->add_option("FILE", arguments_.validate.file, "the config file")->required();
@@ -224,15 +244,32 @@ tl::unexpected<NoRequest> usage_error(const std::string& command, const std::str
   return tl::make_unexpected(NoRequest{2, "gradmonctl: " + text + "\ntry \"" + program + " --help\"\n"});
 }
 
+using Edits = std::vector<std::pair<std::string, std::string>>;
+
+tl::expected<Edits, NoRequest> edits_of(const std::string& name, const Arguments& arguments) {
+  Edits edits;
+  for (const std::string& argument : arguments.edits) {
+    auto edit = parse_set_argument(argument);
+    if (!edit) return usage_error(name, edit.error());
+    edits.push_back(std::move(*edit));
+  }
+  return edits;
+}
+
+tl::expected<Request, NoRequest> targets_request(Arguments& arguments) {
+  auto edits = edits_of("targets", arguments);
+  if (!edits) return tl::make_unexpected(edits.error());
+  arguments.targets.edits = std::move(*edits);
+  return arguments.targets;
+}
+
 tl::expected<Request, NoRequest> change_request(const std::string& name, Arguments& arguments) {
   ChangeRequest& change = arguments.change;
   change.timeout = std::chrono::seconds(arguments.timeout);
   change.command.verb = name == "on" ? CommandVerb::on : name == "off" ? CommandVerb::off : CommandVerb::set;
-  for (const std::string& argument : arguments.edits) {
-    auto edit = parse_set_argument(argument);
-    if (!edit) return usage_error(name, edit.error());
-    change.command.edits.push_back(std::move(*edit));
-  }
+  auto edits = edits_of(name, arguments);
+  if (!edits) return tl::make_unexpected(edits.error());
+  change.command.edits = std::move(*edits);
   return change;
 }
 
@@ -248,6 +285,7 @@ tl::expected<Request, NoRequest> request_of(const std::string& name, Arguments& 
   if (name == "watch") return arguments.watch;
   if (name == "doctor") return arguments.doctor;
   if (name == "history") return arguments.history;
+  if (name == "targets") return targets_request(arguments);
   if (name == "get") return arguments.get;
   if (name == "validate") return arguments.validate;
   if (name == "schema") return arguments.schema;

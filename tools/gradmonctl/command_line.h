@@ -39,6 +39,15 @@ struct ChangeRequest {
   std::chrono::seconds timeout{60};
 };
 
+// Live; or as a dry run, of the job's config with `edits`, or of `file` with them.
+struct TargetsRequest {
+  JobPlace place;
+  bool json = false;
+  bool dry_run = false;
+  std::vector<std::pair<std::string, std::string>> edits;
+  std::string file;
+};
+
 struct HistoryRequest {
   JobPlace place;
   bool json = false;
@@ -71,8 +80,9 @@ struct SchemaRequest {
   bool text = false;  // a table for people
 };
 
-using Request = std::variant<StatusRequest, WatchRequest, DoctorRequest, ChangeRequest, HistoryRequest,
-                             GetRequest, ValidateRequest, SchemaRequest, KeygenRequest, Launch>;
+using Request =
+    std::variant<StatusRequest, WatchRequest, DoctorRequest, ChangeRequest, HistoryRequest, TargetsRequest,
+                 GetRequest, ValidateRequest, SchemaRequest, KeygenRequest, Launch>;
 
 // Why there is nothing to do: help that was asked for (code 0, for stdout), or
 // a usage error (code 2, for stderr).

@@ -37,7 +37,9 @@ void show_answers(const std::vector<ProbeResult::Answer>& answers, const Console
     console.out << rank_ranges(ranks[text]) << ": " << printable(text) << '\n';
 }
 
-int judge(const CommandReply& reply, const Console& console) {
+}  // namespace
+
+int judge_rehearsal(const CommandReply& reply, const Console& console) {
   bool rejected = false;
   bool unknown = false;
   std::int64_t matches = 0;
@@ -56,8 +58,6 @@ int judge(const CommandReply& reply, const Console& console) {
   return unknown ? kExitPartial : kExitDone;
 }
 
-}  // namespace
-
 int dry_run(const ChangeRequest& request, const AskJob& ask, const Console& console) {
   Command command = question(CommandVerb::rehearse);
   command.edits = request.command.edits;
@@ -71,7 +71,7 @@ int dry_run(const ChangeRequest& request, const AskJob& ask, const Console& cons
     console.err << "warning: " << printable(warning) << '\n';
   show_change(reply->status->config_path, reply->config_before, reply->config_text, console);
   show_answers(reply->probed, console);
-  return judge(*reply, console);
+  return judge_rehearsal(*reply, console);
 }
 
 int dry_run_of_file(const ChangeRequest& request, const Console& console) {

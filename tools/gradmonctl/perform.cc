@@ -20,6 +20,7 @@
 #include "tools/gradmonctl/live_job.h"
 #include "tools/gradmonctl/printable.h"
 #include "tools/gradmonctl/status_command.h"
+#include "tools/gradmonctl/targets_command.h"
 #include "tools/gradmonctl/validate_command.h"
 #include "tools/gradmonctl/watch_command.h"
 
@@ -92,6 +93,11 @@ class Performer {
     };
     const HistoryFiles files = [&request] { return history_from_files(output_directory(request.place)); };
     return history_command(request, ask ? *ask : nobody, files, console_);
+  }
+
+  int operator()(const TargetsRequest& request) const {
+    const auto ask = connect(request.place);
+    return ask ? targets_command(request, *ask, console_) : give_up(ask.error());
   }
 
   int operator()(const GetRequest& request) const {

@@ -31,6 +31,10 @@ OrderedJson json_of(const RankStatus& rank) {
       {"last_stepped_ms", rank.last_stepped_ms},
       {"records", rank.records},
       {"dropped", rank.dropped},
+      {"targets",
+       {{"watched", rank.targets.watched},
+        {"silent", rank.targets.silent},
+        {"without_match", rank.targets.unmatched}}},
       {"error", text_or_null(rank.error)}};
 }
 

@@ -91,11 +91,18 @@ std::string rank_table(const std::vector<RankStatus>& ranks) {
   return ranks.empty() ? std::string() : "\n" + table.text();
 }
 
+std::string targets_trouble(const std::string& rank, const TargetCounts& targets) {
+  if (targets.silent == 0) return "";
+  return rank + ": " + std::to_string(targets.silent) + " of " + std::to_string(targets.watched) +
+         " targets silent (gradmonctl targets says which and why)\n";
+}
+
 std::string troubles(const Status& status) {
   std::string text;
   for (const RankStatus& rank : status.ranks) {
     const std::string name = "rank " + std::to_string(rank.rank.value);
     if (!rank.error.empty()) text += name + ": " + printable(rank.error) + '\n';
+    text += targets_trouble(name, rank.targets);
     const bool runs = rank.state != "absent" && rank.state != "left";
     if (runs && rank.last_stepped_ms >= kStalledMs) {
       text += name + " has not stepped for " + span_text(rank.last_stepped_ms) + '\n';

@@ -1,0 +1,80 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "tools/gradmonctl/targets_text.h"
+
+#include <map>
+#include <utility>
+
+#include "tools/gradmonctl/printable.h"
+#include "tools/gradmonctl/rank_ranges.h"
+#include "tools/gradmonctl/text_table.h"
+#include "tools/gradmonctl/time_text.h"
+
+namespace gradmon {
+namespace {
+
+std::string counted(std::int64_t count, const char* what) {
+  return std::to_string(count) + " " + what + (count == 1 ? "" : "s");
+}
+
+std::string summary(const TargetCounts& counts) {
+  std::string text = counted(counts.watched, "target");
+  if (counts.silent > 0) text += ", " + std::to_string(counts.silent) + " silent";
+  if (counts.unmatched > 0)
+    text += ", " + counted(counts.unmatched, "name") + " of the config without a match";
+  return text + '\n';
+}
+
+std::string unmatched_text(const UnmatchedTarget& entry) {
+  std::string text = "  \"" + printable(entry.pattern) + "\" matches nothing";
+  if (!entry.error.empty()) return text + ": " + printable(entry.error) + '\n';
+  for (std::size_t i = 0; i < entry.nearest.size(); ++i)
+    text += (i == 0 ? " (nearest: " : ", ") + printable(entry.nearest[i]);
+  return text + (entry.nearest.empty() ? "\n" : ")\n");
+}
+
+std::string silence_text(const TargetStatus& target) {
+  if (!target.silent()) return "";
+  return "silent for " + counted(target.silent_steps, "collected step") +
+         (target.why.empty() ? "" : ": " + target.why);
+}
+
+std::string table_of(const std::vector<TargetStatus>& targets) {
+  if (targets.empty()) return "";
+  const auto left = TextTable::Align::left;
+  TextTable table({{"  kind", left}, {"target", left}, {"last step"}, {"when", left}, {"", left}});
+  for (const TargetStatus& target : targets) {
+    table.add({"  " + (target.kind.empty() ? "-" : target.kind), target.name,
+               target.last_step < 0 ? "-" : std::to_string(target.last_step),
+               target.last_at == 0 ? "-" : utc_text(target.last_at), silence_text(target)});
+  }
+  return table.text();
+}
+
+std::string answer_text(const ProbeResult::Answer& answer) {
+  if (!answer.known) return "no answer\n";
+  if (!answer.objection.empty()) return "rejects it: " + printable(answer.objection) + '\n';
+  const TargetList& list = answer.targets;
+  std::string text = summary(list.counts);
+  for (const UnmatchedTarget& entry : list.unmatched) text += unmatched_text(entry);
+  text += table_of(list.targets);
+  if (!list.targets.empty() && list.left_out > 0)
+    text += "  and " + std::to_string(list.left_out) + " more\n";
+  return text;
+}
+
+}  // namespace
+
+std::string targets_text(const std::vector<ProbeResult::Answer>& answers) {
+  std::map<std::string, std::vector<int>> ranks;
+  std::vector<std::string> order;
+  for (const ProbeResult::Answer& answer : answers) {
+    std::string text = answer_text(answer);
+    if (ranks[text].empty()) order.push_back(text);
+    ranks[text].push_back(answer.rank.value);
+  }
+  std::string all;
+  for (const std::string& text : order) all += rank_ranges(ranks[text]) + ": " + text;
+  return all;
+}
+
+}  // namespace gradmon
