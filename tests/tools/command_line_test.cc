@@ -23,7 +23,7 @@ T parsed(const std::vector<const char*>& words) {
 
 TEST_CASE("the help of every command looks like its golden file") {
   for (const char* command : {"", "status", "watch", "doctor", "on", "off", "set", "get", "history",
-                              "targets", "validate", "keygen", "schema", "run"}) {
+                              "targets", "validate", "import", "keygen", "schema", "run"}) {
     const auto help = *command == '\0' ? parse({"--help"}) : parse({command, "--help"});
     REQUIRE(!help);
     CHECK(help.error().code == 0);

@@ -39,6 +39,7 @@ struct Arguments {
   TargetsRequest targets;
   GetRequest get;
   ValidateRequest validate;
+  ImportRequest import;
   SchemaRequest schema;
   KeygenRequest keygen;
   Launch launch;
@@ -61,6 +62,7 @@ class Grammar {
     add_history();
     add_targets();
     add_validate();
+    add_import();
     add_doctor();
     add_schema();
     add_keygen();
@@ -206,6 +208,17 @@ class Grammar {
     command->add_option("FILE", arguments_.validate.file, "the config file")->required();
   }
 
+  void add_import() {
+    CLI::App* command = add("import FILE [--output CONFIG]",
+                            "Make a config file of a MindSpore Transformers YAML file's monitoring keys");
+    ImportRequest& import = arguments_.import;
+    command->add_option("FILE", import.file, "the YAML file")->required();
+    command
+        ->add_option("--output", import.output,
+                     "the config file to make, which must not exist yet\n(default: stdout)")
+        ->type_name("CONFIG");
+  }
+
   void add_schema() {
     CLI::App* command = add("schema [--text]", "Print the JSON Schema of the config file, for editors");
     command->add_flag("--text", arguments_.schema.text, "a table of all keys instead, for people");
@@ -288,6 +301,7 @@ tl::expected<Request, NoRequest> request_of(const std::string& name, Arguments& 
   if (name == "targets") return targets_request(arguments);
   if (name == "get") return arguments.get;
   if (name == "validate") return arguments.validate;
+  if (name == "import") return arguments.import;
   if (name == "schema") return arguments.schema;
   if (name == "keygen") return keygen_request(arguments);
   if (name != "run") return change_request(name, arguments);

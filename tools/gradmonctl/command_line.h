@@ -76,13 +76,19 @@ struct DoctorRequest {
   bool json = false;
 };
 
+// Of a file of MindSpore Transformers.
+struct ImportRequest {
+  std::string file;
+  std::string output;  // "": stdout
+};
+
 struct SchemaRequest {
   bool text = false;  // a table for people
 };
 
 using Request =
     std::variant<StatusRequest, WatchRequest, DoctorRequest, ChangeRequest, HistoryRequest, TargetsRequest,
-                 GetRequest, ValidateRequest, SchemaRequest, KeygenRequest, Launch>;
+                 GetRequest, ValidateRequest, ImportRequest, SchemaRequest, KeygenRequest, Launch>;
 
 // Why there is nothing to do: help that was asked for (code 0, for stdout), or
 // a usage error (code 2, for stderr).

@@ -16,6 +16,7 @@
 #include "tools/gradmonctl/find_keys.h"
 #include "tools/gradmonctl/get_command.h"
 #include "tools/gradmonctl/history_command.h"
+#include "tools/gradmonctl/import_command.h"
 #include "tools/gradmonctl/keygen_command.h"
 #include "tools/gradmonctl/live_job.h"
 #include "tools/gradmonctl/printable.h"
@@ -114,6 +115,8 @@ class Performer {
   int operator()(const KeygenRequest& request) const { return keygen_command(request, console_); }
 
   int operator()(const ValidateRequest& request) const { return validate_command(request, console_); }
+
+  int operator()(const ImportRequest& request) const { return import_command(request, console_); }
 
   int operator()(const Launch& request) const {
     const auto code = launch(request);

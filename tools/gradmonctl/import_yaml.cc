@@ -1,0 +1,117 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "tools/gradmonctl/import_yaml.h"
+
+#include <yaml-cpp/yaml.h>
+
+#include <algorithm>
+#include <set>
+#include <utility>
+
+namespace gradmon {
+namespace {
+
+constexpr std::size_t kMost = 4096;
+
+struct Refused {
+  YamlError error;
+};
+
+YamlPlace place_of(const std::string& key, const YAML::Mark& mark) {
+  if (mark.is_null()) return {key, 1, 1};
+  return {key, static_cast<std::size_t>(mark.line) + 1, static_cast<std::size_t>(mark.column) + 1};
+}
+
+[[noreturn]] void refuse(const std::string& key, const YAML::Node& at, const std::string& text) {
+  throw Refused{{place_of(key, at.Mark()), text}};
+}
+
+nlohmann::json scalar_of(const YAML::Node& node) {
+  if (node.IsNull()) return nullptr;
+  if (node.Tag() == "!") return node.Scalar();  // quoted
+  bool truth = false;
+  if (YAML::convert<bool>::decode(node, truth)) return truth;
+  std::int64_t integer = 0;
+  if (YAML::convert<std::int64_t>::decode(node, integer)) return integer;
+  double number = 0;
+  if (YAML::convert<double>::decode(node, number)) return number;
+  return node.Scalar();
+}
+
+class Reader {
+ public:
+  explicit Reader(const std::vector<std::string>& sections) : sections_(sections) {}
+
+  std::vector<YamlEntry> read(const std::string& text) {
+    const YAML::Node document = YAML::Load(text);
+    if (!document.IsMap()) refuse("", document, "expected a mapping of keys to values");
+    std::set<std::string> seen;
+    for (const auto& item : document) {
+      const std::string key = key_of("", item.first, seen);
+      if (std::find(sections_.begin(), sections_.end(), key) != sections_.end())
+        add_section(key, item.second);
+    }
+    return std::move(entries_);
+  }
+
+ private:
+  static std::string key_of(const std::string& within, const YAML::Node& key, std::set<std::string>& seen) {
+    if (!key.IsScalar()) refuse(within, key, "expected a key that is text");
+    const std::string whole = within + key.Scalar();
+    if (!seen.insert(whole).second) refuse(whole, key, "is given twice");
+    return whole;
+  }
+
+  void add_section(const std::string& key, const YAML::Node& section) {
+    if (section.IsNull()) return;
+    if (section.IsMap()) return add_keys(key + ".", section);
+    if (!section.IsSequence()) refuse(key, section, "expected a mapping, or a list of mappings");
+    for (std::size_t i = 0; i < section.size(); ++i) {
+      const std::string element = key + "[" + std::to_string(i) + "]";
+      if (!section[i].IsMap()) refuse(element, section[i], "expected a mapping");
+      add_keys(element + ".", section[i]);
+    }
+  }
+
+  void add_keys(const std::string& within, const YAML::Node& mapping) {
+    std::set<std::string> seen;
+    for (const auto& item : mapping) {
+      const std::string key = key_of(within, item.first, seen);
+      entries_.push_back({place_of(key, item.first.Mark()), value_of(key, item.second)});
+      count(key, item.first);
+    }
+  }
+
+  nlohmann::json value_of(const std::string& key, const YAML::Node& node) {
+    if (node.IsMap()) return "(a mapping)";
+    if (!node.IsSequence()) return scalar_of(node);
+    nlohmann::json list = nlohmann::json::array();
+    for (const YAML::Node& element : node) {
+      list.push_back(element.IsScalar() || element.IsNull() ? scalar_of(element) : "(a collection)");
+      count(key, element);
+    }
+    return list;
+  }
+
+  void count(const std::string& key, const YAML::Node& at) {
+    if (++counted_ > kMost) refuse(key, at, "more than " + std::to_string(kMost) + " keys and elements");
+  }
+
+  const std::vector<std::string>& sections_;
+  std::vector<YamlEntry> entries_;
+  std::size_t counted_ = 0;
+};
+
+}  // namespace
+
+tl::expected<std::vector<YamlEntry>, YamlError> read_yaml_sections(const std::string& text,
+                                                                   const std::vector<std::string>& sections) {
+  try {
+    return Reader(sections).read(text);
+  } catch (const Refused& refused) {
+    return tl::make_unexpected(refused.error);
+  } catch (const YAML::Exception& error) {
+    return tl::make_unexpected(YamlError{place_of("", error.mark), "not YAML: " + error.msg});
+  }
+}
+
+}  // namespace gradmon
