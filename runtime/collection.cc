@@ -2,10 +2,13 @@
 #include "runtime/collection.h"
 
 #include <algorithm>
+#include <chrono>
 #include <utility>
 
 #include "control/config/config_parser.h"
 #include "control/log.h"
+#include "control/net/process_identity.h"
+#include "runtime/expected_targets.h"
 #include "runtime/output_document.h"
 #include "runtime/plan_settings.h"
 
@@ -31,15 +34,17 @@ std::string sentence(const UnmatchedPattern& unmatched) {
 
 class Collection::Stream : public RecordStream {
  public:
-  Stream(NameTable& names, RecordQueue& queue, Settings settings, WriterThread& writer)
-      : names_(names), queue_(queue), settings_(std::move(settings)), writer_(writer) {}
+  Stream(NameTable& names, RecordQueue& queue, TargetLedger& ledger, Settings settings, WriterThread& writer)
+      : names_(names), queue_(queue), ledger_(ledger), settings_(std::move(settings)), writer_(writer) {}
   std::uint32_t target_id(int vpp_stage, std::string_view name) override {
     return names_.intern(name, vpp_stage);
   }
   std::uint32_t shape_id(std::string_view shape) override { return names_.intern(shape); }
   bool push(const Record& record) noexcept override {
     if (onlooker_) onlooker_->see(record);
-    return queue_.push(record);
+    if (!queue_.push(record)) return false;
+    ledger_.see(record.kind, record.target);
+    return true;
   }
   void publish(Document document, std::string text) noexcept override {
     writer_.write_file([directory = settings_.directory, rank = settings_.rank, document,
@@ -52,16 +57,39 @@ class Collection::Stream : public RecordStream {
   TrainingScalars* onlooker_ = nullptr;
   NameTable& names_;
   RecordQueue& queue_;
+  TargetLedger& ledger_;
   const Settings settings_;
   WriterThread& writer_;
+};
+
+// Adds what passes while it lives, less what the hooks count themselves.
+class Collection::OwnTime {
+ public:
+  explicit OwnTime(Collection& collection)
+      : collection_(collection), of_hooks_(hooks_time()), begun_(std::chrono::steady_clock::now()) {}
+  ~OwnTime() {
+    collection_.own_time_ += std::chrono::steady_clock::now() - begun_ - (hooks_time() - of_hooks_);
+  }
+  OwnTime(const OwnTime&) = delete;
+  OwnTime& operator=(const OwnTime&) = delete;
+
+ private:
+  std::chrono::nanoseconds hooks_time() const {
+    return collection_.hooks_ ? collection_.hooks_->spent() : std::chrono::nanoseconds{};
+  }
+
+  Collection& collection_;
+  const std::chrono::nanoseconds of_hooks_;
+  const std::chrono::steady_clock::time_point begun_;
 };
 
 Collection::Collection(Settings settings, WriterThread::OnFinished on_finished)
     : settings_(std::move(settings)),
       names_(std::make_shared<NameTable>()),
       queue_(std::make_shared<RecordQueue>(queue_options(settings_.queue_capacity))),
+      ledger_(*names_),
       writer_(queue_, std::move(on_finished)),
-      stream_(std::make_unique<Stream>(*names_, *queue_, settings_, writer_)) {}
+      stream_(std::make_unique<Stream>(*names_, *queue_, ledger_, settings_, writer_)) {}
 
 Collection::~Collection() = default;
 
@@ -78,6 +106,12 @@ void Collection::add_model(const WatchedModel& chunk) {
 void Collection::swap(const Commitment& commitment) {
   detach();
   in_force_ = commitment;
+  meter_.begin_plan(commitment.revision);
+  ledger_.begin_plan();
+  {
+    const std::lock_guard lock(mutex_);
+    overhead_ = meter_.measured();
+  }
   if (!commitment.plan->on) return;
   auto parsed = parse_config(commitment.plan->config_text, "the agreed config");
   if (!parsed) return log_error(to_string(parsed.error()));  // Checked when it was promised.
@@ -103,9 +137,13 @@ void Collection::swap(const Commitment& commitment) {
 void Collection::attach() {
   hooks_.reset();
   if (!watched_on(config_, settings_.rank)) return;
-  const HookSettings settings = hook_settings_of(config_, in_force_.revision);
+  HookSettings settings = hook_settings_of(config_, in_force_.revision);
+  settings.grad_acc_steps = settings_.grad_acc_steps;
   hooks_ = std::make_unique<HookSet>(settings, model_, *stream_);
   if (scalars_) scalars_->attach(settings, model_);
+  hooks_time_ = {};
+  ledger_.expect(expected_targets(config_, model_, hooks_->matches(), *names_),
+                 unmatched_targets(hooks_->matches()));
   std::vector<std::string> warnings;
   for (const UnmatchedPattern& unmatched : hooks_->matches().unmatched)
     warnings.push_back(sentence(unmatched));
@@ -130,13 +168,24 @@ void Collection::begin_step(Step step, HookSet::Collect collect, std::int64_t sa
   collecting_ = collect == HookSet::Collect::yes;
   step_ = step;
   updated_ = false;
-  if (collecting_) queue_->begin_step();
   if (!collecting_ && !was_armed) return;
+  if (collecting_) measure_round(step);
+  const OwnTime own_time(*this);
+  if (collecting_) queue_->begin_step();
   if (hooks_) hooks_->begin_step(step, collect);
   if (scalars_) scalars_->begin_step(step, collect, samples);
 }
 
+void Collection::measure_round(Step step) {
+  const auto of_hooks = hooks_ ? hooks_->spent() : std::chrono::nanoseconds{};
+  const auto spent = std::exchange(own_time_, {}) + of_hooks - std::exchange(hooks_time_, of_hooks);
+  meter_.begin_collected(step, std::chrono::steady_clock::now().time_since_epoch(), spent);
+  const std::lock_guard lock(mutex_);
+  overhead_ = meter_.measured();
+}
+
 void Collection::end_step(std::int64_t samples) noexcept {
+  const OwnTime own_time(*this);
   if (hooks_) {
     hooks_->end_step();
     if (!updated_) warn_of_missing_update();
@@ -147,6 +196,7 @@ void Collection::end_step(std::int64_t samples) noexcept {
   }
   end_scalars(samples);
   queue_->end_step(in_force_.revision, step_);
+  ledger_.end_step(step_, wall_now());
 }
 
 void Collection::end_scalars(std::int64_t samples) noexcept {
@@ -172,6 +222,7 @@ void Collection::warn_of_missing_update() noexcept {
 
 void Collection::before_update(const std::vector<at::Tensor>& parameters,
                                const OptimizerState* state) noexcept {
+  const OwnTime own_time(*this);
   updated_ = true;
   if (hooks_) hooks_->before_update(parameters, state);
   if (scalars_) scalars_->before_update(parameters, state);
@@ -179,15 +230,18 @@ void Collection::before_update(const std::vector<at::Tensor>& parameters,
 
 void Collection::after_update(const std::vector<at::Tensor>& parameters,
                               const OptimizerState* state) noexcept {
+  const OwnTime own_time(*this);
   if (hooks_) hooks_->after_update(parameters, state);
   if (scalars_) scalars_->after_update(parameters, state);
 }
 
 void Collection::report_scalar(std::string_view name, double value) noexcept {
+  const OwnTime own_time(*this);
   if (scalars_) scalars_->report(name, value);
 }
 
 void Collection::report_experts(std::string_view layer, const std::vector<std::int64_t>& tokens) noexcept {
+  const OwnTime own_time(*this);
   if (scalars_) scalars_->count_experts(layer, tokens);
 }
 
@@ -205,6 +259,8 @@ CollectingReport Collection::report() const {
   const std::lock_guard lock(mutex_);
   if (!hook_error_.empty()) report.error = hook_error_;
   report.warnings = warnings_;
+  report.overhead = overhead_;
+  report.targets = ledger_.counts();
   report.warnings.insert(report.warnings.end(), scalar_warnings_.begin(), scalar_warnings_.end());
   return report;
 }

@@ -10,11 +10,13 @@
 #include <string_view>
 #include <vector>
 
+#include "control/agree/overhead_meter.h"
 #include "control/agree/step_gate.h"
 #include "control/config/config.h"
 #include "control/net/agent_options.h"
 #include "hooks/hook_set.h"
 #include "runtime/run_directory.h"
+#include "runtime/target_ledger.h"
 #include "runtime/training_scalars.h"
 #include "writers/writer_thread.h"
 
@@ -29,6 +31,7 @@ class Collection {
     Rank rank;
     int world_size = 1;
     std::shared_ptr<RunDirectory> directory;
+    int grad_acc_steps = 1;  // micro batches of a step
   };
 
   // `on_finished` is called by the writer thread when all rows of a revision
@@ -66,20 +69,24 @@ class Collection {
 
   // Any thread.
   CollectingReport report() const;
+  TargetList targets() const { return ledger_.list(); }
 
  private:
   class Stream;
+  class OwnTime;
 
   void attach();
   void warn_of_missing_update() noexcept;
   void end_scalars(std::int64_t samples) noexcept;
   void detach();
+  void measure_round(Step step);
 
   // Constant after construction.
   const Settings settings_;
 
   const std::shared_ptr<NameTable> names_;    // own synchronisation
   const std::shared_ptr<RecordQueue> queue_;  // own synchronisation
+  TargetLedger ledger_;                       // own synchronisation
 
   WatchedModel model_;
   Commitment in_force_;
@@ -87,11 +94,15 @@ class Collection {
   Step step_;
   bool collecting_ = false;
   bool updated_ = false;  // update() was called in this step
+  OverheadMeter meter_;
+  std::chrono::nanoseconds own_time_{};    // in a round, without that of the hooks
+  std::chrono::nanoseconds hooks_time_{};  // of these hooks, before it
 
   mutable std::mutex mutex_;
   // Guarded by mutex_: what report() tells of the hooks.
   std::string hook_error_;
   std::vector<std::string> warnings_;
+  Overhead overhead_;
   std::vector<std::string> scalar_warnings_;
   bool missing_update_said_ = false;
 

@@ -26,6 +26,7 @@ struct Environment {
   std::string launcher_id;  // the same on all ranks of one launch; "" where nothing tells
   bool dynamic = false;
   std::filesystem::path output_dir;
+  int grad_acc_steps = 1;  // micro batches of a step; only the program knows
   std::optional<std::string> endpoint;
   std::optional<StorePlace> store;  // GRADMON_STORE, else MASTER_ADDR and MASTER_PORT
   InsecureLoopback loopback = InsecureLoopback::refused;

@@ -9,6 +9,7 @@
 
 #include "control/log.h"
 #include "control/net/process_identity.h"
+#include "hooks/forward_entry.h"
 #include "runtime/environment.h"
 #include "runtime/parameter_share.h"
 #include "runtime/session.h"
@@ -29,6 +30,7 @@ tl::expected<Environment, std::string> settle_environment(const MonitorOptions& 
   if (options.endpoint) environment->endpoint = options.endpoint;
   if (options.output_dir) environment->output_dir = *options.output_dir;
   if (options.dynamic) environment->dynamic = *options.dynamic;
+  environment->grad_acc_steps = options.grad_acc_steps;
   environment->output_dir = std::filesystem::absolute(environment->output_dir);
   if (options.grad_acc_steps < 1) {
     return tl::unexpected("grad_acc_steps " + std::to_string(options.grad_acc_steps) + ": expected >= 1");
@@ -86,16 +88,20 @@ void Monitor::watch(torch::nn::Module& model) noexcept {
 
 void Monitor::watch(torch::nn::Module& model, torch::optim::Optimizer&) noexcept { watch(model); }
 
-Loop Monitor::step(torch::optim::Optimizer& optimizer) {
-  update(optimizer);
+Loop Monitor::step(torch::optim::Optimizer& optimizer) { return step(optimizer, nullptr); }
+
+Loop Monitor::step(torch::optim::Optimizer& optimizer, const Closure& closure) {
+  update(optimizer, closure);
   return step();
 }
 
-void Monitor::update(torch::optim::Optimizer& optimizer) {
+void Monitor::update(torch::optim::Optimizer& optimizer) { update(optimizer, nullptr); }
+
+void Monitor::update(torch::optim::Optimizer& optimizer, const Closure& closure) {
   if (session_) {
-    session_->update(optimizer);
+    session_->update(optimizer, closure);
   } else {
-    optimizer.step();
+    optimizer.step(closure);
   }
 }
 
@@ -111,6 +117,11 @@ void Monitor::scalar(std::string_view name, double value) noexcept {
 
 void Monitor::expert_load(std::string_view layer, const std::vector<std::int64_t>& tokens) noexcept {
   if (session_) session_->expert_load(layer, tokens);
+}
+
+void Monitor::attention(std::string_view name, const at::Tensor& q, const at::Tensor& k,
+                        Causal causal) noexcept {
+  if (forward_entry::open()) forward_entry::attended(nullptr, name, q, k, causal);
 }
 
 void Monitor::stop() noexcept {

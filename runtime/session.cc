@@ -13,6 +13,8 @@
 #include "control/config/file_content.h"
 #include "control/log.h"
 #include "control/net/plan_source.h"
+#include "hooks/libtorch_optimizer_state.h"
+#include "runtime/expected_targets.h"
 #include "runtime/parameter_share.h"
 #include "runtime/plan_settings.h"
 #include "runtime/torch_store.h"
@@ -41,8 +43,7 @@ AgentOptions agent_options(const Environment& environment, const std::filesystem
     };
   }
   options.torch = TORCH_VERSION;
-  for (const Kind kind : {Kind::grad_unreduced, Kind::grad_reduced, Kind::param_origin, Kind::param_updated})
-    options.hooks.emplace_back(name_of(kind));
+  options.hooks.assign(kKindNames.begin(), kKindNames.end());
   return options;
 }
 
@@ -104,7 +105,7 @@ Monitor::Session::~Session() { stop(); }
 
 AgentCalls Monitor::Session::agent_calls() {
   return {[this](const Plan& plan) { return can_carry_out(plan); }, [this] { return report(); },
-          [this] { return directory_->path(); }};
+          [this] { return directory_->path(); }, [this](const Plan* plan) { return list_targets(plan); }};
 }
 
 void Monitor::Session::watch(torch::nn::Module& model) {
@@ -165,7 +166,8 @@ void Monitor::Session::swap(const Commitment& commitment) {
     auto parsed = parse_config(commitment.plan->config_text, config_.string());
     const std::int64_t capacity = parsed ? parsed->config.queue_capacity : Config{}.queue_capacity;
     auto made = std::make_unique<Collection>(
-        Collection::Settings{capacity, Rank{environment_.rank}, environment_.world_size, directory_},
+        Collection::Settings{capacity, Rank{environment_.rank}, environment_.world_size, directory_,
+                             environment_.grad_acc_steps},
         [this](Revision revision, Step) { agent_.rows_on_disk(revision); });
     made->add_model(model_);
     const std::lock_guard lock(mutex_);
@@ -174,19 +176,28 @@ void Monitor::Session::swap(const Commitment& commitment) {
   if (collection_) collection_->swap(commitment);
 }
 
-void Monitor::Session::update(torch::optim::Optimizer& optimizer) {
+void Monitor::Session::update(torch::optim::Optimizer& optimizer, const Closure& closure) {
   if (resting() || !collection_ || !collection_->collecting()) {
-    optimizer.step();
+    optimizer.step(closure);
     return;
   }
   const std::vector<at::Tensor> parameters = parameters_of(optimizer);
   if (parameters.empty()) {  // Not "all", as an empty list means to the hooks.
-    optimizer.step();
+    optimizer.step(closure);
     return;
   }
-  collection_->before_update(parameters, nullptr);
-  optimizer.step();
-  collection_->after_update(parameters, nullptr);
+  const LibtorchOptimizerState state(optimizer);
+  if (closure) {
+    optimizer.step([&] {
+      at::Tensor loss = closure();
+      collection_->before_update(parameters, &state);
+      return loss;
+    });
+  } else {
+    collection_->before_update(parameters, &state);
+    optimizer.step();
+  }
+  collection_->after_update(parameters, &state);
 }
 
 void Monitor::Session::scalar(std::string_view name, double value) noexcept {
@@ -212,6 +223,14 @@ tl::expected<std::int64_t, std::string> Monitor::Session::can_carry_out(const Pl
   if (!watched_on(config, Rank{environment_.rank})) return 0;
   const std::lock_guard lock(mutex_);
   return static_cast<std::int64_t>(match_targets(selection_of(config), names_).matched.size());
+}
+
+TargetList Monitor::Session::list_targets(const Plan* plan) const {
+  const std::lock_guard lock(mutex_);
+  if (plan == nullptr) return collection_ ? collection_->targets() : TargetList{};
+  auto parsed = parse_config(plan->config_text, config_.string());
+  if (!parsed || !watched_on(parsed->config, Rank{environment_.rank})) return {};
+  return foreseen_targets(parsed->config, names_);
 }
 
 CollectingReport Monitor::Session::report() const {

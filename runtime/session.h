@@ -33,7 +33,7 @@ class Monitor::Session {
     if (!resting() && !gate_.try_begin(current_)) boundary();
     return loop_;
   }
-  void update(torch::optim::Optimizer& optimizer);
+  void update(torch::optim::Optimizer& optimizer, const Closure& closure);
   void samples(std::int64_t count) noexcept {
     if (count > 0) samples_ += count;
   }
@@ -54,6 +54,7 @@ class Monitor::Session {
   // Agent thread.
   tl::expected<std::int64_t, std::string> can_carry_out(const Plan& plan) const;
   CollectingReport report() const;
+  TargetList list_targets(const Plan* plan) const;
   AgentCalls agent_calls();
 
   // Constant after construction.

@@ -11,6 +11,7 @@
 
 #include <cstdint>
 #include <filesystem>
+#include <functional>
 #include <memory>
 #include <optional>
 #include <string>
@@ -19,7 +20,11 @@
 
 #include "control/agree/journal.h"
 #include "gradmon/parallel_groups.h"
+#include "hooks/causal.h"
 
+namespace at {
+class Tensor;
+}
 namespace torch::nn {
 class Module;
 }
@@ -39,7 +44,7 @@ struct MonitorOptions {
   std::optional<std::filesystem::path> output_dir;  // ./monitor_output
   std::optional<bool> dynamic;                      // false: static mode
   std::int64_t start_iteration = 0;                 // number of the first step
-  int grad_acc_steps = 1;                           // micro batches that one step accumulates
+  int grad_acc_steps = 1;                           // micro batches that every step accumulates
   ParallelGroups groups;                            // who holds the same parameters
 };
 
@@ -77,6 +82,11 @@ class Monitor {
   // Calls optimizer.step(), and reads what it is about to use and what it has
   // made of it. With several optimizers, once for each.
   void update(torch::optim::Optimizer& optimizer);
+  // The same for an optimizer that has the loss worked out by itself, once or more
+  // often (LBFGS): what it is about to use is what stands after the last call.
+  using Closure = std::function<at::Tensor()>;  // returns the loss
+  Loop step(torch::optim::Optimizer& optimizer, const Closure& closure);
+  void update(torch::optim::Optimizer& optimizer, const Closure& closure);
   // Ends the step: once an iteration, on every rank.
   Loop step() noexcept;
 
@@ -94,6 +104,11 @@ class Monitor {
   // Tokens that each expert of a mixture-of-experts layer was given; counts of
   // several calls in a step are added. "expert_load" is each expert's share.
   void expert_load(std::string_view layer, const std::vector<std::int64_t>& tokens) noexcept;
+
+  // Q and K of an attention, in the forward: its `attention_hook` row (see
+  // <gradmon/observe.h>, whose attention() does the same without a monitor at
+  // hand). The axes are those of the config's `sa_order`. Any thread.
+  void attention(std::string_view name, const at::Tensor& q, const at::Tensor& k, Causal causal) noexcept;
 
   // Detaches everything, writes what has been collected, and leaves the job;
   // takes two seconds at most. Nothing is collected afterwards.

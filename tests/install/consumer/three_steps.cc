@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 // A training program outside gradmon's tree: three steps, watched.
 #include <gradmon/monitor.h>
+#include <gradmon/observe.h>
 #include <torch/nn/modules/linear.h>
 #include <torch/optim/sgd.h>
 
@@ -13,7 +14,13 @@ int main(int, char** argv) {
   monitor.watch(*model, optimizer);
   for (int step = 0; step < 3; ++step) {
     optimizer.zero_grad();
-    model->forward(torch::ones({4, 3})).sum().backward();
+    const torch::Tensor loss = gradmon::observe(*model)(torch::ones({4, 3})).sum();
+    loss.backward();
+    gradmon::tap("loss", loss);
+    monitor.attention("none", torch::ones({1, 1, 1, 1}), torch::ones({1, 1, 1, 1}), gradmon::Causal::no);
+    monitor.samples(4);
+    monitor.scalar("loss", loss.item<double>());
+    monitor.expert_load("none", {1, 2});
     monitor.step(optimizer);
   }
   monitor.stop();
