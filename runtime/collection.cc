@@ -89,6 +89,9 @@ Collection::Collection(Settings settings, WriterThread::OnFinished on_finished)
       queue_(std::make_shared<RecordQueue>(queue_options(settings_.queue_capacity))),
       ledger_(*names_),
       writer_(queue_, std::move(on_finished)),
+      notes_(settings_.ranks ? std::make_unique<RunNotes>(settings_.directory, settings_.world_size,
+                                                          settings_.ranks, writer_)
+                             : nullptr),
       stream_(std::make_unique<Stream>(*names_, *queue_, ledger_, settings_, writer_)) {}
 
 Collection::~Collection() = default;
@@ -108,6 +111,7 @@ void Collection::swap(const Commitment& commitment) {
   in_force_ = commitment;
   meter_.begin_plan(commitment.revision);
   ledger_.begin_plan();
+  if (notes_) notes_->note(commitment, model_);
   {
     const std::lock_guard lock(mutex_);
     overhead_ = meter_.measured();
@@ -247,6 +251,7 @@ void Collection::report_experts(std::string_view layer, const std::vector<std::i
 
 void Collection::stop(std::chrono::milliseconds at_most) noexcept {
   detach();
+  if (notes_) notes_->renew();
   if (!writer_.stop(at_most)) log_warn("the writer did not end in time: some rows are not on disk");
 }
 

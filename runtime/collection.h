@@ -15,7 +15,7 @@
 #include "control/config/config.h"
 #include "control/net/agent_options.h"
 #include "hooks/hook_set.h"
-#include "runtime/run_directory.h"
+#include "runtime/run_notes.h"
 #include "runtime/target_ledger.h"
 #include "runtime/training_scalars.h"
 #include "writers/writer_thread.h"
@@ -31,7 +31,8 @@ class Collection {
     Rank rank;
     int world_size = 1;
     std::shared_ptr<RunDirectory> directory;
-    int grad_acc_steps = 1;  // micro batches of a step
+    int grad_acc_steps = 1;      // micro batches of a step
+    RunNotes::Ranks ranks = {};  // in rank 0, which notes the run; null elsewhere
   };
 
   // `on_finished` is called by the writer thread when all rows of a revision
@@ -107,7 +108,8 @@ class Collection {
   bool missing_update_said_ = false;
 
   WriterThread writer_;
-  const std::unique_ptr<Stream> stream_;  // tells the writer
+  const std::unique_ptr<RunNotes> notes_;  // tells the writer; null in other ranks than 0
+  const std::unique_ptr<Stream> stream_;   // tells the writer
   // Keep last: detach before the rest dies.
   std::unique_ptr<TrainingScalars> scalars_;  // null: none asked for
   std::unique_ptr<HookSet> hooks_;

@@ -25,16 +25,20 @@ tl::expected<fs::path, std::string> place_of(RunDirectory& directory, Rank rank,
 
 }  // namespace
 
+tl::expected<void, std::string> write_and_rename(const fs::path& place, const std::string& text) {
+  const fs::path beside = place.string() + ".new";
+  if (auto written = write_durably(beside, text); !written) return written;
+  std::error_code error;
+  fs::rename(beside, place, error);
+  if (error) return tl::unexpected(place.string() + ": " + error.message());
+  return {};
+}
+
 tl::expected<void, std::string> write_document(RunDirectory& directory, Rank rank,
                                                RecordStream::Document document, const std::string& text) {
   const auto place = place_of(directory, rank, document);
   if (!place) return tl::unexpected(place.error());
-  const fs::path beside = place->string() + ".new";
-  if (auto written = write_durably(beside, text); !written) return written;
-  std::error_code error;
-  fs::rename(beside, *place, error);
-  if (error) return tl::unexpected(place->string() + ": " + error.message());
-  return {};
+  return write_and_rename(*place, text);
 }
 
 }  // namespace gradmon

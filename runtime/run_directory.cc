@@ -84,18 +84,27 @@ void RunDirectory::settle() {
   if (const auto job = job_()) settle_as(*job);
 }
 
-fs::path RunDirectory::make(std::chrono::milliseconds at_most) {
+JobIdentity RunDirectory::identity(std::chrono::milliseconds at_most) const {
   using Clock = std::chrono::steady_clock;
   auto deadline = Clock::now() + at_most;
-  for (settle(); path().empty() && Clock::now() < deadline; settle()) {
+  bool hurries = false;
+  auto job = job_();
+  while (!job && Clock::now() < deadline) {
     std::this_thread::sleep_for(kSlice);
-    if (hurried_.exchange(false)) deadline = std::min(deadline, Clock::now() + kIdentityInHurry);
+    if (!hurries && hurried_) {
+      hurries = true;
+      deadline = std::min(deadline, Clock::now() + kIdentityInHurry);
+    }
+    job = job_();
   }
-  if (path().empty()) {
-    log_warn("rank 0 did not answer: output of rank " + std::to_string(rank_.value) +
-             " is named after its own start time and its launch");
-    settle_as({"", sha256_of(launcher_id_).substr(0, 8), own_start_});
-  }
+  if (job) return *job;
+  log_warn("rank 0 did not answer: output of rank " + std::to_string(rank_.value) +
+           " is named after its own start time and its launch");
+  return {"", sha256_of(launcher_id_).substr(0, 8), own_start_};
+}
+
+fs::path RunDirectory::make(std::chrono::milliseconds at_most) {
+  if (path().empty()) settle_as(identity(at_most));
   if (auto made = make_private_directory(path()); !made) log_error(made.error());
   return path();
 }

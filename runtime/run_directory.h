@@ -29,9 +29,11 @@ class RunDirectory {
 
   // Settles its name where the job's identity is known; makes nothing.
   void settle();
-  // Makes it (0750) and settles its name, waiting up to `at_most` for the job's
-  // identity and falling back to this process's own start time, with a word in
-  // the log. Not the training thread: the disk may hang.
+  // Waits up to `at_most` for the job's identity, and falls back to this process's
+  // own start time, with a word in the log. Not the training thread.
+  JobIdentity identity(std::chrono::milliseconds at_most) const;
+  // Makes it (0750) and settles its name as of identity(). Not the training
+  // thread: the disk may hang.
   std::filesystem::path make(std::chrono::milliseconds at_most);
   // The process is about to end: nobody waits for the identity much longer.
   void hurry() { hurried_ = true; }

@@ -165,10 +165,11 @@ void Monitor::Session::swap(const Commitment& commitment) {
   if (!collection_ && commitment.plan->on) {
     auto parsed = parse_config(commitment.plan->config_text, config_.string());
     const std::int64_t capacity = parsed ? parsed->config.queue_capacity : Config{}.queue_capacity;
+    Collection::Settings settings{capacity, Rank{environment_.rank}, environment_.world_size, directory_,
+                                  environment_.grad_acc_steps};
+    if (environment_.rank == 0) settings.ranks = [this] { return agent_.status().ranks; };
     auto made = std::make_unique<Collection>(
-        Collection::Settings{capacity, Rank{environment_.rank}, environment_.world_size, directory_,
-                             environment_.grad_acc_steps},
-        [this](Revision revision, Step) { agent_.rows_on_disk(revision); });
+        std::move(settings), [this](Revision revision, Step) { agent_.rows_on_disk(revision); });
     made->add_model(model_);
     const std::lock_guard lock(mutex_);
     collection_ = std::move(made);

@@ -1,0 +1,37 @@
+// SPDX-License-Identifier: Apache-2.0
+#pragma once
+
+#include <functional>
+#include <memory>
+#include <vector>
+
+#include "control/agree/step_gate.h"
+#include "runtime/run_file.h"
+#include "writers/writer_thread.h"
+
+namespace gradmon {
+
+// What rank 0 notes of the job in run-{id}.json. Training thread, at boundaries;
+// the writer thread writes. The first note makes the file.
+class RunNotes {
+ public:
+  using Ranks = std::function<std::vector<RankStatus>()>;  // what rank 0 knows of them now
+
+  // `writer` outlives this.
+  RunNotes(std::shared_ptr<RunDirectory> directory, int world_size, Ranks ranks, WriterThread& writer);
+
+  // A plan that is put in force, and the parameters it finds.
+  void note(const Commitment& commitment, const WatchedModel& model);
+  // Once more, with the ranks that have come meanwhile; nothing before the first note.
+  void renew() noexcept;
+
+ private:
+  // Constant after construction.
+  const std::shared_ptr<RunDirectory> directory_;
+  const Ranks ranks_;
+  WriterThread& writer_;
+
+  RunFile file_;
+};
+
+}  // namespace gradmon
