@@ -12,6 +12,11 @@
 #include "tools/benchmarks/plain_read.h"
 
 namespace gradmon {
+namespace {
+
+constexpr int kInterval = 2;
+
+}  // namespace
 
 double seconds_of(const std::function<void()>& task) {
   const auto begin = std::chrono::steady_clock::now();
@@ -36,7 +41,8 @@ void read_all(const std::vector<at::Tensor>& tensors) {
 }
 
 CollectingRig::CollectingRig(const std::string& kinds, Step step)
-    : job_(R"({"dynamic_on": true, "collect_times": 1000000, "step_interval": 2, )"
+    : job_(R"({"dynamic_on": true, "collect_times": 1000000, "step_interval": )" + std::to_string(kInterval) +
+           R"(, )"
            R"("ops": ["norm", "min", "max", "mean", "nans", "zeros"], )" +
            kinds + "}"),
       step_(std::move(step)),
@@ -70,6 +76,13 @@ CollectingRig::Added CollectingRig::measure(int rounds, const std::function<void
     added.seconds.push_back(collected - (before + after) / 2);
   }
   return added;
+}
+
+double CollectingRig::own_share() const {
+  const Status status = monitor_.status();
+  if (status.ranks.empty() || status.ranks.front().overhead.collected == 0)
+    throw std::runtime_error("the monitor has not measured itself");
+  return status.ranks.front().overhead.share * kInterval;
 }
 
 void CollectingRig::check(std::size_t rows) {

@@ -41,6 +41,11 @@ class CollectingRig {
   // `read`: what it is compared with, done once a round before the steps.
   Added measure(int rounds, const std::function<void()>& read);
 
+  // What the monitor says itself that a collected step costs, of a step's time, over
+  // the last eight: only its own time on the training thread, which noise of the
+  // steps does not drown.
+  double own_share() const;
+
   // Ends the monitor. Throws where rows were dropped, or fewer than these are on disk.
   void check(std::size_t rows);
 
