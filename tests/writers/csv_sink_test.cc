@@ -82,12 +82,15 @@ TEST_CASE("awkward names are quoted as Python's csv module does") {
     records.push_back(norm_record(3, f.names->intern(name), 1));
   }
   records.push_back(norm_record(3, f.names->intern("chunk", 2), 1));
+  const std::string longest(4096, 'n');
+  records.push_back(norm_record(3, f.names->intern(longest), 1));
   CHECK(f.write(3, records));
   CHECK(f.text("grad_reduced_3-3.csv") ==
         "vpp_stage,name,step,norm,shape,dtype\n"
         "0,a/b,3,1.0,,\n0,a\\b,3,1.0,,\n0,..,3,1.0,,\n0,\"a,b\",3,1.0,,\n0,\"say \"\"x\"\"\",3,1.0,,\n"
         "0,=1+1,3,1.0,,\n0,\"two\nlines\",3,1.0,,\n0,esc\x1b[0m,3,1.0,,\n0,gewichtµ层,3,1.0,,\n0,,3,1.0,,\n"
-        "0, a ,3,1.0,,\n2,chunk,3,1.0,,\n");
+        "0, a ,3,1.0,,\n2,chunk,3,1.0,,\n0," +
+            longest + ",3,1.0,,\n");
 }
 
 TEST_CASE("values that are not finite are named and those not taken leave their cell empty") {
