@@ -99,6 +99,7 @@ Collection::~Collection() = default;
 void Collection::add_model(const WatchedModel& chunk) {
   std::copy(chunk.parameters.begin(), chunk.parameters.end(), std::back_inserter(model_.parameters));
   std::copy(chunk.modules.begin(), chunk.modules.end(), std::back_inserter(model_.modules));
+  if (notes_) notes_->add_model(chunk);
   if (!hooks_) return;
   attach();
   if (!collecting_) return;
@@ -111,7 +112,7 @@ void Collection::swap(const Commitment& commitment) {
   in_force_ = commitment;
   meter_.begin_plan(commitment.revision);
   ledger_.begin_plan();
-  if (notes_) notes_->note(commitment, model_);
+  if (notes_) notes_->note(commitment);
   {
     const std::lock_guard lock(mutex_);
     overhead_ = meter_.measured();

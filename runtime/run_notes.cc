@@ -17,12 +17,16 @@ RunNotes::RunNotes(std::shared_ptr<RunDirectory> directory, int world_size, Rank
   file_.versions = {{"gradmon", GRADMON_VERSION}, {"torch", TORCH_VERSION}};
 }
 
-void RunNotes::note(const Commitment& commitment, const WatchedModel& model) {
+void RunNotes::add_model(const WatchedModel& chunk) {
+  for (const WatchedParameter& parameter : chunk.parameters)
+    file_.scopes[std::to_string(parameter.vpp_stage) + ":" + parameter.name] = parameter.scope;
+  renew();
+}
+
+void RunNotes::note(const Commitment& commitment) {
   const Plan& plan = *commitment.plan;
   file_.revisions.push_back(
       {commitment.revision, commitment.effective, plan.on, name_of(plan.cause), plan.by, plan.config_text});
-  for (const WatchedParameter& parameter : model.parameters)
-    file_.scopes[std::to_string(parameter.vpp_stage) + ":" + parameter.name] = parameter.scope;
   renew();
 }
 

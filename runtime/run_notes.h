@@ -20,8 +20,10 @@ class RunNotes {
   // `writer` outlives this.
   RunNotes(std::shared_ptr<RunDirectory> directory, int world_size, Ranks ranks, WriterThread& writer);
 
-  // A plan that is put in force, and the parameters it finds.
-  void note(const Commitment& commitment, const WatchedModel& model);
+  // Another model chunk.
+  void add_model(const WatchedModel& chunk);
+  // A plan that is put in force.
+  void note(const Commitment& commitment);
   // Once more, with the ranks that have come meanwhile; nothing before the first note.
   void renew() noexcept;
 

@@ -202,9 +202,11 @@ void run_one_step(MonitorOptions options, const TemporaryDirectory& scratch) {
   options.dynamic = false;
   options.output_dir = scratch / "out";
   torch::nn::Linear model(3, 2);
+  torch::nn::Linear second(1, 1);
   torch::optim::SGD optimizer(model->parameters(), 0.1);
   Monitor monitor(scratch / "config.json", options);
   monitor.watch(*model, optimizer);
+  monitor.watch(*second, optimizer);
   model->forward(torch::ones({4, 3})).sum().backward();
   monitor.step(optimizer);
 }
@@ -220,6 +222,7 @@ TEST_CASE("what the groups say of a parameter is its scope in the run file") {
   REQUIRE(run.is_object());
   CHECK(run.at("scopes").at("0:weight") == nlohmann::json{{"scope", "shard"}, {"index", 0}, {"count", 2}});
   CHECK(run.at("scopes").at("0:bias") == nlohmann::json{{"scope", "replica"}});
+  CHECK(run.at("scopes").contains("1:weight"));
   REQUIRE(run.at("revisions").size() == 1);
   CHECK(run.at("revisions").at(0).at("revision") == 0);
 }
