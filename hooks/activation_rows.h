@@ -39,7 +39,7 @@ class ActivationRows {
   // Gradients that came after their step, since the last call.
   std::uint64_t take_late() noexcept { return late_.exchange(0, std::memory_order_relaxed); }
 
-  // Of the step as it stands; 0 where none is under way.
+  // Of the step that began last; 0 before the first.
   std::uint64_t step() const noexcept { return step_.load(std::memory_order_acquire); }
   // Within a step's tap or add_late: reads the tensor, unless it is known.
   void add(Row row, const at::Tensor& tensor);

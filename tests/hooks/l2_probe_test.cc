@@ -32,8 +32,10 @@ struct Net : torch::nn::Module {
   torch::nn::Linear lin = register_module("lin", torch::nn::Linear(16, 8));
   torch::nn::Linear gate = register_module("gate", torch::nn::Linear(16, 4));
   at::Tensor q = at::randn({20, 2, 3, 16}), k = at::randn({20, 2, 3, 16});
+  bool tells_of_core = false;
 
   at::Tensor forward(const at::Tensor& x) {
+    if (tells_of_core) attention(*core, k, q, Causal::no);
     attention(*lin, q, k, Causal::no);
     attention("free", q, k, Causal::yes);
     const at::Tensor attended = observe(*core)(q, k);
@@ -128,6 +130,23 @@ TEST_CASE("an attention told of from within a forward is that of its module") {
   CHECK(job.value(0, Column::entropy) ==
         attention_features(job.net.q, job.net.k, AxisOrder::sbhd, Causal::no)->entropy);
   CHECK(job.not_applicable == 0);
+}
+
+TEST_CASE("inputs are not taken for Q and K in a micro step in which a program tells of them") {
+  Job job;
+  job.settings.l2->attention = {"core"};
+  HookSet hooks(job.settings, watched(job.net), job.stream);
+  hooks.begin_step(Step{0}, HookSet::Collect::yes);
+  observe(job.net)(at::ones({5, 16}));
+  job.net.tells_of_core = true;
+  observe(job.net)(at::ones({5, 16}));
+  hooks.end_step();
+  REQUIRE(job.stream.targets(Kind::attention_hook) == Names{"0:core.attention", "0:core.attention"});
+  const auto of_inputs = attention_features(job.net.q, job.net.k, AxisOrder::sbhd, Causal::yes);
+  const auto told = attention_features(job.net.k, job.net.q, AxisOrder::sbhd, Causal::no);
+  CHECK(job.value(0, Column::entropy) == of_inputs->entropy);
+  CHECK(job.value(1, Column::entropy) == told->entropy);
+  CHECK(job.stream.records[1].micro_step == 1);
 }
 
 TEST_CASE("an attention told of by name is recorded where none is listed or it is") {
