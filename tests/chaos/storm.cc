@@ -24,7 +24,8 @@ std::int64_t monotonic_us() {
   return std::chrono::duration_cast<std::chrono::microseconds>(now).count();
 }
 
-std::int64_t step_ms(int world) { return 5L * world; }
+// Ample: who comes back has to run faster than the others to catch up with them.
+std::int64_t step_ms(int world) { return 20L * world; }
 
 LinkFaults slow(int least, int most) { return {milliseconds(least), milliseconds(most), false, false}; }
 
@@ -144,7 +145,7 @@ bool Storm::end(Trouble trouble) {
       job_.slay(victim);
       hold();
       job_.start(victim_, launch());
-      return true;
+      return catch_up(victim_);
     case Trouble::restart:
       hold();
       return restart_job();
@@ -169,6 +170,26 @@ bool Storm::restart_job() {
   const bool came = come_back();
   job_.slay(left_over);
   return came;
+}
+
+// A process that comes back begins at the first step of its launch. Nothing is put
+// in force by all before it is where the others are; how long that takes is the
+// machine's, so patience is with a lag that does not shrink.
+bool Storm::catch_up(int rank) {
+  constexpr std::int64_t kNear = 50;  // steps
+  std::int64_t least = INT64_MAX;
+  for (auto until = std::chrono::steady_clock::now() + kPatience; std::chrono::steady_clock::now() < until;
+       ::poll(nullptr, 0, 200)) {
+    const Status status = job_.status();
+    const RankStatus& late = status.ranks.at(static_cast<std::size_t>(rank));
+    if (late.pid != job_.life(rank).pid) continue;  // Still the one before it.
+    const std::int64_t lag = status.ranks.at(0).step - late.step;
+    if (lag <= kNear) return true;
+    if (lag < least) until = std::chrono::steady_clock::now() + kPatience;
+    least = std::min(least, lag);
+  }
+  note("rank " + std::to_string(rank) + " does not catch up");
+  return false;
 }
 
 bool Storm::come_back() {

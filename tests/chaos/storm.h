@@ -52,6 +52,7 @@ class Storm {
   bool end(Trouble trouble);
   void change();
   std::string config(bool on, std::int64_t times);
+  bool catch_up(int rank);
   bool come_back();
   bool restart_job();
   bool settled();
