@@ -149,6 +149,15 @@ TEST_CASE("what is no YAML or gives a key twice is an error at its place") {
         "train.yaml:1:14: tensorboard: expected a mapping, or a list of mappings\n");
 }
 
+TEST_CASE("what is not UTF-8 is an error at its place") {
+  CHECK(error_of("monitor_config:\n  monitor_on: true\n  target: [\"\xff\xfe\"]\n") ==
+        "train.yaml:3:13: not valid UTF-8\n");
+  CHECK(error_of("a: \xe5\xb1\x82 # \xff\n") == "train.yaml:1:8: not valid UTF-8\n");
+  CHECK(error_of(std::string("\xff\xfe"
+                             "a\0:\0",
+                             6)) == "train.yaml:1:1: not valid UTF-8\n");
+}
+
 TEST_CASE("aliases within aliases cost no more than their own elements") {
   std::string bomb = "a0: &a0 [x, x, x, x, x, x, x, x, x]\n";
   for (int i = 1; i < 30; ++i) {

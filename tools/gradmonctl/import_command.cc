@@ -6,6 +6,7 @@
 
 #include <cerrno>
 #include <cstring>
+#include <exception>
 
 #include "control/config/durable_file.h"
 #include "tools/gradmonctl/config_text.h"
@@ -52,9 +53,7 @@ int make_file(const std::string& file, const std::string& text, const Console& c
   return good ? kExitDone : give_up(console, file + ": " + std::strerror(cause));
 }
 
-}  // namespace
-
-int import_command(const ImportRequest& request, const Console& console) {
+int import_file(const ImportRequest& request, const Console& console) {
   const auto text = read_config_text(request.file);
   if (!text) return give_up(console, text.error());
   if (text->size() > kMostImported) return give_up(console, request.file + ": more than 1 MiB");
@@ -70,6 +69,17 @@ int import_command(const ImportRequest& request, const Console& console) {
   if (!request.output.empty()) return make_file(request.output, imported->config, console);
   console.out << imported->config;
   return kExitDone;
+}
+
+}  // namespace
+
+// The libraries that read and write the file throw.
+int import_command(const ImportRequest& request, const Console& console) {
+  try {
+    return import_file(request, console);
+  } catch (const std::exception& error) {
+    return give_up(console, request.file + ": " + error.what());
+  }
 }
 
 }  // namespace gradmon

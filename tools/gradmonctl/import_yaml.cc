@@ -7,6 +7,8 @@
 #include <set>
 #include <utility>
 
+#include "control/config/json_token.h"
+
 namespace gradmon {
 namespace {
 
@@ -23,6 +25,19 @@ YamlPlace place_of(const std::string& key, const YAML::Mark& mark) {
 
 [[noreturn]] void refuse(const std::string& key, const YAML::Node& at, const std::string& text) {
   throw Refused{{place_of(key, at.Mark()), text}};
+}
+
+void refuse_other_encodings(const std::string& text) {
+  std::size_t line = 0;
+  std::size_t column = 0;
+  for (std::size_t at = 0; at < text.size();) {
+    const std::size_t length = utf8_length(text, at);
+    if (length == 0) throw Refused{{{"", line + 1, column + 1}, "not valid UTF-8"}};
+    const bool ends_line = text[at] == '\n';
+    line += ends_line ? 1 : 0;
+    column = ends_line ? 0 : column + 1;
+    at += length;
+  }
 }
 
 nlohmann::json scalar_of(const YAML::Node& node) {
@@ -42,6 +57,7 @@ class Reader {
   explicit Reader(const std::vector<std::string>& sections) : sections_(sections) {}
 
   std::vector<YamlEntry> read(const std::string& text) {
+    refuse_other_encodings(text);
     const YAML::Node document = YAML::Load(text);
     if (!document.IsMap()) refuse("", document, "expected a mapping of keys to values");
     std::set<std::string> seen;
