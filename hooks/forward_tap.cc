@@ -120,8 +120,9 @@ class ForwardTap::Observer : public ForwardObserver {
 
   template <typename Body>
   void during_step(std::string_view name, Body&& body) noexcept {
-    if (fuse_.tripped()) return;
-    gate_.enter([&](std::uint64_t step) { fuse_.guard(name, [&] { body(step); }); });
+    gate_.enter([&](std::uint64_t step) {
+      if (!fuse_.tripped()) fuse_.guard(name, [&] { body(step); });
+    });
   }
 
   Frame frame_of(std::size_t place, ModuleMode mode, std::uint64_t step) {
@@ -169,7 +170,7 @@ class ForwardTap::Observer : public ForwardObserver {
   const std::vector<WatchedModule> modules_;
   std::unordered_map<const void*, std::size_t> places_;
   const std::vector<ForwardListener*> listeners_;
-  HookFuse& fuse_;
+  HookFuse& fuse_;  // may be gone, but not within the gate
 
   BodyGate gate_;  // own synchronisation
 

@@ -5,12 +5,15 @@
 #include <ATen/ops/linspace.h>
 #include <ATen/ops/zeros.h>
 #include <c10/core/GradMode.h>
+#include <sys/mman.h>
 #include <torch/nn/modules/activation.h>
 #include <torch/nn/modules/container/sequential.h>
 #include <torch/nn/modules/linear.h>
 #include <torch/nn/modules/rnn.h>
 
+#include <functional>
 #include <map>
+#include <new>
 #include <optional>
 #include <stdexcept>
 #include <thread>
@@ -255,6 +258,41 @@ TEST_CASE("nobody is told before the step begins or once it has ended") {
     tap.begin_step();
   }
   CHECK(!forward_entry::open());
+}
+
+// Ends another tap, and makes the memory of its fuse unreadable, once it is told of a forward.
+class Ender : public ForwardObserver {
+ public:
+  std::function<void()> end;
+  void entered(const void*, ModuleMode, const ForwardTensors&) noexcept override { end(); }
+  void left(const void*, const ForwardTensors&) noexcept override {}
+  void abandoned(const void*) noexcept override {}
+  void tapped(std::string_view, const at::Tensor&) noexcept override {}
+  void attended(const void*, std::string_view, const at::Tensor&, const at::Tensor&,
+                Causal) noexcept override {}
+};
+
+TEST_CASE("a tap that ends between being looked up and being told touches nothing of its owner") {
+  Fixture f;
+  const std::size_t size = sizeof(HookFuse);
+  void* const page = mmap(nullptr, size, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
+  REQUIRE(page != MAP_FAILED);
+  auto* const fuse = new (page) HookFuse;
+  std::optional<ForwardTap> tap;
+  const auto ender = std::make_shared<Ender>();
+  ender->end = [&] {
+    tap.reset();
+    fuse->~HookFuse();
+    mprotect(page, size, PROT_NONE);
+  };
+  forward_entry::arm(ender);
+  tap.emplace(modules_of(f.model), 1, std::vector<ForwardListener*>{&f.diary}, *fuse);
+  tap->begin_step();
+  forward_entry::entered(&f.model, ModuleMode::training, {});
+  forward_entry::disarm(*ender);
+  CHECK(!tap);
+  CHECK(f.diary.lines.empty());
+  munmap(page, size);
 }
 
 TEST_CASE("two monitors of one process each see their own model") {
