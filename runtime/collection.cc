@@ -42,9 +42,8 @@ class Collection::Stream : public RecordStream {
   std::uint32_t shape_id(std::string_view shape) override { return names_.intern(shape); }
   bool push(const Record& record) noexcept override {
     if (onlooker_) onlooker_->see(record);
-    if (!queue_.push(record)) return false;
-    ledger_.see(record.kind, record.target);
-    return true;
+    ledger_.see(record.kind, record.target);  // It fired, also where the queue has no place for it.
+    return queue_.push(record);
   }
   void publish(Document document, std::string text) noexcept override {
     writer_.write_file([directory = settings_.directory, rank = settings_.rank, document,
@@ -262,11 +261,11 @@ CollectingReport Collection::report() const {
   report.records = writer.written;
   report.dropped = queue_->dropped() + writer.lost;
   report.error = writer.last_error;
+  report.targets = ledger_.counts();
   const std::lock_guard lock(mutex_);
   if (!hook_error_.empty()) report.error = hook_error_;
   report.warnings = warnings_;
   report.overhead = overhead_;
-  report.targets = ledger_.counts();
   report.warnings.insert(report.warnings.end(), scalar_warnings_.begin(), scalar_warnings_.end());
   return report;
 }
