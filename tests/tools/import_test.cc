@@ -131,6 +131,8 @@ TEST_CASE("a key that is wrong is told with its place and what was expected") {
         "train.yaml:4:3: monitor_config.local_norm_format: found [\"log\",\"file\"], expected 'log', "
         "'tensorboard', a list of these, or null\n"
         "train.yaml:5:3: monitor_config.throughput_baseline: found -1, expected a number > 0\n");
+  CHECK(error_of("monitor_config: {monitor_on: True, throughput_baseline: .inf}")
+            .find("expected a number > 0\n") != std::string::npos);
   CHECK(error_of("tensorboard:\n  log_timers_to_tensorboard: 1\n") ==
         "train.yaml:2:3: tensorboard.log_timers_to_tensorboard: found 1, expected true or false\n");
 }
@@ -141,6 +143,10 @@ TEST_CASE("a pattern that cannot be searched here is an error") {
 }
 
 TEST_CASE("what is no YAML or gives a key twice is an error at its place") {
+  CHECK(error_of("").find("train.yaml:1:1: expected a mapping") == 0);
+  CHECK(error_of("a: 1\n---\nb: 2\n") == "train.yaml:3:1: expected one document, this is a second\n");
+  CHECK(error_of("monitor_config: " + std::string(100'000, '[')).find("nested too deeply\n") !=
+        std::string::npos);
   CHECK(error_of("monitor_config:\n  a: [1\n").find("train.yaml:") == 0);
   CHECK(error_of("- 1\n") == "train.yaml:1:1: expected a mapping of keys to values\n");
   CHECK(error_of("callbacks:\n  - 3\n") == "train.yaml:2:5: callbacks[0]: expected a mapping\n");

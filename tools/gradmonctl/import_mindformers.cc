@@ -3,6 +3,7 @@
 
 #include <algorithm>
 #include <array>
+#include <cmath>
 #include <functional>
 #include <map>
 #include <utility>
@@ -169,7 +170,8 @@ class Importer {
 
   std::string baseline(const json& value) {
     if (value.is_null()) return "nothing: not asked for";
-    if (!value.is_number() || !(value > 0)) return wrong("a number > 0");
+    if (!value.is_number() || !(value > 0) || !std::isfinite(value.get<double>()))
+      return wrong("a number > 0");
     config_["throughput_baseline"] = value;
     return "throughput_baseline: " + value.dump() + ", " +
            take({"throughput_linearity"}, true, has_tensorboard_);

@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "tools/gradmonctl/import_yaml.h"
 
+#include <yaml-cpp/depthguard.h>
 #include <yaml-cpp/yaml.h>
 
 #include <algorithm>
@@ -58,7 +59,9 @@ class Reader {
 
   std::vector<YamlEntry> read(const std::string& text) {
     refuse_other_encodings(text);
-    const YAML::Node document = YAML::Load(text);
+    const std::vector<YAML::Node> documents = YAML::LoadAll(text);
+    if (documents.size() > 1) refuse("", documents[1], "expected one document, this is a second");
+    const YAML::Node document = documents.empty() ? YAML::Node() : documents.front();
     if (!document.IsMap()) refuse("", document, "expected a mapping of keys to values");
     std::set<std::string> seen;
     for (const auto& item : document) {
@@ -125,6 +128,8 @@ tl::expected<std::vector<YamlEntry>, YamlError> read_yaml_sections(const std::st
     return Reader(sections).read(text);
   } catch (const Refused& refused) {
     return tl::make_unexpected(refused.error);
+  } catch (const YAML::DeepRecursion& error) {
+    return tl::make_unexpected(YamlError{place_of("", error.mark), "nested too deeply"});
   } catch (const YAML::Exception& error) {
     return tl::make_unexpected(YamlError{place_of("", error.mark), "not YAML: " + error.msg});
   }

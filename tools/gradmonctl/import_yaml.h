@@ -31,7 +31,7 @@ struct YamlError {
 
 // The keys of the named sections, in the order of the file: a section is a
 // mapping, or a list of mappings, or null. Refused: what is not UTF-8, no YAML
-// or no mapping, keys given twice, and more than 4,096 keys or elements.
+// or no mapping, a second document, keys given twice, and more than 4,096 keys or elements.
 tl::expected<std::vector<YamlEntry>, YamlError> read_yaml_sections(const std::string& text,
                                                                    const std::vector<std::string>& sections);
 
