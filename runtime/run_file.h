@@ -4,6 +4,7 @@
 
 #include <cstdint>
 #include <map>
+#include <memory>
 #include <string>
 #include <tl/expected.hpp>
 #include <vector>
@@ -31,18 +32,26 @@ struct RunRevision {
   std::string config_text;  // valid JSON
 };
 
-// A value.
+// A value, cheap to copy.
 struct RunFile {
+  using Scopes = std::map<std::string, Scope>;  // by parameter, as "0:fc1.weight"
+
   std::string run_id;
   WallTime started = 0;
   int world_size = 1;
-  std::vector<RunRank> ranks;                   // those that rank 0 has heard of
-  std::map<std::string, std::string> versions;  // of "gradmon", "torch", …
-  std::vector<RunRevision> revisions;           // in the order of their numbers
-  std::map<std::string, Scope> scopes;          // by parameter, as "0:fc1.weight"
+  std::vector<RunRank> ranks;                                 // those that rank 0 has heard of
+  std::map<std::string, std::string> versions;                // of "gradmon", "torch", …
+  std::vector<std::shared_ptr<const RunRevision>> revisions;  // in the order of their numbers
+  std::uint64_t revisions_left_out = 0;                       // after the first
+  std::shared_ptr<const Scopes> scopes;
 };
 
-// The file's text. Pure but for the time zone, which is the process's.
+// Adds it. Where there are more than a thousand, or more than 16 MiB of config, the
+// oldest but the first are left out.
+void add_revision(RunFile& file, RunRevision revision);
+
+// The file's text, the configs as they were written. Pure but for the time zone,
+// which is the process's.
 std::string to_json(const RunFile& file);
 
 // Writes run-{id}.json beside the run directories, and renames it there; waits

@@ -25,13 +25,17 @@ class RunNotes {
   // A plan that is put in force.
   void note(const Commitment& commitment);
   // Once more, with the ranks that have come meanwhile; nothing before the first note.
+  // However often before the writer comes to it, it is written once.
   void renew() noexcept;
 
  private:
+  struct Draft;
+
   // Constant after construction.
   const std::shared_ptr<RunDirectory> directory_;
   const Ranks ranks_;
   WriterThread& writer_;
+  const std::shared_ptr<Draft> draft_;  // own synchronisation; what is to be written next
 
   RunFile file_;
 };

@@ -14,6 +14,7 @@
 
 #include "control/log.h"
 #include "control/signals_blocked.h"
+#include "writers/guarded_files.h"
 #include "writers/marker.h"
 #include "writers/step_gather.h"
 
@@ -21,19 +22,20 @@ namespace gradmon {
 namespace {
 
 constexpr std::size_t kTakeAtOnce = 4096;
+constexpr std::size_t kMostFilesPending = 1000;
 
 }  // namespace
 
 struct WriterThread::State {
   State(std::shared_ptr<RecordQueue> q, OnFinished f, const WriterOptions& o)
-      : queue(std::move(q)), on_finished(std::move(f)), options(o) {}
+      : queue(std::move(q)), on_finished(std::move(f)), options(o), files(o.pauses) {}
 
   void live() noexcept;
   void run();
   bool obey(Marker& marker);
   void begin(RevisionBegun& begun);
   void write(const StepEnded& ended_step);
-  void write(const FileToWrite& file);
+  void write(FileToWrite& file);
   void finish(const CollectionEnded& collection);
   void publish(const GuardedSink::Outcome& outcome);
   bool gather();
@@ -55,6 +57,8 @@ struct WriterThread::State {
   bool ended = false;      // the thread is about to return
   bool abandoned = false;  // nobody waits for the thread any more
   bool reporting = false;  // on_finished is running
+  std::size_t files_pending = 0;
+  std::uint64_t files_refused = 0;
 
   // The thread's.
   std::vector<Marker> markers;
@@ -62,6 +66,8 @@ struct WriterThread::State {
   StepGather steps;
   std::uint64_t lost_in_gather = 0;  // as far as it is in the status
   std::vector<GuardedSink> sinks;
+  std::string sink_error;  // of the sinks, or the last that there were
+  GuardedFiles files;
 };
 
 void WriterThread::State::run() {
@@ -120,24 +126,31 @@ void WriterThread::State::write(const StepEnded& ended_step) {
     sum.written += outcome.written;
     sum.lost += outcome.lost;
   }
+  files.retry(std::chrono::steady_clock::now());
   publish(sum);
 }
 
-void WriterThread::State::write(const FileToWrite& file) {
-  const auto written = file.write();
-  if (written) return;
-  log_error(written.error());
-  const std::lock_guard lock(mutex);
-  status.last_error = written.error();
+void WriterThread::State::write(FileToWrite& file) {
+  files.write(std::move(file), std::chrono::steady_clock::now());
+  {
+    const std::lock_guard lock(mutex);
+    --files_pending;
+  }
+  publish({});
 }
 
 void WriterThread::State::publish(const GuardedSink::Outcome& outcome) {
   const std::lock_guard lock(mutex);
   status.written += outcome.written;
   status.lost += outcome.lost + steps.lost() - std::exchange(lost_in_gather, steps.lost());
-  if (!sinks.empty()) status.last_error.clear();
+  if (!sinks.empty()) sink_error.clear();
   for (const GuardedSink& sink : sinks) {
-    if (!sink.error().empty()) status.last_error = sink.error();
+    if (!sink.error().empty()) sink_error = sink.error();
+  }
+  status.last_error = !sink_error.empty() ? sink_error : files.error();
+  if (status.last_error.empty() && files_refused > 0) {
+    status.last_error =
+        std::to_string(files_refused) + " files or lines of the log were given up: too many at once";
   }
 }
 
@@ -178,6 +191,7 @@ void WriterThread::State::close_sinks() {
     while (gather()) {
     }
     for (GuardedSink& sink : sinks) sink.flush();
+    files.retry(std::chrono::steady_clock::time_point::max());
   }
   steps.clear();
   publish({});
@@ -210,6 +224,14 @@ void WriterThread::begin_revision(Layout layout, std::vector<std::unique_ptr<Sin
 }
 
 void WriterThread::write_file(std::function<tl::expected<void, std::string>()> write) noexcept {
+  {
+    const std::lock_guard lock(state_->mutex);
+    if (state_->files_pending == kMostFilesPending) {
+      ++state_->files_refused;
+      return;
+    }
+    ++state_->files_pending;
+  }
   try {
     state_->queue->post(Marker{FileToWrite{std::move(write)}});
   } catch (const std::exception& e) {

@@ -53,7 +53,8 @@ class WriterThread {
   void begin_revision(Layout layout, std::vector<std::unique_ptr<Sink>> sinks) noexcept;
 
   // Any thread. `write` is called on the writer thread after what was said before
-  // is written; its error is logged and stands in the status.
+  // is written; where it fails it is logged, stands in the status, and is called
+  // again after a pause. A thousand that wait are the most: more are not taken.
   void write_file(std::function<tl::expected<void, std::string>()> write) noexcept;
 
   // The training thread. Abandons the queue, writes all steps that have ended,

@@ -29,12 +29,13 @@ RunFile sample() {
   file.world_size = 3;
   file.versions = {{"gradmon", "0.1.0"}, {"torch", "2.6.0"}};
   file.ranks = {{Rank{0}, "node-a", 4242}, {Rank{2}, "node\"b", 7}};
-  file.revisions = {
-      {Revision{1}, Step{5}, true, "file", "/home/me/m.json", "{\"dynamic_on\": true, \"b\": [1], \"a\": 2}"},
-      {Revision{4}, Step{90}, false, "ctl", "me@node-a pid 9", "not JSON"}};
-  file.scopes["0:fc1.weight"] = Scope{Scope::Part::shard, 1, 4};
-  file.scopes["0:fc2.bias"] = Scope{Scope::Part::replica, 0, 1};
-  file.scopes["1:norm"] = Scope{};
+  add_revision(file, {Revision{1}, Step{5}, true, "file", "/home/me/m.json",
+                      "{\n \"dynamic_on\": true, \"b\": [1], \"a\": 2}\n"});
+  add_revision(file, {Revision{4}, Step{90}, false, "ctl", "me@node-a pid 9", "not JSON"});
+  file.scopes = std::make_shared<const RunFile::Scopes>(
+      RunFile::Scopes{{"0:fc1.weight", Scope{Scope::Part::shard, 1, 4}},
+                      {"0:fc2.bias", Scope{Scope::Part::replica, 0, 1}},
+                      {"1:norm", Scope{}}});
   return file;
 }
 
@@ -66,7 +67,7 @@ nlohmann::json run_file_in(const std::filesystem::path& output_dir) {
   nlohmann::json found;
   for (const auto& entry : std::filesystem::directory_iterator(output_dir)) {
     const std::string name = entry.path().filename().string();
-    if (name.find("run-") != 0) continue;
+    if (name.find("run-") != 0 || entry.path().extension() != ".json") continue;  // .new: just being written
     INFO(name);
     REQUIRE(found.is_null());
     found = nlohmann::json::parse(read_text(entry.path()));
@@ -82,61 +83,40 @@ TEST_CASE("the file of a run comes out to the letter") {
   "run_id": "0badcafe",
   "started": "2026-09-21T19:45:23.045+05:30",
   "world_size": 3,
-  "versions": {
-    "gradmon": "0.1.0",
-    "torch": "2.6.0"
-  },
+  "versions": {"gradmon":"0.1.0","torch":"2.6.0"},
   "ranks": [
-    {
-      "rank": 0,
-      "host": "node-a",
-      "pid": 4242
-    },
-    {
-      "rank": 2,
-      "host": "node\"b",
-      "pid": 7
-    }
+    {"rank":0,"host":"node-a","pid":4242},
+    {"rank":2,"host":"node\"b","pid":7}
   ],
   "revisions": [
-    {
-      "revision": 1,
-      "effective_step": 5,
-      "on": true,
-      "cause": "file",
-      "by": "/home/me/m.json",
-      "config": {
-        "dynamic_on": true,
-        "b": [
-          1
-        ],
-        "a": 2
-      }
-    },
-    {
-      "revision": 4,
-      "effective_step": 90,
-      "on": false,
-      "cause": "ctl",
-      "by": "me@node-a pid 9",
-      "config": "not JSON"
-    }
+    {"revision":1,"effective_step":5,"on":true,"cause":"file","by":"/home/me/m.json","config":{
+ "dynamic_on": true, "b": [1], "a": 2}
+},
+    {"revision":4,"effective_step":90,"on":false,"cause":"ctl","by":"me@node-a pid 9","config":"not JSON"}
   ],
   "scopes": {
-    "0:fc1.weight": {
-      "scope": "shard",
-      "index": 1,
-      "count": 4
-    },
-    "0:fc2.bias": {
-      "scope": "replica"
-    },
-    "1:norm": {
-      "scope": "whole"
-    }
+    "0:fc1.weight": {"scope":"shard","index":1,"count":4},
+    "0:fc2.bias": {"scope":"replica"},
+    "1:norm": {"scope":"whole"}
   }
 }
 )");
+  CHECK(nlohmann::json::parse(to_json(sample())).at("revisions").at(0).at("config").at("a") == 2);
+}
+
+TEST_CASE("of very many revisions the first and the newest are kept and the others counted") {
+  RunFile file;
+  for (std::uint64_t i = 1; i <= 1203; ++i) add_revision(file, {Revision{i}, Step{}, true, "file", "", "{}"});
+  CHECK(file.revisions.size() == 1000);
+  CHECK(file.revisions_left_out == 203);
+  CHECK(file.revisions[0]->revision == Revision{1});
+  CHECK(file.revisions[1]->revision == Revision{205});
+  CHECK(nlohmann::json::parse(to_json(file)).at("revisions_left_out") == 203);
+  const std::string large(std::size_t{5} << 20, ' ');
+  for (std::uint64_t i = 1204; i <= 1209; ++i)
+    add_revision(file, {Revision{i}, Step{}, true, "file", "", "{" + large + "}"});
+  CHECK(file.revisions.size() == 4);
+  CHECK(file.revisions_left_out == 1205);
 }
 
 TEST_CASE("west of Greenwich the zone has a minus") {
@@ -173,15 +153,16 @@ TEST_CASE("a job's revisions and ranks and what rank 0 holds are in its run file
   write_text(job.config_path, off);
   REQUIRE(job.wait_for_changes(2));
   const auto history = job.history();
+  nlohmann::json run;
+  REQUIRE(eventually([&] {
+    run = run_file_in(job.output_dir);
+    return run.is_object() && run.at("revisions").size() == 2 && run.at("ranks").size() == 2;
+  }));
   job.end();
 
-  const auto run = run_file_in(job.output_dir);
-  REQUIRE(run.is_object());
   CHECK(run.at("format") == 1);
   CHECK(run.at("world_size") == 2);
-  CHECK(run.at("ranks").size() == 2);
   CHECK(run.at("versions").contains("torch"));
-  REQUIRE(run.at("revisions").size() == 2);
   for (std::size_t i = 0; i < 2; ++i) {
     const auto& revision = run.at("revisions").at(i);
     CHECK(revision.at("revision") == history[i].revision.value);

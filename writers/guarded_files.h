@@ -1,0 +1,41 @@
+// SPDX-License-Identifier: Apache-2.0
+#pragma once
+
+#include <chrono>
+#include <string>
+#include <vector>
+
+#include "writers/guarded_sink.h"
+#include "writers/marker.h"
+
+namespace gradmon {
+
+// Writes files that are no tables; one that fails is kept and tried again after
+// a pause, as a sink is. One thread; time is told.
+class GuardedFiles {
+ public:
+  using Time = std::chrono::steady_clock::time_point;
+  static constexpr std::size_t kMostKept = 16;  // beyond it the oldest is given up, and that is logged
+
+  explicit GuardedFiles(Pauses pauses) : pauses_(pauses) {}
+
+  // What it throws counts as its error. The first error of a series is logged,
+  // and the success that ends it.
+  void write(FileToWrite file, Time now);
+  // Those that failed, where their pause is over.
+  void retry(Time now);
+
+  // Of the files that are not written, the last; empty: there are none.
+  const std::string& error() const { return error_; }
+
+ private:
+  bool try_write(const FileToWrite& file);
+
+  const Pauses pauses_;
+  std::vector<FileToWrite> failed_;
+  std::string error_;
+  std::chrono::milliseconds pause_{0};
+  Time retry_at_{};
+};
+
+}  // namespace gradmon
