@@ -64,6 +64,7 @@ class GradientHooks::Slot {
   }
 
   void begin_step() {
+    const std::lock_guard lock(mutex_);
     fired_ = false;
     left_.reset();
     filled_ = 0;
@@ -71,6 +72,7 @@ class GradientHooks::Slot {
   }
 
   bool took_part() {
+    const std::lock_guard lock(mutex_);
     if (fired_) return true;
     const auto now = GradientMark::of(watched_.tensor);
     if (!now || (before_ && *before_ == *now)) return false;
@@ -82,15 +84,21 @@ class GradientHooks::Slot {
 
   // A reading put off is made now, unless this pass will come to it.
   void catch_up() {
+    const std::lock_guard lock(mutex_);
     if (!left_ || reaches(accumulator_)) return;
     if (*left_ == GradientMark::of(watched_.tensor)) read_accumulated();
   }
 
   bool attached() const { return accumulator_ != nullptr; }
-  bool unread() const { return left_.has_value(); }
+  bool unread() const {
+    const std::lock_guard lock(mutex_);
+    return left_.has_value();
+  }
 
+  // Disarmed: what `take` is given does not change until the next step.
   template <typename Take>
   void each_delivery(Take take) const {
+    const std::lock_guard lock(mutex_);
     for (std::size_t i = 0; i < filled_; ++i) {
       if (deliveries_[i].reading.present) take(deliveries_[i]);
     }
@@ -112,30 +120,39 @@ class GradientHooks::Slot {
   }
 
   void delivered(const variable_list& inputs) noexcept {
-    if (!hooks_.armed_.load(std::memory_order_acquire) || hooks_.fuse_.tripped()) return;
+    if (!armed() || hooks_.fuse_.tripped()) return;
     if (inputs.empty() || !inputs[0].defined()) return;  // Called, but with no gradient.
     hooks_.fuse_.guard(watched_.name, [&] {
       switch (hooks_.settings_.reads) {
         case GradientReads::nothing:
-          fired_ = true;
-          break;
+          return alone([&] { fired_ = true; });
         case GradientReads::last_of_step:
-          read_or_put_off();
-          break;
+          return read_or_put_off();
         case GradientReads::each_micro_batch:
-          read_micro_batch(inputs);
-          break;
+          return alone([&] { read_micro_batch(inputs); });
       }
     });
   }
 
+  bool armed() const { return hooks_.armed_.load(std::memory_order_acquire); }
+
+  // Of several threads one at a time, and none once the step has ended.
+  template <typename Body>
+  void alone(Body&& body) {
+    const std::lock_guard lock(mutex_);
+    if (armed()) body();
+  }
+
   void read_or_put_off() {
-    if (hooks_.settings_.micro_batches == 1) return read_accumulated();
+    if (hooks_.settings_.micro_batches == 1) return alone([&] { read_accumulated(); });
     const MicroBatches::Place place = hooks_.micro_batches_.enter();
-    const std::lock_guard lock(hooks_.mutex_);
+    const std::lock_guard others(hooks_.mutex_);
     if (place.begins && place.index + 1 == hooks_.settings_.micro_batches)
       hooks_.begin_last_micro_batch(*this);
-    if (!hooks_.skips(place.index)) return read_accumulated();
+    alone([&] { hooks_.skips(place.index) ? put_off() : read_accumulated(); });
+  }
+
+  void put_off() {
     if (filled_ == 0) next(0);
     deliveries_[0].reading.present = false;
     left_.emplace(GradientMark::of(watched_.tensor));
@@ -167,6 +184,7 @@ class GradientHooks::Slot {
     return delivery;
   }
 
+  // Another thread that adds to the gradient meanwhile delivers it in its turn.
   void take(GradientDelivery& delivery, const at::Tensor& gradient) {
     delivery.reading.present = false;
     if (gradient.defined())
@@ -176,8 +194,12 @@ class GradientHooks::Slot {
   const std::size_t parameter_;
   const Watched& watched_;
   GradientHooks& hooks_;
+  // The training thread's.
   std::shared_ptr<Node> accumulator_;
   std::uintptr_t key_ = 0;
+
+  mutable std::mutex mutex_;
+  // Guarded by mutex_.
   std::optional<GradientMark> before_;
   bool fired_ = false;
   // The gradient as a delivery left it that was not read; not set: none such.

@@ -40,8 +40,9 @@ struct GradientDelivery {
 };
 
 // Training thread, at step boundaries, but for the hook bodies, which also run
-// on autograd's workers: one parameter's on one thread at a time. Owns the
-// gradient accumulators, which a parameter holds weakly; the hook is the first
+// on autograd's workers, and on any thread that runs a backward: of several that
+// add to one parameter at once, the reading is what the last of them left. Owns
+// the gradient accumulators, which a parameter holds weakly; the hook is the first
 // of Node::post_hooks() and never one of the tensor's own hooks, which it would
 // delete.
 //
@@ -98,9 +99,9 @@ class GradientHooks : public Probe {
   std::atomic<std::uint64_t> repeated_{0};
   // The training thread's.
   bool repeats_said_ = false;
-  // Held by a delivery where another parameter's may have to read it too.
+  // Held by a delivery where another parameter's may have to read it too; before
+  // a slot's own, which guards what the slot has of the step.
   std::mutex mutex_;
-  // Each slot is written by its hook while armed, else by the training thread.
   std::vector<std::unique_ptr<Slot>> slots_;  // Keep last: detaches before the rest dies.
 };
 

@@ -2,12 +2,14 @@
 #include "hooks/gradient_hooks.h"
 
 #include <ATen/ops/ones.h>
+#include <ATen/ops/zeros.h>
 #include <torch/csrc/autograd/function.h>
 #include <torch/csrc/autograd/function_hook.h>
 #include <torch/csrc/autograd/variable.h>
 
 #include <functional>
 #include <memory>
+#include <thread>
 
 #include "control/debian_version.h"
 #include "tests/hooks/fake_stream.h"
@@ -237,6 +239,41 @@ TEST_CASE("a parameter that is thawed later is hooked and one that is frozen let
   CHECK(hooks.counts().attached == 3);
   CHECK(std::isfinite(stream.norm(Kind::grad_unreduced, "0:fc1.weight")));
   CHECK(stream.targets(Kind::grad_unreduced).size() == 3);
+}
+
+// Passes on several threads at once, all within one that has begun to deliver.
+void overlapping_passes(const at::Tensor& first, const at::Tensor& shared) {
+  const at::Tensor second = at::ones({4}).requires_grad_().clone();
+  second.register_hook([&](const at::Tensor&) {
+    std::vector<std::thread> threads;
+    for (int thread = 0; thread < 4; ++thread) {
+      threads.emplace_back([&] {
+        for (int pass = 0; pass < 4; ++pass) (shared * 2).sum().backward();
+      });
+    }
+    for (std::thread& thread : threads) thread.join();
+  });
+  (first + second).sum().backward();
+}
+
+TEST_CASE("a gradient that several threads add to at once is read as the last of them left it") {
+  const at::Tensor first = at::ones({4}).requires_grad_();
+  at::Tensor shared = at::ones({1 << 18}).requires_grad_();
+  for (const bool each : {false, true}) {
+    HookSettings settings = gradients_only();
+    settings.per_micro_batch = each;
+    FakeStream stream;
+    HookSet hooks(settings, {{{"first", 0, first}, {"shared", 0, shared}}, {}}, stream);
+    for (std::int64_t step = 1; step <= 40; ++step) {
+      stream.records.clear();
+      shared.mutable_grad() = at::zeros({1 << 18});
+      hooks.begin_step({step}, HookSet::Collect::yes);
+      overlapping_passes(first, shared);
+      hooks.end_step();
+      REQUIRE_FALSE(hooks.failure());
+      REQUIRE(near(stream.norm(Kind::grad_unreduced, "0:shared"), norm_of(shared.grad())));
+    }
+  }
 }
 
 }  // namespace
