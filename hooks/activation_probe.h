@@ -28,7 +28,7 @@ namespace gradmon {
 // numbers are kept until the rows are written. A gradient is the tensor's: where
 // others use an input as well (a residual), with what comes from them. A
 // recomputed forward has no values of its own, but its gradients are the ones
-// that arrive.
+// that arrive; of several that do, as several passes go through one graph, the last.
 //
 // Records, each kind in the order in which the values came (gradients of one
 // tensor in the order of the forward: what left its module first): target

@@ -14,18 +14,30 @@ void ActivationRows::begin_step() {
 
 std::vector<ActivationRows::Row> ActivationRows::take_rows() {
   const std::lock_guard lock(mutex_);
+  gradients_.clear();
   return std::exchange(rows_, {});
 }
 
 void ActivationRows::add(Row row, const at::Tensor& tensor) {
   row.reading = known_.take(tensor, row.micro_step, row.name, fuse_);
-  const std::lock_guard lock(mutex_);
-  rows_.push_back(std::move(row));
+  keep(std::move(row));
 }
 
 void ActivationRows::add_without_gradient(Row row) {
   row.needs_none = true;
+  keep(std::move(row));
+}
+
+void ActivationRows::keep(Row row) {
   const std::lock_guard lock(mutex_);
+  if (row.kind == Kind::actv_grad) {
+    const auto [known, fresh] =
+        gradients_.try_emplace({row.vpp_stage, row.name, row.micro_step}, rows_.size());
+    if (!fresh) {
+      if (!row.needs_none) rows_[known->second] = std::move(row);
+      return;
+    }
+  }
   rows_.push_back(std::move(row));
 }
 

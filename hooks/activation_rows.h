@@ -6,8 +6,10 @@
 
 #include <atomic>
 #include <cstdint>
+#include <map>
 #include <mutex>
 #include <string>
+#include <tuple>
 #include <vector>
 
 #include "hooks/body_gate.h"
@@ -34,15 +36,18 @@ class ActivationRows {
 
   void begin_step();
   void end_step() noexcept { gate_.close(); }
-  // In the order in which they came, and nothing is left.
+  // In the order in which they came (gradients: first came), and nothing is left.
   std::vector<Row> take_rows();
   // Gradients that came after their step, since the last call.
   std::uint64_t take_late() noexcept { return late_.exchange(0, std::memory_order_relaxed); }
 
   // Of the step that began last; 0 before the first.
   std::uint64_t step() const noexcept { return step_.load(std::memory_order_acquire); }
-  // Within a step's tap or add_late: reads the tensor, unless it is known.
+  // Within a step's tap or enter(): reads the tensor, unless it is known. A
+  // gradient that comes again takes the place of what came before: several passes
+  // went through the graph, or a recomputation has hooked the same tensor.
   void add(Row row, const at::Tensor& tensor);
+  // Unless the gradient came.
   void add_without_gradient(Row row);
   // From a hook that was set in `step`: runs body() if that is the step now.
   template <typename Body>
@@ -58,6 +63,8 @@ class ActivationRows {
   KnownReadings::Counts counts() const { return known_.counts(); }
 
  private:
+  void keep(Row row);
+
   // Own synchronisation.
   KnownReadings known_;
   BodyGate gate_;
@@ -68,6 +75,7 @@ class ActivationRows {
   std::mutex mutex_;
   // Guarded by mutex_.
   std::vector<Row> rows_;
+  std::map<std::tuple<int, std::string, int>, std::size_t> gradients_;  // stage, name, micro step: of rows_
 };
 
 }  // namespace gradmon

@@ -20,8 +20,7 @@ class TensorGradients::Hook : public torch::autograd::FunctionPreHook {
       : owner_(owner), output_(output), body_(std::move(body)) {}
 
   variable_list operator()(const variable_list& gradients) override {
-    if (body_ && output_ < gradients.size() && gradients[output_].defined())
-      std::exchange(body_, nullptr)(gradients[output_]);
+    if (output_ < gradients.size() && gradients[output_].defined()) body_(gradients[output_]);
     return gradients;
   }
 
@@ -30,7 +29,7 @@ class TensorGradients::Hook : public torch::autograd::FunctionPreHook {
  private:
   const TensorGradients* const owner_;  // never dereferenced
   const std::size_t output_;
-  Body body_;
+  const Body body_;
 };
 
 namespace {

@@ -43,7 +43,8 @@ struct GradientSource {
 // live on, tensors least of all; off leaves, which may outlive the step, it is taken.
 class TensorGradients {
  public:
-  // On the thread that runs the backward, once at most; noexcept. `gradient` is defined.
+  // On the thread that runs the backward, once a pass, or by
+  // several at a time where a graph is shared; noexcept. `gradient` is defined.
   using Body = std::function<void(const at::Tensor& gradient)>;
 
   explicit TensorGradients(const WatchedModel& model);

@@ -152,6 +152,38 @@ TEST_CASE("a recomputed forward adds no activations and its gradients come once"
   CHECK(rows(stream, Kind::actv_grad).size() == 10);
 }
 
+TEST_CASE("a recomputation of the same input gives no second row of its gradient") {
+  ObservedModel model;
+  FakeStream stream;
+  HookSet hooks(activations(), watched(model), stream);
+  hooks.begin_step({1}, HookSet::Collect::yes);
+  const at::Tensor hidden = observe(*model.fc1)(observed_input());
+  const at::Tensor y = observe(*model.fc2)(hidden);
+  y.register_hook([&](const at::Tensor& gradient) {
+    const at::AutoGradMode enabled(true);
+    observe (*model.fc2)(hidden);
+    return gradient;
+  });
+  y.sum().backward();
+  hooks.end_step();
+  CHECK(rows(stream, Kind::actv_grad) == Lines{"fc2.output/0", "fc1.output/0", "fc1.input/0", "fc2.input/0"});
+}
+
+TEST_CASE("of several passes through one graph the gradient of the last is recorded") {
+  ObservedModel model;
+  FakeStream stream;
+  HookSet hooks(activations(), watched(model), stream);
+  hooks.begin_step({1}, HookSet::Collect::yes);
+  const at::Tensor x = observed_input().requires_grad_();
+  const at::Tensor y = observe(model)(x);
+  const at::Tensor slope = torch::autograd::grad({y.sum()}, {x}, {}, true, true).at(0);
+  (y.pow(2).sum() + slope.pow(2).sum()).backward();
+  hooks.end_step();
+  CHECK(rows(stream, Kind::actv_grad).size() == 10);
+  CHECK(near(value(stream, Kind::actv_grad, ".output", Op::norm), norm_of(y * 2)));
+  CHECK(near(value(stream, Kind::actv_grad, ".input", Op::norm), norm_of(x.grad())));
+}
+
 TEST_CASE("evaluation between micro batches gives no rows and counts for nothing") {
   ObservedModel model;
   FakeStream stream;
