@@ -108,7 +108,8 @@ class LifeCheck {
       const Verdict* commit = committed(notes_[i].revision);
       if (commit == nullptr) continue;
       const Schedule schedule = schedule_of(*commit->plan, commit->effective);
-      const std::int64_t end = i + 1 < notes_.size() ? notes_[i + 1].step.value : last + 1;
+      const std::int64_t next = i + 1 < notes_.size() ? notes_[i + 1].step.value : last + 1;
+      const std::int64_t end = std::min(next, last + 1);
       for (std::int64_t t = notes_[i].step.value; t < end; ++t) {
         if (schedule.collects(Step{t})) steps.insert(t);
       }
