@@ -182,6 +182,7 @@ std::optional<Verdict> Coordinator::verdict_now() {
   Step effective = later(job_.start_iteration + 1, last_.commit ? last_.commit->effective + 1 : Step{});
   std::optional<Step> fence;
   std::int64_t matches = 0;
+  std::string unmatched;  // as the first rank that has something to say says it
   std::vector<int> missing;
   for (int rank = 0; rank < roster_.size(); ++rank) {
     const Roster::Seat& seat = roster_.seat(rank);
@@ -192,6 +193,7 @@ std::optional<Verdict> Coordinator::verdict_now() {
     if (seat.ready) {
       fence = binding(fence.value_or(seat.ready->fence), seat.ready->fence);
       matches += seat.ready->matches;
+      if (unmatched.empty()) unmatched = seat.ready->unmatched;
     } else if (seat.left()) {
       effective = later(effective, seat.last_step + 1);
     } else if (!mutated(Mutant::silent_counts_as_gone) || clock_ - seat.last_seen < Ticks{2000}) {
@@ -205,7 +207,8 @@ std::optional<Verdict> Coordinator::verdict_now() {
   open_->all_ready = true;
   const Plan& plan = *open_->proposal.plan;
   if (plan.on && matches == 0 && plan.collect_times > 0) {
-    return abort(AbortReason::no_match, "no target matches on any rank");
+    const std::string why = unmatched.empty() ? "" : ": " + unmatched;
+    return abort(AbortReason::no_match, "no target matches on any rank" + why);
   }
   Verdict verdict;
   verdict.revision = open_->revision;

@@ -16,7 +16,6 @@ constexpr Ticks kLeftEvery{100};
 constexpr Ticks kStartTimeout{30'000};
 constexpr Ticks kLongestTick{1000};
 constexpr std::size_t kMostReason = 1000;  // bytes of an objection
-constexpr std::size_t kMostTargets = 48 * 1024;
 
 }  // namespace
 
@@ -93,7 +92,7 @@ MemberActions Member::on_probe(const Probe& probe) const {
   Probed probed{probe.id, matches.value_or(0), matches ? "" : matches.error().substr(0, kMostReason), {}};
   if (list_targets_ && matches) probed.targets = list_targets_(probe.plan.get());
   // Rank 0's stays in its process, the others' is a letter.
-  if (identity_.rank.value != 0) probed.targets = within(noteworthy(std::move(probed.targets)), kMostTargets);
+  if (identity_.rank.value != 0) probed.targets = within(noteworthy(std::move(probed.targets)), probe.room);
   return {{std::move(probed)}, {}, {}, {}, {}};
 }
 
@@ -148,6 +147,15 @@ MemberActions Member::look_for_homes() {
 // Upwards without the plan: configs only travel downwards.
 Decided Member::closed_word() const { return Decided{{last_.closed, {}, last_.home}}; }
 
+std::string Member::unmatched_by(const Plan& plan) const {
+  std::string text;
+  const TargetList targets = list_targets_ ? list_targets_(&plan) : TargetList{};
+  for (const UnmatchedTarget& one : targets.unmatched) {
+    if (text.size() < kMostReason) text += (text.empty() ? "" : "; ") + sentence(one);
+  }
+  return text.substr(0, kMostReason);
+}
+
 MemberActions Member::on_prepare(const Prepare& prepare) {
   MemberActions actions;
   if (!open_ || !mutated(Mutant::takes_a_second)) actions += learn(prepare.last);
@@ -176,8 +184,12 @@ MemberActions Member::on_prepare(const Prepare& prepare) {
     open.fence = start_hold_ ? start_hold_->fence : gate_.promise(prepare.lookahead);
     start_hold_.reset();
     if (mutated(Mutant::ready_without_fence)) gate_.release();
-    open.answer =
-        Ready{prepare.revision, prepare.proposer, prepare.plan->config_sha256, *matches, *open.fence};
+    open.answer = Ready{prepare.revision,
+                        prepare.proposer,
+                        prepare.plan->config_sha256,
+                        *matches,
+                        *open.fence,
+                        prepare.plan->on && *matches == 0 ? unmatched_by(*prepare.plan) : ""};
   }
   actions.send.push_back(open.answer);
   open_ = std::move(open);

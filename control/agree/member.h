@@ -98,6 +98,7 @@ class Member {
   MemberActions on_welcome(const Welcome& welcome);
   MemberActions on_prepare(const Prepare& prepare);
   MemberActions on_probe(const Probe& probe) const;
+  std::string unmatched_by(const Plan& plan) const;
   MemberActions withdraw();
   MemberActions look_for_homes();
   Decided closed_word() const;

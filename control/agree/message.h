@@ -4,6 +4,7 @@
 #pragma once
 
 #include <chrono>
+#include <cstddef>
 #include <cstdint>
 #include <string>
 #include <variant>
@@ -44,6 +45,7 @@ struct Ready {
   std::string config_sha256;
   std::int64_t matches = 0;  // targets the plan means on this rank
   Step fence;
+  std::string unmatched;  // where there are none: what matches nothing, for people
 };
 
 struct Reject {
@@ -142,6 +144,7 @@ struct Ping {
 struct Probe {
   std::string id;
   PlanPtr plan;
+  std::size_t room = 0;  // bytes for the targets of the answer
 };
 
 // The coordinator is going: no answer will come any more.

@@ -10,6 +10,8 @@ namespace {
 constexpr Ticks kAskEvery{250};
 constexpr Ticks kAskFor{2'000};
 constexpr std::size_t kMostOpen = 16;
+constexpr std::size_t kMostOfOne = 48 * 1024;   // bytes of targets of a rank
+constexpr std::size_t kMostOfAll = 512 * 1024;  // and of all ranks together, for one question
 
 }  // namespace
 
@@ -29,12 +31,13 @@ void PlanProbe::on_probed(Rank rank, const Probed& probed) {
 
 std::vector<std::pair<int, Probe>> PlanProbe::due(const Roster& roster, Ticks now) {
   std::vector<std::pair<int, Probe>> due;
+  const std::size_t room = std::min(kMostOfOne, kMostOfAll / static_cast<std::size_t>(roster.size()));
   for (Question& question : open_) {
     if (question.asked && now - *question.asked < kAskEvery) continue;
     question.asked = now;
     for (int rank = 0; rank < roster.size(); ++rank) {
       if (roster.seat(rank).answers() && question.answers.count(rank) == 0)
-        due.emplace_back(rank, Probe{question.id, question.plan});
+        due.emplace_back(rank, Probe{question.id, question.plan, room});
     }
   }
   return due;

@@ -8,7 +8,8 @@
 namespace gradmon {
 namespace {
 
-constexpr std::size_t kNumbers = 48;  // the most that the numbers and lengths of an entry take
+constexpr std::size_t kMostSentences = 16 * 1024;  // bytes
+constexpr std::size_t kNumbers = 48;               // the most that the numbers and lengths of an entry take
 
 std::size_t bytes_of(const UnmatchedTarget& entry) {
   std::size_t bytes = kNumbers + entry.pattern.size() + entry.error.size();
@@ -43,6 +44,29 @@ std::int64_t listed(const TargetList& list) {
 }
 
 }  // namespace
+
+std::string sentence(const UnmatchedTarget& unmatched) {
+  std::string text = "\"" + unmatched.pattern + "\" matches nothing";
+  if (!unmatched.error.empty()) return text + ": " + unmatched.error;
+  for (std::size_t i = 0; i < unmatched.nearest.size(); ++i) {
+    text += (i == 0 ? " (nearest: " : ", ") + unmatched.nearest[i];
+  }
+  return unmatched.nearest.empty() ? text : text + ")";
+}
+
+std::vector<std::string> sentences(const std::vector<UnmatchedTarget>& unmatched) {
+  std::vector<std::string> all;
+  std::size_t left = kMostSentences;
+  for (const UnmatchedTarget& one : unmatched) {
+    std::string text = sentence(one);
+    if (text.size() > left) break;
+    left -= text.size();
+    all.push_back(std::move(text));
+  }
+  if (const std::size_t more = unmatched.size() - all.size(); more > 0)
+    all.push_back("and " + std::to_string(more) + " more names or patterns match nothing");
+  return all;
+}
 
 TargetList noteworthy(TargetList list) {
   const std::int64_t before = listed(list);

@@ -21,6 +21,12 @@ struct UnmatchedTarget {
   std::string error;                 // why it can match nothing; "" where it could
 };
 
+// For people: "\"blok\" matches nothing (nearest: blocks)".
+std::string sentence(const UnmatchedTarget& unmatched);
+
+// A sentence for each, as far as that takes 16 KiB, and one that counts the rest.
+std::vector<std::string> sentences(const std::vector<UnmatchedTarget>& unmatched);
+
 // One kind of record of one watched name.
 struct TargetStatus {
   std::string kind;               // of record, as "grad_reduced"

@@ -143,10 +143,12 @@ void write(const Ready& from, wire::Ready& to) {
   to.set_config_sha256(from.config_sha256);
   to.set_matches(from.matches);
   to.set_fence(from.fence.value);
+  to.set_unmatched(from.unmatched);
 }
 
 Ready read_ready(const wire::Ready& from) {
-  return {{from.revision()}, from.proposer(), from.config_sha256(), from.matches(), {from.fence()}};
+  return {{from.revision()}, from.proposer(), from.config_sha256(),
+          from.matches(),    {from.fence()},  from.unmatched()};
 }
 
 void write(const Reject& from, wire::Reject& to) {
@@ -224,11 +226,14 @@ void write(const Probed& from, wire::Probed& to) {
 void write(const Probe& from, wire::Probe& to) {
   to.set_id(from.id);
   if (from.plan) write(*from.plan, *to.mutable_plan());
+  to.set_room(static_cast<std::uint32_t>(from.room));
 }
 
 tl::expected<Probe, std::string> read_probe(const wire::Probe& from) {
-  if (!from.has_plan()) return Probe{from.id(), nullptr};
-  return read_plan(from.plan()).map([&](PlanPtr plan) { return Probe{from.id(), std::move(plan)}; });
+  if (!from.has_plan()) return Probe{from.id(), nullptr, from.room()};
+  return read_plan(from.plan()).map([&](PlanPtr plan) {
+    return Probe{from.id(), std::move(plan), from.room()};
+  });
 }
 
 void write(const Welcome& from, wire::Welcome& to) {

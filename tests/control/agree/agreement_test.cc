@@ -124,6 +124,23 @@ TEST_CASE("a plan whose targets match on no rank is rejected and one that matche
   REQUIRE(job.tick_until([&] { return job.all_run(2); }));
 }
 
+TEST_CASE("a plan that matches nowhere is rejected with what matches nothing") {
+  SmallJob job(2);
+  job.can_carry_out = [](int, const Plan&) -> tl::expected<std::int64_t, std::string> { return 0; };
+  job.list_targets = [](int rank, const Plan* asked) {
+    TargetList list;
+    if (rank == 1 && asked != nullptr) list.unmatched = {{"blok", {"blocks", "lock"}, ""}, {"(", {}, "bad"}};
+    return list;
+  };
+  job.begin(nullptr);
+  job.tick_until([&] { return job.process(1).next > Step{10}; });
+  job.propose(job.plan(true));
+  REQUIRE(job.tick_until([&] { return job.coordinator().journal().entries().front().final; }));
+  REQUIRE(job.coordinator().status().reason ==
+          "no target matches on any rank: \"blok\" matches nothing (nearest: blocks, lock); "
+          "\"(\" matches nothing: bad");
+}
+
 TEST_CASE("a silent rank is not counted as gone and the change is proposed again") {
   SmallJob job(3);
   job.begin(nullptr);
@@ -237,6 +254,27 @@ TEST_CASE("a probe tells what a plan would mean on every rank and changes nothin
   REQUIRE(result.answers[2].known);
   REQUIRE(result.answers[2].objection == "no such kind");
   REQUIRE(job.coordinator().journal().entries().empty());
+}
+
+TEST_CASE("the more ranks there are the less of its targets each may tell") {
+  const auto told = [](int ranks) {
+    SmallJob job(ranks);
+    job.list_targets = [](int, const Plan*) {
+      TargetList list;
+      list.unmatched.resize(1000, {std::string(100, 'x'), {}, ""});
+      return list;
+    };
+    job.begin(nullptr);
+    job.tick_until([&] { return job.process(ranks - 1).next > Step{10}; });
+    job.probe("q", nullptr);
+    REQUIRE(job.tick_until([&] { return !job.probed.empty(); }));
+    const TargetList& list = job.probed.front().answers[1].targets;
+    REQUIRE(list.left_out + static_cast<std::int64_t>(list.unmatched.size()) == 1000);
+    return list.unmatched.size();
+  };
+  CHECK(told(2) > 300);
+  CHECK(told(64) < 60);
+  CHECK(told(64) > 0);
 }
 
 TEST_CASE("a probe ends after two seconds where a rank does not answer") {

@@ -92,5 +92,17 @@ TEST_CASE("what a rank tells of its targets fits into a letter") {
           10'000);
 }
 
+TEST_CASE("sentences about many names without a match are bounded and the rest is counted") {
+  CHECK(sentences({}).empty());
+  CHECK(sentences({{"a", {"b", "c"}, ""}, {"(", {}, "bad"}}) ==
+        std::vector<std::string>{"\"a\" matches nothing (nearest: b, c)", "\"(\" matches nothing: bad"});
+  const std::vector<std::string> many = sentences(std::vector<UnmatchedTarget>(1000, {"name", {}, ""}));
+  REQUIRE(many.size() > 2);
+  std::size_t bytes = 0;
+  for (const std::string& one : many) bytes += one.size();
+  CHECK(bytes < 17 * 1024);
+  CHECK(many.back() == "and " + std::to_string(1001 - many.size()) + " more names or patterns match nothing");
+}
+
 }  // namespace
 }  // namespace gradmon

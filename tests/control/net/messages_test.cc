@@ -39,7 +39,8 @@ TEST_CASE("every message comes back as it was sent") {
   REQUIRE(round_trip<Hello>(Hello{"l", 4, "h", 1, 2, "p", Step{5}, 1}).start_iteration == Step{5});
   REQUIRE(round_trip<Joined>(Joined{true, "x", false}).shares_directory);
   REQUIRE(round_trip<Joined>(Joined{false, "x", true}).shares_store);
-  REQUIRE(round_trip<Ready>(Ready{Revision{1}, "p", "s", 2, Step{3}}).fence == Step{3});
+  REQUIRE(round_trip<Ready>(Ready{Revision{1}, "p", "s", 2, Step{3}, "u"}).fence == Step{3});
+  REQUIRE(round_trip<Ready>(Ready{Revision{1}, "p", "s", 2, Step{3}, "u"}).unmatched == "u");
   REQUIRE(round_trip<Reject>(Reject{Revision{1}, "why"}).reason == "why");
   REQUIRE(round_trip<Applied>(Applied{Revision{1}, Step{4}}).step == Step{4});
   REQUIRE(round_trip<Finished>(Finished{Revision{6}}).revision == Revision{6});
@@ -82,8 +83,9 @@ TEST_CASE("every message comes back as it was sent") {
   round_trip<Replaced>(Replaced{});
   REQUIRE(round_trip<Ping>(Ping{7}).number == 7);
   REQUIRE(round_trip<Pong>(Pong{7}).number == 7);
-  REQUIRE(round_trip<Probe>(Probe{"id", last_word().commit->plan}).plan->by == "somebody");
-  REQUIRE_FALSE(round_trip<Probe>(Probe{"id", nullptr}).plan);
+  REQUIRE(round_trip<Probe>(Probe{"id", last_word().commit->plan, 0}).plan->by == "somebody");
+  REQUIRE_FALSE(round_trip<Probe>(Probe{"id", nullptr, 0}).plan);
+  REQUIRE(round_trip<Probe>(Probe{"id", nullptr, 512}).room == 512);
   Probed probed{"id", 3, "no", {}};
   probed.targets.counts = {7, 1, 1};
   probed.targets.unmatched = {{"fc9", {"fc1", "fc2"}, "why"}};
