@@ -11,6 +11,7 @@ namespace {
 
 constexpr std::int64_t kMostTimes = 4096;
 constexpr std::int64_t kMostPatience = 1024;
+constexpr std::int64_t kMostInterval = std::numeric_limits<std::int64_t>::max() / kMostTimes;
 constexpr double kComfortable = 0.7;
 
 std::string steps_text(std::int64_t interval) {
@@ -75,7 +76,8 @@ std::optional<OverheadBudget::Change> OverheadBudget::thin_out(const Plan& plan,
                           percent_text(*plan.max_overhead);
   if (interval <= plan.step_interval) {
     return Change{false, plan.step_interval,
-                  why + "; even " + steps_text(kMostTimes * users_interval_) + " would not do"};
+                  why + "; even " + steps_text(kMostTimes * std::min(users_interval_, kMostInterval)) +
+                      " would not do"};
   }
   return Change{true, interval,
                 why + "; " + steps_text(interval) + ", not " + steps_text(plan.step_interval)};
