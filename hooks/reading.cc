@@ -1,18 +1,29 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "hooks/reading.h"
 
-#include <stdexcept>
+#include <optional>
 #include <utility>
 
 #include "hooks/device_batch.h"
 
 namespace gradmon {
+namespace {
+
+std::optional<std::uint32_t> version_of(const at::Tensor& tensor) {
+  if (!tensor.defined() || tensor.is_inference()) return std::nullopt;
+  return static_cast<std::uint32_t>(tensor._version());
+}
+
+}  // namespace
 
 void Reading::take(const at::Tensor& tensor, double eps, const std::string& name, HookFuse& fuse) noexcept {
   present = false;
   fuse.guard(name, [&] {
+    const auto version = version_of(tensor);
     auto taken = start_tensor_stats(tensor, eps);
-    if (!taken) throw std::runtime_error(taken.error());
+    why = taken ? std::string() : taken.error().substr(0, taken.error().find('\n'));
+    if (taken && version != version_of(tensor)) why = "written to while it was read";
+    if (!why.empty()) taken = StartedStats{{TensorStats::Outcome::not_applicable, DType::unknown, {}}, {}};
     stats = taken->stats;
     pending = std::move(taken->pending);
     if (stats.outcome == TensorStats::Outcome::measured)

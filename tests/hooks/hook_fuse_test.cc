@@ -42,5 +42,15 @@ TEST_CASE("a body that throws counts as well and leaves the count right") {
   REQUIRE(fuse.failure()->cause == "no");
 }
 
+TEST_CASE("the first failure is the one that is told") {
+  HookFuse fuse;
+  CHECK_FALSE(fuse.failure());
+  fuse.guard("first", [] { throw std::runtime_error("a reason\nand a backtrace"); });
+  fuse.guard("second", [] { throw std::runtime_error("another"); });
+  REQUIRE(fuse.failure());
+  CHECK(fuse.failure()->target == "first");
+  CHECK(fuse.failure()->cause == "a reason");
+}
+
 }  // namespace
 }  // namespace gradmon
