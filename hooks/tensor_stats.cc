@@ -40,8 +40,10 @@ at::Tensor plain_values(const at::Tensor& tensor) {
   return tensor;
 }
 
-// FSDP frees the storage of a parameter that keeps its shape.
+// FSDP frees the storage of a parameter that keeps its shape; that of a subclass
+// which wraps another tensor (DTensor) has a size and no memory.
 bool storage_holds_it(const at::Tensor& tensor) {
+  if (tensor.storage().data() == nullptr) return false;
   std::int64_t last = tensor.storage_offset();
   for (std::int64_t i = 0; i < tensor.dim(); ++i) last += (tensor.size(i) - 1) * tensor.stride(i);
   const std::int64_t needed = (last + 1) * static_cast<std::int64_t>(tensor.element_size());

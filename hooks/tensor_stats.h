@@ -19,7 +19,7 @@ struct TensorStats {
   enum class Outcome : std::uint8_t {
     measured,
     empty,           // no elements
-    not_applicable,  // undefined, complex, meta, or its storage is freed
+    not_applicable,  // undefined, complex, meta, or its storage is freed or has no memory
   };
   Outcome outcome = Outcome::empty;
   DType dtype = DType::unknown;

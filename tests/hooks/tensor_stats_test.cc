@@ -3,6 +3,7 @@
 
 #include <ATen/Parallel.h>
 #include <ATen/ops/empty.h>
+#include <ATen/ops/from_blob.h>
 #include <ATen/ops/full.h>
 #include <ATen/ops/imag.h>
 #include <ATen/ops/quantize_per_tensor.h>
@@ -151,6 +152,9 @@ TEST_CASE("what has no numbers says so") {
   at::Tensor freed = at::zeros({100});
   freed.storage().set_nbytes(0);
   CHECK(measured(freed).outcome == Outcome::not_applicable);
+  const at::Tensor wrapper = at::for_blob(nullptr, {100}).make_tensor();
+  REQUIRE(wrapper.storage().nbytes() == 400);
+  CHECK(measured(wrapper).outcome == Outcome::not_applicable);
 }
 
 TEST_CASE("sparse and quantised and negated tensors give their values") {
