@@ -14,7 +14,9 @@ namespace gradmon {
 class MicroBatches::Passes : public std::enable_shared_from_this<Passes> {
  public:
   void begin_step() {
+    const bool within_a_pass = current_task() != nullptr;
     const std::lock_guard lock(mutex_);
+    if (!within_a_pass) open_.clear();
     count_ = open_.empty() ? 0 : 1;
   }
 

@@ -28,7 +28,9 @@ class MicroBatches {
   MicroBatches(const MicroBatches&) = delete;
   MicroBatches& operator=(const MicroBatches&) = delete;
 
-  // The training thread: counts from 0 again.
+  // The training thread: counts from 0 again. A pass that has not ended belongs to
+  // the step before (a device's thread may end it after backward() has returned),
+  // but where this is called within one.
   void begin_step();
   // How many there have been in this step.
   int count() const;

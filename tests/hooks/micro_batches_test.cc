@@ -4,7 +4,9 @@
 #include <ATen/ops/ones.h>
 #include <torch/csrc/autograd/custom_function.h>
 
+#include <future>
 #include <stdexcept>
+#include <thread>
 
 #include "control/debian_version.h"
 #include "tests/hooks/fake_stream.h"
@@ -231,6 +233,34 @@ TEST_CASE("a step with fewer micro batches than promised has no wrong row and th
     CHECK(stream.norm(Kind::grad_reduced, "0:fc2.bias") == 2);
   }
   CHECK(stream.norm(Kind::grad_unreduced, "0:fc2.bias") == 4);
+}
+
+TEST_CASE("a pass that is still going on when a step begins is of the step before") {
+  MicroBatches micro_batches;
+  std::promise<void> entered, begun;
+  std::thread lingering([&] {
+    const at::Tensor tensor = at::ones({1}).requires_grad_().clone();
+    tensor.register_hook([&](const at::Tensor&) {
+      micro_batches.enter();
+      entered.set_value();
+      begun.get_future().wait();
+    });
+    tensor.sum().backward();
+  });
+  entered.get_future().wait();
+  CHECK(micro_batches.count() == 1);
+  micro_batches.begin_step();
+  CHECK(micro_batches.count() == 0);
+  begun.set_value();
+  lingering.join();
+  const at::Tensor tensor = at::ones({1}).requires_grad_().clone();
+  tensor.register_hook([&](const at::Tensor&) {
+    const MicroBatches::Place place = micro_batches.enter();
+    CHECK(place.index == 0);
+    CHECK(place.begins);
+  });
+  tensor.sum().backward();
+  CHECK(micro_batches.count() == 1);
 }
 
 }  // namespace
