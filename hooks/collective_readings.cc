@@ -185,17 +185,19 @@ void CollectiveReadings::read_outputs(const Outputs& outputs) {
 }
 
 void CollectiveReadings::look_at_works() {
-  std::vector<std::shared_ptr<Outputs>> complete;
+  std::vector<std::shared_ptr<Outputs>> looked_at;  // without the lock: a work of Python's takes the GIL
   {
     const std::lock_guard lock(mutex_);
-    const auto done =
-        std::stable_partition(without_future_.begin(), without_future_.end(),
-                              [](const auto& outputs) { return !outputs->work->isCompleted(); });
-    complete.assign(std::make_move_iterator(done), std::make_move_iterator(without_future_.end()));
-    without_future_.erase(done, without_future_.end());
+    looked_at.swap(without_future_);
   }
-  for (const auto& outputs : complete)
-    completed(*outputs, outputs->work->isSuccess() ? Completion::done : Completion::failed);
+  const auto complete = std::stable_partition(
+      looked_at.begin(), looked_at.end(), [](const auto& outputs) { return !outputs->work->isCompleted(); });
+  for (auto outputs = complete; outputs != looked_at.end(); ++outputs)
+    completed(**outputs, (*outputs)->work->isSuccess() ? Completion::done : Completion::failed);
+  const std::lock_guard lock(mutex_);
+  for (auto outputs = looked_at.begin(); outputs != complete; ++outputs) {
+    if (!too_late(**outputs)) without_future_.push_back(std::move(*outputs));
+  }
 }
 
 std::vector<Reading> CollectiveReadings::read(const std::vector<at::Tensor>& tensors, const std::string& op) {

@@ -5,6 +5,9 @@
 #include <ATen/ops/ones.h>
 #include <torch/csrc/distributed/c10d/ProcessGroup.hpp>
 
+#include <chrono>
+#include <future>
+
 #include "control/debian_version.h"
 #include GRADMON_CATCH_HEADER
 
@@ -134,6 +137,29 @@ TEST_CASE("a work without a future is read once it has completed") {
   const CollectiveStep step = observed.end();
   REQUIRE(step.rows.size() == 1);
   CHECK(norm_of(step.rows[0].readings.at(0)) == 6);
+}
+
+// Asks another thread, as one of Python's waits for whoever has the interpreter.
+class AskingWork : public c10d::Work {
+ public:
+  explicit AskingWork(std::shared_ptr<CollectiveReadings> readings) : readings_(std::move(readings)) {}
+  bool isCompleted() override {
+    const auto answer = std::async(std::launch::async, [&] { readings_->take(); });
+    answered = answer.wait_for(std::chrono::seconds(20)) == std::future_status::ready;
+    return true;
+  }
+  bool answered = false;
+
+ private:
+  const std::shared_ptr<CollectiveReadings> readings_;
+};
+
+TEST_CASE("a work may wait for a thread that observes while it is asked whether it has completed") {
+  Observed observed;
+  const auto work = c10::make_intrusive<AskingWork>(observed.readings);
+  observed.readings->calling({"send", "gloo", 2, 0, {}, {at::ones({4})}})->launched(work);
+  observed.end();
+  CHECK(work->answered);
 }
 
 TEST_CASE("outputs are held until the work completes and no longer") {
