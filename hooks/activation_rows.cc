@@ -7,7 +7,7 @@ namespace gradmon {
 
 void ActivationRows::begin_step() {
   gate_.close();
-  known_.forget();
+  known_.begin_step();
   take_rows();
   step_.store(gate_.open(), std::memory_order_release);
 }

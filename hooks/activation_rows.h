@@ -35,7 +35,10 @@ class ActivationRows {
   ActivationRows(double eps, HookFuse& fuse) : known_(eps), fuse_(fuse) {}
 
   void begin_step();
-  void end_step() noexcept { gate_.close(); }
+  void end_step() noexcept {
+    gate_.close();
+    known_.end_step();
+  }
   // In the order in which they came (gradients: first came), and nothing is left.
   std::vector<Row> take_rows();
   // Gradients that came after their step, since the last call.

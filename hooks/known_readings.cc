@@ -5,13 +5,15 @@
 
 namespace gradmon {
 
-void KnownReadings::forget() {
+void KnownReadings::begin_step() {
+  if (!communication_) communication_.emplace();
   const std::lock_guard lock(mutex_);
   known_.clear();
 }
 
 std::optional<KnownReadings::Key> KnownReadings::key_of(const at::Tensor& tensor, int micro_step) {
   if (tensor.layout() != at::kStrided || !tensor.has_storage() || tensor.is_inference()) return std::nullopt;
+  if (tensor.is_nested()) return std::nullopt;  // has no sizes
   return Key{tensor.storage().unsafeGetStorageImpl(),
              tensor.storage_offset(),
              tensor.sizes().vec(),
@@ -24,8 +26,11 @@ std::optional<KnownReadings::Key> KnownReadings::key_of(const at::Tensor& tensor
 Reading KnownReadings::take(const at::Tensor& tensor, int micro_step, const std::string& name,
                             HookFuse& fuse) {
   const auto key = key_of(tensor, micro_step);
+  const auto calls = [&] { return communication_ ? communication_->calls() : 0; };
+  const std::uint64_t calls_before = calls();
   if (key) {
     const std::lock_guard lock(mutex_);
+    if (std::exchange(calls_, calls_before) != calls_before) known_.clear();
     const auto found = known_.find(*key);
     if (found != known_.end()) {
       ++counts_.known;
@@ -36,7 +41,7 @@ Reading KnownReadings::take(const at::Tensor& tensor, int micro_step, const std:
   reading.take(tensor, eps_, name, fuse);
   const std::lock_guard lock(mutex_);
   ++counts_.read;
-  if (!key || !reading.present) return reading;
+  if (!key || !reading.present || calls_before != calls()) return reading;
   known_.emplace(*key, Known{tensor.storage().getWeakStorageImpl(), reading});
   return reading;
 }

@@ -14,6 +14,7 @@
 #include "hooks/hook_set.h"
 #include "tests/hooks/fake_stream.h"
 #include "tests/hooks/gloo_ranks.h"
+#include "tests/hooks/observed_model.h"
 #include "tests/hooks/tiny_model.h"
 #include GRADMON_CATCH_HEADER
 
@@ -215,6 +216,48 @@ TEST_CASE("where calls are only logged there are no rows") {
   hooks.end_step();
   CHECK(stream.records.empty());
   CHECK_FALSE(hooks.failure());
+}
+
+// Adds up what its layer gives, in place, as a layer split among ranks does.
+struct Split : torch::nn::Module {
+  torch::nn::Linear layer{nullptr};
+  torch::nn::ReLU next{nullptr};
+  GlooRank& group;
+  explicit Split(GlooRank& ranks) : group(ranks) {
+    layer = register_module("layer", torch::nn::Linear(4, 4));
+    next = register_module("next", torch::nn::ReLU());
+  }
+  at::Tensor forward(const at::Tensor& x) {
+    const at::Tensor y = observe(*layer)(x);
+    group.all_reduce({y.detach()})->wait();
+    return observe(*next)(y);
+  }
+};
+
+TEST_CASE("an activation that communication has written to since it was read is read again") {
+  FakeStream stream;
+  double before = 0, after = 0;
+  HookSettings settings;
+  settings.activations.forward = settings.activations.all = true;
+  run_ranks(2, [&](GlooRank& group) {
+    if (group.rank() == 1) {
+      group.all_reduce({at::full({3, 4}, 100.0, at::kFloat)})->wait();
+      return;
+    }
+    Split model(group);
+    const at::Tensor x = at::linspace(-1, 1, 12).reshape({3, 4});
+    HookSet hooks(settings, watched(model), stream);
+    hooks.begin_step({1}, HookSet::Collect::yes);
+    observe(model)(x);
+    hooks.end_step();
+    REQUIRE_FALSE(hooks.failure());
+    const at::Tensor alone = model.layer->forward(x);
+    before = norm_of(alone);
+    after = norm_of(alone + 100);
+  });
+  CHECK(near(stream.norm(Kind::actv, "0:layer.output"), before));
+  CHECK(near(stream.norm(Kind::actv, "0:next.input"), after));
+  CHECK_FALSE(at::hasGlobalCallbacks());
 }
 
 TEST_CASE("a native call site is the innermost watched module that the thread is in") {
