@@ -46,7 +46,6 @@ CollectiveProbe::CollectiveProbe(const CollectiveSettings& settings, double eps,
 CollectiveProbe::~CollectiveProbe() { disarm(); }
 
 void CollectiveProbe::begin_step(Step) {
-  if (native_) native_->clear();
   readings_->open();
   observer_.emplace(readings_);
 }

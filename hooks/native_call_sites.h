@@ -3,10 +3,7 @@
 // watched module whose forward the thread is in.
 #pragma once
 
-#include <map>
-#include <mutex>
 #include <string>
-#include <thread>
 #include <vector>
 
 #include "hooks/call_site.h"
@@ -15,7 +12,8 @@
 
 namespace gradmon {
 
-// Any thread.
+// Any thread. Listens so that there is a tap, which knows the modules around a
+// thread; where several models are watched, those of the innermost one are named.
 class NativeCallSites : public ForwardListener {
  public:
   explicit NativeCallSites(const std::vector<WatchedModule>& modules);
@@ -23,11 +21,9 @@ class NativeCallSites : public ForwardListener {
   // "native[layers.0]" with the modules around it as frames; "native" outside
   // of all, and inside the root alone.
   CallSite here() const;
-  // Forgets forwards that an exception has left.
-  void clear();
 
-  void before_forward(const ForwardVisit& visit, const ForwardTensors& inputs) override;
-  void after_forward(const ForwardVisit& visit, const ForwardTensors& outputs) override;
+  void before_forward(const ForwardVisit&, const ForwardTensors&) override {}
+  void after_forward(const ForwardVisit&, const ForwardTensors&) override {}
 
  private:
   struct Name {
@@ -35,10 +31,6 @@ class NativeCallSites : public ForwardListener {
     int vpp_stage;
   };
   const std::vector<Name> names_;
-
-  mutable std::mutex mutex_;
-  // Guarded by mutex_: the modules each thread is in, outermost first.
-  std::map<std::thread::id, std::vector<std::size_t>> inside_;
 };
 
 }  // namespace gradmon

@@ -7,10 +7,12 @@
 #include <ATen/ops/zeros.h>
 #include <ATen/record_function.h>
 
+#include <array>
 #include <atomic>
 #include <future>
 
 #include "control/debian_version.h"
+#include "hooks/forward_tap.h"
 #include "hooks/hook_set.h"
 #include "tests/hooks/fake_stream.h"
 #include "tests/hooks/gloo_ranks.h"
@@ -261,9 +263,16 @@ TEST_CASE("an activation that communication has written to since it was read is 
 }
 
 TEST_CASE("a native call site is the innermost watched module that the thread is in") {
-  NativeCallSites sites({{"", 0, nullptr}, {"layers.0", 1, nullptr}, {"layers.0.mlp", 1, nullptr}});
-  const auto enter = [&](std::size_t module) { sites.before_forward({module, 0, 1, false}, {}); };
-  const auto leave = [&](std::size_t module) { sites.after_forward({module, 0, 1, false}, {}); };
+  const std::array<char, 3> identities{};
+  const std::vector<WatchedModule> modules{
+      {"", 0, &identities[0]}, {"layers.0", 1, &identities[1]}, {"layers.0.mlp", 1, &identities[2]}};
+  NativeCallSites sites(modules);
+  HookFuse fuse;
+  ForwardTap tap(modules, 1, {&sites}, fuse);
+  const auto enter = [&](std::size_t module) {
+    forward_entry::entered(&identities[module], ModuleMode::training, {});
+  };
+  tap.begin_step();
   CHECK(sites.here().place == "native");
   enter(0);
   CHECK(sites.here().place == "native");
@@ -273,12 +282,13 @@ TEST_CASE("a native call site is the innermost watched module that the thread is
   CHECK(sites.here().frames == Names{"native[layers.0.mlp]", "native[layers.0]", "native"});
   CHECK(sites.here().vpp_stage == 1);
   std::thread([&] { CHECK(sites.here().place == "native"); }).join();
-  leave(1);  // an exception has left layers.0.mlp
+  forward_entry::abandoned(&identities[2]);  // an exception has left it
+  CHECK(sites.here().place == "native[layers.0]");
+  forward_entry::left(&identities[1], {});
   CHECK(sites.here().place == "native");
-  leave(0);
-  enter(1);
-  sites.clear();
-  CHECK(sites.here().place == "native");
+  CHECK(sites.here().vpp_stage == 0);
+  forward_entry::left(&identities[0], {});
+  CHECK(sites.here().frames.empty());
 }
 
 }  // namespace
