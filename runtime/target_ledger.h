@@ -2,9 +2,11 @@
 #pragma once
 
 #include <cstdint>
+#include <map>
 #include <mutex>
 #include <string>
 #include <unordered_map>
+#include <unordered_set>
 #include <utility>
 #include <vector>
 
@@ -15,11 +17,14 @@
 
 namespace gradmon {
 
-// A row that every collected step is expected to have.
+// What every collected step is expected to have: a row, or of a module any row
+// (`{module}.input…`, `{module}.output…`), which then stands for itself.
 struct ExpectedTarget {
+  enum class Of : std::uint8_t { row, module };
   Kind kind = Kind::other;
   std::uint32_t target = 0;  // id in the name table
   std::string why;           // it is silent, where it is
+  Of of = Of::row;
 };
 
 // What has become of the targets that a plan watches: which have fired, when
@@ -30,16 +35,18 @@ class TargetLedger {
   explicit TargetLedger(const NameTable& names) : names_(names) {}
 
   // The training thread: another plan is in force, or none; hooks have attached
-  // (any number of times under a plan).
+  // (any number of times under a plan). What is expected twice counts once.
   void begin_plan();
   void expect(std::vector<ExpectedTarget> expected, std::vector<UnmatchedTarget> unmatched);
-  // The training thread, in a collected step: a row is on its way. Where there is
+  // The training thread, in a collected step: a row has been made. Where there is
   // no memory it is not told.
   void see(Kind kind, std::uint32_t target) noexcept;
   void end_step(Step step, WallTime now) noexcept;
 
   // Any thread. Those expected in their order, then the others.
   TargetList list() const;
+  // A name that a program has tapped or attended by is no longer one of these.
+  std::vector<UnmatchedTarget> unmatched() const;
   TargetCounts counts() const;
 
  private:
@@ -50,17 +57,26 @@ class TargetLedger {
   };
   using Key = std::uint64_t;
   static Key key_of(Kind kind, std::uint32_t target) { return (static_cast<Key>(kind) << 32U) | target; }
-  TargetStatus status_of(Kind kind, std::uint32_t target, const std::string& why) const;
+  // Under a plan.
+  struct Known {
+    std::vector<ExpectedTarget> expected;
+    std::vector<UnmatchedTarget> unmatched;
+    std::unordered_set<Key> unheard;  // of those expected
+    std::unordered_map<Key, Fired> fired;
+    std::int64_t collected = 0;   // steps
+    std::int64_t fired_last = 0;  // targets, in the last of these
+  };
+  void hear(Key key);
+  TargetStatus status_of(const Known& known, Key key, const std::string& why) const;
+  static TargetCounts counts_of(const Known& known);
 
-  const NameTable& names_;                            // own synchronisation
-  std::vector<std::pair<Kind, std::uint32_t>> seen_;  // in this step; the training thread's
+  const NameTable& names_;  // own synchronisation
+  // The training thread's.
+  std::vector<Key> seen_;                                         // in this step
+  std::map<std::pair<int, std::string>, std::uint32_t> modules_;  // expected, by stage and name
 
   mutable std::mutex mutex_;
-  // Guarded by mutex_.
-  std::vector<ExpectedTarget> expected_;
-  std::vector<UnmatchedTarget> unmatched_;
-  std::unordered_map<Key, Fired> fired_;
-  std::int64_t collected_ = 0;  // steps under this plan
+  Known known_;  // guarded by mutex_
 };
 
 }  // namespace gradmon

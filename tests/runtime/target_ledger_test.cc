@@ -1,6 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "runtime/target_ledger.h"
 
+#include <algorithm>
+
 #include "control/debian_version.h"
 #include GRADMON_CATCH_HEADER
 
@@ -70,13 +72,51 @@ TEST_CASE("the counts are those of the list") {
     const TargetList list = f.ledger.list();
     const TargetCounts counts = f.ledger.counts();
     CAPTURE(step);
-    REQUIRE(counts.watched == list.counts.watched);
-    REQUIRE(counts.silent == list.counts.silent);
-    REQUIRE(counts.unmatched == list.counts.unmatched);
+    REQUIRE(counts.watched == static_cast<std::int64_t>(list.targets.size()));
+    REQUIRE(counts.silent == std::count_if(list.targets.begin(), list.targets.end(),
+                                           [](const TargetStatus& target) { return target.silent(); }));
+    REQUIRE(counts.unmatched == static_cast<std::int64_t>(list.unmatched.size()));
+    REQUIRE(list.counts.silent == counts.silent);
     if (step % 2 == 0) f.ledger.see(Kind::grad_reduced, f.weight);
     if (step == 3) f.ledger.see(Kind::actv, f.bias);
     f.ledger.end_step(Step{step}, 1000);
   }
+}
+
+TEST_CASE("a module is expected until one of its rows has come") {
+  NameTable names;
+  TargetLedger ledger{names};
+  const auto fc1 = names.intern("fc1", 1);
+  const auto other_chunk = names.intern("fc1");
+  const auto of = ExpectedTarget::Of::module;
+  ledger.expect({{Kind::actv, fc1, "unseen", of}, {Kind::actv_grad, fc1, "no graph", of}}, {});
+  ledger.see(Kind::actv, names.intern("fc1.sub.input", 1));
+  ledger.see(Kind::actv, names.intern("fc1.output"));
+  ledger.end_step(Step{10}, 1000);
+  REQUIRE(ledger.counts().silent == 2);
+  REQUIRE(ledger.list().targets[0].why == "unseen");
+  for (const char* row : {"fc1.input_x.y", "fc1.output"}) {
+    ledger.see(Kind::actv, names.intern(row, 1));
+    ledger.see(Kind::actv, other_chunk);
+  }
+  ledger.end_step(Step{11}, 1000);
+  const TargetList list = ledger.list();
+  REQUIRE(list.targets[0].kind == "actv_grad");
+  REQUIRE(list.targets[0].name == "1:fc1");
+  REQUIRE(list.targets[0].silent_steps == 2);
+  REQUIRE(ledger.counts().watched == 6);
+  REQUIRE(ledger.counts().silent == 3);
+}
+
+TEST_CASE("what is expected again by another model chunk keeps what has fired") {
+  Fixture f;
+  f.ledger.see(Kind::grad_reduced, f.weight);
+  f.ledger.end_step(Step{10}, 1000);
+  const ExpectedTarget again{Kind::grad_reduced, f.weight, "no gradient"};
+  f.ledger.expect({again, again}, {});
+  REQUIRE(f.ledger.counts().watched == 1);
+  REQUIRE(f.ledger.list().targets.size() == 1);
+  REQUIRE(f.ledger.list().targets[0].last_step == 10);
 }
 
 TEST_CASE("another plan begins with an empty ledger") {
