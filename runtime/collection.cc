@@ -21,14 +21,8 @@ QueueOptions queue_options(std::int64_t capacity) {
   return options;
 }
 
-std::string sentence(const UnmatchedPattern& unmatched) {
-  std::string text = "\"" + unmatched.pattern + "\" matches nothing";
-  if (!unmatched.error.empty()) return text + ": " + unmatched.error;
-  for (std::size_t i = 0; i < unmatched.nearest.size(); ++i) {
-    text += (i == 0 ? " (nearest: " : ", ") + unmatched.nearest[i];
-  }
-  return unmatched.nearest.empty() ? text : text + ")";
-}
+constexpr const char* kNothingAsked =
+    "on, but no kind is asked for: nothing is collected (wg_distribution, xy_distribution, ...)";
 
 }  // namespace
 
@@ -146,23 +140,33 @@ void Collection::attach() {
   hooks_ = std::make_unique<HookSet>(settings, model_, *stream_);
   if (scalars_) scalars_->attach(settings, model_);
   hooks_time_ = {};
-  ledger_.expect(expected_targets(config_, model_, hooks_->matches(), *names_),
+  ledger_.expect(expected_targets(settings, model_, hooks_->matches(), *names_),
                  unmatched_targets(hooks_->matches()));
-  std::vector<std::string> warnings;
-  for (const UnmatchedPattern& unmatched : hooks_->matches().unmatched)
-    warnings.push_back(sentence(unmatched));
-  for (const std::string& warning : warnings) log_warn(warning);
+  tell_unmatched();
+  for (const std::string& warning : unmatched_warnings_) log_warn(warning);
+  if (asks_for_a_kind(config_)) return;
+  log_warn(kNothingAsked);
   const std::lock_guard lock(mutex_);
-  warnings_ = std::move(warnings);
+  warnings_ = {kNothingAsked};
+}
+
+void Collection::tell_unmatched() {
+  const std::vector<UnmatchedTarget> unmatched = ledger_.unmatched();
+  unmatched_ = unmatched.size();
+  std::vector<std::string> warnings = sentences(unmatched);
+  const std::lock_guard lock(mutex_);
+  unmatched_warnings_ = std::move(warnings);
 }
 
 void Collection::detach() {
   hooks_.reset();
   stream_->show_to(nullptr);
   scalars_.reset();
+  scalar_steps_ = 0;
   collecting_ = false;
   const std::lock_guard lock(mutex_);
   warnings_.clear();
+  unmatched_warnings_.clear();
   scalar_warnings_.clear();
   hook_error_.clear();
 }
@@ -201,6 +205,7 @@ void Collection::end_step(std::int64_t samples) noexcept {
   end_scalars(samples);
   queue_->end_step(in_force_.revision, step_);
   ledger_.end_step(step_, wall_now());
+  if (ledger_.counts().unmatched != static_cast<std::int64_t>(unmatched_)) tell_unmatched();
 }
 
 void Collection::end_scalars(std::int64_t samples) noexcept {
@@ -208,6 +213,9 @@ void Collection::end_scalars(std::int64_t samples) noexcept {
   scalars_->end_step(samples);
   const auto failure = scalars_->failure();
   std::vector<std::string> warnings = scalars_->warnings();
+  if (++scalar_steps_ == 2) {  // Some are of the time between two.
+    for (const std::string& warning : warnings) log_warn(warning);
+  }
   const std::lock_guard lock(mutex_);
   if (failure) hook_error_ = failure->target + ": " + failure->cause;
   scalar_warnings_ = std::move(warnings);
@@ -264,7 +272,8 @@ CollectingReport Collection::report() const {
   report.targets = ledger_.counts();
   const std::lock_guard lock(mutex_);
   if (!hook_error_.empty()) report.error = hook_error_;
-  report.warnings = warnings_;
+  report.warnings = unmatched_warnings_;
+  report.warnings.insert(report.warnings.end(), warnings_.begin(), warnings_.end());
   report.overhead = overhead_;
   report.warnings.insert(report.warnings.end(), scalar_warnings_.begin(), scalar_warnings_.end());
   return report;

@@ -77,6 +77,7 @@ class Collection {
   class OwnTime;
 
   void attach();
+  void tell_unmatched();
   void warn_of_missing_update() noexcept;
   void end_scalars(std::int64_t samples) noexcept;
   void detach();
@@ -94,7 +95,9 @@ class Collection {
   Config config_;
   Step step_;
   bool collecting_ = false;
-  bool updated_ = false;  // update() was called in this step
+  bool updated_ = false;       // update() was called in this step
+  int scalar_steps_ = 0;       // that have ended under this plan
+  std::size_t unmatched_ = 0;  // names and patterns, when it was told last
   OverheadMeter meter_;
   std::chrono::nanoseconds own_time_{};    // in a round, without that of the hooks
   std::chrono::nanoseconds hooks_time_{};  // of these hooks, before it
@@ -103,6 +106,7 @@ class Collection {
   // Guarded by mutex_: what report() tells of the hooks.
   std::string hook_error_;
   std::vector<std::string> warnings_;
+  std::vector<std::string> unmatched_warnings_;  // the training thread, which alone changes it, reads without
   Overhead overhead_;
   std::vector<std::string> scalar_warnings_;
   bool missing_update_said_ = false;

@@ -4,20 +4,26 @@
 #include <vector>
 
 #include "control/config/config.h"
+#include "hooks/hook_settings.h"
 #include "hooks/target_match.h"
 #include "hooks/watched_model.h"
 #include "runtime/target_ledger.h"
 
 namespace gradmon {
 
-// The rows that every collected step should have of the parameters that a
-// config means, in the order of the kinds; frozen ones are known to stay silent
-// in some. Training thread: it looks at the tensors.
-std::vector<ExpectedTarget> expected_targets(const Config& config, const WatchedModel& model,
+// What every collected step should have of the parameters and modules that a
+// plan means, in the order of the kinds, each with why it may be silent.
+// Containers that only `all` selects are not expected: many of them never run.
+// Training thread: it looks at the tensors.
+std::vector<ExpectedTarget> expected_targets(const HookSettings& settings, const WatchedModel& model,
                                              const MatchReport& matches, NameTable& names);
 // What a config would watch of the names taken down in watch(); of which kinds is
 // not known before it attaches. Any thread.
 TargetList foreseen_targets(const Config& config, const std::vector<TargetName>& names);
+// How many targets a config means, or may mean: which names a program taps is
+// known only once it has, and some kinds need no target. 0 where it can mean
+// nothing. Any thread.
+std::int64_t possible_matches(const Config& config, const std::vector<TargetName>& names);
 std::vector<UnmatchedTarget> unmatched_targets(const MatchReport& matches);
 
 }  // namespace gradmon

@@ -103,6 +103,13 @@ bool has_format(const Config& config, Config::Format format) {
   return std::find(config.format.begin(), config.format.end(), format) != config.format.end();
 }
 
+bool asks_for_a_kind(const Config& config) {
+  const bool activations = config.xy_distribution && !(config.forward_only && config.backward_only);
+  return activations || config.wg_distribution || config.mv_distribution || config.param_distribution ||
+         config.mg_direction || config.cc_distribution.enable || config.recording_l2_features ||
+         config.print_struct || config.stack_info || !config.scalars.empty();
+}
+
 bool watched_on(const Config& config, Rank rank) {
   const auto& ranks = config.module_ranks;
   return ranks.empty() || std::find(ranks.begin(), ranks.end(), rank.value) != ranks.end();

@@ -18,6 +18,8 @@ TargetSelection selection_of(const Config& config);
 HookSettings hook_settings_of(const Config& config, Revision revision);
 Layout layout_of(const Config& config, Revision revision);
 bool has_format(const Config& config, Config::Format format);
+// Whether it asks for anything at all.
+bool asks_for_a_kind(const Config& config);
 // Whether modules and parameters are watched on that rank.
 bool watched_on(const Config& config, Rank rank);
 

@@ -223,7 +223,7 @@ tl::expected<std::int64_t, std::string> Monitor::Session::can_carry_out(const Pl
   if (std::string why = objection_to(config); !why.empty()) return tl::unexpected(why);
   if (!watched_on(config, Rank{environment_.rank})) return 0;
   const std::lock_guard lock(mutex_);
-  return static_cast<std::int64_t>(match_targets(selection_of(config), names_).matched.size());
+  return possible_matches(config, names_);
 }
 
 TargetList Monitor::Session::list_targets(const Plan* plan) const {

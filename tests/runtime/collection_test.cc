@@ -1,13 +1,17 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "runtime/collection.h"
 
+#include <torch/nn/modules/container/modulelist.h>
 #include <torch/nn/modules/linear.h>
 #include <torch/optim/sgd.h>
 
 #include <algorithm>
 
+#include "control/config/config_parser.h"
 #include "control/debian_version.h"
+#include "gradmon/observe.h"
 #include "hooks/libtorch_optimizer_state.h"
+#include "runtime/expected_targets.h"
 #include "tests/temporary_directory.h"
 #include GRADMON_CATCH_HEADER
 
@@ -22,11 +26,16 @@ WatchedModel watched(torch::nn::Module& model) {
   return all;
 }
 
-// A network whose `idle` layer is there and never runs.
+// A network whose `idle` layer and `parts` are there and never run.
 struct Network : torch::nn::Module {
   torch::nn::Linear fc1 = register_module("fc1", torch::nn::Linear(4, 4));
   torch::nn::Linear idle = register_module("idle", torch::nn::Linear(4, 4));
-  at::Tensor forward(const at::Tensor& x) { return fc1->forward(x); }
+  torch::nn::ModuleList parts = register_module("parts", torch::nn::ModuleList(torch::nn::Linear(4, 4)));
+  at::Tensor forward(const at::Tensor& x) {
+    const at::Tensor hidden = observe(*fc1)(x);
+    tap("hidden", hidden);
+    return hidden;
+  }
 };
 
 // One rank's collection, step by step, under one plan.
@@ -87,6 +96,100 @@ TEST_CASE("a row that the full queue dropped does not make its target silent") {
     REQUIRE(steps.report().targets.silent == 0);
   }
   REQUIRE(steps.report().dropped > 0);
+}
+
+TEST_CASE("a module whose forward is not seen is silent and says why") {
+  Steps steps(R"({"xy_distribution": true, "targets": {"idle": {}, "fc1": {}}})");
+  steps.step();
+  REQUIRE(steps.target("actv", "idle") != nullptr);
+  CHECK(steps.target("actv", "idle")->silent_steps == 1);
+  CHECK(steps.target("actv", "idle")->why == "its forward was not seen: gradmon::observe");
+  CHECK(steps.target("actv_grad", "idle")->why == "not in the graph");
+  CHECK(steps.target("actv", "fc1") == nullptr);
+  CHECK(steps.target("actv", "fc1.output") != nullptr);
+  CHECK(steps.report().targets.silent == 2);
+}
+
+TEST_CASE("a name that the program taps is unmatched until it has come") {
+  Steps steps(R"({"xy_distribution": true, "targets": {"hidden": {}, "hiden": {}}})");
+  CHECK(steps.report().warnings.size() == 2);
+  steps.step();
+  REQUIRE(steps.report().warnings.size() == 1);
+  CHECK(steps.report().warnings.front().find("\"hiden\" matches nothing") == 0);
+  CHECK(steps.report().targets.unmatched == 1);
+  REQUIRE(steps.target("actv", "hidden.output") != nullptr);
+}
+
+TEST_CASE("a config whose names may be taps or that needs no target does not match nothing") {
+  const auto possible = [](const std::string& text) {
+    const auto parsed = parse_config(text, "");
+    REQUIRE(parsed);
+    return possible_matches(parsed->config, {{0, "fc1"}, {0, "fc1.weight"}});
+  };
+  CHECK(possible(R"({"wg_distribution": true, "targets": {"hidden": {}}})") == 0);
+  CHECK(possible(R"({"wg_distribution": true, "targets": {"fc1": {}}})") == 2);
+  CHECK(possible(R"({"xy_distribution": true, "targets": {"hidden": {}}})") == 1);
+  CHECK(possible(R"({"cc_distribution": {"enable": true}, "targets": {"hidden": {}}})") == 1);
+  CHECK(possible(R"({"scalars": {"loss": "log"}, "targets": {"hidden": {}}})") == 1);
+}
+
+TEST_CASE(
+    "what is foreseen of a config names the L2 targets without a match and nothing where no kind is on") {
+  const auto foreseen = [](const std::string& text) {
+    const auto parsed = parse_config(text, "");
+    REQUIRE(parsed);
+    return foreseen_targets(parsed->config, {{0, "fc1.weight"}, {0, "fc1"}});
+  };
+  CHECK(foreseen(R"({"wg_distribution": true})").targets.size() == 2);
+  CHECK(foreseen(R"({"monitor_mbs_grad": true})").targets.empty());
+  const TargetList l2 = foreseen(R"({"recording_l2_features": true,
+      "l2_targets": {"attention_hook": ["core"], "linear_hook": ["fc2", "fc1"]}})");
+  REQUIRE(l2.unmatched.size() == 2);
+  CHECK(l2.unmatched[0].pattern == "core");
+  CHECK(l2.unmatched[1].nearest == std::vector<std::string>{"fc1"});
+}
+
+TEST_CASE("of all modules those without children are expected") {
+  Steps steps(R"({"xy_distribution": true, "all_xy": true, "forward_only": true})");
+  CHECK(steps.target("actv", "fc1") != nullptr);
+  CHECK(steps.target("actv", "parts.0") != nullptr);
+  CHECK(steps.target("actv", "parts") == nullptr);
+}
+
+TEST_CASE("what an optimizer does not keep is silent and says why") {
+  Steps steps(R"({"mv_distribution": true, "mg_direction": true, "targets": {"fc1.weight": {}}})");
+  steps.step();
+  for (const char* kind : {"exp_avg", "exp_avg_sq"}) {
+    REQUIRE(steps.target(kind, "fc1.weight") != nullptr);
+    CHECK(steps.target(kind, "fc1.weight")->why ==
+          "its optimizer keeps none, or was not stepped through gradmon");
+  }
+  REQUIRE(steps.target("other", "fc1.weight") != nullptr);
+  CHECK(steps.target("other", "fc1.weight")->silent());
+}
+
+TEST_CASE("what L2 features are asked of is expected by module") {
+  Steps steps(R"({"recording_l2_features": true, "l2_targets": {"attention_hook": ["idle"],
+      "linear_hook": [], "moe_router_weight_hook": ["fc1"], "moe_router_logit_hook": ["idle"]}})");
+  steps.step();
+  REQUIRE(steps.target("attention_hook", "idle.attention") != nullptr);
+  CHECK(steps.target("attention_hook", "idle.attention")->why ==
+        "its forward was not seen: gradmon::observe");
+  REQUIRE(steps.target("moe_router_logit_hook", "idle.router") != nullptr);
+  CHECK(steps.target("moe_router_logit_hook", "idle.router")->silent());
+  for (const char* name : {"fc1.linear", "idle.linear"}) {
+    REQUIRE(steps.target("linear_hook", name) != nullptr);
+    CHECK_FALSE(steps.target("linear_hook", name)->silent());
+  }
+  REQUIRE(steps.target("moe_router_weight_hook", "fc1.router") != nullptr);
+  CHECK_FALSE(steps.target("moe_router_weight_hook", "fc1.router")->silent());
+}
+
+TEST_CASE("a plan that is on and asks for no kind is warned of") {
+  Steps nothing(R"({"monitor_mbs_grad": true})");
+  REQUIRE(nothing.report().warnings.size() == 1);
+  CHECK(nothing.report().warnings.front().find("no kind is asked for") != std::string::npos);
+  CHECK(Steps(R"({"print_struct": true})").report().warnings.empty());
 }
 
 }  // namespace
