@@ -61,12 +61,13 @@ ActivationProbe::~ActivationProbe() { disarm(); }
 
 void ActivationProbe::begin_step(Step) {
   calls_.clear();
+  gradients_.begin_step();
   rows_->begin_step();
 }
 
 void ActivationProbe::disarm() noexcept {
   rows_->end_step();
-  gradients_.forget_leaves();
+  gradients_.end_step();
 }
 
 void ActivationProbe::write_rows(RowWriter& rows) {

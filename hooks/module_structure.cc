@@ -173,12 +173,13 @@ ModuleStructure::~ModuleStructure() { disarm(); }
 
 void ModuleStructure::begin_step(Step) {
   calls_.clear();
+  gradients_.begin_step();
   if (!done_) seen_->open();
 }
 
 void ModuleStructure::disarm() noexcept {
   seen_->close();
-  gradients_.forget_leaves();
+  gradients_.end_step();
 }
 
 void ModuleStructure::write_rows(RowWriter&) {

@@ -7,6 +7,7 @@
 #include <torch/csrc/autograd/variable.h>
 
 #include <algorithm>
+#include <atomic>
 #include <utility>
 
 namespace gradmon {
@@ -16,20 +17,22 @@ using torch::autograd::variable_list;
 
 class TensorGradients::Hook : public torch::autograd::FunctionPreHook {
  public:
-  Hook(const TensorGradients* owner, std::size_t output, Body body)
-      : owner_(owner), output_(output), body_(std::move(body)) {}
+  Hook(std::size_t output, Body body) : output_(output), body_(std::move(body)) {}
 
   variable_list operator()(const variable_list& gradients) override {
-    if (output_ < gradients.size() && gradients[output_].defined()) body_(gradients[output_]);
+    if (output_ < gradients.size() && gradients[output_].defined()) {
+      came_.store(true, std::memory_order_relaxed);
+      body_(gradients[output_]);
+    }
     return gradients;
   }
 
-  bool is_of(const TensorGradients* owner) const { return owner_ == owner; }
+  bool came() const noexcept { return came_.load(std::memory_order_relaxed); }
 
  private:
-  const TensorGradients* const owner_;  // never dereferenced
   const std::size_t output_;
   const Body body_;
+  std::atomic<bool> came_{false};
 };
 
 namespace {
@@ -44,6 +47,10 @@ std::unordered_set<const void*> parameters_of(const WatchedModel& model) {
 }  // namespace
 
 TensorGradients::TensorGradients(const WatchedModel& model) : parameters_(parameters_of(model)) {}
+
+TensorGradients::~TensorGradients() {
+  take_off([](const Hooked&, const Hook&) { return true; });
+}
 
 GradientSource TensorGradients::source_of(const at::Tensor& tensor) const {
   using Sort = GradientSource::Sort;
@@ -61,25 +68,38 @@ void TensorGradients::watch(const GradientSource& source, Body body) {
     if (leaf.defined()) node = torch::autograd::impl::try_get_grad_accumulator(leaf);
   }
   if (!node) return;
+  auto hook = std::make_unique<Hook>(source.output, std::move(body));
   const std::lock_guard lock(mutex_);
-  node->add_pre_hook(std::make_unique<Hook>(this, source.output, std::move(body)));
-  if (source.leaf) leaves_.push_back(node);
+  hooked_.push_back({node, hook.get(), source.leaf.has_value(), step_});
+  node->add_pre_hook(std::move(hook));
 }
 
-void TensorGradients::forget_leaves() noexcept {
+void TensorGradients::begin_step() noexcept {
   const std::lock_guard lock(mutex_);
-  for (const auto& leaf : leaves_) {
-    const auto node = leaf.lock();
-    if (!node) continue;
+  ++step_;
+}
+
+void TensorGradients::end_step() noexcept {
+  take_off([this](const Hooked& hooked, const Hook& hook) {
+    return hooked.leaf || hooked.step != step_ || hook.came();
+  });
+}
+
+template <typename Condition>
+void TensorGradients::take_off(Condition&& condition) noexcept {
+  const std::lock_guard lock(mutex_);
+  const auto taken_off = [&](const Hooked& hooked) {
+    const auto node = hooked.node.lock();
+    if (!node) return true;
     auto& hooks = node->pre_hooks();
-    hooks.erase(std::remove_if(hooks.begin(), hooks.end(),
-                               [this](const auto& hook) {
-                                 const auto* const ours = dynamic_cast<const Hook*>(hook.get());
-                                 return ours && ours->is_of(this);
-                               }),
-                hooks.end());
-  }
-  leaves_.clear();
+    const auto ours =
+        std::find_if(hooks.begin(), hooks.end(), [&](const auto& hook) { return hook.get() == hooked.hook; });
+    if (ours == hooks.end()) return true;
+    if (!condition(hooked, *hooked.hook)) return false;
+    hooks.erase(ours);
+    return true;
+  };
+  hooked_.erase(std::remove_if(hooked_.begin(), hooked_.end(), taken_off), hooked_.end());
 }
 
 bool requires_gradient(const ForwardTensors& outputs) {

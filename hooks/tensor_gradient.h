@@ -38,33 +38,49 @@ struct GradientSource {
 };
 
 // Any thread. A hook sits before the node that made the tensor, or the leaf's
-// accumulator, and is none of the tensor's own hooks. It goes with the graph. It
-// cannot be taken off a node in torch 1.13, so a body holds nothing that must not
-// live on, tensors least of all; off leaves, which may outlive the step, it is taken.
+// accumulator, and is none of the tensor's own hooks. It goes with the graph, or
+// is taken off where the graph outlives its use; as nobody knows when that is, a
+// body holds nothing that must not live on, tensors least of all.
 class TensorGradients {
  public:
-  // On the thread that runs the backward, once a pass, or by
-  // several at a time where a graph is shared; noexcept. `gradient` is defined.
+  // On the thread that runs the backward, once a pass; noexcept. `gradient` is defined.
   using Body = std::function<void(const at::Tensor& gradient)>;
 
   explicit TensorGradients(const WatchedModel& model);
+  // Takes all hooks off.
+  ~TensorGradients();
+  TensorGradients(const TensorGradients&) = delete;
+  TensorGradients& operator=(const TensorGradients&) = delete;
 
   GradientSource source_of(const at::Tensor& tensor) const;
   // Does nothing for a source that is gone, or that needs no hook of ours. A leaf
   // after what uses it has run: it has no accumulator before.
   void watch(const GradientSource& source, Body body);
 
-  // Training thread, at a boundary: takes the hooks off leaves.
-  void forget_leaves() noexcept;
+  // Training thread, at boundaries; no backward runs through those graphs.
+  void begin_step() noexcept;
+  // Takes the hooks off leaves, off nodes whose gradient has come, and those of
+  // earlier steps: what is awaited still is let know of a gradient that comes late.
+  void end_step() noexcept;
 
  private:
   class Hook;
+  struct Hooked {
+    std::weak_ptr<torch::autograd::Node> node;
+    const Hook* hook;  // while the node has it
+    bool leaf;
+    std::uint64_t step;
+  };
+
+  template <typename Condition>
+  void take_off(Condition&& condition) noexcept;
 
   const std::unordered_set<const void*> parameters_;
 
   std::mutex mutex_;
   // Guarded by mutex_, as are the lists of hooks that are added to.
-  std::vector<std::weak_ptr<torch::autograd::Node>> leaves_;
+  std::vector<Hooked> hooked_;
+  std::uint64_t step_ = 0;
 };
 
 // Whether a forward that gave these outputs just now is part of a graph.

@@ -411,6 +411,38 @@ TEST_CASE("a leaf that outlives the step keeps no hook") {
   }
 }
 
+TEST_CASE("a graph that outlives its step keeps no hook once its gradients have come") {
+  ObservedModel model;
+  FakeStream stream;
+  HookSet hooks(activations(), watched(model), stream);
+  const at::Tensor hidden = observed_input().requires_grad_() * 2;
+  for (std::int64_t number = 1; number <= 3; ++number) {
+    stream.records.clear();
+    hooks.begin_step({number}, HookSet::Collect::yes);
+    const at::Tensor y = observe(model)(hidden);
+    torch::autograd::backward({y.sum()}, {}, true);
+    hooks.end_step();
+    CHECK(hidden.grad_fn()->pre_hooks().empty());
+    CHECK(y.grad_fn()->pre_hooks().empty());
+    CHECK(rows(stream, Kind::actv_grad).size() == 10);
+  }
+}
+
+TEST_CASE("a graph whose gradients have not come keeps the hooks for a step and none when off") {
+  ObservedModel model;
+  FakeStream stream;
+  auto hooks = std::make_unique<HookSet>(activations(), watched(model), stream);
+  const at::Tensor trunk = observed_input().requires_grad_() * 2;
+  for (std::int64_t number = 1; number <= 4; ++number) {
+    hooks->begin_step({number}, HookSet::Collect::yes);
+    observe(model)(trunk);
+    hooks->end_step();
+    CHECK(trunk.grad_fn()->pre_hooks().size() == 2);
+  }
+  hooks.reset();
+  CHECK(trunk.grad_fn()->pre_hooks().empty());
+}
+
 TEST_CASE("a gradient that comes after its step is not taken and is counted") {
   ObservedModel model;
   FakeStream stream;
