@@ -5,6 +5,7 @@
 #include <torch/csrc/autograd/graph_task.h>
 
 #include <algorithm>
+#include <atomic>
 #include <mutex>
 #include <optional>
 #include <string>
@@ -19,7 +20,7 @@ namespace {
 
 // A watched module whose forward runs on this thread just now.
 struct Frame {
-  const void* tap = nullptr;
+  std::uint64_t tap = 0;   // its number
   std::uint64_t step = 0;  // of the tap's own counting
   bool visited = false;    // else what is within is not visited either
   ForwardVisit visit;
@@ -27,7 +28,13 @@ struct Frame {
 
 thread_local std::vector<Frame> frames;
 
-const Frame* innermost(const void* tap) {
+// Never given twice, as addresses are.
+std::uint64_t next_number() noexcept {
+  static std::atomic<std::uint64_t> last{0};
+  return ++last;
+}
+
+const Frame* innermost(std::uint64_t tap) {
   const auto found =
       std::find_if(frames.rbegin(), frames.rend(), [&](const Frame& f) { return f.tap == tap; });
   return found == frames.rend() ? nullptr : &*found;
@@ -63,7 +70,7 @@ class ForwardTap::Observer : public ForwardObserver {
     of_module(module, [&](std::size_t place, std::uint64_t step) {
       const bool root = modules_[place].name.empty();
       drop(0, [&](const Frame& f) {
-        return f.tap == this && (f.step != step || (root && f.visit.module == place));
+        return f.tap == number_ && (f.step != step || (root && f.visit.module == place));
       });
       const Frame frame = frame_of(place, mode, step);
       frames.push_back(frame);
@@ -73,20 +80,19 @@ class ForwardTap::Observer : public ForwardObserver {
   }
 
   void left(const void* module, const ForwardTensors& outputs) noexcept override {
-    of_module(module, [&](std::size_t place, std::uint64_t step) {
-      const auto frame = pop(place, step);
-      if (!frame || !frame->visited) return;
+    const auto frame = pop(module);
+    if (!frame || !frame->visited) return;
+    of_module(module, [&](std::size_t, std::uint64_t step) {
+      if (frame->step != step) return;
       for (ForwardListener* listener : listeners_) listener->after_forward(frame->visit, outputs);
     });
   }
 
-  void abandoned(const void* module) noexcept override {
-    of_module(module, [&](std::size_t place, std::uint64_t step) { pop(place, step); });
-  }
+  void abandoned(const void* module) noexcept override { pop(module); }
 
   void tapped(std::string_view name, const at::Tensor& tensor) noexcept override {
     during_step(name, [&](std::uint64_t step) {
-      const Frame* around = innermost(this);
+      const Frame* around = innermost(number_);
       if (around && around->step != step) around = nullptr;
       if (around ? !around->visited : !c10::GradMode::is_enabled()) return;
       const ForwardVisit visit = visit_of(std::string(name), around);
@@ -99,7 +105,7 @@ class ForwardTap::Observer : public ForwardObserver {
     const auto place = places_.find(module);
     if (module && place == places_.end()) return;
     during_step(module ? modules_[place->second].name : name, [&](std::uint64_t step) {
-      const Frame* around = innermost(this);
+      const Frame* around = innermost(number_);
       if (around && around->step != step) around = nullptr;
       if (around ? !around->visited : !c10::GradMode::is_enabled()) return;
       // Counted apart from the taps, and modules by their place.
@@ -126,8 +132,8 @@ class ForwardTap::Observer : public ForwardObserver {
   }
 
   Frame frame_of(std::size_t place, ModuleMode mode, std::uint64_t step) {
-    const Frame* around = innermost(this);
-    Frame frame{this, step, false, {}};
+    const Frame* around = innermost(number_);
+    Frame frame{number_, step, false, {}};
     frame.visit.module = place;
     frame.visit.recomputed = in_backward();
     frame.visited = mode == ModuleMode::training &&
@@ -155,18 +161,22 @@ class ForwardTap::Observer : public ForwardObserver {
     return visit;
   }
 
-  // The innermost frame of the module, and with it those within, left by exceptions.
-  std::optional<Frame> pop(std::size_t place, std::uint64_t step) {
+  // The innermost frame of the module, and with it those within, left by
+  // exceptions. Whatever the gate and the fuse say: no frame outlives its forward.
+  std::optional<Frame> pop(const void* module) noexcept {
+    const auto place = places_.find(module);
+    if (place == places_.end()) return std::nullopt;
     for (std::size_t i = frames.size(); i-- > 0;) {
       const Frame frame = frames[i];
-      if (frame.tap != this || frame.step != step || frame.visit.module != place) continue;
-      drop(i, [&](const Frame& f) { return f.tap == this; });
+      if (frame.tap != number_ || frame.visit.module != place->second) continue;
+      drop(i, [&](const Frame& f) { return f.tap == number_; });
       return frame;
     }
     return std::nullopt;
   }
 
   // Constant after construction.
+  const std::uint64_t number_ = next_number();
   const std::vector<WatchedModule> modules_;
   std::unordered_map<const void*, std::size_t> places_;
   const std::vector<ForwardListener*> listeners_;

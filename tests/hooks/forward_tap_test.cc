@@ -231,6 +231,7 @@ TEST_CASE("a listener that throws trips the fuse and the forward goes on") {
   REQUIRE(f.fuse.failure());
   CHECK(f.fuse.failure()->cause == "cannot write");
   CHECK(f.diary.lines.empty());
+  CHECK(modules_around().empty());
 }
 
 TEST_CASE("a module registered twice is visited under its first name") {
