@@ -7,7 +7,9 @@
 #include <ATen/ops/matmul.h>
 #include <ATen/ops/stack.h>
 #include <ATen/ops/xlogy.h>
+#include <c10/core/DispatchKeySet.h>
 #include <c10/core/GradMode.h>
+#include <c10/core/impl/LocalDispatchKeySet.h>
 
 #include <algorithm>
 #include <atomic>
@@ -122,6 +124,7 @@ tl::expected<AttentionFeatures, std::string> attention_features(const at::Tensor
                                                                 AxisOrder order, Causal causal) {
   if (std::string why = objection_to(q, k); !why.empty()) return tl::unexpected(std::move(why));
   const c10::NoGradGuard no_grad;
+  const c10::impl::ExcludeDispatchKeyGuard no_autocast(c10::autocast_dispatch_keyset);
   const bool wide = q.scalar_type() == at::kDouble || k.scalar_type() == at::kDouble;
   const at::Tensor queries = arranged(q, order, wide ? at::kDouble : at::kFloat);
   const at::Tensor keys = arranged(k, order, wide ? at::kDouble : at::kFloat);

@@ -34,7 +34,7 @@ struct AttentionFeatures {
 // ones, which weighs nothing.
 //
 // The error is why it does not apply: fewer than 4 dimensions, no elements,
-// meta … Changes neither the tensors nor the gradient mode; what torch throws
+// meta … Computes the same under autocast. Changes neither the tensors nor the gradient mode; what torch throws
 // passes through.
 tl::expected<AttentionFeatures, std::string> attention_features(const at::Tensor& q, const at::Tensor& k,
                                                                 AxisOrder order, Causal causal);
