@@ -76,6 +76,8 @@ class Reader {
   static std::string key_of(const std::string& within, const YAML::Node& key, std::set<std::string>& seen) {
     if (!key.IsScalar()) refuse(within, key, "expected a key that is text");
     const std::string whole = within + key.Scalar();
+    if (key.Scalar() == "<<" && key.Tag() != "!")
+      refuse(whole, key, "merge keys are not read: write out the keys that it brings");
     if (!seen.insert(whole).second) refuse(whole, key, "is given twice");
     return whole;
   }
@@ -101,11 +103,11 @@ class Reader {
   }
 
   nlohmann::json value_of(const std::string& key, const YAML::Node& node) {
-    if (node.IsMap()) return "(a mapping)";
+    if (node.IsMap()) return nlohmann::json::object();
     if (!node.IsSequence()) return scalar_of(node);
     nlohmann::json list = nlohmann::json::array();
     for (const YAML::Node& element : node) {
-      list.push_back(element.IsScalar() || element.IsNull() ? scalar_of(element) : "(a collection)");
+      list.push_back(element.IsScalar() || element.IsNull() ? scalar_of(element) : nlohmann::json::object());
       count(key, element);
     }
     return list;

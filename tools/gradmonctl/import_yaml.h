@@ -18,7 +18,7 @@ struct YamlPlace {
 };
 
 // A key whose value is no section: null, true or false, a number, a string, or
-// a list of these. What is deeper is a string that says so.
+// a list of these. Mappings, and what is deeper in a list, are empty objects.
 struct YamlEntry {
   YamlPlace place;
   nlohmann::json value;
@@ -31,7 +31,7 @@ struct YamlError {
 
 // The keys of the named sections, in the order of the file: a section is a
 // mapping, or a list of mappings, or null. Refused: what is not UTF-8, no YAML
-// or no mapping, a second document, keys given twice, and more than 4,096 keys or elements.
+// or no mapping, a second document, keys given twice, merge keys, and more than 4,096 keys or elements.
 tl::expected<std::vector<YamlEntry>, YamlError> read_yaml_sections(const std::string& text,
                                                                    const std::vector<std::string>& sections);
 
