@@ -30,6 +30,15 @@ TEST_CASE("the key ends at the first equals sign") {
   CHECK(*parse_set_argument("x=a=b") == Edit{"x", "\"a=b\""});
 }
 
+TEST_CASE("a key with a dot is refused with what it may mean") {
+  const auto refused = parse_set_argument("cc_distribution.enable=true");
+  REQUIRE(!refused);
+  CHECK(refused.error() ==
+        "no key has a dot: \"cc_distribution.enable\"; a key within another is written "
+        "/cc_distribution/enable");
+  CHECK(parse_set_argument("/targets/blocks.0={}"));
+}
+
 TEST_CASE("what is no KEY=VALUE is refused") {
   CHECK(!parse_set_argument("collect_times"));
   CHECK(!parse_set_argument("=5"));

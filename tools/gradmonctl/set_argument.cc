@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "tools/gradmonctl/set_argument.h"
 
+#include <algorithm>
 #include <nlohmann/json.hpp>
 
 namespace gradmon {
@@ -13,6 +14,12 @@ tl::expected<std::pair<std::string, std::string>, std::string> parse_set_argumen
   }
   const std::string key = argument.substr(0, equals);
   const std::string value = argument.substr(equals + 1);
+  if (key.front() != '/' && key.find('.') != std::string::npos) {
+    std::string pointer = "/" + key;
+    std::replace(pointer.begin(), pointer.end(), '.', '/');
+    return tl::make_unexpected("no key has a dot: \"" + key + "\"; a key within another is written " +
+                               pointer);
+  }
   if (nlohmann::json::accept(value)) return std::make_pair(key, value);
   try {
     return std::make_pair(key, nlohmann::json(value).dump());

@@ -11,12 +11,9 @@ OrderedJson json_of(const UnmatchedTarget& entry) {
 }
 
 OrderedJson json_of(const TargetStatus& target) {
-  return {{"kind", target.kind},
-          {"name", target.name},
-          {"last_step", step_or_null(target.last_step)},
-          {"last_at", time_or_null(target.last_at)},
-          {"silent_steps", target.silent_steps},
-          {"why", text_or_null(target.why)}};
+  return {{"kind", text_or_null(target.kind)},           {"name", target.name},
+          {"last_step", step_or_null(target.last_step)}, {"last_at", time_or_null(target.last_at)},
+          {"silent_steps", target.silent_steps},         {"why", text_or_null(target.why)}};
 }
 
 OrderedJson json_of(const ProbeResult::Answer& answer) {
