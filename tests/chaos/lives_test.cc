@@ -52,7 +52,12 @@ bool in_force(MortalJob& job, std::size_t ranks, std::size_t at_least_entries = 
 }
 
 bool all_finished(MortalJob& job) {
-  return eventually([&] { return job.history().back().finished_step > 0; }, kPatience);
+  return eventually(
+      [&] {
+        const auto history = job.history();
+        return !history.empty() && history.back().finished_step > 0;
+      },
+      kPatience);
 }
 
 bool steps_on(const Life& life) {
