@@ -383,6 +383,7 @@ void AgentLoop::close() {
 }
 
 void AgentLoop::tell_applied() {
+  write_notes();
   MemberActions applied = member_.applied();
   if (applied.send.empty()) return;
   note_switches(applied);
@@ -396,15 +397,25 @@ void AgentLoop::report_soon() {
   last_show_ = {};
 }
 
+// Where a plan is on its directory is about to be named: training has passed the
+// boundary and may not have come to that yet. Where none is, there is nothing to note.
 void AgentLoop::note_switches(const MemberActions& actions) {
   for (const Message& message : actions.send) {
     const auto* applied = std::get_if<Applied>(&message);
-    const auto directory = applied != nullptr ? calls_.run_directory() : std::filesystem::path{};
-    if (directory.empty()) continue;
+    if (applied == nullptr) continue;
     const auto in_force = gate_.in_force();
-    SwitchNote note{
-        job_.epoch, options_.rank, applied->revision, applied->step, in_force && in_force->plan->on,
-        wall_now()};
+    const bool on = in_force && in_force->plan->on;
+    if (!on && calls_.run_directory().empty()) continue;
+    notes_.push_back({job_.epoch, options_.rank, applied->revision, applied->step, on, wall_now()});
+  }
+  write_notes();
+}
+
+void AgentLoop::write_notes() {
+  if (notes_.empty()) return;
+  const auto directory = calls_.run_directory();
+  if (directory.empty()) return;
+  for (SwitchNote& note : std::exchange(notes_, {})) {
     disk_.post([file = directory / "switches.jsonl", note = std::move(note)] {
       if (auto saved = append_switch(file, note); !saved) log_debug("switches: " + saved.error());
     });

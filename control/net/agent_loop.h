@@ -14,6 +14,7 @@
 #include "control/net/bus.h"
 #include "control/net/disk_thread.h"
 #include "control/net/dropped_messages.h"
+#include "control/net/history_file.h"
 #include "control/net/job_homes.h"
 #include "control/net/mailbox.h"
 #include "control/net/rank0_desk.h"
@@ -76,6 +77,7 @@ class AgentLoop {
   void tell_applied();
   void report_soon();
   void note_switches(const MemberActions& actions);
+  void write_notes();
   void report_progress(Clock::time_point now);
   void show_status(const CollectingReport& report, bool broadcast);
   Status own_status(const CollectingReport& report) const;
@@ -109,6 +111,7 @@ class AgentLoop {
   Clock::time_point last_progress_;
   Clock::time_point last_measured_;
   Clock::time_point last_show_;
+  std::vector<SwitchNote> notes_;  // that wait for the name of the run directory
   Step last_step_;
   double step_ms_ = 0;
   std::string socket_endpoint_;  // of a socket directory of our own
