@@ -28,8 +28,8 @@ Findings sample_findings() {
 }
 
 TEST_CASE("findings are told to people and to programs") {
-  CHECK(findings_text(sample_findings()) == golden("findings.txt", findings_text(sample_findings())));
-  CHECK(findings_json(sample_findings()) == golden("findings.json", findings_json(sample_findings())));
+  CHECK(golden_difference("findings.txt", findings_text(sample_findings())) == "");
+  CHECK(golden_difference("findings.json", findings_json(sample_findings())) == "");
   CHECK(worst({}) == Level::ok);
   CHECK(worst(sample_findings()) == Level::fail);
 }

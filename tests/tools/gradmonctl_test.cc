@@ -19,7 +19,7 @@ int in_shell(const std::string& script) {
 TEST_CASE("help goes to stdout and a usage error to stderr") {
   GradmonctlProcess help({"--help"}, {"TERM=dumb", "LC_ALL=C"});
   CHECK(help.wait() == 0);
-  CHECK(help.out() == golden("help.txt", help.out()));
+  CHECK(golden_difference("help.txt", help.out()) == "");
   CHECK(help.err().empty());
   GradmonctlProcess nothing({});
   CHECK(nothing.wait() == 2);
@@ -72,10 +72,10 @@ TEST_CASE("validate says why a file cannot be read") {
 TEST_CASE("the schema and the table of all keys look like their golden files") {
   GradmonctlProcess schema({"schema"});
   CHECK(schema.wait() == 0);
-  CHECK(schema.out() == golden("schema.json", schema.out()));
+  CHECK(golden_difference("schema.json", schema.out()) == "");
   GradmonctlProcess table({"schema", "--text"});
   CHECK(table.wait() == 0);
-  CHECK(table.out() == golden("schema.txt", table.out()));
+  CHECK(golden_difference("schema.txt", table.out()) == "");
 }
 
 TEST_CASE("a stdout that is closed or that nobody reads is no error") {
