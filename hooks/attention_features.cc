@@ -84,7 +84,7 @@ AttentionFeatures in_memory(const at::Tensor& q, const at::Tensor& k, Causal cau
     features.softmax_max += part.softmax_max;
   }
   const auto rows = static_cast<double>(q.size(0) * q.size(1) * q.size(2));
-  return {features.entropy / rows, features.softmax_max / rows};
+  return {features.entropy / rows, features.softmax_max / rows, {}};
 }
 
 // Sums over the rows of a block of queries [g, i, d] of the heads that share keys [j, d].
@@ -99,7 +99,11 @@ at::Tensor device_sums(const at::Tensor& q, const at::Tensor& k, std::int64_t fi
   return at::stack({-at::xlogy(p, p).sum(at::kDouble), p.amax(-1).sum(at::kDouble)});
 }
 
-AttentionFeatures on_device(const at::Tensor& q, const at::Tensor& k, Causal causal) {
+DeviceNumbers::Values means(const double* sums, double rows) { return {sums[0] / rows, sums[1] / rows}; }
+
+}  // namespace
+
+PendingNumbers pending_attention_features(const at::Tensor& q, const at::Tensor& k, Causal causal) {
   const std::int64_t group = q.size(1) / k.size(1);
   const std::int64_t step = std::max<std::int64_t>(1, kDeviceScores / (group * k.size(2)));
   at::Tensor sums;
@@ -114,11 +118,9 @@ AttentionFeatures on_device(const at::Tensor& q, const at::Tensor& k, Causal cau
       }
     }
   }
-  sums = (sums / static_cast<double>(q.size(0) * q.size(1) * q.size(2))).cpu();
-  return {sums[0].item<double>(), sums[1].item<double>()};
+  const auto rows = static_cast<double>(q.size(0) * q.size(1) * q.size(2));
+  return pending_numbers({sums[0], sums[1]}, rows, means);
 }
-
-}  // namespace
 
 tl::expected<AttentionFeatures, std::string> attention_features(const at::Tensor& q, const at::Tensor& k,
                                                                 AxisOrder order, Causal causal) {
@@ -133,7 +135,10 @@ tl::expected<AttentionFeatures, std::string> attention_features(const at::Tensor
   if (queries.size(1) % keys.size(1) != 0) {
     return tl::unexpected<std::string>("the heads of Q are no multiple of those of K");
   }
-  if (!q.device().is_cpu()) return on_device(queries, keys, causal);
+  if (!q.device().is_cpu()) {
+    constexpr double kNan = std::numeric_limits<double>::quiet_NaN();
+    return AttentionFeatures{kNan, kNan, pending_attention_features(queries, keys, causal)};
+  }
   return wide ? in_memory<double>(queries, keys, causal) : in_memory<float>(queries, keys, causal);
 }
 

@@ -12,12 +12,8 @@
 #include <optional>
 #include <utility>
 
-#include "hooks/device_stats.h"
-
 namespace gradmon {
 namespace {
-
-using Numbers = std::shared_ptr<const DeviceNumbers>;
 
 struct DeviceShare {
   c10::Device device;
@@ -26,10 +22,10 @@ struct DeviceShare {
   at::Tensor on_host;
 };
 
-std::vector<DeviceShare> by_device(const std::vector<Numbers>& numbers) {
+std::vector<DeviceShare> by_device(const std::vector<PendingNumbers>& numbers) {
   std::vector<DeviceShare> shares;
   for (std::size_t i = 0; i < numbers.size(); ++i) {
-    const c10::Device device = numbers[i]->sums.device();
+    const c10::Device device = numbers[i]->numbers.device();
     auto share = std::find_if(shares.begin(), shares.end(),
                               [&](const DeviceShare& known) { return known.device == device; });
     if (share == shares.end()) share = shares.insert(shares.end(), {device, {}, {}, {}});
@@ -49,18 +45,18 @@ void await_others(const c10::Stream& current, std::vector<c10::Stream> others) {
   }
 }
 
-void start_copy(DeviceShare& share, const std::vector<Numbers>& numbers) {
-  std::vector<at::Tensor> sums;
+void start_copy(DeviceShare& share, const std::vector<PendingNumbers>& numbers) {
+  std::vector<at::Tensor> rows;
   std::vector<c10::Stream> streams;
   for (const std::size_t i : share.places) {
-    sums.push_back(numbers[i]->sums);
+    rows.push_back(numbers[i]->numbers);
     if (numbers[i]->stream) streams.push_back(*numbers[i]->stream);
   }
   if (!streams.empty()) {
     share.stream = c10::impl::VirtualGuardImpl(share.device.type()).getStream(share.device);
     await_others(*share.stream, std::move(streams));
   }
-  const at::Tensor packed = at::stack(sums);
+  const at::Tensor packed = at::stack(rows);
   if (!packed.is_cuda()) {
     share.on_host = packed.to(at::kCPU).to(at::kDouble);
     share.stream.reset();  // The copy has waited.
@@ -72,22 +68,22 @@ void start_copy(DeviceShare& share, const std::vector<Numbers>& numbers) {
 
 }  // namespace
 
-void DeviceBatch::add(Numbers numbers) { numbers_.push_back(std::move(numbers)); }
+void DeviceBatch::add(PendingNumbers numbers) { numbers_.push_back(std::move(numbers)); }
 
 void DeviceBatch::clear() { numbers_.clear(); }
 
-std::vector<std::array<double, kOps>> DeviceBatch::resolve() {
+std::vector<DeviceNumbers::Values> DeviceBatch::resolve() {
   const c10::NoGradGuard no_grad;
-  const std::vector<Numbers> numbers = std::exchange(numbers_, {});
-  std::vector<std::array<double, kOps>> values(numbers.size());
+  const std::vector<PendingNumbers> numbers = std::exchange(numbers_, {});
+  std::vector<DeviceNumbers::Values> values(numbers.size());
   std::vector<DeviceShare> shares = by_device(numbers);
   for (DeviceShare& share : shares) start_copy(share, numbers);
   for (const DeviceShare& share : shares) {
     if (share.stream) share.stream->synchronize();
-    const double* sums = share.on_host.data_ptr<double>();
+    const double* own = share.on_host.data_ptr<double>();
     for (const std::size_t i : share.places) {
-      values[i] = values_of(sums, numbers[i]->elements);
-      sums += kOps;
+      values[i] = numbers[i]->finish(own, numbers[i]->elements);
+      own += kOps;
     }
   }
   return values;

@@ -4,7 +4,6 @@
 #include <ATen/ops/empty.h>
 #include <ATen/ops/norm.h>
 #include <ATen/ops/sum.h>
-#include <c10/core/impl/VirtualGuardImpl.h>
 #include <c10/util/BFloat16.h>
 #include <c10/util/Half.h>
 
@@ -41,13 +40,24 @@ double threshold_of(c10::ScalarType type, double eps) {
   }
 }
 
+DeviceNumbers::Values by_op(const double* numbers, double elements) {
+  DeviceNumbers::Values values{};
+  values[static_cast<std::size_t>(Op::min)] = numbers[0];
+  values[static_cast<std::size_t>(Op::max)] = numbers[1];
+  values[static_cast<std::size_t>(Op::mean)] = numbers[2] / elements;
+  values[static_cast<std::size_t>(Op::norm)] = numbers[3];
+  values[static_cast<std::size_t>(Op::nans)] = numbers[4];
+  values[static_cast<std::size_t>(Op::zeros)] = numbers[5] / elements;
+  return values;
+}
+
 }  // namespace
 
-DeviceNumbers device_numbers(const at::Tensor& tensor, double eps) {
+PendingNumbers device_stats(const at::Tensor& tensor, double eps) {
   const auto exact = tensor.device().is_mps() ? at::kFloat : at::kDouble;  // no doubles there
   const at::Tensor x = at::isFloatingType(tensor.scalar_type()) ? tensor : tensor.to(exact);
-  const at::Tensor sums = at::empty({static_cast<std::int64_t>(kOps)}, x.options().dtype(exact));
-  const auto slot = [&](std::int64_t i) { return sums.select(0, i); };
+  const at::Tensor numbers = at::empty({static_cast<std::int64_t>(kOps)}, x.options().dtype(exact));
+  const auto slot = [&](std::int64_t i) { return numbers.select(0, i); };
   const auto [smallest, largest] = x.aminmax();
   slot(0).copy_(smallest);
   slot(1).copy_(largest);
@@ -59,22 +69,8 @@ DeviceNumbers device_numbers(const at::Tensor& tensor, double eps) {
   at::norm_out(norm, x, 2, at::IntArrayRef{}, false, exact);
   sum_into(slot(4), x.isnan());
   sum_into(slot(5), x.abs().lt(threshold_of(x.scalar_type(), eps)));
-  DeviceNumbers numbers{sums, std::nullopt, static_cast<double>(tensor.numel())};
-  if (c10::impl::hasDeviceGuardImpl(x.device().type())) {
-    numbers.stream = c10::impl::VirtualGuardImpl(x.device().type()).getStream(x.device());
-  }
-  return numbers;
-}
-
-std::array<double, kOps> values_of(const double* sums, double elements) {
-  std::array<double, kOps> values{};
-  values[static_cast<std::size_t>(Op::min)] = sums[0];
-  values[static_cast<std::size_t>(Op::max)] = sums[1];
-  values[static_cast<std::size_t>(Op::mean)] = sums[2] / elements;
-  values[static_cast<std::size_t>(Op::norm)] = sums[3];
-  values[static_cast<std::size_t>(Op::nans)] = sums[4];
-  values[static_cast<std::size_t>(Op::zeros)] = sums[5] / elements;
-  return values;
+  return std::make_shared<const DeviceNumbers>(
+      DeviceNumbers{numbers, current_stream(x.device()), static_cast<double>(tensor.numel()), by_op});
 }
 
 }  // namespace gradmon

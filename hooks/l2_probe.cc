@@ -145,6 +145,7 @@ void L2Probe::attention(Finding finding, const at::Tensor& q, const at::Tensor& 
   if (const auto features = attention_features(q, k, order_, causal)) {
     finding.values = {{{Column::entropy, features->entropy}, {Column::softmax_max, features->softmax_max}}};
     finding.count = 2;
+    finding.pending = features->pending;
   } else {
     finding.why = features.error();
   }
@@ -162,8 +163,9 @@ void L2Probe::after_forward(const ForwardVisit& visit, const ForwardTensors& out
   const auto entropy =
       router_entropy(outputs.elements.empty() ? at::Tensor() : outputs.elements.front().tensor);
   if (entropy) {
-    finding.values[0] = {Column::entropy, *entropy};
+    finding.values[0] = {Column::entropy, entropy->value};
     finding.count = 1;
+    finding.pending = entropy->pending;
   } else {
     finding.why = entropy.error();
   }
@@ -180,8 +182,9 @@ void L2Probe::before_update(const Update&) {
     finding.name = weight.name + ".router";
     finding.vpp_stage = weight.vpp_stage;
     if (const auto cosine = router_cosine(weight.tensor)) {
-      finding.values[0] = {Column::cosine, *cosine};
+      finding.values[0] = {Column::cosine, cosine->value};
       finding.count = 1;
+      finding.pending = cosine->pending;
     } else {
       finding.why = cosine.error();
     }
@@ -197,6 +200,7 @@ void L2Probe::spectrum_of(Weight& weight) {
   if (const auto spectrum = weight.spectrum.measure(weight.tensor)) {
     finding.values = {{{Column::sr, spectrum->stable_rank()}, {Column::kernel_norm, spectrum->kernel_norm}}};
     finding.count = 2;
+    finding.pending = spectrum->pending;
   } else {
     finding.why = spectrum.error();
   }
@@ -220,9 +224,9 @@ void L2Probe::write_rows(RowWriter& rows) {
     const RowKey key{finding.kind, stream_.target_id(finding.vpp_stage, finding.name), sequence++,
                      finding.micro_step};
     if (finding.count == 1) {
-      rows.write(key, {finding.values[0]});
+      rows.write(key, {finding.values[0]}, finding.pending);
     } else {
-      rows.write(key, {finding.values[0], finding.values[1]});
+      rows.write(key, {finding.values[0], finding.values[1]}, finding.pending);
     }
   }
 }

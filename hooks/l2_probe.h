@@ -73,7 +73,8 @@ class L2Probe : public Probe, public ForwardListener {
     int vpp_stage = 0;
     int micro_step = 0;
     std::array<ColumnValue, 2> values = {};
-    std::size_t count = 0;  // of values; 0: not applicable
+    std::size_t count = 0;   // of values; 0: not applicable
+    PendingNumbers pending;  // instead of the values
     std::string why;
     std::size_t of_inputs = kNoModule;  // the module whose inputs were taken for Q and K
   };

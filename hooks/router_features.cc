@@ -5,6 +5,8 @@
 #include <ATen/ops/xlogy.h>
 #include <c10/core/GradMode.h>
 
+#include <limits>
+
 namespace gradmon {
 namespace {
 
@@ -17,9 +19,16 @@ std::string objection_to(const at::Tensor& tensor) {
   return "";
 }
 
+DeviceNumbers::Values as_it_is(const double* number, double) { return {*number}; }
+
+RouterFeature feature_of(const at::Tensor& number) {
+  if (number.is_cpu()) return {number.item<double>(), {}};
+  return {std::numeric_limits<double>::quiet_NaN(), pending_numbers({number}, 0, as_it_is)};
+}
+
 }  // namespace
 
-tl::expected<double, std::string> router_cosine(const at::Tensor& weight) {
+tl::expected<RouterFeature, std::string> router_cosine(const at::Tensor& weight) {
   if (std::string why = objection_to(weight); !why.empty()) return tl::unexpected(std::move(why));
   if (weight.dim() != 2) return tl::unexpected<std::string>("the weight is not 2-D");
   const c10::NoGradGuard no_grad;
@@ -32,15 +41,15 @@ tl::expected<double, std::string> router_cosine(const at::Tensor& weight) {
   const at::Tensor lengths = directions.norm(2, 1, true);
   directions = directions / lengths.masked_fill(lengths == 0, 1);
   const at::Tensor pairs = directions.sum(0).square().sum() - directions.square().sum();
-  return pairs.item<double>() / (experts * (experts - 1));
+  return feature_of(pairs / (experts * (experts - 1)));
 }
 
-tl::expected<double, std::string> router_entropy(const at::Tensor& logits) {
+tl::expected<RouterFeature, std::string> router_entropy(const at::Tensor& logits) {
   if (std::string why = objection_to(logits); !why.empty()) return tl::unexpected(std::move(why));
   if (logits.dim() == 0) return tl::unexpected<std::string>("the logits have no dimension");
   const c10::NoGradGuard no_grad;
   const at::Tensor p = logits.to(at::kDouble).softmax(-1);
-  return -at::xlogy(p, p).sum(-1).mean().item<double>();
+  return feature_of(-at::xlogy(p, p).sum(-1).mean());
 }
 
 }  // namespace gradmon

@@ -28,7 +28,9 @@ void RowWriter::end_step() {
   if (waiting_.empty()) return;
   const auto values = batch_.resolve();
   for (std::size_t i = 0; i < waiting_.size(); ++i) {
-    std::copy(values[i].begin(), values[i].end(), held_[waiting_[i]].values.begin());
+    const Waiting& waiting = waiting_[i];
+    for (std::size_t k = 0; k < waiting.count; ++k)
+      held_[waiting.row].values[waiting.places[k]] = values[i][k];
   }
   for (const Record& record : held_) hand_over(record);
   held_.clear();
@@ -47,7 +49,7 @@ void RowWriter::write(const RowKey& key, const Reading& reading, const std::stri
   record.mask = ops_;
   if (reading.pending) {
     batch_.add(reading.pending);
-    waiting_.push_back(held_.size());
+    waiting_.push_back({held_.size(), {0, 1, 2, 3, 4, 5}, kOps});
   }
   push(record);
 }
@@ -59,11 +61,19 @@ void RowWriter::write_nan(const RowKey& key) {
   push(record);
 }
 
-void RowWriter::write(const RowKey& key, std::initializer_list<ColumnValue> values) {
+void RowWriter::write(const RowKey& key, std::initializer_list<ColumnValue> values,
+                      const PendingNumbers& pending) {
   Record record = record_of(key);
+  Waiting waiting{held_.size(), {}, 0};
   for (const ColumnValue& value : values) {
-    record.values[static_cast<std::size_t>(value.column)] = value.value;
+    const auto place = static_cast<std::uint8_t>(value.column);
+    record.values[place] = value.value;
     record.mask = static_cast<std::uint8_t>(record.mask | bit_of(value.column));
+    waiting.places[waiting.count++] = place;
+  }
+  if (pending) {
+    batch_.add(pending);
+    waiting_.push_back(waiting);
   }
   push(record);
 }

@@ -56,13 +56,22 @@ class RowWriter {
   void write(const RowKey& key, const Reading& reading, const std::string& name);
   // A row whose ops are all NaN: something that could have been, and was not.
   void write_nan(const RowKey& key);
-  // Numbers of another sort, as the kind's columns have them.
-  void write(const RowKey& key, std::initializer_list<ColumnValue> values);
+  // Numbers of another sort, as the kind's columns have them; where they are
+  // pending, in the order of these instead of the values.
+  void write(const RowKey& key, std::initializer_list<ColumnValue> values,
+             const PendingNumbers& pending = {});
 
   void count_not_applicable(const std::string& name, const std::string& why);
   const RowCounts& counts() const { return counts_; }
 
  private:
+  // A row held back, and the places of its pending numbers in Record::values.
+  struct Waiting {
+    std::size_t row = 0;  // of held_
+    std::array<std::uint8_t, kOps> places{};
+    std::size_t count = 0;
+  };
+
   Record record_of(const RowKey& key) const;
   void push(const Record& record);
   void hand_over(const Record& record);
@@ -74,9 +83,8 @@ class RowWriter {
   Step step_;
   RowCounts counts_;
   std::map<std::vector<std::int64_t>, std::uint32_t> shapes_;
-  // Rows held back, and which of them wait for the values of the batch.
   std::vector<Record> held_;
-  std::vector<std::size_t> waiting_;
+  std::vector<Waiting> waiting_;  // as the batch
   DeviceBatch batch_;
 };
 

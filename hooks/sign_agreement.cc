@@ -9,6 +9,7 @@
 #include <array>
 #include <cstddef>
 #include <cstdint>
+#include <limits>
 
 #include "hooks/sign_kernel.h"
 
@@ -64,27 +65,42 @@ std::int64_t sum_in_memory(FloatType type, const void* a, const void* b, std::si
   return sum;
 }
 
-std::int64_t sum_of_signs(const at::Tensor& gradient, const at::Tensor& momentum) {
-  const auto type = float_type_of(gradient.scalar_type());
-  if (type && lie_alike(gradient, momentum)) {
-    const auto count = static_cast<std::size_t>(gradient.numel());
-    return sum_in_memory(*type, gradient.data_ptr(), momentum.data_ptr(), count);
-  }
+double share_of(double sum, double elements) { return (sum / elements + 1) / 2; }
+
+DeviceNumbers::Values share_alone(const double* sum, double elements) { return {share_of(*sum, elements)}; }
+
+// Exact: the sum of fewer than 2⁵³ signs.
+at::Tensor sum_by_torch(const at::Tensor& gradient, const at::Tensor& momentum) {
   const at::Tensor beside =
       momentum.device() == gradient.device() ? momentum : momentum.to(gradient.device());
-  return (gradient.sign() * beside.sign()).sum(at::kLong).item<std::int64_t>();
+  return (gradient.sign() * beside.sign()).sum(at::kLong);
 }
 
 }  // namespace
 
-std::optional<double> sign_agreement(const at::Tensor& gradient, const at::Tensor& momentum) {
+PendingNumbers pending_sign_agreement(const at::Tensor& gradient, const at::Tensor& momentum) {
+  return pending_numbers({sum_by_torch(gradient, momentum)}, static_cast<double>(gradient.numel()),
+                         share_alone);
+}
+
+std::optional<SignAgreement> sign_agreement(const at::Tensor& gradient, const at::Tensor& momentum) {
   if (!has_signs(gradient) || !has_signs(momentum) || gradient.sizes() != momentum.sizes()) {
     return std::nullopt;
   }
   if (gradient.numel() == 0) return std::nullopt;
   const c10::NoGradGuard no_grad;
-  const auto sum = static_cast<double>(sum_of_signs(gradient, momentum));
-  return (sum / static_cast<double>(gradient.numel()) + 1) / 2;
+  const auto elements = static_cast<double>(gradient.numel());
+  const auto type = float_type_of(gradient.scalar_type());
+  if (type && lie_alike(gradient, momentum)) {
+    const auto count = static_cast<std::size_t>(gradient.numel());
+    const auto sum = sum_in_memory(*type, gradient.data_ptr(), momentum.data_ptr(), count);
+    return SignAgreement{share_of(static_cast<double>(sum), elements), {}};
+  }
+  if (!gradient.is_cpu()) {
+    return SignAgreement{std::numeric_limits<double>::quiet_NaN(),
+                         pending_sign_agreement(gradient, momentum)};
+  }
+  return SignAgreement{share_of(sum_by_torch(gradient, momentum).item<double>(), elements), {}};
 }
 
 }  // namespace gradmon

@@ -4,7 +4,6 @@
 #include <algorithm>
 
 #include "hooks/optimizer_state.h"
-#include "hooks/sign_agreement.h"
 
 namespace gradmon {
 
@@ -22,10 +21,10 @@ SignAgreementProbe::Agreement SignAgreementProbe::agreement_of(std::size_t place
   const at::Tensor& parameter = watched_[place].tensor;
   if (!hooks_.took_part(place) || !parameter.grad().defined()) return {};
   const auto momentum = state ? state->of(parameter).first_moment : std::nullopt;
-  if (!momentum) return {Outcome::keeps_none, 0};
+  if (!momentum) return {Outcome::keeps_none, {}};
   if (!momentum->defined() || parameter.numel() == 0) return {};
   const auto share = sign_agreement(parameter.grad(), *momentum);
-  if (!share) return {Outcome::not_comparable, 0};
+  if (!share) return {Outcome::not_comparable, {}};
   return {Outcome::measured, *share};
 }
 
@@ -37,7 +36,7 @@ void SignAgreementProbe::write_rows(RowWriter& rows) {
         break;
       case Outcome::measured:
         rows.write({Kind::other, parameter.target, parameter.place},
-                   {{Column::mg_direction, agreements_[i].share}});
+                   {{Column::mg_direction, agreements_[i].share.value}}, agreements_[i].share.pending);
         break;
       case Outcome::keeps_none:
         rows.count_not_applicable(parameter.name, "its optimizer keeps no momentum");

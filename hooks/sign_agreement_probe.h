@@ -8,6 +8,7 @@
 
 #include "hooks/gradient_hooks.h"
 #include "hooks/probe.h"
+#include "hooks/sign_agreement.h"
 
 namespace gradmon {
 
@@ -29,7 +30,7 @@ class SignAgreementProbe : public Probe {
   enum class Outcome : std::uint8_t { none, measured, keeps_none, not_comparable };
   struct Agreement {
     Outcome outcome = Outcome::none;
-    double share = 0;
+    SignAgreement share;
   };
 
   Agreement agreement_of(std::size_t place, const OptimizerState* state);

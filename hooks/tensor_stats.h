@@ -28,7 +28,7 @@ struct TensorStats {
 
 DType dtype_of(const at::Tensor& tensor);
 
-struct DeviceNumbers;
+struct DeviceNumbers;  // device_numbers.h
 
 // What is known at once, and what a device still computes: `values` hold only
 // where there is no `pending`, else they are NaN until DeviceBatch has them.

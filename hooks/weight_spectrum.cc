@@ -5,6 +5,7 @@
 #include <ATen/ops/empty.h>
 #include <ATen/ops/linalg_eigh.h>
 #include <ATen/ops/mv.h>
+#include <ATen/ops/nan_to_num.h>
 #include <ATen/ops/zeros.h>
 #include <c10/core/GradMode.h>
 
@@ -12,6 +13,7 @@
 #include <cmath>
 #include <limits>
 
+#include "hooks/device_spectrum.h"
 #include "hooks/tensor_stats.h"
 
 namespace gradmon {
@@ -113,19 +115,28 @@ WeightSpectrum::WeightSpectrum(std::string_view name) {
   random_.seed(seed);
 }
 
-at::Tensor WeightSpectrum::first_vector(std::int64_t size) {
-  at::Tensor drawn = at::empty({size}, at::kDouble);
+at::Tensor WeightSpectrum::first_vector(std::int64_t size, const at::Device& device) {
+  const auto options = at::TensorOptions(at::kDouble).pinned_memory(device.is_cuda());
+  at::Tensor drawn = at::empty({size}, options);
   auto* numbers = static_cast<double*>(drawn.data_ptr());
   for (std::int64_t i = 0; i < size; ++i) numbers[i] = static_cast<double>(random_() >> 11) * 0x1p-52 - 1;
+  drawn = drawn.to(device, /*non_blocking=*/true);
   drawn = drawn / drawn.norm();
   if (!found_.defined() || found_.size(0) != size) return drawn;
-  drawn = found_ + drawn * 1e-3;
+  drawn = at::nan_to_num(found_.to(device), 0, 0, 0) + drawn * 1e-3;
   return drawn / drawn.norm();
+}
+
+Spectrum WeightSpectrum::begin_on_device(const at::Tensor& weight) {
+  constexpr double kNan = std::numeric_limits<double>::quiet_NaN();
+  found_ = first_vector(std::min(weight.size(0), weight.size(1)), weight.device());
+  return {kNan, kNan, kDeviceProducts, true, pending_spectrum(weight, found_)};
 }
 
 tl::expected<Spectrum, std::string> WeightSpectrum::measure(const at::Tensor& weight) {
   if (std::string why = objection_to(weight); !why.empty()) return tl::unexpected(std::move(why));
   const c10::NoGradGuard no_grad;
+  if (!weight.is_cpu()) return begin_on_device(weight);
   const auto stats = tensor_stats(weight, 0);
   if (!stats) return tl::unexpected(stats.error());
   if (stats->outcome != TensorStats::Outcome::measured) return tl::unexpected<std::string>("freed storage");
@@ -135,7 +146,7 @@ tl::expected<Spectrum, std::string> WeightSpectrum::measure(const at::Tensor& we
 
   const Gram gram(weight, spectrum.frobenius);
   Estimate best;
-  at::Tensor first = first_vector(gram.size()).to(weight.device());
+  at::Tensor first = first_vector(gram.size(), weight.device());
   while (best.error > kTolerance && spectrum.products < kProducts) {
     Krylov krylov(gram, first);
     while (best.error > kTolerance && !krylov.full()) {
@@ -144,7 +155,7 @@ tl::expected<Spectrum, std::string> WeightSpectrum::measure(const at::Tensor& we
     }
     first = best.vector;
   }
-  found_ = best.vector.cpu();
+  found_ = best.vector;
   spectrum.converged = best.error <= kTolerance;
   spectrum.kernel_norm = spectrum.frobenius * std::sqrt(best.value);
   return spectrum;

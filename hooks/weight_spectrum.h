@@ -10,6 +10,8 @@
 #include <string_view>
 #include <tl/expected.hpp>
 
+#include "hooks/device_numbers.h"
+
 namespace gradmon {
 
 struct Spectrum {
@@ -17,6 +19,9 @@ struct Spectrum {
   double frobenius = 0;    // ‖W‖_F
   int products = 0;        // of W with a vector and back that it took
   bool converged = true;   // false: kernel_norm may be too low, never too high
+  // Not null: a device still computes sr and kernel_norm (both are NaN until
+  // then), of the weight as it was, and it is not known whether it converges.
+  PendingNumbers pending;
 
   // ‖W‖_F / ‖W‖₂, as msprobe defines sr (Rudelson and Vershynin's stable rank is
   // its square); NaN of a zero matrix.
@@ -35,6 +40,9 @@ struct Spectrum {
 // products in float32 (double for double). At kProducts it gives up, with the
 // best lower bound so far, and says so; a later call goes on from there.
 //
+// On another device than the CPU it goes as device_spectrum.h says, each call on
+// from the one before.
+//
 // One weight, one thread at a time. Draws from its own generator, seeded by the
 // name: torch's is not touched.
 class WeightSpectrum {
@@ -52,10 +60,11 @@ class WeightSpectrum {
   tl::expected<Spectrum, std::string> measure(const at::Tensor& weight);
 
  private:
-  at::Tensor first_vector(std::int64_t size);
+  Spectrum begin_on_device(const at::Tensor& weight);
+  at::Tensor first_vector(std::int64_t size, const at::Device& device);
 
   std::mt19937_64 random_;
-  at::Tensor found_;  // of length 1; undefined before the first time
+  at::Tensor found_;  // of length 1, where the weight is; undefined before the first time
 };
 
 }  // namespace gradmon

@@ -11,10 +11,13 @@
 #include <ATen/ops/xlogy.h>
 #include <ATen/ops/zeros.h>
 
+#include <c10/core/GradMode.h>
+
 #include <cmath>
 #include <limits>
 
 #include "control/debian_version.h"
+#include "hooks/device_batch.h"
 #include GRADMON_CATCH_HEADER
 
 namespace gradmon {
@@ -36,7 +39,7 @@ AttentionFeatures reference(const at::Tensor& q, const at::Tensor& k, AxisOrder 
     scores = scores.masked_fill(seen.logical_not(), -kInf);
   }
   const at::Tensor p = scores.softmax(-1);
-  return {-at::xlogy(p, p).sum(-1).mean().item<double>(), p.amax(-1).mean().item<double>()};
+  return {-at::xlogy(p, p).sum(-1).mean().item<double>(), p.amax(-1).mean().item<double>(), {}};
 }
 
 AttentionFeatures features_of(const at::Tensor& q, const at::Tensor& k, AxisOrder order, Causal causal) {
@@ -45,7 +48,9 @@ AttentionFeatures features_of(const at::Tensor& q, const at::Tensor& k, AxisOrde
   return *features;
 }
 
-bool agree(double a, double b, double tolerance) { return std::fabs(a - b) <= tolerance * std::fabs(b) + 1e-15; }
+bool agree(double a, double b, double tolerance) {
+  return std::fabs(a - b) <= tolerance * std::fabs(b) + 1e-15;
+}
 
 void compare(const at::Tensor& q, const at::Tensor& k, AxisOrder order, double tolerance) {
   for (const Causal causal : {Causal::no, Causal::yes}) {
@@ -59,10 +64,29 @@ void compare(const at::Tensor& q, const at::Tensor& k, AxisOrder order, double t
 
 at::Tensor numbers(at::IntArrayRef sizes, double scale = 1) { return at::randn(sizes) * scale; }
 
+// As if Q and K were on a device.
+AttentionFeatures by_device(const at::Tensor& q, const at::Tensor& k, Causal causal) {
+  const c10::NoGradGuard no_grad;
+  DeviceBatch batch;
+  batch.add(pending_attention_features(q.permute({1, 2, 0, 3}), k.permute({1, 2, 0, 3}), causal));
+  const auto values = batch.resolve().front();
+  return {values[0], values[1], {}};
+}
+
 std::string refusal(const at::Tensor& q, const at::Tensor& k) {
   const auto features = attention_features(q, k, AxisOrder::sbhd, Causal::no);
   REQUIRE_FALSE(features);
   return features.error();
+}
+
+TEST_CASE("attention features come from a device as they are in memory") {
+  for (const Causal causal : {Causal::no, Causal::yes}) {
+    const at::Tensor q = numbers({70, 2, 6, 16}), k = numbers({90, 2, 3, 16});
+    const AttentionFeatures got = by_device(q, k, causal);
+    const AttentionFeatures wanted = reference(q, k, AxisOrder::sbhd, causal);
+    CHECK(agree(got.entropy, wanted.entropy, 1e-5));
+    CHECK(agree(got.softmax_max, wanted.softmax_max, 1e-5));
+  }
 }
 
 TEST_CASE("attention features equal those of the whole matrix in double") {

@@ -34,7 +34,7 @@ Reading by_device(const at::Tensor& tensor) {
   const c10::NoGradGuard no_grad;
   Reading reading = at_once(tensor);
   reading.stats.values.fill(std::nan(""));
-  reading.pending = std::make_shared<const DeviceNumbers>(device_numbers(tensor, kEps));
+  reading.pending = device_stats(tensor, kEps);
   return reading;
 }
 
@@ -102,6 +102,32 @@ TEST_CASE("rows that wait for a device come with their values in the order writt
   CHECK(stream.records[3].kind == Kind::actv_grad);
   rows.end_step();
   CHECK(stream.records.size() == 4);
+}
+
+DeviceNumbers::Values as_they_are(const double* numbers, double) { return {numbers[0], numbers[1]}; }
+
+TEST_CASE("numbers of other sorts come from a device into their columns") {
+  FakeStream stream;
+  RowWriter rows(stream, Revision{1}, kAllOps);
+  rows.begin_step(Step{5});
+  const at::Tensor scalars = at::randn({3}, at::kDouble);
+  const double nan = std::nan("");
+  rows.write({Kind::attention_hook, 0, 0}, {{Column::entropy, nan}, {Column::softmax_max, nan}},
+             pending_numbers({scalars[0], scalars[1]}, 0, as_they_are));
+  rows.write({Kind::other, 0, 1}, {{Column::mg_direction, nan}},
+             pending_numbers({scalars[2]}, 0, as_they_are));
+  rows.write({Kind::other, 0, 2}, {{Column::mg_direction, 0.5}});
+  CHECK(stream.records.empty());
+  rows.end_step();
+  REQUIRE(stream.records.size() == 3);
+  const auto value = [&](std::size_t row, Column column) {
+    CHECK((stream.records[row].mask & bit_of(column)) != 0);
+    return stream.records[row].values[static_cast<std::size_t>(column)];
+  };
+  CHECK(value(0, Column::entropy) == scalars[0].item<double>());
+  CHECK(value(0, Column::softmax_max) == scalars[1].item<double>());
+  CHECK(value(1, Column::mg_direction) == scalars[2].item<double>());
+  CHECK(value(2, Column::mg_direction) == 0.5);
 }
 
 TEST_CASE("rows of a step that failed before its end are not those of the next") {

@@ -12,8 +12,10 @@
 
 #include <cmath>
 #include <limits>
+#include <optional>
 
 #include "control/debian_version.h"
+#include "hooks/device_batch.h"
 #include "hooks/libtorch_optimizer_state.h"
 #include "tests/hooks/fake_stream.h"
 #include "tests/hooks/tiny_model.h"
@@ -21,6 +23,11 @@
 
 namespace gradmon {
 namespace {
+
+std::optional<double> share_of(const at::Tensor& g, const at::Tensor& m) {
+  const auto agreement = sign_agreement(g, m);
+  return agreement ? std::optional(agreement->value) : std::nullopt;
+}
 
 double expected(const at::Tensor& g, const at::Tensor& m) {
   const auto signs = [](const at::Tensor& x) { return x.to(at::kDouble).sign(); };
@@ -41,45 +48,57 @@ TEST_CASE("the share of agreeing signs is what the formula gives") {
       for (const std::int64_t phase : {0, 1, 4}) {
         const at::Tensor g = mixture(count, 0, type);
         const at::Tensor m = mixture(count, phase, type);
-        CHECK(sign_agreement(g, m) == expected(g, m));
+        CHECK(share_of(g, m) == expected(g, m));
       }
     }
   }
 }
 
+TEST_CASE("the share comes from a device as it is in memory") {
+  const at::Tensor m = mixture(1000, 4, at::kFloat);
+  at::Tensor g = mixture(1000, 0, at::kBFloat16);
+  const double share = expected(g, m);
+  const PendingNumbers pending = pending_sign_agreement(g, m);
+  g.zero_();
+  CHECK(g.use_count() == 1);
+  DeviceBatch batch;
+  batch.add(pending);
+  CHECK(batch.resolve().front()[0] == share);
+}
+
 TEST_CASE("large tensors are counted exactly whatever their number of threads") {
   const at::Tensor g = mixture(3'000'001, 0, at::kFloat);
   const at::Tensor m = mixture(3'000'001, 4, at::kFloat);
-  CHECK(sign_agreement(g, m) == expected(g, m));
-  CHECK(sign_agreement(g.abs() + 1e-3, g.abs() + 1e-3) == expected(g.abs() + 1e-3, g.abs() + 1e-3));
+  CHECK(share_of(g, m) == expected(g, m));
+  CHECK(share_of(g.abs() + 1e-3, g.abs() + 1e-3) == expected(g.abs() + 1e-3, g.abs() + 1e-3));
 }
 
 TEST_CASE("numbers that multiply to nothing have their signs all the same") {
   const at::Tensor tiny = at::full({9}, 1e-42, at::kFloat);
-  CHECK(sign_agreement(tiny, tiny) == 1.0);
-  CHECK(sign_agreement(tiny, -tiny) == 0.0);
-  CHECK(sign_agreement(tiny, at::full({9}, std::nan(""), at::kFloat)) == 0.5);
+  CHECK(share_of(tiny, tiny) == 1.0);
+  CHECK(share_of(tiny, -tiny) == 0.0);
+  CHECK(share_of(tiny, at::full({9}, std::nan(""), at::kFloat)) == 0.5);
 }
 
 TEST_CASE("tensors that lie otherwise are compared as well") {
   const at::Tensor g = mixture(1200, 0, at::kFloat).reshape({30, 40});
   const at::Tensor m = mixture(1200, 3, at::kFloat).reshape({30, 40});
   const double share = expected(g, m);
-  CHECK(sign_agreement(g, m.t().contiguous().t()) == share);
-  CHECK(sign_agreement(g.t(), m.t()) == share);
-  CHECK(sign_agreement(g, m.to(at::kDouble)) == share);
+  CHECK(share_of(g, m.t().contiguous().t()) == share);
+  CHECK(share_of(g.t(), m.t()) == share);
+  CHECK(share_of(g, m.to(at::kDouble)) == share);
   const at::Tensor wide = mixture(2400, 0, at::kFloat).reshape({30, 80});
-  CHECK(sign_agreement(wide.slice(1, 0, 40), m) == expected(wide.slice(1, 0, 40), m));
+  CHECK(share_of(wide.slice(1, 0, 40), m) == expected(wide.slice(1, 0, 40), m));
 }
 
 TEST_CASE("what cannot be compared gives no share and throws nothing") {
   const at::Tensor g = at::ones({4});
-  CHECK_FALSE(sign_agreement(g, at::Tensor()));
-  CHECK_FALSE(sign_agreement(g, at::ones({5})));
-  CHECK_FALSE(sign_agreement(g, at::empty({4}, at::kMeta)));
-  CHECK_FALSE(sign_agreement(g, g.to(at::kComplexFloat)));
-  CHECK_FALSE(sign_agreement(g.to_sparse(), g));
-  CHECK_FALSE(sign_agreement(at::ones({0}), at::ones({0})));
+  CHECK_FALSE(share_of(g, at::Tensor()));
+  CHECK_FALSE(share_of(g, at::ones({5})));
+  CHECK_FALSE(share_of(g, at::empty({4}, at::kMeta)));
+  CHECK_FALSE(share_of(g, g.to(at::kComplexFloat)));
+  CHECK_FALSE(share_of(g.to_sparse(), g));
+  CHECK_FALSE(share_of(at::ones({0}), at::ones({0})));
 }
 
 // One step under a monitor: the mg_direction of the parameter `target`, NaN for none.

@@ -182,8 +182,8 @@ TEST_CASE("the number of threads does not change a bit") {
 }
 
 Values by_device(const at::Tensor& tensor, double eps) {
-  const DeviceNumbers numbers = device_numbers(tensor, eps);
-  return values_of(numbers.sums.data_ptr<double>(), numbers.elements);
+  const PendingNumbers pending = device_stats(tensor, eps);
+  return pending->finish(pending->numbers.data_ptr<double>(), pending->elements);
 }
 
 TEST_CASE("torch's own ops on another device give the same numbers") {

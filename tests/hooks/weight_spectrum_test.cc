@@ -17,6 +17,8 @@
 #include <limits>
 
 #include "control/debian_version.h"
+#include "hooks/device_batch.h"
+#include "hooks/device_spectrum.h"
 #include GRADMON_CATCH_HEADER
 
 namespace gradmon {
@@ -96,6 +98,48 @@ TEST_CASE("zeros NaN and infinity have the norms of their matrix") {
   weight[3][4].fill_(std::nan(""));
   CHECK(std::isnan(measured(weight).kernel_norm));
   CHECK(std::isnan(measured(weight).stable_rank()));
+}
+
+// As if the weight were on a device: sr and kernel_norm after some steps.
+std::pair<double, double> by_device(const at::Tensor& weight, int steps) {
+  const c10::NoGradGuard no_grad;
+  at::Tensor vector = at::randn({std::min(weight.size(0), weight.size(1))}, at::kDouble);
+  vector = vector / vector.norm();
+  DeviceNumbers::Values values{};
+  for (int i = 0; i < steps; ++i) {
+    DeviceBatch batch;
+    batch.add(pending_spectrum(weight, vector));
+    values = batch.resolve().front();
+  }
+  return {values[0], values[1]};
+}
+
+TEST_CASE("the spectrum comes from a device as it is in memory once it has been followed") {
+  for (const auto& [rows, columns] :
+       {std::pair{1, 1}, {1, 9}, {3, 3}, {64, 64}, {200, 40}, {40, 200}, {300, 256}}) {
+    for (const auto type : {at::kFloat, at::kDouble, at::kBFloat16}) {
+      const at::Tensor weight = (at::randn({rows, columns}) * 0.02).to(type);
+      const auto [sr, kernel_norm] = by_device(weight, 6);
+      const double wanted = largest_singular_value(weight);
+      CAPTURE(rows, columns, kernel_norm, wanted);
+      CHECK(agree(kernel_norm, wanted, 1e-5));
+      CHECK(agree(sr, weight.to(at::kDouble).norm().item<double>() / wanted, 1e-5));
+      CHECK(by_device(weight, 1).second <= wanted * (1 + 1e-6));
+    }
+  }
+  CHECK(agree(by_device(at::eye(70), 1).second, 1));
+}
+
+TEST_CASE("on a device too zeros NaN and infinity have the norms of their matrix") {
+  const auto none = by_device(at::zeros({4, 5}), 2);
+  CHECK(none.second == 0);
+  CHECK(std::isnan(none.first));
+  at::Tensor weight = at::ones({4, 5});
+  weight[1][2].fill_(std::numeric_limits<double>::infinity());
+  CHECK(by_device(weight, 1).second == std::numeric_limits<double>::infinity());
+  CHECK(std::isnan(by_device(weight, 1).first));
+  weight[3][4].fill_(std::nan(""));
+  CHECK(std::isnan(by_device(weight, 1).second));
 }
 
 TEST_CASE("a weight that has changed little is measured with fewer products") {
