@@ -8,15 +8,10 @@
 #include <utility>
 
 #include "control/log.h"
+#include "hooks/target_names.h"
 
 namespace gradmon {
 namespace {
-
-std::vector<TargetName> module_names(const WatchedModel& model) {
-  std::vector<TargetName> names;
-  for (const WatchedModule& module : model.modules) names.push_back({module.vpp_stage, module.name});
-  return names;
-}
 
 bool is_gradient(Side side) { return side == Side::input_grad || side == Side::output_grad; }
 bool is_input(Side side) { return side == Side::input || side == Side::input_grad; }
@@ -105,6 +100,10 @@ void ActivationProbe::after_forward(const ForwardVisit& visit, const ForwardTens
   read(target, visit, Side::output, outputs);
   const auto call = calls_.end(visit);
   if (call && requires_gradient(outputs)) watch_gradients(*call, target, visit, outputs);
+}
+
+void ActivationProbe::abandoned(const ForwardVisit& visit) {
+  rows_->drop(targets_[visit.module].vpp_stage, visit.micro_step);
 }
 
 void ActivationProbe::tapped(const ForwardVisit& within, std::string_view name, const at::Tensor& tensor) {

@@ -54,6 +54,7 @@ class ActivationProbe : public Probe, public ForwardListener {
 
   void before_forward(const ForwardVisit& visit, const ForwardTensors& inputs) override;
   void after_forward(const ForwardVisit& visit, const ForwardTensors& outputs) override;
+  void abandoned(const ForwardVisit& visit) override;
   void tapped(const ForwardVisit& within, std::string_view name, const at::Tensor& tensor) override;
 
   // Tensors read, and those that had been read already.

@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "hooks/activation_rows.h"
 
+#include <algorithm>
 #include <utility>
 
 namespace gradmon {
@@ -26,6 +27,20 @@ void ActivationRows::add(Row row, const at::Tensor& tensor) {
 void ActivationRows::add_without_gradient(Row row) {
   row.needs_none = true;
   keep(std::move(row));
+}
+
+void ActivationRows::drop(int vpp_stage, int micro_step) {
+  const std::lock_guard lock(mutex_);
+  rows_.erase(std::remove_if(
+                  rows_.begin(), rows_.end(),
+                  [&](const Row& row) { return row.vpp_stage == vpp_stage && row.micro_step == micro_step; }),
+              rows_.end());
+  gradients_.clear();
+  for (std::size_t i = 0; i < rows_.size(); ++i) {
+    const Row& row = rows_[i];
+    if (row.kind == Kind::actv_grad)
+      gradients_.emplace(std::tuple(row.vpp_stage, row.name, row.micro_step), i);
+  }
 }
 
 void ActivationRows::keep(Row row) {

@@ -52,6 +52,8 @@ class ActivationRows {
   void add(Row row, const at::Tensor& tensor);
   // Unless the gradient came.
   void add_without_gradient(Row row);
+  // Those of a micro step of a chunk so far, whose forward came to nothing.
+  void drop(int vpp_stage, int micro_step);
   // From a hook that was set in `step`: runs body() if that is the step now.
   template <typename Body>
   void enter(std::uint64_t step, const std::string& name, Body&& body) noexcept {

@@ -43,12 +43,31 @@ ForwardCount::Place ForwardCount::recomputed(std::size_t module) {
   return next_recomputed(calls_[module], micro_step(stages_[module]));
 }
 
-ForwardCount::Place ForwardCount::tapped(const std::string& name, int micro_step) {
-  return next(tapped_[name], micro_step);
+ForwardCount::Place ForwardCount::tapped(int vpp_stage, const std::string& name, int micro_step) {
+  return next(tapped_[{vpp_stage, name}], micro_step);
 }
 
-ForwardCount::Place ForwardCount::tapped_again(const std::string& name, int micro_step) {
-  return next_recomputed(tapped_[name], micro_step);
+ForwardCount::Place ForwardCount::tapped_again(int vpp_stage, const std::string& name, int micro_step) {
+  return next_recomputed(tapped_[{vpp_stage, name}], micro_step);
+}
+
+bool ForwardCount::give_back(std::size_t module, const Place& place) {
+  const int stage = stages_[module];
+  Chunk& chunk = chunks_[stage];
+  const bool leads = chunk.root_leads ? roots_[module] : chunk.leader == module;
+  if (!leads || place.call != 1 || chunk.micro_steps != place.micro_step + 1) return false;
+  --chunk.micro_steps;
+  const auto forget = [&](Calls& calls) {
+    const auto index = static_cast<std::size_t>(place.micro_step);
+    if (index < calls.forward.size()) calls.forward[index] = 0;
+  };
+  for (std::size_t i = 0; i < calls_.size(); ++i) {
+    if (stages_[i] == stage) forget(calls_[i]);
+  }
+  for (auto& [name, calls] : tapped_) {
+    if (name.first == stage) forget(calls);
+  }
+  return true;
 }
 
 int ForwardCount::micro_step(int vpp_stage) const {

@@ -5,6 +5,7 @@
 #include <cstddef>
 #include <map>
 #include <string>
+#include <utility>
 #include <vector>
 
 #include "hooks/watched_model.h"
@@ -20,6 +21,8 @@ namespace gradmon {
 // been recomputed yet: pipelines run their backwards in the order of their
 // forwards. (Of a module called several times in one micro step, in the order of
 // the calls: right within one checkpointed part, reversed where each call has its own.)
+//
+// A forward that throws is given back: its retry is not another micro step.
 class ForwardCount {
  public:
   ForwardCount(const std::vector<WatchedModule>& modules, int grad_acc_steps);
@@ -35,9 +38,12 @@ class ForwardCount {
   Place outermost(std::size_t module);
   Place within(std::size_t module, int micro_step);
   Place recomputed(std::size_t module);
-  // A value by name; `micro_step` as of what is around it.
-  Place tapped(const std::string& name, int micro_step);
-  Place tapped_again(const std::string& name, int micro_step);  // in a recomputation
+  // A value by name in a chunk; `micro_step` as of what is around it.
+  Place tapped(int vpp_stage, const std::string& name, int micro_step);
+  Place tapped_again(int vpp_stage, const std::string& name, int micro_step);  // in a recomputation
+  // True: outermost(), which gave `place`, began the newest micro step of the
+  // chunk, and none of its forwards has been.
+  bool give_back(std::size_t module, const Place& place);
   // Of the chunk, as it stands.
   int micro_step(int vpp_stage) const;
 
@@ -61,8 +67,8 @@ class ForwardCount {
   std::vector<bool> roots_;  // by module
 
   std::map<int, Chunk> chunks_;
-  std::vector<Calls> calls_;  // by module
-  std::map<std::string, Calls> tapped_;
+  std::vector<Calls> calls_;                             // by module
+  std::map<std::pair<int, std::string>, Calls> tapped_;  // by stage and name
 };
 
 }  // namespace gradmon

@@ -28,6 +28,9 @@ class ForwardListener {
   virtual ~ForwardListener() = default;
   virtual void before_forward(const ForwardVisit& visit, const ForwardTensors& inputs) = 0;
   virtual void after_forward(const ForwardVisit& visit, const ForwardTensors& outputs) = 0;
+  // The forward that began a micro step of its module's chunk threw: what was told
+  // of that micro step in that chunk holds no longer, and the next one begins it anew.
+  virtual void abandoned(const ForwardVisit&) {}
   // gradmon::tap(): `within` is the visit of the innermost module around it, else
   // has kNoModule; its `call` is that of the name in this micro step.
   virtual void tapped(const ForwardVisit& /*within*/, std::string_view /*name*/, const at::Tensor&) {}

@@ -68,10 +68,8 @@ class ForwardTap::Observer : public ForwardObserver {
 
   void entered(const void* module, ModuleMode mode, const ForwardTensors& inputs) noexcept override {
     of_module(module, [&](std::size_t place, std::uint64_t step) {
-      const bool root = modules_[place].name.empty();
-      drop(0, [&](const Frame& f) {
-        return f.tap == number_ && (f.step != step || (root && f.visit.module == place));
-      });
+      drop(0, [&](const Frame& f) { return f.tap == number_ && f.step != step; });
+      if (modules_[place].name.empty()) give_back(pop(module), step);
       const Frame frame = frame_of(place, mode, step);
       frames.push_back(frame);
       if (!frame.visited) return;
@@ -88,7 +86,10 @@ class ForwardTap::Observer : public ForwardObserver {
     });
   }
 
-  void abandoned(const void* module) noexcept override { pop(module); }
+  void abandoned(const void* module) noexcept override {
+    const auto frame = pop(module);
+    of_module(module, [&](std::size_t, std::uint64_t step) { give_back(frame, step); });
+  }
 
   void tapped(std::string_view name, const at::Tensor& tensor) noexcept override {
     during_step(name, [&](std::uint64_t step) {
@@ -148,14 +149,26 @@ class ForwardTap::Observer : public ForwardObserver {
     return frame;
   }
 
+  // A forward has thrown, and its frame is gone.
+  void give_back(const std::optional<Frame>& frame, std::uint64_t step) {
+    if (!frame || !frame->visited || frame->visit.recomputed || frame->step != step) return;
+    if (innermost(number_)) return;
+    {
+      const std::lock_guard lock(mutex_);
+      if (!count_.give_back(frame->visit.module, {frame->visit.micro_step, frame->visit.call})) return;
+    }
+    for (ForwardListener* listener : listeners_) listener->abandoned(frame->visit);
+  }
+
   ForwardVisit visit_of(const std::string& tapped, const Frame* around) {
     ForwardVisit visit;
     visit.module = around ? around->visit.module : kNoModule;
     visit.recomputed = in_backward();
     const std::lock_guard lock(mutex_);
+    const int stage = around ? modules_[around->visit.module].vpp_stage : 0;
     const int micro_step = around ? around->visit.micro_step : count_.micro_step(0);
-    const auto counted =
-        visit.recomputed ? count_.tapped_again(tapped, micro_step) : count_.tapped(tapped, micro_step);
+    const auto counted = visit.recomputed ? count_.tapped_again(stage, tapped, micro_step)
+                                          : count_.tapped(stage, tapped, micro_step);
     visit.micro_step = counted.micro_step;
     visit.call = counted.call;
     return visit;

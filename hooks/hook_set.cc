@@ -17,17 +17,11 @@
 #include "hooks/row_writer.h"
 #include "hooks/sign_agreement_probe.h"
 #include "hooks/squash_name.h"
+#include "hooks/target_names.h"
 #include "hooks/weight_probe.h"
 
 namespace gradmon {
 namespace {
-
-std::vector<TargetName> parameter_names(const WatchedModel& model) {
-  std::vector<TargetName> names;
-  for (const WatchedParameter& parameter : model.parameters)
-    names.push_back({parameter.vpp_stage, parameter.name});
-  return names;
-}
 
 std::vector<Watched> select(const WatchedModel& model, const std::vector<std::size_t>& matched, Squash squash,
                             RecordStream& stream) {
@@ -189,14 +183,6 @@ class HookSet::Attached {
   std::vector<std::unique_ptr<Probe>> probes_;  // Keep before tap_: detaches before the rest dies.
   std::unique_ptr<ForwardTap> tap_;             // Keep last: calls the probes. Null: none of them listens.
 };
-
-std::vector<TargetName> target_names(const WatchedModel& model) {
-  std::vector<TargetName> names = parameter_names(model);
-  for (const WatchedModule& module : model.modules) {
-    if (!module.name.empty()) names.push_back({module.vpp_stage, module.name});
-  }
-  return names;
-}
 
 HookSet::HookSet(const HookSettings& settings, WatchedModel model, RecordStream& stream,
                  CallSiteSource call_site) noexcept {

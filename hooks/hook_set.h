@@ -23,9 +23,6 @@ namespace gradmon {
 
 class OptimizerState;
 
-// What targets are matched against: parameters, then modules but the root.
-std::vector<TargetName> target_names(const WatchedModel& model);
-
 struct HookCounts {
   std::size_t watched = 0;           // parameters selected
   std::size_t attached = 0;          // hooks in place

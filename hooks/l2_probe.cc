@@ -2,20 +2,16 @@
 #include "hooks/l2_probe.h"
 
 #include <algorithm>
+#include <iterator>
 #include <map>
 #include <utility>
 
 #include "hooks/attention_features.h"
 #include "hooks/router_features.h"
+#include "hooks/target_names.h"
 
 namespace gradmon {
 namespace {
-
-std::vector<TargetName> module_names(const WatchedModel& model) {
-  std::vector<TargetName> names;
-  for (const WatchedModule& module : model.modules) names.push_back({module.vpp_stage, module.name});
-  return names;
-}
 
 Causal mask_of(CausalMask asked, const WatchedModule& module) {
   if (asked == CausalMask::automatic) return Causal(module.causal.value_or(true));
@@ -119,6 +115,21 @@ void L2Probe::before_forward(const ForwardVisit& visit, const ForwardTensors& in
   finding.vpp_stage = module.vpp_stage;
   finding.micro_step = visit.micro_step;
   attention(std::move(finding), input(inputs, "0"), input(inputs, "1"), module.causal);
+}
+
+void L2Probe::abandoned(const ForwardVisit& visit) {
+  const int vpp_stage = modules_[visit.module].vpp_stage;
+  const auto of_it = [&](const Finding& finding) {
+    const bool of_forwards =
+        finding.kind == Kind::attention_hook || finding.kind == Kind::moe_router_logit_hook;
+    return of_forwards && finding.vpp_stage == vpp_stage && finding.micro_step == visit.micro_step;
+  };
+  const std::lock_guard lock(mutex_);
+  findings_.erase(std::remove_if(findings_.begin(), findings_.end(), of_it), findings_.end());
+  for (auto told = told_.begin(); told != told_.end();) {
+    const bool forgotten = modules_[told->first].vpp_stage == vpp_stage && told->second == visit.micro_step;
+    told = forgotten ? told_.erase(told) : std::next(told);
+  }
 }
 
 void L2Probe::attended(const ForwardVisit& visit, std::string_view name, const at::Tensor& q,

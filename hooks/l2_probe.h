@@ -47,6 +47,7 @@ class L2Probe : public Probe, public ForwardListener {
   // Any thread.
   void before_forward(const ForwardVisit& visit, const ForwardTensors& inputs) override;
   void after_forward(const ForwardVisit& visit, const ForwardTensors& outputs) override;
+  void abandoned(const ForwardVisit& visit) override;
   void attended(const ForwardVisit& visit, std::string_view name, const at::Tensor& q, const at::Tensor& k,
                 Causal causal) override;
 

@@ -14,6 +14,7 @@
 #include "control/log.h"
 #include "control/net/plan_source.h"
 #include "hooks/libtorch_optimizer_state.h"
+#include "hooks/target_names.h"
 #include "runtime/expected_targets.h"
 #include "runtime/parameter_share.h"
 #include "runtime/plan_settings.h"

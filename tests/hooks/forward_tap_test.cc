@@ -40,6 +40,10 @@ class Diary : public ForwardListener {
   void after_forward(const ForwardVisit& visit, const ForwardTensors& outputs) override {
     write("< ", visit, outputs);
   }
+  void abandoned(const ForwardVisit& visit) override {
+    const std::lock_guard lock(mutex_);
+    lines.push_back("~ " + std::to_string(visit.module) + " " + place(visit));
+  }
   void tapped(const ForwardVisit& within, std::string_view name, const at::Tensor&) override {
     const std::lock_guard lock(mutex_);
     lines.push_back("= " + std::string(name) + " in " +
@@ -215,10 +219,12 @@ TEST_CASE("a root that was never left is taken for left when it is entered again
   ForwardTap tap(modules_of(f.model), 1, {&f.diary}, f.fuse);
   tap.begin_step();
   forward_entry::entered(&f.model, ModuleMode::training, {});
-  forward_entry::entered(f.model.fc.get(), ModuleMode::training, {});
+  const torch::nn::Module* const fc = f.model.fc.get();
+  forward_entry::entered(fc, ModuleMode::training, {});
   f.diary.lines.clear();
   observe(f.model)(f.x);
-  CHECK(f.diary.lines.at(0) == "> 0 1@1 tuple[1] 0");
+  CHECK(f.diary.lines.at(0) == "~ 0 0@1");
+  CHECK(f.diary.lines.at(1) == "> 0 0@1 tuple[1] 0");
   CHECK(modules_around().empty());
 }
 
