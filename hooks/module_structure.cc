@@ -122,7 +122,7 @@ class ModuleStructure::Seen {
       if (entry.took_part) json["input_grad"] = entry.input_grad;
       if (entry.took_part) json["output_grad"] = entry.output_grad;
     }
-    return all.dump(4) + "\n";
+    return all.dump(4, ' ', false, Json::error_handler_t::replace) + "\n";
   }
 
   std::string stacks(const std::vector<std::string>& names) const {

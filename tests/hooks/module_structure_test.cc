@@ -2,7 +2,10 @@
 #include "hooks/module_structure.h"
 
 #include <ATen/ops/arange.h>
+#include <ATen/ops/ones.h>
 #include <torch/nn/modules/embedding.h>
+
+#include <nlohmann/json.hpp>
 
 #include "control/debian_version.h"
 #include "hooks/forward_tap.h"
@@ -167,6 +170,41 @@ TEST_CASE("a gradient that comes when the structure is written changes nothing")
   hooks.reset();
   late.sum().backward();
   CHECK(model.words->weight.grad().defined());
+}
+
+// spec/bad-input.md: what a program may call its modules.
+TEST_CASE("hostile names of modules are escaped and come back as they were") {
+  const std::string long_name(4096, 'x');
+  const std::vector<std::string> names{"a/b\\c",  "..",      "x,y\"z\"=", "line\nend\x1b[31m",
+                                       long_name, "größe.層"};
+  struct Parts : torch::nn::Module {
+    std::vector<torch::nn::Linear> parts;
+    explicit Parts(std::size_t count) {
+      for (std::size_t i = 0; i < count; ++i)
+        parts.push_back(register_module("p" + std::to_string(i), torch::nn::Linear(2, 2)));
+    }
+    at::Tensor forward(at::Tensor x) {
+      for (auto& part : parts) x = observe(*part)(x);
+      return x;
+    }
+  };
+  Parts model(names.size() + 1);
+  WatchedModel named = watched(model);
+  for (std::size_t i = 0; i < names.size(); ++i) named.modules.at(i + 1).name = names[i];
+  named.modules.back().name = "no \xff text";
+  FakeStream stream;
+  HookSet hooks(structure(), named, stream);
+  hooks.begin_step({1}, HookSet::Collect::yes);
+  observe(model)(at::ones({2, 2})).sum().backward();
+  hooks.end_step();
+  CHECK(!hooks.failure());
+  const auto json = nlohmann::json::parse(stream.documents.at(kStructure));
+  CHECK(json.size() == names.size() + 2);
+  for (const std::string& name : names) {
+    INFO(name);
+    CHECK(json.contains("0:" + name));
+  }
+  CHECK(json.contains("0:no \xef\xbf\xbd text"));
 }
 
 }  // namespace
