@@ -53,22 +53,9 @@ Figure against_read(Effort effort) {
     read_all(alike);
   });
   rig.check(4 * kLinks * static_cast<std::size_t>(rounds));
-  const Range read = range_of(added.reads);
-  std::vector<double> shares;
-  for (const double seconds : added.seconds) shares.push_back(seconds / read.median);
-  Figure figure;
-  figure.name = "activations_vs_read";
-  figure.value = range_of(shares).median;
-  figure.unit = "times the read";
-  figure.goal = Goal{Goal::Sense::at_most, 1.5};
-  figure.how =
-      "what collecting all inputs, outputs and their gradients, six ops, adds to a step of 24 modules "
-      "that hand on 4 MiB each (" +
-      text_of(range_of(added.seconds).median * 1000) + " ms), over a plain read of the " +
-      std::to_string(2 * (kLinks + 1)) + " tensors there are (" + text_of(read.median * 1000) +
-      " ms), on two threads, in turns; minimum, median and maximum of " + std::to_string(rounds) + ": " +
-      text_of(range_of(shares));
-  return figure;
+  return share_of_read("activations_vs_read", added,
+                       "all inputs, outputs and their gradients of 24 modules that hand on 4 MiB each",
+                       "the " + std::to_string(2 * (kLinks + 1)) + " tensors there are");
 }
 
 Figure overhead(Effort effort, std::int64_t tokens) {

@@ -10,6 +10,7 @@
 #include <utility>
 
 #include "tools/benchmarks/plain_read.h"
+#include "tools/benchmarks/range.h"
 
 namespace gradmon {
 namespace {
@@ -90,6 +91,24 @@ void CollectingRig::check(std::size_t rows) {
   const Status status = monitor_.status();
   if (status.ranks.empty() || status.ranks.front().dropped > 0) throw std::runtime_error("rows were dropped");
   if (records_on_disk(job_.output()) < rows) throw std::runtime_error("too little was collected");
+}
+
+Figure share_of_read(std::string name, const CollectingRig::Added& added, const std::string& adding,
+                     const std::string& of) {
+  const Range read = range_of(added.reads);
+  std::vector<double> shares;
+  for (const double seconds : added.seconds) shares.push_back(seconds / read.median);
+  Figure figure;
+  figure.name = std::move(name);
+  figure.value = range_of(shares).median;
+  figure.unit = "times the read";
+  figure.goal = Goal{Goal::Sense::at_most, 1.5};
+  figure.how = "what collecting " + adding + ", six ops, adds (" +
+               text_of(range_of(added.seconds).median * 1000) + " ms), over a plain read of " + of + " (" +
+               text_of(read.median * 1000) +
+               " ms) on two threads, in turns; minimum, median and maximum of " +
+               std::to_string(shares.size()) + ": " + text_of(range_of(shares));
+  return figure;
 }
 
 }  // namespace gradmon

@@ -12,6 +12,7 @@
 #include <string>
 #include <vector>
 
+#include "tools/benchmarks/figure.h"
 #include "tools/benchmarks/scratch_job.h"
 
 namespace gradmon {
@@ -59,5 +60,10 @@ class CollectingRig {
   std::int64_t next_ = 0;
   std::int64_t effective_ = 0;
 };
+
+// What was added over the read beside it; goal 1.5. `adding` and `of`: in words
+// what was collected, and what is read.
+Figure share_of_read(std::string name, const CollectingRig::Added& added, const std::string& adding,
+                     const std::string& of);
 
 }  // namespace gradmon

@@ -5,7 +5,6 @@
 
 #include "tools/benchmarks/benches.h"
 #include "tools/benchmarks/collecting_rig.h"
-#include "tools/benchmarks/range.h"
 #include "tools/gradmon_train/gradient_average.h"
 
 namespace gradmon {
@@ -28,19 +27,8 @@ std::vector<Figure> measure(Effort effort) {
   const auto added = rig.measure(rounds, [&] { read_all({parameter.grad()}); });
   rig.check(static_cast<std::size_t>(rounds));
   at::set_num_threads(before);
-  const Range read = range_of(added.reads);
-  std::vector<double> shares;
-  for (const double seconds : added.seconds) shares.push_back(seconds / read.median);
-  Figure figure;
-  figure.name = "communication_vs_read";
-  figure.value = range_of(shares).median;
-  figure.unit = "times the read";
-  figure.goal = Goal{Goal::Sense::at_most, 1.5};
-  figure.how =
-      "what collecting the outputs of an allreduce of 80 MiB (gloo, one rank), six ops, adds to it (" +
-      text_of(range_of(added.seconds).median * 1000) + " ms), over a plain read of them (" +
-      text_of(read.median * 1000) + " ms) on two threads, in turns; minimum, median and maximum of " +
-      std::to_string(rounds) + ": " + text_of(range_of(shares));
+  Figure figure = share_of_read("communication_vs_read", added,
+                                "the outputs of an allreduce of 80 MiB (gloo, one rank)", "them");
   if (effort == Effort::quick) figure.how += "; quick: of far fewer bytes";
   return {figure};
 }
