@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "gradmon/monitor.h"
 
+#include <torch/nn/module.h>
 #include <torch/optim/optimizer.h>
 
 #include <atomic>
@@ -53,6 +54,18 @@ tl::expected<Environment, std::string> settle_environment(const MonitorOptions& 
   return environment;
 }
 
+// Submodules are listed one by one: the root may live on the stack, where
+// named_modules() cannot hold it.
+WatchedModel watched_model_of(torch::nn::Module& model) {
+  WatchedModel watched;
+  for (const auto& item : model.named_parameters())
+    watched.parameters.push_back({item.key(), 0, item.value()});
+  watched.modules.push_back({"", 0, &model});
+  for (const auto& item : model.named_modules("", false))
+    watched.modules.push_back({item.key(), 0, item.value().get()});
+  return watched;
+}
+
 }  // namespace
 
 Monitor::Monitor(std::filesystem::path config, MonitorOptions options) {
@@ -80,7 +93,7 @@ Monitor::~Monitor() {
 
 void Monitor::watch(torch::nn::Module& model) noexcept {
   try {
-    if (session_) session_->watch(model);
+    if (session_) session_->watch(watched_model_of(model));
   } catch (const std::exception& error) {
     log_error(std::string("cannot watch the model: ") + error.what());
   }

@@ -1,7 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "runtime/session.h"
 
-#include <torch/nn/module.h>
 #include <torch/optim/optimizer.h>
 #include <torch/version.h>
 
@@ -64,21 +63,6 @@ Commitment static_commitment(const std::filesystem::path& config, Step start) {
   return {Revision{}, source->plan, schedule.first()};
 }
 
-// Submodules are listed one by one: the root may live on the stack, where
-// named_modules() cannot hold it.
-WatchedModel watched_model_of(torch::nn::Module& model, int vpp_stage, const ParallelGroups& groups,
-                              int rank) {
-  WatchedModel watched;
-  for (const auto& item : model.named_parameters()) {
-    const ParameterShare share = share_of(groups, rank, item.key());
-    watched.parameters.push_back({item.key(), vpp_stage, item.value(), share.author, share.scope});
-  }
-  watched.modules.push_back({"", vpp_stage, &model});
-  for (const auto& item : model.named_modules("", false))
-    watched.modules.push_back({item.key(), vpp_stage, item.value().get()});
-  return watched;
-}
-
 std::vector<at::Tensor> parameters_of(torch::optim::Optimizer& optimizer) {
   std::vector<at::Tensor> parameters;
   for (const auto& group : optimizer.param_groups()) {
@@ -109,9 +93,15 @@ AgentCalls Monitor::Session::agent_calls() {
           [this] { return directory_->path(); }, [this](const Plan* plan) { return list_targets(plan); }};
 }
 
-void Monitor::Session::watch(torch::nn::Module& model) {
+void Monitor::Session::watch(WatchedModel chunk) {
   if (resting()) return;
-  const WatchedModel chunk = watched_model_of(model, chunks_, groups_, environment_.rank);
+  for (WatchedParameter& parameter : chunk.parameters) {
+    const ParameterShare share = share_of(groups_, environment_.rank, parameter.name);
+    parameter.vpp_stage = chunks_;
+    parameter.author = share.author;
+    parameter.scope = share.scope;
+  }
+  for (WatchedModule& module : chunk.modules) module.vpp_stage = chunks_;
   const bool first = chunks_ == 0;
   chunks_ += 1;
   {
@@ -179,7 +169,7 @@ void Monitor::Session::swap(const Commitment& commitment) {
 }
 
 void Monitor::Session::update(torch::optim::Optimizer& optimizer, const Closure& closure) {
-  if (resting() || !collection_ || !collection_->collecting()) {
+  if (!collecting()) {
     optimizer.step(closure);
     return;
   }
@@ -192,22 +182,22 @@ void Monitor::Session::update(torch::optim::Optimizer& optimizer, const Closure&
   if (closure) {
     optimizer.step([&] {
       at::Tensor loss = closure();
-      collection_->before_update(parameters, &state);
+      before_update(parameters, state);
       return loss;
     });
   } else {
-    collection_->before_update(parameters, &state);
+    before_update(parameters, state);
     optimizer.step();
   }
-  collection_->after_update(parameters, &state);
+  after_update(parameters, state);
 }
 
 void Monitor::Session::scalar(std::string_view name, double value) noexcept {
-  if (!resting() && collection_ && collection_->collecting()) collection_->report_scalar(name, value);
+  if (collecting()) collection_->report_scalar(name, value);
 }
 
 void Monitor::Session::expert_load(std::string_view layer, const std::vector<std::int64_t>& tokens) noexcept {
-  if (!resting() && collection_ && collection_->collecting()) collection_->report_experts(layer, tokens);
+  if (collecting()) collection_->report_experts(layer, tokens);
 }
 
 void Monitor::Session::stop() noexcept {

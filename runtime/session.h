@@ -27,13 +27,22 @@ class Monitor::Session {
   Session(const Session&) = delete;
   Session& operator=(const Session&) = delete;
 
-  void watch(torch::nn::Module& model);
+  // The chunk's number, authors and scopes are set here.
+  void watch(WatchedModel chunk);
   Loop step() noexcept {
     current_.value += 1;
     if (!resting() && !gate_.try_begin(current_)) boundary();
     return loop_;
   }
   void update(torch::optim::Optimizer& optimizer, const Closure& closure);
+  // Whether the step is collected, and around an optimizer's step then.
+  bool collecting() const noexcept { return !resting() && collection_ && collection_->collecting(); }
+  void before_update(const std::vector<at::Tensor>& parameters, const OptimizerState& state) noexcept {
+    collection_->before_update(parameters, &state);
+  }
+  void after_update(const std::vector<at::Tensor>& parameters, const OptimizerState& state) noexcept {
+    collection_->after_update(parameters, &state);
+  }
   void samples(std::int64_t count) noexcept {
     if (count > 0) samples_ += count;
   }

@@ -118,6 +118,7 @@ class Monitor {
   Status status() const;
 
  private:
+  friend class MonitorBinding;
   class Session;
   std::unique_ptr<Session> session_;  // null: could not be set up, or after a fork
 };

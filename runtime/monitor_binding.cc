@@ -1,0 +1,35 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "runtime/monitor_binding.h"
+
+#include <exception>
+#include <string>
+#include <utility>
+
+#include "control/log.h"
+#include "runtime/session.h"
+
+namespace gradmon {
+
+void MonitorBinding::watch(WatchedModel chunk) noexcept {
+  try {
+    if (monitor_.session_) monitor_.session_->watch(std::move(chunk));
+  } catch (const std::exception& error) {
+    log_error(std::string("cannot watch the model: ") + error.what());
+  }
+}
+
+bool MonitorBinding::collecting() const noexcept {
+  return monitor_.session_ && monitor_.session_->collecting();
+}
+
+void MonitorBinding::before_update(const std::vector<at::Tensor>& parameters,
+                                   const OptimizerState& state) noexcept {
+  if (collecting() && !parameters.empty()) monitor_.session_->before_update(parameters, state);
+}
+
+void MonitorBinding::after_update(const std::vector<at::Tensor>& parameters,
+                                  const OptimizerState& state) noexcept {
+  if (collecting() && !parameters.empty()) monitor_.session_->after_update(parameters, state);
+}
+
+}  // namespace gradmon

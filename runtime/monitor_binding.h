@@ -1,0 +1,36 @@
+// SPDX-License-Identifier: Apache-2.0
+// What a binding of another language does beside Monitor's own members: it has no
+// torch::nn::Module to be watched and no torch::optim::Optimizer to be called.
+#pragma once
+
+#include <ATen/core/Tensor.h>
+
+#include <vector>
+
+#include "gradmon/monitor.h"
+#include "hooks/optimizer_state.h"
+#include "hooks/watched_model.h"
+
+namespace gradmon {
+
+// Training thread, as the monitor's members; nothing throws.
+class MonitorBinding {
+ public:
+  // The monitor outlives it.
+  explicit MonitorBinding(Monitor& monitor) : monitor_(monitor) {}
+
+  // As Monitor::watch(). Names, tensors and identities are taken; the chunk's
+  // number and who writes what is worked out here.
+  void watch(WatchedModel chunk) noexcept;
+
+  // Whether what the two below bring is wanted in this step.
+  bool collecting() const noexcept;
+  // Around an optimizer's step: its parameters, not none of them, and what it keeps of them.
+  void before_update(const std::vector<at::Tensor>& parameters, const OptimizerState& state) noexcept;
+  void after_update(const std::vector<at::Tensor>& parameters, const OptimizerState& state) noexcept;
+
+ private:
+  Monitor& monitor_;
+};
+
+}  // namespace gradmon
