@@ -1,0 +1,183 @@
+// SPDX-License-Identifier: Apache-2.0
+// gradmon._gradmon: what the package `gradmon` stands on. Thin: one class that holds
+// a Monitor, and the doors that module hooks call.
+#include <pybind11/pybind11.h>
+#include <pybind11/stl.h>
+#include <torch/csrc/utils/pybind.h>
+#include <torch/version.h>
+
+#include <cstdint>
+#include <memory>
+#include <optional>
+#include <string>
+#include <utility>
+#include <vector>
+
+#include "runtime/monitor_binding.h"
+#include "runtime/python/python_forward.h"
+#include "runtime/python/python_optimizer_state.h"
+
+namespace gradmon {
+namespace {
+
+namespace py = pybind11;
+
+// A module of Python by its address, which lives as long as it is watched.
+const void* identity_of(const py::handle& module) { return module.ptr(); }
+
+// What step() says of the step that it has begun.
+enum Begun : int { kCollects = 1, kWatchesForwards = 2, kMayEnd = 4 };
+
+class Core {
+ public:
+  Core(const std::string& config, MonitorOptions options) : monitor_(config, std::move(options)) {}
+
+  void watch(const py::handle& model) {
+    WatchedModel chunk;
+    for (const py::handle& item : model.attr("named_parameters")()) {
+      const auto [name, parameter] = item.cast<std::pair<std::string, at::Tensor>>();
+      chunk.parameters.push_back({name, 0, parameter});
+    }
+    for (const py::handle& item : model.attr("named_modules")()) {
+      const auto [name, module] = item.cast<std::pair<std::string, py::object>>();
+      chunk.modules.push_back({name, 0, identity_of(module), causal_of(module)});
+    }
+    const py::gil_scoped_release others_run;
+    binding_.watch(std::move(chunk));
+  }
+
+  int step() noexcept {
+    const py::gil_scoped_release others_run;
+    const Loop loop = monitor_.step();
+    return begun() | (loop == Loop::may_end ? kMayEnd : 0);
+  }
+  int begun() const noexcept {
+    return (binding_.collecting() ? kCollects : 0) | (forward_entry::open() ? kWatchesForwards : 0);
+  }
+
+  void before_update(const py::handle& optimizer) {
+    const PythonOptimizerState state(optimizer);
+    const py::gil_scoped_release others_run;
+    binding_.before_update(state.parameters(), state);
+  }
+  void after_update(const py::handle& optimizer) {
+    const PythonOptimizerState state(optimizer);
+    const py::gil_scoped_release others_run;
+    binding_.after_update(state.parameters(), state);
+  }
+
+  void scalar(const std::string& name, double value) noexcept { monitor_.scalar(name, value); }
+  void samples(std::int64_t count) noexcept { monitor_.samples(count); }
+  void expert_load(const std::string& layer, const std::vector<std::int64_t>& tokens) noexcept {
+    monitor_.expert_load(layer, tokens);
+  }
+  void attention(const std::string& name, const at::Tensor& q, const at::Tensor& k, bool causal) noexcept {
+    const py::gil_scoped_release others_run;
+    monitor_.attention(name, q, k, Causal(causal));
+  }
+  void stop() noexcept {
+    const py::gil_scoped_release others_run;
+    monitor_.stop();
+  }
+  Status status() const {
+    const py::gil_scoped_release others_run;
+    return monitor_.status();
+  }
+
+ private:
+  static std::optional<bool> causal_of(const py::handle& module) {
+    const py::object said = py::getattr(module, "is_causal", py::none());
+    return py::isinstance<py::bool_>(said) ? std::optional(said.cast<bool>()) : std::nullopt;
+  }
+
+  Monitor monitor_;
+  MonitorBinding binding_{monitor_};
+};
+
+std::unique_ptr<Core> make_core(const std::string& config, std::optional<int> rank,
+                                std::optional<int> world_size, std::optional<std::string> endpoint,
+                                const std::optional<std::string>& output_dir, std::optional<bool> dynamic,
+                                std::int64_t start_iteration, int grad_acc_steps) {
+  MonitorOptions options;
+  options.rank = rank;
+  options.world_size = world_size;
+  options.endpoint = std::move(endpoint);
+  if (output_dir) options.output_dir = *output_dir;
+  options.dynamic = dynamic;
+  options.start_iteration = start_iteration;
+  options.grad_acc_steps = grad_acc_steps;
+  const py::gil_scoped_release others_run;
+  return std::make_unique<Core>(config, std::move(options));
+}
+
+void entered(const py::handle& module, bool training, const py::handle& inputs) {
+  if (!forward_entry::open()) return;
+  const ForwardTensors tensors = tensors_of(inputs);
+  const py::gil_scoped_release others_run;
+  forward_entry::entered(identity_of(module), training ? ModuleMode::training : ModuleMode::evaluation,
+                         tensors);
+}
+
+void left(const py::handle& module, const py::handle& output) {
+  if (!forward_entry::open()) return;
+  const ForwardTensors tensors = tensors_of(output);
+  const py::gil_scoped_release others_run;
+  forward_entry::left(identity_of(module), tensors);
+}
+
+void define_status(py::module_& m) {
+  py::class_<RankStatus>(m, "RankStatus")
+      .def_property_readonly("rank", [](const RankStatus& s) { return s.rank.value; })
+      .def_property_readonly("revision", [](const RankStatus& s) { return s.revision.value; })
+      .def_readonly("host", &RankStatus::host)
+      .def_readonly("pid", &RankStatus::pid)
+      .def_readonly("step", &RankStatus::step)
+      .def_readonly("applied_step", &RankStatus::applied_step)
+      .def_readonly("state", &RankStatus::state)
+      .def_readonly("step_ms", &RankStatus::step_ms)
+      .def_readonly("records", &RankStatus::records)
+      .def_readonly("dropped", &RankStatus::dropped)
+      .def_readonly("error", &RankStatus::error);
+  py::class_<Status>(m, "Status")
+      .def_property_readonly("revision", [](const Status& s) { return s.revision.value; })
+      .def_readonly("epoch", &Status::epoch)
+      .def_readonly("mode", &Status::mode)
+      .def_readonly("state", &Status::state)
+      .def_readonly("reason", &Status::reason)
+      .def_readonly("effective_step", &Status::effective_step)
+      .def_readonly("collected", &Status::collected)
+      .def_readonly("warnings", &Status::warnings)
+      .def_readonly("hooks", &Status::hooks)
+      .def_readonly("ranks", &Status::ranks);
+}
+
+}  // namespace
+}  // namespace gradmon
+
+PYBIND11_MODULE(_gradmon, m) {
+  using namespace gradmon;
+  m.attr("torch_version") = TORCH_VERSION;
+  m.attr("version") = GRADMON_VERSION;
+  m.attr("COLLECTS") = static_cast<int>(kCollects);
+  m.attr("WATCHES_FORWARDS") = static_cast<int>(kWatchesForwards);
+  m.attr("MAY_END") = static_cast<int>(kMayEnd);
+  m.def("entered", &entered);
+  m.def("left", &left);
+  define_status(m);
+  py::class_<Core>(m, "Core")
+      .def(py::init(&make_core), py::arg("config"), py::kw_only(), py::arg("rank") = py::none(),
+           py::arg("world_size") = py::none(), py::arg("endpoint") = py::none(),
+           py::arg("output_dir") = py::none(), py::arg("dynamic") = py::none(),
+           py::arg("start_iteration") = 0, py::arg("grad_acc_steps") = 1)
+      .def("watch", &Core::watch)
+      .def("step", &Core::step)
+      .def("begun", &Core::begun)
+      .def("before_update", &Core::before_update)
+      .def("after_update", &Core::after_update)
+      .def("scalar", &Core::scalar)
+      .def("samples", &Core::samples)
+      .def("expert_load", &Core::expert_load)
+      .def("attention", &Core::attention)
+      .def("stop", &Core::stop)
+      .def("status", &Core::status);
+}

@@ -1,0 +1,27 @@
+# SPDX-License-Identifier: Apache-2.0
+"""gradmon: looks into a running PyTorch training job without stopping it.
+
+    import gradmon
+
+    with gradmon.Monitor("monitor_config.json").watch(model, optimizer):
+        for batch in loader:
+            optimizer.zero_grad()
+            loss(model(batch)).backward()
+            optimizer.step()
+"""
+import torch
+
+try:
+    from gradmon import _gradmon
+except ImportError as error:
+    raise ImportError(
+        f"gradmon's extension cannot be loaded beside torch {torch.__version__} ({torch.__file__}): {error}"
+    ) from error
+
+from gradmon._torch_versions import check_torch
+from gradmon.monitor import Monitor
+
+check_torch(_gradmon.torch_version)
+
+__version__: str = _gradmon.version
+__all__ = ["Monitor", "__version__"]

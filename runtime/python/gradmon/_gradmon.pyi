@@ -1,0 +1,63 @@
+# SPDX-License-Identifier: Apache-2.0
+from typing import Any, Optional, Sequence
+
+import torch
+
+torch_version: str
+version: str
+COLLECTS: int
+WATCHES_FORWARDS: int
+MAY_END: int
+
+def entered(module: torch.nn.Module, training: bool, inputs: Any) -> None: ...
+def left(module: torch.nn.Module, output: Any) -> None: ...
+
+class RankStatus:
+    rank: int
+    revision: int
+    host: str
+    pid: int
+    step: int
+    applied_step: int
+    state: str
+    step_ms: float
+    records: int
+    dropped: int
+    error: str
+
+class Status:
+    revision: int
+    epoch: str
+    mode: str
+    state: str
+    reason: str
+    effective_step: int
+    collected: int
+    warnings: list[str]
+    hooks: list[str]
+    ranks: list[RankStatus]
+
+class Core:
+    def __init__(
+        self,
+        config: str,
+        *,
+        rank: Optional[int] = ...,
+        world_size: Optional[int] = ...,
+        endpoint: Optional[str] = ...,
+        output_dir: Optional[str] = ...,
+        dynamic: Optional[bool] = ...,
+        start_iteration: int = ...,
+        grad_acc_steps: int = ...,
+    ) -> None: ...
+    def watch(self, model: torch.nn.Module) -> None: ...
+    def step(self) -> int: ...
+    def begun(self) -> int: ...
+    def before_update(self, optimizer: Any) -> None: ...
+    def after_update(self, optimizer: Any) -> None: ...
+    def scalar(self, name: str, value: float) -> None: ...
+    def samples(self, count: int) -> None: ...
+    def expert_load(self, layer: str, tokens: Sequence[int]) -> None: ...
+    def attention(self, name: str, q: torch.Tensor, k: torch.Tensor, causal: bool) -> None: ...
+    def stop(self) -> None: ...
+    def status(self) -> Status: ...

@@ -1,0 +1,17 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Which torch the extension was built against."""
+import torch
+
+
+def _release(version: str) -> str:
+    """ "1.13" of "1.13.0a0", "2.6" of "2.6.0+debian"."""
+    return ".".join(version.split("+")[0].split(".")[:2])
+
+
+def check_torch(built_against: str) -> None:
+    """Raises ImportError where the extension belongs to another torch than the one imported."""
+    if _release(built_against) != _release(torch.__version__):
+        raise ImportError(
+            f"this gradmon was built against torch {built_against} and cannot be used with torch "
+            f"{torch.__version__} ({torch.__file__}): build it there"
+        )

@@ -1,0 +1,184 @@
+# SPDX-License-Identifier: Apache-2.0
+"""gradmon.Monitor."""
+import os
+import weakref
+from pathlib import Path
+from types import TracebackType
+from typing import Any, Optional, Type, Union
+
+import torch
+
+from gradmon import _gradmon
+from gradmon._module_hooks import ModuleHooks
+from gradmon._optimizer_steps import OptimizerSteps
+
+
+class Monitor:
+    """What a training program holds: one per process, around the training loop.
+
+    config: the JSON file that says what is collected; with DYNAMIC_MONITOR=True in
+    the environment (or dynamic=True) it may be edited while training runs, and need
+    not be there yet. rank and world_size are torch.distributed's or else the
+    environment's (RANK, WORLD_SIZE …), output_dir MONITOR_OUTPUT_DIR's or else
+    ./monitor_output.
+
+    Nothing is raised into the training loop: what goes wrong is logged once and
+    stands in status(). All members are the training thread's, but for status().
+    """
+
+    def __init__(
+        self,
+        config: Union[str, "os.PathLike[str]"],
+        *,
+        rank: Optional[int] = None,
+        world_size: Optional[int] = None,
+        endpoint: Optional[str] = None,
+        output_dir: Optional[Union[str, "os.PathLike[str]"]] = None,
+        dynamic: Optional[bool] = None,
+    ) -> None:
+        self._config = Path(config)
+        self._options: dict[str, Any] = {
+            "rank": rank,
+            "world_size": world_size,
+            "endpoint": endpoint,
+            "dynamic": dynamic,
+        }
+        self._options["output_dir"] = None if output_dir is None else os.fspath(output_dir)
+        self._core: Optional[_gradmon.Core] = None
+        self._begun = 0
+        self._explicit = False
+        self._ended_by_optimizer = False
+        self._modules = ModuleHooks()
+        self._optimizers: list[OptimizerSteps] = []
+        self._finalizer: Optional[weakref.finalize] = None
+
+    def watch(
+        self,
+        model: torch.nn.Module,
+        optimizer: Any,
+        *,
+        grad_acc_steps: int = 1,
+        start_iteration: int = 0,
+    ) -> "Monitor":
+        """Begins to watch: before the first step. Returns the monitor.
+
+        A further call adds a model chunk (vpp_stage 1, 2, …) and its optimizer.
+        grad_acc_steps: micro batches (backward passes) that a step accumulates, at
+        least 1. start_iteration: the number of the first step, of a job that goes on
+        from a checkpoint. Both are the first call's. Raises ValueError in static mode
+        where the config is missing or invalid.
+        """
+        first = self._core is None
+        if self._core is None:
+            self._core = _gradmon.Core(
+                os.fspath(self._config),
+                start_iteration=start_iteration,
+                grad_acc_steps=grad_acc_steps,
+                **_with_process_group(self._options),
+            )
+            # At exit too, while Python still can: the writer has rows to write.
+            self._finalizer = weakref.finalize(self, _stop, self._core, self._modules, self._optimizers)
+        self._modules.watch(model)
+        self._core.watch(model)
+        self._add_optimizer(self._core, optimizer, is_boundary=first)
+        self._take_up(self._core.begun())
+        return self
+
+    def step(self) -> bool:
+        """Ends the step, once an iteration on every rank; True: what was asked for is
+        there, and training may end (print_struct).
+
+        Without it the first watched optimizer's step does. The first call takes
+        that over for good; it ends no step itself if optimizer.step has just done so.
+        """
+        took_over = not self._explicit
+        self._explicit = True
+        if not (took_over and self._ended_by_optimizer):
+            self._end_step()
+        return self.may_end
+
+    @property
+    def may_end(self) -> bool:
+        """Whether the config wanted one step only and has had it."""
+        return bool(self._begun & _gradmon.MAY_END)
+
+    def scalar(self, name: str, value: float) -> None:
+        """A training scalar of this step ("loss", "learning-rate", any name)."""
+        if self._core is not None:
+            self._core.scalar(name, float(value))
+
+    def samples(self, count: int) -> None:
+        """So many samples more have been seen, by all ranks together."""
+        if self._core is not None:
+            self._core.samples(count)
+
+    def attention(self, name: str, q: torch.Tensor, k: torch.Tensor, causal: bool = True) -> None:
+        """Q and K of an attention, in its forward: 4-D, axes as the config's sa_order says."""
+        if self._core is not None and self._begun & _gradmon.WATCHES_FORWARDS:
+            self._core.attention(name, q, k, causal)
+
+    def status(self) -> Optional[_gradmon.Status]:
+        """At most 100 ms old: in rank 0 of the whole job, elsewhere of this rank; None before watch()."""
+        return None if self._core is None else self._core.status()
+
+    def stop(self) -> None:
+        """Detaches everything, writes what has been collected, and leaves the job;
+        takes two seconds at most. Nothing is collected afterwards."""
+        if self._finalizer is not None:
+            self._finalizer()
+        self._begun = 0
+
+    def __enter__(self) -> "Monitor":
+        return self
+
+    def __exit__(
+        self,
+        kind: Optional[Type[BaseException]],
+        error: Optional[BaseException],
+        traceback: Optional[TracebackType],
+    ) -> None:
+        self.stop()
+
+    def _add_optimizer(self, core: _gradmon.Core, optimizer: Any, is_boundary: bool) -> None:
+        monitor = weakref.ref(self)  # or hooks and monitor would keep each other
+
+        def before() -> None:
+            this = monitor()
+            if this is not None and this._begun & _gradmon.COLLECTS:
+                core.before_update(optimizer)
+
+        def after() -> None:
+            this = monitor()
+            if this is None:
+                return
+            if this._begun & _gradmon.COLLECTS:
+                core.after_update(optimizer)
+            if is_boundary and not this._explicit:
+                this._ended_by_optimizer = True
+                this._end_step()
+
+        self._optimizers.append(OptimizerSteps(optimizer, before, after))
+
+    def _end_step(self) -> None:
+        if self._core is not None and self._finalizer is not None and self._finalizer.alive:
+            self._take_up(self._core.step())
+
+    def _take_up(self, begun: int) -> None:
+        if begun != self._begun:
+            self._begun = begun
+            self._modules.set(bool(begun & _gradmon.WATCHES_FORWARDS))
+
+
+def _with_process_group(options: dict[str, Any]) -> dict[str, Any]:
+    """The options, with what torch.distributed says where the program has said nothing."""
+    if not (torch.distributed.is_available() and torch.distributed.is_initialized()):
+        return options
+    known = {"rank": torch.distributed.get_rank(), "world_size": torch.distributed.get_world_size()}
+    return {**options, **{key: value for key, value in known.items() if options[key] is None}}
+
+
+def _stop(core: _gradmon.Core, modules: ModuleHooks, optimizers: list[OptimizerSteps]) -> None:
+    modules.set(False)
+    for optimizer in optimizers:
+        optimizer.remove()
+    core.stop()

@@ -1,0 +1,33 @@
+// SPDX-License-Identifier: Apache-2.0
+// What an optimizer of Python keeps of its parameters.
+#pragma once
+
+#include <pybind11/pybind11.h>
+
+#include <unordered_map>
+#include <vector>
+
+#include "hooks/optimizer_state.h"
+
+namespace gradmon {
+
+// Taken down whole, with the GIL held, so that reading needs it no more. By what
+// is there, not by class: first moment exp_avg or momentum_buffer, second
+// exp_avg_sq or square_avg of `state[parameter]`; where there is nothing yet, the
+// group's options tell whether there will be (betas; momentum; alpha, which is
+// RMSprop's). The same as LibtorchOptimizerState of torch's own four.
+class PythonOptimizerState : public OptimizerState {
+ public:
+  // Throws what Python throws.
+  explicit PythonOptimizerState(const pybind11::handle& optimizer);
+
+  ParameterState of(const at::Tensor& parameter) const override;
+  // All that its groups list.
+  const std::vector<at::Tensor>& parameters() const { return parameters_; }
+
+ private:
+  std::vector<at::Tensor> parameters_;
+  std::unordered_map<const void*, ParameterState> states_;
+};
+
+}  // namespace gradmon

@@ -1,0 +1,266 @@
+# SPDX-License-Identifier: Apache-2.0
+"""gradmon.Monitor in one process."""
+import gc
+import os
+import subprocess
+import sys
+import time
+import weakref
+from pathlib import Path
+
+import gradmon
+import jobs
+import pytest
+import torch
+
+GRADIENTS = {"wg_distribution": True}
+EVERYTHING = {
+    "wg_distribution": True,
+    "param_distribution": True,
+    "mv_distribution": True,
+    "mg_direction": True,
+    "xy_distribution": True,
+    "all_xy": True,
+}
+
+
+def hooks_of(model: torch.nn.Module) -> int:
+    return sum(len(m._forward_hooks) + len(m._forward_pre_hooks) for m in model.modules())
+
+
+def test_gradients_weights_and_moments_are_those_of_plain_torch(tmp_path: Path) -> None:
+    model = jobs.make_net()
+    optimizer = torch.optim.AdamW(model.parameters(), lr=0.01)
+    seen = {}
+    with gradmon.Monitor(
+        jobs.write_config(tmp_path, **EVERYTHING), output_dir=tmp_path / "out", dynamic=False
+    ).watch(model, optimizer):
+        for step in range(3):
+            optimizer.zero_grad()
+            model(jobs.batch(step)).pow(2).mean().backward()
+            for name, parameter in model.named_parameters():
+                state = optimizer.state.get(parameter, {})
+                seen[name, step] = (
+                    parameter.detach().clone(),
+                    None if parameter.grad is None else parameter.grad.clone(),
+                    {key: state[key].clone() for key in ("exp_avg", "exp_avg_sq") if key in state},
+                )
+            optimizer.step()
+    out = tmp_path / "out"
+    grads, before, first, second = (
+        jobs.rows(out, k) for k in ("grad_reduced", "param_origin", "exp_avg", "exp_avg_sq")
+    )
+    for (name, step), (weight, gradient, moments) in seen.items():
+        jobs.check(before[name, step, 0], weight)
+        if gradient is None:
+            assert (name, step, 0) not in grads
+            continue
+        jobs.check(grads[name, step, 0], gradient)
+        assert ((name, step, 0) in first) == (step > 0)
+        if step > 0:
+            jobs.check(first[name, step, 0], moments["exp_avg"])
+            jobs.check(second[name, step, 0], moments["exp_avg_sq"])
+    assert len(jobs.rows(out, "other")) == 8  # four parameters, from the second step on
+
+
+def test_activations_and_their_gradients_are_those_of_plain_torch(tmp_path: Path) -> None:
+    model = jobs.make_net()
+    optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
+    plain = jobs.make_net()
+    hidden = plain.fc1(jobs.batch(0))
+    hidden.retain_grad()
+    active = hidden.relu()
+    active.retain_grad()
+    output = plain.fc2(active)
+    output.retain_grad()
+    output.pow(2).mean().backward()
+    config = jobs.write_config(tmp_path, xy_distribution=True, all_xy=True)
+    with gradmon.Monitor(config, output_dir=tmp_path / "out", dynamic=False).watch(model, optimizer):
+        jobs.train(model, optimizer, 2)
+    forward, backward = jobs.rows(tmp_path / "out", "actv"), jobs.rows(tmp_path / "out", "actv_grad")
+    for name, tensor in {
+        "fc1.output": hidden,
+        "act.output": active,
+        "fc2.input": active,
+        "fc2.output": output,
+    }.items():
+        jobs.check(forward[name, 0, 0], tensor)
+        jobs.check(backward[name, 0, 0], tensor.grad)
+    assert jobs.steps_of(forward)["fc1.input"] == [0, 1]
+    assert "spare.input" not in jobs.steps_of(forward)
+
+
+@pytest.mark.parametrize("keys", [GRADIENTS, EVERYTHING])
+def test_training_is_the_same_bit_for_bit_with_and_without(tmp_path: Path, keys: dict) -> None:
+    results = []
+    for monitored in (False, True):
+        model = jobs.make_net()
+        optimizer = torch.optim.AdamW(model.parameters(), lr=0.01)
+        monitor = gradmon.Monitor(
+            jobs.write_config(tmp_path, **keys), output_dir=tmp_path / "out", dynamic=False
+        )
+        if monitored:
+            monitor.watch(model, optimizer)
+        jobs.train(model, optimizer, 5)
+        monitor.stop()
+        results.append([p.detach().clone() for p in model.parameters()] + [torch.random.get_rng_state()])
+    assert all(torch.equal(one, other) for one, other in zip(*results))
+
+
+def test_nothing_is_left_after_stop_and_the_monitor_can_go(tmp_path: Path) -> None:
+    model = jobs.make_net()
+    optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
+    monitor = gradmon.Monitor(
+        jobs.write_config(tmp_path, **EVERYTHING), output_dir=tmp_path / "out", dynamic=False
+    )
+    monitor.watch(model, optimizer)
+    assert hooks_of(model) == 2 * len(list(model.modules()))
+    jobs.train(model, optimizer, 2)
+    monitor.stop()
+    monitor.stop()
+    assert hooks_of(model) == 0
+    assert "step" not in vars(optimizer)
+    before = jobs.steps_of(jobs.rows(tmp_path / "out", "actv"))
+    jobs.train(model, optimizer, 2)
+    assert jobs.steps_of(jobs.rows(tmp_path / "out", "actv")) == before
+    gone = weakref.ref(monitor)
+    del monitor
+    gc.collect()
+    assert gone() is None
+
+
+def test_the_users_hooks_fire_as_without_us_whenever_they_were_made(tmp_path: Path) -> None:
+    fired = []
+    model = jobs.make_net()
+    optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
+    model.fc1.weight.register_hook(lambda g: fired.append("before") or g * 10)
+    monitor = gradmon.Monitor(
+        jobs.write_config(tmp_path, **EVERYTHING), output_dir=tmp_path / "out", dynamic=False
+    )
+    monitor.watch(model, optimizer)
+    model.fc2.weight.register_hook(lambda g: fired.append("after"))
+    model.fc1.register_forward_hook(lambda *_: fired.append("forward"))
+    plain = jobs.make_net()
+    plain(jobs.batch(0)).pow(2).mean().backward()
+    optimizer.zero_grad()
+    model(jobs.batch(0)).pow(2).mean().backward()
+    assert sorted(fired) == ["after", "before", "forward"]
+    assert torch.equal(model.fc1.weight.grad, plain.fc1.weight.grad * 10)
+    optimizer.step()
+    monitor.stop()
+    assert len(model.fc1._forward_hooks) == 1
+    jobs.check(jobs.rows(tmp_path / "out", "grad_reduced")["fc1.weight", 0, 0], plain.fc1.weight.grad * 10)
+
+
+def test_a_config_edited_in_training_switches_on_and_ends_by_itself(tmp_path: Path) -> None:
+    config = jobs.write_config(tmp_path, dynamic_on=False, **GRADIENTS)
+    model = jobs.make_net()
+    optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
+    made = 0
+    with gradmon.Monitor(config, output_dir=tmp_path / "out", dynamic=True).watch(
+        model, optimizer
+    ) as monitor:
+
+        def train_until(condition) -> None:
+            nonlocal made
+            end = time.monotonic() + 30
+            while not condition():
+                assert time.monotonic() < end
+                jobs.train(model, optimizer, 1)
+                made += 1
+
+        train_until(lambda: made >= 20)
+        assert not (tmp_path / "out").exists() or not list((tmp_path / "out").rglob("*.csv"))
+        assert hooks_of(model) == 0
+        edited = jobs.write_config(tmp_path, dynamic_on=True, collect_times=3, **EVERYTHING)
+        train_until(lambda: '"dynamic_on": false' in edited.read_text())
+        assert hooks_of(model) == 0
+        status = monitor.status()
+        assert status is not None and status.mode == "dynamic"
+    steps = jobs.steps_of(jobs.rows(tmp_path / "out", "grad_reduced"))["fc1.weight"]
+    assert len(steps) == 3 and steps == list(range(steps[0], steps[0] + 3))
+
+
+def test_an_explicit_step_takes_over_from_the_optimizer_and_counts_the_first_iteration_once(
+    tmp_path: Path,
+) -> None:
+    model = jobs.make_net()
+    optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
+    monitor = gradmon.Monitor(
+        jobs.write_config(tmp_path, **GRADIENTS), output_dir=tmp_path / "out", dynamic=False
+    )
+    monitor.watch(model, optimizer)
+    for step in range(4):
+        optimizer.zero_grad()
+        model(jobs.batch(step)).pow(2).mean().backward()
+        if step != 2:  # as GradScaler leaves one out
+            optimizer.step()
+        monitor.step()
+    monitor.stop()
+    assert jobs.steps_of(jobs.rows(tmp_path / "out", "grad_reduced"))["fc1.weight"] == [0, 1, 3]
+
+
+def test_an_explicit_step_whose_first_iteration_was_left_out_counts_it(tmp_path: Path) -> None:
+    model = jobs.make_net()
+    optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
+    monitor = gradmon.Monitor(
+        jobs.write_config(tmp_path, **GRADIENTS), output_dir=tmp_path / "out", dynamic=False
+    )
+    monitor.watch(model, optimizer)
+    monitor.step()
+    jobs.train(model, optimizer, 2, lambda _: monitor.step())
+    monitor.stop()
+    assert jobs.steps_of(jobs.rows(tmp_path / "out", "grad_reduced"))["fc1.weight"] == [1, 2]
+
+
+def test_print_struct_says_that_training_may_end(tmp_path: Path) -> None:
+    model = jobs.make_net()
+    optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
+    config = jobs.write_config(tmp_path, print_struct=True)
+    with gradmon.Monitor(config, output_dir=tmp_path / "out", dynamic=False).watch(
+        model, optimizer
+    ) as monitor:
+        assert not monitor.may_end
+        jobs.train(model, optimizer, 1)
+        assert monitor.may_end
+    assert "0:fc1" in (tmp_path / "out" / "module_struct" / "rank0" / "module_struct.json").read_text()
+
+
+def test_scalars_and_samples_are_recorded(tmp_path: Path) -> None:
+    model = jobs.make_net()
+    optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
+    config = jobs.write_config(tmp_path, scalars={"loss": "records"})
+    with gradmon.Monitor(config, output_dir=tmp_path / "out", dynamic=False).watch(
+        model, optimizer
+    ) as monitor:
+        for step in range(2):
+            monitor.scalar("loss", 0.5 + step)
+            monitor.samples(8)
+            jobs.train(model, optimizer, 1)
+    (file,) = (tmp_path / "out").rglob("scalar_*.csv")
+    assert file.read_text().splitlines() == ["name,step,samples,value", "loss,0,8,0.5", "loss,1,16,1.5"]
+
+
+def test_static_mode_refuses_a_bad_config_with_the_reason(tmp_path: Path) -> None:
+    model = jobs.make_net()
+    optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
+    config = jobs.write_config(tmp_path, step_interval=0)
+    with pytest.raises(ValueError, match="step_interval"):
+        gradmon.Monitor(config, output_dir=tmp_path / "out", dynamic=False).watch(model, optimizer)
+
+
+def test_rows_are_on_disk_although_nobody_called_stop(tmp_path: Path) -> None:
+    config = jobs.write_config(tmp_path, **EVERYTHING)
+    script = f"""
+import gradmon, jobs, torch
+model = jobs.make_net()
+optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
+monitor = gradmon.Monitor({str(config)!r}, output_dir={str(tmp_path / "out")!r}, dynamic=False)
+monitor.watch(model, optimizer)
+jobs.train(model, optimizer, 3)
+"""
+    result = subprocess.run(
+        [sys.executable, "-c", script], capture_output=True, text=True, env=dict(os.environ)
+    )
+    assert result.returncode == 0, result.stderr
+    assert jobs.steps_of(jobs.rows(tmp_path / "out", "grad_reduced"))["fc1.weight"] == [0, 1, 2]

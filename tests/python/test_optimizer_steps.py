@@ -1,0 +1,100 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Where an optimizer's step is met, and that it is left as it was."""
+import warnings
+from typing import Any
+
+import jobs
+import pytest
+import torch
+from gradmon._optimizer_steps import OptimizerSteps
+
+
+class Told:
+    def __init__(self) -> None:
+        self.said: "list[str]" = []
+
+    def watch(self, optimizer: Any) -> OptimizerSteps:
+        return OptimizerSteps(
+            optimizer, lambda: self.said.append("before"), lambda: self.said.append("after")
+        )
+
+
+def make(kind: Any = torch.optim.SGD, **options: Any) -> Any:
+    model = jobs.make_net()
+    return model, kind(model.parameters(), lr=0.1, **options)
+
+
+@pytest.mark.parametrize("scheduler_first", [True, False])
+def test_a_scheduler_may_be_made_before_or_after(scheduler_first: bool) -> None:
+    model, optimizer = make()
+    told = Told()
+    scheduler = torch.optim.lr_scheduler.StepLR(optimizer, 1) if scheduler_first else None
+    original = optimizer.step
+    steps = told.watch(optimizer)
+    if scheduler is None:
+        scheduler = torch.optim.lr_scheduler.StepLR(optimizer, 1)
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")  # the scheduler's own, of steps it does not see
+        jobs.train(model, optimizer, 2, lambda _: scheduler.step())
+    assert told.said == ["before", "after"] * 2
+    assert optimizer.param_groups[0]["lr"] == pytest.approx(0.1 * 0.1 * 0.1)
+    steps.remove()
+    jobs.train(model, optimizer, 1)
+    assert told.said == ["before", "after"] * 2
+    if scheduler_first:
+        assert optimizer.step is original or optimizer.step == original
+
+
+def test_without_a_scheduler_the_optimizer_is_as_it_was() -> None:
+    model, optimizer = make()
+    steps = Told().watch(optimizer)
+    steps.remove()
+    steps.remove()
+    assert "step" not in vars(optimizer)
+
+
+def test_before_comes_after_the_last_call_of_a_closure() -> None:
+    model, optimizer = make(torch.optim.LBFGS, max_iter=3)
+    told = Told()
+    told.watch(optimizer)
+
+    def closure() -> torch.Tensor:
+        optimizer.zero_grad()
+        loss = model(jobs.batch(0)).pow(2).mean()
+        loss.backward()
+        told.said.append("closure")
+        return loss
+
+    loss = optimizer.step(closure)
+    assert loss is not None
+    assert told.said[0] == "closure" and told.said[-2:] == ["before", "after"]
+    assert told.said.count("before") == told.said.count("closure") >= 2
+
+
+def test_an_optimizer_that_is_no_torch_optimizer_is_met() -> None:
+    class Own:
+        def __init__(self) -> None:
+            self.steps = 0
+
+        def step(self, scale: float, *, twice: bool = False) -> float:
+            self.steps += 1
+            return scale * (2 if twice else 1)
+
+    optimizer, told = Own(), Told()
+    steps = told.watch(optimizer)
+    assert optimizer.step(3.0, twice=True) == 6.0
+    assert told.said == ["before", "after"]
+    steps.remove()
+    assert "step" not in vars(optimizer)
+
+
+def test_what_the_optimizer_throws_passes() -> None:
+    class Failing:
+        def step(self) -> None:
+            raise RuntimeError("no more memory")
+
+    optimizer, told = Failing(), Told()
+    told.watch(optimizer)
+    with pytest.raises(RuntimeError, match="no more memory"):
+        optimizer.step()
+    assert told.said == ["before"]
