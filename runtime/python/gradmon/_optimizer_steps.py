@@ -79,7 +79,7 @@ class OptimizerSteps:
         self._was_own = self._optimizer.__dict__.get("step")
 
         def step(_self: Any, *arguments: Any, **keywords: Any) -> Any:
-            changed = self._with_closure(arguments, keywords)
+            changed = self._with_closure(arguments, keywords) if arguments or keywords else None
             if changed is None:
                 self._before()
                 result = original(*arguments, **keywords)

@@ -9,8 +9,7 @@ from typing import Any, Optional, Type, Union
 import torch
 
 from gradmon import _gradmon
-from gradmon._module_hooks import ModuleHooks
-from gradmon._optimizer_steps import OptimizerSteps
+from gradmon._steps import Steps
 
 
 class Monitor:
@@ -44,12 +43,7 @@ class Monitor:
             "dynamic": dynamic,
         }
         self._options["output_dir"] = None if output_dir is None else os.fspath(output_dir)
-        self._core: Optional[_gradmon.Core] = None
-        self._begun = 0
-        self._explicit = False
-        self._ended_by_optimizer = False
-        self._modules = ModuleHooks()
-        self._optimizers: list[OptimizerSteps] = []
+        self._steps: Optional[Steps] = None
         self._finalizer: Optional[weakref.finalize] = None
 
     def watch(
@@ -68,20 +62,17 @@ class Monitor:
         from a checkpoint. Both are the first call's. Raises ValueError in static mode
         where the config is missing or invalid.
         """
-        first = self._core is None
-        if self._core is None:
-            self._core = _gradmon.Core(
+        if self._steps is None:
+            core = _gradmon.Core(
                 os.fspath(self._config),
                 start_iteration=start_iteration,
                 grad_acc_steps=grad_acc_steps,
                 **_with_process_group(self._options),
             )
+            self._steps = Steps(core)
             # At exit too, while Python still can: the writer has rows to write.
-            self._finalizer = weakref.finalize(self, _stop, self._core, self._modules, self._optimizers)
-        self._modules.watch(model)
-        self._core.watch(model)
-        self._add_optimizer(self._core, optimizer, is_boundary=first)
-        self._take_up(self._core.begun())
+            self._finalizer = weakref.finalize(self, self._steps.stop)
+        self._steps.watch(model, optimizer)
         return self
 
     def step(self) -> bool:
@@ -91,42 +82,44 @@ class Monitor:
         Without it the first watched optimizer's step does. The first call takes
         that over for good; it ends no step itself if optimizer.step has just done so.
         """
-        took_over = not self._explicit
-        self._explicit = True
-        if not (took_over and self._ended_by_optimizer):
-            self._end_step()
+        steps = self._steps
+        if steps is None:
+            return False
+        takes_over = not steps.explicit
+        steps.explicit = True
+        if not (takes_over and steps.ended_by_optimizer):
+            steps.end()
         return self.may_end
 
     @property
     def may_end(self) -> bool:
         """Whether the config wanted one step only and has had it."""
-        return bool(self._begun & _gradmon.MAY_END)
+        return self._steps is not None and bool(self._steps.begun & _gradmon.MAY_END)
 
     def scalar(self, name: str, value: float) -> None:
         """A training scalar of this step ("loss", "learning-rate", any name)."""
-        if self._core is not None:
-            self._core.scalar(name, float(value))
+        if self._steps is not None:
+            self._steps.core.scalar(name, float(value))
 
     def samples(self, count: int) -> None:
         """So many samples more have been seen, by all ranks together."""
-        if self._core is not None:
-            self._core.samples(count)
+        if self._steps is not None:
+            self._steps.core.samples(count)
 
     def attention(self, name: str, q: torch.Tensor, k: torch.Tensor, causal: bool = True) -> None:
         """Q and K of an attention, in its forward: 4-D, axes as the config's sa_order says."""
-        if self._core is not None and self._begun & _gradmon.WATCHES_FORWARDS:
-            self._core.attention(name, q, k, causal)
+        if self._steps is not None and self._steps.begun & _gradmon.WATCHES_FORWARDS:
+            self._steps.core.attention(name, q, k, causal)
 
     def status(self) -> Optional[_gradmon.Status]:
         """At most 100 ms old: in rank 0 of the whole job, elsewhere of this rank; None before watch()."""
-        return None if self._core is None else self._core.status()
+        return None if self._steps is None else self._steps.core.status()
 
     def stop(self) -> None:
         """Detaches everything, writes what has been collected, and leaves the job;
         takes two seconds at most. Nothing is collected afterwards."""
         if self._finalizer is not None:
             self._finalizer()
-        self._begun = 0
 
     def __enter__(self) -> "Monitor":
         return self
@@ -139,35 +132,6 @@ class Monitor:
     ) -> None:
         self.stop()
 
-    def _add_optimizer(self, core: _gradmon.Core, optimizer: Any, is_boundary: bool) -> None:
-        monitor = weakref.ref(self)  # or hooks and monitor would keep each other
-
-        def before() -> None:
-            this = monitor()
-            if this is not None and this._begun & _gradmon.COLLECTS:
-                core.before_update(optimizer)
-
-        def after() -> None:
-            this = monitor()
-            if this is None:
-                return
-            if this._begun & _gradmon.COLLECTS:
-                core.after_update(optimizer)
-            if is_boundary and not this._explicit:
-                this._ended_by_optimizer = True
-                this._end_step()
-
-        self._optimizers.append(OptimizerSteps(optimizer, before, after))
-
-    def _end_step(self) -> None:
-        if self._core is not None and self._finalizer is not None and self._finalizer.alive:
-            self._take_up(self._core.step())
-
-    def _take_up(self, begun: int) -> None:
-        if begun != self._begun:
-            self._begun = begun
-            self._modules.set(bool(begun & _gradmon.WATCHES_FORWARDS))
-
 
 def _with_process_group(options: dict[str, Any]) -> dict[str, Any]:
     """The options, with what torch.distributed says where the program has said nothing."""
@@ -175,10 +139,3 @@ def _with_process_group(options: dict[str, Any]) -> dict[str, Any]:
         return options
     known = {"rank": torch.distributed.get_rank(), "world_size": torch.distributed.get_world_size()}
     return {**options, **{key: value for key, value in known.items() if options[key] is None}}
-
-
-def _stop(core: _gradmon.Core, modules: ModuleHooks, optimizers: list[OptimizerSteps]) -> None:
-    modules.set(False)
-    for optimizer in optimizers:
-        optimizer.remove()
-    core.stop()
