@@ -7,13 +7,14 @@ import pytest
 
 ROOT = Path(__file__).resolve().parents[2]
 PACKAGE = ROOT / "runtime" / "python"
+ALL = [".", str(ROOT / "tests" / "python"), str(ROOT / "tools" / "train_ddp.py")]
 
 
 @pytest.mark.parametrize(
     "command",
     [
-        ["black", "--config", "pyproject.toml", "--check", ".", str(ROOT / "tests" / "python")],
-        ["flake8", "--max-line-length", "110", ".", str(ROOT / "tests" / "python")],
+        ["black", "--config", "pyproject.toml", "--check", *ALL],
+        ["flake8", "--max-line-length", "110", "--extend-ignore", "E203", *ALL],
         ["mypy", "--config-file", "pyproject.toml", "--cache-dir", "/dev/null", "gradmon"],
     ],
     ids=lambda command: command[0],
