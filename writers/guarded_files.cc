@@ -25,11 +25,16 @@ void GuardedFiles::write(FileToWrite file, Time now) {
 
 void GuardedFiles::retry(Time now) {
   if (failed_.empty() || now < retry_at_) return;
+  pause_ = std::min(pause_ * 2, pauses_.longest);
+  retry_at_ = now + pause_;
+  try_all();
+}
+
+void GuardedFiles::try_all() {
+  if (failed_.empty()) return;
   failed_.erase(
       std::remove_if(failed_.begin(), failed_.end(), [this](const auto& f) { return try_write(f); }),
       failed_.end());
-  pause_ = std::min(pause_ * 2, pauses_.longest);
-  retry_at_ = now + pause_;
   if (!failed_.empty()) return;
   log_warn("all files are written again");
   error_.clear();

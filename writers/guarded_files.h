@@ -24,6 +24,8 @@ class GuardedFiles {
   void write(FileToWrite file, Time now);
   // Those that failed, where their pause is over.
   void retry(Time now);
+  // All that failed, now.
+  void try_all();
 
   // Of the files that are not written, the last; empty: there are none.
   const std::string& error() const { return error_; }

@@ -191,7 +191,7 @@ void WriterThread::State::close_sinks() {
     while (gather()) {
     }
     for (GuardedSink& sink : sinks) sink.flush();
-    files.retry(std::chrono::steady_clock::time_point::max());
+    files.try_all();
   }
   steps.clear();
   publish({});

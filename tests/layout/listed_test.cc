@@ -20,7 +20,7 @@ TestBinary built(const std::string& name, const Lines& sources, const Lines& cas
 
 }  // namespace
 
-#if GRADMON_WITH_TORCH
+#if GRADMON_ALL_TESTS
 TEST_CASE("every test file of this repository is in the build", "[listed]") {
   const auto tree = read_tree(GRADMON_SOURCE_DIR, {"tests"});
   CHECK(tree.count("tests/layout/listed_test.cc") == 1);
