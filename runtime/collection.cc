@@ -3,6 +3,7 @@
 
 #include <algorithm>
 #include <chrono>
+#include <thread>
 #include <utility>
 
 #include "control/config/config_parser.h"
@@ -11,6 +12,7 @@
 #include "runtime/expected_targets.h"
 #include "runtime/output_document.h"
 #include "runtime/plan_settings.h"
+#include "writers/csv_columns.h"
 
 namespace gradmon {
 namespace {
@@ -21,6 +23,8 @@ QueueOptions queue_options(std::int64_t capacity) {
   return options;
 }
 
+constexpr std::chrono::seconds kRowsWithin{1};
+constexpr std::chrono::milliseconds kRowsLook{1};
 constexpr const char* kNothingAsked =
     "on, but no kind is asked for: nothing is collected (wg_distribution, xy_distribution, ...)";
 
@@ -81,6 +85,7 @@ Collection::Collection(Settings settings, WriterThread::OnFinished on_finished)
       names_(std::make_shared<NameTable>()),
       queue_(std::make_shared<RecordQueue>(queue_options(settings_.queue_capacity))),
       ledger_(*names_),
+      last_(std::make_shared<LastStep>()),
       writer_(queue_, std::move(on_finished)),
       notes_(settings_.ranks ? std::make_unique<RunNotes>(settings_.directory, settings_.world_size,
                                                           settings_.ranks, writer_)
@@ -122,6 +127,8 @@ void Collection::swap(const Commitment& commitment) {
   queue_->set_overflow(config_.on_overflow == Config::OnOverflow::drop ? Overflow::drop : Overflow::block);
   std::vector<std::unique_ptr<Sink>> sinks;
   if (has_format(config_, Config::Format::csv)) sinks.push_back(make_csv_sink(settings_.directory, names_));
+  keeps_last_step_ = settings_.keep_last_step || has_format(config_, Config::Format::api);
+  if (keeps_last_step_) sinks.push_back(std::make_unique<MemorySink>(last_));
   writer_.begin_revision(layout_of(config_, commitment.revision), std::move(sinks));
   if (!config_.scalars.empty()) {
     scalars_ = std::make_unique<TrainingScalars>(
@@ -204,6 +211,7 @@ void Collection::end_step(std::int64_t samples) noexcept {
   }
   end_scalars(samples);
   queue_->end_step(in_force_.revision, step_);
+  last_ended_ = step_;
   ledger_.end_step(step_, wall_now());
   if (ledger_.counts().unmatched != static_cast<std::int64_t>(unmatched_)) tell_unmatched();
 }
@@ -219,6 +227,25 @@ void Collection::end_scalars(std::int64_t samples) noexcept {
   const std::lock_guard lock(mutex_);
   if (failure) hook_error_ = failure->target + ": " + failure->cause;
   scalar_warnings_ = std::move(warnings);
+}
+
+std::vector<Metric> Collection::last_rows() const {
+  if (!keeps_last_step_) return {};
+  const auto deadline = std::chrono::steady_clock::now() + kRowsWithin;
+  LastStep::Content last = last_->content();
+  while (last.step < last_ended_ && std::chrono::steady_clock::now() < deadline) {
+    std::this_thread::sleep_for(kRowsLook);
+    last = last_->content();
+  }
+  std::vector<Metric> rows;
+  for (const Record& record : last.records) {
+    Metric row{name_of(record.kind),        names_->vpp_stage(record.target),
+               names_->name(record.target), record.step,
+               record.micro_step,           {}};
+    for (const auto& [title, value] : titled_values(record)) row.values.emplace_back(title, value);
+    rows.push_back(std::move(row));
+  }
+  return rows;
 }
 
 void Collection::end_collection(Step end) noexcept {

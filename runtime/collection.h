@@ -14,10 +14,12 @@
 #include "control/agree/step_gate.h"
 #include "control/config/config.h"
 #include "control/net/agent_options.h"
+#include "gradmon/monitor.h"
 #include "hooks/hook_set.h"
 #include "runtime/run_notes.h"
 #include "runtime/target_ledger.h"
 #include "runtime/training_scalars.h"
+#include "writers/memory_sink.h"
 #include "writers/writer_thread.h"
 
 namespace gradmon {
@@ -31,8 +33,9 @@ class Collection {
     Rank rank;
     int world_size = 1;
     std::shared_ptr<RunDirectory> directory;
-    int grad_acc_steps = 1;      // micro batches of a step
-    RunNotes::Ranks ranks = {};  // in rank 0, which notes the run; null elsewhere
+    int grad_acc_steps = 1;       // micro batches of a step
+    bool keep_last_step = false;  // whatever the format
+    RunNotes::Ranks ranks = {};   // in rank 0, which notes the run; null elsewhere
   };
 
   // `on_finished` is called by the writer thread when all rows of a revision
@@ -72,6 +75,9 @@ class Collection {
   CollectingReport report() const;
   TargetList targets() const { return ledger_.list(); }
 
+  // The step that ended last, once the writer has come to it, as Monitor::metrics() says.
+  std::vector<Metric> last_rows() const;
+
  private:
   class Stream;
   class OwnTime;
@@ -89,11 +95,14 @@ class Collection {
   const std::shared_ptr<NameTable> names_;    // own synchronisation
   const std::shared_ptr<RecordQueue> queue_;  // own synchronisation
   TargetLedger ledger_;                       // own synchronisation
+  const std::shared_ptr<LastStep> last_;      // own synchronisation
 
   WatchedModel model_;
   Commitment in_force_;
   Config config_;
   Step step_;
+  Step last_ended_{-1};  // of those that were collected
+  bool keeps_last_step_ = false;
   bool collecting_ = false;
   bool updated_ = false;       // update() was called in this step
   int scalar_steps_ = 0;       // that have ended under this plan

@@ -27,6 +27,7 @@ struct Environment {
   bool dynamic = false;
   std::filesystem::path output_dir;
   int grad_acc_steps = 1;  // micro batches of a step; only the program knows
+  bool keep_last_step = false;
   std::optional<std::string> endpoint;
   std::optional<StorePlace> store;  // GRADMON_STORE, else MASTER_ADDR and MASTER_PORT
   InsecureLoopback loopback = InsecureLoopback::refused;

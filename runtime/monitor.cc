@@ -32,6 +32,7 @@ tl::expected<Environment, std::string> settle_environment(const MonitorOptions& 
   if (options.output_dir) environment->output_dir = *options.output_dir;
   if (options.dynamic) environment->dynamic = *options.dynamic;
   environment->grad_acc_steps = options.grad_acc_steps;
+  environment->keep_last_step = options.keep_last_step;
   environment->output_dir = std::filesystem::absolute(environment->output_dir);
   if (options.grad_acc_steps < 1) {
     return tl::unexpected("grad_acc_steps " + std::to_string(options.grad_acc_steps) + ": expected >= 1");
@@ -135,6 +136,10 @@ void Monitor::expert_load(std::string_view layer, const std::vector<std::int64_t
 void Monitor::attention(std::string_view name, const at::Tensor& q, const at::Tensor& k,
                         Causal causal) noexcept {
   if (forward_entry::open()) forward_entry::attended(nullptr, name, q, k, causal);
+}
+
+std::vector<Metric> Monitor::metrics() const {
+  return session_ ? session_->metrics() : std::vector<Metric>();
 }
 
 void Monitor::stop() noexcept {

@@ -55,9 +55,8 @@ std::optional<L2Settings> l2_of(const Config& config) {
 }  // namespace
 
 std::string objection_to(const Config& config) {
-  return has_format(config, Config::Format::csv)
-             ? ""
-             : "none of the formats asked for is available in this version (there is: csv)";
+  const bool any = has_format(config, Config::Format::csv) || has_format(config, Config::Format::api);
+  return any ? "" : "none of the formats asked for is available in this version (there are: csv, api)";
 }
 
 TargetSelection selection_of(const Config& config) {

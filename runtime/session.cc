@@ -156,8 +156,8 @@ void Monitor::Session::swap(const Commitment& commitment) {
   if (!collection_ && commitment.plan->on) {
     auto parsed = parse_config(commitment.plan->config_text, config_.string());
     const std::int64_t capacity = parsed ? parsed->config.queue_capacity : Config{}.queue_capacity;
-    Collection::Settings settings{capacity, Rank{environment_.rank}, environment_.world_size, directory_,
-                                  environment_.grad_acc_steps};
+    Collection::Settings settings{capacity,   Rank{environment_.rank},     environment_.world_size,
+                                  directory_, environment_.grad_acc_steps, environment_.keep_last_step};
     if (environment_.rank == 0) settings.ranks = [this] { return agent_.status().ranks; };
     auto made = std::make_unique<Collection>(
         std::move(settings), [this](Revision revision, Step) { agent_.rows_on_disk(revision); });
@@ -198,6 +198,10 @@ void Monitor::Session::scalar(std::string_view name, double value) noexcept {
 
 void Monitor::Session::expert_load(std::string_view layer, const std::vector<std::int64_t>& tokens) noexcept {
   if (collecting()) collection_->report_experts(layer, tokens);
+}
+
+std::vector<Metric> Monitor::Session::metrics() const {
+  return collection_ && !forked_ ? collection_->last_rows() : std::vector<Metric>();
 }
 
 void Monitor::Session::stop() noexcept {

@@ -48,6 +48,7 @@ class Monitor::Session {
   }
   void scalar(std::string_view name, double value) noexcept;
   void expert_load(std::string_view layer, const std::vector<std::int64_t>& tokens) noexcept;
+  std::vector<Metric> metrics() const;
   void stop() noexcept;
   Status status() const { return agent_.status(); }  // Any thread.
 

@@ -15,7 +15,7 @@ class Columns {
   Columns& add(const char* title, Source source, std::size_t value = 0) {
     if (!plan_.cells.empty()) plan_.header += ',';
     plan_.header += title;
-    plan_.cells.push_back({source, static_cast<std::uint8_t>(value)});
+    plan_.cells.push_back({source, static_cast<std::uint8_t>(value), title});
     return *this;
   }
   Columns& place() {
@@ -70,6 +70,17 @@ ColumnPlan column_plan(Kind kind, const Layout& layout) {
       if (has_micro_step(kind, layout)) columns.micro_step();
       return columns.tensor(layout.ops).end();
   }
+}
+
+std::vector<std::pair<const char*, double>> titled_values(const Record& record) {
+  Layout all;
+  all.ops = {Op::min, Op::max, Op::mean, Op::norm, Op::nans, Op::zeros};
+  std::vector<std::pair<const char*, double>> values;
+  for (const CsvCell& cell : column_plan(record.kind, all).cells) {
+    if (cell.source != Source::number && cell.source != Source::count) continue;
+    if (record.mask & (1U << cell.value)) values.emplace_back(cell.title, record.values[cell.value]);
+  }
+  return values;
 }
 
 void append_cell(std::string& line, std::string_view text) {

@@ -5,6 +5,7 @@
 #include <cstdint>
 #include <string>
 #include <string_view>
+#include <utility>
 #include <vector>
 
 #include "writers/layout.h"
@@ -17,6 +18,7 @@ struct CsvCell {
   enum class Source : std::uint8_t { vpp_stage, name, step, micro_step, number, count, shape, dtype };
   Source source;
   std::uint8_t value = 0;  // of number and count: index into Record::values
+  const char* title = "";
 };
 
 struct ColumnPlan {
@@ -25,6 +27,10 @@ struct ColumnPlan {
 };
 
 ColumnPlan column_plan(Kind kind, const Layout& layout);
+
+// A record's values under the titles of their columns; those it has, of all ops
+// in the order of Op.
+std::vector<std::pair<const char*, double>> titled_values(const Record& record);
 
 // A cell as Python's csv module writes it: in quotes, with quotes doubled, where
 // it holds a comma, a quote or a line end; else as it is.

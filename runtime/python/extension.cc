@@ -75,6 +75,10 @@ class Core {
     const py::gil_scoped_release others_run;
     monitor_.attention(name, q, k, Causal(causal));
   }
+  std::vector<Metric> metrics() const {
+    const py::gil_scoped_release others_run;
+    return monitor_.metrics();
+  }
   void stop() noexcept {
     const py::gil_scoped_release others_run;
     monitor_.stop();
@@ -106,6 +110,7 @@ std::unique_ptr<Core> make_core(const std::string& config, std::optional<int> ra
   options.dynamic = dynamic;
   options.start_iteration = start_iteration;
   options.grad_acc_steps = grad_acc_steps;
+  options.keep_last_step = true;
   const py::gil_scoped_release others_run;
   return std::make_unique<Core>(config, std::move(options));
 }
@@ -123,6 +128,20 @@ void left(const py::handle& module, const py::handle& output) {
   const ForwardTensors tensors = tensors_of(output);
   const py::gil_scoped_release others_run;
   forward_entry::left(identity_of(module), tensors);
+}
+
+void define_metric(py::module_& m) {
+  py::class_<Metric>(m, "Metric")
+      .def_readonly("kind", &Metric::kind)
+      .def_readonly("vpp_stage", &Metric::vpp_stage)
+      .def_readonly("name", &Metric::name)
+      .def_readonly("step", &Metric::step)
+      .def_readonly("micro_step", &Metric::micro_step)
+      .def_property_readonly("values", [](const Metric& metric) {
+        py::dict values;
+        for (const auto& [title, value] : metric.values) values[py::str(title)] = value;
+        return values;
+      });
 }
 
 void define_status(py::module_& m) {
@@ -163,6 +182,7 @@ PYBIND11_MODULE(_gradmon, m) {
   m.attr("MAY_END") = static_cast<int>(kMayEnd);
   m.def("entered", &entered);
   m.def("left", &left);
+  define_metric(m);
   define_status(m);
   py::class_<Core>(m, "Core")
       .def(py::init(&make_core), py::arg("config"), py::kw_only(), py::arg("rank") = py::none(),
@@ -178,6 +198,7 @@ PYBIND11_MODULE(_gradmon, m) {
       .def("samples", &Core::samples)
       .def("expert_load", &Core::expert_load)
       .def("attention", &Core::attention)
+      .def("metrics", &Core::metrics)
       .def("stop", &Core::stop)
       .def("status", &Core::status);
 }

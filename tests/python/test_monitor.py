@@ -241,6 +241,25 @@ def test_scalars_and_samples_are_recorded(tmp_path: Path) -> None:
     assert file.read_text().splitlines() == ["name,step,samples,value", "loss,0,8,0.5", "loss,1,16,1.5"]
 
 
+def test_metrics_are_those_of_the_step_collected_last(tmp_path: Path) -> None:
+    model = jobs.make_net()
+    optimizer = torch.optim.SGD(model.parameters(), lr=0.1, momentum=0.9)
+    config = jobs.write_config(tmp_path, **EVERYTHING)
+    out = tmp_path / "out"
+    with gradmon.Monitor(config, output_dir=out, dynamic=False).watch(model, optimizer) as monitor:
+        assert monitor.metrics() == []
+        seen = []
+        jobs.train(model, optimizer, 3, lambda step: seen.append(monitor.metrics()))
+    for step, metrics in enumerate(seen):
+        assert {metric.step for metric in metrics} == {step}
+        for kind in ("grad_reduced", "actv", "other"):
+            rows = {key: row for key, row in jobs.rows(out, kind).items() if key[1] == step}
+            found = {(m.name, m.step, m.micro_step): m.values for m in metrics if m.kind == kind}
+            assert found.keys() == rows.keys()
+            for key, values in found.items():
+                assert values == pytest.approx(rows[key], rel=1e-5, abs=1e-9, nan_ok=True)
+
+
 def test_static_mode_refuses_a_bad_config_with_the_reason(tmp_path: Path) -> None:
     model = jobs.make_net()
     optimizer = torch.optim.SGD(model.parameters(), lr=0.1)

@@ -16,6 +16,7 @@
 #include <optional>
 #include <string>
 #include <string_view>
+#include <utility>
 #include <vector>
 
 #include "control/agree/journal.h"
@@ -46,6 +47,17 @@ struct MonitorOptions {
   std::int64_t start_iteration = 0;                 // number of the first step
   int grad_acc_steps = 1;                           // micro batches that every step accumulates
   ParallelGroups groups;                            // who holds the same parameters
+  bool keep_last_step = false;                      // for metrics()
+};
+
+// A row of a step that has been collected, as it stands in the files.
+struct Metric {
+  std::string kind;  // the file's prefix: "grad_reduced", …
+  int vpp_stage = 0;
+  std::string name;
+  std::int64_t step = 0;
+  int micro_step = 0;
+  std::vector<std::pair<std::string, double>> values;  // by column: "norm", "mg_direction", …
 };
 
 // What step() says of the loop around it: `may_end` where the plan wanted to see
@@ -109,6 +121,11 @@ class Monitor {
   // <gradmon/observe.h>, whose attention() does the same without a monitor at
   // hand). The axes are those of the config's `sa_order`. Any thread.
   void attention(std::string_view name, const at::Tensor& q, const at::Tensor& k, Causal causal) noexcept;
+
+  // All rows of the step that was collected last, without the disk, in the order of
+  // the files; waits for the writer, a second at most. Empty where nothing was
+  // collected yet, and where neither keep_last_step nor the config's format "api" asks for it.
+  std::vector<Metric> metrics() const;
 
   // Detaches everything, writes what has been collected, and leaves the job;
   // takes two seconds at most. Nothing is collected afterwards.

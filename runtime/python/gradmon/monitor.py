@@ -115,6 +115,12 @@ class Monitor:
         """At most 100 ms old: in rank 0 of the whole job, elsewhere of this rank; None before watch()."""
         return None if self._steps is None else self._steps.core.status()
 
+    def metrics(self) -> list[_gradmon.Metric]:
+        """All rows of the step that was collected last, as they stand in the files (kind,
+        vpp_stage, name, step, micro_step, values by column), without the disk. Waits for
+        the writer, a second at most; empty before the first such step."""
+        return [] if self._steps is None else self._steps.core.metrics()
+
     def stop(self) -> None:
         """Detaches everything, writes what has been collected, and leaves the job;
         takes two seconds at most. Nothing is collected afterwards."""
