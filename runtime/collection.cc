@@ -239,9 +239,13 @@ std::vector<Metric> Collection::last_rows() const {
   }
   std::vector<Metric> rows;
   for (const Record& record : last.records) {
-    Metric row{name_of(record.kind),        names_->vpp_stage(record.target),
-               names_->name(record.target), record.step,
-               record.micro_step,           {}};
+    Metric row{name_of(record.kind),
+               names_->vpp_stage(record.target),
+               names_->name(record.target),
+               record.step,
+               {},
+               {}};
+    if (has_micro_step(record.kind, last.layout)) row.micro_step = record.micro_step;
     for (const auto& [title, value] : titled_values(record)) row.values.emplace_back(title, value);
     rows.push_back(std::move(row));
   }

@@ -40,12 +40,21 @@ class Columns {
   ColumnPlan plan_;
 };
 
-bool has_micro_step(Kind kind, const Layout& layout) {
-  return kind == Kind::actv || kind == Kind::actv_grad ||
-         (kind == Kind::grad_unreduced && layout.micro_step_in_grad_unreduced);
-}
-
 }  // namespace
+
+bool has_micro_step(Kind kind, const Layout& layout) {
+  switch (kind) {
+    case Kind::actv:
+    case Kind::actv_grad:
+    case Kind::attention_hook:
+    case Kind::moe_router_logit_hook:
+      return true;
+    case Kind::grad_unreduced:
+      return layout.micro_step_in_grad_unreduced;
+    default:
+      return false;
+  }
+}
 
 ColumnPlan column_plan(Kind kind, const Layout& layout) {
   Columns columns;

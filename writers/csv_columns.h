@@ -28,6 +28,9 @@ struct ColumnPlan {
 
 ColumnPlan column_plan(Kind kind, const Layout& layout);
 
+// Whether rows of that kind tell micro steps apart.
+bool has_micro_step(Kind kind, const Layout& layout);
+
 // A record's values under the titles of their columns; those it has, of all ops
 // in the order of Op.
 std::vector<std::pair<const char*, double>> titled_values(const Record& record);

@@ -10,9 +10,9 @@ LastStep::Content LastStep::content() const {
   return content_;
 }
 
-void LastStep::set(Revision revision, Step step, const std::vector<Record>& records) {
+void LastStep::set(const Layout& layout, Step step, const std::vector<Record>& records) {
   const std::lock_guard lock(mutex_);
-  content_.revision = revision;
+  content_.layout = layout;
   content_.step = step;
   content_.records = records;
 }
@@ -20,12 +20,12 @@ void LastStep::set(Revision revision, Step step, const std::vector<Record>& reco
 MemorySink::MemorySink(std::shared_ptr<LastStep> last) : last_(std::move(last)) {}
 
 tl::expected<void, SinkError> MemorySink::begin_revision(const Layout& layout) {
-  revision_ = layout.revision;
+  layout_ = layout;
   return {};
 }
 
 tl::expected<void, SinkError> MemorySink::write_step(Step step, const std::vector<Record>& records) {
-  last_->set(revision_, step, records);
+  last_->set(layout_, step, records);
   return {};
 }
 

@@ -15,13 +15,13 @@ namespace gradmon {
 class LastStep {
  public:
   struct Content {
-    Revision revision;
+    Layout layout;                // of the revision
     Step step{-1};                // -1: no step so far
     std::vector<Record> records;  // by kind, then sequence
   };
 
   Content content() const;
-  void set(Revision revision, Step step, const std::vector<Record>& records);
+  void set(const Layout& layout, Step step, const std::vector<Record>& records);
 
  private:
   mutable std::mutex mutex_;
@@ -40,7 +40,7 @@ class MemorySink : public Sink {
 
  private:
   const std::shared_ptr<LastStep> last_;
-  Revision revision_;
+  Layout layout_;
 };
 
 }  // namespace gradmon

@@ -9,6 +9,7 @@
 #include <cstdint>
 #include <memory>
 #include <optional>
+#include <set>
 #include <string>
 #include <utility>
 #include <vector>
@@ -101,7 +102,8 @@ class Core {
 std::unique_ptr<Core> make_core(const std::string& config, std::optional<int> rank,
                                 std::optional<int> world_size, std::optional<std::string> endpoint,
                                 const std::optional<std::string>& output_dir, std::optional<bool> dynamic,
-                                std::int64_t start_iteration, int grad_acc_steps) {
+                                std::int64_t start_iteration, int grad_acc_steps, std::vector<int> data_ranks,
+                                std::vector<int> tensor_ranks, std::set<std::string> whole) {
   MonitorOptions options;
   options.rank = rank;
   options.world_size = world_size;
@@ -111,6 +113,11 @@ std::unique_ptr<Core> make_core(const std::string& config, std::optional<int> ra
   options.start_iteration = start_iteration;
   options.grad_acc_steps = grad_acc_steps;
   options.keep_last_step = true;
+  options.groups.data = std::move(data_ranks);
+  options.groups.tensor = std::move(tensor_ranks);
+  options.groups.split = [whole = std::move(whole)](const std::string& name) {
+    return whole.count(name) == 0;
+  };
   const py::gil_scoped_release others_run;
   return std::make_unique<Core>(config, std::move(options));
 }
@@ -188,7 +195,9 @@ PYBIND11_MODULE(_gradmon, m) {
       .def(py::init(&make_core), py::arg("config"), py::kw_only(), py::arg("rank") = py::none(),
            py::arg("world_size") = py::none(), py::arg("endpoint") = py::none(),
            py::arg("output_dir") = py::none(), py::arg("dynamic") = py::none(),
-           py::arg("start_iteration") = 0, py::arg("grad_acc_steps") = 1)
+           py::arg("start_iteration") = 0, py::arg("grad_acc_steps") = 1,
+           py::arg("data_ranks") = std::vector<int>(), py::arg("tensor_ranks") = std::vector<int>(),
+           py::arg("whole") = std::set<std::string>())
       .def("watch", &Core::watch)
       .def("step", &Core::step)
       .def("begun", &Core::begun)

@@ -254,7 +254,7 @@ def test_metrics_are_those_of_the_step_collected_last(tmp_path: Path) -> None:
         assert {metric.step for metric in metrics} == {step}
         for kind in ("grad_reduced", "actv", "other"):
             rows = {key: row for key, row in jobs.rows(out, kind).items() if key[1] == step}
-            found = {(m.name, m.step, m.micro_step): m.values for m in metrics if m.kind == kind}
+            found = {(m.name, m.step, m.micro_step or 0): m.values for m in metrics if m.kind == kind}
             assert found.keys() == rows.keys()
             for key, values in found.items():
                 assert values == pytest.approx(rows[key], rel=1e-5, abs=1e-9, nan_ok=True)

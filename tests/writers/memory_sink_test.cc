@@ -17,7 +17,7 @@ TEST_CASE("the last step is kept and only that") {
   REQUIRE(sink.write_step(Step{1}, {plain_record(1, 0), plain_record(1, 1)}));
   REQUIRE(sink.write_step(Step{2}, {plain_record(2, 7)}));
   const auto content = last->content();
-  CHECK(content.revision == Revision{4});
+  CHECK(content.layout.revision == Revision{4});
   CHECK(content.step == Step{2});
   REQUIRE(content.records.size() == 1);
   CHECK(content.records.front().sequence == 7);

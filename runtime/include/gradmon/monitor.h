@@ -56,7 +56,7 @@ struct Metric {
   int vpp_stage = 0;
   std::string name;
   std::int64_t step = 0;
-  int micro_step = 0;
+  std::optional<int> micro_step;                       // none: of the whole step
   std::vector<std::pair<std::string, double>> values;  // by column: "norm", "mg_direction", …
 };
 

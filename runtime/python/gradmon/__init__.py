@@ -20,8 +20,9 @@ except ImportError as error:
 
 from gradmon._torch_versions import check_torch
 from gradmon.monitor import Monitor
+from gradmon.trainer_mon import TrainerMon
 
 check_torch(_gradmon.torch_version)
 
 __version__: str = _gradmon.version
-__all__ = ["Monitor", "__version__"]
+__all__ = ["Monitor", "TrainerMon", "__version__"]

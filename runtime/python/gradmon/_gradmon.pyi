@@ -17,7 +17,7 @@ class Metric:
     vpp_stage: int
     name: str
     step: int
-    micro_step: int
+    micro_step: Optional[int]
     values: dict[str, float]
 
 class RankStatus:
@@ -57,6 +57,9 @@ class Core:
         dynamic: Optional[bool] = ...,
         start_iteration: int = ...,
         grad_acc_steps: int = ...,
+        data_ranks: Sequence[int] = ...,
+        tensor_ranks: Sequence[int] = ...,
+        whole: set[str] = ...,
     ) -> None: ...
     def watch(self, model: torch.nn.Module) -> None: ...
     def step(self) -> int: ...

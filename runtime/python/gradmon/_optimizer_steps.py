@@ -19,7 +19,7 @@ class OptimizerSteps:
     """
 
     def __init__(self, optimizer: Any, before: Around, after: Around) -> None:
-        self._optimizer = optimizer
+        self.optimizer = optimizer
         self._before = before
         self._after = after
         self._handles: list[Any] = []
@@ -40,12 +40,12 @@ class OptimizerSteps:
         self._handles = []
         self._before = self._after = _nothing
         replaced, self._replaced = self._replaced, None
-        if replaced is None or self._optimizer.__dict__.get("step") is not replaced:
+        if replaced is None or self.optimizer.__dict__.get("step") is not replaced:
             return
         if self._was_own is None:
-            del self._optimizer.step
+            del self.optimizer.step
         else:
-            self._optimizer.step = self._was_own
+            self.optimizer.step = self._was_own
 
     def _with_closure(self, arguments: tuple[Any, ...], keywords: dict[str, Any]) -> Optional[Arguments]:
         """The arguments with a closure that tells `before`; None without a closure."""
@@ -67,16 +67,16 @@ class OptimizerSteps:
         self, _optimizer: Any, arguments: tuple[Any, ...], keywords: dict[str, Any]
     ) -> Optional[Arguments]:
         # torch hands a hook the arguments of the unbound method: the optimizer first.
-        of_method = bool(arguments) and arguments[0] is self._optimizer
+        of_method = bool(arguments) and arguments[0] is self.optimizer
         changed = self._with_closure(arguments[1:] if of_method else arguments, keywords)
         if changed is None:
             self._before()
             return None
-        return ((self._optimizer, *changed[0]) if of_method else changed[0]), changed[1]
+        return ((self.optimizer, *changed[0]) if of_method else changed[0]), changed[1]
 
     def _replace_step(self) -> None:
-        original = self._optimizer.step
-        self._was_own = self._optimizer.__dict__.get("step")
+        original = self.optimizer.step
+        self._was_own = self.optimizer.__dict__.get("step")
 
         def step(_self: Any, *arguments: Any, **keywords: Any) -> Any:
             changed = self._with_closure(arguments, keywords) if arguments or keywords else None
@@ -92,8 +92,8 @@ class OptimizerSteps:
         for mark in ("_with_counter", "_wrapped_by_lr_sched"):
             if hasattr(original, mark):
                 setattr(step, mark, getattr(original, mark))
-        self._replaced = types.MethodType(step, self._optimizer)
-        self._optimizer.step = self._replaced
+        self._replaced = types.MethodType(step, self.optimizer)
+        self.optimizer.step = self._replaced
 
 
 def _nothing() -> None:

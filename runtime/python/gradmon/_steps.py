@@ -24,11 +24,12 @@ class Steps:
         self._optimizers: list[OptimizerSteps] = []
 
     def watch(self, model: Any, optimizer: Any) -> None:
-        """A chunk and its optimizer; the first one's steps are the boundaries."""
-        is_boundary = not self._optimizers
+        """A chunk and, unless another chunk has it, its optimizer; the first one's steps
+        are the boundaries."""
         self._modules.watch(model)
         self.core.watch(model)
-        self._optimizers.append(self._around(optimizer, is_boundary))
+        if all(optimizer is not known.optimizer for known in self._optimizers):
+            self._optimizers.append(self._around(optimizer, is_boundary=not self._optimizers))
         self._take_up(self.core.begun())
 
     def end(self) -> None:

@@ -9,6 +9,7 @@ from typing import Any, Optional, Type, Union
 import torch
 
 from gradmon import _gradmon
+from gradmon._process_groups import ranks_of, whole_parameters
 from gradmon._steps import Steps
 
 
@@ -52,6 +53,8 @@ class Monitor:
         optimizer: Any,
         *,
         grad_acc_steps: int = 1,
+        dp_group: Any = None,
+        tp_group: Any = None,
         start_iteration: int = 0,
     ) -> "Monitor":
         """Begins to watch: before the first step. Returns the monitor.
@@ -59,7 +62,10 @@ class Monitor:
         A further call adds a model chunk (vpp_stage 1, 2, …) and its optimizer.
         grad_acc_steps: micro batches (backward passes) that a step accumulates, at
         least 1. start_iteration: the number of the first step, of a job that goes on
-        from a checkpoint. Both are the first call's. Raises ValueError in static mode
+        from a checkpoint. dp_group, tp_group: process groups whose ranks hold the same
+        parameters (what is alike after reduction is written by the first of them only),
+        and parts of a layer each (parameters without `tensor_model_parallel` are taken for
+        alike there). All these are the first call's. Raises ValueError in static mode
         where the config is missing or invalid.
         """
         if self._steps is None:
@@ -67,6 +73,9 @@ class Monitor:
                 os.fspath(self._config),
                 start_iteration=start_iteration,
                 grad_acc_steps=grad_acc_steps,
+                data_ranks=ranks_of(dp_group),
+                tensor_ranks=ranks_of(tp_group),
+                whole=whole_parameters(model),
                 **_with_process_group(self._options),
             )
             self._steps = Steps(core)

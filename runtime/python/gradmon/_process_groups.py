@@ -1,0 +1,25 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Which ranks a process group is of."""
+from typing import Any
+
+import torch
+import torch.distributed as dist
+
+
+def ranks_of(group: Any) -> list[int]:
+    """The job's ranks in the group, in its order; none for None."""
+    if group is None:
+        return []
+    if hasattr(dist, "get_process_group_ranks"):
+        return list(dist.get_process_group_ranks(group))
+    numbers: dict[int, int] = dist.distributed_c10d._pg_group_ranks[group]  # 1.13: by rank in the job
+    return sorted(numbers, key=lambda rank: numbers[rank])
+
+
+def whole_parameters(model: torch.nn.Module) -> set[str]:
+    """Those that do not say, as Megatron's do, that they are split over the tensor parallel group."""
+    return {
+        name
+        for name, parameter in model.named_parameters()
+        if not getattr(parameter, "tensor_model_parallel", False)
+    }

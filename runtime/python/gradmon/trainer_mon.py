@@ -1,0 +1,135 @@
+# SPDX-License-Identifier: Apache-2.0
+"""msprobe's TrainerMon, for scripts that were written for it."""
+import inspect
+import os
+from typing import Any, Optional, Union
+
+import torch.distributed as dist
+
+from gradmon import _gradmon
+from gradmon.monitor import Monitor
+
+Metrics = dict[str, dict[str, float]]
+
+_TASKS = {"grad_reduced": "post_grad", "actv": "actv", "actv_grad": "actv_grad"}
+
+
+class TrainerMon:
+    """The same constructor, calls, config keys and files as msprobe.pytorch.TrainerMon.
+
+    process_group: the pipeline's, for the order of alerts among ranks.
+    params_have_main_grad, opt_ty: taken and not needed: what a parameter and an
+    optimizer have is found out.
+    """
+
+    def __init__(
+        self,
+        config_file_path: Union[str, "os.PathLike[str]"],
+        process_group: Any = None,
+        params_have_main_grad: bool = True,
+        opt_ty: Optional[str] = None,
+    ) -> None:
+        self.process_group = process_group
+        self.params_have_main_grad = params_have_main_grad
+        self.opt_ty = opt_ty
+        self.monitor = Monitor(config_file_path)
+        self._wrapped_optimizer: Any = None
+
+    def set_monitor(self, *arguments: Any, **keywords: Any) -> None:
+        """Either `(model, grad_acc_steps, optimizer, dp_group=None, tp_group=None,
+        start_iteration=0)` or, where the second argument is no number, `(model, optimizer,
+        grad_acc_steps=1, tp_group=None, dp_group=None, start_iteration=0)`.
+
+        model: a torch.nn.Module, or a list of them, the chunks of an interleaved
+        pipeline. optimizer: the one whose `step` ends a training step.
+        """
+        numbered = len(arguments) < 2 or isinstance(arguments[1], int)
+        signature = inspect.signature(_by_steps) if numbered else inspect.signature(_by_optimizer)
+        self._watch(**signature.bind(*arguments, **keywords).arguments)
+
+    def set_wrapped_optimizer(self, optimizer: Any) -> None:
+        """The optimizer of a later monitor_gnorm_with_ad() without one."""
+        self._wrapped_optimizer = optimizer
+
+    def monitor_gnorm_with_ad(
+        self,
+        model: Any,
+        grad_acc_steps: int = 1,
+        optimizer: Any = None,
+        dp_group: Any = None,
+        tp_group: Any = None,
+        start_iteration: int = 0,
+    ) -> None:
+        """The older name of set_monitor()."""
+        if optimizer is None:
+            optimizer = self._wrapped_optimizer
+        if optimizer is None:
+            raise TypeError(
+                "monitor_gnorm_with_ad: no optimizer; pass one, or call set_wrapped_optimizer() first"
+            )
+        self._watch(model, optimizer, grad_acc_steps, dp_group, tp_group, start_iteration)
+
+    def generate_wgrad_metrics(self, _post_grad_dict: Any = None) -> tuple[Metrics, Metrics]:
+        """Gradients of the last collected step: (reduced, unreduced), each from
+        `{vpp}:{name}[:{micro}]/rank{R}/{task}` to {op: number}."""
+        return self._of_kind("grad_reduced"), self._of_kind("grad_unreduced")
+
+    def generate_xy_metrics(self) -> tuple[Metrics, Metrics]:
+        """Activations of the last collected step: (actv, actv_grad), likewise."""
+        return self._of_kind("actv"), self._of_kind("actv_grad")
+
+    def _watch(
+        self,
+        model: Any,
+        optimizer: Any,
+        grad_acc_steps: int = 1,
+        dp_group: Any = None,
+        tp_group: Any = None,
+        start_iteration: int = 0,
+    ) -> None:
+        for chunk in model if isinstance(model, (list, tuple)) else [model]:
+            self.monitor.watch(
+                chunk,
+                optimizer,
+                grad_acc_steps=grad_acc_steps,
+                dp_group=dp_group,
+                tp_group=tp_group,
+                start_iteration=start_iteration,
+            )
+
+    def _of_kind(self, kind: str) -> Metrics:
+        rank = (
+            dist.get_rank()
+            if dist.is_available() and dist.is_initialized()
+            else int(os.environ.get("RANK", 0))
+        )
+        return {_tag(metric, rank): metric.values for metric in self.monitor.metrics() if metric.kind == kind}
+
+
+def _tag(metric: _gradmon.Metric, rank: int) -> str:
+    micro = "" if metric.micro_step is None else f":{metric.micro_step}"
+    of_micro_batches = "acc_grad" if metric.micro_step is None else "pre_grad"
+    task = _TASKS.get(metric.kind, of_micro_batches)
+    return f"{metric.vpp_stage}:{metric.name}{micro}/rank{rank}/{task}"
+
+
+def _by_steps(  # the signature alone
+    model: Any,
+    grad_acc_steps: int,
+    optimizer: Any,
+    dp_group: Any = None,
+    tp_group: Any = None,
+    start_iteration: int = 0,
+) -> None:
+    pass
+
+
+def _by_optimizer(  # the signature alone
+    model: Any,
+    optimizer: Any,
+    grad_acc_steps: int = 1,
+    tp_group: Any = None,
+    dp_group: Any = None,
+    start_iteration: int = 0,
+) -> None:
+    pass

@@ -1,0 +1,137 @@
+# SPDX-License-Identifier: Apache-2.0
+"""msprobe's API, on gradmon."""
+import os
+import subprocess
+import sys
+from pathlib import Path
+from typing import Any
+
+import gradmon
+import jobs
+import pytest
+import torch
+
+KEYS = {"wg_distribution": True, "xy_distribution": True, "all_xy": True}
+
+
+@pytest.fixture
+def training(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Any:
+    monkeypatch.setenv("MONITOR_OUTPUT_DIR", str(tmp_path / "out"))
+    monkeypatch.delenv("DYNAMIC_MONITOR", raising=False)
+    model = jobs.make_net()
+    return jobs.write_config(tmp_path, **KEYS), model, torch.optim.SGD(model.parameters(), lr=0.1)
+
+
+def steps_written(tmp_path: Path) -> "list[int]":
+    return jobs.steps_of(jobs.rows(tmp_path / "out", "grad_reduced"))["fc1.weight"]
+
+
+def test_both_orders_of_set_monitor(tmp_path: Path, training: Any) -> None:
+    config, model, optimizer = training
+    for attempt, call in enumerate(
+        [
+            lambda mon: mon.set_monitor(model, 1, optimizer, None, None, 5),
+            lambda mon: mon.set_monitor(model, optimizer, 1, None, None, 5),
+            lambda mon: mon.set_monitor(model, optimizer, grad_acc_steps=1, start_iteration=5),
+            lambda mon: mon.set_monitor(
+                model, grad_acc_steps=1, optimizer=optimizer, dp_group=None, start_iteration=5
+            ),
+            lambda mon: mon.monitor_gnorm_with_ad(model, 1, optimizer, None, None, 5),
+        ]
+    ):
+        out = tmp_path / f"out{attempt}"
+        os.environ["MONITOR_OUTPUT_DIR"] = str(out)
+        mon = gradmon.TrainerMon(str(config), process_group=None, params_have_main_grad=True, opt_ty=None)
+        call(mon)
+        jobs.train(model, optimizer, 2)
+        mon.monitor.stop()
+        assert jobs.steps_of(jobs.rows(out, "grad_reduced"))["fc1.weight"] == [5, 6]
+
+
+def test_the_older_way_of_naming_the_optimizer(tmp_path: Path, training: Any) -> None:
+    config, model, optimizer = training
+    mon = gradmon.TrainerMon(str(config), opt_ty="Megatron_DistributedOptimizer")
+    with pytest.raises(TypeError, match="set_wrapped_optimizer"):
+        mon.monitor_gnorm_with_ad(model)
+    mon.set_wrapped_optimizer(optimizer)
+    mon.monitor_gnorm_with_ad(model)
+    jobs.train(model, optimizer, 2)
+    mon.monitor.stop()
+    assert steps_written(tmp_path) == [0, 1]
+
+
+def test_what_does_not_fit_a_signature_is_refused(training: Any) -> None:
+    config, model, optimizer = training
+    mon = gradmon.TrainerMon(str(config))
+    with pytest.raises(TypeError, match="optimizer"):
+        mon.set_monitor(model, 1)
+    with pytest.raises(TypeError, match="unexpected"):
+        mon.set_monitor(model, optimizer, steps=3)
+
+
+def test_several_chunks_are_virtual_stages(tmp_path: Path, training: Any) -> None:
+    config, model, optimizer = training
+    mon = gradmon.TrainerMon(str(config))
+    mon.set_monitor([model, torch.nn.Linear(2, 2)], 1, optimizer)
+    jobs.train(model, optimizer, 1)
+    reduced, _ = mon.generate_wgrad_metrics()
+    mon.monitor.stop()
+    assert "0:fc1.weight/rank0/post_grad" in reduced
+    assert steps_written(tmp_path) == [0]
+
+
+@pytest.mark.parametrize("per_micro_batch", [False, True])
+def test_metrics_are_tagged_as_msprobe_does(tmp_path: Path, training: Any, per_micro_batch: bool) -> None:
+    _, model, optimizer = training
+    config = jobs.write_config(tmp_path, monitor_mbs_grad=per_micro_batch, **KEYS)
+    mon = gradmon.TrainerMon(str(config))
+    mon.set_monitor(model, 1, optimizer)
+    jobs.train(model, optimizer, 1)
+    reduced, unreduced = mon.generate_wgrad_metrics({})
+    actv, actv_grad = mon.generate_xy_metrics()
+    mon.monitor.stop()
+    tag = "0:fc1.weight:0/rank0/pre_grad" if per_micro_batch else "0:fc1.weight/rank0/acc_grad"
+    assert unreduced[tag] == reduced["0:fc1.weight/rank0/post_grad"]
+    rows = jobs.rows(tmp_path / "out", "actv")
+    assert actv["0:fc1.output:0/rank0/actv"] == pytest.approx(rows["fc1.output", 0, 0])
+    assert "0:fc1.output:0/rank0/actv_grad" in actv_grad
+
+
+SCRIPT = """
+import sys
+from msprobe.pytorch import TrainerMon
+import jobs, torch
+model = jobs.make_net()
+optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
+monitor = TrainerMon(config_file_path=sys.argv[1], params_have_main_grad=False)
+monitor.set_monitor(model, grad_acc_steps=1, optimizer=optimizer, dp_group=None, start_iteration=0)
+jobs.train(model, optimizer, 3)
+"""
+
+
+def run_as_msprobe(tmp_path: Path, script: str, *arguments: str) -> "subprocess.CompletedProcess[str]":
+    (tmp_path / "script.py").write_text(script)
+    command = [sys.executable, "-m", "gradmon.as_msprobe", str(tmp_path / "script.py"), *arguments]
+    env = {**os.environ, "MONITOR_OUTPUT_DIR": str(tmp_path / "out")}
+    return subprocess.run(command, capture_output=True, text=True, env=env, cwd=tmp_path)
+
+
+def test_a_script_for_msprobe_runs_unchanged(tmp_path: Path) -> None:
+    result = run_as_msprobe(tmp_path, SCRIPT, str(jobs.write_config(tmp_path, **KEYS)))
+    assert result.returncode == 0, result.stderr
+    assert steps_written(tmp_path) == [0, 1, 2]
+
+
+@pytest.mark.parametrize(
+    "line",
+    [
+        "from msprobe.pytorch import seed_all",
+        "import msprobe.mindspore",
+        "from msprobe.core.monitor import csv2db",
+    ],
+)
+def test_other_names_of_msprobe_are_refused_with_what_there_is(tmp_path: Path, line: str) -> None:
+    result = run_as_msprobe(tmp_path, line + "\n")
+    assert result.returncode != 0
+    assert "ImportError: gradmon does not stand in for msprobe." in result.stderr
+    assert "only for msprobe.pytorch.TrainerMon" in result.stderr
