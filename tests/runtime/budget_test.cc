@@ -45,7 +45,10 @@ RealJob::Options slow_disk(int world, const std::string& max_overhead) {
       "\"max_overhead\": " +
       max_overhead + "}";
   options.train = {"--steps", "100000000", "--step-ms", "2"};
-  options.before = "export GRADMON_SLOW_WRITE_MS=20 LD_PRELOAD=" GRADMON_SLOW_WRITES ";";
+  // AddressSanitizer does not want to be loaded after anything else, but can be.
+  options.before =
+      "export ASAN_OPTIONS=verify_asan_link_order=0 GRADMON_SLOW_WRITE_MS=20 LD_PRELOAD=" GRADMON_SLOW_WRITES
+      ";";
   return options;
 }
 
