@@ -19,10 +19,11 @@ except ImportError as error:
     ) from error
 
 from gradmon._torch_versions import check_torch
+from gradmon.colossalai_monitor import ColossalAIMonitor
 from gradmon.monitor import Monitor
 from gradmon.trainer_mon import TrainerMon
 
 check_torch(_gradmon.torch_version)
 
 __version__: str = _gradmon.version
-__all__ = ["Monitor", "TrainerMon", "__version__"]
+__all__ = ["ColossalAIMonitor", "Monitor", "TrainerMon", "__version__"]

@@ -9,7 +9,7 @@ from typing import Any, Optional, Type, Union
 import torch
 
 from gradmon import _gradmon
-from gradmon._process_groups import ranks_of, whole_parameters
+from gradmon._process_groups import ranks_of, whole_parameters, with_process_group
 from gradmon._steps import Steps
 
 
@@ -76,7 +76,7 @@ class Monitor:
                 data_ranks=ranks_of(dp_group),
                 tensor_ranks=ranks_of(tp_group),
                 whole=whole_parameters(model),
-                **_with_process_group(self._options),
+                **with_process_group(self._options),
             )
             self._steps = Steps(core)
             # At exit too, while Python still can: the writer has rows to write.
@@ -146,11 +146,3 @@ class Monitor:
         traceback: Optional[TracebackType],
     ) -> None:
         self.stop()
-
-
-def _with_process_group(options: dict[str, Any]) -> dict[str, Any]:
-    """The options, with what torch.distributed says where the program has said nothing."""
-    if not (torch.distributed.is_available() and torch.distributed.is_initialized()):
-        return options
-    known = {"rank": torch.distributed.get_rank(), "world_size": torch.distributed.get_world_size()}
-    return {**options, **{key: value for key, value in known.items() if options[key] is None}}

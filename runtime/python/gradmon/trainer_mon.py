@@ -4,9 +4,8 @@ import inspect
 import os
 from typing import Any, Optional, Union
 
-import torch.distributed as dist
-
 from gradmon import _gradmon
+from gradmon._process_groups import own_rank
 from gradmon.monitor import Monitor
 
 Metrics = dict[str, dict[str, float]]
@@ -98,11 +97,7 @@ class TrainerMon:
             )
 
     def _of_kind(self, kind: str) -> Metrics:
-        rank = (
-            dist.get_rank()
-            if dist.is_available() and dist.is_initialized()
-            else int(os.environ.get("RANK", 0))
-        )
+        rank = own_rank()
         return {_tag(metric, rank): metric.values for metric in self.monitor.metrics() if metric.kind == kind}
 
 

@@ -1,0 +1,114 @@
+# SPDX-License-Identifier: Apache-2.0
+"""ColossalAIMonitor, for scripts that were written for it."""
+import csv
+import fcntl
+import io
+import json
+import os
+import shutil
+import tempfile
+from pathlib import Path
+from typing import Any, Optional, Union
+
+import torch
+
+from gradmon import _gradmon
+from gradmon._process_groups import own_rank, with_process_group
+
+_COLUMNS = ["norm", "mean", "max", "min"]
+
+
+class ColossalAIMonitor:
+    """Gradients of each step before reduction and after it, in two CSV files.
+
+        monitor = ColossalAIMonitor("monitor_config.json")
+        monitor.monitor(model)
+        ...
+        optimizer.step()
+        monitor.step_end(model)
+
+    The config, all keys optional: `max`, `min`, `mean` (whether that column is filled;
+    true), `front` (whether gradients before reduction are collected; true),
+    `parallel_mode` ("dp", the only one), `output_dir` (the working directory).
+
+    `grad_stats_local.csv` (before) and `grad_stats_global.csv` (after) have the columns
+    `step, rank, param_name, norm, mean, max, min`; all ranks that share output_dir
+    append to the same two. What a gradient that is not collected has is an empty cell.
+    """
+
+    def __init__(self, config_path: Union[str, "os.PathLike[str]"]) -> None:
+        """Raises ValueError, with file and key, for a config that it cannot follow."""
+        keys = _read(Path(config_path))
+        self._columns = [name for name in _COLUMNS if keys.get(name, True)]
+        self._front = bool(keys.get("front", True))
+        self._output_dir = Path(keys.get("output_dir", "."))
+        self._scratch: Optional[str] = None
+        self._core: Optional[_gradmon.Core] = None
+        self._step = 0
+
+    def monitor(self, model: torch.nn.Module) -> None:
+        """Begins to watch, before the first step."""
+        self._scratch = tempfile.mkdtemp(prefix="gradmon-")
+        config = Path(self._scratch) / "config.json"
+        config.write_text(json.dumps({"wg_distribution": True, "ops": _COLUMNS, "format": "api"}))
+        options = with_process_group({"rank": None, "world_size": None})
+        self._core = _gradmon.Core(str(config), output_dir=self._scratch, dynamic=False, **options)
+        self._core.watch(model)
+
+    def step_end(self, model: torch.nn.Module) -> None:
+        """After optimizer.step() and before zero_grad(): ends the step and writes its rows."""
+        if self._core is None:
+            return
+        self._core.before_update(_Update(model))
+        self._core.step()
+        metrics = self._core.metrics()
+        if self._front:
+            self._append("grad_stats_local.csv", [m for m in metrics if m.kind == "grad_unreduced"])
+        self._append("grad_stats_global.csv", [m for m in metrics if m.kind == "grad_reduced"])
+        self._step += 1
+
+    def stop(self) -> None:
+        """Detaches everything. Nothing is collected afterwards."""
+        core, self._core = self._core, None
+        if core is not None:
+            core.stop()
+        if self._scratch is not None:
+            shutil.rmtree(self._scratch, ignore_errors=True)
+
+    def _append(self, name: str, metrics: "list[_gradmon.Metric]") -> None:
+        text = io.StringIO()
+        writer = csv.writer(text, lineterminator="\n")
+        for metric in metrics:
+            values = [metric.values[column] if column in self._columns else "" for column in _COLUMNS]
+            writer.writerow([self._step, own_rank(), metric.name, *values])
+        self._output_dir.mkdir(parents=True, exist_ok=True)
+        with (self._output_dir / name).open("a") as file:
+            fcntl.flock(file, fcntl.LOCK_EX)
+            if file.seek(0, os.SEEK_END) == 0:
+                file.write(",".join(["step", "rank", "param_name", *_COLUMNS]) + "\n")
+            file.write(text.getvalue())
+
+
+class _Update:
+    """What Core reads of an optimizer, of a program that shows none."""
+
+    def __init__(self, model: torch.nn.Module) -> None:
+        self.param_groups = [{"params": list(model.parameters())}]
+        self.state: dict[Any, Any] = {}
+
+
+def _read(path: Path) -> "dict[str, Any]":
+    try:
+        keys = json.loads(path.read_text())
+    except (OSError, ValueError) as error:
+        raise ValueError(f"{path}: {error}") from error
+    if not isinstance(keys, dict):
+        raise ValueError(f"{path}: expected an object")
+    for key in ("front", "max", "min", "mean"):
+        if not isinstance(keys.get(key, True), bool):
+            raise ValueError(f"{path}: {key}: found {json.dumps(keys[key])}, expected true or false")
+    if keys.get("parallel_mode", "dp") != "dp":
+        raise ValueError(f'{path}: parallel_mode: found {json.dumps(keys["parallel_mode"])}, expected "dp"')
+    if not isinstance(keys.get("output_dir", "."), str):
+        raise ValueError(f"{path}: output_dir: found {json.dumps(keys['output_dir'])}, expected a path")
+    return keys
