@@ -1,0 +1,78 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Says what gradmon finds here, and what works:
+
+    python3 -m gradmon.doctor
+
+Exit code 0: what was tried works. An extension that does not belong to this torch
+cannot be imported, and says so.
+"""
+import json
+import sys
+import tempfile
+from pathlib import Path
+from typing import Any, Callable
+
+import torch
+
+import gradmon
+
+_KINDS: "dict[str, tuple[dict[str, Any], list[str]]]" = {
+    "gradients": ({"wg_distribution": True}, ["grad_unreduced", "grad_reduced"]),
+    "weights": ({"param_distribution": True}, ["param_origin", "param_updated"]),
+    "moments": ({"mv_distribution": True}, ["exp_avg", "exp_avg_sq"]),
+    "activations": ({"xy_distribution": True, "all_xy": True}, ["actv", "actv_grad"]),
+    "L2 features": ({"recording_l2_features": True, "l2_targets": {"linear_hook": []}}, ["linear_hook"]),
+}
+
+
+def _hooks() -> "list[str]":
+    """What of torch gradmon goes by, where versions differ."""
+    optimizer, module = torch.optim.Optimizer, torch.nn.Module
+    hooked = hasattr(optimizer, "register_step_pre_hook")
+    keywords = "with_kwargs" in module.register_forward_pre_hook.__code__.co_varnames
+    step = "step hooks" if hooked else "the instance is patched (no step hooks before torch 2.0)"
+    return [
+        f"optimizer step: {step}",
+        f"keyword inputs of modules: {'seen' if keywords else 'not seen (no with_kwargs before torch 2.0)'}",
+        f"torch.distributed: {'there' if torch.distributed.is_available() else 'not in this torch'}",
+    ]
+
+
+def _try(keys: "dict[str, Any]", files: "list[str]") -> str:
+    """Trains two steps of a small model in a scratch directory; "" or why a kind has no rows."""
+    with tempfile.TemporaryDirectory(prefix="gradmon-doctor-") as scratch:
+        config = Path(scratch) / "config.json"
+        config.write_text(json.dumps({**keys, "step_count_per_record": 10}))
+        model = torch.nn.Sequential(torch.nn.Linear(2, 2), torch.nn.ReLU())
+        optimizer = torch.optim.Adam(model.parameters())
+        monitor = gradmon.Monitor(config, output_dir=scratch, dynamic=False, rank=0, world_size=1)
+        with monitor.watch(model, optimizer):
+            for _ in range(2):
+                optimizer.zero_grad()
+                model(torch.ones(1, 2)).sum().backward()
+                optimizer.step()
+        missing = [name for name in files if not list(Path(scratch).rglob(f"{name}_*.csv"))]
+        status = monitor.status()
+        error = status.ranks[0].error if status is not None and status.ranks else ""
+    return f"no {', '.join(missing)} ({error or 'no reason is known'})" if missing else ""
+
+
+def examine(say: "Callable[[str], None]" = print) -> bool:
+    """Says it line by line; whether all is well."""
+    say(f"python {sys.version.split()[0]} ({sys.executable})")
+    say(f"torch {torch.__version__} ({torch.__file__})")
+    say(f"gradmon {gradmon.__version__}, built against torch {gradmon._gradmon.torch_version}: they match")
+    for line in _hooks():
+        say(line)
+    well = True
+    for kind, (keys, files) in _KINDS.items():
+        why = _try(keys, files)
+        well = well and not why
+        say(f"{kind}: {why or 'works'}")
+    devices = f"{torch.cuda.device_count()} CUDA" if torch.cuda.is_available() else "CPU only"
+    say(f"devices: {devices}")
+    return well
+
+
+if __name__ == "__main__":
+    sys.exit(0 if examine() else 1)
