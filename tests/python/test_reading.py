@@ -1,0 +1,92 @@
+# SPDX-License-Identifier: Apache-2.0
+"""gradmon.load()."""
+import math
+import os
+from pathlib import Path
+
+import gradmon
+import jobs
+import pytest
+import torch
+
+
+def write_run(out: Path, name: str, **files: str) -> Path:
+    directory = out / name
+    directory.mkdir(parents=True)
+    for file, text in files.items():
+        (directory / f"{file}.csv").write_text(text)
+    return directory
+
+
+def test_a_training_is_read_back_whole(tmp_path: Path) -> None:
+    model = jobs.make_net()
+    optimizer = torch.optim.Adam(model.parameters())
+    config = jobs.write_config(
+        tmp_path,
+        wg_distribution=True,
+        mg_direction=True,
+        xy_distribution=True,
+        all_xy=True,
+        scalars={"loss": "records"},
+    )
+    with gradmon.Monitor(config, output_dir=tmp_path / "out", dynamic=False).watch(
+        model, optimizer
+    ) as monitor:
+        jobs.train(model, optimizer, 3, lambda step: monitor.scalar("loss", step))
+    table = gradmon.load(tmp_path / "out")
+    assert list(table.columns) == ["rank", "step", "micro_step", "kind", "name", "op", "value", "vpp_stage"]
+    assert set(table["kind"]) == {"grad_reduced", "grad_unreduced", "actv", "actv_grad", "other", "scalar"}
+    for kind in ("grad_reduced", "actv", "other"):
+        part = table[table["kind"] == kind]
+        found = {(r.name, r.step, r.op): r.value for r in part.itertuples(index=False)}
+        wanted = {
+            (n, s, op): v
+            for (n, s, _), row in jobs.rows(tmp_path / "out", kind).items()
+            for op, v in row.items()
+        }
+        assert found == pytest.approx(wanted, nan_ok=True)
+        assert part["micro_step"].isna().all() == (kind != "actv")
+    assert table["step"].is_monotonic_increasing
+
+
+def test_ranks_and_odd_names_and_values(tmp_path: Path) -> None:
+    head = "vpp_stage,name,step,norm,nans,shape,dtype\n"
+    write_run(
+        tmp_path,
+        "Nov21_10-00-00-rank0-0123abcd",
+        **{"grad_reduced_0-0": head + '0,"a,b""c",0,nan,2,[4],torch.float32\n'},
+    )
+    write_run(
+        tmp_path,
+        "Nov21_10-00-00-rank10-0123abcd",
+        **{"grad_reduced_0-0.r2": head + "1,w,0,inf,,[4],torch.float32\n"},
+    )
+    table = gradmon.load(tmp_path)
+    assert list(table["rank"]) == [0, 0, 10]
+    assert list(table["name"]) == ['a,b"c', 'a,b"c', "w"]
+    assert list(table["op"]) == ["norm", "nans", "norm"]
+    assert math.isnan(table["value"][0]) and table["value"][1] == 2 and math.isinf(table["value"][2])
+    assert list(table["vpp_stage"]) == [0, 0, 1]
+
+
+def test_of_several_runs_one_is_taken(tmp_path: Path) -> None:
+    row = "vpp_stage,name,step,norm,shape,dtype\n0,w,{},1.0,[4],torch.float32\n"
+    old = write_run(tmp_path, "Nov21_10-00-00-rank0-0123abcd", **{"grad_reduced_0-0": row.format(3)})
+    new = write_run(tmp_path, "Jan02_10-00-00-rank0-89abcdef", **{"grad_reduced_0-0": row.format(4)})
+    os.utime(old, (1, 1))
+    assert list(gradmon.load(tmp_path)["step"]) == [4]
+    assert list(gradmon.load(tmp_path, run="0123abcd")["step"]) == [3]
+    assert list(gradmon.load(old)["step"]) == [3]
+    assert new.exists()
+
+
+def test_what_cannot_be_read_is_named(tmp_path: Path) -> None:
+    with pytest.raises(FileNotFoundError, match="no run of gradmon's"):
+        gradmon.load(tmp_path)
+    write_run(
+        tmp_path, "Nov21_10-00-00-rank0-0123abcd", **{"actv_0-0": "vpp_stage,name,step,norm\n0,w,0,much\n"}
+    )
+    with pytest.raises(ValueError, match="actv_0-0.csv: .*much"):
+        gradmon.load(tmp_path)
+    with pytest.raises(FileNotFoundError, match="no run ffffffff"):
+        gradmon.load(tmp_path, run="ffffffff")
