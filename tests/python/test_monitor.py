@@ -129,6 +129,18 @@ def test_nothing_is_left_after_stop_and_the_monitor_can_go(tmp_path: Path) -> No
     assert gone() is None
 
 
+def test_a_monitor_that_nobody_keeps_watches_on_as_long_as_the_optimizer_lives(tmp_path: Path) -> None:
+    model = jobs.make_net()
+    optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
+    config = jobs.write_config(tmp_path, **GRADIENTS)
+    gradmon.Monitor(config, output_dir=tmp_path / "out", dynamic=False).watch(model, optimizer)
+    gc.collect()
+    jobs.train(model, optimizer, 3)
+    del optimizer
+    gc.collect()
+    assert jobs.steps_of(jobs.rows(tmp_path / "out", "grad_reduced"))["fc1.weight"] == [0, 1, 2]
+
+
 def test_the_users_hooks_fire_as_without_us_whenever_they_were_made(tmp_path: Path) -> None:
     fired = []
     model = jobs.make_net()

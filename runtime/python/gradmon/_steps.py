@@ -1,5 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
 """The step that training is in."""
+import atexit
+import weakref
 from typing import Any
 
 from gradmon import _gradmon
@@ -10,10 +12,10 @@ _COLLECTS = _gradmon.COLLECTS
 
 
 class Steps:
-    """What the monitor and the hooks at its optimizers share, so that these do not
-    keep the monitor. Training thread."""
+    """What the monitor and the hooks at its optimizers share: it lives, and watches, as
+    long as either does, until stop(). Training thread."""
 
-    __slots__ = ("core", "begun", "explicit", "ended_by_optimizer", "_modules", "_optimizers")
+    __slots__ = ("core", "begun", "explicit", "ended_by_optimizer", "_modules", "_optimizers", "__weakref__")
 
     def __init__(self, core: _gradmon.Core) -> None:
         self.core = core
@@ -22,6 +24,7 @@ class Steps:
         self.ended_by_optimizer = False
         self._modules = ModuleHooks()
         self._optimizers: list[OptimizerSteps] = []
+        _alive.add(self)
 
     def watch(self, model: Any, optimizer: Any) -> None:
         """A chunk and, unless another chunk has it, its optimizer; the first one's steps
@@ -33,11 +36,13 @@ class Steps:
         self._take_up(self.core.begun())
 
     def end(self) -> None:
+        """Ends the step and begins the next; after stop() it does nothing."""
         begun = self.core.step()
         if begun != self.begun:
             self._take_up(begun)
 
     def stop(self) -> None:
+        _alive.discard(self)
         self._modules.set(False)
         for optimizer in self._optimizers:
             optimizer.remove()
@@ -62,3 +67,13 @@ class Steps:
     def _take_up(self, begun: int) -> None:
         self.begun = begun
         self._modules.set(bool(begun & _gradmon.WATCHES_FORWARDS))
+
+
+_alive: "weakref.WeakSet[Steps]" = weakref.WeakSet()
+
+
+@atexit.register
+def _stop_all() -> None:
+    """While Python still can: the writer has rows to write."""
+    for steps in list(_alive):
+        steps.stop()

@@ -1,7 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
 """gradmon.Monitor."""
 import os
-import weakref
 from pathlib import Path
 from types import TracebackType
 from typing import Any, Optional, Type, Union
@@ -21,6 +20,9 @@ class Monitor:
     not be there yet. rank and world_size are torch.distributed's or else the
     environment's (RANK, WORLD_SIZE …), output_dir MONITOR_OUTPUT_DIR's or else
     ./monitor_output.
+
+    It watches until stop(), the end of the `with`, or the interpreter's, also where the
+    program keeps nothing of it.
 
     Nothing is raised into the training loop: what goes wrong is logged once and
     stands in status(). All members are the training thread's, but for status().
@@ -45,7 +47,6 @@ class Monitor:
         }
         self._options["output_dir"] = None if output_dir is None else os.fspath(output_dir)
         self._steps: Optional[Steps] = None
-        self._finalizer: Optional[weakref.finalize] = None
 
     def watch(
         self,
@@ -79,8 +80,6 @@ class Monitor:
                 **with_process_group(self._options),
             )
             self._steps = Steps(core)
-            # At exit too, while Python still can: the writer has rows to write.
-            self._finalizer = weakref.finalize(self, self._steps.stop)
         self._steps.watch(model, optimizer)
         return self
 
@@ -133,8 +132,8 @@ class Monitor:
     def stop(self) -> None:
         """Detaches everything, writes what has been collected, and leaves the job;
         takes two seconds at most. Nothing is collected afterwards."""
-        if self._finalizer is not None:
-            self._finalizer()
+        if self._steps is not None:
+            self._steps.stop()
 
     def __enter__(self) -> "Monitor":
         return self
