@@ -15,13 +15,25 @@ std::string read_file(const fs::path& path) {
   return text;
 }
 
+namespace {
+
+// Left by Python's tools.
+bool is_made(const std::string& path) {
+  for (const char* part : {"__pycache__/", ".mypy_cache/", ".egg-info/", "runtime/python/build/"}) {
+    if (path.find(part) != std::string::npos) return true;
+  }
+  return false;
+}
+
+}  // namespace
+
 SourceTree read_tree(const fs::path& root, const std::vector<std::string>& folders) {
   SourceTree tree;
   for (const auto& folder : folders) {
     if (!fs::exists(root / folder)) continue;
     for (const auto& entry : fs::recursive_directory_iterator(root / folder)) {
       const auto path = entry.path().lexically_relative(root).generic_string();
-      if (!entry.is_regular_file() || path.find("__pycache__") != std::string::npos) continue;
+      if (!entry.is_regular_file() || is_made(path)) continue;
       tree[path] = read_file(entry.path());
     }
   }
