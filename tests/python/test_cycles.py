@@ -1,0 +1,57 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Switched on and off for a long time."""
+import os
+import time
+from pathlib import Path
+
+import gradmon
+import jobs
+import torch
+
+CYCLES = 1000 if os.environ.get("GRADMON_TEST_SCALE") == "full" else 60
+MOST_GROWTH = 8 << 20  # bytes
+
+KEYS = {
+    "wg_distribution": True,
+    "param_distribution": True,
+    "mv_distribution": True,
+    "xy_distribution": True,
+    "all_xy": True,
+}
+
+
+def resident() -> int:
+    return int(Path("/proc/self/statm").read_text().split()[1]) * os.sysconf("SC_PAGE_SIZE")
+
+
+def descriptors() -> int:
+    return len(os.listdir("/proc/self/fd"))
+
+
+def hooks_of(model: torch.nn.Module) -> int:
+    return sum(len(m._forward_hooks) + len(m._forward_pre_hooks) for m in model.modules())
+
+
+def test_neither_memory_nor_hooks_nor_descriptors_grow(tmp_path: Path) -> None:
+    model = jobs.make_net()
+    optimizer = torch.optim.AdamW(model.parameters(), lr=0.001)
+    config = jobs.write_config(tmp_path, dynamic_on=False, **KEYS)
+    with gradmon.Monitor(config, output_dir=tmp_path / "out", dynamic=True).watch(model, optimizer):
+
+        def cycle() -> None:
+            jobs.write_config(tmp_path, dynamic_on=True, collect_times=1, **KEYS)
+            end = time.monotonic() + 60
+            while '"dynamic_on": false' not in config.read_text():
+                assert time.monotonic() < end
+                jobs.train(model, optimizer, 1)
+
+        for _ in range(20):
+            cycle()
+        before = resident(), descriptors()
+        for _ in range(CYCLES):
+            cycle()
+        jobs.train(model, optimizer, 2)
+        assert hooks_of(model) == 0
+        assert descriptors() == before[1]
+        assert resident() - before[0] <= MOST_GROWTH
+    assert len(jobs.steps_of(jobs.rows(tmp_path / "out", "grad_reduced"))["fc1.weight"]) == CYCLES + 20
