@@ -14,6 +14,7 @@
 #include <utility>
 #include <vector>
 
+#include "control/log.h"
 #include "runtime/monitor_binding.h"
 #include "runtime/python/python_forward.h"
 #include "runtime/python/python_optimizer_state.h"
@@ -25,6 +26,22 @@ namespace py = pybind11;
 
 // A module of Python by its address, which lives as long as it is watched.
 const void* identity_of(const py::handle& module) { return module.ptr(); }
+
+void log_once(const char* what, const std::exception& error) {
+  static std::set<std::string> said;  // guarded by the GIL
+  if (said.insert(what).second) log_warn(std::string(what) + " cannot be read: " + error.what());
+}
+
+// What it throws, Python's errors too, goes no further: these run within the
+// program's own forward and update. With the GIL.
+template <typename Body>
+void guarded(const char* what, Body&& body) noexcept {
+  try {
+    body();
+  } catch (const std::exception& error) {
+    log_once(what, error);
+  }
+}
 
 // What step() says of the step that it has begun.
 enum Begun : int { kCollects = 1, kWatchesForwards = 2, kMayEnd = 4 };
@@ -56,15 +73,19 @@ class Core {
     return (binding_.collecting() ? kCollects : 0) | (forward_entry::open() ? kWatchesForwards : 0);
   }
 
-  void before_update(const py::handle& optimizer) {
-    const PythonOptimizerState state(optimizer);
-    const py::gil_scoped_release others_run;
-    binding_.before_update(state.parameters(), state);
+  void before_update(const py::handle& optimizer) noexcept {
+    guarded("the optimizer", [&] {
+      const PythonOptimizerState state(optimizer);
+      const py::gil_scoped_release others_run;
+      binding_.before_update(state.parameters(), state);
+    });
   }
-  void after_update(const py::handle& optimizer) {
-    const PythonOptimizerState state(optimizer);
-    const py::gil_scoped_release others_run;
-    binding_.after_update(state.parameters(), state);
+  void after_update(const py::handle& optimizer) noexcept {
+    guarded("the optimizer", [&] {
+      const PythonOptimizerState state(optimizer);
+      const py::gil_scoped_release others_run;
+      binding_.after_update(state.parameters(), state);
+    });
   }
 
   void scalar(const std::string& name, double value) noexcept { monitor_.scalar(name, value); }
@@ -122,19 +143,23 @@ std::unique_ptr<Core> make_core(const std::string& config, std::optional<int> ra
   return std::make_unique<Core>(config, std::move(options));
 }
 
-void entered(const py::handle& module, bool training, const py::handle& inputs) {
+void entered(const py::handle& module, bool training, const py::handle& inputs) noexcept {
   if (!forward_entry::open()) return;
-  const ForwardTensors tensors = tensors_of(inputs);
-  const py::gil_scoped_release others_run;
-  forward_entry::entered(identity_of(module), training ? ModuleMode::training : ModuleMode::evaluation,
-                         tensors);
+  guarded("what goes into a module", [&] {
+    const ForwardTensors tensors = tensors_of(inputs);
+    const py::gil_scoped_release others_run;
+    forward_entry::entered(identity_of(module), training ? ModuleMode::training : ModuleMode::evaluation,
+                           tensors);
+  });
 }
 
-void left(const py::handle& module, const py::handle& output) {
+void left(const py::handle& module, const py::handle& output) noexcept {
   if (!forward_entry::open()) return;
-  const ForwardTensors tensors = tensors_of(output);
-  const py::gil_scoped_release others_run;
-  forward_entry::left(identity_of(module), tensors);
+  guarded("what comes out of a module", [&] {
+    const ForwardTensors tensors = tensors_of(output);
+    const py::gil_scoped_release others_run;
+    forward_entry::left(identity_of(module), tensors);
+  });
 }
 
 void define_metric(py::module_& m) {

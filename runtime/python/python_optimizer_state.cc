@@ -69,7 +69,7 @@ ParameterState state_of(const Options& kept, const Options& group) {
 }  // namespace
 
 PythonOptimizerState::PythonOptimizerState(const py::handle& optimizer) {
-  const py::object states = optimizer.attr("state");
+  const py::object states = py::getattr(optimizer, "state", py::dict());
   for (const py::handle& group : optimizer.attr("param_groups")) {
     const Options options(group);
     for (const py::handle& parameter : group["params"]) {

@@ -272,6 +272,34 @@ def test_metrics_are_those_of_the_step_collected_last(tmp_path: Path) -> None:
                 assert values == pytest.approx(rows[key], rel=1e-5, abs=1e-9, nan_ok=True)
 
 
+def test_what_cannot_be_read_disturbs_no_training(tmp_path: Path, capfd: pytest.CaptureFixture[str]) -> None:
+    class Odd(torch.nn.Module):
+        def forward(self, x: torch.Tensor) -> "dict[object, object]":
+            return {b"\xff": x, Unprintable(): x, "deep": [[x], ({"y": x},)]}
+
+    class Unprintable:
+        def __str__(self) -> str:
+            raise RuntimeError("no text")
+
+    class Own:
+        param_groups = [{"params": ["no tensor"]}]
+        steps = 0
+
+        def step(self) -> None:
+            self.steps += 1
+
+    model, optimizer = Odd(), Own()
+    config = jobs.write_config(tmp_path, **EVERYTHING)
+    with gradmon.Monitor(config, output_dir=tmp_path / "out", dynamic=False).watch(model, optimizer):
+        for _ in range(3):
+            model(torch.ones(2))
+            optimizer.step()
+    assert optimizer.steps == 3
+    said = capfd.readouterr().err
+    assert said.count("the optimizer cannot be read: ") == 1
+    assert said.count("what comes out of a module cannot be read: RuntimeError: no text") == 1
+
+
 def test_static_mode_refuses_a_bad_config_with_the_reason(tmp_path: Path) -> None:
     model = jobs.make_net()
     optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
