@@ -210,8 +210,7 @@ void Collection::end_step(std::int64_t samples) noexcept {
     }
   }
   end_scalars(samples);
-  queue_->end_step(in_force_.revision, step_);
-  last_ended_ = step_;
+  last_ended_ = queue_->end_step(in_force_.revision, step_) > 0 ? step_ : Step{-1};
   ledger_.end_step(step_, wall_now());
   if (ledger_.counts().unmatched != static_cast<std::int64_t>(unmatched_)) tell_unmatched();
 }
@@ -230,7 +229,7 @@ void Collection::end_scalars(std::int64_t samples) noexcept {
 }
 
 std::vector<Metric> Collection::last_rows() const {
-  if (!keeps_last_step_) return {};
+  if (!keeps_last_step_ || last_ended_ < Step{0}) return {};
   const auto deadline = std::chrono::steady_clock::now() + kRowsWithin;
   LastStep::Content last = last_->content();
   while (last.step < last_ended_ && std::chrono::steady_clock::now() < deadline) {

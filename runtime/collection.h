@@ -101,7 +101,7 @@ class Collection {
   Commitment in_force_;
   Config config_;
   Step step_;
-  Step last_ended_{-1};  // of those that were collected
+  Step last_ended_{-1};  // of those that were collected; -1: it had no rows
   bool keeps_last_step_ = false;
   bool collecting_ = false;
   bool updated_ = false;       // update() was called in this step

@@ -90,16 +90,17 @@ void RecordQueue::refill_patience() noexcept {
 
 void RecordQueue::begin_step() noexcept { refill_patience(); }
 
-void RecordQueue::end_step(Revision revision, Step step) noexcept {
+std::uint64_t RecordQueue::end_step(Revision revision, Step step) noexcept {
   refill_patience();
   const std::uint64_t accepted = accepted_.load(std::memory_order_acquire);
   const std::uint64_t records = accepted - std::exchange(accepted_before_, accepted);
-  if (records == 0) return;
+  if (records == 0) return 0;
   try {
     post(Marker{StepEnded{revision, step, records}});
   } catch (const std::bad_alloc&) {
     log_error("out of memory: a step's records are lost");
   }
+  return records;
 }
 
 void RecordQueue::end_collection(Revision revision, Step last) noexcept {

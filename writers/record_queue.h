@@ -51,10 +51,11 @@ class RecordQueue {
   bool push(const Record& record) noexcept;
 
   // The training thread. Each of the two refills the patience; end_step also
-  // tells the writer how many records of the step there are. Every push of the
+  // tells the writer how many records of the step there are, and returns it
+  // (the writer hears nothing of a step without). Every push of the
   // step happens before its end_step; one that comes later is counted lost.
   void begin_step() noexcept;
-  void end_step(Revision revision, Step step) noexcept;
+  std::uint64_t end_step(Revision revision, Step step) noexcept;
   // The writer thread reports Finished once all before this is written.
   void end_collection(Revision revision, Step last) noexcept;
 

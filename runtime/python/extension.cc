@@ -27,9 +27,10 @@ namespace py = pybind11;
 // A module of Python by its address, which lives as long as it is watched.
 const void* identity_of(const py::handle& module) { return module.ptr(); }
 
-void log_once(const char* what, const std::exception& error) {
-  static std::set<std::string> said;  // guarded by the GIL
-  if (said.insert(what).second) log_warn(std::string(what) + " cannot be read: " + error.what());
+// With the GIL.
+void warn_once(const std::string& key, const std::string& text) {
+  static std::set<std::string> said;
+  if (said.insert(key).second) log_warn(text);
 }
 
 // What it throws, Python's errors too, goes no further: these run within the
@@ -39,7 +40,7 @@ void guarded(const char* what, Body&& body) noexcept {
   try {
     body();
   } catch (const std::exception& error) {
-    log_once(what, error);
+    warn_once(what, std::string(what) + " cannot be read: " + error.what());
   }
 }
 
@@ -49,6 +50,10 @@ enum Begun : int { kCollects = 1, kWatchesForwards = 2, kMayEnd = 4 };
 class Core {
  public:
   Core(const std::string& config, MonitorOptions options) : monitor_(config, std::move(options)) {}
+
+  ~Core() { stop(); }
+  Core(const Core&) = delete;
+  Core& operator=(const Core&) = delete;
 
   void watch(const py::handle& model) {
     WatchedModel chunk;
@@ -212,6 +217,7 @@ PYBIND11_MODULE(_gradmon, m) {
   m.attr("COLLECTS") = static_cast<int>(kCollects);
   m.attr("WATCHES_FORWARDS") = static_cast<int>(kWatchesForwards);
   m.attr("MAY_END") = static_cast<int>(kMayEnd);
+  m.def("warn_once", [](const std::string& text) { warn_once(text, text); });
   m.def("entered", &entered);
   m.def("left", &left);
   define_metric(m);

@@ -4,35 +4,57 @@
 #include <torch/csrc/autograd/python_variable.h>
 #include <torch/csrc/utils/pybind.h>
 
+#include <algorithm>
 #include <string>
+#include <utility>
+#include <vector>
 
 namespace gradmon {
 namespace {
 
 namespace py = pybind11;
 
-void add(ForwardTensors& found, const py::handle& value, const std::string& key) {
-  if (THPVariable_Check(value.ptr())) {
-    found.elements.push_back(
-        {THPVariable_Unpack(value.ptr()), key.empty() ? std::to_string(found.places) : key, found.places});
-    ++found.places;
-  } else if (py::isinstance<py::tuple>(value) || py::isinstance<py::list>(value)) {
-    for (const py::handle& element : value) add(found, element, "");
-  } else if (py::isinstance<py::dict>(value)) {
-    for (const auto& [name, element] : py::reinterpret_borrow<py::dict>(value))
-      add(found, element, py::str(name).cast<std::string>());
-  } else {
-    ++found.places;
+constexpr std::size_t kDeepest = 32;  // beyond it a container counts as one place
+
+class Search {
+ public:
+  void add(const py::handle& value, const std::string& key = "") {
+    if (THPVariable_Check(value.ptr())) return add_tensor(THPVariable_Unpack(value.ptr()), key);
+    const bool sequence = py::isinstance<py::tuple>(value) || py::isinstance<py::list>(value);
+    const bool open = (sequence || py::isinstance<py::dict>(value)) && around_.size() < kDeepest &&
+                      std::find(around_.begin(), around_.end(), value.ptr()) == around_.end();
+    if (!open) return void(++found.places);
+    around_.push_back(value.ptr());
+    if (sequence) {
+      for (const py::handle& element : value) add(element);
+    } else {
+      for (const auto& [name, element] : py::reinterpret_borrow<py::dict>(value))
+        add(element, py::str(name).cast<std::string>());
+    }
+    around_.pop_back();
   }
-}
+
+  ForwardTensors found;
+
+ private:
+  // By its place where it has no key, or one that an element of another dict has.
+  void add_tensor(const at::Tensor& tensor, const std::string& key) {
+    const bool taken = std::any_of(found.elements.begin(), found.elements.end(),
+                                   [&](const auto& element) { return element.key == key; });
+    const std::size_t place = found.places++;
+    found.elements.push_back({tensor, key.empty() || taken ? std::to_string(place) : key, place});
+  }
+
+  std::vector<PyObject*> around_;  // a container may hold itself
+};
 
 }  // namespace
 
 ForwardTensors tensors_of(const py::handle& value) {
-  ForwardTensors found;
-  add(found, value, "");
-  found.lone = THPVariable_Check(value.ptr());
-  return found;
+  Search search;
+  search.add(value);
+  search.found.lone = THPVariable_Check(value.ptr());
+  return std::move(search.found);
 }
 
 }  // namespace gradmon

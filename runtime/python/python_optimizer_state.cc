@@ -21,21 +21,16 @@ class Options {
   }
 
   bool has(const char* key) const { return dict_ && dict_->contains(key) && !(*dict_)[key].is_none(); }
-  std::optional<double> number(const char* key) const {
-    if (!has(key)) return std::nullopt;
+  // False where it is no number: to look into a tensor might be to wait for a device.
+  bool is_nonzero_number(const char* key) const {
+    if (!has(key)) return false;
     const py::object value = (*dict_)[key];
-    if (THPVariable_Check(value.ptr())) return value.attr("item")().cast<double>();
-    return py::isinstance<py::float_>(value) || py::isinstance<py::int_>(value)
-               ? std::optional(value.cast<double>())
-               : std::nullopt;
+    const bool number = py::isinstance<py::float_>(value) || py::isinstance<py::int_>(value);
+    return number && value.cast<double>() != 0;
   }
   std::optional<at::Tensor> tensor(const char* key) const {
     if (!has(key) || !THPVariable_Check((*dict_)[key].ptr())) return std::nullopt;
     return (*dict_)[key].cast<at::Tensor>();
-  }
-  std::optional<py::sequence> sequence(const char* key) const {
-    if (!has(key) || !py::isinstance<py::sequence>((*dict_)[key])) return std::nullopt;
-    return (*dict_)[key].cast<py::sequence>();
   }
 
  private:
@@ -51,33 +46,35 @@ std::optional<at::Tensor> moment(const Options& kept, const char* one, const cha
 
 ParameterState state_of(const Options& kept, const Options& group) {
   ParameterState state;
-  const auto betas = group.sequence("betas");
-  const bool adam = betas && betas->size() == 2;
-  const bool with_momentum = group.number("momentum").value_or(0) != 0;
+  const bool adam = group.has("betas");
   const bool rmsprop = group.has("alpha") && group.has("momentum");
-  state.first_moment = moment(kept, "exp_avg", "momentum_buffer", adam || with_momentum);
+  state.first_moment =
+      moment(kept, "exp_avg", "momentum_buffer", adam || group.is_nonzero_number("momentum"));
   state.second_moment = moment(kept, "exp_avg_sq", "square_avg", adam || rmsprop);
-  if (const auto steps = kept.number("step")) state.steps = static_cast<std::int64_t>(*steps);
-  if (!adam) return state;
-  if (!state.steps) state.steps = 0;
-  state.beta1 = (*betas)[0].cast<double>();
-  state.beta2 = (*betas)[1].cast<double>();
-  state.eps = group.number("eps");
   return state;
+}
+
+// What is kept of a parameter, or None: by the optimizer, or by the one that it
+// wraps (ZeroRedundancyOptimizer).
+py::object kept_of(const py::handle& optimizer, const py::handle& parameter) {
+  for (const py::handle& owner : {py::object(py::reinterpret_borrow<py::object>(optimizer)),
+                                  py::object(py::getattr(optimizer, "optim", py::none()))}) {
+    const py::object states = py::getattr(owner, "state", py::none());
+    if (!states.is_none() && states.contains(parameter)) return states[parameter];
+  }
+  return py::none();
 }
 
 }  // namespace
 
 PythonOptimizerState::PythonOptimizerState(const py::handle& optimizer) {
-  const py::object states = py::getattr(optimizer, "state", py::dict());
   for (const py::handle& group : optimizer.attr("param_groups")) {
     const Options options(group);
     for (const py::handle& parameter : group["params"]) {
       const auto tensor = parameter.cast<at::Tensor>();
-      const bool known = states.contains(parameter);
-      const py::object kept = known ? py::object(states[parameter]) : py::object(py::none());
       parameters_.push_back(tensor);
-      states_.emplace(tensor.unsafeGetTensorImpl(), state_of(Options(kept), options));
+      states_.emplace(tensor.unsafeGetTensorImpl(),
+                      state_of(Options(kept_of(optimizer, parameter)), options));
     }
   }
 }

@@ -15,7 +15,8 @@ namespace gradmon {
 // is there, not by class: first moment exp_avg or momentum_buffer, second
 // exp_avg_sq or square_avg of `state[parameter]`; where there is nothing yet, the
 // group's options tell whether there will be (betas; momentum; alpha, which is
-// RMSprop's). The same as LibtorchOptimizerState of torch's own four.
+// RMSprop's). The same moments as LibtorchOptimizerState of torch's own four;
+// steps and hyperparameters are not read.
 class PythonOptimizerState : public OptimizerState {
  public:
   // Throws what Python throws.

@@ -46,7 +46,7 @@ setup(
     license="Apache-2.0",
     python_requires=">=3.9",
     packages=["gradmon"],
-    package_data={"gradmon": ["py.typed", "*.pyi"]},
+    package_data={"gradmon": ["py.typed", "*.pyi", "stand_in/**/*.py"]},
     ext_modules=[Extension("gradmon._gradmon", [])],
     cmdclass={"build_ext": BuildByCMake},
 )

@@ -46,7 +46,7 @@ TEST_CASE("EIO and ESTALE on reading: said once and tried again each second unti
   const std::pair<const char*, const char*> codes[] = {{"EIO", "Input/output error"},
                                                        {"ESTALE", "Stale file handle"}};
   for (const auto& [code, text] : codes) {
-    for (const std::string call : {"open", "fstat", "read"}) {
+    for (const std::string call : {GRADMON_CALLS_THAT_FAIL}) {
       CAPTURE(code, call);
       const std::string fails = std::string(" ") + code;
       const Outcome out =

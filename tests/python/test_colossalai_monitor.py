@@ -72,6 +72,19 @@ def test_what_the_config_leaves_out_is_empty(tmp_path: Path) -> None:
     assert all(row["max"] == row["mean"] == "" and row["min"] and row["norm"] for row in rows)
 
 
+def test_a_step_without_gradients_has_no_rows_and_a_full_disk_ends_nothing(tmp_path: Path) -> None:
+    model = jobs.make_net()
+    monitor = gradmon.ColossalAIMonitor(write(tmp_path))
+    monitor.monitor(model)
+    train(model, monitor, 1)
+    monitor.step_end(model)
+    assert {row["step"] for row in table(tmp_path / "out" / "grad_stats_local.csv")} == {"0"}
+    (tmp_path / "out").rename(tmp_path / "away")
+    (tmp_path / "out").write_text("in the way")
+    train(model, monitor, 1)
+    monitor.stop()
+
+
 @pytest.mark.parametrize(
     ("keys", "said"),
     [

@@ -262,6 +262,9 @@ def test_metrics_are_those_of_the_step_collected_last(tmp_path: Path) -> None:
         assert monitor.metrics() == []
         seen = []
         jobs.train(model, optimizer, 3, lambda step: seen.append(monitor.metrics()))
+        monitor.step()  # takes over
+        monitor.step()
+        assert monitor.metrics() == []  # of a step without rows
     for step, metrics in enumerate(seen):
         assert {metric.step for metric in metrics} == {step}
         for kind in ("grad_reduced", "actv", "other"):
@@ -270,6 +273,70 @@ def test_metrics_are_those_of_the_step_collected_last(tmp_path: Path) -> None:
             assert found.keys() == rows.keys()
             for key, values in found.items():
                 assert values == pytest.approx(rows[key], rel=1e-5, abs=1e-9, nan_ok=True)
+
+
+def test_modules_that_take_no_hooks_and_containers_that_hold_themselves_are_passed_over(
+    tmp_path: Path,
+) -> None:
+    class Net(torch.nn.Module):
+        def __init__(self) -> None:
+            super().__init__()
+            self.scripted = torch.jit.script(torch.nn.Linear(2, 2))
+            self.plain = torch.nn.Linear(2, 2)
+
+        def forward(self, context: dict) -> torch.Tensor:
+            return self.plain(self.scripted(context["x"]))
+
+    model = Net()
+    optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
+    context: dict = {"x": torch.ones(1, 2)}
+    context["root"] = context
+    config = jobs.write_config(tmp_path, **EVERYTHING)
+    with gradmon.Monitor(config, output_dir=tmp_path / "out", dynamic=False).watch(model, optimizer):
+        for _ in range(2):
+            optimizer.zero_grad()
+            model(context).sum().backward()
+            optimizer.step()
+    forward = jobs.steps_of(jobs.rows(tmp_path / "out", "actv"))
+    assert forward["plain.output"] == [0, 1]
+
+
+def test_elements_of_nested_containers_have_names_of_their_own(tmp_path: Path) -> None:
+    class Net(torch.nn.Linear):
+        def forward(self, given: dict) -> torch.Tensor:
+            return super().forward(given["a"]["x"]) + given["b"]["x"] + given["b"]["y"][0]
+
+    model = Net(2, 2)
+    optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
+    x = torch.ones(1, 2)
+    config = jobs.write_config(tmp_path, **EVERYTHING)
+    with gradmon.Monitor(config, output_dir=tmp_path / "out", dynamic=False).watch(model, optimizer):
+        model({"a": {"x": x}, "b": {"x": x * 2, "y": [x * 3]}}).sum().backward()
+        optimizer.step()
+    forward = jobs.rows(tmp_path / "out", "actv")
+    for name, tensor in {".input_x": x, ".input_1": x * 2, ".input_2": x * 3}.items():
+        jobs.check(forward[name, 0, 0], tensor)
+
+
+def test_moments_of_an_optimizer_that_wraps_another_are_found(tmp_path: Path) -> None:
+    class Wrapping:  # as ZeroRedundancyOptimizer
+        def __init__(self, optim: torch.optim.Optimizer) -> None:
+            self.optim, self.state, self.param_groups = optim, {}, optim.param_groups
+
+        def step(self) -> None:
+            self.optim.step()
+
+    model = jobs.make_net()
+    inner = torch.optim.Adam(model.parameters())
+    config = jobs.write_config(tmp_path, mv_distribution=True)
+    with gradmon.Monitor(config, output_dir=tmp_path / "out", dynamic=False).watch(
+        model, Wrapping(inner)
+    ) as monitor:
+        for step in range(2):
+            inner.zero_grad()
+            model(jobs.batch(step)).pow(2).mean().backward()
+            monitor._steps._optimizers[0].optimizer.step()
+    assert jobs.steps_of(jobs.rows(tmp_path / "out", "exp_avg"))["fc1.weight"] == [1]
 
 
 def test_what_cannot_be_read_disturbs_no_training(tmp_path: Path, capfd: pytest.CaptureFixture[str]) -> None:

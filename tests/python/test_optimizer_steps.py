@@ -88,6 +88,33 @@ def test_an_optimizer_that_is_no_torch_optimizer_is_met() -> None:
     assert "step" not in vars(optimizer)
 
 
+def test_a_step_that_calls_the_step_of_its_base_is_one() -> None:
+    class Clipped(torch.optim.SGD):
+        def step(self, closure: Any = None) -> Any:
+            return super().step(closure)
+
+    make()  # torch 2.x hooks a class when its first instance is made
+    model, optimizer = make(Clipped)
+    told = Told()
+    told.watch(optimizer)
+    jobs.train(model, optimizer, 2)
+    assert told.said == ["before", "after"] * 2
+
+
+def test_a_closure_gets_what_it_is_called_with() -> None:
+    class Searching:
+        def step(self, closure: Any) -> float:
+            with torch.no_grad():
+                return closure(backward=False)
+
+    optimizer, told = Searching(), Told()
+    told.watch(optimizer)
+    seen = []
+    optimizer.step(lambda backward: seen.append((backward, torch.is_grad_enabled())))
+    assert seen == [(False, False)]
+    assert told.said == ["before", "after"]
+
+
 def test_what_the_optimizer_throws_passes() -> None:
     class Failing:
         def step(self) -> None:

@@ -36,6 +36,7 @@ def test_both_orders_of_set_monitor(tmp_path: Path, training: Any) -> None:
             lambda mon: mon.set_monitor(
                 model, grad_acc_steps=1, optimizer=optimizer, dp_group=None, start_iteration=5
             ),
+            lambda mon: mon.set_monitor(model, optimizer=optimizer, start_iteration=5),
             lambda mon: mon.monitor_gnorm_with_ad(model, 1, optimizer, None, None, 5),
         ]
     ):
@@ -72,10 +73,14 @@ def test_what_does_not_fit_a_signature_is_refused(training: Any) -> None:
 def test_several_chunks_are_virtual_stages(tmp_path: Path, training: Any) -> None:
     config, model, optimizer = training
     mon = gradmon.TrainerMon(str(config))
-    mon.set_monitor([model, torch.nn.Linear(2, 2)], 1, optimizer)
+    second = torch.nn.Linear(2, 2)
+    mon.set_monitor([model, second], 1, optimizer)
+    second(torch.ones(1, 2)).sum().backward()
     jobs.train(model, optimizer, 1)
     reduced, _ = mon.generate_wgrad_metrics()
+    actv, _ = mon.generate_xy_metrics()
     mon.monitor.stop()
+    assert "1:.output:0/rank0/actv" in actv and "0:fc1.output:0/rank0/actv" in actv
     assert "0:fc1.weight/rank0/post_grad" in reduced
     assert steps_written(tmp_path) == [0]
 
@@ -114,6 +119,14 @@ def run_as_msprobe(tmp_path: Path, script: str, *arguments: str) -> "subprocess.
     command = [sys.executable, "-m", "gradmon.as_msprobe", str(tmp_path / "script.py"), *arguments]
     env = {**os.environ, "MONITOR_OUTPUT_DIR": str(tmp_path / "out")}
     return subprocess.run(command, capture_output=True, text=True, env=env, cwd=tmp_path)
+
+
+def test_processes_that_a_script_spawns_find_the_stand_in(tmp_path: Path) -> None:
+    script = "from msprobe.pytorch import TrainerMon\nimport torch.multiprocessing as mp\n"
+    script += "def child(i):\n    print(TrainerMon.__module__)\n"
+    script += "if __name__ == '__main__':\n    mp.spawn(child, nprocs=1)\n"
+    result = run_as_msprobe(tmp_path, script)
+    assert (result.returncode, result.stdout) == (0, "gradmon.trainer_mon\n"), result.stderr
 
 
 def test_a_script_for_msprobe_runs_unchanged(tmp_path: Path) -> None:

@@ -123,8 +123,8 @@ class Monitor {
   void attention(std::string_view name, const at::Tensor& q, const at::Tensor& k, Causal causal) noexcept;
 
   // All rows of the step that was collected last, without the disk, in the order of
-  // the files; waits for the writer, a second at most. Empty where nothing was
-  // collected yet, and where neither keep_last_step nor the config's format "api" asks for it.
+  // the files; waits for the writer, a second at most. Empty where that step had
+  // none, where nothing was collected yet, and where neither keep_last_step nor the config's format "api" asks for it.
   std::vector<Metric> metrics() const;
 
   // Detaches everything, writes what has been collected, and leaves the job;

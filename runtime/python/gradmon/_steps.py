@@ -49,6 +49,9 @@ class Steps:
         self.core.stop()
         self.begun &= _gradmon.MAY_END
 
+    def __del__(self) -> None:
+        self._modules.set(False)
+
     def _around(self, optimizer: Any, is_boundary: bool) -> OptimizerSteps:
         # Each of these runs every step, on or off.
         def before() -> None:

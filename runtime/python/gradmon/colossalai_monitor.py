@@ -7,6 +7,7 @@ import json
 import os
 import shutil
 import tempfile
+import weakref
 from pathlib import Path
 from typing import Any, Optional, Union
 
@@ -42,18 +43,19 @@ class ColossalAIMonitor:
         self._columns = [name for name in _COLUMNS if keys.get(name, True)]
         self._front = bool(keys.get("front", True))
         self._output_dir = Path(keys.get("output_dir", "."))
-        self._scratch: Optional[str] = None
         self._core: Optional[_gradmon.Core] = None
+        self._finalizer: Optional[weakref.finalize] = None
         self._step = 0
 
     def monitor(self, model: torch.nn.Module) -> None:
         """Begins to watch, before the first step."""
-        self._scratch = tempfile.mkdtemp(prefix="gradmon-")
-        config = Path(self._scratch) / "config.json"
+        scratch = tempfile.mkdtemp(prefix="gradmon-")
+        config = Path(scratch) / "config.json"
         config.write_text(json.dumps({"wg_distribution": True, "ops": _COLUMNS, "format": "api"}))
         options = with_process_group({"rank": None, "world_size": None})
-        self._core = _gradmon.Core(str(config), output_dir=self._scratch, dynamic=False, **options)
+        self._core = _gradmon.Core(str(config), output_dir=scratch, dynamic=False, **options)
         self._core.watch(model)
+        self._finalizer = weakref.finalize(self, _stop, self._core, scratch)
 
     def step_end(self, model: torch.nn.Module) -> None:
         """After optimizer.step() and before zero_grad(): ends the step and writes its rows."""
@@ -61,19 +63,20 @@ class ColossalAIMonitor:
             return
         self._core.before_update(_Update(model))
         self._core.step()
-        metrics = self._core.metrics()
-        if self._front:
-            self._append("grad_stats_local.csv", [m for m in metrics if m.kind == "grad_unreduced"])
-        self._append("grad_stats_global.csv", [m for m in metrics if m.kind == "grad_reduced"])
+        metrics = [metric for metric in self._core.metrics() if metric.step == self._step]
+        try:
+            if self._front:
+                self._append("grad_stats_local.csv", [m for m in metrics if m.kind == "grad_unreduced"])
+            self._append("grad_stats_global.csv", [m for m in metrics if m.kind == "grad_reduced"])
+        except OSError as error:
+            _gradmon.warn_once(f"rows of ColossalAIMonitor are lost: {error}")
         self._step += 1
 
     def stop(self) -> None:
         """Detaches everything. Nothing is collected afterwards."""
-        core, self._core = self._core, None
-        if core is not None:
-            core.stop()
-        if self._scratch is not None:
-            shutil.rmtree(self._scratch, ignore_errors=True)
+        self._core = None
+        if self._finalizer is not None:
+            self._finalizer()
 
     def _append(self, name: str, metrics: "list[_gradmon.Metric]") -> None:
         text = io.StringIO()
@@ -87,6 +90,11 @@ class ColossalAIMonitor:
             if file.seek(0, os.SEEK_END) == 0:
                 file.write(",".join(["step", "rank", "param_name", *_COLUMNS]) + "\n")
             file.write(text.getvalue())
+
+
+def _stop(core: _gradmon.Core, scratch: str) -> None:
+    core.stop()
+    shutil.rmtree(scratch, ignore_errors=True)
 
 
 class _Update:

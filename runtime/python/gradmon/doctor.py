@@ -27,13 +27,8 @@ _KINDS: "dict[str, tuple[dict[str, Any], list[str]]]" = {
 
 def _hooks() -> "list[str]":
     """What of torch gradmon goes by, where versions differ."""
-    optimizer, module = torch.optim.Optimizer, torch.nn.Module
-    hooked = hasattr(optimizer, "register_step_pre_hook")
-    keywords = "with_kwargs" in module.register_forward_pre_hook.__code__.co_varnames
-    step = "step hooks" if hooked else "the instance is patched (no step hooks before torch 2.0)"
     return [
-        f"optimizer step: {step}",
-        f"keyword inputs of modules: {'seen' if keywords else 'not seen (no with_kwargs before torch 2.0)'}",
+        "optimizer step: met at the instance; modules: forward hooks, keyword inputs are not seen",
         f"torch.distributed: {'there' if torch.distributed.is_available() else 'not in this torch'}",
     ]
 

@@ -60,7 +60,9 @@ class Monitor:
     ) -> "Monitor":
         """Begins to watch: before the first step. Returns the monitor.
 
-        A further call adds a model chunk (vpp_stage 1, 2, …) and its optimizer.
+        A further call adds a model chunk (vpp_stage 1, 2, …) and its optimizer. A step
+        ends with the first optimizer's; where others follow without a backward between,
+        call step() at the end of the iteration, or their gradients belong to no step.
         grad_acc_steps: micro batches (backward passes) that a step accumulates, at
         least 1. start_iteration: the number of the first step, of a job that goes on
         from a checkpoint. dp_group, tp_group: process groups whose ranks hold the same
@@ -126,7 +128,7 @@ class Monitor:
     def metrics(self) -> list[_gradmon.Metric]:
         """All rows of the step that was collected last, as they stand in the files (kind,
         vpp_stage, name, step, micro_step, values by column), without the disk. Waits for
-        the writer, a second at most; empty before the first such step."""
+        the writer, a second at most; empty before the first such step, and where it had none."""
         return [] if self._steps is None else self._steps.core.metrics()
 
     def stop(self) -> None:

@@ -42,7 +42,8 @@ class TrainerMon:
         model: a torch.nn.Module, or a list of them, the chunks of an interleaved
         pipeline. optimizer: the one whose `step` ends a training step.
         """
-        numbered = len(arguments) < 2 or isinstance(arguments[1], int)
+        by_place = isinstance(arguments[1], int) if len(arguments) > 1 else False
+        numbered = by_place or (len(arguments) < 2 and "grad_acc_steps" in keywords)
         signature = inspect.signature(_by_steps) if numbered else inspect.signature(_by_optimizer)
         self._watch(**signature.bind(*arguments, **keywords).arguments)
 
