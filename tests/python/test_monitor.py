@@ -367,6 +367,17 @@ def test_what_cannot_be_read_disturbs_no_training(tmp_path: Path, capfd: pytest.
     assert said.count("what comes out of a module cannot be read: RuntimeError: no text") == 1
 
 
+def test_paths_may_be_any_that_the_system_takes(tmp_path: Path) -> None:
+    odd = tmp_path / os.fsdecode(b"r\xff")
+    odd.mkdir()
+    model = jobs.make_net()
+    optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
+    config = jobs.write_config(odd, **GRADIENTS)
+    with gradmon.Monitor(config, output_dir=odd / "out", dynamic=False).watch(model, optimizer):
+        jobs.train(model, optimizer, 1)
+    assert jobs.rows(odd / "out", "grad_reduced")
+
+
 def test_static_mode_refuses_a_bad_config_with_the_reason(tmp_path: Path) -> None:
     model = jobs.make_net()
     optimizer = torch.optim.SGD(model.parameters(), lr=0.1)

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-from typing import Any, Optional, Sequence
+from typing import Any, Optional, Sequence, Union
 
 import torch
 
@@ -49,12 +49,12 @@ class Status:
 class Core:
     def __init__(
         self,
-        config: str,
+        config: Union[str, bytes],
         *,
         rank: Optional[int] = ...,
         world_size: Optional[int] = ...,
         endpoint: Optional[str] = ...,
-        output_dir: Optional[str] = ...,
+        output_dir: Optional[Union[str, bytes]] = ...,
         dynamic: Optional[bool] = ...,
         start_iteration: int = ...,
         grad_acc_steps: int = ...,

@@ -45,7 +45,7 @@ class Monitor:
             "endpoint": endpoint,
             "dynamic": dynamic,
         }
-        self._options["output_dir"] = None if output_dir is None else os.fspath(output_dir)
+        self._options["output_dir"] = None if output_dir is None else os.fsencode(output_dir)
         self._steps: Optional[Steps] = None
 
     def watch(
@@ -67,13 +67,13 @@ class Monitor:
         least 1. start_iteration: the number of the first step, of a job that goes on
         from a checkpoint. dp_group, tp_group: process groups whose ranks hold the same
         parameters (what is alike after reduction is written by the first of them only),
-        and parts of a layer each (parameters without `tensor_model_parallel` are taken for
-        alike there). All these are the first call's. Raises ValueError in static mode
+        and parts of a layer each (parameters of this model without `tensor_model_parallel`
+        are taken for alike there). All these are the first call's. Raises ValueError in static mode
         where the config is missing or invalid.
         """
         if self._steps is None:
             core = _gradmon.Core(
-                os.fspath(self._config),
+                os.fsencode(self._config),
                 start_iteration=start_iteration,
                 grad_acc_steps=grad_acc_steps,
                 data_ranks=ranks_of(dp_group),
