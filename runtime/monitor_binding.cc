@@ -10,6 +10,10 @@
 
 namespace gradmon {
 
+void MonitorBinding::while_waiting(std::function<bool()> interrupted) noexcept {
+  if (monitor_.session_) monitor_.session_->while_waiting(std::move(interrupted));
+}
+
 void MonitorBinding::watch(WatchedModel chunk) noexcept {
   try {
     if (monitor_.session_) monitor_.session_->watch(std::move(chunk));

@@ -5,6 +5,7 @@
 
 #include <ATen/core/Tensor.h>
 
+#include <functional>
 #include <vector>
 
 #include "gradmon/monitor.h"
@@ -18,6 +19,11 @@ class MonitorBinding {
  public:
   // The monitor outlives it.
   explicit MonitorBinding(Monitor& monitor) : monitor_(monitor) {}
+
+  // Asked at least every 100 ms while the training thread waits at a boundary;
+  // where it says yes the wait is given up, and stop() has to follow: the step that
+  // begins then is not agreed on. Must not throw.
+  void while_waiting(std::function<bool()> interrupted) noexcept;
 
   // As Monitor::watch(). Names, tensors and identities are taken; the chunk's
   // number and who writes what is worked out here.

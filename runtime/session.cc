@@ -141,7 +141,8 @@ void Monitor::Session::say_that_loop_may_end() {
 }
 
 void Monitor::Session::pass_gate() {
-  const Opening opening = gate_.begin_or_wait(current_, [this] { return resting(); });
+  const Opening opening =
+      gate_.begin_or_wait(current_, [this] { return resting() || (interrupted_ && interrupted_()); });
   if (opening.swap) swap(*opening.swap);
   if (!collection_) return;
   if (opening.ended) collection_->end_collection(current_);

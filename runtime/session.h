@@ -2,6 +2,7 @@
 #pragma once
 
 #include <atomic>
+#include <functional>
 #include <memory>
 #include <mutex>
 #include <vector>
@@ -27,6 +28,7 @@ class Monitor::Session {
   Session(const Session&) = delete;
   Session& operator=(const Session&) = delete;
 
+  void while_waiting(std::function<bool()> interrupted) noexcept { interrupted_ = std::move(interrupted); }
   // The chunk's number, authors and scopes are set here.
   void watch(WatchedModel chunk);
   Loop step() noexcept {
@@ -85,6 +87,7 @@ class Monitor::Session {
   int chunks_ = 0;
   std::int64_t samples_ = 0;  // seen by all ranks so far
   bool stopped_ = false;
+  std::function<bool()> interrupted_;  // null: nobody asks
   Loop loop_ = Loop::goes_on;
 
   mutable std::mutex mutex_;

@@ -49,7 +49,9 @@ enum Begun : int { kCollects = 1, kWatchesForwards = 2, kMayEnd = 4 };
 
 class Core {
  public:
-  Core(const std::string& config, MonitorOptions options) : monitor_(config, std::move(options)) {}
+  Core(const std::string& config, MonitorOptions options) : monitor_(config, std::move(options)) {
+    binding_.while_waiting([this] { return signal_has_raised(); });
+  }
 
   ~Core() { stop(); }
   Core(const Core&) = delete;
@@ -65,13 +67,20 @@ class Core {
       const auto [name, module] = item.cast<std::pair<std::string, py::object>>();
       chunk.modules.push_back({name, 0, identity_of(module), causal_of(module)});
     }
-    const py::gil_scoped_release others_run;
-    binding_.watch(std::move(chunk));
+    {
+      const py::gil_scoped_release others_run;
+      binding_.watch(std::move(chunk));
+    }
+    raise_what_a_signal_has();
   }
 
-  int step() noexcept {
-    const py::gil_scoped_release others_run;
-    const Loop loop = monitor_.step();
+  int step() {
+    Loop loop;
+    {
+      const py::gil_scoped_release others_run;
+      loop = monitor_.step();
+    }
+    raise_what_a_signal_has();
     return begun() | (loop == Loop::may_end ? kMayEnd : 0);
   }
   int begun() const noexcept {
@@ -121,8 +130,25 @@ class Core {
     return py::isinstance<py::bool_>(said) ? std::optional(said.cast<bool>()) : std::nullopt;
   }
 
+  // While the training thread waits without the GIL.
+  bool signal_has_raised() noexcept {
+    const py::gil_scoped_acquire ours;
+    if (!raised_ && PyErr_CheckSignals() != 0) raised_.emplace();
+    return raised_.has_value();
+  }
+
+  // The program may go on after it, in a step that is not agreed on.
+  void raise_what_a_signal_has() {
+    if (!raised_) return;
+    const py::error_already_set raised = *raised_;
+    raised_.reset();
+    stop();
+    throw raised;
+  }
+
   Monitor monitor_;
   MonitorBinding binding_{monitor_};
+  std::optional<py::error_already_set> raised_;  // by the handler of a signal
 };
 
 std::unique_ptr<Core> make_core(const std::string& config, std::optional<int> rank,

@@ -24,8 +24,10 @@ class Monitor:
     It watches until stop(), the end of the `with`, or the interpreter's, also where the
     program keeps nothing of it.
 
-    Nothing is raised into the training loop: what goes wrong is logged once and
-    stands in status(). All members are the training thread's, but for status().
+    Nothing of its own is raised into the training loop: what goes wrong is logged once
+    and stands in status(). What the handler of a signal raises while a step waits for
+    the other ranks passes through, and ends the monitoring. All members are the
+    training thread's, but for status().
     """
 
     def __init__(
