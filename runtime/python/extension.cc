@@ -104,9 +104,6 @@ class Core {
 
   void scalar(const std::string& name, double value) noexcept { monitor_.scalar(name, value); }
   void samples(std::int64_t count) noexcept { monitor_.samples(count); }
-  void expert_load(const std::string& layer, const std::vector<std::int64_t>& tokens) noexcept {
-    monitor_.expert_load(layer, tokens);
-  }
   void attention(const std::string& name, const at::Tensor& q, const at::Tensor& k, bool causal) noexcept {
     const py::gil_scoped_release others_run;
     monitor_.attention(name, q, k, Causal(causal));
@@ -262,7 +259,6 @@ PYBIND11_MODULE(_gradmon, m) {
       .def("after_update", &Core::after_update)
       .def("scalar", &Core::scalar)
       .def("samples", &Core::samples)
-      .def("expert_load", &Core::expert_load)
       .def("attention", &Core::attention)
       .def("metrics", &Core::metrics)
       .def("stop", &Core::stop)

@@ -21,7 +21,6 @@ class OptimizerSteps:
         self.optimizer = optimizer
         self._before = before
         self._after = after
-        self._original = optimizer.step
         self._was_own = vars(optimizer).get("step")
         self._replaced: Optional[types.MethodType] = self._replace()
 
@@ -38,7 +37,7 @@ class OptimizerSteps:
             self.optimizer.step = self._was_own
 
     def _replace(self) -> types.MethodType:
-        original = self._original
+        original = self.optimizer.step
 
         def step(_self: Any, *arguments: Any, **keywords: Any) -> Any:
             changed = self._with_closure(arguments, keywords) if arguments or keywords else None
