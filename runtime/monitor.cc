@@ -138,6 +138,32 @@ void Monitor::attention(std::string_view name, const at::Tensor& q, const at::Te
   if (forward_entry::open()) forward_entry::attended(nullptr, name, q, k, causal);
 }
 
+void Monitor::on(std::optional<std::int64_t> collect_times,
+                 std::optional<std::int64_t> step_interval) noexcept {
+  Command command;
+  command.verb = CommandVerb::on;
+  command.collect_times = collect_times;
+  command.step_interval = step_interval;
+  if (session_) session_->ask(std::move(command));
+}
+
+void Monitor::off() noexcept {
+  Command command;
+  command.verb = CommandVerb::off;
+  if (session_) session_->ask(std::move(command));
+}
+
+void Monitor::set(std::string_view key, std::string_view json) noexcept {
+  try {
+    Command command;
+    command.verb = CommandVerb::set;
+    command.edits.emplace_back(key, json);
+    if (session_) session_->ask(std::move(command));
+  } catch (const std::exception& error) {
+    log_error(std::string("set: ") + error.what());
+  }
+}
+
 std::vector<Metric> Monitor::metrics() const {
   return session_ ? session_->metrics() : std::vector<Metric>();
 }

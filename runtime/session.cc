@@ -10,6 +10,7 @@
 
 #include "control/config/config_parser.h"
 #include "control/config/file_content.h"
+#include "control/config/json_edit.h"
 #include "control/log.h"
 #include "control/net/plan_source.h"
 #include "hooks/libtorch_optimizer_state.h"
@@ -81,8 +82,8 @@ Monitor::Session::Session(std::filesystem::path config, Step start, Environment 
       start_(start),
       directory_(std::make_shared<RunDirectory>(environment_.output_dir, Rank{environment_.rank},
                                                 environment_.launcher_id, [this] { return agent_.job(); })),
-      static_plan_(environment_.dynamic ? std::nullopt : std::optional(static_commitment(config_, start_))),
       gate_(start_),
+      static_plan_(environment_.dynamic ? std::nullopt : std::optional(static_commitment(config_, start_))),
       current_(start_),
       agent_(agent_options(environment_, config_, start_), gate_, agent_calls()) {}
 
@@ -203,6 +204,46 @@ void Monitor::Session::expert_load(std::string_view layer, const std::vector<std
 
 std::vector<Metric> Monitor::Session::metrics() const {
   return collection_ && !forked_ ? collection_->last_rows() : std::vector<Metric>();
+}
+
+// What every rank asks for in the same step is one request.
+void Monitor::Session::ask(Command command) noexcept {
+  if (resting()) return;
+  try {
+    if (command.verb == CommandVerb::set && static_plan_) return set_here(command);
+    std::string text = "step " + std::to_string(current_.value);
+    text += command.verb == CommandVerb::on ? " on" : command.verb == CommandVerb::off ? " off" : " set";
+    if (command.collect_times) text += " collect_times=" + std::to_string(*command.collect_times);
+    if (command.step_interval) text += " step_interval=" + std::to_string(*command.step_interval);
+    for (const auto& [key, value] : command.edits) text += " " + key + "=" + value;
+    constexpr std::size_t longest = 200;  // rank 0 keeps it with its answer
+    command.request_id = text.size() > longest ? sha256_of(text) : std::move(text);
+    agent_.ask(std::move(command));
+  } catch (const std::exception& error) {
+    log_error(std::string("what the program asked for is lost: ") + error.what());
+  }
+}
+
+void Monitor::Session::set_here(const Command& command) {
+  std::string text = static_plan_->plan->config_text;
+  for (const auto& [key, value] : command.edits) {
+    auto edited = set_value(text, to_pointer(key), value);
+    if (!edited) return log_warn("set " + key + ": " + edited.error());
+    text = std::move(*edited);
+  }
+  auto source = plan_from_config(text, config_.string() + ", as the program has set it");
+  if (!source) return log_warn(source.error());
+  const Commitment& old = *static_plan_;
+  source->plan->on = true;
+  source->plan->cause = old.plan->cause;
+  source->plan->by = old.plan->by;
+  // The steps stay the config's own, in phase with what has been collected.
+  const Step next = current_ + 1;
+  const Schedule steps = schedule_of(*old.plan, old.effective);
+  source->plan->continues = steps;
+  source->plan->at = steps.first() + steps.collected_before(next) * steps.interval();
+  static_plan_ = Commitment{Revision{old.revision.value + 1}, source->plan, next};
+  gate_.settle(static_plan_);
 }
 
 void Monitor::Session::stop() noexcept {

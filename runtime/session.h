@@ -51,6 +51,8 @@ class Monitor::Session {
   void scalar(std::string_view name, double value) noexcept;
   void expert_load(std::string_view layer, const std::vector<std::int64_t>& tokens) noexcept;
   std::vector<Metric> metrics() const;
+  // on, off or set; the request id is given here.
+  void ask(Command command) noexcept;
   void stop() noexcept;
   Status status() const { return agent_.status(); }  // Any thread.
 
@@ -63,6 +65,7 @@ class Monitor::Session {
   void say_that_loop_may_end();
   void pass_gate();
   void swap(const Commitment& commitment);
+  void set_here(const Command& command);
   // Agent thread.
   tl::expected<std::int64_t, std::string> can_carry_out(const Plan& plan) const;
   CollectingReport report() const;
@@ -75,13 +78,13 @@ class Monitor::Session {
   const std::filesystem::path config_;
   const Step start_;
   const std::shared_ptr<RunDirectory> directory_;  // own synchronisation
-  std::optional<Commitment> static_plan_;          // static mode only
 
   std::atomic<bool> forked_{false};
   const ForkGuard fork_guard_{forked_};
   StepGate gate_;  // own synchronisation
 
   // The training thread's.
+  std::optional<Commitment> static_plan_;  // the newest; static mode only
   Step current_;
   WatchedModel model_;
   int chunks_ = 0;

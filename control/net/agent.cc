@@ -40,6 +40,10 @@ void Agent::rows_on_disk(Revision revision) {
   mailbox_->post([loop = loop_.get(), revision] { loop->rows_on_disk(revision); });
 }
 
+void Agent::ask(Command command) {
+  mailbox_->post([loop = loop_.get(), command = std::move(command)] { loop->ask(command); });
+}
+
 void Agent::stop(Step last) noexcept {
   if (!thread_.joinable()) return;
   mailbox_->post([loop = loop_.get(), last] { loop->leave(last); });

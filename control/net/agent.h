@@ -6,6 +6,7 @@
 #include <thread>
 
 #include "control/net/agent_options.h"
+#include "control/net/command.h"
 
 namespace gradmon {
 
@@ -32,6 +33,8 @@ class Agent {
   void boundary_passed() noexcept;
   // Any thread: all rows of a revision that ran to its end are on disk.
   void rows_on_disk(Revision revision);
+  // Any thread: asks the job, as gradmonctl would. What is refused is logged.
+  void ask(Command command);
   // Training thread, once: says that `last` was the last step; gone within
   // 1.5 s, whether that was heard or not.
   void stop(Step last) noexcept;

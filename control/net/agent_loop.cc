@@ -21,9 +21,6 @@ using std::chrono::milliseconds;
 
 constexpr milliseconds kBusyTurn{10};
 constexpr milliseconds kIdleTurn{100};
-constexpr milliseconds kProgressEvery{1000};
-constexpr milliseconds kShowEvery{100};
-constexpr milliseconds kMeasureOver{500};
 constexpr milliseconds kLeaveWithin{1000};
 constexpr milliseconds kDrainWithin{300};
 
@@ -163,6 +160,7 @@ void AgentLoop::take_turn() {
     tell_applied();
     perform(member_.tick(elapsed));
     report_progress(now);
+    ask_rank0(now);
   }
   if (rank0_) rank0_->tick(elapsed);
   while (!inbox_.empty() && rank0_) {
@@ -197,8 +195,7 @@ void AgentLoop::open_rank0() {
                          mailbox_,
                          [this](const Letter& letter) { send_to_rank(letter); },
                          [this](const std::string& peer, const Command& command, const CommandReply& reply) {
-                           if (bus_)
-                             bus_->send(peer, encode(Frame(AddressedReply{command.request_id, reply})));
+                           answer(peer, command, reply);
                          },
                          [this] { return own_status(calls_.report()); },
                          [this] {
@@ -247,6 +244,8 @@ void AgentLoop::on_bytes(const Bus::Incoming& incoming) {
   if (!frame) return drop(frame.error());
   if (auto* command = std::get_if<Command>(&*frame)) return on_command(incoming, std::move(*command));
   const auto* letter = std::get_if<Letter>(&*frame);
+  if (const auto* answer = std::get_if<AddressedReply>(&*frame); answer != nullptr && options_.rank.value != 0)
+    return own_commands_.answered(answer->request_id, answer->reply);
   if (letter == nullptr) return drop("an answer to nobody here");
   if (options_.rank.value != 0) return to_member(*letter);
   if (!rank0_) return;
@@ -277,12 +276,33 @@ void AgentLoop::on_command(const Bus::Incoming& incoming, Command command) {
     CommandReply refused;
     refused.outcome = CommandOutcome::not_allowed;
     refused.message = std::move(why);
-    bus_->send(incoming.peer, encode(Frame(AddressedReply{command.request_id, refused})));
-    return;
+    return answer(incoming.peer, command, refused);
   }
   // Who it was is what the key says; the rest the client says of itself.
   if (!incoming.client.empty()) command.by = incoming.client + ", " + command.by;
   rank0_->on_command(incoming.peer, command);
+}
+
+void AgentLoop::answer(const std::string& peer, const Command& command, const CommandReply& reply) {
+  if (peer.empty()) return own_commands_.answered(command.request_id, reply);
+  if (bus_) bus_->send(peer, encode(Frame(AddressedReply{command.request_id, reply})));
+}
+
+void AgentLoop::ask(Command command) {
+  command.by = "the program of rank " + std::to_string(options_.rank.value) + ", " + host_name() + " pid " +
+               std::to_string(getpid());
+  own_commands_.add(std::move(command), Clock::now());
+}
+
+void AgentLoop::ask_rank0(Clock::time_point now) {
+  if (own_commands_.empty() || !member_.joined()) return;
+  for (const Command& command : own_commands_.due(now)) {
+    if (rank0_) {
+      rank0_->on_command("", command);
+    } else if (bus_) {
+      bus_->send("", encode(Frame(command)));
+    }
+  }
 }
 
 void AgentLoop::send_to_rank(const Letter& letter) {
@@ -420,77 +440,6 @@ void AgentLoop::write_notes() {
       if (auto saved = append_switch(file, note); !saved) log_debug("switches: " + saved.error());
     });
   }
-}
-
-void AgentLoop::report_progress(Clock::time_point now) {
-  const bool due = now - last_progress_ >= kProgressEvery;
-  if (!due && now - last_show_ < kShowEvery) return;
-  last_show_ = now;
-  Progress progress = member_.progress();
-  if (due) last_progress_ = now;
-  if (now - last_measured_ >= kMeasureOver) {
-    const std::int64_t steps = progress.step - last_step_;
-    const double ms = std::chrono::duration<double, std::milli>(now - last_measured_).count();
-    if (steps > 0) step_ms_ = ms / static_cast<double>(steps);
-    last_step_ = progress.step;
-    last_measured_ = now;
-  }
-  const CollectingReport report = calls_.report();
-  progress.step_ms = step_ms_;
-  progress.records = report.records;
-  progress.dropped = report.dropped;
-  progress.error = report.error.substr(0, 1000);
-  progress.overhead = report.overhead;
-  progress.targets = report.targets;
-  // Rank 0 is always up to date in its own status; the others say it once a second.
-  if (member_.joined() && (due || options_.rank.value == 0)) to_coordinator(std::move(progress));
-  show_status(report, due);
-}
-
-void AgentLoop::show_status(const CollectingReport& report, bool broadcast) {
-  Status status;
-  if (rank0_) {
-    status = rank0_->status();
-    if (!network_trouble_.empty() && status.warnings.empty()) status.warnings.push_back(network_trouble_);
-    if (broadcast && bus_) bus_->broadcast(encode(Frame(status)));
-  } else {
-    status = own_status(report);
-  }
-  view_.show(std::move(status));
-}
-
-Status AgentLoop::own_status(const CollectingReport& report) const {
-  Status status;
-  status.epoch = job_.epoch;
-  status.mode = options_.mode == Mode::dynamic ? "dynamic" : "static";
-  status.warnings = report.warnings;
-  if (const std::string line = dropped_.warning(); !line.empty()) status.warnings.push_back(line);
-  status.reason = member_.replaced() ? "another process has taken this rank" : member_.refused();
-  RankStatus own;
-  own.rank = options_.rank;
-  own.host = host_name();
-  own.pid = getpid();
-  const Progress progress = member_.progress();
-  own.step = progress.step.value;
-  own.step_ms = step_ms_;
-  own.records = report.records;
-  own.dropped = report.dropped;
-  own.error = report.error;
-  own.overhead = report.overhead;
-  own.targets = report.targets;
-  own.state = progress.waiting ? "waiting" : progress.collecting ? "collecting" : "idle";
-  if (const auto in_force = gate_.in_force()) {
-    const Schedule schedule = schedule_of(*in_force->plan, in_force->effective);
-    status.state = progress.collecting ? "on" : "off";
-    status.revision = own.revision = in_force->revision;
-    status.effective_step = own.applied_step = in_force->effective.value;
-    status.collected = schedule.collected_before(progress.step);
-    status.collect_times = schedule.times();
-    status.step_interval = schedule.interval();
-    status.config_sha256 = in_force->plan->config_sha256;
-  }
-  status.ranks.push_back(std::move(own));
-  return status;
 }
 
 }  // namespace gradmon

@@ -17,6 +17,7 @@
 #include "control/net/history_file.h"
 #include "control/net/job_homes.h"
 #include "control/net/mailbox.h"
+#include "control/net/own_commands.h"
 #include "control/net/rank0_desk.h"
 
 namespace gradmon {
@@ -53,6 +54,7 @@ class AgentLoop {
   // Notes of the mailbox.
   void start();  // the first step has begun
   void rows_on_disk(Revision revision);
+  void ask(Command command);  // its `by` is set here
   void leave(Step last);
 
  private:
@@ -67,6 +69,8 @@ class AgentLoop {
   void give_up(const std::string& why);
   void drop(const std::string& why);
   void on_command(const Bus::Incoming& incoming, Command command);
+  void answer(const std::string& peer, const Command& command, const CommandReply& reply);
+  void ask_rank0(Clock::time_point now);
   void to_member(const Letter& letter);
   void to_coordinator(Message message);
   void send_to_rank(const Letter& letter);
@@ -102,6 +106,7 @@ class AgentLoop {
   std::map<std::pair<int, std::uint64_t>, std::string> peers_;
   std::deque<Letter> inbox_;  // to this process's own coordinator or member
   DroppedMessages dropped_;
+  OwnCommands own_commands_;
   std::uint64_t incarnation_ = 0;
   bool started_ = false;
   std::string tried_epoch_;  // of the rank 0 that was found last; "": none yet

@@ -108,6 +108,11 @@ class Core {
     const py::gil_scoped_release others_run;
     monitor_.attention(name, q, k, Causal(causal));
   }
+  void on(std::optional<std::int64_t> collect_times, std::optional<std::int64_t> step_interval) noexcept {
+    monitor_.on(collect_times, step_interval);
+  }
+  void off() noexcept { monitor_.off(); }
+  void set(const std::string& key, const std::string& json) noexcept { monitor_.set(key, json); }
   std::vector<Metric> metrics() const {
     const py::gil_scoped_release others_run;
     return monitor_.metrics();
@@ -260,6 +265,9 @@ PYBIND11_MODULE(_gradmon, m) {
       .def("scalar", &Core::scalar)
       .def("samples", &Core::samples)
       .def("attention", &Core::attention)
+      .def("on", &Core::on)
+      .def("off", &Core::off)
+      .def("set", &Core::set)
       .def("metrics", &Core::metrics)
       .def("stop", &Core::stop)
       .def("status", &Core::status);

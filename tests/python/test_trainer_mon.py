@@ -1,5 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
 """msprobe's API, on gradmon."""
+import json
 import os
 import subprocess
 import sys
@@ -148,3 +149,54 @@ def test_other_names_of_msprobe_are_refused_with_what_there_is(tmp_path: Path, l
     assert result.returncode != 0
     assert "ImportError: gradmon does not stand in for msprobe." in result.stderr
     assert "only for msprobe.pytorch.TrainerMon" in result.stderr
+
+
+def test_ops_and_activations_change_while_a_static_job_runs(tmp_path: Path, training: Any) -> None:
+    config, model, optimizer = training
+    jobs.write_config(tmp_path, wg_distribution=True, all_xy=True, step_interval=2, ops=["norm"])
+    mon = gradmon.TrainerMon(str(config))
+    mon.set_monitor(model, optimizer)
+    assert mon.ops == ["norm"]
+
+    def each(step: int) -> None:
+        if step == 2:
+            mon.ops = ["min", "max"]
+            mon.reload_xy(xy_distribution=True)
+        if step == 4:
+            mon.reload_xy()
+
+    jobs.train(model, optimizer, 8, each)
+    assert mon.ops == ["min", "max"]
+    mon.monitor.stop()
+    gradients = jobs.rows(tmp_path / "out", "grad_reduced")
+    assert {step: list(gradients["fc1.weight", step, 0]) for step in steps_written(tmp_path)} == {
+        0: ["norm"],
+        2: ["norm"],
+        4: ["min", "max"],
+        6: ["min", "max"],
+    }
+    assert {step for _, step, _ in jobs.rows(tmp_path / "out", "actv")} == {4}
+    assert json.loads(config.read_text())["ops"] == ["norm"]
+
+
+def test_ops_that_are_set_before_the_model_is_known(tmp_path: Path, training: Any) -> None:
+    config, model, optimizer = training
+    mon = gradmon.TrainerMon(str(config))
+    mon.ops = ["max"]
+    mon.set_monitor(model, optimizer)
+    jobs.train(model, optimizer, 2)
+    mon.monitor.stop()
+    assert list(jobs.rows(tmp_path / "out", "grad_reduced")["fc1.weight", 1, 0]) == ["max"]
+
+
+def test_a_setting_that_makes_no_valid_config_changes_nothing(
+    tmp_path: Path, training: Any, capfd: pytest.CaptureFixture[str]
+) -> None:
+    config, model, optimizer = training
+    mon = gradmon.TrainerMon(str(config))
+    mon.set_monitor(model, optimizer)
+    mon.monitor.set("step_interval", 0)
+    jobs.train(model, optimizer, 2)
+    mon.monitor.stop()
+    assert steps_written(tmp_path) == [0, 1]
+    assert "step_interval" in capfd.readouterr().err

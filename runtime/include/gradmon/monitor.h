@@ -122,6 +122,18 @@ class Monitor {
   // hand). The axes are those of the config's `sa_order`. Any thread.
   void attention(std::string_view name, const at::Tensor& q, const at::Tensor& k, Causal causal) noexcept;
 
+  // Ask the job for a change, as gradmonctl does: all ranks switch at one agreed
+  // step soon (status() tells which), and the config file says so too. Any rank may ask;
+  // those that ask for the same in the same step ask once. Returns at once; what is
+  // refused is logged.
+  void on(std::optional<std::int64_t> collect_times = {},
+          std::optional<std::int64_t> step_interval = {}) noexcept;
+  void off() noexcept;
+  // A key of the config, or a JSON pointer, and its value as JSON text. In static mode,
+  // where on() and off() are refused, it holds in this rank alone, from the next step
+  // on, for what the config then still has to collect; the file is left.
+  void set(std::string_view key, std::string_view json) noexcept;
+
   // All rows of the step that was collected last, without the disk, in the order of
   // the files; waits for the writer, a second at most. Empty where that step had
   // none, where nothing was collected yet, and where neither keep_last_step nor the config's format "api" asks for it.

@@ -1,5 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
 """gradmon.Monitor."""
+import json
 import os
 from pathlib import Path
 from types import TracebackType
@@ -126,6 +127,27 @@ class Monitor:
     def status(self) -> Optional[_gradmon.Status]:
         """At most 100 ms old: in rank 0 of the whole job, elsewhere of this rank; None before watch()."""
         return None if self._steps is None else self._steps.core.status()
+
+    def on(self, *, collect_times: Optional[int] = None, step_interval: Optional[int] = None) -> None:
+        """Asks the job for what `gradmonctl on` does: collection begins on all ranks at
+        one agreed step soon, and the config file says so. Any rank may ask; those that
+        ask for the same in the same step ask once. Returns at once: the step is in
+        status(), what is refused in the log. In static mode it is refused."""
+        if self._steps is not None:
+            self._steps.core.on(collect_times, step_interval)
+
+    def off(self) -> None:
+        """Asks the job to stop collecting, likewise."""
+        if self._steps is not None:
+            self._steps.core.off()
+
+    def set(self, key: str, value: Any) -> None:
+        """Asks the job to change a key of the config ("ops", or a JSON pointer) to a value
+        that JSON has, as `gradmonctl set` does. In static mode it holds in this rank
+        alone, from the next step on, for what the config still has to collect; the file
+        is left as it is."""
+        if self._steps is not None:
+            self._steps.core.set(key, json.dumps(value))
 
     def metrics(self) -> list[_gradmon.Metric]:
         """All rows of the step that was collected last, as they stand in the files (kind,

@@ -1,8 +1,9 @@
 # SPDX-License-Identifier: Apache-2.0
 """msprobe's TrainerMon, for scripts that were written for it."""
 import inspect
+import json
 import os
-from typing import Any, Optional, Union
+from typing import Any, Optional, Sequence, Union
 
 from gradmon import _gradmon
 from gradmon._process_groups import own_rank
@@ -34,6 +35,23 @@ class TrainerMon:
         self.opt_ty = opt_ty
         self.monitor = Monitor(config_file_path)
         self._wrapped_optimizer: Any = None
+        self._config_file = config_file_path
+        self._watches = False
+        self._settings: dict[str, Any] = {}  # what the program has set instead of the config's
+
+    @property
+    def ops(self) -> list[str]:
+        """The statistics of a step. What is assigned holds from the next step on that has
+        been agreed on (in static mode: that this rank begins), as Monitor.set() says."""
+        return list(self._settings.get("ops") or _ops_of(self._config_file))
+
+    @ops.setter
+    def ops(self, ops: Sequence[str]) -> None:
+        self._set("ops", list(ops))
+
+    def reload_xy(self, xy_distribution: bool = False) -> None:
+        """Switches the collection of activations, as by assigning `ops`."""
+        self._set("xy_distribution", bool(xy_distribution))
 
     def set_monitor(self, *arguments: Any, **keywords: Any) -> None:
         """Either `(model, grad_acc_steps, optimizer, dp_group=None, tp_group=None,
@@ -88,6 +106,7 @@ class TrainerMon:
         tp_group: Any = None,
         start_iteration: int = 0,
     ) -> None:
+        first = not self._watches
         for chunk in model if isinstance(model, (list, tuple)) else [model]:
             self.monitor.watch(
                 chunk,
@@ -97,10 +116,28 @@ class TrainerMon:
                 tp_group=tp_group,
                 start_iteration=start_iteration,
             )
+        self._watches = True
+        if first:
+            for key, value in self._settings.items():
+                self.monitor.set(key, value)
+
+    def _set(self, key: str, value: Any) -> None:
+        self._settings[key] = value
+        if self._watches:
+            self.monitor.set(key, value)
 
     def _of_kind(self, kind: str) -> Metrics:
         rank = own_rank()
         return {_tag(metric, rank): metric.values for metric in self.monitor.metrics() if metric.kind == kind}
+
+
+def _ops_of(config_file: Union[str, "os.PathLike[str]"]) -> list[str]:
+    """The config's own, or what holds where it has none."""
+    try:
+        with open(config_file) as file:
+            return list(json.load(file)["ops"])
+    except (OSError, ValueError, KeyError, TypeError):
+        return ["norm"]
 
 
 def _tag(metric: _gradmon.Metric, rank: int) -> str:

@@ -3,6 +3,7 @@
 // file in one process, with trainers that only count.
 #include "control/net/agent.h"
 
+#include <algorithm>
 #include <atomic>
 #include <fstream>
 #include <map>
@@ -193,6 +194,28 @@ TEST_CASE("on and off by command go into the file and are sets and not flips") {
   REQUIRE(job.history().size() == 2);
   REQUIRE(job.divergence().empty());
   REQUIRE(job.rank(0).collected == job.rank(1).collected);
+}
+
+TEST_CASE("what several ranks' programs ask for in one step is one change on all ranks") {
+  FakeJob job(3, R"({"dynamic_on": false})");
+  Command on;
+  on.verb = CommandVerb::on;
+  on.request_id = "step 7 on";
+  on.collect_times = 4;
+  for (const int rank : {2, 0, 1}) job.rank(rank).agent().ask(on);
+  REQUIRE(job.wait_for("step 7 on").effective_step > 0);
+  REQUIRE(read_text(job.config_path()).find(R"("collect_times": 4)") != std::string::npos);
+  Command off;
+  off.verb = CommandVerb::off;
+  off.request_id = "step 9 off";
+  job.rank(1).agent().ask(off);
+  REQUIRE(eventually([&] { return job.ask(CommandVerb::verdict, "step 9 off").settled; }));
+  const std::vector<HistoryEntry> history = job.history();
+  REQUIRE(std::count_if(history.begin(), history.end(),
+                        [](const HistoryEntry& entry) { return entry.request_id == "step 7 on"; }) == 1);
+  REQUIRE(history.front().by.find("the program of rank ") == 0);
+  REQUIRE(job.divergence().empty());
+  REQUIRE(job.rank(0).collected == job.rank(2).collected);
 }
 
 TEST_CASE("a config of nearly 1 MiB is agreed on twice in a row") {

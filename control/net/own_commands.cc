@@ -1,0 +1,42 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "control/net/own_commands.h"
+
+#include <algorithm>
+
+#include "control/log.h"
+
+namespace gradmon {
+namespace {
+
+constexpr std::chrono::seconds kAskAgain{1};
+constexpr std::chrono::seconds kGiveUp{60};
+
+}  // namespace
+
+std::vector<Command> OwnCommands::due(Clock::time_point now) {
+  std::vector<Command> commands;
+  for (Waiting& each : waiting_) {
+    if (now < each.next) continue;
+    each.next = now + kAskAgain;
+    commands.push_back(each.command);
+  }
+  const auto kept = std::remove_if(waiting_.begin(), waiting_.end(), [&](const Waiting& each) {
+    const bool late = now - each.asked > kGiveUp;
+    if (late) log_warn("rank 0 has not answered what the program asked for: " + each.command.request_id);
+    return late;
+  });
+  waiting_.erase(kept, waiting_.end());
+  return commands;
+}
+
+void OwnCommands::answered(const std::string& request_id, const CommandReply& reply) {
+  const auto kept = std::remove_if(waiting_.begin(), waiting_.end(), [&](const Waiting& each) {
+    return each.command.request_id == request_id;
+  });
+  if (kept == waiting_.end()) return;
+  waiting_.erase(kept, waiting_.end());
+  if (reply.outcome != CommandOutcome::done)
+    log_warn("what the program asked for was refused (" + request_id + "): " + reply.message);
+}
+
+}  // namespace gradmon

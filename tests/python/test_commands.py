@@ -1,0 +1,80 @@
+# SPDX-License-Identifier: Apache-2.0
+"""What a program asks of its job: on(), off(), set()."""
+import json
+import time
+from pathlib import Path
+from typing import Any, Callable
+
+import gradmon
+import jobs
+import pytest
+import torch
+
+
+class Training:
+    def __init__(self, directory: Path, **keys: Any) -> None:
+        self.config = jobs.write_config(directory, dynamic_on=False, wg_distribution=True, **keys)
+        self.out = directory / "out"
+        self.model = jobs.make_net()
+        self.optimizer = torch.optim.SGD(self.model.parameters(), lr=0.1)
+        self.monitor = gradmon.Monitor(self.config, output_dir=self.out, dynamic=True)
+        self.monitor.watch(self.model, self.optimizer)
+
+    def until(self, condition: Callable[[], bool]) -> None:
+        end = time.monotonic() + 30
+        while not condition():
+            assert time.monotonic() < end
+            jobs.train(self.model, self.optimizer, 1)
+
+    def state(self) -> str:
+        status = self.monitor.status()
+        return status.state if status is not None else ""
+
+    def steps(self) -> "list[int]":
+        return jobs.steps_of(jobs.rows(self.out, "grad_reduced"))["fc1.weight"]
+
+
+def test_on_collects_as_often_as_asked_and_the_file_says_so(tmp_path: Path) -> None:
+    training = Training(tmp_path)
+    training.monitor.on(collect_times=3, step_interval=2)
+    training.until(lambda: json.loads(training.config.read_text()).get("collect_times") == 3)
+    training.until(lambda: not json.loads(training.config.read_text())["dynamic_on"])
+    training.monitor.stop()
+    steps = training.steps()
+    assert steps == [steps[0], steps[0] + 2, steps[0] + 4]
+
+
+def test_off_ends_what_on_began_and_set_changes_what_is_collected(tmp_path: Path) -> None:
+    training = Training(tmp_path)
+    training.monitor.on()
+    training.until(lambda: training.state() == "on")
+    training.monitor.set("param_distribution", True)
+    training.until(lambda: bool(list(training.out.rglob("param_origin_*.csv"))))
+    training.monitor.off()
+    training.until(lambda: not json.loads(training.config.read_text())["dynamic_on"])
+    training.until(lambda: training.state() == "off")
+    last = training.steps()[-1]
+    jobs.train(training.model, training.optimizer, 5)
+    training.monitor.stop()
+    assert training.steps()[-1] == last
+    assert json.loads(training.config.read_text())["param_distribution"] is True
+
+
+def test_a_static_job_refuses_to_be_switched_and_says_so(
+    tmp_path: Path, capfd: pytest.CaptureFixture[str]
+) -> None:
+    config = jobs.write_config(tmp_path, wg_distribution=True)
+    model = jobs.make_net()
+    optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
+    said = ""
+    with gradmon.Monitor(config, output_dir=tmp_path / "out", dynamic=False).watch(
+        model, optimizer
+    ) as monitor:
+        monitor.off()
+        end = time.monotonic() + 30
+        while "static mode" not in said:
+            assert time.monotonic() < end
+            jobs.train(model, optimizer, 1)
+            said += capfd.readouterr().err
+    steps = jobs.steps_of(jobs.rows(tmp_path / "out", "grad_reduced"))["fc1.weight"]
+    assert steps == list(range(len(steps)))
