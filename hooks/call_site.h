@@ -2,6 +2,7 @@
 // Where a program makes a call that is observed.
 #pragma once
 
+#include <cstdint>
 #include <functional>
 #include <string>
 #include <vector>
@@ -13,6 +14,18 @@ struct CallSite {
   std::vector<std::string> frames;  // innermost first, as "file.py[line] function"; may be empty
   int vpp_stage = 0;
 };
+
+struct StackFrame {
+  std::string path;
+  std::int64_t line = 0;
+  std::string function;
+  std::string code;  // the line's text, where it was asked for
+};
+enum class LineText : bool { no, yes };
+
+// The stack of its caller, innermost first; empty where there are no lines to tell.
+// Any thread; what it throws trips the fuse of the hooks that asked.
+using StackSource = std::function<std::vector<StackFrame>(LineText)>;
 
 // The site of the call that its caller is in. Any thread; what it throws trips
 // the fuse of the hooks that asked.

@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "hooks/collective_probe.h"
 
+#include <algorithm>
 #include <stdexcept>
 #include <utility>
 
@@ -28,6 +29,20 @@ void settle_all(std::vector<CollectiveRow>& rows) {
   for (std::size_t i = 0; i < places.size(); ++i) *places[i] = std::move(waiting[i]);
 }
 
+std::string place_of(const StackFrame& frame) {
+  return frame.path.substr(frame.path.rfind('/') + 1) + "[" + std::to_string(frame.line) + "]";
+}
+
+CallSite call_site_here(const StackSource& stack, const NativeCallSites& native) {
+  CallSite site = native.here();
+  const std::vector<StackFrame> frames = stack ? stack(LineText::no) : std::vector<StackFrame>();
+  if (frames.empty()) return site;
+  site.place = place_of(frames.front());
+  site.frames.clear();
+  for (const StackFrame& frame : frames) site.frames.push_back(place_of(frame) + " " + frame.function);
+  return site;
+}
+
 void count(RowWriter& rows, std::uint64_t times, const char* why) {
   for (std::uint64_t i = 0; i < times; ++i) rows.count_not_applicable("a collective call", why);
 }
@@ -35,11 +50,14 @@ void count(RowWriter& rows, std::uint64_t times, const char* why) {
 }  // namespace
 
 CollectiveProbe::CollectiveProbe(const CollectiveSettings& settings, double eps,
-                                 const std::vector<WatchedModule>& modules, CallSiteSource call_site,
+                                 const std::vector<WatchedModule>& modules, StackSource stack,
                                  RecordStream& stream, HookFuse& fuse)
-    : native_(call_site ? nullptr : std::make_shared<NativeCallSites>(modules)),
+    : native_(std::make_shared<NativeCallSites>(modules)),
+      needs_tap_(!stack || std::any_of(modules.begin(), modules.end(),
+                                       [](const WatchedModule& module) { return module.vpp_stage > 0; })),
       readings_(std::make_shared<CollectiveReadings>(
-          settings, eps, call_site ? std::move(call_site) : [native = native_] { return native->here(); })),
+          settings, eps,
+          [native = native_, stack = std::move(stack)] { return call_site_here(stack, *native); })),
       stream_(stream),
       fuse_(fuse) {}
 

@@ -24,20 +24,21 @@ struct CollectiveSettings;
 // that made it. Observes in collected steps alone.
 class CollectiveProbe : public Probe {
  public:
-  // `call_site` null: the watched module that the call is made in. `stream` and
-  // `fuse` outlive this.
+  // Where `stack` is null or has no frames, the watched module is told that the call
+  // is made in. `stream` and `fuse` outlive this.
   CollectiveProbe(const CollectiveSettings& settings, double eps, const std::vector<WatchedModule>& modules,
-                  CallSiteSource call_site, RecordStream& stream, HookFuse& fuse);
+                  StackSource stack, RecordStream& stream, HookFuse& fuse);
   ~CollectiveProbe() override;
 
   void begin_step(Step step) override;
   void disarm() noexcept override;
   void write_rows(RowWriter& rows) override;
   std::size_t attached() const noexcept override { return observer_ ? 1 : 0; }
-  ForwardListener* forward_listener() noexcept override { return native_.get(); }
+  ForwardListener* forward_listener() noexcept override { return needs_tap_ ? native_.get() : nullptr; }
 
  private:
-  const std::shared_ptr<NativeCallSites> native_;  // null: call sites come from outside
+  const std::shared_ptr<NativeCallSites> native_;
+  const bool needs_tap_;  // to know in which module, or in which of several models
   const std::shared_ptr<CollectiveReadings> readings_;
   RecordStream& stream_;
   HookFuse& fuse_;

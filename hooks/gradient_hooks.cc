@@ -188,7 +188,7 @@ class GradientHooks::Slot {
   void take(GradientDelivery& delivery, const at::Tensor& gradient) {
     delivery.reading.present = false;
     if (gradient.defined())
-      delivery.reading.take(gradient, hooks_.settings_.eps, watched_.name, hooks_.fuse_);
+      delivery.reading.take(gradient, hooks_.settings_.eps, watched_.name, hooks_.fuse_, hooks_.scale());
   }
 
   const std::size_t parameter_;

@@ -13,6 +13,7 @@
 #include <mutex>
 #include <vector>
 
+#include "hooks/hook_settings.h"
 #include "hooks/micro_batches.h"
 #include "hooks/probe.h"
 #include "hooks/reading.h"
@@ -29,6 +30,7 @@ struct GradientHookSettings {
   // before the last one then need no reading for last_of_step. 1: not known.
   int micro_batches = 1;
   double eps = 1e-8;
+  std::shared_ptr<const GradientScale> scale = {};  // null: 1
 };
 
 // One reading of a gradient.
@@ -84,6 +86,7 @@ class GradientHooks : public Probe {
 
   void refresh();
   bool skips(int micro_step) const { return micro_step + 1 < settings_.micro_batches; }
+  double scale() const { return settings_.scale ? settings_.scale->load(std::memory_order_relaxed) : 1; }
   void begin_last_micro_batch(const Slot& delivered);
   std::vector<const GradientDelivery*> deliveries() const;  // of the step, by arrival
   void count_unread(RowWriter& rows);

@@ -10,11 +10,12 @@ GradientProbe::GradientProbe(const std::vector<Watched>& watched, GradientHooks&
 void GradientProbe::begin_step(Step) { forget(reduced_); }
 
 void GradientProbe::before_update(const Update& update) {
+  const double scale = update.state ? update.state->gradient_scale() : 1;
   for (const std::size_t i : update.places) {
     reduced_[i].present = false;
     if (!hooks_.took_part(i)) continue;
-    const at::Tensor& gradient = watched_[i].tensor.grad();
-    if (gradient.defined()) reduced_[i].take(gradient, eps_, watched_[i].name, fuse_);
+    const at::Tensor gradient = update.gradient_of(watched_[i].tensor);
+    if (gradient.defined()) reduced_[i].take(gradient, eps_, watched_[i].name, fuse_, scale);
   }
 }
 

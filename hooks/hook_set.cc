@@ -74,8 +74,7 @@ class ParameterPlaces {
 class HookSet::Attached {
  public:
   Attached(const HookSettings& settings, WatchedModel model, std::vector<Watched> watched,
-           RecordStream& stream, CallSiteSource call_site, HookFuse& fuse,
-           std::vector<UnmatchedPattern>& unmatched)
+           RecordStream& stream, StackSource stack, HookFuse& fuse, std::vector<UnmatchedPattern>& unmatched)
       : model_(std::move(model)),
         watched_(std::move(watched)),
         places_(watched_),
@@ -84,8 +83,7 @@ class HookSet::Attached {
       add_gradient_probes(settings, fuse);
     if (settings.weights) add<WeightProbe>(watched_, settings.eps, fuse);
     if (settings.collectives.enabled)
-      add<CollectiveProbe>(settings.collectives, settings.eps, model_.modules, std::move(call_site), stream,
-                           fuse);
+      add<CollectiveProbe>(settings.collectives, settings.eps, model_.modules, stack, stream, fuse);
     if (settings.l2) {
       const Squash squash = settings.squash_name ? Squash::yes : Squash::no;
       add<L2Probe>(*settings.l2, model_, squash, stream, unmatched);
@@ -93,7 +91,7 @@ class HookSet::Attached {
     if (settings.activations.forward || settings.activations.backward)
       add<ActivationProbe>(settings, model_, stream, fuse);
     if (settings.module_structure || settings.call_stacks)
-      structure_ = &add<ModuleStructure>(settings, model_, stream, fuse);
+      structure_ = &add<ModuleStructure>(settings, model_, stream, fuse, std::move(stack));
     listen(settings.grad_acc_steps, fuse);
   }
 
@@ -154,6 +152,7 @@ class HookSet::Attached {
   void add_gradient_probes(const HookSettings& settings, HookFuse& fuse) {
     GradientHookSettings reading;
     reading.eps = settings.eps;
+    reading.scale = settings.gradient_scale;
     reading.micro_batches = settings.grad_acc_steps;
     if (settings.per_micro_batch) reading.reads = GradientReads::each_micro_batch;
     if (!settings.gradients) reading.reads = GradientReads::nothing;
@@ -185,12 +184,12 @@ class HookSet::Attached {
 };
 
 HookSet::HookSet(const HookSettings& settings, WatchedModel model, RecordStream& stream,
-                 CallSiteSource call_site) noexcept {
+                 StackSource stack) noexcept {
   fuse_.guard("", [&] {
     matches_ = match_targets(settings.selection, target_names(model));
     auto watched = select(model, matches_.matched, settings.squash_name ? Squash::yes : Squash::no, stream);
     attached_ = std::make_unique<Attached>(settings, std::move(model), std::move(watched), stream,
-                                           std::move(call_site), fuse_, matches_.unmatched);
+                                           std::move(stack), fuse_, matches_.unmatched);
   });
 }
 

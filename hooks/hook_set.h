@@ -52,9 +52,10 @@ struct HookCounts {
 // makes no row). Empty tensors have none.
 class HookSet {
  public:
-  // `call_site` tells where a collective call is made; null: in which watched module.
+  // `stack` tells where collective calls are made and modules are called; null: in
+  // which watched modules.
   HookSet(const HookSettings& settings, WatchedModel model, RecordStream& stream,
-          CallSiteSource call_site = {}) noexcept;
+          StackSource stack = {}) noexcept;
   ~HookSet();
   HookSet(const HookSet&) = delete;
   HookSet& operator=(const HookSet&) = delete;

@@ -2,7 +2,9 @@
 // What one plan collects, translated from the config by runtime/. A value.
 #pragma once
 
+#include <atomic>
 #include <cstdint>
+#include <memory>
 #include <optional>
 #include <string>
 #include <vector>
@@ -51,6 +53,9 @@ struct L2Settings {
   CausalMask causal = CausalMask::automatic;
 };
 
+// What the loss, and so every gradient of the step, is multiplied by (GradScaler); > 0.
+using GradientScale = std::atomic<double>;
+
 struct HookSettings {
   Revision revision;
   bool gradients = false;           // grad_unreduced, grad_reduced
@@ -66,9 +71,10 @@ struct HookSettings {
 
   TargetSelection selection;
   bool squash_name = true;
-  std::uint8_t ops = bit_of(Op::norm);  // bit_of each op that records shall carry
-  double eps = 1e-8;                    // threshold of Op::zeros
-  int grad_acc_steps = 1;               // micro batches of one step
+  std::uint8_t ops = bit_of(Op::norm);                       // bit_of each op that records shall carry
+  double eps = 1e-8;                                         // threshold of Op::zeros
+  int grad_acc_steps = 1;                                    // micro batches of one step
+  std::shared_ptr<const GradientScale> gradient_scale = {};  // null: 1
 };
 
 }  // namespace gradmon

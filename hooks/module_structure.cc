@@ -194,7 +194,7 @@ void ModuleStructure::before_forward(const ForwardVisit& visit, const ForwardTen
   if (done_) return;
   const bool first = seen_->enter(visit.module, inputs);
   if (first && settings_.call_stacks && selected_[visit.module])
-    seen_->ran(visit.module, text_of(stack_ ? stack_() : native_stack()));
+    seen_->ran(visit.module, text_of(stack_here()));
   if (!c10::GradMode::is_enabled() || !(first || visit.recomputed)) return;
   std::vector<Input> sources;
   for (const auto& element : inputs.elements)
@@ -219,9 +219,10 @@ void ModuleStructure::after_forward(const ForwardVisit& visit, const ForwardTens
   }
 }
 
-std::vector<StackFrame> ModuleStructure::native_stack() const {
+std::vector<StackFrame> ModuleStructure::stack_here() const {
+  std::vector<StackFrame> frames = stack_ ? stack_(LineText::yes) : std::vector<StackFrame>();
+  if (!frames.empty()) return frames;
   const std::vector<std::size_t> around = modules_around();
-  std::vector<StackFrame> frames;
   for (std::size_t i = 1; i < around.size(); ++i) {
     const std::string& name = full_names_[around[i]];
     frames.push_back({"@native", 0, name.empty() ? "the model" : name, "forward"});

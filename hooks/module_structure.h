@@ -10,6 +10,7 @@
 #include <string>
 #include <vector>
 
+#include "hooks/call_site.h"
 #include "hooks/calls_under_way.h"
 #include "hooks/forward_listener.h"
 #include "hooks/hook_settings.h"
@@ -20,16 +21,6 @@
 
 namespace gradmon {
 
-struct StackFrame {
-  std::string path;
-  std::int64_t line = 0;
-  std::string function;
-  std::string code;
-};
-
-// The stack of its caller, innermost first. Any thread; what it throws trips the fuse.
-using StackSource = std::function<std::vector<StackFrame>()>;
-
 // Publishes, after the first collected step of the plan and never again:
 //
 // module_struct (JSON, by msprobe's rules): every module by its record's name, in
@@ -39,7 +30,7 @@ using StackSource = std::function<std::vector<StackFrame>()>;
 //
 // stack_info (CSV): every module that targets select and that ran, in the order
 // in which they ran, with its stack as `File PATH, line N, in FUNC, \n CODE \n` for
-// each frame. Without a source the frames are the watched modules around it, at
+// each frame. Where the source has none the frames are the watched modules around it, at
 // `@native`, line 0.
 class ModuleStructure : public Probe, public ForwardListener {
  public:
@@ -66,7 +57,7 @@ class ModuleStructure : public Probe, public ForwardListener {
     GradientSource source;
   };
 
-  std::vector<StackFrame> native_stack() const;
+  std::vector<StackFrame> stack_here() const;
 
   // Constant after construction.
   const HookSettings settings_;

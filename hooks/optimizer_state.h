@@ -26,6 +26,12 @@ class OptimizerState {
   // As it stands now; empty for a parameter that is not the optimizer's. The
   // tensors are the optimizer's own, for reading only. Throws what torch throws.
   virtual ParameterState of(const at::Tensor& parameter) const = 0;
+  // The gradient that it is about to use: the parameter's, or what the program keeps
+  // in its place (Megatron's main_grad). May be undefined.
+  virtual at::Tensor gradient_of(const at::Tensor& parameter) const { return parameter.grad(); }
+  // What gradients are multiplied by and the optimizer itself will divide by (a fused one
+  // under GradScaler); > 0.
+  virtual double gradient_scale() const { return 1; }
 };
 
 }  // namespace gradmon

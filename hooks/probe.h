@@ -6,18 +6,22 @@
 #include <vector>
 
 #include "control/step.h"
+#include "hooks/optimizer_state.h"
 #include "hooks/row_writer.h"
 
 namespace gradmon {
 
 class ForwardListener;
-class OptimizerState;
 
 // One call of an optimizer's step: which of the parameters watched are its own
 // (places among them, rising), and what it keeps of them (null: not known).
 struct Update {
   std::vector<std::size_t> places;
   const OptimizerState* state = nullptr;
+
+  at::Tensor gradient_of(const at::Tensor& parameter) const {
+    return state ? state->gradient_of(parameter) : parameter.grad();
+  }
 };
 
 // Training thread, at step boundaries, but for hook bodies, which run wherever

@@ -16,11 +16,13 @@ std::optional<std::uint32_t> version_of(const at::Tensor& tensor) {
 
 }  // namespace
 
-void Reading::take(const at::Tensor& tensor, double eps, const std::string& name, HookFuse& fuse) noexcept {
+void Reading::take(const at::Tensor& tensor, double eps, const std::string& name, HookFuse& fuse,
+                   double scale_of_it) noexcept {
   present = false;
+  scale = scale_of_it;
   fuse.guard(name, [&] {
     const auto version = version_of(tensor);
-    auto taken = start_tensor_stats(tensor, eps);
+    auto taken = start_tensor_stats(tensor, eps * scale);
     why = taken ? std::string() : taken.error().substr(0, taken.error().find('\n'));
     if (taken && version != version_of(tensor)) why = "written to while it was read";
     if (!why.empty()) taken = StartedStats{{TensorStats::Outcome::not_applicable, DType::unknown, {}}, {}};

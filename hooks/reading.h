@@ -28,7 +28,8 @@ struct Watched {
 struct Reading {
   bool present = false;
   TensorStats stats;
-  std::string why;  // not_applicable: of this tensor in particular; empty: of its sort
+  double scale = 1;  // that the tensor is multiplied by: rows have its values without
+  std::string why;   // not_applicable: of this tensor in particular; empty: of its sort
   std::vector<std::int64_t> sizes;
   // Not null: a device still computes the values (NaN until then), of the tensor
   // as it was. RowWriter waits for those of all rows at once; settle() for some.
@@ -36,8 +37,9 @@ struct Reading {
 
   // Reads the tensor, or queues that. One that torch cannot read (a nested one),
   // or that is written to meanwhile, is not applicable; a failure of ours trips
-  // the fuse and leaves no reading.
-  void take(const at::Tensor& tensor, double eps, const std::string& name, HookFuse& fuse) noexcept;
+  // the fuse and leaves no reading. `eps` is of the values without `scale`, which is > 0.
+  void take(const at::Tensor& tensor, double eps, const std::string& name, HookFuse& fuse,
+            double scale = 1) noexcept;
 };
 
 void forget(std::vector<Reading>& readings);

@@ -14,6 +14,16 @@ std::string shape_text(const std::vector<std::int64_t>& sizes) {
   return text + "]";
 }
 
+namespace {
+
+template <typename Values>
+void unscale(Values& values, double scale) {
+  if (scale == 1) return;
+  for (const Op op : {Op::min, Op::max, Op::mean, Op::norm}) values[static_cast<std::size_t>(op)] /= scale;
+}
+
+}  // namespace
+
 RowWriter::RowWriter(RecordStream& stream, Revision revision, std::uint8_t ops)
     : stream_(stream), revision_(revision), ops_(ops) {}
 
@@ -31,6 +41,7 @@ void RowWriter::end_step() {
     const Waiting& waiting = waiting_[i];
     for (std::size_t k = 0; k < waiting.count; ++k)
       held_[waiting.row].values[waiting.places[k]] = values[i][k];
+    unscale(held_[waiting.row].values, waiting.scale);
   }
   for (const Record& record : held_) hand_over(record);
   held_.clear();
@@ -44,12 +55,13 @@ void RowWriter::write(const RowKey& key, const Reading& reading, const std::stri
   }
   Record record = record_of(key);
   std::copy(reading.stats.values.begin(), reading.stats.values.end(), record.values.begin());
+  unscale(record.values, reading.scale);
   record.shape = shape_id(reading.sizes);
   record.dtype = reading.stats.dtype;
   record.mask = ops_;
   if (reading.pending) {
     batch_.add(reading.pending);
-    waiting_.push_back({held_.size(), {0, 1, 2, 3, 4, 5}, kOps});
+    waiting_.push_back({held_.size(), reading.scale, {0, 1, 2, 3, 4, 5}, kOps});
   }
   push(record);
 }
@@ -64,7 +76,7 @@ void RowWriter::write_nan(const RowKey& key) {
 void RowWriter::write(const RowKey& key, std::initializer_list<ColumnValue> values,
                       const PendingNumbers& pending) {
   Record record = record_of(key);
-  Waiting waiting{held_.size(), {}, 0};
+  Waiting waiting{held_.size(), 1, {}, 0};
   for (const ColumnValue& value : values) {
     const auto place = static_cast<std::uint8_t>(value.column);
     record.values[place] = value.value;

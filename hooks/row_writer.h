@@ -68,6 +68,7 @@ class RowWriter {
   // A row held back, and the places of its pending numbers in Record::values.
   struct Waiting {
     std::size_t row = 0;  // of held_
+    double scale = 1;
     std::array<std::uint8_t, kOps> places{};
     std::size_t count = 0;
   };

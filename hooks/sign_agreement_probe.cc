@@ -13,17 +13,18 @@ SignAgreementProbe::SignAgreementProbe(const std::vector<Watched>& watched, Grad
 void SignAgreementProbe::begin_step(Step) { std::fill(agreements_.begin(), agreements_.end(), Agreement{}); }
 
 void SignAgreementProbe::before_update(const Update& update) {
-  for (const std::size_t i : update.places) agreements_[i] = agreement_of(i, update.state);
+  for (const std::size_t i : update.places) agreements_[i] = agreement_of(i, update);
 }
 
-SignAgreementProbe::Agreement SignAgreementProbe::agreement_of(std::size_t place,
-                                                               const OptimizerState* state) {
+SignAgreementProbe::Agreement SignAgreementProbe::agreement_of(std::size_t place, const Update& update) {
   const at::Tensor& parameter = watched_[place].tensor;
-  if (!hooks_.took_part(place) || !parameter.grad().defined()) return {};
-  const auto momentum = state ? state->of(parameter).first_moment : std::nullopt;
+  if (!hooks_.took_part(place)) return {};
+  const at::Tensor gradient = update.gradient_of(parameter);
+  if (!gradient.defined()) return {};
+  const auto momentum = update.state ? update.state->of(parameter).first_moment : std::nullopt;
   if (!momentum) return {Outcome::keeps_none, {}};
   if (!momentum->defined() || parameter.numel() == 0) return {};
-  const auto share = sign_agreement(parameter.grad(), *momentum);
+  const auto share = sign_agreement(gradient, *momentum);
   if (!share) return {Outcome::not_comparable, {}};
   return {Outcome::measured, *share};
 }

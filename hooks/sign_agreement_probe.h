@@ -33,7 +33,7 @@ class SignAgreementProbe : public Probe {
     SignAgreement share;
   };
 
-  Agreement agreement_of(std::size_t place, const OptimizerState* state);
+  Agreement agreement_of(std::size_t place, const Update& update);
 
   const std::vector<Watched>& watched_;
   GradientHooks& hooks_;

@@ -98,6 +98,15 @@ void Collection::add_model(const WatchedModel& chunk) {
   std::copy(chunk.parameters.begin(), chunk.parameters.end(), std::back_inserter(model_.parameters));
   std::copy(chunk.modules.begin(), chunk.modules.end(), std::back_inserter(model_.modules));
   if (notes_) notes_->add_model(chunk);
+  attach_again();
+}
+
+void Collection::replace_model(const WatchedModel& chunks) {
+  model_ = chunks;
+  attach_again();
+}
+
+void Collection::attach_again() {
   if (!hooks_) return;
   attach();
   if (!collecting_) return;
@@ -144,7 +153,8 @@ void Collection::attach() {
   if (!watched_on(config_, settings_.rank)) return;
   HookSettings settings = hook_settings_of(config_, in_force_.revision);
   settings.grad_acc_steps = settings_.grad_acc_steps;
-  hooks_ = std::make_unique<HookSet>(settings, model_, *stream_);
+  settings.gradient_scale = scale_;
+  hooks_ = std::make_unique<HookSet>(settings, model_, *stream_, settings_.stack);
   if (scalars_) scalars_->attach(settings, model_);
   hooks_time_ = {};
   ledger_.expect(expected_targets(settings, model_, hooks_->matches(), *names_),

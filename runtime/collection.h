@@ -15,6 +15,7 @@
 #include "control/config/config.h"
 #include "control/net/agent_options.h"
 #include "gradmon/monitor.h"
+#include "hooks/call_site.h"
 #include "hooks/hook_set.h"
 #include "runtime/run_notes.h"
 #include "runtime/target_ledger.h"
@@ -36,6 +37,7 @@ class Collection {
     int grad_acc_steps = 1;       // micro batches of a step
     bool keep_last_step = false;  // whatever the format
     RunNotes::Ranks ranks = {};   // in rank 0, which notes the run; null elsewhere
+    StackSource stack = {};       // of the program's language; null: none
   };
 
   // `on_finished` is called by the writer thread when all rows of a revision
@@ -45,8 +47,10 @@ class Collection {
   Collection(const Collection&) = delete;
   Collection& operator=(const Collection&) = delete;
 
-  // Another model chunk; hooks of the plan in force are made anew.
+  // Another model chunk, or all of them as they are now; hooks of the plan in force
+  // are made anew.
   void add_model(const WatchedModel& chunk);
+  void replace_model(const WatchedModel& chunks);
 
   // At a boundary: puts a plan in force, arms for the step, says that the plan
   // has collected all it was to collect. `samples`: seen by all ranks so far.
@@ -64,6 +68,8 @@ class Collection {
   void before_update(const std::vector<at::Tensor>& parameters, const OptimizerState* state) noexcept;
   void after_update(const std::vector<at::Tensor>& parameters, const OptimizerState* state) noexcept;
 
+  // What the gradients of the step are multiplied by; > 0.
+  void gradient_scale(double scale) noexcept { scale_->store(scale, std::memory_order_relaxed); }
   // What the program reports of the step, while collecting.
   void report_scalar(std::string_view name, double value) noexcept;
   void report_experts(std::string_view layer, const std::vector<std::int64_t>& tokens) noexcept;
@@ -83,6 +89,7 @@ class Collection {
   class OwnTime;
 
   void attach();
+  void attach_again();
   void tell_unmatched();
   void warn_of_missing_update() noexcept;
   void end_scalars(std::int64_t samples) noexcept;
@@ -96,6 +103,7 @@ class Collection {
   const std::shared_ptr<RecordQueue> queue_;  // own synchronisation
   TargetLedger ledger_;                       // own synchronisation
   const std::shared_ptr<LastStep> last_;      // own synchronisation
+  const std::shared_ptr<GradientScale> scale_ = std::make_shared<GradientScale>(1.0);
 
   WatchedModel model_;
   Commitment in_force_;

@@ -14,12 +14,32 @@ void MonitorBinding::while_waiting(std::function<bool()> interrupted) noexcept {
   if (monitor_.session_) monitor_.session_->while_waiting(std::move(interrupted));
 }
 
+void MonitorBinding::call_stacks(StackSource stack) noexcept {
+  if (monitor_.session_) monitor_.session_->call_stacks(std::move(stack));
+}
+
 void MonitorBinding::watch(WatchedModel chunk) noexcept {
   try {
     if (monitor_.session_) monitor_.session_->watch(std::move(chunk));
   } catch (const std::exception& error) {
     log_error(std::string("cannot watch the model: ") + error.what());
   }
+}
+
+void MonitorBinding::watch_again(int chunk, WatchedModel model) noexcept {
+  try {
+    if (monitor_.session_) monitor_.session_->watch_again(chunk, std::move(model));
+  } catch (const std::exception& error) {
+    log_error(std::string("cannot watch the changed model: ") + error.what());
+  }
+}
+
+void MonitorBinding::gradient_scale(double scale) noexcept {
+  if (monitor_.session_) monitor_.session_->gradient_scale(scale);
+}
+
+void MonitorBinding::skipped() noexcept {
+  if (monitor_.session_) monitor_.session_->skipped();
 }
 
 bool MonitorBinding::collecting() const noexcept {

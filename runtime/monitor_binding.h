@@ -9,6 +9,7 @@
 #include <vector>
 
 #include "gradmon/monitor.h"
+#include "hooks/call_site.h"
 #include "hooks/optimizer_state.h"
 #include "hooks/watched_model.h"
 
@@ -25,10 +26,20 @@ class MonitorBinding {
   // begins then is not agreed on. Must not throw.
   void while_waiting(std::function<bool()> interrupted) noexcept;
 
+  // Where calls come from, in the program's own language: before the first watch().
+  void call_stacks(StackSource stack) noexcept;
+
   // As Monitor::watch(). Names, tensors and identities are taken; the chunk's
   // number and who writes what is worked out here.
   void watch(WatchedModel chunk) noexcept;
 
+  // In the place of what watch() was given as its `chunk`th, from 0.
+  void watch_again(int chunk, WatchedModel model) noexcept;
+
+  // In a step that is collected, before its backward: what its gradients are multiplied by.
+  void gradient_scale(double scale) noexcept;
+  // A scaler has left out the optimizer's step of this iteration.
+  void skipped() noexcept;
   // Whether what the two below bring is wanted in this step.
   bool collecting() const noexcept;
   // Around an optimizer's step: its parameters, not none of them, and what it keeps of them.

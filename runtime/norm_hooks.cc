@@ -37,6 +37,7 @@ HookSettings settings_for(KindSet kinds, const HookSettings& plan) {
   settings.weights = (kinds & kWeights) != 0;
   settings.squash_name = plan.squash_name;
   settings.grad_acc_steps = plan.grad_acc_steps;
+  settings.gradient_scale = plan.gradient_scale;
   return settings;
 }
 

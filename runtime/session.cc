@@ -94,15 +94,19 @@ AgentCalls Monitor::Session::agent_calls() {
           [this] { return directory_->path(); }, [this](const Plan* plan) { return list_targets(plan); }};
 }
 
-void Monitor::Session::watch(WatchedModel chunk) {
-  if (resting()) return;
-  for (WatchedParameter& parameter : chunk.parameters) {
+void Monitor::Session::share_out(WatchedModel& model, int chunk) const {
+  for (WatchedParameter& parameter : model.parameters) {
     const ParameterShare share = share_of(groups_, environment_.rank, parameter.name);
-    parameter.vpp_stage = chunks_;
+    parameter.vpp_stage = chunk;
     parameter.author = share.author;
     parameter.scope = share.scope;
   }
-  for (WatchedModule& module : chunk.modules) module.vpp_stage = chunks_;
+  for (WatchedModule& module : model.modules) module.vpp_stage = chunk;
+}
+
+void Monitor::Session::watch(WatchedModel chunk) {
+  if (resting()) return;
+  share_out(chunk, chunks_);
   const bool first = chunks_ == 0;
   chunks_ += 1;
   {
@@ -117,6 +121,25 @@ void Monitor::Session::watch(WatchedModel chunk) {
   if (static_plan_) gate_.settle(static_plan_);
   if (!gate_.try_begin(current_)) pass_gate();
   agent_.start();
+}
+
+void Monitor::Session::watch_again(int chunk, WatchedModel model) {
+  if (resting()) return;
+  share_out(model, chunk);
+  WatchedModel all;
+  const auto take = [&](const WatchedModel& from, auto wanted) {
+    std::copy_if(from.parameters.begin(), from.parameters.end(), std::back_inserter(all.parameters), wanted);
+    std::copy_if(from.modules.begin(), from.modules.end(), std::back_inserter(all.modules), wanted);
+  };
+  take(model_, [&](const auto& part) { return part.vpp_stage < chunk; });
+  take(model, [](const auto&) { return true; });
+  take(model_, [&](const auto& part) { return part.vpp_stage > chunk; });
+  model_ = std::move(all);
+  {
+    const std::lock_guard lock(mutex_);
+    names_ = target_names(model_);
+  }
+  if (collection_) collection_->replace_model(model_);
 }
 
 void Monitor::Session::boundary() noexcept {
@@ -161,6 +184,7 @@ void Monitor::Session::swap(const Commitment& commitment) {
     Collection::Settings settings{capacity,   Rank{environment_.rank},     environment_.world_size,
                                   directory_, environment_.grad_acc_steps, environment_.keep_last_step};
     if (environment_.rank == 0) settings.ranks = [this] { return agent_.status().ranks; };
+    settings.stack = stack_;
     auto made = std::make_unique<Collection>(
         std::move(settings), [this](Revision revision, Step) { agent_.rows_on_disk(revision); });
     made->add_model(model_);
@@ -275,6 +299,7 @@ CollectingReport Monitor::Session::report() const {
   const std::lock_guard lock(mutex_);
   CollectingReport report = collection_ ? collection_->report() : CollectingReport{};
   if (!trouble_.empty()) report.error = trouble_;
+  report.skipped = skipped_;
   return report;
 }
 

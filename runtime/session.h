@@ -29,8 +29,12 @@ class Monitor::Session {
   Session& operator=(const Session&) = delete;
 
   void while_waiting(std::function<bool()> interrupted) noexcept { interrupted_ = std::move(interrupted); }
+  // Before the first watch().
+  void call_stacks(StackSource stack) noexcept { stack_ = std::move(stack); }
   // The chunk's number, authors and scopes are set here.
   void watch(WatchedModel chunk);
+  // The chunk of that number has other parameters or modules now.
+  void watch_again(int chunk, WatchedModel model);
   Loop step() noexcept {
     current_.value += 1;
     if (!resting() && !gate_.try_begin(current_)) boundary();
@@ -44,6 +48,13 @@ class Monitor::Session {
   }
   void after_update(const std::vector<at::Tensor>& parameters, const OptimizerState& state) noexcept {
     collection_->after_update(parameters, &state);
+  }
+  void gradient_scale(double scale) noexcept {
+    if (collecting() && scale > 0) collection_->gradient_scale(scale);
+  }
+  void skipped() noexcept {
+    const std::lock_guard lock(mutex_);
+    skipped_ = {skipped_.count + 1, current_};
   }
   void samples(std::int64_t count) noexcept {
     if (count > 0) samples_ += count;
@@ -65,6 +76,7 @@ class Monitor::Session {
   void say_that_loop_may_end();
   void pass_gate();
   void swap(const Commitment& commitment);
+  void share_out(WatchedModel& model, int chunk) const;
   void set_here(const Command& command);
   // Agent thread.
   tl::expected<std::int64_t, std::string> can_carry_out(const Plan& plan) const;
@@ -91,13 +103,15 @@ class Monitor::Session {
   std::int64_t samples_ = 0;  // seen by all ranks so far
   bool stopped_ = false;
   std::function<bool()> interrupted_;  // null: nobody asks
+  StackSource stack_;                  // null: none
   Loop loop_ = Loop::goes_on;
 
   mutable std::mutex mutex_;
   // Guarded by mutex_; the training thread, which alone changes them, reads without.
   std::vector<TargetName> names_;
   std::unique_ptr<Collection> collection_;  // null until a plan is on
-  std::string trouble_;                     // why nothing is collected any more
+  SkippedUpdates skipped_;
+  std::string trouble_;  // why nothing is collected any more
 
   // Keep last: asks the others.
   Agent agent_;

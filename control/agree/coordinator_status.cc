@@ -16,6 +16,23 @@ const char* state_of(const Roster::Seat& seat) {
   return seat.progress.collecting ? "collecting" : "idle";
 }
 
+// "" unless scalers have left out a different number of updates on two neighbours. A
+// rank that has not yet told of the step of the other's last one is not compared.
+std::string skip_warning(const Roster& roster) {
+  const auto on_rank = [](int rank, const Progress& progress) {
+    return std::to_string(progress.skipped.count) + " on rank " + std::to_string(rank);
+  };
+  for (int rank = 1; rank < roster.size(); ++rank) {
+    const Progress& one = roster.seat(rank - 1).progress;
+    const Progress& other = roster.seat(rank).progress;
+    const bool comparable = one.skipped.last < other.step && other.skipped.last < one.step;
+    if (!comparable || one.skipped.count == other.skipped.count) continue;
+    return "updates that GradScaler has left out: " + on_rank(rank - 1, one) + ", " + on_rank(rank, other) +
+           ": their parameters differ";
+  }
+  return "";
+}
+
 std::string revision_text(Revision revision) { return "revision " + std::to_string(revision.value); }
 
 }  // namespace
@@ -85,6 +102,8 @@ Status Coordinator::status() const {
   status.register_home = name_of(last_.home);
   status.ranks = describe_ranks();
   status.pending = pending();
+  if (std::string warning = skip_warning(roster_); !warning.empty())
+    status.warnings.push_back(std::move(warning));
   const CommittedPlans::One* running = committed_.find(roster_.seat(0).progress.applied);
   if (running == nullptr) {
     status.reason = refusal_.empty() ? "not asked for" : refusal_;

@@ -68,6 +68,12 @@ struct Missed {
   Revision revision;
 };
 
+// Iterations in which a scaler of gradients has left out the optimizer's step.
+struct SkippedUpdates {
+  std::uint64_t count = 0;
+  Step last{-1};
+};
+
 struct Progress {
   Step step;
   double step_ms = 0;
@@ -87,6 +93,7 @@ struct Progress {
   std::string error;
   Overhead overhead;
   TargetCounts targets;
+  SkippedUpdates skipped;
 };
 
 struct Left {

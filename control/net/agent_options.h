@@ -47,6 +47,7 @@ struct CollectingReport {
   std::uint64_t dropped = 0;
   Overhead overhead;  // OverheadMeter::measured()
   TargetCounts targets;
+  SkippedUpdates skipped;
   std::string error;                  // "" if nothing disturbs it
   std::vector<std::string> warnings;  // of the plan in force: targets without a match
 };

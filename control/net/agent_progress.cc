@@ -39,6 +39,7 @@ void AgentLoop::report_progress(Clock::time_point now) {
   progress.error = report.error.substr(0, 1000);
   progress.overhead = report.overhead;
   progress.targets = report.targets;
+  progress.skipped = report.skipped;
   // Rank 0 is always up to date in its own status; the others say it once a second.
   if (member_.joined() && (due || options_.rank.value == 0)) to_coordinator(std::move(progress));
   show_status(report, due);

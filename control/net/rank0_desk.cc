@@ -141,7 +141,7 @@ Status Rank0Desk::status() const {
   status.config_path = options_.config_path.string();
   if (status.config_sha256.empty()) status.config_sha256 = adopted_sha256_;
   status.last_error = last_error_;
-  status.warnings = warnings_;
+  status.warnings.insert(status.warnings.end(), warnings_.begin(), warnings_.end());
   status.warnings.insert(status.warnings.end(), own.warnings.begin(), own.warnings.end());
   for (std::string& stranger : strangers_.heard(clock_)) status.warnings.push_back(std::move(stranger));
   return status;

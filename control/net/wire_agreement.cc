@@ -192,6 +192,8 @@ void write(const Progress& from, wire::Progress& to) {
   to.set_error(from.error);
   write(from.overhead, *to.mutable_overhead());
   write(from.targets, *to.mutable_targets());
+  to.set_skipped_updates(from.skipped.count);
+  to.set_last_skipped(from.skipped.last.value);
 }
 
 Progress read_progress(const wire::Progress& from) {
@@ -213,6 +215,7 @@ Progress read_progress(const wire::Progress& from) {
   to.error = from.error();
   to.overhead = read_overhead(from.overhead());
   to.targets = read_counts(from.targets());
+  to.skipped = {from.skipped_updates(), {from.last_skipped()}};
   return to;
 }
 

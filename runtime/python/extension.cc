@@ -18,6 +18,7 @@
 #include "runtime/monitor_binding.h"
 #include "runtime/python/python_forward.h"
 #include "runtime/python/python_optimizer_state.h"
+#include "runtime/python/python_stack.h"
 
 namespace gradmon {
 namespace {
@@ -50,6 +51,7 @@ enum Begun : int { kCollects = 1, kWatchesForwards = 2, kMayEnd = 4 };
 class Core {
  public:
   Core(const std::string& config, MonitorOptions options) : monitor_(config, std::move(options)) {
+    binding_.call_stacks(python_stacks());
     binding_.while_waiting([this] { return signal_has_raised(); });
   }
 
@@ -58,20 +60,18 @@ class Core {
   Core& operator=(const Core&) = delete;
 
   void watch(const py::handle& model) {
-    WatchedModel chunk;
-    for (const py::handle& item : model.attr("named_parameters")()) {
-      const auto [name, parameter] = item.cast<std::pair<std::string, at::Tensor>>();
-      chunk.parameters.push_back({name, 0, parameter});
-    }
-    for (const py::handle& item : model.attr("named_modules")()) {
-      const auto [name, module] = item.cast<std::pair<std::string, py::object>>();
-      chunk.modules.push_back({name, 0, identity_of(module), causal_of(module)});
-    }
+    WatchedModel chunk = described(model);
     {
       const py::gil_scoped_release others_run;
       binding_.watch(std::move(chunk));
     }
     raise_what_a_signal_has();
+  }
+
+  void watch_again(int chunk, const py::handle& model) {
+    WatchedModel described_anew = described(model);
+    const py::gil_scoped_release others_run;
+    binding_.watch_again(chunk, std::move(described_anew));
   }
 
   int step() {
@@ -86,6 +86,9 @@ class Core {
   int begun() const noexcept {
     return (binding_.collecting() ? kCollects : 0) | (forward_entry::open() ? kWatchesForwards : 0);
   }
+
+  void gradient_scale(double scale) noexcept { binding_.gradient_scale(scale); }
+  void skipped() noexcept { binding_.skipped(); }
 
   void before_update(const py::handle& optimizer) noexcept {
     guarded("the optimizer", [&] {
@@ -127,6 +130,19 @@ class Core {
   }
 
  private:
+  static WatchedModel described(const py::handle& model) {
+    WatchedModel chunk;
+    for (const py::handle& item : model.attr("named_parameters")()) {
+      const auto [name, parameter] = item.cast<std::pair<std::string, at::Tensor>>();
+      chunk.parameters.push_back({name, 0, parameter});
+    }
+    for (const py::handle& item : model.attr("named_modules")()) {
+      const auto [name, module] = item.cast<std::pair<std::string, py::object>>();
+      chunk.modules.push_back({name, 0, identity_of(module), causal_of(module)});
+    }
+    return chunk;
+  }
+
   static std::optional<bool> causal_of(const py::handle& module) {
     const py::object said = py::getattr(module, "is_causal", py::none());
     return py::isinstance<py::bool_>(said) ? std::optional(said.cast<bool>()) : std::nullopt;
@@ -176,10 +192,11 @@ std::unique_ptr<Core> make_core(const std::string& config, std::optional<int> ra
   return std::make_unique<Core>(config, std::move(options));
 }
 
-void entered(const py::handle& module, bool training, const py::handle& inputs) noexcept {
+void entered(const py::handle& module, bool training, const py::handle& inputs,
+             const py::dict& keywords) noexcept {
   if (!forward_entry::open()) return;
   guarded("what goes into a module", [&] {
-    const ForwardTensors tensors = tensors_of(inputs);
+    const ForwardTensors tensors = tensors_of_call(inputs, keywords);
     const py::gil_scoped_release others_run;
     forward_entry::entered(identity_of(module), training ? ModuleMode::training : ModuleMode::evaluation,
                            tensors);
@@ -258,8 +275,11 @@ PYBIND11_MODULE(_gradmon, m) {
            py::arg("data_ranks") = std::vector<int>(), py::arg("tensor_ranks") = std::vector<int>(),
            py::arg("whole") = std::set<std::string>())
       .def("watch", &Core::watch)
+      .def("watch_again", &Core::watch_again)
       .def("step", &Core::step)
       .def("begun", &Core::begun)
+      .def("gradient_scale", &Core::gradient_scale)
+      .def("skipped", &Core::skipped)
       .def("before_update", &Core::before_update)
       .def("after_update", &Core::after_update)
       .def("scalar", &Core::scalar)

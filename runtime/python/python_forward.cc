@@ -57,4 +57,13 @@ ForwardTensors tensors_of(const py::handle& value) {
   return std::move(search.found);
 }
 
+ForwardTensors tensors_of_call(const py::handle& inputs, const py::dict& keywords) {
+  Search search;
+  search.add(inputs);
+  const std::size_t places = search.found.places;
+  for (const auto& [name, value] : keywords) search.add(value, py::str(name).cast<std::string>());
+  search.found.places = places;
+  return std::move(search.found);
+}
+
 }  // namespace gradmon

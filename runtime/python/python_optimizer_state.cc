@@ -68,6 +68,8 @@ py::object kept_of(const py::handle& optimizer, const py::handle& parameter) {
 }  // namespace
 
 PythonOptimizerState::PythonOptimizerState(const py::handle& optimizer) {
+  const py::object scale = py::getattr(optimizer, "grad_scale", py::none());
+  if (THPVariable_Check(scale.ptr())) gradient_scale_ = scale.attr("item")().cast<double>();
   for (const py::handle& group : optimizer.attr("param_groups")) {
     const Options options(group);
     for (const py::handle& parameter : group["params"]) {
@@ -75,6 +77,9 @@ PythonOptimizerState::PythonOptimizerState(const py::handle& optimizer) {
       parameters_.push_back(tensor);
       states_.emplace(tensor.unsafeGetTensorImpl(),
                       state_of(Options(kept_of(optimizer, parameter)), options));
+      const py::object main_grad = py::getattr(parameter, "main_grad", py::none());
+      if (THPVariable_Check(main_grad.ptr()))
+        main_grads_.emplace(tensor.unsafeGetTensorImpl(), main_grad.cast<at::Tensor>());
     }
   }
 }
@@ -82,6 +87,11 @@ PythonOptimizerState::PythonOptimizerState(const py::handle& optimizer) {
 ParameterState PythonOptimizerState::of(const at::Tensor& parameter) const {
   const auto found = states_.find(parameter.unsafeGetTensorImpl());
   return found == states_.end() ? ParameterState{} : found->second;
+}
+
+at::Tensor PythonOptimizerState::gradient_of(const at::Tensor& parameter) const {
+  const auto found = main_grads_.find(parameter.unsafeGetTensorImpl());
+  return found == main_grads_.end() ? parameter.grad() : found->second;
 }
 
 }  // namespace gradmon

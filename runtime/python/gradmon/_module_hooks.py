@@ -1,14 +1,18 @@
 # SPDX-License-Identifier: Apache-2.0
 """Tells the extension of the forwards of a model's modules."""
-from typing import Any
+import inspect
+from typing import Any, Iterable
 
 import torch
 
 from gradmon import _gradmon
 
+# Torch 2.x: hooks are given what a module is called with by name, too.
+HAS_KEYWORD_INPUTS = "with_kwargs" in inspect.signature(torch.nn.Module.register_forward_pre_hook).parameters
 
-def _entered(module: torch.nn.Module, inputs: Any) -> None:
-    _gradmon.entered(module, module.training, inputs)
+
+def _entered(module: torch.nn.Module, inputs: Any, keywords: "dict[str, Any]" = {}) -> None:
+    _gradmon.entered(module, module.training, inputs, keywords)
 
 
 def _left(module: torch.nn.Module, _inputs: Any, output: Any) -> None:
@@ -23,12 +27,12 @@ class ModuleHooks:
         self._handles: list[Any] = []
         self._wanted = False
 
-    def watch(self, model: torch.nn.Module) -> None:
-        for module in model.modules():
-            if id(module) not in self._modules:
-                self._modules[id(module)] = module
-                if self._wanted:
-                    self._hook(module)
+    def watch(self, models: Iterable[torch.nn.Module]) -> None:
+        """All that are watched, as they are now."""
+        wanted = self._wanted
+        self.set(False)
+        self._modules = {id(module): module for model in models for module in model.modules()}
+        self.set(wanted)
 
     def set(self, wanted: bool) -> None:
         if wanted == self._wanted:
@@ -42,8 +46,9 @@ class ModuleHooks:
                 self._hook(module)
 
     def _hook(self, module: torch.nn.Module) -> None:
+        keywords = {"with_kwargs": True} if HAS_KEYWORD_INPUTS else {}
         try:
-            self._handles.append(module.register_forward_pre_hook(_entered))
+            self._handles.append(module.register_forward_pre_hook(_entered, **keywords))
             self._handles.append(module.register_forward_hook(_left))
         except Exception as error:  # a ScriptModule takes none
             _gradmon.warn_once(f"{type(module).__name__} modules cannot be watched: {error}")

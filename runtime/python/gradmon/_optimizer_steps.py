@@ -1,7 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
 """Calls us around an optimizer's step, whatever torch and class it is of."""
-import types
 from typing import Any, Callable, Optional
+
+from gradmon._replaced_method import ReplacedMethod
 
 Around = Callable[[], None]
 Arguments = tuple[tuple[Any, ...], dict[str, Any]]  # of a call: by place, by name
@@ -21,22 +22,16 @@ class OptimizerSteps:
         self.optimizer = optimizer
         self._before = before
         self._after = after
-        self._was_own = vars(optimizer).get("step")
-        self._replaced: Optional[types.MethodType] = self._replace()
+        self.calls = 0
+        self._replaced = self._replace()
 
     def remove(self) -> None:
         """Leaves the optimizer as it was; where a scheduler has wrapped what we put
         there, that passes calls through and does nothing else."""
         self._before = self._after = _nothing
-        replaced, self._replaced = self._replaced, None
-        if replaced is None or vars(self.optimizer).get("step") is not replaced:
-            return
-        if self._was_own is None:
-            del self.optimizer.step
-        else:
-            self.optimizer.step = self._was_own
+        self._replaced.remove()
 
-    def _replace(self) -> types.MethodType:
+    def _replace(self) -> ReplacedMethod:
         original = self.optimizer.step
 
         def step(_self: Any, *arguments: Any, **keywords: Any) -> Any:
@@ -46,6 +41,7 @@ class OptimizerSteps:
                 result = original(*arguments, **keywords)
             else:
                 result = original(*changed[0], **changed[1])
+            self.calls += 1
             self._after()
             return result
 
@@ -53,9 +49,7 @@ class OptimizerSteps:
         for mark in ("_with_counter", "_wrapped_by_lr_sched"):
             if hasattr(original, mark):
                 setattr(step, mark, getattr(original, mark))
-        replaced = types.MethodType(step, self.optimizer)
-        self.optimizer.step = replaced
-        return replaced
+        return ReplacedMethod(self.optimizer, "step", step)
 
     def _with_closure(self, arguments: tuple[Any, ...], keywords: dict[str, Any]) -> Optional[Arguments]:
         """The arguments with a closure that tells `before`; None without a closure."""

@@ -15,6 +15,7 @@ from typing import Any, Callable
 import torch
 
 import gradmon
+from gradmon._module_hooks import HAS_KEYWORD_INPUTS
 
 _KINDS: "dict[str, tuple[dict[str, Any], list[str]]]" = {
     "gradients": ({"wg_distribution": True}, ["grad_unreduced", "grad_reduced"]),
@@ -27,8 +28,9 @@ _KINDS: "dict[str, tuple[dict[str, Any], list[str]]]" = {
 
 def _hooks() -> "list[str]":
     """What of torch gradmon goes by, where versions differ."""
+    keywords = "seen" if HAS_KEYWORD_INPUTS else "not seen (torch 2.x tells them)"
     return [
-        "optimizer step: met at the instance; modules: forward hooks, keyword inputs are not seen",
+        f"optimizer step: met at the instance; modules: forward hooks, keyword inputs are {keywords}",
         f"torch.distributed: {'there' if torch.distributed.is_available() else 'not in this torch'}",
     ]
 

@@ -57,6 +57,7 @@ class Monitor:
         optimizer: Any,
         *,
         grad_acc_steps: int = 1,
+        scaler: Any = None,
         dp_group: Any = None,
         tp_group: Any = None,
         start_iteration: int = 0,
@@ -67,7 +68,10 @@ class Monitor:
         ends with the first optimizer's; where others follow without a backward between,
         call step() at the end of the iteration, or their gradients belong to no step.
         grad_acc_steps: micro batches (backward passes) that a step accumulates, at
-        least 1. start_iteration: the number of the first step, of a job that goes on
+        least 1. scaler: a GradScaler: a step then ends with its update(), also where it has
+        left the optimizer's step out, and gradients are told without its scale (numbers of a
+        step without an update are there but for param_updated; status() warns where ranks
+        leave out different numbers). start_iteration: the number of the first step, of a job that goes on
         from a checkpoint. dp_group, tp_group: process groups whose ranks hold the same
         parameters (what is alike after reduction is written by the first of them only),
         and parts of a layer each (parameters of this model without `tensor_model_parallel`
@@ -85,22 +89,22 @@ class Monitor:
                 **with_process_group(self._options),
             )
             self._steps = Steps(core)
-        self._steps.watch(model, optimizer)
+        self._steps.watch(model, optimizer, scaler)
         return self
 
     def step(self) -> bool:
         """Ends the step, once an iteration on every rank; True: what was asked for is
         there, and training may end (print_struct).
 
-        Without it the first watched optimizer's step does. The first call takes
-        that over for good; it ends no step itself if optimizer.step has just done so.
+        Without it the first watched optimizer's step does, or the scaler's update. The
+        first call takes that over for good; it ends no step itself if one of them has.
         """
         steps = self._steps
         if steps is None:
             return False
         takes_over = not steps.explicit
         steps.explicit = True
-        if not (takes_over and steps.ended_by_optimizer):
+        if not (takes_over and steps.ended_by_itself):
             steps.end()
         return self.may_end
 

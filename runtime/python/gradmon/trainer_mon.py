@@ -18,9 +18,8 @@ class TrainerMon:
     """The same constructor, calls, config keys and files as msprobe.pytorch.TrainerMon.
 
     process_group: the pipeline's, for the order of alerts among ranks.
-    params_have_main_grad, opt_ty: taken, and not looked at: gradients are read where
-    autograd leaves them (`main_grad` is not read yet), and moments by what the optimizer
-    keeps.
+    params_have_main_grad, opt_ty: taken, and not looked at: a parameter's `main_grad` is
+    read where it has one (grad_reduced), and moments by what the optimizer keeps.
     """
 
     def __init__(

@@ -56,6 +56,31 @@ TEST_CASE("a plan that starts off leaves nobody waiting") {
   REQUIRE(job.coordinator().journal().entries().empty());
 }
 
+TEST_CASE("updates that are left out on some ranks only are warned of once all have told of that step") {
+  SmallJob job(3);
+  job.begin(nullptr);
+  const auto told = [&](Step step) {
+    return job.tick_until([&] {
+      const auto ranks = job.coordinator().status().ranks;
+      return std::all_of(ranks.begin(), ranks.end(),
+                         [&](const RankStatus& rank) { return rank.step > step.value; });
+    });
+  };
+  REQUIRE(told(Step{20}));
+  REQUIRE(job.coordinator().status().warnings.empty());
+  for (const int rank : {0, 1, 2}) job.process(rank).skipped = {1, Step{15}};
+  REQUIRE(told(Step{200}));
+  REQUIRE(job.coordinator().status().warnings.empty());
+  // One that a rank has told of in a step that the others have yet to tell of.
+  job.process(2).skipped = {2, Step{3000}};
+  REQUIRE(told(Step{1000}));
+  REQUIRE(job.coordinator().status().warnings.empty());
+  REQUIRE(told(Step{3500}));
+  REQUIRE(job.coordinator().status().warnings ==
+          std::vector<std::string>{"updates that GradScaler has left out: 1 on rank 1, 2 on rank 2: their "
+                                   "parameters differ"});
+}
+
 TEST_CASE("the end of a plan is written back once all ranks have finished") {
   SmallJob job(2);
   job.begin(nullptr);

@@ -151,6 +151,7 @@ void SmallJob::tick(int steps) {
       MemberActions progress;
       Progress told = own.member->progress();
       told.overhead = own.meter.measured();
+      told.skipped = own.skipped;
       progress.send.emplace_back(std::move(told));
       perform(rank, std::move(progress));
     }

@@ -38,6 +38,7 @@ class SmallJob {
     std::map<std::int64_t, std::uint64_t> ran;  // step to revision
     std::vector<std::int64_t> collected;
     OverheadMeter meter;
+    SkippedUpdates skipped;      // that it tells of
     OverheadMeter::Time cost{};  // of a collected step; a step takes 10 ms
     bool paused = false;         // its trainer
     bool deaf = false;           // its agent does nothing

@@ -54,6 +54,7 @@ TEST_CASE("every message comes back as it was sent") {
   progress.home = Home::store;
   progress.error = "\x01\xff";
   progress.targets = {24, 3, 1};
+  progress.skipped = {5, Step{11}};
   progress.overhead = {Revision{4}, 9, 0.041, 16};
   const Progress back = round_trip<Progress>(progress);
   REQUIRE(back.step_ms == 1.5);
@@ -62,6 +63,8 @@ TEST_CASE("every message comes back as it was sent") {
   REQUIRE(back.targets.watched == 24);
   REQUIRE(back.targets.silent == 3);
   REQUIRE(back.targets.unmatched == 1);
+  REQUIRE(back.skipped.count == 5);
+  REQUIRE(back.skipped.last == Step{11});
   REQUIRE(back.overhead.share == 0.041);
   REQUIRE(back.overhead.steps == 16);
   REQUIRE(back.finished == Revision{2});

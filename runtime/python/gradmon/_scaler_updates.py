@@ -1,0 +1,59 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Calls us where a GradScaler ends an iteration or leaves an optimizer's step out."""
+from typing import Any, Callable
+
+from gradmon._replaced_method import ReplacedMethod
+
+
+class ScalerUpdates:
+    """Tells `updated` after each update() of the scaler, once an iteration, and `left_out`
+    of each step(optimizer) that has not called the optimizer's own step, until remove()."""
+
+    def __init__(
+        self,
+        scaler: Any,
+        updated: Callable[[], None],
+        left_out: Callable[[Any], None],
+        calls: Callable[[Any], int],
+    ) -> None:
+        """calls: how often an optimizer's own step has been called so far."""
+        self.scaler = scaler
+        self._updated = updated
+        self._left_out = left_out
+        self._calls = calls
+        self._replaced = [
+            ReplacedMethod(scaler, "step", self._around_step(scaler.step)),
+            ReplacedMethod(scaler, "update", self._around_update(scaler.update)),
+        ]
+
+    def scale(self) -> float:
+        """What the loss is multiplied by just now; where that is on a device, waits for it."""
+        return float(self.scaler.get_scale())
+
+    def remove(self) -> None:
+        self._updated = _nothing
+        self._left_out = _nothing
+        for replaced in self._replaced:
+            replaced.remove()
+
+    def _around_step(self, original: Callable[..., Any]) -> Callable[..., Any]:
+        def step(_self: Any, optimizer: Any, *arguments: Any, **keywords: Any) -> Any:
+            before = self._calls(optimizer)
+            result = original(optimizer, *arguments, **keywords)
+            if self._calls(optimizer) == before:
+                self._left_out(optimizer)
+            return result
+
+        return step
+
+    def _around_update(self, original: Callable[..., Any]) -> Callable[..., Any]:
+        def update(_self: Any, *arguments: Any, **keywords: Any) -> Any:
+            result = original(*arguments, **keywords)
+            self._updated()
+            return result
+
+        return update
+
+
+def _nothing(*_: Any) -> None:
+    pass

@@ -1,0 +1,101 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Where collective calls are made and modules are called from: lines of Python."""
+import csv
+import inspect
+import threading
+from pathlib import Path
+from typing import Any, Iterator
+
+import gradmon
+import jobs
+import pytest
+import torch
+import torch.distributed as dist
+
+HERE = Path(__file__).name
+
+
+@pytest.fixture
+def group() -> Iterator[None]:
+    dist.init_process_group("gloo", store=dist.HashStore(), rank=0, world_size=1)
+    yield
+    dist.destroy_process_group()
+
+
+def line_of(function: Any, text: str) -> int:
+    lines, first = inspect.getsourcelines(function)
+    return first + next(i for i, line in enumerate(lines) if text in line)
+
+
+def average(tensor: torch.Tensor) -> None:
+    dist.all_reduce(tensor)
+
+
+def other_rows(out: Path) -> "set[str]":
+    return {name for name, _, _ in jobs.rows(out, "other")}
+
+
+def train(tmp_path: Path, **cc: Any) -> Path:
+    model = jobs.make_net()
+    optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
+    config = jobs.write_config(tmp_path, cc_distribution={"enable": True, **cc})
+    out = tmp_path / "out"
+    with gradmon.Monitor(config, output_dir=out, dynamic=False, rank=0, world_size=1).watch(model, optimizer):
+        for step in range(2):
+            optimizer.zero_grad()
+            model(jobs.batch(step)).pow(2).mean().backward()
+            average(model.fc1.weight.grad)
+            dist.broadcast(model.fc2.bias.grad, 0)
+            optimizer.step()
+    return out
+
+
+def test_a_call_is_named_by_the_line_that_makes_it(tmp_path: Path, group: None) -> None:
+    reduce_line, broadcast_line = line_of(average, "all_reduce"), line_of(train, "broadcast")
+    names = other_rows(train(tmp_path))
+    assert names == {
+        f"all_reduce.post_0@{HERE}[{reduce_line}]",
+        f"broadcast.post_0@{HERE}[{broadcast_line}]",
+    }
+
+
+def test_code_lines_select_by_the_call_or_by_what_has_called_it(tmp_path: Path, group: None) -> None:
+    line = line_of(train, "average(")
+    names = other_rows(train(tmp_path, cc_codeline=[rf"{HERE}\[{line}\]"]))
+    assert {name.split(".")[0] for name in names} == {"all_reduce"}
+
+
+def test_calls_of_a_thread_that_python_has_started_are_named_too(tmp_path: Path, group: None) -> None:
+    model = jobs.make_net()
+    optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
+    config = jobs.write_config(tmp_path, cc_distribution={"enable": True})
+    out = tmp_path / "out"
+    with gradmon.Monitor(config, output_dir=out, dynamic=False, rank=0, world_size=1).watch(model, optimizer):
+        model(jobs.batch(0)).pow(2).mean().backward()
+        other = threading.Thread(target=average, args=(model.fc1.weight.grad,))
+        other.start()
+        other.join()
+        optimizer.step()
+    assert other_rows(out) == {f"all_reduce.post_0@{HERE}[{line_of(average, 'all_reduce')}]"}
+
+
+def test_the_stack_of_a_module_leads_from_its_caller_to_the_program(tmp_path: Path) -> None:
+    model = jobs.make_net()
+    optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
+    config = jobs.write_config(tmp_path, stack_info=True)
+    out = tmp_path / "out"
+    with gradmon.Monitor(config, output_dir=out, dynamic=False).watch(model, optimizer):
+        jobs.train(model, optimizer, 2)
+    [path] = out.glob("*-rank0-*/stack_info.csv")
+    with path.open(newline="") as file:
+        stacks = {row["module_name"]: row["stack_info"] for row in csv.DictReader(file)}
+    assert list(stacks) == ["0:", "0:fc1", "0:act", "0:fc2"]
+    root, inner = stacks["0:"], stacks["0:fc1"]
+    assert root.startswith(
+        f"File {inspect.getsourcefile(jobs)}, line {line_of(jobs.train, 'backward')}, in train, \n "
+    )
+    assert "model(batch(step)).pow(2).mean().backward() \n" in root
+    assert f"in {test_the_stack_of_a_module_leads_from_its_caller_to_the_program.__name__}, \n" in root
+    assert inner.startswith(f"File {inspect.getsourcefile(jobs)}")
+    assert "return self.fc2(self.act(self.fc1(x)))" in inner and root.split(", in ")[0] in inner
+    assert "gradmon/_module_hooks.py" not in inner.split("return self.fc2")[0]

@@ -1,0 +1,181 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Training with a GradScaler: which steps there are, and gradients without its scale."""
+from pathlib import Path
+from typing import Any, Callable
+
+import gradmon
+import jobs
+import pytest
+import torch
+
+KEYS = {"wg_distribution": True, "param_distribution": True}
+SCALE = 1024.0
+
+
+class SmallScaler:
+    """What GradScaler does, for a torch that has none on a CPU."""
+
+    def __init__(self, init_scale: float) -> None:
+        self._scale = init_scale
+
+    def get_scale(self) -> float:
+        return self._scale
+
+    def scale(self, loss: torch.Tensor) -> torch.Tensor:
+        return loss * self._scale
+
+    def step(self, optimizer: Any) -> None:
+        gradients = [p.grad for g in optimizer.param_groups for p in g["params"] if p.grad is not None]
+        for gradient in gradients:
+            gradient /= self._scale
+        self._found_inf = not all(bool(gradient.isfinite().all()) for gradient in gradients)
+        if not self._found_inf:
+            optimizer.step()
+
+    def update(self) -> None:
+        if self._found_inf:
+            self._scale /= 2
+
+
+def torchs_own(init_scale: float) -> Any:
+    if not hasattr(getattr(torch, "amp", None), "GradScaler"):
+        pytest.skip("this torch has no GradScaler on a CPU")
+    return torch.amp.GradScaler("cpu", init_scale=init_scale)
+
+
+@pytest.fixture(params=[SmallScaler, torchs_own], ids=["small", "torch"])
+def make_scaler(request: Any) -> Callable[[float], Any]:
+    return request.param
+
+
+def train(model: Any, optimizer: Any, scaler: Any, steps: int, overflow_at: int) -> "list[torch.Tensor]":
+    """fc1.weight's gradients without the scale, before clipping or anything else."""
+    plain = jobs.make_net()
+    gradients = []
+    for step in range(steps):
+        plain.load_state_dict(model.state_dict())
+        plain.zero_grad()
+        plain(jobs.batch(step)).pow(2).mean().backward()
+        gradients.append(plain.fc1.weight.grad.clone())
+        optimizer.zero_grad()
+        loss = model(jobs.batch(step)).pow(2).mean()
+        if step == overflow_at:
+            loss = loss * 3e38
+        scaler.scale(loss).backward()
+        scaler.step(optimizer)
+        scaler.update()
+    return gradients
+
+
+def test_every_iteration_counts_and_gradients_are_told_without_the_scale(
+    tmp_path: Path, make_scaler: Callable[[float], Any]
+) -> None:
+    model = jobs.make_net()
+    optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
+    scaler = make_scaler(SCALE)
+    own = {name: vars(scaler).get(name) for name in ("step", "update")}
+    config = jobs.write_config(tmp_path, **KEYS)
+    monitor = gradmon.Monitor(config, output_dir=tmp_path / "out", dynamic=False)
+    with monitor.watch(model, optimizer, scaler=scaler):
+        gradients = train(model, optimizer, scaler, 5, overflow_at=2)
+    assert {name: vars(scaler).get(name) for name in own} == own and "step" not in vars(optimizer)
+    out = tmp_path / "out"
+    for kind in ("grad_unreduced", "grad_reduced"):
+        found = jobs.rows(out, kind)
+        assert jobs.steps_of(found)["fc1.weight"] == [0, 1, 2, 3, 4]
+        for step in (0, 1, 3, 4):
+            jobs.check(found["fc1.weight", step, 0], gradients[step])
+        assert found["fc1.weight", 2, 0]["nans"] > 0 or found["fc1.weight", 2, 0]["max"] == float("inf")
+    assert jobs.steps_of(jobs.rows(out, "param_updated"))["fc1.weight"] == [0, 1, 3, 4]
+    assert jobs.steps_of(jobs.rows(out, "param_origin"))["fc1.weight"] == [0, 1, 2, 3, 4]
+
+
+def test_training_is_the_same_to_the_bit(tmp_path: Path, make_scaler: Callable[[float], Any]) -> None:
+    models = []
+    for watched in (False, True):
+        model = jobs.make_net()
+        optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
+        scaler = make_scaler(SCALE)
+        if watched:
+            config = jobs.write_config(tmp_path, **KEYS)
+            monitor = gradmon.Monitor(config, output_dir=tmp_path / "out", dynamic=False)
+            monitor.watch(model, optimizer, scaler=scaler)
+        train(model, optimizer, scaler, 5, overflow_at=2)
+        models.append(model)
+    monitor.stop()
+    for bare, watched_one in zip(*(model.parameters() for model in models)):
+        assert torch.equal(bare, watched_one)
+
+
+def test_an_explicit_step_ends_the_iteration_instead(
+    tmp_path: Path, make_scaler: Callable[[float], Any]
+) -> None:
+    model = jobs.make_net()
+    optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
+    scaler = make_scaler(SCALE)
+    config = jobs.write_config(tmp_path, **KEYS)
+    with gradmon.Monitor(config, output_dir=tmp_path / "out", dynamic=False).watch(
+        model, optimizer, scaler=scaler
+    ) as monitor:
+        for _ in range(3):
+            train(model, optimizer, scaler, 1, overflow_at=-1)
+            monitor.step()
+    assert jobs.steps_of(jobs.rows(tmp_path / "out", "grad_reduced"))["fc1.weight"] == [0, 1, 2]
+
+
+class FusedSGD(torch.optim.SGD):
+    """Divides by the scale itself, as fused optimizers do."""
+
+    def step(self, closure: Any = None) -> Any:
+        for group in self.param_groups:
+            for parameter in group["params"]:
+                if parameter.grad is not None:
+                    parameter.grad.div_(self.grad_scale)
+        return super().step(closure)
+
+
+def test_what_an_optimizer_is_to_divide_by_is_divided_by(tmp_path: Path) -> None:
+    model = jobs.make_net()
+    optimizer = FusedSGD(model.parameters(), lr=0.1)
+    plain = jobs.make_net()
+    plain(jobs.batch(0)).pow(2).mean().backward()
+    config = jobs.write_config(tmp_path, **KEYS)
+    with gradmon.Monitor(config, output_dir=tmp_path / "out", dynamic=False).watch(model, optimizer):
+        (model(jobs.batch(0)).pow(2).mean() * SCALE).backward()
+        optimizer.grad_scale = torch.tensor(SCALE)
+        optimizer.step()
+    jobs.check(jobs.rows(tmp_path / "out", "grad_reduced")["fc1.weight", 0, 0], plain.fc1.weight.grad)
+
+
+def test_zeros_are_those_of_the_gradient_without_the_scale(tmp_path: Path) -> None:
+    weight = torch.nn.Parameter(torch.ones(4))
+    model = torch.nn.Module()
+    model.weight = weight
+    optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
+    scaler = SmallScaler(SCALE)
+    config = jobs.write_config(tmp_path, wg_distribution=True, eps=1e-3)
+    with gradmon.Monitor(config, output_dir=tmp_path / "out", dynamic=False).watch(
+        model, optimizer, scaler=scaler
+    ):
+        # Below eps without the scale, above it with the scale.
+        scaler.scale((weight * torch.tensor([1e-4, 1e-4, 1.0, 1.0])).sum()).backward()
+        scaler.step(optimizer)
+        scaler.update()
+    for kind in ("grad_unreduced", "grad_reduced"):
+        assert jobs.rows(tmp_path / "out", kind)["weight", 0, 0]["zeros"] == 0.5
+
+
+def test_main_grad_stands_for_the_gradient(tmp_path: Path) -> None:
+    model = jobs.make_net()
+    optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
+    config = jobs.write_config(tmp_path, wg_distribution=True, mg_direction=True)
+    with gradmon.Monitor(config, output_dir=tmp_path / "out", dynamic=False).watch(model, optimizer):
+        model(jobs.batch(0)).pow(2).mean().backward()
+        for parameter in model.fc1.parameters():  # as Megatron does, in float32 whatever the parameter is
+            parameter.main_grad = parameter.grad.double() * 3
+            parameter.grad = None
+        kept = model.fc1.weight.main_grad.clone()
+        optimizer.step()
+    found = jobs.rows(tmp_path / "out", "grad_reduced")
+    jobs.check(found["fc1.weight", 0, 0], kept)
+    assert ("fc2.weight", 0, 0) in found
