@@ -1,0 +1,176 @@
+# SPDX-License-Identifier: Apache-2.0
+"""A training done twice, without gradmon and with it: it must be the same bit for bit,
+and what gradmon wrote must be what plain torch had."""
+import csv
+from collections import defaultdict
+from pathlib import Path
+from typing import Any, Callable
+
+import gradmon
+import jobs
+import torch
+
+Key = "tuple[str, int, int]"  # name (after "1:" where it is the second chunk's), step, micro step
+EVERYTHING = {
+    "wg_distribution": True,
+    "param_distribution": True,
+    "mv_distribution": True,
+    "mg_direction": True,
+    "xy_distribution": True,
+    "all_xy": True,
+    "ndigits": 100,  # every bit of a double
+}
+
+
+class Noted:
+    """What a training has seen of its own tensors, and what it ends with."""
+
+    def __init__(self) -> None:
+        self.tensors: "dict[str, dict[Key, torch.Tensor]]" = defaultdict(dict)  # by kind
+        self.fired: "list[str]" = []  # the user's hooks
+        self.ends: "list[torch.Tensor]" = []
+        self.hooks: "list[object]" = []
+
+    def note(self, kind: str, name: str, step: int, tensor: torch.Tensor, micro: int = 0) -> None:
+        self.tensors[kind][name, step, micro] = tensor.detach().clone()
+
+    def gradients(self, model: torch.nn.Module, step: int, kind: str = "", prefix: str = "") -> None:
+        """Of one process, where nothing is reduced, those before and after are the same."""
+        for name, parameter in model.named_parameters():
+            if parameter.grad is not None:
+                for one in [kind] if kind else ["grad_unreduced", "grad_reduced"]:
+                    self.note(one, prefix + name, step, parameter.grad)
+
+    def weights(self, model: torch.nn.Module, step: int, kind: str, prefix: str = "") -> None:
+        for name, parameter in model.named_parameters():
+            self.note(kind, prefix + name, step, parameter)
+
+    def fire(self, what: str) -> Callable[..., None]:
+        """A hook of the user's."""
+        return lambda *_: self.fired.append(what)
+
+    def end(self, model: torch.nn.Module, *optimizers: Any) -> None:
+        """The last of a training, after stop()."""
+        self.ends += [tensor.detach().clone() for tensor in model.state_dict().values()]
+        for optimizer in optimizers:
+            for state in optimizer.state.values():
+                self.ends += [value for value in state.values() if torch.is_tensor(value)]
+            self.hooks.append(sorted(vars(optimizer)))
+        self.hooks += [
+            (len(module._forward_hooks), len(module._forward_pre_hooks), sorted(vars(module)))
+            for module in model.modules()
+        ]
+        self.ends.append(torch.random.get_rng_state())
+
+
+class NoMonitor:
+    """Stands where gradmon's does."""
+
+    def watch(self, *_: Any, **__: Any) -> "NoMonitor":
+        return self
+
+    def step(self) -> bool:
+        return False
+
+    def stop(self) -> None:
+        pass
+
+
+Training = Callable[[Noted, Any], None]  # it is given a monitor, to watch with, step and stop
+
+
+def without(training: Training) -> Noted:
+    torch.manual_seed(7)
+    noted = Noted()
+    training(noted, NoMonitor())
+    return noted
+
+
+def with_monitor(tmp_path: Path, training: Training, **keys: object) -> Noted:
+    torch.manual_seed(7)
+    noted = Noted()
+    config = jobs.write_config(tmp_path, **{**EVERYTHING, **keys})
+    with gradmon.Monitor(config, output_dir=tmp_path / "out", dynamic=False) as monitor:
+        training(noted, monitor)
+    return noted
+
+
+def compare(tmp_path: Path, training: Training, **keys: object) -> Noted:
+    """Does it twice; of each kind that the training has noted, the rows must be those."""
+    plain = without(training)
+    watched = with_monitor(tmp_path, training, **keys)
+    check_same_training(plain, watched)
+    for kind, tensors in plain.tensors.items():
+        check_rows(read(tmp_path / "out", kind), tensors, kind)
+    return plain
+
+
+def check_same_training(plain: Noted, watched: Noted) -> None:
+    assert plain.ends and len(plain.ends) == len(watched.ends)
+    assert all(torch.equal(one, other) for one, other in zip(plain.ends, watched.ends))
+    assert plain.fired == watched.fired
+    assert plain.hooks == watched.hooks
+    assert plain.tensors.keys() == watched.tensors.keys()
+    for kind, tensors in plain.tensors.items():
+        assert tensors.keys() == watched.tensors[kind].keys()
+        for key, tensor in tensors.items():
+            assert torch.equal(tensor, watched.tensors[kind][key]), (kind, key)
+
+
+def read(output: Path, kind: str, rank: int = 0) -> "dict[Key, dict[str, Any]]":
+    found: "dict[Key, dict[str, Any]]" = {}
+    for path in sorted(output.glob(f"*-rank{rank}-*/{kind}_[0-9]*.csv")):
+        with path.open(newline="") as file:
+            for row in csv.DictReader(file):
+                stage = "" if row["vpp_stage"] == "0" else row["vpp_stage"] + ":"
+                key = (stage + row["name"], int(row["step"]), int(row.get("micro_step", 0)))
+                assert key not in found, f"{key} twice in {path}"
+                found[key] = {op: float(row[op]) for op in jobs.OPS if row[op]}
+                found[key]["dtype"] = row["dtype"]
+    return found
+
+
+def check_rows(found: "dict[Key, dict[str, Any]]", tensors: "dict[Key, torch.Tensor]", kind: str) -> None:
+    assert found.keys() == tensors.keys(), kind
+    for key, tensor in tensors.items():
+        check_bits(found[key], tensor, (kind, *key))
+
+
+def check_bits(found: "dict[str, Any]", tensor: torch.Tensor, what: object = "") -> None:
+    """Doubles may be summed in another order. So near, one bit of one float would show."""
+    assert found["dtype"] == str(tensor.dtype), what
+    x = tensor.detach().double().flatten()
+    said = {op: found[op] for op in jobs.OPS}
+    assert (said["min"], said["max"]) == (x.min().item(), x.max().item()), (what, said, tensor)
+    assert abs(said["mean"] - x.mean().item()) <= 1e-14 * x.abs().mean().item(), (what, said, tensor)
+    assert abs(said["norm"] - x.norm().item()) <= 1e-14 * x.norm().item(), (what, said, tensor)
+    assert (said["nans"], said["zeros"]) == (0, (x.abs() < 1e-8).double().mean().item()), (what, said)
+
+
+def plain_activations(
+    model: torch.nn.Module, run: Callable[[], torch.Tensor]
+) -> "tuple[dict[str, torch.Tensor], dict[str, torch.Tensor]]":
+    """What goes into and comes out of each module in run(), which returns a loss, and
+    the gradients of both; for models that write into none of it."""
+    seen: "dict[str, torch.Tensor]" = {}
+    handles = []
+
+    def note(name: str, tensor: torch.Tensor) -> None:
+        if tensor.requires_grad:
+            tensor.retain_grad()
+        seen[name] = tensor
+
+    def hook(name: str) -> "Callable[..., None]":
+        def hooked(_: Any, inputs: Any, output: torch.Tensor) -> None:
+            note(f"{name}.input", inputs[0])
+            note(f"{name}.output", output)
+
+        return hooked
+
+    for name, module in model.named_modules():
+        handles.append(module.register_forward_hook(hook(name)))
+    run().backward()
+    for handle in handles:
+        handle.remove()
+    gradients = {name: tensor.grad for name, tensor in seen.items() if tensor.grad is not None}
+    return {name: tensor.detach().clone() for name, tensor in seen.items()}, gradients
