@@ -43,7 +43,8 @@ class Noted:
 
     def weights(self, model: torch.nn.Module, step: int, kind: str, prefix: str = "") -> None:
         for name, parameter in model.named_parameters():
-            self.note(kind, prefix + name, step, parameter)
+            if parameter.requires_grad:
+                self.note(kind, prefix + name, step, parameter)
 
     def fire(self, what: str) -> Callable[..., None]:
         """A hook of the user's."""
@@ -86,11 +87,10 @@ def without(training: Training) -> Noted:
     return noted
 
 
-def with_monitor(tmp_path: Path, training: Training, **keys: object) -> Noted:
+def with_monitor(config: Path, output: Path, training: Training) -> Noted:
     torch.manual_seed(7)
     noted = Noted()
-    config = jobs.write_config(tmp_path, **{**EVERYTHING, **keys})
-    with gradmon.Monitor(config, output_dir=tmp_path / "out", dynamic=False) as monitor:
+    with gradmon.Monitor(config, output_dir=output, dynamic=False) as monitor:
         training(noted, monitor)
     return noted
 
@@ -98,7 +98,8 @@ def with_monitor(tmp_path: Path, training: Training, **keys: object) -> Noted:
 def compare(tmp_path: Path, training: Training, **keys: object) -> Noted:
     """Does it twice; of each kind that the training has noted, the rows must be those."""
     plain = without(training)
-    watched = with_monitor(tmp_path, training, **keys)
+    config = jobs.write_config(tmp_path, **{**EVERYTHING, **keys})
+    watched = with_monitor(config, tmp_path / "out", training)
     check_same_training(plain, watched)
     for kind, tensors in plain.tensors.items():
         check_rows(read(tmp_path / "out", kind), tensors, kind)
@@ -131,7 +132,7 @@ def read(output: Path, kind: str, rank: int = 0) -> "dict[Key, dict[str, Any]]":
 
 
 def check_rows(found: "dict[Key, dict[str, Any]]", tensors: "dict[Key, torch.Tensor]", kind: str) -> None:
-    assert found.keys() == tensors.keys(), kind
+    assert found.keys() == tensors.keys(), (kind, found.keys() ^ tensors.keys())
     for key, tensor in tensors.items():
         check_bits(found[key], tensor, (kind, *key))
 

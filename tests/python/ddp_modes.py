@@ -1,0 +1,172 @@
+# SPDX-License-Identifier: Apache-2.0
+"""One rank of a training under DistributedDataParallel in one of its modes, without gradmon
+and with it; what plain torch has of it goes into a file. Run by test_ddp_modes.py."""
+import contextlib
+import copy
+import json
+import sys
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any, Callable, Optional
+
+import jobs
+import torch
+import torch.distributed as dist
+import twice
+from torch.distributed.optim import ZeroRedundancyOptimizer
+from torch.nn.parallel import DistributedDataParallel
+from torch.utils.checkpoint import checkpoint
+
+STEPS = 3
+
+
+class Net(torch.nn.Module):
+    """`spare` takes part where `branch` says so; `head` has the weight of `fc1`, if `tied`."""
+
+    def __init__(self, tied: bool = False, reentrant: Optional[bool] = None) -> None:
+        super().__init__()
+        self.fc1 = torch.nn.Linear(4, 4)
+        self.fc2 = torch.nn.Linear(4, 4)
+        self.frozen = torch.nn.Linear(4, 4).requires_grad_(False)
+        self.head = torch.nn.Linear(4, 4)
+        self.spare: Optional[torch.nn.Linear] = None
+        if tied:
+            self.head.weight = self.fc1.weight
+        self.reentrant = reentrant
+
+    def middle(self, x: torch.Tensor) -> torch.Tensor:
+        return self.head(self.frozen(torch.nn.functional.gelu(self.fc2(x))))
+
+    def forward(self, x: torch.Tensor, branch: bool = False) -> torch.Tensor:
+        x = torch.tanh(self.fc1(x))
+        if self.reentrant is None:
+            x = self.middle(x)
+        else:
+            x = checkpoint(self.middle, x, use_reentrant=self.reentrant)
+        return self.spare(x) if branch and self.spare is not None else x
+
+
+@dataclass
+class Mode:
+    ddp: "dict[str, Any]" = field(default_factory=dict)
+    net: "dict[str, Any]" = field(default_factory=dict)
+    micro: int = 1
+    no_sync: bool = True
+    each_micro: bool = False  # rows of each micro batch
+    spare: bool = False
+    branch: "Callable[[int, int], bool]" = lambda rank, step: False
+    watched: str = "model"  # "model", "ddp", "first": before DDP is made
+    zero: bool = False
+    comm_hook: bool = False
+
+
+MANY = {"bucket_cap_mb": 1e-5}  # a bucket for each parameter
+MODES = {
+    "watched_as_ddp": Mode(watched="ddp"),
+    "watched_before_ddp": Mode(watched="first", ddp={"gradient_as_bucket_view": True, **MANY}),
+    "accumulated": Mode(micro=3),
+    "accumulated_in_buckets": Mode(micro=3, ddp={"gradient_as_bucket_view": True}),
+    "reduced_each_micro_batch": Mode(micro=2, no_sync=False, each_micro=True),
+    "static_graph": Mode(ddp={"static_graph": True, "gradient_as_bucket_view": True}),
+    "unused": Mode(ddp={"find_unused_parameters": True}, spare=True),
+    "used_by_one_rank": Mode(
+        ddp={"find_unused_parameters": True}, spare=True, branch=lambda rank, step: rank == step % 2
+    ),
+    "tied": Mode(net={"tied": True}),
+    "checkpointed": Mode(net={"reentrant": False}),
+    "checkpointed_reentrant": Mode(net={"reentrant": True}),
+    "checkpointed_and_tied": Mode(net={"reentrant": True, "tied": True}, ddp={"static_graph": True}),
+    "zero": Mode(zero=True),
+    "compressed": Mode(comm_hook=True),
+}
+
+
+def batch(rank: int, step: int, micro: int) -> torch.Tensor:
+    return jobs.batch(step + 10 * rank, micro)
+
+
+def alone(model: Net, mode: Mode, rank: int, step: int, prefix: str, noted: twice.Noted) -> None:
+    """What this rank has before any reduction, by plain autograd on a copy without DDP."""
+    plain = copy.deepcopy(model)
+    plain.reentrant = None
+    for parameter in plain.parameters():
+        parameter.grad = None
+    for micro in range(mode.micro):
+        if mode.each_micro:
+            plain.zero_grad(set_to_none=True)
+        plain(batch(rank, step, micro), mode.branch(rank, step)).pow(2).mean().backward()
+        for name, parameter in plain.named_parameters():
+            if parameter.grad is not None:
+                at = micro if mode.each_micro else 0
+                noted.note("grad_unreduced", prefix + name, step, parameter.grad, at)
+
+
+def make_optimizer(model: Net, mode: Mode) -> Any:
+    parameters = [parameter for parameter in model.parameters() if parameter.requires_grad]
+    if mode.zero:
+        return ZeroRedundancyOptimizer(parameters, optimizer_class=torch.optim.Adam, lr=0.01)
+    return torch.optim.SGD(parameters, lr=0.1, momentum=0.9)
+
+
+def train(noted: twice.Noted, monitor: Any, mode: Mode) -> None:
+    rank = dist.get_rank()
+    model = Net(**mode.net)
+    if mode.spare:
+        model.spare = torch.nn.Linear(4, 4)
+    optimizer = make_optimizer(model, mode)
+    options = {"grad_acc_steps": mode.micro}
+    model.fc2.weight.register_hook(noted.fire("before"))
+    if mode.watched == "first":
+        monitor.watch(model, optimizer, **options)
+    ddp = DistributedDataParallel(model, **mode.ddp)
+    if mode.comm_hook:
+        ddp.register_comm_hook(None, halved)
+    if mode.watched != "first":
+        monitor.watch(ddp if mode.watched == "ddp" else model, optimizer, **options)
+    model.fc2.weight.register_hook(noted.fire("after"))
+    ddp.register_forward_hook(noted.fire("forward"))
+    prefix = "module." if mode.watched == "ddp" else ""
+    for step in range(STEPS):
+        optimizer.zero_grad()
+        alone(model, mode, rank, step, prefix, noted)
+        for micro in range(mode.micro):
+            put_off = mode.no_sync and micro + 1 < mode.micro
+            with ddp.no_sync() if put_off else contextlib.nullcontext():
+                ddp(batch(rank, step, micro), mode.branch(rank, step)).pow(2).mean().backward()
+        for name, parameter in model.named_parameters():
+            if parameter.grad is not None:
+                noted.note("grad_reduced", prefix + name, step, parameter.grad)
+        note_moments(noted, model, optimizer, step)
+        optimizer.step()
+        noted.weights(model, step, "param_updated", prefix)
+    monitor.stop()
+    noted.end(model, optimizer)
+
+
+def halved(_: object, bucket: dist.GradBucket) -> torch.futures.Future[torch.Tensor]:
+    """A communication hook of the user's: rounds to bfloat16, and back."""
+    rough = bucket.buffer().bfloat16().float() / dist.get_world_size()
+    work = dist.all_reduce(rough, async_op=True)
+    return work.get_future().then(lambda done: done.value()[0])
+
+
+def note_moments(noted: twice.Noted, model: Net, optimizer: Any, step: int) -> None:
+    """Those that this rank keeps: with ZeRO, a part of them."""
+    state = optimizer.optim.state if isinstance(optimizer, ZeroRedundancyOptimizer) else {}
+    for name, parameter in model.named_parameters():
+        for kind in ("exp_avg", "exp_avg_sq"):
+            if kind in state.get(parameter, {}):
+                noted.note(kind, name, step, state[parameter][kind])
+
+
+def main() -> None:
+    options = json.loads(sys.argv[1])
+    mode, directory = MODES[options["mode"]], Path(options["directory"])
+    dist.init_process_group("gloo")
+    plain = twice.without(lambda noted, monitor: train(noted, monitor, mode))
+    watched = twice.with_monitor(
+        Path(options["config"]), directory / "out", lambda noted, monitor: train(noted, monitor, mode)
+    )
+    twice.check_same_training(plain, watched)
+    torch.save(dict(plain.tensors), directory / f"plain{dist.get_rank()}.pt")
+    dist.barrier()

@@ -1,0 +1,166 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Activation checkpointing of both kinds: as if each forward ran once."""
+import inspect
+from pathlib import Path
+from typing import Any, Optional
+
+import jobs
+import pytest
+import torch
+import twice
+from torch.utils.checkpoint import checkpoint, checkpoint_sequential
+
+# torch 2.x wants to be told; 1.13 is not asked.
+ASKED = "use_reentrant" in inspect.signature(checkpoint_sequential).parameters
+EXPLICIT = {"use_reentrant": True} if ASKED else {}
+KINDS = pytest.mark.parametrize("reentrant", [False, True], ids=["not_reentrant", "reentrant"])
+
+
+class Block(torch.nn.Module):
+    def __init__(self) -> None:
+        super().__init__()
+        self.fc = torch.nn.Linear(4, 4)
+        self.act = torch.nn.GELU()
+        self.drop = torch.nn.Dropout(0.3)
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        return self.drop(self.act(self.fc(x)))
+
+
+class Net(torch.nn.Module):
+    """Its inner blocks are recomputed, the second within the first if `nested`; not at all
+    where `reentrant` is None."""
+
+    def __init__(self, reentrant: Optional[bool], nested: bool = False, tied: bool = False) -> None:
+        super().__init__()
+        self.first = torch.nn.Linear(4, 4)
+        self.outer = Block()
+        self.inner = Block()
+        self.last = torch.nn.Linear(4, 2)
+        if tied:
+            self.inner.fc.weight = self.outer.fc.weight
+        self.reentrant = reentrant
+        self.nested = nested
+
+    def run(self, part: Any, x: torch.Tensor) -> torch.Tensor:
+        return part(x) if self.reentrant is None else checkpoint(part, x, use_reentrant=self.reentrant)
+
+    def both(self, x: torch.Tensor) -> torch.Tensor:
+        return self.run(self.inner, self.outer(x))
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        x = self.first(x)
+        x = self.run(self.both, x) if self.nested else self.run(self.inner, self.run(self.outer, x))
+        return self.last(x)
+
+
+def train(
+    noted: twice.Noted, monitor: Any, model: torch.nn.Module, micro_batches: int = 1, steps: int = 2
+) -> None:
+    optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
+    monitor.watch(model, optimizer, grad_acc_steps=micro_batches)
+    for step in range(steps):
+        optimizer.zero_grad()
+        for micro in range(micro_batches):
+            model(jobs.batch(step, micro)).pow(2).mean().backward()
+        noted.gradients(model, step)
+        optimizer.step()
+    monitor.stop()
+    noted.end(model, optimizer)
+
+
+def activations(model: torch.nn.Module, micro_batches: int = 1) -> "dict[str, dict[Any, torch.Tensor]]":
+    """Of the first step, without checkpoints."""
+    kinds: "dict[str, dict[Any, torch.Tensor]]" = {"actv": {}, "actv_grad": {}}
+    for micro in range(micro_batches):
+        seen = twice.plain_activations(model, lambda: model(jobs.batch(0, micro)).pow(2).mean())
+        for kind, tensors in zip(kinds.values(), seen):
+            kind.update({(name, 0, micro): tensor for name, tensor in tensors.items()})
+    return kinds
+
+
+def check_activations(output: Path, expected: "dict[str, dict[Any, torch.Tensor]]") -> None:
+    for kind, tensors in expected.items():
+        found = {key: row for key, row in twice.read(output, kind).items() if key[1] == 0}
+        twice.check_rows(found, tensors, kind)
+
+
+@KINDS
+@pytest.mark.parametrize("nested", [False, True], ids=["one_by_one", "nested"])
+@pytest.mark.parametrize("micro_batches", [1, 3])
+def test_rows_are_those_of_a_training_without_checkpoints(
+    tmp_path: Path, reentrant: bool, nested: bool, micro_batches: int
+) -> None:
+    def training(noted: twice.Noted, monitor: Any) -> None:
+        train(noted, monitor, Net(reentrant, nested), micro_batches)
+
+    def without_checkpoints(noted: twice.Noted, monitor: Any) -> None:
+        train(noted, monitor, Net(None, nested), micro_batches)
+
+    noted = twice.compare(tmp_path, training)
+    free = twice.without(without_checkpoints)
+    assert all(torch.equal(one, other) for one, other in zip(noted.ends, free.ends))
+    torch.manual_seed(7)
+    check_activations(tmp_path / "out", activations(Net(None, nested), micro_batches))
+
+
+@KINDS
+def test_a_tied_weight_within_and_without(tmp_path: Path, reentrant: bool) -> None:
+    twice.compare(tmp_path, lambda noted, monitor: train(noted, monitor, Net(reentrant, tied=True)))
+
+
+@KINDS
+def test_backwards_in_the_order_of_their_forwards_after_all_of_them(tmp_path: Path, reentrant: bool) -> None:
+    def training(noted: twice.Noted, monitor: Any) -> None:
+        model = Net(reentrant)
+        optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
+        monitor.watch(model, optimizer, grad_acc_steps=3)
+        for step in range(2):
+            optimizer.zero_grad()
+            losses = [model(jobs.batch(step, micro)).pow(2).mean() for micro in range(3)]
+            for loss in losses:
+                loss.backward()
+            noted.gradients(model, step)
+            optimizer.step()
+        monitor.stop()
+        noted.end(model, optimizer)
+
+    twice.compare(tmp_path, training)
+    torch.manual_seed(7)
+    check_activations(tmp_path / "out", activations(Net(None), 3))
+
+
+def test_a_sequence_in_segments(tmp_path: Path) -> None:
+    class Segments(torch.nn.Module):
+        def __init__(self) -> None:
+            super().__init__()
+            self.layers = torch.nn.Sequential(Block(), Block(), Block(), Block())
+
+        def forward(self, x: torch.Tensor) -> torch.Tensor:
+            return checkpoint_sequential(self.layers, 2, x.requires_grad_(), **EXPLICIT)
+
+    twice.compare(tmp_path, lambda noted, monitor: train(noted, monitor, Segments()))
+    names = {name for name, step, _ in twice.read(tmp_path / "out", "actv") if step == 0}
+    of_layers = {f"layers.{i}{part}" for i in range(4) for part in ("", ".fc", ".act", ".drop")}
+    assert names == {f"{name}.{side}" for name in {"", *of_layers} for side in ("input", "output")}
+
+
+@KINDS
+def test_a_part_that_is_never_recomputed_has_its_rows(tmp_path: Path, reentrant: bool) -> None:
+    """Its output is left out of the loss."""
+
+    class Beside(torch.nn.Module):
+        def __init__(self) -> None:
+            super().__init__()
+            self.used, self.unused = torch.nn.Linear(4, 4), torch.nn.Linear(4, 4)
+
+        def forward(self, x: torch.Tensor) -> torch.Tensor:
+            x = x.requires_grad_()
+            checkpoint(self.unused, x, use_reentrant=reentrant)
+            return checkpoint(self.used, x, use_reentrant=reentrant)
+
+    twice.compare(tmp_path, lambda noted, monitor: train(noted, monitor, Beside()))
+    forward = {name for name, _, _ in twice.read(tmp_path / "out", "actv")}
+    backward = {name for name, _, _ in twice.read(tmp_path / "out", "actv_grad")}
+    assert {"unused.output", "used.output"} <= forward
+    assert "used.output" in backward and "unused.output" not in backward
