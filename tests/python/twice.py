@@ -2,6 +2,7 @@
 """A training done twice, without gradmon and with it: it must be the same bit for bit,
 and what gradmon wrote must be what plain torch had."""
 import csv
+import math
 from collections import defaultdict
 from pathlib import Path
 from typing import Any, Callable
@@ -20,6 +21,9 @@ EVERYTHING = {
     "all_xy": True,
     "ndigits": 100,  # every bit of a double
 }
+
+
+NONE = torch.tensor(math.nan)  # of an input that needs no gradient: a row of NaN
 
 
 class Noted:
@@ -134,7 +138,10 @@ def read(output: Path, kind: str, rank: int = 0) -> "dict[Key, dict[str, Any]]":
 def check_rows(found: "dict[Key, dict[str, Any]]", tensors: "dict[Key, torch.Tensor]", kind: str) -> None:
     assert found.keys() == tensors.keys(), (kind, found.keys() ^ tensors.keys())
     for key, tensor in tensors.items():
-        check_bits(found[key], tensor, (kind, *key))
+        if tensor is NONE:
+            assert all(math.isnan(found[key][op]) for op in jobs.OPS), (kind, key)
+        else:
+            check_bits(found[key], tensor, (kind, *key))
 
 
 def check_bits(found: "dict[str, Any]", tensor: torch.Tensor, what: object = "") -> None:
@@ -152,9 +159,9 @@ def plain_activations(
     model: torch.nn.Module, run: Callable[[], torch.Tensor]
 ) -> "tuple[dict[str, torch.Tensor], dict[str, torch.Tensor]]":
     """What goes into and comes out of each module in run(), which returns a loss, and
-    the gradients of both; for models that write into none of it."""
+    the gradients of both; for models that write into none of it, and use all of it."""
     seen: "dict[str, torch.Tensor]" = {}
-    handles = []
+    handles: "list[Any]" = []
 
     def note(name: str, tensor: torch.Tensor) -> None:
         if tensor.requires_grad:
@@ -173,5 +180,5 @@ def plain_activations(
     run().backward()
     for handle in handles:
         handle.remove()
-    gradients = {name: tensor.grad for name, tensor in seen.items() if tensor.grad is not None}
+    gradients = {name: tensor.grad if tensor.requires_grad else NONE for name, tensor in seen.items()}
     return {name: tensor.detach().clone() for name, tensor in seen.items()}, gradients
