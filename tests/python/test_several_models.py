@@ -1,0 +1,169 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Several models and optimizers in one loop."""
+from pathlib import Path
+from typing import Any
+
+import gradmon
+import jobs
+import pytest
+import torch
+import twice
+from torch.nn.functional import softplus
+
+
+def mlp(inputs: int, outputs: int) -> torch.nn.Module:
+    return torch.nn.Sequential(torch.nn.Linear(inputs, 5), torch.nn.Tanh(), torch.nn.Linear(5, outputs))
+
+
+def freeze(model: torch.nn.Module, frozen: bool) -> None:
+    for parameter in model.parameters():
+        parameter.requires_grad_(not frozen)
+
+
+@pytest.mark.parametrize("frozen", [False, True], ids=["open", "frozen"])
+@pytest.mark.parametrize("discriminator_first", [False, True])
+def test_a_gan_whose_iterations_the_program_ends(
+    tmp_path: Path, frozen: bool, discriminator_first: bool
+) -> None:
+    """`frozen`: the discriminator, while the generator learns from it; else the generator's
+    backward adds to the discriminator's gradients, which nobody uses. Where the
+    discriminator's optimizer is the first, the step that it ends before the program ends
+    any lacks the generator's rows."""
+
+    def training(noted: twice.Noted, monitor: Any) -> None:
+        generator, discriminator = mlp(4, 4), mlp(4, 1)
+        of_generator = torch.optim.Adam(generator.parameters(), lr=0.01)
+        of_discriminator = torch.optim.AdamW(discriminator.parameters(), lr=0.01)
+        pairs = [(generator, of_generator), (discriminator, of_discriminator)]
+        for pair in reversed(pairs) if discriminator_first else pairs:
+            monitor.watch(*pair)
+        at_generator, at_discriminator = ("1:", "") if discriminator_first else ("", "1:")
+        for step in range(3):
+            real, noise = jobs.batch(step), jobs.batch(step, 1)
+            freeze(discriminator, False)
+            of_discriminator.zero_grad()
+            fake = generator(noise)
+            softplus(-discriminator(real)).mean().backward()
+            softplus(discriminator(fake.detach())).mean().backward()
+            noted.gradients(discriminator, step, "grad_reduced", at_discriminator)
+            if frozen:
+                noted.gradients(discriminator, step, "grad_unreduced", at_discriminator)
+            of_discriminator.step()
+            noted.weights(discriminator, step, "param_updated", at_discriminator)
+            freeze(discriminator, frozen)
+            of_generator.zero_grad()
+            softplus(-discriminator(fake)).mean().backward()
+            noted.gradients(generator, step, prefix=at_generator)
+            if not frozen:  # the last delivery of the step
+                noted.gradients(discriminator, step, "grad_unreduced", at_discriminator)
+            of_generator.step()
+            noted.weights(generator, step, "param_updated", at_generator)
+            monitor.step()
+        monitor.stop()
+        noted.end(generator, of_generator)
+        noted.end(discriminator, of_discriminator)
+
+    noted = twice.compare(tmp_path, training, since=1 if discriminator_first else 0)
+    assert len(noted.tensors["grad_reduced"]) == len(noted.tensors["param_updated"]) == 3 * 8
+
+
+@pytest.mark.parametrize("since", [1, 0], ids=["later", "first_iteration"])
+def test_two_optimizers_of_one_model_that_each_have_some_of_it(tmp_path: Path, since: int) -> None:
+    def training(noted: twice.Noted, monitor: Any) -> None:
+        model = jobs.make_net()
+        slow = torch.optim.Adam(model.fc1.parameters(), lr=0.01)
+        fast = torch.optim.SGD(model.fc2.parameters(), lr=0.1, momentum=0.9)
+        for part, optimizer in ((model.fc1, slow), (model.fc2, fast)):
+            monitor.watch(part, optimizer)
+        for step in range(3):
+            slow.zero_grad()
+            fast.zero_grad()
+            model(jobs.batch(step)).pow(2).mean().backward()
+            noted.gradients(model.fc1, step)
+            noted.gradients(model.fc2, step, prefix="1:")
+            for optimizer, prefix, part in ((slow, "", model.fc1), (fast, "1:", model.fc2)):
+                for name, parameter in part.named_parameters():
+                    state = optimizer.state.get(parameter, {})
+                    for kind in {"exp_avg", "exp_avg_sq"} & state.keys():
+                        noted.note(kind, prefix + name, step, state[kind])
+                    if "momentum_buffer" in state:
+                        noted.note("exp_avg", prefix + name, step, state["momentum_buffer"])
+                optimizer.step()
+            monitor.step()
+        monitor.stop()
+        noted.end(model, slow, fast)
+
+    noted = twice.compare(tmp_path, training, since)
+    assert {name for name, _, _ in noted.tensors["exp_avg"]} == {"weight", "bias", "1:weight", "1:bias"}
+
+
+def test_one_optimizer_of_two_models(tmp_path: Path) -> None:
+    def training(noted: twice.Noted, monitor: Any) -> None:
+        encoder, decoder = mlp(4, 3), mlp(3, 4)
+        optimizer = torch.optim.AdamW([*encoder.parameters(), *decoder.parameters()], lr=0.01)
+        monitor.watch(encoder, optimizer)
+        monitor.watch(decoder, optimizer)
+        for step in range(3):
+            optimizer.zero_grad()
+            decoder(encoder(jobs.batch(step))).pow(2).mean().backward()
+            noted.gradients(encoder, step)
+            noted.gradients(decoder, step, prefix="1:")
+            noted.weights(encoder, step, "param_origin")
+            noted.weights(decoder, step, "param_origin", "1:")
+            optimizer.step()
+        monitor.stop()
+        noted.end(encoder, optimizer)
+        noted.end(decoder)
+
+    twice.compare(tmp_path, training)
+
+
+def test_two_trainings_side_by_side_have_rows_of_their_own(tmp_path: Path) -> None:
+    plain = twice.Noted()
+    pairs = []
+    for name in ("one", "other"):
+        (tmp_path / name).mkdir()
+        model = mlp(4, 2)
+        optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
+        config = jobs.write_config(tmp_path / name, **twice.EVERYTHING)
+        monitor = gradmon.Monitor(config, output_dir=tmp_path / name / "out", dynamic=False)
+        pairs.append((name, model, optimizer, monitor.watch(model, optimizer)))
+    for step in range(4):
+        for name, model, optimizer, monitor in pairs:
+            if name == "other" and step >= 2:
+                continue
+            optimizer.zero_grad()
+            model(jobs.batch(step)).pow(2).mean().backward()
+            plain.gradients(model, step, name)
+            optimizer.step()
+            if name == "other" and step == 1:
+                monitor.stop()
+    pairs[0][3].stop()
+    for name, steps in (("one", 4), ("other", 2)):
+        assert len(plain.tensors[name]) == 4 * steps
+        for kind in ("grad_unreduced", "grad_reduced"):
+            twice.check_rows(twice.read(tmp_path / name / "out", kind), plain.tensors[name], kind)
+
+
+def test_a_teacher_that_is_not_trained_is_left_alone(tmp_path: Path) -> None:
+    def training(noted: twice.Noted, monitor: Any) -> None:
+        teacher, student = mlp(4, 2), mlp(4, 2)
+        optimizer = torch.optim.SGD(student.parameters(), lr=0.1)
+        monitor.watch(student, optimizer)
+        teacher[1].register_forward_hook(noted.fire("teacher"))
+        for step in range(3):
+            with torch.no_grad():
+                target = teacher.eval()(jobs.batch(step))
+            optimizer.zero_grad()
+            (student(jobs.batch(step)) - target).pow(2).mean().backward()
+            noted.gradients(student, step)
+            optimizer.step()
+            with torch.no_grad():  # a moving average, as of self-distillation
+                for of_teacher, of_student in zip(teacher.parameters(), student.parameters()):
+                    of_teacher.lerp_(of_student, 0.1)
+        monitor.stop()
+        noted.end(student, optimizer)
+        noted.end(teacher)
+
+    noted = twice.compare(tmp_path, training)
+    assert noted.fired == ["teacher"] * 3
