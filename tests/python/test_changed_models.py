@@ -1,0 +1,132 @@
+# SPDX-License-Identifier: Apache-2.0
+"""A model that changes after watch(): from the next step collected on its rows are those
+of what it is then."""
+from pathlib import Path
+from typing import Any, Callable
+
+import jobs
+import pytest
+import torch
+import twice
+
+AFTER = 2  # steps have ended as the model is changed; so the next one has begun
+STEPS = 5
+Change = Callable[[torch.nn.Module, torch.optim.Optimizer], None]
+
+
+def updates(model: torch.nn.Module, optimizer: torch.optim.Optimizer) -> None:
+    """As a program does for whom the model's parameters are others now."""
+    optimizer.param_groups[0]["params"] = list(model.parameters())
+
+
+def replace_a_layer(model: torch.nn.Module, optimizer: torch.optim.Optimizer) -> None:
+    model.fc2 = torch.nn.Linear(6, 3)
+    updates(model, optimizer)
+
+
+def replace_a_parameter(model: torch.nn.Module, optimizer: torch.optim.Optimizer) -> None:
+    model.fc2.weight = torch.nn.Parameter(torch.full((2, 6), 0.25))
+    updates(model, optimizer)
+
+
+def add_a_layer(model: torch.nn.Module, optimizer: torch.optim.Optimizer) -> None:
+    model.act = torch.nn.Sequential(torch.nn.Tanh(), torch.nn.Linear(6, 6))
+    updates(model, optimizer)
+
+
+def drop_a_bias(model: torch.nn.Module, optimizer: torch.optim.Optimizer) -> None:
+    model.fc2.bias = None
+    updates(model, optimizer)
+
+
+def drop_a_bias_that_the_optimizer_keeps(model: torch.nn.Module, _: torch.optim.Optimizer) -> None:
+    model.fc2.bias = None
+
+
+def double(model: torch.nn.Module, _: torch.optim.Optimizer) -> None:
+    model.double()
+
+
+def load(model: torch.nn.Module, _: torch.optim.Optimizer) -> None:
+    """The same tensors with other values."""
+    torch.manual_seed(99)
+    for parameter in model.parameters():
+        parameter.data = torch.randn_like(parameter)
+
+
+@pytest.mark.parametrize(
+    "change",
+    [
+        replace_a_layer,
+        replace_a_parameter,
+        add_a_layer,
+        drop_a_bias,
+        drop_a_bias_that_the_optimizer_keeps,
+        double,
+        load,
+    ],
+)
+@pytest.mark.parametrize("explicit", [False, True], ids=["by_optimizer", "by_program"])
+def test_rows_are_of_the_parameters_that_the_model_has(
+    tmp_path: Path, change: Change, explicit: bool
+) -> None:
+    """`explicit`: the program changes the model before it ends the step."""
+
+    def training(noted: twice.Noted, monitor: Any) -> None:
+        model = jobs.make_net()
+        del model.spare
+        optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
+        monitor.watch(model, optimizer)
+        for step in range(STEPS):
+            dtype = next(model.parameters()).dtype
+            optimizer.zero_grad()
+            model(jobs.batch(step).to(dtype)).pow(2).mean().backward()
+            noted.gradients(model, step)
+            noted.weights(model, step, "param_origin")
+            optimizer.step()
+            noted.weights(model, step, "param_updated")
+            if step + 1 == AFTER:
+                change(model, optimizer)
+            if explicit:
+                monitor.step()
+        monitor.stop()
+        noted.end(model, optimizer)
+
+    plain = twice.without(training)
+    config = jobs.write_config(tmp_path, **twice.EVERYTHING)
+    twice.check_same_training(plain, twice.with_monitor(config, tmp_path / "out", training))
+    for kind, tensors in plain.tensors.items():
+        found = twice.read(tmp_path / "out", kind)
+        # The step that had begun may lack rows of what is new, but has no wrong ones.
+        missing = [key for key in tensors if key not in found and key[1] == AFTER and not explicit]
+        tensors = {key: tensor for key, tensor in tensors.items() if key not in missing}
+        before = {key: row for key, row in found.items() if key[1] != AFTER or key in tensors}
+        twice.check_rows(before, tensors, kind)
+
+
+@pytest.mark.parametrize("change", [replace_a_layer, add_a_layer])
+def test_activations_are_of_the_layers_that_the_model_has(tmp_path: Path, change: Change) -> None:
+    def training(noted: twice.Noted, monitor: Any) -> None:
+        model = jobs.make_net()
+        optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
+        monitor.watch(model, optimizer)
+        for step in range(STEPS):
+            optimizer.zero_grad()
+            output = model(jobs.batch(step))
+            noted.note("actv", "fc2.output", step, output)
+            output.pow(2).mean().backward()
+            optimizer.step()
+            if step + 1 == AFTER:
+                change(model, optimizer)
+            monitor.step()
+        monitor.stop()
+        noted.end(model, optimizer)
+
+    plain = twice.without(training)
+    config = jobs.write_config(tmp_path, **twice.EVERYTHING)
+    twice.check_same_training(plain, twice.with_monitor(config, tmp_path / "out", training))
+    found = twice.read(tmp_path / "out", "actv")
+    of_output = {key: row for key, row in found.items() if key[0] == "fc2.output"}
+    twice.check_rows(of_output, plain.tensors["actv"], "actv")
+    if change is add_a_layer:
+        assert {step for name, step, _ in found if name == "act.1.output"} == set(range(AFTER, STEPS))

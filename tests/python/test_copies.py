@@ -1,0 +1,83 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Copies that a program makes of a model while it is watched: they are the program's."""
+import copy
+import os
+import subprocess
+import sys
+from pathlib import Path
+from typing import Iterator
+
+import gradmon
+import jobs
+import pytest
+import torch
+import twice
+
+
+def hooks_of(model: torch.nn.Module) -> int:
+    return sum(len(m._forward_hooks) + len(m._forward_pre_hooks) for m in model.modules())
+
+
+Watched = "tuple[torch.nn.Module, torch.optim.Optimizer, gradmon.Monitor]"
+
+
+@pytest.fixture
+def watched(tmp_path: Path) -> "Iterator[Watched]":
+    model = jobs.make_net()
+    optimizer = torch.optim.SGD(model.parameters(), lr=0.1, momentum=0.9)
+    config = jobs.write_config(tmp_path, **twice.EVERYTHING)
+    with gradmon.Monitor(config, output_dir=tmp_path / "out", dynamic=False).watch(
+        model, optimizer
+    ) as monitor:
+        jobs.train(model, optimizer, 1)
+        yield model, optimizer, monitor
+
+
+def test_what_a_copy_does_is_not_recorded(tmp_path: Path, watched: Watched) -> None:
+    model, optimizer, monitor = watched
+    copied = copy.deepcopy(model)
+    jobs.train(copied, torch.optim.SGD(copied.parameters(), lr=0.1), 3)
+    optimizer.zero_grad()
+    output = model(jobs.batch(5))
+    output.pow(2).mean().backward()
+    copied(jobs.batch(6)).pow(2).mean().backward()
+    gradient = model.fc1.weight.grad.clone()
+    optimizer.step()
+    monitor.stop()
+    assert set(jobs.steps_of(twice.read(tmp_path / "out", "actv"))["fc1.output"]) == {0, 1}
+    twice.check_bits(twice.read(tmp_path / "out", "actv")["fc2.output", 1, 0], output)
+    twice.check_bits(twice.read(tmp_path / "out", "grad_unreduced")["fc1.weight", 1, 0], gradient)
+
+
+def test_a_copy_is_left_without_our_hooks(watched: Watched) -> None:
+    model, _, monitor = watched
+    assert hooks_of(model) > 0
+    copied = copy.deepcopy(model)
+    monitor.stop()
+    assert hooks_of(model) == 0
+    jobs.train(copied, torch.optim.SGD(copied.parameters(), lr=0.1), 1)
+    assert hooks_of(copied) == 0
+
+
+def test_a_copy_of_the_optimizer_is_not_patched(watched: Watched) -> None:
+    _, optimizer, _ = watched
+    assert "step" in vars(optimizer)
+    assert "step" not in vars(copy.deepcopy(optimizer))
+
+
+def test_a_model_saved_whole_needs_no_gradmon_to_be_read(tmp_path: Path, watched: Watched) -> None:
+    model, _, _ = watched
+    saved = tmp_path / "model.pt"
+    torch.save(torch.nn.Sequential(model.fc1, model.fc2), saved)
+    script = f"""
+import inspect, sys, torch
+sys.modules["gradmon"] = None  # cannot be imported
+asked = "weights_only" in inspect.signature(torch.load).parameters
+options = dict(weights_only=False) if asked else dict()
+print(torch.load({str(saved)!r}, **options)(torch.zeros(1, 4)).shape)
+"""
+    result = subprocess.run(
+        [sys.executable, "-c", script], capture_output=True, text=True, env=dict(os.environ), timeout=60
+    )
+    assert result.returncode == 0, result.stderr
+    assert result.stdout == "torch.Size([1, 2])\n"
