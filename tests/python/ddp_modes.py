@@ -1,6 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
-"""One rank of a training under DistributedDataParallel in one of its modes, without gradmon
-and with it; what plain torch has of it goes into a file. Run by test_ddp_modes.py."""
+"""One rank of trainings under DistributedDataParallel in all its modes, each without gradmon
+and with it; what plain torch has of one goes into a file. Run by test_ddp_modes.py."""
 import contextlib
 import copy
 import json
@@ -159,14 +159,19 @@ def note_moments(noted: twice.Noted, model: Net, optimizer: Any, step: int) -> N
                 noted.note(kind, name, step, state[parameter][kind])
 
 
-def main() -> None:
-    options = json.loads(sys.argv[1])
-    mode, directory = MODES[options["mode"]], Path(options["directory"])
-    dist.init_process_group("gloo")
+def run(mode: Mode, directory: Path) -> None:
     plain = twice.without(lambda noted, monitor: train(noted, monitor, mode))
     watched = twice.with_monitor(
-        Path(options["config"]), directory / "out", lambda noted, monitor: train(noted, monitor, mode)
+        directory / "config.json", directory / "out", lambda noted, monitor: train(noted, monitor, mode)
     )
     twice.check_same_training(plain, watched)
     torch.save(dict(plain.tensors), directory / f"plain{dist.get_rank()}.pt")
     dist.barrier()
+
+
+def main() -> None:
+    directory = Path(json.loads(sys.argv[1])["directory"])
+    dist.init_process_group("gloo")
+    for name, mode in MODES.items():
+        print(name, file=sys.stderr)
+        run(mode, directory / name)

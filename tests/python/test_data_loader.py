@@ -23,7 +23,7 @@ class Batches(torch.utils.data.Dataset):
         return 4
     def __getitem__(self, i):
         if torch.utils.data.get_worker_info() is not None:
-            self.model(jobs.batch(i)).pow(2).mean().backward()
+            self.model(jobs.batch(i))
         return jobs.batch(i)
 
 def training(noted, monitor, context, persistent):
@@ -66,7 +66,7 @@ if __name__ == "__main__":
         twice.check_rows(twice.read(Path(output), kind), tensors, kind)
     print("done")
 """
-WITHIN = 60  # seconds: else it hangs
+WITHIN = 120  # seconds: else it hangs
 
 
 @pytest.mark.parametrize(
