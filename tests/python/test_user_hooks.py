@@ -1,0 +1,192 @@
+# SPDX-License-Identifier: Apache-2.0
+"""The program's own hooks, made before watch() and after it: they see, and change, what they
+do without us."""
+from pathlib import Path
+from typing import Any, Callable
+
+import jobs
+import pytest
+import torch
+import twice
+
+Say = Callable[..., None]
+
+
+class Net(torch.nn.Module):
+    def __init__(self) -> None:
+        super().__init__()
+        self.fc1 = torch.nn.Linear(4, 6)
+        self.act = torch.nn.Tanh()
+        self.fc2 = torch.nn.Linear(6, 2)
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        return self.fc2(self.act(self.fc1(x)))
+
+
+def said(say: Say, tensor: torch.Tensor, result: Any) -> Any:
+    say(tensor)
+    return result
+
+
+def changed_inputs(model: Net, _: Any, say: Say) -> None:
+    model.fc2.register_forward_pre_hook(lambda _, x: said(say, x[0], (x[0] * 1.5,)))
+
+
+def changed_outputs(model: Net, _: Any, say: Say) -> None:
+    model.fc1.register_forward_hook(lambda _, x, y: said(say, y, y * 0.5))
+
+
+def changed_gradients_of_inputs(model: Net, _: Any, say: Say) -> None:
+    model.fc2.register_full_backward_hook(lambda _, g, h: said(say, h[0], (g[0] * 2,)))
+
+
+def gradients_of_outputs(model: Net, _: Any, say: Say) -> None:
+    model.fc2.register_full_backward_pre_hook(lambda _, h: said(say, h[0], (h[0] * 0.5,)))
+
+
+def changed_gradients_of_activations(model: Net, _: Any, say: Say) -> None:
+    def hook(_: Any, x: Any, y: torch.Tensor) -> None:
+        if y.requires_grad:
+            y.register_hook(lambda g: said(say, g, g * 3))
+
+    model.act.register_forward_hook(hook)
+
+
+def retained_gradients(model: Net, _: Any, say: Say) -> None:
+    def hook(_: Any, x: Any, y: torch.Tensor) -> None:
+        y.retain_grad()
+        model.fc1.weight.register_hook(lambda g: say(y.grad))
+
+    model.fc1.register_forward_hook(hook)
+
+
+def changed_gradients_of_parameters(model: Net, _: Any, say: Say) -> None:
+    model.fc1.weight.register_hook(lambda g: said(say, g, g * 10))
+
+
+def of_accumulators(model: Net, _: Any, say: Say) -> None:
+    """As libraries have it that reduce gradients; whoever makes it must own the accumulator."""
+    accumulator = model.fc1.weight.expand_as(model.fc1.weight).grad_fn.next_functions[0][0]
+    accumulator.register_hook(lambda *_: say(model.fc1.weight.grad))
+    vars(model).setdefault("accumulators", []).append(accumulator)
+
+
+def changed_accumulated_gradients(model: Net, _: Any, say: Say) -> None:
+    def hook(parameter: torch.Tensor) -> None:
+        say(parameter.grad)
+        parameter.grad.clamp_(-0.01, 0.01)
+
+    model.fc1.weight.register_post_accumulate_grad_hook(hook)
+
+
+def of_any_module(model: Net, _: Any, say: Say) -> None:
+    """Of the process: the one who made it takes it off."""
+    register = torch.nn.modules.module.register_module_forward_hook
+    handle = register(lambda module, x, y: said(say, y, None))
+    vars(model).setdefault("handles", []).append(handle)
+
+
+def saved_tensors(model: Net, _: Any, say: Say) -> None:
+    graph_hooks = torch.autograd.graph.saved_tensors_hooks
+    hooks = graph_hooks(lambda x: said(say, x, x), lambda x: said(say, x, x))
+    hooks.__enter__()
+    vars(model).setdefault("hooks", []).append(hooks)
+
+
+def of_steps(model: Net, optimizer: Any, say: Say) -> None:
+    optimizer.register_step_pre_hook(lambda *_: say(model.fc1.weight))
+    optimizer.register_step_post_hook(lambda *_: say(model.fc1.weight))
+
+
+# What this torch has not, by the method that makes it.
+NEEDED = {
+    gradients_of_outputs: (torch.nn.Module, "register_full_backward_pre_hook"),
+    changed_accumulated_gradients: (torch.Tensor, "register_post_accumulate_grad_hook"),
+    of_steps: (torch.optim.Optimizer, "register_step_pre_hook"),
+}
+
+
+def clean_up(model: Net) -> None:
+    for handle in vars(model).pop("handles", []):
+        handle.remove()
+    for hooks in reversed(vars(model).pop("hooks", [])):
+        hooks.__exit__()
+
+
+@pytest.mark.parametrize(
+    "make",
+    [
+        changed_inputs,
+        changed_outputs,
+        changed_gradients_of_inputs,
+        gradients_of_outputs,
+        changed_gradients_of_activations,
+        retained_gradients,
+        changed_gradients_of_parameters,
+        of_accumulators,
+        changed_accumulated_gradients,
+        of_any_module,
+        saved_tensors,
+        of_steps,
+    ],
+)
+def test_they_see_and_change_what_they_do_without_us(
+    tmp_path: Path, make: "Callable[[Net, Any, Say], None]"
+) -> None:
+    owner, name = NEEDED.get(make, (torch.nn.Module, "register_forward_hook"))
+    if not hasattr(owner, name):
+        pytest.skip(f"this torch has no {owner.__name__}.{name}")
+
+    def training(noted: twice.Noted, monitor: Any) -> None:
+        def say(when: str) -> Say:
+            return lambda x: noted.fired.append(f"{when} {float(x.detach().double().sum())!r}")
+
+        model = Net()
+        optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
+        make(model, optimizer, say("before"))
+        monitor.watch(model, optimizer)
+        make(model, optimizer, say("after"))
+        for step in range(3):
+            optimizer.zero_grad()
+            model(jobs.batch(step)).pow(2).mean().backward()
+            noted.gradients(model, step)
+            optimizer.step()
+        monitor.stop()
+        optimizer.zero_grad()
+        model(jobs.batch(9)).pow(2).mean().backward()  # they are there still
+        optimizer.step()
+        clean_up(model)
+        noted.end(model, optimizer)
+
+    noted = twice.compare(tmp_path, training)
+    for when in ("before", "after") if make is not saved_tensors else ("after",):  # the last made
+        assert sum(what.startswith(when) for what in noted.fired) >= 4
+
+
+@pytest.mark.parametrize("watched_first", [True, False])
+def test_hooks_taken_off_in_training_are_off(tmp_path: Path, watched_first: bool) -> None:
+    def training(noted: twice.Noted, monitor: Any) -> None:
+        model = Net()
+        optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
+        if watched_first:
+            monitor.watch(model, optimizer)
+        handles = [
+            model.fc1.register_forward_hook(noted.fire("forward")),
+            model.fc1.register_forward_pre_hook(noted.fire("pre")),
+            model.fc1.weight.register_hook(noted.fire("weight")),
+        ]
+        if not watched_first:
+            monitor.watch(model, optimizer)
+        for step in range(4):
+            optimizer.zero_grad()
+            model(jobs.batch(step)).pow(2).mean().backward()
+            noted.gradients(model, step)
+            optimizer.step()
+            if step == 1:
+                for handle in handles:
+                    handle.remove()
+        monitor.stop()
+        noted.end(model, optimizer)
+
+    noted = twice.compare(tmp_path, training)
+    assert noted.fired == ["pre", "forward", "weight"] * 2
