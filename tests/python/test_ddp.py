@@ -1,14 +1,11 @@
 # SPDX-License-Identifier: Apache-2.0
 """Under real DistributedDataParallel, two ranks with gloo."""
 import json
-import os
-import socket
-import subprocess
-import sys
 from pathlib import Path
 
 import jobs
 import pytest
+import ranks
 
 SCRIPT = """
 import json, sys, torch, torch.distributed as dist, gradmon, jobs
@@ -40,37 +37,8 @@ dist.barrier()
 
 
 def run(tmp_path: Path, **options: object) -> "list[dict]":
-    with socket.socket() as probe:
-        probe.bind(("127.0.0.1", 0))
-        port = probe.getsockname()[1]
-    options.update(out=str(tmp_path / "out"))
-    processes = []
-    for rank in range(2):
-        env = {
-            **os.environ,
-            "RANK": str(rank),
-            "WORLD_SIZE": "2",
-            "MASTER_ADDR": "127.0.0.1",
-            "MASTER_PORT": str(port),
-            "USE_LIBUV": "0",
-            "GRADMON_RUN_ID": tmp_path.name,
-            "OMP_NUM_THREADS": "1",
-        }
-        processes.append(
-            subprocess.Popen(
-                [sys.executable, "-c", SCRIPT, json.dumps(options)],
-                env=env,
-                stdout=subprocess.PIPE,
-                stderr=subprocess.PIPE,
-                text=True,
-            )
-        )
-    results = []
-    for process in processes:
-        out, err = process.communicate(timeout=120)
-        assert process.returncode == 0, err
-        results.append(json.loads(out.splitlines()[-1]))
-    return results
+    said = ranks.run(tmp_path, SCRIPT, out=str(tmp_path / "out"), **options)
+    return [json.loads(out.splitlines()[-1]) for out in said]
 
 
 @pytest.mark.parametrize("bucket_view", [False, True])
