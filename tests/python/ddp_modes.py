@@ -58,6 +58,8 @@ class Mode:
     watched: str = "model"  # "model", "ddp", "first": before DDP is made
     zero: bool = False
     comm_hook: bool = False
+    autocast: bool = False
+    uneven: bool = False  # the last rank has a step less
 
 
 MANY = {"bucket_cap_mb": 1e-5}  # a bucket for each parameter
@@ -78,11 +80,19 @@ MODES = {
     "checkpointed_and_tied": Mode(net={"reentrant": True, "tied": True}, ddp={"static_graph": True}),
     "zero": Mode(zero=True),
     "compressed": Mode(comm_hook=True),
+    "autocast": Mode(autocast=True),
+    "uneven": Mode(uneven=True),
 }
 
 
 def batch(rank: int, step: int, micro: int) -> torch.Tensor:
     return jobs.batch(step + 10 * rank, micro)
+
+
+def loss_of(model: torch.nn.Module, mode: Mode, rank: int, step: int, micro: int) -> torch.Tensor:
+    with torch.autocast("cpu", dtype=torch.bfloat16, enabled=mode.autocast):
+        output = model(batch(rank, step, micro), mode.branch(rank, step))
+    return output.float().pow(2).mean()
 
 
 def alone(model: Net, mode: Mode, rank: int, step: int, prefix: str, noted: twice.Noted) -> None:
@@ -94,7 +104,7 @@ def alone(model: Net, mode: Mode, rank: int, step: int, prefix: str, noted: twic
     for micro in range(mode.micro):
         if mode.each_micro:
             plain.zero_grad(set_to_none=True)
-        plain(batch(rank, step, micro), mode.branch(rank, step)).pow(2).mean().backward()
+        loss_of(plain, mode, rank, step, micro).backward()
         for name, parameter in plain.named_parameters():
             if parameter.grad is not None:
                 at = micro if mode.each_micro else 0
@@ -126,19 +136,20 @@ def train(noted: twice.Noted, monitor: Any, mode: Mode) -> None:
     model.fc2.weight.register_hook(noted.fire("after"))
     ddp.register_forward_hook(noted.fire("forward"))
     prefix = "module." if mode.watched == "ddp" else ""
-    for step in range(STEPS):
-        optimizer.zero_grad()
-        alone(model, mode, rank, step, prefix, noted)
-        for micro in range(mode.micro):
-            put_off = mode.no_sync and micro + 1 < mode.micro
-            with ddp.no_sync() if put_off else contextlib.nullcontext():
-                ddp(batch(rank, step, micro), mode.branch(rank, step)).pow(2).mean().backward()
-        for name, parameter in model.named_parameters():
-            if parameter.grad is not None:
-                noted.note("grad_reduced", prefix + name, step, parameter.grad)
-        note_moments(noted, model, optimizer, step)
-        optimizer.step()
-        noted.weights(model, step, "param_updated", prefix)
+    with ddp.join() if mode.uneven else contextlib.nullcontext():
+        for step in range(STEPS - (rank if mode.uneven else 0)):
+            optimizer.zero_grad()
+            alone(model, mode, rank, step, prefix, noted)
+            for micro in range(mode.micro):
+                put_off = mode.no_sync and micro + 1 < mode.micro
+                with ddp.no_sync() if put_off else contextlib.nullcontext():
+                    loss_of(ddp, mode, rank, step, micro).backward()
+            for name, parameter in model.named_parameters():
+                if parameter.grad is not None:
+                    noted.note("grad_reduced", prefix + name, step, parameter.grad)
+            note_moments(noted, model, optimizer, step)
+            optimizer.step()
+            noted.weights(model, step, "param_updated", prefix)
     monitor.stop()
     noted.end(model, optimizer)
 
