@@ -20,6 +20,7 @@ except ImportError as error:
 
 from gradmon._torch_versions import check_torch
 from gradmon.colossalai_monitor import ColossalAIMonitor
+from gradmon.heatmapping import heatmap
 from gradmon.monitor import Monitor
 from gradmon.reading import load
 from gradmon.trainer_mon import TrainerMon
@@ -27,4 +28,4 @@ from gradmon.trainer_mon import TrainerMon
 check_torch(_gradmon.torch_version)
 
 __version__: str = _gradmon.version
-__all__ = ["ColossalAIMonitor", "Monitor", "TrainerMon", "__version__", "load"]
+__all__ = ["ColossalAIMonitor", "Monitor", "TrainerMon", "__version__", "heatmap", "load"]

@@ -1,0 +1,111 @@
+# SPDX-License-Identifier: Apache-2.0
+"""What a job has written, as a picture."""
+from typing import TYPE_CHECKING, Any, Optional
+
+if TYPE_CHECKING:
+    import pandas
+
+NAN_COLOR = "red"
+INFINITY_COLOR = "orange"
+
+_LABELS = 300  # names that can still be read below each other
+
+
+def heatmap(
+    df: "pandas.DataFrame",
+    kind: Optional[str] = None,
+    op: str = "norm",
+    *,
+    rank: Optional[int] = None,
+    log: Optional[bool] = None,
+    ax: Any = None,
+) -> Any:
+    """Draws one number of every layer over the steps; returns the matplotlib Axes.
+
+    df: what load() returned, or some of its rows. kind: "grad_reduced" where there is
+    that, else the only kind. op: the column, as "norm" or "mg_direction". rank: the
+    lowest that has such rows. log: the colour's scale; logarithmic, unless told, where
+    no value is below 0 and one is above it (a 0 has then the lowest colour). ax: the
+    Axes to draw on; without it a figure is made, large enough for the names.
+
+    Names stand from top to bottom as they come in the files, with `1:` before those of
+    model chunk 1; each step that has a row of this kind is a column. Of micro steps the
+    last is drawn. NaN and infinity have colours of their own, and what has no row stays
+    blank. Raises ValueError where df has no such rows, and says which it has.
+    """
+    try:
+        from matplotlib import pyplot
+    except ImportError as error:
+        raise ImportError(
+            f"gradmon.heatmap() needs matplotlib (Debian's package python3-matplotlib): {error}"
+        ) from error
+
+    rows = _chosen(df, kind, op, rank)
+    names, steps, values = _grid(rows)
+    if ax is None:
+        size = (8.0, 1.5 + 0.18 * min(len(names), _LABELS))
+        ax = pyplot.subplots(figsize=size, layout="constrained")[1]
+    _paint(ax, values, op, log)
+    every = 1 + (len(names) - 1) // _LABELS
+    ax.set_yticks(range(0, len(names), every), names[::every], fontsize="x-small")
+    ax.xaxis.set_major_locator(pyplot.MaxNLocator(integer=True))
+    ax.xaxis.set_major_formatter(lambda x, _: str(steps[int(x)]) if 0 <= x < len(steps) else "")
+    ax.set_xlabel("step")
+    ax.set_title(f"{rows['kind'].iloc[0]}, rank {rows['rank'].iloc[0]}")
+    return ax
+
+
+def _chosen(df: "pandas.DataFrame", kind: Optional[str], op: str, rank: Optional[int]) -> "pandas.DataFrame":
+    kinds = sorted(df["kind"].unique())
+    if kind is None and ("grad_reduced" in kinds or len(kinds) == 1):
+        kind = "grad_reduced" if "grad_reduced" in kinds else kinds[0]
+    if kind not in kinds:
+        asked = "which kind?" if kind is None else f"no rows of kind {kind!r};"
+        raise ValueError(f"{asked} there are: {', '.join(kinds) or 'none at all'}")
+    rows = df[df["kind"] == kind]
+    ops = list(rows["op"].unique())
+    if op not in ops:
+        raise ValueError(f"no {op!r} in {kind}; there are: {', '.join(ops)}")
+    rows = rows[rows["op"] == op]
+    ranks = sorted(rows["rank"].unique())
+    if rank is not None and rank not in ranks:
+        raise ValueError(f"no {op!r} in {kind} of rank {rank}; there are: {', '.join(map(str, ranks))}")
+    return rows[rows["rank"] == (ranks[0] if rank is None else rank)]
+
+
+def _grid(rows: "pandas.DataFrame") -> "tuple[list[str], list[int], Any]":
+    """Names, steps, and the values by both, masked where there is no row."""
+    import numpy
+    import pandas
+
+    chunk = rows["vpp_stage"]
+    y, names = pandas.factorize(rows["name"].where(chunk == 0, chunk.astype(str) + ":" + rows["name"]))
+    x, steps = pandas.factorize(rows["step"], sort=True)
+    values = numpy.ma.masked_all((len(names), len(steps)))
+    last_is_last = rows.assign(y=y, x=x).sort_values("micro_step", kind="stable")
+    values[last_is_last["y"], last_is_last["x"]] = last_is_last["value"].to_numpy(float)
+    return list(names), list(steps), values
+
+
+def _paint(ax: Any, values: Any, op: str, log: Optional[bool]) -> None:
+    import numpy
+    from matplotlib import colors, patches
+
+    finite = values.compressed()[numpy.isfinite(values.compressed())]
+    if log is None:
+        log = bool((finite >= 0).all() and (finite > 0).any())
+    shown = finite[finite > 0] if log else finite
+    low, high = (shown.min(), shown.max()) if len(shown) else (0.1, 1)
+    scale = colors.LogNorm(low, high, clip=True) if log else colors.Normalize(low, high)
+    edges = [numpy.arange(count + 1) - 0.5 for count in reversed(values.shape)]
+    mesh = ax.pcolormesh(*edges, numpy.ma.masked_invalid(values), norm=scale)
+    ax.figure.colorbar(mesh, ax=ax, label=op)
+    ax.set_ylim(edges[1][-1], edges[1][0])
+    if len(finite) < values.count():
+        infinite = numpy.ma.masked_array(numpy.isinf(values.data), values.mask | numpy.isfinite(values.data))
+        both = colors.ListedColormap([NAN_COLOR, INFINITY_COLOR])
+        ax.pcolormesh(*edges, infinite, cmap=both, vmin=0, vmax=1)
+        legend = [patches.Patch(color=NAN_COLOR, label="NaN")] if (~infinite).any() else []
+        legend += [patches.Patch(color=INFINITY_COLOR, label="infinite")] if infinite.any() else []
+        place = {"loc": "lower right", "bbox_to_anchor": (1, 1), "ncol": 2, "frameon": False}
+        ax.legend(handles=legend, fontsize="x-small", **place)
