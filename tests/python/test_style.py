@@ -7,7 +7,7 @@ import pytest
 
 ROOT = Path(__file__).resolve().parents[2]
 PACKAGE = ROOT / "runtime" / "python"
-ALL = [".", str(ROOT / "tests" / "python"), str(ROOT / "tools" / "train_ddp.py")]
+ALL = [".", *(str(ROOT / path) for path in ("tests/python", "tools/benchmarks", "tools/train_ddp.py"))]
 
 
 @pytest.mark.parametrize(

@@ -1,0 +1,201 @@
+#!/usr/bin/python3
+# SPDX-License-Identifier: Apache-2.0
+"""What gradmon costs in Python, in figures; tools/bench --python runs it."""
+import argparse
+import json
+import os
+import statistics
+import subprocess
+import sys
+import tempfile
+import time
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, Callable, Optional
+
+import torch
+
+import gradmon
+
+sys.path.insert(0, str(Path(__file__).resolve().parents[1]))
+import train_ddp  # noqa: E402
+from collecting_rig import CollectingRig  # noqa: E402
+
+TOKENS = 2048
+
+
+@dataclass
+class Figure:
+    name: str
+    value: float
+    unit: str
+    goal: float  # at most
+    how: str
+
+    def as_json(self) -> "dict[str, Any]":
+        values = {**vars(self), "met": self.value <= self.goal}
+        return {key: values[key] for key in ("name", "value", "unit", "goal", "met", "how")}
+
+    def line(self) -> str:
+        met = "met" if self.value <= self.goal else "MISSED"
+        value, goal = text_of(self.value), text_of(self.goal)
+        return f"{self.name}  {value} {self.unit}  (goal: at most {goal})  {met}\n    {self.how}"
+
+
+def text_of(value: float) -> str:
+    """As gradmon-bench has it: four significant digits."""
+    decimals = next((d for low, d in ((1000, 0), (100, 1), (10, 2), (0.1, 3)) if abs(value) >= low), 5)
+    return f"{value:.{decimals}f}"
+
+
+def spread(values: "list[float]") -> str:
+    three = (min(values), statistics.median(values), max(values))
+    return f"minimum, median and maximum of {len(values)}: {' '.join(map(text_of, three))}"
+
+
+class EmptyStep:
+    """An optimizer that does nothing. Not of torch's class, which calls its profiler
+    in each step: some microseconds, that spread by more than what is measured."""
+
+    def __init__(self, parameters: "list[torch.nn.Parameter]") -> None:
+        self.param_groups = [{"params": parameters}]
+        self.state: "dict[Any, Any]" = {}
+
+    def step(self) -> None:
+        pass
+
+
+def transformer(quick: bool) -> "tuple[train_ddp.CharTransformer, train_ddp.Text]":
+    text = train_ddp.Text(Path(train_ddp.__file__), 0)
+    torch.manual_seed(1)
+    return train_ddp.CharTransformer(*((1, 64) if quick else (6, 512)), text.characters), text
+
+
+def idle_step(quick: bool) -> Figure:
+    rounds, steps = (3, 2000) if quick else (40, 50000)
+    model = torch.nn.Linear(4, 3)
+    bare, watched = EmptyStep(list(model.parameters())), EmptyStep(list(model.parameters()))
+
+    def microseconds(optimizer: EmptyStep) -> float:
+        begin = time.thread_time()
+        for _ in range(steps):
+            optimizer.step()
+        return (time.thread_time() - begin) / steps * 1e6
+
+    with tempfile.TemporaryDirectory(prefix="gradmon-bench-") as scratch:
+        config = Path(scratch) / "monitor_config.json"
+        config.write_text('{"dynamic_on": false}')
+        monitor = gradmon.Monitor(config, rank=0, world_size=1, output_dir=scratch, dynamic=True)
+        with monitor.watch(model, watched):
+            added = []
+            for turn in range(rounds + 1):
+                pair = [microseconds(o) for o in ((bare, watched) if turn % 2 else (watched, bare))]
+                added.append(pair[1] - pair[0] if turn % 2 else pair[0] - pair[1])
+            time.sleep(0.2)  # status is 100 ms old at most
+            if monitor.status().ranks[0].step < rounds * steps:
+                raise RuntimeError("the monitor did not take part")
+    how = (
+        "processor time that an idle monitor, watching in dynamic mode, adds to an optimizer's empty step, "
+        f"in blocks of {steps} with and without, in turns; {spread(added[1:])} (msprobe: 6.7 to 12.4)"
+    )
+    return Figure("python_idle_step", statistics.median(added[1:]), "µs", 1, how)
+
+
+def grads_vs_read(quick: bool) -> Figure:
+    rounds = 2 if quick else 40
+    model = transformer(quick)[0]
+    parameters = list(model.parameters())
+    factors = [torch.full_like(parameter, 1e-3) for parameter in parameters]
+    count = sum(parameter.numel() for parameter in parameters)
+    gradients = torch.zeros(count + count % 2)  # side by side, so that one call can read them
+    for parameter, part in zip(parameters, gradients.split([p.numel() for p in parameters] + [count % 2])):
+        parameter.grad = part.view_as(parameter)
+    words = gradients.view(torch.int64)  # torch's sum of these is a plain read
+
+    def backward() -> None:  # hardly more than to write the gradients
+        torch.autograd.backward(parameters, factors)
+
+    rig = CollectingRig({"wg_distribution": True}, model, EmptyStep(parameters), backward)
+    added, _, reads = rig.measure(rounds, lambda: (words.sum(), words.sum()))
+    rig.check(2 * len(parameters) * rounds)
+    read = statistics.median(reads)
+    how = (
+        "what collecting all gradients before and after reduction, six ops, adds to a step of a model of "
+        f"{count / 1e6:.1f} million parameters ({text_of(statistics.median(added) * 1000)} ms; its backward "
+        f"and optimizer made cheap), over two plain reads of those bytes ({text_of(read * 1000)} ms), on "
+        f"two threads, in turns; {spread([seconds / read for seconds in added])}"
+    )
+    return Figure("python_grads_vs_read", statistics.median(added) / read, "times the read", 1.5, how)
+
+
+def activations(quick: bool) -> Figure:
+    rounds = 2 if quick else 8
+    model, text = transformer(quick)
+    optimizer = torch.optim.AdamW(model.parameters(), lr=1e-3)
+    batch = TOKENS // train_ddp.CONTEXT
+
+    def backward() -> None:
+        given, wanted = text.batch(batch)
+        optimizer.zero_grad()
+        torch.nn.functional.cross_entropy(model(given).flatten(0, 1), wanted.flatten()).backward()
+
+    rig = CollectingRig({"xy_distribution": True, "all_xy": True}, model, optimizer, backward)
+    added, idle, _ = rig.measure(rounds, lambda: None)
+    share = rig.own_share()
+    rig.check(rounds * len(list(model.modules())))
+    step = statistics.median(idle)
+    blas = "OpenBLAS" if "openblas" in Path("/proc/self/maps").read_text() else "not OpenBLAS"
+    how = (
+        "what all inputs, outputs and their gradients, six ops, take of the training thread in a step of "
+        f"tools/train_ddp.py --layers 6 --width 512 --batch {batch} ({TOKENS} tokens, "
+        f"{text_of(step * 1000)} ms) on two threads ({blas}), by the monitor's own meter, which sees what "
+        "runs in C++ (gradmonctl status); the whole step against the two beside it, which hold the rest, and "
+        f"the machine's noise: {spread([seconds / step for seconds in added])}"
+    )
+    return Figure("python_activations", share, "of a step", 0.10, how)
+
+
+BENCHES: "dict[str, Callable[[bool], Figure]]" = {
+    "python_idle_step": idle_step,
+    "python_grads_vs_read": grads_vs_read,
+    "python_activations": activations,
+}
+
+
+def main() -> int:
+    parser = argparse.ArgumentParser(prog="tools/bench --python", description=__doc__)
+    parser.add_argument("--quick", action="store_true", help="shows that all is measured, not how much it is")
+    parser.add_argument("--json", type=Path, metavar="FILE", help="the figures, as gradmon-bench has them")
+    parser.add_argument("--list", action="store_true", help="the names of all figures")
+    parser.add_argument("names", nargs="*", metavar="NAME", help="of figures; all without one")
+    options = parser.parse_args()
+    for name in options.names:
+        if name not in BENCHES:
+            parser.error(f"no figure is named {name}")
+    if options.list:
+        print(*BENCHES, sep="\n")
+        return 0
+    return run(options.names or list(BENCHES), options.quick, options.json)
+
+
+def run(names: "list[str]", quick: bool, file: "Optional[Path]") -> int:
+    os.environ.setdefault("GRADMON_LOG", "error")
+    torch.set_num_threads(2)
+    figures = []
+    for name in names:
+        try:
+            figure = BENCHES[name](quick)
+        except (RuntimeError, OSError, subprocess.CalledProcessError) as error:
+            print(f"gradmon-bench: {name}: {error}", file=sys.stderr)
+            continue
+        figure.how += "; quick: shows that it is measured, not how much it is" if quick else ""
+        print(figure.line(), flush=True)
+        figures.append(figure)
+    if file is not None:
+        text = json.dumps({"figures": [figure.as_json() for figure in figures]}, indent=2, ensure_ascii=False)
+        file.write_text(text + "\n")
+    return 0 if len(figures) == len(names) else 1
+
+
+if __name__ == "__main__":
+    sys.exit(main())
