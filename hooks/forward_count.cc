@@ -16,13 +16,10 @@ ForwardCount::ForwardCount(const std::vector<WatchedModule>& modules, int grad_a
 void ForwardCount::begin_step() {
   chunks_.clear();
   tapped_.clear();
-  for (Calls& calls : calls_) {
-    calls.forward.clear();
-    calls.recomputed = 0;
-  }
+  std::fill(calls_.begin(), calls_.end(), Calls{});
 }
 
-ForwardCount::Place ForwardCount::outermost(std::size_t module) {
+ForwardCount::Place ForwardCount::outermost(std::size_t module, Gradients gradients) {
   Chunk& chunk = chunks_[stages_[module]];
   if (roots_[module]) {
     const bool taken_over = !chunk.root_leads && chunk.micro_steps > 0;
@@ -32,22 +29,24 @@ ForwardCount::Place ForwardCount::outermost(std::size_t module) {
     if (chunk.micro_steps == 0) chunk.leader = module;
     if (chunk.leader == module) chunk.micro_steps = std::min(chunk.micro_steps + 1, grad_acc_steps_);
   }
-  return within(module, std::max(0, chunk.micro_steps - 1));
+  return within(module, std::max(0, chunk.micro_steps - 1), gradients);
 }
 
-ForwardCount::Place ForwardCount::within(std::size_t module, int micro_step) {
-  return next(calls_[module], micro_step);
+ForwardCount::Place ForwardCount::within(std::size_t module, int micro_step, Gradients gradients) {
+  return next(calls_[module], micro_step, gradients);
 }
 
-ForwardCount::Place ForwardCount::recomputed(std::size_t module) {
+std::optional<ForwardCount::Place> ForwardCount::recomputed(std::size_t module) {
   return next_recomputed(calls_[module], micro_step(stages_[module]));
 }
 
-ForwardCount::Place ForwardCount::tapped(int vpp_stage, const std::string& name, int micro_step) {
-  return next(tapped_[{vpp_stage, name}], micro_step);
+ForwardCount::Place ForwardCount::tapped(int vpp_stage, const std::string& name, int micro_step,
+                                         Gradients gradients) {
+  return next(tapped_[{vpp_stage, name}], micro_step, gradients);
 }
 
-ForwardCount::Place ForwardCount::tapped_again(int vpp_stage, const std::string& name, int micro_step) {
+std::optional<ForwardCount::Place> ForwardCount::tapped_again(int vpp_stage, const std::string& name,
+                                                              int micro_step) {
   return next_recomputed(tapped_[{vpp_stage, name}], micro_step);
 }
 
@@ -60,6 +59,11 @@ bool ForwardCount::give_back(std::size_t module, const Place& place) {
   const auto forget = [&](Calls& calls) {
     const auto index = static_cast<std::size_t>(place.micro_step);
     if (index < calls.forward.size()) calls.forward[index] = 0;
+    auto& places = calls.without_gradients;
+    const auto kept = std::remove_if(places.begin(), places.end(), [&](const Place& other) {
+      return other.micro_step == place.micro_step;
+    });
+    places.erase(kept, places.end());
   };
   for (std::size_t i = 0; i < calls_.size(); ++i) {
     if (stages_[i] == stage) forget(calls_[i]);
@@ -75,19 +79,19 @@ int ForwardCount::micro_step(int vpp_stage) const {
   return chunk == chunks_.end() ? 0 : std::max(0, chunk->second.micro_steps - 1);
 }
 
-ForwardCount::Place ForwardCount::next(Calls& calls, int micro_step) {
-  const auto place = static_cast<std::size_t>(micro_step);
-  if (calls.forward.size() <= place) calls.forward.resize(place + 1, 0);
-  return {micro_step, ++calls.forward[place]};
+ForwardCount::Place ForwardCount::next(Calls& calls, int micro_step, Gradients gradients) {
+  const auto index = static_cast<std::size_t>(micro_step);
+  if (calls.forward.size() <= index) calls.forward.resize(index + 1, 0);
+  const Place place{micro_step, ++calls.forward[index]};
+  if (gradients == Gradients::disabled) calls.without_gradients.push_back(place);
+  return place;
 }
 
-ForwardCount::Place ForwardCount::next_recomputed(Calls& calls, int otherwise) {
-  int index = calls.recomputed++;
-  for (std::size_t i = 0; i < calls.forward.size(); ++i) {
-    if (index < calls.forward[i]) return {static_cast<int>(i), index + 1};
-    index -= calls.forward[i];
-  }
-  return {otherwise, index + 1};
+// One whose forward was not seen at all is taken for one of its own.
+std::optional<ForwardCount::Place> ForwardCount::next_recomputed(Calls& calls, int otherwise) {
+  if (calls.forward.empty()) return Place{otherwise, static_cast<int>(++calls.recomputed)};
+  if (calls.recomputed >= calls.without_gradients.size()) return std::nullopt;
+  return calls.without_gradients[calls.recomputed++];
 }
 
 }  // namespace gradmon

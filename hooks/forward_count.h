@@ -4,6 +4,7 @@
 
 #include <cstddef>
 #include <map>
+#include <optional>
 #include <string>
 #include <utility>
 #include <vector>
@@ -17,10 +18,12 @@ namespace gradmon {
 // begins as the first module seen of the chunk is entered again, but there are
 // never more than `grad_acc_steps` of them; further calls are calls.
 //
-// A recomputation belongs to the earliest forward of that module that has not
-// been recomputed yet: pipelines run their backwards in the order of their
-// forwards. (Of a module called several times in one micro step, in the order of
-// the calls: right within one checkpointed part, reversed where each call has its own.)
+// A recomputation is of the earliest forward of that module that ran without
+// gradients (in reentrant checkpointing) and has not been recomputed yet: pipelines
+// run their backwards in the order of their forwards. (Of a module called several
+// times in one micro step, in the order of the calls: right within one checkpointed
+// part, reversed where each call has its own.) The graph of any other recomputation is
+// never run: the forward's own has all gradients.
 //
 // A forward that throws is given back: its retry is not another micro step.
 class ForwardCount {
@@ -35,12 +38,13 @@ class ForwardCount {
   };
   // A forward that nothing watched is around on this thread, and one within
   // another, whose micro step it shares.
-  Place outermost(std::size_t module);
-  Place within(std::size_t module, int micro_step);
-  Place recomputed(std::size_t module);
+  enum class Gradients : bool { disabled, enabled };
+  Place outermost(std::size_t module, Gradients gradients);
+  Place within(std::size_t module, int micro_step, Gradients gradients);
+  std::optional<Place> recomputed(std::size_t module);
   // A value by name in a chunk; `micro_step` as of what is around it.
-  Place tapped(int vpp_stage, const std::string& name, int micro_step);
-  Place tapped_again(int vpp_stage, const std::string& name, int micro_step);  // in a recomputation
+  Place tapped(int vpp_stage, const std::string& name, int micro_step, Gradients gradients);
+  std::optional<Place> tapped_again(int vpp_stage, const std::string& name, int micro_step);
   // True: outermost(), which gave `place`, began the newest micro step of the
   // chunk, and none of its forwards has been.
   bool give_back(std::size_t module, const Place& place);
@@ -54,12 +58,13 @@ class ForwardCount {
     int micro_steps = 0;  // begun
   };
   struct Calls {
-    std::vector<int> forward;  // by micro step
-    int recomputed = 0;
+    std::vector<int> forward;              // by micro step
+    std::vector<Place> without_gradients;  // of these
+    std::size_t recomputed = 0;            // of those
   };
 
-  static Place next(Calls& calls, int micro_step);
-  static Place next_recomputed(Calls& calls, int otherwise);
+  static Place next(Calls& calls, int micro_step, Gradients gradients);
+  static std::optional<Place> next_recomputed(Calls& calls, int otherwise);
 
   // Constant after construction.
   const int grad_acc_steps_;

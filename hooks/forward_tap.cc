@@ -46,6 +46,10 @@ void drop(std::size_t from, Condition&& condition) {
   frames.erase(std::remove_if(first, frames.end(), condition), frames.end());
 }
 
+ForwardCount::Gradients gradients_now() {
+  return c10::GradMode::is_enabled() ? ForwardCount::Gradients::enabled : ForwardCount::Gradients::disabled;
+}
+
 bool in_backward() { return torch::autograd::get_current_graph_task_nodes_in_graph() != nullptr; }
 
 }  // namespace
@@ -68,7 +72,11 @@ class ForwardTap::Observer : public ForwardObserver {
 
   void entered(const void* module, ModuleMode mode, const ForwardTensors& inputs) noexcept override {
     of_module(module, [&](std::size_t place, std::uint64_t step) {
-      drop(0, [&](const Frame& f) { return f.tap == number_ && f.step != step; });
+      // A recomputation that has what it needs may be ended by an exception.
+      const bool forward = !in_backward();
+      drop(0, [&](const Frame& f) {
+        return f.tap == number_ && (f.step != step || (forward && f.visit.recomputed));
+      });
       if (modules_[place].name.empty()) give_back(pop(module), step);
       const Frame frame = frame_of(place, mode, step);
       frames.push_back(frame);
@@ -96,8 +104,9 @@ class ForwardTap::Observer : public ForwardObserver {
       const Frame* around = innermost(number_);
       if (around && around->step != step) around = nullptr;
       if (around ? !around->visited : !c10::GradMode::is_enabled()) return;
-      const ForwardVisit visit = visit_of(std::string(name), around);
-      for (ForwardListener* listener : listeners_) listener->tapped(visit, name, tensor);
+      const auto visit = visit_of(std::string(name), around);
+      if (!visit) return;
+      for (ForwardListener* listener : listeners_) listener->tapped(*visit, name, tensor);
     });
   }
 
@@ -111,9 +120,10 @@ class ForwardTap::Observer : public ForwardObserver {
       if (around ? !around->visited : !c10::GradMode::is_enabled()) return;
       // Counted apart from the taps, and modules by their place.
       const std::string key = module ? std::to_string(place->second) : std::string(name);
-      ForwardVisit visit = visit_of((module ? "attention of module " : "attention ") + key, around);
-      visit.module = module ? place->second : kNoModule;
-      for (ForwardListener* listener : listeners_) listener->attended(visit, name, q, k, causal);
+      auto visit = visit_of((module ? "attention of module " : "attention ") + key, around);
+      if (!visit) return;
+      visit->module = module ? place->second : kNoModule;
+      for (ForwardListener* listener : listeners_) listener->attended(*visit, name, q, k, causal);
     });
   }
 
@@ -142,10 +152,12 @@ class ForwardTap::Observer : public ForwardObserver {
     if (!frame.visited) return frame;
     const std::lock_guard lock(mutex_);
     const auto counted = frame.visit.recomputed ? count_.recomputed(place)
-                         : around               ? count_.within(place, around->visit.micro_step)
-                                                : count_.outermost(place);
-    frame.visit.micro_step = counted.micro_step;
-    frame.visit.call = counted.call;
+                         : around ? count_.within(place, around->visit.micro_step, gradients_now())
+                                  : count_.outermost(place, gradients_now());
+    frame.visited = counted.has_value();
+    if (!counted) return frame;
+    frame.visit.micro_step = counted->micro_step;
+    frame.visit.call = counted->call;
     return frame;
   }
 
@@ -160,7 +172,8 @@ class ForwardTap::Observer : public ForwardObserver {
     for (ForwardListener* listener : listeners_) listener->abandoned(frame->visit);
   }
 
-  ForwardVisit visit_of(const std::string& tapped, const Frame* around) {
+  // None where it is in a recomputation whose graph is not run.
+  std::optional<ForwardVisit> visit_of(const std::string& tapped, const Frame* around) {
     ForwardVisit visit;
     visit.module = around ? around->visit.module : kNoModule;
     visit.recomputed = in_backward();
@@ -168,9 +181,10 @@ class ForwardTap::Observer : public ForwardObserver {
     const int stage = around ? modules_[around->visit.module].vpp_stage : 0;
     const int micro_step = around ? around->visit.micro_step : count_.micro_step(0);
     const auto counted = visit.recomputed ? count_.tapped_again(stage, tapped, micro_step)
-                                          : count_.tapped(stage, tapped, micro_step);
-    visit.micro_step = counted.micro_step;
-    visit.call = counted.call;
+                                          : count_.tapped(stage, tapped, micro_step, gradients_now());
+    if (!counted) return std::nullopt;
+    visit.micro_step = counted->micro_step;
+    visit.call = counted->call;
     return visit;
   }
 

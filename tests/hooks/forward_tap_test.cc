@@ -174,6 +174,21 @@ TEST_CASE("evaluation and forwards without gradients are passed over") {
   CHECK(f.diary.lines.at(0) == "> 0 0@1 tuple[1] 0");
 }
 
+TEST_CASE("a recomputation that has been ended by an exception is not around the next forward") {
+  Fixture f;
+  ForwardTap tap(modules_of(f.model), 2, {&f.diary}, f.fuse);
+  tap.begin_step();
+  const at::Tensor output = observe(f.model)(f.x);
+  const auto first = f.diary.lines;
+  const at::Tensor watched = at::ones({1}).requires_grad_().clone();
+  watched.register_hook(
+      [&](const at::Tensor&) { forward_entry::entered(&f.model, ModuleMode::training, ForwardTensors{}); });
+  watched.backward();
+  CHECK(f.diary.lines == first);  // nothing of that forward ran without gradients
+  observe(f.model)(f.x);
+  CHECK(f.diary.lines.at(first.size()) == "> 0 1@1 tuple[1] 0");
+}
+
 TEST_CASE("within a forward that counts one without gradients counts as a checkpoint runs it") {
   Fixture f;
   ForwardTap tap(modules_of(f.model), 1, {&f.diary}, f.fuse);
