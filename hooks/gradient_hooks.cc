@@ -56,8 +56,10 @@ class GradientHooks::Slot {
   Slot& operator=(const Slot&) = delete;
 
   void refresh() {
-    const bool wanted = watched_.tensor.requires_grad() && watched_.tensor.is_leaf();
-    auto accumulator = wanted ? torch::autograd::impl::grad_accumulator(watched_.tensor) : nullptr;
+    // Frozen, it keeps its accumulator, and is delivered to by that once it is not.
+    if (!watched_.tensor.requires_grad()) return;
+    auto accumulator =
+        watched_.tensor.is_leaf() ? torch::autograd::impl::grad_accumulator(watched_.tensor) : nullptr;
     if (accumulator == accumulator_) return;
     detach();
     if (accumulator) attach(std::move(accumulator));

@@ -225,7 +225,7 @@ TEST_CASE("a hook set that is gone leaves no hook") {
   CHECK(stream.records.empty());
 }
 
-TEST_CASE("a parameter that is thawed later is hooked and one that is frozen let go") {
+TEST_CASE("a parameter that is thawed later is hooked and one that is frozen keeps its hook for later") {
   TinyModel model;
   FakeStream stream;
   model[0].requires_grad_(false);
@@ -236,9 +236,14 @@ TEST_CASE("a parameter that is thawed later is hooked and one that is frozen let
   hooks.begin_step({1}, HookSet::Collect::yes);
   model.backward();
   hooks.end_step();
-  CHECK(hooks.counts().attached == 3);
+  CHECK(hooks.counts().attached == 4);
   CHECK(std::isfinite(stream.norm(Kind::grad_unreduced, "0:fc1.weight")));
   CHECK(stream.targets(Kind::grad_unreduced).size() == 3);
+  hooks.begin_step({2}, HookSet::Collect::yes);
+  model[1].requires_grad_(true);  // within the step
+  model.backward();
+  hooks.end_step();
+  CHECK(stream.targets(Kind::grad_unreduced).size() == 7);
 }
 
 // Passes on several threads at once, all within one that has begun to deliver.
