@@ -192,24 +192,27 @@ std::unique_ptr<Core> make_core(const std::string& config, std::optional<int> ra
   return std::make_unique<Core>(config, std::move(options));
 }
 
-void entered(const py::handle& module, bool training, const py::handle& inputs,
+// False: nobody wants to know.
+bool entered(const py::handle& module, bool training, const py::handle& inputs,
              const py::dict& keywords) noexcept {
-  if (!forward_entry::open()) return;
+  if (!forward_entry::open()) return false;
   guarded("what goes into a module", [&] {
     const ForwardTensors tensors = tensors_of_call(inputs, keywords);
     const py::gil_scoped_release others_run;
     forward_entry::entered(identity_of(module), training ? ModuleMode::training : ModuleMode::evaluation,
                            tensors);
   });
+  return true;
 }
 
-void left(const py::handle& module, const py::handle& output) noexcept {
-  if (!forward_entry::open()) return;
+bool left(const py::handle& module, const py::handle& output) noexcept {
+  if (!forward_entry::open()) return false;
   guarded("what comes out of a module", [&] {
     const ForwardTensors tensors = tensors_of(output);
     const py::gil_scoped_release others_run;
     forward_entry::left(identity_of(module), tensors);
   });
+  return true;
 }
 
 void define_metric(py::module_& m) {

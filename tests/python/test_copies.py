@@ -49,13 +49,14 @@ def test_what_a_copy_does_is_not_recorded(tmp_path: Path, watched: Watched) -> N
     twice.check_bits(twice.read(tmp_path / "out", "grad_unreduced")["fc1.weight", 1, 0], gradient)
 
 
-def test_a_copy_is_left_without_our_hooks(watched: Watched) -> None:
+def test_a_copy_is_left_without_our_hooks_once_it_is_used(watched: Watched) -> None:
     model, _, monitor = watched
     assert hooks_of(model) > 0
     copied = copy.deepcopy(model)
     monitor.stop()
     assert hooks_of(model) == 0
     jobs.train(copied, torch.optim.SGD(copied.parameters(), lr=0.1), 1)
+    copied.spare(torch.zeros(1, 2))
     assert hooks_of(copied) == 0
 
 

@@ -1,5 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
 """Tells the extension of the forwards of a model's modules."""
+import contextlib
 import inspect
 from typing import Any, Iterable
 
@@ -11,12 +12,38 @@ from gradmon import _gradmon
 HAS_KEYWORD_INPUTS = "with_kwargs" in inspect.signature(torch.nn.Module.register_forward_pre_hook).parameters
 
 
-def _entered(module: torch.nn.Module, inputs: Any, keywords: "dict[str, Any]" = {}) -> None:
-    _gradmon.entered(module, module.training, inputs, keywords)
+class _Hook:
+    """A module that a program copies while it is watched takes its hooks along: those do
+    nothing, and are gone once they are called while nothing is collected. A saved one
+    is read without gradmon."""
+
+    def __deepcopy__(self, _memo: Any) -> "_Hook":
+        return self
+
+    def __reduce__(self) -> Any:
+        return getattr, (contextlib.nullcontext(), "__exit__")  # takes anything, returns None
 
 
-def _left(module: torch.nn.Module, _inputs: Any, output: Any) -> None:
-    _gradmon.left(module, output)
+class _Entered(_Hook):
+    def __call__(self, module: torch.nn.Module, inputs: Any, keywords: "dict[str, Any]" = {}) -> None:
+        if not _gradmon.entered(module, module.training, inputs, keywords):
+            _take_off(self, module._forward_pre_hooks, getattr(module, "_forward_pre_hooks_with_kwargs", {}))
+
+
+class _Left(_Hook):
+    def __call__(self, module: torch.nn.Module, _inputs: Any, output: Any) -> None:
+        if not _gradmon.left(module, output):
+            _take_off(self, module._forward_hooks)
+
+
+def _take_off(hook: _Hook, hooks: Any, *marks: Any) -> None:
+    for number in [number for number, known in hooks.items() if known is hook]:
+        for kept in (hooks, *marks):
+            kept.pop(number, None)
+
+
+_entered = _Entered()
+_left = _Left()
 
 
 class ModuleHooks:
