@@ -241,6 +241,10 @@ void define_status(py::module_& m) {
       .def_readonly("step_ms", &RankStatus::step_ms)
       .def_readonly("records", &RankStatus::records)
       .def_readonly("dropped", &RankStatus::dropped)
+      .def_property_readonly("overhead",
+                             [](const RankStatus& s) {
+                               return s.overhead.collected > 0 ? std::optional(s.overhead.share) : std::nullopt;
+                             })
       .def_readonly("error", &RankStatus::error);
   py::class_<Status>(m, "Status")
       .def_property_readonly("revision", [](const Status& s) { return s.revision.value; })

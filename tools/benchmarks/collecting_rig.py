@@ -1,8 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
 """What collecting adds to a step of a training: collecting_rig.cc, in Python."""
 import json
-import os
-import subprocess
 import tempfile
 import time
 from pathlib import Path
@@ -56,9 +54,7 @@ class CollectingRig:
 
     def own_share(self) -> float:
         """What the monitor's meter says of a collected step, over the last eight."""
-        command = [str(bin_directory() / "gradmonctl"), "status", "--json", "--output-dir", str(self.output)]
-        status = json.loads(subprocess.run(command, check=True, capture_output=True, text=True).stdout)
-        share = status["ranks"][0]["overhead"]
+        share = self.monitor.status().ranks[0].overhead
         if share is None:
             raise RuntimeError("the monitor has not measured itself")
         return float(share) * INTERVAL
@@ -80,11 +76,6 @@ class CollectingRig:
         self._backward()
         self._optimizer.step()
         self.monitor.step()
-
-
-def bin_directory() -> Path:
-    root = Path(__file__).resolve().parents[2]
-    return Path(os.environ.get("GRADMON_BIN", root / "build" / "release" / "bin"))
 
 
 def steps_until(monitor: gradmon.Monitor, state: str) -> int:

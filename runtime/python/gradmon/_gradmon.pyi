@@ -32,6 +32,7 @@ class RankStatus:
     step_ms: float
     records: int
     dropped: int
+    overhead: Optional[float]
     error: str
 
 class Status:
