@@ -123,6 +123,24 @@ def test_an_explicit_step_ends_the_iteration_instead(
     assert jobs.steps_of(jobs.rows(tmp_path / "out", "grad_reduced"))["fc1.weight"] == [0, 1, 2]
 
 
+def test_a_scaler_that_does_not_tell_its_scale_is_complained_of_once(
+    tmp_path: Path, capfd: pytest.CaptureFixture[str]
+) -> None:
+    class Mute(SmallScaler):
+        def get_scale(self) -> float:
+            raise RuntimeError("not now")
+
+    model = jobs.make_net()
+    optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
+    scaler = Mute(1.0)
+    config = jobs.write_config(tmp_path, **KEYS)
+    monitor = gradmon.Monitor(config, output_dir=tmp_path / "out", dynamic=False)
+    with monitor.watch(model, optimizer, scaler=scaler):
+        train(model, optimizer, scaler, 3, overflow_at=-1)
+    assert jobs.steps_of(jobs.rows(tmp_path / "out", "grad_reduced"))["fc1.weight"] == [0, 1, 2]
+    assert capfd.readouterr().err.count("not now") == 1
+
+
 class FusedSGD(torch.optim.SGD):
     """Divides by the scale itself, as fused optimizers do."""
 

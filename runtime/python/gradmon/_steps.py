@@ -111,12 +111,15 @@ class Steps:
         """Makes a step that has begun, and is collected, see what there is now."""
         if not begun & _COLLECTS:
             return begun
-        for number, parts in enumerate(self._models):
-            if parts.changed():
-                self._watch_modules()
-                self.core.watch_again(number, parts.model)
-        if self._scaler is not None:
-            self.core.gradient_scale(self._scaler.scale())
+        try:
+            for number, parts in enumerate(self._models):
+                if parts.changed():
+                    self._watch_modules()
+                    self.core.watch_again(number, parts.model)
+            if self._scaler is not None:
+                self.core.gradient_scale(self._scaler.scale())
+        except Exception as error:  # of the program's own model or scaler
+            _gradmon.warn_once(f"the model or its scaler cannot be looked at: {error!r}")
         return self.core.begun() | begun & _gradmon.MAY_END
 
     def _take_up(self, begun: int) -> None:

@@ -64,6 +64,8 @@ class Monitor:
     ) -> "Monitor":
         """Begins to watch: before the first step. Returns the monitor.
 
+        A layer that is replaced later is seen from the next collected step on.
+
         A further call adds a model chunk (vpp_stage 1, 2, …) and its optimizer. A step
         ends with the first optimizer's; where others follow without a backward between,
         call step() at the end of the iteration, or their gradients belong to no step.
