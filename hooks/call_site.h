@@ -19,13 +19,12 @@ struct StackFrame {
   std::string path;
   std::int64_t line = 0;
   std::string function;
-  std::string code;  // the line's text, where it was asked for
+  std::string code;  // "": what the file has there
 };
-enum class LineText : bool { no, yes };
 
 // The stack of its caller, innermost first; empty where there are no lines to tell.
 // Any thread; what it throws trips the fuse of the hooks that asked.
-using StackSource = std::function<std::vector<StackFrame>(LineText)>;
+using StackSource = std::function<std::vector<StackFrame>()>;
 
 // The site of the call that its caller is in. Any thread; what it throws trips
 // the fuse of the hooks that asked.

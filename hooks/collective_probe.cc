@@ -35,7 +35,7 @@ std::string place_of(const StackFrame& frame) {
 
 CallSite call_site_here(const StackSource& stack, const NativeCallSites& native) {
   CallSite site = native.here();
-  const std::vector<StackFrame> frames = stack ? stack(LineText::no) : std::vector<StackFrame>();
+  const std::vector<StackFrame> frames = stack ? stack() : std::vector<StackFrame>();
   if (frames.empty()) return site;
   site.place = place_of(frames.front());
   site.frames.clear();

@@ -39,6 +39,12 @@ bool all_zeros(const TensorStats& stats) {
   return stats.outcome == TensorStats::Outcome::measured && value(Op::min) == 0 && value(Op::max) == 0;
 }
 
+// Torch makes a new accumulator for a parameter of another shape (LazyLinear, `.data = `)
+// only where nobody holds the old one, and backward() throws with that.
+bool fits(const Node& accumulator, const at::Tensor& parameter) {
+  return accumulator.input_metadata(0).is_same_shape(parameter);
+}
+
 // Of the graph task that runs on this thread.
 bool reaches(const std::shared_ptr<Node>& accumulator) {
   const auto* nodes = torch::autograd::get_current_graph_task_nodes_in_graph();
@@ -56,13 +62,19 @@ class GradientHooks::Slot {
   Slot& operator=(const Slot&) = delete;
 
   void refresh() {
+    const at::Tensor& parameter = watched_.tensor;
+    if (accumulator_ && !fits(*accumulator_, parameter)) detach();
     // Frozen, it keeps its accumulator, and is delivered to by that once it is not.
-    if (!watched_.tensor.requires_grad()) return;
-    auto accumulator =
-        watched_.tensor.is_leaf() ? torch::autograd::impl::grad_accumulator(watched_.tensor) : nullptr;
+    if (!parameter.requires_grad()) return;
+    const bool wanted = parameter.is_leaf() && parameter.numel() > 0;
+    auto accumulator = wanted ? torch::autograd::impl::grad_accumulator(parameter) : nullptr;
     if (accumulator == accumulator_) return;
     detach();
     if (accumulator) attach(std::move(accumulator));
+  }
+
+  void rest() noexcept {
+    if (watched_.tensor.requires_grad()) detach();
   }
 
   void begin_step() {
@@ -221,6 +233,10 @@ GradientHooks::~GradientHooks() = default;
 
 void GradientHooks::refresh() {
   for (const auto& slot : slots_) slot->refresh();
+}
+
+void GradientHooks::rest() noexcept {
+  for (const auto& slot : slots_) slot->rest();
 }
 
 void GradientHooks::begin_step(Step) {

@@ -69,6 +69,8 @@ class GradientHooks : public Probe {
 
   // Attaches again where an accumulator was replaced (`.double()`) as well.
   void begin_step(Step step) override;
+  // Holds no accumulator in a step that is not collected, but of what is frozen.
+  void rest() noexcept override;
   void disarm() noexcept override { armed_.store(false, std::memory_order_release); }
   void write_rows(RowWriter& rows) override;
   std::size_t attached() const noexcept override;

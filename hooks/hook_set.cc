@@ -108,6 +108,10 @@ class HookSet::Attached {
     for (const auto& probe : probes_) probe->disarm();
   }
 
+  void rest() noexcept {
+    for (const auto& probe : probes_) probe->rest();
+  }
+
   void detach() noexcept {
     tap_.reset();
     structure_ = nullptr;
@@ -199,7 +203,7 @@ void HookSet::begin_step(Step step, Collect collect) noexcept {
   if (!attached_) return;
   if (attached_->collecting()) attached_->stop_collecting();
   if (fuse_.tripped()) return attached_->detach();
-  if (collect == Collect::no) return;
+  if (collect == Collect::no) return attached_->rest();
   fuse_.guard("", [&] { attached_->begin_step(step); });
 }
 

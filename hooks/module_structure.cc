@@ -9,6 +9,7 @@
 
 #include "control/log.h"
 #include "hooks/forward_tap.h"
+#include "hooks/source_lines.h"
 #include "hooks/squash_name.h"
 #include "hooks/target_match.h"
 #include "hooks/tensor_stats.h"
@@ -51,11 +52,12 @@ std::string csv_cell(const std::string& text) {
   return quoted + '"';
 }
 
-std::string text_of(const std::vector<StackFrame>& frames) {
+std::string text_of(const std::vector<StackFrame>& frames, SourceLines& lines) {
   std::string text;
   for (const StackFrame& frame : frames) {
+    const std::string code = frame.code.empty() ? lines.line(frame.path, frame.line) : frame.code;
     text += "File " + frame.path + ", line " + std::to_string(frame.line) + ", in " + frame.function +
-            ", \n " + frame.code + " \n";
+            ", \n " + code + " \n";
   }
   return text;
 }
@@ -94,7 +96,7 @@ class ModuleStructure::Seen {
     entry.output_grad = gradients_of(outputs);
   }
 
-  void ran(std::size_t module, std::string stack) {
+  void ran(std::size_t module, std::vector<StackFrame> stack) {
     const std::lock_guard lock(mutex_);
     stacks_.emplace_back(module, std::move(stack));
   }
@@ -128,7 +130,9 @@ class ModuleStructure::Seen {
   std::string stacks(const std::vector<std::string>& names) const {
     const std::lock_guard lock(mutex_);
     std::string csv = "module_name,stack_info\n";
-    for (const auto& [module, stack] : stacks_) csv += csv_cell(names[module]) + "," + csv_cell(stack) + "\n";
+    SourceLines lines;
+    for (const auto& [module, stack] : stacks_)
+      csv += csv_cell(names[module]) + "," + csv_cell(text_of(stack, lines)) + "\n";
     return csv;
   }
 
@@ -147,7 +151,7 @@ class ModuleStructure::Seen {
   // Guarded by mutex_; the fuse is not touched once it is closed.
   bool open_ = false;
   std::vector<Module> modules_;
-  std::vector<std::pair<std::size_t, std::string>> stacks_;
+  std::vector<std::pair<std::size_t, std::vector<StackFrame>>> stacks_;
   HookFuse& fuse_;
 };
 
@@ -193,8 +197,7 @@ void ModuleStructure::write_rows(RowWriter&) {
 void ModuleStructure::before_forward(const ForwardVisit& visit, const ForwardTensors& inputs) {
   if (done_) return;
   const bool first = seen_->enter(visit.module, inputs);
-  if (first && settings_.call_stacks && selected_[visit.module])
-    seen_->ran(visit.module, text_of(stack_here()));
+  if (first && settings_.call_stacks && selected_[visit.module]) seen_->ran(visit.module, stack_here());
   if (!c10::GradMode::is_enabled() || !(first || visit.recomputed)) return;
   std::vector<Input> sources;
   for (const auto& element : inputs.elements)
@@ -220,7 +223,7 @@ void ModuleStructure::after_forward(const ForwardVisit& visit, const ForwardTens
 }
 
 std::vector<StackFrame> ModuleStructure::stack_here() const {
-  std::vector<StackFrame> frames = stack_ ? stack_(LineText::yes) : std::vector<StackFrame>();
+  std::vector<StackFrame> frames = stack_ ? stack_() : std::vector<StackFrame>();
   if (!frames.empty()) return frames;
   const std::vector<std::size_t> around = modules_around();
   for (std::size_t i = 1; i < around.size(); ++i) {

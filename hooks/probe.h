@@ -38,6 +38,8 @@ class Probe {
   virtual void begin_step(Step step) = 0;
   // After it, also where the fuse has tripped: hook bodies cost one load from now on.
   virtual void disarm() noexcept {}
+  // Before a step that is not collected, after one that was.
+  virtual void rest() noexcept {}
   // Around the optimizer's step, any number of times in a step.
   virtual void before_update(const Update&) {}
   virtual void after_update(const Update&) {}

@@ -230,7 +230,7 @@ std::vector<Metric> Monitor::Session::metrics() const {
   return collection_ && !forked_ ? collection_->last_rows() : std::vector<Metric>();
 }
 
-// What every rank asks for in the same step is one request.
+// What every rank asks for in the same step, and as often, is one request.
 void Monitor::Session::ask(Command command) noexcept {
   if (resting()) return;
   try {
@@ -240,6 +240,8 @@ void Monitor::Session::ask(Command command) noexcept {
     if (command.collect_times) text += " collect_times=" + std::to_string(*command.collect_times);
     if (command.step_interval) text += " step_interval=" + std::to_string(*command.step_interval);
     for (const auto& [key, value] : command.edits) text += " " + key + "=" + value;
+    if (std::exchange(asked_in_, current_) != current_) asked_.clear();
+    if (const int before = asked_[text]++; before > 0) text += " #" + std::to_string(before + 1);
     constexpr std::size_t longest = 200;  // rank 0 keeps it with its answer
     command.request_id = text.size() > longest ? sha256_of(text) : std::move(text);
     agent_.ask(std::move(command));
@@ -257,7 +259,10 @@ void Monitor::Session::set_here(const Command& command) {
   }
   auto source = plan_from_config(text, config_.string() + ", as the program has set it");
   if (!source) return log_warn(source.error());
+  if (std::string why = objection_to(source->config); !why.empty())
+    return log_warn("what the program has set is not done: " + why);
   const Commitment& old = *static_plan_;
+  if (text == old.plan->config_text) return;
   source->plan->on = true;
   source->plan->cause = old.plan->cause;
   source->plan->by = old.plan->by;

@@ -3,6 +3,7 @@
 
 #include <atomic>
 #include <functional>
+#include <map>
 #include <memory>
 #include <mutex>
 #include <vector>
@@ -53,8 +54,9 @@ class Monitor::Session {
     if (collecting() && scale > 0) collection_->gradient_scale(scale);
   }
   void skipped() noexcept {
+    if (resting()) return;
     const std::lock_guard lock(mutex_);
-    skipped_ = {skipped_.count + 1, current_};
+    if (skipped_.last != current_) skipped_ = {skipped_.count + 1, current_};
   }
   void samples(std::int64_t count) noexcept {
     if (count > 0) samples_ += count;
@@ -100,7 +102,9 @@ class Monitor::Session {
   Step current_;
   WatchedModel model_;
   int chunks_ = 0;
-  std::int64_t samples_ = 0;  // seen by all ranks so far
+  std::int64_t samples_ = 0;          // seen by all ranks so far
+  std::map<std::string, int> asked_;  // in this step, and how often
+  Step asked_in_;
   bool stopped_ = false;
   std::function<bool()> interrupted_;  // null: nobody asks
   StackSource stack_;                  // null: none

@@ -244,7 +244,8 @@ void AgentLoop::on_bytes(const Bus::Incoming& incoming) {
   if (!frame) return drop(frame.error());
   if (auto* command = std::get_if<Command>(&*frame)) return on_command(incoming, std::move(*command));
   const auto* letter = std::get_if<Letter>(&*frame);
-  if (const auto* answer = std::get_if<AddressedReply>(&*frame); answer != nullptr && options_.rank.value != 0)
+  if (const auto* answer = std::get_if<AddressedReply>(&*frame);
+      answer != nullptr && options_.rank.value != 0)
     return own_commands_.answered(answer->request_id, answer->reply);
   if (letter == nullptr) return drop("an answer to nobody here");
   if (options_.rank.value != 0) return to_member(*letter);
@@ -291,7 +292,7 @@ void AgentLoop::answer(const std::string& peer, const Command& command, const Co
 void AgentLoop::ask(Command command) {
   command.by = "the program of rank " + std::to_string(options_.rank.value) + ", " + host_name() + " pid " +
                std::to_string(getpid());
-  own_commands_.add(std::move(command), Clock::now());
+  own_commands_.add(std::move(command));
 }
 
 void AgentLoop::ask_rank0(Clock::time_point now) {

@@ -2,6 +2,7 @@
 #pragma once
 
 #include <chrono>
+#include <optional>
 #include <string>
 #include <vector>
 
@@ -15,17 +16,19 @@ class OwnCommands {
  public:
   using Clock = std::chrono::steady_clock;
 
-  void add(Command command, Clock::time_point now) { waiting_.push_back({std::move(command), now, now}); }
+  // Of more than a hundred the oldest goes.
+  void add(Command command);
   bool empty() const { return waiting_.empty(); }
-  // Those to send now. What nobody answers within a minute is logged and dropped.
+  // Those to send now. What nobody answers within a minute of the first time is
+  // logged and dropped.
   std::vector<Command> due(Clock::time_point now);
-  // Logs what was refused.
+  // Logs what was refused, or done otherwise than asked.
   void answered(const std::string& request_id, const CommandReply& reply);
 
  private:
   struct Waiting {
     Command command;
-    Clock::time_point asked;
+    std::optional<Clock::time_point> first;  // asked
     Clock::time_point next;
   };
   std::vector<Waiting> waiting_;

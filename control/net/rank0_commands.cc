@@ -171,7 +171,8 @@ void Rank0Desk::rehearsed(ProbeResult result) {
 void Rank0Desk::change(const std::string& peer, const Command& command) {
   if (options_.mode == Mode::static_once) return answer(peer, command, refused_in_static_mode());
   if (!begun_) return;  // The client asks again.
-  if (command.verb == CommandVerb::off && coordinator_.newest_is_off()) {
+  // One that is on its way to the file may be an `on`.
+  if (command.verb == CommandVerb::off && running_.empty() && coordinator_.newest_is_off()) {
     return answer(peer, command, nothing_to_change("already off"));
   }
   if (!write_back_allowed_) return change_without_file(peer, command, "write_back is false");

@@ -34,12 +34,16 @@ void warn_once(const std::string& key, const std::string& text) {
   if (said.insert(key).second) log_warn(text);
 }
 
-// What it throws, Python's errors too, goes no further: these run within the
-// program's own forward and update. With the GIL.
+// What it throws goes no further: these run within the program's own forward and
+// update. But for what is no Exception of Python (KeyboardInterrupt, SystemExit), which
+// is not about us. With the GIL.
 template <typename Body>
-void guarded(const char* what, Body&& body) noexcept {
+void guarded(const char* what, Body&& body) {
   try {
     body();
+  } catch (const py::error_already_set& error) {
+    if (!error.matches(PyExc_Exception)) throw;
+    warn_once(what, std::string(what) + " cannot be read: " + error.what());
   } catch (const std::exception& error) {
     warn_once(what, std::string(what) + " cannot be read: " + error.what());
   }
@@ -90,14 +94,14 @@ class Core {
   void gradient_scale(double scale) noexcept { binding_.gradient_scale(scale); }
   void skipped() noexcept { binding_.skipped(); }
 
-  void before_update(const py::handle& optimizer) noexcept {
+  void before_update(const py::handle& optimizer, double gradient_scale) {
     guarded("the optimizer", [&] {
-      const PythonOptimizerState state(optimizer);
+      const PythonOptimizerState state(optimizer, gradient_scale);
       const py::gil_scoped_release others_run;
       binding_.before_update(state.parameters(), state);
     });
   }
-  void after_update(const py::handle& optimizer) noexcept {
+  void after_update(const py::handle& optimizer) {
     guarded("the optimizer", [&] {
       const PythonOptimizerState state(optimizer);
       const py::gil_scoped_release others_run;
@@ -124,10 +128,9 @@ class Core {
     const py::gil_scoped_release others_run;
     monitor_.stop();
   }
-  Status status() const {
-    const py::gil_scoped_release others_run;
-    return monitor_.status();
-  }
+  // Any thread. It waits for nobody long; and a thread that has given the GIL away is
+  // ended by an interpreter that ends, in the midst of this.
+  Status status() const { return monitor_.status(); }
 
  private:
   static WatchedModel described(const py::handle& model) {
@@ -192,27 +195,23 @@ std::unique_ptr<Core> make_core(const std::string& config, std::optional<int> ra
   return std::make_unique<Core>(config, std::move(options));
 }
 
-// False: nobody wants to know.
-bool entered(const py::handle& module, bool training, const py::handle& inputs,
-             const py::dict& keywords) noexcept {
-  if (!forward_entry::open()) return false;
+void entered(const py::handle& module, bool training, const py::handle& inputs, const py::dict& keywords) {
+  if (!forward_entry::open()) return;
   guarded("what goes into a module", [&] {
     const ForwardTensors tensors = tensors_of_call(inputs, keywords);
     const py::gil_scoped_release others_run;
     forward_entry::entered(identity_of(module), training ? ModuleMode::training : ModuleMode::evaluation,
                            tensors);
   });
-  return true;
 }
 
-bool left(const py::handle& module, const py::handle& output) noexcept {
-  if (!forward_entry::open()) return false;
+void left(const py::handle& module, const py::handle& output) {
+  if (!forward_entry::open()) return;
   guarded("what comes out of a module", [&] {
     const ForwardTensors tensors = tensors_of(output);
     const py::gil_scoped_release others_run;
     forward_entry::left(identity_of(module), tensors);
   });
-  return true;
 }
 
 void define_metric(py::module_& m) {
@@ -243,7 +242,8 @@ void define_status(py::module_& m) {
       .def_readonly("dropped", &RankStatus::dropped)
       .def_property_readonly("overhead",
                              [](const RankStatus& s) {
-                               return s.overhead.collected > 0 ? std::optional(s.overhead.share) : std::nullopt;
+                               return s.overhead.collected > 0 ? std::optional(s.overhead.share)
+                                                               : std::nullopt;
                              })
       .def_readonly("error", &RankStatus::error);
   py::class_<Status>(m, "Status")
@@ -287,7 +287,7 @@ PYBIND11_MODULE(_gradmon, m) {
       .def("begun", &Core::begun)
       .def("gradient_scale", &Core::gradient_scale)
       .def("skipped", &Core::skipped)
-      .def("before_update", &Core::before_update)
+      .def("before_update", &Core::before_update, py::arg("optimizer"), py::arg("gradient_scale") = 1.0)
       .def("after_update", &Core::after_update)
       .def("scalar", &Core::scalar)
       .def("samples", &Core::samples)

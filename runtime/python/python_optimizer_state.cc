@@ -54,29 +54,47 @@ ParameterState state_of(const Options& kept, const Options& group) {
   return state;
 }
 
-// What is kept of a parameter, or None: by the optimizer, or by the one that it
-// wraps (ZeroRedundancyOptimizer).
-py::object kept_of(const py::handle& optimizer, const py::handle& parameter) {
-  for (const py::handle& owner : {py::object(py::reinterpret_borrow<py::object>(optimizer)),
-                                  py::object(py::getattr(optimizer, "optim", py::none()))}) {
-    const py::object states = py::getattr(owner, "state", py::none());
-    if (!states.is_none() && states.contains(parameter)) return states[parameter];
+// What is kept of each parameter, by the optimizer or by the one that it wraps
+// (ZeroRedundancyOptimizer). To look a tensor up would run code of Python, and with it
+// the handlers of signals, which may raise.
+class Kept {
+ public:
+  explicit Kept(const py::handle& optimizer) {
+    add(py::getattr(optimizer, "state", py::none()));
+    const py::object wrapped = py::getattr(optimizer, "optim", py::none());
+    if (!wrapped.is_none()) add(py::getattr(wrapped, "state", py::none()));
   }
-  return py::none();
-}
+
+  py::object of(const py::handle& parameter) const {
+    const auto found = values_.find(parameter.ptr());
+    return found == values_.end() ? py::none() : found->second;
+  }
+
+ private:
+  void add(const py::object& states) {
+    if (!PyDict_Check(states.ptr())) return;
+    PyObject* parameter = nullptr;
+    PyObject* value = nullptr;
+    for (Py_ssize_t place = 0; PyDict_Next(states.ptr(), &place, &parameter, &value) != 0;)
+      values_.emplace(parameter, py::reinterpret_borrow<py::object>(value));
+  }
+
+  std::unordered_map<const PyObject*, py::object> values_;
+};
 
 }  // namespace
 
-PythonOptimizerState::PythonOptimizerState(const py::handle& optimizer) {
+PythonOptimizerState::PythonOptimizerState(const py::handle& optimizer, double gradient_scale)
+    : gradient_scale_(gradient_scale) {
   const py::object scale = py::getattr(optimizer, "grad_scale", py::none());
   if (THPVariable_Check(scale.ptr())) gradient_scale_ = scale.attr("item")().cast<double>();
+  const Kept kept(optimizer);
   for (const py::handle& group : optimizer.attr("param_groups")) {
     const Options options(group);
     for (const py::handle& parameter : group["params"]) {
       const auto tensor = parameter.cast<at::Tensor>();
       parameters_.push_back(tensor);
-      states_.emplace(tensor.unsafeGetTensorImpl(),
-                      state_of(Options(kept_of(optimizer, parameter)), options));
+      states_.emplace(tensor.unsafeGetTensorImpl(), state_of(Options(kept.of(parameter)), options));
       const py::object main_grad = py::getattr(parameter, "main_grad", py::none());
       if (THPVariable_Check(main_grad.ptr()))
         main_grads_.emplace(tensor.unsafeGetTensorImpl(), main_grad.cast<at::Tensor>());

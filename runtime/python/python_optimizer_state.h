@@ -21,8 +21,8 @@ namespace gradmon {
 // steps and hyperparameters are not read.
 class PythonOptimizerState : public OptimizerState {
  public:
-  // Throws what Python throws.
-  explicit PythonOptimizerState(const pybind11::handle& optimizer);
+  // `gradient_scale`: what else a scaler leaves to it to divide by. Throws what Python throws.
+  explicit PythonOptimizerState(const pybind11::handle& optimizer, double gradient_scale = 1);
 
   ParameterState of(const at::Tensor& parameter) const override;
   at::Tensor gradient_of(const at::Tensor& parameter) const override;
@@ -34,7 +34,7 @@ class PythonOptimizerState : public OptimizerState {
   std::vector<at::Tensor> parameters_;
   std::unordered_map<const void*, ParameterState> states_;
   std::unordered_map<const void*, at::Tensor> main_grads_;
-  double gradient_scale_ = 1;
+  double gradient_scale_;
 };
 
 }  // namespace gradmon

@@ -12,9 +12,20 @@ namespace {
 
 namespace py = pybind11;
 
+// No code of Python's runs while a stack is taken down, so no handler of a signal,
+// which might raise, or wait for us.
+
+// Bytes that are no UTF-8 as they stand in the file system.
+std::string bytes_of(const py::object& text) {
+  const auto bytes =
+      py::reinterpret_steal<py::bytes>(PyUnicode_AsEncodedString(text.ptr(), "utf-8", "surrogateescape"));
+  if (!bytes) throw py::error_already_set();
+  return bytes;
+}
+
 // The folder of a package that has been imported, with a slash at its end.
 std::string folder_of(const char* package) {
-  const auto file = py::module_::import(package).attr("__file__").cast<std::string>();
+  const std::string file = bytes_of(py::module_::import(package).attr("__file__"));
   return file.substr(0, file.rfind('/') + 1);
 }
 
@@ -28,23 +39,16 @@ py::object caller_of(const py::object& frame) {
       reinterpret_cast<PyObject*>(PyFrame_GetBack(reinterpret_cast<PyFrameObject*>(frame.ptr()))));
 }
 
-std::string text_of_line(const std::string& path, std::int64_t line) {
-  const auto text = py::module_::import("linecache").attr("getline")(path, line);
-  return text.attr("strip")().cast<std::string>();
-}
-
-std::vector<StackFrame> stack_outside(const std::vector<std::string>& libraries, LineText text) {
+std::vector<StackFrame> stack_outside(const std::vector<std::string>& libraries) {
   std::vector<StackFrame> frames;
   const py::gil_scoped_acquire ours;
   auto frame = py::reinterpret_borrow<py::object>(reinterpret_cast<PyObject*>(PyEval_GetFrame()));
   for (; frame; frame = caller_of(frame)) {
     auto* raw = reinterpret_cast<PyFrameObject*>(frame.ptr());
     const auto code = py::reinterpret_steal<py::object>(reinterpret_cast<PyObject*>(PyFrame_GetCode(raw)));
-    auto path = code.attr("co_filename").cast<std::string>();
+    std::string path = bytes_of(code.attr("co_filename"));
     if (frames.empty() && is_in(libraries, path)) continue;
-    const std::int64_t line = PyFrame_GetLineNumber(raw);
-    const std::string of_line = text == LineText::yes ? text_of_line(path, line) : "";
-    frames.push_back({std::move(path), line, code.attr("co_name").cast<std::string>(), of_line});
+    frames.push_back({std::move(path), PyFrame_GetLineNumber(raw), bytes_of(code.attr("co_name")), ""});
   }
   return frames;
 }
@@ -55,8 +59,8 @@ std::vector<StackFrame> stack_outside(const std::vector<std::string>& libraries,
 // must not be waited for with it.
 StackSource python_stacks() {
   const py::gil_scoped_acquire ours;
-  return [libraries = std::vector{folder_of("torch"), folder_of("gradmon")}](LineText text) {
-    return stack_outside(libraries, text);
+  return [libraries = std::vector{folder_of("torch"), folder_of("gradmon")}] {
+    return stack_outside(libraries);
   };
 }
 

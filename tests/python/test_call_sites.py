@@ -99,3 +99,20 @@ def test_the_stack_of_a_module_leads_from_its_caller_to_the_program(tmp_path: Pa
     assert inner.startswith(f"File {inspect.getsourcefile(jobs)}")
     assert "return self.fc2(self.act(self.fc1(x)))" in inner and root.split(", in ")[0] in inner
     assert "gradmon/_module_hooks.py" not in inner.split("return self.fc2")[0]
+
+
+def test_a_path_that_is_no_utf8_stops_nothing(tmp_path: Path) -> None:
+    program: "dict[str, Any]" = {}
+    exec(compile("def forward(m, x): return m(x)", "/home/j\udce9r/train.py", "exec"), program)
+    model = jobs.make_net()
+    optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
+    config = jobs.write_config(tmp_path, wg_distribution=True, stack_info=True)
+    out = tmp_path / "out"
+    with gradmon.Monitor(config, output_dir=out, dynamic=False).watch(model, optimizer):
+        for step in range(2):
+            optimizer.zero_grad()
+            program["forward"](model, jobs.batch(step)).pow(2).mean().backward()
+            optimizer.step()
+    assert jobs.steps_of(jobs.rows(out, "grad_reduced"))["fc1.weight"] == [0, 1]
+    [path] = out.glob("*-rank0-*/stack_info.csv")
+    assert b"File /home/j\xe9r/train.py, line 1, in forward, \n  \n" in path.read_bytes()

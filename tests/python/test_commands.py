@@ -60,6 +60,43 @@ def test_off_ends_what_on_began_and_set_changes_what_is_collected(tmp_path: Path
     assert json.loads(training.config.read_text())["param_distribution"] is True
 
 
+def test_what_is_asked_for_in_one_step_is_done_in_its_order(tmp_path: Path) -> None:
+    training = Training(tmp_path)
+    for op in ("max", "min", "max"):
+        training.monitor.set("ops", [op])
+    training.monitor.on()
+    training.monitor.off()
+    training.monitor.set("ndigits", 7)  # when this is there, so is what came before
+    training.until(lambda: json.loads(training.config.read_text())["ndigits"] == 7)
+    kept = json.loads(training.config.read_text())
+    assert kept["ops"] == ["max"] and kept["dynamic_on"] is False
+    training.until(lambda: training.state() == "off")
+    training.monitor.stop()
+
+
+def test_a_layer_that_came_while_nothing_was_collected_may_be_asked_for(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("gradmon._steps._LOOK_EVERY_S", 0.0)
+    training = Training(tmp_path, targets={"fc2.1": {}})
+    jobs.train(training.model, training.optimizer, 2)
+    training.model.fc2 = torch.nn.Sequential(training.model.fc2, torch.nn.Linear(2, 2))
+    jobs.train(training.model, training.optimizer, 2)
+    training.monitor.on(collect_times=1)
+    training.until(lambda: json.loads(training.config.read_text()).get("collect_times") == 1)
+    training.until(lambda: not json.loads(training.config.read_text())["dynamic_on"])
+    training.monitor.stop()
+    found = jobs.rows(training.out, "grad_unreduced")
+    assert {name for name, _, _ in found} == {"fc2.1.weight", "fc2.1.bias"}
+
+
+def test_before_the_model_is_known_it_is_said_that_nothing_is_done(
+    tmp_path: Path, capfd: pytest.CaptureFixture[str]
+) -> None:
+    gradmon.Monitor(tmp_path / "config.json").on()
+    assert "on() before watch() does nothing" in capfd.readouterr().err
+
+
 def test_a_static_job_refuses_to_be_switched_and_says_so(
     tmp_path: Path, capfd: pytest.CaptureFixture[str]
 ) -> None:

@@ -31,6 +31,8 @@ if end == "daemon":
     # Not within torch: there it aborts without us, too (torch 1.13, 30 of 30).
     threading.Thread(target=queue.Queue().get, daemon=True).start()
     threading.Thread(target=lambda: [sum(range(1000)) for _ in iter(int, 1)], daemon=True).start()
+    if config:
+        threading.Thread(target=lambda: [monitor.status() for _ in iter(int, 1)], daemon=True).start()
 """
 CODES = {"normal": 0, "exception": 1, "sigterm": -15, "daemon": 0}
 

@@ -1,8 +1,11 @@
 # SPDX-License-Identifier: Apache-2.0
 """Where an optimizer's step is met, and that it is left as it was."""
+import sys
 import warnings
+from pathlib import Path
 from typing import Any
 
+import gradmon
 import jobs
 import pytest
 import torch
@@ -15,7 +18,7 @@ class Told:
 
     def watch(self, optimizer: Any) -> OptimizerSteps:
         return OptimizerSteps(
-            optimizer, lambda: self.said.append("before"), lambda: self.said.append("after")
+            optimizer, lambda _: self.said.append("before"), lambda: self.said.append("after")
         )
 
 
@@ -125,3 +128,25 @@ def test_what_the_optimizer_throws_passes() -> None:
     with pytest.raises(RuntimeError, match="no more memory"):
         optimizer.step()
     assert told.said == ["before"]
+
+
+def test_reading_an_optimizer_runs_no_code_of_python(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capfd: pytest.CaptureFixture[str]
+) -> None:
+    """In which the handler of a signal would run, whose exception is not ours to catch."""
+    model = jobs.make_net()
+    optimizer = torch.optim.SGD(model.parameters(), lr=0.1, momentum=0.9)
+    config = jobs.write_config(tmp_path, wg_distribution=True, mv_distribution=True)
+    monitor = gradmon.Monitor(config, output_dir=tmp_path / "out", dynamic=False)
+    with monitor.watch(model, optimizer):
+        jobs.train(model, optimizer, 1)
+        model(jobs.batch(1)).pow(2).mean().backward()
+        seen = []
+        sys.setprofile(lambda frame, event, _: seen.append(frame.f_code.co_name) if event == "call" else None)
+        try:
+            monitor._steps.core.before_update(optimizer)
+            monitor._steps.core.after_update(optimizer)
+        finally:
+            sys.setprofile(None)
+    assert seen == []
+    assert "cannot be read" not in capfd.readouterr().err

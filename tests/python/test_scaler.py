@@ -1,5 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
 """Training with a GradScaler: which steps there are, and gradients without its scale."""
+import copy
+import inspect
 from pathlib import Path
 from typing import Any, Callable
 
@@ -197,3 +199,90 @@ def test_main_grad_stands_for_the_gradient(tmp_path: Path) -> None:
     found = jobs.rows(tmp_path / "out", "grad_reduced")
     jobs.check(found["fc1.weight", 0, 0], kept)
     assert ("fc2.weight", 0, 0) in found
+
+
+class GivenScaler(torch.optim.SGD):
+    """A fused optimizer of torch 1.13, to which the scaler is handed."""
+
+    def step(self, closure: Any = None, *, grad_scaler: Any = None) -> Any:
+        for group in self.param_groups:
+            for parameter in group["params"]:
+                if parameter.grad is not None:
+                    parameter.grad.div_(grad_scaler.get_scale())
+        return super().step(closure)
+
+
+def test_an_optimizer_that_is_handed_the_scaler_has_its_scale_divided_by(tmp_path: Path) -> None:
+    model = jobs.make_net()
+    optimizer = GivenScaler(model.parameters(), lr=0.1)
+    plain = jobs.make_net()
+    plain(jobs.batch(0)).pow(2).mean().backward()
+    scaler = SmallScaler(SCALE)
+    config = jobs.write_config(tmp_path, **KEYS)
+    with gradmon.Monitor(config, output_dir=tmp_path / "out", dynamic=False).watch(model, optimizer):
+        assert "grad_scaler" in inspect.signature(optimizer.step).parameters  # as GradScaler asks
+        scaler.scale(model(jobs.batch(0)).pow(2).mean()).backward()
+        optimizer.step(grad_scaler=scaler)
+    jobs.check(jobs.rows(tmp_path / "out", "grad_reduced")["fc1.weight", 0, 0], plain.fc1.weight.grad)
+
+
+def test_a_scaler_that_is_not_enabled_is_none(tmp_path: Path) -> None:
+    model = jobs.make_net()
+    optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
+    scaler = SmallScaler(SCALE)
+    scaler.is_enabled = lambda: False  # type: ignore[attr-defined]
+    config = jobs.write_config(tmp_path, **KEYS)
+    with gradmon.Monitor(config, output_dir=tmp_path / "out", dynamic=False).watch(
+        model, optimizer, scaler=scaler
+    ):
+        jobs.train(model, optimizer, 3)
+    assert jobs.steps_of(jobs.rows(tmp_path / "out", "grad_reduced"))["fc1.weight"] == [0, 1, 2]
+
+
+def test_a_second_watch_brings_no_second_boundary(tmp_path: Path) -> None:
+    model = jobs.make_net()
+    optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
+    scaler = SmallScaler(SCALE)
+    config = jobs.write_config(tmp_path, **KEYS)
+    monitor = gradmon.Monitor(config, output_dir=tmp_path / "out", dynamic=False)
+    monitor.watch(model, optimizer)
+    monitor.watch(torch.nn.Linear(2, 2), optimizer, scaler=scaler)
+    train(model, optimizer, scaler, 3, overflow_at=-1)
+    monitor.stop()
+    assert jobs.steps_of(jobs.rows(tmp_path / "out", "grad_reduced"))["fc1.weight"] == [0, 1, 2]
+
+
+def test_a_copy_of_a_watched_scaler_is_one_of_its_own(tmp_path: Path) -> None:
+    model = jobs.make_net()
+    optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
+    scaler = SmallScaler(SCALE)
+    config = jobs.write_config(tmp_path, **KEYS)
+    with gradmon.Monitor(config, output_dir=tmp_path / "out", dynamic=False).watch(
+        model, optimizer, scaler=scaler
+    ):
+        copied = copy.deepcopy(scaler)
+        train(model, optimizer, copied, 2, overflow_at=0)
+        assert (copied.get_scale(), scaler.get_scale()) == (SCALE / 2, SCALE)
+
+
+def test_an_update_after_the_boundary_changes_the_scale_of_the_step(tmp_path: Path) -> None:
+    model = jobs.make_net()
+    optimizer = torch.optim.SGD(model.parameters(), lr=0.0)
+    scaler = SmallScaler(SCALE)
+    plain = jobs.make_net()
+    config = jobs.write_config(tmp_path, **KEYS)
+    with gradmon.Monitor(config, output_dir=tmp_path / "out", dynamic=False).watch(
+        model, optimizer, scaler=scaler
+    ) as monitor:
+        for step in range(3):
+            optimizer.zero_grad()
+            loss = model(jobs.batch(step)).pow(2).mean()
+            scaler.scale(loss * 3e38 if step == 0 else loss).backward()
+            scaler.step(optimizer)
+            monitor.step()
+            scaler.update()
+    found = jobs.rows(tmp_path / "out", "grad_unreduced")
+    for step in (1, 2):
+        plain.zero_grad()
+        plain(jobs.batch(step)).pow(2).mean().backward()
+        jobs.check(found["fc1.weight", step, 0], plain.fc1.weight.grad)

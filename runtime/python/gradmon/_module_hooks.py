@@ -13,12 +13,11 @@ HAS_KEYWORD_INPUTS = "with_kwargs" in inspect.signature(torch.nn.Module.register
 
 
 class _Hook:
-    """A module that a program copies while it is watched takes its hooks along: those do
-    nothing, and are gone once they are called while nothing is collected. A saved one
-    is read without gradmon."""
+    """A module that a program copies while it is watched takes its hooks along: those are
+    gone once they are called. A saved one is read without gradmon."""
 
-    def __deepcopy__(self, _memo: Any) -> "_Hook":
-        return self
+    def __deepcopy__(self, _memo: Any) -> "_Copied":
+        return _Copied()
 
     def __reduce__(self) -> Any:
         return getattr, (contextlib.nullcontext(), "__exit__")  # takes anything, returns None
@@ -26,20 +25,20 @@ class _Hook:
 
 class _Entered(_Hook):
     def __call__(self, module: torch.nn.Module, inputs: Any, keywords: "dict[str, Any]" = {}) -> None:
-        if not _gradmon.entered(module, module.training, inputs, keywords):
-            _take_off(self, module._forward_pre_hooks, getattr(module, "_forward_pre_hooks_with_kwargs", {}))
+        _gradmon.entered(module, module.training, inputs, keywords)
 
 
 class _Left(_Hook):
     def __call__(self, module: torch.nn.Module, _inputs: Any, output: Any) -> None:
-        if not _gradmon.left(module, output):
-            _take_off(self, module._forward_hooks)
+        _gradmon.left(module, output)
 
 
-def _take_off(hook: _Hook, hooks: Any, *marks: Any) -> None:
-    for number in [number for number, known in hooks.items() if known is hook]:
-        for kept in (hooks, *marks):
-            kept.pop(number, None)
+class _Copied(_Hook):
+    def __call__(self, module: torch.nn.Module, *_: Any) -> None:
+        for hooks in (module._forward_pre_hooks, module._forward_hooks):
+            for number in [number for number, known in hooks.items() if known is self]:
+                del hooks[number]
+                getattr(module, "_forward_pre_hooks_with_kwargs", {}).pop(number, None)
 
 
 _entered = _Entered()

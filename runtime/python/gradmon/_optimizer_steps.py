@@ -1,10 +1,12 @@
 # SPDX-License-Identifier: Apache-2.0
 """Calls us around an optimizer's step, whatever torch and class it is of."""
+import inspect
 from typing import Any, Callable, Optional
 
 from gradmon._replaced_method import ReplacedMethod
 
-Around = Callable[[], None]
+Before = Callable[[Any], None]  # with the scaler that the step is given (torch 1.13), or None
+After = Callable[[], None]
 Arguments = tuple[tuple[Any, ...], dict[str, Any]]  # of a call: by place, by name
 
 
@@ -18,7 +20,7 @@ class OptimizerSteps:
     after the last one.
     """
 
-    def __init__(self, optimizer: Any, before: Around, after: Around) -> None:
+    def __init__(self, optimizer: Any, before: Before, after: After) -> None:
         self.optimizer = optimizer
         self._before = before
         self._after = after
@@ -37,7 +39,7 @@ class OptimizerSteps:
         def step(_self: Any, *arguments: Any, **keywords: Any) -> Any:
             changed = self._with_closure(arguments, keywords) if arguments or keywords else None
             if changed is None:
-                self._before()
+                self._before(keywords.get("grad_scaler"))
                 result = original(*arguments, **keywords)
             else:
                 result = original(*changed[0], **changed[1])
@@ -45,6 +47,8 @@ class OptimizerSteps:
             self._after()
             return result
 
+        # GradScaler looks at what it may be called with.
+        step.__signature__ = _with_self(original)  # type: ignore[attr-defined]
         # Schedulers look for these at the method, and wrap a bound method only.
         for mark in ("_with_counter", "_wrapped_by_lr_sched"):
             if hasattr(original, mark):
@@ -59,7 +63,7 @@ class OptimizerSteps:
 
         def told(*of_closure: Any, **by_name: Any) -> Any:
             loss = closure(*of_closure, **by_name)
-            self._before()
+            self._before(None)
             return loss
 
         if arguments:
@@ -67,5 +71,18 @@ class OptimizerSteps:
         return arguments, {**keywords, "closure": told}
 
 
-def _nothing() -> None:
+def _with_self(bound: Callable[..., Any]) -> Optional[inspect.Signature]:
+    """The signature of a method that is called as `bound` once it is bound."""
+    try:
+        signature = inspect.signature(bound)
+    except (TypeError, ValueError):
+        return None
+    own = inspect.Parameter("_self", inspect.Parameter.POSITIONAL_ONLY)
+    try:
+        return signature.replace(parameters=[own, *signature.parameters.values()])
+    except ValueError:  # it has a `_self` of its own
+        return None
+
+
+def _nothing(*_: Any) -> None:
     pass

@@ -2,6 +2,7 @@
 """Calls us where a GradScaler ends an iteration or leaves an optimizer's step out."""
 from typing import Any, Callable
 
+from gradmon import _gradmon
 from gradmon._replaced_method import ReplacedMethod
 
 
@@ -37,7 +38,9 @@ class ScalerUpdates:
             replaced.remove()
 
     def _around_step(self, original: Callable[..., Any]) -> Callable[..., Any]:
-        def step(_self: Any, optimizer: Any, *arguments: Any, **keywords: Any) -> Any:
+        def step(own: Any, optimizer: Any, *arguments: Any, **keywords: Any) -> Any:
+            if own is not self.scaler:  # a copy
+                return type(own).step(own, optimizer, *arguments, **keywords)
             before = self._calls(optimizer)
             result = original(optimizer, *arguments, **keywords)
             if self._calls(optimizer) == before:
@@ -47,12 +50,28 @@ class ScalerUpdates:
         return step
 
     def _around_update(self, original: Callable[..., Any]) -> Callable[..., Any]:
-        def update(_self: Any, *arguments: Any, **keywords: Any) -> Any:
+        def update(own: Any, *arguments: Any, **keywords: Any) -> Any:
+            if own is not self.scaler:
+                return type(own).update(own, *arguments, **keywords)
             result = original(*arguments, **keywords)
             self._updated()
             return result
 
         return update
+
+
+def left_to(optimizer: Any, scaler: Any) -> float:
+    """What an optimizer that is given the scaler (a fused one, in torch 1.13) has to divide
+    its gradients by itself; 1 without one, and where unscale_() has been called."""
+    if scaler is None:
+        return 1.0
+    try:
+        states = getattr(scaler, "_per_optimizer_states", {})
+        stage = states[id(optimizer)]["stage"] if id(optimizer) in states else None
+        return 1.0 if getattr(stage, "name", "READY") != "READY" else float(scaler.get_scale())
+    except (AttributeError, TypeError, ValueError, RuntimeError, KeyError) as error:
+        _gradmon.warn_once(f"the scale of the gradients cannot be told: {error!r}")
+        return 1.0
 
 
 def _nothing(*_: Any) -> None:

@@ -1,6 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
 """The step that training is in."""
 import atexit
+import time
 import weakref
 from typing import Any, Optional
 
@@ -8,9 +9,10 @@ from gradmon import _gradmon
 from gradmon._model_parts import ModelParts
 from gradmon._module_hooks import ModuleHooks
 from gradmon._optimizer_steps import OptimizerSteps
-from gradmon._scaler_updates import ScalerUpdates
+from gradmon._scaler_updates import ScalerUpdates, left_to
 
 _COLLECTS = _gradmon.COLLECTS
+_LOOK_EVERY_S = 5.0
 
 
 class Steps:
@@ -26,6 +28,7 @@ class Steps:
         "_models",
         "_optimizers",
         "_scaler",
+        "_look_at",
         "__weakref__",
     )
 
@@ -38,18 +41,18 @@ class Steps:
         self._models: list[ModelParts] = []
         self._optimizers: list[OptimizerSteps] = []
         self._scaler: Optional[ScalerUpdates] = None
+        self._look_at = 0.0  # while nothing is collected
         _alive.add(self)
 
     def watch(self, model: Any, optimizer: Any, scaler: Any) -> None:
         """A chunk and, unless another chunk has it, its optimizer. The boundaries are the
-        scaler's updates or, where the first call has none, the first optimizer's steps."""
+        updates of the first call's scaler or, where it has none, the first optimizer's steps."""
         self._models.append(ModelParts(model))
         self._watch_modules()
         self.core.watch(model)
-        if scaler is not None and self._scaler is None:
-            self._scaler = ScalerUpdates(scaler, self._end_by_itself, self._left_out, self._calls_of)
+        self._take(scaler)
         if all(optimizer is not known.optimizer for known in self._optimizers):
-            is_boundary = not self._optimizers and scaler is None
+            is_boundary = not self._optimizers and self._scaler is None
             self._optimizers.append(self._around(optimizer, is_boundary))
         self._take_up(self._prepared(self.core.begun()))
 
@@ -58,6 +61,8 @@ class Steps:
         begun = self.core.step()
         if begun & _COLLECTS:
             begun = self._prepared(begun)
+        elif time.monotonic() >= self._look_at:
+            self._look_at_models()  # so that what is new may be asked for
         if begun != self.begun:
             self._take_up(begun)
 
@@ -76,9 +81,9 @@ class Steps:
 
     def _around(self, optimizer: Any, is_boundary: bool) -> OptimizerSteps:
         # Each of these runs every step, on or off.
-        def before() -> None:
+        def before(scaler: Any) -> None:
             if self.begun & _COLLECTS:
-                self.core.before_update(optimizer)
+                self.core.before_update(optimizer, left_to(optimizer, scaler))
 
         def after() -> None:
             if self.begun & _COLLECTS:
@@ -87,6 +92,20 @@ class Steps:
                 self._end_by_itself()
 
         return OptimizerSteps(optimizer, before, after)
+
+    def _take(self, scaler: Any) -> None:
+        if scaler is None or not getattr(scaler, "is_enabled", lambda: True)():
+            return
+        if not self._optimizers:
+            self._scaler = ScalerUpdates(scaler, self._updated, self._left_out, self._calls_of)
+        elif self._scaler is None or scaler is not self._scaler.scaler:
+            _gradmon.warn_once("a scaler that the first watch() was not given is not looked at")
+
+    def _updated(self) -> None:
+        """The scaler is, and its scale may be another one."""
+        self._end_by_itself()
+        if self.explicit and self._scaler is not None and self.begun & _COLLECTS:
+            self._tell_scale(self._scaler)
 
     def _end_by_itself(self) -> None:
         if not self.explicit:
@@ -111,16 +130,23 @@ class Steps:
         """Makes a step that has begun, and is collected, see what there is now."""
         if not begun & _COLLECTS:
             return begun
-        try:
-            for number, parts in enumerate(self._models):
-                if parts.changed():
-                    self._watch_modules()
-                    self.core.watch_again(number, parts.model)
-            if self._scaler is not None:
-                self.core.gradient_scale(self._scaler.scale())
-        except Exception as error:  # of the program's own model or scaler
-            _gradmon.warn_once(f"the model or its scaler cannot be looked at: {error!r}")
+        self._look_at_models()
+        if self._scaler is not None:
+            self._tell_scale(self._scaler)
         return self.core.begun() | begun & _gradmon.MAY_END
+
+    def _look_at_models(self) -> None:
+        self._look_at = time.monotonic() + _LOOK_EVERY_S
+        for number, parts in enumerate(self._models):
+            if parts.changed():
+                self._watch_modules()
+                self.core.watch_again(number, parts.model)
+
+    def _tell_scale(self, scaler: ScalerUpdates) -> None:
+        try:
+            self.core.gradient_scale(scaler.scale())
+        except (AttributeError, TypeError, ValueError, RuntimeError) as error:  # the program's own
+            _gradmon.warn_once(f"the scale of the gradients cannot be told: {error!r}")
 
     def _take_up(self, begun: int) -> None:
         self.begun = begun

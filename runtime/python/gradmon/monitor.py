@@ -64,17 +64,19 @@ class Monitor:
     ) -> "Monitor":
         """Begins to watch: before the first step. Returns the monitor.
 
-        A layer that is replaced later is seen from the next collected step on.
+        A layer that is replaced later is seen from the next collected step on. While
+        activations are collected torch.jit.script() refuses the model for its hooks.
 
         A further call adds a model chunk (vpp_stage 1, 2, …) and its optimizer. A step
         ends with the first optimizer's; where others follow without a backward between,
         call step() at the end of the iteration, or their gradients belong to no step.
         grad_acc_steps: micro batches (backward passes) that a step accumulates, at
         least 1. scaler: a GradScaler: a step then ends with its update(), also where it has
-        left the optimizer's step out, and gradients are told without its scale (numbers of a
-        step without an update are there but for param_updated; status() warns where ranks
-        leave out different numbers). start_iteration: the number of the first step, of a job that goes on
-        from a checkpoint. dp_group, tp_group: process groups whose ranks hold the same
+        left the optimizer's step out, and parameters' gradients are told without its scale,
+        those of activations with it (numbers of a step without an update are there but for
+        param_updated; status() warns where ranks leave out different numbers).
+        start_iteration: the number of the first step, of a job that goes on from a
+        checkpoint. dp_group, tp_group: process groups whose ranks hold the same
         parameters (what is alike after reduction is written by the first of them only),
         and parts of a layer each (parameters of this model without `tensor_model_parallel`
         are taken for alike there). All these are the first call's. Raises ValueError in static mode
@@ -139,21 +141,24 @@ class Monitor:
         one agreed step soon, and the config file says so. Any rank may ask; those that
         ask for the same in the same step ask once. Returns at once: the step is in
         status(), what is refused in the log. In static mode it is refused."""
-        if self._steps is not None:
-            self._steps.core.on(collect_times, step_interval)
+        if self._steps is None:
+            return _gradmon.warn_once("on() before watch() does nothing")
+        self._steps.core.on(collect_times, step_interval)
 
     def off(self) -> None:
         """Asks the job to stop collecting, likewise."""
-        if self._steps is not None:
-            self._steps.core.off()
+        if self._steps is None:
+            return _gradmon.warn_once("off() before watch() does nothing")
+        self._steps.core.off()
 
     def set(self, key: str, value: Any) -> None:
         """Asks the job to change a key of the config ("ops", or a JSON pointer) to a value
         that JSON has, as `gradmonctl set` does. In static mode it holds in this rank
         alone, from the next step on, for what the config still has to collect; the file
         is left as it is."""
-        if self._steps is not None:
-            self._steps.core.set(key, json.dumps(value))
+        if self._steps is None:
+            return _gradmon.warn_once("set() before watch() does nothing")
+        self._steps.core.set(key, json.dumps(value))
 
     def metrics(self) -> list[_gradmon.Metric]:
         """All rows of the step that was collected last, as they stand in the files (kind,
