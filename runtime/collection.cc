@@ -103,6 +103,7 @@ void Collection::add_model(const WatchedModel& chunk) {
 
 void Collection::replace_model(const WatchedModel& chunks) {
   model_ = chunks;
+  if (notes_) notes_->add_model(chunks);
   attach_again();
 }
 

@@ -97,6 +97,12 @@ def test_the_scale_is_logarithmic_where_it_can_be(pyplot: Any) -> None:
     assert scale(-1, 1, 10, log=True) == ("LogNorm", 1, 10)
 
 
+def test_numbers_that_are_as_far_apart_as_numbers_can_be_are_drawn(pyplot: Any) -> None:
+    ax = gradmon.heatmap(table([("a", 0, 5e-324), ("a", 1, 0.0), ("a", 2, 1.0), ("a", 3, 1e300)]))
+    ax.figure.canvas.draw()
+    assert cells(ax) == [[5e-324, 0.0, 1.0, 1e300]]
+
+
 def test_kind_op_and_rank_are_chosen(pyplot: Any) -> None:
     means = table([("a", 0, 5)], kind="actv", op="mean", rank=3)
     df = pandas.concat([table([("a", 0, 7)], rank=2), table([("a", 0, 8)], rank=1), means])

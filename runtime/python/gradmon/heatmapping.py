@@ -25,7 +25,8 @@ def heatmap(
     df: what load() returned, or some of its rows. kind: "grad_reduced" where there is
     that, else the only kind. op: the column, as "norm" or "mg_direction". rank: the
     lowest that has such rows. log: the colour's scale; logarithmic, unless told, where
-    no value is below 0 and one is above it (a 0 has then the lowest colour). ax: the
+    no value is below 0 and one is above it (0, and less than 1e-20 of the
+    largest, has then the lowest colour). ax: the
     Axes to draw on; without it a figure is made, large enough for the names.
 
     Names stand from top to bottom as they come in the files, with `1:` before those of
@@ -96,6 +97,9 @@ def _paint(ax: Any, values: Any, op: str, log: Optional[bool]) -> None:
         log = bool((finite >= 0).all() and (finite > 0).any())
     shown = finite[finite > 0] if log else finite
     low, high = (shown.min(), shown.max()) if len(shown) else (0.1, 1)
+    if log:
+        high = min(high, 1e250)  # matplotlib reckons with a little more
+        low = max(low, high * 1e-20)
     scale = colors.LogNorm(low, high, clip=True) if log else colors.Normalize(low, high)
     edges = [numpy.arange(count + 1) - 0.5 for count in reversed(values.shape)]
     mesh = ax.pcolormesh(*edges, numpy.ma.masked_invalid(values), norm=scale)
