@@ -1,6 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
 """gradmon: looks into a running PyTorch training job without stopping it.
 
+In a training program:
+
     import gradmon
 
     with gradmon.Monitor("monitor_config.json").watch(model, optimizer):

@@ -9,7 +9,7 @@ import shutil
 import tempfile
 import weakref
 from pathlib import Path
-from typing import Any, Optional, Union
+from typing import Any, Callable, Optional, Union
 
 import torch
 
@@ -44,7 +44,7 @@ class ColossalAIMonitor:
         self._front = bool(keys.get("front", True))
         self._output_dir = Path(keys.get("output_dir", "."))
         self._core: Optional[_gradmon.Core] = None
-        self._finalizer: Optional[weakref.finalize] = None
+        self._finalizer: Optional[Callable[[], Any]] = None
         self._step = 0
 
     def monitor(self, model: torch.nn.Module) -> None:
