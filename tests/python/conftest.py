@@ -1,0 +1,59 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Names the tests that this torch cannot run, and fails where there are more or fewer than are known."""
+import os
+from typing import Any
+
+import pytest
+import torch
+
+# How many of each file, by torch's release; in files that are not here none is skipped.
+SKIPPED: "dict[str, dict[str, int]]" = {
+    "1.13": {
+        "test_autocast.py": 4,
+        "test_keyword_inputs.py": 1,
+        "test_scaler.py": 3,
+        "test_user_hooks.py": 3,
+    },
+    "2.6": {
+        "test_keyword_inputs.py": 1,
+    },
+}
+RELEASE = ".".join(torch.__version__.split(".")[:2])
+
+_skipped: "list[Any]" = []  # their reports
+_unexpected: "list[str]" = []
+
+
+def pytest_runtest_logreport(report: pytest.TestReport) -> None:
+    if report.skipped and not hasattr(report, "wasxfail"):
+        _skipped.append(report)
+
+
+def pytest_collectreport(report: pytest.CollectReport) -> None:
+    if report.skipped:
+        _skipped.append(report)
+
+
+def pytest_sessionfinish(session: pytest.Session) -> None:
+    chosen = session.config.option
+    if RELEASE not in SKIPPED or chosen.keyword or any("::" in name for name in session.config.args):
+        return
+    counts = {os.path.basename(item.path): 0 for item in session.items}
+    for report in _skipped:
+        file = os.path.basename(report.fspath)
+        counts[file] = counts.get(file, 0) + 1
+    for file, count in sorted(counts.items()):
+        known = SKIPPED[RELEASE].get(file, 0)
+        if count != known:
+            _unexpected.append(f"{file}: {count} skipped with torch {RELEASE}, expected {known}")
+    if _unexpected:
+        _unexpected.append(f"what is known stands in {__file__}")
+        session.exitstatus = pytest.ExitCode.TESTS_FAILED
+
+
+def pytest_terminal_summary(terminalreporter: Any) -> None:
+    for report in _skipped:
+        why = report.longrepr[2].removeprefix("Skipped: ")
+        terminalreporter.write_line(f"skipped: torch {RELEASE}: {report.nodeid}: {why}")
+    for line in _unexpected:
+        terminalreporter.write_line(line)

@@ -1,0 +1,60 @@
+#!/bin/bash
+# SPDX-License-Identifier: Apache-2.0
+# tools/debian13.sh COMMAND...: runs it at this tree on Debian 13, in a root of
+# its own below build/: for example tools/debian13.sh tools/test -L layers
+# Its /gradmon is this tree, read-only, with another build/ on it. What it mounts
+# and what it starts goes with it: both have namespaces of their own.
+set -u -o pipefail
+# shellcheck source=tools/setup.sh
+source "$(dirname "$(readlink -f "${BASH_SOURCE[0]}")")/setup.sh"
+
+root=$gradmon_root/build/debian13-root
+mirror=http://deb.debian.org/debian
+
+fail() {
+  say "$*"
+  exit 1
+}
+
+# make_root: debootstrap's, which is moved into place when it is whole.
+make_root() {
+  [ ! -d "$root" ] || return 0
+  say "making a Debian 13 root in $root"
+  rm -rf "$root.new"
+  mkdir -p "$root.new" || return 1
+  debootstrap --variant=minbase trixie "$root.new" "$mirror" >"$root.log" 2>&1 || {
+    tail -n 5 "$root.log" >&2
+    say "debootstrap could not make it; is there a network, does it reach $mirror? All it said: $root.log"
+    return 1
+  }
+  mkdir -p "$root.new/gradmon" "$root.new/gradmon-build" && mv "$root.new" "$root"
+}
+
+mount_all() {
+  cp -L /etc/resolv.conf "$root/etc/resolv.conf" &&
+    mount --bind "$root" "$root" && # a mount point: tests unshare theirs, too
+    mount -t proc proc "$root/proc" &&
+    mount --rbind /sys "$root/sys" &&
+    mount --rbind /dev "$root/dev" &&
+    mount -t tmpfs tmpfs "$root/dev/shm" &&
+    mount -t tmpfs tmpfs "$root/run" &&
+    mount -t devpts -o newinstance,ptmxmode=0666,mode=0620,gid=5 devpts "$root/dev/pts" &&
+    mount --bind "$gradmon_root" "$root/gradmon" &&
+    mount -o remount,bind,ro "$root/gradmon" &&
+    mount --bind "$root/gradmon-build" "$root/gradmon/build"
+}
+
+if [ $$ != 1 ]; then
+  [ $# != 0 ] || fail "what is to be run there? For example: tools/debian13.sh tools/test"
+  [ "$(id -u)" = 0 ] || fail "only root can make a Debian 13 root and mount there"
+  [ -n "$(command -v debootstrap)" ] || fail "debootstrap is missing: apt-get install debootstrap"
+  mkdir -p "$gradmon_root/build"
+  exec unshare --mount --mount-proc --pid --fork --kill-child "${BASH_SOURCE[0]}" "$@"
+fi
+
+trap 'exit 130' INT TERM
+make_root || exit 1
+mount_all || fail "could not mount what $root needs"
+chroot "$root" /usr/bin/env -i HOME=/root TERM="${TERM:-dumb}" LANG=C.UTF-8 \
+  PATH=/usr/sbin:/usr/bin:/sbin:/bin ${GRADMON_TEST_SCALE:+GRADMON_TEST_SCALE="$GRADMON_TEST_SCALE"} \
+  ${http_proxy:+http_proxy="$http_proxy"} /bin/sh -c 'cd /gradmon && exec "$@"' sh "$@"
