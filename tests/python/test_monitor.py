@@ -392,10 +392,11 @@ def test_the_handler_of_a_signal_runs_while_a_step_waits_for_other_ranks(tmp_pat
 import signal, time, gradmon, jobs, torch
 def handler(*_):
     raise TimeoutError("preempted")
-signal.signal(signal.SIGALRM, handler)
-signal.setitimer(signal.ITIMER_REAL, 1)
 model = jobs.make_net()
 optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
+jobs.train(model, optimizer, 1)  # torch 2.x imports much of itself only now
+signal.signal(signal.SIGALRM, handler)
+signal.setitimer(signal.ITIMER_REAL, 1)
 options = dict(dynamic=True, rank=0, world_size=2)
 monitor = gradmon.Monitor({str(config)!r}, output_dir={str(tmp_path / "out")!r}, **options)
 begun = time.monotonic()
