@@ -45,7 +45,7 @@ Task attention_of(const Tensors& tensors, Causal causal) {
 
 Task features_of(const Tensors& tensors, Causal causal) {
   return {[q = tensors.q.permute({2, 0, 1, 3}), k = tensors.k.permute({2, 0, 1, 3}), causal] {
-            const auto features = attention_features(q, k, AxisOrder::sbhd, causal);
+            auto features = attention_features(q, k, AxisOrder::sbhd, causal);
             if (!features) throw std::runtime_error(features.error());
             benchmark::DoNotOptimize(features->entropy);
           },

@@ -29,7 +29,7 @@ Task read_of(const at::Tensor& tensor) {
 
 Task stats_of(const at::Tensor& tensor) {
   return {[tensor] {
-            const auto stats = tensor_stats(tensor, kEps);
+            auto stats = tensor_stats(tensor, kEps);
             if (!stats) throw std::runtime_error(stats.error());
             benchmark::DoNotOptimize(stats->values[0]);
           },

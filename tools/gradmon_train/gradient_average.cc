@@ -4,6 +4,7 @@
 #include <ATen/ops/empty.h>
 #include <ATen/ops/zeros.h>
 
+#include <torch/csrc/distributed/c10d/ProcessGroup.hpp>
 #include <torch/csrc/distributed/c10d/ProcessGroupGloo.hpp>
 #include <torch/csrc/distributed/c10d/TCPStore.hpp>
 
@@ -70,7 +71,7 @@ struct GradientAverage::Group {
 #ifdef GRADMON_C10D_OPS
     all = gloo;
 #else
-    all = c10::make_intrusive<c10d::ProcessGroup>(where.rank, where.world_size);
+    all = c10::make_intrusive<c10d::ProcessGroup>(store, where.rank, where.world_size);
     all->setBackend(at::kCPU, c10d::ProcessGroup::BackendType::GLOO, gloo);
 #endif
   }
