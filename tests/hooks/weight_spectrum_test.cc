@@ -12,6 +12,7 @@
 #include <ATen/ops/ones.h>
 #include <ATen/ops/randn.h>
 #include <ATen/ops/zeros.h>
+#include <c10/core/GradMode.h>
 
 #include <cmath>
 #include <limits>
