@@ -110,6 +110,13 @@ class Grammar {
     return wait;
   }
 
+  // CLI11 2.4 aborts at a name with a "=": HelpText shows the text instead.
+  CLI::Option* add_edits(CLI::App* command, const char* description) {
+    return command->add_option("EDIT", arguments_.edits, description)
+        ->option_text("KEY=VALUE")
+        ->allow_extra_args();
+  }
+
   void add_status() {
     CLI::App* command =
         add("status [--watch] [--json]", "Show what the job collects, and where each rank is");
@@ -155,12 +162,9 @@ class Grammar {
 
   void add_set() {
     CLI::App* command = add("set KEY=VALUE... [--wait | --dry-run]", "Set keys of the job's config file");
-    command
-        ->add_option("KEY=VALUE", arguments_.edits,
-                     "KEY is a key or a JSON pointer (/alert/dump);\nVALUE is JSON, anything else is taken "
-                     "as a string")
-        ->required()
-        ->allow_extra_args();
+    add_edits(command,
+              "KEY is a key or a JSON pointer (/alert/dump);\nVALUE is JSON, anything else is taken "
+              "as a string");
     ChangeRequest& change = arguments_.change;
     CLI::Option* dry_run = command->add_flag("--dry-run", change.dry_run,
                                              "change nothing: show the lines that would change,\nand what "
@@ -192,10 +196,7 @@ class Grammar {
     command->add_flag("--json", targets.json, "one JSON object");
     CLI::Option* dry_run = command->add_flag("--dry-run", targets.dry_run,
                                              "what would be watched under another config; changes nothing");
-    command
-        ->add_option("KEY=VALUE", arguments_.edits,
-                     "with --dry-run: the config with these keys set, as\n`gradmonctl set` sets them")
-        ->allow_extra_args()
+    add_edits(command, "with --dry-run: the config with these keys set, as\n`gradmonctl set` sets them")
         ->needs(dry_run);
     command->add_option("--config", targets.file, "with --dry-run: this file instead of the job's config")
         ->type_name("FILE")
@@ -282,6 +283,7 @@ tl::expected<Request, NoRequest> change_request(const std::string& name, Argumen
   change.command.verb = name == "on" ? CommandVerb::on : name == "off" ? CommandVerb::off : CommandVerb::set;
   auto edits = edits_of(name, arguments);
   if (!edits) return tl::make_unexpected(edits.error());
+  if (name == "set" && edits->empty()) return usage_error(name, "KEY=VALUE is required");
   change.command.edits = std::move(*edits);
   return change;
 }

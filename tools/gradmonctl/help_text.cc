@@ -27,7 +27,9 @@ std::string table(const std::string& title, const std::vector<Row>& rows) {
 }
 
 std::string names_of(const CLI::Option& option) {
-  if (option.get_positional()) return option.get_name(true, false);
+  if (option.get_positional()) {
+    return option.get_option_text().empty() ? option.get_name(true, false) : option.get_option_text();
+  }
   std::string names;
   for (const std::string& name : option.get_snames()) names += (names.empty() ? "-" : ", -") + name;
   for (const std::string& name : option.get_lnames()) names += (names.empty() ? "--" : ", --") + name;
