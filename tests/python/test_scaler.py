@@ -147,10 +147,11 @@ class FusedSGD(torch.optim.SGD):
     """Divides by the scale itself, as fused optimizers do."""
 
     def step(self, closure: Any = None) -> Any:
+        scale, self.grad_scale = self.grad_scale, None  # 2.x's own would take itself for fused
         for group in self.param_groups:
             for parameter in group["params"]:
                 if parameter.grad is not None:
-                    parameter.grad.div_(self.grad_scale)
+                    parameter.grad.div_(scale)
         return super().step(closure)
 
 
