@@ -104,8 +104,9 @@ HWY_INLINE hn::Vec<F32> load(const hwy::bfloat16_t* data) {
   return hn::PromoteTo(F32(), hn::LoadU(hn::Rebind<hwy::bfloat16_t, F32>(), data));
 }
 
-#if HWY_TARGET == HWY_SCALAR || HWY_TARGET == HWY_EMU128 || HWY_TARGET == HWY_SSSE3 || HWY_TARGET == HWY_SSE4
-// Without an instruction for it Highway 1.0 widens infinity to 65536.
+#if HWY_TARGET == HWY_SCALAR || HWY_TARGET == HWY_EMU128 || HWY_TARGET == HWY_SSE2 || \
+    HWY_TARGET == HWY_SSSE3 || HWY_TARGET == HWY_SSE4
+// Without an instruction for it Highway 1.0 and 1.2 widen infinity to 65536. 1.0 has no SSE2.
 HWY_INLINE hn::Vec<F32> load(const hwy::float16_t* data) {
   const hn::RebindToUnsigned<F32> u32;
   const hn::Rebind<std::uint16_t, F32> u16;
