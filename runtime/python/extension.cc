@@ -50,7 +50,8 @@ void guarded(const char* what, Body&& body) {
 }
 
 // What step() says of the step that it has begun.
-enum Begun : int { kCollects = 1, kWatchesForwards = 2, kMayEnd = 4 };
+enum Begun : int { kCollects = 1, kWatchesForwards = 2, kMayEnd = 4, kLook = 8 };
+constexpr unsigned kLookEvery = 16;  // steps: whether what is watched has changed
 
 class Core {
  public:
@@ -85,7 +86,7 @@ class Core {
       loop = monitor_.step();
     }
     raise_what_a_signal_has();
-    return begun() | (loop == Loop::may_end ? kMayEnd : 0);
+    return begun() | (loop == Loop::may_end ? kMayEnd : 0) | (++steps_ % kLookEvery == 0 ? kLook : 0);
   }
   int begun() const noexcept {
     return (binding_.collecting() ? kCollects : 0) | (forward_entry::open() ? kWatchesForwards : 0);
@@ -169,6 +170,7 @@ class Core {
 
   Monitor monitor_;
   MonitorBinding binding_{monitor_};
+  unsigned steps_ = 0;
   std::optional<py::error_already_set> raised_;  // by the handler of a signal
 };
 
@@ -268,6 +270,7 @@ PYBIND11_MODULE(_gradmon, m) {
   m.attr("version") = GRADMON_VERSION;
   m.attr("COLLECTS") = static_cast<int>(kCollects);
   m.attr("WATCHES_FORWARDS") = static_cast<int>(kWatchesForwards);
+  m.attr("LOOK") = static_cast<int>(kLook);
   m.attr("MAY_END") = static_cast<int>(kMayEnd);
   m.def("warn_once", [](const std::string& text) { warn_once(text, text); });
   m.def("entered", &entered);

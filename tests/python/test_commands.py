@@ -81,7 +81,7 @@ def test_a_layer_that_came_while_nothing_was_collected_may_be_asked_for(
     training = Training(tmp_path, targets={"fc2.1": {}})
     jobs.train(training.model, training.optimizer, 2)
     training.model.fc2 = torch.nn.Sequential(training.model.fc2, torch.nn.Linear(2, 2))
-    jobs.train(training.model, training.optimizer, 2)
+    jobs.train(training.model, training.optimizer, 20)  # it looks each sixteenth step
     training.monitor.on(collect_times=1)
     training.until(lambda: json.loads(training.config.read_text()).get("collect_times") == 1)
     training.until(lambda: not json.loads(training.config.read_text())["dynamic_on"])

@@ -8,6 +8,7 @@ version: str
 COLLECTS: int
 WATCHES_FORWARDS: int
 MAY_END: int
+LOOK: int
 
 def warn_once(text: str) -> None: ...
 def entered(module: torch.nn.Module, training: bool, inputs: Any, keywords: dict[str, Any]) -> None: ...

@@ -37,8 +37,10 @@ class OptimizerSteps:
         original = self.optimizer.step
 
         def step(_self: Any, *arguments: Any, **keywords: Any) -> Any:
-            changed = self._with_closure(arguments, keywords) if arguments or keywords else None
-            if changed is None:
+            if not arguments and not keywords:
+                self._before(None)
+                result = original()
+            elif (changed := self._with_closure(arguments, keywords)) is None:
                 self._before(keywords.get("grad_scaler"))
                 result = original(*arguments, **keywords)
             else:

@@ -59,12 +59,8 @@ class Steps:
     def end(self) -> None:
         """Ends the step and begins the next; after stop() it does nothing."""
         begun = self.core.step()
-        if begun & _COLLECTS:
-            begun = self._prepared(begun)
-        elif time.monotonic() >= self._look_at:
-            self._look_at_models()  # so that what is new may be asked for
-        if begun != self.begun:
-            self._take_up(begun)
+        if begun != 0 or self.begun != 0:
+            self._take_up(self._prepared(begun))
 
     def stop(self) -> None:
         _alive.discard(self)
@@ -81,6 +77,8 @@ class Steps:
 
     def _around(self, optimizer: Any, is_boundary: bool) -> OptimizerSteps:
         # Each of these runs every step, on or off.
+        core_step = self.core.step
+
         def before(scaler: Any) -> None:
             if self.begun & _COLLECTS:
                 self.core.before_update(optimizer, left_to(optimizer, scaler))
@@ -88,8 +86,11 @@ class Steps:
         def after() -> None:
             if self.begun & _COLLECTS:
                 self.core.after_update(optimizer)
-            if is_boundary:
-                self._end_by_itself()
+            if is_boundary and not self.explicit:  # end(), without two calls more
+                self.ended_by_itself = True
+                begun = core_step()
+                if begun != 0 or self.begun != 0:
+                    self._take_up(self._prepared(begun))
 
         return OptimizerSteps(optimizer, before, after)
 
@@ -103,14 +104,11 @@ class Steps:
 
     def _updated(self) -> None:
         """The scaler is, and its scale may be another one."""
-        self._end_by_itself()
-        if self.explicit and self._scaler is not None and self.begun & _COLLECTS:
-            self._tell_scale(self._scaler)
-
-    def _end_by_itself(self) -> None:
         if not self.explicit:
             self.ended_by_itself = True
             self.end()
+        elif self._scaler is not None and self.begun & _COLLECTS:
+            self._tell_scale(self._scaler)
 
     def _calls_of(self, optimizer: Any) -> int:
         return sum(known.calls for known in self._optimizers if known.optimizer is optimizer)
@@ -149,7 +147,9 @@ class Steps:
             _gradmon.warn_once(f"the scale of the gradients cannot be told: {error!r}")
 
     def _take_up(self, begun: int) -> None:
-        self.begun = begun
+        if begun & _gradmon.LOOK and time.monotonic() >= self._look_at:
+            self._look_at_models()  # so that what is new may be asked for
+        self.begun = begun = begun & ~_gradmon.LOOK
         self._modules.set(bool(begun & _gradmon.WATCHES_FORWARDS))
 
 
