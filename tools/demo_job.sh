@@ -31,9 +31,9 @@ ctl() { "$bin/gradmonctl" "$@"; }
 
 # until_status TEXT: waits until the first line of `gradmonctl status` has it.
 until_status() {
-  local deadline=$((SECONDS + 60))
+  local deadline=$((SECONDS + 120))
   until ctl status 2>/dev/null | head -n 1 | grep -q -- "$1"; do
-    [ $SECONDS -lt $deadline ] || fail "waited 60 s for a status with \"$1\"; it is: $(ctl status 2>&1 | head -n 1)"
+    [ $SECONDS -lt $deadline ] || fail "waited 120 s for a status with \"$1\"; it is: $(ctl status 2>&1 | head -n 1)"
     sleep 0.2
   done
   echo "   gradmonctl status: $(ctl status | head -n 1)"
@@ -41,9 +41,9 @@ until_status() {
 
 # until_step N: waits until the training has come to step N.
 until_step() {
-  local deadline=$((SECONDS + 60))
+  local deadline=$((SECONDS + 300))
   until grep -q "step $1 loss" "$place/training.log"; do
-    [ $SECONDS -lt $deadline ] || fail "waited 60 s for step $1"
+    [ $SECONDS -lt $deadline ] || fail "waited 300 s for step $1"
     sleep 0.2
   done
 }
