@@ -17,6 +17,7 @@ RankByHand::RankByHand(const LoneRank& rank0, Rank rank)
       process_id_(random_hex(16)),
       rank_(rank),
       bus_(*Bus::ask({kMostBytesDown})) {
+  static_cast<void>(rank0.ask());  // A Hello that comes before it is open is lost: ranks repeat theirs.
   if (auto connected = bus_->connect(rank0.endpoint()); !connected)
     throw std::runtime_error(connected.error());
 }
