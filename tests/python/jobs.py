@@ -10,6 +10,14 @@ from typing import Any, Callable, Optional
 import torch
 
 OPS = ["min", "max", "mean", "norm", "nans", "zeros"]
+EVERYTHING = {
+    "wg_distribution": True,
+    "param_distribution": True,
+    "mv_distribution": True,
+    "mg_direction": True,
+    "xy_distribution": True,
+    "all_xy": True,
+}
 
 
 def write_config(directory: Path, **keys: Any) -> Path:

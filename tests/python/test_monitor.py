@@ -14,14 +14,6 @@ import pytest
 import torch
 
 GRADIENTS = {"wg_distribution": True}
-EVERYTHING = {
-    "wg_distribution": True,
-    "param_distribution": True,
-    "mv_distribution": True,
-    "mg_direction": True,
-    "xy_distribution": True,
-    "all_xy": True,
-}
 
 
 def hooks_of(model: torch.nn.Module) -> int:
@@ -33,7 +25,7 @@ def test_gradients_weights_and_moments_are_those_of_plain_torch(tmp_path: Path) 
     optimizer = torch.optim.AdamW(model.parameters(), lr=0.01)
     seen = {}
     with gradmon.Monitor(
-        jobs.write_config(tmp_path, **EVERYTHING), output_dir=tmp_path / "out", dynamic=False
+        jobs.write_config(tmp_path, **jobs.EVERYTHING), output_dir=tmp_path / "out", dynamic=False
     ).watch(model, optimizer):
         for step in range(3):
             optimizer.zero_grad()
@@ -90,7 +82,7 @@ def test_activations_and_their_gradients_are_those_of_plain_torch(tmp_path: Path
     assert "spare.input" not in jobs.steps_of(forward)
 
 
-@pytest.mark.parametrize("keys", [GRADIENTS, EVERYTHING])
+@pytest.mark.parametrize("keys", [GRADIENTS, jobs.EVERYTHING])
 def test_training_is_the_same_bit_for_bit_with_and_without(tmp_path: Path, keys: dict) -> None:
     results = []
     for monitored in (False, True):
@@ -111,7 +103,7 @@ def test_nothing_is_left_after_stop_and_the_monitor_can_go(tmp_path: Path) -> No
     model = jobs.make_net()
     optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
     monitor = gradmon.Monitor(
-        jobs.write_config(tmp_path, **EVERYTHING), output_dir=tmp_path / "out", dynamic=False
+        jobs.write_config(tmp_path, **jobs.EVERYTHING), output_dir=tmp_path / "out", dynamic=False
     )
     monitor.watch(model, optimizer)
     assert hooks_of(model) == 2 * len(list(model.modules()))
@@ -147,7 +139,7 @@ def test_the_users_hooks_fire_as_without_us_whenever_they_were_made(tmp_path: Pa
     optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
     model.fc1.weight.register_hook(lambda g: fired.append("before") or g * 10)
     monitor = gradmon.Monitor(
-        jobs.write_config(tmp_path, **EVERYTHING), output_dir=tmp_path / "out", dynamic=False
+        jobs.write_config(tmp_path, **jobs.EVERYTHING), output_dir=tmp_path / "out", dynamic=False
     )
     monitor.watch(model, optimizer)
     model.fc2.weight.register_hook(lambda g: fired.append("after"))
@@ -184,7 +176,7 @@ def test_a_config_edited_in_training_switches_on_and_ends_by_itself(tmp_path: Pa
         train_until(lambda: made >= 20)
         assert not (tmp_path / "out").exists() or not list((tmp_path / "out").rglob("*.csv"))
         assert hooks_of(model) == 0
-        edited = jobs.write_config(tmp_path, dynamic_on=True, collect_times=3, **EVERYTHING)
+        edited = jobs.write_config(tmp_path, dynamic_on=True, collect_times=3, **jobs.EVERYTHING)
         train_until(lambda: '"dynamic_on": false' in edited.read_text())
         assert hooks_of(model) == 0
         status = monitor.status()
@@ -256,7 +248,7 @@ def test_scalars_and_samples_are_recorded(tmp_path: Path) -> None:
 def test_metrics_are_those_of_the_step_collected_last(tmp_path: Path) -> None:
     model = jobs.make_net()
     optimizer = torch.optim.SGD(model.parameters(), lr=0.1, momentum=0.9)
-    config = jobs.write_config(tmp_path, **EVERYTHING)
+    config = jobs.write_config(tmp_path, **jobs.EVERYTHING)
     out = tmp_path / "out"
     with gradmon.Monitor(config, output_dir=out, dynamic=False).watch(model, optimizer) as monitor:
         assert monitor.metrics() == []
@@ -291,7 +283,7 @@ def test_modules_that_take_no_hooks_and_containers_that_hold_themselves_are_pass
     optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
     context: dict = {"x": torch.ones(1, 2)}
     context["root"] = context
-    config = jobs.write_config(tmp_path, **EVERYTHING)
+    config = jobs.write_config(tmp_path, **jobs.EVERYTHING)
     with gradmon.Monitor(config, output_dir=tmp_path / "out", dynamic=False).watch(model, optimizer):
         for _ in range(2):
             optimizer.zero_grad()
@@ -309,7 +301,7 @@ def test_elements_of_nested_containers_have_names_of_their_own(tmp_path: Path) -
     model = Net(2, 2)
     optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
     x = torch.ones(1, 2)
-    config = jobs.write_config(tmp_path, **EVERYTHING)
+    config = jobs.write_config(tmp_path, **jobs.EVERYTHING)
     with gradmon.Monitor(config, output_dir=tmp_path / "out", dynamic=False).watch(model, optimizer):
         model({"a": {"x": x}, "b": {"x": x * 2, "y": [x * 3]}}).sum().backward()
         optimizer.step()
@@ -356,7 +348,7 @@ def test_what_cannot_be_read_disturbs_no_training(tmp_path: Path, capfd: pytest.
             self.steps += 1
 
     model, optimizer = Odd(), Own()
-    config = jobs.write_config(tmp_path, **EVERYTHING)
+    config = jobs.write_config(tmp_path, **jobs.EVERYTHING)
     with gradmon.Monitor(config, output_dir=tmp_path / "out", dynamic=False).watch(model, optimizer):
         for _ in range(3):
             model(torch.ones(2))
@@ -415,7 +407,7 @@ jobs.train(model, optimizer, 2)  # goes on, without the monitor
 
 
 def test_rows_are_on_disk_although_nobody_called_stop(tmp_path: Path) -> None:
-    config = jobs.write_config(tmp_path, **EVERYTHING)
+    config = jobs.write_config(tmp_path, **jobs.EVERYTHING)
     script = f"""
 import gradmon, jobs, torch
 model = jobs.make_net()

@@ -45,6 +45,12 @@ def torchs_own(init_scale: float) -> Any:
     return torch.amp.GradScaler("cpu", init_scale=init_scale)
 
 
+def watched(tmp_path: Path, model: Any, optimizer: Any, scaler: Any = None) -> gradmon.Monitor:
+    config = jobs.write_config(tmp_path, **KEYS)
+    monitor = gradmon.Monitor(config, output_dir=tmp_path / "out", dynamic=False)
+    return monitor.watch(model, optimizer, scaler=scaler)
+
+
 @pytest.fixture(params=[SmallScaler, torchs_own], ids=["small", "torch"])
 def make_scaler(request: Any) -> Callable[[float], Any]:
     return request.param
@@ -76,9 +82,7 @@ def test_every_iteration_counts_and_gradients_are_told_without_the_scale(
     optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
     scaler = make_scaler(SCALE)
     own = {name: vars(scaler).get(name) for name in ("step", "update")}
-    config = jobs.write_config(tmp_path, **KEYS)
-    monitor = gradmon.Monitor(config, output_dir=tmp_path / "out", dynamic=False)
-    with monitor.watch(model, optimizer, scaler=scaler):
+    with watched(tmp_path, model, optimizer, scaler):
         gradients = train(model, optimizer, scaler, 5, overflow_at=2)
     assert {name: vars(scaler).get(name) for name in own} == own and "step" not in vars(optimizer)
     out = tmp_path / "out"
@@ -94,11 +98,11 @@ def test_every_iteration_counts_and_gradients_are_told_without_the_scale(
 
 def test_training_is_the_same_to_the_bit(tmp_path: Path, make_scaler: Callable[[float], Any]) -> None:
     models = []
-    for watched in (False, True):
+    for with_monitor in (False, True):
         model = jobs.make_net()
         optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
         scaler = make_scaler(SCALE)
-        if watched:
+        if with_monitor:
             config = jobs.write_config(tmp_path, **KEYS)
             monitor = gradmon.Monitor(config, output_dir=tmp_path / "out", dynamic=False)
             monitor.watch(model, optimizer, scaler=scaler)
@@ -115,10 +119,7 @@ def test_an_explicit_step_ends_the_iteration_instead(
     model = jobs.make_net()
     optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
     scaler = make_scaler(SCALE)
-    config = jobs.write_config(tmp_path, **KEYS)
-    with gradmon.Monitor(config, output_dir=tmp_path / "out", dynamic=False).watch(
-        model, optimizer, scaler=scaler
-    ) as monitor:
+    with watched(tmp_path, model, optimizer, scaler) as monitor:
         for _ in range(3):
             train(model, optimizer, scaler, 1, overflow_at=-1)
             monitor.step()
@@ -135,9 +136,7 @@ def test_a_scaler_that_does_not_tell_its_scale_is_complained_of_once(
     model = jobs.make_net()
     optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
     scaler = Mute(1.0)
-    config = jobs.write_config(tmp_path, **KEYS)
-    monitor = gradmon.Monitor(config, output_dir=tmp_path / "out", dynamic=False)
-    with monitor.watch(model, optimizer, scaler=scaler):
+    with watched(tmp_path, model, optimizer, scaler):
         train(model, optimizer, scaler, 3, overflow_at=-1)
     assert jobs.steps_of(jobs.rows(tmp_path / "out", "grad_reduced"))["fc1.weight"] == [0, 1, 2]
     assert capfd.readouterr().err.count("not now") == 1
@@ -160,8 +159,7 @@ def test_what_an_optimizer_is_to_divide_by_is_divided_by(tmp_path: Path) -> None
     optimizer = FusedSGD(model.parameters(), lr=0.1)
     plain = jobs.make_net()
     plain(jobs.batch(0)).pow(2).mean().backward()
-    config = jobs.write_config(tmp_path, **KEYS)
-    with gradmon.Monitor(config, output_dir=tmp_path / "out", dynamic=False).watch(model, optimizer):
+    with watched(tmp_path, model, optimizer):
         (model(jobs.batch(0)).pow(2).mean() * SCALE).backward()
         optimizer.grad_scale = torch.tensor(SCALE)
         optimizer.step()
@@ -219,8 +217,7 @@ def test_an_optimizer_that_is_handed_the_scaler_has_its_scale_divided_by(tmp_pat
     plain = jobs.make_net()
     plain(jobs.batch(0)).pow(2).mean().backward()
     scaler = SmallScaler(SCALE)
-    config = jobs.write_config(tmp_path, **KEYS)
-    with gradmon.Monitor(config, output_dir=tmp_path / "out", dynamic=False).watch(model, optimizer):
+    with watched(tmp_path, model, optimizer):
         assert "grad_scaler" in inspect.signature(optimizer.step).parameters  # as GradScaler asks
         scaler.scale(model(jobs.batch(0)).pow(2).mean()).backward()
         optimizer.step(grad_scaler=scaler)
@@ -232,10 +229,7 @@ def test_a_scaler_that_is_not_enabled_is_none(tmp_path: Path) -> None:
     optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
     scaler = SmallScaler(SCALE)
     scaler.is_enabled = lambda: False  # type: ignore[attr-defined]
-    config = jobs.write_config(tmp_path, **KEYS)
-    with gradmon.Monitor(config, output_dir=tmp_path / "out", dynamic=False).watch(
-        model, optimizer, scaler=scaler
-    ):
+    with watched(tmp_path, model, optimizer, scaler):
         jobs.train(model, optimizer, 3)
     assert jobs.steps_of(jobs.rows(tmp_path / "out", "grad_reduced"))["fc1.weight"] == [0, 1, 2]
 
@@ -257,10 +251,7 @@ def test_a_copy_of_a_watched_scaler_is_one_of_its_own(tmp_path: Path) -> None:
     model = jobs.make_net()
     optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
     scaler = SmallScaler(SCALE)
-    config = jobs.write_config(tmp_path, **KEYS)
-    with gradmon.Monitor(config, output_dir=tmp_path / "out", dynamic=False).watch(
-        model, optimizer, scaler=scaler
-    ):
+    with watched(tmp_path, model, optimizer, scaler):
         copied = copy.deepcopy(scaler)
         train(model, optimizer, copied, 2, overflow_at=0)
         assert (copied.get_scale(), scaler.get_scale()) == (SCALE / 2, SCALE)
@@ -271,10 +262,7 @@ def test_an_update_after_the_boundary_changes_the_scale_of_the_step(tmp_path: Pa
     optimizer = torch.optim.SGD(model.parameters(), lr=0.0)
     scaler = SmallScaler(SCALE)
     plain = jobs.make_net()
-    config = jobs.write_config(tmp_path, **KEYS)
-    with gradmon.Monitor(config, output_dir=tmp_path / "out", dynamic=False).watch(
-        model, optimizer, scaler=scaler
-    ) as monitor:
+    with watched(tmp_path, model, optimizer, scaler) as monitor:
         for step in range(3):
             optimizer.zero_grad()
             loss = model(jobs.batch(step)).pow(2).mean()

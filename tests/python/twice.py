@@ -12,15 +12,7 @@ import jobs
 import torch
 
 Key = "tuple[str, int, int]"  # name (after "1:" where it is the second chunk's), step, micro step
-EVERYTHING = {
-    "wg_distribution": True,
-    "param_distribution": True,
-    "mv_distribution": True,
-    "mg_direction": True,
-    "xy_distribution": True,
-    "all_xy": True,
-    "ndigits": 100,  # every bit of a double
-}
+EVERYTHING = {**jobs.EVERYTHING, "ndigits": 100}  # every bit of a double
 
 
 NONE = torch.tensor(math.nan)  # of an input that needs no gradient: a row of NaN
