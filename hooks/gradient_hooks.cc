@@ -12,6 +12,7 @@
 #include <utility>
 
 #include "control/log.h"
+#include "hooks/compiled_autograd.h"
 #include "hooks/gradient_mark.h"
 
 namespace gradmon {
@@ -20,7 +21,7 @@ namespace {
 using torch::autograd::Node;
 using torch::autograd::variable_list;
 
-class DeliveryHook : public torch::autograd::FunctionPostHook {
+class DeliveryHook : public PassedOverWhenCompiled<torch::autograd::FunctionPostHook> {
  public:
   explicit DeliveryHook(std::function<void(const variable_list&)> delivered)
       : delivered_(std::move(delivered)) {}
@@ -226,22 +227,19 @@ GradientHooks::GradientHooks(const std::vector<Watched>& watched, GradientHookSe
                              HookFuse& fuse)
     : watched_(watched), fuse_(fuse), settings_(settings) {
   for (std::size_t i = 0; i < watched_.size(); ++i) slots_.push_back(std::make_unique<Slot>(i, *this));
-  refresh();
 }
 
 GradientHooks::~GradientHooks() = default;
-
-void GradientHooks::refresh() {
-  for (const auto& slot : slots_) slot->refresh();
-}
 
 void GradientHooks::rest() noexcept {
   for (const auto& slot : slots_) slot->rest();
 }
 
 void GradientHooks::begin_step(Step) {
-  refresh();
-  for (const auto& slot : slots_) slot->begin_step();
+  for (const auto& slot : slots_) {
+    slot->refresh();
+    slot->begin_step();
+  }
   arrivals_.store(0, std::memory_order_relaxed);
   micro_batches_.begin_step();
   armed_.store(true, std::memory_order_release);

@@ -61,13 +61,13 @@ struct GradientDelivery {
 // they are counted as not applicable, and from then on every delivery is read.
 class GradientHooks : public Probe {
  public:
-  // `watched`, `fuse` outlive this. Parameters that require no gradient now are
-  // looked at again at each begin_step.
+  // `watched`, `fuse` outlive this. Attaches nothing yet.
   GradientHooks(const std::vector<Watched>& watched, GradientHookSettings settings, HookFuse& fuse);
   // Takes every hook off; what is left of the graph runs without them.
   ~GradientHooks() override;
 
-  // Attaches again where an accumulator was replaced (`.double()`) as well.
+  // Attaches where that is not done, and again where an accumulator was replaced
+  // (`.double()`).
   void begin_step(Step step) override;
   // Holds no accumulator in a step that is not collected, but of what is frozen.
   void rest() noexcept override;
@@ -86,7 +86,6 @@ class GradientHooks : public Probe {
  private:
   class Slot;
 
-  void refresh();
   bool skips(int micro_step) const { return micro_step + 1 < settings_.micro_batches; }
   double scale() const { return settings_.scale ? settings_.scale->load(std::memory_order_relaxed) : 1; }
   void begin_last_micro_batch(const Slot& delivered);

@@ -10,12 +10,14 @@
 #include <atomic>
 #include <utility>
 
+#include "hooks/compiled_autograd.h"
+
 namespace gradmon {
 
 using torch::autograd::Node;
 using torch::autograd::variable_list;
 
-class TensorGradients::Hook : public torch::autograd::FunctionPreHook {
+class TensorGradients::Hook : public PassedOverWhenCompiled<torch::autograd::FunctionPreHook> {
  public:
   Hook(std::size_t output, Body body) : output_(output), body_(std::move(body)) {}
 

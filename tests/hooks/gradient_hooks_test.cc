@@ -215,9 +215,10 @@ TEST_CASE("a hook set that is gone leaves no hook") {
   at::Tensor pending = model.loss();
   {
     HookSet hooks(gradients_only(), {model.parameters, {}}, stream);
+    for (const auto& accumulator : accumulators) CHECK(accumulator->post_hooks().empty());
+    hooks.begin_step({1}, HookSet::Collect::yes);
     CHECK(hooks.counts().attached == 4);
     for (const auto& accumulator : accumulators) CHECK(accumulator->post_hooks().size() == 1);
-    hooks.begin_step({1}, HookSet::Collect::yes);
   }
   for (const auto& accumulator : accumulators) CHECK(accumulator->post_hooks().empty());
   pending.backward();
@@ -230,6 +231,7 @@ TEST_CASE("a parameter that is thawed later is hooked and one that is frozen kee
   FakeStream stream;
   model[0].requires_grad_(false);
   HookSet hooks(gradients_only(), {model.parameters, {}}, stream);
+  hooks.begin_step({0}, HookSet::Collect::yes);
   CHECK(hooks.counts().attached == 3);
   model[0].requires_grad_(true);
   model[1].requires_grad_(false);

@@ -41,6 +41,24 @@ def test_a_lazy_layer_is_watched_once_it_has_a_shape(tmp_path: Path) -> None:
     assert steps["0.weight"] == [1, 2, 3, 4, 5]
 
 
+def test_another_shape_while_nothing_is_collected(tmp_path: Path) -> None:
+    model = torch.nn.Sequential(torch.nn.Linear(4, 5), torch.nn.Linear(5, 2))
+    optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
+    config = jobs.write_config(tmp_path, **KEYS, step_interval=6)
+    monitor = gradmon.Monitor(config, output_dir=tmp_path / "out", dynamic=False).watch(model, optimizer)
+
+    def between(step: int) -> None:
+        if step == 1:
+            monitor.set("ops", ["norm"])  # hooks are made anew in a step that is not collected
+        if step == 3:
+            grow(model)
+            optimizer.zero_grad(set_to_none=True)
+
+    jobs.train(model, optimizer, 7, between)
+    monitor.stop()
+    assert jobs.steps_of(jobs.rows(tmp_path / "out", "grad_unreduced"))["0.weight"] == [0, 6]
+
+
 def grow(model: torch.nn.Sequential) -> None:
     with torch.no_grad():
         model[0].weight.data, model[0].bias.data = torch.ones(7, 4), torch.zeros(7)

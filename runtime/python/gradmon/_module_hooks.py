@@ -11,6 +11,8 @@ from gradmon import _gradmon
 # Torch 2.x: hooks are given what a module is called with by name, too.
 HAS_KEYWORD_INPUTS = "with_kwargs" in inspect.signature(torch.nn.Module.register_forward_pre_hook).parameters
 
+_is_compiling = getattr(getattr(torch, "compiler", None), "is_compiling", lambda: False)
+
 
 class _Hook:
     """A module that a program copies while it is watched takes its hooks along: those are
@@ -25,12 +27,14 @@ class _Hook:
 
 class _Entered(_Hook):
     def __call__(self, module: torch.nn.Module, inputs: Any, keywords: "dict[str, Any]" = {}) -> None:
-        _gradmon.entered(module, module.training, inputs, keywords)
+        if not _is_compiling():  # calls of ours cannot be compiled
+            _gradmon.entered(module, module.training, inputs, keywords)
 
 
 class _Left(_Hook):
     def __call__(self, module: torch.nn.Module, _inputs: Any, output: Any) -> None:
-        _gradmon.left(module, output)
+        if not _is_compiling():
+            _gradmon.left(module, output)
 
 
 class _Copied(_Hook):
