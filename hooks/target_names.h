@@ -15,4 +15,9 @@ std::vector<TargetName> module_names(const WatchedModel& model);
 // What targets are matched against: parameters, then modules but the root.
 std::vector<TargetName> target_names(const WatchedModel& model);
 
+// Of modules that have one name once wrappers' parts are out of it (see squash_name.h),
+// in the order from outside in, one: what is wrapped, but of what torch.compile has made
+// the outside, as nothing is seen within.
+std::vector<WatchedModule> without_wrappers(std::vector<WatchedModule> modules);
+
 }  // namespace gradmon

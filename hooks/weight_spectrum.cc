@@ -7,7 +7,9 @@
 #include <ATen/ops/mv.h>
 #include <ATen/ops/nan_to_num.h>
 #include <ATen/ops/zeros.h>
+#include <c10/core/DispatchKeySet.h>
 #include <c10/core/GradMode.h>
+#include <c10/core/impl/LocalDispatchKeySet.h>
 
 #include <algorithm>
 #include <cmath>
@@ -136,6 +138,7 @@ Spectrum WeightSpectrum::begin_on_device(const at::Tensor& weight) {
 tl::expected<Spectrum, std::string> WeightSpectrum::measure(const at::Tensor& weight) {
   if (std::string why = objection_to(weight); !why.empty()) return tl::unexpected(std::move(why));
   const c10::NoGradGuard no_grad;
+  const c10::impl::ExcludeDispatchKeyGuard no_autocast(c10::autocast_dispatch_keyset);
   if (!weight.is_cpu()) return begin_on_device(weight);
   const auto stats = tensor_stats(weight, 0);
   if (!stats) return tl::unexpected(stats.error());

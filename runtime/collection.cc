@@ -300,6 +300,7 @@ void Collection::report_experts(std::string_view layer, const std::vector<std::i
 
 void Collection::stop(std::chrono::milliseconds at_most) noexcept {
   detach();
+  model_ = {};
   if (notes_) notes_->renew();
   if (!writer_.stop(at_most)) log_warn("the writer did not end in time: some rows are not on disk");
 }

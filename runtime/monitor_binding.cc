@@ -18,6 +18,8 @@ void MonitorBinding::call_stacks(StackSource stack) noexcept {
   if (monitor_.session_) monitor_.session_->call_stacks(std::move(stack));
 }
 
+int MonitorBinding::rank() const noexcept { return monitor_.session_ ? monitor_.session_->rank() : 0; }
+
 void MonitorBinding::watch(WatchedModel chunk) noexcept {
   try {
     if (monitor_.session_) monitor_.session_->watch(std::move(chunk));

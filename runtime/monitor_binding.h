@@ -29,6 +29,9 @@ class MonitorBinding {
   // Where calls come from, in the program's own language: before the first watch().
   void call_stacks(StackSource stack) noexcept;
 
+  // Of this process in the job; 0 where that could not be found out.
+  int rank() const noexcept;
+
   // As Monitor::watch(). Names, tensors and identities are taken; the chunk's
   // number and who writes what is worked out here.
   void watch(WatchedModel chunk) noexcept;

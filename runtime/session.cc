@@ -279,6 +279,7 @@ void Monitor::Session::stop() noexcept {
   if (forked_ || std::exchange(stopped_, true)) return;
   directory_->hurry();
   if (collection_) collection_->stop(kWriteWithin);
+  model_ = {};
   agent_.stop(Step{current_.value - 1});
 }
 

@@ -58,6 +58,7 @@ class Monitor::Session {
     const std::lock_guard lock(mutex_);
     if (skipped_.last != current_) skipped_ = {skipped_.count + 1, current_};
   }
+  int rank() const noexcept { return environment_.rank; }
   void samples(std::int64_t count) noexcept {
     if (count > 0) samples_ += count;
   }

@@ -15,6 +15,7 @@
 #include <vector>
 
 #include "control/log.h"
+#include "hooks/target_names.h"
 #include "runtime/monitor_binding.h"
 #include "runtime/python/python_forward.h"
 #include "runtime/python/python_optimizer_state.h"
@@ -88,6 +89,7 @@ class Core {
     raise_what_a_signal_has();
     return begun() | (loop == Loop::may_end ? kMayEnd : 0) | (++steps_ % kLookEvery == 0 ? kLook : 0);
   }
+  int rank() const noexcept { return binding_.rank(); }
   int begun() const noexcept {
     return (binding_.collecting() ? kCollects : 0) | (forward_entry::open() ? kWatchesForwards : 0);
   }
@@ -144,6 +146,7 @@ class Core {
       const auto [name, module] = item.cast<std::pair<std::string, py::object>>();
       chunk.modules.push_back({name, 0, identity_of(module), causal_of(module)});
     }
+    chunk.modules = without_wrappers(std::move(chunk.modules));
     return chunk;
   }
 
@@ -284,6 +287,7 @@ PYBIND11_MODULE(_gradmon, m) {
            py::arg("start_iteration") = 0, py::arg("grad_acc_steps") = 1,
            py::arg("data_ranks") = std::vector<int>(), py::arg("tensor_ranks") = std::vector<int>(),
            py::arg("whole") = std::set<std::string>())
+      .def_property_readonly("rank", &Core::rank)
       .def("watch", &Core::watch)
       .def("watch_again", &Core::watch_again)
       .def("step", &Core::step)

@@ -21,15 +21,20 @@ class Search {
   void add(const py::handle& value, const std::string& key = "") {
     if (THPVariable_Check(value.ptr())) return add_tensor(THPVariable_Unpack(value.ptr()), key);
     const bool sequence = py::isinstance<py::tuple>(value) || py::isinstance<py::list>(value);
-    const bool open = (sequence || py::isinstance<py::dict>(value)) && around_.size() < kDeepest &&
+    const bool dict = !sequence && py::isinstance<py::dict>(value);
+    const bool container = sequence || dict || is_dataclass(value);
+    const bool open = container && around_.size() < kDeepest &&
                       std::find(around_.begin(), around_.end(), value.ptr()) == around_.end();
     if (!open) return void(++found.places);
     around_.push_back(value.ptr());
     if (sequence) {
       for (const py::handle& element : value) add(element);
-    } else {
+    } else if (dict) {
       for (const auto& [name, element] : py::reinterpret_borrow<py::dict>(value))
         add(element, py::str(name).cast<std::string>());
+    } else {
+      for (const py::handle& field : py::module_::import("dataclasses").attr("fields")(value))
+        add(py::getattr(value, field.attr("name"), py::none()), field.attr("name").cast<std::string>());
     }
     around_.pop_back();
   }
@@ -37,6 +42,10 @@ class Search {
   ForwardTensors found;
 
  private:
+  static bool is_dataclass(const py::handle& value) {
+    return py::hasattr(py::type::handle_of(value), "__dataclass_fields__");
+  }
+
   // By its place where it has no key, or one that an element of another dict has.
   void add_tensor(const at::Tensor& tensor, const std::string& key) {
     const bool taken = std::any_of(found.elements.begin(), found.elements.end(),

@@ -2,6 +2,7 @@
 #include "hooks/squash_name.h"
 
 #include "control/debian_version.h"
+#include "hooks/target_names.h"
 #include GRADMON_CATCH_HEADER
 
 namespace gradmon {
@@ -54,6 +55,32 @@ TEST_CASE("a full form that meets another name's short form is settled too") {
 TEST_CASE("without squashing only wrappers go") {
   CHECK(record_names({{0, "m._orig_mod.layers.0.w"}}, Squash::no) ==
         std::vector<std::string>{"m.layers.0.w"});
+}
+
+std::vector<std::string> visited(const std::vector<std::string>& names) {
+  std::vector<WatchedModule> modules;
+  for (const std::string& name : names) modules.push_back({name, 0, nullptr});
+  std::vector<std::string> kept;
+  for (const WatchedModule& module : without_wrappers(modules)) kept.push_back(module.name);
+  return kept;
+}
+
+using Names = std::vector<std::string>;
+
+TEST_CASE("of a module and what wraps it what is wrapped is visited") {
+  CHECK(visited({"", "0", "0._checkpoint_wrapped_module", "1"}) ==
+        Names{"", "0._checkpoint_wrapped_module", "1"});
+  CHECK(visited({"", "_fsdp_wrapped_module", "_fsdp_wrapped_module.a",
+                 "_fsdp_wrapped_module.a._fsdp_wrapped_module"}) ==
+        Names{"_fsdp_wrapped_module", "_fsdp_wrapped_module.a._fsdp_wrapped_module"});
+  CHECK(visited({"", "module", "module.a"}) == Names{"", "module", "module.a"});
+}
+
+TEST_CASE("of what is compiled the outside is visited") {
+  CHECK(visited({"", "_orig_mod", "_orig_mod.fc"}) == Names{"", "_orig_mod.fc"});
+  CHECK(visited({"", "_orig_mod", "_orig_mod._fsdp_wrapped_module"}) == Names{""});
+  CHECK(visited({"", "_fsdp_wrapped_module", "_fsdp_wrapped_module._orig_mod"}) ==
+        Names{"_fsdp_wrapped_module"});
 }
 
 }  // namespace

@@ -8,6 +8,7 @@ import jobs
 import pytest
 import torch
 import twice
+from torch.distributed.algorithms._checkpoint.checkpoint_wrapper import CheckpointImpl, checkpoint_wrapper
 from torch.utils.checkpoint import checkpoint, checkpoint_sequential
 
 # torch 2.x wants to be told; 1.13 is not asked.
@@ -143,6 +144,21 @@ def test_a_sequence_in_segments(tmp_path: Path) -> None:
     names = {name for name, step, _ in twice.read(tmp_path / "out", "actv") if step == 0}
     of_layers = {f"layers.{i}{part}" for i in range(4) for part in ("", ".fc", ".act", ".drop")}
     assert names == {f"{name}.{side}" for name in {"", *of_layers} for side in ("input", "output")}
+
+
+@pytest.mark.parametrize("impl", list(CheckpointImpl))
+def test_torchs_wrapper_has_no_rows_beside_those_of_what_it_wraps(
+    tmp_path: Path, impl: CheckpointImpl
+) -> None:
+    def model() -> torch.nn.Module:
+        layers = [checkpoint_wrapper(torch.nn.Linear(4, 4), checkpoint_impl=impl) for _ in range(2)]
+        return torch.nn.Sequential(torch.nn.Linear(4, 4), *layers)
+
+    twice.compare(tmp_path, lambda noted, monitor: train(noted, monitor, model()))  # none twice
+    for kind in ("actv", "actv_grad"):
+        names = {name for name, step, _ in twice.read(tmp_path / "out", kind) if step == 0}
+        of_modules = {"", "0", "1", "2"}
+        assert names == {f"{name}.{side}" for name in of_modules for side in ("input", "output")}
 
 
 @KINDS

@@ -72,6 +72,26 @@ def test_what_the_config_leaves_out_is_empty(tmp_path: Path) -> None:
     assert all(row["max"] == row["mean"] == "" and row["min"] and row["norm"] for row in rows)
 
 
+def test_parameters_have_their_full_names_and_the_rank_is_the_launchers(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("SLURM_PROCID", "1")
+    monkeypatch.setenv("SLURM_NTASKS", "2")
+    monkeypatch.setenv("SLURM_JOB_ID", "7")
+    model = torch.nn.Sequential()
+    model.add_module("layers", torch.nn.Sequential(torch.nn.Linear(4, 4), torch.nn.LayerNorm(4)))
+    model.add_module("norm", torch.nn.LayerNorm(4))
+    whole = torch.nn.Sequential()
+    whole.add_module("model", model)
+    monitor = gradmon.ColossalAIMonitor(write(tmp_path))
+    monitor.monitor(whole)
+    train(whole, monitor, 1)
+    monitor.stop()
+    rows = table(tmp_path / "out" / "grad_stats_global.csv")
+    assert {row["param_name"] for row in rows} == {name for name, _ in whole.named_parameters()}
+    assert {row["rank"] for row in rows} == {"1"}
+
+
 def test_a_step_without_gradients_has_no_rows_and_a_full_disk_ends_nothing(tmp_path: Path) -> None:
     model = jobs.make_net()
     monitor = gradmon.ColossalAIMonitor(write(tmp_path))

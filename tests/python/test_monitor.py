@@ -1,5 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
 """gradmon.Monitor in one process."""
+import dataclasses
 import gc
 import os
 import subprocess
@@ -7,6 +8,7 @@ import sys
 import time
 import weakref
 from pathlib import Path
+from typing import Optional
 
 import gradmon
 import jobs
@@ -119,6 +121,25 @@ def test_nothing_is_left_after_stop_and_the_monitor_can_go(tmp_path: Path) -> No
     del monitor
     gc.collect()
     assert gone() is None
+
+
+def test_models_and_optimizers_can_go_once_it_has_stopped(tmp_path: Path) -> None:
+    model = jobs.make_net()
+    optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
+    config = jobs.write_config(tmp_path, **jobs.EVERYTHING, scalars={"global-grad-norm": "records"})
+    monitor = gradmon.Monitor(config, output_dir=tmp_path / "out", dynamic=False).watch(model, optimizer)
+    jobs.train(model, optimizer, 2)
+    monitor.stop()
+    rows = monitor.metrics()
+    assert rows
+    going = [weakref.ref(model), weakref.ref(model.fc1.weight), weakref.ref(optimizer)]
+    del model, optimizer
+    gc.collect()
+    assert [gone() for gone in going] == [None] * 3
+    other = jobs.make_net()
+    optimizer = torch.optim.SGD(other.parameters(), lr=0.1)
+    monitor.watch(other, optimizer)  # does nothing any more
+    assert hooks_of(other) == 0 and "step" not in vars(optimizer)
 
 
 def test_a_monitor_that_nobody_keeps_watches_on_as_long_as_the_optimizer_lives(tmp_path: Path) -> None:
@@ -245,6 +266,45 @@ def test_scalars_and_samples_are_recorded(tmp_path: Path) -> None:
     assert file.read_text().splitlines() == ["name,step,samples,value", "loss,0,8,0.5", "loss,1,16,1.5"]
 
 
+def test_a_scalar_is_not_looked_at_while_nothing_is_collected(tmp_path: Path) -> None:
+    class Loss:
+        def __float__(self) -> float:
+            raise AssertionError("on a device this would be to wait")
+
+    model = jobs.make_net()
+    config = jobs.write_config(tmp_path, scalars={"loss": "records"}, start_step=1)
+    optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
+    with gradmon.Monitor(config, output_dir=tmp_path / "out", dynamic=False).watch(
+        model, optimizer
+    ) as monitor:
+        monitor.scalar("loss", Loss())
+        jobs.train(model, optimizer, 1)
+        monitor.scalar("loss", torch.tensor([1.5]))
+        jobs.train(model, optimizer, 1)
+    (file,) = (tmp_path / "out").rglob("scalar_*.csv")
+    assert file.read_text().splitlines()[1:] == ["loss,1,,1.5"]
+
+
+def test_what_is_no_number_and_no_tensor_ends_no_training(
+    tmp_path: Path, capfd: pytest.CaptureFixture[str]
+) -> None:
+    model = jobs.make_net()
+    optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
+    config = jobs.write_config(tmp_path, scalars={"loss": "records"}, **jobs.EVERYTHING)
+    with gradmon.Monitor(config, output_dir=tmp_path / "out", dynamic=False).watch(
+        model, optimizer
+    ) as monitor:
+        monitor.scalar("loss", None)
+        monitor.scalar("loss", torch.zeros(2))
+        monitor.attention("fc1", None, None)
+        monitor.on(collect_times="3")
+        monitor.set("ops", {"norm"})
+        jobs.train(model, optimizer, 1)
+    said = capfd.readouterr().err
+    for what in ("scalar 'loss'", "attention 'fc1'", "on()", "set('ops')"):
+        assert f"gradmon: {what}" in said
+
+
 def test_metrics_are_those_of_the_step_collected_last(tmp_path: Path) -> None:
     model = jobs.make_net()
     optimizer = torch.optim.SGD(model.parameters(), lr=0.1, momentum=0.9)
@@ -308,6 +368,32 @@ def test_elements_of_nested_containers_have_names_of_their_own(tmp_path: Path) -
     forward = jobs.rows(tmp_path / "out", "actv")
     for name, tensor in {".input_x": x, ".input_1": x * 2, ".input_2": x * 3}.items():
         jobs.check(forward[name, 0, 0], tensor)
+
+
+def test_what_a_dataclass_holds_is_named_by_its_fields(tmp_path: Path) -> None:
+    @dataclasses.dataclass
+    class Output:
+        logits: torch.Tensor
+        hidden: "list[torch.Tensor]"
+        loss: Optional[torch.Tensor] = None
+
+    class Net(torch.nn.Linear):
+        def forward(self, x: torch.Tensor) -> Output:
+            hidden = super().forward(x)
+            return Output(hidden * 2, [hidden])
+
+    model = Net(2, 2)
+    optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
+    config = jobs.write_config(tmp_path, **jobs.EVERYTHING)
+    with gradmon.Monitor(config, output_dir=tmp_path / "out", dynamic=False).watch(model, optimizer):
+        output = model(torch.ones(1, 2))
+        output.logits.sum().backward()
+        optimizer.step()
+    forward = jobs.rows(tmp_path / "out", "actv")
+    jobs.check(forward[".output_logits", 0, 0], output.logits)
+    jobs.check(forward[".output_1", 0, 0], output.hidden[0])
+    backward = jobs.rows(tmp_path / "out", "actv_grad")
+    jobs.check(backward[".output_logits", 0, 0], torch.ones(1, 2))
 
 
 def test_moments_of_an_optimizer_that_wraps_another_are_found(tmp_path: Path) -> None:

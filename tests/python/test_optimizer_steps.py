@@ -1,5 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
 """Where an optimizer's step is met, and that it is left as it was."""
+import copy
 import sys
 import warnings
 from pathlib import Path
@@ -89,6 +90,23 @@ def test_an_optimizer_that_is_no_torch_optimizer_is_met() -> None:
     assert told.said == ["before", "after"]
     steps.remove()
     assert "step" not in vars(optimizer)
+
+
+def test_a_step_of_a_copy_is_the_copys() -> None:
+    class Own:  # what it copies is its __dict__, with the `step` that stands there
+        def __init__(self) -> None:
+            self.steps = 0
+
+        def step(self) -> None:
+            self.steps += 1
+
+    optimizer, told = Own(), Told()
+    told.watch(optimizer)
+    copied = copy.deepcopy(optimizer)
+    copied.step()
+    assert (copied.steps, optimizer.steps, told.said) == (1, 0, [])
+    optimizer.step()
+    assert (copied.steps, optimizer.steps, told.said) == (1, 1, ["before", "after"])
 
 
 def test_a_step_that_calls_the_step_of_its_base_is_one() -> None:

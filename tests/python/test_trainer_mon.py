@@ -103,6 +103,19 @@ def test_metrics_are_tagged_as_msprobe_does(tmp_path: Path, training: Any, per_m
     assert "0:fc1.output:0/rank0/actv_grad" in actv_grad
 
 
+def test_the_rank_is_the_launchers(tmp_path: Path, training: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+    _, model, optimizer = training
+    config = jobs.write_config(tmp_path, format="api", **KEYS)  # no file waits for rank 0
+    monkeypatch.setenv("SLURM_PROCID", "3")
+    monkeypatch.setenv("SLURM_NTASKS", "4")
+    monkeypatch.setenv("SLURM_JOB_ID", "7")
+    mon = gradmon.TrainerMon(str(config))
+    mon.set_monitor(model, 1, optimizer)
+    jobs.train(model, optimizer, 1)
+    assert "0:fc1.weight/rank3/post_grad" in mon.generate_wgrad_metrics()[0]
+    mon.monitor.stop()
+
+
 SCRIPT = """
 import sys
 from msprobe.pytorch import TrainerMon

@@ -28,7 +28,8 @@ class Noted:
         self.hooks: "list[object]" = []
 
     def note(self, kind: str, name: str, step: int, tensor: torch.Tensor, micro: int = 0) -> None:
-        self.tensors[kind][name, step, micro] = tensor.detach().clone()
+        unwrapped = name.replace("_checkpoint_wrapped_module.", "")
+        self.tensors[kind][unwrapped, step, micro] = tensor.detach().clone()
 
     def gradients(self, model: torch.nn.Module, step: int, kind: str = "", prefix: str = "") -> None:
         """Of one process, where nothing is reduced, those before and after are the same."""

@@ -37,6 +37,8 @@ class OptimizerSteps:
         original = self.optimizer.step
 
         def step(_self: Any, *arguments: Any, **keywords: Any) -> Any:
+            if _self is not self.optimizer:  # a copy
+                return type(_self).step(_self, *arguments, **keywords)
             if not arguments and not keywords:
                 self._before(None)
                 result = original()

@@ -1,6 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
 """What torch.distributed says of ranks."""
-import os
 from typing import Any
 
 import torch
@@ -13,13 +12,6 @@ def with_process_group(options: dict[str, Any]) -> dict[str, Any]:
         return options
     known = {"rank": dist.get_rank(), "world_size": dist.get_world_size()}
     return {**options, **{key: value for key, value in known.items() if options[key] is None}}
-
-
-def own_rank() -> int:
-    """This process's, else the environment's, else 0."""
-    if dist.is_available() and dist.is_initialized():
-        return int(dist.get_rank())
-    return int(os.environ.get("RANK", "0"))
 
 
 def ranks_of(group: Any) -> list[int]:

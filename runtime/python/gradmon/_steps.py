@@ -47,6 +47,8 @@ class Steps:
     def watch(self, model: Any, optimizer: Any, scaler: Any) -> None:
         """A chunk and, unless another chunk has it, its optimizer. The boundaries are the
         updates of the first call's scaler or, where it has none, the first optimizer's steps."""
+        if self not in _alive:
+            return _gradmon.warn_once("watch() after stop() does nothing")
         self._models.append(ModelParts(model))
         self._watch_modules()
         self.core.watch(model)
@@ -63,12 +65,17 @@ class Steps:
             self._take_up(self._prepared(begun))
 
     def stop(self) -> None:
+        """Lets go of models and optimizers, too."""
         _alive.discard(self)
         self._modules.set(False)
+        self._modules.watch(())
+        self._models.clear()
         for optimizer in self._optimizers:
             optimizer.remove()
+        self._optimizers.clear()
         if self._scaler is not None:
             self._scaler.remove()
+            self._scaler = None
         self.core.stop()
         self.begun &= _gradmon.MAY_END
 

@@ -14,7 +14,7 @@ from typing import Any, Callable, Optional, Union
 import torch
 
 from gradmon import _gradmon
-from gradmon._process_groups import own_rank, with_process_group
+from gradmon._process_groups import with_process_group
 
 _COLUMNS = ["norm", "mean", "max", "min"]
 
@@ -45,15 +45,18 @@ class ColossalAIMonitor:
         self._output_dir = Path(keys.get("output_dir", "."))
         self._core: Optional[_gradmon.Core] = None
         self._finalizer: Optional[Callable[[], Any]] = None
+        self._rank = 0
         self._step = 0
 
     def monitor(self, model: torch.nn.Module) -> None:
         """Begins to watch, before the first step."""
         scratch = tempfile.mkdtemp(prefix="gradmon-")
         config = Path(scratch) / "config.json"
-        config.write_text(json.dumps({"wg_distribution": True, "ops": _COLUMNS, "format": "api"}))
+        keys = {"wg_distribution": True, "ops": _COLUMNS, "format": "api", "squash_name": False}
+        config.write_text(json.dumps(keys))
         options = with_process_group({"rank": None, "world_size": None})
         self._core = _gradmon.Core(str(config), output_dir=scratch, dynamic=False, **options)
+        self._rank = self._core.rank
         self._core.watch(model)
         self._finalizer = weakref.finalize(self, _stop, self._core, scratch)
 
@@ -83,7 +86,7 @@ class ColossalAIMonitor:
         writer = csv.writer(text, lineterminator="\n")
         for metric in metrics:
             values = [metric.values[column] if column in self._columns else "" for column in _COLUMNS]
-            writer.writerow([self._step, own_rank(), metric.name, *values])
+            writer.writerow([self._step, self._rank, metric.name, *values])
         self._output_dir.mkdir(parents=True, exist_ok=True)
         with (self._output_dir / name).open("a") as file:
             fcntl.flock(file, fcntl.LOCK_EX)

@@ -12,6 +12,8 @@ from gradmon import _gradmon
 from gradmon._process_groups import ranks_of, whole_parameters, with_process_group
 from gradmon._steps import Steps
 
+_NOT_TAKEN = (TypeError, ValueError, RuntimeError)  # what an argument is refused with
+
 
 class Monitor:
     """What a training program holds: one per process, around the training loop.
@@ -65,7 +67,10 @@ class Monitor:
         """Begins to watch: before the first step. Returns the monitor.
 
         A layer that is replaced later is seen from the next collected step on. While
-        activations are collected torch.jit.script() refuses the model for its hooks.
+        activations are collected, modules have hooks: torch.jit.script() and
+        torch.cuda.make_graphed_callables() refuse the model, and an evaluation of a
+        TransformerEncoderLayer does not take its fast path. Within what torch.compile
+        has made nothing is seen.
 
         A further call adds a model chunk (vpp_stage 1, 2, …) and its optimizer. A step
         ends with the first optimizer's; where others follow without a backward between,
@@ -113,14 +118,25 @@ class Monitor:
         return self.may_end
 
     @property
+    def rank(self) -> int:
+        """This process's in the job; 0 before watch(), and where it could not be found out."""
+        return 0 if self._steps is None else self._steps.core.rank
+
+    @property
     def may_end(self) -> bool:
         """Whether the config wanted one step only and has had it."""
         return self._steps is not None and bool(self._steps.begun & _gradmon.MAY_END)
 
     def scalar(self, name: str, value: float) -> None:
-        """A training scalar of this step ("loss", "learning-rate", any name)."""
-        if self._steps is not None:
-            self._steps.core.scalar(name, float(value))
+        """A training scalar of this step ("loss", "learning-rate", any name): a number, or a
+        tensor of one, which is waited for where the step is collected."""
+        steps = self._steps
+        if steps is None or not steps.begun & _gradmon.COLLECTS:
+            return
+        try:
+            steps.core.scalar(name, float(value))
+        except _NOT_TAKEN as error:
+            _gradmon.warn_once(f"scalar {name!r}: {error}")
 
     def samples(self, count: int) -> None:
         """So many samples more have been seen, by all ranks together."""
@@ -129,8 +145,13 @@ class Monitor:
 
     def attention(self, name: str, q: torch.Tensor, k: torch.Tensor, causal: bool = True) -> None:
         """Q and K of an attention, in its forward: 4-D, axes as the config's sa_order says."""
-        if self._steps is not None and self._steps.begun & _gradmon.WATCHES_FORWARDS:
-            self._steps.core.attention(name, q, k, causal)
+        steps = self._steps
+        if steps is None or not steps.begun & _gradmon.WATCHES_FORWARDS:
+            return
+        try:
+            steps.core.attention(name, q, k, causal)
+        except _NOT_TAKEN as error:
+            _gradmon.warn_once(f"attention {name!r}: {error}")
 
     def status(self) -> Optional[_gradmon.Status]:
         """At most 100 ms old: in rank 0 of the whole job, elsewhere of this rank; None before watch()."""
@@ -143,7 +164,10 @@ class Monitor:
         status(), what is refused in the log. In static mode it is refused."""
         if self._steps is None:
             return _gradmon.warn_once("on() before watch() does nothing")
-        self._steps.core.on(collect_times, step_interval)
+        try:
+            self._steps.core.on(collect_times, step_interval)
+        except _NOT_TAKEN as error:
+            _gradmon.warn_once(f"on(): {error}")
 
     def off(self) -> None:
         """Asks the job to stop collecting, likewise."""
@@ -158,7 +182,10 @@ class Monitor:
         is left as it is."""
         if self._steps is None:
             return _gradmon.warn_once("set() before watch() does nothing")
-        self._steps.core.set(key, json.dumps(value))
+        try:
+            self._steps.core.set(key, json.dumps(value))
+        except _NOT_TAKEN as error:
+            _gradmon.warn_once(f"set({key!r}): {error}")
 
     def metrics(self) -> list[_gradmon.Metric]:
         """All rows of the step that was collected last, as they stand in the files (kind,

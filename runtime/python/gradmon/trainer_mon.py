@@ -6,7 +6,6 @@ import os
 from typing import Any, Optional, Sequence, Union
 
 from gradmon import _gradmon
-from gradmon._process_groups import own_rank
 from gradmon.monitor import Monitor
 
 Metrics = dict[str, dict[str, float]]
@@ -126,7 +125,7 @@ class TrainerMon:
             self.monitor.set(key, value)
 
     def _of_kind(self, kind: str) -> Metrics:
-        rank = own_rank()
+        rank = self.monitor.rank
         return {_tag(metric, rank): metric.values for metric in self.monitor.metrics() if metric.kind == kind}
 
 
