@@ -4,7 +4,6 @@
 #include <pybind11/pybind11.h>
 #include <pybind11/stl.h>
 #include <torch/csrc/utils/pybind.h>
-#include <torch/version.h>
 
 #include <cstdint>
 #include <memory>
@@ -269,7 +268,6 @@ void define_status(py::module_& m) {
 
 PYBIND11_MODULE(_gradmon, m) {
   using namespace gradmon;
-  m.attr("torch_version") = TORCH_VERSION;
   m.attr("version") = GRADMON_VERSION;
   m.attr("COLLECTS") = static_cast<int>(kCollects);
   m.attr("WATCHES_FORWARDS") = static_cast<int>(kWatchesForwards);

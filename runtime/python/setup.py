@@ -33,10 +33,12 @@ class BuildByCMake(build_ext):
     def build_extension(self, ext: Extension) -> None:
         directory = build_directory()
         subprocess.run(["cmake", "--build", str(directory), "--target", "gradmon_python"], check=True)
-        (made,) = (directory / "python" / "gradmon").glob("_gradmon*.so")
+        made = directory / "python" / "gradmon"
+        (extension,) = made.glob("_gradmon*.so")
         wanted = Path(self.get_ext_fullpath(ext.name))
         wanted.parent.mkdir(parents=True, exist_ok=True)
-        shutil.copyfile(made, wanted)
+        shutil.copyfile(extension, wanted)
+        shutil.copy(made / "_built_against.py", wanted.parent)
 
 
 setup(

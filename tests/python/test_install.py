@@ -35,9 +35,21 @@ def collects(python: Path, tmp_path: Path, **environment: str) -> Path:
     return Path(result.stdout.strip())
 
 
+def stands_in(python: Path, tmp_path: Path, **environment: str) -> None:
+    (tmp_path / "script.py").write_text(
+        "from msprobe.pytorch import TrainerMon; print(TrainerMon.__module__)"
+    )
+    env = {key: value for key, value in os.environ.items() if key != "PYTHONPATH"}
+    command = [str(python), "-m", "gradmon.as_msprobe", "script.py"]
+    result = subprocess.run(command, capture_output=True, text=True, env={**env, **environment}, cwd=tmp_path)
+    assert result.stdout == "gradmon.trainer_mon\n", result.stderr
+
+
 def test_the_wheel_in_a_virtual_environment(tmp_path: Path) -> None:
-    source = tmp_path / "gradmon-source"  # pip leaves its traces there
-    shutil.copytree(ROOT / "runtime" / "python", source)
+    tree = tmp_path / "tree"  # pip leaves its traces there
+    shutil.copytree(ROOT / "runtime" / "python", tree / "runtime" / "python")
+    (tree / "build").mkdir()
+    (tree / "build" / "release").symlink_to(BUILD)
     subprocess.run(
         [sys.executable, "-m", "venv", "--system-site-packages", str(tmp_path / "env")], check=True
     )
@@ -45,10 +57,12 @@ def test_the_wheel_in_a_virtual_environment(tmp_path: Path) -> None:
     readme = (ROOT / "README.md").read_text()
     options = ["--no-build-isolation", "--no-deps"]
     assert f"pip install {' '.join(options)} runtime/python" in readme
-    command = [str(python), "-m", "pip", "install", "--quiet", *options, str(source)]
-    result = subprocess.run(command, capture_output=True, text=True, cwd=tmp_path)
+    command = [str(python), "-m", "pip", "install", "--quiet", *options, "runtime/python"]
+    env = {key: value for key, value in os.environ.items() if key != "GRADMON_BUILD_DIR"}
+    result = subprocess.run(command, capture_output=True, text=True, cwd=tree, env=env)
     assert result.returncode == 0, result.stderr
     assert tmp_path / "env" in collects(python, tmp_path).parents
+    stands_in(python, tmp_path)
     shown = subprocess.run(
         [str(python), "-m", "pip", "show", "gradmon"], capture_output=True, text=True
     ).stdout
@@ -59,6 +73,9 @@ def test_cmake_install(tmp_path: Path) -> None:
     prefix = tmp_path / "prefix"
     command = ["cmake", "--install", str(BUILD / "runtime" / "python"), "--prefix", str(prefix)]
     subprocess.run(command, check=True, capture_output=True)
+    readme = (ROOT / "README.md").read_text()
+    assert "`cmake --install build/release/runtime/python --prefix DIR`" in readme
     packages = prefix / "lib" / "python3" / "dist-packages"
     found = collects(Path(sys.executable), tmp_path, PYTHONPATH=str(packages))
     assert found == packages / "gradmon" / "__init__.py"
+    stands_in(Path(sys.executable), tmp_path, PYTHONPATH=str(packages))

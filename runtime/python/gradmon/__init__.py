@@ -13,21 +13,23 @@ In a training program:
 """
 import torch
 
+from gradmon._torch_versions import check_torch
+
 try:
+    from gradmon._built_against import TORCH
+
+    check_torch(TORCH)
     from gradmon import _gradmon
 except ImportError as error:
     raise ImportError(
         f"gradmon's extension cannot be loaded beside torch {torch.__version__} ({torch.__file__}): {error}"
     ) from error
 
-from gradmon._torch_versions import check_torch
 from gradmon.colossalai_monitor import ColossalAIMonitor
 from gradmon.heatmapping import heatmap
 from gradmon.monitor import Monitor
 from gradmon.reading import load
 from gradmon.trainer_mon import TrainerMon
-
-check_torch(_gradmon.torch_version)
 
 __version__: str = _gradmon.version
 __all__ = ["ColossalAIMonitor", "Monitor", "TrainerMon", "__version__", "heatmap", "load"]

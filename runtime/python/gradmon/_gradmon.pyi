@@ -3,7 +3,6 @@ from typing import Any, Optional, Sequence, Union
 
 import torch
 
-torch_version: str
 version: str
 COLLECTS: int
 WATCHES_FORWARDS: int
@@ -15,38 +14,40 @@ def entered(module: torch.nn.Module, training: bool, inputs: Any, keywords: dict
 def left(module: torch.nn.Module, output: Any) -> None: ...
 
 class Metric:
-    kind: str
+    """A row, as it stands in the files."""
+
+    kind: str  # the file's prefix: "grad_reduced"
     vpp_stage: int
     name: str
     step: int
-    micro_step: Optional[int]
-    values: dict[str, float]
+    micro_step: Optional[int]  # None in files that have no such column
+    values: dict[str, float]  # by column: "norm", "mg_direction"
 
 class RankStatus:
     rank: int
-    revision: int
+    revision: int  # the newest it has applied; 0: none
     host: str
     pid: int
-    step: int
-    applied_step: int
-    state: str
-    step_ms: float
-    records: int
-    dropped: int
-    overhead: Optional[float]
-    error: str
+    step: int  # that it is in, or about to begin
+    applied_step: int  # where it applied that revision; -1: none
+    state: str  # "idle", "collecting", "waiting", "missed", "left" or "absent"
+    step_ms: float  # mean time of the last steps
+    records: int  # written so far
+    dropped: int  # lost so far
+    overhead: Optional[float]  # of the time of collected steps; None before one
+    error: str  # what disturbs it, "" if nothing
 
 class Status:
-    revision: int
+    revision: int  # that rank 0 runs; 0: none yet
     epoch: str
-    mode: str
-    state: str
-    reason: str
-    effective_step: int
-    collected: int
+    mode: str  # "static" or "dynamic"
+    state: str  # "off" or "on"
+    reason: str  # why it is off, or what is waited for
+    effective_step: int  # from which on the revision holds; -1: none
+    collected: int  # steps collected under it so far
     warnings: list[str]
-    hooks: list[str]
-    ranks: list[RankStatus]
+    hooks: list[str]  # the kinds of record that it can collect
+    ranks: list[RankStatus]  # in rank 0 all, elsewhere this one
 
 class Core:
     def __init__(

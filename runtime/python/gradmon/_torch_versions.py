@@ -11,7 +11,4 @@ def _release(version: str) -> str:
 def check_torch(built_against: str) -> None:
     """Raises ImportError where the extension belongs to another torch than the one imported."""
     if _release(built_against) != _release(torch.__version__):
-        raise ImportError(
-            f"this gradmon was built against torch {built_against} and cannot be used with torch "
-            f"{torch.__version__} ({torch.__file__}): build it there"
-        )
+        raise ImportError(f"it was built against torch {built_against}; build it with this one")

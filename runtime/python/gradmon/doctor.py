@@ -6,23 +6,31 @@
 Exit code 0: what was tried works. An extension that does not belong to this torch
 cannot be imported, and says so.
 """
+import contextlib
 import json
 import sys
 import tempfile
 from pathlib import Path
-from typing import Any, Callable
+from typing import Any, Callable, Iterator
 
 import torch
 
 import gradmon
+from gradmon._built_against import TORCH
 from gradmon._module_hooks import HAS_KEYWORD_INPUTS
 
 _KINDS: "dict[str, tuple[dict[str, Any], list[str]]]" = {
     "gradients": ({"wg_distribution": True}, ["grad_unreduced", "grad_reduced"]),
+    "gradients of micro batches": ({"wg_distribution": True, "monitor_mbs_grad": True}, ["grad_unreduced"]),
+    "gradient against momentum": ({"mg_direction": True}, ["other"]),
     "weights": ({"param_distribution": True}, ["param_origin", "param_updated"]),
     "moments": ({"mv_distribution": True}, ["exp_avg", "exp_avg_sq"]),
     "activations": ({"xy_distribution": True, "all_xy": True}, ["actv", "actv_grad"]),
-    "L2 features": ({"recording_l2_features": True, "l2_targets": {"linear_hook": []}}, ["linear_hook"]),
+    "L2 features": (
+        {"recording_l2_features": True, "l2_targets": {"linear_hook": [], "attention_hook": ["attention"]}},
+        ["linear_hook", "attention_hook"],
+    ),
+    "communication": ({"cc_distribution": {"enable": True}}, ["other"]),
 }
 
 
@@ -35,6 +43,20 @@ def _hooks() -> "list[str]":
     ]
 
 
+@contextlib.contextmanager
+def _group_of_one(scratch: str) -> "Iterator[Callable[[torch.Tensor], Any]]":
+    """An allreduce among this process alone; nothing where this torch has none."""
+    if not torch.distributed.is_available():
+        yield lambda _: None
+        return
+    init_method = Path(scratch, "group").as_uri()
+    torch.distributed.init_process_group("gloo", init_method=init_method, rank=0, world_size=1)
+    try:
+        yield torch.distributed.all_reduce
+    finally:
+        torch.distributed.destroy_process_group()
+
+
 def _try(keys: "dict[str, Any]", files: "list[str]") -> str:
     """Trains two steps of a small model in a scratch directory; "" or why a kind has no rows."""
     with tempfile.TemporaryDirectory(prefix="gradmon-doctor-") as scratch:
@@ -43,10 +65,13 @@ def _try(keys: "dict[str, Any]", files: "list[str]") -> str:
         model = torch.nn.Sequential(torch.nn.Linear(2, 2), torch.nn.ReLU())
         optimizer = torch.optim.Adam(model.parameters())
         monitor = gradmon.Monitor(config, output_dir=scratch, dynamic=False, rank=0, world_size=1)
-        with monitor.watch(model, optimizer):
+        with _group_of_one(scratch) as reduce, monitor.watch(model, optimizer):
             for _ in range(2):
                 optimizer.zero_grad()
-                model(torch.ones(1, 2)).sum().backward()
+                loss = model(torch.ones(1, 2)).sum()
+                monitor.attention("attention", torch.ones(1, 2, 1, 2), torch.ones(1, 2, 1, 2))
+                loss.backward()
+                reduce(loss.detach())
                 optimizer.step()
         missing = [name for name in files if not list(Path(scratch).rglob(f"{name}_*.csv"))]
         status = monitor.status()
@@ -58,7 +83,7 @@ def examine(say: "Callable[[str], None]" = print) -> bool:
     """Says it line by line; whether all is well."""
     say(f"python {sys.version.split()[0]} ({sys.executable})")
     say(f"torch {torch.__version__} ({torch.__file__})")
-    say(f"gradmon {gradmon.__version__}, built against torch {gradmon._gradmon.torch_version}: they match")
+    say(f"gradmon {gradmon.__version__}, built against torch {TORCH}: they match")
     for line in _hooks():
         say(line)
     well = True
