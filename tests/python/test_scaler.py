@@ -8,6 +8,7 @@ from typing import Any, Callable
 import gradmon
 import jobs
 import pytest
+import ranks
 import torch
 
 KEYS = {"wg_distribution": True, "param_distribution": True}
@@ -140,6 +141,56 @@ def test_a_scaler_that_does_not_tell_its_scale_is_complained_of_once(
         train(model, optimizer, scaler, 3, overflow_at=-1)
     assert jobs.steps_of(jobs.rows(tmp_path / "out", "grad_reduced"))["fc1.weight"] == [0, 1, 2]
     assert capfd.readouterr().err.count("not now") == 1
+
+
+SKIPPING = """
+import json, os, sys, time, torch, torch.distributed as dist, gradmon, jobs
+from test_scaler import SmallScaler
+options = json.loads(sys.argv[1])
+dist.init_process_group("gloo")
+rank = dist.get_rank()
+model = jobs.make_net()
+optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
+scaler = SmallScaler(1.0)
+monitor = gradmon.Monitor(options["config"], output_dir=options["out"], dynamic=True)
+monitor.watch(model, optimizer, scaler=scaler if options["told"] else None)
+said, end = "", time.monotonic() + 60
+for step in range(100_000):
+    optimizer.zero_grad()
+    loss = model(jobs.batch(step)).pow(2).mean()
+    if step == 3 and rank == options["overflows"]:
+        loss = loss * 3e38 * 3e38
+    scaler.scale(loss).backward()
+    scaler.step(optimizer)
+    scaler.update()
+    if not options["told"]:
+        monitor.step()
+    if rank == 0:
+        said = next((w for w in monitor.status().warnings if "GradScaler" in w), "")
+    enough = torch.tensor(float(bool(said) or time.monotonic() > end or step == options["steps"]))
+    dist.all_reduce(enough)
+    if enough.item() > 0:
+        break
+monitor.stop()
+print(said)
+dist.barrier()
+"""
+
+
+@pytest.mark.parametrize("told", [True, False], ids=["scaler", "explicit_step"])
+def test_status_warns_where_ranks_leave_out_different_updates(tmp_path: Path, told: bool) -> None:
+    config = jobs.write_config(tmp_path, dynamic_on=False)
+    places = {"config": str(config), "out": str(tmp_path / "out")}
+    said = ranks.run(tmp_path, SKIPPING, told=told, overflows=1, steps=-1, **places)[0]
+    assert "updates that GradScaler has left out: 0 on rank 0, 1 on rank 1" in said
+
+
+@pytest.mark.parametrize("told", [True, False], ids=["scaler", "explicit_step"])
+def test_status_warns_of_nothing_where_no_update_is_left_out(tmp_path: Path, told: bool) -> None:
+    config = jobs.write_config(tmp_path, dynamic_on=False)
+    places = {"config": str(config), "out": str(tmp_path / "out")}
+    said = ranks.run(tmp_path, SKIPPING, told=told, overflows=-1, steps=300, **places)[0]
+    assert said.strip() == ""
 
 
 class FusedSGD(torch.optim.SGD):

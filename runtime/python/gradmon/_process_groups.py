@@ -24,6 +24,11 @@ def ranks_of(group: Any) -> list[int]:
     return sorted(numbers, key=lambda rank: numbers[rank])
 
 
+def shards_its_state(optimizer: Any) -> bool:
+    """Whether each rank keeps moments of its own part of the parameters alone."""
+    return any(kind.__name__ == "ZeroRedundancyOptimizer" for kind in type(optimizer).__mro__)
+
+
 def whole_parameters(model: torch.nn.Module) -> set[str]:
     """Those that do not say, as Megatron's do, that they are split over the tensor parallel group."""
     return {

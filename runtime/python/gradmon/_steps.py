@@ -28,6 +28,7 @@ class Steps:
         "_models",
         "_optimizers",
         "_scaler",
+        "_calls_before",
         "_look_at",
         "__weakref__",
     )
@@ -41,6 +42,7 @@ class Steps:
         self._models: list[ModelParts] = []
         self._optimizers: list[OptimizerSteps] = []
         self._scaler: Optional[ScalerUpdates] = None
+        self._calls_before = 0  # of the first optimizer's step, in what end_by_program() has ended
         self._look_at = 0.0  # while nothing is collected
         _alive.add(self)
 
@@ -63,6 +65,18 @@ class Steps:
         begun = self.core.step()
         if begun != 0 or self.begun != 0:
             self._take_up(self._prepared(begun))
+
+    def end_by_program(self) -> None:
+        """As end(), which the program does from the first call on; that one ends nothing
+        where a step has ended by itself before."""
+        counted = not self.explicit and self.ended_by_itself
+        self.explicit = True
+        calls = self._optimizers[0].calls if self._optimizers else 0
+        if not counted:
+            if self._scaler is None and calls == self._calls_before:
+                self.core.skipped()  # by a scaler that watch() was not given
+            self.end()
+        self._calls_before = calls
 
     def stop(self) -> None:
         """Lets go of models and optimizers, too."""

@@ -9,7 +9,7 @@ from typing import Any, Optional, Type, Union
 import torch
 
 from gradmon import _gradmon
-from gradmon._process_groups import ranks_of, whole_parameters, with_process_group
+from gradmon._process_groups import ranks_of, shards_its_state, whole_parameters, with_process_group
 from gradmon._steps import Steps
 
 _NOT_TAKEN = (TypeError, ValueError, RuntimeError)  # what an argument is refused with
@@ -82,12 +82,16 @@ class Monitor:
         param_updated; status() warns where ranks leave out different numbers).
         start_iteration: the number of the first step, of a job that goes on from a
         checkpoint. dp_group, tp_group: process groups whose ranks hold the same
-        parameters (what is alike after reduction is written by the first of them only),
+        parameters (what is alike after reduction is written by the first of them only;
+        not looked at with a ZeroRedundancyOptimizer, whose moments are not alike),
         and parts of a layer each (parameters of this model without `tensor_model_parallel`
         are taken for alike there). All these are the first call's. Raises ValueError in static mode
         where the config is missing or invalid.
         """
         if self._steps is None:
+            if dp_group is not None and shards_its_state(optimizer):
+                _gradmon.warn_once("dp_group is not looked at: the optimizer's moments are not alike there")
+                dp_group = None
             core = _gradmon.Core(
                 os.fsencode(self._config),
                 start_iteration=start_iteration,
@@ -111,10 +115,7 @@ class Monitor:
         steps = self._steps
         if steps is None:
             return False
-        takes_over = not steps.explicit
-        steps.explicit = True
-        if not (takes_over and steps.ended_by_itself):
-            steps.end()
+        steps.end_by_program()
         return self.may_end
 
     @property

@@ -1,0 +1,74 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Process groups whose ranks share parameters: who writes what, two ranks with gloo."""
+from pathlib import Path
+
+import jobs
+import pytest
+import ranks
+
+SCRIPT = """
+import json, os, sys, torch, torch.distributed as dist, gradmon, jobs
+options = json.loads(sys.argv[1])
+os.environ["MONITOR_OUTPUT_DIR"] = options["out"]
+dist.init_process_group("gloo")
+rank = dist.get_rank()
+both, own = dist.new_group([0, 1]), [dist.new_group([0]), dist.new_group([1])][rank]
+model = jobs.make_net()
+model.fc1.weight.tensor_model_parallel = True
+dp, tp = {"dp": (both, own), "tp": (own, both), "none": (None, None)}[options["shared"]]
+optimizer = torch.optim.AdamW(model.parameters())
+if options["zero"]:
+    from torch.distributed.optim import ZeroRedundancyOptimizer
+    optimizer = ZeroRedundancyOptimizer(model.parameters(), optimizer_class=torch.optim.AdamW)
+mon = gradmon.TrainerMon(options["config"])
+if options["newer"]:
+    mon.set_monitor(model, optimizer, 1, tp, dp)
+else:
+    mon.set_monitor(model, 1, optimizer, dp, tp)
+jobs.train(model, optimizer, 2)
+mon.monitor.stop()
+dist.barrier()
+"""
+ALL = {"fc1.weight", "fc1.bias", "fc2.weight", "fc2.bias"}
+
+
+def written(tmp_path: Path, shared: str, newer: bool = False, zero: bool = False) -> "list[dict[str, set]]":
+    """Names that each rank has rows of, by kind."""
+    config = jobs.write_config(tmp_path, wg_distribution=True, mv_distribution=True)
+    out = tmp_path / "out"
+    ranks.run(tmp_path, SCRIPT, out=str(out), config=str(config), shared=shared, newer=newer, zero=zero)
+    return [
+        {
+            kind: set(jobs.steps_of(jobs.rows(out, kind, rank)))
+            for kind in ("grad_unreduced", "grad_reduced", "exp_avg")
+        }
+        for rank in range(2)
+    ]
+
+
+@pytest.mark.parametrize("newer", [False, True])
+def test_of_data_parallel_ranks_the_first_writes_what_is_alike_after_reduction(
+    tmp_path: Path, newer: bool
+) -> None:
+    first, second = written(tmp_path, "dp", newer)
+    assert first == {"grad_unreduced": ALL, "grad_reduced": ALL, "exp_avg": ALL}
+    assert second == {"grad_unreduced": ALL, "grad_reduced": set(), "exp_avg": set()}
+
+
+@pytest.mark.parametrize("newer", [False, True])
+def test_of_tensor_parallel_ranks_each_writes_what_is_split(tmp_path: Path, newer: bool) -> None:
+    first, second = written(tmp_path, "tp", newer)
+    split = {"fc1.weight"}
+    assert first == {"grad_unreduced": ALL, "grad_reduced": ALL, "exp_avg": ALL}
+    assert second == {"grad_unreduced": split, "grad_reduced": split, "exp_avg": split}
+
+
+def test_without_groups_all_write_all(tmp_path: Path) -> None:
+    first, second = written(tmp_path, "none")
+    assert first == second == {"grad_unreduced": ALL, "grad_reduced": ALL, "exp_avg": ALL}
+
+
+def test_moments_that_are_spread_over_the_group_are_all_written(tmp_path: Path) -> None:
+    first, second = written(tmp_path, "dp", zero=True)
+    assert first["exp_avg"] | second["exp_avg"] == ALL
+    assert first["exp_avg"] and second["exp_avg"] and not first["exp_avg"] & second["exp_avg"]
