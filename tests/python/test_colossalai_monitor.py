@@ -9,6 +9,7 @@ from typing import Any
 import gradmon
 import jobs
 import pytest
+import ranks
 import torch
 
 
@@ -57,6 +58,42 @@ def test_both_files_hold_the_gradients_of_each_step(tmp_path: Path) -> None:
             for op in ("norm", "mean", "max", "min"):
                 assert float(row[op]) == pytest.approx(wanted[op], rel=1e-5, abs=1e-9)
     assert sorted(os.listdir(tmp_path / "out")) == ["grad_stats_global.csv", "grad_stats_local.csv"]
+
+
+DATA_PARALLEL = """
+import json, sys, torch, torch.distributed as dist, gradmon, jobs
+options = json.loads(sys.argv[1])
+dist.init_process_group("gloo")
+rank = dist.get_rank()
+model = jobs.make_net()
+del model.spare
+ddp = torch.nn.parallel.DistributedDataParallel(model)
+optimizer = torch.optim.SGD(ddp.parameters(), lr=0.1)
+monitor = gradmon.ColossalAIMonitor(options["config"])
+monitor.monitor(ddp)
+for step in range(3):
+    optimizer.zero_grad()
+    ddp(jobs.batch(step + 10 * rank)).pow(2).mean().backward()
+    optimizer.step()
+    monitor.step_end(ddp)
+monitor.stop()
+dist.barrier()
+"""
+
+
+def test_ranks_that_share_a_directory_append_to_one_pair_of_files(tmp_path: Path) -> None:
+    ranks.run(tmp_path, DATA_PARALLEL, config=str(write(tmp_path)))
+    norms = {}
+    for name in ("local", "global"):
+        path = tmp_path / "out" / f"grad_stats_{name}.csv"
+        assert path.read_text().count("step,rank,param_name") == 1
+        rows = table(path)
+        norms[name] = {(int(row["rank"]), row["step"], row["param_name"]): row["norm"] for row in rows}
+        assert len(norms[name]) == len(rows) == 2 * 3 * 4
+    for rank, step, parameter in norms["local"]:
+        others = (1 - rank, step, parameter)
+        assert norms["local"][rank, step, parameter] != norms["local"][others]
+        assert norms["global"][rank, step, parameter] == norms["global"][others]
 
 
 def test_what_the_config_leaves_out_is_empty(tmp_path: Path) -> None:

@@ -47,11 +47,12 @@ def test_neither_memory_nor_hooks_nor_descriptors_grow(tmp_path: Path) -> None:
 
         for _ in range(20):
             cycle()
-        before = resident(), descriptors()
+        before, attributes = (resident(), descriptors()), len(vars(optimizer))
         for _ in range(CYCLES):
             cycle()
         jobs.train(model, optimizer, 2)
         assert hooks_of(model) == 0
+        assert len(vars(optimizer)) == attributes
         end = time.monotonic() + 10
         while descriptors() > before[1]:  # the agent has some open for an instant
             assert time.monotonic() < end

@@ -1,7 +1,9 @@
 # SPDX-License-Identifier: Apache-2.0
 """gradmon.Monitor in one process."""
+import csv
 import dataclasses
 import gc
+import math
 import os
 import subprocess
 import sys
@@ -303,6 +305,36 @@ def test_what_is_no_number_and_no_tensor_ends_no_training(
     said = capfd.readouterr().err
     for what in ("scalar 'loss'", "attention 'fc1'", "on()", "set('ops')"):
         assert f"gradmon: {what}" in said
+
+
+@pytest.mark.parametrize("causal", [False, True])
+def test_attention_told_by_the_program_is_measured(tmp_path: Path, causal: bool) -> None:
+    model = jobs.make_net()
+    optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
+    config = jobs.write_config(
+        tmp_path,
+        recording_l2_features=True,
+        l2_targets={"attention_hook": ["fc1.attention"]},
+        sa_order="b,s,h,d",
+        sa_causal=causal,
+    )
+    torch.manual_seed(5)
+    q, k = torch.randn(2, 7, 3, 4), torch.randn(2, 7, 3, 4)
+    with gradmon.Monitor(config, output_dir=tmp_path / "out", dynamic=False).watch(
+        model, optimizer
+    ) as monitor:
+        monitor.attention("fc1.attention", q, k, causal=causal)
+        jobs.train(model, optimizer, 1)
+    scores = torch.einsum("bqhd,bkhd->bhqk", q, k).double() / 2
+    if causal:
+        scores = scores.masked_fill(torch.ones(7, 7, dtype=torch.bool).triu(1), -math.inf)
+    p = scores.softmax(-1)
+    entropy = -torch.special.xlogy(p, p).sum(-1).mean().item()
+    (file,) = (tmp_path / "out").rglob("attention_hook_*.csv")
+    with file.open(newline="") as rows:
+        (row,) = csv.DictReader(rows)
+    assert float(row["entropy"]) == pytest.approx(entropy, rel=1e-5)
+    assert float(row["softmax_max"]) == pytest.approx(p.amax(-1).mean().item(), rel=1e-5)
 
 
 def test_metrics_are_those_of_the_step_collected_last(tmp_path: Path) -> None:

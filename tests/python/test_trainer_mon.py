@@ -4,8 +4,9 @@ import json
 import os
 import subprocess
 import sys
+import time
 from pathlib import Path
-from typing import Any
+from typing import Any, Callable
 
 import gradmon
 import jobs
@@ -200,6 +201,66 @@ def test_ops_that_are_set_before_the_model_is_known(tmp_path: Path, training: An
     jobs.train(model, optimizer, 2)
     mon.monitor.stop()
     assert list(jobs.rows(tmp_path / "out", "grad_reduced")["fc1.weight", 1, 0]) == ["max"]
+
+
+def test_a_dynamic_job_follows_its_file_and_the_program(
+    tmp_path: Path, training: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    _, model, optimizer = training
+    monkeypatch.setenv("DYNAMIC_MONITOR", "True")
+    config = jobs.write_config(tmp_path, dynamic_on=False, **KEYS)
+    mon = gradmon.TrainerMon(str(config))
+    mon.set_monitor(model, 1, optimizer)
+
+    def until(condition: Callable[[], bool]) -> None:
+        end = time.monotonic() + 30
+        while not condition():
+            assert time.monotonic() < end
+            jobs.train(model, optimizer, 1)
+
+    jobs.train(model, optimizer, 3)
+    assert not list((tmp_path / "out").rglob("*.csv"))
+    jobs.write_config(tmp_path, dynamic_on=True, collect_times=2, **KEYS)
+    until(lambda: not json.loads(config.read_text())["dynamic_on"])
+    mon.ops = ["max"]
+    until(lambda: json.loads(config.read_text())["ops"] == ["max"])
+    mon.monitor.on(collect_times=1)
+    until(lambda: mon.monitor.status().state == "on")
+    until(lambda: not json.loads(config.read_text())["dynamic_on"])
+    mon.monitor.stop()
+    gradients = jobs.rows(tmp_path / "out", "grad_reduced")
+    first, second, third = sorted(step for name, step, _ in gradients if name == "fc1.weight")
+    assert second == first + 1 and third > second and first >= 3
+    ops = [list(gradients["fc1.weight", step, 0]) for step in (first, second, third)]
+    assert ops == [jobs.OPS, jobs.OPS, ["max"]]
+
+
+@pytest.mark.parametrize("per_micro_batch", [False, True])
+def test_files_have_msprobes_headers(tmp_path: Path, training: Any, per_micro_batch: bool) -> None:
+    _, model, optimizer = training
+    keys = {**jobs.EVERYTHING, "mg_direction": False, "monitor_mbs_grad": per_micro_batch}
+    mon = gradmon.TrainerMon(str(jobs.write_config(tmp_path, **{**keys, "ops": ["norm", "min"]})))
+    mon.set_monitor(model, 1, torch.optim.AdamW(model.parameters()))
+    jobs.train(model, mon.monitor._steps._optimizers[0].optimizer, 2)
+    mon.monitor.stop()
+    plain, of_micro_batches = (
+        ["vpp_stage,name,step,norm,min,shape,dtype"],
+        ["vpp_stage,name,step,micro_step,norm,min,shape,dtype"],
+    )
+    found = {
+        path.name.rsplit("_", 1)[0]: path.read_text().splitlines()[:1]
+        for path in (tmp_path / "out").rglob("*.csv")
+    }
+    assert found == {
+        "actv": of_micro_batches,
+        "actv_grad": of_micro_batches,
+        "grad_unreduced": of_micro_batches if per_micro_batch else plain,
+        "grad_reduced": plain,
+        "exp_avg": plain,
+        "exp_avg_sq": plain,
+        "param_origin": plain,
+        "param_updated": plain,
+    }
 
 
 def test_a_setting_that_makes_no_valid_config_changes_nothing(

@@ -34,7 +34,8 @@ class ColossalAIMonitor:
 
     `grad_stats_local.csv` (before) and `grad_stats_global.csv` (after) have the columns
     `step, rank, param_name, norm, mean, max, min`; all ranks that share output_dir
-    append to the same two. What a gradient that is not collected has is an empty cell.
+    append to the same two, behind what is there already. What a gradient that is not
+    collected has is an empty cell.
     """
 
     def __init__(self, config_path: Union[str, "os.PathLike[str]"]) -> None:
