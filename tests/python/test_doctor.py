@@ -35,6 +35,16 @@ def test_a_kind_that_has_no_rows_is_told(monkeypatch: pytest.MonkeyPatch) -> Non
     assert "gradients: no grad_reduced (no reason is known)" in said and "weights: works" in said
 
 
+def test_what_this_machine_refuses_is_told(monkeypatch: pytest.MonkeyPatch) -> None:
+    def refuse(*_: object, **__: object) -> None:
+        raise RuntimeError("unable to resolve\nits own name")
+
+    monkeypatch.setattr(torch.distributed, "init_process_group", refuse)
+    said: "list[str]" = []
+    assert not doctor.examine(said.append)
+    assert "communication: unable to resolve its own name" in said and "gradients: works" in said
+
+
 @pytest.fixture
 def package(tmp_path: Path) -> Path:
     """A copy of gradmon's, without what is compiled."""

@@ -44,9 +44,9 @@ def _hooks() -> "list[str]":
 
 
 @contextlib.contextmanager
-def _group_of_one(scratch: str) -> "Iterator[Callable[[torch.Tensor], Any]]":
-    """An allreduce among this process alone; nothing where this torch has none."""
-    if not torch.distributed.is_available():
+def _group_of_one(scratch: str, wanted: bool) -> "Iterator[Callable[[torch.Tensor], Any]]":
+    """An allreduce among this process alone; nothing where it is not wanted, or not in this torch."""
+    if not wanted or not torch.distributed.is_available():
         yield lambda _: None
         return
     init_method = Path(scratch, "group").as_uri()
@@ -65,7 +65,8 @@ def _try(keys: "dict[str, Any]", files: "list[str]") -> str:
         model = torch.nn.Sequential(torch.nn.Linear(2, 2), torch.nn.ReLU())
         optimizer = torch.optim.Adam(model.parameters())
         monitor = gradmon.Monitor(config, output_dir=scratch, dynamic=False, rank=0, world_size=1)
-        with _group_of_one(scratch) as reduce, monitor.watch(model, optimizer):
+        communicates = "cc_distribution" in keys
+        with _group_of_one(scratch, communicates) as reduce, monitor.watch(model, optimizer):
             for _ in range(2):
                 optimizer.zero_grad()
                 loss = model(torch.ones(1, 2)).sum()
@@ -88,7 +89,10 @@ def examine(say: "Callable[[str], None]" = print) -> bool:
         say(line)
     well = True
     for kind, (keys, files) in _KINDS.items():
-        why = _try(keys, files)
+        try:
+            why = _try(keys, files)
+        except (OSError, RuntimeError, ValueError) as error:  # no disk, no network
+            why = " ".join(str(error).split())
         well = well and not why
         say(f"{kind}: {why or 'works'}")
     devices = f"{torch.cuda.device_count()} CUDA" if torch.cuda.is_available() else "CPU only"
