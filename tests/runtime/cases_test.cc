@@ -1,6 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 // The six cases of the dynamic mode, by real ranks: which steps were collected,
 // and what the file says afterwards, byte for byte.
+#include <algorithm>
+
 #include "control/debian_version.h"
 #include "tests/runtime/real_job.h"
 #include "tools/demo_report/outcome.h"
@@ -29,6 +31,14 @@ StepList steps_of(const RealJob& job, int world) {
   }
   for (const StepList& list : lists) REQUIRE(list == lists.front());
   return lists.front();
+}
+
+// Whether every rank has written rows of the step.
+bool on_disk(const RealJob& job, int world, std::int64_t step) {
+  const auto found = rows_in_files(job.output_dir, "grad_reduced");
+  return found.size() == static_cast<std::size_t>(world) &&
+         std::all_of(found.begin(), found.end(),
+                     [&](const auto& rank) { return rank.second.count(step) != 0; });
 }
 
 // A file as a person would write it, with a word for `dynamic_on`.
@@ -116,6 +126,7 @@ TEST_CASE("case 5 dynamic_on false stops at the agreed step") {
   REQUIRE(eventually([&] { return job.status().state == "off"; }));
   REQUIRE(job.wait_for_changes(2));
   const auto stopped = job.history()[1].effective_step;
+  REQUIRE(eventually([&] { return on_disk(job, 2, stopped - 1); }));  // What ends the job ends the writers.
   job.end();
   REQUIRE(steps_of(job, 2) == from(1, stopped - 1));
   REQUIRE(job.config_text() == config("false", 1000000));

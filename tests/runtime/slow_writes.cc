@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// Preloaded into a rank under test: each write(2) to a file named *.csv takes
-// GRADMON_SLOW_WRITE_MS longer, as on a disk that is far away.
+// Preloaded into a rank under test: each write(2) to a CSV file, or to what will be
+// renamed to one, takes GRADMON_SLOW_WRITE_MS longer, as on a disk that is far away.
 #include <dlfcn.h>
 #include <time.h>
 #include <unistd.h>
@@ -16,8 +16,9 @@ bool is_csv(int fd) {
   char link[64];
   char path[1024];
   std::snprintf(link, sizeof link, "/proc/self/fd/%d", fd);
-  const ssize_t length = ::readlink(link, path, sizeof path);
-  return length >= 4 && std::memcmp(path + length - 4, ".csv", 4) == 0;
+  const ssize_t length = ::readlink(link, path, sizeof path - 1);
+  path[length > 0 ? length : 0] = '\0';
+  return std::strstr(path, ".csv") != nullptr;
 }
 
 long delay_ms() {
