@@ -37,7 +37,9 @@ struct Spectrum {
 // length 1 the vector and θ = ‖Wx‖² the estimate, ‖WᵀWx − θx‖ ≤ kTolerance · θ: θ
 // is then that close to an eigenvalue (and, its error being of second order, as a
 // rule far closer), so ‖W‖₂ is right to one in a million, and to the rounding of
-// products in float32 (double for double). At kProducts it gives up, with the
+// products in float32 (double for double). That eigenvalue may be the second one where
+// the two are within 1e-4 of each other: 3 of 73 random matrices whose second singular
+// value is 1 - 1e-5 times the first had that. At kProducts it gives up, with the
 // best lower bound so far, and says so; a later call goes on from there.
 //
 // On another device than the CPU it goes as device_spectrum.h says, each call on
