@@ -1,11 +1,20 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "control/log.h"
 
-#include <spdlog/sinks/stdout_sinks.h>
+#include <poll.h>
+#include <pthread.h>
+#include <signal.h>
+#include <spdlog/sinks/base_sink.h>
 #include <spdlog/spdlog.h>
+#include <time.h>
+#include <unistd.h>
 
+#include <algorithm>
+#include <climits>
+#include <cstdint>
 #include <cstdlib>
 #include <memory>
+#include <mutex>
 #include <string>
 
 namespace gradmon {
@@ -16,10 +25,66 @@ spdlog::level::level_enum level_from_environment() {
   return wanted == nullptr ? spdlog::level::info : spdlog::level::from_str(wanted);
 }
 
+// While it lives a write to a pipe without a reader fails instead of ending this process.
+class NoSigpipe {
+ public:
+  NoSigpipe() {
+    sigemptyset(&pipe_);
+    sigaddset(&pipe_, SIGPIPE);
+    sigset_t pending;
+    sigpending(&pending);
+    was_pending_ = sigismember(&pending, SIGPIPE) == 1;
+    pthread_sigmask(SIG_BLOCK, &pipe_, &before_);
+  }
+  ~NoSigpipe() {
+    constexpr timespec at_once{};
+    if (!was_pending_) sigtimedwait(&pipe_, nullptr, &at_once);
+    pthread_sigmask(SIG_SETMASK, &before_, nullptr);
+  }
+  NoSigpipe(const NoSigpipe&) = delete;
+  NoSigpipe& operator=(const NoSigpipe&) = delete;
+
+ private:
+  sigset_t pipe_;
+  sigset_t before_;
+  bool was_pending_ = false;
+};
+
+// A pipe that says POLLOUT takes PIPE_BUF bytes without waiting.
+bool write_without_waiting(const char* bytes, std::size_t size) {
+  const NoSigpipe no_sigpipe;
+  while (size > 0) {
+    pollfd polled{STDERR_FILENO, POLLOUT, 0};
+    if (poll(&polled, 1, 0) <= 0 || (polled.revents & POLLOUT) == 0) return false;
+    const ssize_t n = write(STDERR_FILENO, bytes, std::min<std::size_t>(size, PIPE_BUF));
+    if (n <= 0) return false;
+    bytes += n;
+    size -= static_cast<std::size_t>(n);
+  }
+  return true;
+}
+
+class StderrSink : public spdlog::sinks::base_sink<std::mutex> {
+ protected:
+  void sink_it_(const spdlog::details::log_msg& message) override {
+    spdlog::memory_buf_t line;
+    formatter_->format(message, line);
+    if (dropped_ > 0) {
+      const std::string gap = "gradmon: " + std::to_string(dropped_) + " lines were dropped: stderr took none\n";
+      if (write_without_waiting(gap.data(), gap.size())) dropped_ = 0;
+    }
+    if (!write_without_waiting(line.data(), line.size())) ++dropped_;
+  }
+  void flush_() override {}
+
+ private:
+  std::uint64_t dropped_ = 0;
+};
+
 // Leaked on purpose: threads may log while static objects are destroyed.
 spdlog::logger& logger() {
   static spdlog::logger* const made = [] {
-    auto* l = new spdlog::logger("gradmon", std::make_shared<spdlog::sinks::stderr_sink_mt>());
+    auto* l = new spdlog::logger("gradmon", std::make_shared<StderrSink>());
     l->set_pattern("gradmon: %v");
     l->set_level(level_from_environment());
     l->flush_on(spdlog::level::debug);
@@ -42,9 +107,14 @@ spdlog::level::level_enum to_spdlog(LogLevel level) {
   return spdlog::level::info;
 }
 
+void (*instead)(LogLevel, std::string_view) = nullptr;
+
 }  // namespace
 
+void log_to(void (*write)(LogLevel, std::string_view)) noexcept { instead = write; }
+
 void log(LogLevel level, std::string_view text) noexcept {
+  if (instead != nullptr) return instead(level, text);
   try {
     logger().log(to_spdlog(level), "{}", text);
   } catch (...) {  // A full disk behind stderr must not reach training.

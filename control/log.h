@@ -10,8 +10,14 @@ namespace gradmon {
 
 enum class LogLevel { debug, info, warn, error };
 
-// Never throws, never blocks on anything but stderr itself.
+// Never throws and never waits: where stderr is a pipe that nobody reads the line
+// is dropped and counted, and the next that can be written says how many; where
+// its reader has gone no signal is raised.
 void log(LogLevel level, std::string_view text) noexcept;
+
+// From here on lines go to `write` instead of stderr: of a process without one.
+// Once, before other threads log.
+void log_to(void (*write)(LogLevel, std::string_view)) noexcept;
 
 inline void log_debug(std::string_view text) noexcept { log(LogLevel::debug, text); }
 inline void log_info(std::string_view text) noexcept { log(LogLevel::info, text); }

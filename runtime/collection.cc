@@ -8,7 +8,8 @@
 
 #include "control/config/config_parser.h"
 #include "control/log.h"
-#include "control/net/process_identity.h"
+#include "control/host/history_file.h"
+#include "control/host/process_identity.h"
 #include "runtime/expected_targets.h"
 #include "runtime/output_document.h"
 #include "runtime/plan_settings.h"
@@ -17,9 +18,12 @@
 namespace gradmon {
 namespace {
 
+constexpr std::chrono::seconds kQueueHolds{2};  // a step, where the queue is full
+
 QueueOptions queue_options(std::int64_t capacity) {
   QueueOptions options;
   options.capacity = static_cast<std::size_t>(capacity);
+  options.patience = kQueueHolds;
   return options;
 }
 
@@ -149,6 +153,24 @@ void Collection::swap(const Commitment& commitment) {
   attach();
 }
 
+// Rows make the directory: what is on is noted behind the first of them.
+void Collection::note_switch(Step at) {
+  unwritten_note_ = SwitchNote{"", settings_.rank, in_force_.revision, at, in_force_.plan->on, wall_now()};
+  if (!in_force_.plan->on) write_note();
+}
+
+void Collection::write_note() {
+  if (!unwritten_note_) return;
+  writer_.write_file([directory = settings_.directory,
+                      note = *unwritten_note_]() mutable -> tl::expected<void, std::string> {
+    const auto path = directory->path();
+    if (path.empty()) return {};  // Nothing was ever written.
+    note.epoch = directory->epoch();
+    return append_switch(path / "switches.jsonl", note);
+  });
+  unwritten_note_.reset();
+}
+
 void Collection::attach() {
   hooks_.reset();
   if (!watched_on(config_, settings_.rank)) return;
@@ -210,7 +232,7 @@ void Collection::measure_round(Step step) {
   overhead_ = meter_.measured();
 }
 
-void Collection::end_step(std::int64_t samples) noexcept {
+void Collection::end_step(std::int64_t samples, bool counts) noexcept {
   const OwnTime own_time(*this);
   if (hooks_) {
     hooks_->end_step();
@@ -221,7 +243,12 @@ void Collection::end_step(std::int64_t samples) noexcept {
     }
   }
   end_scalars(samples);
+  if (!counts) {
+    queue_->drop_step(in_force_.revision, step_);
+    return log_warn("step " + std::to_string(step_.value) + " does not count: this rank has lapsed in it");
+  }
   last_ended_ = queue_->end_step(in_force_.revision, step_) > 0 ? step_ : Step{-1};
+  write_note();
   ledger_.end_step(step_, wall_now());
   if (ledger_.counts().unmatched != static_cast<std::int64_t>(unmatched_)) tell_unmatched();
 }
@@ -298,11 +325,13 @@ void Collection::report_experts(std::string_view layer, const std::vector<std::i
   if (scalars_) scalars_->count_experts(layer, tokens);
 }
 
-void Collection::stop(std::chrono::milliseconds at_most) noexcept {
+void Collection::stop() noexcept {
   detach();
   model_ = {};
   if (notes_) notes_->renew();
-  if (!writer_.stop(at_most)) log_warn("the writer did not end in time: some rows are not on disk");
+  WriterThread::Patience patience;
+  patience.slow = [] { log_info("training has ended; rows are still being written"); };
+  if (!writer_.stop(patience)) log_warn("the writer did not end in time: some rows are not on disk");
 }
 
 CollectingReport Collection::report() const {

@@ -6,6 +6,7 @@
 #include <functional>
 #include <memory>
 #include <mutex>
+#include <optional>
 #include <string>
 #include <string_view>
 #include <vector>
@@ -13,7 +14,8 @@
 #include "control/agree/overhead_meter.h"
 #include "control/agree/step_gate.h"
 #include "control/config/config.h"
-#include "control/net/agent_options.h"
+#include "control/host/history_file.h"
+#include "control/link/agent_options.h"
 #include "gradmon/monitor.h"
 #include "hooks/call_site.h"
 #include "hooks/hook_set.h"
@@ -57,8 +59,11 @@ class Collection {
   void swap(const Commitment& commitment);
   void begin_step(Step step, HookSet::Collect collect, std::int64_t samples) noexcept;
   void end_collection(Step end) noexcept;
+  // Writes into switches.jsonl that the plan of swap() is in force since step `at`.
+  void note_switch(Step at);
   // At the end of a step for which begin_step said yes.
-  void end_step(std::int64_t samples) noexcept;
+  // `counts`: StepGate::still_counts().
+  void end_step(std::int64_t samples, bool counts) noexcept;
 
   bool collecting() const { return collecting_; }
   // Whether the plan in force is content with one step (print_struct, cc_log_only).
@@ -74,8 +79,9 @@ class Collection {
   void report_scalar(std::string_view name, double value) noexcept;
   void report_experts(std::string_view layer, const std::vector<std::int64_t>& tokens) noexcept;
 
-  // Detaches all hooks and writes what is left.
-  void stop(std::chrono::milliseconds at_most) noexcept;
+  // Detaches all hooks and writes what is left: until 2 s have passed without
+  // progress, 30 s at most.
+  void stop() noexcept;
 
   // Any thread.
   CollectingReport report() const;
@@ -95,6 +101,7 @@ class Collection {
   void end_scalars(std::int64_t samples) noexcept;
   void detach();
   void measure_round(Step step);
+  void write_note();
 
   // Constant after construction.
   const Settings settings_;
@@ -107,6 +114,7 @@ class Collection {
 
   WatchedModel model_;
   Commitment in_force_;
+  std::optional<SwitchNote> unwritten_note_;
   Config config_;
   Step step_;
   Step last_ended_{-1};  // of those that were collected; -1: it had no rows

@@ -1,15 +1,13 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "runtime/environment.h"
 
-#include <unistd.h>
-
 #include <algorithm>
 #include <cctype>
 #include <charconv>
 #include <cstdlib>
+#include <initializer_list>
+#include <string_view>
 #include <utility>
-
-#include "control/net/process_identity.h"
 
 namespace gradmon {
 namespace {
@@ -18,10 +16,22 @@ struct Names {
   const char* rank;
   const char* size;
 };
+// In this order: a launcher of MPI in a Slurm job starts its daemons as a step's tasks.
 constexpr Names kLaunchers[] = {{"RANK", "WORLD_SIZE"},
-                                {"SLURM_PROCID", "SLURM_NTASKS"},
                                 {"OMPI_COMM_WORLD_RANK", "OMPI_COMM_WORLD_SIZE"},
-                                {"PMI_RANK", "PMI_SIZE"}};
+                                {"PMI_RANK", "PMI_SIZE"},
+                                {"SLURM_PROCID", "SLURM_NTASKS"}};
+
+// A batch script, and what it starts without srun, has the allocation's variables but
+// no step, or a step that Slurm numbers from the top: it is one process, whatever
+// SLURM_NTASKS says.
+bool numbered_by_srun(const Lookup& lookup) {
+  constexpr std::uint32_t special = 0xfffffff0;
+  const std::string step = lookup("SLURM_STEP_ID").value_or("");
+  std::uint32_t number = special;
+  const auto [end, error] = std::from_chars(step.data(), step.data() + step.size(), number);
+  return error == std::errc{} && end == step.data() + step.size() && number < special;
+}
 
 std::string lower(std::string text) {
   std::transform(text.begin(), text.end(), text.begin(), [](unsigned char c) { return std::tolower(c); });
@@ -43,6 +53,7 @@ tl::expected<void, std::string> read_place(const Lookup& lookup, Environment& en
     const auto rank = lookup(names.rank);
     const auto size = lookup(names.size);
     if (!rank && !size) continue;
+    if (std::string_view(names.rank) == "SLURM_PROCID" && !numbered_by_srun(lookup)) continue;
     const auto world = size ? number(names.size, *size, 1) : tl::expected<int, std::string>(1);
     if (!world) return tl::unexpected(world.error());
     if (!rank && *world > 1) {
@@ -60,6 +71,27 @@ tl::expected<void, std::string> read_place(const Lookup& lookup, Environment& en
     return {};
   }
   return {};
+}
+
+// What a launcher says of the job it has started, whose size is the job's; others
+// around it have started launchers.
+void read_hosts(const Lookup& lookup, Environment& environment) {
+  const auto count = [&](const char* name) -> std::optional<int> {
+    const auto given = number(name, lookup(name).value_or(""), 1);
+    return given ? std::optional(*given) : std::nullopt;
+  };
+  const int size = environment.world_size;
+  if (size == 1) {
+    environment.several_hosts = false;
+  } else if (const auto here = count("LOCAL_WORLD_SIZE")) {
+    environment.several_hosts = *here < size;
+  } else if (const auto mpi = count("OMPI_COMM_WORLD_LOCAL_SIZE"); mpi && count("OMPI_COMM_WORLD_SIZE") == size) {
+    environment.several_hosts = *mpi < size;
+  } else if (const auto hydra = count("MPI_LOCALNRANKS"); hydra && count("PMI_SIZE") == size) {
+    environment.several_hosts = *hydra < size;
+  } else if (const auto nodes = count("SLURM_STEP_NUM_NODES"); nodes && count("SLURM_NTASKS") == size) {
+    environment.several_hosts = *nodes > 1;
+  }
 }
 
 tl::expected<std::uint16_t, std::string> port_of(const char* name, const std::string& text) {
@@ -89,24 +121,18 @@ tl::expected<void, std::string> read_store(const Lookup& lookup, Environment& en
   return {};
 }
 
-std::string launcher_id(const Lookup& lookup) {
-  const auto given = [&](const char* name) {
-    auto value = lookup(name);
-    return value && !value->empty() && lower(*value) != "none" ? value : std::nullopt;
+void read_mode(const Lookup& lookup, Environment& environment) {
+  const std::string text = lookup("DYNAMIC_MONITOR").value_or("");
+  const std::string said = lower(text);
+  const auto among = [&](std::initializer_list<const char*> words) {
+    return std::find(words.begin(), words.end(), said) != words.end();
   };
-  if (auto id = given("GRADMON_RUN_ID")) return *id;
-  if (auto id = given("TORCHELASTIC_RUN_ID"))
-    return *id + "." + given("TORCHELASTIC_RESTART_COUNT").value_or("0");
-  if (auto id = given("SLURM_JOB_ID")) return *id + "." + given("SLURM_STEP_ID").value_or("0");
-  if (auto address = given("MASTER_ADDR")) {
-    const std::string place = *address + ":" + given("MASTER_PORT").value_or("");
-    const auto local = given("LOCAL_WORLD_SIZE");
-    const bool several_hosts = local && local != lookup("WORLD_SIZE");
-    if (several_hosts) return place;
-    // The same address and port serve launch after launch; the launcher's start tells them apart.
-    return place + ":" + std::to_string(process_start_of(getppid()));
-  }
-  return "";
+  environment.dynamic = among({"1", "true", "yes", "on"});
+  if (environment.dynamic || among({"", "0", "false", "no", "off"})) return;
+  environment.objection =
+      "DYNAMIC_MONITOR=\"" + text +
+      "\": expected 1, true, yes or on for dynamic mode; 0, false, no, off or nothing for "
+      "static mode. Static mode is used";
 }
 
 }  // namespace
@@ -119,17 +145,19 @@ std::optional<std::string> from_process(const char* name) {
 tl::expected<Environment, std::string> read_environment(const Lookup& lookup) {
   Environment environment;
   if (auto placed = read_place(lookup, environment); !placed) return tl::unexpected(placed.error());
+  read_hosts(lookup, environment);
+  environment.master = lookup("MASTER_ADDR").value_or("");
   if (auto read = read_store(lookup, environment); !read) return tl::unexpected(read.error());
-  environment.launcher_id = launcher_id(lookup);
-  environment.dynamic = lower(lookup("DYNAMIC_MONITOR").value_or("")) == "true";
+  read_mode(lookup, environment);
   environment.output_dir = lookup("MONITOR_OUTPUT_DIR").value_or("");
   if (environment.output_dir.empty()) environment.output_dir = "./monitor_output";
   if (auto endpoint = lookup("GRADMON_ENDPOINT"); endpoint && !endpoint->empty())
     environment.endpoint = endpoint;
+  environment.job_name = lookup("GRADMON_JOB").value_or("");
   if (auto keys = lookup("GRADMON_KEYS"); keys && !keys->empty())
     environment.keys = std::filesystem::absolute(*keys);
   if (lookup("GRADMON_INSECURE_LOOPBACK").value_or("") == "1")
-    environment.loopback = InsecureLoopback::allowed;
+    environment.insecure_loopback = true;
   return environment;
 }
 

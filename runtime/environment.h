@@ -8,8 +8,6 @@
 #include <string>
 #include <tl/expected.hpp>
 
-#include "control/net/bus.h"
-
 namespace gradmon {
 
 // What the environment says of this process; spec/config.md, "Environment".
@@ -23,14 +21,18 @@ struct Environment {
   int rank = 0;
   int world_size = 1;
   std::string source;       // the variables it was read from, "" for a single rank
-  std::string launcher_id;  // the same on all ranks of one launch; "" where nothing tells
   bool dynamic = false;
+  std::string objection;  // to what DYNAMIC_MONITOR says; "": none. Static mode then
   std::filesystem::path output_dir;
   int grad_acc_steps = 1;  // micro batches of a step; only the program knows
   bool keep_last_step = false;
+  std::string job_name;  // GRADMON_JOB; "" for none
   std::optional<std::string> endpoint;
+  // Whether the launcher has started ranks on several hosts; none: it does not say.
+  std::optional<bool> several_hosts;
+  std::string master;               // MASTER_ADDR; "" for none
   std::optional<StorePlace> store;  // GRADMON_STORE, else MASTER_ADDR and MASTER_PORT
-  InsecureLoopback loopback = InsecureLoopback::refused;
+  bool insecure_loopback = false;  // TCP on loopback without keys is all right
   std::optional<std::filesystem::path> keys;  // the directory of keys, for TCP
 };
 

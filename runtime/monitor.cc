@@ -9,11 +9,14 @@
 #include <utility>
 
 #include "control/log.h"
-#include "control/net/process_identity.h"
+#include "control/host/process_identity.h"
 #include "hooks/forward_entry.h"
 #include "runtime/environment.h"
+#include "runtime/hub_notes.h"
+#include "runtime/launch_id.h"
 #include "runtime/parameter_share.h"
 #include "runtime/session.h"
+#include "runtime/torch_store.h"
 
 namespace gradmon {
 namespace {
@@ -30,7 +33,11 @@ tl::expected<Environment, std::string> settle_environment(const MonitorOptions& 
   if (!environment) return environment;
   if (options.endpoint) environment->endpoint = options.endpoint;
   if (options.output_dir) environment->output_dir = *options.output_dir;
-  if (options.dynamic) environment->dynamic = *options.dynamic;
+  if (options.dynamic) {
+    environment->dynamic = *options.dynamic;
+  } else if (!environment->objection.empty()) {
+    log_error(environment->objection);
+  }
   environment->grad_acc_steps = options.grad_acc_steps;
   environment->keep_last_step = options.keep_last_step;
   environment->output_dir = std::filesystem::absolute(environment->output_dir);
@@ -40,19 +47,26 @@ tl::expected<Environment, std::string> settle_environment(const MonitorOptions& 
   if (auto checked = check_groups(options.groups, environment->rank, environment->world_size); !checked) {
     return tl::unexpected(checked.error());
   }
-  if (environment->launcher_id.empty()) {
-    if (environment->world_size > 1)
-      return tl::unexpected(std::string("nothing names this launch: set GRADMON_RUN_ID"));
-    environment->launcher_id = random_hex(8);
-  }
-  // A program may train twice: each monitor of a process is a launch of its own,
-  // and the order in which they are made is the same on all ranks.
-  static std::atomic<int> made{0};
-  if (const int before = made++; before > 0) environment->launcher_id += "#" + std::to_string(before + 1);
   if (environment->world_size > 1 && environment->rank == 0) {
     log_info("rank and size from " + (environment->source.empty() ? "the program" : environment->source));
   }
   return environment;
+}
+
+std::shared_ptr<SharedStore> open_store(const StorePlace& place) {
+  constexpr std::chrono::milliseconds patience{1000};
+  return std::make_shared<TorchStore>(TorchStore::Place{place.host, place.port, patience});
+}
+
+// A program may train twice: each monitor of a process is a launch of its own,
+// and the order in which they are made is the same on all ranks.
+LaunchIdSource launch_of(const Environment& environment, const MonitorOptions& options) {
+  static std::atomic<int> made{0};
+  LaunchSurroundings world;
+  world.parent = parent_process;
+  world.nonce = options.launch_nonce;
+  world.open_store = open_store;
+  return find_launch_id(environment, ++made, world);
 }
 
 // Submodules are listed one by one: the root may live on the stack, where
@@ -76,8 +90,12 @@ Monitor::Monitor(std::filesystem::path config, MonitorOptions options) {
       log_error("off: " + environment.error());
       return;
     }
-    session_ = std::make_unique<Session>(std::move(config), Step{options.start_iteration},
-                                         std::move(*environment), std::move(options.groups));
+    LaunchIdSource launch = launch_of(*environment, options);
+    ExchangeNotes notes;
+    if (environment->store && environment->several_hosts != false)
+      notes = notes_in_store(open_store(*environment->store), Rank{environment->rank});
+    session_ = std::make_unique<Session>(std::move(config), Step{options.start_iteration}, std::move(*environment),
+                                         std::move(launch), std::move(notes), std::move(options.groups));
   } catch (const std::invalid_argument&) {
     throw;
   } catch (const std::exception& error) {

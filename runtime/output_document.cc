@@ -4,7 +4,7 @@
 #include <system_error>
 
 #include "control/config/durable_file.h"
-#include "control/net/private_directory.h"
+#include "control/host/private_directory.h"
 
 namespace gradmon {
 namespace {

@@ -9,8 +9,8 @@
 
 #include "control/config/file_content.h"
 #include "control/log.h"
-#include "control/net/private_directory.h"
-#include "control/net/process_identity.h"
+#include "control/host/private_directory.h"
+#include "control/host/process_identity.h"
 #include "writers/csv_sink.h"
 
 namespace gradmon {
@@ -19,7 +19,7 @@ namespace {
 namespace fs = std::filesystem;
 
 constexpr std::chrono::milliseconds kIdentityWithin{5000};
-constexpr std::chrono::milliseconds kIdentityInHurry{200};
+constexpr std::chrono::milliseconds kIdentityInHurry{1500};
 constexpr std::chrono::milliseconds kSlice{20};
 
 // Writes nothing, and makes nothing, until there are rows.
@@ -66,11 +66,11 @@ fs::path run_directory_of(const fs::path& output_dir, Rank rank, const JobIdenti
          (std::string(months[local.tm_mon]) + time + "-rank" + std::to_string(rank.value) + "-" + job.run_id);
 }
 
-RunDirectory::RunDirectory(fs::path output_dir, Rank rank, std::string launcher_id,
+RunDirectory::RunDirectory(fs::path output_dir, Rank rank, std::string launch_id,
                            std::function<std::optional<JobIdentity>()> job)
     : output_dir_(std::move(output_dir)),
       rank_(rank),
-      launcher_id_(std::move(launcher_id)),
+      launch_id_(std::move(launch_id)),
       job_(std::move(job)),
       own_start_(wall_now()) {}
 
@@ -100,7 +100,7 @@ JobIdentity RunDirectory::identity(std::chrono::milliseconds at_most) const {
   if (job) return *job;
   log_warn("rank 0 did not answer: output of rank " + std::to_string(rank_.value) +
            " is named after its own start time and its launch");
-  return {"", sha256_of(launcher_id_).substr(0, 8), own_start_};
+  return {"", sha256_of(launch_id_).substr(0, 8), own_start_};
 }
 
 fs::path RunDirectory::make(std::chrono::milliseconds at_most) {

@@ -9,7 +9,7 @@
 #include <mutex>
 #include <optional>
 
-#include "control/net/agent_options.h"
+#include "control/link/agent_options.h"
 #include "writers/name_table.h"
 #include "writers/sink.h"
 
@@ -23,8 +23,8 @@ std::filesystem::path run_directory_of(const std::filesystem::path& output_dir, 
 // The directory of this rank and start, once it is known. Any thread.
 class RunDirectory {
  public:
-  // `job` asks the agent; `launcher_id` names the run where nobody answers.
-  RunDirectory(std::filesystem::path output_dir, Rank rank, std::string launcher_id,
+  // `job` asks the agent; `launch_id` names the run where nobody answers.
+  RunDirectory(std::filesystem::path output_dir, Rank rank, std::string launch_id,
                std::function<std::optional<JobIdentity>()> job);
 
   // Settles its name where the job's identity is known; makes nothing.
@@ -38,6 +38,11 @@ class RunDirectory {
   // The process is about to end: nobody waits for the identity much longer.
   void hurry() { hurried_ = true; }
   const std::filesystem::path& output_dir() const { return output_dir_; }
+  // Of the job; "" while it is not known.
+  std::string epoch() const {
+    const auto job = job_();
+    return job ? job->epoch : "";
+  }
   // Empty while its name is not settled.
   std::filesystem::path path() const;
 
@@ -46,7 +51,7 @@ class RunDirectory {
 
   const std::filesystem::path output_dir_;
   const Rank rank_;
-  const std::string launcher_id_;
+  const std::string launch_id_;
   const std::function<std::optional<JobIdentity>()> job_;
   const WallTime own_start_;
 

@@ -6,7 +6,7 @@
 #include <nlohmann/json.hpp>
 #include <utility>
 
-#include "control/net/private_directory.h"
+#include "control/host/private_directory.h"
 #include "runtime/output_document.h"
 
 namespace gradmon {

@@ -11,40 +11,43 @@
 #include "control/config/config_parser.h"
 #include "control/config/file_content.h"
 #include "control/config/json_edit.h"
+#include "control/host/boot_clock.h"
 #include "control/log.h"
-#include "control/net/plan_source.h"
+#include "control/wire/plan_source.h"
 #include "hooks/libtorch_optimizer_state.h"
 #include "hooks/target_names.h"
 #include "runtime/expected_targets.h"
 #include "runtime/parameter_share.h"
 #include "runtime/plan_settings.h"
-#include "runtime/torch_store.h"
 #include "writers/record.h"
 
 namespace gradmon {
 namespace {
 
-constexpr std::chrono::milliseconds kWriteWithin{400};
-
-AgentOptions agent_options(const Environment& environment, const std::filesystem::path& config, Step start) {
+AgentOptions agent_options(const Environment& environment, const std::filesystem::path& config, Step start,
+                           const LaunchIdSource& launch, ExchangeNotes exchange_notes,
+                           const std::optional<Commitment>& static_plan) {
   AgentOptions options;
   options.rank = Rank{environment.rank};
   options.world_size = environment.world_size;
-  options.launcher_id = environment.launcher_id;
+  if (launch.known) options.launch_id = launch.known->id;
+  options.ask_for_launch_id = launch.ask;
+  options.launch_trouble = launch.reason;
   options.mode = environment.dynamic ? Mode::dynamic : Mode::static_once;
   options.output_dir = environment.output_dir;
-  options.config_path = config;
-  options.endpoint = environment.endpoint;
-  options.loopback = environment.loopback;
-  options.keys = environment.keys;
+  options.endpoint = environment.endpoint.value_or("");
+  options.keys = environment.keys.value_or("").string();
+  options.insecure_loopback = environment.insecure_loopback;
+  options.several_hosts = environment.several_hosts;
+  options.master = environment.master;
+  options.exchange_notes = std::move(exchange_notes);
   options.start_iteration = start;
-  if (environment.store) {
-    options.open_store = [place = *environment.store]() -> std::shared_ptr<SharedStore> {
-      return std::make_shared<TorchStore>(TorchStore::Place{place.host, place.port});
-    };
-  }
-  options.torch = TORCH_VERSION;
-  options.hooks.assign(kKindNames.begin(), kKindNames.end());
+  options.lead.config_path = config.string();
+  options.lead.dynamic = environment.dynamic;
+  if (static_plan) options.lead.static_text = static_plan->plan->config_text;
+  options.lead.torch = TORCH_VERSION;
+  options.lead.hooks.assign(kKindNames.begin(), kKindNames.end());
+  options.lead.name = environment.job_name;
   return options;
 }
 
@@ -75,23 +78,24 @@ std::vector<at::Tensor> parameters_of(torch::optim::Optimizer& optimizer) {
 }  // namespace
 
 Monitor::Session::Session(std::filesystem::path config, Step start, Environment environment,
-                          ParallelGroups groups)
+                          LaunchIdSource launch, ExchangeNotes exchange_notes, ParallelGroups groups)
     : environment_(std::move(environment)),
       groups_(std::move(groups)),
       config_(std::filesystem::absolute(config)),
       start_(start),
       directory_(std::make_shared<RunDirectory>(environment_.output_dir, Rank{environment_.rank},
-                                                environment_.launcher_id, [this] { return agent_.job(); })),
+                                                launch.known ? launch.known->id : "", [this] { return agent_.job(); })),
       gate_(start_),
       static_plan_(environment_.dynamic ? std::nullopt : std::optional(static_commitment(config_, start_))),
       current_(start_),
-      agent_(agent_options(environment_, config_, start_), gate_, agent_calls()) {}
+      agent_(agent_options(environment_, config_, start_, launch, std::move(exchange_notes), static_plan_),
+             gate_, agent_calls()) {}
 
 Monitor::Session::~Session() { stop(); }
 
 AgentCalls Monitor::Session::agent_calls() {
   return {[this](const Plan& plan) { return can_carry_out(plan); }, [this] { return report(); },
-          [this] { return directory_->path(); }, [this](const Plan* plan) { return list_targets(plan); }};
+          [this](const Plan* plan) { return list_targets(plan); }};
 }
 
 void Monitor::Session::share_out(WatchedModel& model, int chunk) const {
@@ -145,12 +149,12 @@ void Monitor::Session::watch_again(int chunk, WatchedModel model) {
 void Monitor::Session::boundary() noexcept {
   try {
     if (collection_ && collection_->collecting()) {
-      collection_->end_step(samples_);
+      collection_->end_step(samples_, gate_.still_counts(boot_now()));
       if (collection_->wants_one_step_only()) say_that_loop_may_end();
     }
     pass_gate();
   } catch (const std::exception& error) {
-    if (collection_) collection_->stop(kWriteWithin);
+    if (collection_) collection_->stop();
     const std::lock_guard lock(mutex_);
     trouble_ = std::string("collecting has stopped for good: ") + error.what();
     log_error(trouble_);
@@ -166,7 +170,7 @@ void Monitor::Session::say_that_loop_may_end() {
 
 void Monitor::Session::pass_gate() {
   const Opening opening =
-      gate_.begin_or_wait(current_, [this] { return resting() || (interrupted_ && interrupted_()); });
+      gate_.begin_or_wait(current_, boot_now, [this] { return resting() || (interrupted_ && interrupted_()); });
   if (opening.swap) swap(*opening.swap);
   if (!collection_) return;
   if (opening.ended) collection_->end_collection(current_);
@@ -181,17 +185,27 @@ void Monitor::Session::swap(const Commitment& commitment) {
   if (!collection_ && commitment.plan->on) {
     auto parsed = parse_config(commitment.plan->config_text, config_.string());
     const std::int64_t capacity = parsed ? parsed->config.queue_capacity : Config{}.queue_capacity;
-    Collection::Settings settings{capacity,   Rank{environment_.rank},     environment_.world_size,
-                                  directory_, environment_.grad_acc_steps, environment_.keep_last_step};
-    if (environment_.rank == 0) settings.ranks = [this] { return agent_.status().ranks; };
-    settings.stack = stack_;
-    auto made = std::make_unique<Collection>(
-        std::move(settings), [this](Revision revision, Step) { agent_.rows_on_disk(revision); });
+    std::unique_ptr<Collection> made;
+    {
+      const std::lock_guard lock(mutex_);
+      made = prepared_ ? std::move(prepared_) : make_collection(capacity);
+    }
     made->add_model(model_);
     const std::lock_guard lock(mutex_);
     collection_ = std::move(made);
   }
-  if (collection_) collection_->swap(commitment);
+  if (!collection_) return;
+  collection_->swap(commitment);
+  collection_->note_switch(current_);
+}
+
+std::unique_ptr<Collection> Monitor::Session::make_collection(std::int64_t capacity) {
+  Collection::Settings settings{capacity,   Rank{environment_.rank},     environment_.world_size,
+                                directory_, environment_.grad_acc_steps, environment_.keep_last_step};
+  if (environment_.rank == 0) settings.ranks = [this] { return agent_.status().ranks; };
+  settings.stack = stack_;
+  return std::make_unique<Collection>(std::move(settings),
+                                      [this](Revision revision, Step) { agent_.rows_on_disk(revision); });
 }
 
 void Monitor::Session::update(torch::optim::Optimizer& optimizer, const Closure& closure) {
@@ -278,17 +292,30 @@ void Monitor::Session::set_here(const Command& command) {
 void Monitor::Session::stop() noexcept {
   if (forked_ || std::exchange(stopped_, true)) return;
   directory_->hurry();
-  if (collection_) collection_->stop(kWriteWithin);
+  if (collection_) collection_->stop();
   model_ = {};
   agent_.stop(Step{current_.value - 1});
 }
 
-tl::expected<std::int64_t, std::string> Monitor::Session::can_carry_out(const Plan& plan) const {
+// Where there is no thread for the writer nothing is promised: the plan is rejected
+// for now, and not taken and left undone.
+tl::expected<void, std::string> Monitor::Session::prepare(std::int64_t capacity) {
+  try {
+    const std::lock_guard lock(mutex_);
+    if (!collection_ && !prepared_) prepared_ = make_collection(capacity);
+    return {};
+  } catch (const std::exception& error) {
+    return tl::unexpected(std::string("cannot start the writer: ") + error.what());
+  }
+}
+
+tl::expected<std::int64_t, std::string> Monitor::Session::can_carry_out(const Plan& plan) {
   auto parsed = parse_config(plan.config_text, config_.string());
   if (!parsed) return tl::unexpected(to_string(parsed.error()));
   const Config& config = parsed->config;
   if (std::string why = objection_to(config); !why.empty()) return tl::unexpected(why);
   if (!watched_on(config, Rank{environment_.rank})) return 0;
+  if (auto ready = prepare(config.queue_capacity); !ready) return tl::unexpected(ready.error());
   const std::lock_guard lock(mutex_);
   return possible_matches(config, names_);
 }

@@ -9,12 +9,13 @@
 #include <vector>
 
 #include "control/agree/step_gate.h"
-#include "control/net/agent.h"
+#include "control/link/agent.h"
 #include "gradmon/monitor.h"
 #include "hooks/target_match.h"
 #include "runtime/collection.h"
 #include "runtime/environment.h"
 #include "runtime/fork_guard.h"
+#include "runtime/launch_id.h"
 
 namespace gradmon {
 
@@ -24,14 +25,18 @@ class Monitor::Session {
  public:
   // Throws std::invalid_argument, in static mode, for an unusable config; any
   // exception of the standard library where the system has nothing left.
-  Session(std::filesystem::path config, Step start, Environment environment, ParallelGroups groups);
+  Session(std::filesystem::path config, Step start, Environment environment, LaunchIdSource launch,
+          ExchangeNotes exchange_notes, ParallelGroups groups);
   ~Session();
   Session(const Session&) = delete;
   Session& operator=(const Session&) = delete;
 
   void while_waiting(std::function<bool()> interrupted) noexcept { interrupted_ = std::move(interrupted); }
   // Before the first watch().
-  void call_stacks(StackSource stack) noexcept { stack_ = std::move(stack); }
+  void call_stacks(StackSource stack) noexcept {
+    const std::lock_guard lock(mutex_);
+    stack_ = std::move(stack);
+  }
   // The chunk's number, authors and scopes are set here.
   void watch(WatchedModel chunk);
   // The chunk of that number has other parameters or modules now.
@@ -81,8 +86,10 @@ class Monitor::Session {
   void swap(const Commitment& commitment);
   void share_out(WatchedModel& model, int chunk) const;
   void set_here(const Command& command);
+  std::unique_ptr<Collection> make_collection(std::int64_t capacity);  // mutex_ is held
   // Agent thread.
-  tl::expected<std::int64_t, std::string> can_carry_out(const Plan& plan) const;
+  tl::expected<std::int64_t, std::string> can_carry_out(const Plan& plan);
+  tl::expected<void, std::string> prepare(std::int64_t capacity);
   CollectingReport report() const;
   TargetList list_targets(const Plan* plan) const;
   AgentCalls agent_calls();
@@ -108,10 +115,13 @@ class Monitor::Session {
   Step asked_in_;
   bool stopped_ = false;
   std::function<bool()> interrupted_;  // null: nobody asks
-  StackSource stack_;                  // null: none
   Loop loop_ = Loop::goes_on;
 
   mutable std::mutex mutex_;
+  // Guarded by mutex_.
+  StackSource stack_;  // null: none
+  // With its writer's thread, from the first offer of a plan that is on until that is in force.
+  std::unique_ptr<Collection> prepared_;
   // Guarded by mutex_; the training thread, which alone changes them, reads without.
   std::vector<TargetName> names_;
   std::unique_ptr<Collection> collection_;  // null until a plan is on

@@ -90,21 +90,20 @@ tl::unexpected<std::string> TorchStore::failed(const std::string& why) const {
   return tl::unexpected("the store at " + place_.host + ":" + std::to_string(place_.port) + ": " + why);
 }
 
-tl::expected<TorchStore::Bytes, std::string> TorchStore::compare_set(const std::string& key,
-                                                                     const Bytes& expected,
-                                                                     const Bytes& desired) {
-  using Answer = tl::expected<Bytes, std::string>;
+template <class Answer, class Call>
+tl::expected<Answer, std::string> TorchStore::ask(Call call) {
+  using Outcome = tl::expected<Answer, std::string>;
   if (*under_way_ >= kMostUnderWay) return failed("does not answer");
-  const auto answer = std::make_shared<std::promise<Answer>>();
-  std::future<Answer> awaited = answer->get_future();
+  const auto answer = std::make_shared<std::promise<Outcome>>();
+  std::future<Outcome> awaited = answer->get_future();
   *under_way_ += 1;
   try {
     const SignalsBlocked blocked;
     std::thread([=, place = place_, connection = connection_, under_way = under_way_] {
-      Answer got;
+      Outcome got = tl::unexpected(std::string());
       try {
         if (!connection->store) connection->store = connect_to(place);
-        got = connection->store->compareSet(key, expected, desired);
+        got = call(*connection->store);
       } catch (const std::exception& error) {
         got = tl::unexpected(first_line(error.what()));
       }
@@ -116,10 +115,20 @@ tl::expected<TorchStore::Bytes, std::string> TorchStore::compare_set(const std::
     return failed(error.what());
   }
   const bool in_time = awaited.wait_for(place_.patience) == std::future_status::ready;
-  Answer got = in_time ? awaited.get() : Answer(tl::unexpected(std::string("does not answer")));
+  Outcome got = in_time ? awaited.get() : Outcome(tl::unexpected(std::string("does not answer")));
   if (got) return got;
   connection_ = std::make_shared<Connection>();
   return failed(got.error());
+}
+
+tl::expected<TorchStore::Bytes, std::string> TorchStore::compare_set(const std::string& key,
+                                                                     const Bytes& expected,
+                                                                     const Bytes& desired) {
+  return ask<Bytes>([=](c10d::Store& store) { return store.compareSet(key, expected, desired); });
+}
+
+tl::expected<std::int64_t, std::string> TorchStore::add(const std::string& key, std::int64_t number) {
+  return ask<std::int64_t>([=](c10d::Store& store) { return store.add(key, number); });
 }
 
 tl::expected<std::string, std::string> TorchStore::put_once(const std::string& key,

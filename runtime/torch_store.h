@@ -8,7 +8,7 @@
 #include <string>
 #include <vector>
 
-#include "control/net/shared_store.h"
+#include "control/link/shared_store.h"
 
 namespace gradmon {
 
@@ -31,12 +31,16 @@ class TorchStore : public SharedStore {
 
   tl::expected<std::string, std::string> put_once(const std::string& key, const std::string& value) override;
   tl::expected<void, std::string> put(const std::string& key, const std::string& value) override;
+  tl::expected<std::int64_t, std::string> add(const std::string& key, std::int64_t number) override;
   tl::expected<std::optional<std::string>, std::string> get(const std::string& key) override;
 
  private:
   using Bytes = std::vector<std::uint8_t>;
   struct Connection;
 
+  // What `call` returns for the store, on a thread of its own.
+  template <class Answer, class Call>
+  tl::expected<Answer, std::string> ask(Call call);
   // The value under `key` afterwards: `desired` where it was `expected` (empty:
   // or absent), else what it is. Never waits for a key to come.
   tl::expected<Bytes, std::string> compare_set(const std::string& key, const Bytes& expected,

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-# gradmon_test(name SOURCES a_test.cc ... LINK target ... [LABELS label ...] [TIMEOUT seconds] [SERIAL])
+# gradmon_test(name SOURCES a_test.cc ... LINK target ... [LABELS label ...] [TIMEOUT seconds] [SERIAL] [DISABLED])
 # makes one test binary of a folder and tells ctest of each of its test cases.
 find_package(Catch2 REQUIRED)
 include(Catch)
@@ -15,7 +15,7 @@ set_target_properties(gradmon_catch_main PROPERTIES COMPILE_OPTIONS "-O0;-g0")
 target_link_libraries(gradmon_catch_main PUBLIC Catch2::Catch2)
 
 function(gradmon_test name)
-  cmake_parse_arguments(ARG "SERIAL" "TIMEOUT" "SOURCES;LINK;LABELS" ${ARGN})
+  cmake_parse_arguments(ARG "SERIAL;DISABLED" "TIMEOUT" "SOURCES;LINK;LABELS" ${ARGN})
   if(NOT ARG_TIMEOUT)
     set(ARG_TIMEOUT 120)
   endif()
@@ -24,7 +24,7 @@ function(gradmon_test name)
   set_property(GLOBAL APPEND PROPERTY GRADMON_TEST_BINARIES ${name})
   catch_discover_tests(${name} TEST_PREFIX "${name}: " ${GRADMON_CATCH_ARGS}
     TEST_LIST ${name}_cases
-    PROPERTIES TIMEOUT ${ARG_TIMEOUT} RUN_SERIAL "${ARG_SERIAL}"
+    PROPERTIES TIMEOUT ${ARG_TIMEOUT} RUN_SERIAL "${ARG_SERIAL}" DISABLED "${ARG_DISABLED}"
     DISCOVERY_MODE PRE_TEST)
   # Not among PROPERTIES, where a list loses its ends and the rest goes astray.
   set(labels ${CMAKE_CURRENT_BINARY_DIR}/${name}_labels.cmake)

@@ -46,17 +46,22 @@ bool write_all(int fd, std::string_view text) {
   return true;
 }
 
-void make_directory(const fs::path& path) {
-  if (::mkdir(path.c_str(), 0750) == 0 || errno != ENOENT || !path.has_relative_path()) return;
-  make_directory(path.parent_path());
-  ::mkdir(path.c_str(), 0750);
+// 0 or the error number.
+int make_directory(const fs::path& path) {
+  if (::mkdir(path.c_str(), 0750) == 0 || errno == EEXIST) return 0;
+  if (errno != ENOENT || !path.has_relative_path()) return errno;
+  if (const int error = make_directory(path.parent_path()); error != 0) return error;
+  return ::mkdir(path.c_str(), 0750) == 0 || errno == EEXIST ? 0 : errno;
 }
 
 int open_new(const fs::path& path) {
   constexpr int kFlags = O_WRONLY | O_CREAT | O_TRUNC | O_CLOEXEC | O_NOFOLLOW;
   const int fd = ::open(path.c_str(), kFlags, 0640);
   if (fd >= 0 || errno != ENOENT) return fd;
-  make_directory(path.parent_path());
+  if (const int error = make_directory(path.parent_path()); error != 0) {
+    errno = error;
+    return -1;
+  }
   return ::open(path.c_str(), kFlags, 0640);
 }
 

@@ -26,6 +26,7 @@ struct StepEnded {
   Revision revision;
   Step step;
   std::uint64_t records;  // accepted since the step before ended
+  bool counts = true;     // false: its records are not to be written
 };
 
 struct CollectionEnded {

@@ -53,7 +53,7 @@ enum class Column : std::uint8_t {
   cosine = 0,        // moe_router_weight_hook
   samples = 0,       // scalar: seen by all ranks so far
   value = 1,         // scalar
-  mg_direction = 6,  // other
+  mg_direction = kOps,  // other
 };
 inline constexpr std::size_t kValues = kOps + 1;
 constexpr std::uint8_t bit_of(Column column) {

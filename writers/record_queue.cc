@@ -91,16 +91,22 @@ void RecordQueue::refill_patience() noexcept {
 void RecordQueue::begin_step() noexcept { refill_patience(); }
 
 std::uint64_t RecordQueue::end_step(Revision revision, Step step) noexcept {
+  return close_step({revision, step, 0, true});
+}
+
+void RecordQueue::drop_step(Revision revision, Step step) noexcept { close_step({revision, step, 0, false}); }
+
+std::uint64_t RecordQueue::close_step(StepEnded ended) noexcept {
   refill_patience();
   const std::uint64_t accepted = accepted_.load(std::memory_order_acquire);
-  const std::uint64_t records = accepted - std::exchange(accepted_before_, accepted);
-  if (records == 0) return 0;
+  ended.records = accepted - std::exchange(accepted_before_, accepted);
+  if (ended.records == 0) return 0;
   try {
-    post(Marker{StepEnded{revision, step, records}});
+    post(Marker{ended});
   } catch (const std::bad_alloc&) {
     log_error("out of memory: a step's records are lost");
   }
-  return records;
+  return ended.records;
 }
 
 void RecordQueue::end_collection(Revision revision, Step last) noexcept {

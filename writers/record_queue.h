@@ -26,6 +26,7 @@ namespace gradmon {
 
 class ProducerLanes;
 struct Marker;
+struct StepEnded;
 
 enum class Overflow {
   block,  // wait for a place, `patience` in one step at most, then drop until the queue is half empty
@@ -56,6 +57,8 @@ class RecordQueue {
   // step happens before its end_step; one that comes later is counted lost.
   void begin_step() noexcept;
   std::uint64_t end_step(Revision revision, Step step) noexcept;
+  // In its place where the step does not count: its records are lost.
+  void drop_step(Revision revision, Step step) noexcept;
   // The writer thread reports Finished once all before this is written.
   void end_collection(Revision revision, Step last) noexcept;
 
@@ -93,6 +96,7 @@ class RecordQueue {
   std::int64_t wait_for_place() noexcept;
   bool wait_once(std::unique_lock<std::mutex>& lock);
   void refill_patience() noexcept;
+  std::uint64_t close_step(StepEnded ended) noexcept;
 
   // Constant after construction.
   const std::int64_t capacity_;

@@ -8,6 +8,7 @@
 #include <condition_variable>
 #include <exception>
 #include <mutex>
+#include <optional>
 #include <thread>
 #include <utility>
 #include <variant>
@@ -23,10 +24,13 @@ namespace {
 
 constexpr std::size_t kTakeAtOnce = 4096;
 constexpr std::size_t kMostFilesPending = 1000;
+constexpr std::chrono::seconds kStuckAfter{2};
 
 }  // namespace
 
 struct WriterThread::State {
+  using Clock = std::chrono::steady_clock;
+
   State(std::shared_ptr<RecordQueue> q, OnFinished f, const WriterOptions& o)
       : queue(std::move(q)), on_finished(std::move(f)), options(o), files(o.pauses) {}
 
@@ -41,6 +45,8 @@ struct WriterThread::State {
   bool gather();
   void gather_up_to(std::size_t most_held);
   void close_sinks();
+  void note_progress();
+  void note_rest();
   bool given_up() const;
 
   // Constant after construction.
@@ -57,6 +63,8 @@ struct WriterThread::State {
   bool ended = false;      // the thread is about to return
   bool abandoned = false;  // nobody waits for the thread any more
   bool reporting = false;  // on_finished is running
+  std::uint64_t progress = 0;  // rises with each marker and each batch of records
+  std::optional<Clock::time_point> busy_since;  // the last progress; none: nothing is to be done
   std::size_t files_pending = 0;
   std::uint64_t files_refused = 0;
 
@@ -72,6 +80,7 @@ struct WriterThread::State {
 
 void WriterThread::State::run() {
   for (bool going = true; going && !given_up();) {
+    note_rest();
     queue->wait(steps.held() < options.most_held ? RecordQueue::WakeFor::markers_or_half_full
                                                  : RecordQueue::WakeFor::markers);
     queue->take_markers(markers);
@@ -100,6 +109,7 @@ void WriterThread::State::live() noexcept {
 
 // False: it was the last one.
 bool WriterThread::State::obey(Marker& marker) {
+  note_progress();
   if (auto* begun = std::get_if<RevisionBegun>(&marker.what)) begin(*begun);
   if (auto* step = std::get_if<StepEnded>(&marker.what)) write(*step);
   if (auto* collection = std::get_if<CollectionEnded>(&marker.what)) finish(*collection);
@@ -120,8 +130,9 @@ void WriterThread::State::write(const StepEnded& ended_step) {
   }
   const std::vector<Record>& records = steps.close(ended_step.revision, ended_step.step);
   GuardedSink::Outcome sum;
-  if (sinks.empty()) sum.lost = records.size();
+  if (sinks.empty() || !ended_step.counts) sum.lost = records.size();
   for (GuardedSink& sink : sinks) {
+    if (!ended_step.counts) break;
     const auto outcome = sink.write(ended_step.step, records, std::chrono::steady_clock::now());
     sum.written += outcome.written;
     sum.lost += outcome.lost;
@@ -177,6 +188,7 @@ void WriterThread::State::finish(const CollectionEnded& collection) {
 bool WriterThread::State::gather() {
   batch.clear();
   const bool any = queue->take(batch, kTakeAtOnce) > 0;
+  if (any) note_progress();
   steps.add(batch);
   return any;
 }
@@ -196,6 +208,17 @@ void WriterThread::State::close_sinks() {
   steps.clear();
   publish({});
   sinks.clear();
+}
+
+void WriterThread::State::note_progress() {
+  const std::lock_guard lock(mutex);
+  ++progress;
+  busy_since = Clock::now();
+}
+
+void WriterThread::State::note_rest() {
+  const std::lock_guard lock(mutex);
+  busy_since.reset();
 }
 
 bool WriterThread::State::given_up() const {
@@ -239,7 +262,7 @@ void WriterThread::write_file(std::function<tl::expected<void, std::string>()> w
   }
 }
 
-bool WriterThread::stop(std::chrono::milliseconds at_most) noexcept {
+bool WriterThread::stop(const Patience& patience) noexcept {
   if (!state_->thread.joinable()) return true;
   if (::getpid() != pid_) {
     // There is no such thread in this process, and its locks may be held for ever.
@@ -250,10 +273,33 @@ bool WriterThread::stop(std::chrono::milliseconds at_most) noexcept {
   try {
     state_->queue->post(Marker{WriterStopped{}});
   } catch (const std::exception&) {
-    at_most = at_most.zero();
+    return wait_for_end({std::chrono::milliseconds{0}, std::chrono::milliseconds{0}, nullptr});
   }
+  return wait_for_end(patience);
+}
+
+bool WriterThread::wait_for_end(const Patience& patience) noexcept {
+  using Clock = std::chrono::steady_clock;
+  constexpr std::chrono::milliseconds look{50};
+  constexpr std::chrono::seconds slow_after{2};
+  const auto begun = Clock::now();
+  auto last_progress = begun;
+  bool said = patience.slow == nullptr;
   std::unique_lock lock(state_->mutex);
-  const bool ended = state_->changed.wait_for(lock, at_most, [this] { return state_->ended; });
+  for (std::uint64_t seen = state_->progress; !state_->ended;) {
+    const auto now = Clock::now();
+    if (seen != state_->progress) last_progress = now;
+    seen = state_->progress;
+    if (now - last_progress >= patience.stalled || now - begun >= patience.in_all) break;
+    if (!said && now - begun >= slow_after) {
+      said = true;
+      lock.unlock();
+      patience.slow();
+      lock.lock();
+    }
+    state_->changed.wait_for(lock, std::min<Clock::duration>(look, patience.stalled), [this] { return state_->ended; });
+  }
+  const bool ended = state_->ended;
   state_->abandoned = !ended;
   if (!ended) state_->changed.wait(lock, [this] { return !state_->reporting; });
   lock.unlock();
@@ -263,7 +309,14 @@ bool WriterThread::stop(std::chrono::milliseconds at_most) noexcept {
 
 WriterStatus WriterThread::status() const {
   const std::lock_guard lock(state_->mutex);
-  return state_->status;
+  WriterStatus status = state_->status;
+  if (!state_->busy_since) return status;
+  const auto stuck =
+      std::chrono::duration_cast<std::chrono::seconds>(State::Clock::now() - *state_->busy_since);
+  if (stuck < kStuckAfter) return status;
+  const std::string before = status.last_error.empty() ? "" : "; " + status.last_error;
+  status.last_error = "the writer has made no progress for " + std::to_string(stuck.count()) + " s" + before;
+  return status;
 }
 
 }  // namespace gradmon

@@ -57,18 +57,29 @@ class WriterThread {
   // again after a pause. A thousand that wait are the most: more are not taken.
   void write_file(std::function<tl::expected<void, std::string>()> write) noexcept;
 
+  // How long stop() waits: `stalled` after the thread's last progress, and no
+  // longer than `in_all`; `slow` is called once where it takes more than 2 s.
+  struct Patience {
+    std::chrono::milliseconds stalled{2000};
+    std::chrono::milliseconds in_all{30'000};
+    std::function<void()> slow = nullptr;
+  };
+
   // The training thread. Abandons the queue, writes all steps that have ended,
   // closes the sinks and joins. A step that has not ended is lost. False: time
   // was up; the thread is left to itself, gives up at its next chance, and
   // on_finished is not called any more. Later calls, and those in a forked
   // child, do nothing.
-  bool stop(std::chrono::milliseconds at_most) noexcept;
+  bool stop(const Patience& patience) noexcept;
+  // Whether there is progress or not.
+  bool stop(std::chrono::milliseconds at_most) noexcept { return stop({at_most, at_most, nullptr}); }
 
   // Any thread.
   WriterStatus status() const;
 
  private:
   struct State;
+  bool wait_for_end(const Patience& patience) noexcept;
 
   const int pid_;                       // whose process the thread is in
   const std::shared_ptr<State> state_;  // shared with the thread

@@ -33,7 +33,7 @@ const CommittedPlans::One* CommittedPlans::newest() const {
   return plans_.empty() ? nullptr : &plans_.back();
 }
 
-std::optional<CommittedPlans::End> CommittedPlans::look_for_end(const Roster& roster, Ticks now) {
+std::optional<CommittedPlans::End> CommittedPlans::look_for_end(const Membership& members, Ticks now) {
   if (plans_.empty() || ended_) return {};
   const One& newest = plans_.back();
   const Step end = newest.schedule.end();
@@ -43,15 +43,15 @@ std::optional<CommittedPlans::End> CommittedPlans::look_for_end(const Roster& ro
   if ((!on && !by_itself) || end == kNever) return {};
   const Revision revision = newest.verdict.revision;
   std::vector<int> silent;
-  bool passed = roster.seat(0).progress.step >= end;
+  bool passed = true;
   bool reached = false;
-  for (int rank = 0; rank < roster.size(); ++rank) {
-    const Roster::Seat& seat = roster.seat(rank);
-    reached = reached || (seat.left() ? seat.last_step + 1 : seat.progress.step) >= end;
-    if (on ? seat.has_finished(revision) : seat.has_applied(revision)) continue;
+  for (int rank = 0; rank < members.size(); ++rank) {
+    const Membership::Member& member = members.of(rank);
+    reached = reached || (member.left() ? member.last_step + 1 : member.progress.step) >= end;
+    if (on ? member.has_finished(revision) : member.has_applied(revision)) continue;
     silent.push_back(rank);
-    const bool steps = now - seat.last_moved < kLateFinish;
-    if (steps && seat.progress.step < end) passed = false;
+    const bool steps = now - member.last_moved < kLateFinish;
+    if (steps && member.progress.step < end) passed = false;
   }
   // Where all ranks have left before, training has ended and not the plan.
   if (!reached) return {};
@@ -70,7 +70,7 @@ std::optional<CommittedPlans::End> CommittedPlans::look_for_end(const Roster& ro
 }
 
 void CommittedPlans::write_back_ended(Revision revision) {
-  if (!plans_.empty() && plans_.back().verdict.revision == revision) written_back_ = true;
+  if (!plans_.empty() && plans_.back().verdict.revision == revision) ended_ = written_back_ = true;
 }
 
 }  // namespace gradmon

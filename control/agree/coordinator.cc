@@ -11,21 +11,24 @@
 namespace gradmon {
 namespace {
 
-constexpr Ticks kPrepareEvery{250};
-constexpr Ticks kGiveUpAfter{10'000};
-constexpr Ticks kWriteAgain{1000};
-constexpr std::int64_t kMostLookahead = 256;
-constexpr double kMostPatienceMs = 500;
+constexpr Ticks kAskEvery{250};
+constexpr Ticks kLongestPatience{1'000};
+constexpr Ticks kLongestTick{1'000};
+constexpr double kMostLookahead = 255;
 
 Step later(Step a, Step b) { return a < b ? b : a; }
 
 // Of two fences the one that binds: the later.
 Step binding(Step a, Step b) { return mutated(Mutant::least_fence) == (a < b) ? a : b; }
 
-std::string joined_names(const std::vector<int>& ranks) {
-  std::string text = ranks.size() == 1 ? "rank " : "ranks ";
-  for (std::size_t i = 0; i < ranks.size(); ++i) text += (i == 0 ? "" : ", ") + std::to_string(ranks[i]);
-  return text;
+// Not the user's: proposed by gradmon.
+bool is_own(const Plan& plan) {
+  return plan.cause == Cause::resync || plan.cause == Cause::alert || plan.cause == Cause::budget;
+}
+
+bool is_final(AbortReason reason) {
+  return reason == AbortReason::rejected || reason == AbortReason::no_match ||
+         reason == AbortReason::withdrawn;
 }
 
 }  // namespace
@@ -35,25 +38,15 @@ CoordinatorActions& CoordinatorActions::operator+=(CoordinatorActions other) {
   std::move(other.log.begin(), other.log.end(), std::back_inserter(log));
   std::move(other.warnings.begin(), other.warnings.end(), std::back_inserter(warnings));
   std::move(other.probed.begin(), other.probed.end(), std::back_inserter(probed));
-  if (other.write) write = std::move(other.write);
   if (other.write_back) write_back = std::move(other.write_back);
   return *this;
 }
 
-Coordinator::Coordinator(Job job, Roster::LivenessOf liveness_of)
-    : job_(std::move(job)),
-      roster_({job_.world_size, job_.launcher_id, job_.start_iteration}, std::move(liveness_of)) {}
-
-CoordinatorActions Coordinator::begin(PlanPtr first, WallTime now) {
-  begun_ = true;
-  starts_on_ = first != nullptr;
-  CoordinatorActions actions;
-  if (first) actions += propose(std::move(first), now);
-  for (const Letter& letter : std::exchange(early_, {})) actions += on_letter(letter, now);
-  return actions;
-}
+Coordinator::Coordinator(Job job, DecisionLog& log)
+    : job_(std::move(job)), log_(log), members_({job_.world_size, job_.launch_id}), order_(job_.started) {}
 
 CoordinatorActions Coordinator::propose(PlanPtr plan, WallTime now) {
+  CoordinatorActions actions;
   Proposal proposal;
   HistoryEntry entry;
   entry.cause = name_of(plan->cause);
@@ -64,76 +57,109 @@ CoordinatorActions Coordinator::propose(PlanPtr plan, WallTime now) {
   proposal.entry = journal_.add(std::move(entry));
   proposal.plan = std::move(plan);
   proposal.since = now;
+  const bool own = is_own(*proposal.plan);
+  if (own && waiting_ && !is_own(*waiting_->plan)) {
+    finish_entry(proposal, "superseded", "a change of the user's is waiting");
+    return actions;
+  }
+  // What is not committed can be withdrawn: at once where nobody has promised anything, or it is to go off.
+  const bool withdraws = open_ && (!own || is_own(*open_->proposal.plan)) &&
+                         (!proposal.plan->on || open_->stage == Stage::offering);
+  if (withdraws) withdraw_open("superseded by a newer change (" + proposal.plan->by + ")", actions, now);
   refusal_.clear();
-  CoordinatorActions actions;
   enqueue(std::move(proposal), actions, now);
   return actions;
 }
 
+void Coordinator::finish_entry(const Proposal& proposal, const std::string& verdict, const std::string& why) {
+  HistoryEntry* entry = journal_.find(proposal.entry);
+  if (entry == nullptr) return;
+  entry->verdict = verdict;
+  entry->reason = why;
+  entry->final = true;
+  journal_.touch(proposal.entry);
+}
+
 void Coordinator::enqueue(Proposal proposal, CoordinatorActions& actions, WallTime now) {
-  if (waiting_) {
-    if (HistoryEntry* entry = journal_.find(waiting_->entry)) {
-      entry->verdict = "superseded";
-      entry->reason = "superseded by a newer change (" + proposal.plan->by + ")";
-      entry->final = true;
-      journal_.touch(waiting_->entry);
-    }
-  }
+  forget_waiting("superseded", "superseded by a newer change (" + proposal.plan->by + ")");
   waiting_ = std::move(proposal);
   actions += advance(now);
 }
 
-Letter Coordinator::letter_to(int rank, Message message) const {
-  return {job_.epoch, Rank{rank}, roster_.seat(rank).incarnation, std::move(message)};
+void Coordinator::forget_waiting(const std::string& verdict, const std::string& why) {
+  if (!waiting_) return;
+  finish_entry(*waiting_, verdict, why);
+  waiting_.reset();
+}
+
+bool Coordinator::cancel(const std::string& by, CoordinatorActions& actions, WallTime now) {
+  if (!open_ && !waiting_) return false;
+  if (open_) withdraw_open("withdrawn by " + by, actions, now);
+  forget_waiting("withdrawn", "withdrawn by " + by);
+  return true;
+}
+
+void Coordinator::withdraw_open(const std::string& why, CoordinatorActions& actions, WallTime now) {
+  conclude(abort(AbortReason::withdrawn, why), actions, now);
+}
+
+void Coordinator::send(int rank, Message message, CoordinatorActions& actions) const {
+  actions.send.push_back({{{rank, members_.of(rank).incarnation}}, std::move(message)});
+}
+
+bool Coordinator::note(const LogEntry& entry, CoordinatorActions& actions) {
+  if (auto logged = log_.append(entry); !logged) {
+    actions.warnings.push_back("decision log: " + logged.error());
+    return false;
+  }
+  return true;
 }
 
 CoordinatorActions Coordinator::tick(Ticks elapsed, WallTime now) {
-  clock_ += elapsed;
-  CoordinatorActions actions = advance(now);
+  clock_ += std::min(elapsed, kLongestTick);
+  CoordinatorActions actions;
   if (!begun_) return actions;
+  look_for_silence(actions);
+  wait_no_longer_for_the_absent();
+  actions += advance(now);
   look_for_end(actions);
   ask_around(actions);
+  resync(actions, now);
   keep_budget(actions, now);
   return actions;
+}
+
+void Coordinator::look_for_silence(CoordinatorActions& actions) {
+  for (const int rank : members_.drop_silent(clock_)) note_gone(rank, actions);
 }
 
 CoordinatorActions Coordinator::advance(WallTime now) {
   CoordinatorActions actions;
   if (!begun_) return actions;
-  settle_home(actions);
-  if (!open_ && waiting_ && waiting_->not_before <= clock_ && roster_.unready().empty()) {
-    open_waiting(actions, now);
-  }
-  if (open_) {
-    if (!open_->verdict && clock_ - open_->last_sent >= kPrepareEvery) send_prepare(actions, false);
-    decide(actions);
-  }
+  propose_inherited(actions, now);
+  if (!open_ && waiting_ && waiting_->not_before <= clock_ && may_open(*waiting_)) open_waiting(actions, now);
+  if (open_) decide(actions, now);
+  if (open_ && clock_ - open_->last_sent >= kAskEvery) ask(actions, false);
   return actions;
 }
 
-void Coordinator::settle_home(CoordinatorActions& actions) {
-  if (last_.home != Home::undecided) return;
-  last_.home = roster_.settle_home();
-  if (last_.home == Home::undecided) return;
-  if (last_.home == Home::store) {
-    actions.log.push_back("the output directory is not the same on all ranks: verdicts go into the store");
-  }
-  tell_last_word(actions);
-}
-
-void Coordinator::tell_last_word(CoordinatorActions& actions) const {
-  for (int rank = 0; rank < roster_.size(); ++rank) {
-    if (roster_.seat(rank).answers()) actions.send.push_back(letter_to(rank, Decided{last_}));
-  }
-}
+// Nobody is asked for a promise that cannot be followed by a commit. Off needs nobody.
+bool Coordinator::may_open(const Proposal& proposal) const { return !proposal.plan->on || unready().empty(); }
 
 void Coordinator::open_waiting(CoordinatorActions& actions, WallTime now) {
+  // A number that is not in the log could come to mean two plans.
+  const bool logged = note(AskedEntry{next_, waiting_->plan}, actions);
+  if (!logged && waiting_->plan->on) {
+    waiting_->not_before = clock_ + Ticks{1000};
+    return;
+  }
   Open open;
   open.revision = next_;
   next_.value += 1;
   open.proposal = std::move(*waiting_);
   waiting_.reset();
-  open.lookahead = lookahead_for(open.proposal);
+  open.stage = open.proposal.plan->on ? Stage::offering : Stage::promising;
+  open.lookahead = lookahead_for(*open.proposal.plan);
   open.opened = clock_;
   if (HistoryEntry* entry = journal_.find(open.proposal.entry)) {
     entry->revision = open.revision;
@@ -141,20 +167,40 @@ void Coordinator::open_waiting(CoordinatorActions& actions, WallTime now) {
     journal_.touch(open.proposal.entry);
   }
   open_ = std::move(open);
-  roster_.clear_answers();
-  send_prepare(actions, true);
+  members_.clear_answers();
+  for (int rank = 0; rank < members_.size(); ++rank) {
+    RankMember& member = members_.of(rank);
+    member.asked = member.takes_part() && (open_->proposal.plan->on || members_.heard(member, clock_));
+  }
+  ask(actions, true);
 }
 
-void Coordinator::send_prepare(CoordinatorActions& actions, bool everyone) {
+bool Coordinator::answered(const RankMember& member) const {
+  if (!member.asked || !member.takes_part()) return true;
+  return open_->stage == Stage::offering ? member.offered.has_value() : member.ready.has_value();
+}
+
+void Coordinator::ask(CoordinatorActions& actions, bool everyone) {
   open_->last_sent = clock_;
-  const Prepare prepare{open_->revision,  job_.process_id, open_->proposal.plan,
-                        open_->lookahead, doubt_after(),   last_};
-  for (int rank = 0; rank < roster_.size(); ++rank) {
-    const Roster::Seat& seat = roster_.seat(rank);
-    if (seat.answers() && (everyone || (!seat.ready && !seat.reject))) {
-      actions.send.push_back(letter_to(rank, prepare));
-    }
+  Outgoing offer{{}, Offer{open_->revision, open_->proposal.plan}};
+  Outgoing prepare{{},
+                   Prepare{open_->revision, open_->proposal.plan->config_sha256, open_->lookahead, last_}};
+  for (int rank = 0; rank < members_.size(); ++rank) {
+    const RankMember& member = members_.of(rank);
+    if (!member.asked || !member.takes_part() || (!everyone && answered(member))) continue;
+    if (!member.offered) offer.to.emplace_back(rank, member.incarnation);
+    if (open_->stage == Stage::promising) prepare.to.emplace_back(rank, member.incarnation);
   }
+  for (Outgoing* one : {&offer, &prepare}) {
+    if (!one->to.empty()) actions.send.push_back(std::move(*one));
+  }
+}
+
+void Coordinator::promise_stage(CoordinatorActions& actions) {
+  open_->stage = Stage::promising;
+  open_->opened = clock_;
+  open_->first_missing = 0;
+  ask(actions, true);
 }
 
 Verdict Coordinator::abort(AbortReason reason, std::string text) const {
@@ -162,135 +208,157 @@ Verdict Coordinator::abort(AbortReason reason, std::string text) const {
   verdict.revision = open_->revision;
   verdict.abort_reason = reason;
   verdict.reason = std::move(text);
-  verdict.author = job_.process_id;
   return verdict;
 }
 
-// Quick while somebody is missing: it is asked for every letter, and ranks are many.
-bool Coordinator::still_incomplete() {
-  if (open_->rejected || clock_ - open_->opened >= kGiveUpAfter) return false;
-  const auto answered = [&](int rank) {
-    const Roster::Seat& seat = roster_.seat(rank);
-    return seat.ready || seat.left();
-  };
-  while (open_->first_missing < roster_.size() && answered(open_->first_missing)) ++open_->first_missing;
-  return open_->first_missing < roster_.size();
+Ticks Coordinator::patience() const {
+  return std::min(kLongestPatience, std::max(open_->proposal.plan->max_wait / 2, Ticks{50}));
 }
 
-std::optional<Verdict> Coordinator::verdict_now() {
-  if (!mutated(Mutant::silent_counts_as_gone) && still_incomplete()) return {};
-  Step effective = later(job_.start_iteration + 1, last_.commit ? last_.commit->effective + 1 : Step{});
-  std::optional<Step> fence;
-  std::int64_t matches = 0;
-  std::string unmatched;  // as the first rank that has something to say says it
-  std::vector<int> missing;
-  for (int rank = 0; rank < roster_.size(); ++rank) {
-    const Roster::Seat& seat = roster_.seat(rank);
-    if (seat.reject) {
-      return abort(AbortReason::rejected,
-                   "rejected by rank " + std::to_string(rank) + ": " + seat.reject->reason);
-    }
-    if (seat.ready) {
-      fence = binding(fence.value_or(seat.ready->fence), seat.ready->fence);
-      matches += seat.ready->matches;
-      if (unmatched.empty()) unmatched = seat.ready->unmatched;
-    } else if (seat.left()) {
-      effective = later(effective, seat.last_step + 1);
-    } else if (!mutated(Mutant::silent_counts_as_gone) || clock_ - seat.last_seen < Ticks{2000}) {
-      missing.push_back(rank);
-    }
+// Quick while somebody is missing: it is asked for every message, and ranks are many.
+std::vector<int> Coordinator::missing() {
+  while (open_->first_missing < members_.size() && answered(members_.of(open_->first_missing)))
+    ++open_->first_missing;
+  std::vector<int> ranks;
+  for (int rank = open_->first_missing; rank < members_.size(); ++rank) {
+    if (!answered(members_.of(rank))) ranks.push_back(rank);
+    if (ranks.size() > 100) break;
   }
-  if (!missing.empty()) {
-    if (clock_ - open_->opened < kGiveUpAfter) return {};
-    return abort(AbortReason::timed_out, joined_names(missing) + " did not answer");
+  return ranks;
+}
+
+std::optional<Verdict> Coordinator::objection() const {
+  if (!open_->objected) return {};
+  for (int rank = 0; rank < members_.size(); ++rank) {
+    const RankMember& member = members_.of(rank);
+    const std::string who = "rank " + std::to_string(rank);
+    if (member.reject)
+      return abort(AbortReason::rejected, "rejected by " + who + ": " + member.reject->reason);
+    if (member.busy) return abort(AbortReason::busy, who + " is busy: " + member.busy->reason);
   }
-  open_->all_ready = true;
+  return {};
+}
+
+std::optional<Verdict> Coordinator::no_match() const {
   const Plan& plan = *open_->proposal.plan;
-  if (plan.on && matches == 0 && plan.collect_times > 0) {
-    const std::string why = unmatched.empty() ? "" : ": " + unmatched;
-    return abort(AbortReason::no_match, "no target matches on any rank" + why);
+  if (!plan.on || plan.collect_times == 0) return {};
+  std::string unmatched;  // as the first rank that has something to say says it
+  for (int rank = 0; rank < members_.size(); ++rank) {
+    const auto& offered = members_.of(rank).offered;
+    if (!offered) continue;
+    if (offered->matches > 0) return {};
+    if (unmatched.empty()) unmatched = offered->unmatched;
   }
+  return abort(AbortReason::no_match,
+               "no target matches on any rank" + (unmatched.empty() ? "" : ": " + unmatched));
+}
+
+Verdict Coordinator::commit() const {
   Verdict verdict;
   verdict.revision = open_->revision;
   verdict.plan = open_->proposal.plan;
+  Step effective = last_.commit ? last_.commit->effective + 1 : Step{};
+  if (inherited_effective_) effective = later(effective, *inherited_effective_ + 1);
+  if (const auto last = members_.last_of_the_gone(); last && !mutated(Mutant::below_dropped))
+    effective = later(effective, *last + 1);
+  std::optional<Step> fence;
+  for (int rank = 0; rank < members_.size(); ++rank) {
+    const RankMember& member = members_.of(rank);
+    if (member.phase == Membership::Phase::member)
+      effective = later(effective, member.hello.start_iteration + 1);
+    if (member.ready) fence = binding(fence.value_or(member.ready->fence), member.ready->fence);
+  }
   verdict.effective = later(effective, fence.value_or(effective));
-  verdict.author = job_.process_id;
   return verdict;
 }
 
-void Coordinator::decide(CoordinatorActions& actions) {
-  if (!open_->verdict) open_->verdict = verdict_now();
-  if (!open_->verdict || open_->writing) return;
-  if (open_->wrote != Ticks{} && clock_ - open_->wrote < kWriteAgain) return;
-  open_->writing = true;
-  actions.write = open_->verdict;
+void Coordinator::decide(CoordinatorActions& actions, WallTime now) {
+  if (auto objected = objection()) return conclude(std::move(*objected), actions, now);
+  std::vector<int> absent = missing();
+  if (mutated(Mutant::silent_counts_as_gone) && clock_ - open_->opened >= kLongestPatience) absent.clear();
+  if (absent.empty()) {
+    if (open_->stage == Stage::promising) return conclude(commit(), actions, now);
+    if (auto nothing = no_match()) return conclude(std::move(*nothing), actions, now);
+    return promise_stage(actions);
+  }
+  if (open_->stage == Stage::offering) {
+    const auto silent = [&](int rank) { return !members_.heard(members_.of(rank), clock_); };
+    absent.erase(std::remove_if(absent.begin(), absent.end(), [&](int rank) { return !silent(rank); }),
+                 absent.end());
+    if (absent.empty()) return;
+  } else if (clock_ - open_->opened < patience()) {
+    return;
+  } else if (!open_->proposal.plan->on) {
+    return conclude(commit(), actions, now);  // Those that are silent are off by their lease.
+  }
+  open_->proposal.missed = absent;
+  conclude(abort(AbortReason::timed_out, names_of_ranks(absent) + " did not answer"), actions, now);
 }
 
-CoordinatorActions Coordinator::on_register(const tl::expected<Verdict, std::string>& verdict, WallTime now) {
-  CoordinatorActions actions;
-  if (!open_) return actions;
-  open_->writing = false;
-  open_->wrote = clock_;
-  if (!verdict) {
-    actions.warnings.push_back("register: " + verdict.error());
-    return actions;
-  }
-  if (verdict->revision != open_->revision) return actions;
-  close_open(*verdict, actions, now);
-  actions += advance(now);
-  return actions;
+void Coordinator::conclude(Verdict verdict, CoordinatorActions& actions, WallTime now) {
+  const bool off = verdict.commit() && !verdict.plan->on;
+  const bool logged = mutated(Mutant::told_before_logged) || note(verdict, actions);
+  if (!logged && verdict.commit() && !off)
+    verdict = abort(AbortReason::not_logged, "the decision log could not take the verdict");
+  close_open(verdict, actions, now);
 }
 
 void Coordinator::close_open(const Verdict& verdict, CoordinatorActions& actions, WallTime now) {
-  const auto took = static_cast<double>((clock_ - open_->opened).count());
-  if (verdict.commit()) {
-    decide_ms_ = 0.5 * decide_ms_ + 0.5 * took;
-    patience_ms_ = std::max(decide_ms_, 0.5 * patience_ms_);
-  } else {
-    patience_ms_ = std::min(2 * patience_ms_, kMostPatienceMs);
-  }
   last_.closed = verdict.revision;
   if (HistoryEntry* entry = journal_.find(open_->proposal.entry)) {
     entry->verdict = verdict.commit() ? "commit" : "abort";
     entry->reason = verdict.reason;
     entry->final = true;
-    if (verdict.commit()) entry->effective_step = verdict.effective.value;
+    if (verdict.commit()) {
+      entry->effective_step = verdict.effective.value;
+      entry->steps = schedule_of(*verdict.plan, verdict.effective);
+    }
     journal_.touch(open_->proposal.entry);
   }
   if (verdict.commit()) {
+    decide_ms_ = 0.5 * decide_ms_ + 0.5 * static_cast<double>((clock_ - open_->opened).count());
     last_.commit = verdict;
     committed_.add(verdict);
     budget_.on_commit(*verdict.plan);
+    members_.plan_was_effective();
+    to_bring_in_.clear();
   }
   tell_last_word(actions);
   if (!verdict.commit()) retry(verdict, actions, now);
   open_.reset();
 }
 
+void Coordinator::tell_last_word(CoordinatorActions& actions) const {
+  Outgoing decided{{}, Decided{last_}};
+  for (int rank = 0; rank < members_.size(); ++rank) {
+    const RankMember& member = members_.of(rank);
+    const bool asked = !mutated(Mutant::verdict_without_plan) || member.asked;
+    if (member.takes_part() && asked) decided.to.emplace_back(rank, member.incarnation);
+  }
+  if (!decided.to.empty()) actions.send.push_back(std::move(decided));
+}
+
 void Coordinator::retry(const Verdict& verdict, CoordinatorActions& actions, WallTime now) {
   const std::string what =
       "revision " + std::to_string(verdict.revision.value) + " aborted: " + verdict.reason;
-  if (verdict.abort_reason == AbortReason::rejected || verdict.abort_reason == AbortReason::no_match) {
+  if (is_final(verdict.abort_reason)) {
+    if (verdict.abort_reason == AbortReason::withdrawn) return;
     refusal_ = verdict.reason;
-    if (open_->proposal.plan->cause != Cause::resync)
-      resynced_ = {};  // A missed one is still to be made good.
+    if (open_->proposal.plan->cause == Cause::resync) to_bring_in_.clear();
     actions.warnings.push_back(what);
     return;
   }
   Proposal again = open_->proposal;
-  const bool ready_missing = !open_->all_ready && verdict.abort_reason != AbortReason::came_back;
-  if (ready_missing) {
-    again.not_before = clock_ + Ticks{1000} * std::min(60, 1 << std::min(again.attempts, 6));
-    again.attempts += 1;
-  } else if (verdict.abort_reason == AbortReason::doubt) {
-    again.scale = std::min(again.scale * 2, kMostLookahead);
-  }
+  again.not_before = clock_ + Ticks{1000} * std::min(60, 1 << std::min(again.attempts, 6));
+  again.attempts += 1;
   HistoryEntry* entry = journal_.find(again.entry);
+  if (waiting_ && is_own(*waiting_->plan) && !is_own(*again.plan))
+    forget_waiting("superseded", "a change of the user's is waiting");
   if (waiting_) {
     if (entry != nullptr) entry->reason += "; superseded by a newer change (" + waiting_->plan->by + ")";
     return;
   }
-  actions.warnings.push_back(what + "; it is proposed again");
+  if (again.attempts == 1) actions.warnings.push_back(what + "; it is proposed again");
   HistoryEntry next;
   if (entry != nullptr) {
     entry->final = false;
@@ -306,10 +374,10 @@ void Coordinator::retry(const Verdict& verdict, CoordinatorActions& actions, Wal
 }
 
 void Coordinator::look_for_end(CoordinatorActions& actions) {
-  const auto end = committed_.look_for_end(roster_, clock_);
+  const auto end = committed_.look_for_end(members_, clock_);
   if (!end) return;
   if (!end->silent.empty()) {
-    actions.warnings.push_back(joined_names(end->silent) + " did not report the end of revision " +
+    actions.warnings.push_back(names_of_ranks(end->silent) + " did not report the end of revision " +
                                std::to_string(end->revision.value));
   }
   if (HistoryEntry* entry = journal_.find(end->revision)) {
@@ -326,29 +394,23 @@ CoordinatorActions Coordinator::probe(std::string id, PlanPtr plan) {
   return actions;
 }
 
-// What is asked beside the agreement: who lives, and what a plan would mean.
+// What is asked beside the agreement: what a plan would mean.
 void Coordinator::ask_around(CoordinatorActions& actions) {
-  for (const auto& [rank, ping] : roster_.pings_due(clock_)) actions.send.push_back(letter_to(rank, ping));
-  for (auto& [rank, probe] : probe_.due(roster_, clock_)) {
-    actions.send.push_back(letter_to(rank, std::move(probe)));
-  }
-  actions.probed = probe_.take_ended(roster_, clock_);
+  for (auto& [rank, probe] : probe_.due(members_, clock_)) send(rank, std::move(probe), actions);
+  auto ended = probe_.take_ended(members_, clock_);
+  std::move(ended.begin(), ended.end(), std::back_inserter(actions.probed));
 }
 
-void Coordinator::write_back_ended(Revision revision) { committed_.write_back_ended(revision); }
-
-CoordinatorActions Coordinator::close() {
-  CoordinatorActions actions;
-  for (int rank = 1; rank < roster_.size(); ++rank) {
-    if (roster_.seat(rank).answers()) actions.send.push_back(letter_to(rank, Closing{}));
-  }
-  return actions;
+void Coordinator::write_back_ended(Revision revision) {
+  committed_.write_back_ended(revision);
+  CoordinatorActions ignored;
+  note(WrittenBackEntry{revision}, ignored);
 }
 
 bool Coordinator::may_go() const {
   if (committed_.write_back_outstanding()) return false;
-  for (int rank = 1; rank < roster_.size(); ++rank) {
-    if (roster_.seat(rank).answers()) return false;
+  for (int rank = 0; rank < members_.size(); ++rank) {
+    if (members_.of(rank).takes_part()) return false;
   }
   return true;
 }
@@ -366,29 +428,23 @@ bool Coordinator::newest_is_off() const {
 }
 
 bool Coordinator::applied_by_all(Revision revision) const {
-  for (int rank = 0; rank < roster_.size(); ++rank) {
-    if (!roster_.seat(rank).has_applied(revision)) return false;
+  for (int rank = 0; rank < members_.size(); ++rank) {
+    const RankMember& member = members_.of(rank);
+    if (member.phase == Membership::Phase::absent || !member.has_applied(revision)) return false;
   }
   return true;
 }
 
-std::int64_t Coordinator::lookahead_for(const Proposal& proposal) const {
-  std::int64_t base = 1;
-  if (proposal.plan->lookahead) {
-    base = *proposal.plan->lookahead;
-  } else {
-    double shortest = 0;
-    for (int rank = 0; rank < roster_.size(); ++rank) {
-      const double ms = roster_.seat(rank).progress.step_ms;
-      if (ms > 0 && (shortest == 0 || ms < shortest)) shortest = ms;
-    }
-    if (shortest > 0) base = 1 + std::llround(std::ceil(std::min(decide_ms_ / shortest, 255.0)));
+// The time from Prepare to a commit, in steps of the quickest rank.
+std::int64_t Coordinator::lookahead_for(const Plan& plan) const {
+  if (plan.lookahead) return *plan.lookahead;
+  double shortest = 0;
+  for (int rank = 0; rank < members_.size(); ++rank) {
+    const double ms = members_.of(rank).progress.step_ms;
+    if (ms > 0 && (shortest == 0 || ms < shortest)) shortest = ms;
   }
-  return std::min(base * proposal.scale, std::max(base, kMostLookahead));
-}
-
-Ticks Coordinator::doubt_after() const {
-  return std::clamp(Ticks{std::llround(4 * patience_ms_)}, Ticks{50}, Ticks{2000});
+  if (shortest == 0 || decide_ms_ <= shortest / 5) return 1;
+  return 1 + std::llround(std::ceil(std::min(decide_ms_ / shortest, kMostLookahead)));
 }
 
 }  // namespace gradmon

@@ -3,16 +3,18 @@
 
 #include <cstdint>
 #include <optional>
+#include <set>
 #include <string>
-#include <tl/expected.hpp>
+#include <utility>
 #include <vector>
 
 #include "control/agree/committed_plans.h"
+#include "control/agree/decision_log.h"
 #include "control/agree/journal.h"
+#include "control/agree/membership.h"
 #include "control/agree/message.h"
 #include "control/agree/overhead_budget.h"
 #include "control/agree/plan_probe.h"
-#include "control/agree/roster.h"
 
 namespace gradmon {
 
@@ -23,10 +25,16 @@ struct WriteBack {
   FileIdentity file;
 };
 
+// The same message to several members: what is one message for all is encoded once.
+struct Outgoing {
+  using To = std::vector<std::pair<int, std::uint64_t>>;
+  To to;  // rank and incarnation
+  Message message;
+};
+
 // What the coordinator wants done.
 struct CoordinatorActions {
-  std::vector<Letter> send;
-  std::optional<Verdict> write;  // into the register; answer by on_register
+  std::vector<Outgoing> send;
   std::optional<WriteBack> write_back;
   std::vector<ProbeResult> probed;
   std::vector<std::string> log;  // lines for the owner of the job
@@ -35,122 +43,164 @@ struct CoordinatorActions {
   CoordinatorActions& operator+=(CoordinatorActions other);
 };
 
-// The role rank 0 has besides being a member: orders revisions, asks, decides.
-// Pure: called by one thread (the agent) with the time as a value.
+// The role the lead hub has: orders revisions, asks, decides. Pure: called by
+// one thread with the time as a value.
 class Coordinator {
  public:
   struct Job {
     std::string epoch;
-    std::string process_id;  // author of its verdicts, and proposer
-    std::string launcher_id;
+    std::string launch_id;
     int world_size = 1;
-    Step start_iteration;
     std::string run_id;
     WallTime started = 0;
-    std::string nonce;
   };
 
-  Coordinator(Job job, Roster::LivenessOf liveness_of);
+  // `log` outlives it.
+  Coordinator(Job job, DecisionLog& log);
 
-  // The config has been read: the epoch starts on with this plan, or off. Ranks
-  // that have said Hello before are answered now.
-  CoordinatorActions begin(PlanPtr first, WallTime now);
+  // What an earlier coordinator of this epoch has left in its log, in order; before
+  // begin(). What was open is aborted; every member counts as heard now.
+  CoordinatorActions restore(const std::vector<LogEntry>& entries, WallTime now);
+  // The config has been read; null: there is none, or it is broken. A new epoch
+  // starts on where its plan is on, an epoch that goes on takes it where it is
+  // another save than the newest known. Ranks that have said Hello before are
+  // answered now.
+  CoordinatorActions begin(PlanPtr from_file, WallTime now);
   // A change by file, command or gradmon itself; valid. The newest waits while
-  // one is open, the one it replaces is recorded as superseded.
+  // one is open, the one it replaces is recorded as superseded; gradmon's own
+  // never replaces the user's. One that is off withdraws what is open.
   CoordinatorActions propose(PlanPtr plan, WallTime now);
+  // Withdraws what is waiting or open. False: there is nothing.
+  bool cancel(const std::string& by, CoordinatorActions& actions, WallTime now);
+  // False: no such member.
+  bool evict(Rank rank, const std::string& by, CoordinatorActions& actions);
   // Asks every rank what a valid plan would mean there, or (null) what it watches
   // now; the answer comes in `probed`, with this id.
   CoordinatorActions probe(std::string id, PlanPtr plan);
-  CoordinatorActions on_letter(const Letter& letter, WallTime now);
-  CoordinatorActions on_register(const tl::expected<Verdict, std::string>& verdict, WallTime now);
+  CoordinatorActions on_message(const Envelope& envelope, WallTime now);
+  // The same, but what follows is decided by the next tick: for those who take in many
+  // messages before it, since each decision looks at every member.
+  CoordinatorActions take_in(const Envelope& envelope, WallTime now);
+  // What is not over yet, and for whom it waits.
+  std::optional<Pending> pending() const;
+  // `elapsed` since the last tick counts at most one second: a pause of this
+  // process is not its members' silence.
   CoordinatorActions tick(Ticks elapsed, WallTime now);
   // The write-back of a revision has ended: no more is to come of it.
   void write_back_ended(Revision revision);
-  CoordinatorActions close();
 
-  // Nothing to write back is outstanding, and every other rank has left.
+  // Nothing to write back is outstanding, and no rank takes part any more.
   bool may_go() const;
   // Something is to be decided: ticks every 10 ms, else every 100.
   bool busy() const { return open_.has_value() || waiting_.has_value() || probe_.busy(); }
   // The newest plan, in force, committed, open or waiting, is off or has ended.
   bool newest_is_off() const;
   PlanPtr newest_plan() const;  // null: none yet
-  // Where verdicts are to be written; known before there is one.
-  Home home() const { return last_.home; }
+  // The newest committed plan; null: none.
+  PlanPtr committed_plan() const { return last_.commit ? last_.commit->plan : nullptr; }
   Status status() const;  // what it knows of it; file and errors are the caller's
   Journal& journal() { return journal_; }
   const Journal& journal() const { return journal_; }
   bool applied_by_all(Revision revision) const;
+  const Membership& membership() const { return members_; }
 
  private:
   struct Proposal {
     PlanPtr plan;
     Journal::Key entry = 0;
-    int attempts = 0;        // that found a Ready missing
-    std::int64_t scale = 1;  // of the lookahead
+    int attempts = 0;  // that found an answer missing
     Ticks not_before{};
     WallTime since = 0;
+    std::vector<int> missed;  // whose answer the last attempt missed
+    bool restored = false;    // it was open when the coordinator before died
   };
+  // Offering: the plan travels, nobody has promised anything. Promising: ranks may wait.
+  enum class Stage { offering, promising };
   struct Open {
     Revision revision;
     Proposal proposal;
+    Stage stage = Stage::offering;
     std::int64_t lookahead = 1;
-    Ticks opened{};
-    Ticks last_sent{};
-    std::optional<Verdict> verdict;  // ours, on its way into the register
-    bool writing = false;
-    Ticks wrote{};
-    bool all_ready = false;
-    bool rejected = false;  // by some rank
-    int first_missing = 0;  // every rank below it has answered
+    Ticks opened{};         // this stage
+    Ticks last_sent{};      // its question
+    int first_missing = 0;  // every rank below it has answered this stage
+    bool objected = false;  // by Reject or Busy of some rank
   };
-  void answer_hello(Rank rank, const Hello& hello, CoordinatorActions& actions);
+  using RankMember = Membership::Member;
+
+  void answer_hello(Rank rank, const Hello& hello, CoordinatorActions& actions, WallTime now);
+  void note_earlier_epoch(const Hello& hello);
+  void inherit(const Hello& hello, CoordinatorActions& actions, WallTime now);
+  void catch_up(Revision closed, CoordinatorActions& actions, WallTime now);
+  void take_unlogged_off(const Verdict& off, CoordinatorActions& actions);
+  void propose_inherited(CoordinatorActions& actions, WallTime now);
+  void wait_no_longer_for_the_absent();
+  void finish_entry(const Proposal& proposal, const std::string& verdict, const std::string& why);
   void enqueue(Proposal proposal, CoordinatorActions& actions, WallTime now);
   CoordinatorActions advance(WallTime now);
-  void settle_home(CoordinatorActions& actions);
-  void tell_last_word(CoordinatorActions& actions) const;
+  bool may_open(const Proposal& proposal) const;
+  std::string unready() const;
   void open_waiting(CoordinatorActions& actions, WallTime now);
-  void send_prepare(CoordinatorActions& actions, bool everyone);
-  void decide(CoordinatorActions& actions);
-  bool still_incomplete();
-  std::optional<Verdict> verdict_now();
+  void ask(CoordinatorActions& actions, bool everyone);
+  void promise_stage(CoordinatorActions& actions);
+  void decide(CoordinatorActions& actions, WallTime now);
+  bool answered(const RankMember& member) const;
+  std::vector<int> missing();
+  std::optional<Verdict> objection() const;
+  std::optional<Verdict> no_match() const;
+  Verdict commit() const;
   Verdict abort(AbortReason reason, std::string text) const;
+  void conclude(Verdict verdict, CoordinatorActions& actions, WallTime now);
   void close_open(const Verdict& verdict, CoordinatorActions& actions, WallTime now);
   void retry(const Verdict& verdict, CoordinatorActions& actions, WallTime now);
-  void note_progress(Roster::Seat& seat, Rank rank, const Progress& progress, CoordinatorActions& actions,
+  void withdraw_open(const std::string& why, CoordinatorActions& actions, WallTime now);
+  void forget_waiting(const std::string& verdict, const std::string& why);
+  void tell_last_word(CoordinatorActions& actions) const;
+  void note_progress(RankMember& member, Rank rank, const Progress& progress, CoordinatorActions& actions,
                      WallTime now);
-  void note_applied(Roster::Seat& seat, Rank rank, const Applied& applied, CoordinatorActions& actions);
+  void note_applied(RankMember& member, Rank rank, const Applied& applied, CoordinatorActions& actions);
+  void answer_no_member(const Envelope& envelope, CoordinatorActions& actions) const;
+  void note_gone(int rank, CoordinatorActions& actions);
   void look_for_end(CoordinatorActions& actions);
+  void look_for_silence(CoordinatorActions& actions);
   void ask_around(CoordinatorActions& actions);
-  void resync(Rank rank, Revision missed, CoordinatorActions& actions, WallTime now);
+  void resync(CoordinatorActions& actions, WallTime now);
   void keep_budget(CoordinatorActions& actions, WallTime now);
   std::shared_ptr<Plan> continued(Cause cause, std::string by) const;
-  Letter letter_to(int rank, Message message) const;
-  std::int64_t lookahead_for(const Proposal& proposal) const;
-  Ticks doubt_after() const;
-  std::optional<Pending> pending() const;
+  void send(int rank, Message message, CoordinatorActions& actions) const;
+  bool note(const LogEntry& entry, CoordinatorActions& actions);
+  std::int64_t lookahead_for(const Plan& plan) const;
+  Ticks patience() const;  // with an answer to Prepare
+  std::string awaited(int rank) const;
   std::vector<RankStatus> describe_ranks() const;
 
   // Constant after construction.
   const Job job_;
+  DecisionLog& log_;
 
-  Roster roster_;
+  Membership members_;
   PlanProbe probe_;
   Journal journal_;
   Ticks clock_{};
   bool begun_ = false;
   bool starts_on_ = false;
-  std::vector<Letter> early_;  // said before begin()
+  std::vector<Envelope> early_;  // said before begin()
   Revision next_{1};
   std::optional<Proposal> waiting_;
   std::optional<Open> open_;
   LastWord last_;
   CommittedPlans committed_;
   OverheadBudget budget_;
-  std::string refusal_;  // why the newest change did not come about
-  Revision resynced_;
-  double decide_ms_ = 10;    // moving mean from Prepare to a commit: chooses the lookahead
-  double patience_ms_ = 10;  // the same, doubled by each abort: how soon a rank may doubt
+  bool restored_ = false;             // from a log
+  bool log_lost_ = false;             // a rank has been in an epoch before this one
+  std::int64_t order_ = 0;            // of this epoch: when it began, or later than a clock ahead
+  std::optional<Verdict> inherited_;  // of an epoch whose log is lost: the newest that a rank still holds
+  std::optional<Step> inherited_effective_;  // the latest that a rank has told of
+  bool inherited_proposed_ = false;
+  PlanPtr from_file_;          // as begin() had it
+  std::string refusal_;        // why the newest change did not come about
+  std::set<int> to_bring_in_;  // ranks that have joined while a plan was on
+  double decide_ms_ = 1;       // moving mean from Prepare to a commit: chooses the lookahead
 };
 
 }  // namespace gradmon

@@ -1,10 +1,187 @@
 // SPDX-License-Identifier: Apache-2.0
-// Coordinator: the changes that it proposes by itself.
+// Coordinator: how an epoch begins or goes on, and the changes that it proposes by itself.
+#include <algorithm>
 #include <utility>
 
 #include "control/agree/coordinator.h"
 
 namespace gradmon {
+namespace {
+
+constexpr Ticks kWaitForTheAbsent{15'000};
+
+HistoryEntry history_of(Revision revision, const Plan& plan) {
+  HistoryEntry entry;
+  entry.revision = revision;
+  entry.cause = name_of(plan.cause);
+  entry.by = plan.by;
+  entry.on = plan.on;
+  entry.request_id = plan.request_id;
+  return entry;
+}
+
+HistoryEntry history_of(const Verdict& verdict, const Plan& asked) {
+  HistoryEntry entry = history_of(verdict.revision, asked);
+  entry.verdict = verdict.commit() ? "commit" : "abort";
+  entry.reason = verdict.reason;
+  entry.final = true;
+  if (!verdict.commit()) return entry;
+  entry.effective_step = verdict.effective.value;
+  entry.steps = schedule_of(*verdict.plan, verdict.effective);
+  return entry;
+}
+
+}  // namespace
+
+CoordinatorActions Coordinator::restore(const std::vector<LogEntry>& entries, WallTime now) {
+  restored_ = true;
+  journal_.begin_at(static_cast<Journal::Key>(std::max<WallTime>(now, 1)));  // above all keys of the life before
+  std::optional<AskedEntry> open;
+  for (const LogEntry& entry : entries) {
+    if (const auto* joined = std::get_if<JoinedEntry>(&entry)) {
+      members_.restore(*joined, clock_);
+      note_earlier_epoch(joined->hello);
+    }
+    if (const auto* gone = std::get_if<GoneEntry>(&entry)) members_.restore(*gone);
+    if (const auto* ended = std::get_if<WrittenBackEntry>(&entry))
+      committed_.write_back_ended(ended->revision);
+    if (const auto* asked = std::get_if<AskedEntry>(&entry)) {
+      open = *asked;
+      next_ = {asked->revision.value + 1};
+    }
+    if (const auto* verdict = std::get_if<Verdict>(&entry)) {
+      last_.closed = verdict->revision;
+      if (verdict->commit()) {
+        last_.commit = *verdict;
+        committed_.add(*verdict);
+        budget_.on_commit(*verdict->plan);
+        members_.plan_was_effective();
+      }
+    }
+    if (const auto* verdict = std::get_if<Verdict>(&entry); verdict != nullptr && open) {
+      journal_.restore(history_of(*verdict, *open->plan));
+      open.reset();
+    }
+  }
+  members_.begin_new_life();
+  CoordinatorActions actions;
+  if (!open || open->revision <= last_.closed) return actions;
+  Open aborted;
+  aborted.revision = open->revision;
+  aborted.proposal.plan = open->plan;
+  aborted.proposal.since = now;
+  HistoryEntry told = history_of(open->revision, *open->plan);
+  told.proposed_at = now;
+  aborted.proposal.entry = journal_.add(std::move(told));
+  open_ = std::move(aborted);
+  conclude(abort(AbortReason::restarted, "the hub was started anew"), actions, now);
+  if (waiting_) {
+    waiting_->not_before = clock_;
+    waiting_->restored = true;
+  }
+  return actions;
+}
+
+CoordinatorActions Coordinator::begin(PlanPtr from_file, WallTime now) {
+  begun_ = true;
+  from_file_ = from_file;
+  CoordinatorActions actions;
+  if (restored_) {
+    const PlanPtr newest = newest_plan();
+    const bool known =
+        from_file && newest && newest->file && from_file->file && *newest->file == *from_file->file;
+    const bool asks = from_file && !known && (from_file->on || !newest_is_off());
+    if (asks) actions += propose(std::move(from_file), now);
+  } else if (from_file && from_file->on) {
+    starts_on_ = true;
+    actions += propose(std::move(from_file), now);
+  }
+  for (const Envelope& envelope : std::exchange(early_, {})) actions += on_message(envelope, now);
+  return actions;
+}
+
+void Coordinator::note_earlier_epoch(const Hello& hello) {
+  if (hello.held_epoch.empty() || hello.held_epoch == job_.epoch) return;
+  log_lost_ = true;
+  members_.plan_was_effective();  // for all that can be known
+}
+
+void Coordinator::inherit(const Hello& hello, CoordinatorActions& actions, WallTime now) {
+  const Verdict& held = *hello.held;
+  if (hello.held_epoch == job_.epoch) {
+    if (held.revision > last_.closed) take_unlogged_off(held, actions);
+    return catch_up(held.revision, actions, now);
+  }
+  if (!inherited_effective_ || *inherited_effective_ < held.effective) inherited_effective_ = held.effective;
+  if (last_.commit || (inherited_ && held.revision <= inherited_->revision)) return;
+  inherited_ = held;
+  inherited_proposed_ = false;
+  if (next_ <= held.revision) next_ = {held.revision.value + 1};
+}
+
+// The coordinator before has told of a verdict that its log could not take: such
+// a number is not given again.
+void Coordinator::catch_up(Revision closed, CoordinatorActions& actions, WallTime now) {
+  if (open_ && open_->revision <= closed)
+    conclude(abort(AbortReason::restarted, "its number was given before the hub was started anew"), actions,
+             now);
+  if (next_ <= closed) next_ = {closed.value + 1};
+  if (last_.closed < closed) last_.closed = closed;
+}
+
+// The only verdict that is told though the log could not take it.
+void Coordinator::take_unlogged_off(const Verdict& off, CoordinatorActions& actions) {
+  if (off.plan->on) return;
+  last_ = {off.revision, off};
+  committed_.add(off);
+  budget_.on_commit(*off.plan);
+  members_.plan_was_effective();
+  to_bring_in_.clear();
+  note(off, actions);
+  if (waiting_ && waiting_->restored)
+    forget_waiting("superseded", "superseded by a newer change (" + off.plan->by + ")");
+  tell_last_word(actions);
+}
+
+// What a rank still holds of an epoch whose log is lost goes on, with what it had
+// left, unless the file has been saved since.
+void Coordinator::propose_inherited(CoordinatorActions& actions, WallTime now) {
+  if (!inherited_ || inherited_proposed_ || open_ || last_.commit || !unready().empty()) return;
+  inherited_proposed_ = true;
+  const Plan& held = *inherited_->plan;
+  const bool asked_since = waiting_ && waiting_->plan != from_file_ && waiting_->plan->cause != Cause::resync;
+  if (asked_since) return;
+  if (from_file_ && from_file_->file && held.file && *from_file_->file != *held.file) {
+    if (!waiting_) actions += propose(from_file_, now);
+    return;
+  }
+  forget_waiting("superseded", "the ranks still hold revision " + std::to_string(inherited_->revision.value));
+  auto plan = std::make_shared<Plan>(held);
+  if (held.on) plan->continues = schedule_of(held, inherited_->effective);
+  plan->cause = Cause::resync;
+  plan->by = "the ranks, which hold revision " + std::to_string(inherited_->revision.value);
+  plan->request_id.clear();
+  actions += propose(std::move(plan), now);
+}
+
+// Why nothing that is on can be opened; "" where it can. Where the log is lost, a
+// process that we have never heard of may have had its rank's number, and a lease.
+std::string Coordinator::unready() const {
+  std::string why = members_.unready(clock_);
+  if (!why.empty() || !log_lost_ || clock_ >= kWaitForTheAbsent) return why;
+  for (int rank = 0; rank < members_.size(); ++rank) {
+    const RankMember& member = members_.of(rank);
+    if (member.takes_part() && member.hello.held_epoch.empty())
+      return "waiting until the process before that of rank " + std::to_string(rank) + " can have no lease";
+  }
+  return why;
+}
+
+// Ranks that died while the log was lost are in no list of ours.
+void Coordinator::wait_no_longer_for_the_absent() {
+  if (!log_lost_ || clock_ < kWaitForTheAbsent) return;
+  for (int rank = 0; rank < members_.size(); ++rank) members_.give_up_absent(Rank{rank});
+}
 
 // What holds, once more: with what it has not yet collected before it is replaced.
 std::shared_ptr<Plan> Coordinator::continued(Cause cause, std::string by) const {
@@ -16,13 +193,14 @@ std::shared_ptr<Plan> Coordinator::continued(Cause cause, std::string by) const 
   return plan;
 }
 
-void Coordinator::resync(Rank rank, Revision missed, CoordinatorActions& actions, WallTime now) {
-  const bool known = !last_.commit || missed != last_.commit->revision || resynced_ >= missed;
-  if (known || waiting_ || open_) return;  // an open change brings all together as well
-  resynced_ = missed;
-  auto plan = continued(Cause::resync, "rank " + std::to_string(rank.value) + " missed revision " +
-                                           std::to_string(missed.value));
-  actions.warnings.push_back(plan->by + ": bringing all ranks together again");
+void Coordinator::resync(CoordinatorActions& actions, WallTime now) {
+  if (to_bring_in_.empty() || waiting_ || open_) return;  // an open change brings all together as well
+  const bool on = last_.commit && last_.commit->plan->on && !committed_.ended();
+  if (!on) return to_bring_in_.clear();
+  const std::vector<int> ranks(to_bring_in_.begin(), to_bring_in_.end());
+  auto plan = continued(Cause::resync,
+                        names_of_ranks(ranks) + (ranks.size() == 1 ? " has" : " have") + " joined again");
+  actions.log.push_back(plan->by + ": bringing all ranks together again");
   actions += propose(std::move(plan), now);
 }
 
@@ -32,11 +210,11 @@ void Coordinator::keep_budget(CoordinatorActions& actions, WallTime now) {
   const Plan& in_force = *newest.verdict.plan;
   if (!in_force.on || !in_force.max_overhead) return;
   std::vector<OverheadBudget::RankCost> costs;
-  for (int rank = 0; rank < roster_.size(); ++rank) {
-    const Roster::Seat& seat = roster_.seat(rank);
-    if (seat.left()) continue;
-    if (seat.progress.step >= newest.schedule.end()) return;
-    costs.push_back({rank, seat.progress.overhead});
+  for (int rank = 0; rank < members_.size(); ++rank) {
+    const RankMember& member = members_.of(rank);
+    if (!member.takes_part()) continue;
+    if (member.progress.step >= newest.schedule.end()) return;
+    costs.push_back({rank, member.progress.overhead});
   }
   const auto change = budget_.change_due(in_force, newest.verdict.revision, costs);
   if (!change) return;
@@ -45,6 +223,14 @@ void Coordinator::keep_budget(CoordinatorActions& actions, WallTime now) {
   plan->step_interval = change->step_interval;
   actions.log.push_back("max_overhead: " + change->why);
   actions += propose(std::move(plan), now);
+}
+
+bool Coordinator::evict(Rank rank, const std::string& by, CoordinatorActions& actions) {
+  if (!members_.evict(rank, by)) return false;
+  note(GoneEntry{rank, GoneEntry::How::evicted, members_.of(rank.value).progress.step, by}, actions);
+  actions.warnings.push_back("rank " + std::to_string(rank.value) + " is evicted by " + by +
+                             ": it is out in 15 s");
+  return true;
 }
 
 }  // namespace gradmon

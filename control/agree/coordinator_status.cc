@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 #include <string>
+#include <vector>
 
 #include "control/agree/coordinator.h"
 
@@ -8,23 +9,23 @@ namespace {
 
 constexpr Ticks kStalled{5'000};
 
-const char* state_of(const Roster::Seat& seat) {
-  if (seat.state == Roster::State::absent) return "absent";
-  if (seat.left()) return "left";
-  if (seat.progress.missed > seat.progress.applied) return "missed";
-  if (seat.progress.waiting) return "waiting";
-  return seat.progress.collecting ? "collecting" : "idle";
+const char* state_of(const Membership::Member& member) {
+  if (member.phase == Membership::Phase::absent) return "absent";
+  if (member.left()) return "left";
+  if (member.gone()) return "dropped";
+  if (member.progress.waiting) return "waiting";
+  return member.progress.collecting ? "collecting" : "idle";
 }
 
 // "" unless scalers have left out a different number of updates on two neighbours. A
 // rank that has not yet told of the step of the other's last one is not compared.
-std::string skip_warning(const Roster& roster) {
+std::string skip_warning(const Membership& members) {
   const auto on_rank = [](int rank, const Progress& progress) {
     return std::to_string(progress.skipped.count) + " on rank " + std::to_string(rank);
   };
-  for (int rank = 1; rank < roster.size(); ++rank) {
-    const Progress& one = roster.seat(rank - 1).progress;
-    const Progress& other = roster.seat(rank).progress;
+  for (int rank = 1; rank < members.size(); ++rank) {
+    const Progress& one = members.of(rank - 1).progress;
+    const Progress& other = members.of(rank).progress;
     const bool comparable = one.skipped.last < other.step && other.skipped.last < one.step;
     if (!comparable || one.skipped.count == other.skipped.count) continue;
     return "updates that GradScaler has left out: " + on_rank(rank - 1, one) + ", " + on_rank(rank, other) +
@@ -33,32 +34,56 @@ std::string skip_warning(const Roster& roster) {
   return "";
 }
 
+bool any_absent(const Membership& members) {
+  for (int rank = 0; rank < members.size(); ++rank) {
+    if (members.of(rank).phase == Membership::Phase::absent) return true;
+  }
+  return false;
+}
+
+// Those that take part and have steps of the plan before them.
+std::vector<int> not_at_the_end(const Membership& members, Step end) {
+  std::vector<int> ranks;
+  for (int rank = 0; rank < members.size(); ++rank) {
+    if (members.of(rank).takes_part() && members.of(rank).progress.step < end) ranks.push_back(rank);
+  }
+  return ranks;
+}
+
 std::string revision_text(Revision revision) { return "revision " + std::to_string(revision.value); }
 
 }  // namespace
 
+// "rank 2", with how long it has not been heard where that is long.
+std::string Coordinator::awaited(int rank) const {
+  const RankMember& member = members_.of(rank);
+  std::string text = "rank " + std::to_string(rank);
+  if (!members_.heard(member, clock_))
+    text += " (not heard for " + std::to_string((clock_ - member.last_heard).count() / 1000) + " s)";
+  return text;
+}
+
 std::optional<Pending> Coordinator::pending() const {
   if (open_) {
-    for (int rank = 0; rank < roster_.size(); ++rank) {
-      const Roster::Seat& seat = roster_.seat(rank);
-      if (!seat.left() && !seat.ready && !seat.reject) {
-        return Pending{open_->revision, "waiting for the answer of rank " + std::to_string(rank),
-                       open_->proposal.since};
-      }
+    std::vector<int> awaited_ranks;
+    for (int rank = 0; rank < members_.size(); ++rank) {
+      if (!answered(members_.of(rank))) awaited_ranks.push_back(rank);
     }
-    return Pending{open_->revision, "being written to the register", open_->proposal.since};
+    std::string reason = "being decided";
+    if (awaited_ranks.size() == 1) reason = "waiting for the answer of " + awaited(awaited_ranks.front());
+    if (awaited_ranks.size() > 1) reason = "waiting for the answers of " + names_of_ranks(awaited_ranks);
+    return Pending{open_->revision, reason, open_->proposal.since};
   }
   if (waiting_) {
-    const std::string unready = roster_.unready();
+    const std::string unready = waiting_->plan->on ? this->unready() : "";
     return Pending{{}, unready.empty() ? "to be proposed again" : unready, waiting_->since};
   }
   if (committed_.newest() == nullptr) return {};
   const CommittedPlans::One& newest = *committed_.newest();
-  if (applied_by_all(newest.verdict.revision)) return {};
-  for (int rank = 0; rank < roster_.size(); ++rank) {
-    const Roster::Seat& seat = roster_.seat(rank);
-    if (seat.has_applied(newest.verdict.revision)) continue;
-    const Ticks stalled = clock_ - seat.last_moved;
+  for (int rank = 0; rank < members_.size(); ++rank) {
+    const RankMember& member = members_.of(rank);
+    if (member.phase == Membership::Phase::absent || member.has_applied(newest.verdict.revision)) continue;
+    const Ticks stalled = clock_ - member.last_moved;
     const std::string why = stalled >= kStalled
                                 ? "rank " + std::to_string(rank) + " has not stepped for " +
                                       std::to_string(stalled.count() / 1000) + " s"
@@ -70,26 +95,28 @@ std::optional<Pending> Coordinator::pending() const {
 
 std::vector<RankStatus> Coordinator::describe_ranks() const {
   std::vector<RankStatus> ranks;
-  for (int rank = 0; rank < roster_.size(); ++rank) {
-    const Roster::Seat& seat = roster_.seat(rank);
+  for (int rank = 0; rank < members_.size(); ++rank) {
+    const RankMember& member = members_.of(rank);
     RankStatus status;
     status.rank = Rank{rank};
-    status.state = state_of(seat);
-    status.error = seat.trouble;
-    if (seat.state != Roster::State::absent) {
-      status.host = seat.hello.host;
-      status.pid = seat.hello.pid;
-      status.step = seat.progress.step.value;
-      status.revision = seat.progress.applied;
-      if (seat.progress.applied != Revision{}) status.applied_step = seat.progress.applied_step.value;
-      status.step_ms = seat.progress.step_ms;
-      status.last_seen_ms = (clock_ - seat.last_seen).count();
-      status.last_stepped_ms = (clock_ - seat.last_moved).count();
-      status.records = seat.progress.records;
-      status.dropped = seat.progress.dropped;
-      status.overhead = seat.progress.overhead;
-      status.targets = seat.progress.targets;
-      if (!seat.progress.error.empty()) status.error = seat.progress.error;
+    status.state = state_of(member);
+    status.error = member.gone() ? member.gone_why : member.trouble;
+    if (member.phase != Membership::Phase::absent) {
+      status.host = member.hello.host;
+      status.pid = member.hello.pid;
+      status.step = member.progress.step.value;
+      status.revision = member.progress.applied;
+      if (member.progress.applied != Revision{}) status.applied_step = member.progress.applied_step.value;
+      status.step_ms = member.progress.step_ms;
+      status.last_seen_ms = (clock_ - member.last_heard).count();
+      status.accepted = member.progress.closed;
+      status.waited_ms = member.progress.waited_ms;
+      status.last_stepped_ms = (clock_ - member.last_moved).count();
+      status.records = member.progress.records;
+      status.dropped = member.progress.dropped;
+      status.overhead = member.progress.overhead;
+      status.targets = member.progress.targets;
+      if (!member.progress.error.empty()) status.error = member.progress.error;
     }
     ranks.push_back(std::move(status));
   }
@@ -99,25 +126,29 @@ std::vector<RankStatus> Coordinator::describe_ranks() const {
 Status Coordinator::status() const {
   Status status;
   status.epoch = job_.epoch;
-  status.register_home = name_of(last_.home);
+  status.launch_id = job_.launch_id;
+  status.started = job_.started;
   status.ranks = describe_ranks();
   status.pending = pending();
-  if (std::string warning = skip_warning(roster_); !warning.empty())
+  if (std::string warning = skip_warning(members_); !warning.empty())
     status.warnings.push_back(std::move(warning));
-  const CommittedPlans::One* running = committed_.find(roster_.seat(0).progress.applied);
+  const CommittedPlans::One* running = committed_.find(members_.reference().progress.applied);
   if (running == nullptr) {
     status.reason = refusal_.empty() ? "not asked for" : refusal_;
+    // Until all have come nothing can be switched on: better known before it is asked for.
+    if (refusal_.empty() && !status.pending && any_absent(members_)) status.reason = unready();
     return status;
   }
   const Plan& plan = *running->verdict.plan;
-  const Step step = roster_.seat(0).progress.step;
+  const Step step = members_.reference().progress.step;
   status.revision = running->verdict.revision;
   status.effective_step = running->verdict.effective.value;
   status.config_sha256 = plan.config_sha256;
   status.collected = running->schedule.collected_before(step);
   status.collect_times = running->schedule.times();
   status.step_interval = plan.step_interval;
-  const bool ended = step >= running->schedule.end();
+  const std::vector<int> collecting = not_at_the_end(members_, running->schedule.end());
+  const bool ended = collecting.empty();
   status.state = plan.on && !ended ? "on" : "off";
   if (!refusal_.empty()) {
     status.reason = refusal_;
@@ -125,6 +156,8 @@ Status Coordinator::status() const {
     status.reason = "turned off by " + plan.by + " (" + revision_text(status.revision) + ")";
   } else if (ended) {
     status.reason = "finished";
+  } else if (step >= running->schedule.end()) {
+    status.reason = "waiting for the end on " + names_of_ranks(collecting);
   } else if (plan.cause == Cause::budget) {
     status.reason = "set by " + plan.by;
   } else if (step < running->schedule.first()) {

@@ -18,6 +18,8 @@ Journal::Key Journal::add(HistoryEntry entry) {
   return key;
 }
 
+void Journal::restore(HistoryEntry entry) { changed_.erase(add(std::move(entry))); }
+
 HistoryEntry* Journal::find(Key key) {
   const auto at = entries_.find(key);
   return at == entries_.end() ? nullptr : &at->second;

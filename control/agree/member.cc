@@ -11,20 +11,17 @@ namespace gradmon {
 namespace {
 
 constexpr Ticks kHelloEvery{250};
-constexpr Ticks kAskEvery{250};
 constexpr Ticks kLeftEvery{100};
-constexpr Ticks kStartTimeout{30'000};
-constexpr Ticks kLongestTick{1000};
+constexpr Ticks kBusyWithin{600'000};
+constexpr Ticks kBusyAfter{2'000};
 constexpr std::size_t kMostReason = 1000;  // bytes of an objection
+constexpr std::size_t kMostSent = 256;     // that an acknowledgement may still come for
 
 }  // namespace
 
 MemberActions& MemberActions::operator+=(MemberActions other) {
   std::move(other.send.begin(), other.send.end(), std::back_inserter(send));
   std::move(other.warnings.begin(), other.warnings.end(), std::back_inserter(warnings));
-  if (other.write) write = std::move(other.write);
-  if (other.prove) prove = std::move(other.prove);
-  if (other.prove_in_store) prove_in_store = std::move(other.prove_in_store);
   return *this;
 }
 
@@ -32,16 +29,30 @@ Member::Member(Identity identity, StepGate& gate, CanCarryOut can_carry_out, Lis
     : identity_(std::move(identity)),
       gate_(gate),
       can_carry_out_(std::move(can_carry_out)),
-      list_targets_(std::move(list_targets)) {
-  if (identity_.holds_start) start_hold_ = StartHold{identity_.hello.start_iteration + 1, {}};
+      list_targets_(std::move(list_targets)),
+      max_wait_(identity_.max_wait) {
+  if (!identity_.dynamic) return;
+  start_hold_ = identity_.hello.start_iteration + 1;
+  gate_.require_lease();
 }
 
-MemberActions Member::say_hello() {
-  last_hello_ = clock_;
-  MemberActions actions;
-  if (!joined_) actions.send.emplace_back(identity_.hello);
-  return actions;
+MemberActions Member::start(Ticks now) {
+  started_ = true;
+  return say_hello(now);
 }
+
+MemberActions Member::connected(Ticks now) {
+  connected_ = true;
+  joined_ = false;
+  if (mutated(Mutant::forgets_promise_on_return)) {
+    open_.reset();
+    gate_.release();
+    gate_.rejoin();
+  }
+  return say_hello(now);
+}
+
+void Member::disconnected() { connected_ = joined_ = false; }
 
 void Member::give_up(std::string reason) {
   refused_ = std::move(reason);
@@ -55,24 +66,105 @@ void Member::drop_start_hold() {
 }
 
 Step Member::standing_fence() const {
-  if (start_hold_) return start_hold_->fence;
-  return open_ && open_->fence && !open_->gave_up ? *open_->fence : kNever;
+  if (start_hold_) return *start_hold_;
+  return open_ ? open_->fence : kNever;
 }
 
-MemberActions Member::on_message(const Message& message) {
-  if (const auto* welcome = std::get_if<Welcome>(&message)) return on_welcome(*welcome);
-  if (std::holds_alternative<LeftHeard>(message) || std::holds_alternative<Closing>(message)) {
+std::uint64_t Member::number_sent(Ticks now, bool lapsed) {
+  sent_.push_back({++numbers_, now, lapsed});
+  if (sent_.size() > kMostSent) sent_.pop_front();
+  return numbers_;
+}
+
+MemberActions Member::say_hello(Ticks now) {
+  MemberActions actions;
+  if (!started_ || !connected_ || joined_ || leaving_ || replaced_) return actions;
+  last_hello_ = now;
+  Hello hello = identity_.hello;
+  hello.step = gate_.current();
+  hello.lapsed = epoch_.empty() || gate_.lapsed() || (!held_ && !open_);
+  hello.number = number_sent(now, hello.lapsed);
+  hello.held_epoch = epoch_;
+  hello.epoch_order = epoch_order_;
+  if (!hello.lapsed) hello.held = held_;
+  actions.send.emplace_back(std::move(hello));
+  return actions;
+}
+
+Envelope Member::to_coordinator(Message message) const {
+  if (std::holds_alternative<Hello>(message)) return {"", identity_.rank, 0, std::move(message)};
+  return {epoch_, identity_.rank, incarnation_, std::move(message)};
+}
+
+MemberActions Member::on_envelope(const Envelope& envelope, Ticks now) {
+  const bool for_this_life = envelope.epoch == epoch_ && envelope.incarnation == incarnation_;
+  if (!for_this_life && !std::holds_alternative<Welcome>(envelope.message)) return {};
+  return on_message(envelope.message, envelope.epoch, now);
+}
+
+MemberActions Member::on_message(const Message& message, const std::string& epoch, Ticks now) {
+  MemberActions actions = look_for_lapse(now);
+  if (const auto* welcome = std::get_if<Welcome>(&message)) {
+    actions += on_welcome(*welcome, epoch, now);
+  } else if (std::holds_alternative<LeftHeard>(message)) {
     left_heard_ = true;
-    return {};
+  } else if (std::holds_alternative<Replaced>(message)) {
+    actions += withdraw();
+  } else if (!joined_ || replaced_) {
+    return actions;
+  } else if (const auto* heard = std::get_if<ProgressHeard>(&message)) {
+    acknowledged(heard->number, now);
+  } else if (std::holds_alternative<HelloAgain>(message)) {
+    joined_ = false;
+    actions += say_hello(now);
+  } else if (const auto* probe = std::get_if<Probe>(&message)) {
+    actions += on_probe(*probe);
+  } else if (const auto* offer = std::get_if<Offer>(&message)) {
+    actions += on_offer(*offer, now);
+  } else if (const auto* prepare = std::get_if<Prepare>(&message)) {
+    actions += on_prepare(*prepare, now);
+  } else if (const auto* decided = std::get_if<Decided>(&message)) {
+    actions += learn(decided->last);
+    actions += look_for_lapse(now);
   }
-  if (std::holds_alternative<Replaced>(message)) return withdraw();
-  if (!joined_ || replaced_) return {};
-  if (const auto* ping = std::get_if<Ping>(&message)) return {{Pong{ping->number}}, {}, {}, {}, {}};
-  if (const auto* probe = std::get_if<Probe>(&message)) return on_probe(*probe);
-  if (rejoining_) return {};
-  if (const auto* prepare = std::get_if<Prepare>(&message)) return on_prepare(*prepare);
-  if (const auto* decided = std::get_if<Decided>(&message)) return learn(decided->last);
-  return {};
+  return actions;
+}
+
+// What was promised and what was in force is over; only an answer to a Hello that
+// says so counts from here on.
+MemberActions Member::look_for_lapse(Ticks now) {
+  MemberActions actions;
+  if (!identity_.dynamic || replaced_) return actions;
+  gate_.look_at_lease(now);
+  if (!gate_.lapsed() || lapse_told_) return actions;
+  lapse_told_ = true;
+  actions.warnings.push_back(start_hold_ ? "off: training goes on without an answer to its start"
+                             : open_ ? "off: training has waited long enough for the verdict on revision " +
+                                           std::to_string(open_->revision.value)
+                                     : "off: no acknowledgement for " +
+                                           std::to_string(kLease.count() / 1000) + " s, or a verdict missed");
+  open_.reset();
+  start_hold_.reset();
+  considered_.reset();
+  held_.reset();
+  entered_.clear();
+  newest_applied_ = {};
+  joined_ = false;
+  actions += say_hello(now);
+  return actions;
+}
+
+void Member::acknowledged(std::uint64_t number, Ticks now) {
+  const auto found =
+      std::find_if(sent_.begin(), sent_.end(), [&](const Sent& each) { return each.number == number; });
+  if (found == sent_.end()) return;
+  const Ticks sent = mutated(Mutant::lease_from_arrival) ? now : found->at;
+  sent_.erase(sent_.begin(), found + 1);
+  if (!gate_.needs_lease()) lease_epoch_ = epoch_;
+  if (lease_epoch_ != epoch_) return;
+  if (gate_.lapsed()) return;
+  lease_until_ = std::max(lease_until_, sent + kLease);
+  if (identity_.dynamic) gate_.renew_lease(lease_until_);
 }
 
 // From the next boundary on this process is on its own.
@@ -91,61 +183,70 @@ MemberActions Member::on_probe(const Probe& probe) const {
   const auto matches = probe.plan && probe.plan->on ? can_carry_out_(*probe.plan) : 0;
   Probed probed{probe.id, matches.value_or(0), matches ? "" : matches.error().substr(0, kMostReason), {}};
   if (list_targets_ && matches) probed.targets = list_targets_(probe.plan.get());
-  // Rank 0's stays in its process, the others' is a letter.
-  if (identity_.rank.value != 0) probed.targets = within(noteworthy(std::move(probed.targets)), probe.room);
-  return {{std::move(probed)}, {}, {}, {}, {}};
+  if (identity_.rank.value != 0) probed.targets = noteworthy(std::move(probed.targets));
+  probed.targets = within(std::move(probed.targets), probe.room);
+  MemberActions actions;
+  actions.send.emplace_back(std::move(probed));
+  return actions;
 }
 
-MemberActions Member::on_welcome(const Welcome& welcome) {
+MemberActions Member::on_welcome(const Welcome& welcome, const std::string& epoch, Ticks now) {
   MemberActions actions;
-  if (joined_ || welcome.process_id != identity_.process_id) return actions;
+  if (replaced_ || welcome.process_id != identity_.hello.process_id) return actions;
+  const auto hello = std::find_if(sent_.begin(), sent_.end(),
+                                  [&](const Sent& each) { return each.number == welcome.number; });
+  if (hello == sent_.end()) return actions;
+  if (joined_) {
+    // The answer to a Hello that was repeated: the place may be another.
+    if (!welcome.refused.empty() || epoch != epoch_ || welcome.incarnation < incarnation_) return actions;
+    incarnation_ = welcome.incarnation;
+    acknowledged(welcome.number, now);
+    return actions;
+  }
   if (!welcome.refused.empty()) {
     if (refused_ != welcome.refused) actions.warnings.push_back("off: " + welcome.refused);
     refused_ = welcome.refused;
     if (!welcome.again) drop_start_hold();
     return actions;
   }
-  refused_.clear();
-  joined_ = true;
-  nonce_ = welcome.nonce;
-  last_.home = welcome.last.home;
-  sight_.begin(clock_);
-  actions += look_for_homes();
-  // Without a home nothing has been proposed yet, so nothing is open.
-  const bool may_be_open = welcome.rejoined && last_.home != Home::undecided;
-  if (may_be_open && !mutated(Mutant::forgets_on_return)) {
-    rejoining_ = true;
-    actions += ask_register(Revision{1});
+  const bool another_epoch = !epoch_.empty() && epoch != epoch_;
+  if (another_epoch && welcome.epoch_order < epoch_order_) {
+    const std::string why = "the hub that answers is of an epoch before this rank's";
+    if (refused_ != why) actions.warnings.push_back(why);
+    refused_ = why;
     return actions;
   }
-  actions += learn(welcome.last);
+  const bool answers_lapse = hello->lapsed;
+  // It has lapsed since it said this Hello: the next one will say so.
+  if (gate_.lapsed() && !answers_lapse) return actions;
+  if (another_epoch && open_ && !answers_lapse) {
+    gate_.lapse();
+    return look_for_lapse(now);
+  }
+  refused_.clear();
+  joined_ = true;
+  if (another_epoch) {
+    entered_.clear();
+    newest_applied_ = {};
+    finished_ = {};
+  }
+  epoch_ = epoch;
+  epoch_order_ = std::max(epoch_order_, welcome.epoch_order);
+  incarnation_ = welcome.incarnation;
+  if (answers_lapse) {
+    gate_.rejoin();
+    lapse_told_ = false;
+    // What was committed before is not this process's: a resync brings it in.
+    last_ = welcome.last;
+    commit_epoch_ = epoch;
+  } else {
+    if (another_epoch) last_ = {};
+    actions += learn(welcome.last);
+  }
+  acknowledged(welcome.number, now);
   if (!welcome.starts_on) drop_start_hold();
   return actions;
 }
-
-MemberActions Member::on_proof(const tl::expected<void, std::string>& proof, Home home) {
-  MemberActions actions;
-  sight_.on_proof(home, proof, clock_);
-  Joined joined = sight_.joined();
-  if (sight_.sees_none()) {
-    if (!std::exchange(said_unseen_, true)) actions.warnings.push_back("off: " + joined.reason);
-    drop_start_hold();
-  }
-  actions.send.emplace_back(std::move(joined));
-  actions += look_for_homes();
-  return actions;
-}
-
-MemberActions Member::look_for_homes() {
-  MemberActions actions;
-  for (const Home home : sight_.due(clock_, last_.home)) {
-    (home == Home::store ? actions.prove_in_store : actions.prove) = nonce_;
-  }
-  return actions;
-}
-
-// Upwards without the plan: configs only travel downwards.
-Decided Member::closed_word() const { return Decided{{last_.closed, {}, last_.home}}; }
 
 std::string Member::unmatched_by(const Plan& plan) const {
   std::string text;
@@ -156,161 +257,137 @@ std::string Member::unmatched_by(const Plan& plan) const {
   return text.substr(0, kMostReason);
 }
 
-MemberActions Member::on_prepare(const Prepare& prepare) {
+std::optional<Message> Member::considered(const Offer& offer) const {
+  const Plan& plan = *offer.plan;
+  const auto matches = plan.on ? can_carry_out_(plan) : 0;
+  if (!matches) return Reject{offer.revision, matches.error().substr(0, kMostReason)};
+  const bool in_first_step = gate_.current() <= identity_.hello.start_iteration;
+  if (plan.on && *matches == 0 && in_first_step) return {};  // Models may still come.
+  return Offered{offer.revision, plan.config_sha256, *matches,
+                 plan.on && *matches == 0 ? unmatched_by(plan) : ""};
+}
+
+std::optional<Busy> Member::busy_for(const Offer& offer, Ticks now) const {
+  const Ticks waited = gate_.waited_within(kBusyWithin, now);
+  if (!offer.plan->on || waited <= kBusyAfter) return {};
+  return Busy{offer.revision, "training has waited " + std::to_string(waited.count()) + " ms for verdicts"};
+}
+
+MemberActions Member::on_offer(const Offer& offer, Ticks now) {
+  MemberActions actions;
+  if (offer.revision <= last_.closed) return actions;
+  if (!considered_ || considered_->offer.revision != offer.revision) considered_ = Considered{offer, {}};
+  if (!considered_->answer) considered_->answer = considered(offer);
+  if (!considered_->answer) return actions;
+  const auto too_busy = busy_for(offer, now);  // Said now: later the others would wait for it.
+  actions.send.push_back(too_busy ? Message{*too_busy} : *considered_->answer);
+  return actions;
+}
+
+MemberActions Member::on_prepare(const Prepare& prepare, Ticks now) {
   MemberActions actions;
   if (!open_ || !mutated(Mutant::takes_a_second)) actions += learn(prepare.last);
-  if (prepare.revision <= last_.closed) {
-    actions.send.push_back(closed_word());
-    return actions;
-  }
+  if (prepare.revision <= last_.closed || gate_.lapsed()) return actions;
   const bool repeated = open_ && open_->revision == prepare.revision;
   if (open_ && !mutated(repeated ? Mutant::answers_anew : Mutant::takes_a_second)) {
     if (repeated) actions.send.push_back(open_->answer);
     return actions;
   }
-  const auto matches = prepare.plan->on ? can_carry_out_(*prepare.plan) : 0;
-  const bool in_first_step = gate_.current() <= identity_.hello.start_iteration;
-  if (prepare.plan->on && matches && *matches == 0 && in_first_step)
-    return actions;  // Models may still come.
-  Open open;
-  open.revision = prepare.revision;
-  open.fence_timeout = prepare.plan->fence_timeout;
-  open.doubt_after = prepare.doubt_after;
-  open.wait_on_partition = prepare.plan->wait_on_partition;
-  if (!matches) {
-    open.answer = Reject{prepare.revision, matches.error().substr(0, kMostReason)};
-  } else {
-    // The start's implied promise becomes this one, with the same fence.
-    open.fence = start_hold_ ? start_hold_->fence : gate_.promise(prepare.lookahead);
-    start_hold_.reset();
-    if (mutated(Mutant::ready_without_fence)) gate_.release();
-    open.answer = Ready{prepare.revision,
-                        prepare.proposer,
-                        prepare.plan->config_sha256,
-                        *matches,
-                        *open.fence,
-                        prepare.plan->on && *matches == 0 ? unmatched_by(*prepare.plan) : ""};
+  const bool known = considered_ && considered_->offer.revision == prepare.revision && considered_->answer &&
+                     considered_->offer.plan->config_sha256 == prepare.config_sha256;
+  if (!known) return actions;  // The offer comes again.
+  if (std::holds_alternative<Reject>(*considered_->answer)) {
+    actions.send.push_back(*considered_->answer);
+    return actions;
   }
-  actions.send.push_back(open.answer);
-  open_ = std::move(open);
+  if (auto too_busy = busy_for(considered_->offer, now)) {
+    actions.send.emplace_back(std::move(*too_busy));
+    return actions;
+  }
+  max_wait_ = considered_->offer.plan->max_wait;
+  // The start's implied promise becomes this one, with the same fence.
+  const Step fence = start_hold_ ? *start_hold_ : gate_.promise(prepare.lookahead, max_wait_);
+  if (fence == kNever) return actions;
+  start_hold_.reset();
+  if (mutated(Mutant::ready_without_fence)) gate_.release();
+  open_ = Open{prepare.revision, Ready{prepare.revision, prepare.config_sha256, fence}, fence};
+  actions.send.push_back(open_->answer);
+  return actions;
+}
+
+// A commit whose effective step has begun cannot be obeyed any more: off comes as
+// soon as can be, of anything else this rank collects nothing.
+MemberActions Member::enter(const Verdict& commit) {
+  MemberActions actions;
+  commit_epoch_ = epoch_;
+  held_ = commit;
+  Commitment commitment{commit.revision, commit.plan, commit.effective};
+  entered_.push_back({commit.revision, commit.effective});
+  if (gate_.settle(commitment, standing_fence())) return actions;
+  if (commit.plan->on) {
+    actions.warnings.push_back("missed revision " + std::to_string(commit.revision.value) +
+                               ", effective at step " + std::to_string(commit.effective.value));
+    gate_.lapse();
+    return actions;
+  }
+  do {
+    commitment.effective = gate_.current() + 1;
+  } while (!gate_.settle(commitment, standing_fence()));
   return actions;
 }
 
 MemberActions Member::learn(const LastWord& last) {
   MemberActions actions;
-  if (last_.home == Home::undecided) last_.home = last.home;
   if (last.closed <= last_.closed) return actions;
   const bool new_commit = last.commit && (!last_.commit || last.commit->revision > last_.commit->revision);
   const bool with_plan = !mutated(Mutant::verdict_without_plan) ||
                          (new_commit && open_ && open_->revision == last.commit->revision);
+  // What became of this rank's own promise is not said any more.
+  const bool passed_over = open_ && new_commit && open_->revision < last.commit->revision &&
+                           open_->revision <= last.closed && !mutated(Mutant::passes_over);
   if (open_ && open_->revision <= last.closed) open_.reset();
-  if (!rejoining_) start_hold_.reset();
-  if (new_commit && with_plan) {
-    const Verdict& commit = *last.commit;
-    if (!gate_.settle(Commitment{commit.revision, commit.plan, commit.effective}, standing_fence())) {
-      missed_ = commit.revision;
-      actions.send.emplace_back(Missed{missed_});
-      actions.warnings.push_back("missed revision " + std::to_string(missed_.value) + ", effective at step " +
-                                 std::to_string(commit.effective.value));
-    }
+  if (considered_ && considered_->offer.revision <= last.closed) considered_.reset();
+  start_hold_.reset();
+  last_ = last;
+  if (gate_.lapsed()) return actions;
+  if (passed_over && last.commit->plan->on) {
+    actions.warnings.push_back("missed what became of an earlier revision than " +
+                               std::to_string(last.commit->revision.value));
+    gate_.lapse();
+  } else if (new_commit && with_plan) {
+    Verdict commit = *last.commit;
+    // The revision between may be in force elsewhere until then: off at once.
+    if (passed_over) commit.effective = Step{};
+    actions += enter(commit);
   } else {
     gate_.settle({}, standing_fence());
   }
-  last_ = {last.closed, last.commit, last_.home};
   return actions;
 }
 
-MemberActions Member::ask_register(Revision revision) {
-  Verdict abort;
-  abort.revision = revision;
-  abort.author = identity_.process_id;
-  const std::string rank = "rank " + std::to_string(identity_.rank.value);
-  if (rejoining_) {
-    abort.abort_reason = AbortReason::came_back;
-    abort.reason = rank + " came back";
-  } else {
-    abort.abort_reason = AbortReason::doubt;
-    abort.reason = rank + " stood at its fence unheard";
-  }
-  asking_ = true;
-  last_ask_ = clock_;
-  if (mutated(Mutant::no_register) && !rejoining_) return on_register(abort);
-  MemberActions actions;
-  actions.write = std::move(abort);
-  return actions;
-}
-
-MemberActions Member::on_register(const tl::expected<Verdict, std::string>& verdict) {
-  MemberActions actions;
-  asking_ = false;
-  if (replaced_) return actions;
-  if (!verdict) {
-    if (verdict.error() != register_trouble_) actions.warnings.push_back("register: " + verdict.error());
-    register_trouble_ = verdict.error();
-    return actions;
-  }
-  register_trouble_.clear();
-  actions += learn({verdict->revision, verdict->commit() ? *verdict : last_.commit, last_.home});
-  if (rejoining_ && verdict->author != identity_.process_id) {
-    actions += ask_register(Revision{last_.closed.value + 1});
-    return actions;
-  }
-  if (rejoining_) {
-    rejoining_ = false;
-    drop_start_hold();
-  }
-  actions.send.push_back(closed_word());
-  return actions;
-}
-
-MemberActions Member::tick(Ticks elapsed) {
-  elapsed = std::min(elapsed, kLongestTick);
-  clock_ += elapsed;
+MemberActions Member::tick(Ticks now) {
   if (replaced_) return {};
-  MemberActions actions = stand(elapsed);
-  if (!joined_ && clock_ - last_hello_ >= kHelloEvery) {
-    last_hello_ = clock_;
-    actions.send.emplace_back(identity_.hello);
-  }
-  if (joined_ && !leaving_) actions += look_for_homes();
-  if (leaving_ && !left_heard_ && clock_ - last_left_ >= kLeftEvery) {
-    last_left_ = clock_;
+  MemberActions actions = look_for_lapse(now);
+  if (!joined_ && now - last_hello_ >= kHelloEvery) actions += say_hello(now);
+  if (leaving_ && !left_heard_ && now - last_left_ >= kLeftEvery) {
+    last_left_ = now;
     actions.send.emplace_back(Left{*leaving_});
   }
   return actions;
 }
 
-MemberActions Member::stand(Ticks elapsed) {
-  const bool may_ask = !asking_ && (!last_ask_ || clock_ - *last_ask_ >= kAskEvery);
-  if (rejoining_ && may_ask) return ask_register(Revision{last_.closed.value + 1});
-  // It still wants to know, and an Abort keeps the others from what it would miss.
-  if (open_ && open_->gave_up) return may_ask ? ask_register(open_->revision) : MemberActions{};
-  if (gate_.current() < standing_fence()) return {};
-  if (start_hold_) {
-    start_hold_->stood += elapsed;
-    if (start_hold_->stood >= kStartTimeout) drop_start_hold();
-    return {};
-  }
-  Open& open = *open_;
-  open.stood += elapsed;
-  if (open.stood < open.doubt_after) return {};
-  if (!open.asked && (may_ask || asking_)) open.asked = clock_;
-  MemberActions actions;
-  if (open.asked && !open.wait_on_partition && clock_ - *open.asked >= open.fence_timeout) {
-    open.gave_up = true;
-    gate_.release();
-    actions.warnings.push_back("no verdict on revision " + std::to_string(open.revision.value) +
-                               " from coordinator or register: going on with the old plan");
-    return actions;
-  }
-  if (may_ask) actions = ask_register(open.revision);
-  return actions;
-}
-
+// Numbers of another epoch mean nothing in this one.
 MemberActions Member::applied() {
   MemberActions actions;
   if (replaced_) return actions;
   for (const auto& [revision, step] : gate_.take_applied()) {
+    if (held_ && held_->revision == revision) lease_epoch_ = commit_epoch_;
+    const auto is_it = [&, revision = revision, step = step](const Applied& entered) {
+      return entered.revision == revision && entered.step <= step;
+    };
+    const auto entered = std::find_if(entered_.begin(), entered_.end(), is_it);
+    if (entered == entered_.end()) continue;
+    entered_.erase(entered_.begin(), entered + 1);
     newest_applied_ = {revision, step};
     actions.send.emplace_back(newest_applied_);
   }
@@ -318,35 +395,37 @@ MemberActions Member::applied() {
 }
 
 MemberActions Member::finished(Revision revision) {
+  MemberActions actions = applied();
+  if (revision > newest_applied_.revision) return actions;
   finished_ = revision;
-  MemberActions actions;
   actions.send.emplace_back(Finished{revision});
   return actions;
 }
 
 MemberActions Member::leave(Step last) {
   leaving_ = last;
-  last_left_ = clock_;
   MemberActions actions;
   actions.send.emplace_back(Left{last});
   return actions;
 }
 
-Progress Member::progress() const {
+Progress Member::progress(Ticks now) const {
   Progress progress;
   progress.step = gate_.current();
+  progress.waited_ms = gate_.standing(now).count();
   progress.waiting = gate_.current() >= standing_fence();
   const auto in_force = gate_.in_force();
   progress.collecting = in_force && in_force->plan->on &&
                         progress.step < schedule_of(*in_force->plan, in_force->effective).end();
-  progress.shares_directory = sight_.sees(Home::directory);
-  progress.shares_store = sight_.sees(Home::store);
-  progress.home = last_.home;
   progress.closed = last_.closed;
   progress.applied = newest_applied_.revision;
   progress.applied_step = newest_applied_.step;
   progress.finished = finished_;
-  progress.missed = missed_;
+  return progress;
+}
+
+Message Member::report(Progress progress, Ticks now) {
+  progress.number = number_sent(now, false);
   return progress;
 }
 

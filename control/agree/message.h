@@ -3,11 +3,12 @@
 // what happens where one is lost: control/PROTOCOL.md.
 #pragma once
 
-#include <chrono>
 #include <cstddef>
 #include <cstdint>
+#include <optional>
 #include <string>
 #include <variant>
+#include <vector>
 
 #include "control/agree/overhead.h"
 #include "control/agree/plan.h"
@@ -16,39 +17,50 @@
 
 namespace gradmon {
 
-inline constexpr std::uint32_t kProtocolVersion = 1;
+inline constexpr std::uint32_t kProtocolVersion = 2;
 
 // --- Member to coordinator. ---
 
 struct Hello {
-  std::string launcher_id;
+  std::string launch_id;
   int world_size = 1;
   std::string host;
-  std::int64_t pid = 0;
-  std::uint64_t process_start = 0;  // kernel's start time of that pid, to tell a reused one
-  std::string process_id;           // unique to this process: 128 random bits
+  std::int64_t pid = 0;    // as the rank's own namespace counts; for people
+  std::string process_id;  // unique to this process: 128 random bits
   Step start_iteration;
   std::uint32_t version = kProtocolVersion;
+  std::uint64_t number = 0;  // rises over all Hellos and Progresses of a process; echoed by Welcome
+  Step step;                 // the step it is in, or about to begin
+  // The process is new or has lapsed: it collects nothing until a commit that it
+  // becomes ready for is in force.
+  bool lapsed = true;
+  std::string held_epoch;       // the epoch of what follows; "" in a process's first Hello
+  std::int64_t epoch_order = 0;  // of that, as its Welcome said
+  std::optional<Verdict> held;  // the newest commit that it keeps
 };
 
-// The answer to Welcome: in which homes of the register this rank sees rank 0's
-// nonce. It may be armed where it sees it in the one that all ranks see.
-struct Joined {
-  bool shares_directory = false;
-  std::string reason;  // where it does not see both
-  bool shares_store = false;
-};
-
-struct Ready {
+// The rank could carry the plan out. It promises nothing.
+struct Offered {
   Revision revision;
-  std::string proposer;
   std::string config_sha256;
   std::int64_t matches = 0;  // targets the plan means on this rank
-  Step fence;
-  std::string unmatched;  // where there are none: what matches nothing, for people
+  std::string unmatched;     // where there are none: what matches nothing, for people
 };
 
 struct Reject {
+  Revision revision;
+  std::string reason;
+};
+
+// The promise: this rank does not begin `fence` before it has heard the verdict or has lapsed.
+struct Ready {
+  Revision revision;
+  std::string config_sha256;
+  Step fence;
+};
+
+// The rank's training has waited for verdicts too long lately.
+struct Busy {
   Revision revision;
   std::string reason;
 };
@@ -63,11 +75,6 @@ struct Finished {
   Revision revision;
 };
 
-// The rank has run steps under an older plan than the committed one.
-struct Missed {
-  Revision revision;
-};
-
 // Iterations in which a scaler of gradients has left out the optimizer's step.
 struct SkippedUpdates {
   std::uint64_t count = 0;
@@ -75,22 +82,21 @@ struct SkippedUpdates {
 };
 
 struct Progress {
+  std::uint64_t number = 0;  // as in Hello; echoed by ProgressHeard
   Step step;
   double step_ms = 0;
   bool collecting = false;
   bool waiting = false;
+  std::int64_t waited_ms = 0;  // how long training has stood at its fence, where it waits
   std::uint64_t records = 0;
   std::uint64_t dropped = 0;
   // What this rank knows and has done, so that a lost message is made good.
-  bool shares_directory = false;
-  bool shares_store = false;
-  Home home = Home::undecided;
   Revision closed;
   Revision applied;
   Step applied_step;
   Revision finished;
-  Revision missed;
   std::string error;
+  std::vector<std::string> warnings;  // of the plan in force: targets without a match
   Overhead overhead;
   TargetCounts targets;
   SkippedUpdates skipped;
@@ -100,10 +106,8 @@ struct Left {
   Step last;
 };
 
-// This process lives, and had not lost its rank when it was asked.
-struct Pong {
-  std::uint64_t number = 0;  // of the Ping
-};
+// Said by a hub for a rank whose side has closed the connection.
+struct Gone {};
 
 // What a plan would mean on this rank, or what it watches now; nothing is promised.
 struct Probed {
@@ -118,34 +122,47 @@ struct Probed {
 struct Welcome {
   std::string process_id;  // whom it answers
   std::uint64_t incarnation = 0;
+  std::uint64_t number = 0;  // of the Hello: the lease counts from when that was sent
   std::string refused;       // "" or why it may not join; nothing below holds then
   bool again = false;        // refused for now: say Hello again
-  bool rejoined = false;     // that rank number has been a member of this epoch before
   bool starts_on = false;    // revision 1 comes: hold the step after the first
   std::string run_id;        // 8 hex digits in the names of the output directories
   std::int64_t started = 0;  // wall time of the job, ms since 1970
-  std::string nonce;         // what the register must show, wherever it is kept
+  // Epochs of one launch in the order in which they began: no rank goes back to an
+  // older one, whose hub may live where its directory was removed.
+  std::int64_t epoch_order = 0;
   LastWord last;
+};
+
+// The plan of an open revision. Nobody promises anything yet.
+struct Offer {
+  Revision revision;
+  PlanPtr plan;
 };
 
 struct Prepare {
   Revision revision;
-  std::string proposer;
-  PlanPtr plan;
+  std::string config_sha256;  // of the plan that was offered
   std::int64_t lookahead = 1;
-  Ticks doubt_after{1000};
   LastWord last;
+};
+
+struct Decided {
+  LastWord last;
+};
+
+// The acknowledgement of a Progress: it renews the lease.
+struct ProgressHeard {
+  std::uint64_t number = 0;
 };
 
 struct LeftHeard {};
 
+// The sender is no member (any more), or the coordinator is another: say Hello.
+struct HelloAgain {};
+
 // Another process has taken this rank number.
 struct Replaced {};
-
-// Another process claims this rank number: does the first one still live?
-struct Ping {
-  std::uint64_t number = 0;  // rising
-};
 
 // What would this plan mean on your rank? Without one: what do you watch now?
 struct Probe {
@@ -154,23 +171,15 @@ struct Probe {
   std::size_t room = 0;  // bytes for the targets of the answer
 };
 
-// The coordinator is going: no answer will come any more.
-struct Closing {};
-
-// --- Both ways. ---
-
-struct Decided {
-  LastWord last;
-};
-
-using Message = std::variant<Hello, Joined, Ready, Reject, Applied, Finished, Missed, Progress, Left, Pong,
-                             Probed, Welcome, Prepare, LeftHeard, Replaced, Ping, Probe, Closing, Decided>;
+using Message =
+    std::variant<Hello, Offered, Reject, Ready, Busy, Applied, Finished, Progress, Left, Gone, Probed,
+                 Welcome, Offer, Prepare, Decided, ProgressHeard, LeftHeard, HelloAgain, Replaced, Probe>;
 
 // A message with its address. Of another epoch or an older incarnation: dropped.
-struct Letter {
+struct Envelope {
   std::string epoch;              // "" in a Hello only
   Rank rank;                      // the member's, whichever way it goes
-  std::uint64_t incarnation = 0;  // 0 in Hello and Welcome
+  std::uint64_t incarnation = 0;  // of the rank's membership; 0 in a Hello
   Message message;
 };
 

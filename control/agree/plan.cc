@@ -25,18 +25,6 @@ const char* name_of(Cause cause) {
   return "file";
 }
 
-const char* name_of(Home home) {
-  switch (home) {
-    case Home::directory:
-      return "directory";
-    case Home::store:
-      return "store";
-    case Home::undecided:
-      break;
-  }
-  return "";
-}
-
 Schedule schedule_of(const Plan& plan, Step effective) {
   if (!plan.on) return {effective, 1, 0};
   const Step first = std::max(effective, plan.at, [](Step a, Step b) { return a < b; });

@@ -36,9 +36,8 @@ struct Plan {
   std::string by;                         // who asked: the file's path, or "user@host pid 123"
   std::string request_id;                 // of the command, "" for none
   std::optional<std::int64_t> lookahead;  // H where the user has chosen it
-  Ticks fence_timeout{30'000};
-  bool wait_on_partition = false;
-  std::optional<double> max_overhead;  // overhead_budget.h; none: no budget
+  Ticks max_wait{2'000};                  // longest wait of training for a verdict
+  std::optional<double> max_overhead;     // overhead_budget.h; none: no budget
 };
 using PlanPtr = std::shared_ptr<const Plan>;
 
@@ -46,36 +45,32 @@ using PlanPtr = std::shared_ptr<const Plan>;
 Schedule schedule_of(const Plan& plan, Step effective);
 
 enum class AbortReason : std::uint8_t {
-  none,       // a commit
-  rejected,   // a rank cannot carry the plan out: final
-  no_match,   // no target matches on any rank: final
-  timed_out,  // a Ready was missing
-  doubt,      // a rank stood unheard at its fence
-  came_back,  // a rank that had crashed closed what was open
+  none,        // a commit
+  rejected,    // a rank cannot carry the plan out: final
+  no_match,    // no target matches on any rank: final
+  timed_out,   // an answer was missing
+  busy,        // a rank has waited too long in the last minutes
+  withdrawn,   // by off, a newer change or gradmonctl cancel: final
+  restarted,   // the coordinator died while it was open
+  not_logged,  // the decision log could not take the verdict
 };
 
-// What the register holds for a revision. A commit always carries its plan.
+// What was decided of a revision. A commit always carries its plan.
 struct Verdict {
   Revision revision;
   PlanPtr plan;  // null: abort
   Step effective;
   AbortReason abort_reason = AbortReason::none;
   std::string reason;  // for people, of an abort
-  std::string author;  // who wrote it: unique to a process
 
   bool commit() const { return plan != nullptr; }
 };
-
-// Where an epoch keeps its register; settled once, before anything is proposed.
-enum class Home : std::uint8_t { undecided, directory, store };
-const char* name_of(Home home);  // "" while undecided
 
 // How much of the order of revisions somebody knows: every revision up to
 // `closed` is decided, and of those `commit` is the newest that holds.
 struct LastWord {
   Revision closed;
   std::optional<Verdict> commit;
-  Home home = Home::undecided;
 };
 
 }  // namespace gradmon

@@ -29,31 +29,31 @@ void PlanProbe::on_probed(Rank rank, const Probed& probed) {
   }
 }
 
-std::vector<std::pair<int, Probe>> PlanProbe::due(const Roster& roster, Ticks now) {
+std::vector<std::pair<int, Probe>> PlanProbe::due(const Membership& members, Ticks now) {
   std::vector<std::pair<int, Probe>> due;
-  const std::size_t room = std::min(kMostOfOne, kMostOfAll / static_cast<std::size_t>(roster.size()));
+  const std::size_t room = std::min(kMostOfOne, kMostOfAll / static_cast<std::size_t>(members.size()));
   for (Question& question : open_) {
     if (question.asked && now - *question.asked < kAskEvery) continue;
     question.asked = now;
-    for (int rank = 0; rank < roster.size(); ++rank) {
-      if (roster.seat(rank).answers() && question.answers.count(rank) == 0)
+    for (int rank = 0; rank < members.size(); ++rank) {
+      if (members.of(rank).takes_part() && question.answers.count(rank) == 0)
         due.emplace_back(rank, Probe{question.id, question.plan, room});
     }
   }
   return due;
 }
 
-std::vector<ProbeResult> PlanProbe::take_ended(const Roster& roster, Ticks now) {
+std::vector<ProbeResult> PlanProbe::take_ended(const Membership& members, Ticks now) {
   std::vector<ProbeResult> ended;
   const auto has_ended = [&](const Question& question) {
     ProbeResult result;
     result.id = question.id;
     bool all = true;
-    for (int rank = 0; rank < roster.size(); ++rank) {
+    for (int rank = 0; rank < members.size(); ++rank) {
       const auto answer = question.answers.find(rank);
       if (answer == question.answers.end()) {
         result.answers.push_back({Rank{rank}, false, 0, "", {}});
-        all = all && !roster.seat(rank).answers();
+        all = all && !members.of(rank).takes_part();
       } else {
         const Probed& said = answer->second;
         result.answers.push_back({Rank{rank}, true, said.matches, said.objection, said.targets});

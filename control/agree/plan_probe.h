@@ -6,7 +6,7 @@
 #include <string>
 #include <vector>
 
-#include "control/agree/roster.h"
+#include "control/agree/membership.h"
 
 namespace gradmon {
 
@@ -34,9 +34,9 @@ class PlanProbe {
   void ask(std::string id, PlanPtr plan, Ticks now);
   void on_probed(Rank rank, const Probed& probed);
   // The questions that are due, by rank.
-  std::vector<std::pair<int, Probe>> due(const Roster& roster, Ticks now);
+  std::vector<std::pair<int, Probe>> due(const Membership& members, Ticks now);
   // Those that have ended; they are forgotten.
-  std::vector<ProbeResult> take_ended(const Roster& roster, Ticks now);
+  std::vector<ProbeResult> take_ended(const Membership& members, Ticks now);
   bool busy() const { return !open_.empty(); }
 
  private:

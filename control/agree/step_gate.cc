@@ -9,6 +9,8 @@
 namespace gradmon {
 namespace {
 
+constexpr Ticks kWaitsKept{600'000};
+
 Step least(Step a, Step b) { return a < b ? a : b; }
 
 }  // namespace
@@ -26,19 +28,49 @@ Step StepGate::begun() const {
   return fast_path_open || now <= handled_ ? now : Step{now.value - 1};
 }
 
-Opening StepGate::begin(Step n) {
+bool StepGate::holds_on() const {
+  if (!end_said_ && in_force_ && in_force_->plan->on) return true;
+  return std::any_of(ahead_.begin(), ahead_.end(), [](const Commitment& each) { return each.plan->on; });
+}
+
+void StepGate::end_wait(Ticks now) {
+  if (!standing_since_) return;
+  if (!held_from_start_) waits_.push_back({now, std::min(now - *standing_since_, max_wait_)});
+  standing_since_.reset();
+  while (!waits_.empty() && now - waits_.front().ended > kWaitsKept) waits_.pop_front();
+}
+
+void StepGate::lapse_from(Step n) {
+  lapsed_ = true;
+  counts_ = false;
+  fence_ = kNever;
+  if (!mutated(Mutant::lapsed_keeps_pending)) ahead_.clear();
+  if (!in_force_ || !in_force_->plan->on || mutated(Mutant::lapsed_keeps_plan)) return;
+  ahead_.push_front({Revision{}, std::make_shared<const Plan>(), n});
+  end_said_ = true;
+}
+
+Opening StepGate::begin(Step n, Ticks now) {
   const std::lock_guard lock(mutex_);
-  if (n >= fence_) return {true, {}, false, false};
+  if (n >= fence_) {
+    if (!standing_since_) standing_since_ = now;
+    if (now - *standing_since_ < max_wait_ || mutated(Mutant::waits_for_its_agent))
+      return {true, {}, false, false};
+    lapse_from(n);
+  }
+  end_wait(now);
+  const bool leased = now < lease_until_;
+  if (!leased && holds_on() && !mutated(Mutant::lapse_not_final)) lapse_from(n);
   Opening opening;
   while (!ahead_.empty() && ahead_.front().effective <= n) {
     in_force_ = std::move(ahead_.front());
     ahead_.pop_front();
     schedule_ = schedule_of(*in_force_->plan, in_force_->effective);
     end_said_ = !in_force_->plan->on;
-    applied_.emplace_back(in_force_->revision, n);
+    if (in_force_->revision != Revision{}) applied_.emplace_back(in_force_->revision, n);
     opening.swap = in_force_;
   }
-  opening.collect = schedule_.collects(n);
+  counts_ = opening.collect = schedule_.collects(n) && (leased || !mutated(Mutant::lapse_not_final));
   if (!end_said_ && n >= schedule_.end()) {
     end_said_ = true;
     opening.ended = true;
@@ -48,8 +80,20 @@ Opening StepGate::begin(Step n) {
   return opening;
 }
 
-Step StepGate::promise(std::int64_t lookahead) {
+bool StepGate::still_counts(Ticks now) {
   const std::lock_guard lock(mutex_);
+  if (now >= lease_until_ && counts_ && !mutated(Mutant::no_end_check)) {
+    lapse_from(handled_ + 1);
+    publish();
+  }
+  return std::exchange(counts_, false);
+}
+
+Step StepGate::promise(std::int64_t lookahead, Ticks max_wait) {
+  const std::lock_guard lock(mutex_);
+  if (abandoned_ || lapsed_) return kNever;
+  max_wait_ = max_wait;
+  held_from_start_ = false;
   Step now{current_.load()};
   do {
     let_other_thread_run();
@@ -60,8 +104,10 @@ Step StepGate::promise(std::int64_t lookahead) {
   return fence_;
 }
 
-void StepGate::hold(Step fence) {
+void StepGate::hold(Step fence, Ticks max_wait) {
   const std::lock_guard lock(mutex_);
+  max_wait_ = max_wait;
+  held_from_start_ = true;
   if (!abandoned_) fence_ = fence;
   publish();
 }
@@ -82,10 +128,16 @@ void StepGate::withdraw() {
   {
     const std::lock_guard lock(mutex_);
     abandoned_ = true;
-    fence_ = kNever;
-    ahead_.clear();
-    if (in_force_ && in_force_->plan->on)
-      ahead_.push_back({in_force_->revision, std::make_shared<const Plan>(), handled_ + 1});
+    lapse_from(handled_ + 1);
+    publish();
+  }
+  changed_.notify_all();
+}
+
+void StepGate::lapse() {
+  {
+    const std::lock_guard lock(mutex_);
+    lapse_from(handled_ + 1);
     publish();
   }
   changed_.notify_all();
@@ -100,19 +152,65 @@ bool StepGate::enters_in_time(Step effective) {
   return mutated(Mutant::no_second_look) || Step{current_.load()} < effective;
 }
 
+// What was to come at that step or later is replaced.
+void StepGate::enter(const Commitment& commitment) {
+  while (!ahead_.empty() && ahead_.back().effective >= commitment.effective) ahead_.pop_back();
+  if (mutated(Mutant::one_commit_ahead)) ahead_.clear();
+  ahead_.push_back(commitment);
+}
+
 bool StepGate::settle(const std::optional<Commitment>& commitment, Step fence) {
   bool in_time = true;
   {
     const std::lock_guard lock(mutex_);
-    if (commitment) {
+    if (commitment && !lapsed_) {
       in_time = enters_in_time(commitment->effective);
-      if (in_time) ahead_.push_back(*commitment);
+      if (in_time) enter(*commitment);
     }
-    fence_ = fence;
+    fence_ = lapsed_ || abandoned_ ? kNever : fence;
     publish();
   }
   changed_.notify_all();
   return in_time;
+}
+
+void StepGate::renew_lease(Ticks until) {
+  const std::lock_guard lock(mutex_);
+  lease_until_ = until;
+}
+
+void StepGate::look_at_lease(Ticks now) {
+  {
+    const std::lock_guard lock(mutex_);
+    if (now < lease_until_ || !holds_on() || mutated(Mutant::lapse_not_final)) return;
+    lapse_from(handled_ + 1);
+    publish();
+  }
+  changed_.notify_all();
+}
+
+bool StepGate::lapsed() const {
+  const std::lock_guard lock(mutex_);
+  return lapsed_;
+}
+
+void StepGate::rejoin() {
+  const std::lock_guard lock(mutex_);
+  lapsed_ = false;
+}
+
+Ticks StepGate::standing(Ticks now) const {
+  const std::lock_guard lock(mutex_);
+  return standing_since_ ? now - *standing_since_ : Ticks{};
+}
+
+Ticks StepGate::waited_within(Ticks span, Ticks now) const {
+  const std::lock_guard lock(mutex_);
+  Ticks sum = standing_since_ && !held_from_start_ ? std::min(now - *standing_since_, max_wait_) : Ticks{};
+  for (const Wait& wait : waits_) {
+    if (now - wait.ended <= span) sum += wait.lasted;
+  }
+  return sum;
 }
 
 std::vector<std::pair<Revision, Step>> StepGate::take_applied() {
@@ -123,6 +221,11 @@ std::vector<std::pair<Revision, Step>> StepGate::take_applied() {
 std::optional<Commitment> StepGate::in_force() const {
   const std::lock_guard lock(mutex_);
   return in_force_;
+}
+
+bool StepGate::needs_lease() const {
+  const std::lock_guard lock(mutex_);
+  return holds_on();
 }
 
 }  // namespace gradmon

@@ -7,6 +7,7 @@
 #include <functional>
 #include <mutex>
 #include <optional>
+#include <utility>
 #include <vector>
 
 #include "control/agree/plan.h"
@@ -37,8 +38,17 @@ struct Opening {
 // four are sequentially consistent, so one of them sees the other, and a fence
 // that has been promised is never passed unseen. Every store to `gate` is made
 // under the mutex, by one function.
+//
+// Times are of a clock that counts suspension (CLOCK_BOOTTIME), with any origin.
+//
+// To lapse is to go on off: the promise is taken back, commits ahead are dropped,
+// the plan in force ends at the next boundary, and the step at hand does not
+// count. It comes by waiting at a fence longer than was promised, by a lease that
+// has run out, or from the agent; it is final until rejoin().
 class StepGate {
  public:
+  using Clock = std::function<Ticks()>;
+
   // `start` is the first step that will be begun.
   explicit StepGate(Step start) : current_(start.value - 1), handled_{start.value - 1} {}
   StepGate(const StepGate&) = delete;
@@ -51,18 +61,24 @@ class StepGate {
     return n.value < gate_.load();
   }
   // The slow path of the same step, after try_begin has said no. Never waits.
-  Opening begin(Step n);
+  Opening begin(Step n, Ticks now);
   // begin(n) until it does not say wait; between slices of at most 100 ms it
-  // asks `interrupted`, and gives up (step free, nothing swapped) where it says so.
-  Opening begin_or_wait(Step n, const std::function<bool()>& interrupted);
+  // asks `interrupted`, and lapses where it says so: the step is free.
+  Opening begin_or_wait(Step n, const Clock& clock, const std::function<bool()>& interrupted);
+  // At the end of the step that begin() has last said to collect: whether its
+  // rows count. They do not where the rank has lapsed since.
+  bool still_counts(Ticks now);
 
   // --- Agent thread. ---
   Step current() const noexcept { return Step{current_.load()}; }
   // Promises not to begin a step ≥ the fence it returns, at least `lookahead`
-  // (≥ 1) steps ahead of the trainer, until `settle` or `release`.
-  Step promise(std::int64_t lookahead);
-  // Promises a given step, which the trainer must not have passed: only at the start.
-  void hold(Step fence);
+  // (≥ 1) steps ahead of the trainer, until `settle`, `release`, or the trainer
+  // has stood there for `max_wait` and lapses. kNever: it has lapsed, or is
+  // abandoned, and promises nothing.
+  Step promise(std::int64_t lookahead, Ticks max_wait);
+  // Promises a given step, which the trainer must not have passed: only at the
+  // start. Waiting there does not count as waiting for a verdict.
+  void hold(Step fence, Ticks max_wait);
   // Takes the promise back.
   void release();
   // There is no agent any more: takes the promise back, and none is made again.
@@ -71,18 +87,43 @@ class StepGate {
   // nothing is collected, and no promise is kept.
   void withdraw();
   // In one instant: the promise is replaced by `fence` (kNever: none), and what
-  // holds is entered. False: the trainer has already begun its effective step;
-  // the commitment is not entered.
+  // holds is entered; neither where the rank has lapsed. False: the trainer has
+  // already begun its effective step; the commitment is not entered.
   bool settle(const std::optional<Commitment>& commitment, Step fence = kNever);
+  // From here on nothing is collected without a lease.
+  void require_lease() { renew_lease(Ticks::min()); }
+  void renew_lease(Ticks until);
+  // Lapses where the plan in force, or one ahead, is on and the lease has run out.
+  void look_at_lease(Ticks now);
+  void lapse();
+  bool lapsed() const;
+  // A Hello of a lapsed rank has been answered.
+  void rejoin();
+  // How long the trainer has stood at its fence; 0 where it does not.
+  Ticks standing(Ticks now) const;
+  // How long it has stood at promised fences within the last `span`, each time
+  // `max_wait` at most: what is longer was no wait for a verdict.
+  Ticks waited_within(Ticks span, Ticks now) const;
   // What was put in force since the last call, with the step; in order.
   std::vector<std::pair<Revision, Step>> take_applied();
-  // The plan in force, none before the first.
+  // The plan in force, none before the first. Revision 0: off by a lapse.
   std::optional<Commitment> in_force() const;
+  // Whether anything that is on is in force, not ended, or ahead.
+  bool needs_lease() const;
 
  private:
-  void publish();                       // Requires mutex_. The one function that stores the gate.
-  bool enters_in_time(Step effective);  // Requires mutex_.
-  Step begun() const;                   // Requires mutex_. The last step that may have begun.
+  struct Wait {
+    Ticks ended;
+    Ticks lasted;
+  };
+
+  void publish();                            // Requires mutex_. The one function that stores the gate.
+  bool enters_in_time(Step effective);       // Requires mutex_.
+  Step begun() const;                        // Requires mutex_. The last step that may have begun.
+  void lapse_from(Step n);                   // Requires mutex_. Off from step n.
+  bool holds_on() const;                     // Requires mutex_.
+  void enter(const Commitment& commitment);  // Requires mutex_.
+  void end_wait(Ticks now);                  // Requires mutex_.
 
   // Own synchronisation.
   std::atomic<std::int64_t> current_;
@@ -92,6 +133,13 @@ class StepGate {
   mutable std::mutex mutex_;
   // Guarded by mutex_.
   Step fence_ = kNever;
+  Ticks max_wait_{2'000};                // at that fence
+  bool held_from_start_ = false;         // the fence is hold()'s
+  std::optional<Ticks> standing_since_;  // the trainer, at that fence
+  std::deque<Wait> waits_;               // of the last ten minutes
+  Ticks lease_until_ = Ticks::max();     // nobody asks for a lease
+  bool lapsed_ = false;
+  bool counts_ = false;  // the step that is collected; false once the rank has lapsed
   bool abandoned_ = false;
   std::deque<Commitment> ahead_;  // committed, not yet in force; rising effective steps
   std::optional<Commitment> in_force_;

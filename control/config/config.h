@@ -119,6 +119,7 @@ struct Config {
 
   // How gradmon itself behaves.
   std::optional<std::int64_t> lookahead_steps;  // none: chosen from measurement
+  std::chrono::milliseconds max_wait{2'000};  // of training, for a verdict
   std::chrono::milliseconds fence_timeout{30'000};
   OnPartition on_partition = OnPartition::carry_on;
   std::int64_t queue_capacity = 65'536;  // records

@@ -68,6 +68,8 @@ class Reader {
     within_missing_ = within_missing;
     if (differs && option.feature == Feature::missing && !within_missing)
       warn_missing(at, '"' + std::string(option.name) + '"');
+    if (option.feature == Feature::replaced)
+      warn(at, '"' + std::string(option.name) + "\" has no effect: \"max_wait\" bounds how long training waits");
   }
 
   void read(std::uint32_t at, const Wanted& wanted, bool& out) {

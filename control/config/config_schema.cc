@@ -9,6 +9,7 @@ namespace {
 
 constexpr auto exists = Feature::exists;
 constexpr auto missing = Feature::missing;
+
 constexpr auto live = Change::live;
 constexpr auto fixed = Change::fixed;
 constexpr auto range = Rule::range;
@@ -68,10 +69,12 @@ constexpr Option<Config> kConfigOptions[] = {
     {"squash_name", &Config::squash_name, "true or false", "true", "shorten names"},
     {"lookahead_steps", &Config::lookahead_steps, "an integer >= 1", "measured",
      "how far ahead a switch is agreed", exists, live, range, 1},
-    {"fence_timeout", &Config::fence_timeout, "a number of seconds > 0", "30", "longest wait for a verdict",
+    {"max_wait", &Config::max_wait, "a number of seconds > 0", "2", "longest wait of training for a verdict",
      exists, live, range, 0},
+    {"fence_timeout", &Config::fence_timeout, "a number of seconds > 0", "30", "no effect: see max_wait",
+     Feature::replaced, live, range, 0},
     {"on_partition", &Config::on_partition, "\"continue\" or \"wait\"", "\"continue\"",
-     "what a rank in doubt does"},
+     "no effect: see max_wait", Feature::replaced},
     {"queue_capacity", &Config::queue_capacity, "an integer from 1 to 16777216", "65536",
      "records in the queue", exists, fixed, range, 1, 1 << 24},
     {"on_overflow", &Config::on_overflow, "\"block\" or \"drop\"", "\"block\"",

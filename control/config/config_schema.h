@@ -34,8 +34,9 @@ using Field =
 enum class Change : std::uint8_t { live, fixed };  // fixed: a change takes effect at the next start
 enum class Feature : std::uint8_t {
   exists,
-  missing
-};  // missing: read and checked, but nothing acts on it yet
+  missing,  // read and checked, but nothing acts on it yet
+  replaced  // read and checked, but `max_wait` has taken its place
+};
 enum class Rule : std::uint8_t {
   range,       // integers: low ... high; numbers: above low, up to high
   from_low,    // numbers: low itself too

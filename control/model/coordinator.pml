@@ -1,163 +1,224 @@
 // SPDX-License-Identifier: Apache-2.0
-// The coordinator of agreement.pml and rank 0's disk thread. Included there.
+// The coordinator of agreement.pml. Included there.
 
-#define SEATED(j, x) (!MEMBER(j) || life[j] == living || life[j] == gone || life[j] == rejoining)
-#define OPEN (alive && opened[reign] > last[reign])
+#define OPEN(e) (RUNS(e) && opened[e] > last[e])
+#define CAN_OPEN(e) (RUNS(e) && opened[e] == last[e] && opened[e] < HIGHEST(e))
 
-// What a rank has promised, as far as the coordinator has heard: of those in the
-// mask it has heard Left, and no Ready.
-#define HEARD_LEFT(j, mask) (left_[j] != 0 && ((mask) & (1 << j)))
-#define PROMISED(j, mask) (HEARD_LEFT(j, mask) -> left_[j] : ready[j])
-#ifdef MUTANT_SILENT_IS_GONE
-#define ANSWERED(j, mask) true
-#else
-#define ANSWERED(j, mask) (!MEMBER(j) || HEARD_LEFT(j, mask) || ready[j] != 0)
-#endif
-#if EPOCHS > 1
-// Rank 0 and the last rank are launched again; the others are left over.
-inline launch_again() {
-  reign = 1;
-  verdict = NOTHING;
-  forget_answers();
-  forget(0);
-  epoch[0] = 1;
-  forget(N - 1);
-  life[N - 1] = living;
-  epoch[N - 1] = 1
-}
-#endif
+// Heard within 2.5 s, as far as a choice does not say so.
+#define PRESENT(i, e) (IS_OUT(e, i) || (SEATED(e, i) && HEARD(i)))
+#define PROMISED(i, e) (IS_OUT(e, i) || ready[e * N + i] != 0)
+#define FENCE(i, e) (IS_OUT(e, i) -> 0 : ready[e * N + i])
+#define FENCE_OR_NEVER(i, e) (IS_OUT(e, i) || ready[e * N + i] == 0 -> NEVER : ready[e * N + i])
 
-#define CAN_COMMIT(mask) (OPEN && verdict == NOTHING && ALL(ANSWERED, mask))
-
-inline verdict_now(mask) {
-#ifdef MUTANT_LEAST_FENCE
-  e = LEAST(PROMISED, mask);
-#else
-  e = GREATEST(PROMISED, mask);
-#endif
-  e = MORE(e, START + 1);
-  h = NEWEST(reign, last[reign]);
-#ifndef MUTANT_FORGETS_LAST_EFFECTIVE
-  e = (h != 0 -> MORE(e, EFFECTIVE(reign, h) + 1) : e);
-#endif
-  verdict = COMMIT + e;
-  e = 0;
-  h = 0
-}
-
-inline open_waiting() {
-  opened[reign]++;
+inline open_revision(e, off) {
+  opened[e]++;
+  is_off = is_off | (off << opened[e]);
 #ifdef PROPOSALS
   waiting_ = 0
 #endif
 }
 
-inline retry() {
-#if defined(PROPOSALS) && !defined(MUTANT_NO_RETRY)
-  waiting_ = 1
-#else
-  skip
-#endif
-}
-
-inline forget_answers() {
-  for (h : 0 .. N - 1) {
-    ready[h] = 0
-  }
+inline forget_answers(e) {
+  for (h : e * N .. e * N + N - 1) { ready[h] = 0 }
   h = 0
 }
 
-#ifdef PROPOSALS
-inline propose() {
-  proposed++;
-  waiting_ = 1
+// Dropped, or gone by its own word: with the last step heard of.
+inline forget_seat(e, i) {
+  out[e] = out[e] | BIT(i);
+  seat[e] = seat[e] & ~BIT(i);
+  ready[e * N + i] = 0;
+#ifndef HEARD_LATE
+#ifndef MUTANT_BELOW_DROPPED
+  least_effective[e] = MORE(least_effective[e], current[i] + 1)
+#endif
+#endif
 }
-#endif
 
-// The write. Who comes first wins. Nobody has begun the step from which it holds;
-// of those that have ended their last step is known.
-#define BEGUN(j) (life[j] == gone -> left_[j] : current[j] + 1)
-#define NOT_BEGUN(j, step) (HOME(EPOCH(j)) != HOME(reign) || EXCUSED(j) || BEGUN(j) <= (step))
-#ifdef COUPLED  // nor by a life that is over
-#define NOT_ENDED(step) (ended < (step))
+// The verdict and its telling are two where the coordinator may die in between.
+#if defined(RESTARTS)
+#define AT_ONCE(e) skip
 #else
-#define NOT_ENDED(step) true
+#define AT_ONCE(e) tell(e)
 #endif
 
-inline decide() {
-  IN(reign, opened[reign]) = verdict;
+inline tell(e) {
+  last[e] = opened[e];
+  forget_answers(e);
+#ifdef PROPOSALS
   if
-  :: IS_COMMIT(reign, opened[reign]) ->
-     m = EFFECTIVE(reign, opened[reign]);
-     MUST(ALL(NOT_BEGUN, m) && NOT_ENDED(m), step_under_two_revisions);
-     h = NEWEST(reign, opened[reign] - 1);
-     MUST(h == 0 || EFFECTIVE(reign, h) < m, commit_overtaken);
-     h = 0;
-     m = 0
+  :: !IS_COMMIT(last[e]) && waiting_ == 0 -> waiting_ = (OFF(last[e]) -> 2 : 1)
+  :: else
+  fi
+#endif
+}
+
+inline write_verdict(e, v) {
+  verdict[opened[e]] = v;
+#ifdef RESTARTS
+#if defined(MUTANT_UNLOGGED_OFF)
+  logged = (OFF(opened[e]) -> logged : logged | BIT(opened[e]))
+#elif !defined(MUTANT_TOLD_BEFORE_LOGGED)
+  logged = logged | BIT(opened[e])
+#endif
+#endif
+}
+
+inline commit(e) {
+#ifdef MUTANT_LEAST_FENCE
+  m = LEAST(FENCE_OR_NEVER, e);
+  m = (m == NEVER -> 0 : m);
+#else
+  m = GREATEST(FENCE, e);
+#endif
+  m = MORE(m, least_effective[e]);
+  write_verdict(e, COMMIT + m);
+#ifdef MUTANT_COMMITS_OUT_OF_ORDER
+  least_effective[e] = MORE(least_effective[e], START + 1);
+#else
+  least_effective[e] = m + 1;
+#endif
+  m = 0;
+  AT_ONCE(e)
+}
+
+inline accept(e, i) {
+  if
+  :: hello[i] == SAID && IS_OUT(e, i) -> hello[i] = NO_HELLO  // HelloAgain
+  :: else ->
+     if
+#ifndef MUTANT_OLD_INCARNATION_HEARD
+     :: hello[i] == SAID_LAPSED || !SEATED(e, i) -> ready[e * N + i] = 0
+#endif
+     :: else
+     fi;
+     out[e] = out[e] & ~BIT(i);
+     seat[e] = seat[e] | BIT(i);
+#if EPOCHS > 1
+     least_effective[e] = MORE(least_effective[e], hello_held[i] + 1);
+#endif
+     hello[i] = (hello[i] == SAID -> ANSWERED : ANSWERED_LAPSED)
+  fi
+}
+
+#ifdef RESTARTS
+inline die(e) {
+  dead_leads = dead_leads | BIT(e);
+  seat[e] = 0;
+  forget_answers(e);
+  restarted = 1
+}
+
+// With its log: what was open is aborted, but where the log has the verdict.
+inline restart(e) {
+  dead_leads = dead_leads & ~BIT(e);
+  if
+  :: opened[e] > BASE(e) && (logged & BIT(opened[e])) == 0 ->
+     MUST(verdict[opened[e]] == NOTHING, told_twice);
+     write_verdict(e, ABORT);
+     logged = logged | BIT(opened[e])
   :: else
   fi
 }
+#endif
 
-inline close_open() {
-  verdict = NOTHING;
-  last[reign] = opened[reign];
-  forget_answers();
-  if
-  :: IS_COMMIT(reign, last[reign])
-  :: else -> retry()
-  fi
-}
+// After 15 s of silence its lease has run out; so has one that an older epoch gave.
+#if defined(MUTANT_OLD_HUB_RENEWS)
+#define OUTLASTED(e, i) (lease[i] != 1 + (e))
+#elif EPOCHS > 1
+#define OUTLASTED(e, i) ((e) == 0 -> lease[i] != 1 : lease[i] == 0)
+#else
+#define OUTLASTED(e, i) (lease[i] == 0)
+#endif
+#define IDLES(i) (in_force[i] == 0 && ahead[i] == 0 && open_[i] == 0)
+#define CAN_DROP(e, i) (RUNS(e) && !IS_OUT(e, i) && LIVES(i) && (OUTLASTED(e, i) || IDLES(i)) && KNOWN(e, i))
+#if EPOCHS > 1
+#define KNOWN(e, i) ((e) == 0 || SEATED(1, i) || waited)
+#else
+#define KNOWN(e, i) true
+#endif
 
-inline on_hello(j) {
-  ready[j] = 0;
-  left_[j] = 0;
-  life[j] = welcomed
-}
+#if EPOCHS > 1
+// One that has lapsed from the first comes back to the second only; how it comes back to its
+// own the rows with one epoch show.
+#ifdef MUTANT_GOES_BACK
+#define FOR(e, i) (hello_to[i] == (e))
+#else
+#define FOR(e, i) ((e) == 1 && hello_to[i] == 1)
+#endif
+#ifdef MUTANT_OLD_HUB_RENEWS
+#define NOT_OF_FIRST(i, x) true
+#else
+#define NOT_OF_FIRST(i, x) (lease[i] != 1)
+#endif
+// What is on waits for all ranks, or for as long as a lease of another epoch lasts.
+#define PATIENT(e) ((e) == 0 || waited || seat[1] == ALL_RANKS)
+#else
+#define FOR(e, i) true
+#define PATIENT(e) true
+#endif
 
-#define TOLD_CLOSED(j, x) (!OF_REIGN(j) || closed[j] < opened[reign])
+// Welcome's last word has every verdict that the log has.
+#ifdef MUTANT_WELCOME_BEFORE_VERDICT
+#define WORD_IS_OUT(e) true
+#else
+#define WORD_IS_OUT(e) (opened[e] == last[e] || verdict[opened[e]] == NOTHING)
+#endif
 
-proctype coordinator() {
+#define WITH_RANK(i)                                                                                         \
+  :: d_step { RUNS(e) && WORD_IS_OUT(e) && (hello[i] == SAID || hello[i] == SAID_LAPSED) && FOR(e, i) && !EVICTED(i) -> \
+              accept(e, i) }                                                                                 \
+  :: d_step { CAN_DROP(e, i) -> forget_seat(e, i) }
+
+// An off leaves out whom it has not heard: also a Ready that is still on its way.
+#ifdef MUTANT_OFF_ASKS_ALL
+#define OFF_CAN_COMMIT(e) ALL(PROMISED, e)
+#else
+#define OFF_CAN_COMMIT(e) true
+#endif
+
+proctype coordinator(byte e) {
 end:
   do
 #ifdef PROPOSALS
-  :: d_step { alive && proposed < PROPOSALS -> propose() }
-#define WAITING waiting_
+  :: d_step { RUNS(e) && proposed < PROPOSALS -> proposed++; waiting_ = (proposed == PROPOSALS -> 2 : 1) }
+  :: d_step { CAN_OPEN(e) && waiting_ == 1 && ALL(PRESENT, e) -> open_revision(e, 0) }
+  :: d_step { CAN_OPEN(e) && waiting_ == 2 -> open_revision(e, 1) }
 #else
-#define WAITING true
+  :: d_step { CAN_OPEN(e) && PATIENT(e) && ALL(PRESENT, e) -> open_revision(e, 0) }
+#ifndef ON_ONLY
+  :: d_step { CAN_OPEN(e) -> open_revision(e, 1) }
 #endif
-  :: d_step { alive && WAITING && opened[reign] == last[reign] && opened[reign] < R && ALL(SEATED, 0) ->
-              open_waiting() }
-  :: d_step { CAN_COMMIT(0) -> verdict_now(0) }
-#ifdef LEAVES
-  :: d_step { left_[1] != 0 && CAN_COMMIT(2) -> verdict_now(2) }
+#endif
+  :: d_step { OPEN(e) && verdict[opened[e]] == NOTHING && (!OFF(opened[e]) || OFF_CAN_COMMIT(e)) &&
+              (OFF(opened[e]) || ALL(PROMISED, e)) -> commit(e) }
+#ifndef QUIET
+  :: d_step { OPEN(e) && verdict[opened[e]] == NOTHING && !OFF(opened[e]) -> write_verdict(e, ABORT); AT_ONCE(e) }
+#endif
+  :: d_step { OPEN(e) && verdict[opened[e]] != NOTHING -> tell(e) }
+#ifdef MUTANT_TOLD_BEFORE_LOGGED
+  :: d_step { RUNS(e) && opened[e] > BASE(e) && verdict[opened[e]] != NOTHING && last[e] == opened[e] ->
+              logged = logged | BIT(opened[e]) }
+#endif
+  WITH_RANK(0)
+  WITH_RANK(1)
 #if N > 2
-  :: d_step { left_[2] != 0 && CAN_COMMIT(4) -> verdict_now(4) }
-  :: d_step { left_[1] != 0 && left_[2] != 0 && CAN_COMMIT(6) -> verdict_now(6) }
+  WITH_RANK(2)
 #endif
+#ifdef RESTARTS
+  :: d_step { e == 0 && RUNS(e) && !restarted -> die(e) }
+  :: d_step { e == 0 && !RUNS(e) -> restart(e) }
 #endif
-#if !defined(NO_FAULTS) && !defined(NO_TIMEOUT)
-  :: d_step { OPEN && verdict == NOTHING -> verdict = ABORT }
-#else  // somebody says that it is closed
-  :: d_step { OPEN && verdict == NOTHING && !ALL(TOLD_CLOSED, 0) -> verdict = ABORT }
+#ifdef DEAD_LEAD
+  :: d_step { RUNS(e) && opened[e] > last[e] -> dead_leads = 1 }
 #endif
-  :: d_step { OPEN && verdict != NOTHING && IN(reign, opened[reign]) != NOTHING -> close_open() }
-#ifdef CRASH
-  :: d_step { alive && life[N - 1] == back -> on_hello(N - 1) }
-#endif
-#ifdef DIES
-  :: d_step { alive && life[0] != gone -> alive = 0; forget(0); life[0] = gone }
+#ifdef EVICTS
+  :: d_step { !evicted -> evicted = 1 }
 #endif
 #if EPOCHS > 1
-  :: d_step { reign == 0 -> launch_again() }
+  :: d_step { e == 1 && !started && hello[0] == NO_HELLO -> started = 1 }
+  :: d_step { e == 1 && started && !waited && ALL(NOT_OF_FIRST, 0) -> waited = 1 }
+  :: d_step { e == 0 && RUNS(0) -> dead_leads = 1; seat[0] = 0; forget_answers(0) }
 #endif
-  od
-}
-
-// Rank 0's disk thread, for the coordinator. What it was about to write when
-// rank 0 died may be written still.
-proctype coordinator_disk() {
-end:
-  do
-  :: d_step { verdict != NOTHING && IN(reign, opened[reign]) == NOTHING -> decide() }
   od
 }

@@ -7,10 +7,18 @@
 // S steps are begun, the agent takes SWITCHES turns: it promises, sends Ready, and
 // hears a commit or an abort; or it settles a commit that nothing had promised.
 //
+// LAPSES: the trainer lapses by itself at its fence (max_wait), the agent at any time
+// (no lease, another epoch): off at the next boundary, nothing promised, one generation
+// more. A collected step that began in an older generation writes no end mark, and what
+// was promised in one is not settled in the next.
+//
 // MUTANT_NO_SECOND_LOOK      promise() does not read the current step again
 // MUTANT_TRAINER_NOT_SEQ_CST the trainer loads the gate before its store has landed
 // MUTANT_AGENT_NOT_SEQ_CST   the agent loads the step before its store has landed
 // MUTANT_NO_LOOK_AT_ENTRY    a commit without a promise is entered unseen
+// MUTANT_LAPSE_WITHOUT_GENERATION  the end of a step does not look at the generation
+// MUTANT_SETTLES_LAPSED            settle() does not look at the generation of the promise
+// MUTANT_LAPSE_LEAVES_GATE         the agent's lapse does not close the gate for the next boundary
 // MUTANT_HANDLED_IS_CURRENT  the gate is computed from the step published
 
 #ifndef S
@@ -37,12 +45,24 @@ byte ahead;                    // bit k: switch k is entered and not yet in forc
 byte in_force;
 byte handled;
 bool end_said = true;
+#ifdef LAPSES
+byte h;
+byte generation;               // of the plan; atomic, as the trainer reads it at the end of a step
+bool off_next;                 // lapsed: in_force is to go at the next boundary
+#define OFF_NEXT off_next
+#else
+#define OFF_NEXT false
+#endif
 
 // --- Ghosts. ---
 byte promised = NEVER;  // Ready has been sent with this fence and its verdict is not known
 byte begun;
 
-bool promise_broken, not_the_newest_commit, change_passed_unseen, entered_too_late;
+#ifdef LAPSES
+bool lapse_is_out;      // the agent's lapse has returned, and the trainer has not taken it
+#endif
+
+bool promise_broken, settled_after_lapse, marked_after_lapse, begun_on_after_lapse, not_the_newest_commit, change_passed_unseen, entered_too_late;
 #define MUST(condition, broken) broken = !(condition); assert(!broken)
 
 #define LESS(a, b) ((a) < (b) -> (a) : (b))
@@ -55,7 +75,11 @@ bool promise_broken, not_the_newest_commit, change_passed_unseen, entered_too_la
 // A plan that is on collects one step, its first, and ends with the next.
 #define NEXT_CHANGE(t) \
   ((t) <= effective[in_force] -> effective[in_force] : ((t) == effective[in_force] + 1 -> (t) : NEVER))
+#if defined(MUTANT_LAPSE_LEAVES_GATE) || !defined(LAPSES)
 #define FIRST_CLOSED LESS(fence, LESS(FRONT, (end_said -> NEVER : NEXT_CHANGE(FROM + 1))))
+#else
+#define FIRST_CLOSED (off_next -> 0 : LESS(fence, LESS(FRONT, (end_said -> NEVER : NEXT_CHANGE(FROM + 1)))))
+#endif
 #ifdef MUTANT_HANDLED_IS_CURRENT
 #define FROM current
 #else
@@ -86,9 +110,39 @@ inline begin_step(n) {
   }
 }
 
+// Under the mutex: nothing promised, nothing ahead, what is in force is to go.
+inline lapse_() {
+  for (h : 1 .. SWITCHES) {
+    if
+    :: ahead & (1 << h) -> effective[h] = 0
+    :: else
+    fi
+  }
+  h = 0;
+  ahead = 0;
+  fence = NEVER;
+  promised = NEVER;
+  generation++
+}
+
+inline take_lapse() {
+  effective[in_force] = 0;
+  in_force = 0;
+  end_said = 1;
+  off_next = 0;
+  lapse_is_out = 0
+}
+
 proctype trainer() {
   byte n = 1;
   byte seen;
+#ifdef LAPSES
+  byte began_in;
+  bool collecting;
+#define MAX_WAIT true
+#else
+#define MAX_WAIT (n < fence)
+#endif
   do
   :: n <= S ->
      // try_begin
@@ -96,7 +150,12 @@ proctype trainer() {
 #ifndef MUTANT_TRAINER_NOT_SEQ_CST
      TRAINER_LANDED;
 #endif
-     d_step { seen = (trainer_gate != EMPTY -> trainer_gate : gate) }
+     d_step {
+       seen = (trainer_gate != EMPTY -> trainer_gate : gate);
+#ifdef LAPSES
+       MUST(!lapse_is_out || n >= seen, begun_on_after_lapse)
+#endif
+     }
      if
      :: n < seen ->
         d_step {
@@ -106,9 +165,16 @@ proctype trainer() {
      :: else ->
         seen = 0;
         // begin_or_wait: again until it does not say wait
-        d_step { !locked && TRAINER_LANDED && n < fence -> locked = 1 }
+        d_step { !locked && TRAINER_LANDED && MAX_WAIT -> locked = 1 }
         // begin
         d_step {
+#ifdef LAPSES
+          if
+          :: n >= fence -> lapse_(); take_lapse()
+          :: n < fence && off_next -> take_lapse()
+          :: else
+          fi;
+#endif
           do
           :: FRONT <= n ->
              in_force = (ahead & 2 -> 1 : (ahead & 4 -> 2 : 3));
@@ -120,12 +186,30 @@ proctype trainer() {
           :: !end_said && n >= effective[in_force] + 1 -> end_said = 1
           :: else
           fi;
+#ifdef LAPSES
+          collecting = !end_said && n == effective[in_force];
+          began_in = (collecting -> generation : 0);
+#endif
           handled = n
         }
         trainer_gate = FIRST_CLOSED;
         unlock(TRAINER_LANDED)
      fi;
      begin_step(n);
+#ifdef LAPSES
+     d_step {  // the end of step n
+       if
+#ifdef MUTANT_LAPSE_WITHOUT_GENERATION
+       :: collecting -> MUST(began_in == generation, marked_after_lapse)
+#else
+       :: collecting && began_in == generation -> skip  // the end mark
+#endif
+       :: else
+       fi;
+       collecting = 0;
+       began_in = 0
+     }
+#endif
      n++
   :: else -> break
   od
@@ -137,6 +221,12 @@ inline publish() {
   AGENT_LANDED
 #endif
 }
+
+#ifdef LAPSES  // the trainer may have lapsed from it by now
+#define PROMISED_STILL (promised_in == generation -> fence : NEVER)
+#else
+#define PROMISED_STILL fence
+#endif
 
 inline promise(lookahead) {
   lock(AGENT_LANDED);
@@ -157,8 +247,8 @@ inline promise(lookahead) {
   unlock(AGENT_LANDED);
   now = 0;
   d_step {
-    promised = fence;
-    MUST(begun < promised, promise_broken)
+    promised = PROMISED_STILL;
+    MUST(promised == NEVER || begun < promised, promise_broken)
   }
 }
 
@@ -183,6 +273,12 @@ inline settle(k, step) {
 #endif
   fi;
   d_step {
+#ifdef LAPSES
+#ifndef MUTANT_SETTLES_LAPSED
+    in_time = in_time && promised_in == generation;
+#endif
+    MUST(!in_time || promised_in == generation, settled_after_lapse);
+#endif
     if
     :: in_time ->
        MUST(begun < step, entered_too_late);
@@ -203,9 +299,24 @@ inline settle(k, step) {
 proctype agent() {
   byte k = 1;
   byte now, seen, step, last;
+#ifdef LAPSES
+  byte promised_in;
+  bool lapsed_once;
+#endif
   bool in_time;
   do
   :: k <= SWITCHES ->
+#ifdef LAPSES
+     if
+     :: !lapsed_once ->
+        lock(AGENT_LANDED);
+        d_step { lapse_(); off_next = 1; lapsed_once = 1 }
+        publish();
+        d_step { AGENT_LANDED -> locked = 0; lapse_is_out = off_next }
+     :: skip
+     fi;
+     promised_in = generation;
+#endif
      if
      :: promise(1)
      :: promise(2)
@@ -222,6 +333,16 @@ proctype agent() {
      :: else
      fi;
      last = (step != 0 -> step : last);
+#ifdef LAPSES
+     if
+     :: !lapsed_once ->
+        lock(AGENT_LANDED);
+        d_step { lapse_(); off_next = 1; lapsed_once = 1 }
+        publish();
+        d_step { AGENT_LANDED -> locked = 0; lapse_is_out = off_next }
+     :: skip
+     fi;
+#endif
      settle(k, step);
      step = 0;
      k++

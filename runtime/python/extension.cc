@@ -7,6 +7,7 @@
 
 #include <cstdint>
 #include <memory>
+#include <mutex>
 #include <optional>
 #include <set>
 #include <string>
@@ -15,6 +16,8 @@
 
 #include "control/log.h"
 #include "hooks/target_names.h"
+#include "runtime/environment.h"
+#include "runtime/launch_id.h"
 #include "runtime/monitor_binding.h"
 #include "runtime/python/python_forward.h"
 #include "runtime/python/python_optimizer_state.h"
@@ -53,9 +56,29 @@ void guarded(const char* what, Body&& body) {
 enum Begun : int { kCollects = 1, kWatchesForwards = 2, kMayEnd = 4, kLook = 8 };
 constexpr unsigned kLookEvery = 16;  // steps: whether what is watched has changed
 
+// What the process group's store says of this launch, once Python has read it.
+class LaunchNonce {
+ public:
+  void set(std::string text) {
+    const std::lock_guard lock(mutex_);
+    text_ = std::move(text);
+  }
+  std::optional<std::string> text() const {
+    const std::lock_guard lock(mutex_);
+    return text_.empty() ? std::nullopt : std::optional(text_);
+  }
+
+ private:
+  mutable std::mutex mutex_;
+  std::string text_;  // guarded by mutex_; "": not known yet
+};
+
 class Core {
  public:
-  Core(const std::string& config, MonitorOptions options) : monitor_(config, std::move(options)) {
+  // `nonce`: null where there is no process group, or none is needed.
+  Core(const std::string& config, MonitorOptions options, std::shared_ptr<LaunchNonce> nonce)
+      : nonce_(std::move(nonce)), monitor_(config, std::move(options)) {
+    awaits_nonce_ = nonce_ && !nonce_->text();
     binding_.call_stacks(python_stacks());
     binding_.while_waiting([this] { return signal_has_raised(); });
   }
@@ -86,7 +109,12 @@ class Core {
       loop = monitor_.step();
     }
     raise_what_a_signal_has();
-    return begun() | (loop == Loop::may_end ? kMayEnd : 0) | (++steps_ % kLookEvery == 0 ? kLook : 0);
+    const bool look = awaits_nonce_ || ++steps_ % kLookEvery == 0;
+    return begun() | (loop == Loop::may_end ? kMayEnd : 0) | (look ? kLook : 0);
+  }
+  void know_launch(const std::string& nonce) {
+    if (nonce_) nonce_->set(nonce);
+    awaits_nonce_ = false;
   }
   int rank() const noexcept { return binding_.rank(); }
   int begun() const noexcept {
@@ -170,9 +198,11 @@ class Core {
     throw raised;
   }
 
+  const std::shared_ptr<LaunchNonce> nonce_;  // own synchronisation
   Monitor monitor_;
   MonitorBinding binding_{monitor_};
   unsigned steps_ = 0;
+  bool awaits_nonce_ = false;
   std::optional<py::error_already_set> raised_;  // by the handler of a signal
 };
 
@@ -180,7 +210,8 @@ std::unique_ptr<Core> make_core(const std::string& config, std::optional<int> ra
                                 std::optional<int> world_size, std::optional<std::string> endpoint,
                                 const std::optional<std::string>& output_dir, std::optional<bool> dynamic,
                                 std::int64_t start_iteration, int grad_acc_steps, std::vector<int> data_ranks,
-                                std::vector<int> tensor_ranks, std::set<std::string> whole) {
+                                std::vector<int> tensor_ranks, std::set<std::string> whole,
+                                std::optional<std::string> launch_nonce) {
   MonitorOptions options;
   options.rank = rank;
   options.world_size = world_size;
@@ -195,8 +226,25 @@ std::unique_ptr<Core> make_core(const std::string& config, std::optional<int> ra
   options.groups.split = [whole = std::move(whole)](const std::string& name) {
     return whole.count(name) == 0;
   };
+  std::shared_ptr<LaunchNonce> nonce;
+  if (launch_nonce) {
+    nonce = std::make_shared<LaunchNonce>();
+    nonce->set(std::move(*launch_nonce));
+    options.launch_nonce = [nonce] { return nonce->text(); };
+  }
   const py::gil_scoped_release others_run;
-  return std::make_unique<Core>(config, std::move(options));
+  return std::make_unique<Core>(config, std::move(options), std::move(nonce));
+}
+
+// Of a process that is this rank of so many; None: what the environment says.
+bool names_launch(std::optional<int> rank, std::optional<int> world_size) {
+  const auto environment = read_environment([&](const char* name) -> std::optional<std::string> {
+    const std::string_view asked = name;
+    if (asked == "RANK" && rank) return std::to_string(*rank);
+    if (asked == "WORLD_SIZE" && world_size) return std::to_string(*world_size);
+    return from_process(name);
+  });
+  return !environment || environment_names_launch(*environment, from_process);
 }
 
 void entered(const py::handle& module, bool training, const py::handle& inputs, const py::dict& keywords) {
@@ -274,6 +322,7 @@ PYBIND11_MODULE(_gradmon, m) {
   m.attr("LOOK") = static_cast<int>(kLook);
   m.attr("MAY_END") = static_cast<int>(kMayEnd);
   m.def("warn_once", [](const std::string& text) { warn_once(text, text); });
+  m.def("environment_names_launch", &names_launch);
   m.def("entered", &entered);
   m.def("left", &left);
   define_metric(m);
@@ -284,12 +333,13 @@ PYBIND11_MODULE(_gradmon, m) {
            py::arg("output_dir") = py::none(), py::arg("dynamic") = py::none(),
            py::arg("start_iteration") = 0, py::arg("grad_acc_steps") = 1,
            py::arg("data_ranks") = std::vector<int>(), py::arg("tensor_ranks") = std::vector<int>(),
-           py::arg("whole") = std::set<std::string>())
+           py::arg("whole") = std::set<std::string>(), py::arg("launch_nonce") = py::none())
       .def_property_readonly("rank", &Core::rank)
       .def("watch", &Core::watch)
       .def("watch_again", &Core::watch_again)
       .def("step", &Core::step)
       .def("begun", &Core::begun)
+      .def("know_launch", &Core::know_launch)
       .def("gradient_scale", &Core::gradient_scale)
       .def("skipped", &Core::skipped)
       .def("before_update", &Core::before_update, py::arg("optimizer"), py::arg("gradient_scale") = 1.0)

@@ -39,6 +39,7 @@ class BuildByCMake(build_ext):
         wanted.parent.mkdir(parents=True, exist_ok=True)
         shutil.copyfile(extension, wanted)
         shutil.copy(made / "_built_against.py", wanted.parent)
+        shutil.copy(directory / "bin" / "gradmon-hub", wanted.parent)
 
 
 setup(

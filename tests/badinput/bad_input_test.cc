@@ -15,7 +15,7 @@
 
 #include "control/config/config_parser.h"
 #include "control/debian_version.h"
-#include "control/net/plan_source.h"
+#include "control/wire/plan_source.h"
 #include "tests/control/config/scratch_directory.h"
 #include GRADMON_CATCH_HEADER
 

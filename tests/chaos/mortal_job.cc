@@ -10,8 +10,9 @@
 #include <cstdlib>
 #include <stdexcept>
 
-#include "control/net/command_client.h"
-#include "control/net/process_identity.h"
+#include "control/client/command_client.h"
+#include "control/host/job_directory.h"
+#include "control/host/process_identity.h"
 #include "tests/runtime/real_job.h"
 
 namespace gradmon {
@@ -26,19 +27,47 @@ std::int64_t monotonic_us() {
 
 int code_of(int status) { return WIFEXITED(status) ? WEXITSTATUS(status) : 128 + WTERMSIG(status); }
 
-}  // namespace
-
-MortalJob::MortalJob(int world, const std::string& config)
-    : world_(world), links_(std::make_unique<LinkProxy>(directory_ / "control", world)) {
-  write_text(config_path, config);
-  fs::create_directory(register_dir());
-  for (int rank = 0; rank < world; ++rank) {
-    fs::create_directory(output_dir(rank));
-    restore_register(rank);
-  }
+// The last of the numbers that a process has, one in each pid namespace around it.
+pid_t own_pid_of(pid_t process) {
+  const std::string status = read_text("/proc/" + std::to_string(process) + "/status");
+  const std::size_t line = status.find("NSpid:");
+  if (line == std::string::npos) return process;
+  const std::string numbers = status.substr(line, status.find('\n', line) - line);
+  return static_cast<pid_t>(std::stol(numbers.substr(numbers.find_last_of(" \t"))));
 }
 
-MortalJob::~MortalJob() { slay_all(); }
+// Of hubs that were started for a directory below `place`.
+std::vector<pid_t> hubs_below(const fs::path& place) {
+  std::vector<pid_t> found;
+  for (const fs::directory_entry& process : fs::directory_iterator("/proc")) {
+    const std::string name = process.path().filename().string();
+    if (name.find_first_not_of("0123456789") != std::string::npos) continue;
+    const std::string line = read_text(process.path() / "cmdline");
+    const std::string program = line.substr(0, line.find('\0'));
+    if (fs::path(program).filename() != "gradmon-hub" || line.size() <= program.size()) continue;
+    if (line.compare(program.size() + 1, place.string().size(), place.string()) == 0)
+      found.push_back(static_cast<pid_t>(std::stol(name)));
+  }
+  return found;
+}
+
+}  // namespace
+
+MortalJob::MortalJob(int world, const std::string& config, int hosts) : world_(world) {
+  fs::create_directories(config_path.parent_path());
+  if (hosts > 1) {
+    if (const std::string why = own_mounts(); !why.empty()) throw std::runtime_error(why);
+    config_disk_ = std::make_unique<HangingDisk>(config_path.parent_path());
+    hosts_ = std::make_unique<IsolatedHosts>(hosts, runtime_directory());
+    store_ = std::make_unique<StoreServer>(HostNetwork::switch_address());
+  }
+  write_text(config_path, config);
+}
+
+MortalJob::~MortalJob() {
+  slay_all();
+  for (const pid_t hub : hubs_below(directory_.path())) kill(hub, SIGKILL);
+}
 
 Life& MortalJob::life(int rank) {
   const auto found =
@@ -49,6 +78,7 @@ Life& MortalJob::life(int rank) {
 
 Life& MortalJob::start(int rank, const Start& start) {
   const std::string number = std::to_string(lives_.size());
+  launch_ = start.launch;
   Life life;
   life.rank = rank;
   life.launch = start.launch;
@@ -69,16 +99,26 @@ Life& MortalJob::start(int rank, const Start& start) {
   }
   command.insert(command.end(), start.train.begin(), start.train.end());
   const int world = start.world == 0 ? world_ : start.world;
-  life.pid = start_program(command, life.log,
-                           {{"RANK", std::to_string(rank)},
-                            {"WORLD_SIZE", std::to_string(world)},
-                            {"GRADMON_RUN_ID", start.launch},
-                            {"GRADMON_ENDPOINT", rank == 0 ? endpoint() : links_->endpoint(rank)},
-                            {"MONITOR_OUTPUT_DIR", output_dir(rank).string()},
-                            {"XDG_RUNTIME_DIR", directory_.path().string()},
-                            {"DYNAMIC_MONITOR", "True"}});
+  const auto environment = environment_of(rank, world, start);
+  life.pid = hosts_ ? hosts_->start(rank * hosts() / world, command, life.log, environment)
+                    : start_program(command, life.log, environment);
+  life.own_pid = own_pid_of(life.pid);
   lives_.push_back(std::move(life));
   return lives_.back();
+}
+
+std::map<std::string, std::string> MortalJob::environment_of(int rank, int world, const Start& start) const {
+  std::map<std::string, std::string> environment{{"RANK", std::to_string(rank)},
+                                                 {"WORLD_SIZE", std::to_string(world)},
+                                                 {"GRADMON_RUN_ID", start.launch},
+                                                 {"MONITOR_OUTPUT_DIR", output_dir(start.launch).string()},
+                                                 {"XDG_RUNTIME_DIR", runtime_directory().string()},
+                                                 {"DYNAMIC_MONITOR", "True"}};
+  if (!hosts_) return environment;
+  environment["LOCAL_WORLD_SIZE"] = std::to_string(world / hosts());
+  environment["MASTER_ADDR"] = HostNetwork::address(0);
+  environment["GRADMON_STORE"] = store_->host() + ":" + std::to_string(store_->port());
+  return environment;
 }
 
 void MortalJob::start_all(const Start& start) {
@@ -104,6 +144,7 @@ void MortalJob::slay(Life& life) {
   int status = 0;
   waitpid(life.pid, &status, 0);
   life.code = code_of(status);
+  life.ended = monotonic_us();
 }
 
 void MortalJob::slay_all() {
@@ -124,30 +165,65 @@ std::optional<int> MortalJob::wait(Life& life, std::chrono::milliseconds at_most
   return life.code;
 }
 
-void MortalJob::cut_register(int rank) { fs::remove(output_dir(rank) / ".gradmon"); }
+fs::path MortalJob::runtime_directory() const {
+  return hosts_ || config_disk_ ? directory_.path() / "run" : directory_.path();
+}
 
-void MortalJob::restore_register(int rank) {
-  fs::create_directory_symlink(register_dir(), output_dir(rank) / ".gradmon");
+fs::path MortalJob::hub_directory() const { return runtime_directory() / "gradmon" / job_file_name(launch_); }
+
+std::vector<pid_t> MortalJob::hubs(int host) const {
+  std::vector<pid_t> found = hubs_below(hub_directory());
+  const auto elsewhere = [&](pid_t hub) { return hosts_ && !hosts_->runs(host, hub); };
+  found.erase(std::remove_if(found.begin(), found.end(), elsewhere), found.end());
+  return found;
+}
+
+std::optional<pid_t> MortalJob::hub(int host) const {
+  const auto found = hubs(host);
+  if (found.empty()) return std::nullopt;
+  return found.front();
+}
+
+void MortalJob::signal_hub(int signal, int host) const {
+  if (const auto pid = hub(host)) kill(*pid, signal);
+}
+
+void MortalJob::slay_hub(bool directory_too, int host) const {
+  const auto pid = hub(host);
+  if (!pid) return;
+  // Before it has gone, for nobody is to find what it knew.
+  if (directory_too) kill(*pid, SIGSTOP);
+  if (directory_too) fs::remove_all(hosts_ ? hosts_->seen(host, hub_directory()) : hub_directory());
+  kill(*pid, SIGKILL);
+  eventually([&] { return kill(*pid, 0) != 0 || hub(host) != pid; });
 }
 
 CommandReply MortalJob::ask(Command command, std::chrono::milliseconds at_most) {
   if (command.request_id.empty()) command.request_id = random_hex(8);
   CommandReply reply;
   reply.outcome = CommandOutcome::failed;
-  auto answer = CommandClient(endpoint()).ask(command, at_most);
-  if (answer) reply = std::move(*answer);
+  const fs::path socket = hub_directory() / "hub.sock";
+  CommandClient client("ipc://" + (hosts_ ? hosts_->seen(0, socket) : socket).string());
+  if (auto answer = client.ask(command, at_most)) reply = std::move(*answer);
   if (command.verb == CommandVerb::status && !reply.status) reply.status = Status{};
   return reply;
 }
 
+CommandReply MortalJob::ask(CommandVerb verb) {
+  Command command;
+  command.verb = verb;
+  command.by = "tester";
+  return ask(std::move(command));
+}
+
 Status MortalJob::status() {
   Status status = *ask(CommandVerb::status).status;
-  if (!status.epoch.empty()) epochs_[life(0).launch] = status.epoch;
+  if (!status.epoch.empty()) epochs_[launch_] = status.epoch;
   return status;
 }
 
 std::vector<HistoryEntry> MortalJob::history() {
-  if (epochs_.count(life(0).launch) == 0) status();
+  if (epochs_.count(launch_) == 0) status();
   return ask(CommandVerb::history).history;
 }
 
@@ -158,6 +234,9 @@ std::string MortalJob::logs() const {
            std::to_string(life.pid) + (life.lives() ? "" : ", ended " + std::to_string(*life.code)) + "\n" +
            read_text(life.log);
   }
+  const fs::path log = hub_directory() / "hub.log";
+  for (int host = 0; host < hosts(); ++host)
+    all += "--- hub of host " + std::to_string(host) + "\n" + read_text(hosts_ ? hosts_->seen(host, log) : log);
   return all;
 }
 

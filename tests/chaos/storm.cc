@@ -2,10 +2,12 @@
 #include "tests/chaos/storm.h"
 
 #include <poll.h>
+#include <signal.h>
 
 #include <algorithm>
 #include <cstdlib>
 #include <fstream>
+#include <functional>
 #include <iostream>
 #include <sstream>
 
@@ -27,12 +29,10 @@ std::int64_t monotonic_us() {
 // Ample: who comes back has to run faster than the others to catch up with them.
 std::int64_t step_ms(int world) { return 20L * world; }
 
-LinkFaults slow(int least, int most) { return {milliseconds(least), milliseconds(most), false, false}; }
-
 }  // namespace
 
-Storm::Storm(int world, unsigned seed)
-    : random_(seed), job_(world, config(false, 1)), pace_since_(monotonic_us()) {
+Storm::Storm(int world, unsigned seed, int hosts)
+    : random_(seed), job_(world, config(false, 1), hosts), pace_since_(monotonic_us()) {
   job_.start_all(launch());
 }
 
@@ -49,7 +49,7 @@ MortalJob::Start Storm::launch() const {
 std::string Storm::config(bool on, std::int64_t times) {
   std::ostringstream text;
   // eps tells one content from another.
-  text << "{\n  \"wg_distribution\": true,\n  \"fence_timeout\": " << kFenceTimeout
+  text << "{\n  \"wg_distribution\": true,\n  \"max_wait\": " << kMaxWait
        << ",\n  \"dynamic_on\": " << (on ? "true" : "false") << ",\n  \"collect_times\": " << times
        << ",\n  \"step_interval\": " << 1 + changes_ % 3 << ",\n  \"eps\": " << 1 + changes_ << "e-9\n}\n";
   return text.str();
@@ -61,59 +61,71 @@ void Storm::note(const std::string& event) {
   if (std::getenv("GRADMON_STORM_ALOUD") != nullptr) std::cerr << events_.back() << std::endl;
 }
 
+Storm::Trouble Storm::choose_among_hosts() {
+  const int dice = pick(1, 100);
+  if (dice <= 40) return Trouble::cut_link;
+  if (dice <= 70) return Trouble::full_disk;
+  return Trouble::hung_config;
+}
+
 Storm::Trouble Storm::choose() {
+  host_ = pick(0, job_.hosts() - 1);
+  if (job_.hosts() > 1 && pick(0, 2) == 0) return choose_among_hosts();
   const int dice = pick(1, 100);
   if (dice <= 10) return Trouble::none;
-  if (dice <= 20) return Trouble::slow;
-  if (dice <= 33) return Trouble::slow_one;
-  if (dice <= 48) return Trouble::drop;
-  if (dice <= 58) return Trouble::cut_up;
-  if (dice <= 68) return Trouble::cut_down;
-  if (dice <= 74) return Trouble::cut_both;
-  if (dice <= 86) return Trouble::freeze;
-  if (dice <= 90) return Trouble::isolate;
-  if (dice <= 96) return Trouble::kill;
+  if (dice <= 32) return Trouble::freeze;
+  if (dice <= 38) return Trouble::freeze_two;
+  if (dice <= 50) return Trouble::freeze_hub;
+  if (dice <= 68) return Trouble::kill;
+  if (dice <= 84) return Trouble::kill_hub;
+  if (dice <= 91) return Trouble::kill_hub_twice;
+  if (dice <= 95) return Trouble::kill_rank0_and_hub;
   return Trouble::restart;
 }
 
 bool Storm::begin(Trouble trouble) {
-  victim_ = any_rank(1);
+  victim_ = any_rank(0);
+  // Without rank 0 nobody takes the command, and the storm goes on only when it is taken.
+  const bool first = changes_ == 0;
+  if (first && (trouble == Trouble::freeze || trouble == Trouble::freeze_two)) {
+    if (!eventually([&] { return !job_.status().ranks.empty(); }, kPatience)) return false;
+  }
+  const std::string victim = "rank " + std::to_string(victim_);
   switch (trouble) {
     case Trouble::none:
       note("calm");
       return true;
-    case Trouble::slow:
-      note("all links slow");
-      job_.links().set_all(slow(0, pick(1, 500)));
-      return true;
-    case Trouble::slow_one:
-      note("slow link of rank " + std::to_string(victim_));
-      job_.links().set(victim_, slow(pick(0, 250), pick(250, 500)));
-      return true;
-    case Trouble::drop:
-      note("dropped connection of rank " + std::to_string(victim_));
-      job_.links().drop(victim_);
-      return true;
-    case Trouble::cut_up:
-    case Trouble::cut_down:
-    case Trouble::cut_both:
-      note("cut link of rank " + std::to_string(victim_));
-      job_.links().set(victim_, {{}, {}, trouble != Trouble::cut_down, trouble != Trouble::cut_up});
-      return true;
     case Trouble::freeze:
-      victim_ = any_rank(0);
-      note("stopped rank " + std::to_string(victim_));
-      if (victim_ != 0) job_.freeze(job_.life(victim_));
+    case Trouble::freeze_two:
+      note("stopped " + victim + (trouble == Trouble::freeze_two ? " and the one after" : ""));
+      job_.freeze(job_.life(victim_));
+      if (trouble == Trouble::freeze_two) job_.freeze(job_.life((victim_ + 1) % job_.world()));
       return true;
-    case Trouble::isolate:
-      note("isolated rank " + std::to_string(victim_));
-      job_.links().set(victim_, slow(300, 300));
+    case Trouble::freeze_hub:
+      note("stopped the hub of host " + std::to_string(host_));
       return true;
     case Trouble::kill:
-      note("killed rank " + std::to_string(victim_));
+      note("killed " + victim);
+      return true;
+    case Trouble::kill_hub:
+    case Trouble::kill_hub_twice:
+      note("killed the hub of host " + std::to_string(host_));
+      return true;
+    case Trouble::kill_rank0_and_hub:
+      victim_ = 0;
+      note("killed rank 0 and the hub");
       return true;
     case Trouble::restart:
-      note("killed rank 0");
+      note("killed rank 0 for good");
+      return true;
+    case Trouble::cut_link:
+      note("cut the link of host " + std::to_string(host_));
+      return true;
+    case Trouble::full_disk:
+      note("filled the disk of the hub of host " + std::to_string(host_));
+      return true;
+    case Trouble::hung_config:
+      note("made the config's disk hang");
       return true;
   }
   return false;
@@ -123,43 +135,74 @@ void Storm::hold() { ::poll(nullptr, 0, pick(0, 600)); }
 
 bool Storm::end(Trouble trouble) {
   Life& victim = job_.life(victim_);
+  // Now and then for longer than a rank is waited for.
+  const int longer = pick(0, 3) == 0 ? static_cast<int>(kMaxWait * 1000) + 700 : 0;
+  hold();
   switch (trouble) {
+    case Trouble::none:
+      return true;
     case Trouble::freeze:
-      if (victim_ == 0) job_.freeze(victim);
-      hold();
-      if (pick(0, 3) == 0) ::poll(nullptr, 0, static_cast<int>(kFenceTimeout * 1000) + 700);
+    case Trouble::freeze_two:
+      ::poll(nullptr, 0, longer);
+      if (trouble == Trouble::freeze_two) job_.thaw(job_.life((victim_ + 1) % job_.world()));
       job_.thaw(victim);
       return true;
-    case Trouble::isolate: {
-      ::poll(nullptr, 0, 450);  // It has promised, and has not heard the verdict.
-      job_.cut_register(victim_);
-      job_.links().set(victim_, {milliseconds(0), milliseconds(0), false, true});
-      eventually(
-          [&] { return read_text(victim.log).find("going on with the old plan") != std::string::npos; },
-          seconds(8));
-      job_.restore_register(victim_);
-      break;
-    }
-    case Trouble::kill:
+    case Trouble::freeze_hub:
+      job_.signal_hub(SIGSTOP, host_);
       hold();
+      ::poll(nullptr, 0, longer);
+      job_.signal_hub(SIGCONT, host_);
+      return true;
+    case Trouble::kill:
       job_.slay(victim);
       hold();
-      job_.start(victim_, launch());
-      return catch_up(victim_);
+      return come_back_as(victim_);
+    case Trouble::kill_hub_twice:
+      job_.slay_hub(false, host_);
+      hold();
+      job_.slay_hub(false, host_);
+      return true;
+    case Trouble::kill_hub:
+      job_.slay_hub(false, host_);
+      return true;
+    case Trouble::kill_rank0_and_hub:
+      job_.slay(victim);
+      job_.slay_hub();
+      hold();
+      return come_back_as(0);
     case Trouble::restart:
-      hold();
       return restart_job();
-    default:
-      hold();
+    case Trouble::cut_link:
+    case Trouble::full_disk:
+    case Trouble::hung_config:
+      return end_on_host(trouble, longer);
   }
-  job_.links().set_all({});
+  return false;
+}
+
+bool Storm::end_on_host(Trouble trouble, int longer) {
+  const IsolatedHosts& hosts = *job_.isolated_hosts();
+  if (trouble == Trouble::cut_link) hosts.network().take_down(host_);
+  if (trouble == Trouble::full_disk) hosts.fill(host_);
+  if (trouble == Trouble::hung_config) job_.config_disk().hang();
+  hold();
+  ::poll(nullptr, 0, longer);
+  if (trouble == Trouble::cut_link) hosts.network().bring_up(host_);
+  if (trouble == Trouble::full_disk) hosts.make_room(host_);
+  if (trouble == Trouble::hung_config) job_.config_disk().go_on();
   return true;
+}
+
+bool Storm::come_back_as(int rank) {
+  job_.start(rank, launch());
+  return catch_up(rank);
 }
 
 // Rank 0 is killed; the others go on for a while, one of them even longer.
 bool Storm::restart_job() {
   job_.slay(job_.life(0));
   hold();
+  job_.status();  // Its epoch is to be known.
   Life& left_over = job_.life(any_rank(1));
   for (int rank = 1; rank < job_.world(); ++rank) {
     if (job_.life(rank).pid != left_over.pid) job_.slay(job_.life(rank));
@@ -181,9 +224,12 @@ bool Storm::catch_up(int rank) {
   for (auto until = std::chrono::steady_clock::now() + kPatience; std::chrono::steady_clock::now() < until;
        ::poll(nullptr, 0, 200)) {
     const Status status = job_.status();
+    if (status.ranks.empty()) continue;
     const RankStatus& late = status.ranks.at(static_cast<std::size_t>(rank));
-    if (late.pid != job_.life(rank).pid) continue;  // Still the one before it.
-    const std::int64_t lag = status.ranks.at(0).step - late.step;
+    if (late.pid != job_.life(rank).own_pid) continue;  // Still the one before it.
+    const auto first = std::max_element(status.ranks.begin(), status.ranks.end(),
+                                        [](const auto& a, const auto& b) { return a.step < b.step; });
+    const std::int64_t lag = first->step - late.step;
     if (lag <= kNear) return true;
     if (lag < least) until = std::chrono::steady_clock::now() + kPatience;
     least = std::min(least, lag);
@@ -196,11 +242,21 @@ bool Storm::come_back() {
   return eventually(
       [&] {
         const Status status = job_.status();
-        return std::all_of(status.ranks.begin(), status.ranks.end(), [&](const RankStatus& rank) {
+        return !status.ranks.empty() && std::all_of(status.ranks.begin(), status.ranks.end(), [&](const RankStatus& rank) {
           return rank.state != "absent" && rank.step > first_step_ + 1;
         });
       },
       kPatience);
+}
+
+// A hub that rank 0 has not come to yet answers that it knows no lead.
+void Storm::ask_until_taken(Command command) {
+  command.request_id = "change " + std::to_string(changes_) + " of launch " + std::to_string(launches_);
+  const auto taken = [&] {
+    const std::string said = job_.ask(command).message;
+    return said != "no rank of this job has come yet" && said != "the lead hub is not found yet";
+  };
+  if (!eventually(taken, kPatience)) note("nobody takes the command");
 }
 
 void Storm::change() {
@@ -208,34 +264,45 @@ void Storm::change() {
   const std::int64_t times = pick(0, 1) == 0 ? pick(1, 5) : 1'000'000;
   const int way = pick(0, 3);
   note("change " + std::to_string(changes_) + " by way " + std::to_string(way));
-  before_ = job_.history().size();
+  before_ = newest_revision();
   if (way == 0) {
     write_text(job_.config_path, config(true, times));
   } else if (way == 1) {
     std::ofstream(job_.config_path, std::ios::trunc) << config(true, times);
   } else if (way == 2) {
-    job_.ask({CommandVerb::on, "", "tester", {}, times, 1 + changes_ % 3, {}});
+    Command command;
+    command.verb = CommandVerb::on;
+    command.by = "tester";
+    command.collect_times = times;
+    command.step_interval = 1 + changes_ % 3;
+    ask_until_taken(std::move(command));
   } else {
-    job_.ask({CommandVerb::set,
-              "",
-              "tester",
-              {},
-              {},
-              {},
-              {{"eps", std::to_string(1 + changes_) + "e-9"}, {"dynamic_on", "true"}}});
+    Command command;
+    command.verb = CommandVerb::set;
+    command.by = "tester";
+    command.edits = {{"eps", std::to_string(1 + changes_) + "e-9"}, {"dynamic_on", "true"}};
+    ask_until_taken(std::move(command));
   }
 }
 
+Revision Storm::newest_revision() {
+  Revision newest;
+  for (const HistoryEntry& entry : job_.history()) newest = std::max(newest, entry.revision, std::less<>());
+  return newest;
+}
+
+// Decided, and in force on all ranks, but where it has run out before all were back.
 bool Storm::settled() {
   const auto history = job_.history();
-  if (history.size() <= before_ || !history.back().final) return false;
+  if (history.empty() || !history.back().final || history.back().revision <= before_) return false;
   const HistoryEntry& newest = history.back();
-  return newest.verdict == "commit" && newest.applied.size() == static_cast<std::size_t>(job_.world());
+  return newest.verdict == "commit" && (newest.finished_step >= 0 ||
+                                        newest.applied.size() == static_cast<std::size_t>(job_.world()));
 }
 
 bool Storm::wait_until_settled() {
   if (eventually([&] { return settled(); }, kPatience)) return true;
-  note("not settled: " + std::to_string(before_) + " entries before");
+  note("not settled: revision " + std::to_string(before_.value) + " before");
   return false;
 }
 
@@ -246,7 +313,7 @@ bool Storm::switch_once() {
   if (pick(0, 4) == 0) change();
   if (!end(trouble)) return false;
   if (trouble == Trouble::restart) {
-    before_ = 0;
+    before_ = {};
     note("restarted from step " + std::to_string(first_step_));
     change();
   }
@@ -254,10 +321,9 @@ bool Storm::switch_once() {
 }
 
 bool Storm::come_to_rest() {
-  job_.links().set_all({});
   if (!come_back()) return false;
   changes_ += 1;
-  before_ = job_.history().size();
+  before_ = newest_revision();
   write_text(job_.config_path, config(true, 2));
   if (!wait_until_settled()) return false;
   return eventually([&] { return job_.history().back().finished_step > 0; }, kPatience);
@@ -269,7 +335,8 @@ Evidence Storm::evidence() {
   for (const auto& [launch, epoch] : job_.epochs()) {
     Evidence one = gather(job_, launch);
     for (std::string& breach : one.breaches) all.breaches.push_back(launch + ": " + breach);
-    all.missed.merge(one.missed);
+    all.lapses.merge(one.lapses);
+    all.ahead_of_its_death += one.ahead_of_its_death;
     all.commits += one.commits;
     all.aborts += one.aborts;
     all.switches_noted += one.switches_noted;

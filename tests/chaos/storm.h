@@ -11,13 +11,14 @@
 namespace gradmon {
 
 // Changes what a MortalJob collects again and again, and disturbs it meanwhile:
-// slow, cut and dropped links, stopped and killed processes, rank 0's too. A
-// seed is one order of events; when exactly they come is the machine's.
+// ranks and hubs that are stopped and killed, rank 0 too. A seed is one order of
+// events; when exactly they come is the machine's.
 class Storm {
  public:
-  static constexpr double kFenceTimeout = 1.5;  // seconds
+  static constexpr double kMaxWait = 1.5;  // seconds
 
-  Storm(int world, unsigned seed);
+  // `hosts`: with the world's ranks evenly on them.
+  Storm(int world, unsigned seed, int hosts = 1);
 
   // One change under one disturbance. False: it was not decided and put in
   // force by all within three minutes; what() tells.
@@ -34,27 +35,33 @@ class Storm {
  private:
   enum class Trouble {
     none,
-    slow,
-    slow_one,
-    drop,
-    cut_up,
-    cut_down,
-    cut_both,
     freeze,
-    isolate,
+    freeze_two,
+    freeze_hub,
     kill,
+    kill_hub,
+    kill_hub_twice,
+    kill_rank0_and_hub,
     restart,
+    cut_link,     // several hosts only, from here on
+    full_disk,    // of a host's hub
+    hung_config,
   };
 
   void note(const std::string& event);  // aloud where GRADMON_STORM_ALOUD is set
   Trouble choose();
+  Trouble choose_among_hosts();
   bool begin(Trouble trouble);
   bool end(Trouble trouble);
+  bool end_on_host(Trouble trouble, int longer);
   void change();
+  void ask_until_taken(Command command);
   std::string config(bool on, std::int64_t times);
   bool catch_up(int rank);
   bool come_back();
+  bool come_back_as(int rank);
   bool restart_job();
+  Revision newest_revision();
   bool settled();
   bool wait_until_settled();
   void hold();
@@ -69,7 +76,8 @@ class Storm {
   std::int64_t first_step_ = 0;
   int changes_ = 0;
   int victim_ = 0;
-  std::size_t before_ = 0;  // changes in the history before the newest
+  int host_ = 0;  // whose hub, link or disk is meant
+  Revision before_;  // the newest before the change at hand
   std::vector<std::string> events_;
 };
 

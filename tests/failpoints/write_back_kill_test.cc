@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// A real process that writes dynamic_on back is stopped before a chosen call,
+// A process that writes dynamic_on back as the lead hub does is stopped before a chosen call,
 // the user saves, it goes on, and is killed before a later one. Afterwards the
 // file is whole, and the user's save is in it once the next job has started.
 #include <fcntl.h>
@@ -12,7 +12,7 @@
 #include "control/config/file_content.h"
 #include "control/config/file_exchange.h"
 #include "control/debian_version.h"
-#include "control/net/write_back_note.h"
+#include "control/hub/service/write_back_note.h"
 #include "tests/failpoints/failpoints.h"
 #include "tests/temporary_directory.h"
 #include GRADMON_CATCH_HEADER

@@ -5,7 +5,7 @@
 #include <cstdint>
 #include <string_view>
 
-#include "control/net/messages.h"
+#include "control/wire/messages.h"
 #include "tests/fuzz/promise.h"
 
 extern "C" int LLVMFuzzerTestOneInput(const std::uint8_t* data, std::size_t size) {

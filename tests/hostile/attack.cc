@@ -68,6 +68,14 @@ std::vector<unsigned char> greeting() {
   return bytes;
 }
 
+// A greeting, and the header of a long frame.
+std::vector<unsigned char> header_of(std::uint64_t length) {
+  std::vector<unsigned char> header = greeting();
+  header.push_back(2);
+  for (unsigned shift = 64; shift > 0;) header.push_back(static_cast<unsigned char>(length >> (shift -= 8U)));
+  return header;
+}
+
 }  // namespace
 
 Attack::Attack(const std::function<int()>& attack) : pid_(fork()) {
@@ -125,13 +133,33 @@ int send_noise(std::uint16_t port, int connections, unsigned seed) {
   return failed > 255 ? 255 : failed;
 }
 
+int hold_begun_frames(std::uint16_t port, int count, std::uint64_t length) {
+  std::vector<unsigned char> bytes = header_of(length);
+  bytes.resize(bytes.size() + length - 1, 'x');
+  struct Peer {
+    int fd = -1;
+    std::size_t sent = 0;
+  };
+  std::vector<Peer> peers(static_cast<std::size_t>(count));
+  for (;;) {
+    for (Peer& peer : peers) {
+      if (peer.fd >= 0 && hung_up(peer.fd)) {
+        close(peer.fd);
+        peer = {};
+      }
+      if (peer.fd < 0) peer.fd = socket_to(port, SOCK_NONBLOCK);
+      const ssize_t done =
+          send(peer.fd, bytes.data() + peer.sent, bytes.size() - peer.sent, MSG_NOSIGNAL | MSG_DONTWAIT);
+      if (done > 0) peer.sent += static_cast<std::size_t>(done);
+    }
+    poll(nullptr, 0, 1);
+  }
+}
+
 int send_frame(std::uint16_t port, std::uint64_t length, std::uint64_t bytes) {
   const int fd = socket_to(port, 0);
   if (fd < 0) return 2;
-  std::vector<unsigned char> header = greeting();
-  header.push_back(2);  // a long frame
-  for (unsigned shift = 64; shift > 0;) header.push_back(static_cast<unsigned char>(length >> (shift -= 8U)));
-  bool taken = send_all(fd, header);
+  bool taken = send_all(fd, header_of(length));
   const std::vector<unsigned char> piece(std::size_t{1} << 20U, 'x');
   for (std::uint64_t sent = 0; taken && sent < bytes; sent += piece.size()) taken = send_all(fd, piece);
   close(fd);

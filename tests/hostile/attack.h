@@ -35,4 +35,8 @@ int send_noise(std::uint16_t port, int connections, unsigned seed);
 // it. The value: 0 where the other end hung up before it had them all.
 int send_frame(std::uint16_t port, std::uint64_t length, std::uint64_t bytes);
 
+// Until killed: keeps so many connections open, each with all of one such frame but
+// its last byte; one that is thrown out comes again.
+int hold_begun_frames(std::uint16_t port, int count, std::uint64_t length);
+
 }  // namespace gradmon

@@ -2,12 +2,14 @@
 #include "tests/hostile/keyed_job.h"
 
 #include <stdexcept>
+#include <string_view>
 
-#include "control/net/bus.h"
-#include "control/net/command_client.h"
-#include "control/net/discovery.h"
-#include "control/net/keygen.h"
-#include "control/net/process_identity.h"
+#include "control/client/command_client.h"
+#include "control/host/process_identity.h"
+#include "control/hub/keys/keygen.h"
+#include "control/hub/rendezvous/job_entry.h"
+#include "control/hub/transport/bus.h"
+#include "tests/process_figures.h"
 
 namespace gradmon {
 namespace {
@@ -21,8 +23,7 @@ fs::path make_keys(const fs::path& directory) {
 }
 
 std::string free_endpoint() {
-  const std::string any = "tcp://127.0.0.1:*";
-  return (*Bus::listen(any, any, InsecureLoopback::allowed, {1000}))->endpoint();
+  return (*Bus::listen("tcp://127.0.0.1:*", InsecureLoopback::allowed, {1000}))->endpoint();
 }
 
 RealJob::Options options(int world, const fs::path& keys, const std::string& endpoint,
@@ -43,18 +44,19 @@ KeyedJob::KeyedJob(int world, const std::string& before)
       job_(options(world, keys_, endpoint_, before)) {
   const bool up = eventually(
       [&] {
-        const auto jobs = live_jobs(read_jobs(job_.output_dir).value_or(std::vector<JobEntry>{}));
+        const auto jobs = read_jobs(job_.output_dir);
         if (jobs.empty()) return false;
-        state_endpoint_ = jobs.front().state_endpoint;
-        rank0_ = static_cast<pid_t>(jobs.front().pid);
+        socket_ = jobs.front().endpoint.substr(std::string_view("ipc://").size());
         const Status now = status();
         for (const RankStatus& rank : now.ranks) {
           if (rank.state == "absent" || rank.step < 10) return false;
         }
-        return !now.ranks.empty();
+        if (now.ranks.empty()) return false;
+        rank0_ = static_cast<pid_t>(now.ranks.front().pid);
+        return true;
       },
       std::chrono::seconds(60));
-  if (!up) throw std::runtime_error("the job does not start: " + job_.log());
+  if (!up) throw std::runtime_error("the job does not start: " + job_.log() + hub_log());
 }
 
 CommandReply KeyedJob::ask(Command command, const fs::path& with) const {
@@ -87,31 +89,24 @@ fs::path KeyedJob::keys_of(const std::string& name) const {
   return own;
 }
 
-double KeyedJob::resident_mib() const {
-  const std::string text = read_text("/proc/" + std::to_string(rank0_) + "/status");
-  const std::size_t at = text.find("VmRSS:");
-  return at == text.npos ? 0 : std::stod(text.substr(at + 6)) / 1024;
+Status KeyedJob::local_status() const {
+  Command command;
+  command.request_id = random_hex(8);
+  auto reply = CommandClient("ipc://" + socket_.string()).ask(command, std::chrono::seconds(20));
+  return reply ? reply->status.value_or(Status{}) : Status{};
 }
 
-std::size_t KeyedJob::descriptors() const {
-  const fs::directory_iterator all("/proc/" + std::to_string(rank0_) + "/fd");
-  return static_cast<std::size_t>(std::distance(begin(all), end(all)));
-}
+std::string KeyedJob::hub_log() const { return read_text(socket_.parent_path() / "hub.log"); }
 
-std::size_t KeyedJob::descriptor_limit() const {
-  const std::string line = "Max open files";
-  const std::string text = read_text("/proc/" + std::to_string(rank0_) + "/limits");
-  const std::size_t at = text.find(line);
-  return at == text.npos ? 0 : std::stoul(text.substr(at + line.size()));
-}
+pid_t KeyedJob::hub() const { return listener_of(socket_); }
 
 std::int64_t KeyedJob::step() const {
   const Status now = status();
   return now.ranks.empty() ? -1 : now.ranks.front().step;
 }
 
-std::uint16_t KeyedJob::port_of(const std::string& endpoint) {
-  return static_cast<std::uint16_t>(std::stoi(endpoint.substr(endpoint.rfind(':') + 1)));
+std::uint16_t KeyedJob::port() const {
+  return static_cast<std::uint16_t>(std::stoi(endpoint_.substr(endpoint_.rfind(':') + 1)));
 }
 
 }  // namespace gradmon

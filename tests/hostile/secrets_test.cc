@@ -1,12 +1,11 @@
 // SPDX-License-Identifier: Apache-2.0
 // What a key may do, and where none is ever seen.
 #include <vector>
-#include <zmq.hpp>
 
 #include "control/debian_version.h"
-#include "control/net/bus.h"
-#include "control/net/keygen.h"
-#include "control/net/messages.h"
+#include "control/hub/transport/bus.h"
+#include "control/hub/keys/keygen.h"
+#include "control/wire/messages.h"
 #include "tests/hostile/keyed_job.h"
 #include GRADMON_CATCH_HEADER
 
@@ -39,30 +38,6 @@ std::vector<std::string> secrets_in(const fs::path& keys) {
   return forms;
 }
 
-// The next broadcasts, as a subscriber with keys gets them.
-std::string broadcasts(const KeyedJob& job, int count) {
-  auto keys = read_operator_keys(job.keys());
-  REQUIRE(keys);
-  const auto buffer = [](const KeyBytes& key) { return zmq::buffer(key.data(), key.size()); };
-  zmq::context_t context;
-  zmq::socket_t socket(context, zmq::socket_type::sub);
-  socket.set(zmq::sockopt::linger, 0);
-  socket.set(zmq::sockopt::rcvtimeo, 20'000);
-  socket.set(zmq::sockopt::curve_serverkey, buffer(keys->server_public));
-  socket.set(zmq::sockopt::curve_publickey, buffer(keys->secret.public_key()));
-  socket.set(zmq::sockopt::curve_secretkey, buffer(keys->secret.bytes()));
-  socket.set(zmq::sockopt::subscribe, "");
-  socket.connect(job.state_endpoint());
-  std::string all;
-  for (int i = 0; i < count; ++i) {
-    zmq::message_t message;
-    REQUIRE(socket.recv(message));
-    REQUIRE(std::holds_alternative<Status>(*decode_frame(message.to_string())));
-    all += message.to_string();
-  }
-  return all;
-}
-
 Command command_of(CommandVerb verb) {
   Command command;
   command.verb = verb;
@@ -70,18 +45,20 @@ Command command_of(CommandVerb verb) {
   return command;
 }
 
-TEST_CASE("no key is in arguments or environment or log or status or files or a broadcast") {
+TEST_CASE("no key is in arguments or environment or log or status or files") {
   KeyedJob job(2);
   const std::vector<std::string> secrets = secrets_in(job.keys());
   REQUIRE(secrets.size() == 12);
-  std::string seen = broadcasts(job, 2);
+  std::string seen;
   Command on = command_of(CommandVerb::on);
   on.collect_times = 2;
   REQUIRE(job.ask(on, job.keys()).outcome == CommandOutcome::done);
   REQUIRE(eventually([&] { return job.status().reason == "finished"; }, std::chrono::seconds(60)));
-  for (const RankStatus& rank : job.status().ranks) {
+  std::vector<std::int64_t> processes{job.hub()};
+  for (const RankStatus& rank : job.status().ranks) processes.push_back(rank.pid);
+  for (const std::int64_t process : processes) {
     for (const char* file : {"cmdline", "environ", "comm"})
-      seen += read_text("/proc/" + std::to_string(rank.pid) + "/" + file);
+      seen += read_text("/proc/" + std::to_string(process) + "/" + file);
   }
   CHECK(seen.find("GRADMON_KEYS=" + job.keys().string()) != seen.npos);
   const fs::path answers = job.job().directory() / "answers";
@@ -93,7 +70,7 @@ TEST_CASE("no key is in arguments or environment or log or status or files or a 
     CHECK(run_program(command, answers) == 0);
   }
   CHECK(read_text(answers).find("\"ranks\"") != std::string::npos);
-  seen += broadcasts(job, 2);
+  seen += job.hub_log();
   job.job().end();
   for (const auto& file : fs::recursive_directory_iterator(job.job().directory())) {
     if (file.is_regular_file()) seen += read_text(file.path());
@@ -107,15 +84,16 @@ TEST_CASE("a key with the role read is answered and commands nothing and can be 
   const fs::path alice = job.keys_of("alice");
   CHECK(job.ask(command_of(CommandVerb::status), alice).status->ranks.size() == 2);
   CHECK(job.ask(command_of(CommandVerb::history), alice).outcome == CommandOutcome::done);
-  for (const CommandVerb verb : {CommandVerb::on, CommandVerb::off, CommandVerb::set, CommandVerb::rehearse}) {
+  for (const CommandVerb verb : {CommandVerb::on, CommandVerb::off, CommandVerb::set, CommandVerb::rehearse,
+                                 CommandVerb::cancel, CommandVerb::evict}) {
     const CommandReply refused = job.ask(command_of(verb), alice);
     CHECK(refused.outcome == CommandOutcome::not_allowed);
     CHECK(refused.message == "client \"alice\" may read, not command (its role in clients.allow is read)");
   }
   auto bus = *Bus::ask({kMostBytesDown}, *read_operator_keys(alice));
   REQUIRE(bus->connect(job.endpoint()));
-  Letter left{job.status().epoch, Rank{1}, 1, Left{Step{1}}};
-  bus->send("", encode(Frame(left)));
+  const Envelope left{job.status().epoch, Rank{1}, 1, Left{Step{1}}};
+  bus->send("", encode(Frame(Bundles{bundle_of(left)})));
   const auto has_dropped = [&] {
     for (const std::string& warning : job.status().warnings) {
       if (warning.find("client \"alice\" may read, not be a rank") != warning.npos) return true;
@@ -124,7 +102,10 @@ TEST_CASE("a key with the role read is answered and commands nothing and can be 
   };
   CHECK(eventually(has_dropped));
   CHECK(job.status().ranks[1].state == "idle");
-  CHECK(job.ask(CommandVerb::history).history.empty());
+  for (const HistoryEntry& tried : job.ask(CommandVerb::history).history) {
+    CHECK(tried.verdict == "refused");
+    CHECK(tried.by.find("alice") == 0);
+  }
 }
 
 TEST_CASE("a client whose key is not listed is refused and training goes on") {

@@ -94,6 +94,8 @@ std::string HostNetwork::switch_address() { return "10.77.0.254"; }
 std::string HostNetwork::name_of(int host) const { return prefix_ + std::to_string(host); }
 std::string HostNetwork::switch_name() const { return prefix_ + "switch"; }
 
+std::string HostNetwork::namespace_file(int host) const { return std::string(kNamespaces) + "/" + name_of(host); }
+
 std::vector<std::string> HostNetwork::on_host(int host) const {
   return {"ip",          "netns",   "exec",
           name_of(host), "unshare", "--uts",

@@ -25,6 +25,9 @@ class HostNetwork {
   // What a command line is begun with to run on a host.
   std::vector<std::string> on_host(int host) const;
 
+  // Of the host's network.
+  std::string namespace_file(int host) const;
+
   // The cable of a host: pulled, nothing passes and nobody is told.
   void take_down(int host) const;
   void bring_up(int host) const;

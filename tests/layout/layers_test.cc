@@ -26,22 +26,37 @@ TEST_CASE("every include of this repository is one that the table allows", "[lay
 }
 
 TEST_CASE("includes that follow the table are no violation", "[layers]") {
-  CHECK(violations_of({{"control/net/bus.cc",
-                        "#include \"control/net/bus.h\"\n#include <zmq.hpp>\n#include <vector>\n"
-                        "#include <sys/stat.h>\n#include \"control/agree/member.h\"\n"},
+  CHECK(violations_of({{"control/hub/transport/bus.cc",
+                        "#include \"control/hub/transport/bus.h\"\n#include <zmq.hpp>\n#include <vector>\n"
+                        "#include <sys/stat.h>\n#include \"control/host/descriptor.h\"\n"},
                        {"hooks/a.cc", "#include \"writers/record.h\"\n#include <ATen/core/Tensor.h>\n"},
                        {"tests/hooks/a_test.cc", "#include \"runtime/monitor.h\"\n"}})
             .empty());
 }
 
 TEST_CASE("an include against the direction is named with file and line", "[layers]") {
-  CHECK(violations_of({{"control/agree/a.cc", "\n  #  include \"control/net/bus.h\"\n"}}) ==
-        Lines{"control/agree/a.cc:2: control/agree may not include control/net/bus.h"});
+  CHECK(violations_of({{"control/agree/a.cc", "\n  #  include \"control/hub/transport/bus.h\"\n"}}) ==
+        Lines{"control/agree/a.cc:2: control/agree may not include control/hub/transport/bus.h"});
   CHECK(violations_of({{"writers/a.h", "#include \"control/config/config.h\"\n"}}) ==
         Lines{"writers/a.h:1: writers may not include control/config/config.h"});
   CHECK(violations_of({{"hooks/a.h", "#include \"writers/csv_sink.h\"\n"}}) ==
         Lines{"hooks/a.h:1: hooks may not include writers/csv_sink.h"});
   CHECK(violations_of({{"tools/gradmonctl/a.cc", "#include \"runtime/monitor.h\"\n"}}).size() == 1);
+}
+
+TEST_CASE("the rank's side knows neither hub nor client, and ZeroMQ is the hub's transport's", "[layers]") {
+  CHECK(violations_of({{"runtime/a.cc", "#include \"control/link/agent.h\"\n"}}).empty());
+  for (const char* folder : {"runtime", "control/link", "control/host", "control/wire"}) {
+    const std::string file = std::string(folder) + "/a.cc";
+    CHECK(violations_of({{file, "#include \"control/hub/hub.h\"\n"}}).size() == 1);
+    CHECK(violations_of({{file, "#include \"control/hub/transport/bus.h\"\n"}}).size() == 1);
+    CHECK(violations_of({{file, "#include \"control/client/command_client.h\"\n"}}).size() == 1);
+    CHECK(violations_of({{file, "#include <zmq.hpp>\n"}}).size() == 1);
+  }
+  CHECK(violations_of({{"control/host/a.cc", "#include \"control/wire/messages.h\"\n"}}).size() == 1);
+  CHECK(violations_of({{"control/hub/keys/a.cc", "#include \"control/hub/hub.h\"\n"}}).size() == 1);
+  CHECK(violations_of({{"control/hub/service/a.cc", "#include <zmq.hpp>\n"}}).size() == 1);
+  CHECK(violations_of({{"control/hub/a.cc", "#include \"control/link/agent.h\"\n"}}).size() == 1);
 }
 
 TEST_CASE("a library outside its folder is a violation", "[layers]") {

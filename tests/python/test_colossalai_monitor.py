@@ -115,6 +115,7 @@ def test_parameters_have_their_full_names_and_the_rank_is_the_launchers(
     monkeypatch.setenv("SLURM_PROCID", "1")
     monkeypatch.setenv("SLURM_NTASKS", "2")
     monkeypatch.setenv("SLURM_JOB_ID", "7")
+    monkeypatch.setenv("SLURM_STEP_ID", "0")
     model = torch.nn.Sequential()
     model.add_module("layers", torch.nn.Sequential(torch.nn.Linear(4, 4), torch.nn.LayerNorm(4)))
     model.add_module("norm", torch.nn.LayerNorm(4))

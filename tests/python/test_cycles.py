@@ -8,7 +8,7 @@ import gradmon
 import jobs
 import torch
 
-CYCLES = 1000 if os.environ.get("GRADMON_TEST_SCALE") == "full" else 60
+CYCLES = 1000 if os.environ.get("GRADMON_TEST_SCALE") == "full" else 40
 MOST_GROWTH = 8 << 20  # bytes
 
 KEYS = {

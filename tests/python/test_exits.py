@@ -10,7 +10,7 @@ import jobs
 import pytest
 
 FULL = os.environ.get("GRADMON_TEST_SCALE") == "full"
-ENDS_OF_EACH = 125 if FULL else 10  # 500, 40
+ENDS_OF_EACH = 125 if FULL else 5  # 500, 20
 AT_ONCE = 4
 
 SCRIPT = """

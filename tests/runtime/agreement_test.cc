@@ -78,8 +78,8 @@ void switch_and_check(int world, std::vector<std::string> train, int switches, u
     REQUIRE(entry.applied.size() == static_cast<std::size_t>(world));
     for (const auto& [rank, step] : entry.applied) REQUIRE(step == entry.effective_step);
   }
-  const auto commits = commits_in_register(job.output_dir);
-  const Step end = schedule_of(*commits.back().plan, commits.back().effective).end();
+  const auto commits = commits_in_history(job.output_dir);
+  const Step end = commits.back().steps.end();
   const auto agreed = steps_agreed(commits, end.value);
   const auto found = rows_in_files(job.output_dir, "grad_reduced");
   REQUIRE(found.size() == static_cast<std::size_t>(world));

@@ -58,7 +58,7 @@ class Steps {
     collection_.before_update(network_.parameters(), &state);
     optimizer_.step();
     collection_.after_update(network_.parameters(), &state);
-    collection_.end_step(0);
+    collection_.end_step(0, true);
     step_.value += 1;
   }
 

@@ -24,7 +24,6 @@ TEST_CASE("nothing set is a single rank in static mode with the default director
   REQUIRE(environment->world_size == 1);
   REQUIRE_FALSE(environment->dynamic);
   REQUIRE(environment->output_dir == "./monitor_output");
-  REQUIRE(environment->launcher_id.empty());
 }
 
 TEST_CASE("a key directory is named by its path which becomes absolute") {
@@ -36,7 +35,11 @@ TEST_CASE("a key directory is named by its path which becomes absolute") {
 
 TEST_CASE("rank and size are taken from the first launcher that tells them") {
   REQUIRE(read({{"RANK", "3"}, {"WORLD_SIZE", "8"}})->rank == 3);
-  REQUIRE(read({{"SLURM_PROCID", "5"}, {"SLURM_NTASKS", "8"}})->rank == 5);
+  const Variables task{{"SLURM_PROCID", "5"}, {"SLURM_NTASKS", "8"}, {"SLURM_STEP_ID", "0"}};
+  REQUIRE(read(task)->rank == 5);
+  Variables daemon = task;
+  daemon.insert({{"OMPI_COMM_WORLD_RANK", "1"}, {"OMPI_COMM_WORLD_SIZE", "2"}});
+  REQUIRE(read(daemon)->source == "OMPI_COMM_WORLD_RANK and OMPI_COMM_WORLD_SIZE");
   REQUIRE(read({{"OMPI_COMM_WORLD_RANK", "1"}, {"OMPI_COMM_WORLD_SIZE", "2"}})->world_size == 2);
   const auto pmi = read({{"PMI_RANK", "1"}, {"PMI_SIZE", "4"}});
   REQUIRE(pmi->rank == 1);
@@ -44,6 +47,35 @@ TEST_CASE("rank and size are taken from the first launcher that tells them") {
   REQUIRE(
       read({{"RANK", "0"}, {"WORLD_SIZE", "2"}, {"SLURM_PROCID", "5"}, {"SLURM_NTASKS", "8"}})->world_size ==
       2);
+}
+
+TEST_CASE("one process in an allocation of four tasks is a single rank") {
+  Variables script{{"SLURM_JOB_ID", "7"}, {"SLURM_NTASKS", "4"}};
+  REQUIRE(read(script)->world_size == 1);
+  script["SLURM_PROCID"] = "0";
+  REQUIRE(read(script)->world_size == 1);
+  for (const char* batch : {"4294967291", "4294967290", ""}) {
+    script["SLURM_STEP_ID"] = batch;
+    REQUIRE(read(script)->world_size == 1);
+  }
+  script["SLURM_STEP_ID"] = "3";
+  REQUIRE(read(script)->world_size == 4);
+}
+
+TEST_CASE("whether there are several hosts is what the launcher of so many ranks says") {
+  const auto said = [](Variables more) {
+    more.insert({{"RANK", "0"}, {"WORLD_SIZE", "4"}});
+    return read(more)->several_hosts;
+  };
+  REQUIRE_FALSE(said({}).has_value());
+  REQUIRE(said({{"LOCAL_WORLD_SIZE", "2"}}) == true);
+  REQUIRE(said({{"LOCAL_WORLD_SIZE", "4"}}) == false);
+  REQUIRE_FALSE(said({{"LOCAL_WORLD_SIZE", "what"}}).has_value());
+  REQUIRE(said({{"OMPI_COMM_WORLD_SIZE", "4"}, {"OMPI_COMM_WORLD_LOCAL_SIZE", "2"}}) == true);
+  REQUIRE_FALSE(said({{"OMPI_COMM_WORLD_SIZE", "2"}, {"OMPI_COMM_WORLD_LOCAL_SIZE", "1"}}).has_value());
+  REQUIRE(said({{"PMI_SIZE", "4"}, {"MPI_LOCALNRANKS", "4"}}) == false);
+  REQUIRE(said({{"SLURM_NTASKS", "4"}, {"SLURM_STEP_NUM_NODES", "2"}}) == true);
+  REQUIRE(read({})->several_hosts == false);
 }
 
 TEST_CASE("a rank that cannot be is refused with its variable and value") {
@@ -56,20 +88,30 @@ TEST_CASE("a rank that cannot be is refused with its variable and value") {
   REQUIRE(read({{"WORLD_SIZE", "1"}})->world_size == 1);
 }
 
-TEST_CASE("DYNAMIC_MONITOR is read in any case") {
-  for (const char* yes : {"True", "true", "TRUE"}) REQUIRE(read({{"DYNAMIC_MONITOR", yes}})->dynamic);
-  for (const char* no : {"False", "", "1", "yes"}) REQUIRE_FALSE(read({{"DYNAMIC_MONITOR", no}})->dynamic);
+TEST_CASE("DYNAMIC_MONITOR chooses the mode in any case") {
+  for (const char* yes : {"True", "true", "TRUE", "1", "yes", "Yes", "on", "ON"}) {
+    const auto environment = read({{"DYNAMIC_MONITOR", yes}});
+    REQUIRE(environment->dynamic);
+    REQUIRE(environment->objection.empty());
+  }
+  for (const char* no : {"", "False", "false", "0", "no", "NO", "off", "Off"}) {
+    const auto environment = read({{"DYNAMIC_MONITOR", no}});
+    REQUIRE_FALSE(environment->dynamic);
+    REQUIRE(environment->objection.empty());
+  }
+  REQUIRE(read({})->objection.empty());
 }
 
-TEST_CASE("a launch is named by what its launcher says and none counts as absent") {
-  REQUIRE(read({{"GRADMON_RUN_ID", "g"}, {"TORCHELASTIC_RUN_ID", "t"}})->launcher_id == "g");
-  REQUIRE(read({{"TORCHELASTIC_RUN_ID", "t"}, {"TORCHELASTIC_RESTART_COUNT", "2"}})->launcher_id == "t.2");
-  REQUIRE(
-      read({{"TORCHELASTIC_RUN_ID", "none"}, {"SLURM_JOB_ID", "7"}, {"SLURM_STEP_ID", "1"}})->launcher_id ==
-      "7.1");
-  const std::string by_address = read({{"MASTER_ADDR", "h"}, {"MASTER_PORT", "29500"}})->launcher_id;
-  REQUIRE(by_address.rfind("h:29500:", 0) == 0);
-  REQUIRE(by_address.size() > std::string("h:29500:").size());
+TEST_CASE("another DYNAMIC_MONITOR means static mode and an objection names it") {
+  for (const char* other : {"Ture", "2", "dynamic", " true", "01"}) {
+    const auto environment = read({{"DYNAMIC_MONITOR", other}});
+    REQUIRE(environment);
+    REQUIRE_FALSE(environment->dynamic);
+    REQUIRE(environment->objection ==
+            "DYNAMIC_MONITOR=\"" + std::string(other) +
+                "\": expected 1, true, yes or on for dynamic mode; 0, false, no, off or nothing for static "
+                "mode. Static mode is used");
+  }
 }
 
 TEST_CASE("training's store is where MASTER_ADDR and MASTER_PORT or GRADMON_STORE say") {
@@ -92,15 +134,6 @@ TEST_CASE("a store that cannot be is refused with what was expected") {
   REQUIRE(read({{"GRADMON_STORE", "here:0"}}).error() == "GRADMON_STORE=\"0\": expected an integer >= 1");
   REQUIRE(read({{"GRADMON_STORE", "here:70000"}}).error() ==
           "GRADMON_STORE=\"70000\": expected at most 65535");
-}
-
-TEST_CASE("ranks on several hosts agree on the name of a launch that only its address tells") {
-  const Variables launch{{"RANK", "3"},
-                         {"WORLD_SIZE", "4"},
-                         {"LOCAL_WORLD_SIZE", "2"},
-                         {"MASTER_ADDR", "node0"},
-                         {"MASTER_PORT", "29500"}};
-  REQUIRE(read(launch)->launcher_id == "node0:29500");
 }
 
 }  // namespace

@@ -9,9 +9,9 @@
 #include <cstdlib>
 #include <string_view>
 
-#include "control/net/command_client.h"
-#include "control/net/discovery.h"
-#include "control/net/process_identity.h"
+#include "control/client/command_client.h"
+#include "control/hub/rendezvous/job_entry.h"
+#include "control/host/process_identity.h"
 
 namespace gradmon {
 namespace {
@@ -95,7 +95,7 @@ CommandReply RealJob::ask(Command command) {
   reply.outcome = CommandOutcome::failed;
   eventually(
       [&] {
-        const auto jobs = live_jobs(read_jobs(output_dir).value_or(std::vector<JobEntry>{}));
+        const auto jobs = read_jobs(output_dir);
         if (jobs.empty()) return code_.has_value();
         auto answer = CommandClient(jobs.front().endpoint).ask(command, std::chrono::seconds(5));
         if (answer) reply = std::move(*answer);

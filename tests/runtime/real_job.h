@@ -12,7 +12,7 @@
 #include <string>
 #include <vector>
 
-#include "control/net/command.h"
+#include "control/wire/command.h"
 #include "tests/temporary_directory.h"
 
 namespace gradmon {

@@ -96,7 +96,7 @@ class Switching {
       collection_.before_update(parameters, &state);
       optimizer.step();
       collection_.after_update(parameters, &state);
-      collection_.end_step(0);
+      collection_.end_step(0, true);
     });
     step_.value += 1;
   }

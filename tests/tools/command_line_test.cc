@@ -22,8 +22,9 @@ T parsed(const std::vector<const char*>& words) {
 }
 
 TEST_CASE("the help of every command looks like its golden file") {
-  for (const char* command : {"", "status", "watch", "doctor", "on", "off", "set", "get", "history",
-                              "targets", "validate", "import", "keygen", "schema", "run"}) {
+  for (const char* command :
+       {"", "status", "watch", "jobs", "doctor", "on", "off", "set", "cancel", "evict", "get", "history",
+        "targets", "validate", "import", "keygen", "schema", "run"}) {
     const auto help = *command == '\0' ? parse({"--help"}) : parse({command, "--help"});
     REQUIRE(!help);
     CHECK(help.error().code == 0);
@@ -41,6 +42,8 @@ TEST_CASE("no command gives the help and a usage error") {
 
 TEST_CASE("a usage error names what is wrong and ends with 2") {
   const std::vector<std::vector<const char*>> wrong{{"nonsense"},
+                                                    {"off", "on"},
+                                                    {"status", "off"},
                                                     {"on", "--at", "soon"},
                                                     {"on", "--at", "-1"},
                                                     {"on", "--step-interval", "0"},
@@ -49,6 +52,12 @@ TEST_CASE("a usage error names what is wrong and ends with 2") {
                                                     {"set", "key"},
                                                     {"status", "extra"},
                                                     {"validate"},
+                                                    {"evict"},
+                                                    {"evict", "-1"},
+                                                    {"evict", "x"},
+                                                    {"evict", "1", "2"},
+                                                    {"cancel", "1"},
+                                                    {"jobs", "--job", "x"},
                                                     {"run", "-n", "0", "--", "a"},
                                                     {"run", "-n", "2"},
                                                     {"run", "--", "a"},
@@ -63,6 +72,31 @@ TEST_CASE("a usage error names what is wrong and ends with 2") {
     CHECK(request.error().text.find("gradmonctl: ") == 0);
     CHECK(request.error().text.find("--help") != std::string::npos);
   }
+}
+
+TEST_CASE("an unknown command names the one that is near") {
+  const auto said = [](const char* word) {
+    const auto request = parse({word});
+    REQUIRE(!request);
+    return request.error().text.substr(0, request.error().text.find('\n'));
+  };
+  CHECK(said("stat") == "gradmonctl: unknown command \"stat\" (did you mean \"status\"?)");
+  CHECK(said("hsitory") == "gradmonctl: unknown command \"hsitory\" (did you mean \"history\"?)");
+  CHECK(said("of") == "gradmonctl: unknown command \"of\" (did you mean \"off\"?)");
+  CHECK(said("frobnicate") == "gradmonctl: unknown command \"frobnicate\"");
+}
+
+TEST_CASE("after a command its name is an argument like others") {
+  CHECK(parsed<GetRequest>({"get", "targets"}).key == "targets");
+  CHECK(parsed<GetRequest>({"get", "on"}).key == "on");
+}
+
+TEST_CASE("the version is printed") {
+  const auto version = parse({"--version"});
+  REQUIRE(!version);
+  CHECK(version.error().code == 0);
+  CHECK(version.error().text.find("gradmonctl ") == 0);
+  CHECK(version.error().text.back() == '\n');
 }
 
 TEST_CASE("on takes what it is given and nothing else") {
@@ -98,6 +132,12 @@ TEST_CASE("the other commands are told apart") {
   CHECK(parsed<StatusRequest>({"status", "--watch", "--json"}).watch);
   CHECK(parsed<StatusRequest>({"status", "--json"}).json);
   CHECK(parsed<HistoryRequest>({"history", "--json"}).json);
+  CHECK(parsed<JobsRequest>({"jobs", "--json"}).json);
+  CHECK(parsed<OrderRequest>({"cancel"}).verb == CommandVerb::cancel);
+  CHECK(!parsed<OrderRequest>({"cancel"}).rank);
+  CHECK(parsed<OrderRequest>({"evict", "0"}).verb == CommandVerb::evict);
+  CHECK(parsed<OrderRequest>({"evict", "0", "--job", "x"}).rank == 0);
+  CHECK(parsed<OrderRequest>({"evict", "0", "--job", "x"}).place.job == "x");
   CHECK(parsed<ValidateRequest>({"validate", "a.json"}).file == "a.json");
 }
 

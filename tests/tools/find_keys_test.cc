@@ -5,7 +5,7 @@
 #include <filesystem>
 
 #include "control/debian_version.h"
-#include "control/net/keygen.h"
+#include "control/hub/keys/keygen.h"
 #include "tests/temporary_directory.h"
 #include GRADMON_CATCH_HEADER
 

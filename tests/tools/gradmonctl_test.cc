@@ -34,7 +34,7 @@ TEST_CASE("commands without a job end with 4 and say where they looked") {
     GradmonctlProcess ctl({command, "--output-dir", place});
     CHECK(ctl.wait() == 4);
     CHECK(ctl.out().empty());
-    CHECK(ctl.err().find("no live job in " + place) != std::string::npos);
+    CHECK(ctl.err().find("no live job with the output directory " + place) != std::string::npos);
   }
 }
 

@@ -5,7 +5,7 @@
 
 #include "control/debian_version.h"
 #include GRADMON_CATCH_HEADER
-#include "control/net/process_identity.h"
+#include "control/host/process_identity.h"
 
 namespace gradmon {
 namespace {
@@ -19,11 +19,16 @@ TEST_CASE("a rank is told what torchrun would tell it") {
       rank_environment({"PATH=/bin", "RANK=9", "MASTER_ADDR=elsewhere"}, 2, {4, 1234, "id"});
   for (const char* entry :
        {"PATH=/bin", "RANK=2", "WORLD_SIZE=4", "LOCAL_RANK=2", "LOCAL_WORLD_SIZE=4", "MASTER_ADDR=127.0.0.1",
-        "MASTER_PORT=1234", "GRADMON_RUN_ID=id", "USE_LIBUV=0"}) {
+        "MASTER_PORT=1234", "GRADMON_RUN_ID=id", "USE_LIBUV=0", "DYNAMIC_MONITOR=True"}) {
     CAPTURE(entry);
     CHECK(has(variables, entry));
   }
-  CHECK(variables.size() == 9);
+  CHECK(variables.size() == 10);
+}
+
+TEST_CASE("DYNAMIC_MONITOR stays as the user has set it, also where that is empty") {
+  CHECK(has(rank_environment({"DYNAMIC_MONITOR=0"}, 0, {1, 1, "id"}), "DYNAMIC_MONITOR=0"));
+  CHECK(has(rank_environment({"DYNAMIC_MONITOR="}, 0, {1, 1, "id"}), "DYNAMIC_MONITOR="));
 }
 
 TEST_CASE("USE_LIBUV stays as the user has set it") {

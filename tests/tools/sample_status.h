@@ -20,7 +20,8 @@ inline RankStatus sample_rank(int number) {
   rank.applied_step = 1200;
   rank.state = "collecting";
   rank.step_ms = 12.25 + number;
-  rank.last_seen_ms = 120 + 1000 * number;
+  rank.last_seen_ms = 120 + 800 * number;
+  rank.accepted = Revision{7};
   rank.last_stepped_ms = 12;
   rank.records = 420;
   rank.overhead = {Revision{7}, 40, 0.005 * (number + 1), 16};
@@ -39,7 +40,10 @@ inline Status sample_status() {
   status.step_interval = 2;
   status.torch = "1.13.1";
   status.hooks = {"grad_unreduced", "grad_reduced"};
-  status.register_home = "directory";
+  status.launch_id = "launch-1";
+  status.name = "train.py";
+  status.started = kSampleTime;
+  status.output_dir = "/home/me/monitor_output";
   status.config_path = "/home/me/monitor_config.json";
   status.config_sha256 = "e3b0c44298fc1c149afbf4c8996fb92427ae41e4649b934ca495991b7852b855";
   for (int number = 0; number < 4; ++number) status.ranks.push_back(sample_rank(number));
@@ -51,19 +55,27 @@ inline Status troubled_status() {
   Status status = sample_status();
   status.state = "off";
   status.reason = "rejected by rank 17: no target matches";
-  status.pending = Pending{Revision{8}, "waiting for rank 3", kSampleTime};
+  status.pending = Pending{Revision{8}, "waiting for the answer of rank 2", kSampleTime};
   status.warnings = {
       "monitor_config.json:7:3: unknown key \"step_intervall\" (did you mean \"step_interval\"?)"};
   status.last_error = LastError{kSampleTime, "cannot write the config file: Read-only file system", 3};
   status.ranks[1].state = "waiting";
+  status.ranks[1].waited_ms = 1'500;
   status.ranks[1].last_stepped_ms = 90'000;
   status.ranks[1].dropped = 12;
   status.ranks[1].targets = {24, 3, 1};
   status.ranks[2].host = "evil\x1b[31m\nhost";
   status.ranks[2].error = "disk full: /scratch\x07";
-  status.ranks[2].revision = Revision{6};
+  status.ranks[2].revision = status.ranks[2].accepted = Revision{6};
+  status.ranks[2].last_seen_ms = 8'000;
   status.ranks[3] = RankStatus{};
   status.ranks[3].rank = Rank{3};
+  status.ranks.push_back(sample_rank(4));
+  status.ranks[4].state = "dropped";
+  status.ranks[4].last_seen_ms = 61'000;
+  status.ranks[4].error = "silent, last heard 15 s before";
+  status.ranks.push_back(sample_rank(5));
+  status.ranks[5].state = "left";
   return status;
 }
 

@@ -134,9 +134,11 @@ TEST_CASE("the config file that targets are asked for is checked here and sent w
   CHECK(job.asked[0].config_text == read_text(file));
   write_text(file, "{]");
   CHECK(targets_command(dry_run_with(file), job.ask(), job.console()) == 6);
-  write_text(file, "{}" + std::string(60'000, ' '));
-  CHECK(targets_command(dry_run_with(file), job.ask(), job.console()) == 1);
   CHECK(job.asked.size() == 1);
+  write_text(file, "{}" + std::string(500'000, ' '));
+  job.answer(targets_reply());
+  CHECK(targets_command(dry_run_with(file), job.ask(), job.console()) == 0);
+  CHECK(job.asked[1].config_text == read_text(file));
 }
 
 TEST_CASE("a job that refuses or does not answer ends targets with its code") {

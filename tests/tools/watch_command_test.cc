@@ -1,6 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "tools/gradmonctl/watch_command.h"
 
+#include <utility>
+
 #include "control/debian_version.h"
 #include GRADMON_CATCH_HEADER
 #include "tests/tools/fake_job.h"
@@ -11,10 +13,10 @@
 namespace gradmon {
 namespace {
 
-// A job that broadcasts what the test has laid down, then falls silent.
-class FakeBroadcasts {
+// A job whose next states the test has laid down; then it falls silent.
+class FollowedJob {
  public:
-  FakeBroadcasts() {
+  FollowedJob() {
     CommandReply first;
     first.status = sample_status();
     fake.answer(first);
@@ -22,7 +24,7 @@ class FakeBroadcasts {
 
   int watch(bool json = false, bool terminal = false) {
     const LiveJob job{fake.ask(), [this](std::chrono::milliseconds) { return next(); },
-                      [this] { return lives; }, [this] { return interrupt_after-- <= 0; },
+                      [this] { return look(); }, [this] { return interrupt_after-- <= 0; },
                       [] { return WallTime{1783341296789}; }};
     return watch_command({{}, json}, job, {fake.out, fake.err, terminal});
   }
@@ -33,8 +35,15 @@ class FakeBroadcasts {
   std::vector<Status> states;
   std::optional<bool> lives = false;
   int interrupt_after = 1000;
+  int gone_for = 0;  // so many looks find no hub
+  std::vector<Status> states_after_gone;
 
  private:
+  std::optional<bool> look() {
+    if (gone_for-- <= 0) return lives;
+    states = std::exchange(states_after_gone, {});
+    return false;
+  }
   std::optional<Status> next() {
     if (states.empty()) return {};
     Status state = states.front();
@@ -50,7 +59,7 @@ Status collected(std::int64_t count) {
 }
 
 TEST_CASE("without a terminal each change is one line and what stays the same is none") {
-  FakeBroadcasts job;
+  FollowedJob job;
   job.states = {sample_status(), collected(3), collected(3)};
   CHECK(job.watch() == 0);
   CHECK(job.out() == "2026-07-06 12:34:56 UTC  " + status_line(sample_status()) +
@@ -58,15 +67,26 @@ TEST_CASE("without a terminal each change is one line and what stays the same is
   CHECK(job.err() == "gradmonctl: the job has ended\n");
 }
 
+TEST_CASE("a hub that is gone for a moment is not the end of the job") {
+  FollowedJob job;
+  job.gone_for = 1;
+  job.lives = true;
+  job.states_after_gone = {collected(3)};
+  job.interrupt_after = 3;
+  CHECK(job.watch() == 0);
+  CHECK(job.out().find(status_line(collected(3))) != std::string::npos);
+  CHECK(job.err().empty());
+}
+
 TEST_CASE("a terminal shows one screen that is drawn over") {
-  FakeBroadcasts job;
+  FollowedJob job;
   CHECK(job.watch(false, true) == 0);
   CHECK(job.out().find("\x1b[H" + status_line(sample_status()) + "\x1b[K\n") == 0);
   CHECK(job.out().substr(job.out().size() - 3) == "\x1b[J");
 }
 
 TEST_CASE("for programs every state is one line") {
-  FakeBroadcasts job;
+  FollowedJob job;
   job.states = {sample_status(), collected(3)};
   CHECK(job.watch(true) == 0);
   const std::string line = status_json(sample_status(), JsonLayout::one_line);
@@ -74,7 +94,7 @@ TEST_CASE("for programs every state is one line") {
 }
 
 TEST_CASE("an interrupt ends watching with 0 and without a word") {
-  FakeBroadcasts job;
+  FollowedJob job;
   job.states = {collected(3), collected(4)};
   job.interrupt_after = 1;
   CHECK(job.watch() == 0);
@@ -83,17 +103,17 @@ TEST_CASE("an interrupt ends watching with 0 and without a word") {
 }
 
 TEST_CASE("a job that is there but silent is asked, waited for, and complained of once") {
-  FakeBroadcasts job;
+  FollowedJob job;
   job.lives = true;
   job.interrupt_after = 50;
   CHECK(job.watch() == 0);
   CHECK(job.fake.asked.size() == 2);
   CHECK(job.err() ==
-        "gradmonctl: no answer\ngradmonctl: its process is there; waiting for it to be heard again\n");
+        "gradmonctl: no answer\ngradmonctl: its hub is there; waiting for an answer\n");
 }
 
 TEST_CASE("a silent job that still answers goes on being shown") {
-  FakeBroadcasts job;
+  FollowedJob job;
   job.lives = true;
   job.interrupt_after = 10;
   CommandReply again;
@@ -106,7 +126,7 @@ TEST_CASE("a silent job that still answers goes on being shown") {
 }
 
 TEST_CASE("where nothing tells whether the job lives its silence ends with 4") {
-  FakeBroadcasts job;
+  FollowedJob job;
   job.lives = std::nullopt;
   CHECK(job.watch() == 4);
   CHECK(job.err() == "gradmonctl: no answer\n");

@@ -190,6 +190,13 @@ TEST_CASE("rows that do not fit leave the file as it was") {
   CHECK(read_text(path) == "name,step\nx,1\nx,2\n");
 }
 
+TEST_CASE("where the directory cannot be made the error says why") {
+  CsvFile file;
+  const auto appended = file.append("/sys/gradmon/x.csv", kHeader, "x,1\n");
+  REQUIRE(!appended);
+  CHECK(appended.error().find("No such file or directory") == std::string::npos);
+}
+
 TEST_CASE("rows lost to a full disk are named and later ones are written again") {
   const TemporaryDirectory scratch;
   const auto path = scratch.path() / "a.csv";

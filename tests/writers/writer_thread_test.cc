@@ -284,6 +284,21 @@ TEST_CASE("rows that cannot be written are counted and named and end no process"
   CHECK(files_in(scratch.path()).empty());
 }
 
+TEST_CASE("a writer stuck in a sink says so in its status until it goes on") {
+  const auto story = std::make_shared<Story>();
+  std::promise<void> release;
+  const auto queue = make_queue(16, Overflow::drop);
+  WriterThread writer(queue, nullptr);
+  auto sink = std::make_unique<StuckSink>(story, release.get_future().share(), StuckIn::write);
+  writer.begin_revision(layout(1), one(std::move(sink)));
+  queue->push(plain_record(1, 0));
+  queue->end_step(Revision{1}, Step{1});
+  REQUIRE(story->wait_for("stuck"));
+  CHECK(eventually([&] { return writer.status().last_error == "the writer has made no progress for 2 s"; }));
+  release.set_value();
+  CHECK(eventually([&] { return writer.status().last_error.empty(); }));
+}
+
 TEST_CASE("a writer stuck in a sink is left behind and reports nothing any more") {
   for (const StuckIn where : {StuckIn::write, StuckIn::flush}) {
     const auto story = std::make_shared<Story>();

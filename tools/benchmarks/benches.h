@@ -6,7 +6,7 @@
 
 namespace gradmon {
 
-Bench idle_step();           // what step() costs while nothing is asked for
+Bench idle_step();           // what step() costs while nothing is asked for, and in a step that is not collected
 Bench tensor_reads();        // the numbers of one tensor, against a read and against torch
 Bench parameter_cost();      // what collecting gradients, weights and moments adds
 Bench activation_cost();     // likewise, activations and their gradients
@@ -14,7 +14,9 @@ Bench communication_cost();  // likewise, the outputs of collectives
 Bench attention_cost();      // numbers of attention, against the attention itself
 Bench idle_overhead();       // a step beside an idle monitor, against one without any
 Bench commit_time();         // from a save or a command to the verdict known by all ranks
+Bench edit_holds();          // from which step an edit holds
+Bench hub_idle();            // what the hub takes beside a job that is off
 Bench rows_per_second();     // through the queue, and into CSV files
-Bench ranks_simulated();     // an agreement of thousands
+Bench hubs_simulated();     // an agreement of thousands
 
 }  // namespace gradmon

@@ -7,6 +7,7 @@
 #include <algorithm>
 #include <chrono>
 #include <stdexcept>
+#include <thread>
 #include <utility>
 
 #include "tools/benchmarks/plain_read.h"
@@ -80,10 +81,15 @@ CollectingRig::Added CollectingRig::measure(int rounds, const std::function<void
 }
 
 double CollectingRig::own_share() const {
-  const Status status = monitor_.status();
-  if (status.ranks.empty() || status.ranks.front().overhead.collected == 0)
-    throw std::runtime_error("the monitor has not measured itself");
-  return status.ranks.front().overhead.share * kInterval;
+  // The hub tells once a second at least.
+  const auto deadline = std::chrono::steady_clock::now() + std::chrono::seconds(10);
+  while (std::chrono::steady_clock::now() < deadline) {
+    const Status status = monitor_.status();
+    if (!status.ranks.empty() && status.ranks.front().overhead.collected != 0)
+      return status.ranks.front().overhead.share * kInterval;
+    std::this_thread::sleep_for(std::chrono::milliseconds(20));
+  }
+  throw std::runtime_error("the monitor has not measured itself");
 }
 
 void CollectingRig::check(std::size_t rows) {

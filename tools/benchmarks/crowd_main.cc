@@ -1,114 +1,115 @@
 // SPDX-License-Identifier: Apache-2.0
-// gradmon-bench-crowd: many members of a job in one process, for gradmon-bench.
-#include <atomic>
+// gradmon-bench-crowd: many hubs of a job in one process, for gradmon-bench.
+#include <poll.h>
+#include <sys/resource.h>
+#include <unistd.h>
+
+#include <algorithm>
 #include <chrono>
 #include <iostream>
 #include <map>
-#include <mutex>
+#include <memory>
 #include <thread>
+#include <vector>
 
-#include "control/net/bus.h"
-#include "control/net/messages.h"
-#include "tools/benchmarks/crowd_member.h"
+#include "tools/benchmarks/crowd_hub.h"
 
 namespace gradmon {
 namespace {
 
 using Clock = std::chrono::steady_clock;
-using std::chrono::milliseconds;
 
-constexpr int kMembersOfConnection = 128;
+// The lead takes in so many hubs at a time without a queue that grows.
+constexpr int kConnectInATurn = 8;
+constexpr std::chrono::milliseconds kBetweenLooks{2};
 
-// What all members of the process have heard. Any thread.
+// What all members of the process have heard.
 class Hearing {
  public:
   explicit Hearing(int members) : members_(members) {}
 
-  void count_letter() { letters_.fetch_add(1, std::memory_order_relaxed); }
-  void note(Revision revision) {
-    const auto now = Clock::now().time_since_epoch();
-    const std::lock_guard lock(mutex_);
-    if (++heard_[revision.value] < members_) return;
-    std::cout << CrowdReport{revision.value, std::chrono::nanoseconds(now).count(), letters_.load()}.line()
-              << std::flush;
-  }
+  // True: all have heard of that revision now.
+  bool note(Revision revision) { return ++heard_[revision.value] == members_; }
 
  private:
   const int members_;
-  std::atomic<std::uint64_t> letters_{0};
-  std::mutex mutex_;
-  std::map<std::uint64_t, int> heard_;  // guarded by mutex_
+  std::map<std::uint64_t, int> heard_;
 };
 
-// Members that share a connection, and a thread.
-class Connection {
+class Crowd {
  public:
-  Connection(const CrowdArguments& arguments, int first, int count, Hearing& hearing)
-      : hearing_(hearing), first_(first) {
-    auto bus = Bus::ask({kMostBytesDown});
-    if (!bus) throw std::runtime_error(bus.error());
-    bus_ = std::move(*bus);
-    if (auto connected = bus_->connect(arguments.endpoint); !connected)
-      throw std::runtime_error(connected.error());
-    const auto send = [this](const Letter& letter) {
-      if (!std::holds_alternative<Progress>(letter.message)) hearing_.count_letter();
-      bus_->send("", encode(Frame(letter)));
-    };
-    for (int rank = first; rank < first + count; ++rank)
-      members_.push_back(std::make_unique<CrowdMember>(arguments, Rank{rank}, send));
+  explicit Crowd(const CrowdArguments& arguments) : hearing_(arguments.hubs * arguments.ranks_per_hub) {
+    for (int i = 0; i < arguments.hubs; ++i) {
+      hubs_.push_back(std::make_unique<CrowdHub>(arguments, i, [this](Revision revision) {
+        if (hearing_.note(revision)) report(revision);
+      }));
+    }
   }
 
-  void run(const std::atomic<bool>& stopping) {
-    for (const auto& member : members_) member->begin();
+  // Until standard input ends.
+  void run() {
     auto ticked = Clock::now();
-    for (std::size_t turn = 0; !stopping;) {
-      if (auto incoming = bus_->poll(milliseconds(20), -1)) take(incoming->bytes);
+    for (int turn = 0;;) {
+      if (!wait_and_serve()) return;
       const auto now = Clock::now();
-      if (now - ticked < milliseconds(100)) continue;
-      const auto elapsed = std::chrono::floor<milliseconds>(now - ticked);
-      ticked += elapsed;
-      for (std::size_t i = 0; i < members_.size(); ++i) {
-        members_[i]->tick(elapsed);
-        if (i % 10 == turn % 10) members_[i]->say_progress();
-      }
+      if (now - ticked < CrowdHub::kTick) continue;
+      ticked = now;
+      connect_some();
+      for (std::size_t i = 0; i < connected_; ++i) hubs_[i]->tick(turn + static_cast<int>(i));
+      for (const auto& hub : hubs_) hub->turn();
       ++turn;
     }
   }
 
  private:
-  void take(const std::string& bytes) {
-    const auto frame = decode_frame(bytes);
-    const auto* letter = frame ? std::get_if<Letter>(&*frame) : nullptr;
-    if (letter == nullptr) return;
-    hearing_.count_letter();
-    const auto index = static_cast<std::size_t>(letter->rank.value - first_);
-    if (index >= members_.size()) return;
-    if (const auto heard = members_[index]->on_letter(*letter)) hearing_.note(*heard);
+  // False: standard input has ended.
+  bool wait_and_serve() {
+    // One look at all of them is dear: what comes meanwhile is taken in with the next.
+    std::this_thread::sleep_for(kBetweenLooks);
+    polled_.assign(1, {STDIN_FILENO, POLLIN, 0});
+    ends_.clear();
+    for (const auto& hub : hubs_) {
+      hub->add_to(polled_);
+      ends_.push_back(polled_.size());
+    }
+    ::poll(polled_.data(), polled_.size(), 5);
+    if (polled_[0].revents != 0) return false;
+    std::size_t begin = 1;
+    for (std::size_t i = 0; i < hubs_.size(); begin = ends_[i++]) {
+      const bool ready = std::any_of(polled_.begin() + static_cast<std::ptrdiff_t>(begin),
+                                     polled_.begin() + static_cast<std::ptrdiff_t>(ends_[i]),
+                                     [](const pollfd& one) { return one.revents != 0; });
+      if (ready || hubs_[i]->has_to_say()) hubs_[i]->turn();
+    }
+    return true;
   }
 
-  Hearing& hearing_;
-  const int first_;
-  std::unique_ptr<Bus> bus_;
-  std::vector<std::unique_ptr<CrowdMember>> members_;
+  void report(Revision revision) const {
+    const auto now = Clock::now().time_since_epoch();
+    std::uint64_t messages = 0;
+    for (const auto& hub : hubs_) messages += hub->messages();
+    std::cout << CrowdReport{revision.value, std::chrono::nanoseconds(now).count(), messages}.line()
+              << std::flush;
+  }
+
+  void connect_some() {
+    for (int i = 0; i < kConnectInATurn && connected_ < hubs_.size(); ++i) hubs_[connected_++]->connect();
+  }
+
+  Hearing hearing_;
+  std::vector<std::unique_ptr<CrowdHub>> hubs_;
+  std::size_t connected_ = 0;  // of hubs_: whose members have said Hello
+  std::vector<pollfd> polled_;
+  std::vector<std::size_t> ends_;  // of each hub's part of polled_
 };
 
-// Until standard input ends.
 int run(const CrowdArguments& arguments) {
-  Hearing hearing(arguments.members);
-  std::atomic<bool> stopping{false};
-  std::vector<std::unique_ptr<Connection>> connections;
-  for (int done = 0; done < arguments.members; done += kMembersOfConnection) {
-    const int count = std::min(kMembersOfConnection, arguments.members - done);
-    connections.push_back(
-        std::make_unique<Connection>(arguments, arguments.first_rank + done, count, hearing));
+  rlimit descriptors{};
+  if (getrlimit(RLIMIT_NOFILE, &descriptors) == 0) {
+    descriptors.rlim_cur = descriptors.rlim_max;
+    setrlimit(RLIMIT_NOFILE, &descriptors);
   }
-  std::vector<std::thread> threads;
-  for (const auto& connection : connections)
-    threads.emplace_back([&connection, &stopping] { connection->run(stopping); });
-  while (std::cin.get() != std::char_traits<char>::eof()) {
-  }
-  stopping = true;
-  for (std::thread& thread : threads) thread.join();
+  Crowd(arguments).run();
   return 0;
 }
 

@@ -3,9 +3,11 @@
 
 #include <unistd.h>
 
+#include <algorithm>
 #include <utility>
 
-#include "control/net/process_identity.h"
+#include "control/host/boot_clock.h"
+#include "control/host/process_identity.h"
 
 namespace gradmon {
 namespace {
@@ -13,13 +15,10 @@ namespace {
 Member::Identity identity_of(const CrowdArguments& arguments, Rank rank, const std::string& process_id) {
   Member::Identity identity;
   identity.rank = rank;
-  identity.process_id = process_id;
-  identity.holds_start = false;
-  identity.hello.launcher_id = arguments.launcher_id;
+  identity.hello.launch_id = arguments.launch_id;
   identity.hello.world_size = arguments.world_size;
   identity.hello.host = host_name();
   identity.hello.pid = getpid();
-  identity.hello.process_start = process_start_of(getpid());
   identity.hello.process_id = process_id;
   return identity;
 }
@@ -32,30 +31,25 @@ const LastWord* last_word_in(const Message& message) {
 
 }  // namespace
 
-CrowdMember::CrowdMember(const CrowdArguments& arguments, Rank rank, Send send)
+CrowdMember::CrowdMember(const CrowdArguments& arguments, Rank rank, Say say)
     : rank_(rank),
       process_id_(random_hex(16)),
-      send_(std::move(send)),
+      say_(std::move(say)),
       gate_(Step{0}),
-      member_(identity_of(arguments, rank, process_id_), gate_, [](const Plan&) { return 1; }) {}
-
-void CrowdMember::begin() {
+      member_(identity_of(arguments, rank, process_id_), gate_, [](const Plan&) { return 1; }) {
   gate_.try_begin(step_);
-  perform(member_.say_hello());
+  perform(member_.start(boot_now()));
 }
 
-std::optional<Revision> CrowdMember::on_letter(const Letter& letter) {
-  if (const auto* welcome = std::get_if<Welcome>(&letter.message)) {
-    if (welcome->process_id != process_id_ || member_.joined()) return {};
-    if (welcome->refused.empty()) {
-      epoch_ = letter.epoch;
-      incarnation_ = letter.incarnation;
-    }
-  } else if (letter.epoch != epoch_ || letter.incarnation != incarnation_) {
-    return {};
-  }
-  perform(member_.on_message(letter.message));
-  const LastWord* last = last_word_in(letter.message);
+void CrowdMember::connect() { perform(member_.connected(boot_now())); }
+
+std::optional<Revision> CrowdMember::hear(const Bundle& bundle) {
+  const auto own = std::find_if(bundle.to.begin(), bundle.to.end(),
+                                [&](const auto& to) { return to.first == rank_.value; });
+  if (own == bundle.to.end()) return {};
+  const Envelope envelope{bundle.epoch, rank_, own->second, bundle.message};
+  perform(member_.on_envelope(envelope, boot_now()));
+  const LastWord* last = last_word_in(envelope.message);
   if (last == nullptr || !last->commit || last->commit->revision <= heard_) return {};
   heard_ = last->commit->revision;
   step_ = last->commit->effective;
@@ -63,27 +57,24 @@ std::optional<Revision> CrowdMember::on_letter(const Letter& letter) {
   return heard_;
 }
 
-void CrowdMember::tick(Ticks elapsed) { perform(member_.tick(elapsed)); }
+void CrowdMember::tick() { perform(member_.tick(boot_now())); }
 
 void CrowdMember::say_progress() {
   if (!member_.joined()) return;
-  Progress progress = member_.progress();
+  const Ticks now = boot_now();
+  Progress progress = member_.progress(now);
   progress.step_ms = 1;
-  MemberActions actions;
-  actions.send.emplace_back(std::move(progress));
-  perform(std::move(actions));
+  say(member_.report(std::move(progress), now));
 }
 
 void CrowdMember::perform(MemberActions actions) {
-  for (Message& message : actions.send) {
-    const bool hello = std::holds_alternative<Hello>(message);
-    send_(Letter{hello ? "" : epoch_, rank_, hello ? 0 : incarnation_, std::move(message)});
-  }
-  if (actions.prove) perform(member_.on_proof({}));
+  for (Message& message : actions.send) say(std::move(message));
 }
 
+void CrowdMember::say(Message message) { say_(bundle_of(member_.to_coordinator(std::move(message)))); }
+
 void CrowdMember::go_on() {
-  if (!gate_.try_begin(step_)) gate_.begin(step_);
+  if (!gate_.try_begin(step_)) gate_.begin(step_, boot_now());
   perform(member_.applied());
 }
 

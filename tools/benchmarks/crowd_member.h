@@ -2,41 +2,44 @@
 #pragma once
 
 #include <functional>
-#include <memory>
+#include <optional>
 #include <string>
 
 #include "control/agree/member.h"
+#include "control/wire/messages.h"
 #include "tools/benchmarks/crowd_protocol.h"
 
 namespace gradmon {
 
-// One member of a job as rank 0 sees it: the real Member and StepGate, letters
-// in and out, and a trainer that goes to the step at which a plan takes effect
-// as soon as it hears of it. One thread.
+// A rank as its hub sees it: the real Member and StepGate, and a trainer that goes
+// to the step at which a plan takes effect as soon as it hears of it. One thread.
 class CrowdMember {
  public:
-  using Send = std::function<void(const Letter&)>;
+  using Say = std::function<void(Bundle)>;
 
-  CrowdMember(const CrowdArguments& arguments, Rank rank, Send send);
+  CrowdMember(const CrowdArguments& arguments, Rank rank, Say say);
+  CrowdMember(const CrowdMember&) = delete;
+  CrowdMember& operator=(const CrowdMember&) = delete;
 
-  Rank rank() const { return rank_; }
-  void begin();
-  // The newest revision whose verdict it has heard of by this letter, where there is one.
-  std::optional<Revision> on_letter(const Letter& letter);
-  void tick(Ticks elapsed);
+  // As an agent that has just reached its hub: says Hello.
+  void connect();
+  // The revision whose verdict is new to it, where there is one.
+  std::optional<Revision> hear(const Bundle& bundle);
+  void tick();
   void say_progress();
 
  private:
   void perform(MemberActions actions);
+  void say(Message message);
   void go_on();
 
+  // Constant after construction.
   const Rank rank_;
   const std::string process_id_;
-  const Send send_;
+  const Say say_;
+
   StepGate gate_;
   Member member_;
-  std::string epoch_;
-  std::uint64_t incarnation_ = 0;
   Step step_;
   Revision heard_;
 };

@@ -12,11 +12,13 @@
 namespace gradmon {
 
 struct CrowdArguments {
-  std::string endpoint;
-  std::string launcher_id;
+  std::string endpoint;  // of the lead hub
+  std::string keys;      // directory
+  std::string launch_id;
   int world_size = 0;
   int first_rank = 0;
-  int members = 0;
+  int hubs = 0;
+  int ranks_per_hub = 0;
 
   std::vector<std::string> words() const;
   // None where they are not what words() makes.
@@ -26,7 +28,8 @@ struct CrowdArguments {
 struct CrowdReport {
   std::uint64_t revision = 0;
   std::int64_t heard_ns = 0;  // steady clock: when the last member heard
-  std::uint64_t letters = 0;  // sent and received so far, but for Progress
+  std::uint64_t messages =
+      0;  // sent and received so far by all hubs, but for Progress and its acknowledgement
 
   std::string line() const;
   static std::optional<CrowdReport> from(const std::string& line);

@@ -5,6 +5,8 @@
 #include <stdexcept>
 #include <utility>
 
+#include "control/host/boot_clock.h"
+
 namespace gradmon {
 namespace {
 
@@ -12,15 +14,16 @@ using Clock = std::chrono::steady_clock;
 
 AgentCalls calls() {
   return {[](const Plan&) -> tl::expected<std::int64_t, std::string> { return 1; },
-          [] { return CollectingReport{}; }, [] { return std::filesystem::path{}; }};
+          [] { return CollectingReport{}; }};
 }
 
 }  // namespace
 
-void VerdictTimes::note(Revision revision, SteadyTime heard) {
+void VerdictTimes::note(Revision revision, Step from, SteadyTime heard) {
   const std::lock_guard lock(mutex_);
   Heard& entry = heard_[revision.value];
   entry.ranks += 1;
+  entry.from = std::max(entry.from, from);
   entry.last = std::max(entry.last, heard);
   changed_.notify_all();
 }
@@ -35,6 +38,11 @@ std::pair<Revision, SteadyTime> VerdictTimes::wait_for(int ranks, Revision last)
   });
   if (!heard) throw std::runtime_error("a change was not agreed on within 30 s");
   return {Revision{found->first}, found->second.last};
+}
+
+Step VerdictTimes::step_of(Revision revision) {
+  const std::lock_guard lock(mutex_);
+  return heard_.at(revision.value).from;
 }
 
 LocalRank::LocalRank(const AgentOptions& options, SteadyTime zero, std::chrono::microseconds pace,
@@ -62,15 +70,15 @@ void LocalRank::train() {
 }
 
 void LocalRank::pass_gate(Step n) {
-  Opening opening = gate_.begin(n);
+  Opening opening = gate_.begin(n, boot_now());
   if (opening.wait) {
-    opening = gate_.begin_or_wait(n, [this] { return stopping_.load(); });
+    opening = gate_.begin_or_wait(n, boot_now, [this] { return stopping_.load(); });
     released_ = Clock::now();
   }
   if (opening.swap) {
     in_force_ = opening.swap->revision;
     const SteadyTime now = Clock::now();
-    times_.note(in_force_, std::exchange(released_, {}).value_or(now));
+    times_.note(in_force_, n, std::exchange(released_, {}).value_or(now));
     agent_.boundary_passed();
   }
   if (opening.ended) agent_.rows_on_disk(in_force_);

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// Ranks without torch: the real agent, gate, sockets, register and config file,
-// and a trainer that only counts.
+// Ranks without torch: the real agent, gate, hub and config file, and a
+// trainer that only counts.
 #pragma once
 
 #include <atomic>
@@ -11,7 +11,7 @@
 #include <mutex>
 #include <thread>
 
-#include "control/net/agent.h"
+#include "control/link/agent.h"
 
 namespace gradmon {
 
@@ -20,14 +20,17 @@ using SteadyTime = std::chrono::steady_clock::time_point;
 // When the ranks of a job heard of each verdict. Any thread.
 class VerdictTimes {
  public:
-  void note(Revision revision, SteadyTime heard);
+  void note(Revision revision, Step from, SteadyTime heard);
   // The first revision after `last` that `ranks` ranks have put in force, and when
   // the last of them heard of it. Throws std::runtime_error after 30 s.
   std::pair<Revision, SteadyTime> wait_for(int ranks, Revision last);
+  // The step from which all of them had it in force.
+  Step step_of(Revision revision);
 
  private:
   struct Heard {
     int ranks = 0;
+    Step from;
     SteadyTime last{};
   };
 

@@ -7,7 +7,7 @@
 #include <iostream>
 #include <sstream>
 
-#include "control/net/history_file.h"
+#include "control/host/history_file.h"
 #include "tools/demo_report/outcome.h"
 
 namespace gradmon {
@@ -54,15 +54,15 @@ int report(const std::filesystem::path& output_dir, int world) {
     return 1;
   }
   const auto rows = rows_in_files(output_dir, kKind);
-  const std::vector<Verdict> commits = commits_in_register(output_dir);
+  const std::vector<HistoryEntry> commits = commits_in_history(output_dir);
   std::cout << "revision  cause  what    step applied by rank";
   std::cout << std::setw(8 * (world > 3 ? world - 3 : 1)) << "rows\n";
   bool agree = !commits.empty();
   for (const HistoryEntry& entry : *history) {
     if (entry.verdict != "commit") continue;
     std::int64_t end = kNever.value;
-    for (const Verdict& commit : commits) {
-      if (commit.effective.value > entry.effective_step) end = std::min(end, commit.effective.value);
+    for (const HistoryEntry& commit : commits) {
+      if (commit.effective_step > entry.effective_step) end = std::min(end, commit.effective_step);
     }
     std::cout << std::setw(8) << entry.revision.value << "  " << std::left << std::setw(7) << entry.cause
               << std::setw(4) << (entry.on ? "on" : "off") << std::right << applied_text(entry, world, agree)

@@ -7,7 +7,7 @@
 #include <sstream>
 #include <utility>
 
-#include "control/net/directory_register.h"
+#include "control/host/history_file.h"
 
 namespace gradmon {
 namespace {
@@ -62,25 +62,22 @@ std::map<int, RowsByStep> rows_in_files(const fs::path& output_dir, const std::s
   return rows;
 }
 
-std::vector<Verdict> commits_in_register(const fs::path& output_dir) {
-  std::vector<Verdict> commits;
-  std::error_code none;
-  for (const fs::directory_entry& epoch : fs::directory_iterator(output_dir / ".gradmon", none)) {
-    for (std::uint64_t revision = 1; fs::exists(epoch.path() / std::to_string(revision)); ++revision) {
-      auto verdict = DirectoryRegister::read(epoch.path() / std::to_string(revision));
-      if (verdict && verdict->commit()) commits.push_back(std::move(*verdict));
-    }
-  }
+std::vector<HistoryEntry> commits_in_history(const fs::path& output_dir) {
+  std::vector<HistoryEntry> commits = history_from_files(output_dir).value_or(std::vector<HistoryEntry>{});
+  commits.erase(std::remove_if(commits.begin(), commits.end(),
+                               [](const HistoryEntry& entry) { return entry.verdict != "commit"; }),
+                commits.end());
+  std::sort(commits.begin(), commits.end(),
+            [](const HistoryEntry& a, const HistoryEntry& b) { return a.revision < b.revision; });
   return commits;
 }
 
-std::set<std::int64_t> steps_agreed(const std::vector<Verdict>& commits, std::int64_t last) {
+std::set<std::int64_t> steps_agreed(const std::vector<HistoryEntry>& commits, std::int64_t last) {
   std::set<std::int64_t> steps;
   for (std::size_t i = 0; i < commits.size(); ++i) {
-    const Schedule schedule = schedule_of(*commits[i].plan, commits[i].effective);
-    const Step end = i + 1 < commits.size() ? commits[i + 1].effective : Step{last + 1};
-    for (Step t = commits[i].effective; t < end; t = t + 1) {
-      if (schedule.collects(t)) steps.insert(t.value);
+    const std::int64_t end = i + 1 < commits.size() ? commits[i + 1].effective_step : last + 1;
+    for (std::int64_t t = commits[i].effective_step; t < end; ++t) {
+      if (commits[i].steps.collects(Step{t})) steps.insert(t);
     }
   }
   return steps;

@@ -10,7 +10,7 @@
 #include <string>
 #include <vector>
 
-#include "control/agree/plan.h"
+#include "control/agree/journal.h"
 
 namespace gradmon {
 
@@ -23,9 +23,9 @@ RowsByStep rows_in_directory(const std::filesystem::path& run_directory, const s
 std::map<int, RowsByStep> rows_in_files(const std::filesystem::path& output_dir, const std::string& prefix);
 
 // The plans that were committed, by effective step.
-std::vector<Verdict> commits_in_register(const std::filesystem::path& output_dir);
+std::vector<HistoryEntry> commits_in_history(const std::filesystem::path& output_dir);
 
 // The steps up to `last` that these verdicts mean to be collected.
-std::set<std::int64_t> steps_agreed(const std::vector<Verdict>& commits, std::int64_t last);
+std::set<std::int64_t> steps_agreed(const std::vector<HistoryEntry>& commits, std::int64_t last);
 
 }  // namespace gradmon

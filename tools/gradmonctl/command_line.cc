@@ -9,6 +9,7 @@
 #include <vector>
 
 #include "tools/gradmonctl/help_text.h"
+#include "tools/gradmonctl/nearest_word.h"
 #include "tools/gradmonctl/set_argument.h"
 
 namespace gradmon {
@@ -35,6 +36,8 @@ struct Arguments {
   WatchRequest watch;
   DoctorRequest doctor;
   ChangeRequest change;
+  OrderRequest order;
+  JobsRequest jobs;
   HistoryRequest history;
   TargetsRequest targets;
   GetRequest get;
@@ -45,6 +48,7 @@ struct Arguments {
   Launch launch;
   std::vector<std::string> edits;
   std::int64_t timeout = 60;
+  std::int64_t rank = 0;
 };
 
 class Grammar {
@@ -53,11 +57,16 @@ class Grammar {
     app_.formatter(std::make_shared<HelpText>());
     app_.footer(kExitCodes);
     app_.set_help_flag("-h,--help", "this help");
+    app_.set_version_flag("--version", "gradmonctl " GRADMON_VERSION, "the version");
+    app_.require_subcommand(0, 1);  // What comes after one is its argument, whatever it is called.
     add_status();
     add_watch();
+    add_jobs();
     add_on();
     add_off();
     add_set();
+    add_cancel();
+    add_evict();
     add_get();
     add_history();
     add_targets();
@@ -70,6 +79,12 @@ class Grammar {
   }
 
   CLI::App& app() { return app_; }
+  std::vector<std::string> names() const {
+    std::vector<std::string> names;
+    for (const CLI::App* command : app_.get_subcommands([](const CLI::App*) { return true; }))
+      names.push_back(command->get_name());
+    return names;
+  }
   const CLI::App* chosen() const {
     const auto commands = app_.get_subcommands();
     return commands.empty() ? nullptr : commands.front();
@@ -87,8 +102,12 @@ class Grammar {
         ->add_option(
             "--endpoint", place.endpoint,
             "the job, as ipc://PATH or tcp://HOST:PORT\n(default: GRADMON_ENDPOINT, else the one live job\n"
-            "of gradmon.json in the output directory)")
+            "of that name or with that output directory)")
         ->type_name("ENDPOINT");
+    command
+        ->add_option("--job", place.job,
+                     "the job's name or launch id, as `gradmonctl jobs` lists them\n(default: GRADMON_JOB)")
+        ->type_name("NAME");
     command
         ->add_option("--output-dir", place.output_dir,
                      "the job's output directory\n(default: MONITOR_OUTPUT_DIR, else ./monitor_output)")
@@ -183,6 +202,23 @@ class Grammar {
     add_place(command, arguments_.get.place);
   }
 
+  void add_jobs() {
+    add("jobs [--json]", "List your jobs on this host")
+        ->add_flag("--json", arguments_.jobs.json, "one JSON object");
+  }
+
+  void add_cancel() {
+    add_place(add("cancel", "Withdraw the change that is pending"), arguments_.order.place);
+  }
+
+  void add_evict() {
+    CLI::App* command = add("evict RANK", "Drop a rank: after 15 s no change waits for it any more");
+    command->add_option("RANK", arguments_.rank, "the rank's number")
+        ->required()
+        ->check(CLI::Range(std::int64_t{0}, std::int64_t{std::numeric_limits<std::int32_t>::max()}));
+    add_place(command, arguments_.order.place);
+  }
+
   void add_history() {
     CLI::App* command = add("history [--json]", "Show what became of every change");
     command->add_flag("--json", arguments_.history.json, "one JSON object");
@@ -258,6 +294,11 @@ tl::unexpected<NoRequest> usage_error(const std::string& command, const std::str
   return tl::make_unexpected(NoRequest{2, "gradmonctl: " + text + "\ntry \"" + program + " --help\"\n"});
 }
 
+std::string unknown_command(const std::string& word, const std::vector<std::string>& names) {
+  const std::string near = nearest_word(word, names);
+  return "unknown command \"" + word + "\"" + (near.empty() ? "" : " (did you mean \"" + near + "\"?)");
+}
+
 using Edits = std::vector<std::pair<std::string, std::string>>;
 
 tl::expected<Edits, NoRequest> edits_of(const std::string& name, const Arguments& arguments) {
@@ -295,9 +336,19 @@ tl::expected<Request, NoRequest> keygen_request(const Arguments& arguments) {
   return keygen;
 }
 
+OrderRequest order_request(const std::string& name, const Arguments& arguments) {
+  OrderRequest order = arguments.order;
+  if (name == "cancel") return order;
+  order.verb = CommandVerb::evict;
+  order.rank = arguments.rank;
+  return order;
+}
+
 tl::expected<Request, NoRequest> request_of(const std::string& name, Arguments& arguments) {
   if (name == "status") return arguments.status;
   if (name == "watch") return arguments.watch;
+  if (name == "jobs") return arguments.jobs;
+  if (name == "cancel" || name == "evict") return order_request(name, arguments);
   if (name == "doctor") return arguments.doctor;
   if (name == "history") return arguments.history;
   if (name == "targets") return targets_request(arguments);
@@ -324,6 +375,10 @@ tl::expected<Request, NoRequest> parse_command_line(int argc, const char* const*
   }
   Grammar grammar(arguments);
   if (words.empty()) return tl::make_unexpected(NoRequest{2, grammar.app().help()});
+  const std::vector<std::string> names = grammar.names();
+  const std::string& first = words.front();
+  if (first.rfind('-', 0) != 0 && std::find(names.begin(), names.end(), first) == names.end())
+    return usage_error("", unknown_command(first, names));
   const auto command_name = [&grammar] { return grammar.chosen() ? grammar.chosen()->get_name() : ""; };
   try {
     std::reverse(words.begin(), words.end());  // CLI11 takes them from the end.
@@ -331,6 +386,8 @@ tl::expected<Request, NoRequest> parse_command_line(int argc, const char* const*
   } catch (const CLI::CallForHelp&) {
     const CLI::App* chosen = grammar.chosen();
     return tl::make_unexpected(NoRequest{0, (chosen ? *chosen : grammar.app()).help()});
+  } catch (const CLI::CallForVersion& version) {
+    return tl::make_unexpected(NoRequest{0, std::string(version.what()) + "\n"});
   } catch (const CLI::Error& error) {
     return usage_error(command_name(), error.what());
   }

@@ -2,11 +2,15 @@
 #pragma once
 
 #include <chrono>
+#include <cstdint>
+#include <optional>
 #include <string>
 #include <tl/expected.hpp>
+#include <utility>
 #include <variant>
+#include <vector>
 
-#include "control/net/command.h"
+#include "control/wire/command.h"
 #include "tools/gradmonctl/launcher.h"
 
 namespace gradmon {
@@ -16,6 +20,7 @@ struct JobPlace {
   std::string endpoint;
   std::string output_dir;
   std::string keys = {};  // a directory
+  std::string job = {};   // its name or launch id
 };
 
 struct StatusRequest {
@@ -46,6 +51,18 @@ struct TargetsRequest {
   bool dry_run = false;
   std::vector<std::pair<std::string, std::string>> edits;
   std::string file;
+};
+
+// cancel and evict.
+struct OrderRequest {
+  JobPlace place;
+  CommandVerb verb = CommandVerb::cancel;
+  std::optional<std::int64_t> rank = {};  // evict
+};
+
+// All jobs of this user on this host.
+struct JobsRequest {
+  bool json = false;
 };
 
 struct HistoryRequest {
@@ -87,8 +104,9 @@ struct SchemaRequest {
 };
 
 using Request =
-    std::variant<StatusRequest, WatchRequest, DoctorRequest, ChangeRequest, HistoryRequest, TargetsRequest,
-                 GetRequest, ValidateRequest, ImportRequest, SchemaRequest, KeygenRequest, Launch>;
+    std::variant<StatusRequest, WatchRequest, JobsRequest, DoctorRequest, ChangeRequest, OrderRequest,
+                 HistoryRequest, TargetsRequest, GetRequest, ValidateRequest, ImportRequest, SchemaRequest,
+                 KeygenRequest, Launch>;
 
 // Why there is nothing to do: help that was asked for (code 0, for stdout), or
 // a usage error (code 2, for stderr).

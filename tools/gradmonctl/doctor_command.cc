@@ -7,9 +7,10 @@
 #include <filesystem>
 #include <iterator>
 
-#include "control/net/process_identity.h"
+#include "control/host/process_identity.h"
 #include "tools/gradmonctl/examine_directories.h"
 #include "tools/gradmonctl/examine_host.h"
+#include "tools/gradmonctl/examine_hub.h"
 #include "tools/gradmonctl/find_job.h"
 #include "tools/gradmonctl/find_keys.h"
 #include "tools/gradmonctl/status_text.h"
@@ -44,12 +45,8 @@ fs::path directory_of(const std::string& file) {
   return directory.empty() ? "." : directory;
 }
 
-void examine_endpoint(const JobPlace& place, Findings& findings) {
-  constexpr const char* ipc = "ipc://";
+void examine_keys_for(const JobPlace& place, Findings& findings) {
   const auto endpoint = find_endpoint(place);
-  if (endpoint && endpoint->rfind(ipc, 0) == 0)
-    findings.push_back(
-        examine_socket_directory(directory_of(endpoint->substr(std::char_traits<char>::length(ipc)))));
   if (const std::string keys = key_directory(place, endpoint.value_or("")); !keys.empty())
     findings.push_back(examine_keys(keys));
 }
@@ -59,10 +56,13 @@ void examine_endpoint(const JobPlace& place, Findings& findings) {
 int doctor_command(const DoctorRequest& request, const AskJob& ask, const Console& console) {
   Findings findings;
   std::string file = request.file;
+  std::string output = output_directory(request.place);
   const auto reply = ask(question(CommandVerb::status), kAnswerTime);
   if (reply && reply->status) {
     examine_job(*reply->status, findings);
     if (file.empty()) file = reply->status->config_path;
+    if (request.place.output_dir.empty() && !reply->status->output_dir.empty())
+      output = reply->status->output_dir;
   } else {
     findings.push_back({Level::warn, "job", reply ? reply->message : reply.error(),
                         "only this host is looked at; a job tells more"});
@@ -71,8 +71,9 @@ int doctor_command(const DoctorRequest& request, const AskJob& ask, const Consol
     std::move(more.begin(), more.end(), std::back_inserter(findings));
   };
   take(examine_config_directory(directory_of(file.empty() ? "./monitor_config.json" : file)));
-  take(examine_output_directory(output_directory(request.place)));
-  examine_endpoint(request.place, findings);
+  take(examine_output_directory(output));
+  take(examine_hub());
+  examine_keys_for(request.place, findings);
   findings.push_back(examine_inotify(inotify_use()));
   if (const auto use = descriptor_use(getpid())) findings.push_back(examine_descriptors("this shell", *use));
   console.out << (request.json ? findings_json(findings) : findings_text(findings));

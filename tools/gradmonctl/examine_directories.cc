@@ -9,7 +9,7 @@
 #include <cstdio>
 #include <cstring>
 
-#include "control/net/curve_keys.h"
+#include "control/hub/keys/curve_keys.h"
 #include "tools/gradmonctl/directory_trial.h"
 
 namespace gradmon {
@@ -44,14 +44,14 @@ std::string mode_text(mode_t mode) {
   return text.data();
 }
 
-// Who can write to it can put a gradmon.json there.
+// Who can write to it can take away or replace what the job writes.
 Finding examine_output_mode(const fs::path& directory) {
   struct stat status {};
   if (stat(directory.c_str(), &status) != 0) return {Level::warn, "output mode", std::strerror(errno), ""};
   Finding finding{Level::ok, "output mode", mode_text(status.st_mode), ""};
   if ((status.st_mode & S_IWOTH) != 0) {
-    finding.level = Level::fail;
-    finding.text += ": everybody can write there, and send gradmonctl to a job of his own";
+    finding.level = Level::warn;
+    finding.text += ": everybody can write there, and remove or replace the job's output";
     finding.remedy = "chmod o-w " + directory.string();
   } else if (status.st_uid != geteuid() && status.st_uid != 0) {
     finding.level = Level::warn;
@@ -94,27 +94,9 @@ Findings examine_output_directory(const fs::path& directory) {
   const auto trial = try_directory(directory);
   if (!trial) {
     findings.push_back(
-        {Level::fail, "output register", trial.error(), "choose another one with MONITOR_OUTPUT_DIR"});
-  } else if (trial->link) {
-    findings.push_back({Level::ok, "output register", "link(2) works: verdicts can be kept there", ""});
-  } else {
-    findings.push_back({Level::warn, "output register",
-                        "link(2) does not work: verdicts are kept in PyTorch's store",
-                        "put the output directory on a file system with hard links"});
+        {Level::fail, "output files", trial.error(), "choose another one with MONITOR_OUTPUT_DIR"});
   }
   return findings;
-}
-
-Finding examine_socket_directory(const fs::path& directory) {
-  struct stat status {};
-  if (stat(directory.c_str(), &status) != 0)
-    return {Level::fail, "socket directory", directory.string() + ": " + std::strerror(errno),
-            "start the job again"};
-  const bool closed = (status.st_mode & 0077U) == 0;
-  Finding finding{closed ? Level::ok : Level::fail, "socket directory",
-                  directory.string() + ": " + mode_text(status.st_mode), ""};
-  if (!closed) finding.remedy = "others can enter it, and command the job: chmod 0700 " + directory.string();
-  return finding;
 }
 
 Finding examine_keys(const fs::path& directory) {

@@ -10,11 +10,9 @@ namespace gradmon {
 // The directory of the config file: its file system, whether saves are noticed
 // at once, whether write-back can lose no save. Makes files there, and removes them.
 Findings examine_config_directory(const std::filesystem::path& directory);
-// The output directory, which may not exist yet: its file system, whether the
-// register can be kept there, who may write to it.
+// The output directory, which may not exist yet: its file system, whether files can
+// be made there, who may write to it.
 Findings examine_output_directory(const std::filesystem::path& directory);
-// The directory of a Unix socket's endpoint: nobody else may enter it.
-Finding examine_socket_directory(const std::filesystem::path& directory);
 // A directory of keys (curve_keys.h).
 Finding examine_keys(const std::filesystem::path& directory);
 

@@ -14,7 +14,7 @@ namespace {
 
 namespace fs = std::filesystem;
 
-constexpr std::int64_t kSpareDescriptors = 64;  // libzmq ends the process where it runs out
+constexpr std::int64_t kSpareDescriptors = 16;  // for the connection to the hub, and the files of rows
 
 std::int64_t number_in(const fs::path& file) {
   std::int64_t number = 0;
@@ -95,7 +95,7 @@ Finding examine_descriptors(const char* whose, const DescriptorUse& use) {
   if (use.soft - use.open >= kSpareDescriptors) return finding;
   finding.level = Finding::Level::warn;
   finding.remedy = "with fewer than " + std::to_string(kSpareDescriptors) +
-                   " to spare gradmon runs without the network; raise the limit with ulimit -n";
+                   " to spare gradmon may reach no hub, and stays off; raise the limit with ulimit -n";
   return finding;
 }
 

@@ -5,7 +5,7 @@
 #include <tl/expected.hpp>
 #include <vector>
 
-#include "control/net/discovery.h"
+#include "control/client/live_jobs.h"
 #include "tools/gradmonctl/command_line.h"
 #include "tools/gradmonctl/console.h"
 
@@ -19,12 +19,19 @@ struct NoJob {
   std::string message;       // for people; may have several lines
 };
 
-// The endpoint of the job that is meant: --endpoint, else GRADMON_ENDPOINT
-// (unless --output-dir is given), else that of the only live job in the output
-// directory's gradmon.json.
+// --job, else GRADMON_JOB where no output directory is given; "" where neither names one.
+std::string chosen_name(const JobPlace& place);
+
+// The endpoint of the job that is meant: --endpoint, else the one that --job or
+// --output-dir choose, else GRADMON_ENDPOINT, else the one that GRADMON_JOB or the
+// output directory choose. A name is looked for among this user's jobs on this host,
+// then in the output directory (.gradmon/jobs), which names those of other hosts.
 tl::expected<std::string, NoJob> find_endpoint(const JobPlace& place);
 
-// The part that decides: `jobs` are the live ones, `directory` is for the message.
-tl::expected<std::string, NoJob> only_job(const std::vector<JobEntry>& jobs, const std::string& directory);
+// The parts that decide. Those of `jobs` with that name, or where there are none
+// with that launch id.
+std::vector<JobEntry> jobs_named(const std::string& name, std::vector<JobEntry> jobs);
+// `which` says which were looked for: "named train.py".
+tl::expected<std::string, NoJob> only_job(const LiveJobs& live, const std::string& which);
 
 }  // namespace gradmon

@@ -4,7 +4,7 @@
 #include <cstdlib>
 #include <filesystem>
 
-#include "control/net/bus.h"
+#include "control/hub/transport/bus.h"
 
 namespace gradmon {
 namespace {

@@ -5,7 +5,7 @@
 #include <string>
 #include <tl/expected.hpp>
 
-#include "control/net/curve_keys.h"
+#include "control/hub/keys/curve_keys.h"
 #include "tools/gradmonctl/command_line.h"
 
 namespace gradmon {

@@ -6,7 +6,7 @@
 
 #include <array>
 
-#include "control/net/process_identity.h"
+#include "control/host/process_identity.h"
 #include "tools/gradmonctl/printable.h"
 
 namespace gradmon {

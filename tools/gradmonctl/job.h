@@ -7,7 +7,7 @@
 #include <string>
 #include <tl/expected.hpp>
 
-#include "control/net/command.h"
+#include "control/wire/command.h"
 #include "tools/gradmonctl/console.h"
 
 namespace gradmon {

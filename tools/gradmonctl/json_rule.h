@@ -13,7 +13,7 @@ namespace gradmon {
 
 using OrderedJson = nlohmann::ordered_json;
 
-inline constexpr int kJsonSchemaVersion = 1;
+inline constexpr int kJsonSchemaVersion = 2;
 
 enum class JsonLayout { indented, one_line };
 

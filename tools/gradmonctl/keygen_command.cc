@@ -3,7 +3,7 @@
 
 #include <filesystem>
 
-#include "control/net/keygen.h"
+#include "control/hub/keys/keygen.h"
 #include "tools/gradmonctl/printable.h"
 
 namespace gradmon {

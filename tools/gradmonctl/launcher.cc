@@ -13,7 +13,7 @@
 #include <iostream>
 #include <optional>
 
-#include "control/net/process_identity.h"
+#include "control/host/process_identity.h"
 #include "tools/gradmonctl/rank_environment.h"
 #include "tools/gradmonctl/rank_process.h"
 
@@ -78,6 +78,7 @@ class RankGroup {
   void turn();
   void take_signals();
   void reap();
+  void reap_orphans() const;
   void pass_on_all();
   int until_deadline() const;
   bool all_gone() const;
@@ -132,6 +133,7 @@ void RankGroup::turn() {
   pass_on_all();
   take_signals();
   reap();
+  reap_orphans();
   if (running_ == 0) end_all();
   if (kill_at_ && Clock::now() >= *kill_at_) {
     for (const RankProcess& rank : ranks_) rank.send(SIGKILL);
@@ -155,6 +157,17 @@ void RankGroup::reap() {
     std::cerr << "gradmonctl: rank " << i << ' ' << how_it_ended(*status)
               << (running_ > 0 ? "; ending the others\n" : "\n");
     end_all();
+  }
+}
+
+// Whatever else has ended is an orphan of a rank, as a hub that found another one there.
+void RankGroup::reap_orphans() const {
+  for (siginfo_t ended{}; waitid(P_ALL, 0, &ended, WEXITED | WNOHANG | WNOWAIT) == 0 && ended.si_pid != 0;
+       ended = {}) {
+    const bool a_rank = std::any_of(ranks_.begin(), ranks_.end(),
+                                    [&](const RankProcess& rank) { return rank.pid() == ended.si_pid; });
+    if (a_rank) return;  // Its turn comes first; orphans behind it come with the next signal.
+    waitpid(ended.si_pid, nullptr, 0);
   }
 }
 

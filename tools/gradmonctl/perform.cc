@@ -4,11 +4,15 @@
 #include <memory>
 #include <stdexcept>
 #include <thread>
+#include <utility>
 
 #include "control/config/config_schema.h"
 #include "control/config/json_schema.h"
-#include "control/net/command_client.h"
-#include "control/net/history_file.h"
+#include "control/client/command_client.h"
+#include "control/client/live_jobs.h"
+#include "control/host/history_file.h"
+#include "control/host/job_directory.h"
+#include "tools/gradmonctl/bounded_ask.h"
 #include "tools/gradmonctl/change_command.h"
 #include "tools/gradmonctl/doctor_command.h"
 #include "tools/gradmonctl/dry_run.h"
@@ -17,8 +21,10 @@
 #include "tools/gradmonctl/get_command.h"
 #include "tools/gradmonctl/history_command.h"
 #include "tools/gradmonctl/import_command.h"
+#include "tools/gradmonctl/jobs_command.h"
 #include "tools/gradmonctl/keygen_command.h"
 #include "tools/gradmonctl/live_job.h"
+#include "tools/gradmonctl/order_command.h"
 #include "tools/gradmonctl/printable.h"
 #include "tools/gradmonctl/status_command.h"
 #include "tools/gradmonctl/targets_command.h"
@@ -40,12 +46,20 @@ tl::expected<AskJob, NoJob> connect(const JobPlace& place) {
   if (!keys) return tl::make_unexpected(NoJob{kExitUsage, printable(keys.error())});
   try {
     const auto client = std::make_shared<CommandClient>(*endpoint, std::move(*keys));
-    return [client](const Command& command, std::chrono::milliseconds timeout) {
+    return bounded_ask([client](const Command& command, std::chrono::milliseconds timeout) {
       return client->ask(command, timeout);
-    };
+    });
   } catch (const std::runtime_error& error) {
     return tl::make_unexpected(NoJob{kExitUsage, error.what()});
   }
+}
+
+// Of this host, so no keys are needed.
+AskJob ask_at(const std::string& endpoint) {
+  const auto client = std::make_shared<CommandClient>(endpoint);
+  return [client](const Command& command, std::chrono::milliseconds timeout) {
+    return client->ask(command, timeout);
+  };
 }
 
 class Performer {
@@ -65,10 +79,21 @@ class Performer {
     const auto ask = connect(place);
     if (!ask) return give_up(ask.error());
     try {
-      return watch_command(request, live_job(request.place, *endpoint, *ask), console_);
+      return watch_command(request, live_job(*endpoint, *ask), console_);
     } catch (const std::runtime_error& error) {
       return give_up({kExitUsage, error.what()});
     }
+  }
+
+  int operator()(const JobsRequest& request) const {
+    LiveJobs live = jobs_of_this_host();
+    const FoundHere found{std::move(live.jobs), find_job_directories().refused, std::move(live.unanswered)};
+    return jobs_command(request, found, ask_at, console_);
+  }
+
+  int operator()(const OrderRequest& request) const {
+    const auto ask = connect(request.place);
+    return ask ? order_command(request, *ask, console_) : give_up(ask.error());
   }
 
   int operator()(const DoctorRequest& request) const {
@@ -89,6 +114,9 @@ class Performer {
   int operator()(const HistoryRequest& request) const {
     const auto ask = connect(request.place);
     if (!ask && ask.error().code != kExitNoAnswer) return give_up(ask.error());
+    // Where a name finds no job, the files of another one would mislead.
+    if (!ask && !chosen_name(request.place).empty() && request.place.output_dir.empty())
+      return give_up(ask.error());
     const AskJob nobody = [&ask](const Command&, std::chrono::milliseconds) {
       return tl::expected<CommandReply, std::string>(tl::unexpect, ask.error().message);
     };

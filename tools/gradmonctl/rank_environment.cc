@@ -34,7 +34,7 @@ tl::expected<int, std::string> free_port() {
 
 std::vector<std::string> rank_environment(const std::vector<std::string>& inherited, int rank,
                                           const LaunchIdentity& launch) {
-  std::map<std::string, std::string> variables{{"USE_LIBUV", "0"}};
+  std::map<std::string, std::string> variables{{"DYNAMIC_MONITOR", "True"}, {"USE_LIBUV", "0"}};
   for (const std::string& entry : inherited) {
     const std::size_t equals = entry.find('=');
     if (equals != std::string::npos) variables[entry.substr(0, equals)] = entry.substr(equals + 1);

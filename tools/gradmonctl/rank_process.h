@@ -49,6 +49,7 @@ class RankProcess {
   // Collects what has ended. Once only: the wait status of the rank itself.
   std::optional<int> reap();
   bool gone() const { return gone_; }
+  pid_t pid() const { return pid_; }
   void send(int signal) const;  // to all of the group; nothing where it is gone
 
   RankStream out;

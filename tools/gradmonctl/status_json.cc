@@ -1,6 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "tools/gradmonctl/status_json.h"
 
+#include "tools/gradmonctl/agreement.h"
+
 namespace gradmon {
 namespace {
 
@@ -29,6 +31,8 @@ OrderedJson json_of(const RankStatus& rank) {
       {"overhead_steps", rank.overhead.steps},
       {"last_seen_ms", rank.last_seen_ms},
       {"last_stepped_ms", rank.last_stepped_ms},
+      {"accepted", rank.accepted.value},
+      {"waited_ms", rank.waited_ms},
       {"records", rank.records},
       {"dropped", rank.dropped},
       {"targets",
@@ -43,6 +47,7 @@ OrderedJson json_of(const RankStatus& rank) {
 std::string status_json(const Status& status, JsonLayout layout) {
   OrderedJson ranks = OrderedJson::array();
   for (const RankStatus& rank : status.ranks) ranks.push_back(json_of(rank));
+  const Agreement agreement = agreement_of(status);
   const OrderedJson json{
       {"schema_version", kJsonSchemaVersion},
       {"epoch", status.epoch},
@@ -52,12 +57,18 @@ std::string status_json(const Status& status, JsonLayout layout) {
       {"revision", status.revision.value},
       {"effective_step", step_or_null(status.effective_step)},
       {"pending", status.pending ? json_of(*status.pending) : OrderedJson(nullptr)},
+      {"ranks_agreeing", agreement.agreeing},
+      {"ranks_counted", agreement.counted},
+      {"training_waited_ms", agreement.waited_ms},
       {"collected", status.collected},
       {"collect_times", status.collect_times},
       {"step_interval", status.step_interval},
       {"torch", text_or_null(status.torch)},
       {"hooks", status.hooks},
-      {"register", text_or_null(status.register_home)},
+      {"launch_id", text_or_null(status.launch_id)},
+      {"name", text_or_null(status.name)},
+      {"started", time_or_null(status.started)},
+      {"output_dir", text_or_null(status.output_dir)},
       {"config_path", text_or_null(status.config_path)},
       {"config_sha256", text_or_null(status.config_sha256)},
       {"last_error", status.last_error ? json_of(*status.last_error) : OrderedJson(nullptr)},

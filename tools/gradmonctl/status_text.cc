@@ -6,7 +6,9 @@
 #include <cstdio>
 #include <numeric>
 
+#include "tools/gradmonctl/agreement.h"
 #include "tools/gradmonctl/printable.h"
+#include "tools/gradmonctl/rank_ranges.h"
 #include "tools/gradmonctl/text_table.h"
 #include "tools/gradmonctl/time_text.h"
 
@@ -14,40 +16,55 @@ namespace gradmon {
 namespace {
 
 constexpr const char* kBetween = " · ";
+constexpr std::size_t kLongestNames = 60;
 constexpr std::int64_t kStalledMs = 30'000;
 
-std::string pending_text(const Status& status) {
-  const Pending& pending = *status.pending;
-  const std::string what =
-      pending.revision == Revision{} ? "a change" : "revision " + std::to_string(pending.revision.value);
-  return what + " pending" + (pending.reason.empty() ? "" : ": " + printable(pending.reason));
+std::string revision_text(Revision revision) { return "revision " + std::to_string(revision.value); }
+
+std::string pending_text(const Pending& pending) {
+  const std::string what = pending.revision == Revision{} ? "a change" : revision_text(pending.revision);
+  const std::string since = pending.since == 0 ? "" : " since " + utc_text(pending.since);
+  return what + " pending" + since + (pending.reason.empty() ? "" : ": " + printable(pending.reason));
+}
+
+// What everybody expects where nothing is collected; any other reason is news.
+bool is_ordinary(const std::string& reason) {
+  return reason.empty() || reason == "not asked for" || reason == "finished" || reason == "starting" ||
+         reason.rfind("turned off by ", 0) == 0;
 }
 
 std::string state_text(const Status& status) {
+  const std::string reason = status.reason.empty() ? "" : kBetween + printable(status.reason);
   if (status.state == "on") {
     const std::int64_t left = std::max<std::int64_t>(status.collect_times - status.collected, 0);
     return "ON since step " + std::to_string(status.effective_step) + kBetween + std::to_string(left) +
-           " of " + std::to_string(status.collect_times) + " collections left" +
-           (status.reason.empty() ? "" : kBetween + printable(status.reason)) +
-           (status.pending ? kBetween + pending_text(status) : "");
+           " of " + std::to_string(status.collect_times) + " collections left" + reason +
+           (status.pending ? kBetween + pending_text(*status.pending) : "");
   }
-  if (status.pending) return "OFF, " + pending_text(status);
+  if (status.pending)
+    return "OFF, " + pending_text(*status.pending) + (is_ordinary(status.reason) ? "" : reason);
   return status.reason.empty() ? "OFF" : "OFF: " + printable(status.reason);
 }
 
-// A rank that has ended runs no step under another revision.
-bool agrees(const RankStatus& rank, Revision revision) {
-  return rank.state == "left" || (rank.state != "absent" && rank.revision == revision);
+// Of many that are no neighbours the number: this is for the first line.
+std::string few_ranks(const std::vector<int>& ranks) {
+  std::string names = rank_ranges(ranks);
+  return names.size() <= kLongestNames ? names : std::to_string(ranks.size()) + " ranks";
 }
 
-std::string agreement_text(const Status& status) {
+std::string agreement_text(const Status& status, const Agreement& agreement) {
   if (status.mode == "static") return "static mode";
-  const auto agreeing = std::count_if(status.ranks.begin(), status.ranks.end(),
-                                      [&](const RankStatus& rank) { return agrees(rank, status.revision); });
-  return std::to_string(agreeing) + "/" + std::to_string(status.ranks.size()) + " ranks agree (" +
-         (status.revision == Revision{} ? "no revision yet"
-                                        : "revision " + std::to_string(status.revision.value)) +
-         ")";
+  std::string text = "every rank has ended";
+  if (agreement.counted > 0) {
+    text = std::to_string(agreement.agreeing) + "/" + std::to_string(agreement.counted) + " ranks agree (" +
+           (status.revision == Revision{} ? "no revision yet" : revision_text(status.revision)) + ")";
+  } else if (!agreement.dropped.empty()) {
+    text = "no rank is left";
+  }
+  if (!agreement.dropped.empty()) text += ", without " + few_ranks(agreement.dropped) + " (dropped)";
+  if (!agreement.ended.empty() && agreement.counted > 0)
+    text += ", " + few_ranks(agreement.ended) + " ended";
+  return text;
 }
 
 std::string step_ms_text(double milliseconds) {
@@ -56,24 +73,48 @@ std::string step_ms_text(double milliseconds) {
   return text.data();
 }
 
-std::vector<std::string> cells_of(const RankStatus& rank) {
+std::string revision_cell(Revision revision) {
+  return revision == Revision{} ? "-" : std::to_string(revision.value);
+}
+
+// Why the rank does not do what the job does; "" where it does.
+std::string note_on(const RankStatus& rank, const Status& status) {
+  if (!is_counted(rank)) return "";
+  std::string note = rank.error;
+  const auto add = [&note](const std::string& text) { note += (note.empty() ? "" : "; ") + text; };
+  if (rank.state == "absent") {
+    if (note.empty()) add("never heard");
+    return note;
+  }
+  if (rank.last_seen_ms >= kHeardWithinMs) add("not heard for " + span_text(rank.last_seen_ms));
+  if (rank.waited_ms > 0) add("training waits for a decision, " + span_text(rank.waited_ms) + " so far");
+  if (status.mode != "static" && rank.revision != status.revision)
+    add("has not applied " + revision_text(status.revision));
+  return note;
+}
+
+std::vector<std::string> cells_of(const RankStatus& rank, const Status& status) {
   const std::string number = std::to_string(rank.rank.value);
-  if (rank.state == "absent") return {number, "-", "-", "-", "-", "-", rank.state, "-", "-", "-", "-", "-"};
+  const std::string note = note_on(rank, status);
+  if (rank.state == "absent" || rank.pid == 0)
+    return {number, "-", "-", "-", "-", "-", "-", rank.state, "-", "-", "-", "-", "-", note};
   return {number,
           rank.host,
           std::to_string(rank.pid),
           std::to_string(rank.step),
-          rank.revision == Revision{} ? "-" : std::to_string(rank.revision.value),
+          revision_cell(rank.revision),
           rank.applied_step < 0 ? "-" : std::to_string(rank.applied_step),
+          revision_cell(rank.accepted),
           rank.state,
           step_ms_text(rank.step_ms),
           rank.overhead.collected == 0 ? "-" : percent_text(rank.overhead.share),
           span_text(rank.last_seen_ms) + " ago",
           std::to_string(rank.records),
-          std::to_string(rank.dropped)};
+          std::to_string(rank.dropped),
+          note};
 }
 
-std::string rank_table(const std::vector<RankStatus>& ranks) {
+std::string rank_table(const Status& status) {
   const auto left = TextTable::Align::left;
   TextTable table({{"rank"},
                    {"host", left},
@@ -81,14 +122,16 @@ std::string rank_table(const std::vector<RankStatus>& ranks) {
                    {"step"},
                    {"revision"},
                    {"applied"},
+                   {"accepted"},
                    {"state", left},
                    {"step ms"},
                    {"overhead"},
-                   {"seen"},
+                   {"heard"},
                    {"records"},
-                   {"dropped"}});
-  for (const RankStatus& rank : ranks) table.add(cells_of(rank));
-  return ranks.empty() ? std::string() : "\n" + table.text();
+                   {"dropped"},
+                   {"why not", left}});
+  for (const RankStatus& rank : status.ranks) table.add(cells_of(rank, status));
+  return status.ranks.empty() ? std::string() : "\n" + table.text();
 }
 
 std::string targets_trouble(const std::string& rank, const TargetCounts& targets) {
@@ -97,13 +140,17 @@ std::string targets_trouble(const std::string& rank, const TargetCounts& targets
          " targets silent (gradmonctl targets says which and why)\n";
 }
 
+std::string reason_of(const RankStatus& rank) {
+  return rank.error.empty() ? "" : ": " + printable(rank.error);
+}
+
 std::string troubles(const Status& status) {
   std::string text;
   for (const RankStatus& rank : status.ranks) {
     const std::string name = "rank " + std::to_string(rank.rank.value);
-    if (!rank.error.empty()) text += name + ": " + printable(rank.error) + '\n';
+    if (rank.state == "dropped") text += name + " was dropped" + reason_of(rank) + '\n';
     text += targets_trouble(name, rank.targets);
-    const bool runs = rank.state != "absent" && rank.state != "left";
+    const bool runs = is_counted(rank) && rank.state != "absent";
     if (runs && rank.last_stepped_ms >= kStalledMs) {
       text += name + " has not stepped for " + span_text(rank.last_stepped_ms) + '\n';
     }
@@ -123,14 +170,16 @@ std::string status_line(const Status& status) {
   const std::uint64_t dropped =
       std::accumulate(status.ranks.begin(), status.ranks.end(), std::uint64_t{0},
                       [](std::uint64_t sum, const RankStatus& rank) { return sum + rank.dropped; });
-  return state_text(status) + kBetween + agreement_text(status) + kBetween + std::to_string(dropped) +
-         " dropped";
+  const Agreement agreement = agreement_of(status);
+  const std::string waited =
+      agreement.waited_ms > 0 ? kBetween + ("training has waited " + span_text(agreement.waited_ms)) : "";
+  return state_text(status) + waited + kBetween + agreement_text(status, agreement) + kBetween +
+         std::to_string(dropped) + " rows dropped";
 }
 
 std::string status_text(const Status& status) {
-  std::string text = status_line(status) + '\n' + rank_table(status.ranks) + troubles(status);
+  std::string text = status_line(status) + '\n' + rank_table(status) + troubles(status);
   if (!status.config_path.empty()) text += "\nconfig " + printable(status.config_path) + '\n';
-  if (!status.register_home.empty()) text += "register " + printable(status.register_home) + '\n';
   return text;
 }
 

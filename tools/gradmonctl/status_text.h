@@ -8,13 +8,16 @@
 namespace gradmon {
 
 // The answer in one line, without its line feed:
-//   ON since step 1200 · 3 of 5 collections left · 4/4 ranks agree (revision 7) · 0 dropped
-//   OFF: finished · 4/4 ranks agree (revision 7) · 0 dropped
-//   OFF, revision 8 pending: waiting for rank 3 · 4/4 ranks agree (revision 7) · 0 dropped
+//   ON since step 1200 · 3 of 5 collections left · 4/4 ranks agree (revision 7) · 0 rows dropped
+//   OFF: finished · 4/4 ranks agree (revision 7) · 0 rows dropped
+//   OFF: rejected by rank 3: no target matches · 4/4 ranks agree (revision 7) · 0 rows dropped
+//   OFF, revision 8 pending: waiting for the answer of rank 3 · training has waited 1.5 s ·
+//     2/3 ranks agree (revision 7), without rank 1 (dropped) · 0 rows dropped
 // UTF-8 whatever the locale says: scripts look for these bytes.
 std::string status_line(const Status& status);
 
-// For people: the line, a table of ranks, and what disturbs.
+// For people: the line, a table of ranks with what keeps each from agreeing, and
+// what disturbs.
 std::string status_text(const Status& status);
 
 }  // namespace gradmon

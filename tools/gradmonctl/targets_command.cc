@@ -10,20 +10,12 @@
 namespace gradmon {
 namespace {
 
-// What goes to a job is small (kMostBytesUp), and its config is one part of it.
-constexpr std::size_t kMostConfig = 60'000;
-
 tl::expected<Command, int> command_of(const TargetsRequest& request, const Console& console) {
   Command command = question(request.dry_run ? CommandVerb::foresee : CommandVerb::targets);
   command.edits = request.edits;
   if (request.file.empty()) return command;
   auto text = valid_config_text(request.file, {console.err, console.err});
   if (!text) return tl::make_unexpected(text.error());
-  if (text->size() > kMostConfig) {
-    console.err << "gradmonctl: " << printable(request.file) << " has " << text->size()
-                << " bytes; a job takes " << kMostConfig << " of a config that is only to be tried\n";
-    return tl::make_unexpected(kExitFailed);
-  }
   command.config_text = std::move(*text);
   return command;
 }

@@ -8,8 +8,9 @@
 namespace gradmon {
 namespace {
 
-constexpr std::chrono::milliseconds kBroadcastPause{1000};
+constexpr std::chrono::milliseconds kStatePause{1000};
 constexpr int kPausesBeforeAsking = 3;
+constexpr int kLooksBeforeEnd = 2;  // a hub that was killed is back within a second
 constexpr const char* kHome = "\x1b[H";
 constexpr const char* kClearLine = "\x1b[K";
 constexpr const char* kClearBelow = "\x1b[J";
@@ -64,18 +65,22 @@ int watch_command(const WatchRequest& request, const LiveJob& job, const Console
   if (!status) return status.error();
   view.show(*status);
   bool complained = false;
+  int gone = 0;
   for (int silent = 0; console.out && !job.interrupted();) {
-    if (const auto state = job.next_state(kBroadcastPause)) {
+    if (const auto state = job.next_state(kStatePause)) {
       view.show(*state);
       silent = 0;
+      gone = 0;
       complained = false;
       continue;
     }
     const std::optional<bool> lives = job.lives();
-    if (lives == false) {
+    gone = lives == false ? gone + 1 : 0;
+    if (gone == kLooksBeforeEnd) {
       console.err << "gradmonctl: the job has ended\n";
       return kExitDone;
     }
+    if (gone > 0) continue;
     if (++silent < kPausesBeforeAsking || complained || job.interrupted()) continue;
     status = ask_status(job, console);
     if (status) {
@@ -84,7 +89,7 @@ int watch_command(const WatchRequest& request, const LiveJob& job, const Console
     } else if (!lives) {
       return status.error();
     } else {
-      console.err << "gradmonctl: its process is there; waiting for it to be heard again\n";
+      console.err << "gradmonctl: its hub is there; waiting for an answer\n";
       complained = true;
     }
   }

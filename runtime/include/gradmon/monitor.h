@@ -48,6 +48,9 @@ struct MonitorOptions {
   int grad_acc_steps = 1;                           // micro batches that every step accumulates
   ParallelGroups groups;                            // who holds the same parameters
   bool keep_last_step = false;                      // for metrics()
+  // What the ranks of this launch alone have in common, none while it is not known;
+  // asked on any thread where the environment does not name the launch. Null: nothing.
+  std::function<std::optional<std::string>()> launch_nonce = {};
 };
 
 // A row of a step that has been collected, as it stands in the files.
@@ -69,8 +72,8 @@ enum class Loop : std::uint8_t { goes_on, may_end };
 // to after it. All members are called by the training thread, but for status().
 //
 // It never throws of its own, the constructor in static mode apart; it blocks
-// nowhere but at the boundary of a step for which a verdict is due (`fence_timeout`
-// at most, by default) and, while collecting, at a full queue (5 s in one step at
+// nowhere but at the boundary of a step for which a verdict is due (`max_wait`,
+// 2 s, at most) and, while collecting, at a full queue (2 s in one step at
 // most). What goes wrong is logged once and stands in status(). In a forked child
 // the copy does nothing.
 class Monitor {

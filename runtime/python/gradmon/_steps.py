@@ -6,6 +6,7 @@ import weakref
 from typing import Any, Optional
 
 from gradmon import _gradmon
+from gradmon._launch_nonce import LaunchNonce
 from gradmon._model_parts import ModelParts
 from gradmon._module_hooks import ModuleHooks
 from gradmon._optimizer_steps import OptimizerSteps
@@ -30,10 +31,11 @@ class Steps:
         "_scaler",
         "_calls_before",
         "_look_at",
+        "_nonce",
         "__weakref__",
     )
 
-    def __init__(self, core: _gradmon.Core) -> None:
+    def __init__(self, core: _gradmon.Core, nonce: Optional[LaunchNonce] = None) -> None:
         self.core = core
         self.begun = 0  # COLLECTS, WATCHES_FORWARDS, MAY_END
         self.explicit = False  # the program ends the steps
@@ -44,6 +46,7 @@ class Steps:
         self._scaler: Optional[ScalerUpdates] = None
         self._calls_before = 0  # of the first optimizer's step, in what end_by_program() has ended
         self._look_at = 0.0  # while nothing is collected
+        self._nonce = nonce  # None: the launch has its name
         _alive.add(self)
 
     def watch(self, model: Any, optimizer: Any, scaler: Any) -> None:
@@ -147,6 +150,8 @@ class Steps:
 
     def _prepared(self, begun: int) -> int:
         """Makes a step that has begun, and is collected, see what there is now."""
+        if begun & _gradmon.LOOK and self._nonce is not None:
+            self._look_for_nonce(self._nonce)
         if not begun & _COLLECTS:
             return begun
         self._look_at_models()
@@ -160,6 +165,12 @@ class Steps:
             if parts.changed():
                 self._watch_modules()
                 self.core.watch_again(number, parts.model)
+
+    def _look_for_nonce(self, nonce: LaunchNonce) -> None:
+        found = nonce.again()
+        if found is not None:
+            self._nonce = None
+            self.core.know_launch(found)
 
     def _tell_scale(self, scaler: ScalerUpdates) -> None:
         try:

@@ -8,8 +8,10 @@ cannot be imported, and says so.
 """
 import contextlib
 import json
+import shutil
 import sys
 import tempfile
+import time
 from pathlib import Path
 from typing import Any, Callable, Iterator
 
@@ -44,12 +46,12 @@ def _hooks() -> "list[str]":
 
 
 @contextlib.contextmanager
-def _group_of_one(scratch: str, wanted: bool) -> "Iterator[Callable[[torch.Tensor], Any]]":
+def _group_of_one(scratch: Path, wanted: bool) -> "Iterator[Callable[[torch.Tensor], Any]]":
     """An allreduce among this process alone; nothing where it is not wanted, or not in this torch."""
     if not wanted or not torch.distributed.is_available():
         yield lambda _: None
         return
-    init_method = Path(scratch, "group").as_uri()
+    init_method = (scratch / "group").as_uri()
     torch.distributed.init_process_group("gloo", init_method=init_method, rank=0, world_size=1)
     try:
         yield torch.distributed.all_reduce
@@ -57,10 +59,23 @@ def _group_of_one(scratch: str, wanted: bool) -> "Iterator[Callable[[torch.Tenso
         torch.distributed.destroy_process_group()
 
 
+@contextlib.contextmanager
+def _scratch() -> "Iterator[Path]":
+    """A directory that goes at the end, though the hub may still be at its last words there."""
+    path = Path(tempfile.mkdtemp(prefix="gradmon-doctor-"))
+    try:
+        yield path
+    finally:
+        end = time.monotonic() + 5
+        while path.exists() and time.monotonic() < end:
+            shutil.rmtree(path, ignore_errors=True)
+            time.sleep(0.02)
+
+
 def _try(keys: "dict[str, Any]", files: "list[str]") -> str:
     """Trains two steps of a small model in a scratch directory; "" or why a kind has no rows."""
-    with tempfile.TemporaryDirectory(prefix="gradmon-doctor-") as scratch:
-        config = Path(scratch) / "config.json"
+    with _scratch() as scratch:
+        config = scratch / "config.json"
         config.write_text(json.dumps({**keys, "step_count_per_record": 10}))
         model = torch.nn.Sequential(torch.nn.Linear(2, 2), torch.nn.ReLU())
         optimizer = torch.optim.Adam(model.parameters())
@@ -74,7 +89,7 @@ def _try(keys: "dict[str, Any]", files: "list[str]") -> str:
                 loss.backward()
                 reduce(loss.detach())
                 optimizer.step()
-        missing = [name for name in files if not list(Path(scratch).rglob(f"{name}_*.csv"))]
+        missing = [name for name in files if not list(scratch.rglob(f"{name}_*.csv"))]
         status = monitor.status()
         error = status.ranks[0].error if status is not None and status.ranks else ""
     return f"no {', '.join(missing)} ({error or 'no reason is known'})" if missing else ""

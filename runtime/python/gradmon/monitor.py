@@ -9,6 +9,7 @@ from typing import Any, Optional, Type, Union
 import torch
 
 from gradmon import _gradmon
+from gradmon._launch_nonce import launch_nonce
 from gradmon._process_groups import ranks_of, shards_its_state, whole_parameters, with_process_group
 from gradmon._steps import Steps
 
@@ -92,6 +93,10 @@ class Monitor:
             if dp_group is not None and shards_its_state(optimizer):
                 _gradmon.warn_once("dp_group is not looked at: the optimizer's moments are not alike there")
                 dp_group = None
+            options = with_process_group(self._options)
+            named = _gradmon.environment_names_launch(options["rank"], options["world_size"])
+            nonce = None if named else launch_nonce()
+            found = None if nonce is None else nonce.first()
             core = _gradmon.Core(
                 os.fsencode(self._config),
                 start_iteration=start_iteration,
@@ -99,9 +104,10 @@ class Monitor:
                 data_ranks=ranks_of(dp_group),
                 tensor_ranks=ranks_of(tp_group),
                 whole=whole_parameters(model),
-                **with_process_group(self._options),
+                launch_nonce=None if nonce is None else found or "",
+                **options,
             )
-            self._steps = Steps(core)
+            self._steps = Steps(core, nonce if found is None else None)
         self._steps.watch(model, optimizer, scaler)
         return self
 

@@ -1,42 +1,57 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "tests/control/agree/small_job.h"
 
+#include <algorithm>
 #include <iterator>
 #include <utility>
 
 namespace gradmon {
-namespace {
-
-constexpr Ticks kTick{10};
-
-}  // namespace
 
 SmallJob::SmallJob(int world) : SmallJob(world, Faults{}) {}
 
-SmallJob::SmallJob(int world, Faults faults) : faults_(faults), random_(faults.seed) {
+SmallJob::SmallJob(int world, Faults faults) : world_(world), faults_(faults), random_(faults.seed) {
+  make_coordinator("epoch");
+  for (int rank = 0; rank < world; ++rank) start(rank);
+}
+
+void SmallJob::make_coordinator(std::string epoch) {
   Coordinator::Job job;
-  job.epoch = "epoch";
-  job.process_id = "p0";
-  job.launcher_id = "launch";
-  job.world_size = world;
-  coordinator_ = std::make_unique<Coordinator>(job, [](const Hello&) { return Roster::Liveness::lives; });
-  processes_.resize(static_cast<std::size_t>(world));
-  for (int rank = 0; rank < world; ++rank) {
-    Process& made = process(rank);
-    made.gate = std::make_unique<StepGate>(Step{0});
-    Member::Identity identity;
-    identity.rank = Rank{rank};
-    identity.process_id = "p" + std::to_string(rank);
-    identity.hello.launcher_id = "launch";
-    identity.hello.world_size = world;
-    identity.hello.process_id = identity.process_id;
-    made.member = std::make_unique<Member>(
-        identity, *made.gate,
-        [this, rank](const Plan& asked) -> tl::expected<std::int64_t, std::string> {
-          return can_carry_out ? can_carry_out(rank, asked) : 1;
-        },
-        [this, rank](const Plan* asked) { return list_targets ? list_targets(rank, asked) : TargetList{}; });
-  }
+  job.epoch = epoch_ = std::move(epoch);
+  job.launch_id = "launch";
+  job.world_size = world_;
+  coordinator_ = std::make_unique<Coordinator>(job, decisions);
+  lives_ += 1;
+  running_ = true;
+}
+
+SmallJob::Process& SmallJob::start(int rank, Step start) {
+  Process& made = processes_.emplace_back();
+  made.id = "p" + std::to_string(processes_.size());
+  made.rank = Rank{rank};
+  made.start = made.next = start;
+  made.gate = std::make_unique<StepGate>(start);
+  Member::Identity identity;
+  identity.rank = Rank{rank};
+  identity.hello.launch_id = "launch";
+  identity.hello.world_size = world_;
+  identity.hello.host = "host";
+  identity.hello.pid = 100 + static_cast<std::int64_t>(processes_.size());
+  identity.hello.process_id = made.id;
+  identity.hello.start_iteration = start;
+  made.gate->hold(start + 1, identity.max_wait);
+  made.member = std::make_unique<Member>(
+      identity, *made.gate,
+      [this, rank](const Plan& asked) -> tl::expected<std::int64_t, std::string> {
+        return can_carry_out ? can_carry_out(rank, asked) : 1;
+      },
+      [this, rank](const Plan* asked) { return list_targets ? list_targets(rank, asked) : TargetList{}; });
+  return made;
+}
+
+SmallJob::Process& SmallJob::process(int rank) {
+  const auto found = std::find_if(processes_.rbegin(), processes_.rend(),
+                                  [&](const Process& one) { return one.rank.value == rank; });
+  return *found;
 }
 
 PlanPtr SmallJob::plan(bool on, std::int64_t times, std::int64_t interval) const {
@@ -62,99 +77,147 @@ void SmallJob::probe(std::string id, PlanPtr asked) {
   perform(coordinator_->probe(std::move(id), std::move(asked)));
 }
 
-void SmallJob::post(bool up, const Letter& letter) {
+bool SmallJob::evict(int rank) {
+  CoordinatorActions actions;
+  const bool done = coordinator_->evict(Rank{rank}, "somebody", actions);
+  perform(std::move(actions));
+  return done;
+}
+
+bool SmallJob::cancel() {
+  CoordinatorActions actions;
+  const bool done = coordinator_->cancel("somebody", actions, 0);
+  perform(std::move(actions));
+  return done;
+}
+
+void SmallJob::post(bool up, Envelope envelope, const Process* from) {
   std::uniform_real_distribution<double> chance(0, 1);
-  if (process(letter.rank.value).cut || process(letter.rank.value).unheard) return;
+  if (from != nullptr && from->unheard) return;
+  if (loses && loses(up, envelope)) return;
   if (chance(random_) < faults_.lose) return;
   const int copies = chance(random_) < faults_.twice ? 2 : 1;
   for (int copy = 0; copy < copies; ++copy) {
     const int delay = std::uniform_int_distribution<int>(0, faults_.most_delay)(random_);
-    network_.push_back({now_ + delay, up, letter});
+    network_.push_back({now_ + delay, up, envelope});
   }
 }
 
 void SmallJob::perform(CoordinatorActions actions) {
-  for (const Letter& letter : actions.send) post(false, letter);
-  for (std::string& line : actions.log) log.push_back(std::move(line));
+  for (Outgoing& outgoing : actions.send) {
+    for (const auto& [rank, incarnation] : outgoing.to) {
+      told.push_back({epoch_, Rank{rank}, incarnation, outgoing.message});
+      post(false, told.back(), nullptr);
+    }
+  }
+  std::move(actions.log.begin(), actions.log.end(), std::back_inserter(log));
+  std::move(actions.warnings.begin(), actions.warnings.end(), std::back_inserter(warnings));
   std::move(actions.probed.begin(), actions.probed.end(), std::back_inserter(probed));
   if (actions.write_back) {
     write_backs.push_back(*actions.write_back);
     coordinator_->write_back_ended(actions.write_back->revision);
   }
-  if (actions.write) {
-    perform(coordinator_->on_register(verdicts_.decide(*actions.write), 0));
-  }
 }
 
-void SmallJob::perform(int rank, MemberActions actions) {
-  Process& own = process(rank);
-  for (Message& message : actions.send) {
-    const bool hello = std::holds_alternative<Hello>(message);
-    post(true, {hello ? "" : "epoch", Rank{rank}, hello ? 0 : own.incarnation, std::move(message)});
-  }
-  if (actions.prove) perform(rank, own.member->on_proof({}));
-  if (actions.write) {
-    perform(rank, own.member->on_register(own.cut ? tl::unexpected(std::string("gone"))
-                                                  : verdicts_.decide(*actions.write)));
-  }
+void SmallJob::perform(Process& own, MemberActions actions) {
+  for (Message& message : actions.send) post(true, own.member->to_coordinator(std::move(message)), &own);
+  std::move(actions.warnings.begin(), actions.warnings.end(), std::back_inserter(own.warnings));
 }
 
-void SmallJob::train(int rank, int steps) {
+void SmallJob::deliver(int rank, Message message) {
   Process& own = process(rank);
+  Envelope envelope = own.member->to_coordinator(Gone{});
+  envelope.message = std::move(message);
+  perform(own, own.member->on_envelope(envelope, now()));
+}
+
+void SmallJob::begin_step(Process& own, const Opening& opening) {
+  const Step n = own.next;
+  if (opening.swap) {
+    own.revision = opening.swap->revision.value;
+    own.meter.begin_plan(opening.swap->revision);
+  }
+  if (opening.collect) {
+    own.collecting = n;
+    own.meter.begin_collected(n, now(), own.cost);
+  }
+  if (opening.ended) perform(own, own.member->finished(Revision{own.revision}));
+}
+
+void SmallJob::train(Process& own, int steps) {
   for (int i = 0; i < steps && !own.paused && !own.left; ++i) {
-    const Step n = own.next;
-    if (!own.gate->try_begin(n)) {
-      const Opening opening = own.gate->begin(n);
-      if (opening.wait) return;
-      if (opening.swap) {
-        own.revision = opening.swap->revision.value;
-        own.meter.begin_plan(opening.swap->revision);
-      }
-      if (opening.collect) {
-        own.collected.push_back(n.value);
-        own.meter.begin_collected(n, now_ * kTick, own.cost);
-      }
-      if (opening.ended) perform(rank, own.member->finished(Revision{own.revision}));
+    if (const auto done = std::exchange(own.collecting, {}); done && own.gate->still_counts(now())) {
+      own.counted[done->value] = own.revision;
+      own.collected.push_back(done->value);
     }
+    const Step n = own.next;
+    // A trainer that stands goes on with begin(), as in StepGate::begin_or_wait.
+    if (own.stands_since || !own.gate->try_begin(n)) {
+      const Opening opening = own.gate->begin(n, now());
+      if (opening.wait) {
+        if (!own.stands_since) own.stands_since = now();
+        own.longest_stand = std::max(own.longest_stand, now() - *own.stands_since);
+        return;
+      }
+      begin_step(own, opening);
+    }
+    own.stands_since.reset();
     own.ran[n.value] = own.revision;
     own.next = n + 1;
-    if (!std::exchange(own.started, true)) {
-      own.gate->hold(Step{1});
-      perform(rank, own.member->say_hello());
-    }
+    if (!std::exchange(own.started, true)) perform(own, own.member->start(now()));
   }
+}
+
+void SmallJob::look_at_connection(Process& own) {
+  const bool there = running_;
+  if (own.connected && (!there || own.life != lives_)) {
+    own.connected = false;
+    own.member->disconnected();
+  }
+  if (!own.connected && there) {
+    own.connected = true;
+    own.life = lives_;
+    perform(own, own.member->connected(now()));
+  }
+}
+
+void SmallJob::tick_agent(Process& own) {
+  look_at_connection(own);
+  perform(own, own.member->applied());
+  perform(own, own.member->tick(now()));
+  const int every = own.member->busy() ? 50 : 100;
+  if (now_ % every != 0 || !own.member->joined()) return;
+  Progress told_now = own.member->progress(now());
+  told_now.overhead = own.meter.measured();
+  told_now.skipped = own.skipped;
+  told_now.step_ms = own.step_ms;
+  own.last_told = told_now.step;
+  MemberActions progress;
+  progress.send.push_back(own.member->report(std::move(told_now), now()));
+  perform(own, std::move(progress));
 }
 
 void SmallJob::tick(int steps) {
   now_ += 1;
-  for (std::size_t count = network_.size(); count > 0; --count) {
-    InFlight arriving = std::move(network_.front());
-    network_.pop_front();
-    if (arriving.arrives > now_) {
-      network_.push_back(std::move(arriving));
-    } else if (arriving.up) {
-      perform(coordinator_->on_letter(arriving.letter, 0));
-    } else if (Process& own = process(arriving.letter.rank.value); !own.deaf && !own.cut && !own.unheard) {
-      if (std::holds_alternative<Welcome>(arriving.letter.message))
-        own.incarnation = arriving.letter.incarnation;
-      perform(arriving.letter.rank.value, own.member->on_message(arriving.letter.message));
+  std::deque<InFlight> arriving;
+  std::swap(arriving, network_);
+  for (InFlight& one : arriving) {
+    if (one.arrives > now_ || (one.up && coordinator_paused)) {
+      network_.push_back(std::move(one));
+    } else if (one.up) {
+      if (running_) perform(coordinator_->on_message(one.envelope, 0));
+    } else {
+      for (Process& own : processes_) {
+        if (own.rank.value != one.envelope.rank.value || !own.alive || !own.started) continue;
+        if (!own.deaf && !own.unheard) perform(own, own.member->on_envelope(one.envelope, now()));
+      }
     }
   }
-  perform(coordinator_->tick(kTick, 0));
-  for (int rank = 0; rank < world(); ++rank) {
-    Process& own = process(rank);
-    train(rank, steps);
-    if (!own.started || own.deaf) continue;
-    perform(rank, own.member->applied());
-    perform(rank, own.member->tick(kTick));
-    if (now_ % 100 == 0 && own.member->joined()) {
-      MemberActions progress;
-      Progress told = own.member->progress();
-      told.overhead = own.meter.measured();
-      told.skipped = own.skipped;
-      progress.send.emplace_back(std::move(told));
-      perform(rank, std::move(progress));
-    }
+  if (running_ && !coordinator_paused) perform(coordinator_->tick(kTick, 0));
+  for (Process& own : processes_) {
+    if (!own.alive) continue;
+    train(own, steps);
+    if (own.started && !own.deaf) tick_agent(own);
   }
 }
 
@@ -166,31 +229,80 @@ bool SmallJob::tick_until(const std::function<bool()>& condition, int at_most, i
   return condition();
 }
 
+void SmallJob::run_ticks(int count, int steps) {
+  for (int i = 0; i < count; ++i) tick(steps);
+}
+
 void SmallJob::leave(int rank) {
   Process& own = process(rank);
   own.left = true;
-  perform(rank, own.member->leave(Step{own.next.value - 1}));
+  perform(own, own.member->leave(Step{own.next.value - 1}));
+}
+
+void SmallJob::kill(int rank, bool hub_tells) {
+  Process& own = process(rank);
+  own.alive = false;
+  if (hub_tells) post(true, own.member->to_coordinator(Gone{}), nullptr);
+}
+
+void SmallJob::kill_coordinator() {
+  running_ = false;
+  network_.clear();
+}
+
+void SmallJob::restart_coordinator(bool with_log, PlanPtr from_file) {
+  if (running_) kill_coordinator();
+  const std::vector<LogEntry> entries = decisions.entries;
+  if (!with_log) {
+    decisions.entries.clear();
+    return make_coordinator("epoch " + std::to_string(++epochs_)), begin(std::move(from_file));
+  }
+  make_coordinator(epoch_);
+  perform(coordinator_->restore(entries, 0));
+  begin(std::move(from_file));
 }
 
 bool SmallJob::all_run(std::uint64_t revision) {
-  for (const Process& own : processes_) {
-    if (!own.left && own.revision != revision) return false;
-  }
-  return true;
+  return std::all_of(processes_.begin(), processes_.end(),
+                     [&](const Process& own) { return own.left || !own.alive || own.revision == revision; });
 }
 
-std::string SmallJob::divergence() const {
-  std::map<std::int64_t, std::uint64_t> agreed;
-  for (std::size_t rank = 0; rank < processes_.size(); ++rank) {
-    for (const auto& [step, revision] : processes_[rank].ran) {
-      const auto known = agreed.emplace(step, revision).first;
-      if (known->second != revision) {
-        return "step " + std::to_string(step) + ": rank " + std::to_string(rank) + " ran revision " +
-               std::to_string(revision) + ", another " + std::to_string(known->second);
-      }
+bool SmallJob::all_past(std::int64_t step) {
+  return std::all_of(processes_.begin(), processes_.end(),
+                     [&](const Process& own) { return own.left || !own.alive || own.next.value > step; });
+}
+
+bool SmallJob::committed(std::uint64_t revision) {
+  const HistoryEntry* entry = coordinator_->journal().find(Revision{revision});
+  return entry != nullptr && entry->verdict == "commit";
+}
+
+std::string SmallJob::pending() {
+  const auto pending = coordinator_->status().pending;
+  return pending ? pending->reason : "";
+}
+
+namespace {
+
+using Runs = std::map<std::int64_t, std::uint64_t>;
+
+std::string differing(const std::deque<SmallJob::Process>& processes, Runs SmallJob::Process::*runs) {
+  std::map<std::int64_t, std::pair<std::uint64_t, std::string>> agreed;
+  for (const SmallJob::Process& own : processes) {
+    for (const auto& [step, revision] : own.*runs) {
+      const auto known = agreed.emplace(step, std::pair{revision, own.id}).first;
+      if (known->second.first == revision) continue;
+      return "step " + std::to_string(step) + ": " + own.id + " of rank " + std::to_string(own.rank.value) +
+             " under revision " + std::to_string(revision) + ", " + known->second.second + " under " +
+             std::to_string(known->second.first);
     }
   }
   return "";
 }
+
+}  // namespace
+
+std::string SmallJob::divergence() const { return differing(processes_, &Process::ran); }
+std::string SmallJob::counted_twice() const { return differing(processes_, &Process::counted); }
 
 }  // namespace gradmon

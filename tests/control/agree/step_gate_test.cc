@@ -11,6 +11,8 @@
 namespace gradmon {
 namespace {
 
+constexpr Ticks kMaxWait{2'000};
+
 Commitment on_from(std::int64_t effective, std::int64_t times, std::int64_t interval = 1,
                    std::uint64_t revision = 1) {
   auto plan = std::make_shared<Plan>();
@@ -20,22 +22,30 @@ Commitment on_from(std::int64_t effective, std::int64_t times, std::int64_t inte
   return {Revision{revision}, plan, Step{effective}};
 }
 
+Commitment off_from(std::int64_t effective, std::uint64_t revision = 2) {
+  return {Revision{revision}, std::make_shared<Plan>(), Step{effective}};
+}
+
+// A clock that stands.
+Ticks at_zero() { return Ticks{}; }
+
 // Runs the trainer from its present step up to `last`; what each step found.
 struct Seen {
-  std::vector<std::int64_t> collected, slow;
+  std::vector<std::int64_t> collected, counted, slow;
   std::vector<std::pair<std::uint64_t, std::int64_t>> swaps;
   std::optional<std::int64_t> ended;
 };
 
-Seen run(StepGate& gate, std::int64_t first, std::int64_t last) {
+Seen run(StepGate& gate, std::int64_t first, std::int64_t last, Ticks now = {}) {
   Seen seen;
   for (Step n{first}; n <= Step{last}; n = n + 1) {
     if (gate.try_begin(n)) continue;
-    const Opening opening = gate.begin(n);
+    const Opening opening = gate.begin(n, now);
     REQUIRE_FALSE(opening.wait);
     seen.slow.push_back(n.value);
     if (opening.swap) seen.swaps.emplace_back(opening.swap->revision.value, n.value);
     if (opening.collect) seen.collected.push_back(n.value);
+    if (opening.collect && gate.still_counts(now)) seen.counted.push_back(n.value);
     if (opening.ended) seen.ended = n.value;
   }
   return seen;
@@ -49,7 +59,7 @@ TEST_CASE("an idle gate lets every step pass") {
 TEST_CASE("a plan is swapped in at its effective step and collects its steps") {
   StepGate gate(Step{0});
   run(gate, 0, 4);
-  REQUIRE(gate.promise(3) == Step{7});
+  REQUIRE(gate.promise(3, kMaxWait) == Step{7});
   REQUIRE(gate.settle(on_from(7, 2)));
   const Seen seen = run(gate, 5, 20);
   REQUIRE(seen.swaps == std::vector<std::pair<std::uint64_t, std::int64_t>>{{1, 7}});
@@ -75,21 +85,21 @@ TEST_CASE("a static plan may collect the very first step") {
 TEST_CASE("a promised fence stands until its verdict") {
   StepGate gate(Step{0});
   run(gate, 0, 2);
-  const Step fence = gate.promise(1);
+  const Step fence = gate.promise(1, kMaxWait);
   REQUIRE(fence == Step{3});
   REQUIRE_FALSE(gate.try_begin(Step{3}));
-  REQUIRE(gate.begin(Step{3}).wait);
+  REQUIRE(gate.begin(Step{3}, Ticks{}).wait);
   gate.release();
-  REQUIRE_FALSE(gate.begin(Step{3}).wait);
+  REQUIRE_FALSE(gate.begin(Step{3}, Ticks{}).wait);
 }
 
 TEST_CASE("a trainer that stands at the effective step has not begun it") {
   StepGate gate(Step{0});
   run(gate, 0, 2);
-  REQUIRE(gate.promise(1) == Step{3});
+  REQUIRE(gate.promise(1, kMaxWait) == Step{3});
   REQUIRE_FALSE(gate.try_begin(Step{3}));  // Has not come to the slow path yet.
   REQUIRE(gate.settle(on_from(3, 1)));
-  REQUIRE(gate.begin(Step{3}).collect);
+  REQUIRE(gate.begin(Step{3}, Ticks{}).collect);
 }
 
 TEST_CASE("a commit whose step has begun is refused and not entered") {
@@ -105,9 +115,9 @@ TEST_CASE("a promise in a collected phase never lifts the gate over a step to co
   run(gate, 0, 2);
   // The trainer has published step 3 but has not looked at the gate yet.
   gate.try_begin(Step{3});
-  gate.promise(10);
+  gate.promise(10, kMaxWait);
   REQUIRE_FALSE(gate.try_begin(Step{3}));
-  REQUIRE(gate.begin(Step{3}).collect);
+  REQUIRE(gate.begin(Step{3}, Ticks{}).collect);
 }
 
 TEST_CASE("a commit that no fence protects is entered in time or refused by a trainer at full speed") {
@@ -118,7 +128,7 @@ TEST_CASE("a commit that no fence protects is entered in time or refused by a tr
     std::thread trainer([&] {
       for (Step n{0}; !stop; n = n + 1) {
         if (gate.try_begin(n)) continue;
-        const Opening opening = gate.begin_or_wait(n, [&] { return stop.load(); });
+        const Opening opening = gate.begin_or_wait(n, at_zero, [&] { return stop.load(); });
         if (opening.swap) applied = n.value;
       }
     });
@@ -137,7 +147,7 @@ TEST_CASE("an abandoned gate holds nobody") {
   StepGate gate(Step{0});
   run(gate, 0, 0);
   gate.abandon();
-  gate.hold(Step{1});
+  gate.hold(Step{1}, kMaxWait);
   REQUIRE(run(gate, 1, 5).slow.empty());
 }
 
@@ -157,13 +167,13 @@ TEST_CASE("no fence is ever passed by a trainer at full speed") {
   std::atomic<bool> passed{false};
   std::thread trainer([&] {
     for (Step n{0}; !stop; n = n + 1) {
-      if (!gate.try_begin(n)) gate.begin_or_wait(n, [&] { return stop.load(); });
+      if (!gate.try_begin(n)) gate.begin_or_wait(n, at_zero, [&] { return stop.load(); });
       // The fence is shown only after it has been promised.
       if (n.value >= fence.load() && !stop) passed = true;
     }
   });
   for (int round = 0; round < 3000; ++round) {
-    const Step promised = gate.promise(1 + round % 7);
+    const Step promised = gate.promise(1 + round % 7, kMaxWait);
     fence = promised.value;
     while (round % 3 == 0 && gate.current() < promised) std::this_thread::yield();
     fence = kNever.value;
@@ -173,6 +183,138 @@ TEST_CASE("no fence is ever passed by a trainer at full speed") {
   gate.release();
   trainer.join();
   REQUIRE_FALSE(passed);
+}
+
+TEST_CASE("a trainer that has stood at its fence for max_wait lapses by itself") {
+  StepGate gate(Step{0});
+  run(gate, 0, 2);
+  REQUIRE(gate.promise(1, kMaxWait) == Step{3});
+  REQUIRE_FALSE(gate.try_begin(Step{3}));
+  REQUIRE(gate.begin(Step{3}, Ticks{100}).wait);
+  REQUIRE(gate.begin(Step{3}, Ticks{2'099}).wait);
+  REQUIRE(gate.standing(Ticks{2'099}) == Ticks{1'999});
+  REQUIRE_FALSE(gate.begin(Step{3}, Ticks{2'100}).wait);
+  REQUIRE(gate.lapsed());
+  REQUIRE(run(gate, 4, 10).slow.empty());
+}
+
+TEST_CASE("a lapse ends the plan in force at the next boundary and drops commits ahead") {
+  StepGate gate(Step{0});
+  REQUIRE(gate.settle(on_from(1, 100)));
+  REQUIRE(gate.settle(on_from(6, 100, 1, 2)));
+  REQUIRE(run(gate, 0, 3).counted == std::vector<std::int64_t>{1, 2, 3});
+  REQUIRE(gate.take_applied().size() == 1);
+  gate.lapse();
+  const Seen seen = run(gate, 4, 20);
+  REQUIRE(seen.collected.empty());
+  REQUIRE(seen.swaps == std::vector<std::pair<std::uint64_t, std::int64_t>>{{0, 4}});
+  REQUIRE_FALSE(gate.in_force()->plan->on);
+  REQUIRE(gate.take_applied().empty());
+}
+
+TEST_CASE("a step does not count where the rank has lapsed since it began") {
+  StepGate gate(Step{0});
+  REQUIRE(gate.settle(on_from(1, 100)));
+  run(gate, 0, 0);
+  REQUIRE_FALSE(gate.try_begin(Step{1}));
+  REQUIRE(gate.begin(Step{1}, Ticks{}).collect);
+  gate.lapse();
+  gate.rejoin();
+  REQUIRE_FALSE(gate.still_counts(Ticks{}));
+}
+
+TEST_CASE("a step does not count where the lease has run out before its end") {
+  StepGate gate(Step{0});
+  gate.require_lease();
+  gate.renew_lease(Ticks{1'000});
+  REQUIRE(gate.settle(on_from(1, 100)));
+  run(gate, 0, 0);
+  gate.try_begin(Step{1});
+  REQUIRE(gate.begin(Step{1}, Ticks{999}).collect);
+  REQUIRE_FALSE(gate.still_counts(Ticks{1'000}));
+  REQUIRE(gate.lapsed());
+}
+
+TEST_CASE("nothing is collected without a lease and a later renewal does not bring it back") {
+  StepGate gate(Step{0});
+  gate.require_lease();
+  gate.renew_lease(Ticks{1'000});
+  REQUIRE(gate.settle(on_from(1, 100)));
+  REQUIRE(run(gate, 0, 3, Ticks{500}).counted.size() == 3);
+  const Seen without = run(gate, 4, 6, Ticks{1'000});
+  REQUIRE(without.collected.empty());
+  gate.renew_lease(Ticks{100'000});
+  REQUIRE(run(gate, 7, 9, Ticks{1'001}).collected.empty());
+  REQUIRE(gate.lapsed());
+}
+
+TEST_CASE("a lapsed gate takes neither a promise nor a commit before it has rejoined") {
+  StepGate gate(Step{0});
+  run(gate, 0, 2);
+  gate.lapse();
+  REQUIRE(gate.promise(1, kMaxWait) == kNever);
+  gate.settle(on_from(5, 2), Step{4});
+  REQUIRE(run(gate, 3, 10).slow.empty());
+  gate.rejoin();
+  REQUIRE(gate.promise(2, kMaxWait) == Step{12});
+  REQUIRE(gate.settle(on_from(12, 2)));
+  REQUIRE(run(gate, 11, 20).counted == std::vector<std::int64_t>{12, 13});
+}
+
+TEST_CASE("a gate that lapses twice before its next boundary still goes off there") {
+  StepGate gate(Step{0});
+  REQUIRE(gate.settle(on_from(1, 100)));
+  run(gate, 0, 3);
+  gate.lapse();
+  gate.rejoin();
+  gate.lapse();
+  REQUIRE_FALSE(gate.needs_lease());
+  REQUIRE(run(gate, 4, 9).collected.empty());
+}
+
+TEST_CASE("a commit that is effective before one that waits replaces it") {
+  StepGate gate(Step{0});
+  REQUIRE(gate.settle(on_from(9, 100, 1, 1)));
+  REQUIRE(gate.settle(on_from(5, 100, 1, 2)));
+  REQUIRE(run(gate, 0, 12).swaps == std::vector<std::pair<std::uint64_t, std::int64_t>>{{2, 5}});
+}
+
+TEST_CASE("waits are counted for ten minutes, the wait at the start and a stopped process's are not") {
+  StepGate gate(Step{0});
+  gate.hold(Step{1}, kMaxWait);
+  run(gate, 0, 0);
+  gate.try_begin(Step{1});
+  REQUIRE(gate.begin(Step{1}, Ticks{0}).wait);
+  gate.release();
+  REQUIRE_FALSE(gate.begin(Step{1}, Ticks{1'500}).wait);
+  REQUIRE(gate.waited_within(Ticks{600'000}, Ticks{1'500}) == Ticks{});
+  gate.promise(1, kMaxWait);
+  gate.try_begin(Step{2});
+  REQUIRE(gate.begin(Step{2}, Ticks{2'000}).wait);
+  REQUIRE(gate.waited_within(Ticks{600'000}, Ticks{2'500}) == Ticks{500});
+  REQUIRE_FALSE(gate.begin(Step{2}, Ticks{50'000}).wait);  // The process was stopped.
+  REQUIRE(gate.waited_within(Ticks{600'000}, Ticks{50'000}) == kMaxWait);
+  REQUIRE(gate.waited_within(Ticks{600'000}, Ticks{650'001}) == Ticks{});
+}
+
+TEST_CASE("an interrupted wait takes the promise back and lapses") {
+  StepGate gate(Step{0});
+  run(gate, 0, 2);
+  gate.promise(1, kMaxWait);
+  gate.try_begin(Step{3});
+  const Opening opening = gate.begin_or_wait(Step{3}, at_zero, [] { return true; });
+  REQUIRE_FALSE(opening.wait);
+  REQUIRE(gate.lapsed());
+  REQUIRE(run(gate, 4, 9).slow.empty());
+}
+
+TEST_CASE("an off that comes too late ends the plan at the next boundary") {
+  StepGate gate(Step{0});
+  REQUIRE(gate.settle(on_from(1, 100)));
+  run(gate, 0, 9);
+  REQUIRE_FALSE(gate.settle(off_from(5)));
+  REQUIRE(gate.settle(off_from(10)));
+  REQUIRE(run(gate, 10, 20).collected.empty());
 }
 
 }  // namespace

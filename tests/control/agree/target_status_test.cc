@@ -73,7 +73,7 @@ TEST_CASE("rank 0 tells all its targets and the others what is noteworthy") {
   REQUIRE(job.probed[1].answers[1].matches == 1);
 }
 
-TEST_CASE("what a rank tells of its targets fits into a letter") {
+TEST_CASE("what a rank tells of its targets fits into a message") {
   SmallJob job(2);
   job.list_targets = [](int, const Plan*) {
     TargetList list;
@@ -85,11 +85,12 @@ TEST_CASE("what a rank tells of its targets fits into a letter") {
   job.probe("now", nullptr);
   REQUIRE(job.tick_until([&] { return !job.probed.empty(); }));
   const auto& answers = job.probed.front().answers;
-  REQUIRE(answers[0].targets.targets.size() == 10'000);
-  REQUIRE(answers[1].targets.targets.size() > 100);
-  REQUIRE(answers[1].targets.targets.size() < 500);
-  REQUIRE(answers[1].targets.left_out + static_cast<std::int64_t>(answers[1].targets.targets.size()) ==
-          10'000);
+  for (std::size_t rank : {0u, 1u}) {
+    const TargetList& told = answers[rank].targets;
+    REQUIRE(told.targets.size() > 100);
+    REQUIRE(told.targets.size() < 500);
+    REQUIRE(told.left_out + static_cast<std::int64_t>(told.targets.size()) == 10'000);
+  }
 }
 
 TEST_CASE("sentences about many names without a match are bounded and the rest is counted") {

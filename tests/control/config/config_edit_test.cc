@@ -403,7 +403,7 @@ void race(const fs::path& place, int races) {
 }  // namespace
 
 TEST_CASE("no save on disk is lost in a race with a write-back", "[configfile]") {
-  race(fs::temp_directory_path(), full_scale() ? 2000 : 200);
+  race(fs::temp_directory_path(), full_scale() ? 2000 : 80);
 }
 
 TEST_CASE("no save in memory is lost in a race with a write-back", "[configfile]") {
@@ -411,7 +411,7 @@ TEST_CASE("no save in memory is lost in a race with a write-back", "[configfile]
     WARN("skipped: no /dev/shm to write to");
     return;
   }
-  race("/dev/shm", full_scale() ? 2000 : 200);
+  race("/dev/shm", full_scale() ? 2000 : 80);
 }
 
 TEST_CASE("a user who saves all the time loses nothing to write-backs", "[configfile]") {

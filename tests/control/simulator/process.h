@@ -8,56 +8,59 @@
 #include <optional>
 #include <set>
 #include <string>
+#include <utility>
 #include <vector>
 
 #include "control/agree/coordinator.h"
 #include "control/agree/member.h"
 #include "control/agree/overhead_meter.h"
-#include "control/agree/register.h"
 #include "control/agree/step_gate.h"
-#include "tests/control/simulator/record.h"
 #include "tests/control/simulator/timeline.h"
 
 namespace gradmon {
 
-// What comes to an agent: a letter, an answer of the disk, a word of the trainer.
-struct Mail {
-  enum class Kind { begin, propose, up, down, member_answer, coordinator_answer, proof, rows };
+// A decision log that can fail.
+class SimulatedLog : public DecisionLog {
+ public:
+  tl::expected<void, std::string> append(const LogEntry& entry) override {
+    if (failing > 0) return tl::unexpected(std::string("it fails"));
+    entries.push_back(entry);
+    return {};
+  }
+  bool has_verdict(Revision revision) const {
+    for (const LogEntry& entry : entries) {
+      const auto* verdict = std::get_if<Verdict>(&entry);
+      if (verdict != nullptr && verdict->revision == revision && verdict->commit()) return true;
+    }
+    return false;
+  }
 
-  Kind kind = Kind::up;
-  Letter letter;
-  tl::expected<Verdict, std::string> held;  // the answer of a register; its error, that of a proof
-  PlanPtr plan;
-  Revision revision;
-  Home home = Home::undecided;  // that shows the nonce, or not
+  int failing = 0;  // incidents
+  std::vector<LogEntry> entries;
 };
 
-// A call of the register, made by the disk thread of a process one by one.
-struct DiskCall {
-  Mail::Kind answer = Mail::Kind::begin;
-  Home home = Home::undecided;
-  Verdict verdict;
-};
-
-// One process of one rank: a trainer, an agent and a disk thread.
+// One process of one rank: a trainer and an agent.
 struct Process {
   struct Promise {
     Revision revision;
     Step fence;
-    PlanPtr plan;
-    std::optional<Instant> asked;  // the register, first
+  };
+  struct Collecting {
+    Step step;
+    std::string epoch;
+    std::uint64_t revision = 0;
   };
 
   std::uint32_t index = 0;
-  std::size_t launch = 0;
   Rank rank;
+  std::string id;
+  Step start;
   bool alive = true;
-  bool left = false;     // by itself, in the end
-  bool usurped = false;  // another process has its seat
-  Conduct seen;
+  bool left = false;
+  bool twin = false;     // of a process that lives
+  bool unknown = false;  // to a coordinator that has lost its log
   std::unique_ptr<StepGate> gate;
   std::unique_ptr<Member> member;
-  std::unique_ptr<Coordinator> coordinator;  // in rank 0
 
   // How many incidents hold it, each.
   int process_stopped = 0;
@@ -65,36 +68,23 @@ struct Process {
   int agent_stopped = 0;
   int cut_up = 0;
   int cut_down = 0;
-  int register_hangs = 0;
-  int register_fails = 0;
   std::vector<std::uint32_t> held_by;  // those incidents
   Instant stopped_at{};
   bool cut_keeps = false;
-  std::vector<std::pair<std::uint32_t, std::uint32_t>> kept;  // whom, which mail: of a cut that loses none
+  std::vector<std::pair<bool, std::uint32_t>> kept;  // whether up, which message: of a cut that loses none
 
   // The agent.
-  Instant born{};
   bool to_start = false;
   bool started = false;
-  bool begun = false;  // its coordinator has
-  PlanPtr asked;       // by the newest Prepare
-  Revision finished;
-  Revision owed;  // decided before it came, as its Welcome says
-  std::string epoch;
-  std::uint64_t incarnation = 0;
+  int life = 0;           // of the coordinator that it is connected to; 0: none
   bool turn_due = false;  // it came while the agent had no time
   Instant turn_at{};
   Instant turn_entered{};  // the earliest in the timeline
-  Instant last_turn{};
   Instant last_progress{};
-  std::deque<std::uint32_t> inbox;  // mails that wait for the agent's time
-  std::deque<Letter> own_letters;   // from rank 0's member to its coordinator
+  std::deque<std::uint32_t> inbox;  // messages that wait for the agent's time
   std::optional<Instant> leave_by;
-
-  // The disk thread.
-  std::deque<DiskCall> disk;
-  bool disk_busy = false;
-  Instant register_well_since{};
+  std::map<std::uint64_t, Instant> sent;  // by number
+  Instant lease_until{};                  // as can be seen from outside
 
   // The trainer.
   Instant step_time{};
@@ -103,35 +93,52 @@ struct Process {
   bool boundary_due = false;   // it came while the trainer had no time
   bool waiting = false;        // at the gate
   Instant waiting_since{};
-  PlanPtr waits_under;  // asked about when it began to wait
   Instant stopped_while_waiting{};
   bool to_leave = false;
-  Instant rows_at{};  // when the newest are on disk
-  std::uint32_t revision = 0;
+  Instant rows_at{};           // when the newest are on disk
+  std::uint64_t revision = 0;  // in force; 0: none, or off by a lapse
+  std::string epoch;           // of that
+  std::optional<Collecting> collecting;
+  std::set<std::pair<std::string, std::uint64_t>> ran;  // plans, by epoch and revision
+  Revision finished;
   OverheadMeter meter;
   std::int64_t cost = 0;  // of a collected step, per mille of its time
   std::optional<Promise> promise;
-  Revision promised;  // the newest it ever promised for
+  // Epoch and revision to the membership in which it has promised.
+  std::map<std::pair<std::string, std::uint64_t>, std::uint64_t> promised_in;
+  Ticks max_wait{2'000};                              // of the newest promise
+  std::map<std::uint64_t, std::string> committed_in;  // revision to the epoch that told it
 
   bool trainer_runs() const { return alive && process_stopped == 0 && trainer_stopped == 0; }
   bool agent_runs() const { return alive && process_stopped == 0 && agent_stopped == 0; }
 };
 
-// One launch of the job: an epoch with its register.
-struct Launch {
+// The coordinator and what it leaves behind.
+struct Hub {
+  bool alive = false;
+  int life = 0;
+  int stopped = 0;  // incidents
   std::string epoch;
-  std::string launcher_id;
-  Step start;
-  std::vector<Process*> seats;  // the newest process of each rank; null: not yet
-  std::vector<int> lives;
-  std::shared_ptr<std::map<Home, MemoryRegister>> verdicts;
-  LaunchRecord record;
-  std::map<std::pair<int, std::uint64_t>, Process*> routes;  // by rank and incarnation
-  // A coupled job: who has begun the step that all are in.
-  int begun = 0;
-  int in_group = 0;
-  std::vector<std::string> changes;      // request ids of what the user asked for
-  std::set<std::uint64_t> written_back;  // revisions
+  int epochs = 0;
+  SimulatedLog log;
+  std::size_t checked = 0;  // of its entries
+  std::unique_ptr<Coordinator> coordinator;
+  std::deque<std::uint32_t> inbox;  // while it is stopped
+  Instant last_turn{};
+  bool file_due = false;    // it was saved while the coordinator was stopped
+  bool log_failed = false;  // once
+  std::uint64_t turns = 0;
+  Ticks ran{};                                                  // in all lives, as its ticks count
+  std::vector<std::pair<Membership::Phase, std::string>> seen;  // of each rank, with its process
+};
+
+// One epoch, as it was told.
+struct EpochRecord {
+  std::map<std::uint64_t, Verdict> commits;
+  std::map<std::uint64_t, std::string> offered;  // revision to what it means
+  std::set<std::uint64_t> written_back;
+  std::map<std::uint64_t, Instant> off;  // commits that are off and in the log, to when they were told first
+  Revision sure;                         // the newest commit that was told and is in the log
 };
 
 }  // namespace gradmon

@@ -7,31 +7,29 @@
 namespace gradmon {
 namespace {
 
-constexpr std::array<const char*, 13> kKinds{
-    "propose",  "stop_trainer",   "stop_agent",     "stop_process", "crash",    "leave", "cut_up",
-    "cut_down", "register_hangs", "register_fails", "storm",        "relaunch", "costs"};
+constexpr std::array<const char*, 17> kKinds{
+    "propose", "stop_trainer", "stop_agent", "stop_process", "crash",    "leave",
+    "cut_up",  "cut_down",     "reconnect",  "storm",        "costs",    "twin",
+    "evict",   "cancel",       "stop_hub",   "hub_dies",     "log_fails"};
 
 struct IncidentField {
   const char* name;
   std::int64_t Incident::*value;
 };
-constexpr std::array<IncidentField, 19> kIncidentFields{{{"rank", &Incident::rank},
+constexpr std::array<IncidentField, 16> kIncidentFields{{{"rank", &Incident::rank},
                                                          {"lasts", &Incident::lasts},
                                                          {"on", &Incident::on},
                                                          {"interval", &Incident::interval},
                                                          {"times", &Incident::times},
                                                          {"later", &Incident::later},
                                                          {"lookahead", &Incident::lookahead},
-                                                         {"timeout", &Incident::timeout},
-                                                         {"waits", &Incident::waits},
+                                                         {"max_wait", &Incident::max_wait},
                                                          {"answer", &Incident::answer},
                                                          {"keeps", &Incident::keeps},
                                                          {"lose", &Incident::lose},
                                                          {"twice", &Incident::twice},
                                                          {"delay", &Incident::delay},
                                                          {"behind", &Incident::behind},
-                                                         {"world", &Incident::world},
-                                                         {"left_over", &Incident::left_over},
                                                          {"budget", &Incident::budget},
                                                          {"cost", &Incident::cost}}};
 
@@ -39,13 +37,10 @@ struct ScriptField {
   const char* name;
   std::int64_t Script::*value;
 };
-constexpr std::array<ScriptField, 7> kScriptFields{{{"world", &Script::world},
+constexpr std::array<ScriptField, 4> kScriptFields{{{"world", &Script::world},
                                                     {"coupled", &Script::coupled},
-                                                    {"hosts", &Script::hosts},
-                                                    {"store", &Script::store},
                                                     {"first_step", &Script::first_step},
-                                                    {"calm_from", &Script::calm_from},
-                                                    {"register_ms", &Script::register_ms}}};
+                                                    {"calm_from", &Script::calm_from}}};
 
 void write(std::ostream& out, const Incident& incident) {
   const Incident plain;

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 // What happens to a job in one simulated history, as values: what the user asks
-// for, and what goes wrong. The fate of single letters is not in it: that is
+// for, and what goes wrong. The fate of single messages is not in it: that is
 // thrown with dice from the seed.
 #pragma once
 
@@ -13,19 +13,23 @@ namespace gradmon {
 
 struct Incident {
   enum class Kind {
-    propose,         // the user changes the plan
-    stop_trainer,    // one long step, for `lasts`
-    stop_agent,      // its control thread gets no time
-    stop_process,    // SIGSTOP, SIGCONT after `lasts`
-    crash,           // comes back after `lasts`, if that is not 0; rank 0 never does
-    leave,           // finishes early
-    cut_up,          // nothing arrives that this rank says
-    cut_down,        // nothing arrives that is said to this rank
-    register_hangs,  // of one rank, or with rank −1 of all
-    register_fails,  // likewise; what is written may be written nevertheless
-    storm,           // lose, twice and delay are these, for `lasts`
-    relaunch,        // the whole job starts again, from an earlier step
-    costs,           // a collected step of this rank takes more of its time, for `lasts`
+    propose,       // the user changes the plan
+    stop_trainer,  // one long step, for `lasts`
+    stop_agent,    // its control thread gets no time
+    stop_process,  // SIGSTOP, SIGCONT after `lasts`
+    crash,         // comes back after `lasts`, if that is not 0
+    leave,         // finishes early
+    cut_up,        // nothing arrives that this rank says
+    cut_down,      // nothing arrives that is said to this rank
+    reconnect,     // its connection ends and another is made
+    storm,         // lose, twice and delay are these, for `lasts`
+    costs,         // a collected step of this rank takes more of its time, for `lasts`
+    twin,          // a second process takes this rank's number, for `lasts`
+    evict,         // by the user
+    cancel,        // likewise
+    stop_hub,      // SIGSTOP of the coordinator, for `lasts`
+    hub_dies,      // comes back after `lasts`; with its log where `keeps`
+    log_fails,     // the decision log cannot be written, for `lasts`
   };
 
   Kind kind = Kind::propose;
@@ -38,20 +42,16 @@ struct Incident {
   std::int64_t times = 1;
   std::int64_t later = 0;      // `at` is so many steps ahead; 0: none
   std::int64_t lookahead = 0;  // 0: chosen by itself
-  std::int64_t timeout = 3000;
-  std::int64_t waits = 0;   // on_partition
+  std::int64_t max_wait = 2000;
   std::int64_t budget = 0;  // max_overhead, per mille; 0: none
   std::int64_t answer = 0;  // 0 matches everywhere, 1 rejected by `rank`, 2 matches nowhere, 3 only on `rank`
-  // Of a cut: letters arrive when it ends, and are not lost.
+  // Of a cut: messages arrive when it ends, and are not lost.
   std::int64_t keeps = 0;
   // Of a storm: per mille, per mille, ms.
   std::int64_t lose = 0;
   std::int64_t twice = 0;
   std::int64_t delay = 0;
-  // Of a relaunch: so many steps behind, so many ranks, and a rank that lives on in the old launch.
-  std::int64_t behind = 0;
-  std::int64_t world = 0;
-  std::int64_t left_over = -1;
+  std::int64_t behind = 0;  // of a crash: it comes back so many steps behind
   // Of costs: per mille of the time of a step.
   std::int64_t cost = 0;
 };
@@ -60,11 +60,8 @@ struct Script {
   std::uint64_t seed = 0;
   std::int64_t world = 2;
   std::int64_t coupled = 0;  // a collective in each step
-  std::int64_t store = 0;    // the directory is not the same on all ranks
-  std::int64_t hosts = 1;    // more than one: whether a process lives is not to be seen
   std::int64_t first_step = 0;
-  std::int64_t calm_from = 0;    // ms; nothing goes wrong after it
-  std::int64_t register_ms = 5;  // longest time of one call
+  std::int64_t calm_from = 0;  // ms; nothing goes wrong after it
   std::vector<std::int64_t> step_ms;
   std::vector<std::int64_t> joins;  // ms
   std::vector<Incident> starts;     // with one proposal: the epoch starts on; else empty

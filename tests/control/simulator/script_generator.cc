@@ -10,6 +10,8 @@ namespace {
 
 using Kind = Incident::Kind;
 
+constexpr std::int64_t kQuiet = 45'000;  // ms
+
 Incident a_proposal(Dice& dice, const Script& script) {
   Incident made;
   made.kind = Kind::propose;
@@ -18,102 +20,208 @@ Incident a_proposal(Dice& dice, const Script& script) {
   made.times = dice.chance(50) ? 0 : dice.chance(100) ? 1'000'000 : dice.between(1, 12);
   if (dice.chance(150)) made.later = dice.between(1, 60);
   if (dice.chance(300)) made.lookahead = dice.between(1, 4);
-  made.timeout = dice.between(2, 6) * 1000;
-  made.waits = dice.chance(50);
+  made.max_wait = dice.chance(700) ? 2000 : dice.between(1, 40) * 100;
   if (dice.chance(80)) made.answer = dice.between(1, 3);
   made.rank = dice.between(0, script.world - 1);
   return made;
 }
 
-// A lone fault; those of the whole process and of its ways are equally likely.
+// A lone fault.
 Incident a_fault(Dice& dice, const Script& script) {
-  static constexpr Kind kinds[] = {Kind::stop_trainer, Kind::stop_agent,     Kind::stop_process,
-                                   Kind::cut_up,       Kind::cut_down,       Kind::register_hangs,
-                                   Kind::storm,        Kind::register_fails, Kind::crash};
+  static constexpr Kind kinds[] = {Kind::stop_trainer, Kind::stop_agent, Kind::stop_process, Kind::cut_up,
+                                   Kind::cut_down,     Kind::storm,      Kind::crash,        Kind::crash,
+                                   Kind::hub_dies,     Kind::hub_dies,   Kind::stop_hub,     Kind::reconnect,
+                                   Kind::log_fails,    Kind::cancel};
   Incident made;
-  made.kind = kinds[dice.between(0, 8)];
+  made.kind = kinds[dice.between(0, 13)];
   made.rank = dice.between(0, script.world - 1);
-  made.lasts = dice.of_any_size(20, 12'000);
+  made.lasts = dice.of_any_size(20, 25'000);
   made.keeps = dice.chance(500);
-  if (made.kind == Kind::register_hangs || made.kind == Kind::register_fails) {
-    if (dice.chance(400)) made.rank = -1;
-  } else if (made.kind == Kind::storm) {
-    made.rank = -1;
+  if (made.kind == Kind::storm) {
     made.lose = dice.between(0, 500);
     made.twice = dice.between(0, 300);
     made.delay = dice.of_any_size(2, 600);
   } else if (made.kind == Kind::crash) {
     // Alone it can come back only where the others do not stand in a collective with it.
-    if (script.coupled != 0 || made.rank == 0) made.kind = Kind::stop_process;
-    made.lasts = dice.of_any_size(20, 3000);
+    const bool for_good = dice.chance(200);
+    made.lasts = dice.of_any_size(1, 5000);
+    if (script.coupled != 0) {
+      made.kind = Kind::stop_process;
+    } else if (for_good) {
+      made.lasts = 0;
+    }
+    made.behind = dice.chance(500) ? 0 : dice.between(0, 60);
+  } else if (made.kind == Kind::hub_dies) {
+    made.lasts = dice.of_any_size(5, 4000);
+    made.keeps = dice.chance(800);
+  } else if (made.kind == Kind::stop_hub || made.kind == Kind::log_fails) {
+    made.lasts = dice.of_any_size(20, 12'000);
+  } else if (made.kind == Kind::reconnect || made.kind == Kind::cancel) {
+    made.lasts = 0;
   }
   return made;
 }
 
-// A rank cut from everything, for longer than it waits.
+// A rank that is heard by nobody, or hears nobody, or both.
 void isolate(Dice& dice, Script& script, std::int64_t at) {
   Incident cut;
   cut.at = at;
   cut.rank = dice.between(0, script.world - 1);
-  cut.lasts = dice.between(500, 15'000);
+  cut.lasts = dice.between(500, 25'000);
   cut.keeps = dice.chance(300);
-  const bool hangs = dice.chance(500);
-  for (const Kind kind :
-       {Kind::cut_up, Kind::cut_down, hangs ? Kind::register_hangs : Kind::register_fails}) {
-    if (kind == Kind::cut_up && dice.chance(300)) continue;
+  for (const Kind kind : {Kind::cut_up, Kind::cut_down}) {
+    if (dice.chance(200)) continue;
     cut.kind = kind;
     script.incidents.push_back(cut);
   }
 }
 
-// A rank that crashes and comes back while a verdict that counts on its promise
-// is on its way into the register.
-void come_back_in_doubt(Dice& dice, Script& script, std::int64_t at) {
-  if (script.coupled != 0 || script.world < 2) return;
-  script.incidents.push_back(a_proposal(dice, script));
-  script.incidents.back().at = at + dice.between(0, 20);
+Incident a_long_plan(Dice& dice, const Script& script, std::int64_t at) {
+  Incident on = a_proposal(dice, script);
+  on.at = at;
+  on.on = 1;
+  on.interval = 1;
+  on.times = 1'000'000;
+  on.later = on.answer = 0;
+  return on;
+}
+
+void cut_both_ways(Script& script, Incident made) {
+  for (const Kind kind : {Kind::cut_up, Kind::cut_down}) {
+    made.kind = kind;
+    script.incidents.push_back(made);
+  }
+}
+
+// Acknowledgements that are long on their way, to an agent that reads them late and is
+// cut off then.
+void hear_late(Dice& dice, Script& script, std::int64_t at, std::vector<std::int64_t>& quiet_from) {
+  script.incidents.push_back(a_long_plan(dice, script, at));
   Incident made;
-  made.kind = Kind::register_hangs;
-  made.at = at;
-  made.rank = 0;
-  made.lasts = dice.between(300, 3000);
+  made.kind = Kind::cut_down;
+  made.at = at + 2'000;
+  made.rank = dice.between(0, script.world - 1);
+  made.lasts = 1'200;
+  made.keeps = 1;
   script.incidents.push_back(made);
-  made.kind = Kind::crash;
-  made.at = at + dice.between(30, 250);
-  made.rank = dice.between(1, script.world - 1);
-  made.lasts = dice.between(20, 200);
+  made.kind = Kind::stop_agent;
+  made.at += made.lasts - 20;
+  made.lasts = dice.between(2'000, 8'000);
+  made.keeps = 0;
+  script.incidents.push_back(made);
+  made.at += made.lasts - 5;
+  made.lasts = 20'000;
+  cut_both_ways(script, made);
+  quiet_from.push_back(at);
+}
+
+// A rank loses its lease while a commit lies far ahead of it, hears nothing of the off
+// that follows, and is back before that commit's step.
+void lapse_before_effective(Dice& dice, Script& script, std::vector<std::int64_t>& quiet_from) {
+  const std::int64_t at = dice.between(500, 2'000);
+  for (std::int64_t& step : script.step_ms) step = 100;
+  script.calm_from = std::max(script.calm_from, at + kQuiet);
+  Incident on = a_long_plan(dice, script, at);
+  on.lookahead = 220;
+  script.incidents.push_back(on);
+  Incident made;
+  made.rank = dice.between(0, script.world - 1);
+  made.at = at + 2'000;
+  made.lasts = dice.between(12'000, 16'000);
+  cut_both_ways(script, made);
+  on.at = at + dice.between(2'500, 8'000);
+  on.on = 0;
+  on.lookahead = 0;
+  script.incidents.push_back(on);
+  quiet_from.push_back(at);
+}
+
+// A promise is on its way when its rank connects anew.
+void reconnect_in_doubt(Dice& dice, Script& script, std::int64_t at) {
+  Incident made = a_long_plan(dice, script, at);
+  script.incidents.push_back(made);
+  made = {};
+  made.rank = dice.between(0, script.world - 1);
+  made.kind = Kind::storm;
+  made.at = at;
+  made.lasts = 10;
+  made.delay = dice.between(0, 3);
+  script.incidents.push_back(made);
+  made.kind = Kind::cut_up;
+  made.at = at + dice.between(0, 5);
+  made.lasts = dice.between(50, 600);
+  made.delay = 0;
+  made.keeps = 1;
+  script.incidents.push_back(made);
+  made.kind = Kind::reconnect;
+  made.at += 20;
+  made.lasts = made.keeps = 0;
+  script.incidents.push_back(made);
+}
+
+// A rank that does not hear of an off, and is heard again; then nothing for long.
+void turn_off_unheard(Dice& dice, Script& script, std::int64_t at, std::vector<std::int64_t>& quiet_from) {
+  Incident on = a_long_plan(dice, script, at);
+  script.incidents.push_back(on);
+  Incident made;
+  made.rank = dice.between(0, script.world - 1);
+  made.at = at + 1'500;
+  made.lasts = dice.between(3'500, 7'000);
+  cut_both_ways(script, made);
+  on.at = made.at + dice.between(100, 3'400);
+  on.on = 0;
+  script.incidents.push_back(on);
+  quiet_from.push_back(at);
+}
+
+// The coordinator, or a rank, dies while a change is being decided.
+void die_in_doubt(Dice& dice, Script& script, std::int64_t at) {
+  for (std::int64_t count = dice.between(1, 2); count > 0; --count) {
+    script.incidents.push_back(a_proposal(dice, script));
+    script.incidents.back().at = at + dice.between(0, 20);
+  }
+  Incident made;
+  made.at = at + dice.between(0, 60);
+  made.rank = dice.between(0, script.world - 1);
+  made.kind = script.coupled == 0 && dice.chance(400) ? Kind::crash : Kind::hub_dies;
+  made.lasts = dice.of_any_size(5, 2000);
+  made.keeps = dice.chance(900);
   script.incidents.push_back(made);
 }
 
 void add_rare(Dice& dice, Script& script) {
   Incident made;
   made.at = dice.between(500, script.calm_from);
-  if (dice.chance(120)) {
-    made.kind = Kind::relaunch;
-    made.lasts = dice.between(20, 2000);
-    made.behind = dice.between(0, 50);
-    made.world = dice.chance(700) ? script.world : dice.between(1, 4);
-    if (dice.chance(600)) made.left_over = dice.between(0, script.world - 1);
-  } else if (dice.chance(80)) {
+  made.rank = dice.between(0, script.world - 1);
+  if (dice.chance(150)) {
+    made.kind = Kind::twin;
+    made.lasts = dice.of_any_size(100, 20'000);
+  } else if (dice.chance(150)) {
+    made.kind = Kind::evict;
+  } else if (dice.chance(100)) {
     made.kind = Kind::leave;
-    made.rank = dice.between(0, script.world - 1);
-  } else if (dice.chance(40)) {
-    made.kind = Kind::crash;  // of rank 0: nothing new is decided any more
-    made.rank = 0;
   } else {
     return;
   }
   script.incidents.push_back(made);
 }
 
-void add_faults(Dice& dice, Script& script) {
+void add_faults(Dice& dice, Script& script, std::vector<std::int64_t>& quiet_from) {
   if (dice.chance(150)) return;  // a calm history
   for (std::int64_t count = dice.between(1, 10); count > 0; --count) {
     const std::int64_t at = dice.between(0, script.calm_from);
-    if (dice.chance(80)) {
+    if (dice.chance(100)) {
       isolate(dice, script, at);
-    } else if (dice.chance(80)) {
-      come_back_in_doubt(dice, script, at);
+    } else if (dice.chance(150)) {
+      die_in_doubt(dice, script, at);
+    } else if (dice.chance(60)) {
+      hear_late(dice, script, at, quiet_from);
+    } else if (dice.chance(30)) {
+      turn_off_unheard(dice, script, at, quiet_from);
+    } else if (dice.chance(20)) {
+      lapse_before_effective(dice, script, quiet_from);
+    } else if (dice.chance(60)) {
+      reconnect_in_doubt(dice, script, at);
     } else {
       script.incidents.push_back(a_fault(dice, script));
       script.incidents.back().at = at;
@@ -121,7 +229,8 @@ void add_faults(Dice& dice, Script& script) {
   }
   add_rare(dice, script);
   for (Incident& incident : script.incidents) {
-    if (incident.kind != Kind::relaunch && incident.at + incident.lasts > script.calm_from)
+    const bool never_ends = incident.lasts == 0;
+    if (!never_ends && incident.at + incident.lasts > script.calm_from)
       incident.lasts = std::max<std::int64_t>(1, script.calm_from - incident.at);
   }
 }
@@ -153,6 +262,23 @@ void add_budgets(Script& script) {
   }
 }
 
+// A rank does not hear a verdict, and the next change comes before it can. By dice of
+// their own, likewise.
+void lose_a_verdict(Script& script) {
+  Dice dice(script.seed ^ 0x7e4d1c);
+  if (!dice.chance(150)) return;
+  Incident made = a_long_plan(dice, script, dice.between(2'000, script.calm_from - 2'000));
+  script.incidents.push_back(made);
+  made.at += dice.between(20, 150);
+  script.incidents.push_back(made);
+  Incident cut;
+  cut.kind = Kind::cut_down;
+  cut.rank = dice.between(0, script.world - 1);
+  cut.at = script.incidents[script.incidents.size() - 2].at + dice.between(1, 2);
+  cut.lasts = dice.between(5, 60);
+  script.incidents.push_back(cut);
+}
+
 }  // namespace
 
 Script script_of(std::uint64_t seed) {
@@ -161,14 +287,11 @@ Script script_of(std::uint64_t seed) {
   script.seed = seed;
   script.world = dice.chance(50) ? 1 : dice.chance(100) ? dice.between(5, 8) : dice.between(2, 4);
   script.coupled = dice.chance(400);
-  script.hosts = dice.between(1, 2);
-  script.store = dice.chance(250);
   script.first_step = dice.chance(300) ? dice.between(1, 1000) : 0;
-  script.calm_from = dice.between(15'000, 40'000);
-  script.register_ms = dice.of_any_size(2, 200);
+  script.calm_from = dice.between(15'000, 60'000);
   const std::int64_t step = dice.of_any_size(8, 150);
   for (std::int64_t rank = 0; rank < script.world; ++rank) {
-    script.step_ms.push_back(script.coupled != 0 ? step : dice.between(step, 3 * step));
+    script.step_ms.push_back(script.coupled != 0 ? step : dice.between(step, step + step / 2));
     script.joins.push_back(dice.chance(50) ? dice.of_any_size(100, 10'000) : dice.between(0, 200));
   }
   if (dice.chance(500)) {
@@ -176,13 +299,18 @@ Script script_of(std::uint64_t seed) {
     script.starts.back().on = 1;
     script.starts.back().answer = 0;
   }
-  add_faults(dice, script);
+  std::vector<std::int64_t> quiet_from;
+  add_faults(dice, script, quiet_from);
   const std::int64_t longest = dice.of_any_size(200, 3000);
   for (std::int64_t at = dice.between(100, 1000); at < script.calm_from; at += dice.between(20, longest)) {
+    const bool quiet = std::any_of(quiet_from.begin(), quiet_from.end(),
+                                   [&](std::int64_t from) { return at >= from && at < from + kQuiet; });
+    if (quiet) continue;
     script.incidents.push_back(a_proposal(dice, script));
     script.incidents.back().at = at;
   }
   add_budgets(script);
+  lose_a_verdict(script);
   std::stable_sort(script.incidents.begin(), script.incidents.end(),
                    [](const Incident& a, const Incident& b) { return a.at < b.at; });
   return script;

@@ -27,7 +27,7 @@ bool without_runs(Script& script, std::size_t length, const GoesWrong& goes_wron
 }
 
 void plainer(Script& script, const GoesWrong& goes_wrong) {
-  static constexpr std::int64_t Script::*fields[] = {&Script::store, &Script::coupled, &Script::first_step};
+  static constexpr std::int64_t Script::*fields[] = {&Script::coupled, &Script::first_step};
   for (const auto field : fields) {
     Script tried = script;
     tried.*field = 0;

@@ -94,20 +94,20 @@ int run_seeds(const Options& options) {
     const Outcome one = run(script, options.tell);
     sum.switches += one.switches;
     sum.commits += one.commits;
-    sum.aborts += one.aborts;
-    sum.missed += one.missed;
+    sum.lapses += one.lapses;
+    sum.lives += one.lives;
     sum.steps += one.steps;
-    sum.letters += one.letters;
+    sum.messages += one.messages;
     if (one.wrong.empty()) continue;
     show(script, one);
     return 1;
   }
   const auto number = [](std::uint64_t value) { return static_cast<unsigned long long>(value); };
   std::printf(
-      "%llu histories: %llu switches, %llu commits, %llu aborts, %llu times missed and said so,\n"
-      "%llu steps, %llu letters and answers; nothing went wrong\n",
-      number(done), number(sum.switches), number(sum.commits), number(sum.aborts), number(sum.missed),
-      number(sum.steps), number(sum.letters));
+      "%llu histories: %llu switches, %llu commits, %llu lapses, %llu lives of the coordinator,\n"
+      "%llu steps, %llu messages; nothing went wrong\n",
+      number(done), number(sum.switches), number(sum.commits), number(sum.lapses), number(sum.lives),
+      number(sum.steps), number(sum.messages));
   return 0;
 }
 

@@ -1,18 +1,21 @@
 // SPDX-License-Identifier: Apache-2.0
 // A whole job, and the world it lives in, in one thread: the real coordinator,
-// members, gates and register, driven by a virtual clock. The same script gives
-// the same history, to the last letter.
+// members, gates and leases, driven by a virtual clock. The same script gives
+// the same history, to the last message.
 #pragma once
 
 #include <cstdint>
 #include <deque>
 #include <functional>
-#include <memory>
+#include <map>
+#include <optional>
+#include <set>
 #include <string>
 #include <vector>
 
 #include "tests/control/simulator/dice.h"
 #include "tests/control/simulator/process.h"
+#include "tests/control/simulator/rows.h"
 #include "tests/control/simulator/script.h"
 #include "tests/control/simulator/timeline.h"
 
@@ -22,12 +25,12 @@ struct Outcome {
   std::string wrong;           // "" or the first promise that was broken
   std::uint64_t digest = 0;    // of all that happened
   std::uint64_t switches = 0;  // plans that were put in force
-  std::uint64_t commits = 0;   // verdicts, by kind
-  std::uint64_t aborts = 0;
-  std::uint64_t missed = 0;   // reported by a rank
+  std::uint64_t commits = 0;
+  std::uint64_t lapses = 0;
   std::uint64_t budgets = 0;  // commits that keep a budget
+  std::uint64_t lives = 0;    // of coordinators
   std::uint64_t steps = 0;    // of all ranks
-  std::uint64_t letters = 0;
+  std::uint64_t messages = 0;
 };
 
 class Simulation {
@@ -45,82 +48,111 @@ class Simulation {
   // --- The world. ---
   void handle(const Due& due);
   void settle_down();
-  void open_launch(Step start, std::int64_t world);
-  void spawn(std::size_t launch, Rank rank);
+  Process& spawn(Rank rank, Step start);
   void end_process(Process& process);
-  void release_from_verdicts(Process& process);
+  void crash(Process& process);
   void begin_incident(const Incident& incident, std::uint32_t index);
-  void end_incident(const Incident& incident);
+  void begin_on_rank(Process& process, const Incident& incident, std::uint32_t index);
+  void end_incident(const Incident& incident, std::uint32_t index);
   void hold(Process& process, Incident::Kind kind, int by);
   void resume(Process& process);
-  void trouble_register(Process& process, Incident::Kind kind, int by);
-  void trouble_every_register(Incident::Kind kind, int by);
-  void relaunch(const Incident& incident);
-  bool propose(const Incident& incident);  // whether there was somebody to ask
+  void propose(const Incident& incident);
+  void propose_file();
   PlanPtr plan_of(const Incident& incident);
   tl::expected<std::int64_t, std::string> can_carry_out(Rank rank, const Plan& plan) const;
-  Roster::Liveness liveness_of(const std::string& id) const;
-  Launch& launch_of(const Process& process) { return launches_[process.launch]; }
-  Process* seat_of(std::int64_t rank);  // of the newest launch; null: none lives
+  Process* seat_of(std::int64_t rank);  // null: none lives
+  Step furthest() const;
+
+  // --- The coordinator. ---
+  void start_hub(bool with_log);
+  void kill_hub();
+  void hub_turn();
+  void wake_hub(Instant at);
+  void hub_reads(std::uint32_t message);
+  void hub_catches_up();
+  void perform(CoordinatorActions actions);
+  void post_down(const Outgoing& outgoing);
+  bool hub_runs() const { return hub_.alive && hub_.stopped == 0; }
 
   // --- Agents. ---
-  void deliver(Process& process, std::uint32_t mail);
-  void read(Process& process, std::uint32_t mail);
+  void deliver(Process& process, std::uint32_t message);
+  void read(Process& process, std::uint32_t message);
   void turn(Process& process);
+  void look_at_connection(Process& process);
   void wake(Process& process, Instant at);
-  void schedule_turn(Process& process);
-  void report(Process& process, bool soon);
+  void report(Process& process);
   void try_to_go(Process& process);
-  void to_member(Process& process, const Letter& letter);
   void perform(Process& process, MemberActions actions);
-  void perform(Process& process, CoordinatorActions actions);
-  void note(Process& process, const Message& message);
-  void post_up(Process& process, Message message);
-  void post_down(Process& coordinator, Letter letter);
-  void send(Process& member, Process& to, Letter letter);
-  void check_write_back(const Process& process, const CoordinatorActions& actions);
-  std::uint32_t store(Mail mail);
-  void call_disk(Process& process, Mail::Kind answer, Home home, Verdict verdict);
-  tl::expected<Verdict, std::string> decide(Process& process, const DiskCall& call);
-  void start_disk(Process& process);
-  void end_disk(Process& process);
+  void note_sent(Process& process, const Envelope& envelope);
+  void note_received(Process& process, const Envelope& envelope);
+  void note_verdict(Process& process, const LastWord& last, const std::string& epoch);
+  void post_up(Process& process, Envelope envelope);
+  void send(Process& member, bool up, Envelope envelope);
+  std::uint32_t store(Envelope envelope);
 
   // --- Trainers. ---
   void reach_boundary(Process& process);
   void try_step(Process& process);
-  void begin_waiting(Process& process);
+  void take_leave(Process& process);
+  void end_step(Process& process);
+  void swap(Process& process, const Commitment& commitment, Step step);
   void begun(Process& process, Step step, bool collects);
   void schedule_boundary(Process& process);
   void join_collective(Process& process);
-  void complete_collective(Launch& launch);
+  void complete_collective();
   void overtake_agent(Process& process);  // between two accesses of its gate
-  void check_promise(Process& process, Step step);
-  void check_breach(Process& process, const Process::Promise& promise, Step step);
-  void check_start(Process& process, Step step);
-  void check_wait(const Process& process);
 
-  // --- The verdict. ---
-  void fail(const std::string& what);
-  void tell(const Process& process, const Mail& mail) const;
-  void tell_line(const std::string& line) const;
+  // --- The checks. ---
+  Ticks clock() const { return std::chrono::floor<Ticks>(now_); }
+  EpochRecord& epoch_record() { return epochs_[hub_.epoch]; }
+  void check_told(const Message& message);
+  void check_last_word(const LastWord& last);
+  void check_decided();
+  void check_promise(Process& process, Step step);
+  void check_wait(const Process& process);
+  void check_row(Process& process, const Process::Collecting& row);
+  void check_hub();
+  void check_schedule(const Process& process, Step step, bool collects);
+  void check_write_back(const CoordinatorActions& actions);
+  void note_dropped();
+  void note_unknown(int rank, const std::string& known);
   std::string why_not_settled();
-  std::string changes_without_end(const Coordinator& coordinator) const;
+  std::string changes_without_end() const;
+  bool settled_but_for_busy() const;
+  bool on_the_way();  // a rank steps and has not come to the newest commit's step
+  void fail(const std::string& what);
+  void tell_line(const std::string& line) const;
+  void tell_message(const std::string& to, const Envelope& envelope) const;
   void mix(std::uint64_t value) { digest_ = (digest_ ^ value) * 0x100000001b3u; }
 
   const Script script_;
   Dice dice_;
   Timeline timeline_;
   Instant now_{};
-  int hangs_everywhere_ = 0;  // incidents
-  int fails_everywhere_ = 0;
   std::int64_t lose_ = 0;   // per mille
   std::int64_t twice_ = 0;  // per mille
   std::int64_t delay_ = 0;  // ms
   std::deque<Process> processes_;
-  std::deque<Launch> launches_;
-  std::vector<Incident> proposals_;  // a plan's file identity has the index
-  std::vector<Mail> mails_;
-  std::vector<std::uint32_t> free_mails_;
+  std::vector<Process*> seats_;  // the newest process of each rank that is no twin; null: not yet
+  std::vector<int> lives_;       // of each rank
+  Hub hub_;
+  Instant hub_turn_at_{};
+  // A coupled job: who has begun the step that all are in.
+  int begun_ = 0;
+  int in_group_ = 0;
+  PlanPtr file_;                      // what the user's file says; null: off from the start
+  std::vector<Incident> proposals_;   // a plan's request id has the index
+  std::vector<std::string> changes_;  // request ids of this life of the coordinator
+  struct OffAsked {
+    std::string request_id;
+    Ticks at;  // as the coordinator's ticks count
+  };
+  std::optional<OffAsked> off_asked_;
+  std::map<std::string, std::optional<Instant>> evicted_;  // process to when; none: it may come back
+  std::vector<Envelope> messages_;
+  std::vector<std::uint32_t> free_messages_;
+  std::map<std::string, EpochRecord> epochs_;
+  Rows rows_;
   Process* acting_ = nullptr;  // whose agent has its turn
   std::uint64_t digest_ = 0xcbf29ce484222325u;
   std::string wrong_;

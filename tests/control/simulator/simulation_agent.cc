@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// The agents of a simulated job, as control/net/agent_loop.cc has them: letters
-// in, a turn, letters and calls of the register out.
+// The agents of a simulated job: messages in, a turn, messages out.
+#include <algorithm>
 #include <utility>
 
 #include "tests/control/simulator/simulation.h"
@@ -13,61 +13,43 @@ using std::chrono::milliseconds;
 constexpr milliseconds kBusyTurn{10};
 constexpr milliseconds kIdleTurn{100};
 constexpr milliseconds kProgressEvery{1000};
+constexpr milliseconds kBusyProgressEvery{500};
 
 }  // namespace
 
-void Simulation::deliver(Process& process, std::uint32_t mail) {
+void Simulation::deliver(Process& process, std::uint32_t message) {
   if (!process.alive) {
-    free_mails_.push_back(mail);
+    free_messages_.push_back(message);
   } else if (!process.agent_runs()) {
-    process.inbox.push_back(mail);
+    process.inbox.push_back(message);
   } else {
-    read(process, mail);
+    read(process, message);
     turn(process);
   }
 }
 
 void Simulation::read(Process& process, std::uint32_t index) {
-  const Mail mail = std::move(mails_[index]);
-  free_mails_.push_back(index);
-  outcome_.letters += 1;
+  const Envelope envelope = std::move(messages_[index]);
+  free_messages_.push_back(index);
+  outcome_.messages += 1;
   mix(static_cast<std::uint64_t>(now_.count()) * 64 + process.index);
-  mix(mail.letter.message.index() * 16 + static_cast<std::uint64_t>(mail.kind));
-  if (tell_) tell(process, mail);
+  mix(envelope.message.index());
+  if (!process.started) return;
+  if (tell_) tell_message("to " + process.id, envelope);
+  note_received(process, envelope);
   acting_ = &process;
-  switch (mail.kind) {
-    case Mail::Kind::begin:
-      process.begun = true;
-      perform(process, process.coordinator->begin(mail.plan, now_.count()));
-      break;
-    case Mail::Kind::propose:
-      perform(process, process.coordinator->propose(mail.plan, now_.count()));
-      break;
-    case Mail::Kind::up:
-      perform(process, process.coordinator->on_letter(mail.letter, now_.count()));
-      break;
-    case Mail::Kind::down:
-      to_member(process, mail.letter);
-      break;
-    case Mail::Kind::member_answer:
-      perform(process, process.member->on_register(mail.held));
-      break;
-    case Mail::Kind::coordinator_answer:
-      perform(process, process.coordinator->on_register(mail.held, now_.count()));
-      break;
-    case Mail::Kind::proof:
-      perform(process, process.member->on_proof(
-                           mail.held ? tl::expected<void, std::string>{} : tl::unexpected(mail.held.error()),
-                           mail.home));
-      process.last_progress = {};
-      break;
-    case Mail::Kind::rows:
-      process.finished = mail.revision;
-      perform(process, process.member->finished(mail.revision));
-      process.last_progress = {};
-      break;
-  }
+  perform(process, process.member->on_envelope(envelope, clock()));
   acting_ = nullptr;
+  if (process.promise && process.member->progress(clock()).closed >= process.promise->revision)
+    process.promise.reset();
+}
+
+void Simulation::look_at_connection(Process& process) {
+  const int life = hub_.alive ? hub_.life : 0;
+  if (process.life == life) return;
+  if (process.life != 0) process.member->disconnected();
+  process.life = life;
+  if (life != 0) perform(process, process.member->connected(clock()));
 }
 
 void Simulation::turn(Process& process) {
@@ -76,47 +58,33 @@ void Simulation::turn(Process& process) {
     return;
   }
   acting_ = &process;
-  const auto elapsed = std::chrono::floor<milliseconds>(now_ - process.last_turn);
-  process.last_turn += elapsed;
   if (std::exchange(process.to_start, false)) {
     process.started = true;
-    perform(process, process.member->say_hello());
+    perform(process, process.member->start(clock()));
   }
   if (process.started) {
-    report(process, false);
-    perform(process, process.member->tick(elapsed));
-  }
-  if (process.coordinator) {
-    perform(process, process.coordinator->tick(elapsed, now_.count()));
-    while (!process.own_letters.empty()) {
-      const Letter letter = std::move(process.own_letters.front());
-      process.own_letters.pop_front();
-      perform(process, process.coordinator->on_letter(letter, now_.count()));
-    }
+    look_at_connection(process);
+    perform(process, process.member->tick(clock()));
+    perform(process, process.member->applied());
+    report(process);
   }
   acting_ = nullptr;
-  process.seen.closed = process.member->progress().closed;
   if (process.waiting && process.trainer_runs()) try_step(process);
   try_to_go(process);
-  if (process.alive) schedule_turn(process);
+  if (process.alive)
+    wake(process, now_ + (process.member->busy() || process.leave_by ? kBusyTurn : kIdleTurn));
 }
 
-void Simulation::report(Process& process, bool soon) {
-  MemberActions applied = process.member->applied();
-  soon = soon || !applied.send.empty();
-  perform(process, std::move(applied));
-  if (!process.member->joined() || (!soon && now_ - process.last_progress < kProgressEvery)) return;
+void Simulation::report(Process& process) {
+  const milliseconds every = process.member->busy() ? kBusyProgressEvery : kProgressEvery;
+  if (!process.member->joined() || now_ - process.last_progress < every) return;
   process.last_progress = now_;
-  Progress progress = process.member->progress();
+  Progress progress = process.member->progress(clock());
   progress.step_ms = static_cast<double>(process.step_time.count()) / 1000;
   progress.overhead = process.meter.measured();
-  post_up(process, std::move(progress));
-}
-
-void Simulation::schedule_turn(Process& process) {
-  const bool busy = process.member->busy() || process.leave_by ||
-                    (process.coordinator && (process.coordinator->busy() || !process.own_letters.empty()));
-  wake(process, now_ + (busy ? kBusyTurn : kIdleTurn));
+  MemberActions actions;
+  actions.send.push_back(process.member->report(std::move(progress), clock()));
+  perform(process, std::move(actions));
 }
 
 void Simulation::wake(Process& process, Instant at) {
@@ -128,69 +96,89 @@ void Simulation::wake(Process& process, Instant at) {
 
 void Simulation::try_to_go(Process& process) {
   if (!process.leave_by) return;
-  const bool heard = process.member->left_heard() && process.own_letters.empty() &&
-                     (!process.coordinator || process.coordinator->may_go());
+  const bool heard = process.member->left_heard();
   if (!heard && now_ < *process.leave_by) return;
-  if (process.coordinator) perform(process, process.coordinator->close());
-  process.left = process.member->left_heard() || process.coordinator;
-  end_process(process);
-}
-
-void Simulation::to_member(Process& process, const Letter& letter) {
-  if (const auto* welcome = std::get_if<Welcome>(&letter.message)) {
-    if (welcome->process_id != process.seen.id || process.member->joined()) return;
-    if (welcome->refused.empty()) {
-      process.incarnation = letter.incarnation;
-      process.epoch = letter.epoch;
-      process.owed = welcome->rejoined ? welcome->last.closed : Revision{};
-    }
-  } else if (letter.epoch != process.epoch || letter.incarnation != process.incarnation) {
-    return;
-  }
-  if (const auto* prepare = std::get_if<Prepare>(&letter.message)) process.asked = prepare->plan;
-  Process* const before = std::exchange(acting_, &process);
-  perform(process, process.member->on_message(letter.message));
-  acting_ = before;
-}
-
-void Simulation::note(Process& process, const Message& message) {
-  if (const auto* ready = std::get_if<Ready>(&message)) {
-    if (std::exchange(process.promised,
-                      ready->revision < process.promised ? process.promised : ready->revision) <
-        ready->revision)
-      process.promise = Process::Promise{ready->revision, ready->fence, process.asked, {}};
-  } else if (const auto* missed = std::get_if<Missed>(&message)) {
-    process.seen.missed.insert(missed->revision.value);
-    // It may have given up, and its trainer not have got so far.
-    if (process.promise && process.promise->revision == missed->revision)
-      check_breach(process, *std::exchange(process.promise, std::nullopt), process.next);
-    outcome_.missed += 1;
-  } else if (const auto* applied = std::get_if<Applied>(&message)) {
-    process.seen.applied.emplace_back(applied->revision, applied->step);
-  }
+  process.left = heard;
+  crash(process);
 }
 
 void Simulation::perform(Process& process, MemberActions actions) {
+  for (std::string& warning : actions.warnings) {
+    if (warning.rfind("off:", 0) == 0) {
+      outcome_.lapses += 1;
+      process.promise.reset();
+    }
+    if (tell_) tell_line(process.id + " says: " + warning);
+  }
   for (Message& message : actions.send) {
-    note(process, message);
-    post_up(process, std::move(message));
+    Envelope envelope = process.member->to_coordinator(std::move(message));
+    note_sent(process, envelope);
+    post_up(process, std::move(envelope));
   }
-  if (actions.write) {
-    auto& promise = process.promise;
-    if (promise && promise->revision == actions.write->revision && !promise->asked) promise->asked = now_;
-    call_disk(process, Mail::Kind::member_answer, process.member->home(), std::move(*actions.write));
-  }
-  if (actions.prove) call_disk(process, Mail::Kind::proof, Home::directory, {});
-  if (actions.prove_in_store) call_disk(process, Mail::Kind::proof, Home::store, {});
 }
 
-void Simulation::perform(Process& process, CoordinatorActions actions) {
-  if (actions.write)
-    call_disk(process, Mail::Kind::coordinator_answer, process.coordinator->home(),
-              std::move(*actions.write));
-  if (actions.write_back) check_write_back(process, actions);
-  for (Letter& letter : actions.send) post_down(process, std::move(letter));
-  if (actions.write_back) process.coordinator->write_back_ended(actions.write_back->revision);
+void Simulation::note_sent(Process& process, const Envelope& envelope) {
+  const Message& message = envelope.message;
+  if (const auto* hello = std::get_if<Hello>(&message)) process.sent[hello->number] = now_;
+  if (const auto* progress = std::get_if<Progress>(&message)) process.sent[progress->number] = now_;
+  if (const auto* ready = std::get_if<Ready>(&message)) {
+    process.promised_in[{envelope.epoch, ready->revision.value}] = envelope.incarnation;
+    const bool newer = !process.promise || process.promise->revision < ready->revision;
+    if (newer) process.promise = Process::Promise{ready->revision, ready->fence};
+    if (newer && ready->fence < process.next)
+      fail(process.id + " promises step " + std::to_string(ready->fence.value) + ", which it has begun");
+  }
+}
+
+// What an acknowledgement is worth, and which epoch a verdict is of, as seen from outside.
+void Simulation::note_received(Process& process, const Envelope& envelope) {
+  const auto renew = [&](std::uint64_t number) {
+    const auto sent = process.sent.find(number);
+    if (sent != process.sent.end())
+      process.lease_until = std::max(process.lease_until, sent->second + Instant{kLease});
+  };
+  if (const auto* heard = std::get_if<ProgressHeard>(&envelope.message)) renew(heard->number);
+  if (const auto* welcome = std::get_if<Welcome>(&envelope.message); welcome != nullptr) {
+    if (welcome->process_id != process.id) return;
+    if (welcome->refused.empty()) renew(welcome->number);
+    note_verdict(process, welcome->last, envelope.epoch);
+  }
+  if (const auto* offer = std::get_if<Offer>(&envelope.message))
+    process.max_wait = std::max(process.max_wait, offer->plan->max_wait);
+  if (const auto* prepare = std::get_if<Prepare>(&envelope.message))
+    note_verdict(process, prepare->last, envelope.epoch);
+  if (const auto* decided = std::get_if<Decided>(&envelope.message))
+    note_verdict(process, decided->last, envelope.epoch);
+}
+
+void Simulation::note_verdict(Process& process, const LastWord& last, const std::string& epoch) {
+  if (last.commit) process.committed_in[last.commit->revision.value] = epoch;
+}
+
+std::uint32_t Simulation::store(Envelope envelope) {
+  if (free_messages_.empty()) {
+    messages_.push_back(std::move(envelope));
+    return static_cast<std::uint32_t>(messages_.size() - 1);
+  }
+  const std::uint32_t index = free_messages_.back();
+  free_messages_.pop_back();
+  messages_[index] = std::move(envelope);
+  return index;
+}
+
+void Simulation::post_up(Process& process, Envelope envelope) { send(process, true, std::move(envelope)); }
+
+void Simulation::send(Process& member, bool up, Envelope envelope) {
+  if ((up ? member.cut_up : member.cut_down) > 0) {
+    if (member.cut_keeps) member.kept.emplace_back(up, store(std::move(envelope)));
+    return;
+  }
+  if (dice_.chance(lose_)) return;
+  const auto kind = up ? Due::Kind::hub_mail : Due::Kind::mail;
+  for (int copies = dice_.chance(twice_) ? 2 : 1; copies > 0; --copies) {
+    const Instant takes{dice_.between(50, 400) + 1000 * dice_.between(0, delay_)};
+    timeline_.add(now_ + takes, kind, member.index, store(envelope));
+  }
 }
 
 }  // namespace gradmon

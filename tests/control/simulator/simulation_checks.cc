@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// What is checked of a simulated job as a whole: ends that are written back,
-// and that all comes to rest once nothing goes wrong any more.
+// What is checked of a simulated job: what is told, what counts, who waits, and
+// that all comes to rest once nothing goes wrong any more.
 #include <algorithm>
 
 #include "tests/control/simulator/simulation.h"
@@ -8,84 +8,259 @@
 namespace gradmon {
 namespace {
 
-std::string named(int rank) { return "rank " + std::to_string(rank); }
+using std::chrono::milliseconds;
+
+constexpr Ticks kOffWithin{2'050};  // with a turn of the coordinator
+constexpr milliseconds kSlice{60};  // in which a trainer looks again, and what a clock of whole ms adds
+constexpr milliseconds kOffEverywhere{30'000};  // a lease, and storms in which each second message is lost
+constexpr milliseconds kEvictedWithin{12'000};  // a lease, and messages on their way
+
+std::string named(Revision revision) { return "revision " + std::to_string(revision.value); }
+
+std::string meaning(const Plan& plan) {
+  return plan.request_id + plan.by + (plan.on ? " on " : " off ") + std::to_string(plan.collect_times) + " " +
+         std::to_string(plan.step_interval) +
+         (plan.continues ? " " + std::to_string(plan.continues->first().value) : "");
+}
 
 }  // namespace
 
-void Simulation::check_write_back(const Process& process, const CoordinatorActions& actions) {
-  Launch& launch = launch_of(process);
+void Simulation::check_told(const Message& message) {
+  if (const auto* offer = std::get_if<Offer>(&message)) {
+    if (hub_.log.failing > 0) return;  // An off that was never logged may leave its number to another plan.
+    const auto known = epoch_record().offered.emplace(offer->revision.value, meaning(*offer->plan)).first;
+    if (known->second != meaning(*offer->plan) && offer->plan->on)
+      fail(named(offer->revision) + " means two plans: " + known->second + " and " + meaning(*offer->plan));
+  }
+  if (const auto* welcome = std::get_if<Welcome>(&message)) check_last_word(welcome->last);
+  if (const auto* prepare = std::get_if<Prepare>(&message)) check_last_word(prepare->last);
+  if (const auto* decided = std::get_if<Decided>(&message)) check_last_word(decided->last);
+}
+
+// What has been told of a verdict once is so for ever; but for an off that the log could not take.
+void Simulation::check_last_word(const LastWord& last) {
+  EpochRecord& record = epoch_record();
+  const Revision newest = last.commit ? last.commit->revision : Revision{};
+  if (record.sure > newest && last.closed >= record.sure)
+    return fail(named(record.sure) + " was told as a commit and holds no more");
+  if (!last.commit) return;
+  const Verdict& commit = *last.commit;
+  const auto [known, first] = record.commits.emplace(newest.value, commit);
+  if (!first) {
+    const bool same =
+        known->second.effective == commit.effective && meaning(*known->second.plan) == meaning(*commit.plan);
+    // An off that the log could not take is forgotten where nobody has heard it.
+    const bool forgotten = !known->second.plan->on && record.sure < newest;
+    if (!same && commit.plan->on && !forgotten) fail(named(newest) + " has two verdicts");
+    if (same || !forgotten) return;
+    known->second = commit;
+  }
+  if (hub_.log.has_verdict(newest)) {
+    record.sure = newest;
+    if (!commit.plan->on) record.off[newest.value] = now_;
+  } else if (commit.plan->on) {
+    fail(named(newest) + " is told before it is logged");
+  }
+  for (const auto& [revision, earlier] : record.commits) {
+    const bool known_to_it = earlier.plan->on || record.off.count(revision) != 0;
+    if (known_to_it && earlier.revision < newest && earlier.effective >= commit.effective)
+      fail(named(newest) + " is effective before " + named(earlier.revision));
+  }
+}
+
+// What has just been decided: each member has promised it, and not in an earlier membership.
+void Simulation::check_decided() {
+  const auto& entries = hub_.log.entries;
+  for (; hub_.checked < entries.size(); ++hub_.checked) {
+    const auto* verdict = std::get_if<Verdict>(&entries[hub_.checked]);
+    if (verdict == nullptr || !verdict->commit() || !verdict->plan->on) continue;
+    for (const Process& process : processes_) {
+      const Membership::Member& member = hub_.coordinator->membership().of(process.rank.value);
+      if (!member.takes_part() || member.hello.process_id != process.id) continue;
+      const auto promised = process.promised_in.find({hub_.epoch, verdict->revision.value});
+      if (promised == process.promised_in.end() || promised->second != member.incarnation)
+        fail(named(verdict->revision) + " is committed, and " + process.id + " has not promised it");
+    }
+  }
+}
+
+void Simulation::check_promise(Process& process, Step step) {
+  if (!process.promise || step < process.promise->fence) return;
+  const Process::Promise promise = *process.promise;
+  process.promise.reset();
+  if (process.gate->lapsed() || process.member->replaced()) return;
+  if (process.member->progress(clock()).closed >= promise.revision) return;
+  fail(process.id + " broke its promise on " + named(promise.revision) + " at step " +
+       std::to_string(step.value));
+}
+
+void Simulation::check_wait(const Process& process) {
+  const Instant waited = now_ - process.waiting_since - process.stopped_while_waiting;
+  if (waited > process.max_wait + kSlice)
+    fail(process.id + " waited " + std::to_string(waited.count() / 1000) + " ms at step " +
+         std::to_string(process.next.value));
+}
+
+void Simulation::check_schedule(const Process& process, Step step, bool collects) {
+  if (process.revision == 0) return;
+  const auto& commits = epochs_[process.epoch].commits;
+  const auto verdict = commits.find(process.revision);
+  const std::string where = process.id + " at step " + std::to_string(step.value);
+  if (verdict == commits.end()) return fail(where + " runs what was never committed");
+  const Verdict& commit = verdict->second;
+  if (commit.plan->on && step < commit.effective) return fail(where + " runs a plan before it is effective");
+  if (is_collected(commit, step) != collects) fail(where + (collects ? " collects" : " does not collect"));
+}
+
+void Simulation::check_row(Process& process, const Process::Collecting& row) {
+  const std::string what = process.id + " counts step " + std::to_string(row.step.value);
+  if (now_ >= process.lease_until + milliseconds{1}) return fail(what + " without a lease");
+  const auto evicted = evicted_.find(process.id);
+  if (evicted != evicted_.end() && evicted->second && now_ > *evicted->second + kEvictedWithin)
+    return fail(what + " though it is evicted");
+  const EpochRecord& record = epochs_[row.epoch];
+  const auto off = record.off.upper_bound(row.revision);
+  const bool is_off = off != record.off.end() && row.step >= record.commits.at(off->first).effective;
+  if (is_off && now_ > off->second + kOffEverywhere) return fail(what + " long after it was turned off");
+  if (hub_.alive) {
+    const Membership::Member& member = hub_.coordinator->membership().of(process.rank.value);
+    if (member.phase == Membership::Phase::dropped && member.hello.process_id == process.id)
+      return fail(what + " though it is dropped");
+  }
+  rows_.add(row.step, {process.id, row.epoch, row.revision, process.unknown});
+}
+
+// A coordinator that has lost its log does not know of other processes than the
+// one that it takes in, or of any of a rank that it gives up.
+void Simulation::note_unknown(int rank, const std::string& known) {
+  for (Process& process : processes_) {
+    if (process.rank.value != rank || process.id == known) continue;
+    process.unknown = true;
+    rows_.mark_unheard(process.id, Step{-1});
+  }
+}
+
+// The coordinator knows how far a rank has come from what it has heard of it, no more.
+void Simulation::note_dropped() {
+  if (!hub_.alive) return;
+  const Membership& members = hub_.coordinator->membership();
+  for (int rank = 0; rank < members.size(); ++rank) {
+    const Membership::Member& member = members.of(rank);
+    auto& [phase, id] = hub_.seen[static_cast<std::size_t>(rank)];
+    const bool was = phase == member.phase && id == member.hello.process_id;
+    if (was) continue;
+    for (Process& process : processes_) {
+      if (process.id == member.hello.process_id && member.takes_part()) process.unknown = false;
+    }
+    const bool never_heard = phase == Membership::Phase::absent;
+    phase = member.phase;
+    id = member.hello.process_id;
+    if (never_heard && hub_.epochs > 1) note_unknown(rank, id);
+    if (phase != Membership::Phase::dropped) continue;
+    if (!id.empty()) rows_.mark_unheard(id, member.last_step);
+  }
+}
+
+void Simulation::check_hub() {
+  if (off_asked_ && hub_.ran - off_asked_->at > kOffWithin) {
+    const HistoryEntry* entry = hub_.coordinator->journal().find_request(off_asked_->request_id);
+    if (entry == nullptr || !entry->final)
+      fail("off is not decided after " + std::to_string(kOffWithin.count()) + " ms");
+    off_asked_.reset();
+  }
+  if (++hub_.turns % 64 != 0 || !hub_.coordinator->busy()) return;
+  const auto pending = hub_.coordinator->status().pending;
+  if (!pending || pending->reason.empty()) fail("a change is pending and nobody says why");
+}
+
+void Simulation::check_write_back(const CoordinatorActions& actions) {
   const Revision revision = actions.write_back->revision;
-  const std::string what = "the write-back of revision " + std::to_string(revision.value);
-  if (!launch.written_back.insert(revision.value).second) return fail(what + " comes twice");
-  const auto verdict = launch.record.verdicts.find(revision.value);
-  if (verdict == launch.record.verdicts.end() || !verdict->second.commit())
-    return fail(what + " is of no commit");
+  const std::string what = "the write-back of " + named(revision);
+  EpochRecord& record = epoch_record();
+  const auto verdict = record.commits.find(revision.value);
+  if (verdict == record.commits.end() && hub_.log.has_verdict(revision)) return;  // All had left.
+  if (verdict == record.commits.end()) return fail(what + " is of no commit");
+  const bool again = !record.written_back.insert(revision.value).second;
+  if (again && hub_.log.failing == 0 && !hub_.log_failed) return fail(what + " comes twice");
   if (actions.write_back->file != *verdict->second.plan->file) return fail(what + " is of another file");
   const bool on = verdict->second.plan->on;
-  for (const Process* one : launch.seats) {
-    if (one == nullptr) return fail(what + " comes before all have joined");
-    const bool finished = std::any_of(processes_.begin(), processes_.end(), [&](const Process& any) {
-      return any.launch == process.launch && any.rank == one->rank &&
-             (on ? any.finished >= revision
-                 : !any.seen.applied.empty() && any.seen.applied.back().first >= revision);
-    });
-    if (one->left || one->leave_by || finished) continue;
+  for (const Process* one : seats_) {
+    if (one == nullptr || !one->alive || one->leave_by) continue;
+    const bool off = one->revision == 0 || one->revision >= revision.value;  // 0: by a lapse
+    const bool done = on ? one->finished >= revision : off;
+    const Membership::Member& member = hub_.coordinator->membership().of(one->rank.value);
+    if (done || member.gone() || member.hello.process_id != one->id) continue;
     const bool said = std::any_of(actions.warnings.begin(), actions.warnings.end(), [&](const auto& line) {
       return line.find(" " + std::to_string(one->rank.value)) != std::string::npos &&
              line.find("did not report the end") != std::string::npos;
     });
-    if (!said) return fail(what + " comes before " + one->seen.id + " has finished");
+    if (!said) return fail(what + " comes before " + one->id + " has finished");
   }
 }
 
-std::string Simulation::changes_without_end(const Coordinator& coordinator) const {
-  for (const std::string& change : launches_.back().changes) {
-    const HistoryEntry* entry = coordinator.journal().find_request(change);
+std::string Simulation::changes_without_end() const {
+  for (const std::string& change : changes_) {
+    const HistoryEntry* entry = hub_.coordinator->journal().find_request(change);
     if (entry == nullptr) return "change " + change + " was forgotten";
     if (!entry->final || entry->verdict.empty()) return "change " + change + " has no last word";
     const bool refused = entry->reason.find("rejected by") != std::string::npos ||
                          entry->reason.find("no target") != std::string::npos ||
+                         entry->reason.find("withdrawn") != std::string::npos ||
                          entry->reason.find("superseded") != std::string::npos;
     if (entry->verdict == "abort" && !refused) return "change " + change + " was dropped: " + entry->reason;
   }
   return "";
 }
 
-std::string Simulation::why_not_settled() {
-  const Launch& launch = launches_.back();
-  Revision newest;
-  for (const auto& [revision, verdict] : launch.record.verdicts) {
-    if (verdict.commit()) newest = Revision{revision};
+bool Simulation::settled_but_for_busy() const {
+  const auto entries = hub_.coordinator->journal().entries();
+  for (std::size_t i = entries.size() - std::min<std::size_t>(entries.size(), 6); i < entries.size(); ++i) {
+    if (entries[i].reason.find("is busy") != std::string::npos) return true;
   }
-  const Process* rank0 = launch.seats[0];
-  const bool decided_by_nobody = rank0 != nullptr && !rank0->alive;
-  bool incomplete = false;
+  return false;
+}
+
+bool Simulation::on_the_way() {
+  const auto& commits = epoch_record().commits;
+  if (commits.empty()) return false;
+  const Verdict& newest = commits.rbegin()->second;
+  const Step last = std::max(schedule_of(*newest.plan, newest.effective).end(), newest.effective,
+                             [](Step a, Step b) { return a < b; });
+  return std::any_of(seats_.begin(), seats_.end(), [&](const Process* process) {
+    return process != nullptr && process->alive && !process->waiting && process->next <= last &&
+           last < kNever;
+  });
+}
+
+std::string Simulation::why_not_settled() {
+  const Membership& members = hub_.coordinator->membership();
+  const auto pending = hub_.coordinator->status().pending;
   bool any = false;
-  for (std::size_t rank = 0; rank < launch.seats.size(); ++rank) {
-    const Process* process = launch.seats[rank];
-    if (process == nullptr) return named(static_cast<int>(rank)) + " is not there yet";
-    if (!process->alive && !process->left) incomplete = true;
-    any = any || process->alive;
+  bool lost = false;  // a rank has died before anybody had heard of it
+  for (std::size_t rank = 0; rank < seats_.size(); ++rank) {
+    const Process* process = seats_[rank];
+    any = any || (process != nullptr && process->alive && evicted_.count(process->id) == 0);
+    lost = lost || (process != nullptr && !process->alive &&
+                    members.of(static_cast<int>(rank)).phase == Membership::Phase::absent);
   }
   if (!any) return "";
-  const bool stands = incomplete && script_.coupled != 0;  // in a collective with one that is dead
-  for (const Process* process : launch.seats) {
-    if (!process->alive) continue;
-    if (process->waiting && !(process->asked && process->asked->wait_on_partition))
-      return process->seen.id + " waits at step " + std::to_string(process->next.value);
-    const auto& breaches = process->seen.breaches;
-    if (!breaches.empty() && process->member->progress().closed < breaches.back().revision)
-      return process->seen.id + " does not learn what became of revision " +
-             std::to_string(breaches.back().revision.value);
-    if (decided_by_nobody || stands) continue;
-    if (process->revision != newest.value)
-      return process->seen.id + " runs revision " + std::to_string(process->revision) + ", not " +
-             std::to_string(newest.value);
+  if (lost && pending && pending->reason.find("Monitor") != std::string::npos) return "";
+  const auto& commits = epoch_record().commits;
+  const Revision newest = commits.empty() ? Revision{} : Revision{commits.rbegin()->first};
+  for (const Process* process : seats_) {
+    if (process == nullptr) return "a rank is not there yet";
+    if (!process->alive || process->leave_by || evicted_.count(process->id) != 0) continue;
+    if (process->waiting) return process->id + " waits at step " + std::to_string(process->next.value);
+    const auto in_force = process->gate->in_force();
+    const bool collects_nothing = hub_.coordinator->newest_is_off() && (!in_force || !in_force->plan->on);
+    if (!collects_nothing && (process->revision != newest.value || process->epoch != hub_.epoch))
+      return process->id + " runs revision " + std::to_string(process->revision) + ", not " +
+             std::to_string(newest.value) + (pending ? " (" + pending->reason + ")" : "");
   }
-  if (decided_by_nobody || incomplete) return "";
-  if (rank0->coordinator->busy()) return "a change is pending";
-  if (std::string open = changes_without_end(*rank0->coordinator); !open.empty()) return open;
-  if (launch.written_back.count(newest.value) == 0) return "the end is not written back";
+  if (hub_.coordinator->busy()) return "a change is pending";
+  if (std::string open = changes_without_end(); !open.empty()) return open;
+  const bool on = newest != Revision{} && commits.rbegin()->second.plan->on;
+  if (on && epoch_record().written_back.count(newest.value) == 0) return "the end is not written back";
   return "";
 }
 

@@ -1,6 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// What the script says happens to a simulated job, and what is checked of it as
-// a whole.
+// What the script says happens to a simulated job.
 #include <algorithm>
 #include <utility>
 
@@ -12,65 +11,93 @@ namespace {
 using std::chrono::milliseconds;
 using Kind = Incident::Kind;
 
+constexpr milliseconds kHubSeesTheEnd{3};
+
 }  // namespace
 
 void Simulation::begin_incident(const Incident& incident, std::uint32_t index) {
   if (tell_)
     tell_line(std::string("begins: ") + name_of(incident.kind) + " rank " + std::to_string(incident.rank) +
               " for " + std::to_string(incident.lasts));
-  if (incident.kind == Kind::propose) {
-    propose(incident);
-    return;
-  }
-  if (incident.kind == Kind::relaunch) {
-    relaunch(incident);
-  } else if (incident.kind == Kind::storm) {
+  if (incident.kind == Kind::propose) return propose(incident);
+  if (incident.kind == Kind::storm) {
     lose_ = incident.lose;
     twice_ = incident.twice;
     delay_ = incident.delay;
-  } else if (incident.rank == -1) {
-    trouble_every_register(incident.kind, 1);
+  } else if (incident.kind == Kind::stop_hub) {
+    hub_.stopped += 1;
+  } else if (incident.kind == Kind::log_fails) {
+    hub_.log.failing += 1;
+    hub_.log_failed = true;
+  } else if (incident.kind == Kind::hub_dies) {
+    if (!hub_.alive) return;
+    kill_hub();
+    timeline_.add(now_ + milliseconds{incident.lasts}, Due::Kind::hub_returns, 0,
+                  static_cast<std::uint32_t>(incident.keeps));
+    return;
+  } else if (incident.kind == Kind::cancel) {
+    CoordinatorActions actions;
+    if (hub_runs()) hub_.coordinator->cancel("the user", actions, now_.count());
+    return perform(std::move(actions));
   } else if (Process* process = seat_of(incident.rank)) {
-    if (incident.kind == Kind::crash) {
-      end_process(*process);
-    } else if (incident.kind == Kind::leave) {
-      process->to_leave = true;
-    } else if (incident.kind == Kind::costs) {
-      process->cost += incident.cost;
-      process->held_by.push_back(index);
-    } else {
-      if (incident.kind == Kind::cut_up || incident.kind == Kind::cut_down)
-        process->cut_keeps = incident.keeps != 0;
-      hold(*process, incident.kind, 1);
-      process->held_by.push_back(index);
-    }
+    begin_on_rank(*process, incident, index);
   }
   if (incident.lasts > 0)
     timeline_.add(now_ + milliseconds{incident.lasts}, Due::Kind::incident_ends, 0, index);
 }
 
-void Simulation::end_incident(const Incident& incident) {
+void Simulation::begin_on_rank(Process& process, const Incident& incident, std::uint32_t index) {
+  switch (incident.kind) {
+    case Kind::crash:
+      return crash(process);
+    case Kind::leave:
+      process.to_leave = true;
+      return;
+    case Kind::reconnect:
+      process.life = 0;
+      process.member->disconnected();
+      return wake(process, now_ + kHubSeesTheEnd);
+    case Kind::twin:
+      spawn(process.rank, process.next);
+      return;
+    case Kind::evict: {
+      CoordinatorActions actions;
+      const bool done = hub_runs() && hub_.coordinator->evict(process.rank, "the user", actions);
+      // Who holds the number, which may be a process before this one.
+      const auto evicted = [&] { return hub_.coordinator->membership().of(process.rank.value).hello.process_id; };
+      if (done) evicted_[evicted()] = hub_.log.failing == 0 ? std::optional(now_) : std::nullopt;
+      return perform(std::move(actions));
+    }
+    case Kind::costs:
+      process.cost += incident.cost;
+      break;
+    default:
+      if (incident.kind != Kind::stop_trainer) process.cut_keeps = incident.keeps != 0;
+      hold(process, incident.kind, 1);
+  }
+  process.held_by.push_back(index);
+}
+
+void Simulation::end_incident(const Incident& incident, std::uint32_t index) {
   if (tell_)
     tell_line(std::string("ends: ") + name_of(incident.kind) + " rank " + std::to_string(incident.rank));
-  const auto index = static_cast<std::uint32_t>(&incident - script_.incidents.data());
-  if (incident.kind == Kind::relaunch) {
-    Step furthest{script_.first_step};
-    for (const Process* process : launches_.back().seats) {
-      if (process != nullptr && furthest < process->next) furthest = process->next;
-    }
-    const std::int64_t world =
-        incident.world > 0 ? incident.world : static_cast<std::int64_t>(launches_.back().seats.size());
-    open_launch(Step{std::max<std::int64_t>(0, furthest.value - incident.behind)}, world);
-  } else if (incident.kind == Kind::storm) {
+  if (incident.kind == Kind::storm) {
     lose_ = twice_ = delay_ = 0;
+  } else if (incident.kind == Kind::stop_hub) {
+    hub_.stopped -= 1;
+    hub_catches_up();
+  } else if (incident.kind == Kind::log_fails) {
+    hub_.log.failing -= 1;
   } else if (incident.kind == Kind::crash) {
-    const auto seat = static_cast<std::size_t>(incident.rank);
-    Launch& launch = launches_.back();
-    const bool empty = seat < launch.seats.size() && seat > 0 && launch.seats[seat] != nullptr &&
-                       !launch.seats[seat]->alive && !launch.seats[seat]->left;
-    if (empty) spawn(launches_.size() - 1, Rank{static_cast<int>(seat)});
-  } else if (incident.rank == -1) {
-    trouble_every_register(incident.kind, -1);
+    if (incident.rank >= script_.world) return;
+    Process* dead = seats_[static_cast<std::size_t>(incident.rank)];
+    if (dead == nullptr || dead->alive || dead->left || dead->leave_by) return;
+    const std::int64_t step = std::max(script_.first_step, dead->next.value - incident.behind);
+    spawn(dead->rank, Step{step});
+  } else if (incident.kind == Kind::twin) {
+    for (Process& process : processes_) {
+      if (process.twin && process.alive && process.rank.value == incident.rank) crash(process);
+    }
   } else {
     for (Process& process : processes_) {
       const auto held = std::find(process.held_by.begin(), process.held_by.end(), index);
@@ -85,8 +112,17 @@ void Simulation::end_incident(const Incident& incident) {
   }
 }
 
+// Its hub sees the end of the connection, and says so, unless it is cut off.
+void Simulation::crash(Process& process) {
+  if (tell_) tell_line(process.id + " ends before step " + std::to_string(process.next.value));
+  Envelope gone = process.member->to_coordinator(Gone{});
+  if (process.cut_up == 0)
+    timeline_.add(now_ + kHubSeesTheEnd, Due::Kind::hub_mail, 0, store(std::move(gone)));
+  end_process(process);
+}
+
 void Simulation::hold(Process& process, Kind kind, int by) {
-  const bool ran = process.agent_runs() && process.trainer_runs();
+  const bool ran = process.trainer_runs();
   if (!ran) process.stopped_while_waiting += now_ - std::max(process.stopped_at, process.waiting_since);
   process.stopped_at = now_;
   if (kind == Kind::stop_trainer) process.trainer_stopped += by;
@@ -94,52 +130,25 @@ void Simulation::hold(Process& process, Kind kind, int by) {
   if (kind == Kind::stop_process) process.process_stopped += by;
   if (kind == Kind::cut_up) process.cut_up += by;
   if (kind == Kind::cut_down) process.cut_down += by;
-  trouble_register(process, kind, by);
-  if (by > 0 || !process.alive) return;
-  if (!ran) process.register_well_since = now_;
-  resume(process);
+  if (by < 0 && process.alive) resume(process);
 }
 
 void Simulation::resume(Process& process) {
   if (process.cut_up == 0 && process.cut_down == 0) {
-    for (const auto& [to, mail] : std::exchange(process.kept, {}))
-      timeline_.add(now_ + Instant{dice_.between(100, 5000)}, Due::Kind::mail, to, mail);
+    for (const auto& [up, message] : std::exchange(process.kept, {}))
+      timeline_.add(now_ + Instant{dice_.between(100, 5000)}, up ? Due::Kind::hub_mail : Due::Kind::mail,
+                    process.index, message);
   }
   const bool trainer_first = dice_.chance(500);
   if (trainer_first && process.trainer_runs() && std::exchange(process.boundary_due, false))
     try_step(process);
-  if (process.agent_runs() && (process.turn_due || !process.inbox.empty())) {
+  if (process.alive && process.agent_runs() && (process.turn_due || !process.inbox.empty())) {
     process.turn_due = false;
-    for (const std::uint32_t mail : std::exchange(process.inbox, {})) read(process, mail);
+    for (const std::uint32_t message : std::exchange(process.inbox, {})) read(process, message);
     turn(process);
   }
-  if (!process.alive || !process.trainer_runs()) return;
-  if (std::exchange(process.boundary_due, false)) {
+  if (process.alive && process.trainer_runs() && std::exchange(process.boundary_due, false))
     try_step(process);
-  } else if (process.waiting) {
-    try_step(process);
-  }
-}
-
-void Simulation::trouble_register(Process& process, Kind kind, int by) {
-  if (kind == Kind::register_hangs) process.register_hangs += by;
-  if (kind == Kind::register_fails) process.register_fails += by;
-  if ((kind != Kind::register_hangs && kind != Kind::register_fails) || by > 0) return;
-  process.register_well_since = now_;
-  start_disk(process);
-}
-
-void Simulation::trouble_every_register(Kind kind, int by) {
-  if (kind == Kind::register_hangs) hangs_everywhere_ += by;
-  if (kind == Kind::register_fails) fails_everywhere_ += by;
-  for (Process& process : processes_) trouble_register(process, kind, by);
-}
-
-void Simulation::relaunch(const Incident& incident) {
-  for (Process* process : launches_.back().seats) {
-    if (process != nullptr && process->alive && process->rank.value != incident.left_over)
-      end_process(*process);
-  }
 }
 
 PlanPtr Simulation::plan_of(const Incident& incident) {
@@ -147,33 +156,34 @@ PlanPtr Simulation::plan_of(const Incident& incident) {
   plan->on = incident.on != 0;
   plan->collect_times = incident.times;
   plan->step_interval = incident.interval;
-  plan->fence_timeout = Ticks{incident.timeout};
-  plan->wait_on_partition = incident.waits != 0;
+  plan->max_wait = Ticks{incident.max_wait};
   if (incident.lookahead > 0) plan->lookahead = incident.lookahead;
-  if (incident.later > 0) {
-    Step furthest{script_.first_step};
-    for (const Process* process : launches_.back().seats) {
-      if (process != nullptr && furthest < process->next) furthest = process->next;
-    }
-    plan->at = furthest + incident.later;
-  }
+  if (incident.later > 0) plan->at = furthest() + incident.later;
   if (incident.budget > 0) plan->max_overhead = static_cast<double>(incident.budget) / 1000;
   plan->by = "user";
   plan->request_id = "u" + std::to_string(proposals_.size());
+  plan->config_sha256 = plan->request_id;
   plan->file = FileIdentity{static_cast<std::int64_t>(proposals_.size()), 1, ""};
   proposals_.push_back(incident);
   return plan;
 }
 
-bool Simulation::propose(const Incident& incident) {
-  Process* rank0 = seat_of(0);
-  if (rank0 == nullptr || rank0->leave_by || !rank0->begun) return false;
-  Mail mail;
-  mail.kind = Mail::Kind::propose;
-  mail.plan = plan_of(incident);
-  launches_.back().changes.push_back(mail.plan->request_id);
-  deliver(*rank0, store(std::move(mail)));
-  return true;
+// A save of the file: read at once, or when the coordinator runs again.
+void Simulation::propose(const Incident& incident) {
+  file_ = plan_of(incident);
+  if (!hub_runs()) {
+    hub_.file_due = hub_.alive;
+    return;
+  }
+  propose_file();
+}
+
+void Simulation::propose_file() {
+  hub_.file_due = false;
+  changes_.push_back(file_->request_id);
+  if (!file_->on) off_asked_ = OffAsked{file_->request_id, hub_.ran};
+  perform(hub_.coordinator->propose(file_, now_.count()));
+  wake_hub(now_ + milliseconds{10});
 }
 
 tl::expected<std::int64_t, std::string> Simulation::can_carry_out(Rank rank, const Plan& plan) const {

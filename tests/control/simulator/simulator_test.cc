@@ -33,14 +33,14 @@ TEST_CASE("every plan is put in force at one step by all ranks whatever fails") 
   REQUIRE(budgets > switches / 500);
 }
 
-TEST_CASE("one seed is one history to the last letter") {
+TEST_CASE("one seed is one history to the last message") {
   for (std::uint64_t seed = 1; seed <= 50; ++seed) {
     const Script script = script_of(seed);
     const Outcome first = simulate(script);
     const Outcome second = simulate(script);
     CAPTURE(seed);
     REQUIRE(first.digest == second.digest);
-    REQUIRE(first.letters == second.letters);
+    REQUIRE(first.messages == second.messages);
     REQUIRE(simulate(script_of(seed + 1)).digest != first.digest);
   }
 }

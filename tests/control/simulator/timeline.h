@@ -13,13 +13,24 @@ using Instant = std::chrono::microseconds;
 
 // Something that is due to happen.
 struct Due {
-  enum class Kind : std::uint8_t { turn, boundary, mail, disk, incident, incident_ends, spawn };
+  enum class Kind : std::uint8_t {
+    turn,
+    boundary,
+    mail,
+    rows,
+    hub_turn,
+    hub_mail,
+    hub_returns,
+    incident,
+    incident_ends,
+    spawn
+  };
 
   Instant at{};
   std::uint64_t order = 0;  // of those at one instant, and the token of a boundary
   Kind kind = Kind::turn;
-  std::uint32_t who = 0;   // a process
-  std::uint32_t what = 0;  // a mail, an incident
+  std::uint32_t who = 0;   // a process, a rank
+  std::uint32_t what = 0;  // a message, an incident, a step
 };
 
 // What is due, by time; at one instant, in the order in which it was entered.

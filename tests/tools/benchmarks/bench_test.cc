@@ -39,6 +39,7 @@ TEST_CASE("a quick run gives every figure that is promised as a finite number") 
     REQUIRE(names.insert(figure.at("name")).second);
   }
   const std::set<std::string> promised{"idle_step_ns",
+                                       "on_step_extra_ns",
                                        "stats_vs_read",
                                        "stats_vs_read_bfloat16",
                                        "stats_vs_read_float16",
@@ -60,9 +61,12 @@ TEST_CASE("a quick run gives every figure that is promised as a finite number") 
                                        "commit_ms_ctl",
                                        "commit_ms_inplace",
                                        "commit_ms_rename",
+                                       "edits_held_from_next_step",
+                                       "hub_idle_percent",
+                                       "hub_resident_mb",
                                        "rows_per_s_queue",
                                        "rows_per_s_csv",
-                                       "ranks_simulated"};
+                                       "hubs_simulated"};
   REQUIRE(names == promised);
 }
 

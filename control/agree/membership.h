@@ -1,0 +1,131 @@
+// SPDX-License-Identifier: Apache-2.0
+#pragma once
+
+#include <cstdint>
+#include <optional>
+#include <string>
+#include <vector>
+
+#include "control/agree/decision_log.h"
+#include "control/agree/message.h"
+
+namespace gradmon {
+
+// The coordinator's list of the ranks: who is a member, and what each has last
+// said of itself. One thread.
+class Membership {
+ public:
+  enum class Phase {
+    absent,   // never heard in this epoch: waited for
+    member,   // asked, waited for
+    left,     // said so; counts as ready, applied and finished
+    dropped,  // gone, or silent for too long: no longer asked or waited for
+  };
+
+  struct Member {
+    Phase phase = Phase::absent;
+    Hello hello;
+    std::uint64_t incarnation = 0;
+    std::uint64_t first_incarnation = 0;  // of the same process
+    Step first_start;                     // of the rank's first process: later ones resume where they like
+    std::string trouble;  // why it cannot take part, or who else claims its number; "" for none
+    Ticks claimed{};      // when another process last did
+    Progress progress;
+    Ticks last_heard{};  // when it was last heard
+    Ticks last_moved{};  // when its step last changed
+    Ticks last_acknowledged{};
+    Step last_step;          // of one that has left or was dropped
+    std::string gone_why;    // of one that was dropped
+    std::string evicted_by;  // "" unless evicted
+    // The answers to the open revision, if any.
+    std::optional<Offered> offered;
+    std::optional<Ready> ready;
+    std::optional<Reject> reject;
+    std::optional<Busy> busy;
+    bool asked = false;  // it takes part in the open revision
+    bool heard_since_hello = false;
+    bool noted = false;                // in the decision log
+    bool joined_in_this_life = false;  // of the coordinator
+
+    bool takes_part() const { return phase == Phase::member; }
+    bool left() const { return phase == Phase::left; }
+    bool gone() const { return phase == Phase::left || phase == Phase::dropped; }
+    // What it has applied and finished; gone counts as all of it.
+    bool has_applied(Revision revision) const { return gone() || progress.applied >= revision; }
+    bool has_finished(Revision revision) const { return gone() || progress.finished >= revision; }
+  };
+
+  struct Expected {
+    int world_size = 1;
+    std::string launch_id;
+  };
+
+  // A member that has not been heard for this long is not asked.
+  static constexpr Ticks kHeardWithin{2'500};
+  // And is dropped after this long.
+  static constexpr Ticks kDropAfter{15'000};
+
+  explicit Membership(Expected expected);
+
+  // Takes a rank in, or says in Welcome::refused why not. Fills in of the answer
+  // what the membership knows. A number that a member holds is not given to another
+  // process before that member is gone: it may still collect. `joined`: another
+  // process, or another life of one that had lapsed, is the member now.
+  struct Answer {
+    Welcome welcome;
+    bool joined = false;
+    bool late = false;  // a newer message of the same process has come before: no answer
+  };
+  Answer on_hello(Rank rank, const Hello& hello, Ticks now);
+  void on_progress(Member& member, const Progress& progress, Ticks now);
+  // The rank's side has closed its connection.
+  void on_gone(Rank rank, Ticks now, std::string why);
+  void on_left(Rank rank, Step last);
+  // Those that are dropped now, for silence or eviction.
+  std::vector<int> drop_silent(Ticks now);
+  bool evict(Rank rank, std::string by);
+  // One that was never heard is no longer waited for.
+  void give_up_absent(Rank rank);
+  // Something was effective in this launch: from here on a process may begin anywhere.
+  void plan_was_effective() { effective_seen_ = true; }
+
+  // After a restart of the coordinator.
+  void restore(const JoinedEntry& joined, Ticks now);
+  void restore(const GoneEntry& gone);
+  // Every incarnation given from here on is above all that the log has.
+  void begin_new_life();
+
+  // The member that sent it; null: no such member, or an older incarnation.
+  Member* find(const Envelope& envelope);
+  // Whether it is of the process that has the rank's number, in whichever incarnation.
+  bool is_process_of(const Envelope& envelope) const;
+  Member& of(int rank) { return members_[static_cast<std::size_t>(rank)]; }
+  const Member& of(int rank) const { return members_[static_cast<std::size_t>(rank)]; }
+  int size() const { return static_cast<int>(members_.size()); }
+
+  bool heard(const Member& member, Ticks now) const { return now - member.last_heard < kHeardWithin; }
+  // "" where every rank can be asked, else why not: "waiting for rank 3 (not heard for 8 s)".
+  std::string unready(Ticks now) const;
+  // The last step heard of from any member that was dropped, has lapsed or left.
+  std::optional<Step> last_of_the_gone() const { return last_of_the_gone_; }
+  // Whose step and plan speak for the job: the first that takes part, else the first.
+  const Member& reference() const;
+  void clear_answers();
+
+ private:
+  std::string objection(Rank rank, const Hello& hello) const;
+  void take_in(Member& held, const Hello& hello, Ticks now, Answer& answer);
+  void drop(Member& member, Ticks now, std::string why);
+  void remember_step(Step last);
+
+  const Expected expected_;
+  bool effective_seen_ = false;
+  std::uint64_t incarnations_ = 0;  // given so far
+  std::optional<Step> last_of_the_gone_;
+  std::vector<Member> members_;
+};
+
+// "rank 3", "ranks 1, 2".
+std::string names_of_ranks(const std::vector<int>& ranks);
+
+}  // namespace gradmon

@@ -1,0 +1,157 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "control/client/command_client.h"
+
+#include <poll.h>
+
+#include <algorithm>
+#include <stdexcept>
+#include <utility>
+
+#include "control/host/frame_stream.h"
+#include "control/host/unix_socket.h"
+#include "control/hub/transport/bus.h"
+#include "control/wire/messages.h"
+
+namespace gradmon {
+namespace {
+
+using Clock = std::chrono::steady_clock;
+using std::chrono::milliseconds;
+
+constexpr std::string_view kIpc = "ipc://";
+
+std::string late(const std::string& endpoint, milliseconds timeout) {
+  return "no answer from " + endpoint + " within " + std::to_string(timeout.count()) + " ms";
+}
+
+std::optional<CommandReply> answer_in(std::string_view bytes, const std::string& request_id) {
+  auto frame = decode_frame(bytes);
+  if (!frame) return {};
+  auto* answer = std::get_if<AddressedReply>(&*frame);
+  if (answer == nullptr || answer->request_id != request_id) return {};
+  return std::move(answer->reply);
+}
+
+}  // namespace
+
+// How the question travels: until `deadline` the next bytes, or none.
+struct CommandClient::Connection {
+  virtual ~Connection() = default;
+  virtual void send(const std::string& bytes) = 0;
+  virtual std::optional<std::string> receive(milliseconds at_most) = 0;
+  virtual std::string refusal() const { return ""; }
+  virtual std::string hint() const { return ""; }
+};
+
+namespace {
+
+// The hub of this host. It may be started anew between two questions.
+class LocalConnection : public CommandClient::Connection {
+ public:
+  explicit LocalConnection(std::filesystem::path socket) : socket_(std::move(socket)) {}
+
+  void send(const std::string& bytes) override {
+    if (!stream_ && !connect()) return;
+    if (!stream_->send(bytes)) stream_.reset();
+  }
+
+  std::optional<std::string> receive(milliseconds at_most) override {
+    if (!frames_.empty()) return take();
+    if (!stream_ && !connect()) {
+      ::poll(nullptr, 0, static_cast<int>(std::min(at_most, milliseconds{50}).count()));
+      return {};
+    }
+    pollfd polled{stream_->fd(), static_cast<short>(POLLIN | (stream_->wants_write() ? POLLOUT : 0)), 0};
+    ::poll(&polled, 1, static_cast<int>(at_most.count()));
+    stream_->flush();
+    const auto read = stream_->read([this](std::string&& frame) { frames_.push_back(std::move(frame)); });
+    if (read.state != FrameStream::Read::State::open) stream_.reset();
+    return frames_.empty() ? std::nullopt : std::optional(take());
+  }
+
+  std::string hint() const override { return trouble_; }
+
+ private:
+  bool connect() {
+    auto fd = connect_unix(socket_);
+    if (!fd) {
+      trouble_ = fd.error();
+      return false;
+    }
+    trouble_.clear();
+    stream_ = std::make_unique<FrameStream>(*fd, FrameStream::Limits{kMostBytesDown, kMostBytesDown});
+    return true;
+  }
+  std::string take() {
+    std::string frame = std::move(frames_.front());
+    frames_.erase(frames_.begin());
+    return frame;
+  }
+
+  const std::filesystem::path socket_;
+  std::unique_ptr<FrameStream> stream_;  // null: not connected
+  std::vector<std::string> frames_;
+  std::string trouble_;
+};
+
+class RemoteConnection : public CommandClient::Connection {
+ public:
+  RemoteConnection(const std::string& endpoint, std::optional<ClientKeys> keys) {
+    auto bus = Bus::ask({kMostBytesDown}, std::move(keys));
+    if (!bus) throw std::runtime_error(bus.error());
+    bus_ = std::move(*bus);
+    if (auto connected = bus_->connect(endpoint); !connected) throw std::runtime_error(connected.error());
+  }
+  void send(const std::string& bytes) override { bus_->send("", bytes); }
+  std::optional<std::string> receive(milliseconds at_most) override {
+    auto incoming = bus_->poll(at_most, -1);
+    return incoming ? std::optional(std::move(incoming->bytes)) : std::nullopt;
+  }
+  std::string refusal() const override { return bus_->refusal(); }
+  std::string hint() const override { return bus_->hint(); }
+
+ private:
+  std::unique_ptr<Bus> bus_;
+};
+
+}  // namespace
+
+CommandClient::CommandClient(const std::string& endpoint, std::optional<ClientKeys> keys) : endpoint_(endpoint) {
+  if (endpoint.rfind(kIpc, 0) == 0) {
+    connection_ = std::make_unique<LocalConnection>(endpoint.substr(kIpc.size()));
+  } else {
+    connection_ = std::make_unique<RemoteConnection>(endpoint, std::move(keys));
+  }
+}
+
+CommandClient::~CommandClient() = default;
+
+tl::expected<CommandReply, std::string> CommandClient::ask(const Command& command, milliseconds timeout) {
+  constexpr milliseconds repeat_after{1000};
+  const auto deadline = Clock::now() + timeout;
+  const std::string bytes = encode(Frame(command));
+  if (bytes.size() > kMostBytesDown)
+    return tl::unexpected("the change takes " + std::to_string(bytes.size()) + " bytes, at most " +
+                          std::to_string(kMostBytesDown) + " can be sent");
+  auto repeat_at = Clock::now();
+  for (auto now = Clock::now(); now < deadline; now = Clock::now()) {
+    if (now >= repeat_at) {
+      connection_->send(bytes);
+      repeat_at = now + repeat_after;
+    }
+    const auto wait = std::chrono::ceil<milliseconds>(std::min(deadline, repeat_at) - now);
+    const auto incoming = connection_->receive(wait);
+    if (const std::string why = connection_->refusal(); !why.empty()) {
+      CommandReply refused;
+      refused.outcome = CommandOutcome::not_allowed;
+      refused.message = endpoint_ + ": " + why;
+      return refused;
+    }
+    if (!incoming) continue;
+    if (auto answer = answer_in(*incoming, command.request_id)) return std::move(*answer);
+  }
+  const std::string hint = connection_->hint();
+  return tl::unexpected(late(endpoint_, timeout) + (hint.empty() ? "" : ": " + hint));
+}
+
+}  // namespace gradmon

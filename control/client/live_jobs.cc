@@ -1,0 +1,118 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "control/client/live_jobs.h"
+
+#include <chrono>
+#include <system_error>
+#include <utility>
+
+#include "control/client/hub_survey.h"
+#include "control/host/answer_in_time.h"
+#include "control/host/descriptor.h"
+#include "control/host/process_identity.h"
+#include "control/host/unix_socket.h"
+
+namespace gradmon {
+namespace {
+
+namespace fs = std::filesystem;
+
+constexpr std::chrono::milliseconds kDiskTime{1000};
+
+JobEntry entry_of(const HubSurvey::Answer& answer) {
+  JobEntry entry;
+  entry.epoch = answer.status.epoch;
+  entry.launch_id = answer.status.launch_id;
+  entry.name = answer.status.name;
+  entry.host = host_name();
+  entry.endpoint = answer.endpoint;
+  entry.started = answer.status.started;
+  return entry;
+}
+
+// As text alone: no disk is asked.
+std::string normal(const fs::path& path) {
+  std::error_code error;
+  const fs::path whole = fs::absolute(path, error);
+  std::string text = (error ? path : whole).lexically_normal().string();
+  while (text.size() > 1 && text.back() == '/') text.pop_back();
+  return text;
+}
+
+// What the disk tells of a directory.
+struct OnDisk {
+  std::vector<std::size_t> same;  // which of `others` is this very directory, spelled otherwise
+  std::vector<JobEntry> entries;
+};
+
+std::optional<OnDisk> look_at(const fs::path& directory, const std::vector<std::string>& others) {
+  const auto answer = answer_in_time(
+      [&] {
+        std::string text;
+        std::error_code error;
+        const fs::path wanted = fs::weakly_canonical(directory, error);
+        for (std::size_t i = 0; i < others.size(); ++i) {
+          if (fs::weakly_canonical(others[i], error) == wanted) text += std::to_string(i) + '\0';
+        }
+        for (const JobEntry& job : read_jobs(directory)) text += to_text(job) + '\0';
+        return text;
+      },
+      kDiskTime);
+  if (!answer) return {};
+  OnDisk found;
+  for (std::size_t at = 0, end = 0; (end = answer->find('\0', at)) != std::string::npos; at = end + 1) {
+    const std::string piece = answer->substr(at, end - at);
+    if (auto job = parse_entry(piece)) {
+      found.entries.push_back(std::move(*job));
+    } else {
+      found.same.push_back(std::stoul(piece));
+    }
+  }
+  return found;
+}
+
+}  // namespace
+
+LiveJobs live_jobs(const fs::path& output_dir) {
+  LiveJobs live;
+  const std::string wanted = normal(output_dir);
+  HubSurvey survey = ask_all_hubs([&](const Status& status) { return normal(status.output_dir) == wanted; });
+  live.unanswered = std::move(survey.silent);
+  std::vector<std::string> directories;
+  for (const HubSurvey::Answer& answer : survey.answers) {
+    if (normal(answer.status.output_dir) == wanted) live.jobs.push_back(entry_of(answer));
+    directories.push_back(answer.status.output_dir);
+  }
+  if (!live.jobs.empty()) return live;
+  auto disk = look_at(output_dir, directories);
+  if (!disk) live.unanswered.push_back("the disk of " + wanted + " does not answer");
+  if (!disk) return live;
+  for (const std::size_t same : disk->same) live.jobs.push_back(entry_of(survey.answers[same]));
+  if (!live.jobs.empty()) return live;
+  for (JobEntry& job : disk->entries) {
+    if (job.host == host_name() || job.address.empty()) continue;
+    job.endpoint = job.address;
+    live.jobs.push_back(std::move(job));
+  }
+  return live;
+}
+
+LiveJobs jobs_of_this_host(const std::string& name) {
+  LiveJobs live;
+  HubSurvey survey = ask_all_hubs([&](const Status& status) {
+    return !name.empty() && (status.name == name || status.launch_id == name);
+  });
+  live.unanswered = std::move(survey.silent);
+  for (const HubSurvey::Answer& answer : survey.answers) live.jobs.push_back(entry_of(answer));
+  return live;
+}
+
+std::optional<bool> hub_is_there(const std::string& endpoint) {
+  constexpr std::string_view ipc = "ipc://";
+  if (endpoint.rfind(ipc, 0) != 0) return {};
+  const auto fd = connect_unix(endpoint.substr(ipc.size()));
+  if (!fd) return false;
+  const Descriptor closed(*fd);
+  return true;
+}
+
+}  // namespace gradmon

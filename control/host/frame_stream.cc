@@ -1,0 +1,153 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "control/host/frame_stream.h"
+
+#include <fcntl.h>
+#include <sys/socket.h>
+
+#include <algorithm>
+#include <cerrno>
+#include <limits>
+#include <new>
+#include <system_error>
+#include <utility>
+
+namespace gradmon {
+namespace {
+
+// Outside a long frame little is read at a time: all of it is handed out, and 4
+// KiB hold at most 819 frames.
+constexpr std::size_t kShortRead = 4096;
+constexpr std::size_t kLongRead = std::size_t{64} * 1024;
+constexpr std::size_t kMostFramesInACall = 200;
+constexpr std::size_t kKeptCapacity = kLongRead;
+
+std::string cause(const char* verb, int code) {
+  return std::string("cannot ") + verb + ": " + std::generic_category().message(code);
+}
+
+bool try_later(int code) {
+  return code == EAGAIN || code == EWOULDBLOCK || code == ENOBUFS || code == ENOMEM;
+}
+
+}  // namespace
+
+FrameStream::FrameStream(int fd, Limits limits) : limits_(limits), fd_(fd) {
+  ::fcntl(fd, F_SETFD, FD_CLOEXEC);
+}
+
+bool FrameStream::send(std::string_view frame) {
+  if (!fd_.valid() || !peer_reads_ || frame.empty()) return false;
+  if (frame.size() > std::numeric_limits<std::uint32_t>::max()) return false;
+  flush();
+  const std::size_t queued = out_.size() - written_;
+  const std::size_t needed = header_.size() + frame.size();
+  if (!peer_reads_ || needed > limits_.most_buffered_out || queued > limits_.most_buffered_out - needed)
+    return false;
+  try {
+    out_.erase(0, std::exchange(written_, 0));
+    out_.reserve(queued + needed);
+  } catch (const std::bad_alloc&) {
+    return false;
+  }
+  for (std::size_t i = 0; i < header_.size(); ++i)
+    out_ += static_cast<char>((frame.size() >> (8 * i)) & 0xffU);
+  out_ += frame;
+  flush();
+  return peer_reads_;
+}
+
+void FrameStream::flush() {
+  while (wants_write()) {
+    const ssize_t sent =
+        ::send(fd_.get(), out_.data() + written_, out_.size() - written_, MSG_NOSIGNAL | MSG_DONTWAIT);
+    if (sent >= 0) {
+      written_ += static_cast<std::size_t>(sent);
+    } else if (errno != EINTR) {
+      if (try_later(errno)) return;
+      // Not the end: what the peer sent before it went is still to be read.
+      peer_reads_ = false;
+      drop_queue();
+    }
+  }
+  if (written_ > 0) drop_queue();
+}
+
+void FrameStream::drop_queue() {
+  written_ = 0;
+  out_.clear();
+  if (out_.capacity() > kKeptCapacity) out_.shrink_to_fit();
+}
+
+void FrameStream::close() {
+  fd_.reset();
+  drop_queue();
+  frame_ = {};
+  if (broken_.empty()) broken_ = "closed by this side";
+}
+
+std::size_t FrameStream::next_read() const {
+  const std::size_t rest = header_filled_ == header_.size() ? length_ - frame_.size() : 0;
+  return std::clamp(rest, kShortRead, std::min(kLongRead, limits_.most_in_a_call));
+}
+
+FrameStream::Read FrameStream::read(const OnFrame& on_frame) {
+  std::array<char, kLongRead> buffer;  // Not initialised: recv(2) fills what is used.
+  std::size_t bytes = 0;
+  std::size_t frames = 0;
+  while (broken_.empty() && bytes < limits_.most_in_a_call && frames < kMostFramesInACall) {
+    const ssize_t got = ::recv(fd_.get(), buffer.data(), next_read(), MSG_DONTWAIT);
+    if (got < 0 && errno == EINTR) continue;
+    if (got < 0 && try_later(errno)) break;
+    // ECONNRESET: the peer closed its end and had not read all.
+    if (got == 0 || (got < 0 && errno == ECONNRESET)) {
+      const bool whole = header_filled_ == 0;
+      return {Read::State::end_of_file,
+              whole ? "closed by the other side" : "closed by the other side within a frame"};
+    }
+    if (got < 0) {
+      broken_ = cause("read", errno);
+      break;
+    }
+    bytes += static_cast<std::size_t>(got);
+    frames += take({buffer.data(), static_cast<std::size_t>(got)}, on_frame);
+  }
+  if (!broken_.empty()) return {Read::State::broken, broken_};
+  return {};
+}
+
+std::size_t FrameStream::take(std::string_view bytes, const OnFrame& on_frame) {
+  std::size_t frames = 0;
+  while (!bytes.empty() && broken_.empty()) {
+    if (header_filled_ < header_.size()) {
+      header_[header_filled_++] = static_cast<unsigned char>(bytes.front());
+      bytes.remove_prefix(1);
+      if (header_filled_ == header_.size()) begin_frame();
+      continue;
+    }
+    const std::size_t part = std::min(bytes.size(), length_ - frame_.size());
+    try {
+      frame_.append(bytes.substr(0, part));
+    } catch (const std::bad_alloc&) {
+      broken_ = "no memory for a frame";
+      break;
+    }
+    bytes.remove_prefix(part);
+    if (frame_.size() < length_) continue;
+    header_filled_ = 0;
+    frames += 1;
+    on_frame(std::exchange(frame_, {}));
+  }
+  return frames;
+}
+
+void FrameStream::begin_frame() {
+  length_ = 0;
+  for (std::size_t i = 0; i < header_.size(); ++i) length_ |= std::size_t{header_[i]} << (8 * i);
+  if (length_ == 0) broken_ = "an empty frame";
+  if (length_ > limits_.most_bytes_in) {
+    broken_ = "a frame of " + std::to_string(length_) + " bytes, at most " +
+              std::to_string(limits_.most_bytes_in) + " are accepted";
+  }
+}
+
+}  // namespace gradmon

@@ -1,0 +1,175 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "control/host/history_file.h"
+
+#include <fcntl.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+#include <algorithm>
+#include <cerrno>
+#include <cstring>
+#include <fstream>
+#include <functional>
+#include <nlohmann/json.hpp>
+#include <optional>
+#include <utility>
+
+#include "control/host/private_directory.h"
+
+namespace gradmon {
+namespace {
+
+namespace fs = std::filesystem;
+using Json = nlohmann::ordered_json;
+
+std::string line_of(const Json& json) {
+  return json.dump(-1, ' ', false, Json::error_handler_t::replace) + "\n";
+}
+
+Json to_json(Journal::Key key, const HistoryEntry& entry) {
+  Json applied = Json::object();
+  for (const auto& [rank, step] : entry.applied) applied[std::to_string(rank)] = step;
+  const Json steps{{"first", entry.steps.first().value},
+                   {"interval", entry.steps.interval()},
+                   {"times", entry.steps.times()}};
+  return {{"key", key},
+          {"revision", entry.revision.value},
+          {"cause", entry.cause},
+          {"by", entry.by},
+          {"verdict", entry.verdict},
+          {"reason", entry.reason},
+          {"on", entry.on},
+          {"proposed_at", entry.proposed_at},
+          {"effective_step", entry.effective_step},
+          {"steps", steps},
+          {"applied", applied},
+          {"finished_step", entry.finished_step},
+          {"request_id", entry.request_id},
+          {"final", entry.final}};
+}
+
+HistoryEntry entry_from(const Json& json) {
+  HistoryEntry entry;
+  entry.revision.value = json.value("revision", std::uint64_t{0});
+  entry.cause = json.value("cause", "");
+  entry.by = json.value("by", "");
+  entry.verdict = json.value("verdict", "");
+  entry.reason = json.value("reason", "");
+  entry.on = json.value("on", false);
+  entry.proposed_at = json.value("proposed_at", WallTime{0});
+  entry.effective_step = json.value("effective_step", std::int64_t{-1});
+  if (const auto steps = json.find("steps"); steps != json.end()) {
+    entry.steps = Schedule(Step{steps->value("first", std::int64_t{0})},
+                           std::max<std::int64_t>(1, steps->value("interval", std::int64_t{1})),
+                           steps->value("times", std::int64_t{0}));
+  }
+  for (const auto& [rank, step] : json.at("applied").items()) {
+    entry.applied[std::stoi(rank)] = step.get<std::int64_t>();
+  }
+  entry.finished_step = json.value("finished_step", std::int64_t{-1});
+  entry.request_id = json.value("request_id", "");
+  entry.final = json.value("final", false);
+  return entry;
+}
+
+// Whether its last line was cut short, by a kill or a full disk.
+bool ends_within_a_line(int fd) {
+  struct stat status {};
+  char last = '\n';
+  return fstat(fd, &status) == 0 && status.st_size > 0 && pread(fd, &last, 1, status.st_size - 1) == 1 &&
+         last != '\n';
+}
+
+tl::expected<void, std::string> append(const fs::path& file, std::string lines) {
+  const int fd = open(file.c_str(), O_RDWR | O_CREAT | O_APPEND | O_CLOEXEC, 0640);
+  if (fd >= 0 && ends_within_a_line(fd)) lines.insert(0, "\n");
+  const bool written =
+      fd >= 0 && ::write(fd, lines.data(), lines.size()) == static_cast<ssize_t>(lines.size());
+  const int why = errno;
+  if (fd >= 0) close(fd);
+  if (!written) return tl::unexpected(file.string() + ": " + std::strerror(why));
+  return {};
+}
+
+void for_each_line(const fs::path& file, const std::function<void(const Json&)>& take) {
+  std::ifstream in(file);
+  for (std::string line; std::getline(in, line);) {
+    try {
+      take(Json::parse(line));
+    } catch (const Json::exception&) {   // Cut short by a kill.
+    } catch (const std::logic_error&) {  // std::stoi
+    }
+  }
+}
+
+// A hub that was started anew goes on with a revision under another key.
+void take_entry(Journal::Key key, HistoryEntry entry, std::map<Journal::Key, HistoryEntry>& entries) {
+  for (auto& [known, earlier] : entries) {
+    if (known == key || entry.revision == Revision{} || earlier.revision != entry.revision) continue;
+    earlier = std::move(entry);
+    return;
+  }
+  entries[key] = std::move(entry);
+}
+
+fs::path newest_epoch(const fs::path& registers) {
+  fs::path newest;
+  fs::file_time_type latest{};
+  std::error_code error;
+  for (const fs::directory_entry& epoch : fs::directory_iterator(registers, error)) {
+    const fs::path history = epoch.path() / "history.jsonl";
+    std::error_code missing;
+    const auto time = fs::last_write_time(history, missing);
+    if (!missing && (newest.empty() || time > latest)) {
+      newest = history;
+      latest = time;
+    }
+  }
+  return newest;
+}
+
+}  // namespace
+
+tl::expected<void, std::string> append_history(const fs::path& file,
+                                               const std::map<Journal::Key, HistoryEntry>& entries) {
+  std::string lines;
+  for (const auto& [key, entry] : entries) lines += line_of(to_json(key, entry));
+  if (auto made = make_private_directory(file.parent_path()); !made) return made;
+  return append(file, std::move(lines));
+}
+
+tl::expected<void, std::string> append_switch(const fs::path& file, const SwitchNote& note) {
+  if (auto made = make_private_directory(file.parent_path()); !made) return made;
+  return append(file, line_of({{"epoch", note.epoch},
+                               {"rank", note.rank.value},
+                               {"revision", note.revision.value},
+                               {"step", note.step.value},
+                               {"on", note.on},
+                               {"at", note.at}}));
+}
+
+tl::expected<std::vector<HistoryEntry>, std::string> history_from_files(const fs::path& output_dir) {
+  const fs::path history = newest_epoch(output_dir / ".gradmon");
+  if (history.empty()) return tl::unexpected("no history in " + output_dir.string());
+  const std::string epoch = history.parent_path().filename().string();
+  std::map<Journal::Key, HistoryEntry> entries;
+  for_each_line(history,
+                [&](const Json& json) { take_entry(json.at("key").get<Journal::Key>(), entry_from(json), entries); });
+
+  std::error_code error;
+  for (const fs::directory_entry& run : fs::directory_iterator(output_dir, error)) {
+    for_each_line(run.path() / "switches.jsonl", [&](const Json& json) {
+      if (json.value("epoch", "") != epoch) return;
+      for (auto& [key, entry] : entries) {
+        if (entry.revision.value == json.value("revision", std::uint64_t{0})) {
+          entry.applied[json.at("rank").get<int>()] = json.at("step").get<std::int64_t>();
+        }
+      }
+    });
+  }
+  std::vector<HistoryEntry> all;
+  for (auto& [key, entry] : entries) all.push_back(std::move(entry));
+  return all;
+}
+
+}  // namespace gradmon

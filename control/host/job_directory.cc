@@ -1,0 +1,171 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "control/host/job_directory.h"
+
+#include <fcntl.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+#include <algorithm>
+#include <array>
+#include <cerrno>
+#include <cstdio>
+#include <system_error>
+
+#include "control/config/file_content.h"
+#include "control/host/descriptor.h"
+
+namespace gradmon {
+namespace {
+
+namespace fs = std::filesystem;
+using Problem = tl::unexpected<std::string>;
+
+constexpr std::size_t kLongestName = 40;
+constexpr std::size_t kHashDigits = 16;
+// With "/gradmon", a job's name and "/hub.sock" it fits into a socket address.
+constexpr std::size_t kLongestRuntime = 48;
+constexpr mode_t kMode = 0700;
+constexpr mode_t kOthersWrite = 0022;
+
+Problem problem(const fs::path& path, int code) {
+  return Problem(path.string() + ": " + std::generic_category().message(code));
+}
+
+std::string octal(mode_t mode) {
+  std::array<char, 16> text{};
+  std::snprintf(text.data(), text.size(), "%04o", mode & 07777U);
+  return text.data();
+}
+
+// "" or the mistake.
+std::string objection(const fs::path& path, const struct stat& found) {
+  const std::string name = path.string();
+  if (S_ISLNK(found.st_mode)) return name + ": a symbolic link, expected a directory: remove it";
+  if (!S_ISDIR(found.st_mode)) return name + ": not a directory, expected one: remove it";
+  if (found.st_uid != geteuid()) {
+    return name + ": belongs to uid " + std::to_string(found.st_uid) + ", expected uid " +
+           std::to_string(geteuid()) + ", who runs this";
+  }
+  if ((found.st_mode & 0777U) != kMode)
+    return name + ": has mode " + octal(found.st_mode) + ", expected 0700: chmod 700 it";
+  return "";
+}
+
+enum class Missing { refused, made };
+
+// Opens `name` in `parent`, checked.
+tl::expected<Descriptor, std::string> open_private(const Descriptor& parent, const fs::path& path,
+                                                   Missing missing) {
+  const std::string name = path.filename().string();
+  if (missing == Missing::made) {
+    if (::mkdirat(parent.get(), name.c_str(), kMode) == 0) {
+      // What the umask has taken; where it fails, objection() says so.
+      [[maybe_unused]] const int changed = ::fchmodat(parent.get(), name.c_str(), kMode, 0);
+    } else if (errno != EEXIST) {
+      return problem(path, errno);
+    }
+  }
+  Descriptor directory(::openat(parent.get(), name.c_str(), O_PATH | O_DIRECTORY | O_NOFOLLOW | O_CLOEXEC));
+  const int code = errno;
+  struct stat found {};
+  const int looked = directory.valid() ? ::fstat(directory.get(), &found)
+                                       : ::fstatat(parent.get(), name.c_str(), &found, AT_SYMLINK_NOFOLLOW);
+  if (looked != 0) return problem(path, errno);
+  if (std::string why = objection(path, found); !why.empty()) return Problem(std::move(why));
+  if (!directory.valid()) return problem(path, code);
+  return directory;
+}
+
+tl::expected<Descriptor, std::string> open_base(const fs::path& base, Missing missing) {
+  const fs::path parent = base.parent_path();
+  const Descriptor above(::open(parent.c_str(), O_PATH | O_DIRECTORY | O_CLOEXEC));
+  if (!above.valid()) return problem(parent, errno);
+  return open_private(above, base, missing);
+}
+
+tl::expected<void, std::string> open_both(const fs::path& job, Missing missing) {
+  const auto base = open_base(job.parent_path(), missing);
+  if (!base) return Problem(base.error());
+  const auto directory = open_private(*base, job, missing);
+  if (!directory) return Problem(directory.error());
+  return {};
+}
+
+bool usable_runtime(const std::string& directory) {
+  struct stat found {};
+  return !directory.empty() && directory.front() == '/' && directory.size() <= kLongestRuntime &&
+         ::stat(directory.c_str(), &found) == 0 && S_ISDIR(found.st_mode) && found.st_uid == geteuid() &&
+         (found.st_mode & kOthersWrite) == 0;
+}
+
+bool plain(char c) {
+  return (c >= 'a' && c <= 'z') || (c >= 'A' && c <= 'Z') || (c >= '0' && c <= '9') || c == '.' || c == '_' ||
+         c == '-';
+}
+
+void find_in(const fs::path& base, FoundJobs& found) {
+  struct stat status {};
+  if (::lstat(base.c_str(), &status) != 0 && errno == ENOENT) return;
+  if (const auto opened = open_base(base, Missing::refused); !opened) {
+    found.refused.push_back(opened.error());
+    return;
+  }
+  std::error_code error;
+  std::vector<fs::path> paths;
+  for (fs::directory_iterator entry(base, error), end; !error && entry != end; entry.increment(error))
+    paths.push_back(entry->path());
+  if (error) found.refused.push_back(base.string() + ": " + error.message());
+  std::sort(paths.begin(), paths.end());
+  for (fs::path& path : paths) {
+    JobDirectory job{std::move(path)};
+    if (const auto checked = job.check())
+      found.directories.push_back(std::move(job));
+    else
+      found.refused.push_back(checked.error());
+  }
+}
+
+}  // namespace
+
+JobBases job_bases(const EnvironmentLookup& environment) {
+  JobBases bases;
+  if (const auto runtime = environment("XDG_RUNTIME_DIR"); runtime && usable_runtime(*runtime))
+    bases.runtime = fs::path(*runtime) / "gradmon";
+  bases.shared = "/dev/shm/gradmon-" + std::to_string(geteuid());
+  return bases;
+}
+
+tl::expected<void, std::string> JobDirectory::check() const { return open_both(path, Missing::refused); }
+
+std::string job_file_name(const std::string& launch_id) {
+  const auto leads_well = [](const std::string& name) {
+    return !name.empty() && name.front() != '.' && name.front() != '-';
+  };
+  const bool all_plain = std::all_of(launch_id.begin(), launch_id.end(), plain);
+  if (all_plain && launch_id.size() <= kLongestName && leads_well(launch_id)) return launch_id;
+  std::string name = launch_id.substr(0, kLongestName - kHashDigits - 1);
+  for (char& c : name) c = plain(c) ? c : '_';
+  if (!leads_well(name)) name = ("job" + name).substr(0, kLongestName - kHashDigits - 1);
+  return name + "-" + sha256_of(launch_id).substr(0, kHashDigits);
+}
+
+tl::expected<JobDirectory, std::string> make_job_directory(const std::string& launch_id,
+                                                           const JobBases& bases) {
+  JobDirectory job{bases.first() / job_file_name(launch_id)};
+  if (const auto opened = open_both(job.path, Missing::made); !opened) return Problem(opened.error());
+  return job;
+}
+
+tl::expected<void, std::string> JobDirectory::make_again() const {
+  if (const auto opened = open_both(path, Missing::made); !opened) return Problem(opened.error());
+  return {};
+}
+
+FoundJobs find_job_directories(const JobBases& bases) {
+  FoundJobs found;
+  if (bases.runtime) find_in(*bases.runtime, found);
+  find_in(bases.shared, found);
+  return found;
+}
+
+}  // namespace gradmon

@@ -1,0 +1,78 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "control/host/old_jobs.h"
+
+#include <sys/stat.h>
+#include <unistd.h>
+
+#include <algorithm>
+#include <filesystem>
+#include <utility>
+#include <vector>
+
+#include "control/host/hub_lock.h"
+
+namespace gradmon {
+namespace {
+
+namespace fs = std::filesystem;
+using Clock = std::chrono::system_clock;
+
+struct Found {
+  fs::path path;
+  Clock::time_point changed;
+};
+
+Clock::time_point changed_at(const fs::path& path) {
+  struct stat status {};
+  return ::lstat(path.c_str(), &status) == 0 ? Clock::from_time_t(status.st_mtime) : Clock::time_point{};
+}
+
+// What somebody else has put there keeps the directory.
+void remove_job(const fs::path& path) {
+  const JobDirectory directory{path};
+  const auto lock = HubLock::take(directory);
+  if (!lock) return;
+  for (const fs::path& file : {directory.socket(), directory.decisions(), directory.keys(), directory.log(), directory.lock()})
+    ::unlink(file.c_str());
+  ::rmdir(path.c_str());
+}
+
+void remove_history(const fs::path& history) {
+  ::unlink(history.c_str());
+  ::rmdir(history.parent_path().c_str());
+}
+
+template <class Remove>
+void remove_old(std::vector<Found> found, const OldJobs& which, Remove remove) {
+  const auto now = Clock::now();
+  std::sort(found.begin(), found.end(), [](const Found& a, const Found& b) { return a.changed > b.changed; });
+  for (std::size_t i = 0; i < found.size(); ++i) {
+    const auto age = now - found[i].changed;
+    if (age >= which.young && (age >= which.older_than || i >= which.more_than)) remove(found[i].path);
+  }
+}
+
+}  // namespace
+
+void remove_old_jobs(const JobDirectory& own, const OldJobs& which) {
+  std::vector<Found> found;
+  for (const JobDirectory& other : find_job_directories({{}, own.path.parent_path()}).directories) {
+    if (other.path == own.path) continue;
+    found.push_back({other.path, std::max({changed_at(other.path), changed_at(other.log()),
+                                           changed_at(other.lock())})});
+  }
+  remove_old(std::move(found), which, remove_job);
+}
+
+void remove_old_histories(const fs::path& output_dir, const std::string& own, const OldJobs& which) {
+  std::vector<Found> found;
+  std::error_code error;
+  for (const fs::directory_entry& epoch : fs::directory_iterator(output_dir / ".gradmon", error)) {
+    const fs::path history = epoch.path() / "history.jsonl";
+    if (epoch.path().filename() == own || changed_at(history) == Clock::time_point{}) continue;
+    found.push_back({history, changed_at(history)});
+  }
+  remove_old(std::move(found), which, remove_history);
+}
+
+}  // namespace gradmon

@@ -1,0 +1,100 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "control/host/unix_socket.h"
+
+#include <fcntl.h>
+#include <sys/socket.h>
+#include <sys/stat.h>
+#include <sys/un.h>
+
+#include <cerrno>
+#include <cstring>
+#include <system_error>
+
+#include "control/host/descriptor.h"
+
+namespace gradmon {
+namespace {
+
+namespace fs = std::filesystem;
+using Problem = tl::unexpected<std::string>;
+
+constexpr std::size_t kLongestAddress = sizeof(sockaddr_un::sun_path) - 1;
+
+struct Address {
+  sockaddr_un value{};
+  Descriptor directory;  // what a long path is reached through
+};
+
+Problem problem(const fs::path& path, int code) {
+  return Problem(path.string() + ": " + std::generic_category().message(code));
+}
+
+tl::expected<Address, std::string> address_of(const fs::path& path) {
+  Address address;
+  address.value.sun_family = AF_UNIX;
+  std::string text = path.string();
+  if (text.empty() || text.find('\0') != std::string::npos) return Problem("\"" + text + "\": not a path");
+  if (text.size() > kLongestAddress) {
+    const fs::path parent = path.parent_path();
+    address.directory.reset(::open(parent.c_str(), O_PATH | O_DIRECTORY | O_CLOEXEC));
+    if (!address.directory.valid()) return problem(parent, errno);
+    text = "/proc/self/fd/" + std::to_string(address.directory.get()) + "/" + path.filename().string();
+    if (text.size() > kLongestAddress) {
+      return Problem(path.string() + ": the name of a socket may have about 80 bytes, this one has " +
+                     std::to_string(path.filename().string().size()));
+    }
+  }
+  std::memcpy(address.value.sun_path, text.data(), text.size());
+  return address;
+}
+
+Descriptor stream_socket() {
+  return Descriptor(::socket(AF_UNIX, SOCK_STREAM | SOCK_NONBLOCK | SOCK_CLOEXEC, 0));
+}
+
+const sockaddr* generic(const Address& address) { return reinterpret_cast<const sockaddr*>(&address.value); }
+
+}  // namespace
+
+tl::expected<int, std::string> connect_unix(const fs::path& path) {
+  const auto address = address_of(path);
+  if (!address) return Problem(address.error());
+  Descriptor socket = stream_socket();
+  if (!socket.valid()) return problem(path, errno);
+  int result = 0;
+  do {
+    result = ::connect(socket.get(), generic(*address), sizeof address->value);
+  } while (result != 0 && errno == EINTR);
+  if (result != 0 && errno == EAGAIN)
+    return Problem(path.string() + ": too many connections wait to be accepted");
+  if (result != 0) return problem(path, errno);
+  return socket.release();
+}
+
+tl::expected<int, std::string> bind_unix(const fs::path& path) {
+  const auto address = address_of(path);
+  if (!address) return Problem(address.error());
+  Descriptor socket = stream_socket();
+  // Linux gives the file the socket's own mode less the umask, so that it is never
+  // wider than 0600; chmod then gives back what the umask has taken.
+  if (!socket.valid() || ::fchmod(socket.get(), 0600) != 0 ||
+      ::bind(socket.get(), generic(*address), sizeof address->value) != 0) {
+    return problem(path, errno);
+  }
+  if (::chmod(address->value.sun_path, 0600) != 0) {
+    const int code = errno;
+    ::unlink(address->value.sun_path);
+    return problem(path, code);
+  }
+  return socket.release();
+}
+
+tl::expected<uid_t, std::string> peer_uid(int fd) {
+  ucred credentials{};
+  socklen_t size = sizeof credentials;
+  if (::getsockopt(fd, SOL_SOCKET, SO_PEERCRED, &credentials, &size) != 0)
+    return Problem("cannot tell the peer's user: " + std::generic_category().message(errno));
+  return credentials.uid;
+}
+
+}  // namespace gradmon

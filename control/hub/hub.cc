@@ -1,0 +1,296 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "control/hub/hub.h"
+
+#include <poll.h>
+#include <unistd.h>
+
+#include <algorithm>
+#include <utility>
+
+#include "control/host/descriptor.h"
+#include "control/host/unix_socket.h"
+#include "control/log.h"
+
+namespace gradmon {
+namespace {
+
+using std::chrono::milliseconds;
+
+constexpr milliseconds kBusyTurn{10};
+constexpr milliseconds kIdleTurn{500};
+constexpr milliseconds kLookEvery{1000};
+constexpr milliseconds kStateEvery{500};
+constexpr milliseconds kStateEveryWhenIdle{1000};
+constexpr milliseconds kNobodyFor{10'000};  // no rank has come yet
+constexpr milliseconds kEndAfter{1'000};    // the last rank has gone: a new one may come at once
+constexpr std::size_t kMostRanks = 16'384;
+constexpr int kMostLockTries = 30;
+constexpr int kLargestWorld = 1 << 17;  // the lead keeps a list of it
+constexpr std::size_t kMostBytesOfARank = kMostBytesDown;  // a set with a config's text, a Hello with its plan
+
+std::string name_of(Peer peer) { return "u" + std::to_string(peer.value); }
+Peer peer_of(const std::string& name) { return {std::stoull(name.substr(1))}; }
+
+// A hub that was killed holds its lock a moment longer than its connections.
+tl::expected<HubLock, HubLock::Failure> take_lock(const JobDirectory& directory) {
+  for (int tries = 0;; ++tries) {
+    auto lock = HubLock::take(directory);
+    if (lock || lock.error().kind != HubLock::Failure::Kind::taken || tries == kMostLockTries) return lock;
+    if (Descriptor(connect_unix(directory.socket()).value_or(-1)).valid()) return lock;  // It lives.
+    ::poll(nullptr, 0, static_cast<int>(kBusyTurn.count()));
+  }
+}
+
+}  // namespace
+
+Hub::Hub(JobDirectory directory, std::string launch_id, HubLock lock, std::unique_ptr<StreamServer> server)
+    : launch_id_(std::move(launch_id)),
+      mailbox_(std::make_shared<Mailbox>()),
+      directory_(std::move(directory)),
+      lock_(std::move(lock)),
+      server_(std::move(server)),
+      idle_since_(Clock::now()),
+      last_look_(Clock::now()),
+      last_turn_(Clock::now()) {}
+
+Hub::~Hub() = default;
+
+tl::expected<std::unique_ptr<Hub>, HubLock::Failure> Hub::open(JobDirectory directory, std::string launch_id) {
+  auto lock = take_lock(directory);
+  if (!lock) return tl::unexpected(lock.error());
+  StreamServer::Limits limits;
+  limits.most_connections = kMostRanks;
+  auto server = StreamServer::listen(directory.socket(), limits);
+  if (!server) return tl::unexpected(HubLock::Failure{HubLock::Failure::Kind::cannot, server.error()});
+  return std::unique_ptr<Hub>(
+      new Hub(std::move(directory), std::move(launch_id), std::move(*lock), std::move(*server)));
+}
+
+void Hub::run() {
+  while (!finished()) turn(lead_ && lead_->busy() ? kBusyTurn : kIdleTurn);
+  clean_up();
+}
+
+void Hub::turn(milliseconds at_most) {
+  std::vector<pollfd> polled{{mailbox_->fd(), POLLIN, 0}};
+  server_->add_to(polled);
+  if (lead_) {
+    lead_->add_to(polled);
+    at_most = lead_->longest_wait(at_most);
+  }
+  if (relay_) {
+    relay_->add_to(polled);
+    at_most = relay_->longest_wait(at_most);
+  }
+  ::poll(polled.data(), polled.size(), static_cast<int>(server_->longest_wait(at_most).count()));
+  for (const Mailbox::Note& note : mailbox_->take()) note();
+  // First: after a pause another hub may be the job's, and no lease is to be renewed.
+  if (Clock::now() - last_look_ >= kLookEvery) keep_directory();
+  if (replaced_) return;
+  server_->handle(polled, {[this](Peer peer, std::string&& bytes) { on_frame(peer, std::move(bytes)); },
+                           [this](Peer peer, StreamServer::Closed how, const std::string& reason) {
+                             on_closed(peer, how, reason);
+                           }});
+  const auto now = Clock::now();
+  if (lead_) lead_->turn(now);
+  if (relay_) relay_->turn(now);
+  if (now - last_state_ >= (lead_ && lead_->busy() ? kStateEvery : kStateEveryWhenIdle)) show_state();
+}
+
+void Hub::on_frame(Peer peer, std::string&& bytes) {
+  auto frame = decode_frame(bytes);
+  if (!frame) return server_->cut(peer, frame.error());
+  if (auto* said = std::get_if<Introduction>(&*frame)) {
+    on_introduction(peer, std::move(*said));
+  } else if (auto* bundles = std::get_if<Bundles>(&*frame)) {
+    for (Bundle& bundle : *bundles) on_bundle(peer, std::move(bundle));
+  } else if (const auto* command = std::get_if<Command>(&*frame)) {
+    on_command(peer, *command);
+  } else if (const auto* notes = std::get_if<StoreNotes>(&*frame)) {
+    on_store_notes(peer, *notes);
+  } else {
+    server_->cut(peer, "an answer to nobody here");
+  }
+}
+
+void Hub::on_introduction(Peer peer, Introduction said) {
+  if (said.launch_id != launch_id_) return server_->cut(peer, "another launch: " + said.launch_id);
+  if (said.world_size < 1 || said.world_size > kLargestWorld || said.rank.value < 0 ||
+      said.rank.value >= said.world_size)
+    return server_->cut(peer, "a rank of no job");
+  server_->admit(peer, kMostBytesOfARank);
+  const bool leads = said.rank.value == 0 && said.lead;
+  if (leads && !rank0_) rank0_ = peer;  // Another process that takes itself for rank 0 is told nothing.
+  if (leads && !lead_) become_lead(peer, said);
+  if (!lead_ && !relay_) {
+    relay_ = std::make_unique<Relay>(
+        said, Relay::Host{mailbox_, [this](const Bundle& bundle) { deliver(bundle); },
+                          [this](const std::string& to, std::string frame) {
+                            static_cast<void>(server_->send(peer_of(to), frame));
+                          },
+                          directory_.keys(), [this](const StoreNotes& notes) { ask_store(notes); },
+                          [this] { return ranks_.size(); }});
+  }
+  ranks_[peer] = LocalRank{std::move(said), "", 0, false};
+}
+
+void Hub::become_lead(Peer, const Introduction& said) {
+  Lead::Host host{directory_,
+                  mailbox_,
+                  [this](const Bundle& bundle) { deliver(bundle); },
+                  [this](const std::string& to, std::string frame) {
+                    static_cast<void>(server_->send(peer_of(to), frame));
+                  },
+                  [this](LogLevel level, const std::string& text) {
+                    if (rank0_) static_cast<void>(server_->send(*rank0_, encode(Frame(Said{level, text}))));
+                  },
+                  [this](const StoreNotes& notes) { ask_store(notes); }, [this] { return rank0_.has_value(); }};
+  lead_ = std::make_unique<Lead>(said, std::move(host));
+  if (!relay_) return;
+  Bundles early = relay_->take_gathered();
+  relay_->close();
+  relay_.reset();
+  for (Bundle& bundle : early) {
+    for (Envelope& envelope : envelopes_of(std::move(bundle))) lead_->on_envelope(std::move(envelope));
+  }
+}
+
+void Hub::on_bundle(Peer peer, Bundle bundle) {
+  const auto rank = ranks_.find(peer);
+  const bool own = rank != ranks_.end() && bundle.to.size() == 1 &&
+                   bundle.to.front().first == rank->second.said.rank.value;
+  if (!own) return server_->cut(peer, "it speaks for a rank that it is not");
+  if (const auto* hello = std::get_if<Hello>(&bundle.message)) hello_peers_[hello->process_id] = peer;
+  if (std::holds_alternative<Left>(bundle.message)) rank->second.left = true;
+  if (relay_) return relay_->pass_on(std::move(bundle));
+  for (Envelope& envelope : envelopes_of(std::move(bundle))) lead_->on_envelope(std::move(envelope));
+}
+
+void Hub::ask_store(const StoreNotes& notes) {
+  for (const auto& [peer, rank] : ranks_) {
+    if (!rank.said.store || (lead_ && peer != rank0_)) continue;
+    static_cast<void>(server_->send(peer, encode(Frame(notes))));
+    return;
+  }
+}
+
+void Hub::on_store_notes(Peer peer, const StoreNotes& notes) {
+  const auto rank = ranks_.find(peer);
+  if (rank == ranks_.end() || !rank->second.said.store) return server_->cut(peer, "it has no store to speak of");
+  if (lead_ && peer == rank0_) lead_->on_store_notes(notes.others);
+  if (relay_) relay_->on_store_notes(notes.others);
+}
+
+void Hub::on_command(Peer peer, const Command& command) {
+  if (lead_) return lead_->on_command(name_of(peer), command);
+  if (relay_) return relay_->on_command(name_of(peer), command);
+  CommandReply reply;
+  reply.outcome = CommandOutcome::failed;
+  reply.message = "no rank of this job has come yet";
+  static_cast<void>(server_->send(peer, encode(Frame(AddressedReply{command.request_id, reply}))));
+}
+
+// The kernel says that a rank's process has gone. What this hub has cut off is
+// silence and no more: that process may live.
+void Hub::on_closed(Peer peer, StreamServer::Closed how, const std::string& reason) {
+  const auto found = ranks_.find(peer);
+  if (found == ranks_.end()) return;
+  const LocalRank rank = std::move(found->second);
+  ranks_.erase(found);
+  if (rank0_ == peer) rank0_.reset();
+  idle_since_ = Clock::now();
+  const std::string name = "rank " + std::to_string(rank.said.rank.value);
+  if (how == StreamServer::Closed::cut) return log_warn(name + " is cut off: " + reason);
+  const std::pair<int, std::uint64_t> address{rank.said.rank.value, rank.incarnation};
+  for (auto at = hello_peers_.begin(); at != hello_peers_.end();)
+    at = at->second == peer ? hello_peers_.erase(at) : std::next(at);
+  if (rank.incarnation == 0) return;
+  rank_peers_.erase(address);
+  Bundle gone{rank.epoch, {address}, Gone{}};
+  if (relay_) return relay_->pass_on(std::move(gone));
+  if (lead_) lead_->on_envelope({rank.epoch, rank.said.rank, rank.incarnation, Gone{}});
+}
+
+void Hub::deliver(const Bundle& bundle) {
+  std::set<Peer> peers;
+  for (const auto& address : bundle.to) {
+    if (const auto* welcome = std::get_if<Welcome>(&bundle.message)) {
+      const auto peer = hello_peers_.find(welcome->process_id);
+      if (peer == hello_peers_.end()) {
+        // It has gone since it said Hello, of which the lead knows nothing yet.
+        if (relay_ && welcome->refused.empty()) relay_->pass_on({bundle.epoch, {address}, Gone{}});
+        continue;
+      }
+      peers.insert(peer->second);
+      if (!welcome->refused.empty()) continue;
+      if (lead_ && address.first == 0) rank0_ = peer->second;
+      rank_peers_[address] = peer->second;
+      if (const auto rank = ranks_.find(peer->second); rank != ranks_.end()) {
+        rank_peers_.erase({rank->second.said.rank.value, rank->second.incarnation});
+        rank->second.epoch = bundle.epoch;
+        rank->second.incarnation = address.second;
+        rank_peers_[address] = peer->second;
+      }
+    } else if (const auto peer = rank_peers_.find(address); peer != rank_peers_.end()) {
+      peers.insert(peer->second);
+    }
+  }
+  if (peers.empty()) return;
+  const std::string frame = encode(Frame(Bundles{bundle}));
+  for (const Peer peer : peers) static_cast<void>(server_->send(peer, frame));
+}
+
+void Hub::show_state() {
+  last_state_ = Clock::now();
+  if (lead_ && rank0_) static_cast<void>(server_->send(*rank0_, encode(Frame(lead_->status()))));
+  if (!relay_ || (relay_->trouble().empty() && shown_trouble_.empty())) return;
+  Status status;
+  status.reason = shown_trouble_ = relay_->trouble();
+  const std::string frame = encode(Frame(std::move(status)));
+  for (const auto& [peer, rank] : ranks_) static_cast<void>(server_->send(peer, frame));
+}
+
+void Hub::keep_directory() {
+  last_look_ = Clock::now();
+  if (!lock_.still_ours()) {
+    auto made = directory_.make_again();
+    auto lock = made ? HubLock::take(directory_)
+                     : tl::expected<HubLock, HubLock::Failure>(
+                           tl::unexpect, HubLock::Failure{HubLock::Failure::Kind::cannot, made.error()});
+    if (lock) {
+      lock_ = std::move(*lock);
+      if (lead_) lead_->keep_keys();
+      if (relay_) relay_->keep_keys();
+      log_warn("the job's directory was removed: it is made anew");
+    } else if (lock.error().kind == HubLock::Failure::Kind::taken) {
+      log_warn("another hub holds the job's directory: this one ends");
+      replaced_ = true;
+      return;
+    } else {
+      log_debug("the job's directory: " + lock.error().reason);
+      return;
+    }
+  }
+  if (lead_) lead_->keep_log();
+  if (auto remade = server_->remake(); !remade) log_debug(remade.error());
+}
+
+bool Hub::finished() const {
+  if (replaced_ || (lead_ && lead_->superseded())) return true;
+  const auto waited = Clock::now() - idle_since_;
+  if (!lead_ && !relay_) return waited >= kNobodyFor;
+  if (!ranks_.empty() || waited < kEndAfter) return false;
+  return lead_ ? lead_->may_go() : true;
+}
+
+void Hub::clean_up() {
+  if (lead_) lead_->close();
+  if (relay_) relay_->close();
+  if (replaced_ || !lock_.still_ours()) return;
+  ::unlink(directory_.socket().c_str());
+  ::unlink(directory_.decisions().c_str());
+  ::unlink(directory_.keys().c_str());
+  ::unlink(directory_.lock().c_str());
+}
+
+}  // namespace gradmon

@@ -1,0 +1,94 @@
+// SPDX-License-Identifier: Apache-2.0
+#pragma once
+
+#include <chrono>
+#include <map>
+#include <memory>
+#include <optional>
+#include <set>
+#include <string>
+#include <tl/expected.hpp>
+#include <utility>
+#include <vector>
+
+#include "control/host/hub_lock.h"
+#include "control/host/job_directory.h"
+#include "control/host/mailbox.h"
+#include "control/hub/lead.h"
+#include "control/hub/relay.h"
+#include "control/hub/transport/stream_server.h"
+#include "control/wire/messages.h"
+
+namespace gradmon {
+
+// The process beside training, one a host and job: serves the ranks of its host and
+// gradmonctl over Unix streams. Rank 0's introduction makes it the lead, which
+// decides; any other passes on what its ranks say, and what the lead says to them.
+// Ends when the last rank of its host, of the lead: of the job, has gone and what is
+// due is written. One thread.
+class Hub {
+ public:
+  // Takes the job's directory: the lock, then the socket. The error with `taken`:
+  // there is a hub already.
+  static tl::expected<std::unique_ptr<Hub>, HubLock::Failure> open(JobDirectory directory, std::string launch_id);
+  ~Hub();
+  Hub(const Hub&) = delete;
+  Hub& operator=(const Hub&) = delete;
+
+  // Until there is nothing left to do, or another hub holds the directory. Signals
+  // SIGTERM and SIGINT, blocked or not, are the caller's.
+  void run();
+
+ private:
+  using Clock = std::chrono::steady_clock;
+
+  // A rank of this host, as it has introduced itself.
+  struct LocalRank {
+    Introduction said;
+    std::string epoch;              // of the membership below
+    std::uint64_t incarnation = 0;  // 0: not welcomed yet
+    bool left = false;
+  };
+
+  Hub(JobDirectory directory, std::string launch_id, HubLock lock, std::unique_ptr<StreamServer> server);
+
+  void turn(std::chrono::milliseconds at_most);
+  void on_frame(Peer peer, std::string&& bytes);
+  void on_closed(Peer peer, StreamServer::Closed how, const std::string& reason);
+  void on_introduction(Peer peer, Introduction said);
+  void on_bundle(Peer peer, Bundle bundle);
+  void on_command(Peer peer, const Command& command);
+  void become_lead(Peer peer, const Introduction& said);
+  void on_store_notes(Peer peer, const StoreNotes& notes);
+  // Of a rank of this host that can ask training's store: of the lead's, rank 0.
+  void ask_store(const StoreNotes& notes);
+  // Downwards, to ranks of this host.
+  void deliver(const Bundle& bundle);
+  void deliver_to(Peer peer, Bundle bundle);
+  void show_state();
+  void keep_directory();
+  bool finished() const;
+  void clean_up();
+
+  // Constant after construction.
+  const std::string launch_id_;
+  const std::shared_ptr<Mailbox> mailbox_;
+
+  JobDirectory directory_;
+  HubLock lock_;
+  std::unique_ptr<StreamServer> server_;
+  std::map<Peer, LocalRank> ranks_;
+  std::map<std::string, Peer> hello_peers_;                    // by process id
+  std::map<std::pair<int, std::uint64_t>, Peer> rank_peers_;   // by rank and incarnation
+  std::optional<Peer> rank0_;                                  // to be shown the state
+  std::unique_ptr<Lead> lead_;    // null: not the lead
+  std::unique_ptr<Relay> relay_;  // null: the lead, or nobody has asked for another host's
+  std::string shown_trouble_;     // of the relay, as its ranks know it
+  bool replaced_ = false;         // another hub holds the directory
+  Clock::time_point idle_since_;
+  Clock::time_point last_look_;
+  Clock::time_point last_state_;
+  Clock::time_point last_turn_;
+};
+
+}  // namespace gradmon

@@ -1,0 +1,99 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "control/hub/keys/key_file.h"
+
+#include <fcntl.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+#include <array>
+#include <cerrno>
+#include <cstdio>
+#include <cstring>
+
+namespace gradmon {
+namespace {
+
+namespace fs = std::filesystem;
+
+constexpr std::size_t kLargest = std::size_t{1} << 20U;
+constexpr mode_t kOthersRead = 0077;
+constexpr mode_t kOthersWrite = 0022;
+
+std::string mode_text(const struct stat& status) {
+  std::array<char, 16> text{};
+  std::snprintf(text.data(), text.size(), "%04o", status.st_mode & 07777U);
+  return text.data();
+}
+
+std::string cause(const fs::path& path) { return path.string() + ": " + std::strerror(errno); }
+
+std::string owner_objection(const fs::path& path, const struct stat& status) {
+  if (status.st_uid == geteuid() || status.st_uid == 0) return "";
+  return path.string() + ": belongs to uid " + std::to_string(status.st_uid) + ", not to uid " +
+         std::to_string(geteuid()) + " who runs this";
+}
+
+std::string file_objection(const fs::path& file, const struct stat& status, Guarded guarded) {
+  if (!S_ISREG(status.st_mode)) return file.string() + ": not a regular file";
+  if (std::string why = owner_objection(file, status); !why.empty()) return why;
+  if (guarded == Guarded::against_reading && (status.st_mode & kOthersRead) != 0)
+    return file.string() + ": others can use it (mode " + mode_text(status) + "): chmod 600 it";
+  if ((status.st_mode & kOthersWrite) != 0)
+    return file.string() + ": others can write it (mode " + mode_text(status) + "): chmod go-w it";
+  if (static_cast<std::size_t>(status.st_size) > kLargest) return file.string() + ": larger than 1 MiB";
+  return "";
+}
+
+class Descriptor {
+ public:
+  explicit Descriptor(int fd) : fd_(fd) {}
+  ~Descriptor() {
+    if (fd_ >= 0) close(fd_);
+  }
+  Descriptor(const Descriptor&) = delete;
+  Descriptor& operator=(const Descriptor&) = delete;
+  int get() const { return fd_; }
+
+ private:
+  const int fd_;
+};
+
+}  // namespace
+
+std::string key_directory_objection(const fs::path& directory) {
+  struct stat status {};
+  if (stat(directory.c_str(), &status) != 0) {
+    const bool missing = errno == ENOENT;
+    return cause(directory) +
+           (missing ? "; \"gradmonctl keygen " + directory.string() + "\" makes a directory of keys" : "");
+  }
+  if (!S_ISDIR(status.st_mode)) return directory.string() + ": not a directory";
+  if (std::string why = owner_objection(directory, status); !why.empty()) return why;
+  if ((status.st_mode & kOthersWrite) != 0)
+    return directory.string() + ": others can write it (mode " + mode_text(status) + "): chmod 700 it";
+  return "";
+}
+
+tl::expected<std::string, std::string> read_key_file(const fs::path& file, Guarded guarded) {
+  const Descriptor open_file(open(file.c_str(), O_RDONLY | O_CLOEXEC | O_NONBLOCK | O_NOCTTY));
+  struct stat status {};
+  if (open_file.get() < 0 || fstat(open_file.get(), &status) != 0) {
+    if (errno == ENXIO) return tl::unexpected(file.string() + ": not a regular file");
+    return tl::unexpected(cause(file));
+  }
+  if (std::string why = file_objection(file, status, guarded); !why.empty())
+    return tl::unexpected(std::move(why));
+  std::string text(static_cast<std::size_t>(status.st_size), '\0');
+  std::size_t filled = 0;
+  ssize_t got = 1;
+  while (filled < text.size() && got > 0) {
+    got = read(open_file.get(), text.data() + filled, text.size() - filled);
+    if (got > 0) filled += static_cast<std::size_t>(got);
+    if (got < 0 && errno == EINTR) got = 1;
+  }
+  if (got < 0) return tl::unexpected(cause(file));
+  text.resize(filled);
+  return text;
+}
+
+}  // namespace gradmon

@@ -1,0 +1,157 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "control/hub/keys/keygen.h"
+
+#include <fcntl.h>
+#include <sodium.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+#include <cerrno>
+#include <cstring>
+#include <utility>
+
+#include "control/hub/keys/curve_keys.h"
+#include "control/hub/keys/key_file.h"
+
+namespace gradmon {
+namespace {
+
+namespace fs = std::filesystem;
+using Outcome = tl::expected<void, std::string>;
+
+constexpr mode_t kSecretMode = 0600;
+constexpr mode_t kPublicMode = 0644;
+constexpr char kListName[] = "clients.allow";
+constexpr char kListTitle[] = "# Who may connect: NAME ROLE PUBLICKEY, ROLE being read or control.\n";
+
+tl::unexpected<std::string> failed(const fs::path& path) {
+  return tl::unexpected(path.string() + ": " + std::strerror(errno));
+}
+
+bool write_all(int fd, std::string_view text) {
+  while (!text.empty()) {
+    const ssize_t done = write(fd, text.data(), text.size());
+    if (done < 0 && errno != EINTR) return false;
+    if (done > 0) text.remove_prefix(static_cast<std::size_t>(done));
+  }
+  return fsync(fd) == 0;
+}
+
+Outcome write_new(const fs::path& file, mode_t mode, std::string_view text) {
+  const int fd = open(file.c_str(), O_WRONLY | O_CREAT | O_EXCL | O_CLOEXEC | O_NOFOLLOW, mode);
+  if (fd < 0) return failed(file);
+  const bool written = fchmod(fd, mode) == 0 && write_all(fd, text);
+  const int cause = errno;
+  close(fd);
+  if (written) return {};
+  unlink(file.c_str());
+  errno = cause;
+  return failed(file);
+}
+
+Outcome sync_directory(const fs::path& directory) {
+  const int fd = open(directory.c_str(), O_RDONLY | O_DIRECTORY | O_CLOEXEC);
+  if (fd < 0) return failed(directory);
+  const bool synced = fsync(fd) == 0;
+  close(fd);
+  if (!synced) return failed(directory);
+  return {};
+}
+
+// Makes NAME.secret; the value is its public key.
+tl::expected<KeyBytes, std::string> make_pair(const fs::path& directory, const std::string& name) {
+  KeyBytes bytes{};
+  randombytes_buf(bytes.data(), bytes.size());
+  const SecretKey secret(bytes);
+  std::string text = to_z85(bytes) + "\n";
+  const Outcome written = write_new(directory / (name + ".secret"), kSecretMode, text);
+  sodium_memzero(text.data(), text.size());
+  sodium_memzero(bytes.data(), bytes.size());
+  if (!written) return tl::unexpected(written.error());
+  return secret.public_key();
+}
+
+Outcome make_directory(const fs::path& directory) {
+  std::error_code error;
+  // "keys/" is the directory keys in its parent.
+  const fs::path named = directory.has_filename() ? directory : directory.parent_path();
+  fs::create_directories(named.parent_path(), error);
+  if (mkdir(directory.c_str(), 0700) == 0) return {};
+  if (errno != EEXIST) return failed(directory);
+  struct stat status {};
+  if (lstat(directory.c_str(), &status) != 0) return failed(directory);
+  if (!S_ISDIR(status.st_mode)) return tl::unexpected(directory.string() + ": not a directory");
+  if (status.st_uid != geteuid() || (status.st_mode & 0077U) != 0)
+    return tl::unexpected(directory.string() + ": others can use it: give a new directory, or chmod 700 it");
+  if (!fs::is_empty(directory, error) || error)
+    return tl::unexpected(directory.string() + ": not empty; nothing was changed");
+  return {};
+}
+
+}  // namespace
+
+tl::expected<std::string, std::string> make_key_directory(const fs::path& directory) {
+  if (sodium_init() < 0) return tl::unexpected(std::string("libsodium has no random numbers here"));
+  if (Outcome made = make_directory(directory); !made) return tl::unexpected(made.error());
+  std::string list = kListTitle;
+  const auto server = make_pair(directory, "server");
+  if (!server) return tl::unexpected(server.error());
+  for (const char* name : {"ranks", "operator"}) {
+    const auto key = make_pair(directory, name);
+    if (!key) return tl::unexpected(key.error());
+    list += allow_list_line({name, Role::control}, *key);
+  }
+  for (const auto& [name, text] :
+       {std::pair<std::string, std::string>("server.public", to_z85(*server) + "\n"), {kListName, list}}) {
+    if (Outcome written = write_new(directory / name, kPublicMode, text); !written)
+      return tl::unexpected(written.error());
+  }
+  if (Outcome synced = sync_directory(directory); !synced) return tl::unexpected(synced.error());
+  const std::string path = directory.string();
+  return "made " + path +
+         "\n"
+         "  server.secret    the job's own key, for rank 0\n"
+         "  server.public    what its clients know it by\n"
+         "  ranks.secret     the other ranks' key (control)\n"
+         "  operator.secret  gradmonctl's key (control)\n"
+         "  clients.allow    who may connect\n"
+         "start the job with GRADMON_KEYS=" +
+         path + "; ask it with gradmonctl --keys " + path + "\n";
+}
+
+tl::expected<std::string, std::string> add_client(const fs::path& directory, const Client& client) {
+  if (sodium_init() < 0) return tl::unexpected(std::string("libsodium has no random numbers here"));
+  if (std::string why = name_objection(client.name); !why.empty())
+    return tl::unexpected("\"" + client.name + "\": " + why);
+  if (std::string why = key_directory_objection(directory); !why.empty()) return tl::unexpected(why);
+  const fs::path file = directory / kListName;
+  auto text = read_key_file(file, Guarded::against_writing);
+  if (!text) return tl::unexpected(text.error());
+  // A list without clients is no list yet; any other must be whole before it grows.
+  auto list = parse_allow_list(*text, file.string());
+  if (!list && *text != kListTitle) return tl::unexpected(list.error());
+  for (const auto& [key, listed] : list.value_or(AllowList{})) {
+    if (listed.name == client.name)
+      return tl::unexpected(file.string() + ": lists client \"" + client.name +
+                            "\" already; nothing was changed");
+  }
+  const auto key = make_pair(directory, client.name);
+  if (!key) return tl::unexpected(key.error());
+  if (!text->empty() && text->back() != '\n') *text += '\n';
+  const fs::path beside = file.string() + ".new";
+  unlink(beside.c_str());  // Of a keygen that was killed.
+  Outcome listed = write_new(beside, kPublicMode, *text + allow_list_line(client, *key));
+  if (listed && rename(beside.c_str(), file.c_str()) != 0) listed = failed(file);
+  if (listed) listed = sync_directory(directory);
+  if (!listed) {
+    unlink((directory / (client.name + ".secret")).c_str());
+    return tl::unexpected(listed.error());
+  }
+  return "made " + (directory / (client.name + ".secret")).string() + "\n" + file.string() + " lists " +
+         client.name + " with the role " + name_of(client.role) +
+         "; jobs read it when they start\n"
+         "a client elsewhere needs a directory with " +
+         client.name + ".secret and server.public\n";
+}
+
+}  // namespace gradmon

@@ -1,0 +1,253 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "control/hub/lead.h"
+
+#include <utility>
+
+#include "control/host/old_jobs.h"
+#include "control/host/process_identity.h"
+#include "control/hub/service/permission.h"
+#include "control/log.h"
+
+namespace gradmon {
+namespace {
+
+using std::chrono::milliseconds;
+
+constexpr std::size_t kMostHellos = 100'000;
+constexpr int kMostInATurn = 200;
+constexpr std::chrono::seconds kEntryEvery{2};
+constexpr milliseconds kEntryEveryAtFirst{250};  // while ranks of other hosts are missing
+constexpr std::chrono::seconds kAtFirst{60};
+constexpr milliseconds kDrainWithin{300};
+constexpr char kRemote = 'b';  // begins the peer of a client of another host
+
+}  // namespace
+
+Lead::Lead(const Introduction& said, Host host)
+    : host_(std::move(host)),
+      endpoint_(said, {host_.directory.keys(), host_.mailbox, host_.ask_store}),
+      notes_seen_(std::make_shared<std::set<std::string>>()),
+      begun_(Clock::now()),
+      last_turn_(begun_) {
+  EpochHeader header{random_hex(16), said.launch_id, random_hex(4), wall_now()};
+  std::vector<LogEntry> restored;
+  if (auto opened = DecisionFile::open(host_.directory.decisions(), header)) {
+    header = std::move(opened->header);
+    restored = std::move(opened->entries);
+    decisions_ = opened->file.get();
+    log_ = std::move(opened->file);
+  } else {
+    log_error("no decision log: " + opened.error());
+    log_trouble_ = opened.error();
+    log_ = std::make_unique<NoDecisionLog>();
+  }
+  JobService::Job job{said.launch_id, said.world_size, said.output_dir, *said.lead,
+                      header.epoch,   header.run_id,   header.started};
+  JobService::Surroundings around{config_disk_,
+                                  run_disk_,
+                                  *log_,
+                                  host_.mailbox,
+                                  [this](Outgoing outgoing) { send(std::move(outgoing)); },
+                                  [this](const std::string& peer, const Command& command, CommandReply reply) {
+                                    answer(peer, command, std::move(reply));
+                                  },
+                                  host_.tell};
+  service_ = std::make_unique<JobService>(std::move(job), std::move(around));
+  service_->open(restored);
+  run_disk_.post([own = host_.directory, output = said.output_dir, epoch = header.epoch] {
+    remove_old_jobs(own);
+    remove_old_histories(output, epoch);
+  });
+}
+
+Lead::~Lead() = default;
+
+void Lead::on_envelope(Envelope envelope) {
+  heard_.insert(envelope.rank.value);
+  service_->on_message(envelope);
+}
+
+void Lead::on_command(const std::string& peer, const Command& command) { service_->on_command(peer, command); }
+
+void Lead::add_to(std::vector<pollfd>& polled) const {
+  if (endpoint_.bus() != nullptr) endpoint_.bus()->add_to(polled);
+}
+
+void Lead::turn(Clock::time_point now) {
+  if (Bus* bus = endpoint_.bus()) take_messages(*bus);
+  service_->tick(std::chrono::duration_cast<Ticks>(now - last_turn_));
+  // What is below a millisecond counts next time.
+  last_turn_ += std::chrono::duration_cast<Ticks>(now - last_turn_);
+  look_for_hubs(now);
+  flush();
+}
+
+// A flood from outside must not keep the hub from its own turn.
+void Lead::take_messages(Bus& bus) {
+  bus.look_after_connections();
+  for (int i = 0; i < kMostInATurn; ++i) {
+    const auto incoming = bus.poll(milliseconds{0}, -1);
+    if (!incoming) return;
+    on_bytes(*incoming);
+  }
+  host_.mailbox->wake();  // There may be more.
+}
+
+void Lead::drop(const std::string& why) {
+  if (const auto line = dropped_.count(why, Clock::now())) log_warn(*line);
+}
+
+void Lead::on_bytes(const Bus::Incoming& incoming) {
+  if (!incoming.whole) return drop("a message of several frames");
+  if (!incoming.let_in) return drop("a message by a key that is not let in any more");
+  auto frame = decode_frame(incoming.bytes);
+  if (!frame) return drop(frame.error());
+  if (auto* command = std::get_if<Command>(&*frame)) {
+    const std::string peer = kRemote + incoming.peer;
+    if (std::string why = command_objection(incoming, command->verb); !why.empty()) {
+      CommandReply refused;
+      refused.outcome = CommandOutcome::not_allowed;
+      refused.message = std::move(why);
+      if (!incoming.client.empty()) command->by = incoming.client + ", " + command->by;
+      service_->note_refused(*command, refused.message);
+      endpoint_.bus()->send(incoming.peer, encode(Frame(AddressedReply{command->request_id, refused})));
+      return;
+    }
+    // Who it was is what the key says; the rest the client says of itself.
+    if (!incoming.client.empty()) command->by = incoming.client + ", " + command->by;
+    return service_->on_command(peer, *command);
+  }
+  auto* bundles = std::get_if<Bundles>(&*frame);
+  if (bundles == nullptr) return drop("an answer to nobody here");
+  if (std::string why = rank_objection(incoming); !why.empty()) return drop(why);
+  for (Bundle& bundle : *bundles) on_remote_bundle(incoming.peer, std::move(bundle));
+}
+
+void Lead::on_remote_bundle(const std::string& peer, Bundle bundle) {
+  for (Envelope& envelope : envelopes_of(std::move(bundle))) {
+    if (const auto* hello = std::get_if<Hello>(&envelope.message)) {
+      if (hello_peers_.size() >= kMostHellos) hello_peers_.clear();
+      hello_peers_[hello->process_id] = peer;
+    } else if (envelope.epoch == service_->job().epoch && rank_peers_.size() < kMostHellos) {
+      // After a connection was lost, or this hub's death, the same hub comes back as another peer.
+      rank_peers_[{envelope.rank.value, envelope.incarnation}] = peer;
+    }
+    on_envelope(std::move(envelope));
+  }
+}
+
+// Goes out at the end of the turn, as one frame for each hub, whatever the number of its ranks.
+void Lead::send(Outgoing outgoing) {
+  const auto* welcome = std::get_if<Welcome>(&outgoing.message);
+  std::map<std::string, Outgoing::To> by_peer;
+  Outgoing::To local;
+  for (const auto& address : outgoing.to) {
+    std::string peer;
+    if (welcome != nullptr) {
+      const auto found = hello_peers_.find(welcome->process_id);
+      if (found != hello_peers_.end()) peer = found->second;
+      if (!peer.empty() && welcome->refused.empty()) rank_peers_[address] = peer;
+    } else if (const auto found = rank_peers_.find(address); found != rank_peers_.end()) {
+      peer = found->second;
+    }
+    (peer.empty() ? local : by_peer[peer]).push_back(address);
+  }
+  Bundle bundle{service_->job().epoch, {}, std::move(outgoing.message)};
+  for (auto& [peer, to] : by_peer) {
+    bundle.to = std::move(to);
+    to_hubs_[peer].push_back(bundle);
+  }
+  if (local.empty()) return;
+  bundle.to = std::move(local);
+  host_.deliver(bundle);
+}
+
+void Lead::flush() {
+  for (auto& [peer, bundles] : std::exchange(to_hubs_, {})) {
+    for (const std::string& frame : frames_of(std::move(bundles))) {
+      if (Bus* bus = endpoint_.bus()) bus->send(peer, frame);
+    }
+  }
+}
+
+void Lead::answer(const std::string& peer, const Command& command, CommandReply reply) {
+  if (reply.status) add_warnings(*reply.status);
+  std::string frame = encode(Frame(AddressedReply{command.request_id, std::move(reply)}));
+  if (peer.front() != kRemote) return host_.answer(peer, std::move(frame));
+  if (Bus* bus = endpoint_.bus()) bus->send(peer.substr(1), frame);
+}
+
+JobEntry Lead::entry() const {
+  const JobService::Job& job = service_->job();
+  JobEntry entry;
+  entry.epoch = job.epoch;
+  entry.launch_id = job.launch_id;
+  entry.name = job.lead.name;
+  entry.host = host_name();
+  entry.endpoint = "ipc://" + host_.directory.socket().string();
+  entry.started = job.started;
+  endpoint_.describe(entry);
+  return entry;
+}
+
+void Lead::look_for_hubs(Clock::time_point now) {
+  const bool complete = heard_.size() >= static_cast<std::size_t>(service_->job().world_size);
+  const bool looks = endpoint_.looks_for_hubs() && !complete;
+  if (looks) endpoint_.look_in_store(now, entry());
+  const Clock::duration pace = looks && now - begun_ < kAtFirst ? Clock::duration(kEntryEveryAtFirst) : kEntryEvery;
+  if (now - last_entry_ < pace || keeping_entry_) return;
+  last_entry_ = now;
+  keep_entry();
+}
+
+// Where another hub has put its entry in the place of ours, and rank 0 is not here, that
+// hub is the lead.
+void Lead::keep_entry() {
+  keeping_entry_ = true;
+  run_disk_.post([this, mailbox = host_.mailbox, output_dir = service_->job().output_dir, job = entry(),
+                  yields = entry_kept_ && !host_.has_rank0(), seen = notes_seen_,
+                  reads = endpoint_.looks_for_hubs()] {
+    const auto there = yields ? find_job(output_dir, job.launch_id) : std::nullopt;
+    const bool superseded = there && there->epoch != job.epoch;
+    const auto kept = superseded ? tl::expected<void, std::string>() : keep_job(output_dir, job);
+    auto notes = reads ? read_new_notes(output_dir, job.launch_id, *seen) : std::vector<HubNote>();
+    mailbox->post([this, superseded, kept, notes = std::move(notes)] {
+      keeping_entry_ = false;
+      entry_kept_ = entry_kept_ || kept;
+      superseded_ = superseded;
+      if (!kept) log_debug("entry: " + kept.error());
+      endpoint_.let_in(notes);
+    });
+  });
+}
+
+Status Lead::status() const {
+  Status status = service_->status();
+  add_warnings(status);
+  return status;
+}
+
+void Lead::add_warnings(Status& status) const {
+  const std::string refusals = endpoint_.bus() != nullptr ? endpoint_.bus()->refusals() : "";
+  for (const std::string& line : {endpoint_.trouble(), log_trouble_, refusals, dropped_.warning()}) {
+    if (!line.empty()) status.warnings.push_back(line);
+  }
+}
+
+void Lead::keep_log() {
+  if (decisions_ == nullptr || decisions_->is_at_its_path()) return;
+  const auto put_back = decisions_->put_back();
+  log_trouble_ = put_back ? "" : "decision log: " + put_back.error();
+  if (put_back) log_warn("the decision log was removed: it is written anew");
+}
+
+void Lead::close() {
+  service_->close();
+  run_disk_.post([output_dir = service_->job().output_dir, job = entry(), superseded = superseded_] {
+    remove_job(output_dir, job);
+    if (!superseded) remove_notes(output_dir, job.launch_id);
+  });
+  run_disk_.drain(kDrainWithin);
+}
+
+}  // namespace gradmon

@@ -1,0 +1,110 @@
+// SPDX-License-Identifier: Apache-2.0
+#pragma once
+
+#include <poll.h>
+
+#include <chrono>
+#include <functional>
+#include <map>
+#include <memory>
+#include <optional>
+#include <set>
+#include <string>
+#include <tl/expected.hpp>
+#include <utility>
+#include <vector>
+
+#include "control/host/job_directory.h"
+#include "control/host/mailbox.h"
+#include "control/hub/lead_endpoint.h"
+#include "control/hub/rendezvous/job_entry.h"
+#include "control/hub/service/decision_file.h"
+#include "control/hub/service/disk_thread.h"
+#include "control/hub/service/job_service.h"
+#include "control/hub/transport/dropped_messages.h"
+#include "control/wire/messages.h"
+
+namespace gradmon {
+
+// What makes a hub the lead: the job's service with its decision log, the entry by
+// which others find it, and the endpoint for hubs and gradmonctl of other hosts.
+// The hub's thread.
+class Lead {
+ public:
+  using Clock = std::chrono::steady_clock;
+
+  struct Host {
+    JobDirectory directory;
+    std::shared_ptr<Mailbox> mailbox;
+    std::function<void(const Bundle&)> deliver;  // to ranks of this host
+    std::function<void(const std::string& peer, std::string frame)> answer;  // to a client of this host
+    std::function<void(LogLevel, const std::string&)> tell;                  // people, by way of rank 0
+    std::function<void(StoreNotes)> ask_store;                               // rank 0, where it can
+    std::function<bool()> has_rank0;
+  };
+
+  // `said`: rank 0's introduction, with its lead part.
+  Lead(const Introduction& said, Host host);
+  ~Lead();
+  Lead(const Lead&) = delete;
+  Lead& operator=(const Lead&) = delete;
+
+  // From a rank of this host.
+  void on_envelope(Envelope envelope);
+  // `peer` is given to Host::answer again.
+  void on_command(const std::string& peer, const Command& command);
+  // What to poll for, beside the mailbox.
+  void add_to(std::vector<pollfd>& polled) const;
+  std::chrono::milliseconds longest_wait(std::chrono::milliseconds at_most) const {
+    return endpoint_.bus() != nullptr ? endpoint_.bus()->longest_wait(at_most) : at_most;
+  }
+  // Takes what has come from other hosts, and lets time pass.
+  void turn(Clock::time_point now);
+  bool busy() const { return service_->busy(); }
+  bool may_go() const { return service_->may_go(); }
+  Status status() const;
+  // Now and then: writes the decision log anew where it was removed.
+  void keep_log();
+  void on_store_notes(const std::vector<std::string>& texts) { endpoint_.on_store_notes(texts); }
+  // Rank 0 has gone from this host and made another hub the lead.
+  bool superseded() const { return superseded_; }
+  // The job's directory was made anew.
+  void keep_keys() { endpoint_.keep_keys(); }
+  void close();
+
+ private:
+  void send(Outgoing outgoing);
+  void flush();
+  void answer(const std::string& peer, const Command& command, CommandReply reply);
+  void add_warnings(Status& status) const;
+  void take_messages(Bus& bus);
+  void on_bytes(const Bus::Incoming& incoming);
+  void on_remote_bundle(const std::string& peer, Bundle bundle);
+  void drop(const std::string& why);
+  void look_for_hubs(Clock::time_point now);
+  void keep_entry();
+  JobEntry entry() const;
+
+  const Host host_;
+  std::unique_ptr<DecisionLog> log_;
+  DecisionFile* decisions_ = nullptr;  // log_, where it is a file
+  DiskThread config_disk_{"gradmon-config"};
+  DiskThread run_disk_{"gradmon-run"};
+  std::unique_ptr<JobService> service_;
+  LeadEndpoint endpoint_;
+  std::set<int> heard_;  // ranks, of any host
+  bool superseded_ = false;
+  bool keeping_entry_ = false;
+  bool entry_kept_ = false;
+  const std::shared_ptr<std::set<std::string>> notes_seen_;  // the run disk's thread's
+  std::string log_trouble_;
+  std::map<std::string, std::string> hello_peers_;                     // of other hosts, by process id
+  std::map<std::pair<int, std::uint64_t>, std::string> rank_peers_;    // likewise, by rank and incarnation
+  std::map<std::string, Bundles> to_hubs_;  // what they are told in this turn
+  DroppedMessages dropped_;
+  const Clock::time_point begun_;
+  Clock::time_point last_turn_;
+  Clock::time_point last_entry_;
+};
+
+}  // namespace gradmon

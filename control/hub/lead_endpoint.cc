@@ -1,0 +1,170 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "control/hub/lead_endpoint.h"
+
+#include <algorithm>
+#include <cctype>
+#include <utility>
+
+#include "control/hub/rendezvous/local_address.h"
+#include "control/log.h"
+
+namespace gradmon {
+namespace {
+
+using std::chrono::milliseconds;
+using std::chrono::seconds;
+
+constexpr std::size_t kMostForeign = 1000;  // connections beside the hubs'
+constexpr seconds kAskStoreFor{60};
+constexpr seconds kAskStoreOftenFor{3};
+constexpr milliseconds kOften{250};
+constexpr milliseconds kSeldom{1000};
+constexpr milliseconds kLookAtKeysEvery{2000};
+
+// For people, and its own among the clients'.
+std::string client_name(const HubNote& note) {
+  std::string name = "hub";
+  for (const char c : note.host.substr(0, 32)) name += std::isalnum(static_cast<unsigned char>(c)) != 0 ? c : '-';
+  return name + "." + note.key.substr(0, 8);
+}
+
+Client client_of(const KeyBytes& key) { return {"hub." + to_z85(key).substr(0, 8), Role::control}; }
+
+}  // namespace
+
+LeadEndpoint::LeadEndpoint(Introduction said, Host host)
+    : said_(std::move(said)), host_(std::move(host)), opened_(Clock::now()) {
+  if (is_tcp(said_.endpoint)) {
+    listen_as_before();
+    if (!bus_) listen(said_.endpoint);
+  } else if (said_.world_size > 1 && said_.several_hosts == true) {
+    open();
+  }
+}
+
+void LeadEndpoint::fail(std::string why) {
+  if (trouble_ != why) log_error(why);
+  trouble_ = std::move(why);
+}
+
+// Where this hub, before its death, listened already: others may know it by that.
+void LeadEndpoint::listen_as_before() {
+  const auto kept = said_.keys.empty() ? hub_keys_in(host_.key_file) : tl::expected<HubKeys, std::string>();
+  const bool any_port = !is_tcp(said_.endpoint) || said_.endpoint.back() == '*';
+  if (kept && any_port && !kept->endpoint.empty()) listen(kept->endpoint);
+}
+
+void LeadEndpoint::open() {
+  if (bus_ || std::exchange(opening_, true)) return;
+  listen_as_before();
+  if (!bus_) resolve_and_listen();
+}
+
+void LeadEndpoint::resolve_and_listen() {
+  resolver_ = std::make_unique<DiskThread>("gradmon-find");
+  resolver_->post([this, mailbox = host_.mailbox, master = said_.master] {
+    mailbox->post([this, address = local_address_towards(master)] {
+      const bool v6 = address.find(':') != std::string::npos;
+      if (address.empty()) return fail("this host has no address that other hosts could reach");
+      listen("tcp://" + (v6 ? "[" + address + "]" : address) + ":*");
+    });
+  });
+}
+
+tl::expected<std::optional<ServerKeys>, std::string> LeadEndpoint::keys_for(const std::string& endpoint) {
+  if (!said_.keys.empty()) {
+    auto keys = read_server_keys(said_.keys);
+    if (!keys) return tl::unexpected("refusing to listen on \"" + endpoint + "\": " + keys.error());
+    return std::optional(std::move(*keys));
+  }
+  if (said_.insecure_loopback && is_loopback(endpoint)) return std::optional<ServerKeys>();
+  auto own = hub_keys_in(host_.key_file);
+  if (!own) return tl::unexpected(own.error());
+  ServerKeys keys{SecretKey(own->secret.bytes()), {}};
+  for (const KeyBytes& key : own->let_in) keys.clients.emplace(key, client_of(key));
+  own_ = std::move(*own);
+  return std::optional(std::move(keys));
+}
+
+void LeadEndpoint::listen(const std::string& endpoint) {
+  auto keys = keys_for(endpoint);
+  if (!keys) return fail(keys.error());
+  public_key_ = *keys ? to_z85((*keys)->secret.public_key()) : "";
+  const Bus::Limits limits{kMostBytesDown, static_cast<std::size_t>(said_.world_size) + kMostForeign};
+  const auto loopback = said_.insecure_loopback ? InsecureLoopback::allowed : InsecureLoopback::refused;
+  auto bus = Bus::listen(endpoint, loopback, limits, std::move(*keys));
+  if (!bus) return fail(bus.error());
+  bus_ = std::move(*bus);
+  for (const auto& [key, hub] : hubs_) bus_->allow(key, hub);
+  if (!said_.keys.empty()) follow_allow_list();
+  trouble_.clear();
+  log_info("listening for other hosts at " + bus_->endpoint());
+  if (own_) own_->endpoint = bus_->endpoint();
+  keep_keys();
+}
+
+// No signal is needed, and a file system without events will do.
+void LeadEndpoint::follow_allow_list() {
+  if (!key_disk_) key_disk_ = std::make_unique<DiskThread>("gradmon-keys");
+  key_disk_->watch([this, mailbox = host_.mailbox, directory = said_.keys] {
+    const auto file = std::make_shared<AllowListFile>(directory);
+    return DiskThread::Watch{[] { return -1; }, [] { return kLookAtKeysEvery; },
+                             [this, mailbox, file] {
+                               auto clients = file->look();
+                               if (!clients) return;
+                               mailbox->post([this, now = std::move(*clients)] { allow_only(now); });
+                             }};
+  });
+}
+
+void LeadEndpoint::allow_only(tl::expected<AllowList, std::string> clients) {
+  if (!clients) return log_error("who may connect stays as it was: " + clients.error());
+  if (!bus_) return;
+  for (const auto& [key, hub] : hubs_) clients->insert_or_assign(key, hub);
+  bus_->allow_only(std::move(*clients));
+}
+
+void LeadEndpoint::keep_keys() {
+  if (!own_) return;
+  if (auto kept = keep_hub_keys(host_.key_file, *own_); !kept) log_warn("keys of this hub: " + kept.error());
+}
+
+void LeadEndpoint::describe(JobEntry& entry) const {
+  entry.address = bus_ ? bus_->endpoint() : "";
+  entry.key = bus_ ? public_key_ : "";
+  entry.trouble = trouble_;
+}
+
+void LeadEndpoint::look_in_store(Clock::time_point now, const JobEntry& entry) {
+  if (now < next_ask_ || now - opened_ > kAskStoreFor) return;
+  next_ask_ = now + (now - opened_ < kAskStoreOftenFor ? kOften : kSeldom);
+  host_.ask_store({bus_ ? to_text(entry) : "", {}});
+}
+
+void LeadEndpoint::on_store_notes(const std::vector<std::string>& texts) {
+  std::vector<HubNote> notes;
+  for (const std::string& text : texts) {
+    if (auto note = parse_note(text, said_.launch_id)) notes.push_back(std::move(*note));
+  }
+  let_in(notes);
+}
+
+void LeadEndpoint::let_in(const std::vector<HubNote>& notes) {
+  if (notes.empty() || !looks_for_hubs()) return;
+  if (!bus_ && !is_tcp(said_.endpoint)) open();
+  const std::size_t most = static_cast<std::size_t>(said_.world_size) + kMostForeign;
+  bool fresh = false;
+  if (!own_ && said_.keys.empty()) {
+    if (auto own = hub_keys_in(host_.key_file)) own_ = std::move(*own);
+  }
+  for (const HubNote& note : notes) {
+    KeyBytes key{};
+    if (note.key.size() != kKeyText || from_z85(note.key, key)) continue;
+    if (hubs_.size() >= most || !hubs_.emplace(key, Client{client_name(note), Role::control}).second) continue;
+    if (bus_) bus_->allow(key, hubs_[key]);
+    if (own_) fresh = own_->let_in.insert(key).second || fresh;
+  }
+  if (fresh) keep_keys();
+}
+
+}  // namespace gradmon

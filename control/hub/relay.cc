@@ -1,0 +1,231 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "control/hub/relay.h"
+
+#include <algorithm>
+#include <set>
+#include <utility>
+
+#include "control/host/process_identity.h"
+#include "control/log.h"
+
+namespace gradmon {
+namespace {
+
+using std::chrono::milliseconds;
+using std::chrono::seconds;
+
+constexpr milliseconds kOften{250};
+constexpr seconds kLookAgainEvery{2};  // the lead may have moved
+constexpr seconds kAskStoreOftenFor{3};
+constexpr seconds kAskStoreFor{60};
+constexpr seconds kAskStoreEvery{1};
+constexpr milliseconds kGatherFor{3};
+constexpr milliseconds kGatherProgressFor{300};  // nobody waits for it, and a lease lasts 10 s
+constexpr seconds kAnswersWithin{4};
+constexpr int kMostInATurn = 200;
+constexpr std::size_t kMostGathered = 10'000;
+constexpr std::size_t kMostAsking = 1'000;
+constexpr std::size_t kMostPlaces = 8;
+
+// Else only the lead knows which port it got.
+bool knows_port(const std::string& endpoint) {
+  const std::string port = endpoint.substr(endpoint.rfind(':') + 1);
+  return is_tcp(endpoint) && port != "*" && port != "0";
+}
+
+}  // namespace
+
+Relay::Relay(Introduction said, Host host)
+    : said_(std::move(said)), host_(std::move(host)), lost_since_(Clock::now()) {
+  const bool by_endpoint = knows_port(said_.endpoint);
+  if (!said_.keys.empty() || (by_endpoint && said_.insecure_loopback && is_loopback(said_.endpoint))) {
+    if (by_endpoint) consider({said_.endpoint, ""});
+    return;
+  }
+  if (auto own = hub_keys_in(host_.key_file)) {
+    own_ = std::move(*own);
+    keep_keys();
+  } else {
+    trouble_ = own.error();
+  }
+}
+
+Relay::~Relay() { *lives_ = false; }
+
+void Relay::keep_keys() {
+  if (!own_) return;
+  if (auto kept = keep_hub_keys(host_.key_file, *own_); !kept) log_warn("keys of this hub: " + kept.error());
+}
+
+HubNote Relay::note() const {
+  return {said_.launch_id, host_name(), own_ ? to_z85(own_->secret.public_key()) : ""};
+}
+
+void Relay::close() {
+  if (!own_) return;
+  disk_.post([directory = said_.output_dir, note = note()] { remove_note(directory, note); });
+  disk_.drain(milliseconds{200});
+}
+
+void Relay::look_in_directory(Clock::time_point now) {
+  if (looking_ || now < next_look_) return;
+  next_look_ = now + (reached_ ? Clock::duration(kLookAgainEvery) : Clock::duration(kOften));
+  looking_ = true;
+  disk_.post([this, lives = lives_, mailbox = host_.mailbox, directory = said_.output_dir, note = note()] {
+    auto job = find_job(directory, note.launch_id);
+    if (auto kept = note.key.empty() ? tl::expected<void, std::string>() : keep_note(directory, note); !kept)
+      log_debug("note: " + kept.error());
+    mailbox->post([this, lives, job = std::move(job)] {
+      if (!*lives) return;
+      looking_ = false;
+      if (job) on_entry(*job);
+    });
+  });
+}
+
+void Relay::look_in_store(Clock::time_point now) {
+  if (reached_ || now < next_ask_ || now - lost_since_ > kAskStoreFor) return;
+  next_ask_ = now + (now - lost_since_ < kAskStoreOftenFor ? Clock::duration(kOften) : kAskStoreEvery);
+  host_.ask_store({own_ ? to_text(note()) : "", {}});
+}
+
+void Relay::on_store_notes(const std::vector<std::string>& texts) {
+  for (const std::string& text : texts) {
+    if (const auto entry = parse_entry(text); entry && entry->launch_id == said_.launch_id) on_entry(*entry);
+  }
+}
+
+void Relay::on_entry(const JobEntry& entry) {
+  const std::string& address = knows_port(said_.endpoint) ? said_.endpoint : entry.address;
+  if (!address.empty()) return consider({address, own_ ? entry.key : ""});
+  if (bus_) return;
+  trouble_ = "the lead hub on " + entry.host + " does not listen for other hosts" +
+             (entry.trouble.empty() ? " yet" : ": " + entry.trouble);
+}
+
+void Relay::consider(Place place) {
+  const auto same = [&](const Place& known) { return known.address == place.address && known.key == place.key; };
+  if (std::any_of(places_.begin(), places_.end(), same)) return;
+  places_.insert(places_.begin(), std::move(place));
+  if (places_.size() > kMostPlaces) places_.pop_back();
+  next_place_ = 0;
+  next_try_ = {};
+  if (!reached_) bus_.reset();
+}
+
+tl::expected<std::optional<ClientKeys>, std::string> Relay::keys_for(const Place& place) const {
+  if (!said_.keys.empty()) {
+    return read_rank_keys(said_.keys).map([](ClientKeys keys) { return std::optional(std::move(keys)); });
+  }
+  KeyBytes server{};
+  if (!own_ || place.key.empty()) return std::optional<ClientKeys>();
+  if (place.key.size() != kKeyText || from_z85(place.key, server))
+    return tl::unexpected(std::string("the lead hub's entry holds no key"));
+  return std::optional(ClientKeys{SecretKey(own_->secret.bytes()), server});
+}
+
+void Relay::try_next_place(Clock::time_point now) {
+  if (bus_ || places_.empty() || now < next_try_) return;
+  const Place& place = places_[next_place_++ % places_.size()];
+  next_try_ = now + kOften;
+  auto keys = keys_for(place);
+  if (!keys) return give_up_connection(keys.error(), now + kLookAgainEvery);
+  auto bus = Bus::ask({kMostBytesDown}, std::move(*keys));
+  auto connected = bus ? (*bus)->connect(place.address) : tl::expected<void, std::string>(tl::unexpect, bus.error());
+  if (!connected) return give_up_connection(connected.error(), now + kLookAgainEvery);
+  bus_ = std::move(*bus);
+  endpoint_ = place.address;
+  unheard_.reset();
+}
+
+void Relay::give_up_connection(std::string why, Clock::time_point next) {
+  if (trouble_ != why) log_warn(why);
+  trouble_ = std::move(why);
+  if (std::exchange(reached_, false)) lost_since_ = Clock::now();
+  bus_.reset();
+  next_try_ = next;
+}
+
+void Relay::pass_on(Bundle bundle) {
+  if (gathered_.empty()) gathered_since_ = Clock::now();
+  if (gathered_.size() < kMostGathered) gathered_.push_back(std::move(bundle));
+}
+
+void Relay::on_command(const std::string& peer, const Command& command) {
+  if (!bus_ || (!reached_ && !trouble_.empty())) {
+    CommandReply reply;
+    reply.outcome = CommandOutcome::failed;
+    reply.message = trouble_;
+    return host_.answer(peer, encode(Frame(AddressedReply{command.request_id, reply})));
+  }
+  if (asking_.size() >= kMostAsking) asking_.clear();
+  asking_[command.request_id] = peer;
+  bus_->send("", encode(Frame(command)));
+}
+
+void Relay::add_to(std::vector<pollfd>& polled) const {
+  if (bus_) bus_->add_to(polled);
+}
+
+milliseconds Relay::longest_wait(milliseconds at_most) const {
+  return bus_ && !gathered_.empty() ? std::min(at_most, gather_for()) : at_most;
+}
+
+milliseconds Relay::gather_for() const {
+  const bool may_wait = std::all_of(gathered_.begin(), gathered_.end(), [](const Bundle& bundle) {
+    return std::holds_alternative<Progress>(bundle.message);
+  });
+  return may_wait ? kGatherProgressFor : kGatherFor;
+}
+
+void Relay::turn(Clock::time_point now) {
+  look_in_directory(now);
+  look_in_store(now);
+  try_next_place(now);
+  if (!bus_) return;
+  receive();
+  const std::string lead = "the lead hub at " + endpoint_;
+  if (!bus_->refusal().empty()) {
+    const bool not_yet = own_ && bus_->refusal().find("does not list") != std::string::npos;
+    return give_up_connection(lead + (not_yet ? " does not know this hub yet" : ": " + bus_->refusal()), now + kOften);
+  }
+  if (unheard_ && now - *unheard_ > kAnswersWithin)
+    return give_up_connection(lead + " does not answer" + (bus_->hint().empty() ? "" : ": " + bus_->hint()), now);
+  flush(now);
+}
+
+void Relay::receive() {
+  for (int i = 0; i < kMostInATurn; ++i) {
+    const auto incoming = bus_->poll(milliseconds{0}, -1);
+    if (!incoming) return;
+    if (!std::exchange(reached_, true)) log_info("the lead hub is at " + endpoint_);
+    trouble_.clear();
+    unheard_.reset();
+    on_bytes(incoming->bytes);
+  }
+}
+
+void Relay::on_bytes(const std::string& bytes) {
+  auto frame = decode_frame(bytes);
+  if (!frame) return log_debug("from the lead hub: " + frame.error());
+  if (auto* bundles = std::get_if<Bundles>(&*frame)) {
+    for (const Bundle& bundle : *bundles) host_.deliver(bundle);
+  } else if (auto* answer = std::get_if<AddressedReply>(&*frame)) {
+    const auto asked = asking_.find(answer->request_id);
+    if (asked == asking_.end()) return;
+    const std::string peer = asked->second;
+    asking_.erase(asked);
+    host_.answer(peer, bytes);
+  }
+}
+
+void Relay::flush(Clock::time_point now) {
+  if (gathered_.empty()) return;
+  std::set<int> spoken;
+  for (const Bundle& bundle : gathered_) spoken.insert(bundle.to.front().first);
+  if (spoken.size() < host_.ranks() && now - gathered_since_ < gather_for()) return;
+  if (!unheard_) unheard_ = now;
+  for (const std::string& frame : frames_of(take_gathered())) bus_->send("", frame);
+}
+
+}  // namespace gradmon

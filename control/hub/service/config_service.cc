@@ -1,0 +1,134 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "control/hub/service/config_service.h"
+
+#include <chrono>
+#include <exception>
+
+#include "control/config/file_content.h"
+#include "control/hub/service/write_back_note.h"
+#include "control/log.h"
+#include "control/wire/plan_source.h"
+
+namespace gradmon {
+namespace {
+
+namespace fs = std::filesystem;
+
+constexpr std::chrono::seconds kLookForJobsEvery{2};
+
+fs::path jobs_file_of(const fs::path& config) {
+  std::error_code error;
+  const fs::path resolved = fs::canonical(config, error);
+  const fs::path& target = error ? config : resolved;
+  return target.parent_path() / ("." + target.filename().string() + ".gradmon-jobs");
+}
+
+}  // namespace
+
+struct ConfigService::OnDisk {
+  // What is open while the config is watched.
+  struct Watched {
+    using Clock = std::chrono::steady_clock;
+
+    Watched(const fs::path& path, const JobsOnFile::Job& own) : file(path), jobs(jobs_file_of(path), own) {}
+
+    ConfigFile file;
+    JobsOnFile jobs;
+    Clock::time_point next_look{};
+    std::vector<std::string> others;
+  };
+
+  const fs::path path;
+  const JobsOnFile::Job own;
+  const WriteBackNote note;
+  // The disk thread's watch alone keeps it, and ends it there: that is file I/O.
+  std::weak_ptr<Watched> watched = {};
+  bool recovered = false;  // nothing is left of an earlier job's write-back
+
+  Edited edit(const Edits& edits, const std::optional<FileIdentity>& based_on) try {
+    const auto open = watched.lock();
+    if (!open) return tl::unexpected(EditError{EditError::Kind::unwritable, "it is not watched"});
+    const auto check = [&](std::string_view text) {
+      const auto source = plan_from_config(std::string(text), path.string());
+      if (source) open->jobs.about_to_write(sha256_of(text));
+      return source ? std::string() : source.error();
+    };
+    auto edited = open->file.edit(edits, based_on, check);
+    if (edited) open->jobs.has_written(edited->identity);
+    return edited;
+  } catch (const std::exception& error) {
+    return tl::unexpected(EditError{EditError::Kind::unwritable, error.what()});
+  }
+
+  Edited write_back(const FileIdentity& save) {
+    if (auto left = note.leave(save); !left) log_debug("no note of the write-back: " + left.error());
+    auto edited = edit({{"dynamic_on", "false"}}, save);
+    // Still due where it could not be written: the next job is to know.
+    if (edited || edited.error().kind == EditError::Kind::changed) note.remove();
+    return edited;
+  }
+
+  std::optional<Content> look(ConfigFile& file) {
+    auto content = file.poll();
+    if (recovered || !content || !*content) return content;
+    recovered = true;
+    const auto due = note.read();
+    if (!due) return content;
+    if (*due != (*content)->identity) {
+      note.remove();
+      return content;
+    }
+    auto edited = write_back(*due);
+    if (!edited) {
+      note.remove();
+      return content;
+    }
+    log_info("an earlier job has ended its collecting: dynamic_on is written back now");
+    return std::move(*edited);
+  }
+};
+
+ConfigService::ConfigService(const Place& place, DiskThread& disk, std::shared_ptr<Mailbox> mailbox)
+    : disk_(disk),
+      mailbox_(std::move(mailbox)),
+      file_(new OnDisk{place.config, place.own, WriteBackNote(place.output_dir, place.config)}) {}
+
+void ConfigService::watch(Watcher watcher) {
+  disk_.watch([on_disk = file_, mailbox = mailbox_, watcher = std::move(watcher)] {
+    const auto open = std::make_shared<OnDisk::Watched>(on_disk->path, on_disk->own);
+    on_disk->watched = open;
+    DiskThread::Watch watch;
+    watch.fd = [open] { return open->file.event_fd(); };
+    watch.patience = [open] { return open->file.next_poll(); };
+    watch.look = [on_disk, open, mailbox, watcher] {
+      while (auto content = on_disk->look(open->file)) {
+        const auto writer = *content ? open->jobs.writer_of((*content)->identity) : std::nullopt;
+        mailbox->post([watcher, content = std::move(*content), writer = writer.value_or("")]() mutable {
+          watcher.on_content(std::move(content), writer);
+        });
+      }
+      const auto now = OnDisk::Watched::Clock::now();
+      if (now < open->next_look) return;
+      open->next_look = now + kLookForJobsEvery;
+      auto others = open->jobs.look();
+      if (others == open->others) return;
+      open->others = others;
+      mailbox->post([watcher, others = std::move(others)] { watcher.on_other_jobs(others); });
+    };
+    return watch;
+  });
+}
+
+void ConfigService::edit(Edits edits, std::function<void(Edited)> done) {
+  disk_.post([file = file_, mailbox = mailbox_, edits = std::move(edits), done = std::move(done)] {
+    mailbox->post([done, edited = file->edit(edits, {})]() mutable { done(std::move(edited)); });
+  });
+}
+
+void ConfigService::write_back(FileIdentity save, std::function<void(Edited)> done) {
+  disk_.post([file = file_, mailbox = mailbox_, save = std::move(save), done = std::move(done)] {
+    mailbox->post([done, edited = file->write_back(save)]() mutable { done(std::move(edited)); });
+  });
+}
+
+}  // namespace gradmon

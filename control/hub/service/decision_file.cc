@@ -1,0 +1,171 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "control/hub/service/decision_file.h"
+
+#include <fcntl.h>
+#include <sodium.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+#include <array>
+#include <cerrno>
+#include <cstring>
+#include <optional>
+#include <utility>
+
+#include "control/wire/messages.h"
+
+namespace gradmon {
+namespace {
+
+constexpr char kMark[] = "gradmon decisions 1\n";
+constexpr std::int64_t kReserveAtOnce = 1 << 20;
+constexpr std::int64_t kMostBytes = 256 << 20;
+constexpr std::size_t kSumBytes = crypto_generichash_BYTES_MIN;
+constexpr std::size_t kHeadBytes = sizeof(std::uint32_t) + kSumBytes;
+
+using Sum = std::array<unsigned char, kSumBytes>;
+
+std::string problem(const char* what) { return std::string(what) + ": " + std::strerror(errno); }
+
+Sum sum_of(std::string_view bytes) {
+  Sum sum{};
+  crypto_generichash(sum.data(), sum.size(), reinterpret_cast<const unsigned char*>(bytes.data()), bytes.size(),
+                     nullptr, 0);
+  return sum;
+}
+
+std::string header_text(const EpochHeader& header) {
+  return kMark + header.epoch + '\n' + header.run_id + '\n' + std::to_string(header.started) + '\n' +
+         header.launch_id;
+}
+
+std::optional<EpochHeader> read_header(std::string_view text) {
+  const std::string_view mark = kMark;
+  if (text.substr(0, mark.size()) != mark) return {};
+  text.remove_prefix(mark.size());
+  const auto line = [&] {
+    const auto end = text.find('\n');
+    std::string taken(text.substr(0, end));
+    text.remove_prefix(end == std::string_view::npos ? text.size() : end + 1);
+    return taken;
+  };
+  EpochHeader header;
+  header.epoch = line();
+  header.run_id = line();
+  header.started = std::strtoll(line().c_str(), nullptr, 10);
+  header.launch_id = std::string(text);
+  return header;
+}
+
+std::string contents(int fd) {
+  std::string all;
+  std::array<char, 65536> piece{};
+  for (ssize_t n = 0; (n = pread(fd, piece.data(), piece.size(), static_cast<off_t>(all.size()))) > 0;)
+    all.append(piece.data(), static_cast<std::size_t>(n));
+  return all;
+}
+
+// The next whole entry at `at`, which moves behind it; none: the log ends here.
+std::optional<std::string_view> next_entry(std::string_view all, std::size_t& at) {
+  if (all.size() - at < kHeadBytes) return {};
+  std::uint32_t length = 0;
+  std::memcpy(&length, all.data() + at, sizeof length);
+  if (length == 0 || all.size() - at - kHeadBytes < length) return {};
+  const std::string_view bytes = all.substr(at + kHeadBytes, length);
+  const Sum sum = sum_of(bytes);
+  if (std::memcmp(sum.data(), all.data() + at + sizeof length, sum.size()) != 0) return {};
+  at += kHeadBytes + length;
+  return bytes;
+}
+
+}  // namespace
+
+tl::expected<DecisionFile::Opened, std::string> DecisionFile::open(const std::filesystem::path& path,
+                                                                   EpochHeader fresh) {
+  if (sodium_init() < 0) return tl::unexpected(std::string("libsodium does not start"));
+  Descriptor fd(::open(path.c_str(), O_RDWR | O_CREAT | O_CLOEXEC | O_NOFOLLOW | O_NONBLOCK, 0600));
+  struct stat status {};
+  if (!fd.valid() || fstat(fd.get(), &status) != 0) return tl::unexpected(problem(path.c_str()));
+  if (!S_ISREG(status.st_mode) || status.st_uid != geteuid() || status.st_size > kMostBytes)
+    return tl::unexpected(path.string() + ": expected a regular file of this user of at most 256 MiB");
+  const std::string all = contents(fd.get());
+  std::size_t at = 0;
+  const auto first = next_entry(all, at);
+  auto header = first ? read_header(*first) : std::nullopt;
+  Opened opened;
+  if (header && header->launch_id == fresh.launch_id) {
+    opened.header = std::move(*header);
+    std::size_t whole = at;
+    while (const auto bytes = next_entry(all, at)) {
+      auto entry = decode_log_entry(*bytes);
+      if (!entry) break;
+      opened.entries.push_back(std::move(*entry));
+      whole = at;
+    }
+    // What is behind a torn entry must not be taken for entries later.
+    if (ftruncate(fd.get(), static_cast<off_t>(whole)) != 0) return tl::unexpected(problem(path.c_str()));
+    opened.file.reset(new DecisionFile(path, std::move(fd), static_cast<std::int64_t>(whole)));
+    static_cast<void>(opened.file->reserve(0));
+    return opened;
+  }
+  if (ftruncate(fd.get(), 0) != 0) return tl::unexpected(problem(path.c_str()));
+  opened.file.reset(new DecisionFile(path, std::move(fd), 0));
+  if (auto written = opened.file->append(header_text(fresh)); !written) return tl::unexpected(written.error());
+  opened.header = std::move(fresh);
+  return opened;
+}
+
+tl::expected<void, std::string> DecisionFile::reserve(std::int64_t bytes) {
+  if (end_ + bytes + kReserveAtOnce / 2 <= reserved_) return {};
+  const std::int64_t wanted = bytes + kReserveAtOnce;
+  if (const int error = posix_fallocate(file_.get(), end_, wanted); error == 0) {
+    reserved_ = end_ + wanted;
+    return {};
+  }
+  if (end_ + bytes <= reserved_) return {};
+  return tl::unexpected(std::string("no room for the decision log"));
+}
+
+bool DecisionFile::is_at_its_path() const {
+  struct stat there {};
+  struct stat here {};
+  return ::lstat(path_.c_str(), &there) == 0 && fstat(file_.get(), &here) == 0 &&
+         there.st_dev == here.st_dev && there.st_ino == here.st_ino;
+}
+
+tl::expected<void, std::string> DecisionFile::put_back() {
+  const std::string whole = contents(file_.get()).substr(0, static_cast<std::size_t>(end_));
+  const std::filesystem::path beside = path_.string() + ".new";
+  ::unlink(beside.c_str());
+  Descriptor fresh(::open(beside.c_str(), O_RDWR | O_CREAT | O_EXCL | O_CLOEXEC | O_NOFOLLOW, 0600));
+  if (!fresh.valid()) return tl::unexpected(problem(path_.c_str()));
+  const ssize_t n = pwrite(fresh.get(), whole.data(), whole.size(), 0);
+  if (n != static_cast<ssize_t>(whole.size()) || ::link(beside.c_str(), path_.c_str()) != 0) {
+    std::string why = problem(path_.c_str());
+    ::unlink(beside.c_str());
+    return tl::unexpected(std::move(why));
+  }
+  ::unlink(beside.c_str());
+  file_ = std::move(fresh);
+  reserved_ = 0;
+  static_cast<void>(reserve(0));
+  return {};
+}
+
+tl::expected<void, std::string> DecisionFile::append(const LogEntry& entry) { return append(encode(entry)); }
+
+tl::expected<void, std::string> DecisionFile::append(std::string_view bytes) {
+  std::string record(kHeadBytes, '\0');
+  const auto length = static_cast<std::uint32_t>(bytes.size());
+  const Sum sum = sum_of(bytes);
+  std::memcpy(record.data(), &length, sizeof length);
+  std::memcpy(record.data() + sizeof length, sum.data(), sum.size());
+  record += bytes;
+  if (auto room = reserve(static_cast<std::int64_t>(record.size())); !room) return room;
+  const ssize_t n = pwrite(file_.get(), record.data(), record.size(), static_cast<off_t>(end_));
+  if (n != static_cast<ssize_t>(record.size())) return tl::unexpected(problem("decision log"));
+  end_ += n;
+  return {};
+}
+
+}  // namespace gradmon

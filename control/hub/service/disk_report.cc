@@ -1,0 +1,44 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "control/hub/service/disk_report.h"
+
+#include <chrono>
+
+namespace gradmon {
+namespace {
+
+constexpr std::chrono::seconds kSilentAfter{2};
+constexpr const char* kNoAnswer = ": no answer from the disk";
+
+}  // namespace
+
+bool DiskReport::is_silent() const { return disk_.at_work_for() >= kSilentAfter; }
+
+std::set<std::string> DiskReport::conditions() const {
+  std::set<std::string> lines;
+  if (is_silent()) lines.insert(place_ + kNoAnswer);
+  for (const std::string& other : others_) lines.insert(place_ + " is used by another job, too: " + other);
+  return lines;
+}
+
+std::vector<std::string> DiskReport::warnings() const {
+  std::vector<std::string> lines;
+  const auto time = std::chrono::duration_cast<std::chrono::seconds>(disk_.at_work_for());
+  for (const std::string& line : conditions())
+    lines.push_back(line == place_ + kNoAnswer ? line + " for " + std::to_string(time.count()) + " s" : line);
+  return lines;
+}
+
+std::vector<DiskReport::Line> DiskReport::news() {
+  std::vector<Line> lines;
+  auto now = conditions();
+  for (const std::string& line : now) {
+    if (told_.count(line) == 0) lines.emplace_back(LogLevel::warn, line);
+  }
+  for (const std::string& line : told_) {
+    if (now.count(line) == 0) lines.emplace_back(LogLevel::info, "over: " + line);
+  }
+  told_ = std::move(now);
+  return lines;
+}
+
+}  // namespace gradmon

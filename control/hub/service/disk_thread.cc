@@ -1,0 +1,135 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "control/hub/service/disk_thread.h"
+
+#include <poll.h>
+#include <pthread.h>
+
+#include <algorithm>
+#include <condition_variable>
+#include <deque>
+#include <mutex>
+#include <optional>
+#include <string>
+#include <utility>
+
+#include "control/host/wake_up.h"
+#include "control/log.h"
+#include "control/signals_blocked.h"
+
+namespace gradmon {
+
+namespace {
+
+// What a job has to say it says by itself; what it throws ends with it.
+void do_guarded(const DiskThread::Job& job) noexcept {
+  try {
+    job();
+  } catch (const std::exception& error) {
+    log_error(std::string("disk thread: ") + error.what());
+  }
+}
+
+}  // namespace
+
+struct DiskThread::State {
+  using Clock = std::chrono::steady_clock;
+
+  WakeUp wake;
+  std::mutex mutex;
+  std::condition_variable idle;
+  // Guarded by mutex.
+  std::deque<Job> jobs;
+  std::optional<Clock::time_point> at_work_since;
+  bool stopping = false;
+  bool ended = false;
+  // The disk thread's own.
+  std::optional<Watch> watch;
+};
+
+DiskThread::DiskThread(const char* name) : state_(std::make_shared<State>()) {
+  const SignalsBlocked blocked;
+  thread_ = std::thread([state = state_, name] { run(state, name); });
+}
+
+DiskThread::~DiskThread() {
+  {
+    std::unique_lock lock(state_->mutex);
+    state_->stopping = true;
+    state_->jobs.clear();
+    state_->wake.wake();
+    state_->idle.wait_for(lock, std::chrono::milliseconds(200), [&] { return state_->ended; });
+    if (!state_->ended) {
+      thread_.detach();
+      return;
+    }
+  }
+  thread_.join();
+}
+
+void DiskThread::post(Job job) {
+  const std::lock_guard lock(state_->mutex);
+  if (state_->stopping) return;
+  state_->jobs.push_back(std::move(job));
+  state_->wake.wake();
+}
+
+void DiskThread::watch(std::function<Watch()> make_on_disk_thread) {
+  // The state outlives every job: run() holds it.
+  post([state = state_.get(), make = std::move(make_on_disk_thread)] {
+    state->watch = make();
+    do_guarded(state->watch->look);
+  });
+}
+
+bool DiskThread::drain(std::chrono::milliseconds at_most) {
+  std::unique_lock lock(state_->mutex);
+  return state_->idle.wait_for(lock, at_most, [&] { return state_->jobs.empty() && !state_->at_work_since; });
+}
+
+std::chrono::milliseconds DiskThread::at_work_for() const {
+  const std::lock_guard lock(state_->mutex);
+  if (!state_->at_work_since) return {};
+  return std::chrono::duration_cast<std::chrono::milliseconds>(State::Clock::now() - *state_->at_work_since);
+}
+
+void DiskThread::run(const std::shared_ptr<State>& state, const char* name) {
+  pthread_setname_np(pthread_self(), name);
+  std::unique_lock lock(state->mutex);
+  const auto work = [&](const Job& job) {
+    state->at_work_since = State::Clock::now();
+    lock.unlock();
+    do_guarded(job);
+    lock.lock();
+    state->at_work_since.reset();
+  };
+  while (!state->stopping) {
+    if (!state->jobs.empty()) {
+      Job job = std::move(state->jobs.front());
+      state->jobs.pop_front();
+      work([&job] {
+        const Job own = std::move(job);  // What it holds ends here too, outside the lock.
+        own();
+      });
+      continue;
+    }
+    state->idle.notify_all();
+    lock.unlock();
+    pollfd fds[] = {{state->wake.fd(), POLLIN, 0}, {state->watch ? state->watch->fd() : -1, POLLIN, 0}};
+    const int patience = state->watch
+                             ? static_cast<int>(std::max<std::int64_t>(0, state->watch->patience().count()))
+                         : state->wake.fd() < 0 ? 100
+                                                : -1;
+    const int ready = ::poll(fds, 2, patience);
+    const bool woken = (fds[0].revents & POLLIN) != 0;
+    if (woken) state->wake.clear();
+    lock.lock();
+    if (state->watch && (ready == 0 || (fds[1].revents & POLLIN) != 0)) work(state->watch->look);
+  }
+  lock.unlock();
+  state->watch.reset();
+  lock.lock();
+  state->ended = true;
+  state->idle.notify_all();
+}
+
+}  // namespace gradmon

@@ -1,0 +1,362 @@
+// SPDX-License-Identifier: Apache-2.0
+// JobService: what gradmonctl asks for. A commanded state is a set, never a
+// flip; the same request id is answered again and changes nothing.
+#include <algorithm>
+#include <utility>
+
+#include "control/config/json_edit.h"
+#include "control/log.h"
+#include "control/wire/messages.h"
+#include "control/wire/plan_source.h"
+#include "control/host/process_identity.h"
+#include "control/hub/service/job_service.h"
+
+namespace gradmon {
+namespace {
+
+constexpr Ticks kOffWithout{1'000};     // the file
+constexpr Ticks kAnswerWithout{3'000};  // likewise
+constexpr std::size_t kAnswersKept = 1000;
+constexpr std::size_t kMostRehearsals = 16;
+constexpr std::size_t kMostTargetBytes = kMostBytesDown / 3;  // of rank 0, and of all others
+
+CommandReply failed(CommandOutcome outcome, std::string message) {
+  CommandReply reply;
+  reply.outcome = outcome;
+  reply.message = std::move(message);
+  return reply;
+}
+
+CommandReply nothing_to_change(std::string message) {
+  CommandReply reply;
+  reply.message = std::move(message);
+  reply.settled = true;
+  reply.applied_by_all = true;
+  return reply;
+}
+
+ConfigService::Edits edits_of(const Command& command) {
+  ConfigService::Edits edits = command.edits;
+  if (command.verb != CommandVerb::on && command.verb != CommandVerb::off) return edits;
+  edits.emplace_back("dynamic_on", command.verb == CommandVerb::on ? "true" : "false");
+  if (command.collect_times) edits.emplace_back("collect_times", std::to_string(*command.collect_times));
+  if (command.step_interval) edits.emplace_back("step_interval", std::to_string(*command.step_interval));
+  return edits;
+}
+
+CommandReply refused_in_static_mode() {
+  return failed(CommandOutcome::failed,
+                "static mode: the config is read once, at the start; "
+                "DYNAMIC_MONITOR=True makes it changeable");
+}
+
+tl::expected<std::string, std::string> with_edits(std::string text, const ConfigService::Edits& edits) {
+  for (const auto& [key, value] : edits) {
+    auto edited = set_value(text, to_pointer(key), value);
+    if (!edited) return edited;
+    text = std::move(*edited);
+  }
+  return text;
+}
+
+}  // namespace
+
+void JobService::on_command(const std::string& peer, const Command& command) {
+  const auto known = answered_.find(command.request_id);
+  if (known != answered_.end() && command.verb != CommandVerb::verdict)
+    return around_.reply(peer, command, known->second);
+  CommandReply reply;
+  switch (command.verb) {
+    case CommandVerb::status:
+      reply.status = status();
+      return around_.reply(peer, command, reply);
+    case CommandVerb::history:
+      reply.history = newest_history();
+      return around_.reply(peer, command, reply);
+    case CommandVerb::verdict:
+      return around_.reply(peer, command, verdict_on(command.request_id));
+    case CommandVerb::config:
+      return around_.reply(peer, command, config_in_force());
+    case CommandVerb::rehearse:
+    case CommandVerb::foresee:
+      return rehearse(peer, command);
+    case CommandVerb::targets:
+      return list_targets(peer, command);
+    case CommandVerb::cancel:
+      return cancel(peer, command);
+    case CommandVerb::evict:
+      return evict(peer, command);
+    case CommandVerb::on:
+    case CommandVerb::off:
+    case CommandVerb::set:
+      break;
+  }
+  if (running_.count(command.request_id) == 0) change(peer, command);
+}
+
+void JobService::cancel(const std::string& peer, const Command& command) {
+  CoordinatorActions actions;
+  CommandReply reply;
+  const bool any = coordinator_.cancel(command.by, actions, wall_now());
+  reply.message = any ? "the pending change is withdrawn" : "no change is pending";
+  perform(std::move(actions));
+  answer(peer, command, reply);
+}
+
+void JobService::evict(const std::string& peer, const Command& command) {
+  CoordinatorActions actions;
+  const std::int64_t asked = command.rank.value_or(-1);
+  const int rank = asked >= 0 && asked < job_.world_size ? static_cast<int>(asked) : -1;
+  CommandReply reply;
+  if (coordinator_.evict(Rank{rank}, command.by, actions)) {
+    reply.message = "rank " + std::to_string(rank) + " is out in 15 s";
+  } else {
+    reply = failed(CommandOutcome::failed, "rank " + std::to_string(asked) + " is no member of this job");
+  }
+  perform(std::move(actions));
+  answer(peer, command, reply);
+}
+
+std::string JobService::text_in_force() const {
+  if (!job_.lead.dynamic) return job_.lead.static_text;
+  const PlanPtr plan = coordinator_.committed_plan();
+  return plan ? plan->config_text : "";
+}
+
+// As much of it as one message holds.
+std::vector<HistoryEntry> JobService::newest_history() const {
+  const std::size_t entry_bytes = 500 + 16 * static_cast<std::size_t>(job_.world_size);
+  const std::size_t most = std::max<std::size_t>(1, kMostBytesDown / entry_bytes);
+  std::vector<HistoryEntry> entries = coordinator_.journal().entries();
+  if (entries.size() > most)
+    entries.erase(entries.begin(), entries.end() - static_cast<std::ptrdiff_t>(most));
+  return entries;
+}
+
+// While nothing is collected: the newest valid file, which the next switch takes.
+CommandReply JobService::config_in_force() const {
+  CommandReply reply;
+  reply.status = status();
+  const bool runs = reply.status->state == "on" || !job_.lead.dynamic;
+  reply.config_text = runs ? text_in_force() : adopted_text_;
+  if (!reply.config_text.empty()) return reply;
+  const std::string why = last_error_ ? ": " + last_error_->text : "";
+  return failed(CommandOutcome::failed, "the job has no valid config yet" + why);
+}
+
+void JobService::list_targets(const std::string& peer, const Command& command) {
+  if (!begun_) return;  // The client asks again.
+  CommandReply reply;
+  reply.status = status();
+  reply.status->ranks.clear();
+  ask_ranks(peer, command, std::move(reply), nullptr);
+}
+
+// The answer comes to rehearsed().
+void JobService::ask_ranks(const std::string& peer, const Command& command, CommandReply reply, PlanPtr plan) {
+  const auto older = [](const auto& a, const auto& b) { return a.second.number < b.second.number; };
+  if (rehearsals_.size() >= kMostRehearsals)
+    rehearsals_.erase(std::min_element(rehearsals_.begin(), rehearsals_.end(), older));
+  rehearsals_[command.request_id] = {peer, command, std::move(reply), rehearsals_asked_++};
+  perform(coordinator_.probe(command.request_id, std::move(plan)));
+}
+
+// What `set` would do: nothing is written, proposed or remembered.
+void JobService::rehearse(const std::string& peer, const Command& command) {
+  if (!job_.lead.dynamic) return around_.reply(peer, command, refused_in_static_mode());
+  if (!begun_) return;  // The client asks again.
+  const auto invalid = [&](const std::string& why) {
+    around_.reply(peer, command, failed(CommandOutcome::invalid_config, why));
+  };
+  if (!broken_file_.empty() && command.config_text.empty()) return invalid(broken_file_);
+  CommandReply reply;
+  reply.config_before = adopted_text_.empty() ? "{}" : adopted_text_;
+  if (!command.config_text.empty()) reply.config_before = command.config_text;
+  auto edited = with_edits(reply.config_before, edits_of(command));
+  if (!edited) return invalid(edited.error());
+  auto source = plan_from_config(*edited, job_.lead.config_path);
+  if (!source) return invalid(source.error());
+  reply.config_text = std::move(*edited);
+  reply.status = Status{};
+  reply.status->config_path = job_.lead.config_path;
+  reply.status->state = source->plan->on ? "on" : "off";
+  reply.status->warnings = std::move(source->warnings);
+  source->plan->on = true;  // What would match is worth knowing before it is switched on.
+  ask_ranks(peer, command, std::move(reply), source->plan);
+}
+
+void JobService::rehearsed(ProbeResult result) {
+  const auto found = rehearsals_.find(result.id);
+  if (found == rehearsals_.end()) return;
+  Rehearsal rehearsal = std::move(found->second);
+  rehearsals_.erase(found);
+  // One message has room for the texts, or for as much of the targets, and for as much of this.
+  const bool texts = rehearsal.command.verb == CommandVerb::rehearse;
+  if (!texts) rehearsal.reply.config_before.clear();
+  if (!texts) rehearsal.reply.config_text.clear();
+  std::size_t objections = 0;
+  for (ProbeResult::Answer& answer : result.answers) {
+    const std::size_t room = kMostTargetBytes / (answer.rank.value == 0 ? 1 : result.answers.size());
+    answer.targets = texts ? TargetList{} : within(std::move(answer.targets), room);
+    if (answer.objection.empty()) continue;
+    answer.objection.resize(std::min<std::size_t>(answer.objection.size(), objections++ < 20 ? 500 : 1));
+  }
+  rehearsal.reply.probed = std::move(result.answers);
+  around_.reply(rehearsal.peer, rehearsal.command, rehearsal.reply);
+}
+
+void JobService::change(const std::string& peer, const Command& command) {
+  if (!job_.lead.dynamic) {
+    say_static();
+    return answer(peer, command, refused_in_static_mode());
+  }
+  if (!begun_) return;  // The client asks again.
+  // One that is on its way to the file may be an `on`.
+  if (command.verb == CommandVerb::off && running_.empty() && coordinator_.newest_is_off()) {
+    return answer(peer, command, nothing_to_change("already off"));
+  }
+  if (!write_back_allowed_) return change_without_file(peer, command, "write_back is false");
+  if (command.verb == CommandVerb::off && !broken_file_.empty())
+    return change_without_file(peer, command, broken_file_);
+  running_[command.request_id] = {peer, command, clock_, false};
+  config_.edit(edits_of(command), [this, peer, command](ConfigService::Edited edited) {
+    const auto running = running_.find(command.request_id);
+    const bool given_up = running != running_.end() && running->second.given_up;
+    if (running != running_.end()) running_.erase(running);
+    if (given_up && command.verb == CommandVerb::off) return adopt_own(command, edited);
+    changed(peer, command, std::move(edited));
+  });
+}
+
+// Off was proposed without the file; the file has come after all. An earlier `on`
+// may have come just before it, and off wins.
+void JobService::adopt_own(const Command& off, const ConfigService::Edited& edited) {
+  if (!edited) return;
+  adopted_text_ = edited->text;
+  adopted_sha256_ = edited->identity.sha256;
+  if (coordinator_.newest_is_off()) return;
+  auto source = plan_from_config(edited->text, job_.lead.config_path);
+  if (!source) return;
+  source->plan->cause = Cause::ctl;
+  source->plan->by = off.by;
+  source->plan->request_id = off.request_id;
+  source->plan->file = edited->identity;
+  perform(coordinator_.propose(source->plan, wall_now()));
+}
+
+// A file system that hangs keeps nobody from going off, nor from an answer.
+void JobService::look_at_running() {
+  for (auto& [id, running] : running_) {
+    const bool off = running.command.verb == CommandVerb::off;
+    if (running.given_up || clock_ - running.since < (off ? kOffWithout : kAnswerWithout)) continue;
+    running.given_up = true;
+    if (off) {
+      change_without_file(running.peer, running.command, "it was not written within a second");
+    } else {
+      around_.reply(running.peer, running.command,
+                    failed(CommandOutcome::partial, "the config file's disk does not answer: the change is on its way"));
+    }
+  }
+}
+
+void JobService::changed(const std::string& peer, const Command& command, ConfigService::Edited edited) {
+  if (!edited) {
+    const EditError& error = edited.error();
+    if (error.kind == EditError::Kind::invalid && command.verb != CommandVerb::off) {
+      return answer(peer, command, failed(CommandOutcome::invalid_config, error.text));
+    }
+    return change_without_file(peer, command, error.text);
+  }
+  auto source = plan_from_config(edited->text, job_.lead.config_path);
+  if (!source) return answer(peer, command, failed(CommandOutcome::invalid_config, source.error()));
+  broken_file_.clear();
+  trouble_is_over(Trouble::content);
+  adopted_text_ = edited->text;
+  adopted_sha256_ = edited->identity.sha256;
+  propose(peer, command, std::move(*source), edited->identity, "");
+}
+
+void JobService::change_without_file(const std::string& peer, const Command& command, const std::string& why) {
+  auto edited = with_edits(adopted_text_.empty() ? "{}" : adopted_text_, edits_of(command));
+  if (!edited) return answer(peer, command, failed(CommandOutcome::invalid_config, edited.error()));
+  auto source = plan_from_config(*edited, job_.lead.config_path);
+  if (!source) return answer(peer, command, failed(CommandOutcome::invalid_config, source.error()));
+  adopted_text_ = std::move(*edited);
+  adopted_sha256_ = source->plan->config_sha256;
+  propose(peer, command, std::move(*source), {}, "the config file was left as it is: " + why);
+}
+
+void JobService::propose(const std::string& peer, const Command& command, PlanSource source,
+                        std::optional<FileIdentity> file, std::string note) {
+  note_warnings(source.warnings);
+  write_back_allowed_ = source.config.write_back;
+  if (!source.plan->on && coordinator_.newest_is_off()) {
+    return answer(peer, command, nothing_to_change("taken; collecting stays off"));
+  }
+  source.plan->cause = Cause::ctl;
+  source.plan->by = command.by;
+  source.plan->request_id = command.request_id;
+  source.plan->file = std::move(file);
+  if (command.at) source.plan->at = Step{*command.at};
+  CommandReply reply;
+  reply.message = std::move(note);
+  answer(peer, command, reply);
+  perform(coordinator_.propose(source.plan, wall_now()));
+}
+
+void JobService::answer(const std::string& peer, const Command& command, CommandReply reply) {
+  around_.reply(peer, command, reply);
+  const bool refused = reply.outcome != CommandOutcome::done && reply.outcome != CommandOutcome::partial;
+  if (refused) note_refused(command, reply.message);
+  if (answered_.emplace(command.request_id, std::move(reply)).second)
+    answered_order_.push_back(command.request_id);
+  if (answered_order_.size() > kAnswersKept) {
+    answered_.erase(answered_order_.front());
+    answered_order_.pop_front();
+  }
+}
+
+// Who has tried what is worth knowing, too; once, so that it pushes nothing else out.
+void JobService::note_refused(const Command& command, const std::string& why) {
+  const HistoryEntry* newest = coordinator_.journal().newest();
+  const bool again = newest != nullptr && newest->verdict == "refused" && newest->by == command.by;
+  if (again && newest->reason == why) return;
+  HistoryEntry entry;
+  entry.cause = name_of(Cause::ctl);
+  entry.by = command.by;
+  entry.verdict = "refused";
+  entry.reason = why;
+  entry.on = command.verb == CommandVerb::on;
+  entry.proposed_at = wall_now();
+  entry.request_id = command.request_id;
+  entry.final = true;
+  coordinator_.journal().add(std::move(entry));
+}
+
+CommandReply JobService::verdict_on(const std::string& request_id) const {
+  const HistoryEntry* entry = coordinator_.journal().find_request(request_id);
+  if (entry == nullptr || entry->verdict == "refused") {
+    const auto known = answered_.find(request_id);
+    if (known != answered_.end()) {
+      CommandReply reply = known->second;
+      reply.settled = reply.settled || reply.outcome != CommandOutcome::done;
+      return reply;
+    }
+    if (running_.count(request_id) != 0) return {};
+    return failed(CommandOutcome::failed, "no such request in this job");
+  }
+  CommandReply reply;
+  reply.revision = entry->revision;
+  reply.message = entry->reason;
+  reply.settled = entry->final;
+  if (!entry->final) return reply;
+  if (entry->verdict != "commit") {
+    reply.outcome = CommandOutcome::failed;
+    return reply;
+  }
+  reply.effective_step = entry->effective_step;
+  reply.applied_by_all = coordinator_.applied_by_all(entry->revision);
+  return reply;
+}
+
+}  // namespace gradmon

@@ -1,0 +1,276 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "control/hub/service/job_service.h"
+
+#include <algorithm>
+#include <utility>
+
+#include "control/config/config_schema.h"
+#include "control/host/history_file.h"
+#include "control/host/process_identity.h"
+#include "control/log.h"
+
+namespace gradmon {
+namespace {
+
+constexpr Ticks kWriteBackAgain{2'000};
+constexpr WallTime kSayPendingAfter = 1'000;
+constexpr int kRanksAMillisecond = 64;
+constexpr std::chrono::milliseconds kLookAtOutputEvery{2'000};
+constexpr std::size_t kMostRanksListed = 4'000;
+constexpr std::size_t kMostStatusBytes = 500'000;  // of what ranks say is wrong
+
+// So that it is one message, whatever the number of ranks.
+void shorten(Status& status) {
+  const std::size_t all = status.ranks.size();
+  const std::size_t room = kMostStatusBytes / std::max<std::size_t>(all, 1);
+  for (RankStatus& rank : status.ranks) {
+    if (rank.error.size() > room) rank.error.resize(room);
+  }
+  if (all <= kMostRanksListed) return;
+  status.ranks.resize(kMostRanksListed);
+  status.warnings.push_back("the first " + std::to_string(kMostRanksListed) + " of " + std::to_string(all) +
+                            " ranks are listed");
+}
+
+Coordinator::Job coordinated(const JobService::Job& job) {
+  return {job.epoch, job.launch_id, job.world_size, job.run_id, job.started};
+}
+
+JobsOnFile::Job own_name(const JobService::Job& job) { return {job.launch_id, job.lead.name, host_name()}; }
+
+}  // namespace
+
+JobService::JobService(Job job, Surroundings surroundings)
+    : job_(std::move(job)),
+      around_(std::move(surroundings)),
+      coordinator_(coordinated(job_), around_.log),
+      foreign_(job_.epoch, job_.launch_id),
+      config_({job_.lead.config_path, job_.output_dir, own_name(job_)}, around_.config_disk, around_.mailbox),
+      config_place_("config " + job_.lead.config_path, around_.config_disk),
+      output_place_("output directory " + job_.output_dir, around_.run_disk) {}
+
+void JobService::open(const std::vector<LogEntry>& restored) {
+  restored_ = !restored.empty();
+  if (restored_) perform(coordinator_.restore(restored, wall_now()));
+  watch_output();
+  if (!job_.lead.dynamic) {
+    begun_ = true;
+    perform(coordinator_.begin(nullptr, wall_now()));
+    return watch_in_vain();
+  }
+  config_.watch({[this](ConfigService::Content content, const std::string& writer) {
+                   on_content(std::move(content), writer);
+                 },
+                 [this](std::vector<std::string> others) { config_place_.used_by(std::move(others)); }});
+}
+
+// Nothing is left beside the config, as nothing is written into it.
+void JobService::watch_in_vain() {
+  around_.config_disk.watch([this, mailbox = around_.mailbox, lead = job_.lead] {
+    const auto file = std::make_shared<ConfigFile>(lead.config_path);
+    return DiskThread::Watch{
+        [file] { return file->event_fd(); }, [file] { return file->next_poll(); },
+        [this, mailbox, file, read = lead.static_text] {
+          while (const auto content = file->poll()) {
+            if (*content && (*content)->text != read) mailbox->post([this] { say_static(); });
+          }
+        }};
+  });
+}
+
+void JobService::say_static() {
+  if (!std::exchange(said_static_, true))
+    tell(LogLevel::warn, "static mode: edits are not read; start with DYNAMIC_MONITOR=True");
+}
+
+// So that its disk is asked for something now and then, and other jobs are seen.
+void JobService::watch_output() {
+  around_.run_disk.watch([this, directory = std::filesystem::path(job_.output_dir), own = own_name(job_),
+                          mailbox = around_.mailbox] {
+    const auto jobs = std::make_shared<JobsOnFile>(directory / ".gradmon" / "jobs.lock", own);
+    return DiskThread::Watch{[] { return -1; }, [] { return kLookAtOutputEvery; },
+                             [this, jobs, mailbox] {
+                               auto others = jobs->look();
+                               mailbox->post([this, others] { output_place_.used_by(others); });
+                             }};
+  });
+}
+
+void JobService::on_message(const Envelope& envelope) {
+  if (const auto foreign = foreign_.hear(envelope, clock_)) tell(LogLevel::warn, *foreign);
+  perform(coordinator_.take_in(envelope, wall_now()));
+}
+
+void JobService::tick(Ticks elapsed) {
+  clock_ += elapsed;
+  perform(coordinator_.tick(elapsed, wall_now()));
+  look_at_running();
+  if (due_ && clock_ >= due_again_) write_back(*due_);
+  say_what_is_pending();
+  for (DiskReport* place : {&config_place_, &output_place_}) {
+    for (const auto& [level, line] : place->news()) tell(level, line);
+  }
+  // An entry grows with every rank that answers: not all of it again for each of many.
+  if (clock_ - history_saved_ >= Ticks{job_.world_size / kRanksAMillisecond}) save_history();
+}
+
+void JobService::close() { save_history(); }
+
+// Once when a wait has lasted a second, not again while only the ranks are others.
+void JobService::say_what_is_pending() {
+  const auto pending = coordinator_.busy() ? coordinator_.pending() : std::nullopt;
+  const bool lasts = pending && pending->since > 0 && wall_now() - pending->since >= kSayPendingAfter;
+  std::string reason = lasts ? pending->reason.substr(0, pending->reason.find_first_of("(0123456789")) : "";
+  if (reason == said_pending_) return;
+  if (!reason.empty()) tell(LogLevel::warn, pending->reason);
+  if (reason.empty()) tell(LogLevel::info, "no change is pending any more");
+  said_pending_ = std::move(reason);
+}
+
+void JobService::perform(CoordinatorActions actions) {
+  for (const std::string& line : actions.log) tell(LogLevel::info, line);
+  for (const std::string& line : actions.warnings) tell(LogLevel::warn, line);
+  if (actions.write_back) write_back(*actions.write_back);
+  for (ProbeResult& result : actions.probed) rehearsed(std::move(result));
+  for (Outgoing& outgoing : actions.send) around_.send(std::move(outgoing));
+}
+
+void JobService::on_content(ConfigService::Content content, const std::string& writer) {
+  if (!writer.empty() && (begun_ || restored_)) return leave_to(writer, *content);
+  auto source = content ? plan_from_config(content->text, job_.lead.config_path)
+                        : tl::unexpected(job_.lead.config_path + ": " + content.error());
+  if (!source) {
+    broken_file_ = content ? source.error() : "";
+    note_error(Trouble::content, source.error());
+    if (!std::exchange(begun_, true)) perform(coordinator_.begin(nullptr, wall_now()));
+    return;
+  }
+  adopt(*content, std::move(*source));
+}
+
+// What another job writes by itself (its end, a command to it) is meant for itself.
+void JobService::leave_to(const std::string& writer, const FileContent& content) {
+  tell(LogLevel::info,
+       job_.lead.config_path + " was written by " + writer + ", not by the user: left to that job");
+  adopted_text_ = content.text;
+  adopted_sha256_ = content.identity.sha256;
+  trouble_is_over(Trouble::content);
+  write_back_is_over();
+  if (!std::exchange(begun_, true)) perform(coordinator_.begin(nullptr, wall_now()));
+}
+
+void JobService::write_back_is_over() {
+  due_.reset();
+  due_again_ = {};
+  trouble_is_over(Trouble::write_back);
+}
+
+void JobService::adopt(const FileContent& content, PlanSource source) {
+  if (!first_config_) first_config_ = source.config;
+  for (const std::string_view key : changed_fixed_keys(*first_config_, source.config)) {
+    source.warnings.push_back("\"" + std::string(key) + "\" takes effect at the next start");
+  }
+  note_warnings(source.warnings);
+  broken_file_.clear();
+  trouble_is_over(Trouble::content);
+  adopted_text_ = content.text;
+  adopted_sha256_ = source.plan->config_sha256;
+  write_back_allowed_ = source.config.write_back;
+  source.plan->file = content.identity;
+  source.plan->by = job_.lead.config_path;
+  source.plan->cause = begun_ ? Cause::file : Cause::start;
+  if (due_ && due_->file != content.identity) write_back_is_over();  // Nothing is due in another save.
+  if (!std::exchange(begun_, true)) {
+    perform(coordinator_.begin(source.plan, wall_now()));
+  } else if (source.plan->on || !coordinator_.newest_is_off()) {
+    perform(coordinator_.propose(source.plan, wall_now()));
+  }
+}
+
+void JobService::write_back(WriteBack due) {
+  due_.reset();
+  if (!write_back_allowed_) return coordinator_.write_back_ended(due.revision);
+  const bool first = due_again_ == Ticks{};
+  due_again_ = clock_ + kWriteBackAgain;
+  config_.write_back(due.file, [this, due, first](ConfigService::Edited edited) {
+    if (edited) {
+      adopted_text_ = edited->text;
+      adopted_sha256_ = edited->identity.sha256;
+    } else if (edited.error().kind != EditError::Kind::changed) {
+      const std::string text = "dynamic_on could not be written back: " + edited.error().text;
+      if (first) note_error(Trouble::write_back, text);
+      due_ = due;  // Tried again until it succeeds, or the file is another.
+    }
+    if (!due_) write_back_is_over();
+    coordinator_.write_back_ended(due.revision);
+  });
+}
+
+Status JobService::status() const {
+  Status status = coordinator_.status();
+  status.mode = job_.lead.dynamic ? "dynamic" : "static";
+  if (job_.lead.dynamic && !begun_) status.reason = "starting";
+  if (!broken_file_.empty()) status.reason = "the newest edit is refused: " + broken_file_;
+  if (!job_.lead.dynamic) describe_static(status);
+  status.name = job_.lead.name;
+  status.torch = job_.lead.torch;
+  status.hooks = job_.lead.hooks;
+  status.config_path = job_.lead.config_path;
+  status.output_dir = job_.output_dir;
+  if (status.config_sha256.empty()) status.config_sha256 = adopted_sha256_;
+  status.last_error = last_error_;
+  status.warnings.insert(status.warnings.end(), warnings_.begin(), warnings_.end());
+  const auto& of_rank0 = coordinator_.membership().of(0).progress.warnings;
+  status.warnings.insert(status.warnings.end(), of_rank0.begin(), of_rank0.end());
+  for (const DiskReport* place : {&config_place_, &output_place_}) {
+    for (std::string& line : place->warnings()) status.warnings.push_back(std::move(line));
+  }
+  for (std::string& foreign : foreign_.heard(clock_)) status.warnings.push_back(std::move(foreign));
+  shorten(status);
+  return status;
+}
+
+// In static mode nothing is agreed: rank 0 tells what it does.
+void JobService::describe_static(Status& status) const {
+  const Progress& progress = coordinator_.membership().of(0).progress;
+  status.state = progress.collecting ? "on" : "off";
+  status.reason = "";
+  status.config_sha256 = sha256_of(job_.lead.static_text);
+}
+
+// The hub's own log, and whoever looks at training's output.
+void JobService::tell(LogLevel level, const std::string& text) const {
+  log(level, text);
+  around_.tell(level, text);
+}
+
+void JobService::note_error(Trouble trouble, std::string text) {
+  tell(LogLevel::error, text);
+  last_trouble_ = trouble;
+  last_error_ = LastError{wall_now(), std::move(text), ++errors_};
+}
+
+void JobService::trouble_is_over(Trouble trouble) {
+  if (!last_error_ || last_trouble_ != trouble) return;
+  tell(LogLevel::info, "over: " + last_error_->text);
+  last_error_.reset();
+}
+
+void JobService::note_warnings(std::vector<std::string> warnings) {
+  if (warnings != warnings_) {
+    for (const std::string& warning : warnings) tell(LogLevel::warn, warning);
+  }
+  warnings_ = std::move(warnings);
+}
+
+void JobService::save_history() {
+  history_saved_ = clock_;
+  auto changed = coordinator_.journal().take_changed();
+  if (changed.empty() || !job_.lead.dynamic) return;
+  const auto file = std::filesystem::path(job_.output_dir) / ".gradmon" / job_.epoch / "history.jsonl";
+  around_.run_disk.post([file, changed = std::move(changed)] {
+    if (auto saved = append_history(file, changed); !saved) log_warn("history: " + saved.error());
+  });
+}
+
+}  // namespace gradmon

@@ -1,0 +1,155 @@
+// SPDX-License-Identifier: Apache-2.0
+#pragma once
+
+#include <deque>
+#include <functional>
+#include <map>
+#include <memory>
+#include <optional>
+#include <string>
+#include <vector>
+
+#include "control/agree/coordinator.h"
+#include "control/agree/decision_log.h"
+#include "control/hub/service/config_service.h"
+#include "control/hub/service/disk_report.h"
+#include "control/hub/service/disk_thread.h"
+#include "control/hub/service/foreign_peers.h"
+#include "control/wire/command.h"
+#include "control/wire/messages.h"
+#include "control/wire/plan_source.h"
+
+namespace gradmon {
+
+// What the lead hub does for its job: the coordinator, with the config file, the
+// commands and the history around it. The hub's thread only.
+class JobService {
+ public:
+  // What is constant over the job's life.
+  struct Job {
+    std::string launch_id;
+    int world_size = 1;
+    std::string output_dir;
+    LeadJob lead;
+    std::string epoch;
+    std::string run_id;
+    WallTime started = 0;
+  };
+
+  // How it reaches the others. `config_disk` and `run_disk` are threads: a file
+  // system that hangs holds up nothing else.
+  struct Surroundings {
+    DiskThread& config_disk;
+    DiskThread& run_disk;
+    DecisionLog& log;
+    std::shared_ptr<Mailbox> mailbox;
+    std::function<void(Outgoing)> send;
+    std::function<void(const std::string& peer, const Command&, const CommandReply&)> reply;
+    std::function<void(LogLevel, const std::string&)> tell;  // people: a line for rank 0's log
+  };
+
+  JobService(Job job, Surroundings surroundings);
+
+  // Dynamic mode: watches the config file; the epoch begins, or goes on after
+  // `restored`, when it has been read.
+  void open(const std::vector<LogEntry>& restored);
+  void on_message(const Envelope& envelope);
+  void on_command(const std::string& peer, const Command& command);
+  // Into the history: a command that somebody may not give, or that cannot be carried out.
+  void note_refused(const Command& command, const std::string& why);
+  void tick(Ticks elapsed);
+  // Of the whole job, as of now.
+  Status status() const;
+  const Job& job() const { return job_; }
+
+  bool may_go() const { return coordinator_.may_go() && running_.empty(); }
+  bool busy() const { return coordinator_.busy() || !running_.empty(); }
+  void close();
+
+ private:
+  void perform(CoordinatorActions actions);
+  void on_content(ConfigService::Content content, const std::string& writer);
+  void leave_to(const std::string& writer, const FileContent& content);
+  void watch_output();
+  void watch_in_vain();  // static mode
+  void say_static();     // once
+  void adopt(const FileContent& content, PlanSource source);
+  void write_back(WriteBack due);  // by value: it may be due_
+  void write_back_is_over();
+  void cancel(const std::string& peer, const Command& command);
+  void evict(const std::string& peer, const Command& command);
+  std::string text_in_force() const;
+  void change(const std::string& peer, const Command& command);
+  void adopt_own(const Command& off, const ConfigService::Edited& edited);
+  void changed(const std::string& peer, const Command& command, ConfigService::Edited edited);
+  void change_without_file(const std::string& peer, const Command& command, const std::string& why);
+  void propose(const std::string& peer, const Command& command, PlanSource source,
+               std::optional<FileIdentity> file, std::string note);
+  void answer(const std::string& peer, const Command& command, CommandReply reply);
+  std::vector<HistoryEntry> newest_history() const;
+  CommandReply verdict_on(const std::string& request_id) const;
+  CommandReply config_in_force() const;
+  void rehearse(const std::string& peer, const Command& command);
+  void list_targets(const std::string& peer, const Command& command);
+  void ask_ranks(const std::string& peer, const Command& command, CommandReply reply, PlanPtr plan);
+  void rehearsed(ProbeResult result);
+  // Of the config's content, or of what was to be written back into it.
+  enum class Trouble { content, write_back };
+  void note_error(Trouble trouble, std::string text);
+  void trouble_is_over(Trouble trouble);
+  void tell(LogLevel level, const std::string& text) const;
+  void note_warnings(std::vector<std::string> warnings);
+  void save_history();
+
+  void look_at_running();
+  void say_what_is_pending();
+  void describe_static(Status& status) const;
+
+  // Constant after construction.
+  const Job job_;
+  const Surroundings around_;
+
+  Coordinator coordinator_;
+  ForeignPeers foreign_;
+  Ticks clock_{};
+  Ticks history_saved_{};
+  ConfigService config_;
+  DiskReport config_place_;
+  DiskReport output_place_;
+  bool begun_ = false;
+  bool restored_ = false;  // the epoch goes on after another hub's death
+  bool said_static_ = false;  // that nothing can be changed
+  std::string adopted_text_;  // the last valid config
+  std::string adopted_sha256_;
+  std::string broken_file_;  // what is wrong with a newer one, "" if nothing
+  bool write_back_allowed_ = true;
+  std::optional<Config> first_config_;  // to tell what a later one cannot change
+  std::optional<LastError> last_error_;  // none: it is over
+  Trouble last_trouble_ = Trouble::content;
+  std::uint64_t errors_ = 0;
+  std::vector<std::string> warnings_;
+  // Requests whose edit is on its way to the file.
+  struct Running {
+    std::string peer;
+    Command command;
+    Ticks since{};
+    bool given_up = false;  // answered, or proposed, without the file
+  };
+  std::map<std::string, Running> running_;  // by request id
+  std::optional<WriteBack> due_;            // a write-back that could not be done yet
+  Ticks due_again_{};
+  std::string said_pending_;                // the reason that was logged last, up to the ranks
+  std::map<std::string, CommandReply> answered_;  // by request id
+  // Questions for which the ranks are being asked, by request id: whom to answer, with what.
+  struct Rehearsal {
+    std::string peer;
+    Command command;
+    CommandReply reply;
+    std::uint64_t number = 0;  // in the order of their coming
+  };
+  std::map<std::string, Rehearsal> rehearsals_;
+  std::uint64_t rehearsals_asked_ = 0;
+  std::deque<std::string> answered_order_;
+};
+
+}  // namespace gradmon

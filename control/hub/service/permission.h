@@ -1,0 +1,15 @@
+// SPDX-License-Identifier: Apache-2.0
+#pragma once
+
+#include <string>
+
+#include "control/hub/transport/bus.h"
+#include "control/wire/command.h"
+
+namespace gradmon {
+
+// "" or why the client whose message this is may not do that.
+std::string command_objection(const Bus::Incoming& from, CommandVerb verb);
+std::string rank_objection(const Bus::Incoming& from);
+
+}  // namespace gradmon

@@ -1,0 +1,65 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "control/hub/service/write_back_note.h"
+
+#include <unistd.h>
+
+#include <cerrno>
+#include <cstdio>
+#include <cstring>
+#include <fstream>
+#include <nlohmann/json.hpp>
+#include <system_error>
+
+#include "control/config/durable_file.h"
+#include "control/host/private_directory.h"
+
+namespace gradmon {
+namespace {
+
+namespace fs = std::filesystem;
+using Json = nlohmann::ordered_json;
+
+fs::path whole_path(const fs::path& path) {
+  std::error_code error;
+  const fs::path whole = fs::absolute(path, error);
+  return (error ? path : whole).lexically_normal();
+}
+
+}  // namespace
+
+WriteBackNote::WriteBackNote(const fs::path& output_dir, const fs::path& config_path)
+    : note_(output_dir / ".gradmon" / "writeback.json"), config_path_(whole_path(config_path)) {}
+
+tl::expected<void, std::string> WriteBackNote::leave(const FileIdentity& save) const {
+  if (auto made = make_private_directory(note_.parent_path()); !made) return made;
+  const Json note{{"config", config_path_.string()},
+                  {"mtime_ns", save.mtime_ns},
+                  {"size", save.size},
+                  {"sha256", save.sha256}};
+  const fs::path beside = note_.string() + ".new";
+  const std::string text = note.dump(2, ' ', false, Json::error_handler_t::replace) + "\n";
+  if (auto written = write_durably(beside, text); !written) return written;
+  if (std::rename(beside.c_str(), note_.c_str()) != 0) {
+    const int why = errno;
+    ::unlink(beside.c_str());
+    return tl::unexpected(note_.string() + ": " + std::strerror(why));
+  }
+  sync_directory(note_.parent_path());
+  return {};
+}
+
+std::optional<FileIdentity> WriteBackNote::read() const {
+  std::ifstream in(note_, std::ios::binary);
+  try {
+    const Json note = Json::parse(in);
+    if (note.at("config") != config_path_.string()) return std::nullopt;
+    return FileIdentity{note.at("mtime_ns").get<std::int64_t>(), note.at("size").get<std::uint64_t>(),
+                        note.at("sha256").get<std::string>()};
+  } catch (const Json::exception&) {
+    return std::nullopt;
+  }
+}
+
+void WriteBackNote::remove() const { ::unlink(note_.c_str()); }
+
+}  // namespace gradmon

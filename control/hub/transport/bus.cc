@@ -1,0 +1,333 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "control/hub/transport/bus.h"
+
+#include <algorithm>
+#include <string_view>
+#include <utility>
+#include <vector>
+#include <zmq.hpp>
+
+#include "control/hub/transport/connection_limiter.h"
+#include "control/hub/transport/connection_meter.h"
+#include "control/hub/transport/connection_watch.h"
+#include "control/hub/transport/descriptor_limit.h"
+#include "control/hub/transport/zap_handler.h"
+
+namespace gradmon {
+namespace {
+
+using std::chrono::milliseconds;
+using Clock = std::chrono::steady_clock;
+
+constexpr int kLingerMs = 100;
+constexpr int kHandshakeMs = 2000;
+constexpr int kBacklog = 100;
+constexpr std::size_t kToSpare = 64;
+// When the door closes, two backlogs of peers are still to come in.
+constexpr std::size_t kPeersOnTheWay = 2 * kBacklog;
+constexpr std::size_t kToSpareToListen = 3 * (kPeersOnTheWay + kToSpare);
+constexpr std::size_t kCurveOverhead = 64;       // a sealed message is longer than what it holds
+// The kernel's buffers of a connection; it grows them to many times that by itself.
+constexpr int kSocketBuffer = 256 * 1024;
+constexpr int kUnreadMs = 15'000;  // a peer that reads nothing for so long is gone
+// A way to the lead that is cut is tried anew before a lease runs out: TCP itself
+// would wait for a minute and more.
+constexpr int kUnheardMs = 5'000;
+constexpr int kConnectMs = 2'000;
+constexpr std::string_view kTcp = "tcp://";
+
+std::string_view host_of(const std::string& endpoint) {
+  const std::size_t colon = endpoint.rfind(':');
+  if (!is_tcp(endpoint) || colon < kTcp.size()) return {};
+  return std::string_view(endpoint).substr(kTcp.size(), colon - kTcp.size());
+}
+
+bool is_ipv6(const std::string& endpoint) { return endpoint.find('[') != std::string::npos; }
+
+std::size_t on_the_wire(std::size_t bytes) { return bytes + kCurveOverhead; }
+
+void bound(zmq::socket_t& socket, std::size_t most_bytes_in) {
+  socket.set(zmq::sockopt::linger, kLingerMs);
+  socket.set(zmq::sockopt::maxmsgsize, static_cast<std::int64_t>(most_bytes_in));
+  socket.set(zmq::sockopt::handshake_ivl, kHandshakeMs);
+  socket.set(zmq::sockopt::backlog, kBacklog);
+}
+
+void bound_buffers(zmq::socket_t& socket) {
+  socket.set(zmq::sockopt::rcvbuf, kSocketBuffer);
+  socket.set(zmq::sockopt::sndbuf, kSocketBuffer);
+  socket.set(zmq::sockopt::tcp_maxrt, kUnreadMs);
+}
+
+ConnectionMeter::Limits meter_limits(const Bus::Limits& limits, bool keys) {
+  ConnectionMeter::Limits meter;
+  meter.most_in = 2 * limits.most_bytes_in + 4 * kSocketBuffer;
+  meter.most_out = limits.most_bytes_out;
+  meter.keys = keys;
+  return meter;
+}
+
+zmq::const_buffer buffer(const KeyBytes& key) { return zmq::buffer(key.data(), key.size()); }
+
+// Who vanished without a word, behind a firewall or with its host, must not be
+// counted at the front door for ever.
+void notice_the_vanished(zmq::socket_t& socket) {
+  socket.set(zmq::sockopt::tcp_keepalive, 1);
+  socket.set(zmq::sockopt::tcp_keepalive_idle, 60);
+  socket.set(zmq::sockopt::tcp_keepalive_intvl, 10);
+  socket.set(zmq::sockopt::tcp_keepalive_cnt, 3);
+}
+
+void guard(zmq::socket_t& socket, const SecretKey& secret) {
+  socket.set(zmq::sockopt::zap_domain, ZapHandler::kDomain);
+  socket.set(zmq::sockopt::curve_server, true);
+  socket.set(zmq::sockopt::curve_secretkey, buffer(secret.bytes()));
+}
+
+std::string refusal_of(int event, std::uint32_t value) {
+  if (event == ZMQ_EVENT_HANDSHAKE_FAILED_AUTH) return "the job's clients.allow does not list this key";
+  const bool mismatch =
+      event == ZMQ_EVENT_HANDSHAKE_FAILED_PROTOCOL && value == ZMQ_PROTOCOL_ERROR_ZMTP_MECHANISM_MISMATCH;
+  if (mismatch) return "one end uses keys and the other does not";
+  return "";
+}
+
+}  // namespace
+
+bool is_tcp(const std::string& endpoint) { return endpoint.rfind(kTcp, 0) == 0; }
+
+bool is_loopback(const std::string& endpoint) {
+  const std::string_view host = host_of(endpoint);
+  return host == "127.0.0.1" || host == "localhost" || host == "[::1]";
+}
+
+std::string bind_objection(const std::string& endpoint, InsecureLoopback loopback) {
+  const std::string refusing = "refusing to listen on \"" + endpoint + "\"";
+  if (host_of(endpoint).empty()) return refusing + ": expected tcp://HOST:PORT";
+  if (!is_loopback(endpoint)) {
+    return refusing +
+           " without keys: anybody in the network could command the job; \"gradmonctl keygen DIR\" makes "
+           "keys, GRADMON_KEYS=DIR names them";
+  }
+  if (loopback == InsecureLoopback::refused) {
+    return refusing +
+           " without keys: any user of this host could command the job; \"gradmonctl keygen DIR\" makes "
+           "keys, GRADMON_KEYS=DIR names them; GRADMON_INSECURE_LOOPBACK=1 goes without";
+  }
+  return "";
+}
+
+struct Bus::Sockets {
+  zmq::context_t context{1};
+  std::unique_ptr<ZapHandler> zap;  // null: no keys
+  zmq::socket_t talk;
+  std::optional<ConnectionLimiter> door;  // of one that listens
+  std::optional<ConnectionMeter> meter;   // likewise: its messages say of whom they are
+  // Keep last: they go before what they watch.
+  std::vector<std::unique_ptr<ConnectionWatch>> watches;
+};
+
+Bus::Bus(std::unique_ptr<Sockets> sockets) : sockets_(std::move(sockets)) {}
+
+// Sockets before their context: members of Sockets die in reverse order.
+Bus::~Bus() = default;
+
+tl::expected<std::unique_ptr<Bus>, std::string> Bus::listen(const std::string& endpoint,
+                                                            InsecureLoopback loopback, Limits limits,
+                                                            std::optional<ServerKeys> keys) {
+  std::string objection = bind_objection(endpoint, loopback);
+  if (!objection.empty() && !(keys && !host_of(endpoint).empty())) return tl::unexpected(objection);
+  raise_descriptor_limit();
+  if (std::string why = descriptor_shortage(kToSpareToListen); !why.empty()) return tl::unexpected(why);
+  try {
+    auto sockets = std::make_unique<Sockets>();
+    if (keys) sockets->zap = std::make_unique<ZapHandler>(sockets->context, std::move(keys->clients));
+    sockets->talk = zmq::socket_t(sockets->context, zmq::socket_type::router);
+    sockets->door.emplace(std::min(limits.most_peers, free_descriptors() / 3 - kPeersOnTheWay));
+    bound(sockets->talk, on_the_wire(limits.most_bytes_in));
+    sockets->talk.set(zmq::sockopt::router_mandatory, true);
+    if (sockets->zap) guard(sockets->talk, keys->secret);
+    sockets->talk.set(zmq::sockopt::ipv6, is_ipv6(endpoint));
+    notice_the_vanished(sockets->talk);
+    bound_buffers(sockets->talk);
+    sockets->meter.emplace(meter_limits(limits, sockets->zap != nullptr));
+    sockets->watches.push_back(
+        std::make_unique<ConnectionWatch>(sockets->context, sockets->talk, "talk",
+                                          ZMQ_EVENT_LISTENING | ZMQ_EVENT_ACCEPTED | ZMQ_EVENT_DISCONNECTED));
+    std::unique_ptr<Bus> bus(new Bus(std::move(sockets)));
+    bus->sockets_->talk.bind(endpoint);
+    bus->endpoint_ = bus->sockets_->talk.get(zmq::sockopt::last_endpoint);
+    bus->look_after_connections();
+    return bus;
+  } catch (const zmq::error_t& error) {
+    return tl::unexpected("cannot listen on " + endpoint + ": " + error.what());
+  }
+}
+
+tl::expected<std::unique_ptr<Bus>, std::string> Bus::ask(Limits limits, std::optional<ClientKeys> keys) {
+  if (std::string why = descriptor_shortage(kToSpare); !why.empty()) return tl::unexpected(why);
+  try {
+    auto sockets = std::make_unique<Sockets>();
+    sockets->talk = zmq::socket_t(sockets->context, zmq::socket_type::dealer);
+    bound(sockets->talk, on_the_wire(limits.most_bytes_in));
+    sockets->talk.set(zmq::sockopt::tcp_maxrt, kUnheardMs);
+    sockets->talk.set(zmq::sockopt::connect_timeout, kConnectMs);
+    sockets->watches.push_back(std::make_unique<ConnectionWatch>(
+        sockets->context, sockets->talk, "talk",
+        ZMQ_EVENT_HANDSHAKE_SUCCEEDED | ZMQ_EVENT_HANDSHAKE_FAILED_AUTH |
+            ZMQ_EVENT_HANDSHAKE_FAILED_PROTOCOL | ZMQ_EVENT_HANDSHAKE_FAILED_NO_DETAIL));
+    std::unique_ptr<Bus> bus(new Bus(std::move(sockets)));
+    bus->keys_ = std::move(keys);
+    return bus;
+  } catch (const zmq::error_t& error) {
+    return tl::unexpected(std::string("no network: ") + error.what());
+  }
+}
+
+tl::expected<void, std::string> Bus::connect(const std::string& endpoint) {
+  try {
+    if (keys_) {
+      keyed_ = true;
+      sockets_->talk.set(zmq::sockopt::curve_serverkey, buffer(keys_->server_public));
+      sockets_->talk.set(zmq::sockopt::curve_publickey, buffer(keys_->secret.public_key()));
+      sockets_->talk.set(zmq::sockopt::curve_secretkey, buffer(keys_->secret.bytes()));
+    } else if (!is_loopback(endpoint)) {
+      return tl::unexpected("cannot connect to \"" + endpoint +
+                            "\" without keys: GRADMON_KEYS=DIR names them");
+    }
+    sockets_->talk.set(zmq::sockopt::ipv6, is_ipv6(endpoint));
+    sockets_->talk.connect(endpoint);
+    keys_.reset();
+    return {};
+  } catch (const zmq::error_t& error) {
+    return tl::unexpected("cannot connect to \"" + endpoint + "\": " + error.what());
+  }
+}
+
+void Bus::allow(const KeyBytes& key, Client client) {
+  if (sockets_->zap) sockets_->zap->allow(key, std::move(client));
+}
+
+void Bus::allow_only(AllowList clients) {
+  if (sockets_->zap) sockets_->zap->allow_only(std::move(clients));
+}
+
+std::string Bus::refusals() const { return sockets_->zap ? sockets_->zap->refusals() : ""; }
+
+bool Bus::send(const std::string& peer, const std::string& bytes) {
+  try {
+    if (sockets_->meter) {
+      if (!sockets_->meter->may_send(peer, bytes.size())) return false;
+      const auto to =
+          sockets_->talk.send(zmq::buffer(peer), zmq::send_flags::sndmore | zmq::send_flags::dontwait);
+      if (!to) return false;
+    }
+    return sockets_->talk.send(zmq::buffer(bytes), zmq::send_flags::dontwait).has_value();
+  } catch (const zmq::error_t&) {  // EHOSTUNREACH: that peer has gone.
+    return false;
+  }
+}
+
+void Bus::add_to(std::vector<pollfd>& polled) const {
+  const auto add = [&](void* handle) {
+    int fd = -1;
+    std::size_t size = sizeof fd;
+    if (zmq_getsockopt(handle, ZMQ_FD, &fd, &size) == 0) polled.push_back({fd, POLLIN, 0});
+  };
+  add(sockets_->talk.handle());
+  for (const auto& watch : sockets_->watches) add(watch->handle());
+  if (sockets_->zap) add(sockets_->zap->handle());
+}
+
+void Bus::look_after_connections() {
+  const auto now = Clock::now();
+  for (const auto& watch : sockets_->watches) {
+    watch->take([&](int event, std::uint32_t value) {
+      auto& door = sockets_->door;
+      if (!door) return note_handshake(event, value);
+      if (event == ZMQ_EVENT_LISTENING) door->listens(static_cast<int>(value));
+      if (event == ZMQ_EVENT_ACCEPTED) {
+        door->came();
+        sockets_->meter->came(static_cast<int>(value), now);
+      }
+      if (event == ZMQ_EVENT_DISCONNECTED) {
+        door->went();
+        sockets_->meter->went(static_cast<int>(value));
+      }
+    });
+  }
+  if (sockets_->meter) sockets_->meter->look(now);
+  if (sockets_->zap) sockets_->zap->answer();
+}
+
+void Bus::note_handshake(int event, std::uint32_t value) {
+  if (event == ZMQ_EVENT_HANDSHAKE_SUCCEEDED) {
+    refusal_.clear();
+    hint_.clear();
+  } else if (event == ZMQ_EVENT_HANDSHAKE_FAILED_NO_DETAIL) {
+    hint_ = keyed_ ? "it hung up: its key is not the one in server.public, or it uses none"
+                   : "it hung up: it asks for keys, which GRADMON_KEYS=DIR or --keys DIR names";
+  } else if (refusal_.empty()) {
+    refusal_ = refusal_of(event, value);
+  }
+}
+
+std::optional<Bus::Incoming> Bus::poll(milliseconds timeout, int wake_fd) {
+  const auto deadline = Clock::now() + timeout;
+  std::vector<zmq::pollitem_t> items = {{sockets_->talk.handle(), 0, ZMQ_POLLIN, 0}};
+  for (const auto& watch : sockets_->watches) items.push_back({watch->handle(), 0, ZMQ_POLLIN, 0});
+  if (sockets_->zap) items.push_back({sockets_->zap->handle(), 0, ZMQ_POLLIN, 0});
+  if (wake_fd >= 0) items.push_back({nullptr, wake_fd, ZMQ_POLLIN, 0});
+  try {
+    // Where letters come thick, one look at all sockets serves many of them.
+    if (timeout.count() <= 0) {
+      if (auto incoming = next()) return incoming;
+    }
+    for (auto left = timeout;; left = std::chrono::ceil<milliseconds>(deadline - Clock::now())) {
+      zmq::poll(items.data(), items.size(), std::max(left, milliseconds{0}));
+      const bool was_refused = !refusal_.empty();
+      look_after_connections();
+      if ((items.front().revents & ZMQ_POLLIN) != 0) return next();
+      const bool woken = wake_fd >= 0 && items.back().revents != 0;
+      const bool refused = !was_refused && !refusal_.empty();
+      if (woken || refused || Clock::now() >= deadline) return {};
+    }
+  } catch (const zmq::error_t&) {  // EINTR: like a wake-up.
+    return {};
+  }
+}
+
+std::optional<Bus::Incoming> Bus::next() {
+  Incoming incoming;
+  zmq::message_t part;
+  if (!sockets_->talk.recv(part, zmq::recv_flags::dontwait)) return {};
+  if (sockets_->meter) {
+    incoming.peer = part.to_string();
+    if (!part.more() || !sockets_->talk.recv(part, zmq::recv_flags::dontwait)) return Incoming{};
+  }
+  incoming.whole = !part.more();
+  if (incoming.whole) incoming.bytes = part.to_string();
+  if (sockets_->zap) {
+    const char* name = zmq_msg_gets(part.handle(), "User-Id");
+    const Client* client = name != nullptr ? sockets_->zap->client(name) : nullptr;
+    incoming.client = client != nullptr ? client->name : "?";
+    incoming.role = client != nullptr ? client->role : Role::read;
+    incoming.let_in = client != nullptr;
+  }
+  std::size_t frames = 1;
+  std::size_t bytes = part.size();
+  const int fd = sockets_->meter ? zmq_msg_get(part.handle(), ZMQ_SRCFD) : -1;
+  while (part.more() && sockets_->talk.recv(part, zmq::recv_flags::dontwait)) {
+    frames += 1;
+    bytes += part.size();
+  }
+  if (!sockets_->meter || sockets_->meter->received(fd, incoming.peer, frames, bytes, Clock::now())) return incoming;
+  return Incoming{incoming.peer, "", false, incoming.let_in, incoming.client, Role::read};
+}
+
+milliseconds Bus::longest_wait(milliseconds at_most) const {
+  const milliseconds interval = sockets_->meter ? sockets_->meter->interval() : milliseconds{0};
+  return interval.count() > 0 ? std::min(at_most, interval) : at_most;
+}
+
+}  // namespace gradmon

@@ -1,0 +1,138 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "control/hub/transport/connection_meter.h"
+
+#include <linux/tcp.h>
+#include <netinet/in.h>
+#include <sys/socket.h>
+
+#include <algorithm>
+#include <cstddef>
+#include <optional>
+#include <utility>
+
+#include "control/log.h"
+
+namespace gradmon {
+namespace {
+
+constexpr std::chrono::milliseconds kLookEvery{50};
+constexpr std::chrono::milliseconds kLookAtStrangersEvery{10};
+constexpr std::chrono::milliseconds kStoodStill{500};
+constexpr std::uint64_t kFrameHeader = 9;      // at most (ZMTP 3.0)
+constexpr std::uint64_t kSealed = 33;          // a CURVE message is so much longer than what it holds
+constexpr std::uint64_t kHandshakeIn = 4096;   // a client's handshake is shorter
+// A server sends 64 + 170 bytes, or a refusal, to whom it has not let in, and its
+// READY command of 67 bytes to whom it has.
+constexpr std::uint64_t kHandshakeOut = 280;
+
+struct Counts {
+  std::uint64_t received;
+  std::uint64_t acknowledged;
+};
+
+std::optional<Counts> counts_of(int fd) {
+  tcp_info info{};
+  socklen_t size = sizeof info;
+  if (getsockopt(fd, IPPROTO_TCP, TCP_INFO, &info, &size) != 0) return {};
+  if (size < offsetof(tcp_info, tcpi_bytes_received) + sizeof info.tcpi_bytes_received) return {};
+  return Counts{info.tcpi_bytes_received, info.tcpi_bytes_acked};
+}
+
+// The number may belong to another file by now, or to a rank's Unix stream.
+bool is_of_the_network(int fd) {
+  int domain = 0;
+  socklen_t size = sizeof domain;
+  return getsockopt(fd, SOL_SOCKET, SO_DOMAIN, &domain, &size) == 0 && (domain == AF_INET || domain == AF_INET6);
+}
+
+}  // namespace
+
+std::size_t ConnectionMeter::overhead() const { return kFrameHeader + (limits_.keys ? kSealed : 0); }
+
+void ConnectionMeter::came(int fd, Clock::time_point now) {
+  went(fd);
+  connections_[fd] = Connection{"", 0, 0, limits_.most_messages_at_once, now, false};
+  strangers_ = true;
+}
+
+std::chrono::milliseconds ConnectionMeter::interval() const {
+  if (connections_.empty()) return {};
+  return strangers_ ? kLookAtStrangersEvery : kLookEvery;
+}
+
+void ConnectionMeter::went(int fd) {
+  const auto gone = connections_.find(fd);
+  if (gone == connections_.end()) return;
+  if (const auto known = fds_.find(gone->second.peer); known != fds_.end() && known->second == fd)
+    fds_.erase(known);
+  connections_.erase(gone);
+}
+
+void ConnectionMeter::cut(int fd, Connection& connection, const char* why) {
+  if (connection.cut) return;
+  connection.cut = true;
+  if (is_of_the_network(fd)) shutdown(fd, SHUT_RDWR);
+  log_debug(std::string("a client of the network is cut off: ") + why);
+}
+
+bool ConnectionMeter::received(int fd, const std::string& peer, std::size_t frames, std::size_t bytes,
+                               Clock::time_point now) {
+  const auto found = connections_.find(fd);
+  if (found == connections_.end()) return true;
+  Connection& connection = found->second;
+  if (connection.peer != peer) {
+    connection.peer = peer;
+    fds_[peer] = fd;
+  }
+  connection.handed_out += bytes + frames * overhead();
+  const std::chrono::duration<double> since = now - connection.filled;
+  connection.filled = now;
+  connection.messages = std::min(limits_.most_messages_at_once,
+                                 connection.messages + since.count() * limits_.messages_a_second);
+  if (connection.messages >= 1) {
+    connection.messages -= 1;
+    return !connection.cut;
+  }
+  cut(fd, connection, "it sends too many messages");
+  return false;
+}
+
+bool ConnectionMeter::may_send(const std::string& peer, std::size_t bytes) {
+  const auto known = fds_.find(peer);
+  if (known == fds_.end()) return true;
+  Connection& connection = connections_.at(known->second);
+  if (connection.cut) return false;
+  const auto counts = counts_of(known->second);
+  if (!counts) return true;
+  // The handshake, too, was acknowledged: what is given is never behind that.
+  connection.given = std::max(connection.given, counts->acknowledged);
+  if (connection.given + bytes - counts->acknowledged > limits_.most_out) {
+    cut(known->second, connection, "it does not read what it is sent");
+    return false;
+  }
+  connection.given += bytes;
+  return true;
+}
+
+void ConnectionMeter::look(Clock::time_point now) {
+  const auto since = now - last_look_;
+  if (connections_.empty() || since < interval()) return;
+  last_look_ = now;
+  strangers_ = false;
+  // What has come while this process stood still could not be handed out; next time it is.
+  if (since > kStoodStill && !std::exchange(stood_still_, true)) return;
+  stood_still_ = false;
+  for (auto& [fd, connection] : connections_) {
+    if (connection.cut) continue;
+    const auto counts = counts_of(fd);
+    if (!counts) continue;
+    connection.handed_out = std::min(connection.handed_out, counts->received);
+    const std::uint64_t held = counts->received - connection.handed_out;
+    const bool let_in = !limits_.keys || counts->acknowledged >= kHandshakeOut;
+    if (held > limits_.most_in) cut(fd, connection, "it sends what is no message");
+    strangers_ = strangers_ || !let_in;
+    if (!let_in && held > kHandshakeIn) cut(fd, connection, "it sends more than a handshake");
+  }
+}
+
+}  // namespace gradmon

@@ -1,0 +1,323 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "control/hub/transport/stream_server.h"
+
+#include <algorithm>
+#include <deque>
+#include <utility>
+
+namespace gradmon {
+namespace {
+
+using std::chrono::milliseconds;
+using Problem = tl::unexpected<std::string>;
+
+constexpr milliseconds kPauseWhenStuck{100};
+constexpr std::size_t kMostAcceptsAtOnce = 64;
+constexpr std::size_t kClientReads = std::size_t{16} << 10U;
+
+}  // namespace
+
+struct StreamServer::Connection {
+  Connection(int fd, const Limits& limits, Clock::time_point now)
+      : stream(fd, of_a_client(limits.stream)), allowance(limits.client, now), accepted_at(now) {}
+
+  static FrameStream::Limits of_a_client(FrameStream::Limits limits) {
+    limits.most_in_a_call = kClientReads;
+    return limits;
+  }
+
+  FrameStream stream;
+  FrameAllowance allowance;
+  const Clock::time_point accepted_at;
+  bool rank = false;
+  // Of a client.
+  std::deque<std::string> waiting;  // read, and not handed out yet
+  FrameStream::Read last_read;
+  std::uint64_t turns = 0;
+  std::optional<Clock::time_point> unread_since;
+};
+
+tl::expected<std::unique_ptr<StreamServer>, std::string> StreamServer::listen(
+    const std::filesystem::path& path, Limits limits, Now now) {
+  auto listener = UnixListener::listen(path);
+  if (!listener) return Problem(listener.error());
+  return std::unique_ptr<StreamServer>(new StreamServer(std::move(*listener), limits, std::move(now)));
+}
+
+StreamServer::StreamServer(UnixListener listener, Limits limits, Now now)
+    : limits_(limits), now_(std::move(now)), listener_(std::move(listener)) {}
+
+StreamServer::~StreamServer() = default;
+
+void StreamServer::add_to(std::vector<pollfd>& polled) const {
+  if (!listen_again_ || now_() >= *listen_again_) polled.push_back({listener_.fd(), POLLIN, 0});
+  for (const auto& [peer, connection] : connections_) {
+    const bool reads = connection->rank || (connection->waiting.empty() && next_turn(*connection) <= now_());
+    const int events = (reads ? POLLIN : 0) | (connection->stream.wants_write() ? POLLOUT : 0);
+    // Else poll would report for ever that it has gone.
+    if (events != 0) polled.push_back({connection->stream.fd(), static_cast<short>(events), 0});
+  }
+}
+
+// Clock::time_point::max(): not before it has read its answers.
+StreamServer::Clock::time_point StreamServer::next_turn(const Connection& client) const {
+  return client.stream.wants_write() ? Clock::time_point::max() : client.allowance.next();
+}
+
+milliseconds StreamServer::longest_wait(milliseconds at_most) const {
+  if (!ended_.empty()) return milliseconds(0);
+  const Clock::time_point now = now_();
+  Clock::time_point due = now + at_most;
+  if (listen_again_ && *listen_again_ > now) due = std::min(due, *listen_again_);
+  if (!silent_.empty())
+    due = std::min(due, connections_.at(*silent_.begin())->accepted_at + limits_.silent_for);
+  for (const Peer peer : clients_) {
+    const Connection& client = *connections_.at(peer);
+    if (client.unread_since) due = std::min(due, *client.unread_since + limits_.unread_for);
+    const Clock::time_point turn = next_turn(client);
+    if (turn > now || !client.waiting.empty()) due = std::min(due, turn);
+  }
+  // Rounded up: poll must not return before the time has come.
+  return std::max(milliseconds(0), std::chrono::ceil<milliseconds>(due - now));
+}
+
+void StreamServer::handle(const std::vector<pollfd>& polled, const Callbacks& callbacks) {
+  bool knocked = false;
+  std::set<Peer> readable;
+  for (const pollfd& one : polled) {
+    if (one.revents == 0) continue;
+    if (one.fd == listener_.fd()) knocked = true;
+    const auto found = by_fd_.find(one.fd);
+    if (found == by_fd_.end()) continue;
+    Connection& connection = *connections_.at(found->second);
+    if (connection.rank) {
+      serve_rank(found->second, one.revents, callbacks);
+      continue;
+    }
+    connection.stream.flush();
+    look_at_unread(connection);
+    if ((one.revents & ~POLLOUT) != 0) readable.insert(found->second);
+  }
+  const bool all_served = serve_clients(readable, callbacks);
+  cut_long_frames();
+  // Last: a descriptor that is closed above may come again here. And not before all
+  // had their turn, so that nobody is crowded out who has spoken.
+  if (knocked && all_served) accept_waiting();
+  cut_idle();
+  report_ended(callbacks);
+}
+
+void StreamServer::serve_rank(Peer peer, short events, const Callbacks& callbacks) {
+  Connection& connection = *connections_.at(peer);  // end() keeps it until report_ended()
+  if ((events & POLLOUT) != 0) connection.stream.flush();
+  if ((events & ~POLLOUT) == 0) return;
+  close_after(peer, connection.stream.read(
+                        [&](std::string&& frame) { hand_out(peer, std::move(frame), callbacks); }));
+}
+
+void StreamServer::hand_out(Peer peer, std::string&& frame, const Callbacks& callbacks) {
+  const auto found = connections_.find(peer);
+  if (found == connections_.end()) return;
+  if (found->second->allowance.take(now_())) return callbacks.on_frame(peer, std::move(frame));
+  cut(peer, "more than " + std::to_string(limits_.rank.a_second) + " frames a second");
+}
+
+void StreamServer::close_after(Peer peer, const FrameStream::Read& read) {
+  using State = FrameStream::Read::State;
+  if (read.state == State::end_of_file) end(peer, Closed::by_peer, read.reason);
+  if (read.state == State::broken) end(peer, Closed::cut, read.reason);  // Nothing to do after cut().
+}
+
+// From the one after that which had the last turn. False: the time is up before all
+// had theirs.
+bool StreamServer::serve_clients(const std::set<Peer>& readable, const Callbacks& callbacks) {
+  std::set<Peer> due = readable;
+  const Clock::time_point began = now_();
+  for (const Peer peer : clients_) {
+    const Connection& client = *connections_.at(peer);
+    if (!client.waiting.empty() && next_turn(client) <= began) due.insert(peer);
+  }
+  while (!due.empty()) {
+    if (now_() - began >= limits_.clients_turn && limits_.clients_turn.count() > 0) return false;
+    auto next = due.upper_bound(last_turn_);
+    if (next == due.end()) next = due.begin();
+    last_turn_ = *next;
+    due.erase(next);
+    if (connections_.count(last_turn_) != 0) take_turn(last_turn_, callbacks);
+  }
+  return true;
+}
+
+void StreamServer::take_turn(Peer peer, const Callbacks& callbacks) {
+  Connection& client = *connections_.at(peer);  // end() keeps it until report_ended()
+  if (client.waiting.empty()) {
+    client.last_read =
+        client.stream.read([&](std::string&& frame) { client.waiting.push_back(std::move(frame)); });
+  }
+  if (!client.waiting.empty()) {
+    client.turns += 1;
+    client.allowance.take(now_());
+    do {
+      std::string frame = std::move(client.waiting.front());
+      client.waiting.pop_front();
+      callbacks.on_frame(peer, std::move(frame));
+    } while (client.rank && !client.waiting.empty() && connections_.count(peer) != 0);
+    if (silent_.erase(peer) != 0) {
+      if (clients_.size() >= limits_.most_clients) cut_one_client();
+      clients_.insert(peer);
+    }
+  }
+  if (client.waiting.empty()) close_after(peer, client.last_read);
+}
+
+void StreamServer::look_at_unread(Connection& client) const {
+  if (!client.stream.wants_write()) {
+    client.unread_since.reset();
+  } else if (!client.unread_since) {
+    client.unread_since = now_();
+  }
+}
+
+void StreamServer::cut_one_client() {
+  const auto goes_before = [this](Peer a, Peer b) {
+    const Connection& one = *connections_.at(a);
+    const Connection& other = *connections_.at(b);
+    constexpr auto never = Clock::time_point::max();
+    if (one.unread_since || other.unread_since)
+      return one.unread_since.value_or(never) < other.unread_since.value_or(never);
+    return one.turns > other.turns;
+  };
+  if (!clients_.empty())
+    cut(*std::min_element(clients_.begin(), clients_.end(), goes_before), "others wait, and it had its turn");
+}
+
+void StreamServer::cut_long_frames() {
+  std::set<Peer> amid;
+  for (const auto* kind : {&silent_, &clients_}) {
+    for (const Peer peer : *kind) {
+      if (connections_.at(peer)->stream.begun_in() > limits_.long_frame) amid.insert(peer);
+    }
+  }
+  for (; amid.size() > limits_.most_long_frames; amid.erase(amid.begin()))
+    cut(*amid.begin(), "its frame is long, and others send, too");
+}
+
+// For another that has not spoken yet. Who knocks meanwhile waits in the kernel.
+bool StreamServer::has_room() const {
+  return silent_.size() < limits_.most_silent ||
+         now_() - connections_.at(*silent_.begin())->accepted_at >= limits_.time_to_speak;
+}
+
+void StreamServer::accept_waiting() {
+  listen_again_.reset();
+  // At most half: a client whose first frame came with its connection is read
+  // before those that come after it can crowd it out.
+  const std::size_t most = std::clamp<std::size_t>(limits_.most_silent / 2, 1, kMostAcceptsAtOnce);
+  for (std::size_t i = 0; i < most; ++i) {
+    if (!has_room()) {
+      listen_again_ = connections_.at(*silent_.begin())->accepted_at + limits_.time_to_speak;
+      return;
+    }
+    UnixListener::Accepted accepted = listener_.accept();
+    using Kind = UnixListener::Accepted::Kind;
+    if (accepted.kind == Kind::nobody) return;
+    if (accepted.kind == Kind::peer) {
+      welcome(std::move(accepted.socket));
+    } else {
+      refuse(std::move(accepted.reason));
+    }
+    if (accepted.kind == Kind::stuck) {
+      listen_again_ = now_() + kPauseWhenStuck;
+      return;
+    }
+  }
+}
+
+void StreamServer::welcome(Descriptor socket) {
+  const auto full = [&] { return connections_.size() >= limits_.most_connections; };
+  if (!silent_.empty() && (full() || silent_.size() >= limits_.most_silent))
+    cut(*silent_.begin(), "has not said who it is, and others wait");
+  if (full()) cut_one_client();
+  if (full()) {
+    refuse("there are " + std::to_string(connections_.size()) + " connections, and no more are taken");
+    return;
+  }
+  newest_ = Peer{newest_.value + 1};
+  by_fd_.emplace(socket.get(), newest_);
+  silent_.insert(newest_);
+  connections_.emplace(newest_, std::make_unique<Connection>(socket.release(), limits_, now_()));
+}
+
+void StreamServer::refuse(std::string reason) {
+  refused_.count += 1;
+  refused_.last_reason = std::move(reason);
+}
+
+bool StreamServer::send(Peer peer, std::string_view frame) {
+  const auto found = connections_.find(peer);
+  if (found == connections_.end()) return false;
+  FrameStream& stream = found->second->stream;
+  const bool sent = stream.send(frame);
+  if (!found->second->rank) look_at_unread(*found->second);
+  // Where the peer has gone, nothing is queued: its end of file is still to be read.
+  if (!sent && stream.wants_write()) {
+    cut(peer, "reads too slowly: more than " + std::to_string(limits_.stream.most_buffered_out) +
+                  " bytes wait for it");
+  }
+  return sent;
+}
+
+void StreamServer::admit(Peer peer, std::size_t most_bytes_in) {
+  const auto found = connections_.find(peer);
+  if (found == connections_.end() || std::exchange(found->second->rank, true)) return;
+  silent_.erase(peer);
+  clients_.erase(peer);
+  found->second->unread_since.reset();
+  found->second->allowance.change(limits_.rank, now_());
+  found->second->stream.limit_frames_in(most_bytes_in, limits_.stream.most_in_a_call);
+}
+
+void StreamServer::cut(Peer peer, std::string reason) { end(peer, Closed::cut, std::move(reason)); }
+
+void StreamServer::end(Peer peer, Closed how, std::string reason) {
+  const auto found = connections_.find(peer);
+  if (found == connections_.end()) return;
+  silent_.erase(peer);
+  clients_.erase(peer);
+  by_fd_.erase(found->second->stream.fd());
+  found->second->stream.close();
+  ended_.push_back({peer, how, std::move(reason), std::move(found->second)});
+  connections_.erase(found);
+}
+
+void StreamServer::cut_idle() {
+  const Clock::time_point now = now_();
+  while (!silent_.empty()) {
+    const Peer oldest = *silent_.begin();
+    if (now - connections_.at(oldest)->accepted_at < limits_.silent_for) break;
+    cut(oldest, "has not said who it is within " + std::to_string(limits_.silent_for.count()) + " ms");
+  }
+  std::vector<Peer> deaf;
+  for (const Peer peer : clients_) {
+    const auto& since = connections_.at(peer)->unread_since;
+    if (since && now - *since >= limits_.unread_for) deaf.push_back(peer);
+  }
+  for (const Peer peer : deaf)
+    cut(peer, "has not read its answer within " + std::to_string(limits_.unread_for.count()) + " ms");
+}
+
+void StreamServer::report_ended(const Callbacks& callbacks) {
+  while (!ended_.empty()) {  // on_closed may cut others.
+    for (const Ended& one : std::exchange(ended_, {})) callbacks.on_closed(one.peer, one.how, one.reason);
+  }
+}
+
+tl::expected<StreamServer::Remade, std::string> StreamServer::remake() {
+  if (listener_.at_path()) return Remade::kept;
+  accept_waiting();  // Those that connected before the path vanished.
+  if (const auto bound = listener_.bind_again(); !bound) return Problem(bound.error());
+  listen_again_.reset();
+  return Remade::made;
+}
+
+}  // namespace gradmon

@@ -1,0 +1,164 @@
+// SPDX-License-Identifier: Apache-2.0
+#pragma once
+
+#include <poll.h>
+
+#include <chrono>
+#include <cstddef>
+#include <cstdint>
+#include <functional>
+#include <map>
+#include <memory>
+#include <optional>
+#include <set>
+#include <string>
+#include <string_view>
+#include <tl/expected.hpp>
+#include <unordered_map>
+#include <vector>
+
+#include "control/host/frame_stream.h"
+#include "control/hub/transport/frame_allowance.h"
+#include "control/hub/transport/unix_listener.h"
+
+namespace gradmon {
+
+// One connection to a StreamServer: a number from 1, never given twice.
+struct Peer {
+  std::uint64_t value = 0;
+
+  friend constexpr bool operator==(Peer a, Peer b) { return a.value == b.value; }
+  friend constexpr bool operator!=(Peer a, Peer b) { return a.value != b.value; }
+  friend constexpr bool operator<(Peer a, Peer b) { return a.value < b.value; }
+};
+
+// The hub's end of the Unix streams of ranks and clients: accepts this user and
+// root, hands out their frames, sends them frames, and bounds what each can take.
+// A peer over a bound is cut off; the others notice nothing. Never blocks. One
+// thread, which polls:
+//
+//   fds.clear(); server.add_to(fds);             // and what else it waits for
+//   poll(fds, server.longest_wait(at_most));
+//   server.handle(fds, callbacks);
+//
+// A rank is a peer that admit() was called for. All others are clients, which anybody
+// of this user can be, in any number: they come after the ranks, in turn, one frame
+// each, and only so many are kept. The next frame of a client is taken when it has
+// read the answers to those before.
+class StreamServer {
+ public:
+  using Clock = std::chrono::steady_clock;
+  using Now = std::function<Clock::time_point()>;
+
+  struct Limits {
+    std::size_t most_connections = 1024;
+    // Clients that have said nothing yet, and those that have. Past these numbers one
+    // of them makes room for the new one: the oldest of the silent, when it had some
+    // time to speak; of the others one that does not read, else the one that had most turns.
+    std::size_t most_silent = 128;
+    std::size_t most_clients = 64;
+    // Of clients in the middle of a frame longer than this only so many are kept, the newest.
+    std::size_t long_frame = std::size_t{64} << 10U;
+    std::size_t most_long_frames = 8;
+    std::chrono::milliseconds time_to_speak{50};
+    std::chrono::milliseconds silent_for{5000};  // then it is cut
+    std::chrono::milliseconds unread_for{3000};  // likewise, where a client does not read an answer
+    std::chrono::milliseconds clients_turn{10};  // so long they are served in one handle()
+    FrameStream::Limits stream{(std::size_t{2} << 20U) + (std::size_t{64} << 10U), std::size_t{5} << 20U};
+    // A rank that sends faster is cut; the surplus is for when this process stood still.
+    FrameAllowance::Rate rank{100, 2000};
+    // A client that sends faster waits.
+    FrameAllowance::Rate client{20, 20};
+  };
+
+  // by_peer: the other side closed the connection or died. cut: this side did, by a
+  // bound or by cut().
+  enum class Closed { by_peer, cut };
+
+  // Called by handle() only. They may call anything here but handle() and remake().
+  struct Callbacks {
+    std::function<void(Peer, std::string&&)> on_frame;
+    // Once for each peer, after its last frame, also for those that never sent one.
+    std::function<void(Peer, Closed, const std::string& reason)> on_closed;
+  };
+
+  // Connections turned away at once, which never became a peer.
+  struct Refused {
+    std::uint64_t count = 0;
+    std::string last_reason;
+  };
+
+  // Whoever calls it has checked the path's directory and holds the job's lock.
+  [[nodiscard]] static tl::expected<std::unique_ptr<StreamServer>, std::string> listen(
+      const std::filesystem::path& path, Limits limits, Now now = Clock::now);
+  ~StreamServer();
+  StreamServer(const StreamServer&) = delete;
+  StreamServer& operator=(const StreamServer&) = delete;
+
+  // Appends what to poll.
+  void add_to(std::vector<pollfd>& polled) const;
+  // How long to poll: `at_most`, less where handle() has something to do before.
+  std::chrono::milliseconds longest_wait(std::chrono::milliseconds at_most) const;
+  // After poll(2), with a vector that holds what add_to() appended; other
+  // descriptors in it are passed over.
+  void handle(const std::vector<pollfd>& polled, const Callbacks& callbacks);
+
+  // Queues a frame. False: no such peer, it has gone, or it has left so much unread
+  // that it is cut by this call.
+  bool send(Peer peer, std::string_view frame);
+  // The peer is a rank; its next frames may have so many bytes.
+  void admit(Peer peer, std::size_t most_bytes_in);
+  // Closes the connection; on_closed comes with the next handle().
+  void cut(Peer peer, std::string reason);
+
+  // Listens anew where the path has vanished; peers stay. An error where it now
+  // names something else, or cannot be made.
+  enum class Remade { kept, made };
+  [[nodiscard]] tl::expected<Remade, std::string> remake();
+
+  std::size_t connections() const { return connections_.size(); }
+  const Refused& refused() const { return refused_; }
+
+ private:
+  struct Connection;
+  struct Ended {
+    Peer peer;
+    Closed how;
+    std::string reason;
+    std::unique_ptr<Connection> connection;  // handle() may be reading from it
+  };
+
+  StreamServer(UnixListener listener, Limits limits, Now now);
+  void serve_rank(Peer peer, short events, const Callbacks& callbacks);
+  bool serve_clients(const std::set<Peer>& readable, const Callbacks& callbacks);
+  void take_turn(Peer peer, const Callbacks& callbacks);
+  void hand_out(Peer peer, std::string&& frame, const Callbacks& callbacks);
+  bool has_room() const;
+  void close_after(Peer peer, const FrameStream::Read& read);
+  Clock::time_point next_turn(const Connection& client) const;
+  void look_at_unread(Connection& client) const;
+  void cut_one_client();
+  void cut_long_frames();
+  void accept_waiting();
+  void welcome(Descriptor socket);
+  void refuse(std::string reason);
+  void end(Peer peer, Closed how, std::string reason);
+  void cut_idle();
+  void report_ended(const Callbacks& callbacks);
+
+  const Limits limits_;
+  const Now now_;
+
+  UnixListener listener_;
+  std::optional<Clock::time_point> listen_again_;  // not polled until then
+  std::map<Peer, std::unique_ptr<Connection>> connections_;
+  std::unordered_map<int, Peer> by_fd_;
+  std::set<Peer> silent_;      // clients that have said nothing yet, the oldest first
+  std::set<Peer> clients_;     // the others
+  Peer last_turn_;             // of a client
+  std::vector<Ended> ended_;   // not yet reported
+  Peer newest_;
+  Refused refused_;
+};
+
+}  // namespace gradmon

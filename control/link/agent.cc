@@ -1,0 +1,55 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "control/link/agent.h"
+
+#include <pthread.h>
+
+#include <utility>
+
+#include "control/host/mailbox.h"
+#include "control/link/agent_loop.h"
+#include "control/signals_blocked.h"
+
+namespace gradmon {
+
+Agent::Agent(AgentOptions options, StepGate& gate, AgentCalls calls)
+    : gate_(gate),
+      start_iteration_(options.start_iteration),
+      holds_start_(options.mode == Mode::dynamic),
+      mailbox_(std::make_shared<Mailbox>()),
+      view_(std::make_unique<AgentView>()),
+      loop_(std::make_unique<AgentLoop>(std::move(options), gate, std::move(calls), mailbox_, *view_)) {
+  const SignalsBlocked blocked;
+  thread_ = std::thread([loop = loop_.get()] {
+    pthread_setname_np(pthread_self(), "gradmon-agent");
+    loop->live();
+  });
+}
+
+Agent::~Agent() { stop(Step{-1}); }
+
+void Agent::start() {
+  // Here and not on the agent thread: the trainer may be quick.
+  if (holds_start_) gate_.hold(start_iteration_ + 1, AgentLoop::kStartWait);
+  mailbox_->post([loop = loop_.get()] { loop->start(); });
+}
+
+void Agent::boundary_passed() noexcept { mailbox_->wake(); }
+
+void Agent::rows_on_disk(Revision revision) {
+  mailbox_->post([loop = loop_.get(), revision] { loop->rows_on_disk(revision); });
+}
+
+void Agent::ask(Command command) {
+  mailbox_->post([loop = loop_.get(), command = std::move(command)] { loop->ask(command); });
+}
+
+void Agent::stop(Step last) noexcept {
+  if (!thread_.joinable()) return;
+  mailbox_->post([loop = loop_.get(), last] { loop->leave(last); });
+  thread_.join();
+}
+
+std::optional<JobIdentity> Agent::job() const { return view_->job(); }
+Status Agent::status() const { return view_->status(); }
+
+}  // namespace gradmon

@@ -1,0 +1,294 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "control/link/agent_loop.h"
+
+#include <poll.h>
+#include <unistd.h>
+
+#include <algorithm>
+#include <array>
+#include <exception>
+#include <utility>
+
+#include "control/host/boot_clock.h"
+#include "control/host/process_identity.h"
+#include "control/log.h"
+#include "control/wire/messages.h"
+
+namespace gradmon {
+namespace {
+
+using std::chrono::milliseconds;
+
+constexpr milliseconds kBusyTurn{10};
+constexpr milliseconds kIdleTurn{100};
+constexpr milliseconds kLeaveWithin{500};
+constexpr Ticks kSayStartWaits{1'000};
+
+Member::Identity identity_of(const AgentOptions& options, const std::string& process_id) {
+  Member::Identity identity;
+  identity.rank = options.rank;
+  identity.dynamic = options.mode == Mode::dynamic;
+  identity.max_wait = AgentLoop::kStartWait;
+  identity.hello.launch_id = options.launch_id;
+  identity.hello.world_size = options.world_size;
+  identity.hello.host = host_name();
+  identity.hello.pid = getpid();
+  identity.hello.process_id = process_id;
+  identity.hello.start_iteration = options.start_iteration;
+  return identity;
+}
+
+}  // namespace
+
+void AgentView::show(Status status) {
+  const std::lock_guard lock(mutex_);
+  status_ = std::move(status);
+}
+
+void AgentView::show(JobIdentity job) {
+  const std::lock_guard lock(mutex_);
+  job_ = std::move(job);
+}
+
+Status AgentView::status() const {
+  const std::lock_guard lock(mutex_);
+  return status_;
+}
+
+std::optional<JobIdentity> AgentView::job() const {
+  const std::lock_guard lock(mutex_);
+  return job_;
+}
+
+AgentLoop::AgentLoop(AgentOptions options, StepGate& gate, AgentCalls calls, std::shared_ptr<Mailbox> mailbox,
+                     AgentView& view)
+    : options_(std::move(options)),
+      gate_(gate),
+      calls_(std::move(calls)),
+      mailbox_(std::move(mailbox)),
+      view_(view),
+      process_id_(random_hex(16)),
+      hub_place_(HubConnection::place(options_.environment)),
+      launch_id_(options_.launch_id),
+      search_(launch_id_.empty() && options_.ask_for_launch_id
+                  ? std::make_unique<LaunchIdSearch>(options_.ask_for_launch_id, boot_now())
+                  : nullptr),
+      member_(identity_of(options_, process_id_), gate_, calls_.can_carry_out, calls_.list_targets),
+      last_step_(options_.start_iteration) {}
+
+AgentLoop::~AgentLoop() = default;
+
+// The ranks of a host wake together: training, and the hub, are disturbed once for all.
+milliseconds AgentLoop::until_next(milliseconds turn) {
+  return std::chrono::ceil<milliseconds>(turn - Clock::now().time_since_epoch() % turn);
+}
+
+void AgentLoop::live() noexcept {
+  try {
+    run();
+  } catch (const std::exception& error) {
+    // Nothing here may allocate: there may be no memory left.
+    gate_.abandon();
+    log_error("the agent gives up:");
+    log_error(error.what());
+  }
+  hub_.reset();  // The end of the connection is what the hub sees of a rank that has gone.
+}
+
+void AgentLoop::run() {
+  last_progress_ = last_measured_ = Clock::now();
+  while (!may_go()) {
+    const bool waits = hub_ && !hub_->connected();
+    const milliseconds turn = member_.busy() || leave_by_ || waits ? kBusyTurn : kIdleTurn;
+    std::array<pollfd, 2> polled{{{mailbox_->fd(), POLLIN, 0}, {-1, 0, 0}}};
+    if (hub_ && hub_->connected())
+      polled[1] = {hub_->fd(), static_cast<short>(POLLIN | (hub_->wants_write() ? POLLOUT : 0)), 0};
+    ::poll(polled.data(), polled.size(), static_cast<int>(until_next(turn).count()));
+    take_turn();
+  }
+}
+
+void AgentLoop::take_turn() {
+  for (const Mailbox::Note& note : mailbox_->take()) note();
+  look_for_launch_id();
+  look_after_connection();
+  const Ticks now = boot_now();
+  tell_applied();
+  perform(member_.tick(now));
+  warn_where_start_waits();
+  ask_job();
+  answer_store_notes();
+  report_progress(Clock::now());
+}
+
+void AgentLoop::look_for_launch_id() {
+  if (hub_) return;
+  if (search_) {
+    if (const auto found = search_->poll(boot_now())) launch_id_ = found->id;
+  }
+  if (!launch_id_.empty()) {
+    search_.reset();
+    member_.set_launch_id(launch_id_);
+    hub_ = std::make_unique<HubConnection>(launch_id_, hub_place_, (options_.rank.value % 8) * milliseconds(15));
+    return;
+  }
+  const std::string objection = search_ ? search_->objection() : "";
+  const std::string trouble = options_.launch_trouble + (objection.empty() ? "" : ": " + objection);
+  if (member_.refused() == trouble) return;
+  log_warn("off: " + trouble);
+  member_.give_up(trouble);
+}
+
+void AgentLoop::look_after_connection() {
+  if (!hub_) return;
+  if (hub_->connected()) {
+    if (hub_->serve([this](std::string&& bytes) { on_frame(std::move(bytes)); })) return;
+    log_debug("the connection to the hub is lost: " + hub_->trouble());
+    member_.disconnected();
+  }
+  const bool had_hope = !hub_->hopeless();
+  if (hub_->connect_if_due(Clock::now())) {
+    introduce();
+    perform(member_.connected(boot_now()));
+    report_soon();
+  } else if (had_hope && hub_->hopeless()) {
+    log_warn("off: no hub on this host: " + hub_->trouble());
+    member_.give_up("no hub on this host: " + hub_->trouble());
+  }
+}
+
+void AgentLoop::introduce() {
+  Introduction said;
+  said.launch_id = launch_id_;
+  said.rank = options_.rank;
+  said.world_size = options_.world_size;
+  said.output_dir = options_.output_dir.string();
+  said.endpoint = options_.endpoint;
+  said.keys = options_.keys;
+  said.insecure_loopback = options_.insecure_loopback;
+  said.several_hosts = options_.several_hosts;
+  said.master = options_.master;
+  said.store = options_.exchange_notes != nullptr;
+  if (options_.rank.value == 0) said.lead = options_.lead;
+  hub_->send(encode(Frame(std::move(said))));
+}
+
+// The hub says when: at the start, and while it has not found the hubs of other hosts.
+void AgentLoop::on_store_notes(const std::string& own) {
+  if (!options_.exchange_notes || notes_.under_way()) return;
+  notes_.begin([exchange = options_.exchange_notes, launch = launch_id_, own] { return exchange(launch, own); });
+}
+
+void AgentLoop::answer_store_notes() {
+  auto found = notes_.poll();
+  if (!found || !hub_) return;
+  if (!*found) log_debug(found->error());
+  hub_->send(encode(Frame(StoreNotes{"", std::move(*found).value_or(std::vector<std::string>{})})));
+}
+
+void AgentLoop::start() {
+  started_ = true;
+  started_at_ = boot_now();
+  perform(member_.start(*started_at_));
+}
+
+void AgentLoop::warn_where_start_waits() {
+  if (!started_at_ || said_start_waits_ || !member_.holds_start()) return;
+  if (boot_now() - *started_at_ < kSayStartWaits) return;
+  said_start_waits_ = true;
+  const Status status = view_.status();
+  log_warn("rank " + std::to_string(options_.rank.value) + ": " +
+           (status.pending ? status.pending->reason
+            : hub_ && !hub_->connected() ? "waiting for the hub: " + hub_->trouble()
+            : !lead_trouble_.empty()     ? "waiting for the lead hub: " + lead_trouble_
+                                         : "waiting for the answer to its start"));
+}
+
+void AgentLoop::on_frame(std::string&& bytes) {
+  auto frame = decode_frame(bytes);
+  if (!frame) return log_debug("from the hub: " + frame.error());
+  if (auto* bundles = std::get_if<Bundles>(&*frame)) {
+    for (Bundle& bundle : *bundles) on_bundle(std::move(bundle));
+  } else if (const auto* answer = std::get_if<AddressedReply>(&*frame)) {
+    own_commands_.answered(answer->request_id, answer->reply);
+  } else if (const auto* said = std::get_if<Said>(&*frame)) {
+    log(said->level, said->text);
+  } else if (const auto* notes = std::get_if<StoreNotes>(&*frame)) {
+    on_store_notes(notes->own);
+  } else if (auto* status = std::get_if<Status>(&*frame); status && options_.rank.value != 0) {
+    lead_trouble_ = std::move(status->reason);
+  } else if (status != nullptr) {
+    heard_state_ = Clock::now();
+    view_.show(std::move(*status));
+  }
+}
+
+void AgentLoop::on_bundle(Bundle bundle) {
+  const auto own = std::find_if(bundle.to.begin(), bundle.to.end(),
+                                [&](const auto& to) { return to.first == options_.rank.value; });
+  if (own == bundle.to.end()) return;
+  const bool joined = member_.joined();
+  const Envelope envelope{std::move(bundle.epoch), options_.rank, own->second, std::move(bundle.message)};
+  perform(member_.on_envelope(envelope, boot_now()));
+  const auto* welcome = std::get_if<Welcome>(&envelope.message);
+  if (joined || !member_.joined() || welcome == nullptr) return;
+  epoch_ = envelope.epoch;
+  view_.show(JobIdentity{epoch_, welcome->run_id, welcome->started});
+  report_soon();
+}
+
+void AgentLoop::to_coordinator(Message message) {
+  if (!hub_ || !hub_->connected()) return;
+  if (epoch_.empty() && !std::holds_alternative<Hello>(message)) return;
+  hub_->send(encode(Frame(Bundles{bundle_of(member_.to_coordinator(std::move(message)))})));
+}
+
+void AgentLoop::perform(MemberActions actions) {
+  for (const std::string& line : actions.warnings) {
+    log_warn("rank " + std::to_string(options_.rank.value) + ": " + line);
+  }
+  for (Message& message : actions.send) to_coordinator(std::move(message));
+}
+
+void AgentLoop::ask(Command command) {
+  command.by = "the program of rank " + std::to_string(options_.rank.value) + ", " + host_name() + " pid " +
+               std::to_string(getpid());
+  own_commands_.add(std::move(command));
+}
+
+void AgentLoop::ask_job() {
+  if (own_commands_.empty() || !member_.joined()) return;
+  for (const Command& command : own_commands_.due(Clock::now())) hub_->send(encode(Frame(command)));
+}
+
+void AgentLoop::rows_on_disk(Revision revision) {
+  perform(member_.finished(revision));
+  report_soon();
+}
+
+void AgentLoop::leave(Step last) {
+  leave_by_ = Clock::now() + kLeaveWithin;
+  if (started_ && member_.joined()) {
+    tell_applied();
+    perform(member_.leave(last));
+  } else {
+    leave_by_ = Clock::now();
+  }
+}
+
+bool AgentLoop::may_go() const {
+  if (!leave_by_) return false;
+  return Clock::now() >= *leave_by_ || member_.left_heard() || !hub_ || !hub_->connected();
+}
+
+void AgentLoop::tell_applied() {
+  MemberActions applied = member_.applied();
+  if (applied.send.empty()) return;
+  perform(std::move(applied));
+  report_soon();
+}
+
+// What has just changed is worth more than a second's wait.
+void AgentLoop::report_soon() { last_progress_ = last_show_ = {}; }
+
+}  // namespace gradmon

@@ -1,0 +1,109 @@
+// SPDX-License-Identifier: Apache-2.0
+#pragma once
+
+#include <chrono>
+#include <memory>
+#include <mutex>
+#include <optional>
+#include <string>
+
+#include "control/agree/member.h"
+#include "control/host/mailbox.h"
+#include "control/link/agent_options.h"
+#include "control/link/background_call.h"
+#include "control/link/hub_connection.h"
+#include "control/link/launch_id_search.h"
+#include "control/link/own_commands.h"
+
+namespace gradmon {
+
+// What the agent thread shows to the others. Own synchronisation.
+class AgentView {
+ public:
+  void show(Status status);
+  void show(JobIdentity job);
+  Status status() const;
+  std::optional<JobIdentity> job() const;
+
+ private:
+  mutable std::mutex mutex_;
+  Status status_;                   // guarded by mutex_
+  std::optional<JobIdentity> job_;  // guarded by mutex_
+};
+
+// What the agent thread does: carries messages between this rank's member and the
+// hub of its host. All of it on one thread, but for the constructor.
+class AgentLoop {
+ public:
+  static constexpr Ticks kStartWait{2'000};
+
+  AgentLoop(AgentOptions options, StepGate& gate, AgentCalls calls, std::shared_ptr<Mailbox> mailbox,
+            AgentView& view);
+  ~AgentLoop();
+  AgentLoop(const AgentLoop&) = delete;
+  AgentLoop& operator=(const AgentLoop&) = delete;
+
+  // Until leave() has been called and is on its way, or its time is up. Where it
+  // fails it ends, and nobody waits for a verdict.
+  void live() noexcept;
+
+  // Notes of the mailbox.
+  void start();  // the first step has begun
+  void rows_on_disk(Revision revision);
+  void ask(Command command);  // its `by` is set here
+  void leave(Step last);
+
+ private:
+  using Clock = std::chrono::steady_clock;
+
+  void run();
+  static std::chrono::milliseconds until_next(std::chrono::milliseconds turn);
+  void take_turn();
+  void look_after_connection();
+  void look_for_launch_id();
+  void introduce();
+  void on_store_notes(const std::string& own);
+  void answer_store_notes();
+  void on_frame(std::string&& bytes);
+  void on_bundle(Bundle bundle);
+  void to_coordinator(Message message);
+  void perform(MemberActions actions);
+  void tell_applied();
+  void ask_job();
+  void report_soon();
+  void report_progress(Clock::time_point now);
+  void warn_where_start_waits();
+  void show_own(const CollectingReport& report);
+  Status own_status(const CollectingReport& report) const;
+  bool may_go() const;
+
+  // Constant after construction.
+  const AgentOptions options_;
+  StepGate& gate_;
+  const AgentCalls calls_;
+  const std::shared_ptr<Mailbox> mailbox_;
+  AgentView& view_;
+  const std::string process_id_;
+  const HubConnection::Place hub_place_;
+
+  std::string launch_id_;                   // "" until it is known
+  std::unique_ptr<LaunchIdSearch> search_;  // null: nothing to ask
+  std::unique_ptr<HubConnection> hub_;  // null until the launch id is known
+  BackgroundCall<std::vector<std::string>> notes_;
+  std::string lead_trouble_;  // why this host's hub does not reach the lead; "": it does
+  Member member_;
+  std::string epoch_;  // "" until the lead hub has answered
+  OwnCommands own_commands_;
+  bool started_ = false;
+  bool said_start_waits_ = false;
+  std::optional<Clock::time_point> leave_by_;
+  std::optional<Ticks> started_at_;
+  Clock::time_point last_progress_;
+  Clock::time_point last_measured_;
+  Clock::time_point last_show_;
+  std::optional<Clock::time_point> heard_state_;  // of the job, by rank 0
+  Step last_step_;
+  double step_ms_ = 0;
+};
+
+}  // namespace gradmon

@@ -1,0 +1,60 @@
+// SPDX-License-Identifier: Apache-2.0
+#pragma once
+
+#include <atomic>
+#include <exception>
+#include <functional>
+#include <memory>
+#include <optional>
+#include <string>
+#include <system_error>
+#include <thread>
+#include <tl/expected.hpp>
+#include <utility>
+
+#include "control/signals_blocked.h"
+
+namespace gradmon {
+
+// A call that may hang, on a thread of its own, one at a time. The thread ends with
+// the call, also where nobody waits for it any more. One thread owns this; no member blocks.
+template <class Answer>
+class BackgroundCall {
+ public:
+  using Outcome = tl::expected<Answer, std::string>;
+
+  bool under_way() const { return call_ != nullptr; }
+  // Only while none is under way. What `work` throws is an error, too; so is that there is no thread.
+  void begin(std::function<Outcome()> work) {
+    call_ = std::make_shared<Call>();
+    try {
+      const SignalsBlocked blocked;
+      std::thread([call = call_, work = std::move(work)] {
+        try {
+          call->outcome = work();
+        } catch (const std::exception& error) {
+          call->outcome = tl::unexpected(std::string(error.what()));
+        }
+        call->done.store(true, std::memory_order_release);
+      }).detach();
+    } catch (const std::system_error& error) {
+      call_->outcome = tl::unexpected(std::string("no thread to ask on: ") + error.what());
+      call_->done = true;
+    }
+  }
+  // Once for each call, when it is over.
+  std::optional<Outcome> poll() {
+    if (!call_ || !call_->done.load(std::memory_order_acquire)) return std::nullopt;
+    return std::exchange(call_, nullptr)->outcome;
+  }
+
+ private:
+  // Shared with the call's thread, which writes `outcome` before it sets `done`.
+  struct Call {
+    Outcome outcome = tl::unexpected(std::string());
+    std::atomic<bool> done{false};
+  };
+  std::shared_ptr<Call> call_;  // null: none is under way
+};
+
+}  // namespace gradmon

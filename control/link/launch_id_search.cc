@@ -1,0 +1,35 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "control/link/launch_id_search.h"
+
+#include <utility>
+
+namespace gradmon {
+namespace {
+
+using Time = LaunchIdSearch::Time;
+
+constexpr Time kOften{1'000};
+constexpr Time kOftenFor{60'000};
+constexpr Time kSeldom{10'000};
+constexpr Time kWhileUnderWay{20};
+
+}  // namespace
+
+LaunchIdSearch::LaunchIdSearch(AskForLaunchId ask, Time now)
+    : ask_(std::move(ask)), start_(now), next_(now) {}
+
+std::optional<LaunchId> LaunchIdSearch::poll(Time now) {
+  if (auto found = try_.poll()) {
+    objection_ = *found ? "" : found->error();
+    if (*found && **found) known_ = std::move(***found);
+  }
+  if (!known_ && !try_.under_way() && now >= next_) {
+    next_ = now + (now - start_ < kOftenFor ? kOften : kSeldom);
+    try_.begin(ask_);
+  }
+  return known_;
+}
+
+Time LaunchIdSearch::due(Time now) const { return try_.under_way() ? now + kWhileUnderWay : next_; }
+
+}  // namespace gradmon

@@ -1,0 +1,181 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "control/link/start_hub.h"
+
+#include <dlfcn.h>
+#include <fcntl.h>
+#include <poll.h>
+#include <signal.h>
+#include <spawn.h>
+#include <sys/auxv.h>
+#include <sys/stat.h>
+#include <sys/wait.h>
+#include <unistd.h>
+
+#include <algorithm>
+#include <cerrno>
+#include <system_error>
+
+namespace gradmon {
+namespace {
+
+namespace fs = std::filesystem;
+using Problem = tl::unexpected<std::string>;
+using Clock = std::chrono::steady_clock;
+
+constexpr char kName[] = "gradmon-hub";
+
+bool runnable(const fs::path& file) {
+  struct stat status {};
+  return ::stat(file.c_str(), &status) == 0 && S_ISREG(status.st_mode) && ::access(file.c_str(), X_OK) == 0;
+}
+
+// What posix_spawn(3) is told of the child. Its calls return an error number.
+class SpawnSettings {
+ public:
+  SpawnSettings() {
+    note(::posix_spawnattr_init(&attributes_));
+    note(::posix_spawn_file_actions_init(&actions_));
+    if (error_ != 0) return;
+    sigset_t none;
+    sigset_t all;
+    sigemptyset(&none);
+    sigfillset(&all);
+    note(::posix_spawnattr_setsigmask(&attributes_, &none));
+    note(::posix_spawnattr_setsigdefault(&attributes_, &all));
+    note(::posix_spawnattr_setflags(
+        &attributes_,
+        static_cast<short>(POSIX_SPAWN_SETSID | POSIX_SPAWN_SETSIGMASK | POSIX_SPAWN_SETSIGDEF)));
+    // First, so that there are descriptors for what follows.
+    note(::posix_spawn_file_actions_addclosefrom_np(&actions_, STDERR_FILENO + 1));
+    for (const int fd : {STDIN_FILENO, STDOUT_FILENO, STDERR_FILENO})
+      note(::posix_spawn_file_actions_addopen(&actions_, fd, "/dev/null", O_RDWR, 0));
+  }
+  // glibc's two init functions cannot fail.
+  ~SpawnSettings() {
+    ::posix_spawn_file_actions_destroy(&actions_);
+    ::posix_spawnattr_destroy(&attributes_);
+  }
+  SpawnSettings(const SpawnSettings&) = delete;
+  SpawnSettings& operator=(const SpawnSettings&) = delete;
+
+  int error() const { return error_; }
+  const posix_spawnattr_t* attributes() const { return &attributes_; }
+  const posix_spawn_file_actions_t* actions() const { return &actions_; }
+
+ private:
+  void note(int error) { error_ = error_ == 0 ? error : error_; }
+
+  posix_spawnattr_t attributes_{};
+  posix_spawn_file_actions_t actions_{};
+  int error_ = 0;
+};
+
+std::vector<char*> pointers_to(const std::vector<std::string>& texts) {
+  std::vector<char*> pointers;
+  pointers.reserve(texts.size() + 1);
+  for (const std::string& text : texts) pointers.push_back(const_cast<char*>(text.c_str()));
+  pointers.push_back(nullptr);
+  return pointers;
+}
+
+tl::expected<void, std::string> judge(const std::string& program, int status) {
+  if (WIFEXITED(status) && WEXITSTATUS(status) == 0) return {};
+  const bool exited = WIFEXITED(status);
+  return Problem(program + (exited ? ": ended with exit status " : ": ended by signal ") +
+                 std::to_string(exited ? WEXITSTATUS(status) : WTERMSIG(status)));
+}
+
+// Whether the process has ended; ECHILD: somebody else has taken its status, or
+// the program ignores SIGCHLD.
+bool ended(pid_t pid, int& status) {
+  pid_t got = 0;
+  do {
+    got = ::waitpid(pid, &status, WNOHANG);
+  } while (got < 0 && errno == EINTR);
+  return got != 0;
+}
+
+bool ends_within(std::chrono::milliseconds most_wait, pid_t pid, int& status) {
+  const auto deadline = Clock::now() + most_wait;
+  for (int nap = 1;; nap = std::min(2 * nap, 20)) {
+    if (ended(pid, status)) return true;
+    if (Clock::now() >= deadline) return false;
+    ::poll(nullptr, 0, nap);
+  }
+}
+
+tl::expected<void, std::string> spawn_and_wait(const HubCommand& command) {
+  const std::string program = command.program.string();
+  std::vector<std::string> arguments{program, command.directory.path.string()};
+  arguments.insert(arguments.end(), command.arguments.begin(), command.arguments.end());
+  const std::vector<char*> argv = pointers_to(arguments);
+  const std::vector<char*> envp = pointers_to(command.environment);
+
+  const SpawnSettings settings;
+  pid_t pid = 0;
+  int error = settings.error();
+  if (error == 0)
+    error = ::posix_spawn(&pid, program.c_str(), settings.actions(), settings.attributes(), argv.data(),
+                          envp.data());
+  if (error != 0) return Problem("cannot start " + program + ": " + std::generic_category().message(error));
+
+  int status = 0;
+  if (ends_within(command.most_wait, pid, status)) return judge(program, status);
+  ::kill(pid, SIGKILL);
+  ends_within(std::chrono::milliseconds(100), pid, status);
+  return Problem(program + ": has not gone into the background within " +
+                 std::to_string(command.most_wait.count()) + " ms, killed");
+}
+
+}  // namespace
+
+fs::path own_object() {
+  Dl_info ours{};
+  Dl_info program{};
+  std::error_code error;
+  if (::dladdr(reinterpret_cast<const void*>(&own_object), &ours) == 0) return {};
+  // The loader names the program as argv[0] did, which need not be a path.
+  const bool known = ::dladdr(reinterpret_cast<const void*>(::getauxval(AT_PHDR)), &program) != 0;
+  const bool in_program = !known || program.dli_fbase == ours.dli_fbase;
+  const fs::path object = fs::canonical(in_program ? "/proc/self/exe" : ours.dli_fname, error);
+  return error ? fs::path() : object;
+}
+
+tl::expected<fs::path, std::string> find_hub_program(const EnvironmentLookup& environment,
+                                                     const fs::path& object) {
+  std::string looked_for;
+  if (!object.empty()) {
+    const fs::path directory = object.parent_path();
+    for (const fs::path& place :
+         {directory, directory.parent_path() / "bin", directory.parent_path() / "lib"}) {
+      fs::path file = place / kName;
+      if (runnable(file)) return file;
+      looked_for += file.string() + ", ";
+    }
+  }
+  const auto named = environment("GRADMON_HUB");
+  if (named && fs::path(*named).is_absolute() && runnable(*named)) return fs::path(*named);
+  if (named && !named->empty())
+    return Problem("no program " + looked_for + "nor is GRADMON_HUB (" + *named +
+                   ") the absolute path of one");
+  return Problem("no program " + looked_for + "and GRADMON_HUB, the absolute path of one, is not set");
+}
+
+std::vector<std::string> hub_environment() {
+  std::vector<std::string> kept;
+  for (char** entry = ::environ; entry != nullptr && *entry != nullptr; ++entry) {
+    std::string text = *entry;
+    if (text.rfind("LD_PRELOAD=", 0) != 0) kept.push_back(std::move(text));
+  }
+  return kept;
+}
+
+tl::expected<void, std::string> start_hub(const HubCommand& command) noexcept {
+  try {
+    return spawn_and_wait(command);
+  } catch (...) {
+    return Problem(std::string("out of memory"));  // Short enough to need none.
+  }
+}
+
+}  // namespace gradmon

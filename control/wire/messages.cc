@@ -1,0 +1,224 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "control/wire/messages.h"
+
+#include <algorithm>
+#include <iterator>
+#include <limits>
+#include <type_traits>
+#include <utility>
+
+#include "control/wire/wire_values.h"
+
+namespace gradmon {
+namespace {
+
+template <class... Fs>
+struct Overloaded : Fs... {
+  using Fs::operator()...;
+};
+template <class... Fs>
+Overloaded(Fs...) -> Overloaded<Fs...>;
+
+void to_wire(const Bundle& bundle, wire::Bundle& out) {
+  out.set_epoch(bundle.epoch);
+  for (const auto& [rank, incarnation] : bundle.to) {
+    wire::Address& address = *out.add_to();
+    address.set_rank(rank);
+    address.set_incarnation(incarnation);
+  }
+  std::visit(Overloaded{
+                 [&](const Hello& m) { write(m, *out.mutable_hello()); },
+                 [&](const Offered& m) { write(m, *out.mutable_offered()); },
+                 [&](const Ready& m) { write(m, *out.mutable_ready()); },
+                 [&](const Reject& m) { write(m, *out.mutable_reject()); },
+                 [&](const Busy& m) { write(m, *out.mutable_busy()); },
+                 [&](const Applied& m) { write(m, *out.mutable_applied()); },
+                 [&](const Finished& m) { out.mutable_finished()->set_revision(m.revision.value); },
+                 [&](const Progress& m) { write(m, *out.mutable_progress()); },
+                 [&](const Left& m) { out.mutable_left()->set_last(m.last.value); },
+                 [&](const Gone&) { out.mutable_gone(); },
+                 [&](const Probed& m) { write(m, *out.mutable_probed()); },
+                 [&](const Welcome& m) { write(m, *out.mutable_welcome()); },
+                 [&](const Offer& m) { write(m, *out.mutable_offer()); },
+                 [&](const Prepare& m) { write(m, *out.mutable_prepare()); },
+                 [&](const Decided& m) { write(m.last, *out.mutable_decided()->mutable_last()); },
+                 [&](const ProgressHeard& m) { out.mutable_progress_heard()->set_number(m.number); },
+                 [&](const LeftHeard&) { out.mutable_left_heard(); },
+                 [&](const HelloAgain&) { out.mutable_hello_again(); },
+                 [&](const Replaced&) { out.mutable_replaced(); },
+                 [&](const Probe& m) { write(m, *out.mutable_probe()); },
+             },
+             bundle.message);
+}
+
+template <class T>
+tl::expected<Message, std::string> widened(tl::expected<T, std::string> from) {
+  return std::move(from).map([](T m) { return Message(std::move(m)); });
+}
+
+tl::expected<Message, std::string> message_of(const wire::Bundle& in) {
+  switch (in.message_case()) {
+    case wire::Bundle::kHello:
+      return widened(read_hello(in.hello()));
+    case wire::Bundle::kOffered:
+      return read_offered(in.offered());
+    case wire::Bundle::kReady:
+      return Ready{{in.ready().revision()}, in.ready().config_sha256(), {in.ready().fence()}};
+    case wire::Bundle::kReject:
+      return Reject{{in.reject().revision()}, in.reject().reason()};
+    case wire::Bundle::kBusy:
+      return Busy{{in.busy().revision()}, in.busy().reason()};
+    case wire::Bundle::kApplied:
+      return Applied{{in.applied().revision()}, {in.applied().step()}};
+    case wire::Bundle::kFinished:
+      return Finished{{in.finished().revision()}};
+    case wire::Bundle::kProgress:
+      return read_progress(in.progress());
+    case wire::Bundle::kLeft:
+      return Left{{in.left().last()}};
+    case wire::Bundle::kGone:
+      return Gone{};
+    case wire::Bundle::kProbed:
+      return Probed{in.probed().id(), in.probed().matches(), in.probed().objection(),
+                    read_targets(in.probed().targets())};
+    case wire::Bundle::kWelcome:
+      return widened(read_welcome(in.welcome()));
+    case wire::Bundle::kOffer:
+      return widened(read_offer(in.offer()));
+    case wire::Bundle::kPrepare:
+      return widened(read_prepare(in.prepare()));
+    case wire::Bundle::kDecided:
+      return read_last_word(in.decided().last()).map([](LastWord last) {
+        return Message(Decided{std::move(last)});
+      });
+    case wire::Bundle::kProgressHeard:
+      return ProgressHeard{in.progress_heard().number()};
+    case wire::Bundle::kLeftHeard:
+      return LeftHeard{};
+    case wire::Bundle::kHelloAgain:
+      return HelloAgain{};
+    case wire::Bundle::kReplaced:
+      return Replaced{};
+    case wire::Bundle::kProbe:
+      return widened(read_probe(in.probe()));
+    case wire::Bundle::MESSAGE_NOT_SET:
+      break;
+  }
+  return tl::unexpected(std::string("an envelope without a known message"));
+}
+
+tl::expected<Bundles, std::string> bundles_of(const wire::Bundles& in) {
+  Bundles bundles;
+  for (const wire::Bundle& each : in.bundles()) {
+    auto message = message_of(each);
+    if (!message) return tl::unexpected(message.error());
+    Bundle bundle{each.epoch(), {}, std::move(*message)};
+    for (const wire::Address& address : each.to())
+      bundle.to.emplace_back(address.rank(), address.incarnation());
+    bundles.push_back(std::move(bundle));
+  }
+  return bundles;
+}
+
+template <class Proto>
+bool parse(std::string_view bytes, Proto& into) {
+  return bytes.size() <= static_cast<std::size_t>(std::numeric_limits<int>::max()) &&
+         into.ParseFromArray(bytes.data(), static_cast<int>(bytes.size()));
+}
+
+}  // namespace
+
+std::string encode(const Frame& frame) {
+  wire::Frame out;
+  std::visit(Overloaded{
+                 [&](const Bundles& bundles) {
+                   out.mutable_bundles();
+                   for (const Bundle& bundle : bundles)
+                     to_wire(bundle, *out.mutable_bundles()->add_bundles());
+                 },
+                 [&](const Command& command) { write(command, *out.mutable_command()); },
+                 [&](const AddressedReply& reply) {
+                   write(reply.reply, *out.mutable_reply());
+                   out.mutable_reply()->set_request_id(reply.request_id);
+                 },
+                 [&](const Status& status) { write(status, *out.mutable_state()); },
+                 [&](const Said& said) {
+                   out.mutable_said()->set_level(static_cast<std::uint32_t>(said.level));
+                   out.mutable_said()->set_text(said.text);
+                 },
+                 [&](const Introduction& said) { write(said, *out.mutable_introduction()); },
+                 [&](const StoreNotes& notes) {
+                   out.mutable_store_notes()->set_own(notes.own);
+                   for (const std::string& each : notes.others) out.mutable_store_notes()->add_others(each);
+                 },
+             },
+             frame);
+  return out.SerializeAsString();
+}
+
+tl::expected<Frame, std::string> decode_frame(std::string_view bytes) {
+  wire::Frame in;
+  if (!parse(bytes, in)) return tl::unexpected(std::string("not a frame of ours"));
+  switch (in.content_case()) {
+    case wire::Frame::kBundles:
+      return bundles_of(in.bundles()).map([](Bundles bundles) { return Frame(std::move(bundles)); });
+    case wire::Frame::kIntroduction:
+      return read_introduction(in.introduction());
+    case wire::Frame::kCommand:
+      return read_command(in.command()).map([](Command command) { return Frame(std::move(command)); });
+    case wire::Frame::kReply:
+      return AddressedReply{in.reply().request_id(), read_reply(in.reply())};
+    case wire::Frame::kSaid: {
+      const auto level = std::min(in.said().level(), static_cast<std::uint32_t>(LogLevel::error));
+      return Said{static_cast<LogLevel>(level), in.said().text()};
+    }
+    case wire::Frame::kState:
+      return read_status(in.state());
+    case wire::Frame::kStoreNotes: {
+      const auto& others = in.store_notes().others();
+      return StoreNotes{in.store_notes().own(), {others.begin(), others.end()}};
+    }
+    case wire::Frame::CONTENT_NOT_SET:
+      break;
+  }
+  return tl::unexpected(std::string("an empty frame"));
+}
+
+std::vector<std::string> frames_of(Bundles bundles) {
+  if (bundles.empty()) return {};
+  std::string frame = encode(Frame(bundles));
+  if (frame.size() <= kMostBytesDown || bundles.size() < 2) return {std::move(frame)};
+  const auto middle = bundles.begin() + static_cast<std::ptrdiff_t>(bundles.size() / 2);
+  std::vector<std::string> frames =
+      frames_of({std::make_move_iterator(bundles.begin()), std::make_move_iterator(middle)});
+  for (std::string& rest :
+       frames_of({std::make_move_iterator(middle), std::make_move_iterator(bundles.end())}))
+    frames.push_back(std::move(rest));
+  return frames;
+}
+
+std::string encode(const LogEntry& entry) {
+  wire::LogEntry out;
+  write(entry, out);
+  return out.SerializeAsString();
+}
+
+tl::expected<LogEntry, std::string> decode_log_entry(std::string_view bytes) {
+  wire::LogEntry in;
+  if (!parse(bytes, in)) return tl::unexpected(std::string("not an entry of the decision log"));
+  return read_log_entry(in);
+}
+
+Bundle bundle_of(Envelope envelope) {
+  return {
+      std::move(envelope.epoch), {{envelope.rank.value, envelope.incarnation}}, std::move(envelope.message)};
+}
+
+std::vector<Envelope> envelopes_of(Bundle bundle) {
+  std::vector<Envelope> all;
+  for (const auto& [rank, incarnation] : bundle.to)
+    all.push_back({bundle.epoch, Rank{rank}, incarnation, bundle.message});
+  return all;
+}
+
+}  // namespace gradmon

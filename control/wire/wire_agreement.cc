@@ -1,0 +1,351 @@
+// SPDX-License-Identifier: Apache-2.0
+#include <memory>
+#include <utility>
+
+#include "control/wire/wire_values.h"
+
+namespace gradmon {
+namespace {
+
+void write(const Plan& from, wire::Plan& to) {
+  to.set_on(from.on);
+  to.set_config_text(from.config_text);
+  to.set_config_sha256(from.config_sha256);
+  to.set_collect_times(from.collect_times);
+  to.set_step_interval(from.step_interval);
+  to.set_at(from.at.value);
+  if (from.continues) {
+    to.mutable_continues()->set_first(from.continues->first().value);
+    to.mutable_continues()->set_interval(from.continues->interval());
+    to.mutable_continues()->set_times(from.continues->times());
+  }
+  if (from.file) {
+    to.mutable_file()->set_mtime_ns(from.file->mtime_ns);
+    to.mutable_file()->set_size(from.file->size);
+    to.mutable_file()->set_sha256(from.file->sha256);
+  }
+  to.set_cause(static_cast<std::uint32_t>(from.cause));
+  to.set_by(from.by);
+  to.set_request_id(from.request_id);
+  if (from.lookahead) to.set_lookahead(*from.lookahead);
+  to.set_max_wait_ms(from.max_wait.count());
+  if (from.max_overhead) to.set_max_overhead(*from.max_overhead);
+}
+
+tl::expected<PlanPtr, std::string> read_plan(const wire::Plan& from) {
+  const bool sane =
+      from.collect_times() >= 0 && from.step_interval() >= 1 && from.max_wait_ms() > 0 &&
+      from.cause() <= static_cast<std::uint32_t>(Cause::budget) &&
+      (!from.has_lookahead() || from.lookahead() >= 1) &&
+      (!from.has_max_overhead() || from.max_overhead() > 0) &&
+      (!from.has_continues() || (from.continues().interval() >= 1 && from.continues().times() >= 0));
+  if (!sane) return tl::unexpected(std::string("a plan with numbers out of range"));
+  auto plan = std::make_shared<Plan>();
+  plan->on = from.on();
+  plan->config_text = from.config_text();
+  plan->config_sha256 = from.config_sha256();
+  plan->collect_times = from.collect_times();
+  plan->step_interval = from.step_interval();
+  plan->at = Step{from.at()};
+  if (from.has_continues()) {
+    plan->continues =
+        Schedule(Step{from.continues().first()}, from.continues().interval(), from.continues().times());
+  }
+  if (from.has_file())
+    plan->file = FileIdentity{from.file().mtime_ns(), from.file().size(), from.file().sha256()};
+  plan->cause = static_cast<Cause>(from.cause());
+  plan->by = from.by();
+  plan->request_id = from.request_id();
+  if (from.has_lookahead()) plan->lookahead = from.lookahead();
+  plan->max_wait = Ticks{from.max_wait_ms()};
+  if (from.has_max_overhead()) plan->max_overhead = from.max_overhead();
+  return plan;
+}
+
+}  // namespace
+
+void write(const Verdict& from, wire::Verdict& to) {
+  to.set_revision(from.revision.value);
+  if (from.plan) write(*from.plan, *to.mutable_plan());
+  to.set_effective(from.effective.value);
+  to.set_abort_reason(static_cast<std::uint32_t>(from.abort_reason));
+  to.set_reason(from.reason);
+}
+
+tl::expected<Verdict, std::string> read_verdict(const wire::Verdict& from) {
+  Verdict to;
+  to.revision = {from.revision()};
+  if (from.has_plan()) {
+    auto plan = read_plan(from.plan());
+    if (!plan) return tl::unexpected(plan.error());
+    to.plan = std::move(*plan);
+  }
+  if (from.abort_reason() > static_cast<std::uint32_t>(AbortReason::not_logged)) {
+    return tl::unexpected(std::string("a verdict with an unknown reason"));
+  }
+  to.effective = {from.effective()};
+  to.abort_reason = static_cast<AbortReason>(from.abort_reason());
+  to.reason = from.reason();
+  return to;
+}
+
+void write(const LastWord& from, wire::LastWord& to) {
+  to.set_closed(from.closed.value);
+  if (from.commit) write(*from.commit, *to.mutable_commit());
+}
+
+tl::expected<LastWord, std::string> read_last_word(const wire::LastWord& from) {
+  LastWord to;
+  to.closed = {from.closed()};
+  if (from.has_commit()) {
+    auto commit = read_verdict(from.commit());
+    if (!commit) return tl::unexpected(commit.error());
+    if (!commit->commit()) return tl::unexpected(std::string("a commit without its plan"));
+    to.commit = std::move(*commit);
+  }
+  return to;
+}
+
+void write(const Hello& from, wire::Hello& to) {
+  to.set_launch_id(from.launch_id);
+  to.set_world_size(from.world_size);
+  to.set_host(from.host);
+  to.set_pid(from.pid);
+  to.set_process_id(from.process_id);
+  to.set_start_iteration(from.start_iteration.value);
+  to.set_version(from.version);
+  to.set_number(from.number);
+  to.set_step(from.step.value);
+  to.set_lapsed(from.lapsed);
+  to.set_held_epoch(from.held_epoch);
+  to.set_epoch_order(from.epoch_order);
+  if (from.held) write(*from.held, *to.mutable_held());
+}
+
+tl::expected<Hello, std::string> read_hello(const wire::Hello& from) {
+  Hello to;
+  to.launch_id = from.launch_id();
+  to.world_size = from.world_size();
+  to.host = from.host();
+  to.pid = from.pid();
+  to.process_id = from.process_id();
+  to.start_iteration = {from.start_iteration()};
+  to.version = from.version();
+  to.number = from.number();
+  to.step = {from.step()};
+  to.lapsed = from.lapsed();
+  to.held_epoch = from.held_epoch();
+  to.epoch_order = from.epoch_order();
+  if (!from.has_held()) return to;
+  auto held = read_verdict(from.held());
+  if (!held) return tl::unexpected(held.error());
+  if (!held->commit()) return tl::unexpected(std::string("a commit without its plan"));
+  to.held = std::move(*held);
+  return to;
+}
+
+void write(const Offered& from, wire::Offered& to) {
+  to.set_revision(from.revision.value);
+  to.set_config_sha256(from.config_sha256);
+  to.set_matches(from.matches);
+  to.set_unmatched(from.unmatched);
+}
+
+Offered read_offered(const wire::Offered& from) {
+  return {{from.revision()}, from.config_sha256(), from.matches(), from.unmatched()};
+}
+
+void write(const Ready& from, wire::Ready& to) {
+  to.set_revision(from.revision.value);
+  to.set_config_sha256(from.config_sha256);
+  to.set_fence(from.fence.value);
+}
+
+void write(const Busy& from, wire::Busy& to) {
+  to.set_revision(from.revision.value);
+  to.set_reason(from.reason);
+}
+
+void write(const Reject& from, wire::Reject& to) {
+  to.set_revision(from.revision.value);
+  to.set_reason(from.reason);
+}
+
+void write(const Applied& from, wire::Applied& to) {
+  to.set_revision(from.revision.value);
+  to.set_step(from.step.value);
+}
+
+void write(const Overhead& from, wire::Overhead& to) {
+  to.set_revision(from.revision.value);
+  to.set_collected(from.collected);
+  to.set_share(from.share);
+  to.set_steps(from.steps);
+}
+
+// A stranger's: what is no share of a time is one that is not known.
+Overhead read_overhead(const wire::Overhead& from) {
+  if (!(from.share() >= 0) || from.collected() < 0) return {};
+  return {{from.revision()}, from.collected(), from.share(), from.steps()};
+}
+
+void write(const Progress& from, wire::Progress& to) {
+  to.set_step(from.step.value);
+  to.set_step_ms(from.step_ms);
+  to.set_collecting(from.collecting);
+  to.set_waiting(from.waiting);
+  to.set_records(from.records);
+  to.set_dropped(from.dropped);
+  to.set_closed(from.closed.value);
+  to.set_applied(from.applied.value);
+  to.set_applied_step(from.applied_step.value);
+  to.set_finished(from.finished.value);
+  to.set_error(from.error);
+  write(from.overhead, *to.mutable_overhead());
+  write(from.targets, *to.mutable_targets());
+  to.set_skipped_updates(from.skipped.count);
+  to.set_last_skipped(from.skipped.last.value);
+  to.set_number(from.number);
+  to.set_waited_ms(from.waited_ms);
+  for (const std::string& warning : from.warnings) to.add_warnings(warning);
+}
+
+Progress read_progress(const wire::Progress& from) {
+  Progress to;
+  to.step = {from.step()};
+  to.step_ms = from.step_ms();
+  to.collecting = from.collecting();
+  to.waiting = from.waiting();
+  to.records = from.records();
+  to.dropped = from.dropped();
+  to.closed = {from.closed()};
+  to.applied = {from.applied()};
+  to.applied_step = {from.applied_step()};
+  to.finished = {from.finished()};
+  to.error = from.error();
+  to.overhead = read_overhead(from.overhead());
+  to.targets = read_counts(from.targets());
+  to.skipped = {from.skipped_updates(), {from.last_skipped()}};
+  to.number = from.number();
+  to.waited_ms = from.waited_ms();
+  to.warnings.assign(from.warnings().begin(), from.warnings().end());
+  return to;
+}
+
+void write(const Probed& from, wire::Probed& to) {
+  to.set_id(from.id);
+  to.set_matches(from.matches);
+  to.set_objection(from.objection);
+  write(from.targets, *to.mutable_targets());
+}
+
+void write(const Probe& from, wire::Probe& to) {
+  to.set_id(from.id);
+  if (from.plan) write(*from.plan, *to.mutable_plan());
+  to.set_room(static_cast<std::uint32_t>(from.room));
+}
+
+tl::expected<Probe, std::string> read_probe(const wire::Probe& from) {
+  if (!from.has_plan()) return Probe{from.id(), nullptr, from.room()};
+  return read_plan(from.plan()).map([&](PlanPtr plan) {
+    return Probe{from.id(), std::move(plan), from.room()};
+  });
+}
+
+void write(const Welcome& from, wire::Welcome& to) {
+  to.set_process_id(from.process_id);
+  to.set_incarnation(from.incarnation);
+  to.set_number(from.number);
+  to.set_refused(from.refused);
+  to.set_again(from.again);
+  to.set_starts_on(from.starts_on);
+  to.set_run_id(from.run_id);
+  to.set_started(from.started);
+  to.set_epoch_order(from.epoch_order);
+  write(from.last, *to.mutable_last());
+}
+
+tl::expected<Welcome, std::string> read_welcome(const wire::Welcome& from) {
+  auto last = read_last_word(from.last());
+  if (!last) return tl::unexpected(last.error());
+  return Welcome{from.process_id(), from.incarnation(), from.number(), from.refused(), from.again(),
+                 from.starts_on(),  from.run_id(),      from.started(), from.epoch_order(), std::move(*last)};
+}
+
+void write(const Offer& from, wire::Offer& to) {
+  to.set_revision(from.revision.value);
+  write(*from.plan, *to.mutable_plan());
+}
+
+tl::expected<Offer, std::string> read_offer(const wire::Offer& from) {
+  return read_plan(from.plan()).map([&](PlanPtr plan) {
+    return Offer{{from.revision()}, std::move(plan)};
+  });
+}
+
+void write(const Prepare& from, wire::Prepare& to) {
+  to.set_revision(from.revision.value);
+  to.set_config_sha256(from.config_sha256);
+  to.set_lookahead(from.lookahead);
+  write(from.last, *to.mutable_last());
+}
+
+tl::expected<Prepare, std::string> read_prepare(const wire::Prepare& from) {
+  auto last = read_last_word(from.last());
+  if (!last) return tl::unexpected(last.error());
+  if (from.lookahead() < 1) return tl::unexpected(std::string("a lookahead below 1"));
+  return Prepare{{from.revision()}, from.config_sha256(), from.lookahead(), std::move(*last)};
+}
+
+void write(const LogEntry& from, wire::LogEntry& to) {
+  if (const auto* asked = std::get_if<AskedEntry>(&from)) {
+    to.mutable_asked()->set_revision(asked->revision.value);
+    write(*asked->plan, *to.mutable_asked()->mutable_plan());
+  } else if (const auto* verdict = std::get_if<Verdict>(&from)) {
+    write(*verdict, *to.mutable_verdict());
+  } else if (const auto* joined = std::get_if<JoinedEntry>(&from)) {
+    to.mutable_joined()->set_rank(joined->rank.value);
+    to.mutable_joined()->set_incarnation(joined->incarnation);
+    write(joined->hello, *to.mutable_joined()->mutable_hello());
+  } else if (const auto* gone = std::get_if<GoneEntry>(&from)) {
+    to.mutable_gone()->set_rank(gone->rank.value);
+    to.mutable_gone()->set_how(static_cast<std::uint32_t>(gone->how));
+    to.mutable_gone()->set_last(gone->last.value);
+    to.mutable_gone()->set_by(gone->by);
+  } else if (const auto* request = std::get_if<RequestEntry>(&from)) {
+    to.mutable_request()->set_request_id(request->request_id);
+    to.mutable_request()->set_config_sha256(request->config_sha256);
+  } else if (const auto* ended = std::get_if<WrittenBackEntry>(&from)) {
+    to.mutable_written_back()->set_revision(ended->revision.value);
+  }
+}
+
+tl::expected<LogEntry, std::string> read_log_entry(const wire::LogEntry& from) {
+  switch (from.entry_case()) {
+    case wire::LogEntry::kAsked:
+      return read_plan(from.asked().plan()).map([&](PlanPtr plan) {
+        return LogEntry(AskedEntry{{from.asked().revision()}, std::move(plan)});
+      });
+    case wire::LogEntry::kVerdict:
+      return read_verdict(from.verdict()).map([](Verdict verdict) { return LogEntry(std::move(verdict)); });
+    case wire::LogEntry::kJoined:
+      return read_hello(from.joined().hello()).map([&](Hello hello) {
+        return LogEntry(JoinedEntry{{from.joined().rank()}, from.joined().incarnation(), std::move(hello)});
+      });
+    case wire::LogEntry::kGone:
+      if (from.gone().how() > static_cast<std::uint32_t>(GoneEntry::How::evicted)) break;
+      return GoneEntry{{from.gone().rank()},
+                       static_cast<GoneEntry::How>(from.gone().how()),
+                       {from.gone().last()},
+                       from.gone().by()};
+    case wire::LogEntry::kRequest:
+      return RequestEntry{from.request().request_id(), from.request().config_sha256()};
+    case wire::LogEntry::kWrittenBack:
+      return WrittenBackEntry{{from.written_back().revision()}};
+    case wire::LogEntry::ENTRY_NOT_SET:
+      break;
+  }
+  return tl::unexpected(std::string("an unknown entry of the decision log"));
+}
+
+}  // namespace gradmon

@@ -1,0 +1,84 @@
+# SPDX-License-Identifier: Apache-2.0
+"""A number that all ranks of the default process group have in common, and no other launch has."""
+import itertools
+import os
+import secrets
+import time
+from typing import Any, Callable, Optional
+
+import torch.distributed as dist
+
+_FIRST_S = 3.0  # watch() waits so long at most
+_LATER_S = 0.0  # a later look: one exchange with the store
+_PAUSE_S = 0.01
+_LONGEST_PAUSE_S = 0.4
+_OFTEN_S, _OFTEN_FOR_S, _SELDOM_S = 1.0, 60.0, 10.0
+
+_made = itertools.count(1)  # the ranks make their monitors in one order
+
+
+class LaunchNonce:
+    """Rank 0 leaves the number in the process group's store, the others read it.
+
+    Training thread only. The store's add() alone is used: every store has it, it waits for
+    no key, and adding 0 reads. (A wait that times out leaves torch 1.13's TCPStore unusable.)
+    """
+
+    def __init__(self, store: Any, rank: int, clock: Callable[[], float] = time.monotonic) -> None:
+        self._store = store
+        self._rank = rank
+        self._clock = clock
+        self._key = _key(next(_made))
+        self._since = self._next = clock()
+
+    def first(self) -> Optional[str]:
+        """At watch(): waits 3 s at most for rank 0. None: not yet known, or no store answers."""
+        found = self._look(_FIRST_S)
+        self._since = self._clock()
+        self._next = self._since + _OFTEN_S
+        return found
+
+    def again(self) -> Optional[str]:
+        """At a step, where first() has found nothing: looks each second for a minute, then
+        each ten, and waits for nobody."""
+        now = self._clock()
+        if now < self._next:
+            return None
+        self._next = now + (_OFTEN_S if now - self._since < _OFTEN_FOR_S else _SELDOM_S)
+        return self._look(_LATER_S)
+
+    def _look(self, seconds: float) -> Optional[str]:
+        end = self._clock() + seconds
+        pause = _PAUSE_S
+        try:
+            while True:
+                held = self._store.add(self._key, 0)
+                if held == 0 and self._rank == 0:
+                    held = self._store.add(self._key, 1 + secrets.randbits(62))
+                if held != 0:
+                    return f"{held:x}"
+                if self._clock() + pause > end:
+                    return None
+                time.sleep(pause)
+                pause = min(2 * pause, _LONGEST_PAUSE_S)
+        except Exception:  # whatever a store of the program's own raises
+            return None
+
+
+def launch_nonce() -> Optional[LaunchNonce]:
+    """None where the program has no default process group, or torch does not give its store."""
+    if not (dist.is_available() and dist.is_initialized()):
+        return None
+    try:
+        store = dist.distributed_c10d._get_default_store()
+    except (AttributeError, RuntimeError, ValueError):
+        return None
+    return None if store is None else LaunchNonce(store, dist.get_rank())
+
+
+def _key(monitor: int) -> str:
+    # A store that torchrun's agents serve outlives a restart of the ranks. Elsewhere the
+    # agents' counts of restarts may differ, and the store is new with each.
+    lasting = os.environ.get("TORCHELASTIC_USE_AGENT_STORE") == "True"
+    restart = os.environ.get("TORCHELASTIC_RESTART_COUNT", "0") if lasting else "0"
+    return f"gradmon/launch/{restart}/{monitor}"

@@ -1,0 +1,217 @@
+// SPDX-License-Identifier: Apache-2.0
+// Membership and leases, with a whole job.
+#include <algorithm>
+
+#include "control/debian_version.h"
+#include "tests/control/agree/small_job.h"
+#include GRADMON_CATCH_HEADER
+
+namespace gradmon {
+namespace {
+
+// All ranks run revision 1, which never ends.
+void go_on(SmallJob& job, std::int64_t times = 1'000'000) {
+  job.begin(job.plan(true, times));
+  REQUIRE(job.tick_until([&] { return job.all_run(1) && job.all_past(200); }));
+}
+
+TEST_CASE("a rank without a lease counts nothing and is brought in again once it is heard") {
+  SmallJob job(2);
+  go_on(job);
+  job.process(1).unheard = true;
+  job.run_ticks(1'010);
+  const std::size_t counted = job.process(1).collected.size();
+  job.run_ticks(100);
+  REQUIRE(job.process(1).collected.size() == counted);
+  REQUIRE(job.process(0).revision == 1);
+  job.process(1).unheard = false;
+  REQUIRE(job.tick_until([&] { return job.all_run(2); }));
+  REQUIRE(job.last_entry().cause == "resync");
+  REQUIRE(job.last_entry().by == "rank 1 has joined again");
+  REQUIRE(job.counted_twice().empty());
+}
+
+TEST_CASE("a trainer lapses by itself where its agent hangs") {
+  SmallJob job(2);
+  go_on(job);
+  job.process(1).deaf = true;
+  job.run_ticks(1'010);
+  const std::size_t counted = job.process(1).collected.size();
+  job.run_ticks(100);
+  REQUIRE(job.process(1).collected.size() == counted);
+}
+
+TEST_CASE("a restarted rank is brought in at one step with what was left to collect") {
+  SmallJob job(2);
+  go_on(job, 2'000);
+  job.kill(1);
+  job.run_ticks(3);
+  // It resumes from a checkpoint of a while ago.
+  SmallJob::Process& next = job.start(1, Step{150});
+  REQUIRE(job.tick_until([&] { return job.all_run(2); }));
+  REQUIRE(job.last_entry().cause == "resync");
+  REQUIRE(job.tick_until([&] { return job.all_past(2'100); }));
+  REQUIRE(job.counted_twice().empty());
+  REQUIRE(job.process(0).collected.size() == 2'000);
+  REQUIRE(job.process(0).collected.back() == 2'000);
+  REQUIRE(next.collected.back() == 2'000);
+  REQUIRE(next.collected.front() >= job.last_entry().effective_step);
+}
+
+TEST_CASE("a rank that joins while nothing is collected counts as off and nothing is pending") {
+  SmallJob job(2);
+  go_on(job, 5);
+  const bool off = GENERATE(false, true);
+  if (off) {
+    job.propose(job.plan(false));
+    REQUIRE(job.tick_until([&] { return job.all_run(2); }));
+  } else {
+    REQUIRE(job.tick_until([&] { return job.write_backs.size() == 1; }));
+  }
+  job.kill(1);
+  job.run_ticks(3);
+  job.start(1, Step{100});
+  job.run_ticks(100);
+  REQUIRE(job.pending().empty());
+  REQUIRE(job.coordinator().applied_by_all(Revision{off ? 2u : 1u}));
+}
+
+TEST_CASE("a rank that resumes elsewhere before anything was effective is armed") {
+  SmallJob job(2);
+  job.begin(nullptr);
+  REQUIRE(job.tick_until([&] { return job.all_past(200); }));
+  job.kill(1);
+  job.run_ticks(3);
+  job.start(1, Step{150});
+  job.run_ticks(10);
+  job.propose(job.plan(true, 5));
+  REQUIRE(job.tick_until([&] { return job.committed(1); }, 100));
+}
+
+TEST_CASE("a process that takes an exec'ed one's place at once is brought in") {
+  SmallJob job(2);
+  go_on(job);
+  job.kill(1);
+  job.start(1, Step{0});
+  REQUIRE(job.tick_until([&] { return job.all_run(2); }));
+  REQUIRE(job.counted_twice().empty());
+}
+
+TEST_CASE("a second process with a rank's number is refused and both are named") {
+  SmallJob job(2);
+  go_on(job);
+  SmallJob::Process& second = job.start(1, Step{0});
+  REQUIRE(job.tick_until([&] { return !second.warnings.empty(); }));
+  REQUIRE(second.warnings.front() == "off: rank 1 is taken by pid 102 on host");
+  REQUIRE(job.coordinator().status().ranks[1].error == "claimed by pid 103 on host, too");
+  job.run_ticks(2'000);
+  REQUIRE(second.collected.empty());
+  REQUIRE(job.processes()[1].revision == 1);
+  // It is told so no longer than it is so.
+  second.alive = false;
+  job.run_ticks(400);
+  REQUIRE(job.coordinator().status().ranks[1].error.empty());
+}
+
+TEST_CASE("an evicted rank is out after 15 s whatever it says and does not come back") {
+  SmallJob job(3);
+  go_on(job);
+  REQUIRE(job.evict(1));
+  REQUIRE_FALSE(job.evict(7));
+  job.run_ticks(1'010);
+  const std::size_t counted = job.process(1).collected.size();
+  job.propose(job.plan(true, 1'000'000));
+  REQUIRE_FALSE(job.tick_until([&] { return job.committed(2); }, 400));
+  REQUIRE(job.tick_until([&] { return job.committed(2); }, 200));
+  REQUIRE(job.process(0).longest_stand < Ticks{500});
+  job.run_ticks(2'000);
+  REQUIRE(job.process(1).collected.size() == counted);
+  REQUIRE(job.coordinator().status().ranks[1].state == "dropped");
+  REQUIRE(job.process(1).warnings.back() == "off: rank 1 was evicted by somebody");
+}
+
+TEST_CASE("an evicted rank stays evicted over the coordinator's death") {
+  SmallJob job(3);
+  go_on(job);
+  job.evict(1);
+  job.run_ticks(500);
+  job.restart_coordinator(true);
+  job.run_ticks(1'600);
+  REQUIRE(job.coordinator().status().ranks[1].state == "dropped");
+  const std::size_t counted = job.process(1).collected.size();
+  job.run_ticks(500);
+  REQUIRE(job.process(1).collected.size() == counted);
+  REQUIRE(job.process(0).revision == 1);
+}
+
+TEST_CASE("a rank that stands at its fence when the coordinator dies goes on after max_wait, off") {
+  SmallJob job(2, {0, 0, 9, 1});
+  go_on(job);
+  job.propose(job.plan(true, 5));
+  REQUIRE(job.tick_until([&] { return job.process(1).stands_since.has_value(); }, 100));
+  job.kill_coordinator();
+  REQUIRE(job.tick_until([&] { return !job.process(1).stands_since; }, 250));
+  REQUIRE(job.process(1).longest_stand <= Ticks{2'000});
+  REQUIRE(job.process(1).revision == 0);
+}
+
+TEST_CASE("one wait of max_wait does not make a rank busy") {
+  SmallJob job(2, {0, 0, 9, 1});
+  go_on(job);
+  job.propose(job.plan(true, 1'000'000));
+  REQUIRE(job.tick_until([&] { return job.process(1).stands_since.has_value(); }, 100));
+  job.kill_coordinator();
+  job.run_ticks(300);
+  job.restart_coordinator(true);
+  REQUIRE(job.tick_until([&] { return job.last_entry().verdict == "commit" && job.process(0).revision > 1; },
+                         1'000));
+}
+
+TEST_CASE("a rank that has stood at the start for long is not busy") {
+  SmallJob job(2);
+  job.process(1).paused = true;
+  job.begin(job.plan(true, 1'000'000));
+  job.run_ticks(300);
+  job.process(1).paused = false;
+  REQUIRE(job.tick_until(
+      [&] { return job.all_run(job.last_entry().revision.value) && job.process(0).revision != 0; }, 700));
+}
+
+TEST_CASE("a pause of the coordinator is not its members' silence") {
+  SmallJob job(2);
+  go_on(job);
+  job.coordinator_paused = true;
+  job.run_ticks(3'000);
+  job.coordinator_paused = false;
+  job.run_ticks(5);
+  REQUIRE(job.coordinator().status().ranks[1].state != "dropped");
+  REQUIRE(job.tick_until([&] { return job.all_run(2); }));
+  REQUIRE(job.counted_twice().empty());
+}
+
+TEST_CASE("the effective step lies after the last step heard of from a rank that was dropped") {
+  SmallJob job(3);
+  go_on(job);
+  // Rank 2 runs ahead of the others and dies.
+  job.process(0).paused = job.process(1).paused = true;
+  job.run_ticks(300);
+  job.kill(2);
+  const Step last_told = *job.process(2).last_told;
+  REQUIRE(last_told > job.process(0).next + 100);
+  job.run_ticks(3);
+  job.process(0).paused = job.process(1).paused = false;
+  job.propose(job.plan(true, 1'000'000));
+  REQUIRE(job.tick_until([&] { return job.committed(2); }));
+  REQUIRE(job.last_entry().effective_step > last_told.value);
+}
+
+TEST_CASE("Hellos that are repeated before the answer comes do not cost a rank its place") {
+  SmallJob job(2, {0, 0, 90, 3});
+  job.begin(job.plan(true, 1'000'000));
+  REQUIRE(job.tick_until(
+      [&] { return job.all_run(job.last_entry().revision.value) && job.process(0).revision != 0; }, 30'000));
+  for (int rank : {0, 1}) REQUIRE_FALSE(job.process(rank).member->replaced());
+}
+
+}  // namespace
+}  // namespace gradmon

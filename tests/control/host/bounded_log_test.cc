@@ -1,0 +1,166 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "control/host/bounded_log.h"
+
+#include <signal.h>
+#include <sys/resource.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+#include <sstream>
+#include <string>
+#include <thread>
+#include <vector>
+
+#include "control/debian_version.h"
+#include GRADMON_CATCH_HEADER
+
+#include "tests/temporary_directory.h"
+
+using namespace gradmon;
+
+namespace {
+
+namespace fs = std::filesystem;
+
+std::vector<std::string> lines_of(const fs::path& path) {
+  std::istringstream text(read_text(path));
+  std::vector<std::string> lines;
+  for (std::string line; std::getline(text, line);) lines.push_back(line);
+  return lines;
+}
+
+}  // namespace
+
+TEST_CASE("lines are appended to a file of mode 0600, also by the next process") {
+  const TemporaryDirectory directory;
+  const fs::path path = directory / "hub.log";
+  BoundedLog(path).write("one");
+  BoundedLog log(path);
+  log.write("two");
+  log.write("");
+  CHECK(read_text(path) == "one\ntwo\n\n");
+  struct stat status {};
+  REQUIRE(lstat(path.c_str(), &status) == 0);
+  CHECK((status.st_mode & 07777U) == 0600);
+  CHECK(log.dropped() == 0);
+}
+
+TEST_CASE("a line stays one line, and control characters show") {
+  const TemporaryDirectory directory;
+  BoundedLog log(directory / "hub.log");
+  log.write("a\nb\tc\x1b[31m\x7f größer");
+  log.write(std::string(10'000, 'x'));
+  log.write(std::string(10'000, '\0'));
+  const auto lines = lines_of(directory / "hub.log");
+  REQUIRE(lines.size() == 3);
+  CHECK(lines[0] == "a\\x0ab\\x09c\\x1b[31m\\x7f größer");
+  CHECK(lines[1] == std::string(4'096, 'x'));
+  CHECK(lines[2].size() == 4'096);
+}
+
+TEST_CASE("the file is bounded, and the one before is kept, and no line is lost between them") {
+  const TemporaryDirectory directory;
+  const fs::path path = directory / "hub.log";
+  BoundedLog log(path, 1'000);
+  for (int i = 0; i < 1'000; ++i) {
+    log.write(std::to_string(i));
+    REQUIRE(fs::file_size(path) <= 1'000);
+  }
+  CHECK(fs::file_size(path.string() + ".1") <= 1'000);
+  auto lines = lines_of(path.string() + ".1");
+  for (std::string& line : lines_of(path)) lines.push_back(std::move(line));
+  CHECK(lines.size() > 250);
+  for (std::size_t i = 0; i < lines.size(); ++i) CHECK(lines[i] == std::to_string(1'000 - lines.size() + i));
+  CHECK(log.dropped() == 0);
+  std::size_t files = 0;
+  for ([[maybe_unused]] const auto& entry : fs::directory_iterator(directory.path())) ++files;
+  CHECK(files == 2);
+}
+
+TEST_CASE("a log that was removed is made anew") {
+  const TemporaryDirectory directory;
+  BoundedLog log(directory / "hub.log");
+  log.write("one");
+  fs::remove(directory / "hub.log");
+  log.write("two");
+  CHECK(read_text(directory / "hub.log") == "two\n");
+}
+
+TEST_CASE("lines that cannot be written are dropped and counted, and the log says so later") {
+  const TemporaryDirectory directory;
+  const fs::path folder = directory / "job";
+  BoundedLog log(folder / "hub.log");
+  log.write("lost");
+  log.write("lost too");
+  CHECK(log.dropped() == 2);
+  fs::create_directory(folder);
+  log.write("one");
+  log.write("two");
+  CHECK(read_text(folder / "hub.log") == "(2 lines could not be written)\none\ntwo\n");
+  CHECK(log.dropped() == 2);
+}
+
+TEST_CASE("a file that is not its own is not written, and nobody is waited for") {
+  const TemporaryDirectory directory;
+  const fs::path path = directory / "hub.log";
+  SECTION("a pipe that nobody reads") { REQUIRE(mkfifo(path.c_str(), 0600) == 0); }
+  SECTION("a link") {
+    write_text(directory / "elsewhere", "");
+    fs::create_symlink(directory / "elsewhere", path);
+  }
+  SECTION("a directory") { fs::create_directory(path); }
+  SECTION("another user's") {
+    if (geteuid() != 0) return;
+    write_text(path, "");
+    REQUIRE(chown(path.c_str(), 12'345, 0) == 0);
+  }
+  BoundedLog log(path);
+  log.write("x");
+  CHECK(log.dropped() == 1);
+  CHECK((fs::is_directory(path) || !fs::is_regular_file(path) || fs::file_size(path) == 0));
+}
+
+TEST_CASE("a disk that is full leaves whole lines") {
+  const TemporaryDirectory directory;
+  const fs::path path = directory / "hub.log";
+  BoundedLog log(path);
+  log.write("12345");
+  rlimit before{};
+  getrlimit(RLIMIT_FSIZE, &before);
+  rlimit full = before;
+  full.rlim_cur = 10;
+  const auto signal_before = signal(SIGXFSZ, SIG_IGN);
+  setrlimit(RLIMIT_FSIZE, &full);
+  log.write("67890");
+  setrlimit(RLIMIT_FSIZE, &before);
+  signal(SIGXFSZ, signal_before);
+  CHECK(read_text(path) == "12345\n");
+  CHECK(log.dropped() == 1);
+  log.write("again");
+  CHECK(lines_of(path) == std::vector<std::string>{"12345", "(1 lines could not be written)", "again"});
+}
+
+TEST_CASE("a log where nothing can be renamed stays bounded") {
+  const TemporaryDirectory directory;
+  const fs::path path = directory / "hub.log";
+  fs::create_directories((directory / "hub.log.1") / "in the way");
+  BoundedLog log(path, 100);
+  for (int i = 0; i < 100; ++i) log.write("a line");
+  CHECK(fs::file_size(path) <= 100);
+  CHECK(log.dropped() > 80);
+}
+
+TEST_CASE("the lines of several threads do not mix") {
+  const TemporaryDirectory directory;
+  BoundedLog log(directory / "hub.log");
+  std::vector<std::thread> threads;
+  for (char c = 'a'; c < 'e'; ++c) {
+    threads.emplace_back([&log, c] {
+      for (int i = 0; i < 500; ++i) log.write(std::string(50, c));
+    });
+  }
+  for (std::thread& thread : threads) thread.join();
+  const auto lines = lines_of(directory / "hub.log");
+  CHECK(lines.size() == 2'000);
+  for (const std::string& line : lines) CHECK(line == std::string(50, line[0]));
+}

@@ -1,0 +1,243 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "control/host/frame_stream.h"
+
+#include <fcntl.h>
+#include <malloc.h>
+#include <poll.h>
+#include <sys/wait.h>
+
+#include <vector>
+
+#include "control/debian_version.h"
+#include GRADMON_CATCH_HEADER
+
+#include "tests/control/host/socket_pair.h"
+
+using namespace gradmon;
+
+namespace {
+
+using State = FrameStream::Read::State;
+
+constexpr FrameStream::Limits kLimits{std::size_t{2} << 20U, std::size_t{3} << 20U};
+
+struct Received {
+  std::vector<std::string> frames;
+  FrameStream::Read last;
+};
+
+// Reads as a poll loop does, until nothing is there or the stream ends.
+Received receive(FrameStream& stream) {
+  Received got;
+  pollfd waited{stream.fd(), POLLIN, 0};
+  while (got.last.state == State::open && ::poll(&waited, 1, 0) > 0)
+    got.last = stream.read([&](std::string&& frame) { got.frames.push_back(std::move(frame)); });
+  return got;
+}
+
+}  // namespace
+
+TEST_CASE("frames arrive whole and in order, whatever bytes they hold") {
+  SocketPair pair;
+  FrameStream a(pair.ours.release(), kLimits);
+  FrameStream b(pair.bare.release(), kLimits);
+  const std::vector<std::string> sent{"x", std::string(4, '\0'), framed("within"),
+                                      std::string(70'000, '\xff')};
+  for (const std::string& frame : sent) CHECK(a.send(frame));
+  CHECK_FALSE(a.wants_write());
+  CHECK(receive(b).frames == sent);
+  CHECK(b.send("back"));
+  CHECK(receive(a).frames == std::vector<std::string>{"back"});
+}
+
+TEST_CASE("a frame that comes byte by byte is handed out once, with its last byte") {
+  SocketPair pair;
+  FrameStream stream(pair.ours.release(), kLimits);
+  const std::string bytes = framed("hello") + framed("you");
+  std::vector<std::string> frames;
+  for (std::size_t i = 0; i < bytes.size(); ++i) {
+    REQUIRE(put(pair.bare, bytes.substr(i, 1)) == 1);
+    const Received got = receive(stream);
+    CHECK(got.last.state == State::open);
+    frames.insert(frames.end(), got.frames.begin(), got.frames.end());
+    CHECK(frames.size() == (i + 1 == bytes.size() ? 2U : i >= 8 ? 1U : 0U));
+  }
+  CHECK(frames == std::vector<std::string>{"hello", "you"});
+}
+
+TEST_CASE("10,000 frames arrive in order, and no call takes more than its share of them") {
+  SocketPair pair;
+  FrameStream stream(pair.ours.release(), kLimits);
+  std::string bytes;
+  for (int i = 0; i < 10'000; ++i) bytes += framed(std::to_string(i));
+  int expected = 0;
+  int most_in_a_call = 0;
+  for (std::size_t written = 0; expected < 10'000;) {
+    written += put(pair.bare, std::string_view(bytes).substr(written));
+    const int before = expected;
+    const auto read = stream.read([&](std::string&& frame) {
+      if (frame == std::to_string(expected)) ++expected;
+    });
+    REQUIRE(read.state == State::open);
+    REQUIRE(expected > before);
+    most_in_a_call = std::max(most_in_a_call, expected - before);
+  }
+  CHECK(most_in_a_call <= 1'019);
+}
+
+TEST_CASE("the longest frame passes in pieces, and one byte more breaks the stream") {
+  SocketPair pair;
+  FrameStream stream(pair.ours.release(), kLimits);
+  std::string bytes = framed(std::string(kLimits.most_bytes_in, 'x'));
+  std::vector<std::string> frames;
+  for (std::size_t written = 0; frames.empty();) {
+    written += put(pair.bare, std::string_view(bytes).substr(written));
+    frames = receive(stream).frames;
+  }
+  CHECK(frames[0].size() == kLimits.most_bytes_in);
+
+  put(pair.bare, framed("last") + header_of(kLimits.most_bytes_in + 1));
+  const Received got = receive(stream);
+  CHECK(got.frames == std::vector<std::string>{"last"});
+  CHECK(got.last.state == State::broken);
+  CHECK(got.last.reason == "a frame of 2097153 bytes, at most 2097152 are accepted");
+  put(pair.bare, framed("after"));
+  CHECK(stream.read([](std::string&&) { FAIL("a frame out of a broken stream"); }).state == State::broken);
+}
+
+TEST_CASE("lengths of 0 and of 0xffffffff break the stream") {
+  for (const std::size_t length : {std::size_t{0}, std::size_t{0xffffffff}}) {
+    SocketPair pair;
+    FrameStream stream(pair.ours.release(), kLimits);
+    put(pair.bare, header_of(length) + "abc");
+    const Received got = receive(stream);
+    CHECK(got.frames.empty());
+    CHECK(got.last.state == State::broken);
+    CHECK(got.last.reason.find(length == 0 ? "empty" : "4294967295") != std::string::npos);
+  }
+}
+
+TEST_CASE("an announced length takes no memory before its bytes come") {
+  constexpr std::size_t most = std::size_t{64} << 20U;
+  std::vector<FrameStream::Limits> limits(100, {most, most});
+  std::vector<SocketPair> pairs(100);
+  std::vector<std::unique_ptr<FrameStream>> streams;
+  const auto used = [] { return mallinfo2().uordblks + mallinfo2().hblkhd; };
+  const std::size_t before = used();
+  for (std::size_t i = 0; i < pairs.size(); ++i) {
+    streams.push_back(std::make_unique<FrameStream>(pairs[i].ours.release(), limits[i]));
+    put(pairs[i].bare, header_of(most) + std::string(1'000, 'x'));
+    CHECK(receive(*streams.back()).last.state == State::open);
+  }
+  CHECK(used() - before < 100 * 8'192);
+}
+
+TEST_CASE("a stream without the end of a frame is bounded by the frame's length") {
+  SocketPair pair;
+  FrameStream stream(pair.ours.release(), {100'000, 100'000});
+  put(pair.bare, header_of(100'000));
+  std::size_t frames = 0;
+  std::size_t sent = 0;
+  FrameStream::Read last;
+  while (last.state == State::open && sent < 10'000'000) {  // 'xxxx' as a length is far over the bound
+    sent += put(pair.bare, std::string(3'000, 'x'));
+    last = stream.read([&](std::string&&) { ++frames; });
+  }
+  CHECK(frames == 1);
+  CHECK(last.state == State::broken);
+  CHECK(sent < 110'000);
+}
+
+TEST_CASE("what a peer does not read is bounded, and refused frames leave no trace") {
+  SocketPair pair;
+  FrameStream a(pair.ours.release(), {1'000, 100'000});
+  FrameStream b(pair.bare.release(), {1'000, 100'000});
+  std::vector<std::string> accepted;
+  for (int i = 0; accepted.empty() || i < 100'000; ++i) {
+    const std::string frame = std::to_string(i) + std::string(500, '.');
+    if (!a.send(frame)) break;
+    accepted.push_back(frame);
+  }
+  CHECK(a.wants_write());
+  CHECK(accepted.size() < 10'000);
+  CHECK_FALSE(a.send(std::string(990, 'x')));
+
+  std::vector<std::string> got;
+  while (got.size() < accepted.size()) {
+    const Received more = receive(b);
+    REQUIRE(more.last.state == State::open);
+    got.insert(got.end(), more.frames.begin(), more.frames.end());
+    a.flush();
+  }
+  CHECK(got == accepted);
+  CHECK_FALSE(a.wants_write());
+  CHECK(a.send("again"));
+  CHECK(receive(b).frames == std::vector<std::string>{"again"});
+}
+
+TEST_CASE("empty frames and frames over the bound of the queue are never sent") {
+  SocketPair pair;
+  FrameStream stream(pair.ours.release(), {100, 104});
+  CHECK_FALSE(stream.send(""));
+  CHECK_FALSE(stream.send(std::string(101, 'x')));
+  CHECK(stream.send(std::string(100, 'x')));
+}
+
+TEST_CASE("what a peer sent before it closed arrives before the end of the file") {
+  SocketPair pair;
+  FrameStream stream(pair.ours.release(), kLimits);
+  REQUIRE(stream.send("never read"));  // its end then says ECONNRESET
+  put(pair.bare, framed("left"));
+  pair.bare.reset();
+  SECTION("read first") {}
+  SECTION("written to first") {
+    CHECK_FALSE(stream.send("to nobody"));
+    CHECK_FALSE(stream.wants_write());
+  }
+  const Received got = receive(stream);
+  CHECK(got.frames == std::vector<std::string>{"left"});
+  CHECK(got.last.state == State::end_of_file);
+  CHECK(got.last.reason == "closed by the other side");
+  CHECK_FALSE(stream.send("still to nobody"));
+}
+
+TEST_CASE("an end within a frame says so") {
+  SocketPair pair;
+  FrameStream stream(pair.ours.release(), kLimits);
+  put(pair.bare, framed("half").substr(0, 6));
+  pair.bare.reset();
+  const Received got = receive(stream);
+  CHECK(got.frames.empty());
+  CHECK(got.last.state == State::end_of_file);
+  CHECK(got.last.reason == "closed by the other side within a frame");
+}
+
+TEST_CASE("a stream closed while frames are handed out hands out no more") {
+  SocketPair pair;
+  FrameStream stream(pair.ours.release(), kLimits);
+  put(pair.bare, framed("one") + framed("two"));
+  int frames = 0;
+  const auto read = stream.read([&](std::string&&) {
+    ++frames;
+    stream.close();
+  });
+  CHECK(frames == 1);
+  CHECK(read.state == State::broken);
+  CHECK(stream.fd() == -1);
+  CHECK_FALSE(stream.send("x"));
+}
+
+TEST_CASE("a forked child that closes its copy leaves its parent connected, and exec closes it") {
+  SocketPair pair;
+  FrameStream stream(pair.ours.release(), kLimits);
+  CHECK((fcntl(stream.fd(), F_GETFD) & FD_CLOEXEC) != 0);
+  const pid_t child = fork();
+  if (child == 0) {
+    stream.close();
+    _exit(0);
+  }
+  int status = -1;
+  REQUIRE(waitpid(child, &status, 0) == child);
+  put(pair.bare, framed("still here"));
+  CHECK(receive(stream).frames == std::vector<std::string>{"still here"});
+}

@@ -1,0 +1,64 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "control/host/history_file.h"
+
+#include <fstream>
+
+#include "control/debian_version.h"
+#include "tests/temporary_directory.h"
+#include GRADMON_CATCH_HEADER
+
+namespace gradmon {
+namespace {
+
+HistoryEntry entry(std::uint64_t revision) {
+  HistoryEntry made;
+  made.revision = Revision{revision};
+  made.cause = "file";
+  made.by = "a \"name\"\n";
+  made.applied = {{0, 5}};
+  return made;
+}
+
+TEST_CASE("the last word on an entry holds and ranks add what they noted themselves") {
+  TemporaryDirectory directory;
+  std::filesystem::create_directories(directory / ".gradmon/e");
+  std::filesystem::create_directories(directory / "Nov21_01-02-03-rank1-00000000");
+  const auto file = directory / ".gradmon/e/history.jsonl";
+  REQUIRE(append_history(file, {{0, entry(1)}, {1, entry(2)}}));
+  HistoryEntry closed = entry(1);
+  closed.verdict = "commit";
+  closed.effective_step = 5;
+  REQUIRE(append_history(file, {{0, closed}}));
+  REQUIRE(append_switch(directory / "Nov21_01-02-03-rank1-00000000/switches.jsonl",
+                        {"e", Rank{1}, Revision{1}, Step{5}, true, 0}));
+  REQUIRE(append_switch(directory / "Nov21_01-02-03-rank1-00000000/switches.jsonl",
+                        {"another", Rank{1}, Revision{2}, Step{9}, true, 0}));
+  const auto history = history_from_files(directory.path());
+  REQUIRE(history);
+  REQUIRE(history->size() == 2);
+  REQUIRE(history->at(0).verdict == "commit");
+  REQUIRE(history->at(0).by == "a \"name\"\n");
+  REQUIRE(history->at(0).applied == std::map<int, std::int64_t>{{0, 5}, {1, 5}});
+  REQUIRE(history->at(1).applied == std::map<int, std::int64_t>{{0, 5}});
+}
+
+TEST_CASE("a line cut short by a kill is skipped") {
+  TemporaryDirectory directory;
+  std::filesystem::create_directories(directory / ".gradmon/e");
+  const auto file = directory / ".gradmon/e/history.jsonl";
+  REQUIRE(append_history(file, {{0, entry(1)}}));
+  std::ofstream(file, std::ios::app) << R"({"key": 1, "revi)";
+  REQUIRE(history_from_files(directory.path())->size() == 1);
+  REQUIRE(append_history(file, {{2, entry(3)}}));  // It does not take the next one with it.
+  const auto history = history_from_files(directory.path());
+  REQUIRE(history->size() == 2);
+  CHECK(history->at(1).revision == Revision{3});
+}
+
+TEST_CASE("a directory without history says so") {
+  TemporaryDirectory directory;
+  REQUIRE_FALSE(history_from_files(directory.path()));
+}
+
+}  // namespace
+}  // namespace gradmon

@@ -1,0 +1,165 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "control/host/hub_lock.h"
+
+#include <sys/resource.h>
+#include <sys/stat.h>
+#include <sys/wait.h>
+#include <unistd.h>
+
+#include <optional>
+
+#include "control/debian_version.h"
+#include GRADMON_CATCH_HEADER
+
+#include "tests/temporary_directory.h"
+
+using namespace gradmon;
+
+namespace {
+
+namespace fs = std::filesystem;
+using Kind = HubLock::Failure::Kind;
+
+struct Job {
+  Job() : directory(make_job_directory("job", {{}, root / "shared"}).value()) {}
+
+  TemporaryDirectory root;
+  JobDirectory directory;
+};
+
+// Whether another process can take the lock.
+bool free_for_another(const JobDirectory& directory) {
+  const pid_t other = fork();
+  if (other == 0) _exit(HubLock::take(directory) ? 0 : 1);
+  int status = -1;
+  REQUIRE(waitpid(other, &status, 0) == other);
+  return status == 0;
+}
+
+}  // namespace
+
+TEST_CASE("one hub at a time holds a job's lock") {
+  const Job job;
+  {
+    const auto lock = HubLock::take(job.directory);
+    INFO((lock ? "" : lock.error().reason));
+    REQUIRE(lock);
+    CHECK(lock->still_ours());
+    CHECK_FALSE(free_for_another(job.directory));
+    const auto second = HubLock::take(job.directory);
+    REQUIRE_FALSE(second);
+    CHECK(second.error().kind == Kind::taken);
+    CHECK(second.error().reason == job.directory.lock().string() + ": another hub of this job holds it");
+  }
+  CHECK(fs::exists(job.directory.lock()));
+  CHECK(free_for_another(job.directory));
+  CHECK(HubLock::take(job.directory));
+}
+
+TEST_CASE("a lock goes with its process, however it ends") {
+  const Job job;
+  int ready[2];
+  REQUIRE(pipe(ready) == 0);
+  const pid_t hub = fork();
+  if (hub == 0) {
+    const auto lock = HubLock::take(job.directory);
+    if (write(ready[1], lock ? "y" : "n", 1) != 1) _exit(1);
+    pause();
+  }
+  char taken = 0;
+  REQUIRE(read(ready[0], &taken, 1) == 1);
+  REQUIRE(taken == 'y');
+  CHECK(HubLock::take(job.directory).error().kind == Kind::taken);
+  kill(hub, SIGKILL);
+  REQUIRE(waitpid(hub, nullptr, 0) == hub);
+  CHECK(HubLock::take(job.directory));
+  close(ready[0]);
+  close(ready[1]);
+}
+
+TEST_CASE("a lock survives in the child that a hub becomes by forking itself away") {
+  const Job job;
+  int done[2];
+  REQUIRE(pipe(done) == 0);
+  std::optional<HubLock> lock(std::move(HubLock::take(job.directory).value()));
+  const pid_t child = fork();
+  if (child == 0) {
+    close(done[1]);
+    char byte = 0;
+    _exit(read(done[0], &byte, 1) == 0 && lock->still_ours() ? 0 : 1);
+  }
+  lock.reset();
+  CHECK(HubLock::take(job.directory).error().kind == Kind::taken);
+  close(done[1]);
+  int status = -1;
+  REQUIRE(waitpid(child, &status, 0) == child);
+  CHECK(status == 0);
+  close(done[0]);
+  CHECK(HubLock::take(job.directory));
+}
+
+TEST_CASE("a lock whose path has gone or names another file is no longer ours") {
+  const Job job;
+  const auto lock = HubLock::take(job.directory);
+  REQUIRE(lock);
+  SECTION("lock file removed") { fs::remove(job.directory.lock()); }
+  SECTION("lock file replaced") { write_text(job.directory.lock(), ""); }
+  SECTION("directory removed") { fs::remove_all(job.directory.path); }
+  SECTION("base removed") { fs::remove_all(job.directory.path.parent_path()); }
+  SECTION("directory replaced, the lock file linked into it") {
+    const fs::path before = job.directory.path.string() + ".before";
+    fs::rename(job.directory.path, before);
+    REQUIRE(mkdir(job.directory.path.c_str(), 0700) == 0);
+    fs::create_hard_link(before / "lock", job.directory.lock());
+    CHECK_FALSE(lock->still_ours());
+    CHECK(HubLock::take(job.directory).error().kind == Kind::taken);
+    return;
+  }
+  CHECK_FALSE(lock->still_ours());
+  REQUIRE(make_job_directory("job", {{}, job.root / "shared"}));
+  CHECK_FALSE(lock->still_ours());
+  const auto anew = HubLock::take(job.directory);
+  REQUIRE(anew);
+  CHECK(anew->still_ours());
+}
+
+TEST_CASE("a lock that cannot be taken says why") {
+  const Job job;
+  const fs::path path = job.directory.lock();
+  std::string expected = path.string() + ": ";
+  rlimit before{};
+  getrlimit(RLIMIT_NOFILE, &before);
+  SECTION("a pipe") {
+    REQUIRE(mkfifo(path.c_str(), 0600) == 0);
+    expected += "not a regular file, expected one: remove it";
+  }
+  SECTION("a link") {
+    fs::create_symlink(job.root / "elsewhere", path);
+    expected += "Too many levels of symbolic links";
+  }
+  SECTION("a directory") {
+    fs::create_directory(path);
+    expected += "Is a directory";
+  }
+  SECTION("another user's") {
+    if (geteuid() != 0) return;
+    write_text(path, "");
+    REQUIRE(chown(path.c_str(), 12'345, 0) == 0);
+    expected += "belongs to uid 12345, expected uid 0, who runs this";
+  }
+  SECTION("a directory open to others") {
+    REQUIRE(chmod(job.directory.path.c_str(), 0755) == 0);
+    expected = job.directory.path.string() + ": has mode 0755, expected 0700: chmod 700 it";
+  }
+  SECTION("no descriptor") {
+    const rlimit none{3, before.rlim_max};
+    setrlimit(RLIMIT_NOFILE, &none);
+    expected = job.root.path().string() + ": Too many open files";
+  }
+  const auto lock = HubLock::take(job.directory);
+  setrlimit(RLIMIT_NOFILE, &before);
+  REQUIRE_FALSE(lock);
+  CHECK(lock.error().kind == Kind::cannot);
+  CHECK(lock.error().reason == expected);
+  CHECK_FALSE(fs::exists(job.root / "elsewhere"));
+}

@@ -1,0 +1,185 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "control/host/job_directory.h"
+
+#include <sys/stat.h>
+#include <unistd.h>
+
+#include "control/debian_version.h"
+#include GRADMON_CATCH_HEADER
+
+#include "tests/temporary_directory.h"
+
+using namespace gradmon;
+
+namespace {
+
+namespace fs = std::filesystem;
+
+mode_t mode_of(const fs::path& path) {
+  struct stat status {};
+  return lstat(path.c_str(), &status) == 0 ? status.st_mode & 07777U : 0;
+}
+
+EnvironmentLookup runtime_is(const std::string& value) {
+  return [value](const char* name) {
+    return std::string(name) == "XDG_RUNTIME_DIR" ? std::optional(value) : std::nullopt;
+  };
+}
+
+// Two bases below a directory of the test's own.
+struct Bases {
+  Bases() : value{directory / "runtime", directory / "shared"} {}
+
+  TemporaryDirectory directory;
+  JobBases value;
+};
+
+}  // namespace
+
+TEST_CASE("a short launch id of plain characters names its directory") {
+  for (const std::string name : {"a", "none", "5f0d1c9e-7d0c-4c6e-9a40-1f2e3d4c5b6a", "job_1.2-3"})
+    CHECK(job_file_name(name) == name);
+  CHECK(job_file_name(std::string(40, 'x')) == std::string(40, 'x'));
+}
+
+TEST_CASE("any other launch id becomes a safe name of its own") {
+  CHECK(job_file_name("") == "job-e3b0c44298fc1c14");
+  CHECK(job_file_name("../../etc") == "job.._.._etc-74ccf3c5b4c19a81");
+  CHECK(job_file_name("a/b") != job_file_name("a_b"));
+  const std::string nul("a\0b", 3);
+  const std::string ids[] = {".",
+                             "..",
+                             ".hidden",
+                             "-rf",
+                             "a b",
+                             "a/b",
+                             "a\nb",
+                             "größer",
+                             nul,
+                             std::string(41, 'x'),
+                             std::string(100'000, 'y'),
+                             std::string(50, '.')};
+  for (const std::string& id : ids) {
+    const std::string name = job_file_name(id);
+    CAPTURE(id.substr(0, 60), name);
+    CHECK(name.size() <= 40);
+    CHECK(name.find_first_not_of("abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ0123456789._-") ==
+          std::string::npos);
+    CHECK(name.front() != '.');
+    CHECK(name.front() != '-');
+    CHECK(name != job_file_name(id + "x"));
+  }
+}
+
+TEST_CASE("XDG_RUNTIME_DIR is used only where it is this user's, closed to others and short") {
+  const TemporaryDirectory directory(fs::path("/tmp"));
+  REQUIRE(job_bases(runtime_is(directory.path())).runtime == directory / "gradmon");
+  CHECK(job_bases(runtime_is(directory.path())).first() == directory / "gradmon");
+
+  const auto fallback = "/dev/shm/gradmon-" + std::to_string(geteuid());
+  CHECK(job_bases([](const char*) { return std::nullopt; }).first() == fallback);
+  const auto long_one = directory / std::string(40, 'l');
+  fs::create_directory(long_one);
+  write_text(directory / "file", "");
+  for (const std::string& unusable :
+       {std::string(), std::string("relative"), std::string("."), (directory / "missing").string(),
+        long_one.string(), (directory / "file").string()}) {
+    CAPTURE(unusable);
+    CHECK(job_bases(runtime_is(unusable)).first() == fallback);
+  }
+  REQUIRE(chmod(directory.path().c_str(), 0770) == 0);
+  CHECK_FALSE(job_bases(runtime_is(directory.path())).runtime);
+  REQUIRE(chmod(directory.path().c_str(), 0700) == 0);
+  if (geteuid() != 0) return;
+  REQUIRE(chown(directory.path().c_str(), 12'345, 0) == 0);
+  CHECK_FALSE(job_bases(runtime_is(directory.path())).runtime);
+}
+
+TEST_CASE("a job's directory is made with mode 0700 whatever the umask, once for all") {
+  const Bases bases;
+  const mode_t before = umask(0777);
+  const auto job = make_job_directory("job", bases.value);
+  umask(before);
+  INFO((job ? "" : job.error()));
+  REQUIRE(job);
+  CHECK(job->path == bases.directory / "runtime" / "job");
+  CHECK(mode_of(job->path) == 0700);
+  CHECK(mode_of(job->path.parent_path()) == 0700);
+  CHECK(job->check());
+  CHECK(job->socket() == job->path / "hub.sock");
+  CHECK(job->lock() == job->path / "lock");
+  CHECK(job->decisions() == job->path / "decisions");
+  CHECK(job->log() == job->path / "hub.log");
+  const auto again = make_job_directory("job", bases.value);
+  REQUIRE(again);
+  CHECK(again->path == job->path);
+}
+
+TEST_CASE("a base or directory that is not as it must be is refused at each use, with the reason") {
+  const Bases bases;
+  const auto job = make_job_directory("job", bases.value);
+  REQUIRE(job);
+  const fs::path target = GENERATE(0, 1) == 0 ? job->path : job->path.parent_path();
+  std::string expected = target.string() + ": ";
+  SECTION("wider mode") {
+    REQUIRE(chmod(target.c_str(), 0750) == 0);
+    expected += "has mode 0750, expected 0700: chmod 700 it";
+  }
+  SECTION("symbolic link to a proper directory") {
+    fs::rename(target, bases.directory / "elsewhere");
+    fs::create_directory_symlink(bases.directory / "elsewhere", target);
+    expected += "a symbolic link, expected a directory: remove it";
+  }
+  SECTION("symbolic link to nothing") {
+    fs::remove_all(target);
+    fs::create_symlink(bases.directory / "nowhere", target);
+    expected += "a symbolic link, expected a directory: remove it";
+  }
+  SECTION("a file") {
+    fs::remove_all(target);
+    write_text(target, "");
+    expected += "not a directory, expected one: remove it";
+  }
+  SECTION("planted by another user") {
+    if (geteuid() != 0) return;
+    REQUIRE(chown(target.c_str(), 12'345, 0) == 0);
+    expected += "belongs to uid 12345, expected uid 0, who runs this";
+  }
+  const auto checked = job->check();
+  REQUIRE_FALSE(checked);
+  CHECK(checked.error() == expected);
+  const auto made = make_job_directory("job", bases.value);
+  REQUIRE_FALSE(made);
+  CHECK(made.error() == expected);
+  const FoundJobs found = find_job_directories(bases.value);
+  CHECK(found.directories.empty());
+  CHECK(found.refused == std::vector<std::string>{expected});
+}
+
+TEST_CASE("a directory that has vanished is missed, and made again") {
+  const Bases bases;
+  const auto job = make_job_directory("job", bases.value);
+  REQUIRE(job);
+  fs::remove_all(bases.directory / "runtime");
+  const auto checked = job->check();
+  REQUIRE_FALSE(checked);
+  CHECK(checked.error() == (bases.directory / "runtime").string() + ": No such file or directory");
+  CHECK(make_job_directory("job", bases.value));
+  CHECK(job->check());
+}
+
+TEST_CASE("all jobs of both bases are found") {
+  Bases bases;
+  CHECK(find_job_directories(bases.value).directories.empty());
+  REQUIRE(make_job_directory("b", bases.value));
+  REQUIRE(make_job_directory("a", bases.value));
+  bases.value.runtime.reset();
+  REQUIRE(make_job_directory("c", bases.value));
+  bases.value.runtime = bases.directory / "runtime";
+  const FoundJobs found = find_job_directories(bases.value);
+  REQUIRE(found.directories.size() == 3);
+  CHECK(found.directories[0].path == bases.directory / "runtime" / "a");
+  CHECK(found.directories[1].path == bases.directory / "runtime" / "b");
+  CHECK(found.directories[2].path == bases.directory / "shared" / "c");
+  CHECK(found.refused.empty());
+}

@@ -1,0 +1,95 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "control/host/old_jobs.h"
+
+#include <sys/stat.h>
+
+#include "control/debian_version.h"
+#include "control/host/hub_lock.h"
+#include "tests/temporary_directory.h"
+#include GRADMON_CATCH_HEADER
+
+namespace gradmon {
+namespace {
+
+namespace fs = std::filesystem;
+using std::chrono::hours;
+
+struct Base {
+  TemporaryDirectory scratch;
+  JobBases bases{{}, scratch / "base"};
+
+  JobDirectory job(const std::string& name, hours age) const {
+    auto made = make_job_directory(name, bases);
+    REQUIRE(made);
+    write_text(made->log(), "a line\n");
+    write_text(made->keys(), "a key\n");
+    const auto then = fs::file_time_type::clock::now() - age;
+    fs::last_write_time(made->log(), then);
+    fs::last_write_time(made->path, then);
+    return *made;
+  }
+  std::size_t left() const {
+    const auto count = std::distance(fs::directory_iterator(bases.shared), fs::directory_iterator());
+    return static_cast<std::size_t>(count);
+  }
+};
+
+TEST_CASE("what jobs have left goes after a week, and one that is held or has more in it stays") {
+  const Base base;
+  const JobDirectory own = base.job("own", hours(500));
+  const JobDirectory held = base.job("held", hours(500));
+  const auto lock = HubLock::take(held);
+  REQUIRE(lock);
+  fs::last_write_time(held.lock(), fs::file_time_type::clock::now() - hours(500));
+  fs::last_write_time(held.path, fs::file_time_type::clock::now() - hours(500));
+  const JobDirectory fuller = base.job("fuller", hours(500));
+  write_text(fuller.path / "notes", "mine");
+  fs::last_write_time(fuller.path, fs::file_time_type::clock::now() - hours(500));
+  base.job("old", hours(169));
+  base.job("younger", hours(100));
+  remove_old_jobs(own);
+  CHECK(base.left() == 4);
+  CHECK_FALSE(fs::exists(base.bases.shared / "old"));
+  CHECK(fs::exists(fuller.path / "notes"));
+}
+
+TEST_CASE("of many the newest stay, and what is in the making is not touched") {
+  const Base base;
+  const JobDirectory own = base.job("own", hours(0));
+  for (int i = 0; i < 5; ++i) base.job("young" + std::to_string(i), hours(0));
+  for (int i = 1; i < 4; ++i) base.job("hours" + std::to_string(i), hours(i));
+  OldJobs which;
+  which.more_than = 7;
+  remove_old_jobs(own, which);
+  CHECK(base.left() == 8);
+  CHECK_FALSE(fs::exists(base.bases.shared / "hours3"));
+  which.more_than = 0;
+  remove_old_jobs(own, which);
+  CHECK(base.left() == 6);
+}
+
+TEST_CASE("old histories go with what is theirs, not the own and not what lies beside") {
+  const TemporaryDirectory output;
+  const auto epoch = [&](const std::string& name, hours age) {
+    const fs::path history = output / ".gradmon" / name / "history.jsonl";
+    fs::create_directories(history.parent_path());
+    write_text(history, "{}\n");
+    fs::last_write_time(history, fs::file_time_type::clock::now() - age);
+    return history.parent_path();
+  };
+  const fs::path own = epoch("own", hours(500));
+  const fs::path old = epoch("old", hours(169));
+  const fs::path younger = epoch("younger", hours(100));
+  const fs::path with_more = epoch("with more", hours(169));
+  write_text(with_more / "notes", "mine");
+  fs::create_directories(output / ".gradmon" / "jobs");
+  remove_old_histories(output.path(), "own");
+  CHECK(fs::exists(own / "history.jsonl"));
+  CHECK_FALSE(fs::exists(old));
+  CHECK(fs::exists(younger / "history.jsonl"));
+  CHECK(fs::exists(with_more / "notes"));
+  CHECK(fs::exists(output / ".gradmon" / "jobs"));
+}
+
+}  // namespace
+}  // namespace gradmon

@@ -1,0 +1,117 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "control/host/unix_socket.h"
+
+#include <fcntl.h>
+#include <sys/socket.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+#include <vector>
+
+#include "control/debian_version.h"
+#include GRADMON_CATCH_HEADER
+
+#include "control/host/descriptor.h"
+#include "tests/temporary_directory.h"
+
+using namespace gradmon;
+
+namespace {
+
+mode_t mode_of(const std::filesystem::path& path) {
+  struct stat status {};
+  return lstat(path.c_str(), &status) == 0 ? status.st_mode & 07777U : 0;
+}
+
+Descriptor listening(const std::filesystem::path& path, int backlog = 8) {
+  const auto bound = bind_unix(path);
+  INFO((bound ? "" : bound.error()));
+  REQUIRE(bound);
+  Descriptor socket(*bound);
+  REQUIRE(::listen(socket.get(), backlog) == 0);
+  return socket;
+}
+
+}  // namespace
+
+TEST_CASE("a bound socket has mode 0600 whatever the umask") {
+  const TemporaryDirectory directory;
+  for (const mode_t mask : {0000U, 0022U, 0277U, 0777U}) {
+    const auto path = directory / ("socket-" + std::to_string(mask));
+    const mode_t before = umask(mask);
+    const auto bound = bind_unix(path);
+    umask(before);
+    REQUIRE(bound);
+    const Descriptor owned(*bound);
+    CHECK(mode_of(path) == 0600);
+  }
+}
+
+TEST_CASE("a connection is non-blocking, closes on exec and tells the peer's user") {
+  const TemporaryDirectory directory;
+  const Descriptor server = listening(directory / "socket");
+  const auto connected = connect_unix(directory / "socket");
+  REQUIRE(connected);
+  const Descriptor client(*connected);
+  const Descriptor accepted(accept(server.get(), nullptr, nullptr));
+  CHECK((fcntl(client.get(), F_GETFL) & O_NONBLOCK) != 0);
+  CHECK((fcntl(client.get(), F_GETFD) & FD_CLOEXEC) != 0);
+  CHECK(peer_uid(accepted.get()).value() == geteuid());
+  CHECK(peer_uid(client.get()).value() == geteuid());
+  CHECK_FALSE(peer_uid(-1));
+}
+
+TEST_CASE("a socket is reached by a path longer than an address") {
+  const TemporaryDirectory directory;
+  const auto deep = directory / std::string(200, 'd');
+  std::filesystem::create_directory(deep);
+  const Descriptor server = listening(deep / "socket");
+  CHECK(mode_of(deep / "socket") == 0600);
+  const auto connected = connect_unix(deep / "socket");
+  REQUIRE(connected);
+  const Descriptor client(*connected);
+  CHECK(Descriptor(accept(server.get(), nullptr, nullptr)).valid());
+
+  const auto too_long = connect_unix(deep / std::string(100, 's'));
+  REQUIRE_FALSE(too_long);
+  CHECK(too_long.error().find("about 80 bytes, this one has 100") != std::string::npos);
+}
+
+TEST_CASE("an address of exactly 107 bytes needs no detour") {
+  const TemporaryDirectory directory;
+  const std::string name(107 - directory.path().string().size() - 1, 's');
+  const Descriptor server = listening(directory / name);
+  const auto connected = connect_unix(directory / name);
+  REQUIRE(connected);
+  const Descriptor client(*connected);
+}
+
+TEST_CASE("a connection that cannot be made names its path and the cause") {
+  const TemporaryDirectory directory;
+  const auto missing = connect_unix(directory / "socket");
+  REQUIRE_FALSE(missing);
+  CHECK(missing.error() == (directory / "socket").string() + ": No such file or directory");
+  { const Descriptor gone = listening(directory / "socket"); }
+  const auto refused = connect_unix(directory / "socket");
+  REQUIRE_FALSE(refused);
+  CHECK(refused.error() == (directory / "socket").string() + ": Connection refused");
+  const auto taken = bind_unix(directory / "socket");
+  REQUIRE_FALSE(taken);
+  CHECK(taken.error() == (directory / "socket").string() + ": Address already in use");
+  CHECK_FALSE(connect_unix(""));
+}
+
+TEST_CASE("a server that does not accept makes nobody wait") {
+  const TemporaryDirectory directory;
+  const Descriptor server = listening(directory / "socket", 1);
+  std::vector<Descriptor> clients;
+  for (int i = 0; i < 10; ++i) {
+    const auto connected = connect_unix(directory / "socket");
+    if (!connected) {
+      CHECK(connected.error().find("too many connections wait") != std::string::npos);
+      return;
+    }
+    clients.emplace_back(*connected);
+  }
+  FAIL("ten connections fit into a queue of one");
+}

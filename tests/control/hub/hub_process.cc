@@ -1,0 +1,199 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "tests/control/hub/hub_process.h"
+
+#include <poll.h>
+#include <signal.h>
+#include <sys/wait.h>
+#include <unistd.h>
+
+#include <algorithm>
+#include <stdexcept>
+#include <utility>
+
+#include "control/host/process_identity.h"
+#include "control/host/unix_socket.h"
+#include "control/hub/hub.h"
+#include "control/log.h"
+
+namespace gradmon {
+namespace {
+
+using Clock = std::chrono::steady_clock;
+using std::chrono::milliseconds;
+
+constexpr std::chrono::seconds kAnswerTime{10};
+
+JobBases bases_in(const std::filesystem::path& runtime) {
+  return {runtime / "gradmon", runtime / "shared"};
+}
+
+// For the hub's whole life.
+[[noreturn]] void be_hub(const JobPlace& place, int tell) {
+  ::signal(SIGPIPE, SIG_IGN);
+  ::alarm(120);  // no test takes so long
+  log_to([](LogLevel, std::string_view) {});
+  auto hub = Hub::open(place.directory, place.launch);
+  const bool taken = !hub && hub.error().kind == HubLock::Failure::Kind::taken;
+  const char said = hub ? 'r' : taken ? 't' : 'c';
+  if (::write(tell, &said, 1) != 1 || !hub) ::_exit(1);
+  ::close(tell);
+  (*hub)->run();
+  hub->reset();
+  ::_exit(0);
+}
+
+}  // namespace
+
+JobPlace::JobPlace(std::string id) : launch(std::move(id)), bases(bases_in(scratch.path())) {
+  auto made = make_job_directory(launch, bases);
+  if (!made) throw std::runtime_error(made.error());
+  directory = *made;
+  std::filesystem::create_directory(output());
+  write_text(config(), R"({"dynamic_on": false})");
+}
+
+std::vector<std::string> JobPlace::files() const {
+  std::vector<std::string> names;
+  std::error_code error;
+  for (const auto& file : std::filesystem::directory_iterator(directory.path, error))
+    names.push_back(file.path().filename());
+  std::sort(names.begin(), names.end());
+  return names;
+}
+
+HubProcess::HubProcess(const JobPlace& place) {
+  int ends[2];
+  if (::pipe(ends) != 0) throw std::runtime_error("no pipe");
+  pid_ = ::fork();
+  if (pid_ == 0) {
+    ::close(ends[0]);
+    be_hub(place, ends[1]);
+  }
+  ::close(ends[1]);
+  char said = 'c';
+  if (::read(ends[0], &said, 1) == 1) {
+    opened_ = said == 'r' ? Opened::runs : said == 't' ? Opened::taken : Opened::cannot;
+  }
+  ::close(ends[0]);
+}
+
+HubProcess::~HubProcess() {
+  if (ended_) return;
+  kill(SIGKILL);
+  ended_within(std::chrono::seconds(10));
+}
+
+void HubProcess::kill(int signal) const { ::kill(pid_, signal); }
+
+bool HubProcess::ended_within(milliseconds at_most) {
+  return ended_ = ended_ || eventually([&] { return ::waitpid(pid_, nullptr, WNOHANG) == pid_; }, at_most);
+}
+
+HubPeer::HubPeer(const JobPlace& place) : process_id(random_hex(16)) {
+  auto fd = connect_unix(place.directory.socket());
+  if (!fd) throw std::runtime_error(fd.error());
+  stream_ = std::make_unique<FrameStream>(*fd, FrameStream::Limits{kMostBytesDown, std::size_t{16} << 20U});
+}
+
+void HubPeer::send(const Frame& frame) { send_bytes(encode(frame)); }
+
+void HubPeer::send_bytes(std::string_view bytes) {
+  if (!stream_ || !stream_->send(bytes)) open_ = false;
+}
+
+void HubPeer::wait(const std::function<bool(const Frame&)>& done) {
+  const auto end = Clock::now() + kAnswerTime;
+  for (;;) {
+    for (auto at = waiting_.begin(); at != waiting_.end(); ++at) {
+      if (!done(*at)) continue;
+      waiting_.erase(waiting_.begin(), at + 1);
+      return;
+    }
+    waiting_.clear();
+    if (!stream_ || Clock::now() >= end) return;
+    pollfd polled{stream_->fd(), static_cast<short>(POLLIN | (stream_->wants_write() ? POLLOUT : 0)), 0};
+    ::poll(&polled, 1, 100);
+    stream_->flush();
+    const auto read = stream_->read([&](std::string&& bytes) {
+      if (auto frame = decode_frame(bytes)) waiting_.push_back(std::move(*frame));
+    });
+    if (read.state != FrameStream::Read::State::open) {
+      open_ = false;
+      stream_.reset();
+    }
+  }
+}
+
+CommandReply HubPeer::ask(CommandVerb verb) {
+  Command command;
+  command.verb = verb;
+  command.request_id = random_hex(8);
+  send(command);
+  const auto answer = next<AddressedReply>(
+      [&](const AddressedReply& reply) { return reply.request_id == command.request_id; });
+  if (!answer) throw std::runtime_error("no answer from the hub");
+  return answer->reply;
+}
+
+Status HubPeer::status() { return ask(CommandVerb::status).status.value_or(Status{}); }
+
+bool HubPeer::is_closed() {
+  return eventually(
+      [&] {
+        if (stream_) {
+          const auto read = stream_->read([](std::string&&) {});
+          if (read.state != FrameStream::Read::State::open) stream_.reset();
+        }
+        return stream_ == nullptr;
+      },
+      std::chrono::seconds(5));
+}
+
+Introduction introduction_of(const JobPlace& place, int rank, int world, const std::string& endpoint) {
+  Introduction said;
+  said.launch_id = place.launch;
+  said.rank = Rank{rank};
+  said.world_size = world;
+  said.output_dir = place.output().string();
+  said.endpoint = endpoint;
+  said.insecure_loopback = true;
+  if (rank == 0) said.lead = LeadJob{place.config().string(), true, "", "2.5", {"grad_reduced"}, "name"};
+  return said;
+}
+
+void HubPeer::introduce(const JobPlace& place, int rank, int world, const std::string& endpoint) {
+  send(introduction_of(place, rank, world, endpoint));
+}
+
+void HubPeer::say(int rank, Message message) {
+  send(Bundles{{epoch, {{rank, incarnation}}, std::move(message)}});
+}
+
+Welcome HubPeer::join(const JobPlace& place, int rank, int world, const std::string& endpoint) {
+  return join(place, introduction_of(place, rank, world, endpoint));
+}
+
+Welcome HubPeer::join(const JobPlace& place, const Introduction& said) {
+  const int rank = said.rank.value;
+  send(said);
+  // A relay may not have found its lead yet; a rank asks again, too.
+  for (int tries = 0; tries < 20; ++tries) {
+    send(Bundles{{"", {{rank, 0}}, hello_of(place, said.world_size, process_id)}});
+    if (auto welcome = hear<Welcome>()) return *welcome;
+    if (!open_) break;
+  }
+  throw std::runtime_error("no welcome");
+}
+
+Hello hello_of(const JobPlace& place, int world, const std::string& process_id) {
+  Hello hello;
+  hello.launch_id = place.launch;
+  hello.world_size = world;
+  hello.host = host_name();
+  hello.pid = ::getpid();
+  hello.process_id = process_id;
+  hello.number = 1;
+  return hello;
+}
+
+}  // namespace gradmon

@@ -1,0 +1,230 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "control/hub/keys/curve_keys.h"
+
+#include <sys/stat.h>
+#include <unistd.h>
+
+#include "control/debian_version.h"
+#include "control/hub/keys/keygen.h"
+#include "tests/temporary_directory.h"
+#include GRADMON_CATCH_HEADER
+
+namespace gradmon {
+namespace {
+
+namespace fs = std::filesystem;
+
+struct Keys {
+  TemporaryDirectory scratch;
+  fs::path directory = scratch / "keys";
+  std::string told = *make_key_directory(directory);
+
+  fs::path operator/(const std::string& name) const { return directory / name; }
+  std::string server_error() const {
+    const auto keys = read_server_keys(directory);
+    return keys ? "" : keys.error();
+  }
+};
+
+unsigned mode_of(const fs::path& path) {
+  struct stat status {};
+  REQUIRE(lstat(path.c_str(), &status) == 0);
+  return status.st_mode & 07777U;
+}
+
+std::string without(std::string text, const std::string& what) {
+  for (std::size_t at = 0; (at = text.find(what)) != text.npos;) text.replace(at, what.size(), "KEYS");
+  return text;
+}
+
+TEST_CASE("keygen makes a directory that rank 0 and ranks and gradmonctl can read") {
+  const Keys keys;
+  const auto server = read_server_keys(keys.directory);
+  REQUIRE(server);
+  REQUIRE(server->clients.size() == 2);
+  const auto ranks = read_rank_keys(keys.directory);
+  REQUIRE(ranks);
+  REQUIRE(ranks->server_public == server->secret.public_key());
+  REQUIRE(server->clients.at(ranks->secret.public_key()).name == "ranks");
+  REQUIRE(server->clients.at(ranks->secret.public_key()).role == Role::control);
+  const auto gradmonctl = read_operator_keys(keys.directory);
+  REQUIRE(gradmonctl);
+  REQUIRE(server->clients.at(gradmonctl->secret.public_key()).name == "operator");
+}
+
+TEST_CASE("keygen says what it made and prints no key") {
+  const Keys keys;
+  REQUIRE(without(keys.told, keys.directory.string()) ==
+          "made KEYS\n"
+          "  server.secret    the job's own key, for rank 0\n"
+          "  server.public    what its clients know it by\n"
+          "  ranks.secret     the other ranks' key (control)\n"
+          "  operator.secret  gradmonctl's key (control)\n"
+          "  clients.allow    who may connect\n"
+          "start the job with GRADMON_KEYS=KEYS; ask it with gradmonctl --keys KEYS\n");
+  const auto added = add_client(keys.directory, {"alice", Role::read});
+  REQUIRE(added);
+  REQUIRE(without(*added, keys.directory.string()) ==
+          "made KEYS/alice.secret\n"
+          "KEYS/clients.allow lists alice with the role read; jobs read it when they start\n"
+          "a client elsewhere needs a directory with alice.secret and server.public\n");
+}
+
+TEST_CASE("a key directory may be named with a slash behind it") {
+  TemporaryDirectory scratch;
+  const auto made = make_key_directory(scratch / "new/keys/");
+  CAPTURE(made ? "" : made.error());
+  REQUIRE(made);
+  REQUIRE((mode_of(scratch / "new/keys") & 0077U) == 0U);
+}
+
+TEST_CASE("secrets are for their owner alone whatever the umask") {
+  for (const mode_t mask : {0000U, 0022U, 0777U}) {
+    const mode_t before = umask(mask);
+    TemporaryDirectory scratch;
+    const auto made = make_key_directory(scratch / "keys");
+    umask(before);
+    CAPTURE(mask, made ? "" : made.error());
+    if (mask == 0777U && !made) continue;  // Not even its maker may use such a directory.
+    REQUIRE(made);
+    const fs::path keys = scratch / "keys";
+    for (const char* secret : {"server.secret", "ranks.secret", "operator.secret"})
+      REQUIRE(mode_of(keys / secret) == 0600U);
+    for (const char* open_to_all : {"server.public", "clients.allow"})
+      REQUIRE(mode_of(keys / open_to_all) == 0644U);
+    REQUIRE((mode_of(keys) & 0077U) == 0U);
+  }
+}
+
+TEST_CASE("keygen changes nothing that is there") {
+  const Keys keys;
+  REQUIRE(add_client(keys.directory, {"alice", Role::read}));
+  const auto all = [&] {
+    std::string text;
+    for (const auto& file : fs::directory_iterator(keys.directory))
+      text += file.path().filename().string() + read_text(file.path());
+    return text;
+  };
+  const std::string before = all();
+  REQUIRE(without(make_key_directory(keys.directory).error(), keys.directory.string()) ==
+          "KEYS: not empty; nothing was changed");
+  REQUIRE(without(add_client(keys.directory, {"alice", Role::control}).error(), keys.directory.string()) ==
+          "KEYS/clients.allow: lists client \"alice\" already; nothing was changed");
+  write_text(keys / "bob.secret", "mine");
+  REQUIRE(without(add_client(keys.directory, {"bob", Role::read}).error(), keys.directory.string()) ==
+          "KEYS/bob.secret: File exists");
+  REQUIRE(read_text(keys / "bob.secret") == "mine");
+  fs::remove(keys / "bob.secret");
+  REQUIRE_FALSE(add_client(keys.directory, {"../x", Role::read}));
+  REQUIRE_FALSE(add_client(keys.directory, {"server", Role::read}));
+  REQUIRE(all() == before);
+  REQUIRE(without(make_key_directory(keys / "server.public").error(), keys.directory.string()) ==
+          "KEYS/server.public: not a directory");
+}
+
+TEST_CASE("a key directory that is not there or not safe is refused with the remedy") {
+  const Keys keys;
+  const auto why = [&] { return without(keys.server_error(), keys.directory.string()); };
+  REQUIRE(why().empty());
+  chmod(keys.directory.c_str(), 0777);
+  REQUIRE(why() == "KEYS: others can write it (mode 0777): chmod 700 it");
+  chmod(keys.directory.c_str(), 0755);
+  REQUIRE(why().empty());
+  fs::rename(keys.directory, keys.scratch / "away");
+  REQUIRE(why() == "KEYS: No such file or directory; \"gradmonctl keygen KEYS\" makes a directory of keys");
+  write_text(keys.directory, "");
+  REQUIRE(why() == "KEYS: not a directory");
+}
+
+TEST_CASE("a key file that is missing or can be read by others or is not Z85 is refused") {
+  const Keys keys;
+  const fs::path secret = keys / "server.secret";
+  const std::string good = read_text(secret);
+  const auto rewrite = [&](const std::string& text) {
+    write_text(secret, text);
+    chmod(secret.c_str(), 0600);
+  };
+  const auto why = [&] { return without(keys.server_error(), keys.directory.string()); };
+  for (const auto& [mode, text] :
+       {std::pair<mode_t, const char*>(0640, "0640"), {0604, "0604"}, {0610, "0610"}}) {
+    chmod(secret.c_str(), mode);
+    REQUIRE(why() == "KEYS/server.secret: others can use it (mode " + std::string(text) + "): chmod 600 it");
+  }
+  chmod(secret.c_str(), 0600);
+  chmod((keys / "clients.allow").c_str(), 0664);
+  REQUIRE(why() == "KEYS/clients.allow: others can write it (mode 0664): chmod go-w it");
+  chmod((keys / "clients.allow").c_str(), 0644);
+  rewrite(good.substr(0, 39) + "\n");
+  REQUIRE(why() == "KEYS/server.secret:1:1: expected one line, a key of 40 characters (Z85), got 39 bytes");
+  rewrite(good.substr(0, 20) + "~" + good.substr(21));
+  REQUIRE(why() == "KEYS/server.secret:1:21: not Z85");
+  rewrite("");
+  REQUIRE(why() == "KEYS/server.secret:1:1: expected one line, a key of 40 characters (Z85), got 0 bytes");
+  rewrite(std::string((1U << 20U) + 1, 'x'));
+  REQUIRE(why() == "KEYS/server.secret: larger than 1 MiB");
+  fs::remove(secret);
+  REQUIRE(why() == "KEYS/server.secret: No such file or directory");
+  REQUIRE(mkfifo(secret.c_str(), 0600) == 0);
+  REQUIRE(why() == "KEYS/server.secret: not a regular file");
+  fs::remove(secret);
+  fs::create_directory(secret);
+  REQUIRE(why() == "KEYS/server.secret: not a regular file");
+  fs::remove(secret);
+  fs::create_symlink("loop", keys / "loop");
+  fs::create_symlink("loop", secret);
+  REQUIRE(why() == "KEYS/server.secret: Too many levels of symbolic links");
+  fs::remove(secret);
+  write_text(keys / "real", good.substr(0, 40));  // A link, as Kubernetes has them, and no line feed.
+  chmod((keys / "real").c_str(), 0400);
+  fs::create_symlink("real", secret);
+  REQUIRE(why().empty());
+  write_text(keys / "clients.allow", "# nobody\n");
+  REQUIRE(why() == "KEYS/clients.allow: lists no client: nobody could connect");
+  fs::remove(keys / "clients.allow");
+  REQUIRE(why() == "KEYS/clients.allow: No such file or directory");
+}
+
+TEST_CASE("a key file of somebody else is refused") {
+  if (geteuid() != 0) {
+    WARN("skipped: needs root");
+    return;
+  }
+  const Keys keys;
+  REQUIRE(chown((keys / "server.secret").c_str(), 65534, 65534) == 0);
+  REQUIRE(without(keys.server_error(), keys.directory.string()) ==
+          "KEYS/server.secret: belongs to uid 65534, not to uid 0 who runs this");
+}
+
+TEST_CASE("gradmonctl takes operator.secret or else the only one there is") {
+  const Keys keys;
+  REQUIRE(add_client(keys.directory, {"alice", Role::read}));
+  const auto server = read_server_keys(keys.directory);
+  KeyBytes alice{};
+  for (const auto& [key, client] : server->clients) {
+    if (client.name == "alice") alice = key;
+  }
+  REQUIRE_FALSE(read_operator_keys(keys.directory)->secret.public_key() == alice);
+  fs::remove(keys / "operator.secret");
+  REQUIRE(read_operator_keys(keys.directory)->secret.public_key() == alice);
+  REQUIRE(add_client(keys.directory, {"bob", Role::read}));
+  REQUIRE(without(read_operator_keys(keys.directory).error(), keys.directory.string()) ==
+          "KEYS: several clients' secrets (alice, bob) and no operator.secret: leave one");
+  fs::remove(keys / "alice.secret");
+  fs::remove(keys / "bob.secret");
+  REQUIRE(read_operator_keys(keys.directory).error().find("no client's secret in it") != std::string::npos);
+}
+
+TEST_CASE("a secret is gone from memory with its owner") {
+  alignas(SecretKey) std::array<unsigned char, sizeof(SecretKey)> place{};
+  KeyBytes bytes{};
+  bytes.fill(0x5a);
+  auto* secret = new (place.data()) SecretKey(bytes);
+  REQUIRE(place[0] == 0x5a);
+  const SecretKey moved(std::move(*secret));
+  REQUIRE(moved.bytes() == bytes);
+  secret->~SecretKey();
+  REQUIRE(place == decltype(place){});
+}
+
+}  // namespace
+}  // namespace gradmon

@@ -1,0 +1,213 @@
+// SPDX-License-Identifier: Apache-2.0
+// Hubs of several hosts, played on this one: how they find each other without keys made by hand.
+#include <signal.h>
+
+#include <memory>
+
+#include "control/debian_version.h"
+#include "control/hub/rendezvous/job_entry.h"
+#include "control/hub/transport/bus.h"
+#include "tests/control/hub/hub_process.h"
+#include GRADMON_CATCH_HEADER
+
+namespace gradmon {
+namespace {
+
+using std::chrono::milliseconds;
+using std::chrono::seconds;
+
+// Two hosts of one job, with one output directory.
+struct Hosts {
+  JobPlace here, there;
+  std::unique_ptr<HubProcess> lead = std::make_unique<HubProcess>(here);
+  std::unique_ptr<HubProcess> relay = std::make_unique<HubProcess>(there);
+
+  Introduction rank(int rank, int world = 2) const {
+    Introduction said = introduction_of(rank == 0 ? here : there, rank, world);
+    said.output_dir = here.output().string();
+    said.insecure_loopback = false;
+    said.several_hosts = true;
+    if (rank == 0) said.endpoint = "tcp://127.0.0.1:*";
+    return said;
+  }
+  std::optional<JobEntry> entry() const { return find_job(here.output(), "launch"); }
+};
+
+bool is_heard(HubPeer& peer, int rank) {
+  return eventually(
+      [&] {
+        peer.say(rank, Progress{});
+        return peer.hear<ProgressHeard>().has_value();
+      },
+      seconds(30));
+}
+
+TEST_CASE("hubs make their keys by themselves and find each other by the output directory") {
+  const Hosts hosts;
+  HubPeer rank0(hosts.here), rank1(hosts.there);
+  rank0.join(hosts.here, hosts.rank(0));
+  CHECK(rank1.join(hosts.there, hosts.rank(1)).refused.empty());
+  CHECK(rank1.epoch == rank0.epoch);
+  const auto entry = hosts.entry();
+  REQUIRE(entry);
+  CHECK(entry->key.size() == 40);
+  CHECK(hosts.there.files() == std::vector<std::string>{"hub.sock", "keys", "lock"});
+  // Who has the address and no key, or one that no hub has left, is not answered.
+  for (const bool with_key : {false, true}) {
+    std::optional<ClientKeys> keys;
+    if (with_key) {
+      keys.emplace();
+      keys->secret = SecretKey(KeyBytes{1, 2, 3});
+      from_z85(entry->key, keys->server_public);
+    }
+    const auto stranger = *Bus::ask({kMostBytesDown}, std::move(keys));
+    REQUIRE(stranger->connect(entry->address));
+    stranger->send("", encode(Frame(Command{})));
+    CHECK_FALSE(stranger->poll(milliseconds{1'000}, -1));
+  }
+}
+
+// Plays training's store for two ranks, until `done`.
+bool exchange_notes(HubPeer& rank0, HubPeer& rank1, const std::function<bool()>& done) {
+  return eventually(
+      [&] {
+        const auto entry = rank0.next<StoreNotes>();
+        const auto note = rank1.next<StoreNotes>();
+        if (note && !note->own.empty()) rank0.send(StoreNotes{"", {"nonsense", note->own}});
+        if (entry && !entry->own.empty()) rank1.send(StoreNotes{"", {entry->own}});
+        return eventually(done, seconds(2));
+      },
+      seconds(30));
+}
+
+TEST_CASE("hubs without a directory in common find each other by training's store") {
+  const Hosts hosts;
+  Introduction first = hosts.rank(0), second = hosts.rank(1);
+  second.output_dir = hosts.there.output().string();
+  first.store = second.store = true;
+  HubPeer rank0(hosts.here), rank1(hosts.there);
+  rank0.join(hosts.here, first);
+  rank1.send(second);
+  HubPeer client(hosts.there);
+  REQUIRE(exchange_notes(rank0, rank1, [&] {
+    rank1.send(Bundles{{"", {{1, 0}}, hello_of(hosts.there, 2, rank1.process_id)}});
+    return client.ask(CommandVerb::status).status.has_value();
+  }));
+  const auto welcome = rank1.hear<Welcome>();
+  REQUIRE(welcome);
+  CHECK(welcome->refused.empty());
+  CHECK(rank1.epoch == rank0.epoch);
+}
+
+TEST_CASE("a lead hub that was killed comes back as the same to the hubs of other hosts") {
+  Hosts hosts;
+  auto rank0 = std::make_unique<HubPeer>(hosts.here);
+  HubPeer rank1(hosts.there);
+  rank0->join(hosts.here, hosts.rank(0));
+  rank1.join(hosts.there, hosts.rank(1));
+  const auto before = hosts.entry();
+  hosts.lead->kill(SIGKILL);
+  REQUIRE(hosts.lead->ended_within(seconds(5)));
+  hosts.lead = std::make_unique<HubProcess>(hosts.here);
+  rank0 = std::make_unique<HubPeer>(hosts.here);
+  rank0->join(hosts.here, hosts.rank(0));
+  rank1.say(1, Progress{});
+  CHECK(rank1.hear<HelloAgain>());
+  Hello again = hello_of(hosts.there, 2, rank1.process_id);
+  again.number = 2;
+  rank1.send(Bundles{{"", {{1, 0}}, again}});
+  CHECK(rank1.hear<Welcome>());
+  CHECK(is_heard(rank1, 1));
+  REQUIRE(hosts.entry());
+  CHECK(hosts.entry()->key == before->key);
+}
+
+TEST_CASE("a lead hub that comes back without what it knew is found again") {
+  Hosts hosts;
+  auto rank0 = std::make_unique<HubPeer>(hosts.here);
+  HubPeer rank1(hosts.there);
+  rank0->join(hosts.here, hosts.rank(0));
+  rank1.join(hosts.there, hosts.rank(1));
+  const std::string before = hosts.entry()->key;
+  std::filesystem::remove_all(hosts.here.directory.path);
+  hosts.lead->kill(SIGKILL);
+  REQUIRE(hosts.lead->ended_within(seconds(5)));
+  REQUIRE(hosts.here.directory.make_again());
+  hosts.lead = std::make_unique<HubProcess>(hosts.here);
+  rank0 = std::make_unique<HubPeer>(hosts.here);
+  rank0->join(hosts.here, hosts.rank(0));
+  HubPeer again(hosts.there);
+  CHECK(again.join(hosts.there, hosts.rank(1)).process_id == again.process_id);
+  CHECK(hosts.entry()->key != before);
+}
+
+TEST_CASE("a hub tells its ranks why it does not reach the lead until it does") {
+  const Hosts hosts;
+  HubPeer rank1(hosts.there), client(hosts.there);
+  rank1.send(hosts.rank(1));
+  CHECK(rank1.next<Status>([](const Status& status) { return status.reason == "the lead hub is not found yet"; }));
+  JobEntry silent;
+  silent.launch_id = "launch";
+  silent.host = "elsewhere";
+  silent.endpoint = "ipc:///nowhere";
+  silent.trouble = "no room";
+  REQUIRE(keep_job(hosts.here.output(), silent));
+  const std::string why = "the lead hub on elsewhere does not listen for other hosts: no room";
+  CHECK(rank1.next<Status>([&](const Status& status) { return status.reason == why; }));
+  CHECK(client.ask(CommandVerb::status).message == why);
+  HubPeer rank0(hosts.here);
+  rank0.join(hosts.here, hosts.rank(0));
+  CHECK(rank1.join(hosts.there, hosts.rank(1)).refused.empty());
+  CHECK(rank1.next<Status>([](const Status& status) { return status.reason.empty(); }));
+}
+
+TEST_CASE("a rank of another host that goes before it is welcomed is dropped at once") {
+  const Hosts hosts;
+  HubPeer rank0(hosts.here), rank2(hosts.there);
+  rank0.join(hosts.here, hosts.rank(0, 3));
+  rank2.join(hosts.there, hosts.rank(2, 3));
+  hosts.lead->kill(SIGSTOP);
+  {
+    HubPeer rank1(hosts.there);
+    rank1.send(hosts.rank(1, 3));
+    rank1.send(Bundles{{"", {{1, 0}}, hello_of(hosts.there, 3, rank1.process_id)}});
+  }
+  // Its hub has seen its end when it has served who came after it.
+  HubPeer later(hosts.there);
+  later.send_bytes("nonsense");
+  REQUIRE(later.is_closed());
+  hosts.lead->kill(SIGCONT);
+  HubPeer client(hosts.here);
+  // Asked at most ten times a second: a client that asks more is cut off.
+  std::string state;
+  for (int i = 0; i < 50 && state != "dropped"; ++i) {
+    state = client.status().ranks.at(1).state;
+    eventually([] { return false; }, milliseconds{100});
+  }
+  CHECK(state == "dropped");
+}
+
+TEST_CASE("when rank 0 has come to another host its former hub ends and serves as a relay when it is back") {
+  Hosts hosts;
+  HubPeer other(hosts.here);
+  {
+    HubPeer rank0(hosts.here);
+    rank0.join(hosts.here, hosts.rank(0, 3));
+    Introduction second = hosts.rank(1, 3);
+    CHECK(other.join(hosts.here, second).refused.empty());
+    REQUIRE(eventually([&] { return hosts.entry().has_value(); }));
+  }
+  Introduction moved = hosts.rank(0, 3);
+  HubPeer rank0(hosts.there);
+  rank0.join(hosts.there, moved);
+  CHECK(hosts.lead->ended_within(seconds(10)));
+  CHECK(other.is_closed());
+  hosts.lead = std::make_unique<HubProcess>(hosts.here);
+  HubPeer again(hosts.here);
+  CHECK(again.join(hosts.here, hosts.rank(1, 3)).refused.empty());
+  CHECK(again.epoch == rank0.epoch);
+  CHECK(hosts.entry()->epoch == rank0.epoch);
+}
+
+}  // namespace
+}  // namespace gradmon

@@ -1,0 +1,258 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "control/hub/rendezvous/job_entry.h"
+
+#include <sys/socket.h>
+#include <sys/stat.h>
+#include <sys/un.h>
+#include <unistd.h>
+
+#include <chrono>
+#include <functional>
+#include <thread>
+
+#include "control/debian_version.h"
+#include "control/host/job_directory.h"
+#include "tests/temporary_directory.h"
+#include GRADMON_CATCH_HEADER
+
+namespace gradmon {
+namespace {
+
+namespace fs = std::filesystem;
+
+JobEntry job(std::string launch, std::string epoch = "e") {
+  JobEntry job;
+  job.epoch = std::move(epoch);
+  job.launch_id = std::move(launch);
+  job.name = "a \"name\"\n";
+  job.host = "here";
+  job.endpoint = "ipc:///nowhere";
+  job.address = "tcp://10.0.0.1:5";
+  job.started = 1'234;
+  job.trouble = "none";
+  return job;
+}
+
+struct Output {
+  TemporaryDirectory directory;
+
+  const fs::path& path() const { return directory.path(); }
+  fs::path jobs() const { return path() / ".gradmon" / "jobs"; }
+  fs::path file(const std::string& launch) const { return jobs() / (job_file_name(launch) + ".json"); }
+  // One entry under another name than the file it is copied from has.
+  void keep(const std::string& launch) const { REQUIRE(keep_job(path(), job(launch))); }
+};
+
+std::vector<std::string> launches(const Output& out) {
+  std::vector<std::string> ids;
+  for (const JobEntry& entry : read_jobs(out.path())) ids.push_back(entry.launch_id);
+  return ids;
+}
+
+TEST_CASE("where there is no directory there are no jobs") {
+  const Output out;
+  CHECK(read_jobs(out.path()).empty());
+  CHECK_FALSE(find_job(out.path(), "a"));
+  CHECK(read_jobs(out.path() / "missing").empty());
+}
+
+TEST_CASE("a job is found until it is removed") {
+  const Output out;
+  const std::string launch = "launch \"1\"\n/../x";
+  REQUIRE(keep_job(out.path() / "new/deeper", job(launch)));
+  const auto found = find_job(out.path() / "new/deeper", launch);
+  REQUIRE(found);
+  CHECK(found->launch_id == launch);
+  CHECK(found->epoch == "e");
+  CHECK(found->name == "a \"name\"\n");
+  CHECK(found->host == "here");
+  CHECK(found->endpoint == "ipc:///nowhere");
+  CHECK(found->address == "tcp://10.0.0.1:5");
+  CHECK(found->started == 1'234);
+  CHECK(found->trouble == "none");
+  CHECK(read_jobs(out.path() / "new/deeper").size() == 1);
+  remove_job(out.path() / "new/deeper", job(launch));
+  CHECK(read_jobs(out.path() / "new/deeper").empty());
+}
+
+TEST_CASE("an entry can be read by others and written by its owner alone whatever the umask") {
+  const Output out;
+  const mode_t before = umask(0);
+  out.keep("a");
+  umask(before);
+  struct stat status {};
+  REQUIRE(stat(out.file("a").c_str(), &status) == 0);
+  CHECK((status.st_mode & 0022U) == 0);
+  CHECK(find_job(out.path(), "a"));
+}
+
+TEST_CASE("two jobs with one output directory do not disturb each other") {
+  const Output out;
+  std::vector<std::thread> jobs;
+  for (int i = 0; i < 8; ++i) {
+    jobs.emplace_back([&, i] {
+      for (int turn = 0; turn < 50; ++turn) {
+        static_cast<void>(keep_job(out.path(), job(std::to_string(i), std::to_string(turn))));
+      }
+    });
+  }
+  for (std::thread& each : jobs) each.join();
+  CHECK(read_jobs(out.path()).size() == 8);
+  for (int i = 0; i < 8; ++i) CHECK(find_job(out.path(), std::to_string(i))->epoch == "49");
+  remove_job(out.path(), job("3", "49"));
+  CHECK(read_jobs(out.path()).size() == 7);
+  CHECK(std::distance(fs::directory_iterator(out.jobs()), fs::directory_iterator()) == 7);  // nothing half-made
+}
+
+TEST_CASE("the entry of a later epoch is not removed") {
+  const Output out;
+  REQUIRE(keep_job(out.path(), job("a", "old")));
+  REQUIRE(keep_job(out.path(), job("a", "new")));
+  remove_job(out.path(), job("a", "old"));
+  CHECK(find_job(out.path(), "a")->epoch == "new");
+}
+
+TEST_CASE("an entry that stands there is not written again and one that has vanished is") {
+  const Output out;
+  out.keep("a");
+  struct stat before {};
+  REQUIRE(stat(out.file("a").c_str(), &before) == 0);
+  out.keep("a");
+  struct stat after {};
+  REQUIRE(stat(out.file("a").c_str(), &after) == 0);
+  CHECK(before.st_ino == after.st_ino);
+  fs::remove_all(out.path() / ".gradmon");
+  out.keep("a");
+  CHECK(find_job(out.path(), "a"));
+}
+
+TEST_CASE("the entry of another launch under this one's name is none") {
+  const Output out;
+  out.keep("a");
+  fs::copy_file(out.file("a"), out.file("b"));
+  CHECK_FALSE(find_job(out.path(), "b"));
+}
+
+// What lies where an entry should, made by `lay`; a sound entry lies beside it.
+void check_passed_over(const std::function<void(const Output&, const fs::path&)>& lay) {
+  const Output out;
+  out.keep("good");
+  lay(out, out.file("bad"));
+  const auto begun = std::chrono::steady_clock::now();
+  CHECK_FALSE(find_job(out.path(), "bad"));
+  CHECK(launches(out) == std::vector<std::string>{"good"});
+  CHECK(std::chrono::steady_clock::now() - begun < std::chrono::seconds(1));
+}
+
+// A sound entry of the launch "bad", where nobody looks.
+fs::path sound(const Output& out) {
+  const Output other;
+  other.keep("bad");
+  const fs::path aside = out.path() / "aside.json";
+  fs::copy_file(other.file("bad"), aside);
+  return aside;
+}
+
+TEST_CASE("a symbolic link is passed over at once, whatever it names") {
+  check_passed_over([](const Output& out, const fs::path& at) { fs::create_symlink(sound(out), at); });
+  check_passed_over([](const Output&, const fs::path& at) { fs::create_symlink("/dev/zero", at); });
+  check_passed_over([](const Output&, const fs::path& at) { fs::create_symlink("/nowhere", at); });
+  check_passed_over([](const Output&, const fs::path& at) { fs::create_symlink(at, at); });
+}
+
+TEST_CASE("what is no regular file is passed over at once") {
+  check_passed_over([](const Output&, const fs::path& at) { REQUIRE(mkfifo(at.c_str(), 0600) == 0); });
+  check_passed_over([](const Output&, const fs::path& at) { fs::create_directory(at); });
+  check_passed_over([](const Output&, const fs::path& at) {
+    sockaddr_un address{};
+    address.sun_family = AF_UNIX;
+    REQUIRE(at.string().size() < sizeof address.sun_path);
+    at.string().copy(address.sun_path, sizeof address.sun_path - 1);
+    const int fd = ::socket(AF_UNIX, SOCK_STREAM, 0);
+    REQUIRE(bind(fd, reinterpret_cast<const sockaddr*>(&address), sizeof address) == 0);
+    close(fd);
+  });
+}
+
+TEST_CASE("an entry that others can write is passed over") {
+  for (const mode_t mode : {0664U, 0646U, 0666U}) {
+    check_passed_over([mode](const Output& out, const fs::path& at) {
+      fs::rename(sound(out), at);
+      REQUIRE(chmod(at.c_str(), mode) == 0);
+    });
+  }
+}
+
+TEST_CASE("an entry of another user is passed over") {
+  if (geteuid() != 0) return;  // only root can make one
+  check_passed_over([](const Output& out, const fs::path& at) {
+    fs::rename(sound(out), at);
+    REQUIRE(chown(at.c_str(), 65'534, 65'534) == 0);
+  });
+}
+
+TEST_CASE("an entry of 1 GiB is passed over at once") {
+  check_passed_over([](const Output& out, const fs::path& at) {
+    fs::rename(sound(out), at);
+    REQUIRE(truncate(at.c_str(), off_t{1} << 30) == 0);
+  });
+  check_passed_over([](const Output& out, const fs::path& at) {
+    fs::rename(sound(out), at);
+    REQUIRE(truncate(at.c_str(), 64 * 1024 + 1) == 0);
+  });
+}
+
+TEST_CASE("an entry that is no JSON of ours is passed over") {
+  for (const std::string& text :
+       {std::string(), std::string("{"), std::string("[]"), std::string("7"), std::string(60'000, '['),
+        std::string("{\"launch_id\": 7, \"endpoint\": []}"), std::string("{\"launch_id\": \"bad\xff\"}"),
+        std::string("{\"started\": 1e400}"), std::string("\0\0\0", 3)}) {
+    CAPTURE(text.substr(0, 40));
+    check_passed_over([&](const Output&, const fs::path& at) { write_text(at, text); });
+  }
+}
+
+TEST_CASE("an entry whose fields are of other kinds has none of them") {
+  const Output out;
+  out.keep("a");
+  write_text(out.file("a"), R"({"launch_id": "a", "endpoint": "x", "started": 1e30, "host": null, "epoch": {}})");
+  const auto found = find_job(out.path(), "a");
+  REQUIRE(found);
+  CHECK(found->started == 0);
+  CHECK(found->host.empty());
+  CHECK(found->epoch.empty());
+}
+
+TEST_CASE("what lies in an entry's place is replaced by the entry") {
+  const Output out;
+  out.keep("a");
+  fs::remove(out.file("a"));
+  fs::create_symlink(out.path() / "elsewhere", out.file("a"));
+  out.keep("a");
+  CHECK(find_job(out.path(), "a"));
+  CHECK_FALSE(fs::exists(out.path() / "elsewhere"));
+}
+
+TEST_CASE("an output directory that cannot be written is an error and leaves nothing") {
+  const Output out;
+  write_text(out.path() / ".gradmon", "in the way");
+  CHECK_FALSE(keep_job(out.path(), job("a")));
+  CHECK(read_text(out.path() / ".gradmon") == "in the way");
+  remove_job(out.path(), job("a"));
+  CHECK(read_jobs(out.path()).empty());
+}
+
+TEST_CASE("of a thousand entries and more the reader takes no more") {
+  const Output out;
+  for (int i = 0; i < 1'200; ++i) {
+    fs::create_directories(out.jobs());
+    write_text(out.jobs() / (std::to_string(i) + ".json"),
+               R"({"launch_id": ")" + std::to_string(i) + R"(", "endpoint": "x"})");
+  }
+  CHECK(read_jobs(out.path()).size() == 1'000);
+  out.keep("mine");
+  CHECK(find_job(out.path(), "mine"));
+}
+
+}  // namespace
+}  // namespace gradmon

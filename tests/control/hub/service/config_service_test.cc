@@ -1,0 +1,205 @@
+// SPDX-License-Identifier: Apache-2.0
+// The config file as the agent has it: what a job leaves to the next.
+#include "control/hub/service/config_service.h"
+
+#include <sys/stat.h>
+
+#include "control/debian_version.h"
+#include "control/hub/service/write_back_note.h"
+#include "tests/temporary_directory.h"
+#include GRADMON_CATCH_HEADER
+
+namespace gradmon {
+namespace {
+
+namespace fs = std::filesystem;
+
+constexpr char kOn[] = "{\n  \"dynamic_on\": true\n}\n";
+constexpr char kOff[] = "{\n  \"dynamic_on\": false\n}\n";
+
+FileIdentity identity_of(const fs::path& path) {
+  const auto read = read_file(path);
+  REQUIRE(read);
+  return read->content.identity;
+}
+
+// A desk with the agent thread's part done by the test.
+struct Desk {
+  const TemporaryDirectory directory;
+  const fs::path path = directory / "config.json";
+  const fs::path output = directory / "out";
+  const fs::path note_path = output / ".gradmon" / "writeback.json";
+  const WriteBackNote note{output, path};
+  const std::shared_ptr<Mailbox> mailbox = std::make_shared<Mailbox>();
+  std::vector<std::string> said;  // contents and problems, in order
+  DiskThread disk;
+  ConfigService desk{{path, output, {"launch", "", "host"}}, disk, mailbox};
+
+  void watch() {
+    desk.watch({[this](const ConfigService::Content& content, const std::string&) {
+                  said.push_back(content ? content->text : "(problem) " + content.error());
+                },
+                [](const std::vector<std::string>&) {}});
+  }
+  bool until(const std::function<bool()>& condition) {
+    return eventually([&] {
+      for (const auto& job : mailbox->take()) job();
+      return condition();
+    });
+  }
+  std::string first() {
+    watch();
+    return until([&] { return !said.empty(); }) ? said.front() : "(nothing)";
+  }
+};
+
+}  // namespace
+
+TEST_CASE("a write-back that was due when the last job died is done before the file is looked at") {
+  Desk f;
+  write_text(f.path, kOn);
+  REQUIRE(f.note.leave(identity_of(f.path)));
+  CHECK(f.first() == kOff);
+  CHECK(read_text(f.path) == kOff);
+  CHECK_FALSE(fs::exists(f.note_path));
+}
+
+TEST_CASE("a note of an older save changes nothing and goes") {
+  Desk f;
+  write_text(f.path, kOn);
+  REQUIRE(f.note.leave(identity_of(f.path)));
+  fs::last_write_time(f.path, fs::file_time_type::clock::now() - std::chrono::hours(1));
+  const auto saved_again = identity_of(f.path);
+  CHECK(f.first() == kOn);
+  CHECK(identity_of(f.path) == saved_again);
+  CHECK_FALSE(fs::exists(f.note_path));
+}
+
+TEST_CASE("a note of another config file is left to that") {
+  Desk f;
+  write_text(f.path, kOn);
+  REQUIRE(WriteBackNote(f.output, f.directory / "other.json").leave(identity_of(f.path)));
+  CHECK(f.first() == kOn);
+  CHECK(fs::exists(f.note_path));
+}
+
+TEST_CASE("a note that is cut short or not ours is no note") {
+  for (const char* text :
+       {"", "{", "[]", "{}", R"({"config": 1})", R"({"config": "/c", "mtime_ns": "x", "size": -1})"}) {
+    Desk f;
+    write_text(f.path, kOn);
+    fs::create_directories(f.note_path.parent_path());
+    write_text(f.note_path, text);
+    CAPTURE(text);
+    CHECK(f.first() == kOn);
+  }
+}
+
+TEST_CASE("a file that can no longer be written is taken as it is in spite of a note") {
+  Desk f;
+  write_text(f.path, kOn);
+  REQUIRE(f.note.leave(identity_of(f.path)));
+  REQUIRE(::chmod(f.path.c_str(), 0444) == 0);
+  CHECK(f.first() == kOn);
+  CHECK(read_text(f.path) == kOn);
+  CHECK_FALSE(fs::exists(f.note_path));
+}
+
+TEST_CASE("a note is read back as it was left and the newest counts") {
+  const TemporaryDirectory directory;
+  const WriteBackNote note(directory / "new" / "out", directory / "c.json");
+  CHECK_FALSE(note.read());
+  const FileIdentity one{-5, 7, std::string(64, 'a')};
+  const FileIdentity two{1'800'000'000'123'456'789, 1, std::string(64, 'b')};
+  REQUIRE(note.leave(one));
+  CHECK(note.read() == one);
+  REQUIRE(note.leave(two));
+  CHECK(note.read() == two);
+  note.remove();
+  CHECK_FALSE(note.read());
+}
+
+TEST_CASE("a write-back leaves neither a note nor an older content") {
+  Desk f;
+  write_text(f.path, kOn);
+  REQUIRE(f.first() == kOn);
+  std::optional<ConfigService::Edited> edited;
+  const auto write_back = [&](const FileIdentity& save) {
+    edited.reset();
+    f.desk.write_back(save, [&](ConfigService::Edited done) { edited = std::move(done); });
+    REQUIRE(f.until([&] { return edited.has_value(); }));
+  };
+  write_back({1, 2, "another"});
+  CHECK(edited->error().kind == EditError::Kind::changed);
+  CHECK(read_text(f.path) == kOn);
+  CHECK_FALSE(fs::exists(f.note_path));
+  write_back(identity_of(f.path));
+  CHECK(edited->value().text == kOff);
+  CHECK(read_text(f.path) == kOff);
+  CHECK_FALSE(fs::exists(f.note_path));
+}
+
+TEST_CASE("what another job writes into the config is told with its name, a save of the user's without") {
+  Desk f;
+  write_text(f.path, kOn);
+  std::vector<std::string> writers;
+  DiskThread disk;
+  ConfigService other({f.path, f.output, {"second", "", "host"}}, disk, f.mailbox);
+  std::vector<std::string> others;
+  other.watch({[&](const ConfigService::Content&, const std::string& writer) { writers.push_back(writer); },
+               [&](std::vector<std::string> jobs) { others = std::move(jobs); }});
+  REQUIRE(f.first() == kOn);
+  REQUIRE(f.until([&] { return writers.size() == 1 && others == std::vector<std::string>{"job launch on host"}; }));
+  f.desk.write_back(identity_of(f.path), [](const ConfigService::Edited&) {});
+  REQUIRE(f.until([&] { return writers.size() == 2; }));
+  write_text(f.path, kOn);
+  REQUIRE(f.until([&] { return writers.size() == 3; }));
+  CHECK(writers == std::vector<std::string>{"", "job launch on host", ""});
+}
+
+TEST_CASE("an output directory that cannot be made keeps no write-back from the file") {
+  Desk f;
+  write_text(f.path, kOn);
+  write_text(f.output, "in the way");
+  REQUIRE(f.first() == kOn);
+  std::optional<ConfigService::Edited> edited;
+  f.desk.write_back(identity_of(f.path), [&](ConfigService::Edited done) { edited = std::move(done); });
+  REQUIRE(f.until([&] { return edited.has_value(); }));
+  CHECK(edited->has_value());
+  CHECK(read_text(f.path) == kOff);
+}
+
+TEST_CASE("the file is let go of on the disk thread and not by who destroys the desk") {
+  const TemporaryDirectory directory;
+  const fs::path path = directory / "config.json";
+  write_text(path, kOn);
+  const auto files = [&] {
+    return std::distance(fs::directory_iterator(directory.path()), fs::directory_iterator());
+  };
+  const auto mailbox = std::make_shared<Mailbox>();
+  auto disk = std::make_unique<DiskThread>();
+  ConfigService desk({path, directory.path(), {"launch", "", "host"}}, *disk, mailbox);
+  bool edited = false;
+  desk.watch({[](const ConfigService::Content&, const std::string&) {},
+              [](const std::vector<std::string>&) {}});
+  desk.edit({{"dynamic_on", "false"}}, [&](const ConfigService::Edited& done) { edited = done.has_value(); });
+  REQUIRE(eventually([&] {
+    for (const auto& job : mailbox->take()) job();
+    return edited;
+  }));
+  REQUIRE(files() == 3);  // with what the edit has displaced, and the jobs' records
+  disk.reset();
+  CHECK(eventually([&] { return files() == 1; }));
+}
+
+TEST_CASE("an edit of a file that is not watched is refused") {
+  Desk f;
+  write_text(f.path, kOn);
+  std::optional<ConfigService::Edited> edited;
+  f.desk.edit({{"dynamic_on", "false"}}, [&](ConfigService::Edited done) { edited = std::move(done); });
+  REQUIRE(f.until([&] { return edited.has_value(); }));
+  CHECK(edited->error().kind == EditError::Kind::unwritable);
+  CHECK(read_text(f.path) == kOn);
+}
+
+}  // namespace gradmon

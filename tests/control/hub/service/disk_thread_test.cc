@@ -1,0 +1,98 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "control/hub/service/disk_thread.h"
+
+#include <atomic>
+#include <future>
+#include <vector>
+
+#include "control/debian_version.h"
+#include "control/host/wake_up.h"
+#include "tests/temporary_directory.h"
+#include GRADMON_CATCH_HEADER
+
+namespace gradmon {
+namespace {
+
+TEST_CASE("jobs run one after another in their order") {
+  DiskThread disk;
+  std::vector<int> order;
+  for (int i = 0; i < 100; ++i) {
+    disk.post([&, i] { order.push_back(i); });
+  }
+  REQUIRE(disk.drain(std::chrono::seconds(10)));
+  REQUIRE(order.size() == 100);
+  for (int i = 0; i < 100; ++i) REQUIRE(order[static_cast<std::size_t>(i)] == i);
+}
+
+TEST_CASE("who asks gets an answer even where the work throws") {
+  const auto mailbox = std::make_shared<Mailbox>();
+  DiskThread disk;
+  std::vector<std::string> heard;
+  const auto hear = [&](const tl::expected<int, std::string>& answer) {
+    heard.push_back(answer ? std::to_string(*answer) : answer.error());
+  };
+  disk.ask(
+      mailbox, []() -> tl::expected<int, std::string> { throw std::runtime_error("no disk"); }, hear);
+  disk.ask(
+      mailbox, []() -> tl::expected<int, std::string> { return 7; }, hear);
+  REQUIRE(eventually([&] {
+    for (const auto& note : mailbox->take()) note();
+    return heard.size() == 2;
+  }));
+  REQUIRE(heard == std::vector<std::string>{"no disk", "7"});
+}
+
+TEST_CASE("nobody waits at exit for a job that hangs") {
+  auto release = std::make_shared<std::promise<void>>();
+  auto done = std::make_shared<std::promise<void>>();
+  {
+    DiskThread disk;
+    std::promise<void> begun;
+    disk.post([&begun, release, done] {
+      begun.set_value();
+      release->get_future().wait();
+      done->set_value();
+    });
+    begun.get_future().wait();
+  }
+  release->set_value();
+  REQUIRE(done->get_future().wait_for(std::chrono::seconds(10)) == std::future_status::ready);
+}
+
+TEST_CASE("a call that does not return is told with its time until it has returned") {
+  std::promise<void> release;
+  DiskThread disk;
+  CHECK(disk.at_work_for() == std::chrono::milliseconds(0));
+  disk.post([&] { release.get_future().wait(); });
+  CHECK(eventually([&] { return disk.at_work_for() >= std::chrono::milliseconds(20); }));
+  release.set_value();
+  CHECK(eventually([&] { return disk.at_work_for() == std::chrono::milliseconds(0); }));
+  // So is a look at what is watched.
+  std::promise<void> look;
+  disk.watch([&] {
+    return DiskThread::Watch{[] { return -1; }, [] { return std::chrono::milliseconds(60'000); },
+                             [&] { look.get_future().wait(); }};
+  });
+  CHECK(eventually([&] { return disk.at_work_for() >= std::chrono::milliseconds(20); }));
+  look.set_value();
+  CHECK(eventually([&] { return disk.at_work_for() == std::chrono::milliseconds(0); }));
+}
+
+TEST_CASE("what is watched is looked at when its descriptor is readable") {
+  auto wake = std::make_shared<WakeUp>();
+  auto looks = std::make_shared<std::atomic<int>>(0);
+  DiskThread disk;
+  disk.watch([wake, looks] {
+    return DiskThread::Watch{[wake] { return wake->fd(); }, [] { return std::chrono::milliseconds(60'000); },
+                             [wake, looks] {
+                               wake->clear();
+                               ++*looks;
+                             }};
+  });
+  REQUIRE(eventually([&] { return *looks == 1; }));
+  wake->wake();
+  REQUIRE(eventually([&] { return *looks == 2; }));
+}
+
+}  // namespace
+}  // namespace gradmon

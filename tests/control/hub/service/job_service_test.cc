@@ -1,0 +1,312 @@
+// SPDX-License-Identifier: Apache-2.0
+// What gradmonctl asks of a job.
+#include <sys/stat.h>
+
+#include <algorithm>
+
+#include "tests/control/hub/service/served_job.h"
+
+namespace gradmon {
+namespace {
+
+namespace fs = std::filesystem;
+
+TEST_CASE("on and off go into the file, are agreed on, and are sets and not flips") {
+  ServedJob job(kOff);
+  REQUIRE(job.ask(CommandVerb::on, "one").outcome == CommandOutcome::done);
+  CHECK(job.settled("one").effective_step > 0);
+  CHECK(read_text(job.path) == kOn);
+  CHECK(job.status().state == "on");
+  CHECK(job.ask(CommandVerb::on, "one").outcome == CommandOutcome::done);
+  CHECK(job.history().size() == 1);
+  job.ask(CommandVerb::off, "two");
+  job.settled("two");
+  CHECK(read_text(job.path) == kOff);
+  CHECK(job.ask(CommandVerb::off, "three").message == "already off");
+  CHECK(job.settled("three").settled);
+  CHECK(job.history().size() == 2);
+  CHECK(job.history()[0].by == "tester");
+}
+
+TEST_CASE("a new on is a new save and restarts the count") {
+  ServedJob job(kOff);
+  Command on = ServedJob::command(CommandVerb::on, "one");
+  on.collect_times = 3;
+  job.ask(on);
+  job.settled("one");
+  on.request_id = "two";
+  job.ask(on);
+  job.settled("two");
+  CHECK(job.history().size() == 2);
+  REQUIRE(job.until([&] { return job.status().reason == "finished"; }));
+}
+
+TEST_CASE("a set goes into the file and keeps what stands there") {
+  ServedJob job("{\n  \"note\": 7,\n  \"dynamic_on\": false\n}\n");
+  Command set = ServedJob::command(CommandVerb::set, "set");
+  set.edits = {{"collect_times", "4"}, {"/step_interval", "2"}};
+  REQUIRE(job.ask(set).outcome == CommandOutcome::done);
+  CHECK(read_text(job.path).find("\"collect_times\": 4") != std::string::npos);
+  CHECK(read_text(job.path).find("\"step_interval\": 2") != std::string::npos);
+  CHECK(read_text(job.path).find("\"note\": 7") != std::string::npos);
+  CHECK(job.history().empty());  // off stays off
+}
+
+TEST_CASE("a set that would make the config invalid writes nothing") {
+  ServedJob job(kOff);
+  Command set = ServedJob::command(CommandVerb::set, "bad");
+  set.edits = {{"step_interval", "0"}};
+  const CommandReply reply = job.ask(set);
+  CHECK(reply.outcome == CommandOutcome::invalid_config);
+  CHECK(reply.message.find("step_interval") != std::string::npos);
+  CHECK(read_text(job.path) == kOff);
+  CHECK(job.settled("bad").outcome == CommandOutcome::invalid_config);
+  set.request_id = "again";
+  job.ask(set);
+  REQUIRE(job.history().size() == 1);  // once
+  CHECK(job.history().back().verdict == "refused");
+  CHECK(job.history().back().reason == reply.message);
+}
+
+TEST_CASE("a request nobody has made has no verdict") {
+  ServedJob job(kOff);
+  CHECK(job.ask(CommandVerb::verdict, "what").outcome == CommandOutcome::failed);
+}
+
+TEST_CASE("cancel withdraws what waits for a rank and says where there is nothing") {
+  ServedJob job(kOff, 2, 1);
+  CHECK(job.ask(CommandVerb::cancel).message == "no change is pending");
+  job.ask(CommandVerb::on, "one");
+  REQUIRE(job.until([&] { return job.status().pending.has_value(); }));
+  CHECK(job.status().pending->reason.find("waiting for rank 1 of 2") == 0);
+  CHECK(job.ask(CommandVerb::cancel, "cancel").message == "the pending change is withdrawn");
+  CHECK(job.ask(CommandVerb::cancel, "cancel").message == "the pending change is withdrawn");
+  const CommandReply verdict = job.settled("one");
+  CHECK(verdict.outcome == CommandOutcome::failed);
+  CHECK_FALSE(job.status().pending);
+}
+
+TEST_CASE("evict takes a member out and knows no other rank") {
+  ServedJob job(kOff, 2, 2);
+  REQUIRE(job.until([&] { return job.status().ranks.size() == 2 && job.status().ranks[1].state == "idle"; }));
+  Command evict = ServedJob::command(CommandVerb::evict, "one");
+  for (const std::int64_t nobody : {-1L, 2L, 1L << 40}) {
+    evict.rank = nobody;
+    evict.request_id = "to " + std::to_string(nobody);
+    CHECK(job.ask(evict).outcome == CommandOutcome::failed);
+  }
+  evict.rank = 1;
+  evict.request_id = "one";
+  CHECK(job.ask(evict).message == "rank 1 is out in 15 s");
+  job.turns(Ticks{16'000});
+  CHECK(job.status().ranks[1].state == "dropped");
+  job.ask(CommandVerb::on, "on");
+  CHECK(job.settled("on").outcome == CommandOutcome::done);
+}
+
+TEST_CASE("off is decided without the file where the file is broken, which stays as it is") {
+  ServedJob job(kOn);
+  REQUIRE(job.until_state("on"));
+  const std::string broken = R"({"dynamic_on": tru)";
+  write_text(job.path, broken);
+  REQUIRE(job.until([&] { return job.status().last_error.has_value(); }));
+  CHECK(job.status().state == "on");
+  const CommandReply reply = job.ask(CommandVerb::off, "off");
+  CHECK(reply.outcome == CommandOutcome::done);
+  CHECK(reply.message.find("the config file was left as it is: ") == 0);
+  CHECK(job.settled("off").outcome == CommandOutcome::done);
+  CHECK(job.status().state == "off");
+  CHECK(read_text(job.path) == broken);
+  CHECK(job.ask(CommandVerb::on, "on").outcome == CommandOutcome::invalid_config);
+}
+
+TEST_CASE("off is decided without the file where its disk hangs for a second, and written when it answers") {
+  ServedJob job(kOn);
+  REQUIRE(job.until_state("on"));
+  {
+    const ServedJob::Hung hung(job.config_disk);
+    job.say(ServedJob::command(CommandVerb::off, "off"));
+    job.turns(Ticks{900});
+    CHECK(job.answers.empty());
+    job.turns(Ticks{1'000});
+    REQUIRE(job.answer_to("off"));
+    CHECK(job.answer_to("off")->message.find("not written within a second") != std::string::npos);
+    REQUIRE(job.until_state("off"));
+    CHECK(read_text(job.path) == kOn);
+  }
+  REQUIRE(job.until([&] { return read_text(job.path) == kOff; }));
+  job.turns(Ticks{3'000});
+  CHECK(job.status().state == "off");
+  CHECK(job.history().size() == 2);  // the start and the off
+}
+
+TEST_CASE("an off that comes after an on that waits for a hung disk holds when the disk answers") {
+  ServedJob job(kOff);
+  REQUIRE(job.until([&] { return job.status().reason == "not asked for"; }));
+  {
+    const ServedJob::Hung hung(job.config_disk);
+    job.say(ServedJob::command(CommandVerb::on, "on"));
+    job.turns(Ticks{100});
+    job.say(ServedJob::command(CommandVerb::off, "off"));
+    job.turns(Ticks{4'000});
+    CHECK(job.answer_to("on"));
+    CHECK(job.answer_to("off"));
+  }
+  REQUIRE(job.until([&] { return read_text(job.path) == kOff && !job.service->busy(); }));
+  job.turns(Ticks{3'000});
+  REQUIRE(job.until([&] { return !job.service->busy(); }));
+  CHECK(read_text(job.path) == kOff);
+  CHECK(job.status().state == "off");
+}
+
+TEST_CASE("a change whose disk hangs is answered after three seconds and comes about when it answers") {
+  ServedJob job(kOff);
+  REQUIRE(job.until([&] { return job.status().reason == "not asked for"; }));
+  {
+    const ServedJob::Hung hung(job.config_disk);
+    job.say(ServedJob::command(CommandVerb::on, "on"));
+    job.turns(Ticks{2'900});
+    CHECK(job.answers.empty());
+    job.turns(Ticks{200});
+    REQUIRE(job.answer_to("on"));
+    CHECK(job.answer_to("on")->outcome == CommandOutcome::partial);
+    CHECK_FALSE(job.ask(CommandVerb::verdict, "on").settled);
+    CHECK(job.ask(CommandVerb::status).status->state == "off");
+  }
+  CHECK(job.settled("on").outcome == CommandOutcome::done);
+  CHECK(read_text(job.path) == kOn);
+}
+
+TEST_CASE("with write_back false a command leaves the file alone and says so") {
+  const std::string text = R"({"write_back": false, "dynamic_on": false})";
+  ServedJob job(text);
+  REQUIRE(job.until([&] { return job.status().reason == "not asked for"; }));
+  CHECK(job.ask(CommandVerb::on, "one").message == "the config file was left as it is: write_back is false");
+  CHECK(job.settled("one").outcome == CommandOutcome::done);
+  CHECK(read_text(job.path) == text);
+}
+
+TEST_CASE("the end of a plan is written back") {
+  ServedJob job(R"({"dynamic_on": true, "collect_times": 2})");
+  REQUIRE(job.until([&] { return read_text(job.path) == R"({"dynamic_on": false, "collect_times": 2})"; }));
+  CHECK(job.ranks[0]->collected == std::vector<std::int64_t>{1, 2});
+  CHECK(job.status().reason == "finished");
+  CHECK(job.history().size() == 1);
+}
+
+TEST_CASE("a write-back that fails is said once and tried again until it succeeds") {
+  const std::string on = R"({"dynamic_on": true, "collect_times": 2})";
+  ServedJob job(on);
+  REQUIRE(::chmod(job.path.c_str(), 0444) == 0);
+  REQUIRE(job.until([&] { return job.status().last_error.has_value(); }));
+  CHECK(job.status().last_error->text.find("dynamic_on could not be written back: ") == 0);
+  job.turns(Ticks{10'000});
+  CHECK(read_text(job.path) == on);
+  CHECK(job.status().last_error->count == 1);
+  REQUIRE(::chmod(job.path.c_str(), 0644) == 0);
+  REQUIRE(job.until([&] { return read_text(job.path) == R"({"dynamic_on": false, "collect_times": 2})"; }));
+}
+
+TEST_CASE("a write-back that fails ends where the file is another") {
+  ServedJob job(R"({"dynamic_on": true, "collect_times": 2})");
+  REQUIRE(::chmod(job.path.c_str(), 0444) == 0);
+  REQUIRE(job.until([&] { return job.status().last_error.has_value(); }));
+  const std::string another = R"({"dynamic_on": true, "collect_times": 1000000000})";
+  write_text(job.directory / "new", another);
+  fs::rename(job.directory / "new", job.path);
+  REQUIRE(job.until([&] { return job.status().collect_times == 1'000'000'000; }));
+  job.turns(Ticks{10'000});
+  CHECK(read_text(job.path) == another);
+  CHECK(job.status().state == "on");
+}
+
+TEST_CASE("while a write-back is due the note of it stays for the next job") {
+  ServedJob job(R"({"dynamic_on": true, "collect_times": 2})");
+  const fs::path note = job.output / ".gradmon" / "writeback.json";
+  REQUIRE(::chmod(job.path.c_str(), 0444) == 0);
+  REQUIRE(job.until([&] { return job.status().last_error.has_value(); }));
+  CHECK(fs::exists(note));
+  REQUIRE(::chmod(job.path.c_str(), 0644) == 0);
+  REQUIRE(job.until([&] { return read_text(job.path) == R"({"dynamic_on": false, "collect_times": 2})"; }));
+  CHECK(eventually([&] { return !fs::exists(note); }));
+}
+
+TEST_CASE("a rehearsed change is validated and asked of every rank and changes nothing") {
+  ServedJob job(R"({"collect_times": 5})");
+  Command rehearse = ServedJob::command(CommandVerb::rehearse, "r");
+  rehearse.edits = {{"dynamic_on", "true"}};
+  const CommandReply reply = job.ask(rehearse);
+  CHECK(reply.config_before == R"({"collect_times": 5})");
+  CHECK(reply.config_text == R"({"dynamic_on": true, "collect_times": 5})");
+  REQUIRE(reply.probed.size() == 1);
+  CHECK(reply.probed[0].matches == 1);
+  rehearse.request_id = "bad";
+  rehearse.edits = {{"collect_times", "-1"}};
+  CHECK(job.ask(rehearse).outcome == CommandOutcome::invalid_config);
+  CHECK(read_text(job.path) == R"({"collect_times": 5})");
+  CHECK(job.history().empty());
+}
+
+TEST_CASE("a missing config is waited for") {
+  ServedJob job("");
+  REQUIRE(job.status().last_error);
+  fs::remove(job.path);
+  CHECK(job.ask(CommandVerb::config).outcome == CommandOutcome::failed);
+  write_text(job.path, kOn);
+  REQUIRE(job.until_state("on"));
+  CHECK(job.ask(CommandVerb::config).config_text == kOn);
+}
+
+TEST_CASE("of too many rehearsals the oldest is given up, whatever its name") {
+  ServedJob job(kOff, 2);  // The other rank never answers.
+  for (char id = 'z'; id >= 'j'; --id) job.say(ServedJob::command(CommandVerb::rehearse, std::string(1, id)));
+  REQUIRE(job.until([&] { return job.answer_to("j") != nullptr; }));
+  CHECK(job.answer_to("k") != nullptr);
+  CHECK(job.answer_to("y") != nullptr);
+  CHECK(job.answer_to("z") == nullptr);
+}
+
+TEST_CASE("static mode answers status and refuses commands") {
+  ServedJob job("{}", 1, 1, false);
+  CHECK(job.ask(CommandVerb::status).status->mode == "static");
+  CHECK(job.ask(CommandVerb::config).config_text == "{}");
+  for (const CommandVerb verb : {CommandVerb::on, CommandVerb::off, CommandVerb::set, CommandVerb::rehearse}) {
+    const CommandReply reply = job.ask(verb);
+    CHECK(reply.outcome == CommandOutcome::failed);
+    CHECK(reply.message.find("static mode") == 0);
+  }
+}
+
+TEST_CASE("an edit in static mode is answered in the log, once") {
+  ServedJob job("{}", 1, 1, false);
+  const auto said = [&] {
+    return std::count_if(job.told.begin(), job.told.end(),
+                         [](const std::string& line) { return line.find("static mode: edits are") == 0; });
+  };
+  job.turns(Ticks{2'000});
+  CHECK(said() == 0);
+  write_text(job.path, kOn);
+  CHECK(job.until([&] { return said() == 1; }));
+  CHECK(job.ask(CommandVerb::on).outcome == CommandOutcome::failed);
+  CHECK(said() == 1);
+  CHECK(job.status().state == "off");
+}
+
+TEST_CASE("messages of nobody here change nothing") {
+  ServedJob job(kOff);
+  REQUIRE(job.until([&] { return job.status().reason == "not asked for"; }));
+  for (const int rank : {-1, 1, 1 << 30}) {
+    for (const Message& message :
+         std::vector<Message>{Hello{}, Left{Step{1}}, Gone{}, Progress{}, Ready{}, Reject{}, Busy{}, Applied{},
+                              Finished{}, Offered{}, Probed{}, Welcome{}, Decided{}, Replaced{}}) {
+      job.service->on_message({"epoch", Rank{rank}, 1, message});
+      job.service->on_message({"", Rank{rank}, 0, message});
+    }
+  }
+  job.turns(Ticks{500});
+  job.ask(CommandVerb::on, "on");
+  CHECK(job.settled("on").outcome == CommandOutcome::done);
+}
+
+}  // namespace
+}  // namespace gradmon

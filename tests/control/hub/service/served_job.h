@@ -1,0 +1,223 @@
+// SPDX-License-Identifier: Apache-2.0
+// A job as its lead hub serves it: commands, file and agreement together, with ranks
+// that need no thread and no socket. Only the files are real.
+#pragma once
+
+#include <future>
+#include <memory>
+
+#include "control/agree/member.h"
+#include "control/debian_version.h"
+#include "control/host/process_identity.h"
+#include "control/hub/service/job_service.h"
+#include "tests/temporary_directory.h"
+#include GRADMON_CATCH_HEADER
+
+namespace gradmon {
+
+constexpr Ticks kTurn{10};
+
+inline const std::string kOff = R"({"dynamic_on": false})";
+inline const std::string kOn = R"({"dynamic_on": true})";
+
+// A rank whose trainer steps once a turn.
+class QuietRank {
+ public:
+  QuietRank(int rank, int world, const std::string& launch, std::function<void(const Envelope&)> send)
+      : rank_{rank},
+        send_(std::move(send)),
+        member_(identity(rank, world, launch), gate_,
+                [](const Plan&) -> tl::expected<std::int64_t, std::string> { return 1; }) {}
+
+  std::vector<std::int64_t> collected;
+  bool stands = false;  // its trainer is in one step for ever
+
+  void start(Ticks now) {
+    gate_.hold(Step{1}, Ticks{2'000});
+    perform(member_.connected(now));
+    perform(member_.start(now));
+  }
+  void turn(Ticks now) {
+    perform(member_.tick(now));
+    if (!stands) step(now);
+    perform(member_.applied());
+    if (now - said_ < Ticks{200} || !member_.joined()) return;
+    said_ = now;
+    perform(member_.report(member_.progress(now), now));
+  }
+  void hear(const Envelope& envelope, Ticks now) { perform(member_.on_envelope(envelope, now)); }
+
+ private:
+  static Member::Identity identity(int rank, int world, const std::string& launch) {
+    Member::Identity made;
+    made.rank = Rank{rank};
+    made.hello.launch_id = launch;
+    made.hello.world_size = world;
+    made.hello.process_id = "process " + std::to_string(rank);
+    return made;
+  }
+  void step(Ticks now) {
+    const Step next{gate_.current().value + (waiting_ ? 0 : 1)};
+    if (!waiting_ && gate_.try_begin(next)) return;
+    const Opening opening = gate_.begin(next, now);
+    waiting_ = opening.wait;
+    if (waiting_) return;
+    if (opening.swap) revision_ = opening.swap->revision;
+    if (opening.collect) collected.push_back(next.value);
+    if (opening.ended) perform(member_.finished(revision_));
+  }
+  void perform(MemberActions actions) {
+    for (Message& message : actions.send) send_(member_.to_coordinator(std::move(message)));
+  }
+  void perform(Message message) { send_(member_.to_coordinator(std::move(message))); }
+
+  const Rank rank_;
+  const std::function<void(const Envelope&)> send_;
+  StepGate gate_{Step{0}};
+  Member member_;
+  bool waiting_ = false;
+  Revision revision_;
+  Ticks said_{};
+};
+
+struct Answer {
+  std::string peer;
+  std::string request_id;
+  CommandReply reply;
+};
+
+struct ServedJob {
+  const TemporaryDirectory directory;
+  std::filesystem::path path = directory / "config.json";
+  std::filesystem::path output = directory / "out";
+  const std::shared_ptr<Mailbox> mailbox = std::make_shared<Mailbox>();
+  NoDecisionLog log;
+  DiskThread config_disk, run_disk;
+  std::vector<Answer> answers;
+  std::vector<std::string> told;
+  std::vector<Envelope> downwards;
+  std::vector<std::unique_ptr<QuietRank>> ranks;
+  bool started = false;
+  std::unique_ptr<JobService> service;
+  Ticks now{1'000};
+
+  // `beside`: a job that has the same config and output directory.
+  explicit ServedJob(const std::string& config, int world = 1, int present = 1, bool dynamic = true,
+                     const ServedJob* beside = nullptr) {
+    if (beside != nullptr) path = beside->path;
+    if (beside != nullptr) output = beside->output;
+    if (beside == nullptr) write_text(path, config);
+    JobService::Job job;
+    job.launch_id = beside == nullptr ? "launch" : "second";
+    job.world_size = world;
+    job.output_dir = output.string();
+    job.lead.config_path = path.string();
+    job.lead.dynamic = dynamic;
+    job.lead.static_text = config;
+    job.epoch = "epoch";
+    job.run_id = "0badcafe";
+    service = std::make_unique<JobService>(
+        job, JobService::Surroundings{
+                 config_disk, run_disk, log, mailbox,
+                 [this](Outgoing outgoing) {
+                   for (const auto& [rank, incarnation] : outgoing.to)
+                     downwards.push_back({"epoch", Rank{rank}, incarnation, outgoing.message});
+                 },
+                 [this](const std::string& peer, const Command& command, const CommandReply& reply) {
+                   answers.push_back({peer, command.request_id, reply});
+                 },
+                 [this](LogLevel, const std::string& text) { told.push_back(text); }});
+    for (int rank = 0; rank < present; ++rank) {
+      ranks.push_back(std::make_unique<QuietRank>(
+          rank, world, job.launch_id, [this](const Envelope& envelope) { service->on_message(envelope); }));
+    }
+    service->open({});
+    // The ranks' time passes quicker than the disk's: they come when the file is read.
+    REQUIRE(until([&] { return status().reason != "starting"; }));
+    for (auto& rank : ranks) rank->start(now);
+    started = true;
+  }
+
+  void turn() {
+    mailbox->wait(std::chrono::milliseconds{1});
+    for (const auto& note : mailbox->take()) note();
+    now += kTurn;
+    for (const Envelope& envelope : std::exchange(downwards, {})) {
+      const auto rank = static_cast<std::size_t>(envelope.rank.value);
+      if (rank < ranks.size()) ranks[rank]->hear(envelope, now);
+    }
+    for (auto& rank : ranks) {
+      if (started) rank->turn(now);
+    }
+    service->tick(kTurn);
+  }
+  void turns(Ticks span) {
+    for (const Ticks end = now + span; now < end;) turn();
+  }
+  // Real time: files are waited for.
+  bool until(const std::function<bool()>& condition) {
+    const auto end = std::chrono::steady_clock::now() + std::chrono::seconds(20);
+    while (!condition()) {
+      if (std::chrono::steady_clock::now() > end) return false;
+      turn();
+    }
+    return true;
+  }
+  Status status() const { return service->status(); }
+  bool until_state(const std::string& state) {
+    return until([&] { return status().state == state && !status().pending; });
+  }
+
+  static Command command(CommandVerb verb, std::string request_id) {
+    Command made;
+    made.verb = verb;
+    made.request_id = std::move(request_id);
+    made.by = "tester";
+    return made;
+  }
+  void say(const Command& command) { service->on_command("client", command); }
+  const CommandReply* answer_to(const std::string& id) const {
+    for (const Answer& answer : answers) {
+      if (answer.request_id == id) return &answer.reply;
+    }
+    return nullptr;
+  }
+  // The first answer.
+  CommandReply ask(const Command& command) {
+    answers.clear();
+    REQUIRE(until([&] {
+      if (!answer_to(command.request_id)) say(command);
+      return answer_to(command.request_id) != nullptr;
+    }));
+    return *answer_to(command.request_id);
+  }
+  CommandReply ask(CommandVerb verb, std::string id = random_hex(8)) { return ask(command(verb, std::move(id))); }
+  // What became of it.
+  CommandReply settled(const std::string& id) {
+    CommandReply reply;
+    REQUIRE(until([&] {
+      reply = ask(CommandVerb::verdict, id);
+      return reply.settled && (reply.applied_by_all || reply.outcome != CommandOutcome::done);
+    }));
+    return reply;
+  }
+  std::vector<HistoryEntry> history() { return ask(CommandVerb::history).history; }
+
+  // From the disk's thread on nothing moves until this goes.
+  struct Hung {
+    std::shared_ptr<std::promise<void>> release = std::make_shared<std::promise<void>>();
+    explicit Hung(DiskThread& disk) {
+      auto begun = std::make_shared<std::promise<void>>();
+      disk.post([begun, release = release] {
+        begun->set_value();
+        release->get_future().wait();
+      });
+      begun->get_future().wait();
+    }
+    ~Hung() { release->set_value(); }
+    Hung(const Hung&) = delete;
+    Hung& operator=(const Hung&) = delete;
+  };
+};
+
+}  // namespace gradmon

@@ -1,0 +1,135 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "control/hub/transport/connection_meter.h"
+
+#include <netinet/in.h>
+#include <sys/socket.h>
+#include <unistd.h>
+
+#include <string>
+
+#include "control/debian_version.h"
+#include "control/host/descriptor.h"
+#include "tests/temporary_directory.h"
+#include GRADMON_CATCH_HEADER
+
+namespace gradmon {
+namespace {
+
+using Clock = ConnectionMeter::Clock;
+using std::chrono::milliseconds;
+
+// Two ends of one TCP connection over loopback.
+struct TcpPair {
+  Descriptor hub;
+  Descriptor client{socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC, 0)};
+
+  TcpPair() {
+    const Descriptor listener(socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC, 0));
+    sockaddr_in address{};
+    address.sin_family = AF_INET;
+    address.sin_addr.s_addr = htonl(INADDR_LOOPBACK);
+    auto* any = reinterpret_cast<sockaddr*>(&address);
+    socklen_t size = sizeof address;
+    REQUIRE(bind(listener.get(), any, size) == 0);
+    REQUIRE(getsockname(listener.get(), any, &size) == 0);
+    REQUIRE(listen(listener.get(), 1) == 0);
+    REQUIRE(connect(client.get(), any, size) == 0);
+    hub.reset(accept(listener.get(), nullptr, nullptr));
+    REQUIRE(hub.valid());
+  }
+
+  static void carry(int from, int to, std::size_t bytes) {
+    std::string text(bytes, 'x');
+    REQUIRE(send(from, text.data(), bytes, MSG_NOSIGNAL) == static_cast<ssize_t>(bytes));
+    for (std::size_t got = 0; got < bytes;) {
+      const ssize_t n = recv(to, text.data(), bytes - got, 0);
+      REQUIRE(n > 0);
+      got += static_cast<std::size_t>(n);
+    }
+  }
+  void to_hub(std::size_t bytes) const { carry(client.get(), hub.get(), bytes); }
+  void to_client(std::size_t bytes) const { carry(hub.get(), client.get(), bytes); }
+  bool cut() const {
+    char c = 0;
+    return recv(client.get(), &c, 1, MSG_DONTWAIT) == 0;
+  }
+};
+
+ConnectionMeter::Limits limits(bool keys = false) {
+  ConnectionMeter::Limits limits;
+  limits.most_in = 10'000;
+  limits.most_out = 10'000;
+  limits.keys = keys;
+  limits.messages_a_second = 10;
+  limits.most_messages_at_once = 3;
+  return limits;
+}
+
+TEST_CASE("what comes and is no message is bounded, and what has become messages is not") {
+  const TcpPair pair;
+  ConnectionMeter meter(limits());
+  Clock::time_point now{std::chrono::hours(1)};
+  const auto look = [&] { meter.look(now += milliseconds(100)); };
+  meter.came(pair.hub.get(), now);
+  look();
+  for (int i = 0; i < 5; ++i) {
+    pair.to_hub(5'000);
+    CHECK(meter.received(pair.hub.get(), "a", 1, 5'000, now += milliseconds(200)));
+    look();
+  }
+  CHECK_FALSE(pair.cut());
+  pair.to_hub(12'000);
+  look();
+  CHECK(pair.cut());
+}
+
+TEST_CASE("who has no key may send a handshake and no more") {
+  const TcpPair stranger;
+  const TcpPair friendly;
+  ConnectionMeter meter(limits(true));
+  Clock::time_point now{std::chrono::hours(1)};
+  meter.came(stranger.hub.get(), now);
+  meter.came(friendly.hub.get(), now);
+  CHECK(meter.interval() == milliseconds(10));
+  friendly.to_client(301);  // As much as is sent to whom was let in.
+  stranger.to_hub(5'000);
+  friendly.to_hub(5'000);
+  meter.look(now += milliseconds(100));
+  meter.look(now += milliseconds(100));
+  CHECK(stranger.cut());
+  CHECK_FALSE(friendly.cut());
+}
+
+TEST_CASE("a peer that does not read is cut off, and one that reads is not") {
+  const TcpPair pair;
+  ConnectionMeter meter(limits());
+  const Clock::time_point now{std::chrono::hours(1)};
+  meter.came(pair.hub.get(), now);
+  CHECK(meter.received(pair.hub.get(), "a", 1, 1, now));
+  for (int i = 0; i < 5; ++i) {
+    CHECK(meter.may_send("a", 8'000));
+    pair.to_client(8'000);
+  }
+  CHECK(meter.may_send("a", 8'000));
+  CHECK_FALSE(meter.may_send("a", 8'000));
+  CHECK_FALSE(meter.may_send("a", 1));
+  CHECK(pair.cut());
+  CHECK(meter.may_send("another", 8'000));
+}
+
+TEST_CASE("a peer that sends too many messages a second is cut off") {
+  const TcpPair pair;
+  ConnectionMeter meter(limits());
+  Clock::time_point now{std::chrono::hours(1)};
+  meter.came(pair.hub.get(), now);
+  for (int i = 0; i < 10; ++i) CHECK(meter.received(pair.hub.get(), "a", 1, 1, now += milliseconds(100)));
+  CHECK_FALSE(pair.cut());
+  for (int i = 0; i < 3; ++i) static_cast<void>(meter.received(pair.hub.get(), "a", 1, 1, now));
+  CHECK_FALSE(meter.received(pair.hub.get(), "a", 1, 1, now));
+  CHECK(pair.cut());
+  meter.went(pair.hub.get());
+  CHECK(meter.interval() == milliseconds(0));
+}
+
+}  // namespace
+}  // namespace gradmon

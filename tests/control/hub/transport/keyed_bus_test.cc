@@ -1,0 +1,173 @@
+// SPDX-License-Identifier: Apache-2.0
+// Real sockets with keys.
+#include "control/debian_version.h"
+#include "control/hub/transport/bus.h"
+#include "control/hub/keys/keygen.h"
+#include "tests/temporary_directory.h"
+#include GRADMON_CATCH_HEADER
+
+namespace gradmon {
+namespace {
+
+using std::chrono::milliseconds;
+constexpr milliseconds kSoon{5000};
+const std::string kAnywhere = "tcp://127.0.0.1:*";
+
+struct KeyedJob {
+  TemporaryDirectory scratch;
+  std::filesystem::path keys = scratch / "keys";
+  std::unique_ptr<Bus> listener;
+
+  KeyedJob() {
+    REQUIRE(make_key_directory(keys));
+    REQUIRE(add_client(keys, {"alice", Role::read}));
+    listener = *Bus::listen(kAnywhere, InsecureLoopback::refused, {1000}, *read_server_keys(keys));
+  }
+  std::unique_ptr<Bus> asker(std::optional<ClientKeys> with) const {
+    auto bus = *Bus::ask({1000}, std::move(with));
+    REQUIRE(bus->connect(listener->endpoint()));
+    return bus;
+  }
+  // Both ends in turn: the listener answers for the allow-list while it polls.
+  std::optional<Bus::Incoming> arrives(Bus& asker) const {
+    std::optional<Bus::Incoming> incoming;
+    eventually([&] {
+      if (!incoming) incoming = listener->poll(milliseconds(1), -1);
+      asker.poll(milliseconds(1), -1);
+      return incoming.has_value() || !asker.refusal().empty() || !asker.hint().empty();
+    });
+    return incoming;
+  }
+};
+
+ClientKeys alice_of(const std::filesystem::path& keys) {
+  std::filesystem::remove(keys / "operator.secret");
+  return *read_operator_keys(keys);
+}
+
+TEST_CASE("a message says by whose key it came and what that client may do") {
+  const KeyedJob job;
+  const auto rank = job.asker(*read_rank_keys(job.keys));
+  REQUIRE(rank->send("", "hello"));
+  const auto first = job.arrives(*rank);
+  REQUIRE(first);
+  REQUIRE(first->bytes == "hello");
+  REQUIRE(first->client == "ranks");
+  REQUIRE(first->role == Role::control);
+  REQUIRE(job.listener->send(first->peer, "welcome"));
+  REQUIRE(rank->poll(kSoon, -1)->bytes == "welcome");
+  const auto reader = job.asker(alice_of(job.keys));
+  REQUIRE(reader->send("", "hello"));
+  const auto second = job.arrives(*reader);
+  REQUIRE(second);
+  REQUIRE(second->client == "alice");
+  REQUIRE(second->role == Role::read);
+}
+
+TEST_CASE("a key that is not listed is refused and told so") {
+  const KeyedJob job;
+  const TemporaryDirectory other;
+  REQUIRE(make_key_directory(other / "keys"));
+  auto stranger = *read_rank_keys(other / "keys");
+  stranger.server_public = read_rank_keys(job.keys)->server_public;
+  const std::string key = to_z85(stranger.secret.public_key());
+  CHECK(job.listener->refusals().empty());
+  const auto bus = job.asker(std::move(stranger));
+  REQUIRE(bus->send("", "hello"));
+  REQUIRE_FALSE(job.arrives(*bus));
+  REQUIRE(bus->refusal() == "the job's clients.allow does not list this key");
+  CHECK(job.listener->refusals().find("by a key that is not let in; the last: " + key + " at 127.0.0.1") !=
+        std::string::npos);
+}
+
+TEST_CASE("a client without keys is refused and told so") {
+  const KeyedJob job;
+  const auto bus = job.asker({});
+  REQUIRE(bus->send("", "hello"));
+  REQUIRE_FALSE(job.arrives(*bus));
+  // Which of the two depends on whether the greeting or the end of the connection comes first.
+  const bool mismatch = bus->refusal() == "one end uses keys and the other does not";
+  const bool hung_up =
+      bus->hint() == "it hung up: it asks for keys, which GRADMON_KEYS=DIR or --keys DIR names";
+  REQUIRE((mismatch || hung_up));
+}
+
+TEST_CASE("a client is not taken in by a job with another key") {
+  const KeyedJob job;
+  const TemporaryDirectory other;
+  REQUIRE(make_key_directory(other / "keys"));
+  auto misled = *read_rank_keys(job.keys);
+  misled.server_public = read_rank_keys(other / "keys")->server_public;
+  const auto bus = job.asker(std::move(misled));
+  REQUIRE(bus->send("", "secret"));
+  REQUIRE_FALSE(job.arrives(*bus));
+  REQUIRE(bus->hint() == "it hung up: its key is not the one in server.public, or it uses none");
+  const auto honest = job.asker(*read_rank_keys(job.keys));
+  REQUIRE(honest->send("", "honest"));
+  REQUIRE(job.arrives(*honest)->bytes == "honest");
+}
+
+TEST_CASE("with keys a message up to the bound arrives and one over it does not") {
+  const KeyedJob job;
+  const auto honest = job.asker(*read_rank_keys(job.keys));
+  REQUIRE(honest->send("", std::string(1000, 'x')));
+  REQUIRE(job.arrives(*honest)->bytes.size() == 1000);
+  const auto greedy = job.asker(*read_rank_keys(job.keys));
+  greedy->send("", std::string(1000 + 100, 'x'));
+  honest->send("", "next");
+  REQUIRE(job.arrives(*honest)->bytes == "next");
+}
+
+TEST_CASE("who may come in follows the file, and what it does not say well changes nothing") {
+  const KeyedJob job;
+  AllowListFile file(job.keys);
+  REQUIRE(file.look());
+  REQUIRE_FALSE(file.look());
+  const auto rank = job.asker(*read_rank_keys(job.keys));
+  REQUIRE(rank->send("", "hello"));
+  REQUIRE(job.arrives(*rank)->let_in);
+  const auto list = job.keys / "clients.allow";
+  const std::string all = read_text(list);
+  const std::size_t ranks = all.find("ranks control");
+  REQUIRE(ranks != all.npos);
+  write_text(list, all.substr(0, ranks) + all.substr(all.find('\n', ranks) + 1));
+  const auto without = file.look();
+  REQUIRE(without);
+  job.listener->allow_only(**without);
+  REQUIRE(rank->send("", "still here"));
+  const auto late = job.arrives(*rank);
+  REQUIRE(late);
+  CHECK_FALSE(late->let_in);
+  const auto refused = job.asker(*read_rank_keys(job.keys));
+  REQUIRE(refused->send("", "hello"));
+  CHECK_FALSE(job.arrives(*refused));
+  write_text(list, "nonsense\n");
+  const auto wrong = file.look();
+  REQUIRE(wrong);
+  CHECK(wrong->error().find("clients.allow:1:") != std::string::npos);
+  CHECK_FALSE(file.look());
+}
+
+TEST_CASE("no bind for other hosts without keys and with a reason that names the remedy") {
+  const auto refused = [](const std::string& endpoint, std::optional<ServerKeys> keys) {
+    const auto bus = Bus::listen(endpoint, InsecureLoopback::allowed, {1000}, std::move(keys));
+    return bus ? "" : bus.error();
+  };
+  REQUIRE(refused("tcp://0.0.0.0:5555", {}) ==
+          "refusing to listen on \"tcp://0.0.0.0:5555\" without keys: anybody in the network could command "
+          "the job; \"gradmonctl keygen DIR\" makes keys, GRADMON_KEYS=DIR names them");
+  const KeyedJob job;
+  REQUIRE(Bus::listen("tcp://0.0.0.0:*", InsecureLoopback::refused, {1000},
+                      *read_server_keys(job.keys)));
+}
+
+TEST_CASE("an endpoint of another host is not asked without keys") {
+  auto bus = *Bus::ask({1000});
+  const auto connected = bus->connect("tcp://192.0.2.1:5555");
+  REQUIRE_FALSE(connected);
+  REQUIRE(connected.error() ==
+          "cannot connect to \"tcp://192.0.2.1:5555\" without keys: GRADMON_KEYS=DIR names them");
+}
+
+}  // namespace
+}  // namespace gradmon

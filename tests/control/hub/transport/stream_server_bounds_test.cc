@@ -1,0 +1,439 @@
+// SPDX-License-Identifier: Apache-2.0
+// What a StreamServer bounds, one peer at a time.
+#include "control/hub/transport/stream_server.h"
+
+#include <signal.h>
+#include <sys/prctl.h>
+#include <sys/resource.h>
+#include <sys/socket.h>
+#include <sys/wait.h>
+#include <unistd.h>
+
+#include <algorithm>
+#include <optional>
+
+#include "control/debian_version.h"
+#include GRADMON_CATCH_HEADER
+
+#include "tests/control/host/socket_pair.h"
+#include "tests/control/hub/transport/served.h"
+
+using namespace gradmon;
+using namespace std::chrono_literals;
+using Closed = StreamServer::Closed;
+
+namespace {
+
+// A process that does a deed again and again until this object goes.
+class Repeated {
+ public:
+  explicit Repeated(const std::function<void()>& deed) : process_(fork()) {
+    if (process_ != 0) return;
+    prctl(PR_SET_PDEATHSIG, SIGKILL);
+    while (true) deed();
+  }
+  ~Repeated() {
+    kill(process_, SIGKILL);
+    waitpid(process_, nullptr, 0);
+  }
+  Repeated(const Repeated&) = delete;
+  Repeated& operator=(const Repeated&) = delete;
+
+ private:
+  const pid_t process_;
+};
+
+}  // namespace
+
+TEST_CASE("a peer that breaks the framing is cut, with its reason, and others notice nothing") {
+  Served hub;
+  const auto good = hub.client();
+  const Descriptor empty = hub.connect();
+  const Descriptor endless = hub.connect();
+  put(empty, header_of(0));
+  put(endless, framed("first") + header_of(0xffffffff) + "and so on");
+  hub.settle();
+  CHECK(hub.endings.at(Peer{2}).how == Closed::cut);
+  CHECK(hub.endings.at(Peer{2}).reason == "an empty frame");
+  CHECK(hub.frames.at(Peer{3}) == std::vector<std::string>{"first"});
+  CHECK(hub.endings.at(Peer{3}).reason == "a frame of 4294967295 bytes, at most 2162688 are accepted");
+  REQUIRE(good->send("fine"));
+  hub.settle();
+  CHECK(hub.frames.at(Peer{1}).back() == "fine");
+  CHECK(hub.endings.size() == 2);
+}
+
+TEST_CASE("an admitted peer is held to the length of its kind") {
+  Served hub;
+  const auto a = hub.client();  // admitted with 100,000
+  REQUIRE(a->send(std::string(100'000, 'x')));
+  hub.settle();
+  CHECK(hub.frames.at(Peer{1}).back().size() == 100'000);
+  REQUIRE(a->send(std::string(100'001, 'x')));
+  hub.settle();
+  CHECK(hub.endings.at(Peer{1}).reason == "a frame of 100001 bytes, at most 100000 are accepted");
+}
+
+TEST_CASE("a peer that never reads is cut at the bound, and one that reads slowly gets all") {
+  StreamServer::Limits limits;
+  limits.stream.most_buffered_out = 1'000'000;
+  Served hub(limits);
+  const auto deaf = hub.client();
+  const auto slow = hub.client();
+  std::vector<std::string> sent;
+  std::size_t got = 0;
+  bool cut = false;
+  for (int i = 0; i < 3'000; ++i) {
+    sent.push_back(std::to_string(i) + std::string(1'000, '.'));
+    REQUIRE(hub.server->send(Peer{2}, sent.back()));
+    cut = !hub.server->send(Peer{1}, sent.back());
+    hub.settle();
+    if (i % 100 == 0) got += received(*slow).size();
+    if (i < 900) REQUIRE_FALSE(cut);
+  }
+  while (got < sent.size()) {
+    const std::size_t more = received(*slow).size();
+    REQUIRE(more > 0);
+    got += more;
+    hub.settle();
+  }
+  CHECK(hub.endings.size() == 1);
+  CHECK(hub.endings.at(Peer{1}).how == Closed::cut);
+  CHECK(hub.endings.at(Peer{1}).reason == "reads too slowly: more than 1000000 bytes wait for it");
+}
+
+TEST_CASE("a rank that floods is cut, and one that keeps to its rate is not, nor after a standstill") {
+  StreamServer::Limits limits;
+  limits.rank = {10, 20};
+  Served hub(limits);
+  const auto flood = hub.client();
+  const auto good = hub.client();
+  for (int second = 0; second < 60; ++second) {
+    hub.now += 1s;
+    for (int i = 0; i < 10; ++i) REQUIRE(good->send("x"));
+    hub.settle();
+  }
+  hub.now += 1h;
+  for (int i = 0; i < 30; ++i) REQUIRE(good->send("x"));
+  for (int i = 0; i < 40; ++i) static_cast<void>(flood->send("x"));
+  hub.settle();
+  CHECK(hub.endings.size() == 1);
+  CHECK(hub.endings.at(Peer{1}).reason == "more than 10 frames a second");
+  CHECK(hub.frames.at(Peer{1}).size() == 31);
+  CHECK(hub.frames.at(Peer{2}).size() == 631);
+}
+
+TEST_CASE("a client that does not say who it is within its time is cut") {
+  Served hub;
+  const Descriptor silent = hub.connect();
+  const Descriptor half = hub.connect();
+  put(half, framed("hello").substr(0, 7));
+  const auto good = hub.client();
+  CHECK(hub.server->connections() == 3);
+  CHECK(hub.server->longest_wait(1h) == 5s);
+  hub.now += 4'999ms;
+  hub.settle();
+  CHECK(hub.endings.empty());
+  CHECK(hub.server->longest_wait(1h) == 1ms);
+  hub.now += 1ms;
+  CHECK(hub.server->longest_wait(1h) == 0ms);
+  hub.settle();
+  CHECK(hub.endings.size() == 2);
+  CHECK(hub.endings.at(Peer{1}).reason == "has not said who it is within 5000 ms");
+  hub.now += 1h;
+  REQUIRE(good->send("x"));
+  hub.settle();
+  CHECK(hub.frames.at(Peer{3}).size() == 2);
+}
+
+TEST_CASE("a client that spoke while the hub stood still is heard, not cut") {
+  Served hub;
+  const Descriptor client = hub.connect();
+  hub.settle();
+  hub.on_frame = [&](Peer peer) { hub.server->admit(peer, 1'000); };
+  put(client, framed("hello"));
+  hub.now += 1min;
+  hub.settle();
+  CHECK(hub.frames.at(Peer{1}) == std::vector<std::string>{"hello"});
+  CHECK(hub.endings.empty());
+}
+
+TEST_CASE("a crowd that says nothing keeps nobody out who speaks") {
+  Served hub;
+  hub.on_frame = [&](Peer peer) { hub.server->admit(peer, 1'000); };
+  std::vector<Descriptor> crowd;
+  std::vector<Descriptor> speakers;
+  for (int i = 0; i < 200; ++i) {
+    for (int j = 0; j < 10; ++j) crowd.push_back(hub.connect());
+    speakers.push_back(hub.connect());
+    put(speakers.back(), framed("hello"));
+    if (i % 10 == 0) hub.settle();
+    hub.now += 10ms;
+  }
+  for (int i = 0; i < 100; ++i) {
+    hub.now += 10ms;
+    hub.settle();
+  }
+  CHECK(hub.frames.size() == 200);
+  CHECK(hub.server->connections() <= 200 + StreamServer::Limits{}.most_silent);
+  CHECK(hub.endings.begin()->second.reason == "has not said who it is, and others wait");
+}
+
+TEST_CASE("a client that asks faster than it may waits, and all is answered in the end") {
+  StreamServer::Limits limits;
+  limits.client = {10, 20};
+  Served hub(limits);
+  hub.on_frame = [&](Peer peer) { CHECK(hub.server->send(peer, "answer")); };
+  FrameStream client(hub.connect().release(), {1'000, 100'000});
+  for (int i = 0; i < 100; ++i) REQUIRE(client.send("question"));
+  hub.settle();
+  CHECK(received(client).size() == 30);
+  CHECK(hub.server->longest_wait(1h) == 100ms);
+  hub.now += 1s;
+  hub.settle();
+  CHECK(received(client).size() == 10);
+  hub.now += 2s;
+  hub.settle();
+  hub.now += 3s;
+  hub.settle();
+  hub.now += 3s;
+  hub.settle();
+  CHECK(received(client).size() == 60);
+  CHECK(hub.endings.empty());
+}
+
+TEST_CASE("a client that does not read is asked nothing more, and is cut") {
+  Served hub;
+  hub.on_frame = [&](Peer peer) { CHECK(hub.server->send(peer, std::string(1'000'000, 'x'))); };
+  FrameStream deaf(hub.connect().release(), {1'000, 100'000});
+  for (int i = 0; i < 10; ++i) REQUIRE(deaf.send("question"));
+  hub.settle();
+  CHECK(hub.frames.at(Peer{1}).size() == 1);
+  CHECK(hub.server->longest_wait(1h) == 3s);
+  hub.now += 3s;
+  hub.settle();
+  CHECK(hub.endings.at(Peer{1}).reason == "has not read its answer within 3000 ms");
+}
+
+TEST_CASE("clients that ask and never read keep nobody out") {
+  rlimit limit{};
+  getrlimit(RLIMIT_NOFILE, &limit);
+  limit.rlim_cur = std::min<rlim_t>(limit.rlim_max, 4'096);
+  REQUIRE(setrlimit(RLIMIT_NOFILE, &limit) == 0);
+  Served hub;
+  hub.on_frame = [&](Peer peer) { static_cast<void>(hub.server->send(peer, std::string(10'000, 'x'))); };
+  std::vector<Descriptor> crowd;
+  std::string many;
+  for (int i = 0; i < 100; ++i) many += framed("question");
+  for (int i = 0; i < 1'000; ++i) {
+    crowd.push_back(hub.connect());
+    put(crowd.back(), many);
+  }
+  FrameStream good(hub.connect().release(), {100'000, 100'000});
+  REQUIRE(good.send("question"));
+  hub.settle();
+  CHECK(received(good).size() == 1);
+  const StreamServer::Limits limits;
+  CHECK(hub.server->connections() <= limits.most_clients + limits.most_silent);
+}
+
+TEST_CASE("of long frames that clients send only some are taken at a time") {
+  StreamServer::Limits limits;
+  limits.most_long_frames = 2;
+  Served hub(limits);
+  std::vector<Descriptor> clients;
+  for (int i = 0; i < 3; ++i) {
+    clients.push_back(hub.connect());
+    put(clients.back(), header_of(100'000) + "x");
+  }
+  const Descriptor good = hub.connect();
+  put(good, framed("question"));
+  hub.settle();
+  CHECK(hub.endings.size() == 1);
+  CHECK(hub.endings.at(Peer{1}).reason == "its frame is long, and others send, too");
+  CHECK(hub.frames.count(Peer{4}) == 1);
+  put(clients[1], std::string(99'999, 'x'));
+  hub.settle();
+  CHECK(hub.frames.count(Peer{2}) == 1);
+}
+
+TEST_CASE("for a new client goes who does not read, else who had most turns") {
+  StreamServer::Limits limits;
+  limits.most_clients = 3;
+  Served hub(limits);
+  std::size_t answer = 10;
+  hub.on_frame = [&](Peer peer) { CHECK(hub.server->send(peer, std::string(answer, 'x'))); };
+  std::vector<std::unique_ptr<FrameStream>> clients;
+  const auto ask = [&](FrameStream& client) {
+    REQUIRE(client.send("question"));
+    hub.settle();
+  };
+  const auto newcomer = [&] {
+    clients.push_back(std::make_unique<FrameStream>(hub.connect().release(), limits.stream));
+    ask(*clients.back());
+  };
+  for (int i = 0; i < 3; ++i) newcomer();
+  ask(*clients[1]);
+  answer = 1'000'000;
+  ask(*clients[2]);
+  answer = 10;
+  CHECK(hub.endings.empty());
+  newcomer();
+  CHECK(hub.endings.size() == 1);
+  CHECK(hub.endings.count(Peer{3}) == 1);
+  newcomer();
+  CHECK(hub.endings.size() == 2);
+  CHECK(hub.endings.count(Peer{2}) == 1);
+  ask(*clients[0]);
+  CHECK(received(*clients[0]).size() == 2);
+}
+
+TEST_CASE("clients have their turns one after another, as far as the time goes") {
+  Served hub;
+  hub.on_frame = [&](Peer peer) {
+    if (peer != Peer{1}) hub.now += 4ms;
+  };
+  const auto rank = hub.client();
+  std::vector<Descriptor> clients;
+  for (int i = 0; i < 5; ++i) clients.push_back(hub.connect());
+  hub.settle();
+  for (const Descriptor& client : clients) put(client, framed("a") + framed("b"));
+  std::vector<std::size_t> served;
+  for (int round = 0; round < 5; ++round) {
+    REQUIRE(rank->send("x"));
+    std::vector<pollfd> fds;
+    hub.server->add_to(fds);
+    ::poll(fds.data(), fds.size(), 0);
+    hub.server->handle(fds, hub.callbacks);
+    served.clear();
+    for (std::uint64_t peer = 2; peer <= 6; ++peer) served.push_back(hub.frames[Peer{peer}].size());
+    if (round == 0) CHECK(served == std::vector<std::size_t>{1, 1, 1, 0, 0});
+    if (round == 1) CHECK(served == std::vector<std::size_t>{2, 1, 1, 1, 1});
+  }
+  CHECK(served == std::vector<std::size_t>{2, 2, 2, 2, 2});
+  CHECK(hub.frames.at(Peer{1}).size() == 6);  // every time
+}
+
+TEST_CASE("connections over the bound are closed at once, and counted") {
+  StreamServer::Limits limits;
+  limits.most_connections = 3;
+  Served hub(limits);
+  std::vector<std::unique_ptr<FrameStream>> clients;
+  for (int i = 0; i < 3; ++i) clients.push_back(hub.client());
+  FrameStream fourth(hub.connect().release(), limits.stream);
+  hub.settle();
+  CHECK(ended(fourth));
+  CHECK(hub.server->refused().count == 1);
+  CHECK(hub.server->refused().last_reason == "there are 3 connections, and no more are taken");
+  CHECK(hub.server->connections() == 3);
+  clients.pop_back();
+  hub.settle();
+  clients.push_back(hub.client());
+  CHECK(hub.server->send(hub.newest(), "welcome"));
+}
+
+TEST_CASE("1,000 connections are all served") {
+  rlimit limit{};
+  getrlimit(RLIMIT_NOFILE, &limit);
+  limit.rlim_cur = std::min<rlim_t>(limit.rlim_max, 4'096);
+  REQUIRE(setrlimit(RLIMIT_NOFILE, &limit) == 0);
+  if (limit.rlim_cur < 2'200) {
+    WARN("needs 2,200 descriptors");
+    return;
+  }
+  Served hub;
+  hub.on_frame = [&](Peer peer) {
+    hub.server->admit(peer, 1'000);
+    CHECK(hub.server->send(peer, std::to_string(peer.value)));
+  };
+  std::vector<std::unique_ptr<FrameStream>> clients;
+  for (int i = 0; i < 1'000; ++i) {
+    clients.push_back(std::make_unique<FrameStream>(hub.connect().release(), FrameStream::Limits{100, 100}));
+    REQUIRE(clients.back()->send("hello"));
+  }
+  hub.settle();
+  CHECK(hub.server->connections() == 1'000);
+  for (std::size_t i = 0; i < clients.size(); ++i)
+    CHECK(received(*clients[i]) == std::vector<std::string>{std::to_string(i + 1)});
+  clients.clear();
+  hub.settle();
+  CHECK(hub.server->connections() == 0);
+  CHECK(hub.endings.size() == 1'000);
+}
+
+TEST_CASE("out of descriptors, peers are served and the server does not spin") {
+  Served hub;
+  const auto good = hub.client();
+  const Descriptor first = hub.connect();
+  const Descriptor second = hub.connect();
+  rlimit before{};
+  getrlimit(RLIMIT_NOFILE, &before);
+  rlimit none = before;
+  none.rlim_cur = 3;
+  // No assertion in between: UBSan looks at each by a pipe, and takes none for bad memory.
+  const bool limited = setrlimit(RLIMIT_NOFILE, &none) == 0;
+  const bool sent = good->send("still");
+  std::vector<pollfd> fds;
+  hub.server->add_to(fds);
+  for (pollfd& one : fds) one.revents = POLLIN;  // poll(2) itself takes no more than the limit
+  hub.server->handle(fds, hub.callbacks);
+  fds.clear();
+  hub.server->add_to(fds);
+  const auto wait = hub.server->longest_wait(1h);
+  REQUIRE(setrlimit(RLIMIT_NOFILE, &before) == 0);
+  REQUIRE(limited);
+  REQUIRE(sent);
+  CHECK(hub.frames.at(Peer{1}).back() == "still");
+  CHECK(fds.size() == 1);
+  CHECK(wait == 100ms);
+  CHECK(hub.server->refused().last_reason == "no descriptor is left: Too many open files");
+  hub.now += 100ms;
+  hub.settle();
+  CHECK(hub.server->connections() == 3);
+}
+
+TEST_CASE("beside peers that flood, lie, never read and never speak, a good one is answered") {
+  Served hub;
+  hub.on_frame = [&](Peer peer) {
+    if (hub.frames.at(peer).back() == "good") CHECK(hub.server->send(peer, "answer"));
+    hub.frames.at(peer).clear();
+  };
+  const auto bare = [&] { return Descriptor(connect_unix(hub.path()).value_or(-1)); };
+  const Repeated flood([&] {  // comes again when it is cut
+    const Descriptor socket = bare();
+    std::string many;
+    for (int i = 0; i < 1'000; ++i) many += framed("x");
+    while (::send(socket.get(), many.data(), many.size(), MSG_NOSIGNAL) > 0) continue;
+  });
+  const Repeated endless([&] {
+    const Descriptor socket = bare();
+    put(socket, header_of(StreamServer::Limits{}.stream.most_bytes_in));
+    for (int i = 0; i < 100; ++i) put(socket, std::string(60'000, 'x'));
+  });
+  const Repeated liar([&] { put(bare(), header_of(0xffffffff) + "x"); });
+  const Repeated crowd([&] {
+    std::vector<Descriptor> silent(100);
+    for (Descriptor& one : silent) one = bare();
+  });
+
+  // As gradmonctl: one connection a question, and another where that is cut.
+  std::optional<FrameStream> good;
+  int answers = 0;
+  for (int rounds = 0; answers < 20 || hub.endings.size() < 500; ++rounds) {
+    REQUIRE(rounds < 100'000);
+    if (Descriptor socket; !good && (socket = bare()).valid()) {  // none: others crowd at the door
+      good.emplace(socket.release(), FrameStream::Limits{1'000, 100'000});
+      REQUIRE(good->send("good"));
+    }
+    std::vector<pollfd> fds;
+    hub.server->add_to(fds);
+    ::poll(fds.data(), fds.size(), 10);
+    hub.now += 10ms;
+    hub.server->handle(fds, hub.callbacks);
+    if (!good) continue;
+    bool answered = false;
+    const auto read = good->read([&](std::string&&) { answered = true; });
+    answers += answered ? 1 : 0;
+    if (answered || read.state != FrameStream::Read::State::open) good.reset();
+  }
+}

@@ -1,0 +1,149 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "tests/control/link/agent_job.h"
+
+#include <signal.h>
+#include <sys/socket.h>
+
+#include <stdexcept>
+#include <utility>
+
+#include "control/client/command_client.h"
+#include "control/host/boot_clock.h"
+#include "control/host/descriptor.h"
+#include "control/host/process_identity.h"
+#include "control/host/unix_socket.h"
+
+namespace gradmon {
+namespace {
+
+using std::chrono::milliseconds;
+
+AgentCalls calls() {
+  return {[](const Plan&) -> tl::expected<std::int64_t, std::string> { return 1; }, [] { return CollectingReport{}; }};
+}
+
+}  // namespace
+
+AgentRank::AgentRank(const AgentOptions& options, std::chrono::microseconds pause)
+    : start_(options.start_iteration), pause_(pause), gate_(start_), agent_(options, gate_, calls()) {
+  trainer_ = std::thread([this] { train(); });
+}
+
+void AgentRank::stop() {
+  stopping_ = true;
+  if (trainer_.joinable()) trainer_.join();
+}
+
+void AgentRank::train() {
+  Step n = start_;
+  Revision revision;
+  auto last = std::chrono::steady_clock::now();
+  for (bool first = true; !stopping_; n = n + 1, first = false) {
+    bool collects = false;
+    if (!gate_.try_begin(n)) {
+      const Opening opening = gate_.begin_or_wait(n, boot_now, [this] { return stopping_.load(); });
+      if (stopping_) break;
+      if (opening.swap) {
+        revision = opening.swap->revision;
+        agent_.boundary_passed();
+      }
+      collects = opening.collect;
+      if (opening.ended) agent_.rows_on_disk(revision);
+    }
+    step_ = n.value;
+    const auto now = std::chrono::steady_clock::now();
+    const auto paused = std::chrono::duration_cast<milliseconds>(now - std::exchange(last, now)).count();
+    if (paused > longest_pause_) longest_pause_ = paused;
+    if (first) agent_.start();
+    std::this_thread::sleep_for(pause_);  // The length of a step, not a wait for anything.
+    if (collects && gate_.still_counts(boot_now())) collected[n.value] = revision.value;
+  }
+  agent_.stop(Step{n.value - 1});
+}
+
+AgentOptions options_in(const std::filesystem::path& scratch, AgentOptions options) {
+  const std::string runtime = scratch.string();
+  options.environment = [runtime](const char* name) -> std::optional<std::string> {
+    if (std::string(name) == "XDG_RUNTIME_DIR") return runtime;
+    if (std::string(name) == "GRADMON_HUB") return GRADMON_HUB_PROGRAM;
+    return std::nullopt;
+  };
+  if (options.launch_id.empty() && !options.ask_for_launch_id) options.launch_id = random_hex(4);
+  options.output_dir = scratch / "out";
+  options.lead.config_path = (scratch / "config.json").string();
+  options.lead.dynamic = options.mode == Mode::dynamic;
+  return options;
+}
+
+AgentJob::AgentJob(int world, const std::string& config, AgentOptions options)
+    : options_(options_in(scratch_.path(), std::move(options))) {
+  write_text(config_path(), config);
+  options_.world_size = world;
+  auto made = make_job_directory(options_.launch_id, job_bases(options_.environment));
+  if (!made) throw std::runtime_error(made.error());
+  directory_ = *made;
+  for (int rank = 0; rank < world; ++rank)
+    ranks_.push_back(std::make_unique<AgentRank>(this->options(rank), std::chrono::microseconds(500 + 700 * rank)));
+}
+
+AgentJob::~AgentJob() {
+  stop();
+  // The hub ends by itself; before the directory goes.
+  if (!eventually([&] { return hub() == 0; }, std::chrono::seconds(10)) && hub() > 1) ::kill(hub(), SIGKILL);
+}
+
+AgentOptions AgentJob::options(int rank) const {
+  AgentOptions options = options_;
+  options.rank = Rank{rank};
+  return options;
+}
+
+void AgentJob::stop() {
+  for (auto& rank : ranks_) rank->stop();
+}
+
+CommandReply AgentJob::ask(const Command& command) {
+  auto reply = CommandClient("ipc://" + directory_.socket().string()).ask(command, milliseconds(20'000));
+  if (!reply) throw std::runtime_error(reply.error());
+  return *reply;
+}
+
+CommandReply AgentJob::ask(CommandVerb verb, std::string request_id) {
+  Command command;
+  command.verb = verb;
+  command.request_id = request_id.empty() ? random_hex(8) : std::move(request_id);
+  command.by = "tester";
+  return ask(command);
+}
+
+CommandReply AgentJob::settled(const std::string& request_id) {
+  CommandReply reply;
+  const bool done = eventually([&] {
+    reply = ask(CommandVerb::verdict, request_id);
+    return reply.settled && (reply.applied_by_all || reply.outcome != CommandOutcome::done);
+  });
+  if (!done) throw std::runtime_error("no verdict: " + reply.message);
+  return reply;
+}
+
+pid_t AgentJob::hub() const {
+  const auto fd = connect_unix(directory_.socket());
+  if (!fd) return 0;
+  const Descriptor socket(*fd);
+  ucred who{};
+  socklen_t size = sizeof who;
+  return ::getsockopt(socket.get(), SOL_SOCKET, SO_PEERCRED, &who, &size) == 0 ? who.pid : 0;
+}
+
+std::string AgentJob::divergence() {
+  stop();
+  std::map<std::int64_t, std::uint64_t> agreed;
+  for (auto& rank : ranks_) {
+    for (const auto& [step, revision] : rank->collected) {
+      if (agreed.emplace(step, revision).first->second != revision) return "step " + std::to_string(step);
+    }
+  }
+  return "";
+}
+
+}  // namespace gradmon

@@ -1,0 +1,90 @@
+// SPDX-License-Identifier: Apache-2.0
+// A whole job without torch: real agents in this process, the real gradmon-hub, and
+// trainers that only count.
+#pragma once
+
+#include <sys/types.h>
+
+#include <atomic>
+#include <chrono>
+#include <cstdint>
+#include <filesystem>
+#include <map>
+#include <memory>
+#include <string>
+#include <thread>
+#include <vector>
+
+#include "control/host/job_directory.h"
+#include "control/link/agent.h"
+#include "tests/temporary_directory.h"
+
+namespace gradmon {
+
+// One rank whose trainer thread steps every `pause`.
+class AgentRank {
+ public:
+  AgentRank(const AgentOptions& options, std::chrono::microseconds pause);
+  ~AgentRank() { stop(); }
+  AgentRank(const AgentRank&) = delete;
+  AgentRank& operator=(const AgentRank&) = delete;
+  void stop();
+
+  Agent& agent() { return agent_; }
+  std::int64_t step() const { return step_; }
+  // The longest time between two steps.
+  std::chrono::milliseconds longest_pause() const { return std::chrono::milliseconds(longest_pause_); }
+
+  // Collected steps that count, with the revision they were collected under. Read
+  // once it has stopped.
+  std::map<std::int64_t, std::uint64_t> collected;
+
+ private:
+  void train();
+
+  const Step start_;
+  const std::chrono::microseconds pause_;
+  std::atomic<bool> stopping_{false};
+  std::atomic<std::int64_t> step_{-1};
+  std::atomic<std::int64_t> longest_pause_{0};
+  StepGate gate_;
+  Agent agent_;
+  std::thread trainer_;
+};
+
+class AgentJob {
+ public:
+  explicit AgentJob(int world, const std::string& config, AgentOptions options = {});
+  ~AgentJob();
+  AgentJob(const AgentJob&) = delete;
+  AgentJob& operator=(const AgentJob&) = delete;
+
+  std::filesystem::path config_path() const { return scratch_ / "config.json"; }
+  const JobDirectory& directory() const { return directory_; }
+  AgentRank& rank(int rank) { return *ranks_[static_cast<std::size_t>(rank)]; }
+  // What the ranks were made from, for another process of the job.
+  AgentOptions options(int rank) const;
+  void stop();
+
+  CommandReply ask(const Command& command);
+  CommandReply ask(CommandVerb verb, std::string request_id = "");
+  Status status() { return ask(CommandVerb::status).status.value_or(Status{}); }
+  // Until the change is decided and applied everywhere.
+  CommandReply settled(const std::string& request_id);
+  std::vector<HistoryEntry> history() { return ask(CommandVerb::history).history; }
+  // The process that listens; 0: nobody does.
+  pid_t hub() const;
+  // Stops all ranks; "" where no step was collected under two revisions.
+  std::string divergence();
+
+ private:
+  const TemporaryDirectory scratch_;
+  AgentOptions options_;
+  JobDirectory directory_;
+  std::vector<std::unique_ptr<AgentRank>> ranks_;
+};
+
+// A new job's options in this place: environment, launch id, output, config.
+AgentOptions options_in(const std::filesystem::path& scratch, AgentOptions options);
+
+}  // namespace gradmon

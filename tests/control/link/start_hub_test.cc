@@ -1,0 +1,271 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "control/link/start_hub.h"
+
+#include <fcntl.h>
+#include <signal.h>
+#include <stdlib.h>
+#include <sys/resource.h>
+#include <sys/stat.h>
+#include <sys/wait.h>
+#include <unistd.h>
+
+#include <cerrno>
+#include <cstdint>
+#include <functional>
+#include <sstream>
+
+#include "control/debian_version.h"
+#include GRADMON_CATCH_HEADER
+
+#include "control/host/descriptor.h"
+#include "tests/temporary_directory.h"
+
+using namespace gradmon;
+
+namespace {
+
+namespace fs = std::filesystem;
+
+const EnvironmentLookup kNothingSet = [](const char*) { return std::nullopt; };
+
+EnvironmentLookup hub_is(const std::string& value) {
+  return [value](const char* name) {
+    return std::string(name) == "GRADMON_HUB" ? std::optional(value) : std::nullopt;
+  };
+}
+
+void write_program(const fs::path& path, const std::string& script) {
+  fs::create_directories(path.parent_path());
+  write_text(path, "#!/bin/sh\n" + script);
+  fs::permissions(path, fs::perms::owner_all | fs::perms::group_exec | fs::perms::others_exec |
+                            fs::perms::group_read | fs::perms::others_read);
+}
+
+// A hub that is a shell script, and the directory where it leaves its findings.
+struct ScriptedHub {
+  explicit ScriptedHub(const std::string& script) {
+    fs::permissions(directory.path(), fs::perms::all);
+    write_program(directory / "gradmon-hub", script);
+    command.program = directory / "gradmon-hub";
+    command.directory.path = directory.path();
+    command.environment = hub_environment();
+  }
+
+  TemporaryDirectory directory;
+  HubCommand command;
+};
+
+bool has_children() { return waitpid(-1, nullptr, WNOHANG) != -1 || errno != ECHILD; }
+
+// The exit status of `body`, run in a process of its own.
+int in_a_child(const std::function<int()>& body) {
+  const pid_t child = fork();
+  if (child == 0) _exit(body());
+  int status = 0;
+  while (waitpid(child, &status, 0) < 0 && errno == EINTR) {
+  }
+  return WIFEXITED(status) ? WEXITSTATUS(status) : 1'000 + WTERMSIG(status);
+}
+
+int fails_with(const HubCommand& command, const std::string& words) {
+  const auto started = start_hub(command);
+  return !started && started.error().find(words) != std::string::npos ? 0 : 1;
+}
+
+std::string line_of(const std::string& text, const std::string& key) {
+  const std::size_t at = text.find(key);
+  return at == std::string::npos ? "" : text.substr(at, text.find('\n', at) - at);
+}
+
+}  // namespace
+
+TEST_CASE(
+    "the hub's program is found beside this code, in ../bin, in ../lib, by GRADMON_HUB, in this order") {
+  const TemporaryDirectory root;
+  const fs::path object = root / "lib64/gradmon.so";
+  write_program(root / "elsewhere/hub", "");
+  const auto elsewhere = hub_is(root / "elsewhere/hub");
+  CHECK(find_hub_program(elsewhere, object).value() == root / "elsewhere/hub");
+  CHECK(find_hub_program(elsewhere, {}).value() == root / "elsewhere/hub");
+  for (const std::string file : {"lib/gradmon-hub", "bin/gradmon-hub", "lib64/gradmon-hub"}) {
+    write_program(root / file, "");
+    CHECK(find_hub_program(elsewhere, object).value() == root / file);
+  }
+}
+
+TEST_CASE("what is not a program is passed over, and the error names what was looked for") {
+  const TemporaryDirectory root;
+  const fs::path object = root / "lib/gradmon.so";
+  fs::create_directories(root / "lib/gradmon-hub");
+  fs::create_directories(root / "bin");
+  write_text(root / "bin/gradmon-hub", "not executable");
+  const std::string looked_for = "no program " + (root / "lib/gradmon-hub").string() + ", " +
+                                 (root / "bin/gradmon-hub").string() + ", " +
+                                 (root / "lib/gradmon-hub").string() + ", ";
+  CHECK(find_hub_program(kNothingSet, object).error() ==
+        looked_for + "and GRADMON_HUB, the absolute path of one, is not set");
+  for (const std::string unusable : {"hub", "/nowhere/hub", "/tmp"}) {
+    CHECK(find_hub_program(hub_is(unusable), object).error() ==
+          looked_for + "nor is GRADMON_HUB (" + unusable + ") the absolute path of one");
+  }
+}
+
+TEST_CASE("this code is found in the program that is running") {
+  CHECK(own_object() == fs::canonical("/proc/self/exe"));
+}
+
+TEST_CASE("a hub gets a session, signals, descriptors and an environment of its own") {
+  ScriptedHub hub(
+      "cat /proc/self/status > $1/status\n"
+      "cat /proc/self/stat > $1/stat\n"
+      "ls -l /proc/self/fd > $1/descriptors\n"
+      "readlink /proc/$$/fd/0 /proc/$$/fd/1 /proc/$$/fd/2 > $1/standard\n"
+      "env > $1/environment\n"
+      "echo $# $2 $3 > $1/arguments\n");
+  hub.command.arguments = {"--two words", "three"};
+  write_text(hub.directory / "training-data", "");
+  const Descriptor training(open((hub.directory / "training-data").c_str(), O_RDONLY));  // no O_CLOEXEC
+  REQUIRE(setenv("LD_PRELOAD", "/nowhere.so", 1) == 0);
+  REQUIRE(setenv("GRADMON_TEST_PASSED_ON", "yes", 1) == 0);
+  hub.command.environment = hub_environment();
+  unsetenv("LD_PRELOAD");
+  unsetenv("GRADMON_TEST_PASSED_ON");
+
+  sigset_t all;
+  sigset_t before;
+  sigfillset(&all);
+  pthread_sigmask(SIG_SETMASK, &all, &before);
+  const auto pipe_before = signal(SIGPIPE, SIG_IGN);
+  const auto started = start_hub(hub.command);
+  signal(SIGPIPE, pipe_before);
+  pthread_sigmask(SIG_SETMASK, &before, nullptr);
+  INFO((started ? "" : started.error()));
+  REQUIRE(started);
+  CHECK_FALSE(has_children());
+
+  const std::string status = read_text(hub.directory / "status");
+  CHECK(line_of(status, "SigBlk:") == "SigBlk:\t0000000000000000");
+  const std::uint64_t c_library = std::uint64_t{3} << 31U;  // glibc ignores its own 32 and 33 for children
+  CHECK((std::stoull(line_of(status, "SigIgn:").substr(8), nullptr, 16) & ~c_library) == 0);
+  std::istringstream stat(read_text(hub.directory / "stat"));
+  std::string pid, name, state, parent, group, session;
+  stat >> pid >> name >> state >> parent >> group >> session;
+  CHECK(std::stoi(session) == std::stoi(group));
+  CHECK(std::stoi(session) != getsid(0));
+  CHECK(read_text(hub.directory / "descriptors").find("training-data") == std::string::npos);
+  const std::string standard = read_text(hub.directory / "standard");
+  CHECK(standard.find("/dev/null\n") == 0);
+  CHECK(standard.rfind("/dev/null\n") == standard.size() - 10);
+  const std::string environment = read_text(hub.directory / "environment");
+  CHECK(environment.find("LD_PRELOAD") == std::string::npos);
+  CHECK(environment.find("GRADMON_TEST_PASSED_ON=yes\n") != std::string::npos);
+  CHECK(read_text(hub.directory / "arguments") == "3 --two words three\n");
+}
+
+TEST_CASE("a hub that has forked itself away lives on and is nobody's child here") {
+  ScriptedHub hub("(echo $$ > $1/came; while [ ! -e $1/go ]; do sleep 0.01; done; echo > $1/gone) &\n");
+  REQUIRE(start_hub(hub.command));
+  CHECK_FALSE(has_children());
+  CHECK(eventually([&] { return fs::exists(hub.directory / "came"); }));
+  CHECK_FALSE(fs::exists(hub.directory / "gone"));
+  write_text(hub.directory / "go", "");
+  CHECK(eventually([&] { return fs::exists(hub.directory / "gone"); }));
+}
+
+TEST_CASE("a hub that cannot start is an error with its cause") {
+  ScriptedHub hub("exit 3\n");
+  const std::string program = hub.command.program.string();
+  CHECK(start_hub(hub.command).error() == program + ": ended with exit status 3");
+  write_program(hub.command.program, "kill -9 $$\n");
+  CHECK(start_hub(hub.command).error() == program + ": ended by signal 9");
+  fs::permissions(hub.command.program, fs::perms::owner_read);
+  CHECK(start_hub(hub.command).error() == "cannot start " + program + ": Permission denied");
+  fs::remove(hub.command.program);
+  CHECK(start_hub(hub.command).error() == "cannot start " + program + ": No such file or directory");
+  CHECK_FALSE(has_children());
+}
+
+TEST_CASE("a hub that stays in the foreground is ended after the wait") {
+  ScriptedHub hub("exec sleep 600\n");
+  hub.command.most_wait = std::chrono::milliseconds(50);
+  CHECK(start_hub(hub.command).error() ==
+        hub.command.program.string() + ": has not gone into the background within 50 ms, killed");
+  CHECK_FALSE(has_children());
+}
+
+TEST_CASE("a training program that ignores SIGCHLD or takes every status can start a hub") {
+  const ScriptedHub hub("echo > $1/ran\n");
+  CHECK(in_a_child([&] {
+          signal(SIGCHLD, SIG_IGN);
+          return start_hub(hub.command) ? 0 : 1;
+        }) == 0);
+  CHECK(fs::exists(hub.directory / "ran"));
+  CHECK(in_a_child([&] {
+          struct sigaction take {};
+          take.sa_handler = [](int) {
+            const int before = errno;
+            while (waitpid(-1, nullptr, WNOHANG) > 0) {
+            }
+            errno = before;
+          };
+          sigaction(SIGCHLD, &take, nullptr);
+          return start_hub(hub.command) ? 0 : 1;
+        }) == 0);
+}
+
+TEST_CASE("children of the training program's own are left to it") {
+  const ScriptedHub hub("exit 0\n");
+  const pid_t own = fork();
+  if (own == 0) _exit(7);
+  REQUIRE(start_hub(hub.command));
+  int status = 0;
+  REQUIRE(waitpid(own, &status, 0) == own);
+  CHECK(WEXITSTATUS(status) == 7);
+}
+
+TEST_CASE("a process out of descriptors can start a hub, and one that gives it none gets an error") {
+  const ScriptedHub hub("echo > $1/ran\n");
+  CHECK(in_a_child([&] {
+          const rlimit few{32, 32};
+          setrlimit(RLIMIT_NOFILE, &few);
+          while (dup(0) >= 0) {
+          }
+          return start_hub(hub.command) ? 0 : 1;
+        }) == 0);
+  CHECK(fs::exists(hub.directory / "ran"));
+  CHECK(in_a_child([&] {
+          const rlimit none{0, 0};
+          setrlimit(RLIMIT_NOFILE, &none);
+          return start_hub(hub.command) ? 1 : 0;
+        }) == 0);
+}
+
+TEST_CASE("a user out of processes gets an error") {
+  if (geteuid() != 0) {
+    WARN("needs root, to become a user without its privileges");
+    return;
+  }
+  const ScriptedHub hub("exit 0\n");
+  CHECK(in_a_child([&] {
+          const rlimit none{0, 0};
+          if (setgid(65'534) != 0 || setuid(65'534) != 0 || setrlimit(RLIMIT_NPROC, &none) != 0) return 2;
+          return fails_with(hub.command, "Resource temporarily unavailable");
+        }) == 0);
+}
+
+TEST_CASE("a process out of memory gets an error") {
+  if (GRADMON_SANITIZED) return;  // Sanitizers map memory of their own.
+  ScriptedHub hub("exit 0\n");
+  CHECK(in_a_child([&] {
+          const rlimit none{4'096, 4'096};
+          setrlimit(RLIMIT_AS, &none);
+          return fails_with(hub.command, "Cannot allocate memory");
+        }) == 0);
+  hub.command.environment.assign(1'000, std::string(10'000, 'x'));
+  hub.command.arguments.assign(100, std::string(100'000, 'x'));
+  CHECK(in_a_child([&] {
+          const rlimit none{4'096, 4'096};
+          setrlimit(RLIMIT_AS, &none);
+          return fails_with(hub.command, "out of memory");
+        }) == 0);
+}

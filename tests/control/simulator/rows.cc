@@ -1,0 +1,44 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "tests/control/simulator/rows.h"
+
+#include <algorithm>
+
+namespace gradmon {
+
+void Rows::mark_unheard(const std::string& by, Step heard) {
+  for (auto at = rows_.upper_bound(heard.value); at != rows_.end(); ++at) {
+    for (Row& row : at->second) row.unheard = row.unheard || row.by == by;
+  }
+}
+
+std::string Rows::conflict() const {
+  for (const auto& [step, rows] : rows_) {
+    const Row* sure = nullptr;
+    for (const Row& row : rows) {
+      if (row.unheard) continue;
+      if (sure == nullptr) sure = &row;
+      if (row.epoch == sure->epoch && row.revision == sure->revision) continue;
+      return "step " + std::to_string(step) + " counts under revision " + std::to_string(sure->revision) +
+             " of " + sure->epoch + " (" + sure->by + ") and under revision " + std::to_string(row.revision) +
+             " of " + row.epoch + " (" + row.by + ")";
+    }
+  }
+  return "";
+}
+
+bool is_collected(const Verdict& commit, Step at) {
+  const Plan& plan = *commit.plan;
+  if (!plan.on) return false;
+  const std::int64_t step = at.value;
+  const std::int64_t first = std::max(commit.effective.value, plan.at.value);
+  std::int64_t times = plan.collect_times;
+  if (plan.continues) {
+    const std::int64_t old = plan.continues->first().value;
+    times = plan.continues->times();
+    for (std::int64_t t = old; t < first && times > 0; t += plan.continues->interval()) times -= 1;
+  }
+  return step >= first && (step - first) % plan.step_interval == 0 &&
+         (step - first) / plan.step_interval < times;
+}
+
+}  // namespace gradmon

@@ -1,0 +1,499 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "control/wire/messages.h"
+
+#include <limits>
+#include <random>
+
+#include "control/debian_version.h"
+#include GRADMON_CATCH_HEADER
+
+namespace gradmon {
+namespace {
+
+template <class T>
+T round_trip(const Message& message) {
+  const auto frame = decode_frame(encode(Frame(Bundles{{"epoch", {{3, 7}}, message}})));
+  REQUIRE(frame);
+  const auto& bundles = std::get<Bundles>(*frame);
+  REQUIRE(bundles.size() == 1);
+  REQUIRE(bundles[0].epoch == "epoch");
+  REQUIRE(bundles[0].to == Outgoing::To{{3, 7}});
+  return std::get<T>(bundles[0].message);
+}
+
+template <class T>
+T frame_round_trip(const T& value) {
+  const auto frame = decode_frame(encode(Frame(value)));
+  REQUIRE(frame);
+  return std::get<T>(*frame);
+}
+
+template <class T>
+T entry_round_trip(const T& value) {
+  const auto entry = decode_log_entry(encode(LogEntry(value)));
+  REQUIRE(entry);
+  return std::get<T>(*entry);
+}
+
+std::shared_ptr<Plan> plan() {
+  auto plan = std::make_shared<Plan>();
+  plan->on = true;
+  plan->config_text = std::string("{\0 \xff}", 5);
+  plan->config_sha256 = "hash";
+  plan->collect_times = 3;
+  plan->step_interval = 4;
+  plan->at = Step{50};
+  plan->continues = Schedule(Step{5}, 2, 9);
+  plan->file = FileIdentity{-5, 6, "sum"};
+  plan->cause = Cause::budget;
+  plan->by = "somebody";
+  plan->request_id = "id";
+  plan->lookahead = 11;
+  plan->max_wait = Ticks{1'234};
+  plan->max_overhead = 0.01;
+  return plan;
+}
+
+Verdict commit() { return {Revision{8}, plan(), Step{100}, AbortReason::none, ""}; }
+LastWord last_word() { return {Revision{9}, commit()}; }
+
+Hello hello() {
+  Hello hello{"launch", 4, "host", 77, "process", Step{5}, 2, 13, Step{6}, false, "held epoch", 12, commit()};
+  return hello;
+}
+
+void check_plan(const Plan& back) {
+  const auto sent = plan();
+  CHECK(back.on);
+  CHECK(back.config_text == sent->config_text);
+  CHECK(back.config_sha256 == "hash");
+  CHECK(back.collect_times == 3);
+  CHECK(back.step_interval == 4);
+  CHECK(back.at == Step{50});
+  REQUIRE(back.continues);
+  CHECK(back.continues->first() == Step{5});
+  CHECK(back.continues->interval() == 2);
+  CHECK(back.continues->times() == 9);
+  CHECK(back.file == sent->file);
+  CHECK(back.cause == Cause::budget);
+  CHECK(back.by == "somebody");
+  CHECK(back.request_id == "id");
+  CHECK(back.lookahead == 11);
+  CHECK(back.max_wait == Ticks{1'234});
+  CHECK(back.max_overhead == 0.01);
+}
+
+void check_last(const LastWord& back) {
+  CHECK(back.closed == Revision{9});
+  REQUIRE(back.commit);
+  CHECK(back.commit->revision == Revision{8});
+  CHECK(back.commit->effective == Step{100});
+  REQUIRE(back.commit->plan);
+  check_plan(*back.commit->plan);
+}
+
+void check_hello(const Hello& back) {
+  CHECK(back.launch_id == "launch");
+  CHECK(back.world_size == 4);
+  CHECK(back.host == "host");
+  CHECK(back.pid == 77);
+  CHECK(back.process_id == "process");
+  CHECK(back.start_iteration == Step{5});
+  CHECK(back.version == 2);
+  CHECK(back.number == 13);
+  CHECK(back.step == Step{6});
+  CHECK_FALSE(back.lapsed);
+  CHECK(back.held_epoch == "held epoch");
+  CHECK(back.epoch_order == 12);
+}
+
+// --- Upwards. ---
+
+TEST_CASE("a Hello comes back with all it says") {
+  const Hello back = round_trip<Hello>(hello());
+  check_hello(back);
+  REQUIRE(back.held);
+  check_plan(*back.held->plan);
+  Hello fresh = hello();
+  fresh.held.reset();
+  fresh.lapsed = true;
+  CHECK_FALSE(round_trip<Hello>(fresh).held);
+  CHECK(round_trip<Hello>(fresh).lapsed);
+}
+
+TEST_CASE("the answers of a member come back as they were sent") {
+  const auto offered = round_trip<Offered>(Offered{Revision{1}, "s", 5, "u"});
+  CHECK(offered.revision == Revision{1});
+  CHECK(offered.config_sha256 == "s");
+  CHECK(offered.matches == 5);
+  CHECK(offered.unmatched == "u");
+  const auto ready = round_trip<Ready>(Ready{Revision{2}, "s", Step{3}});
+  CHECK(ready.revision == Revision{2});
+  CHECK(ready.config_sha256 == "s");
+  CHECK(ready.fence == Step{3});
+  CHECK(round_trip<Reject>(Reject{Revision{3}, "why"}).revision == Revision{3});
+  CHECK(round_trip<Reject>(Reject{Revision{3}, "why"}).reason == "why");
+  CHECK(round_trip<Busy>(Busy{Revision{4}, "why"}).revision == Revision{4});
+  CHECK(round_trip<Busy>(Busy{Revision{4}, "why"}).reason == "why");
+  CHECK(round_trip<Applied>(Applied{Revision{5}, Step{4}}).revision == Revision{5});
+  CHECK(round_trip<Applied>(Applied{Revision{5}, Step{4}}).step == Step{4});
+  CHECK(round_trip<Finished>(Finished{Revision{6}}).revision == Revision{6});
+  CHECK(round_trip<Left>(Left{Step{-1}}).last == Step{-1});
+  round_trip<Gone>(Gone{});
+}
+
+TEST_CASE("a Progress comes back with all it says") {
+  Progress progress;
+  progress.number = 41;
+  progress.step = Step{12};
+  progress.step_ms = 1.5;
+  progress.collecting = true;
+  progress.waiting = true;
+  progress.waited_ms = 250;
+  progress.records = 1'000;
+  progress.dropped = 3;
+  progress.closed = Revision{7};
+  progress.applied = Revision{6};
+  progress.applied_step = Step{10};
+  progress.finished = Revision{2};
+  progress.error = "\x01\xff";
+  progress.warnings = {"one", "two"};
+  progress.overhead = {Revision{4}, 9, 0.041, 16};
+  progress.targets = {24, 3, 1};
+  progress.skipped = {5, Step{11}};
+  const Progress back = round_trip<Progress>(progress);
+  CHECK(back.number == 41);
+  CHECK(back.step == Step{12});
+  CHECK(back.step_ms == 1.5);
+  CHECK(back.collecting);
+  CHECK(back.waiting);
+  CHECK(back.waited_ms == 250);
+  CHECK(back.records == 1'000);
+  CHECK(back.dropped == 3);
+  CHECK(back.closed == Revision{7});
+  CHECK(back.applied == Revision{6});
+  CHECK(back.applied_step == Step{10});
+  CHECK(back.finished == Revision{2});
+  CHECK(back.error == "\x01\xff");
+  CHECK(back.warnings == std::vector<std::string>{"one", "two"});
+  CHECK(back.overhead.revision == Revision{4});
+  CHECK(back.overhead.collected == 9);
+  CHECK(back.overhead.share == 0.041);
+  CHECK(back.overhead.steps == 16);
+  CHECK(back.targets.watched == 24);
+  CHECK(back.targets.silent == 3);
+  CHECK(back.targets.unmatched == 1);
+  CHECK(back.skipped.count == 5);
+  CHECK(back.skipped.last == Step{11});
+}
+
+TEST_CASE("what a rank watches comes back as it was sent") {
+  Probed probed{"id", 3, "no", {}};
+  probed.targets.counts = {7, 1, 1};
+  probed.targets.unmatched = {{"fc9", {"fc1", "fc2"}, "why"}};
+  probed.targets.targets = {{"actv", "fc1", -1, 0, 5, "frozen"}};
+  probed.targets.left_out = 6;
+  const Probed back = round_trip<Probed>(probed);
+  CHECK(back.id == "id");
+  CHECK(back.matches == 3);
+  CHECK(back.objection == "no");
+  CHECK(back.targets.counts.watched == 7);
+  CHECK(back.targets.unmatched.at(0).nearest == std::vector<std::string>{"fc1", "fc2"});
+  CHECK(back.targets.unmatched[0].error == "why");
+  CHECK(back.targets.targets.at(0).last_step == -1);
+  CHECK(back.targets.targets[0].silent_steps == 5);
+  CHECK(back.targets.targets[0].why == "frozen");
+  CHECK(back.targets.left_out == 6);
+}
+
+// --- Downwards. ---
+
+TEST_CASE("what the coordinator says comes back as it was sent") {
+  const Welcome back =
+      round_trip<Welcome>(Welcome{"process", 3, 14, "why", true, true, "0badcafe", 1'234, 1'235, last_word()});
+  CHECK(back.process_id == "process");
+  CHECK(back.incarnation == 3);
+  CHECK(back.number == 14);
+  CHECK(back.refused == "why");
+  CHECK(back.again);
+  CHECK(back.starts_on);
+  CHECK(back.run_id == "0badcafe");
+  CHECK(back.started == 1'234);
+  CHECK(back.epoch_order == 1'235);
+  check_last(back.last);
+  const Offer offer = round_trip<Offer>(Offer{Revision{5}, plan()});
+  CHECK(offer.revision == Revision{5});
+  check_plan(*offer.plan);
+  const Prepare prepare = round_trip<Prepare>(Prepare{Revision{5}, "s", 12, last_word()});
+  CHECK(prepare.revision == Revision{5});
+  CHECK(prepare.config_sha256 == "s");
+  CHECK(prepare.lookahead == 12);
+  check_last(prepare.last);
+  check_last(round_trip<Decided>(Decided{last_word()}).last);
+  CHECK_FALSE(round_trip<Decided>(Decided{{Revision{4}, {}}}).last.commit);
+  CHECK(round_trip<ProgressHeard>(ProgressHeard{7}).number == 7);
+  round_trip<LeftHeard>(LeftHeard{});
+  round_trip<HelloAgain>(HelloAgain{});
+  round_trip<Replaced>(Replaced{});
+  check_plan(*round_trip<Probe>(Probe{"id", plan(), 512}).plan);
+  CHECK(round_trip<Probe>(Probe{"id", plan(), 512}).room == 512);
+  CHECK_FALSE(round_trip<Probe>(Probe{"id", nullptr, 0}).plan);
+}
+
+TEST_CASE("a bundle keeps the order of its messages and all addresses") {
+  Bundles sent;
+  sent.push_back({"e", {{0, 1}, {16'383, 5}}, ProgressHeard{1}});
+  sent.push_back({"", {}, LeftHeard{}});
+  const Bundles back = frame_round_trip(sent);
+  REQUIRE(back.size() == 2);
+  CHECK(back[0].to == sent[0].to);
+  CHECK(back[1].to.empty());
+  const auto envelopes = envelopes_of(back[0]);
+  REQUIRE(envelopes.size() == 2);
+  CHECK(envelopes[1].rank == Rank{16'383});
+  CHECK(envelopes[1].incarnation == 5);
+  CHECK(std::get<ProgressHeard>(envelopes[1].message).number == 1);
+  CHECK(envelopes_of(back[1]).empty());
+  CHECK(frame_round_trip(Bundles{}).empty());
+}
+
+// --- The other frames. ---
+
+TEST_CASE("bundles too long for one frame go in several that keep their order") {
+  CHECK(frames_of({}).empty());
+  Bundles bundles;
+  for (int rank = 0; rank < 5; ++rank)
+    bundles.push_back({"epoch", {{rank, 1}}, Reject{Revision{1}, std::string(900'000, 'x')}});
+  const std::vector<std::string> frames = frames_of(bundles);
+  CHECK(frames.size() > 2);
+  std::vector<int> ranks;
+  for (const std::string& frame : frames) {
+    CHECK(frame.size() <= kMostBytesDown);
+    const auto read = decode_frame(frame);
+    REQUIRE(read);
+    for (const Bundle& bundle : std::get<Bundles>(*read)) ranks.push_back(bundle.to.front().first);
+  }
+  CHECK(ranks == std::vector<int>{0, 1, 2, 3, 4});
+  CHECK(frames_of({bundles.front(), bundles.front()}).size() == 1);
+}
+
+TEST_CASE("an introduction comes back as it was sent") {
+  Introduction sent;
+  sent.launch_id = std::string("l\0\n", 3);
+  sent.rank = Rank{3};
+  sent.world_size = 8;
+  sent.output_dir = "/out";
+  sent.endpoint = "tcp://h:1";
+  sent.keys = "/keys";
+  sent.insecure_loopback = true;
+  sent.several_hosts = true;
+  sent.master = "node0";
+  sent.store = true;
+  const Introduction plain = frame_round_trip(sent);
+  CHECK(plain.launch_id == sent.launch_id);
+  CHECK(plain.rank == Rank{3});
+  CHECK(plain.world_size == 8);
+  CHECK_FALSE(plain.lead);
+  CHECK(plain.output_dir == "/out");
+  CHECK(plain.endpoint == "tcp://h:1");
+  CHECK(plain.keys == "/keys");
+  CHECK(plain.insecure_loopback);
+  CHECK(plain.several_hosts == true);
+  CHECK(plain.master == "node0");
+  CHECK(plain.store);
+  sent.several_hosts = false;
+  CHECK(frame_round_trip(sent).several_hosts == false);
+  CHECK_FALSE(frame_round_trip(Introduction{}).several_hosts);
+  sent.lead = LeadJob{"/c.json", false, "{}", "2.5", {"a", "b"}, "name"};
+  const auto lead = frame_round_trip(sent).lead;
+  REQUIRE(lead);
+  CHECK(lead->config_path == "/c.json");
+  CHECK_FALSE(lead->dynamic);
+  CHECK(lead->static_text == "{}");
+  CHECK(lead->torch == "2.5");
+  CHECK(lead->hooks == std::vector<std::string>{"a", "b"});
+  CHECK(lead->name == "name");
+}
+
+TEST_CASE("notes for training's store come back as they were sent") {
+  const StoreNotes notes = frame_round_trip(StoreNotes{"own", {"a", std::string("\0\n", 2)}});
+  CHECK(notes.own == "own");
+  CHECK(notes.others == std::vector<std::string>{"a", std::string("\0\n", 2)});
+}
+
+TEST_CASE("a line that rank 0 is to tell keeps its level and a level nobody knows is an error") {
+  CHECK(frame_round_trip(Said{LogLevel::warn, "x"}).level == LogLevel::warn);
+  CHECK(frame_round_trip(Said{LogLevel::warn, "x"}).text == "x");
+  CHECK(frame_round_trip(Said{static_cast<LogLevel>(77), "x"}).level == LogLevel::error);
+}
+
+TEST_CASE("a command comes back as it was sent") {
+  Command sent;
+  sent.verb = CommandVerb::evict;
+  sent.request_id = "id";
+  sent.by = "me";
+  sent.at = 5;
+  sent.collect_times = 0;
+  sent.step_interval = 7;
+  sent.edits = {{"/a/b", "1"}, {"", ""}};
+  sent.config_text = "{}";
+  sent.rank = 3;
+  const Command back = frame_round_trip(sent);
+  CHECK(back.verb == CommandVerb::evict);
+  CHECK(back.request_id == "id");
+  CHECK(back.by == "me");
+  CHECK(back.at == 5);
+  CHECK(back.collect_times == 0);
+  CHECK(back.step_interval == 7);
+  CHECK(back.edits == sent.edits);
+  CHECK(back.config_text == "{}");
+  CHECK(back.rank == 3);
+  const Command bare = frame_round_trip(Command{});
+  CHECK_FALSE((bare.at || bare.collect_times || bare.step_interval || bare.rank));
+}
+
+TEST_CASE("an unknown command is refused, and an unknown outcome is no success") {
+  Command unknown;
+  unknown.verb = static_cast<CommandVerb>(static_cast<int>(CommandVerb::evict) + 1);
+  CHECK_FALSE(decode_frame(encode(Frame(unknown))));
+  CommandReply reply;
+  reply.outcome = static_cast<CommandOutcome>(99);
+  CHECK(frame_round_trip(AddressedReply{"id", reply}).reply.outcome == CommandOutcome::failed);
+}
+
+TEST_CASE("a status and a history come back as they were sent") {
+  CommandReply reply;
+  reply.outcome = CommandOutcome::partial;
+  reply.status = Status{};
+  reply.status->pending = Pending{Revision{2}, "waiting", 5};
+  reply.status->last_error = LastError{1, "text", 3};
+  reply.status->ranks.resize(2);
+  reply.status->ranks[1].state = "collecting";
+  reply.status->ranks[1].overhead.share = 0.5;
+  reply.status->ranks[1].waited_ms = 9;
+  reply.status->launch_id = "launch";
+  reply.history.resize(1);
+  reply.history[0].applied = {{0, 4}, {7, 4}};
+  reply.history[0].final = true;
+  reply.probed.resize(1);
+  reply.probed[0].objection = "no";
+  const AddressedReply back = frame_round_trip(AddressedReply{"id", reply});
+  CHECK(back.request_id == "id");
+  CHECK(back.reply.outcome == CommandOutcome::partial);
+  CHECK(back.reply.status->pending->reason == "waiting");
+  CHECK(back.reply.status->last_error->count == 3);
+  CHECK(back.reply.status->ranks[1].state == "collecting");
+  CHECK(back.reply.status->ranks[1].overhead.share == 0.5);
+  CHECK(back.reply.status->ranks[1].waited_ms == 9);
+  CHECK(back.reply.history[0].applied == reply.history[0].applied);
+  CHECK(back.reply.history[0].final);
+  CHECK(back.reply.probed.at(0).objection == "no");
+  CHECK(frame_round_trip(*reply.status).launch_id == "launch");
+}
+
+// --- The decision log. ---
+
+TEST_CASE("an entry of the decision log comes back as it was written") {
+  const auto asked = entry_round_trip(AskedEntry{Revision{3}, plan()});
+  CHECK(asked.revision == Revision{3});
+  check_plan(*asked.plan);
+  const auto verdict = entry_round_trip(commit());
+  CHECK(verdict.effective == Step{100});
+  check_plan(*verdict.plan);
+  const auto abort = entry_round_trip(Verdict{Revision{4}, nullptr, {}, AbortReason::not_logged, "full"});
+  CHECK_FALSE(abort.commit());
+  CHECK(abort.abort_reason == AbortReason::not_logged);
+  CHECK(abort.reason == "full");
+  const auto joined = entry_round_trip(JoinedEntry{Rank{2}, 6, hello()});
+  CHECK(joined.rank == Rank{2});
+  CHECK(joined.incarnation == 6);
+  check_hello(joined.hello);
+  for (const auto how : {GoneEntry::How::left, GoneEntry::How::dropped}) {
+    const auto gone = entry_round_trip(GoneEntry{Rank{2}, how, Step{9}, "tester"});
+    CHECK(gone.rank == Rank{2});
+    CHECK(gone.how == how);
+    CHECK(gone.last == Step{9});
+    CHECK(gone.by == "tester");
+  }
+  CHECK(entry_round_trip(RequestEntry{"id", "s"}).request_id == "id");
+  CHECK(entry_round_trip(RequestEntry{"id", "s"}).config_sha256 == "s");
+  CHECK(entry_round_trip(WrittenBackEntry{Revision{3}}).revision == Revision{3});
+  CHECK_FALSE(decode_log_entry(""));
+}
+
+// --- What strangers send. ---
+
+TEST_CASE("a plan with numbers out of range is refused wherever it comes") {
+  for (auto spoil :
+       {+[](Plan& plan) { plan.step_interval = 0; }, +[](Plan& plan) { plan.collect_times = -1; },
+        +[](Plan& plan) { plan.lookahead = 0; }, +[](Plan& plan) { plan.max_overhead = 0; },
+        +[](Plan& plan) { plan.max_wait = Ticks{0}; }, +[](Plan& plan) { plan.cause = static_cast<Cause>(99); },
+        +[](Plan& plan) { plan.continues = Schedule(Step{0}, 0, 1); },
+        +[](Plan& plan) { plan.continues = Schedule(Step{0}, 1, -1); }}) {
+    auto spoilt = plan();
+    spoil(*spoilt);
+    const Verdict verdict{Revision{1}, spoilt, Step{1}, AbortReason::none, ""};
+    Hello holds = hello();
+    holds.held = verdict;
+    const LastWord last{Revision{1}, verdict};
+    CHECK_FALSE(decode_log_entry(encode(LogEntry(verdict))));
+    CHECK_FALSE(decode_log_entry(encode(LogEntry(AskedEntry{Revision{1}, spoilt}))));
+    for (const Message& message : std::vector<Message>{holds, Offer{Revision{1}, spoilt}, Decided{last},
+                                                       Probe{"id", spoilt, 1}, Prepare{Revision{1}, "", 1, last}}) {
+      CHECK_FALSE(decode_frame(encode(Frame(Bundles{{"e", {{0, 1}}, message}}))));
+    }
+  }
+  CHECK_FALSE(decode_frame(encode(Frame(Bundles{{"e", {{0, 1}}, Prepare{Revision{1}, "", 0, last_word()}}}))));
+}
+
+TEST_CASE("an abort is no commit whatever else it says") {
+  Hello holds = hello();
+  holds.held = Verdict{};
+  const LastWord last{Revision{1}, Verdict{}};
+  CHECK_FALSE(decode_frame(encode(Frame(Bundles{{"e", {{0, 1}}, Decided{last}}}))));
+  CHECK_FALSE(decode_frame(encode(Frame(Bundles{{"", {{0, 0}}, holds}}))));
+  const Verdict unknown{Revision{1}, nullptr, {}, static_cast<AbortReason>(99), ""};
+  CHECK_FALSE(decode_log_entry(encode(LogEntry(unknown))));
+}
+
+TEST_CASE("a share of time that is none is one that is not known") {
+  Progress progress;
+  for (const double share : {-1.0, std::numeric_limits<double>::quiet_NaN()}) {
+    progress.overhead = {Revision{4}, 9, share, 16};
+    CHECK(round_trip<Progress>(progress).overhead.steps == 0);
+  }
+}
+
+TEST_CASE("one message of a bundle that makes no sense spoils the whole frame") {
+  const Bundles sent{{"e", {{0, 1}}, LeftHeard{}}, {"e", {{0, 1}}, Decided{{Revision{1}, Verdict{}}}}};
+  CHECK_FALSE(decode_frame(encode(Frame(sent))));
+}
+
+TEST_CASE("bytes of no frame are an error with a reason") {
+  for (const std::string& bytes :
+       {std::string(), std::string("x"), std::string(60'000, '\xff'), std::string("\x0a\x02\x0a\x00", 4)}) {
+    const auto frame = decode_frame(bytes);
+    REQUIRE_FALSE(frame);
+    CHECK_FALSE(frame.error().empty());
+  }
+}
+
+TEST_CASE("random bytes are an error or a value and never a crash") {
+  std::mt19937 random(7);
+  const std::vector<std::string> honest = {
+      encode(Frame(Bundles{{"e", {{0, 1}}, Decided{last_word()}}, {"", {{0, 0}}, hello()}})),
+      encode(Frame(Introduction{"l", Rank{0}, 2, LeadJob{}, "", "", "", false, true, "", true})),
+      encode(LogEntry(JoinedEntry{Rank{1}, 2, hello()}))};
+  for (int i = 0; i < 20'000; ++i) {
+    std::string bytes = i % 4 != 0 ? honest[static_cast<std::size_t>(i % 4 - 1)] : std::string(random() % 200, '\0');
+    for (std::size_t flips = 1 + random() % 8; flips > 0 && !bytes.empty(); --flips) {
+      bytes[random() % bytes.size()] = static_cast<char>(random());
+    }
+    bytes.resize(bytes.size() - (random() % 8 == 0 ? random() % (bytes.size() + 1) : 0));
+    if (auto frame = decode_frame(bytes)) REQUIRE(decode_frame(encode(*frame)));
+    if (auto entry = decode_log_entry(bytes)) REQUIRE(decode_log_entry(encode(*entry)));
+  }
+}
+
+}  // namespace
+}  // namespace gradmon

@@ -1,0 +1,28 @@
+// SPDX-License-Identifier: Apache-2.0
+// An entry of the decision log: a value or an error, and a value is written as it
+// was read.
+#include <cstddef>
+#include <cstdint>
+#include <string_view>
+#include <variant>
+
+#include "control/wire/messages.h"
+#include "tests/fuzz/promise.h"
+
+extern "C" int LLVMFuzzerTestOneInput(const std::uint8_t* data, std::size_t size) {
+  using gradmon::fuzz::promise;
+  const auto entry = gradmon::decode_log_entry({reinterpret_cast<const char*>(data), size});
+  if (!entry) {
+    promise(!entry.error().empty(), "a refusal says why");
+    return 0;
+  }
+  const std::string written = gradmon::encode(*entry);
+  const auto again = gradmon::decode_log_entry(written);
+  promise(again.has_value() && gradmon::encode(*again) == written, "an entry is written as it was read");
+  promise(again->index() == entry->index(), "an entry stays of its kind");
+  if (const auto* asked = std::get_if<gradmon::AskedEntry>(&*again))
+    promise(asked->plan != nullptr, "what is asked has its plan");
+  if (const auto* verdict = std::get_if<gradmon::Verdict>(&*again))
+    promise(verdict->commit() == (verdict->plan != nullptr), "a commit has its plan");
+  return 0;
+}

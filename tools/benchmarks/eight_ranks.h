@@ -1,0 +1,51 @@
+// SPDX-License-Identifier: Apache-2.0
+#pragma once
+
+#include <chrono>
+#include <filesystem>
+#include <memory>
+#include <string>
+#include <vector>
+
+#include "control/wire/command.h"
+#include "tools/benchmarks/local_rank.h"
+#include "tools/benchmarks/scratch_job.h"
+
+namespace gradmon {
+
+// A job of eight real ranks on this host: agents, their hub and a config file, without
+// torch. Steps of all ranks begin at the same instants. One thread.
+class EightRanks {
+ public:
+  static constexpr int kRanks = 8;
+
+  // Throws std::runtime_error where they do not meet.
+  explicit EightRanks(std::chrono::microseconds pace, bool on = false);
+
+  // A config that is on or off; `number` makes it another one.
+  static std::string config_text(bool on, int number);
+
+  const std::filesystem::path& config() const { return config_; }
+  std::filesystem::path socket() const { return socket_; }
+  VerdictTimes& times() { return times_; }
+  // When step n begins on every rank.
+  SteadyTime begin_of(std::int64_t n) const { return zero_ + n * pace_; }
+  Status status() const { return ranks_.front()->status(); }
+  // Throws std::runtime_error where the answer is not "done".
+  CommandReply ask(CommandVerb verb) const;
+
+ private:
+  const std::chrono::microseconds pace_;
+  const ScratchJob job_;
+  const std::filesystem::path config_;
+  std::filesystem::path socket_;  // of the hub
+  SteadyTime zero_;
+  VerdictTimes times_;
+  std::vector<std::unique_ptr<LocalRank>> ranks_;
+};
+
+// Saves as an editor does: beside the file, then by rename. When it was renamed.
+SteadyTime save_by_rename(const std::filesystem::path& path, const std::string& text);
+SteadyTime save_in_place(const std::filesystem::path& path, const std::string& text);
+
+}  // namespace gradmon

@@ -1,0 +1,83 @@
+// SPDX-License-Identifier: Apache-2.0
+// gradmon-hub DIRECTORY LAUNCH_ID: the process beside training that serves one job
+// on one host. Started by the job's ranks; nobody starts it by hand.
+#include <fcntl.h>
+#include <signal.h>
+#include <sys/prctl.h>
+#include <sys/resource.h>
+#include <unistd.h>
+
+#include <cstdio>
+#include <cstdlib>
+#include <exception>
+#include <string>
+
+#include "control/host/bounded_log.h"
+#include "control/host/job_directory.h"
+#include "control/hub/hub.h"
+#include "control/log.h"
+
+namespace {
+
+gradmon::BoundedLog* hub_log = nullptr;  // leaked: threads may log to the end
+
+void write_line(gradmon::LogLevel level, std::string_view text) {
+  constexpr const char* names[] = {"debug", "info", "warn", "error"};
+  static const bool debug = [] {
+    const char* wanted = std::getenv("GRADMON_LOG");
+    return wanted != nullptr && std::string(wanted) == "debug";
+  }();
+  if (level == gradmon::LogLevel::debug && !debug) return;
+  hub_log->write(std::string(names[static_cast<int>(level)]) + " " + std::string(text));
+}
+
+void bound_resources() {
+#ifndef GRADMON_UNBOUNDED_MEMORY
+  constexpr rlim_t most_memory = rlim_t{2} << 30U;
+  rlimit memory{};
+  if (getrlimit(RLIMIT_AS, &memory) == 0 && memory.rlim_max > most_memory) {
+    memory.rlim_cur = most_memory;
+    setrlimit(RLIMIT_AS, &memory);
+  }
+#endif
+  rlimit descriptors{};
+  if (getrlimit(RLIMIT_NOFILE, &descriptors) == 0) {
+    descriptors.rlim_cur = descriptors.rlim_max;
+    setrlimit(RLIMIT_NOFILE, &descriptors);
+  }
+  // The first to go where memory is short: training is worth more.
+  if (const int fd = open("/proc/self/oom_score_adj", O_WRONLY | O_CLOEXEC); fd >= 0) {
+    [[maybe_unused]] const ssize_t n = write(fd, "1000", 4);
+    close(fd);
+  }
+}
+
+}  // namespace
+
+int main(int argc, char** argv) {
+  if (argc != 3) {
+    std::fputs("usage: gradmon-hub DIRECTORY LAUNCH_ID (started by the ranks of a job)\n", stderr);
+    return 2;
+  }
+  const pid_t child = fork();
+  if (child != 0) return child < 0 ? 1 : 0;  // Training keeps no child.
+  signal(SIGPIPE, SIG_IGN);
+  prctl(PR_SET_NAME, "gradmon-hub");
+  bound_resources();
+  gradmon::JobDirectory directory{argv[1]};
+  if (chdir("/") != 0) return 1;
+  hub_log = new gradmon::BoundedLog(directory.log());
+  gradmon::log_to(write_line);
+  try {
+    auto hub = gradmon::Hub::open(directory, argv[2]);
+    if (!hub) {
+      if (hub.error().kind == gradmon::HubLock::Failure::Kind::cannot) gradmon::log_error(hub.error().reason);
+      return 1;
+    }
+    (*hub)->run();
+  } catch (const std::exception& error) {
+    gradmon::log_error(std::string("the hub gives up: ") + error.what());
+    return 1;
+  }
+  return 0;
+}
