@@ -65,7 +65,7 @@ std::optional<CommittedPlans::End> CommittedPlans::look_for_end(const Membership
   }
   ended_ = true;
   written_back_ = !newest.verdict.plan->file;
-  return End{revision, newest.schedule.times() > 0 ? Step{end.value - 1} : Step{-1}, std::move(silent),
+  return End{revision, newest.schedule.last(), std::move(silent),
              newest.verdict.plan->file};
 }
 

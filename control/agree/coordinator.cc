@@ -148,7 +148,7 @@ bool Coordinator::may_open(const Proposal& proposal) const { return !proposal.pl
 
 void Coordinator::open_waiting(CoordinatorActions& actions, WallTime now) {
   // A number that is not in the log could come to mean two plans.
-  const bool logged = note(AskedEntry{next_, waiting_->plan}, actions);
+  const bool logged = note(AskedEntry{next_, waiting_->plan, now}, actions);
   if (!logged && waiting_->plan->on) {
     waiting_->not_before = clock_ + Ticks{1000};
     return;
@@ -384,7 +384,8 @@ void Coordinator::look_for_end(CoordinatorActions& actions) {
     entry->finished_step = end->last.value;
     journal_.touch(end->revision);
   }
-  if (end->file) actions.write_back = WriteBack{end->revision, *end->file};
+  if (!end->file) return write_back_ended(end->revision);
+  actions.write_back = WriteBack{end->revision, *end->file};
 }
 
 CoordinatorActions Coordinator::probe(std::string id, PlanPtr plan) {

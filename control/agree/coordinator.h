@@ -128,6 +128,7 @@ class Coordinator {
   };
   using RankMember = Membership::Member;
 
+  void restore_end(Revision revision);
   void answer_hello(Rank rank, const Hello& hello, CoordinatorActions& actions, WallTime now);
   void note_earlier_epoch(const Hello& hello);
   void inherit(const Hello& hello, CoordinatorActions& actions, WallTime now);

@@ -10,18 +10,19 @@ namespace {
 
 constexpr Ticks kWaitForTheAbsent{15'000};
 
-HistoryEntry history_of(Revision revision, const Plan& plan) {
+HistoryEntry history_of(const AskedEntry& asked) {
   HistoryEntry entry;
-  entry.revision = revision;
-  entry.cause = name_of(plan.cause);
-  entry.by = plan.by;
-  entry.on = plan.on;
-  entry.request_id = plan.request_id;
+  entry.revision = asked.revision;
+  entry.cause = name_of(asked.plan->cause);
+  entry.by = asked.plan->by;
+  entry.on = asked.plan->on;
+  entry.proposed_at = asked.at;
+  entry.request_id = asked.plan->request_id;
   return entry;
 }
 
-HistoryEntry history_of(const Verdict& verdict, const Plan& asked) {
-  HistoryEntry entry = history_of(verdict.revision, asked);
+HistoryEntry history_of(const AskedEntry& asked, const Verdict& verdict) {
+  HistoryEntry entry = history_of(asked);
   entry.verdict = verdict.commit() ? "commit" : "abort";
   entry.reason = verdict.reason;
   entry.final = true;
@@ -43,8 +44,7 @@ CoordinatorActions Coordinator::restore(const std::vector<LogEntry>& entries, Wa
       note_earlier_epoch(joined->hello);
     }
     if (const auto* gone = std::get_if<GoneEntry>(&entry)) members_.restore(*gone);
-    if (const auto* ended = std::get_if<WrittenBackEntry>(&entry))
-      committed_.write_back_ended(ended->revision);
+    if (const auto* ended = std::get_if<WrittenBackEntry>(&entry)) restore_end(ended->revision);
     if (const auto* asked = std::get_if<AskedEntry>(&entry)) {
       open = *asked;
       next_ = {asked->revision.value + 1};
@@ -59,7 +59,7 @@ CoordinatorActions Coordinator::restore(const std::vector<LogEntry>& entries, Wa
       }
     }
     if (const auto* verdict = std::get_if<Verdict>(&entry); verdict != nullptr && open) {
-      journal_.restore(history_of(*verdict, *open->plan));
+      journal_.restore(history_of(*open, *verdict));
       open.reset();
     }
   }
@@ -70,9 +70,7 @@ CoordinatorActions Coordinator::restore(const std::vector<LogEntry>& entries, Wa
   aborted.revision = open->revision;
   aborted.proposal.plan = open->plan;
   aborted.proposal.since = now;
-  HistoryEntry told = history_of(open->revision, *open->plan);
-  told.proposed_at = now;
-  aborted.proposal.entry = journal_.add(std::move(told));
+  aborted.proposal.entry = journal_.add(history_of(*open));
   open_ = std::move(aborted);
   conclude(abort(AbortReason::restarted, "the hub was started anew"), actions, now);
   if (waiting_) {
@@ -80,6 +78,11 @@ CoordinatorActions Coordinator::restore(const std::vector<LogEntry>& entries, Wa
     waiting_->restored = true;
   }
   return actions;
+}
+
+void Coordinator::restore_end(Revision revision) {
+  committed_.write_back_ended(revision);
+  if (HistoryEntry* entry = journal_.find(revision)) entry->finished_step = entry->steps.last().value;
 }
 
 CoordinatorActions Coordinator::begin(PlanPtr from_file, WallTime now) {

@@ -9,6 +9,7 @@
 
 #include "control/agree/message.h"
 #include "control/agree/plan.h"
+#include "control/agree/wall_time.h"
 
 namespace gradmon {
 
@@ -16,6 +17,7 @@ namespace gradmon {
 struct AskedEntry {
   Revision revision;
   PlanPtr plan;
+  WallTime at = 0;
 };
 
 // A process has become the member of a rank.

@@ -27,6 +27,8 @@ class Schedule {
   std::int64_t collected_before(Step t) const;
   // The step after the last one collected; `first` where none is.
   Step end() const;
+  // The last one collected; -1 where none is.
+  Step last() const { return times_ > 0 ? Step{end().value - 1} : Step{-1}; }
   // The least step ≥ t at which a boundary has work to do: a step to collect,
   // the step after one, the end. kNever after the end.
   Step next_change(Step t) const;

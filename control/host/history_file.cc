@@ -102,10 +102,12 @@ void for_each_line(const fs::path& file, const std::function<void(const Json&)>&
   }
 }
 
-// A hub that was started anew goes on with a revision under another key.
+// A hub that was started anew goes on with a revision under another key, and knows of
+// what was applied only what processes that still run have told it again.
 void take_entry(Journal::Key key, HistoryEntry entry, std::map<Journal::Key, HistoryEntry>& entries) {
   for (auto& [known, earlier] : entries) {
     if (known == key || entry.revision == Revision{} || earlier.revision != entry.revision) continue;
+    entry.applied.insert(earlier.applied.begin(), earlier.applied.end());
     earlier = std::move(entry);
     return;
   }

@@ -300,6 +300,7 @@ tl::expected<Prepare, std::string> read_prepare(const wire::Prepare& from) {
 void write(const LogEntry& from, wire::LogEntry& to) {
   if (const auto* asked = std::get_if<AskedEntry>(&from)) {
     to.mutable_asked()->set_revision(asked->revision.value);
+    to.mutable_asked()->set_at(asked->at);
     write(*asked->plan, *to.mutable_asked()->mutable_plan());
   } else if (const auto* verdict = std::get_if<Verdict>(&from)) {
     write(*verdict, *to.mutable_verdict());
@@ -324,7 +325,7 @@ tl::expected<LogEntry, std::string> read_log_entry(const wire::LogEntry& from) {
   switch (from.entry_case()) {
     case wire::LogEntry::kAsked:
       return read_plan(from.asked().plan()).map([&](PlanPtr plan) {
-        return LogEntry(AskedEntry{{from.asked().revision()}, std::move(plan)});
+        return LogEntry(AskedEntry{{from.asked().revision()}, std::move(plan), from.asked().at()});
       });
     case wire::LogEntry::kVerdict:
       return read_verdict(from.verdict()).map([](Verdict verdict) { return LogEntry(std::move(verdict)); });

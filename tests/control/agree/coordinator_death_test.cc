@@ -251,10 +251,31 @@ TEST_CASE("a plan that was written back is not written back again") {
   SmallJob job(2);
   go_on(job, 5);
   REQUIRE(job.tick_until([&] { return job.write_backs.size() == 1; }));
+  const HistoryEntry ended = job.last_entry();
+  REQUIRE(ended.finished_step == job.process(0).collected.back());
   job.restart_coordinator(true);
   job.run_ticks(2'000);
   REQUIRE(job.write_backs.size() == 1);
   REQUIRE(job.coordinator().newest_is_off());
+  CHECK(job.last_entry().finished_step == ended.finished_step);
+  CHECK(job.last_entry().proposed_at == ended.proposed_at);
+}
+
+TEST_CASE("nobody is brought in for a plan that had ended before the coordinator's death") {
+  SmallJob job(2);
+  auto by_command = std::make_shared<Plan>(*job.plan(true, 5));
+  by_command->file.reset();
+  job.begin(nullptr);
+  job.propose(by_command);
+  REQUIRE(job.tick_until([&] { return !job.history().empty() && job.last_entry().finished_step >= 0; }));
+  const HistoryEntry ended = job.last_entry();
+  job.restart_coordinator(true);
+  job.kill(1);
+  const SmallJob::Process& next = job.start(1, Step{0});
+  REQUIRE(job.tick_until([&] { return next.member->joined() && job.all_past(ended.finished_step + 100); }));
+  CHECK(job.history().size() == 1);
+  CHECK(job.last_entry().finished_step == ended.finished_step);
+  CHECK(job.pending().empty());
 }
 
 TEST_CASE("a coordinator that dies and comes back at random leaves no step under two revisions") {

@@ -42,6 +42,16 @@ TEST_CASE("the last word on an entry holds and ranks add what they noted themsel
   REQUIRE(history->at(1).applied == std::map<int, std::int64_t>{{0, 5}});
 }
 
+TEST_CASE("a hub that was started anew takes no rank away that had applied a revision") {
+  TemporaryDirectory directory;
+  HistoryEntry again = entry(1);
+  again.applied = {{1, 7}};
+  REQUIRE(append_history(directory / ".gradmon/e/history.jsonl", {{3, entry(1)}, {1'000, again}}));
+  const auto history = history_from_files(directory.path());
+  REQUIRE(history->size() == 1);
+  CHECK(history->front().applied == std::map<int, std::int64_t>{{0, 5}, {1, 7}});
+}
+
 TEST_CASE("a line cut short by a kill is skipped") {
   TemporaryDirectory directory;
   std::filesystem::create_directories(directory / ".gradmon/e");

@@ -394,8 +394,9 @@ TEST_CASE("a status and a history come back as they were sent") {
 // --- The decision log. ---
 
 TEST_CASE("an entry of the decision log comes back as it was written") {
-  const auto asked = entry_round_trip(AskedEntry{Revision{3}, plan()});
+  const auto asked = entry_round_trip(AskedEntry{Revision{3}, plan(), 1'700'000});
   CHECK(asked.revision == Revision{3});
+  CHECK(asked.at == 1'700'000);
   check_plan(*asked.plan);
   const auto verdict = entry_round_trip(commit());
   CHECK(verdict.effective == Step{100});
