@@ -4,7 +4,6 @@
 #include <c10/core/GradMode.h>
 
 #include <algorithm>
-#include <atomic>
 #include <utility>
 
 #include "control/log.h"
@@ -16,27 +15,12 @@ namespace {
 bool is_gradient(Side side) { return side == Side::input_grad || side == Side::output_grad; }
 bool is_input(Side side) { return side == Side::input || side == Side::input_grad; }
 
+bool comes_out(const GradientSource& input, const ForwardTensors& outputs) {
+  return std::any_of(outputs.elements.begin(), outputs.elements.end(),
+                     [&](const auto& output) { return GradientSource::of(output.tensor).is(input); });
+}
+
 }  // namespace
-
-// What is known of a forward's inputs once it has run. Holds no tensor.
-class ActivationProbe::Call {
- public:
-  struct Input {
-    ActivationRows::Row row;
-    GradientSource source;
-  };
-  std::vector<Input> inputs;                          // until the hooks are set
-  std::vector<ActivationRows::Row> without_gradient;  // constant then
-
-  // The first gradient of an output has come.
-  void take_part(ActivationRows& rows) {
-    if (took_part_.exchange(true, std::memory_order_relaxed)) return;
-    for (const ActivationRows::Row& row : without_gradient) rows.add_without_gradient(row);
-  }
-
- private:
-  std::atomic<bool> took_part_{false};
-};
 
 ActivationProbe::ActivationProbe(const HookSettings& settings, const WatchedModel& model,
                                  RecordStream& stream, HookFuse& fuse)
@@ -69,12 +53,9 @@ void ActivationProbe::write_rows(RowWriter& rows) {
   std::uint64_t sequence = 0;
   for (const ActivationRows::Row& row : rows_->take_rows()) {
     const RowKey key{row.kind, stream_.target_id(row.vpp_stage, row.name), sequence++, row.micro_step};
-    if (row.needs_none) {
-      rows.write_nan(key);
-    } else {
-      rows.write(key, row.reading, row.name);
-    }
+    rows.write(key, row.reading, row.name);
   }
+  for (const auto& [name, why] : rows_->take_indistinct()) rows.count_not_applicable(name, why);
   for (std::uint64_t late = rows_->take_late(); late > 0; --late)
     rows.count_not_applicable("actv_grad", "a gradient came after its step had ended");
 }
@@ -89,17 +70,17 @@ void ActivationProbe::before_forward(const ForwardVisit& visit, const ForwardTen
   if (!target.choice.any()) return;
   read(target, visit, Side::input, inputs);
   if (!settings_.backward || !c10::GradMode::is_enabled()) return;
-  auto call = std::make_shared<Call>();
-  note_inputs(*call, target, visit, inputs);
-  calls_.begin(visit, std::move(call));
+  calls_.begin(visit, note_inputs(target, visit, inputs));
 }
 
 void ActivationProbe::after_forward(const ForwardVisit& visit, const ForwardTensors& outputs) {
   const Target& target = targets_[visit.module];
   if (!target.choice.any()) return;
   read(target, visit, Side::output, outputs);
-  const auto call = calls_.end(visit);
-  if (call && requires_gradient(outputs)) watch_gradients(*call, target, visit, outputs);
+  auto call = calls_.end(visit);
+  if (!call || !requires_gradient(outputs)) return;
+  watch_inputs(std::move(*call), outputs);
+  watch_outputs(target, visit, outputs);
 }
 
 void ActivationProbe::abandoned(const ForwardVisit& visit) {
@@ -112,8 +93,7 @@ void ActivationProbe::tapped(const ForwardVisit& within, std::string_view name, 
   if (!target.choice.any()) return;
   const ForwardTensors value{{{tensor, "", 0}}, 1, true};
   read(target, within, Side::output, value);
-  if (settings_.backward && requires_gradient(value))
-    watch_gradients(std::make_shared<Call>(), target, within, value);
+  if (settings_.backward && requires_gradient(value)) watch_outputs(target, within, value);
 }
 
 ActivationRows::Row ActivationProbe::row(const Target& target, const ForwardVisit& visit, Side side,
@@ -146,43 +126,46 @@ void ActivationProbe::read(const Target& target, const ForwardVisit& visit, Side
     rows_->add(row(target, visit, side, element_suffix(tensors, *element)), element->tensor);
 }
 
-void ActivationProbe::note_inputs(Call& call, const Target& target, const ForwardVisit& visit,
-                                  const ForwardTensors& inputs) {
+ActivationProbe::Call ActivationProbe::note_inputs(const Target& target, const ForwardVisit& visit,
+                                                   const ForwardTensors& inputs) {
+  Call call;
   for (const auto* element : chosen(target, Side::input_grad, inputs)) {
-    auto of_gradient = row(target, visit, Side::input_grad, element_suffix(inputs, *element));
     GradientSource source = gradients_.source_of(element->tensor);
-    if (source.sort == GradientSource::Sort::none) {
-      call.without_gradient.push_back(std::move(of_gradient));
+    if (source.sort == GradientSource::Sort::none || source.sort == GradientSource::Sort::parameter) continue;
+    call.rows.push_back(row(target, visit, Side::input_grad, element_suffix(inputs, *element)));
+    call.sources.push_back(std::move(source));
+  }
+  call.first_node = next_node();
+  return call;
+}
+
+void ActivationProbe::watch_inputs(Call call, const ForwardTensors& outputs) {
+  auto edges = inner_edges(call.sources, outputs, call.first_node);
+  for (std::size_t i = 0; i < call.sources.size(); ++i) {
+    const auto same = [&](const GradientSource& other) { return other.is(call.sources[i]); };
+    if (std::count_if(call.sources.begin(), call.sources.end(), same) > 1) {
+      rows_->note_indistinct(call.rows[i].name, "the same tensor is given to the module twice");
+    } else if (comes_out(call.sources[i], outputs)) {
+      rows_->note_indistinct(call.rows[i].name, "the module gives it out as it is");
     } else {
-      call.inputs.push_back({std::move(of_gradient), std::move(source)});
+      gradients_.watch_edges(call.sources[i], std::move(edges[i]), body(std::move(call.rows[i])));
     }
   }
 }
 
-void ActivationProbe::watch_gradients(const std::shared_ptr<Call>& call, const Target& target,
-                                      const ForwardVisit& visit, const ForwardTensors& outputs) {
-  for (Call::Input& input : std::exchange(call->inputs, {}))
-    gradients_.watch(input.source, body(nullptr, std::move(input.row)));
-  const auto wanted = chosen(target, Side::output_grad, outputs);
-  for (const ForwardTensors::Element& element : outputs.elements) {
-    std::optional<ActivationRows::Row> of_gradient;
-    if (std::find(wanted.begin(), wanted.end(), &element) != wanted.end())
-      of_gradient = row(target, visit, Side::output_grad, element_suffix(outputs, element));
-    if (!of_gradient && call->without_gradient.empty()) continue;
-    gradients_.watch(gradients_.source_of(element.tensor), body(call, std::move(of_gradient)));
+void ActivationProbe::watch_outputs(const Target& target, const ForwardVisit& visit,
+                                    const ForwardTensors& outputs) {
+  for (const auto* element : chosen(target, Side::output_grad, outputs)) {
+    auto of_gradient = row(target, visit, Side::output_grad, element_suffix(outputs, *element));
+    gradients_.watch(gradients_.source_of(element->tensor), body(std::move(of_gradient)));
   }
 }
 
-TensorGradients::Body ActivationProbe::body(std::shared_ptr<Call> call,
-                                            std::optional<ActivationRows::Row> row) const {
-  return [rows = std::weak_ptr<ActivationRows>(rows_), step = rows_->step(), call = std::move(call),
+TensorGradients::Body ActivationProbe::body(ActivationRows::Row row) const {
+  return [rows = std::weak_ptr<ActivationRows>(rows_), step = rows_->step(),
           row = std::move(row)](const at::Tensor& gradient) {
-    const auto alive = rows.lock();
-    if (!alive) return;
-    alive->enter(step, row ? row->name : std::string(), [&] {
-      if (row) alive->add(*row, gradient);
-      if (call) call->take_part(*alive);
-    });
+    if (const auto alive = rows.lock())
+      alive->enter(step, row.name, [&] { alive->add(row, gradient); });
   };
 }
 

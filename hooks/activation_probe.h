@@ -25,18 +25,18 @@ namespace gradmon {
 
 // Inputs are read before the forward (in-place modules overwrite them), outputs
 // after it, their gradients as they arrive in backward, wherever that runs; only
-// numbers are kept until the rows are written. A gradient is the tensor's: where
-// others use an input as well (a residual), with what comes from them. A
-// recomputed forward has no values of its own, but its gradients are the ones
-// that arrive; of several that do, as several passes go through one graph, the last.
+// numbers are kept until the rows are written. An output's gradient is the tensor's
+// own. An input's is what comes through this module, as torch's full backward hook
+// has it: not what reaches the tensor otherwise (a residual). An input that needs no
+// gradient has none; one that cannot be told apart, since it is given twice or comes
+// out as it went in, counts as not applicable. A recomputed forward has no values of its own,
+// but its gradients are the ones that arrive; of several that do, as several passes
+// go through one graph, the last.
 //
-// Records, each kind in the order in which the values came (gradients of one
-// tensor in the order of the forward: what left its module first): target
+// Records, each kind in the order in which the values came: target
 // `{module}.input` or `.output`, with `_{i}` or `_{key}` where there are
 // several, `@2` for a second call in one micro step; of a tapped value
-// `{name}.output`. A row of NaN for each input that needs no gradient, after the
-// first gradient of an output of the same call: a call that took no part in
-// backward has none. What arrives when its step has ended is not taken, and
+// `{name}.output`. What arrives when its step has ended is not taken, and
 // counts as not applicable.
 class ActivationProbe : public Probe, public ForwardListener {
  public:
@@ -66,7 +66,12 @@ class ActivationProbe : public Probe, public ForwardListener {
     int vpp_stage = 0;
     ActivationChoice choice;
   };
-  class Call;
+  // What is known of a forward's inputs until it has run. Holds no tensor.
+  struct Call {
+    std::vector<ActivationRows::Row> rows;
+    std::vector<GradientSource> sources;  // of each
+    std::uint64_t first_node = 0;         // that the forward may make
+  };
 
   ActivationRows::Row row(const Target& target, const ForwardVisit& visit, Side side,
                           const std::string& suffix) const;
@@ -74,10 +79,10 @@ class ActivationProbe : public Probe, public ForwardListener {
   std::vector<const ForwardTensors::Element*> chosen(const Target& target, Side side,
                                                      const ForwardTensors& tensors);
   void read(const Target& target, const ForwardVisit& visit, Side side, const ForwardTensors& tensors);
-  void note_inputs(Call& call, const Target& target, const ForwardVisit& visit, const ForwardTensors& inputs);
-  void watch_gradients(const std::shared_ptr<Call>& call, const Target& target, const ForwardVisit& visit,
-                       const ForwardTensors& outputs);
-  TensorGradients::Body body(std::shared_ptr<Call> call, std::optional<ActivationRows::Row> row) const;
+  Call note_inputs(const Target& target, const ForwardVisit& visit, const ForwardTensors& inputs);
+  void watch_inputs(Call call, const ForwardTensors& outputs);
+  void watch_outputs(const Target& target, const ForwardVisit& visit, const ForwardTensors& outputs);
+  TensorGradients::Body body(ActivationRows::Row row) const;
   const Target& tapped_target(int vpp_stage, std::string_view name);
 
   // Constant after construction.
@@ -89,7 +94,7 @@ class ActivationProbe : public Probe, public ForwardListener {
   // Own synchronisation.
   const std::shared_ptr<ActivationRows> rows_;  // hooks hold it weakly
   TensorGradients gradients_;
-  CallsUnderWay<std::shared_ptr<Call>> calls_;
+  CallsUnderWay<Call> calls_;
 
   std::mutex mutex_;
   // Guarded by mutex_.

@@ -24,9 +24,14 @@ void ActivationRows::add(Row row, const at::Tensor& tensor) {
   keep(std::move(row));
 }
 
-void ActivationRows::add_without_gradient(Row row) {
-  row.needs_none = true;
-  keep(std::move(row));
+void ActivationRows::note_indistinct(const std::string& name, const std::string& why) {
+  const std::lock_guard lock(mutex_);
+  indistinct_.emplace(name, why);
+}
+
+std::map<std::string, std::string> ActivationRows::take_indistinct() {
+  const std::lock_guard lock(mutex_);
+  return std::exchange(indistinct_, {});
 }
 
 void ActivationRows::drop(int vpp_stage, int micro_step) {
@@ -49,7 +54,7 @@ void ActivationRows::keep(Row row) {
     const auto [known, fresh] =
         gradients_.try_emplace({row.vpp_stage, row.name, row.micro_step}, rows_.size());
     if (!fresh) {
-      if (!row.needs_none) rows_[known->second] = std::move(row);
+      rows_[known->second] = std::move(row);
       return;
     }
   }

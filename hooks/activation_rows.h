@@ -27,7 +27,6 @@ class ActivationRows {
     int vpp_stage = 0;
     std::string name;  // as records call it
     int micro_step = 0;
-    bool needs_none = false;  // an input that needs no gradient
     Reading reading;
   };
 
@@ -50,8 +49,9 @@ class ActivationRows {
   // gradient that comes again takes the place of what came before: several passes
   // went through the graph, or a recomputation has hooked the same tensor.
   void add(Row row, const at::Tensor& tensor);
-  // Unless the gradient came.
-  void add_without_gradient(Row row);
+  // A row that this step will not have.
+  void note_indistinct(const std::string& name, const std::string& why);
+  std::map<std::string, std::string> take_indistinct();  // name to why
   // Those of a micro step of a chunk so far, whose forward came to nothing.
   void drop(int vpp_stage, int micro_step);
   // From a hook that was set in `step`: runs body() if that is the step now.
@@ -81,6 +81,7 @@ class ActivationRows {
   // Guarded by mutex_.
   std::vector<Row> rows_;
   std::map<std::tuple<int, std::string, int>, std::size_t> gradients_;  // stage, name, micro step: of rows_
+  std::map<std::string, std::string> indistinct_;
 };
 
 }  // namespace gradmon

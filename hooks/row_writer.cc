@@ -2,7 +2,6 @@
 #include "hooks/row_writer.h"
 
 #include <algorithm>
-#include <limits>
 
 #include "control/log.h"
 
@@ -63,13 +62,6 @@ void RowWriter::write(const RowKey& key, const Reading& reading, const std::stri
     batch_.add(reading.pending);
     waiting_.push_back({held_.size(), reading.scale, {0, 1, 2, 3, 4, 5}, kOps});
   }
-  push(record);
-}
-
-void RowWriter::write_nan(const RowKey& key) {
-  Record record = record_of(key);
-  record.values.fill(std::numeric_limits<double>::quiet_NaN());
-  record.mask = ops_;
   push(record);
 }
 

@@ -54,8 +54,6 @@ class RowWriter {
   // counts one without numbers (and logs the first of them, by `name`), and
   // pushes every other.
   void write(const RowKey& key, const Reading& reading, const std::string& name);
-  // A row whose ops are all NaN: something that could have been, and was not.
-  void write_nan(const RowKey& key);
   // Numbers of another sort, as the kind's columns have them; where they are
   // pending, in the order of these instead of the values.
   void write(const RowKey& key, std::initializer_list<ColumnValue> values,

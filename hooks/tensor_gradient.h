@@ -3,44 +3,26 @@
 #pragma once
 
 #include <ATen/core/Tensor.h>
-#include <c10/util/intrusive_ptr.h>
 
 #include <cstdint>
 #include <functional>
 #include <memory>
 #include <mutex>
-#include <optional>
 #include <unordered_set>
 #include <vector>
 
 #include "hooks/forward_entry.h"
+#include "hooks/gradient_source.h"
+#include "hooks/inner_edges.h"
 #include "hooks/watched_model.h"
-
-namespace torch::autograd {
-struct Node;
-}
 
 namespace gradmon {
 
-// Where a tensor's gradient will pass: what the tensor is now, whatever is written
-// into it later. Keeps neither the tensor nor its graph alive.
-struct GradientSource {
-  enum class Sort : std::uint8_t {
-    none,       // the tensor requires no gradient
-    node,       // it was made by one
-    leaf,       // it is in no graph, perhaps yet
-    parameter,  // passed over: its gradient is seen otherwise
-  };
-  Sort sort = Sort::none;
-  std::weak_ptr<torch::autograd::Node> node;
-  std::size_t output = 0;  // of the node
-  std::optional<c10::weak_intrusive_ptr<c10::TensorImpl>> leaf;
-};
-
-// Any thread. A hook sits before the node that made the tensor, or the leaf's
-// accumulator, and is none of the tensor's own hooks. It goes with the graph, or
-// is taken off where the graph outlives its use; as nobody knows when that is, a
-// body holds nothing that must not live on, tensors least of all.
+// Any thread. Of a whole gradient a hook sits before the node that made the tensor, or
+// the leaf's accumulator, and is none of the tensor's own hooks; of what comes by some
+// edges, one after each node that they come from. It goes with the graph, or is taken
+// off where the graph outlives its use; as nobody knows when that is, a body holds
+// nothing that must not live on, tensors least of all.
 class TensorGradients {
  public:
   // On the thread that runs the backward, once a pass; noexcept. `gradient` is defined.
@@ -56,6 +38,9 @@ class TensorGradients {
   // Does nothing for a source that is gone, or that needs no hook of ours. A leaf
   // after what uses it has run: it has no accumulator before.
   void watch(const GradientSource& source, Body body);
+  // The sum of what comes by the edges, as soon as all have brought theirs or, at the
+  // latest, when the source has its whole gradient. Does nothing where there is no edge.
+  void watch_edges(const GradientSource& into, std::vector<InnerEdge> edges, Body body);
 
   // Training thread, at boundaries; no backward runs through those graphs.
   void begin_step() noexcept;
@@ -64,14 +49,21 @@ class TensorGradients {
   void end_step() noexcept;
 
  private:
-  class Hook;
+  class Before;  // the node: a hook with all its gradients
+  class After;   // with all that it gives
+  class Sum;
   struct Hooked {
     std::weak_ptr<torch::autograd::Node> node;
-    const Hook* hook;  // while the node has it
-    bool leaf;
-    std::uint64_t step;
+    // One of them, while the node has it.
+    const Before* before = nullptr;
+    const After* after = nullptr;
+    bool leaf = false;
+    std::uint64_t step = 0;
   };
 
+  void put_before(const std::shared_ptr<torch::autograd::Node>& node, std::unique_ptr<Before> hook, bool leaf);
+  void put_after(const std::shared_ptr<torch::autograd::Node>& node, std::unique_ptr<After> hook);
+  // condition(hooked, whether its gradient has come)
   template <typename Condition>
   void take_off(Condition&& condition) noexcept;
 
@@ -80,6 +72,7 @@ class TensorGradients {
   std::mutex mutex_;
   // Guarded by mutex_, as are the lists of hooks that are added to.
   std::vector<Hooked> hooked_;
+  std::vector<std::weak_ptr<Sum>> sums_;  // of this step
   std::uint64_t step_ = 0;
 };
 

@@ -14,7 +14,7 @@ ROOT = Path(__file__).resolve().parents[2]
 
 
 def version() -> str:
-    """gradmon's, and the torch that the wheel is bound to: "0.1.0+torch1.13"."""
+    """gradmon's, and the torch that the wheel is bound to: "0.2.0+torch1.13"."""
     text = (build_directory() / "CMakeCache.txt").read_text()
     own = re.search(r"^CMAKE_PROJECT_VERSION:STATIC=(.*)$", text, re.MULTILINE)
     assert own, "no version in CMakeCache.txt"

@@ -26,7 +26,7 @@ struct PlainNet : torch::nn::Module {
 
 // Prefix of the file, name, step, micro step.
 using ValueKey = std::tuple<std::string, std::string, int, int>;
-// The tensor of each value; undefined where a row of NaN is due.
+// The tensor of each value that has a row.
 using ExpectedValues = std::map<ValueKey, at::Tensor>;
 
 class PlainTraining {

@@ -84,12 +84,11 @@ TEST_CASE("rows that wait for a device come with their values in the order writt
   CHECK(stream.records.size() == 1);
   rows.write({Kind::grad_reduced, target, 1}, by_device(b), "b");
   rows.write({Kind::grad_reduced, target, 2}, at_once(c), "c");
-  rows.write_nan({Kind::actv_grad, target, 0});
   CHECK(stream.records.size() == 1);
   CHECK(rows.counts().rows == 1);
   rows.end_step();
-  REQUIRE(stream.records.size() == 4);
-  CHECK(rows.counts().rows == 4);
+  REQUIRE(stream.records.size() == 3);
+  CHECK(rows.counts().rows == 3);
   const std::array<at::Tensor, 3> written{a, b, c};
   for (std::size_t i = 0; i < 3; ++i) {
     const Record& record = stream.records[i];
@@ -99,9 +98,8 @@ TEST_CASE("rows that wait for a device come with their values in the order writt
     std::copy_n(record.values.begin(), kOps, values.begin());
     check_same(values, at_once(written[i]));
   }
-  CHECK(stream.records[3].kind == Kind::actv_grad);
   rows.end_step();
-  CHECK(stream.records.size() == 4);
+  CHECK(stream.records.size() == 3);
 }
 
 DeviceNumbers::Values as_they_are(const double* numbers, double) { return {numbers[0], numbers[1]}; }

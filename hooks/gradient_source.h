@@ -1,0 +1,40 @@
+// SPDX-License-Identifier: Apache-2.0
+#pragma once
+
+#include <ATen/core/Tensor.h>
+#include <c10/util/intrusive_ptr.h>
+
+#include <cstddef>
+#include <cstdint>
+#include <memory>
+#include <optional>
+
+namespace torch::autograd {
+struct Node;
+}
+
+namespace gradmon {
+
+// Where a tensor's gradient will pass: what the tensor is now, whatever is written
+// into it later. Keeps neither the tensor nor its graph alive.
+struct GradientSource {
+  enum class Sort : std::uint8_t {
+    none,       // the tensor requires no gradient
+    node,       // it was made by one
+    leaf,       // it is in no graph, perhaps yet
+    parameter,  // passed over: its gradient is seen otherwise
+  };
+  Sort sort = Sort::none;
+  std::weak_ptr<torch::autograd::Node> node;
+  std::size_t output = 0;  // of the node
+  std::optional<c10::weak_intrusive_ptr<c10::TensorImpl>> leaf;
+
+  static GradientSource of(const at::Tensor& tensor);  // of a parameter: leaf
+  bool is(const GradientSource& other) const;          // both of one tensor that requires a gradient
+
+  // The node, or the leaf's accumulator; null where it is gone, or there is none yet: a
+  // leaf has one once what uses it has run.
+  std::shared_ptr<torch::autograd::Node> find() const;
+};
+
+}  // namespace gradmon
