@@ -28,7 +28,7 @@ struct HookCounts {
   std::size_t attached = 0;          // hooks in place
   std::uint64_t rows = 0;            // handed to the stream
   std::uint64_t refused = 0;         // of these, dropped by the stream
-  std::uint64_t not_applicable = 0;  // readings without numbers: complex, meta, freed storage
+  std::uint64_t not_applicable = 0;  // readings without numbers: meta, freed storage
 };
 
 // Training thread only, construction and destruction at a step boundary; its

@@ -50,7 +50,7 @@ void RowWriter::end_step() {
 void RowWriter::write(const RowKey& key, const Reading& reading, const std::string& name) {
   if (!reading.present || reading.stats.outcome == TensorStats::Outcome::empty) return;
   if (reading.stats.outcome == TensorStats::Outcome::not_applicable) {
-    return count_not_applicable(name, reading.why.empty() ? "complex, meta or freed storage" : reading.why);
+    return count_not_applicable(name, reading.why.empty() ? "meta or freed storage" : reading.why);
   }
   Record record = record_of(key);
   std::copy(reading.stats.values.begin(), reading.stats.values.end(), record.values.begin());

@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "hooks/tensor_stats.h"
 
+#include <ATen/ops/view_as_real.h>
 #include <c10/core/GradMode.h>
 
 #include <cmath>
@@ -28,14 +29,15 @@ std::array<double, kOps> values_of(const PartialStats& stats) {
   return values;
 }
 
-// The tensor as strided, real numbers.
+// The tensor as strided, real numbers; of a sparse one in memory those that it stores.
 at::Tensor plain_values(const at::Tensor& tensor) {
+  const bool in_memory = tensor.device().is_cpu();
+  if (tensor.is_complex()) return plain_values(at::view_as_real(tensor.resolve_conj()));
+  if (tensor.layout() == at::kMkldnn || (tensor.layout() != at::kStrided && !in_memory)) return tensor.to_dense();
   if (tensor.is_sparse()) return tensor.coalesce()._values();
-  if (tensor.layout() == at::kMkldnn) return tensor.to_dense();
   if (tensor.layout() != at::kStrided) return tensor.values();  // compressed sparse
   if (tensor.is_quantized()) return tensor.dequantize();
   if (tensor.is_neg()) return tensor.resolve_neg();
-  const bool in_memory = tensor.device().is_cpu();
   if (in_memory && !reads_in_memory(tensor.scalar_type())) return tensor.to(at::kDouble);
   return tensor;
 }
@@ -50,6 +52,17 @@ bool storage_holds_it(const at::Tensor& tensor) {
   return tensor.storage().nbytes() >= static_cast<std::size_t>(needed);
 }
 
+// The zeros of a sparse tensor.
+PartialStats not_stored(std::int64_t elements, double eps) {
+  PartialStats stats;
+  if (elements == 0) return stats;
+  stats.elements = 1;
+  stats.min = stats.max = 0;
+  stats.zeros = eps > 0 ? 1 : 0;
+  stats.repeat(static_cast<std::uint64_t>(elements));
+  return stats;
+}
+
 StartedStats start(const at::Tensor& tensor, double eps) {
   using Outcome = TensorStats::Outcome;
   StartedStats started;
@@ -57,17 +70,19 @@ StartedStats start(const at::Tensor& tensor, double eps) {
   stats.outcome = Outcome::not_applicable;
   if (!tensor.defined()) return started;
   stats.dtype = dtype_of(tensor);
-  if (tensor.is_meta() || tensor.is_complex()) return started;
+  if (tensor.is_meta()) return started;
 
   const c10::NoGradGuard no_grad;
   const at::Tensor x = plain_values(tensor);
-  if (x.numel() == 0) {
+  if (tensor.numel() == 0) {
     stats.outcome = Outcome::empty;
     return started;
   }
-  if (x.has_storage() && !storage_holds_it(x)) return started;
+  if (x.numel() > 0 && x.has_storage() && !storage_holds_it(x)) return started;
   if (x.device().is_cpu() && x.has_storage()) {
-    stats.values = values_of(memory_stats(x, eps));
+    PartialStats all = not_stored(tensor.numel() * (tensor.is_complex() ? 2 : 1) - x.numel(), eps);
+    if (x.numel() > 0) all.add(memory_stats(x, eps));
+    stats.values = values_of(all);
   } else {
     stats.values.fill(std::numeric_limits<double>::quiet_NaN());
     started.pending = device_stats(x, eps);

@@ -19,7 +19,7 @@ struct TensorStats {
   enum class Outcome : std::uint8_t {
     measured,
     empty,           // no elements
-    not_applicable,  // undefined, complex, meta, or its storage is freed or has no memory
+    not_applicable,  // undefined, meta, or its storage is freed or has no memory
   };
   Outcome outcome = Outcome::empty;
   DType dtype = DType::unknown;
@@ -40,9 +40,9 @@ struct StartedStats {
 // Any thread that may read the tensor. Changes neither it nor the gradient
 // mode. Reads dense and expanded memory in place, other strides piece by piece,
 // large tensors on torch's own threads; the result does not depend on their
-// number. Sparse tensors: their coalesced
-// stored values; quantised ones dequantised. On other devices torch's ops
-// compute, queued as the tensor now is. The error is torch's message.
+// number. A sparse tensor has the numbers of the dense one, a complex one those of
+// its real view (twice the elements), a quantised one is dequantised. On other devices
+// torch's ops compute, queued as the tensor now is. The error is torch's message.
 tl::expected<StartedStats, std::string> start_tensor_stats(const at::Tensor& tensor, double eps) noexcept;
 
 // The same, with a wait for the device.

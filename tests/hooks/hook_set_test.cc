@@ -234,7 +234,7 @@ TEST_CASE("what has no numbers is counted and what the stream drops too") {
   HookSettings settings;
   settings.weights = true;
   HookSet hooks(settings,
-                {{{"complex", 0, at::zeros({3}, at::kComplexFloat)},
+                {{{"meta", 0, at::empty({3}, at::TensorOptions(at::kMeta))},
                   {"empty", 0, at::empty({0})},
                   {"real", 0, at::zeros({3})}},
                  {}},

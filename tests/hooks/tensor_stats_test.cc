@@ -12,6 +12,7 @@
 #include <ATen/ops/randn.h>
 #include <ATen/ops/sparse_coo_tensor.h>
 #include <ATen/ops/tensor.h>
+#include <ATen/ops/view_as_real.h>
 #include <ATen/ops/zeros.h>
 #include <c10/core/GradMode.h>
 
@@ -147,7 +148,6 @@ TEST_CASE("a tensor without dimensions has one element and an empty one no numbe
 
 TEST_CASE("what has no numbers says so") {
   CHECK(measured(at::Tensor()).outcome == Outcome::not_applicable);
-  CHECK(measured(at::zeros({3}, at::kComplexFloat)).outcome == Outcome::not_applicable);
   CHECK(measured(at::empty({3}, at::TensorOptions(at::kMeta))).outcome == Outcome::not_applicable);
   at::Tensor freed = at::zeros({100});
   freed.storage().set_nbytes(0);
@@ -157,12 +157,19 @@ TEST_CASE("what has no numbers says so") {
   CHECK(measured(wrapper).outcome == Outcome::not_applicable);
 }
 
-TEST_CASE("sparse and quantised and negated tensors give their values") {
+TEST_CASE("sparse and complex and quantised and negated tensors give their values") {
   const at::Tensor indices = at::tensor({0, 2, 2}, at::kLong).unsqueeze(0);
   const at::Tensor sparse = at::sparse_coo_tensor(indices, at::tensor({1.0, 2.0, 3.0}, at::kDouble), {4});
-  check_values(measured(sparse).values, torch_values(at::tensor({1.0, 5.0}, at::kDouble), kEps));
+  check_values(measured(sparse).values, torch_values(sparse.to_dense(), kEps));
+  const at::Tensor nothing = at::sparse_coo_tensor(indices.slice(1, 0, 0), at::zeros({0}, at::kDouble), {4});
+  check_values(measured(nothing).values, torch_values(at::zeros({4}, at::kDouble), kEps));
   const at::Tensor rows = at::tensor({1.0, 0.0, 0.0, -7.0}, at::kDouble).reshape({2, 2}).to_sparse_csr();
-  check_values(measured(rows).values, torch_values(at::tensor({1.0, -7.0}, at::kDouble), kEps));
+  check_values(measured(rows).values, torch_values(rows.to_dense(), kEps));
+  const at::Tensor complex = at::randn({3, 50}, at::kComplexDouble);
+  for (const at::Tensor& x : {complex, complex.t(), complex.conj()}) {
+    check_values(measured(x).values, torch_values(at::view_as_real(x.resolve_conj()), kEps));
+    CHECK(measured(x).dtype == DType::complex128);
+  }
   const at::Tensor quantised = at::quantize_per_tensor(at::rand({50}), 0.1, 3, at::kQInt8);
   check_values(measured(quantised).values, torch_values(quantised.dequantize(), kEps));
   const at::Tensor negated = at::imag(at::randn({50}, at::kComplexDouble).conj());

@@ -9,6 +9,7 @@ from gradmon import _gradmon
 from gradmon._launch_nonce import LaunchNonce
 from gradmon._model_parts import ModelParts
 from gradmon._module_hooks import ModuleHooks
+from gradmon._optimizer_rounds import OptimizerRounds, parameters_of
 from gradmon._optimizer_steps import OptimizerSteps
 from gradmon._scaler_updates import ScalerUpdates, left_to
 
@@ -28,6 +29,7 @@ class Steps:
         "_modules",
         "_models",
         "_optimizers",
+        "_rounds",
         "_scaler",
         "_calls_before",
         "_look_at",
@@ -43,6 +45,7 @@ class Steps:
         self._modules = ModuleHooks()
         self._models: list[ModelParts] = []
         self._optimizers: list[OptimizerSteps] = []
+        self._rounds = OptimizerRounds()
         self._scaler: Optional[ScalerUpdates] = None
         self._calls_before = 0  # of the first optimizer's step, in what end_by_program() has ended
         self._look_at = 0.0  # while nothing is collected
@@ -50,17 +53,19 @@ class Steps:
         _alive.add(self)
 
     def watch(self, model: Any, optimizer: Any, scaler: Any) -> None:
-        """A chunk and, unless another chunk has it, its optimizer. The boundaries are the
-        updates of the first call's scaler or, where it has none, the first optimizer's steps."""
+        """A chunk, unless the model is one already, and its optimizer, unless another chunk has
+        it. The boundaries are the updates of the first call's scaler or, where it has none,
+        the optimizers' steps."""
         if self not in _alive:
             return _gradmon.warn_once("watch() after stop() does nothing")
-        self._models.append(ModelParts(model))
-        self._watch_modules()
-        self.core.watch(model)
+        if all(model is not known.model for known in self._models):
+            self._models.append(ModelParts(model))
+            self._watch_modules()
+            self.core.watch(model)
         self._take(scaler)
         if all(optimizer is not known.optimizer for known in self._optimizers):
-            is_boundary = not self._optimizers and self._scaler is None
-            self._optimizers.append(self._around(optimizer, is_boundary))
+            self._make_room_for(optimizer)
+            self._optimizers.append(self._around(optimizer))
         self._take_up(self._prepared(self.core.begun()))
 
     def end(self) -> None:
@@ -90,6 +95,7 @@ class Steps:
         for optimizer in self._optimizers:
             optimizer.remove()
         self._optimizers.clear()
+        self._rounds.clear()
         if self._scaler is not None:
             self._scaler.remove()
             self._scaler = None
@@ -99,24 +105,45 @@ class Steps:
     def __del__(self) -> None:
         self._modules.set(False)
 
-    def _around(self, optimizer: Any, is_boundary: bool) -> OptimizerSteps:
+    def _around(self, optimizer: Any) -> OptimizerSteps:
         # Each of these runs every step, on or off.
         core_step = self.core.step
+        rounds = self._rounds
+        rounds.add(optimizer)
 
         def before(scaler: Any) -> None:
+            if (
+                rounds.stepped
+                and rounds.comes_again(optimizer)
+                and not self.explicit
+                and self._scaler is None
+            ):
+                self.end()
             if self.begun & _COLLECTS:
                 self.core.before_update(optimizer, left_to(optimizer, scaler))
 
         def after() -> None:
             if self.begun & _COLLECTS:
                 self.core.after_update(optimizer)
-            if is_boundary and not self.explicit:  # end(), without two calls more
+            if not rounds.single and not rounds.ends_with(optimizer):
+                return
+            if not self.explicit and self._scaler is None:  # end(), without two calls more
                 self.ended_by_itself = True
                 begun = core_step()
                 if begun != 0 or self.begun != 0:
                     self._take_up(self._prepared(begun))
 
         return OptimizerSteps(optimizer, before, after)
+
+    def _make_room_for(self, optimizer: Any) -> None:
+        """Lets go of optimizers whose parameters the new one has: it was made in their place."""
+        taken = parameters_of(optimizer)
+        for known in list(self._optimizers):
+            if taken & parameters_of(known.optimizer):
+                known.remove()
+                self._optimizers.remove(known)
+                self._rounds.remove(known.optimizer)
+                self._calls_before = 0
 
     def _take(self, scaler: Any) -> None:
         if scaler is None or not getattr(scaler, "is_enabled", lambda: True)():

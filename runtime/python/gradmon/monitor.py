@@ -73,9 +73,10 @@ class Monitor:
         TransformerEncoderLayer does not take its fast path. Within what torch.compile
         has made nothing is seen.
 
-        A further call adds a model chunk (vpp_stage 1, 2, …) and its optimizer. A step
-        ends with the first optimizer's; where others follow without a backward between,
-        call step() at the end of the iteration, or their gradients belong to no step.
+        A further call with another model adds a chunk (vpp_stage 1, 2, …); one with another
+        optimizer adds that, in the place of those whose parameters it has. A step ends when all
+        optimizers have stepped, in whatever order; where some step more often than others, call
+        step() at the end of the iteration.
         grad_acc_steps: micro batches (backward passes) that a step accumulates, at
         least 1. scaler: a GradScaler: a step then ends with its update(), also where it has
         left the optimizer's step out, and parameters' gradients are told without its scale,
@@ -115,7 +116,7 @@ class Monitor:
         """Ends the step, once an iteration on every rank; True: what was asked for is
         there, and training may end (print_struct).
 
-        Without it the first watched optimizer's step does, or the scaler's update. The
+        Without it the last of the watched optimizers' steps does, or the scaler's update. The
         first call takes that over for good; it ends no step itself if one of them has.
         """
         steps = self._steps

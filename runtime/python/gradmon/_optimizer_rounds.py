@@ -1,0 +1,65 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Where an iteration ends in which several optimizers step."""
+from typing import Any
+
+from gradmon import _gradmon
+
+
+def parameters_of(optimizer: Any) -> "set[int]":
+    """By identity; none where it does not show them."""
+    groups = getattr(optimizer, "param_groups", None) or ()
+    return {id(parameter) for group in groups for parameter in group.get("params", ())}
+
+
+class OptimizerRounds:
+    """An iteration ends when every optimizer has stepped that did in the one before, in
+    whatever order; at first, every one that there is. Training thread."""
+
+    __slots__ = ("single", "stepped", "_all", "_awaited")
+
+    def __init__(self) -> None:
+        self.single = True  # no more than one optimizer: each step of it ends an iteration
+        self.stepped: "list[Any]" = []  # in this iteration
+        self._all: "list[Any]" = []
+        self._awaited: "list[Any]" = []
+
+    def add(self, optimizer: Any) -> None:
+        self._set(self._all + [optimizer], self._awaited + [optimizer], self.stepped)
+
+    def remove(self, optimizer: Any) -> None:
+        self._set(
+            *(
+                [one for one in some if one is not optimizer]
+                for some in (self._all, self._awaited, self.stepped)
+            )
+        )
+
+    def clear(self) -> None:
+        self._set([], [], [])
+
+    def _set(self, every: "list[Any]", awaited: "list[Any]", stepped: "list[Any]") -> None:
+        self._all, self._awaited = every, awaited
+        self.single = len(every) < 2
+        self.stepped = [] if self.single else stepped
+
+    def comes_again(self, optimizer: Any) -> bool:
+        """Before it steps: whether it has in this iteration, which then is over; those that
+        have not are not waited for until they do."""
+        if all(optimizer is not one for one in self.stepped):
+            return False
+        absent = [one for one in self._awaited if all(one is not stepped for stepped in self.stepped)]
+        names = ", ".join(type(one).__name__ for one in absent)
+        _gradmon.warn_once(
+            f"{names}: no step in an iteration in which {type(optimizer).__name__} made several; where "
+            "optimizers step unequally often, call step() at the end of the iteration"
+        )
+        self._awaited, self.stepped = self.stepped, []
+        return True
+
+    def ends_with(self, optimizer: Any) -> bool:
+        """After it has stepped, one of several: whether the iteration is over."""
+        self.stepped.append(optimizer)
+        if any(all(one is not stepped for stepped in self.stepped) for one in self._awaited):
+            return False
+        self._awaited, self.stepped = self.stepped, []
+        return True

@@ -1,0 +1,192 @@
+# SPDX-License-Identifier: Apache-2.0
+"""What gradmon's rows ought to hold, by plain torch alone: hooks and copies."""
+from collections import defaultdict
+from typing import Any, Callable, Optional
+
+import torch
+
+Key = "tuple[str, int, int]"  # name (after "1:" where it is the second chunk's), step, micro step
+
+
+class _Tap(torch.autograd.Function):
+    """A copy of its own, whose gradient is that of one use."""
+
+    @staticmethod
+    def forward(context: Any, tensor: torch.Tensor, note: Callable[[torch.Tensor], None]) -> torch.Tensor:
+        context.note = note
+        return tensor.clone()
+
+    @staticmethod
+    def backward(context: Any, gradient: torch.Tensor) -> Any:
+        context.note(gradient)
+        return gradient, None
+
+
+class Recorder:
+    """Stands where gradmon's monitor does: one training, whose iterations the program ends."""
+
+    def __init__(self) -> None:
+        self.tensors: "dict[str, dict[Key, torch.Tensor]]" = defaultdict(dict)  # by kind
+        self.in_backward = False
+        self._step = 0
+        self._models: "list[torch.nn.Module]" = []
+        self._optimizers: "list[Any]" = []
+        self._named: "list[tuple[str, torch.nn.Parameter]]" = []
+        self._modules: "set[int]" = set()  # that have hooks
+        self._accumulators: "dict[int, Any]" = {}  # by the parameter's identity
+        self._micro: "dict[int, int]" = defaultdict(int)  # by chunk: root forwards of this step
+        self._calls: "dict[tuple[str, int], int]" = defaultdict(int)
+        self._recomputed: "dict[tuple[str, int], int]" = defaultdict(int)
+        self._depth = 0
+
+    def watch(self, model: torch.nn.Module, optimizer: Any, **_: Any) -> "Recorder":
+        if all(model is not known for known in self._models):
+            self._models.append(model)
+        if all(optimizer is not known for known in self._optimizers):
+            self._optimizers.append(optimizer)
+            self._around_step(optimizer)
+        self._look()
+        return self
+
+    def end_iteration(self) -> None:
+        self._step += 1
+        for counts in (self._micro, self._calls, self._recomputed):
+            counts.clear()
+        self._look()
+
+    def stop(self) -> None:
+        pass
+
+    def _note(self, kind: str, name: str, tensor: torch.Tensor, micro: int = 0) -> None:
+        tensor = tensor.detach()
+        if tensor.is_complex():
+            tensor = torch.view_as_real(tensor)
+        self.tensors[kind][name, self._step, micro] = (
+            tensor.to_dense() if tensor.is_sparse else tensor
+        ).clone()
+
+    # What comes within an iteration is seen from the next one on.
+    def _look(self) -> None:
+        self._named.clear()
+        for chunk, model in enumerate(self._models):
+            for name, module in model.named_modules():
+                if id(module) not in self._modules:
+                    self._modules.add(id(module))
+                    self._around(chunk, name, module)
+            for name, parameter in model.named_parameters():
+                if all(parameter is not known for _, known in self._named):
+                    self._named.append((f"{chunk}:{name}" if chunk else name, parameter))
+        for name, parameter in self._named:
+            if not parameter.requires_grad or id(parameter) in self._accumulators:
+                continue
+            # Gradients as they stand after each accumulation.
+            accumulator = parameter.view_as(parameter).grad_fn.next_functions[0][0]
+            accumulator.register_hook(self._accumulated(name, parameter))
+            self._accumulators[id(parameter)] = accumulator
+
+    def _accumulated(self, name: str, parameter: torch.nn.Parameter) -> Callable[..., None]:
+        return lambda *_: self._note("grad_unreduced", name, parameter.grad)
+
+    def _around_step(self, optimizer: Any) -> None:
+        original = optimizer.step
+
+        def step(closure: Optional[Callable[[], Any]] = None) -> Any:
+            held = {id(p) for group in optimizer.param_groups for p in group["params"]}
+            own = [(name, p) for name, p in self._named if id(p) in held]
+            if closure is None:
+                self._before(optimizer, own)
+                result = original()
+            else:
+
+                def told() -> Any:
+                    loss = closure()
+                    self._before(optimizer, own)
+                    return loss
+
+                result = original(told)
+            for name, parameter in own:
+                self._note("param_updated", name, parameter)
+            return result
+
+        optimizer.step = step
+
+    def _before(self, optimizer: Any, own: "list[tuple[str, torch.nn.Parameter]]") -> None:
+        for name, parameter in own:
+            if parameter.grad is not None:
+                self._note("grad_reduced", name, parameter.grad)
+            if (name, self._step, 0) not in self.tensors["param_origin"]:
+                self._note("param_origin", name, parameter)
+            state = optimizer.state.get(parameter, {})
+            for kind, keys in (
+                ("exp_avg", ("exp_avg", "momentum_buffer")),
+                ("exp_avg_sq", ("exp_avg_sq", "square_avg")),
+            ):
+                kept = next((state[key] for key in keys if state.get(key) is not None), None)
+                took_part = parameter.grad is not None
+                if took_part and kept is not None and (name, self._step, 0) not in self.tensors[kind]:
+                    self._note(kind, name, kept)
+
+    # What goes into modules and comes out, and the gradients of both.
+    def _around(self, chunk: int, name: str, module: torch.nn.Module) -> None:
+        shown = f"{chunk}:{name}" if chunk else name
+        visits: "list[Optional[tuple[str, int]]]" = []
+
+        def entered(_: Any, inputs: Any) -> Any:
+            if name == "" and not self.in_backward and module.training and torch.is_grad_enabled():
+                self._micro[chunk] += 1
+            seen = module.training and (torch.is_grad_enabled() or self._depth > 0) and self._micro[chunk] > 0
+            self._depth += 1
+            if not seen:
+                visits.append(None)
+                return None
+            micro = self._micro[chunk] - 1
+            counts = self._recomputed if self.in_backward else self._calls
+            counts[shown, micro] += 1
+            suffix = f"@{counts[shown, micro]}" if counts[shown, micro] > 1 else ""
+            visits.append((suffix, micro))
+            return self._tapped(inputs, f"{shown}.input", suffix, micro)
+
+        def left(_: Any, __: Any, output: Any) -> Any:
+            self._depth -= 1
+            visit = visits.pop()
+            if visit is None:
+                return None
+            return self._tapped(output, f"{shown}.output", *visit)
+
+        module.register_forward_pre_hook(entered)
+        module.register_forward_hook(left)
+
+    def _tapped(self, value: Any, name: str, suffix: str, micro: int) -> Any:
+        """The same, with copies in it."""
+        places = _places(value)
+
+        def copy(tensor: torch.Tensor, key: str) -> torch.Tensor:
+            alone = torch.is_tensor(value) or (places == 1 and key.isdigit())
+            row = name + ("" if alone else f"_{key}") + suffix
+            if not self.in_backward:
+                self._note("actv", row, tensor, micro)
+            if not tensor.requires_grad or not torch.is_grad_enabled():
+                return tensor
+            return _Tap.apply(tensor, lambda gradient: self._note("actv_grad", row, gradient, micro))
+
+        return _copied(value, copy, [0], "")
+
+
+def _places(value: Any) -> int:
+    if isinstance(value, (tuple, list)):
+        return sum(_places(element) for element in value)
+    return sum(_places(element) for element in value.values()) if isinstance(value, dict) else 1
+
+
+def _copied(
+    value: Any, copy: Callable[[torch.Tensor, str], torch.Tensor], place: "list[int]", key: str
+) -> Any:
+    if torch.is_tensor(value):
+        place[0] += 1
+        return copy(value, key or str(place[0] - 1))
+    if isinstance(value, (tuple, list)):
+        return type(value)(_copied(element, copy, place, "") for element in value)
+    if isinstance(value, dict):
+        return {name: _copied(element, copy, place, str(name)) for name, element in value.items()}
+    place[0] += 1
+    return value
