@@ -2,6 +2,7 @@
 """gradmon.load()."""
 import math
 import os
+import re
 from pathlib import Path
 
 import gradmon
@@ -90,3 +91,35 @@ def test_what_cannot_be_read_is_named(tmp_path: Path) -> None:
         gradmon.load(tmp_path)
     with pytest.raises(FileNotFoundError, match="no run ffffffff"):
         gradmon.load(tmp_path, run="ffffffff")
+
+
+def test_kinds_steps_ranks_and_names_are_chosen_and_other_files_not_read(tmp_path: Path) -> None:
+    head = "vpp_stage,name,step,norm,shape,dtype\n"
+    row = "0,{},{},{}.5,[4],torch.float32\n"
+    for rank in (0, 1):
+        files = {
+            f"{kind}_{first}-{first + 1}": head
+            + "".join(row.format(name, step, step) for step in (first, first + 1) for name in ("a.w", "b.w"))
+            for kind in ("grad_reduced", "actv")
+            for first in (0, 2, 4)
+        }
+        write_run(tmp_path, f"Nov21_10-00-00-rank{rank}-0123abcd", **files)
+    everything = gradmon.load(tmp_path)
+    assert len(everything) == 2 * 2 * 6 * 2
+    (tmp_path / "Nov21_10-00-00-rank0-0123abcd" / "actv_0-1.csv").write_text("no file of ours\n")
+    chosen = gradmon.load(tmp_path, kind="grad_reduced", steps=range(3, 5), ranks=1, names="a.w")
+    assert list(chosen["step"]) == [3, 4] and list(chosen["value"]) == [3.5, 4.5]
+    assert set(chosen["rank"]) == {1} and set(chosen["name"]) == {"a.w"}
+    chosen = gradmon.load(tmp_path, kind=["actv"], steps=[5], names=re.compile(r"^b\."))
+    assert list(chosen["rank"]) == [0, 1] and set(chosen["name"]) == {"b.w"}
+    assert gradmon.load(tmp_path, steps=99).empty
+
+
+def test_a_line_that_is_still_being_written_is_left_out(tmp_path: Path) -> None:
+    head = "vpp_stage,name,step,norm,shape,dtype\n"
+    for rank, end in ((0, "0,w,1,2."), (1, "")):
+        text = head + '0,"w\n2",0,1.0,[4],torch.float32\n' + end
+        write_run(tmp_path, f"Nov21_10-00-00-rank{rank}-0123abcd", **{"grad_reduced_0-0": text})
+    table = gradmon.load(tmp_path)
+    assert list(table["rank"]) == [0, 1]
+    assert list(table["name"]) == ["w\n2", "w\n2"]

@@ -1,9 +1,11 @@
 # SPDX-License-Identifier: Apache-2.0
 """What a job has written, as one table."""
+import io
 import os
 import re
+from collections import defaultdict
 from pathlib import Path
-from typing import TYPE_CHECKING, Optional, Union
+from typing import TYPE_CHECKING, Any, Callable, Collection, NamedTuple, Optional, Union
 
 if TYPE_CHECKING:
     import pandas
@@ -11,73 +13,178 @@ if TYPE_CHECKING:
 COLUMNS = ["rank", "step", "micro_step", "kind", "name", "op", "value", "vpp_stage"]
 
 _RUN = re.compile(r"(?P<time>[A-Z][a-z]{2}\d\d_\d\d-\d\d-\d\d)-rank(?P<rank>\d+)-(?P<run>[0-9a-f]{8})$")
-_FILE = re.compile(r"(?P<kind>[a-z_]+?)_\d+-\d+(\.r\d+)?\.csv$")
-_PLACE = ["vpp_stage", "name", "step", "micro_step"]  # of a row; shape and dtype are no numbers
+_FILE = re.compile(r"(?P<kind>[a-z_]+?)_(?P<first>\d+)-(?P<last>\d+)(\.r\d+)?\.csv$")
+_NO_NUMBERS = ["vpp_stage", "name", "step", "micro_step", "shape", "dtype"]
+
+Names = Union[str, Collection[str], "re.Pattern[str]"]
 
 
-def load(path: Union[str, "os.PathLike[str]"], run: Optional[str] = None) -> "pandas.DataFrame":
-    """All rows of a job, one value a row.
+def load(
+    path: Union[str, "os.PathLike[str]"],
+    run: Optional[str] = None,
+    *,
+    kind: Union[str, Collection[str], None] = None,
+    steps: Union[int, Collection[int], None] = None,
+    ranks: Union[int, Collection[int], None] = None,
+    names: Optional[Names] = None,
+) -> "pandas.DataFrame":
+    """All rows of a job, one value a row; or those of some kinds, steps, ranks and names,
+    of which no more files are read than have them.
 
     path: the job's output directory, or one rank's directory in it. run: the 8 hex
-    digits of one of its runs; without it the one written to last.
+    digits of one of its runs; without it the one written to last. kind: the files'
+    prefix, "grad_reduced". steps: numbers, as `range(1000, 2000)`. names: as the files
+    have them, or a compiled pattern that is searched for in them.
 
     Columns: rank, step, micro_step (missing where a row is of the whole step), kind
     (the file's prefix), name, op (the CSV column: norm, mg_direction, …), value (NaN
     where that was measured; what was not measured has no row), vpp_stage. Sorted by
-    step, then as it was written.
+    step, then as it was written. A last line that is still being written is left out.
 
     Raises FileNotFoundError where there is no run, ValueError, with the file, for one
     that cannot be read. Needs pandas.
     """
     import pandas
 
-    tables = [
-        _table(file, int(rank), kind)
-        for directory, rank in _ranks(Path(path), run)
-        for file, kind in _files(directory)
-    ]
+    wanted_kinds, wanted_steps, wanted_ranks = _collection(kind), _collection(steps), _collection(ranks)
+    groups: "dict[tuple[str, bytes], list[_File]]" = defaultdict(list)
+    number = 0
+    for directory, rank in _ranks(Path(path), run):
+        if wanted_ranks is not None and rank not in wanted_ranks:
+            continue
+        for file, of_kind, first, last in _files(directory):
+            if wanted_kinds is not None and of_kind not in wanted_kinds:
+                continue
+            if wanted_steps is not None and not _meets(wanted_steps, first, last):
+                continue
+            header, _, body = file.read_bytes().partition(b"\n")
+            groups[of_kind, header].append(_File(file, rank, number, body[: body.rfind(b"\n") + 1]))
+            number += 1
+    tables = [_table(header, files, of_kind) for (of_kind, header), files in groups.items()]
     if not tables:
         return pandas.DataFrame(columns=COLUMNS)
-    return pandas.concat(tables, ignore_index=True).sort_values("step", kind="stable", ignore_index=True)
+    table = pandas.concat(tables, ignore_index=True) if len(tables) > 1 else tables[0]
+    if wanted_steps is not None:
+        table = table[table["step"].isin(wanted_steps)]
+    if names is not None:
+        table = table[_named(table["name"], names)]
+    return table.sort_values(["step", "file"], kind="stable", ignore_index=True)[COLUMNS]
 
 
-def _ranks(path: Path, run: Optional[str]) -> "list[tuple[Path, str]]":
+class _File(NamedTuple):
+    path: Path
+    rank: int
+    number: int  # in the order in which they are read
+    body: bytes  # its whole lines
+
+
+def _collection(value: Any) -> "Optional[Collection[Any]]":
+    return [value] if isinstance(value, (str, int)) else value
+
+
+def _meets(steps: "Collection[int]", first: int, last: int) -> bool:
+    if isinstance(steps, range):
+        return bool(steps) and min(steps) <= last and max(steps) >= first
+    return any(first <= step <= last for step in steps)
+
+
+def _named(column: "pandas.Series[str]", names: Names) -> Any:
+    if isinstance(names, re.Pattern):
+        found = {name for name in column.unique() if names.search(name)}
+    else:
+        found = {names} if isinstance(names, str) else set(names)
+    return column.isin(found)
+
+
+def _ranks(path: Path, run: Optional[str]) -> "list[tuple[Path, int]]":
     own = _RUN.search(path.name)
     if own:
-        return [(path, own["rank"])]
+        return [(path, int(own["rank"]))]
     found = [
         (directory, match) for directory in sorted(path.iterdir()) if (match := _RUN.search(directory.name))
     ]
     if run is None and found:
         run = max(found, key=lambda item: item[0].stat().st_mtime)[1]["run"]
-    ranks = [(directory, match["rank"]) for directory, match in found if match["run"] == run]
+    ranks = [(directory, int(match["rank"])) for directory, match in found if match["run"] == run]
     if not ranks:
         raise FileNotFoundError(f"{path}: no run{'' if run is None else ' ' + run} of gradmon's in it")
-    return sorted(ranks, key=lambda item: int(item[1]))
+    return sorted(ranks, key=lambda item: item[1])
 
 
-def _files(directory: Path) -> "list[tuple[Path, str]]":
+def _files(directory: Path) -> "list[tuple[Path, str, int, int]]":
     return [
-        (file, match["kind"]) for file in sorted(directory.iterdir()) if (match := _FILE.search(file.name))
+        (file, match["kind"], int(match["first"]), int(match["last"]))
+        for file in sorted(directory.iterdir())
+        if (match := _FILE.search(file.name))
     ]
 
 
-def _table(file: Path, rank: int, kind: str) -> "pandas.DataFrame":
+def _table(header: bytes, files: "list[_File]", kind: str) -> "pandas.DataFrame":
+    """Of files of one header, in one pass; where that fails, of each by itself, so that the
+    one at fault is named."""
+    try:
+        return _parsed(header, files, kind)
+    except (ValueError, KeyError) as error:
+        if len(files) == 1:
+            raise ValueError(f"{files[0].path}: {error}") from error
+    for file in files:
+        _table(header, [file], kind)
+    raise ValueError(f"{files[0].path.parent.parent}: the {kind} files cannot be read together")
+
+
+def _parsed(header: bytes, files: "list[_File]", kind: str) -> "pandas.DataFrame":
+    import numpy
     import pandas
 
-    try:
-        wide = pandas.read_csv(file, dtype=str, keep_default_na=False)
-        for column, otherwise in (("vpp_stage", "0"), ("micro_step", "")):
-            if column not in wide:
-                wide[column] = otherwise
-        ops = [column for column in wide if column not in [*_PLACE, "shape", "dtype"]]
-        wide["row"] = range(len(wide))
-        long = wide.melt(["row", *_PLACE], ops, "op", "cell")  # scalars have a column "value"
-        long = long[long["cell"] != ""].sort_values("row", kind="stable")
-        long["value"] = long["cell"].astype(float)
-        for column in ("step", "vpp_stage"):
-            long[column] = long[column].astype("int64")
-        long["micro_step"] = pandas.to_numeric(long["micro_step"].replace("", None)).astype("Int64")
-    except (ValueError, KeyError) as error:
-        raise ValueError(f"{file}: {error}") from error
-    return long.assign(rank=rank, kind=kind)[COLUMNS]
+    body = b"".join(file.body for file in files)
+    columns = header.decode().rstrip("\r").split(",")
+    ops = [column for column in columns if column not in _NO_NUMBERS]
+    missing = [column for column in ("name", "step") if column not in columns]
+    if missing:
+        raise KeyError(f"no column {missing[0]}")
+    told_apart = b"nan" in body  # an empty cell from one that says nan: slower
+    types: "dict[str, Any]" = {"name": str, "step": "int64", "vpp_stage": "int64", "shape": str, "dtype": str}
+    types.update({op: str if told_apart else "float64" for op in ops})
+    wide = pandas.read_csv(
+        io.BytesIO(body),
+        header=None,
+        names=columns,
+        index_col=False,
+        dtype={column: types[column] for column in columns if column in types},
+        usecols=[column for column in columns if column not in ("shape", "dtype")],
+        keep_default_na=False,
+        na_values={column: [""] for column in [*([] if told_apart else ops), "micro_step"]},
+        float_precision="round_trip",
+    )
+    rows = [_rows(file.body) for file in files]
+    if sum(rows) != len(wide):
+        raise ValueError(f"{len(wide)} rows in {sum(rows)} lines")
+    cells = wide[ops].to_numpy()
+    measured = cells != "" if told_apart else ~numpy.isnan(cells)
+    row, op = numpy.nonzero(measured)
+
+    def each(column: str, otherwise: Callable[[], Any]) -> Any:
+        return wide[column].to_numpy()[row] if column in wide else otherwise()
+
+    return pandas.DataFrame(
+        {
+            "rank": numpy.repeat([file.rank for file in files], rows)[row],
+            "step": each("step", lambda: None),
+            "micro_step": pandas.array(
+                each("micro_step", lambda: numpy.full(len(row), numpy.nan)), dtype="Int64"
+            ),
+            "kind": kind,
+            "name": each("name", lambda: None),
+            "op": numpy.array(ops, dtype=object)[op],
+            "value": cells[measured].astype("float64"),
+            "vpp_stage": each("vpp_stage", lambda: numpy.zeros(len(row), dtype="int64")),
+            "file": numpy.repeat([file.number for file in files], rows)[row],
+        }
+    )
+
+
+def _rows(body: bytes) -> int:
+    """A line within quotes ends no row."""
+    if b'"' not in body:
+        return body.count(b"\n")
+    return sum(part.count(b"\n") for part in body.split(b'"')[::2])
