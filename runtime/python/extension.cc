@@ -266,8 +266,22 @@ void left(const py::handle& module, const py::handle& output) {
   });
 }
 
+// "Metric(kind='grad_reduced', step=3)"
+std::string described(const py::object& self, std::initializer_list<const char*> attributes) {
+  std::string text = py::str(py::type::handle_of(self).attr("__name__"));
+  const char* between = "(";
+  for (const char* name : attributes) {
+    text += std::string(between) + name + "=" + py::repr(self.attr(name)).cast<std::string>();
+    between = ", ";
+  }
+  return text + ")";
+}
+
 void define_metric(py::module_& m) {
   py::class_<Metric>(m, "Metric")
+      .def("__repr__", [](const py::object& self) {
+        return described(self, {"kind", "vpp_stage", "name", "step", "micro_step", "values"});
+      })
       .def_readonly("kind", &Metric::kind)
       .def_readonly("vpp_stage", &Metric::vpp_stage)
       .def_readonly("name", &Metric::name)
@@ -282,6 +296,10 @@ void define_metric(py::module_& m) {
 
 void define_status(py::module_& m) {
   py::class_<RankStatus>(m, "RankStatus")
+      .def("__repr__", [](const py::object& self) {
+        return described(self, {"rank", "host", "pid", "state", "step", "revision", "applied_step", "step_ms",
+                                "records", "dropped", "overhead", "error"});
+      })
       .def_property_readonly("rank", [](const RankStatus& s) { return s.rank.value; })
       .def_property_readonly("revision", [](const RankStatus& s) { return s.revision.value; })
       .def_readonly("host", &RankStatus::host)
@@ -299,6 +317,10 @@ void define_status(py::module_& m) {
                              })
       .def_readonly("error", &RankStatus::error);
   py::class_<Status>(m, "Status")
+      .def("__repr__", [](const py::object& self) {
+        return described(self, {"mode", "state", "reason", "revision", "effective_step", "collected", "epoch",
+                                "warnings", "hooks", "ranks"});
+      })
       .def_property_readonly("revision", [](const Status& s) { return s.revision.value; })
       .def_readonly("epoch", &Status::epoch)
       .def_readonly("mode", &Status::mode)

@@ -1,5 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
 """Several models and optimizers in one loop."""
+import time
 from pathlib import Path
 from typing import Any
 
@@ -164,3 +165,38 @@ def test_a_teacher_that_is_not_trained_is_left_alone(tmp_path: Path) -> None:
 
     noted = twice.compare(tmp_path, training)
     assert noted.fired == ["teacher"] * 3
+
+
+def test_parameters_that_no_watched_optimizer_holds_are_named(tmp_path: Path, capfd: Any) -> None:
+    """Once all that the program watches is watched."""
+    model, other = jobs.make_net(), mlp(4, 2)
+    of_model = torch.optim.SGD(model.fc1.parameters(), lr=0.1)
+    of_other = torch.optim.SGD(other.parameters(), lr=0.1)
+    config = jobs.write_config(tmp_path, wg_distribution=True)
+    with gradmon.Monitor(config, output_dir=tmp_path / "out", dynamic=False) as monitor:
+        monitor.watch(model, of_model).watch(other, of_other)
+        for step in range(3):
+            (model(jobs.batch(step)).sum() + other(jobs.batch(step)).sum()).backward()
+            of_model.step()
+            of_other.step()
+    said = capfd.readouterr().err
+    assert said.count("in no optimizer that is watched") == 1
+    assert "fc2.weight, fc2.bias, spare.weight and 1 more of Net: " in said
+    assert {name for name, _, _ in jobs.rows(tmp_path / "out", "grad_reduced")} >= {"fc1.weight", "0.weight"}
+
+
+def test_what_is_told_prints_itself(tmp_path: Path) -> None:
+    model = jobs.make_net()
+    optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
+    config = jobs.write_config(tmp_path, wg_distribution=True, format=["api"])
+    with gradmon.Monitor(config, output_dir=tmp_path / "out", dynamic=False).watch(
+        model, optimizer
+    ) as monitor:
+        jobs.train(model, optimizer, 2)
+        until = time.monotonic() + 60
+        while not monitor.status().ranks and time.monotonic() < until:
+            time.sleep(0.02)
+        assert repr(monitor.status()).startswith("Status(mode='static', state='on', ")
+        assert "ranks=[RankStatus(rank=0, host=" in repr(monitor.status())
+        metric = repr(monitor.metrics()[0])
+    assert metric.startswith("Metric(kind='grad_") and "'norm': " in metric

@@ -39,7 +39,10 @@ def test_both_orders_of_set_monitor(tmp_path: Path, training: Any) -> None:
                 model, grad_acc_steps=1, optimizer=optimizer, dp_group=None, start_iteration=5
             ),
             lambda mon: mon.set_monitor(model, optimizer=optimizer, start_iteration=5),
+            lambda mon: mon.set_monitor(model, None, optimizer, start_iteration=5),
+            lambda mon: mon.set_monitor(model, optimizer, 1.0, start_iteration=5),
             lambda mon: mon.monitor_gnorm_with_ad(model, 1, optimizer, None, None, 5),
+            lambda mon: mon.monitor_gnorm_with_ad(model, optimizer, 1.0, None, None, 5),
         ]
     ):
         out = tmp_path / f"out{attempt}"
@@ -47,7 +50,7 @@ def test_both_orders_of_set_monitor(tmp_path: Path, training: Any) -> None:
         mon = gradmon.TrainerMon(str(config), process_group=None, params_have_main_grad=True, opt_ty=None)
         call(mon)
         jobs.train(model, optimizer, 2)
-        mon.monitor.stop()
+        mon.summary_writer.close()
         assert jobs.steps_of(jobs.rows(out, "grad_reduced"))["fc1.weight"] == [5, 6]
 
 

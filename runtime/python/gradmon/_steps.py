@@ -33,6 +33,7 @@ class Steps:
         "_scaler",
         "_calls_before",
         "_look_at",
+        "_looks_for_unheld",
         "_nonce",
         "__weakref__",
     )
@@ -49,6 +50,7 @@ class Steps:
         self._scaler: Optional[ScalerUpdates] = None
         self._calls_before = 0  # of the first optimizer's step, in what end_by_program() has ended
         self._look_at = 0.0  # while nothing is collected
+        self._looks_for_unheld = False  # whether the optimizers hold all that is watched
         self._nonce = nonce  # None: the launch has its name
         _alive.add(self)
 
@@ -66,7 +68,9 @@ class Steps:
         if all(optimizer is not known.optimizer for known in self._optimizers):
             self._make_room_for(optimizer)
             self._optimizers.append(self._around(optimizer))
+        self._looks_for_unheld = False  # More may be watched.
         self._take_up(self._prepared(self.core.begun()))
+        self._looks_for_unheld = True
 
     def end(self) -> None:
         """Ends the step and begins the next; after stop() it does nothing."""
@@ -192,6 +196,24 @@ class Steps:
             if parts.changed():
                 self._watch_modules()
                 self.core.watch_again(number, parts.model)
+                self._looks_for_unheld = True
+        if self._looks_for_unheld:
+            self._looks_for_unheld = False
+            self._name_unheld()
+
+    def _name_unheld(self) -> None:
+        held: "set[int]" = set()
+        for known in self._optimizers:
+            held |= parameters_of(known.optimizer)
+        for parts in self._models:
+            unheld = [n for n, p in parts.model.named_parameters() if p.requires_grad and id(p) not in held]
+            if unheld:
+                more = f" and {len(unheld) - 3} more" if len(unheld) > 3 else ""
+                _gradmon.warn_once(
+                    f"{', '.join(unheld[:3])}{more} of {type(parts.model).__name__}: in no optimizer that is "
+                    "watched, so without rows in grad_reduced, param_*, exp_avg* and mg_direction; "
+                    "watch() theirs, too"
+                )
 
     def _look_for_nonce(self, nonce: LaunchNonce) -> None:
         found = nonce.again()

@@ -59,7 +59,7 @@ class Monitor:
         model: torch.nn.Module,
         optimizer: Any,
         *,
-        grad_acc_steps: int = 1,
+        grad_acc_steps: Optional[float] = 1,
         scaler: Any = None,
         dp_group: Any = None,
         tp_group: Any = None,
@@ -77,11 +77,12 @@ class Monitor:
         optimizer adds that, in the place of those whose parameters it has. A step ends when all
         optimizers have stepped, in whatever order; where some step more often than others, call
         step() at the end of the iteration.
-        grad_acc_steps: micro batches (backward passes) that a step accumulates, at
-        least 1. scaler: a GradScaler: a step then ends with its update(), also where it has
-        left the optimizer's step out, and parameters' gradients are told without its scale,
-        those of activations with it (numbers of a step without an update are there but for
-        param_updated; status() warns where ranks leave out different numbers).
+        grad_acc_steps: micro batches (backward passes) that a step accumulates, a whole
+        number of at least 1; None: 1. scaler: a GradScaler: a step then ends with its
+        update(), also where it has left the optimizer's step out, and parameters' gradients
+        are told without its scale, those of activations with it (numbers of a step without
+        an update are there but for param_updated; status() warns where ranks leave out
+        different numbers).
         start_iteration: the number of the first step, of a job that goes on from a
         checkpoint. dp_group, tp_group: process groups whose ranks hold the same
         parameters (what is alike after reduction is written by the first of them only;
@@ -101,7 +102,7 @@ class Monitor:
             core = _gradmon.Core(
                 os.fsencode(self._config),
                 start_iteration=start_iteration,
-                grad_acc_steps=grad_acc_steps,
+                grad_acc_steps=_whole_steps(grad_acc_steps),
                 data_ranks=ranks_of(dp_group),
                 tensor_ranks=ranks_of(tp_group),
                 whole=whole_parameters(model),
@@ -217,3 +218,10 @@ class Monitor:
         traceback: Optional[TracebackType],
     ) -> None:
         self.stop()
+
+
+def _whole_steps(grad_acc_steps: Optional[float]) -> int:
+    whole = 1 if grad_acc_steps is None else int(grad_acc_steps)
+    if grad_acc_steps is not None and whole != grad_acc_steps:
+        raise ValueError(f"grad_acc_steps: {grad_acc_steps} is no whole number")
+    return whole

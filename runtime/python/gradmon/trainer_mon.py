@@ -3,6 +3,7 @@
 import inspect
 import json
 import os
+from numbers import Real
 from typing import Any, Optional, Sequence, Union
 
 from gradmon import _gradmon
@@ -32,6 +33,7 @@ class TrainerMon:
         self.params_have_main_grad = params_have_main_grad
         self.opt_ty = opt_ty
         self.monitor = Monitor(config_file_path)
+        self.summary_writer = _SummaryWriter(self.monitor)
         self._wrapped_optimizer: Any = None
         self._config_file = config_file_path
         self._watches = False
@@ -59,32 +61,15 @@ class TrainerMon:
         model: a torch.nn.Module, or a list of them, the chunks of an interleaved
         pipeline. optimizer: the one whose `step` ends a training step.
         """
-        by_place = isinstance(arguments[1], int) if len(arguments) > 1 else False
-        numbered = by_place or (len(arguments) < 2 and "grad_acc_steps" in keywords)
-        signature = inspect.signature(_by_steps) if numbered else inspect.signature(_by_optimizer)
-        self._watch(**signature.bind(*arguments, **keywords).arguments)
+        self._watch(**_bound(arguments, keywords, self._wrapped_optimizer))
 
     def set_wrapped_optimizer(self, optimizer: Any) -> None:
-        """The optimizer of a later monitor_gnorm_with_ad() without one."""
+        """The optimizer of a later set_monitor() or monitor_gnorm_with_ad() without one."""
         self._wrapped_optimizer = optimizer
 
-    def monitor_gnorm_with_ad(
-        self,
-        model: Any,
-        grad_acc_steps: int = 1,
-        optimizer: Any = None,
-        dp_group: Any = None,
-        tp_group: Any = None,
-        start_iteration: int = 0,
-    ) -> None:
+    def monitor_gnorm_with_ad(self, *arguments: Any, **keywords: Any) -> None:
         """The older name of set_monitor()."""
-        if optimizer is None:
-            optimizer = self._wrapped_optimizer
-        if optimizer is None:
-            raise TypeError(
-                "monitor_gnorm_with_ad: no optimizer; pass one, or call set_wrapped_optimizer() first"
-            )
-        self._watch(model, optimizer, grad_acc_steps, dp_group, tp_group, start_iteration)
+        self._watch(**_bound(arguments, keywords, self._wrapped_optimizer))
 
     def generate_wgrad_metrics(self, _post_grad_dict: Any = None) -> tuple[Metrics, Metrics]:
         """Gradients of the last collected step: (reduced, unreduced), each from
@@ -99,7 +84,7 @@ class TrainerMon:
         self,
         model: Any,
         optimizer: Any,
-        grad_acc_steps: int = 1,
+        grad_acc_steps: Optional[float] = 1,
         dp_group: Any = None,
         tp_group: Any = None,
         start_iteration: int = 0,
@@ -145,10 +130,34 @@ def _tag(metric: _gradmon.Metric, rank: int) -> str:
     return f"{metric.vpp_stage}:{metric.name}{micro}/rank{rank}/{task}"
 
 
+class _SummaryWriter:
+    """What scripts close when training has ended."""
+
+    def __init__(self, monitor: Monitor) -> None:
+        self._monitor = monitor
+
+    def close(self) -> None:
+        """Writes what is to be written, and stops."""
+        self._monitor.stop()
+
+
+def _bound(arguments: tuple[Any, ...], keywords: dict[str, Any], wrapped: Any) -> dict[str, Any]:
+    """The arguments by name, in whichever of the two orders they are."""
+    by_place = len(arguments) > 1 and (arguments[1] is None or isinstance(arguments[1], Real))
+    numbered = by_place or (len(arguments) < 2 and "grad_acc_steps" in keywords)
+    signature = inspect.signature(_by_steps) if numbered else inspect.signature(_by_optimizer)
+    bound = signature.bind(*arguments, **keywords).arguments
+    if bound.get("optimizer") is None:
+        bound["optimizer"] = wrapped
+    if bound["optimizer"] is None:
+        raise TypeError("set_monitor: no optimizer; pass one, or call set_wrapped_optimizer() first")
+    return bound
+
+
 def _by_steps(  # the signature alone
     model: Any,
-    grad_acc_steps: int,
-    optimizer: Any,
+    grad_acc_steps: Optional[float] = 1,
+    optimizer: Any = None,
     dp_group: Any = None,
     tp_group: Any = None,
     start_iteration: int = 0,
@@ -158,8 +167,8 @@ def _by_steps(  # the signature alone
 
 def _by_optimizer(  # the signature alone
     model: Any,
-    optimizer: Any,
-    grad_acc_steps: int = 1,
+    optimizer: Any = None,
+    grad_acc_steps: Optional[float] = 1,
     tp_group: Any = None,
     dp_group: Any = None,
     start_iteration: int = 0,
