@@ -8,6 +8,8 @@ from typing import Any, Iterator
 import gradmon
 import jobs
 import oracle_loops
+import oracle_models  # noqa: F401, fills LOOPS
+import oracle_optimizers  # noqa: F401, likewise
 import pytest
 import torch
 import twice

@@ -1,0 +1,307 @@
+# SPDX-License-Identifier: Apache-2.0
+"""For the oracle: loops and optimizers of all sorts, around small models."""
+from typing import Any, Optional
+
+import torch
+from oracle_loops import STEPS, Parts, Run, adam, data, loop, mlp, one_model
+from torch import nn
+from torch.nn import functional
+from torch.nn.parallel import DistributedDataParallel
+
+
+@loop
+def frozen_in_mid_run(run: Run) -> None:
+    model = mlp()
+    optimizer = adam(model)
+    run.watch(model, optimizer)
+    for step in range(STEPS):
+        optimizer.zero_grad(set_to_none=True)
+        for parameter in model[0].parameters():
+            parameter.requires_grad_(step != 1)
+        run.backward(model(data(3, 4, step=step)).pow(2).mean())
+        optimizer.step()
+        for parameter in model[0].parameters():
+            parameter.requires_grad_(True)
+        run.end()
+
+
+@loop
+def another_path_each_iteration(run: Run) -> None:
+    model = Parts(lambda m, x, one: m.a(x) if one else m.b(x), a=nn.Linear(4, 2), b=nn.Linear(4, 2))
+    optimizer = adam(model)
+    run.watch(model, optimizer)
+    for step in range(STEPS):
+        optimizer.zero_grad(set_to_none=True)
+        run.backward(model(data(3, 4, step=step), step % 2 == 0).pow(2).mean())
+        optimizer.step()
+        run.end()
+
+
+@loop
+def momentum(run: Run) -> None:
+    model = mlp()
+    one_model(run, model, optimizer=torch.optim.SGD(model.parameters(), lr=0.1, momentum=0.9))
+
+
+@loop
+def rmsprop(run: Run) -> None:
+    model = mlp()
+    one_model(run, model, optimizer=torch.optim.RMSprop(model.parameters(), lr=0.01))
+
+
+@loop
+def several_groups(run: Run) -> None:
+    model = mlp()
+    groups = [
+        {"params": model[0].parameters(), "lr": 0.1},
+        {"params": model[2].parameters(), "weight_decay": 0.1},
+    ]
+    one_model(run, model, optimizer=torch.optim.AdamW(groups, lr=0.01))
+
+
+@loop
+def closure(run: Run) -> None:
+    model = mlp()
+    optimizer = torch.optim.LBFGS(model.parameters(), lr=0.1, max_iter=3)
+    run.watch(model, optimizer)
+    for step in range(STEPS):
+
+        def closure() -> torch.Tensor:
+            optimizer.zero_grad()
+            loss = model(data(3, 4, step=step)).pow(2).mean()
+            run.backward(loss)
+            return loss
+
+        optimizer.step(closure)
+        run.end()
+
+
+@loop
+def accumulation(run: Run) -> None:
+    model = mlp()
+    optimizer = adam(model)
+    run.watch(model, optimizer, grad_acc_steps=3)
+    for step in range(STEPS):
+        optimizer.zero_grad()
+        for micro in range(3):
+            run.backward(model(data(3, 4, step=step, micro=micro)).pow(2).mean() / 3)
+        optimizer.step()
+        run.end()
+
+
+@loop
+def clipping(run: Run) -> None:
+    model = mlp()
+    optimizer = adam(model)
+    run.watch(model, optimizer)
+    for step in range(STEPS):
+        optimizer.zero_grad()
+        run.backward(model(data(3, 4, step=step)).pow(2).sum() * 50)
+        nn.utils.clip_grad_norm_(model.parameters(), 0.1)
+        optimizer.step()
+        run.end()
+
+
+@loop
+def zero_grad_after_the_step(run: Run) -> None:
+    model = mlp()
+    optimizer = adam(model)
+    run.watch(model, optimizer)
+    for step in range(STEPS):
+        run.backward(model(data(3, 4, step=step)).pow(2).mean())
+        optimizer.step()
+        optimizer.zero_grad(set_to_none=True)
+        run.end()
+
+
+@loop
+def scheduler(run: Run) -> None:
+    model = mlp()
+    optimizer = adam(model)
+    schedule = torch.optim.lr_scheduler.StepLR(optimizer, 1, 0.5)
+    run.watch(model, optimizer)
+    for step in range(STEPS):
+        optimizer.zero_grad()
+        run.backward(model(data(3, 4, step=step)).pow(2).mean())
+        optimizer.step()
+        schedule.step()
+        run.end()
+
+
+@loop
+def evaluation_between(run: Run) -> None:
+    model = mlp()
+    optimizer = adam(model)
+    run.watch(model, optimizer)
+    for step in range(STEPS):
+        optimizer.zero_grad()
+        run.backward(model(data(3, 4, step=step)).pow(2).mean())
+        model.eval()
+        with torch.no_grad():
+            model(data(3, 4, step=9))
+        model.train()
+        optimizer.step()
+        run.end()
+
+
+@loop
+def late_layer(run: Run) -> None:
+    model = Parts(lambda m, x: m.extra(m.fc(x)) if hasattr(m, "extra") else m.fc(x), fc=nn.Linear(4, 4))
+    optimizer = adam(model)
+    run.watch(model, optimizer)
+    for step in range(STEPS):
+        if step == 1:
+            model.add_module("extra", nn.Linear(4, 2))
+            optimizer.add_param_group({"params": model.extra.parameters()})
+        optimizer.zero_grad()
+        run.backward(model(data(3, 4, step=step)).pow(2).mean())
+        optimizer.step()
+        run.end()
+
+
+def gan(run: Run, generator_first: bool, explicit: bool) -> None:
+    generator, discriminator = mlp(4, 4), mlp(4, 1)
+    of_generator, of_discriminator = adam(generator), torch.optim.AdamW(discriminator.parameters(), lr=0.01)
+    pairs = [(generator, of_generator), (discriminator, of_discriminator)]
+    for pair in pairs if generator_first else reversed(pairs):
+        run.watch(*pair)
+    for step in range(STEPS):
+        for parameter in discriminator.parameters():
+            parameter.requires_grad_(True)
+        of_discriminator.zero_grad()
+        fake = generator(data(3, 4, step=step, micro=1))
+        run.backward(functional.softplus(-discriminator(data(3, 4, step=step))).mean())
+        run.backward(functional.softplus(discriminator(fake.detach())).mean())
+        of_discriminator.step()
+        for parameter in discriminator.parameters():
+            parameter.requires_grad_(False)
+        of_generator.zero_grad()
+        run.backward(functional.softplus(-discriminator(fake)).mean())
+        of_generator.step()
+        run.end(explicit)
+
+
+@loop
+def gan_generator_watched_first(run: Run) -> None:
+    gan(run, True, False)
+
+
+@loop
+def gan_discriminator_watched_first(run: Run) -> None:
+    gan(run, False, False)
+
+
+@loop
+def gan_whose_iterations_the_program_ends(run: Run) -> None:
+    gan(run, True, True)
+
+
+@loop
+def two_optimizers_of_one_model(run: Run) -> None:
+    model = mlp()
+    slow, fast = adam(model[0]), torch.optim.SGD(model[2].parameters(), lr=0.1, momentum=0.9)
+    run.watch(model, slow)
+    run.watch(model, fast)
+    for step in range(STEPS):
+        slow.zero_grad()
+        fast.zero_grad()
+        run.backward(model(data(3, 4, step=step)).pow(2).mean())
+        fast.step()
+        slow.step()
+        run.end()
+
+
+@loop
+def optimizer_made_anew(run: Run) -> None:
+    model = mlp()
+    optimizer = adam(model)
+    run.watch(model, optimizer)
+    for step in range(STEPS):
+        if step == 1:
+            optimizer = torch.optim.SGD(model.parameters(), lr=0.1, momentum=0.9)
+            run.watch(model, optimizer)
+        optimizer.zero_grad()
+        run.backward(model(data(3, 4, step=step)).pow(2).mean())
+        optimizer.step()
+        run.end()
+
+
+@loop
+def one_optimizer_of_two_models(run: Run) -> None:
+    encoder, decoder = mlp(4, 3), mlp(3, 4)
+    optimizer = torch.optim.AdamW([*encoder.parameters(), *decoder.parameters()], lr=0.01)
+    run.watch(encoder, optimizer)
+    run.watch(decoder, optimizer)
+    for step in range(STEPS):
+        optimizer.zero_grad()
+        run.backward(decoder(encoder(data(3, 4, step=step))).pow(2).mean())
+        optimizer.step()
+        run.end()
+
+
+@loop
+def main_gradients(run: Run) -> None:
+    """As Megatron keeps them: accumulated beside the parameter, which has none itself."""
+    model = mlp()
+    optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
+    run.watch(model, optimizer)
+    for parameter in model.parameters():
+        parameter.main_grad = torch.zeros_like(parameter)
+    for step in range(STEPS):
+        for parameter in model.parameters():
+            parameter.main_grad.zero_()
+        for micro in range(2):
+            run.backward(model(data(3, 4, step=step, micro=micro)).pow(2).mean())
+            for parameter in model.parameters():
+                parameter.main_grad += parameter.grad
+                parameter.grad = None
+        for parameter in model.parameters():
+            parameter.grad = parameter.main_grad.clone()
+        optimizer.step()
+        for parameter in model.parameters():
+            parameter.grad = None
+        run.end()
+
+
+def ddp(run: Run, hook: Optional[str] = None, skip_sync: bool = False, **options: Any) -> None:
+    """Of one rank, so that what is reduced is what was there."""
+    model = DistributedDataParallel(mlp(), **options)
+    if hook is not None:
+        from torch.distributed.algorithms.ddp_comm_hooks import default_hooks
+
+        model.register_comm_hook(None, getattr(default_hooks, hook))
+    optimizer = adam(model)
+    run.watch(model, optimizer)
+    for step in range(STEPS):
+        optimizer.zero_grad()
+        if skip_sync:
+            with model.no_sync():
+                run.backward(model(data(3, 4, step=step)).pow(2).mean())
+        run.backward(model(data(3, 4, step=step, micro=1)).pow(2).mean())
+        optimizer.step()
+        run.end()
+
+
+@loop
+def ddp_plain(run: Run) -> None:
+    ddp(run)
+
+
+@loop
+def ddp_bucket_views(run: Run) -> None:
+    ddp(run, gradient_as_bucket_view=True)
+
+
+@loop
+def ddp_finds_unused(run: Run) -> None:
+    ddp(run, find_unused_parameters=True)
+
+
+@loop
+def ddp_static_graph(run: Run) -> None:
+    ddp(run, static_graph=True)
+
+
+@loop
+def ddp_without_sync(run: Run) -> None:
+    ddp(run, skip_sync=True)
