@@ -6,7 +6,9 @@
 #include <sys/wait.h>
 #include <unistd.h>
 
+#include <algorithm>
 #include <cstdlib>
+#include <functional>
 #include <string_view>
 
 #include "control/client/command_client.h"
@@ -110,11 +112,14 @@ bool RealJob::wait_for_changes(std::size_t count, std::chrono::milliseconds at_m
   return eventually(
       [&] {
         const auto entries = history();
+        Revision newest;
         for (const HistoryEntry& entry : entries) {
           if (entry.verdict.empty()) return false;
-          if (entry.verdict == "commit" && entry.applied.size() < status().ranks.size()) return false;
+          if (entry.verdict == "commit") newest = std::max(newest, entry.revision, std::less<>());
         }
-        return entries.size() >= count && entries.back().final;
+        if (entries.size() < count || !entries.back().final) return false;
+        const auto ranks = status().ranks;
+        return std::none_of(ranks.begin(), ranks.end(), [&](const auto& rank) { return rank.revision < newest; });
       },
       at_most);
 }

@@ -1,7 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 #include <functional>
+#include <optional>
+#include <stdexcept>
 #include <thread>
-#include <tuple>
 
 #include "tools/benchmarks/benches.h"
 #include "tools/benchmarks/eight_ranks.h"
@@ -26,20 +27,30 @@ class Stopwatch {
   std::vector<double> time(int count, milliseconds between,
                            const std::function<SteadyTime(bool on, int number)>& change) {
     std::vector<double> taken;
-    for (int i = 0; i < count; ++i) {
+    for (int lost = 0; static_cast<int>(taken.size()) < count;) {
       std::this_thread::sleep_for(between);
       on_ = !on_;
-      const SteadyTime begin = change(on_, ++changes_);
-      SteadyTime heard;
-      do {  // One that was heard before the change is of the job's own, after a rank had lapsed.
-        std::tie(last_, heard) = job_.times().wait_for(EightRanks::kRanks, last_);
-      } while (heard < begin);
-      taken.push_back(std::chrono::duration<double, std::milli>(heard - begin).count());
+      if (const auto ms = time_to_hear(change(on_, ++changes_))) {
+        taken.push_back(*ms);
+      } else if (++lost > kMostLost) {
+        throw std::runtime_error("changes are not heard of by all ranks");
+      }
     }
     return taken;
   }
 
  private:
+  static constexpr int kMostLost = 3;
+
+  std::optional<double> time_to_hear(SteadyTime begin) {
+    for (;;) {  // One that was heard before the change is of the job's own, after a rank had lapsed.
+      const auto heard = job_.times().wait_for(EightRanks::kRanks, last_);
+      if (!heard) return {};
+      last_ = heard->first;
+      if (heard->second >= begin) return std::chrono::duration<double, std::milli>(heard->second - begin).count();
+    }
+  }
+
   EightRanks& job_;
   bool on_ = false;
   int changes_ = 0;

@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 #include <cmath>
+#include <optional>
 #include <thread>
 
 #include "tools/benchmarks/benches.h"
@@ -27,13 +28,16 @@ struct Held {
   std::int64_t from;
 };
 
-Held save_in_a_step(EightRanks& job, bool on, int number, microseconds into_step, Revision& last) {
+// None where it did not come to hold on all ranks.
+std::optional<Held> save_in_a_step(EightRanks& job, bool on, int number, microseconds into_step, Revision& last) {
   const std::int64_t n = step_now(job) + kStepsBetween;
   std::this_thread::sleep_until(job.begin_of(n) + into_step);
   save_by_rename(job.config(), EightRanks::config_text(on, number));
   const std::int64_t saved_in = step_now(job);
-  last = job.times().wait_for(EightRanks::kRanks, last).first;
-  return {saved_in, job.times().step_of(last).value};
+  const auto heard = job.times().wait_for(EightRanks::kRanks, last);
+  if (!heard) return {};
+  last = heard->first;
+  return Held{saved_in, job.times().step_of(last).value};
 }
 
 std::vector<Figure> measure(Effort effort) {
@@ -44,9 +48,10 @@ std::vector<Figure> measure(Effort effort) {
   Revision last;
   for (int i = 0; i < count; ++i) {
     const microseconds into_step = kLatest * i / count;
-    const Held one = save_in_a_step(job, i % 2 == 0, i + 1, into_step, last);
-    held += one.from == one.saved_in + 1 ? 1 : 0;
-    latest = std::max(latest, one.from - one.saved_in);
+    const auto one = save_in_a_step(job, i % 2 == 0, i + 1, into_step, last);
+    if (!one) continue;
+    held += one->from == one->saved_in + 1 ? 1 : 0;
+    latest = std::max(latest, one->from - one->saved_in);
   }
   Figure figure;
   figure.name = "edits_held_from_next_step";

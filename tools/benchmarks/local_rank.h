@@ -9,6 +9,7 @@
 #include <cstdint>
 #include <map>
 #include <mutex>
+#include <optional>
 #include <thread>
 
 #include "control/link/agent.h"
@@ -22,8 +23,9 @@ class VerdictTimes {
  public:
   void note(Revision revision, Step from, SteadyTime heard);
   // The first revision after `last` that `ranks` ranks have put in force, and when
-  // the last of them heard of it. Throws std::runtime_error after 30 s.
-  std::pair<Revision, SteadyTime> wait_for(int ranks, Revision last);
+  // the last of them heard of it. None after 10 s: a rank that has lapsed meanwhile does
+  // not hear of an off.
+  std::optional<std::pair<Revision, SteadyTime>> wait_for(int ranks, Revision last);
   // The step from which all of them had it in force.
   Step step_of(Revision revision);
 
