@@ -200,3 +200,33 @@ def test_what_is_told_prints_itself(tmp_path: Path) -> None:
         assert "ranks=[RankStatus(rank=0, host=" in repr(monitor.status())
         metric = repr(monitor.metrics()[0])
     assert metric.startswith("Metric(kind='grad_") and "'norm': " in metric
+
+
+@pytest.mark.parametrize("explicit", [False, True])
+def test_an_optimizer_that_steps_more_often_than_another(
+    tmp_path: Path, explicit: bool, capfd: pytest.CaptureFixture[str]
+) -> None:
+    """From its second on each step of it ends an iteration, and who does not keep pace is named;
+    or the program says where iterations end."""
+    often, seldom = mlp(4, 2), mlp(4, 2)
+    optimizers = [torch.optim.SGD(model.parameters(), lr=0.1) for model in (often, seldom)]
+    config = jobs.write_config(tmp_path, wg_distribution=True)
+    with gradmon.Monitor(config, output_dir=tmp_path / "out", dynamic=False) as monitor:
+        for model, optimizer in zip((often, seldom), optimizers):
+            monitor.watch(model, optimizer)
+        for step in range(6):
+            for model, optimizer in zip((often, seldom), optimizers if step % 3 == 2 else optimizers[:1]):
+                optimizer.zero_grad()
+                model(jobs.batch(step)).sum().backward()
+                optimizer.step()
+            if explicit:
+                monitor.step()
+    said = capfd.readouterr().err
+    assert ("SGD: no step in an iteration in which SGD made several" in said) == (not explicit)
+    steps = {chunk: set() for chunk in ("", "1:")}
+    for name, step, _ in twice.read(tmp_path / "out", "grad_reduced"):
+        steps["1:" if name.startswith("1:") else ""].add(step)
+    if explicit:
+        assert steps == {"": {0, 1, 2, 3, 4, 5}, "1:": {2, 5}}
+    else:  # what the second had learned had come before its iteration was known to be another
+        assert steps[""] == {0, 2, 3, 4, 5} and steps["1:"] >= {3}

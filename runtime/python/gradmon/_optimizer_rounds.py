@@ -12,8 +12,8 @@ def parameters_of(optimizer: Any) -> "set[int]":
 
 
 class OptimizerRounds:
-    """An iteration ends when every optimizer has stepped that did in the one before, in
-    whatever order; at first, every one that there is. Training thread."""
+    """An iteration ends when every optimizer has stepped that keeps pace, in whatever order;
+    all do until one has come round twice without them. Training thread."""
 
     __slots__ = ("single", "stepped", "_all", "_awaited")
 
@@ -21,7 +21,7 @@ class OptimizerRounds:
         self.single = True  # no more than one optimizer: each step of it ends an iteration
         self.stepped: "list[Any]" = []  # in this iteration
         self._all: "list[Any]" = []
-        self._awaited: "list[Any]" = []
+        self._awaited: "list[Any]" = []  # those that keep pace
 
     def add(self, optimizer: Any) -> None:
         self._set(self._all + [optimizer], self._awaited + [optimizer], self.stepped)
@@ -43,23 +43,27 @@ class OptimizerRounds:
         self.stepped = [] if self.single else stepped
 
     def comes_again(self, optimizer: Any) -> bool:
-        """Before it steps: whether it has in this iteration, which then is over; those that
-        have not are not waited for until they do."""
-        if all(optimizer is not one for one in self.stepped):
+        """Before it steps: whether it has in this iteration, which then is over."""
+        if not _has(self.stepped, optimizer) or not _has(self._awaited, optimizer):
             return False
-        absent = [one for one in self._awaited if all(one is not stepped for stepped in self.stepped)]
+        absent = [one for one in self._awaited if not _has(self.stepped, one)]
         names = ", ".join(type(one).__name__ for one in absent)
         _gradmon.warn_once(
             f"{names}: no step in an iteration in which {type(optimizer).__name__} made several; where "
             "optimizers step unequally often, call step() at the end of the iteration"
         )
-        self._awaited, self.stepped = self.stepped, []
+        self._awaited = [one for one in self._awaited if _has(self.stepped, one)]
+        self.stepped = []
         return True
 
     def ends_with(self, optimizer: Any) -> bool:
         """After it has stepped, one of several: whether the iteration is over."""
         self.stepped.append(optimizer)
-        if any(all(one is not stepped for stepped in self.stepped) for one in self._awaited):
+        if not all(_has(self.stepped, one) for one in self._awaited):
             return False
-        self._awaited, self.stepped = self.stepped, []
+        self.stepped = []
         return True
+
+
+def _has(some: "list[Any]", optimizer: Any) -> bool:
+    return any(optimizer is one for one in some)

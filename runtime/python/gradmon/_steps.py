@@ -116,12 +116,8 @@ class Steps:
         rounds.add(optimizer)
 
         def before(scaler: Any) -> None:
-            if (
-                rounds.stepped
-                and rounds.comes_again(optimizer)
-                and not self.explicit
-                and self._scaler is None
-            ):
+            if rounds.stepped and self._ends_with_optimizers() and rounds.comes_again(optimizer):
+                self.ended_by_itself = True
                 self.end()
             if self.begun & _COLLECTS:
                 self.core.before_update(optimizer, left_to(optimizer, scaler))
@@ -129,15 +125,18 @@ class Steps:
         def after() -> None:
             if self.begun & _COLLECTS:
                 self.core.after_update(optimizer)
-            if not rounds.single and not rounds.ends_with(optimizer):
+            if self.explicit or self._scaler is not None:
                 return
-            if not self.explicit and self._scaler is None:  # end(), without two calls more
+            if rounds.single or rounds.ends_with(optimizer):  # end(), without two calls more
                 self.ended_by_itself = True
                 begun = core_step()
                 if begun != 0 or self.begun != 0:
                     self._take_up(self._prepared(begun))
 
         return OptimizerSteps(optimizer, before, after)
+
+    def _ends_with_optimizers(self) -> bool:
+        return not self.explicit and self._scaler is None
 
     def _make_room_for(self, optimizer: Any) -> None:
         """Lets go of optimizers whose parameters the new one has: it was made in their place."""
