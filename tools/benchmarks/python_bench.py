@@ -91,9 +91,11 @@ def idle_step(quick: bool) -> Figure:
             for turn in range(rounds + 1):
                 pair = [microseconds(o) for o in ((bare, watched) if turn % 2 else (watched, bare))]
                 added.append(pair[1] - pair[0] if turn % 2 else pair[0] - pair[1])
-            time.sleep(0.2)  # status is 100 ms old at most
-            if monitor.status().ranks[0].step < rounds * steps:
-                raise RuntimeError("the monitor did not take part")
+            until = time.monotonic() + 10  # an idle rank tells of its step once a second
+            while monitor.status().ranks[0].step < rounds * steps:
+                if time.monotonic() > until:
+                    raise RuntimeError("the monitor did not take part")
+                time.sleep(0.05)
     how = (
         "processor time that an idle monitor, watching in dynamic mode, adds to an optimizer's empty step, "
         f"in blocks of {steps} with and without, in turns; {spread(added[1:])} (msprobe: 6.7 to 12.4)"
