@@ -47,6 +47,48 @@ void change(RealJob& job, int way, const std::string& text, bool on) {
   }
 }
 
+// On a machine that stands still for seconds a rank may lapse, and misses what is decided
+// then. All others are to have applied it at the agreed step.
+std::set<int> ranks_that_missed_a_commit(const std::vector<HistoryEntry>& history, int world) {
+  std::set<int> lapsed;
+  for (const HistoryEntry& entry : history) {
+    if (entry.verdict != "commit") continue;
+    for (int rank = 0; rank < world; ++rank) {
+      const auto at = entry.applied.find(rank);
+      CAPTURE(entry.revision.value, entry.reason, rank);
+      if (at == entry.applied.end() || (!entry.on && at->second > entry.effective_step)) {
+        lapsed.insert(rank);
+      } else {
+        REQUIRE(at->second == entry.effective_step);
+      }
+    }
+  }
+  return lapsed;
+}
+
+void check_rows(const RealJob& job, int world, const std::set<int>& lapsed) {
+  const auto commits = commits_in_history(job.output_dir);
+  const Step end = commits.back().steps.end();
+  const auto agreed = steps_agreed(commits, end.value);
+  const auto found = rows_in_files(job.output_dir, "grad_reduced");
+  REQUIRE(found.size() == static_cast<std::size_t>(world));
+  for (const auto& [rank, steps] : found) {
+    std::set<std::int64_t> own;
+    const std::int64_t rows = steps.begin()->second;
+    for (const auto& [step, count] : steps) {
+      own.insert(step);
+      CAPTURE(rank, step);
+      REQUIRE(count == rows);
+    }
+    CAPTURE(rank);
+    if (lapsed.count(rank) == 0) {
+      REQUIRE(own == agreed);
+    } else {
+      REQUIRE(std::includes(agreed.begin(), agreed.end(), own.begin(), own.end()));
+    }
+  }
+}
+
 void switch_and_check(int world, std::vector<std::string> train, int switches, unsigned seed) {
   train.insert(train.end(), {"--steps", "100000000", "--step-ms", "4"});
   RealJob job({world, config(false, 5, 1), train, "", true});
@@ -73,42 +115,10 @@ void switch_and_check(int world, std::vector<std::string> train, int switches, u
   REQUIRE(job.wait_for_changes(before + 1));
   REQUIRE(eventually([&] { return job.history().back().finished_step > 0; }, std::chrono::seconds(60)));
 
-  // On a machine that stands still for seconds a rank may lapse; then it misses what was decided.
-  std::set<int> lapsed;
-  for (const HistoryEntry& entry : job.history()) {
-    if (entry.verdict != "commit") continue;
-    for (int rank = 0; rank < world; ++rank) {
-      const auto at = entry.applied.find(rank);
-      CAPTURE(entry.revision.value, entry.reason, rank);
-      if (at == entry.applied.end() || (!entry.on && at->second > entry.effective_step)) {
-        lapsed.insert(rank);
-      } else {
-        REQUIRE(at->second == entry.effective_step);
-      }
-    }
-  }
+  const std::set<int> lapsed = ranks_that_missed_a_commit(job.history(), world);
   CAPTURE(lapsed);
   REQUIRE(lapsed.size() < static_cast<std::size_t>(world));
-  const auto commits = commits_in_history(job.output_dir);
-  const Step end = commits.back().steps.end();
-  const auto agreed = steps_agreed(commits, end.value);
-  const auto found = rows_in_files(job.output_dir, "grad_reduced");
-  REQUIRE(found.size() == static_cast<std::size_t>(world));
-  for (const auto& [rank, steps] : found) {
-    std::set<std::int64_t> own;
-    const std::int64_t rows = steps.begin()->second;
-    for (const auto& [step, count] : steps) {
-      own.insert(step);
-      CAPTURE(rank, step);
-      REQUIRE(count == rows);
-    }
-    CAPTURE(rank);
-    if (lapsed.count(rank) == 0) {
-      REQUIRE(own == agreed);
-    } else {
-      REQUIRE(std::includes(agreed.begin(), agreed.end(), own.begin(), own.end()));
-    }
-  }
+  check_rows(job, world, lapsed);
   job.end();
 }
 
