@@ -92,7 +92,7 @@ void check_rows(const RealJob& job, int world, const std::set<int>& lapsed) {
 void switch_and_check(int world, std::vector<std::string> train, int switches, unsigned seed) {
   train.insert(train.end(), {"--steps", "100000000", "--step-ms", "4"});
   RealJob job({world, config(false, 5, 1), train, "", true});
-  REQUIRE(job.status().mode == "dynamic");
+  REQUIRE(job.wait_for_all_ranks());
   std::mt19937 random(seed);
   std::size_t changes = 0;
   for (int i = 0; i < switches; ++i) {

@@ -108,6 +108,16 @@ CommandReply RealJob::ask(Command command) {
   return reply;
 }
 
+bool RealJob::wait_for_all_ranks() {
+  return eventually(
+      [&] {
+        const Status now = status();
+        return now.mode == "dynamic" &&
+               std::none_of(now.ranks.begin(), now.ranks.end(), [](const auto& rank) { return rank.state == "absent"; });
+      },
+      std::chrono::seconds(60));
+}
+
 bool RealJob::wait_for_changes(std::size_t count, std::chrono::milliseconds at_most) {
   return eventually(
       [&] {

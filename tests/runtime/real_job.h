@@ -48,6 +48,8 @@ class RealJob {
   CommandReply ask(CommandVerb verb) { return ask({verb, "", "tester", {}, {}, {}, {}}); }
   Status status() { return *ask(CommandVerb::status).status; }
   std::vector<HistoryEntry> history() { return ask(CommandVerb::history).history; }
+  // Until every rank has come: one that comes after an off has been decided has nothing to apply.
+  bool wait_for_all_ranks();
   // Until `count` changes are decided for good and every rank is at the newest commit: one that
   // had lapsed as an off was decided has not applied that, but counts as off.
   bool wait_for_changes(std::size_t count, std::chrono::milliseconds at_most = std::chrono::seconds(60));
