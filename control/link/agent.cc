@@ -47,6 +47,11 @@ void Agent::stop(Step last) noexcept {
   if (!thread_.joinable()) return;
   mailbox_->post([loop = loop_.get(), last] { loop->leave(last); });
   thread_.join();
+  Status status = view_->status();
+  status.state = "off";
+  status.reason = "stopped";
+  status.pending.reset();
+  view_->show(std::move(status));
 }
 
 std::optional<JobIdentity> Agent::job() const { return view_->job(); }

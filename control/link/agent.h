@@ -42,7 +42,8 @@ class Agent {
 
   // Any thread. None until the lead hub has answered.
   std::optional<JobIdentity> job() const;
-  // Any thread: in rank 0 of the whole job, at most a second old, elsewhere of this rank.
+  // Any thread: in rank 0 of the whole job, at most a second old, elsewhere of this rank; once
+  // stopped, off for that reason.
   Status status() const;
 
  private:

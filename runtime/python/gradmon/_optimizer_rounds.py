@@ -11,6 +11,11 @@ def parameters_of(optimizer: Any) -> "set[int]":
     return {id(parameter) for group in groups for parameter in group.get("params", ())}
 
 
+def has(some: "list[Any]", one: Any) -> bool:
+    """By identity."""
+    return any(one is known for known in some)
+
+
 class OptimizerRounds:
     """An iteration ends when every optimizer has stepped that keeps pace, in whatever order;
     all do until one has come round twice without them. Training thread."""
@@ -44,26 +49,22 @@ class OptimizerRounds:
 
     def comes_again(self, optimizer: Any) -> bool:
         """Before it steps: whether it has in this iteration, which then is over."""
-        if not _has(self.stepped, optimizer) or not _has(self._awaited, optimizer):
+        if not has(self.stepped, optimizer) or not has(self._awaited, optimizer):
             return False
-        absent = [one for one in self._awaited if not _has(self.stepped, one)]
+        absent = [one for one in self._awaited if not has(self.stepped, one)]
         names = ", ".join(type(one).__name__ for one in absent)
         _gradmon.warn_once(
             f"{names}: no step in an iteration in which {type(optimizer).__name__} made several; where "
             "optimizers step unequally often, call step() at the end of the iteration"
         )
-        self._awaited = [one for one in self._awaited if _has(self.stepped, one)]
+        self._awaited = [one for one in self._awaited if has(self.stepped, one)]
         self.stepped = []
         return True
 
     def ends_with(self, optimizer: Any) -> bool:
         """After it has stepped, one of several: whether the iteration is over."""
         self.stepped.append(optimizer)
-        if not all(_has(self.stepped, one) for one in self._awaited):
+        if not all(has(self.stepped, one) for one in self._awaited):
             return False
         self.stepped = []
         return True
-
-
-def _has(some: "list[Any]", optimizer: Any) -> bool:
-    return any(optimizer is one for one in some)

@@ -9,7 +9,7 @@ from gradmon import _gradmon
 from gradmon._launch_nonce import LaunchNonce
 from gradmon._model_parts import ModelParts
 from gradmon._module_hooks import ModuleHooks
-from gradmon._optimizer_rounds import OptimizerRounds, parameters_of
+from gradmon._optimizer_rounds import OptimizerRounds, has, parameters_of
 from gradmon._optimizer_steps import OptimizerSteps
 from gradmon._scaler_updates import ScalerUpdates, left_to
 
@@ -24,6 +24,7 @@ class Steps:
     __slots__ = (
         "core",
         "begun",
+        "_output_dir",
         "explicit",
         "ended_by_itself",
         "_modules",
@@ -38,8 +39,9 @@ class Steps:
         "__weakref__",
     )
 
-    def __init__(self, core: _gradmon.Core, nonce: Optional[LaunchNonce] = None) -> None:
+    def __init__(self, core: _gradmon.Core, output_dir: str, nonce: Optional[LaunchNonce] = None) -> None:
         self.core = core
+        self._output_dir = output_dir
         self.begun = 0  # COLLECTS, WATCHES_FORWARDS, MAY_END
         self.explicit = False  # the program ends the steps
         self.ended_by_itself = False
@@ -60,12 +62,14 @@ class Steps:
         the optimizers' steps."""
         if self not in _alive:
             return _gradmon.warn_once("watch() after stop() does nothing")
-        if all(model is not known.model for known in self._models):
+        if not self._models:
+            self._take_the_place_of_an_earlier_one(model, optimizer)
+        if not has([known.model for known in self._models], model):
             self._models.append(ModelParts(model))
             self._watch_modules()
             self.core.watch(model)
         self._take(scaler)
-        if all(optimizer is not known.optimizer for known in self._optimizers):
+        if not has([known.optimizer for known in self._optimizers], optimizer):
             self._make_room_for(optimizer)
             self._optimizers.append(self._around(optimizer))
         self._looks_for_unheld = False  # More may be watched.
@@ -108,6 +112,19 @@ class Steps:
 
     def __del__(self) -> None:
         self._modules.set(False)
+
+    def _take_the_place_of_an_earlier_one(self, model: Any, optimizer: Any) -> None:
+        """As in a notebook whose cell is run again: of the same rank (a process may play several),
+        in the same output directory or with something of the same training."""
+        for other in list(_alive):
+            if other is self or other.core.rank != self.core.rank:
+                continue
+            watched = [parts.model for parts in other._models] + [one.optimizer for one in other._optimizers]
+            if other._output_dir == self._output_dir or has(watched, model) or has(watched, optimizer):
+                _gradmon.warn_once(
+                    "a second Monitor in this process: it takes the place of the first, which stops"
+                )
+                other.stop()
 
     def _around(self, optimizer: Any) -> OptimizerSteps:
         # Each of these runs every step, on or off.
@@ -169,7 +186,7 @@ class Steps:
 
     def _left_out(self, optimizer: Any) -> None:
         """The scaler has: its gradients are there, an update is not."""
-        if all(optimizer is not known.optimizer for known in self._optimizers):
+        if not has([known.optimizer for known in self._optimizers], optimizer):
             return
         self.core.skipped()
         if self.begun & _COLLECTS:

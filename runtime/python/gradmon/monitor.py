@@ -26,7 +26,9 @@ class Monitor:
     ./monitor_output.
 
     It watches until stop(), the end of the `with`, or the interpreter's, also where the
-    program keeps nothing of it.
+    program keeps nothing of it; or until another one of that rank begins to in the same output
+    directory, or with the same model or optimizer: it takes its place (a notebook's cell
+    that is run again).
 
     Nothing of its own is raised into the training loop: what goes wrong is logged once
     and stands in status(). What the handler of a signal raises while a step waits for
@@ -109,7 +111,7 @@ class Monitor:
                 launch_nonce=None if nonce is None else found or "",
                 **options,
             )
-            self._steps = Steps(core, nonce if found is None else None)
+            self._steps = Steps(core, self._output_place(), nonce if found is None else None)
         self._steps.watch(model, optimizer, scaler)
         return self
 
@@ -207,6 +209,10 @@ class Monitor:
         takes two seconds at most. Nothing is collected afterwards."""
         if self._steps is not None:
             self._steps.stop()
+
+    def _output_place(self) -> str:
+        given = self._options["output_dir"] or os.environ.get("MONITOR_OUTPUT_DIR") or "monitor_output"
+        return os.path.abspath(os.fsdecode(given))
 
     def __enter__(self) -> "Monitor":
         return self
