@@ -80,7 +80,7 @@ class GradientHooks::Slot {
 
   void begin_step() {
     const std::lock_guard lock(mutex_);
-    fired_ = false;
+    fired_ = moved_ = false;
     left_.reset();
     filled_ = 0;
     before_ = GradientMark::of(watched_.tensor);
@@ -99,9 +99,10 @@ class GradientHooks::Slot {
 
   // A reading put off is made now, unless this pass will come to it.
   void catch_up() {
+    const MainGradient main = main_gradient();
     const std::lock_guard lock(mutex_);
     if (!left_ || reaches(accumulator_)) return;
-    if (*left_ == GradientMark::of(watched_.tensor)) read_accumulated();
+    if (*left_ == GradientMark::of(watched_.tensor)) read_accumulated(main);
   }
 
   bool attached() const { return accumulator_ != nullptr; }
@@ -124,6 +125,7 @@ class GradientHooks::Slot {
     accumulator_ = std::move(accumulator);
     key_ = accumulator_->add_post_hook(
         std::make_unique<DeliveryHook>([this](const variable_list& inputs) { delivered(inputs); }));
+    if (watched_.main_gradient) return;  // After whoever adds to it.
     auto& hooks = accumulator_->post_hooks();
     std::rotate(hooks.begin(), hooks.end() - 1, hooks.end());
   }
@@ -135,18 +137,24 @@ class GradientHooks::Slot {
   }
 
   void delivered(const variable_list& inputs) noexcept {
-    if (!armed() || hooks_.fuse_.tripped()) return;
-    if (inputs.empty() || !inputs[0].defined()) return;  // Called, but with no gradient.
+    if (!armed() || hooks_.fuse_.tripped() || inputs.empty()) return;
     hooks_.fuse_.guard(watched_.name, [&] {
+      const MainGradient main = main_gradient();
+      if (!inputs[0].defined() && !main.by_a_kernel) return;  // Called, but with no gradient.
       switch (hooks_.settings_.reads) {
         case GradientReads::nothing:
           return alone([&] { fired_ = true; });
         case GradientReads::last_of_step:
-          return read_or_put_off();
+          return read_or_put_off(main);
         case GradientReads::each_micro_batch:
-          return alone([&] { read_micro_batch(inputs); });
+          return alone([&] { read_micro_batch(inputs, main); });
       }
     });
+  }
+
+  // Not under a lock: it may wait for the interpreter's, whose holder may wait for that one.
+  MainGradient main_gradient() const {
+    return watched_.main_gradient ? watched_.main_gradient() : MainGradient{};
   }
 
   bool armed() const { return hooks_.armed_.load(std::memory_order_acquire); }
@@ -158,34 +166,55 @@ class GradientHooks::Slot {
     if (armed()) body();
   }
 
-  void read_or_put_off() {
-    if (hooks_.settings_.micro_batches == 1) return alone([&] { read_accumulated(); });
+  void read_or_put_off(const MainGradient& main) {
+    if (hooks_.settings_.micro_batches == 1) return alone([&] { read_accumulated(main); });
     const MicroBatches::Place place = hooks_.micro_batches_.enter();
     const std::lock_guard others(hooks_.mutex_);
     if (place.begins && place.index + 1 == hooks_.settings_.micro_batches)
       hooks_.begin_last_micro_batch(*this);
-    alone([&] { hooks_.skips(place.index) ? put_off() : read_accumulated(); });
+    alone([&] { hooks_.skips(place.index) ? put_off() : read_accumulated(main); });
   }
 
   void put_off() {
+    look_whether_moved();
     if (filled_ == 0) next(0);
     deliveries_[0].reading.present = false;
     left_.emplace(GradientMark::of(watched_.tensor));
   }
 
-  void read_accumulated() {
+  void read_accumulated(const MainGradient& main) {
+    look_whether_moved();
     if (filled_ == 0) next(0);
     left_.reset();
-    take(deliveries_[0], watched_.tensor.grad());
+    read(deliveries_[0], main);
   }
 
-  void read_micro_batch(const variable_list& inputs) {
+  void read_micro_batch(const variable_list& inputs, const MainGradient& main) {
     const int micro_step = hooks_.micro_batches_.enter().index;
     if (filled_ > 0 && deliveries_[filled_ - 1].micro_step == micro_step) {
       hooks_.repeated_.fetch_add(1, std::memory_order_relaxed);
-      return take(deliveries_[filled_ - 1], watched_.tensor.grad());
+      return read(deliveries_[filled_ - 1], main);
     }
-    take(next(micro_step), inputs[0]);
+    GradientDelivery& delivery = next(micro_step);
+    if (main.by_a_kernel) return delivery.reading.lacks("a kernel adds it to main_grad with all before");
+    take(delivery, inputs[0]);
+  }
+
+  // What was there after the last delivery of this step is there no more: it was added to
+  // a main gradient meanwhile.
+  void look_whether_moved() {
+    if (!watched_.main_gradient) return;
+    const auto now = GradientMark::of(watched_.tensor);
+    if (fired_ && kept_ && !(now && now->is_of_the_same_gradient(*kept_))) moved_ = true;
+    kept_ = now;
+  }
+
+  // Whoever adds the gradient to the main one in a hook has let it go by now.
+  void read(GradientDelivery& delivery, const MainGradient& main) {
+    const at::Tensor& own = watched_.tensor.grad();
+    if (main.tensor.defined() && (main.by_a_kernel || !own.defined())) return take(delivery, main.tensor);
+    if (moved_) return delivery.reading.lacks("it is added to main_grad after the backward");
+    take(delivery, own);
   }
 
   GradientDelivery& next(int micro_step) {
@@ -217,6 +246,8 @@ class GradientHooks::Slot {
   // Guarded by mutex_.
   std::optional<GradientMark> before_;
   bool fired_ = false;
+  std::optional<GradientMark> kept_;  // after the last delivery, where there is a main gradient
+  bool moved_ = false;                // in this step
   // The gradient as a delivery left it that was not read; not set: none such.
   std::optional<std::optional<GradientMark>> left_;
   std::vector<GradientDelivery> deliveries_;  // the first `filled_` are of this step

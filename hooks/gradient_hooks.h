@@ -54,6 +54,11 @@ struct GradientDelivery {
 // reentrant checkpointing) has the gradient as accumulated in the step so far
 // instead, and is counted in repeated(); the log says so once.
 //
+// A parameter with a main gradient has that read where its own is gone by then (the hook is
+// the last one there), or was never one (a fused kernel's). Its own stands where
+// the program moves it once, after all micro batches; where it does so after each, it is not
+// applicable: what the main gradient lacks cannot be told.
+//
 // last_of_step with `micro_batches` known: a parameter that the last micro batch
 // does not reach is read when that one begins. A step that has fewer micro
 // batches than were promised has no gradient of the parameters that were not

@@ -21,6 +21,8 @@ class GradientMark {
     return GradientMark(gradient);
   }
 
+  // However often it was written.
+  bool is_of_the_same_gradient(const GradientMark& other) const { return identity_ == other.identity_; }
   bool operator==(const GradientMark& other) const {
     return identity_ == other.identity_ && version_ == other.version_;
   }

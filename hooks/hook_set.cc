@@ -35,7 +35,7 @@ std::vector<Watched> select(const WatchedModel& model, const std::vector<std::si
     if (!tensor.defined() || !seen.insert(tensor.unsafeGetTensorImpl()).second) continue;
     if (parameters[i].author == Author::another) continue;
     watched.push_back({tensor, names[i], stream.target_id(parameters[i].vpp_stage, names[i]), i,
-                       parameters[i].author == Author::self_before_reduction});
+                       parameters[i].author == Author::self_before_reduction, parameters[i].main_gradient});
   }
   return watched;
 }

@@ -34,6 +34,13 @@ void Reading::take(const at::Tensor& tensor, double eps, const std::string& name
   });
 }
 
+void Reading::lacks(std::string reason) noexcept {
+  stats = {TensorStats::Outcome::not_applicable, DType::unknown, {}};
+  pending.reset();
+  why = std::move(reason);
+  present = true;
+}
+
 void forget(std::vector<Reading>& readings) {
   for (Reading& reading : readings) {
     reading.present = false;

@@ -5,12 +5,14 @@
 #include <ATen/core/Tensor.h>
 
 #include <cstdint>
+#include <functional>
 #include <memory>
 #include <string>
 #include <vector>
 
 #include "hooks/hook_fuse.h"
 #include "hooks/tensor_stats.h"
+#include "hooks/watched_model.h"
 
 namespace gradmon {
 
@@ -22,6 +24,7 @@ struct Watched {
   std::uint32_t target = 0;            // the stream's id of it
   std::uint64_t place = 0;             // in the model's list
   bool before_reduction_only = false;  // another rank writes the rest
+  std::function<MainGradient()> main_gradient = {};  // as WatchedParameter's
 };
 
 // Used again each step, so that a step allocates nothing.
@@ -40,6 +43,8 @@ struct Reading {
   // the fuse and leaves no reading. `eps` is of the values without `scale`, which is > 0.
   void take(const at::Tensor& tensor, double eps, const std::string& name, HookFuse& fuse,
             double scale = 1) noexcept;
+  // There is one, but it cannot be told: not applicable.
+  void lacks(std::string reason) noexcept;
 };
 
 void forget(std::vector<Reading>& readings);

@@ -5,6 +5,7 @@
 #include <ATen/core/Tensor.h>
 
 #include <cstdint>
+#include <functional>
 #include <optional>
 #include <string>
 #include <vector>
@@ -26,6 +27,12 @@ struct Scope {
   int count = 1;
 };
 
+// What a parameter's gradients are added to in place of its own (Megatron's `main_grad`).
+struct MainGradient {
+  at::Tensor tensor;         // undefined: none
+  bool by_a_kernel = false;  // that leaves no gradient of its own: what the parameter is given is garbage
+};
+
 // A parameter as the model lists it, frozen ones included (they have weights
 // only). A tensor listed again under another name is watched once, under the
 // first of its names that is selected.
@@ -35,6 +42,9 @@ struct WatchedParameter {
   at::Tensor tensor;
   Author author = Author::self;
   Scope scope = {};
+  // As it is now; null: it has none. Called on any thread that runs a backward, with no
+  // lock held that a thread with the interpreter's could wait for.
+  std::function<MainGradient()> main_gradient = {};
 };
 
 // A module as the model lists it; the root's name is empty. `identity` is what

@@ -19,6 +19,7 @@
 #include "runtime/environment.h"
 #include "runtime/launch_id.h"
 #include "runtime/monitor_binding.h"
+#include "runtime/python/main_gradient.h"
 #include "runtime/python/python_forward.h"
 #include "runtime/python/python_optimizer_state.h"
 #include "runtime/python/python_stack.h"
@@ -168,6 +169,8 @@ class Core {
     for (const py::handle& item : model.attr("named_parameters")()) {
       const auto [name, parameter] = item.cast<std::pair<std::string, at::Tensor>>();
       chunk.parameters.push_back({name, 0, parameter});
+      if (py::hasattr(item.cast<py::tuple>()[1], "main_grad"))
+        chunk.parameters.back().main_gradient = [parameter] { return main_gradient_of(parameter); };
     }
     for (const py::handle& item : model.attr("named_modules")()) {
       const auto [name, module] = item.cast<std::pair<std::string, py::object>>();

@@ -6,6 +6,9 @@
 
 #include <optional>
 #include <string>
+#include <utility>
+
+#include "runtime/python/main_gradient.h"
 
 namespace gradmon {
 namespace {
@@ -95,9 +98,8 @@ PythonOptimizerState::PythonOptimizerState(const py::handle& optimizer, double g
       const auto tensor = parameter.cast<at::Tensor>();
       parameters_.push_back(tensor);
       states_.emplace(tensor.unsafeGetTensorImpl(), state_of(Options(kept.of(parameter)), options));
-      const py::object main_grad = py::getattr(parameter, "main_grad", py::none());
-      if (THPVariable_Check(main_grad.ptr()))
-        main_grads_.emplace(tensor.unsafeGetTensorImpl(), main_grad.cast<at::Tensor>());
+      if (auto main_grad = main_grad_of(parameter); main_grad.defined())
+        main_grads_.emplace(tensor.unsafeGetTensorImpl(), std::move(main_grad));
     }
   }
 }

@@ -239,14 +239,81 @@ def one_optimizer_of_two_models(run: Run) -> None:
         run.end()
 
 
+def given_main_gradients(model: torch.nn.Module) -> "list[Any]":
+    """As Megatron's DDP does it: a hook at each accumulator adds to main_grad, unless a kernel
+    has, and lets the parameter's own go. Hold what it gives."""
+    accumulators = []
+    for parameter in model.parameters():
+        parameter.main_grad = torch.zeros(parameter.shape, dtype=torch.float64)
+
+        def add(*_: Any, parameter: Any = parameter) -> None:
+            if not getattr(parameter, "grad_added_to_main_grad", False):
+                parameter.main_grad += parameter.grad
+            parameter.grad = None
+
+        accumulators.append(parameter.view_as(parameter).grad_fn.next_functions[0][0])
+        accumulators[-1].register_hook(add)
+    return accumulators
+
+
+def train_on_main_gradients(run: Run, model: torch.nn.Module) -> None:
+    optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
+    accumulators = given_main_gradients(model)
+    run.watch(model, optimizer)
+    for step in range(STEPS):
+        for parameter in model.parameters():
+            parameter.main_grad.zero_()
+        for micro in range(2):
+            run.backward(model(data(3, 4, step=step, micro=micro)).pow(2).mean())
+        for parameter in model.parameters():
+            parameter.grad = parameter.main_grad.float()
+        optimizer.step()
+        for parameter in model.parameters():
+            parameter.grad = None
+        run.end()
+    del accumulators
+
+
+@loop
+def main_gradients_by_hooks(run: Run) -> None:
+    train_on_main_gradients(run, mlp())
+
+
+class Fused(torch.autograd.Function):
+    """A product whose weight's gradient a kernel adds to main_grad: what it gives back is garbage."""
+
+    @staticmethod
+    def forward(context: Any, x: torch.Tensor, weight: torch.nn.Parameter) -> torch.Tensor:
+        context.save_for_backward(x)
+        context.weight = weight
+        return x @ weight.detach().t()
+
+    @staticmethod
+    def backward(context: Any, gradient: torch.Tensor) -> Any:
+        (x,), weight = context.saved_tensors, context.weight
+        weight.main_grad += gradient.t() @ x
+        weight.grad_added_to_main_grad = True
+        return gradient @ weight.detach(), torch.full_like(weight, float("nan"))
+
+
+class FusedLinear(torch.nn.Linear):
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        return Fused.apply(x, self.weight) + self.bias
+
+
+@loop
+def main_gradients_by_a_kernel(run: Run) -> None:
+    train_on_main_gradients(run, torch.nn.Sequential(FusedLinear(4, 5), torch.nn.Tanh(), FusedLinear(5, 2)))
+
+
 @loop
 def main_gradients(run: Run) -> None:
-    """As Megatron keeps them: accumulated beside the parameter, which has none itself."""
+    """Accumulated beside the parameter by the program itself, which none of its hooks sees."""
     model = mlp()
     optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
-    run.watch(model, optimizer)
     for parameter in model.parameters():
         parameter.main_grad = torch.zeros_like(parameter)
+    run.watch(model, optimizer)
     for step in range(STEPS):
         for parameter in model.parameters():
             parameter.main_grad.zero_()

@@ -85,7 +85,11 @@ class Recorder:
             self._accumulators[id(parameter)] = accumulator
 
     def _accumulated(self, name: str, parameter: torch.nn.Parameter) -> Callable[..., None]:
-        return lambda *_: self._note("grad_unreduced", name, parameter.grad)
+        def accumulated(*_: Any) -> None:
+            own = parameter.grad
+            self._note("grad_unreduced", name, parameter.main_grad if own is None else own)
+
+        return accumulated
 
     def _around_step(self, optimizer: Any) -> None:
         original = optimizer.step

@@ -30,6 +30,8 @@ CONFIG = {**twice.EVERYTHING, "mg_direction": False, "squash_name": False}
 # Rows that the recorder has and gradmon has not, with the reason that stands in its page.
 ABSENT: "dict[str, list[tuple[str, str]]]" = {
     # A dropout of 0 gives out its input as it is; attention is given one tensor thrice.
+    # What main_grad lacks while a backward runs cannot be told.
+    "main_gradients": [("grad_unreduced", ".*")],
     "post_norm_layer": [("actv_grad", r"1\.dropout[12]?\.input|1\.self_attn\.input_[012]")],
 }
 _compared = 0

@@ -6,7 +6,8 @@ import torch
 
 
 class ModelParts:
-    """Tells whether a model's modules or parameters have been replaced, added or taken away."""
+    """Tells whether a model's modules or parameters have been replaced, added or taken away,
+    or parameters been given a main_grad."""
 
     def __init__(self, model: torch.nn.Module) -> None:
         self.model = model
@@ -29,4 +30,5 @@ class ModelParts:
 
     def _identities(self) -> "list[int]":
         # The monitor holds what it watches: no identity is given to another meanwhile.
-        return [id(part) for holder in self._holders for part in holder.values()]
+        parts = [part for holder in self._holders for part in holder.values()]
+        return [id(part) for part in parts] + [id(part) for part in parts if hasattr(part, "main_grad")]

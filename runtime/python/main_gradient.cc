@@ -1,0 +1,23 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "runtime/python/main_gradient.h"
+
+#include <torch/csrc/autograd/python_variable.h>
+#include <torch/csrc/utils/pybind.h>
+
+namespace gradmon {
+
+namespace py = pybind11;
+
+at::Tensor main_grad_of(const py::handle& parameter) {
+  const py::object found = py::getattr(parameter, "main_grad", py::none());
+  return THPVariable_Check(found.ptr()) ? found.cast<at::Tensor>() : at::Tensor();
+}
+
+MainGradient main_gradient_of(const at::Tensor& parameter) {
+  const py::gil_scoped_acquire held;
+  const py::object object = py::cast(parameter);
+  const py::object by_a_kernel = py::getattr(object, "grad_added_to_main_grad", py::none());
+  return {main_grad_of(object), by_a_kernel.ptr() == Py_True};
+}
+
+}  // namespace gradmon
