@@ -148,8 +148,10 @@ def test_processes_that_a_script_spawns_find_the_stand_in(tmp_path: Path) -> Non
     assert (result.returncode, result.stdout) == (0, "gradmon.trainer_mon\n"), result.stderr
 
 
-def test_a_script_for_msprobe_runs_unchanged(tmp_path: Path) -> None:
-    result = run_as_msprobe(tmp_path, SCRIPT, str(jobs.write_config(tmp_path, **KEYS)))
+@pytest.mark.parametrize("module", ["msprobe.pytorch", "msprobe.pytorch.monitor.module_hook"])
+def test_a_script_for_msprobe_runs_unchanged(tmp_path: Path, module: str) -> None:
+    script = SCRIPT.replace("msprobe.pytorch", module)
+    result = run_as_msprobe(tmp_path, script, str(jobs.write_config(tmp_path, **KEYS)))
     assert result.returncode == 0, result.stderr
     assert steps_written(tmp_path) == [0, 1, 2]
 
@@ -157,7 +159,9 @@ def test_a_script_for_msprobe_runs_unchanged(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     "line",
     [
-        "from msprobe.pytorch import seed_all",
+        "from msprobe.pytorch import PrecisionDebugger",
+        "from msprobe.pytorch.monitor.module_hook import ModuleHookContext",
+        "from msprobe.pytorch.monitor import csv2tb",
         "import msprobe.mindspore",
         "from msprobe.core.monitor import csv2db",
     ],
@@ -167,6 +171,27 @@ def test_other_names_of_msprobe_are_refused_with_what_there_is(tmp_path: Path, l
     assert result.returncode != 0
     assert "ImportError: gradmon does not stand in for msprobe." in result.stderr
     assert "only for msprobe.pytorch.TrainerMon" in result.stderr
+
+
+SEEDED = """
+import random
+from msprobe.pytorch import seed_all
+import numpy, torch
+for mode in False, True:
+    seed_all(seed=7, mode=mode)
+    print(random.random(), numpy.random.rand(), torch.rand(1).item())
+    print(torch.are_deterministic_algorithms_enabled())
+seed_all(rm_dropout=True)
+print(torch.initial_seed())
+"""
+
+
+def test_seed_all_seeds_what_a_training_draws_from(tmp_path: Path) -> None:
+    result = run_as_msprobe(tmp_path, SEEDED)
+    assert result.returncode == 0, result.stderr
+    drawn, off, drawn_again, on, default = result.stdout.splitlines()
+    assert (drawn, off, on, default) == (drawn_again, "False", "True", "1234")
+    assert "rm_dropout" in result.stderr  # is not done, and said so
 
 
 def test_ops_and_activations_change_while_a_static_job_runs(tmp_path: Path, training: Any) -> None:

@@ -1,11 +1,34 @@
 # SPDX-License-Identifier: Apache-2.0
 """Stands in for msprobe.pytorch."""
+import os
+import random
 from typing import Any
 
-from gradmon import TrainerMon
+import torch
+from gradmon import TrainerMon, _gradmon
 from msprobe import refusal
 
-__all__ = ["TrainerMon"]
+__all__ = ["TrainerMon", "seed_all"]
+
+
+def seed_all(seed: int = 1234, mode: bool = False, rm_dropout: bool = False) -> None:
+    """Seeds Python, NumPy (where it is there) and torch on all its devices; `mode`: torch takes
+    deterministic algorithms only. `rm_dropout`: refused in the log, dropouts stay as they are."""
+    os.environ["PYTHONHASHSEED"] = str(seed)  # of processes to come
+    random.seed(seed)
+    try:
+        import numpy
+    except ImportError:
+        pass
+    else:
+        numpy.random.seed(seed)
+    torch.manual_seed(seed)
+    torch.use_deterministic_algorithms(mode)
+    if torch.cuda.is_available():
+        torch.backends.cudnn.deterministic = True
+        torch.backends.cudnn.benchmark = False
+    if rm_dropout:
+        _gradmon.warn_once("seed_all(rm_dropout=True): dropouts are left as they are; give them p=0")
 
 
 def __getattr__(name: str) -> Any:
