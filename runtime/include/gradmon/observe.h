@@ -2,13 +2,13 @@
 // Lets monitors see what goes through a program's modules. A C++ module has no
 // hooks, so where it is called, call
 //
-//   auto y = gradmon::observe(*linear)(x);        // instead of linear->forward(x)
-//   auto z = gradmon::observe(*sequential)(y);    // and each of its children
+//   auto y = gradmon::observe(linear)(x);         // instead of linear->forward(x)
+//   auto z = gradmon::observe(sequential)(y);     // and each of its children
 //   gradmon::tap("scores", scores);               // a value that no module gives
 //
 // Observe the model's root as well: its forwards are what micro steps are
 // counted by, and what tells an evaluation from a forward under reentrant
-// checkpointing. Any module with one forward will do, an AnyModule too; tensors
+// checkpointing. Any module with one forward will do, a module holder and an AnyModule too; tensors
 // are found in arguments and results, in optionals, tuples, pairs, arrays,
 // ranges and maps of them, however nested. What else is passed, passes.
 //
@@ -30,6 +30,8 @@ namespace torch::nn {
 class Module;
 class AnyModule;
 class SequentialImpl;
+template <typename Contained>
+class ModuleHolder;
 }  // namespace torch::nn
 
 namespace gradmon {
@@ -132,9 +134,19 @@ class ObservedModule {
   M& module_;
 };
 
-template <typename M>
+template <typename Contained>
+std::true_type is_holder(const torch::nn::ModuleHolder<Contained>*);
+std::false_type is_holder(const void*);
+
+template <typename M, std::enable_if_t<!decltype(is_holder(static_cast<M*>(nullptr)))::value, int> = 0>
 ObservedModule<M> observe(M& module) {
   return ObservedModule<M>(module);
+}
+
+// As observe(*holder).
+template <typename Contained>
+ObservedModule<Contained> observe(const torch::nn::ModuleHolder<Contained>& holder) {
+  return ObservedModule<Contained>(*holder.ptr());
 }
 
 // A value that is to be seen under a name of its own, as if a module of that

@@ -7,6 +7,13 @@
 
 #include <iostream>
 
+#ifdef NDEBUG
+#error "to link gradmon switches off the program's own assertions"
+#endif
+#if __has_include("control/step.h") || __has_include("hooks/causal.h")
+#error "gradmon's inner headers are found by names that may be the program's own"
+#endif
+
 int main(int, char** argv) {
   torch::nn::Linear model(3, 2);
   torch::optim::SGD optimizer(model->parameters(), 0.1);
@@ -14,7 +21,7 @@ int main(int, char** argv) {
   monitor.watch(*model, optimizer);
   for (int step = 0; step < 3; ++step) {
     optimizer.zero_grad();
-    const torch::Tensor loss = gradmon::observe(*model)(torch::ones({4, 3})).sum();
+    const torch::Tensor loss = gradmon::observe(model)(torch::ones({4, 3})).sum();
     loss.backward();
     gradmon::tap("loss", loss);
     monitor.attention("none", torch::ones({1, 1, 1, 1}), torch::ones({1, 1, 1, 1}), gradmon::Causal::no);
