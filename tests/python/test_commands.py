@@ -53,10 +53,11 @@ def test_off_ends_what_on_began_and_set_changes_what_is_collected(tmp_path: Path
     training.monitor.off()
     training.until(lambda: not json.loads(training.config.read_text())["dynamic_on"])
     training.until(lambda: training.state() == "off")
-    last = training.steps()[-1]
+    status = training.monitor.status()
+    assert status is not None
     jobs.train(training.model, training.optimizer, 5)
     training.monitor.stop()
-    assert training.steps()[-1] == last
+    assert training.steps()[-1] == status.effective_step - 1
     assert json.loads(training.config.read_text())["param_distribution"] is True
 
 
