@@ -23,8 +23,8 @@ using Expected = std::vector<ExpectedTarget>;
 using Of = ExpectedTarget::Of;
 
 constexpr const char* kNoGradient = "no gradient";
-constexpr const char* kNoUpdate = "not updated through gradmon";
-constexpr const char* kNoMoment = "its optimizer keeps none, or was not stepped through gradmon";
+constexpr const char* kNoUpdate = "no watched optimizer has updated it";
+constexpr const char* kNoMoment = "its optimizer keeps none, or no watched one has it";
 constexpr const char* kNoForward = "its forward was not seen: gradmon::observe";
 constexpr const char* kNotInGraph = "not in the graph";
 
@@ -61,7 +61,7 @@ void add_parameters(const HookSettings& settings, const std::vector<Parameter>& 
   };
   if (settings.gradients) {
     add(Kind::grad_unreduced, kNoGradient);
-    add(Kind::grad_reduced, "no gradient, or not updated through gradmon");
+    add(Kind::grad_reduced, "no gradient, or no watched optimizer has updated it");
   }
   if (settings.moments) {
     add(Kind::exp_avg, kNoMoment);
