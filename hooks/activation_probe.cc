@@ -30,7 +30,7 @@ ActivationProbe::ActivationProbe(const HookSettings& settings, const WatchedMode
       rows_(std::make_shared<ActivationRows>(settings.eps, fuse)),
       gradients_(model) {
   const std::vector<TargetName> names = module_names(model);
-  const auto recorded = record_names(names, settings.squash_name ? Squash::yes : Squash::no);
+  const auto recorded = activation_record_names(settings, names);
   auto choices = activation_choices(settings_, selection_, names);
   for (std::size_t i = 0; i < names.size(); ++i)
     targets_.push_back({recorded[i], names[i].vpp_stage, std::move(choices[i])});
@@ -164,8 +164,7 @@ void ActivationProbe::watch_outputs(const Target& target, const ForwardVisit& vi
 TensorGradients::Body ActivationProbe::body(ActivationRows::Row row) const {
   return [rows = std::weak_ptr<ActivationRows>(rows_), step = rows_->step(),
           row = std::move(row)](const at::Tensor& gradient) {
-    if (const auto alive = rows.lock())
-      alive->enter(step, row.name, [&] { alive->add(row, gradient); });
+    if (const auto alive = rows.lock()) alive->enter(step, row.name, [&] { alive->add(row, gradient); });
   };
 }
 

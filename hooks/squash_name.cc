@@ -4,6 +4,7 @@
 #include <algorithm>
 #include <cstddef>
 #include <map>
+#include <unordered_set>
 #include <utility>
 
 namespace gradmon {
@@ -42,6 +43,27 @@ std::size_t last_part(std::string_view name, std::initializer_list<std::string_v
   return last;
 }
 
+// Length of a leading `{vpp}:`.
+std::size_t stage_length(std::string_view text) {
+  const std::size_t digits = std::min(text.find_first_not_of("0123456789"), text.size());
+  return digits > 0 && digits < text.size() && text[digits] == ':' ? digits + 1 : 0;
+}
+
+// Names that a config writes, with or without their chunk's number.
+class WrittenNames {
+ public:
+  explicit WrittenNames(const std::vector<std::string>& targets) {
+    for (const std::string& target : targets) plain_.insert(plain_target(target));
+  }
+  bool have(int vpp_stage, std::string_view name) const {
+    const std::string plain = plain_name(name);
+    return plain_.count(plain) + plain_.count(std::to_string(vpp_stage) + ':' + plain) > 0;
+  }
+
+ private:
+  std::unordered_set<std::string> plain_;
+};
+
 }  // namespace
 
 std::string unwrapped_name(std::string_view name) { return without_parts(name, is_wrapper); }
@@ -50,6 +72,13 @@ std::string plain_name(std::string_view name) {
   return without_parts(
       name, [](std::string_view part) { return part.empty() || part == "module" || is_wrapper(part); });
 }
+
+std::string plain_target(std::string_view target) {
+  const std::size_t stage = stage_length(target);
+  return std::string(target.substr(0, stage)) + plain_name(target.substr(stage));
+}
+
+std::string_view without_stage(std::string_view target) { return target.substr(stage_length(target)); }
 
 std::string squashed_name(std::string_view name) {
   const std::initializer_list<std::string_view> patterns[] = {
@@ -61,11 +90,16 @@ std::string squashed_name(std::string_view name) {
   return std::string(name);
 }
 
-std::vector<std::string> record_names(const std::vector<TargetName>& names, Squash squash) {
+std::vector<std::string> record_names(const std::vector<TargetName>& names, Squash squash,
+                                      const std::vector<std::string>& written) {
+  const WrittenNames in_config(written);
   std::vector<std::string> full, chosen;
   for (const TargetName& name : names) {
     full.push_back(unwrapped_name(name.name));
-    chosen.push_back(squash == Squash::yes ? squashed_name(full.back()) : full.back());
+    const std::string squashed = squash == Squash::yes ? squashed_name(full.back()) : full.back();
+    const bool in_full =
+        in_config.have(name.vpp_stage, full.back()) && !in_config.have(name.vpp_stage, squashed);
+    chosen.push_back(in_full ? full.back() : squashed);
   }
   // A full form may meet another's squashed one: until nothing changes.
   for (bool changed = squash == Squash::yes; changed;) {

@@ -22,6 +22,10 @@ std::string unwrapped_name(std::string_view name);
 // compared by.
 std::string plain_name(std::string_view name);
 
+// A target of the config likewise, whose leading `{vpp}:` stays.
+std::string plain_target(std::string_view target);
+std::string_view without_stage(std::string_view target);
+
 // What the first of these that matches holds in its group, else the name as it
 // is: `^.*\.(layers?\..*)`, `^.*\.(embeddings?\..*)`, `^.*\.(final.*)`,
 // `^.*\.(output.*)`, `^.*\.(norm.*)`.
@@ -30,7 +34,9 @@ std::string squashed_name(std::string_view name);
 // What records call the names given, in their order: unwrapped, and with
 // Squash::yes squashed where no other name of the same chunk would end up the
 // same (then both stay unwrapped only).
+// Those that stand in full, and not squashed, among `written`, targets of a config, stay so, too.
 enum class Squash : bool { no, yes };
-std::vector<std::string> record_names(const std::vector<TargetName>& names, Squash squash);
+std::vector<std::string> record_names(const std::vector<TargetName>& names, Squash squash,
+                                      const std::vector<std::string>& written = {});
 
 }  // namespace gradmon

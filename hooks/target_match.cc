@@ -16,17 +16,6 @@ namespace {
 // Looking for near names reads every name: for the first few patterns only.
 constexpr std::size_t kExplained = 8;
 
-// Length of a leading `{vpp}:`.
-std::size_t stage_length(std::string_view text) {
-  const std::size_t digits = std::min(text.find_first_not_of("0123456789"), text.size());
-  return digits > 0 && digits < text.size() && text[digits] == ':' ? digits + 1 : 0;
-}
-
-std::string comparable(std::string_view target) {
-  const std::size_t stage = stage_length(target);
-  return std::string(target.substr(0, stage)) + plain_name(target.substr(stage));
-}
-
 // The older short form: what squashing keeps, less its `layers.`.
 std::string short_name(const std::string& squashed) {
   for (const std::string_view start : {"layers.", "layer."}) {
@@ -51,7 +40,7 @@ std::vector<std::string> forms_of(const TargetName& name) {
 class Prefixes {
  public:
   explicit Prefixes(const std::vector<std::string>& targets) {
-    for (const std::string& target : targets) found_.emplace(comparable(target), false);
+    for (const std::string& target : targets) found_.emplace(plain_target(target), false);
   }
 
   bool cover(int vpp_stage, const std::vector<std::string>& forms) {
@@ -80,7 +69,7 @@ class Prefixes {
     return named;
   }
 
-  bool found(const std::string& target) const { return found_.at(comparable(target)); }
+  bool found(const std::string& target) const { return found_.at(plain_target(target)); }
 
  private:
   bool mark(std::string_view prefix) {
@@ -136,8 +125,8 @@ std::vector<UnmatchedPattern> explain(const TargetSelection& selection, const Pr
     if (!patterns.found(i)) unmatched.push_back({selection.target_regex[i], {}, patterns.error(i)});
   }
   for (std::size_t i = 0; i < std::min(kExplained, unmatched.size()); ++i) {
-    const std::string wanted = comparable(unmatched[i].pattern);
-    unmatched[i].nearest = near_names(std::string_view(wanted).substr(stage_length(wanted)), names);
+    const std::string wanted = plain_target(unmatched[i].pattern);
+    unmatched[i].nearest = near_names(without_stage(wanted), names);
   }
   return unmatched;
 }
@@ -162,7 +151,7 @@ MatchReport match_targets(const TargetSelection& selection, const std::vector<Ta
 }
 
 bool is_named(std::string_view target, const TargetName& name) {
-  const std::string wanted = comparable(target);
+  const std::string wanted = plain_target(target);
   const std::string stage = std::to_string(name.vpp_stage) + ":";
   const auto forms = forms_of(name);
   return std::any_of(forms.begin(), forms.end(),

@@ -4,6 +4,8 @@
 
 #include <vector>
 
+#include "hooks/hook_settings.h"
+#include "hooks/squash_name.h"
 #include "hooks/target_match.h"
 #include "hooks/watched_model.h"
 
@@ -14,6 +16,12 @@ std::vector<TargetName> parameter_names(const WatchedModel& model);
 std::vector<TargetName> module_names(const WatchedModel& model);
 // What targets are matched against: parameters, then modules but the root.
 std::vector<TargetName> target_names(const WatchedModel& model);
+
+// What records call modules: as the config's targets write them (see record_names).
+std::vector<std::string> activation_record_names(const HookSettings& settings,
+                                                 const std::vector<TargetName>& modules);
+std::vector<std::string> l2_record_names(const L2Settings& settings, const std::vector<TargetName>& modules,
+                                         Squash squash);
 
 // Of modules that have one name once wrappers' parts are out of it (see squash_name.h),
 // in the order from outside in, one: what is wrapped, but of what torch.compile has made

@@ -41,6 +41,19 @@ TEST_CASE("names that would collide keep their full form") {
   CHECK(record_names(names, Squash::yes) == expected);
 }
 
+TEST_CASE("names that the config writes in full stay so") {
+  const std::vector<TargetName> names{
+      {0, "enc.layers.0.fc"}, {0, "enc.layers.1.fc"}, {0, "module.layers.2.fc"}, {1, "enc.layers.0.fc"}};
+  const auto recorded = [&](const std::vector<std::string>& written) {
+    return record_names(names, Squash::yes, written);
+  };
+  CHECK(recorded({"enc.layers.0.fc", "layers.1.fc", "layers.2.fc"}) ==
+        std::vector<std::string>{"enc.layers.0.fc", "layers.1.fc", "layers.2.fc", "enc.layers.0.fc"});
+  CHECK(recorded({"1:module.enc.layers.0.fc"}) ==
+        std::vector<std::string>{"layers.0.fc", "layers.1.fc", "layers.2.fc", "enc.layers.0.fc"});
+  CHECK(recorded({"enc.layers.0"})[0] == "layers.0.fc");  // what lies beneath is not written
+}
+
 TEST_CASE("names of different model chunks do not collide") {
   const std::vector<TargetName> names{{0, "m.layers.0.w"}, {1, "m.layers.0.w"}};
   CHECK(record_names(names, Squash::yes) == std::vector<std::string>{"layers.0.w", "layers.0.w"});
