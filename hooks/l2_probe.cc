@@ -44,7 +44,7 @@ L2Probe::L2Probe(const L2Settings& settings, const WatchedModel& model, Squash s
                  std::vector<UnmatchedPattern>& unmatched)
     : stream_(stream), order_(settings.order), attention_names_(settings.attention) {
   const std::vector<TargetName> names = module_names(model);
-  const std::vector<std::string> recorded = record_names(names, squash);
+  const std::vector<std::string> recorded = l2_record_names(settings, names, squash);
   for (std::size_t i = 0; i < names.size(); ++i) {
     modules_.push_back({recorded[i], names[i].vpp_stage, mask_of(settings.causal, model.modules[i])});
   }
@@ -56,7 +56,9 @@ L2Probe::L2Probe(const L2Settings& settings, const WatchedModel& model, Squash s
 void L2Probe::find_weights(const L2Settings& settings, const WatchedModel& model,
                            std::vector<UnmatchedPattern>& unmatched) {
   const std::vector<TargetName> names = module_names(model);
-  std::vector<bool> linear(names.size(), settings.linear && settings.linear->empty());
+  std::vector<bool> linear(names.size(), false);
+  for (std::size_t i = 0; settings.linear && settings.linear->empty() && i < names.size(); ++i)
+    linear[i] = !model.modules[i].embeds;
   std::vector<bool> router(names.size(), false);
   std::vector<bool> listed(names.size(), false);
   for (const std::size_t i : matched(settings.linear.value_or(std::vector<std::string>()), names, unmatched))

@@ -20,10 +20,10 @@ namespace gradmon {
 // the plan is in force.
 struct Watched {
   at::Tensor tensor;
-  std::string name;                    // as records call it
-  std::uint32_t target = 0;            // the stream's id of it
-  std::uint64_t place = 0;             // in the model's list
-  bool before_reduction_only = false;  // another rank writes the rest
+  std::string name;                                  // as records call it
+  std::uint32_t target = 0;                          // the stream's id of it
+  std::uint64_t place = 0;                           // in the model's list
+  bool before_reduction_only = false;                // another rank writes the rest
   std::function<MainGradient()> main_gradient = {};  // as WatchedParameter's
 };
 

@@ -55,6 +55,7 @@ struct WatchedModule {
   int vpp_stage = 0;
   const void* identity = nullptr;
   std::optional<bool> causal = {};  // what it says of its mask (is_causal, attn_mask_type); none: nothing
+  bool embeds = false;              // its weight is a table of vectors, no linear map
 };
 
 struct WatchedModel {

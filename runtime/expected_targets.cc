@@ -8,6 +8,7 @@
 
 #include "hooks/activation_choice.h"
 #include "hooks/squash_name.h"
+#include "hooks/target_names.h"
 #include "runtime/plan_settings.h"
 
 namespace gradmon {
@@ -28,15 +29,11 @@ constexpr const char* kNoMoment = "its optimizer keeps none, or no watched one h
 constexpr const char* kNoForward = "its forward was not seen: gradmon::observe";
 constexpr const char* kNotInGraph = "not in the graph";
 
-std::vector<std::string> recorded(const HookSettings& settings, const std::vector<TargetName>& names) {
-  return record_names(names, settings.squash_name ? Squash::yes : Squash::no);
-}
-
 std::vector<Parameter> parameters_of(const HookSettings& settings, const WatchedModel& model,
                                      const MatchReport& matches, NameTable& names) {
   std::vector<TargetName> listed;
   for (const WatchedParameter& one : model.parameters) listed.push_back({one.vpp_stage, one.name});
-  const auto shown = recorded(settings, listed);
+  const auto shown = record_names(listed, settings.squash_name ? Squash::yes : Squash::no);
   std::unordered_set<const void*> known;
   std::vector<Parameter> parameters;
   for (const std::size_t i : matches.matched) {
@@ -80,11 +77,14 @@ class Modules {
   Modules(const HookSettings& settings, const WatchedModel& model, NameTable& table) : table_(table) {
     for (const WatchedModule& module : model.modules) {
       names_.push_back({module.vpp_stage, module.name});
+      embeds_.push_back(module.embeds);
       const auto dot = module.name.rfind('.');
       if (!module.name.empty())
         parents_.emplace(module.vpp_stage, dot == std::string::npos ? "" : module.name.substr(0, dot));
     }
-    shown_ = recorded(settings, names_);
+    shown_ = activation_record_names(settings, names_);
+    const Squash squash = settings.squash_name ? Squash::yes : Squash::no;
+    if (settings.l2) shown_by_l2_ = l2_record_names(*settings.l2, names_, squash);
     for (const WatchedParameter& one : model.parameters) {
       if (one.tensor.defined() && one.tensor.dim() == 2 && one.author == Author::self)
         matrices_.emplace(one.vpp_stage, one.name);
@@ -92,9 +92,11 @@ class Modules {
   }
 
   const std::vector<TargetName>& names() const { return names_; }
-  std::uint32_t target(std::size_t i, const char* row) {
-    return table_.intern(shown_[i] + row, names_[i].vpp_stage);
+  std::uint32_t activation(std::size_t i) { return table_.intern(shown_[i], names_[i].vpp_stage); }
+  std::uint32_t l2(std::size_t i, const char* row) {
+    return table_.intern(shown_by_l2_[i] + row, names_[i].vpp_stage);
   }
+  bool embeds(std::size_t i) const { return embeds_[i]; }
   bool has_children(std::size_t i) const { return parents_.count({names_[i].vpp_stage, names_[i].name}) > 0; }
   bool has_matrix(std::size_t i) const {
     const std::string start = names_[i].name.empty() ? "" : names_[i].name + ".";
@@ -106,7 +108,8 @@ class Modules {
  private:
   NameTable& table_;
   std::vector<TargetName> names_;
-  std::vector<std::string> shown_;
+  std::vector<bool> embeds_;
+  std::vector<std::string> shown_, shown_by_l2_;
   std::set<std::pair<int, std::string>> parents_, matrices_;
 };
 
@@ -123,7 +126,7 @@ void add_activations(const HookSettings& settings, Modules& modules, Expected& e
     for (std::size_t i = 0; i < choices.size(); ++i) {
       if (!choices[i][in].any && !choices[i][out].any) continue;
       if (asked.all && modules.has_children(i) && !is_named_itself(i)) continue;
-      expected.push_back({kind, modules.target(i, ""), why, Of::module});
+      expected.push_back({kind, modules.activation(i), why, Of::module});
     }
   };
   add(Kind::actv, Side::input, Side::output, kNoForward);
@@ -136,20 +139,20 @@ void add_l2(const L2Settings& asked, Modules& modules, Expected& expected) {
     return match_whole_names(targets, modules.names()).matched;
   };
   for (const std::size_t i : named(asked.attention))
-    expected.push_back({Kind::attention_hook, modules.target(i, ".attention"), kNoForward});
+    expected.push_back({Kind::attention_hook, modules.l2(i, ".attention"), kNoForward});
   std::vector<std::size_t> linear = named(asked.linear.value_or(std::vector<std::string>()));
-  for (std::size_t i = 0; asked.linear && asked.linear->empty() && i < modules.names().size(); ++i)
-    linear.push_back(i);
+  for (std::size_t i = 0; asked.linear && asked.linear->empty() && i < modules.names().size(); ++i) {
+    if (!modules.embeds(i)) linear.push_back(i);
+  }
   for (const std::size_t i : linear) {
-    if (modules.has_matrix(i))
-      expected.push_back({Kind::linear_hook, modules.target(i, ".linear"), kNoUpdate});
+    if (modules.has_matrix(i)) expected.push_back({Kind::linear_hook, modules.l2(i, ".linear"), kNoUpdate});
   }
   for (const std::size_t i : named(asked.router_weight)) {
     if (modules.has_matrix(i))
-      expected.push_back({Kind::moe_router_weight_hook, modules.target(i, ".router"), kNoUpdate});
+      expected.push_back({Kind::moe_router_weight_hook, modules.l2(i, ".router"), kNoUpdate});
   }
   for (const std::size_t i : named(asked.router_logit))
-    expected.push_back({Kind::moe_router_logit_hook, modules.target(i, ".router"), kNoForward});
+    expected.push_back({Kind::moe_router_logit_hook, modules.l2(i, ".router"), kNoForward});
 }
 
 void add_unmatched_l2(const Config& config, const std::vector<TargetName>& names,
@@ -178,7 +181,8 @@ std::vector<ExpectedTarget> expected_targets(const HookSettings& settings, const
 
 TargetList foreseen_targets(const Config& config, const std::vector<TargetName>& names) {
   const MatchReport matches = match_targets(selection_of(config), names);
-  const auto shown = record_names(names, config.squash_name ? Squash::yes : Squash::no);
+  const auto shown =
+      record_names(names, config.squash_name ? Squash::yes : Squash::no, selection_of(config).targets);
   TargetList list;
   list.unmatched = unmatched_targets(matches);
   add_unmatched_l2(config, names, list.unmatched);

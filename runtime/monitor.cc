@@ -2,14 +2,15 @@
 #include "gradmon/monitor.h"
 
 #include <torch/nn/module.h>
+#include <torch/nn/modules/embedding.h>
 #include <torch/optim/optimizer.h>
 
 #include <atomic>
 #include <stdexcept>
 #include <utility>
 
-#include "control/log.h"
 #include "control/host/process_identity.h"
+#include "control/log.h"
 #include "hooks/forward_entry.h"
 #include "runtime/environment.h"
 #include "runtime/hub_notes.h"
@@ -76,8 +77,11 @@ WatchedModel watched_model_of(torch::nn::Module& model) {
   for (const auto& item : model.named_parameters())
     watched.parameters.push_back({item.key(), 0, item.value()});
   watched.modules.push_back({"", 0, &model});
-  for (const auto& item : model.named_modules("", false))
+  for (const auto& item : model.named_modules("", false)) {
     watched.modules.push_back({item.key(), 0, item.value().get()});
+    watched.modules.back().embeds =
+        dynamic_cast<const torch::nn::EmbeddingImpl*>(item.value().get()) != nullptr;
+  }
   return watched;
 }
 
@@ -94,8 +98,9 @@ Monitor::Monitor(std::filesystem::path config, MonitorOptions options) {
     ExchangeNotes notes;
     if (environment->store && environment->several_hosts != false)
       notes = notes_in_store(open_store(*environment->store), Rank{environment->rank});
-    session_ = std::make_unique<Session>(std::move(config), Step{options.start_iteration}, std::move(*environment),
-                                         std::move(launch), std::move(notes), std::move(options.groups));
+    session_ =
+        std::make_unique<Session>(std::move(config), Step{options.start_iteration}, std::move(*environment),
+                                  std::move(launch), std::move(notes), std::move(options.groups));
   } catch (const std::invalid_argument&) {
     throw;
   } catch (const std::exception& error) {

@@ -15,11 +15,10 @@
 #include <vector>
 
 #include "control/log.h"
-#include "hooks/target_names.h"
 #include "runtime/environment.h"
 #include "runtime/launch_id.h"
 #include "runtime/monitor_binding.h"
-#include "runtime/python/main_gradient.h"
+#include "runtime/python/described_model.h"
 #include "runtime/python/python_forward.h"
 #include "runtime/python/python_optimizer_state.h"
 #include "runtime/python/python_stack.h"
@@ -28,9 +27,6 @@ namespace gradmon {
 namespace {
 
 namespace py = pybind11;
-
-// A module of Python by its address, which lives as long as it is watched.
-const void* identity_of(const py::handle& module) { return module.ptr(); }
 
 // With the GIL.
 void warn_once(const std::string& key, const std::string& text) {
@@ -89,7 +85,7 @@ class Core {
   Core& operator=(const Core&) = delete;
 
   void watch(const py::handle& model) {
-    WatchedModel chunk = described(model);
+    WatchedModel chunk = described_model(model);
     {
       const py::gil_scoped_release others_run;
       binding_.watch(std::move(chunk));
@@ -98,7 +94,7 @@ class Core {
   }
 
   void watch_again(int chunk, const py::handle& model) {
-    WatchedModel described_anew = described(model);
+    WatchedModel described_anew = described_model(model);
     const py::gil_scoped_release others_run;
     binding_.watch_again(chunk, std::move(described_anew));
   }
@@ -164,27 +160,6 @@ class Core {
   Status status() const { return monitor_.status(); }
 
  private:
-  static WatchedModel described(const py::handle& model) {
-    WatchedModel chunk;
-    for (const py::handle& item : model.attr("named_parameters")()) {
-      const auto [name, parameter] = item.cast<std::pair<std::string, at::Tensor>>();
-      chunk.parameters.push_back({name, 0, parameter});
-      if (py::hasattr(item.cast<py::tuple>()[1], "main_grad"))
-        chunk.parameters.back().main_gradient = [parameter] { return main_gradient_of(parameter); };
-    }
-    for (const py::handle& item : model.attr("named_modules")()) {
-      const auto [name, module] = item.cast<std::pair<std::string, py::object>>();
-      chunk.modules.push_back({name, 0, identity_of(module), causal_of(module)});
-    }
-    chunk.modules = without_wrappers(std::move(chunk.modules));
-    return chunk;
-  }
-
-  static std::optional<bool> causal_of(const py::handle& module) {
-    const py::object said = py::getattr(module, "is_causal", py::none());
-    return py::isinstance<py::bool_>(said) ? std::optional(said.cast<bool>()) : std::nullopt;
-  }
-
   // While the training thread waits without the GIL.
   bool signal_has_raised() noexcept {
     const py::gil_scoped_acquire ours;
@@ -282,9 +257,10 @@ std::string described(const py::object& self, std::initializer_list<const char*>
 
 void define_metric(py::module_& m) {
   py::class_<Metric>(m, "Metric")
-      .def("__repr__", [](const py::object& self) {
-        return described(self, {"kind", "vpp_stage", "name", "step", "micro_step", "values"});
-      })
+      .def("__repr__",
+           [](const py::object& self) {
+             return described(self, {"kind", "vpp_stage", "name", "step", "micro_step", "values"});
+           })
       .def_readonly("kind", &Metric::kind)
       .def_readonly("vpp_stage", &Metric::vpp_stage)
       .def_readonly("name", &Metric::name)
@@ -299,10 +275,11 @@ void define_metric(py::module_& m) {
 
 void define_status(py::module_& m) {
   py::class_<RankStatus>(m, "RankStatus")
-      .def("__repr__", [](const py::object& self) {
-        return described(self, {"rank", "host", "pid", "state", "step", "revision", "applied_step", "step_ms",
-                                "records", "dropped", "overhead", "error"});
-      })
+      .def("__repr__",
+           [](const py::object& self) {
+             return described(self, {"rank", "host", "pid", "state", "step", "revision", "applied_step",
+                                     "step_ms", "records", "dropped", "overhead", "error"});
+           })
       .def_property_readonly("rank", [](const RankStatus& s) { return s.rank.value; })
       .def_property_readonly("revision", [](const RankStatus& s) { return s.revision.value; })
       .def_readonly("host", &RankStatus::host)
@@ -320,10 +297,11 @@ void define_status(py::module_& m) {
                              })
       .def_readonly("error", &RankStatus::error);
   py::class_<Status>(m, "Status")
-      .def("__repr__", [](const py::object& self) {
-        return described(self, {"mode", "state", "reason", "revision", "effective_step", "collected", "epoch",
-                                "warnings", "hooks", "ranks"});
-      })
+      .def("__repr__",
+           [](const py::object& self) {
+             return described(self, {"mode", "state", "reason", "revision", "effective_step", "collected",
+                                     "epoch", "warnings", "hooks", "ranks"});
+           })
       .def_property_readonly("revision", [](const Status& s) { return s.revision.value; })
       .def_readonly("epoch", &Status::epoch)
       .def_readonly("mode", &Status::mode)

@@ -161,8 +161,7 @@ TEST_CASE("what an optimizer does not keep is silent and says why") {
   steps.step();
   for (const char* kind : {"exp_avg", "exp_avg_sq"}) {
     REQUIRE(steps.target(kind, "fc1.weight") != nullptr);
-    CHECK(steps.target(kind, "fc1.weight")->why ==
-          "its optimizer keeps none, or no watched one has it");
+    CHECK(steps.target(kind, "fc1.weight")->why == "its optimizer keeps none, or no watched one has it");
   }
   REQUIRE(steps.target("other", "fc1.weight") != nullptr);
   CHECK(steps.target("other", "fc1.weight")->silent());
