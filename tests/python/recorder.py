@@ -22,16 +22,25 @@ class _Tap(torch.autograd.Function):
         return gradient, None
 
 
+def _is_linear(module: torch.nn.Module) -> bool:
+    weight = getattr(module, "weight", None)
+    matrix = torch.is_tensor(weight) and weight.dim() == 2 and not weight.is_complex()
+    return matrix and not hasattr(module, "num_embeddings")
+
+
 class Recorder:
     """Stands where gradmon's monitor does: one training, whose iterations the program ends."""
 
     def __init__(self) -> None:
         self.tensors: "dict[str, dict[Key, torch.Tensor]]" = defaultdict(dict)  # by kind
+        # By kind, what is not of a tensor: by column.
+        self.features: "dict[str, dict[Key, dict[str, float]]]" = defaultdict(dict)
         self.in_backward = False
         self._step = 0
         self._models: "list[torch.nn.Module]" = []
         self._optimizers: "list[Any]" = []
         self._named: "list[tuple[str, torch.nn.Parameter]]" = []
+        self._linear: "list[tuple[str, Any]]" = []
         self._modules: "set[int]" = set()  # that have hooks
         self._accumulators: "dict[int, Any]" = {}  # by the parameter's identity
         self._micro: "dict[int, int]" = defaultdict(int)  # by chunk: root forwards of this step
@@ -68,8 +77,11 @@ class Recorder:
     # What comes within an iteration is seen from the next one on.
     def _look(self) -> None:
         self._named.clear()
+        self._linear.clear()
         for chunk, model in enumerate(self._models):
             for name, module in model.named_modules():
+                if _is_linear(module):
+                    self._linear.append((f"{chunk}:{name}" if chunk else name, module))
                 if id(module) not in self._modules:
                     self._modules.add(id(module))
                     self._around(chunk, name, module)
@@ -115,6 +127,7 @@ class Recorder:
         optimizer.step = step
 
     def _before(self, optimizer: Any, own: "list[tuple[str, torch.nn.Parameter]]") -> None:
+        self._note_spectra()
         for name, parameter in own:
             if parameter.grad is not None:
                 self._note("grad_reduced", name, parameter.grad)
@@ -129,6 +142,25 @@ class Recorder:
                 took_part = parameter.grad is not None
                 if took_part and kept is not None and (name, self._step, 0) not in self.tensors[kind]:
                     self._note(kind, name, kept)
+                    if kind == "exp_avg":
+                        self._note_direction(name, parameter.grad, kept)
+
+    def _note_direction(self, name: str, gradient: torch.Tensor, momentum: torch.Tensor) -> None:
+        if gradient.is_complex() or gradient.is_sparse:
+            return
+        agreed = (gradient.sign() * momentum.sign()).double().mean().item()
+        self.features["other"][name, self._step, 0] = {"mg_direction": (agreed + 1) / 2}
+
+    def _note_spectra(self) -> None:
+        """Of the weights that the first update of the iteration finds."""
+        if any(step == self._step for _, step, _ in self.features["linear_hook"]):
+            return
+        for shown, module in self._linear:
+            values = torch.linalg.svdvals(module.weight.detach().double())
+            self.features["linear_hook"][f"{shown}.linear", self._step, 0] = {
+                "sr": values.pow(2).sum().sqrt().item() / values[0].item(),
+                "kernel_norm": values[0].item(),
+            }
 
     # What goes into modules and comes out, and the gradients of both.
     def _around(self, chunk: int, name: str, module: torch.nn.Module) -> None:
