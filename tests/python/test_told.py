@@ -25,6 +25,29 @@ def test_scalars_and_samples_are_recorded(tmp_path: Path) -> None:
     assert file.read_text().splitlines() == ["name,step,samples,value", "loss,0,8,0.5", "loss,1,16,1.5"]
 
 
+def test_the_formats_page_example_of_scalars_does_what_it_says(
+    tmp_path: Path, capfd: pytest.CaptureFixture[str]
+) -> None:
+    page = (Path(__file__).resolve().parents[2] / "writers" / "FORMAT.md").read_text()
+    section = page.split("\n## Training scalars\n")[1]
+    config, program = (
+        section.split(f"```{language}\n")[1].split("```")[0] for language in ("json", "python")
+    )
+    (tmp_path / "config.json").write_text(config)
+    model = jobs.make_net()
+    optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
+    with gradmon.Monitor(tmp_path / "config.json", output_dir=tmp_path / "out", dynamic=False).watch(
+        model, optimizer
+    ) as monitor:
+        for _ in range(2):
+            exec(program, {"monitor": monitor, "loss": torch.tensor(0.25)})
+            jobs.train(model, optimizer, 1)
+    files = sorted((tmp_path / "out").rglob("scalar_*.csv"))
+    lines = [line.split(",") for file in files for line in file.read_text().splitlines()[1:]]
+    assert {name for name, *_ in lines} == {"loss", "grad-norm", "throughput"}
+    assert "0.25" in capfd.readouterr().err  # the log
+
+
 def test_a_scalar_is_not_looked_at_while_nothing_is_collected(tmp_path: Path) -> None:
     class Loss:
         def __float__(self) -> float:
