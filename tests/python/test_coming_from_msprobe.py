@@ -71,3 +71,13 @@ def test_every_call_is_on_the_page() -> None:
 def test_links_lead_somewhere() -> None:
     for target in re.findall(r"\]\(([^)#]+)\)", TEXT):
         assert (Path(__file__).resolve().parents[2] / "runtime" / "python" / target).exists(), target
+
+
+def test_the_page_of_kinds_has_each_kind_and_what_it_means_in_both() -> None:
+    page = (Path(__file__).resolve().parents[2] / "hooks" / "KINDS.md").read_text()
+    lines = [line.strip("| ").split(" | ") for line in page.splitlines() if line.startswith("| `")]
+    assert all(len(cells) == 4 and all(cells) for cells in lines)
+    names = {name for cells in lines for name in CODE.findall(cells[0])} - {"mg_direction"}
+    header = (Path(__file__).resolve().parents[2] / "writers" / "record.h").read_text()
+    kinds = re.findall(r'"([a-z0-9_]+)"', header.split("kKindNames")[1].split("};")[0])
+    assert names == set(kinds) and len(kinds) == 14
