@@ -324,6 +324,8 @@ PYBIND11_MODULE(_gradmon, m) {
   m.attr("WATCHES_FORWARDS") = static_cast<int>(kWatchesForwards);
   m.attr("LOOK") = static_cast<int>(kLook);
   m.attr("MAY_END") = static_cast<int>(kMayEnd);
+  m.def("updated_by",
+        [](const py::handle& optimizer) { return PythonOptimizerState(optimizer).parameters(); });
   m.def("warn_once", [](const std::string& text) { warn_once(text, text); });
   m.def("environment_names_launch", &names_launch);
   m.def("entered", &entered);

@@ -85,6 +85,14 @@ class Kept {
   std::unordered_map<const PyObject*, py::object> values_;
 };
 
+// Of an optimizer over master copies: its lists of lists of parameters, and of their copies.
+struct MasterLists {
+  const char* parameters;
+  const char* masters;
+};
+constexpr MasterLists kMasterLists[] = {{"float16_groups", "fp32_from_float16_groups"},  // Megatron's
+                                        {"fp16_groups", "fp32_from_fp16_groups"}};       // apex'
+
 }  // namespace
 
 PythonOptimizerState::PythonOptimizerState(const py::handle& optimizer, double gradient_scale)
@@ -96,10 +104,34 @@ PythonOptimizerState::PythonOptimizerState(const py::handle& optimizer, double g
     const Options options(group);
     for (const py::handle& parameter : group["params"]) {
       const auto tensor = parameter.cast<at::Tensor>();
-      parameters_.push_back(tensor);
-      states_.emplace(tensor.unsafeGetTensorImpl(), state_of(Options(kept.of(parameter)), options));
-      if (auto main_grad = main_grad_of(parameter); main_grad.defined())
-        main_grads_.emplace(tensor.unsafeGetTensorImpl(), std::move(main_grad));
+      add(parameter, tensor, state_of(Options(kept.of(parameter)), options));
+    }
+  }
+  for (const MasterLists& lists : kMasterLists)
+    add_those_with_masters(optimizer, lists.parameters, lists.masters);
+}
+
+void PythonOptimizerState::add(const py::handle& parameter, const at::Tensor& tensor, ParameterState state) {
+  parameters_.push_back(tensor);
+  states_.emplace(tensor.unsafeGetTensorImpl(), std::move(state));
+  if (auto main_grad = main_grad_of(parameter); main_grad.defined())
+    main_grads_.emplace(tensor.unsafeGetTensorImpl(), std::move(main_grad));
+}
+
+void PythonOptimizerState::add_those_with_masters(const py::handle& optimizer, const char* parameters,
+                                                  const char* masters) {
+  const py::object groups = py::getattr(optimizer, parameters, py::none());
+  const py::object groups_of_masters = py::getattr(optimizer, masters, py::none());
+  if (!PyList_Check(groups.ptr()) || !PyList_Check(groups_of_masters.ptr())) return;
+  auto of_masters = groups_of_masters.begin();
+  for (const py::handle& group : groups) {
+    if (of_masters == groups_of_masters.end()) return;
+    const py::handle copies = *of_masters++;
+    auto copy = copies.begin();
+    for (const py::handle& parameter : group) {
+      if (copy == copies.end()) break;
+      const auto master = (*copy++).cast<at::Tensor>();
+      add(parameter, parameter.cast<at::Tensor>(), of(master));
     }
   }
 }

@@ -330,6 +330,56 @@ def main_gradients(run: Run) -> None:
         run.end()
 
 
+class MasterWeights:
+    """As Megatron's Float16OptimizerWithFloat16Params and apex' FP16_Optimizer hold them: an
+    optimizer over copies in float32, and which parameter each stands for."""
+
+    def __init__(self, model: torch.nn.Module, names: "tuple[str, str]") -> None:
+        parameters = list(model.parameters())
+        masters = [parameter.detach().clone().float().requires_grad_() for parameter in parameters]
+        self.optimizer = torch.optim.Adam(masters, lr=0.05)
+        setattr(self, names[0], [parameters])
+        setattr(self, names[1], [masters])
+        self.pairs = list(zip(parameters, masters))
+
+    @property
+    def param_groups(self) -> Any:
+        return self.optimizer.param_groups
+
+    @property
+    def state(self) -> Any:
+        return self.optimizer.state
+
+    def step(self) -> None:
+        for parameter, master in self.pairs:
+            master.grad = parameter.grad.float()
+        self.optimizer.step()
+        with torch.no_grad():
+            for parameter, master in self.pairs:
+                parameter.copy_(master)
+
+
+def train_with_master_weights(run: Run, names: "tuple[str, str]") -> None:
+    model = mlp().bfloat16()
+    optimizer = MasterWeights(model, names)
+    run.watch(model, optimizer)
+    for step in range(STEPS):
+        model.zero_grad()
+        run.backward(model(data(3, 4, step=step).bfloat16()).pow(2).mean())
+        optimizer.step()
+        run.end()
+
+
+@loop
+def master_weights_of_megatron(run: Run) -> None:
+    train_with_master_weights(run, ("float16_groups", "fp32_from_float16_groups"))
+
+
+@loop
+def master_weights_of_apex(run: Run) -> None:
+    train_with_master_weights(run, ("fp16_groups", "fp32_from_fp16_groups"))
+
+
 def ddp(run: Run, hook: Optional[str] = None, skip_sync: bool = False, **options: Any) -> None:
     """Of one rank, so that what is reduced is what was there."""
     model = DistributedDataParallel(mlp(), **options)

@@ -108,6 +108,7 @@ class Recorder:
 
         def step(closure: Optional[Callable[[], Any]] = None) -> Any:
             held = {id(p) for group in optimizer.param_groups for p in group["params"]}
+            held |= {id(p) for p, _ in getattr(optimizer, "pairs", ())}  # with a master copy
             own = [(name, p) for name, p in self._named if id(p) in held]
             if closure is None:
                 self._before(optimizer, own)
@@ -133,7 +134,8 @@ class Recorder:
                 self._note("grad_reduced", name, parameter.grad)
             if (name, self._step, 0) not in self.tensors["param_origin"]:
                 self._note("param_origin", name, parameter)
-            state = optimizer.state.get(parameter, {})
+            masters = (master for p, master in getattr(optimizer, "pairs", ()) if p is parameter)
+            state = optimizer.state.get(next(masters, parameter), {})
             for kind, keys in (
                 ("exp_avg", ("exp_avg", "momentum_buffer")),
                 ("exp_avg_sq", ("exp_avg_sq", "square_avg")),

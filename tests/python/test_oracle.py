@@ -136,4 +136,4 @@ def test_rows_are_what_plain_torch_has(name: str, tmp_path: Path) -> None:
 def test_as_many_values_were_compared_as_are_known() -> None:
     """So that no loop and no kind falls away in silence."""
     assert len(oracle_loops.LOOPS) >= 40
-    assert _compared >= 49_500
+    assert _compared >= 50_800

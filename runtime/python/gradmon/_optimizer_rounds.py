@@ -7,8 +7,10 @@ from gradmon import _gradmon
 
 def parameters_of(optimizer: Any) -> "set[int]":
     """By identity; none where it does not show them."""
-    groups = getattr(optimizer, "param_groups", None) or ()
-    return {id(parameter) for group in groups for parameter in group.get("params", ())}
+    try:
+        return {id(parameter) for parameter in _gradmon.updated_by(optimizer)}
+    except (AttributeError, KeyError, TypeError, RuntimeError):
+        return set()
 
 
 def has(some: "list[Any]", one: Any) -> bool:
