@@ -98,6 +98,23 @@ TEST_CASE("the library shows what the public headers call and nothing else") {
   CHECK(shown >= 8);
 }
 
+TEST_CASE("installing what is not built says what to build and puts nothing down") {
+  const TemporaryDirectory scratch;
+  const std::string build = (scratch / "build").string();
+  const std::string prefix = (scratch / "prefix").string();
+  const std::string said = (scratch / "said").string();
+  const std::string configure = GRADMON_CMAKE " -G Ninja -S " GRADMON_SOURCE_DIR " -B " + build +
+                                " -DGRADMON_TESTS=OFF -DGRADMON_TORCH=OFF >" + said + " 2>&1";
+  REQUIRE(std::system(configure.c_str()) == 0);
+  const std::string install =
+      GRADMON_CMAKE " --install " + build + " --prefix " + prefix + " >" + said + " 2>&1";
+  CHECK(std::system(install.c_str()) != 0);
+  CAPTURE(read_text(said));
+  CHECK(read_text(said).find("--target gradmonctl gradmon-hub") != std::string::npos);
+  CHECK(read_text(said).find("not built yet: " + build) != std::string::npos);
+  CHECK_FALSE(fs::exists(prefix));
+}
+
 TEST_CASE("gradmonctl is installed and runs") {
   const Installation installed;
   CHECK(installed.run("prefix/bin/gradmonctl --help").find("usage: gradmonctl") == 0);
