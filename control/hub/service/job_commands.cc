@@ -2,6 +2,7 @@
 // JobService: what gradmonctl asks for. A commanded state is a set, never a
 // flip; the same request id is answered again and changes nothing.
 #include <algorithm>
+#include <iterator>
 #include <utility>
 
 #include "control/config/json_edit.h"
@@ -18,6 +19,7 @@ constexpr Ticks kOffWithout{1'000};     // the file
 constexpr Ticks kAnswerWithout{3'000};  // likewise
 constexpr std::size_t kAnswersKept = 1000;
 constexpr std::size_t kMostRehearsals = 16;
+constexpr std::size_t kMostReason = 1'000;  // bytes, of what a refused change has against it
 constexpr std::size_t kMostTargetBytes = kMostBytesDown / 3;  // of rank 0, and of all others
 
 CommandReply failed(CommandOutcome outcome, std::string message) {
@@ -126,10 +128,17 @@ std::string JobService::text_in_force() const {
 // As much of it as one message holds.
 std::vector<HistoryEntry> JobService::newest_history() const {
   const std::size_t entry_bytes = 500 + 16 * static_cast<std::size_t>(job_.world_size);
-  const std::size_t most = std::max<std::size_t>(1, kMostBytesDown / entry_bytes);
   std::vector<HistoryEntry> entries = coordinator_.journal().entries();
-  if (entries.size() > most)
-    entries.erase(entries.begin(), entries.end() - static_cast<std::ptrdiff_t>(most));
+  std::size_t room = kMostBytesDown;
+  auto oldest = entries.end();
+  while (oldest != entries.begin()) {
+    const HistoryEntry& entry = *std::prev(oldest);
+    const std::size_t bytes = entry_bytes + entry.by.size() + entry.reason.size();
+    if (bytes > room && oldest != entries.end()) break;
+    room -= std::min(bytes, room);
+    --oldest;
+  }
+  entries.erase(entries.begin(), oldest);
   return entries;
 }
 
@@ -316,19 +325,31 @@ void JobService::answer(const std::string& peer, const Command& command, Command
   }
 }
 
-// Who has tried what is worth knowing, too; once, so that it pushes nothing else out.
+// Who has tried what is worth knowing, too.
 void JobService::note_refused(const Command& command, const std::string& why) {
-  const HistoryEntry* newest = coordinator_.journal().newest();
-  const bool again = newest != nullptr && newest->verdict == "refused" && newest->by == command.by;
-  if (again && newest->reason == why) return;
   HistoryEntry entry;
   entry.cause = name_of(Cause::ctl);
   entry.by = command.by;
-  entry.verdict = "refused";
-  entry.reason = why;
   entry.on = command.verb == CommandVerb::on;
-  entry.proposed_at = wall_now();
   entry.request_id = command.request_id;
+  add_refused(std::move(entry), why);
+}
+
+void JobService::note_refused_edit(const std::string& why) {
+  HistoryEntry entry;
+  entry.cause = name_of(begun_ ? Cause::file : Cause::start);
+  entry.by = job_.lead.config_path;
+  add_refused(std::move(entry), why);
+}
+
+// Once, so that a repetition pushes nothing else out.
+void JobService::add_refused(HistoryEntry entry, const std::string& why) {
+  entry.verdict = "refused";
+  entry.reason = why.size() <= kMostReason ? why : why.substr(0, kMostReason) + " ...";
+  const HistoryEntry* newest = coordinator_.journal().newest();
+  const bool again = newest != nullptr && newest->verdict == entry.verdict && newest->by == entry.by;
+  if (again && newest->reason == entry.reason) return;
+  entry.proposed_at = wall_now();
   entry.final = true;
   coordinator_.journal().add(std::move(entry));
 }

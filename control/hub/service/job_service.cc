@@ -142,6 +142,7 @@ void JobService::on_content(ConfigService::Content content, const std::string& w
   if (!source) {
     broken_file_ = content ? source.error() : "";
     note_error(Trouble::content, source.error());
+    if (content || begun_) note_refused_edit(source.error());  // A file that was never there is no edit.
     if (!std::exchange(begun_, true)) perform(coordinator_.begin(nullptr, wall_now()));
     return;
   }

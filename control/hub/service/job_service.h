@@ -87,6 +87,8 @@ class JobService {
                std::optional<FileIdentity> file, std::string note);
   void answer(const std::string& peer, const Command& command, CommandReply reply);
   std::vector<HistoryEntry> newest_history() const;
+  void add_refused(HistoryEntry entry, const std::string& why);
+  void note_refused_edit(const std::string& why);
   CommandReply verdict_on(const std::string& request_id) const;
   CommandReply config_in_force() const;
   void rehearse(const std::string& peer, const Command& command);

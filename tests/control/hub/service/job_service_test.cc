@@ -68,6 +68,59 @@ TEST_CASE("a set that would make the config invalid writes nothing") {
   CHECK(job.history().back().reason == reply.message);
 }
 
+TEST_CASE("an edit of the file that is refused stands in the history with its place and its reason") {
+  ServedJob job(kOff);
+  const std::string path = job.path.string();
+  const auto refused = [&](const std::function<void()>& edit) {
+    const std::size_t before = job.history().size();
+    edit();
+    REQUIRE(job.until([&] { return job.history().size() > before; }));
+    const HistoryEntry entry = job.history().back();
+    CHECK(entry.verdict == "refused");
+    CHECK(entry.cause == "file");
+    CHECK(entry.by == path);
+    CHECK(entry.final);
+    CHECK(entry.proposed_at > 0);
+    return entry.reason;
+  };
+  const std::string wrong = "{\"dynamic_on\": true,\n \"step_interval\": 0}";
+  const std::string key = refused([&] { write_text(path, wrong); });
+  CHECK(key.rfind(path + ":2:", 0) == 0);
+  CHECK(key.find("step_interval") != std::string::npos);
+  CHECK(refused([&] { write_text(path, R"({"dynamic_on": tru)"); }).rfind(path + ":1:", 0) == 0);
+  const std::string unreadable = refused([&] {
+    REQUIRE(fs::remove(path));
+    REQUIRE(fs::create_directory(path));
+  });
+  CHECK(unreadable == path + ": it is not a regular file");
+  REQUIRE(fs::remove(path));
+  write_text(path, kOff);
+  REQUIRE(job.until([&] { return !job.status().last_error; }));
+  CHECK(job.history().size() == 3);
+}
+
+TEST_CASE("a file that is refused again for the same reason stands in the history once") {
+  ServedJob job("{]");
+  REQUIRE(job.history().size() == 1);
+  CHECK(job.history().back().cause == "start");
+  const std::string first = job.status().last_error->text;
+  const auto at = job.status().last_error->count;
+  write_text(job.path, "{] ");
+  REQUIRE(job.until([&] { return job.status().last_error->count > at; }));
+  CHECK(job.status().last_error->text == first);
+  CHECK(job.history().size() == 1);
+}
+
+TEST_CASE("a file with many faults is refused with the first of them") {
+  std::string ops = "1";
+  for (int i = 0; i < 50; ++i) ops += ",\n1";
+  ServedJob job("{\"ops\": [" + ops + "]}");
+  REQUIRE(job.history().size() == 1);
+  const std::string reason = job.history().back().reason;
+  CHECK(reason.rfind(job.path.string() + ":1:10: /ops/0", 0) == 0);
+  CHECK(reason.size() < 1'100);
+}
+
 TEST_CASE("a request nobody has made has no verdict") {
   ServedJob job(kOff);
   CHECK(job.ask(CommandVerb::verdict, "what").outcome == CommandOutcome::failed);
