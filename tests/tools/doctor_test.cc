@@ -34,6 +34,15 @@ TEST_CASE("findings are told to people and to programs") {
   CHECK(worst(sample_findings()) == Level::fail);
 }
 
+TEST_CASE("a finding of several lines is shown in as many, with no escapes") {
+  const Findings findings{{Level::warn, "last error", "a.json:1:2: one\na.json:3:4: two", "mend\nboth"}};
+  CHECK(findings_text(findings) ==
+        "warn  last error  a.json:1:2: one\n"
+        "                  a.json:3:4: two\n"
+        "                  → mend\n"
+        "                    both\n");
+}
+
 TEST_CASE("a directory is tried and nothing is left in it") {
   TemporaryDirectory directory;
   const auto trial = try_directory(directory.path());

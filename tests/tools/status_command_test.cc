@@ -34,6 +34,10 @@ TEST_CASE("status of a job that does not answer or refuses ends with its code") 
   closed.answer(reply_with(CommandOutcome::not_allowed, "this key is not listed"));
   CHECK(status_command({}, closed.ask(), closed.pace(), closed.console()) == 5);
   CHECK(closed.err.str() == "gradmonctl: this key is not listed\n");
+  FakeJob broken;
+  broken.answer(reply_with(CommandOutcome::invalid_config, "a.json:1:2: one\na.json:3:4: two"));
+  CHECK(status_command({}, broken.ask(), broken.pace(), broken.console()) == 6);
+  CHECK(broken.err.str() == "gradmonctl: a.json:1:2: one\n  a.json:3:4: two\n");
   FakeJob empty;
   empty.answer({});
   CHECK(status_command({}, empty.ask(), empty.pace(), empty.console()) == 1);

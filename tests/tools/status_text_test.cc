@@ -48,6 +48,16 @@ TEST_CASE("a pending change comes with its reason while off and while on") {
         "OFF, a change pending: waiting for rank 3 · 4/4 ranks agree (revision 7) · 0 rows dropped");
 }
 
+TEST_CASE("a reason of several lines is on the first line, and the last error in lines") {
+  Status status = sample_status();
+  status.state = "off";
+  status.reason = "the newest edit is refused: a.json:1:2: one\na.json:3:4: two";
+  status.last_error = LastError{kSampleTime, "a.json:1:2: one\na.json:3:4: two", 1};
+  const std::string text = status_text(status);
+  CHECK(text.find("OFF: the newest edit is refused: a.json:1:2: one; a.json:3:4: two · ") == 0);
+  CHECK(text.find("1 time in all): a.json:1:2: one\n  a.json:3:4: two\n") != std::string::npos);
+}
+
 TEST_CASE("after a rejected change the first line says so") {
   Status status = sample_status();
   status.reason = "rejected by rank 3: no such format";

@@ -42,7 +42,8 @@ class VerdictWait {
                  << (reply.settled ? "agreed for step " + std::to_string(reply.effective_step) +
                                          ", but not applied by every rank"
                                    : "not agreed")
-                 << " within " << timeout_.count() << " s" << (why.empty() ? "" : ": " + printable(why))
+                 << " within " << timeout_.count() << " s"
+                 << (why.empty() ? "" : ": " + printable_lines(why, "; "))
                  << '\n';
     return kExitPartial;
   }
@@ -70,7 +71,8 @@ int change_command(const ChangeRequest& request, const AskJob& ask, const Pace& 
   VerdictWait verdict(request, ask, pace, console);
   auto reply = ask(command, kAnswerTime);
   if (const int code = refusal(reply, console); code != kExitDone) return code;
-  if (!reply->message.empty()) console.err << "gradmonctl: " << printable(reply->message) << '\n';
+  if (!reply->message.empty())
+    console.err << "gradmonctl: " << printable_lines(reply->message, "\n  ") << '\n';
   if (request.wait) return verdict.wait(command, std::move(*reply));
   if (!reply->settled) console.err << "gradmonctl: asked for; --wait tells when every rank obeys\n";
   return kExitDone;

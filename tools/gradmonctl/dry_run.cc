@@ -20,7 +20,7 @@ void show_change(const std::string& file, const std::string& before, const std::
 
 std::string answer_text(const ProbeResult::Answer& answer) {
   if (!answer.known) return "no answer";
-  if (!answer.objection.empty()) return "rejects it: " + answer.objection;
+  if (!answer.objection.empty()) return "rejects it: " + printable_lines(answer.objection, "; ");
   return std::to_string(answer.matches) + (answer.matches == 1 ? " target matches" : " targets match");
 }
 

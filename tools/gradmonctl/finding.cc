@@ -25,10 +25,11 @@ std::string findings_text(const Findings& findings) {
   for (const Finding& finding : findings) {
     std::string level(name_of(finding.level));
     level.resize(6, ' ');
+    const std::string margin = '\n' + std::string(width + 8, ' ');
     text += level + finding.check + std::string(width - finding.check.size() + 2, ' ') +
-            printable(finding.text) + '\n';
-    if (!finding.remedy.empty())
-      text += std::string(width + 8, ' ') + "→ " + printable(finding.remedy) + '\n';
+            printable_lines(finding.text, margin);
+    if (!finding.remedy.empty()) text += margin + "→ " + printable_lines(finding.remedy, margin + "  ");
+    text += '\n';
   }
   return text;
 }

@@ -22,7 +22,7 @@ using Findings = std::vector<Finding>;
 std::string_view name_of(Finding::Level level);
 Finding::Level worst(const Findings& findings);
 
-// For people: a line each, remedies below. UTF-8.
+// For people: a line each, or as many as its text has, remedies below. UTF-8.
 std::string findings_text(const Findings& findings);
 // One JSON object, by the rules of json_rule.h.
 std::string findings_json(const Findings& findings);

@@ -3,6 +3,7 @@
 
 #include <algorithm>
 
+#include "tools/gradmonctl/printable.h"
 #include "tools/gradmonctl/text_table.h"
 #include "tools/gradmonctl/time_text.h"
 
@@ -27,6 +28,12 @@ std::string applied_text(const std::map<int, std::int64_t>& applied) {
   return text;
 }
 
+// Of a file that cannot be read as a config nobody knows.
+const char* asked_text(const HistoryEntry& entry) {
+  if (entry.verdict == "refused" && entry.cause != "ctl") return "-";
+  return entry.on ? "on" : "off";
+}
+
 }  // namespace
 
 std::string history_text(const std::vector<HistoryEntry>& history) {
@@ -44,9 +51,9 @@ std::string history_text(const std::vector<HistoryEntry>& history) {
                    {"reason", left}});
   for (const HistoryEntry& entry : history) {
     table.add({entry.revision == Revision{} ? "-" : std::to_string(entry.revision.value),
-               entry.verdict.empty() ? "open" : entry.verdict, entry.on ? "on" : "off", entry.cause,
+               entry.verdict.empty() ? "open" : entry.verdict, asked_text(entry), entry.cause,
                utc_text(entry.proposed_at), step_text(entry.effective_step), applied_text(entry.applied),
-               step_text(entry.finished_step), entry.by, entry.reason});
+               step_text(entry.finished_step), entry.by, printable_lines(entry.reason, "; ")});
   }
   return table.text();
 }

@@ -32,11 +32,12 @@ Command question(CommandVerb verb) {
 
 int refusal(const tl::expected<CommandReply, std::string>& reply, const Console& console) {
   if (!reply) {
-    console.err << "gradmonctl: " << printable(reply.error()) << '\n';
+    console.err << "gradmonctl: " << printable_lines(reply.error(), "\n  ") << '\n';
     return kExitNoAnswer;
   }
   if (reply->outcome == CommandOutcome::done) return kExitDone;
-  console.err << "gradmonctl: " << (reply->message.empty() ? "the job refused" : printable(reply->message))
+  console.err << "gradmonctl: "
+              << (reply->message.empty() ? "the job refused" : printable_lines(reply->message, "\n  "))
               << '\n';
   return static_cast<int>(reply->outcome);
 }

@@ -24,7 +24,7 @@ std::string or_dash(const std::string& text) { return text.empty() ? "-" : text;
 std::string state_text(const ListedJob& job) {
   if (!job.answered) return "no answer";
   if (job.status.state == "on" || job.status.reason.empty()) return job.status.state;
-  return job.status.state + ": " + job.status.reason;
+  return job.status.state + ": " + printable_lines(job.status.reason, "; ");
 }
 
 std::string jobs_text(const std::vector<ListedJob>& jobs) {

@@ -10,7 +10,8 @@ int order_command(const OrderRequest& request, const AskJob& ask, const Console&
   command.rank = request.rank;
   const auto reply = ask(command, kAnswerTime);
   if (const int code = refusal(reply, console); code != kExitDone) return code;
-  if (!reply->message.empty()) console.err << "gradmonctl: " << printable(reply->message) << '\n';
+  if (!reply->message.empty())
+    console.err << "gradmonctl: " << printable_lines(reply->message, "\n  ") << '\n';
   return kExitDone;
 }
 

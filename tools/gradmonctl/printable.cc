@@ -67,6 +67,16 @@ std::string printable(std::string_view text) {
   return result;
 }
 
+std::string printable_lines(std::string_view text, std::string_view between) {
+  std::string result;
+  while (!text.empty()) {
+    const std::string_view line = text.substr(0, text.find('\n'));
+    if (!line.empty()) result.append(result.empty() ? "" : between).append(printable(line));
+    text.remove_prefix(std::min(line.size() + 1, text.size()));
+  }
+  return result;
+}
+
 std::size_t character_count(std::string_view text) {
   return static_cast<std::size_t>(std::count_if(
       text.begin(), text.end(), [](char c) { return !continues(static_cast<unsigned char>(c)); }));

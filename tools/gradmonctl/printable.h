@@ -12,6 +12,9 @@ namespace gradmon {
 // written as "\n", "\t", "\r" or "\xNN" for each byte. UTF-8 stays.
 std::string printable(std::string_view text);
 
+// The lines of a text, each printable, with `between` in between; empty lines are left out.
+std::string printable_lines(std::string_view text, std::string_view between);
+
 // Characters of printable text, which is about its width on a terminal.
 std::size_t character_count(std::string_view text);
 

@@ -24,7 +24,8 @@ std::string revision_text(Revision revision) { return "revision " + std::to_stri
 std::string pending_text(const Pending& pending) {
   const std::string what = pending.revision == Revision{} ? "a change" : revision_text(pending.revision);
   const std::string since = pending.since == 0 ? "" : " since " + utc_text(pending.since);
-  return what + " pending" + since + (pending.reason.empty() ? "" : ": " + printable(pending.reason));
+  return what + " pending" + since +
+         (pending.reason.empty() ? "" : ": " + printable_lines(pending.reason, "; "));
 }
 
 // What everybody expects where nothing is collected; any other reason is news.
@@ -34,7 +35,7 @@ bool is_ordinary(const std::string& reason) {
 }
 
 std::string state_text(const Status& status) {
-  const std::string reason = status.reason.empty() ? "" : kBetween + printable(status.reason);
+  const std::string reason = status.reason.empty() ? "" : kBetween + printable_lines(status.reason, "; ");
   if (status.state == "on") {
     const std::int64_t left = std::max<std::int64_t>(status.collect_times - status.collected, 0);
     return "ON since step " + std::to_string(status.effective_step) + kBetween + std::to_string(left) +
@@ -43,7 +44,7 @@ std::string state_text(const Status& status) {
   }
   if (status.pending)
     return "OFF, " + pending_text(*status.pending) + (is_ordinary(status.reason) ? "" : reason);
-  return status.reason.empty() ? "OFF" : "OFF: " + printable(status.reason);
+  return status.reason.empty() ? "OFF" : "OFF: " + printable_lines(status.reason, "; ");
 }
 
 // Of many that are no neighbours the number: this is for the first line.
@@ -80,7 +81,7 @@ std::string revision_cell(Revision revision) {
 // Why the rank does not do what the job does; "" where it does.
 std::string note_on(const RankStatus& rank, const Status& status) {
   if (!is_counted(rank)) return "";
-  std::string note = rank.error;
+  std::string note = printable_lines(rank.error, "; ");
   const auto add = [&note](const std::string& text) { note += (note.empty() ? "" : "; ") + text; };
   if (rank.state == "absent") {
     if (note.empty()) add("never heard");
@@ -141,7 +142,7 @@ std::string targets_trouble(const std::string& rank, const TargetCounts& targets
 }
 
 std::string reason_of(const RankStatus& rank) {
-  return rank.error.empty() ? "" : ": " + printable(rank.error);
+  return rank.error.empty() ? "" : ": " + printable_lines(rank.error, "; ");
 }
 
 std::string troubles(const Status& status) {
@@ -159,7 +160,8 @@ std::string troubles(const Status& status) {
   if (status.last_error) {
     const LastError& error = *status.last_error;
     text += "last error (" + utc_text(error.at) + ", " + std::to_string(error.count) +
-            (error.count == 1 ? " time" : " times") + " in all): " + printable(error.text) + '\n';
+            (error.count == 1 ? " time" : " times") + " in all): " + printable_lines(error.text, "\n  ") +
+            '\n';
   }
   return text.empty() ? text : "\n" + text;
 }

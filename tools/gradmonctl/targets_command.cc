@@ -43,7 +43,9 @@ int targets_command(const TargetsRequest& request, const AskJob& ask, const Cons
       console.err << "warning: " << printable(warning) << '\n';
   } else if (reply->status->state != "on") {
     console.err << "gradmonctl: nothing is collected"
-                << (reply->status->reason.empty() ? "" : ": " + printable(reply->status->reason)) << '\n';
+                << (reply->status->reason.empty() ? ""
+                                                   : ": " + printable_lines(reply->status->reason, "; "))
+                << '\n';
   }
   console.out << (request.json ? targets_json(reply->probed, JsonLayout::indented)
                                : targets_text(reply->probed));

@@ -52,7 +52,7 @@ std::string table_of(const std::vector<TargetStatus>& targets) {
 
 std::string answer_text(const ProbeResult::Answer& answer) {
   if (!answer.known) return "no answer\n";
-  if (!answer.objection.empty()) return "rejects it: " + printable(answer.objection) + '\n';
+  if (!answer.objection.empty()) return "rejects it: " + printable_lines(answer.objection, "; ") + '\n';
   const TargetList& list = answer.targets;
   std::string text = summary(list.counts);
   for (const UnmatchedTarget& entry : list.unmatched) text += unmatched_text(entry);
