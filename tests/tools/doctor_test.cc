@@ -3,6 +3,7 @@
 #include <unistd.h>
 
 #include <filesystem>
+#include <utility>
 
 #include "control/debian_version.h"
 #include GRADMON_CATCH_HEADER
@@ -13,6 +14,7 @@
 #include "tests/tools/sample_status.h"
 #include "tools/gradmonctl/directory_trial.h"
 #include "tools/gradmonctl/doctor_command.h"
+#include "tools/gradmonctl/examine_config.h"
 #include "tools/gradmonctl/examine_directories.h"
 #include "tools/gradmonctl/examine_host.h"
 
@@ -117,6 +119,7 @@ TEST_CASE("the doctor tells what a job says of its torch and its hooks") {
   job.answer(reply);
   DoctorRequest request;
   request.file = (directory / "config.json").string();
+  write_text(request.file, "{}");
   request.place.output_dir = directory.path().string();
   CHECK(doctor_command(request, job.ask(), job.console()) == 0);
   CHECK(job.out.str().find("1.13.1; hooks: grad_unreduced, grad_reduced\n") != std::string::npos);
@@ -134,9 +137,57 @@ TEST_CASE("the doctor looks at the output directory that the job tells of") {
   job.answer(reply);
   DoctorRequest request;
   request.file = (directory / "config.json").string();
+  write_text(request.file, "{}");
   doctor_command(request, job.ask(), job.console());
   const std::string finding = (directory / "later").string() + " is not there yet: a job makes it\n";
   CHECK(job.out.str().find(finding) != std::string::npos);
+}
+
+TEST_CASE("the doctor fails where the file of --config is wrong, whatever the job's file is") {
+  TemporaryDirectory directory;
+  const std::string good = (directory / "good.json").string();
+  const std::string bad = (directory / "bad.json").string();
+  write_text(good, "{\"dynamic_on\": false}");
+  write_text(bad, "{\"dynamic_on\": 1,\n \"step_interval\": 0}");
+  const auto examine = [&](const std::string& given, const std::string& of_job) {
+    FakeJob job;
+    CommandReply reply;
+    reply.status = sample_status();
+    reply.status->config_path = of_job;
+    job.answer(reply);
+    DoctorRequest request;
+    request.file = given;
+    request.place.output_dir = directory.path().string();
+    const int code = doctor_command(request, job.ask(), job.console());
+    return std::make_pair(code, job.out.str());
+  };
+  const auto has = [](const std::string& text, const std::string& part) {
+    return text.find(part) != std::string::npos;
+  };
+  const auto wrong = examine(bad, good);
+  CHECK(wrong.first == 1);
+  CHECK(has(wrong.second, "fail  config "));
+  CHECK(has(wrong.second, bad + ":1:16: /dynamic_on: "));
+  CHECK(has(wrong.second, "\n" + std::string(33, ' ') + bad + ":2:19: /step_interval: "));
+  const auto right = examine(good, bad);
+  CHECK(right.first == 0);
+  CHECK(has(right.second, good + ": valid\n"));
+  CHECK_FALSE(has(right.second, bad));
+  CHECK(examine("", bad).first == 1);
+  const auto missing = examine((directory / "none.json").string(), good);
+  CHECK(missing.first == 1);
+  CHECK(has(missing.second, "none.json: No such file or directory\n"));
+}
+
+TEST_CASE("a config file that nobody has named may be missing, and a warning is one") {
+  TemporaryDirectory directory;
+  const std::string file = (directory / "config.json").string();
+  CHECK(examine_config_file(file, ConfigNamed::by_job_or_default).level == Level::warn);
+  CHECK(examine_config_file(file, ConfigNamed::by_option).level == Level::fail);
+  write_text(file, "{\"step_intervall\": 2}");
+  const Finding finding = examine_config_file(file, ConfigNamed::by_option);
+  CHECK(finding.level == Level::warn);
+  CHECK(finding.text.find(file + ":1:2: ") == 0);
 }
 
 TEST_CASE("without a job the doctor looks at the host and a failure ends with 1") {
@@ -144,6 +195,7 @@ TEST_CASE("without a job the doctor looks at the host and a failure ends with 1"
   FakeJob nobody;
   DoctorRequest request;
   request.file = (directory / "config.json").string();
+  write_text(request.file, "{}");
   request.place.output_dir = directory.path().string();
   CHECK(doctor_command(request, nobody.ask(), nobody.console()) == 0);
   CHECK(nobody.out.str().find("warn  job") == 0);

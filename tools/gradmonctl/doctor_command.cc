@@ -8,6 +8,7 @@
 #include <iterator>
 
 #include "control/host/process_identity.h"
+#include "tools/gradmonctl/examine_config.h"
 #include "tools/gradmonctl/examine_directories.h"
 #include "tools/gradmonctl/examine_host.h"
 #include "tools/gradmonctl/examine_hub.h"
@@ -70,7 +71,10 @@ int doctor_command(const DoctorRequest& request, const AskJob& ask, const Consol
   const auto take = [&findings](Findings more) {
     std::move(more.begin(), more.end(), std::back_inserter(findings));
   };
-  take(examine_config_directory(directory_of(file.empty() ? "./monitor_config.json" : file)));
+  if (file.empty()) file = "./monitor_config.json";
+  const auto named = request.file.empty() ? ConfigNamed::by_job_or_default : ConfigNamed::by_option;
+  findings.push_back(examine_config_file(file, named));
+  take(examine_config_directory(directory_of(file)));
   take(examine_output_directory(output));
   take(examine_hub());
   examine_keys_for(request.place, findings);
