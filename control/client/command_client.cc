@@ -7,6 +7,7 @@
 #include <stdexcept>
 #include <utility>
 
+#include "control/client/access_denial.h"
 #include "control/host/frame_stream.h"
 #include "control/host/unix_socket.h"
 #include "control/hub/transport/bus.h"
@@ -69,6 +70,7 @@ class LocalConnection : public CommandClient::Connection {
     return frames_.empty() ? std::nullopt : std::optional(take());
   }
 
+  std::string refusal() const override { return denial_; }
   std::string hint() const override { return trouble_; }
 
  private:
@@ -76,6 +78,7 @@ class LocalConnection : public CommandClient::Connection {
     auto fd = connect_unix(socket_);
     if (!fd) {
       trouble_ = fd.error();
+      denial_ = access_denial(socket_, Access::connect);
       return false;
     }
     trouble_.clear();
@@ -92,11 +95,12 @@ class LocalConnection : public CommandClient::Connection {
   std::unique_ptr<FrameStream> stream_;  // null: not connected
   std::vector<std::string> frames_;
   std::string trouble_;
+  std::string denial_;
 };
 
 class RemoteConnection : public CommandClient::Connection {
  public:
-  RemoteConnection(const std::string& endpoint, std::optional<ClientKeys> keys) {
+  RemoteConnection(const std::string& endpoint, std::optional<ClientKeys> keys) : endpoint_(endpoint) {
     auto bus = Bus::ask({kMostBytesDown}, std::move(keys));
     if (!bus) throw std::runtime_error(bus.error());
     bus_ = std::move(*bus);
@@ -107,10 +111,14 @@ class RemoteConnection : public CommandClient::Connection {
     auto incoming = bus_->poll(at_most, -1);
     return incoming ? std::optional(std::move(incoming->bytes)) : std::nullopt;
   }
-  std::string refusal() const override { return bus_->refusal(); }
+  std::string refusal() const override {
+    const std::string why = bus_->refusal();
+    return why.empty() ? "" : endpoint_ + ": " + why;
+  }
   std::string hint() const override { return bus_->hint(); }
 
  private:
+  const std::string endpoint_;
   std::unique_ptr<Bus> bus_;
 };
 
@@ -141,10 +149,10 @@ tl::expected<CommandReply, std::string> CommandClient::ask(const Command& comman
     }
     const auto wait = std::chrono::ceil<milliseconds>(std::min(deadline, repeat_at) - now);
     const auto incoming = connection_->receive(wait);
-    if (const std::string why = connection_->refusal(); !why.empty()) {
+    if (std::string why = connection_->refusal(); !why.empty()) {
       CommandReply refused;
       refused.outcome = CommandOutcome::not_allowed;
-      refused.message = endpoint_ + ": " + why;
+      refused.message = std::move(why);
       return refused;
     }
     if (!incoming) continue;

@@ -25,7 +25,8 @@ class CommandClient {
 
   // Asks and waits for the answer; the question is repeated (same request id)
   // while there is none. The error is a line for people: no answer in time. A
-  // job that refuses the key is an answer: not_allowed.
+  // job that refuses the key is an answer: not_allowed. So is a socket that this
+  // user may not connect to.
   tl::expected<CommandReply, std::string> ask(const Command& command, std::chrono::milliseconds timeout);
 
   struct Connection;

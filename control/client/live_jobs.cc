@@ -5,6 +5,7 @@
 #include <system_error>
 #include <utility>
 
+#include "control/client/access_denial.h"
 #include "control/client/hub_survey.h"
 #include "control/host/answer_in_time.h"
 #include "control/host/descriptor.h"
@@ -42,7 +43,17 @@ std::string normal(const fs::path& path) {
 struct OnDisk {
   std::vector<std::size_t> same;  // which of `others` is this very directory, spelled otherwise
   std::vector<JobEntry> entries;
+  std::string denial;  // what may not be read; "" where nothing is
 };
+
+constexpr char kDenied = '!';  // begins a denial; an entry begins with a brace, a number with a digit
+
+std::string denial_in(const fs::path& directory) {
+  for (const fs::path& place : {directory, directory / ".gradmon", directory / ".gradmon" / "jobs"}) {
+    if (std::string denial = access_denial(place, Access::read); !denial.empty()) return denial;
+  }
+  return "";
+}
 
 std::optional<OnDisk> look_at(const fs::path& directory, const std::vector<std::string>& others) {
   const auto answer = answer_in_time(
@@ -54,6 +65,7 @@ std::optional<OnDisk> look_at(const fs::path& directory, const std::vector<std::
           if (fs::weakly_canonical(others[i], error) == wanted) text += std::to_string(i) + '\0';
         }
         for (const JobEntry& job : read_jobs(directory)) text += to_text(job) + '\0';
+        if (const std::string denial = denial_in(directory); !denial.empty()) text += kDenied + denial + '\0';
         return text;
       },
       kDiskTime);
@@ -63,6 +75,8 @@ std::optional<OnDisk> look_at(const fs::path& directory, const std::vector<std::
     const std::string piece = answer->substr(at, end - at);
     if (auto job = parse_entry(piece)) {
       found.entries.push_back(std::move(*job));
+    } else if (piece.front() == kDenied) {
+      found.denial = piece.substr(1);
     } else {
       found.same.push_back(std::stoul(piece));
     }
@@ -86,6 +100,7 @@ LiveJobs live_jobs(const fs::path& output_dir) {
   auto disk = look_at(output_dir, directories);
   if (!disk) live.unanswered.push_back("the disk of " + wanted + " does not answer");
   if (!disk) return live;
+  if (!disk->denial.empty()) live.denied.push_back(std::move(disk->denial));
   for (const std::size_t same : disk->same) live.jobs.push_back(entry_of(survey.answers[same]));
   if (!live.jobs.empty()) return live;
   for (JobEntry& job : disk->entries) {

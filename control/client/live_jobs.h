@@ -15,6 +15,8 @@ struct LiveJobs {
   std::vector<JobEntry> jobs;
   // Sentences: a hub or a disk that does not answer, so that a job may be missing above.
   std::vector<std::string> unanswered;
+  // Sentences: a directory that this user may not read (access_denial.h); likewise.
+  std::vector<std::string> denied = {};
 };
 
 // Those with that output directory: of this host the ones whose hub answers, asked

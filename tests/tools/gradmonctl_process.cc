@@ -2,6 +2,7 @@
 #include "tests/tools/gradmonctl_process.h"
 
 #include <fcntl.h>
+#include <grp.h>
 #include <signal.h>
 #include <stdlib.h>
 #include <sys/wait.h>
@@ -16,7 +17,8 @@
 namespace gradmon {
 
 GradmonctlProcess::GradmonctlProcess(const std::vector<std::string>& arguments,
-                                     const std::vector<std::string>& environment) {
+                                     const std::vector<std::string>& environment,
+                                     std::optional<uid_t> user) {
   const std::string out = (scratch_ / "out").string();
   const std::string err = (scratch_ / "err").string();
   pid_ = fork();
@@ -36,7 +38,9 @@ GradmonctlProcess::GradmonctlProcess(const std::vector<std::string>& arguments,
   std::vector<char*> words{const_cast<char*>("gradmonctl")};
   for (const std::string& argument : arguments) words.push_back(const_cast<char*>(argument.c_str()));
   words.push_back(nullptr);
-  execv(GRADMONCTL, words.data());
+  const int program = open(GRADMONCTL, O_PATH | O_CLOEXEC);  // Another user may not reach its directory.
+  if (user && (setgroups(0, nullptr) != 0 || setgid(*user) != 0 || setuid(*user) != 0)) _exit(126);
+  fexecve(program, words.data(), environ);
   _exit(125);
 }
 

@@ -3,6 +3,7 @@
 
 #include <sys/types.h>
 
+#include <optional>
 #include <string>
 #include <vector>
 
@@ -13,9 +14,11 @@ namespace gradmon {
 // gradmonctl as a user runs it. Killed, where it still runs, with this object.
 class GradmonctlProcess {
  public:
-  // `environment`: NAME=VALUE, in addition to this process's own.
+  // `environment`: NAME=VALUE, in addition to this process's own. `user`: as whom it
+  // runs, where this process is root's.
   explicit GradmonctlProcess(const std::vector<std::string>& arguments,
-                             const std::vector<std::string>& environment = {});
+                             const std::vector<std::string>& environment = {},
+                             std::optional<uid_t> user = {});
   ~GradmonctlProcess();
   GradmonctlProcess(const GradmonctlProcess&) = delete;
   GradmonctlProcess& operator=(const GradmonctlProcess&) = delete;

@@ -8,6 +8,7 @@
 #include <cerrno>
 #include <cstring>
 
+#include "control/client/access_denial.h"
 #include "control/config/config_parser.h"
 #include "tools/gradmonctl/printable.h"
 
@@ -30,8 +31,9 @@ tl::expected<std::string, std::string> read_config_text(const std::string& file)
   }
   const int cause = errno;
   if (fd >= 0) close(fd);
-  if (size < 0) return tl::make_unexpected(file + ": " + std::strerror(cause));
-  return text;
+  if (size >= 0) return text;
+  const std::string denial = cause == EACCES ? access_denial(file, Access::read) : "";
+  return tl::make_unexpected(denial.empty() ? file + ": " + std::strerror(cause) : denial);
 }
 
 int judge_config_text(const std::string& text, const std::string& file, const Console& console) {

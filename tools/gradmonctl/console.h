@@ -17,6 +17,7 @@ inline constexpr int kExitDone = 0;
 inline constexpr int kExitFailed = 1;
 inline constexpr int kExitUsage = 2;
 inline constexpr int kExitNoAnswer = 4;
+inline constexpr int kExitNotAllowed = 5;
 inline constexpr int kExitInvalidConfig = 6;
 inline constexpr int kExitPartial = 7;
 

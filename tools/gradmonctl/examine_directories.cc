@@ -9,6 +9,7 @@
 #include <cstdio>
 #include <cstring>
 
+#include "control/client/access_denial.h"
 #include "control/hub/keys/curve_keys.h"
 #include "tools/gradmonctl/directory_trial.h"
 
@@ -66,7 +67,10 @@ Finding examine_output_mode(const fs::path& directory) {
 Findings examine_config_directory(const fs::path& directory) {
   const std::string kind = file_system_of(directory);
   if (kind.empty()) {
-    return {{Level::fail, "config directory", directory.string() + ": " + std::strerror(errno),
+    const std::string why = std::strerror(errno);
+    if (std::string denial = access_denial(directory, Access::read); !denial.empty())
+      return {{Level::fail, "config directory", std::move(denial), ""}};
+    return {{Level::fail, "config directory", directory.string() + ": " + why,
              "make it, or name the config file with --config"}};
   }
   Findings findings{{Level::ok, "config directory", directory.string() + " on " + kind, ""}};
@@ -86,8 +90,10 @@ Findings examine_output_directory(const fs::path& directory) {
   if (kind.empty() && errno == ENOENT)
     return {{Level::ok, "output directory", directory.string() + " is not there yet: a job makes it", ""}};
   if (kind.empty()) {
-    return {{Level::fail, "output directory", directory.string() + ": " + std::strerror(errno),
-             "choose another one with MONITOR_OUTPUT_DIR"}};
+    const std::string why = std::strerror(errno);
+    const std::string denial = access_denial(directory, Access::read);
+    return {{Level::fail, "output directory", denial.empty() ? directory.string() + ": " + why : denial,
+             "or choose another one with MONITOR_OUTPUT_DIR"}};
   }
   Findings findings{{Level::ok, "output directory", directory.string() + " on " + kind, ""},
                     examine_output_mode(directory)};

@@ -44,6 +44,11 @@ std::vector<JobEntry> jobs_named(const std::string& name, std::vector<JobEntry> 
 tl::expected<std::string, NoJob> only_job(const LiveJobs& live, const std::string& which) {
   const std::vector<JobEntry>& jobs = live.jobs;
   if (jobs.size() == 1) return jobs.front().endpoint;
+  if (jobs.empty() && !live.denied.empty()) {
+    std::string message;
+    for (const std::string& line : live.denied) message += printable(line) + '\n';
+    return tl::make_unexpected(NoJob{kExitNotAllowed, message});
+  }
   if (jobs.empty() && !live.unanswered.empty()) {
     std::string message = "no job " + which + " has answered:\n";
     for (const std::string& line : live.unanswered) message += printable(line) + '\n';

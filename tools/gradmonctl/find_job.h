@@ -15,7 +15,7 @@ namespace gradmon {
 std::string output_directory(const JobPlace& place);
 
 struct NoJob {
-  int code = kExitNoAnswer;  // kExitUsage where there are several
+  int code = kExitNoAnswer;  // kExitUsage where there are several, kExitNotAllowed where nobody may look
   std::string message;       // for people; may have several lines
 };
 

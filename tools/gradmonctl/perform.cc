@@ -19,6 +19,7 @@
 #include "tools/gradmonctl/find_job.h"
 #include "tools/gradmonctl/find_keys.h"
 #include "tools/gradmonctl/get_command.h"
+#include "tools/gradmonctl/history_access.h"
 #include "tools/gradmonctl/history_command.h"
 #include "tools/gradmonctl/import_command.h"
 #include "tools/gradmonctl/jobs_command.h"
@@ -113,10 +114,13 @@ class Performer {
 
   int operator()(const HistoryRequest& request) const {
     const auto ask = connect(request.place);
-    if (!ask && ask.error().code != kExitNoAnswer) return give_up(ask.error());
+    const bool no_job = !ask && (ask.error().code == kExitNoAnswer || ask.error().code == kExitNotAllowed);
+    if (!ask && !no_job) return give_up(ask.error());
     // Where a name finds no job, the files of another one would mislead.
     if (!ask && !chosen_name(request.place).empty() && request.place.output_dir.empty())
       return give_up(ask.error());
+    const std::string denial = no_job ? history_denial(output_directory(request.place)) : "";
+    if (!denial.empty()) return give_up({kExitNotAllowed, printable(denial)});
     const AskJob nobody = [&ask](const Command&, std::chrono::milliseconds) {
       return tl::expected<CommandReply, std::string>(tl::unexpect, ask.error().message);
     };
