@@ -25,6 +25,17 @@ CommandReply rehearsed(std::vector<ProbeResult::Answer> answers) {
   return reply;
 }
 
+// What the ranks say besides, asked of the same plan: the numbers that `targets` shows.
+CommandReply foreseen(const std::vector<std::int64_t>& matching) {
+  CommandReply reply;
+  for (const std::int64_t count : matching) {
+    TargetList list;
+    list.counts.watched = count;
+    reply.probed.push_back({Rank{static_cast<int>(reply.probed.size())}, true, count, "", list});
+  }
+  return reply;
+}
+
 ChangeRequest set_ops() {
   ChangeRequest request;
   request.command.verb = CommandVerb::set;
@@ -35,18 +46,22 @@ ChangeRequest set_ops() {
 TEST_CASE("a dry run shows the lines that would change and what each rank would match") {
   FakeJob job;
   job.answer(rehearsed({answer(0, 12), answer(1, 12), answer(2, 0), answer(3, 1)}));
+  job.answer(foreseen({12, 12, 0, 1}));
   CHECK(dry_run(set_ops(), job.ask(), job.console()) == 0);
   CHECK(golden_difference("dry_run.txt", job.out.str()) == "");
   CHECK(job.err.str().empty());
-  REQUIRE(job.asked.size() == 1);
+  REQUIRE(job.asked.size() == 2);
   CHECK(job.asked[0].verb == CommandVerb::rehearse);
   CHECK(job.asked[0].edits == set_ops().command.edits);
+  CHECK(job.asked[1].verb == CommandVerb::foresee);
+  CHECK(job.asked[1].edits == set_ops().command.edits);
 }
 
 TEST_CASE("a dry run that a rank would reject ends with 1 and names the rank and the reason") {
   FakeJob job;
   job.answer(rehearsed(
       {answer(0, 12), answer(1, 0, "no room\x1b for it"), ProbeResult::Answer{Rank{2}, false, 0, "", {}}}));
+  job.answer(foreseen({12}));
   CHECK(dry_run(set_ops(), job.ask(), job.console()) == 1);
   CHECK(golden_difference("dry_run_rejected.txt", job.out.str()) == "");
   CHECK(job.err.str() == "gradmonctl: the job would reject it\n");
@@ -56,6 +71,7 @@ TEST_CASE("a dry run that would match nothing ends with 1") {
   FakeJob job;
   CommandReply reply = rehearsed({answer(0, 0), answer(1, 0)});
   job.answer(reply);
+  job.answer(foreseen({0, 0}));
   CHECK(dry_run(set_ops(), job.ask(), job.console()) == 1);
   reply.status->state = "off";
   job.answer(reply);
@@ -78,11 +94,21 @@ TEST_CASE("a dry run tells of warnings and of what stays off and of no change at
   reply.status->warnings = {"monitor_config.json:2:3: unknown key \"x\""};
   reply.config_text = reply.config_before;
   job.answer(reply);
+  job.answer(foreseen({3}));
   CHECK(dry_run(set_ops(), job.ask(), job.console()) == 0);
   CHECK(job.out.str() == "/home/me/monitor_config.json: nothing would change\nrank 0: 3 targets match\n");
   CHECK(job.err.str() ==
         "warning: monitor_config.json:2:3: unknown key \"x\"\n"
         "gradmonctl: nothing is collected: dynamic_on is false\n");
+}
+
+TEST_CASE("a dry run counts what matches as targets does, and not what may match") {
+  FakeJob job;
+  job.answer(rehearsed({answer(0, 2), answer(1, 2)}));
+  job.answer(foreseen({0}));
+  CHECK(dry_run(set_ops(), job.ask(), job.console()) == 0);
+  CHECK(job.out.str().find("\nrank 0: 0 targets match\n"
+                           "rank 1: does not tell how many targets match\n") != std::string::npos);
 }
 
 TEST_CASE("a dry run that the job refuses ends with its code") {

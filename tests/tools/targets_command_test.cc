@@ -46,6 +46,20 @@ CommandReply targets_reply() {
   return reply;
 }
 
+// What the job says when it is asked how many targets match: its config, and the counts.
+void answer_how_many_match(FakeJob& job, const std::vector<std::int64_t>& matching) {
+  CommandReply config;
+  config.config_text = "{}";
+  job.answer(config);
+  CommandReply counted;
+  for (const std::int64_t count : matching) {
+    TargetList list;
+    list.counts.watched = count;
+    counted.probed.push_back(rank_that_watches(static_cast<int>(counted.probed.size()), list));
+  }
+  job.answer(counted);
+}
+
 TargetsRequest dry_run_with(const std::string& file) {
   TargetsRequest request;
   request.dry_run = true;
@@ -56,11 +70,14 @@ TargetsRequest dry_run_with(const std::string& file) {
 TEST_CASE("targets are shown whole for rank 0 and for the others where something is amiss") {
   FakeJob job;
   job.answer(targets_reply());
+  answer_how_many_match(job, {2, 12, 12, 12});
   CHECK(targets_command({}, job.ask(), job.console()) == 0);
   CHECK(golden_difference("targets.txt", job.out.str()) == "");
   CHECK(job.err.str().empty());
-  REQUIRE(job.asked.size() == 1);
+  REQUIRE(job.asked.size() == 3);
   CHECK(job.asked[0].verb == CommandVerb::targets);
+  CHECK(job.asked[2].verb == CommandVerb::foresee);
+  CHECK(job.asked[2].config_text == "{}");
 }
 
 TEST_CASE("targets as JSON look like their golden file") {
@@ -68,6 +85,7 @@ TEST_CASE("targets as JSON look like their golden file") {
   CommandReply reply = targets_reply();
   reply.probed.pop_back();
   job.answer(reply);
+  answer_how_many_match(job, {2, 12});  // Rank 2 does not tell.
   TargetsRequest request;
   request.json = true;
   CHECK(targets_command(request, job.ask(), job.console()) == 0);
@@ -107,6 +125,7 @@ TEST_CASE("targets of a config that is only tried change nothing and warn of wha
   CHECK(targets_command(request, job.ask(), job.console()) == 0);
   CHECK(job.asked[0].verb == CommandVerb::foresee);
   CHECK(job.asked[0].edits == request.edits);
+  CHECK(job.out.str().find("rank 0: 4 targets match, ") == 0);
   CHECK(job.err.str() ==
         "warning: monitor_config.json:2:3: unknown key \"x\"\n"
         "gradmonctl: nothing is collected: dynamic_on is false\n");

@@ -6,6 +6,7 @@
 #include "control/config/json_edit.h"
 #include "tools/gradmonctl/config_text.h"
 #include "tools/gradmonctl/line_diff.h"
+#include "tools/gradmonctl/matching_targets.h"
 #include "tools/gradmonctl/printable.h"
 #include "tools/gradmonctl/rank_ranges.h"
 
@@ -18,18 +19,20 @@ void show_change(const std::string& file, const std::string& before, const std::
   console.out << printable(file) << (lines.empty() ? ": nothing would change\n" : "\n" + lines);
 }
 
-std::string answer_text(const ProbeResult::Answer& answer) {
+std::string answer_text(const ProbeResult::Answer& answer, const MatchingTargets& matching) {
   if (!answer.known) return "no answer";
   if (!answer.objection.empty()) return "rejects it: " + printable_lines(answer.objection, "; ");
-  return std::to_string(answer.matches) + (answer.matches == 1 ? " target matches" : " targets match");
+  const auto found = matching.find(answer.rank.value);
+  return found == matching.end() ? "does not tell how many targets match" : matching_text(found->second);
 }
 
 // What ranks say in common, in the order of their lowest rank.
-void show_answers(const std::vector<ProbeResult::Answer>& answers, const Console& console) {
+void show_answers(const std::vector<ProbeResult::Answer>& answers, const MatchingTargets& matching,
+                  const Console& console) {
   std::map<std::string, std::vector<int>> ranks;
   std::vector<std::string> order;
   for (const ProbeResult::Answer& answer : answers) {
-    const std::string text = answer_text(answer);
+    const std::string text = answer_text(answer, matching);
     if (ranks[text].empty()) order.push_back(text);
     ranks[text].push_back(answer.rank.value);
   }
@@ -70,7 +73,7 @@ int dry_run(const ChangeRequest& request, const AskJob& ask, const Console& cons
   for (const std::string& warning : reply->status->warnings)
     console.err << "warning: " << printable(warning) << '\n';
   show_change(reply->status->config_path, reply->config_before, reply->config_text, console);
-  show_answers(reply->probed, console);
+  show_answers(reply->probed, matching_with(request.command.edits, ask), console);
   return judge_rehearsal(*reply, console);
 }
 

@@ -138,7 +138,7 @@ std::string rank_table(const Status& status) {
 std::string targets_trouble(const std::string& rank, const TargetCounts& targets) {
   if (targets.silent == 0) return "";
   return rank + ": " + std::to_string(targets.silent) + " of " + std::to_string(targets.watched) +
-         " targets silent (gradmonctl targets says which and why)\n";
+         " series silent (gradmonctl targets says which and why)\n";
 }
 
 std::string reason_of(const RankStatus& rank) {

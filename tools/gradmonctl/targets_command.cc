@@ -47,8 +47,13 @@ int targets_command(const TargetsRequest& request, const AskJob& ask, const Cons
                                                    : ": " + printable_lines(reply->status->reason, "; "))
                 << '\n';
   }
-  console.out << (request.json ? targets_json(reply->probed, JsonLayout::indented)
-                               : targets_text(reply->probed));
+  const bool runs = !request.dry_run && reply->status->state == "on";
+  const MatchingTargets matching = request.dry_run ? matching_targets(*reply)
+                                   : runs          ? matching_now(ask)
+                                                   : MatchingTargets();
+  const auto plan = request.dry_run ? TargetsOf::plan_tried : TargetsOf::plan_in_force;
+  console.out << (request.json ? targets_json(reply->probed, matching, JsonLayout::indented)
+                               : targets_text(reply->probed, matching, plan));
   return request.dry_run ? judge_rehearsal(*reply, console) : end_of_list(*reply);
 }
 

@@ -16,7 +16,8 @@ OrderedJson json_of(const TargetStatus& target) {
           {"silent_steps", target.silent_steps},         {"why", text_or_null(target.why)}};
 }
 
-OrderedJson json_of(const ProbeResult::Answer& answer) {
+OrderedJson json_of(const ProbeResult::Answer& answer, const MatchingTargets& matching) {
+  const auto found = matching.find(answer.rank.value);
   const TargetList& list = answer.targets;
   OrderedJson unmatched = OrderedJson::array();
   for (const UnmatchedTarget& entry : list.unmatched) unmatched.push_back(json_of(entry));
@@ -25,6 +26,7 @@ OrderedJson json_of(const ProbeResult::Answer& answer) {
   return {{"rank", answer.rank.value},
           {"answered", answer.known},
           {"objection", text_or_null(answer.objection)},
+          {"matching", found == matching.end() ? OrderedJson(nullptr) : OrderedJson(found->second)},
           {"watched", list.counts.watched},
           {"silent", list.counts.silent},
           {"without_match", list.counts.unmatched},
@@ -35,9 +37,10 @@ OrderedJson json_of(const ProbeResult::Answer& answer) {
 
 }  // namespace
 
-std::string targets_json(const std::vector<ProbeResult::Answer>& answers, JsonLayout layout) {
+std::string targets_json(const std::vector<ProbeResult::Answer>& answers, const MatchingTargets& matching,
+                         JsonLayout layout) {
   OrderedJson ranks = OrderedJson::array();
-  for (const ProbeResult::Answer& answer : answers) ranks.push_back(json_of(answer));
+  for (const ProbeResult::Answer& answer : answers) ranks.push_back(json_of(answer, matching));
   return json_text({{"schema_version", kJsonSchemaVersion}, {"ranks", std::move(ranks)}}, layout);
 }
 

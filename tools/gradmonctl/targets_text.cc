@@ -2,6 +2,7 @@
 #include "tools/gradmonctl/targets_text.h"
 
 #include <map>
+#include <optional>
 #include <utility>
 
 #include "tools/gradmonctl/printable.h"
@@ -16,8 +17,13 @@ std::string counted(std::int64_t count, const char* what) {
   return std::to_string(count) + " " + what + (count == 1 ? "" : "s");
 }
 
-std::string summary(const TargetCounts& counts) {
-  std::string text = counted(counts.watched, "target");
+// Of a plan that is tried nobody knows the series yet.
+std::string summary(const TargetCounts& counts, std::optional<std::int64_t> matching, TargetsOf plan) {
+  std::string text = matching ? matching_text(*matching) : "";
+  if (plan == TargetsOf::plan_in_force) {
+    const std::string series = std::to_string(counts.watched) + " series";
+    text += (text.empty() ? "" : ", ") + series;
+  }
   if (counts.silent > 0) text += ", " + std::to_string(counts.silent) + " silent";
   if (counts.unmatched > 0)
     text += ", " + counted(counts.unmatched, "name") + " of the config without a match";
@@ -50,11 +56,14 @@ std::string table_of(const std::vector<TargetStatus>& targets) {
   return table.text();
 }
 
-std::string answer_text(const ProbeResult::Answer& answer) {
+std::string answer_text(const ProbeResult::Answer& answer, const MatchingTargets& matching,
+                        TargetsOf plan) {
   if (!answer.known) return "no answer\n";
   if (!answer.objection.empty()) return "rejects it: " + printable_lines(answer.objection, "; ") + '\n';
   const TargetList& list = answer.targets;
-  std::string text = summary(list.counts);
+  const auto found = matching.find(answer.rank.value);
+  const auto count = found == matching.end() ? std::nullopt : std::optional(found->second);
+  std::string text = summary(list.counts, count, plan);
   for (const UnmatchedTarget& entry : list.unmatched) text += unmatched_text(entry);
   text += table_of(list.targets);
   if (!list.targets.empty() && list.left_out > 0)
@@ -64,11 +73,12 @@ std::string answer_text(const ProbeResult::Answer& answer) {
 
 }  // namespace
 
-std::string targets_text(const std::vector<ProbeResult::Answer>& answers) {
+std::string targets_text(const std::vector<ProbeResult::Answer>& answers, const MatchingTargets& matching,
+                         TargetsOf plan) {
   std::map<std::string, std::vector<int>> ranks;
   std::vector<std::string> order;
   for (const ProbeResult::Answer& answer : answers) {
-    std::string text = answer_text(answer);
+    std::string text = answer_text(answer, matching, plan);
     if (ranks[text].empty()) order.push_back(text);
     ranks[text].push_back(answer.rank.value);
   }
