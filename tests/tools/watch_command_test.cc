@@ -22,11 +22,11 @@ class FollowedJob {
     fake.answer(first);
   }
 
-  int watch(bool json = false, bool terminal = false) {
+  int watch(bool json = false, bool terminal = false, std::optional<Screen> screen = {}) {
     const LiveJob job{fake.ask(), [this](std::chrono::milliseconds) { return next(); },
                       [this] { return look(); }, [this] { return interrupt_after-- <= 0; },
                       [] { return WallTime{1783341296789}; }};
-    return watch_command({{}, json}, job, {fake.out, fake.err, terminal});
+    return watch_command({{}, json}, job, {fake.out, fake.err, terminal, screen});
   }
   std::string out() const { return fake.out.str(); }
   std::string err() const { return fake.err.str(); }
@@ -51,6 +51,12 @@ class FollowedJob {
     return state;
   }
 };
+
+TEST_CASE("a live view fits into a small terminal and says how to see all") {
+  FollowedJob job;
+  CHECK(job.watch(false, true, Screen{100, 8}) == 0);
+  CHECK(job.out().find("… and 3 more ranks (gradmonctl status --all shows all)") != std::string::npos);
+}
 
 Status collected(std::int64_t count) {
   Status status = sample_status();

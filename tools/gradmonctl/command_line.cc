@@ -119,6 +119,10 @@ class Grammar {
         ->type_name("DIR");
   }
 
+  void add_all(CLI::App* command, bool& all) {
+    command->add_flag("--all", all, "in a terminal, too: the whole list, and whole lines");
+  }
+
   CLI::Option* add_wait(CLI::App* command) {
     CLI::Option* wait = command->add_flag("--wait", arguments_.change.wait,
                                           "until every rank has applied it; prints the step");
@@ -138,8 +142,9 @@ class Grammar {
 
   void add_status() {
     CLI::App* command =
-        add("status [--watch] [--json]", "Show what the job collects, and where each rank is");
+        add("status [--watch] [--all] [--json]", "Show what the job collects, and where each rank is");
     command->add_flag("--watch", arguments_.status.watch, "again every second, until interrupted");
+    add_all(command, arguments_.status.all);
     command->add_flag("--json", arguments_.status.json, "one JSON object (with --watch: one a line)");
     add_place(command, arguments_.status.place);
   }
@@ -203,8 +208,9 @@ class Grammar {
   }
 
   void add_jobs() {
-    add("jobs [--json]", "List your jobs on this host")
-        ->add_flag("--json", arguments_.jobs.json, "one JSON object");
+    CLI::App* command = add("jobs [--all] [--json]", "List your jobs on this host");
+    add_all(command, arguments_.jobs.all);
+    command->add_flag("--json", arguments_.jobs.json, "one JSON object");
   }
 
   void add_cancel() {
@@ -220,15 +226,17 @@ class Grammar {
   }
 
   void add_history() {
-    CLI::App* command = add("history [--json]", "Show what became of every change");
+    CLI::App* command = add("history [--all] [--json]", "Show what became of every change");
+    add_all(command, arguments_.history.all);
     command->add_flag("--json", arguments_.history.json, "one JSON object");
     add_place(command, arguments_.history.place);
   }
 
   void add_targets() {
-    CLI::App* command = add("targets [--json] [--dry-run [KEY=VALUE...] [--config FILE]]",
+    CLI::App* command = add("targets [--all] [--json] [--dry-run [KEY=VALUE...] [--config FILE]]",
                             "Show what each rank watches, what matches nothing and what does not fire");
     TargetsRequest& targets = arguments_.targets;
+    add_all(command, targets.all);
     command->add_flag("--json", targets.json, "one JSON object");
     CLI::Option* dry_run = command->add_flag("--dry-run", targets.dry_run,
                                              "what would be watched under another config; changes nothing");

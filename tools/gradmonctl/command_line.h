@@ -27,6 +27,7 @@ struct StatusRequest {
   JobPlace place;
   bool watch = false;
   bool json = false;
+  bool all = false;  // in a terminal, too: every rank, and whole lines
 };
 
 struct WatchRequest {
@@ -51,6 +52,7 @@ struct TargetsRequest {
   bool dry_run = false;
   std::vector<std::pair<std::string, std::string>> edits;
   std::string file;
+  bool all = false;  // as in StatusRequest
 };
 
 // cancel and evict.
@@ -63,11 +65,13 @@ struct OrderRequest {
 // All jobs of this user on this host.
 struct JobsRequest {
   bool json = false;
+  bool all = false;  // as in StatusRequest
 };
 
 struct HistoryRequest {
   JobPlace place;
   bool json = false;
+  bool all = false;  // as in StatusRequest
 };
 
 struct ValidateRequest {

@@ -1,7 +1,10 @@
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
 
+#include <optional>
 #include <ostream>
+
+#include "tools/gradmonctl/screen.h"
 
 namespace gradmon {
 
@@ -10,6 +13,7 @@ struct Console {
   std::ostream& out;
   std::ostream& err;
   bool clears_screen = false;  // `out` is a terminal that knows how
+  std::optional<Screen> screen = {};  // of the terminal that `out` is; none: it is none
 };
 
 // What gradmonctl ends with; those that a job decides are CommandOutcome.

@@ -9,7 +9,9 @@ namespace gradmon {
 namespace {
 
 int show(const std::vector<HistoryEntry>& history, const HistoryRequest& request, const Console& console) {
-  console.out << (request.json ? history_json(history, JsonLayout::indented) : history_text(history));
+  const auto screen = request.all ? std::nullopt : console.screen;
+  console.out << (request.json ? history_json(history, JsonLayout::indented)
+                               : text_on(screen, history_listing(history)));
   return kExitDone;
 }
 

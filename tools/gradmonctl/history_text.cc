@@ -36,8 +36,12 @@ const char* asked_text(const HistoryEntry& entry) {
 
 }  // namespace
 
-std::string history_text(const std::vector<HistoryEntry>& history) {
-  if (history.empty()) return "no change yet\n";
+Listing history_listing(const std::vector<HistoryEntry>& history) {
+  Listing listing;
+  listing.noun = "change";
+  listing.keep = Listing::Keep::last;
+  listing.before = history.empty() ? "no change yet\n" : "";
+  if (history.empty()) return listing;
   const auto left = TextTable::Align::left;
   TextTable table({{"revision"},
                    {"verdict", left},
@@ -55,7 +59,12 @@ std::string history_text(const std::vector<HistoryEntry>& history) {
                utc_text(entry.proposed_at), step_text(entry.effective_step), applied_text(entry.applied),
                step_text(entry.finished_step), entry.by, printable_lines(entry.reason, "; ")});
   }
-  return table.text();
+  table.fill(listing);
+  return listing;
+}
+
+std::string history_text(const std::vector<HistoryEntry>& history) {
+  return whole_text(history_listing(history));
 }
 
 }  // namespace gradmon

@@ -27,8 +27,11 @@ std::string state_text(const ListedJob& job) {
   return job.status.state + ": " + printable_lines(job.status.reason, "; ");
 }
 
-std::string jobs_text(const std::vector<ListedJob>& jobs) {
-  if (jobs.empty()) return "no job of this user runs on this host\n";
+Listing jobs_listing(const std::vector<ListedJob>& jobs) {
+  Listing listing;
+  listing.noun = "job";
+  listing.before = jobs.empty() ? "no job of this user runs on this host\n" : "";
+  if (jobs.empty()) return listing;
   const auto left = TextTable::Align::left;
   TextTable table({{"name", left},
                    {"launch", left},
@@ -39,7 +42,8 @@ std::string jobs_text(const std::vector<ListedJob>& jobs) {
   for (const ListedJob& job : jobs)
     table.add({or_dash(job.entry.name), job.entry.launch_id, utc_text(job.entry.started), state_text(job),
                or_dash(job.status.output_dir), job.entry.endpoint});
-  return table.text();
+  table.fill(listing);
+  return listing;
 }
 
 std::string jobs_json(const std::vector<ListedJob>& jobs) {
@@ -75,7 +79,8 @@ int jobs_command(const JobsRequest& request, const FoundHere& found,
   for (const std::string& why : found.refused)
     console.err << "gradmonctl: passed over " << printable(why) << '\n';
   for (const std::string& why : found.unanswered) console.err << "gradmonctl: " << printable(why) << '\n';
-  console.out << (request.json ? jobs_json(jobs) : jobs_text(jobs));
+  console.out << (request.json ? jobs_json(jobs)
+                               : text_on(request.all ? std::nullopt : console.screen, jobs_listing(jobs)));
   return kExitDone;
 }
 

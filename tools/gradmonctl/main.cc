@@ -11,6 +11,7 @@
 
 #include "tools/gradmonctl/command_line.h"
 #include "tools/gradmonctl/perform.h"
+#include "tools/gradmonctl/screen.h"
 
 namespace {
 
@@ -44,5 +45,6 @@ int main(int argc, char** argv) {
     (nothing.code == gradmon::kExitDone ? std::cout : std::cerr) << nothing.text;
     return after_last_output(nothing.code);
   }
-  return after_last_output(gradmon::perform(*request, {std::cout, std::cerr, clears_screen()}));
+  const gradmon::Console console{std::cout, std::cerr, clears_screen(), gradmon::screen_of(STDOUT_FILENO)};
+  return after_last_output(gradmon::perform(*request, console));
 }

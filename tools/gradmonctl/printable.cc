@@ -77,9 +77,4 @@ std::string printable_lines(std::string_view text, std::string_view between) {
   return result;
 }
 
-std::size_t character_count(std::string_view text) {
-  return static_cast<std::size_t>(std::count_if(
-      text.begin(), text.end(), [](char c) { return !continues(static_cast<unsigned char>(c)); }));
-}
-
 }  // namespace gradmon

@@ -1,7 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
 
-#include <cstddef>
 #include <string>
 #include <string_view>
 
@@ -14,8 +13,5 @@ std::string printable(std::string_view text);
 
 // The lines of a text, each printable, with `between` in between; empty lines are left out.
 std::string printable_lines(std::string_view text, std::string_view between);
-
-// Characters of printable text, which is about its width on a terminal.
-std::size_t character_count(std::string_view text);
 
 }  // namespace gradmon

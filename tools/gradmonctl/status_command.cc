@@ -15,7 +15,7 @@ void show(const Status& status, const StatusRequest& request, const Console& con
     console.out << status_json(status, request.watch ? JsonLayout::one_line : JsonLayout::indented);
   } else {
     if (request.watch) console.out << (console.clears_screen ? kClearScreen : "");
-    console.out << status_text(status);
+    console.out << text_on(request.all ? std::nullopt : console.screen, status_listing(status));
     if (request.watch && !console.clears_screen) console.out << '\n';
   }
   console.out.flush();

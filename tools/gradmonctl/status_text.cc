@@ -115,7 +115,7 @@ std::vector<std::string> cells_of(const RankStatus& rank, const Status& status) 
           note};
 }
 
-std::string rank_table(const Status& status) {
+void list_ranks(const Status& status, Listing& listing) {
   const auto left = TextTable::Align::left;
   TextTable table({{"rank"},
                    {"host", left},
@@ -132,7 +132,9 @@ std::string rank_table(const Status& status) {
                    {"dropped"},
                    {"why not", left}});
   for (const RankStatus& rank : status.ranks) table.add(cells_of(rank, status));
-  return status.ranks.empty() ? std::string() : "\n" + table.text();
+  if (status.ranks.empty()) return;
+  listing.before += '\n';
+  table.fill(listing);
 }
 
 std::string targets_trouble(const std::string& rank, const TargetCounts& targets) {
@@ -179,10 +181,16 @@ std::string status_line(const Status& status) {
          std::to_string(dropped) + " rows dropped";
 }
 
-std::string status_text(const Status& status) {
-  std::string text = status_line(status) + '\n' + rank_table(status) + troubles(status);
-  if (!status.config_path.empty()) text += "\nconfig " + printable(status.config_path) + '\n';
-  return text;
+Listing status_listing(const Status& status) {
+  Listing listing;
+  listing.noun = "rank";
+  listing.before = status_line(status) + '\n';
+  list_ranks(status, listing);
+  listing.after = troubles(status);
+  if (!status.config_path.empty()) listing.after += "\nconfig " + printable(status.config_path) + '\n';
+  return listing;
 }
+
+std::string status_text(const Status& status) { return whole_text(status_listing(status)); }
 
 }  // namespace gradmon

@@ -4,6 +4,7 @@
 #include <string>
 
 #include "control/agree/journal.h"
+#include "tools/gradmonctl/listing.h"
 
 namespace gradmon {
 
@@ -18,6 +19,7 @@ std::string status_line(const Status& status);
 
 // For people: the line, a table of ranks with what keeps each from agreeing, and
 // what disturbs.
+Listing status_listing(const Status& status);
 std::string status_text(const Status& status);
 
 }  // namespace gradmon

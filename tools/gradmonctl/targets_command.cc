@@ -52,8 +52,9 @@ int targets_command(const TargetsRequest& request, const AskJob& ask, const Cons
                                    : runs          ? matching_now(ask)
                                                    : MatchingTargets();
   const auto plan = request.dry_run ? TargetsOf::plan_tried : TargetsOf::plan_in_force;
+  const auto screen = request.all ? std::nullopt : console.screen;
   console.out << (request.json ? targets_json(reply->probed, matching, JsonLayout::indented)
-                               : targets_text(reply->probed, matching, plan));
+                               : text_on(screen, targets_listing(reply->probed, matching, plan)));
   return request.dry_run ? judge_rehearsal(*reply, console) : end_of_list(*reply);
 }
 

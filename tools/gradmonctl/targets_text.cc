@@ -3,6 +3,7 @@
 
 #include <map>
 #include <optional>
+#include <sstream>
 #include <utility>
 
 #include "tools/gradmonctl/printable.h"
@@ -73,8 +74,8 @@ std::string answer_text(const ProbeResult::Answer& answer, const MatchingTargets
 
 }  // namespace
 
-std::string targets_text(const std::vector<ProbeResult::Answer>& answers, const MatchingTargets& matching,
-                         TargetsOf plan) {
+Listing targets_listing(const std::vector<ProbeResult::Answer>& answers, const MatchingTargets& matching,
+                        TargetsOf plan) {
   std::map<std::string, std::vector<int>> ranks;
   std::vector<std::string> order;
   for (const ProbeResult::Answer& answer : answers) {
@@ -82,9 +83,13 @@ std::string targets_text(const std::vector<ProbeResult::Answer>& answers, const 
     if (ranks[text].empty()) order.push_back(text);
     ranks[text].push_back(answer.rank.value);
   }
-  std::string all;
-  for (const std::string& text : order) all += rank_ranges(ranks[text]) + ": " + text;
-  return all;
+  Listing listing;
+  listing.noun = "line";
+  for (const std::string& text : order) {
+    std::istringstream lines(rank_ranges(ranks[text]) + ": " + text);
+    for (std::string line; std::getline(lines, line);) listing.entries.push_back(line);
+  }
+  return listing;
 }
 
 }  // namespace gradmon

@@ -5,6 +5,8 @@
 #include <utility>
 #include <vector>
 
+#include "tools/gradmonctl/listing.h"
+
 namespace gradmon {
 
 // A table for people: columns as wide as their widest cell, two blanks apart,
@@ -21,9 +23,14 @@ class TextTable {
 
   // As many cells as columns; they are made printable here.
   void add(const std::vector<std::string>& cells);
+  // Its titles and its rows as lines of `listing`.
+  void fill(Listing& listing) const;
   std::string text() const;
 
  private:
+  // Titles first, without line feeds.
+  std::vector<std::string> lines() const;
+
   std::vector<Column> columns_;  // Constant after construction.
   std::vector<std::vector<std::string>> rows_;
 };

@@ -24,7 +24,9 @@ class View {
     if (json_) {
       console_.out << status_json(status, JsonLayout::one_line);
     } else if (console_.clears_screen) {
-      redraw(status_text(status));
+      Listing listing = status_listing(status);
+      listing.all = "gradmonctl status --all shows all";
+      redraw(text_on(console_.screen, listing));
     } else if (std::string line = status_line(status); line != last_line_) {
       console_.out << utc_text(job_.now()) << "  " << line << '\n';
       last_line_ = std::move(line);
