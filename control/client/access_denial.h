@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 // Why a path cannot be used, where that is a matter of rights: a path that is denied
-// looks like one that is missing to whoever only asks whether it is there. Any thread.
+// looks like one that is missing to whoever only asks whether it is there. One thread at a
+// time: names of users come from getpwuid().
 #pragma once
 
 #include <cstdint>
