@@ -40,7 +40,8 @@ TEST_CASE("a dry run of set, one of targets, targets and status count alike") {
       {R"("xy_distribution": true, "all_xy": true)", R"({"nothing": {}})"},
   }));
   RealJob::Options options;
-  options.config = R"({"dynamic_on": true, "collect_times": 1000000, "targets": )" + targets + ", " + kinds + "}";
+  options.config =
+      R"({"dynamic_on": true, "collect_times": 1000000, "targets": )" + targets + ", " + kinds + "}";
   options.train = {"--steps 1000000"};
   RealJob job(options);
   REQUIRE(job.wait_for_changes(1));

@@ -34,9 +34,8 @@ struct Ended {
 
 // What a stranger sees who asks with these words.
 Ended ask_as_stranger(const std::vector<std::string>& words) {
-  GradmonctlProcess ctl(words,
-                        {"XDG_RUNTIME_DIR=", "GRADMON_ENDPOINT=", "MONITOR_OUTPUT_DIR=", "GRADMON_JOB="},
-                        kStranger);
+  GradmonctlProcess ctl(
+      words, {"XDG_RUNTIME_DIR=", "GRADMON_ENDPOINT=", "MONITOR_OUTPUT_DIR=", "GRADMON_JOB="}, kStranger);
   const int code = ctl.wait();
   return {code, ctl.out(), ctl.err()};
 }

@@ -17,8 +17,7 @@
 namespace gradmon {
 
 GradmonctlProcess::GradmonctlProcess(const std::vector<std::string>& arguments,
-                                     const std::vector<std::string>& environment,
-                                     std::optional<uid_t> user) {
+                                     const std::vector<std::string>& environment, std::optional<uid_t> user) {
   const std::string out = (scratch_ / "out").string();
   const std::string err = (scratch_ / "err").string();
   pid_ = fork();

@@ -43,8 +43,7 @@ class VerdictWait {
                                          ", but not applied by every rank"
                                    : "not agreed")
                  << " within " << timeout_.count() << " s"
-                 << (why.empty() ? "" : ": " + printable_lines(why, "; "))
-                 << '\n';
+                 << (why.empty() ? "" : ": " + printable_lines(why, "; ")) << '\n';
     return kExitPartial;
   }
 

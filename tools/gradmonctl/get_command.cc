@@ -33,8 +33,8 @@ int get_command(const GetRequest& request, const AskJob& ask, const Console& con
   }
   if (reply->status && reply->status->pending) {
     const std::string& why = reply->status->pending->reason;
-    console.err << "gradmonctl: a change is pending"
-                << (why.empty() ? "" : ": " + printable_lines(why, "; ")) << '\n';
+    console.err << "gradmonctl: a change is pending" << (why.empty() ? "" : ": " + printable_lines(why, "; "))
+                << '\n';
   }
   return show(request, reply->config_text, console);
 }

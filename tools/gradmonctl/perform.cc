@@ -6,10 +6,10 @@
 #include <thread>
 #include <utility>
 
-#include "control/config/config_schema.h"
-#include "control/config/json_schema.h"
 #include "control/client/command_client.h"
 #include "control/client/live_jobs.h"
+#include "control/config/config_schema.h"
+#include "control/config/json_schema.h"
 #include "control/host/history_file.h"
 #include "control/host/job_directory.h"
 #include "tools/gradmonctl/bounded_ask.h"

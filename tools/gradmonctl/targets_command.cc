@@ -43,8 +43,7 @@ int targets_command(const TargetsRequest& request, const AskJob& ask, const Cons
       console.err << "warning: " << printable(warning) << '\n';
   } else if (reply->status->state != "on") {
     console.err << "gradmonctl: nothing is collected"
-                << (reply->status->reason.empty() ? ""
-                                                   : ": " + printable_lines(reply->status->reason, "; "))
+                << (reply->status->reason.empty() ? "" : ": " + printable_lines(reply->status->reason, "; "))
                 << '\n';
   }
   const bool runs = !request.dry_run && reply->status->state == "on";

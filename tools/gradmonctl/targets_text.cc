@@ -57,8 +57,7 @@ std::string table_of(const std::vector<TargetStatus>& targets) {
   return table.text();
 }
 
-std::string answer_text(const ProbeResult::Answer& answer, const MatchingTargets& matching,
-                        TargetsOf plan) {
+std::string answer_text(const ProbeResult::Answer& answer, const MatchingTargets& matching, TargetsOf plan) {
   if (!answer.known) return "no answer\n";
   if (!answer.objection.empty()) return "rejects it: " + printable_lines(answer.objection, "; ") + '\n';
   const TargetList& list = answer.targets;
