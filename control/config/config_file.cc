@@ -23,7 +23,6 @@ constexpr milliseconds kOpenPause{2000};  // the same, where a writer does not c
 constexpr milliseconds kQuiet{1000};      // for what is broken or missing
 constexpr milliseconds kReportPause{250};
 constexpr milliseconds kDisplacedFor{2000};
-constexpr seconds kDisplacedAtMost{60};  // where somebody keeps it open
 constexpr milliseconds kDisplacedEvery{50};
 constexpr seconds kLeftOver{10};  // so old is only what a killed process has left
 
@@ -71,8 +70,8 @@ std::optional<tl::expected<FileContent, std::string>> ConfigFile::poll() {
   take_events();
   look_after_displaced(now);
   if (now >= recover_at_ && displaced_.empty()) {
-    recover_at_ = Time::max();
-    recover_displaced(target_of(path_), kLeftOver);
+    const bool again = recover_displaced(target_of(path_), kLeftOver) == LeftOvers::some;
+    recover_at_ = again ? now + kLeftOver : Time::max();
   }
   if (!suspect_ && !candidate_ && now < next_stat_) return std::nullopt;
   if (last_report_ && now < *last_report_ + kReportPause) return std::nullopt;

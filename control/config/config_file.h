@@ -122,7 +122,7 @@ class ConfigFile {
   bool events_seen_ = false;  // since the last content that was known
   Time next_stat_;
   Time next_hash_;
-  Time recover_at_;  // once more: what was left by a process killed just before the start
+  Time recover_at_;  // again: what was left by a process killed just before the start
   std::optional<Time> last_report_;
   std::vector<Watched> displaced_;
 };

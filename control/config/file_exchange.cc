@@ -233,7 +233,8 @@ bool is_open_elsewhere(const Displaced& file) {
   return refused;
 }
 
-void recover_displaced(const fs::path& target, std::chrono::seconds age) {
+LeftOvers recover_displaced(const fs::path& target, std::chrono::seconds age) {
+  auto left_overs = LeftOvers::none;
   const auto new_files = new_prefix(target);
   const auto side_files = side_prefix(target);
   std::error_code error;
@@ -244,14 +245,23 @@ void recover_displaced(const fs::path& target, std::chrono::seconds age) {
     const auto left = read_file(i->path());
     if (!left) continue;
     const auto changed_at = std::chrono::nanoseconds(left->signature.ctime_ns);
-    if (std::chrono::system_clock::now().time_since_epoch() - changed_at < age) continue;
+    const auto unchanged_for = std::chrono::system_clock::now().time_since_epoch() - changed_at;
+    if (unchanged_for < age) {
+      left_overs = LeftOvers::some;
+      continue;
+    }
     const auto now = read_file(target);
     if (name && !name->may_hold(left->content.identity) && now && must_go_back(*left, *now, *name)) {
       restore(i->path(), target, now->signature);
       log_warn("a save of the config file that an earlier run had displaced is back in place");
     }
+    if (unchanged_for < kDisplacedAtMost + age && is_open_elsewhere({target, i->path(), left->signature})) {
+      left_overs = LeftOvers::some;
+      continue;
+    }
     ::unlink(i->path().c_str());
   }
+  return left_overs;
 }
 
 }  // namespace gradmon

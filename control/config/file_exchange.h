@@ -58,6 +58,9 @@ enum class Replacement : std::uint8_t { exchange, rename };
 // have put there last. True where the target has changed; `displaced` may grow.
 bool put_back_if_written(const Displaced& file, const FileSignature& ours, std::vector<Displaced>& displaced);
 
+// For so long a displaced file that somebody has open is looked after.
+constexpr std::chrono::seconds kDisplacedAtMost{60};
+
 // Removes the side file.
 void discard(const Displaced& file);
 
@@ -65,8 +68,13 @@ void discard(const Displaced& file);
 // where that cannot be known: the file is another user's, and there is no CAP_LEASE.
 bool is_open_elsewhere(const Displaced& file);
 
+enum class LeftOvers : std::uint8_t { none, some };
+
 // What a process that was killed has left beside `target`, if it is older than
-// `age`: a save of the user that was displaced goes back, the rest is removed.
-void recover_displaced(const std::filesystem::path& target, std::chrono::seconds age);
+// `age`: a save of the user that was displaced goes back, the rest is removed. A
+// file that somebody still has open is left for kDisplacedAtMost more: the process
+// that displaced it may be alive and wait for it. Returns whether files were left
+// for a later call.
+LeftOvers recover_displaced(const std::filesystem::path& target, std::chrono::seconds age);
 
 }  // namespace gradmon

@@ -202,6 +202,27 @@ TEST_CASE("who still has the displaced file open when the job ends is heard by t
   CHECK(directory.names() == std::set<std::string>{"c.json"});
 }
 
+TEST_CASE("what one job has displaced and somebody has open is left there by another", "[configfile]") {
+  ScratchDirectory directory;
+  const auto path = directory / "c.json";
+  save_in_place(path, text_of(1));
+  make_old(path);
+  ConfigFile file(path);
+  const auto seen = first_content(file);
+  const int fd = ::open(path.c_str(), O_WRONLY | O_CLOEXEC);
+  REQUIRE(file.edit(kOff, seen.identity).has_value());
+  CHECK(recover_displaced(path, std::chrono::seconds(-1)) == LeftOvers::some);
+  CHECK(directory.names().size() == 2);
+  const auto text = text_of(2);
+  REQUIRE(::write(fd, text.data(), text.size()) == static_cast<ssize_t>(text.size()));
+  ::close(fd);
+  auto report = wait_for_report(file);
+  REQUIRE(report.has_value());
+  REQUIRE(report->has_value());
+  CHECK((*report)->text == text);
+  CHECK(read_text(path) == text);
+}
+
 TEST_CASE("an edit without a base takes in a save that was not reported yet", "[configfile]") {
   ScratchDirectory directory;
   const auto path = directory / "c.json";
