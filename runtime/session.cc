@@ -84,7 +84,8 @@ Monitor::Session::Session(std::filesystem::path config, Step start, Environment 
       config_(std::filesystem::absolute(config)),
       start_(start),
       directory_(std::make_shared<RunDirectory>(environment_.output_dir, Rank{environment_.rank},
-                                                launch.known ? launch.known->id : "", [this] { return agent_.job(); })),
+                                                launch.known ? launch.known->id : "",
+                                                [this] { return agent_.job(); })),
       gate_(start_),
       static_plan_(environment_.dynamic ? std::nullopt : std::optional(static_commitment(config_, start_))),
       current_(start_),
@@ -113,11 +114,9 @@ void Monitor::Session::watch(WatchedModel chunk) {
   share_out(chunk, chunks_);
   const bool first = chunks_ == 0;
   chunks_ += 1;
-  {
-    const std::lock_guard lock(mutex_);
-    const std::vector<TargetName> names = target_names(chunk);
-    names_.insert(names_.end(), names.begin(), names.end());
-  }
+  std::vector<TargetName> all_names = *names_;
+  for (TargetName& name : target_names(chunk)) all_names.push_back(std::move(name));
+  hold_names(std::move(all_names));
   std::copy(chunk.parameters.begin(), chunk.parameters.end(), std::back_inserter(model_.parameters));
   std::copy(chunk.modules.begin(), chunk.modules.end(), std::back_inserter(model_.modules));
   if (collection_) collection_->add_model(chunk);
@@ -139,11 +138,19 @@ void Monitor::Session::watch_again(int chunk, WatchedModel model) {
   take(model, [](const auto&) { return true; });
   take(model_, [&](const auto& part) { return part.vpp_stage > chunk; });
   model_ = std::move(all);
-  {
-    const std::lock_guard lock(mutex_);
-    names_ = target_names(model_);
-  }
+  hold_names(target_names(model_));
   if (collection_) collection_->replace_model(model_);
+}
+
+void Monitor::Session::hold_names(std::vector<TargetName> names) {
+  auto held = std::make_shared<const std::vector<TargetName>>(std::move(names));
+  const std::lock_guard lock(mutex_);
+  names_.swap(held);
+}
+
+std::shared_ptr<const std::vector<TargetName>> Monitor::Session::names() const {
+  const std::lock_guard lock(mutex_);
+  return names_;
 }
 
 void Monitor::Session::boundary() noexcept {
@@ -169,8 +176,8 @@ void Monitor::Session::say_that_loop_may_end() {
 }
 
 void Monitor::Session::pass_gate() {
-  const Opening opening =
-      gate_.begin_or_wait(current_, boot_now, [this] { return resting() || (interrupted_ && interrupted_()); });
+  const Opening opening = gate_.begin_or_wait(
+      current_, boot_now, [this] { return resting() || (interrupted_ && interrupted_()); });
   if (opening.swap) swap(*opening.swap);
   if (!collection_) return;
   if (opening.ended) collection_->end_collection(current_);
@@ -316,16 +323,21 @@ tl::expected<std::int64_t, std::string> Monitor::Session::can_carry_out(const Pl
   if (std::string why = objection_to(config); !why.empty()) return tl::unexpected(why);
   if (!watched_on(config, Rank{environment_.rank})) return 0;
   if (auto ready = prepare(config.queue_capacity); !ready) return tl::unexpected(ready.error());
-  const std::lock_guard lock(mutex_);
-  return possible_matches(config, names_);
+  // Without the lock: matching takes long with many names, and boundaries take the lock.
+  return possible_matches(config, *names());
 }
 
 TargetList Monitor::Session::list_targets(const Plan* plan) const {
-  const std::lock_guard lock(mutex_);
-  if (plan == nullptr) return collection_ ? collection_->targets() : TargetList{};
+  if (plan == nullptr) {
+    const Collection* const collection = [this] {
+      const std::lock_guard lock(mutex_);
+      return collection_.get();  // Once there, it lives as long as the agent.
+    }();
+    return collection ? collection->targets() : TargetList{};
+  }
   auto parsed = parse_config(plan->config_text, config_.string());
   if (!parsed || !watched_on(parsed->config, Rank{environment_.rank})) return {};
-  return foreseen_targets(parsed->config, names_);
+  return foreseen_targets(parsed->config, *names());
 }
 
 CollectingReport Monitor::Session::report() const {

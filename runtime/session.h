@@ -85,6 +85,7 @@ class Monitor::Session {
   void pass_gate();
   void swap(const Commitment& commitment);
   void share_out(WatchedModel& model, int chunk) const;
+  void hold_names(std::vector<TargetName> names);
   void set_here(const Command& command);
   std::unique_ptr<Collection> make_collection(std::int64_t capacity);  // mutex_ is held
   // Agent thread.
@@ -92,6 +93,7 @@ class Monitor::Session {
   tl::expected<void, std::string> prepare(std::int64_t capacity);
   CollectingReport report() const;
   TargetList list_targets(const Plan* plan) const;
+  std::shared_ptr<const std::vector<TargetName>> names() const;
   AgentCalls agent_calls();
 
   // Constant after construction.
@@ -123,7 +125,7 @@ class Monitor::Session {
   // With its writer's thread, from the first offer of a plan that is on until that is in force.
   std::unique_ptr<Collection> prepared_;
   // Guarded by mutex_; the training thread, which alone changes them, reads without.
-  std::vector<TargetName> names_;
+  std::shared_ptr<const std::vector<TargetName>> names_ = std::make_shared<std::vector<TargetName>>();
   std::unique_ptr<Collection> collection_;  // null until a plan is on
   SkippedUpdates skipped_;
   std::string trouble_;  // why nothing is collected any more

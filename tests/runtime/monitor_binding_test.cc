@@ -1,0 +1,66 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "runtime/monitor_binding.h"
+
+#include <torch/types.h>
+
+#include <chrono>
+
+#include "control/config/config_parser.h"
+#include "control/debian_version.h"
+#include "hooks/target_names.h"
+#include "runtime/expected_targets.h"
+#include "tests/temporary_directory.h"
+#include GRADMON_CATCH_HEADER
+
+namespace gradmon {
+namespace {
+
+using Clock = std::chrono::steady_clock;
+
+// A config whose names take long to look for: those that are not there are compared with all.
+constexpr const char* kManyTargets =
+    R"({"dynamic_on": true, "wg_distribution": true, "targets": {"block.7.weight": {}, "blokc.11.weihgt": {},
+        "lbock.222.weighs": {}, "block.3333.wait": {}, "blocks.55555.heights": {}, "black.66.weight": {}}})";
+
+WatchedModel large_model() {
+  WatchedModel model;
+  const at::Tensor weight = torch::zeros({1}, torch::requires_grad());
+  for (int i = 0; i < 100'000; ++i)
+    model.parameters.push_back({"block." + std::to_string(i) + ".weight", 0, weight});
+  return model;
+}
+
+Clock::duration time_of_matching(const WatchedModel& model) {
+  const auto parsed = parse_config(kManyTargets, "config");
+  REQUIRE(parsed.has_value());
+  const std::vector<TargetName> names = target_names(model);
+  const auto begun = Clock::now();
+  CHECK(possible_matches(parsed->config, names) == 1);
+  return Clock::now() - begun;
+}
+
+TEST_CASE("training does not wait for the names of a plan to be matched") {
+  const TemporaryDirectory directory;
+  write_text(directory / "config.json", kManyTargets);
+  MonitorOptions options;
+  options.output_dir = directory / "out";
+  options.dynamic = true;
+  Monitor monitor(directory / "config.json", options);
+  MonitorBinding binding(monitor);
+  const WatchedModel model = large_model();
+  const Clock::duration matching = time_of_matching(model);
+  binding.watch(model);
+  Clock::duration longest{};
+  const auto deadline = Clock::now() + std::chrono::seconds(60);
+  while (!binding.collecting() && Clock::now() < deadline) {
+    const auto begun = Clock::now();
+    binding.skipped();
+    longest = std::max(longest, Clock::now() - begun);
+    monitor.step();
+  }
+  CHECK(binding.collecting());
+  CHECK(longest < matching / 4);
+}
+
+}  // namespace
+}  // namespace gradmon
