@@ -7,9 +7,9 @@
 #include <utility>
 
 #include "control/config/config_parser.h"
-#include "control/log.h"
 #include "control/host/history_file.h"
 #include "control/host/process_identity.h"
+#include "control/log.h"
 #include "runtime/expected_targets.h"
 #include "runtime/output_document.h"
 #include "runtime/plan_settings.h"
@@ -325,13 +325,19 @@ void Collection::report_experts(std::string_view layer, const std::vector<std::i
   if (scalars_) scalars_->count_experts(layer, tokens);
 }
 
-void Collection::stop() noexcept {
+void Collection::stop(std::optional<std::chrono::milliseconds> at_most) noexcept {
   detach();
   model_ = {};
   if (notes_) notes_->renew();
   WriterThread::Patience patience;
+  if (at_most) patience.stalled = patience.in_all = *at_most;
   patience.slow = [] { log_info("training has ended; rows are still being written"); };
-  if (!writer_.stop(patience)) log_warn("the writer did not end in time: some rows are not on disk");
+  if (writer_.stop(patience)) return;
+  try {
+    log_warn("the writer did not end in time: " + to_string(writer_.given_up()) + " given up");
+  } catch (const std::exception& error) {
+    log_warn(error.what());
+  }
 }
 
 CollectingReport Collection::report() const {

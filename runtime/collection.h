@@ -3,6 +3,7 @@
 
 #include <ATen/core/Tensor.h>
 
+#include <chrono>
 #include <functional>
 #include <memory>
 #include <mutex>
@@ -80,8 +81,9 @@ class Collection {
   void report_experts(std::string_view layer, const std::vector<std::int64_t>& tokens) noexcept;
 
   // Detaches all hooks and writes what is left: until 2 s have passed without
-  // progress, 30 s at most.
-  void stop() noexcept;
+  // progress, 30 s at most; or for `at_most`, where that is given, with or without
+  // progress. What is given up then is logged, and counts as dropped.
+  void stop(std::optional<std::chrono::milliseconds> at_most = {}) noexcept;
 
   // Any thread.
   CollectingReport report() const;

@@ -5,6 +5,7 @@
 #include <torch/nn/modules/embedding.h>
 #include <torch/optim/optimizer.h>
 
+#include <algorithm>
 #include <atomic>
 #include <stdexcept>
 #include <utility>
@@ -193,6 +194,11 @@ std::vector<Metric> Monitor::metrics() const {
 
 void Monitor::stop() noexcept {
   if (session_) session_->stop();
+}
+
+void Monitor::stop(std::chrono::milliseconds at_most) noexcept {
+  constexpr std::chrono::milliseconds longest = std::chrono::hours(24 * 365);
+  if (session_) session_->stop(std::clamp(at_most, std::chrono::milliseconds{0}, longest));
 }
 
 Status Monitor::status() const {

@@ -8,9 +8,9 @@
 #include <utility>
 
 #include "control/config/file_content.h"
-#include "control/log.h"
 #include "control/host/private_directory.h"
 #include "control/host/process_identity.h"
+#include "control/log.h"
 #include "writers/csv_sink.h"
 
 namespace gradmon {
@@ -29,6 +29,7 @@ class LateCsvSink : public Sink {
       : directory_(std::move(directory)), names_(std::move(names)) {}
 
   const char* name() const override { return "csv"; }
+  void report_parts(OnPart on_part) override { on_part_ = std::move(on_part); }
   tl::expected<void, SinkError> begin_revision(const Layout& layout) override {
     layout_ = layout;
     return {};
@@ -36,6 +37,7 @@ class LateCsvSink : public Sink {
   tl::expected<void, SinkError> write_step(Step step, const std::vector<Record>& records) override {
     if (!sink_) {
       sink_ = std::make_unique<CsvSink>(directory_->make(kIdentityWithin), names_);
+      sink_->report_parts(on_part_);
       if (auto begun = sink_->begin_revision(layout_); !begun) return begun;
     }
     return sink_->write_step(step, records);
@@ -47,6 +49,7 @@ class LateCsvSink : public Sink {
  private:
   const std::shared_ptr<RunDirectory> directory_;
   const std::shared_ptr<const NameTable> names_;
+  OnPart on_part_;
   Layout layout_;
   std::unique_ptr<CsvSink> sink_;
 };

@@ -24,6 +24,10 @@
 namespace gradmon {
 namespace {
 
+using namespace std::chrono_literals;
+
+constexpr std::chrono::milliseconds kLeaveWithin{500};
+
 AgentOptions agent_options(const Environment& environment, const std::filesystem::path& config, Step start,
                            const LaunchIdSource& launch, ExchangeNotes exchange_notes,
                            const std::optional<Commitment>& static_plan) {
@@ -296,12 +300,18 @@ void Monitor::Session::set_here(const Command& command) {
   gate_.settle(static_plan_);
 }
 
-void Monitor::Session::stop() noexcept {
+void Monitor::Session::stop(std::optional<std::chrono::milliseconds> at_most) noexcept {
   if (forked_ || std::exchange(stopped_, true)) return;
+  const auto begun = std::chrono::steady_clock::now();
   directory_->hurry();
-  if (collection_) collection_->stop();
+  // A part of a limit is the agent's, so that the other ranks hear of the end.
+  if (collection_)
+    collection_->stop(at_most ? std::optional(*at_most - std::min(*at_most / 5, kLeaveWithin)) : at_most);
   model_ = {};
-  agent_.stop(Step{current_.value - 1});
+  const auto spent =
+      std::chrono::duration_cast<std::chrono::milliseconds>(std::chrono::steady_clock::now() - begun);
+  agent_.stop(Step{current_.value - 1},
+              at_most ? std::clamp(*at_most - spent, 0ms, kLeaveWithin) : kLeaveWithin);
 }
 
 // Where there is no thread for the writer nothing is promised: the plan is rejected

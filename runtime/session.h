@@ -2,6 +2,7 @@
 #pragma once
 
 #include <atomic>
+#include <chrono>
 #include <functional>
 #include <map>
 #include <memory>
@@ -72,7 +73,7 @@ class Monitor::Session {
   std::vector<Metric> metrics() const;
   // on, off or set; the request id is given here.
   void ask(Command command) noexcept;
-  void stop() noexcept;
+  void stop(std::optional<std::chrono::milliseconds> at_most = {}) noexcept;
   Status status() const { return agent_.status(); }  // Any thread.
 
   // In a forked child: nothing is done any more, and nothing may be joined.

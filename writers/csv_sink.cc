@@ -35,11 +35,16 @@ tl::expected<void, SinkError> CsvSink::write_step(Step step, const std::vector<R
   for (const Record* begin = records.data(); begin != end;) {
     const Kind kind = begin->kind;
     const Record* const next = std::find_if(begin, end, [kind](const Record& r) { return r.kind != kind; });
+    const auto rows = static_cast<std::uint64_t>(next - begin);
     if (auto written = write_kind(kind, step, begin, next); !written) {
-      error.rows_lost += static_cast<std::uint64_t>(next - begin);
+      error.rows_lost += rows;
       error.text = std::move(written.error());
     }
     begin = next;
+    if (begin == end || !on_part_ || on_part_(kind, rows)) continue;
+    error.rows_lost += static_cast<std::uint64_t>(end - begin);
+    error.text = "the rest of step " + std::to_string(step.value) + " is given up: nobody waits for it";
+    break;
   }
   if (!error.text.empty()) return tl::unexpected(std::move(error));
   return {};

@@ -8,6 +8,7 @@
 #include <filesystem>
 #include <memory>
 #include <string>
+#include <utility>
 #include <vector>
 
 #include "writers/csv_columns.h"
@@ -24,6 +25,7 @@ class CsvSink : public Sink {
   CsvSink(std::filesystem::path directory, std::shared_ptr<const NameTable> names);
 
   const char* name() const override { return "csv"; }
+  void report_parts(OnPart on_part) override { on_part_ = std::move(on_part); }
   [[nodiscard]] tl::expected<void, SinkError> begin_revision(const Layout& layout) override;
   [[nodiscard]] tl::expected<void, SinkError> write_step(Step step,
                                                          const std::vector<Record>& records) override;
@@ -55,6 +57,7 @@ class CsvSink : public Sink {
   const std::shared_ptr<const NameTable> names_;
 
   // The writer thread's.
+  OnPart on_part_;  // null: nobody asks
   Layout layout_;
   std::array<Output, kKinds> outputs_;
   std::string rows_;         // one step of one kind

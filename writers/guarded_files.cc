@@ -33,12 +33,14 @@ void GuardedFiles::retry(Time now) {
 void GuardedFiles::try_all() {
   if (failed_.empty()) return;
   failed_.erase(
-      std::remove_if(failed_.begin(), failed_.end(), [this](const auto& f) { return try_write(f); }),
+      std::remove_if(failed_.begin(), failed_.end(), [this](const auto& f) { return try_again(f); }),
       failed_.end());
   if (!failed_.empty()) return;
   log_warn("all files are written again");
   error_.clear();
 }
+
+bool GuardedFiles::try_again(const FileToWrite& file) { return (!goes_on_ || goes_on_()) && try_write(file); }
 
 bool GuardedFiles::try_write(const FileToWrite& file) {
   try {

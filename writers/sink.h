@@ -6,6 +6,7 @@
 #pragma once
 
 #include <cstdint>
+#include <functional>
 #include <string>
 #include <tl/expected.hpp>
 #include <vector>
@@ -23,10 +24,18 @@ struct SinkError {
 
 class Sink {
  public:
+  // The rows of a kind in a step are dealt with, written or lost. False: nobody waits
+  // for the rest of the step any more.
+  using OnPart = std::function<bool(Kind kind, std::uint64_t rows)>;
+
   virtual ~Sink() = default;
 
   // For messages: "csv", "memory".
   virtual const char* name() const = 0;
+
+  // Before all others. A sink that writes a step in parts, which may each take long,
+  // calls `on_part` after each of them within write_step; others need not.
+  virtual void report_parts(OnPart /*on_part*/) {}
 
   [[nodiscard]] virtual tl::expected<void, SinkError> begin_revision(const Layout& layout) = 0;
 

@@ -28,6 +28,7 @@ void StepGather::add(const std::vector<Record>& records) {
     }
     home->second.push_back(record);
     ++held_;
+    ++held_by_kind_[static_cast<std::size_t>(record.kind)];
   }
 }
 
@@ -42,6 +43,7 @@ const std::vector<Record>& StepGather::close(Revision revision, Step step) {
   while (!steps_.empty() && steps_.begin()->first <= last_) {
     const auto oldest = steps_.begin();
     held_ -= oldest->second.size();
+    for (const Record& record : oldest->second) --held_by_kind_[static_cast<std::size_t>(record.kind)];
     if (oldest->first == last_) {
       closed_.swap(oldest->second);
     } else {
@@ -60,6 +62,7 @@ const std::vector<Record>& StepGather::close(Revision revision, Step step) {
 void StepGather::clear() {
   lost_ += held_;
   held_ = 0;
+  held_by_kind_ = {};
   steps_.clear();
 }
 

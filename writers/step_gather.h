@@ -9,6 +9,7 @@
 #include <vector>
 
 #include "control/step.h"
+#include "writers/given_up.h"
 #include "writers/record.h"
 
 namespace gradmon {
@@ -30,6 +31,7 @@ class StepGather {
   void clear();
 
   std::size_t held() const { return held_; }
+  const RowsByKind& held_by_kind() const { return held_by_kind_; }
   std::uint64_t lost() const { return lost_; }
 
  private:
@@ -41,6 +43,7 @@ class StepGather {
   std::vector<Record> spare_;  // emptied, for the next step
   Key last_{0, -1};            // closed last
   std::size_t held_ = 0;
+  RowsByKind held_by_kind_{};
   std::uint64_t lost_ = 0;
 };
 

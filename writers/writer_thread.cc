@@ -5,6 +5,7 @@
 #include <signal.h>
 #include <unistd.h>
 
+#include <algorithm>
 #include <condition_variable>
 #include <exception>
 #include <mutex>
@@ -32,7 +33,10 @@ struct WriterThread::State {
   using Clock = std::chrono::steady_clock;
 
   State(std::shared_ptr<RecordQueue> q, OnFinished f, const WriterOptions& o)
-      : queue(std::move(q)), on_finished(std::move(f)), options(o), files(o.pauses) {}
+      : queue(std::move(q)),
+        on_finished(std::move(f)),
+        options(o),
+        files(o.pauses, [this] { return goes_on(); }) {}
 
   void live() noexcept;
   void run();
@@ -47,7 +51,11 @@ struct WriterThread::State {
   void close_sinks();
   void note_progress();
   void note_rest();
-  bool given_up() const;
+  bool goes_on();
+  bool note_part(Kind kind, std::uint64_t rows);
+  bool left_behind() const;
+  bool stopping() const;
+  void leave_behind();
 
   // Constant after construction.
   const std::shared_ptr<RecordQueue> queue;
@@ -60,12 +68,17 @@ struct WriterThread::State {
   std::condition_variable changed;
   // Guarded by mutex.
   WriterStatus status;
-  bool ended = false;      // the thread is about to return
-  bool abandoned = false;  // nobody waits for the thread any more
-  bool reporting = false;  // on_finished is running
-  std::uint64_t progress = 0;  // rises with each marker and each batch of records
+  bool ended = false;  // the thread is about to return
+  bool stop_asked = false;
+  bool abandoned = false;                       // nobody waits for the thread any more
+  bool reporting = false;                       // on_finished is running
+  std::uint64_t progress = 0;                   // rises with each marker and each batch of records
   std::optional<Clock::time_point> busy_since;  // the last progress; none: nothing is to be done
-  std::size_t files_pending = 0;
+  std::uint64_t taken = 0;                      // records that have left the queue
+  RowsByKind unwritten{};                        // taken, and neither written nor lost
+  GivenUp given_up;                             // once abandoned
+  std::size_t files_pending = 0;                // not tried yet
+  std::size_t files_failed = 0;                 // tried in vain
   std::uint64_t files_refused = 0;
 
   // The thread's.
@@ -79,14 +92,14 @@ struct WriterThread::State {
 };
 
 void WriterThread::State::run() {
-  for (bool going = true; going && !given_up();) {
+  for (bool going = true; going && !left_behind();) {
     note_rest();
     queue->wait(steps.held() < options.most_held ? RecordQueue::WakeFor::markers_or_half_full
                                                  : RecordQueue::WakeFor::markers);
     queue->take_markers(markers);
     if (markers.empty()) gather_up_to(options.most_held);
     for (Marker& marker : markers) {
-      going = going && !given_up() && obey(marker);
+      going = going && !left_behind() && obey(marker);
     }
     markers.clear();
   }
@@ -120,7 +133,10 @@ bool WriterThread::State::obey(Marker& marker) {
 void WriterThread::State::begin(RevisionBegun& begun) {
   for (GuardedSink& sink : sinks) sink.flush();
   sinks.clear();
-  for (auto& sink : begun.sinks) sinks.emplace_back(std::move(sink), begun.layout, options.pauses);
+  for (auto& sink : begun.sinks) {
+    sink->report_parts([this](Kind kind, std::uint64_t rows) { return note_part(kind, rows); });
+    sinks.emplace_back(std::move(sink), begun.layout, options.pauses);
+  }
 }
 
 void WriterThread::State::write(const StepEnded& ended_step) {
@@ -128,11 +144,14 @@ void WriterThread::State::write(const StepEnded& ended_step) {
   // were pushed in the name of another step.
   while (steps.count(ended_step.revision, ended_step.step) < ended_step.records && gather()) {
   }
+  // So that what may have to be given up is known by kind.
+  while (stopping() && gather()) {
+  }
   const std::vector<Record>& records = steps.close(ended_step.revision, ended_step.step);
   GuardedSink::Outcome sum;
   if (sinks.empty() || !ended_step.counts) sum.lost = records.size();
   for (GuardedSink& sink : sinks) {
-    if (!ended_step.counts) break;
+    if (!ended_step.counts || left_behind()) break;
     const auto outcome = sink.write(ended_step.step, records, std::chrono::steady_clock::now());
     sum.written += outcome.written;
     sum.lost += outcome.lost;
@@ -152,6 +171,9 @@ void WriterThread::State::write(FileToWrite& file) {
 
 void WriterThread::State::publish(const GuardedSink::Outcome& outcome) {
   const std::lock_guard lock(mutex);
+  if (abandoned) return;  // What was not written by then is given up, and counted.
+  unwritten = steps.held_by_kind();
+  files_failed = files.failed();
   status.written += outcome.written;
   status.lost += outcome.lost + steps.lost() - std::exchange(lost_in_gather, steps.lost());
   if (!sinks.empty()) sink_error.clear();
@@ -187,10 +209,14 @@ void WriterThread::State::finish(const CollectionEnded& collection) {
 // False: the queue is empty.
 bool WriterThread::State::gather() {
   batch.clear();
-  const bool any = queue->take(batch, kTakeAtOnce) > 0;
-  if (any) note_progress();
+  const std::size_t count = queue->take(batch, kTakeAtOnce);
   steps.add(batch);
-  return any;
+  if (count == 0) return false;
+  note_progress();
+  const std::lock_guard lock(mutex);
+  taken += count;
+  unwritten = steps.held_by_kind();
+  return true;
 }
 
 void WriterThread::State::gather_up_to(std::size_t most_held) {
@@ -199,7 +225,7 @@ void WriterThread::State::gather_up_to(std::size_t most_held) {
 }
 
 void WriterThread::State::close_sinks() {
-  if (!given_up()) {
+  if (!left_behind()) {
     while (gather()) {
     }
     for (GuardedSink& sink : sinks) sink.flush();
@@ -221,9 +247,35 @@ void WriterThread::State::note_rest() {
   busy_since.reset();
 }
 
-bool WriterThread::State::given_up() const {
+bool WriterThread::State::goes_on() {
+  note_progress();
+  return !left_behind();
+}
+
+bool WriterThread::State::note_part(Kind kind, std::uint64_t rows) {
+  const std::lock_guard lock(mutex);
+  ++progress;
+  busy_since = Clock::now();
+  std::uint64_t& left = unwritten[static_cast<std::size_t>(kind)];
+  left -= std::min(left, rows);
+  return !abandoned;
+}
+
+bool WriterThread::State::left_behind() const {
   const std::lock_guard lock(mutex);
   return abandoned;
+}
+
+bool WriterThread::State::stopping() const {
+  const std::lock_guard lock(mutex);
+  return stop_asked;
+}
+
+// The mutex is held.
+void WriterThread::State::leave_behind() {
+  abandoned = true;
+  given_up = {unwritten, queue->accepted() - taken, files_pending + files_failed};
+  status.lost += given_up.all_rows();
 }
 
 WriterThread::WriterThread(std::shared_ptr<RecordQueue> queue, OnFinished on_finished,
@@ -270,6 +322,10 @@ bool WriterThread::stop(const Patience& patience) noexcept {
     return true;
   }
   state_->queue->abandon();
+  {
+    const std::lock_guard lock(state_->mutex);
+    state_->stop_asked = true;
+  }
   try {
     state_->queue->post(Marker{WriterStopped{}});
   } catch (const std::exception&) {
@@ -297,14 +353,20 @@ bool WriterThread::wait_for_end(const Patience& patience) noexcept {
       patience.slow();
       lock.lock();
     }
-    state_->changed.wait_for(lock, std::min<Clock::duration>(look, patience.stalled), [this] { return state_->ended; });
+    state_->changed.wait_for(lock, std::min<Clock::duration>(look, patience.stalled),
+                             [this] { return state_->ended; });
   }
   const bool ended = state_->ended;
-  state_->abandoned = !ended;
+  if (!ended) state_->leave_behind();
   if (!ended) state_->changed.wait(lock, [this] { return !state_->reporting; });
   lock.unlock();
   ended ? state_->thread.join() : state_->thread.detach();
   return ended;
+}
+
+GivenUp WriterThread::given_up() const {
+  const std::lock_guard lock(state_->mutex);
+  return state_->given_up;
 }
 
 WriterStatus WriterThread::status() const {

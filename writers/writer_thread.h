@@ -13,6 +13,7 @@
 #include <vector>
 
 #include "control/step.h"
+#include "writers/given_up.h"
 #include "writers/guarded_sink.h"
 #include "writers/record_queue.h"
 #include "writers/sink.h"
@@ -57,8 +58,9 @@ class WriterThread {
   // again after a pause. A thousand that wait are the most: more are not taken.
   void write_file(std::function<tl::expected<void, std::string>()> write) noexcept;
 
-  // How long stop() waits: `stalled` after the thread's last progress, and no
-  // longer than `in_all`; `slow` is called once where it takes more than 2 s.
+  // How long stop() waits: `stalled` after the thread's last progress (a file that is
+  // written, or the rows of a kind in a step), and no longer than `in_all`; `slow` is called once where it
+  // takes more than 2 s.
   struct Patience {
     std::chrono::milliseconds stalled{2000};
     std::chrono::milliseconds in_all{30'000};
@@ -73,6 +75,8 @@ class WriterThread {
   bool stop(const Patience& patience) noexcept;
   // Whether there is progress or not.
   bool stop(std::chrono::milliseconds at_most) noexcept { return stop({at_most, at_most, nullptr}); }
+  // Any thread. What the stop that said false has left unwritten, lost in the status.
+  GivenUp given_up() const;
 
   // Any thread.
   WriterStatus status() const;

@@ -43,15 +43,11 @@ void Agent::ask(Command command) {
   mailbox_->post([loop = loop_.get(), command = std::move(command)] { loop->ask(command); });
 }
 
-void Agent::stop(Step last) noexcept {
+void Agent::stop(Step last, std::chrono::milliseconds at_most) noexcept {
   if (!thread_.joinable()) return;
-  mailbox_->post([loop = loop_.get(), last] { loop->leave(last); });
+  mailbox_->post([loop = loop_.get(), last, at_most] { loop->leave(last, at_most); });
   thread_.join();
-  Status status = view_->status();
-  status.state = "off";
-  status.reason = "stopped";
-  status.pending.reset();
-  view_->show(std::move(status));
+  loop_->show_stopped();
 }
 
 std::optional<JobIdentity> Agent::job() const { return view_->job(); }

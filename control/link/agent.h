@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
 
+#include <chrono>
 #include <memory>
 #include <optional>
 #include <thread>
@@ -37,8 +38,8 @@ class Agent {
   // Any thread: asks the job, as gradmonctl would. What is refused is logged.
   void ask(Command command);
   // Training thread, once: says that `last` was the last step; gone within
-  // 0.5 s, whether that was heard or not.
-  void stop(Step last) noexcept;
+  // `at_most`, whether that was heard or not.
+  void stop(Step last, std::chrono::milliseconds at_most = std::chrono::milliseconds{500}) noexcept;
 
   // Any thread. None until the lead hub has answered.
   std::optional<JobIdentity> job() const;

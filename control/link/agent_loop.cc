@@ -21,7 +21,6 @@ using std::chrono::milliseconds;
 
 constexpr milliseconds kBusyTurn{10};
 constexpr milliseconds kIdleTurn{100};
-constexpr milliseconds kLeaveWithin{500};
 constexpr Ticks kSayStartWaits{1'000};
 
 Member::Identity identity_of(const AgentOptions& options, const std::string& process_id) {
@@ -129,7 +128,8 @@ void AgentLoop::look_for_launch_id() {
   if (!launch_id_.empty()) {
     search_.reset();
     member_.set_launch_id(launch_id_);
-    hub_ = std::make_unique<HubConnection>(launch_id_, hub_place_, (options_.rank.value % 8) * milliseconds(15));
+    hub_ =
+        std::make_unique<HubConnection>(launch_id_, hub_place_, (options_.rank.value % 8) * milliseconds(15));
     return;
   }
   const std::string objection = search_ ? search_->objection() : "";
@@ -176,7 +176,8 @@ void AgentLoop::introduce() {
 // The hub says when: at the start, and while it has not found the hubs of other hosts.
 void AgentLoop::on_store_notes(const std::string& own) {
   if (!options_.exchange_notes || notes_.under_way()) return;
-  notes_.begin([exchange = options_.exchange_notes, launch = launch_id_, own] { return exchange(launch, own); });
+  notes_.begin(
+      [exchange = options_.exchange_notes, launch = launch_id_, own] { return exchange(launch, own); });
 }
 
 void AgentLoop::answer_store_notes() {
@@ -198,7 +199,7 @@ void AgentLoop::warn_where_start_waits() {
   said_start_waits_ = true;
   const Status status = view_.status();
   log_warn("rank " + std::to_string(options_.rank.value) + ": " +
-           (status.pending ? status.pending->reason
+           (status.pending               ? status.pending->reason
             : hub_ && !hub_->connected() ? "waiting for the hub: " + hub_->trouble()
             : !lead_trouble_.empty()     ? "waiting for the lead hub: " + lead_trouble_
                                          : "waiting for the answer to its start"));
@@ -266,10 +267,11 @@ void AgentLoop::rows_on_disk(Revision revision) {
   report_soon();
 }
 
-void AgentLoop::leave(Step last) {
-  leave_by_ = Clock::now() + kLeaveWithin;
+void AgentLoop::leave(Step last, milliseconds at_most) {
+  leave_by_ = Clock::now() + at_most;
   if (started_ && member_.joined()) {
     tell_applied();
+    tell_progress(calls_.report());
     perform(member_.leave(last));
   } else {
     leave_by_ = Clock::now();

@@ -51,7 +51,10 @@ class AgentLoop {
   void start();  // the first step has begun
   void rows_on_disk(Revision revision);
   void ask(Command command);  // its `by` is set here
-  void leave(Step last);
+  void leave(Step last, std::chrono::milliseconds at_most);
+
+  // The training thread, once live() has returned: off, with the rank's last counts.
+  void show_stopped() noexcept;
 
  private:
   using Clock = std::chrono::steady_clock;
@@ -73,6 +76,7 @@ class AgentLoop {
   void report_soon();
   void report_progress(Clock::time_point now);
   void warn_where_start_waits();
+  void tell_progress(const CollectingReport& report);
   void show_own(const CollectingReport& report);
   Status own_status(const CollectingReport& report) const;
   bool may_go() const;
@@ -88,7 +92,7 @@ class AgentLoop {
 
   std::string launch_id_;                   // "" until it is known
   std::unique_ptr<LaunchIdSearch> search_;  // null: nothing to ask
-  std::unique_ptr<HubConnection> hub_;  // null until the launch id is known
+  std::unique_ptr<HubConnection> hub_;      // null until the launch id is known
   BackgroundCall<std::vector<std::string>> notes_;
   std::string lead_trouble_;  // why this host's hub does not reach the lead; "": it does
   Member member_;

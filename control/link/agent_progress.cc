@@ -2,11 +2,13 @@
 // AgentLoop: what it tells of this rank, to the coordinator and to those who ask.
 #include <unistd.h>
 
+#include <exception>
 #include <utility>
 
 #include "control/host/boot_clock.h"
 #include "control/host/process_identity.h"
 #include "control/link/agent_loop.h"
+#include "control/log.h"
 
 namespace gradmon {
 namespace {
@@ -37,22 +39,45 @@ void AgentLoop::report_progress(Clock::time_point now) {
   CollectingReport report = calls_.report();
   if (due && member_.joined() && !leave_by_) {
     last_progress_ = now;
-    Progress progress = member_.progress(boot_now());
-    progress.step_ms = step_ms_;
-    progress.records = report.records;
-    progress.dropped = report.dropped;
-    progress.error = report.error.substr(0, 1000);
-    progress.overhead = report.overhead;
-    progress.targets = report.targets;
-    progress.skipped = report.skipped;
-    if (options_.rank.value == 0) {
-      progress.warnings = report.warnings;
-      if (progress.warnings.size() > kMostWarnings) progress.warnings.resize(kMostWarnings);
-    }
-    to_coordinator(member_.report(std::move(progress), boot_now()));
+    tell_progress(report);
   }
   const bool hears_state = heard_state_ && now - *heard_state_ < kStateIsFresh && member_.joined();
   if (!hears_state) show_own(report);
+}
+
+void AgentLoop::tell_progress(const CollectingReport& report) {
+  Progress progress = member_.progress(boot_now());
+  progress.step_ms = step_ms_;
+  progress.records = report.records;
+  progress.dropped = report.dropped;
+  progress.error = report.error.substr(0, 1000);
+  progress.overhead = report.overhead;
+  progress.targets = report.targets;
+  progress.skipped = report.skipped;
+  if (options_.rank.value == 0) {
+    progress.warnings = report.warnings;
+    if (progress.warnings.size() > kMostWarnings) progress.warnings.resize(kMostWarnings);
+  }
+  to_coordinator(member_.report(std::move(progress), boot_now()));
+}
+
+void AgentLoop::show_stopped() noexcept {
+  try {
+    const CollectingReport report = calls_.report();
+    Status status = view_.status();
+    status.state = "off";
+    status.reason = "stopped";
+    status.pending.reset();
+    for (RankStatus& rank : status.ranks) {
+      if (rank.rank != options_.rank) continue;
+      rank.records = report.records;
+      rank.dropped = report.dropped;
+      if (!report.error.empty()) rank.error = report.error;
+    }
+    view_.show(std::move(status));
+  } catch (const std::exception& error) {
+    log_warn(std::string("the last status is not shown: ") + error.what());
+  }
 }
 
 void AgentLoop::show_own(const CollectingReport& report) { view_.show(own_status(report)); }

@@ -5,6 +5,8 @@
 #include <pybind11/stl.h>
 #include <torch/csrc/utils/pybind.h>
 
+#include <algorithm>
+#include <chrono>
 #include <cstdint>
 #include <memory>
 #include <mutex>
@@ -51,6 +53,7 @@ void guarded(const char* what, Body&& body) {
 
 // What step() says of the step that it has begun.
 enum Begun : int { kCollects = 1, kWatchesForwards = 2, kMayEnd = 4, kLook = 8 };
+constexpr double kStopAfterSignal = 2;  // seconds
 constexpr unsigned kLookEvery = 16;  // steps: whether what is watched has changed
 
 // What the process group's store says of this launch, once Python has read it.
@@ -151,9 +154,13 @@ class Core {
     const py::gil_scoped_release others_run;
     return monitor_.metrics();
   }
-  void stop() noexcept {
+  // None: as Monitor::stop() does; else seconds, of which those below 0, and no number, count as 0.
+  void stop(std::optional<double> timeout = {}) noexcept {
+    constexpr double longest = 1e9;
     const py::gil_scoped_release others_run;
-    monitor_.stop();
+    if (!timeout) return monitor_.stop();
+    const double seconds = *timeout > 0 ? std::min(*timeout, longest) : 0;
+    monitor_.stop(std::chrono::milliseconds(static_cast<std::int64_t>(seconds * 1000)));
   }
   // Any thread. It waits for nobody long; and a thread that has given the GIL away is
   // ended by an interpreter that ends, in the midst of this.
@@ -172,7 +179,7 @@ class Core {
     if (!raised_) return;
     const py::error_already_set raised = *raised_;
     raised_.reset();
-    stop();
+    stop(kStopAfterSignal);
     throw raised;
   }
 
@@ -356,6 +363,6 @@ PYBIND11_MODULE(_gradmon, m) {
       .def("off", &Core::off)
       .def("set", &Core::set)
       .def("metrics", &Core::metrics)
-      .def("stop", &Core::stop)
+      .def("stop", &Core::stop, py::arg("timeout") = py::none())
       .def("status", &Core::status);
 }

@@ -1,8 +1,10 @@
 # SPDX-License-Identifier: Apache-2.0
 """How an interpreter ends that is being monitored: as it does without us."""
 import os
+import re
 import subprocess
 import sys
+import time
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
@@ -63,3 +65,73 @@ def test_an_interpreter_ends_as_it_does_without_us(tmp_path: Path, end: str) -> 
             assert "Fatal" not in said and "terminate called" not in said
             if end == "normal":
                 assert jobs.rows(tmp_path / str(i) / "out", "grad_reduced")
+
+
+ALL_KINDS = ["actv", "actv_grad", "grad_reduced", "grad_unreduced", "param_origin", "param_updated"]
+SLOW_DISK = """
+import sys, torch, jobs, gradmon
+end, config, out, steps = sys.argv[1:5]
+model = jobs.make_net()
+optimizer = torch.optim.AdamW(model.parameters(), lr=0.01)
+monitor = gradmon.Monitor(config, output_dir=out, dynamic=False, rank=0, world_size=1)
+monitor.watch(model, optimizer)
+jobs.train(model, optimizer, int(steps))
+if end == "interrupt":
+    raise KeyboardInterrupt
+if end != "normal":
+    monitor.stop(*map(float, end.split()[1:]))
+    print(monitor.status().ranks[0].dropped)
+"""
+
+
+def end_on_slow_disk(directory: Path, end: str, open_ms: int, steps: int) -> "tuple[float, str, str]":
+    """Seconds that the whole program took, and what it has printed and logged."""
+    config = jobs.write_config(directory, collect_times=1_000_000, **jobs.EVERYTHING)
+    shim = Path(os.environ["GRADMON_BUILD_DIR"]) / "lib" / "libgradmon_slow_writes.so"
+    begun = time.monotonic()
+    result = subprocess.run(
+        [sys.executable, "-c", SLOW_DISK, end, str(config), str(directory / "out"), str(steps)],
+        capture_output=True,
+        text=True,
+        timeout=120,
+        env={
+            **os.environ,
+            "XDG_RUNTIME_DIR": str(directory),
+            "OMP_NUM_THREADS": "1",
+            "LD_PRELOAD": str(shim),
+            "GRADMON_SLOW_OPEN_MS": str(open_ms),
+        },
+    )
+    return time.monotonic() - begun, result.stdout, result.stderr
+
+
+@pytest.mark.parametrize("end", ["stop", "normal"])
+@pytest.mark.parametrize("open_ms, steps", [(20, 20), (300, 1)])
+def test_no_row_is_given_up_while_rows_are_written(
+    tmp_path: Path, end: str, open_ms: int, steps: int
+) -> None:
+    said = end_on_slow_disk(tmp_path, end, open_ms, steps)[2]
+    assert "rows are still being written" in said
+    kinds = [kind for kind in ALL_KINDS if jobs.rows(tmp_path / "out", kind)]
+    assert kinds == ALL_KINDS, said
+    for kind in ALL_KINDS:
+        assert {step for _, step, _ in jobs.rows(tmp_path / "out", kind)} == set(range(steps)), kind
+
+
+def test_a_timeout_bounds_the_stop_and_what_is_given_up_is_counted_by_kind(tmp_path: Path) -> None:
+    seconds, printed, said = end_on_slow_disk(tmp_path, "stop 0.5", open_ms=1000, steps=20)
+    given_up = re.search(r"did not end in time: (\d+) rows \(.*\d+ of param_updated.*\).* given up", said)
+    assert given_up, said
+    assert int(printed) >= int(given_up.group(1))
+    assert seconds < 10  # The process does not wait for its writer either.
+
+
+def test_a_longer_timeout_outlasts_a_file_that_takes_long(tmp_path: Path) -> None:
+    _, printed, said = end_on_slow_disk(tmp_path, "stop 60", open_ms=2500, steps=1)
+    assert printed == "0\n" and "given up" not in said
+    assert all(jobs.rows(tmp_path / "out", kind) for kind in ALL_KINDS)
+
+
+def test_after_ctrl_c_the_rows_have_two_seconds(tmp_path: Path) -> None:
+    said = end_on_slow_disk(tmp_path, "interrupt", open_ms=300, steps=20)[2]
+    assert "KeyboardInterrupt" in said and "given up" in said

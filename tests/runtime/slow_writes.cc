@@ -1,11 +1,14 @@
 // SPDX-License-Identifier: Apache-2.0
 // Preloaded into a rank under test: each write(2) to a CSV file, or to what will be
-// renamed to one, takes GRADMON_SLOW_WRITE_MS longer, as on a disk that is far away.
+// renamed to one, takes GRADMON_SLOW_WRITE_MS longer, as on a disk that is far away;
+// each open(2) of one GRADMON_SLOW_OPEN_MS.
 #include <dlfcn.h>
+#include <fcntl.h>
 #include <time.h>
 #include <unistd.h>
 
 #include <cerrno>
+#include <cstdarg>
 #include <cstdio>
 #include <cstdlib>
 #include <cstring>
@@ -21,9 +24,20 @@ bool is_csv(int fd) {
   return std::strstr(path, ".csv") != nullptr;
 }
 
-long delay_ms() {
-  static const char* const text = std::getenv("GRADMON_SLOW_WRITE_MS");
-  return text != nullptr ? std::strtol(text, nullptr, 10) : 0;
+void delay_by(const char* variable) {
+  const char* const text = std::getenv(variable);
+  const long ms = text != nullptr ? std::strtol(text, nullptr, 10) : 0;
+  const int before = errno;
+  const timespec pause{ms / 1000, ms % 1000 * 1'000'000};
+  if (ms > 0) ::nanosleep(&pause, nullptr);
+  errno = before;
+}
+
+using Open = int (*)(const char*, int, ...);
+
+int open_slowly(Open next, const char* path, int flags, mode_t mode) {
+  if (std::strstr(path, ".csv") != nullptr) delay_by("GRADMON_SLOW_OPEN_MS");
+  return next(path, flags, mode);
 }
 
 }  // namespace
@@ -31,11 +45,24 @@ long delay_ms() {
 extern "C" ssize_t write(int fd, const void* in, size_t size) {
   using Write = ssize_t (*)(int, const void*, size_t);
   static const auto next = reinterpret_cast<Write>(::dlsym(RTLD_NEXT, "write"));
-  const int before = errno;
-  if (delay_ms() > 0 && is_csv(fd)) {
-    const timespec pause{delay_ms() / 1000, delay_ms() % 1000 * 1'000'000};
-    ::nanosleep(&pause, nullptr);
-  }
-  errno = before;
+  if (is_csv(fd)) delay_by("GRADMON_SLOW_WRITE_MS");
   return next(fd, in, size);
+}
+
+extern "C" int open(const char* path, int flags, ...) {
+  static const auto next = reinterpret_cast<Open>(::dlsym(RTLD_NEXT, "open"));
+  va_list rest;
+  va_start(rest, flags);
+  const mode_t mode = (flags & (O_CREAT | O_TMPFILE)) != 0 ? va_arg(rest, mode_t) : 0;
+  va_end(rest);
+  return open_slowly(next, path, flags, mode);
+}
+
+extern "C" int open64(const char* path, int flags, ...) {
+  static const auto next = reinterpret_cast<Open>(::dlsym(RTLD_NEXT, "open64"));
+  va_list rest;
+  va_start(rest, flags);
+  const mode_t mode = (flags & (O_CREAT | O_TMPFILE)) != 0 ? va_arg(rest, mode_t) : 0;
+  va_end(rest);
+  return open_slowly(next, path, flags, mode);
 }

@@ -321,6 +321,30 @@ TEST_CASE("a writer stuck in a sink is left behind and reports nothing any more"
   }
 }
 
+TEST_CASE("a writer that is left behind tries no file again") {
+  const auto story = std::make_shared<Story>();
+  std::promise<void> release;
+  {
+    const auto queue = make_queue(16, Overflow::drop);
+    WriterOptions options;
+    options.pauses = {0ms, 0ms};
+    WriterThread writer(queue, nullptr, options);
+    writer.begin_revision(
+        layout(1), one(std::make_unique<StuckSink>(story, release.get_future().share(), StuckIn::write)));
+    writer.write_file([story]() -> tl::expected<void, std::string> {
+      story->tell("tried");
+      return tl::unexpected(std::string("no room"));
+    });
+    queue->push(plain_record(1, 0));
+    queue->end_step(Revision{1}, Step{1});
+    REQUIRE(story->wait_for("stuck"));
+    CHECK_FALSE(writer.stop(20ms));
+  }
+  release.set_value();
+  REQUIRE(story->wait_for("closed"));
+  CHECK(story->text() == "tried stuck closed ");
+}
+
 TEST_CASE("in a forked child there is nothing to stop") {
   const auto queue = make_queue();
   WriterThread writer(queue, nullptr);

@@ -9,6 +9,7 @@
 //   }
 #pragma once
 
+#include <chrono>
 #include <cstdint>
 #include <filesystem>
 #include <functional>
@@ -142,9 +143,14 @@ class Monitor {
   // none, where nothing was collected yet, and where neither keep_last_step nor the config's format "api" asks for it.
   std::vector<Metric> metrics() const;
 
-  // Detaches everything, writes what has been collected, and leaves the job;
-  // takes two seconds at most. Nothing is collected afterwards.
+  // Detaches everything, writes what has been collected, and leaves the job. Nothing
+  // is collected afterwards. No row is given up while rows are being written: the
+  // writer is waited for until 2 s after its last progress, 30 s at most, and the
+  // job's other ranks 0.5 s. What is given up is logged and counts as dropped.
   void stop() noexcept;
+  // The same within `at_most` in all, whatever the writer does: less is less patient,
+  // more is more. Below 0 counts as 0: rows that are not written yet are given up.
+  void stop(std::chrono::milliseconds at_most) noexcept;
 
   // Any thread, at most 100 ms old: in rank 0 of the whole job, elsewhere of this rank.
   Status status() const;

@@ -1,6 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
 """The step that training is in."""
 import atexit
+import sys
 import time
 import weakref
 from typing import Any, Optional
@@ -15,6 +16,7 @@ from gradmon._scaler_updates import ScalerUpdates, left_to
 
 _COLLECTS = _gradmon.COLLECTS
 _LOOK_EVERY_S = 5.0
+_AFTER_SIGNAL_S = 2.0  # whoever has pressed Ctrl-C waits
 
 
 class Steps:
@@ -94,8 +96,8 @@ class Steps:
             self.end()
         self._calls_before = calls
 
-    def stop(self) -> None:
-        """Lets go of models and optimizers, too."""
+    def stop(self, timeout: Optional[float] = None) -> None:
+        """Lets go of models and optimizers, too. timeout: as Monitor.stop()'s."""
         _alive.discard(self)
         self._modules.set(False)
         self._modules.watch(())
@@ -107,7 +109,7 @@ class Steps:
         if self._scaler is not None:
             self._scaler.remove()
             self._scaler = None
-        self.core.stop()
+        self.core.stop(timeout)
         self.begun &= _gradmon.MAY_END
 
     def __del__(self) -> None:
@@ -256,5 +258,11 @@ _alive: "weakref.WeakSet[Steps]" = weakref.WeakSet()
 @atexit.register
 def _stop_all() -> None:
     """While Python still can: the writer has rows to write."""
+    timeout = after_signal(getattr(sys, "last_type", None))
     for steps in list(_alive):
-        steps.stop()
+        steps.stop(timeout)
+
+
+def after_signal(kind: Optional[type]) -> Optional[float]:
+    """The timeout of a stop() for which an exception of that type is the reason."""
+    return _AFTER_SIGNAL_S if kind is not None and issubclass(kind, KeyboardInterrupt) else None

@@ -11,7 +11,7 @@ import torch
 from gradmon import _gradmon
 from gradmon._launch_nonce import launch_nonce
 from gradmon._process_groups import ranks_of, shards_its_state, whole_parameters, with_process_group
-from gradmon._steps import Steps
+from gradmon._steps import Steps, after_signal
 
 _NOT_TAKEN = (TypeError, ValueError, RuntimeError)  # what an argument is refused with
 
@@ -204,11 +204,25 @@ class Monitor:
         the writer, a second at most; empty before the first such step, and where it had none."""
         return [] if self._steps is None else self._steps.core.metrics()
 
-    def stop(self) -> None:
-        """Detaches everything, writes what has been collected, and leaves the job;
-        takes two seconds at most. Nothing is collected afterwards."""
+    def stop(self, timeout: Optional[float] = None) -> None:
+        """Detaches everything, writes what has been collected, and leaves the job.
+        Nothing is collected afterwards, and a second call does nothing.
+
+        Parameters
+        ----------
+        timeout : float, optional
+            Seconds that this may take in all, whatever the disk does; 0 or less gives up
+            all rows that are not written yet. None: no row is given up while rows are being
+            written. The writer is waited for until 2 s after its last progress, 30 s at most
+            (2 s in all after a KeyboardInterrupt), and the other ranks 0.5 s.
+
+        Notes
+        -----
+        Raises nothing. Rows that are given up are logged by kind, and count in `dropped` of
+        this rank's status. The end of the `with` and the interpreter's end call stop().
+        Training thread."""
         if self._steps is not None:
-            self._steps.stop()
+            self._steps.stop(timeout)
 
     def _output_place(self) -> str:
         given = self._options["output_dir"] or os.environ.get("MONITOR_OUTPUT_DIR") or "monitor_output"
@@ -223,7 +237,7 @@ class Monitor:
         error: Optional[BaseException],
         traceback: Optional[TracebackType],
     ) -> None:
-        self.stop()
+        self.stop(after_signal(kind))
 
 
 def _whole_steps(grad_acc_steps: Optional[float]) -> int:
