@@ -22,7 +22,8 @@ std::string ForeignPeers::name_of(const Envelope& envelope) const {
     return rank + " of another launch (\"" + hello->launch_id.substr(0, kMostOfAName) + "\", pid " +
            std::to_string(hello->pid) + " on " + hello->host.substr(0, kMostOfAName) + ") asks to join";
   }
-  if (envelope.epoch == epoch_) return "";
+  // Without an epoch it has joined no launch, an earlier one neither.
+  if (envelope.epoch == epoch_ || envelope.epoch.empty()) return "";
   return rank + " of an earlier launch (epoch " + envelope.epoch.substr(0, 8) + ") still runs";
 }
 

@@ -41,6 +41,12 @@ TEST_CASE("whoever is of this job is no stranger") {
   CHECK(strangers.heard(Ticks{0}).empty());
 }
 
+TEST_CASE("whoever has joined no launch yet is of no earlier one") {
+  ForeignPeers strangers(kOwn, "second");
+  CHECK_FALSE(strangers.hear({"", Rank{1}, 0, Progress{}}, Ticks{0}));
+  CHECK(strangers.heard(Ticks{0}).empty());
+}
+
 TEST_CASE("a flood of made-up strangers fills no memory") {
   ForeignPeers strangers(kOwn, "second");
   for (int i = 0; i < 1000; ++i) strangers.hear({std::to_string(i), Rank{1}, 1, Progress{}}, Ticks{0});
