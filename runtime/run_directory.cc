@@ -84,21 +84,21 @@ fs::path RunDirectory::settle_as(const JobIdentity& job) {
 }
 
 void RunDirectory::settle() {
-  if (const auto job = job_()) settle_as(*job);
+  if (const auto job = known_job()) settle_as(*job);
 }
 
 JobIdentity RunDirectory::identity(std::chrono::milliseconds at_most) const {
   using Clock = std::chrono::steady_clock;
   auto deadline = Clock::now() + at_most;
   bool hurries = false;
-  auto job = job_();
+  auto job = known_job();
   while (!job && Clock::now() < deadline) {
     std::this_thread::sleep_for(kSlice);
     if (!hurries && hurried_) {
       hurries = true;
       deadline = std::min(deadline, Clock::now() + kIdentityInHurry);
     }
-    job = job_();
+    job = known_job();
   }
   if (job) return *job;
   log_warn("rank 0 did not answer: output of rank " + std::to_string(rank_.value) +

@@ -8,6 +8,7 @@
 #include <memory>
 #include <mutex>
 #include <optional>
+#include <utility>
 
 #include "control/link/agent_options.h"
 #include "writers/name_table.h"
@@ -23,9 +24,14 @@ std::filesystem::path run_directory_of(const std::filesystem::path& output_dir, 
 // The directory of this rank and start, once it is known. Any thread.
 class RunDirectory {
  public:
-  // `job` asks the agent; `launch_id` names the run where nobody answers.
+  // `job` asks the agent, of which it must own what it reads: a writer thread that was
+  // left behind outlives the agent. Null: nothing is known before ask(). `launch_id`
+  // names the run where nobody answers.
   RunDirectory(std::filesystem::path output_dir, Rank rank, std::string launch_id,
                std::function<std::optional<JobIdentity>()> job);
+
+  // Before any other thread uses it.
+  void ask(std::function<std::optional<JobIdentity>()> job) { job_ = std::move(job); }
 
   // Settles its name where the job's identity is known; makes nothing.
   void settle();
@@ -40,19 +46,20 @@ class RunDirectory {
   const std::filesystem::path& output_dir() const { return output_dir_; }
   // Of the job; "" while it is not known.
   std::string epoch() const {
-    const auto job = job_();
+    const auto job = known_job();
     return job ? job->epoch : "";
   }
   // Empty while its name is not settled.
   std::filesystem::path path() const;
 
  private:
+  std::optional<JobIdentity> known_job() const { return job_ ? job_() : std::nullopt; }
   std::filesystem::path settle_as(const JobIdentity& job);
 
   const std::filesystem::path output_dir_;
   const Rank rank_;
   const std::string launch_id_;
-  const std::function<std::optional<JobIdentity>()> job_;
+  std::function<std::optional<JobIdentity>()> job_;
   const WallTime own_start_;
 
   std::atomic<bool> hurried_{false};

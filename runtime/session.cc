@@ -88,13 +88,14 @@ Monitor::Session::Session(std::filesystem::path config, Step start, Environment 
       config_(std::filesystem::absolute(config)),
       start_(start),
       directory_(std::make_shared<RunDirectory>(environment_.output_dir, Rank{environment_.rank},
-                                                launch.known ? launch.known->id : "",
-                                                [this] { return agent_.job(); })),
+                                                launch.known ? launch.known->id : "", nullptr)),
       gate_(start_),
       static_plan_(environment_.dynamic ? std::nullopt : std::optional(static_commitment(config_, start_))),
       current_(start_),
       agent_(agent_options(environment_, config_, start_, launch, std::move(exchange_notes), static_plan_),
-             gate_, agent_calls()) {}
+             gate_, agent_calls()) {
+  directory_->ask(agent_.job_source());
+}
 
 Monitor::Session::~Session() { stop(); }
 

@@ -16,7 +16,7 @@ Agent::Agent(AgentOptions options, StepGate& gate, AgentCalls calls)
       start_iteration_(options.start_iteration),
       holds_start_(options.mode == Mode::dynamic),
       mailbox_(std::make_shared<Mailbox>()),
-      view_(std::make_unique<AgentView>()),
+      view_(std::make_shared<AgentView>()),
       loop_(std::make_unique<AgentLoop>(std::move(options), gate, std::move(calls), mailbox_, *view_)) {
   const SignalsBlocked blocked;
   thread_ = std::thread([loop = loop_.get()] {
@@ -51,6 +51,9 @@ void Agent::stop(Step last, std::chrono::milliseconds at_most) noexcept {
 }
 
 std::optional<JobIdentity> Agent::job() const { return view_->job(); }
+std::function<std::optional<JobIdentity>()> Agent::job_source() const {
+  return [view = view_] { return view->job(); };
+}
 Status Agent::status() const { return view_->status(); }
 
 }  // namespace gradmon

@@ -2,6 +2,7 @@
 #pragma once
 
 #include <chrono>
+#include <functional>
 #include <memory>
 #include <optional>
 #include <thread>
@@ -43,6 +44,8 @@ class Agent {
 
   // Any thread. None until the lead hub has answered.
   std::optional<JobIdentity> job() const;
+  // Any thread. Answers as job() does, also when the agent has gone.
+  std::function<std::optional<JobIdentity>()> job_source() const;
   // Any thread: in rank 0 of the whole job, at most a second old, elsewhere of this rank; once
   // stopped, off for that reason.
   Status status() const;
@@ -53,7 +56,7 @@ class Agent {
   const Step start_iteration_;
   const bool holds_start_;
   const std::shared_ptr<Mailbox> mailbox_;  // own synchronisation
-  const std::unique_ptr<AgentView> view_;   // own synchronisation
+  const std::shared_ptr<AgentView> view_;   // own synchronisation
   const std::unique_ptr<AgentLoop> loop_;   // the thread's own, once it runs
   // Keep last: it runs on the others.
   std::thread thread_;

@@ -1,16 +1,18 @@
 // SPDX-License-Identifier: Apache-2.0
 #include <gradmon/monitor.h>
+#include <malloc.h>
 #include <signal.h>
 #include <sys/wait.h>
 #include <torch/nn/modules/linear.h>
 #include <torch/optim/sgd.h>
 #include <unistd.h>
 
+#include <chrono>
 #include <fstream>
 #include <stdexcept>
 
-#include "control/debian_version.h"
 #include "control/client/command_client.h"
+#include "control/debian_version.h"
 #include "control/hub/rendezvous/job_entry.h"
 #include "tests/temporary_directory.h"
 #include GRADMON_CATCH_HEADER
@@ -222,6 +224,28 @@ TEST_CASE("signals go to the threads of the program and never to one of the moni
   for (const int signal : {SIGUSR1, SIGTERM, SIGINT, SIGHUP}) {
     REQUIRE(own_threads_block(signal) == std::vector<bool>(2, true));
   }
+}
+
+TEST_CASE("a writer that is left behind asks nothing of a monitor that has gone") {
+  const TemporaryDirectory directory;
+  ::mallopt(M_PERTURB, 0xa5);  // Freed memory does not look as before.
+  {
+    Training training;
+    MonitorOptions of_rank_1 = options(directory, false);
+    of_rank_1.rank = 1;  // Without rank 0 nobody knows the job's name, and the writer waits for it.
+    of_rank_1.world_size = 2;
+    Monitor monitor(config(directory, R"({"wg_distribution": true})"), std::move(of_rank_1));
+    monitor.watch(*training.model, training.optimizer);
+    for (int i = 0; i < 3; ++i) training.step(monitor);
+    REQUIRE(eventually([&] {
+      const auto ranks = monitor.status().ranks;
+      return !ranks.empty() && ranks.front().error.find("no progress") != std::string::npos;
+    }));
+    monitor.stop(std::chrono::milliseconds{0});
+    CHECK(monitor.status().ranks.front().dropped > 0);
+  }
+  CHECK(eventually([] { return own_threads_block(SIGTERM).empty(); }));
+  ::mallopt(M_PERTURB, 0);
 }
 
 TEST_CASE("targets restrict the rows and one that matches nothing is told with the nearest name") {
