@@ -76,15 +76,8 @@ c10::intrusive_ptr<c10d::Store> connect_to(const TorchStore::Place& place) {
 
 }  // namespace
 
-// Used by one call at a time; a call that hangs keeps it for itself.
-struct TorchStore::Connection {
-  c10::intrusive_ptr<c10d::Store> store;
-};
-
 TorchStore::TorchStore(Place place)
-    : place_(std::move(place)),
-      under_way_(std::make_shared<std::atomic<int>>(0)),
-      connection_(std::make_shared<Connection>()) {}
+    : place_(std::move(place)), under_way_(std::make_shared<std::atomic<int>>(0)) {}
 
 tl::unexpected<std::string> TorchStore::failed(const std::string& why) const {
   return tl::unexpected("the store at " + place_.host + ":" + std::to_string(place_.port) + ": " + why);
@@ -99,11 +92,12 @@ tl::expected<Answer, std::string> TorchStore::ask(Call call) {
   *under_way_ += 1;
   try {
     const SignalsBlocked blocked;
-    std::thread([=, place = place_, connection = connection_, under_way = under_way_] {
+    std::thread([=, place = place_, under_way = under_way_] {
       Outcome got = tl::unexpected(std::string());
       try {
-        if (!connection->store) connection->store = connect_to(place);
-        got = call(*connection->store);
+        // Not kept: 1.13 has a thread for each TCPStore, which ends the process where the
+        // server's end resets its connection, and else turns without a pause.
+        got = call(*connect_to(place));
       } catch (const std::exception& error) {
         got = tl::unexpected(first_line(error.what()));
       }
@@ -117,7 +111,6 @@ tl::expected<Answer, std::string> TorchStore::ask(Call call) {
   const bool in_time = awaited.wait_for(place_.patience) == std::future_status::ready;
   Outcome got = in_time ? awaited.get() : Outcome(tl::unexpected(std::string("does not answer")));
   if (got) return got;
-  connection_ = std::make_shared<Connection>();
   return failed(got.error());
 }
 

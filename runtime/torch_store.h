@@ -13,8 +13,9 @@
 namespace gradmon {
 
 // PyTorch's own store, which training's launcher or its rank 0 serves at
-// MASTER_ADDR:MASTER_PORT: a client's connection of our own, made when it is
-// first needed and again after each error. gradmon never serves one itself.
+// MASTER_ADDR:MASTER_PORT: a client's connection of our own, made for each
+// call and gone after it: a server that dies later reaches nothing here. gradmon
+// never serves one itself.
 //
 // libtorch's calls know no time limit, so each is made on a thread of its own
 // and given up after `patience`; at most four such threads hang at a time, and
@@ -36,7 +37,6 @@ class TorchStore : public SharedStore {
 
  private:
   using Bytes = std::vector<std::uint8_t>;
-  struct Connection;
 
   // What `call` returns for the store, on a thread of its own.
   template <class Answer, class Call>
@@ -49,7 +49,6 @@ class TorchStore : public SharedStore {
 
   const Place place_;
   const std::shared_ptr<std::atomic<int>> under_way_;  // shared with the calls that hang
-  std::shared_ptr<Connection> connection_;
 };
 
 }  // namespace gradmon

@@ -2,6 +2,9 @@
 // A real TCPStore that another process serves.
 #include "runtime/torch_store.h"
 
+#include <filesystem>
+#include <iterator>
+
 #include "control/debian_version.h"
 #include "tests/runtime/store_server.h"
 #include "tests/temporary_directory.h"
@@ -65,6 +68,23 @@ TEST_CASE("a store that hangs is an error and is used again when it goes on") {
   // One that hung may have been done meanwhile.
   REQUIRE((held == "a" || held == "b"));
   REQUIRE(**own.get("key") == "first");
+}
+
+std::size_t entries_of(const char* directory) {
+  const std::filesystem::directory_iterator entries(directory);
+  return static_cast<std::size_t>(std::distance(begin(entries), end(entries)));
+}
+
+// libtorch 1.13's thread for it would end the process when the server's end resets the connection.
+TEST_CASE("between calls there is no thread of a store and no connection to one") {
+  const StoreServer server;
+  TorchStore store(place_of(server));
+  const std::size_t threads = entries_of("/proc/self/task");
+  const std::size_t descriptors = entries_of("/proc/self/fd");
+  REQUIRE(store.put("key", "first"));
+  REQUIRE(eventually([&] {
+    return entries_of("/proc/self/task") == threads && entries_of("/proc/self/fd") == descriptors;
+  }));
 }
 
 TEST_CASE("a store whose server has died is an error") {
