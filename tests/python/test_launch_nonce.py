@@ -207,3 +207,40 @@ def test_ranks_that_only_the_process_group_names_are_one_job(late: float, tmp_pa
         for rank in ranks:
             rank.kill()
     assert [line.split()[0] for line in said] == ["True", "True"], said
+
+
+def test_ranks_outlive_the_store_that_they_still_ask(tmp_path: Path) -> None:
+    """libtorch 1.13's own client ended them where rank 0, which serves it, went first."""
+    (tmp_path / "config.json").write_text('{"wg_distribution": true}')
+    command = [
+        os.path.join(os.environ["GRADMON_BIN"], "gradmon-train"),
+        "--config",
+        str(tmp_path / "config.json"),
+    ]
+    command += [
+        "--steps",
+        "5",
+        "--threads",
+        "1",
+        "--layers",
+        "1",
+        "--width",
+        "8",
+        "--context",
+        "8",
+        "--batch",
+        "1",
+    ]
+    for _ in range(4):
+        env = {
+            **os.environ,
+            "WORLD_SIZE": "3",
+            "MASTER_ADDR": "127.0.0.1",
+            "MASTER_PORT": str(free_port()),
+            "MONITOR_OUTPUT_DIR": str(tmp_path / "out"),
+        }
+        ranks = [
+            subprocess.Popen(command, env={**env, "RANK": str(rank)}, stderr=subprocess.DEVNULL)
+            for rank in range(3)
+        ]
+        assert [rank.wait(WITHIN) for rank in ranks] == [0, 0, 0]
