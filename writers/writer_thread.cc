@@ -75,7 +75,7 @@ struct WriterThread::State {
   std::uint64_t progress = 0;                   // rises with each marker and each batch of records
   std::optional<Clock::time_point> busy_since;  // the last progress; none: nothing is to be done
   std::uint64_t taken = 0;                      // records that have left the queue
-  RowsByKind unwritten{};                        // taken, and neither written nor lost
+  RowsByKind unwritten{};                       // taken, and neither written nor lost
   GivenUp given_up;                             // once abandoned
   std::size_t files_pending = 0;                // not tried yet
   std::size_t files_failed = 0;                 // tried in vain

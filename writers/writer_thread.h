@@ -59,8 +59,8 @@ class WriterThread {
   void write_file(std::function<tl::expected<void, std::string>()> write) noexcept;
 
   // How long stop() waits: `stalled` after the thread's last progress (a file that is
-  // written, or the rows of a kind in a step), and no longer than `in_all`; `slow` is called once where it
-  // takes more than 2 s.
+  // written, or the rows of a kind in a step), and no longer than `in_all`; `slow` is
+  // called once where it takes more than 2 s.
   struct Patience {
     std::chrono::milliseconds stalled{2000};
     std::chrono::milliseconds in_all{30'000};
