@@ -54,7 +54,7 @@ void guarded(const char* what, Body&& body) {
 // What step() says of the step that it has begun.
 enum Begun : int { kCollects = 1, kWatchesForwards = 2, kMayEnd = 4, kLook = 8 };
 constexpr double kStopAfterSignal = 2;  // seconds
-constexpr unsigned kLookEvery = 16;  // steps: whether what is watched has changed
+constexpr unsigned kLookEvery = 16;     // steps: whether what is watched has changed
 
 // What the process group's store says of this launch, once Python has read it.
 class LaunchNonce {
@@ -154,7 +154,7 @@ class Core {
     const py::gil_scoped_release others_run;
     return monitor_.metrics();
   }
-  // None: as Monitor::stop() does; else seconds, of which those below 0, and no number, count as 0.
+  // None: as Monitor::stop() does; else seconds, of which those below 0, and NaN, count as 0.
   void stop(std::optional<double> timeout = {}) noexcept {
     constexpr double longest = 1e9;
     const py::gil_scoped_release others_run;

@@ -8,7 +8,7 @@ import sys
 import time
 import weakref
 from pathlib import Path
-from typing import Optional
+from typing import Any, Optional
 
 import gradmon
 import jobs
@@ -453,3 +453,20 @@ jobs.train(model, optimizer, 3)
     )
     assert result.returncode == 0, result.stderr
     assert jobs.steps_of(jobs.rows(tmp_path / "out", "grad_reduced"))["fc1.weight"] == [0, 1, 2]
+
+
+@pytest.mark.parametrize("timeout", ["soon", float("nan"), [1]])
+def test_a_timeout_that_is_no_number_is_logged_and_left_out(
+    tmp_path: Path, capfd: pytest.CaptureFixture[str], timeout: Any
+) -> None:
+    model = jobs.make_net()
+    optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
+    config = jobs.write_config(tmp_path, collect_times=1_000_000, wg_distribution=True)
+    monitor = gradmon.Monitor(config, output_dir=tmp_path / "out", dynamic=False, rank=0, world_size=1)
+    monitor.watch(model, optimizer)
+    jobs.train(model, optimizer, 2)
+    monitor.stop(timeout)
+    assert f"stop(timeout={timeout!r})" in capfd.readouterr().err
+    status = monitor.status()
+    assert status is not None and status.reason == "stopped"
+    assert {step for _, step, _ in jobs.rows(tmp_path / "out", "grad_reduced")} == {0, 1}

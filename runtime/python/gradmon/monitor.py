@@ -1,6 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
 """gradmon.Monitor."""
 import json
+import math
 import os
 from pathlib import Path
 from types import TracebackType
@@ -215,6 +216,7 @@ class Monitor:
             all rows that are not written yet. None: no row is given up while rows are being
             written. The writer is waited for until 2 s after its last progress, 30 s at most
             (2 s in all after a KeyboardInterrupt), and the other ranks 0.5 s.
+            Anything but a number is logged and counts as None.
 
         Notes
         -----
@@ -222,7 +224,7 @@ class Monitor:
         this rank's status. The end of the `with` and the interpreter's end call stop().
         Training thread."""
         if self._steps is not None:
-            self._steps.stop(timeout)
+            self._steps.stop(_seconds(timeout))
 
     def _output_place(self) -> str:
         given = self._options["output_dir"] or os.environ.get("MONITOR_OUTPUT_DIR") or "monitor_output"
@@ -238,6 +240,19 @@ class Monitor:
         traceback: Optional[TracebackType],
     ) -> None:
         self.stop(after_signal(kind))
+
+
+def _seconds(timeout: Optional[float]) -> Optional[float]:
+    """None, too, for what is no number: a stop raises nothing, and gives up no row for it."""
+    try:
+        seconds = None if timeout is None else float(timeout)
+    except (*_NOT_TAKEN, OverflowError) as error:
+        _gradmon.warn_once(f"stop(timeout={timeout!r}): {error}")
+        return None
+    if seconds is None or not math.isnan(seconds):
+        return seconds
+    _gradmon.warn_once(f"stop(timeout={timeout!r}): not a number")
+    return None
 
 
 def _whole_steps(grad_acc_steps: Optional[float]) -> int:
