@@ -26,9 +26,15 @@ std::string line_of(const Json& json) {
   return json.dump(-1, ' ', false, Json::error_handler_t::replace) + "\n";
 }
 
+// Appends without looking for equal keys: that takes n * n comparisons in an ordered object.
+Json to_json(const std::map<int, std::int64_t>& applied) {
+  Json::object_t object;
+  std::vector<Json::object_t::value_type>& members = object;
+  for (const auto& [rank, step] : applied) members.emplace_back(std::to_string(rank), step);
+  return object;
+}
+
 Json to_json(Journal::Key key, const HistoryEntry& entry) {
-  Json applied = Json::object();
-  for (const auto& [rank, step] : entry.applied) applied[std::to_string(rank)] = step;
   const Json steps{{"first", entry.steps.first().value},
                    {"interval", entry.steps.interval()},
                    {"times", entry.steps.times()}};
@@ -42,13 +48,13 @@ Json to_json(Journal::Key key, const HistoryEntry& entry) {
           {"proposed_at", entry.proposed_at},
           {"effective_step", entry.effective_step},
           {"steps", steps},
-          {"applied", applied},
+          {"applied", to_json(entry.applied)},
           {"finished_step", entry.finished_step},
           {"request_id", entry.request_id},
           {"final", entry.final}};
 }
 
-HistoryEntry entry_from(const Json& json) {
+HistoryEntry entry_from(const nlohmann::json& json) {
   HistoryEntry entry;
   entry.revision.value = json.value("revision", std::uint64_t{0});
   entry.cause = json.value("cause", "");
@@ -91,13 +97,13 @@ tl::expected<void, std::string> append(const fs::path& file, std::string lines) 
   return {};
 }
 
-void for_each_line(const fs::path& file, const std::function<void(const Json&)>& take) {
+void for_each_line(const fs::path& file, const std::function<void(const nlohmann::json&)>& take) {
   std::ifstream in(file);
   for (std::string line; std::getline(in, line);) {
     try {
-      take(Json::parse(line));
-    } catch (const Json::exception&) {   // Cut short by a kill.
-    } catch (const std::logic_error&) {  // std::stoi
+      take(nlohmann::json::parse(line));
+    } catch (const nlohmann::json::exception&) {  // Cut short by a kill.
+    } catch (const std::logic_error&) {           // std::stoi
     }
   }
 }
@@ -155,12 +161,13 @@ tl::expected<std::vector<HistoryEntry>, std::string> history_from_files(const fs
   if (history.empty()) return tl::unexpected("no history in " + output_dir.string());
   const std::string epoch = history.parent_path().filename().string();
   std::map<Journal::Key, HistoryEntry> entries;
-  for_each_line(history,
-                [&](const Json& json) { take_entry(json.at("key").get<Journal::Key>(), entry_from(json), entries); });
+  for_each_line(history, [&](const nlohmann::json& json) {
+    take_entry(json.at("key").get<Journal::Key>(), entry_from(json), entries);
+  });
 
   std::error_code error;
   for (const fs::directory_entry& run : fs::directory_iterator(output_dir, error)) {
-    for_each_line(run.path() / "switches.jsonl", [&](const Json& json) {
+    for_each_line(run.path() / "switches.jsonl", [&](const nlohmann::json& json) {
       if (json.value("epoch", "") != epoch) return;
       for (auto& [key, entry] : entries) {
         if (entry.revision.value == json.value("revision", std::uint64_t{0})) {

@@ -110,8 +110,10 @@ void JobService::tick(Ticks elapsed) {
   for (DiskReport* place : {&config_place_, &output_place_}) {
     for (const auto& [level, line] : place->news()) tell(level, line);
   }
-  // An entry grows with every rank that answers: not all of it again for each of many.
-  if (clock_ - history_saved_ >= Ticks{job_.world_size / kRanksAMillisecond}) save_history();
+  // An entry grows with every rank that answers: it is not written again for each of many ranks,
+  // and copies of it do not pile up behind a slow disk.
+  const bool due = clock_ - history_saved_ >= Ticks{job_.world_size / kRanksAMillisecond};
+  if (due && around_.run_disk.at_work_for() == std::chrono::milliseconds{}) save_history();
 }
 
 void JobService::close() { save_history(); }

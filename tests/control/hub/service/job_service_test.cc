@@ -361,5 +361,22 @@ TEST_CASE("messages of nobody here change nothing") {
   CHECK(job.settled("on").outcome == CommandOutcome::done);
 }
 
+TEST_CASE("copies of the history do not pile up behind an output disk that hangs") {
+  ServedJob job(kOff);
+  {
+    const ServedJob::Hung hung(job.run_disk);
+    job.ask(CommandVerb::on, "one");
+    job.settled("one");
+    job.ask(CommandVerb::off, "two");
+    job.settled("two");
+    CHECK(job.history().size() == 2);
+  }
+  const fs::path file = job.output / ".gradmon/epoch/history.jsonl";
+  REQUIRE(
+      job.until([&] { return fs::exists(file) && read_text(file).find("\"two\"") != std::string::npos; }));
+  const std::string written = read_text(file);
+  CHECK(std::count(written.begin(), written.end(), '\n') == 2);  // each change once, as it ended
+}
+
 }  // namespace
 }  // namespace gradmon
