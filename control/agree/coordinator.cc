@@ -12,6 +12,7 @@ namespace gradmon {
 namespace {
 
 constexpr Ticks kAskEvery{250};
+constexpr int kRanksAMillisecond = 16;  // that answer a question
 constexpr Ticks kLongestPatience{1'000};
 constexpr Ticks kLongestTick{1'000};
 constexpr double kMostLookahead = 255;
@@ -139,7 +140,7 @@ CoordinatorActions Coordinator::advance(WallTime now) {
   propose_inherited(actions, now);
   if (!open_ && waiting_ && waiting_->not_before <= clock_ && may_open(*waiting_)) open_waiting(actions, now);
   if (open_) decide(actions, now);
-  if (open_ && clock_ - open_->last_sent >= kAskEvery) ask(actions, false);
+  if (open_ && clock_ - open_->last_sent >= ask_every()) ask(actions, false);
   return actions;
 }
 
@@ -174,6 +175,9 @@ void Coordinator::open_waiting(CoordinatorActions& actions, WallTime now) {
   }
   ask(actions, true);
 }
+
+// Many ranks need longer to answer: asking again before they can have would only add to the work.
+Ticks Coordinator::ask_every() const { return std::max(kAskEvery, Ticks{members_.size() / kRanksAMillisecond}); }
 
 bool Coordinator::answered(const RankMember& member) const {
   if (!member.asked || !member.takes_part()) return true;

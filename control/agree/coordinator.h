@@ -145,6 +145,7 @@ class Coordinator {
   void ask(CoordinatorActions& actions, bool everyone);
   void promise_stage(CoordinatorActions& actions);
   void decide(CoordinatorActions& actions, WallTime now);
+  Ticks ask_every() const;
   bool answered(const RankMember& member) const;
   std::vector<int> missing();
   std::optional<Verdict> objection() const;

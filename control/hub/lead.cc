@@ -14,7 +14,7 @@ namespace {
 using std::chrono::milliseconds;
 
 constexpr std::size_t kMostHellos = 100'000;
-constexpr int kMostInATurn = 200;
+constexpr int kMostInATurn = 1000;
 constexpr std::chrono::seconds kEntryEvery{2};
 constexpr milliseconds kEntryEveryAtFirst{250};  // while ranks of other hosts are missing
 constexpr std::chrono::seconds kAtFirst{60};

@@ -21,7 +21,7 @@ using Clock = std::chrono::steady_clock;
 
 // The lead takes in so many hubs at a time without a queue that grows.
 constexpr int kConnectInATurn = 8;
-constexpr std::chrono::milliseconds kBetweenLooks{2};
+constexpr std::chrono::milliseconds kBetweenLooks{8};
 
 // What all members of the process have heard.
 class Hearing {
