@@ -44,6 +44,10 @@ void MonitorBinding::skipped() noexcept {
   if (monitor_.session_) monitor_.session_->skipped();
 }
 
+void MonitorBinding::note_warnings(std::vector<std::string> warnings) noexcept {
+  if (monitor_.session_) monitor_.session_->note_warnings(std::move(warnings));
+}
+
 bool MonitorBinding::collecting() const noexcept {
   return monitor_.session_ && monitor_.session_->collecting();
 }

@@ -6,6 +6,7 @@
 #include <ATen/core/Tensor.h>
 
 #include <functional>
+#include <string>
 #include <vector>
 
 #include "gradmon/monitor.h"
@@ -43,6 +44,8 @@ class MonitorBinding {
   void gradient_scale(double scale) noexcept;
   // A scaler has left out the optimizer's step of this iteration.
   void skipped() noexcept;
+  // What status says of how the program uses the monitor, from now on; in the place of what it said.
+  void note_warnings(std::vector<std::string> warnings) noexcept;
   // Whether what the two below bring is wanted in this step.
   bool collecting() const noexcept;
   // Around an optimizer's step: its parameters, not none of them, and what it keeps of them.

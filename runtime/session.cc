@@ -356,6 +356,7 @@ CollectingReport Monitor::Session::report() const {
   CollectingReport report = collection_ ? collection_->report() : CollectingReport{};
   if (!trouble_.empty()) report.error = trouble_;
   report.skipped = skipped_;
+  report.warnings.insert(report.warnings.begin(), program_warnings_.begin(), program_warnings_.end());
   return report;
 }
 

@@ -64,6 +64,10 @@ class Monitor::Session {
     const std::lock_guard lock(mutex_);
     if (skipped_.last != current_) skipped_ = {skipped_.count + 1, current_};
   }
+  void note_warnings(std::vector<std::string> warnings) noexcept {
+    const std::lock_guard lock(mutex_);
+    program_warnings_ = std::move(warnings);
+  }
   int rank() const noexcept { return environment_.rank; }
   void samples(std::int64_t count) noexcept {
     if (count > 0) samples_ += count;
@@ -129,7 +133,8 @@ class Monitor::Session {
   std::shared_ptr<const std::vector<TargetName>> names_ = std::make_shared<std::vector<TargetName>>();
   std::unique_ptr<Collection> collection_;  // null until a plan is on
   SkippedUpdates skipped_;
-  std::string trouble_;  // why nothing is collected any more
+  std::vector<std::string> program_warnings_;  // of how the program uses the monitor
+  std::string trouble_;                        // why nothing is collected any more
 
   // Keep last: asks the others.
   Agent agent_;

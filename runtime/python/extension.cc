@@ -123,6 +123,7 @@ class Core {
 
   void gradient_scale(double scale) noexcept { binding_.gradient_scale(scale); }
   void skipped() noexcept { binding_.skipped(); }
+  void note_warnings(std::vector<std::string> warnings) noexcept { binding_.note_warnings(std::move(warnings)); }
 
   void before_update(const py::handle& optimizer, double gradient_scale) {
     guarded("the optimizer", [&] {
@@ -354,6 +355,7 @@ PYBIND11_MODULE(_gradmon, m) {
       .def("know_launch", &Core::know_launch)
       .def("gradient_scale", &Core::gradient_scale)
       .def("skipped", &Core::skipped)
+      .def("note_warnings", &Core::note_warnings)
       .def("before_update", &Core::before_update, py::arg("optimizer"), py::arg("gradient_scale") = 1.0)
       .def("after_update", &Core::after_update)
       .def("scalar", &Core::scalar)

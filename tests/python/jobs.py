@@ -3,6 +3,7 @@
 import csv
 import json
 import math
+import time
 from collections import defaultdict
 from pathlib import Path
 from typing import Any, Callable, Optional
@@ -98,3 +99,13 @@ def expected(tensor: torch.Tensor) -> "dict[str, float]":
 def check(found: "dict[str, float]", tensor: torch.Tensor) -> None:
     for op, value in expected(tensor).items():
         assert math.isclose(found[op], value, rel_tol=1e-5, abs_tol=1e-9), (op, found[op], value)
+
+
+def eventually(condition: Callable[[], bool]) -> bool:
+    """Whether it comes true within a minute."""
+    until = time.monotonic() + 60
+    while not condition():
+        if time.monotonic() > until:
+            return False
+        time.sleep(0.02)
+    return True

@@ -9,6 +9,8 @@ import jobs
 import pytest
 import torch
 import twice
+from gradmon._idle_optimizers import IdleOptimizers
+from gradmon._optimizer_steps import OptimizerSteps
 from torch.nn.functional import softplus
 
 
@@ -179,10 +181,72 @@ def test_parameters_that_no_watched_optimizer_holds_are_named(tmp_path: Path, ca
             (model(jobs.batch(step)).sum() + other(jobs.batch(step)).sum()).backward()
             of_model.step()
             of_other.step()
+        assert jobs.eventually(
+            lambda: any("of Net: in no optimizer that is watched" in w for w in warnings_of(monitor))
+        )
     said = capfd.readouterr().err
     assert said.count("in no optimizer that is watched") == 1
     assert "fc2.weight, fc2.bias, spare.weight and 1 more of Net: " in said
     assert {name for name, _, _ in jobs.rows(tmp_path / "out", "grad_reduced")} >= {"fc1.weight", "0.weight"}
+
+
+def warnings_of(monitor: gradmon.Monitor) -> list[str]:
+    status = monitor.status()
+    return status.warnings if status is not None else []
+
+
+def idle_in(monitor: gradmon.Monitor) -> list[str]:
+    return [warning for warning in warnings_of(monitor) if "has not stepped" in warning]
+
+
+@pytest.mark.parametrize("explicit", [False, True])
+def test_an_optimizer_that_stops_stepping_is_named_until_it_steps(tmp_path: Path, explicit: bool) -> None:
+    """After two iterations of all others."""
+    model, other = jobs.make_net(), mlp(4, 2)
+    stopping = torch.optim.SGD(model.parameters(), lr=0.1)
+    going_on = torch.optim.Adam(other.parameters(), lr=0.1)
+    config = jobs.write_config(tmp_path, collect_times=1000, wg_distribution=True)
+
+    def iterate(monitor: gradmon.Monitor, *optimizers: Any) -> None:
+        (model(jobs.batch(0)).sum() + other(jobs.batch(0)).sum()).backward()
+        for optimizer in optimizers:
+            optimizer.step()
+        if explicit:
+            monitor.step()
+
+    with gradmon.Monitor(config, output_dir=tmp_path / "out", dynamic=False) as monitor:
+        monitor.watch(model, stopping).watch(other, going_on)
+        for _ in range(4):
+            iterate(monitor, stopping, going_on)
+        assert not idle_in(monitor)
+        for _ in range(4):
+            iterate(monitor, going_on)
+        assert jobs.eventually(lambda: len(idle_in(monitor)) == 1)
+        assert idle_in(monitor)[0].startswith("SGD, which is watched, has not stepped since its step 4: ")
+        for _ in range(4):
+            iterate(monitor, stopping, going_on)
+        assert jobs.eventually(lambda: not idle_in(monitor))
+
+
+def test_an_optimizer_that_stops_stepping_is_named_after_a_minute(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The program ends the steps itself; an evaluation, however long, names none."""
+    now = [0.0]
+    monkeypatch.setattr(time, "monotonic", lambda: now[0])
+    looks = IdleOptimizers()
+    optimizer = torch.optim.SGD(jobs.make_net().parameters(), lr=0.1)
+    watched = OptimizerSteps(optimizer, lambda _: None, lambda: None)
+    assert looks.look([watched]) == []
+    now[0] = 600  # an evaluation
+    optimizer.step()
+    assert looks.look([watched]) == []
+    now[0] = 659
+    assert looks.look([watched]) == []
+    now[0] = 660
+    assert "SGD, which is watched, has not stepped since its step 1: " in looks.look([watched])[0]
+    optimizer.step()
+    assert looks.look([watched]) == []
 
 
 def test_what_is_told_prints_itself(tmp_path: Path) -> None:

@@ -4,9 +4,10 @@ import atexit
 import sys
 import time
 import weakref
-from typing import Any, Optional
+from typing import Any, Iterator, Optional
 
 from gradmon import _gradmon
+from gradmon._idle_optimizers import IdleOptimizers
 from gradmon._launch_nonce import LaunchNonce
 from gradmon._model_parts import ModelParts
 from gradmon._module_hooks import ModuleHooks
@@ -37,6 +38,9 @@ class Steps:
         "_calls_before",
         "_look_at",
         "_looks_for_unheld",
+        "_unheld",
+        "_idle",
+        "_warned",
         "_nonce",
         "__weakref__",
     )
@@ -55,6 +59,9 @@ class Steps:
         self._calls_before = 0  # of the first optimizer's step, in what end_by_program() has ended
         self._look_at = 0.0  # while nothing is collected
         self._looks_for_unheld = False  # whether the optimizers hold all that is watched
+        self._unheld: list[str] = []  # a sentence for each model of which they do not hold all
+        self._idle = IdleOptimizers()
+        self._warned: list[str] = []  # what status says of this program
         self._nonce = nonce  # None: the launch has its name
         _alive.add(self)
 
@@ -217,9 +224,18 @@ class Steps:
                 self._looks_for_unheld = True
         if self._looks_for_unheld:
             self._looks_for_unheld = False
-            self._name_unheld()
+            self._unheld = list(self._sentences_of_unheld())
+        self._warn(self._unheld + self._idle.look(self._optimizers))
 
-    def _name_unheld(self) -> None:
+    def _warn(self, warnings: list[str]) -> None:
+        if warnings == self._warned:
+            return
+        self._warned = warnings
+        self.core.note_warnings(warnings)
+        for warning in warnings:
+            _gradmon.warn_once(warning)
+
+    def _sentences_of_unheld(self) -> Iterator[str]:
         held: "set[int]" = set()
         for known in self._optimizers:
             held |= parameters_of(known.optimizer)
@@ -227,7 +243,7 @@ class Steps:
             unheld = [n for n, p in parts.model.named_parameters() if p.requires_grad and id(p) not in held]
             if unheld:
                 more = f" and {len(unheld) - 3} more" if len(unheld) > 3 else ""
-                _gradmon.warn_once(
+                yield (
                     f"{', '.join(unheld[:3])}{more} of {type(parts.model).__name__}: in no optimizer that is "
                     "watched, so without rows in grad_reduced, param_*, exp_avg* and mg_direction; "
                     "watch() theirs, too"

@@ -1,0 +1,56 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Which optimizers have stopped stepping while training goes on."""
+import time
+from typing import NamedTuple, Optional
+
+from gradmon._optimizer_steps import OptimizerSteps
+
+_IDLE_AFTER_S = 60.0
+_IDLE_AFTER_ITERATIONS = 2  # of all other optimizers
+
+
+class _Seen(NamedTuple):
+    optimizer: OptimizerSteps
+    calls: int  # of its step, when they last rose
+    calls_of_others: "list[int]"  # then
+    at: float  # seconds, of the monotonic clock
+    looks: int  # since
+
+
+class IdleOptimizers:
+    """Compares each optimizer's steps with the others' and with the clock. Training thread."""
+
+    __slots__ = ("_seen",)
+
+    def __init__(self) -> None:
+        self._seen: "list[_Seen]" = []
+
+    def look(self, optimizers: "list[OptimizerSteps]") -> "list[str]":
+        """A sentence for each optimizer that is idle. Called between steps only: an evaluation
+        in which nothing steps makes no optimizer idle."""
+        before = {id(seen.optimizer): seen for seen in self._seen}
+        self._seen = [self._see(one, optimizers, before.get(id(one))) for one in optimizers]
+        return [self._sentence(seen) for seen in self._seen if self._is_idle(seen)]
+
+    @staticmethod
+    def _see(one: OptimizerSteps, all_of_them: "list[OptimizerSteps]", seen: "Optional[_Seen]") -> _Seen:
+        others = [other.calls for other in all_of_them if other is not one]
+        if seen is None or seen.calls != one.calls or len(seen.calls_of_others) != len(others):
+            return _Seen(one, one.calls, others, time.monotonic(), 0)
+        return seen._replace(looks=seen.looks + 1)
+
+    def _is_idle(self, seen: _Seen) -> bool:
+        others = [other.optimizer.calls for other in self._seen if other is not seen]
+        made = [now - then for now, then in zip(others, seen.calls_of_others)]
+        if made and min(made) >= _IDLE_AFTER_ITERATIONS:
+            return True
+        return seen.looks >= 2 and time.monotonic() - seen.at >= _IDLE_AFTER_S
+
+    @staticmethod
+    def _sentence(seen: _Seen) -> str:
+        name = type(seen.optimizer.optimizer).__name__
+        since = f"since its step {seen.calls}" if seen.calls else "yet"
+        return (
+            f"{name}, which is watched, has not stepped {since}: its parameters have no rows in grad_reduced, "
+            "param_*, exp_avg* and mg_direction; watch() the optimizer that is in its place"
+        )
