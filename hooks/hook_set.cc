@@ -6,19 +6,19 @@
 #include <unordered_set>
 #include <utility>
 
-#include "hooks/activation_probe.h"
-#include "hooks/collective_probe.h"
-#include "hooks/forward_tap.h"
-#include "hooks/gradient_hooks.h"
-#include "hooks/gradient_probe.h"
-#include "hooks/l2_probe.h"
-#include "hooks/module_structure.h"
-#include "hooks/moment_probe.h"
-#include "hooks/row_writer.h"
-#include "hooks/sign_agreement_probe.h"
-#include "hooks/squash_name.h"
-#include "hooks/target_names.h"
-#include "hooks/weight_probe.h"
+#include "hooks/activations/activation_probe.h"
+#include "hooks/collectives/collective_probe.h"
+#include "hooks/observe/forward_tap.h"
+#include "hooks/gradients/gradient_hooks.h"
+#include "hooks/gradients/gradient_probe.h"
+#include "hooks/activations/l2_probe.h"
+#include "hooks/activations/module_structure.h"
+#include "hooks/gradients/moment_probe.h"
+#include "hooks/rows/row_writer.h"
+#include "hooks/gradients/sign_agreement_probe.h"
+#include "hooks/names/squash_name.h"
+#include "hooks/names/target_names.h"
+#include "hooks/gradients/weight_probe.h"
 
 namespace gradmon {
 namespace {

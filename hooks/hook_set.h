@@ -12,12 +12,12 @@
 #include <vector>
 
 #include "control/step.h"
-#include "hooks/call_site.h"
-#include "hooks/hook_fuse.h"
-#include "hooks/hook_settings.h"
-#include "hooks/record_stream.h"
-#include "hooks/target_match.h"
-#include "hooks/watched_model.h"
+#include "hooks/observe/call_site.h"
+#include "hooks/rows/hook_fuse.h"
+#include "hooks/rows/hook_settings.h"
+#include "hooks/rows/record_stream.h"
+#include "hooks/names/target_match.h"
+#include "hooks/names/watched_model.h"
 
 namespace gradmon {
 

@@ -18,7 +18,7 @@
 #include "control/host/history_file.h"
 #include "control/link/agent_options.h"
 #include "gradmon/monitor.h"
-#include "hooks/call_site.h"
+#include "hooks/observe/call_site.h"
 #include "hooks/hook_set.h"
 #include "runtime/run_notes.h"
 #include "runtime/target_ledger.h"

@@ -6,9 +6,10 @@
 #include <unordered_set>
 #include <utility>
 
-#include "hooks/activation_choice.h"
-#include "hooks/squash_name.h"
-#include "hooks/target_names.h"
+#include "hooks/activations/activation_choice.h"
+#include "hooks/names/squash_name.h"
+#include "hooks/rows/record_names.h"
+#include "hooks/names/target_names.h"
 #include "runtime/plan_settings.h"
 
 namespace gradmon {

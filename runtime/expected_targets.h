@@ -4,9 +4,9 @@
 #include <vector>
 
 #include "control/config/config.h"
-#include "hooks/hook_settings.h"
-#include "hooks/target_match.h"
-#include "hooks/watched_model.h"
+#include "hooks/rows/hook_settings.h"
+#include "hooks/names/target_match.h"
+#include "hooks/names/watched_model.h"
 #include "runtime/target_ledger.h"
 
 namespace gradmon {

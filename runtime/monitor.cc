@@ -12,7 +12,7 @@
 
 #include "control/host/process_identity.h"
 #include "control/log.h"
-#include "hooks/forward_entry.h"
+#include "hooks/observe/forward_entry.h"
 #include "runtime/environment.h"
 #include "runtime/hub_notes.h"
 #include "runtime/launch_id.h"

@@ -10,9 +10,9 @@
 #include <vector>
 
 #include "gradmon/monitor.h"
-#include "hooks/call_site.h"
-#include "hooks/optimizer_state.h"
-#include "hooks/watched_model.h"
+#include "hooks/observe/call_site.h"
+#include "hooks/rows/optimizer_state.h"
+#include "hooks/names/watched_model.h"
 
 namespace gradmon {
 

@@ -6,7 +6,7 @@
 #include <string>
 #include <tl/expected.hpp>
 
-#include "hooks/record_stream.h"
+#include "hooks/rows/record_stream.h"
 #include "runtime/run_directory.h"
 
 namespace gradmon {

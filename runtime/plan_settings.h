@@ -6,7 +6,7 @@
 
 #include "control/config/config.h"
 #include "control/step.h"
-#include "hooks/hook_settings.h"
+#include "hooks/rows/hook_settings.h"
 #include "writers/layout.h"
 
 namespace gradmon {

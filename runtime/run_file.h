@@ -11,7 +11,7 @@
 
 #include "control/agree/journal.h"
 #include "control/step.h"
-#include "hooks/watched_model.h"
+#include "hooks/names/watched_model.h"
 #include "runtime/run_directory.h"
 
 namespace gradmon {

@@ -12,7 +12,7 @@
 #include "control/agree/step_gate.h"
 #include "control/link/agent.h"
 #include "gradmon/monitor.h"
-#include "hooks/target_match.h"
+#include "hooks/names/target_match.h"
 #include "runtime/collection.h"
 #include "runtime/environment.h"
 #include "runtime/fork_guard.h"

@@ -8,8 +8,8 @@
 #include <string_view>
 #include <vector>
 
-#include "hooks/hook_fuse.h"
-#include "hooks/row_writer.h"
+#include "hooks/rows/hook_fuse.h"
+#include "hooks/rows/row_writer.h"
 #include "runtime/norm_hooks.h"
 #include "runtime/scalar_board.h"
 #include "writers/writer_thread.h"

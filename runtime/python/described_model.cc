@@ -11,7 +11,7 @@
 #include <unordered_map>
 #include <utility>
 
-#include "hooks/target_names.h"
+#include "hooks/names/target_names.h"
 #include "runtime/python/main_gradient.h"
 
 namespace gradmon {

@@ -4,7 +4,7 @@
 
 #include <pybind11/pybind11.h>
 
-#include "hooks/watched_model.h"
+#include "hooks/names/watched_model.h"
 
 namespace gradmon {
 

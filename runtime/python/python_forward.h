@@ -4,7 +4,7 @@
 
 #include <pybind11/pybind11.h>
 
-#include "hooks/forward_entry.h"
+#include "hooks/observe/forward_entry.h"
 
 namespace gradmon {
 

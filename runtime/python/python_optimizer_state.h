@@ -7,7 +7,7 @@
 #include <unordered_map>
 #include <vector>
 
-#include "hooks/optimizer_state.h"
+#include "hooks/rows/optimizer_state.h"
 
 namespace gradmon {
 

@@ -2,7 +2,7 @@
 // Where in a Python program its caller is.
 #pragma once
 
-#include "hooks/call_site.h"
+#include "hooks/observe/call_site.h"
 
 namespace gradmon {
 

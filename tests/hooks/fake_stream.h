@@ -9,7 +9,7 @@
 #include <string>
 #include <vector>
 
-#include "hooks/record_stream.h"
+#include "hooks/rows/record_stream.h"
 
 namespace gradmon {
 

@@ -13,7 +13,7 @@
 #include <stdexcept>
 
 #include "control/debian_version.h"
-#include "hooks/optimizer_state.h"
+#include "hooks/rows/optimizer_state.h"
 #include "tests/hooks/fake_stream.h"
 #include "tests/hooks/tiny_model.h"
 #include GRADMON_CATCH_HEADER

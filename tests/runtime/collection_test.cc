@@ -10,7 +10,7 @@
 #include "control/config/config_parser.h"
 #include "control/debian_version.h"
 #include "gradmon/observe.h"
-#include "hooks/libtorch_optimizer_state.h"
+#include "hooks/rows/libtorch_optimizer_state.h"
 #include "runtime/expected_targets.h"
 #include "tests/temporary_directory.h"
 #include GRADMON_CATCH_HEADER

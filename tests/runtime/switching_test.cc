@@ -11,7 +11,7 @@
 #include <vector>
 
 #include "control/debian_version.h"
-#include "hooks/libtorch_optimizer_state.h"
+#include "hooks/rows/libtorch_optimizer_state.h"
 #include "runtime/collection.h"
 #include "tests/hooks/gloo_ranks.h"
 #include "tests/runtime/real_job.h"

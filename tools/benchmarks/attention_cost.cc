@@ -8,7 +8,7 @@
 #include <limits>
 #include <stdexcept>
 
-#include "hooks/attention_features.h"
+#include "hooks/stats/attention_features.h"
 #include "tools/benchmarks/benches.h"
 #include "tools/benchmarks/interleave.h"
 #include "tools/benchmarks/range.h"

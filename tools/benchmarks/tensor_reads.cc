@@ -5,7 +5,7 @@
 
 #include <stdexcept>
 
-#include "hooks/tensor_stats.h"
+#include "hooks/stats/tensor_stats.h"
 #include "tools/benchmarks/benches.h"
 #include "tools/benchmarks/interleave.h"
 #include "tools/benchmarks/one_thread.h"

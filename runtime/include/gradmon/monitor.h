@@ -22,7 +22,7 @@
 
 #include "control/agree/journal.h"
 #include "gradmon/parallel_groups.h"
-#include "hooks/causal.h"
+#include "hooks/stats/attention_layout.h"
 
 namespace at {
 class Tensor;

@@ -24,7 +24,7 @@
 #include <utility>
 
 #include "gradmon/tensors_within.h"
-#include "hooks/forward_entry.h"
+#include "hooks/observe/forward_entry.h"
 
 namespace torch::nn {
 class Module;

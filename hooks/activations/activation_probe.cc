@@ -1,0 +1,183 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "hooks/activations/activation_probe.h"
+
+#include <c10/core/GradMode.h>
+
+#include <algorithm>
+#include <utility>
+
+#include "control/log.h"
+#include "hooks/rows/record_names.h"
+#include "hooks/names/target_names.h"
+
+namespace gradmon {
+namespace {
+
+bool is_gradient(Side side) { return side == Side::input_grad || side == Side::output_grad; }
+bool is_input(Side side) { return side == Side::input || side == Side::input_grad; }
+
+bool comes_out(const GradientSource& input, const ForwardTensors& outputs) {
+  return std::any_of(outputs.elements.begin(), outputs.elements.end(),
+                     [&](const auto& output) { return GradientSource::of(output.tensor).is(input); });
+}
+
+}  // namespace
+
+ActivationProbe::ActivationProbe(const HookSettings& settings, const WatchedModel& model,
+                                 RecordStream& stream, HookFuse& fuse)
+    : settings_(settings.activations),
+      selection_(settings.selection),
+      stream_(stream),
+      rows_(std::make_shared<ActivationRows>(settings.eps, fuse)),
+      gradients_(model) {
+  const std::vector<TargetName> names = module_names(model);
+  const auto recorded = activation_record_names(settings, names);
+  auto choices = activation_choices(settings_, selection_, names);
+  for (std::size_t i = 0; i < names.size(); ++i)
+    targets_.push_back({recorded[i], names[i].vpp_stage, std::move(choices[i])});
+}
+
+ActivationProbe::~ActivationProbe() { disarm(); }
+
+void ActivationProbe::begin_step(Step) {
+  calls_.clear();
+  gradients_.begin_step();
+  rows_->begin_step();
+}
+
+void ActivationProbe::disarm() noexcept {
+  rows_->end_step();
+  gradients_.end_step();
+}
+
+void ActivationProbe::write_rows(RowWriter& rows) {
+  std::uint64_t sequence = 0;
+  for (const ActivationRows::Row& row : rows_->take_rows()) {
+    const RowKey key{row.kind, stream_.target_id(row.vpp_stage, row.name), sequence++, row.micro_step};
+    rows.write(key, row.reading, row.name);
+  }
+  for (const auto& [name, why] : rows_->take_indistinct()) rows.count_not_applicable(name, why);
+  for (std::uint64_t late = rows_->take_late(); late > 0; --late)
+    rows.count_not_applicable("actv_grad", "a gradient came after its step had ended");
+}
+
+std::size_t ActivationProbe::attached() const noexcept {
+  return static_cast<std::size_t>(std::count_if(targets_.begin(), targets_.end(),
+                                                [](const Target& target) { return target.choice.any(); }));
+}
+
+void ActivationProbe::before_forward(const ForwardVisit& visit, const ForwardTensors& inputs) {
+  const Target& target = targets_[visit.module];
+  if (!target.choice.any()) return;
+  read(target, visit, Side::input, inputs);
+  if (!settings_.backward || !c10::GradMode::is_enabled()) return;
+  calls_.begin(visit, note_inputs(target, visit, inputs));
+}
+
+void ActivationProbe::after_forward(const ForwardVisit& visit, const ForwardTensors& outputs) {
+  const Target& target = targets_[visit.module];
+  if (!target.choice.any()) return;
+  read(target, visit, Side::output, outputs);
+  auto call = calls_.end(visit);
+  if (!call || !requires_gradient(outputs)) return;
+  watch_inputs(std::move(*call), outputs);
+  watch_outputs(target, visit, outputs);
+}
+
+void ActivationProbe::abandoned(const ForwardVisit& visit) {
+  rows_->drop(targets_[visit.module].vpp_stage, visit.micro_step);
+}
+
+void ActivationProbe::tapped(const ForwardVisit& within, std::string_view name, const at::Tensor& tensor) {
+  const int vpp_stage = within.module == kNoModule ? 0 : targets_[within.module].vpp_stage;
+  const Target& target = tapped_target(vpp_stage, name);
+  if (!target.choice.any()) return;
+  const ForwardTensors value{{{tensor, "", 0}}, 1, true};
+  read(target, within, Side::output, value);
+  if (settings_.backward && requires_gradient(value)) watch_outputs(target, within, value);
+}
+
+ActivationRows::Row ActivationProbe::row(const Target& target, const ForwardVisit& visit, Side side,
+                                         const std::string& suffix) const {
+  ActivationRows::Row row;
+  row.kind = is_gradient(side) ? Kind::actv_grad : Kind::actv;
+  row.vpp_stage = target.vpp_stage;
+  row.name = target.name + (is_input(side) ? ".input" : ".output") + suffix;
+  if (visit.call > 1) row.name += "@" + std::to_string(visit.call);
+  row.micro_step = visit.micro_step;
+  return row;
+}
+
+std::vector<const ForwardTensors::Element*> ActivationProbe::chosen(const Target& target, Side side,
+                                                                    const ForwardTensors& tensors) {
+  ChosenElements chosen = chosen_elements(target.choice[side], tensors);
+  if (!chosen.mismatch.empty()) {
+    const std::lock_guard lock(mutex_);
+    if (warned_.emplace(target.name, side).second) {
+      log_warn(target.name + ": " + kSideNames[static_cast<std::size_t>(side)] + ": " + chosen.mismatch);
+    }
+  }
+  return std::move(chosen.elements);
+}
+
+void ActivationProbe::read(const Target& target, const ForwardVisit& visit, Side side,
+                           const ForwardTensors& tensors) {
+  if (visit.recomputed) return;
+  for (const auto* element : chosen(target, side, tensors))
+    rows_->add(row(target, visit, side, element_suffix(tensors, *element)), element->tensor);
+}
+
+ActivationProbe::Call ActivationProbe::note_inputs(const Target& target, const ForwardVisit& visit,
+                                                   const ForwardTensors& inputs) {
+  Call call;
+  for (const auto* element : chosen(target, Side::input_grad, inputs)) {
+    GradientSource source = gradients_.source_of(element->tensor);
+    if (source.sort == GradientSource::Sort::none || source.sort == GradientSource::Sort::parameter) continue;
+    call.rows.push_back(row(target, visit, Side::input_grad, element_suffix(inputs, *element)));
+    call.sources.push_back(std::move(source));
+  }
+  call.first_node = next_node();
+  return call;
+}
+
+void ActivationProbe::watch_inputs(Call call, const ForwardTensors& outputs) {
+  auto edges = inner_edges(call.sources, outputs, call.first_node);
+  for (std::size_t i = 0; i < call.sources.size(); ++i) {
+    const auto same = [&](const GradientSource& other) { return other.is(call.sources[i]); };
+    if (std::count_if(call.sources.begin(), call.sources.end(), same) > 1) {
+      rows_->note_indistinct(call.rows[i].name, "the same tensor is given to the module twice");
+    } else if (comes_out(call.sources[i], outputs)) {
+      rows_->note_indistinct(call.rows[i].name, "the module gives it out as it is");
+    } else {
+      gradients_.watch_edges(call.sources[i], std::move(edges[i]), body(std::move(call.rows[i])));
+    }
+  }
+}
+
+void ActivationProbe::watch_outputs(const Target& target, const ForwardVisit& visit,
+                                    const ForwardTensors& outputs) {
+  for (const auto* element : chosen(target, Side::output_grad, outputs)) {
+    auto of_gradient = row(target, visit, Side::output_grad, element_suffix(outputs, *element));
+    gradients_.watch(gradients_.source_of(element->tensor), body(std::move(of_gradient)));
+  }
+}
+
+TensorGradients::Body ActivationProbe::body(ActivationRows::Row row) const {
+  return [rows = std::weak_ptr<ActivationRows>(rows_), step = rows_->step(),
+          row = std::move(row)](const at::Tensor& gradient) {
+    if (const auto alive = rows.lock()) alive->enter(step, row.name, [&] { alive->add(row, gradient); });
+  };
+}
+
+const ActivationProbe::Target& ActivationProbe::tapped_target(int vpp_stage, std::string_view name) {
+  const std::lock_guard lock(mutex_);
+  const auto [found, fresh] = tapped_.try_emplace({vpp_stage, std::string(name)});
+  if (fresh) {
+    const TargetName as_target{vpp_stage, std::string(name)};
+    found->second = {as_target.name, vpp_stage,
+                     activation_choices(settings_, selection_, {as_target}).front()};
+  }
+  return found->second;
+}
+
+}  // namespace gradmon

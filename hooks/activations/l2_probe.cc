@@ -1,0 +1,248 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "hooks/activations/l2_probe.h"
+
+#include <algorithm>
+#include <iterator>
+#include <map>
+#include <utility>
+
+#include "hooks/stats/attention_features.h"
+#include "hooks/stats/router_features.h"
+#include "hooks/rows/record_names.h"
+#include "hooks/names/target_names.h"
+
+namespace gradmon {
+namespace {
+
+Causal mask_of(CausalMask asked, const WatchedModule& module) {
+  if (asked == CausalMask::automatic) return Causal(module.causal.value_or(true));
+  return Causal(asked == CausalMask::yes);
+}
+
+std::vector<std::size_t> matched(const std::vector<std::string>& targets,
+                                 const std::vector<TargetName>& names,
+                                 std::vector<UnmatchedPattern>& unmatched) {
+  MatchReport report = match_whole_names(targets, names);
+  std::move(report.unmatched.begin(), report.unmatched.end(), std::back_inserter(unmatched));
+  return report.matched;
+}
+
+std::string at_call(const std::string& name, int call) {
+  return call > 1 ? name + "@" + std::to_string(call) : name;
+}
+
+// Input 0 or 1; undefined where there is none or it is no tensor.
+at::Tensor input(const ForwardTensors& inputs, const char* key) {
+  for (const ForwardTensors::Element& element : inputs.elements) {
+    if (element.key == key) return element.tensor;
+  }
+  return {};
+}
+
+}  // namespace
+
+L2Probe::L2Probe(const L2Settings& settings, const WatchedModel& model, Squash squash, RecordStream& stream,
+                 std::vector<UnmatchedPattern>& unmatched)
+    : stream_(stream), order_(settings.order), attention_names_(settings.attention) {
+  const std::vector<TargetName> names = module_names(model);
+  const std::vector<std::string> recorded = l2_record_names(settings, names, squash);
+  for (std::size_t i = 0; i < names.size(); ++i) {
+    modules_.push_back({recorded[i], names[i].vpp_stage, mask_of(settings.causal, model.modules[i])});
+  }
+  for (const std::size_t i : matched(settings.attention, names, unmatched)) modules_[i].attention = true;
+  for (const std::size_t i : matched(settings.router_logit, names, unmatched)) modules_[i].router = true;
+  find_weights(settings, model, unmatched);
+}
+
+void L2Probe::find_weights(const L2Settings& settings, const WatchedModel& model,
+                           std::vector<UnmatchedPattern>& unmatched) {
+  const std::vector<TargetName> names = module_names(model);
+  std::vector<bool> linear(names.size(), false);
+  for (std::size_t i = 0; settings.linear && settings.linear->empty() && i < names.size(); ++i)
+    linear[i] = !model.modules[i].embeds;
+  std::vector<bool> router(names.size(), false);
+  std::vector<bool> listed(names.size(), false);
+  for (const std::size_t i : matched(settings.linear.value_or(std::vector<std::string>()), names, unmatched))
+    linear[i] = listed[i] = true;
+  for (const std::size_t i : matched(settings.router_weight, names, unmatched)) router[i] = listed[i] = true;
+
+  std::map<std::pair<int, std::string>, const WatchedParameter*> parameters;
+  for (const WatchedParameter& parameter : model.parameters)
+    parameters.emplace(std::pair(parameter.vpp_stage, parameter.name), &parameter);
+  for (std::size_t i = 0; i < names.size(); ++i) {
+    if (!linear[i] && !router[i]) continue;
+    const std::string start = names[i].name.empty() ? "" : names[i].name + ".";
+    const WatchedParameter* found = nullptr;
+    for (const char* own : {"weight", "wg"}) {
+      const auto parameter = parameters.find({names[i].vpp_stage, start + own});
+      if (found || parameter == parameters.end()) continue;
+      if (parameter->second->tensor.defined() && parameter->second->tensor.dim() == 2)
+        found = parameter->second;
+    }
+    if (!found) {
+      if (listed[i]) unmatched.push_back({names[i].name, {}, "it has no 2-D parameter `weight` or `wg`"});
+      continue;
+    }
+    if (found->author != Author::self) continue;
+    weights_.push_back({found->tensor, modules_[i].name, names[i].vpp_stage, linear[i], router[i],
+                        WeightSpectrum(found->name)});
+  }
+}
+
+std::size_t L2Probe::attached() const noexcept {
+  const auto seen = std::count_if(modules_.begin(), modules_.end(),
+                                  [](const Module& module) { return module.attention || module.router; });
+  return static_cast<std::size_t>(seen);
+}
+
+ForwardListener* L2Probe::forward_listener() noexcept { return this; }
+
+void L2Probe::begin_step(Step) {
+  weights_read_ = false;
+  const std::lock_guard lock(mutex_);
+  findings_.clear();
+  told_.clear();
+}
+
+bool L2Probe::told_of(std::size_t module, int micro_step) {
+  const std::lock_guard lock(mutex_);
+  return told_.count({module, micro_step}) > 0;
+}
+
+void L2Probe::before_forward(const ForwardVisit& visit, const ForwardTensors& inputs) {
+  const Module& module = modules_[visit.module];
+  if (!module.attention || visit.recomputed || told_of(visit.module, visit.micro_step)) return;
+  Finding finding;
+  finding.of_inputs = visit.module;
+  finding.name = at_call(module.name + ".attention", visit.call);
+  finding.vpp_stage = module.vpp_stage;
+  finding.micro_step = visit.micro_step;
+  attention(std::move(finding), input(inputs, "0"), input(inputs, "1"), module.causal);
+}
+
+void L2Probe::abandoned(const ForwardVisit& visit) {
+  const int vpp_stage = modules_[visit.module].vpp_stage;
+  const auto of_it = [&](const Finding& finding) {
+    const bool of_forwards =
+        finding.kind == Kind::attention_hook || finding.kind == Kind::moe_router_logit_hook;
+    return of_forwards && finding.vpp_stage == vpp_stage && finding.micro_step == visit.micro_step;
+  };
+  const std::lock_guard lock(mutex_);
+  findings_.erase(std::remove_if(findings_.begin(), findings_.end(), of_it), findings_.end());
+  for (auto told = told_.begin(); told != told_.end();) {
+    const bool forgotten = modules_[told->first].vpp_stage == vpp_stage && told->second == visit.micro_step;
+    told = forgotten ? told_.erase(told) : std::next(told);
+  }
+}
+
+void L2Probe::attended(const ForwardVisit& visit, std::string_view name, const at::Tensor& q,
+                       const at::Tensor& k, Causal causal) {
+  if (visit.recomputed) return;
+  const bool own_name = visit.module == kNoModule;
+  const bool asked = own_name ? attention_names_.empty() ||
+                                    std::count(attention_names_.begin(), attention_names_.end(), name) > 0
+                              : modules_[visit.module].attention;
+  if (!asked) return;
+  if (!own_name) {
+    const std::lock_guard lock(mutex_);
+    told_.emplace(visit.module, visit.micro_step);
+  }
+  Finding finding;
+  finding.name =
+      at_call((own_name ? std::string(name) : modules_[visit.module].name) + ".attention", visit.call);
+  finding.vpp_stage = own_name ? 0 : modules_[visit.module].vpp_stage;
+  finding.micro_step = visit.micro_step;
+  attention(std::move(finding), q, k, causal);
+}
+
+void L2Probe::attention(Finding finding, const at::Tensor& q, const at::Tensor& k, Causal causal) {
+  if (const auto features = attention_features(q, k, order_, causal)) {
+    finding.values = {{{Column::entropy, features->entropy}, {Column::softmax_max, features->softmax_max}}};
+    finding.count = 2;
+    finding.pending = features->pending;
+  } else {
+    finding.why = features.error();
+  }
+  keep(std::move(finding));
+}
+
+void L2Probe::after_forward(const ForwardVisit& visit, const ForwardTensors& outputs) {
+  const Module& module = modules_[visit.module];
+  if (!module.router || visit.recomputed) return;
+  Finding finding;
+  finding.kind = Kind::moe_router_logit_hook;
+  finding.name = at_call(module.name + ".router", visit.call);
+  finding.vpp_stage = module.vpp_stage;
+  finding.micro_step = visit.micro_step;
+  const auto entropy =
+      router_entropy(outputs.elements.empty() ? at::Tensor() : outputs.elements.front().tensor);
+  if (entropy) {
+    finding.values[0] = {Column::entropy, entropy->value};
+    finding.count = 1;
+    finding.pending = entropy->pending;
+  } else {
+    finding.why = entropy.error();
+  }
+  keep(std::move(finding));
+}
+
+void L2Probe::before_update(const Update&) {
+  if (std::exchange(weights_read_, true)) return;
+  for (Weight& weight : weights_) {
+    if (weight.linear) spectrum_of(weight);
+    if (!weight.router) continue;
+    Finding finding;
+    finding.kind = Kind::moe_router_weight_hook;
+    finding.name = weight.name + ".router";
+    finding.vpp_stage = weight.vpp_stage;
+    if (const auto cosine = router_cosine(weight.tensor)) {
+      finding.values[0] = {Column::cosine, cosine->value};
+      finding.count = 1;
+      finding.pending = cosine->pending;
+    } else {
+      finding.why = cosine.error();
+    }
+    keep(std::move(finding));
+  }
+}
+
+void L2Probe::spectrum_of(Weight& weight) {
+  Finding finding;
+  finding.kind = Kind::linear_hook;
+  finding.name = weight.name + ".linear";
+  finding.vpp_stage = weight.vpp_stage;
+  if (const auto spectrum = weight.spectrum.measure(weight.tensor)) {
+    finding.values = {{{Column::sr, spectrum->stable_rank()}, {Column::kernel_norm, spectrum->kernel_norm}}};
+    finding.count = 2;
+    finding.pending = spectrum->pending;
+  } else {
+    finding.why = spectrum.error();
+  }
+  keep(std::move(finding));
+}
+
+void L2Probe::keep(Finding finding) {
+  const std::lock_guard lock(mutex_);
+  findings_.push_back(std::move(finding));
+}
+
+void L2Probe::write_rows(RowWriter& rows) {
+  const std::lock_guard lock(mutex_);
+  std::uint64_t sequence = 0;
+  for (const Finding& finding : findings_) {
+    if (told_.count({finding.of_inputs, finding.micro_step}) > 0) continue;
+    if (finding.count == 0) {
+      rows.count_not_applicable(finding.name, finding.why);
+      continue;
+    }
+    const RowKey key{finding.kind, stream_.target_id(finding.vpp_stage, finding.name), sequence++,
+                     finding.micro_step};
+    if (finding.count == 1) {
+      rows.write(key, {finding.values[0]}, finding.pending);
+    } else {
+      rows.write(key, {finding.values[0], finding.values[1]}, finding.pending);
+    }
+  }
+}
+
+}  // namespace gradmon

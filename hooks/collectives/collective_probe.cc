@@ -1,0 +1,95 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "hooks/collectives/collective_probe.h"
+
+#include <algorithm>
+#include <stdexcept>
+#include <utility>
+
+#include "control/log.h"
+#include "hooks/collectives/collective_readings.h"
+#include "hooks/collectives/folded_reading.h"
+
+namespace gradmon {
+namespace {
+
+// Rows of `other` that come from parameters stand before these.
+constexpr std::uint64_t kFirstSequence = std::uint64_t{1} << 32U;
+
+void settle_all(std::vector<CollectiveRow>& rows) {
+  std::vector<Reading*> places;
+  std::vector<Reading> waiting;
+  for (CollectiveRow& row : rows) {
+    for (Reading& reading : row.readings) {
+      if (!reading.pending) continue;
+      places.push_back(&reading);
+      waiting.push_back(reading);
+    }
+  }
+  settle(waiting);
+  for (std::size_t i = 0; i < places.size(); ++i) *places[i] = std::move(waiting[i]);
+}
+
+std::string place_of(const StackFrame& frame) {
+  return frame.path.substr(frame.path.rfind('/') + 1) + "[" + std::to_string(frame.line) + "]";
+}
+
+CallSite call_site_here(const StackSource& stack, const NativeCallSites& native) {
+  CallSite site = native.here();
+  const std::vector<StackFrame> frames = stack ? stack() : std::vector<StackFrame>();
+  if (frames.empty()) return site;
+  site.place = place_of(frames.front());
+  site.frames.clear();
+  for (const StackFrame& frame : frames) site.frames.push_back(place_of(frame) + " " + frame.function);
+  return site;
+}
+
+void count(RowWriter& rows, std::uint64_t times, const char* why) {
+  for (std::uint64_t i = 0; i < times; ++i) rows.count_not_applicable("a collective call", why);
+}
+
+}  // namespace
+
+CollectiveProbe::CollectiveProbe(const CollectiveSettings& settings, double eps,
+                                 const std::vector<WatchedModule>& modules, StackSource stack,
+                                 RecordStream& stream, HookFuse& fuse)
+    : native_(std::make_shared<NativeCallSites>(modules)),
+      needs_tap_(!stack || std::any_of(modules.begin(), modules.end(),
+                                       [](const WatchedModule& module) { return module.vpp_stage > 0; })),
+      readings_(std::make_shared<CollectiveReadings>(
+          settings, eps,
+          [native = native_, stack = std::move(stack)] { return call_site_here(stack, *native); })),
+      stream_(stream),
+      fuse_(fuse) {}
+
+CollectiveProbe::~CollectiveProbe() { disarm(); }
+
+void CollectiveProbe::begin_step(Step) {
+  readings_->open();
+  observer_.emplace(readings_);
+}
+
+void CollectiveProbe::disarm() noexcept {
+  if (!observer_) return;
+  observer_.reset();
+  readings_->close();
+}
+
+void CollectiveProbe::write_rows(RowWriter& rows) {
+  const std::chrono::nanoseconds spent = readings_->spent();
+  fuse_.charge(spent - std::exchange(charged_, spent));
+  if (const auto failure = readings_->failure())
+    throw std::runtime_error(failure->target + ": " + failure->cause);
+  CollectiveStep step = readings_->take();
+  for (const std::string& line : step.log) log_info("collective call " + line);
+  settle_all(step.rows);
+  std::uint64_t sequence = kFirstSequence;
+  for (const CollectiveRow& row : step.rows) {
+    const RowKey key{Kind::other, stream_.target_id(row.vpp_stage, row.name), sequence++};
+    rows.write(key, folded(row.readings), row.name);
+  }
+  count(rows, step.late, "completed after its step");
+  count(rows, step.failed, "failed, or gave no work to wait for");
+  count(rows, step.changed, "its outputs were written to before they could be read");
+}
+
+}  // namespace gradmon

@@ -1,0 +1,226 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "hooks/collectives/collective_readings.h"
+
+#include <ATen/core/ivalue_inl.h>
+#include <torch/csrc/distributed/c10d/ProcessGroup.hpp>
+
+#include <algorithm>
+#include <exception>
+#include <typeinfo>
+#include <utility>
+
+#include "hooks/rows/row_writer.h"
+
+namespace gradmon {
+namespace {
+
+std::vector<std::uint32_t> versions_of(const std::vector<at::Tensor>& tensors) {
+  std::vector<std::uint32_t> versions;
+  for (const at::Tensor& tensor : tensors)
+    versions.push_back(
+        !tensor.defined() || tensor.is_inference() ? 0 : static_cast<std::uint32_t>(tensor._version()));
+  return versions;
+}
+
+std::string shapes_text(const std::vector<at::Tensor>& tensors) {
+  std::string text;
+  for (const at::Tensor& tensor : tensors) {
+    if (!text.empty()) text += ", ";
+    text += tensor.defined() ? shape_text(tensor.sizes().vec()) + " " + name_of(dtype_of(tensor)) : "none";
+  }
+  return text.empty() ? "no tensor" : text;
+}
+
+std::string log_line(const CollectiveCall& call, const CallSite& site) {
+  std::string text = call.op + "@" + site.place + ": " + shapes_text(call.inputs) + " -> " +
+                     shapes_text(call.outputs) + "; " + call.group + ", rank " +
+                     std::to_string(call.group_rank) + " of " + std::to_string(call.group_size);
+  for (std::size_t i = 0; i < site.frames.size(); ++i) text += (i == 0 ? "; " : " < ") + site.frames[i];
+  return text;
+}
+
+}  // namespace
+
+class CollectiveReadings::Launch : public CollectiveListener::Visit {
+ public:
+  Launch(std::shared_ptr<CollectiveReadings> readings, std::shared_ptr<Outputs> outputs)
+      : readings_(std::move(readings)), outputs_(std::move(outputs)) {}
+
+  void launched(const c10::intrusive_ptr<c10d::Work>& work) override {
+    readings_->fuse_.guard(outputs_->op, [&] { readings_->launched(std::move(outputs_), work); });
+  }
+
+ private:
+  const std::shared_ptr<CollectiveReadings> readings_;
+  std::shared_ptr<Outputs> outputs_;
+};
+
+CollectiveReadings::CollectiveReadings(const CollectiveSettings& settings, double eps,
+                                       CallSiteSource call_site)
+    : settings_(settings), eps_(eps), call_site_(std::move(call_site)), lines_(settings.code_lines) {}
+
+CollectiveReadings::~CollectiveReadings() = default;
+
+void CollectiveReadings::open() {
+  const std::lock_guard lock(mutex_);
+  open_ = true;
+  ++step_;
+  collected_.rows.clear();
+  row_of_.clear();
+}
+
+void CollectiveReadings::close() noexcept {
+  fuse_.guard("", [&] { look_at_works(); });
+  std::vector<std::shared_ptr<Outputs>> incomplete;  // let go of without the lock
+  std::unique_lock lock(mutex_);
+  none_reading_.wait(lock, [&] { return reading_ == 0; });
+  open_ = false;
+  incomplete.swap(without_future_);
+  collected_.late += incomplete.size();
+  lock.unlock();
+}
+
+CollectiveStep CollectiveReadings::take() {
+  const std::lock_guard lock(mutex_);
+  row_of_.clear();
+  return std::exchange(collected_, {});
+}
+
+std::unique_ptr<CollectiveListener::Visit> CollectiveReadings::calling(CollectiveCall call) {
+  if (fuse_.tripped()) return nullptr;
+  std::unique_ptr<Visit> visit;
+  const std::string op = call.op;
+  fuse_.guard(op, [&] { visit = begin(std::move(call)); });
+  return visit;
+}
+
+std::unique_ptr<CollectiveListener::Visit> CollectiveReadings::begin(CollectiveCall call) {
+  look_at_works();
+  const CallSite site = call_site_();
+  if (!lines_.select(site)) return nullptr;
+  auto outputs = std::make_shared<Outputs>();
+  {
+    const std::lock_guard lock(mutex_);
+    if (!open_) return nullptr;
+    ++collected_.calls;
+    outputs->step = step_;
+    if (settings_.log_only) {
+      const std::string line = log_line(call, site);
+      if (logged_.insert(line).second) collected_.log.push_back(line);
+      return nullptr;
+    }
+  }
+  outputs->op = call.op;
+  outputs->place = site.place;
+  outputs->vpp_stage = site.vpp_stage;
+  if (settings_.inputs) store(*outputs, "pre", read(call.inputs, call.op));
+  if (call.outputs.empty()) return nullptr;
+  outputs->tensors = std::move(call.outputs);
+  return std::make_unique<Launch>(shared_from_this(), std::move(outputs));
+}
+
+void CollectiveReadings::launched(std::shared_ptr<Outputs> outputs,
+                                  const c10::intrusive_ptr<c10d::Work>& work) {
+  if (!work) {
+    const std::lock_guard lock(mutex_);
+    ++collected_.failed;
+    return;
+  }
+  outputs->versions = versions_of(outputs->tensors);  // no backend without futures moves them
+  const std::type_index sort(typeid(*work));
+  {
+    const std::lock_guard lock(mutex_);
+    if (too_late(*outputs)) return;
+    if (futureless_.count(sort) != 0) {
+      outputs->work = work;
+      without_future_.push_back(std::move(outputs));
+      return;
+    }
+  }
+  if (add_callback(outputs, *work)) return;
+  const std::lock_guard lock(mutex_);
+  futureless_.insert(sort);
+  outputs->work = work;
+  without_future_.push_back(std::move(outputs));
+}
+
+bool CollectiveReadings::add_callback(const std::shared_ptr<Outputs>& outputs, c10d::Work& work) {
+  c10::intrusive_ptr<c10::ivalue::Future> future;
+  try {
+    future = work.getFuture();
+  } catch (const std::exception&) {  // Not every sort of work has one.
+  }
+  if (!future) return false;
+  future->addCallback([self = shared_from_this(), outputs](c10::ivalue::Future& completed) {
+    const auto completion = completed.hasError() ? Completion::failed : Completion::done;
+    self->fuse_.guard(outputs->op, [&] {
+      outputs->versions = versions_of(outputs->tensors);
+      self->completed(*outputs, completion);
+    });
+    outputs->tensors.clear();
+  });
+  return true;
+}
+
+void CollectiveReadings::completed(Outputs& outputs, Completion completion) {
+  {
+    const std::lock_guard lock(mutex_);
+    if (completion == Completion::failed) {
+      ++collected_.failed;
+      return;
+    }
+    if (fuse_.tripped() || too_late(outputs)) return;
+    ++reading_;
+  }
+  fuse_.guard(outputs.op, [&] { read_outputs(outputs); });
+  const std::lock_guard lock(mutex_);
+  if (--reading_ == 0) none_reading_.notify_all();
+}
+
+void CollectiveReadings::read_outputs(const Outputs& outputs) {
+  std::vector<Reading> readings = read(outputs.tensors, outputs.op);
+  if (versions_of(outputs.tensors) == outputs.versions) return store(outputs, "post", std::move(readings));
+  const std::lock_guard lock(mutex_);
+  ++collected_.changed;
+}
+
+void CollectiveReadings::look_at_works() {
+  std::vector<std::shared_ptr<Outputs>> looked_at;  // without the lock: a work of Python's takes the GIL
+  {
+    const std::lock_guard lock(mutex_);
+    looked_at.swap(without_future_);
+  }
+  const auto complete = std::stable_partition(
+      looked_at.begin(), looked_at.end(), [](const auto& outputs) { return !outputs->work->isCompleted(); });
+  for (auto outputs = complete; outputs != looked_at.end(); ++outputs)
+    completed(**outputs, (*outputs)->work->isSuccess() ? Completion::done : Completion::failed);
+  const std::lock_guard lock(mutex_);
+  for (auto outputs = looked_at.begin(); outputs != complete; ++outputs) {
+    if (!too_late(**outputs)) without_future_.push_back(std::move(*outputs));
+  }
+}
+
+std::vector<Reading> CollectiveReadings::read(const std::vector<at::Tensor>& tensors, const std::string& op) {
+  std::vector<Reading> readings(tensors.size());
+  for (std::size_t i = 0; i < tensors.size(); ++i) readings[i].take(tensors[i], eps_, op, fuse_);
+  return readings;
+}
+
+bool CollectiveReadings::too_late(const Outputs& call) {
+  const bool late = !open_ || call.step != step_;
+  if (late) ++collected_.late;
+  return late;
+}
+
+void CollectiveReadings::store(const Outputs& call, const char* direction, std::vector<Reading> readings) {
+  const std::lock_guard lock(mutex_);
+  if (too_late(call)) return;
+  for (std::size_t i = 0; i < readings.size(); ++i) {
+    const std::string name = call.op + "." + direction + "_" + std::to_string(i) + "@" + call.place;
+    const auto [known, is_new] = row_of_.try_emplace(name, collected_.rows.size());
+    if (is_new) collected_.rows.push_back({name, call.vpp_stage, {}});
+    collected_.rows[known->second].readings.push_back(std::move(readings[i]));
+  }
+}
+
+}  // namespace gradmon

@@ -1,0 +1,324 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "hooks/gradients/gradient_hooks.h"
+
+#include <torch/csrc/autograd/function.h>
+#include <torch/csrc/autograd/function_hook.h>
+#include <torch/csrc/autograd/graph_task.h>
+#include <torch/csrc/autograd/variable.h>
+
+#include <algorithm>
+#include <functional>
+#include <optional>
+#include <utility>
+
+#include "control/log.h"
+#include "hooks/observe/compiled_autograd.h"
+#include "hooks/gradients/gradient_mark.h"
+
+namespace gradmon {
+namespace {
+
+using torch::autograd::Node;
+using torch::autograd::variable_list;
+
+class DeliveryHook : public PassedOverWhenCompiled<torch::autograd::FunctionPostHook> {
+ public:
+  explicit DeliveryHook(std::function<void(const variable_list&)> delivered)
+      : delivered_(std::move(delivered)) {}
+
+  variable_list operator()(const variable_list& outputs, const variable_list& inputs) override {
+    delivered_(inputs);
+    return outputs;
+  }
+
+ private:
+  std::function<void(const variable_list&)> delivered_;
+};
+
+bool all_zeros(const TensorStats& stats) {
+  const auto value = [&](Op op) { return stats.values[static_cast<std::size_t>(op)]; };
+  return stats.outcome == TensorStats::Outcome::measured && value(Op::min) == 0 && value(Op::max) == 0;
+}
+
+// Torch makes a new accumulator for a parameter of another shape (LazyLinear, `.data = `)
+// only where nobody holds the old one, and backward() throws with that.
+bool fits(const Node& accumulator, const at::Tensor& parameter) {
+  return accumulator.input_metadata(0).is_same_shape(parameter);
+}
+
+// Of the graph task that runs on this thread.
+bool reaches(const std::shared_ptr<Node>& accumulator) {
+  const auto* nodes = torch::autograd::get_current_graph_task_nodes_in_graph();
+  return nodes != nullptr && nodes->count(accumulator.get()) > 0;
+}
+
+}  // namespace
+
+class GradientHooks::Slot {
+ public:
+  Slot(std::size_t parameter, GradientHooks& hooks)
+      : parameter_(parameter), watched_(hooks.watched_[parameter]), hooks_(hooks) {}
+  ~Slot() { detach(); }
+  Slot(const Slot&) = delete;
+  Slot& operator=(const Slot&) = delete;
+
+  void refresh() {
+    const at::Tensor& parameter = watched_.tensor;
+    if (accumulator_ && !fits(*accumulator_, parameter)) detach();
+    // Frozen, it keeps its accumulator, and is delivered to by that once it is not.
+    if (!parameter.requires_grad()) return;
+    const bool wanted = parameter.is_leaf() && parameter.numel() > 0;
+    auto accumulator = wanted ? torch::autograd::impl::grad_accumulator(parameter) : nullptr;
+    if (accumulator == accumulator_) return;
+    detach();
+    if (accumulator) attach(std::move(accumulator));
+  }
+
+  void rest() noexcept {
+    if (watched_.tensor.requires_grad()) detach();
+  }
+
+  void begin_step() {
+    const std::lock_guard lock(mutex_);
+    fired_ = moved_ = false;
+    left_.reset();
+    filled_ = 0;
+    before_ = GradientMark::of(watched_.tensor);
+  }
+
+  bool took_part() {
+    const std::lock_guard lock(mutex_);
+    if (fired_) return true;
+    const auto now = GradientMark::of(watched_.tensor);
+    if (!now || (before_ && *before_ == *now)) return false;
+    const auto stats = tensor_stats(watched_.tensor.grad(), hooks_.settings_.eps);
+    if (!stats || !all_zeros(*stats)) return true;
+    before_ = now;
+    return false;
+  }
+
+  // A reading put off is made now, unless this pass will come to it.
+  void catch_up() {
+    const MainGradient main = main_gradient();
+    const std::lock_guard lock(mutex_);
+    if (!left_ || reaches(accumulator_)) return;
+    if (*left_ == GradientMark::of(watched_.tensor)) read_accumulated(main);
+  }
+
+  bool attached() const { return accumulator_ != nullptr; }
+  bool unread() const {
+    const std::lock_guard lock(mutex_);
+    return left_.has_value();
+  }
+
+  // Disarmed: what `take` is given does not change until the next step.
+  template <typename Take>
+  void each_delivery(Take take) const {
+    const std::lock_guard lock(mutex_);
+    for (std::size_t i = 0; i < filled_; ++i) {
+      if (deliveries_[i].reading.present) take(deliveries_[i]);
+    }
+  }
+
+ private:
+  void attach(std::shared_ptr<Node> accumulator) {
+    accumulator_ = std::move(accumulator);
+    key_ = accumulator_->add_post_hook(
+        std::make_unique<DeliveryHook>([this](const variable_list& inputs) { delivered(inputs); }));
+    if (watched_.main_gradient) return;  // After whoever adds to it.
+    auto& hooks = accumulator_->post_hooks();
+    std::rotate(hooks.begin(), hooks.end() - 1, hooks.end());
+  }
+
+  void detach() noexcept {
+    if (!accumulator_) return;
+    accumulator_->del_post_hook(key_);
+    accumulator_.reset();
+  }
+
+  void delivered(const variable_list& inputs) noexcept {
+    if (!armed() || hooks_.fuse_.tripped() || inputs.empty()) return;
+    hooks_.fuse_.guard(watched_.name, [&] {
+      const MainGradient main = main_gradient();
+      if (!inputs[0].defined() && !main.by_a_kernel) return;  // Called, but with no gradient.
+      switch (hooks_.settings_.reads) {
+        case GradientReads::nothing:
+          return alone([&] { fired_ = true; });
+        case GradientReads::last_of_step:
+          return read_or_put_off(main);
+        case GradientReads::each_micro_batch:
+          return alone([&] { read_micro_batch(inputs, main); });
+      }
+    });
+  }
+
+  // Not under a lock: it may wait for the interpreter's, whose holder may wait for that one.
+  MainGradient main_gradient() const {
+    return watched_.main_gradient ? watched_.main_gradient() : MainGradient{};
+  }
+
+  bool armed() const { return hooks_.armed_.load(std::memory_order_acquire); }
+
+  // Of several threads one at a time, and none once the step has ended.
+  template <typename Body>
+  void alone(Body&& body) {
+    const std::lock_guard lock(mutex_);
+    if (armed()) body();
+  }
+
+  void read_or_put_off(const MainGradient& main) {
+    if (hooks_.settings_.micro_batches == 1) return alone([&] { read_accumulated(main); });
+    const MicroBatches::Place place = hooks_.micro_batches_.enter();
+    const std::lock_guard others(hooks_.mutex_);
+    if (place.begins && place.index + 1 == hooks_.settings_.micro_batches)
+      hooks_.begin_last_micro_batch(*this);
+    alone([&] { hooks_.skips(place.index) ? put_off() : read_accumulated(main); });
+  }
+
+  void put_off() {
+    look_whether_moved();
+    if (filled_ == 0) next(0);
+    deliveries_[0].reading.present = false;
+    left_.emplace(GradientMark::of(watched_.tensor));
+  }
+
+  void read_accumulated(const MainGradient& main) {
+    look_whether_moved();
+    if (filled_ == 0) next(0);
+    left_.reset();
+    read(deliveries_[0], main);
+  }
+
+  void read_micro_batch(const variable_list& inputs, const MainGradient& main) {
+    const int micro_step = hooks_.micro_batches_.enter().index;
+    if (filled_ > 0 && deliveries_[filled_ - 1].micro_step == micro_step) {
+      hooks_.repeated_.fetch_add(1, std::memory_order_relaxed);
+      return read(deliveries_[filled_ - 1], main);
+    }
+    GradientDelivery& delivery = next(micro_step);
+    if (main.by_a_kernel) return delivery.reading.lacks("a kernel adds it to main_grad with all before");
+    take(delivery, inputs[0]);
+  }
+
+  // What was there after the last delivery of this step is there no more: it was added to
+  // a main gradient meanwhile.
+  void look_whether_moved() {
+    if (!watched_.main_gradient) return;
+    const auto now = GradientMark::of(watched_.tensor);
+    if (fired_ && kept_ && !(now && now->is_of_the_same_gradient(*kept_))) moved_ = true;
+    kept_ = now;
+  }
+
+  // Whoever adds the gradient to the main one in a hook has let it go by now.
+  void read(GradientDelivery& delivery, const MainGradient& main) {
+    const at::Tensor& own = watched_.tensor.grad();
+    if (main.tensor.defined() && (main.by_a_kernel || !own.defined())) return take(delivery, main.tensor);
+    if (moved_) return delivery.reading.lacks("it is added to main_grad after the backward");
+    take(delivery, own);
+  }
+
+  GradientDelivery& next(int micro_step) {
+    fired_ = true;
+    if (filled_ == deliveries_.size()) deliveries_.emplace_back();
+    GradientDelivery& delivery = deliveries_[filled_++];
+    delivery.parameter = parameter_;
+    delivery.arrival = hooks_.arrivals_.fetch_add(1, std::memory_order_relaxed) + 1;
+    delivery.micro_step = micro_step;
+    delivery.reading.present = false;
+    return delivery;
+  }
+
+  // Another thread that adds to the gradient meanwhile delivers it in its turn.
+  void take(GradientDelivery& delivery, const at::Tensor& gradient) {
+    delivery.reading.present = false;
+    if (gradient.defined())
+      delivery.reading.take(gradient, hooks_.settings_.eps, watched_.name, hooks_.fuse_, hooks_.scale());
+  }
+
+  const std::size_t parameter_;
+  const Watched& watched_;
+  GradientHooks& hooks_;
+  // The training thread's.
+  std::shared_ptr<Node> accumulator_;
+  std::uintptr_t key_ = 0;
+
+  mutable std::mutex mutex_;
+  // Guarded by mutex_.
+  std::optional<GradientMark> before_;
+  bool fired_ = false;
+  std::optional<GradientMark> kept_;  // after the last delivery, where there is a main gradient
+  bool moved_ = false;                // in this step
+  // The gradient as a delivery left it that was not read; not set: none such.
+  std::optional<std::optional<GradientMark>> left_;
+  std::vector<GradientDelivery> deliveries_;  // the first `filled_` are of this step
+  std::size_t filled_ = 0;
+};
+
+GradientHooks::GradientHooks(const std::vector<Watched>& watched, GradientHookSettings settings,
+                             HookFuse& fuse)
+    : watched_(watched), fuse_(fuse), settings_(settings) {
+  for (std::size_t i = 0; i < watched_.size(); ++i) slots_.push_back(std::make_unique<Slot>(i, *this));
+}
+
+GradientHooks::~GradientHooks() = default;
+
+void GradientHooks::rest() noexcept {
+  for (const auto& slot : slots_) slot->rest();
+}
+
+void GradientHooks::begin_step(Step) {
+  for (const auto& slot : slots_) {
+    slot->refresh();
+    slot->begin_step();
+  }
+  arrivals_.store(0, std::memory_order_relaxed);
+  micro_batches_.begin_step();
+  armed_.store(true, std::memory_order_release);
+}
+
+void GradientHooks::begin_last_micro_batch(const Slot& delivered) {
+  for (const auto& slot : slots_) {
+    if (slot.get() != &delivered) slot->catch_up();
+  }
+}
+
+bool GradientHooks::took_part(std::size_t parameter) { return slots_[parameter]->took_part(); }
+
+void GradientHooks::write_rows(RowWriter& rows) {
+  if (settings_.reads == GradientReads::nothing) return;
+  std::uint64_t sequence = 0;
+  for (const GradientDelivery* delivery : deliveries()) {
+    const Watched& parameter = watched_[delivery->parameter];
+    rows.write({Kind::grad_unreduced, parameter.target, sequence++, delivery->micro_step}, delivery->reading,
+               parameter.name);
+  }
+  count_unread(rows);
+  if (repeated() == 0 || std::exchange(repeats_said_, true)) return;
+  log_warn(
+      "a parameter was delivered to more than once in a micro batch: its rows of grad_unreduced are what had "
+      "accumulated in the step");
+}
+
+std::vector<const GradientDelivery*> GradientHooks::deliveries() const {
+  std::vector<const GradientDelivery*> found;
+  for (const auto& slot : slots_)
+    slot->each_delivery([&](const GradientDelivery& delivery) { found.push_back(&delivery); });
+  std::sort(found.begin(), found.end(),
+            [](const GradientDelivery* a, const GradientDelivery* b) { return a->arrival < b->arrival; });
+  return found;
+}
+
+void GradientHooks::count_unread(RowWriter& rows) {
+  for (std::size_t i = 0; i < slots_.size(); ++i) {
+    if (!slots_[i]->unread()) continue;
+    rows.count_not_applicable(watched_[i].name, "the step had fewer micro batches than grad_acc_steps");
+    settings_.micro_batches = 1;
+  }
+}
+
+std::size_t GradientHooks::attached() const noexcept {
+  return static_cast<std::size_t>(
+      std::count_if(slots_.begin(), slots_.end(), [](const auto& slot) { return slot->attached(); }));
+}
+
+}  // namespace gradmon

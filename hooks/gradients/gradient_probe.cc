@@ -1,0 +1,26 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "hooks/gradients/gradient_probe.h"
+
+namespace gradmon {
+
+GradientProbe::GradientProbe(const std::vector<Watched>& watched, GradientHooks& hooks, double eps,
+                             HookFuse& fuse)
+    : watched_(watched), hooks_(hooks), eps_(eps), fuse_(fuse), reduced_(watched.size()) {}
+
+void GradientProbe::begin_step(Step) { forget(reduced_); }
+
+void GradientProbe::before_update(const Update& update) {
+  const double scale = update.state ? update.state->gradient_scale() : 1;
+  for (const std::size_t i : update.places) {
+    reduced_[i].present = false;
+    if (!hooks_.took_part(i)) continue;
+    const at::Tensor gradient = update.gradient_of(watched_[i].tensor);
+    if (gradient.defined()) reduced_[i].take(gradient, eps_, watched_[i].name, fuse_, scale);
+  }
+}
+
+void GradientProbe::write_rows(RowWriter& rows) {
+  write_in_order(rows, Kind::grad_reduced, watched_, reduced_);
+}
+
+}  // namespace gradmon

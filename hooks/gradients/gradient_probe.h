@@ -1,0 +1,30 @@
+// SPDX-License-Identifier: Apache-2.0
+// Gradients as the optimizer is about to use them: grad_reduced.
+#pragma once
+
+#include <vector>
+
+#include "hooks/gradients/gradient_hooks.h"
+#include "hooks/rows/probe.h"
+
+namespace gradmon {
+
+// Only of parameters that took part; of several updates in a step the last counts.
+class GradientProbe : public Probe {
+ public:
+  // `watched`, `hooks`, `fuse` outlive this.
+  GradientProbe(const std::vector<Watched>& watched, GradientHooks& hooks, double eps, HookFuse& fuse);
+
+  void begin_step(Step step) override;
+  void before_update(const Update& update) override;
+  void write_rows(RowWriter& rows) override;
+
+ private:
+  const std::vector<Watched>& watched_;
+  GradientHooks& hooks_;
+  const double eps_;
+  HookFuse& fuse_;
+  std::vector<Reading> reduced_;
+};
+
+}  // namespace gradmon

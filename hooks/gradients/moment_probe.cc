@@ -1,0 +1,48 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "hooks/gradients/moment_probe.h"
+
+#include <algorithm>
+
+#include "hooks/rows/optimizer_state.h"
+
+namespace gradmon {
+
+MomentProbe::MomentProbe(const std::vector<Watched>& watched, GradientHooks& hooks, double eps,
+                         HookFuse& fuse)
+    : watched_(watched),
+      hooks_(hooks),
+      eps_(eps),
+      fuse_(fuse),
+      seen_(watched.size()),
+      first_(watched.size()),
+      second_(watched.size()) {}
+
+void MomentProbe::begin_step(Step) {
+  std::fill(seen_.begin(), seen_.end(), Seen::no);
+  forget(first_);
+  forget(second_);
+}
+
+void MomentProbe::before_update(const Update& update) {
+  for (const std::size_t i : update.places) {
+    if (seen_[i] != Seen::no || !hooks_.took_part(i)) continue;
+    const Watched& parameter = watched_[i];
+    const ParameterState state = update.state ? update.state->of(parameter.tensor) : ParameterState{};
+    seen_[i] = state.first_moment || state.second_moment ? Seen::yes : Seen::keeps_none;
+    if (state.first_moment && state.first_moment->defined())
+      first_[i].take(*state.first_moment, eps_, parameter.name, fuse_);
+    if (state.second_moment && state.second_moment->defined())
+      second_[i].take(*state.second_moment, eps_, parameter.name, fuse_);
+  }
+}
+
+void MomentProbe::write_rows(RowWriter& rows) {
+  for (std::size_t i = 0; i < watched_.size(); ++i) {
+    if (seen_[i] == Seen::keeps_none)
+      rows.count_not_applicable(watched_[i].name, "its optimizer keeps no moments that are known here");
+  }
+  write_in_order(rows, Kind::exp_avg, watched_, first_);
+  write_in_order(rows, Kind::exp_avg_sq, watched_, second_);
+}
+
+}  // namespace gradmon

@@ -1,0 +1,52 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "hooks/gradients/sign_agreement_probe.h"
+
+#include <algorithm>
+
+#include "hooks/rows/optimizer_state.h"
+
+namespace gradmon {
+
+SignAgreementProbe::SignAgreementProbe(const std::vector<Watched>& watched, GradientHooks& hooks)
+    : watched_(watched), hooks_(hooks), agreements_(watched.size()) {}
+
+void SignAgreementProbe::begin_step(Step) { std::fill(agreements_.begin(), agreements_.end(), Agreement{}); }
+
+void SignAgreementProbe::before_update(const Update& update) {
+  for (const std::size_t i : update.places) agreements_[i] = agreement_of(i, update);
+}
+
+SignAgreementProbe::Agreement SignAgreementProbe::agreement_of(std::size_t place, const Update& update) {
+  const at::Tensor& parameter = watched_[place].tensor;
+  if (!hooks_.took_part(place)) return {};
+  const at::Tensor gradient = update.gradient_of(parameter);
+  if (!gradient.defined()) return {};
+  const auto momentum = update.state ? update.state->of(parameter).first_moment : std::nullopt;
+  if (!momentum) return {Outcome::keeps_none, {}};
+  if (!momentum->defined() || parameter.numel() == 0) return {};
+  const auto share = sign_agreement(gradient, *momentum);
+  if (!share) return {Outcome::not_comparable, {}};
+  return {Outcome::measured, *share};
+}
+
+void SignAgreementProbe::write_rows(RowWriter& rows) {
+  for (std::size_t i = 0; i < watched_.size(); ++i) {
+    const Watched& parameter = watched_[i];
+    switch (agreements_[i].outcome) {
+      case Outcome::none:
+        break;
+      case Outcome::measured:
+        rows.write({Kind::other, parameter.target, parameter.place},
+                   {{Column::mg_direction, agreements_[i].share.value}}, agreements_[i].share.pending);
+        break;
+      case Outcome::keeps_none:
+        rows.count_not_applicable(parameter.name, "its optimizer keeps no momentum");
+        break;
+      case Outcome::not_comparable:
+        rows.count_not_applicable(parameter.name, "gradient and momentum cannot be compared");
+        break;
+    }
+  }
+}
+
+}  // namespace gradmon

@@ -1,0 +1,30 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "hooks/gradients/weight_probe.h"
+
+namespace gradmon {
+
+WeightProbe::WeightProbe(const std::vector<Watched>& watched, double eps, HookFuse& fuse)
+    : watched_(watched), eps_(eps), fuse_(fuse), origins_(watched.size()), updates_(watched.size()) {}
+
+void WeightProbe::begin_step(Step) {
+  forget(origins_);
+  forget(updates_);
+}
+
+void WeightProbe::before_update(const Update& update) {
+  for (const std::size_t i : update.places) {
+    if (!origins_[i].present) origins_[i].take(watched_[i].tensor, eps_, watched_[i].name, fuse_);
+  }
+}
+
+void WeightProbe::after_update(const Update& update) {
+  for (const std::size_t i : update.places)
+    updates_[i].take(watched_[i].tensor, eps_, watched_[i].name, fuse_);
+}
+
+void WeightProbe::write_rows(RowWriter& rows) {
+  write_in_order(rows, Kind::param_origin, watched_, origins_);
+  write_in_order(rows, Kind::param_updated, watched_, updates_);
+}
+
+}  // namespace gradmon

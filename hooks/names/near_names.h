@@ -1,0 +1,23 @@
+// SPDX-License-Identifier: Apache-2.0
+// Did you mean …? Strings in, strings out.
+#pragma once
+
+#include <cstddef>
+#include <string>
+#include <string_view>
+#include <vector>
+
+#include "hooks/names/squash_name.h"
+
+namespace gradmon {
+
+// How many characters must be put in, taken out or replaced to make `b` of `a`;
+// limit + 1 where it is more than `limit`.
+std::size_t edit_distance(std::string_view a, std::string_view b, std::size_t limit);
+
+// Up to three of the names, or of the modules above them, that differ from
+// `wanted` in at most a third of its characters (two at least): the closest
+// first, in plain form.
+std::vector<std::string> near_names(std::string_view wanted, const std::vector<TargetName>& names);
+
+}  // namespace gradmon

@@ -1,0 +1,49 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "hooks/names/target_names.h"
+
+#include <map>
+#include <string>
+#include <utility>
+
+#include "hooks/names/squash_name.h"
+
+namespace gradmon {
+
+std::vector<TargetName> parameter_names(const WatchedModel& model) {
+  std::vector<TargetName> names;
+  for (const WatchedParameter& parameter : model.parameters)
+    names.push_back({parameter.vpp_stage, parameter.name});
+  return names;
+}
+
+std::vector<TargetName> module_names(const WatchedModel& model) {
+  std::vector<TargetName> names;
+  for (const WatchedModule& module : model.modules) names.push_back({module.vpp_stage, module.name});
+  return names;
+}
+
+std::vector<TargetName> target_names(const WatchedModel& model) {
+  std::vector<TargetName> names = parameter_names(model);
+  for (const WatchedModule& module : model.modules) {
+    if (!module.name.empty()) names.push_back({module.vpp_stage, module.name});
+  }
+  return names;
+}
+
+std::vector<WatchedModule> without_wrappers(std::vector<WatchedModule> modules) {
+  std::vector<WatchedModule> kept;
+  std::map<std::string, std::size_t> places;
+  for (WatchedModule& module : modules) {
+    const auto [place, first] = places.emplace(unwrapped_name(module.name), kept.size());
+    if (first) {
+      kept.push_back(std::move(module));
+      continue;
+    }
+    WatchedModule& outside = kept[place->second];
+    const bool compiled = module.name.find("_orig_mod", outside.name.size()) != std::string::npos;
+    if (!compiled) outside = std::move(module);
+  }
+  return kept;
+}
+
+}  // namespace gradmon

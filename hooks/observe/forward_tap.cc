@@ -1,0 +1,243 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "hooks/observe/forward_tap.h"
+
+#include <c10/core/GradMode.h>
+#include <torch/csrc/autograd/graph_task.h>
+
+#include <algorithm>
+#include <atomic>
+#include <mutex>
+#include <optional>
+#include <string>
+#include <unordered_map>
+#include <utility>
+
+#include "hooks/observe/body_gate.h"
+#include "hooks/observe/forward_count.h"
+
+namespace gradmon {
+namespace {
+
+// A watched module whose forward runs on this thread just now.
+struct Frame {
+  std::uint64_t tap = 0;   // its number
+  std::uint64_t step = 0;  // of the tap's own counting
+  bool visited = false;    // else what is within is not visited either
+  ForwardVisit visit;
+};
+
+thread_local std::vector<Frame> frames;
+
+// Never given twice, as addresses are.
+std::uint64_t next_number() noexcept {
+  static std::atomic<std::uint64_t> last{0};
+  return ++last;
+}
+
+const Frame* innermost(std::uint64_t tap) {
+  const auto found =
+      std::find_if(frames.rbegin(), frames.rend(), [&](const Frame& f) { return f.tap == tap; });
+  return found == frames.rend() ? nullptr : &*found;
+}
+
+template <typename Condition>
+void drop(std::size_t from, Condition&& condition) {
+  const auto first = frames.begin() + static_cast<std::ptrdiff_t>(from);
+  frames.erase(std::remove_if(first, frames.end(), condition), frames.end());
+}
+
+ForwardCount::Gradients gradients_now() {
+  return c10::GradMode::is_enabled() ? ForwardCount::Gradients::enabled : ForwardCount::Gradients::disabled;
+}
+
+bool in_backward() { return torch::autograd::get_current_graph_task_nodes_in_graph() != nullptr; }
+
+}  // namespace
+
+class ForwardTap::Observer : public ForwardObserver {
+ public:
+  Observer(const std::vector<WatchedModule>& modules, int grad_acc_steps,
+           std::vector<ForwardListener*> listeners, HookFuse& fuse)
+      : modules_(modules), listeners_(std::move(listeners)), fuse_(fuse), count_(modules, grad_acc_steps) {
+    for (std::size_t i = 0; i < modules_.size(); ++i) places_.emplace(modules_[i].identity, i);
+  }
+
+  void begin_step() {
+    gate_.close();
+    count_.begin_step();
+    gate_.open();
+  }
+
+  void disarm() noexcept { gate_.close(); }
+
+  void entered(const void* module, ModuleMode mode, const ForwardTensors& inputs) noexcept override {
+    of_module(module, [&](std::size_t place, std::uint64_t step) {
+      // A recomputation that has what it needs may be ended by an exception.
+      const bool forward = !in_backward();
+      drop(0, [&](const Frame& f) {
+        return f.tap == number_ && (f.step != step || (forward && f.visit.recomputed));
+      });
+      if (modules_[place].name.empty()) give_back(pop(module), step);
+      const Frame frame = frame_of(place, mode, step);
+      frames.push_back(frame);
+      if (!frame.visited) return;
+      for (ForwardListener* listener : listeners_) listener->before_forward(frame.visit, inputs);
+    });
+  }
+
+  void left(const void* module, const ForwardTensors& outputs) noexcept override {
+    const auto frame = pop(module);
+    if (!frame || !frame->visited) return;
+    of_module(module, [&](std::size_t, std::uint64_t step) {
+      if (frame->step != step) return;
+      for (ForwardListener* listener : listeners_) listener->after_forward(frame->visit, outputs);
+    });
+  }
+
+  void abandoned(const void* module) noexcept override {
+    const auto frame = pop(module);
+    of_module(module, [&](std::size_t, std::uint64_t step) { give_back(frame, step); });
+  }
+
+  void tapped(std::string_view name, const at::Tensor& tensor) noexcept override {
+    during_step(name, [&](std::uint64_t step) {
+      const Frame* around = innermost(number_);
+      if (around && around->step != step) around = nullptr;
+      if (around ? !around->visited : !c10::GradMode::is_enabled()) return;
+      const auto visit = visit_of(std::string(name), around);
+      if (!visit) return;
+      for (ForwardListener* listener : listeners_) listener->tapped(*visit, name, tensor);
+    });
+  }
+
+  void attended(const void* module, std::string_view name, const at::Tensor& q, const at::Tensor& k,
+                Causal causal) noexcept override {
+    const auto place = places_.find(module);
+    if (module && place == places_.end()) return;
+    during_step(module ? modules_[place->second].name : name, [&](std::uint64_t step) {
+      const Frame* around = innermost(number_);
+      if (around && around->step != step) around = nullptr;
+      if (around ? !around->visited : !c10::GradMode::is_enabled()) return;
+      // Counted apart from the taps, and modules by their place.
+      const std::string key = module ? std::to_string(place->second) : std::string(name);
+      auto visit = visit_of((module ? "attention of module " : "attention ") + key, around);
+      if (!visit) return;
+      visit->module = module ? place->second : kNoModule;
+      for (ForwardListener* listener : listeners_) listener->attended(*visit, name, q, k, causal);
+    });
+  }
+
+ private:
+  template <typename Body>
+  void of_module(const void* module, Body&& body) noexcept {
+    const auto place = places_.find(module);
+    if (place == places_.end()) return;
+    during_step(modules_[place->second].name, [&](std::uint64_t step) { body(place->second, step); });
+  }
+
+  template <typename Body>
+  void during_step(std::string_view name, Body&& body) noexcept {
+    gate_.enter([&](std::uint64_t step) {
+      if (!fuse_.tripped()) fuse_.guard(name, [&] { body(step); });
+    });
+  }
+
+  Frame frame_of(std::size_t place, ModuleMode mode, std::uint64_t step) {
+    const Frame* around = innermost(number_);
+    Frame frame{number_, step, false, {}};
+    frame.visit.module = place;
+    frame.visit.recomputed = in_backward();
+    frame.visited = mode == ModuleMode::training &&
+                    (around && !frame.visit.recomputed ? around->visited : c10::GradMode::is_enabled());
+    if (!frame.visited) return frame;
+    const std::lock_guard lock(mutex_);
+    const auto counted = frame.visit.recomputed ? count_.recomputed(place)
+                         : around ? count_.within(place, around->visit.micro_step, gradients_now())
+                                  : count_.outermost(place, gradients_now());
+    frame.visited = counted.has_value();
+    if (!counted) return frame;
+    frame.visit.micro_step = counted->micro_step;
+    frame.visit.call = counted->call;
+    return frame;
+  }
+
+  // A forward has thrown, and its frame is gone.
+  void give_back(const std::optional<Frame>& frame, std::uint64_t step) {
+    if (!frame || !frame->visited || frame->visit.recomputed || frame->step != step) return;
+    if (innermost(number_)) return;
+    {
+      const std::lock_guard lock(mutex_);
+      if (!count_.give_back(frame->visit.module, {frame->visit.micro_step, frame->visit.call})) return;
+    }
+    for (ForwardListener* listener : listeners_) listener->abandoned(frame->visit);
+  }
+
+  // None where it is in a recomputation whose graph is not run.
+  std::optional<ForwardVisit> visit_of(const std::string& tapped, const Frame* around) {
+    ForwardVisit visit;
+    visit.module = around ? around->visit.module : kNoModule;
+    visit.recomputed = in_backward();
+    const std::lock_guard lock(mutex_);
+    const int stage = around ? modules_[around->visit.module].vpp_stage : 0;
+    const int micro_step = around ? around->visit.micro_step : count_.micro_step(0);
+    const auto counted = visit.recomputed ? count_.tapped_again(stage, tapped, micro_step)
+                                          : count_.tapped(stage, tapped, micro_step, gradients_now());
+    if (!counted) return std::nullopt;
+    visit.micro_step = counted->micro_step;
+    visit.call = counted->call;
+    return visit;
+  }
+
+  // The innermost frame of the module, and with it those within, left by
+  // exceptions. Whatever the gate and the fuse say: no frame outlives its forward.
+  std::optional<Frame> pop(const void* module) noexcept {
+    const auto place = places_.find(module);
+    if (place == places_.end()) return std::nullopt;
+    for (std::size_t i = frames.size(); i-- > 0;) {
+      const Frame frame = frames[i];
+      if (frame.tap != number_ || frame.visit.module != place->second) continue;
+      drop(i, [&](const Frame& f) { return f.tap == number_; });
+      return frame;
+    }
+    return std::nullopt;
+  }
+
+  // Constant after construction.
+  const std::uint64_t number_ = next_number();
+  const std::vector<WatchedModule> modules_;
+  std::unordered_map<const void*, std::size_t> places_;
+  const std::vector<ForwardListener*> listeners_;
+  HookFuse& fuse_;  // may be gone, but not within the gate
+
+  BodyGate gate_;  // own synchronisation
+
+  std::mutex mutex_;
+  // Guarded by mutex_ while the gate is open.
+  ForwardCount count_;
+};
+
+ForwardTap::ForwardTap(const std::vector<WatchedModule>& modules, int grad_acc_steps,
+                       std::vector<ForwardListener*> listeners, HookFuse& fuse)
+    : observer_(std::make_shared<Observer>(modules, grad_acc_steps, std::move(listeners), fuse)) {}
+
+ForwardTap::~ForwardTap() { disarm(); }
+
+void ForwardTap::begin_step() {
+  observer_->begin_step();
+  forward_entry::arm(observer_);
+}
+
+void ForwardTap::disarm() noexcept {
+  forward_entry::disarm(*observer_);
+  observer_->disarm();
+}
+
+std::vector<std::size_t> modules_around() {
+  std::vector<std::size_t> around;
+  for (auto frame = frames.rbegin(); frame != frames.rend(); ++frame) {
+    if (frame->tap == frames.back().tap) around.push_back(frame->visit.module);
+  }
+  return around;
+}
+
+}  // namespace gradmon

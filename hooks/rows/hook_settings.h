@@ -1,0 +1,80 @@
+// SPDX-License-Identifier: Apache-2.0
+// What one plan collects, translated from the config by runtime/. A value.
+#pragma once
+
+#include <atomic>
+#include <cstdint>
+#include <memory>
+#include <optional>
+#include <string>
+#include <vector>
+
+#include "control/step.h"
+#include "hooks/stats/attention_layout.h"
+#include "hooks/names/target_match.h"
+#include "writers/record.h"
+
+namespace gradmon {
+
+// Which of a module's inputs, outputs or their gradients: the lone tensor
+// (`tuple_size` 0), or element `index` of a tuple of `tuple_size`.
+struct TensorSelection {
+  std::int64_t tuple_size = 0;
+  std::int64_t index = 0;
+};
+
+struct ActivationTarget {
+  std::string name;
+  std::optional<TensorSelection> input, output, input_grad, output_grad;  // none of them: all
+};
+
+struct ActivationSettings {
+  bool forward = false;   // actv
+  bool backward = false;  // actv_grad
+  bool all = false;       // every module; those in `targets` keep their own selection
+  std::vector<ActivationTarget> targets;
+};
+
+struct CollectiveSettings {
+  bool enabled = false;
+  std::vector<std::string> code_lines;  // `file.py\[line\]` patterns; empty: all
+  bool inputs = false;                  // cc_pre_hook
+  bool log_only = false;
+};
+
+enum class CausalMask : std::uint8_t { automatic, yes, no };
+
+struct L2Settings {
+  std::vector<std::string> attention;              // empty: none
+  std::optional<std::vector<std::string>> linear;  // none: none; empty: all with a 2-D weight
+  std::vector<std::string> router_weight;          // empty: none
+  std::vector<std::string> router_logit;           // empty: none
+  AxisOrder order = AxisOrder::sbhd;
+  CausalMask causal = CausalMask::automatic;
+};
+
+// What the loss, and so every gradient of the step, is multiplied by (GradScaler); > 0.
+using GradientScale = std::atomic<double>;
+
+struct HookSettings {
+  Revision revision;
+  bool gradients = false;           // grad_unreduced, grad_reduced
+  bool per_micro_batch = false;     // grad_unreduced for each micro batch
+  bool weights = false;             // param_origin, param_updated
+  bool moments = false;             // exp_avg, exp_avg_sq
+  bool momentum_agreement = false;  // mg_direction
+  ActivationSettings activations;
+  CollectiveSettings collectives;
+  std::optional<L2Settings> l2;   // none: not recorded
+  bool module_structure = false;  // print_struct
+  bool call_stacks = false;       // stack_info
+
+  TargetSelection selection;
+  bool squash_name = true;
+  std::uint8_t ops = bit_of(Op::norm);                       // bit_of each op that records shall carry
+  double eps = 1e-8;                                         // threshold of Op::zeros
+  int grad_acc_steps = 1;                                    // micro batches of one step
+  std::shared_ptr<const GradientScale> gradient_scale = {};  // null: 1
+};
+
+}  // namespace gradmon

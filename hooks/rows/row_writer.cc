@@ -1,0 +1,122 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "hooks/rows/row_writer.h"
+
+#include <algorithm>
+
+#include "control/log.h"
+
+namespace gradmon {
+
+std::string shape_text(const std::vector<std::int64_t>& sizes) {
+  std::string text = "[";
+  for (std::size_t i = 0; i < sizes.size(); ++i) text += (i == 0 ? "" : ", ") + std::to_string(sizes[i]);
+  return text + "]";
+}
+
+namespace {
+
+template <typename Values>
+void unscale(Values& values, double scale) {
+  if (scale == 1) return;
+  for (const Op op : {Op::min, Op::max, Op::mean, Op::norm}) values[static_cast<std::size_t>(op)] /= scale;
+}
+
+}  // namespace
+
+RowWriter::RowWriter(RecordStream& stream, Revision revision, std::uint8_t ops)
+    : stream_(stream), revision_(revision), ops_(ops) {}
+
+void RowWriter::begin_step(Step step) {
+  step_ = step;
+  held_.clear();
+  waiting_.clear();
+  batch_.clear();
+}
+
+void RowWriter::end_step() {
+  if (waiting_.empty()) return;
+  const auto values = batch_.resolve();
+  for (std::size_t i = 0; i < waiting_.size(); ++i) {
+    const Waiting& waiting = waiting_[i];
+    for (std::size_t k = 0; k < waiting.count; ++k)
+      held_[waiting.row].values[waiting.places[k]] = values[i][k];
+    unscale(held_[waiting.row].values, waiting.scale);
+  }
+  for (const Record& record : held_) hand_over(record);
+  held_.clear();
+  waiting_.clear();
+}
+
+void RowWriter::write(const RowKey& key, const Reading& reading, const std::string& name) {
+  if (!reading.present || reading.stats.outcome == TensorStats::Outcome::empty) return;
+  if (reading.stats.outcome == TensorStats::Outcome::not_applicable) {
+    return count_not_applicable(name, reading.why.empty() ? "meta or freed storage" : reading.why);
+  }
+  Record record = record_of(key);
+  std::copy(reading.stats.values.begin(), reading.stats.values.end(), record.values.begin());
+  unscale(record.values, reading.scale);
+  record.shape = shape_id(reading.sizes);
+  record.dtype = reading.stats.dtype;
+  record.mask = ops_;
+  if (reading.pending) {
+    batch_.add(reading.pending);
+    waiting_.push_back({held_.size(), reading.scale, {0, 1, 2, 3, 4, 5}, kOps});
+  }
+  push(record);
+}
+
+void RowWriter::write(const RowKey& key, std::initializer_list<ColumnValue> values,
+                      const PendingNumbers& pending) {
+  Record record = record_of(key);
+  Waiting waiting{held_.size(), 1, {}, 0};
+  for (const ColumnValue& value : values) {
+    const auto place = static_cast<std::uint8_t>(value.column);
+    record.values[place] = value.value;
+    record.mask = static_cast<std::uint8_t>(record.mask | bit_of(value.column));
+    waiting.places[waiting.count++] = place;
+  }
+  if (pending) {
+    batch_.add(pending);
+    waiting_.push_back(waiting);
+  }
+  push(record);
+}
+
+void RowWriter::count_not_applicable(const std::string& name, const std::string& why) {
+  if (counts_.not_applicable++ == 0) {
+    log_warn(name + ": no numbers (" + why + "); later ones are only counted");
+  }
+}
+
+Record RowWriter::record_of(const RowKey& key) const {
+  Record record;
+  record.step = step_.value;
+  record.revision = revision_.value;
+  record.sequence = key.sequence;
+  record.target = key.target;
+  record.micro_step = key.micro_step;
+  record.kind = key.kind;
+  return record;
+}
+
+void RowWriter::push(const Record& record) { waiting_.empty() ? hand_over(record) : held_.push_back(record); }
+
+void RowWriter::hand_over(const Record& record) {
+  ++counts_.rows;
+  if (!stream_.push(record)) ++counts_.refused;
+}
+
+std::uint32_t RowWriter::shape_id(const std::vector<std::int64_t>& sizes) {
+  const auto known = shapes_.find(sizes);
+  if (known != shapes_.end()) return known->second;
+  return shapes_.emplace(sizes, stream_.shape_id(shape_text(sizes))).first->second;
+}
+
+void write_in_order(RowWriter& rows, Kind kind, const std::vector<Watched>& watched,
+                    const std::vector<Reading>& readings) {
+  for (std::size_t i = 0; i < watched.size(); ++i) {
+    rows.write({kind, watched[i].target, watched[i].place}, readings[i], watched[i].name);
+  }
+}
+
+}  // namespace gradmon

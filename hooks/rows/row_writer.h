@@ -1,0 +1,94 @@
+// SPDX-License-Identifier: Apache-2.0
+// Readings to records.
+#pragma once
+
+#include <array>
+#include <cstddef>
+#include <cstdint>
+#include <initializer_list>
+#include <map>
+#include <string>
+#include <vector>
+
+#include "control/step.h"
+#include "hooks/stats/device_batch.h"
+#include "hooks/rows/reading.h"
+#include "hooks/rows/record_stream.h"
+
+namespace gradmon {
+
+struct RowCounts {
+  std::uint64_t rows = 0;
+  std::uint64_t refused = 0;
+  std::uint64_t not_applicable = 0;
+};
+
+// As torch prints it: "[16, 8]", "[4]", "[]".
+std::string shape_text(const std::vector<std::int64_t>& sizes);
+
+// Which row of the step it is.
+struct RowKey {
+  Kind kind = Kind::other;
+  std::uint32_t target = 0;    // the stream's id
+  std::uint64_t sequence = 0;  // orders the rows of a kind
+  int micro_step = 0;
+};
+
+struct ColumnValue {
+  Column column;
+  double value;
+};
+
+// Training thread. Shapes are interned at first sight, which may throw.
+class RowWriter {
+ public:
+  RowWriter(RecordStream& stream, Revision revision, std::uint8_t ops);
+
+  // What is written from now on is of this step.
+  void begin_step(Step step);
+  // The last row of the step is written. Waits once for what devices still
+  // compute; rows since the first such one are pushed now, in their order.
+  void end_step();
+
+  // The plan's ops of one tensor. Says nothing of an absent or empty reading,
+  // counts one without numbers (and logs the first of them, by `name`), and
+  // pushes every other.
+  void write(const RowKey& key, const Reading& reading, const std::string& name);
+  // Numbers of another sort, as the kind's columns have them; where they are
+  // pending, in the order of these instead of the values.
+  void write(const RowKey& key, std::initializer_list<ColumnValue> values,
+             const PendingNumbers& pending = {});
+
+  void count_not_applicable(const std::string& name, const std::string& why);
+  const RowCounts& counts() const { return counts_; }
+
+ private:
+  // A row held back, and the places of its pending numbers in Record::values.
+  struct Waiting {
+    std::size_t row = 0;  // of held_
+    double scale = 1;
+    std::array<std::uint8_t, kOps> places{};
+    std::size_t count = 0;
+  };
+
+  Record record_of(const RowKey& key) const;
+  void push(const Record& record);
+  void hand_over(const Record& record);
+  std::uint32_t shape_id(const std::vector<std::int64_t>& sizes);
+
+  RecordStream& stream_;
+  const Revision revision_;
+  const std::uint8_t ops_;
+  Step step_;
+  RowCounts counts_;
+  std::map<std::vector<std::int64_t>, std::uint32_t> shapes_;
+  std::vector<Record> held_;
+  std::vector<Waiting> waiting_;  // as the batch
+  DeviceBatch batch_;
+};
+
+// One row for each parameter that was read, in the model's order.
+void write_in_order(RowWriter& rows, Kind kind, const std::vector<Watched>& watched,
+                    const std::vector<Reading>& readings);
+
+}  // namespace gradmon

@@ -1,0 +1,90 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "hooks/stats/device_spectrum.h"
+
+#include <ATen/TensorOperators.h>
+#include <ATen/ops/mv.h>
+#include <ATen/ops/reciprocal.h>
+#include <ATen/ops/zeros.h>
+
+#include <algorithm>
+#include <cmath>
+#include <limits>
+
+namespace gradmon {
+namespace {
+
+constexpr double kNothing = 1e-15;  // of a vector that was of length 1: only rounding
+constexpr int kSquarings = 30;
+
+// 1 / length; 0 for what is only rounding.
+at::Tensor scale_to_one(const at::Tensor& length) {
+  return at::reciprocal(length).masked_fill(length <= kNothing, 0);
+}
+
+// WᵀW as the basis of one run sees it; below, the vectors of the basis.
+struct Krylov {
+  at::Tensor basis;      // [count, n]
+  at::Tensor projected;  // [count, count]
+};
+
+Krylov run(const at::Tensor& w, const at::Tensor& first, std::int64_t count) {
+  Krylov krylov{at::zeros({count, first.size(0)}, first.options()),
+                at::zeros({count, count}, first.options())};
+  const at::Tensor transposed = w.t();
+  const auto times = [&](const at::Tensor& matrix, const at::Tensor& vector) {
+    return at::mv(matrix, vector.to(matrix.scalar_type())).to(at::kDouble);
+  };
+  krylov.basis[0].copy_(first);
+  for (std::int64_t i = 0; i < count; ++i) {
+    at::Tensor next = times(transposed, times(w, krylov.basis[i]));
+    const at::Tensor share = at::mv(krylov.basis, next);
+    krylov.projected[i][i].copy_(share[i]);
+    if (i + 1 == count) break;
+    next = next - at::mv(krylov.basis.t(), share);
+    next = next - at::mv(krylov.basis.t(), at::mv(krylov.basis, next));
+    const at::Tensor length = next.norm();
+    const at::Tensor scale = scale_to_one(length);
+    krylov.basis[i + 1].copy_(next * scale);
+    krylov.projected[i][i + 1].copy_(length * length * scale);
+    krylov.projected[i + 1][i].copy_(length * length * scale);
+  }
+  return krylov;
+}
+
+// The direction that high powers of a symmetric matrix without negative
+// eigenvalues leave, of length 1.
+at::Tensor leading(const at::Tensor& matrix) {
+  at::Tensor power = matrix;
+  for (int i = 0; i < kSquarings; ++i) {
+    power = power * scale_to_one(power.norm());
+    power = power.matmul(power);
+  }
+  const at::Tensor largest = power.diagonal().argmax().unsqueeze(0);
+  const at::Tensor direction = power.index_select(1, largest).squeeze(1);
+  return direction * scale_to_one(direction.norm());
+}
+
+DeviceNumbers::Values norms(const double* numbers, double) {
+  const double frobenius = numbers[0];
+  const double share = numbers[1];
+  const bool plain = std::isfinite(frobenius) && frobenius > 0;
+  const double largest = plain ? frobenius * std::sqrt(share) : frobenius;
+  return {largest > 0 ? frobenius / largest : std::numeric_limits<double>::quiet_NaN(), largest};
+}
+
+}  // namespace
+
+PendingNumbers pending_spectrum(const at::Tensor& weight, at::Tensor& vector) {
+  const auto type = weight.scalar_type() == at::kDouble ? at::kDouble : at::kFloat;
+  const at::Tensor frobenius = weight.norm(2, at::kDouble);
+  at::Tensor w = weight.size(0) < weight.size(1) ? weight.t() : weight;
+  w = (w.to(type) / frobenius).to(type);
+  const Krylov krylov = run(w, vector, std::min<std::int64_t>(kDeviceProducts, vector.size(0)));
+  const at::Tensor share = leading(krylov.projected);
+  const at::Tensor value = share.dot(at::mv(krylov.projected, share));
+  vector = at::mv(krylov.basis.t(), share);
+  vector = vector * scale_to_one(vector.norm());
+  return pending_numbers({frobenius, value}, 0, norms);
+}
+
+}  // namespace gradmon

@@ -1,0 +1,76 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "hooks/stats/device_stats.h"
+
+#include <ATen/ops/empty.h>
+#include <ATen/ops/norm.h>
+#include <ATen/ops/sum.h>
+#include <c10/util/BFloat16.h>
+#include <c10/util/Half.h>
+
+#include <cstddef>
+#include <cstdint>
+#include <tuple>
+
+#include "hooks/stats/stats_kernel.h"
+
+namespace gradmon {
+namespace {
+
+// The least number of type T that is not below eps: comparing with it in T
+// splits the numbers of T as comparing with eps in double does.
+template <typename T>
+double narrow_threshold(double eps) {
+  const float wide = float_threshold(eps);
+  T threshold(wide);
+  if (static_cast<float>(threshold) < wide)
+    threshold = T(static_cast<std::uint16_t>(threshold.x + 1), T::from_bits());
+  return static_cast<float>(threshold);
+}
+
+double threshold_of(c10::ScalarType type, double eps) {
+  switch (type) {
+    case c10::ScalarType::Half:
+      return narrow_threshold<c10::Half>(eps);
+    case c10::ScalarType::BFloat16:
+      return narrow_threshold<c10::BFloat16>(eps);
+    case c10::ScalarType::Float:
+      return float_threshold(eps);
+    default:
+      return eps;
+  }
+}
+
+DeviceNumbers::Values by_op(const double* numbers, double elements) {
+  DeviceNumbers::Values values{};
+  values[static_cast<std::size_t>(Op::min)] = numbers[0];
+  values[static_cast<std::size_t>(Op::max)] = numbers[1];
+  values[static_cast<std::size_t>(Op::mean)] = numbers[2] / elements;
+  values[static_cast<std::size_t>(Op::norm)] = numbers[3];
+  values[static_cast<std::size_t>(Op::nans)] = numbers[4];
+  values[static_cast<std::size_t>(Op::zeros)] = numbers[5] / elements;
+  return values;
+}
+
+}  // namespace
+
+PendingNumbers device_stats(const at::Tensor& tensor, double eps) {
+  const auto exact = tensor.device().is_mps() ? at::kFloat : at::kDouble;  // no doubles there
+  const at::Tensor x = at::isFloatingType(tensor.scalar_type()) ? tensor : tensor.to(exact);
+  const at::Tensor numbers = at::empty({static_cast<std::int64_t>(kOps)}, x.options().dtype(exact));
+  const auto slot = [&](std::int64_t i) { return numbers.select(0, i); };
+  const auto [smallest, largest] = x.aminmax();
+  slot(0).copy_(smallest);
+  slot(1).copy_(largest);
+  const auto sum_into = [&](at::Tensor into, const at::Tensor& values) {
+    at::sum_out(into, values, at::IntArrayRef{}, false, exact);
+  };
+  sum_into(slot(2), x);
+  at::Tensor norm = slot(3);
+  at::norm_out(norm, x, 2, at::IntArrayRef{}, false, exact);
+  sum_into(slot(4), x.isnan());
+  sum_into(slot(5), x.abs().lt(threshold_of(x.scalar_type(), eps)));
+  return std::make_shared<const DeviceNumbers>(
+      DeviceNumbers{numbers, current_stream(x.device()), static_cast<double>(tensor.numel()), by_op});
+}
+
+}  // namespace gradmon

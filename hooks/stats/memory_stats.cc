@@ -1,0 +1,184 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "hooks/stats/memory_stats.h"
+
+#include <ATen/Parallel.h>
+#include <c10/util/SmallVector.h>
+
+#include <algorithm>
+#include <array>
+#include <cstddef>
+#include <cstdint>
+
+namespace gradmon {
+namespace {
+
+constexpr std::size_t kChunks = 64;                   // at most, of one flat run
+constexpr std::size_t kChunk = std::size_t{1} << 18;  // elements, at least
+constexpr std::size_t kBuffer = 1024;                 // doubles gathered at a time
+constexpr std::int64_t kRun = 256;                    // contiguous elements worth a call of the kernel
+
+struct Dimension {
+  std::int64_t stride;
+  std::int64_t size;
+};
+using Dimensions = c10::SmallVector<Dimension, 8>;
+
+// Merged where they lie one behind the other, the innermost first; never empty.
+// `repeats`: how often each element left counts.
+Dimensions dimensions_of(const at::Tensor& tensor, std::uint64_t& repeats) {
+  Dimensions found;
+  repeats = 1;
+  for (std::int64_t i = 0; i < tensor.dim(); ++i) {
+    const Dimension dimension{tensor.stride(i), tensor.size(i)};
+    if (dimension.size == 1) continue;
+    if (dimension.stride == 0) {
+      repeats *= static_cast<std::uint64_t>(dimension.size);
+    } else {
+      found.push_back(dimension);
+    }
+  }
+  std::sort(found.begin(), found.end(),
+            [](const Dimension& a, const Dimension& b) { return a.stride < b.stride; });
+  Dimensions merged;
+  for (const Dimension& next : found) {
+    if (!merged.empty() && next.stride == merged.back().stride * merged.back().size) {
+      merged.back().size *= next.size;
+    } else {
+      merged.push_back(next);
+    }
+  }
+  if (merged.empty()) merged.push_back({1, 1});
+  return merged;
+}
+
+PartialStats flat_stats(FloatType type, const void* data, std::size_t count, double eps) {
+  const std::size_t chunk = std::max(kChunk, (count + kChunks - 1) / kChunks);
+  if (count <= chunk) return kernel_stats(type, data, count, eps);
+  const auto chunks = static_cast<std::int64_t>((count + chunk - 1) / chunk);
+  std::array<PartialStats, kChunks> partial;
+  at::parallel_for(0, chunks, 1, [&](std::int64_t begin, std::int64_t end) {
+    for (auto i = static_cast<std::size_t>(begin); i < static_cast<std::size_t>(end); ++i) {
+      const auto* start = static_cast<const unsigned char*>(data) + i * chunk * size_of(type);
+      partial[i] = kernel_stats(type, start, std::min(chunk, count - i * chunk), eps);
+    }
+  });
+  for (std::size_t i = 1; i < static_cast<std::size_t>(chunks); ++i) partial[0].add(partial[i]);
+  return partial[0];
+}
+
+// Elements of any type and stride, gathered as doubles until the kernel is due.
+class Gather {
+ public:
+  Gather(double eps, PartialStats& stats) : eps_(eps), stats_(stats) {}
+
+  template <typename T>
+  void take(const T* data, const Dimension& run) {
+    for (std::int64_t i = 0; i < run.size; ++i) {
+      if (filled_ == kBuffer) flush();
+      buffer_[filled_++] = static_cast<double>(data[i * run.stride]);
+    }
+  }
+
+  void flush() {
+    stats_.add(kernel_stats(FloatType::float64, buffer_.data(), filled_, eps_));
+    filled_ = 0;
+  }
+
+ private:
+  const double eps_;
+  PartialStats& stats_;
+  std::size_t filled_ = 0;
+  std::array<double, kBuffer> buffer_;
+};
+
+// Calls `read` with the start of each innermost run.
+template <typename T, typename Read>
+void each_run(const T* data, const Dimensions& dimensions, Read read) {
+  c10::SmallVector<std::int64_t, 8> index(dimensions.size(), 0);
+  for (;;) {
+    read(data);
+    std::size_t d = 1;
+    for (; d < dimensions.size(); ++d) {
+      data += dimensions[d].stride;
+      if (++index[d] < dimensions[d].size) break;
+      data -= dimensions[d].stride * dimensions[d].size;
+      index[d] = 0;
+    }
+    if (d == dimensions.size()) return;
+  }
+}
+
+template <typename T>
+PartialStats integer_stats(const at::Tensor& tensor, const Dimensions& dimensions, double eps) {
+  PartialStats stats;
+  Gather gather(eps, stats);
+  each_run(static_cast<const T*>(tensor.data_ptr()), dimensions,
+           [&](const T* run) { gather.take(run, dimensions[0]); });
+  gather.flush();
+  return stats;
+}
+
+template <typename T>
+PartialStats float_stats(FloatType type, const at::Tensor& tensor, const Dimensions& dimensions, double eps) {
+  if (dimensions[0].stride != 1 || dimensions[0].size < std::min(kRun, tensor.numel())) {
+    return integer_stats<T>(tensor, dimensions, eps);
+  }
+  PartialStats stats;
+  const auto run_size = static_cast<std::size_t>(dimensions[0].size);
+  each_run(static_cast<const T*>(tensor.data_ptr()), dimensions,
+           [&](const T* run) { stats.add(flat_stats(type, run, run_size, eps)); });
+  return stats;
+}
+
+PartialStats stats_of(const at::Tensor& tensor, const Dimensions& dimensions, double eps) {
+  switch (tensor.scalar_type()) {
+    case c10::ScalarType::Float:
+      return float_stats<float>(FloatType::float32, tensor, dimensions, eps);
+    case c10::ScalarType::Double:
+      return float_stats<double>(FloatType::float64, tensor, dimensions, eps);
+    case c10::ScalarType::Half:
+      return float_stats<c10::Half>(FloatType::float16, tensor, dimensions, eps);
+    case c10::ScalarType::BFloat16:
+      return float_stats<c10::BFloat16>(FloatType::bfloat16, tensor, dimensions, eps);
+    case c10::ScalarType::Char:
+      return integer_stats<std::int8_t>(tensor, dimensions, eps);
+    case c10::ScalarType::Short:
+      return integer_stats<std::int16_t>(tensor, dimensions, eps);
+    case c10::ScalarType::Int:
+      return integer_stats<std::int32_t>(tensor, dimensions, eps);
+    case c10::ScalarType::Long:
+      return integer_stats<std::int64_t>(tensor, dimensions, eps);
+    default:  // Byte, Bool
+      return integer_stats<std::uint8_t>(tensor, dimensions, eps);
+  }
+}
+
+}  // namespace
+
+bool reads_in_memory(c10::ScalarType type) {
+  switch (type) {
+    case c10::ScalarType::Float:
+    case c10::ScalarType::Double:
+    case c10::ScalarType::Half:
+    case c10::ScalarType::BFloat16:
+    case c10::ScalarType::Char:
+    case c10::ScalarType::Byte:
+    case c10::ScalarType::Short:
+    case c10::ScalarType::Int:
+    case c10::ScalarType::Long:
+    case c10::ScalarType::Bool:
+      return true;
+    default:
+      return false;
+  }
+}
+
+PartialStats memory_stats(const at::Tensor& tensor, double eps) {
+  std::uint64_t repeats = 1;
+  const Dimensions dimensions = dimensions_of(tensor, repeats);
+  PartialStats stats = stats_of(tensor, dimensions, eps);
+  stats.repeat(repeats);
+  return stats;
+}
+
+}  // namespace gradmon

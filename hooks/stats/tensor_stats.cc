@@ -1,0 +1,155 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "hooks/stats/tensor_stats.h"
+
+#include <ATen/ops/view_as_real.h>
+#include <c10/core/GradMode.h>
+
+#include <cmath>
+#include <cstddef>
+#include <exception>
+#include <limits>
+
+#include "hooks/stats/device_batch.h"
+#include "hooks/stats/device_stats.h"
+#include "hooks/stats/memory_stats.h"
+
+namespace gradmon {
+namespace {
+
+std::array<double, kOps> values_of(const PartialStats& stats) {
+  constexpr double kNan = std::numeric_limits<double>::quiet_NaN();
+  const auto elements = static_cast<double>(stats.elements);
+  std::array<double, kOps> values{};
+  values[static_cast<std::size_t>(Op::min)] = stats.nans > 0 ? kNan : stats.min;
+  values[static_cast<std::size_t>(Op::max)] = stats.nans > 0 ? kNan : stats.max;
+  values[static_cast<std::size_t>(Op::mean)] = stats.sum / elements;
+  values[static_cast<std::size_t>(Op::norm)] = std::sqrt(stats.sum_squares);
+  values[static_cast<std::size_t>(Op::nans)] = static_cast<double>(stats.nans);
+  values[static_cast<std::size_t>(Op::zeros)] = static_cast<double>(stats.zeros) / elements;
+  return values;
+}
+
+// The tensor as strided, real numbers; of a sparse one in memory those that it stores.
+at::Tensor plain_values(const at::Tensor& tensor) {
+  const bool in_memory = tensor.device().is_cpu();
+  if (tensor.is_complex()) return plain_values(at::view_as_real(tensor.resolve_conj()));
+  if (tensor.layout() == at::kMkldnn || (tensor.layout() != at::kStrided && !in_memory)) return tensor.to_dense();
+  if (tensor.is_sparse()) return tensor.coalesce()._values();
+  if (tensor.layout() != at::kStrided) return tensor.values();  // compressed sparse
+  if (tensor.is_quantized()) return tensor.dequantize();
+  if (tensor.is_neg()) return tensor.resolve_neg();
+  if (in_memory && !reads_in_memory(tensor.scalar_type())) return tensor.to(at::kDouble);
+  return tensor;
+}
+
+// FSDP frees the storage of a parameter that keeps its shape; that of a subclass
+// which wraps another tensor (DTensor) has a size and no memory.
+bool storage_holds_it(const at::Tensor& tensor) {
+  if (tensor.storage().data() == nullptr) return false;
+  std::int64_t last = tensor.storage_offset();
+  for (std::int64_t i = 0; i < tensor.dim(); ++i) last += (tensor.size(i) - 1) * tensor.stride(i);
+  const std::int64_t needed = (last + 1) * static_cast<std::int64_t>(tensor.element_size());
+  return tensor.storage().nbytes() >= static_cast<std::size_t>(needed);
+}
+
+// The zeros of a sparse tensor.
+PartialStats not_stored(std::int64_t elements, double eps) {
+  PartialStats stats;
+  if (elements == 0) return stats;
+  stats.elements = 1;
+  stats.min = stats.max = 0;
+  stats.zeros = eps > 0 ? 1 : 0;
+  stats.repeat(static_cast<std::uint64_t>(elements));
+  return stats;
+}
+
+StartedStats start(const at::Tensor& tensor, double eps) {
+  using Outcome = TensorStats::Outcome;
+  StartedStats started;
+  TensorStats& stats = started.stats;
+  stats.outcome = Outcome::not_applicable;
+  if (!tensor.defined()) return started;
+  stats.dtype = dtype_of(tensor);
+  if (tensor.is_meta()) return started;
+
+  const c10::NoGradGuard no_grad;
+  const at::Tensor x = plain_values(tensor);
+  if (tensor.numel() == 0) {
+    stats.outcome = Outcome::empty;
+    return started;
+  }
+  if (x.numel() > 0 && x.has_storage() && !storage_holds_it(x)) return started;
+  if (x.device().is_cpu() && x.has_storage()) {
+    PartialStats all = not_stored(tensor.numel() * (tensor.is_complex() ? 2 : 1) - x.numel(), eps);
+    if (x.numel() > 0) all.add(memory_stats(x, eps));
+    stats.values = values_of(all);
+  } else {
+    stats.values.fill(std::numeric_limits<double>::quiet_NaN());
+    started.pending = device_stats(x, eps);
+  }
+  stats.outcome = Outcome::measured;
+  return started;
+}
+
+TensorStats finish(const StartedStats& started) {
+  TensorStats stats = started.stats;
+  if (!started.pending) return stats;
+  DeviceBatch batch;
+  batch.add(started.pending);
+  stats.values = batch.resolve().front();
+  return stats;
+}
+
+template <typename Body>
+auto guarded(Body&& body) noexcept -> tl::expected<decltype(body()), std::string> {
+  try {
+    return body();
+  } catch (const std::exception& error) {
+    return tl::unexpected<std::string>(error.what());
+  } catch (...) {
+    return tl::unexpected<std::string>("an exception of unknown type");
+  }
+}
+
+}  // namespace
+
+DType dtype_of(const at::Tensor& tensor) {
+  switch (tensor.scalar_type()) {
+    case c10::ScalarType::Float:
+      return DType::float32;
+    case c10::ScalarType::Double:
+      return DType::float64;
+    case c10::ScalarType::Half:
+      return DType::float16;
+    case c10::ScalarType::BFloat16:
+      return DType::bfloat16;
+    case c10::ScalarType::Char:
+      return DType::int8;
+    case c10::ScalarType::Byte:
+      return DType::uint8;
+    case c10::ScalarType::Short:
+      return DType::int16;
+    case c10::ScalarType::Int:
+      return DType::int32;
+    case c10::ScalarType::Long:
+      return DType::int64;
+    case c10::ScalarType::Bool:
+      return DType::boolean;
+    case c10::ScalarType::ComplexFloat:
+      return DType::complex64;
+    case c10::ScalarType::ComplexDouble:
+      return DType::complex128;
+    default:
+      return DType::unknown;
+  }
+}
+
+tl::expected<StartedStats, std::string> start_tensor_stats(const at::Tensor& tensor, double eps) noexcept {
+  return guarded([&] { return start(tensor, eps); });
+}
+
+tl::expected<TensorStats, std::string> tensor_stats(const at::Tensor& tensor, double eps) noexcept {
+  return guarded([&] { return finish(start(tensor, eps)); });
+}
+
+}  // namespace gradmon

@@ -1,0 +1,167 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "hooks/stats/weight_spectrum.h"
+
+#include <ATen/TensorOperators.h>
+#include <ATen/ops/empty.h>
+#include <ATen/ops/linalg_eigh.h>
+#include <ATen/ops/mv.h>
+#include <ATen/ops/nan_to_num.h>
+#include <ATen/ops/zeros.h>
+#include <c10/core/DispatchKeySet.h>
+#include <c10/core/GradMode.h>
+#include <c10/core/impl/LocalDispatchKeySet.h>
+
+#include <algorithm>
+#include <cmath>
+#include <limits>
+
+#include "hooks/stats/device_spectrum.h"
+#include "hooks/stats/tensor_stats.h"
+
+namespace gradmon {
+namespace {
+
+constexpr std::int64_t kBasis = 48;    // vectors at a time
+constexpr std::int64_t kLookEach = 4;  // products between two looks at the estimate
+
+std::string objection_to(const at::Tensor& weight) {
+  if (!weight.defined() || weight.dim() != 2) return "the weight is not 2-D";
+  if (!weight.is_floating_point()) return "the weight is not of floating numbers";
+  if (weight.layout() != at::kStrided) return "the weight is not dense";
+  if (weight.is_meta()) return "a meta tensor";
+  if (weight.numel() == 0) return "the weight is empty";
+  return "";
+}
+
+// WᵀW / ‖W‖_F², whose largest eigenvalue lies between 1 / its size and 1.
+class Gram {
+ public:
+  Gram(const at::Tensor& weight, double frobenius) : frobenius_(frobenius) {
+    // Beyond, the squares of float32 would overflow, or vanish.
+    const bool wide = weight.scalar_type() == at::kDouble || frobenius > 1e30 || frobenius < 1e-30;
+    at::Tensor w = weight.size(0) < weight.size(1) ? weight.t() : weight;
+    w = w.to(wide ? at::kDouble : at::kFloat);
+    if (w.is_neg()) w = w.resolve_neg();
+    weight_ = w.stride(0) == 1 || w.stride(1) == 1 ? w : w.contiguous();
+    transposed_ = weight_.t();
+  }
+
+  std::int64_t size() const { return weight_.size(1); }
+  at::Tensor times(const at::Tensor& vector) const { return half(transposed_, half(weight_, vector)); }
+
+ private:
+  at::Tensor half(const at::Tensor& matrix, const at::Tensor& vector) const {
+    return at::mv(matrix, (vector / frobenius_).to(matrix.scalar_type())).to(at::kDouble);
+  }
+
+  const double frobenius_;
+  at::Tensor weight_, transposed_;
+};
+
+struct Estimate {
+  double value = 0;                                        // of the largest eigenvalue
+  double error = std::numeric_limits<double>::infinity();  // residual over value
+  at::Tensor vector;
+};
+
+// One run of Lanczos, each vector made orthogonal to all before.
+class Krylov {
+ public:
+  Krylov(const Gram& gram, const at::Tensor& first)
+      : gram_(gram),
+        limit_(std::min(kBasis, gram.size())),
+        basis_(at::zeros({limit_, gram.size()}, first.options())),
+        projected_(at::zeros({limit_, limit_}, at::kDouble)) {
+    basis_[0].copy_(first);
+  }
+
+  bool full() const { return steps_ == limit_ || next_norm_ == 0; }
+
+  void step() {
+    at::Tensor next = gram_.times(basis_[steps_]);
+    const at::Tensor known = basis_.narrow(0, 0, steps_ + 1);
+    const at::Tensor share = at::mv(known, next);
+    next = next - at::mv(known.t(), share);
+    next = next - at::mv(known.t(), at::mv(known, next));
+    projected_[steps_][steps_] = share[steps_];
+    next_norm_ = next.norm().item<double>();
+    if (!(next_norm_ > 1e-15)) next_norm_ = 0;
+    steps_ += 1;
+    if (full()) return;
+    basis_[steps_].copy_(next / next_norm_);
+    projected_[steps_ - 1][steps_] = next_norm_;
+    projected_[steps_][steps_ - 1] = next_norm_;
+  }
+
+  Estimate look() const {
+    const auto [values, vectors] = at::linalg_eigh(projected_.narrow(0, 0, steps_).narrow(1, 0, steps_));
+    const double value = values[steps_ - 1].item<double>();
+    const at::Tensor share = vectors.select(1, steps_ - 1);
+    const double residual = next_norm_ * std::fabs(share[steps_ - 1].item<double>()) / value;
+    const at::Tensor vector = at::mv(basis_.narrow(0, 0, steps_).t(), share.to(basis_.device()));
+    return {value, residual, vector / vector.norm()};
+  }
+
+ private:
+  const Gram& gram_;
+  const std::int64_t limit_;
+  const at::Tensor basis_, projected_;  // the matrix, as the basis sees it
+  std::int64_t steps_ = 0;
+  double next_norm_ = 1;
+};
+
+}  // namespace
+
+WeightSpectrum::WeightSpectrum(std::string_view name) {
+  std::seed_seq seed(name.begin(), name.end());
+  random_.seed(seed);
+}
+
+at::Tensor WeightSpectrum::first_vector(std::int64_t size, const at::Device& device) {
+  const auto options = at::TensorOptions(at::kDouble).pinned_memory(device.is_cuda());
+  at::Tensor drawn = at::empty({size}, options);
+  auto* numbers = static_cast<double*>(drawn.data_ptr());
+  for (std::int64_t i = 0; i < size; ++i) numbers[i] = static_cast<double>(random_() >> 11) * 0x1p-52 - 1;
+  drawn = drawn.to(device, /*non_blocking=*/true);
+  drawn = drawn / drawn.norm();
+  if (!found_.defined() || found_.size(0) != size) return drawn;
+  drawn = at::nan_to_num(found_.to(device), 0, 0, 0) + drawn * 1e-3;
+  return drawn / drawn.norm();
+}
+
+Spectrum WeightSpectrum::begin_on_device(const at::Tensor& weight) {
+  constexpr double kNan = std::numeric_limits<double>::quiet_NaN();
+  found_ = first_vector(std::min(weight.size(0), weight.size(1)), weight.device());
+  return {kNan, kNan, kDeviceProducts, true, pending_spectrum(weight, found_)};
+}
+
+tl::expected<Spectrum, std::string> WeightSpectrum::measure(const at::Tensor& weight) {
+  if (std::string why = objection_to(weight); !why.empty()) return tl::unexpected(std::move(why));
+  const c10::NoGradGuard no_grad;
+  const c10::impl::ExcludeDispatchKeyGuard no_autocast(c10::autocast_dispatch_keyset);
+  if (!weight.is_cpu()) return begin_on_device(weight);
+  const auto stats = tensor_stats(weight, 0);
+  if (!stats) return tl::unexpected(stats.error());
+  if (stats->outcome != TensorStats::Outcome::measured) return tl::unexpected<std::string>("freed storage");
+  Spectrum spectrum;
+  spectrum.frobenius = spectrum.kernel_norm = stats->values[static_cast<std::size_t>(Op::norm)];
+  if (!std::isfinite(spectrum.frobenius) || spectrum.frobenius == 0) return spectrum;
+
+  const Gram gram(weight, spectrum.frobenius);
+  Estimate best;
+  at::Tensor first = first_vector(gram.size(), weight.device());
+  while (best.error > kTolerance && spectrum.products < kProducts) {
+    Krylov krylov(gram, first);
+    while (best.error > kTolerance && !krylov.full()) {
+      krylov.step();
+      if (++spectrum.products % kLookEach == 0 || krylov.full()) best = krylov.look();
+    }
+    first = best.vector;
+  }
+  found_ = best.vector;
+  spectrum.converged = best.error <= kTolerance;
+  spectrum.kernel_norm = spectrum.frobenius * std::sqrt(best.value);
+  return spectrum;
+}
+
+}  // namespace gradmon

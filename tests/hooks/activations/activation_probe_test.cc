@@ -1,0 +1,471 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "hooks/activations/activation_probe.h"
+
+#include <ATen/ops/arange.h>
+#include <ATen/ops/equal.h>
+#include <ATen/ops/ones.h>
+#include <ATen/ops/rand.h>
+#include <torch/nn/modules/embedding.h>
+
+#include <memory>
+#include <thread>
+#include <tuple>
+
+#include "control/debian_version.h"
+#include "hooks/observe/forward_tap.h"
+#include "tests/hooks/activation_records.h"
+#include "tests/hooks/observed_model.h"
+#include "tests/hooks/tiny_model.h"
+#include GRADMON_CATCH_HEADER
+
+namespace gradmon {
+namespace {
+
+// What the model's forward and backward hold, in double, by plain torch.
+struct Reference {
+  at::Tensor x, fc1_out, relu_out, mid, out;
+  explicit Reference(ObservedModel& model, const at::Tensor& input) {
+    const auto as_double = [](const at::Tensor& t) { return t.detach().to(at::kDouble); };
+    const auto linear = [&](const torch::nn::Linear& fc, const at::Tensor& t) {
+      return t.matmul(as_double(fc->weight).t()) + as_double(fc->bias);
+    };
+    x = as_double(input).requires_grad_(input.requires_grad());
+    fc1_out = linear(model.fc1, x).requires_grad_();
+    relu_out = fc1_out.relu();
+    mid = linear(model.fc2, relu_out).requires_grad_();
+    out = linear(model.fc2, mid);
+    for (at::Tensor* t : {&fc1_out, &relu_out, &mid, &out}) {
+      if (!t->requires_grad()) t->requires_grad_();
+      t->retain_grad();
+    }
+    out.pow(2).mean().backward();
+  }
+};
+
+void step(ObservedModel& model, HookSet& hooks, const at::Tensor& x, std::int64_t number = 1) {
+  hooks.begin_step({number}, HookSet::Collect::yes);
+  observe(model)(x).pow(2).mean().backward();
+  hooks.end_step();
+}
+
+const Lines kForward{".input/0",    "fc1.input/0",  "fc1.output/0",  "relu.input/0",   "relu.output/0",
+                     "fc2.input/0", "fc2.output/0", "fc2.input@2/0", "fc2.output@2/0", ".output/0"};
+
+TEST_CASE("activations and their gradients are those of plain torch around an in-place module") {
+  ObservedModel model;
+  FakeStream stream;
+  HookSettings settings = activations();
+  settings.ops = 0x3f;
+  HookSet hooks(settings, watched(model), stream);
+  const at::Tensor x = observed_input().requires_grad_();
+  const Reference plain(model, x);
+  step(model, hooks, x);
+  CHECK(!hooks.failure());
+  CHECK(rows(stream, Kind::actv) == kForward);
+  const std::vector<std::pair<std::string, at::Tensor>> all{
+      {".input", plain.x},           {"fc1.input", plain.x},          {"fc1.output", plain.fc1_out},
+      {"relu.input", plain.fc1_out}, {"relu.output", plain.relu_out}, {"fc2.input", plain.relu_out},
+      {"fc2.output", plain.mid},     {"fc2.input@2", plain.mid},      {"fc2.output@2", plain.out},
+      {".output", plain.out}};
+  for (const auto& [name, tensor] : all) {
+    INFO(name);
+    const at::Tensor v = tensor.detach(), g = tensor.grad();
+    CHECK(near(value(stream, Kind::actv, name, Op::norm), norm_of(v)));
+    CHECK(near(value(stream, Kind::actv, name, Op::max), v.max().item<double>()));
+    CHECK(near(value(stream, Kind::actv_grad, name, Op::norm), norm_of(g)));
+    CHECK(near(value(stream, Kind::actv_grad, name, Op::min), g.min().item<double>()));
+  }
+  CHECK(rows(stream, Kind::actv_grad).size() == 10);
+}
+
+TEST_CASE("an input that needs no gradient has no row of one") {
+  ObservedModel model;
+  FakeStream stream;
+  HookSet hooks(activations(), watched(model), stream);
+  step(model, hooks, observed_input());
+  CHECK(rows(stream, Kind::actv_grad) == Lines{"fc2.output@2/0", ".output/0", "fc2.input@2/0", "fc2.output/0",
+                                               "fc2.input/0", "relu.output/0", "relu.input/0",
+                                               "fc1.output/0"});
+  CHECK(hooks.counts().not_applicable == 0);
+}
+
+TEST_CASE("a module whose output is not used has activations and no gradients") {
+  ObservedModel model;
+  FakeStream stream;
+  HookSet hooks(activations(), watched(model), stream);
+  hooks.begin_step({1}, HookSet::Collect::yes);
+  observe (*model.fc1)(observed_input());
+  hooks.end_step();
+  CHECK(rows(stream, Kind::actv) == Lines{"fc1.input/0", "fc1.output/0"});
+  CHECK(rows(stream, Kind::actv_grad).empty());
+}
+
+TEST_CASE("a recomputed forward adds no activations and its gradients come once") {
+  ObservedModel plain, checkpointed;
+  checkpointed.checkpoint = true;
+  FakeStream expected, stream;
+  const at::Tensor x = observed_input();
+  {
+    HookSet hooks(activations(), watched(plain), expected);
+    step(plain, hooks, x);
+  }
+  HookSet hooks(activations(), watched(checkpointed), stream);
+  step(checkpointed, hooks, x);
+  CHECK(!hooks.failure());
+  CHECK(rows(stream, Kind::actv) == kForward);
+  for (const char* name : {".output", "fc2.output@2", "fc2.input@2", "fc2.output", "fc2.input", "relu.output",
+                           "relu.input", "fc1.output"}) {
+    INFO(name);
+    CHECK(near(stream.norm(Kind::actv_grad, std::string("0:") + name),
+               expected.norm(Kind::actv_grad, std::string("0:") + name)));
+  }
+  CHECK(rows(stream, Kind::actv_grad).size() == 8);
+}
+
+TEST_CASE("a recomputation of the same input gives no second row of its gradient") {
+  ObservedModel model;
+  FakeStream stream;
+  HookSet hooks(activations(), watched(model), stream);
+  hooks.begin_step({1}, HookSet::Collect::yes);
+  const at::Tensor hidden = observe(*model.fc1)(observed_input());
+  const at::Tensor y = observe(*model.fc2)(hidden);
+  y.register_hook([&](const at::Tensor& gradient) {
+    const at::AutoGradMode enabled(true);
+    observe (*model.fc2)(hidden);
+    return gradient;
+  });
+  y.sum().backward();
+  hooks.end_step();
+  CHECK(rows(stream, Kind::actv_grad) == Lines{"fc2.output/0", "fc2.input/0", "fc1.output/0"});
+}
+
+TEST_CASE("of several passes through one graph the gradient of the last is recorded") {
+  ObservedModel model;
+  FakeStream stream;
+  HookSet hooks(activations(), watched(model), stream);
+  hooks.begin_step({1}, HookSet::Collect::yes);
+  const at::Tensor x = observed_input().requires_grad_();
+  const at::Tensor y = observe(model)(x);
+  const at::Tensor slope = torch::autograd::grad({y.sum()}, {x}, {}, true, true).at(0);
+  (y.pow(2).sum() + slope.pow(2).sum()).backward();
+  hooks.end_step();
+  CHECK(rows(stream, Kind::actv_grad).size() == 10);
+  CHECK(near(value(stream, Kind::actv_grad, ".output", Op::norm), norm_of(y * 2)));
+  CHECK(near(value(stream, Kind::actv_grad, ".input", Op::norm), norm_of(x.grad())));
+}
+
+TEST_CASE("evaluation between micro batches gives no rows and counts for nothing") {
+  ObservedModel model;
+  FakeStream stream;
+  HookSettings settings = activations();
+  settings.activations.backward = false;
+  HookSet hooks(settings, watched(model), stream);
+  hooks.begin_step({1}, HookSet::Collect::yes);
+  for (int i = 0; i < 2; ++i) {
+    observe(model)(observed_input(5 + i)).sum().backward();
+    model.eval();
+    observe(model)(observed_input());
+    model.train();
+    const c10::NoGradGuard no_grad;
+    observe(model)(observed_input());
+  }
+  hooks.end_step();
+  Lines both = kForward;
+  for (std::string line : kForward) both.push_back(line.replace(line.size() - 1, 1, "1"));
+  CHECK(rows(stream, Kind::actv) == both);
+  CHECK(near(value(stream, Kind::actv, ".input", Op::norm, 1), norm_of(observed_input(6))));
+}
+
+TEST_CASE("gradients carry the micro step of their own forward in whatever order they come") {
+  ObservedModel model;
+  FakeStream stream;
+  HookSettings settings = activations();
+  settings.activations.forward = false;
+  settings.activations.all = false;
+  settings.activations.targets = {{"fc1", {}, {}, {}, TensorSelection{}}};
+  settings.selection.targets = {"fc1"};
+  HookSet hooks(settings, watched(model), stream);
+  hooks.begin_step({1}, HookSet::Collect::yes);
+  const at::Tensor first = observe(model)(observed_input()), second = observe(model)(observed_input(7));
+  second.sum().backward();
+  first.sum().backward();
+  hooks.end_step();
+  CHECK(rows(stream, Kind::actv_grad) == Lines{"fc1.output/1", "fc1.output/0"});
+  CHECK(rows(stream, Kind::actv).empty());
+}
+
+struct Branches : torch::nn::Module {
+  using Output = std::tuple<at::Tensor, std::map<std::string, at::Tensor>, int>;
+  Output forward(const at::Tensor& x, const at::Tensor& ids, int) {
+    return {x * 2, {{"loss", x.sum()}, {"mask", ids > 1}}, 3};
+  }
+};
+
+TEST_CASE("elements of tuples and maps have names of their own and what is no tensor none") {
+  Branches model;
+  FakeStream stream;
+  HookSet hooks(activations(), watched(model), stream);
+  hooks.begin_step({1}, HookSet::Collect::yes);
+  const auto output = observe(model)(at::ones({2, 2}).requires_grad_(), at::arange(3), 7);
+  std::get<1>(output).at("loss").backward();
+  hooks.end_step();
+  CHECK(rows(stream, Kind::actv) ==
+        Lines{".input_0/0", ".input_1/0", ".output_0/0", ".output_loss/0", ".output_mask/0"});
+  CHECK(rows(stream, Kind::actv_grad) == Lines{".output_loss/0", ".input_0/0"});
+}
+
+TEST_CASE("a selection takes its element and a tuple of another size does not hide it") {
+  const auto names = [](TensorSelection input, TensorSelection output) {
+    Branches model;
+    torch::nn::Module root;
+    root.register_module("b", std::shared_ptr<torch::nn::Module>(&model, [](auto*) {}));
+    FakeStream stream;
+    HookSettings settings = activations();
+    settings.activations.all = false;
+    settings.activations.targets = {{"b", input, output, {}, {}}};
+    HookSet hooks(settings, watched(root), stream);
+    hooks.begin_step({1}, HookSet::Collect::yes);
+    observe(model)(at::ones({2, 2}), at::arange(3), 7);
+    hooks.end_step();
+    return rows(stream, Kind::actv);
+  };
+  CHECK(names({3, 1}, {4, 2}) == Lines{"b.input_1/0", "b.output_mask/0"});
+  CHECK(names({2, 1}, {0, 0}) == Lines{"b.input_1/0", "b.output_0/0"});
+  CHECK(names({3, 2}, {9, 8}).empty());
+}
+
+TEST_CASE("targets name modules whole and patterns find more of them") {
+  const auto names = [](HookSettings settings) {
+    ObservedModel model;
+    FakeStream stream;
+    settings.activations.backward = false;
+    HookSet hooks(settings, watched(model), stream);
+    step(model, hooks, observed_input());
+    return rows(stream, Kind::actv);
+  };
+  HookSettings settings = activations();
+  settings.selection.target_regex = {"relu"};
+  CHECK(names(settings) == Lines{"relu.input/0", "relu.output/0"});
+  settings.selection.invert = true;
+  CHECK(names(settings).size() == kForward.size() - 2);
+  settings = activations();
+  settings.activations.targets = {{"0:fc1", TensorSelection{}, {}, {}, {}}};
+  settings.selection.targets = {"0:fc1"};
+  CHECK(names(settings).size() == kForward.size() - 1);
+  settings.activations.all = false;
+  CHECK(names(settings) == Lines{"fc1.input/0"});
+}
+
+struct Towers : torch::nn::Module {
+  torch::nn::Linear one{nullptr}, other{nullptr}, alone{nullptr};
+  Towers() {
+    const auto layer = [this](const char* tower, const char* number) {
+      auto parent = register_module(tower, std::make_shared<torch::nn::Module>());
+      return parent->register_module("layers", std::make_shared<torch::nn::Module>())
+          ->register_module(number, torch::nn::Linear(4, 4));
+    };
+    one = layer("enc", "0");
+    other = layer("dec", "0");
+    alone = layer("top", "1");
+  }
+  at::Tensor forward(const at::Tensor& x) { return observe(*alone)(observe(*other)(observe(*one)(x))); }
+};
+
+TEST_CASE("module names are squashed unless they would collide") {
+  Towers model;
+  FakeStream stream;
+  HookSettings settings = activations();
+  settings.activations.backward = false;
+  HookSet hooks(settings, watched(model), stream);
+  hooks.begin_step({1}, HookSet::Collect::yes);
+  model.forward(observed_input());
+  hooks.end_step();
+  CHECK(rows(stream, Kind::actv) == Lines{"enc.layers.0.input/0", "enc.layers.0.output/0",
+                                          "dec.layers.0.input/0", "dec.layers.0.output/0", "layers.1.input/0",
+                                          "layers.1.output/0"});
+}
+
+TEST_CASE("a tapped value is recorded as the output of its name") {
+  ObservedModel model;
+  FakeStream stream;
+  HookSettings settings = activations();
+  settings.activations.all = false;
+  settings.activations.targets = {{"scores", {}, {}, {}, {}}};
+  HookSet hooks(settings, watched(model), stream);
+  const at::Tensor scores = (observed_input() * 3).requires_grad_();
+  hooks.begin_step({1}, HookSet::Collect::yes);
+  for (int i = 0; i < 2; ++i) {
+    const at::Tensor doubled = scores * 2;
+    tap("scores", doubled);
+    tap("others", doubled);
+    (doubled * (i + 1)).sum().backward();
+  }
+  hooks.end_step();
+  CHECK(rows(stream, Kind::actv) == Lines{"scores.output/0", "scores.output@2/0"});
+  CHECK(rows(stream, Kind::actv_grad) == Lines{"scores.output/0", "scores.output@2/0"});
+  CHECK(near(stream.norm(Kind::actv, "0:scores.output"), norm_of(scores * 2)));
+}
+
+TEST_CASE("a tensor that several modules see is read once") {
+  ObservedModel model;
+  FakeStream stream;
+  HookFuse fuse;
+  const WatchedModel all = watched(model);
+  ActivationProbe probe(activations(), all, stream, fuse);
+  ForwardTap tap(all.modules, 1, {&probe}, fuse);
+  probe.begin_step({1});
+  tap.begin_step();
+  const at::Tensor y = observe(model)(observed_input());
+  CHECK(probe.readings().read == 5);
+  CHECK(probe.readings().known == 5);
+  y.sum().backward();
+  CHECK(probe.readings().read == 9);  // One for each but fc1's, which has its own sum.
+  tap.disarm();
+  probe.disarm();
+  CHECK(!fuse.failure());
+}
+
+TEST_CASE("training is the same to the bit whether activations are collected or not") {
+  ObservedModel alone, collected;
+  alone.checkpoint = collected.checkpoint = true;
+  FakeStream stream;
+  HookSet hooks(activations(), watched(collected), stream);
+  for (std::int64_t number = 0; number < 6; ++number) {
+    const at::Tensor x = observed_input();
+    for (ObservedModel* model : {&alone, &collected}) {
+      const bool on = model == &collected && number % 3 != 0;
+      if (on) hooks.begin_step({number}, HookSet::Collect::yes);
+      observe (*model)(x).pow(2).mean().backward();
+      if (on) hooks.end_step();
+      const c10::NoGradGuard no_grad;
+      for (at::Tensor& p : model->parameters()) {
+        p.sub_(p.grad(), 0.1);
+        p.mutable_grad().reset();
+      }
+    }
+  }
+  CHECK(!hooks.failure());
+  for (std::size_t i = 0; i < alone.parameters().size(); ++i)
+    CHECK(at::equal(alone.parameters()[i], collected.parameters()[i]));
+}
+
+TEST_CASE("no tensor and no graph lives longer for being collected") {
+  ObservedModel model;
+  FakeStream stream;
+  HookSet hooks(activations(), watched(model), stream);
+  hooks.begin_step({1}, HookSet::Collect::yes);
+  std::vector<c10::weak_intrusive_ptr<c10::TensorImpl>> weak;
+  {
+    const at::Tensor x = observed_input().requires_grad_();
+    const at::Tensor y = observe(model)(x);
+    weak.emplace_back(x.getIntrusivePtr());
+    weak.emplace_back(y.getIntrusivePtr());
+    y.sum().backward();
+    weak.emplace_back(x.grad().getIntrusivePtr());
+  }
+  for (const auto& tensor : weak) CHECK(tensor.expired());
+  hooks.end_step();
+}
+
+TEST_CASE("a leaf that outlives the step keeps no hook") {
+  ObservedModel model;
+  FakeStream stream;
+  HookSet hooks(activations(), watched(model), stream);
+  const at::Tensor x = observed_input().requires_grad_();
+  const auto accumulator = torch::autograd::impl::grad_accumulator(x);
+  for (int i = 0; i < 3; ++i) {
+    stream.records.clear();
+    step(model, hooks, x);
+    CHECK(accumulator->pre_hooks().empty());
+    CHECK(rows(stream, Kind::actv_grad).size() == 10);
+  }
+}
+
+TEST_CASE("a graph that outlives its step keeps no hook once its gradients have come") {
+  ObservedModel model;
+  FakeStream stream;
+  HookSet hooks(activations(), watched(model), stream);
+  const at::Tensor hidden = observed_input().requires_grad_() * 2;
+  for (std::int64_t number = 1; number <= 3; ++number) {
+    stream.records.clear();
+    hooks.begin_step({number}, HookSet::Collect::yes);
+    const at::Tensor y = observe(model)(hidden);
+    torch::autograd::backward({y.sum()}, {}, true);
+    hooks.end_step();
+    for (const at::Tensor* tensor : {&hidden, &y}) {
+      CHECK(tensor->grad_fn()->pre_hooks().empty());
+      CHECK(tensor->grad_fn()->post_hooks().empty());
+    }
+    CHECK(rows(stream, Kind::actv_grad).size() == 10);
+  }
+}
+
+TEST_CASE("a graph whose gradients have not come keeps the hooks for a step and none when off") {
+  ObservedModel model;
+  FakeStream stream;
+  auto hooks = std::make_unique<HookSet>(activations(), watched(model), stream);
+  const at::Tensor trunk = observed_input().requires_grad_() * 2;
+  at::Tensor last;
+  for (std::int64_t number = 1; number <= 4; ++number) {
+    hooks->begin_step({number}, HookSet::Collect::yes);
+    const at::Tensor y = observe(model)(trunk);
+    hooks->end_step();
+    CHECK(y.grad_fn()->pre_hooks().size() == 2);
+    CHECK(y.grad_fn()->post_hooks().size() == 1);
+    last = y;
+  }
+  hooks.reset();
+  CHECK(last.grad_fn()->pre_hooks().empty());
+  CHECK(last.grad_fn()->post_hooks().empty());
+}
+
+TEST_CASE("a gradient that comes after its step is not taken and is counted") {
+  ObservedModel model;
+  FakeStream stream;
+  auto hooks = std::make_unique<HookSet>(activations(), watched(model), stream);
+  hooks->begin_step({1}, HookSet::Collect::yes);
+  const at::Tensor late = observe(model)(observed_input()), later = observe(model)(observed_input());
+  hooks->end_step();
+  hooks->begin_step({2}, HookSet::Collect::yes);
+  late.sum().backward();
+  hooks->end_step();
+  CHECK(rows(stream, Kind::actv_grad).empty());
+  CHECK(hooks->counts().not_applicable == 8);
+  hooks.reset();
+  later.sum().backward();
+  CHECK(model.fc1->weight.grad().defined());
+}
+
+TEST_CASE("several threads may run forwards and backwards of one model") {
+  ObservedModel model;
+  FakeStream stream;
+  HookSet hooks(activations(), watched(model), stream);
+  hooks.begin_step({1}, HookSet::Collect::yes);
+  std::vector<std::thread> threads;
+  for (int t = 0; t < 3; ++t) {
+    threads.emplace_back([&, t] {
+      for (int i = 0; i < 5; ++i) observe(model)(observed_input(3 + t).requires_grad_()).sum().backward();
+    });
+  }
+  for (std::thread& thread : threads) thread.join();
+  hooks.end_step();
+  CHECK(!hooks.failure());
+  CHECK(stream.records.size() == 15 * 20);
+}
+
+TEST_CASE("a parameter given to a module has no row of its gradient here") {
+  struct Scale : torch::nn::Module {
+    at::Tensor forward(const at::Tensor& x, const at::Tensor& w) { return x * w; }
+    at::Tensor weight = register_parameter("weight", at::ones({4}));
+  } model;
+  FakeStream stream;
+  HookSet hooks(activations(), watched(model), stream);
+  hooks.begin_step({1}, HookSet::Collect::yes);
+  observe(model)(observed_input(), model.weight).sum().backward();
+  hooks.end_step();
+  CHECK(rows(stream, Kind::actv) == Lines{".input_0/0", ".input_1/0", ".output/0"});
+  CHECK(rows(stream, Kind::actv_grad) == Lines{".output/0"});
+}
+
+}  // namespace
+}  // namespace gradmon

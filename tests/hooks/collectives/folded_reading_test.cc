@@ -1,0 +1,66 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "hooks/collectives/folded_reading.h"
+
+#include <ATen/ops/cat.h>
+#include <ATen/ops/empty.h>
+#include <ATen/ops/randn.h>
+
+#include <cmath>
+#include <limits>
+
+#include "control/debian_version.h"
+#include GRADMON_CATCH_HEADER
+
+namespace gradmon {
+namespace {
+
+Reading reading_of(const at::Tensor& tensor) {
+  HookFuse fuse;
+  Reading reading;
+  reading.take(tensor, 0.1, "x", fuse);
+  REQUIRE_FALSE(fuse.tripped());
+  return reading;
+}
+
+TEST_CASE("tensors folded have the numbers of one that holds them all") {
+  const at::Tensor a = at::randn({7, 3}, at::kDouble), b = at::randn({500}, at::kDouble),
+                   c = at::randn({1}, at::kDouble).mul(10);
+  const Reading all =
+      folded({reading_of(a), Reading{}, reading_of(b), reading_of(at::empty({0})), reading_of(c)});
+  const Reading one = reading_of(at::cat({a.flatten(), b, c}));
+  REQUIRE(all.present);
+  CHECK(all.sizes == std::vector<std::int64_t>{1});
+  CHECK(all.stats.dtype == DType::float64);
+  for (std::size_t op = 0; op < kOps; ++op) {
+    INFO(kOpNames[op]);
+    CHECK(std::fabs(all.stats.values[op] - one.stats.values[op]) <=
+          1e-12 * (1 + std::fabs(one.stats.values[op])));
+  }
+}
+
+TEST_CASE("a NaN in one of the tensors is not lost in folding") {
+  at::Tensor bad = at::randn({4});
+  bad[2] = std::numeric_limits<float>::quiet_NaN();
+  for (const Reading& all : {folded({reading_of(bad), reading_of(at::randn({4}))}),
+                             folded({reading_of(at::randn({4})), reading_of(bad)})}) {
+    const auto value = [&](Op op) { return all.stats.values[static_cast<std::size_t>(op)]; };
+    CHECK(std::isnan(value(Op::min)));
+    CHECK(std::isnan(value(Op::max)));
+    CHECK(std::isnan(value(Op::norm)));
+    CHECK(std::isnan(value(Op::mean)));
+    CHECK(value(Op::nans) == 1);
+  }
+}
+
+TEST_CASE("nothing folded is no reading") {
+  CHECK_FALSE(folded({}).present);
+  CHECK_FALSE(folded({Reading{}, Reading{}}).present);
+}
+
+TEST_CASE("a tensor without numbers makes the whole without") {
+  const Reading all = folded({reading_of(at::randn({4})), reading_of(at::empty({4}, at::TensorOptions(at::kMeta)))});
+  CHECK(all.stats.outcome == TensorStats::Outcome::not_applicable);
+}
+
+}  // namespace
+}  // namespace gradmon

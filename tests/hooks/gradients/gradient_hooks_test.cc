@@ -1,0 +1,287 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "hooks/gradients/gradient_hooks.h"
+
+#include <ATen/ops/ones.h>
+#include <ATen/ops/zeros.h>
+#include <torch/csrc/autograd/function.h>
+#include <torch/csrc/autograd/function_hook.h>
+#include <torch/csrc/autograd/variable.h>
+
+#include <functional>
+#include <memory>
+#include <thread>
+
+#include "control/debian_version.h"
+#include "tests/hooks/fake_stream.h"
+#include "tests/hooks/tiny_model.h"
+#include GRADMON_CATCH_HEADER
+
+namespace gradmon {
+namespace {
+
+using torch::autograd::Node;
+using torch::autograd::variable_list;
+using Names = std::vector<std::string>;
+
+HookSettings gradients_only() {
+  HookSettings settings;
+  settings.gradients = true;
+  return settings;
+}
+
+// What DDP does: scales the gradient where it lies, in a post-hook of its own.
+class Reducer : public torch::autograd::FunctionPostHook {
+ public:
+  explicit Reducer(at::Tensor parameter) : parameter_(std::move(parameter)) {}
+  variable_list operator()(const variable_list& outputs, const variable_list&) override {
+    const c10::NoGradGuard no_grad;
+    parameter_.mutable_grad().mul_(0.25);
+    return outputs;
+  }
+
+ private:
+  at::Tensor parameter_;
+};
+
+std::shared_ptr<Node> accumulator_of(const at::Tensor& parameter) {
+  return torch::autograd::impl::grad_accumulator(parameter);
+}
+
+TEST_CASE("a gradient is read before hooks attached earlier or later reduce it") {
+  TinyModel alone;
+  alone.backward();
+  for (const bool reducer_first : {true, false}) {
+    TinyModel model;
+    FakeStream stream;
+    const auto first = accumulator_of(model[0]);
+    const auto second = accumulator_of(model[2]);
+    if (reducer_first) first->add_post_hook(std::make_unique<Reducer>(model[0]));
+    HookSet hooks(gradients_only(), {model.parameters, {}}, stream);
+    if (!reducer_first) first->add_post_hook(std::make_unique<Reducer>(model[0]));
+    second->add_post_hook(std::make_unique<Reducer>(model[2]));
+
+    hooks.begin_step({1}, HookSet::Collect::yes);
+    model.backward();
+    hooks.before_update({});
+    hooks.end_step();
+
+    for (const std::size_t i : {0, 2}) {
+      const std::string target = "0:" + model.parameters[i].name;
+      CHECK(near(stream.norm(Kind::grad_unreduced, target), norm_of(alone[i].grad())));
+      CHECK(near(stream.norm(Kind::grad_reduced, target), 0.25 * norm_of(alone[i].grad())));
+    }
+    first->post_hooks().clear();
+    second->post_hooks().clear();
+  }
+}
+
+TEST_CASE("tensor hooks of the user fire before and are still there after") {
+  TinyModel alone, model;
+  FakeStream stream;
+  int fired = 0;
+  model[0].register_hook([&](const at::Tensor& gradient) { return ++fired, gradient * 10; });
+  {
+    HookSet hooks(gradients_only(), {model.parameters, {}}, stream);
+    model[2].register_hook([&](const at::Tensor& gradient) { return ++fired, gradient * 3; });
+    hooks.begin_step({1}, HookSet::Collect::yes);
+    model.backward();
+    hooks.end_step();
+  }
+  alone.backward();
+  CHECK(fired == 2);
+  CHECK(near(stream.norm(Kind::grad_unreduced, "0:fc1.weight"), 10 * norm_of(alone[0].grad())));
+  CHECK(near(stream.norm(Kind::grad_unreduced, "0:fc2.weight"), 3 * norm_of(alone[2].grad())));
+  model.backward();
+  CHECK(fired == 4);
+}
+
+TEST_CASE("the last of several micro batches gives the row") {
+  TinyModel alone, model;
+  FakeStream stream;
+  HookSet hooks(gradients_only(), {model.parameters, {}}, stream);
+  hooks.begin_step({1}, HookSet::Collect::yes);
+  for (const double scale : {1.0, 2.0, 0.5}) {
+    alone.backward(scale);
+    model.backward(scale);
+  }
+  hooks.end_step();
+  CHECK(stream.records.size() == 4);
+  for (std::size_t i = 0; i < 4; ++i) {
+    CHECK(near(stream.norm(Kind::grad_unreduced, "0:" + model.parameters[i].name), norm_of(alone[i].grad())));
+  }
+}
+
+TEST_CASE("rows come in the order in which gradients first arrived") {
+  TinyModel model;
+  FakeStream stream;
+  HookSet hooks(gradients_only(), {model.parameters, {}}, stream);
+  hooks.begin_step({1}, HookSet::Collect::yes);
+  (model[1] * 2).sum().backward();
+  model[3].sum().backward();
+  (model[1] * 3).sum().backward();
+  hooks.before_update({});
+  hooks.end_step();
+  CHECK(stream.targets(Kind::grad_unreduced) == Names{"0:fc1.bias", "0:fc2.bias"});
+  CHECK(stream.targets(Kind::grad_reduced) == Names{"0:fc1.bias", "0:fc2.bias"});
+  CHECK(stream.records[0].sequence == 0);
+  CHECK(stream.records[1].sequence == 1);
+  CHECK(stream.records[2].sequence == 1);
+  CHECK(stream.records[3].sequence == 3);
+}
+
+TEST_CASE("a replaced accumulator is hooked again at the next collected boundary") {
+  TinyModel model;
+  FakeStream stream;
+  HookSet hooks(gradients_only(), {model.parameters, {}}, stream);
+  const auto before = accumulator_of(model[0]);
+  for (WatchedParameter& parameter : model.parameters)
+    parameter.tensor.set_data(parameter.tensor.detach().to(at::kDouble));
+  const auto after = accumulator_of(model[0]);
+  REQUIRE(before != after);
+
+  hooks.begin_step({1}, HookSet::Collect::yes);
+  model.backward();
+  hooks.end_step();
+  CHECK(stream.targets(Kind::grad_unreduced).size() == 4);
+  CHECK(stream.records[0].dtype == DType::float64);
+  CHECK(before->post_hooks().empty());
+  CHECK(after->post_hooks().size() == 1);
+}
+
+TEST_CASE("a parameter that took no part has no row though its gradient is defined") {
+  TinyModel model;
+  FakeStream stream;
+  HookSet hooks(gradients_only(), {model.parameters, {}}, stream);
+  model.backward();
+  hooks.begin_step({2}, HookSet::Collect::yes);
+  model.zero_grad();
+  model[3].sum().backward();
+  hooks.before_update({});
+  hooks.end_step();
+  REQUIRE(model[0].grad().defined());
+  CHECK(stream.targets(Kind::grad_unreduced) == Names{"0:fc2.bias"});
+  CHECK(stream.targets(Kind::grad_reduced) == Names{"0:fc2.bias"});
+}
+
+TEST_CASE("a gradient that only others gave has a reduced row alone") {
+  TinyModel model;
+  FakeStream stream;
+  HookSet hooks(gradients_only(), {model.parameters, {}}, stream);
+  model.backward();
+  hooks.begin_step({2}, HookSet::Collect::yes);
+  model.zero_grad();
+  model[1].mutable_grad().add_(1.0);
+  model[3].mutable_grad() = at::ones({4}) * 2;
+  hooks.before_update({});
+  hooks.end_step();
+  CHECK(stream.targets(Kind::grad_unreduced).empty());
+  CHECK(stream.targets(Kind::grad_reduced) == Names{"0:fc1.bias", "0:fc2.bias"});
+  CHECK(stream.norm(Kind::grad_reduced, "0:fc2.bias") == 4);
+}
+
+TEST_CASE("a zero gradient that was delivered has its row") {
+  TinyModel model;
+  FakeStream stream;
+  HookSet hooks(gradients_only(), {model.parameters, {}}, stream);
+  hooks.begin_step({1}, HookSet::Collect::yes);
+  (model[3] * 0).sum().backward();
+  hooks.before_update({});
+  hooks.end_step();
+  CHECK(stream.norm(Kind::grad_unreduced, "0:fc2.bias") == 0);
+  CHECK(stream.norm(Kind::grad_reduced, "0:fc2.bias") == 0);
+}
+
+TEST_CASE("steps in between give nothing") {
+  TinyModel model;
+  FakeStream stream;
+  HookSet hooks(gradients_only(), {model.parameters, {}}, stream);
+  for (std::int64_t step = 1; step <= 6; ++step) {
+    hooks.begin_step({step}, step % 3 == 0 ? HookSet::Collect::yes : HookSet::Collect::no);
+    model.drop_grad();
+    model.backward();
+    hooks.before_update({});
+    hooks.end_step();
+  }
+  REQUIRE(stream.records.size() == 16);
+  CHECK(stream.records[0].step == 3);
+  CHECK(stream.records[15].step == 6);
+}
+
+TEST_CASE("a hook set that is gone leaves no hook") {
+  TinyModel model;
+  FakeStream stream;
+  std::vector<std::shared_ptr<Node>> accumulators;
+  for (std::size_t i = 0; i < 4; ++i) accumulators.push_back(accumulator_of(model[i]));
+  at::Tensor pending = model.loss();
+  {
+    HookSet hooks(gradients_only(), {model.parameters, {}}, stream);
+    for (const auto& accumulator : accumulators) CHECK(accumulator->post_hooks().empty());
+    hooks.begin_step({1}, HookSet::Collect::yes);
+    CHECK(hooks.counts().attached == 4);
+    for (const auto& accumulator : accumulators) CHECK(accumulator->post_hooks().size() == 1);
+  }
+  for (const auto& accumulator : accumulators) CHECK(accumulator->post_hooks().empty());
+  pending.backward();
+  CHECK(model[0].grad().defined());
+  CHECK(stream.records.empty());
+}
+
+TEST_CASE("a parameter that is thawed later is hooked and one that is frozen keeps its hook for later") {
+  TinyModel model;
+  FakeStream stream;
+  model[0].requires_grad_(false);
+  HookSet hooks(gradients_only(), {model.parameters, {}}, stream);
+  hooks.begin_step({0}, HookSet::Collect::yes);
+  CHECK(hooks.counts().attached == 3);
+  model[0].requires_grad_(true);
+  model[1].requires_grad_(false);
+  hooks.begin_step({1}, HookSet::Collect::yes);
+  model.backward();
+  hooks.end_step();
+  CHECK(hooks.counts().attached == 4);
+  CHECK(std::isfinite(stream.norm(Kind::grad_unreduced, "0:fc1.weight")));
+  CHECK(stream.targets(Kind::grad_unreduced).size() == 3);
+  hooks.begin_step({2}, HookSet::Collect::yes);
+  model[1].requires_grad_(true);  // within the step
+  model.backward();
+  hooks.end_step();
+  CHECK(stream.targets(Kind::grad_unreduced).size() == 7);
+}
+
+// Passes on several threads at once, all within one that has begun to deliver.
+void overlapping_passes(const at::Tensor& first, const at::Tensor& shared) {
+  const at::Tensor second = at::ones({4}).requires_grad_().clone();
+  second.register_hook([&](const at::Tensor&) {
+    std::vector<std::thread> threads;
+    for (int thread = 0; thread < 4; ++thread) {
+      threads.emplace_back([&] {
+        for (int pass = 0; pass < 4; ++pass) (shared * 2).sum().backward();
+      });
+    }
+    for (std::thread& thread : threads) thread.join();
+  });
+  (first + second).sum().backward();
+}
+
+TEST_CASE("a gradient that several threads add to at once is read as the last of them left it") {
+  const at::Tensor first = at::ones({4}).requires_grad_();
+  at::Tensor shared = at::ones({1 << 18}).requires_grad_();
+  for (const bool each : {false, true}) {
+    HookSettings settings = gradients_only();
+    settings.per_micro_batch = each;
+    FakeStream stream;
+    HookSet hooks(settings, {{{"first", 0, first}, {"shared", 0, shared}}, {}}, stream);
+    for (std::int64_t step = 1; step <= 40; ++step) {
+      stream.records.clear();
+      shared.mutable_grad() = at::zeros({1 << 18});
+      hooks.begin_step({step}, HookSet::Collect::yes);
+      overlapping_passes(first, shared);
+      hooks.end_step();
+      REQUIRE_FALSE(hooks.failure());
+      REQUIRE(near(stream.norm(Kind::grad_unreduced, "0:shared"), norm_of(shared.grad())));
+    }
+  }
+}
+
+}  // namespace
+}  // namespace gradmon

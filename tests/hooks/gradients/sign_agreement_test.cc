@@ -1,0 +1,159 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "hooks/stats/sign_agreement.h"
+
+#include <ATen/TensorOperators.h>
+#include <ATen/ops/arange.h>
+#include <ATen/ops/empty.h>
+#include <ATen/ops/full.h>
+#include <ATen/ops/ones.h>
+#include <ATen/ops/tensor.h>
+#include <torch/optim/adam.h>
+#include <torch/optim/sgd.h>
+
+#include <cmath>
+#include <limits>
+#include <optional>
+
+#include "control/debian_version.h"
+#include "hooks/stats/device_batch.h"
+#include "hooks/rows/libtorch_optimizer_state.h"
+#include "tests/hooks/fake_stream.h"
+#include "tests/hooks/tiny_model.h"
+#include GRADMON_CATCH_HEADER
+
+namespace gradmon {
+namespace {
+
+std::optional<double> share_of(const at::Tensor& g, const at::Tensor& m) {
+  const auto agreement = sign_agreement(g, m);
+  return agreement ? std::optional(agreement->value) : std::nullopt;
+}
+
+double expected(const at::Tensor& g, const at::Tensor& m) {
+  const auto signs = [](const at::Tensor& x) { return x.to(at::kDouble).sign(); };
+  return ((signs(g) * signs(m)).sum().item<double>() / static_cast<double>(g.numel()) + 1) / 2;
+}
+
+// Signs, zeros, infinities and NaN by turns; `phase` shifts which is where.
+at::Tensor mixture(std::int64_t count, std::int64_t phase, c10::ScalarType type) {
+  const double inf = std::numeric_limits<double>::infinity();
+  const at::Tensor values =
+      at::tensor({-2.0, 0.0, 3.0, -inf, std::nan(""), 0.5, -0.0, inf, -1e-3, 7.0, 1.0}, at::kDouble);
+  return values.index({(at::arange(count, at::kLong) * 7 + phase).remainder(11)}).to(type);
+}
+
+TEST_CASE("the share of agreeing signs is what the formula gives") {
+  for (const auto type : {at::kFloat, at::kDouble, at::kHalf, at::kBFloat16}) {
+    for (const std::int64_t count : {1, 2, 3, 7, 8, 15, 16, 17, 31, 33, 64, 1000, 1001}) {
+      for (const std::int64_t phase : {0, 1, 4}) {
+        const at::Tensor g = mixture(count, 0, type);
+        const at::Tensor m = mixture(count, phase, type);
+        CHECK(share_of(g, m) == expected(g, m));
+      }
+    }
+  }
+}
+
+TEST_CASE("the share comes from a device as it is in memory") {
+  const at::Tensor m = mixture(1000, 4, at::kFloat);
+  at::Tensor g = mixture(1000, 0, at::kBFloat16);
+  const double share = expected(g, m);
+  const PendingNumbers pending = pending_sign_agreement(g, m);
+  g.zero_();
+  CHECK(g.use_count() == 1);
+  DeviceBatch batch;
+  batch.add(pending);
+  CHECK(batch.resolve().front()[0] == share);
+}
+
+TEST_CASE("large tensors are counted exactly whatever their number of threads") {
+  const at::Tensor g = mixture(3'000'001, 0, at::kFloat);
+  const at::Tensor m = mixture(3'000'001, 4, at::kFloat);
+  CHECK(share_of(g, m) == expected(g, m));
+  CHECK(share_of(g.abs() + 1e-3, g.abs() + 1e-3) == expected(g.abs() + 1e-3, g.abs() + 1e-3));
+}
+
+TEST_CASE("numbers that multiply to nothing have their signs all the same") {
+  const at::Tensor tiny = at::full({9}, 1e-42, at::kFloat);
+  CHECK(share_of(tiny, tiny) == 1.0);
+  CHECK(share_of(tiny, -tiny) == 0.0);
+  CHECK(share_of(tiny, at::full({9}, std::nan(""), at::kFloat)) == 0.5);
+}
+
+TEST_CASE("tensors that lie otherwise are compared as well") {
+  const at::Tensor g = mixture(1200, 0, at::kFloat).reshape({30, 40});
+  const at::Tensor m = mixture(1200, 3, at::kFloat).reshape({30, 40});
+  const double share = expected(g, m);
+  CHECK(share_of(g, m.t().contiguous().t()) == share);
+  CHECK(share_of(g.t(), m.t()) == share);
+  CHECK(share_of(g, m.to(at::kDouble)) == share);
+  const at::Tensor wide = mixture(2400, 0, at::kFloat).reshape({30, 80});
+  CHECK(share_of(wide.slice(1, 0, 40), m) == expected(wide.slice(1, 0, 40), m));
+}
+
+TEST_CASE("what cannot be compared gives no share and throws nothing") {
+  const at::Tensor g = at::ones({4});
+  CHECK_FALSE(share_of(g, at::Tensor()));
+  CHECK_FALSE(share_of(g, at::ones({5})));
+  CHECK_FALSE(share_of(g, at::empty({4}, at::kMeta)));
+  CHECK_FALSE(share_of(g, g.to(at::kComplexFloat)));
+  CHECK_FALSE(share_of(g.to_sparse(), g));
+  CHECK_FALSE(share_of(at::ones({0}), at::ones({0})));
+}
+
+// One step under a monitor: the mg_direction of the parameter `target`, NaN for none.
+double direction(HookSet& hooks, TinyModel& model, torch::optim::Optimizer& optimizer, FakeStream& stream,
+                 std::int64_t step, double scale) {
+  const LibtorchOptimizerState state(optimizer);
+  stream.records.clear();
+  hooks.begin_step({step}, HookSet::Collect::yes);
+  model.drop_grad();
+  model.backward(scale);
+  hooks.before_update({}, &state);
+  optimizer.step();
+  hooks.after_update({}, &state);
+  hooks.end_step();
+  for (const Record& record : stream.records) {
+    CHECK(record.kind == Kind::other);
+    CHECK(record.mask == bit_of(Column::mg_direction));
+    if (stream.text(record.target) == "0:fc2.weight")
+      return record.values[static_cast<std::size_t>(Column::mg_direction)];
+  }
+  return std::nan("");
+}
+
+TEST_CASE("mg_direction compares a step's gradient with the momentum before it") {
+  TinyModel model;
+  FakeStream stream;
+  HookSettings settings;
+  settings.momentum_agreement = true;
+  HookSet hooks(settings, {model.parameters, {}}, stream);
+  torch::optim::Adam optimizer({model[0], model[1], model[2], model[3]}, torch::optim::AdamOptions(0.05));
+  CHECK(std::isnan(direction(hooks, model, optimizer, stream, 1, 1)));
+  for (std::int64_t step = 2; step <= 4; ++step) {
+    TinyModel alone;
+    for (std::size_t i = 0; i < 4; ++i) alone[i].set_data(model[i].detach().clone());
+    alone.backward(1.0 / static_cast<double>(step));
+    const double share =
+        expected(alone[2].grad(), *LibtorchOptimizerState(optimizer).of(model[2]).first_moment);
+    const auto scale = 1.0 / static_cast<double>(step);
+    CHECK(direction(hooks, model, optimizer, stream, step, scale) == share);
+    CHECK(stream.records.size() == 4);
+  }
+}
+
+TEST_CASE("an optimizer without momentum is counted as not applicable and training goes on") {
+  TinyModel model;
+  FakeStream stream;
+  HookSettings settings;
+  settings.momentum_agreement = true;
+  HookSet hooks(settings, {model.parameters, {}}, stream);
+  torch::optim::SGD optimizer({model[0], model[1], model[2], model[3]}, 0.1);
+  for (std::int64_t step = 1; step <= 2; ++step)
+    CHECK(std::isnan(direction(hooks, model, optimizer, stream, step, 1)));
+  CHECK(hooks.counts().not_applicable == 8);
+  CHECK_FALSE(hooks.failure());
+}
+
+}  // namespace
+}  // namespace gradmon

@@ -1,0 +1,98 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "hooks/names/target_match.h"
+
+#include "control/debian_version.h"
+#include GRADMON_CATCH_HEADER
+
+namespace gradmon {
+namespace {
+
+using Indices = std::vector<std::size_t>;
+
+const std::vector<TargetName> kModel{
+    {0, "module.embedding.weight"},             // 0
+    {0, "module.decoder.layers.1.fc.weight"},   // 1
+    {0, "module.decoder.layers.1.fc.bias"},     // 2
+    {0, "module.decoder.layers.10.fc.weight"},  // 3
+    {1, "module.decoder.layers.1.fc.weight"},   // 4
+    {1, "module.decoder.final_norm.weight"},    // 5
+};
+
+Indices matched(std::vector<std::string> targets, std::vector<std::string> patterns = {},
+                bool invert = false) {
+  return match_targets({std::move(targets), std::move(patterns), invert}, kModel).matched;
+}
+
+TEST_CASE("nothing given selects everything") {
+  CHECK(matched({}) == Indices{0, 1, 2, 3, 4, 5});
+  CHECK(matched({}, {}, true) == Indices{0, 1, 2, 3, 4, 5});
+  CHECK(match_targets({}, {}).matched.empty());
+}
+
+TEST_CASE("a module name covers what is beneath it by whole parts") {
+  CHECK(matched({"module.decoder.layers.1"}) == Indices{1, 2, 4});
+  CHECK(matched({"module.decoder.layers"}) == Indices{1, 2, 3, 4});
+  CHECK(matched({"decoder.layers.1.fc.bias"}) == Indices{2});
+  CHECK(matched({"decoder.lay"}).empty());
+  CHECK(matched({"fc"}).empty());
+}
+
+TEST_CASE("targets may be squashed and carry module and stage and wrappers or not") {
+  for (const char* target :
+       {"layers.10", "10.fc", "0:layers.10", "decoder.layers.10.fc", "module.decoder.layers.10.",
+        "0:module.decoder._fsdp_wrapped_module.layers.10", "_orig_mod.decoder.layers.10"}) {
+    INFO(target);
+    CHECK(matched({target}) == Indices{3});
+  }
+  CHECK(matched({"1:layers.1"}) == Indices{4});
+  CHECK(matched({"final_norm"}) == Indices{5});
+  CHECK(matched({"module"}).size() == kModel.size());
+}
+
+TEST_CASE("wrappers in the model are no part of a name") {
+  const std::vector<TargetName> wrapped{
+      {0, "_fsdp_wrapped_module.layers.1._checkpoint_wrapped_module.fc.weight"}};
+  CHECK(match_targets({{"layers.1.fc"}, {}, false}, wrapped).matched == Indices{0});
+}
+
+TEST_CASE("a pattern is searched and invert takes the others") {
+  CHECK(matched({}, {"bias$", "^embedding"}) == Indices{0, 2});
+  CHECK(matched({}, {"decoder.layers.1.fc.weight"}) == Indices{1, 4});
+  CHECK(matched({}, {"layers\\.\\d+"}, true) == Indices{0, 5});
+  CHECK(matched({}, {"^1:"}) == Indices{4, 5});
+}
+
+TEST_CASE("targets and patterns add up and inverted patterns take away") {
+  CHECK(matched({"embedding"}, {"bias"}) == Indices{0, 2});
+  CHECK(matched({"layers.1"}, {"bias"}, true) == Indices{1, 4});
+}
+
+TEST_CASE("what matched nothing is reported with the closest names") {
+  const auto report = match_targets({{"decoder.layer.10", "embedding"}, {"wieght"}, false}, kModel);
+  REQUIRE(report.unmatched.size() == 2);
+  CHECK(report.unmatched[0].pattern == "decoder.layer.10");
+  REQUIRE(!report.unmatched[0].nearest.empty());
+  CHECK(report.unmatched[0].nearest.front() == "decoder.layers.10");
+  CHECK(report.unmatched[1].pattern == "wieght");
+  CHECK(report.unmatched[1].error.empty());
+}
+
+TEST_CASE("a whole name covers nothing beneath it and no target means nothing") {
+  const std::vector<TargetName> modules{
+      {0, "decoder.layers.1"}, {0, "decoder.layers.1.mlp"}, {1, "decoder.layers.1"}};
+  CHECK(match_whole_names({"layers.1"}, modules).matched == Indices{0, 2});
+  CHECK(match_whole_names({"1:module.decoder.layers.1"}, modules).matched == Indices{2});
+  CHECK(match_whole_names({"decoder"}, modules).matched.empty());
+  CHECK(match_whole_names({"decoder"}, modules).unmatched.size() == 1);
+  CHECK(match_whole_names({}, modules).matched.empty());
+}
+
+TEST_CASE("an invalid pattern matches nothing and says why") {
+  const auto report = match_targets({{}, {"layers.(1"}, false}, kModel);
+  CHECK(report.matched.empty());
+  REQUIRE(report.unmatched.size() == 1);
+  CHECK(!report.unmatched[0].error.empty());
+}
+
+}  // namespace
+}  // namespace gradmon

@@ -1,0 +1,56 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "hooks/rows/hook_fuse.h"
+
+#include <stdexcept>
+
+#include "control/debian_version.h"
+#include GRADMON_CATCH_HEADER
+
+namespace gradmon {
+namespace {
+
+using std::chrono::milliseconds;
+using std::chrono::steady_clock;
+
+void let_pass(milliseconds time) {
+  const auto until = steady_clock::now() + time;
+  while (steady_clock::now() < until) continue;
+}
+
+TEST_CASE("the time of a body is counted and of one within another only once") {
+  HookFuse fuse;
+  REQUIRE(fuse.spent() == milliseconds{0});
+  const auto begun = steady_clock::now();
+  fuse.guard("outer", [&] { fuse.guard("inner", [] { let_pass(milliseconds{2}); }); });
+  const auto all = steady_clock::now() - begun;
+  REQUIRE(fuse.spent() >= milliseconds{2});
+  REQUIRE(fuse.spent() <= all);
+}
+
+TEST_CASE("a body that throws counts as well and leaves the count right") {
+  HookFuse fuse;
+  const auto begun = steady_clock::now();
+  fuse.guard("outer", [&] {
+    fuse.guard("inner", [] { throw std::runtime_error("no"); });
+    let_pass(milliseconds{1});
+  });
+  const auto between = fuse.spent();
+  REQUIRE(between >= milliseconds{1});
+  fuse.guard("next", [] { let_pass(milliseconds{1}); });
+  REQUIRE(fuse.spent() >= between + milliseconds{1});
+  REQUIRE(fuse.spent() <= steady_clock::now() - begun);
+  REQUIRE(fuse.failure()->cause == "no");
+}
+
+TEST_CASE("the first failure is the one that is told") {
+  HookFuse fuse;
+  CHECK_FALSE(fuse.failure());
+  fuse.guard("first", [] { throw std::runtime_error("a reason\nand a backtrace"); });
+  fuse.guard("second", [] { throw std::runtime_error("another"); });
+  REQUIRE(fuse.failure());
+  CHECK(fuse.failure()->target == "first");
+  CHECK(fuse.failure()->cause == "a reason");
+}
+
+}  // namespace
+}  // namespace gradmon

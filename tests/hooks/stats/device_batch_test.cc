@@ -1,0 +1,154 @@
+// SPDX-License-Identifier: Apache-2.0
+// The device path, gone by tensors of the CPU: no other device is at hand.
+#include "hooks/stats/device_batch.h"
+
+#include <ATen/ops/empty.h>
+#include <ATen/ops/randint.h>
+#include <ATen/ops/randn.h>
+#include <c10/core/GradMode.h>
+
+#include <cmath>
+
+#include "control/debian_version.h"
+#include "hooks/stats/device_stats.h"
+#include "hooks/rows/row_writer.h"
+#include "tests/hooks/fake_stream.h"
+#include GRADMON_CATCH_HEADER
+
+namespace gradmon {
+namespace {
+
+constexpr double kEps = 1e-2;
+constexpr std::uint8_t kAllOps = (1U << kOps) - 1;
+
+Reading at_once(const at::Tensor& tensor) {
+  HookFuse fuse;
+  Reading reading;
+  reading.take(tensor, kEps, "x", fuse);
+  REQUIRE_FALSE(fuse.tripped());
+  return reading;
+}
+
+// As if the tensor were on a device.
+Reading by_device(const at::Tensor& tensor) {
+  const c10::NoGradGuard no_grad;
+  Reading reading = at_once(tensor);
+  reading.stats.values.fill(std::nan(""));
+  reading.pending = device_stats(tensor, kEps);
+  return reading;
+}
+
+void check_same(const std::array<double, kOps>& found, const Reading& expected) {
+  for (std::size_t op = 0; op < kOps; ++op) {
+    INFO(kOpNames[op]);
+    CHECK(std::fabs(found[op] - expected.stats.values[op]) <= 1e-6 * (1 + std::fabs(found[op])));
+  }
+}
+
+TEST_CASE("numbers of many tensors come from their device in the order asked for") {
+  DeviceBatch batch;
+  std::vector<Reading> expected;
+  for (const auto type : {at::kFloat, at::kDouble, at::kBFloat16}) {
+    const at::Tensor tensor = at::randn({30, 20}).to(type);
+    expected.push_back(at_once(tensor));
+    batch.add(by_device(tensor).pending);
+  }
+  const at::Tensor integers = at::randint(-5, 5, {77}, at::kInt);
+  expected.push_back(at_once(integers));
+  batch.add(by_device(integers).pending);
+  const auto values = batch.resolve();
+  REQUIRE(values.size() == expected.size());
+  for (std::size_t i = 0; i < values.size(); ++i) check_same(values[i], expected[i]);
+  CHECK(batch.resolve().empty());
+}
+
+TEST_CASE("numbers are of the tensor as it was when it was read and do not hold it") {
+  at::Tensor tensor = at::randn({50});
+  const Reading expected = at_once(tensor);
+  std::vector<Reading> readings{by_device(tensor), at_once(tensor), Reading{}};
+  CHECK(tensor.use_count() == 1);
+  tensor.zero_();
+  settle(readings);
+  check_same(readings[0].stats.values, expected);
+  CHECK_FALSE(readings[0].pending);
+  CHECK(readings[1].stats.values == expected.stats.values);
+}
+
+TEST_CASE("rows that wait for a device come with their values in the order written") {
+  FakeStream stream;
+  RowWriter rows(stream, Revision{1}, kAllOps);
+  rows.begin_step(Step{5});
+  const at::Tensor a = at::randn({4}), b = at::randn({6}), c = at::randn({8});
+  const std::uint32_t target = stream.target_id(0, "x");
+  rows.write({Kind::grad_reduced, target, 0}, at_once(a), "a");
+  CHECK(stream.records.size() == 1);
+  rows.write({Kind::grad_reduced, target, 1}, by_device(b), "b");
+  rows.write({Kind::grad_reduced, target, 2}, at_once(c), "c");
+  CHECK(stream.records.size() == 1);
+  CHECK(rows.counts().rows == 1);
+  rows.end_step();
+  REQUIRE(stream.records.size() == 3);
+  CHECK(rows.counts().rows == 3);
+  const std::array<at::Tensor, 3> written{a, b, c};
+  for (std::size_t i = 0; i < 3; ++i) {
+    const Record& record = stream.records[i];
+    CHECK(record.sequence == i);
+    CHECK(record.step == 5);
+    std::array<double, kOps> values{};
+    std::copy_n(record.values.begin(), kOps, values.begin());
+    check_same(values, at_once(written[i]));
+  }
+  rows.end_step();
+  CHECK(stream.records.size() == 3);
+}
+
+DeviceNumbers::Values as_they_are(const double* numbers, double) { return {numbers[0], numbers[1]}; }
+
+TEST_CASE("numbers of other sorts come from a device into their columns") {
+  FakeStream stream;
+  RowWriter rows(stream, Revision{1}, kAllOps);
+  rows.begin_step(Step{5});
+  const at::Tensor scalars = at::randn({3}, at::kDouble);
+  const double nan = std::nan("");
+  rows.write({Kind::attention_hook, 0, 0}, {{Column::entropy, nan}, {Column::softmax_max, nan}},
+             pending_numbers({scalars[0], scalars[1]}, 0, as_they_are));
+  rows.write({Kind::other, 0, 1}, {{Column::mg_direction, nan}},
+             pending_numbers({scalars[2]}, 0, as_they_are));
+  rows.write({Kind::other, 0, 2}, {{Column::mg_direction, 0.5}});
+  CHECK(stream.records.empty());
+  rows.end_step();
+  REQUIRE(stream.records.size() == 3);
+  const auto value = [&](std::size_t row, Column column) {
+    CHECK((stream.records[row].mask & bit_of(column)) != 0);
+    return stream.records[row].values[static_cast<std::size_t>(column)];
+  };
+  CHECK(value(0, Column::entropy) == scalars[0].item<double>());
+  CHECK(value(0, Column::softmax_max) == scalars[1].item<double>());
+  CHECK(value(1, Column::mg_direction) == scalars[2].item<double>());
+  CHECK(value(2, Column::mg_direction) == 0.5);
+}
+
+TEST_CASE("rows of a step that failed before its end are not those of the next") {
+  FakeStream stream;
+  RowWriter rows(stream, Revision{1}, kAllOps);
+  rows.begin_step(Step{5});
+  rows.write({Kind::grad_reduced, 0, 0}, by_device(at::randn({4})), "a");
+  rows.begin_step(Step{6});
+  rows.end_step();
+  CHECK(stream.records.empty());
+}
+
+TEST_CASE("a meta tensor is counted as without numbers and nothing waits for it") {
+  FakeStream stream;
+  RowWriter rows(stream, Revision{1}, kAllOps);
+  rows.begin_step(Step{5});
+  const Reading reading = at_once(at::empty({4, 4}, at::TensorOptions(at::kFloat).device(at::kMeta)));
+  CHECK_FALSE(reading.pending);
+  rows.write({Kind::grad_reduced, 0, 0}, reading, "a");
+  rows.end_step();
+  CHECK(stream.records.empty());
+  CHECK(rows.counts().not_applicable == 1);
+}
+
+}  // namespace
+}  // namespace gradmon

@@ -1,0 +1,82 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "hooks/stats/router_features.h"
+
+#include <ATen/TensorOperators.h>
+#include <ATen/ops/cosine_similarity.h>
+#include <ATen/ops/empty.h>
+#include <ATen/ops/eye.h>
+#include <ATen/ops/log_softmax.h>
+#include <ATen/ops/ones.h>
+#include <ATen/ops/randn.h>
+#include <ATen/ops/zeros.h>
+
+#include <cmath>
+#include <limits>
+
+#include "control/debian_version.h"
+#include GRADMON_CATCH_HEADER
+
+namespace gradmon {
+namespace {
+
+// Pair by pair.
+double mean_cosine(const at::Tensor& experts) {
+  double sum = 0;
+  int pairs = 0;
+  for (std::int64_t i = 0; i < experts.size(0); ++i) {
+    for (std::int64_t j = i + 1; j < experts.size(0); ++j, ++pairs) {
+      sum += at::cosine_similarity(experts[i].to(at::kDouble), experts[j].to(at::kDouble), 0).item<double>();
+    }
+  }
+  return sum / pairs;
+}
+
+double cosine(const at::Tensor& weight) { return router_cosine(weight)->value; }
+double entropy(const at::Tensor& logits) { return router_entropy(logits)->value; }
+
+bool agree(double a, double b) { return std::fabs(a - b) <= 1e-9 * std::fabs(b) + 1e-15; }
+
+TEST_CASE("router cosine is the mean over all pairs of experts") {
+  const at::Tensor weight = at::randn({8, 32}) + 0.3;
+  CHECK(agree(cosine(weight), mean_cosine(weight)));
+  CHECK(agree(cosine(weight.t()), mean_cosine(weight)));
+  CHECK(agree(cosine(weight.to(at::kBFloat16)), mean_cosine(weight.to(at::kBFloat16))));
+  CHECK(agree(cosine(weight.to(at::kDouble) * 1e200), mean_cosine(weight)));
+  CHECK(agree(cosine(at::ones({4, 9})), 1));
+  CHECK(agree(cosine(at::eye(5)), 0));
+}
+
+TEST_CASE("an expert of zeros is like no other and one of NaN makes NaN") {
+  const at::Tensor weight = at::ones({3, 9});
+  weight[1].zero_();
+  CHECK(agree(cosine(weight), 1.0 / 3));
+  weight[1].fill_(std::nan(""));
+  CHECK(std::isnan(cosine(weight)));
+}
+
+TEST_CASE("router entropy is the mean over tokens") {
+  const at::Tensor logits = at::randn({6, 5, 8});
+  const at::Tensor log_p = at::log_softmax(logits.to(at::kDouble), -1);
+  CHECK(agree(entropy(logits), -(log_p.exp() * log_p).sum(-1).mean().item<double>()));
+  CHECK(agree(entropy(at::zeros({7, 16}, at::kHalf)), std::log(16.0)));
+}
+
+TEST_CASE("an expert that is not to be had weighs nothing in the entropy") {
+  const at::Tensor logits = at::zeros({4, 8});
+  logits.narrow(1, 0, 4).fill_(-std::numeric_limits<double>::infinity());
+  CHECK(agree(entropy(logits), std::log(4.0)));
+  logits.fill_(std::nan(""));
+  CHECK(std::isnan(entropy(logits)));
+}
+
+TEST_CASE("what is no router's is named") {
+  CHECK(router_cosine(at::Tensor()).error() == "there is no tensor");
+  CHECK(router_cosine(at::ones({4})).error() == "the weight is not 2-D");
+  CHECK(router_cosine(at::ones({1, 4})).error() == "there is only one expert");
+  CHECK(router_entropy(at::ones({4, 4}, at::kLong)).error() == "not of floating numbers");
+  CHECK(router_entropy(at::empty({0, 4})).error() == "empty");
+  CHECK(router_entropy(at::empty({2, 4}, at::kMeta)).error() == "a meta tensor");
+}
+
+}  // namespace
+}  // namespace gradmon

@@ -1,0 +1,159 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "hooks/stats/stats_kernel.h"
+
+#include <hwy/targets.h>
+
+#include <cmath>
+#include <cstring>
+#include <limits>
+#include <random>
+#include <vector>
+
+#include "control/debian_version.h"
+#include "hooks/stats/stats_reference.h"
+#include GRADMON_CATCH_HEADER
+
+namespace gradmon {
+namespace {
+
+constexpr FloatType kTypes[] = {FloatType::float32, FloatType::float64, FloatType::float16,
+                                FloatType::bfloat16};
+constexpr double kEps = 1e-3;
+
+// Runs `check` once for each instruction set that this machine has.
+template <typename Check>
+void on_every_target(Check check) {
+  for (const std::int64_t target : hwy::SupportedAndGeneratedTargets()) {
+    hwy::SetSupportedTargetsForTest(target);
+    INFO("target " << hwy::TargetName(target));
+    check();
+  }
+  hwy::SetSupportedTargetsForTest(0);
+}
+
+std::uint16_t half_bits(double x) {
+  if (std::isnan(x)) return 0x7e00;
+  const std::uint16_t sign = std::signbit(x) ? 0x8000 : 0;
+  const double magnitude = std::fabs(x);
+  if (magnitude >= 65504) return static_cast<std::uint16_t>(sign | (std::isinf(x) ? 0x7c00 : 0x7bff));
+  const int exponent = magnitude < std::ldexp(1, -14) ? -14 : std::ilogb(magnitude);
+  const int fraction = static_cast<int>(std::ldexp(magnitude, 10 - exponent));
+  return static_cast<std::uint16_t>(sign |
+                                    (fraction < 0x400 ? fraction : ((exponent + 14) << 10) + fraction));
+}
+
+// `values` as memory of the type; those it cannot hold are cut to what it can.
+std::vector<double> storage_of(FloatType type, const std::vector<double>& values) {
+  std::vector<double> storage(values.size() + 1);
+  auto* bytes = reinterpret_cast<unsigned char*>(storage.data());
+  for (const double x : values) {
+    const auto narrow = static_cast<float>(x);
+    const std::uint16_t half = half_bits(x);
+    std::uint32_t wide;
+    std::memcpy(&wide, &narrow, 4);
+    const auto upper = static_cast<std::uint16_t>(wide >> 16);
+    const void* source = type == FloatType::float64   ? static_cast<const void*>(&x)
+                         : type == FloatType::float32 ? static_cast<const void*>(&narrow)
+                         : type == FloatType::float16 ? static_cast<const void*>(&half)
+                                                      : static_cast<const void*>(&upper);
+    std::memcpy(bytes, source, size_of(type));
+    bytes += size_of(type);
+  }
+  return storage;
+}
+
+bool near(double a, double b) {
+  if (std::isnan(b)) return std::isnan(a);
+  return a == b || std::fabs(a - b) <= 1e-12 * std::fabs(b);
+}
+
+void check_agreement(FloatType type, const std::vector<double>& values, double eps = kEps) {
+  const auto storage = storage_of(type, values);
+  const auto expected = reference_stats(type, storage.data(), values.size(), eps);
+  on_every_target([&] {
+    const auto found = kernel_stats(type, storage.data(), values.size(), eps);
+    INFO("type " << static_cast<int>(type) << " of " << values.size());
+    CHECK(found.elements == expected.elements);
+    CHECK(found.nans == expected.nans);
+    CHECK(found.zeros == expected.zeros);
+    if (expected.nans == 0) {
+      CHECK(found.min == expected.min);
+      CHECK(found.max == expected.max);
+    }
+    CHECK(near(found.sum, expected.sum));
+    CHECK(near(found.sum_squares, expected.sum_squares));
+  });
+}
+
+// All of one sign, so that a relative tolerance for the sum has a meaning.
+std::vector<double> random_values(std::size_t count, double scale) {
+  std::mt19937_64 engine(count + 1);
+  std::uniform_real_distribution<double> uniform(1e-4, 1);
+  std::vector<double> values(count);
+  for (double& x : values) x = uniform(engine) * scale;
+  return values;
+}
+
+TEST_CASE("every target computes what the plain loop does at every length") {
+  for (const FloatType type : kTypes) {
+    for (std::size_t count = 0; count <= 200; ++count) check_agreement(type, random_values(count, -3));
+    check_agreement(type, random_values(100003, 0.01));
+  }
+}
+
+TEST_CASE("counts survive blocks of more elements than a pass takes at once") {
+  check_agreement(FloatType::bfloat16, std::vector<double>((1U << 21) + 5, 1e-9));
+  check_agreement(FloatType::float32, std::vector<double>((1U << 20) + 1, std::nan("")));
+}
+
+TEST_CASE("special values are counted and ordered alike in every place of a vector") {
+  const double infinity = std::numeric_limits<double>::infinity();
+  const double specials[] = {std::nan(""), infinity, -infinity, 0.0,   -0.0, 5e-324,
+                             1e-40,        6e-8,     1e-3,      65504, 3e38};
+  for (const FloatType type : kTypes) {
+    for (const double special : specials) {
+      for (std::size_t place = 0; place < 70; place += 3) {
+        auto values = random_values(70, 1);
+        values[place] = special;
+        check_agreement(type, values);
+      }
+    }
+  }
+}
+
+TEST_CASE("denormals of each type are exact") {
+  check_agreement(FloatType::float32, std::vector<double>(99, 1.4e-45), 1e-8);
+  check_agreement(FloatType::float16, std::vector<double>(99, std::ldexp(3, -24)), 1e-8);
+  check_agreement(FloatType::bfloat16, std::vector<double>(99, 1e-39), 1e-39);
+  check_agreement(FloatType::float64, std::vector<double>(99, 5e-324), 1e-320);
+}
+
+TEST_CASE("the float threshold splits floats as the double does") {
+  for (const double eps : {1e-8, 1e-3, 0.1, 0.0, 1e-45, 1e-50, 5e-324, 1e39, 3.5e38, 1.0}) {
+    const float threshold = float_threshold(eps);
+    INFO("eps " << eps);
+    CHECK(static_cast<double>(threshold) >= eps);
+    CHECK(!(static_cast<double>(std::nextafter(threshold, -1.0F)) >= eps && eps > 0));
+    check_agreement(FloatType::float32, std::vector<double>(40, static_cast<double>(threshold)), eps);
+    check_agreement(FloatType::float32, std::vector<double>(40, std::nextafter(threshold, 0.0F)), eps);
+  }
+}
+
+TEST_CASE("parts combine to the whole and repetition counts each element again") {
+  const auto values = random_values(1000, 2);
+  const auto storage = storage_of(FloatType::float64, values);
+  const auto whole = kernel_stats(FloatType::float64, storage.data(), 1000, kEps);
+  auto parts = kernel_stats(FloatType::float64, storage.data(), 300, kEps);
+  parts.add(kernel_stats(FloatType::float64, storage.data() + 300, 700, kEps));
+  CHECK(parts.elements == 1000);
+  CHECK(parts.min == whole.min);
+  CHECK(parts.max == whole.max);
+  CHECK(parts.zeros == whole.zeros);
+  CHECK(near(parts.sum, whole.sum));
+  parts.repeat(3);
+  CHECK(parts.elements == 3000);
+  CHECK(near(parts.sum_squares, 3 * whole.sum_squares));
+}
+
+}  // namespace
+}  // namespace gradmon
