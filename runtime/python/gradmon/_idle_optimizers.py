@@ -51,6 +51,6 @@ class IdleOptimizers:
         name = type(seen.optimizer.optimizer).__name__
         since = f"since its step {seen.calls}" if seen.calls else "yet"
         return (
-            f"{name}, which is watched, has not stepped {since}: its parameters have no rows in grad_reduced, "
-            "param_*, exp_avg* and mg_direction; watch() the optimizer that is in its place"
+            f"{name}, which is watched, has not stepped {since}: its parameters have no rows in "
+            "grad_reduced, param_*, exp_avg* and mg_direction; watch() the optimizer that is in its place"
         )

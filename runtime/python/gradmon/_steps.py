@@ -113,6 +113,7 @@ class Steps:
             optimizer.remove()
         self._optimizers.clear()
         self._rounds.clear()
+        self._idle = IdleOptimizers()
         if self._scaler is not None:
             self._scaler.remove()
             self._scaler = None
