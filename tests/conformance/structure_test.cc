@@ -9,7 +9,7 @@
 #include "control/debian_version.h"
 #include "tests/conformance/every_kind.h"
 #include "tests/conformance/one_rank_job.h"
-#include "tests/tools/golden.h"
+#include "tests/tools/gradmonctl/golden.h"
 #include GRADMON_CATCH_HEADER
 
 namespace gradmon {

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// Any command line is a request, help or a usage error. One argument a line.
+// Any command line is a command, help or a usage error. One argument a line.
 #include <cstddef>
 #include <cstdint>
 #include <sstream>
@@ -7,7 +7,8 @@
 #include <vector>
 
 #include "tests/fuzz/promise.h"
-#include "tools/gradmonctl/command_line.h"
+#include "tools/gradmonctl/commands/all_subcommands.h"
+#include "tools/gradmonctl/parse/command_line.h"
 
 extern "C" int LLVMFuzzerTestOneInput(const std::uint8_t* data, std::size_t size) {
   std::istringstream lines(std::string(reinterpret_cast<const char*>(data), size));
@@ -15,10 +16,12 @@ extern "C" int LLVMFuzzerTestOneInput(const std::uint8_t* data, std::size_t size
   for (std::string line; std::getline(lines, line);) words.push_back(line.c_str());
   std::vector<const char*> argv;
   for (const std::string& word : words) argv.push_back(word.c_str());
-  const auto request = gradmon::parse_command_line(static_cast<int>(argv.size()), argv.data());
-  if (request) return 0;
-  gradmon::fuzz::promise(request.error().code == 0 || request.error().code == 2, "help is 0, misuse is 2");
-  gradmon::fuzz::promise(!request.error().text.empty() && request.error().text.back() == '\n',
+  const auto subcommand =
+      gradmon::parse_command_line(gradmon::all_subcommands(), static_cast<int>(argv.size()), argv.data());
+  if (subcommand) return 0;
+  const gradmon::NoSubcommand& nothing = subcommand.error();
+  gradmon::fuzz::promise(nothing.code == 0 || nothing.code == 2, "help is 0, misuse is 2");
+  gradmon::fuzz::promise(!nothing.text.empty() && nothing.text.back() == '\n',
                          "whoever is refused is told why");
   return 0;
 }

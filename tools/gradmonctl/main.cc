@@ -9,9 +9,9 @@
 #include <iostream>
 #include <string_view>
 
-#include "tools/gradmonctl/command_line.h"
-#include "tools/gradmonctl/perform.h"
-#include "tools/gradmonctl/screen.h"
+#include "tools/gradmonctl/commands/all_subcommands.h"
+#include "tools/gradmonctl/parse/command_line.h"
+#include "tools/gradmonctl/show/screen.h"
 
 namespace {
 
@@ -39,12 +39,12 @@ int after_last_output(int code) {
 int main(int argc, char** argv) {
   open_closed_streams();
   signal(SIGPIPE, SIG_IGN);
-  const auto request = gradmon::parse_command_line(argc, argv);
-  if (!request) {
-    const gradmon::NoRequest& nothing = request.error();
+  const auto subcommand = gradmon::parse_command_line(gradmon::all_subcommands(), argc, argv);
+  if (!subcommand) {
+    const gradmon::NoSubcommand& nothing = subcommand.error();
     (nothing.code == gradmon::kExitDone ? std::cout : std::cerr) << nothing.text;
     return after_last_output(nothing.code);
   }
   const gradmon::Console console{std::cout, std::cerr, clears_screen(), gradmon::screen_of(STDOUT_FILENO)};
-  return after_last_output(gradmon::perform(*request, console));
+  return after_last_output((*subcommand)->perform(console));
 }

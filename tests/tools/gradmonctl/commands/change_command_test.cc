@@ -1,0 +1,149 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "tools/gradmonctl/commands/change_command.h"
+
+#include <algorithm>
+
+#include "control/debian_version.h"
+#include GRADMON_CATCH_HEADER
+#include "tests/tools/gradmonctl/fake_job.h"
+
+namespace gradmon {
+namespace {
+
+ChangeRequest turn_on(bool wait) {
+  ChangeRequest request;
+  request.command.verb = CommandVerb::on;
+  request.wait = wait;
+  return request;
+}
+
+CommandReply agreed(std::int64_t step, bool applied_by_all) {
+  CommandReply reply;
+  reply.revision = Revision{7};
+  reply.settled = true;
+  reply.effective_step = step;
+  reply.applied_by_all = applied_by_all;
+  return reply;
+}
+
+int run(FakeJob& job, const ChangeRequest& request) {
+  return change_command(request, job.ask(), job.pace(), job.console());
+}
+
+TEST_CASE("without wait a change is asked for once") {
+  FakeJob job;
+  job.answer({});
+  CHECK(run(job, turn_on(false)) == 0);
+  CHECK(job.asked.size() == 1);
+  CHECK(job.out.str().empty());
+}
+
+TEST_CASE("a change carries what was asked with an id and an author of its own") {
+  FakeJob job;
+  job.answer({});
+  job.answer({});
+  ChangeRequest request = turn_on(false);
+  request.command.at = 1200;
+  run(job, request);
+  run(job, request);
+  CHECK(job.asked[0].verb == CommandVerb::on);
+  CHECK(job.asked[0].at == 1200);
+  CHECK(job.asked[0].request_id.size() == 32);
+  CHECK(job.asked[0].request_id != job.asked[1].request_id);
+  CHECK(job.asked[0].by.find('@') != std::string::npos);
+  CHECK(job.asked[0].by.find(" pid ") != std::string::npos);
+}
+
+TEST_CASE("wait asks for the verdict until every rank obeys and prints the step") {
+  FakeJob job;
+  job.answer({});
+  job.answer({});
+  job.answer(agreed(1200, false));
+  job.answer(agreed(1200, true));
+  CHECK(run(job, turn_on(true)) == 0);
+  CHECK(job.out.str() == "1200\n");
+  CHECK(job.err.str().empty());
+  REQUIRE(job.asked.size() == 4);
+  CHECK(std::all_of(job.asked.begin() + 1, job.asked.end(), [&](const Command& command) {
+    return command.verb == CommandVerb::verdict && command.request_id == job.asked[0].request_id;
+  }));
+}
+
+TEST_CASE("where no change was needed wait says so and prints no step") {
+  FakeJob job;
+  CommandReply reply = agreed(-1, true);
+  reply.message = "already off";
+  job.answer(reply);
+  CHECK(run(job, turn_on(true)) == 0);
+  CHECK(job.out.str().empty());
+  CHECK(job.err.str() == "gradmonctl: already off\n");
+}
+
+TEST_CASE("what the job remarks on a change is said while waiting too") {
+  FakeJob job;
+  job.answer(reply_with(CommandOutcome::done, "the config file was left as it is: read-only"));
+  job.answer(agreed(1200, true));
+  CHECK(run(job, turn_on(true)) == 0);
+  CHECK(job.out.str() == "1200\n");
+  CHECK(job.err.str() == "gradmonctl: the config file was left as it is: read-only\n");
+}
+
+TEST_CASE("a refusal ends with the code that the job gives") {
+  const auto outcome = GENERATE(CommandOutcome::failed, CommandOutcome::not_allowed,
+                                CommandOutcome::invalid_config, CommandOutcome::partial);
+  const bool wait = GENERATE(false, true);
+  FakeJob job;
+  job.answer(reply_with(outcome, "because"));
+  CHECK(run(job, turn_on(wait)) == static_cast<int>(outcome));
+  CHECK(job.err.str() == "gradmonctl: because\n");
+  CHECK(job.out.str().empty());
+}
+
+TEST_CASE("a change that is superseded ends with 1 and says by what") {
+  FakeJob job;
+  job.answer({});
+  CommandReply reply = reply_with(CommandOutcome::failed, "superseded by a newer change (me@host pid 1)");
+  reply.settled = true;
+  job.answer(reply);
+  CHECK(run(job, turn_on(true)) == 1);
+  CHECK(job.err.str() == "gradmonctl: superseded by a newer change (me@host pid 1)\n");
+}
+
+TEST_CASE("a job that does not answer ends with 4") {
+  FakeJob silent;
+  CHECK(run(silent, turn_on(false)) == 4);
+  CHECK(silent.err.str() == "gradmonctl: no answer\n");
+  FakeJob gone;
+  gone.answer({});
+  CHECK(run(gone, turn_on(true)) == 4);
+}
+
+TEST_CASE("no verdict in time ends with 7 and tells what it waits for") {
+  FakeJob job;
+  CommandReply reply;
+  reply.status = Status{};
+  reply.status->pending = Pending{Revision{7}, "waiting for rank 3", 0};
+  job.answer(reply);
+  job.repeat_last_answer();
+  CHECK(run(job, turn_on(true)) == 7);
+  CHECK(job.err.str() == "gradmonctl: not agreed within 60 s: waiting for rank 3\n");
+  CHECK(job.out.str().empty());
+}
+
+TEST_CASE("a verdict that only some ranks obey in time ends with 7 and names the step") {
+  FakeJob job;
+  job.answer(agreed(1200, false));
+  job.repeat_last_answer();
+  CHECK(run(job, turn_on(true)) == 7);
+  CHECK(job.err.str() == "gradmonctl: agreed for step 1200, but not applied by every rank within 60 s\n");
+}
+
+TEST_CASE("messages from a job reach the terminal without its control characters") {
+  FakeJob job;
+  job.answer(reply_with(CommandOutcome::failed, "a\x1b[2Jb"));
+  run(job, turn_on(false));
+  CHECK(job.err.str() == "gradmonctl: a\\x1b[2Jb\n");
+}
+
+}  // namespace
+}  // namespace gradmon

@@ -1,0 +1,31 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "tools/gradmonctl/commands/history_view.h"
+
+#include "control/debian_version.h"
+#include GRADMON_CATCH_HEADER
+#include "tests/tools/gradmonctl/golden.h"
+#include "tests/tools/gradmonctl/sample_status.h"
+
+namespace gradmon {
+namespace {
+
+TEST_CASE("history for people looks like its golden file") {
+  const std::string text = history_text(sample_history());
+  CHECK(golden_difference("history.txt", text) == "");
+}
+
+TEST_CASE("a refused edit is one line with all that speaks against it") {
+  HistoryEntry refused;
+  refused.verdict = "refused";
+  refused.cause = "file";
+  refused.by = "a.json";
+  refused.reason = "a.json:1:2: one\na.json:3:4: two";
+  const std::string text = history_text({refused});
+  CHECK(text.find("  a.json  a.json:1:2: one; a.json:3:4: two\n") != std::string::npos);
+  CHECK(text.find("  refused  -         file") != std::string::npos);  // Nobody knows what it asks for.
+}
+
+TEST_CASE("a history without changes says so") { CHECK(history_text({}) == "no change yet\n"); }
+
+}  // namespace
+}  // namespace gradmon

@@ -1,0 +1,174 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "tools/gradmonctl/commands/targets_command.h"
+
+#include "control/debian_version.h"
+#include GRADMON_CATCH_HEADER
+#include "tests/temporary_directory.h"
+#include "tests/tools/gradmonctl/fake_job.h"
+#include "tests/tools/gradmonctl/golden.h"
+#include "tests/tools/gradmonctl/sample_status.h"
+
+namespace gradmon {
+namespace {
+
+ProbeResult::Answer rank_that_watches(int rank, TargetList list) {
+  return {Rank{rank}, true, list.counts.watched, "", std::move(list)};
+}
+
+TargetList whole_list() {
+  TargetList list;
+  list.counts = {4, 2, 2};
+  list.unmatched = {{"fc9", {"fc1", "fc2"}, ""}, {"fc[", {}, "missing ]: ["}};
+  list.targets = {{"grad_reduced", "fc1.weight", 1204, kSampleTime, 0, ""},
+                  {"grad_reduced", "fc1.bias", -1, 0, 12, "frozen"},
+                  {"grad_reduced", "fc2.weight", 1198, kSampleTime - 3000, 1, ""},
+                  {"grad_reduced", "fc2.bias", -1, 0, 0, ""}};
+  return list;
+}
+
+TargetList silent_alone() {
+  TargetList list;
+  list.counts = {24, 1, 0};
+  list.targets = {{"actv", "evil\x1b[31m", -1, 0, 3, "not in the graph"}};
+  list.left_out = 23;
+  return list;
+}
+
+CommandReply targets_reply() {
+  CommandReply reply;
+  reply.status = Status{};
+  reply.status->state = "on";
+  TargetList well;
+  well.counts = {24, 0, 0};
+  well.left_out = 24;
+  reply.probed = {rank_that_watches(0, whole_list()), rank_that_watches(1, silent_alone()),
+                  rank_that_watches(2, well), rank_that_watches(3, well)};
+  return reply;
+}
+
+// What the job says when it is asked how many targets match: its config, and the counts.
+void answer_how_many_match(FakeJob& job, const std::vector<std::int64_t>& matching) {
+  CommandReply config;
+  config.config_text = "{}";
+  job.answer(config);
+  CommandReply counted;
+  for (const std::int64_t count : matching) {
+    TargetList list;
+    list.counts.watched = count;
+    counted.probed.push_back(rank_that_watches(static_cast<int>(counted.probed.size()), list));
+  }
+  job.answer(counted);
+}
+
+TargetsRequest dry_run_with(const std::string& file) {
+  TargetsRequest request;
+  request.dry_run = true;
+  request.file = file;
+  return request;
+}
+
+TEST_CASE("targets are shown whole for rank 0 and for the others where something is amiss") {
+  FakeJob job;
+  job.answer(targets_reply());
+  answer_how_many_match(job, {2, 12, 12, 12});
+  CHECK(targets_command({}, job.ask(), job.console()) == 0);
+  CHECK(golden_difference("targets.txt", job.out.str()) == "");
+  CHECK(job.err.str().empty());
+  REQUIRE(job.asked.size() == 3);
+  CHECK(job.asked[0].verb == CommandVerb::targets);
+  CHECK(job.asked[2].verb == CommandVerb::foresee);
+  CHECK(job.asked[2].config_text == "{}");
+}
+
+TEST_CASE("targets as JSON look like their golden file") {
+  FakeJob job;
+  CommandReply reply = targets_reply();
+  reply.probed.pop_back();
+  job.answer(reply);
+  answer_how_many_match(job, {2, 12});  // Rank 2 does not tell.
+  TargetsRequest request;
+  request.json = true;
+  CHECK(targets_command(request, job.ask(), job.console()) == 0);
+  CHECK(golden_difference("targets.json", job.out.str()) == "");
+}
+
+TEST_CASE("a rank that does not say what it watches ends targets with 7") {
+  FakeJob job;
+  CommandReply reply = targets_reply();
+  reply.probed[2] = ProbeResult::Answer{Rank{2}, false, 0, "", {}};
+  job.answer(reply);
+  CHECK(targets_command({}, job.ask(), job.console()) == 7);
+  CHECK(job.out.str().find("rank 2: no answer\n") != std::string::npos);
+}
+
+TEST_CASE("targets while nothing is collected say so with the reason") {
+  FakeJob job;
+  CommandReply reply = targets_reply();
+  reply.status->state = "off";
+  reply.status->reason = "finished";
+  job.answer(reply);
+  CHECK(targets_command({}, job.ask(), job.console()) == 0);
+  CHECK(job.err.str() == "gradmonctl: nothing is collected: finished\n");
+}
+
+TEST_CASE("targets of a config that is only tried change nothing and warn of what is off") {
+  FakeJob job;
+  CommandReply reply = targets_reply();
+  reply.status->state = "off";
+  reply.status->warnings = {"monitor_config.json:2:3: unknown key \"x\""};
+  for (ProbeResult::Answer& answer : reply.probed) {
+    for (TargetStatus& target : answer.targets.targets) target = {target.kind, target.name, -1, 0, 0, ""};
+  }
+  job.answer(reply);
+  TargetsRequest request = dry_run_with("");
+  request.edits = {{"targets", "{\"fc1\": {}}"}};
+  CHECK(targets_command(request, job.ask(), job.console()) == 0);
+  CHECK(job.asked[0].verb == CommandVerb::foresee);
+  CHECK(job.asked[0].edits == request.edits);
+  CHECK(job.out.str().find("rank 0: 4 targets match, ") == 0);
+  CHECK(job.err.str() ==
+        "warning: monitor_config.json:2:3: unknown key \"x\"\n"
+        "gradmonctl: nothing is collected: dynamic_on is false\n");
+}
+
+TEST_CASE("targets of a config that would be rejected or match nothing end with 1") {
+  FakeJob job;
+  CommandReply reply = targets_reply();
+  reply.probed = {ProbeResult::Answer{Rank{0}, true, 0, "", {}}};
+  job.answer(reply);
+  CHECK(targets_command(dry_run_with(""), job.ask(), job.console()) == 1);
+  reply.probed = {ProbeResult::Answer{Rank{0}, true, 0, "no such format", {}}};
+  job.answer(reply);
+  CHECK(targets_command(dry_run_with(""), job.ask(), job.console()) == 1);
+  CHECK(job.out.str().find("rank 0: rejects it: no such format\n") != std::string::npos);
+}
+
+TEST_CASE("the config file that targets are asked for is checked here and sent whole") {
+  TemporaryDirectory directory;
+  const std::string file = (directory / "other.json").string();
+  write_text(file, "{\"targets\": {\"fc1\": {}}, \"dynamic_on\": true}\n");
+  FakeJob job;
+  job.answer(targets_reply());
+  CHECK(targets_command(dry_run_with(file), job.ask(), job.console()) == 0);
+  CHECK(job.asked[0].config_text == read_text(file));
+  write_text(file, "{]");
+  CHECK(targets_command(dry_run_with(file), job.ask(), job.console()) == 6);
+  CHECK(job.asked.size() == 1);
+  write_text(file, "{}" + std::string(500'000, ' '));
+  job.answer(targets_reply());
+  CHECK(targets_command(dry_run_with(file), job.ask(), job.console()) == 0);
+  CHECK(job.asked[1].config_text == read_text(file));
+}
+
+TEST_CASE("a job that refuses or does not answer ends targets with its code") {
+  FakeJob job;
+  job.answer(reply_with(CommandOutcome::not_allowed, "no"));
+  CHECK(targets_command({}, job.ask(), job.console()) == 5);
+  job.answer({});
+  CHECK(targets_command({}, job.ask(), job.console()) == 1);
+  job.stay_silent();
+  CHECK(targets_command({}, job.ask(), job.console()) == 4);
+}
+
+}  // namespace
+}  // namespace gradmon

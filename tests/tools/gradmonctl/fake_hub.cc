@@ -1,0 +1,68 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "tests/tools/gradmonctl/fake_hub.h"
+
+#include <poll.h>
+
+#include <optional>
+#include <stdexcept>
+#include <variant>
+
+#include "control/host/job_directory.h"
+#include "control/wire/messages.h"
+
+namespace gradmon {
+
+FakeHub::FakeHub(const std::filesystem::path& runtime_dir, Status status) : status_(std::move(status)) {
+  const auto lookup = [&](const char* name) {
+    return std::string(name) == "XDG_RUNTIME_DIR" ? std::optional(runtime_dir.string()) : std::nullopt;
+  };
+  const auto directory = make_job_directory(status_.launch_id, job_bases(lookup));
+  if (!directory) throw std::runtime_error(directory.error());
+  socket_ = directory->socket();
+  auto server = StreamServer::listen(socket_, {});
+  if (!server) throw std::runtime_error(server.error());
+  server_ = std::move(*server);
+  thread_ = std::thread([this] { serve(); });
+}
+
+FakeHub::~FakeHub() {
+  stops_ = true;
+  thread_.join();
+}
+
+std::string FakeHub::endpoint() const { return "ipc://" + socket_.string(); }
+
+std::vector<Command> FakeHub::asked() const {
+  const std::lock_guard lock(mutex_);
+  return asked_;
+}
+
+void FakeHub::serve() {
+  std::vector<pollfd> polled;
+  while (!stops_) {
+    polled.clear();
+    server_->add_to(polled);
+    poll(polled.data(), polled.size(), 10);
+    server_->handle(polled, {[this](Peer peer, std::string&& bytes) { answer(peer, bytes); },
+                             [](Peer, StreamServer::Closed, const std::string&) {}});
+  }
+}
+
+void FakeHub::answer(Peer peer, const std::string& bytes) {
+  auto frame = decode_frame(bytes);
+  const auto* command = frame ? std::get_if<Command>(&*frame) : nullptr;
+  if (command == nullptr) return;
+  {
+    const std::lock_guard lock(mutex_);
+    asked_.push_back(*command);
+  }
+  CommandReply reply;
+  reply.status = status_;
+  reply.settled = reply.applied_by_all = true;
+  if (command->verb == CommandVerb::cancel) reply.message = "the pending change is withdrawn";
+  if (command->verb == CommandVerb::evict)
+    reply.message = "rank " + std::to_string(command->rank.value_or(-1)) + " is out in 15 s";
+  static_cast<void>(server_->send(peer, encode(Frame(AddressedReply{command->request_id, reply}))));
+}
+
+}  // namespace gradmon

@@ -1,0 +1,182 @@
+// SPDX-License-Identifier: Apache-2.0
+// gradmonctl run, as a user runs it. The ranks are shell scripts; $DIR is the
+// test's own directory.
+#include "tools/gradmonctl/run/launcher.h"
+
+#include <signal.h>
+
+#include <algorithm>
+#include <sstream>
+
+#include "control/debian_version.h"
+#include GRADMON_CATCH_HEADER
+#include "tests/tools/gradmonctl/gradmonctl_process.h"
+
+namespace gradmon {
+namespace {
+
+std::vector<std::string> run(int ranks, const std::string& script) {
+  return {"run", "-n", std::to_string(ranks), "--", "bash", "-c", script};
+}
+
+std::vector<std::string> sorted_lines(const std::string& text) {
+  std::istringstream stream(text);
+  std::vector<std::string> lines;
+  for (std::string line; std::getline(stream, line);) lines.push_back(line);
+  std::sort(lines.begin(), lines.end());
+  return lines;
+}
+
+// The process ids that ranks have written, one a file, to DIR/pidN.
+std::vector<pid_t> pids(const TemporaryDirectory& directory, int count) {
+  std::vector<pid_t> result;
+  for (int i = 0; i < count; ++i) {
+    const std::string text = read_text(directory / ("pid" + std::to_string(i)));
+    if (!text.empty() && text.back() == '\n') result.push_back(std::stoi(text));
+  }
+  return result;
+}
+
+// Ended; whether its parent has collected it is not ours to wait for.
+bool gone(pid_t pid) {
+  const std::string state = read_text("/proc/" + std::to_string(pid) + "/stat");
+  return state.empty() || state.find(") Z ") != std::string::npos;
+}
+
+bool all_gone(const std::vector<pid_t>& processes) {
+  return std::all_of(processes.begin(), processes.end(), gone);
+}
+
+std::string variable(const TemporaryDirectory& directory) { return "DIR=" + (directory / "").string(); }
+
+TEST_CASE("each rank is told who it is and its lines say so") {
+  GradmonctlProcess ctl(run(3, "echo $RANK of $WORLD_SIZE; echo bad >&2; printf 'no line feed'"));
+  CHECK(ctl.wait() == 0);
+  CHECK(sorted_lines(ctl.out()) == std::vector<std::string>{"[0] 0 of 3", "[0] no line feed", "[1] 1 of 3",
+                                                            "[1] no line feed", "[2] 2 of 3",
+                                                            "[2] no line feed"});
+  CHECK(sorted_lines(ctl.err()) == std::vector<std::string>{"[0] bad", "[1] bad", "[2] bad"});
+}
+
+TEST_CASE("no line is lost or mixed however much the ranks write") {
+  GradmonctlProcess ctl(run(4, "seq -f \"$RANK-%g\" 1 20000"));
+  CHECK(ctl.wait() == 0);
+  std::istringstream stream(ctl.out());
+  std::vector<int> next(4, 1);
+  for (std::string line; std::getline(stream, line);) {
+    const std::size_t rank = static_cast<std::size_t>(line.at(1) - '0');
+    REQUIRE(line ==
+            "[" + std::to_string(rank) + "] " + std::to_string(rank) + "-" + std::to_string(next.at(rank)++));
+  }
+  CHECK(next == std::vector<int>(4, 20001));
+}
+
+TEST_CASE("ranks read nothing from the terminal") {
+  GradmonctlProcess ctl(run(2, "cat"));
+  CHECK(ctl.wait() == 0);
+}
+
+TEST_CASE("one failing rank ends the others and gives its exit code") {
+  TemporaryDirectory directory;
+  GradmonctlProcess ctl(run(3,
+                            "echo $$ >$DIR/pid$RANK; [ $RANK = 1 ] || exec sleep 1000; "
+                            "until [ -s $DIR/pid0 ] && [ -s $DIR/pid2 ]; do sleep 0.01; done; exit 37"),
+                        {variable(directory)});
+  CHECK(ctl.wait() == 37);
+  CHECK(ctl.err() == "gradmonctl: rank 1 ended with exit code 37; ending the others\n");
+  REQUIRE(pids(directory, 3).size() == 3);
+  CHECK(all_gone(pids(directory, 3)));
+}
+
+TEST_CASE("a killed rank gives 128 and the signal") {
+  GradmonctlProcess ctl(run(2, "[ $RANK = 1 ] && kill -SEGV $$; exec sleep 1000"));
+  CHECK(ctl.wait() == 128 + SIGSEGV);
+  CHECK(ctl.err().find("rank 1 was killed by signal 11") != std::string::npos);
+}
+
+TEST_CASE("a rank that ignores SIGTERM is killed in the end") {
+  TemporaryDirectory directory;
+  GradmonctlProcess ctl(run(2,
+                            "trap '' TERM; echo $$ >$DIR/pid$RANK; [ $RANK = 0 ] || exec sleep 1000; "
+                            "until [ -s $DIR/pid1 ]; do sleep 0.01; done; exit 5"),
+                        {variable(directory)});
+  CHECK(ctl.wait() == 5);
+  REQUIRE(pids(directory, 2).size() == 2);
+  CHECK(all_gone(pids(directory, 2)));
+}
+
+TEST_CASE("a command that cannot be run says so") {
+  GradmonctlProcess missing({"run", "-n", "1", "--", "/no/such/program"});
+  CHECK(missing.wait() == 127);
+  CHECK(missing.err().find("[0] gradmonctl: cannot run /no/such/program: No such file") != std::string::npos);
+  GradmonctlProcess data({"run", "-n", "1", "--", "/etc/passwd"});
+  CHECK(data.wait() == 126);
+}
+
+TEST_CASE("signals reach every rank and their codes come back") {
+  const int signal = GENERATE(SIGINT, SIGTERM, SIGHUP);
+  TemporaryDirectory directory;
+  GradmonctlProcess ctl(run(3,
+                            "trap 'echo INT; exit 0' INT; trap 'echo TERM; exit 0' TERM; "
+                            "trap 'echo HUP; exit 0' HUP; echo $$ >$DIR/pid$RANK; "
+                            "while :; do sleep 0.01; done"),
+                        {variable(directory)});
+  REQUIRE(eventually([&] { return pids(directory, 3).size() == 3; }));
+  kill(ctl.pid(), signal);
+  CHECK(ctl.wait() == 0);
+  const std::string name = signal == SIGINT ? "INT" : signal == SIGTERM ? "TERM" : "HUP";
+  CHECK(sorted_lines(ctl.out()) == std::vector<std::string>{"[0] " + name, "[1] " + name, "[2] " + name});
+}
+
+TEST_CASE("ranks that a forwarded signal kills give 128 and the signal") {
+  TemporaryDirectory directory;
+  GradmonctlProcess ctl(run(2, "echo $$ >$DIR/pid$RANK; exec sleep 1000"), {variable(directory)});
+  REQUIRE(eventually([&] { return pids(directory, 2).size() == 2; }));
+  kill(ctl.pid(), SIGTERM);
+  CHECK(ctl.wait() == 128 + SIGTERM);
+  CHECK(all_gone(pids(directory, 2)));
+}
+
+TEST_CASE("what a rank leaves running is ended with it") {
+  TemporaryDirectory directory;
+  GradmonctlProcess ctl(run(1, "sleep 1000 & echo $! >$DIR/pid0; exit 0"), {variable(directory)});
+  CHECK(ctl.wait() == 0);
+  REQUIRE(pids(directory, 1).size() == 1);
+  CHECK(all_gone(pids(directory, 1)));
+}
+
+TEST_CASE("ranks die with a launcher that is killed") {
+  TemporaryDirectory directory;
+  GradmonctlProcess ctl(run(3, "echo $$ >$DIR/pid$RANK; exec sleep 1000"), {variable(directory)});
+  REQUIRE(eventually([&] { return pids(directory, 3).size() == 3; }));
+  kill(ctl.pid(), SIGKILL);
+  CHECK(ctl.wait() == 128 + SIGKILL);
+  CHECK(eventually([&] { return all_gone(pids(directory, 3)); }));
+}
+
+TEST_CASE("ranks run on where nobody reads their lines any more") {
+  TemporaryDirectory directory;
+  // The shell that starts gradmonctl has closed the reading end of its stdout.
+  GradmonctlProcess ctl({"run", "-n", "1", "--", "bash", "-c",
+                         std::string(GRADMONCTL) +
+                             " run -n 2 -- bash -c 'seq 1 200000; echo done >$DIR/done$RANK' | head -n 1"},
+                        {variable(directory)});
+  CHECK(ctl.wait() == 0);
+  CHECK(read_text(directory / "done0") == "done\n");
+  CHECK(read_text(directory / "done1") == "done\n");
+}
+
+TEST_CASE("how ranks end is seen under a parent that ignores its children") {
+  GradmonctlProcess ctl({"run", "-n", "1", "--", "env", "--ignore-signal=CHLD", GRADMONCTL, "run", "-n", "1",
+                         "--", "bash", "-c", "exit 3"});
+  CHECK(ctl.wait() == 3);
+}
+
+TEST_CASE("ranks get back the signals that the launcher has taken") {
+  GradmonctlProcess ctl(run(1, "grep -E 'SigBlk|SigIgn' /proc/self/status | cut -f 2"));
+  CHECK(ctl.wait() == 0);
+  CHECK(ctl.out() == "[0] 0000000000000000\n[0] 0000000000000000\n");
+}
+
+}  // namespace
+}  // namespace gradmon

@@ -1,0 +1,17 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "tools/gradmonctl/show/rank_ranges.h"
+
+#include "control/debian_version.h"
+#include GRADMON_CATCH_HEADER
+
+namespace gradmon {
+namespace {
+
+TEST_CASE("ranks that follow one another are told as a range") {
+  CHECK(rank_ranges({3}) == "rank 3");
+  CHECK(rank_ranges({0, 1}) == "ranks 0, 1");
+  CHECK(rank_ranges({0, 1, 2, 3, 7, 9, 10, 11}) == "ranks 0-3, 7, 9-11");
+}
+
+}  // namespace
+}  // namespace gradmon

@@ -1,0 +1,148 @@
+// SPDX-License-Identifier: Apache-2.0
+// The program itself in a terminal.
+#include <sys/stat.h>
+
+#include <algorithm>
+
+#include "control/debian_version.h"
+#include GRADMON_CATCH_HEADER
+#include "control/host/process_identity.h"
+#include "tests/tools/gradmonctl/fake_hub.h"
+#include "tests/tools/gradmonctl/fake_job.h"
+#include "tests/tools/gradmonctl/gradmonctl_process.h"
+#include "tests/tools/gradmonctl/sample_status.h"
+#include "tests/tools/gradmonctl/terminal_process.h"
+#include "tools/gradmonctl/commands/history_command.h"
+#include "tools/gradmonctl/commands/jobs_command.h"
+#include "tools/gradmonctl/commands/status_view.h"
+#include "tools/gradmonctl/commands/targets_command.h"
+#include "tools/gradmonctl/show/display_width.h"
+
+namespace gradmon {
+namespace {
+
+using Lines = std::vector<std::string>;
+
+constexpr Screen kSmall{60, 16};
+
+// A job of many ranks, with names that are wide.
+class CrowdedJob {
+ public:
+  CrowdedJob() { chmod(runtime_.path().c_str(), 0700); }
+
+  static Status status() {
+    Status status = sample_status();
+    status.launch_id = "crowd";
+    status.ranks.clear();
+    for (int number = 0; number < 40; ++number) status.ranks.push_back(sample_rank(number));
+    for (RankStatus& rank : status.ranks) rank.host = "权重权重权重";
+    status.warnings = {"a warning that is a good deal longer than one line of a small terminal can ever be"};
+    return status;
+  }
+  Lines words(Lines more) const {
+    more.insert(more.end(), {"--endpoint", hub_.endpoint()});
+    return more;
+  }
+
+ private:
+  TemporaryDirectory runtime_;
+  const FakeHub hub_{runtime_.path(), status()};
+};
+
+std::size_t widest(const Lines& lines) {
+  std::size_t columns = 0;
+  for (const std::string& line : lines) columns = std::max(columns, display_width(line));
+  return columns;
+}
+
+bool has(const Lines& lines, const std::string& part) {
+  return std::any_of(lines.begin(), lines.end(),
+                     [&](const std::string& line) { return line.find(part) != std::string::npos; });
+}
+
+// Neither wraps nor scrolls, with a prompt below.
+bool fits(const Lines& lines, const Screen& screen) {
+  return widest(lines) <= screen.columns && lines.size() < screen.rows;
+}
+
+Lines lines_of(const std::string& text) {
+  Lines lines;
+  std::istringstream in(text);
+  for (std::string line; std::getline(in, line);) lines.push_back(line);
+  return lines;
+}
+
+TEST_CASE("status fits into its terminal and says how many ranks it leaves out") {
+  const CrowdedJob job;
+  const Lines shown = lines_in_terminal(kSmall, job.words({"status"}), {});
+  CHECK(fits(shown, kSmall));
+  CHECK(has(shown, "…"));
+  CHECK(has(shown, " more ranks (--all shows all)"));
+  CHECK(has(shown, "0 rows dropped"));  // The answer is whole.
+  CHECK(shown.back() == "config /home/me/monitor_config.json");
+}
+
+TEST_CASE("COLUMNS and LINES come before the terminal's own size") {
+  const CrowdedJob job;
+  const Lines shown = lines_in_terminal({200, 100}, job.words({"status"}), {"COLUMNS=50", "LINES=20"});
+  CHECK(fits(shown, {50, 20}));
+}
+
+TEST_CASE("with --all, with --json and outside a terminal nothing is left out") {
+  const CrowdedJob job;
+  GradmonctlProcess piped(job.words({"status"}), {"COLUMNS=50", "LINES=20"});
+  CHECK(piped.wait() == 0);
+  CHECK(piped.out() == status_text(CrowdedJob::status()));
+  CHECK(lines_in_terminal(kSmall, job.words({"status", "--all"}), {}) == lines_of(piped.out()));
+  const Lines json = lines_in_terminal(kSmall, job.words({"status", "--json"}), {});
+  CHECK(has(json, "\"rank\": 39"));
+  CHECK_FALSE(has(json, "…"));
+}
+
+TEST_CASE("history on a small screen shows the newest changes") {
+  FakeJob job;
+  CommandReply reply;
+  for (int i = 0; i < 6; ++i) {
+    for (const HistoryEntry& entry : sample_history()) reply.history.push_back(entry);
+  }
+  reply.history.back().reason = "the newest";
+  job.answer(reply);
+  Console console = job.console();
+  console.screen = Screen{200, 10};
+  const HistoryFiles none = [] { return tl::make_unexpected(std::string("none")); };
+  CHECK(history_command({}, job.ask(), none, console) == 0);
+  const Lines shown = lines_of(job.out.str());
+  CHECK(fits(shown, *console.screen));
+  CHECK(shown[1] == "… and 23 more changes (--all shows all)");
+  CHECK(has(shown, "the newest"));
+}
+
+TEST_CASE("jobs on a small screen says how many more there are") {
+  FakeJob job;
+  FoundHere found{std::vector<JobEntry>(20), {}, {}};
+  const auto ask_at = [&](const std::string&) { return job.ask(); };
+  Console console = job.console();
+  console.screen = Screen{40, 10};
+  CHECK(jobs_command({}, found, ask_at, console) == 0);
+  CHECK(fits(lines_of(job.out.str()), *console.screen));
+  CHECK(has(lines_of(job.out.str()), "… and 13 more jobs (--all shows all)"));
+}
+
+TEST_CASE("targets on a small screen says how many more lines there are") {
+  FakeJob job;
+  CommandReply reply;
+  reply.status = sample_status();
+  TargetList list;
+  list.targets = std::vector<TargetStatus>(30, {"grad_reduced", "权重.weight", 1204, kSampleTime, 0, ""});
+  list.counts.watched = 30;
+  reply.probed = {{Rank{0}, true, 0, "", list}};
+  job.answer(reply);
+  Console console = job.console();
+  console.screen = Screen{40, 10};
+  CHECK(targets_command({}, job.ask(), console) == 0);
+  CHECK(fits(lines_of(job.out.str()), *console.screen));
+  CHECK(has(lines_of(job.out.str()), "… and 24 more lines (--all shows all)"));
+}
+
+}  // namespace
+}  // namespace gradmon

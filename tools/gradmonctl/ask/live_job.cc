@@ -1,0 +1,43 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "tools/gradmonctl/ask/live_job.h"
+
+#include <signal.h>
+
+#include <filesystem>
+#include <system_error>
+#include <thread>
+
+#include "control/client/live_jobs.h"
+#include "control/host/process_identity.h"
+
+namespace gradmon {
+namespace {
+
+volatile sig_atomic_t interrupt_came = 0;
+
+bool interrupted() {
+  static const bool installed = [] {
+    struct sigaction action {};
+    action.sa_handler = [](int) { interrupt_came = 1; };  // No SA_RESTART: a wait is to end.
+    return sigaction(SIGINT, &action, nullptr) == 0;
+  }();
+  return installed && interrupt_came != 0;
+}
+
+}  // namespace
+
+LiveJob live_job(const std::string& endpoint, AskJob ask) {
+  LiveJob job;
+  job.ask = ask;
+  job.now = wall_now;
+  job.interrupted = interrupted;
+  job.lives = [endpoint] { return hub_is_there(endpoint); };
+  job.next_state = [ask](std::chrono::milliseconds time) -> std::optional<Status> {
+    std::this_thread::sleep_for(time);
+    const auto reply = ask(question(CommandVerb::status), time);
+    return reply ? reply->status : std::nullopt;
+  };
+  return job;
+}
+
+}  // namespace gradmon

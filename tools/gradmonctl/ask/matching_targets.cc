@@ -1,0 +1,42 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "tools/gradmonctl/ask/matching_targets.h"
+
+namespace gradmon {
+namespace {
+
+MatchingTargets ask_matching(const Command& command, const AskJob& ask) {
+  const auto reply = ask(command, kAnswerTime);
+  return reply ? matching_targets(*reply) : MatchingTargets();
+}
+
+}  // namespace
+
+MatchingTargets matching_targets(const CommandReply& foreseen) {
+  MatchingTargets matching;
+  for (const ProbeResult::Answer& answer : foreseen.probed) {
+    if (answer.known && answer.objection.empty()) matching[answer.rank.value] = answer.targets.counts.watched;
+  }
+  return matching;
+}
+
+MatchingTargets matching_with(const std::vector<std::pair<std::string, std::string>>& edits,
+                              const AskJob& ask) {
+  Command command = question(CommandVerb::foresee);
+  command.edits = edits;
+  return ask_matching(command, ask);
+}
+
+// The ranks count what matches for a plan that is tried; so the plan in force is tried, too.
+MatchingTargets matching_now(const AskJob& ask) {
+  const auto config = ask(question(CommandVerb::config), kAnswerTime);
+  if (!config || config->config_text.empty()) return {};
+  Command command = question(CommandVerb::foresee);
+  command.config_text = config->config_text;
+  return ask_matching(command, ask);
+}
+
+std::string matching_text(std::int64_t count) {
+  return std::to_string(count) + (count == 1 ? " target matches" : " targets match");
+}
+
+}  // namespace gradmon

@@ -1,0 +1,11 @@
+// SPDX-License-Identifier: Apache-2.0
+#pragma once
+
+#include "tools/gradmonctl/parse/subcommand.h"
+
+namespace gradmon {
+
+// Every command of gradmonctl, in the order in which the help lists them.
+Subcommands all_subcommands();
+
+}  // namespace gradmon

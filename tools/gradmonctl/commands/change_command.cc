@@ -1,0 +1,190 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "tools/gradmonctl/commands/change_command.h"
+
+#include <algorithm>
+#include <memory>
+
+#include "tools/gradmonctl/ask/connect.h"
+#include "tools/gradmonctl/commands/dry_run.h"
+#include "tools/gradmonctl/config/set_argument.h"
+#include "tools/gradmonctl/parse/subcommand.h"
+#include "tools/gradmonctl/show/printable.h"
+
+namespace gradmon {
+namespace {
+
+using std::chrono::milliseconds;
+constexpr milliseconds kVerdictPause{50};
+constexpr std::int64_t kMostSeconds = 31'536'000;  // a year
+
+class VerdictWait {
+ public:
+  VerdictWait(const ChangeRequest& request, const AskJob& ask, const Pace& pace, const Console& console)
+      : timeout_(request.timeout), ask_(ask), pace_(pace), console_(console), ends_(pace.now() + timeout_) {}
+
+  int wait(Command command, CommandReply reply) {
+    command.verb = CommandVerb::verdict;
+    while (!(reply.settled && reply.applied_by_all)) {
+      if (left() <= milliseconds(0)) return too_late(reply);
+      pace_.pause(std::min(kVerdictPause, left()));
+      const milliseconds patience = std::clamp(left(), milliseconds(1), kAnswerTime);
+      auto next = ask_(command, patience);
+      if (!next && patience < kAnswerTime) continue;  // It is time that has run out.
+      if (const int code = refusal(next, console_); code != kExitDone) return code;
+      reply = std::move(*next);
+    }
+    if (reply.effective_step >= 0) console_.out << reply.effective_step << '\n';
+    return kExitDone;
+  }
+
+ private:
+  milliseconds left() const { return std::chrono::ceil<milliseconds>(ends_ - pace_.now()); }
+
+  int too_late(const CommandReply& reply) const {
+    std::string why = reply.message;
+    const auto status = ask_(question(CommandVerb::status), milliseconds(1000));
+    if (status && status->status && status->status->pending) why = status->status->pending->reason;
+    console_.err << "gradmonctl: "
+                 << (reply.settled ? "agreed for step " + std::to_string(reply.effective_step) +
+                                         ", but not applied by every rank"
+                                   : "not agreed")
+                 << " within " << timeout_.count() << " s"
+                 << (why.empty() ? "" : ": " + printable_lines(why, "; ")) << '\n';
+    return kExitPartial;
+  }
+
+  const std::chrono::seconds timeout_;
+  const AskJob& ask_;
+  const Pace& pace_;
+  const Console& console_;
+  const std::chrono::steady_clock::time_point ends_;
+};
+
+Command command_of(const ChangeRequest& request) {
+  Command command = request.command;
+  const Command asked = question(command.verb);
+  command.request_id = asked.request_id;
+  command.by = asked.by;
+  return command;
+}
+
+}  // namespace
+
+int change_command(const ChangeRequest& request, const AskJob& ask, const Pace& pace,
+                   const Console& console) {
+  const Command command = command_of(request);
+  VerdictWait verdict(request, ask, pace, console);
+  auto reply = ask(command, kAnswerTime);
+  if (const int code = refusal(reply, console); code != kExitDone) return code;
+  if (!reply->message.empty())
+    console.err << "gradmonctl: " << printable_lines(reply->message, "\n  ") << '\n';
+  if (request.wait) return verdict.wait(command, std::move(*reply));
+  if (!reply->settled) console.err << "gradmonctl: asked for; --wait tells when every rank obeys\n";
+  return kExitDone;
+}
+
+namespace {
+
+// What on, off and set have in common.
+class ChangeSubcommand : public SubcommandFor<ChangeRequest> {
+ public:
+  std::string complete() override {
+    request().timeout = std::chrono::seconds(timeout_);
+    return "";
+  }
+  int perform(const Console& console) override {
+    return with_job(request().place, console,
+                    [&](const AskJob& ask) { return change_command(request(), ask, real_pace(), console); });
+  }
+
+ protected:
+  explicit ChangeSubcommand(CommandVerb verb) { request().command.verb = verb; }
+
+  // `excluded`: the option that --wait cannot be given with.
+  void add_wait(Arguments& arguments, const std::string& excluded = "") {
+    Argument wait{"--wait", &request().wait, "until every rank has applied it; prints the step"};
+    wait.excludes = excluded;
+    Argument timeout{"--timeout", &timeout_, "give up waiting after so long (60)", "SECONDS"};
+    timeout.least = 1;
+    timeout.most = kMostSeconds;
+    arguments.push_back(wait);
+    arguments.push_back(timeout);
+    add_place(arguments, request().place);
+  }
+
+ private:
+  std::int64_t timeout_ = 60;
+};
+
+class OnSubcommand : public ChangeSubcommand {
+ public:
+  OnSubcommand() : ChangeSubcommand(CommandVerb::on) {}
+  std::string usage() const override {
+    return "on [--at STEP] [--collect-times N] [--step-interval K] [--wait]";
+  }
+  std::string summary() const override { return "Switch collection on, in every rank at the same step"; }
+  Arguments arguments() override {
+    Command& on = request().command;
+    Argument interval{"--step-interval", &on.step_interval, "collect every so many steps", "K"};
+    interval.least = 1;
+    Arguments arguments{{"--at", &on.at, "not before this step", "STEP"},
+                        {"--collect-times", &on.collect_times, "stop after so many collected steps", "N"},
+                        interval};
+    add_wait(arguments);
+    return arguments;
+  }
+};
+
+class OffSubcommand : public ChangeSubcommand {
+ public:
+  OffSubcommand() : ChangeSubcommand(CommandVerb::off) {}
+  std::string usage() const override { return "off [--wait]"; }
+  std::string summary() const override { return "Switch collection off, in every rank at the same step"; }
+  Arguments arguments() override {
+    Arguments arguments;
+    add_wait(arguments);
+    return arguments;
+  }
+};
+
+class SetSubcommand : public ChangeSubcommand {
+ public:
+  SetSubcommand() : ChangeSubcommand(CommandVerb::set) {}
+  std::string usage() const override { return "set KEY=VALUE... [--wait | --dry-run]"; }
+  std::string summary() const override { return "Set keys of the job's config file"; }
+  Arguments arguments() override {
+    Argument file{"--config", &request().file, "with --dry-run: this file's lines; no job is asked", "FILE"};
+    file.needs = "--dry-run";
+    Arguments arguments{
+        edit_words(edits_,
+                   "KEY is a key or a JSON pointer (/alert/dump);\nVALUE is JSON, anything else is taken "
+                   "as a string"),
+        {"--dry-run", &request().dry_run,
+         "change nothing: show the lines that would change,\nand what would match on each rank"},
+        file};
+    add_wait(arguments, "--dry-run");
+    return arguments;
+  }
+  std::string complete() override {
+    const std::string error = parse_edits(edits_, request().command.edits);
+    if (!error.empty()) return error;
+    return edits_.empty() ? "KEY=VALUE is required" : ChangeSubcommand::complete();
+  }
+  int perform(const Console& console) override {
+    if (!request().file.empty()) return dry_run_of_file(request(), console);
+    if (!request().dry_run) return ChangeSubcommand::perform(console);
+    return with_job(request().place, console,
+                    [&](const AskJob& ask) { return dry_run(request(), ask, console); });
+  }
+
+ private:
+  std::vector<std::string> edits_;  // KEY=VALUE
+};
+
+}  // namespace
+
+std::unique_ptr<Subcommand> on_subcommand() { return std::make_unique<OnSubcommand>(); }
+std::unique_ptr<Subcommand> off_subcommand() { return std::make_unique<OffSubcommand>(); }
+std::unique_ptr<Subcommand> set_subcommand() { return std::make_unique<SetSubcommand>(); }
+
+}  // namespace gradmon

@@ -1,0 +1,115 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "tools/gradmonctl/commands/doctor_command.h"
+
+#include <unistd.h>
+
+#include <algorithm>
+#include <filesystem>
+#include <iterator>
+#include <memory>
+
+#include "control/host/process_identity.h"
+#include "tools/gradmonctl/ask/connect.h"
+#include "tools/gradmonctl/ask/find_job.h"
+#include "tools/gradmonctl/ask/find_keys.h"
+#include "tools/gradmonctl/commands/status_view.h"
+#include "tools/gradmonctl/doctor/examine_config.h"
+#include "tools/gradmonctl/doctor/examine_directories.h"
+#include "tools/gradmonctl/doctor/examine_host.h"
+#include "tools/gradmonctl/doctor/examine_hub.h"
+#include "tools/gradmonctl/parse/subcommand.h"
+
+namespace gradmon {
+namespace {
+
+namespace fs = std::filesystem;
+using Level = Finding::Level;
+
+Finding examine_hooks(const Status& status) {
+  if (status.torch.empty())
+    return {Level::warn, "torch", "the job does not say what it is built against",
+            "build it with this gradmon"};
+  std::string kinds;
+  for (const std::string& hook : status.hooks) kinds += (kinds.empty() ? "" : ", ") + hook;
+  return {Level::ok, "torch", status.torch + "; hooks: " + (kinds.empty() ? "none" : kinds), ""};
+}
+
+void examine_job(const Status& status, Findings& findings) {
+  findings.push_back({Level::ok, "job", status_line(status), ""});
+  findings.push_back(examine_hooks(status));
+  if (status.last_error)
+    findings.push_back({Level::warn, "last error", status.last_error->text, "gradmonctl status tells when"});
+  if (status.ranks.empty() || status.ranks.front().host != host_name()) return;
+  if (const auto use = descriptor_use(status.ranks.front().pid))
+    findings.push_back(examine_descriptors("rank 0", *use));
+}
+
+fs::path directory_of(const std::string& file) {
+  const fs::path directory = fs::path(file).parent_path();
+  return directory.empty() ? "." : directory;
+}
+
+void examine_keys_for(const JobPlace& place, Findings& findings) {
+  const auto endpoint = find_endpoint(place);
+  if (const std::string keys = key_directory(place, endpoint.value_or("")); !keys.empty())
+    findings.push_back(examine_keys(keys));
+}
+
+}  // namespace
+
+int doctor_command(const DoctorRequest& request, const AskJob& ask, const Console& console) {
+  Findings findings;
+  std::string file = request.file;
+  std::string output = output_directory(request.place);
+  const auto reply = ask(question(CommandVerb::status), kAnswerTime);
+  if (reply && reply->status) {
+    examine_job(*reply->status, findings);
+    if (file.empty()) file = reply->status->config_path;
+    if (request.place.output_dir.empty() && !reply->status->output_dir.empty())
+      output = reply->status->output_dir;
+  } else {
+    findings.push_back({Level::warn, "job", reply ? reply->message : reply.error(),
+                        "only this host is looked at; a job tells more"});
+  }
+  const auto take = [&findings](Findings more) {
+    std::move(more.begin(), more.end(), std::back_inserter(findings));
+  };
+  if (file.empty()) file = "./monitor_config.json";
+  const auto named = request.file.empty() ? ConfigNamed::by_job_or_default : ConfigNamed::by_option;
+  findings.push_back(examine_config_file(file, named));
+  take(examine_config_directory(directory_of(file)));
+  take(examine_output_directory(output));
+  take(examine_hub());
+  examine_keys_for(request.place, findings);
+  findings.push_back(examine_inotify(inotify_use()));
+  if (const auto use = descriptor_use(getpid())) findings.push_back(examine_descriptors("this shell", *use));
+  console.out << (request.json ? findings_json(findings) : findings_text(findings));
+  return worst(findings) == Level::fail ? kExitFailed : kExitDone;
+}
+
+namespace {
+
+class DoctorSubcommand : public SubcommandFor<DoctorRequest> {
+ public:
+  std::string usage() const override { return "doctor [--json]"; }
+  std::string summary() const override {
+    return "Try what gradmon needs of this host, and ask the job what it can do";
+  }
+  Arguments arguments() override {
+    Arguments arguments{{"--json", &request().json, "one JSON object"},
+                        {"--config", &request().file,
+                         "the config file\n(default: the live job's, else ./monitor_config.json)", "FILE"}};
+    add_place(arguments, request().place);
+    return arguments;
+  }
+  int perform(const Console& console) override {
+    const auto ask = connect(request().place);
+    return doctor_command(request(), ask ? *ask : ask_nobody(ask.error()), console);
+  }
+};
+
+}  // namespace
+
+std::unique_ptr<Subcommand> doctor_subcommand() { return std::make_unique<DoctorSubcommand>(); }
+
+}  // namespace gradmon

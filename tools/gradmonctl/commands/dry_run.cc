@@ -1,0 +1,98 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "tools/gradmonctl/commands/dry_run.h"
+
+#include <map>
+
+#include "control/config/json_edit.h"
+#include "tools/gradmonctl/ask/matching_targets.h"
+#include "tools/gradmonctl/config/config_text.h"
+#include "tools/gradmonctl/config/line_diff.h"
+#include "tools/gradmonctl/show/printable.h"
+#include "tools/gradmonctl/show/rank_ranges.h"
+
+namespace gradmon {
+namespace {
+
+void show_change(const std::string& file, const std::string& before, const std::string& after,
+                 const Console& console) {
+  const std::string lines = line_diff(before, after);
+  console.out << printable(file) << (lines.empty() ? ": nothing would change\n" : "\n" + lines);
+}
+
+std::string answer_text(const ProbeResult::Answer& answer, const MatchingTargets& matching) {
+  if (!answer.known) return "no answer";
+  if (!answer.objection.empty()) return "rejects it: " + printable_lines(answer.objection, "; ");
+  const auto found = matching.find(answer.rank.value);
+  return found == matching.end() ? "does not tell how many targets match" : matching_text(found->second);
+}
+
+// What ranks say in common, in the order of their lowest rank.
+void show_answers(const std::vector<ProbeResult::Answer>& answers, const MatchingTargets& matching,
+                  const Console& console) {
+  std::map<std::string, std::vector<int>> ranks;
+  std::vector<std::string> order;
+  for (const ProbeResult::Answer& answer : answers) {
+    const std::string text = answer_text(answer, matching);
+    if (ranks[text].empty()) order.push_back(text);
+    ranks[text].push_back(answer.rank.value);
+  }
+  for (const std::string& text : order)
+    console.out << rank_ranges(ranks[text]) << ": " << printable(text) << '\n';
+}
+
+}  // namespace
+
+int judge_rehearsal(const CommandReply& reply, const Console& console) {
+  bool rejected = false;
+  bool unknown = false;
+  std::int64_t matches = 0;
+  for (const ProbeResult::Answer& answer : reply.probed) {
+    rejected = rejected || !answer.objection.empty();
+    unknown = unknown || !answer.known;
+    matches += answer.matches;
+  }
+  const std::string now = reply.status->state == "on" ? "" : " once it is switched on";
+  if (rejected || (matches == 0 && !unknown)) {
+    console.err << "gradmonctl: the job would reject it" << now
+                << (rejected ? "\n" : ": no target matches on any rank\n");
+    return kExitFailed;
+  }
+  if (!now.empty()) console.err << "gradmonctl: nothing is collected: dynamic_on is false\n";
+  return unknown ? kExitPartial : kExitDone;
+}
+
+int dry_run(const ChangeRequest& request, const AskJob& ask, const Console& console) {
+  Command command = question(CommandVerb::rehearse);
+  command.edits = request.command.edits;
+  const auto reply = ask(command, kAnswerTime);
+  if (const int code = refusal(reply, console); code != kExitDone) return code;
+  if (!reply->status || reply->config_text.empty()) {
+    console.err << "gradmonctl: the job knows no dry run\n";
+    return kExitFailed;
+  }
+  for (const std::string& warning : reply->status->warnings)
+    console.err << "warning: " << printable(warning) << '\n';
+  show_change(reply->status->config_path, reply->config_before, reply->config_text, console);
+  show_answers(reply->probed, matching_with(request.command.edits, ask), console);
+  return judge_rehearsal(*reply, console);
+}
+
+int dry_run_of_file(const ChangeRequest& request, const Console& console) {
+  const auto before = valid_config_text(request.file, {console.err, console.err});
+  if (!before) return before.error();
+  std::string after = *before;
+  for (const auto& [key, value] : request.command.edits) {
+    auto edited = set_value(after, to_pointer(key), value);
+    if (!edited) {
+      console.err << "gradmonctl: " << printable(edited.error()) << '\n';
+      return kExitInvalidConfig;
+    }
+    after = std::move(*edited);
+  }
+  show_change(request.file, *before, after, console);
+  if (const int code = judge_config_text(after, request.file, console); code != kExitDone) return code;
+  console.err << "gradmonctl: no job was asked what would match\n";
+  return kExitDone;
+}
+
+}  // namespace gradmon

@@ -1,0 +1,74 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "tools/gradmonctl/commands/get_command.h"
+
+#include <memory>
+
+#include "tools/gradmonctl/ask/connect.h"
+#include "tools/gradmonctl/config/config_text.h"
+#include "tools/gradmonctl/config/config_value.h"
+#include "tools/gradmonctl/parse/subcommand.h"
+#include "tools/gradmonctl/show/printable.h"
+
+namespace gradmon {
+namespace {
+
+int show(const GetRequest& request, const std::string& text, const Console& console) {
+  if (request.key.empty()) {
+    console.out << text << (text.back() == '\n' ? "" : "\n");
+    return kExitDone;
+  }
+  const auto value = config_value(text, request.key);
+  if (!value) {
+    console.err << "gradmonctl: " << printable(value.error()) << '\n';
+    return kExitUsage;
+  }
+  console.out << *value << '\n';
+  return kExitDone;
+}
+
+}  // namespace
+
+int get_command(const GetRequest& request, const AskJob& ask, const Console& console) {
+  const auto reply = ask(question(CommandVerb::config), kAnswerTime);
+  if (const int code = refusal(reply, console); code != kExitDone) return code;
+  if (reply->config_text.empty()) {
+    console.err << "gradmonctl: the job's answer holds no config\n";
+    return kExitFailed;
+  }
+  if (reply->status && reply->status->pending) {
+    const std::string& why = reply->status->pending->reason;
+    console.err << "gradmonctl: a change is pending" << (why.empty() ? "" : ": " + printable_lines(why, "; "))
+                << '\n';
+  }
+  return show(request, reply->config_text, console);
+}
+
+int get_from_file(const GetRequest& request, const Console& console) {
+  const auto text = valid_config_text(request.file, console);
+  return text ? show(request, *text, console) : text.error();
+}
+
+namespace {
+
+class GetSubcommand : public SubcommandFor<GetRequest> {
+ public:
+  std::string usage() const override { return "get [KEY] [--config FILE]"; }
+  std::string summary() const override { return "Print the config in force, or one value of it, as JSON"; }
+  Arguments arguments() override {
+    Arguments arguments{{"KEY", &request().key, "a key or a JSON pointer (/alert/dump)"},
+                        {"--config", &request().file, "ask this file instead of a job", "FILE"}};
+    add_place(arguments, request().place);
+    return arguments;
+  }
+  int perform(const Console& console) override {
+    if (!request().file.empty()) return get_from_file(request(), console);
+    return with_job(request().place, console,
+                    [&](const AskJob& ask) { return get_command(request(), ask, console); });
+  }
+};
+
+}  // namespace
+
+std::unique_ptr<Subcommand> get_subcommand() { return std::make_unique<GetSubcommand>(); }
+
+}  // namespace gradmon

@@ -1,0 +1,27 @@
+// SPDX-License-Identifier: Apache-2.0
+#pragma once
+
+#include <functional>
+#include <string>
+#include <tl/expected.hpp>
+#include <vector>
+
+#include "tools/gradmonctl/ask/job.h"
+#include "tools/gradmonctl/ask/job_place.h"
+
+namespace gradmon {
+
+struct HistoryRequest {
+  JobPlace place;
+  bool json = false;
+  bool all = false;  // in a terminal, too: every change, and whole lines
+};
+
+using HistoryFiles = std::function<tl::expected<std::vector<HistoryEntry>, std::string>()>;
+
+// gradmonctl history: of the job, or where that does not answer as the files
+// tell it, which is said on `console.err`. Returns the exit code.
+int history_command(const HistoryRequest& request, const AskJob& ask, const HistoryFiles& files,
+                    const Console& console);
+
+}  // namespace gradmon

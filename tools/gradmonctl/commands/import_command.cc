@@ -1,0 +1,109 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "tools/gradmonctl/commands/import_command.h"
+
+#include <fcntl.h>
+#include <unistd.h>
+
+#include <cerrno>
+#include <cstring>
+#include <exception>
+#include <memory>
+
+#include "control/config/durable_file.h"
+#include "tools/gradmonctl/config/config_text.h"
+#include "tools/gradmonctl/import/import_mindformers.h"
+#include "tools/gradmonctl/parse/subcommand.h"
+#include "tools/gradmonctl/show/printable.h"
+#include "tools/gradmonctl/show/text_table.h"
+
+namespace gradmon {
+namespace {
+
+constexpr std::size_t kMostImported = std::size_t{1} << 20;
+constexpr std::size_t kMostShown = 60;  // bytes of a value in the table
+
+int give_up(const Console& console, const std::string& text) {
+  console.err << "gradmonctl: " << printable(text) << '\n';
+  return kExitFailed;
+}
+
+std::string line_of(const YamlError& error, const std::string& file) {
+  std::string line = file + ":" + std::to_string(error.place.line) + ":" + std::to_string(error.place.column);
+  line += error.place.key.empty() ? ": " : ": " + error.place.key + ": ";
+  return line + error.text;
+}
+
+std::string shortened(const std::string& value) {
+  return value.size() <= kMostShown ? value : value.substr(0, kMostShown) + "...";
+}
+
+std::string table_of(const Imported& imported) {
+  using Align = TextTable::Align;
+  TextTable table(
+      {{"line", Align::right}, {"key", Align::left}, {"value", Align::left}, {"becomes", Align::left}});
+  for (const ImportedKey& key : imported.keys)
+    table.add({std::to_string(key.place.line), key.place.key, shortened(key.value), key.becomes});
+  return table.text();
+}
+
+// Never in place of a file that is there: it may have been edited since.
+int make_file(const std::string& file, const std::string& text, const Console& console) {
+  const int fd = open(file.c_str(), O_WRONLY | O_CREAT | O_EXCL | O_CLOEXEC, 0640);
+  bool good = fd >= 0 && write_all(fd, text);
+  const int cause = errno;
+  if (fd >= 0) good = close(fd) == 0 && good;
+  return good ? kExitDone : give_up(console, file + ": " + std::strerror(cause));
+}
+
+int import_file(const ImportRequest& request, const Console& console) {
+  const auto text = read_config_text(request.file);
+  if (!text) return give_up(console, text.error());
+  if (text->size() > kMostImported) return give_up(console, request.file + ": more than 1 MiB");
+  const auto imported = import_mindformers(*text);
+  if (!imported) {
+    for (const YamlError& error : imported.error())
+      console.err << printable(line_of(error, request.file)) << '\n';
+    return kExitInvalidConfig;
+  }
+  console.err << table_of(*imported);
+  const std::string name = request.output.empty() ? "the config made of " + request.file : request.output;
+  if (const int code = judge_config_text(imported->config, name, console); code != kExitDone) return code;
+  if (!request.output.empty()) return make_file(request.output, imported->config, console);
+  console.out << imported->config;
+  return kExitDone;
+}
+
+}  // namespace
+
+// The libraries that read and write the file throw.
+int import_command(const ImportRequest& request, const Console& console) {
+  try {
+    return import_file(request, console);
+  } catch (const std::exception& error) {
+    return give_up(console, request.file + ": " + error.what());
+  }
+}
+
+namespace {
+
+class ImportSubcommand : public SubcommandFor<ImportRequest> {
+ public:
+  std::string usage() const override { return "import FILE [--output CONFIG]"; }
+  std::string summary() const override {
+    return "Make a config file of a MindSpore Transformers YAML file's monitoring keys";
+  }
+  Arguments arguments() override {
+    Argument file{"FILE", &request().file, "the YAML file"};
+    file.required = true;
+    return {file,
+            {"--output", &request().output,
+             "the config file to make, which must not exist yet\n(default: stdout)", "CONFIG"}};
+  }
+  int perform(const Console& console) override { return import_command(request(), console); }
+};
+
+}  // namespace
+
+std::unique_ptr<Subcommand> import_subcommand() { return std::make_unique<ImportSubcommand>(); }
+
+}  // namespace gradmon

@@ -1,0 +1,55 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "tools/gradmonctl/commands/keygen_command.h"
+
+#include <filesystem>
+#include <memory>
+
+#include "control/hub/keys/keygen.h"
+#include "tools/gradmonctl/parse/subcommand.h"
+#include "tools/gradmonctl/show/printable.h"
+
+namespace gradmon {
+
+int keygen_command(const KeygenRequest& request, const Console& console) {
+  const std::filesystem::path directory = std::filesystem::absolute(request.directory).lexically_normal();
+  const auto made =
+      request.client.empty()
+          ? make_key_directory(directory)
+          : add_client(directory, {request.client, request.role == "control" ? Role::control : Role::read});
+  if (!made) {
+    console.err << "gradmonctl: " << printable(made.error()) << '\n';
+    return kExitFailed;
+  }
+  console.out << *made;
+  return kExitDone;
+}
+
+namespace {
+
+class KeygenSubcommand : public SubcommandFor<KeygenRequest> {
+ public:
+  std::string usage() const override { return "keygen DIR [--client NAME --role ROLE]"; }
+  std::string summary() const override { return "Make a directory of keys for a job that listens on TCP"; }
+  Arguments arguments() override {
+    Argument directory{"DIR", &request().directory, "the directory; it must not exist yet, or be empty"};
+    directory.required = true;
+    Argument role{"--role", &request().role, "what that client may do: read, or control (commands, too)",
+                  "ROLE"};
+    role.choices = {"read", "control"};
+    role.needs = "--client";
+    return {directory,
+            {"--client", &request().client, "one more client's key instead, in a DIR that is there", "NAME"},
+            role};
+  }
+  std::string complete() override {
+    const bool lacks_role = !request().client.empty() && request().role.empty();
+    return lacks_role ? "--client needs --role read or --role control" : "";
+  }
+  int perform(const Console& console) override { return keygen_command(request(), console); }
+};
+
+}  // namespace
+
+std::unique_ptr<Subcommand> keygen_subcommand() { return std::make_unique<KeygenSubcommand>(); }
+
+}  // namespace gradmon

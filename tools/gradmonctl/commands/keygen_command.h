@@ -1,0 +1,20 @@
+// SPDX-License-Identifier: Apache-2.0
+#pragma once
+
+#include <string>
+#include "tools/gradmonctl/show/console.h"
+
+namespace gradmon {
+
+// A directory of keys; or one more client, where `client` is not "".
+struct KeygenRequest {
+  std::string directory;
+  std::string client;
+  std::string role;  // "read" or "control"
+};
+
+// gradmonctl keygen: a directory of keys, or one more client in it. Prints no
+// key. Returns the exit code.
+int keygen_command(const KeygenRequest& request, const Console& console);
+
+}  // namespace gradmon

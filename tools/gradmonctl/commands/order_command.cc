@@ -1,0 +1,65 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "tools/gradmonctl/commands/order_command.h"
+
+#include <cstdint>
+#include <limits>
+#include <memory>
+
+#include "tools/gradmonctl/ask/connect.h"
+#include "tools/gradmonctl/parse/subcommand.h"
+#include "tools/gradmonctl/show/printable.h"
+
+namespace gradmon {
+
+int order_command(const OrderRequest& request, const AskJob& ask, const Console& console) {
+  Command command = question(request.verb);
+  command.rank = request.rank;
+  const auto reply = ask(command, kAnswerTime);
+  if (const int code = refusal(reply, console); code != kExitDone) return code;
+  if (!reply->message.empty())
+    console.err << "gradmonctl: " << printable_lines(reply->message, "\n  ") << '\n';
+  return kExitDone;
+}
+
+namespace {
+
+class CancelSubcommand : public SubcommandFor<OrderRequest> {
+ public:
+  std::string usage() const override { return "cancel"; }
+  std::string summary() const override { return "Withdraw the change that is pending"; }
+  Arguments arguments() override {
+    Arguments arguments;
+    add_place(arguments, request().place);
+    return arguments;
+  }
+  int perform(const Console& console) override {
+    return with_job(request().place, console,
+                    [&](const AskJob& ask) { return order_command(request(), ask, console); });
+  }
+};
+
+class EvictSubcommand : public SubcommandFor<OrderRequest> {
+ public:
+  std::string usage() const override { return "evict RANK"; }
+  std::string summary() const override { return "Drop a rank: after 15 s no change waits for it any more"; }
+  Arguments arguments() override {
+    request().verb = CommandVerb::evict;
+    Argument rank{"RANK", &request().rank, "the rank's number"};
+    rank.required = true;
+    rank.most = std::numeric_limits<std::int32_t>::max();
+    Arguments arguments{rank};
+    add_place(arguments, request().place);
+    return arguments;
+  }
+  int perform(const Console& console) override {
+    return with_job(request().place, console,
+                    [&](const AskJob& ask) { return order_command(request(), ask, console); });
+  }
+};
+
+}  // namespace
+
+std::unique_ptr<Subcommand> cancel_subcommand() { return std::make_unique<CancelSubcommand>(); }
+std::unique_ptr<Subcommand> evict_subcommand() { return std::make_unique<EvictSubcommand>(); }
+
+}  // namespace gradmon

@@ -1,0 +1,22 @@
+// SPDX-License-Identifier: Apache-2.0
+#pragma once
+
+#include <cstdint>
+#include <optional>
+#include "tools/gradmonctl/ask/job.h"
+#include "tools/gradmonctl/ask/job_place.h"
+
+namespace gradmon {
+
+// cancel and evict.
+struct OrderRequest {
+  JobPlace place;
+  CommandVerb verb = CommandVerb::cancel;
+  std::optional<std::int64_t> rank = {};  // evict
+};
+
+// gradmonctl cancel and evict: the job is asked once, and its answer is said on
+// `console.err`. Returns the exit code.
+int order_command(const OrderRequest& request, const AskJob& ask, const Console& console);
+
+}  // namespace gradmon

@@ -1,0 +1,44 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "tools/gradmonctl/commands/run_command.h"
+
+#include <memory>
+
+#include "tools/gradmonctl/parse/subcommand.h"
+#include "tools/gradmonctl/run/launcher.h"
+
+namespace gradmon {
+namespace {
+
+constexpr int kMostRanks = 1024;
+
+class RunSubcommand : public SubcommandFor<RunRequest> {
+ public:
+  std::string usage() const override { return "run -n N -- COMMAND..."; }
+  std::string summary() const override { return "Start a command once for each rank on this host"; }
+  Arguments arguments() override {
+    Argument ranks{"-n", &request().ranks, "number of ranks", "N"};
+    ranks.required = true;
+    ranks.least = 1;
+    ranks.most = kMostRanks;
+    return {ranks};
+  }
+  std::vector<std::string>* rest() override { return &request().command; }
+  std::string complete() override {
+    return request().command.empty() ? "no command to run: give it after --" : "";
+  }
+  int perform(const Console& console) override {
+    Launch order;
+    order.ranks = static_cast<int>(request().ranks);
+    order.command = request().command;
+    const auto code = launch(order);
+    if (code) return *code;
+    console.err << "gradmonctl: " << code.error() << '\n';
+    return kExitFailed;
+  }
+};
+
+}  // namespace
+
+std::unique_ptr<Subcommand> run_subcommand() { return std::make_unique<RunSubcommand>(); }
+
+}  // namespace gradmon

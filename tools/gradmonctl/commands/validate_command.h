@@ -1,0 +1,18 @@
+// SPDX-License-Identifier: Apache-2.0
+#pragma once
+
+#include <string>
+#include "tools/gradmonctl/show/console.h"
+
+namespace gradmon {
+
+struct ValidateRequest {
+  std::string file;
+};
+
+// gradmonctl validate: all errors and warnings of a config file go to
+// `console.err`. Returns the exit code: 6 where there are errors, 1 where the
+// file cannot be read.
+int validate_command(const ValidateRequest& request, const Console& console);
+
+}  // namespace gradmon

@@ -1,0 +1,135 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "tools/gradmonctl/commands/watch_command.h"
+
+#include <memory>
+#include <stdexcept>
+
+#include "tools/gradmonctl/ask/connect.h"
+#include "tools/gradmonctl/commands/status_view.h"
+#include "tools/gradmonctl/parse/subcommand.h"
+#include "tools/gradmonctl/show/time_text.h"
+
+namespace gradmon {
+namespace {
+
+constexpr std::chrono::milliseconds kStatePause{1000};
+constexpr int kPausesBeforeAsking = 3;
+constexpr int kLooksBeforeEnd = 2;  // a hub that was killed is back within a second
+constexpr const char* kHome = "\x1b[H";
+constexpr const char* kClearLine = "\x1b[K";
+constexpr const char* kClearBelow = "\x1b[J";
+
+class View {
+ public:
+  View(const WatchRequest& request, const LiveJob& job, const Console& console)
+      : json_(request.json), job_(job), console_(console) {}
+
+  void show(const Status& status) {
+    if (json_) {
+      console_.out << status_json(status, JsonLayout::one_line);
+    } else if (console_.clears_screen) {
+      Listing listing = status_listing(status);
+      listing.all = "gradmonctl status --all shows all";
+      redraw(text_on(console_.screen, listing));
+    } else if (std::string line = status_line(status); line != last_line_) {
+      console_.out << utc_text(job_.now()) << "  " << line << '\n';
+      last_line_ = std::move(line);
+    }
+    console_.out.flush();
+  }
+
+ private:
+  // Over what is there, not on a cleared screen: that would flicker.
+  void redraw(const std::string& text) const {
+    console_.out << kHome;
+    for (const char c : text) {
+      if (c == '\n') console_.out << kClearLine;
+      console_.out << c;
+    }
+    console_.out << kClearBelow;
+  }
+
+  const bool json_;
+  const LiveJob& job_;
+  const Console& console_;
+  std::string last_line_;
+};
+
+tl::expected<Status, int> ask_status(const LiveJob& job, const Console& console) {
+  auto reply = job.ask(question(CommandVerb::status), kAnswerTime);
+  if (const int code = refusal(reply, console); code != kExitDone) return tl::make_unexpected(code);
+  if (reply->status) return std::move(*reply->status);
+  console.err << "gradmonctl: the job's answer holds no status\n";
+  return tl::make_unexpected(kExitFailed);
+}
+
+}  // namespace
+
+int watch_command(const WatchRequest& request, const LiveJob& job, const Console& console) {
+  View view(request, job, console);
+  auto status = ask_status(job, console);
+  if (!status) return status.error();
+  view.show(*status);
+  bool complained = false;
+  int gone = 0;
+  for (int silent = 0; console.out && !job.interrupted();) {
+    if (const auto state = job.next_state(kStatePause)) {
+      view.show(*state);
+      silent = 0;
+      gone = 0;
+      complained = false;
+      continue;
+    }
+    const std::optional<bool> lives = job.lives();
+    gone = lives == false ? gone + 1 : 0;
+    if (gone == kLooksBeforeEnd) {
+      console.err << "gradmonctl: the job has ended\n";
+      return kExitDone;
+    }
+    if (gone > 0) continue;
+    if (++silent < kPausesBeforeAsking || complained || job.interrupted()) continue;
+    status = ask_status(job, console);
+    if (status) {
+      view.show(*status);
+      silent = 0;
+    } else if (!lives) {
+      return status.error();
+    } else {
+      console.err << "gradmonctl: its hub is there; waiting for an answer\n";
+      complained = true;
+    }
+  }
+  return kExitDone;
+}
+
+namespace {
+
+class WatchSubcommand : public SubcommandFor<WatchRequest> {
+ public:
+  std::string usage() const override { return "watch [--json]"; }
+  std::string summary() const override { return "Follow the job live, until it ends or you press Ctrl-C"; }
+  Arguments arguments() override {
+    Arguments arguments{{"--json", &request().json, "one JSON object a line for each state"}};
+    add_place(arguments, request().place);
+    return arguments;
+  }
+  int perform(const Console& console) override {
+    JobPlace place = request().place;
+    const auto endpoint = find_endpoint(place);
+    if (!endpoint) return give_up(endpoint.error(), console);
+    place.endpoint = *endpoint;
+    return with_job(place, console, [&](const AskJob& ask) {
+      try {
+        return watch_command(request(), live_job(*endpoint, ask), console);
+      } catch (const std::runtime_error& error) {
+        return give_up({kExitUsage, error.what()}, console);
+      }
+    });
+  }
+};
+
+}  // namespace
+
+std::unique_ptr<Subcommand> watch_subcommand() { return std::make_unique<WatchSubcommand>(); }
+
+}  // namespace gradmon

@@ -1,0 +1,267 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "tools/gradmonctl/import/import_mindformers.h"
+
+#include <algorithm>
+#include <array>
+#include <cmath>
+#include <functional>
+#include <map>
+#include <utility>
+
+#include "control/config/config_parser.h"
+
+namespace gradmon {
+namespace {
+
+using nlohmann::json;
+using nlohmann::ordered_json;
+
+constexpr std::string_view kMonitor = "monitor_config.";
+constexpr std::string_view kTensorboard = "tensorboard.";
+constexpr std::string_view kCallbacks = "callbacks[";
+
+struct Family {
+  std::string_view key;  // without its section
+  std::vector<std::string> scalars;
+};
+
+const std::vector<Family>& formats() {
+  static const std::vector<Family> table = {
+      {"local_loss_format", {"local_loss"}},
+      {"device_local_loss_format", {"device_local_loss"}},
+      {"local_norm_format", {"local_norm"}},
+      {"device_local_norm_format", {"device_local_norm"}},
+      {"optimizer_state_format", {"adam_m_norm", "adam_v_norm"}},
+      {"weight_state_format", {"weight_norm"}},
+  };
+  return table;
+}
+
+const std::vector<Family>& switches() {
+  static const std::vector<Family> table = {
+      {"log_loss_scale_to_tensorboard", {"loss-scale"}},
+      {"log_timers_to_tensorboard", {"iteration-time", "throughput", "B-samples-per-day"}},
+      {"log_expert_load_to_tensorboard", {"expert_load"}},
+  };
+  return table;
+}
+
+const std::vector<std::string> kLossMonitor = {"learning-rate", "batch-size", "loss", "grad-norm",
+                                               "model-flops-throughput-per-device"};
+
+const Family* find(const std::vector<Family>& table, std::string_view key) {
+  const auto found =
+      std::find_if(table.begin(), table.end(), [key](const Family& family) { return family.key == key; });
+  return found == table.end() ? nullptr : &*found;
+}
+
+bool starts_with(std::string_view text, std::string_view with) { return text.substr(0, with.size()) == with; }
+
+// What nobody but the program knows, by the call of Monitor that tells it.
+const std::vector<std::string> kByScalar = {
+    "loss",          "local_loss", "device_local_loss",
+    "learning-rate", "loss-scale", "model-flops-throughput-per-device"};
+const std::vector<std::string> kBySamples = {"batch-size", "throughput", "throughput_linearity",
+                                             "B-samples-per-day"};
+const std::vector<std::string> kByExpertLoad = {"expert_load"};
+
+// "; needs monitor.scalar for loss, local_loss", of those of `names` that are among `told`.
+std::string needs(const std::string& call, const std::vector<std::string>& told,
+                  const std::vector<std::string>& names) {
+  std::string text;
+  for (const std::string& name : names) {
+    if (std::find(told.begin(), told.end(), name) == told.end()) continue;
+    text += (text.empty() ? "; needs monitor." + call + " for " : ", ") + name;
+  }
+  return text;
+}
+
+class Importer {
+ public:
+  explicit Importer(std::vector<YamlEntry> entries) : entries_(std::move(entries)) {
+    for (const YamlEntry& entry : entries_) {
+      values_[entry.place.key] = &entry.value;
+      has_tensorboard_ = has_tensorboard_ || starts_with(entry.place.key, kTensorboard);
+    }
+    monitor_on_ = value_at("monitor_config.monitor_on") == json(true);
+    const json interval = value_at("monitor_config.step_interval");
+    monitor_sets_interval_ = monitor_on_ && !interval.is_null();
+  }
+
+  tl::expected<Imported, std::vector<YamlError>> import() {
+    Imported imported;
+    for (const YamlEntry& entry : entries_) {
+      entry_ = &entry;
+      imported.keys.push_back({entry.place, entry.value.dump(-1, ' ', false, json::error_handler_t::replace),
+                               translate(entry.place.key, entry.value)});
+    }
+    if (!errors_.empty()) return tl::make_unexpected(std::move(errors_));
+    imported.config = config();
+    return imported;
+  }
+
+ private:
+  json value_at(const std::string& key) const {
+    const auto found = values_.find(key);
+    return found == values_.end() ? json() : *found->second;
+  }
+
+  std::string translate(const std::string& key, const json& value) {
+    if (starts_with(key, kMonitor)) return monitor(key.substr(kMonitor.size()), value);
+    if (starts_with(key, kTensorboard)) return tensorboard(key.substr(kTensorboard.size()), value);
+    if (starts_with(key, kCallbacks)) return callback(key, value);
+    return unknown();
+  }
+
+  std::string monitor(const std::string& key, const json& value) {
+    if (key == "monitor_on") {
+      if (!value.is_boolean() && !value.is_null()) return wrong("true or false");
+      return monitor_on_ ? "dynamic_on: true" : "nothing: the keys beside it have no effect in the source";
+    }
+    if (!monitor_on_) return "nothing: monitor_on is not true";
+    if (const Family* family = find(formats(), key)) return format(*family, value);
+    if (key == "dump_path") return "nothing: output goes to the directory MONITOR_OUTPUT_DIR names";
+    if (key == "target") return target(value);
+    if (key == "invert") return truth("invert", value);
+    if (key == "step_interval") return interval(value);
+    if (key == "throughput_baseline") return baseline(value);
+    if (key == "print_struct") return truth("print_struct", value);
+    return unknown();
+  }
+
+  std::string format(const Family& family, const json& value) {
+    bool log = false;
+    bool records = false;
+    const json list = value.is_string() ? json::array({value}) : value.is_null() ? json::array() : value;
+    bool good = list.is_array();
+    for (const json& one : good ? list : json::array()) {
+      log = log || one == "log";
+      records = records || one == "tensorboard";
+      good = good && (one == "log" || one == "tensorboard");
+    }
+    if (!good) return wrong("'log', 'tensorboard', a list of these, or null");
+    if (!log && !records) return "nothing: not asked for";
+    return take(family.scalars, log || !has_tensorboard_, records && has_tensorboard_);
+  }
+
+  std::string target(const json& value) {
+    if (value.is_null()) return "nothing: every parameter is watched";
+    const json list = value.is_string() ? json::array({value}) : value;
+    const auto parsed =
+        parse_config(json{{"target_regex", list}}.dump(-1, ' ', false, json::error_handler_t::replace), "");
+    if (!parsed) return wrong(parsed.error().front().expected);
+    config_["target_regex"] = list;
+    return "target_regex: " + config_["target_regex"].dump();
+  }
+
+  std::string truth(const char* key, const json& value) {
+    if (value.is_null()) return "nothing: false by default";
+    if (!value.is_boolean()) return wrong("true or false");
+    config_[key] = value;
+    return std::string(key) + ": " + value.dump();
+  }
+
+  std::string interval(const json& value) {
+    if (value.is_null()) return "nothing: every step by default";
+    if (!value.is_number_integer() || value < 1) return wrong("an integer >= 1");
+    config_["step_interval"] = value;
+    return "step_interval: " + value.dump();
+  }
+
+  std::string baseline(const json& value) {
+    if (value.is_null()) return "nothing: not asked for";
+    if (!value.is_number() || !(value > 0) || !std::isfinite(value.get<double>()))
+      return wrong("a number > 0");
+    config_["throughput_baseline"] = value;
+    return "throughput_baseline: " + value.dump() + ", " +
+           take({"throughput_linearity"}, true, has_tensorboard_);
+  }
+
+  std::string tensorboard(const std::string& key, const json& value) {
+    if (const Family* family = find(switches(), key)) {
+      if (!value.is_boolean() && !value.is_null()) return wrong("true or false");
+      return value == json(true) ? take(family->scalars, false, true) : "nothing: not asked for";
+    }
+    if (key == "tensorboard_dir") {
+      if (value.is_null()) return "nothing: not asked for";
+      config_["format"] = {"csv", "tensorboard"};
+      return "format: [\"csv\",\"tensorboard\"], in tensorboard/ of each rank's run directory";
+    }
+    if (key == "tensorboard_queue_size") return "nothing: what is written can be read after every step";
+    return unknown();
+  }
+
+  std::string callback(const std::string& key, const json& value) {
+    const std::size_t dot = key.find('.');
+    const std::string name = key.substr(dot + 1);
+    const json type = value_at(key.substr(0, dot) + ".type");
+    if (name == "type") return callback_of(type);
+    if (type == "MFLossMonitor" && name == "per_print_times") {
+      if (!monitor_sets_interval_) return interval(value);
+      return "nothing: one step_interval holds for all, and monitor_config gives it";
+    }
+    return "nothing: no monitoring";
+  }
+
+  std::string callback_of(const json& type) {
+    if (type == "MFLossMonitor") return take(kLossMonitor, true, has_tensorboard_);
+    if (type == "TrainingStateMonitor") return "nothing of its own: it does what monitor_config says";
+    if (type == "TopkBiasBalanceCallback")
+      return "nothing of its own: balancing is training's, its load is expert_load";
+    return "nothing: no monitoring";
+  }
+
+  std::string take(const std::vector<std::string>& names, bool log, bool records) {
+    std::string text = "scalars: ";
+    json where = log && records ? json::array({"log", "records"}) : json(log ? "log" : "records");
+    for (const std::string& name : names) {
+      scalars_[name] = where;
+      text += (&name == &names.front() ? "" : ", ") + name;
+    }
+    text += " to " + std::string(log && records ? "log and records" : log ? "log" : "records");
+    return text + needs("scalar", kByScalar, names) + needs("samples", kBySamples, names) +
+           needs("expert_load", kByExpertLoad, names);
+  }
+
+  std::string wrong(const std::string& expected) {
+    errors_.push_back({entry_->place, "found " +
+                                          entry_->value.dump(-1, ' ', false, json::error_handler_t::replace) +
+                                          ", expected " + expected});
+    return "";
+  }
+
+  static std::string unknown() { return "nothing: not known here"; }
+
+  std::string config() {
+    ordered_json made;
+    made["dynamic_on"] = monitor_on_ || !scalars_.empty();
+    for (const char* key :
+         {"step_interval", "target_regex", "invert", "print_struct", "throughput_baseline", "format"}) {
+      if (config_.contains(key)) made[key] = config_[key];
+    }
+    if (!scalars_.empty()) made["scalars"] = scalars_;
+    return made.dump(2) + "\n";
+  }
+
+  // Constant after construction.
+  const std::vector<YamlEntry> entries_;
+  std::map<std::string, const json*> values_;
+  bool has_tensorboard_ = false;
+  bool monitor_on_ = false;
+  bool monitor_sets_interval_ = false;
+
+  const YamlEntry* entry_ = nullptr;  // being translated
+  json config_ = json::object();
+  ordered_json scalars_ = ordered_json::object();
+  std::vector<YamlError> errors_;
+};
+
+}  // namespace
+
+tl::expected<Imported, std::vector<YamlError>> import_mindformers(const std::string& yaml) {
+  auto entries = read_yaml_sections(yaml, {"monitor_config", "tensorboard", "callbacks"});
+  if (!entries) return tl::make_unexpected(std::vector<YamlError>{std::move(entries.error())});
+  return Importer(std::move(*entries)).import();
+}
+
+}  // namespace gradmon

@@ -1,0 +1,66 @@
+// SPDX-License-Identifier: Apache-2.0
+#pragma once
+
+#include <signal.h>
+#include <sys/types.h>
+
+#include <optional>
+#include <string>
+#include <tl/expected.hpp>
+#include <vector>
+
+#include "tools/gradmonctl/run/line_prefixer.h"
+
+namespace gradmon {
+
+// One stream of a rank: read without waiting, written on, line by line, to one
+// of ours. Where ours is closed the rank's lines are thrown away and it runs on.
+class RankStream {
+ public:
+  RankStream(int from, int to, int rank) : from_(from), to_(to), lines_(rank) {}
+  ~RankStream();
+  RankStream(RankStream&& other) noexcept;
+  RankStream& operator=(RankStream&&) = delete;
+
+  int fd() const { return from_; }  // for poll(); -1 once at its end
+  void pass_on();                   // at most 64 KiB of what there is now
+  void finish();                    // what is left in the pipe; then the end
+
+ private:
+  bool read_some();
+  void end();
+
+  int from_;  // Owned; non-blocking.
+  int to_;    // Borrowed: 1 or 2.
+  LinePrefixer lines_;
+};
+
+// One rank and the processes it has started: a process group of its own, which
+// is gone when its last member is. One thread. The process that makes these
+// must be a child subreaper, or "gone" would be said too early.
+class RankProcess {
+ public:
+  // Runs `command` with stdin from /dev/null, the signal mask `mask` and
+  // default SIGPIPE. The kernel kills it if this process dies first.
+  static tl::expected<RankProcess, std::string> start(const std::vector<std::string>& command,
+                                                      const std::vector<std::string>& environment, int rank,
+                                                      const sigset_t& mask);
+
+  // Collects what has ended. Once only: the wait status of the rank itself.
+  std::optional<int> reap();
+  bool gone() const { return gone_; }
+  pid_t pid() const { return pid_; }
+  void send(int signal) const;  // to all of the group; nothing where it is gone
+
+  RankStream out;
+  RankStream err;
+
+ private:
+  RankProcess(pid_t pid, int out_fd, int err_fd, int rank)
+      : out(out_fd, 1, rank), err(err_fd, 2, rank), pid_(pid) {}
+
+  pid_t pid_;  // Constant after construction; also the group's id.
+  bool gone_ = false;
+};
+
+}  // namespace gradmon

@@ -1,0 +1,100 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "tools/gradmonctl/show/listing.h"
+
+#include <algorithm>
+#include <cstddef>
+#include <string_view>
+#include <utility>
+
+#include "tools/gradmonctl/show/display_width.h"
+
+namespace gradmon {
+namespace {
+
+using Lines = std::vector<std::string>;
+
+constexpr const char* kMargin = "  ";  // of a line that goes on
+
+std::string joined(const Lines& lines) {
+  std::string text;
+  for (const std::string& line : lines) text += line + '\n';
+  return text;
+}
+
+// A line of prose in as many as it takes, broken at blanks; a word that is wider is cut.
+void fold(std::string_view line, std::size_t columns, Lines& into) {
+  std::string now;
+  bool begun = false;  // `now` has a word
+  while (!line.empty()) {
+    const std::size_t word = std::min(line.find_first_not_of(' '), line.size());
+    const std::size_t end = std::min(line.find(' ', word), line.size());
+    const std::string more = now + std::string(line.substr(0, end));
+    if (begun && display_width(more) > columns) {
+      into.push_back(cut_to_width(now, columns));
+      now = kMargin + std::string(line.substr(word, end - word));
+    } else {
+      now = more;
+    }
+    begun = true;
+    line.remove_prefix(end);
+  }
+  into.push_back(cut_to_width(now, columns));
+}
+
+Lines folded(std::string_view text, std::size_t columns) {
+  Lines lines;
+  while (!text.empty()) {
+    const std::string_view line = text.substr(0, text.find('\n'));
+    fold(line, columns, lines);
+    text.remove_prefix(std::min(line.size() + 1, text.size()));
+  }
+  return lines;
+}
+
+std::string left_out(std::size_t count, const std::string& noun, const std::string& all) {
+  return "… and " + std::to_string(count) + " more " + noun + (count == 1 ? "" : "s") + " (" + all + ")";
+}
+
+// The entries that have room, and a line for the others.
+Lines shown_entries(const Listing& listing, std::size_t room) {
+  Lines entries = listing.entries;
+  if (entries.size() <= room) return entries;
+  const std::size_t kept = std::max<std::size_t>(room, 1) - 1;
+  const std::size_t more = entries.size() - kept;
+  const std::string note = left_out(more, listing.noun, listing.all);
+  if (listing.keep == Listing::Keep::first) {
+    entries.resize(kept);
+    entries.push_back(note);
+  } else {
+    entries.erase(entries.begin(), entries.begin() + static_cast<std::ptrdiff_t>(more));
+    entries.insert(entries.begin(), note);
+  }
+  return entries;
+}
+
+}  // namespace
+
+std::string whole_text(const Listing& listing) {
+  return listing.before + joined(listing.titles) + joined(listing.entries) + listing.after;
+}
+
+std::string text_on(const std::optional<Screen>& screen, const Listing& listing) {
+  if (!screen) return whole_text(listing);
+  const std::size_t room = std::max<std::size_t>(screen->rows, 2) - 1;
+  Lines lines = folded(listing.before, screen->columns);
+  const Lines after = folded(listing.after, screen->columns);
+  const std::size_t taken = lines.size() + listing.titles.size() + after.size();
+  Lines table = listing.titles;
+  for (std::string& entry : shown_entries(listing, room > taken ? room - taken : 0))
+    table.push_back(std::move(entry));
+  for (const std::string& line : table) lines.push_back(cut_to_width(line, screen->columns));
+  lines.insert(lines.end(), after.begin(), after.end());
+  if (lines.size() > room) {  // Prose alone is too much for the screen.
+    const std::size_t more = lines.size() - room + 1;
+    lines.resize(room - 1);
+    lines.push_back(cut_to_width(left_out(more, "line", listing.all), screen->columns));
+  }
+  return joined(lines);
+}
+
+}  // namespace gradmon

@@ -1,0 +1,38 @@
+// SPDX-License-Identifier: Apache-2.0
+#pragma once
+
+#include <string>
+#include <utility>
+#include <vector>
+
+#include "tools/gradmonctl/show/listing.h"
+
+namespace gradmon {
+
+// A table for people: columns as wide as their widest cell, two blanks apart,
+// no blanks at the end of a line. A value.
+class TextTable {
+ public:
+  enum class Align { left, right };
+  struct Column {
+    std::string title;
+    Align align = Align::right;
+  };
+
+  explicit TextTable(std::vector<Column> columns) : columns_(std::move(columns)) {}
+
+  // As many cells as columns; they are made printable here.
+  void add(const std::vector<std::string>& cells);
+  // Its titles and its rows as lines of `listing`.
+  void fill(Listing& listing) const;
+  std::string text() const;
+
+ private:
+  // Titles first, without line feeds.
+  std::vector<std::string> lines() const;
+
+  std::vector<Column> columns_;  // Constant after construction.
+  std::vector<std::vector<std::string>> rows_;
+};
+
+}  // namespace gradmon
