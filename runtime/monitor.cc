@@ -13,12 +13,12 @@
 #include "control/host/process_identity.h"
 #include "control/log.h"
 #include "hooks/observe/forward_entry.h"
-#include "runtime/environment.h"
-#include "runtime/hub_notes.h"
-#include "runtime/launch_id.h"
-#include "runtime/parameter_share.h"
+#include "runtime/collect/parameter_share.h"
+#include "runtime/job/environment.h"
+#include "runtime/job/hub_notes.h"
+#include "runtime/job/launch_id.h"
+#include "runtime/job/torch_store.h"
 #include "runtime/session.h"
-#include "runtime/torch_store.h"
 
 namespace gradmon {
 namespace {
@@ -64,7 +64,7 @@ std::shared_ptr<SharedStore> open_store(const StorePlace& place) {
 // and the order in which they are made is the same on all ranks.
 LaunchIdSource launch_of(const Environment& environment, const MonitorOptions& options) {
   static std::atomic<int> made{0};
-  LaunchSurroundings world;
+  LaunchEnvironment world;
   world.parent = parent_process;
   world.nonce = options.launch_nonce;
   world.open_store = open_store;

@@ -14,12 +14,12 @@
 #include "control/host/boot_clock.h"
 #include "control/log.h"
 #include "control/wire/plan_source.h"
-#include "hooks/rows/libtorch_optimizer_state.h"
 #include "hooks/names/target_names.h"
-#include "runtime/expected_targets.h"
-#include "runtime/parameter_share.h"
-#include "runtime/plan_settings.h"
-#include "writers/record.h"
+#include "hooks/rows/libtorch_optimizer_state.h"
+#include "runtime/collect/expected_targets.h"
+#include "runtime/collect/parameter_share.h"
+#include "runtime/collect/plan_settings.h"
+#include "writers/queue/record.h"
 
 namespace gradmon {
 namespace {
@@ -162,7 +162,7 @@ void Monitor::Session::boundary() noexcept {
   try {
     if (collection_ && collection_->collecting()) {
       collection_->end_step(samples_, gate_.still_counts(boot_now()));
-      if (collection_->wants_one_step_only()) say_that_loop_may_end();
+      if (collection_->wants_one_step_only()) log_output_complete();
     }
     pass_gate();
   } catch (const std::exception& error) {
@@ -173,11 +173,11 @@ void Monitor::Session::boundary() noexcept {
   }
 }
 
-void Monitor::Session::say_that_loop_may_end() {
+void Monitor::Session::log_output_complete() {
   if (std::exchange(loop_, Loop::may_end) == Loop::may_end) return;
   log_info(
-      "what was asked for is there after one step: training may end (a config without print_struct "
-      "and cc_log_only takes this back)");
+      "the requested output is complete: training may stop (a config without print_struct and "
+      "cc_log_only takes this back)");
 }
 
 void Monitor::Session::pass_gate() {
@@ -272,21 +272,18 @@ void Monitor::Session::ask(Command command) noexcept {
     command.request_id = text.size() > longest ? sha256_of(text) : std::move(text);
     agent_.ask(std::move(command));
   } catch (const std::exception& error) {
-    log_error(std::string("what the program asked for is lost: ") + error.what());
+    log_error(std::string("a request of the program is lost: ") + error.what());
   }
 }
 
 void Monitor::Session::set_here(const Command& command) {
-  std::string text = static_plan_->plan->config_text;
-  for (const auto& [key, value] : command.edits) {
-    auto edited = set_value(text, to_pointer(key), value);
-    if (!edited) return log_warn("set " + key + ": " + edited.error());
-    text = std::move(*edited);
-  }
+  const auto edited = set_values(static_plan_->plan->config_text, command.edits);
+  if (!edited) return log_warn("set: " + edited.error());
+  const std::string& text = *edited;
   auto source = plan_from_config(text, config_.string() + ", as the program has set it");
   if (!source) return log_warn(source.error());
   if (std::string why = objection_to(source->config); !why.empty())
-    return log_warn("what the program has set is not done: " + why);
+    return log_warn("Monitor::set() is refused: " + why);
   const Commitment& old = *static_plan_;
   if (text == old.plan->config_text) return;
   source->plan->on = true;
@@ -304,7 +301,7 @@ void Monitor::Session::set_here(const Command& command) {
 void Monitor::Session::stop(std::optional<std::chrono::milliseconds> at_most) noexcept {
   if (forked_ || std::exchange(stopped_, true)) return;
   const auto begun = std::chrono::steady_clock::now();
-  directory_->hurry();
+  directory_->shorten_wait();
   // A part of a limit is the agent's, so that the other ranks hear of the end.
   if (collection_)
     collection_->stop(at_most ? std::optional(*at_most - std::min(*at_most / 5, kLeaveWithin)) : at_most);
@@ -348,7 +345,7 @@ TargetList Monitor::Session::list_targets(const Plan* plan) const {
   }
   auto parsed = parse_config(plan->config_text, config_.string());
   if (!parsed || !watched_on(parsed->config, Rank{environment_.rank})) return {};
-  return foreseen_targets(parsed->config, *names());
+  return dry_run_target_list(parsed->config, *names());
 }
 
 CollectingReport Monitor::Session::report() const {

@@ -13,10 +13,10 @@
 #include "control/link/agent.h"
 #include "gradmon/monitor.h"
 #include "hooks/names/target_match.h"
-#include "runtime/collection.h"
-#include "runtime/environment.h"
-#include "runtime/fork_guard.h"
-#include "runtime/launch_id.h"
+#include "runtime/collect/collection.h"
+#include "runtime/job/environment.h"
+#include "runtime/job/fork_guard.h"
+#include "runtime/job/launch_id.h"
 
 namespace gradmon {
 
@@ -86,7 +86,7 @@ class Monitor::Session {
  private:
   bool resting() const noexcept { return stopped_ || forked_.load(std::memory_order_relaxed); }
   void boundary() noexcept;
-  void say_that_loop_may_end();
+  void log_output_complete();
   void pass_gate();
   void swap(const Commitment& commitment);
   void share_out(WatchedModel& model, int chunk) const;

@@ -33,7 +33,7 @@ const CommittedPlans::One* CommittedPlans::newest() const {
   return plans_.empty() ? nullptr : &plans_.back();
 }
 
-std::optional<CommittedPlans::End> CommittedPlans::look_for_end(const Membership& members, Ticks now) {
+std::optional<CommittedPlans::End> CommittedPlans::check_ended(const Membership& members, Ticks now) {
   if (plans_.empty() || ended_) return {};
   const One& newest = plans_.back();
   const Step end = newest.schedule.end();

@@ -34,7 +34,7 @@ class CommittedPlans {
 
   // Once per plan: as soon as every rank has finished it, or some time after the
   // last rank that still steps has passed it.
-  std::optional<End> look_for_end(const Membership& members, Ticks now);
+  std::optional<End> check_ended(const Membership& members, Ticks now);
   bool ended() const { return ended_; }  // the newest
   void write_back_ended(Revision revision);
   bool write_back_outstanding() const { return ended_ && !written_back_; }

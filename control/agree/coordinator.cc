@@ -38,7 +38,7 @@ CoordinatorActions& CoordinatorActions::operator+=(CoordinatorActions other) {
   std::move(other.send.begin(), other.send.end(), std::back_inserter(send));
   std::move(other.log.begin(), other.log.end(), std::back_inserter(log));
   std::move(other.warnings.begin(), other.warnings.end(), std::back_inserter(warnings));
-  std::move(other.probed.begin(), other.probed.end(), std::back_inserter(probed));
+  std::move(other.dry_runs.begin(), other.dry_runs.end(), std::back_inserter(dry_runs));
   if (other.write_back) write_back = std::move(other.write_back);
   return *this;
 }
@@ -120,18 +120,18 @@ CoordinatorActions Coordinator::tick(Ticks elapsed, WallTime now) {
   clock_ += std::min(elapsed, kLongestTick);
   CoordinatorActions actions;
   if (!begun_) return actions;
-  look_for_silence(actions);
-  wait_no_longer_for_the_absent();
+  check_silent_ranks(actions);
+  stop_waiting_for_absent();
   actions += advance(now);
-  look_for_end(actions);
-  ask_around(actions);
+  check_ended(actions);
+  resend_questions(actions);
   resync(actions, now);
   keep_budget(actions, now);
   return actions;
 }
 
-void Coordinator::look_for_silence(CoordinatorActions& actions) {
-  for (const int rank : members_.drop_silent(clock_)) note_gone(rank, actions);
+void Coordinator::check_silent_ranks(CoordinatorActions& actions) {
+  for (const int rank : members_.drop_silent(clock_)) note_departure(rank, actions);
 }
 
 CoordinatorActions Coordinator::advance(WallTime now) {
@@ -263,7 +263,7 @@ Verdict Coordinator::commit() const {
   verdict.plan = open_->proposal.plan;
   Step effective = last_.commit ? last_.commit->effective + 1 : Step{};
   if (inherited_effective_) effective = later(effective, *inherited_effective_ + 1);
-  if (const auto last = members_.last_of_the_gone(); last && !mutated(Mutant::below_dropped))
+  if (const auto last = members_.last_departed_step(); last && !mutated(Mutant::below_dropped))
     effective = later(effective, *last + 1);
   std::optional<Step> fence;
   for (int rank = 0; rank < members_.size(); ++rank) {
@@ -325,14 +325,14 @@ void Coordinator::close_open(const Verdict& verdict, CoordinatorActions& actions
     committed_.add(verdict);
     budget_.on_commit(*verdict.plan);
     members_.plan_was_effective();
-    to_bring_in_.clear();
+    ranks_to_start_.clear();
   }
-  tell_last_word(actions);
+  send_known_decisions(actions);
   if (!verdict.commit()) retry(verdict, actions, now);
   open_.reset();
 }
 
-void Coordinator::tell_last_word(CoordinatorActions& actions) const {
+void Coordinator::send_known_decisions(CoordinatorActions& actions) const {
   Outgoing decided{{}, Decided{last_}};
   for (int rank = 0; rank < members_.size(); ++rank) {
     const RankMember& member = members_.of(rank);
@@ -348,7 +348,7 @@ void Coordinator::retry(const Verdict& verdict, CoordinatorActions& actions, Wal
   if (is_final(verdict.abort_reason)) {
     if (verdict.abort_reason == AbortReason::withdrawn) return;
     refusal_ = verdict.reason;
-    if (open_->proposal.plan->cause == Cause::resync) to_bring_in_.clear();
+    if (open_->proposal.plan->cause == Cause::resync) ranks_to_start_.clear();
     actions.warnings.push_back(what);
     return;
   }
@@ -377,8 +377,8 @@ void Coordinator::retry(const Verdict& verdict, CoordinatorActions& actions, Wal
   waiting_ = std::move(again);
 }
 
-void Coordinator::look_for_end(CoordinatorActions& actions) {
-  const auto end = committed_.look_for_end(members_, clock_);
+void Coordinator::check_ended(CoordinatorActions& actions) {
+  const auto end = committed_.check_ended(members_, clock_);
   if (!end) return;
   if (!end->silent.empty()) {
     actions.warnings.push_back(names_of_ranks(end->silent) + " did not report the end of revision " +
@@ -392,18 +392,18 @@ void Coordinator::look_for_end(CoordinatorActions& actions) {
   actions.write_back = WriteBack{end->revision, *end->file};
 }
 
-CoordinatorActions Coordinator::probe(std::string id, PlanPtr plan) {
-  probe_.ask(std::move(id), std::move(plan), clock_);
+CoordinatorActions Coordinator::dry_run(std::string id, PlanPtr plan) {
+  dry_runs_.ask(std::move(id), std::move(plan), clock_);
   CoordinatorActions actions;
-  ask_around(actions);
+  resend_questions(actions);
   return actions;
 }
 
 // What is asked beside the agreement: what a plan would mean.
-void Coordinator::ask_around(CoordinatorActions& actions) {
-  for (auto& [rank, probe] : probe_.due(members_, clock_)) send(rank, std::move(probe), actions);
-  auto ended = probe_.take_ended(members_, clock_);
-  std::move(ended.begin(), ended.end(), std::back_inserter(actions.probed));
+void Coordinator::resend_questions(CoordinatorActions& actions) {
+  for (auto& [rank, question] : dry_runs_.due(members_, clock_)) send(rank, std::move(question), actions);
+  auto ended = dry_runs_.take_ended(members_, clock_);
+  std::move(ended.begin(), ended.end(), std::back_inserter(actions.dry_runs));
 }
 
 void Coordinator::write_back_ended(Revision revision) {
@@ -412,7 +412,7 @@ void Coordinator::write_back_ended(Revision revision) {
   note(WrittenBackEntry{revision}, ignored);
 }
 
-bool Coordinator::may_go() const {
+bool Coordinator::may_exit() const {
   if (committed_.write_back_outstanding()) return false;
   for (int rank = 0; rank < members_.size(); ++rank) {
     if (members_.of(rank).takes_part()) return false;

@@ -10,11 +10,11 @@
 
 #include "control/agree/committed_plans.h"
 #include "control/agree/decision_log.h"
+#include "control/agree/dry_run.h"
 #include "control/agree/journal.h"
 #include "control/agree/membership.h"
 #include "control/agree/message.h"
 #include "control/agree/overhead_budget.h"
-#include "control/agree/plan_probe.h"
 
 namespace gradmon {
 
@@ -36,7 +36,7 @@ struct Outgoing {
 struct CoordinatorActions {
   std::vector<Outgoing> send;
   std::optional<WriteBack> write_back;
-  std::vector<ProbeResult> probed;
+  std::vector<DryRunResult> dry_runs;
   std::vector<std::string> log;  // lines for the owner of the job
   std::vector<std::string> warnings;
 
@@ -75,8 +75,8 @@ class Coordinator {
   // False: no such member.
   bool evict(Rank rank, const std::string& by, CoordinatorActions& actions);
   // Asks every rank what a valid plan would mean there, or (null) what it watches
-  // now; the answer comes in `probed`, with this id.
-  CoordinatorActions probe(std::string id, PlanPtr plan);
+  // now; the answer comes in `dry_runs`, with this id.
+  CoordinatorActions dry_run(std::string id, PlanPtr plan);
   CoordinatorActions on_message(const Envelope& envelope, WallTime now);
   // The same, but what follows is decided by the next tick: for those who take in many
   // messages before it, since each decision looks at every member.
@@ -90,9 +90,9 @@ class Coordinator {
   void write_back_ended(Revision revision);
 
   // Nothing to write back is outstanding, and no rank takes part any more.
-  bool may_go() const;
+  bool may_exit() const;
   // Something is to be decided: ticks every 10 ms, else every 100.
-  bool busy() const { return open_.has_value() || waiting_.has_value() || probe_.busy(); }
+  bool busy() const { return open_.has_value() || waiting_.has_value() || dry_runs_.busy(); }
   // The newest plan, in force, committed, open or waiting, is off or has ended.
   bool newest_is_off() const;
   PlanPtr newest_plan() const;  // null: none yet
@@ -133,9 +133,9 @@ class Coordinator {
   void note_earlier_epoch(const Hello& hello);
   void inherit(const Hello& hello, CoordinatorActions& actions, WallTime now);
   void catch_up(Revision closed, CoordinatorActions& actions, WallTime now);
-  void take_unlogged_off(const Verdict& off, CoordinatorActions& actions);
+  void adopt_unlogged_off(const Verdict& off, CoordinatorActions& actions);
   void propose_inherited(CoordinatorActions& actions, WallTime now);
-  void wait_no_longer_for_the_absent();
+  void stop_waiting_for_absent();
   void finish_entry(const Proposal& proposal, const std::string& verdict, const std::string& why);
   void enqueue(Proposal proposal, CoordinatorActions& actions, WallTime now);
   CoordinatorActions advance(WallTime now);
@@ -157,15 +157,15 @@ class Coordinator {
   void retry(const Verdict& verdict, CoordinatorActions& actions, WallTime now);
   void withdraw_open(const std::string& why, CoordinatorActions& actions, WallTime now);
   void forget_waiting(const std::string& verdict, const std::string& why);
-  void tell_last_word(CoordinatorActions& actions) const;
+  void send_known_decisions(CoordinatorActions& actions) const;
   void note_progress(RankMember& member, Rank rank, const Progress& progress, CoordinatorActions& actions,
                      WallTime now);
   void note_applied(RankMember& member, Rank rank, const Applied& applied, CoordinatorActions& actions);
-  void answer_no_member(const Envelope& envelope, CoordinatorActions& actions) const;
-  void note_gone(int rank, CoordinatorActions& actions);
-  void look_for_end(CoordinatorActions& actions);
-  void look_for_silence(CoordinatorActions& actions);
-  void ask_around(CoordinatorActions& actions);
+  void answer_non_member(const Envelope& envelope, CoordinatorActions& actions) const;
+  void note_departure(int rank, CoordinatorActions& actions);
+  void check_ended(CoordinatorActions& actions);
+  void check_silent_ranks(CoordinatorActions& actions);
+  void resend_questions(CoordinatorActions& actions);
   void resync(CoordinatorActions& actions, WallTime now);
   void keep_budget(CoordinatorActions& actions, WallTime now);
   std::shared_ptr<Plan> continued(Cause cause, std::string by) const;
@@ -181,7 +181,7 @@ class Coordinator {
   DecisionLog& log_;
 
   Membership members_;
-  PlanProbe probe_;
+  DryRuns dry_runs_;
   Journal journal_;
   Ticks clock_{};
   bool begun_ = false;
@@ -190,7 +190,7 @@ class Coordinator {
   Revision next_{1};
   std::optional<Proposal> waiting_;
   std::optional<Open> open_;
-  LastWord last_;
+  KnownDecisions last_;
   CommittedPlans committed_;
   OverheadBudget budget_;
   bool restored_ = false;             // from a log
@@ -201,7 +201,7 @@ class Coordinator {
   bool inherited_proposed_ = false;
   PlanPtr from_file_;          // as begin() had it
   std::string refusal_;        // why the newest change did not come about
-  std::set<int> to_bring_in_;  // ranks that have joined while a plan was on
+  std::set<int> ranks_to_start_;  // ranks that have joined while a plan was on
   double decide_ms_ = 1;       // moving mean from Prepare to a commit: chooses the lookahead
 };
 

@@ -43,7 +43,7 @@ CoordinatorActions Coordinator::restore(const std::vector<LogEntry>& entries, Wa
       members_.restore(*joined, clock_);
       note_earlier_epoch(joined->hello);
     }
-    if (const auto* gone = std::get_if<GoneEntry>(&entry)) members_.restore(*gone);
+    if (const auto* gone = std::get_if<DepartureEntry>(&entry)) members_.restore(*gone);
     if (const auto* ended = std::get_if<WrittenBackEntry>(&entry)) restore_end(ended->revision);
     if (const auto* asked = std::get_if<AskedEntry>(&entry)) {
       open = *asked;
@@ -63,7 +63,7 @@ CoordinatorActions Coordinator::restore(const std::vector<LogEntry>& entries, Wa
       open.reset();
     }
   }
-  members_.begin_new_life();
+  members_.begin_incarnation();
   CoordinatorActions actions;
   if (!open || open->revision <= last_.closed) return actions;
   Open aborted;
@@ -112,7 +112,7 @@ void Coordinator::note_earlier_epoch(const Hello& hello) {
 void Coordinator::inherit(const Hello& hello, CoordinatorActions& actions, WallTime now) {
   const Verdict& held = *hello.held;
   if (hello.held_epoch == job_.epoch) {
-    if (held.revision > last_.closed) take_unlogged_off(held, actions);
+    if (held.revision > last_.closed) adopt_unlogged_off(held, actions);
     return catch_up(held.revision, actions, now);
   }
   if (!inherited_effective_ || *inherited_effective_ < held.effective) inherited_effective_ = held.effective;
@@ -133,17 +133,17 @@ void Coordinator::catch_up(Revision closed, CoordinatorActions& actions, WallTim
 }
 
 // The only verdict that is told though the log could not take it.
-void Coordinator::take_unlogged_off(const Verdict& off, CoordinatorActions& actions) {
+void Coordinator::adopt_unlogged_off(const Verdict& off, CoordinatorActions& actions) {
   if (off.plan->on) return;
   last_ = {off.revision, off};
   committed_.add(off);
   budget_.on_commit(*off.plan);
   members_.plan_was_effective();
-  to_bring_in_.clear();
+  ranks_to_start_.clear();
   note(off, actions);
   if (waiting_ && waiting_->restored)
     forget_waiting("superseded", "superseded by a newer change (" + off.plan->by + ")");
-  tell_last_word(actions);
+  send_known_decisions(actions);
 }
 
 // What a rank still holds of an epoch whose log is lost goes on, with what it had
@@ -181,9 +181,9 @@ std::string Coordinator::unready() const {
 }
 
 // Ranks that died while the log was lost are in no list of ours.
-void Coordinator::wait_no_longer_for_the_absent() {
+void Coordinator::stop_waiting_for_absent() {
   if (!log_lost_ || clock_ < kWaitForTheAbsent) return;
-  for (int rank = 0; rank < members_.size(); ++rank) members_.give_up_absent(Rank{rank});
+  for (int rank = 0; rank < members_.size(); ++rank) members_.stop_waiting_for(Rank{rank});
 }
 
 // What holds, once more: with what it has not yet collected before it is replaced.
@@ -197,10 +197,10 @@ std::shared_ptr<Plan> Coordinator::continued(Cause cause, std::string by) const 
 }
 
 void Coordinator::resync(CoordinatorActions& actions, WallTime now) {
-  if (to_bring_in_.empty() || waiting_ || open_) return;  // an open change brings all together as well
+  if (ranks_to_start_.empty() || waiting_ || open_) return;  // an open change brings all together as well
   const bool on = last_.commit && last_.commit->plan->on && !committed_.ended();
-  if (!on) return to_bring_in_.clear();
-  const std::vector<int> ranks(to_bring_in_.begin(), to_bring_in_.end());
+  if (!on) return ranks_to_start_.clear();
+  const std::vector<int> ranks(ranks_to_start_.begin(), ranks_to_start_.end());
   auto plan = continued(Cause::resync,
                         names_of_ranks(ranks) + (ranks.size() == 1 ? " has" : " have") + " joined again");
   actions.log.push_back(plan->by + ": bringing all ranks together again");
@@ -230,7 +230,8 @@ void Coordinator::keep_budget(CoordinatorActions& actions, WallTime now) {
 
 bool Coordinator::evict(Rank rank, const std::string& by, CoordinatorActions& actions) {
   if (!members_.evict(rank, by)) return false;
-  note(GoneEntry{rank, GoneEntry::How::evicted, members_.of(rank.value).progress.step, by}, actions);
+  note(DepartureEntry{rank, DepartureEntry::How::evicted, members_.of(rank.value).progress.step, by},
+       actions);
   actions.warnings.push_back("rank " + std::to_string(rank.value) + " is evicted by " + by +
                              ": it is out in 15 s");
   return true;

@@ -28,7 +28,7 @@ void Coordinator::answer_hello(Rank rank, const Hello& hello, CoordinatorActions
     member.noted = true;
     note(JoinedEntry{rank, member.incarnation, member.hello}, actions);
     const bool on = last_.commit && last_.commit->plan->on && !committed_.ended();
-    if (answer.joined && on) to_bring_in_.insert(rank.value);
+    if (answer.joined && on) ranks_to_start_.insert(rank.value);
     if (answer.joined && !on && last_.commit) {
       // It collects nothing, as all others.
       member.progress.applied = member.progress.finished = last_.commit->revision;
@@ -54,17 +54,17 @@ CoordinatorActions Coordinator::on_message(const Envelope& envelope, WallTime no
 }
 
 // A process that was a member, or takes itself for one.
-void Coordinator::answer_no_member(const Envelope& envelope, CoordinatorActions& actions) const {
+void Coordinator::answer_non_member(const Envelope& envelope, CoordinatorActions& actions) const {
   const bool within = envelope.rank.value >= 0 && envelope.rank.value < members_.size();
-  if (!within || std::holds_alternative<Gone>(envelope.message)) return;
+  if (!within || std::holds_alternative<Disconnected>(envelope.message)) return;
   const RankMember& holder = members_.of(envelope.rank.value);
   const Outgoing::To to{{envelope.rank.value, envelope.incarnation}};
   if (std::holds_alternative<Left>(envelope.message)) {
-    actions.send.push_back({to, LeftHeard{}});
+    actions.send.push_back({to, LeftAck{}});
   } else if (holder.takes_part() && !members_.is_process_of(envelope)) {
     actions.send.push_back({to, Replaced{}});
   } else {
-    actions.send.push_back({to, HelloAgain{}});
+    actions.send.push_back({to, RejoinRequest{}});
   }
 }
 
@@ -81,7 +81,7 @@ CoordinatorActions Coordinator::take_in(const Envelope& envelope, WallTime now) 
   if (envelope.epoch != job_.epoch) return actions;
   RankMember* member = members_.find(envelope);
   if (member == nullptr) {
-    answer_no_member(envelope, actions);
+    answer_non_member(envelope, actions);
     return actions;
   }
   member->last_heard = clock_;
@@ -110,13 +110,13 @@ CoordinatorActions Coordinator::take_in(const Envelope& envelope, WallTime now) 
     note_progress(*member, envelope.rank, *progress, actions, now);
   } else if (const auto* left = std::get_if<Left>(&envelope.message)) {
     members_.on_left(envelope.rank, left->last);
-    note(GoneEntry{envelope.rank, GoneEntry::How::left, left->last, ""}, actions);
-    send(envelope.rank.value, LeftHeard{}, actions);
-  } else if (std::holds_alternative<Gone>(envelope.message)) {
-    members_.on_gone(envelope.rank, clock_, "its process has gone");
-    note_gone(envelope.rank.value, actions);
-  } else if (const auto* probed = std::get_if<Probed>(&envelope.message)) {
-    probe_.on_probed(envelope.rank, *probed);
+    note(DepartureEntry{envelope.rank, DepartureEntry::How::left, left->last, ""}, actions);
+    send(envelope.rank.value, LeftAck{}, actions);
+  } else if (std::holds_alternative<Disconnected>(envelope.message)) {
+    members_.on_disconnected(envelope.rank, clock_, "its process has gone");
+    note_departure(envelope.rank.value, actions);
+  } else if (const auto* answer = std::get_if<DryRunAnswer>(&envelope.message)) {
+    dry_runs_.on_dry_run_answer(envelope.rank, *answer);
   }
   // Whoever was waited for may be this one: nothing is gained by more patience.
   if (waiting_ && waiting_->not_before > clock_) {
@@ -129,12 +129,12 @@ CoordinatorActions Coordinator::take_in(const Envelope& envelope, WallTime now) 
   return actions;
 }
 
-void Coordinator::note_gone(int rank, CoordinatorActions& actions) {
+void Coordinator::note_departure(int rank, CoordinatorActions& actions) {
   const RankMember& member = members_.of(rank);
-  note(GoneEntry{Rank{rank}, GoneEntry::How::dropped, member.last_step, ""}, actions);
-  to_bring_in_.erase(rank);
+  note(DepartureEntry{Rank{rank}, DepartureEntry::How::dropped, member.last_step, ""}, actions);
+  ranks_to_start_.erase(rank);
   actions.warnings.push_back("rank " + std::to_string(rank) + " is dropped at step " +
-                             std::to_string(member.last_step.value) + ": " + member.gone_why);
+                             std::to_string(member.last_step.value) + ": " + member.departure_reason);
   if (waiting_) waiting_->not_before = std::min(waiting_->not_before, clock_);
 }
 
@@ -146,7 +146,7 @@ void Coordinator::note_progress(RankMember& member, Rank rank, const Progress& p
   if (progress.closed < last_.closed) send(rank.value, Decided{last_}, actions);
   if (!member.evicted_by.empty() && !mutated(Mutant::evicted_counts_in)) return;
   member.last_acknowledged = clock_;
-  send(rank.value, ProgressHeard{progress.number}, actions);
+  send(rank.value, ProgressAck{progress.number}, actions);
 }
 
 void Coordinator::note_applied(RankMember& member, Rank rank, const Applied& applied,

@@ -100,7 +100,7 @@ std::vector<RankStatus> Coordinator::describe_ranks() const {
     RankStatus status;
     status.rank = Rank{rank};
     status.state = state_of(member);
-    status.error = member.gone() ? member.gone_why : member.trouble;
+    status.error = member.gone() ? member.departure_reason : member.trouble;
     if (member.phase != Membership::Phase::absent) {
       status.host = member.hello.host;
       status.pid = member.hello.pid;

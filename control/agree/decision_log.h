@@ -28,7 +28,7 @@ struct JoinedEntry {
 };
 
 // A member that is none any more; or, evicted, will be none in 15 s.
-struct GoneEntry {
+struct DepartureEntry {
   enum class How : std::uint8_t { left, dropped, evicted };
   Rank rank;
   How how = How::left;
@@ -47,7 +47,8 @@ struct WrittenBackEntry {
   Revision revision;
 };
 
-using LogEntry = std::variant<AskedEntry, Verdict, JoinedEntry, GoneEntry, RequestEntry, WrittenBackEntry>;
+using LogEntry =
+    std::variant<AskedEntry, Verdict, JoinedEntry, DepartureEntry, RequestEntry, WrittenBackEntry>;
 
 // Where the coordinator keeps what must survive its own death. One thread.
 class DecisionLog {
@@ -59,7 +60,7 @@ class DecisionLog {
 };
 
 // Keeps nothing: of tests, and of a hub without a directory.
-class NoDecisionLog : public DecisionLog {
+class NullDecisionLog : public DecisionLog {
  public:
   tl::expected<void, std::string> append(const LogEntry&) override { return {}; }
 };

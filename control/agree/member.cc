@@ -38,7 +38,7 @@ Member::Member(Identity identity, StepGate& gate, CanCarryOut can_carry_out, Lis
 
 MemberActions Member::start(Ticks now) {
   started_ = true;
-  return say_hello(now);
+  return send_hello(now);
 }
 
 MemberActions Member::connected(Ticks now) {
@@ -49,7 +49,7 @@ MemberActions Member::connected(Ticks now) {
     gate_.release();
     gate_.rejoin();
   }
-  return say_hello(now);
+  return send_hello(now);
 }
 
 void Member::disconnected() { connected_ = joined_ = false; }
@@ -76,7 +76,7 @@ std::uint64_t Member::number_sent(Ticks now, bool lapsed) {
   return numbers_;
 }
 
-MemberActions Member::say_hello(Ticks now) {
+MemberActions Member::send_hello(Ticks now) {
   MemberActions actions;
   if (!started_ || !connected_ || joined_ || leaving_ || replaced_) return actions;
   last_hello_ = now;
@@ -103,41 +103,41 @@ MemberActions Member::on_envelope(const Envelope& envelope, Ticks now) {
 }
 
 MemberActions Member::on_message(const Message& message, const std::string& epoch, Ticks now) {
-  MemberActions actions = look_for_lapse(now);
+  MemberActions actions = check_lapsed(now);
   if (const auto* welcome = std::get_if<Welcome>(&message)) {
     actions += on_welcome(*welcome, epoch, now);
-  } else if (std::holds_alternative<LeftHeard>(message)) {
-    left_heard_ = true;
+  } else if (std::holds_alternative<LeftAck>(message)) {
+    left_acknowledged_ = true;
   } else if (std::holds_alternative<Replaced>(message)) {
     actions += withdraw();
   } else if (!joined_ || replaced_) {
     return actions;
-  } else if (const auto* heard = std::get_if<ProgressHeard>(&message)) {
+  } else if (const auto* heard = std::get_if<ProgressAck>(&message)) {
     acknowledged(heard->number, now);
-  } else if (std::holds_alternative<HelloAgain>(message)) {
+  } else if (std::holds_alternative<RejoinRequest>(message)) {
     joined_ = false;
-    actions += say_hello(now);
-  } else if (const auto* probe = std::get_if<Probe>(&message)) {
-    actions += on_probe(*probe);
+    actions += send_hello(now);
+  } else if (const auto* question = std::get_if<DryRun>(&message)) {
+    actions += on_dry_run(*question);
   } else if (const auto* offer = std::get_if<Offer>(&message)) {
     actions += on_offer(*offer, now);
   } else if (const auto* prepare = std::get_if<Prepare>(&message)) {
     actions += on_prepare(*prepare, now);
   } else if (const auto* decided = std::get_if<Decided>(&message)) {
     actions += learn(decided->last);
-    actions += look_for_lapse(now);
+    actions += check_lapsed(now);
   }
   return actions;
 }
 
 // What was promised and what was in force is over; only an answer to a Hello that
 // says so counts from here on.
-MemberActions Member::look_for_lapse(Ticks now) {
+MemberActions Member::check_lapsed(Ticks now) {
   MemberActions actions;
   if (!identity_.dynamic || replaced_) return actions;
-  gate_.look_at_lease(now);
-  if (!gate_.lapsed() || lapse_told_) return actions;
-  lapse_told_ = true;
+  gate_.check_lease(now);
+  if (!gate_.lapsed() || lapse_reported_) return actions;
+  lapse_reported_ = true;
   actions.warnings.push_back(start_hold_ ? "off: training goes on without an answer to its start"
                              : open_ ? "off: training has waited long enough for the verdict on revision " +
                                            std::to_string(open_->revision.value)
@@ -145,12 +145,12 @@ MemberActions Member::look_for_lapse(Ticks now) {
                                            std::to_string(kLease.count() / 1000) + " s, or a verdict missed");
   open_.reset();
   start_hold_.reset();
-  considered_.reset();
+  pending_offer_.reset();
   held_.reset();
   entered_.clear();
   newest_applied_ = {};
   joined_ = false;
-  actions += say_hello(now);
+  actions += send_hello(now);
   return actions;
 }
 
@@ -171,7 +171,7 @@ void Member::acknowledged(std::uint64_t number, Ticks now) {
 MemberActions Member::withdraw() {
   MemberActions actions;
   if (!joined_ || std::exchange(replaced_, true)) return actions;
-  left_heard_ = true;
+  left_acknowledged_ = true;
   start_hold_.reset();
   open_.reset();
   gate_.withdraw();
@@ -179,14 +179,15 @@ MemberActions Member::withdraw() {
   return actions;
 }
 
-MemberActions Member::on_probe(const Probe& probe) const {
-  const auto matches = probe.plan && probe.plan->on ? can_carry_out_(*probe.plan) : 0;
-  Probed probed{probe.id, matches.value_or(0), matches ? "" : matches.error().substr(0, kMostReason), {}};
-  if (list_targets_ && matches) probed.targets = list_targets_(probe.plan.get());
-  if (identity_.rank.value != 0) probed.targets = noteworthy(std::move(probed.targets));
-  probed.targets = within(std::move(probed.targets), probe.room);
+MemberActions Member::on_dry_run(const DryRun& question) const {
+  const auto matches = question.plan && question.plan->on ? can_carry_out_(*question.plan) : 0;
+  DryRunAnswer answer{
+      question.id, matches.value_or(0), matches ? "" : matches.error().substr(0, kMostReason), {}};
+  if (list_targets_ && matches) answer.targets = list_targets_(question.plan.get());
+  if (identity_.rank.value != 0) answer.targets = noteworthy(std::move(answer.targets));
+  answer.targets = within(std::move(answer.targets), question.room);
   MemberActions actions;
-  actions.send.emplace_back(std::move(probed));
+  actions.send.emplace_back(std::move(answer));
   return actions;
 }
 
@@ -221,7 +222,7 @@ MemberActions Member::on_welcome(const Welcome& welcome, const std::string& epoc
   if (gate_.lapsed() && !answers_lapse) return actions;
   if (another_epoch && open_ && !answers_lapse) {
     gate_.lapse();
-    return look_for_lapse(now);
+    return check_lapsed(now);
   }
   refused_.clear();
   joined_ = true;
@@ -235,7 +236,7 @@ MemberActions Member::on_welcome(const Welcome& welcome, const std::string& epoc
   incarnation_ = welcome.incarnation;
   if (answers_lapse) {
     gate_.rejoin();
-    lapse_told_ = false;
+    lapse_reported_ = false;
     // What was committed before is not this process's: a resync brings it in.
     last_ = welcome.last;
     commit_epoch_ = epoch;
@@ -268,7 +269,7 @@ std::optional<Message> Member::considered(const Offer& offer) const {
 }
 
 std::optional<Busy> Member::busy_for(const Offer& offer, Ticks now) const {
-  const Ticks waited = gate_.waited_within(kBusyWithin, now);
+  const Ticks waited = gate_.waited_in(kBusyWithin, now);
   if (!offer.plan->on || waited <= kBusyAfter) return {};
   return Busy{offer.revision, "training has waited " + std::to_string(waited.count()) + " ms for verdicts"};
 }
@@ -276,11 +277,12 @@ std::optional<Busy> Member::busy_for(const Offer& offer, Ticks now) const {
 MemberActions Member::on_offer(const Offer& offer, Ticks now) {
   MemberActions actions;
   if (offer.revision <= last_.closed) return actions;
-  if (!considered_ || considered_->offer.revision != offer.revision) considered_ = Considered{offer, {}};
-  if (!considered_->answer) considered_->answer = considered(offer);
-  if (!considered_->answer) return actions;
+  if (!pending_offer_ || pending_offer_->offer.revision != offer.revision)
+    pending_offer_ = PendingOffer{offer, {}};
+  if (!pending_offer_->answer) pending_offer_->answer = considered(offer);
+  if (!pending_offer_->answer) return actions;
   const auto too_busy = busy_for(offer, now);  // Said now: later the others would wait for it.
-  actions.send.push_back(too_busy ? Message{*too_busy} : *considered_->answer);
+  actions.send.push_back(too_busy ? Message{*too_busy} : *pending_offer_->answer);
   return actions;
 }
 
@@ -293,18 +295,19 @@ MemberActions Member::on_prepare(const Prepare& prepare, Ticks now) {
     if (repeated) actions.send.push_back(open_->answer);
     return actions;
   }
-  const bool known = considered_ && considered_->offer.revision == prepare.revision && considered_->answer &&
-                     considered_->offer.plan->config_sha256 == prepare.config_sha256;
+  const bool known = pending_offer_ && pending_offer_->offer.revision == prepare.revision &&
+                     pending_offer_->answer &&
+                     pending_offer_->offer.plan->config_sha256 == prepare.config_sha256;
   if (!known) return actions;  // The offer comes again.
-  if (std::holds_alternative<Reject>(*considered_->answer)) {
-    actions.send.push_back(*considered_->answer);
+  if (std::holds_alternative<Reject>(*pending_offer_->answer)) {
+    actions.send.push_back(*pending_offer_->answer);
     return actions;
   }
-  if (auto too_busy = busy_for(considered_->offer, now)) {
+  if (auto too_busy = busy_for(pending_offer_->offer, now)) {
     actions.send.emplace_back(std::move(*too_busy));
     return actions;
   }
-  max_wait_ = considered_->offer.plan->max_wait;
+  max_wait_ = pending_offer_->offer.plan->max_wait;
   // The start's implied promise becomes this one, with the same fence.
   const Step fence = start_hold_ ? *start_hold_ : gate_.promise(prepare.lookahead, max_wait_);
   if (fence == kNever) return actions;
@@ -336,7 +339,7 @@ MemberActions Member::enter(const Verdict& commit) {
   return actions;
 }
 
-MemberActions Member::learn(const LastWord& last) {
+MemberActions Member::learn(const KnownDecisions& last) {
   MemberActions actions;
   if (last.closed <= last_.closed) return actions;
   const bool new_commit = last.commit && (!last_.commit || last.commit->revision > last_.commit->revision);
@@ -346,7 +349,7 @@ MemberActions Member::learn(const LastWord& last) {
   const bool passed_over = open_ && new_commit && open_->revision < last.commit->revision &&
                            open_->revision <= last.closed && !mutated(Mutant::passes_over);
   if (open_ && open_->revision <= last.closed) open_.reset();
-  if (considered_ && considered_->offer.revision <= last.closed) considered_.reset();
+  if (pending_offer_ && pending_offer_->offer.revision <= last.closed) pending_offer_.reset();
   start_hold_.reset();
   last_ = last;
   if (gate_.lapsed()) return actions;
@@ -367,9 +370,9 @@ MemberActions Member::learn(const LastWord& last) {
 
 MemberActions Member::tick(Ticks now) {
   if (replaced_) return {};
-  MemberActions actions = look_for_lapse(now);
-  if (!joined_ && now - last_hello_ >= kHelloEvery) actions += say_hello(now);
-  if (leaving_ && !left_heard_ && now - last_left_ >= kLeftEvery) {
+  MemberActions actions = check_lapsed(now);
+  if (!joined_ && now - last_hello_ >= kHelloEvery) actions += send_hello(now);
+  if (leaving_ && !left_acknowledged_ && now - last_left_ >= kLeftEvery) {
     last_left_ = now;
     actions.send.emplace_back(Left{*leaving_});
   }

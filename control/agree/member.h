@@ -18,10 +18,9 @@ namespace gradmon {
 // How long a rank may collect, or keep a promise, without an acknowledgement.
 inline constexpr Ticks kLease{10'000};
 
-// Whether this rank can carry a plan out: how many targets it means here, or
-// why it cannot. None in the first step is not yet an answer: the question comes
-// again, and until then the program may still show more of its model. Must be quick; called on the agent
-// thread.
+// How many targets of this rank a plan matches, or why this rank cannot carry the plan out.
+// Zero matches in the first step is inconclusive: the coordinator asks again, because the
+// program may still call watch(). Called on the agent thread; must return at once.
 using CanCarryOut = std::function<tl::expected<std::int64_t, std::string>(const Plan&)>;
 
 // What a member wants done. Messages go to the coordinator.
@@ -78,7 +77,7 @@ class Member {
   bool joined() const { return joined_; }
   // The address of a message to the coordinator.
   Envelope to_coordinator(Message message) const;
-  bool left_heard() const { return left_heard_; }
+  bool left_acknowledged() const { return left_acknowledged_; }
   bool replaced() const { return replaced_; }
   const std::string& refused() const { return refused_; }
   // What Progress says of the agreement; the rest of it is the caller's. Its number
@@ -100,23 +99,23 @@ class Member {
     Ticks at;
     bool lapsed;  // a Hello that said so
   };
-  struct Considered {
+  struct PendingOffer {
     Offer offer;
     std::optional<Message> answer;  // none: the program may still show more of its model
   };
 
-  MemberActions say_hello(Ticks now);
+  MemberActions send_hello(Ticks now);
   MemberActions on_welcome(const Welcome& welcome, const std::string& epoch, Ticks now);
   MemberActions on_offer(const Offer& offer, Ticks now);
   std::optional<Busy> busy_for(const Offer& offer, Ticks now) const;
   std::optional<Message> considered(const Offer& offer) const;
   MemberActions on_prepare(const Prepare& prepare, Ticks now);
   MemberActions enter(const Verdict& commit);
-  MemberActions on_probe(const Probe& probe) const;
-  MemberActions learn(const LastWord& last);
+  MemberActions on_dry_run(const DryRun& question) const;
+  MemberActions learn(const KnownDecisions& last);
   MemberActions withdraw();
   // Says Hello again where the gate has lapsed.
-  MemberActions look_for_lapse(Ticks now);
+  MemberActions check_lapsed(Ticks now);
   void acknowledged(std::uint64_t number, Ticks now);
   std::uint64_t number_sent(Ticks now, bool lapsed);
   std::string unmatched_by(const Plan& plan) const;
@@ -134,8 +133,8 @@ class Member {
   bool started_ = false;
   bool connected_ = false;
   bool joined_ = false;  // Hello is answered
-  bool lapse_told_ = false;
-  bool left_heard_ = false;
+  bool lapse_reported_ = false;
+  bool left_acknowledged_ = false;
   bool replaced_ = false;
   std::optional<Step> leaving_;
   std::string refused_;
@@ -147,9 +146,9 @@ class Member {
   Ticks lease_until_ = Ticks::min();
   std::optional<Step> start_hold_;
   Ticks max_wait_;
-  std::optional<Considered> considered_;
+  std::optional<PendingOffer> pending_offer_;
   std::optional<Open> open_;
-  LastWord last_;                // of the epoch
+  KnownDecisions last_;          // of the epoch
   std::optional<Verdict> held_;  // the newest commit that it keeps, also of an epoch before
   std::uint64_t numbers_ = 0;
   std::deque<Sent> sent_;  // what an acknowledgement may come for

@@ -76,7 +76,7 @@ Membership::Answer Membership::on_hello(Rank rank, const Hello& hello, Ticks now
   const bool same = held.phase != Phase::absent && !another;
   const std::uint64_t newest = std::max(held.hello.number, held.progress.number);
   const bool repeated =
-      same && held.phase == Phase::member && !held.heard_since_hello && held.joined_in_this_life;
+      same && held.phase == Phase::member && !held.heard_since_hello && held.joined_since_restart;
   if (same && (hello.number < newest || (hello.number == newest && !repeated))) {
     answer.late = true;
     return answer;
@@ -103,7 +103,7 @@ void Membership::take_in(Member& held, const Hello& hello, Ticks now, Answer& an
   taken.incarnation = ++incarnations_;
   taken.first_incarnation = held.phase != Phase::absent && same ? held.first_incarnation : taken.incarnation;
   taken.first_start = held.phase == Phase::absent ? hello.start_iteration : held.first_start;
-  taken.joined_in_this_life = true;
+  taken.joined_since_restart = true;
   if (goes_on) taken.progress = held.progress;
   taken.progress.step = hello.step;
   taken.last_heard = taken.last_moved = taken.last_acknowledged = now;
@@ -129,18 +129,18 @@ void Membership::on_progress(Member& member, const Progress& progress, Ticks now
 }
 
 void Membership::remember_step(Step last) {
-  if (!last_of_the_gone_ || *last_of_the_gone_ < last) last_of_the_gone_ = last;
+  if (!last_departed_step_ || *last_departed_step_ < last) last_departed_step_ = last;
 }
 
 void Membership::drop(Member& member, Ticks now, std::string why) {
   member.phase = Phase::dropped;
   member.last_step = member.progress.step;
-  member.gone_why = std::move(why) + ", last heard " +
-                    std::to_string((now - member.last_heard).count() / 1000) + " s before";
+  member.departure_reason = std::move(why) + ", last heard " +
+                            std::to_string((now - member.last_heard).count() / 1000) + " s before";
   remember_step(member.last_step);
 }
 
-void Membership::on_gone(Rank rank, Ticks now, std::string why) {
+void Membership::on_disconnected(Rank rank, Ticks now, std::string why) {
   Member& member = of(rank.value);
   if (member.phase == Phase::member) drop(member, now, std::move(why));
 }
@@ -173,7 +173,7 @@ bool Membership::evict(Rank rank, std::string by) {
   return true;
 }
 
-void Membership::give_up_absent(Rank rank) {
+void Membership::stop_waiting_for(Rank rank) {
   if (of(rank.value).phase == Phase::absent) of(rank.value).phase = Phase::dropped;
 }
 
@@ -195,19 +195,19 @@ void Membership::restore(const JoinedEntry& joined, Ticks now) {
   incarnations_ = std::max(incarnations_, joined.incarnation);
 }
 
-void Membership::restore(const GoneEntry& gone) {
+void Membership::restore(const DepartureEntry& gone) {
   if (gone.rank.value < 0 || gone.rank.value >= size()) return;
   Member& member = of(gone.rank.value);
-  if (gone.how == GoneEntry::How::evicted) {
+  if (gone.how == DepartureEntry::How::evicted) {
     member.evicted_by = gone.by;
     return;
   }
-  member.phase = gone.how == GoneEntry::How::left ? Phase::left : Phase::dropped;
+  member.phase = gone.how == DepartureEntry::How::left ? Phase::left : Phase::dropped;
   member.last_step = member.progress.step = gone.last;
   remember_step(gone.last);
 }
 
-void Membership::begin_new_life() {
+void Membership::begin_incarnation() {
   incarnations_ += 1;
   for (Member& member : members_) member.incarnation = incarnations_;
 }
@@ -235,7 +235,7 @@ std::string Membership::unready(Ticks now) const {
     if (!member.evicted_by.empty()) {
       return "waiting until " + named(rank) + " is out (evicted by " + member.evicted_by + ")";
     }
-    if (!heard(member, now) || !member.joined_in_this_life) {
+    if (!heard(member, now) || !member.joined_since_restart) {
       silent.push_back(rank);
       longest = std::max(longest, now - member.last_heard);
     }

@@ -35,7 +35,7 @@ class Membership {
     Ticks last_moved{};  // when its step last changed
     Ticks last_acknowledged{};
     Step last_step;          // of one that has left or was dropped
-    std::string gone_why;    // of one that was dropped
+    std::string departure_reason;  // of one that was dropped
     std::string evicted_by;  // "" unless evicted
     // The answers to the open revision, if any.
     std::optional<Offered> offered;
@@ -45,7 +45,7 @@ class Membership {
     bool asked = false;  // it takes part in the open revision
     bool heard_since_hello = false;
     bool noted = false;                // in the decision log
-    bool joined_in_this_life = false;  // of the coordinator
+    bool joined_since_restart = false;  // of the coordinator
 
     bool takes_part() const { return phase == Phase::member; }
     bool left() const { return phase == Phase::left; }
@@ -79,21 +79,21 @@ class Membership {
   Answer on_hello(Rank rank, const Hello& hello, Ticks now);
   void on_progress(Member& member, const Progress& progress, Ticks now);
   // The rank's side has closed its connection.
-  void on_gone(Rank rank, Ticks now, std::string why);
+  void on_disconnected(Rank rank, Ticks now, std::string why);
   void on_left(Rank rank, Step last);
   // Those that are dropped now, for silence or eviction.
   std::vector<int> drop_silent(Ticks now);
   bool evict(Rank rank, std::string by);
   // One that was never heard is no longer waited for.
-  void give_up_absent(Rank rank);
+  void stop_waiting_for(Rank rank);
   // Something was effective in this launch: from here on a process may begin anywhere.
   void plan_was_effective() { effective_seen_ = true; }
 
   // After a restart of the coordinator.
   void restore(const JoinedEntry& joined, Ticks now);
-  void restore(const GoneEntry& gone);
+  void restore(const DepartureEntry& gone);
   // Every incarnation given from here on is above all that the log has.
-  void begin_new_life();
+  void begin_incarnation();
 
   // The member that sent it; null: no such member, or an older incarnation.
   Member* find(const Envelope& envelope);
@@ -107,7 +107,7 @@ class Membership {
   // "" where every rank can be asked, else why not: "waiting for rank 3 (not heard for 8 s)".
   std::string unready(Ticks now) const;
   // The last step heard of from any member that was dropped, has lapsed or left.
-  std::optional<Step> last_of_the_gone() const { return last_of_the_gone_; }
+  std::optional<Step> last_departed_step() const { return last_departed_step_; }
   // Whose step and plan speak for the job: the first that takes part, else the first.
   const Member& reference() const;
   void clear_answers();
@@ -121,7 +121,7 @@ class Membership {
   const Expected expected_;
   bool effective_seen_ = false;
   std::uint64_t incarnations_ = 0;  // given so far
-  std::optional<Step> last_of_the_gone_;
+  std::optional<Step> last_departed_step_;
   std::vector<Member> members_;
 };
 

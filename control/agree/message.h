@@ -82,7 +82,7 @@ struct SkippedUpdates {
 };
 
 struct Progress {
-  std::uint64_t number = 0;  // as in Hello; echoed by ProgressHeard
+  std::uint64_t number = 0;  // as in Hello; echoed by ProgressAck
   Step step;
   double step_ms = 0;
   bool collecting = false;
@@ -107,10 +107,10 @@ struct Left {
 };
 
 // Said by a hub for a rank whose side has closed the connection.
-struct Gone {};
+struct Disconnected {};
 
 // What a plan would mean on this rank, or what it watches now; nothing is promised.
-struct Probed {
+struct DryRunAnswer {
   std::string id;
   std::int64_t matches = 0;
   std::string objection;  // why it could not be carried out; "" where it could
@@ -131,7 +131,7 @@ struct Welcome {
   // Epochs of one launch in the order in which they began: no rank goes back to an
   // older one, whose hub may live where its directory was removed.
   std::int64_t epoch_order = 0;
-  LastWord last;
+  KnownDecisions last;
 };
 
 // The plan of an open revision. Nobody promises anything yet.
@@ -144,36 +144,36 @@ struct Prepare {
   Revision revision;
   std::string config_sha256;  // of the plan that was offered
   std::int64_t lookahead = 1;
-  LastWord last;
+  KnownDecisions last;
 };
 
 struct Decided {
-  LastWord last;
+  KnownDecisions last;
 };
 
 // The acknowledgement of a Progress: it renews the lease.
-struct ProgressHeard {
+struct ProgressAck {
   std::uint64_t number = 0;
 };
 
-struct LeftHeard {};
+struct LeftAck {};
 
 // The sender is no member (any more), or the coordinator is another: say Hello.
-struct HelloAgain {};
+struct RejoinRequest {};
 
 // Another process has taken this rank number.
 struct Replaced {};
 
 // What would this plan mean on your rank? Without one: what do you watch now?
-struct Probe {
+struct DryRun {
   std::string id;
   PlanPtr plan;
   std::size_t room = 0;  // bytes for the targets of the answer
 };
 
-using Message =
-    std::variant<Hello, Offered, Reject, Ready, Busy, Applied, Finished, Progress, Left, Gone, Probed,
-                 Welcome, Offer, Prepare, Decided, ProgressHeard, LeftHeard, HelloAgain, Replaced, Probe>;
+using Message = std::variant<Hello, Offered, Reject, Ready, Busy, Applied, Finished, Progress, Left,
+                             Disconnected, DryRunAnswer, Welcome, Offer, Prepare, Decided, ProgressAck,
+                             LeftAck, RejoinRequest, Replaced, DryRun>;
 
 // A message with its address. Of another epoch or an older incarnation: dropped.
 struct Envelope {

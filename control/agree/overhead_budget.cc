@@ -60,15 +60,15 @@ std::optional<OverheadBudget::Change> OverheadBudget::change_due(const Plan& pla
   if (worst->measured.share > *plan.max_overhead) {
     change = thin_out(plan, *worst);
   } else if (all_patient && plan.step_interval > users_interval_) {
-    change = ease(plan, *worst);
+    change = loosen(plan, *worst);
   }
   if (change) answered_ = revision;
   return change;
 }
 
 std::optional<OverheadBudget::Change> OverheadBudget::thin_out(const Plan& plan, const RankCost& worst) {
-  if (eased_) patience_ = std::min(2 * patience_, kMostPatience);
-  eased_ = false;
+  if (loosened_) patience_ = std::min(2 * patience_, kMostPatience);
+  loosened_ = false;
   const double cost = cost_of(worst.measured, plan.step_interval);
   const std::int64_t interval = least_interval(users_interval_, cost, *plan.max_overhead);
   const std::string why = "rank " + std::to_string(worst.rank) + " spends " +
@@ -83,11 +83,11 @@ std::optional<OverheadBudget::Change> OverheadBudget::thin_out(const Plan& plan,
                 why + "; " + steps_text(interval) + ", not " + steps_text(plan.step_interval)};
 }
 
-std::optional<OverheadBudget::Change> OverheadBudget::ease(const Plan& plan, const RankCost& worst) {
+std::optional<OverheadBudget::Change> OverheadBudget::loosen(const Plan& plan, const RankCost& worst) {
   const double cost = cost_of(worst.measured, plan.step_interval);
   const std::int64_t interval = least_interval(users_interval_, cost, kComfortable * *plan.max_overhead);
   if (interval == 0 || interval >= plan.step_interval) return {};
-  eased_ = true;
+  loosened_ = true;
   return Change{true, interval,
                 "no rank spends more than " + percent_text(worst.measured.share) + " of its time, allowed " +
                     percent_text(*plan.max_overhead) + "; " + steps_text(interval) + ", not " +

@@ -43,11 +43,11 @@ class OverheadBudget {
 
  private:
   std::optional<Change> thin_out(const Plan& plan, const RankCost& worst);
-  std::optional<Change> ease(const Plan& plan, const RankCost& worst);
+  std::optional<Change> loosen(const Plan& plan, const RankCost& worst);
 
   std::int64_t users_interval_ = 1;
   std::int64_t patience_ = 0;  // collected steps before an easing
-  bool eased_ = false;         // the last change was one
+  bool loosened_ = false;      // the last change was one
   Revision answered_;          // the last for which a change was due
 };
 

@@ -68,7 +68,7 @@ struct Verdict {
 
 // How much of the order of revisions somebody knows: every revision up to
 // `closed` is decided, and of those `commit` is the newest that holds.
-struct LastWord {
+struct KnownDecisions {
   Revision closed;
   std::optional<Verdict> commit;
 };

@@ -39,7 +39,7 @@ class Schedule {
   std::int64_t times_ = 0;
 };
 
-// Static mode (case 1 of spec/config.md): the first step t ≥ max(start_step,
+// Static mode (DYNAMIC_MONITOR unset): the first step t ≥ max(start_step,
 // start_iteration) with (t − start_step) mod interval = 0, then the formula above.
 Schedule static_schedule(Step start_step, Step start_iteration, std::int64_t interval, std::int64_t times);
 

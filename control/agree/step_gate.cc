@@ -2,6 +2,7 @@
 #include "control/agree/step_gate.h"
 
 #include <algorithm>
+#include <chrono>
 #include <utility>
 
 #include "control/agree/mutant.h"
@@ -18,7 +19,7 @@ Step least(Step a, Step b) { return a < b ? a : b; }
 void StepGate::publish() {
   Step first = fence_;
   if (!ahead_.empty()) first = least(first, ahead_.front().effective);
-  if (!end_said_) first = least(first, schedule_.next_change(handled_ + 1));
+  if (!end_reported_) first = least(first, schedule_.next_change(handled_ + 1));
   gate_.store(first.value);
 }
 
@@ -28,8 +29,8 @@ Step StepGate::begun() const {
   return fast_path_open || now <= handled_ ? now : Step{now.value - 1};
 }
 
-bool StepGate::holds_on() const {
-  if (!end_said_ && in_force_ && in_force_->plan->on) return true;
+bool StepGate::must_wait() const {
+  if (!end_reported_ && in_force_ && in_force_->plan->on) return true;
   return std::any_of(ahead_.begin(), ahead_.end(), [](const Commitment& each) { return each.plan->on; });
 }
 
@@ -47,7 +48,7 @@ void StepGate::lapse_from(Step n) {
   if (!mutated(Mutant::lapsed_keeps_pending)) ahead_.clear();
   if (!in_force_ || !in_force_->plan->on || mutated(Mutant::lapsed_keeps_plan)) return;
   ahead_.push_front({Revision{}, std::make_shared<const Plan>(), n});
-  end_said_ = true;
+  end_reported_ = true;
 }
 
 Opening StepGate::begin(Step n, Ticks now) {
@@ -60,19 +61,19 @@ Opening StepGate::begin(Step n, Ticks now) {
   }
   end_wait(now);
   const bool leased = now < lease_until_;
-  if (!leased && holds_on() && !mutated(Mutant::lapse_not_final)) lapse_from(n);
+  if (!leased && must_wait() && !mutated(Mutant::lapse_not_final)) lapse_from(n);
   Opening opening;
   while (!ahead_.empty() && ahead_.front().effective <= n) {
     in_force_ = std::move(ahead_.front());
     ahead_.pop_front();
     schedule_ = schedule_of(*in_force_->plan, in_force_->effective);
-    end_said_ = !in_force_->plan->on;
+    end_reported_ = !in_force_->plan->on;
     if (in_force_->revision != Revision{}) applied_.emplace_back(in_force_->revision, n);
     opening.swap = in_force_;
   }
   counts_ = opening.collect = schedule_.collects(n) && (leased || !mutated(Mutant::lapse_not_final));
-  if (!end_said_ && n >= schedule_.end()) {
-    end_said_ = true;
+  if (!end_reported_ && n >= schedule_.end()) {
+    end_reported_ = true;
     opening.ended = true;
   }
   handled_ = n;
@@ -143,7 +144,7 @@ void StepGate::lapse() {
   changed_.notify_all();
 }
 
-bool StepGate::enters_in_time(Step effective) {
+bool StepGate::enters_before(Step effective) {
   if (effective >= fence_) return effective > begun();
   // No promise keeps the trainer from it: promise it, and look again.
   let_other_thread_run();
@@ -164,7 +165,7 @@ bool StepGate::settle(const std::optional<Commitment>& commitment, Step fence) {
   {
     const std::lock_guard lock(mutex_);
     if (commitment && !lapsed_) {
-      in_time = enters_in_time(commitment->effective);
+      in_time = enters_before(commitment->effective);
       if (in_time) enter(*commitment);
     }
     fence_ = lapsed_ || abandoned_ ? kNever : fence;
@@ -179,10 +180,10 @@ void StepGate::renew_lease(Ticks until) {
   lease_until_ = until;
 }
 
-void StepGate::look_at_lease(Ticks now) {
+void StepGate::check_lease(Ticks now) {
   {
     const std::lock_guard lock(mutex_);
-    if (now < lease_until_ || !holds_on() || mutated(Mutant::lapse_not_final)) return;
+    if (now < lease_until_ || !must_wait() || mutated(Mutant::lapse_not_final)) return;
     lapse_from(handled_ + 1);
     publish();
   }
@@ -204,7 +205,7 @@ Ticks StepGate::standing(Ticks now) const {
   return standing_since_ ? now - *standing_since_ : Ticks{};
 }
 
-Ticks StepGate::waited_within(Ticks span, Ticks now) const {
+Ticks StepGate::waited_in(Ticks span, Ticks now) const {
   const std::lock_guard lock(mutex_);
   Ticks sum = standing_since_ && !held_from_start_ ? std::min(now - *standing_since_, max_wait_) : Ticks{};
   for (const Wait& wait : waits_) {
@@ -225,7 +226,26 @@ std::optional<Commitment> StepGate::in_force() const {
 
 bool StepGate::needs_lease() const {
   const std::lock_guard lock(mutex_);
-  return holds_on();
+  return must_wait();
+}
+
+// gradmon installs no signal handler, so a wait is made in slices: between two
+// of them the owner sees stop() and, in Python, pending signals. The trainer
+// itself counts how long it has stood: its agent may hang.
+Opening StepGate::begin_or_wait(Step n, const Clock& clock, const std::function<bool()>& interrupted) {
+  constexpr std::chrono::milliseconds slice{100};
+  for (;;) {
+    const Ticks now = clock();
+    Opening opening = begin(n, now);
+    if (!opening.wait) return opening;
+    if (interrupted()) {
+      lapse();
+      return begin(n, now);
+    }
+    std::unique_lock lock(mutex_);
+    const Ticks left = standing_since_ ? max_wait_ - (now - *standing_since_) : max_wait_;
+    changed_.wait_for(lock, std::min<Ticks>(slice, std::max(left, Ticks{1})), [&] { return n < fence_; });
+  }
 }
 
 }  // namespace gradmon

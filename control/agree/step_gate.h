@@ -33,7 +33,7 @@ struct Opening {
 // where it may wait for another rank. Two words: `current`, the step the trainer
 // has published, and `gate`, the first step that the fast path may not begin.
 //
-// The safety argument (DESIGN.md, "The gate"): the trainer stores `current` and
+// The safety argument (ARCHITECTURE.md, "The agreement, in short"): the trainer stores `current` and
 // then loads `gate`; the agent stores `gate` and then loads `current` again. All
 // four are sequentially consistent, so one of them sees the other, and a fence
 // that has been promised is never passed unseen. Every store to `gate` is made
@@ -94,7 +94,7 @@ class StepGate {
   void require_lease() { renew_lease(Ticks::min()); }
   void renew_lease(Ticks until);
   // Lapses where the plan in force, or one ahead, is on and the lease has run out.
-  void look_at_lease(Ticks now);
+  void check_lease(Ticks now);
   void lapse();
   bool lapsed() const;
   // A Hello of a lapsed rank has been answered.
@@ -103,7 +103,7 @@ class StepGate {
   Ticks standing(Ticks now) const;
   // How long it has stood at promised fences within the last `span`, each time
   // `max_wait` at most: what is longer was no wait for a verdict.
-  Ticks waited_within(Ticks span, Ticks now) const;
+  Ticks waited_in(Ticks span, Ticks now) const;
   // What was put in force since the last call, with the step; in order.
   std::vector<std::pair<Revision, Step>> take_applied();
   // The plan in force, none before the first. Revision 0: off by a lapse.
@@ -118,10 +118,10 @@ class StepGate {
   };
 
   void publish();                            // Requires mutex_. The one function that stores the gate.
-  bool enters_in_time(Step effective);       // Requires mutex_.
+  bool enters_before(Step effective);        // Requires mutex_.
   Step begun() const;                        // Requires mutex_. The last step that may have begun.
   void lapse_from(Step n);                   // Requires mutex_. Off from step n.
-  bool holds_on() const;                     // Requires mutex_.
+  bool must_wait() const;                    // Requires mutex_.
   void enter(const Commitment& commitment);  // Requires mutex_.
   void end_wait(Ticks now);                  // Requires mutex_.
 
@@ -144,7 +144,7 @@ class StepGate {
   std::deque<Commitment> ahead_;  // committed, not yet in force; rising effective steps
   std::optional<Commitment> in_force_;
   Schedule schedule_;  // of in_force_
-  bool end_said_ = true;
+  bool end_reported_ = true;
   // The last step begun on the slow path. Nothing changes between it and the
   // gate, so the gate is computed from here and not from `current`, which the
   // trainer may have published without having looked at the gate.

@@ -7,8 +7,8 @@
 
 #include "control/client/access_denial.h"
 #include "control/client/hub_survey.h"
+#include "control/files/descriptor.h"
 #include "control/host/answer_in_time.h"
-#include "control/host/descriptor.h"
 #include "control/host/process_identity.h"
 #include "control/host/unix_socket.h"
 

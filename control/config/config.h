@@ -13,14 +13,12 @@
 #include <utility>
 #include <vector>
 
-#include "writers/record.h"
+#include "control/vocabulary.h"
 
 namespace gradmon {
 
 struct Config {
   enum class Format : std::uint8_t { csv, tensorboard, api, sqlite };
-  enum class AxisOrder : std::uint8_t { sbhd, bshd };
-  enum class Causal : std::uint8_t { automatic, yes, no };
   enum class OnPartition : std::uint8_t { carry_on, wait };  // carry_on is "continue" in the file
   enum class OnOverflow : std::uint8_t { block, drop };
 
@@ -105,7 +103,7 @@ struct Config {
   L2Targets l2_targets;
   bool recording_l2_features = false;
   AxisOrder sa_order = AxisOrder::sbhd;
-  Causal sa_causal = Causal::automatic;
+  CausalMask sa_causal = CausalMask::automatic;
   Alert alert;
 
   // What of them, and where to.

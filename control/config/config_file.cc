@@ -53,14 +53,14 @@ ConfigFile::ConfigFile(std::filesystem::path path, Clock clock)
   recover_at_ = next_stat_ + 2 * kLeftOver;
 }
 
-ConfigFile::~ConfigFile() { let_go_of_displaced(); }
+ConfigFile::~ConfigFile() { release_displaced(); }
 
 milliseconds ConfigFile::next_poll() const {
   const auto now = clock_();
   auto due = next_stat_;
-  if (suspect_) due = now;
+  if (may_have_changed_) due = now;
   if (candidate_) due = std::min(due, std::max(now, candidate_->since + candidate_->pause));
-  if (last_report_ && (suspect_ || candidate_)) due = std::max(due, *last_report_ + kReportPause);
+  if (last_report_ && (may_have_changed_ || candidate_)) due = std::max(due, *last_report_ + kReportPause);
   if (!displaced_.empty()) due = std::min(due, now + kDisplacedEvery);
   return std::clamp(std::chrono::ceil<milliseconds>(due - now), milliseconds(0), kStatEvery);
 }
@@ -68,12 +68,12 @@ milliseconds ConfigFile::next_poll() const {
 std::optional<tl::expected<FileContent, std::string>> ConfigFile::poll() {
   const auto now = clock_();
   take_events();
-  look_after_displaced(now);
+  check_displaced(now);
   if (now >= recover_at_ && displaced_.empty()) {
     const bool again = recover_displaced(target_of(path_), kLeftOver) == LeftOvers::some;
     recover_at_ = again ? now + kLeftOver : Time::max();
   }
-  if (!suspect_ && !candidate_ && now < next_stat_) return std::nullopt;
+  if (!may_have_changed_ && !candidate_ && now < next_stat_) return std::nullopt;
   if (last_report_ && now < *last_report_ + kReportPause) return std::nullopt;
   next_stat_ = now + kStatEvery;
 
@@ -93,7 +93,7 @@ std::optional<tl::expected<FileContent, std::string>> ConfigFile::poll() {
 
 void ConfigFile::take_events() {
   for (const auto event : watch_.drain()) {
-    suspect_ = true;
+    may_have_changed_ = true;
     events_seen_ = true;
     const bool harmless = event == FileEvent::touched || event == FileEvent::closed;
     replaced_ = event == FileEvent::replaced || (replaced_ && harmless);
@@ -112,18 +112,18 @@ tl::expected<ConfigFile::Look, std::string> ConfigFile::look(Time now) {
     const bool hash_is_due = now >= next_hash_;
     const auto signature = sign_file(path_);
     if (!signature) return tl::unexpected(signature.error());
-    out.known = known_ && *signature == known_signature_ && !suspect_ && !hash_is_due;
+    out.known = known_ && *signature == known_signature_ && !may_have_changed_ && !hash_is_due;
     if (out.known) {
       candidate_.reset();
       return out;
     }
-    suspect_ = false;
+    may_have_changed_ = false;
     auto read = read_file(path_);
     if (!read) return tl::unexpected(read.error());
     out.read = std::move(*read);
     next_hash_ = now + kHashEvery;
     take_events();
-    if (!suspect_) break;
+    if (!may_have_changed_) break;
   }
   out.known = known_ && out.read.content.identity == *known_;
   if (out.known) {
@@ -133,7 +133,7 @@ tl::expected<ConfigFile::Look, std::string> ConfigFile::look(Time now) {
     events_seen_ = writing_;
     return out;
   }
-  out.settled = !suspect_ && is_settled(out.read, now);
+  out.settled = !may_have_changed_ && is_settled(out.read, now);
   return out;
 }
 
@@ -157,7 +157,7 @@ void ConfigFile::remember(const FileRead& read) {
 }
 
 std::optional<std::string> ConfigFile::report_problem(const std::string& problem, Time now) {
-  suspect_ = false;
+  may_have_changed_ = false;
   candidate_.reset();
   if (problem_ != problem) {
     problem_ = problem;
@@ -172,7 +172,7 @@ std::optional<std::string> ConfigFile::report_problem(const std::string& problem
   return problem;
 }
 
-void ConfigFile::look_after_displaced(Time now) {
+void ConfigFile::check_displaced(Time now) {
   std::vector<Watched> kept;
   for (const auto& watched : std::exchange(displaced_, {})) {
     const auto age = now - watched.since;
@@ -194,8 +194,8 @@ void ConfigFile::look_after_displaced(Time now) {
 }
 
 // What may still be written is left to the next job.
-void ConfigFile::let_go_of_displaced() {
-  look_after_displaced(clock_());
+void ConfigFile::release_displaced() {
+  check_displaced(clock_());
   for (const auto& watched : displaced_) {
     if (!is_open_elsewhere(watched.displaced)) discard(watched.displaced);
   }
@@ -213,7 +213,7 @@ tl::expected<FileRead, EditError> ConfigFile::settled_content() {
   const auto start = std::chrono::steady_clock::now();
   do {
     take_events();
-    suspect_ = true;
+    may_have_changed_ = true;
     auto seen = look(clock_());
     if (!seen) return tl::unexpected(EditError{EditError::Kind::unreadable, seen.error()});
     if (seen->known || seen->settled) return std::move(seen->read);
@@ -243,17 +243,13 @@ tl::expected<FileContent, EditError> ConfigFile::edit_once(const Edits& edits,
   if (!base) return tl::unexpected(base.error());
   if (based_on && base->content.identity != *based_on) return fail(Kind::changed, "it has been saved since");
 
-  auto text = base->content.text;
-  for (const auto& [where, value] : edits) {
-    auto edited = set_value(text, to_pointer(where), value);
-    if (!edited) return fail(Kind::invalid, edited.error());
-    text = std::move(*edited);
-  }
-  if (auto objection = check ? check(text) : ""; !objection.empty())
+  const auto text = set_values(base->content.text, edits);
+  if (!text) return fail(Kind::invalid, text.error());
+  if (auto objection = check ? check(*text) : ""; !objection.empty())
     return fail(Kind::invalid, std::move(objection));
 
   std::vector<Displaced> displaced;
-  const auto done = replace_content(target_of(path_), *base, text, displaced);
+  const auto done = replace_content(target_of(path_), *base, *text, displaced);
   for (auto& file : displaced) displaced_.push_back({std::move(file), clock_()});
   take_events();
   if (!done) {

@@ -93,8 +93,8 @@ class ConfigFile {
   tl::expected<Look, std::string> look(Time now);
   bool is_settled(const FileRead& read, Time now);
   void take_events();
-  void look_after_displaced(Time now);
-  void let_go_of_displaced();
+  void check_displaced(Time now);
+  void release_displaced();
   std::optional<std::string> report_problem(const std::string& problem, Time now);
   void remember(const FileRead& read);
   tl::expected<FileRead, EditError> present_content() const;
@@ -116,7 +116,7 @@ class ConfigFile {
   bool problem_reported_ = false;
   bool polled_ = false;
 
-  bool suspect_ = true;       // events say that the content may be another
+  bool may_have_changed_ = true;  // events say that the content may be another
   bool replaced_ = false;     // the last event was a rename into place
   bool writing_ = false;      // written to and not yet closed
   bool events_seen_ = false;  // since the last content that was known

@@ -188,7 +188,7 @@ class Reader {
     if (!formats.empty()) out = std::move(formats);
   }
 
-  void read(std::uint32_t at, const Wanted& wanted, Config::AxisOrder& out) {
+  void read(std::uint32_t at, const Wanted& wanted, AxisOrder& out) {
     read_name(at, wanted.expected, kAxisOrderNames, out);
   }
   void read(std::uint32_t at, const Wanted& wanted, Config::OnPartition& out) {
@@ -197,13 +197,13 @@ class Reader {
   void read(std::uint32_t at, const Wanted& wanted, Config::OnOverflow& out) {
     read_name(at, wanted.expected, kOnOverflowNames, out);
   }
-  void read(std::uint32_t at, const Wanted& wanted, Config::Causal& out) {
+  void read(std::uint32_t at, const Wanted& wanted, CausalMask& out) {
     const auto* text = std::get_if<std::string>(&what(at));
     const auto* flag = std::get_if<bool>(&what(at));
     if (text != nullptr && *text == "auto") {
-      out = Config::Causal::automatic;
+      out = CausalMask::automatic;
     } else if (flag != nullptr) {
-      out = *flag ? Config::Causal::yes : Config::Causal::no;
+      out = *flag ? CausalMask::yes : CausalMask::no;
     } else {
       refuse(at, wanted.expected);
     }

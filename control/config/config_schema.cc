@@ -4,6 +4,8 @@
 #include <algorithm>
 #include <iterator>
 
+#include "control/text/edit_distance.h"
+
 namespace gradmon {
 namespace {
 
@@ -14,7 +16,16 @@ constexpr auto live = Change::live;
 constexpr auto fixed = Change::fixed;
 constexpr auto range = Rule::range;
 
-constexpr Option<Config> kConfigOptions[] = {
+// "a list of "min", "max" ..."
+std::string list_of_ops() {
+  std::string text;
+  for (const auto name : kOpNames) text += (text.empty() ? "a list of \"" : "\", \"") + std::string(name);
+  return text + "\"";
+}
+
+const std::string kListOfOps = list_of_ops();
+
+const Option<Config> kConfigOptions[] = {
     {"targets", &Config::targets, "an object of at most 4096 names", "{}",
      "modules and parameters to watch; empty: everything"},
     {"target_regex", &Config::target_regex, "a list of at most 256 patterns", "none",
@@ -57,8 +68,7 @@ constexpr Option<Config> kConfigOptions[] = {
     {"alert", &Config::alert, "an object", "{}", "rules that raise an alert", missing},
     {"format", &Config::format, "\"csv\", \"tensorboard\", \"api\", \"sqlite\" or a list of these", "\"csv\"",
      "where records go"},
-    {"ops", &Config::ops, "a list of \"min\", \"max\", \"mean\", \"norm\", \"nans\", \"zeros\"", "[\"norm\"]",
-     "numbers per tensor"},
+    {"ops", &Config::ops, kListOfOps, "[\"norm\"]", "numbers per tensor"},
     {"eps", &Config::eps, "a number > 0", "1e-8", "threshold of zeros", exists, live, range, 0},
     {"ndigits", &Config::ndigits, "an integer from 0 to 100", "6", "decimals in CSV", exists, live, range, 0,
      100},
@@ -90,21 +100,6 @@ constexpr Option<Config> kConfigOptions[] = {
      "samples per second per device, for linearity", exists, live, range, 0},
     {"write_back", &Config::write_back, "true or false", "true", "false: the file is never touched"},
 };
-
-std::size_t edit_distance(std::string_view a, std::string_view b) {
-  std::vector<std::size_t> row(b.size() + 1);
-  for (std::size_t j = 0; j <= b.size(); ++j) row[j] = j;
-  for (std::size_t i = 1; i <= a.size(); ++i) {
-    std::size_t diagonal = row[0];
-    row[0] = i;
-    for (std::size_t j = 1; j <= b.size(); ++j) {
-      const auto replaced = diagonal + (a[i - 1] == b[j - 1] ? 0U : 1U);
-      diagonal = row[j];
-      row[j] = std::min({row[j] + 1, row[j - 1] + 1, replaced});
-    }
-  }
-  return row.back();
-}
 
 }  // namespace
 
@@ -182,7 +177,7 @@ std::string_view nearest(std::string_view name, const std::vector<std::string_vi
   std::size_t least = std::min<std::size_t>(3, name.size() / 3 + 1) + 1;
   if (name.size() > 64) return best;
   for (const auto candidate : candidates) {
-    const auto distance = edit_distance(name, candidate);
+    const auto distance = edit_distance(name, candidate, least);
     if (distance < least && distance < candidate.size()) {
       least = distance;
       best = candidate;

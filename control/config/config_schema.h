@@ -26,10 +26,10 @@ using Field =
     FieldOf<Part, bool, std::int64_t, double, std::chrono::milliseconds, std::optional<std::int64_t>,
             std::optional<double>, std::string, std::vector<std::string>,
             std::optional<std::vector<std::string>>, std::vector<std::int64_t>, std::vector<Op>,
-            std::vector<Config::Format>, Config::AxisOrder, Config::Causal, Config::OnPartition,
-            Config::OnOverflow, std::vector<Config::Target>, std::optional<Config::Selection>,
-            Config::CcDistribution, Config::L2Targets, Config::Alert, std::vector<Config::AlertRule>,
-            std::optional<Config::OnAlert>, std::vector<Config::Scalar>, std::shared_ptr<const Config>>;
+            std::vector<Config::Format>, AxisOrder, CausalMask, Config::OnPartition, Config::OnOverflow,
+            std::vector<Config::Target>, std::optional<Config::Selection>, Config::CcDistribution,
+            Config::L2Targets, Config::Alert, std::vector<Config::AlertRule>, std::optional<Config::OnAlert>,
+            std::vector<Config::Scalar>, std::shared_ptr<const Config>>;
 
 enum class Change : std::uint8_t { live, fixed };  // fixed: a change takes effect at the next start
 enum class Feature : std::uint8_t {
@@ -76,6 +76,15 @@ const std::vector<Option<Config::OnAlert>>& options<Config::OnAlert>();
 
 // The names that a value can have in the file, in the order of the enumerators.
 inline constexpr std::array<std::string_view, 4> kFormatNames{"csv", "tensorboard", "api", "sqlite"};
+constexpr std::string_view name_of(Config::Format format) {
+  return kFormatNames[static_cast<std::size_t>(format)];
+}
+// By Op.
+inline constexpr std::array<std::string_view, kOps> kOpNames = [] {
+  std::array<std::string_view, kOps> names{};
+  for (std::size_t op = 0; op < kOps; ++op) names[op] = kStatistics[op].name;
+  return names;
+}();
 inline constexpr std::array<std::string_view, 2> kAxisOrderNames{"s,b,h,d", "b,s,h,d"};
 inline constexpr std::array<std::string_view, 2> kOnPartitionNames{"continue", "wait"};
 inline constexpr std::array<std::string_view, 2> kOnOverflowNames{"block", "drop"};

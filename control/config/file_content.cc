@@ -10,6 +10,8 @@
 #include <cerrno>
 #include <system_error>
 
+#include "control/files/descriptor.h"
+
 namespace gradmon {
 namespace {
 
@@ -30,20 +32,6 @@ tl::expected<FileSignature, std::string> sign(const struct stat& status) {
   return FileSignature{status.st_dev, status.st_ino, static_cast<std::uint64_t>(status.st_size),
                        nanoseconds(status.st_mtim), nanoseconds(status.st_ctim)};
 }
-
-class Descriptor {
- public:
-  explicit Descriptor(int fd) : fd_(fd) {}
-  ~Descriptor() {
-    if (fd_ >= 0) ::close(fd_);
-  }
-  Descriptor(const Descriptor&) = delete;
-  Descriptor& operator=(const Descriptor&) = delete;
-  int get() const { return fd_; }
-
- private:
-  const int fd_;
-};
 
 }  // namespace
 

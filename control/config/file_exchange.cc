@@ -17,8 +17,8 @@
 #include <system_error>
 #include <thread>
 
-#include "control/config/durable_file.h"
 #include "control/config/file_attributes.h"
+#include "control/files/durable_file.h"
 #include "control/log.h"
 
 namespace gradmon {
@@ -217,7 +217,7 @@ bool put_back_if_written(const Displaced& file, const FileSignature& ours,
   if (target && !target_is_ours && target->mtime_ns >= side->mtime_ns) return false;
   const auto out = restore(file.side, file.target, target.value_or(FileSignature{}));
   if (out) displaced.push_back({file.target, file.side, *out});
-  log_info("the config file was written to while it was edited: that save is back in place");
+  log_info("the config file was saved while gradmon edited it: restored that save");
   return true;
 }
 
@@ -253,7 +253,7 @@ LeftOvers recover_displaced(const fs::path& target, std::chrono::seconds age) {
     const auto now = read_file(target);
     if (name && !name->may_hold(left->content.identity) && now && must_go_back(*left, *now, *name)) {
       restore(i->path(), target, now->signature);
-      log_warn("a save of the config file that an earlier run had displaced is back in place");
+      log_warn("restored a save of the config file that an earlier run had displaced");
     }
     if (unchanged_for < kDisplacedAtMost + age && is_open_elsewhere({target, i->path(), left->signature})) {
       left_overs = LeftOvers::some;

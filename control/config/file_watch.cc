@@ -35,7 +35,7 @@ FileEvent event_of(std::uint32_t mask) {
 
 FileWatch::FileWatch(fs::path path) : path_(std::move(path)), fd_(inotify_init1(IN_NONBLOCK | IN_CLOEXEC)) {
   if (fd_ < 0) {
-    log_warn("the config file is looked at once a second: inotify: " +
+    log_warn("polling the config file once a second, because inotify failed: " +
              std::generic_category().message(errno));
   }
   arm();

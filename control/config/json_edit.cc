@@ -88,7 +88,7 @@ tl::expected<std::string, std::string> set_value(std::string_view text, std::str
   if (value.fault) return tl::unexpected("the value is no JSON: " + describe(value_json, *value.fault));
   const auto document = locate_json(text);
   if (document.fault) return tl::unexpected(describe(text, *document.fault));
-  if (!duplicate_keys(document, text).empty()) return tl::unexpected(std::string("a key stands twice"));
+  if (!duplicate_keys(document, text).empty()) return tl::unexpected(std::string("a duplicate key"));
   const auto parts = split_pointer(json_pointer);
   if (!parts || parts->empty())
     return tl::unexpected("\"" + std::string(json_pointer) + "\" is no JSON pointer");
@@ -125,6 +125,16 @@ std::string to_pointer(std::string_view key_or_pointer) {
   std::string pointer = "/";
   for (const char c : key_or_pointer) pointer += c == '~' ? "~0" : c == '/' ? "~1" : std::string(1, c);
   return pointer;
+}
+
+tl::expected<std::string, std::string> set_values(
+    std::string text, const std::vector<std::pair<std::string, std::string>>& edits) {
+  for (const auto& [key, value] : edits) {
+    auto edited = set_value(text, to_pointer(key), value);
+    if (!edited) return edited;
+    text = std::move(*edited);
+  }
+  return text;
 }
 
 }  // namespace gradmon

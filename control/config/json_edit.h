@@ -6,6 +6,8 @@
 #include <string>
 #include <string_view>
 #include <tl/expected.hpp>
+#include <utility>
+#include <vector>
 
 namespace gradmon {
 
@@ -13,10 +15,15 @@ namespace gradmon {
 // A missing key becomes the first member of its object, with the indentation
 // and line ending of the member that was first; missing parents become objects
 // around it. The error, for people: `text` or `value_json` is no JSON, a key
-// stands twice, or the pointer leads through something that is no container.
+// is duplicate, or the pointer leads through something that is no container.
 [[nodiscard]] tl::expected<std::string, std::string> set_value(std::string_view text,
                                                                std::string_view json_pointer,
                                                                std::string_view value_json);
+
+// Sets one value after the other: each pair is a key or a JSON pointer, and a value as JSON.
+// The error is that of the first that cannot be set.
+[[nodiscard]] tl::expected<std::string, std::string> set_values(
+    std::string text, const std::vector<std::pair<std::string, std::string>>& edits);
 
 // The bytes of the value at `json_pointer`; none where there is none.
 std::optional<std::string_view> value_at(std::string_view text, std::string_view json_pointer);

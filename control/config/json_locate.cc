@@ -5,6 +5,8 @@
 #include <array>
 #include <utility>
 
+#include "control/text/utf8.h"
+
 namespace gradmon {
 namespace {
 
@@ -155,7 +157,7 @@ class Locator {
     if (word == "NaN" || word == "nan" || word == "Infinity" || word == "inf") {
       return fail(at_, std::string(word), wanted() + " (JSON has no NaN and no Infinity)");
     }
-    if (utf8_length(text_, at_) == 0) {
+    if (utf8_character(text_, at_).bytes == 0) {
       return fail(at_, "byte offset " + std::to_string(at_) + ": " + excerpt(text_.substr(at_, 1)),
                   "valid UTF-8");
     }
@@ -187,8 +189,9 @@ class Locator {
     if (text_[at_] == '"') return "a string";
     const auto word = word_here();
     return '"' +
-           excerpt(word.empty() ? text_.substr(at_, std::max<std::size_t>(1, utf8_length(text_, at_)))
-                                : word) +
+           excerpt(word.empty()
+                       ? text_.substr(at_, std::max<std::size_t>(1, utf8_character(text_, at_).bytes))
+                       : word) +
            '"';
   }
   std::string_view word_here() const {

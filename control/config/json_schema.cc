@@ -78,10 +78,10 @@ Json schema(Of<std::vector<Config::Format>>, const Bounds&) {
   return any_of(one_of(kFormatNames), std::move(list));
 }
 
-Json schema(Of<Config::AxisOrder>, const Bounds&) { return one_of(kAxisOrderNames); }
+Json schema(Of<AxisOrder>, const Bounds&) { return one_of(kAxisOrderNames); }
 Json schema(Of<Config::OnPartition>, const Bounds&) { return one_of(kOnPartitionNames); }
 Json schema(Of<Config::OnOverflow>, const Bounds&) { return one_of(kOnOverflowNames); }
-Json schema(Of<Config::Causal>, const Bounds&) { return {{"enum", {"auto", true, false}}}; }
+Json schema(Of<CausalMask>, const Bounds&) { return {{"enum", {"auto", true, false}}}; }
 
 Json schema(Of<std::vector<Config::Target>>, const Bounds&) {
   return {{"type", "object"},

@@ -5,6 +5,8 @@
 #include <cstdint>
 #include <optional>
 
+#include "control/text/utf8.h"
+
 namespace gradmon {
 namespace {
 
@@ -102,24 +104,6 @@ bool fits(std::string_view number) {
 
 }  // namespace
 
-std::size_t utf8_length(std::string_view text, std::size_t at) {
-  const auto lead = byte_at(text, at);
-  const auto tail = [&](std::size_t i) { return (byte_at(text, at + i) & 0xC0U) == 0x80U; };
-  const auto second = byte_at(text, at + 1);
-  if (lead < 0x80) return 1;
-  if (lead >= 0xC2 && lead <= 0xDF) return tail(1) ? 2 : 0;
-  if (lead >= 0xE0 && lead <= 0xEF) {
-    const bool shortest = lead != 0xE0 || second >= 0xA0;
-    const bool surrogate = lead == 0xED && second >= 0xA0;
-    return tail(1) && tail(2) && shortest && !surrogate ? 3 : 0;
-  }
-  if (lead >= 0xF0 && lead <= 0xF4) {
-    const bool in_range = (lead != 0xF0 || second >= 0x90) && (lead != 0xF4 || second < 0x90);
-    return tail(1) && tail(2) && tail(3) && in_range ? 4 : 0;
-  }
-  return 0;
-}
-
 tl::expected<std::size_t, JsonFault> end_of_string(std::string_view text, std::size_t begin) {
   std::size_t at = begin + 1;
   while (at < text.size()) {
@@ -135,7 +119,7 @@ tl::expected<std::size_t, JsonFault> end_of_string(std::string_view text, std::s
                                       newline ? "the end of the line" : "control character " + hex_byte(byte),
                                       newline ? "a closing quote" : "it written as an escape"});
     } else {
-      const auto length = utf8_length(text, at);
+      const auto length = utf8_character(text, at).bytes;
       if (length == 0) {
         return tl::unexpected(
             JsonFault{at, "byte " + hex_byte(byte) + " at byte offset " + std::to_string(at), "valid UTF-8"});
@@ -228,7 +212,7 @@ std::string excerpt(std::string_view text) {
   for (std::size_t at = 0; at < text.size();) {
     if (at >= kLength) return out + "...";
     const auto byte = byte_at(text, at);
-    const auto length = utf8_length(text, at);
+    const auto length = utf8_character(text, at).bytes;
     if (length == 0 || byte < 0x20 || byte == 0x7F) {
       out += byte == '\n' || byte == '\r' || byte == '\t' ? " " : "\\x" + hex_byte(byte).substr(2);
       ++at;

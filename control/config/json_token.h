@@ -25,9 +25,6 @@ struct JsonFault {
 // A number beyond what 64-bit integers and doubles can hold is a fault.
 [[nodiscard]] tl::expected<std::size_t, JsonFault> end_of_number(std::string_view text, std::size_t begin);
 
-// Length of the UTF-8 sequence at `at`; 0 where it is not valid UTF-8.
-std::size_t utf8_length(std::string_view text, std::size_t at);
-
 // What a valid string literal, quotes included, means.
 std::string decode_string(std::string_view literal);
 // The other way: a literal with its quotes.

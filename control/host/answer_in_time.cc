@@ -12,7 +12,7 @@
 #include <cerrno>
 #include <exception>
 
-#include "control/host/descriptor.h"
+#include "control/files/descriptor.h"
 
 namespace gradmon {
 namespace {

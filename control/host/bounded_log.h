@@ -7,7 +7,7 @@
 #include <mutex>
 #include <string_view>
 
-#include "control/host/descriptor.h"
+#include "control/files/descriptor.h"
 
 namespace gradmon {
 

@@ -8,7 +8,7 @@
 #include <string>
 #include <string_view>
 
-#include "control/host/descriptor.h"
+#include "control/files/descriptor.h"
 
 namespace gradmon {
 

@@ -63,13 +63,11 @@ tl::expected<HubLock, Failure> HubLock::take(const JobDirectory& directory) {
       return tl::unexpected(Failure{Kind::taken, path.string() + ": another hub of this job holds it"});
     }
     HubLock lock(directory, std::move(folder), std::move(file));
-    if (lock.still_ours()) return lock;  // Else it was removed between open and flock.
+    if (lock.is_held()) return lock;  // Else it was removed between open and flock.
   }
   return cannot(path, "removed again and again while it was being locked");
 }
 
-bool HubLock::still_ours() const {
-  return names(directory_.path, folder_) && names(directory_.lock(), file_);
-}
+bool HubLock::is_held() const { return names(directory_.path, folder_) && names(directory_.lock(), file_); }
 
 }  // namespace gradmon

@@ -4,7 +4,7 @@
 #include <string>
 #include <tl/expected.hpp>
 
-#include "control/host/descriptor.h"
+#include "control/files/descriptor.h"
 #include "control/host/job_directory.h"
 
 namespace gradmon {
@@ -28,7 +28,7 @@ class HubLock {
 
   // Whether the paths of the directory and of the lock still name the files that
   // this object holds. If not, take() a new one: another hub may have done so.
-  bool still_ours() const;
+  bool is_held() const;
 
  private:
   HubLock(JobDirectory directory, Descriptor folder, Descriptor file);

@@ -12,7 +12,7 @@
 #include <system_error>
 
 #include "control/config/file_content.h"
-#include "control/host/descriptor.h"
+#include "control/files/descriptor.h"
 
 namespace gradmon {
 namespace {

@@ -10,7 +10,7 @@
 #include <cstring>
 #include <system_error>
 
-#include "control/host/descriptor.h"
+#include "control/files/descriptor.h"
 
 namespace gradmon {
 namespace {

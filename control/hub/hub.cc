@@ -7,7 +7,7 @@
 #include <algorithm>
 #include <utility>
 
-#include "control/host/descriptor.h"
+#include "control/files/descriptor.h"
 #include "control/host/unix_socket.h"
 #include "control/log.h"
 
@@ -94,7 +94,7 @@ void Hub::turn(milliseconds at_most) {
   const auto now = Clock::now();
   if (lead_) lead_->turn(now);
   if (relay_) relay_->turn(now);
-  if (now - last_state_ >= (lead_ && lead_->busy() ? kStateEvery : kStateEveryWhenIdle)) show_state();
+  if (now - last_state_ >= (lead_ && lead_->busy() ? kStateEvery : kStateEveryWhenIdle)) publish_state();
 }
 
 void Hub::on_frame(Peer peer, std::string&& bytes) {
@@ -142,9 +142,11 @@ void Hub::become_lead(Peer, const Introduction& said) {
                     static_cast<void>(server_->send(peer_of(to), frame));
                   },
                   [this](LogLevel level, const std::string& text) {
-                    if (rank0_) static_cast<void>(server_->send(*rank0_, encode(Frame(Said{level, text}))));
+                    if (rank0_)
+                      static_cast<void>(server_->send(*rank0_, encode(Frame(HubLogLine{level, text}))));
                   },
-                  [this](const StoreNotes& notes) { ask_store(notes); }, [this] { return rank0_.has_value(); }};
+                  [this](const StoreNotes& notes) { ask_store(notes); },
+                  [this] { return rank0_.has_value(); }};
   lead_ = std::make_unique<Lead>(said, std::move(host));
   if (!relay_) return;
   Bundles early = relay_->take_gathered();
@@ -206,9 +208,9 @@ void Hub::on_closed(Peer peer, StreamServer::Closed how, const std::string& reas
     at = at->second == peer ? hello_peers_.erase(at) : std::next(at);
   if (rank.incarnation == 0) return;
   rank_peers_.erase(address);
-  Bundle gone{rank.epoch, {address}, Gone{}};
+  Bundle gone{rank.epoch, {address}, Disconnected{}};
   if (relay_) return relay_->pass_on(std::move(gone));
-  if (lead_) lead_->on_envelope({rank.epoch, rank.said.rank, rank.incarnation, Gone{}});
+  if (lead_) lead_->on_envelope({rank.epoch, rank.said.rank, rank.incarnation, Disconnected{}});
 }
 
 void Hub::deliver(const Bundle& bundle) {
@@ -218,7 +220,7 @@ void Hub::deliver(const Bundle& bundle) {
       const auto peer = hello_peers_.find(welcome->process_id);
       if (peer == hello_peers_.end()) {
         // It has gone since it said Hello, of which the lead knows nothing yet.
-        if (relay_ && welcome->refused.empty()) relay_->pass_on({bundle.epoch, {address}, Gone{}});
+        if (relay_ && welcome->refused.empty()) relay_->pass_on({bundle.epoch, {address}, Disconnected{}});
         continue;
       }
       peers.insert(peer->second);
@@ -240,7 +242,7 @@ void Hub::deliver(const Bundle& bundle) {
   for (const Peer peer : peers) static_cast<void>(server_->send(peer, frame));
 }
 
-void Hub::show_state() {
+void Hub::publish_state() {
   last_state_ = Clock::now();
   if (lead_ && rank0_) static_cast<void>(server_->send(*rank0_, encode(Frame(lead_->status()))));
   if (!relay_ || (relay_->trouble().empty() && shown_trouble_.empty())) return;
@@ -252,7 +254,7 @@ void Hub::show_state() {
 
 void Hub::keep_directory() {
   last_look_ = Clock::now();
-  if (!lock_.still_ours()) {
+  if (!lock_.is_held()) {
     auto made = directory_.make_again();
     auto lock = made ? HubLock::take(directory_)
                      : tl::expected<HubLock, HubLock::Failure>(
@@ -261,7 +263,7 @@ void Hub::keep_directory() {
       lock_ = std::move(*lock);
       if (lead_) lead_->keep_keys();
       if (relay_) relay_->keep_keys();
-      log_warn("the job's directory was removed: it is made anew");
+      log_warn("the job's directory was removed: making a new one");
     } else if (lock.error().kind == HubLock::Failure::Kind::taken) {
       log_warn("another hub holds the job's directory: this one ends");
       replaced_ = true;
@@ -280,13 +282,13 @@ bool Hub::finished() const {
   const auto waited = Clock::now() - idle_since_;
   if (!lead_ && !relay_) return waited >= kNobodyFor;
   if (!ranks_.empty() || waited < kEndAfter) return false;
-  return lead_ ? lead_->may_go() : true;
+  return lead_ ? lead_->may_exit() : true;
 }
 
 void Hub::clean_up() {
   if (lead_) lead_->close();
   if (relay_) relay_->close();
-  if (replaced_ || !lock_.still_ours()) return;
+  if (replaced_ || !lock_.is_held()) return;
   ::unlink(directory_.socket().c_str());
   ::unlink(directory_.decisions().c_str());
   ::unlink(directory_.keys().c_str());

@@ -65,7 +65,7 @@ class Hub {
   // Downwards, to ranks of this host.
   void deliver(const Bundle& bundle);
   void deliver_to(Peer peer, Bundle bundle);
-  void show_state();
+  void publish_state();
   void keep_directory();
   bool finished() const;
   void clean_up();

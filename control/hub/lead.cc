@@ -39,18 +39,17 @@ Lead::Lead(const Introduction& said, Host host)
   } else {
     log_error("no decision log: " + opened.error());
     log_trouble_ = opened.error();
-    log_ = std::make_unique<NoDecisionLog>();
+    log_ = std::make_unique<NullDecisionLog>();
   }
   JobService::Job job{said.launch_id, said.world_size, said.output_dir, *said.lead,
                       header.epoch,   header.run_id,   header.started};
-  JobService::Surroundings around{config_disk_,
+  JobService::Dependencies around{config_disk_,
                                   run_disk_,
                                   *log_,
                                   host_.mailbox,
                                   [this](Outgoing outgoing) { send(std::move(outgoing)); },
-                                  [this](const std::string& peer, const Command& command, CommandReply reply) {
-                                    answer(peer, command, std::move(reply));
-                                  },
+                                  [this](const std::string& peer, const Command& command,
+                                         CommandReply reply) { answer(peer, command, std::move(reply)); },
                                   host_.tell};
   service_ = std::make_unique<JobService>(std::move(job), std::move(around));
   service_->open(restored);
@@ -78,13 +77,13 @@ void Lead::turn(Clock::time_point now) {
   service_->tick(std::chrono::duration_cast<Ticks>(now - last_turn_));
   // What is below a millisecond counts next time.
   last_turn_ += std::chrono::duration_cast<Ticks>(now - last_turn_);
-  look_for_hubs(now);
+  discover_hubs(now);
   flush();
 }
 
 // A flood from outside must not keep the hub from its own turn.
 void Lead::take_messages(Bus& bus) {
-  bus.look_after_connections();
+  bus.maintain_connections();
   for (int i = 0; i < kMostInATurn; ++i) {
     const auto incoming = bus.poll(milliseconds{0}, -1);
     if (!incoming) return;
@@ -99,7 +98,7 @@ void Lead::drop(const std::string& why) {
 
 void Lead::on_bytes(const Bus::Incoming& incoming) {
   if (!incoming.whole) return drop("a message of several frames");
-  if (!incoming.let_in) return drop("a message by a key that is not let in any more");
+  if (!incoming.admit) return drop("a message by a key that is not let in any more");
   auto frame = decode_frame(incoming.bytes);
   if (!frame) return drop(frame.error());
   if (auto* command = std::get_if<Command>(&*frame)) {
@@ -155,7 +154,7 @@ void Lead::send(Outgoing outgoing) {
   Bundle bundle{service_->job().epoch, {}, std::move(outgoing.message)};
   for (auto& [peer, to] : by_peer) {
     bundle.to = std::move(to);
-    to_hubs_[peer].push_back(bundle);
+    hub_recipients_[peer].push_back(bundle);
   }
   if (local.empty()) return;
   bundle.to = std::move(local);
@@ -163,7 +162,7 @@ void Lead::send(Outgoing outgoing) {
 }
 
 void Lead::flush() {
-  for (auto& [peer, bundles] : std::exchange(to_hubs_, {})) {
+  for (auto& [peer, bundles] : std::exchange(hub_recipients_, {})) {
     for (const std::string& frame : frames_of(std::move(bundles))) {
       if (Bus* bus = endpoint_.bus()) bus->send(peer, frame);
     }
@@ -190,33 +189,33 @@ JobEntry Lead::entry() const {
   return entry;
 }
 
-void Lead::look_for_hubs(Clock::time_point now) {
+void Lead::discover_hubs(Clock::time_point now) {
   const bool complete = heard_.size() >= static_cast<std::size_t>(service_->job().world_size);
-  const bool looks = endpoint_.looks_for_hubs() && !complete;
+  const bool looks = endpoint_.discovers_hubs() && !complete;
   if (looks) endpoint_.look_in_store(now, entry());
   const Clock::duration pace = looks && now - begun_ < kAtFirst ? Clock::duration(kEntryEveryAtFirst) : kEntryEvery;
-  if (now - last_entry_ < pace || keeping_entry_) return;
+  if (now - last_entry_ < pace || refreshing_entry_) return;
   last_entry_ = now;
-  keep_entry();
+  refresh_entry();
 }
 
 // Where another hub has put its entry in the place of ours, and rank 0 is not here, that
 // hub is the lead.
-void Lead::keep_entry() {
-  keeping_entry_ = true;
+void Lead::refresh_entry() {
+  refreshing_entry_ = true;
   run_disk_.post([this, mailbox = host_.mailbox, output_dir = service_->job().output_dir, job = entry(),
                   yields = entry_kept_ && !host_.has_rank0(), seen = notes_seen_,
-                  reads = endpoint_.looks_for_hubs()] {
+                  reads = endpoint_.discovers_hubs()] {
     const auto there = yields ? find_job(output_dir, job.launch_id) : std::nullopt;
     const bool superseded = there && there->epoch != job.epoch;
     const auto kept = superseded ? tl::expected<void, std::string>() : keep_job(output_dir, job);
     auto notes = reads ? read_new_notes(output_dir, job.launch_id, *seen) : std::vector<HubNote>();
     mailbox->post([this, superseded, kept, notes = std::move(notes)] {
-      keeping_entry_ = false;
+      refreshing_entry_ = false;
       entry_kept_ = entry_kept_ || kept;
       superseded_ = superseded;
       if (!kept) log_debug("entry: " + kept.error());
-      endpoint_.let_in(notes);
+      endpoint_.admit(notes);
     });
   });
 }
@@ -238,7 +237,7 @@ void Lead::keep_log() {
   if (decisions_ == nullptr || decisions_->is_at_its_path()) return;
   const auto put_back = decisions_->put_back();
   log_trouble_ = put_back ? "" : "decision log: " + put_back.error();
-  if (put_back) log_warn("the decision log was removed: it is written anew");
+  if (put_back) log_warn("the decision log was removed: writing a new one");
 }
 
 void Lead::close() {

@@ -61,7 +61,7 @@ class Lead {
   // Takes what has come from other hosts, and lets time pass.
   void turn(Clock::time_point now);
   bool busy() const { return service_->busy(); }
-  bool may_go() const { return service_->may_go(); }
+  bool may_exit() const { return service_->may_exit(); }
   Status status() const;
   // Now and then: writes the decision log anew where it was removed.
   void keep_log();
@@ -81,8 +81,8 @@ class Lead {
   void on_bytes(const Bus::Incoming& incoming);
   void on_remote_bundle(const std::string& peer, Bundle bundle);
   void drop(const std::string& why);
-  void look_for_hubs(Clock::time_point now);
-  void keep_entry();
+  void discover_hubs(Clock::time_point now);
+  void refresh_entry();
   JobEntry entry() const;
 
   const Host host_;
@@ -94,13 +94,13 @@ class Lead {
   LeadEndpoint endpoint_;
   std::set<int> heard_;  // ranks, of any host
   bool superseded_ = false;
-  bool keeping_entry_ = false;
+  bool refreshing_entry_ = false;
   bool entry_kept_ = false;
   const std::shared_ptr<std::set<std::string>> notes_seen_;  // the run disk's thread's
   std::string log_trouble_;
   std::map<std::string, std::string> hello_peers_;                     // of other hosts, by process id
   std::map<std::pair<int, std::uint64_t>, std::string> rank_peers_;    // likewise, by rank and incarnation
-  std::map<std::string, Bundles> to_hubs_;  // what they are told in this turn
+  std::map<std::string, Bundles> hub_recipients_;                      // what they are told in this turn
   DroppedMessages dropped_;
   const Clock::time_point begun_;
   Clock::time_point last_turn_;

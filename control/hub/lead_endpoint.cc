@@ -81,7 +81,7 @@ tl::expected<std::optional<ServerKeys>, std::string> LeadEndpoint::keys_for(cons
   auto own = hub_keys_in(host_.key_file);
   if (!own) return tl::unexpected(own.error());
   ServerKeys keys{SecretKey(own->secret.bytes()), {}};
-  for (const KeyBytes& key : own->let_in) keys.clients.emplace(key, client_of(key));
+  for (const KeyBytes& key : own->admit) keys.clients.emplace(key, client_of(key));
   own_ = std::move(*own);
   return std::optional(std::move(keys));
 }
@@ -118,7 +118,7 @@ void LeadEndpoint::follow_allow_list() {
 }
 
 void LeadEndpoint::allow_only(tl::expected<AllowList, std::string> clients) {
-  if (!clients) return log_error("who may connect stays as it was: " + clients.error());
+  if (!clients) return log_error("the list of clients is unchanged: " + clients.error());
   if (!bus_) return;
   for (const auto& [key, hub] : hubs_) clients->insert_or_assign(key, hub);
   bus_->allow_only(std::move(*clients));
@@ -146,11 +146,11 @@ void LeadEndpoint::on_store_notes(const std::vector<std::string>& texts) {
   for (const std::string& text : texts) {
     if (auto note = parse_note(text, said_.launch_id)) notes.push_back(std::move(*note));
   }
-  let_in(notes);
+  admit(notes);
 }
 
-void LeadEndpoint::let_in(const std::vector<HubNote>& notes) {
-  if (notes.empty() || !looks_for_hubs()) return;
+void LeadEndpoint::admit(const std::vector<HubNote>& notes) {
+  if (notes.empty() || !discovers_hubs()) return;
   if (!bus_ && !is_tcp(said_.endpoint)) open();
   const std::size_t most = static_cast<std::size_t>(said_.world_size) + kMostForeign;
   bool fresh = false;
@@ -162,7 +162,7 @@ void LeadEndpoint::let_in(const std::vector<HubNote>& notes) {
     if (note.key.size() != kKeyText || from_z85(note.key, key)) continue;
     if (hubs_.size() >= most || !hubs_.emplace(key, Client{client_name(note), Role::control}).second) continue;
     if (bus_) bus_->allow(key, hubs_[key]);
-    if (own_) fresh = own_->let_in.insert(key).second || fresh;
+    if (own_) fresh = own_->admit.insert(key).second || fresh;
   }
   if (fresh) keep_keys();
 }

@@ -45,14 +45,14 @@ class LeadEndpoint {
   // Why it does not listen, where it was to.
   const std::string& trouble() const { return trouble_; }
   // Whether ranks may be on other hosts, so that their hubs are to be looked for.
-  bool looks_for_hubs() const { return said_.world_size > 1 && said_.several_hosts != false; }
+  bool discovers_hubs() const { return said_.world_size > 1 && said_.several_hosts != false; }
   // What others need to know of it.
   void describe(JobEntry& entry) const;
   // Leaves the entry in training's store, and asks for notes there: while ranks are
   // missing, in the first minute.
   void look_in_store(Clock::time_point now, const JobEntry& entry);
   void on_store_notes(const std::vector<std::string>& texts);
-  void let_in(const std::vector<HubNote>& notes);
+  void admit(const std::vector<HubNote>& notes);
   // The job's directory was made anew.
   void keep_keys();
 

@@ -135,7 +135,7 @@ void Relay::try_next_place(Clock::time_point now) {
   if (!connected) return give_up_connection(connected.error(), now + kLookAgainEvery);
   bus_ = std::move(*bus);
   endpoint_ = place.address;
-  unheard_.reset();
+  unanswered_since_.reset();
 }
 
 void Relay::give_up_connection(std::string why, Clock::time_point next) {
@@ -189,7 +189,7 @@ void Relay::turn(Clock::time_point now) {
     const bool not_yet = own_ && bus_->refusal().find("does not list") != std::string::npos;
     return give_up_connection(lead + (not_yet ? " does not know this hub yet" : ": " + bus_->refusal()), now + kOften);
   }
-  if (unheard_ && now - *unheard_ > kAnswersWithin)
+  if (unanswered_since_ && now - *unanswered_since_ > kAnswersWithin)
     return give_up_connection(lead + " does not answer" + (bus_->hint().empty() ? "" : ": " + bus_->hint()), now);
   flush(now);
 }
@@ -200,7 +200,7 @@ void Relay::receive() {
     if (!incoming) return;
     if (!std::exchange(reached_, true)) log_info("the lead hub is at " + endpoint_);
     trouble_.clear();
-    unheard_.reset();
+    unanswered_since_.reset();
     on_bytes(incoming->bytes);
   }
 }
@@ -224,7 +224,7 @@ void Relay::flush(Clock::time_point now) {
   std::set<int> spoken;
   for (const Bundle& bundle : gathered_) spoken.insert(bundle.to.front().first);
   if (spoken.size() < host_.ranks() && now - gathered_since_ < gather_for()) return;
-  if (!unheard_) unheard_ = now;
+  if (!unanswered_since_) unanswered_since_ = now;
   for (const std::string& frame : frames_of(take_gathered())) bus_->send("", frame);
 }
 

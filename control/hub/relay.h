@@ -96,7 +96,7 @@ class Relay {
   Clock::time_point next_ask_;
   Clock::time_point next_try_;
   Clock::time_point lost_since_;               // when the lead was last looked for anew
-  std::optional<Clock::time_point> unheard_;   // since when what was sent has no answer
+  std::optional<Clock::time_point> unanswered_since_;  // since when what was sent has no answer
   Bundles gathered_;
   Clock::time_point gathered_since_;
   const std::shared_ptr<bool> lives_ = std::make_shared<bool>(true);  // for answers that come too late

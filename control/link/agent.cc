@@ -47,7 +47,7 @@ void Agent::stop(Step last, std::chrono::milliseconds at_most) noexcept {
   if (!thread_.joinable()) return;
   mailbox_->post([loop = loop_.get(), last, at_most] { loop->leave(last, at_most); });
   thread_.join();
-  loop_->show_stopped();
+  loop_->publish_stopped();
 }
 
 std::optional<JobIdentity> Agent::job() const { return view_->job(); }

@@ -96,21 +96,21 @@ void AgentLoop::live() noexcept {
 
 void AgentLoop::run() {
   last_progress_ = last_measured_ = Clock::now();
-  while (!may_go()) {
+  while (!may_exit()) {
     const bool waits = hub_ && !hub_->connected();
     const milliseconds turn = member_.busy() || leave_by_ || waits ? kBusyTurn : kIdleTurn;
     std::array<pollfd, 2> polled{{{mailbox_->fd(), POLLIN, 0}, {-1, 0, 0}}};
     if (hub_ && hub_->connected())
       polled[1] = {hub_->fd(), static_cast<short>(POLLIN | (hub_->wants_write() ? POLLOUT : 0)), 0};
     ::poll(polled.data(), polled.size(), static_cast<int>(until_next(turn).count()));
-    take_turn();
+    run_once();
   }
 }
 
-void AgentLoop::take_turn() {
+void AgentLoop::run_once() {
   for (const Mailbox::Note& note : mailbox_->take()) note();
   look_for_launch_id();
-  look_after_connection();
+  maintain_connection();
   const Ticks now = boot_now();
   tell_applied();
   perform(member_.tick(now));
@@ -139,19 +139,19 @@ void AgentLoop::look_for_launch_id() {
   member_.give_up(trouble);
 }
 
-void AgentLoop::look_after_connection() {
+void AgentLoop::maintain_connection() {
   if (!hub_) return;
   if (hub_->connected()) {
     if (hub_->serve([this](std::string&& bytes) { on_frame(std::move(bytes)); })) return;
     log_debug("the connection to the hub is lost: " + hub_->trouble());
     member_.disconnected();
   }
-  const bool had_hope = !hub_->hopeless();
+  const bool had_hope = !hub_->gave_up_starting();
   if (hub_->connect_if_due(Clock::now())) {
     introduce();
     perform(member_.connected(boot_now()));
     report_soon();
-  } else if (had_hope && hub_->hopeless()) {
+  } else if (had_hope && hub_->gave_up_starting()) {
     log_warn("off: no hub on this host: " + hub_->trouble());
     member_.give_up("no hub on this host: " + hub_->trouble());
   }
@@ -194,9 +194,9 @@ void AgentLoop::start() {
 }
 
 void AgentLoop::warn_where_start_waits() {
-  if (!started_at_ || said_start_waits_ || !member_.holds_start()) return;
+  if (!started_at_ || start_wait_logged_ || !member_.holds_start()) return;
   if (boot_now() - *started_at_ < kSayStartWaits) return;
-  said_start_waits_ = true;
+  start_wait_logged_ = true;
   const Status status = view_.status();
   log_warn("rank " + std::to_string(options_.rank.value) + ": " +
            (status.pending               ? status.pending->reason
@@ -212,7 +212,7 @@ void AgentLoop::on_frame(std::string&& bytes) {
     for (Bundle& bundle : *bundles) on_bundle(std::move(bundle));
   } else if (const auto* answer = std::get_if<AddressedReply>(&*frame)) {
     own_commands_.answered(answer->request_id, answer->reply);
-  } else if (const auto* said = std::get_if<Said>(&*frame)) {
+  } else if (const auto* said = std::get_if<HubLogLine>(&*frame)) {
     log(said->level, said->text);
   } else if (const auto* notes = std::get_if<StoreNotes>(&*frame)) {
     on_store_notes(notes->own);
@@ -278,9 +278,9 @@ void AgentLoop::leave(Step last, milliseconds at_most) {
   }
 }
 
-bool AgentLoop::may_go() const {
+bool AgentLoop::may_exit() const {
   if (!leave_by_) return false;
-  return Clock::now() >= *leave_by_ || member_.left_heard() || !hub_ || !hub_->connected();
+  return Clock::now() >= *leave_by_ || member_.left_acknowledged() || !hub_ || !hub_->connected();
 }
 
 void AgentLoop::tell_applied() {

@@ -54,15 +54,15 @@ class AgentLoop {
   void leave(Step last, std::chrono::milliseconds at_most);
 
   // The training thread, once live() has returned: off, with the rank's last counts.
-  void show_stopped() noexcept;
+  void publish_stopped() noexcept;
 
  private:
   using Clock = std::chrono::steady_clock;
 
   void run();
   static std::chrono::milliseconds until_next(std::chrono::milliseconds turn);
-  void take_turn();
-  void look_after_connection();
+  void run_once();
+  void maintain_connection();
   void look_for_launch_id();
   void introduce();
   void on_store_notes(const std::string& own);
@@ -77,9 +77,9 @@ class AgentLoop {
   void report_progress(Clock::time_point now);
   void warn_where_start_waits();
   void tell_progress(const CollectingReport& report);
-  void show_own(const CollectingReport& report);
+  void publish_own(const CollectingReport& report);
   Status own_status(const CollectingReport& report) const;
-  bool may_go() const;
+  bool may_exit() const;
 
   // Constant after construction.
   const AgentOptions options_;
@@ -99,7 +99,7 @@ class AgentLoop {
   std::string epoch_;  // "" until the lead hub has answered
   OwnCommands own_commands_;
   bool started_ = false;
-  bool said_start_waits_ = false;
+  bool start_wait_logged_ = false;
   std::optional<Clock::time_point> leave_by_;
   std::optional<Ticks> started_at_;
   Clock::time_point last_progress_;

@@ -42,7 +42,7 @@ void AgentLoop::report_progress(Clock::time_point now) {
     tell_progress(report);
   }
   const bool hears_state = heard_state_ && now - *heard_state_ < kStateIsFresh && member_.joined();
-  if (!hears_state) show_own(report);
+  if (!hears_state) publish_own(report);
 }
 
 void AgentLoop::tell_progress(const CollectingReport& report) {
@@ -61,7 +61,7 @@ void AgentLoop::tell_progress(const CollectingReport& report) {
   to_coordinator(member_.report(std::move(progress), boot_now()));
 }
 
-void AgentLoop::show_stopped() noexcept {
+void AgentLoop::publish_stopped() noexcept {
   try {
     const CollectingReport report = calls_.report();
     Status status = view_.status();
@@ -76,11 +76,11 @@ void AgentLoop::show_stopped() noexcept {
     }
     view_.show(std::move(status));
   } catch (const std::exception& error) {
-    log_warn(std::string("the last status is not shown: ") + error.what());
+    log_warn(std::string("status() may be out of date: ") + error.what());
   }
 }
 
-void AgentLoop::show_own(const CollectingReport& report) { view_.show(own_status(report)); }
+void AgentLoop::publish_own(const CollectingReport& report) { view_.show(own_status(report)); }
 
 Status AgentLoop::own_status(const CollectingReport& report) const {
   Status status;

@@ -53,10 +53,12 @@ class HubConnection {
   // Why there is no connection; "" where there is one.
   const std::string& trouble() const { return trouble_; }
   // Whether no hub could be started for so long that none may be expected.
-  bool hopeless() const { return failed_starts_ >= kHopeless || starts_ >= 2 * kHopeless; }
+  bool gave_up_starting() const {
+    return failed_starts_ >= kMostFailedStarts || starts_ >= 2 * kMostFailedStarts;
+  }
 
  private:
-  static constexpr int kHopeless = 4;
+  static constexpr int kMostFailedStarts = 4;
 
   tl::expected<void, std::string> try_to_connect(Clock::time_point now);
   tl::expected<void, std::string> start_one(const JobDirectory& directory);

@@ -17,7 +17,7 @@ constexpr std::size_t kMost = 100;
 
 void OwnCommands::add(Command command) {
   if (waiting_.size() == kMost) {
-    log_warn("nobody hears what the program asks for: " + waiting_.front().command.request_id);
+    log_warn("requests of the program are ignored: " + waiting_.front().command.request_id);
     waiting_.erase(waiting_.begin());
   }
   waiting_.push_back({std::move(command), {}, {}});
@@ -26,7 +26,7 @@ void OwnCommands::add(Command command) {
 std::vector<Command> OwnCommands::due(Clock::time_point now) {
   const auto kept = std::remove_if(waiting_.begin(), waiting_.end(), [&](const Waiting& each) {
     const bool late = each.first && now - *each.first > kGiveUp;
-    if (late) log_warn("rank 0 has not answered what the program asked for: " + each.command.request_id);
+    if (late) log_warn("rank 0 has not answered a request of the program: " + each.command.request_id);
     return late;
   });
   waiting_.erase(kept, waiting_.end());
@@ -47,7 +47,7 @@ void OwnCommands::answered(const std::string& request_id, const CommandReply& re
   if (kept == waiting_.end()) return;
   waiting_.erase(kept, waiting_.end());
   if (reply.outcome != CommandOutcome::done) {
-    log_warn("what the program asked for was refused (" + request_id + "): " + reply.message);
+    log_warn("a request of the program was refused (" + request_id + "): " + reply.message);
   } else if (!reply.message.empty()) {
     log_info("what the program asked for (" + request_id + "): " + reply.message);
   }

@@ -84,7 +84,7 @@ inline commit(e) {
 
 inline accept(e, i) {
   if
-  :: hello[i] == SAID && IS_OUT(e, i) -> hello[i] = NO_HELLO  // HelloAgain
+  :: hello[i] == SAID && IS_OUT(e, i) -> hello[i] = NO_HELLO  // RejoinRequest
   :: else ->
      if
 #ifndef MUTANT_OLD_INCARNATION_HEARD

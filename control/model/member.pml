@@ -417,7 +417,7 @@ end:
   :: d_step { LIVES(i) && lease[i] == 0 && !LAPSED(i) && HOLDS_SOMETHING(i) -> lapse(i) }
 #endif
   :: d_step { LIVES(i) && HEARD(i) && !LAPSED(i) && hello[i] == NO_HELLO && IS_OUT(EPOCH(i), i) ->
-              lapse(i) }  // HelloAgain
+              lapse(i) }  // RejoinRequest
   :: d_step { LIVES(i) && HEARD(i) && hello[i] == NO_HELLO && MAY_GO(i, 0) -> say_hello(i, 0) }
 #if EPOCHS > 1
   :: d_step { LIVES(i) && HEARD(i) && (hello[i] == NO_HELLO || (hello[i] == SAID_LAPSED && hello_to[i] != 1)) && MAY_GO(i, 1) ->

@@ -9,8 +9,8 @@
 #include <utility>
 #include <vector>
 
+#include "control/agree/dry_run.h"
 #include "control/agree/journal.h"
-#include "control/agree/plan_probe.h"
 
 namespace gradmon {
 
@@ -22,9 +22,9 @@ enum class CommandVerb : std::uint8_t {
   history,
   verdict,
   config,
-  rehearse,
+  dry_run,
   targets,
-  foresee,
+  dry_run_targets,
   cancel,
   evict
 };
@@ -36,10 +36,10 @@ struct Command {
   std::optional<std::int64_t> at;             // on: not before this step
   std::optional<std::int64_t> collect_times;  // on
   std::optional<std::int64_t> step_interval;  // on
-  // set, rehearse, foresee: key or JSON pointer, value as JSON text
+  // set, dry_run, dry_run_targets: key or JSON pointer, value as JSON text
   std::vector<std::pair<std::string, std::string>> edits;
   std::optional<std::int64_t> rank = {};  // evict
-  std::string config_text = {};  // foresee: edit this, "" for the job's config
+  std::string config_text = {};           // dry_run_targets: edit this, "" for the job's config
 };
 
 // How a command ended; the numbers are gradmonctl's exit codes.
@@ -62,9 +62,10 @@ struct CommandReply {
   std::optional<Status> status;       // verbs status, config; of targets without the ranks
   std::vector<HistoryEntry> history;  // verb history
   std::string config_text;            // verb config: the text in force, as the job read it
-  // verb rehearse, what `set` would do: the text before and after (config_text), the meaning on each rank.
+  // verb dry_run, what `set` would do: the text before and after (config_text), the meaning on each rank.
   std::string config_before;
-  std::vector<ProbeResult::Answer> probed;  // and of targets, foresee: what each watches, would watch
+  std::vector<DryRunResult::Answer>
+      rank_answers;  // and of targets, dry_run_targets: what each watches, would watch
 };
 
 }  // namespace gradmon

@@ -36,17 +36,17 @@ void to_wire(const Bundle& bundle, wire::Bundle& out) {
                  [&](const Finished& m) { out.mutable_finished()->set_revision(m.revision.value); },
                  [&](const Progress& m) { write(m, *out.mutable_progress()); },
                  [&](const Left& m) { out.mutable_left()->set_last(m.last.value); },
-                 [&](const Gone&) { out.mutable_gone(); },
-                 [&](const Probed& m) { write(m, *out.mutable_probed()); },
+                 [&](const Disconnected&) { out.mutable_gone(); },
+                 [&](const DryRunAnswer& m) { write(m, *out.mutable_dry_run_answer()); },
                  [&](const Welcome& m) { write(m, *out.mutable_welcome()); },
                  [&](const Offer& m) { write(m, *out.mutable_offer()); },
                  [&](const Prepare& m) { write(m, *out.mutable_prepare()); },
                  [&](const Decided& m) { write(m.last, *out.mutable_decided()->mutable_last()); },
-                 [&](const ProgressHeard& m) { out.mutable_progress_heard()->set_number(m.number); },
-                 [&](const LeftHeard&) { out.mutable_left_heard(); },
-                 [&](const HelloAgain&) { out.mutable_hello_again(); },
+                 [&](const ProgressAck& m) { out.mutable_progress_heard()->set_number(m.number); },
+                 [&](const LeftAck&) { out.mutable_left_acknowledged(); },
+                 [&](const RejoinRequest&) { out.mutable_hello_again(); },
                  [&](const Replaced&) { out.mutable_replaced(); },
-                 [&](const Probe& m) { write(m, *out.mutable_probe()); },
+                 [&](const DryRun& m) { write(m, *out.mutable_dry_run()); },
              },
              bundle.message);
 }
@@ -77,10 +77,10 @@ tl::expected<Message, std::string> message_of(const wire::Bundle& in) {
     case wire::Bundle::kLeft:
       return Left{{in.left().last()}};
     case wire::Bundle::kGone:
-      return Gone{};
-    case wire::Bundle::kProbed:
-      return Probed{in.probed().id(), in.probed().matches(), in.probed().objection(),
-                    read_targets(in.probed().targets())};
+      return Disconnected{};
+    case wire::Bundle::kDryRunAnswer:
+      return DryRunAnswer{in.dry_run_answer().id(), in.dry_run_answer().matches(),
+                          in.dry_run_answer().objection(), read_targets(in.dry_run_answer().targets())};
     case wire::Bundle::kWelcome:
       return widened(read_welcome(in.welcome()));
     case wire::Bundle::kOffer:
@@ -88,19 +88,19 @@ tl::expected<Message, std::string> message_of(const wire::Bundle& in) {
     case wire::Bundle::kPrepare:
       return widened(read_prepare(in.prepare()));
     case wire::Bundle::kDecided:
-      return read_last_word(in.decided().last()).map([](LastWord last) {
+      return read_known_decisions(in.decided().last()).map([](KnownDecisions last) {
         return Message(Decided{std::move(last)});
       });
     case wire::Bundle::kProgressHeard:
-      return ProgressHeard{in.progress_heard().number()};
-    case wire::Bundle::kLeftHeard:
-      return LeftHeard{};
+      return ProgressAck{in.progress_heard().number()};
+    case wire::Bundle::kLeftAcknowledged:
+      return LeftAck{};
     case wire::Bundle::kHelloAgain:
-      return HelloAgain{};
+      return RejoinRequest{};
     case wire::Bundle::kReplaced:
       return Replaced{};
-    case wire::Bundle::kProbe:
-      return widened(read_probe(in.probe()));
+    case wire::Bundle::kDryRun:
+      return widened(read_dry_run(in.dry_run()));
     case wire::Bundle::MESSAGE_NOT_SET:
       break;
   }
@@ -142,7 +142,7 @@ std::string encode(const Frame& frame) {
                    out.mutable_reply()->set_request_id(reply.request_id);
                  },
                  [&](const Status& status) { write(status, *out.mutable_state()); },
-                 [&](const Said& said) {
+                 [&](const HubLogLine& said) {
                    out.mutable_said()->set_level(static_cast<std::uint32_t>(said.level));
                    out.mutable_said()->set_text(said.text);
                  },
@@ -170,7 +170,7 @@ tl::expected<Frame, std::string> decode_frame(std::string_view bytes) {
       return AddressedReply{in.reply().request_id(), read_reply(in.reply())};
     case wire::Frame::kSaid: {
       const auto level = std::min(in.said().level(), static_cast<std::uint32_t>(LogLevel::error));
-      return Said{static_cast<LogLevel>(level), in.said().text()};
+      return HubLogLine{static_cast<LogLevel>(level), in.said().text()};
     }
     case wire::Frame::kState:
       return read_status(in.state());

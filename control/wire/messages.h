@@ -71,12 +71,12 @@ struct StoreNotes {
 };
 
 // A line of the hub's log that rank 0 is to tell people.
-struct Said {
+struct HubLogLine {
   LogLevel level = LogLevel::info;
   std::string text;
 };
 
-using Frame = std::variant<Bundles, Command, AddressedReply, Status, Introduction, Said, StoreNotes>;
+using Frame = std::variant<Bundles, Command, AddressedReply, Status, Introduction, HubLogLine, StoreNotes>;
 
 inline constexpr std::size_t kMostBytesUp = 64 * 1024;  // of a rank or a client, but for config texts
 // Towards ranks and gradmonctl: two configs of 1 MiB, and what is said of them.

@@ -89,13 +89,13 @@ tl::expected<Verdict, std::string> read_verdict(const wire::Verdict& from) {
   return to;
 }
 
-void write(const LastWord& from, wire::LastWord& to) {
+void write(const KnownDecisions& from, wire::KnownDecisions& to) {
   to.set_closed(from.closed.value);
   if (from.commit) write(*from.commit, *to.mutable_commit());
 }
 
-tl::expected<LastWord, std::string> read_last_word(const wire::LastWord& from) {
-  LastWord to;
+tl::expected<KnownDecisions, std::string> read_known_decisions(const wire::KnownDecisions& from) {
+  KnownDecisions to;
   to.closed = {from.closed()};
   if (from.has_commit()) {
     auto commit = read_verdict(from.commit());
@@ -232,23 +232,23 @@ Progress read_progress(const wire::Progress& from) {
   return to;
 }
 
-void write(const Probed& from, wire::Probed& to) {
+void write(const DryRunAnswer& from, wire::DryRunAnswer& to) {
   to.set_id(from.id);
   to.set_matches(from.matches);
   to.set_objection(from.objection);
   write(from.targets, *to.mutable_targets());
 }
 
-void write(const Probe& from, wire::Probe& to) {
+void write(const DryRun& from, wire::DryRun& to) {
   to.set_id(from.id);
   if (from.plan) write(*from.plan, *to.mutable_plan());
   to.set_room(static_cast<std::uint32_t>(from.room));
 }
 
-tl::expected<Probe, std::string> read_probe(const wire::Probe& from) {
-  if (!from.has_plan()) return Probe{from.id(), nullptr, from.room()};
+tl::expected<DryRun, std::string> read_dry_run(const wire::DryRun& from) {
+  if (!from.has_plan()) return DryRun{from.id(), nullptr, from.room()};
   return read_plan(from.plan()).map([&](PlanPtr plan) {
-    return Probe{from.id(), std::move(plan), from.room()};
+    return DryRun{from.id(), std::move(plan), from.room()};
   });
 }
 
@@ -266,7 +266,7 @@ void write(const Welcome& from, wire::Welcome& to) {
 }
 
 tl::expected<Welcome, std::string> read_welcome(const wire::Welcome& from) {
-  auto last = read_last_word(from.last());
+  auto last = read_known_decisions(from.last());
   if (!last) return tl::unexpected(last.error());
   return Welcome{from.process_id(), from.incarnation(), from.number(), from.refused(), from.again(),
                  from.starts_on(),  from.run_id(),      from.started(), from.epoch_order(), std::move(*last)};
@@ -291,7 +291,7 @@ void write(const Prepare& from, wire::Prepare& to) {
 }
 
 tl::expected<Prepare, std::string> read_prepare(const wire::Prepare& from) {
-  auto last = read_last_word(from.last());
+  auto last = read_known_decisions(from.last());
   if (!last) return tl::unexpected(last.error());
   if (from.lookahead() < 1) return tl::unexpected(std::string("a lookahead below 1"));
   return Prepare{{from.revision()}, from.config_sha256(), from.lookahead(), std::move(*last)};
@@ -308,7 +308,7 @@ void write(const LogEntry& from, wire::LogEntry& to) {
     to.mutable_joined()->set_rank(joined->rank.value);
     to.mutable_joined()->set_incarnation(joined->incarnation);
     write(joined->hello, *to.mutable_joined()->mutable_hello());
-  } else if (const auto* gone = std::get_if<GoneEntry>(&from)) {
+  } else if (const auto* gone = std::get_if<DepartureEntry>(&from)) {
     to.mutable_gone()->set_rank(gone->rank.value);
     to.mutable_gone()->set_how(static_cast<std::uint32_t>(gone->how));
     to.mutable_gone()->set_last(gone->last.value);
@@ -334,11 +334,11 @@ tl::expected<LogEntry, std::string> read_log_entry(const wire::LogEntry& from) {
         return LogEntry(JoinedEntry{{from.joined().rank()}, from.joined().incarnation(), std::move(hello)});
       });
     case wire::LogEntry::kGone:
-      if (from.gone().how() > static_cast<std::uint32_t>(GoneEntry::How::evicted)) break;
-      return GoneEntry{{from.gone().rank()},
-                       static_cast<GoneEntry::How>(from.gone().how()),
-                       {from.gone().last()},
-                       from.gone().by()};
+      if (from.gone().how() > static_cast<std::uint32_t>(DepartureEntry::How::evicted)) break;
+      return DepartureEntry{{from.gone().rank()},
+                            static_cast<DepartureEntry::How>(from.gone().how()),
+                            {from.gone().last()},
+                            from.gone().by()};
     case wire::LogEntry::kRequest:
       return RequestEntry{from.request().request_id(), from.request().config_sha256()};
     case wire::LogEntry::kWrittenBack:

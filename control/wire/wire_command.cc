@@ -197,8 +197,8 @@ void write(const CommandReply& from, wire::CommandReply& to) {
   for (const HistoryEntry& entry : from.history) write(entry, *to.add_history());
   to.set_config_text(from.config_text);
   to.set_config_before(from.config_before);
-  for (const ProbeResult::Answer& answer : from.probed) {
-    wire::ProbeAnswer& out = *to.add_probed();
+  for (const DryRunResult::Answer& answer : from.rank_answers) {
+    wire::DryRunEntry& out = *to.add_rank_answers();
     out.set_rank(answer.rank.value);
     out.set_known(answer.known);
     out.set_matches(answer.matches);
@@ -219,12 +219,12 @@ CommandReply read_reply(const wire::CommandReply& from) {
   for (const wire::HistoryEntry& entry : from.history()) to.history.push_back(read_entry(entry));
   to.config_text = from.config_text();
   to.config_before = from.config_before();
-  for (const wire::ProbeAnswer& answer : from.probed())
-    to.probed.push_back({{answer.rank()},
-                         answer.known(),
-                         answer.matches(),
-                         answer.objection(),
-                         read_targets(answer.targets())});
+  for (const wire::DryRunEntry& answer : from.rank_answers())
+    to.rank_answers.push_back({{answer.rank()},
+                               answer.known(),
+                               answer.matches(),
+                               answer.objection(),
+                               read_targets(answer.targets())});
   return to;
 }
 

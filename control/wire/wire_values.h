@@ -15,7 +15,7 @@
 namespace gradmon {
 
 void write(const Verdict& from, wire::Verdict& to);
-void write(const LastWord& from, wire::LastWord& to);
+void write(const KnownDecisions& from, wire::KnownDecisions& to);
 void write(const Hello& from, wire::Hello& to);
 void write(const Offered& from, wire::Offered& to);
 void write(const Busy& from, wire::Busy& to);
@@ -26,11 +26,11 @@ void write(const Progress& from, wire::Progress& to);
 void write(const Overhead& from, wire::Overhead& to);
 void write(const TargetCounts& from, wire::TargetCounts& to);
 void write(const TargetList& from, wire::TargetList& to);
-void write(const Probed& from, wire::Probed& to);
+void write(const DryRunAnswer& from, wire::DryRunAnswer& to);
 void write(const Welcome& from, wire::Welcome& to);
 void write(const Offer& from, wire::Offer& to);
 void write(const Prepare& from, wire::Prepare& to);
-void write(const Probe& from, wire::Probe& to);
+void write(const DryRun& from, wire::DryRun& to);
 void write(const Command& from, wire::Command& to);
 void write(const Status& from, wire::Status& to);
 void write(const CommandReply& from, wire::CommandReply& to);
@@ -38,7 +38,7 @@ void write(const Introduction& from, wire::Introduction& to);
 void write(const LogEntry& from, wire::LogEntry& to);
 
 tl::expected<Verdict, std::string> read_verdict(const wire::Verdict& from);
-tl::expected<LastWord, std::string> read_last_word(const wire::LastWord& from);
+tl::expected<KnownDecisions, std::string> read_known_decisions(const wire::KnownDecisions& from);
 tl::expected<Hello, std::string> read_hello(const wire::Hello& from);
 Offered read_offered(const wire::Offered& from);
 Overhead read_overhead(const wire::Overhead& from);
@@ -48,7 +48,7 @@ Progress read_progress(const wire::Progress& from);
 tl::expected<Welcome, std::string> read_welcome(const wire::Welcome& from);
 tl::expected<Offer, std::string> read_offer(const wire::Offer& from);
 tl::expected<Prepare, std::string> read_prepare(const wire::Prepare& from);
-tl::expected<Probe, std::string> read_probe(const wire::Probe& from);
+tl::expected<DryRun, std::string> read_dry_run(const wire::DryRun& from);
 tl::expected<Command, std::string> read_command(const wire::Command& from);
 Status read_status(const wire::Status& from);
 Introduction read_introduction(const wire::Introduction& from);

@@ -101,12 +101,12 @@ void L2Probe::begin_step(Step) {
   weights_read_ = false;
   const std::lock_guard lock(mutex_);
   findings_.clear();
-  told_.clear();
+  reported_by_program_.clear();
 }
 
 bool L2Probe::told_of(std::size_t module, int micro_step) {
   const std::lock_guard lock(mutex_);
-  return told_.count({module, micro_step}) > 0;
+  return reported_by_program_.count({module, micro_step}) > 0;
 }
 
 void L2Probe::before_forward(const ForwardVisit& visit, const ForwardTensors& inputs) {
@@ -129,9 +129,9 @@ void L2Probe::abandoned(const ForwardVisit& visit) {
   };
   const std::lock_guard lock(mutex_);
   findings_.erase(std::remove_if(findings_.begin(), findings_.end(), of_it), findings_.end());
-  for (auto told = told_.begin(); told != told_.end();) {
+  for (auto told = reported_by_program_.begin(); told != reported_by_program_.end();) {
     const bool forgotten = modules_[told->first].vpp_stage == vpp_stage && told->second == visit.micro_step;
-    told = forgotten ? told_.erase(told) : std::next(told);
+    told = forgotten ? reported_by_program_.erase(told) : std::next(told);
   }
 }
 
@@ -145,7 +145,7 @@ void L2Probe::attended(const ForwardVisit& visit, std::string_view name, const a
   if (!asked) return;
   if (!own_name) {
     const std::lock_guard lock(mutex_);
-    told_.emplace(visit.module, visit.micro_step);
+    reported_by_program_.emplace(visit.module, visit.micro_step);
   }
   Finding finding;
   finding.name =
@@ -230,7 +230,7 @@ void L2Probe::write_rows(RowWriter& rows) {
   const std::lock_guard lock(mutex_);
   std::uint64_t sequence = 0;
   for (const Finding& finding : findings_) {
-    if (told_.count({finding.of_inputs, finding.micro_step}) > 0) continue;
+    if (reported_by_program_.count({finding.of_inputs, finding.micro_step}) > 0) continue;
     if (finding.count == 0) {
       rows.count_not_applicable(finding.name, finding.why);
       continue;

@@ -100,7 +100,8 @@ class L2Probe : public Probe, public ForwardListener {
   std::mutex mutex_;
   // Guarded by mutex_.
   std::vector<Finding> findings_;
-  std::set<std::pair<std::size_t, int>> told_;  // modules that attention() named, by micro step
+  std::set<std::pair<std::size_t, int>>
+      reported_by_program_;  // modules that attention() named, by micro step
 };
 
 }  // namespace gradmon

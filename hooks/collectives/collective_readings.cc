@@ -70,10 +70,10 @@ void CollectiveReadings::open() {
 }
 
 void CollectiveReadings::close() noexcept {
-  fuse_.guard("", [&] { look_at_works(); });
+  fuse_.guard("", [&] { check_finished_calls(); });
   std::vector<std::shared_ptr<Outputs>> incomplete;  // let go of without the lock
   std::unique_lock lock(mutex_);
-  none_reading_.wait(lock, [&] { return reading_ == 0; });
+  unread_.wait(lock, [&] { return reading_ == 0; });
   open_ = false;
   incomplete.swap(without_future_);
   collected_.late += incomplete.size();
@@ -95,7 +95,7 @@ std::unique_ptr<CollectiveListener::Visit> CollectiveReadings::calling(Collectiv
 }
 
 std::unique_ptr<CollectiveListener::Visit> CollectiveReadings::begin(CollectiveCall call) {
-  look_at_works();
+  check_finished_calls();
   const CallSite site = call_site_();
   if (!lines_.select(site)) return nullptr;
   auto outputs = std::make_shared<Outputs>();
@@ -174,7 +174,7 @@ void CollectiveReadings::completed(Outputs& outputs, Completion completion) {
   }
   fuse_.guard(outputs.op, [&] { read_outputs(outputs); });
   const std::lock_guard lock(mutex_);
-  if (--reading_ == 0) none_reading_.notify_all();
+  if (--reading_ == 0) unread_.notify_all();
 }
 
 void CollectiveReadings::read_outputs(const Outputs& outputs) {
@@ -184,7 +184,7 @@ void CollectiveReadings::read_outputs(const Outputs& outputs) {
   ++collected_.changed;
 }
 
-void CollectiveReadings::look_at_works() {
+void CollectiveReadings::check_finished_calls() {
   std::vector<std::shared_ptr<Outputs>> looked_at;  // without the lock: a work of Python's takes the GIL
   {
     const std::lock_guard lock(mutex_);

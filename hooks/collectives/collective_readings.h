@@ -89,7 +89,7 @@ class CollectiveReadings : public CollectiveListener,
   bool add_callback(const std::shared_ptr<Outputs>& outputs, c10d::Work& work);
   void completed(Outputs& outputs, Completion completion);
   void read_outputs(const Outputs& outputs);
-  void look_at_works();
+  void check_finished_calls();
   // With mutex_ held: whether the call's step is over; counts it then.
   bool too_late(const Outputs& call);
   void store(const Outputs& call, const char* direction, std::vector<Reading> readings);
@@ -103,7 +103,7 @@ class CollectiveReadings : public CollectiveListener,
   HookFuse fuse_;  // own synchronisation
 
   mutable std::mutex mutex_;
-  std::condition_variable none_reading_;
+  std::condition_variable unread_;
   // Guarded by mutex_.
   bool open_ = false;
   std::uint64_t step_ = 0;  // counts open()

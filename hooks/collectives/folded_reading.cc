@@ -15,21 +15,29 @@ double elements_of(const Reading& reading) {
   return elements;
 }
 
-double& at(Values& values, Op op) { return values[static_cast<std::size_t>(op)]; }
-double at(const Values& values, Op op) { return values[static_cast<std::size_t>(op)]; }
-
 double less(double a, double b) { return std::isnan(a) || a < b ? a : b; }
 double greater(double a, double b) { return std::isnan(a) || a > b ? a : b; }
 
+// `share`: of the elements of both, those that `b` is of.
+double fold(Fold how, double a, double b, double share) {
+  switch (how) {
+    case Fold::least:
+      return less(a, b);
+    case Fold::greatest:
+      return greater(a, b);
+    case Fold::sum:
+      return a + b;
+    case Fold::mean_by_elements:
+      return a * (1 - share) + b * share;
+    case Fold::root_of_squares:
+      return std::hypot(a, b);
+  }
+  return a;
+}
+
 void fold(Values& all, double before, const Values& one, double elements) {
   const double share = elements / (before + elements);
-  const auto weighted = [&](Op op) { return at(all, op) * (1 - share) + at(one, op) * share; };
-  at(all, Op::min) = less(at(all, Op::min), at(one, Op::min));
-  at(all, Op::max) = greater(at(all, Op::max), at(one, Op::max));
-  at(all, Op::norm) = std::hypot(at(all, Op::norm), at(one, Op::norm));
-  at(all, Op::mean) = weighted(Op::mean);
-  at(all, Op::zeros) = weighted(Op::zeros);
-  at(all, Op::nans) += at(one, Op::nans);
+  for (std::size_t op = 0; op < kOps; ++op) all[op] = fold(kStatistics[op].fold, all[op], one[op], share);
 }
 
 }  // namespace

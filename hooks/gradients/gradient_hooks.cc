@@ -205,7 +205,7 @@ class GradientHooks::Slot {
   void look_whether_moved() {
     if (!watched_.main_gradient) return;
     const auto now = GradientMark::of(watched_.tensor);
-    if (fired_ && kept_ && !(now && now->is_of_the_same_gradient(*kept_))) moved_ = true;
+    if (fired_ && kept_ && !(now && now->same_gradient(*kept_))) moved_ = true;
     kept_ = now;
   }
 
@@ -248,7 +248,7 @@ class GradientHooks::Slot {
   bool fired_ = false;
   std::optional<GradientMark> kept_;  // after the last delivery, where there is a main gradient
   bool moved_ = false;                // in this step
-  // The gradient as a delivery left it that was not read; not set: none such.
+  // Mark after the last unread delivery; unset if there was none.
   std::optional<std::optional<GradientMark>> left_;
   std::vector<GradientDelivery> deliveries_;  // the first `filled_` are of this step
   std::size_t filled_ = 0;
@@ -293,7 +293,7 @@ void GradientHooks::write_rows(RowWriter& rows) {
                parameter.name);
   }
   count_unread(rows);
-  if (repeated() == 0 || std::exchange(repeats_said_, true)) return;
+  if (repeated() == 0 || std::exchange(repeats_logged_, true)) return;
   log_warn(
       "a parameter was delivered to more than once in a micro batch: its rows of grad_unreduced are what had "
       "accumulated in the step");

@@ -107,7 +107,7 @@ class GradientHooks : public Probe {
   std::atomic<std::uint64_t> arrivals_{0};
   std::atomic<std::uint64_t> repeated_{0};
   // The training thread's.
-  bool repeats_said_ = false;
+  bool repeats_logged_ = false;
   // Held by a delivery where another parameter's may have to read it too; before
   // a slot's own, which guards what the slot has of the step.
   std::mutex mutex_;

@@ -22,7 +22,7 @@ class GradientMark {
   }
 
   // However often it was written.
-  bool is_of_the_same_gradient(const GradientMark& other) const { return identity_ == other.identity_; }
+  bool same_gradient(const GradientMark& other) const { return identity_ == other.identity_; }
   bool operator==(const GradientMark& other) const {
     return identity_ == other.identity_ && version_ == other.version_;
   }

@@ -11,10 +11,6 @@
 
 namespace gradmon {
 
-// How many characters must be put in, taken out or replaced to make `b` of `a`;
-// limit + 1 where it is more than `limit`.
-std::size_t edit_distance(std::string_view a, std::string_view b, std::size_t limit);
-
 // Up to three of the names, or of the modules above them, that differ from
 // `wanted` in at most a third of its characters (two at least): the closest
 // first, in plain form.

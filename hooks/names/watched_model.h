@@ -15,7 +15,7 @@ namespace gradmon {
 // Which rank of its groups writes what this rank has of a parameter.
 enum class Author : std::uint8_t {
   self,
-  self_before_reduction,  // another one what is alike after it: grad_reduced, moments, weights
+  self_before_reduction,  // only the unreduced gradient; another rank writes the rest
   another,
 };
 

@@ -15,7 +15,7 @@
 #include <string_view>
 #include <vector>
 
-#include "hooks/stats/attention_layout.h"
+#include "control/vocabulary.h"
 
 namespace gradmon {
 

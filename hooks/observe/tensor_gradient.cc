@@ -26,19 +26,19 @@ class Arrival {
  public:
   Arrival(std::size_t number, TensorGradients::Body body) : number_(number), body_(std::move(body)) {}
 
-  bool came() const noexcept { return came_.load(std::memory_order_relaxed); }
+  bool arrived() const noexcept { return arrived_.load(std::memory_order_relaxed); }
 
  protected:
   void look(const variable_list& gradients) {
     if (number_ >= gradients.size() || !gradients[number_].defined()) return;
-    came_.store(true, std::memory_order_relaxed);
+    arrived_.store(true, std::memory_order_relaxed);
     body_(gradients[number_]);
   }
 
  private:
   const std::size_t number_;
   const TensorGradients::Body body_;
-  std::atomic<bool> came_{false};
+  std::atomic<bool> arrived_{false};
 };
 
 class TensorGradients::Before : public PassedOverWhenCompiled<torch::autograd::FunctionPreHook>, public Arrival {
@@ -180,7 +180,8 @@ void TensorGradients::begin_step() noexcept {
 }
 
 void TensorGradients::end_step() noexcept {
-  take_off([this](const Hooked& hooked, bool came) { return hooked.leaf || hooked.step != step_ || came; });
+  take_off(
+      [this](const Hooked& hooked, bool arrived) { return hooked.leaf || hooked.step != step_ || arrived; });
   const std::lock_guard lock(mutex_);
   for (const std::weak_ptr<Sum>& sum : std::exchange(sums_, {})) {
     if (const auto alive = sum.lock()) alive->clear();
@@ -197,7 +198,7 @@ void TensorGradients::take_off(Condition&& condition) noexcept {
       const auto ours =
           std::find_if(hooks.begin(), hooks.end(), [&](const auto& hook) { return hook.get() == own; });
       if (ours == hooks.end()) return true;
-      if (!condition(hooked, own->came())) return false;
+      if (!condition(hooked, own->arrived())) return false;
       hooks.erase(ours);
       return true;
     };

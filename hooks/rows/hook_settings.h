@@ -10,9 +10,8 @@
 #include <vector>
 
 #include "control/step.h"
-#include "hooks/stats/attention_layout.h"
+#include "control/vocabulary.h"
 #include "hooks/names/target_match.h"
-#include "writers/record.h"
 
 namespace gradmon {
 
@@ -42,8 +41,6 @@ struct CollectiveSettings {
   bool log_only = false;
 };
 
-enum class CausalMask : std::uint8_t { automatic, yes, no };
-
 struct L2Settings {
   std::vector<std::string> attention;              // empty: none
   std::optional<std::vector<std::string>> linear;  // none: none; empty: all with a 2-D weight
@@ -71,7 +68,7 @@ struct HookSettings {
 
   TargetSelection selection;
   bool squash_name = true;
-  std::uint8_t ops = bit_of(Op::norm);                       // bit_of each op that records shall carry
+  ValueMask ops = bit_of(Op::norm);                          // bit_of each op that records shall carry
   double eps = 1e-8;                                         // threshold of Op::zeros
   int grad_acc_steps = 1;                                    // micro batches of one step
   std::shared_ptr<const GradientScale> gradient_scale = {};  // null: 1

@@ -7,7 +7,7 @@
 #include <string>
 #include <string_view>
 
-#include "writers/record.h"
+#include "writers/queue/record.h"
 
 namespace gradmon {
 

@@ -2,6 +2,7 @@
 #include "hooks/rows/row_writer.h"
 
 #include <algorithm>
+#include <numeric>
 
 #include "control/log.h"
 
@@ -18,12 +19,14 @@ namespace {
 template <typename Values>
 void unscale(Values& values, double scale) {
   if (scale == 1) return;
-  for (const Op op : {Op::min, Op::max, Op::mean, Op::norm}) values[static_cast<std::size_t>(op)] /= scale;
+  for (std::size_t op = 0; op < kOps; ++op) {
+    if (kStatistics[op].scales) values[op] /= scale;
+  }
 }
 
 }  // namespace
 
-RowWriter::RowWriter(RecordStream& stream, Revision revision, std::uint8_t ops)
+RowWriter::RowWriter(RecordStream& stream, Revision revision, ValueMask ops)
     : stream_(stream), revision_(revision), ops_(ops) {}
 
 void RowWriter::begin_step(Step step) {
@@ -42,7 +45,7 @@ void RowWriter::end_step() {
       held_[waiting.row].values[waiting.places[k]] = values[i][k];
     unscale(held_[waiting.row].values, waiting.scale);
   }
-  for (const Record& record : held_) hand_over(record);
+  for (const Record& record : held_) enqueue_record(record);
   held_.clear();
   waiting_.clear();
 }
@@ -60,7 +63,9 @@ void RowWriter::write(const RowKey& key, const Reading& reading, const std::stri
   record.mask = ops_;
   if (reading.pending) {
     batch_.add(reading.pending);
-    waiting_.push_back({held_.size(), reading.scale, {0, 1, 2, 3, 4, 5}, kOps});
+    Waiting waiting{held_.size(), reading.scale, {}, kOps};
+    std::iota(waiting.places.begin(), waiting.places.end(), std::uint8_t{0});
+    waiting_.push_back(waiting);
   }
   push(record);
 }
@@ -72,7 +77,7 @@ void RowWriter::write(const RowKey& key, std::initializer_list<ColumnValue> valu
   for (const ColumnValue& value : values) {
     const auto place = static_cast<std::uint8_t>(value.column);
     record.values[place] = value.value;
-    record.mask = static_cast<std::uint8_t>(record.mask | bit_of(value.column));
+    record.mask = static_cast<ValueMask>(record.mask | bit_of(value.column));
     waiting.places[waiting.count++] = place;
   }
   if (pending) {
@@ -84,7 +89,7 @@ void RowWriter::write(const RowKey& key, std::initializer_list<ColumnValue> valu
 
 void RowWriter::count_not_applicable(const std::string& name, const std::string& why) {
   if (counts_.not_applicable++ == 0) {
-    log_warn(name + ": no numbers (" + why + "); later ones are only counted");
+    log_warn(name + ": no numbers (" + why + "); further ones are counted, not logged");
   }
 }
 
@@ -99,9 +104,11 @@ Record RowWriter::record_of(const RowKey& key) const {
   return record;
 }
 
-void RowWriter::push(const Record& record) { waiting_.empty() ? hand_over(record) : held_.push_back(record); }
+void RowWriter::push(const Record& record) {
+  waiting_.empty() ? enqueue_record(record) : held_.push_back(record);
+}
 
-void RowWriter::hand_over(const Record& record) {
+void RowWriter::enqueue_record(const Record& record) {
   ++counts_.rows;
   if (!stream_.push(record)) ++counts_.refused;
 }

@@ -42,7 +42,7 @@ struct ColumnValue {
 // Training thread. Shapes are interned at first sight, which may throw.
 class RowWriter {
  public:
-  RowWriter(RecordStream& stream, Revision revision, std::uint8_t ops);
+  RowWriter(RecordStream& stream, Revision revision, ValueMask ops);
 
   // What is written from now on is of this step.
   void begin_step(Step step);
@@ -73,12 +73,12 @@ class RowWriter {
 
   Record record_of(const RowKey& key) const;
   void push(const Record& record);
-  void hand_over(const Record& record);
+  void enqueue_record(const Record& record);
   std::uint32_t shape_id(const std::vector<std::int64_t>& sizes);
 
   RecordStream& stream_;
   const Revision revision_;
-  const std::uint8_t ops_;
+  const ValueMask ops_;
   Step step_;
   RowCounts counts_;
   std::map<std::vector<std::int64_t>, std::uint32_t> shapes_;

@@ -8,7 +8,7 @@
 #include <string>
 #include <tl/expected.hpp>
 
-#include "hooks/stats/attention_layout.h"
+#include "control/vocabulary.h"
 #include "hooks/stats/device_numbers.h"
 
 namespace gradmon {

@@ -12,7 +12,7 @@
 
 #include <cstddef>
 
-#include "hooks/stats/attention_layout.h"
+#include "control/vocabulary.h"
 
 namespace gradmon {
 

@@ -10,7 +10,7 @@
 #include <optional>
 #include <vector>
 
-#include "writers/record.h"
+#include "control/vocabulary.h"
 
 namespace gradmon {
 
@@ -28,7 +28,7 @@ struct DeviceNumbers {
 
 using PendingNumbers = std::shared_ptr<const DeviceNumbers>;
 
-// The stream on which what has just been queued for the device is.
+// The stream carrying the work just queued for the device.
 std::optional<c10::Stream> current_stream(const c10::Device& device);
 
 // Tensors of no dimension, on one device, one to kOps of them; queued on the

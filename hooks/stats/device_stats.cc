@@ -7,6 +7,8 @@
 #include <c10/util/BFloat16.h>
 #include <c10/util/Half.h>
 
+#include <algorithm>
+#include <cmath>
 #include <cstddef>
 #include <cstdint>
 #include <tuple>
@@ -48,6 +50,8 @@ DeviceNumbers::Values by_op(const double* numbers, double elements) {
   values[static_cast<std::size_t>(Op::norm)] = numbers[3];
   values[static_cast<std::size_t>(Op::nans)] = numbers[4];
   values[static_cast<std::size_t>(Op::zeros)] = numbers[5] / elements;
+  // Of a tensor with a nan both are nan.
+  values[static_cast<std::size_t>(Op::absmax)] = std::max(std::fabs(numbers[0]), std::fabs(numbers[1]));
   return values;
 }
 

@@ -4,6 +4,7 @@
 #include <ATen/ops/view_as_real.h>
 #include <c10/core/GradMode.h>
 
+#include <algorithm>
 #include <cmath>
 #include <cstddef>
 #include <exception>
@@ -26,6 +27,8 @@ std::array<double, kOps> values_of(const PartialStats& stats) {
   values[static_cast<std::size_t>(Op::norm)] = std::sqrt(stats.sum_squares);
   values[static_cast<std::size_t>(Op::nans)] = static_cast<double>(stats.nans);
   values[static_cast<std::size_t>(Op::zeros)] = static_cast<double>(stats.zeros) / elements;
+  values[static_cast<std::size_t>(Op::absmax)] =
+      stats.nans > 0 ? kNan : std::max(std::fabs(stats.min), std::fabs(stats.max));
   return values;
 }
 

@@ -10,7 +10,7 @@
 #include <string>
 #include <tl/expected.hpp>
 
-#include "writers/record.h"
+#include "control/vocabulary.h"
 
 namespace gradmon {
 

@@ -17,8 +17,8 @@
 #include <vector>
 
 #include "control/log.h"
-#include "runtime/environment.h"
-#include "runtime/launch_id.h"
+#include "runtime/job/environment.h"
+#include "runtime/job/launch_id.h"
 #include "runtime/monitor_binding.h"
 #include "runtime/python/described_model.h"
 #include "runtime/python/python_forward.h"

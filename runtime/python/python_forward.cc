@@ -23,10 +23,11 @@ class Search {
     const bool sequence = py::isinstance<py::tuple>(value) || py::isinstance<py::list>(value);
     const bool dict = !sequence && py::isinstance<py::dict>(value);
     const bool container = sequence || dict || is_dataclass(value);
-    const bool open = container && around_.size() < kDeepest &&
-                      std::find(around_.begin(), around_.end(), value.ptr()) == around_.end();
+    const bool open =
+        container && dependencies_.size() < kDeepest &&
+        std::find(dependencies_.begin(), dependencies_.end(), value.ptr()) == dependencies_.end();
     if (!open) return void(++found.places);
-    around_.push_back(value.ptr());
+    dependencies_.push_back(value.ptr());
     if (sequence) {
       for (const py::handle& element : value) add(element);
     } else if (dict) {
@@ -36,7 +37,7 @@ class Search {
       for (const py::handle& field : py::module_::import("dataclasses").attr("fields")(value))
         add(py::getattr(value, field.attr("name"), py::none()), field.attr("name").cast<std::string>());
     }
-    around_.pop_back();
+    dependencies_.pop_back();
   }
 
   ForwardTensors found;
@@ -54,7 +55,7 @@ class Search {
     found.elements.push_back({tensor, key.empty() || taken ? std::to_string(place) : key, place});
   }
 
-  std::vector<PyObject*> around_;  // a container may hold itself
+  std::vector<PyObject*> dependencies_;  // a container may hold itself
 };
 
 }  // namespace

@@ -67,7 +67,7 @@ TEST_CASE("a record says which step and revision and shape and ops it is of") {
   FakeStream stream;
   HookSettings settings = everything();
   settings.revision = {7};
-  settings.ops = static_cast<std::uint8_t>(bit_of(Op::max) | bit_of(Op::nans));
+  settings.ops = static_cast<ValueMask>(bit_of(Op::max) | bit_of(Op::nans));
   HookSet hooks(settings, {model.parameters, {}}, stream);
   train_step(model, &hooks, 12, HookSet::Collect::yes);
   const Record& record = stream.records.back();

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// The sizes and names that STYLE.md (Files and names, 10) forbids.
+// Sizes and names that are forbidden: CONTRIBUTING.md, "Style, in ten lines".
 #pragma once
 
 #include <string>

@@ -21,7 +21,9 @@ std::string readelf(const std::string& what, const std::string& file) {
   return text;
 }
 
-bool has(const std::string& text, const std::string& wanted) { return text.find(wanted) != std::string::npos; }
+bool has(const std::string& text, const std::string& wanted) {
+  return text.find(wanted) != std::string::npos;
+}
 
 }  // namespace
 

@@ -28,8 +28,8 @@ TEST_CASE("every include of this repository is one that the table allows", "[lay
 TEST_CASE("includes that follow the table are no violation", "[layers]") {
   CHECK(violations_of({{"control/hub/transport/bus.cc",
                         "#include \"control/hub/transport/bus.h\"\n#include <zmq.hpp>\n#include <vector>\n"
-                        "#include <sys/stat.h>\n#include \"control/host/descriptor.h\"\n"},
-                       {"hooks/a.cc", "#include \"writers/record.h\"\n#include <ATen/core/Tensor.h>\n"},
+                        "#include <sys/stat.h>\n#include \"control/files/descriptor.h\"\n"},
+                       {"hooks/a.cc", "#include \"writers/queue/record.h\"\n#include <ATen/core/Tensor.h>\n"},
                        {"tests/hooks/a_test.cc", "#include \"runtime/monitor.h\"\n"}})
             .empty());
 }
@@ -39,8 +39,8 @@ TEST_CASE("an include against the direction is named with file and line", "[laye
         Lines{"control/agree/a.cc:2: control/agree may not include control/hub/transport/bus.h"});
   CHECK(violations_of({{"writers/a.h", "#include \"control/config/config.h\"\n"}}) ==
         Lines{"writers/a.h:1: writers may not include control/config/config.h"});
-  CHECK(violations_of({{"hooks/a.h", "#include \"writers/csv_sink.h\"\n"}}) ==
-        Lines{"hooks/a.h:1: hooks may not include writers/csv_sink.h"});
+  CHECK(violations_of({{"hooks/a.h", "#include \"writers/sinks/csv/csv_sink.h\"\n"}}) ==
+        Lines{"hooks/a.h:1: hooks may not include writers/sinks/csv/csv_sink.h"});
   CHECK(violations_of({{"tools/gradmonctl/a.cc", "#include \"runtime/monitor.h\"\n"}}).size() == 1);
 }
 

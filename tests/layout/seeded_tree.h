@@ -5,7 +5,7 @@
 #include <filesystem>
 
 #include "tests/layout/source_tree.h"
-#include "tests/temporary_directory.h"
+#include "tests/support/temporary_directory.h"
 
 namespace gradmon {
 

@@ -8,8 +8,8 @@
 #include "control/config/config_parser.h"
 #include "control/debian_version.h"
 #include "hooks/names/target_names.h"
-#include "runtime/expected_targets.h"
-#include "tests/temporary_directory.h"
+#include "runtime/collect/expected_targets.h"
+#include "tests/support/temporary_directory.h"
 #include GRADMON_CATCH_HEADER
 
 namespace gradmon {

@@ -14,7 +14,7 @@
 #include "control/client/command_client.h"
 #include "control/debian_version.h"
 #include "control/hub/rendezvous/job_entry.h"
-#include "tests/temporary_directory.h"
+#include "tests/support/temporary_directory.h"
 #include GRADMON_CATCH_HEADER
 
 namespace gradmon {

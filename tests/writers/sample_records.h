@@ -7,12 +7,12 @@
 #include <string_view>
 #include <vector>
 
-#include "writers/name_table.h"
-#include "writers/record.h"
+#include "writers/queue/name_table.h"
+#include "writers/queue/record.h"
 
 namespace gradmon {
 
-// A record with every op, as the sample rows of outputs.md have it.
+// A record with every op, as the sample rows of FORMAT.md have it.
 inline Record sample_record(Kind kind, std::int64_t step, std::uint32_t target, std::uint32_t shape,
                             const std::array<double, kOps>& values) {
   Record record;
@@ -22,7 +22,7 @@ inline Record sample_record(Kind kind, std::int64_t step, std::uint32_t target, 
   record.target = target;
   record.shape = shape;
   std::copy(values.begin(), values.end(), record.values.begin());
-  record.mask = 0x3f;
+  record.mask = (1U << kOps) - 1;
   record.dtype = DType::float32;
   return record;
 }

@@ -7,7 +7,7 @@
 
 #include "tools/benchmarks/benches.h"
 #include "tools/benchmarks/collecting_rig.h"
-#include "tools/benchmarks/range.h"
+#include "tools/benchmarks/measure/range.h"
 #include "tools/benchmarks/training.h"
 
 namespace gradmon {

@@ -10,8 +10,8 @@
 
 #include "hooks/stats/attention_features.h"
 #include "tools/benchmarks/benches.h"
-#include "tools/benchmarks/interleave.h"
-#include "tools/benchmarks/range.h"
+#include "tools/benchmarks/measure/interleave.h"
+#include "tools/benchmarks/measure/range.h"
 
 namespace gradmon {
 namespace {
@@ -57,7 +57,7 @@ Figure against_attention(const std::string& name, Causal causal, Effort effort) 
   const int rounds = effort == Effort::quick ? 3 : 40;
   const Tensors tensors(length);
   const Rounds done =
-      interleave(rounds, Spent::wall, {attention_of(tensors, causal), features_of(tensors, causal)});
+      interleave(rounds, TimeBase::wall, {attention_of(tensors, causal), features_of(tensors, causal)});
   const Range share = range_of(done.ratios(1, 0));
   Figure figure;
   figure.name = name;

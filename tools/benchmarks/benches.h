@@ -2,7 +2,7 @@
 // What can be measured; each in the file of its name.
 #pragma once
 
-#include "tools/benchmarks/figure.h"
+#include "tools/benchmarks/measure/figure.h"
 
 namespace gradmon {
 

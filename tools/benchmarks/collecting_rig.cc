@@ -10,8 +10,8 @@
 #include <thread>
 #include <utility>
 
-#include "tools/benchmarks/plain_read.h"
-#include "tools/benchmarks/range.h"
+#include "tools/benchmarks/measure/plain_read.h"
+#include "tools/benchmarks/measure/range.h"
 
 namespace gradmon {
 namespace {

@@ -12,8 +12,8 @@
 #include <string>
 #include <vector>
 
-#include "tools/benchmarks/figure.h"
-#include "tools/benchmarks/scratch_job.h"
+#include "tools/benchmarks/measure/figure.h"
+#include "tools/benchmarks/measure/scratch_job.h"
 
 namespace gradmon {
 

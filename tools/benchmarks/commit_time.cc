@@ -6,7 +6,7 @@
 
 #include "tools/benchmarks/benches.h"
 #include "tools/benchmarks/eight_ranks.h"
-#include "tools/benchmarks/range.h"
+#include "tools/benchmarks/measure/range.h"
 
 namespace gradmon {
 namespace {

@@ -9,7 +9,7 @@
 
 #include "control/wire/command.h"
 #include "tools/benchmarks/local_rank.h"
-#include "tools/benchmarks/scratch_job.h"
+#include "tools/benchmarks/measure/scratch_job.h"
 
 namespace gradmon {
 

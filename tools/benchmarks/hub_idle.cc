@@ -5,11 +5,11 @@
 #include <stdexcept>
 #include <thread>
 
-#include "control/host/descriptor.h"
+#include "control/files/descriptor.h"
 #include "control/host/unix_socket.h"
 #include "tools/benchmarks/benches.h"
 #include "tools/benchmarks/eight_ranks.h"
-#include "tools/benchmarks/range.h"
+#include "tools/benchmarks/measure/range.h"
 
 namespace gradmon {
 namespace {

@@ -12,10 +12,10 @@
 #include "control/hub/keys/keygen.h"
 #include "control/hub/rendezvous/job_entry.h"
 #include "tools/benchmarks/benches.h"
-#include "tools/benchmarks/crowd.h"
+#include "tools/benchmarks/crowd/crowd.h"
 #include "tools/benchmarks/local_rank.h"
-#include "tools/benchmarks/range.h"
-#include "tools/benchmarks/scratch_job.h"
+#include "tools/benchmarks/measure/range.h"
+#include "tools/benchmarks/measure/scratch_job.h"
 
 namespace gradmon {
 namespace {

@@ -4,9 +4,9 @@
 #include <optional>
 
 #include "tools/benchmarks/benches.h"
-#include "tools/benchmarks/interleave.h"
-#include "tools/benchmarks/range.h"
-#include "tools/benchmarks/scratch_job.h"
+#include "tools/benchmarks/measure/interleave.h"
+#include "tools/benchmarks/measure/range.h"
+#include "tools/benchmarks/measure/scratch_job.h"
 #include "tools/benchmarks/training.h"
 
 namespace gradmon {
@@ -26,7 +26,7 @@ std::vector<Figure> measure(Effort effort) {
   };
   // The monitor comes and goes between the blocks of steps, where no clock runs.
   const Rounds done =
-      interleave(rounds, Spent::wall,
+      interleave(rounds, TimeBase::wall,
                  {{run, [&] { monitor.reset(); }}, {run, [&] {
                                                       if (monitor) return;
                                                       monitor.emplace(job.config(), job.options());

@@ -7,9 +7,9 @@
 #include <stdexcept>
 
 #include "tools/benchmarks/benches.h"
-#include "tools/benchmarks/one_thread.h"
-#include "tools/benchmarks/range.h"
-#include "tools/benchmarks/scratch_job.h"
+#include "tools/benchmarks/measure/one_thread.h"
+#include "tools/benchmarks/measure/range.h"
+#include "tools/benchmarks/measure/scratch_job.h"
 
 namespace gradmon {
 namespace {

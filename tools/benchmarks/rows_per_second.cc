@@ -10,11 +10,11 @@
 #include <thread>
 
 #include "tools/benchmarks/benches.h"
-#include "tools/benchmarks/range.h"
-#include "tools/benchmarks/scratch_job.h"
-#include "writers/csv_sink.h"
-#include "writers/marker.h"
-#include "writers/writer_thread.h"
+#include "tools/benchmarks/measure/range.h"
+#include "tools/benchmarks/measure/scratch_job.h"
+#include "writers/queue/marker.h"
+#include "writers/queue/writer_thread.h"
+#include "writers/sinks/csv/csv_sink.h"
 
 namespace gradmon {
 namespace {
@@ -22,7 +22,7 @@ namespace {
 using Clock = std::chrono::steady_clock;
 
 constexpr std::uint64_t kRowsOfStep = 1000;
-constexpr std::uint8_t kAllOps = (1U << kOps) - 1;
+constexpr ValueMask kAllOps = (1U << kOps) - 1;
 
 double seconds_since(Clock::time_point begin) {
   return std::chrono::duration<double>(Clock::now() - begin).count();

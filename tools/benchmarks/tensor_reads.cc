@@ -7,10 +7,10 @@
 
 #include "hooks/stats/tensor_stats.h"
 #include "tools/benchmarks/benches.h"
-#include "tools/benchmarks/interleave.h"
-#include "tools/benchmarks/one_thread.h"
-#include "tools/benchmarks/plain_read.h"
-#include "tools/benchmarks/range.h"
+#include "tools/benchmarks/measure/interleave.h"
+#include "tools/benchmarks/measure/one_thread.h"
+#include "tools/benchmarks/measure/plain_read.h"
+#include "tools/benchmarks/measure/range.h"
 
 namespace gradmon {
 namespace {
@@ -50,7 +50,7 @@ Task torch_of(const at::Tensor& tensor) {
 
 Figure against_read(const std::string& name, at::ScalarType type, int rounds) {
   const at::Tensor tensor = numbers(type);
-  const Rounds done = interleave(rounds, Spent::thread, {read_of(tensor), stats_of(tensor)});
+  const Rounds done = interleave(rounds, TimeBase::thread, {read_of(tensor), stats_of(tensor)});
   const Range share = range_of(done.ratios(0, 1));
   const double read_speed = static_cast<double>(kBytes) / range_of(done.seconds[0]).median / 1e9;
   Figure figure;
@@ -67,7 +67,7 @@ Figure against_read(const std::string& name, at::ScalarType type, int rounds) {
 Figure against_torch(int rounds) {
   const at::Tensor tensor = numbers(at::kFloat);
   const Range times =
-      range_of(interleave(rounds, Spent::thread, {torch_of(tensor), stats_of(tensor)}).ratios(0, 1));
+      range_of(interleave(rounds, TimeBase::thread, {torch_of(tensor), stats_of(tensor)}).ratios(0, 1));
   Figure figure;
   figure.name = "stats_vs_torch";
   figure.value = times.median;

@@ -10,6 +10,8 @@
 #include <cstdio>
 #include <cstring>
 
+#include "control/files/descriptor.h"
+
 namespace gradmon {
 namespace {
 
@@ -43,20 +45,6 @@ std::string file_objection(const fs::path& file, const struct stat& status, Guar
   if (static_cast<std::size_t>(status.st_size) > kLargest) return file.string() + ": larger than 1 MiB";
   return "";
 }
-
-class Descriptor {
- public:
-  explicit Descriptor(int fd) : fd_(fd) {}
-  ~Descriptor() {
-    if (fd_ >= 0) close(fd_);
-  }
-  Descriptor(const Descriptor&) = delete;
-  Descriptor& operator=(const Descriptor&) = delete;
-  int get() const { return fd_; }
-
- private:
-  const int fd_;
-};
 
 }  // namespace
 

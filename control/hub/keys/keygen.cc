@@ -10,6 +10,7 @@
 #include <cstring>
 #include <utility>
 
+#include "control/files/durable_file.h"
 #include "control/hub/keys/curve_keys.h"
 #include "control/hub/keys/key_file.h"
 
@@ -28,34 +29,16 @@ tl::unexpected<std::string> failed(const fs::path& path) {
   return tl::unexpected(path.string() + ": " + std::strerror(errno));
 }
 
-bool write_all(int fd, std::string_view text) {
-  while (!text.empty()) {
-    const ssize_t done = write(fd, text.data(), text.size());
-    if (done < 0 && errno != EINTR) return false;
-    if (done > 0) text.remove_prefix(static_cast<std::size_t>(done));
-  }
-  return fsync(fd) == 0;
-}
-
 Outcome write_new(const fs::path& file, mode_t mode, std::string_view text) {
   const int fd = open(file.c_str(), O_WRONLY | O_CREAT | O_EXCL | O_CLOEXEC | O_NOFOLLOW, mode);
   if (fd < 0) return failed(file);
-  const bool written = fchmod(fd, mode) == 0 && write_all(fd, text);
+  const bool written = fchmod(fd, mode) == 0 && write_all(fd, text) && fsync(fd) == 0;
   const int cause = errno;
   close(fd);
   if (written) return {};
   unlink(file.c_str());
   errno = cause;
   return failed(file);
-}
-
-Outcome sync_directory(const fs::path& directory) {
-  const int fd = open(directory.c_str(), O_RDONLY | O_DIRECTORY | O_CLOEXEC);
-  if (fd < 0) return failed(directory);
-  const bool synced = fsync(fd) == 0;
-  close(fd);
-  if (!synced) return failed(directory);
-  return {};
 }
 
 // Makes NAME.secret; the value is its public key.

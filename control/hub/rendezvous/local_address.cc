@@ -12,7 +12,7 @@
 #include <cstring>
 #include <memory>
 
-#include "control/host/descriptor.h"
+#include "control/files/descriptor.h"
 
 namespace gradmon {
 namespace {

@@ -8,7 +8,7 @@
 #include <cerrno>
 #include <cstring>
 
-#include "control/host/descriptor.h"
+#include "control/files/descriptor.h"
 #include "control/host/private_directory.h"
 #include "control/host/process_identity.h"
 

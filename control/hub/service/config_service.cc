@@ -30,16 +30,16 @@ struct ConfigService::OnDisk {
   struct Watched {
     using Clock = std::chrono::steady_clock;
 
-    Watched(const fs::path& path, const JobsOnFile::Job& own) : file(path), jobs(jobs_file_of(path), own) {}
+    Watched(const fs::path& path, const JobRegistry::Job& own) : file(path), jobs(jobs_file_of(path), own) {}
 
     ConfigFile file;
-    JobsOnFile jobs;
+    JobRegistry jobs;
     Clock::time_point next_look{};
     std::vector<std::string> others;
   };
 
   const fs::path path;
-  const JobsOnFile::Job own;
+  const JobRegistry::Job own;
   const WriteBackNote note;
   // The disk thread's watch alone keeps it, and ends it there: that is file I/O.
   std::weak_ptr<Watched> watched = {};
@@ -83,7 +83,7 @@ struct ConfigService::OnDisk {
       note.remove();
       return content;
     }
-    log_info("an earlier job has ended its collecting: dynamic_on is written back now");
+    log_info("writing back dynamic_on for an earlier job that has finished");
     return std::move(*edited);
   }
 };

@@ -12,7 +12,7 @@
 #include "control/config/config_file.h"
 #include "control/host/mailbox.h"
 #include "control/hub/service/disk_thread.h"
-#include "control/hub/service/jobs_on_file.h"
+#include "control/hub/service/job_registry.h"
 
 namespace gradmon {
 
@@ -27,7 +27,7 @@ class ConfigService {
   struct Place {
     std::filesystem::path config;
     std::filesystem::path output_dir;
-    JobsOnFile::Job own;
+    JobRegistry::Job own;
   };
   struct Watcher {
     // Each save, whole, or why there is none; the first soon. `writer`: the other job

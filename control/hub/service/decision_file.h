@@ -11,7 +11,7 @@
 
 #include "control/agree/decision_log.h"
 #include "control/agree/wall_time.h"
-#include "control/host/descriptor.h"
+#include "control/files/descriptor.h"
 
 namespace gradmon {
 

@@ -11,7 +11,7 @@ constexpr const char* kNoAnswer = ": no answer from the disk";
 
 }  // namespace
 
-bool DiskReport::is_silent() const { return disk_.at_work_for() >= kSilentAfter; }
+bool DiskReport::is_silent() const { return disk_.current_task_age() >= kSilentAfter; }
 
 std::set<std::string> DiskReport::conditions() const {
   std::set<std::string> lines;
@@ -22,7 +22,7 @@ std::set<std::string> DiskReport::conditions() const {
 
 std::vector<std::string> DiskReport::warnings() const {
   std::vector<std::string> lines;
-  const auto time = std::chrono::duration_cast<std::chrono::seconds>(disk_.at_work_for());
+  const auto time = std::chrono::duration_cast<std::chrono::seconds>(disk_.current_task_age());
   for (const std::string& line : conditions())
     lines.push_back(line == place_ + kNoAnswer ? line + " for " + std::to_string(time.count()) + " s" : line);
   return lines;
@@ -32,12 +32,12 @@ std::vector<DiskReport::Line> DiskReport::news() {
   std::vector<Line> lines;
   auto now = conditions();
   for (const std::string& line : now) {
-    if (told_.count(line) == 0) lines.emplace_back(LogLevel::warn, line);
+    if (reported_.count(line) == 0) lines.emplace_back(LogLevel::warn, line);
   }
-  for (const std::string& line : told_) {
+  for (const std::string& line : reported_) {
     if (now.count(line) == 0) lines.emplace_back(LogLevel::info, "over: " + line);
   }
-  told_ = std::move(now);
+  reported_ = std::move(now);
   return lines;
 }
 

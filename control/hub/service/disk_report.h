@@ -33,7 +33,7 @@ class DiskReport {
   const std::string place_;
   const DiskThread& disk_;
   std::vector<std::string> others_;
-  std::set<std::string> told_;
+  std::set<std::string> reported_;
 };
 
 }  // namespace gradmon

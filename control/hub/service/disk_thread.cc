@@ -20,7 +20,7 @@ namespace gradmon {
 
 namespace {
 
-// What a job has to say it says by itself; what it throws ends with it.
+// Jobs report their own errors; exceptions stop here.
 void do_guarded(const DiskThread::Job& job) noexcept {
   try {
     job();
@@ -86,7 +86,7 @@ bool DiskThread::drain(std::chrono::milliseconds at_most) {
   return state_->idle.wait_for(lock, at_most, [&] { return state_->jobs.empty() && !state_->at_work_since; });
 }
 
-std::chrono::milliseconds DiskThread::at_work_for() const {
+std::chrono::milliseconds DiskThread::current_task_age() const {
   const std::lock_guard lock(state_->mutex);
   if (!state_->at_work_since) return {};
   return std::chrono::duration_cast<std::chrono::milliseconds>(State::Clock::now() - *state_->at_work_since);

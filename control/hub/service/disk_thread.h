@@ -54,7 +54,7 @@ class DiskThread {
   // Any thread. Waits until all jobs posted before are done; false: not in time.
   bool drain(std::chrono::milliseconds at_most);
   // Any thread. How long the job or look at hand has been under way; 0: there is none.
-  std::chrono::milliseconds at_work_for() const;
+  std::chrono::milliseconds current_task_age() const;
 
  private:
   struct State;

@@ -18,7 +18,7 @@ namespace {
 constexpr Ticks kOffWithout{1'000};     // the file
 constexpr Ticks kAnswerWithout{3'000};  // likewise
 constexpr std::size_t kAnswersKept = 1000;
-constexpr std::size_t kMostRehearsals = 16;
+constexpr std::size_t kMostDryRuns = 16;
 constexpr std::size_t kMostReason = 1'000;  // bytes, of what a refused change has against it
 constexpr std::size_t kMostTargetBytes = kMostBytesDown / 3;  // of rank 0, and of all others
 
@@ -52,36 +52,27 @@ CommandReply refused_in_static_mode() {
                 "DYNAMIC_MONITOR=True makes it changeable");
 }
 
-tl::expected<std::string, std::string> with_edits(std::string text, const ConfigService::Edits& edits) {
-  for (const auto& [key, value] : edits) {
-    auto edited = set_value(text, to_pointer(key), value);
-    if (!edited) return edited;
-    text = std::move(*edited);
-  }
-  return text;
-}
-
 }  // namespace
 
 void JobService::on_command(const std::string& peer, const Command& command) {
   const auto known = answered_.find(command.request_id);
   if (known != answered_.end() && command.verb != CommandVerb::verdict)
-    return around_.reply(peer, command, known->second);
+    return dependencies_.reply(peer, command, known->second);
   CommandReply reply;
   switch (command.verb) {
     case CommandVerb::status:
       reply.status = status();
-      return around_.reply(peer, command, reply);
+      return dependencies_.reply(peer, command, reply);
     case CommandVerb::history:
       reply.history = newest_history();
-      return around_.reply(peer, command, reply);
+      return dependencies_.reply(peer, command, reply);
     case CommandVerb::verdict:
-      return around_.reply(peer, command, verdict_on(command.request_id));
+      return dependencies_.reply(peer, command, verdict_on(command.request_id));
     case CommandVerb::config:
-      return around_.reply(peer, command, config_in_force());
-    case CommandVerb::rehearse:
-    case CommandVerb::foresee:
-      return rehearse(peer, command);
+      return dependencies_.reply(peer, command, config_in_force());
+    case CommandVerb::dry_run:
+    case CommandVerb::dry_run_targets:
+      return dry_run(peer, command);
     case CommandVerb::targets:
       return list_targets(peer, command);
     case CommandVerb::cancel:
@@ -161,27 +152,27 @@ void JobService::list_targets(const std::string& peer, const Command& command) {
   ask_ranks(peer, command, std::move(reply), nullptr);
 }
 
-// The answer comes to rehearsed().
+// The answer comes to dry_run_ended().
 void JobService::ask_ranks(const std::string& peer, const Command& command, CommandReply reply, PlanPtr plan) {
   const auto older = [](const auto& a, const auto& b) { return a.second.number < b.second.number; };
-  if (rehearsals_.size() >= kMostRehearsals)
-    rehearsals_.erase(std::min_element(rehearsals_.begin(), rehearsals_.end(), older));
-  rehearsals_[command.request_id] = {peer, command, std::move(reply), rehearsals_asked_++};
-  perform(coordinator_.probe(command.request_id, std::move(plan)));
+  if (dry_runs_.size() >= kMostDryRuns)
+    dry_runs_.erase(std::min_element(dry_runs_.begin(), dry_runs_.end(), older));
+  dry_runs_[command.request_id] = {peer, command, std::move(reply), dry_runs_asked_++};
+  perform(coordinator_.dry_run(command.request_id, std::move(plan)));
 }
 
 // What `set` would do: nothing is written, proposed or remembered.
-void JobService::rehearse(const std::string& peer, const Command& command) {
-  if (!job_.lead.dynamic) return around_.reply(peer, command, refused_in_static_mode());
+void JobService::dry_run(const std::string& peer, const Command& command) {
+  if (!job_.lead.dynamic) return dependencies_.reply(peer, command, refused_in_static_mode());
   if (!begun_) return;  // The client asks again.
   const auto invalid = [&](const std::string& why) {
-    around_.reply(peer, command, failed(CommandOutcome::invalid_config, why));
+    dependencies_.reply(peer, command, failed(CommandOutcome::invalid_config, why));
   };
   if (!broken_file_.empty() && command.config_text.empty()) return invalid(broken_file_);
   CommandReply reply;
   reply.config_before = adopted_text_.empty() ? "{}" : adopted_text_;
   if (!command.config_text.empty()) reply.config_before = command.config_text;
-  auto edited = with_edits(reply.config_before, edits_of(command));
+  auto edited = set_values(reply.config_before, edits_of(command));
   if (!edited) return invalid(edited.error());
   auto source = plan_from_config(*edited, job_.lead.config_path);
   if (!source) return invalid(source.error());
@@ -194,29 +185,29 @@ void JobService::rehearse(const std::string& peer, const Command& command) {
   ask_ranks(peer, command, std::move(reply), source->plan);
 }
 
-void JobService::rehearsed(ProbeResult result) {
-  const auto found = rehearsals_.find(result.id);
-  if (found == rehearsals_.end()) return;
-  Rehearsal rehearsal = std::move(found->second);
-  rehearsals_.erase(found);
+void JobService::dry_run_ended(DryRunResult result) {
+  const auto found = dry_runs_.find(result.id);
+  if (found == dry_runs_.end()) return;
+  DryRunRequest request = std::move(found->second);
+  dry_runs_.erase(found);
   // One message has room for the texts, or for as much of the targets, and for as much of this.
-  const bool texts = rehearsal.command.verb == CommandVerb::rehearse;
-  if (!texts) rehearsal.reply.config_before.clear();
-  if (!texts) rehearsal.reply.config_text.clear();
+  const bool texts = request.command.verb == CommandVerb::dry_run;
+  if (!texts) request.reply.config_before.clear();
+  if (!texts) request.reply.config_text.clear();
   std::size_t objections = 0;
-  for (ProbeResult::Answer& answer : result.answers) {
+  for (DryRunResult::Answer& answer : result.answers) {
     const std::size_t room = kMostTargetBytes / (answer.rank.value == 0 ? 1 : result.answers.size());
     answer.targets = texts ? TargetList{} : within(std::move(answer.targets), room);
     if (answer.objection.empty()) continue;
     answer.objection.resize(std::min<std::size_t>(answer.objection.size(), objections++ < 20 ? 500 : 1));
   }
-  rehearsal.reply.probed = std::move(result.answers);
-  around_.reply(rehearsal.peer, rehearsal.command, rehearsal.reply);
+  request.reply.rank_answers = std::move(result.answers);
+  dependencies_.reply(request.peer, request.command, request.reply);
 }
 
 void JobService::change(const std::string& peer, const Command& command) {
   if (!job_.lead.dynamic) {
-    say_static();
+    log_static_mode();
     return answer(peer, command, refused_in_static_mode());
   }
   if (!begun_) return;  // The client asks again.
@@ -254,7 +245,7 @@ void JobService::adopt_own(const Command& off, const ConfigService::Edited& edit
 }
 
 // A file system that hangs keeps nobody from going off, nor from an answer.
-void JobService::look_at_running() {
+void JobService::check_running_edits() {
   for (auto& [id, running] : running_) {
     const bool off = running.command.verb == CommandVerb::off;
     if (running.given_up || clock_ - running.since < (off ? kOffWithout : kAnswerWithout)) continue;
@@ -262,8 +253,9 @@ void JobService::look_at_running() {
     if (off) {
       change_without_file(running.peer, running.command, "it was not written within a second");
     } else {
-      around_.reply(running.peer, running.command,
-                    failed(CommandOutcome::partial, "the config file's disk does not answer: the change is on its way"));
+      dependencies_.reply(running.peer, running.command,
+                          failed(CommandOutcome::partial,
+                                 "the config file's disk does not answer: the change is on its way"));
     }
   }
 }
@@ -279,14 +271,14 @@ void JobService::changed(const std::string& peer, const Command& command, Config
   auto source = plan_from_config(edited->text, job_.lead.config_path);
   if (!source) return answer(peer, command, failed(CommandOutcome::invalid_config, source.error()));
   broken_file_.clear();
-  trouble_is_over(Trouble::content);
+  clear_error(ErrorSource::content);
   adopted_text_ = edited->text;
   adopted_sha256_ = edited->identity.sha256;
   propose(peer, command, std::move(*source), edited->identity, "");
 }
 
 void JobService::change_without_file(const std::string& peer, const Command& command, const std::string& why) {
-  auto edited = with_edits(adopted_text_.empty() ? "{}" : adopted_text_, edits_of(command));
+  auto edited = set_values(adopted_text_.empty() ? "{}" : adopted_text_, edits_of(command));
   if (!edited) return answer(peer, command, failed(CommandOutcome::invalid_config, edited.error()));
   auto source = plan_from_config(*edited, job_.lead.config_path);
   if (!source) return answer(peer, command, failed(CommandOutcome::invalid_config, source.error()));
@@ -314,7 +306,7 @@ void JobService::propose(const std::string& peer, const Command& command, PlanSo
 }
 
 void JobService::answer(const std::string& peer, const Command& command, CommandReply reply) {
-  around_.reply(peer, command, reply);
+  dependencies_.reply(peer, command, reply);
   const bool refused = reply.outcome != CommandOutcome::done && reply.outcome != CommandOutcome::partial;
   if (refused) note_refused(command, reply.message);
   if (answered_.emplace(command.request_id, std::move(reply)).second)

@@ -36,18 +36,19 @@ Coordinator::Job coordinated(const JobService::Job& job) {
   return {job.epoch, job.launch_id, job.world_size, job.run_id, job.started};
 }
 
-JobsOnFile::Job own_name(const JobService::Job& job) { return {job.launch_id, job.lead.name, host_name()}; }
+JobRegistry::Job own_name(const JobService::Job& job) { return {job.launch_id, job.lead.name, host_name()}; }
 
 }  // namespace
 
-JobService::JobService(Job job, Surroundings surroundings)
+JobService::JobService(Job job, Dependencies surroundings)
     : job_(std::move(job)),
-      around_(std::move(surroundings)),
-      coordinator_(coordinated(job_), around_.log),
+      dependencies_(std::move(surroundings)),
+      coordinator_(coordinated(job_), dependencies_.log),
       foreign_(job_.epoch, job_.launch_id),
-      config_({job_.lead.config_path, job_.output_dir, own_name(job_)}, around_.config_disk, around_.mailbox),
-      config_place_("config " + job_.lead.config_path, around_.config_disk),
-      output_place_("output directory " + job_.output_dir, around_.run_disk) {}
+      config_({job_.lead.config_path, job_.output_dir, own_name(job_)}, dependencies_.config_disk,
+              dependencies_.mailbox),
+      config_place_("config " + job_.lead.config_path, dependencies_.config_disk),
+      output_place_("output directory " + job_.output_dir, dependencies_.run_disk) {}
 
 void JobService::open(const std::vector<LogEntry>& restored) {
   restored_ = !restored.empty();
@@ -56,7 +57,7 @@ void JobService::open(const std::vector<LogEntry>& restored) {
   if (!job_.lead.dynamic) {
     begun_ = true;
     perform(coordinator_.begin(nullptr, wall_now()));
-    return watch_in_vain();
+    return watch_static_config();
   }
   config_.watch({[this](ConfigService::Content content, const std::string& writer) {
                    on_content(std::move(content), writer);
@@ -65,29 +66,29 @@ void JobService::open(const std::vector<LogEntry>& restored) {
 }
 
 // Nothing is left beside the config, as nothing is written into it.
-void JobService::watch_in_vain() {
-  around_.config_disk.watch([this, mailbox = around_.mailbox, lead = job_.lead] {
+void JobService::watch_static_config() {
+  dependencies_.config_disk.watch([this, mailbox = dependencies_.mailbox, lead = job_.lead] {
     const auto file = std::make_shared<ConfigFile>(lead.config_path);
     return DiskThread::Watch{
         [file] { return file->event_fd(); }, [file] { return file->next_poll(); },
         [this, mailbox, file, read = lead.static_text] {
           while (const auto content = file->poll()) {
-            if (*content && (*content)->text != read) mailbox->post([this] { say_static(); });
+            if (*content && (*content)->text != read) mailbox->post([this] { log_static_mode(); });
           }
         }};
   });
 }
 
-void JobService::say_static() {
-  if (!std::exchange(said_static_, true))
+void JobService::log_static_mode() {
+  if (!std::exchange(static_mode_logged_, true))
     tell(LogLevel::warn, "static mode: edits are not read; start with DYNAMIC_MONITOR=True");
 }
 
 // So that its disk is asked for something now and then, and other jobs are seen.
 void JobService::watch_output() {
-  around_.run_disk.watch([this, directory = std::filesystem::path(job_.output_dir), own = own_name(job_),
-                          mailbox = around_.mailbox] {
-    const auto jobs = std::make_shared<JobsOnFile>(directory / ".gradmon" / "jobs.lock", own);
+  dependencies_.run_disk.watch([this, directory = std::filesystem::path(job_.output_dir),
+                                own = own_name(job_), mailbox = dependencies_.mailbox] {
+    const auto jobs = std::make_shared<JobRegistry>(directory / ".gradmon" / "jobs.lock", own);
     return DiskThread::Watch{[] { return -1; }, [] { return kLookAtOutputEvery; },
                              [this, jobs, mailbox] {
                                auto others = jobs->look();
@@ -104,46 +105,46 @@ void JobService::on_message(const Envelope& envelope) {
 void JobService::tick(Ticks elapsed) {
   clock_ += elapsed;
   perform(coordinator_.tick(elapsed, wall_now()));
-  look_at_running();
+  check_running_edits();
   if (due_ && clock_ >= due_again_) write_back(*due_);
-  say_what_is_pending();
+  log_pending();
   for (DiskReport* place : {&config_place_, &output_place_}) {
     for (const auto& [level, line] : place->news()) tell(level, line);
   }
   // An entry grows with every rank that answers: it is not written again for each of many ranks,
   // and copies of it do not pile up behind a slow disk.
   const bool due = clock_ - history_saved_ >= Ticks{job_.world_size / kRanksAMillisecond};
-  if (due && around_.run_disk.at_work_for() == std::chrono::milliseconds{}) save_history();
+  if (due && dependencies_.run_disk.current_task_age() == std::chrono::milliseconds{}) save_history();
 }
 
 void JobService::close() { save_history(); }
 
 // Once when a wait has lasted a second, not again while only the ranks are others.
-void JobService::say_what_is_pending() {
+void JobService::log_pending() {
   const auto pending = coordinator_.busy() ? coordinator_.pending() : std::nullopt;
   const bool lasts = pending && pending->since > 0 && wall_now() - pending->since >= kSayPendingAfter;
   std::string reason = lasts ? pending->reason.substr(0, pending->reason.find_first_of("(0123456789")) : "";
-  if (reason == said_pending_) return;
+  if (reason == logged_pending_) return;
   if (!reason.empty()) tell(LogLevel::warn, pending->reason);
   if (reason.empty()) tell(LogLevel::info, "no change is pending any more");
-  said_pending_ = std::move(reason);
+  logged_pending_ = std::move(reason);
 }
 
 void JobService::perform(CoordinatorActions actions) {
   for (const std::string& line : actions.log) tell(LogLevel::info, line);
   for (const std::string& line : actions.warnings) tell(LogLevel::warn, line);
   if (actions.write_back) write_back(*actions.write_back);
-  for (ProbeResult& result : actions.probed) rehearsed(std::move(result));
-  for (Outgoing& outgoing : actions.send) around_.send(std::move(outgoing));
+  for (DryRunResult& result : actions.dry_runs) dry_run_ended(std::move(result));
+  for (Outgoing& outgoing : actions.send) dependencies_.send(std::move(outgoing));
 }
 
 void JobService::on_content(ConfigService::Content content, const std::string& writer) {
-  if (!writer.empty() && (begun_ || restored_)) return leave_to(writer, *content);
+  if (!writer.empty() && (begun_ || restored_)) return yield_to(writer, *content);
   auto source = content ? plan_from_config(content->text, job_.lead.config_path)
                         : tl::unexpected(job_.lead.config_path + ": " + content.error());
   if (!source) {
     broken_file_ = content ? source.error() : "";
-    note_error(Trouble::content, source.error());
+    note_error(ErrorSource::content, source.error());
     if (content || begun_) note_refused_edit(source.error());  // A file that was never there is no edit.
     if (!std::exchange(begun_, true)) perform(coordinator_.begin(nullptr, wall_now()));
     return;
@@ -152,12 +153,12 @@ void JobService::on_content(ConfigService::Content content, const std::string& w
 }
 
 // What another job writes by itself (its end, a command to it) is meant for itself.
-void JobService::leave_to(const std::string& writer, const FileContent& content) {
+void JobService::yield_to(const std::string& writer, const FileContent& content) {
   tell(LogLevel::info,
        job_.lead.config_path + " was written by " + writer + ", not by the user: left to that job");
   adopted_text_ = content.text;
   adopted_sha256_ = content.identity.sha256;
-  trouble_is_over(Trouble::content);
+  clear_error(ErrorSource::content);
   write_back_is_over();
   if (!std::exchange(begun_, true)) perform(coordinator_.begin(nullptr, wall_now()));
 }
@@ -165,7 +166,7 @@ void JobService::leave_to(const std::string& writer, const FileContent& content)
 void JobService::write_back_is_over() {
   due_.reset();
   due_again_ = {};
-  trouble_is_over(Trouble::write_back);
+  clear_error(ErrorSource::write_back);
 }
 
 void JobService::adopt(const FileContent& content, PlanSource source) {
@@ -175,7 +176,7 @@ void JobService::adopt(const FileContent& content, PlanSource source) {
   }
   note_warnings(source.warnings);
   broken_file_.clear();
-  trouble_is_over(Trouble::content);
+  clear_error(ErrorSource::content);
   adopted_text_ = content.text;
   adopted_sha256_ = source.plan->config_sha256;
   write_back_allowed_ = source.config.write_back;
@@ -201,7 +202,7 @@ void JobService::write_back(WriteBack due) {
       adopted_sha256_ = edited->identity.sha256;
     } else if (edited.error().kind != EditError::Kind::changed) {
       const std::string text = "dynamic_on could not be written back: " + edited.error().text;
-      if (first) note_error(Trouble::write_back, text);
+      if (first) note_error(ErrorSource::write_back, text);
       due_ = due;  // Tried again until it succeeds, or the file is another.
     }
     if (!due_) write_back_is_over();
@@ -244,17 +245,17 @@ void JobService::describe_static(Status& status) const {
 // The hub's own log, and whoever looks at training's output.
 void JobService::tell(LogLevel level, const std::string& text) const {
   log(level, text);
-  around_.tell(level, text);
+  dependencies_.tell(level, text);
 }
 
-void JobService::note_error(Trouble trouble, std::string text) {
+void JobService::note_error(ErrorSource trouble, std::string text) {
   tell(LogLevel::error, text);
-  last_trouble_ = trouble;
+  last_error_source_ = trouble;
   last_error_ = LastError{wall_now(), std::move(text), ++errors_};
 }
 
-void JobService::trouble_is_over(Trouble trouble) {
-  if (!last_error_ || last_trouble_ != trouble) return;
+void JobService::clear_error(ErrorSource trouble) {
+  if (!last_error_ || last_error_source_ != trouble) return;
   tell(LogLevel::info, "over: " + last_error_->text);
   last_error_.reset();
 }
@@ -271,7 +272,7 @@ void JobService::save_history() {
   auto changed = coordinator_.journal().take_changed();
   if (changed.empty() || !job_.lead.dynamic) return;
   const auto file = std::filesystem::path(job_.output_dir) / ".gradmon" / job_.epoch / "history.jsonl";
-  around_.run_disk.post([file, changed = std::move(changed)] {
+  dependencies_.run_disk.post([file, changed = std::move(changed)] {
     if (auto saved = append_history(file, changed); !saved) log_warn("history: " + saved.error());
   });
 }

@@ -38,7 +38,7 @@ class JobService {
 
   // How it reaches the others. `config_disk` and `run_disk` are threads: a file
   // system that hangs holds up nothing else.
-  struct Surroundings {
+  struct Dependencies {
     DiskThread& config_disk;
     DiskThread& run_disk;
     DecisionLog& log;
@@ -48,7 +48,7 @@ class JobService {
     std::function<void(LogLevel, const std::string&)> tell;  // people: a line for rank 0's log
   };
 
-  JobService(Job job, Surroundings surroundings);
+  JobService(Job job, Dependencies surroundings);
 
   // Dynamic mode: watches the config file; the epoch begins, or goes on after
   // `restored`, when it has been read.
@@ -62,17 +62,17 @@ class JobService {
   Status status() const;
   const Job& job() const { return job_; }
 
-  bool may_go() const { return coordinator_.may_go() && running_.empty(); }
+  bool may_exit() const { return coordinator_.may_exit() && running_.empty(); }
   bool busy() const { return coordinator_.busy() || !running_.empty(); }
   void close();
 
  private:
   void perform(CoordinatorActions actions);
   void on_content(ConfigService::Content content, const std::string& writer);
-  void leave_to(const std::string& writer, const FileContent& content);
+  void yield_to(const std::string& writer, const FileContent& content);
   void watch_output();
-  void watch_in_vain();  // static mode
-  void say_static();     // once
+  void watch_static_config();  // static mode
+  void log_static_mode();      // once
   void adopt(const FileContent& content, PlanSource source);
   void write_back(WriteBack due);  // by value: it may be due_
   void write_back_is_over();
@@ -91,25 +91,25 @@ class JobService {
   void note_refused_edit(const std::string& why);
   CommandReply verdict_on(const std::string& request_id) const;
   CommandReply config_in_force() const;
-  void rehearse(const std::string& peer, const Command& command);
+  void dry_run(const std::string& peer, const Command& command);
   void list_targets(const std::string& peer, const Command& command);
   void ask_ranks(const std::string& peer, const Command& command, CommandReply reply, PlanPtr plan);
-  void rehearsed(ProbeResult result);
+  void dry_run_ended(DryRunResult result);
   // Of the config's content, or of what was to be written back into it.
-  enum class Trouble { content, write_back };
-  void note_error(Trouble trouble, std::string text);
-  void trouble_is_over(Trouble trouble);
+  enum class ErrorSource { content, write_back };
+  void note_error(ErrorSource trouble, std::string text);
+  void clear_error(ErrorSource trouble);
   void tell(LogLevel level, const std::string& text) const;
   void note_warnings(std::vector<std::string> warnings);
   void save_history();
 
-  void look_at_running();
-  void say_what_is_pending();
+  void check_running_edits();
+  void log_pending();
   void describe_static(Status& status) const;
 
   // Constant after construction.
   const Job job_;
-  const Surroundings around_;
+  const Dependencies dependencies_;
 
   Coordinator coordinator_;
   ForeignPeers foreign_;
@@ -120,14 +120,14 @@ class JobService {
   DiskReport output_place_;
   bool begun_ = false;
   bool restored_ = false;  // the epoch goes on after another hub's death
-  bool said_static_ = false;  // that nothing can be changed
+  bool static_mode_logged_ = false;  // that nothing can be changed
   std::string adopted_text_;  // the last valid config
   std::string adopted_sha256_;
   std::string broken_file_;  // what is wrong with a newer one, "" if nothing
   bool write_back_allowed_ = true;
   std::optional<Config> first_config_;  // to tell what a later one cannot change
   std::optional<LastError> last_error_;  // none: it is over
-  Trouble last_trouble_ = Trouble::content;
+  ErrorSource last_error_source_ = ErrorSource::content;
   std::uint64_t errors_ = 0;
   std::vector<std::string> warnings_;
   // Requests whose edit is on its way to the file.
@@ -140,17 +140,17 @@ class JobService {
   std::map<std::string, Running> running_;  // by request id
   std::optional<WriteBack> due_;            // a write-back that could not be done yet
   Ticks due_again_{};
-  std::string said_pending_;                // the reason that was logged last, up to the ranks
+  std::string logged_pending_;                    // the reason that was logged last, up to the ranks
   std::map<std::string, CommandReply> answered_;  // by request id
   // Questions for which the ranks are being asked, by request id: whom to answer, with what.
-  struct Rehearsal {
+  struct DryRunRequest {
     std::string peer;
     Command command;
     CommandReply reply;
     std::uint64_t number = 0;  // in the order of their coming
   };
-  std::map<std::string, Rehearsal> rehearsals_;
-  std::uint64_t rehearsals_asked_ = 0;
+  std::map<std::string, DryRunRequest> dry_runs_;
+  std::uint64_t dry_runs_asked_ = 0;
   std::deque<std::string> answered_order_;
 };
 

@@ -7,8 +7,8 @@ namespace {
 // What changes the job, or makes every rank work.
 bool needs_control(CommandVerb verb) {
   return verb == CommandVerb::on || verb == CommandVerb::off || verb == CommandVerb::set ||
-         verb == CommandVerb::rehearse || verb == CommandVerb::targets || verb == CommandVerb::foresee ||
-         verb == CommandVerb::cancel || verb == CommandVerb::evict;
+         verb == CommandVerb::dry_run || verb == CommandVerb::targets ||
+         verb == CommandVerb::dry_run_targets || verb == CommandVerb::cancel || verb == CommandVerb::evict;
 }
 
 }  // namespace

@@ -10,7 +10,7 @@
 #include <nlohmann/json.hpp>
 #include <system_error>
 
-#include "control/config/durable_file.h"
+#include "control/files/durable_file.h"
 #include "control/host/private_directory.h"
 
 namespace gradmon {

@@ -157,7 +157,7 @@ tl::expected<std::unique_ptr<Bus>, std::string> Bus::listen(const std::string& e
     std::unique_ptr<Bus> bus(new Bus(std::move(sockets)));
     bus->sockets_->talk.bind(endpoint);
     bus->endpoint_ = bus->sockets_->talk.get(zmq::sockopt::last_endpoint);
-    bus->look_after_connections();
+    bus->maintain_connections();
     return bus;
   } catch (const zmq::error_t& error) {
     return tl::unexpected("cannot listen on " + endpoint + ": " + error.what());
@@ -239,7 +239,7 @@ void Bus::add_to(std::vector<pollfd>& polled) const {
   if (sockets_->zap) add(sockets_->zap->handle());
 }
 
-void Bus::look_after_connections() {
+void Bus::maintain_connections() {
   const auto now = Clock::now();
   for (const auto& watch : sockets_->watches) {
     watch->take([&](int event, std::uint32_t value) {
@@ -286,7 +286,7 @@ std::optional<Bus::Incoming> Bus::poll(milliseconds timeout, int wake_fd) {
     for (auto left = timeout;; left = std::chrono::ceil<milliseconds>(deadline - Clock::now())) {
       zmq::poll(items.data(), items.size(), std::max(left, milliseconds{0}));
       const bool was_refused = !refusal_.empty();
-      look_after_connections();
+      maintain_connections();
       if ((items.front().revents & ZMQ_POLLIN) != 0) return next();
       const bool woken = wake_fd >= 0 && items.back().revents != 0;
       const bool refused = !was_refused && !refusal_.empty();
@@ -312,7 +312,7 @@ std::optional<Bus::Incoming> Bus::next() {
     const Client* client = name != nullptr ? sockets_->zap->client(name) : nullptr;
     incoming.client = client != nullptr ? client->name : "?";
     incoming.role = client != nullptr ? client->role : Role::read;
-    incoming.let_in = client != nullptr;
+    incoming.admit = client != nullptr;
   }
   std::size_t frames = 1;
   std::size_t bytes = part.size();
@@ -322,7 +322,7 @@ std::optional<Bus::Incoming> Bus::next() {
     bytes += part.size();
   }
   if (!sockets_->meter || sockets_->meter->received(fd, incoming.peer, frames, bytes, Clock::now())) return incoming;
-  return Incoming{incoming.peer, "", false, incoming.let_in, incoming.client, Role::read};
+  return Incoming{incoming.peer, "", false, incoming.admit, incoming.client, Role::read};
 }
 
 milliseconds Bus::longest_wait(milliseconds at_most) const {

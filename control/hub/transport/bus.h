@@ -35,7 +35,7 @@ class Bus {
     std::string peer;  // whom to answer; "" where there is but one
     std::string bytes;
     bool whole = true;          // false: no message of ours, it had more than one frame
-    bool let_in = true;         // false: its key is not, any more
+    bool admit = true;          // false: its key is not, any more
     std::string client;         // by whose key it came; "" without keys
     Role role = Role::control;  // what that client may do
   };
@@ -85,7 +85,7 @@ class Bus {
   std::chrono::milliseconds longest_wait(std::chrono::milliseconds at_most) const;
   // Lets clients in, and cuts off those over a bound. poll() does it where there is no
   // message; where there may always be one, once a turn.
-  void look_after_connections();
+  void maintain_connections();
   // The next message; none when `timeout` has passed or `wake_fd` (-1: none) is readable.
   std::optional<Incoming> poll(std::chrono::milliseconds timeout, int wake_fd);
 

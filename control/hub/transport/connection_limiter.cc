@@ -19,7 +19,7 @@ void let_nobody_in(int fd) {
   setsockopt(fd, SOL_SOCKET, SO_ATTACH_FILTER, &program, sizeof program);
 }
 
-void let_in(int fd) {
+void admit(int fd) {
   int unused = 0;
   setsockopt(fd, SOL_SOCKET, SO_DETACH_FILTER, &unused, sizeof unused);
 }
@@ -43,8 +43,8 @@ void ConnectionLimiter::settle() {
   const bool close = closed_ ? inside_ >= reopen_below : inside_ >= most_;
   if (close == closed_) return;
   closed_ = close;
-  for (const int fd : fds_) closed_ ? let_nobody_in(fd) : let_in(fd);
-  if (closed_ && !std::exchange(told_, true))
+  for (const int fd : fds_) closed_ ? let_nobody_in(fd) : admit(fd);
+  if (closed_ && !std::exchange(warned_, true))
     log_warn("control endpoint: " + std::to_string(inside_) + " connections, taking no more for now");
 }
 

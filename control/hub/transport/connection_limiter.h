@@ -29,7 +29,7 @@ class ConnectionLimiter {
   std::vector<int> fds_;
   std::size_t inside_ = 0;
   bool closed_ = false;
-  bool told_ = false;  // logged, once
+  bool warned_ = false;  // logged, once
 };
 
 }  // namespace gradmon

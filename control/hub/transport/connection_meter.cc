@@ -52,12 +52,12 @@ std::size_t ConnectionMeter::overhead() const { return kFrameHeader + (limits_.k
 void ConnectionMeter::came(int fd, Clock::time_point now) {
   went(fd);
   connections_[fd] = Connection{"", 0, 0, limits_.most_messages_at_once, now, false};
-  strangers_ = true;
+  foreign_peers_ = true;
 }
 
 std::chrono::milliseconds ConnectionMeter::interval() const {
   if (connections_.empty()) return {};
-  return strangers_ ? kLookAtStrangersEvery : kLookEvery;
+  return foreign_peers_ ? kLookAtStrangersEvery : kLookEvery;
 }
 
 void ConnectionMeter::went(int fd) {
@@ -118,20 +118,20 @@ void ConnectionMeter::look(Clock::time_point now) {
   const auto since = now - last_look_;
   if (connections_.empty() || since < interval()) return;
   last_look_ = now;
-  strangers_ = false;
+  foreign_peers_ = false;
   // What has come while this process stood still could not be handed out; next time it is.
-  if (since > kStoodStill && !std::exchange(stood_still_, true)) return;
-  stood_still_ = false;
+  if (since > kStoodStill && !std::exchange(was_idle_, true)) return;
+  was_idle_ = false;
   for (auto& [fd, connection] : connections_) {
     if (connection.cut) continue;
     const auto counts = counts_of(fd);
     if (!counts) continue;
     connection.handed_out = std::min(connection.handed_out, counts->received);
     const std::uint64_t held = counts->received - connection.handed_out;
-    const bool let_in = !limits_.keys || counts->acknowledged >= kHandshakeOut;
+    const bool admit = !limits_.keys || counts->acknowledged >= kHandshakeOut;
     if (held > limits_.most_in) cut(fd, connection, "it sends what is no message");
-    strangers_ = strangers_ || !let_in;
-    if (!let_in && held > kHandshakeIn) cut(fd, connection, "it sends more than a handshake");
+    foreign_peers_ = foreign_peers_ || !admit;
+    if (!admit && held > kHandshakeIn) cut(fd, connection, "it sends more than a handshake");
   }
 }
 

@@ -60,8 +60,8 @@ class ConnectionMeter {
   const Limits limits_;
   std::map<int, Connection> connections_;
   std::map<std::string, int> fds_;  // by peer
-  bool strangers_ = false;  // somebody was not let in yet
-  bool stood_still_ = false;
+  bool foreign_peers_ = false;      // somebody was not let in yet
+  bool was_idle_ = false;
   Clock::time_point last_look_;
 };
 

@@ -22,12 +22,12 @@ class ConnectionWatch {
   ConnectionWatch(const ConnectionWatch&) = delete;
   ConnectionWatch& operator=(const ConnectionWatch&) = delete;
 
-  void* handle() { return told_.handle(); }  // readable when there is something
+  void* handle() { return events_.handle(); }  // readable when there is something
   void take(const OnEvent& on_event);
 
  private:
   zmq::socket_t& watched_;
-  zmq::socket_t told_;
+  zmq::socket_t events_;
 };
 
 }  // namespace gradmon

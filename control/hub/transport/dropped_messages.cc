@@ -6,8 +6,8 @@ namespace gradmon {
 std::optional<std::string> DroppedMessages::count(const std::string& why, Clock::time_point now) {
   dropped_ += 1;
   last_why_ = why;
-  if (told_ && now - *told_ < std::chrono::minutes(1)) return {};
-  told_ = now;
+  if (last_reported_ && now - *last_reported_ < std::chrono::minutes(1)) return {};
+  last_reported_ = now;
   return warning();
 }
 

@@ -22,7 +22,7 @@ class DroppedMessages {
  private:
   std::uint64_t dropped_ = 0;
   std::string last_why_;
-  std::optional<Clock::time_point> told_;
+  std::optional<Clock::time_point> last_reported_;
 };
 
 }  // namespace gradmon

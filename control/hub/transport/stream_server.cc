@@ -95,7 +95,7 @@ void StreamServer::handle(const std::vector<pollfd>& polled, const Callbacks& ca
       continue;
     }
     connection.stream.flush();
-    look_at_unread(connection);
+    check_unread_bytes(connection);
     if ((one.revents & ~POLLOUT) != 0) readable.insert(found->second);
   }
   const bool all_served = serve_clients(readable, callbacks);
@@ -112,10 +112,10 @@ void StreamServer::serve_rank(Peer peer, short events, const Callbacks& callback
   if ((events & POLLOUT) != 0) connection.stream.flush();
   if ((events & ~POLLOUT) == 0) return;
   close_after(peer, connection.stream.read(
-                        [&](std::string&& frame) { hand_out(peer, std::move(frame), callbacks); }));
+                        [&](std::string&& frame) { dispatch(peer, std::move(frame), callbacks); }));
 }
 
-void StreamServer::hand_out(Peer peer, std::string&& frame, const Callbacks& callbacks) {
+void StreamServer::dispatch(Peer peer, std::string&& frame, const Callbacks& callbacks) {
   const auto found = connections_.find(peer);
   if (found == connections_.end()) return;
   if (found->second->allowance.take(now_())) return callbacks.on_frame(peer, std::move(frame));
@@ -143,12 +143,12 @@ bool StreamServer::serve_clients(const std::set<Peer>& readable, const Callbacks
     if (next == due.end()) next = due.begin();
     last_turn_ = *next;
     due.erase(next);
-    if (connections_.count(last_turn_) != 0) take_turn(last_turn_, callbacks);
+    if (connections_.count(last_turn_) != 0) run_once(last_turn_, callbacks);
   }
   return true;
 }
 
-void StreamServer::take_turn(Peer peer, const Callbacks& callbacks) {
+void StreamServer::run_once(Peer peer, const Callbacks& callbacks) {
   Connection& client = *connections_.at(peer);  // end() keeps it until report_ended()
   if (client.waiting.empty()) {
     client.last_read =
@@ -170,7 +170,7 @@ void StreamServer::take_turn(Peer peer, const Callbacks& callbacks) {
   if (client.waiting.empty()) close_after(peer, client.last_read);
 }
 
-void StreamServer::look_at_unread(Connection& client) const {
+void StreamServer::check_unread_bytes(Connection& client) const {
   if (!client.stream.wants_write()) {
     client.unread_since.reset();
   } else if (!client.unread_since) {
@@ -258,7 +258,7 @@ bool StreamServer::send(Peer peer, std::string_view frame) {
   if (found == connections_.end()) return false;
   FrameStream& stream = found->second->stream;
   const bool sent = stream.send(frame);
-  if (!found->second->rank) look_at_unread(*found->second);
+  if (!found->second->rank) check_unread_bytes(*found->second);
   // Where the peer has gone, nothing is queued: its end of file is still to be read.
   if (!sent && stream.wants_write()) {
     cut(peer, "reads too slowly: more than " + std::to_string(limits_.stream.most_buffered_out) +

@@ -131,12 +131,12 @@ class StreamServer {
   StreamServer(UnixListener listener, Limits limits, Now now);
   void serve_rank(Peer peer, short events, const Callbacks& callbacks);
   bool serve_clients(const std::set<Peer>& readable, const Callbacks& callbacks);
-  void take_turn(Peer peer, const Callbacks& callbacks);
-  void hand_out(Peer peer, std::string&& frame, const Callbacks& callbacks);
+  void run_once(Peer peer, const Callbacks& callbacks);
+  void dispatch(Peer peer, std::string&& frame, const Callbacks& callbacks);
   bool has_room() const;
   void close_after(Peer peer, const FrameStream::Read& read);
   Clock::time_point next_turn(const Connection& client) const;
-  void look_at_unread(Connection& client) const;
+  void check_unread_bytes(Connection& client) const;
   void cut_one_client();
   void cut_long_frames();
   void accept_waiting();

@@ -7,7 +7,7 @@
 #include <string>
 #include <tl/expected.hpp>
 
-#include "control/host/descriptor.h"
+#include "control/files/descriptor.h"
 
 namespace gradmon {
 

@@ -1,19 +1,18 @@
 // SPDX-License-Identifier: Apache-2.0
-// Lets monitors see what goes through a program's modules. A C++ module has no
-// hooks, so where it is called, call
+// Shows the inputs and outputs of modules to the monitor. C++ modules have no hooks, so write
+// at the place of each call
 //
 //   auto y = gradmon::observe(linear)(x);         // instead of linear->forward(x)
 //   auto z = gradmon::observe(sequential)(y);     // and each of its children
-//   gradmon::tap("scores", scores);               // a value that no module gives
+//   gradmon::tap("scores", scores);               // a tensor that is no module's output
 //
-// Observe the model's root as well: its forwards are what micro steps are
-// counted by, and what tells an evaluation from a forward under reentrant
-// checkpointing. Any module with one forward will do, a module holder and an AnyModule too; tensors
-// are found in arguments and results, in optionals, tuples, pairs, arrays,
-// ranges and maps of them, however nested. What else is passed, passes.
+// Observe the root of the model, too: its forwards count the micro steps, and tell an evaluation
+// from a forward under reentrant checkpointing. Any module with one forward can be observed, also
+// a module holder and an AnyModule. Tensors are found in arguments and results, and in optionals,
+// tuples, pairs, arrays, ranges and maps of them, at any depth. Other types pass through.
 //
-// It computes what forward() computes, throws what it throws, and keeps
-// nothing. While no monitor collects, it costs one load and a branch.
+// An observed call computes and throws what forward() does, and keeps no tensor. While no monitor
+// collects, it costs one load and a branch. Any thread.
 #pragma once
 
 #include <array>
@@ -54,7 +53,7 @@ class ForwardPassage {
   const void* module_;
 };
 
-// What observe() gives: a reference to the module, called in its place at once.
+// The result of observe(): a reference to the module, to be called at once.
 template <typename M>
 class ObservedModule {
  public:
@@ -70,7 +69,7 @@ class ObservedModule {
     }
   }
 
-  // Of a Sequential or an AnyModule, whose result's type is the caller's to say.
+  // For a Sequential or an AnyModule, where the caller names the type of the result.
   template <typename Result = at::Tensor, typename... Arguments>
   Result forward(Arguments&&... arguments) {
     static_assert(kGivesAny, "call the observed module itself");
@@ -149,21 +148,20 @@ ObservedModule<Contained> observe(const torch::nn::ModuleHolder<Contained>& hold
   return ObservedModule<Contained>(*holder.ptr());
 }
 
-// A value that is to be seen under a name of its own, as if a module of that
-// name had put it out, in the forward of the module around it.
+// Shows a tensor under a name of its own, as the output of a module of that name. Call it
+// within the forward of an observed module.
 inline void tap(std::string_view name, const at::Tensor& tensor) {
   if (forward_entry::open()) forward_entry::tapped(name, tensor);
 }
 
-// For `attention_hook`: what the attention of a module looks with and at, said
-// from within its forward where the module's inputs are not Q and K. 4-D, axes as
-// the config's `sa_order` says. Recorded where `l2_targets` names that module.
+// Reports Q and K of a module's attention, for a row of `attention_hook`. Call it within the
+// module's forward if the module's inputs are not Q and K. Both are 4-D, with axes as the config
+// key `sa_order` says. Recorded if `l2_targets` names that module.
 inline void attention(const torch::nn::Module& module, const at::Tensor& q, const at::Tensor& k,
                       Causal causal) {
   if (forward_entry::open()) forward_entry::attended(&module, "", q, k, causal);
 }
-// The same under a name of its own. Recorded where `l2_targets` lists that name,
-// or no attention at all.
+// The same under a name of its own. Recorded if `l2_targets` lists that name, or no attention.
 inline void attention(std::string_view name, const at::Tensor& q, const at::Tensor& k, Causal causal) {
   if (forward_entry::open()) forward_entry::attended(nullptr, name, q, k, causal);
 }

@@ -8,17 +8,16 @@
 
 namespace gradmon {
 
-// What all ranks of a group have alike is written by the first of them only. An
-// empty group says nothing: everything is written.
+// The first rank of a group writes what is equal on all its ranks. With an empty group every
+// rank writes everything.
 struct ParallelGroups {
-  // Ranks that hold the same parameters, each with data of its own: what is left
-  // after reduction (grad_reduced, moments, weights) is alike. Not to be given
-  // where the optimizer is sharded over them (ZeRO).
+  // Ranks that hold the same parameters and train on different data: reduced gradients, moments
+  // and weights are equal. Leave it empty if the optimizer is sharded over them (ZeRO).
   std::vector<int> data;
-  // Ranks that hold parts of a layer each. Parameters that are not split are alike
-  // on all of them, gradients before reduction included.
+  // Ranks that each hold a part of a layer. Parameters that are not split are equal on all of
+  // them, and so are their gradients before reduction.
   std::vector<int> tensor;
-  // Whether a parameter is split over `tensor`; null: every one is.
+  // Whether a parameter is split over `tensor`. Null: all are.
   std::function<bool(const std::string& parameter)> split;
 };
 

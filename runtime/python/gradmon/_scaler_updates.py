@@ -70,7 +70,7 @@ def left_to(optimizer: Any, scaler: Any) -> float:
         stage = states[id(optimizer)]["stage"] if id(optimizer) in states else None
         return 1.0 if getattr(stage, "name", "READY") != "READY" else float(scaler.get_scale())
     except (AttributeError, TypeError, ValueError, RuntimeError, KeyError) as error:
-        _gradmon.warn_once(f"the scale of the gradients cannot be told: {error!r}")
+        _gradmon.warn_once(f"the scale of the gradients is unknown: {error!r}")
         return 1.0
 
 

@@ -132,7 +132,7 @@ class Steps:
             watched = [parts.model for parts in other._models] + [one.optimizer for one in other._optimizers]
             if other._output_dir == self._output_dir or has(watched, model) or has(watched, optimizer):
                 _gradmon.warn_once(
-                    "a second Monitor in this process: it takes the place of the first, which stops"
+                    "a second Monitor in this process replaces the first, which stops"
                 )
                 other.stop()
 
@@ -181,7 +181,7 @@ class Steps:
         if not self._optimizers:
             self._scaler = ScalerUpdates(scaler, self._updated, self._left_out, self._calls_of)
         elif self._scaler is None or scaler is not self._scaler.scaler:
-            _gradmon.warn_once("a scaler that the first watch() was not given is not looked at")
+            _gradmon.warn_once("ignored a scaler that the first watch() did not have")
 
     def _updated(self) -> None:
         """The scaler is, and its scale may be another one."""
@@ -260,7 +260,7 @@ class Steps:
         try:
             self.core.gradient_scale(scaler.scale())
         except (AttributeError, TypeError, ValueError, RuntimeError) as error:  # the program's own
-            _gradmon.warn_once(f"the scale of the gradients cannot be told: {error!r}")
+            _gradmon.warn_once(f"the scale of the gradients is unknown: {error!r}")
 
     def _take_up(self, begun: int) -> None:
         if begun & _gradmon.LOOK and time.monotonic() >= self._look_at:

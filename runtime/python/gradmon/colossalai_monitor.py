@@ -20,26 +20,35 @@ _COLUMNS = ["norm", "mean", "max", "min"]
 
 
 class ColossalAIMonitor:
-    """Gradients of each step before reduction and after it, in two CSV files.
+    """Writes gradients of each step, before and after reduction, into two CSV files.
 
-        monitor = ColossalAIMonitor("monitor_config.json")
-        monitor.monitor(model)
-        ...
-        optimizer.step()
-        monitor.step_end(model)
+    Parameters
+    ----------
+    config_path : str or path-like
+        A JSON file with these keys, all optional: `max`, `min`, `mean` (whether that column is
+        filled; true), `front` (whether gradients before reduction are collected; true),
+        `parallel_mode` ("dp", the only one), `output_dir` (the working directory).
 
-    The config, all keys optional: `max`, `min`, `mean` (whether that column is filled;
-    true), `front` (whether gradients before reduction are collected; true),
-    `parallel_mode` ("dp", the only one), `output_dir` (the working directory).
+    Raises
+    ------
+    ValueError
+        If the config cannot be followed; the message names file and key.
 
-    `grad_stats_local.csv` (before) and `grad_stats_global.csv` (after) have the columns
-    `step, rank, param_name, norm, mean, max, min`; all ranks that share output_dir
-    append to the same two, behind what is there already. What a gradient that is not
-    collected has is an empty cell.
+    Notes
+    -----
+    ``grad_stats_local.csv`` (before) and ``grad_stats_global.csv`` (after) have the columns
+    ``step, rank, param_name, norm, mean, max, min``. All ranks that share output_dir append to
+    the same two files. A column that is not filled has empty cells.
+
+    Examples
+    --------
+    >>> monitor = ColossalAIMonitor("monitor_config.json")
+    >>> monitor.monitor(model)
+    >>> optimizer.step()
+    >>> monitor.step_end(model)
     """
 
     def __init__(self, config_path: Union[str, "os.PathLike[str]"]) -> None:
-        """Raises ValueError, with file and key, for a config that it cannot follow."""
         keys = _read(Path(config_path))
         self._columns = [name for name in _COLUMNS if keys.get(name, True)]
         self._front = bool(keys.get("front", True))
@@ -50,7 +59,12 @@ class ColossalAIMonitor:
         self._step = 0
 
     def monitor(self, model: torch.nn.Module) -> None:
-        """Begins to watch, before the first step."""
+        """Begins to watch; call it before the first step.
+
+        Parameters
+        ----------
+        model : torch.nn.Module
+        """
         scratch = tempfile.mkdtemp(prefix="gradmon-")
         config = Path(scratch) / "config.json"
         keys = {"wg_distribution": True, "ops": _COLUMNS, "format": "api", "squash_name": False}
@@ -62,7 +76,17 @@ class ColossalAIMonitor:
         self._finalizer = weakref.finalize(self, _stop, self._core, scratch)
 
     def step_end(self, model: torch.nn.Module) -> None:
-        """After optimizer.step() and before zero_grad(): ends the step and writes its rows."""
+        """Ends the step and writes its rows; call it after optimizer.step() and before zero_grad().
+
+        Parameters
+        ----------
+        model : torch.nn.Module
+            The model that monitor() was given.
+
+        Notes
+        -----
+        Raises nothing: rows that cannot be written are logged and lost.
+        """
         if self._core is None:
             return
         self._core.before_update(_Update(model))
@@ -77,7 +101,7 @@ class ColossalAIMonitor:
         self._step += 1
 
     def stop(self) -> None:
-        """Detaches everything. Nothing is collected afterwards."""
+        """Detaches all hooks. Nothing is collected afterwards."""
         self._core = None
         if self._finalizer is not None:
             self._finalizer()

@@ -20,19 +20,41 @@ def heatmap(
     log: Optional[bool] = None,
     ax: Any = None,
 ) -> Any:
-    """Draws one number of every layer over the steps; returns the matplotlib Axes.
+    """Draws one statistic of every layer over the steps.
 
-    df: what load() returned, or some of its rows. kind: "grad_reduced" where there is
-    that, else the only kind. op: the column, as "norm" or "mg_direction". rank: the
-    lowest that has such rows. log: the colour's scale; logarithmic, unless told, where
-    no value is below 0 and one is above it (0, and less than 1e-20 of the
-    largest, has then the lowest colour). ax: the
-    Axes to draw on; without it a figure is made, large enough for the names.
+    Parameters
+    ----------
+    df : pandas.DataFrame
+        What load() returned, or some of its rows.
+    kind : str, optional
+        Kind of row. Default: "grad_reduced" if `df` has it, else the only kind.
+    op : str
+        The statistic: "norm", "mg_direction".
+    rank : int, optional
+        Default: the lowest rank with such rows.
+    log : bool, optional
+        Logarithmic colour scale. Default: logarithmic if no value is negative and one is positive.
+        Zero, and values below 1e-20 of the largest, then have the lowest colour.
+    ax : matplotlib.axes.Axes, optional
+        Where to draw. Default: a new figure, large enough for the names.
 
-    Names stand from top to bottom as they come in the files, with `1:` before those of
-    model chunk 1; each step that has a row of this kind is a column. Of micro steps the
-    last is drawn. NaN and infinity have colours of their own, and what has no row stays
-    blank. Raises ValueError where df has no such rows, and says which it has.
+    Returns
+    -------
+    matplotlib.axes.Axes
+        Names run from top to bottom in the order of the files, with "1:" before those of model
+        chunk 1. Each step with a row of this kind is a column. Of several micro steps the last is
+        drawn. NaN and infinity have colours of their own; a place without a row stays blank.
+
+    Raises
+    ------
+    ValueError
+        If `df` has no such rows; the message says which it has.
+    ImportError
+        If matplotlib is missing.
+
+    Examples
+    --------
+    >>> gradmon.heatmap(gradmon.load("monitor_output"), op="norm").figure.savefig("norms.png")
     """
     try:
         from matplotlib import pyplot

@@ -18,23 +18,46 @@ _NOT_TAKEN = (TypeError, ValueError, RuntimeError)  # what an argument is refuse
 
 
 class Monitor:
-    """What a training program holds: one per process, around the training loop.
+    """Collects what the config asks for from the training loop of this rank.
 
-    config: the JSON file that says what is collected; with DYNAMIC_MONITOR=True in
-    the environment (or dynamic=True) it may be edited while training runs, and need
-    not be there yet. rank and world_size are torch.distributed's or else the
-    environment's (RANK, WORLD_SIZE …), output_dir MONITOR_OUTPUT_DIR's or else
-    ./monitor_output.
+    A program makes one Monitor per process, around its training loop. It watches until
+    stop(), the end of the `with` block, or the end of the interpreter, whichever comes first.
 
-    It watches until stop(), the end of the `with`, or the interpreter's, also where the
-    program keeps nothing of it; or until another one of that rank begins to in the same output
-    directory, or with the same model or optimizer: it takes its place (a notebook's cell
-    that is run again).
+    Parameters
+    ----------
+    config : str or path-like
+        The JSON file that says what is collected (CONFIG.md lists its keys). In dynamic mode
+        it may be edited while training runs, and need not exist yet.
+    rank, world_size : int, optional
+        This process's rank, from 0, and the number of ranks. Default: those of
+        torch.distributed, else of the environment (RANK, WORLD_SIZE and what launchers set).
+    endpoint : str, optional
+        Where rank 0's hub listens for other hosts: ``tcp://HOST:PORT``. Default:
+        GRADMON_ENDPOINT, else the hubs find each other.
+    output_dir : str or path-like, optional
+        Directory for the rows. Default: MONITOR_OUTPUT_DIR, else ``./monitor_output``.
+    dynamic : bool, optional
+        True: collection is switched while training runs. False: static mode, the config is read
+        once. Default: whether DYNAMIC_MONITOR is True in the environment.
 
-    Nothing of its own is raised into the training loop: what goes wrong is logged once
-    and stands in status(). What the handler of a signal raises while a step waits for
-    the other ranks passes through, and ends the monitoring. All members are the
-    training thread's, but for status().
+    Notes
+    -----
+    Nothing of gradmon's is raised into the training loop: an error is logged once and stands in
+    status(). What a signal handler raises while a step waits for other ranks passes through and
+    ends the monitoring.
+
+    A second Monitor of the same rank takes the first one's place if it has the same output
+    directory, model or optimizer (a notebook cell that is run again).
+
+    Only the training thread may call the methods; status() may be called from any thread.
+
+    Examples
+    --------
+    >>> with gradmon.Monitor("monitor_config.json", dynamic=True).watch(model, optimizer):
+    ...     for batch in loader:
+    ...         optimizer.zero_grad()
+    ...         loss_of(model(batch)).backward()
+    ...         optimizer.step()
     """
 
     def __init__(
@@ -68,35 +91,59 @@ class Monitor:
         tp_group: Any = None,
         start_iteration: int = 0,
     ) -> "Monitor":
-        """Begins to watch: before the first step. Returns the monitor.
+        """Begins to watch a model and its optimizer; call it before the first step.
 
-        A layer that is replaced later is seen from the next collected step on. While
-        activations are collected, modules have hooks: torch.jit.script() and
-        torch.cuda.make_graphed_callables() refuse the model, and an evaluation of a
-        TransformerEncoderLayer does not take its fast path. Within what torch.compile
-        has made nothing is seen.
+        A further call with another model adds a chunk (vpp_stage 1, 2, ...). A further call with
+        another optimizer adds that optimizer; it replaces optimizers that hold the same parameters.
 
-        A further call with another model adds a chunk (vpp_stage 1, 2, …); one with another
-        optimizer adds that, in the place of those whose parameters it has. A step ends when all
-        optimizers have stepped, in whatever order; where some step more often than others, call
-        step() at the end of the iteration.
-        grad_acc_steps: micro batches (backward passes) that a step accumulates, a whole
-        number of at least 1; None: 1. scaler: a GradScaler: a step then ends with its
-        update(), also where it has left the optimizer's step out, and parameters' gradients
-        are told without its scale, those of activations with it (numbers of a step without
-        an update are there but for param_updated; status() warns where ranks leave out
-        different numbers).
-        start_iteration: the number of the first step, of a job that goes on from a
-        checkpoint. dp_group, tp_group: process groups whose ranks hold the same
-        parameters (what is alike after reduction is written by the first of them only;
-        not looked at with a ZeroRedundancyOptimizer, whose moments are not alike),
-        and parts of a layer each (parameters of this model without `tensor_model_parallel`
-        are taken for alike there). All these are the first call's. Raises ValueError in static mode
-        where the config is missing or invalid.
+        Parameters
+        ----------
+        model : torch.nn.Module
+            The model, or one chunk of it. A layer that is replaced later is seen from the next
+            collected step on.
+        optimizer : object
+            Any optimizer with `step`, and `param_groups` in it or in what it wraps. A step ends when
+            all watched optimizers have stepped, in any order. Where some step more often than
+            others, call step() at the end of the iteration.
+        grad_acc_steps : float, optional
+            Micro batches (backward passes) per step: a whole number of at least 1. None: 1.
+        scaler : torch.cuda.amp.GradScaler, optional
+            A step then ends with the scaler's update(), also where the scaler has left out the
+            optimizer's step. Gradients of parameters are written without the scale, gradients of
+            activations with it.
+        dp_group : torch.distributed.ProcessGroup, optional
+            Ranks that hold the same parameters. The first of them writes what is equal after
+            reduction. Ignored with a ZeroRedundancyOptimizer, whose moments differ between ranks.
+        tp_group : torch.distributed.ProcessGroup, optional
+            Ranks that each hold a part of a layer. A parameter without `tensor_model_parallel` counts
+            as equal on all of them.
+        start_iteration : int
+            Number of the first step, for a job that resumes from a checkpoint.
+
+        Returns
+        -------
+        Monitor
+            This monitor.
+
+        Raises
+        ------
+        ValueError
+            In static mode, if the config is missing or invalid; if `grad_acc_steps` is not a whole
+            number of at least 1.
+
+        Notes
+        -----
+        `scaler`, `dp_group`, `tp_group`, `grad_acc_steps` and `start_iteration` are those of the
+        first call. An iteration without an update has all rows but `param_updated`; status() warns if
+        ranks leave out different numbers of updates.
+
+        While activations are collected, modules have hooks: torch.jit.script() and
+        torch.cuda.make_graphed_callables() then refuse the model, and a TransformerEncoderLayer in
+        eval mode does not take its fast path. Nothing is seen within what torch.compile has made.
         """
         if self._steps is None:
             if dp_group is not None and shards_its_state(optimizer):
-                _gradmon.warn_once("dp_group is not looked at: the optimizer's moments are not alike there")
+                _gradmon.warn_once("ignored dp_group: the optimizer's moments differ between ranks")
                 dp_group = None
             options = with_process_group(self._options)
             named = _gradmon.environment_names_launch(options["rank"], options["world_size"])
@@ -117,11 +164,17 @@ class Monitor:
         return self
 
     def step(self) -> bool:
-        """Ends the step, once an iteration on every rank; True: what was asked for is
-        there, and training may end (print_struct).
+        """Ends the step; call it once per iteration on every rank.
 
-        Without it the last of the watched optimizers' steps does, or the scaler's update. The
-        first call takes that over for good; it ends no step itself if one of them has.
+        Without it a step ends with the last of the watched optimizers' steps, or with the scaler's
+        update. From the first call on, only step() ends a step. The first call ends no step if an
+        optimizer has already ended it.
+
+        Returns
+        -------
+        bool
+            True: the requested output is complete and training may stop (`print_struct`,
+            `cc_log_only`).
         """
         steps = self._steps
         if steps is None:
@@ -131,17 +184,45 @@ class Monitor:
 
     @property
     def rank(self) -> int:
-        """This process's in the job; 0 before watch(), and where it could not be found out."""
+        """Rank of this process in the job.
+
+        Returns
+        -------
+        int
+            0 before watch(), and if the rank could not be found out.
+        """
         return 0 if self._steps is None else self._steps.core.rank
 
     @property
     def may_end(self) -> bool:
-        """Whether the config wanted one step only and has had it."""
+        """Whether the requested output is complete and training may stop.
+
+        Returns
+        -------
+        bool
+            True after the one step that `print_struct` or `cc_log_only` asks for.
+        """
         return self._steps is not None and bool(self._steps.begun & _gradmon.MAY_END)
 
     def scalar(self, name: str, value: float) -> None:
-        """A training scalar of this step ("loss", "learning-rate", any name): a number, or a
-        tensor of one, which is waited for where the step is collected."""
+        """Reports a training scalar of this step.
+
+        Parameters
+        ----------
+        name : str
+            For example "loss" or "learning-rate". The config key `scalars` says where it is written.
+        value : float or torch.Tensor
+            A number, or a tensor with one element. A tensor is read, and so waited for, only if this
+            step is collected.
+
+        Notes
+        -----
+        Raises nothing: a value that is not a number is logged once.
+
+        Examples
+        --------
+        >>> monitor.scalar("loss", loss)
+        """
         steps = self._steps
         if steps is None or not steps.begun & _gradmon.COLLECTS:
             return
@@ -151,12 +232,34 @@ class Monitor:
             _gradmon.warn_once(f"scalar {name!r}: {error}")
 
     def samples(self, count: int) -> None:
-        """So many samples more have been seen, by all ranks together."""
+        """Reports samples that all ranks together have processed since the last call.
+
+        Parameters
+        ----------
+        count : int
+            Number of samples. Throughput and the column `samples` are computed from it.
+        """
         if self._steps is not None:
             self._steps.core.samples(count)
 
     def attention(self, name: str, q: torch.Tensor, k: torch.Tensor, causal: bool = True) -> None:
-        """Q and K of an attention, in its forward: 4-D, axes as the config's sa_order says."""
+        """Reports the query and key of an attention during its forward pass.
+
+        Parameters
+        ----------
+        name : str
+            Name of the attention in the rows of `attention_hook`.
+        q, k : torch.Tensor
+            4-D floating-point tensors of equal head size, with axes as the config key `sa_order` says:
+            [sequence, batch, heads, size] or [batch, sequence, heads, size]. `k` may have fewer heads
+            (grouped queries).
+        causal : bool
+            True: query i attends to keys 0 to i.
+
+        Notes
+        -----
+        Raises nothing: tensors that do not fit are logged once. METRICS.md has the formulas.
+        """
         steps = self._steps
         if steps is None or not steps.begun & _gradmon.WATCHES_FORWARDS:
             return
@@ -166,14 +269,38 @@ class Monitor:
             _gradmon.warn_once(f"attention {name!r}: {error}")
 
     def status(self) -> Optional[_gradmon.Status]:
-        """At most 100 ms old: in rank 0 of the whole job, elsewhere of this rank; None before watch()."""
+        """State of the job, at most 100 ms old.
+
+        Returns
+        -------
+        Status or None
+            In rank 0 the state of the whole job, in other ranks the state of this rank. None before
+            watch().
+
+        Notes
+        -----
+        Any thread.
+        """
         return None if self._steps is None else self._steps.core.status()
 
     def on(self, *, collect_times: Optional[int] = None, step_interval: Optional[int] = None) -> None:
-        """Asks the job for what `gradmonctl on` does: collection begins on all ranks at
-        one agreed step soon, and the config file says so. Any rank may ask; those that
-        ask for the same in the same step ask once. Returns at once: the step is in
-        status(), what is refused in the log. In static mode it is refused."""
+        """Asks the job to start collecting, as ``gradmonctl on`` does.
+
+        All ranks begin at one agreed step, and the config file is updated. Any rank may ask; ranks
+        that ask for the same in the same step count as one.
+
+        Parameters
+        ----------
+        collect_times : int, optional
+            Stop after so many collected steps. Default: as the config says.
+        step_interval : int, optional
+            Collect every so many steps. Default: as the config says.
+
+        Notes
+        -----
+        Returns at once: status() shows the agreed step, the log shows a refusal. Raises nothing.
+        Static mode refuses it.
+        """
         if self._steps is None:
             return _gradmon.warn_once("on() before watch() does nothing")
         try:
@@ -182,16 +309,35 @@ class Monitor:
             _gradmon.warn_once(f"on(): {error}")
 
     def off(self) -> None:
-        """Asks the job to stop collecting, likewise."""
+        """Asks the job to stop collecting, as ``gradmonctl off`` does.
+
+        Notes
+        -----
+        Returns at once, and raises nothing. Static mode refuses it.
+        """
         if self._steps is None:
             return _gradmon.warn_once("off() before watch() does nothing")
         self._steps.core.off()
 
     def set(self, key: str, value: Any) -> None:
-        """Asks the job to change a key of the config ("ops", or a JSON pointer) to a value
-        that JSON has, as `gradmonctl set` does. In static mode it holds in this rank
-        alone, from the next step on, for what the config still has to collect; the file
-        is left as it is."""
+        """Asks the job to change one key of the config, as ``gradmonctl set`` does.
+
+        Parameters
+        ----------
+        key : str
+            A key ("ops") or a JSON pointer ("/alert/dump").
+        value : object
+            Any value that JSON has.
+
+        Notes
+        -----
+        Returns at once, and raises nothing: a refusal is logged. In static mode the change holds for
+        this rank only, from the next step on, and the file stays as it is.
+
+        Examples
+        --------
+        >>> monitor.set("ops", ["norm", "max"])
+        """
         if self._steps is None:
             return _gradmon.warn_once("set() before watch() does nothing")
         try:
@@ -200,29 +346,39 @@ class Monitor:
             _gradmon.warn_once(f"set({key!r}): {error}")
 
     def metrics(self) -> list[_gradmon.Metric]:
-        """All rows of the step that was collected last, as they stand in the files (kind,
-        vpp_stage, name, step, micro_step, values by column), without the disk. Waits for
-        the writer, a second at most; empty before the first such step, and where it had none."""
+        """Rows of the step that was collected last, from memory.
+
+        Returns
+        -------
+        list of Metric
+            Each has kind, vpp_stage, name, step, micro_step and values by column, as in the files.
+            Empty before the first collected step, and if that step had no rows.
+
+        Notes
+        -----
+        Waits for the writer thread, for 1 s at most.
+        """
         return [] if self._steps is None else self._steps.core.metrics()
 
     def stop(self, timeout: Optional[float] = None) -> None:
-        """Detaches everything, writes what has been collected, and leaves the job.
-        Nothing is collected afterwards, and a second call does nothing.
+        """Detaches all hooks, writes the collected rows and leaves the job.
+
+        Nothing is collected afterwards. A second call does nothing. The end of the `with` block and
+        the end of the interpreter call stop().
 
         Parameters
         ----------
         timeout : float, optional
-            Seconds that this may take in all, whatever the disk does; 0 or less gives up
-            all rows that are not written yet. None: no row is given up while rows are being
-            written. The writer is waited for until 2 s after its last progress, 30 s at most
-            (2 s in all after a KeyboardInterrupt), and the other ranks 0.5 s.
-            Anything but a number is logged and counts as None.
+            Seconds that this may take in all, whatever the disk does. 0 or less gives up all rows that
+            are not written yet. None: wait for the writer until 2 s after its last progress, 30 s at
+            most (2 s in all after a KeyboardInterrupt), and 0.5 s for the other ranks. Anything but
+            a number is logged and counts as None.
 
         Notes
         -----
-        Raises nothing. Rows that are given up are logged by kind, and count in `dropped` of
-        this rank's status. The end of the `with` and the interpreter's end call stop().
-        Training thread."""
+        Raises nothing. Rows that are given up are logged by kind, and count in `dropped` of this
+        rank's status.
+        """
         if self._steps is not None:
             self._steps.stop(_seconds(timeout))
 

@@ -28,21 +28,47 @@ def load(
     ranks: Union[int, Collection[int], None] = None,
     names: Optional[Names] = None,
 ) -> "pandas.DataFrame":
-    """All rows of a job, one value a row; or those of some kinds, steps, ranks and names,
-    of which no more files are read than have them.
+    """Reads the rows of a job into one table, with one value per row.
 
-    path: the job's output directory, or one rank's directory in it. run: the 8 hex
-    digits of one of its runs; without it the one written to last. kind: the files'
-    prefix, "grad_reduced". steps: numbers, as `range(1000, 2000)`. names: as the files
-    have them, or a compiled pattern that is searched for in them.
+    Only the files that can have the wanted rows are read.
 
-    Columns: rank, step, micro_step (missing where a row is of the whole step), kind
-    (the file's prefix), name, op (the CSV column: norm, mg_direction, …), value (NaN
-    where that was measured; what was not measured has no row), vpp_stage. Sorted by
-    step, then as it was written. A last line that is still being written is left out.
+    Parameters
+    ----------
+    path : str or path-like
+        The job's output directory, or the directory of one rank in it.
+    run : str, optional
+        The 8 hex digits of one run. Default: the run written to last.
+    kind : str or collection of str, optional
+        Prefixes of the files: "grad_reduced". Default: all.
+    steps : int or collection of int, optional
+        Step numbers, for example ``range(1000, 2000)``. Default: all.
+    ranks : int or collection of int, optional
+        Default: all.
+    names : str, collection of str or compiled pattern, optional
+        Names as in the files, or a pattern that is searched in them. Default: all.
 
-    Raises FileNotFoundError where there is no run, ValueError, with the file, for one
-    that cannot be read. Needs pandas.
+    Returns
+    -------
+    pandas.DataFrame
+        Columns rank, step, micro_step (missing where a row is of the whole step), kind, name, op
+        (the CSV column: norm, mg_direction, ...), value and vpp_stage. A value is NaN where NaN was
+        measured; what was not measured has no row. Sorted by step, then as written.
+
+    Raises
+    ------
+    FileNotFoundError
+        If there is no run.
+    ValueError
+        If a file cannot be read; the message names the file.
+
+    Notes
+    -----
+    Needs pandas. A last line that is still being written is left out.
+
+    Examples
+    --------
+    >>> rows = gradmon.load("monitor_output", kind="grad_reduced", steps=range(1000, 2000))
+    >>> rows[rows["op"] == "norm"].groupby("name")["value"].max()
     """
     import pandas
 

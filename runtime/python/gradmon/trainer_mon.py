@@ -15,11 +15,23 @@ _TASKS = {"grad_reduced": "post_grad", "actv": "actv", "actv_grad": "actv_grad"}
 
 
 class TrainerMon:
-    """The same constructor, calls, config keys and files as msprobe.pytorch.TrainerMon.
+    """msprobe's TrainerMon: the same constructor, calls, config keys and files.
 
-    process_group: the pipeline's, for the order of alerts among ranks.
-    params_have_main_grad, opt_ty: taken, and not looked at: a parameter's `main_grad` is
-    read where it has one (grad_reduced), and moments by what the optimizer keeps.
+    Parameters
+    ----------
+    config_file_path : str or path-like
+        The config file.
+    process_group : torch.distributed.ProcessGroup, optional
+        The pipeline's group, which orders alerts among ranks.
+    params_have_main_grad : bool
+        Accepted and ignored: `main_grad` is read wherever a parameter has one.
+    opt_ty : str, optional
+        Accepted and ignored: moments are found in the optimizer's state.
+
+    Examples
+    --------
+    >>> monitor = TrainerMon("monitor_config.json")
+    >>> monitor.set_monitor(model, grad_acc_steps=1, optimizer=optimizer)
     """
 
     def __init__(
@@ -41,8 +53,18 @@ class TrainerMon:
 
     @property
     def ops(self) -> list[str]:
-        """The statistics of a step. What is assigned holds from the next step on that has
-        been agreed on (in static mode: that this rank begins), as Monitor.set() says."""
+        """Statistics of a tensor, as the config key `ops`.
+
+        Returns
+        -------
+        list of str
+            What was assigned last, else what the config file has.
+
+        Notes
+        -----
+        An assignment holds from the next agreed step on; in static mode from the next step of this
+        rank, as in Monitor.set().
+        """
         return list(self._settings.get("ops") or _ops_of(self._config_file))
 
     @ops.setter
@@ -50,34 +72,75 @@ class TrainerMon:
         self._set("ops", list(ops))
 
     def reload_xy(self, xy_distribution: bool = False) -> None:
-        """Switches the collection of activations, as by assigning `ops`."""
+        """Switches the collection of activations.
+
+        Parameters
+        ----------
+        xy_distribution : bool
+            True: activations are collected from the next agreed step on.
+        """
         self._set("xy_distribution", bool(xy_distribution))
 
     def set_monitor(self, *arguments: Any, **keywords: Any) -> None:
-        """Either `(model, grad_acc_steps, optimizer, dp_group=None, tp_group=None,
-        start_iteration=0)` or, where the second argument is no number, `(model, optimizer,
-        grad_acc_steps=1, tp_group=None, dp_group=None, start_iteration=0)`.
+        """Begins to watch a model and its optimizer.
 
-        model: a torch.nn.Module, or a list of them, the chunks of an interleaved
-        pipeline. optimizer: the one whose `step` ends a training step.
+        Parameters
+        ----------
+        *arguments, **keywords
+            ``(model, grad_acc_steps, optimizer, dp_group=None, tp_group=None, start_iteration=0)``,
+            or, where the second argument is not a number, ``(model, optimizer, grad_acc_steps=1,
+            tp_group=None, dp_group=None, start_iteration=0)``. `model` is a torch.nn.Module or a
+            list of the chunks of an interleaved pipeline. The `step` of `optimizer` ends a
+            training step.
+
+        Raises
+        ------
+        TypeError
+            If there is no optimizer.
+        ValueError
+            As Monitor.watch().
         """
         self._watch(**_bound(arguments, keywords, self._wrapped_optimizer))
 
     def set_wrapped_optimizer(self, optimizer: Any) -> None:
-        """The optimizer of a later set_monitor() or monitor_gnorm_with_ad() without one."""
+        """Sets the optimizer for a later set_monitor() without one.
+
+        Parameters
+        ----------
+        optimizer : object
+            As for Monitor.watch().
+        """
         self._wrapped_optimizer = optimizer
 
     def monitor_gnorm_with_ad(self, *arguments: Any, **keywords: Any) -> None:
-        """The older name of set_monitor()."""
+        """The older name of set_monitor().
+
+        Parameters
+        ----------
+        *arguments, **keywords
+            Those of set_monitor().
+        """
         self._watch(**_bound(arguments, keywords, self._wrapped_optimizer))
 
     def generate_wgrad_metrics(self, _post_grad_dict: Any = None) -> tuple[Metrics, Metrics]:
-        """Gradients of the last collected step: (reduced, unreduced), each from
-        `{vpp}:{name}[:{micro}]/rank{R}/{task}` to {op: number}."""
+        """Gradients of the step that was collected last.
+
+        Returns
+        -------
+        tuple of dict
+            Reduced gradients, then unreduced ones. Each maps
+            ``{vpp}:{name}[:{micro}]/rank{R}/{task}`` to {op: number}.
+        """
         return self._of_kind("grad_reduced"), self._of_kind("grad_unreduced")
 
     def generate_xy_metrics(self) -> tuple[Metrics, Metrics]:
-        """Activations of the last collected step: (actv, actv_grad), likewise."""
+        """Activations of the step that was collected last.
+
+        Returns
+        -------
+        tuple of dict
+            Activations, then their gradients, with keys as in generate_wgrad_metrics().
+        """
         return self._of_kind("actv"), self._of_kind("actv_grad")
 
     def _watch(

@@ -177,7 +177,7 @@ TEST_CASE("a rank that ends counts as ready and finished") {
   job.leave(1);
   job.propose(job.plan(true, 2));
   REQUIRE(job.tick_until([&] { return !job.write_backs.empty(); }));
-  REQUIRE(job.process(1).member->left_heard());
+  REQUIRE(job.process(1).member->left_acknowledged());
   REQUIRE(job.divergence().empty());
 }
 
@@ -193,7 +193,7 @@ TEST_CASE("training that ends before the plan writes nothing back") {
   REQUIRE(job.coordinator().journal().entries().front().finished_step == -1);
 }
 
-TEST_CASE("a probe tells what a plan would mean on every rank and changes nothing") {
+TEST_CASE("a dry run tells what a plan would mean on every rank and changes nothing") {
   SmallJob job(3, {0.4, 0.2, 3, 11});
   job.can_carry_out = [](int rank, const Plan&) -> tl::expected<std::int64_t, std::string> {
     if (rank == 2) return tl::unexpected(std::string("no such kind"));
@@ -201,10 +201,10 @@ TEST_CASE("a probe tells what a plan would mean on every rank and changes nothin
   };
   job.begin(nullptr);
   REQUIRE(job.tick_until([&] { return job.process(2).next > Step{100}; }));
-  job.probe("q", job.plan(true));
-  REQUIRE(job.tick_until([&] { return !job.probed.empty(); }));
-  REQUIRE(job.probed.size() == 1);
-  const ProbeResult& result = job.probed.front();
+  job.dry_run("q", job.plan(true));
+  REQUIRE(job.tick_until([&] { return !job.dry_runs.empty(); }));
+  REQUIRE(job.dry_runs.size() == 1);
+  const DryRunResult& result = job.dry_runs.front();
   REQUIRE(result.id == "q");
   REQUIRE(result.answers[0].matches == 10);
   REQUIRE(result.answers[1].matches == 11);
@@ -223,9 +223,9 @@ TEST_CASE("the more ranks there are the less of its targets each may tell") {
     };
     job.begin(nullptr);
     job.tick_until([&] { return job.process(ranks - 1).next > Step{10}; });
-    job.probe("q", nullptr);
-    REQUIRE(job.tick_until([&] { return !job.probed.empty(); }));
-    const TargetList& list = job.probed.front().answers[1].targets;
+    job.dry_run("q", nullptr);
+    REQUIRE(job.tick_until([&] { return !job.dry_runs.empty(); }));
+    const TargetList& list = job.dry_runs.front().answers[1].targets;
     REQUIRE(list.left_out + static_cast<std::int64_t>(list.unmatched.size()) == 1000);
     return list.unmatched.size();
   };
@@ -234,15 +234,15 @@ TEST_CASE("the more ranks there are the less of its targets each may tell") {
   CHECK(told(64) > 0);
 }
 
-TEST_CASE("a probe ends after two seconds where a rank does not answer") {
+TEST_CASE("a dry run ends after two seconds where a rank does not answer") {
   SmallJob job(2);
   job.begin(nullptr);
   REQUIRE(job.tick_until([&] { return job.process(1).next > Step{200}; }));
   job.process(1).deaf = true;
-  job.probe("q", job.plan(true));
-  REQUIRE(job.tick_until([&] { return !job.probed.empty(); }, 210));
-  REQUIRE(job.probed.front().answers[0].known);
-  REQUIRE_FALSE(job.probed.front().answers[1].known);
+  job.dry_run("q", job.plan(true));
+  REQUIRE(job.tick_until([&] { return !job.dry_runs.empty(); }, 210));
+  REQUIRE(job.dry_runs.front().answers[0].known);
+  REQUIRE_FALSE(job.dry_runs.front().answers[1].known);
 }
 
 TEST_CASE("a rank that rejects makes nobody wait") {

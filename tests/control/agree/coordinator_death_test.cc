@@ -151,7 +151,7 @@ TEST_CASE("with the log lost what the ranks hold goes on with what it had left a
 }
 
 TEST_CASE("an epoch is later than any that a rank tells of, where the clock was set back, and else what it is") {
-  NoDecisionLog log;
+  NullDecisionLog log;
   Coordinator coordinator({"new", "launch", 1, "run", 100}, log);
   coordinator.begin(nullptr, 100);
   const auto order_told = [&](std::int64_t earlier, std::uint64_t number) {

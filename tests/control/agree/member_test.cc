@@ -21,7 +21,7 @@ struct Alone {
   Member member{identity(), gate, [](const Plan&) -> tl::expected<std::int64_t, std::string> { return 1; }};
   Ticks now{};
   Step next;
-  LastWord last;
+  KnownDecisions last;
   std::vector<std::int64_t> counted;
   std::string epoch = "epoch";
   std::int64_t epoch_order = 10;
@@ -138,7 +138,7 @@ TEST_CASE("the lease counts from when the acknowledged Progress was sent") {
   one.now = Ticks{5'000};
   const std::uint64_t number = one.report();
   one.now = Ticks{9'000};
-  one.say(ProgressHeard{number});
+  one.say(ProgressAck{number});
   one.now = Ticks{14'999};
   one.step();
   REQUIRE(one.counted.back() == 2);
@@ -154,7 +154,7 @@ TEST_CASE("a lapse is final: neither a late acknowledgement nor a late verdict t
   const std::uint64_t number = one.report();
   one.now = Ticks{10'000};
   one.step();
-  one.say(ProgressHeard{number});
+  one.say(ProgressAck{number});
   one.commit(2, plan(true), 10);
   one.step(20);
   REQUIRE(one.counted.size() == 1);
@@ -208,7 +208,7 @@ TEST_CASE("a Hello tells what is held and a repeated answer of another place is 
   one.welcome(*hello);
   one.incarnation = 3;
   one.welcome(*again);
-  REQUIRE(one.member.to_coordinator(Gone{}).incarnation == 3);
+  REQUIRE(one.member.to_coordinator(Disconnected{}).incarnation == 3);
 }
 
 TEST_CASE("a late off applies at the next boundary") {
@@ -253,7 +253,7 @@ TEST_CASE("a rank that has waited more than 2 s in ten minutes is Busy, but neve
     REQUIRE(one.answer<Ready>(one.prepare(revision, plan(true))));
     one.step();
     one.now += Ticks{1'050};
-    one.say(ProgressHeard{one.report()});
+    one.say(ProgressAck{one.report()});
     one.last.closed = Revision{revision};
     one.say(Decided{one.last});
     one.step();
@@ -296,7 +296,7 @@ TEST_CASE("another epoch renews no lease of a plan in force before a commit of i
   one.welcome(*hello);
   one.step();
   REQUIRE(one.counted.size() == 2);  // It keeps its plan.
-  one.say(ProgressHeard{one.report()});
+  one.say(ProgressAck{one.report()});
   one.now = Ticks{10'000};
   one.step();
   REQUIRE(one.counted.size() == 2);
@@ -352,13 +352,13 @@ TEST_CASE("a replaced process collects and promises nothing more") {
   one.step(10);
   REQUIRE(one.counted.size() == 1);
   REQUIRE(one.prepare(2, plan(true)).send.empty());
-  REQUIRE(one.member.left_heard());
+  REQUIRE(one.member.left_acknowledged());
 }
 
-TEST_CASE("HelloAgain makes a rank say Hello, and what it holds stays while its lease lasts") {
+TEST_CASE("RejoinRequest makes a rank say Hello, and what it holds stays while its lease lasts") {
   Alone one;
   one.go_on();
-  const auto hello = one.answer<Hello>(one.say(HelloAgain{}));
+  const auto hello = one.answer<Hello>(one.say(RejoinRequest{}));
   REQUIRE(hello);
   REQUIRE_FALSE(hello->lapsed);
 }

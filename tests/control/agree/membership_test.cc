@@ -78,7 +78,7 @@ TEST_CASE("a rank number is refused while its process is a member and both proce
 TEST_CASE("the next process takes a dead one's number with a new incarnation") {
   Fixture f;
   const Welcome first = f.members.on_hello(Rank{1}, hello("a"), Ticks{0}).welcome;
-  f.members.on_gone(Rank{1}, Ticks{1}, "its process has gone");
+  f.members.on_disconnected(Rank{1}, Ticks{1}, "its process has gone");
   const auto second = f.members.on_hello(Rank{1}, hello("b"), Ticks{1});
   REQUIRE(second.welcome.refused.empty());
   REQUIRE(second.joined);
@@ -94,16 +94,16 @@ TEST_CASE("the last step of those that are gone or have lapsed is remembered") {
   progress.number = 2;
   progress.step = Step{40};
   f.members.on_progress(f.members.of(1), progress, Ticks{1});
-  REQUIRE_FALSE(f.members.last_of_the_gone());
+  REQUIRE_FALSE(f.members.last_departed_step());
   SECTION("gone") {
-    f.members.on_gone(Rank{1}, Ticks{1}, "");
-    REQUIRE(f.members.last_of_the_gone() == Step{40});
+    f.members.on_disconnected(Rank{1}, Ticks{1}, "");
+    REQUIRE(f.members.last_departed_step() == Step{40});
   }
   SECTION("lapsed") {
     Hello lapsed = hello("a", 3);
     lapsed.step = Step{45};
     f.members.on_hello(Rank{1}, lapsed, Ticks{2});
-    REQUIRE(f.members.last_of_the_gone() == Step{45});
+    REQUIRE(f.members.last_departed_step() == Step{45});
   }
 }
 
@@ -147,7 +147,7 @@ TEST_CASE("an evicted rank is out 15 s after its last acknowledgement and cannot
 TEST_CASE("what is restored stands under incarnations that nobody was given before") {
   Fixture f;
   f.members.restore(JoinedEntry{Rank{1}, 7, hello("a")}, Ticks{0});
-  f.members.begin_new_life();
+  f.members.begin_incarnation();
   REQUIRE(f.members.find(f.from(7)) == nullptr);
   REQUIRE(f.members.is_process_of(f.from(7)));
   const Welcome again = f.members.on_hello(Rank{1}, hello("a", 2, false), Ticks{1}).welcome;

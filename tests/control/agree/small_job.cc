@@ -73,8 +73,8 @@ PlanPtr SmallJob::plan_within(double max_overhead, std::int64_t interval) const 
 void SmallJob::begin(PlanPtr first) { perform(coordinator_->begin(std::move(first), 0)); }
 void SmallJob::propose(PlanPtr asked) { perform(coordinator_->propose(std::move(asked), 0)); }
 
-void SmallJob::probe(std::string id, PlanPtr asked) {
-  perform(coordinator_->probe(std::move(id), std::move(asked)));
+void SmallJob::dry_run(std::string id, PlanPtr asked) {
+  perform(coordinator_->dry_run(std::move(id), std::move(asked)));
 }
 
 bool SmallJob::evict(int rank) {
@@ -112,7 +112,7 @@ void SmallJob::perform(CoordinatorActions actions) {
   }
   std::move(actions.log.begin(), actions.log.end(), std::back_inserter(log));
   std::move(actions.warnings.begin(), actions.warnings.end(), std::back_inserter(warnings));
-  std::move(actions.probed.begin(), actions.probed.end(), std::back_inserter(probed));
+  std::move(actions.dry_runs.begin(), actions.dry_runs.end(), std::back_inserter(dry_runs));
   if (actions.write_back) {
     write_backs.push_back(*actions.write_back);
     coordinator_->write_back_ended(actions.write_back->revision);
@@ -126,7 +126,7 @@ void SmallJob::perform(Process& own, MemberActions actions) {
 
 void SmallJob::deliver(int rank, Message message) {
   Process& own = process(rank);
-  Envelope envelope = own.member->to_coordinator(Gone{});
+  Envelope envelope = own.member->to_coordinator(Disconnected{});
   envelope.message = std::move(message);
   perform(own, own.member->on_envelope(envelope, now()));
 }
@@ -242,7 +242,7 @@ void SmallJob::leave(int rank) {
 void SmallJob::kill(int rank, bool hub_tells) {
   Process& own = process(rank);
   own.alive = false;
-  if (hub_tells) post(true, own.member->to_coordinator(Gone{}), nullptr);
+  if (hub_tells) post(true, own.member->to_coordinator(Disconnected{}), nullptr);
 }
 
 void SmallJob::kill_coordinator() {

@@ -81,7 +81,7 @@ class SmallJob {
   PlanPtr plan_within(double max_overhead, std::int64_t interval = 1) const;
   void begin(PlanPtr first);
   void propose(PlanPtr plan);
-  void probe(std::string id, PlanPtr plan);
+  void dry_run(std::string id, PlanPtr plan);
   bool evict(int rank);
   bool cancel();
   // One tick of 10 ms: messages arrive, agents tick, each trainer tries `steps`.
@@ -120,7 +120,7 @@ class SmallJob {
   static constexpr Ticks kTick{10};
 
   std::vector<WriteBack> write_backs;
-  std::vector<ProbeResult> probed;
+  std::vector<DryRunResult> dry_runs;
   std::vector<std::string> log;
   std::vector<std::string> warnings;
   std::function<tl::expected<std::int64_t, std::string>(int rank, const Plan&)> can_carry_out;

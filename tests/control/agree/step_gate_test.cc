@@ -287,14 +287,14 @@ TEST_CASE("waits are counted for ten minutes, the wait at the start and a stoppe
   REQUIRE(gate.begin(Step{1}, Ticks{0}).wait);
   gate.release();
   REQUIRE_FALSE(gate.begin(Step{1}, Ticks{1'500}).wait);
-  REQUIRE(gate.waited_within(Ticks{600'000}, Ticks{1'500}) == Ticks{});
+  REQUIRE(gate.waited_in(Ticks{600'000}, Ticks{1'500}) == Ticks{});
   gate.promise(1, kMaxWait);
   gate.try_begin(Step{2});
   REQUIRE(gate.begin(Step{2}, Ticks{2'000}).wait);
-  REQUIRE(gate.waited_within(Ticks{600'000}, Ticks{2'500}) == Ticks{500});
+  REQUIRE(gate.waited_in(Ticks{600'000}, Ticks{2'500}) == Ticks{500});
   REQUIRE_FALSE(gate.begin(Step{2}, Ticks{50'000}).wait);  // The process was stopped.
-  REQUIRE(gate.waited_within(Ticks{600'000}, Ticks{50'000}) == kMaxWait);
-  REQUIRE(gate.waited_within(Ticks{600'000}, Ticks{650'001}) == Ticks{});
+  REQUIRE(gate.waited_in(Ticks{600'000}, Ticks{50'000}) == kMaxWait);
+  REQUIRE(gate.waited_in(Ticks{600'000}, Ticks{650'001}) == Ticks{});
 }
 
 TEST_CASE("an interrupted wait takes the promise back and lapses") {

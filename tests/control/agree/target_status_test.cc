@@ -60,17 +60,17 @@ TEST_CASE("rank 0 tells all its targets and the others what is noteworthy") {
   };
   job.begin(nullptr);
   REQUIRE(job.tick_until([&] { return job.process(2).next > Step{100}; }));
-  job.probe("now", nullptr);
-  REQUIRE(job.tick_until([&] { return !job.probed.empty(); }));
-  const ProbeResult& now = job.probed.front();
+  job.dry_run("now", nullptr);
+  REQUIRE(job.tick_until([&] { return !job.dry_runs.empty(); }));
+  const DryRunResult& now = job.dry_runs.front();
   REQUIRE(names_of(now.answers[0].targets) == "abcd");
   REQUIRE(names_of(now.answers[2].targets) == "bd");
   REQUIRE(now.answers[2].targets.counts.watched == 21);
   REQUIRE(now.answers[1].targets.left_out == 2);
-  job.probe("then", job.plan(true));
-  REQUIRE(job.tick_until([&] { return job.probed.size() == 2; }));
-  REQUIRE(job.probed[1].answers[1].targets.counts.watched == 12);
-  REQUIRE(job.probed[1].answers[1].matches == 1);
+  job.dry_run("then", job.plan(true));
+  REQUIRE(job.tick_until([&] { return job.dry_runs.size() == 2; }));
+  REQUIRE(job.dry_runs[1].answers[1].targets.counts.watched == 12);
+  REQUIRE(job.dry_runs[1].answers[1].matches == 1);
 }
 
 TEST_CASE("what a rank tells of its targets fits into a message") {
@@ -82,9 +82,9 @@ TEST_CASE("what a rank tells of its targets fits into a message") {
   };
   job.begin(nullptr);
   REQUIRE(job.tick_until([&] { return job.process(1).next > Step{100}; }));
-  job.probe("now", nullptr);
-  REQUIRE(job.tick_until([&] { return !job.probed.empty(); }));
-  const auto& answers = job.probed.front().answers;
+  job.dry_run("now", nullptr);
+  REQUIRE(job.tick_until([&] { return !job.dry_runs.empty(); }));
+  const auto& answers = job.dry_runs.front().answers;
   for (std::size_t rank : {0u, 1u}) {
     const TargetList& told = answers[rank].targets;
     REQUIRE(told.targets.size() > 100);

@@ -41,7 +41,7 @@ std::vector<std::string> said_within(ConfigFile& file, FakeClock& clock, millise
   return all;
 }
 
-using Said = std::vector<std::string>;
+using HubLogLine = std::vector<std::string>;
 
 }  // namespace
 
@@ -64,9 +64,9 @@ TEST_CASE("a file that is missing at the start is told of at once and taken when
   ScratchDirectory directory;
   FakeClock clock;
   ConfigFile file(directory / "c", clock.clock());
-  CHECK(said_within(file, clock, milliseconds(5000)) == Said{"(problem) there is no such file"});
+  CHECK(said_within(file, clock, milliseconds(5000)) == HubLogLine{"(problem) there is no such file"});
   save_in_place(directory / "c", "{}");
-  CHECK(said_within(file, clock, milliseconds(500)) == Said{"{}"});
+  CHECK(said_within(file, clock, milliseconds(500)) == HubLogLine{"{}"});
 }
 
 TEST_CASE("a file deleted later is one problem and the next save is taken", "[configfile]") {
@@ -74,12 +74,12 @@ TEST_CASE("a file deleted later is one problem and the next save is taken", "[co
   save_in_place(directory / "c", "{}");
   FakeClock clock;
   ConfigFile file(directory / "c", clock.clock());
-  REQUIRE(said_within(file, clock, milliseconds(3000)) == Said{"{}"});
+  REQUIRE(said_within(file, clock, milliseconds(3000)) == HubLogLine{"{}"});
   fs::rename(directory / "c", directory / "d");
   CHECK(said_within(file, clock, milliseconds(900)).empty());
-  CHECK(said_within(file, clock, milliseconds(60'000)) == Said{"(problem) there is no such file"});
+  CHECK(said_within(file, clock, milliseconds(60'000)) == HubLogLine{"(problem) there is no such file"});
   fs::rename(directory / "d", directory / "c");
-  CHECK(said_within(file, clock, milliseconds(5000)) == Said{"{}"});
+  CHECK(said_within(file, clock, milliseconds(5000)) == HubLogLine{"{}"});
 }
 
 TEST_CASE("what is empty or broken is quiet for a second and then reported once", "[configfile]") {
@@ -90,14 +90,14 @@ TEST_CASE("what is empty or broken is quiet for a second and then reported once"
     save_in_place(directory / "c", "{}");
     FakeClock clock;
     ConfigFile file(directory / "c", clock.clock());
-    REQUIRE(said_within(file, clock, milliseconds(3000)) == Said{"{}"});
+    REQUIRE(said_within(file, clock, milliseconds(3000)) == HubLogLine{"{}"});
     save_in_place(directory / "c", broken);
     CHECK(said_within(file, clock, milliseconds(900)).empty());
-    CHECK(said_within(file, clock, milliseconds(20'000)) == Said{broken});
+    CHECK(said_within(file, clock, milliseconds(20'000)) == HubLogLine{broken});
     save_by_rename(directory / "c", broken + " ");
     CHECK(said_within(file, clock, milliseconds(900)).empty());
     save_by_rename(directory / "c", "{ }");
-    CHECK(said_within(file, clock, milliseconds(1)) == Said{"{ }"});
+    CHECK(said_within(file, clock, milliseconds(1)) == HubLogLine{"{ }"});
   }
 }
 
@@ -106,7 +106,7 @@ TEST_CASE("a rename is reported at once and writing in place after a pause", "[c
   save_in_place(directory / "c", "{}");
   FakeClock clock;
   ConfigFile file(directory / "c", clock.clock());
-  REQUIRE(said_within(file, clock, milliseconds(3000)) == Said{"{}"});
+  REQUIRE(said_within(file, clock, milliseconds(3000)) == HubLogLine{"{}"});
   save_by_rename(directory / "c", "{ }");
   const auto report = file.poll();
   REQUIRE(report.has_value());
@@ -114,7 +114,7 @@ TEST_CASE("a rename is reported at once and writing in place after a pause", "[c
   save_in_place(directory / "c", "{  }");
   CHECK_FALSE(file.poll().has_value());
   CHECK(said_within(file, clock, milliseconds(99)).empty());
-  CHECK(said_within(file, clock, milliseconds(10)) == Said{"{  }"});
+  CHECK(said_within(file, clock, milliseconds(10)) == HubLogLine{"{  }"});
 }
 
 TEST_CASE("a writer that has not closed is waited for", "[configfile]") {
@@ -122,14 +122,14 @@ TEST_CASE("a writer that has not closed is waited for", "[configfile]") {
   save_in_place(directory / "c", "{}");
   FakeClock clock;
   ConfigFile file(directory / "c", clock.clock());
-  REQUIRE(said_within(file, clock, milliseconds(3000)) == Said{"{}"});
+  REQUIRE(said_within(file, clock, milliseconds(3000)) == HubLogLine{"{}"});
   std::ofstream writer(directory / "c", std::ios::trunc);
   writer << "{\"a\": 1}" << std::flush;
   CHECK(said_within(file, clock, milliseconds(1000)).empty());
   writer << "   " << std::flush;
   CHECK(said_within(file, clock, milliseconds(1900)).empty());
   writer.close();
-  CHECK(said_within(file, clock, milliseconds(200)) == Said{"{\"a\": 1}   "});
+  CHECK(said_within(file, clock, milliseconds(200)) == HubLogLine{"{\"a\": 1}   "});
 }
 
 TEST_CASE("the same content with another time stamp is a save", "[configfile]") {
@@ -137,11 +137,11 @@ TEST_CASE("the same content with another time stamp is a save", "[configfile]") 
   save_in_place(directory / "c", "{}");
   FakeClock clock;
   ConfigFile file(directory / "c", clock.clock());
-  REQUIRE(said_within(file, clock, milliseconds(3000)) == Said{"{}"});
+  REQUIRE(said_within(file, clock, milliseconds(3000)) == HubLogLine{"{}"});
   make_old(directory / "c");
-  CHECK(said_within(file, clock, milliseconds(3000)) == Said{"{}"});
+  CHECK(said_within(file, clock, milliseconds(3000)) == HubLogLine{"{}"});
   fs::last_write_time(directory / "c", fs::file_time_type::clock::now() + std::chrono::hours(1000));
-  CHECK(said_within(file, clock, milliseconds(3000)) == Said{"{}"});
+  CHECK(said_within(file, clock, milliseconds(3000)) == HubLogLine{"{}"});
   fs::permissions(directory / "c", fs::perms(0600));
   CHECK(said_within(file, clock, milliseconds(30'000)).empty());
 }
@@ -180,13 +180,13 @@ TEST_CASE("what is not a regular file is refused without blocking", "[configfile
   }
   FakeClock clock;
   ConfigFile file(path, clock.clock());
-  CHECK(said_within(file, clock, milliseconds(5000)) == Said{expected});
+  CHECK(said_within(file, clock, milliseconds(5000)) == HubLogLine{expected});
   const auto edited = file.edit({{"a", "1"}}, std::nullopt);
   REQUIRE_FALSE(edited.has_value());
   CHECK(edited.error().kind == EditError::Kind::unreadable);
   fs::remove_all(path);
   save_in_place(path, "{}");
-  CHECK(said_within(file, clock, milliseconds(3000)) == Said{"{}"});
+  CHECK(said_within(file, clock, milliseconds(3000)) == HubLogLine{"{}"});
 }
 
 TEST_CASE("without inotify the file is polled and seen all the same", "[configfile]") {
@@ -202,11 +202,11 @@ TEST_CASE("without inotify the file is polled and seen all the same", "[configfi
   ConfigFile file(directory / "c", clock.clock());
   REQUIRE(::setrlimit(RLIMIT_NOFILE, &before) == 0);
   CHECK(file.event_fd() == -1);
-  CHECK(said_within(file, clock, milliseconds(3000)) == Said{"{}"});
+  CHECK(said_within(file, clock, milliseconds(3000)) == HubLogLine{"{}"});
   save_in_place(directory / "c", "{ }");
-  CHECK(said_within(file, clock, milliseconds(3000)) == Said{"{ }"});
+  CHECK(said_within(file, clock, milliseconds(3000)) == HubLogLine{"{ }"});
   save_by_rename(directory / "c", "{  }");
-  CHECK(said_within(file, clock, milliseconds(3000)) == Said{"{  }"});
+  CHECK(said_within(file, clock, milliseconds(3000)) == HubLogLine{"{  }"});
 }
 
 TEST_CASE("a directory that is replaced is watched again", "[configfile]") {
@@ -215,14 +215,14 @@ TEST_CASE("a directory that is replaced is watched again", "[configfile]") {
   save_in_place(directory / "conf/c", "{}");
   FakeClock clock;
   ConfigFile file(directory / "conf/c", clock.clock());
-  REQUIRE(said_within(file, clock, milliseconds(3000)) == Said{"{}"});
+  REQUIRE(said_within(file, clock, milliseconds(3000)) == HubLogLine{"{}"});
   fs::create_directory(directory / "next");
   save_in_place(directory / "next/c", "{ }");
   fs::rename(directory / "conf", directory / "old");
   fs::rename(directory / "next", directory / "conf");
-  CHECK(said_within(file, clock, milliseconds(3000)) == Said{"{ }"});
+  CHECK(said_within(file, clock, milliseconds(3000)) == HubLogLine{"{ }"});
   save_by_rename(directory / "conf/c", "{  }");
-  CHECK(said_within(file, clock, milliseconds(300)) == Said{"{  }"});
+  CHECK(said_within(file, clock, milliseconds(300)) == HubLogLine{"{  }"});
 }
 
 }  // namespace gradmon

@@ -111,8 +111,8 @@ TEST_CASE("every key of a full file is read", "[config]") {
   CHECK(config.cc_distribution == Config::CcDistribution{true, {"train.py\\[23\\]"}, true, false});
   CHECK(config.l2_targets.attention_hook == std::vector<std::string>{"att"});
   CHECK(config.l2_targets.linear_hook == std::vector<std::string>{});
-  CHECK((config.recording_l2_features && config.sa_order == Config::AxisOrder::bshd));
-  CHECK(config.sa_causal == Config::Causal::no);
+  CHECK((config.recording_l2_features && config.sa_order == AxisOrder::bshd));
+  CHECK(config.sa_causal == CausalMask::no);
   REQUIRE(config.alert.rules.size() == 2);
   CHECK(config.alert.rules[0] == Config::AlertRule{"AnomalyTurbulence", 0.5});
   CHECK(config.alert.rules[1] == Config::AlertRule{"AnomalyNan", std::nullopt});

@@ -10,7 +10,7 @@
 #include "control/config/config_parser.h"
 #include "control/config/config_schema.h"
 #include "control/debian_version.h"
-#include "tests/temporary_directory.h"
+#include "tests/support/temporary_directory.h"
 #include GRADMON_CATCH_HEADER
 
 namespace gradmon {

@@ -13,7 +13,7 @@
 #include <string_view>
 
 #include "control/config/config_file.h"
-#include "tests/temporary_directory.h"
+#include "tests/support/temporary_directory.h"
 
 namespace gradmon::testing {
 

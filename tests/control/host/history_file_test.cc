@@ -4,7 +4,7 @@
 #include <fstream>
 
 #include "control/debian_version.h"
-#include "tests/temporary_directory.h"
+#include "tests/support/temporary_directory.h"
 #include GRADMON_CATCH_HEADER
 
 namespace gradmon {

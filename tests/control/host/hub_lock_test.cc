@@ -11,7 +11,7 @@
 #include "control/debian_version.h"
 #include GRADMON_CATCH_HEADER
 
-#include "tests/temporary_directory.h"
+#include "tests/support/temporary_directory.h"
 
 using namespace gradmon;
 
@@ -44,7 +44,7 @@ TEST_CASE("one hub at a time holds a job's lock") {
     const auto lock = HubLock::take(job.directory);
     INFO((lock ? "" : lock.error().reason));
     REQUIRE(lock);
-    CHECK(lock->still_ours());
+    CHECK(lock->is_held());
     CHECK_FALSE(free_for_another(job.directory));
     const auto second = HubLock::take(job.directory);
     REQUIRE_FALSE(second);
@@ -86,7 +86,7 @@ TEST_CASE("a lock survives in the child that a hub becomes by forking itself awa
   if (child == 0) {
     close(done[1]);
     char byte = 0;
-    _exit(read(done[0], &byte, 1) == 0 && lock->still_ours() ? 0 : 1);
+    _exit(read(done[0], &byte, 1) == 0 && lock->is_held() ? 0 : 1);
   }
   lock.reset();
   CHECK(HubLock::take(job.directory).error().kind == Kind::taken);
@@ -111,16 +111,16 @@ TEST_CASE("a lock whose path has gone or names another file is no longer ours") 
     fs::rename(job.directory.path, before);
     REQUIRE(mkdir(job.directory.path.c_str(), 0700) == 0);
     fs::create_hard_link(before / "lock", job.directory.lock());
-    CHECK_FALSE(lock->still_ours());
+    CHECK_FALSE(lock->is_held());
     CHECK(HubLock::take(job.directory).error().kind == Kind::taken);
     return;
   }
-  CHECK_FALSE(lock->still_ours());
+  CHECK_FALSE(lock->is_held());
   REQUIRE(make_job_directory("job", {{}, job.root / "shared"}));
-  CHECK_FALSE(lock->still_ours());
+  CHECK_FALSE(lock->is_held());
   const auto anew = HubLock::take(job.directory);
   REQUIRE(anew);
-  CHECK(anew->still_ours());
+  CHECK(anew->is_held());
 }
 
 TEST_CASE("a lock that cannot be taken says why") {

@@ -7,7 +7,7 @@
 #include "control/debian_version.h"
 #include GRADMON_CATCH_HEADER
 
-#include "tests/temporary_directory.h"
+#include "tests/support/temporary_directory.h"
 
 using namespace gradmon;
 

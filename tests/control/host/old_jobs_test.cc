@@ -5,7 +5,7 @@
 
 #include "control/debian_version.h"
 #include "control/host/hub_lock.h"
-#include "tests/temporary_directory.h"
+#include "tests/support/temporary_directory.h"
 #include GRADMON_CATCH_HEADER
 
 namespace gradmon {

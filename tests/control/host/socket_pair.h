@@ -9,7 +9,7 @@
 #include <string>
 #include <string_view>
 
-#include "control/host/descriptor.h"
+#include "control/files/descriptor.h"
 
 namespace gradmon {
 

@@ -14,7 +14,7 @@
 #include "control/host/frame_stream.h"
 #include "control/host/job_directory.h"
 #include "control/wire/messages.h"
-#include "tests/temporary_directory.h"
+#include "tests/support/temporary_directory.h"
 
 namespace gradmon {
 

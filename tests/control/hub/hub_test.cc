@@ -13,7 +13,7 @@
 
 #include "control/client/command_client.h"
 #include "control/debian_version.h"
-#include "control/host/descriptor.h"
+#include "control/files/descriptor.h"
 #include "control/host/process_identity.h"
 #include "control/host/unix_socket.h"
 #include "control/hub/rendezvous/job_entry.h"
@@ -115,7 +115,7 @@ TEST_CASE("a second process with a number whose connection lives is refused and 
   CHECK(refused.refused.find("rank 0 is taken by pid ") == 0);
   CHECK(refused.again);
   first.say(0, Progress{});
-  CHECK(first.hear<ProgressHeard>());
+  CHECK(first.hear<ProgressAck>());
   first.close();
   CHECK(eventually([&] { return second.join(place, 0, 1).refused.empty(); }));
 }
@@ -128,9 +128,12 @@ TEST_CASE("nonsense of every kind costs its sender the connection and nobody els
   std::mt19937 random(1);
   std::string noise(5'000, '\0');
   for (char& c : noise) c = static_cast<char>(random());
-  std::vector<std::string> nonsense = {"x", noise, std::string(60'000, '\xff'),
+  std::vector<std::string> nonsense = {"x",
+                                       noise,
+                                       std::string(60'000, '\xff'),
                                        encode(Frame(AddressedReply{"x", CommandReply{}})),
-                                       encode(Frame(Status{})), encode(Frame(Said{LogLevel::error, "x"}))};
+                                       encode(Frame(Status{})),
+                                       encode(Frame(HubLogLine{LogLevel::error, "x"}))};
   for (const std::string& bytes : nonsense) {
     HubPeer stranger(place);
     stranger.send_bytes(bytes);
@@ -146,16 +149,16 @@ TEST_CASE("nonsense of every kind costs its sender the connection and nobody els
   other.introduce(place, 0, 1);
   other.epoch = rank.epoch;
   other.incarnation = rank.incarnation + 1;
-  for (const Message& message :
-       std::vector<Message>{Left{Step{5}}, Gone{}, Progress{}, Ready{}, Applied{}, Finished{}, Busy{}, Reject{},
-                            Offered{}, Welcome{}, Decided{}, Replaced{}, LeftHeard{}, Probed{}}) {
+  for (const Message& message : std::vector<Message>{
+           Left{Step{5}}, Disconnected{}, Progress{}, Ready{}, Applied{}, Finished{}, Busy{}, Reject{},
+           Offered{}, Welcome{}, Decided{}, Replaced{}, LeftAck{}, DryRunAnswer{}}) {
     other.say(0, message);
   }
   CHECK(other.status().ranks.size() == 1);
   HubPeer client(place);
   CHECK(state_of(client, 0) == "idle");
   rank.say(0, Progress{});
-  CHECK(rank.hear<ProgressHeard>());
+  CHECK(rank.hear<ProgressAck>());
   CHECK_FALSE(hub.ended_within(milliseconds{0}));
 }
 
@@ -200,7 +203,7 @@ TEST_CASE("a rank whose process has gone is dropped at once and one that left ha
   const auto begun = std::chrono::steady_clock::now();
   rank1.close();
   rank2.say(2, Left{Step{5}});
-  CHECK(rank2.hear<LeftHeard>());
+  CHECK(rank2.hear<LeftAck>());
   rank2.close();
   CHECK(eventually([&] { return state_of(client, 1) == "dropped"; }));
   CHECK(std::chrono::steady_clock::now() - begun < seconds(2));
@@ -236,7 +239,7 @@ TEST_CASE("a hub ends within two seconds after its last rank and leaves nothing 
     rank1.close();
     if (says_so) {
       rank0.say(0, Left{Step{5}});
-      CHECK(rank0.hear<LeftHeard>());
+      CHECK(rank0.hear<LeftAck>());
     }
     CHECK_FALSE(hub.ended_within(milliseconds{500}));
     rank0.close();
@@ -283,7 +286,7 @@ TEST_CASE("a directory that was removed is made anew and the ranks notice nothin
     CHECK(client.status().epoch == rank.epoch);
     CHECK(eventually([&] { return fs::exists(place.directory.decisions()); }, seconds(3)));
     rank.say(0, Progress{});
-    CHECK(rank.hear<ProgressHeard>());
+    CHECK(rank.hear<ProgressAck>());
   }
   CHECK(HubProcess(place).opened() == Opened::taken);
   rank.close();
@@ -360,7 +363,7 @@ TEST_CASE("ranks of another host join the lead by way of their hub") {
   CHECK(rank2.join(net.there, 2, 3, address).refused.empty());
   CHECK(rank1.epoch == rank0.epoch);
   rank1.say(1, Progress{});
-  CHECK(rank1.hear<ProgressHeard>());
+  CHECK(rank1.hear<ProgressAck>());
   // A client of that host is answered by the lead.
   HubPeer there(net.there);
   CHECK(there.status().epoch == rank0.epoch);

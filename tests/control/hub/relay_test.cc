@@ -37,7 +37,7 @@ bool is_heard(HubPeer& peer, int rank) {
   return eventually(
       [&] {
         peer.say(rank, Progress{});
-        return peer.hear<ProgressHeard>().has_value();
+        return peer.hear<ProgressAck>().has_value();
       },
       seconds(30));
 }
@@ -112,7 +112,7 @@ TEST_CASE("a lead hub that was killed comes back as the same to the hubs of othe
   rank0 = std::make_unique<HubPeer>(hosts.here);
   rank0->join(hosts.here, hosts.rank(0));
   rank1.say(1, Progress{});
-  CHECK(rank1.hear<HelloAgain>());
+  CHECK(rank1.hear<RejoinRequest>());
   Hello again = hello_of(hosts.there, 2, rank1.process_id);
   again.number = 2;
   rank1.send(Bundles{{"", {{1, 0}}, again}});

@@ -8,8 +8,8 @@
 #include <utility>
 
 #include "control/client/command_client.h"
+#include "control/files/descriptor.h"
 #include "control/host/boot_clock.h"
-#include "control/host/descriptor.h"
 #include "control/host/process_identity.h"
 #include "control/host/unix_socket.h"
 

@@ -17,7 +17,7 @@
 
 #include "control/host/job_directory.h"
 #include "control/link/agent.h"
-#include "tests/temporary_directory.h"
+#include "tests/support/temporary_directory.h"
 
 namespace gradmon {
 

@@ -12,7 +12,7 @@
 #include "control/debian_version.h"
 #include "control/host/unix_socket.h"
 #include "control/wire/messages.h"
-#include "tests/temporary_directory.h"
+#include "tests/support/temporary_directory.h"
 #include GRADMON_CATCH_HEADER
 
 namespace gradmon {
@@ -116,16 +116,16 @@ TEST_CASE("where no hub can be started the reason is told, and after a while the
   auto now = Clock::now();
   CHECK_FALSE(hub.connection.connect_if_due(now));
   CHECK(hub.connection.trouble() == "no program");
-  CHECK_FALSE(hub.connection.hopeless());
+  CHECK_FALSE(hub.connection.gave_up_starting());
   CHECK(eventually([&] {
     now += milliseconds{10};
     CHECK_FALSE(hub.connection.connect_if_due(now));
-    return hub.connection.hopeless();
+    return hub.connection.gave_up_starting();
   }));
   // A hub may come all the same.
   hub.listen();
   CHECK(hub.connection.connect_if_due(now + seconds(2)));
-  CHECK_FALSE(hub.connection.hopeless());
+  CHECK_FALSE(hub.connection.gave_up_starting());
 }
 
 TEST_CASE("a job's directory that is removed between two connections is made anew") {

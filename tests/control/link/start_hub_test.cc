@@ -17,8 +17,8 @@
 #include "control/debian_version.h"
 #include GRADMON_CATCH_HEADER
 
-#include "control/host/descriptor.h"
-#include "tests/temporary_directory.h"
+#include "control/files/descriptor.h"
+#include "tests/support/temporary_directory.h"
 
 using namespace gradmon;
 

@@ -85,7 +85,7 @@ class Simulation {
   void perform(Process& process, MemberActions actions);
   void note_sent(Process& process, const Envelope& envelope);
   void note_received(Process& process, const Envelope& envelope);
-  void note_verdict(Process& process, const LastWord& last, const std::string& epoch);
+  void note_verdict(Process& process, const KnownDecisions& last, const std::string& epoch);
   void post_up(Process& process, Envelope envelope);
   void send(Process& member, bool up, Envelope envelope);
   std::uint32_t store(Envelope envelope);
@@ -106,7 +106,7 @@ class Simulation {
   Ticks clock() const { return std::chrono::floor<Ticks>(now_); }
   EpochRecord& epoch_record() { return epochs_[hub_.epoch]; }
   void check_told(const Message& message);
-  void check_last_word(const LastWord& last);
+  void check_last_word(const KnownDecisions& last);
   void check_decided();
   void check_promise(Process& process, Step step);
   void check_wait(const Process& process);

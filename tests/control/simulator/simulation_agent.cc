@@ -96,7 +96,7 @@ void Simulation::wake(Process& process, Instant at) {
 
 void Simulation::try_to_go(Process& process) {
   if (!process.leave_by) return;
-  const bool heard = process.member->left_heard();
+  const bool heard = process.member->left_acknowledged();
   if (!heard && now_ < *process.leave_by) return;
   process.left = heard;
   crash(process);
@@ -137,7 +137,7 @@ void Simulation::note_received(Process& process, const Envelope& envelope) {
     if (sent != process.sent.end())
       process.lease_until = std::max(process.lease_until, sent->second + Instant{kLease});
   };
-  if (const auto* heard = std::get_if<ProgressHeard>(&envelope.message)) renew(heard->number);
+  if (const auto* heard = std::get_if<ProgressAck>(&envelope.message)) renew(heard->number);
   if (const auto* welcome = std::get_if<Welcome>(&envelope.message); welcome != nullptr) {
     if (welcome->process_id != process.id) return;
     if (welcome->refused.empty()) renew(welcome->number);
@@ -151,7 +151,7 @@ void Simulation::note_received(Process& process, const Envelope& envelope) {
     note_verdict(process, decided->last, envelope.epoch);
 }
 
-void Simulation::note_verdict(Process& process, const LastWord& last, const std::string& epoch) {
+void Simulation::note_verdict(Process& process, const KnownDecisions& last, const std::string& epoch) {
   if (last.commit) process.committed_in[last.commit->revision.value] = epoch;
 }
 

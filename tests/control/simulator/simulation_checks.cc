@@ -38,7 +38,7 @@ void Simulation::check_told(const Message& message) {
 }
 
 // What has been told of a verdict once is so for ever; but for an off that the log could not take.
-void Simulation::check_last_word(const LastWord& last) {
+void Simulation::check_last_word(const KnownDecisions& last) {
   EpochRecord& record = epoch_record();
   const Revision newest = last.commit ? last.commit->revision : Revision{};
   if (record.sure > newest && last.closed >= record.sure)

@@ -115,7 +115,7 @@ void Simulation::end_incident(const Incident& incident, std::uint32_t index) {
 // Its hub sees the end of the connection, and says so, unless it is cut off.
 void Simulation::crash(Process& process) {
   if (tell_) tell_line(process.id + " ends before step " + std::to_string(process.next.value));
-  Envelope gone = process.member->to_coordinator(Gone{});
+  Envelope gone = process.member->to_coordinator(Disconnected{});
   if (process.cut_up == 0)
     timeline_.add(now_ + kHubSeesTheEnd, Due::Kind::hub_mail, 0, store(std::move(gone)));
   end_process(process);

@@ -8,7 +8,7 @@ namespace {
 std::string number(Revision revision) { return " " + std::to_string(revision.value); }
 std::string number(Step step) { return " " + std::to_string(step.value); }
 
-std::string words(const LastWord& last) {
+std::string words(const KnownDecisions& last) {
   std::string text = "; closed" + number(last.closed);
   if (!last.commit) return text;
   return text + ", newest commit" + number(last.commit->revision) + (last.commit->plan->on ? " on" : " off") +
@@ -35,8 +35,8 @@ struct InWords {
            " applied" + number(m.applied) + " finished" + number(m.finished);
   }
   std::string operator()(const Left& m) const { return "Left" + number(m.last); }
-  std::string operator()(const Gone&) const { return "Gone"; }
-  std::string operator()(const Probed&) const { return "Probed"; }
+  std::string operator()(const Disconnected&) const { return "Disconnected"; }
+  std::string operator()(const DryRunAnswer&) const { return "DryRunAnswer"; }
   std::string operator()(const Welcome& m) const {
     return "Welcome " + m.process_id + " to Hello " + std::to_string(m.number) + " as " +
            std::to_string(m.incarnation) + (m.starts_on ? ", starts on" : "") + " " + m.refused +
@@ -47,11 +47,11 @@ struct InWords {
     return "Prepare" + number(m.revision) + " lookahead " + std::to_string(m.lookahead) + words(m.last);
   }
   std::string operator()(const Decided& m) const { return "Decided" + words(m.last); }
-  std::string operator()(const ProgressHeard& m) const { return "ProgressHeard " + std::to_string(m.number); }
-  std::string operator()(const LeftHeard&) const { return "LeftHeard"; }
-  std::string operator()(const HelloAgain&) const { return "HelloAgain"; }
+  std::string operator()(const ProgressAck& m) const { return "ProgressAck " + std::to_string(m.number); }
+  std::string operator()(const LeftAck&) const { return "LeftAck"; }
+  std::string operator()(const RejoinRequest&) const { return "RejoinRequest"; }
   std::string operator()(const Replaced&) const { return "Replaced"; }
-  std::string operator()(const Probe&) const { return "Probe"; }
+  std::string operator()(const DryRun&) const { return "DryRun"; }
 };
 
 }  // namespace

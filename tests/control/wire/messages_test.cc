@@ -55,7 +55,7 @@ std::shared_ptr<Plan> plan() {
 }
 
 Verdict commit() { return {Revision{8}, plan(), Step{100}, AbortReason::none, ""}; }
-LastWord last_word() { return {Revision{9}, commit()}; }
+KnownDecisions last_word() { return {Revision{9}, commit()}; }
 
 Hello hello() {
   Hello hello{"launch", 4, "host", 77, "process", Step{5}, 2, 13, Step{6}, false, "held epoch", 12, commit()};
@@ -83,7 +83,7 @@ void check_plan(const Plan& back) {
   CHECK(back.max_overhead == 0.01);
 }
 
-void check_last(const LastWord& back) {
+void check_last(const KnownDecisions& back) {
   CHECK(back.closed == Revision{9});
   REQUIRE(back.commit);
   CHECK(back.commit->revision == Revision{8});
@@ -139,7 +139,7 @@ TEST_CASE("the answers of a member come back as they were sent") {
   CHECK(round_trip<Applied>(Applied{Revision{5}, Step{4}}).step == Step{4});
   CHECK(round_trip<Finished>(Finished{Revision{6}}).revision == Revision{6});
   CHECK(round_trip<Left>(Left{Step{-1}}).last == Step{-1});
-  round_trip<Gone>(Gone{});
+  round_trip<Disconnected>(Disconnected{});
 }
 
 TEST_CASE("a Progress comes back with all it says") {
@@ -183,17 +183,16 @@ TEST_CASE("a Progress comes back with all it says") {
   CHECK(back.targets.watched == 24);
   CHECK(back.targets.silent == 3);
   CHECK(back.targets.unmatched == 1);
-  CHECK(back.skipped.count == 5);
-  CHECK(back.skipped.last == Step{11});
+  CHECK((back.skipped.count == 5 && back.skipped.last == Step{11}));
 }
 
 TEST_CASE("what a rank watches comes back as it was sent") {
-  Probed probed{"id", 3, "no", {}};
-  probed.targets.counts = {7, 1, 1};
-  probed.targets.unmatched = {{"fc9", {"fc1", "fc2"}, "why"}};
-  probed.targets.targets = {{"actv", "fc1", -1, 0, 5, "frozen"}};
-  probed.targets.left_out = 6;
-  const Probed back = round_trip<Probed>(probed);
+  DryRunAnswer sent{"id", 3, "no", {}};
+  sent.targets.counts = {7, 1, 1};
+  sent.targets.unmatched = {{"fc9", {"fc1", "fc2"}, "why"}};
+  sent.targets.targets = {{"actv", "fc1", -1, 0, 5, "frozen"}};
+  sent.targets.left_out = 6;
+  const DryRunAnswer back = round_trip<DryRunAnswer>(sent);
   CHECK(back.id == "id");
   CHECK(back.matches == 3);
   CHECK(back.objection == "no");
@@ -231,19 +230,19 @@ TEST_CASE("what the coordinator says comes back as it was sent") {
   check_last(prepare.last);
   check_last(round_trip<Decided>(Decided{last_word()}).last);
   CHECK_FALSE(round_trip<Decided>(Decided{{Revision{4}, {}}}).last.commit);
-  CHECK(round_trip<ProgressHeard>(ProgressHeard{7}).number == 7);
-  round_trip<LeftHeard>(LeftHeard{});
-  round_trip<HelloAgain>(HelloAgain{});
+  CHECK(round_trip<ProgressAck>(ProgressAck{7}).number == 7);
+  round_trip<LeftAck>(LeftAck{});
+  round_trip<RejoinRequest>(RejoinRequest{});
   round_trip<Replaced>(Replaced{});
-  check_plan(*round_trip<Probe>(Probe{"id", plan(), 512}).plan);
-  CHECK(round_trip<Probe>(Probe{"id", plan(), 512}).room == 512);
-  CHECK_FALSE(round_trip<Probe>(Probe{"id", nullptr, 0}).plan);
+  check_plan(*round_trip<DryRun>(DryRun{"id", plan(), 512}).plan);
+  CHECK(round_trip<DryRun>(DryRun{"id", plan(), 512}).room == 512);
+  CHECK_FALSE(round_trip<DryRun>(DryRun{"id", nullptr, 0}).plan);
 }
 
 TEST_CASE("a bundle keeps the order of its messages and all addresses") {
   Bundles sent;
-  sent.push_back({"e", {{0, 1}, {16'383, 5}}, ProgressHeard{1}});
-  sent.push_back({"", {}, LeftHeard{}});
+  sent.push_back({"e", {{0, 1}, {16'383, 5}}, ProgressAck{1}});
+  sent.push_back({"", {}, LeftAck{}});
   const Bundles back = frame_round_trip(sent);
   REQUIRE(back.size() == 2);
   CHECK(back[0].to == sent[0].to);
@@ -252,7 +251,7 @@ TEST_CASE("a bundle keeps the order of its messages and all addresses") {
   REQUIRE(envelopes.size() == 2);
   CHECK(envelopes[1].rank == Rank{16'383});
   CHECK(envelopes[1].incarnation == 5);
-  CHECK(std::get<ProgressHeard>(envelopes[1].message).number == 1);
+  CHECK(std::get<ProgressAck>(envelopes[1].message).number == 1);
   CHECK(envelopes_of(back[1]).empty());
   CHECK(frame_round_trip(Bundles{}).empty());
 }
@@ -322,9 +321,9 @@ TEST_CASE("notes for training's store come back as they were sent") {
 }
 
 TEST_CASE("a line that rank 0 is to tell keeps its level and a level nobody knows is an error") {
-  CHECK(frame_round_trip(Said{LogLevel::warn, "x"}).level == LogLevel::warn);
-  CHECK(frame_round_trip(Said{LogLevel::warn, "x"}).text == "x");
-  CHECK(frame_round_trip(Said{static_cast<LogLevel>(77), "x"}).level == LogLevel::error);
+  CHECK(frame_round_trip(HubLogLine{LogLevel::warn, "x"}).level == LogLevel::warn);
+  CHECK(frame_round_trip(HubLogLine{LogLevel::warn, "x"}).text == "x");
+  CHECK(frame_round_trip(HubLogLine{static_cast<LogLevel>(77), "x"}).level == LogLevel::error);
 }
 
 TEST_CASE("a command comes back as it was sent") {
@@ -375,8 +374,8 @@ TEST_CASE("a status and a history come back as they were sent") {
   reply.history.resize(1);
   reply.history[0].applied = {{0, 4}, {7, 4}};
   reply.history[0].final = true;
-  reply.probed.resize(1);
-  reply.probed[0].objection = "no";
+  reply.rank_answers.resize(1);
+  reply.rank_answers[0].objection = "no";
   const AddressedReply back = frame_round_trip(AddressedReply{"id", reply});
   CHECK(back.request_id == "id");
   CHECK(back.reply.outcome == CommandOutcome::partial);
@@ -387,7 +386,7 @@ TEST_CASE("a status and a history come back as they were sent") {
   CHECK(back.reply.status->ranks[1].waited_ms == 9);
   CHECK(back.reply.history[0].applied == reply.history[0].applied);
   CHECK(back.reply.history[0].final);
-  CHECK(back.reply.probed.at(0).objection == "no");
+  CHECK(back.reply.rank_answers.at(0).objection == "no");
   CHECK(frame_round_trip(*reply.status).launch_id == "launch");
 }
 
@@ -409,8 +408,8 @@ TEST_CASE("an entry of the decision log comes back as it was written") {
   CHECK(joined.rank == Rank{2});
   CHECK(joined.incarnation == 6);
   check_hello(joined.hello);
-  for (const auto how : {GoneEntry::How::left, GoneEntry::How::dropped}) {
-    const auto gone = entry_round_trip(GoneEntry{Rank{2}, how, Step{9}, "tester"});
+  for (const auto how : {DepartureEntry::How::left, DepartureEntry::How::dropped}) {
+    const auto gone = entry_round_trip(DepartureEntry{Rank{2}, how, Step{9}, "tester"});
     CHECK(gone.rank == Rank{2});
     CHECK(gone.how == how);
     CHECK(gone.last == Step{9});
@@ -436,11 +435,12 @@ TEST_CASE("a plan with numbers out of range is refused wherever it comes") {
     const Verdict verdict{Revision{1}, spoilt, Step{1}, AbortReason::none, ""};
     Hello holds = hello();
     holds.held = verdict;
-    const LastWord last{Revision{1}, verdict};
+    const KnownDecisions last{Revision{1}, verdict};
     CHECK_FALSE(decode_log_entry(encode(LogEntry(verdict))));
     CHECK_FALSE(decode_log_entry(encode(LogEntry(AskedEntry{Revision{1}, spoilt}))));
-    for (const Message& message : std::vector<Message>{holds, Offer{Revision{1}, spoilt}, Decided{last},
-                                                       Probe{"id", spoilt, 1}, Prepare{Revision{1}, "", 1, last}}) {
+    for (const Message& message :
+         std::vector<Message>{holds, Offer{Revision{1}, spoilt}, Decided{last}, DryRun{"id", spoilt, 1},
+                              Prepare{Revision{1}, "", 1, last}}) {
       CHECK_FALSE(decode_frame(encode(Frame(Bundles{{"e", {{0, 1}}, message}}))));
     }
   }
@@ -450,7 +450,7 @@ TEST_CASE("a plan with numbers out of range is refused wherever it comes") {
 TEST_CASE("an abort is no commit whatever else it says") {
   Hello holds = hello();
   holds.held = Verdict{};
-  const LastWord last{Revision{1}, Verdict{}};
+  const KnownDecisions last{Revision{1}, Verdict{}};
   CHECK_FALSE(decode_frame(encode(Frame(Bundles{{"e", {{0, 1}}, Decided{last}}}))));
   CHECK_FALSE(decode_frame(encode(Frame(Bundles{{"", {{0, 0}}, holds}}))));
   const Verdict unknown{Revision{1}, nullptr, {}, static_cast<AbortReason>(99), ""};
@@ -466,7 +466,7 @@ TEST_CASE("a share of time that is none is one that is not known") {
 }
 
 TEST_CASE("one message of a bundle that makes no sense spoils the whole frame") {
-  const Bundles sent{{"e", {{0, 1}}, LeftHeard{}}, {"e", {{0, 1}}, Decided{{Revision{1}, Verdict{}}}}};
+  const Bundles sent{{"e", {{0, 1}}, LeftAck{}}, {"e", {{0, 1}}, Decided{{Revision{1}, Verdict{}}}}};
   CHECK_FALSE(decode_frame(encode(Frame(sent))));
 }
 

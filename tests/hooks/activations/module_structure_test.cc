@@ -172,7 +172,7 @@ TEST_CASE("a gradient that comes when the structure is written changes nothing")
   CHECK(model.words->weight.grad().defined());
 }
 
-// spec/bad-input.md: what a program may call its modules.
+// Names that a program may give its modules.
 TEST_CASE("hostile names of modules are escaped and come back as they were") {
   const std::string long_name(4096, 'x');
   const std::vector<std::string> names{"a/b\\c",  "..",      "x,y\"z\"=", "line\nend\x1b[31m",

@@ -32,7 +32,7 @@ TEST_CASE("tensors folded have the numbers of one that holds them all") {
   CHECK(all.sizes == std::vector<std::int64_t>{1});
   CHECK(all.stats.dtype == DType::float64);
   for (std::size_t op = 0; op < kOps; ++op) {
-    INFO(kOpNames[op]);
+    INFO(kStatistics[op].name);
     CHECK(std::fabs(all.stats.values[op] - one.stats.values[op]) <=
           1e-12 * (1 + std::fabs(one.stats.values[op])));
   }

@@ -40,7 +40,7 @@ Reading by_device(const at::Tensor& tensor) {
 
 void check_same(const std::array<double, kOps>& found, const Reading& expected) {
   for (std::size_t op = 0; op < kOps; ++op) {
-    INFO(kOpNames[op]);
+    INFO(kStatistics[op].name);
     CHECK(std::fabs(found[op] - expected.stats.values[op]) <= 1e-6 * (1 + std::fabs(found[op])));
   }
 }

@@ -44,7 +44,8 @@ Values torch_values(const at::Tensor& tensor, double eps) {
           x.mean().item<double>(),
           x.norm().item<double>(),
           x.isnan().sum().to(at::kDouble).item<double>(),
-          x.abs().lt(eps).to(at::kDouble).mean().item<double>()};
+          x.abs().lt(eps).to(at::kDouble).mean().item<double>(),
+          x.abs().max().item<double>()};
 }
 
 bool near(double found, double expected, double scale) {
@@ -56,7 +57,7 @@ bool near(double found, double expected, double scale) {
 void check_values(const Values& found, const Values& expected) {
   const double scale = std::max(std::fabs(expected[0]), std::fabs(expected[1]));
   for (std::size_t op = 0; op < kOps; ++op) {
-    INFO(kOpNames[op] << " " << found[op] << " expected " << expected[op]);
+    INFO(kStatistics[op].name << " " << found[op] << " expected " << expected[op]);
     CHECK(near(found[op], expected[op], op == 2 && std::isfinite(scale) ? scale : 0));
   }
 }

@@ -10,7 +10,7 @@
 #ifdef NDEBUG
 #error "to link gradmon switches off the program's own assertions"
 #endif
-#if __has_include("control/step.h") || __has_include("hooks/stats/attention_layout.h")
+#if __has_include("control/step.h") || __has_include("control/vocabulary.h")
 #error "gradmon's inner headers are found by names that may be the program's own"
 #endif
 

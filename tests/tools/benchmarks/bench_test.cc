@@ -10,8 +10,8 @@
 #include <string>
 
 #include "control/debian_version.h"
-#include "tests/temporary_directory.h"
-#include "tools/benchmarks/range.h"
+#include "tests/support/temporary_directory.h"
+#include "tools/benchmarks/measure/range.h"
 #include GRADMON_CATCH_HEADER
 
 namespace gradmon {

@@ -3,7 +3,7 @@
 #include <sstream>
 
 #include "control/debian_version.h"
-#include "tests/runtime/real_job.h"
+#include "tests/support/real_job.h"
 #include GRADMON_CATCH_HEADER
 
 namespace gradmon {

@@ -2,7 +2,7 @@
 // gradmonctl and a real job: all commands count alike.
 #include "control/debian_version.h"
 #include GRADMON_CATCH_HEADER
-#include "tests/runtime/real_job.h"
+#include "tests/support/real_job.h"
 
 namespace gradmon {
 namespace {

@@ -4,7 +4,7 @@
 
 #include "control/debian_version.h"
 #include GRADMON_CATCH_HEADER
-#include "tests/tools/gradmonctl/golden.h"
+#include "tests/support/golden.h"
 #include "tests/tools/gradmonctl/gradmonctl_process.h"
 
 namespace gradmon {

@@ -3,7 +3,7 @@
 
 #include "control/debian_version.h"
 #include GRADMON_CATCH_HEADER
-#include "tests/tools/gradmonctl/golden.h"
+#include "tests/support/golden.h"
 #include "tests/tools/gradmonctl/sample_status.h"
 #include "tools/gradmonctl/commands/history_view.h"
 #include "tools/gradmonctl/commands/status_view.h"

@@ -143,7 +143,7 @@ TEST_CASE("a directory that cannot be trusted is named") {
   REQUIRE(chmod(planted.c_str(), 0777) == 0);
   const Ended listed = host.ctl({"jobs"});
   CHECK(listed.code == 0);
-  CHECK(has(listed.err, "gradmonctl: passed over " + planted.string() + ": has mode 0777, expected 0700"));
+  CHECK(has(listed.err, "gradmonctl: ignored " + planted.string() + ": has mode 0777, expected 0700"));
 }
 
 }  // namespace

@@ -10,7 +10,7 @@
 #include <sstream>
 #include <stdexcept>
 
-#include "control/host/descriptor.h"
+#include "control/files/descriptor.h"
 
 namespace gradmon {
 namespace {

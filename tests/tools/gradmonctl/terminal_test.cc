@@ -135,7 +135,7 @@ TEST_CASE("targets on a small screen says how many more lines there are") {
   TargetList list;
   list.targets = std::vector<TargetStatus>(30, {"grad_reduced", "权重.weight", 1204, kSampleTime, 0, ""});
   list.counts.watched = 30;
-  reply.probed = {{Rank{0}, true, 0, "", list}};
+  reply.rank_answers = {{Rank{0}, true, 0, "", list}};
   job.answer(reply);
   Console console = job.console();
   console.screen = Screen{40, 10};

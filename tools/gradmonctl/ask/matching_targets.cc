@@ -11,9 +11,9 @@ MatchingTargets ask_matching(const Command& command, const AskJob& ask) {
 
 }  // namespace
 
-MatchingTargets matching_targets(const CommandReply& foreseen) {
+MatchingTargets matching_targets(const CommandReply& tried) {
   MatchingTargets matching;
-  for (const ProbeResult::Answer& answer : foreseen.probed) {
+  for (const DryRunResult::Answer& answer : tried.rank_answers) {
     if (answer.known && answer.objection.empty()) matching[answer.rank.value] = answer.targets.counts.watched;
   }
   return matching;
@@ -21,7 +21,7 @@ MatchingTargets matching_targets(const CommandReply& foreseen) {
 
 MatchingTargets matching_with(const std::vector<std::pair<std::string, std::string>>& edits,
                               const AskJob& ask) {
-  Command command = question(CommandVerb::foresee);
+  Command command = question(CommandVerb::dry_run_targets);
   command.edits = edits;
   return ask_matching(command, ask);
 }
@@ -30,7 +30,7 @@ MatchingTargets matching_with(const std::vector<std::pair<std::string, std::stri
 MatchingTargets matching_now(const AskJob& ask) {
   const auto config = ask(question(CommandVerb::config), kAnswerTime);
   if (!config || config->config_text.empty()) return {};
-  Command command = question(CommandVerb::foresee);
+  Command command = question(CommandVerb::dry_run_targets);
   command.config_text = config->config_text;
   return ask_matching(command, ask);
 }

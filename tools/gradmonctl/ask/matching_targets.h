@@ -16,8 +16,8 @@ namespace gradmon {
 
 using MatchingTargets = std::map<int, std::int64_t>;  // rank to count; a rank that does not tell is not in it
 
-// What the ranks have answered to a plan that is only tried (CommandVerb::foresee).
-MatchingTargets matching_targets(const CommandReply& foreseen);
+// What the ranks have answered to a plan that is only tried (CommandVerb::dry_run_targets).
+MatchingTargets matching_targets(const CommandReply& tried);
 // Asks the job what would match under its config with `edits`.
 MatchingTargets matching_with(const std::vector<std::pair<std::string, std::string>>& edits,
                               const AskJob& ask);

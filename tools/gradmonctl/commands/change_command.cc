@@ -79,7 +79,7 @@ int change_command(const ChangeRequest& request, const AskJob& ask, const Pace& 
   if (!reply->message.empty())
     console.err << "gradmonctl: " << printable_lines(reply->message, "\n  ") << '\n';
   if (request.wait) return verdict.wait(command, std::move(*reply));
-  if (!reply->settled) console.err << "gradmonctl: asked for; --wait tells when every rank obeys\n";
+  if (!reply->settled) console.err << "gradmonctl: requested; --wait waits until every rank has applied it\n";
   return kExitDone;
 }
 

@@ -19,7 +19,7 @@ void show_change(const std::string& file, const std::string& before, const std::
   console.out << printable(file) << (lines.empty() ? ": nothing would change\n" : "\n" + lines);
 }
 
-std::string answer_text(const ProbeResult::Answer& answer, const MatchingTargets& matching) {
+std::string answer_text(const DryRunResult::Answer& answer, const MatchingTargets& matching) {
   if (!answer.known) return "no answer";
   if (!answer.objection.empty()) return "rejects it: " + printable_lines(answer.objection, "; ");
   const auto found = matching.find(answer.rank.value);
@@ -27,11 +27,11 @@ std::string answer_text(const ProbeResult::Answer& answer, const MatchingTargets
 }
 
 // What ranks say in common, in the order of their lowest rank.
-void show_answers(const std::vector<ProbeResult::Answer>& answers, const MatchingTargets& matching,
+void show_answers(const std::vector<DryRunResult::Answer>& answers, const MatchingTargets& matching,
                   const Console& console) {
   std::map<std::string, std::vector<int>> ranks;
   std::vector<std::string> order;
-  for (const ProbeResult::Answer& answer : answers) {
+  for (const DryRunResult::Answer& answer : answers) {
     const std::string text = answer_text(answer, matching);
     if (ranks[text].empty()) order.push_back(text);
     ranks[text].push_back(answer.rank.value);
@@ -42,11 +42,11 @@ void show_answers(const std::vector<ProbeResult::Answer>& answers, const Matchin
 
 }  // namespace
 
-int judge_rehearsal(const CommandReply& reply, const Console& console) {
+int judge_dry_run(const CommandReply& reply, const Console& console) {
   bool rejected = false;
   bool unknown = false;
   std::int64_t matches = 0;
-  for (const ProbeResult::Answer& answer : reply.probed) {
+  for (const DryRunResult::Answer& answer : reply.rank_answers) {
     rejected = rejected || !answer.objection.empty();
     unknown = unknown || !answer.known;
     matches += answer.matches;
@@ -62,36 +62,32 @@ int judge_rehearsal(const CommandReply& reply, const Console& console) {
 }
 
 int dry_run(const ChangeRequest& request, const AskJob& ask, const Console& console) {
-  Command command = question(CommandVerb::rehearse);
+  Command command = question(CommandVerb::dry_run);
   command.edits = request.command.edits;
   const auto reply = ask(command, kAnswerTime);
   if (const int code = refusal(reply, console); code != kExitDone) return code;
   if (!reply->status || reply->config_text.empty()) {
-    console.err << "gradmonctl: the job knows no dry run\n";
+    console.err << "gradmonctl: the job does not support dry runs\n";
     return kExitFailed;
   }
   for (const std::string& warning : reply->status->warnings)
     console.err << "warning: " << printable(warning) << '\n';
   show_change(reply->status->config_path, reply->config_before, reply->config_text, console);
-  show_answers(reply->probed, matching_with(request.command.edits, ask), console);
-  return judge_rehearsal(*reply, console);
+  show_answers(reply->rank_answers, matching_with(request.command.edits, ask), console);
+  return judge_dry_run(*reply, console);
 }
 
 int dry_run_of_file(const ChangeRequest& request, const Console& console) {
   const auto before = valid_config_text(request.file, {console.err, console.err});
   if (!before) return before.error();
-  std::string after = *before;
-  for (const auto& [key, value] : request.command.edits) {
-    auto edited = set_value(after, to_pointer(key), value);
-    if (!edited) {
-      console.err << "gradmonctl: " << printable(edited.error()) << '\n';
-      return kExitInvalidConfig;
-    }
-    after = std::move(*edited);
+  const auto after = set_values(*before, request.command.edits);
+  if (!after) {
+    console.err << "gradmonctl: " << printable(after.error()) << '\n';
+    return kExitInvalidConfig;
   }
-  show_change(request.file, *before, after, console);
-  if (const int code = judge_config_text(after, request.file, console); code != kExitDone) return code;
-  console.err << "gradmonctl: no job was asked what would match\n";
+  show_change(request.file, *before, *after, console);
+  if (const int code = judge_config_text(*after, request.file, console); code != kExitDone) return code;
+  console.err << "gradmonctl: no job was asked which targets match\n";
   return kExitDone;
 }
 

@@ -12,8 +12,8 @@ namespace gradmon {
 // match, 7 where a rank does not answer.
 int dry_run(const ChangeRequest& request, const AskJob& ask, const Console& console);
 
-// Says what is to be said of what the ranks answered to a plan that is only tried, and what to end with.
-int judge_rehearsal(const CommandReply& reply, const Console& console);
+// Prints the ranks' answers to a dry run. Returns the exit code.
+int judge_dry_run(const CommandReply& reply, const Console& console);
 
 // The lines of a file that would change, and whether the result is valid. No job is asked.
 int dry_run_of_file(const ChangeRequest& request, const Console& console);

@@ -32,7 +32,7 @@ int get_command(const GetRequest& request, const AskJob& ask, const Console& con
   const auto reply = ask(question(CommandVerb::config), kAnswerTime);
   if (const int code = refusal(reply, console); code != kExitDone) return code;
   if (reply->config_text.empty()) {
-    console.err << "gradmonctl: the job's answer holds no config\n";
+    console.err << "gradmonctl: the job's answer has no config\n";
     return kExitFailed;
   }
   if (reply->status && reply->status->pending) {

@@ -9,7 +9,7 @@
 #include <exception>
 #include <memory>
 
-#include "control/config/durable_file.h"
+#include "control/files/durable_file.h"
 #include "tools/gradmonctl/config/config_text.h"
 #include "tools/gradmonctl/import/import_mindformers.h"
 #include "tools/gradmonctl/parse/subcommand.h"

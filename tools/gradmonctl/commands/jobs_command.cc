@@ -82,7 +82,7 @@ int jobs_command(const JobsRequest& request, const FoundHere& found,
     jobs.push_back(std::move(job));
   }
   for (const std::string& why : found.refused)
-    console.err << "gradmonctl: passed over " << printable(why) << '\n';
+    console.err << "gradmonctl: ignored " << printable(why) << '\n';
   for (const std::string& why : found.unanswered) console.err << "gradmonctl: " << printable(why) << '\n';
   console.out << (request.json ? jobs_json(jobs)
                                : text_on(request.all ? std::nullopt : console.screen, jobs_listing(jobs)));

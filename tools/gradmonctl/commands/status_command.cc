@@ -32,7 +32,7 @@ int status_command(const StatusRequest& request, const AskJob& ask, const Pace& 
     const auto reply = ask(question(CommandVerb::status), kAnswerTime);
     if (const int code = refusal(reply, console); code != kExitDone) return code;
     if (!reply->status) {
-      console.err << "gradmonctl: the job's answer holds no status\n";
+      console.err << "gradmonctl: the job's answer has no status\n";
       return kExitFailed;
     }
     show(*reply->status, request, console);

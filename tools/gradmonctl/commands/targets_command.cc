@@ -15,7 +15,7 @@ namespace gradmon {
 namespace {
 
 tl::expected<Command, int> command_of(const TargetsRequest& request, const Console& console) {
-  Command command = question(request.dry_run ? CommandVerb::foresee : CommandVerb::targets);
+  Command command = question(request.dry_run ? CommandVerb::dry_run_targets : CommandVerb::targets);
   command.edits = request.edits;
   if (request.file.empty()) return command;
   auto text = valid_config_text(request.file, {console.err, console.err});
@@ -25,7 +25,7 @@ tl::expected<Command, int> command_of(const TargetsRequest& request, const Conso
 }
 
 int end_of_list(const CommandReply& reply) {
-  for (const ProbeResult::Answer& answer : reply.probed) {
+  for (const DryRunResult::Answer& answer : reply.rank_answers) {
     if (!answer.known) return kExitPartial;
   }
   return kExitDone;
@@ -38,8 +38,8 @@ int targets_command(const TargetsRequest& request, const AskJob& ask, const Cons
   if (!command) return command.error();
   const auto reply = ask(*command, kAnswerTime);
   if (const int code = refusal(reply, console); code != kExitDone) return code;
-  if (!reply->status || reply->probed.empty()) {
-    console.err << "gradmonctl: the job's answer holds no targets\n";
+  if (!reply->status || reply->rank_answers.empty()) {
+    console.err << "gradmonctl: the job's answer has no targets\n";
     return kExitFailed;
   }
   if (request.dry_run) {
@@ -56,9 +56,9 @@ int targets_command(const TargetsRequest& request, const AskJob& ask, const Cons
                                                    : MatchingTargets();
   const auto plan = request.dry_run ? TargetsOf::plan_tried : TargetsOf::plan_in_force;
   const auto screen = request.all ? std::nullopt : console.screen;
-  console.out << (request.json ? targets_json(reply->probed, matching, JsonLayout::indented)
-                               : text_on(screen, targets_listing(reply->probed, matching, plan)));
-  return request.dry_run ? judge_rehearsal(*reply, console) : end_of_list(*reply);
+  console.out << (request.json ? targets_json(reply->rank_answers, matching, JsonLayout::indented)
+                               : text_on(screen, targets_listing(reply->rank_answers, matching, plan)));
+  return request.dry_run ? judge_dry_run(*reply, console) : end_of_list(*reply);
 }
 
 namespace {

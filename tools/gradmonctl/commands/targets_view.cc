@@ -57,7 +57,7 @@ std::string table_of(const std::vector<TargetStatus>& targets) {
   return table.text();
 }
 
-std::string answer_text(const ProbeResult::Answer& answer, const MatchingTargets& matching, TargetsOf plan) {
+std::string answer_text(const DryRunResult::Answer& answer, const MatchingTargets& matching, TargetsOf plan) {
   if (!answer.known) return "no answer\n";
   if (!answer.objection.empty()) return "rejects it: " + printable_lines(answer.objection, "; ") + '\n';
   const TargetList& list = answer.targets;
@@ -81,7 +81,7 @@ OrderedJson json_of(const TargetStatus& target) {
           {"silent_steps", target.silent_steps},         {"why", text_or_null(target.why)}};
 }
 
-OrderedJson json_of(const ProbeResult::Answer& answer, const MatchingTargets& matching) {
+OrderedJson json_of(const DryRunResult::Answer& answer, const MatchingTargets& matching) {
   const auto found = matching.find(answer.rank.value);
   const TargetList& list = answer.targets;
   OrderedJson unmatched = OrderedJson::array();
@@ -102,11 +102,11 @@ OrderedJson json_of(const ProbeResult::Answer& answer, const MatchingTargets& ma
 
 }  // namespace
 
-Listing targets_listing(const std::vector<ProbeResult::Answer>& answers, const MatchingTargets& matching,
+Listing targets_listing(const std::vector<DryRunResult::Answer>& answers, const MatchingTargets& matching,
                         TargetsOf plan) {
   std::map<std::string, std::vector<int>> ranks;
   std::vector<std::string> order;
-  for (const ProbeResult::Answer& answer : answers) {
+  for (const DryRunResult::Answer& answer : answers) {
     std::string text = answer_text(answer, matching, plan);
     if (ranks[text].empty()) order.push_back(text);
     ranks[text].push_back(answer.rank.value);
@@ -120,10 +120,10 @@ Listing targets_listing(const std::vector<ProbeResult::Answer>& answers, const M
   return listing;
 }
 
-std::string targets_json(const std::vector<ProbeResult::Answer>& answers, const MatchingTargets& matching,
+std::string targets_json(const std::vector<DryRunResult::Answer>& answers, const MatchingTargets& matching,
                          JsonLayout layout) {
   OrderedJson ranks = OrderedJson::array();
-  for (const ProbeResult::Answer& answer : answers) ranks.push_back(json_of(answer, matching));
+  for (const DryRunResult::Answer& answer : answers) ranks.push_back(json_of(answer, matching));
   return json_text({{"schema_version", kJsonSchemaVersion}, {"ranks", std::move(ranks)}}, layout);
 }
 

@@ -59,7 +59,7 @@ tl::expected<Status, int> ask_status(const LiveJob& job, const Console& console)
   auto reply = job.ask(question(CommandVerb::status), kAnswerTime);
   if (const int code = refusal(reply, console); code != kExitDone) return tl::make_unexpected(code);
   if (reply->status) return std::move(*reply->status);
-  console.err << "gradmonctl: the job's answer holds no status\n";
+  console.err << "gradmonctl: the job's answer has no status\n";
   return tl::make_unexpected(kExitFailed);
 }
 
@@ -95,7 +95,7 @@ int watch_command(const WatchRequest& request, const LiveJob& job, const Console
     } else if (!lives) {
       return status.error();
     } else {
-      console.err << "gradmonctl: its hub is there; waiting for an answer\n";
+      console.err << "gradmonctl: its hub is running; waiting for an answer\n";
       complained = true;
     }
   }

@@ -14,7 +14,7 @@
 #include <system_error>
 
 #include "control/client/command_client.h"
-#include "control/host/descriptor.h"
+#include "control/files/descriptor.h"
 #include "control/host/job_directory.h"
 #include "control/host/process_identity.h"
 #include "control/host/unix_socket.h"

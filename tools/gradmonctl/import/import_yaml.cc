@@ -9,6 +9,7 @@
 #include <utility>
 
 #include "control/config/json_token.h"
+#include "control/text/utf8.h"
 
 namespace gradmon {
 namespace {
@@ -32,7 +33,7 @@ void refuse_other_encodings(const std::string& text) {
   std::size_t line = 0;
   std::size_t column = 0;
   for (std::size_t at = 0; at < text.size();) {
-    const std::size_t length = utf8_length(text, at);
+    const std::size_t length = utf8_character(text, at).bytes;
     if (length == 0) throw Refused{{{"", line + 1, column + 1}, "not valid UTF-8"}};
     const bool ends_line = text[at] == '\n';
     line += ends_line ? 1 : 0;

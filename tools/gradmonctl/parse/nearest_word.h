@@ -7,7 +7,7 @@
 namespace gradmon {
 
 // What somebody may have meant who typed `word`: the one of `known` that fewest letters
-// put in, left out, changed or swapped make of it, or that it begins; "" where none is near.
+// put in, left out or changed make of it, or that it begins; "" where none is near.
 std::string nearest_word(const std::string& word, const std::vector<std::string>& known);
 
 }  // namespace gradmon

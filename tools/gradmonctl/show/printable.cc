@@ -2,34 +2,11 @@
 #include "tools/gradmonctl/show/printable.h"
 
 #include <algorithm>
-#include <array>
+
+#include "control/text/utf8.h"
 
 namespace gradmon {
 namespace {
-
-bool continues(unsigned char byte) { return (byte & 0xC0) == 0x80; }
-
-// Bytes of the well-formed UTF-8 character at the beginning, 0 where there is
-// none; its code point in `code`.
-std::size_t decode(std::string_view text, char32_t& code) {
-  const auto byte = [&](std::size_t i) { return static_cast<unsigned char>(text[i]); };
-  const unsigned char first = byte(0);
-  const std::size_t size = first < 0x80   ? 1
-                           : first < 0xC2 ? 0
-                           : first < 0xE0 ? 2
-                           : first < 0xF0 ? 3
-                           : first < 0xF5 ? 4
-                                          : 0;
-  if (size == 0 || size > text.size()) return 0;
-  code = size == 1 ? first : first & (0xFFU >> (size + 1));
-  for (std::size_t i = 1; i < size; ++i) {
-    if (!continues(byte(i))) return 0;
-    code = (code << 6) | (byte(i) & 0x3FU);
-  }
-  constexpr std::array<char32_t, 5> kLeast{0, 0, 0x80, 0x800, 0x10000};
-  const bool surrogate = code >= 0xD800 && code <= 0xDFFF;
-  return code < kLeast[size] || surrogate || code > 0x10FFFF ? 0 : size;
-}
 
 bool disturbs(char32_t code) {
   const bool control = code < 0x20 || (code >= 0x7F && code < 0xA0);
@@ -58,8 +35,7 @@ std::string escaped(std::string_view bytes) {
 std::string printable(std::string_view text) {
   std::string result;
   while (!text.empty()) {
-    char32_t code = 0;
-    const std::size_t size = decode(text, code);
+    const auto [size, code] = utf8_character(text, 0);
     const std::string_view piece = text.substr(0, std::max<std::size_t>(size, 1));
     result += size == 0 || disturbs(code) ? escaped(piece) : std::string(piece);
     text.remove_prefix(piece.size());

@@ -6,7 +6,7 @@
 
 #include "control/debian_version.h"
 #include "control/hub/keys/keygen.h"
-#include "tests/temporary_directory.h"
+#include "tests/support/temporary_directory.h"
 #include GRADMON_CATCH_HEADER
 
 namespace gradmon {

@@ -7,7 +7,7 @@
 #include "control/debian_version.h"
 #include "control/hub/rendezvous/job_entry.h"
 #include "control/hub/rendezvous/local_address.h"
-#include "tests/temporary_directory.h"
+#include "tests/support/temporary_directory.h"
 #include GRADMON_CATCH_HEADER
 
 namespace gradmon {

@@ -12,7 +12,7 @@
 
 #include "control/debian_version.h"
 #include "control/host/job_directory.h"
-#include "tests/temporary_directory.h"
+#include "tests/support/temporary_directory.h"
 #include GRADMON_CATCH_HEADER
 
 namespace gradmon {

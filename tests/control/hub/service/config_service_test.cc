@@ -6,7 +6,7 @@
 
 #include "control/debian_version.h"
 #include "control/hub/service/write_back_note.h"
-#include "tests/temporary_directory.h"
+#include "tests/support/temporary_directory.h"
 #include GRADMON_CATCH_HEADER
 
 namespace gradmon {

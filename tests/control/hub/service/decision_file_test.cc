@@ -11,7 +11,7 @@
 #include <random>
 
 #include "control/debian_version.h"
-#include "tests/temporary_directory.h"
+#include "tests/support/temporary_directory.h"
 #include GRADMON_CATCH_HEADER
 
 namespace gradmon {
@@ -96,7 +96,7 @@ TEST_CASE("a new log begins the epoch it was given and a later life goes on with
     CHECK(first.entries.empty());
     REQUIRE(first.file->append(asked(1)));
     REQUIRE(first.file->append(verdict(1)));
-    REQUIRE(first.file->append(GoneEntry{Rank{1}, GoneEntry::How::dropped, Step{7}, ""}));
+    REQUIRE(first.file->append(DepartureEntry{Rank{1}, DepartureEntry::How::dropped, Step{7}, ""}));
   }
   for (std::uint64_t life = 2; life < 5; ++life) {
     const auto later = log.open(fresh("later"));
@@ -105,7 +105,7 @@ TEST_CASE("a new log begins the epoch it was given and a later life goes on with
     CHECK(later.header.started == 1'234);
     CHECK(later.header.launch_id == "launch");
     REQUIRE(later.entries.size() == 3 + life - 2);
-    CHECK(std::get<GoneEntry>(later.entries[2]).last == Step{7});
+    CHECK(std::get<DepartureEntry>(later.entries[2]).last == Step{7});
     REQUIRE(later.file->append(asked(life)));
   }
 }

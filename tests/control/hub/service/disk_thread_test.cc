@@ -7,7 +7,7 @@
 
 #include "control/debian_version.h"
 #include "control/host/wake_up.h"
-#include "tests/temporary_directory.h"
+#include "tests/support/temporary_directory.h"
 #include GRADMON_CATCH_HEADER
 
 namespace gradmon {
@@ -62,20 +62,20 @@ TEST_CASE("nobody waits at exit for a job that hangs") {
 TEST_CASE("a call that does not return is told with its time until it has returned") {
   std::promise<void> release;
   DiskThread disk;
-  CHECK(disk.at_work_for() == std::chrono::milliseconds(0));
+  CHECK(disk.current_task_age() == std::chrono::milliseconds(0));
   disk.post([&] { release.get_future().wait(); });
-  CHECK(eventually([&] { return disk.at_work_for() >= std::chrono::milliseconds(20); }));
+  CHECK(eventually([&] { return disk.current_task_age() >= std::chrono::milliseconds(20); }));
   release.set_value();
-  CHECK(eventually([&] { return disk.at_work_for() == std::chrono::milliseconds(0); }));
+  CHECK(eventually([&] { return disk.current_task_age() == std::chrono::milliseconds(0); }));
   // So is a look at what is watched.
   std::promise<void> look;
   disk.watch([&] {
     return DiskThread::Watch{[] { return -1; }, [] { return std::chrono::milliseconds(60'000); },
                              [&] { look.get_future().wait(); }};
   });
-  CHECK(eventually([&] { return disk.at_work_for() >= std::chrono::milliseconds(20); }));
+  CHECK(eventually([&] { return disk.current_task_age() >= std::chrono::milliseconds(20); }));
   look.set_value();
-  CHECK(eventually([&] { return disk.at_work_for() == std::chrono::milliseconds(0); }));
+  CHECK(eventually([&] { return disk.current_task_age() == std::chrono::milliseconds(0); }));
 }
 
 TEST_CASE("what is watched is looked at when its descriptor is readable") {

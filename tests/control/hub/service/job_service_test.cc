@@ -284,18 +284,18 @@ TEST_CASE("while a write-back is due the note of it stays for the next job") {
   CHECK(eventually([&] { return !fs::exists(note); }));
 }
 
-TEST_CASE("a rehearsed change is validated and asked of every rank and changes nothing") {
+TEST_CASE("a dry_run_ended change is validated and asked of every rank and changes nothing") {
   ServedJob job(R"({"collect_times": 5})");
-  Command rehearse = ServedJob::command(CommandVerb::rehearse, "r");
-  rehearse.edits = {{"dynamic_on", "true"}};
-  const CommandReply reply = job.ask(rehearse);
+  Command dry_run = ServedJob::command(CommandVerb::dry_run, "r");
+  dry_run.edits = {{"dynamic_on", "true"}};
+  const CommandReply reply = job.ask(dry_run);
   CHECK(reply.config_before == R"({"collect_times": 5})");
   CHECK(reply.config_text == R"({"dynamic_on": true, "collect_times": 5})");
-  REQUIRE(reply.probed.size() == 1);
-  CHECK(reply.probed[0].matches == 1);
-  rehearse.request_id = "bad";
-  rehearse.edits = {{"collect_times", "-1"}};
-  CHECK(job.ask(rehearse).outcome == CommandOutcome::invalid_config);
+  REQUIRE(reply.rank_answers.size() == 1);
+  CHECK(reply.rank_answers[0].matches == 1);
+  dry_run.request_id = "bad";
+  dry_run.edits = {{"collect_times", "-1"}};
+  CHECK(job.ask(dry_run).outcome == CommandOutcome::invalid_config);
   CHECK(read_text(job.path) == R"({"collect_times": 5})");
   CHECK(job.history().empty());
 }
@@ -310,9 +310,9 @@ TEST_CASE("a missing config is waited for") {
   CHECK(job.ask(CommandVerb::config).config_text == kOn);
 }
 
-TEST_CASE("of too many rehearsals the oldest is given up, whatever its name") {
+TEST_CASE("of too many dry runs the oldest is given up, whatever its name") {
   ServedJob job(kOff, 2);  // The other rank never answers.
-  for (char id = 'z'; id >= 'j'; --id) job.say(ServedJob::command(CommandVerb::rehearse, std::string(1, id)));
+  for (char id = 'z'; id >= 'j'; --id) job.say(ServedJob::command(CommandVerb::dry_run, std::string(1, id)));
   REQUIRE(job.until([&] { return job.answer_to("j") != nullptr; }));
   CHECK(job.answer_to("k") != nullptr);
   CHECK(job.answer_to("y") != nullptr);
@@ -323,7 +323,7 @@ TEST_CASE("static mode answers status and refuses commands") {
   ServedJob job("{}", 1, 1, false);
   CHECK(job.ask(CommandVerb::status).status->mode == "static");
   CHECK(job.ask(CommandVerb::config).config_text == "{}");
-  for (const CommandVerb verb : {CommandVerb::on, CommandVerb::off, CommandVerb::set, CommandVerb::rehearse}) {
+  for (const CommandVerb verb : {CommandVerb::on, CommandVerb::off, CommandVerb::set, CommandVerb::dry_run}) {
     const CommandReply reply = job.ask(verb);
     CHECK(reply.outcome == CommandOutcome::failed);
     CHECK(reply.message.find("static mode") == 0);
@@ -349,9 +349,9 @@ TEST_CASE("messages of nobody here change nothing") {
   ServedJob job(kOff);
   REQUIRE(job.until([&] { return job.status().reason == "not asked for"; }));
   for (const int rank : {-1, 1, 1 << 30}) {
-    for (const Message& message :
-         std::vector<Message>{Hello{}, Left{Step{1}}, Gone{}, Progress{}, Ready{}, Reject{}, Busy{}, Applied{},
-                              Finished{}, Offered{}, Probed{}, Welcome{}, Decided{}, Replaced{}}) {
+    for (const Message& message : std::vector<Message>{
+             Hello{}, Left{Step{1}}, Disconnected{}, Progress{}, Ready{}, Reject{}, Busy{}, Applied{},
+             Finished{}, Offered{}, DryRunAnswer{}, Welcome{}, Decided{}, Replaced{}}) {
       job.service->on_message({"epoch", Rank{rank}, 1, message});
       job.service->on_message({"", Rank{rank}, 0, message});
     }

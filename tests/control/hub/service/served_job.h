@@ -10,7 +10,7 @@
 #include "control/debian_version.h"
 #include "control/host/process_identity.h"
 #include "control/hub/service/job_service.h"
-#include "tests/temporary_directory.h"
+#include "tests/support/temporary_directory.h"
 #include GRADMON_CATCH_HEADER
 
 namespace gradmon {
@@ -91,7 +91,7 @@ struct ServedJob {
   std::filesystem::path path = directory / "config.json";
   std::filesystem::path output = directory / "out";
   const std::shared_ptr<Mailbox> mailbox = std::make_shared<Mailbox>();
-  NoDecisionLog log;
+  NullDecisionLog log;
   DiskThread config_disk, run_disk;
   std::vector<Answer> answers;
   std::vector<std::string> told;
@@ -117,7 +117,7 @@ struct ServedJob {
     job.epoch = "epoch";
     job.run_id = "0badcafe";
     service = std::make_unique<JobService>(
-        job, JobService::Surroundings{
+        job, JobService::Dependencies{
                  config_disk, run_disk, log, mailbox,
                  [this](Outgoing outgoing) {
                    for (const auto& [rank, incarnation] : outgoing.to)

@@ -8,7 +8,7 @@
 #include <unistd.h>
 
 #include "control/debian_version.h"
-#include "tests/temporary_directory.h"
+#include "tests/support/temporary_directory.h"
 #include GRADMON_CATCH_HEADER
 
 namespace gradmon {

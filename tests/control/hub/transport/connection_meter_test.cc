@@ -8,8 +8,8 @@
 #include <string>
 
 #include "control/debian_version.h"
-#include "control/host/descriptor.h"
-#include "tests/temporary_directory.h"
+#include "control/files/descriptor.h"
+#include "tests/support/temporary_directory.h"
 #include GRADMON_CATCH_HEADER
 
 namespace gradmon {

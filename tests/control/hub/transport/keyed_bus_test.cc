@@ -1,9 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
 // Real sockets with keys.
 #include "control/debian_version.h"
-#include "control/hub/transport/bus.h"
 #include "control/hub/keys/keygen.h"
-#include "tests/temporary_directory.h"
+#include "control/hub/transport/bus.h"
+#include "tests/support/temporary_directory.h"
 #include GRADMON_CATCH_HEADER
 
 namespace gradmon {
@@ -125,7 +125,7 @@ TEST_CASE("who may come in follows the file, and what it does not say well chang
   REQUIRE_FALSE(file.look());
   const auto rank = job.asker(*read_rank_keys(job.keys));
   REQUIRE(rank->send("", "hello"));
-  REQUIRE(job.arrives(*rank)->let_in);
+  REQUIRE(job.arrives(*rank)->admit);
   const auto list = job.keys / "clients.allow";
   const std::string all = read_text(list);
   const std::size_t ranks = all.find("ranks control");
@@ -137,7 +137,7 @@ TEST_CASE("who may come in follows the file, and what it does not say well chang
   REQUIRE(rank->send("", "still here"));
   const auto late = job.arrives(*rank);
   REQUIRE(late);
-  CHECK_FALSE(late->let_in);
+  CHECK_FALSE(late->admit);
   const auto refused = job.asker(*read_rank_keys(job.keys));
   REQUIRE(refused->send("", "hello"));
   CHECK_FALSE(job.arrives(*refused));

@@ -16,7 +16,7 @@
 
 #include "control/host/unix_socket.h"
 #include "control/hub/transport/stream_server.h"
-#include "tests/temporary_directory.h"
+#include "tests/support/temporary_directory.h"
 
 namespace gradmon {
 

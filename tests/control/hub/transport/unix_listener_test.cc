@@ -15,7 +15,7 @@
 #include GRADMON_CATCH_HEADER
 
 #include "control/host/unix_socket.h"
-#include "tests/temporary_directory.h"
+#include "tests/support/temporary_directory.h"
 
 using namespace gradmon;
 

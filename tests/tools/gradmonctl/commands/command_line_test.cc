@@ -2,10 +2,12 @@
 #include "tools/gradmonctl/parse/command_line.h"
 
 #include <memory>
+#include <sstream>
 
 #include "control/debian_version.h"
 #include GRADMON_CATCH_HEADER
-#include "tests/tools/gradmonctl/golden.h"
+#include "tests/support/golden.h"
+#include "tests/support/temporary_directory.h"
 #include "tools/gradmonctl/commands/all_subcommands.h"
 #include "tools/gradmonctl/commands/change_command.h"
 #include "tools/gradmonctl/commands/get_command.h"
@@ -156,6 +158,39 @@ TEST_CASE("the command to run keeps its own options") {
   const auto run = parsed<RunRequest>({"run", "-n", "4", "--", "train", "--help", "--", "-n", "2"});
   CHECK(run.ranks == 4);
   CHECK(run.command == std::vector<std::string>{"train", "--help", "--", "-n", "2"});
+}
+
+// The words of a line in a shell, where quotes are single ones.
+std::vector<std::string> words_of(const std::string& line) {
+  std::vector<std::string> words(1);
+  bool quoted = false;
+  for (const char c : line.substr(0, line.find(" #"))) {
+    if (c == '\'') {
+      quoted = !quoted;
+    } else if (c != ' ' || quoted) {
+      words.back() += c;
+    } else if (!words.back().empty()) {
+      words.emplace_back();
+    }
+  }
+  if (words.back().empty()) words.pop_back();
+  return words;
+}
+
+TEST_CASE("every command that README shows is one that is understood") {
+  std::istringstream lines(read_text(GRADMON_README));
+  int shown = 0;
+  for (std::string line; std::getline(lines, line);) {
+    if (line.rfind("gradmonctl ", 0) != 0) continue;
+    CAPTURE(line);
+    const std::vector<std::string> words = words_of(line.substr(line.find(' ') + 1));
+    std::vector<const char*> arguments;
+    for (const std::string& word : words) arguments.push_back(word.c_str());
+    const auto subcommand = parse(arguments);
+    CHECK(subcommand);
+    ++shown;
+  }
+  CHECK(shown >= 8);
 }
 
 }  // namespace

@@ -8,9 +8,9 @@
 #include "control/debian_version.h"
 #include GRADMON_CATCH_HEADER
 #include "control/hub/keys/keygen.h"
-#include "tests/temporary_directory.h"
+#include "tests/support/golden.h"
+#include "tests/support/temporary_directory.h"
 #include "tests/tools/gradmonctl/fake_job.h"
-#include "tests/tools/gradmonctl/golden.h"
 #include "tests/tools/gradmonctl/sample_status.h"
 #include "tools/gradmonctl/commands/doctor_command.h"
 #include "tools/gradmonctl/doctor/directory_trial.h"

@@ -3,35 +3,35 @@
 
 #include "control/debian_version.h"
 #include GRADMON_CATCH_HEADER
-#include "tests/temporary_directory.h"
+#include "tests/support/golden.h"
+#include "tests/support/temporary_directory.h"
 #include "tests/tools/gradmonctl/fake_job.h"
-#include "tests/tools/gradmonctl/golden.h"
 
 namespace gradmon {
 namespace {
 
-ProbeResult::Answer answer(int rank, std::int64_t matches, const std::string& objection = "") {
+DryRunResult::Answer answer(int rank, std::int64_t matches, const std::string& objection = "") {
   return {Rank{rank}, true, matches, objection, {}};
 }
 
-CommandReply rehearsed(std::vector<ProbeResult::Answer> answers) {
+CommandReply dry_run_ended(std::vector<DryRunResult::Answer> answers) {
   CommandReply reply;
   reply.status = Status{};
   reply.status->state = "on";
   reply.status->config_path = "/home/me/monitor_config.json";
   reply.config_before = "{\n  \"dynamic_on\": true,\n  \"ops\": [\"norm\"]\n}\n";
   reply.config_text = "{\n  \"dynamic_on\": true,\n  \"ops\": [\"norm\", \"nans\"]\n}\n";
-  reply.probed = std::move(answers);
+  reply.rank_answers = std::move(answers);
   return reply;
 }
 
 // What the ranks say besides, asked of the same plan: the numbers that `targets` shows.
-CommandReply foreseen(const std::vector<std::int64_t>& matching) {
+CommandReply tried(const std::vector<std::int64_t>& matching) {
   CommandReply reply;
   for (const std::int64_t count : matching) {
     TargetList list;
     list.counts.watched = count;
-    reply.probed.push_back({Rank{static_cast<int>(reply.probed.size())}, true, count, "", list});
+    reply.rank_answers.push_back({Rank{static_cast<int>(reply.rank_answers.size())}, true, count, "", list});
   }
   return reply;
 }
@@ -45,23 +45,23 @@ ChangeRequest set_ops() {
 
 TEST_CASE("a dry run shows the lines that would change and what each rank would match") {
   FakeJob job;
-  job.answer(rehearsed({answer(0, 12), answer(1, 12), answer(2, 0), answer(3, 1)}));
-  job.answer(foreseen({12, 12, 0, 1}));
+  job.answer(dry_run_ended({answer(0, 12), answer(1, 12), answer(2, 0), answer(3, 1)}));
+  job.answer(tried({12, 12, 0, 1}));
   CHECK(dry_run(set_ops(), job.ask(), job.console()) == 0);
   CHECK(golden_difference("dry_run.txt", job.out.str()) == "");
   CHECK(job.err.str().empty());
   REQUIRE(job.asked.size() == 2);
-  CHECK(job.asked[0].verb == CommandVerb::rehearse);
+  CHECK(job.asked[0].verb == CommandVerb::dry_run);
   CHECK(job.asked[0].edits == set_ops().command.edits);
-  CHECK(job.asked[1].verb == CommandVerb::foresee);
+  CHECK(job.asked[1].verb == CommandVerb::dry_run_targets);
   CHECK(job.asked[1].edits == set_ops().command.edits);
 }
 
 TEST_CASE("a dry run that a rank would reject ends with 1 and names the rank and the reason") {
   FakeJob job;
-  job.answer(rehearsed(
-      {answer(0, 12), answer(1, 0, "no room\x1b for it"), ProbeResult::Answer{Rank{2}, false, 0, "", {}}}));
-  job.answer(foreseen({12}));
+  job.answer(dry_run_ended(
+      {answer(0, 12), answer(1, 0, "no room\x1b for it"), DryRunResult::Answer{Rank{2}, false, 0, "", {}}}));
+  job.answer(tried({12}));
   CHECK(dry_run(set_ops(), job.ask(), job.console()) == 1);
   CHECK(golden_difference("dry_run_rejected.txt", job.out.str()) == "");
   CHECK(job.err.str() == "gradmonctl: the job would reject it\n");
@@ -69,9 +69,9 @@ TEST_CASE("a dry run that a rank would reject ends with 1 and names the rank and
 
 TEST_CASE("a dry run that would match nothing ends with 1") {
   FakeJob job;
-  CommandReply reply = rehearsed({answer(0, 0), answer(1, 0)});
+  CommandReply reply = dry_run_ended({answer(0, 0), answer(1, 0)});
   job.answer(reply);
-  job.answer(foreseen({0, 0}));
+  job.answer(tried({0, 0}));
   CHECK(dry_run(set_ops(), job.ask(), job.console()) == 1);
   reply.status->state = "off";
   job.answer(reply);
@@ -83,18 +83,18 @@ TEST_CASE("a dry run that would match nothing ends with 1") {
 
 TEST_CASE("a dry run that some ranks do not answer ends with 7") {
   FakeJob job;
-  job.answer(rehearsed({answer(0, 3), ProbeResult::Answer{Rank{1}, false, 0, "", {}}}));
+  job.answer(dry_run_ended({answer(0, 3), DryRunResult::Answer{Rank{1}, false, 0, "", {}}}));
   CHECK(dry_run(set_ops(), job.ask(), job.console()) == 7);
 }
 
 TEST_CASE("a dry run tells of warnings and of what stays off and of no change at all") {
   FakeJob job;
-  CommandReply reply = rehearsed({answer(0, 3)});
+  CommandReply reply = dry_run_ended({answer(0, 3)});
   reply.status->state = "off";
   reply.status->warnings = {"monitor_config.json:2:3: unknown key \"x\""};
   reply.config_text = reply.config_before;
   job.answer(reply);
-  job.answer(foreseen({3}));
+  job.answer(tried({3}));
   CHECK(dry_run(set_ops(), job.ask(), job.console()) == 0);
   CHECK(job.out.str() == "/home/me/monitor_config.json: nothing would change\nrank 0: 3 targets match\n");
   CHECK(job.err.str() ==
@@ -104,8 +104,8 @@ TEST_CASE("a dry run tells of warnings and of what stays off and of no change at
 
 TEST_CASE("a dry run counts what matches as targets does, and not what may match") {
   FakeJob job;
-  job.answer(rehearsed({answer(0, 2), answer(1, 2)}));
-  job.answer(foreseen({0}));
+  job.answer(dry_run_ended({answer(0, 2), answer(1, 2)}));
+  job.answer(tried({0}));
   CHECK(dry_run(set_ops(), job.ask(), job.console()) == 0);
   CHECK(job.out.str().find("\nrank 0: 0 targets match\n"
                            "rank 1: does not tell how many targets match\n") != std::string::npos);
@@ -131,7 +131,7 @@ TEST_CASE("a dry run on a file validates the outcome and writes nothing") {
   CHECK(dry_run_of_file(request, job.console()) == 0);
   CHECK(job.out.str() ==
         request.file + "\nline 1:\n- {\"ops\": [\"norm\"]}\n+ {\"ops\": [\"norm\", \"nans\"]}\n");
-  CHECK(job.err.str() == "gradmonctl: no job was asked what would match\n");
+  CHECK(job.err.str() == "gradmonctl: no job was asked which targets match\n");
   CHECK(read_text(request.file) == "{\"ops\": [\"norm\"]}\n");
 
   request.command.edits = {{"ops", "1"}};

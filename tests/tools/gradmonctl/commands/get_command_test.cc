@@ -5,7 +5,7 @@
 
 #include "control/debian_version.h"
 #include GRADMON_CATCH_HEADER
-#include "tests/temporary_directory.h"
+#include "tests/support/temporary_directory.h"
 #include "tests/tools/gradmonctl/fake_job.h"
 
 namespace gradmon {
@@ -64,7 +64,7 @@ TEST_CASE("a job without a config refuses and a silent one does not answer") {
   CHECK(get_command(get(""), job.ask(), job.console()) == 4);
   CHECK(job.err.str() ==
         "gradmonctl: the job has no valid config yet\n"
-        "gradmonctl: the job's answer holds no config\n"
+        "gradmonctl: the job's answer has no config\n"
         "gradmonctl: no answer\n");
 }
 

@@ -3,7 +3,7 @@
 
 #include "control/debian_version.h"
 #include GRADMON_CATCH_HEADER
-#include "tests/tools/gradmonctl/golden.h"
+#include "tests/support/golden.h"
 #include "tests/tools/gradmonctl/sample_status.h"
 
 namespace gradmon {

@@ -4,8 +4,8 @@
 
 #include "control/config/config_parser.h"
 #include "control/debian_version.h"
-#include "tests/temporary_directory.h"
-#include "tests/tools/gradmonctl/golden.h"
+#include "tests/support/golden.h"
+#include "tests/support/temporary_directory.h"
 #include "tools/gradmonctl/commands/import_command.h"
 #include "tools/gradmonctl/import/import_mindformers.h"
 #include GRADMON_CATCH_HEADER

@@ -3,8 +3,8 @@
 
 #include "control/debian_version.h"
 #include GRADMON_CATCH_HEADER
+#include "tests/support/golden.h"
 #include "tests/tools/gradmonctl/fake_job.h"
-#include "tests/tools/gradmonctl/golden.h"
 #include "tests/tools/gradmonctl/sample_status.h"
 
 namespace gradmon {
@@ -56,7 +56,7 @@ TEST_CASE("no job is no error, and a directory that was passed over is named") {
   const auto ask_at = [&](const std::string&) { return nobody.ask(); };
   CHECK(jobs_command({}, {{}, {"/run/x: has mode 0777"}}, ask_at, nobody.console()) == 0);
   CHECK(nobody.out.str() == "no job of this user runs on this host\n");
-  CHECK(nobody.err.str() == "gradmonctl: passed over /run/x: has mode 0777\n");
+  CHECK(nobody.err.str() == "gradmonctl: ignored /run/x: has mode 0777\n");
 }
 
 }  // namespace

@@ -3,15 +3,15 @@
 
 #include "control/debian_version.h"
 #include GRADMON_CATCH_HEADER
-#include "tests/temporary_directory.h"
+#include "tests/support/golden.h"
+#include "tests/support/temporary_directory.h"
 #include "tests/tools/gradmonctl/fake_job.h"
-#include "tests/tools/gradmonctl/golden.h"
 #include "tests/tools/gradmonctl/sample_status.h"
 
 namespace gradmon {
 namespace {
 
-ProbeResult::Answer rank_that_watches(int rank, TargetList list) {
+DryRunResult::Answer rank_that_watches(int rank, TargetList list) {
   return {Rank{rank}, true, list.counts.watched, "", std::move(list)};
 }
 
@@ -41,8 +41,8 @@ CommandReply targets_reply() {
   TargetList well;
   well.counts = {24, 0, 0};
   well.left_out = 24;
-  reply.probed = {rank_that_watches(0, whole_list()), rank_that_watches(1, silent_alone()),
-                  rank_that_watches(2, well), rank_that_watches(3, well)};
+  reply.rank_answers = {rank_that_watches(0, whole_list()), rank_that_watches(1, silent_alone()),
+                        rank_that_watches(2, well), rank_that_watches(3, well)};
   return reply;
 }
 
@@ -55,7 +55,7 @@ void answer_how_many_match(FakeJob& job, const std::vector<std::int64_t>& matchi
   for (const std::int64_t count : matching) {
     TargetList list;
     list.counts.watched = count;
-    counted.probed.push_back(rank_that_watches(static_cast<int>(counted.probed.size()), list));
+    counted.rank_answers.push_back(rank_that_watches(static_cast<int>(counted.rank_answers.size()), list));
   }
   job.answer(counted);
 }
@@ -76,14 +76,14 @@ TEST_CASE("targets are shown whole for rank 0 and for the others where something
   CHECK(job.err.str().empty());
   REQUIRE(job.asked.size() == 3);
   CHECK(job.asked[0].verb == CommandVerb::targets);
-  CHECK(job.asked[2].verb == CommandVerb::foresee);
+  CHECK(job.asked[2].verb == CommandVerb::dry_run_targets);
   CHECK(job.asked[2].config_text == "{}");
 }
 
 TEST_CASE("targets as JSON look like their golden file") {
   FakeJob job;
   CommandReply reply = targets_reply();
-  reply.probed.pop_back();
+  reply.rank_answers.pop_back();
   job.answer(reply);
   answer_how_many_match(job, {2, 12});  // Rank 2 does not tell.
   TargetsRequest request;
@@ -95,7 +95,7 @@ TEST_CASE("targets as JSON look like their golden file") {
 TEST_CASE("a rank that does not say what it watches ends targets with 7") {
   FakeJob job;
   CommandReply reply = targets_reply();
-  reply.probed[2] = ProbeResult::Answer{Rank{2}, false, 0, "", {}};
+  reply.rank_answers[2] = DryRunResult::Answer{Rank{2}, false, 0, "", {}};
   job.answer(reply);
   CHECK(targets_command({}, job.ask(), job.console()) == 7);
   CHECK(job.out.str().find("rank 2: no answer\n") != std::string::npos);
@@ -116,14 +116,14 @@ TEST_CASE("targets of a config that is only tried change nothing and warn of wha
   CommandReply reply = targets_reply();
   reply.status->state = "off";
   reply.status->warnings = {"monitor_config.json:2:3: unknown key \"x\""};
-  for (ProbeResult::Answer& answer : reply.probed) {
+  for (DryRunResult::Answer& answer : reply.rank_answers) {
     for (TargetStatus& target : answer.targets.targets) target = {target.kind, target.name, -1, 0, 0, ""};
   }
   job.answer(reply);
   TargetsRequest request = dry_run_with("");
   request.edits = {{"targets", "{\"fc1\": {}}"}};
   CHECK(targets_command(request, job.ask(), job.console()) == 0);
-  CHECK(job.asked[0].verb == CommandVerb::foresee);
+  CHECK(job.asked[0].verb == CommandVerb::dry_run_targets);
   CHECK(job.asked[0].edits == request.edits);
   CHECK(job.out.str().find("rank 0: 4 targets match, ") == 0);
   CHECK(job.err.str() ==
@@ -134,10 +134,10 @@ TEST_CASE("targets of a config that is only tried change nothing and warn of wha
 TEST_CASE("targets of a config that would be rejected or match nothing end with 1") {
   FakeJob job;
   CommandReply reply = targets_reply();
-  reply.probed = {ProbeResult::Answer{Rank{0}, true, 0, "", {}}};
+  reply.rank_answers = {DryRunResult::Answer{Rank{0}, true, 0, "", {}}};
   job.answer(reply);
   CHECK(targets_command(dry_run_with(""), job.ask(), job.console()) == 1);
-  reply.probed = {ProbeResult::Answer{Rank{0}, true, 0, "no such format", {}}};
+  reply.rank_answers = {DryRunResult::Answer{Rank{0}, true, 0, "no such format", {}}};
   job.answer(reply);
   CHECK(targets_command(dry_run_with(""), job.ask(), job.console()) == 1);
   CHECK(job.out.str().find("rank 0: rejects it: no such format\n") != std::string::npos);

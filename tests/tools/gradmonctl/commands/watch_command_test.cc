@@ -113,7 +113,7 @@ TEST_CASE("a job that is there but silent is asked, waited for, and complained o
   job.interrupt_after = 50;
   CHECK(job.watch() == 0);
   CHECK(job.fake.asked.size() == 2);
-  CHECK(job.err() == "gradmonctl: no answer\ngradmonctl: its hub is there; waiting for an answer\n");
+  CHECK(job.err() == "gradmonctl: no answer\ngradmonctl: its hub is running; waiting for an answer\n");
 }
 
 TEST_CASE("a silent job that still answers goes on being shown") {

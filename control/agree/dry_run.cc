@@ -1,0 +1,70 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "control/agree/dry_run.h"
+
+#include <algorithm>
+#include <utility>
+
+namespace gradmon {
+namespace {
+
+constexpr Ticks kAskEvery{250};
+constexpr Ticks kAskFor{2'000};
+constexpr std::size_t kMostOpen = 16;
+constexpr std::size_t kMostOfOne = 48 * 1024;   // bytes of targets of a rank
+constexpr std::size_t kMostOfAll = 512 * 1024;  // and of all ranks together, for one question
+
+}  // namespace
+
+void DryRuns::ask(std::string id, PlanPtr plan, Ticks now) {
+  for (const Question& question : open_) {
+    if (question.id == id) return;
+  }
+  if (open_.size() == kMostOpen) open_.erase(open_.begin());
+  open_.push_back({std::move(id), std::move(plan), now, {}, {}});
+}
+
+void DryRuns::on_dry_run_answer(Rank rank, const DryRunAnswer& answer) {
+  for (Question& question : open_) {
+    if (question.id == answer.id) question.answers.emplace(rank.value, answer);
+  }
+}
+
+std::vector<std::pair<int, DryRun>> DryRuns::due(const Membership& members, Ticks now) {
+  std::vector<std::pair<int, DryRun>> due;
+  const std::size_t room = std::min(kMostOfOne, kMostOfAll / static_cast<std::size_t>(members.size()));
+  for (Question& question : open_) {
+    if (question.asked && now - *question.asked < kAskEvery) continue;
+    question.asked = now;
+    for (int rank = 0; rank < members.size(); ++rank) {
+      if (members.of(rank).takes_part() && question.answers.count(rank) == 0)
+        due.emplace_back(rank, DryRun{question.id, question.plan, room});
+    }
+  }
+  return due;
+}
+
+std::vector<DryRunResult> DryRuns::take_ended(const Membership& members, Ticks now) {
+  std::vector<DryRunResult> ended;
+  const auto has_ended = [&](const Question& question) {
+    DryRunResult result;
+    result.id = question.id;
+    bool all = true;
+    for (int rank = 0; rank < members.size(); ++rank) {
+      const auto answer = question.answers.find(rank);
+      if (answer == question.answers.end()) {
+        result.answers.push_back({Rank{rank}, false, 0, "", {}});
+        all = all && !members.of(rank).takes_part();
+      } else {
+        const DryRunAnswer& said = answer->second;
+        result.answers.push_back({Rank{rank}, true, said.matches, said.objection, said.targets});
+      }
+    }
+    if (!all && now - question.begun < kAskFor) return false;
+    ended.push_back(std::move(result));
+    return true;
+  };
+  open_.erase(std::remove_if(open_.begin(), open_.end(), has_ended), open_.end());
+  return ended;
+}
+
+}  // namespace gradmon

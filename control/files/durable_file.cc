@@ -1,0 +1,43 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "control/files/durable_file.h"
+
+#include <fcntl.h>
+#include <unistd.h>
+
+#include <cerrno>
+#include <system_error>
+
+#include "control/files/descriptor.h"
+
+namespace gradmon {
+
+bool write_all(int fd, std::string_view bytes) {
+  while (!bytes.empty()) {
+    const auto put = ::write(fd, bytes.data(), bytes.size());
+    if (put < 0 && errno == EINTR) continue;
+    if (put < 0) return false;
+    bytes.remove_prefix(static_cast<std::size_t>(put));
+  }
+  return true;
+}
+
+tl::expected<void, std::string> write_durably(const std::filesystem::path& file, std::string_view bytes) {
+  const auto failed = [&](int code) {
+    return tl::unexpected("cannot write " + file.string() + ": " + std::generic_category().message(code));
+  };
+  const int fd = ::open(file.c_str(), O_WRONLY | O_CREAT | O_TRUNC | O_CLOEXEC | O_NOFOLLOW, 0640);
+  if (fd < 0) return failed(errno);
+  int code = write_all(fd, bytes) && ::fsync(fd) == 0 ? 0 : errno;
+  if (::close(fd) != 0 && code == 0) code = errno;
+  if (code == 0) return {};
+  ::unlink(file.c_str());
+  return failed(code);
+}
+
+tl::expected<void, std::string> sync_directory(const std::filesystem::path& directory) {
+  const Descriptor opened(::open(directory.c_str(), O_RDONLY | O_DIRECTORY | O_CLOEXEC));
+  if (opened.valid() && ::fsync(opened.get()) == 0) return {};
+  return tl::unexpected(directory.string() + ": " + std::generic_category().message(errno));
+}
+
+}  // namespace gradmon

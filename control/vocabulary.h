@@ -1,0 +1,136 @@
+// SPDX-License-Identifier: Apache-2.0
+// The words of what is measured, which the config file, the hooks and the writers share.
+// Standard library only; every folder may include it.
+#pragma once
+
+#include <array>
+#include <cstddef>
+#include <cstdint>
+
+namespace gradmon {
+
+// What was measured; the enumerator is the prefix of the output file. In the
+// order in which a step's files and tables are written.
+enum class Kind : std::uint8_t {
+  actv,
+  actv_grad,
+  grad_unreduced,
+  grad_reduced,
+  exp_avg,
+  exp_avg_sq,
+  param_origin,
+  param_updated,
+  attention_hook,
+  linear_hook,
+  other,
+  moe_router_weight_hook,
+  moe_router_logit_hook,
+  scalar,
+};
+inline constexpr std::size_t kKinds = 14;
+inline constexpr std::array<const char*, kKinds> kKindNames = {"actv",
+                                                               "actv_grad",
+                                                               "grad_unreduced",
+                                                               "grad_reduced",
+                                                               "exp_avg",
+                                                               "exp_avg_sq",
+                                                               "param_origin",
+                                                               "param_updated",
+                                                               "attention_hook",
+                                                               "linear_hook",
+                                                               "other",
+                                                               "moe_router_weight_hook",
+                                                               "moe_router_logit_hook",
+                                                               "scalar"};
+constexpr const char* name_of(Kind kind) { return kKindNames[static_cast<std::size_t>(kind)]; }
+
+// A statistic of a tensor: index into Record::values and bit of its mask. msprobe's six
+// come first. hooks/METRICS.md has the formulas; CONTRIBUTING.md says how to add one.
+enum class Op : std::uint8_t { min, max, mean, norm, nans, zeros, absmax };
+inline constexpr std::size_t kOps = 7;
+
+// How a statistic of several tensors follows from the statistic of each.
+enum class Fold : std::uint8_t { least, greatest, sum, mean_by_elements, root_of_squares };
+
+struct Statistic {
+  const char* name;  // in the config, in files and messages
+  bool scales;       // grows with the tensor's values, so a loss scale is divided out
+  Fold fold;
+  bool is_count;  // printed as an integer
+};
+
+// By Op.
+inline constexpr std::array<Statistic, kOps> kStatistics = {{
+    {"min", true, Fold::least, false},
+    {"max", true, Fold::greatest, false},
+    {"mean", true, Fold::mean_by_elements, false},
+    {"norm", true, Fold::root_of_squares, false},
+    {"nans", false, Fold::sum, true},
+    {"zeros", false, Fold::mean_by_elements, false},
+    {"absmax", true, Fold::greatest, false},
+}};
+constexpr const Statistic& statistic_of(Op op) { return kStatistics[static_cast<std::size_t>(op)]; }
+constexpr const char* name_of(Op op) { return statistic_of(op).name; }
+
+// The values of a Record that hold: a bit each.
+using ValueMask = std::uint16_t;
+constexpr ValueMask bit_of(Op op) { return static_cast<ValueMask>(1U << static_cast<unsigned>(op)); }
+
+// A number of another sort: index into Record::values, of the kinds named. `other`
+// has mg_direction beside all ops.
+enum class Column : std::uint8_t {
+  entropy = 0,          // attention_hook, moe_router_logit_hook
+  softmax_max = 1,      // attention_hook
+  sr = 0,               // linear_hook
+  kernel_norm = 1,      // linear_hook
+  cosine = 0,           // moe_router_weight_hook
+  samples = 0,          // scalar: seen by all ranks so far
+  value = 1,            // scalar
+  mg_direction = kOps,  // other
+};
+inline constexpr std::size_t kValues = kOps + 1;
+static_assert(kValues <= 8 * sizeof(ValueMask));
+constexpr ValueMask bit_of(Column column) {
+  return static_cast<ValueMask>(1U << static_cast<unsigned>(column));
+}
+
+// The element type of the tensor measured; printed as torch prints it.
+enum class DType : std::uint8_t {
+  float32,
+  float64,
+  float16,
+  bfloat16,
+  int8,
+  uint8,
+  int16,
+  int32,
+  int64,
+  boolean,
+  complex64,
+  complex128,
+  unknown
+};
+inline constexpr std::array<const char*, 13> kDTypeNames = {"torch.float32",
+                                                            "torch.float64",
+                                                            "torch.float16",
+                                                            "torch.bfloat16",
+                                                            "torch.int8",
+                                                            "torch.uint8",
+                                                            "torch.int16",
+                                                            "torch.int32",
+                                                            "torch.int64",
+                                                            "torch.bool",
+                                                            "torch.complex64",
+                                                            "torch.complex128",
+                                                            ""};
+constexpr const char* name_of(DType dtype) { return kDTypeNames[static_cast<std::size_t>(dtype)]; }
+
+// How the axes of an attention's Q and K follow one another: sequence, batch, head, size of a head.
+enum class AxisOrder : std::uint8_t { sbhd, bshd };
+
+// Whether query i of an attention sees the keys 0 … i alone.
+enum class Causal : bool { no, yes };
+// The same as the config file has it; automatic: as the call of the attention says.
+enum class CausalMask : std::uint8_t { automatic, yes, no };
+
+}  // namespace gradmon

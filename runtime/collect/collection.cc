@@ -1,0 +1,369 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "runtime/collect/collection.h"
+
+#include <algorithm>
+#include <chrono>
+#include <thread>
+#include <utility>
+
+#include "control/config/config_parser.h"
+#include "control/config/config_schema.h"
+#include "control/host/history_file.h"
+#include "control/host/process_identity.h"
+#include "control/log.h"
+#include "runtime/collect/expected_targets.h"
+#include "runtime/collect/plan_settings.h"
+#include "runtime/output/output_document.h"
+#include "writers/sink_table.h"
+#include "writers/sinks/columns.h"
+
+namespace gradmon {
+namespace {
+
+constexpr std::chrono::seconds kQueueHolds{2};  // a step, where the queue is full
+
+QueueOptions queue_options(std::int64_t capacity) {
+  QueueOptions options;
+  options.capacity = static_cast<std::size_t>(capacity);
+  options.patience = kQueueHolds;
+  return options;
+}
+
+constexpr std::chrono::seconds kRowsWithin{1};
+constexpr std::chrono::milliseconds kRowsLook{1};
+constexpr const char* kNothingAsked =
+    "on, but no kind is asked for: nothing is collected (wg_distribution, xy_distribution, ...)";
+
+}  // namespace
+
+class Collection::Stream : public RecordStream {
+ public:
+  Stream(NameTable& names, RecordQueue& queue, TargetLedger& ledger, Settings settings, WriterThread& writer)
+      : names_(names), queue_(queue), ledger_(ledger), settings_(std::move(settings)), writer_(writer) {}
+  std::uint32_t target_id(int vpp_stage, std::string_view name) override {
+    return names_.intern(name, vpp_stage);
+  }
+  std::uint32_t shape_id(std::string_view shape) override { return names_.intern(shape); }
+  bool push(const Record& record) noexcept override {
+    if (observer_) observer_->see(record);
+    ledger_.see(record.kind, record.target);  // It fired, also where the queue has no place for it.
+    return queue_.push(record);
+  }
+  void publish(Document document, std::string text) noexcept override {
+    writer_.write_file([directory = settings_.directory, rank = settings_.rank, document,
+                        text = std::move(text)] { return write_document(*directory, rank, document, text); });
+  }
+  // Sees every record before it leaves; null: nobody. Must outlive it here.
+  void show_to(TrainingScalars* onlooker) { observer_ = onlooker; }
+
+ private:
+  TrainingScalars* observer_ = nullptr;
+  NameTable& names_;
+  RecordQueue& queue_;
+  TargetLedger& ledger_;
+  const Settings settings_;
+  WriterThread& writer_;
+};
+
+// Adds what passes while it lives, less what the hooks count themselves.
+class Collection::OwnTime {
+ public:
+  explicit OwnTime(Collection& collection)
+      : collection_(collection), of_hooks_(hooks_time()), begun_(std::chrono::steady_clock::now()) {}
+  ~OwnTime() {
+    collection_.own_time_ += std::chrono::steady_clock::now() - begun_ - (hooks_time() - of_hooks_);
+  }
+  OwnTime(const OwnTime&) = delete;
+  OwnTime& operator=(const OwnTime&) = delete;
+
+ private:
+  std::chrono::nanoseconds hooks_time() const {
+    return collection_.hooks_ ? collection_.hooks_->spent() : std::chrono::nanoseconds{};
+  }
+
+  Collection& collection_;
+  const std::chrono::nanoseconds of_hooks_;
+  const std::chrono::steady_clock::time_point begun_;
+};
+
+Collection::Collection(Settings settings, WriterThread::OnFinished on_finished)
+    : settings_(std::move(settings)),
+      names_(std::make_shared<NameTable>()),
+      queue_(std::make_shared<RecordQueue>(queue_options(settings_.queue_capacity))),
+      ledger_(*names_),
+      last_(std::make_shared<LastStep>()),
+      writer_(queue_, std::move(on_finished)),
+      notes_(settings_.ranks ? std::make_unique<RunNotes>(settings_.directory, settings_.world_size,
+                                                          settings_.ranks, writer_)
+                             : nullptr),
+      stream_(std::make_unique<Stream>(*names_, *queue_, ledger_, settings_, writer_)) {}
+
+Collection::~Collection() = default;
+
+void Collection::add_model(const WatchedModel& chunk) {
+  std::copy(chunk.parameters.begin(), chunk.parameters.end(), std::back_inserter(model_.parameters));
+  std::copy(chunk.modules.begin(), chunk.modules.end(), std::back_inserter(model_.modules));
+  if (notes_) notes_->add_model(chunk);
+  attach_again();
+}
+
+void Collection::replace_model(const WatchedModel& chunks) {
+  model_ = chunks;
+  if (notes_) notes_->add_model(chunks);
+  attach_again();
+}
+
+void Collection::attach_again() {
+  if (!hooks_) return;
+  attach();
+  if (!collecting_) return;
+  hooks_->begin_step(step_, HookSet::Collect::yes);
+  if (scalars_) scalars_->begin_hooks(step_);
+}
+
+void Collection::swap(const Commitment& commitment) {
+  detach();
+  in_force_ = commitment;
+  meter_.begin_plan(commitment.revision);
+  ledger_.begin_plan();
+  if (notes_) notes_->note(commitment);
+  {
+    const std::lock_guard lock(mutex_);
+    overhead_ = meter_.measured();
+  }
+  if (!commitment.plan->on) return;
+  auto parsed = parse_config(commitment.plan->config_text, "the agreed config");
+  if (!parsed) return log_error(to_string(parsed.error()));  // Checked when it was promised.
+  config_ = std::move(parsed->config);
+  if (std::string why = objection_to(config_); !why.empty()) {
+    const std::lock_guard lock(mutex_);
+    hook_error_ = why;
+    return;
+  }
+  queue_->set_overflow(config_.on_overflow == Config::OnOverflow::drop ? Overflow::drop : Overflow::block);
+  keeps_last_step_ = settings_.keep_last_step || has_format(config_, Config::Format::api);
+  writer_.begin_revision(layout_of(config_, commitment.revision), make_sinks());
+  if (!config_.scalars.empty()) {
+    scalars_ = std::make_unique<TrainingScalars>(
+        config_, commitment.revision,
+        TrainingScalars::Place{settings_.rank, settings_.world_size, names_, *stream_, writer_});
+    stream_->show_to(scalars_.get());
+  }
+  attach();
+}
+
+std::vector<std::unique_ptr<Sink>> Collection::make_sinks() const {
+  const SinkPlace place{[directory = settings_.directory] { return directory->make(); }, names_, last_};
+  std::vector<Config::Format> formats = config_.format;
+  if (keeps_last_step_ && !has_format(config_, Config::Format::api)) formats.push_back(Config::Format::api);
+  std::vector<std::unique_ptr<Sink>> sinks;
+  for (const Config::Format format : formats) {
+    if (auto sink = make_sink(name_of(format), place)) sinks.push_back(std::move(sink));
+  }
+  return sinks;
+}
+
+// Rows make the directory: what is on is noted behind the first of them.
+void Collection::note_switch(Step at) {
+  unwritten_note_ = SwitchNote{"", settings_.rank, in_force_.revision, at, in_force_.plan->on, wall_now()};
+  if (!in_force_.plan->on) write_note();
+}
+
+void Collection::write_note() {
+  if (!unwritten_note_) return;
+  writer_.write_file([directory = settings_.directory,
+                      note = *unwritten_note_]() mutable -> tl::expected<void, std::string> {
+    const auto path = directory->path();
+    if (path.empty()) return {};  // Nothing was ever written.
+    note.epoch = directory->epoch();
+    return append_switch(path / "switches.jsonl", note);
+  });
+  unwritten_note_.reset();
+}
+
+void Collection::attach() {
+  hooks_.reset();
+  if (!watched_on(config_, settings_.rank)) return;
+  HookSettings settings = hook_settings_of(config_, in_force_.revision);
+  settings.grad_acc_steps = settings_.grad_acc_steps;
+  settings.gradient_scale = scale_;
+  hooks_ = std::make_unique<HookSet>(settings, model_, *stream_, settings_.stack);
+  if (scalars_) scalars_->attach(settings, model_);
+  hooks_time_ = {};
+  ledger_.expect(expected_targets(settings, model_, hooks_->matches(), *names_),
+                 unmatched_targets(hooks_->matches()));
+  tell_unmatched();
+  for (const std::string& warning : unmatched_warnings_) log_warn(warning);
+  if (asks_for_a_kind(config_)) return;
+  log_warn(kNothingAsked);
+  const std::lock_guard lock(mutex_);
+  warnings_ = {kNothingAsked};
+}
+
+void Collection::tell_unmatched() {
+  const std::vector<UnmatchedTarget> unmatched = ledger_.unmatched();
+  unmatched_ = unmatched.size();
+  std::vector<std::string> warnings = sentences(unmatched);
+  const std::lock_guard lock(mutex_);
+  unmatched_warnings_ = std::move(warnings);
+}
+
+void Collection::detach() {
+  hooks_.reset();
+  stream_->show_to(nullptr);
+  scalars_.reset();
+  scalar_steps_ = 0;
+  collecting_ = false;
+  const std::lock_guard lock(mutex_);
+  warnings_.clear();
+  unmatched_warnings_.clear();
+  scalar_warnings_.clear();
+  hook_error_.clear();
+}
+
+void Collection::begin_step(Step step, HookSet::Collect collect, std::int64_t samples) noexcept {
+  const bool was_armed = collecting_;
+  collecting_ = collect == HookSet::Collect::yes;
+  step_ = step;
+  updated_ = false;
+  if (!collecting_ && !was_armed) return;
+  if (collecting_) measure_round(step);
+  const OwnTime own_time(*this);
+  if (collecting_) queue_->begin_step();
+  if (hooks_) hooks_->begin_step(step, collect);
+  if (scalars_) scalars_->begin_step(step, collect, samples);
+}
+
+void Collection::measure_round(Step step) {
+  const auto of_hooks = hooks_ ? hooks_->spent() : std::chrono::nanoseconds{};
+  const auto spent = std::exchange(own_time_, {}) + of_hooks - std::exchange(hooks_time_, of_hooks);
+  meter_.begin_collected(step, std::chrono::steady_clock::now().time_since_epoch(), spent);
+  const std::lock_guard lock(mutex_);
+  overhead_ = meter_.measured();
+}
+
+void Collection::end_step(std::int64_t samples, bool counts) noexcept {
+  const OwnTime own_time(*this);
+  if (hooks_) {
+    hooks_->end_step();
+    if (!updated_) warn_of_missing_update();
+    if (auto failure = hooks_->failure()) {
+      const std::lock_guard lock(mutex_);
+      hook_error_ = failure->target + ": " + failure->cause;
+    }
+  }
+  end_scalars(samples);
+  if (!counts) {
+    queue_->drop_step(in_force_.revision, step_);
+    return log_warn("step " + std::to_string(step_.value) + " does not count: this rank has lapsed in it");
+  }
+  last_ended_ = queue_->end_step(in_force_.revision, step_) > 0 ? step_ : Step{-1};
+  write_note();
+  ledger_.end_step(step_, wall_now());
+  if (ledger_.counts().unmatched != static_cast<std::int64_t>(unmatched_)) tell_unmatched();
+}
+
+void Collection::end_scalars(std::int64_t samples) noexcept {
+  if (!scalars_) return;
+  scalars_->end_step(samples);
+  const auto failure = scalars_->failure();
+  std::vector<std::string> warnings = scalars_->warnings();
+  if (++scalar_steps_ == 2) {  // Some are of the time between two.
+    for (const std::string& warning : warnings) log_warn(warning);
+  }
+  const std::lock_guard lock(mutex_);
+  if (failure) hook_error_ = failure->target + ": " + failure->cause;
+  scalar_warnings_ = std::move(warnings);
+}
+
+std::vector<Metric> Collection::last_rows() const {
+  if (!keeps_last_step_ || last_ended_ < Step{0}) return {};
+  const auto deadline = std::chrono::steady_clock::now() + kRowsWithin;
+  LastStep::Content last = last_->content();
+  while (last.step < last_ended_ && std::chrono::steady_clock::now() < deadline) {
+    std::this_thread::sleep_for(kRowsLook);
+    last = last_->content();
+  }
+  std::vector<Metric> rows;
+  for (const Record& record : last.records) {
+    Metric row{name_of(record.kind),
+               names_->vpp_stage(record.target),
+               names_->name(record.target),
+               record.step,
+               {},
+               {}};
+    if (has_micro_step(record.kind, last.layout)) row.micro_step = record.micro_step;
+    for (const auto& [title, value] : titled_values(record)) row.values.emplace_back(title, value);
+    rows.push_back(std::move(row));
+  }
+  return rows;
+}
+
+void Collection::end_collection(Step end) noexcept {
+  detach();
+  queue_->end_collection(in_force_.revision, Step{end.value - 1});
+}
+
+void Collection::warn_of_missing_update() noexcept {
+  const std::lock_guard lock(mutex_);
+  if (std::exchange(missing_update_logged_, true)) return;
+  warnings_.emplace_back("step() was called without update(): grad_reduced and param_* are not collected");
+}
+
+void Collection::before_update(const std::vector<at::Tensor>& parameters,
+                               const OptimizerState* state) noexcept {
+  const OwnTime own_time(*this);
+  updated_ = true;
+  if (hooks_) hooks_->before_update(parameters, state);
+  if (scalars_) scalars_->before_update(parameters, state);
+}
+
+void Collection::after_update(const std::vector<at::Tensor>& parameters,
+                              const OptimizerState* state) noexcept {
+  const OwnTime own_time(*this);
+  if (hooks_) hooks_->after_update(parameters, state);
+  if (scalars_) scalars_->after_update(parameters, state);
+}
+
+void Collection::report_scalar(std::string_view name, double value) noexcept {
+  const OwnTime own_time(*this);
+  if (scalars_) scalars_->report(name, value);
+}
+
+void Collection::report_experts(std::string_view layer, const std::vector<std::int64_t>& tokens) noexcept {
+  const OwnTime own_time(*this);
+  if (scalars_) scalars_->count_experts(layer, tokens);
+}
+
+void Collection::stop(std::optional<std::chrono::milliseconds> at_most) noexcept {
+  detach();
+  model_ = {};
+  if (notes_) notes_->renew();
+  WriterThread::Patience patience;
+  if (at_most) patience.stalled = patience.in_all = *at_most;
+  patience.slow = [] { log_info("training has ended; rows are still being written"); };
+  if (writer_.stop(patience)) return;
+  try {
+    log_warn("the writer did not end in time: " + to_string(writer_.given_up()) + " given up");
+  } catch (const std::exception& error) {
+    log_warn(error.what());
+  }
+}
+
+CollectingReport Collection::report() const {
+  const WriterStatus writer = writer_.status();
+  CollectingReport report;
+  report.records = writer.written;
+  report.dropped = queue_->dropped() + writer.lost;
+  report.error = writer.last_error;
+  report.targets = ledger_.counts();
+  const std::lock_guard lock(mutex_);
+  if (!hook_error_.empty()) report.error = hook_error_;
+  report.warnings = unmatched_warnings_;
+  report.warnings.insert(report.warnings.end(), warnings_.begin(), warnings_.end());
+  report.overhead = overhead_;
+  report.warnings.insert(report.warnings.end(), scalar_warnings_.begin(), scalar_warnings_.end());
+  return report;
+}
+
+}  // namespace gradmon

@@ -1,0 +1,220 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "runtime/collect/expected_targets.h"
+
+#include <algorithm>
+#include <set>
+#include <unordered_set>
+#include <utility>
+
+#include "hooks/activations/activation_choice.h"
+#include "hooks/names/squash_name.h"
+#include "hooks/names/target_names.h"
+#include "hooks/rows/record_names.h"
+#include "runtime/collect/plan_settings.h"
+
+namespace gradmon {
+namespace {
+
+struct Parameter {
+  std::uint32_t target = 0;
+  bool frozen = false;
+  bool before_reduction_only = false;
+};
+
+using Expected = std::vector<ExpectedTarget>;
+using Of = ExpectedTarget::Of;
+
+constexpr const char* kNoGradient = "no gradient";
+constexpr const char* kNoUpdate = "no watched optimizer has updated it";
+constexpr const char* kNoMoment = "its optimizer keeps none, or no watched one has it";
+constexpr const char* kNoForward = "its forward was not seen: gradmon::observe";
+constexpr const char* kNotInGraph = "not in the graph";
+
+std::vector<Parameter> parameters_of(const HookSettings& settings, const WatchedModel& model,
+                                     const MatchReport& matches, NameTable& names) {
+  std::vector<TargetName> listed;
+  for (const WatchedParameter& one : model.parameters) listed.push_back({one.vpp_stage, one.name});
+  const auto shown = record_names(listed, settings.squash_name ? Squash::yes : Squash::no);
+  std::unordered_set<const void*> known;
+  std::vector<Parameter> parameters;
+  for (const std::size_t i : matches.matched) {
+    if (i >= model.parameters.size()) break;  // modules
+    const WatchedParameter& one = model.parameters[i];
+    if (!one.tensor.defined() || !known.insert(one.tensor.unsafeGetTensorImpl()).second) continue;
+    if (one.author == Author::another) continue;
+    parameters.push_back({names.intern(shown[i], one.vpp_stage), !one.tensor.requires_grad(),
+                          one.author == Author::self_before_reduction});
+  }
+  return parameters;
+}
+
+void add_parameters(const HookSettings& settings, const std::vector<Parameter>& parameters,
+                    Expected& expected) {
+  const auto add = [&](Kind kind, const char* why) {
+    for (const Parameter& one : parameters) {
+      if (one.before_reduction_only && kind != Kind::grad_unreduced) continue;
+      const bool needs_gradient = kind != Kind::param_origin && kind != Kind::param_updated;
+      expected.push_back({kind, one.target, one.frozen && needs_gradient ? "frozen" : why});
+    }
+  };
+  if (settings.gradients) {
+    add(Kind::grad_unreduced, kNoGradient);
+    add(Kind::grad_reduced, "no gradient, or no watched optimizer has updated it");
+  }
+  if (settings.moments) {
+    add(Kind::exp_avg, kNoMoment);
+    add(Kind::exp_avg_sq, kNoMoment);
+  }
+  if (settings.weights) {
+    add(Kind::param_origin, kNoUpdate);
+    add(Kind::param_updated, kNoUpdate);
+  }
+  if (settings.momentum_agreement) add(Kind::other, "no gradient, or no momentum of its optimizer was seen");
+}
+
+// Modules by place in the model.
+class Modules {
+ public:
+  Modules(const HookSettings& settings, const WatchedModel& model, NameTable& table) : table_(table) {
+    for (const WatchedModule& module : model.modules) {
+      names_.push_back({module.vpp_stage, module.name});
+      embeds_.push_back(module.embeds);
+      const auto dot = module.name.rfind('.');
+      if (!module.name.empty())
+        parents_.emplace(module.vpp_stage, dot == std::string::npos ? "" : module.name.substr(0, dot));
+    }
+    shown_ = activation_record_names(settings, names_);
+    const Squash squash = settings.squash_name ? Squash::yes : Squash::no;
+    if (settings.l2) shown_by_l2_ = l2_record_names(*settings.l2, names_, squash);
+    for (const WatchedParameter& one : model.parameters) {
+      if (one.tensor.defined() && one.tensor.dim() == 2 && one.author == Author::self)
+        matrices_.emplace(one.vpp_stage, one.name);
+    }
+  }
+
+  const std::vector<TargetName>& names() const { return names_; }
+  std::uint32_t activation(std::size_t i) { return table_.intern(shown_[i], names_[i].vpp_stage); }
+  std::uint32_t l2(std::size_t i, const char* row) {
+    return table_.intern(shown_by_l2_[i] + row, names_[i].vpp_stage);
+  }
+  bool embeds(std::size_t i) const { return embeds_[i]; }
+  bool has_children(std::size_t i) const { return parents_.count({names_[i].vpp_stage, names_[i].name}) > 0; }
+  bool has_matrix(std::size_t i) const {
+    const std::string start = names_[i].name.empty() ? "" : names_[i].name + ".";
+    return matrices_.count({names_[i].vpp_stage, start + "weight"}) +
+               matrices_.count({names_[i].vpp_stage, start + "wg"}) >
+           0;
+  }
+
+ private:
+  NameTable& table_;
+  std::vector<TargetName> names_;
+  std::vector<bool> embeds_;
+  std::vector<std::string> shown_, shown_by_l2_;
+  std::set<std::pair<int, std::string>> parents_, matrices_;
+};
+
+void add_activations(const HookSettings& settings, Modules& modules, Expected& expected) {
+  const ActivationSettings& asked = settings.activations;
+  if (!asked.forward && !asked.backward) return;
+  const auto choices = activation_choices(asked, settings.selection, modules.names());
+  const auto is_named_itself = [&](std::size_t i) {
+    return std::any_of(asked.targets.begin(), asked.targets.end(), [&](const ActivationTarget& target) {
+      return is_named(target.name, modules.names()[i]);
+    });
+  };
+  const auto add = [&](Kind kind, Side in, Side out, const char* why) {
+    for (std::size_t i = 0; i < choices.size(); ++i) {
+      if (!choices[i][in].any && !choices[i][out].any) continue;
+      if (asked.all && modules.has_children(i) && !is_named_itself(i)) continue;
+      expected.push_back({kind, modules.activation(i), why, Of::module});
+    }
+  };
+  add(Kind::actv, Side::input, Side::output, kNoForward);
+  add(Kind::actv_grad, Side::input_grad, Side::output_grad,
+      asked.forward ? kNotInGraph : "not in the graph, or its forward was not seen: gradmon::observe");
+}
+
+void add_l2(const L2Settings& asked, Modules& modules, Expected& expected) {
+  const auto named = [&](const std::vector<std::string>& targets) {
+    return match_whole_names(targets, modules.names()).matched;
+  };
+  for (const std::size_t i : named(asked.attention))
+    expected.push_back({Kind::attention_hook, modules.l2(i, ".attention"), kNoForward});
+  std::vector<std::size_t> linear = named(asked.linear.value_or(std::vector<std::string>()));
+  for (std::size_t i = 0; asked.linear && asked.linear->empty() && i < modules.names().size(); ++i) {
+    if (!modules.embeds(i)) linear.push_back(i);
+  }
+  for (const std::size_t i : linear) {
+    if (modules.has_matrix(i)) expected.push_back({Kind::linear_hook, modules.l2(i, ".linear"), kNoUpdate});
+  }
+  for (const std::size_t i : named(asked.router_weight)) {
+    if (modules.has_matrix(i))
+      expected.push_back({Kind::moe_router_weight_hook, modules.l2(i, ".router"), kNoUpdate});
+  }
+  for (const std::size_t i : named(asked.router_logit))
+    expected.push_back({Kind::moe_router_logit_hook, modules.l2(i, ".router"), kNoForward});
+}
+
+void add_unmatched_l2(const Config& config, const std::vector<TargetName>& names,
+                      std::vector<UnmatchedTarget>& unmatched) {
+  if (!config.recording_l2_features) return;
+  const Config::L2Targets& l2 = config.l2_targets;
+  for (const auto& targets :
+       {l2.attention_hook, l2.moe_router_logit_hook, l2.linear_hook.value_or(std::vector<std::string>()),
+        l2.moe_router_weight_hook}) {
+    for (UnmatchedTarget& one : unmatched_targets(match_whole_names(targets, names)))
+      unmatched.push_back(std::move(one));
+  }
+}
+
+}  // namespace
+
+std::vector<ExpectedTarget> expected_targets(const HookSettings& settings, const WatchedModel& model,
+                                             const MatchReport& matches, NameTable& names) {
+  Expected expected;
+  Modules modules(settings, model, names);
+  add_activations(settings, modules, expected);
+  add_parameters(settings, parameters_of(settings, model, matches, names), expected);
+  if (settings.l2) add_l2(*settings.l2, modules, expected);
+  return expected;
+}
+
+TargetList dry_run_target_list(const Config& config, const std::vector<TargetName>& names) {
+  const MatchReport matches = match_targets(selection_of(config), names);
+  const auto shown =
+      record_names(names, config.squash_name ? Squash::yes : Squash::no, selection_of(config).targets);
+  TargetList list;
+  list.unmatched = unmatched_targets(matches);
+  add_unmatched_l2(config, names, list.unmatched);
+  for (const std::size_t i : matches.matched) {
+    if (!asks_for_a_kind(config)) break;
+    TargetStatus& target = list.targets.emplace_back();
+    const int stage = names[i].vpp_stage;
+    target.name = (stage == 0 ? "" : std::to_string(stage) + ":") + shown[i];
+  }
+  list.counts.watched = static_cast<std::int64_t>(list.targets.size());
+  list.counts.unmatched = static_cast<std::int64_t>(list.unmatched.size());
+  return list;
+}
+
+std::int64_t possible_matches(const Config& config, const std::vector<TargetName>& names) {
+  const MatchReport matches = match_targets(selection_of(config), names);
+  auto possible = static_cast<std::int64_t>(matches.matched.size());
+  if (config.xy_distribution) {
+    possible += std::count_if(matches.unmatched.begin(), matches.unmatched.end(),
+                              [](const UnmatchedPattern& one) { return one.error.empty(); });
+  }
+  const bool needs_none = config.cc_distribution.enable || config.recording_l2_features ||
+                          config.print_struct || !config.scalars.empty();
+  return needs_none ? std::max<std::int64_t>(possible, 1) : possible;
+}
+
+std::vector<UnmatchedTarget> unmatched_targets(const MatchReport& matches) {
+  std::vector<UnmatchedTarget> unmatched;
+  for (const UnmatchedPattern& one : matches.unmatched)
+    unmatched.push_back({one.pattern, one.nearest, one.error});
+  return unmatched;
+}
+
+}  // namespace gradmon

@@ -1,0 +1,51 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "runtime/collect/parameter_share.h"
+
+#include <algorithm>
+#include <set>
+
+namespace gradmon {
+namespace {
+
+tl::expected<void, std::string> check_group(const char* name, const std::vector<int>& group, int rank,
+                                            int world_size) {
+  if (group.empty()) return {};
+  const auto wrong = [&](const std::string& what) {
+    return tl::unexpected(std::string("groups.") + name + ": " + what);
+  };
+  std::set<int> seen;
+  for (const int member : group) {
+    if (member < 0 || member >= world_size)
+      return wrong("rank " + std::to_string(member) + ", expected 0 to " + std::to_string(world_size - 1));
+    if (!seen.insert(member).second) return wrong("rank " + std::to_string(member) + " is there twice");
+  }
+  if (seen.count(rank) == 0) return wrong("rank " + std::to_string(rank) + " itself is not in it");
+  return {};
+}
+
+bool is_first(const std::vector<int>& group, int rank) { return group.empty() || group.front() == rank; }
+
+}  // namespace
+
+tl::expected<void, std::string> check_groups(const ParallelGroups& groups, int rank, int world_size) {
+  auto data = check_group("data", groups.data, rank, world_size);
+  return data ? check_group("tensor", groups.tensor, rank, world_size) : data;
+}
+
+ParameterShare share_of(const ParallelGroups& groups, int rank, const std::string& parameter) {
+  ParameterShare share;
+  const bool spread = groups.tensor.size() > 1;
+  const bool split = spread && (!groups.split || groups.split(parameter));
+  if (split) {
+    const auto place = std::find(groups.tensor.begin(), groups.tensor.end(), rank);
+    share.scope = {Scope::Part::shard, static_cast<int>(place - groups.tensor.begin()),
+                   static_cast<int>(groups.tensor.size())};
+  } else if (spread || groups.data.size() > 1) {
+    share.scope.part = Scope::Part::replica;
+  }
+  if (!is_first(groups.data, rank)) share.author = Author::self_before_reduction;
+  if (spread && !split && !is_first(groups.tensor, rank)) share.author = Author::another;
+  return share;
+}
+
+}  // namespace gradmon

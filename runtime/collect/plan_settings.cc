@@ -1,0 +1,113 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "runtime/collect/plan_settings.h"
+
+#include <algorithm>
+
+#include "control/config/config_schema.h"
+#include "writers/sink_table.h"
+
+namespace gradmon {
+namespace {
+
+std::optional<TensorSelection> selection_of(const std::optional<Config::Selection>& selection) {
+  if (!selection) return std::nullopt;
+  return TensorSelection{selection->tuple_size, selection->index};
+}
+
+ActivationSettings activations_of(const Config& config) {
+  ActivationSettings settings;
+  const bool one_way_twice = config.forward_only && config.backward_only;
+  if (!config.xy_distribution || one_way_twice) return settings;
+  settings.forward = !config.backward_only;
+  settings.backward = !config.forward_only;
+  settings.all = config.all_xy || config.targets.empty();
+  for (const Config::Target& target : config.targets) {
+    settings.targets.push_back({target.name, selection_of(target.input), selection_of(target.output),
+                                selection_of(target.input_grad), selection_of(target.output_grad)});
+  }
+  return settings;
+}
+
+CollectiveSettings collectives_of(const Config& config) {
+  const Config::CcDistribution& cc = config.cc_distribution;
+  return {cc.enable, cc.cc_codeline, cc.cc_pre_hook, cc.cc_log_only};
+}
+
+std::optional<L2Settings> l2_of(const Config& config) {
+  if (!config.recording_l2_features) return std::nullopt;
+  L2Settings settings;
+  settings.attention = config.l2_targets.attention_hook;
+  settings.linear = config.l2_targets.linear_hook;
+  settings.router_weight = config.l2_targets.moe_router_weight_hook;
+  settings.router_logit = config.l2_targets.moe_router_logit_hook;
+  settings.order = config.sa_order;
+  settings.causal = config.sa_causal;
+  return settings;
+}
+
+}  // namespace
+
+std::string objection_to(const Config& config) {
+  const bool any = std::any_of(config.format.begin(), config.format.end(),
+                               [](Config::Format format) { return has_sink(name_of(format)); });
+  return any ? ""
+             : "none of the formats asked for is available in this version (there are: " + sink_formats() +
+                   ")";
+}
+
+TargetSelection selection_of(const Config& config) {
+  TargetSelection selection;
+  for (const Config::Target& target : config.targets) selection.targets.push_back(target.name);
+  selection.target_regex = config.target_regex;
+  selection.invert = config.invert;
+  return selection;
+}
+
+HookSettings hook_settings_of(const Config& config, Revision revision) {
+  HookSettings settings;
+  settings.revision = revision;
+  settings.gradients = config.wg_distribution;
+  settings.per_micro_batch = config.monitor_mbs_grad;
+  settings.weights = config.param_distribution;
+  settings.moments = config.mv_distribution;
+  settings.momentum_agreement = config.mg_direction;
+  settings.activations = activations_of(config);
+  settings.collectives = collectives_of(config);
+  settings.l2 = l2_of(config);
+  settings.module_structure = config.print_struct;
+  settings.call_stacks = config.stack_info;
+  settings.selection = selection_of(config);
+  settings.squash_name = config.squash_name;
+  settings.ops = 0;
+  for (const Op op : config.ops) settings.ops = static_cast<ValueMask>(settings.ops | bit_of(op));
+  settings.eps = config.eps;
+  return settings;
+}
+
+Layout layout_of(const Config& config, Revision revision) {
+  Layout layout;
+  layout.revision = revision;
+  layout.ops = config.ops;
+  layout.ndigits = static_cast<int>(config.ndigits);
+  layout.step_count_per_record = config.step_count_per_record;
+  layout.micro_step_in_grad_unreduced = config.monitor_mbs_grad;
+  return layout;
+}
+
+bool has_format(const Config& config, Config::Format format) {
+  return std::find(config.format.begin(), config.format.end(), format) != config.format.end();
+}
+
+bool asks_for_a_kind(const Config& config) {
+  const bool activations = config.xy_distribution && !(config.forward_only && config.backward_only);
+  return activations || config.wg_distribution || config.mv_distribution || config.param_distribution ||
+         config.mg_direction || config.cc_distribution.enable || config.recording_l2_features ||
+         config.print_struct || config.stack_info || !config.scalars.empty();
+}
+
+bool watched_on(const Config& config, Rank rank) {
+  const auto& ranks = config.module_ranks;
+  return ranks.empty() || std::find(ranks.begin(), ranks.end(), rank.value) != ranks.end();
+}
+
+}  // namespace gradmon

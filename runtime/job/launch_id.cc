@@ -1,0 +1,220 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "runtime/job/launch_id.h"
+
+#include <unistd.h>
+
+#include <algorithm>
+#include <thread>
+#include <utility>
+
+#include "control/host/process_identity.h"
+
+namespace gradmon {
+namespace {
+
+using std::chrono::milliseconds;
+using Clock = std::chrono::steady_clock;
+
+constexpr char kRemedy[] = "set GRADMON_RUN_ID to one value on all ranks, a new one for each launch";
+constexpr milliseconds kFirstPause{50};
+constexpr milliseconds kLongestPause{800};
+constexpr std::size_t kNonceBytes = 12;
+
+// Variables as they count here: an empty one and `none` are absent.
+class Given {
+ public:
+  explicit Given(const Lookup& lookup) : lookup_(lookup) {}
+
+  std::string operator()(const char* name) const {
+    const std::string value = lookup_(name).value_or("");
+    return value == "none" || value == "None" ? "" : value;
+  }
+  bool is(const char* name, int number) const { return (*this)(name) == std::to_string(number); }
+  std::string or_zero(const char* name) const {
+    const std::string value = (*this)(name);
+    return value.empty() ? "0" : value;
+  }
+  // torchrun sets it on every rank, `none` where the user has chosen no run id.
+  bool under_torchrun() const { return lookup_("TORCHELASTIC_RUN_ID").has_value(); }
+  // The agents serve training's store, which then outlives a restart of the ranks.
+  bool agents_serve_store() const { return (*this)("TORCHELASTIC_USE_AGENT_STORE") == "True"; }
+
+ private:
+  const Lookup& lookup_;
+};
+
+std::optional<LaunchId> by_name(std::string id, const char* source) {
+  if (id.empty()) return std::nullopt;
+  return LaunchId{std::move(id), source};
+}
+
+bool several_agents(const Given& given, const Environment& environment) {
+  if (!given("GROUP_WORLD_SIZE").empty()) return !given.is("GROUP_WORLD_SIZE", 1);
+  return !given.is("LOCAL_WORLD_SIZE", environment.world_size);
+}
+
+// Each agent counts its own restarts: the agent whose ranks fail counts one, the
+// others may not. Where training gets a new store with every restart, the store is
+// the better witness.
+std::optional<LaunchId> of_torchrun(const Given& given, const Environment& environment) {
+  const std::string run = given("TORCHELASTIC_RUN_ID");
+  if (run.empty()) return std::nullopt;
+  if (environment.store && several_agents(given, environment) && !given.agents_serve_store())
+    return std::nullopt;
+  return LaunchId{run + "." + given.or_zero("TORCHELASTIC_RESTART_COUNT"), "TORCHELASTIC_RUN_ID"};
+}
+
+// Open MPI's number of a launch is a hash of 16 bits; the key of its transports
+// has 128 random ones.
+std::optional<LaunchId> of_open_mpi(const Given& given) {
+  std::string id = given("PMIX_NAMESPACE");
+  if (id.empty()) id = given("OMPI_MCA_ess_base_jobid");
+  const std::string key = given("OMPI_MCA_orte_precondition_transports");
+  if (id.empty()) return by_name(key, "mpirun");
+  return by_name(key.empty() ? id : id + "." + key, "mpirun");
+}
+
+// A batch script and what it starts by itself have a job but no step: two launches
+// of one script are told apart by their steps alone.
+std::optional<LaunchId> of_slurm(const Given& given, const char* source) {
+  const std::string job = given("SLURM_JOB_ID");
+  const std::string step = given("SLURM_STEP_ID");
+  if (job.empty() || step.empty()) return std::nullopt;
+  return LaunchId{job + "." + step + "." + given.or_zero("SLURM_RESTART_COUNT"), source};
+}
+
+// MPICH's own mpiexec sets none of these. PMI_ID is the rank.
+std::optional<LaunchId> of_pmi(const Given& given) {
+  for (const char* name : {"I_MPI_HYDRA_UUID", "PALS_APID", "PMIX_NAMESPACE", "PMI_JOBID"}) {
+    if (auto id = by_name(given(name), name)) return id;
+  }
+  return std::nullopt;
+}
+
+// The launcher whose number of ranks is the job's has started the ranks; others
+// around it have started launchers. The size is compared, not the rank, so that
+// all ranks come to the same answer.
+std::optional<LaunchId> of_numbering_launcher(const Given& given, const Environment& environment) {
+  const int size = environment.world_size;
+  std::optional<LaunchId> id;
+  if (given.is("OMPI_COMM_WORLD_SIZE", size)) id = of_open_mpi(given);
+  if (!id && given.is("SLURM_NTASKS", size)) id = of_slurm(given, "SLURM_JOB_ID and SLURM_STEP_ID");
+  if (!id && given.is("PMI_SIZE", size)) id = of_pmi(given);
+  return id;
+}
+
+std::optional<LaunchId> of_environment(const Given& given, const Environment& environment) {
+  if (auto id = by_name(given("GRADMON_RUN_ID"), "GRADMON_RUN_ID")) return id;
+  if (environment.world_size == 1) return std::nullopt;
+  if (given.under_torchrun()) return of_torchrun(given, environment);
+  return of_numbering_launcher(given, environment);
+}
+
+// Where the id has no counter of the monitors in it yet.
+LaunchId of_monitor(LaunchId id, int monitor) {
+  if (monitor > 1) id.id += "#" + std::to_string(monitor);
+  return id;
+}
+
+// A store that may outlive this launch's ranks has the restart in the key.
+std::string key_of(const Given& given, int monitor) {
+  std::string key = "gradmon/launch/";
+  const bool named = !given("GRADMON_STORE").empty();
+  if (const std::string run = given("TORCHELASTIC_RUN_ID"); !run.empty()) key += run + "/";
+  if (named || given.agents_serve_store()) key += given.or_zero("TORCHELASTIC_RESTART_COUNT") + "/";
+  if (named) key += given.or_zero("SLURM_RESTART_COUNT") + "/";
+  return key + std::to_string(monitor);
+}
+
+// The nonce of rank 0, once; rank 0 itself takes the one that holds.
+class NonceInStore {
+ public:
+  NonceInStore(std::shared_ptr<SharedStore> store, std::string key, bool leaves_it, std::string source,
+               milliseconds look_for)
+      : store_(std::move(store)),
+        key_(std::move(key)),
+        own_(leaves_it ? random_hex(kNonceBytes) : ""),
+        source_(std::move(source)),
+        look_for_(look_for) {}
+
+  tl::expected<std::optional<LaunchId>, std::string> operator()() const {
+    if (own_.empty()) return read();
+    auto held = store_->put_once(key_, own_);
+    if (!held) return tl::unexpected(held.error());
+    return LaunchId{std::move(*held), source_};
+  }
+
+ private:
+  tl::expected<std::optional<LaunchId>, std::string> read() const {
+    const Clock::time_point end = Clock::now() + look_for_;
+    for (milliseconds pause = kFirstPause;; pause = std::min(2 * pause, kLongestPause)) {
+      auto held = store_->get(key_);
+      if (!held) return tl::unexpected(held.error());
+      if (*held) return LaunchId{std::move(**held), source_};
+      if (Clock::now() + pause > end) return std::nullopt;
+      std::this_thread::sleep_for(pause);
+    }
+  }
+
+  const std::shared_ptr<SharedStore> store_;
+  const std::string key_;
+  const std::string own_;  // "": another rank leaves it
+  const std::string source_;
+  const milliseconds look_for_;
+};
+
+LaunchIdSource in_store(const Environment& environment, int monitor, const Given& given,
+                        const LaunchEnvironment& world) {
+  const std::string place = environment.store->host + ":" + std::to_string(environment.store->port);
+  LaunchIdSource source;
+  source.ask = NonceInStore(world.open_store(*environment.store), key_of(given, monitor),
+                            environment.rank == 0, "training's store at " + place, world.look_for);
+  source.reason = environment.rank == 0
+                      ? "the launch has no id yet: the store at " + place + " has not taken it"
+                      : "the launch has no id yet: rank 0 has left none in the store at " + place;
+  return source;
+}
+
+LaunchIdSource known(LaunchId id) { return {std::move(id), nullptr, ""}; }
+
+LaunchIdSource in_process_group(std::function<std::optional<std::string>()> nonce) {
+  const auto look = [nonce = std::move(nonce)]() -> tl::expected<std::optional<LaunchId>, std::string> {
+    auto found = nonce();
+    if (!found) return std::nullopt;
+    return LaunchId{std::move(*found), "the process group's store"};
+  };
+  if (auto found = *look()) return known(std::move(*found));
+  return {std::nullopt, look, "the launch has no id yet: rank 0 has left none in the process group's store"};
+}
+
+}  // namespace
+
+bool environment_names_launch(const Environment& environment, const Lookup& lookup) {
+  return environment.world_size == 1 || of_environment(Given(lookup), environment).has_value();
+}
+
+LaunchIdSource find_launch_id(const Environment& environment, int monitor, const LaunchEnvironment& world) {
+  const Given given(world.lookup);
+  if (auto id = of_environment(given, environment)) return known(of_monitor(std::move(*id), monitor));
+  if (environment.world_size == 1) return known({random_hex(kNonceBytes), "a single rank"});
+  if (world.nonce) return in_process_group(world.nonce);
+  if (environment.store && world.open_store) return in_store(environment, monitor, given, world);
+  if (given.under_torchrun())
+    return {std::nullopt, nullptr,
+            std::string("torchrun names this launch \"none\" and there is no store: ") + kRemedy};
+  if (auto id = of_slurm(given, "the Slurm step around the ranks"))
+    return known(of_monitor(std::move(*id), monitor));
+  const std::string local = given("LOCAL_WORLD_SIZE");
+  const bool several_hosts = !local.empty() && !given.is("LOCAL_WORLD_SIZE", environment.world_size);
+  const std::string parent = world.parent && !several_hosts ? world.parent() : "";
+  if (!parent.empty()) return known(of_monitor({parent, "the parent process"}, monitor));
+  return {std::nullopt, nullptr, std::string("nothing names this launch: ") + kRemedy};
+}
+
+std::string parent_process() {
+  const pid_t parent = getppid();
+  const std::uint64_t start = parent > 1 ? process_start_of(parent) : 0;
+  return start == 0 ? "" : host_name() + "." + std::to_string(parent) + "." + std::to_string(start);
+}
+
+}  // namespace gradmon

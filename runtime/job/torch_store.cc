@@ -1,0 +1,252 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "runtime/job/torch_store.h"
+
+#include <fcntl.h>
+#include <netdb.h>
+#include <poll.h>
+#include <sys/socket.h>
+#include <sys/time.h>
+#include <unistd.h>
+
+#include <torch/version.h>
+#include <algorithm>
+#include <cerrno>
+#include <cstring>
+#include <future>
+#include <thread>
+#include <utility>
+
+#if TORCH_VERSION_MAJOR >= 2
+#include <torch/csrc/distributed/c10d/TCPStore.hpp>
+#endif
+
+#include "control/files/descriptor.h"
+#include "control/signals_blocked.h"
+
+namespace gradmon {
+namespace {
+
+constexpr int kMostUnderWay = 4;
+constexpr int kMostExchanges = 100;
+
+std::string first_line(const std::string& text) { return text.substr(0, text.find('\n')); }
+
+// Connected and blocking; below 0: not, and errno says why.
+int connected_to(const addrinfo& address, std::chrono::milliseconds patience) {
+  const int fd = socket(address.ai_family, SOCK_STREAM | SOCK_NONBLOCK | SOCK_CLOEXEC, 0);
+  if (fd < 0) return -1;
+  int error = connect(fd, address.ai_addr, address.ai_addrlen) == 0 ? 0 : errno;
+  if (error == EINPROGRESS) {
+    pollfd waited{fd, POLLOUT, 0};
+    socklen_t size = sizeof error;
+    const bool answered = ::poll(&waited, 1, static_cast<int>(patience.count())) > 0;
+    if (!answered || getsockopt(fd, SOL_SOCKET, SO_ERROR, &error, &size) != 0) error = ETIMEDOUT;
+  }
+  if (error == 0 && fcntl(fd, F_SETFL, 0) == 0) return fd;
+  close(fd);
+  errno = error;
+  return -1;
+}
+
+// libtorch's own attempt would go on for its whole time, with a line on stderr each second.
+Descriptor connected_to(const TorchStore::Place& place, std::chrono::milliseconds patience) {
+  addrinfo hints{};
+  hints.ai_socktype = SOCK_STREAM;
+  addrinfo* found = nullptr;
+  const int error = getaddrinfo(place.host.c_str(), std::to_string(place.port).c_str(), &hints, &found);
+  if (error != 0) throw std::runtime_error(gai_strerror(error));
+  const std::unique_ptr<addrinfo, decltype(&freeaddrinfo)> addresses(found, freeaddrinfo);
+  std::string objection;
+  for (const addrinfo* address = found; address != nullptr; address = address->ai_next) {
+    const int fd = connected_to(*address, patience);
+    if (fd >= 0) return Descriptor(fd);
+    objection = std::strerror(errno);
+  }
+  throw std::runtime_error(objection);
+}
+
+using Bytes = std::vector<std::uint8_t>;
+
+#if TORCH_VERSION_MAJOR < 2
+// What is needed of the protocol that 1.13's TCPStore speaks: numbers and lengths in the host's
+// order, keys behind a slash. Its own client has a thread that ends the process where the
+// server's end resets a connection.
+class StoreClient {
+ public:
+  explicit StoreClient(const TorchStore::Place& place) : fd_(connected_to(place, place.patience / 2)) {
+    timeval patience{};
+    patience.tv_sec = static_cast<time_t>(place.patience.count() / 1000);
+    patience.tv_usec = static_cast<suseconds_t>(place.patience.count() % 1000 * 1000);
+    for (const int direction : {SO_RCVTIMEO, SO_SNDTIMEO})
+      setsockopt(fd_.get(), SOL_SOCKET, direction, &patience, sizeof patience);
+  }
+
+  Bytes compareSet(const std::string& key, const Bytes& expected, const Bytes& desired) {
+    begin(kCompareSet, key);
+    put_bytes(expected.data(), expected.size());
+    put_bytes(desired.data(), desired.size());
+    send_all();
+    Bytes held(std::min<std::uint64_t>(get<std::uint64_t>(), kMostBytes));
+    receive(held.data(), held.size());
+    return held;
+  }
+  std::int64_t add(const std::string& key, std::int64_t number) {
+    begin(kAdd, key);
+    put(&number, sizeof number);
+    send_all();
+    return get<std::int64_t>();
+  }
+
+ private:
+  static constexpr std::uint8_t kCompareSet = 1, kAdd = 3;  // of c10d's QueryType
+  static constexpr std::uint64_t kMostBytes = 1 << 20;
+
+  void begin(std::uint8_t query, const std::string& key) {
+    request_.assign(1, query);
+    const std::string whole = "/" + key;
+    put_bytes(whole.data(), whole.size());
+  }
+  void put(const void* data, std::size_t size) {
+    const auto* bytes = static_cast<const std::uint8_t*>(data);
+    request_.insert(request_.end(), bytes, bytes + size);
+  }
+  void put_bytes(const void* data, std::uint64_t size) {
+    put(&size, sizeof size);
+    if (size > 0) put(data, size);
+  }
+  void send_all() {
+    for (std::size_t sent = 0; sent < request_.size();) {
+      const ssize_t now = ::send(fd_.get(), request_.data() + sent, request_.size() - sent, MSG_NOSIGNAL);
+      if (now <= 0) throw std::runtime_error(std::strerror(errno));
+      sent += static_cast<std::size_t>(now);
+    }
+  }
+  void receive(void* data, std::size_t size) {
+    for (std::size_t got = 0; got < size;) {
+      const ssize_t now = ::recv(fd_.get(), static_cast<char*>(data) + got, size - got, 0);
+      if (now <= 0) throw std::runtime_error(now == 0 ? "closed by its server" : std::strerror(errno));
+      got += static_cast<std::size_t>(now);
+    }
+  }
+  template <typename Number>
+  Number get() {
+    Number number{};
+    receive(&number, sizeof number);
+    return number;
+  }
+
+  const Descriptor fd_;
+  Bytes request_;
+};
+#else
+// Debian's torch 2.6 asks for libuv and is built without; 1.13 has no such choice.
+template <typename Options>
+auto refuse_libuv(Options& options, int) -> decltype(options.useLibUV, void()) {
+  options.useLibUV = false;
+}
+template <typename Options>
+void refuse_libuv(Options&, long) {}
+
+c10::intrusive_ptr<c10d::Store> connect_to(const TorchStore::Place& place) {
+  connected_to(place, place.patience / 2);  // to know that somebody listens
+  c10d::TCPStoreOptions options;
+  options.port = place.port;
+  options.isServer = false;
+  options.waitWorkers = false;
+  // 1.13 counts in whole seconds.
+  options.timeout = std::chrono::ceil<std::chrono::seconds>(place.patience);
+  refuse_libuv(options, 0);
+  return c10::make_intrusive<c10d::TCPStore>(place.host, options);
+}
+
+class StoreClient {
+ public:
+  explicit StoreClient(const TorchStore::Place& place) : store_(connect_to(place)) {}
+  Bytes compareSet(const std::string& key, const Bytes& expected, const Bytes& desired) {
+    return store_->compareSet(key, expected, desired);
+  }
+  std::int64_t add(const std::string& key, std::int64_t number) { return store_->add(key, number); }
+
+ private:
+  const c10::intrusive_ptr<c10d::Store> store_;
+};
+#endif
+
+}  // namespace
+
+TorchStore::TorchStore(Place place)
+    : place_(std::move(place)), under_way_(std::make_shared<std::atomic<int>>(0)) {}
+
+tl::unexpected<std::string> TorchStore::failed(const std::string& why) const {
+  return tl::unexpected("the store at " + place_.host + ":" + std::to_string(place_.port) + ": " + why);
+}
+
+template <class Answer, class Call>
+tl::expected<Answer, std::string> TorchStore::ask(Call call) {
+  using Outcome = tl::expected<Answer, std::string>;
+  if (*under_way_ >= kMostUnderWay) return failed("does not answer");
+  const auto answer = std::make_shared<std::promise<Outcome>>();
+  std::future<Outcome> awaited = answer->get_future();
+  *under_way_ += 1;
+  try {
+    const SignalsBlocked blocked;
+    std::thread([=, place = place_, under_way = under_way_] {
+      Outcome got = tl::unexpected(std::string());
+      try {
+        StoreClient client(place);
+        got = call(client);
+      } catch (const std::exception& error) {
+        got = tl::unexpected(first_line(error.what()));
+      }
+      *under_way -= 1;
+      answer->set_value(std::move(got));
+    }).detach();
+  } catch (const std::system_error& error) {
+    *under_way_ -= 1;
+    return failed(error.what());
+  }
+  const bool in_time = awaited.wait_for(place_.patience) == std::future_status::ready;
+  Outcome got = in_time ? awaited.get() : Outcome(tl::unexpected(std::string("does not answer")));
+  if (got) return got;
+  return failed(got.error());
+}
+
+tl::expected<TorchStore::Bytes, std::string> TorchStore::compare_set(const std::string& key,
+                                                                     const Bytes& expected,
+                                                                     const Bytes& desired) {
+  return ask<Bytes>([=](StoreClient& store) { return store.compareSet(key, expected, desired); });
+}
+
+tl::expected<std::int64_t, std::string> TorchStore::add(const std::string& key, std::int64_t number) {
+  return ask<std::int64_t>([=](StoreClient& store) { return store.add(key, number); });
+}
+
+tl::expected<std::string, std::string> TorchStore::put_once(const std::string& key,
+                                                            const std::string& value) {
+  auto held = compare_set(key, {}, Bytes(value.begin(), value.end()));
+  if (!held) return tl::unexpected(held.error());
+  return std::string(held->begin(), held->end());
+}
+
+// Not set(): that is never answered, so that nobody knows whether it arrived.
+tl::expected<void, std::string> TorchStore::put(const std::string& key, const std::string& value) {
+  const Bytes desired(value.begin(), value.end());
+  Bytes expected;
+  for (int i = 0; i < kMostExchanges; ++i) {
+    auto held = compare_set(key, expected, desired);
+    if (!held) return tl::unexpected(held.error());
+    if (*held == desired) return {};
+    expected = std::move(*held);
+  }
+  return failed("others keep changing " + key);
+}
+
+// An absent key becomes an empty one, which put_once takes for absent.
+tl::expected<std::optional<std::string>, std::string> TorchStore::get(const std::string& key) {
+  auto held = compare_set(key, {}, {});
+  if (!held) return tl::unexpected(held.error());
+  if (held->empty()) return std::nullopt;
+  return std::string(held->begin(), held->end());
+}
+
+}  // namespace gradmon

@@ -1,0 +1,86 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "runtime/output/run_directory.h"
+
+#include <algorithm>
+#include <chrono>
+#include <ctime>
+#include <thread>
+#include <utility>
+
+#include "control/config/file_content.h"
+#include "control/host/private_directory.h"
+#include "control/host/process_identity.h"
+#include "control/log.h"
+
+namespace gradmon {
+namespace {
+
+namespace fs = std::filesystem;
+
+constexpr std::chrono::milliseconds kIdentityInHurry{1500};
+constexpr std::chrono::milliseconds kSlice{20};
+
+}  // namespace
+
+fs::path run_directory_of(const fs::path& output_dir, Rank rank, const JobIdentity& job) {
+  const std::time_t seconds = job.started / 1000;
+  std::tm local{};
+  localtime_r(&seconds, &local);
+  // Not strftime's %b, which follows the locale.
+  constexpr const char* months[] = {"Jan", "Feb", "Mar", "Apr", "May", "Jun",
+                                    "Jul", "Aug", "Sep", "Oct", "Nov", "Dec"};
+  char time[32];
+  std::strftime(time, sizeof time, "%d_%H-%M-%S", &local);
+  return output_dir /
+         (std::string(months[local.tm_mon]) + time + "-rank" + std::to_string(rank.value) + "-" + job.run_id);
+}
+
+RunDirectory::RunDirectory(fs::path output_dir, Rank rank, std::string launch_id,
+                           std::function<std::optional<JobIdentity>()> job)
+    : output_dir_(std::move(output_dir)),
+      rank_(rank),
+      launch_id_(std::move(launch_id)),
+      job_(std::move(job)),
+      own_start_(wall_now()) {}
+
+fs::path RunDirectory::settle_as(const JobIdentity& job) {
+  const std::lock_guard lock(mutex_);
+  if (path_.empty()) path_ = run_directory_of(output_dir_, rank_, job);
+  return path_;
+}
+
+void RunDirectory::settle() {
+  if (const auto job = known_job()) settle_as(*job);
+}
+
+JobIdentity RunDirectory::identity(std::chrono::milliseconds at_most) const {
+  using Clock = std::chrono::steady_clock;
+  auto deadline = Clock::now() + at_most;
+  bool hurries = false;
+  auto job = known_job();
+  while (!job && Clock::now() < deadline) {
+    std::this_thread::sleep_for(kSlice);
+    if (!hurries && wait_shortened_) {
+      hurries = true;
+      deadline = std::min(deadline, Clock::now() + kIdentityInHurry);
+    }
+    job = known_job();
+  }
+  if (job) return *job;
+  log_warn("rank 0 did not answer: output of rank " + std::to_string(rank_.value) +
+           " is named after its own start time");
+  return {"", sha256_of(launch_id_).substr(0, 8), own_start_};
+}
+
+fs::path RunDirectory::make(std::chrono::milliseconds at_most) {
+  if (path().empty()) settle_as(identity(at_most));
+  if (auto made = make_private_directory(path()); !made) log_error(made.error());
+  return path();
+}
+
+fs::path RunDirectory::path() const {
+  const std::lock_guard lock(mutex_);
+  return path_;
+}
+
+}  // namespace gradmon

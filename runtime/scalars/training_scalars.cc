@@ -1,0 +1,131 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "runtime/scalars/training_scalars.h"
+
+#include <chrono>
+#include <utility>
+
+#include "control/log.h"
+#include "runtime/scalars/scalar_line.h"
+
+namespace gradmon {
+namespace {
+
+constexpr const char* kWhat = "scalars";
+
+ScalarBoard::Settings board_settings(const Config& config, int world_size) {
+  return {config.scalars, config.throughput_baseline, world_size};
+}
+
+ScalarBoard::Names board_names(const std::shared_ptr<NameTable>& names) {
+  return {[names](const std::string& name) { return names->intern(name); },
+          [names](std::uint32_t parameter) {
+            const int stage = names->vpp_stage(parameter);
+            return (stage == 0 ? "" : std::to_string(stage) + ":") + names->name(parameter);
+          }};
+}
+
+}  // namespace
+
+TrainingScalars::TrainingScalars(const Config& config, Revision revision, Place place)
+    : place_(std::move(place)),
+      board_(board_settings(config, place_.world_size), board_names(place_.names)),
+      rows_(place_.stream, revision, 0) {}
+
+void TrainingScalars::attach(const HookSettings& plan, const WatchedModel& model) {
+  norms_.reset();
+  norms_ = std::make_unique<NormHooks>(plan, model, board_, *place_.names);
+}
+
+void TrainingScalars::begin_step(Step step, HookSet::Collect collect, std::int64_t samples) noexcept {
+  step_ = step;
+  if (norms_) norms_->begin_step(step, collect);
+  if (collect == HookSet::Collect::no || fuse_.tripped()) return;
+  fuse_.guard(kWhat, [&] { board_.begin_step(std::chrono::steady_clock::now(), samples); });
+}
+
+void TrainingScalars::begin_hooks(Step step) noexcept {
+  if (norms_) norms_->begin_step(step, HookSet::Collect::yes);
+}
+
+void TrainingScalars::before_update(const std::vector<at::Tensor>& parameters,
+                                    const OptimizerState* state) noexcept {
+  if (norms_) norms_->before_update(parameters, state);
+}
+
+void TrainingScalars::after_update(const std::vector<at::Tensor>& parameters,
+                                   const OptimizerState* state) noexcept {
+  if (norms_) norms_->after_update(parameters, state);
+}
+
+void TrainingScalars::report(std::string_view name, double value) noexcept {
+  fuse_.guard(kWhat, [&] { board_.report(name, value); });
+}
+
+void TrainingScalars::count_experts(std::string_view layer,
+                                    const std::vector<std::int64_t>& tokens) noexcept {
+  fuse_.guard(kWhat, [&] { board_.count_experts(layer, tokens); });
+}
+
+void TrainingScalars::see(const Record& record) noexcept {
+  if (record.kind == Kind::scalar || !norms_) return;
+  fuse_.guard(kWhat, [&] { norms_->see(record); });
+}
+
+void TrainingScalars::end_step(std::int64_t samples) noexcept {
+  const auto now = std::chrono::steady_clock::now();
+  if (norms_) norms_->end_step();
+  if (fuse_.tripped()) return;
+  fuse_.guard(kWhat, [&] {
+    const std::vector<ScalarRow>& rows = board_.end_step(now, samples);
+    write_rows(rows, samples);
+    write_log(rows, samples);
+    ended_one_ = true;
+  });
+}
+
+void TrainingScalars::write_rows(const std::vector<ScalarRow>& rows, std::int64_t samples) {
+  rows_.begin_step(step_);
+  std::uint64_t sequence = 0;
+  for (const ScalarRow& row : rows) {
+    if (!board_.asked()[row.asked].records) continue;
+    const RowKey key{Kind::scalar, row.name, sequence++};
+    if (samples > 0) {
+      rows_.write(key, {{Column::samples, static_cast<double>(samples)}, {Column::value, row.value}});
+    } else {
+      rows_.write(key, {{Column::value, row.value}});
+    }
+  }
+}
+
+void TrainingScalars::write_log(const std::vector<ScalarRow>& rows, std::int64_t samples) {
+  std::vector<ScalarRow> logged;
+  for (const ScalarRow& row : rows) {
+    if (board_.asked()[row.asked].log) logged.push_back(row);
+  }
+  if (logged.empty()) return;
+  // Formatted and written by the writer thread.
+  place_.writer.write_file([logged = std::move(logged), names = place_.names, rank = place_.rank,
+                            world_size = place_.world_size, step = step_, samples] {
+    std::vector<NamedScalar> named;
+    named.reserve(logged.size());
+    for (const ScalarRow& row : logged) named.push_back({names->name(row.name), row.value});
+    log_info(scalar_line(rank, world_size, step, samples, named));
+    return tl::expected<void, std::string>{};
+  });
+}
+
+std::optional<HookFailure> TrainingScalars::failure() const {
+  if (auto failure = fuse_.failure()) return failure;
+  return norms_ ? norms_->failure() : std::nullopt;
+}
+
+std::vector<std::string> TrainingScalars::warnings() const {
+  std::vector<std::string> warnings;
+  if (!ended_one_) return warnings;
+  for (const std::string& name : board_.never_given()) {
+    warnings.push_back("scalar \"" + name + "\" was never reported and cannot be computed here");
+  }
+  return warnings;
+}
+
+}  // namespace gradmon

@@ -1,0 +1,41 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "control/text/utf8.h"
+
+#include <string>
+
+#include "control/debian_version.h"
+#include GRADMON_CATCH_HEADER
+
+namespace gradmon {
+namespace {
+
+// RFC 3629, section 3, by its own arithmetic.
+std::string encoded(char32_t code) {
+  const auto byte = [](char32_t value) { return static_cast<char>(static_cast<unsigned char>(value)); };
+  if (code < 0x80) return {byte(code)};
+  if (code < 0x800) return {byte(0xC0 | code >> 6), byte(0x80 | (code & 0x3F))};
+  if (code < 0x10000)
+    return {byte(0xE0 | code >> 12), byte(0x80 | (code >> 6 & 0x3F)), byte(0x80 | (code & 0x3F))};
+  return {byte(0xF0 | code >> 18), byte(0x80 | (code >> 12 & 0x3F)), byte(0x80 | (code >> 6 & 0x3F)),
+          byte(0x80 | (code & 0x3F))};
+}
+
+TEST_CASE("every code point is read back, surrogates and what is above the last one are malformed") {
+  for (char32_t code = 0; code <= 0x110010; ++code) {
+    const bool valid = (code < 0xD800 || code > 0xDFFF) && code <= 0x10FFFF;
+    const std::string text = "x" + encoded(code) + "y";
+    const Utf8Character found = utf8_character(text, 1);
+    if (found.bytes != (valid ? text.size() - 2 : 0)) FAIL_CHECK(static_cast<std::uint32_t>(code));
+    if (valid && found.code_point != code) FAIL_CHECK(static_cast<std::uint32_t>(code));
+  }
+}
+
+TEST_CASE("overlong, cut off and stray bytes are malformed") {
+  for (const std::string text : {"\xC0\x80", "\xC1\xBF", "\xE0\x9F\xBF", "\xF0\x8F\xBF\xBF", "\xE2\x82",
+                                 "\xC3", "\x80", "\xFF", "\xC3(", "\xE2\x82("}) {
+    CHECK(utf8_character(text, 0).bytes == 0);
+  }
+}
+
+}  // namespace
+}  // namespace gradmon

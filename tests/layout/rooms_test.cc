@@ -1,0 +1,41 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "tests/layout/rooms.h"
+
+#include "control/debian_version.h"
+#include "tests/layout/layers.h"
+#include "tests/layout/seeded_tree.h"
+#include GRADMON_CATCH_HEADER
+
+namespace gradmon {
+namespace {
+
+using Lines = std::vector<std::string>;
+
+TEST_CASE("no room of this repository is crowded") {
+  for (const auto& line : crowded_rooms(read_tree(GRADMON_SOURCE_DIR))) FAIL_CHECK(line);
+}
+
+TEST_CASE("a room with one name too many is named, a header and its source being one name") {
+  SourceTree tree;
+  for (int i = 0; i < 20; ++i) {
+    tree["writers/full/" + std::to_string(i) + ".h"] = "";
+    tree["writers/full/" + std::to_string(i) + ".cc"] = "";
+  }
+  tree["writers/full/FORMAT.md"] = tree["writers/full/within/x.cc"] = "";
+  CHECK(crowded_rooms(tree).empty());
+  tree["writers/full/more.py"] = "";
+  CHECK(crowded_rooms(tree) == Lines{"writers/full: 21 names of code files, more than 20"});
+}
+
+TEST_CASE("every folder with code is a room of its own in the table or a folder of tests") {
+  const auto table = parse_layers(read_file(GRADMON_SOURCE_DIR "/tests/layout/layers.txt"));
+  for (const auto& [path, text] : read_tree(GRADMON_SOURCE_DIR)) {
+    const std::filesystem::path file(path);
+    if (file.extension() != ".cc" || lies_in(path, "tests")) continue;
+    if (table.rooms.count(file.parent_path().string()) == 0)
+      FAIL_CHECK(path << " lies in a folder without a line in layers.txt");
+  }
+}
+
+}  // namespace
+}  // namespace gradmon

@@ -1,0 +1,130 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "tests/layout/words.h"
+
+#include <algorithm>
+#include <cctype>
+#include <regex>
+#include <set>
+#include <sstream>
+#include <stdexcept>
+
+namespace gradmon {
+namespace {
+
+bool in_word(char c) { return std::isalnum(static_cast<unsigned char>(c)) != 0 || c == '_'; }
+
+bool is_text(const std::string& path) {
+  const std::set<std::string> kinds{".h",  ".cc",     ".py",  ".pyi",  ".sh",  ".proto", ".cmake",
+                                    ".md", ".golden", ".txt", ".json", ".pml", ""};
+  return kinds.count(std::filesystem::path(path).extension().string()) != 0 &&
+         !lies_in(path, "tests/layout") && !lies_in(path, "tests/fuzz/corpus");
+}
+
+std::size_t line_of(const std::string& text, std::size_t offset) {
+  return 1 + static_cast<std::size_t>(
+                 std::count(text.begin(), text.begin() + static_cast<std::ptrdiff_t>(offset), '\n'));
+}
+
+std::string place(const std::string& path, const std::string& text, std::size_t offset) {
+  return path + ":" + std::to_string(line_of(text, offset)) + ": ";
+}
+
+// Lower case, and one space for what separates words: spaces, line ends, comment marks and
+// the quotes between the parts of a long literal. `offsets`: where each byte was.
+std::string flattened(const std::string& text, std::vector<std::size_t>& offsets) {
+  std::string flat;
+  for (std::size_t i = 0; i < text.size(); ++i) {
+    const char c = text[i];
+    const bool separates =
+        std::isspace(static_cast<unsigned char>(c)) != 0 || c == '/' || c == '#' || c == '"';
+    if (separates && !flat.empty() && flat.back() == ' ') continue;
+    flat += separates ? ' ' : static_cast<char>(std::tolower(static_cast<unsigned char>(c)));
+    offsets.push_back(i);
+  }
+  return flat;
+}
+
+void find_name(const std::string& name, const std::string& path, const std::string& text,
+               std::vector<std::string>& found) {
+  for (std::size_t at = text.find(name); at != std::string::npos; at = text.find(name, at + 1)) {
+    const bool begins = at == 0 || !in_word(text[at - 1]);
+    const std::size_t end = at + name.size();
+    if (begins && (end == text.size() || !in_word(text[end])))
+      found.push_back(place(path, text, at) + "\"" + name + "\" is a name of words.txt");
+  }
+}
+
+}  // namespace
+
+WordList parse_words(const std::string& text) {
+  WordList words;
+  std::istringstream lines(text);
+  int number = 0;
+  for (std::string line; std::getline(lines, line);) {
+    ++number;
+    line.erase(std::min(line.find('#'), line.size()));
+    line.erase(line.find_last_not_of(' ') + 1);
+    if (line.empty()) continue;
+    const std::size_t space = std::min(line.find(' '), line.size());
+    const std::string kind = line.substr(0, space);
+    const std::string rest = line.substr(std::min(line.find_first_not_of(' ', space), line.size()));
+    if (rest.empty() || (kind != "name" && kind != "phrase"))
+      throw std::runtime_error("words.txt:" + std::to_string(number) +
+                               ": expected `name WORD` or `phrase TEXT`");
+    (kind == "name" ? words.names : words.phrases).push_back(rest);
+  }
+  return words;
+}
+
+std::vector<std::string> word_violations(const SourceTree& tree, const WordList& words) {
+  std::vector<std::string> found;
+  for (const auto& [path, text] : tree) {
+    if (!is_text(path)) continue;
+    for (const std::string& name : words.names) find_name(name, path, text, found);
+    std::vector<std::size_t> offsets;
+    const std::string flat = flattened(text, offsets);
+    for (const std::string& phrase : words.phrases) {
+      for (std::size_t at = flat.find(phrase); at != std::string::npos; at = flat.find(phrase, at + 1))
+        found.push_back(place(path, text, offsets[at]) + "\"" + phrase + "\" is a phrase of words.txt");
+    }
+  }
+  return found;
+}
+
+std::vector<std::string> missing_pages(const SourceTree& tree) {
+  std::set<std::string> pages;  // by name alone, and by path
+  for (const auto& [path, text] : tree) {
+    pages.insert(path);
+    pages.insert(std::filesystem::path(path).filename().string());
+  }
+  // A link of a page, or a page by name in a comment.
+  const std::regex link(R"(\]\(([^)#:\s]+)(#[^)]*)?\))");
+  const std::regex name(R"(([\w./-]*[\w-]+\.md)\b)");
+  std::vector<std::string> found;
+  for (const auto& [path, text] : tree) {
+    if (!is_text(path) || lies_in(path, "tests/layout")) continue;
+    const auto missing = [&](const std::smatch& match) {
+      found.push_back(place(path, text, static_cast<std::size_t>(match.position(1))) + "cites " +
+                      match.str(1) + ", which is not in this repository");
+    };
+    if (std::filesystem::path(path).extension() == ".md") {
+      const auto folder = std::filesystem::path(path).parent_path();
+      for (std::sregex_iterator it(text.begin(), text.end(), link), end; it != end; ++it) {
+        const std::string target = (folder / it->str(1)).lexically_normal().generic_string();
+        const bool is_folder = std::any_of(tree.begin(), tree.end(),
+                                           [&](const auto& file) { return lies_in(file.first, target); });
+        if (pages.count(target) == 0 && !is_folder) missing(*it);
+      }
+    }
+    for (std::sregex_iterator it(text.begin(), text.end(), name), end; it != end; ++it) {
+      const std::string page = it->str(1);
+      const bool elsewhere = page.rfind("//", 0) == 0;  // of an address
+      const bool linked = it->position() > 0 && text[static_cast<std::size_t>(it->position()) - 1] == '(';
+      if (!elsewhere && !linked && pages.count(std::filesystem::path(page).filename().string()) == 0)
+        missing(*it);
+    }
+  }
+  return found;
+}
+
+}  // namespace gradmon

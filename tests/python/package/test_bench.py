@@ -1,0 +1,30 @@
+# SPDX-License-Identifier: Apache-2.0
+"""tools/bench --python: that everything is measured; how much it is, only a quiet machine can say."""
+import json
+import math
+import subprocess
+import sys
+from pathlib import Path
+
+BENCH = Path(__file__).resolve().parents[3] / "tools" / "benchmarks" / "python_bench.py"
+PROMISED = ["python_idle_step", "python_grads_vs_read", "python_activations"]
+
+
+def bench(*arguments: str) -> "subprocess.CompletedProcess[str]":
+    return subprocess.run([sys.executable, "-B", str(BENCH), *arguments], capture_output=True, text=True)
+
+
+def test_a_quick_run_gives_every_figure_as_a_finite_number(tmp_path: Path) -> None:
+    result = bench("--quick", "--json", str(tmp_path / "figures.json"))
+    assert result.returncode == 0, result.stderr
+    figures = json.loads((tmp_path / "figures.json").read_text())["figures"]
+    assert [figure["name"] for figure in figures] == PROMISED
+    for figure in figures:
+        assert list(figure) == ["name", "value", "unit", "goal", "met", "how"]
+        assert math.isfinite(figure["value"]) and figure["unit"] and figure["how"]
+        assert f"{figure['name']}  " in result.stdout and figure["how"] in result.stdout
+
+
+def test_figures_are_listed_and_others_are_wrong_usage() -> None:
+    assert bench("--list").stdout.split() == PROMISED
+    assert bench("no_such_figure").returncode == 2

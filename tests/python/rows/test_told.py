@@ -1,0 +1,117 @@
+# SPDX-License-Identifier: Apache-2.0
+"""What a program tells its monitor: scalars, samples, attention; and what is none of that."""
+import csv
+import math
+from pathlib import Path
+
+import gradmon
+import jobs
+import pytest
+import torch
+
+
+def test_scalars_and_samples_are_recorded(tmp_path: Path) -> None:
+    model = jobs.make_net()
+    optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
+    config = jobs.write_config(tmp_path, scalars={"loss": "records"})
+    with gradmon.Monitor(config, output_dir=tmp_path / "out", dynamic=False).watch(
+        model, optimizer
+    ) as monitor:
+        for step in range(2):
+            monitor.scalar("loss", 0.5 + step)
+            monitor.samples(8)
+            jobs.train(model, optimizer, 1)
+    (file,) = (tmp_path / "out").rglob("scalar_*.csv")
+    assert file.read_text().splitlines() == ["name,step,samples,value", "loss,0,8,0.5", "loss,1,16,1.5"]
+
+
+def test_the_formats_page_example_of_scalars_does_what_it_says(
+    tmp_path: Path, capfd: pytest.CaptureFixture[str]
+) -> None:
+    page = (Path(__file__).resolve().parents[3] / "writers" / "FORMAT.md").read_text()
+    section = page.split("\n## Training scalars\n")[1]
+    config, program = (
+        section.split(f"```{language}\n")[1].split("```")[0] for language in ("json", "python")
+    )
+    (tmp_path / "config.json").write_text(config)
+    model = jobs.make_net()
+    optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
+    with gradmon.Monitor(tmp_path / "config.json", output_dir=tmp_path / "out", dynamic=False).watch(
+        model, optimizer
+    ) as monitor:
+        for _ in range(2):
+            exec(program, {"monitor": monitor, "loss": torch.tensor(0.25)})
+            jobs.train(model, optimizer, 1)
+    files = sorted((tmp_path / "out").rglob("scalar_*.csv"))
+    lines = [line.split(",") for file in files for line in file.read_text().splitlines()[1:]]
+    assert {name for name, *_ in lines} == {"loss", "grad-norm", "throughput"}
+    assert "0.25" in capfd.readouterr().err  # the log
+
+
+def test_a_scalar_is_not_looked_at_while_nothing_is_collected(tmp_path: Path) -> None:
+    class Loss:
+        def __float__(self) -> float:
+            raise AssertionError("on a device this would be to wait")
+
+    model = jobs.make_net()
+    config = jobs.write_config(tmp_path, scalars={"loss": "records"}, start_step=1)
+    optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
+    with gradmon.Monitor(config, output_dir=tmp_path / "out", dynamic=False).watch(
+        model, optimizer
+    ) as monitor:
+        monitor.scalar("loss", Loss())
+        jobs.train(model, optimizer, 1)
+        monitor.scalar("loss", torch.tensor([1.5]))
+        jobs.train(model, optimizer, 1)
+    (file,) = (tmp_path / "out").rglob("scalar_*.csv")
+    assert file.read_text().splitlines()[1:] == ["loss,1,,1.5"]
+
+
+def test_what_is_no_number_and_no_tensor_ends_no_training(
+    tmp_path: Path, capfd: pytest.CaptureFixture[str]
+) -> None:
+    model = jobs.make_net()
+    optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
+    config = jobs.write_config(tmp_path, scalars={"loss": "records"}, **jobs.EVERYTHING)
+    with gradmon.Monitor(config, output_dir=tmp_path / "out", dynamic=False).watch(
+        model, optimizer
+    ) as monitor:
+        monitor.scalar("loss", None)
+        monitor.scalar("loss", torch.zeros(2))
+        monitor.attention("fc1", None, None)
+        monitor.on(collect_times="3")
+        monitor.set("ops", {"norm"})
+        jobs.train(model, optimizer, 1)
+    said = capfd.readouterr().err
+    for what in ("scalar 'loss'", "attention 'fc1'", "on()", "set('ops')"):
+        assert f"gradmon: {what}" in said
+
+
+@pytest.mark.parametrize("causal", [False, True])
+def test_attention_told_by_the_program_is_measured(tmp_path: Path, causal: bool) -> None:
+    model = jobs.make_net()
+    optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
+    config = jobs.write_config(
+        tmp_path,
+        recording_l2_features=True,
+        l2_targets={"attention_hook": ["fc1.attention"]},
+        sa_order="b,s,h,d",
+        sa_causal=causal,
+    )
+    torch.manual_seed(5)
+    q, k = torch.randn(2, 7, 3, 4), torch.randn(2, 7, 3, 4)
+    with gradmon.Monitor(config, output_dir=tmp_path / "out", dynamic=False).watch(
+        model, optimizer
+    ) as monitor:
+        monitor.attention("fc1.attention", q, k, causal=causal)
+        jobs.train(model, optimizer, 1)
+    scores = torch.einsum("bqhd,bkhd->bhqk", q, k).double() / 2
+    if causal:
+        scores = scores.masked_fill(torch.ones(7, 7, dtype=torch.bool).triu(1), -math.inf)
+    p = scores.softmax(-1)
+    entropy = -torch.special.xlogy(p, p).sum(-1).mean().item()
+    (file,) = (tmp_path / "out").rglob("attention_hook_*.csv")
+    with file.open(newline="") as rows:
+        (row,) = csv.DictReader(rows)
+    assert float(row["entropy"]) == pytest.approx(entropy, rel=1e-5)
+    assert float(row["softmax_max"]) == pytest.approx(p.amax(-1).mean().item(), rel=1e-5)

@@ -1,0 +1,112 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Small trainings and what gradmon wrote of them."""
+import csv
+import json
+import math
+import time
+from collections import defaultdict
+from pathlib import Path
+from typing import Any, Callable, Optional
+
+import torch
+
+OPS = ["min", "max", "mean", "norm", "nans", "zeros", "absmax"]
+EVERYTHING = {
+    "wg_distribution": True,
+    "param_distribution": True,
+    "mv_distribution": True,
+    "mg_direction": True,
+    "xy_distribution": True,
+    "all_xy": True,
+}
+
+
+def write_config(directory: Path, **keys: Any) -> Path:
+    path = directory / "config.json"
+    path.write_text(json.dumps({"ops": OPS, "ndigits": 9, "step_count_per_record": 1000, **keys}))
+    return path
+
+
+class Net(torch.nn.Module):
+    """Two layers with an activation in place; `spare` takes no part."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.fc1 = torch.nn.Linear(4, 6)
+        self.act = torch.nn.ReLU(inplace=True)
+        self.fc2 = torch.nn.Linear(6, 2)
+        self.spare = torch.nn.Linear(2, 2)
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        return self.fc2(self.act(self.fc1(x)))
+
+
+def make_net() -> Net:
+    torch.manual_seed(7)
+    return Net()
+
+
+def batch(step: int, micro: int = 0) -> torch.Tensor:
+    return torch.sin(torch.arange(12.0) * 0.7 + step + 0.3 * micro).reshape(3, 4)
+
+
+def train(
+    model: torch.nn.Module, optimizer: Any, steps: int, each: Optional[Callable[[int], Any]] = None
+) -> None:
+    for step in range(steps):
+        optimizer.zero_grad()
+        model(batch(step)).pow(2).mean().backward()
+        optimizer.step()
+        if each is not None:
+            each(step)
+
+
+def rows(output: Path, kind: str, rank: int = 0) -> "dict[tuple[str, int, int], dict[str, float]]":
+    """Values by op, by (name, step, micro step); an empty cell is not there."""
+    found: "dict[tuple[str, int, int], dict[str, float]]" = {}
+    for path in sorted(output.glob(f"*-rank{rank}-*/{kind}_*.csv")):
+        if not path.name[len(kind) + 1].isdigit():
+            continue
+        with path.open(newline="") as file:
+            for row in csv.DictReader(file):
+                key = (row["name"], int(row["step"]), int(row.get("micro_step", 0)))
+                assert key not in found, f"{key} twice in {path}"
+                found[key] = {
+                    op: float(value) for op, value in row.items() if op in OPS + ["mg_direction"] and value
+                }
+    return found
+
+
+def steps_of(found: "dict[tuple[str, int, int], Any]") -> "dict[str, list[int]]":
+    steps = defaultdict(set)
+    for name, step, _ in found:
+        steps[name].add(step)
+    return {name: sorted(of_name) for name, of_name in steps.items()}
+
+
+def expected(tensor: torch.Tensor) -> "dict[str, float]":
+    x = tensor.detach().double()
+    return {
+        "min": x.min().item(),
+        "max": x.max().item(),
+        "mean": x.mean().item(),
+        "norm": x.norm().item(),
+        "nans": float(x.isnan().sum()),
+        "absmax": x.abs().max().item(),
+        "zeros": (x.abs() < 1e-8).double().mean().item(),
+    }
+
+
+def check(found: "dict[str, float]", tensor: torch.Tensor) -> None:
+    for op, value in expected(tensor).items():
+        assert math.isclose(found[op], value, rel_tol=1e-5, abs_tol=1e-9), (op, found[op], value)
+
+
+def eventually(condition: Callable[[], bool]) -> bool:
+    """Whether it comes true within a minute."""
+    until = time.monotonic() + 60
+    while not condition():
+        if time.monotonic() > until:
+            return False
+        time.sleep(0.02)
+    return True

@@ -1,0 +1,62 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "runtime/collect/parameter_share.h"
+
+#include "control/debian_version.h"
+#include GRADMON_CATCH_HEADER
+
+namespace gradmon {
+namespace {
+
+// Two by two: 0 and 1 split layers, 0 and 2 hold the same.
+ParallelGroups two_by_two(int rank) {
+  ParallelGroups groups;
+  groups.data = rank % 2 == 0 ? std::vector<int>{0, 2} : std::vector<int>{1, 3};
+  groups.tensor = rank < 2 ? std::vector<int>{0, 1} : std::vector<int>{2, 3};
+  groups.split = [](const std::string& parameter) { return parameter.find("linear") != std::string::npos; };
+  return groups;
+}
+
+Author author(int rank, const char* parameter) { return share_of(two_by_two(rank), rank, parameter).author; }
+
+TEST_CASE("a rank without groups writes all it has as a whole") {
+  const ParameterShare share = share_of({}, 3, "linear.weight");
+  CHECK(share.author == Author::self);
+  CHECK(share.scope.part == Scope::Part::whole);
+}
+
+TEST_CASE("what a data parallel group has alike is written by its first rank") {
+  CHECK(author(0, "linear.weight") == Author::self);
+  CHECK(author(1, "linear.weight") == Author::self);
+  CHECK(author(2, "linear.weight") == Author::self_before_reduction);
+  CHECK(author(3, "linear.weight") == Author::self_before_reduction);
+}
+
+TEST_CASE("a parameter that is not split is written by the first rank of the tensor group") {
+  CHECK(author(0, "norm.weight") == Author::self);
+  CHECK(author(1, "norm.weight") == Author::another);
+  CHECK(author(2, "norm.weight") == Author::self_before_reduction);
+  CHECK(author(3, "norm.weight") == Author::another);
+}
+
+TEST_CASE("a shard says which part of how many it is and the rest that it is a replica") {
+  const Scope shard = share_of(two_by_two(3), 3, "linear.weight").scope;
+  CHECK(shard.part == Scope::Part::shard);
+  CHECK(shard.index == 1);
+  CHECK(shard.count == 2);
+  CHECK(share_of(two_by_two(3), 3, "norm.weight").scope.part == Scope::Part::replica);
+}
+
+TEST_CASE("groups that cannot be are refused with the rank that is wrong") {
+  ParallelGroups groups;
+  groups.data = {0, 4};
+  CHECK(check_groups(groups, 0, 4).error() == "groups.data: rank 4, expected 0 to 3");
+  groups.data = {0, 1, 1};
+  CHECK(check_groups(groups, 0, 4).error() == "groups.data: rank 1 is there twice");
+  groups.data = {};
+  groups.tensor = {1, 2};
+  CHECK(check_groups(groups, 0, 4).error() == "groups.tensor: rank 0 itself is not in it");
+  CHECK(check_groups(two_by_two(1), 1, 4));
+}
+
+}  // namespace
+}  // namespace gradmon

@@ -1,0 +1,317 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "runtime/job/launch_id.h"
+
+#include <unistd.h>
+
+#include <map>
+#include <utility>
+
+#include "control/debian_version.h"
+#include "control/host/process_identity.h"
+#include GRADMON_CATCH_HEADER
+
+namespace gradmon {
+namespace {
+
+using std::chrono::milliseconds;
+using Variables = std::map<std::string, std::string>;
+
+class MemoryStore : public SharedStore {
+ public:
+  tl::expected<std::string, std::string> put_once(const std::string& key, const std::string& value) override {
+    if (!refusal.empty()) return tl::unexpected(refusal);
+    return held.emplace(key, value).first->second;
+  }
+  tl::expected<void, std::string> put(const std::string& key, const std::string& value) override {
+    held[key] = value;
+    return {};
+  }
+  tl::expected<std::int64_t, std::string> add(const std::string& key, std::int64_t number) override {
+    return numbers[key] += number;
+  }
+  tl::expected<std::optional<std::string>, std::string> get(const std::string& key) override {
+    if (!refusal.empty()) return tl::unexpected(refusal);
+    const auto at = held.find(key);
+    return at == held.end() ? std::nullopt : std::optional(at->second);
+  }
+
+  std::string refusal;  // "": it answers
+  std::map<std::string, std::string> held;
+  std::map<std::string, std::int64_t> numbers;
+};
+
+Variables operator+(Variables a, const Variables& b) {
+  for (const auto& [name, value] : b) a[name] = value;
+  return a;
+}
+
+// What a launcher says to each rank, and the way to find its id.
+struct Launch {
+  Launch(Variables all) : variables(std::move(all)) {}
+
+  Variables variables;
+  std::shared_ptr<MemoryStore> store = std::make_shared<MemoryStore>();
+  std::string parent = "host.7.99";
+  int monitor = 1;
+  std::function<std::optional<std::string>()> nonce;  // null: no process group
+
+  LaunchIdSource of(const Variables& rank) const {
+    const Lookup lookup = [all = variables + rank](const char* name) -> std::optional<std::string> {
+      const auto at = all.find(name);
+      return at == all.end() ? std::nullopt : std::optional(at->second);
+    };
+    const auto environment = read_environment(lookup);
+    REQUIRE(environment);
+    LaunchEnvironment world;
+    world.lookup = lookup;
+    world.open_store = [store = store](const StorePlace&) { return store; };
+    world.parent = [parent = parent] { return parent; };
+    world.look_for = milliseconds{0};
+    world.nonce = nonce;
+    return find_launch_id(*environment, monitor, world);
+  }
+};
+
+const Variables kTwo{{"WORLD_SIZE", "2"}};
+const Variables kMaster{{"MASTER_ADDR", "node0"}, {"MASTER_PORT", "29500"}};
+
+Variables rank(int number) { return {{"RANK", std::to_string(number)}}; }
+
+// The id of both ranks where it is known at once.
+std::string known_to_both(const Launch& launch, const Variables& zero = rank(0),
+                          const Variables& one = rank(1)) {
+  const auto first = launch.of(zero);
+  const auto second = launch.of(one);
+  REQUIRE(first.known);
+  REQUIRE(second.known);
+  REQUIRE(*first.known == *second.known);
+  REQUIRE_FALSE(first.ask);
+  REQUIRE(first.reason.empty());
+  return first.known->id;
+}
+
+TEST_CASE("GRADMON_RUN_ID goes before everything else") {
+  const Launch launch{
+      kTwo + kMaster +
+      Variables{{"GRADMON_RUN_ID", "mine"}, {"TORCHELASTIC_RUN_ID", "t"}, {"SLURM_JOB_ID", "7"}}};
+  REQUIRE(known_to_both(launch) == "mine");
+}
+
+TEST_CASE("the n-th monitor of a process has an id of its own") {
+  Launch launch{kTwo + Variables{{"GRADMON_RUN_ID", "mine"}}};
+  launch.monitor = 3;
+  REQUIRE(known_to_both(launch) == "mine#3");
+}
+
+TEST_CASE("a single rank draws an id that no other process draws") {
+  const Launch launch{kMaster};
+  const auto first = launch.of({});
+  const auto second = launch.of({});
+  REQUIRE(first.known->id.size() == 24);
+  REQUIRE(first.known->id != second.known->id);
+  REQUIRE(first.known->source == "a single rank");
+}
+
+TEST_CASE("torchrun's run id and restart count name a launch of one agent") {
+  const Variables run{{"TORCHELASTIC_RUN_ID", "t"}, {"LOCAL_WORLD_SIZE", "2"}, {"GROUP_WORLD_SIZE", "1"}};
+  REQUIRE(known_to_both(Launch{kTwo + kMaster + run}) == "t.0");
+  REQUIRE(known_to_both(Launch{kTwo + kMaster + run + Variables{{"TORCHELASTIC_RESTART_COUNT", "2"}}}) ==
+          "t.2");
+}
+
+TEST_CASE("several torchrun agents whose restart counts differ agree by training's store") {
+  const Launch launch{kTwo + kMaster +
+                      Variables{{"TORCHELASTIC_RUN_ID", "t"},
+                                {"LOCAL_WORLD_SIZE", "1"},
+                                {"GROUP_WORLD_SIZE", "2"},
+                                {"TORCHELASTIC_USE_AGENT_STORE", "False"}}};
+  const auto zero = launch.of(rank(0) + Variables{{"TORCHELASTIC_RESTART_COUNT", "1"}});
+  const auto one = launch.of(rank(1) + Variables{{"TORCHELASTIC_RESTART_COUNT", "0"}});
+  REQUIRE_FALSE(zero.known);
+  const auto id = **zero.ask();
+  REQUIRE(**one.ask() == id);
+  REQUIRE(launch.store->held.begin()->first == "gradmon/launch/t/1");
+}
+
+TEST_CASE("torchrun without a run id leaves a nonce for each restart in the agent's store") {
+  Launch launch{kTwo + kMaster +
+                Variables{{"TORCHELASTIC_RUN_ID", "none"},
+                          {"TORCHELASTIC_USE_AGENT_STORE", "True"},
+                          {"TORCHELASTIC_RESTART_COUNT", "0"},
+                          {"SLURM_JOB_ID", "7"},
+                          {"SLURM_STEP_ID", "0"},
+                          {"SLURM_NTASKS", "2"}}};
+  const auto before = **launch.of(rank(0)).ask();
+  REQUIRE(**launch.of(rank(1)).ask() == before);
+  launch.variables["TORCHELASTIC_RESTART_COUNT"] = "1";
+  const auto early = launch.of(rank(1));
+  REQUIRE_FALSE(*early.ask());
+  const auto after = **launch.of(rank(0)).ask();
+  REQUIRE_FALSE(after == before);
+  REQUIRE(**early.ask() == after);
+}
+
+TEST_CASE("a Slurm step names the ranks it has numbered and a requeued job another launch") {
+  const Variables step{{"SLURM_JOB_ID", "7"}, {"SLURM_STEP_ID", "1"}, {"SLURM_NTASKS", "2"}};
+  const auto task = [](int number) { return Variables{{"SLURM_PROCID", std::to_string(number)}}; };
+  REQUIRE(known_to_both(Launch{step + kMaster}, task(0), task(1)) == "7.1.0");
+  REQUIRE(known_to_both(Launch{step + Variables{{"SLURM_RESTART_COUNT", "2"}}}, task(0), task(1)) == "7.1.2");
+}
+
+TEST_CASE("two launches of one batch script are told apart by training's store") {
+  const Variables script{{"SLURM_JOB_ID", "7"}, {"SLURM_NTASKS", "2"}, {"SLURM_PROCID", "0"}};
+  const Launch first{kTwo + kMaster + script};
+  const Launch second{kTwo + kMaster + script};
+  const auto id = **first.of(rank(0)).ask();
+  REQUIRE(**first.of(rank(1)).ask() == id);
+  REQUIRE_FALSE(**second.of(rank(0)).ask() == id);
+}
+
+TEST_CASE("a Slurm step around other launchers counts only where nothing else does") {
+  const Variables step{{"SLURM_JOB_ID", "7"}, {"SLURM_STEP_ID", "1"}, {"SLURM_NTASKS", "1"}};
+  REQUIRE_FALSE(Launch{kTwo + kMaster + step}.of(rank(0)).known);
+  REQUIRE(known_to_both(Launch{kTwo + step}) == "7.1.0");
+}
+
+// As Open MPI 4.1.4 sets them, on one host and on two.
+const Variables kOpenMpi{{"OMPI_COMM_WORLD_SIZE", "2"},
+                         {"PMIX_NAMESPACE", "1554710529"},
+                         {"OMPI_MCA_ess_base_jobid", "1554710529"},
+                         {"OMPI_MCA_orte_precondition_transports", "206e7b58a08b9eed-3957e5220cc5019d"}};
+
+Variables open_mpi_rank(int number) {
+  return {{"OMPI_COMM_WORLD_RANK", std::to_string(number)},
+          {"OMPI_MCA_ess_base_vpid", std::to_string(number)}};
+}
+
+TEST_CASE("Open MPI's namespace and transport key name a launch of mpirun") {
+  REQUIRE(known_to_both(Launch{kOpenMpi}, open_mpi_rank(0), open_mpi_rank(1)) ==
+          "1554710529.206e7b58a08b9eed-3957e5220cc5019d");
+  const Launch prte{Variables{{"OMPI_COMM_WORLD_SIZE", "2"}, {"PMIX_NAMESPACE", "prterun-host-77@1"}}};
+  REQUIRE(known_to_both(prte, open_mpi_rank(0), open_mpi_rank(1)) == "prterun-host-77@1");
+}
+
+TEST_CASE("mpirun in a batch job is named by mpirun on every host") {
+  // The daemon of another host is a step of its own; that of the script's host is none.
+  const Variables job = kTwo + kOpenMpi + Variables{{"SLURM_JOB_ID", "7"}, {"SLURM_NTASKS", "2"}};
+  REQUIRE(known_to_both(Launch{job}, rank(0), rank(1) + Variables{{"SLURM_STEP_ID", "3"}}) ==
+          "1554710529.206e7b58a08b9eed-3957e5220cc5019d");
+}
+
+TEST_CASE("a PMI launcher's id of the launch counts and PMI_ID does not") {
+  const auto pmi = [](int number) {
+    return Variables{{"PMI_RANK", std::to_string(number)}, {"PMI_ID", std::to_string(number)}};
+  };
+  const Variables two{{"PMI_SIZE", "2"}};
+  REQUIRE(known_to_both(Launch{two + Variables{{"I_MPI_HYDRA_UUID", "u"}}}, pmi(0), pmi(1)) == "u");
+  REQUIRE(known_to_both(Launch{two + Variables{{"PALS_APID", "a"}, {"PMI_JOBID", "7"}}}, pmi(0), pmi(1)) ==
+          "a");
+  REQUIRE(known_to_both(Launch{two + Variables{{"PMI_JOBID", "7.1"}}}, pmi(0), pmi(1)) == "7.1");
+  REQUIRE(known_to_both(Launch{two}, pmi(0), pmi(1)) == "host.7.99");
+  REQUIRE_FALSE(Launch{two + kMaster}.of(pmi(0)).known);
+}
+
+TEST_CASE("variables of a launcher around another one do not name the inner launch") {
+  const Launch launch{kTwo + kMaster + Variables{{"OMPI_COMM_WORLD_SIZE", "1"}, {"PMIX_NAMESPACE", "outer"}}};
+  REQUIRE_FALSE(launch.of(rank(0)).known);
+}
+
+TEST_CASE("the nonce of the process group goes before the store and after the launcher") {
+  Launch launch{kTwo + kMaster};
+  launch.nonce = [] { return "drawn"; };
+  REQUIRE(known_to_both(launch) == "drawn");
+  launch.variables["TORCHELASTIC_RUN_ID"] = "t";
+  launch.variables["LOCAL_WORLD_SIZE"] = "2";
+  REQUIRE(known_to_both(launch) == "t.0");
+}
+
+TEST_CASE("a process group that does not know its nonce yet is waited for and nothing else is taken") {
+  Launch launch{kTwo + kMaster};
+  std::optional<std::string> drawn;
+  launch.nonce = [&] { return drawn; };
+  const auto source = launch.of(rank(1));
+  REQUIRE_FALSE(source.known);
+  REQUIRE(source.reason == "the launch has no id yet: rank 0 has left none in the process group's store");
+  REQUIRE_FALSE(*source.ask());
+  drawn = "late";
+  REQUIRE((**source.ask()).id == "late");
+  REQUIRE(launch.store->held.empty());
+}
+
+TEST_CASE("the first nonce in the store holds for all ranks and for rank 0 again") {
+  const Launch launch{kTwo + kMaster};
+  const auto zero = launch.of(rank(0));
+  const auto one = launch.of(rank(1));
+  REQUIRE(one.reason == "the launch has no id yet: rank 0 has left none in the store at node0:29500");
+  REQUIRE_FALSE(*one.ask());
+  const auto id = **zero.ask();
+  REQUIRE(id.id.size() == 24);
+  REQUIRE(id.source == "training's store at node0:29500");
+  REQUIRE(**one.ask() == id);
+  REQUIRE(**launch.of(rank(0)).ask() == id);  // another process in its place
+}
+
+TEST_CASE("each monitor of a process has a nonce of its own") {
+  Launch launch{kTwo + kMaster};
+  const auto first = **launch.of(rank(0)).ask();
+  launch.monitor = 2;
+  REQUIRE_FALSE(**launch.of(rank(0)).ask() == first);
+}
+
+TEST_CASE("a store that outlives launches has the restarts in its key") {
+  const Launch launch{kTwo + Variables{{"GRADMON_STORE", "keeper:1"},
+                                       {"TORCHELASTIC_RUN_ID", "none"},
+                                       {"TORCHELASTIC_RESTART_COUNT", "3"},
+                                       {"SLURM_RESTART_COUNT", "2"}}};
+  REQUIRE(launch.of(rank(0)).ask());
+  REQUIRE(launch.store->held.begin()->first == "gradmon/launch/3/2/1");
+}
+
+TEST_CASE("a store that does not answer is an error of the try") {
+  const Launch launch{kTwo + kMaster};
+  launch.store->refusal = "Connection refused";
+  REQUIRE(launch.of(rank(0)).ask().error() == "Connection refused");
+  REQUIRE(launch.of(rank(1)).ask().error() == "Connection refused");
+}
+
+TEST_CASE("the parent process names a launch on one host where nothing else does") {
+  Launch launch{kTwo};
+  REQUIRE(known_to_both(launch) == "host.7.99");
+  launch.monitor = 2;
+  REQUIRE(known_to_both(launch) == "host.7.99#2");
+}
+
+TEST_CASE("a launch that nothing names has no id and the reason says what to do") {
+  const std::string reason =
+      "nothing names this launch: set GRADMON_RUN_ID to one value on all ranks, a new one for each launch";
+  Launch launch{kTwo + Variables{{"LOCAL_WORLD_SIZE", "1"}}};  // several hosts
+  REQUIRE_FALSE(launch.of(rank(0)).known);
+  REQUIRE_FALSE(launch.of(rank(0)).ask);
+  REQUIRE(launch.of(rank(0)).reason == reason);
+  launch.variables["LOCAL_WORLD_SIZE"] = "2";
+  launch.parent = "";  // outside the container
+  REQUIRE(launch.of(rank(0)).reason == reason);
+}
+
+TEST_CASE("the process group is asked only where the environment does not name the launch") {
+  const auto named = [](const Variables& all) {
+    const Lookup lookup = [&](const char* name) -> std::optional<std::string> {
+      const auto at = all.find(name);
+      return at == all.end() ? std::nullopt : std::optional(at->second);
+    };
+    return environment_names_launch(*read_environment(lookup), lookup);
+  };
+  REQUIRE(named({}));
+  REQUIRE(named(kTwo + rank(0) + Variables{{"GRADMON_RUN_ID", "mine"}}));
+  REQUIRE(named(kOpenMpi + open_mpi_rank(1)));
+  REQUIRE_FALSE(named(kTwo + kMaster + rank(0)));
+  REQUIRE_FALSE(named(kTwo + rank(0)));
+}
+
+TEST_CASE("this process's parent is told by host and start time") {
+  REQUIRE(parent_process() ==
+          host_name() + "." + std::to_string(getppid()) + "." + std::to_string(process_start_of(getppid())));
+}
+
+}  // namespace
+}  // namespace gradmon

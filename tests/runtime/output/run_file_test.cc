@@ -1,0 +1,221 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "runtime/output/run_file.h"
+
+#include <stdlib.h>
+#include <time.h>
+
+#include <gradmon/monitor.h>
+#include <torch/nn/modules/linear.h>
+#include <torch/optim/sgd.h>
+
+#include <filesystem>
+#include <iterator>
+#include <nlohmann/json.hpp>
+#include <optional>
+
+#include "control/debian_version.h"
+#include "tests/support/real_job.h"
+#include "tests/support/temporary_directory.h"
+#include "tools/demo_report/outcome.h"
+#include GRADMON_CATCH_HEADER
+
+namespace gradmon {
+namespace {
+
+RunFile sample() {
+  RunFile file;
+  file.run_id = "0badcafe";
+  file.started = 1'790'000'123'045;
+  file.world_size = 3;
+  file.versions = {{"gradmon", "0.1.0"}, {"torch", "2.6.0"}};
+  file.ranks = {{Rank{0}, "node-a", 4242}, {Rank{2}, "node\"b", 7}};
+  add_revision(file, {Revision{1}, Step{5}, true, "file", "/home/me/m.json",
+                      "{\n \"dynamic_on\": true, \"b\": [1], \"a\": 2}\n"});
+  add_revision(file, {Revision{4}, Step{90}, false, "ctl", "me@node-a pid 9", "not JSON"});
+  file.scopes = std::make_shared<const RunFile::Scopes>(
+      RunFile::Scopes{{"0:fc1.weight", Scope{Scope::Part::shard, 1, 4}},
+                      {"0:fc2.bias", Scope{Scope::Part::replica, 0, 1}},
+                      {"1:norm", Scope{}}});
+  return file;
+}
+
+// A variable of the process's environment, for a while.
+class Variable {
+ public:
+  Variable(const char* name, const char* value) : name_(name) {
+    if (const char* const was = getenv(name)) was_ = was;
+    setenv(name, value, 1);
+    tzset();
+  }
+  ~Variable() {
+    if (was_) {
+      setenv(name_, was_->c_str(), 1);
+    } else {
+      unsetenv(name_);
+    }
+    tzset();
+  }
+  Variable(const Variable&) = delete;
+  Variable& operator=(const Variable&) = delete;
+
+ private:
+  const char* const name_;
+  std::optional<std::string> was_;
+};
+
+nlohmann::json run_file_in(const std::filesystem::path& output_dir) {
+  nlohmann::json found;
+  for (const auto& entry : std::filesystem::directory_iterator(output_dir)) {
+    const std::string name = entry.path().filename().string();
+    if (name.find("run-") != 0 || entry.path().extension() != ".json") continue;  // .new: just being written
+    INFO(name);
+    REQUIRE(found.is_null());
+    found = nlohmann::json::parse(read_text(entry.path()));
+    CHECK(name == "run-" + found.at("run_id").get<std::string>() + ".json");
+  }
+  return found;
+}
+
+TEST_CASE("the file of a run comes out to the letter") {
+  const Variable zone("TZ", "XYZ-5:30");
+  CHECK(to_json(sample()) == R"({
+  "format": 1,
+  "run_id": "0badcafe",
+  "started": "2026-09-21T19:45:23.045+05:30",
+  "world_size": 3,
+  "versions": {"gradmon":"0.1.0","torch":"2.6.0"},
+  "ranks": [
+    {"rank":0,"host":"node-a","pid":4242},
+    {"rank":2,"host":"node\"b","pid":7}
+  ],
+  "revisions": [
+    {"revision":1,"effective_step":5,"on":true,"cause":"file","by":"/home/me/m.json","config":{
+ "dynamic_on": true, "b": [1], "a": 2}
+},
+    {"revision":4,"effective_step":90,"on":false,"cause":"ctl","by":"me@node-a pid 9","config":"not JSON"}
+  ],
+  "scopes": {
+    "0:fc1.weight": {"scope":"shard","index":1,"count":4},
+    "0:fc2.bias": {"scope":"replica"},
+    "1:norm": {"scope":"whole"}
+  }
+}
+)");
+  CHECK(nlohmann::json::parse(to_json(sample())).at("revisions").at(0).at("config").at("a") == 2);
+}
+
+TEST_CASE("of very many revisions the first and the newest are kept and the others counted") {
+  RunFile file;
+  for (std::uint64_t i = 1; i <= 1203; ++i) add_revision(file, {Revision{i}, Step{}, true, "file", "", "{}"});
+  CHECK(file.revisions.size() == 1000);
+  CHECK(file.revisions_left_out == 203);
+  CHECK(file.revisions[0]->revision == Revision{1});
+  CHECK(file.revisions[1]->revision == Revision{205});
+  CHECK(nlohmann::json::parse(to_json(file)).at("revisions_left_out") == 203);
+  const std::string large(std::size_t{5} << 20, ' ');
+  for (std::uint64_t i = 1204; i <= 1209; ++i)
+    add_revision(file, {Revision{i}, Step{}, true, "file", "", "{" + large + "}"});
+  CHECK(file.revisions.size() == 4);
+  CHECK(file.revisions_left_out == 1205);
+}
+
+TEST_CASE("west of Greenwich the zone has a minus") {
+  const Variable zone("TZ", "XYZ8");
+  CHECK(to_json(sample()).find("T06:15:23.045-08:00\"") != std::string::npos);
+}
+
+TEST_CASE("the file is named after the run and replaces an earlier one") {
+  const TemporaryDirectory scratch;
+  RunDirectory directory(scratch.path(), Rank{0}, "launch", [] {
+    return JobIdentity{"epoch", "12345678", 1'790'000'123'045};
+  });
+  RunFile file = sample();
+  REQUIRE(write_run_file(directory, file));
+  file.world_size = 77;
+  REQUIRE(write_run_file(directory, file));
+  const std::string text = read_text(scratch.path() / "run-12345678.json");
+  CHECK(text.find("\"run_id\": \"12345678\"") != std::string::npos);
+  CHECK(text.find("\"world_size\": 77") != std::string::npos);
+  CHECK(std::distance(std::filesystem::directory_iterator(scratch.path()), {}) == 1);
+}
+
+TEST_CASE("a job's revisions and ranks and what rank 0 holds are in its run file") {
+  RealJob::Options options;
+  options.config = R"({"dynamic_on": false, "wg_distribution": true})";
+  options.train = {"--steps", "100000000", "--step-ms", "2"};
+  RealJob job(options);
+  REQUIRE(eventually([&] { return job.status().ranks.size() == 2 && job.status().ranks[1].step > 2; }));
+  CHECK(run_file_in(job.output_dir).is_null());
+  const std::string on = R"({"dynamic_on": true, "wg_distribution": true, "collect_times": 1000000})";
+  write_text(job.config_path, on);
+  REQUIRE(job.wait_for_changes(1));
+  const std::string off = R"({"dynamic_on": false})";
+  write_text(job.config_path, off);
+  REQUIRE(job.wait_for_changes(2));
+  const auto history = job.history();
+  nlohmann::json run;
+  REQUIRE(eventually([&] {
+    run = run_file_in(job.output_dir);
+    return run.is_object() && run.at("revisions").size() == 2 && run.at("ranks").size() == 2;
+  }));
+  job.end();
+
+  CHECK(run.at("format") == 1);
+  CHECK(run.at("world_size") == 2);
+  CHECK(run.at("versions").contains("torch"));
+  for (std::size_t i = 0; i < 2; ++i) {
+    const auto& revision = run.at("revisions").at(i);
+    CHECK(revision.at("revision") == history[i].revision.value);
+    CHECK(revision.at("effective_step") == history[i].effective_step);
+    CHECK(revision.at("on") == (i == 0));
+    CHECK(revision.at("cause") == "file");
+    CHECK(revision.at("config") == nlohmann::json::parse(i == 0 ? on : off));
+  }
+  REQUIRE_FALSE(run.at("scopes").empty());
+  for (const auto& scope : run.at("scopes")) CHECK(scope.at("scope") == "whole");
+}
+
+// One step of a rank of a job of two, in static mode.
+void run_one_step(MonitorOptions options, const TemporaryDirectory& scratch) {
+  const Variable launch("GRADMON_RUN_ID", "run_file_test");
+  write_text(scratch / "config.json", R"({"wg_distribution": true})");
+  options.world_size = 2;
+  options.dynamic = false;
+  options.output_dir = scratch / "out";
+  torch::nn::Linear model(3, 2);
+  torch::nn::Linear second(1, 1);
+  torch::optim::SGD optimizer(model->parameters(), 0.1);
+  Monitor monitor(scratch / "config.json", options);
+  monitor.watch(*model, optimizer);
+  monitor.watch(*second, optimizer);
+  model->forward(torch::ones({4, 3})).sum().backward();
+  monitor.step(optimizer);
+}
+
+TEST_CASE("what the groups say of a parameter is its scope in the run file") {
+  const TemporaryDirectory scratch;
+  MonitorOptions options;
+  options.rank = 0;
+  options.groups.tensor = {0, 1};
+  options.groups.split = [](const std::string& parameter) { return parameter == "weight"; };
+  run_one_step(options, scratch);
+  const auto run = run_file_in(scratch / "out");
+  REQUIRE(run.is_object());
+  CHECK(run.at("scopes").at("0:weight") == nlohmann::json{{"scope", "shard"}, {"index", 0}, {"count", 2}});
+  CHECK(run.at("scopes").at("0:bias") == nlohmann::json{{"scope", "replica"}});
+  CHECK(run.at("scopes").contains("1:weight"));
+  REQUIRE(run.at("revisions").size() == 1);
+  CHECK(run.at("revisions").at(0).at("revision") == 0);
+}
+
+TEST_CASE("a rank that is not the first makes no run file") {
+  const TemporaryDirectory scratch;
+  MonitorOptions options;
+  options.rank = 1;
+  run_one_step(options, scratch);
+  CHECK(run_file_in(scratch / "out").is_null());
+  CHECK_FALSE(rows_in_files(scratch / "out", "grad_reduced").empty());
+}
+
+}  // namespace
+}  // namespace gradmon

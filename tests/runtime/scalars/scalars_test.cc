@@ -1,0 +1,234 @@
+// SPDX-License-Identifier: Apache-2.0
+#include <fcntl.h>
+#include <gradmon/monitor.h>
+#include <torch/nn/modules/container/sequential.h>
+#include <torch/nn/modules/linear.h>
+#include <torch/optim/sgd.h>
+#include <unistd.h>
+
+#include <cmath>
+#include <map>
+#include <sstream>
+#include <thread>
+
+#include "control/debian_version.h"
+#include "tests/support/temporary_directory.h"
+#include GRADMON_CATCH_HEADER
+
+namespace gradmon {
+namespace {
+
+struct Training {
+  torch::nn::Sequential model{torch::nn::Linear(4, 3), torch::nn::Linear(3, 2)};
+  torch::optim::SGD optimizer{model->parameters(), 0.1};
+
+  void backward() {
+    optimizer.zero_grad();
+    model->forward(torch::ones({2, 4})).sum().backward();
+  }
+  static double norm_of(const at::Tensor& tensor) {
+    return tensor.detach().to(at::kDouble).norm().item<double>();
+  }
+  double gradient_norm() {
+    double squares = 0;
+    for (const at::Tensor& parameter : model->parameters()) squares += std::pow(norm_of(parameter.grad()), 2);
+    return std::sqrt(squares);
+  }
+};
+
+// Everything that goes to stderr, from begin to end.
+class StderrCapture {
+ public:
+  StderrCapture() : saved_(::dup(2)) {
+    const int file = ::open((scratch_ / "err").c_str(), O_CREAT | O_WRONLY | O_APPEND, 0600);
+    ::dup2(file, 2);
+    ::close(file);
+  }
+  ~StderrCapture() { end(); }
+  std::string end() {
+    if (saved_ >= 0) {
+      ::dup2(saved_, 2);
+      ::close(saved_);
+    }
+    saved_ = -1;
+    return read_text(scratch_ / "err");
+  }
+
+ private:
+  const TemporaryDirectory scratch_;
+  int saved_;
+};
+
+struct Fixture {
+  Monitor monitor_of(const std::string& config) {
+    write_text(directory / "config.json", config);
+    MonitorOptions options;
+    options.output_dir = directory / "out";
+    options.dynamic = false;
+    return Monitor(directory / "config.json", options);
+  }
+  std::string csv(const std::string& name) const {
+    for (const auto& entry : std::filesystem::recursive_directory_iterator(directory / "out")) {
+      if (entry.path().filename() == name) return read_text(entry.path());
+    }
+    return "";
+  }
+  // Name to value of a file of scalars.
+  std::map<std::string, double> values(const std::string& name) const {
+    std::map<std::string, double> values;
+    std::istringstream lines(csv(name));
+    std::string line;
+    std::getline(lines, line);
+    CHECK(line == "name,step,samples,value");
+    while (std::getline(lines, line))
+      values[line.substr(0, line.find(','))] = std::stod(line.substr(line.rfind(',') + 1));
+    return values;
+  }
+
+  const TemporaryDirectory directory;
+  Training training;
+};
+
+bool near(double a, double b) { return std::fabs(a - b) <= 2e-6 * std::max(1.0, std::fabs(b)); }
+
+TEST_CASE("what the program reports stands beside the samples seen") {
+  Fixture f;
+  {
+    Monitor monitor = f.monitor_of(
+        R"({"scalars": {"loss": "records", "my/own": ["records", "log"]}, "step_interval": 2, "start_step": 1})");
+    monitor.samples(100);
+    monitor.watch(*f.training.model, f.training.optimizer);
+    for (int step = 0; step < 4; ++step) {
+      f.training.backward();
+      monitor.samples(8);
+      monitor.scalar("loss", 10.0 + step);
+      monitor.scalar("not asked for", 1);
+      if (step == 3) monitor.scalar("my/own", -0.5);
+      monitor.step(f.training.optimizer);
+    }
+  }
+  CHECK(f.csv("scalar_0-0.csv").empty());
+  CHECK(f.csv("scalar_1-1.csv") == "name,step,samples,value\nloss,1,116,11.0\n");
+  CHECK(f.csv("scalar_2-2.csv").empty());
+  CHECK(f.csv("scalar_3-3.csv") == "name,step,samples,value\nloss,3,132,13.0\nmy/own,3,132,-0.5\n");
+}
+
+TEST_CASE("norms are those of the tensors whether the plan collects them or not") {
+  for (const char* const also : {"", R"("wg_distribution": true, "param_distribution": true, )",
+                                 R"("wg_distribution": true, "ops": ["min"], )"}) {
+    CAPTURE(also);
+    Fixture f;
+    double gradients = 0;
+    double weights = 0;
+    {
+      Monitor monitor = f.monitor_of(std::string("{") + also +
+                                     R"("scalars": {"grad-norm": "records", "device_local_norm": "records",
+                                          "weight_norm": "records", "local_norm": "records"}})");
+      monitor.watch(*f.training.model, f.training.optimizer);
+      f.training.backward();
+      gradients = f.training.gradient_norm();
+      monitor.step(f.training.optimizer);
+      for (const at::Tensor& parameter : f.training.model->parameters())
+        weights += std::pow(Training::norm_of(parameter), 2);
+    }
+    const auto values = f.values("scalar_0-0.csv");
+    REQUIRE(values.size() == 7);
+    CHECK(near(values.at("grad-norm"), gradients));
+    CHECK(near(values.at("device_local_norm"), gradients));
+    CHECK(near(values.at("weight_norm"), std::sqrt(weights)));
+    CHECK(near(values.at("local_norm/1.bias"),
+               Training::norm_of(f.training.model->named_parameters()["1.bias"].grad())));
+    CHECK(f.csv("grad_reduced_0-0.csv").empty() == (also[0] == '\0'));
+  }
+}
+
+TEST_CASE("targets choose the norms of each parameter and not the norms over all") {
+  Fixture f;
+  double gradients = 0;
+  {
+    Monitor monitor = f.monitor_of(
+        R"({"targets": {"1": {}}, "wg_distribution": true,
+            "scalars": {"device_local_norm": "records", "local_norm": "records"}})");
+    monitor.watch(*f.training.model, f.training.optimizer);
+    f.training.backward();
+    gradients = f.training.gradient_norm();
+    monitor.step(f.training.optimizer);
+  }
+  const auto values = f.values("scalar_0-0.csv");
+  CHECK(values.size() == 3);
+  CHECK(near(values.at("device_local_norm"), gradients));
+  CHECK(values.count("local_norm/1.weight") == 1);
+  CHECK(values.count("local_norm/1.bias") == 1);
+}
+
+TEST_CASE("scalars for the log are one line a step and no record") {
+  Fixture f;
+  StderrCapture capture;
+  {
+    Monitor monitor =
+        f.monitor_of(R"({"scalars": {"loss": "log", "batch-size": "log"}, "collect_times": 2})");
+    monitor.watch(*f.training.model, f.training.optimizer);
+    for (int step = 0; step < 3; ++step) {
+      f.training.backward();
+      monitor.scalar("loss", 0.25);
+      monitor.samples(4);
+      monitor.step(f.training.optimizer);
+    }
+  }
+  const std::string said = capture.end();
+  CHECK(said.find("gradmon: step 0, 4 samples: loss 0.25, batch-size 4.0\n"
+                  "gradmon: step 1, 8 samples: loss 0.25, batch-size 4.0\n") != std::string::npos);
+  CHECK(said.find("step 2") == std::string::npos);
+  CHECK(f.csv("scalar_0-0.csv").empty());
+}
+
+TEST_CASE("time and throughput are taken without the program's help") {
+  Fixture f;
+  {
+    Monitor monitor = f.monitor_of(
+        R"({"scalars": {"iteration-time": "records", "throughput": "records", "throughput_linearity": "records"},
+            "throughput_baseline": 2.0, "ndigits": 12, "collect_times": 1})");
+    monitor.watch(*f.training.model, f.training.optimizer);
+    f.training.backward();
+    monitor.samples(6);
+    monitor.step(f.training.optimizer);
+  }
+  const auto values = f.values("scalar_0-0.csv");
+  REQUIRE(values.size() == 3);
+  CHECK(values.at("iteration-time") > 0);
+  CHECK(std::fabs(values.at("throughput") * values.at("iteration-time") / 6 - 1) < 1e-4);
+  CHECK(std::fabs(values.at("throughput_linearity") * 2 / values.at("throughput") - 1) < 1e-4);
+}
+
+TEST_CASE("a scalar that nobody gives is told of in the status") {
+  Fixture f;
+  Monitor monitor = f.monitor_of(R"({"scalars": {"loss": "records", "iteration-time": "records"}})");
+  monitor.watch(*f.training.model, f.training.optimizer);
+  for (int step = 0; step < 2; ++step) {
+    f.training.backward();
+    monitor.step(f.training.optimizer);
+  }
+  const std::string expected = "scalar \"loss\" was never reported and cannot be computed here";
+  bool told = false;
+  const auto deadline = std::chrono::steady_clock::now() + std::chrono::seconds(20);
+  while (!told && std::chrono::steady_clock::now() < deadline) {
+    for (const std::string& warning : monitor.status().warnings) told = told || warning == expected;
+    std::this_thread::yield();
+  }
+  CHECK(told);
+}
+
+TEST_CASE("a step without a backward has its scalars and no norms") {
+  Fixture f;
+  {
+    Monitor monitor = f.monitor_of(
+        R"({"scalars": {"loss": "records", "device_local_norm": "records", "grad-norm": "records"}})");
+    monitor.watch(*f.training.model, f.training.optimizer);
+    monitor.scalar("loss", 1);
+    monitor.step();
+  }
+  CHECK(f.csv("scalar_0-0.csv") == "name,step,samples,value\nloss,0,,1.0\n");
+}
+
+}  // namespace
+}  // namespace gradmon

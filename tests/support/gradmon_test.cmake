@@ -1,0 +1,36 @@
+# SPDX-License-Identifier: Apache-2.0
+# gradmon_test(name SOURCES a_test.cc ... LINK target ... [LABELS label ...] [TIMEOUT seconds] [SERIAL] [DISABLED])
+# makes one test binary of a folder and tells ctest of each of its test cases.
+find_package(Catch2 REQUIRED)
+include(Catch)
+if(Catch2_VERSION VERSION_LESS 3)
+  set(GRADMON_CATCH_ARGS EXTRA_ARGS --warn NoTests)  # Catch2 3 fails by itself where no test ran
+endif()
+
+# Catch2's main takes most of a minute to compile with optimisation or
+# sanitizers, and none of its own code is under test: -O0 and no sanitizer.
+add_library(gradmon_catch_main OBJECT tests/support/catch_main.cc)
+target_include_directories(gradmon_catch_main PRIVATE ${CMAKE_SOURCE_DIR})
+set_target_properties(gradmon_catch_main PROPERTIES COMPILE_OPTIONS "-O0;-g0")
+target_link_libraries(gradmon_catch_main PUBLIC Catch2::Catch2)
+
+function(gradmon_test name)
+  cmake_parse_arguments(ARG "SERIAL;DISABLED" "TIMEOUT" "SOURCES;LINK;LABELS" ${ARGN})
+  if(NOT ARG_TIMEOUT)
+    set(ARG_TIMEOUT 120)
+  endif()
+  add_executable(${name} ${ARG_SOURCES} $<TARGET_OBJECTS:gradmon_catch_main>)
+  target_link_libraries(${name} PRIVATE gradmon_options Catch2::Catch2 ${ARG_LINK})
+  set_property(GLOBAL APPEND PROPERTY GRADMON_TEST_BINARIES ${name})
+  catch_discover_tests(${name} TEST_PREFIX "${name}: " ${GRADMON_CATCH_ARGS}
+    TEST_LIST ${name}_cases
+    PROPERTIES TIMEOUT ${ARG_TIMEOUT} RUN_SERIAL "${ARG_SERIAL}" DISABLED "${ARG_DISABLED}"
+    DISCOVERY_MODE PRE_TEST)
+  # Not among PROPERTIES, where a list loses its ends and the rest goes astray.
+  set(labels ${CMAKE_CURRENT_BINARY_DIR}/${name}_labels.cmake)
+  file(WRITE ${labels} "if(${name}_cases)
+  set_tests_properties(\${${name}_cases} PROPERTIES LABELS \"${name};${ARG_LABELS}\")
+endif()
+")
+  set_property(DIRECTORY APPEND PROPERTY TEST_INCLUDE_FILES ${labels})
+endfunction()

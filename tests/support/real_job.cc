@@ -1,0 +1,137 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "tests/support/real_job.h"
+
+#include <fcntl.h>
+#include <signal.h>
+#include <sys/wait.h>
+#include <unistd.h>
+
+#include <algorithm>
+#include <cstdlib>
+#include <functional>
+#include <string_view>
+
+#include "control/client/command_client.h"
+#include "control/hub/rendezvous/job_entry.h"
+#include "control/host/process_identity.h"
+
+namespace gradmon {
+namespace {
+
+namespace fs = std::filesystem;
+
+int code_of(int status) { return WIFEXITED(status) ? WEXITSTATUS(status) : 128 + WTERMSIG(status); }
+
+}  // namespace
+
+std::string program(const std::string& name) { return std::string(GRADMON_BIN) + "/" + name; }
+
+int scaled(int quick, int full) {
+  const char* scale = std::getenv("GRADMON_TEST_SCALE");
+  return scale != nullptr && std::string_view(scale) == "full" ? full : quick;
+}
+
+pid_t start_program(const std::vector<std::string>& command, const fs::path& log,
+                    const std::map<std::string, std::string>& environment) {
+  const pid_t child = fork();
+  if (child != 0) return child;
+  const int out = open(log.c_str(), O_WRONLY | O_CREAT | O_APPEND, 0600);
+  dup2(out, STDOUT_FILENO);
+  dup2(out, STDERR_FILENO);
+  for (const auto& [name, value] : environment) setenv(name.c_str(), value.c_str(), 1);
+  std::vector<char*> arguments;
+  for (const std::string& argument : command) arguments.push_back(const_cast<char*>(argument.c_str()));
+  arguments.push_back(nullptr);
+  execvp(arguments[0], arguments.data());
+  _exit(127);
+}
+
+int run_program(const std::vector<std::string>& command, const fs::path& log,
+                const std::map<std::string, std::string>& environment) {
+  int status = 0;
+  waitpid(start_program(command, log, environment), &status, 0);
+  return code_of(status);
+}
+
+RealJob::RealJob(const Options& options) {
+  write_text(config_path, options.config);
+  std::string train = options.before + " exec " + program("gradmon-train") + " --config " +
+                      config_path.string() + " --threads 1 --layers 1 --width 8 --context 8 --batch 1";
+  for (const std::string& argument : options.train) train += " " + argument;
+  launcher_ = start_program(
+      {program("gradmonctl"), "run", "-n", std::to_string(options.world), "--", "sh", "-c", train},
+      directory_ / "log",
+      {{"MONITOR_OUTPUT_DIR", output_dir.string()},
+       {"XDG_RUNTIME_DIR", directory_.path().string()},
+       {"DYNAMIC_MONITOR", options.dynamic ? "True" : "False"}});
+}
+
+RealJob::~RealJob() {
+  if (code_) return;
+  kill(launcher_, SIGTERM);
+  if (!wait(std::chrono::seconds(15))) {
+    kill(launcher_, SIGKILL);
+    waitpid(launcher_, nullptr, 0);
+  }
+}
+
+std::optional<int> RealJob::wait(std::chrono::milliseconds at_most) {
+  eventually(
+      [&] {
+        int status = 0;
+        if (!code_ && waitpid(launcher_, &status, WNOHANG) == launcher_) code_ = code_of(status);
+        return code_.has_value();
+      },
+      at_most);
+  return code_;
+}
+
+void RealJob::end() {
+  kill(launcher_, SIGTERM);
+  wait(std::chrono::seconds(20));
+}
+
+CommandReply RealJob::ask(Command command) {
+  if (command.request_id.empty()) command.request_id = random_hex(8);
+  CommandReply reply;
+  reply.outcome = CommandOutcome::failed;
+  eventually(
+      [&] {
+        const auto jobs = read_jobs(output_dir);
+        if (jobs.empty()) return code_.has_value();
+        auto answer = CommandClient(jobs.front().endpoint).ask(command, std::chrono::seconds(5));
+        if (answer) reply = std::move(*answer);
+        return answer.has_value();
+      },
+      std::chrono::seconds(60));
+  if (command.verb == CommandVerb::status && !reply.status) reply.status = Status{};
+  return reply;
+}
+
+bool RealJob::wait_for_all_ranks() {
+  return eventually(
+      [&] {
+        const Status now = status();
+        return now.mode == "dynamic" &&
+               std::none_of(now.ranks.begin(), now.ranks.end(), [](const auto& rank) { return rank.state == "absent"; });
+      },
+      std::chrono::seconds(60));
+}
+
+bool RealJob::wait_for_changes(std::size_t count, std::chrono::milliseconds at_most) {
+  return eventually(
+      [&] {
+        const auto entries = history();
+        Revision newest;
+        for (const HistoryEntry& entry : entries) {
+          if (entry.verdict.empty()) return false;
+          if (entry.verdict == "commit") newest = std::max(newest, entry.revision, std::less<>());
+        }
+        if (entries.size() < count || !entries.back().final) return false;
+        const auto ranks = status().ranks;
+        return std::none_of(ranks.begin(), ranks.end(), [&](const auto& rank) { return rank.revision < newest; });
+      },
+      at_most);
+}
+
+}  // namespace gradmon

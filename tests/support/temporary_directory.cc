@@ -1,0 +1,47 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "tests/support/temporary_directory.h"
+
+#include <poll.h>
+#include <stdlib.h>
+
+#include <fstream>
+#include <sstream>
+#include <stdexcept>
+
+namespace gradmon {
+
+TemporaryDirectory::TemporaryDirectory(const std::filesystem::path& parent) {
+  std::string pattern = (parent / "gradmon-test-XXXXXX").string();
+  if (mkdtemp(pattern.data()) == nullptr) throw std::runtime_error("no temporary directory");
+  path_ = pattern;
+}
+
+TemporaryDirectory::~TemporaryDirectory() {
+  std::error_code ignored;
+  std::filesystem::remove_all(path_, ignored);
+}
+
+std::string read_text(const std::filesystem::path& path) {
+  std::ifstream in(path, std::ios::binary);
+  std::ostringstream text;
+  text << in.rdbuf();
+  return text.str();
+}
+
+void write_text(const std::filesystem::path& path, const std::string& text) {
+  // By rename, as a careful editor saves.
+  const std::filesystem::path beside = path.string() + ".new";
+  std::ofstream(beside, std::ios::binary) << text;
+  std::filesystem::rename(beside, path);
+}
+
+bool eventually(const std::function<bool()>& condition, std::chrono::milliseconds at_most) {
+  const auto deadline = std::chrono::steady_clock::now() + at_most;
+  while (!condition()) {
+    if (std::chrono::steady_clock::now() >= deadline) return condition();
+    ::poll(nullptr, 0, 2);
+  }
+  return true;
+}
+
+}  // namespace gradmon

@@ -1,0 +1,253 @@
+// SPDX-License-Identifier: Apache-2.0
+// availability-trainer: the training under test. A tiny linear model, steps of a
+// given length, ranks coupled by a StepBarrier. Its parameters follow from the
+// number of its steps alone. SIGUSR1: it executes itself, and counts on.
+#include <torch/types.h>  // Keep first: the headers below need it and do not say so.
+
+#include <ATen/Parallel.h>
+#include <gradmon/monitor.h>
+#include <signal.h>
+#include <sys/resource.h>
+#include <sys/stat.h>
+#include <torch/nn/modules/linear.h>
+#include <torch/optim/sgd.h>
+#include <torch/utils.h>
+#include <unistd.h>
+
+#include <algorithm>
+#include <cstdlib>
+#include <filesystem>
+#include <fstream>
+#include <iostream>
+#include <map>
+#include <optional>
+#include <thread>
+
+#include "runtime/monitor_binding.h"
+#include "tests/whole/availability/step_barrier.h"
+#include "tests/whole/availability/step_log.h"
+
+namespace gradmon {
+namespace {
+
+using Clock = std::chrono::steady_clock;
+
+volatile sig_atomic_t exec_wanted = 0;
+
+struct Options {
+  std::string config;
+  std::string step_log;
+  std::string barrier;     // "": alone
+  std::string limit;       // "nofile", "as" or "nproc": lowered before the Monitor is made
+  std::int64_t left = 0;   // so many descriptors, 4 MiB pieces or processes are left then
+  std::int64_t start = 0;  // iteration
+  std::int64_t steps = INT64_MAX;
+  std::chrono::milliseconds step_time{15};
+  bool monitored = true;
+  bool every_hash = false;  // the hash of the parameters after every step
+};
+
+Options parse(int argc, char** argv) {
+  std::map<std::string, std::string> given;
+  for (int i = 1; i + 1 < argc; i += 2) given[argv[i]] = argv[i + 1];
+  const auto text = [&](const char* name) { return given.count(name) == 0 ? std::string() : given[name]; };
+  const auto number = [&](const char* name, std::int64_t otherwise) {
+    return given.count(name) == 0 ? otherwise : std::stoll(given[name]);
+  };
+  Options options;
+  options.config = text("--config");
+  options.step_log = text("--step-log");
+  options.barrier = text("--barrier");
+  options.limit = text("--limit");
+  options.left = number("--left", 0);
+  options.start = number("--start-iteration", 0);
+  options.steps = number("--steps", INT64_MAX);
+  options.step_time = std::chrono::milliseconds(number("--step-ms", 15));
+  options.monitored = number("--bare", 0) == 0;
+  options.every_hash = number("--every-hash", 0) != 0;
+  return options;
+}
+
+int own_rank() {
+  const char* rank = std::getenv("RANK");
+  return rank == nullptr ? 0 : std::atoi(rank);
+}
+
+std::string hash_of(const torch::nn::Linear& model) {
+  std::uint64_t hash = 14695981039346656037U;  // FNV-1a
+  for (const at::Tensor& parameter : model->parameters()) {
+    const at::Tensor values = parameter.detach().contiguous();
+    const auto* bytes = static_cast<const unsigned char*>(values.data_ptr());
+    for (std::size_t i = 0; i < values.nbytes(); ++i) hash = (hash ^ bytes[i]) * 1099511628211U;
+  }
+  return std::to_string(hash);
+}
+
+// rand() and the umask belong to the training program. Asked once, at the end.
+std::string random_and_umask() {
+  std::string text;
+  for (int i = 0; i < 4; ++i) text += std::to_string(std::rand()) + ' ';  // NOLINT
+  const mode_t mask = umask(0);
+  umask(mask);
+  return text + std::to_string(mask);
+}
+
+std::int64_t open_descriptors() {
+  std::int64_t highest = 0;
+  for (const auto& entry : std::filesystem::directory_iterator("/proc/self/fd"))
+    highest = std::max<std::int64_t>(highest, std::stoll(entry.path().filename()));
+  return highest + 1;
+}
+
+std::int64_t address_space() {
+  std::int64_t pages = 0;
+  std::ifstream("/proc/self/statm") >> pages;
+  return pages * sysconf(_SC_PAGESIZE);
+}
+
+// Of this user: threads, as the limit counts them. The user is the test's own.
+std::int64_t own_processes() {
+  std::int64_t count = 0;
+  for (const auto& entry : std::filesystem::directory_iterator("/proc")) {
+    std::error_code error;
+    struct stat status {};
+    if (!std::isdigit(entry.path().filename().native()[0])) continue;
+    if (stat(entry.path().c_str(), &status) != 0 || status.st_uid != geteuid()) continue;
+    for (std::filesystem::directory_iterator task(entry.path() / "task", error), end; task != end;
+         task.increment(error))
+      ++count;
+  }
+  return count;
+}
+
+// What training itself still asks for lies in the heap already: it lives under any
+// limit that is set after this.
+void keep_memory() {
+  constexpr std::size_t kPiece = 16'384;
+  constexpr int kPieces = 512;
+  std::vector<void*> pieces;
+  for (int i = 0; i < kPieces; ++i) pieces.push_back(std::malloc(kPiece));
+  for (void* piece : pieces) std::free(piece);
+}
+
+void lower_limit(const Options& options) {
+  if (options.limit.empty()) return;
+  keep_memory();
+  const bool of_memory = options.limit == "as";
+  const bool of_descriptors = options.limit == "nofile";
+  constexpr std::int64_t kPiece = std::int64_t{4} << 20U;
+  const std::int64_t used = of_memory        ? address_space()
+                            : of_descriptors ? open_descriptors()
+                                             : own_processes();
+  const auto most = static_cast<rlim_t>(used + options.left * (of_memory ? kPiece : 1));
+  const rlimit limit{most, most};
+  if (setrlimit(of_memory ? RLIMIT_AS : of_descriptors ? RLIMIT_NOFILE : RLIMIT_NPROC, &limit) != 0)
+    std::abort();
+}
+
+class Training {
+ public:
+  explicit Training(const Options& options)
+      : options_(options),
+        rank_(own_rank()),
+        model_(4, 2),
+        optimizer_(model_->parameters(), 0.01),
+        log_(options.step_log) {
+    if (!options.barrier.empty()) barrier_.emplace(options.barrier, StepBarrier::Open::existing, 0);
+  }
+
+  // True: it is to execute itself, at this step.
+  std::optional<std::int64_t> run() {
+    for (int i = 0; i < 3; ++i) forward_and_backward(options_.start);  // What torch makes at first use.
+    optimizer_.zero_grad();
+    lower_limit(options_);
+    if (options_.monitored) {
+      MonitorOptions monitor;
+      monitor.start_iteration = options_.start;
+      monitor_.emplace(options_.config, monitor);
+      monitor_->watch(*model_, optimizer_);
+    }
+    log_.start(options_.start);
+    if (barrier_) barrier_->join(rank_, options_.start);
+    for (std::int64_t step = options_.start;; ++step) {
+      const auto deadline = Clock::now() + options_.step_time;
+      one_step(step);
+      if (step - options_.start + 1 >= options_.steps || (barrier_ && barrier_->last() <= step)) break;
+      if (exec_wanted != 0) return step + 1;
+      if (!barrier_ || barrier_->furthest() <= step) std::this_thread::sleep_until(deadline);
+    }
+    if (barrier_) barrier_->leave(rank_);
+    monitor_.reset();
+    log_.end({hash_of(model_), random_and_umask()});
+    return {};
+  }
+
+ private:
+  void forward_and_backward(std::int64_t step) {
+    const at::Tensor input =
+        torch::arange(8, torch::kFloat).reshape({2, 4}).add_(static_cast<double>(step % 17)).mul_(0.01);
+    model_->forward(input).square().mean().backward();
+  }
+
+  void one_step(std::int64_t step) {
+    optimizer_.zero_grad();
+    forward_and_backward(step);
+    if (barrier_) barrier_->wait(rank_, step);
+    StepLine line;
+    line.step = step;
+    line.collected = monitor_ && MonitorBinding(*monitor_).collecting();
+    log_.call();
+    if (monitor_) {
+      monitor_->step(optimizer_);
+    } else {
+      optimizer_.step();
+    }
+    const Status status = monitor_ ? monitor_->status() : Status{};
+    const auto own = std::find_if(status.ranks.begin(), status.ranks.end(),
+                                  [&](const RankStatus& rank) { return rank.rank.value == rank_; });
+    if (own != status.ranks.end()) {
+      line.revision = own->revision.value;
+      line.applied_step = own->applied_step;
+    }
+    log_.back(line);
+    if (options_.every_hash) log_.parameters(step, hash_of(model_));
+  }
+
+  const Options options_;
+  const int rank_;
+  torch::nn::Linear model_;
+  torch::optim::SGD optimizer_;
+  StepLog log_;
+  std::optional<StepBarrier> barrier_;
+  std::optional<Monitor> monitor_;
+};
+
+// The same arguments, but for the step to go on with.
+[[noreturn]] void exec_again(char** argv, std::int64_t step) {
+  std::vector<std::string> words;
+  for (char** word = argv; *word != nullptr; ++word) words.emplace_back(*word);
+  words.insert(words.end(), {"--start-iteration", std::to_string(step)});
+  std::vector<char*> arguments;
+  for (std::string& word : words) arguments.push_back(word.data());
+  arguments.push_back(nullptr);
+  execv("/proc/self/exe", arguments.data());
+  std::abort();
+}
+
+}  // namespace
+}  // namespace gradmon
+
+int main(int argc, char** argv) {
+  signal(SIGUSR1, [](int) { gradmon::exec_wanted = 1; });
+  at::set_num_threads(1);
+  torch::manual_seed(7);
+  try {
+    std::optional<gradmon::Training> training(gradmon::parse(argc, argv));
+    // The monitor is not closed before: a process that executes itself asks nobody.
+    if (const auto step = training->run()) gradmon::exec_again(argv, *step);
+  } catch (const std::exception& error) {
+    std::cerr << "availability-trainer: " << error.what() << std::endl;
+    return 1;
+  }
+  return 0;
+}

@@ -1,0 +1,257 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "tests/whole/availability/training_job.h"
+
+#include <dirent.h>
+#include <signal.h>
+#include <sys/socket.h>
+#include <sys/stat.h>
+#include <sys/syscall.h>
+#include <sys/un.h>
+#include <sys/wait.h>
+#include <unistd.h>
+
+#include <algorithm>
+#include <cstddef>
+#include <fstream>
+#include <stdexcept>
+
+#include "tests/support/temporary_directory.h"
+
+namespace gradmon {
+namespace {
+
+namespace fs = std::filesystem;
+using std::chrono::milliseconds;
+using std::chrono::seconds;
+
+constexpr const char* kConfig =
+    "{\n  \"wg_distribution\": true,\n  \"dynamic_on\": false,\n  \"collect_times\": 1000000,\n"
+    "  \"step_interval\": 1,\n  \"ops\": [\"norm\"],\n  \"max_wait\": 2\n}\n";
+constexpr std::int64_t kRunsFor = 5;  // steps, then it runs
+
+void make_directory(const fs::path& path, uid_t user) {
+  fs::create_directories(path);
+  if (chmod(path.c_str(), 0700) != 0 || (user != 0 && chown(path.c_str(), user, user) != 0))
+    throw std::runtime_error("cannot prepare " + path.string());
+}
+
+// Whether that end of a Unix stream leads to a socket of this path.
+bool leads_to(int fd, const fs::path& path) {
+  sockaddr_un peer{};
+  socklen_t length = sizeof peer;
+  if (getpeername(fd, reinterpret_cast<sockaddr*>(&peer), &length) != 0 || peer.sun_family != AF_UNIX)
+    return false;
+  return fs::path(peer.sun_path).filename() == path.filename();
+}
+
+}  // namespace
+
+JobPlaces::JobPlaces(const fs::path& directory, uid_t user)
+    : output(directory / "out"),
+      config_directory(directory / "config"),
+      config(config_directory / "monitor_config.json"),
+      runtime(directory / "run"),
+      logs(directory / "logs") {
+  if (user != 0) fs::permissions(directory, fs::perms(0755));
+  for (const fs::path& path : {output, config_directory, runtime, logs}) make_directory(path, user);
+}
+
+TrainingJob::TrainingJob(JobPlaces places, JobOptions options)
+    : places_(std::move(places)), options_(std::move(options)) {
+  barrier_ = std::make_unique<StepBarrier>(places_.logs / (options_.launch + "-barrier"),
+                                           StepBarrier::Open::create, options_.world);
+}
+
+TrainingJob::~TrainingJob() {
+  lives_.clear();
+  former_.clear();
+  // The hub ends by itself; a stopped one does not.
+  if (const pid_t left = hub(); left > 0) kill(left, SIGKILL);
+}
+
+std::map<std::string, std::string> TrainingJob::environment(int rank) const {
+  return {{"RANK", std::to_string(rank)},
+          {"WORLD_SIZE", std::to_string(options_.world)},
+          {"GRADMON_RUN_ID", options_.launch},
+          {"GRADMON_HUB", test_binary("gradmon-hub")},
+          {"MONITOR_OUTPUT_DIR", places_.output.string()},
+          {"XDG_RUNTIME_DIR", places_.runtime.string()},
+          {"DYNAMIC_MONITOR", "True"},
+          {"OMP_NUM_THREADS", "1"}};
+}
+
+void TrainingJob::start_all() {
+  if (!fs::exists(places_.config)) {
+    write_text(places_.config, kConfig);
+    if (options_.user != 0 && chown(places_.config.c_str(), options_.user, options_.user) != 0)
+      throw std::runtime_error("cannot give the config away");
+  }
+  for (int rank = 0; rank < options_.world; ++rank) start(rank, 0);
+}
+
+void TrainingJob::start(int rank, std::int64_t first_step) {
+  const std::string name = options_.launch + "-" + std::to_string(started_++);
+  Life life;
+  life.steps = places_.logs / ("steps-" + name);
+  life.output = places_.logs / ("output-" + name);
+  ChildOptions child;
+  if (const auto words = options_.before.find(rank); words != options_.before.end())
+    child.command = words->second;
+  const std::vector<std::string> trainer{test_binary("availability-trainer"),
+                                         "--config",
+                                         places_.config.string(),
+                                         "--step-log",
+                                         life.steps.string(),
+                                         "--barrier",
+                                         (places_.logs / (options_.launch + "-barrier")).string(),
+                                         "--step-ms",
+                                         std::to_string(options_.step_time.count()),
+                                         "--start-iteration",
+                                         std::to_string(first_step)};
+  child.command.insert(child.command.end(), trainer.begin(), trainer.end());
+  if (const auto words = options_.trainer.find(rank); words != options_.trainer.end())
+    child.command.insert(child.command.end(), words->second.begin(), words->second.end());
+  child.environment = environment(rank);
+  child.output = life.output;
+  child.error = options_.error;
+  child.user = options_.user;
+  life.process = std::make_unique<Child>(child);
+  if (const auto before = lives_.find(rank); before != lives_.end())
+    former_.push_back(std::move(before->second));
+  lives_[rank] = std::move(life);
+}
+
+bool TrainingJob::wait_until_it_runs() {
+  return eventually(
+      [&] {
+        for (int rank = 0; rank < options_.world; ++rank) {
+          if (barrier_->step(rank) < kRunsFor) return false;
+        }
+        const auto now = status();
+        if (!now.is_object()) return false;
+        const auto& ranks = now.at("ranks");
+        return std::all_of(ranks.begin(), ranks.end(),
+                           [](const auto& rank) { return rank.at("state") != "absent"; });
+      },
+      seconds(40));
+}
+
+void TrainingJob::stop_rank(int rank) {
+  Life& stopped = life(rank);
+  stopped.stopped.emplace_back(monotonic_us(), INT64_MAX);
+  stopped.process->signal(SIGSTOP);
+}
+
+void TrainingJob::continue_rank(int rank) {
+  Life& stopped = life(rank);
+  stopped.process->signal(SIGCONT);
+  stopped.stopped.back().second = monotonic_us();
+}
+
+void TrainingJob::kill_rank(int rank) {
+  life(rank).killed = true;
+  life(rank).process->signal(SIGKILL);
+  life(rank).process->wait(seconds(10));
+  barrier_->leave(rank);
+}
+
+bool TrainingJob::cut_connection(int rank) {
+  const pid_t pid = life(rank).process->pid();
+  const int process = static_cast<int>(syscall(SYS_pidfd_open, pid, 0));
+  bool cut = false;
+  for (const auto& entry : fs::directory_iterator("/proc/" + std::to_string(pid) + "/fd")) {
+    const int fd =
+        static_cast<int>(syscall(SYS_pidfd_getfd, process, std::stoi(entry.path().filename().string()), 0));
+    if (fd < 0) continue;
+    if (leads_to(fd, socket())) cut = shutdown(fd, SHUT_RDWR) == 0;
+    close(fd);
+  }
+  close(process);
+  return cut;
+}
+
+pid_t TrainingJob::hub() const {
+  const std::string wanted = job_directory().string();
+  std::error_code error;
+  for (fs::directory_iterator entry("/proc", error), end; entry != end; entry.increment(error)) {
+    const std::string name = entry->path().filename().string();
+    if (name.empty() || !std::isdigit(static_cast<unsigned char>(name[0]))) continue;
+    const std::string command = read_text(entry->path() / "cmdline");
+    if (command.find("gradmon-hub") == std::string::npos || command.find(wanted) == std::string::npos)
+      continue;
+    const std::string state = read_text(entry->path() / "stat");
+    const auto after_name = state.rfind(')');
+    const bool dead = after_name == std::string::npos || state.compare(after_name, 3, ") Z") == 0;
+    if (!dead) return std::stoi(name);
+  }
+  return -1;
+}
+
+void TrainingJob::signal_hub(int number) const {
+  if (const pid_t found = hub(); found > 0) kill(found, number);
+}
+
+ChildOptions TrainingJob::ctl_options(std::vector<std::string> words) const {
+  ChildOptions options;
+  options.command = {test_binary("gradmonctl")};
+  options.command.insert(options.command.end(), words.begin(), words.end());
+  if (by_socket_) {
+    options.command.insert(options.command.end(), {"--endpoint", "ipc://" + socket().string()});
+  } else {
+    options.command.insert(options.command.end(), {"--output-dir", places_.output.string()});
+  }
+  options.environment = {{"XDG_RUNTIME_DIR", places_.runtime.string()}};
+  options.user = options_.user;
+  options.output = places_.logs / "gradmonctl";
+  return options;
+}
+
+Answer TrainingJob::ctl(std::vector<std::string> words, milliseconds at_most) const {
+  return answer_of(ctl_options(std::move(words)), at_most);
+}
+
+nlohmann::json TrainingJob::status() const {
+  const Answer answer = ctl({"status", "--json"}, seconds(5));
+  if (answer.code != 0) return nullptr;
+  return nlohmann::json::parse(answer.out, nullptr, false);
+}
+
+void TrainingJob::keep_history() {
+  const Answer answer = ctl({"history", "--json"}, seconds(5));
+  const auto history = nlohmann::json::parse(answer.out, nullptr, false);
+  if (!history.is_object()) return;
+  for (const auto& entry : history.at("revisions")) {
+    if (!entry.at("revision").is_number()) continue;
+    for (const auto& [rank, step] : entry.at("applied").items())
+      applied_[std::stoi(rank)][step.get<std::int64_t>()] = entry.at("revision").get<std::uint64_t>();
+  }
+}
+
+std::map<int, StepLogContent> TrainingJob::steps() const {
+  std::map<int, StepLogContent> all;
+  for (const auto& [rank, life] : lives_) all[rank] = read_step_log(life.steps);
+  return all;
+}
+
+std::map<int, std::optional<int>> TrainingJob::end(milliseconds at_most) {
+  barrier_->end_after(barrier_->furthest() + 5);
+  const auto until = std::chrono::steady_clock::now() + at_most;
+  std::map<int, std::optional<int>> codes;
+  for (auto& [rank, life] : lives_) {
+    const auto left = std::chrono::duration_cast<milliseconds>(until - std::chrono::steady_clock::now());
+    codes[rank] = life.process->wait(std::max(left, milliseconds(1)));
+  }
+  return codes;
+}
+
+std::string TrainingJob::output() const {
+  std::string all;
+  for (const auto& entry : fs::directory_iterator(places_.logs)) {
+    const std::string name = entry.path().filename().string();
+    if (name.rfind("output-" + options_.launch, 0) == 0)
+      all += "--- " + name + "\n" + read_text(entry.path());
+  }
+  return all + "--- hub.log\n" + read_text(job_directory() / "hub.log");
+}
+
+}  // namespace gradmon

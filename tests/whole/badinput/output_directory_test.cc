@@ -1,0 +1,144 @@
+// SPDX-License-Identifier: Apache-2.0
+// An output directory that turns read-only under a job.
+#include <gradmon/monitor.h>
+#include <sched.h>
+#include <sys/mount.h>
+#include <torch/nn/modules/linear.h>
+#include <torch/optim/sgd.h>
+
+#include <algorithm>
+#include <thread>
+
+#include "control/debian_version.h"
+#include "tests/support/temporary_directory.h"
+#include GRADMON_CATCH_HEADER
+
+namespace gradmon {
+namespace {
+
+namespace fs = std::filesystem;
+
+// A file system that can be made read-only, of the calling thread and of those
+// that it starts; gone with them.
+class OwnMount {
+ public:
+  explicit OwnMount(fs::path path) : path_(std::move(path)) {
+    made_ = ::unshare(CLONE_NEWNS) == 0 &&
+            ::mount(nullptr, "/", nullptr, MS_REC | MS_PRIVATE, nullptr) == 0 &&
+            ::mount("none", path_.c_str(), "tmpfs", 0, "size=4m") == 0;
+  }
+  bool made() const { return made_; }
+  bool read_only() const { return remount(MS_RDONLY); }
+  bool writable() const { return remount(0); }
+
+ private:
+  bool remount(unsigned long flags) const {
+    return ::mount("none", path_.c_str(), "tmpfs", MS_REMOUNT | flags, "size=4m") == 0;
+  }
+
+  fs::path path_;
+  bool made_ = false;
+};
+
+class Job {
+ public:
+  explicit Job(const fs::path& directory) : monitor_(config_in(directory), options_in(directory)) {
+    monitor_.watch(*model_, optimizer_);
+  }
+
+  void train(int steps) {
+    for (int i = 0; i < steps; ++i, ++step_) {
+      optimizer_.zero_grad();
+      model_->forward(torch::ones({2, 4})).sum().backward();
+      monitor_.step(optimizer_);
+    }
+  }
+  // Trains on until it is so.
+  bool train_until(const std::function<bool()>& condition) {
+    return eventually([&] {
+      train(1);
+      return condition();
+    });
+  }
+  int step() const { return step_; }
+  RankStatus status() const { return monitor_.status().ranks.front(); }
+
+ private:
+  static fs::path config_in(const fs::path& directory) {
+    write_text(directory / "config.json", R"({"wg_distribution": true, "step_count_per_record": 1})");
+    return directory / "config.json";
+  }
+  static MonitorOptions options_in(const fs::path& directory) {
+    MonitorOptions options;
+    options.output_dir = directory / "disk" / "out";
+    options.dynamic = false;
+    return options;
+  }
+
+  torch::nn::Linear model_{4, 3};
+  torch::optim::SGD optimizer_{model_->parameters(), 0.1};
+  Monitor monitor_;
+  int step_ = 0;
+};
+
+bool is_there(const fs::path& directory, int step) {
+  const std::string name = "grad_reduced_" + std::to_string(step) + "-" + std::to_string(step) + ".csv";
+  const fs::recursive_directory_iterator files(directory);
+  return std::any_of(begin(files), end(files),
+                     [&](const auto& file) { return file.path().filename() == name; });
+}
+
+struct Outcome {
+  bool mounted = false;
+  bool written_before = false;
+  bool said = false;
+  std::uint64_t lost = 0;
+  bool trained_meanwhile = false;
+  bool written_again = false;
+  std::string error_after;
+};
+
+Outcome live_through_a_read_only_disk(const fs::path& directory) {
+  Outcome out;
+  const OwnMount disk(directory / "disk");
+  out.mounted = disk.made();
+  if (!out.mounted) return out;
+  Job job(directory);
+  out.written_before = job.train_until([&] { return is_there(directory / "disk", 0); });
+  if (!eventually([&] { return disk.read_only(); }))
+    return out;  // while a file is open for writing it cannot be
+  const int last_before = job.step();
+  out.said =
+      job.train_until([&] { return job.status().error.find("Read-only file system") != std::string::npos; });
+  out.lost = job.status().dropped;
+  out.trained_meanwhile = job.step() > last_before;
+  if (!disk.writable()) return out;
+  const int first_after = job.step();
+  out.written_again = job.train_until(
+      [&] { return is_there(directory / "disk", job.step() - 1) && job.step() > first_after; });
+  eventually([&] { return job.status().error.empty(); });
+  out.error_after = job.status().error;
+  return out;
+}
+
+}  // namespace
+
+TEST_CASE(
+    "output directory read-only: rows are counted as lost and said and written again when they can be") {
+  const TemporaryDirectory directory;
+  fs::create_directory(directory / "disk");
+  Outcome out;
+  std::thread([&] { out = live_through_a_read_only_disk(directory.path()); }).join();
+  if (!out.mounted) {
+    WARN("not root: no disk to make read-only");
+    return;
+  }
+  CHECK(out.written_before);
+  CHECK(out.said);
+  CHECK(out.lost > 0);
+  CHECK(out.trained_meanwhile);
+  CHECK(out.written_again);
+  CHECK(out.error_after.empty());
+}
+
+}  // namespace gradmon

@@ -1,0 +1,141 @@
+// SPDX-License-Identifier: Apache-2.0
+// The budget that a job keeps by itself, with real ranks and a disk that is slow.
+#include <algorithm>
+
+#include "control/debian_version.h"
+#include "tests/support/real_job.h"
+#include "tools/demo_report/outcome.h"
+#include GRADMON_CATCH_HEADER
+
+namespace gradmon {
+namespace {
+
+using StepList = std::vector<std::int64_t>;
+
+StepList steps_of(const RealJob& job, int rank) {
+  StepList list;
+  const auto found = rows_in_files(job.output_dir, "grad_reduced");
+  const auto own = found.find(rank);
+  if (own == found.end()) return list;
+  for (const auto& [step, rows] : own->second) list.push_back(step);
+  return list;
+}
+
+StepList between(const StepList& steps, std::int64_t first, std::int64_t end) {
+  StepList found;
+  std::copy_if(steps.begin(), steps.end(), std::back_inserter(found),
+               [&](std::int64_t step) { return step >= first && step < end; });
+  return found;
+}
+
+std::vector<HistoryEntry> by_the_budget(const std::vector<HistoryEntry>& history) {
+  std::vector<HistoryEntry> found;
+  std::copy_if(history.begin(), history.end(), std::back_inserter(found), [](const HistoryEntry& entry) {
+    return entry.cause == "budget" && entry.verdict == "commit";
+  });
+  return found;
+}
+
+// One whole write takes 20 ms, a step 2 ms, and the queue holds next to nothing.
+RealJob::Options slow_disk(int world, const std::string& max_overhead) {
+  RealJob::Options options;
+  options.world = world;
+  options.config =
+      "{\"targets\": {}, \"wg_distribution\": true, \"dynamic_on\": true, \"queue_capacity\": 1, "
+      "\"max_overhead\": " +
+      max_overhead + "}";
+  options.train = {"--steps", "100000000", "--step-ms", "2"};
+  // AddressSanitizer does not want to be loaded after anything else, but can be.
+  options.before =
+      "export ASAN_OPTIONS=verify_asan_link_order=0 GRADMON_SLOW_WRITE_MS=20 LD_PRELOAD=" GRADMON_SLOW_WRITES
+      ";";
+  return options;
+}
+
+bool all_applied(const HistoryEntry& entry, int world) {
+  return entry.applied.size() == static_cast<std::size_t>(world) &&
+         std::all_of(entry.applied.begin(), entry.applied.end(),
+                     [&](const auto& one) { return one.second == entry.effective_step; });
+}
+
+TEST_CASE("over a slow disk collecting thins out at one step on all ranks and says why") {
+  constexpr int world = 3;
+  RealJob job(slow_disk(world, "0.1"));
+  REQUIRE(eventually([&] {
+    const auto changes = by_the_budget(job.history());
+    return !changes.empty() && all_applied(changes.front(), world);
+  }));
+  const HistoryEntry change = by_the_budget(job.history()).front();
+  INFO(change.by);
+  CHECK(change.on);
+  CHECK(change.by.find("the budget (rank ") == 0);
+  CHECK(change.by.find(" % of its time, allowed 10 %; every ") != std::string::npos);
+  Status status;
+  REQUIRE(eventually([&] {
+    status = job.status();
+    return status.revision.value >= change.revision.value;
+  }));
+  CHECK(status.reason.find("set by the budget (") == 0);
+  CHECK(status.step_interval > 1);
+  // Three rounds at the new interval are on every disk.
+  const std::int64_t enough = change.effective_step + 3 * status.step_interval;
+  REQUIRE(eventually([&] {
+    for (int rank = 0; rank < world; ++rank) {
+      const StepList steps = steps_of(job, rank);
+      if (steps.empty() || steps.back() < enough) return false;
+    }
+    return true;
+  }));
+  const auto changes = by_the_budget(job.history());
+  const std::int64_t end = changes.size() > 1 ? std::min(enough, changes[1].effective_step) : enough;
+  job.end();
+  StepList expected;
+  for (std::int64_t step = 1; step < change.effective_step; ++step) expected.push_back(step);
+  const StepList first = between(steps_of(job, 0), 0, end);
+  const StepList thinned = between(first, change.effective_step, end);
+  REQUIRE_FALSE(thinned.empty());
+  REQUIRE(thinned.front() == change.effective_step);
+  const std::int64_t interval = thinned.size() > 1 ? thinned[1] - thinned[0] : end - change.effective_step;
+  REQUIRE(interval > 1);
+  for (std::int64_t step = change.effective_step; step < end; step += interval) expected.push_back(step);
+  for (int rank = 0; rank < world; ++rank) {
+    CAPTURE(rank);
+    CHECK(between(steps_of(job, rank), 0, end) == expected);
+  }
+}
+
+TEST_CASE("what monitoring costs is in status with a budget and without") {
+  RealJob::Options options;
+  options.config = "{\"targets\": {}, \"wg_distribution\": true, \"dynamic_on\": true}";
+  options.train = {"--steps", "100000000", "--step-ms", "2"};
+  RealJob job(options);
+  REQUIRE(eventually([&] {
+    const auto ranks = job.status().ranks;
+    return ranks.size() == 2 && std::all_of(ranks.begin(), ranks.end(), [](const RankStatus& rank) {
+             return rank.overhead.collected > 20 && rank.overhead.share > 0 && rank.overhead.share < 1;
+           });
+  }));
+  REQUIRE(by_the_budget(job.history()).empty());
+}
+
+TEST_CASE("where no interval would do collecting goes off at one step and the file says so") {
+  constexpr int world = 2;
+  RealJob job(slow_disk(world, "0.000001"));
+  REQUIRE(eventually([&] {
+    const auto changes = by_the_budget(job.history());
+    return !changes.empty() && !changes.back().on && all_applied(changes.back(), world);
+  }));
+  const HistoryEntry off = by_the_budget(job.history()).back();
+  CHECK(off.by.find("even every 4096 steps would not do") != std::string::npos);
+  REQUIRE(eventually([&] { return job.config_text().find("\"dynamic_on\": false") != std::string::npos; }));
+  CHECK(job.status().state == "off");
+  CHECK(job.status().reason.find("turned off by the budget (") == 0);
+  job.end();
+  StepList expected = steps_of(job, 0);
+  REQUIRE_FALSE(expected.empty());
+  CHECK(expected.back() < off.effective_step);
+  CHECK(steps_of(job, 1) == expected);
+}
+
+}  // namespace
+}  // namespace gradmon

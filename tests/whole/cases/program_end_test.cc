@@ -1,0 +1,52 @@
+// SPDX-License-Identifier: Apache-2.0
+// How a C++ program ends over a slow disk: its Monitor's destructor waits for the rows.
+#include "control/debian_version.h"
+#include "tests/support/real_job.h"
+#include "tools/demo_report/outcome.h"
+#include GRADMON_CATCH_HEADER
+
+namespace gradmon {
+namespace {
+
+// One rank with the first steps of all kinds; each open of a table takes `open_ms`.
+RealJob::Options slow_opens(int open_ms, int steps) {
+  RealJob::Options options;
+  options.world = 1;
+  options.dynamic = false;
+  options.config =
+      "{\"wg_distribution\": true, \"param_distribution\": true, \"xy_distribution\": true, "
+      "\"step_count_per_record\": 1, \"collect_times\": 1000000}";
+  options.train = {"--steps", std::to_string(steps)};
+  // AddressSanitizer does not want to be loaded after anything else, but can be.
+  options.before =
+      "export ASAN_OPTIONS=verify_asan_link_order=0 GRADMON_SLOW_OPEN_MS=" + std::to_string(open_ms) +
+      " LD_PRELOAD=" GRADMON_SLOW_WRITES ";";
+  return options;
+}
+
+TEST_CASE("a program that ends gives up no row while rows are being written") {
+  constexpr int steps = 3;
+  RealJob job(slow_opens(300, steps));
+  REQUIRE(job.wait() == 0);
+  INFO(job.log());
+  CHECK(job.log().find("rows are still being written") != std::string::npos);
+  CHECK(job.log().find("given up") == std::string::npos);
+  for (const char* kind : {"actv", "grad_unreduced", "grad_reduced", "param_origin", "param_updated"}) {
+    CAPTURE(kind);
+    const auto rows = rows_in_files(job.output_dir, kind);
+    REQUIRE(rows.count(0) == 1);
+    CHECK(rows.at(0).size() == steps);
+  }
+}
+
+TEST_CASE("a program that ends waits 2 s for a disk that hangs and counts what it gives up") {
+  RealJob job(slow_opens(60'000, 2));
+  // Less than the disk hangs: the process ends without its writer.
+  REQUIRE(job.wait(std::chrono::seconds(30)) == 0);
+  INFO(job.log());
+  CHECK(job.log().find("the writer did not end in time: ") != std::string::npos);
+  CHECK(job.log().find(" of grad_reduced") != std::string::npos);
+}
+
+}  // namespace
+}  // namespace gradmon

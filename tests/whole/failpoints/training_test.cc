@@ -1,0 +1,107 @@
+// SPDX-License-Identifier: Apache-2.0
+// A real training whose rank's calls on its job's directory and its output fail
+// one after another, each once and each for good: it ends well with the same
+// parameters, the config file is whole, and what has not been done has been said.
+// (Where a hub's calls fail: write_back_kill_test, hub_kill_test.)
+#include <algorithm>
+#include <cstring>
+
+#include "control/debian_version.h"
+#include "tests/support/temporary_directory.h"
+#include "tests/whole/failpoints/failpoints.h"
+#include GRADMON_CATCH_HEADER
+
+namespace gradmon {
+namespace {
+
+namespace fs = std::filesystem;
+
+std::string config(const char* on) {
+  return std::string("{\"dynamic_on\": ") + on +
+         ", \"collect_times\": 3, \"wg_distribution\": true}";
+}
+
+struct Outcome {
+  int code = -1;
+  std::string parameters;
+  std::string config;
+  std::string said;
+  std::size_t rows = 0;
+  std::vector<std::string> calls;
+};
+
+bool hub_has_gone(const fs::path& run) {
+  std::error_code none;
+  for (fs::recursive_directory_iterator i(run, none), end; i != end; i.increment(none)) {
+    if (i->path().filename() == "hub.sock") return false;
+  }
+  return true;
+}
+
+Outcome train(const std::string& points) {
+  const TemporaryDirectory directory;
+  const fs::path job = directory / "job";
+  fs::create_directory(job);
+  fs::create_directory(job / "run");
+  fs::permissions(job / "run", fs::perms::owner_all);
+  write_text(job / "c.json", config("true"));
+  FailpointProcess process(
+      {{test_program("gradmon-train"), "--config", (job / "c.json").string(), "--threads", "1", "--layers",
+        "1", "--width", "8", "--context", "8", "--batch", "1", "--steps", "400", "--step-ms", "5", "--save",
+        (directory / "parameters").string()},
+       {{"DYNAMIC_MONITOR", "True"},
+        {"MONITOR_OUTPUT_DIR", (job / "out").string()},
+        {"XDG_RUNTIME_DIR", (job / "run").string()}},
+       job,
+       points,
+       directory / "calls",
+       directory / "said"});
+  process.wait();
+  Outcome out;
+  out.code = process.exit_code();
+  out.parameters = read_text(directory / "parameters");
+  // Its hub outlives it a little.
+  eventually([&] { return hub_has_gone(job / "run"); });
+  out.config = read_text(job / "c.json");
+  out.said = read_text(directory / "said");
+  out.calls = lines_of(directory / "calls");
+  std::error_code none;
+  for (fs::recursive_directory_iterator i(job / "out", none), end; i != end; i.increment(none)) {
+    if (i->path().extension() == ".csv") out.rows += lines_of(i->path()).size();
+  }
+  return out;
+}
+
+}  // namespace
+
+TEST_CASE("training goes on bit for bit whichever call fails and what is not done is said") {
+  const Outcome sound = train("");
+  REQUIRE(sound.code == 0);
+  REQUIRE(sound.parameters.size() > 1000);
+  REQUIRE(sound.config == config("false"));
+  REQUIRE(sound.rows > 50);
+  REQUIRE(sound.calls.size() > 20);
+  const std::size_t stride = full_scale() ? 1 : std::max<std::size_t>(1, sound.calls.size() / 6);
+  const char* const codes[] = {"EIO", "ENOSPC", "EROFS", "EACCES", "EMFILE", "ESTALE"};
+  const int numbers[] = {EIO, ENOSPC, EROFS, EACCES, EMFILE, ESTALE};
+  std::size_t failed = 0;
+  for (std::size_t n = 1; n <= sound.calls.size(); n += stride) {
+    for (const char* how_long : {" ", "+ "}) {
+      const std::size_t which = n % 6;
+      const std::string point = std::to_string(n) + how_long + codes[which];
+      const Outcome out = train(point);
+      CAPTURE(point, sound.calls[n - 1], out.said);
+      REQUIRE(out.code == 0);
+      REQUIRE(out.parameters == sound.parameters);
+      const bool off = out.config == config("false");
+      REQUIRE((off || out.config == config("true")));
+      const bool said = out.said.find(std::strerror(numbers[which])) != std::string::npos ||
+                        out.said.find("could not be written back: ") != std::string::npos;
+      if (!off || out.rows != sound.rows) REQUIRE(said);
+      for (const std::string& call : out.calls) failed += call.find(" failed") != std::string::npos ? 1 : 0;
+    }
+  }
+  REQUIRE(failed > sound.calls.size() / stride);
+}
+
+}  // namespace gradmon

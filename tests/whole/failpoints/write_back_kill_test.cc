@@ -1,0 +1,224 @@
+// SPDX-License-Identifier: Apache-2.0
+// A process that writes dynamic_on back as the lead hub does is stopped before a chosen call,
+// the user saves, it goes on, and is killed before a later one. Afterwards the
+// file is whole, and the user's save is in it once the next job has started.
+#include <fcntl.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+#include <fstream>
+#include <random>
+
+#include "control/config/file_content.h"
+#include "control/config/file_exchange.h"
+#include "control/debian_version.h"
+#include "control/hub/service/write_back_note.h"
+#include "tests/support/temporary_directory.h"
+#include "tests/whole/failpoints/failpoints.h"
+#include GRADMON_CATCH_HEADER
+
+namespace gradmon {
+namespace {
+
+namespace fs = std::filesystem;
+using State = FailpointProcess::State;
+
+std::string text_of(int n, const char* on) {
+  return "{\n  \"n\": " + std::to_string(n) + ",\n  \"dynamic_on\": " + on + "\n}\n";
+}
+
+enum class Saving { none, rename, in_place, same_again, held_open };
+const char* name_of(Saving saving) {
+  constexpr const char* names[] = {"none", "rename", "in place", "the same again", "held open"};
+  return names[static_cast<int>(saving)];
+}
+
+// One config file, and one write-back that meets a save of the user.
+class Round {
+ public:
+  explicit Round(const fs::path& parent) : directory_(parent / "job") {
+    fs::remove_all(directory_);
+    fs::create_directories(directory_ / "conf");
+    std::ofstream(config_) << text_of(1, "true");
+    set_time(config_, 1'700'000'000'123'456'789);
+  }
+
+  // "" or what was lost. `save_at` 0: the user does not save; `kill_at` 0: it runs to its end.
+  std::string play(Saving saving, int save_at, int kill_at) {
+    std::string points = saving == Saving::none ? "" : std::to_string(save_at) + " stop";
+    if (kill_at > 0) points += (points.empty() ? "" : ";") + std::to_string(kill_at) + " kill";
+    {
+      FailpointProcess process(run("write", points));
+      State state = process.wait();
+      if (state == State::stopped) {
+        begin_save(saving);
+        process.go_on();
+        state = process.wait();
+      }
+      killed = state == State::killed;
+      if (state == State::exited && process.exit_code() != 0 && process.exit_code() != 3)
+        return "the process ended with " + std::to_string(process.exit_code());
+    }
+    const bool due = note_.read().has_value() && note_.read() == identity();
+    end_save();
+    if (saved_) return look_at_save();
+    const std::string left = read_text(config_);
+    if (left != text_of(1, "true") && left != text_of(1, "false")) return "not whole: " + left;
+    const std::string after = next_job();
+    if (due && after != text_of(1, "false")) return "what was due has not been made up for";
+    if (!killed && after != text_of(1, "false")) return "not written back";
+    return after == left || due ? "" : "changed without a reason: " + after;
+  }
+
+  bool killed = false;
+  std::size_t calls() const { return lines_of(directory_ / "calls").size(); }
+
+ private:
+  static void set_time(const fs::path& file, std::int64_t ns) {
+    const timespec time{ns / 1'000'000'000, ns % 1'000'000'000};
+    const timespec times[2] = {time, time};
+    ::utimensat(AT_FDCWD, file.c_str(), times, 0);
+  }
+
+  FailpointRun run(const char* what, const std::string& points) const {
+    return {{test_program("failpoint-write-back"), config_.string(), output_.string(), what},
+            {},
+            directory_ / "conf",
+            points,
+            directory_ / "calls",
+            directory_ / "printed"};
+  }
+
+  std::optional<FileIdentity> identity() const {
+    const auto read = read_file(config_);
+    if (!read) return std::nullopt;
+    return read->content.identity;
+  }
+
+  void begin_save(Saving saving) {
+    if (saving == Saving::rename) {
+      std::ofstream(directory_ / "conf" / "editing") << text_of(2, "true");
+      fs::rename(directory_ / "conf" / "editing", config_);
+    } else if (saving == Saving::held_open) {
+      held_ = ::open(config_.c_str(), O_WRONLY | O_CLOEXEC);
+      return;
+    } else {
+      std::ofstream(config_) << text_of(saving == Saving::in_place ? 2 : 1, "true");
+    }
+    saved_ = identity();
+  }
+  void end_save() {
+    if (held_ < 0) return;
+    const std::string text = text_of(2, "true");
+    const bool written = ::pwrite(held_, text.data(), text.size(), 0) == static_cast<ssize_t>(text.size()) &&
+                         ::ftruncate(held_, static_cast<off_t>(text.size())) == 0;
+    struct stat status {};
+    ::fstat(held_, &status);
+    ::close(held_);
+    if (written)
+      saved_ = FileIdentity{status.st_mtim.tv_sec * 1'000'000'000 + status.st_mtim.tv_nsec, text.size(),
+                            sha256_of(text)};
+  }
+
+  // What a later job finds, after it has looked and tidied up.
+  std::string next_job() {
+    if (note_.read()) {
+      FailpointProcess process(run("look", ""));
+      process.wait();
+    }
+    recover_displaced(config_, std::chrono::seconds(-1));
+    return read_text(config_);
+  }
+
+  // The save is there as it was made, or the process has seen it and turned it off.
+  std::string look_at_save() {
+    const bool was_seen =
+        read_text(directory_ / "printed").find("base " + std::to_string(saved_->mtime_ns) + "\n") !=
+        std::string::npos;
+    const std::string after = next_job();
+    const int n = saved_->sha256 == sha256_of(text_of(2, "true")) ? 2 : 1;
+    if (after == text_of(n, "true")) return "";
+    if (was_seen && after == text_of(n, "false")) return "";
+    return "the user's save is lost: " + after;
+  }
+
+  const fs::path directory_;
+  const fs::path config_ = directory_ / "conf" / "c.json";
+  const fs::path output_ = directory_ / "conf" / "out";
+  const WriteBackNote note_{output_, config_};
+  int held_ = -1;
+  std::optional<FileIdentity> saved_;
+};
+
+int calls_of_one(const fs::path& parent) {
+  Round round(parent);
+  REQUIRE(round.play(Saving::none, 0, 0).empty());
+  return static_cast<int>(round.calls());
+}
+
+// On disk, and in memory.
+std::vector<fs::path> places() {
+  std::vector<fs::path> all{fs::temp_directory_path()};
+  if (::access("/dev/shm", W_OK) == 0) {
+    all.emplace_back("/dev/shm");
+  } else {
+    WARN("no /dev/shm: on disk alone");
+  }
+  return all;
+}
+
+}  // namespace
+
+TEST_CASE("a write-back killed before any of its calls leaves a whole file and is made up for",
+          "[configfile]") {
+  for (const fs::path& place : places()) {
+    const TemporaryDirectory directory(place);
+    const int calls = calls_of_one(directory.path());
+    REQUIRE(calls > 30);
+    int killed = 0;
+    for (int n = 1; n <= calls; ++n) {
+      Round round(directory.path());
+      CAPTURE(place, n);
+      CHECK(round.play(Saving::none, 0, n) == "");
+      killed += round.killed ? 1 : 0;
+    }
+    CHECK(killed > calls / 2);
+  }
+}
+
+TEST_CASE("a save at any moment of a write-back is not lost", "[configfile]") {
+  const int stride = full_scale() ? 1 : 4;
+  for (const fs::path& place : places()) {
+    const TemporaryDirectory directory(place);
+    const int calls = calls_of_one(directory.path());
+    for (const Saving saving : {Saving::rename, Saving::in_place, Saving::same_again, Saving::held_open}) {
+      for (int n = 1; n <= calls; n += stride) {
+        Round round(directory.path());
+        CAPTURE(place, n, name_of(saving));
+        CHECK(round.play(saving, n, 0) == "");
+      }
+    }
+  }
+}
+
+TEST_CASE("a save during a write-back that is then killed is there or recovered", "[configfile]") {
+  const int wanted = full_scale() ? 500 : 50;  // in each place
+  for (const fs::path& place : places()) {
+    const TemporaryDirectory directory(place);
+    const int calls = calls_of_one(directory.path());
+    std::mt19937 random(11);
+    int killed = 0;
+    for (int i = 0; killed < wanted && i < 4 * wanted; ++i) {
+      const auto saving = static_cast<Saving>(1 + random() % 4);
+      const int save_at = 1 + static_cast<int>(random() % static_cast<unsigned>(calls));
+      const int kill_at = save_at + 1 + static_cast<int>(random() % 30U);
+      Round round(directory.path());
+      CAPTURE(place, i, name_of(saving), save_at, kill_at);
+      CHECK(round.play(saving, save_at, kill_at) == "");
+      killed += round.killed ? 1 : 0;
+    }
+    CHECK(killed == wanted);
+  }
+}
+
+}  // namespace gradmon

@@ -1,0 +1,127 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "tests/whole/hosts/isolated_hosts.h"
+
+#include <fcntl.h>
+#include <sched.h>
+#include <signal.h>
+#include <sys/mount.h>
+#include <sys/prctl.h>
+#include <sys/wait.h>
+#include <unistd.h>
+
+#include <cerrno>
+#include <cstdlib>
+#include <cstring>
+#include <stdexcept>
+
+namespace gradmon {
+namespace {
+
+namespace fs = std::filesystem;
+
+constexpr std::size_t kTmpfsBytes = std::size_t{8} << 20U;
+constexpr const char* kBallast = ".ballast";
+
+[[noreturn]] void fail(const std::string& what) { throw std::runtime_error(what + ": " + std::strerror(errno)); }
+
+int open_namespace(const std::string& file) { return open(file.c_str(), O_RDONLY | O_CLOEXEC); }
+
+bool enter(const std::string& file, int kind) {
+  const int fd = open_namespace(file);
+  const bool entered = fd >= 0 && setns(fd, kind) == 0;
+  if (fd >= 0) close(fd);
+  return entered;
+}
+
+std::string of_process(pid_t process, const std::string& name) {
+  return "/proc/" + std::to_string(process) + "/ns/" + name;
+}
+
+// The first process of a host, which reaps all others.
+[[noreturn]] void be_init(const std::string& network, const std::string& name, const fs::path& tmpfs, int tell) {
+  prctl(PR_SET_PDEATHSIG, SIGKILL);
+  const std::string options = "mode=0700,size=" + std::to_string(kTmpfsBytes);
+  const bool made = enter(network, CLONE_NEWNET) && unshare(CLONE_NEWUTS | CLONE_NEWNS) == 0 &&
+                    sethostname(name.data(), name.size()) == 0 &&
+                    mount("none", "/", nullptr, MS_REC | MS_PRIVATE, nullptr) == 0 &&
+                    mount("proc", "/proc", "proc", 0, nullptr) == 0 &&
+                    mount("gradmon-test", tmpfs.c_str(), "tmpfs", 0, options.c_str()) == 0;
+  signal(SIGCHLD, SIG_IGN);
+  if (!made || write(tell, "", 1) != 1) _exit(1);
+  for (;;) pause();
+}
+
+}  // namespace
+
+IsolatedHosts::IsolatedHosts(int hosts, fs::path tmpfs)
+    : tmpfs_(std::move(tmpfs)), network_(hosts), own_pids_(open_namespace("/proc/self/ns/pid")) {
+  fs::create_directories(tmpfs_);
+  for (int host = 0; host < hosts; ++host) inits_.push_back(start_init(host));
+}
+
+IsolatedHosts::~IsolatedHosts() {
+  for (const pid_t init : inits_) kill(init, SIGKILL);
+  for (const pid_t init : inits_) waitpid(init, nullptr, 0);
+  close(own_pids_);
+}
+
+pid_t IsolatedHosts::start_init(int host) const {
+  int ends[2];
+  if (pipe2(ends, O_CLOEXEC) != 0 || unshare(CLONE_NEWPID) != 0) fail("no host");
+  const pid_t init = fork();
+  if (init == 0) be_init(network_.namespace_file(host), "host" + std::to_string(host), tmpfs_, ends[1]);
+  if (setns(own_pids_, CLONE_NEWPID) != 0) fail("setns");
+  close(ends[1]);
+  char made = 0;
+  const bool there = read(ends[0], &made, 1) == 1;
+  close(ends[0]);
+  if (!there) fail("host " + std::to_string(host) + " cannot be made");
+  return init;
+}
+
+pid_t IsolatedHosts::start(int host, const std::vector<std::string>& command, const fs::path& log,
+                           const std::map<std::string, std::string>& environment) const {
+  const pid_t init = inits_.at(static_cast<std::size_t>(host));
+  if (!enter(of_process(init, "pid"), CLONE_NEWPID)) fail("setns");
+  const pid_t child = fork();
+  if (child != 0) {
+    if (setns(own_pids_, CLONE_NEWPID) != 0) fail("setns");
+    return child;
+  }
+  // The mounts last: in them /proc knows the host's processes alone.
+  const bool there = enter(of_process(init, "net"), CLONE_NEWNET) && enter(of_process(init, "uts"), CLONE_NEWUTS) &&
+                     enter(of_process(init, "mnt"), CLONE_NEWNS);
+  const int out = open(log.c_str(), O_WRONLY | O_CREAT | O_APPEND, 0600);
+  if (!there || out < 0) _exit(126);
+  dup2(out, STDOUT_FILENO);
+  dup2(out, STDERR_FILENO);
+  for (const auto& [name, value] : environment) setenv(name.c_str(), value.c_str(), 1);
+  std::vector<char*> arguments;
+  for (const std::string& argument : command) arguments.push_back(const_cast<char*>(argument.c_str()));
+  arguments.push_back(nullptr);
+  execvp(arguments[0], arguments.data());
+  _exit(127);
+}
+
+bool IsolatedHosts::runs(int host, pid_t process) const {
+  std::error_code gone;
+  const auto theirs = fs::read_symlink(of_process(process, "uts"), gone);
+  return !gone && theirs == fs::read_symlink(of_process(inits_.at(static_cast<std::size_t>(host)), "uts"), gone);
+}
+
+fs::path IsolatedHosts::seen(int host, const fs::path& path) const {
+  return "/proc/" + std::to_string(inits_.at(static_cast<std::size_t>(host))) + "/root" + path.string();
+}
+
+void IsolatedHosts::fill(int host) const {
+  const int fd = open(seen(host, tmpfs_ / kBallast).c_str(), O_WRONLY | O_CREAT | O_CLOEXEC | O_APPEND, 0600);
+  const std::vector<char> block(65'536);
+  for (std::size_t size = block.size(); size > 0; size /= 2) {
+    while (write(fd, block.data(), size) > 0) continue;
+  }
+  close(fd);
+}
+
+void IsolatedHosts::make_room(int host) const { unlink(seen(host, tmpfs_ / kBallast).c_str()); }
+
+}  // namespace gradmon

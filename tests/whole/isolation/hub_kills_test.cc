@@ -1,0 +1,91 @@
+// SPDX-License-Identifier: Apache-2.0
+// The hub dies again and again at random, while ranks switch.
+#include <poll.h>
+#include <signal.h>
+
+#include <cstdlib>
+#include <iostream>
+#include <random>
+
+#include "control/debian_version.h"
+#include "control/files/descriptor.h"
+#include "control/host/unix_socket.h"
+#include "tests/support/temporary_directory.h"
+#include "tests/whole/availability/collected_steps.h"
+#include "tests/whole/availability/stalls.h"
+#include "tests/whole/availability/training_ends.h"
+#include "tests/whole/availability/training_job.h"
+#include GRADMON_CATCH_HEADER
+
+namespace gradmon {
+namespace {
+
+using std::chrono::milliseconds;
+using std::chrono::seconds;
+
+int kills() {
+  const char* scale = std::getenv("GRADMON_TEST_SCALE");
+  return scale != nullptr && std::string(scale) == "full" ? 100 : 5;
+}
+
+TEST_CASE("killing the hub costs no step, no verdict and no bit") {
+  const char* given = std::getenv("GRADMON_AVAILABILITY_SEED");
+  const unsigned seed = given == nullptr ? 1U : static_cast<unsigned>(std::stoul(given));
+  std::mt19937 random(seed);
+  const auto pick = [&](int least, int most) {
+    return std::uniform_int_distribution<int>(least, most)(random);
+  };
+  TemporaryDirectory directory;
+  const JobPlaces places(directory.path());
+  TrainingJob job(places, {});
+  job.start_all();
+  REQUIRE(job.wait_until_it_runs());
+  const std::int64_t began = monotonic_us();
+  milliseconds slowest{0};
+  for (int i = 0; i < kills(); ++i) {
+    ChildOptions asked = job.ctl_options({i % 2 == 0 ? "on" : "off"});
+    Child change(asked);
+    ::poll(nullptr, 0, pick(0, 250));
+    pid_t dead = -1;
+    REQUIRE(eventually([&] { return (dead = job.hub()) > 0; }));
+    kill(dead, SIGKILL);
+    const auto killed = std::chrono::steady_clock::now();
+    const bool back = eventually(
+        [&] {
+          // Not the process alone: a hub that is being started counts for nothing.
+          const Descriptor connection(connect_unix(job.socket()).value_or(-1));
+          const pid_t now = job.hub();
+          return connection.valid() && now > 0 && now != dead;
+        },
+        seconds(3));
+    const auto took = std::chrono::duration_cast<milliseconds>(std::chrono::steady_clock::now() - killed);
+    slowest = std::max(slowest, took);
+    CAPTURE(seed, i, job.output());
+    CHECK(back);
+    CHECK(took <= seconds(1));
+    if (pick(0, 1) == 0) ::poll(nullptr, 0, pick(0, 1'500));  // At times before all are back.
+  }
+  const Answer on = job.ctl({"on", "--wait", "--timeout", "5"});
+  CAPTURE(seed, on.err, job.output());
+  CHECK(on.code == 0);
+  CHECK(job.ctl({"off", "--wait", "--timeout", "5"}).code == 0);
+  job.keep_history();
+  const std::int64_t until = monotonic_us();
+  const auto codes = job.end(seconds(20));
+  CHECK(different_ends(job, codes).empty());
+  const auto apart = disagreements(job);
+  CAPTURE(apart);
+  CHECK(apart.empty());
+  const auto felt = stalls(job, began, until);
+  std::cout << kills() << " kills, seed " << seed << ": the hub is back after " << slowest.count()
+            << " ms at most; stalls: " << to_string(felt) << '\n';
+  // Each kill is an incident of its own.
+  StallBounds bounds;
+  bounds.otherwise = bounds.longest;
+  bounds.together *= kills();
+  CAPTURE(to_string(felt));
+  CHECK(broken_bounds(felt, bounds).empty());
+}
+
+}  // namespace
+}  // namespace gradmon

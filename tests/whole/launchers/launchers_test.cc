@@ -1,0 +1,194 @@
+// SPDX-License-Identifier: Apache-2.0
+// The launch id under each way to start a job: all ranks print the same, two launches differ.
+#include <unistd.h>
+
+#include <cstdlib>
+#include <set>
+
+#include "control/debian_version.h"
+#include "tests/whole/hosts/host_network.h"
+#include "tests/whole/launchers/launch_script.h"
+#include GRADMON_CATCH_HEADER
+
+namespace gradmon {
+namespace {
+
+using std::to_string;
+
+// Each rank under a shell of its own, which stays: `exports` may use $rank.
+std::string ranks_under_shells(const std::string& exports, const std::string& program, int ranks = 2) {
+  return "for rank in $(seq 0 " + to_string(ranks - 1) + "); do (export rank; " + exports + "\n bash -c '" +
+         program + "; true') & done; wait";
+}
+
+std::string master(std::uint16_t port) {
+  return "export MASTER_ADDR=127.0.0.1 MASTER_PORT=" + to_string(port) + ";";
+}
+
+const std::string kByScript = "export RANK=$rank WORLD_SIZE=2;";
+
+// The real one. Debian 12's cannot read its own default of --redirects (its Python's
+// flags have no member of value 0): mended on the way. Debian 13's has no libuv.
+std::string torchrun(const std::string& options) {
+  return "export OMP_NUM_THREADS=1 USE_LIBUV=0; /usr/bin/python3 -c '\n"
+         "from torch.distributed.elastic.multiprocessing.api import Std\n"
+         "Std.from_str = classmethod(lambda kind, text: kind(int(text)))\n"
+         "from torch.distributed.run import main\n"
+         "main()' --no_python --nproc_per_node 2 " +
+         options + " ";
+}
+
+TEST_CASE("a script that starts each rank under a shell of its own has one launch id") {
+  const std::uint16_t port = free_port();
+  const std::string script = ranks_under_shells(kByScript + master(port), "$PRINT --train");
+  const std::string first = launch_id_of(script);
+  REQUIRE(first.find("from training's store at 127.0.0.1:" + to_string(port)) != std::string::npos);
+  REQUIRE(launch_id_of(script) != first);
+}
+
+TEST_CASE("ranks that ask before rank 0 serves the store get the id when it does") {
+  launch_id_of(ranks_under_shells(kByScript + master(free_port()), "$PRINT --train --late 2500"));
+}
+
+TEST_CASE("what torchrun sets gives one launch id which a restart changes") {
+  const auto launch = [](const std::string& run, int restart) {
+    return ranks_under_shells(kByScript + master(1) +
+                                  "export LOCAL_WORLD_SIZE=2 GROUP_WORLD_SIZE=1 TORCHELASTIC_RUN_ID=" + run +
+                                  " TORCHELASTIC_RESTART_COUNT=" + to_string(restart),
+                              "$PRINT");
+  };
+  const std::set<std::string> ids{launch_id_of(launch("a", 0)), launch_id_of(launch("a", 1)),
+                                  launch_id_of(launch("b", 0))};
+  REQUIRE(ids.size() == 3);
+}
+
+TEST_CASE("torchrun without options has one launch id and two of them on one port differ") {
+  const std::string script = torchrun("--master_port " + to_string(free_port())) + "$PRINT --train";
+  const std::string first = launch_id_of(script);
+  REQUIRE(first.find("from training's store") != std::string::npos);
+  REQUIRE(launch_id_of(script) != first);
+}
+
+TEST_CASE("torchrun --standalone has one launch id and two of them differ") {
+  const std::string script = torchrun("--standalone") + "$PRINT --train";
+  const std::string first = launch_id_of(script);
+  REQUIRE(first.find("from TORCHELASTIC_RUN_ID") != std::string::npos);
+  REQUIRE(launch_id_of(script) != first);
+}
+
+TEST_CASE("ranks that torchrun starts again have another launch id") {
+  const auto lines = lines_of(torchrun("--max_restarts 1 --master_port " + to_string(free_port())) +
+                              "bash -c '$PRINT && sleep 1 && [ $TORCHELASTIC_RESTART_COUNT = 1 ]'");
+  REQUIRE(lines.size() == 4);
+  REQUIRE(lines[0] == lines[1]);
+  REQUIRE(lines[2] == lines[3]);
+  REQUIRE(lines[0] != lines[2]);
+}
+
+TEST_CASE("two torchrun agents have one launch id by rendezvous and by address") {
+  const auto agents = [](const std::string& first, const std::string& second) {
+    return torchrun("--nnodes 2 " + first) + "$PRINT --train & " + torchrun("--nnodes 2 " + second) +
+           "$PRINT --train & wait";
+  };
+  const std::string elastic =
+      "--rdzv_backend c10d --rdzv_id x --rdzv_endpoint 127.0.0.1:" + to_string(free_port());
+  const std::string first = launch_id_of(agents(elastic, elastic), 4);
+  REQUIRE(launch_id_of(agents(elastic, elastic), 4) != first);
+  const std::string fixed =
+      "--master_addr 127.0.0.1 --master_port " + to_string(free_port()) + " --node_rank ";
+  launch_id_of(agents(fixed + "0", fixed + "1"), 4);
+}
+
+TEST_CASE("what Open MPI sets gives one launch id under shells of the ranks' own") {
+  const std::string script =
+      "job=$RANDOM$RANDOM\n" +
+      ranks_under_shells(
+          "export OMPI_COMM_WORLD_RANK=$rank OMPI_COMM_WORLD_SIZE=2 PMIX_RANK=$rank PMIX_NAMESPACE=$job "
+          "OMPI_MCA_ess_base_jobid=$job OMPI_MCA_ess_base_vpid=$rank",
+          "$PRINT");
+  const std::string first = launch_id_of(script);
+  REQUIRE(first.find("from mpirun") != std::string::npos);
+  REQUIRE(launch_id_of(script) != first);
+}
+
+TEST_CASE("a real mpirun has one launch id") {
+  if (std::system("command -v mpirun >/dev/null 2>&1") != 0) {
+    WARN("there is no mpirun here");
+    return;
+  }
+  const std::string script = "export OMPI_ALLOW_RUN_AS_ROOT=1 OMPI_ALLOW_RUN_AS_ROOT_CONFIRM=1\n" +
+                             master(free_port()) + "mpirun -n 2 bash -c '$PRINT --train; true'";
+  const std::string first = launch_id_of(script);
+  REQUIRE(launch_id_of(script) != first);
+}
+
+TEST_CASE("what MPICH's mpiexec sets names no launch and training's store does") {
+  const std::string script = ranks_under_shells(
+      "export PMI_RANK=$rank PMI_SIZE=2 PMI_ID=$rank PMI_FD=$((6 + rank));" + master(free_port()),
+      "$PRINT --train");
+  const std::string first = launch_id_of(script);
+  REQUIRE(first.find("from training's store") != std::string::npos);
+  REQUIRE(launch_id_of(script) != first);
+}
+
+TEST_CASE("what srun sets gives one launch id which another step and a requeue change") {
+  const auto launch = [](int step, const std::string& more) {
+    return ranks_under_shells("export SLURM_JOB_ID=7 SLURM_STEP_ID=" + to_string(step) +
+                                  " SLURM_PROCID=$rank SLURM_NTASKS=2 " + more,
+                              "$PRINT");
+  };
+  const std::set<std::string> ids{launch_id_of(launch(0, "")), launch_id_of(launch(1, "")),
+                                  launch_id_of(launch(0, "SLURM_RESTART_COUNT=1"))};
+  REQUIRE(ids.size() == 3);
+}
+
+TEST_CASE("one process in an allocation of four tasks is a single rank") {
+  const std::string batch = "export SLURM_JOB_ID=7 SLURM_NTASKS=4";
+  for (const char* more : {"", " SLURM_PROCID=0", " SLURM_PROCID=0 SLURM_STEP_ID=4294967291"})
+    REQUIRE(launch_id_of(batch + more + "; $PRINT", 1).find("from a single rank") != std::string::npos);
+}
+
+TEST_CASE("mpirun in a Slurm job numbers the ranks though its daemons are tasks of a step") {
+  const std::string id = launch_id_of(ranks_under_shells(
+      "export SLURM_JOB_ID=7 SLURM_STEP_ID=0 SLURM_NTASKS=1 SLURM_PROCID=0 OMPI_COMM_WORLD_RANK=$rank "
+      "OMPI_COMM_WORLD_SIZE=2 PMIX_NAMESPACE=job",
+      "$PRINT"));
+  REQUIRE(id == "job from mpirun");
+}
+
+TEST_CASE("ranks in a container each have one launch id and none where only the directory is shared") {
+  if (geteuid() != 0) {
+    WARN("pid namespaces need root");
+    return;
+  }
+  const std::string each = "unshare -pf --mount-proc ";
+  const std::string script = ranks_under_shells(kByScript + master(free_port()), each + "$PRINT --train");
+  const std::string first = launch_id_of(script);
+  REQUIRE(launch_id_of(script) != first);
+  for (const std::string& line : lines_of(ranks_under_shells(kByScript, each + "$PRINT"))) {
+    REQUIRE(line ==
+            "- nothing names this launch: set GRADMON_RUN_ID to one value on all ranks, a new one for each "
+            "launch");
+  }
+}
+
+TEST_CASE("two hosts with MASTER_ADDR alone have one launch id") {
+  if (const std::string why = HostNetwork::objection(); !why.empty()) {
+    WARN(why);
+    return;
+  }
+  const HostNetwork network(2);
+  std::string script;
+  for (int host = 0; host < 2; ++host) {
+    std::string words;
+    for (const std::string& word : network.on_host(host)) words += "'" + word + "' ";
+    script += "MASTER_ADDR=" + HostNetwork::address(0) + " MASTER_PORT=29511 RANK=" + to_string(host) +
+              " WORLD_SIZE=2 " + words + "$PRINT --train &\n";
+  }
+  script += "wait";
+  const std::string first = launch_id_of(script);
+  REQUIRE(launch_id_of(script) != first);
+}
+
+}  // namespace
+}  // namespace gradmon

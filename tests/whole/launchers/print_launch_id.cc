@@ -1,0 +1,102 @@
+// SPDX-License-Identifier: Apache-2.0
+// print-launch-id [--train] [--late MILLISECONDS]: prints the launch id that a rank
+// started in this environment finds, and its source; `-` and the reason where it
+// finds none within 20 s. With --train it has training's store at MASTER_ADDR, as
+// init_process_group() makes it: rank 0 serves it, which begins late with --late.
+#include <chrono>
+#include <cstring>
+#include <iostream>
+#include <memory>
+#include <string>
+#include <thread>
+#include <torch/csrc/distributed/c10d/TCPStore.hpp>
+
+#include "control/link/launch_id_search.h"
+#include "runtime/job/launch_id.h"
+#include "runtime/job/torch_store.h"
+
+namespace {
+
+using gradmon::Environment;
+using std::chrono::milliseconds;
+
+constexpr milliseconds kWithin{20'000};
+
+template <typename Options>
+auto refuse_libuv(Options& options, int) -> decltype(options.useLibUV, void()) {
+  options.useLibUV = false;
+}
+template <typename Options>
+void refuse_libuv(Options&, long) {}
+
+milliseconds now() {
+  return std::chrono::duration_cast<milliseconds>(std::chrono::steady_clock::now().time_since_epoch());
+}
+
+c10::intrusive_ptr<c10d::TCPStore> training_store(const Environment& environment) {
+  const bool by_agent = gradmon::from_process("TORCHELASTIC_USE_AGENT_STORE").value_or("") == "True";
+  c10d::TCPStoreOptions options;
+  options.port = environment.store->port;
+  options.isServer = environment.rank == 0 && !by_agent;
+  options.waitWorkers = false;
+  options.timeout = std::chrono::seconds(20);
+  refuse_libuv(options, 0);
+  return c10::make_intrusive<c10d::TCPStore>(environment.store->host, options);
+}
+
+// Rank 0 serves until all ranks are here.
+void finish(c10d::TCPStore& store, const Environment& environment) {
+  auto here = store.add("print-launch-id/finished", 1);
+  while (environment.rank == 0 && here < environment.world_size) {
+    std::this_thread::sleep_for(milliseconds(20));
+    here = store.add("print-launch-id/finished", 0);
+  }
+}
+
+std::string line_of(const Environment& environment) {
+  gradmon::LaunchEnvironment world;
+  world.open_store = [](const gradmon::StorePlace& place) {
+    return std::make_shared<gradmon::TorchStore>(
+        gradmon::TorchStore::Place{place.host, place.port, milliseconds(1000)});
+  };
+  world.parent = gradmon::parent_process;
+  const auto source = gradmon::find_launch_id(environment, 1, world);
+  if (source.known) return source.known->id + " from " + source.known->source;
+  if (!source.ask) return "- " + source.reason;
+  const milliseconds start = now();
+  gradmon::LaunchIdSearch search(source.ask, start);
+  while (now() - start < kWithin) {
+    if (const auto id = search.poll(now())) return id->id + " from " + id->source;
+    std::this_thread::sleep_for(milliseconds(10));
+  }
+  return "- " + source.reason + "; " + search.objection();
+}
+
+}  // namespace
+
+int main(int argc, char** argv) {
+  bool trains = false;
+  milliseconds late{0};
+  for (int i = 1; i < argc; ++i) {
+    if (std::strcmp(argv[i], "--train") == 0) trains = true;
+    if (std::strcmp(argv[i], "--late") == 0 && i + 1 < argc) late = milliseconds(std::stoi(argv[++i]));
+  }
+  const auto environment = gradmon::read_environment(gradmon::from_process);
+  if (!environment) {
+    std::cerr << environment.error() << '\n';
+    return 2;
+  }
+  c10::intrusive_ptr<c10d::TCPStore> store;
+  std::thread training;  // makes the process group while the agent asks already
+  if (trains) {
+    training = std::thread([&] {
+      if (environment->rank == 0) std::this_thread::sleep_for(late);
+      store = training_store(*environment);
+    });
+  }
+  std::cout << line_of(*environment) + "\n" << std::flush;
+  if (!trains) return 0;
+  training.join();
+  finish(*store, *environment);
+  return 0;
+}

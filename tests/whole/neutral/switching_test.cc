@@ -1,0 +1,189 @@
+// SPDX-License-Identifier: Apache-2.0
+// Switching all that can be collected on and off, again and again, changes no
+// bit of training and keeps no memory.
+#include <malloc.h>
+#include <unistd.h>
+
+#include <algorithm>
+#include <condition_variable>
+#include <fstream>
+#include <mutex>
+#include <vector>
+
+#include "control/debian_version.h"
+#include "hooks/rows/libtorch_optimizer_state.h"
+#include "runtime/collect/collection.h"
+#include "tests/hooks/gloo_ranks.h"
+#include "tests/support/real_job.h"
+#include "tests/whole/neutral/varied_training.h"
+#include GRADMON_CATCH_HEADER
+
+namespace gradmon {
+namespace {
+
+namespace fs = std::filesystem;
+
+PlanPtr plan(bool on) {
+  Plan made;
+  made.on = on;
+  made.config_text = "{" + all_kinds() + "}";
+  return std::make_shared<const Plan>(std::move(made));
+}
+
+WatchedModel watched(torch::nn::Module& model) {
+  WatchedModel all;
+  for (const auto& item : model.named_parameters()) all.parameters.push_back({item.key(), 0, item.value()});
+  all.modules.push_back({"", 0, &model});
+  for (const auto& item : model.named_modules("", false))
+    all.modules.push_back({item.key(), 0, item.value().get()});
+  return all;
+}
+
+// A training whose plan changes at every step, as a session does it at a boundary.
+class Switching {
+ public:
+  Switching(const Variation& variation, GlooRank& group)
+      : training_(variation, &group),
+        directory_(std::make_shared<RunDirectory>(scratch_ / "out", Rank{0}, "flat",
+                                                  [] { return std::optional(JobIdentity{}); })),
+        collection_(settings(directory_), [this](Revision revision, Step) { finished(revision); }) {
+    collection_.add_model(watched(training_.model()));
+  }
+
+  // On, a step that is collected; then off or at the plan's end, and a step that is not.
+  void there_and_back(bool ends_by_itself) {
+    revision_.value += 1;
+    collection_.swap({revision_, on_, step_});
+    step(HookSet::Collect::yes);
+    hooks_ = std::max(hooks_, training_.hooks());
+    if (ends_by_itself) {
+      collection_.end_collection(step_);
+    } else {
+      const Revision off{revision_.value + 1};
+      collection_.swap({off, off_, step_});
+      revision_ = off;
+    }
+    step(HookSet::Collect::no);
+  }
+
+  // Everything is on disk; and taken away, or the disk would fill.
+  void settle() {
+    there_and_back(true);
+    std::unique_lock lock(mutex_);
+    changed_.wait(lock, [&] { return finished_ == revision_; });
+    for (const auto& run : fs::directory_iterator(scratch_ / "out")) fs::remove_all(run);
+  }
+
+  std::string fingerprint() const { return training_.fingerprint(); }
+  std::size_t hooks_while_on() const { return hooks_; }
+  std::size_t hooks_now() const { return training_.hooks(); }
+  CollectingReport report() const { return collection_.report(); }
+
+ private:
+  static Collection::Settings settings(const std::shared_ptr<RunDirectory>& directory) {
+    Collection::Settings made;
+    made.directory = directory;
+    made.grad_acc_steps = VariedTraining::kMicroBatches;
+    return made;
+  }
+
+  void step(HookSet::Collect collect) {
+    collection_.begin_step(step_, collect, 0);
+    training_.step([&](double loss) {
+      torch::optim::AdamW& optimizer = training_.optimizer();
+      if (collect == HookSet::Collect::no) return void(optimizer.step());
+      collection_.report_scalar("loss", loss);
+      const LibtorchOptimizerState state(optimizer);
+      const std::vector<at::Tensor>& parameters = optimizer.param_groups().front().params();
+      collection_.before_update(parameters, &state);
+      optimizer.step();
+      collection_.after_update(parameters, &state);
+      collection_.end_step(0, true);
+    });
+    step_.value += 1;
+  }
+
+  void finished(Revision revision) {
+    const std::lock_guard lock(mutex_);
+    finished_ = revision;
+    changed_.notify_all();
+  }
+
+  const TemporaryDirectory scratch_;
+  const PlanPtr on_ = plan(true), off_ = plan(false);
+  VariedTraining training_;
+  Revision revision_;
+  Step step_;
+  std::size_t hooks_ = 0;
+  std::mutex mutex_;
+  std::condition_variable changed_;
+  Revision finished_;  // guarded by mutex_
+  const std::shared_ptr<RunDirectory> directory_;
+  Collection collection_;  // Keep last: calls finished().
+};
+
+struct Memory {
+  std::int64_t resident = 0;  // bytes
+  std::int64_t in_use = 0;    // of what malloc has; 0 where another one serves
+};
+
+Memory memory() {
+  malloc_trim(0);
+  std::ifstream statm("/proc/self/statm");
+  std::int64_t size = 0, resident = 0;
+  statm >> size >> resident;
+  return {resident * sysconf(_SC_PAGESIZE), static_cast<std::int64_t>(mallinfo2().uordblks)};
+}
+
+TEST_CASE("training is the same bit for bit when all kinds are switched at every step") {
+  constexpr int kSwitches = 15;
+  for (const Variation& variation : variations()) {
+    run_ranks(1, [&](GlooRank& group) {
+      CAPTURE(variation.name);
+      VariedTraining alone(variation, &group);
+      for (int i = 0; i < 2 * kSwitches; ++i) alone.step([&](double) { alone.optimizer().step(); });
+      const std::string expected = alone.fingerprint();
+      Switching job(variation, group);
+      for (int i = 0; i < kSwitches; ++i) job.there_and_back(i % 2 == 0);
+      CHECK((job.fingerprint() == expected));
+      CHECK(job.hooks_while_on() > 10);
+      CHECK(job.report().error.empty());
+    });
+  }
+}
+
+TEST_CASE("memory is flat however often all kinds are switched on and off") {
+  constexpr int kBetweenSettling = 25, kWarmUp = 50, kStretches = 4;
+  const int switches = scaled(50, 2'500);  // a stretch
+  run_ranks(1, [&](GlooRank& group) {
+    Variation small = variations().back();
+    small.shape.experts = 3;
+    Switching job(small, group);
+    const auto go = [&](int count) {
+      for (int i = 1; i <= count; ++i)
+        i % kBetweenSettling == 0 ? job.settle() : job.there_and_back(i % 2 == 0);
+      return memory();
+    };
+    const Memory first = go(kWarmUp);
+    if (first.in_use == 0) WARN("malloc is another's: a sanitizer looks for leaks then");
+    // The queue and the writer keep the room of the largest backlog that there was, which may
+    // come in any stretch; what is lost at each switch is lost in all of them.
+    Memory last = first;
+    std::vector<std::int64_t> grown;
+    for (int i = 0; i < kStretches; ++i) {
+      const Memory now = go(switches);
+      grown.push_back(now.in_use - last.in_use);
+      last = now;
+    }
+    CAPTURE(switches, grown, first.resident, last.resident);
+    CHECK(*std::min_element(grown.begin(), grown.end()) < 64 * switches);
+    if (first.in_use != 0) CHECK(last.resident - first.resident < 8 * 1024 * 1024);
+    CHECK(job.hooks_while_on() > 10);
+    CHECK(job.hooks_now() == 0);
+    CHECK(job.report().error.empty());
+    CHECK(job.report().dropped == 0);
+  });
+}
+
+}  // namespace
+}  // namespace gradmon

@@ -1,0 +1,55 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "writers/queue/name_table.h"
+
+#include <atomic>
+#include <string>
+#include <thread>
+#include <vector>
+
+#include "control/debian_version.h"
+#include GRADMON_CATCH_HEADER
+
+using namespace gradmon;
+
+TEST_CASE("the same text and stage give the same id") {
+  NameTable names;
+  const auto weight = names.intern("fc1.weight");
+  CHECK(names.intern(std::string("fc1.") + "weight") == weight);
+  CHECK(names.intern("fc1.bias") != weight);
+  const auto second_chunk = names.intern("fc1.weight", 1);
+  CHECK(second_chunk != weight);
+  CHECK(names.name(second_chunk) == "fc1.weight");
+  CHECK(names.vpp_stage(second_chunk) == 1);
+  CHECK(names.vpp_stage(weight) == 0);
+}
+
+TEST_CASE("id 0 is the empty text and so is an id never given out") {
+  NameTable names;
+  CHECK(names.intern("") == 0);
+  CHECK(names.name(0).empty());
+  CHECK(names.name(77).empty());
+}
+
+TEST_CASE("a name stays where it is while others come") {
+  NameTable names;
+  const auto id = names.intern("first");
+  const std::string* const place = &names.name(id);
+  for (int i = 0; i < 10000; ++i) names.intern("name " + std::to_string(i));
+  CHECK(&names.name(id) == place);
+  CHECK(*place == "first");
+}
+
+TEST_CASE("threads that intern the same texts agree on every id") {
+  NameTable names;
+  constexpr int kTexts = 500;
+  std::vector<std::vector<std::uint32_t>> ids(4);
+  std::vector<std::thread> threads;
+  for (auto& mine : ids) {
+    threads.emplace_back([&names, &mine] {
+      for (int i = 0; i < kTexts; ++i) mine.push_back(names.intern("text " + std::to_string(i)));
+    });
+  }
+  for (auto& thread : threads) thread.join();
+  for (const auto& mine : ids) CHECK(mine == ids.front());
+  CHECK(names.size() == kTexts + 1);
+}

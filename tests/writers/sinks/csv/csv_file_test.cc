@@ -1,0 +1,230 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "writers/sinks/csv/csv_file.h"
+
+#include <sched.h>
+#include <signal.h>
+#include <sys/inotify.h>
+#include <sys/mount.h>
+#include <sys/resource.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+#include <cstring>
+#include <thread>
+
+#include "control/debian_version.h"
+#include "tests/support/temporary_directory.h"
+#include "tests/writers/files_in.h"
+#include GRADMON_CATCH_HEADER
+
+using namespace gradmon;
+namespace fs = std::filesystem;
+
+namespace {
+
+constexpr const char* kHeader = "name,step\n";
+
+bool writes(CsvFile& file, const fs::path& path, const std::string& rows) {
+  return file.append(path, kHeader, rows) == CsvFile::Outcome::written;
+}
+
+unsigned mode_of(const fs::path& path) {
+  struct stat seen {};
+  return ::stat(path.c_str(), &seen) == 0 ? seen.st_mode & 07777U : 0;
+}
+
+// No file of this process can grow beyond it, as on a full disk.
+class FileSizeLimit {
+ public:
+  explicit FileSizeLimit(rlim_t bytes) : handler_(::signal(SIGXFSZ, SIG_IGN)) {
+    ::getrlimit(RLIMIT_FSIZE, &before_);
+    const rlimit limit{bytes, before_.rlim_max};
+    ::setrlimit(RLIMIT_FSIZE, &limit);
+  }
+  ~FileSizeLimit() {
+    ::setrlimit(RLIMIT_FSIZE, &before_);
+    ::signal(SIGXFSZ, handler_);
+  }
+  FileSizeLimit(const FileSizeLimit&) = delete;
+  FileSizeLimit& operator=(const FileSizeLimit&) = delete;
+
+ private:
+  rlimit before_{};
+  sighandler_t handler_;
+};
+
+}  // namespace
+
+TEST_CASE("a file has one header and the rows in the order they came") {
+  const TemporaryDirectory scratch;
+  CsvFile file;
+  CHECK(writes(file, scratch.path() / "a.csv", "x,1\n"));
+  CHECK(writes(file, scratch.path() / "a.csv", "x,2\ny,2\n"));
+  CsvFile another;
+  CHECK(writes(another, scratch.path() / "a.csv", "x,3\n"));
+  CHECK(read_text(scratch.path() / "a.csv") == "name,step\nx,1\nx,2\ny,2\nx,3\n");
+  CHECK(files_in(scratch.path()) == std::set<std::string>{"a.csv"});
+}
+
+TEST_CASE("a new file is never seen under its name before its rows are in it") {
+  const TemporaryDirectory scratch;
+  const int watch = ::inotify_init1(IN_NONBLOCK | IN_CLOEXEC);
+  REQUIRE(::inotify_add_watch(watch, scratch.path().c_str(), IN_CREATE | IN_MODIFY | IN_MOVED_TO) >= 0);
+  CsvFile file;
+  CHECK(writes(file, scratch.path() / "a.csv", "x,1\n"));
+  alignas(inotify_event) char events[4096];
+  const ssize_t size = ::read(watch, events, sizeof events);
+  ::close(watch);
+  std::string under_its_name;
+  for (ssize_t at = 0; at < size;) {
+    inotify_event event;
+    std::memcpy(&event, events + at, sizeof event);
+    const bool named = std::string(events + at + sizeof event) == "a.csv";
+    if (named) under_its_name += event.mask & IN_MOVED_TO ? "moved " : "changed ";
+    at += static_cast<ssize_t>(sizeof event + event.len);
+  }
+  CHECK(under_its_name == "moved ");
+}
+
+TEST_CASE("a partial last row is cut off before rows are added") {
+  const TemporaryDirectory scratch;
+  const auto path = scratch.path() / "a.csv";
+  for (const char* const left : {"name,step\nx,1\ny", "name,step\nx,1\n\"a\nb", "name,step\nx,1\n\"a\n"}) {
+    write_text(path, left);
+    CsvFile file;
+    CHECK(writes(file, path, "z,2\n"));
+    CHECK(read_text(path) == "name,step\nx,1\nz,2\n");
+  }
+}
+
+TEST_CASE("a file that was put in the place of ours is looked at again") {
+  const TemporaryDirectory scratch;
+  const auto path = scratch.path() / "a.csv";
+  CsvFile file;
+  REQUIRE(writes(file, path, "x,1\ny,1\n"));
+  write_text(scratch.path() / "b.csv", "name,step\nx,1\ny,1,");
+  fs::rename(scratch.path() / "b.csv", path);
+  CHECK(writes(file, path, "z,2\n"));
+  CHECK(read_text(path) == "name,step\nx,1\nz,2\n");
+}
+
+TEST_CASE("a quoted line end is not the end of a row") {
+  const TemporaryDirectory scratch;
+  const auto path = scratch.path() / "a.csv";
+  write_text(path, "name,step\n\"a\nb\",1\n");
+  CsvFile file;
+  CHECK(writes(file, path, "z,2\n"));
+  CHECK(read_text(path) == "name,step\n\"a\nb\",1\nz,2\n");
+}
+
+TEST_CASE("a file without a whole header is begun anew") {
+  const TemporaryDirectory scratch;
+  const auto path = scratch.path() / "a.csv";
+  for (const char* const left : {"", "name,st"}) {
+    write_text(path, left);
+    CsvFile file;
+    CHECK(writes(file, path, "x,1\n"));
+    CHECK(read_text(path) == "name,step\nx,1\n");
+  }
+}
+
+TEST_CASE("a file with other columns is left as it is") {
+  const TemporaryDirectory scratch;
+  const auto path = scratch.path() / "a.csv";
+  write_text(path, "name,step,norm\nx,1");
+  CsvFile file;
+  CHECK(file.append(path, kHeader, "x,2\n") == CsvFile::Outcome::other_header);
+  CHECK(read_text(path) == "name,step,norm\nx,1");
+}
+
+TEST_CASE("files are 0640 in a directory that is made 0750") {
+  const TemporaryDirectory scratch;
+  const mode_t before = ::umask(022);
+  CsvFile file;
+  const auto path = scratch.path() / "new" / "deep" / "a.csv";
+  CHECK(writes(file, path, "x,1\n"));
+  ::umask(before);
+  CHECK(mode_of(path) == 0640);
+  CHECK(mode_of(path.parent_path()) == 0750);
+  CHECK(mode_of(path.parent_path().parent_path()) == 0750);
+}
+
+TEST_CASE("a directory that is gone is made again") {
+  const TemporaryDirectory scratch;
+  CsvFile file;
+  const auto path = scratch.path() / "run" / "a.csv";
+  CHECK(writes(file, path, "x,1\n"));
+  fs::remove_all(path.parent_path());
+  CHECK(writes(file, path, "x,2\n"));
+  CHECK(read_text(path) == "name,step\nx,2\n");
+}
+
+TEST_CASE("what is not a regular file is refused") {
+  const TemporaryDirectory scratch;
+  const auto path = scratch.path() / "a.csv";
+  REQUIRE(::mkfifo(path.c_str(), 0600) == 0);
+  CsvFile file;
+  const auto outcome = file.append(path, kHeader, "x,1\n");
+  REQUIRE_FALSE(outcome);
+  CHECK(outcome.error() == path.string() + " is not a regular file");
+}
+
+TEST_CASE("rows that do not fit leave the file as it was") {
+  const TemporaryDirectory scratch;
+  const auto path = scratch.path() / "a.csv";
+  const auto other = scratch.path() / "b.csv";
+  CsvFile file;
+  REQUIRE(writes(file, path, "x,1\n"));
+  const std::string many(20000, '\n');
+  {
+    const FileSizeLimit limit(10000);
+    const auto appended = file.append(path, kHeader, many);
+    REQUIRE_FALSE(appended);
+    CHECK(appended.error() == "cannot write " + path.string() + ": File too large");
+    CsvFile fresh;
+    CHECK_FALSE(fresh.append(other, kHeader, many));
+  }
+  CHECK(read_text(path) == "name,step\nx,1\n");
+  CHECK(files_in(scratch.path()) == std::set<std::string>{"a.csv"});
+  CHECK(writes(file, path, "x,2\n"));
+  CHECK(read_text(path) == "name,step\nx,1\nx,2\n");
+}
+
+TEST_CASE("where the directory cannot be made the error says why") {
+  CsvFile file;
+  const auto appended = file.append("/sys/gradmon/x.csv", kHeader, "x,1\n");
+  REQUIRE(!appended);
+  CHECK(appended.error().find("No such file or directory") == std::string::npos);
+}
+
+TEST_CASE("rows lost to a full disk are named and later ones are written again") {
+  const TemporaryDirectory scratch;
+  const auto path = scratch.path() / "a.csv";
+  const std::string many(200000, '\n');
+  bool mounted = false;
+  bool first = false;
+  std::string error;
+  std::string kept;
+  bool again = false;
+  // A mount of this thread's own, gone with it.
+  std::thread([&] {
+    mounted = ::unshare(CLONE_NEWNS) == 0 &&
+              ::mount(nullptr, "/", nullptr, MS_REC | MS_PRIVATE, nullptr) == 0 &&
+              ::mount("none", scratch.path().c_str(), "tmpfs", 0, "size=65536") == 0;
+    if (!mounted) return;
+    CsvFile file;
+    first = writes(file, path, "x,1\n");
+    const auto full = file.append(path, kHeader, many);
+    error = full ? "" : full.error();
+    kept = read_text(path);
+    again = writes(file, path, "x,2\n");
+  }).join();
+  if (!mounted) {
+    WARN("not root: no small disk to fill");
+    return;
+  }
+  CHECK(first);
+  CHECK(error == "cannot write " + path.string() + ": No space left on device");
+  CHECK(kept == "name,step\nx,1\n");
+  CHECK(again);
+}

@@ -1,0 +1,259 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "writers/sinks/csv/csv_sink.h"
+
+#include <signal.h>
+#include <sys/wait.h>
+#include <unistd.h>
+
+#include <cmath>
+#include <cstdlib>
+#include <limits>
+#include <random>
+
+#include "control/debian_version.h"
+#include "tests/support/temporary_directory.h"
+#include "tests/writers/files_in.h"
+#include "tests/writers/sample_records.h"
+#include GRADMON_CATCH_HEADER
+
+using namespace gradmon;
+
+namespace {
+
+const std::vector<Op> kAllOps = {Op::norm, Op::min, Op::max, Op::mean, Op::nans, Op::zeros};
+
+struct Fixture {
+  Fixture() : sink(scratch.path(), names) {}
+
+  void begin(const Layout& layout) { REQUIRE(sink.begin_revision(layout)); }
+  bool write(std::int64_t step, const std::vector<Record>& records) {
+    return sink.write_step(Step{step}, records).has_value();
+  }
+  std::string text(const char* file) const { return read_text(scratch.path() / file); }
+
+  const TemporaryDirectory scratch;
+  const std::shared_ptr<NameTable> names = std::make_shared<NameTable>();
+  CsvSink sink;
+};
+
+Layout layout(std::vector<Op> ops, std::int64_t steps_a_file = 1, std::uint64_t revision = 1) {
+  Layout made;
+  made.revision = Revision{revision};
+  made.ops = std::move(ops);
+  made.step_count_per_record = steps_a_file;
+  return made;
+}
+
+Record norm_record(std::int64_t step, std::uint32_t target, double norm) {
+  Record record = plain_record(step, 0);
+  record.target = target;
+  record.values[static_cast<std::size_t>(Op::norm)] = norm;
+  return record;
+}
+
+}  // namespace
+
+TEST_CASE("the sample rows of the format come out to the letter") {
+  Fixture f;
+  f.begin(layout(kAllOps));
+  const auto input = f.names->intern("fc1.input");
+  const auto weight = f.names->intern("fc1.weight");
+  const auto small = f.names->intern("[5, 8]");
+  const auto large = f.names->intern("[16, 8]");
+  // Values by Op: min, max, mean, norm, nans, zeros.
+  const std::array<double, kOps> activation = {-2.4919391, 1.7240857, 0.0346262, 6.6531857, 0, 0};
+  const std::array<double, kOps> parameter = {-0.1027573, 0.1069643, -0.0013691, 0.4696812, 0, 0};
+  CHECK(f.write(1, {sample_record(Kind::actv, 1, input, small, activation),
+                    sample_record(Kind::grad_reduced, 1, weight, large, parameter)}));
+  CHECK(f.text("actv_1-1.csv") ==
+        "vpp_stage,name,step,micro_step,norm,min,max,mean,nans,zeros,shape,dtype\n"
+        "0,fc1.input,1,0,6.653186,-2.491939,1.724086,0.034626,0,0.0,\"[5, 8]\",torch.float32\n");
+  CHECK(f.text("grad_reduced_1-1.csv") ==
+        "vpp_stage,name,step,norm,min,max,mean,nans,zeros,shape,dtype\n"
+        "0,fc1.weight,1,0.469681,-0.102757,0.106964,-0.001369,0,0.0,\"[16, 8]\",torch.float32\n");
+}
+
+TEST_CASE("awkward names are quoted as Python's csv module does") {
+  Fixture f;
+  f.begin(layout({Op::norm}));
+  std::vector<Record> records;
+  for (const char* const name : {"a/b", "a\\b", "..", "a,b", "say \"x\"", "=1+1", "two\nlines", "esc\x1b[0m",
+                                 "gewichtµ层", "", " a "}) {
+    records.push_back(norm_record(3, f.names->intern(name), 1));
+  }
+  records.push_back(norm_record(3, f.names->intern("chunk", 2), 1));
+  const std::string longest(4096, 'n');
+  records.push_back(norm_record(3, f.names->intern(longest), 1));
+  CHECK(f.write(3, records));
+  CHECK(f.text("grad_reduced_3-3.csv") ==
+        "vpp_stage,name,step,norm,shape,dtype\n"
+        "0,a/b,3,1.0,,\n0,a\\b,3,1.0,,\n0,..,3,1.0,,\n0,\"a,b\",3,1.0,,\n0,\"say \"\"x\"\"\",3,1.0,,\n"
+        "0,=1+1,3,1.0,,\n0,\"two\nlines\",3,1.0,,\n0,esc\x1b[0m,3,1.0,,\n0,gewichtµ层,3,1.0,,\n0,,3,1.0,,\n"
+        "0, a ,3,1.0,,\n2,chunk,3,1.0,,\n0," +
+            longest + ",3,1.0,,\n");
+}
+
+TEST_CASE("values that are not finite are named and those not taken leave their cell empty") {
+  Fixture f;
+  f.begin(layout({Op::norm, Op::min, Op::max, Op::nans}));
+  Record record = norm_record(0, 0, std::nan(""));
+  record.values = {-std::numeric_limits<double>::infinity(), 1, 0, std::nan(""), 7, 0};
+  record.mask = static_cast<ValueMask>(bit_of(Op::norm) | bit_of(Op::min) | bit_of(Op::nans));
+  CHECK(f.write(0, {record}));
+  CHECK(f.text("grad_reduced_0-0.csv") ==
+        "vpp_stage,name,step,norm,min,max,nans,shape,dtype\n0,,0,nan,-inf,,7,,\n");
+}
+
+TEST_CASE("ndigits sets the decimals") {
+  Fixture f;
+  Layout three = layout({Op::norm});
+  three.ndigits = 3;
+  f.begin(three);
+  CHECK(f.write(0, {norm_record(0, 0, 3.14159), norm_record(0, 0, 0.00001234)}));
+  CHECK(f.text("grad_reduced_0-0.csv") ==
+        "vpp_stage,name,step,norm,shape,dtype\n0,,0,3.142,,\n0,,0,1.23e-05,,\n");
+}
+
+TEST_CASE("a file holds the steps of its range") {
+  Fixture f;
+  f.begin(layout({Op::norm}, 10));
+  for (const std::int64_t step : {8, 9, 10, 19, 20}) CHECK(f.write(step, {norm_record(step, 0, 1)}));
+  const std::string header = "vpp_stage,name,step,norm,shape,dtype\n";
+  CHECK(f.text("grad_reduced_0-9.csv") == header + "0,,8,1.0,,\n0,,9,1.0,,\n");
+  CHECK(f.text("grad_reduced_10-19.csv") == header + "0,,10,1.0,,\n0,,19,1.0,,\n");
+  CHECK(f.text("grad_reduced_20-29.csv") == header + "0,,20,1.0,,\n");
+  CHECK(files_in(f.scratch.path()).size() == 3);
+}
+
+TEST_CASE("micro steps of unreduced gradients have a column where the layout says so") {
+  Fixture f;
+  Layout micro = layout({Op::norm});
+  Record record = norm_record(2, 0, 1);
+  record.kind = Kind::grad_unreduced;
+  record.micro_step = 3;
+  f.begin(micro);
+  CHECK(f.write(2, {record}));
+  micro.micro_step_in_grad_unreduced = true;
+  micro.revision = Revision{2};
+  f.begin(micro);
+  CHECK(f.write(2, {record}));
+  CHECK(f.text("grad_unreduced_2-2.csv") == "vpp_stage,name,step,norm,shape,dtype\n0,,2,1.0,,\n");
+  CHECK(f.text("grad_unreduced_2-2.r2.csv") ==
+        "vpp_stage,name,step,micro_step,norm,shape,dtype\n0,,2,3,1.0,,\n");
+}
+
+TEST_CASE("a revision with other columns begins a file of its own") {
+  Fixture f;
+  f.begin(layout({Op::norm}, 100, 1));
+  CHECK(f.write(1, {norm_record(1, 0, 1)}));
+  f.begin(layout({Op::norm, Op::max}, 100, 7));
+  CHECK(f.write(2, {norm_record(2, 0, 1)}));
+  CHECK(f.write(3, {norm_record(3, 0, 1)}));
+  f.begin(layout({Op::norm}, 100, 8));
+  CHECK(f.write(4, {norm_record(4, 0, 1)}));
+  CHECK(f.text("grad_reduced_0-99.csv") == "vpp_stage,name,step,norm,shape,dtype\n0,,1,1.0,,\n0,,4,1.0,,\n");
+  CHECK(f.text("grad_reduced_0-99.r7.csv") ==
+        "vpp_stage,name,step,norm,max,shape,dtype\n0,,2,1.0,,,\n0,,3,1.0,,,\n");
+}
+
+TEST_CASE("a file that cannot be written loses its rows and no others") {
+  Fixture f;
+  std::filesystem::create_directory(f.scratch.path() / "grad_reduced_1-1.csv");
+  f.begin(layout({Op::norm}));
+  Record before = norm_record(1, 0, 1);
+  before.kind = Kind::actv;
+  const auto written = f.sink.write_step(Step{1}, {before, norm_record(1, 0, 1), norm_record(1, 0, 2)});
+  REQUIRE_FALSE(written);
+  CHECK(written.error().rows_lost == 2);
+  CHECK(f.text("actv_1-1.csv") == "vpp_stage,name,step,micro_step,norm,shape,dtype\n0,,1,0,1.0,,\n");
+}
+
+namespace {
+
+constexpr int kRowsAStep = 3000;
+const char* const kKillHeader = "vpp_stage,name,step,norm,shape,dtype\n";
+
+std::vector<Record> many_records(std::int64_t step) {
+  std::vector<Record> records;
+  for (int i = 0; i < kRowsAStep; ++i) records.push_back(norm_record(step, 0, i));
+  return records;
+}
+
+std::string expected_rows(std::int64_t step) {
+  std::string rows;
+  for (int i = 0; i < kRowsAStep; ++i) {
+    rows += "0,," + std::to_string(step) + "," + std::to_string(i) + ".0,,\n";
+  }
+  return rows;
+}
+
+// Writes steps from 0 on until it is killed; a byte on `told` for each.
+[[noreturn]] void write_for_ever(const std::filesystem::path& directory, std::int64_t steps_a_file,
+                                 int told) {
+  CsvSink sink(directory, std::make_shared<NameTable>());
+  if (!sink.begin_revision(layout({Op::norm}, steps_a_file))) ::_exit(1);
+  for (std::int64_t step = 0;; ++step) {
+    if (!sink.write_step(Step{step}, many_records(step)) || ::write(told, "x", 1) != 1) ::_exit(1);
+  }
+}
+
+void kill_after(int steps, const std::filesystem::path& directory, std::int64_t steps_a_file) {
+  int pipe[2];
+  REQUIRE(::pipe(pipe) == 0);
+  const pid_t child = ::fork();
+  REQUIRE(child >= 0);
+  if (child == 0) write_for_ever(directory, steps_a_file, pipe[1]);
+  ::close(pipe[1]);
+  char byte = 0;
+  for (int i = 0; i < steps; ++i) REQUIRE(::read(pipe[0], &byte, 1) == 1);
+  ::kill(child, SIGKILL);
+  int status = 0;
+  ::waitpid(child, &status, 0);
+  ::close(pipe[0]);
+  REQUIRE(WIFSIGNALED(status));
+}
+
+int kills() {
+  const char* const scale = std::getenv("GRADMON_TEST_SCALE");
+  return scale && std::string(scale) == "full" ? 200 : 20;
+}
+
+}  // namespace
+
+TEST_CASE("a killed process leaves whole files where a file is one step") {
+  std::mt19937 random(1);
+  for (int i = 0; i < kills(); ++i) {
+    const TemporaryDirectory scratch;
+    const int steps = 1 + static_cast<int>(random() % 8);
+    kill_after(steps, scratch.path(), 1);
+    int whole = 0;
+    while (std::filesystem::exists(
+        scratch.path() / ("grad_reduced_" + std::to_string(whole) + "-" + std::to_string(whole) + ".csv"))) {
+      const std::string name = std::to_string(whole) + "-" + std::to_string(whole) + ".csv";
+      REQUIRE(read_text(scratch.path() / ("grad_reduced_" + name)) == kKillHeader + expected_rows(whole));
+      ++whole;
+    }
+    REQUIRE(whole >= steps);
+  }
+}
+
+TEST_CASE("what a killed process left of a row is cut when its file is opened again") {
+  std::mt19937 random(2);
+  for (int i = 0; i < kills(); ++i) {
+    const TemporaryDirectory scratch;
+    const int steps = 1 + static_cast<int>(random() % 8);
+    kill_after(steps, scratch.path(), 1000000);
+    const auto path = scratch.path() / "grad_reduced_0-999999.csv";
+    std::string all = kKillHeader;
+    for (std::int64_t step = 0; all.size() < std::filesystem::file_size(path); ++step)
+      all += expected_rows(step);
+    const std::string left = read_text(path);
+    REQUIRE(all.compare(0, left.size(), left) == 0);
+
+    CsvSink again(scratch.path(), std::make_shared<NameTable>());
+    REQUIRE(again.begin_revision(layout({Op::norm}, 1000000)));
+    REQUIRE(again.write_step(Step{777}, {norm_record(777, 0, 5)}));
+    const std::string whole = left.substr(0, left.rfind('\n') + 1);
+    REQUIRE(read_text(path) == whole + "0,,777,5.0,,\n");
+  }
+}

@@ -1,0 +1,105 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "writers/sinks/number_format.h"
+
+#include <cmath>
+#include <limits>
+#include <string>
+#include <vector>
+
+#include "control/debian_version.h"
+#include GRADMON_CATCH_HEADER
+
+using namespace gradmon;
+
+namespace {
+
+struct Case {
+  double value;
+  int ndigits;
+  const char* text;
+};
+
+std::string number(double value, int ndigits) {
+  std::string line;
+  append_number(line, value, ndigits);
+  return line;
+}
+
+std::string count(double value) {
+  std::string line;
+  append_count(line, value);
+  return line;
+}
+
+}  // namespace
+
+TEST_CASE("a number is printed as Python prints round of it") {
+  const std::vector<Case> cases = {
+      {0.0, 6, "0.0"},
+      {-0.0, 6, "-0.0"},
+      {1.0, 6, "1.0"},
+      {6.6531862, 6, "6.653186"},
+      {-2.49193905, 6, "-2.491939"},
+      {0.034626, 6, "0.034626"},
+      {1.5, 0, "2.0"},
+      {2.5, 0, "2.0"},
+      {0.125, 2, "0.12"},
+      {0.375, 2, "0.38"},
+      {2.675, 2, "2.67"},
+      {0.0001, 6, "0.0001"},
+      {9.99e-05, 5, "0.0001"},
+      {1e-05, 6, "1e-05"},
+      {1.5e-05, 6, "1.5e-05"},
+      {5.1e-07, 6, "1e-06"},
+      {123456789.12345679, 6, "123456789.123457"},
+      {1234567890123.4568, 6, "1234567890123.4568"},
+      {9007199254740992.0, 6, "9007199254740992.0"},
+      {1000000000000000.0, 6, "1000000000000000.0"},
+      {1e+16, 6, "1e+16"},
+      {1.5e+16, 6, "1.5e+16"},
+      {1e+22, 6, "1e+22"},
+      {1e+23, 6, "1e+23"},
+      {1.7976931348623157e+308, 6, "1.7976931348623157e+308"},
+      {0.30000000000000004, 17, "0.30000000000000004"},
+      {0.30000000000000004, 20, "0.30000000000000004"},
+      {3.14159, 3, "3.142"},
+      {-3.14159, 3, "-3.142"},
+      {0.9999999, 6, "1.0"},
+      {99999.9999999, 6, "100000.0"},
+      {-1e-05, 6, "-1e-05"},
+      {100.0, 6, "100.0"},
+      {1234.5, 1, "1234.5"},
+      {1.0, 1000, "1.0"},
+      {2.5, -3, "2.0"},
+  };
+  for (const Case& c : cases) {
+    CAPTURE(c.value, c.ndigits);
+    CHECK(number(c.value, c.ndigits) == c.text);
+  }
+}
+
+TEST_CASE("a value that rounding would wipe out keeps its significant digits") {
+  const std::vector<Case> cases = {
+      {1.23456789e-09, 6, "1.23457e-09"}, {-1e-09, 6, "-1.00000e-09"}, {5e-324, 6, "4.94066e-324"},
+      {4.9e-07, 6, "4.90000e-07"},        {0.04, 0, "4e-02"},          {3e-09, 3, "3.00e-09"},
+  };
+  for (const Case& c : cases) {
+    CAPTURE(c.value, c.ndigits);
+    CHECK(number(c.value, c.ndigits) == c.text);
+  }
+}
+
+TEST_CASE("what is not finite is named") {
+  constexpr double inf = std::numeric_limits<double>::infinity();
+  CHECK(number(std::nan(""), 6) == "nan");
+  CHECK(number(-std::nan(""), 6) == "nan");
+  CHECK(number(inf, 6) == "inf");
+  CHECK(number(-inf, 6) == "-inf");
+  CHECK(count(std::nan("")) == "nan");
+}
+
+TEST_CASE("a count has no point") {
+  CHECK(count(0) == "0");
+  CHECK(count(40) == "40");
+  CHECK(count(4294967296.0) == "4294967296");
+}

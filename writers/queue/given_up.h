@@ -1,0 +1,28 @@
+// SPDX-License-Identifier: Apache-2.0
+#pragma once
+
+#include <array>
+#include <cstddef>
+#include <cstdint>
+#include <string>
+
+#include "writers/queue/record.h"
+
+namespace gradmon {
+
+using RowsByKind = std::array<std::uint64_t, kKinds>;
+
+// What a writer thread that was left behind has not written. A file that it hangs in
+// counts, and may still be written.
+struct GivenUp {
+  RowsByKind rows{};
+  std::uint64_t queued = 0;  // rows whose kind nobody has looked at
+  std::size_t files = 0;     // that are no tables, and lines of the log
+
+  std::uint64_t all_rows() const;
+};
+
+// "12 rows (10 of grad_reduced, 2 of unknown kind) and 1 other file"
+std::string to_string(const GivenUp& given_up);
+
+}  // namespace gradmon

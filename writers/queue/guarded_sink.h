@@ -1,0 +1,56 @@
+// SPDX-License-Identifier: Apache-2.0
+// A sink and how much trust it has: after an error that kept nothing it is left
+// alone for a while, and its rows are lost at once. One thread; time is told.
+#pragma once
+
+#include <chrono>
+#include <cstdint>
+#include <memory>
+#include <string>
+#include <vector>
+
+#include "writers/queue/sink.h"
+
+namespace gradmon {
+
+struct Pauses {
+  std::chrono::milliseconds first{100};      // twice as long after each further failure,
+  std::chrono::milliseconds longest{10000};  // up to this
+};
+
+class GuardedSink {
+ public:
+  using Time = std::chrono::steady_clock::time_point;
+
+  struct Outcome {
+    std::uint64_t written = 0;
+    std::uint64_t lost = 0;
+  };
+
+  GuardedSink(std::unique_ptr<Sink> sink, Layout layout, Pauses pauses);
+
+  // Begins the revision first where that has not succeeded yet. The first error
+  // of a series is logged, and the success that ends it.
+  Outcome write(Step step, const std::vector<Record>& records, Time now);
+  void flush();
+
+  // The last one; empty: none so far.
+  const std::string& error() const { return error_; }
+
+ private:
+  SinkError try_write(Step step, const std::vector<Record>& records);
+  void take_down(std::string error);
+  void recover();
+
+  std::unique_ptr<Sink> sink_;
+  const Layout layout_;
+  const Pauses pauses_;
+  bool begun_ = false;
+  bool failing_ = false;
+  std::string error_;
+  std::uint64_t lost_ = 0;  // while failing
+  std::chrono::milliseconds pause_{0};
+  Time retry_at_{};
+};
+
+}  // namespace gradmon

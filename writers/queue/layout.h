@@ -1,0 +1,22 @@
+// SPDX-License-Identifier: Apache-2.0
+// What the sinks must know of a plan: which columns, how many digits, how many
+// steps a file. A value.
+#pragma once
+
+#include <cstdint>
+#include <vector>
+
+#include "control/step.h"
+#include "control/vocabulary.h"
+
+namespace gradmon {
+
+struct Layout {
+  Revision revision;
+  std::vector<Op> ops{Op::norm};              // columns, in the configured order, none twice
+  int ndigits = 6;                            // decimals in CSV
+  std::int64_t step_count_per_record = 1;     // steps of one CSV file, at least 1
+  bool micro_step_in_grad_unreduced = false;  // monitor_mbs_grad
+};
+
+}  // namespace gradmon

@@ -1,0 +1,106 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "writers/queue/producer_lanes.h"
+
+#include <concurrentqueue.h>
+
+#include <algorithm>
+#include <atomic>
+#include <mutex>
+#include <optional>
+#include <utility>
+#include <vector>
+
+namespace gradmon {
+namespace {
+
+struct Traits : moodycamel::ConcurrentQueueDefaultTraits {
+  static const size_t BLOCK_SIZE = 256;
+};
+using Queue = moodycamel::ConcurrentQueue<Record, Traits>;
+
+// A token of one queue, used by one thread at a time. It outlives the queue
+// where a thread does; then it is empty.
+struct Lane {
+  std::atomic<bool> taken{true};
+  std::optional<moodycamel::ProducerToken> token;
+};
+
+std::atomic<std::uint64_t> next_id{1};
+
+// This thread's lanes, of whatever queues it has put into.
+struct LaneSlots {
+  ~LaneSlots() {
+    for (const auto& [id, lane] : all) lane->taken.store(false, std::memory_order_release);
+  }
+
+  std::uint64_t last_id = 0;
+  Lane* last = nullptr;
+  std::vector<std::pair<std::uint64_t, std::shared_ptr<Lane>>> all;
+};
+thread_local LaneSlots seats;
+
+}  // namespace
+
+struct ProducerLanes::State {
+  Lane* seat();
+
+  const std::uint64_t id = next_id.fetch_add(1);
+  Queue queue{0};
+  moodycamel::ConsumerToken reader{queue};
+  std::mutex mutex;
+  std::vector<std::shared_ptr<Lane>> lanes;  // guarded by mutex
+};
+
+Lane* ProducerLanes::State::seat() {
+  if (seats.last_id == id) return seats.last;
+  const auto known = std::find_if(seats.all.begin(), seats.all.end(),
+                                  [this](const auto& entry) { return entry.first == id; });
+  std::shared_ptr<Lane> lane = known != seats.all.end() ? known->second : nullptr;
+  if (!lane) {
+    const std::lock_guard lock(mutex);
+    for (const auto& other : lanes) {
+      if (!other->taken.exchange(true, std::memory_order_acquire)) {
+        lane = other;
+        break;
+      }
+    }
+    if (!lane) {
+      lane = std::make_shared<Lane>();
+      lane->token.emplace(queue);
+      lanes.push_back(lane);
+    }
+    seats.all.erase(std::remove_if(seats.all.begin(), seats.all.end(),
+                                   [](const auto& entry) { return entry.second.use_count() == 1; }),
+                    seats.all.end());
+    seats.all.emplace_back(id, lane);
+  }
+  seats.last_id = id;
+  seats.last = lane.get();
+  return seats.last;
+}
+
+ProducerLanes::ProducerLanes() : state_(std::make_unique<State>()) {}
+
+ProducerLanes::~ProducerLanes() {
+  for (const auto& lane : state_->lanes) lane->token.reset();
+}
+
+bool ProducerLanes::put(const Record& record) noexcept {
+  try {
+    const Lane* const lane = state_->seat();
+    return lane->token->valid() && state_->queue.enqueue(*lane->token, record);
+  } catch (const std::bad_alloc&) {
+    return false;
+  }
+}
+
+std::size_t ProducerLanes::take(Record* into, std::size_t n) noexcept {
+  return state_->queue.try_dequeue_bulk(state_->reader, into, n);
+}
+
+std::size_t ProducerLanes::count() const {
+  const std::lock_guard lock(state_->mutex);
+  return state_->lanes.size();
+}
+
+}  // namespace gradmon

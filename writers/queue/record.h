@@ -1,0 +1,27 @@
+// SPDX-License-Identifier: Apache-2.0
+#pragma once
+
+#include <array>
+#include <cstdint>
+#include <type_traits>
+
+#include "control/vocabulary.h"
+
+namespace gradmon {
+
+// One row of measurement: what a hook makes and the writer thread writes.
+struct Record {
+  std::int64_t step = 0;
+  std::uint64_t revision = 0;
+  std::uint64_t sequence = 0;            // place within the step: the order of the rows of one kind
+  std::array<double, kValues> values{};  // by Op or Column; only those of `mask` hold
+  std::uint32_t target = 0;              // NameTable id of the parameter or module
+  std::uint32_t shape = 0;               // NameTable id of the shape text, as "[16, 8]"
+  std::int32_t micro_step = 0;
+  Kind kind = Kind::other;
+  DType dtype = DType::unknown;
+  ValueMask mask = 0;  // bit_of every valid value
+};
+static_assert(std::is_trivially_copyable_v<Record>);
+
+}  // namespace gradmon

@@ -1,0 +1,384 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "writers/queue/writer_thread.h"
+
+#include <pthread.h>
+#include <signal.h>
+#include <unistd.h>
+
+#include <algorithm>
+#include <condition_variable>
+#include <exception>
+#include <mutex>
+#include <optional>
+#include <thread>
+#include <utility>
+#include <variant>
+
+#include "control/log.h"
+#include "control/signals_blocked.h"
+#include "writers/queue/guarded_files.h"
+#include "writers/queue/marker.h"
+#include "writers/queue/step_gather.h"
+
+namespace gradmon {
+namespace {
+
+constexpr std::size_t kTakeAtOnce = 4096;
+constexpr std::size_t kMostFilesPending = 1000;
+constexpr std::chrono::seconds kStuckAfter{2};
+
+}  // namespace
+
+struct WriterThread::State {
+  using Clock = std::chrono::steady_clock;
+
+  State(std::shared_ptr<RecordQueue> q, OnFinished f, const WriterOptions& o)
+      : queue(std::move(q)),
+        on_finished(std::move(f)),
+        options(o),
+        files(o.pauses, [this] { return goes_on(); }) {}
+
+  void live() noexcept;
+  void run();
+  bool obey(Marker& marker);
+  void begin(RevisionBegun& begun);
+  void write(const StepEnded& ended_step);
+  void write(FileToWrite& file);
+  void finish(const CollectionEnded& collection);
+  void publish(const GuardedSink::Outcome& outcome);
+  bool gather();
+  void gather_up_to(std::size_t most_held);
+  void close_sinks();
+  void note_progress();
+  void note_rest();
+  bool goes_on();
+  bool note_part(Kind kind, std::uint64_t rows);
+  bool left_behind() const;
+  bool stopping() const;
+  void leave_behind();
+
+  // Constant after construction.
+  const std::shared_ptr<RecordQueue> queue;
+  const OnFinished on_finished;
+  const WriterOptions options;
+
+  std::thread thread;  // the training thread's; joinable until stopped
+
+  mutable std::mutex mutex;
+  std::condition_variable changed;
+  // Guarded by mutex.
+  WriterStatus status;
+  bool ended = false;  // the thread is about to return
+  bool stop_asked = false;
+  bool abandoned = false;                       // nobody waits for the thread any more
+  bool reporting = false;                       // on_finished is running
+  std::uint64_t progress = 0;                   // rises with each marker and each batch of records
+  std::optional<Clock::time_point> busy_since;  // the last progress; none: nothing is to be done
+  std::uint64_t taken = 0;                      // records that have left the queue
+  RowsByKind unwritten{};                       // taken, and neither written nor lost
+  GivenUp given_up;                             // once abandoned
+  std::size_t files_pending = 0;                // not tried yet
+  std::size_t files_failed = 0;                 // tried in vain
+  std::uint64_t files_refused = 0;
+
+  // The thread's.
+  std::vector<Marker> markers;
+  std::vector<Record> batch;
+  StepGather steps;
+  std::uint64_t lost_in_gather = 0;  // as far as it is in the status
+  std::vector<GuardedSink> sinks;
+  std::string sink_error;  // of the sinks, or the last that there were
+  GuardedFiles files;
+};
+
+void WriterThread::State::run() {
+  for (bool going = true; going && !left_behind();) {
+    note_rest();
+    queue->wait(steps.held() < options.most_held ? RecordQueue::WakeFor::markers_or_half_full
+                                                 : RecordQueue::WakeFor::markers);
+    queue->take_markers(markers);
+    if (markers.empty()) gather_up_to(options.most_held);
+    for (Marker& marker : markers) {
+      going = going && !left_behind() && obey(marker);
+    }
+    markers.clear();
+  }
+  close_sinks();
+}
+
+void WriterThread::State::live() noexcept {
+  try {
+    run();
+  } catch (const std::exception& e) {
+    log_error(std::string("the writer thread gives up: ") + e.what());
+    queue->abandon();
+    const std::lock_guard lock(mutex);
+    status.last_error = std::string("the writer thread has given up: ") + e.what();
+  }
+  const std::lock_guard lock(mutex);
+  ended = true;
+  changed.notify_all();
+}
+
+// False: it was the last one.
+bool WriterThread::State::obey(Marker& marker) {
+  note_progress();
+  if (auto* begun = std::get_if<RevisionBegun>(&marker.what)) begin(*begun);
+  if (auto* step = std::get_if<StepEnded>(&marker.what)) write(*step);
+  if (auto* collection = std::get_if<CollectionEnded>(&marker.what)) finish(*collection);
+  if (auto* file = std::get_if<FileToWrite>(&marker.what)) write(*file);
+  return !std::holds_alternative<WriterStopped>(marker.what);
+}
+
+void WriterThread::State::begin(RevisionBegun& begun) {
+  for (GuardedSink& sink : sinks) sink.flush();
+  sinks.clear();
+  for (auto& sink : begun.sinks) {
+    sink->report_parts([this](Kind kind, std::uint64_t rows) { return note_part(kind, rows); });
+    sinks.emplace_back(std::move(sink), begun.layout, options.pauses);
+  }
+}
+
+void WriterThread::State::write(const StepEnded& ended_step) {
+  // The queue may be found empty with fewer records than were said: where some
+  // were pushed in the name of another step.
+  while (steps.count(ended_step.revision, ended_step.step) < ended_step.records && gather()) {
+  }
+  // So that what may have to be given up is known by kind.
+  while (stopping() && gather()) {
+  }
+  const std::vector<Record>& records = steps.close(ended_step.revision, ended_step.step);
+  GuardedSink::Outcome sum;
+  if (sinks.empty() || !ended_step.counts) sum.lost = records.size();
+  for (GuardedSink& sink : sinks) {
+    if (!ended_step.counts || left_behind()) break;
+    const auto outcome = sink.write(ended_step.step, records, std::chrono::steady_clock::now());
+    sum.written += outcome.written;
+    sum.lost += outcome.lost;
+  }
+  files.retry(std::chrono::steady_clock::now());
+  publish(sum);
+}
+
+void WriterThread::State::write(FileToWrite& file) {
+  files.write(std::move(file), std::chrono::steady_clock::now());
+  {
+    const std::lock_guard lock(mutex);
+    --files_pending;
+  }
+  publish({});
+}
+
+void WriterThread::State::publish(const GuardedSink::Outcome& outcome) {
+  const std::lock_guard lock(mutex);
+  if (abandoned) return;  // What was not written by then is given up, and counted.
+  unwritten = steps.held_by_kind();
+  files_failed = files.failed();
+  status.written += outcome.written;
+  status.lost += outcome.lost + steps.lost() - std::exchange(lost_in_gather, steps.lost());
+  if (!sinks.empty()) sink_error.clear();
+  for (const GuardedSink& sink : sinks) {
+    if (!sink.error().empty()) sink_error = sink.error();
+  }
+  status.last_error = !sink_error.empty() ? sink_error : files.error();
+  if (status.last_error.empty() && files_refused > 0) {
+    status.last_error =
+        std::to_string(files_refused) + " files or lines of the log were given up: too many at once";
+  }
+}
+
+void WriterThread::State::finish(const CollectionEnded& collection) {
+  for (GuardedSink& sink : sinks) sink.flush();
+  publish({});
+  if (!on_finished) return;
+  {
+    const std::lock_guard lock(mutex);
+    if (abandoned) return;
+    reporting = true;
+  }
+  try {
+    on_finished(collection.revision, collection.last);
+  } catch (const std::exception& e) {
+    log_error(std::string("the end of a collection goes unreported: ") + e.what());
+  }
+  const std::lock_guard lock(mutex);
+  reporting = false;
+  changed.notify_all();
+}
+
+// False: the queue is empty.
+bool WriterThread::State::gather() {
+  batch.clear();
+  const std::size_t count = queue->take(batch, kTakeAtOnce);
+  steps.add(batch);
+  if (count == 0) return false;
+  note_progress();
+  const std::lock_guard lock(mutex);
+  taken += count;
+  unwritten = steps.held_by_kind();
+  return true;
+}
+
+void WriterThread::State::gather_up_to(std::size_t most_held) {
+  while (steps.held() < most_held && gather()) {
+  }
+}
+
+void WriterThread::State::close_sinks() {
+  if (!left_behind()) {
+    while (gather()) {
+    }
+    for (GuardedSink& sink : sinks) sink.flush();
+    files.try_all();
+  }
+  steps.clear();
+  publish({});
+  sinks.clear();
+}
+
+void WriterThread::State::note_progress() {
+  const std::lock_guard lock(mutex);
+  ++progress;
+  busy_since = Clock::now();
+}
+
+void WriterThread::State::note_rest() {
+  const std::lock_guard lock(mutex);
+  busy_since.reset();
+}
+
+bool WriterThread::State::goes_on() {
+  note_progress();
+  return !left_behind();
+}
+
+bool WriterThread::State::note_part(Kind kind, std::uint64_t rows) {
+  const std::lock_guard lock(mutex);
+  ++progress;
+  busy_since = Clock::now();
+  std::uint64_t& left = unwritten[static_cast<std::size_t>(kind)];
+  left -= std::min(left, rows);
+  return !abandoned;
+}
+
+bool WriterThread::State::left_behind() const {
+  const std::lock_guard lock(mutex);
+  return abandoned;
+}
+
+bool WriterThread::State::stopping() const {
+  const std::lock_guard lock(mutex);
+  return stop_asked;
+}
+
+// The mutex is held.
+void WriterThread::State::leave_behind() {
+  abandoned = true;
+  given_up = {unwritten, queue->accepted() - taken, files_pending + files_failed};
+  status.lost += given_up.all_rows();
+}
+
+WriterThread::WriterThread(std::shared_ptr<RecordQueue> queue, OnFinished on_finished,
+                           const WriterOptions& options)
+    : pid_(::getpid()), state_(std::make_shared<State>(std::move(queue), std::move(on_finished), options)) {
+  const SignalsBlocked blocked;
+  state_->thread = std::thread([state = state_] {
+    pthread_setname_np(pthread_self(), "gradmon-writer");
+    state->live();
+  });
+}
+
+WriterThread::~WriterThread() { stop(std::chrono::seconds(2)); }
+
+void WriterThread::begin_revision(Layout layout, std::vector<std::unique_ptr<Sink>> sinks) noexcept {
+  try {
+    state_->queue->post(Marker{RevisionBegun{std::move(layout), std::move(sinks)}});
+  } catch (const std::exception& e) {
+    log_error(std::string("a revision's records will be lost: ") + e.what());
+  }
+}
+
+void WriterThread::write_file(std::function<tl::expected<void, std::string>()> write) noexcept {
+  {
+    const std::lock_guard lock(state_->mutex);
+    if (state_->files_pending == kMostFilesPending) {
+      ++state_->files_refused;
+      return;
+    }
+    ++state_->files_pending;
+  }
+  try {
+    state_->queue->post(Marker{FileToWrite{std::move(write)}});
+  } catch (const std::exception& e) {
+    log_error(std::string("a file will not be written: ") + e.what());
+  }
+}
+
+bool WriterThread::stop(const Patience& patience) noexcept {
+  if (!state_->thread.joinable()) return true;
+  if (::getpid() != pid_) {
+    // There is no such thread in this process, and its locks may be held for ever.
+    (void)new std::shared_ptr<State>(state_);
+    return true;
+  }
+  state_->queue->abandon();
+  {
+    const std::lock_guard lock(state_->mutex);
+    state_->stop_asked = true;
+  }
+  try {
+    state_->queue->post(Marker{WriterStopped{}});
+  } catch (const std::exception&) {
+    return wait_for_end({std::chrono::milliseconds{0}, std::chrono::milliseconds{0}, nullptr});
+  }
+  return wait_for_end(patience);
+}
+
+bool WriterThread::wait_for_end(const Patience& patience) noexcept {
+  using Clock = std::chrono::steady_clock;
+  constexpr std::chrono::milliseconds look{50};
+  constexpr std::chrono::seconds slow_after{2};
+  const auto begun = Clock::now();
+  auto last_progress = begun;
+  bool said = patience.slow == nullptr;
+  std::unique_lock lock(state_->mutex);
+  for (std::uint64_t seen = state_->progress; !state_->ended;) {
+    const auto now = Clock::now();
+    if (seen != state_->progress) last_progress = now;
+    seen = state_->progress;
+    if (now - last_progress >= patience.stalled || now - begun >= patience.in_all) break;
+    if (!said && now - begun >= slow_after) {
+      said = true;
+      lock.unlock();
+      patience.slow();
+      lock.lock();
+    }
+    state_->changed.wait_for(lock, std::min<Clock::duration>(look, patience.stalled),
+                             [this] { return state_->ended; });
+  }
+  const bool ended = state_->ended;
+  if (!ended) state_->leave_behind();
+  if (!ended) state_->changed.wait(lock, [this] { return !state_->reporting; });
+  lock.unlock();
+  ended ? state_->thread.join() : state_->thread.detach();
+  return ended;
+}
+
+GivenUp WriterThread::given_up() const {
+  const std::lock_guard lock(state_->mutex);
+  return state_->given_up;
+}
+
+WriterStatus WriterThread::status() const {
+  const std::lock_guard lock(state_->mutex);
+  WriterStatus status = state_->status;
+  if (!state_->busy_since) return status;
+  const auto stuck =
+      std::chrono::duration_cast<std::chrono::seconds>(State::Clock::now() - *state_->busy_since);
+  if (stuck < kStuckAfter) return status;
+  const std::string before = status.last_error.empty() ? "" : "; " + status.last_error;
+  status.last_error = "the writer has made no progress for " + std::to_string(stuck.count()) + " s" + before;
+  return status;
+}
+
+}  // namespace gradmon

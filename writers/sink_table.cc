@@ -1,0 +1,52 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "writers/sink_table.h"
+
+#include <algorithm>
+#include <array>
+
+#include "writers/sinks/csv/csv_sink.h"
+#include "writers/sinks/late_sink.h"
+#include "writers/sinks/memory_sink.h"
+
+namespace gradmon {
+namespace {
+
+struct Format {
+  const char* name;
+  std::unique_ptr<Sink> (*make)(const SinkPlace& place);
+};
+
+constexpr std::array kFormats{
+    Format{"csv",
+           [](const SinkPlace& place) -> std::unique_ptr<Sink> {
+             return std::make_unique<LateSink>(
+                 "csv", [place] { return std::make_unique<CsvSink>(place.directory(), place.names); });
+           }},
+    Format{"api",
+           [](const SinkPlace& place) -> std::unique_ptr<Sink> {
+             return std::make_unique<MemorySink>(place.last_step);
+           }},
+};
+
+const Format* find(std::string_view name) {
+  const auto found = std::find_if(kFormats.begin(), kFormats.end(),
+                                  [name](const Format& format) { return format.name == name; });
+  return found == kFormats.end() ? nullptr : &*found;
+}
+
+}  // namespace
+
+std::unique_ptr<Sink> make_sink(std::string_view format, const SinkPlace& place) {
+  const Format* found = find(format);
+  return found == nullptr ? nullptr : found->make(place);
+}
+
+bool has_sink(std::string_view format) { return find(format) != nullptr; }
+
+std::string sink_formats() {
+  std::string names;
+  for (const Format& format : kFormats) names += (names.empty() ? "" : ", ") + std::string(format.name);
+  return names;
+}
+
+}  // namespace gradmon

@@ -1,0 +1,91 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "writers/sinks/columns.h"
+
+#include <cstddef>
+
+namespace gradmon {
+namespace {
+
+using Source = RowColumn::Source;
+
+// A list under construction: each call is a column.
+class ColumnList {
+ public:
+  ColumnList& add(const char* title, Source source, std::size_t value = 0) {
+    columns_.push_back({source, title, static_cast<std::uint8_t>(value)});
+    return *this;
+  }
+  ColumnList& place() {
+    return add("vpp_stage", Source::vpp_stage).add("name", Source::name).add("step", Source::step);
+  }
+  ColumnList& micro_step() { return add("micro_step", Source::micro_step); }
+  ColumnList& number(const char* title, Column column) {
+    return add(title, Source::number, static_cast<std::size_t>(column));
+  }
+  ColumnList& tensor(const std::vector<Op>& ops) {
+    for (const Op op : ops) {
+      const bool count = statistic_of(op).is_count;
+      add(name_of(op), count ? Source::count : Source::number, static_cast<std::size_t>(op));
+    }
+    return add("shape", Source::shape).add("dtype", Source::dtype);
+  }
+  std::vector<RowColumn> end() { return std::move(columns_); }
+
+ private:
+  std::vector<RowColumn> columns_;
+};
+
+}  // namespace
+
+bool has_micro_step(Kind kind, const Layout& layout) {
+  switch (kind) {
+    case Kind::actv:
+    case Kind::actv_grad:
+    case Kind::attention_hook:
+    case Kind::moe_router_logit_hook:
+      return true;
+    case Kind::grad_unreduced:
+      return layout.micro_step_in_grad_unreduced;
+    default:
+      return false;
+  }
+}
+
+std::vector<RowColumn> columns_of(Kind kind, const Layout& layout) {
+  ColumnList columns;
+  switch (kind) {
+    case Kind::attention_hook:
+      columns.place().micro_step();
+      return columns.number("entropy", Column::entropy).number("softmax_max", Column::softmax_max).end();
+    case Kind::linear_hook:
+      return columns.place().number("sr", Column::sr).number("kernel_norm", Column::kernel_norm).end();
+    case Kind::other:
+      return columns.place().number("mg_direction", Column::mg_direction).tensor(layout.ops).end();
+    case Kind::moe_router_weight_hook:
+      return columns.place().number("cosine", Column::cosine).end();
+    case Kind::moe_router_logit_hook:
+      return columns.place().micro_step().number("entropy", Column::entropy).end();
+    case Kind::scalar:
+      columns.add("name", Source::name).add("step", Source::step);
+      columns.add("samples", Source::count, static_cast<std::size_t>(Column::samples));
+      return columns.number("value", Column::value).end();
+    default:
+      columns.place();
+      if (has_micro_step(kind, layout)) columns.micro_step();
+      return columns.tensor(layout.ops).end();
+  }
+}
+
+std::vector<std::pair<const char*, double>> titled_values(const Record& record) {
+  Layout all;
+  all.ops.clear();
+  for (std::size_t op = 0; op < kOps; ++op) all.ops.push_back(static_cast<Op>(op));
+  std::vector<std::pair<const char*, double>> values;
+  for (const RowColumn& column : columns_of(record.kind, all)) {
+    if (column.source != Source::number && column.source != Source::count) continue;
+    if (column.is_in(record)) values.emplace_back(column.title, record.values[column.value]);
+  }
+  return values;
+}
+
+}  // namespace gradmon

@@ -1,0 +1,129 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "writers/sinks/csv/csv_file.h"
+
+#include <fcntl.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+#include <array>
+#include <cerrno>
+#include <system_error>
+#include <utility>
+
+#include "control/files/descriptor.h"
+#include "control/files/durable_file.h"
+
+namespace gradmon {
+namespace {
+
+namespace fs = std::filesystem;
+
+tl::unexpected<std::string> failure(const char* verb, const fs::path& path, int error) {
+  return tl::unexpected("cannot " + std::string(verb) + " " + path.string() + ": " +
+                        std::system_category().message(error));
+}
+
+// 0 or the error number.
+int make_directory(const fs::path& path) {
+  if (::mkdir(path.c_str(), 0750) == 0 || errno == EEXIST) return 0;
+  if (errno != ENOENT || !path.has_relative_path()) return errno;
+  if (const int error = make_directory(path.parent_path()); error != 0) return error;
+  return ::mkdir(path.c_str(), 0750) == 0 || errno == EEXIST ? 0 : errno;
+}
+
+int open_new(const fs::path& path) {
+  constexpr int kFlags = O_WRONLY | O_CREAT | O_TRUNC | O_CLOEXEC | O_NOFOLLOW;
+  const int fd = ::open(path.c_str(), kFlags, 0640);
+  if (fd >= 0 || errno != ENOENT) return fd;
+  if (const int error = make_directory(path.parent_path()); error != 0) {
+    errno = error;
+    return -1;
+  }
+  return ::open(path.c_str(), kFlags, 0640);
+}
+
+struct Shape {
+  std::string first_line;
+  off_t whole = 0;  // up to and with the last line end outside quotes
+};
+
+// -1 in `whole`: the file cannot be read.
+Shape read_shape(int fd) {
+  Shape shape;
+  std::array<char, 65536> block;
+  bool quoted = false;
+  bool in_first = true;
+  off_t at = 0;
+  for (;;) {
+    const ssize_t n = ::pread(fd, block.data(), block.size(), at);
+    if (n < 0 && errno == EINTR) continue;
+    if (n < 0) shape.whole = -1;
+    if (n <= 0) return shape;
+    for (ssize_t i = 0; i < n; ++i) {
+      const char c = block[static_cast<std::size_t>(i)];
+      if (in_first) shape.first_line += c;
+      if (c == '"') quoted = !quoted;
+      if (c != '\n' || quoted) continue;
+      in_first = false;
+      shape.whole = at + i + 1;
+    }
+    at += n;
+  }
+}
+
+}  // namespace
+
+tl::expected<CsvFile::Outcome, std::string> CsvFile::append(const fs::path& path, std::string_view header,
+                                                            std::string_view rows) {
+  Descriptor file(::open(path.c_str(), O_RDWR | O_APPEND | O_CLOEXEC | O_NONBLOCK));
+  if (file.get() < 0 && errno == ENOENT) return create(path, header, rows);
+  struct stat seen {};
+  if (file.get() < 0 || ::fstat(file.get(), &seen) != 0) return failure("open", path, errno);
+  if (!S_ISREG(seen.st_mode)) return tl::unexpected(path.string() + " is not a regular file");
+
+  off_t whole = seen.st_size;
+  const bool as_left = seen.st_ino == inode_ && seen.st_size == size_ && header == header_;
+  if (!as_left) {
+    const Shape shape = read_shape(file.get());
+    if (shape.whole < 0) return failure("read", path, errno);
+    if (shape.whole == 0) return create(path, header, rows);
+    if (shape.first_line != header) return Outcome::other_header;
+    whole = shape.whole;
+  }
+  inode_ = 0;
+  if (whole != seen.st_size && ::ftruncate(file.get(), whole) != 0) return failure("repair", path, errno);
+  if (!write_all(file.get(), rows)) {
+    auto error = failure("write", path, errno);
+    // Where even this fails, the next call finds the partial row and cuts it.
+    if (::ftruncate(file.get(), whole) != 0) error.value() += " (and not undone)";
+    return error;
+  }
+  if (!file.close()) return failure("write", path, errno);
+  remember(seen.st_ino, whole + static_cast<off_t>(rows.size()), header);
+  return Outcome::written;
+}
+
+tl::expected<CsvFile::Outcome, std::string> CsvFile::create(const fs::path& path, std::string_view header,
+                                                            std::string_view rows) {
+  inode_ = 0;
+  const fs::path fresh = path.parent_path() / ("." + path.filename().string() + ".new");
+  Descriptor file(open_new(fresh));
+  struct stat seen {};
+  if (file.get() < 0 || ::fstat(file.get(), &seen) != 0) return failure("make", path, errno);
+  if (!write_all(file.get(), header) || !write_all(file.get(), rows) || !file.close() ||
+      ::rename(fresh.c_str(), path.c_str()) != 0) {
+    auto error = failure("write", path, errno);
+    ::unlink(fresh.c_str());
+    return error;
+  }
+  remember(seen.st_ino, static_cast<off_t>(header.size() + rows.size()), header);
+  return Outcome::written;
+}
+
+void CsvFile::remember(ino_t inode, off_t size, std::string_view header) {
+  inode_ = inode;
+  size_ = size;
+  header_ = header;
+}
+
+}  // namespace gradmon

@@ -1,0 +1,124 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "writers/sinks/csv/csv_sink.h"
+
+#include <algorithm>
+#include <charconv>
+#include <utility>
+
+#include "writers/sinks/csv/csv_text.h"
+#include "writers/sinks/number_format.h"
+
+namespace gradmon {
+namespace {
+
+void append_integer(std::string& line, std::int64_t value) {
+  char text[24];
+  line.append(text, std::to_chars(text, text + sizeof text, value).ptr);
+}
+
+}  // namespace
+
+CsvSink::CsvSink(std::filesystem::path directory, std::shared_ptr<const NameTable> names)
+    : directory_(std::move(directory)), names_(std::move(names)) {}
+
+tl::expected<void, SinkError> CsvSink::begin_revision(const Layout& layout) {
+  layout_ = layout;
+  for (std::size_t kind = 0; kind < kKinds; ++kind) {
+    Output& output = outputs_[kind] = Output{};
+    output.columns = columns_of(static_cast<Kind>(kind), layout);
+    output.header = csv_header(output.columns);
+  }
+  return {};
+}
+
+tl::expected<void, SinkError> CsvSink::write_step(Step step, const std::vector<Record>& records) {
+  SinkError error;
+  const Record* const end = records.data() + records.size();
+  for (const Record* begin = records.data(); begin != end;) {
+    const Kind kind = begin->kind;
+    const Record* const next = std::find_if(begin, end, [kind](const Record& r) { return r.kind != kind; });
+    const auto rows = static_cast<std::uint64_t>(next - begin);
+    if (auto written = write_kind(kind, step, begin, next); !written) {
+      error.rows_lost += rows;
+      error.text = std::move(written.error());
+    }
+    begin = next;
+    if (begin == end || !on_part_ || on_part_(kind, rows)) continue;
+    error.rows_lost += static_cast<std::uint64_t>(end - begin);
+    error.text = "the rest of step " + std::to_string(step.value) + " is given up: nobody waits for it";
+    break;
+  }
+  if (!error.text.empty()) return tl::unexpected(std::move(error));
+  return {};
+}
+
+tl::expected<void, std::string> CsvSink::write_kind(Kind kind, Step step, const Record* begin,
+                                                    const Record* end) {
+  Output& output = outputs_[static_cast<std::size_t>(kind)];
+  rows_.clear();
+  for (const Record* record = begin; record != end; ++record) append_row(*record, output.columns);
+
+  const std::int64_t first_step = step.value - step.value % layout_.step_count_per_record;
+  if (output.first_step != first_step) {
+    output.first_step = first_step;
+    output.path = path_of(kind, first_step, "");
+  }
+  auto outcome = output.file.append(output.path, output.header, rows_);
+  if (outcome == CsvFile::Outcome::other_header) {
+    output.path = path_of(kind, first_step, ".r" + std::to_string(layout_.revision.value));
+    outcome = output.file.append(output.path, output.header, rows_);
+  }
+  if (!outcome) return tl::unexpected(std::move(outcome.error()));
+  if (*outcome == CsvFile::Outcome::written) return {};
+  return tl::unexpected(output.path.string() + " has other columns than this revision; move it away");
+}
+
+std::filesystem::path CsvSink::path_of(Kind kind, std::int64_t first_step, const std::string& suffix) const {
+  return directory_ / (std::string(name_of(kind)) + "_" + std::to_string(first_step) + "-" +
+                       std::to_string(first_step + layout_.step_count_per_record - 1) + suffix + ".csv");
+}
+
+void CsvSink::append_row(const Record& record, const std::vector<RowColumn>& columns) {
+  for (const RowColumn& column : columns) {
+    append(record, column);
+    rows_ += ',';
+  }
+  rows_.back() = '\n';
+}
+
+void CsvSink::append(const Record& record, const RowColumn& column) {
+  using Source = RowColumn::Source;
+  switch (column.source) {
+    case Source::vpp_stage:
+      return append_integer(rows_, text_of(record.target).vpp_stage);
+    case Source::name:
+      return static_cast<void>(rows_ += text_of(record.target).cell);
+    case Source::step:
+      return append_integer(rows_, record.step);
+    case Source::micro_step:
+      return append_integer(rows_, record.micro_step);
+    case Source::number:
+      if (column.is_in(record)) append_number(rows_, record.values[column.value], layout_.ndigits);
+      return;
+    case Source::count:
+      if (column.is_in(record)) append_count(rows_, record.values[column.value]);
+      return;
+    case Source::shape:
+      return static_cast<void>(rows_ += text_of(record.shape).cell);
+    case Source::dtype:
+      return static_cast<void>(rows_ += name_of(record.dtype));
+  }
+}
+
+const CsvSink::Text& CsvSink::text_of(std::uint32_t id) {
+  if (id >= texts_.size()) {
+    for (std::size_t next = texts_.size(); next < names_->size(); ++next) {
+      const auto known = static_cast<std::uint32_t>(next);
+      texts_.push_back({names_->vpp_stage(known), ""});
+      append_cell(texts_.back().cell, names_->name(known));
+    }
+  }
+  return texts_[id < texts_.size() ? id : 0];
+}
+
+}  // namespace gradmon

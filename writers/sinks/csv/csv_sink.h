@@ -1,0 +1,68 @@
+// SPDX-License-Identifier: Apache-2.0
+// Records as CSV files, one per kind and range of steps; FORMAT.md is the
+// contract. The sink holds no file open between steps.
+#pragma once
+
+#include <array>
+#include <cstdint>
+#include <filesystem>
+#include <memory>
+#include <string>
+#include <utility>
+#include <vector>
+
+#include "writers/queue/name_table.h"
+#include "writers/queue/sink.h"
+#include "writers/sinks/columns.h"
+#include "writers/sinks/csv/csv_file.h"
+
+namespace gradmon {
+
+class CsvSink : public Sink {
+ public:
+  // Files go into `directory`, which is made (0750) where it is missing, also
+  // later on. Names and stages are read from the table by the records' ids.
+  CsvSink(std::filesystem::path directory, std::shared_ptr<const NameTable> names);
+
+  const char* name() const override { return "csv"; }
+  void report_parts(OnPart on_part) override { on_part_ = std::move(on_part); }
+  [[nodiscard]] tl::expected<void, SinkError> begin_revision(const Layout& layout) override;
+  [[nodiscard]] tl::expected<void, SinkError> write_step(Step step,
+                                                         const std::vector<Record>& records) override;
+  [[nodiscard]] tl::expected<void, SinkError> flush() override { return {}; }
+
+ private:
+  // One kind's file: rows for several steps, until the range of steps is over.
+  struct Output {
+    std::vector<RowColumn> columns;
+    std::string header;
+    std::int64_t first_step = -1;  // of the file at `path`
+    std::filesystem::path path;
+    CsvFile file;
+  };
+
+  // A name or a shape as the rows have it.
+  struct Text {
+    int vpp_stage;
+    std::string cell;  // "\"[16, 8]\""
+  };
+
+  tl::expected<void, std::string> write_kind(Kind kind, Step step, const Record* begin, const Record* end);
+  std::filesystem::path path_of(Kind kind, std::int64_t first_step, const std::string& suffix) const;
+  void append_row(const Record& record, const std::vector<RowColumn>& columns);
+  void append(const Record& record, const RowColumn& column);
+  const Text& text_of(std::uint32_t id);
+
+  // Constant after construction.
+  const std::filesystem::path directory_;
+  const std::shared_ptr<const NameTable> names_;
+
+  // The writer thread's.
+  OnPart on_part_;  // null: nobody asks
+  Layout layout_;
+  std::array<Output, kKinds> outputs_;
+  std::string rows_;         // one step of one kind
+  std::vector<Text> texts_;  // by id
+};
+
+}  // namespace gradmon

@@ -1,0 +1,29 @@
+// SPDX-License-Identifier: Apache-2.0
+// Keeps the records of the last collected step, for those in the process who
+// want to look at them.
+#pragma once
+
+#include <memory>
+#include <vector>
+
+#include "writers/queue/sink.h"
+#include "writers/sinks/last_step.h"
+
+namespace gradmon {
+
+class MemorySink : public Sink {
+ public:
+  explicit MemorySink(std::shared_ptr<LastStep> last);
+
+  const char* name() const override { return "memory"; }
+  [[nodiscard]] tl::expected<void, SinkError> begin_revision(const Layout& layout) override;
+  [[nodiscard]] tl::expected<void, SinkError> write_step(Step step,
+                                                         const std::vector<Record>& records) override;
+  [[nodiscard]] tl::expected<void, SinkError> flush() override { return {}; }
+
+ private:
+  const std::shared_ptr<LastStep> last_;
+  Layout layout_;
+};
+
+}  // namespace gradmon
