@@ -54,9 +54,11 @@ class CollectingRig:
 
     def own_share(self) -> float:
         """What the monitor's meter says of a collected step, over the last eight."""
-        share = self.monitor.status().ranks[0].overhead
-        if share is None:
-            raise RuntimeError("the monitor has not measured itself")
+        deadline = time.monotonic() + 10  # the status comes from the hub
+        while (share := self.monitor.status().ranks[0].overhead) is None:
+            if time.monotonic() > deadline:
+                raise RuntimeError("the monitor has not measured itself")
+            time.sleep(0.05)
         return float(share) * INTERVAL
 
     def check(self, rows: int) -> None:

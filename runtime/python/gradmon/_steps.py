@@ -131,9 +131,7 @@ class Steps:
                 continue
             watched = [parts.model for parts in other._models] + [one.optimizer for one in other._optimizers]
             if other._output_dir == self._output_dir or has(watched, model) or has(watched, optimizer):
-                _gradmon.warn_once(
-                    "a second Monitor in this process replaces the first, which stops"
-                )
+                _gradmon.warn_once("a second Monitor in this process replaces the first, which stops")
                 other.stop()
 
     def _around(self, optimizer: Any) -> OptimizerSteps:
