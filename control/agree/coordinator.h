@@ -18,14 +18,14 @@
 
 namespace gradmon {
 
-// A plan has run to its end on all ranks: `dynamic_on` may be written back,
-// where the file still is the save it came from.
+// A plan has ended on all ranks. `dynamic_on: false` may be written back if the file is still the
+// save that the plan came from.
 struct WriteBack {
   Revision revision;
   FileIdentity file;
 };
 
-// The same message to several members: what is one message for all is encoded once.
+// One message to several members; encoded once.
 struct Outgoing {
   using To = std::vector<std::pair<int, std::uint64_t>>;
   To to;  // rank and incarnation
@@ -43,8 +43,8 @@ struct CoordinatorActions {
   CoordinatorActions& operator+=(CoordinatorActions other);
 };
 
-// The role the lead hub has: orders revisions, asks, decides. Pure: called by
-// one thread with the time as a value.
+// The lead hub's role: orders revisions, asks the members, decides. Pure; one thread; the caller
+// passes the time.
 class Coordinator {
  public:
   struct Job {
@@ -58,47 +58,46 @@ class Coordinator {
   // `log` outlives it.
   Coordinator(Job job, DecisionLog& log);
 
-  // What an earlier coordinator of this epoch has left in its log, in order; before
-  // begin(). What was open is aborted; every member counts as heard now.
+  // Takes in the log of an earlier coordinator of this epoch, in order; call it before begin(). Aborts
+  // the revision that was open. Every member counts as heard now.
   CoordinatorActions restore(const std::vector<LogEntry>& entries, WallTime now);
-  // The config has been read; null: there is none, or it is broken. A new epoch
-  // starts on where its plan is on, an epoch that goes on takes it where it is
-  // another save than the newest known. Ranks that have said Hello before are
-  // answered now.
+  // The config has been read; null: it is missing or broken. A new epoch starts on if this plan is on.
+  // A restored epoch takes the plan only if the file is another save than the newest known. Answers
+  // the ranks that have already said Hello.
   CoordinatorActions begin(PlanPtr from_file, WallTime now);
-  // A change by file, command or gradmon itself; valid. The newest waits while
-  // one is open, the one it replaces is recorded as superseded; gradmon's own
-  // never replaces the user's. One that is off withdraws what is open.
+  // Proposes a valid plan of the file, a command or gradmon itself. While a revision is open the
+  // newest proposal waits, and the one it replaces is recorded as superseded. gradmon's own
+  // proposals never replace the user's. A plan that is off withdraws the open revision.
   CoordinatorActions propose(PlanPtr plan, WallTime now);
-  // Withdraws what is waiting or open. False: there is nothing.
+  // Withdraws the waiting or open proposal. False: there is none.
   bool cancel(const std::string& by, CoordinatorActions& actions, WallTime now);
   // False: no such member.
   bool evict(Rank rank, const std::string& by, CoordinatorActions& actions);
-  // Asks every rank what a valid plan would mean there, or (null) what it watches
-  // now; the answer comes in `dry_runs`, with this id.
+  // Asks every rank how many targets a valid plan would match there or, if the plan is null, what the
+  // rank watches now. The answers come in `dry_runs`, with this id.
   CoordinatorActions dry_run(std::string id, PlanPtr plan);
   CoordinatorActions on_message(const Envelope& envelope, WallTime now);
-  // The same, but what follows is decided by the next tick: for those who take in many
-  // messages before it, since each decision looks at every member.
+  // The same, but decides only at the next tick. For many messages at once, because each decision
+  // looks at every member.
   CoordinatorActions take_in(const Envelope& envelope, WallTime now);
-  // What is not over yet, and for whom it waits.
+  // The proposal that is open or waiting, and which ranks it waits for.
   std::optional<Pending> pending() const;
-  // `elapsed` since the last tick counts at most one second: a pause of this
-  // process is not its members' silence.
+  // `elapsed` since the last tick; more than one second counts as one, so that a pause of this
+  // process does not count as silence of its members.
   CoordinatorActions tick(Ticks elapsed, WallTime now);
-  // The write-back of a revision has ended: no more is to come of it.
+  // The write-back of a revision has ended, done or given up.
   void write_back_ended(Revision revision);
 
-  // Nothing to write back is outstanding, and no rank takes part any more.
+  // No write-back is outstanding, and no rank takes part any more.
   bool may_exit() const;
-  // Something is to be decided: ticks every 10 ms, else every 100.
+  // Whether a decision is pending. If so, call tick() every 10 ms, else every 100 ms.
   bool busy() const { return open_.has_value() || waiting_.has_value() || dry_runs_.busy(); }
-  // The newest plan, in force, committed, open or waiting, is off or has ended.
+  // Whether the newest plan (in force, committed, open or waiting) is off or has ended.
   bool newest_is_off() const;
   PlanPtr newest_plan() const;  // null: none yet
   // The newest committed plan; null: none.
   PlanPtr committed_plan() const { return last_.commit ? last_.commit->plan : nullptr; }
-  Status status() const;  // what it knows of it; file and errors are the caller's
+  Status status() const;  // without the file and its errors, which the caller adds
   Journal& journal() { return journal_; }
   const Journal& journal() const { return journal_; }
   bool applied_by_all(Revision revision) const;
@@ -108,13 +107,13 @@ class Coordinator {
   struct Proposal {
     PlanPtr plan;
     Journal::Key entry = 0;
-    int attempts = 0;  // that found an answer missing
+    int attempts = 0;  // that ended for a missing answer
     Ticks not_before{};
     WallTime since = 0;
-    std::vector<int> missed;  // whose answer the last attempt missed
-    bool restored = false;    // it was open when the coordinator before died
+    std::vector<int> missed;  // ranks whose answer was missing in the last attempt
+    bool restored = false;    // open when the previous coordinator died
   };
-  // Offering: the plan travels, nobody has promised anything. Promising: ranks may wait.
+  // Offering: the plan is sent, no rank has promised anything. Promising: ranks may wait.
   enum class Stage { offering, promising };
   struct Open {
     Revision revision;
@@ -122,7 +121,7 @@ class Coordinator {
     Stage stage = Stage::offering;
     std::int64_t lookahead = 1;
     Ticks opened{};         // this stage
-    Ticks last_sent{};      // its question
+    Ticks last_sent{};      // the question of this stage
     int first_missing = 0;  // every rank below it has answered this stage
     bool objected = false;  // by Reject or Busy of some rank
   };
@@ -186,7 +185,7 @@ class Coordinator {
   Ticks clock_{};
   bool begun_ = false;
   bool starts_on_ = false;
-  std::vector<Envelope> early_;  // said before begin()
+  std::vector<Envelope> early_;  // received before begin()
   Revision next_{1};
   std::optional<Proposal> waiting_;
   std::optional<Open> open_;
@@ -194,15 +193,15 @@ class Coordinator {
   CommittedPlans committed_;
   OverheadBudget budget_;
   bool restored_ = false;             // from a log
-  bool log_lost_ = false;             // a rank has been in an epoch before this one
-  std::int64_t order_ = 0;            // of this epoch: when it began, or later than a clock ahead
-  std::optional<Verdict> inherited_;  // of an epoch whose log is lost: the newest that a rank still holds
-  std::optional<Step> inherited_effective_;  // the latest that a rank has told of
+  bool log_lost_ = false;             // a rank comes from an earlier epoch
+  std::int64_t order_ = 0;            // of this epoch: its start time, or more if a clock was ahead
+  std::optional<Verdict> inherited_;  // newest commit that a rank still holds from an epoch whose log is lost
+  std::optional<Step> inherited_effective_;  // latest effective step that a rank has reported
   bool inherited_proposed_ = false;
-  PlanPtr from_file_;          // as begin() had it
-  std::string refusal_;        // why the newest change did not come about
+  PlanPtr from_file_;             // as passed to begin()
+  std::string refusal_;           // why the newest change was not committed
   std::set<int> ranks_to_start_;  // ranks that have joined while a plan was on
-  double decide_ms_ = 1;       // moving mean from Prepare to a commit: chooses the lookahead
+  double decide_ms_ = 1;          // moving mean from Prepare to a commit: chooses the lookahead
 };
 
 }  // namespace gradmon

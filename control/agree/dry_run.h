@@ -10,32 +10,31 @@
 
 namespace gradmon {
 
-// What each rank has said that a plan would mean there, or that it watches now.
+// The ranks' answers to a dry run.
 struct DryRunResult {
   struct Answer {
     Rank rank;
     bool known = false;  // false: the rank has not answered
     std::int64_t matches = 0;
-    std::string objection;  // why the rank could not carry it out; "" where it could
+    std::string objection;  // why the rank cannot carry out the plan; "" if it can
     TargetList targets;     // as in DryRunAnswer
   };
   std::string id;
   std::vector<Answer> answers;  // by rank
 };
 
-// Questions of "what would this plan mean?" (without a plan: "what do you
-// watch?") to all ranks: nothing is promised
-// and nothing changes. Each ends when all ranks that are there have answered,
-// or after two seconds. One thread.
+// Dry runs that are under way. Each asks all ranks how many targets a plan would match (without a
+// plan: what they watch now). It changes nothing, and ends when all present ranks have answered, or
+// after two seconds. One thread.
 class DryRuns {
  public:
-  // A question already open with that id goes on. Beyond sixteen the oldest is
-  // dropped without an answer.
+  // Does nothing if a dry run with that id is under way. Above sixteen the oldest is dropped without
+  // an answer.
   void ask(std::string id, PlanPtr plan, Ticks now);
   void on_dry_run_answer(Rank rank, const DryRunAnswer& answer);
-  // The questions that are due, by rank.
+  // The questions that are due now, by rank.
   std::vector<std::pair<int, DryRun>> due(const Membership& members, Ticks now);
-  // Those that have ended; they are forgotten.
+  // Removes and returns the dry runs that have ended.
   std::vector<DryRunResult> take_ended(const Membership& members, Ticks now);
   bool busy() const { return !open_.empty(); }
 

@@ -15,7 +15,7 @@
 
 namespace gradmon {
 
-// How long a rank may collect, or keep a promise, without an acknowledgement.
+// How long a rank may collect, or keep a promise, without an acknowledgement of the coordinator.
 inline constexpr Ticks kLease{10'000};
 
 // How many targets of this rank a plan matches, or why this rank cannot carry the plan out.
@@ -23,7 +23,7 @@ inline constexpr Ticks kLease{10'000};
 // program may still call watch(). Called on the agent thread; must return at once.
 using CanCarryOut = std::function<tl::expected<std::int64_t, std::string>(const Plan&)>;
 
-// What a member wants done. Messages go to the coordinator.
+// What the caller must do for the member. Messages go to the coordinator.
 struct MemberActions {
   std::vector<Message> send;
   std::vector<std::string> warnings;  // for the log
@@ -31,48 +31,46 @@ struct MemberActions {
   MemberActions& operator+=(MemberActions other);
 };
 
-// The role every rank has in the agreement: promises, then obeys. Pure: called
-// by one thread (the agent), with the time as a value (of the gate's clock);
-// touches the gate alone.
+// The role of every rank in the agreement: it promises, then obeys. Pure, but for the gate. One
+// thread (the agent); the caller passes the time, of the gate's clock.
 class Member {
  public:
   struct Identity {
     Rank rank;
     Hello hello;
-    // Dynamic mode: the step after the first waits for the answer to Hello, and
-    // nothing is collected without a lease. The gate holds the start before the
-    // trainer can come there.
+    // Dynamic mode: the second step waits for the answer to Hello, and nothing is collected without a
+    // lease. The gate holds the second step before the training thread can reach it.
     bool dynamic = true;
-    Ticks max_wait{2'000};  // until a plan says otherwise
+    Ticks max_wait{2'000};  // until a plan sets another
   };
 
   Member(Identity identity, StepGate& gate, CanCarryOut can_carry_out, ListTargets list_targets = {});
 
-  // Before the first connected(), where it was not known before.
+  // Sets the launch id if it was unknown at construction. Call it before the first connected().
   void set_launch_id(std::string id) { identity_.hello.launch_id = std::move(id); }
-  // The step after the first is held for the answer to Hello or the first verdict.
+  // Whether the second step is held for the answer to Hello or for the first verdict.
   bool holds_start() const { return start_hold_.has_value(); }
-  // The first step has begun: Hello is said from now on, each 250 ms until it is answered.
+  // The first step has begun. From now on Hello is sent every 250 ms until it is answered.
   MemberActions start(Ticks now);
-  // There is another way to the coordinator, or another coordinator: says Hello again.
+  // The connection to the coordinator, or the coordinator, is a new one. Sends Hello again.
   MemberActions connected(Ticks now);
-  // The way to the coordinator is gone. What is held stays, as long as the lease lasts.
+  // The connection to the coordinator is lost. Plan and promise stay until the lease runs out.
   void disconnected();
-  // No answer can ever come: goes on alone.
+  // No answer can ever come. The rank goes on alone, off.
   void give_up(std::string reason);
 
   // Drops a message of another epoch or of another membership of this rank.
   MemberActions on_envelope(const Envelope& envelope, Ticks now);
   MemberActions on_message(const Message& message, const std::string& epoch, Ticks now);
-  // A tick is due every 10 to 100 ms.
+  // Call it every 10 to 100 ms.
   MemberActions tick(Ticks now);
 
-  // What the training thread and the writer have done.
+  // Reports what the training thread and the writer have done.
   MemberActions applied();  // asks the gate
   MemberActions finished(Revision revision);
   MemberActions leave(Step last);
 
-  // Something is open: ticks every 10 ms, else every 100.
+  // Whether something is under way. If so, call tick() every 10 ms, else every 100 ms.
   bool busy() const { return open_ || start_hold_ || !joined_ || leaving_; }
   bool joined() const { return joined_; }
   // The address of a message to the coordinator.
@@ -80,28 +78,28 @@ class Member {
   bool left_acknowledged() const { return left_acknowledged_; }
   bool replaced() const { return replaced_; }
   const std::string& refused() const { return refused_; }
-  // What Progress says of the agreement; the rest of it is the caller's. Its number
-  // is set, and counts as sent now, by report().
+  // The fields of Progress that concern the agreement; the caller fills in the others.
   Progress progress(Ticks now) const;
-  // The message itself: from here on an acknowledgement of it renews the lease.
+  // Makes the message. Sets its number; an acknowledgement of that number renews the lease, counted
+  // from now.
   Message report(Progress progress, Ticks now);
 
  private:
-  // A revision that was asked about and is not decided as far as this rank knows.
+  // A revision that this rank was asked about and whose verdict it does not know.
   struct Open {
     Revision revision;
-    Message answer;  // Ready: a repeated question gets the same
+    Message answer;  // a repeated question gets the same one
     Step fence;
   };
-  // What a coordinator may acknowledge.
+  // A message that the coordinator may acknowledge.
   struct Sent {
     std::uint64_t number;
     Ticks at;
-    bool lapsed;  // a Hello that said so
+    bool lapsed;  // a Hello sent after a lapse
   };
   struct PendingOffer {
     Offer offer;
-    std::optional<Message> answer;  // none: the program may still show more of its model
+    std::optional<Message> answer;  // none: the program may still watch more of its model
   };
 
   MemberActions send_hello(Ticks now);
@@ -114,7 +112,7 @@ class Member {
   MemberActions on_dry_run(const DryRun& question) const;
   MemberActions learn(const KnownDecisions& last);
   MemberActions withdraw();
-  // Says Hello again where the gate has lapsed.
+  // Sends Hello again if the gate has lapsed.
   MemberActions check_lapsed(Ticks now);
   void acknowledged(std::uint64_t number, Ticks now);
   std::uint64_t number_sent(Ticks now, bool lapsed);
@@ -151,7 +149,7 @@ class Member {
   KnownDecisions last_;          // of the epoch
   std::optional<Verdict> held_;  // the newest commit that it keeps, also of an epoch before
   std::uint64_t numbers_ = 0;
-  std::deque<Sent> sent_;  // what an acknowledgement may come for
+  std::deque<Sent> sent_;        // what an acknowledgement may come for
   std::deque<Applied> entered_;  // in this epoch, and not applied yet: revisions from when on
   Applied newest_applied_;       // of this epoch, as finished_
   Revision finished_;

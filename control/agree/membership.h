@@ -11,15 +11,14 @@
 
 namespace gradmon {
 
-// The coordinator's list of the ranks: who is a member, and what each has last
-// said of itself. One thread.
+// The coordinator's list of ranks: who is a member, and the last message of each. One thread.
 class Membership {
  public:
   enum class Phase {
-    absent,   // never heard in this epoch: waited for
+    absent,   // not heard yet in this epoch; waited for
     member,   // asked, waited for
-    left,     // said so; counts as ready, applied and finished
-    dropped,  // gone, or silent for too long: no longer asked or waited for
+    left,     // has said Left; counts as ready, applied and finished
+    dropped,  // dead, or silent for too long; no longer asked or waited for
   };
 
   struct Member {
@@ -27,16 +26,16 @@ class Membership {
     Hello hello;
     std::uint64_t incarnation = 0;
     std::uint64_t first_incarnation = 0;  // of the same process
-    Step first_start;                     // of the rank's first process: later ones resume where they like
-    std::string trouble;  // why it cannot take part, or who else claims its number; "" for none
-    Ticks claimed{};      // when another process last did
+    Step first_start;                     // of the rank's first process; later ones may resume anywhere
+    std::string trouble;  // why it cannot take part, or which other process claims its number; ""
+    Ticks claimed{};      // when another process last claimed its number
     Progress progress;
-    Ticks last_heard{};  // when it was last heard
+    Ticks last_heard{};
     Ticks last_moved{};  // when its step last changed
     Ticks last_acknowledged{};
-    Step last_step;          // of one that has left or was dropped
+    Step last_step;                // after it has left or was dropped
     std::string departure_reason;  // of one that was dropped
-    std::string evicted_by;  // "" unless evicted
+    std::string evicted_by;        // "" unless evicted
     // The answers to the open revision, if any.
     std::optional<Offered> offered;
     std::optional<Ready> ready;
@@ -44,13 +43,13 @@ class Membership {
     std::optional<Busy> busy;
     bool asked = false;  // it takes part in the open revision
     bool heard_since_hello = false;
-    bool noted = false;                // in the decision log
+    bool noted = false;                 // in the decision log
     bool joined_since_restart = false;  // of the coordinator
 
     bool takes_part() const { return phase == Phase::member; }
     bool left() const { return phase == Phase::left; }
     bool gone() const { return phase == Phase::left || phase == Phase::dropped; }
-    // What it has applied and finished; gone counts as all of it.
+    // A member that is gone counts as having applied and finished everything.
     bool has_applied(Revision revision) const { return gone() || progress.applied >= revision; }
     bool has_finished(Revision revision) const { return gone() || progress.finished >= revision; }
   };
@@ -67,48 +66,48 @@ class Membership {
 
   explicit Membership(Expected expected);
 
-  // Takes a rank in, or says in Welcome::refused why not. Fills in of the answer
-  // what the membership knows. A number that a member holds is not given to another
-  // process before that member is gone: it may still collect. `joined`: another
-  // process, or another life of one that had lapsed, is the member now.
+  // Admits a rank, or says in Welcome::refused why not. Fills in the part of Welcome that the
+  // membership knows. A rank number is not given to another process while its member is there,
+  // because that member may still collect. `joined`: the member is now another process, or the same
+  // one after a lapse.
   struct Answer {
     Welcome welcome;
     bool joined = false;
-    bool late = false;  // a newer message of the same process has come before: no answer
+    bool late = false;  // a newer message of the same process was first; no answer
   };
   Answer on_hello(Rank rank, const Hello& hello, Ticks now);
   void on_progress(Member& member, const Progress& progress, Ticks now);
   // The rank's side has closed its connection.
   void on_disconnected(Rank rank, Ticks now, std::string why);
   void on_left(Rank rank, Step last);
-  // Those that are dropped now, for silence or eviction.
+  // Drops members that are silent or evicted. Returns them.
   std::vector<int> drop_silent(Ticks now);
   bool evict(Rank rank, std::string by);
-  // One that was never heard is no longer waited for.
+  // Stops waiting for a rank that was never heard.
   void stop_waiting_for(Rank rank);
-  // Something was effective in this launch: from here on a process may begin anywhere.
+  // A plan was effective in this launch. From now on a process may start at any step.
   void plan_was_effective() { effective_seen_ = true; }
 
   // After a restart of the coordinator.
   void restore(const JoinedEntry& joined, Ticks now);
   void restore(const DepartureEntry& gone);
-  // Every incarnation given from here on is above all that the log has.
+  // Incarnations given from now on are above all those in the log.
   void begin_incarnation();
 
-  // The member that sent it; null: no such member, or an older incarnation.
+  // The sender; null if it is no member, or an older incarnation.
   Member* find(const Envelope& envelope);
-  // Whether it is of the process that has the rank's number, in whichever incarnation.
+  // Whether the sender is the process that holds the rank number, in any incarnation.
   bool is_process_of(const Envelope& envelope) const;
   Member& of(int rank) { return members_[static_cast<std::size_t>(rank)]; }
   const Member& of(int rank) const { return members_[static_cast<std::size_t>(rank)]; }
   int size() const { return static_cast<int>(members_.size()); }
 
   bool heard(const Member& member, Ticks now) const { return now - member.last_heard < kHeardWithin; }
-  // "" where every rank can be asked, else why not: "waiting for rank 3 (not heard for 8 s)".
+  // "" if every rank can be asked, else the reason: "waiting for rank 3 (not heard for 8 s)".
   std::string unready(Ticks now) const;
-  // The last step heard of from any member that was dropped, has lapsed or left.
+  // The highest last step of all members that were dropped, have lapsed or left.
   std::optional<Step> last_departed_step() const { return last_departed_step_; }
-  // Whose step and plan speak for the job: the first that takes part, else the first.
+  // The member whose step and plan stand for the job: the first that takes part, else rank 0.
   const Member& reference() const;
   void clear_answers();
 

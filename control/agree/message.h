@@ -31,20 +31,20 @@ struct Hello {
   std::uint32_t version = kProtocolVersion;
   std::uint64_t number = 0;  // rises over all Hellos and Progresses of a process; echoed by Welcome
   Step step;                 // the step it is in, or about to begin
-  // The process is new or has lapsed: it collects nothing until a commit that it
-  // becomes ready for is in force.
+  // The process is new or has lapsed. It collects nothing until a commit that it has promised is in
+  // force.
   bool lapsed = true;
-  std::string held_epoch;       // the epoch of what follows; "" in a process's first Hello
+  std::string held_epoch;        // the epoch of what follows; "" in a process's first Hello
   std::int64_t epoch_order = 0;  // of that, as its Welcome said
-  std::optional<Verdict> held;  // the newest commit that it keeps
+  std::optional<Verdict> held;   // the newest commit that it keeps
 };
 
-// The rank could carry the plan out. It promises nothing.
+// The rank can carry out the plan. It promises nothing.
 struct Offered {
   Revision revision;
   std::string config_sha256;
-  std::int64_t matches = 0;  // targets the plan means on this rank
-  std::string unmatched;     // where there are none: what matches nothing, for people
+  std::int64_t matches = 0;  // number of targets on this rank
+  std::string unmatched;     // if there are none: what matches nothing, for people
 };
 
 struct Reject {
@@ -52,14 +52,14 @@ struct Reject {
   std::string reason;
 };
 
-// The promise: this rank does not begin `fence` before it has heard the verdict or has lapsed.
+// The promise: this rank does not begin step `fence` before it knows the verdict or has lapsed.
 struct Ready {
   Revision revision;
   std::string config_sha256;
   Step fence;
 };
 
-// The rank's training has waited for verdicts too long lately.
+// The rank refuses, because its training has recently waited too long for verdicts.
 struct Busy {
   Revision revision;
   std::string reason;
@@ -75,7 +75,7 @@ struct Finished {
   Revision revision;
 };
 
-// Iterations in which a scaler of gradients has left out the optimizer's step.
+// Iterations in which a GradScaler left out the optimizer's step.
 struct SkippedUpdates {
   std::uint64_t count = 0;
   Step last{-1};
@@ -87,10 +87,10 @@ struct Progress {
   double step_ms = 0;
   bool collecting = false;
   bool waiting = false;
-  std::int64_t waited_ms = 0;  // how long training has stood at its fence, where it waits
+  std::int64_t waited_ms = 0;  // how long training has been waiting at its fence; 0: it does not wait
   std::uint64_t records = 0;
   std::uint64_t dropped = 0;
-  // What this rank knows and has done, so that a lost message is made good.
+  // What this rank knows and has done. It replaces lost messages.
   Revision closed;
   Revision applied;
   Step applied_step;
@@ -106,35 +106,35 @@ struct Left {
   Step last;
 };
 
-// Said by a hub for a rank whose side has closed the connection.
+// Sent by a hub for a rank that has closed its connection.
 struct Disconnected {};
 
-// What a plan would mean on this rank, or what it watches now; nothing is promised.
+// The answer to DryRun. It promises nothing.
 struct DryRunAnswer {
   std::string id;
   std::int64_t matches = 0;
-  std::string objection;  // why it could not be carried out; "" where it could
-  TargetList targets;     // whole from rank 0, from the others what is noteworthy
+  std::string objection;  // why the plan cannot be carried out; "" if it can
+  TargetList targets;     // complete from rank 0; from others only silent and unmatched ones
 };
 
 // --- Coordinator to member. ---
 
 struct Welcome {
-  std::string process_id;  // whom it answers
+  std::string process_id;  // the process it answers
   std::uint64_t incarnation = 0;
   std::uint64_t number = 0;  // of the Hello: the lease counts from when that was sent
-  std::string refused;       // "" or why it may not join; nothing below holds then
-  bool again = false;        // refused for now: say Hello again
-  bool starts_on = false;    // revision 1 comes: hold the step after the first
+  std::string refused;       // why the rank may not join, "" if it may; if set, ignore the rest
+  bool again = false;        // refused for now; send Hello again
+  bool starts_on = false;    // revision 1 follows; do not begin the second step before it
   std::string run_id;        // 8 hex digits in the names of the output directories
   std::int64_t started = 0;  // wall time of the job, ms since 1970
-  // Epochs of one launch in the order in which they began: no rank goes back to an
-  // older one, whose hub may live where its directory was removed.
+  // The order in which the epochs of one launch began. No rank goes back to an older epoch, whose hub
+  // may still run after its directory was removed.
   std::int64_t epoch_order = 0;
   KnownDecisions last;
 };
 
-// The plan of an open revision. Nobody promises anything yet.
+// The plan of an open revision. No rank promises anything yet.
 struct Offer {
   Revision revision;
   PlanPtr plan;
@@ -151,31 +151,31 @@ struct Decided {
   KnownDecisions last;
 };
 
-// The acknowledgement of a Progress: it renews the lease.
+// Acknowledges a Progress and renews the lease.
 struct ProgressAck {
   std::uint64_t number = 0;
 };
 
 struct LeftAck {};
 
-// The sender is no member (any more), or the coordinator is another: say Hello.
+// The rank is no member any more, or the coordinator is a new one. The rank must send Hello.
 struct RejoinRequest {};
 
-// Another process has taken this rank number.
+// Another process now has this rank number.
 struct Replaced {};
 
-// What would this plan mean on your rank? Without one: what do you watch now?
+// Asks how many targets a plan would match on this rank; a null plan asks what it watches now.
 struct DryRun {
   std::string id;
   PlanPtr plan;
-  std::size_t room = 0;  // bytes for the targets of the answer
+  std::size_t room = 0;  // bytes that the answer's targets may take
 };
 
 using Message = std::variant<Hello, Offered, Reject, Ready, Busy, Applied, Finished, Progress, Left,
                              Disconnected, DryRunAnswer, Welcome, Offer, Prepare, Decided, ProgressAck,
                              LeftAck, RejoinRequest, Replaced, DryRun>;
 
-// A message with its address. Of another epoch or an older incarnation: dropped.
+// A message with its address. Messages of another epoch or an older incarnation are dropped.
 struct Envelope {
   std::string epoch;              // "" in a Hello only
   Rank rank;                      // the member's, whichever way it goes

@@ -66,8 +66,8 @@ struct Verdict {
   bool commit() const { return plan != nullptr; }
 };
 
-// How much of the order of revisions somebody knows: every revision up to
-// `closed` is decided, and of those `commit` is the newest that holds.
+// What a sender knows of the decisions: every revision up to `closed` is decided, and `commit` is the
+// newest commit among them.
 struct KnownDecisions {
   Revision closed;
   std::optional<Verdict> commit;

@@ -14,101 +14,99 @@
 
 namespace gradmon {
 
-// A plan that holds, with the step from which it does.
+// A committed plan and its effective step.
 struct Commitment {
   Revision revision;
   PlanPtr plan;
   Step effective;
 };
 
-// What the training thread finds at a boundary that is not free.
+// The result of the slow path at a step boundary.
 struct Opening {
-  bool wait = false;               // a promise forbids the step for now; nothing else is set
-  std::optional<Commitment> swap;  // put this plan in force before the step
+  bool wait = false;               // a promise forbids the step for now; the other members are not set
+  std::optional<Commitment> swap;  // swap to this plan before the step
   bool collect = false;            // the step is to be collected
-  bool ended = false;              // the plan in force has collected all; said once per plan
+  bool ended = false;              // the plan in force has collected its last step; true once per plan
 };
 
-// The only thing the training thread touches each step, and the only place
-// where it may wait for another rank. Two words: `current`, the step the trainer
-// has published, and `gate`, the first step that the fast path may not begin.
+// What the training thread touches in each step, and the only place where it may wait for another
+// rank. Two words: `current`, the step that the training thread has published, and `gate`, the first
+// step that the fast path may not begin.
 //
 // The safety argument (ARCHITECTURE.md, "The agreement, in short"): the trainer stores `current` and
 // then loads `gate`; the agent stores `gate` and then loads `current` again. All
-// four are sequentially consistent, so one of them sees the other, and a fence
-// that has been promised is never passed unseen. Every store to `gate` is made
-// under the mutex, by one function.
+// four accesses are sequentially consistent, so at least one thread sees the other's store, and no
+// promised fence is passed unseen. Every store to `gate` is made under the mutex, by one function.
 //
-// Times are of a clock that counts suspension (CLOCK_BOOTTIME), with any origin.
+// Times are of a clock that also runs during suspension (CLOCK_BOOTTIME).
 //
-// To lapse is to go on off: the promise is taken back, commits ahead are dropped,
-// the plan in force ends at the next boundary, and the step at hand does not
-// count. It comes by waiting at a fence longer than was promised, by a lease that
-// has run out, or from the agent; it is final until rejoin().
+// To lapse means: the promise is dropped, commits that are not in force yet are dropped, the plan in
+// force ends at the next boundary, and the current step does not count. A rank lapses if it waits at
+// a fence for longer than `max_wait`, if its lease runs out, or if the agent says so. A lapse is final
+// until rejoin().
 class StepGate {
  public:
   using Clock = std::function<Ticks()>;
 
-  // `start` is the first step that will be begun.
+  // `start`: the first step of the training loop.
   explicit StepGate(Step start) : current_(start.value - 1), handled_{start.value - 1} {}
   StepGate(const StepGate&) = delete;
   StepGate& operator=(const StepGate&) = delete;
 
   // --- Training thread. ---
-  // Publishes that step n is about to begin. True: begin it, nothing has changed.
+  // Publishes that step n is about to begin. True: begin it; nothing has changed.
   bool try_begin(Step n) noexcept {
     current_.store(n.value);
     return n.value < gate_.load();
   }
-  // The slow path of the same step, after try_begin has said no. Never waits.
+  // The slow path of the same step, after try_begin returned false. Never waits.
   Opening begin(Step n, Ticks now);
-  // begin(n) until it does not say wait; between slices of at most 100 ms it
-  // asks `interrupted`, and lapses where it says so: the step is free.
+  // Calls begin(n) until it need not wait. Between slices of at most 100 ms it calls `interrupted`; if
+  // that returns true, the rank lapses and the step may begin.
   Opening begin_or_wait(Step n, const Clock& clock, const std::function<bool()>& interrupted);
-  // At the end of the step that begin() has last said to collect: whether its
-  // rows count. They do not where the rank has lapsed since.
+  // At the end of a collected step: whether its rows count. They do not if the rank has lapsed during
+  // the step.
   bool still_counts(Ticks now);
 
   // --- Agent thread. ---
   Step current() const noexcept { return Step{current_.load()}; }
-  // Promises not to begin a step ≥ the fence it returns, at least `lookahead`
-  // (≥ 1) steps ahead of the trainer, until `settle`, `release`, or the trainer
-  // has stood there for `max_wait` and lapses. kNever: it has lapsed, or is
-  // abandoned, and promises nothing.
+  // Promises not to begin the step it returns (the fence) or any later one. The fence is at least
+  // `lookahead` (≥ 1) steps ahead of the training thread. The promise ends with settle(), release(), or
+  // a lapse after `max_wait` at the fence. Returns kNever, and promises nothing, after a lapse.
   Step promise(std::int64_t lookahead, Ticks max_wait);
-  // Promises a given step, which the trainer must not have passed: only at the
-  // start. Waiting there does not count as waiting for a verdict.
+  // Promises a given fence, which the training thread must not have passed. Used at the start only;
+  // waiting there does not count as waiting for a verdict.
   void hold(Step fence, Ticks max_wait);
-  // Takes the promise back.
+  // Drops the promise.
   void release();
-  // There is no agent any more: takes the promise back, and none is made again.
+  // The agent has ended. Drops the promise and makes no further one.
   void abandon();
-  // This process has lost its place among the ranks: from the next boundary on
-  // nothing is collected, and no promise is kept.
+  // This process is no rank of the job any more. From the next boundary on nothing is collected, and
+  // the promise is dropped.
   void withdraw();
-  // In one instant: the promise is replaced by `fence` (kNever: none), and what
-  // holds is entered; neither where the rank has lapsed. False: the trainer has
-  // already begun its effective step; the commitment is not entered.
+  // Atomically replaces the promise by `fence` (kNever: none) and enters the commitment. Does neither
+  // after a lapse. Returns false, without entering the commitment, if the training thread has already
+  // begun its effective step.
   bool settle(const std::optional<Commitment>& commitment, Step fence = kNever);
-  // From here on nothing is collected without a lease.
+  // From now on nothing is collected without a lease.
   void require_lease() { renew_lease(Ticks::min()); }
   void renew_lease(Ticks until);
-  // Lapses where the plan in force, or one ahead, is on and the lease has run out.
+  // Lapses if the lease has run out and the plan in force or a later commit is on.
   void check_lease(Ticks now);
   void lapse();
   bool lapsed() const;
-  // A Hello of a lapsed rank has been answered.
+  // The Hello after a lapse has been answered.
   void rejoin();
-  // How long the trainer has stood at its fence; 0 where it does not.
+  // How long the training thread has been waiting at its fence; 0 if it does not wait.
   Ticks standing(Ticks now) const;
-  // How long it has stood at promised fences within the last `span`, each time
-  // `max_wait` at most: what is longer was no wait for a verdict.
+  // How long it has waited at promised fences within the last `span`. Each wait counts at most
+  // `max_wait`.
   Ticks waited_in(Ticks span, Ticks now) const;
-  // What was put in force since the last call, with the step; in order.
+  // The commitments that came into force since the last call, in order.
   std::vector<std::pair<Revision, Step>> take_applied();
-  // The plan in force, none before the first. Revision 0: off by a lapse.
+  // The plan in force; none before the first. Revision 0: off after a lapse.
   std::optional<Commitment> in_force() const;
-  // Whether anything that is on is in force, not ended, or ahead.
+  // Whether a plan that is on is in force and not ended, or committed for a later step.
   bool needs_lease() const;
 
  private:

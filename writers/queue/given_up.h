@@ -12,12 +12,12 @@ namespace gradmon {
 
 using RowsByKind = std::array<std::uint64_t, kKinds>;
 
-// What a writer thread that was left behind has not written. A file that it hangs in
-// counts, and may still be written.
+// What an abandoned writer thread has not written. A file whose write still hangs counts, although
+// it may yet be written.
 struct GivenUp {
   RowsByKind rows{};
-  std::uint64_t queued = 0;  // rows whose kind nobody has looked at
-  std::size_t files = 0;     // that are no tables, and lines of the log
+  std::uint64_t queued = 0;  // rows still in the queue, of unknown kind
+  std::size_t files = 0;     // other output files, and lines of the log
 
   std::uint64_t all_rows() const;
 };

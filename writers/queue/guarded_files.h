@@ -12,26 +12,25 @@
 
 namespace gradmon {
 
-// Writes files that are no tables; one that fails is kept and tried again after
-// a pause, as a sink is. One thread; time is told.
+// Writes output files that are not a sink's. A file that cannot be written is kept and tried again
+// after a pause. One thread; the caller passes the time.
 class GuardedFiles {
  public:
   using Time = std::chrono::steady_clock::time_point;
-  static constexpr std::size_t kMostKept = 16;  // beyond it the oldest is given up, and that is logged
+  static constexpr std::size_t kMostKept = 16;  // above it the oldest is given up, with a line in the log
 
-  // `goes_on` is asked before a file is tried again; false: it is left. Null: always.
+  // `goes_on` is called before each retry; false: no retry. Null: always retry.
   explicit GuardedFiles(Pauses pauses, std::function<bool()> goes_on = nullptr)
       : pauses_(pauses), goes_on_(std::move(goes_on)) {}
 
-  // What it throws counts as its error. The first error of a series is logged,
-  // and the success that ends it.
+  // An exception counts as an error. Logs the first error of a series and the success that ends it.
   void write(FileToWrite file, Time now);
-  // Those that failed, where their pause is over.
+  // Tries the failed files again, if the pause is over.
   void retry(Time now);
-  // All that failed, now.
+  // Tries all failed files now.
   void try_all();
 
-  // Of the files that are not written, the last; empty: there are none.
+  // The last error; empty if every file is written.
   const std::string& error() const { return error_; }
   std::size_t failed() const { return failed_.size(); }
 

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// A sink and how much trust it has: after an error that kept nothing it is left
-// alone for a while, and its rows are lost at once. One thread; time is told.
+// Shields the writer thread from a failing sink. After an error that kept no row, the sink is not
+// called for a while, and its rows are lost at once. One thread; the caller passes the time.
 #pragma once
 
 #include <chrono>
@@ -29,12 +29,12 @@ class GuardedSink {
 
   GuardedSink(std::unique_ptr<Sink> sink, Layout layout, Pauses pauses);
 
-  // Begins the revision first where that has not succeeded yet. The first error
-  // of a series is logged, and the success that ends it.
+  // Begins the revision first if that has not succeeded yet. Logs the first error of a series and
+  // the success that ends it.
   Outcome write(Step step, const std::vector<Record>& records, Time now);
   void flush();
 
-  // The last one; empty: none so far.
+  // The last error; empty if there was none.
   const std::string& error() const { return error_; }
 
  private:

@@ -1,6 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// What the sinks must know of a plan: which columns, how many digits, how many
-// steps a file. A value.
+// What sinks need to know of a plan: columns, decimals, steps per file. A value.
 #pragma once
 
 #include <cstdint>

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// What the writer thread is told besides records, in the order it was said.
+// Control messages to the writer thread. It gets them in the order in which they were posted.
 // Markers are never dropped and take no place in the queue.
 #pragma once
 
@@ -25,8 +25,8 @@ struct RevisionBegun {
 struct StepEnded {
   Revision revision;
   Step step;
-  std::uint64_t records;  // accepted since the step before ended
-  bool counts = true;     // false: its records are not to be written
+  std::uint64_t records;  // accepted since the previous step ended
+  bool counts = true;     // false: its records must not be written
 };
 
 struct CollectionEnded {
@@ -34,12 +34,12 @@ struct CollectionEnded {
   Step last;
 };
 
-// An output file that is no table: the writer thread calls this once, in its turn.
+// Writes an output file that is not a sink's. The writer thread calls it once, in order.
 struct FileToWrite {
   std::function<tl::expected<void, std::string>()> write;  // the error names the file
 };
 
-// Nothing is said after this.
+// The last marker.
 struct WriterStopped {};
 
 struct Marker {

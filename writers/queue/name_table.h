@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
-// Texts (target names, shapes) as small numbers, so that a Record carries no
-// text. Every member: any thread; each call takes a lock, so intern when hooks
-// attach and when a shape is first seen, not for each record.
+// Maps texts (target names, shapes) to small numbers, so that a Record contains no text. All
+// members may be called on any thread. Each call takes a lock: intern when hooks attach and when a
+// shape is first seen, not per record.
 #pragma once
 
 #include <cstddef>
@@ -17,19 +17,17 @@ namespace gradmon {
 
 class NameTable {
  public:
-  // Id 0 is the empty text of stage 0: what a Record holds where nothing was set.
+  // Id 0 is the empty text of stage 0, the default in a Record.
   NameTable();
 
   NameTable(const NameTable&) = delete;
   NameTable& operator=(const NameTable&) = delete;
 
-  // The id of a text; the same text and stage give the same id for as long as
-  // the table lives, and no id is ever given to another. `vpp_stage` is the
-  // index of the model chunk that a target belongs to; shapes leave it at 0.
+  // Returns the id of a text. The same text and stage always have the same id, and ids are never
+  // reused. `vpp_stage` is the index of the model chunk of a target; 0 for shapes.
   std::uint32_t intern(std::string_view text, int vpp_stage = 0);
 
-  // Valid, and at the same address, for as long as the table lives. An id that
-  // was never given out reads as id 0.
+  // The reference is valid for the lifetime of the table. An unknown id reads as id 0.
   const std::string& name(std::uint32_t id) const;
   int vpp_stage(std::uint32_t id) const;
 

@@ -1,9 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
-// One lane of records per producing thread, merged for one reader: FIFO within
-// a lane, no order between lanes, no bound (RecordQueue adds that). It is
-// moodycamel's queue with a token per thread; built with -fsanitize=thread it is
-// a deque behind a mutex instead, because the races reported inside the
-// third party's code would bury ours.
+// One lane of records per producing thread, read by one thread. FIFO within a lane, no order between
+// lanes, unbounded (RecordQueue adds the bound). Implemented with moodycamel's queue and one token
+// per thread. Under ThreadSanitizer it is a deque with a mutex, because the sanitizer reports races
+// inside moodycamel's code.
 #pragma once
 
 #include <cstddef>
@@ -17,22 +16,20 @@ namespace gradmon {
 class ProducerLanes {
  public:
   ProducerLanes();
-  // No thread is inside put or take.
+  // No thread may be inside put or take.
   ~ProducerLanes();
 
   ProducerLanes(const ProducerLanes&) = delete;
   ProducerLanes& operator=(const ProducerLanes&) = delete;
 
-  // Any thread. Allocates at a thread's first call, and where the lane grows
-  // beyond what it ever held. A lane whose thread has ended goes to the next
-  // new thread. False: out of memory.
+  // Any thread. Allocates at the first call of a thread, and when a lane grows beyond its largest
+  // size so far. The lane of an ended thread is given to the next new thread. False: out of memory.
   bool put(const Record& record) noexcept;
 
-  // One thread at a time. Up to n records; fewer, or 0, where there are none.
+  // One thread at a time. Takes up to n records; returns how many.
   std::size_t take(Record* into, std::size_t n) noexcept;
 
-  // Any thread. How many lanes there are: as many as there were producing
-  // threads at one time.
+  // Any thread. Number of lanes: the largest number of producing threads at one time.
   std::size_t count() const;
 
  private:

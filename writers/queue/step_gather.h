@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// Gathers records, which arrive in any order, into steps. Pure; one thread.
+// Groups records by step; they arrive in any order. Pure; one thread.
 #pragma once
 
 #include <cstddef>
@@ -16,18 +16,17 @@ namespace gradmon {
 
 class StepGather {
  public:
-  // Records of a step that was closed before are late: counted, not kept.
+  // A record of a step that is already closed is counted as lost.
   void add(const std::vector<Record>& records);
 
-  // Records held of that step.
+  // Number of records held for that step.
   std::size_t count(Revision revision, Step step) const;
 
-  // The step's records, sorted by kind and then sequence; they are valid until
-  // the next call of any member. Steps before it that were never closed are
-  // lost with this.
+  // Returns the step's records, sorted by kind and then sequence; valid until the next call of any
+  // member. Earlier steps that were never closed are lost.
   const std::vector<Record>& close(Revision revision, Step step);
 
-  // Drops all that is held, as lost.
+  // Drops all held records and counts them as lost.
   void clear();
 
   std::size_t held() const { return held_; }
@@ -37,11 +36,11 @@ class StepGather {
  private:
   using Key = std::pair<std::uint64_t, std::int64_t>;  // revision, step
 
-  // Few: usually one.
+  // Usually one entry.
   std::map<Key, std::vector<Record>> steps_;
   std::vector<Record> closed_;
-  std::vector<Record> spare_;  // emptied, for the next step
-  Key last_{0, -1};            // closed last
+  std::vector<Record> spare_;  // an empty vector with capacity, for the next step
+  Key last_{0, -1};            // the step closed last
   std::size_t held_ = 0;
   RowsByKind held_by_kind_{};
   std::uint64_t lost_ = 0;

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// Which columns the rows of a kind have under a layout, whatever they are written as. Pure.
+// The columns of each kind of row, for every format. Pure.
 #pragma once
 
 #include <cstdint>
@@ -11,7 +11,7 @@
 
 namespace gradmon {
 
-// What a column holds, and which of the record's values.
+// One column: its title and where its value comes from.
 struct RowColumn {
   enum class Source : std::uint8_t { vpp_stage, name, step, micro_step, number, count, shape, dtype };
   Source source;
@@ -24,11 +24,10 @@ struct RowColumn {
 
 std::vector<RowColumn> columns_of(Kind kind, const Layout& layout);
 
-// Whether rows of that kind tell micro steps apart.
+// Whether rows of that kind have a micro step.
 bool has_micro_step(Kind kind, const Layout& layout);
 
-// A record's values under the titles of their columns; those it has, of all ops
-// in the order of Op.
+// The values that a record has, each with the title of its column; statistics in the order of Op.
 std::vector<std::pair<const char*, double>> titled_values(const Record& record);
 
 }  // namespace gradmon

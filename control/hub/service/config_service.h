@@ -16,8 +16,8 @@
 
 namespace gradmon {
 
-// The config file as the hub's thread sees it: the file work is done on the disk
-// thread, the answers come back through the mailbox. The lead hub only.
+// The config file for the hub's thread. File I/O is done on the disk thread; results come back through
+// the mailbox. Lead hub only.
 class ConfigService {
  public:
   using Content = tl::expected<FileContent, std::string>;
@@ -30,24 +30,22 @@ class ConfigService {
     JobRegistry::Job own;
   };
   struct Watcher {
-    // Each save, whole, or why there is none; the first soon. `writer`: the other job
-    // that has written it by itself, for people; "" for a save of the user's.
+    // Called with each save, whole, or with the reason why there is none. `writer`: the other job that
+    // wrote it, for people; "" for a save by the user.
     std::function<void(Content, const std::string& writer)> on_content;
-    // The other jobs with this config, where that has changed.
+    // Called when the list of other jobs with this config changes.
     std::function<void(std::vector<std::string>)> on_other_jobs;
   };
 
   ConfigService(const Place& place, DiskThread& disk, std::shared_ptr<Mailbox> mailbox);
 
-  // A write-back that an earlier job could not finish is made up for before the first
-  // save is told. The file is the disk thread's until that ends: it lets go of it, not
-  // this object.
+  // First finishes a write-back that an earlier job left, then reports the first save. The disk thread
+  // owns the file until that thread ends.
   void watch(Watcher watcher);
-  // ConfigFile::edit of whatever is there, with validation of what would be
-  // written. `done` is called in any case. Refused before watch().
+  // Edits the current content (ConfigFile::edit) and validates the result before it is written. Always
+  // calls `done`. Refused before watch().
   void edit(Edits edits, std::function<void(Edited)> done);
-  // Makes `dynamic_on` false where the file still is `save`, and leaves a note
-  // while that is due.
+  // Sets `dynamic_on` to false if the file still is `save`. Keeps a note on disk until that is done.
   void write_back(FileIdentity save, std::function<void(Edited)> done);
 
  private:
@@ -55,7 +53,7 @@ class ConfigService {
 
   DiskThread& disk_;
   const std::shared_ptr<Mailbox> mailbox_;
-  // The disk thread's own; shared because that thread may outlive this object.
+  // Used by the disk thread only; shared, because that thread may outlive this object.
   const std::shared_ptr<OnDisk> file_;
 };
 

@@ -15,7 +15,7 @@
 
 namespace gradmon {
 
-// Who a decision log belongs to.
+// The owner of a decision log.
 struct EpochHeader {
   std::string epoch;
   std::string launch_id;
@@ -23,28 +23,26 @@ struct EpochHeader {
   WallTime started = 0;
 };
 
-// The decision log of one epoch as a file of the job's directory, which lies in
-// memory (tmpfs): it survives the hub, not the host. Entries are appended with a
-// length and a check sum; reading ends at the first that is not whole. Room is
-// reserved ahead, so that a full file system is found before an entry is needed.
-// One thread.
+// The decision log of one epoch, a file in the job's directory. That directory is in memory (tmpfs), so
+// the log survives the hub but not the host. Entries have a length and a check sum; reading ends at
+// the first incomplete one. Space is reserved in advance, so that a full file system is noticed before
+// an entry must be written. One thread.
 class DecisionFile : public DecisionLog {
  public:
   struct Opened {
     std::unique_ptr<DecisionFile> file;
     EpochHeader header;
-    std::vector<LogEntry> entries;  // of the life before
+    std::vector<LogEntry> entries;  // of the previous hub
   };
 
-  // Goes on with the epoch that the file holds where that is of the same launch;
-  // else begins `fresh`, replacing what is there.
+  // Continues the epoch in the file if it is of the same launch; otherwise starts `fresh` and replaces
+  // the file.
   static tl::expected<Opened, std::string> open(const std::filesystem::path& path, EpochHeader fresh);
 
   tl::expected<void, std::string> append(const LogEntry& entry) override;
 
-  // Whether the path still names this file. If not, put_back() writes all of it anew
-  // there: what was removed can still be read here. What appears at the path in
-  // between is another hub's, and stays.
+  // Whether the path still names this file. If not, put_back() writes the whole log to the path again;
+  // it can still read the removed file. A file that another hub has put there stays.
   bool is_at_its_path() const;
   tl::expected<void, std::string> put_back();
 
@@ -56,8 +54,8 @@ class DecisionFile : public DecisionLog {
 
   const std::filesystem::path path_;
   Descriptor file_;
-  std::int64_t end_;           // of what is whole
-  std::int64_t reserved_ = 0;  // up to here
+  std::int64_t end_;           // of the last complete entry
+  std::int64_t reserved_ = 0;  // end of the reserved space
 };
 
 }  // namespace gradmon

@@ -11,19 +11,19 @@
 
 namespace gradmon {
 
-// What the status has to say of one place on a disk: that its disk does not answer,
-// and which other jobs use it. The hub's thread.
+// Status lines about one place on a disk: whether the disk answers, and which other jobs use the
+// place. The hub's thread.
 class DiskReport {
  public:
   using Line = std::pair<LogLevel, std::string>;
 
-  // `place` for people: "output directory /out". `disk`, which outlives this object,
-  // is the thread that works there, now and then also where nothing is asked of it.
+  // `place` for people: "output directory /out". `disk` is the thread that works there; it must outlive
+  // this object.
   DiskReport(std::string place, const DiskThread& disk) : place_(std::move(place)), disk_(disk) {}
 
   void used_by(std::vector<std::string> others) { others_ = std::move(others); }
   std::vector<std::string> warnings() const;
-  // A line for the log for each condition that has begun or ended since the last call.
+  // A log line for each condition that began or ended since the last call.
   std::vector<Line> news();
 
  private:

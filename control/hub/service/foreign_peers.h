@@ -10,16 +10,16 @@
 
 namespace gradmon {
 
-// Who speaks to the lead hub and is not of its job: processes left over from an
-// earlier launch, which stay in their own epoch, and those of another launch
-// that say Hello. Only to name them. One thread; the time is a value.
+// Processes that send to the lead hub but do not belong to its job: processes of an earlier launch, and
+// processes of another launch that say Hello. They are only named in status and log. One thread; the
+// caller passes the time.
 class ForeignPeers {
  public:
   ForeignPeers(std::string epoch, std::string launch_id);
 
-  // A line for the log where the sender is a stranger who was not heard before.
+  // A log line if the sender is foreign and was not heard before.
   std::optional<std::string> hear(const Envelope& envelope, Ticks now);
-  // Those heard within the last ten seconds, as lines for the status.
+  // Status lines for those heard within the last ten seconds.
   std::vector<std::string> heard(Ticks now) const;
 
  private:
@@ -29,7 +29,7 @@ class ForeignPeers {
   const std::string epoch_;
   const std::string launch_id_;
 
-  std::map<std::string, Ticks> last_heard_;  // by line; a few of the many that could come
+  std::map<std::string, Ticks> last_heard_;  // by line; bounded
 };
 
 }  // namespace gradmon

@@ -12,13 +12,12 @@
 
 namespace gradmon {
 
-// Which jobs use one config file, or one output directory: a file beside it with a
-// record of each. A record counts while its job's hub holds the lock on it (an OFD
-// lock, which NFS knows too), and nobody else can end it. What a job writes into the
-// config by itself stands in its record, so that the others do not take it for an edit
-// of the user's. Who is last removes the file. Not to be relied on: where it cannot be
-// made or locked, or belongs to another user, the jobs do not see each other.
-// Does file I/O; one thread.
+// The jobs that use one config file or one output directory. They are registered in a file beside it,
+// with one record for each job. A record counts while the job's hub holds a lock on it (an OFD lock,
+// which NFS supports). A job notes in its record what it writes into the config by itself, so that the
+// other jobs do not take it for an edit by the user. The last job removes the file. Best effort: if
+// the file cannot be made or locked, or belongs to another user, the jobs do not see each other. Does
+// file I/O; one thread.
 class JobRegistry {
  public:
   struct Job {
@@ -32,19 +31,18 @@ class JobRegistry {
   JobRegistry(const JobRegistry&) = delete;
   JobRegistry& operator=(const JobRegistry&) = delete;
 
-  // Takes a place in the file, again where that has vanished. The other jobs that live,
-  // as a name for people each.
+  // Registers this job, again if the file has vanished. Returns the other running jobs, by name.
   std::vector<std::string> look();
-  // This job is about to write these bytes, and has written them: the identity is whole.
+  // This job is about to write these bytes; it has written them, and the identity is complete.
   void about_to_write(const std::string& sha256);
   void has_written(const FileIdentity& save);
-  // The other job that has written it; none: the user, as far as can be told.
+  // The other job that wrote it; none: the user, as far as is known.
   std::optional<std::string> writer_of(const FileIdentity& save);
 
  private:
   struct Record {
     Job job;
-    FileIdentity written;        // mtime 0: not known yet
+    FileIdentity written;         // mtime 0: unknown yet
     std::int64_t written_at = 0;  // wall time
   };
 

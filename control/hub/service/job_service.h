@@ -21,11 +21,11 @@
 
 namespace gradmon {
 
-// What the lead hub does for its job: the coordinator, with the config file, the
-// commands and the history around it. The hub's thread only.
+// The lead hub's service for its job: it connects the coordinator with the config file, the commands
+// and the history. The hub's thread only.
 class JobService {
  public:
-  // What is constant over the job's life.
+  // Constant over the job's life.
   struct Job {
     std::string launch_id;
     int world_size = 1;
@@ -36,8 +36,8 @@ class JobService {
     WallTime started = 0;
   };
 
-  // How it reaches the others. `config_disk` and `run_disk` are threads: a file
-  // system that hangs holds up nothing else.
+  // What the service uses; all outlive it. Each disk has a thread of its own, so that a hanging file
+  // system delays nothing else.
   struct Dependencies {
     DiskThread& config_disk;
     DiskThread& run_disk;
@@ -45,20 +45,20 @@ class JobService {
     std::shared_ptr<Mailbox> mailbox;
     std::function<void(Outgoing)> send;
     std::function<void(const std::string& peer, const Command&, const CommandReply&)> reply;
-    std::function<void(LogLevel, const std::string&)> tell;  // people: a line for rank 0's log
+    std::function<void(LogLevel, const std::string&)> tell;  // writes a line into rank 0's log
   };
 
   JobService(Job job, Dependencies surroundings);
 
-  // Dynamic mode: watches the config file; the epoch begins, or goes on after
-  // `restored`, when it has been read.
+  // Dynamic mode: watches the config file. The epoch begins, or continues after `restored`, when the file
+  // has been read.
   void open(const std::vector<LogEntry>& restored);
   void on_message(const Envelope& envelope);
   void on_command(const std::string& peer, const Command& command);
-  // Into the history: a command that somebody may not give, or that cannot be carried out.
+  // Adds a refused command to the history.
   void note_refused(const Command& command, const std::string& why);
   void tick(Ticks elapsed);
-  // Of the whole job, as of now.
+  // State of the whole job.
   Status status() const;
   const Job& job() const { return job_; }
 
@@ -95,7 +95,7 @@ class JobService {
   void list_targets(const std::string& peer, const Command& command);
   void ask_ranks(const std::string& peer, const Command& command, CommandReply reply, PlanPtr plan);
   void dry_run_ended(DryRunResult result);
-  // Of the config's content, or of what was to be written back into it.
+  // Where an error comes from: the content of the config, or writing back into it.
   enum class ErrorSource { content, write_back };
   void note_error(ErrorSource trouble, std::string text);
   void clear_error(ErrorSource trouble);
@@ -119,35 +119,35 @@ class JobService {
   DiskReport config_place_;
   DiskReport output_place_;
   bool begun_ = false;
-  bool restored_ = false;  // the epoch goes on after another hub's death
+  bool restored_ = false;            // the epoch goes on after another hub's death
   bool static_mode_logged_ = false;  // that nothing can be changed
-  std::string adopted_text_;  // the last valid config
+  std::string adopted_text_;         // the last valid config
   std::string adopted_sha256_;
-  std::string broken_file_;  // what is wrong with a newer one, "" if nothing
+  std::string broken_file_;  // what is wrong with a newer save, "" if nothing
   bool write_back_allowed_ = true;
-  std::optional<Config> first_config_;  // to tell what a later one cannot change
-  std::optional<LastError> last_error_;  // none: it is over
+  std::optional<Config> first_config_;   // to find keys that a later config cannot change
+  std::optional<LastError> last_error_;  // none: there is none now
   ErrorSource last_error_source_ = ErrorSource::content;
   std::uint64_t errors_ = 0;
   std::vector<std::string> warnings_;
-  // Requests whose edit is on its way to the file.
+  // Requests whose edit is being written.
   struct Running {
     std::string peer;
     Command command;
     Ticks since{};
-    bool given_up = false;  // answered, or proposed, without the file
+    bool given_up = false;  // answered or proposed without the file
   };
   std::map<std::string, Running> running_;  // by request id
-  std::optional<WriteBack> due_;            // a write-back that could not be done yet
+  std::optional<WriteBack> due_;            // a write-back that has failed so far
   Ticks due_again_{};
-  std::string logged_pending_;                    // the reason that was logged last, up to the ranks
+  std::string logged_pending_;                    // reason of the pending change that was logged last
   std::map<std::string, CommandReply> answered_;  // by request id
-  // Questions for which the ranks are being asked, by request id: whom to answer, with what.
+  // Dry runs under way, by request id: whom to answer, and the answer so far.
   struct DryRunRequest {
     std::string peer;
     Command command;
     CommandReply reply;
-    std::uint64_t number = 0;  // in the order of their coming
+    std::uint64_t number = 0;  // rising
   };
   std::map<std::string, DryRunRequest> dry_runs_;
   std::uint64_t dry_runs_asked_ = 0;

@@ -8,7 +8,7 @@
 
 namespace gradmon {
 
-// "" or why the client whose message this is may not do that.
+// Why the client may not send this message; "" if it may.
 std::string command_objection(const Bus::Incoming& from, CommandVerb verb);
 std::string rank_objection(const Bus::Incoming& from);
 

@@ -10,16 +10,16 @@
 
 namespace gradmon {
 
-// `$OUT/.gradmon/writeback.json`: that `dynamic_on: false` is due in one save of
-// the config file. It is there from before the write-back until that has ended,
-// so that the next job can do what a kill has cut off. Does file I/O; one thread.
+// `$OUT/.gradmon/writeback.json`: `dynamic_on: false` must be written into one save of the config file.
+// The note exists from before the write-back until it has ended, so that the next job can finish a
+// write-back that was killed. Does file I/O; one thread.
 class WriteBackNote {
  public:
   WriteBackNote(const std::filesystem::path& output_dir, const std::filesystem::path& config_path);
 
-  // On disk for good when it returns; replaces an older one.
+  // Durable when it returns. Replaces an older note.
   tl::expected<void, std::string> leave(const FileIdentity& save) const;
-  // The save it is due in; none: there is no note, or it is another config file's.
+  // The save of the note; none: there is no note, or it is for another config file.
   std::optional<FileIdentity> read() const;
   void remove() const;
 

@@ -1,7 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// Appends rows to a CSV file, all or none. One thread at a time; holds nothing
-// open between calls, so that a directory that was moved, removed or unmounted
-// is found out at the next call and not written to unseen.
+// Appends rows to a CSV file, all or none. One thread at a time. It keeps no file open between
+// calls, so the next call notices a directory that was moved, removed or unmounted.
 #pragma once
 
 #include <sys/types.h>
@@ -17,15 +16,13 @@ class CsvFile {
  public:
   enum class Outcome {
     written,
-    other_header,  // the file that is there has other columns; nothing was written
+    other_header,  // the existing file has other columns; nothing was written
   };
 
-  // Appends `rows` (whole lines) to `path`, and makes the file (0640, under the
-  // umask) with `header` (one whole line) where it is missing or empty. A new
-  // file appears under its name with header and rows in it, by rename, in a
-  // directory that is made (0750) where it is missing. Where a file that was not
-  // left by this object's last call ends in a partial row, that is cut off
-  // first. An error means that the rows are not in the file, and names it.
+  // Appends `rows` (whole lines) to `path`. A missing or empty file is made first (0640, under the
+  // umask; its directory 0750) with `header` (one whole line); it appears by rename, with header and
+  // rows in it. A partial row at the end of a file that another writer left is cut off first. An
+  // error names the file, and means that the rows are not in it.
   [[nodiscard]] tl::expected<Outcome, std::string> append(const std::filesystem::path& path,
                                                           std::string_view header, std::string_view rows);
 
@@ -34,7 +31,7 @@ class CsvFile {
                                                           std::string_view header, std::string_view rows);
   void remember(ino_t inode, off_t size, std::string_view header);
 
-  // What the last call left; a file just like it need not be looked at again.
+  // The file as the last call left it. If it is unchanged, it need not be read again.
   ino_t inode_ = 0;
   off_t size_ = 0;
   std::string header_;

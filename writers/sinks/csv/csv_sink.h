@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// Records as CSV files, one per kind and range of steps; FORMAT.md is the
-// contract. The sink holds no file open between steps.
+// Writes records as CSV files, one per kind and range of steps (FORMAT.md). It keeps no file open
+// between steps.
 #pragma once
 
 #include <array>
@@ -20,8 +20,8 @@ namespace gradmon {
 
 class CsvSink : public Sink {
  public:
-  // Files go into `directory`, which is made (0750) where it is missing, also
-  // later on. Names and stages are read from the table by the records' ids.
+  // Writes into `directory`, and makes it (0750) whenever it is missing. `names` resolves the ids
+  // in the records.
   CsvSink(std::filesystem::path directory, std::shared_ptr<const NameTable> names);
 
   const char* name() const override { return "csv"; }
@@ -32,7 +32,7 @@ class CsvSink : public Sink {
   [[nodiscard]] tl::expected<void, SinkError> flush() override { return {}; }
 
  private:
-  // One kind's file: rows for several steps, until the range of steps is over.
+  // The file of one kind for the current range of steps.
   struct Output {
     std::vector<RowColumn> columns;
     std::string header;
@@ -41,7 +41,7 @@ class CsvSink : public Sink {
     CsvFile file;
   };
 
-  // A name or a shape as the rows have it.
+  // A name or a shape as a cell.
   struct Text {
     int vpp_stage;
     std::string cell;  // "\"[16, 8]\""
