@@ -7,7 +7,8 @@ set -u -o pipefail
 source "$(dirname "$(readlink -f "${BASH_SOURCE[0]}")")/setup.sh"
 
 ranks=2
-ensure_packages || exit 1
+ensure_packages build || exit 1
+without_tests
 build_preset release gradmonctl gradmon-train || exit 1
 bin=$gradmon_root/build/release/bin
 # shellcheck source=tools/demo_job.sh

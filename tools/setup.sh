@@ -8,11 +8,18 @@ gradmon_root=$(cd "$(dirname "${BASH_SOURCE[0]}")/.." && pwd)
 
 say() { echo "gradmon: $*" >&2; }
 
-# wanted_packages: one a line, alternatives resolved.
+# wanted_packages GROUP...: those of the groups of packages.txt, one a line, alternatives resolved.
 wanted_packages() {
-  local name
+  local name group=''
   while read -r name; do
-    case $name in '' | '#'*) continue ;; esac
+    case $name in
+      '' | '#'*) continue ;;
+      '['*)
+        group=${name:1:-1}
+        continue
+        ;;
+    esac
+    [[ " $* " == *" $group "* ]] || continue
     while [[ $name == *'|'* ]]; do
       if apt-cache show "${name%%|*}" >/dev/null 2>&1; then name=${name%%|*}; else name=${name#*|}; fi
     done
@@ -20,16 +27,16 @@ wanted_packages() {
   done <"$gradmon_root/tools/packages.txt"
 }
 
-# missing_packages: those of them that dpkg does not have, one a line.
+# missing_packages GROUP...: those of them that dpkg does not have, one a line.
 missing_packages() {
-  comm -23 <(wanted_packages | LC_ALL=C sort) \
+  comm -23 <(wanted_packages "$@" | LC_ALL=C sort) \
     <(dpkg-query -W -f '${db:Status-Status} ${Package}\n' | sed -n 's/^installed //p' | LC_ALL=C sort -u)
 }
 
-# ensure_packages: installs what is missing; at once where nothing is.
+# ensure_packages GROUP...: installs what is missing of the groups; at once where nothing is.
 ensure_packages() {
   local missing
-  missing=$(missing_packages | tr '\n' ' ')
+  missing=$(missing_packages "$@" | tr '\n' ' ')
   [ -n "$missing" ] || return 0
   if [ "$(id -u)" != 0 ]; then
     say "these packages are missing, and only root can install them: $missing"
@@ -37,7 +44,7 @@ ensure_packages() {
   fi
   say "installing packages: $missing"
   apt-get -qq update >&2 || say "apt-get update failed (no network?); trying with the lists that are here"
-  missing=$(missing_packages | tr '\n' ' ')
+  missing=$(missing_packages "$@" | tr '\n' ' ')
   # shellcheck disable=SC2086
   if ! DEBIAN_FRONTEND=noninteractive apt-get -qq -y --no-install-recommends install $missing >&2; then
     say "apt-get could not install what is missing (no network?): $missing"
@@ -53,6 +60,10 @@ build_jobs() {
   echo $((by_memory < 1 ? 1 : by_memory < cores ? by_memory : cores))
 }
 
+# without_tests: from here on a tree that is made is one without tests and benchmarks.
+tests=ON
+without_tests() { tests=OFF; }
+
 # build_preset PRESET [TARGET...]: configures where needed and builds build/PRESET.
 build_preset() {
   local preset=$1 directory=$gradmon_root/build/$1 fresh=''
@@ -62,8 +73,9 @@ build_preset() {
     fresh=--fresh # none yet, or of a tree that was elsewhere
   fi
   if [ -n "$fresh" ] || [ ! -f "$directory/build.ninja" ] ||
-    [ "$gradmon_root/CMakePresets.json" -nt "$directory/CMakeCache.txt" ]; then
-    (cd "$gradmon_root" && cmake --preset "$preset" $fresh) >&2 || return 1
+    [ "$gradmon_root/CMakePresets.json" -nt "$directory/CMakeCache.txt" ] ||
+    { [ $tests = ON ] && grep -qx 'GRADMON_TESTS:[A-Z]*=OFF' "$directory/CMakeCache.txt"; }; then
+    (cd "$gradmon_root" && cmake --preset "$preset" $fresh -DGRADMON_TESTS=$tests) >&2 || return 1
   fi
-  ninja -C "$directory" -j "$(build_jobs)" "$@" >&2
+  NINJA_STATUS='gradmon: built %f of %t files in %e s: ' ninja -C "$directory" -j "$(build_jobs)" "$@" >&2
 }

@@ -1,7 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// Reads each parameter's gradient where it has just been accumulated, before
-// anybody else's hook (DDP's) reduces it (grad_unreduced), and knows which
-// parameters took part.
+// Reads each parameter's gradient just after its accumulation, before another hook (DDP's) reduces it
+// (grad_unreduced). Also knows which parameters took part in the step.
 #pragma once
 
 #include <ATen/core/Tensor.h>
@@ -13,21 +12,21 @@
 #include <mutex>
 #include <vector>
 
-#include "hooks/rows/hook_settings.h"
 #include "hooks/gradients/micro_batches.h"
+#include "hooks/rows/hook_settings.h"
 #include "hooks/rows/probe.h"
 #include "hooks/rows/reading.h"
 
 namespace gradmon {
 
-// `each_micro_batch`: what each micro batch added. `last_of_step`: what the last
-// one left. `nothing`: only who took part is of interest.
+// `each_micro_batch`: what each micro batch adds. `last_of_step`: the gradient after the last one.
+// `nothing`: only which parameters took part.
 enum class GradientReads : std::uint8_t { nothing, last_of_step, each_micro_batch };
 
 struct GradientHookSettings {
   GradientReads reads = GradientReads::last_of_step;
-  // How many micro batches each step has, as far as the program has said: those
-  // before the last one then need no reading for last_of_step. 1: not known.
+  // Micro batches per step, if the program has said it; last_of_step then reads only in the last one.
+  // 1: unknown.
   int micro_batches = 1;
   double eps = 1e-8;
   std::shared_ptr<const GradientScale> scale = {};  // null: 1
@@ -36,7 +35,7 @@ struct GradientHookSettings {
 // One reading of a gradient.
 struct GradientDelivery {
   std::size_t parameter = 0;
-  std::uint64_t arrival = 0;  // from 1: orders the deliveries of a step by when they first came
+  std::uint64_t arrival = 0;  // from 1: order of the first deliveries in the step
   int micro_step = 0;         // 0 but for each_micro_batch
   Reading reading;
 };
@@ -66,13 +65,12 @@ struct GradientDelivery {
 // they are counted as not applicable, and from then on every delivery is read.
 class GradientHooks : public Probe {
  public:
-  // `watched`, `fuse` outlive this. Attaches nothing yet.
+  // `watched` and `fuse` must outlive it. Attaches no hook yet.
   GradientHooks(const std::vector<Watched>& watched, GradientHookSettings settings, HookFuse& fuse);
-  // Takes every hook off; what is left of the graph runs without them.
+  // Removes all hooks.
   ~GradientHooks() override;
 
-  // Attaches where that is not done, and again where an accumulator was replaced
-  // (`.double()`).
+  // Attaches the missing hooks, also where an accumulator was replaced (`.double()`).
   void begin_step(Step step) override;
   // Holds no accumulator in a step that is not collected, but of what is frozen.
   void rest() noexcept override;
@@ -80,9 +78,8 @@ class GradientHooks : public Probe {
   void write_rows(RowWriter& rows) override;
   std::size_t attached() const noexcept override;
 
-  // Whether the parameter took part in this step so far: its accumulator fired,
-  // or its gradient was replaced or written since the step began and is not all
-  // zeros (so zero_grad alone is no part).
+  // Whether the parameter has taken part in this step so far: its accumulator fired, or its gradient was
+  // replaced or written since the step began and is not all zeros (zero_grad alone does not count).
   bool took_part(std::size_t parameter);
 
   // Since construction.

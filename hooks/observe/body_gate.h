@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// Lets the bodies of hooks in during a step, and waits for them to be out.
+// Admits hook bodies during a step, and waits at its end until all have returned.
 #pragma once
 
 #include <condition_variable>
@@ -9,24 +9,24 @@
 
 namespace gradmon {
 
-// Any thread; opened and closed by the training thread at step boundaries.
+// Any thread. The training thread opens and closes it at step boundaries.
 class BodyGate {
  public:
-  // Another step begins; the number of it.
+  // Begins the next step. Returns its number.
   std::uint64_t open() {
     const std::lock_guard lock(mutex_);
     open_ = true;
     return ++step_;
   }
 
-  // Nobody is let in any more, and all are out. Never within a body.
+  // Admits no further body and waits for those that run. Must not be called within a body.
   void close() noexcept {
     std::unique_lock lock(mutex_);
     open_ = false;
     idle_.wait(lock, [&] { return inside_ == 0; });
   }
 
-  // Runs body(number of the step), which must not throw, if the gate is open.
+  // Calls body(number of the step) if the gate is open. The body must not throw.
   template <typename Body>
   bool enter(Body&& body) noexcept {
     std::uint64_t step = 0;
@@ -48,7 +48,7 @@ class BodyGate {
   // Guarded by mutex_.
   std::uint64_t step_ = 0;
   bool open_ = false;
-  int inside_ = 0;  // bodies that have begun and not ended
+  int inside_ = 0;  // number of running bodies
 };
 
 }  // namespace gradmon

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// What a listener wants to know after a forward of what it saw before it.
+// Passes data of a listener from before_forward to the matching after_forward.
 #pragma once
 
 #include <map>

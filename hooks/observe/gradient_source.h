@@ -15,14 +15,14 @@ struct Node;
 
 namespace gradmon {
 
-// Where a tensor's gradient will pass: what the tensor is now, whatever is written
-// into it later. Keeps neither the tensor nor its graph alive.
+// The place in the graph where a tensor's gradient will arrive, as of now; later writes to the tensor
+// do not change it. Keeps neither the tensor nor its graph alive.
 struct GradientSource {
   enum class Sort : std::uint8_t {
     none,       // the tensor requires no gradient
-    node,       // it was made by one
-    leaf,       // it is in no graph, perhaps yet
-    parameter,  // passed over: its gradient is seen otherwise
+    node,       // a node of the graph made it
+    leaf,       // it is in no graph (yet)
+    parameter,  // its gradient is read elsewhere
   };
   Sort sort = Sort::none;
   std::weak_ptr<torch::autograd::Node> node;

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// By which edges of the graph a module gives its inputs their gradients.
+// The edges of the graph by which a module passes gradients to its inputs.
 #pragma once
 
 #include <cstddef>
@@ -12,19 +12,19 @@
 
 namespace gradmon {
 
-// Gradient `number` of those that the node gives.
+// Output `number` of the node's backward.
 struct InnerEdge {
   std::shared_ptr<torch::autograd::Node> from;
   std::size_t number = 0;
 };
 
-// What autograd will number the next node that this thread makes.
+// The sequence number that autograd will give to the next node made on this thread.
 std::uint64_t next_node();
 
-// For each source the edges into it from nodes that were made since `first`, a
-// next_node() of this thread, and that gave the outputs. Their gradients together are
-// the source's through this forward: what reaches it otherwise (a residual) comes by
-// other edges. Visits each such node once.
+// For each source, the edges into it from nodes that were made since `first` (a next_node() of this
+// thread) and that lead to the outputs. The sum of their gradients is the source's gradient through
+// this forward. What reaches the source in another way, as a residual does, comes by other edges.
+// Visits each such node once.
 std::vector<std::vector<InnerEdge>> inner_edges(const std::vector<GradientSource>& sources,
                                                 const ForwardTensors& outputs, std::uint64_t first);
 

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// Sees the gradient of a tensor that is no parameter as it arrives in backward.
+// Reads the gradient of a tensor that is not a parameter when it arrives in backward.
 #pragma once
 
 #include <ATen/core/Tensor.h>
@@ -11,57 +11,57 @@
 #include <unordered_set>
 #include <vector>
 
+#include "hooks/names/watched_model.h"
 #include "hooks/observe/forward_entry.h"
 #include "hooks/observe/gradient_source.h"
 #include "hooks/observe/inner_edges.h"
-#include "hooks/names/watched_model.h"
 
 namespace gradmon {
 
-// Any thread. Of a whole gradient a hook sits before the node that made the tensor, or
-// the leaf's accumulator, and is none of the tensor's own hooks; of what comes by some
-// edges, one after each node that they come from. It goes with the graph, or is taken
-// off where the graph outlives its use; as nobody knows when that is, a body holds
-// nothing that must not live on, tensors least of all.
+// Any thread. For a whole gradient, a hook is put before the node that made the tensor, or before the
+// leaf's accumulator; it is not one of the tensor's own hooks. For the gradient by some edges, a hook is
+// put after each node that they come from. A hook dies with the graph, or is removed if the graph
+// outlives its use. Since that time is unknown, a hook body keeps no tensor alive.
 class TensorGradients {
  public:
-  // On the thread that runs the backward, once a pass; noexcept. `gradient` is defined.
+  // Called on the thread that runs the backward, once per pass; noexcept. `gradient` is defined.
   using Body = std::function<void(const at::Tensor& gradient)>;
 
   explicit TensorGradients(const WatchedModel& model);
-  // Takes all hooks off.
+  // Removes all hooks.
   ~TensorGradients();
   TensorGradients(const TensorGradients&) = delete;
   TensorGradients& operator=(const TensorGradients&) = delete;
 
   GradientSource source_of(const at::Tensor& tensor) const;
-  // Does nothing for a source that is gone, or that needs no hook of ours. A leaf
-  // after what uses it has run: it has no accumulator before.
+  // Does nothing for a source that is gone or needs no hook. Call it for a leaf after the code that uses
+  // the leaf has run, because the leaf has no accumulator before.
   void watch(const GradientSource& source, Body body);
-  // The sum of what comes by the edges, as soon as all have brought theirs or, at the
-  // latest, when the source has its whole gradient. Does nothing where there is no edge.
+  // Reads the sum of the gradients by the edges: when all have arrived, or at the latest when the source
+  // has its whole gradient. Does nothing without edges.
   void watch_edges(const GradientSource& into, std::vector<InnerEdge> edges, Body body);
 
-  // Training thread, at boundaries; no backward runs through those graphs.
+  // Training thread, at step boundaries. No backward may run through those graphs.
   void begin_step() noexcept;
-  // Takes the hooks off leaves, off nodes whose gradient has come, and those of
-  // earlier steps: what is awaited still is let know of a gradient that comes late.
+  // Removes the hooks of leaves, of nodes whose gradient has arrived, and of earlier steps. Others stay
+  // for a gradient that arrives late.
   void end_step() noexcept;
 
  private:
-  class Before;  // the node: a hook with all its gradients
-  class After;   // with all that it gives
+  class Before;  // a hook before a node
+  class After;   // a hook after a node
   class Sum;
   struct Hooked {
     std::weak_ptr<torch::autograd::Node> node;
-    // One of them, while the node has it.
+    // The hook, while the node has it.
     const Before* before = nullptr;
     const After* after = nullptr;
     bool leaf = false;
     std::uint64_t step = 0;
   };
 
-  void put_before(const std::shared_ptr<torch::autograd::Node>& node, std::unique_ptr<Before> hook, bool leaf);
+  void put_before(const std::shared_ptr<torch::autograd::Node>& node, std::unique_ptr<Before> hook,
+                  bool leaf);
   void put_after(const std::shared_ptr<torch::autograd::Node>& node, std::unique_ptr<After> hook);
   // condition(hooked, whether its gradient has come)
   template <typename Condition>
@@ -76,7 +76,7 @@ class TensorGradients {
   std::uint64_t step_ = 0;
 };
 
-// Whether a forward that gave these outputs just now is part of a graph.
+// Whether the forward that just returned these outputs is part of a graph.
 bool requires_gradient(const ForwardTensors& outputs);
 
 }  // namespace gradmon

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// The first failure in a set of hooks puts all of them to rest. As all their
-// bodies pass here, it also knows how long they take.
+// Stops all hooks of a set after the first failure of one of them. All hook bodies run through the
+// fuse, so it also measures their time.
 #pragma once
 
 #include <atomic>
@@ -15,7 +15,7 @@
 namespace gradmon {
 
 struct HookFailure {
-  std::string target;  // the parameter being read; empty where there was none
+  std::string target;  // the parameter that was being read; "" for none
   std::string cause;
 };
 
@@ -23,12 +23,12 @@ struct HookFailure {
 class HookFuse {
  public:
   bool tripped() const noexcept { return tripped_.load(std::memory_order_acquire); }
-  // Keeps and logs the first failure only, of its cause the first line (torch
-  // adds a backtrace).
+  // Keeps and logs the first failure only, and only the first line of its cause (torch adds a
+  // backtrace).
   void trip(std::string_view target, std::string_view cause) noexcept;
   std::optional<HookFailure> failure() const;
-  // Spent in bodies so far, on all threads together; one within another counts
-  // once. With what was charged: the time of hooks that have a fuse of their own.
+  // Time spent in hook bodies so far, on all threads together. A body within a body counts once.
+  // Includes the charged time of hooks with a fuse of their own.
   std::chrono::nanoseconds spent() const noexcept {
     return std::chrono::nanoseconds{spent_ns_.load(std::memory_order_relaxed)};
   }
@@ -36,7 +36,7 @@ class HookFuse {
     spent_ns_.fetch_add(time.count(), std::memory_order_relaxed);
   }
 
-  // Runs `body`; what it throws trips the fuse and goes no further.
+  // Runs `body`. An exception trips the fuse and stops here.
   template <typename Body>
   void guard(std::string_view target, Body&& body) noexcept {
     const Stopwatch watch(spent_ns_);
@@ -64,7 +64,7 @@ class HookFuse {
     Stopwatch& operator=(const Stopwatch&) = delete;
 
    private:
-    static inline thread_local int depth_ = 0;  // bodies that this thread is in
+    static inline thread_local int depth_ = 0;  // nesting depth of bodies on this thread
     std::atomic<std::int64_t>& total_;
     std::chrono::steady_clock::time_point begun_;
   };

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// What one plan collects, translated from the config by runtime/. A value.
+// What a plan collects. runtime/ makes it from the config. A value.
 #pragma once
 
 #include <atomic>
@@ -15,8 +15,8 @@
 
 namespace gradmon {
 
-// Which of a module's inputs, outputs or their gradients: the lone tensor
-// (`tuple_size` 0), or element `index` of a tuple of `tuple_size`.
+// Selects an input, an output or its gradient: the only tensor (`tuple_size` 0), or element `index` of
+// a tuple of `tuple_size`.
 struct TensorSelection {
   std::int64_t tuple_size = 0;
   std::int64_t index = 0;
@@ -24,7 +24,7 @@ struct TensorSelection {
 
 struct ActivationTarget {
   std::string name;
-  std::optional<TensorSelection> input, output, input_grad, output_grad;  // none of them: all
+  std::optional<TensorSelection> input, output, input_grad, output_grad;  // none set: all of them
 };
 
 struct ActivationSettings {
@@ -43,14 +43,14 @@ struct CollectiveSettings {
 
 struct L2Settings {
   std::vector<std::string> attention;              // empty: none
-  std::optional<std::vector<std::string>> linear;  // none: none; empty: all with a 2-D weight
+  std::optional<std::vector<std::string>> linear;  // not set: none; empty: every module with a 2-D weight
   std::vector<std::string> router_weight;          // empty: none
   std::vector<std::string> router_logit;           // empty: none
   AxisOrder order = AxisOrder::sbhd;
   CausalMask causal = CausalMask::automatic;
 };
 
-// What the loss, and so every gradient of the step, is multiplied by (GradScaler); > 0.
+// The factor of the loss, and so of every gradient in the step (GradScaler); > 0.
 using GradientScale = std::atomic<double>;
 
 struct HookSettings {
@@ -62,15 +62,15 @@ struct HookSettings {
   bool momentum_agreement = false;  // mg_direction
   ActivationSettings activations;
   CollectiveSettings collectives;
-  std::optional<L2Settings> l2;   // none: not recorded
+  std::optional<L2Settings> l2;   // not set: not recorded
   bool module_structure = false;  // print_struct
   bool call_stacks = false;       // stack_info
 
   TargetSelection selection;
   bool squash_name = true;
-  ValueMask ops = bit_of(Op::norm);                          // bit_of each op that records shall carry
+  ValueMask ops = bit_of(Op::norm);                          // bit_of() of each statistic in the rows
   double eps = 1e-8;                                         // threshold of Op::zeros
-  int grad_acc_steps = 1;                                    // micro batches of one step
+  int grad_acc_steps = 1;                                    // micro batches per step
   std::shared_ptr<const GradientScale> gradient_scale = {};  // null: 1
 };
 

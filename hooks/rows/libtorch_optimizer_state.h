@@ -13,19 +13,19 @@ class OptimizerOptions;
 
 namespace gradmon {
 
-// First and second moment: Adam and AdamW exp_avg and exp_avg_sq, SGD
-// momentum_buffer and none, RMSprop momentum_buffer and square_avg; the momentum
-// only where its group has one. Of any other optimizer every state is empty.
+// First and second moment: exp_avg and exp_avg_sq (Adam, AdamW); momentum_buffer and none (SGD);
+// momentum_buffer and square_avg (RMSprop). There is a momentum only if the group has one. The state
+// of any other optimizer is empty.
 class LibtorchOptimizerState : public OptimizerState {
  public:
-  // `optimizer` outlives this, with its groups as they are.
+  // `optimizer` must outlive this object, with unchanged groups.
   explicit LibtorchOptimizerState(const torch::optim::Optimizer& optimizer) : optimizer_(optimizer) {}
 
   ParameterState of(const at::Tensor& parameter) const override;
 
  private:
   const torch::optim::Optimizer& optimizer_;
-  // By parameter; filled when first asked.
+  // By parameter; filled at the first call.
   mutable std::unordered_map<const void*, const torch::optim::OptimizerOptions*> options_;
 };
 

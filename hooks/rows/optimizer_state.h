@@ -1,6 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// What an optimizer keeps of a parameter, whichever optimizer it is: another one
-// is one more implementation.
+// The state that an optimizer keeps for a parameter. Each family of optimizers has its implementation.
 #pragma once
 
 #include <ATen/core/Tensor.h>
@@ -10,27 +9,27 @@
 
 namespace gradmon {
 
-// A moment not set: this optimizer keeps none of this parameter. Set but not
-// defined: none yet (before the first step, or a parameter never stepped).
+// A moment that is not set: the optimizer has none for this parameter. Set but undefined: there is
+// none yet (before the parameter's first step).
 struct ParameterState {
   std::optional<at::Tensor> first_moment;   // exp_avg, or the momentum
   std::optional<at::Tensor> second_moment;  // exp_avg_sq, or the mean of squares
-  std::optional<std::int64_t> steps;        // taken with this parameter so far
-  std::optional<double> beta1, beta2, eps;  // Adam's, where it is Adam
+  std::optional<std::int64_t> steps;        // steps of this parameter so far
+  std::optional<double> beta1, beta2, eps;  // set for Adam only
 };
 
-// Training thread. Not kept beyond the update for which it was made.
+// Training thread. Valid during one update only.
 class OptimizerState {
  public:
   virtual ~OptimizerState() = default;
-  // As it stands now; empty for a parameter that is not the optimizer's. The
-  // tensors are the optimizer's own, for reading only. Throws what torch throws.
+  // The current state; empty if the optimizer does not hold the parameter. The tensors are the
+  // optimizer's own: read only. Throws what torch throws.
   virtual ParameterState of(const at::Tensor& parameter) const = 0;
-  // The gradient that it is about to use: the parameter's, or what the program keeps
-  // in its place (Megatron's main_grad). May be undefined.
+  // The gradient that the optimizer will use: the parameter's, or the one that the program keeps
+  // instead (Megatron's main_grad). May be undefined.
   virtual at::Tensor gradient_of(const at::Tensor& parameter) const { return parameter.grad(); }
-  // What gradients are multiplied by and the optimizer itself will divide by (a fused one
-  // under GradScaler); > 0.
+  // The factor in the gradients that the optimizer itself will divide by (a fused optimizer with a
+  // GradScaler); > 0.
   virtual double gradient_scale() const { return 1; }
 };
 

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// What collects one family of kinds under one plan; HookSet is made of these.
+// Collects one family of kinds for one plan. A HookSet consists of probes.
 #pragma once
 
 #include <cstddef>
@@ -13,8 +13,8 @@ namespace gradmon {
 
 class ForwardListener;
 
-// One call of an optimizer's step: which of the parameters watched are its own
-// (places among them, rising), and what it keeps of them (null: not known).
+// One call of an optimizer's step: the watched parameters that it holds (their indices, rising), and
+// its state (null: unknown).
 struct Update {
   std::vector<std::size_t> places;
   const OptimizerState* state = nullptr;
@@ -24,9 +24,9 @@ struct Update {
   }
 };
 
-// Training thread, at step boundaries, but for hook bodies, which run wherever
-// torch calls them. The constructor attaches, the destructor detaches. A member
-// that throws trips the fuse of its HookSet; hook bodies guard themselves.
+// Training thread, at step boundaries; hook bodies run on the thread where torch calls them. The
+// constructor attaches the hooks, the destructor detaches them. An exception of a member trips the
+// fuse of the HookSet; hook bodies catch their own.
 class Probe {
  public:
   Probe() = default;
@@ -34,21 +34,21 @@ class Probe {
   Probe(const Probe&) = delete;
   Probe& operator=(const Probe&) = delete;
 
-  // Before a step that is collected: forgets the last one, and arms.
+  // Before a collected step. Clears the readings of the last one and arms the hooks.
   virtual void begin_step(Step step) = 0;
-  // After it, also where the fuse has tripped: hook bodies cost one load from now on.
+  // After a collected step, even if the fuse has tripped. From now on a hook body costs one load.
   virtual void disarm() noexcept {}
-  // Before a step that is not collected, after one that was.
+  // Before the first step that is not collected after one that was.
   virtual void rest() noexcept {}
-  // Around the optimizer's step, any number of times in a step.
+  // Before and after the optimizer's step; any number of times per step.
   virtual void before_update(const Update&) {}
   virtual void after_update(const Update&) {}
-  // The rows of the step that begin_step named, once disarmed.
+  // Writes the rows of the step; called after disarm().
   virtual void write_rows(RowWriter& rows) = 0;
 
-  // Hooks in place now.
+  // Number of attached hooks.
   virtual std::size_t attached() const noexcept { return 0; }
-  // Where it wants to see modules' forwards; null: it does not. Lives as long as the probe.
+  // The listener for modules' forwards; null if it needs none. Lives as long as the probe.
   virtual ForwardListener* forward_listener() noexcept { return nullptr; }
 };
 

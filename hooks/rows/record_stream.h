@@ -1,6 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// Where hooks hand over what they measured: the narrow side of the queue and
-// its table of names.
+// The hooks' interface to the record queue and its table of names.
 #pragma once
 
 #include <cstdint>
@@ -20,10 +19,9 @@ class RecordStream {
   virtual std::uint32_t target_id(int vpp_stage, std::string_view name) = 0;
   // Training thread, once per parameter and shape. `shape` as in "[16, 8]".
   virtual std::uint32_t shape_id(std::string_view shape) = 0;
-  // Training thread. False where the record was dropped (the queue counts it).
+  // Training thread. False: the record was dropped (the queue counts it).
   virtual bool push(const Record& record) noexcept = 0;
-  // Training thread. A text that is an output file by itself: written whole, in
-  // place of an earlier one.
+  // Training thread. A text that is an output file of its own. Replaces the earlier one.
   enum class Document : std::uint8_t { module_struct, stack_info };
   virtual void publish(Document document, std::string text) noexcept = 0;
 };

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// Readings to records.
+// Makes records of readings.
 #pragma once
 
 #include <array>
@@ -11,9 +11,9 @@
 #include <vector>
 
 #include "control/step.h"
-#include "hooks/stats/device_batch.h"
 #include "hooks/rows/reading.h"
 #include "hooks/rows/record_stream.h"
+#include "hooks/stats/device_batch.h"
 
 namespace gradmon {
 
@@ -23,10 +23,10 @@ struct RowCounts {
   std::uint64_t not_applicable = 0;
 };
 
-// As torch prints it: "[16, 8]", "[4]", "[]".
+// As torch prints a shape: "[16, 8]", "[4]", "[]".
 std::string shape_text(const std::vector<std::int64_t>& sizes);
 
-// Which row of the step it is.
+// Identifies a row of the step.
 struct RowKey {
   Kind kind = Kind::other;
   std::uint32_t target = 0;    // the stream's id
@@ -39,23 +39,21 @@ struct ColumnValue {
   double value;
 };
 
-// Training thread. Shapes are interned at first sight, which may throw.
+// Training thread. A new shape is interned, which may throw.
 class RowWriter {
  public:
   RowWriter(RecordStream& stream, Revision revision, ValueMask ops);
 
-  // What is written from now on is of this step.
+  // Rows written from now on belong to this step.
   void begin_step(Step step);
-  // The last row of the step is written. Waits once for what devices still
-  // compute; rows since the first such one are pushed now, in their order.
+  // Call it after the last row of the step. Waits once for values that devices are still computing, and
+  // pushes the rows that were held back for them, in order.
   void end_step();
 
-  // The plan's ops of one tensor. Says nothing of an absent or empty reading,
-  // counts one without numbers (and logs the first of them, by `name`), and
-  // pushes every other.
+  // Writes the plan's statistics of one tensor. Ignores an absent or empty reading. Counts a reading
+  // without numbers, and logs the first of them by `name`.
   void write(const RowKey& key, const Reading& reading, const std::string& name);
-  // Numbers of another sort, as the kind's columns have them; where they are
-  // pending, in the order of these instead of the values.
+  // Writes other values, by column. If they are pending, `pending` has them in the order of `values`.
   void write(const RowKey& key, std::initializer_list<ColumnValue> values,
              const PendingNumbers& pending = {});
 
@@ -63,7 +61,7 @@ class RowWriter {
   const RowCounts& counts() const { return counts_; }
 
  private:
-  // A row held back, and the places of its pending numbers in Record::values.
+  // A row that is held back, and the indices of its pending numbers in Record::values.
   struct Waiting {
     std::size_t row = 0;  // of held_
     double scale = 1;
@@ -87,7 +85,7 @@ class RowWriter {
   DeviceBatch batch_;
 };
 
-// One row for each parameter that was read, in the model's order.
+// Writes one row for each parameter that was read, in the model's order.
 void write_in_order(RowWriter& rows, Kind kind, const std::vector<Watched>& watched,
                     const std::vector<Reading>& readings);
 
