@@ -278,7 +278,7 @@ void Monitor::Session::ask(Command command) noexcept {
 
 void Monitor::Session::set_here(const Command& command) {
   const auto edited = set_values(static_plan_->plan->config_text, command.edits);
-  if (!edited) return log_warn("set: " + edited.error());
+  if (!edited) return log_warn("set " + edited.error());
   const std::string& text = *edited;
   auto source = plan_from_config(text, config_.string() + ", as the program has set it");
   if (!source) return log_warn(source.error());

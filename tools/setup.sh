@@ -66,15 +66,18 @@ without_tests() { tests=OFF; }
 
 # build_preset PRESET [TARGET...]: configures where needed and builds build/PRESET.
 build_preset() {
-  local preset=$1 directory=$gradmon_root/build/$1 fresh=''
+  local preset=$1 directory=$gradmon_root/build/$1 fresh='' tests=$tests
+  local cache=$directory/CMakeCache.txt
   shift
   say "building build/$preset"
-  if ! grep -qsxF "CMAKE_HOME_DIRECTORY:INTERNAL=$gradmon_root" "$directory/CMakeCache.txt"; then
+  if ! grep -qsxF "CMAKE_HOME_DIRECTORY:INTERNAL=$gradmon_root" "$cache"; then
     fresh=--fresh # none yet, or of a tree that was elsewhere
+  elif grep -qx 'GRADMON_TESTS:[A-Z]*=ON' "$cache"; then
+    tests=ON # a demo after the tests does not take them away
   fi
   if [ -n "$fresh" ] || [ ! -f "$directory/build.ninja" ] ||
-    [ "$gradmon_root/CMakePresets.json" -nt "$directory/CMakeCache.txt" ] ||
-    { [ $tests = ON ] && grep -qx 'GRADMON_TESTS:[A-Z]*=OFF' "$directory/CMakeCache.txt"; }; then
+    [ "$gradmon_root/CMakePresets.json" -nt "$cache" ] ||
+    ! grep -qx "GRADMON_TESTS:[A-Z]*=$tests" "$cache"; then
     (cd "$gradmon_root" && cmake --preset "$preset" $fresh -DGRADMON_TESTS=$tests) >&2 || return 1
   fi
   NINJA_STATUS='gradmon: built %f of %t files in %e s: ' ninja -C "$directory" -j "$(build_jobs)" "$@" >&2

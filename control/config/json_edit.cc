@@ -88,7 +88,8 @@ tl::expected<std::string, std::string> set_value(std::string_view text, std::str
   if (value.fault) return tl::unexpected("the value is no JSON: " + describe(value_json, *value.fault));
   const auto document = locate_json(text);
   if (document.fault) return tl::unexpected(describe(text, *document.fault));
-  if (!duplicate_keys(document, text).empty()) return tl::unexpected(std::string("a duplicate key"));
+  if (const auto duplicates = duplicate_keys(document, text); !duplicates.empty())
+    return tl::unexpected("duplicate key " + pointer_of(document, text, duplicates.front().second));
   const auto parts = split_pointer(json_pointer);
   if (!parts || parts->empty())
     return tl::unexpected("\"" + std::string(json_pointer) + "\" is no JSON pointer");
@@ -131,7 +132,7 @@ tl::expected<std::string, std::string> set_values(
     std::string text, const std::vector<std::pair<std::string, std::string>>& edits) {
   for (const auto& [key, value] : edits) {
     auto edited = set_value(text, to_pointer(key), value);
-    if (!edited) return edited;
+    if (!edited) return tl::unexpected(key + ": " + edited.error());
     text = std::move(*edited);
   }
   return text;

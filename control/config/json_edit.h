@@ -21,7 +21,7 @@ namespace gradmon {
                                                                std::string_view value_json);
 
 // Sets one value after the other: each pair is a key or a JSON pointer, and a value as JSON.
-// The error is that of the first that cannot be set.
+// The error names the first key that cannot be set, and says why.
 [[nodiscard]] tl::expected<std::string, std::string> set_values(
     std::string text, const std::vector<std::pair<std::string, std::string>>& edits);
 

@@ -98,7 +98,7 @@ void Lead::drop(const std::string& why) {
 
 void Lead::on_bytes(const Bus::Incoming& incoming) {
   if (!incoming.whole) return drop("a message of several frames");
-  if (!incoming.admit) return drop("a message by a key that is not let in any more");
+  if (!incoming.admitted) return drop("a message by a key that is not let in any more");
   auto frame = decode_frame(incoming.bytes);
   if (!frame) return drop(frame.error());
   if (auto* command = std::get_if<Command>(&*frame)) {

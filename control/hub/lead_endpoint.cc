@@ -81,7 +81,7 @@ tl::expected<std::optional<ServerKeys>, std::string> LeadEndpoint::keys_for(cons
   auto own = hub_keys_in(host_.key_file);
   if (!own) return tl::unexpected(own.error());
   ServerKeys keys{SecretKey(own->secret.bytes()), {}};
-  for (const KeyBytes& key : own->admit) keys.clients.emplace(key, client_of(key));
+  for (const KeyBytes& key : own->admitted) keys.clients.emplace(key, client_of(key));
   own_ = std::move(*own);
   return std::optional(std::move(keys));
 }
@@ -162,7 +162,7 @@ void LeadEndpoint::admit(const std::vector<HubNote>& notes) {
     if (note.key.size() != kKeyText || from_z85(note.key, key)) continue;
     if (hubs_.size() >= most || !hubs_.emplace(key, Client{client_name(note), Role::control}).second) continue;
     if (bus_) bus_->allow(key, hubs_[key]);
-    if (own_) fresh = own_->admit.insert(key).second || fresh;
+    if (own_) fresh = own_->admitted.insert(key).second || fresh;
   }
   if (fresh) keep_keys();
 }

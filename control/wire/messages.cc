@@ -36,15 +36,15 @@ void to_wire(const Bundle& bundle, wire::Bundle& out) {
                  [&](const Finished& m) { out.mutable_finished()->set_revision(m.revision.value); },
                  [&](const Progress& m) { write(m, *out.mutable_progress()); },
                  [&](const Left& m) { out.mutable_left()->set_last(m.last.value); },
-                 [&](const Disconnected&) { out.mutable_gone(); },
+                 [&](const Disconnected&) { out.mutable_disconnected(); },
                  [&](const DryRunAnswer& m) { write(m, *out.mutable_dry_run_answer()); },
                  [&](const Welcome& m) { write(m, *out.mutable_welcome()); },
                  [&](const Offer& m) { write(m, *out.mutable_offer()); },
                  [&](const Prepare& m) { write(m, *out.mutable_prepare()); },
                  [&](const Decided& m) { write(m.last, *out.mutable_decided()->mutable_last()); },
-                 [&](const ProgressAck& m) { out.mutable_progress_heard()->set_number(m.number); },
-                 [&](const LeftAck&) { out.mutable_left_acknowledged(); },
-                 [&](const RejoinRequest&) { out.mutable_hello_again(); },
+                 [&](const ProgressAck& m) { out.mutable_progress_ack()->set_number(m.number); },
+                 [&](const LeftAck&) { out.mutable_left_ack(); },
+                 [&](const RejoinRequest&) { out.mutable_rejoin_request(); },
                  [&](const Replaced&) { out.mutable_replaced(); },
                  [&](const DryRun& m) { write(m, *out.mutable_dry_run()); },
              },
@@ -76,7 +76,7 @@ tl::expected<Message, std::string> message_of(const wire::Bundle& in) {
       return read_progress(in.progress());
     case wire::Bundle::kLeft:
       return Left{{in.left().last()}};
-    case wire::Bundle::kGone:
+    case wire::Bundle::kDisconnected:
       return Disconnected{};
     case wire::Bundle::kDryRunAnswer:
       return DryRunAnswer{in.dry_run_answer().id(), in.dry_run_answer().matches(),
@@ -91,11 +91,11 @@ tl::expected<Message, std::string> message_of(const wire::Bundle& in) {
       return read_known_decisions(in.decided().last()).map([](KnownDecisions last) {
         return Message(Decided{std::move(last)});
       });
-    case wire::Bundle::kProgressHeard:
-      return ProgressAck{in.progress_heard().number()};
-    case wire::Bundle::kLeftAcknowledged:
+    case wire::Bundle::kProgressAck:
+      return ProgressAck{in.progress_ack().number()};
+    case wire::Bundle::kLeftAck:
       return LeftAck{};
-    case wire::Bundle::kHelloAgain:
+    case wire::Bundle::kRejoinRequest:
       return RejoinRequest{};
     case wire::Bundle::kReplaced:
       return Replaced{};
@@ -142,11 +142,11 @@ std::string encode(const Frame& frame) {
                    out.mutable_reply()->set_request_id(reply.request_id);
                  },
                  [&](const Status& status) { write(status, *out.mutable_state()); },
-                 [&](const HubLogLine& said) {
-                   out.mutable_said()->set_level(static_cast<std::uint32_t>(said.level));
-                   out.mutable_said()->set_text(said.text);
+                 [&](const HubLogLine& line) {
+                   out.mutable_hub_log_line()->set_level(static_cast<std::uint32_t>(line.level));
+                   out.mutable_hub_log_line()->set_text(line.text);
                  },
-                 [&](const Introduction& said) { write(said, *out.mutable_introduction()); },
+                 [&](const Introduction& m) { write(m, *out.mutable_introduction()); },
                  [&](const StoreNotes& notes) {
                    out.mutable_store_notes()->set_own(notes.own);
                    for (const std::string& each : notes.others) out.mutable_store_notes()->add_others(each);
@@ -168,9 +168,9 @@ tl::expected<Frame, std::string> decode_frame(std::string_view bytes) {
       return read_command(in.command()).map([](Command command) { return Frame(std::move(command)); });
     case wire::Frame::kReply:
       return AddressedReply{in.reply().request_id(), read_reply(in.reply())};
-    case wire::Frame::kSaid: {
-      const auto level = std::min(in.said().level(), static_cast<std::uint32_t>(LogLevel::error));
-      return HubLogLine{static_cast<LogLevel>(level), in.said().text()};
+    case wire::Frame::kHubLogLine: {
+      const auto level = std::min(in.hub_log_line().level(), static_cast<std::uint32_t>(LogLevel::error));
+      return HubLogLine{static_cast<LogLevel>(level), in.hub_log_line().text()};
     }
     case wire::Frame::kState:
       return read_status(in.state());

@@ -54,7 +54,7 @@ class Collection::Stream : public RecordStream {
                         text = std::move(text)] { return write_document(*directory, rank, document, text); });
   }
   // Sees every record before it leaves; null: nobody. Must outlive it here.
-  void show_to(TrainingScalars* onlooker) { observer_ = onlooker; }
+  void show_to(TrainingScalars* observer) { observer_ = observer; }
 
  private:
   TrainingScalars* observer_ = nullptr;

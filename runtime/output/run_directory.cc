@@ -17,7 +17,7 @@ namespace {
 
 namespace fs = std::filesystem;
 
-constexpr std::chrono::milliseconds kIdentityInHurry{1500};
+constexpr std::chrono::milliseconds kShortenedWait{1500};
 constexpr std::chrono::milliseconds kSlice{20};
 
 }  // namespace
@@ -56,13 +56,13 @@ void RunDirectory::settle() {
 JobIdentity RunDirectory::identity(std::chrono::milliseconds at_most) const {
   using Clock = std::chrono::steady_clock;
   auto deadline = Clock::now() + at_most;
-  bool hurries = false;
+  bool shortened = false;
   auto job = known_job();
   while (!job && Clock::now() < deadline) {
     std::this_thread::sleep_for(kSlice);
-    if (!hurries && wait_shortened_) {
-      hurries = true;
-      deadline = std::min(deadline, Clock::now() + kIdentityInHurry);
+    if (!shortened && wait_shortened_) {
+      shortened = true;
+      deadline = std::min(deadline, Clock::now() + kShortenedWait);
     }
     job = known_job();
   }

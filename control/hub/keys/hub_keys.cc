@@ -36,7 +36,7 @@ std::optional<HubKeys> parse(std::string_view text) {
       keys.secret = SecretKey(key);
       sodium_memzero(key.data(), key.size());
     } else {
-      keys.admit.insert(key);
+      keys.admitted.insert(key);
     }
   }
   if (keys.secret.bytes() == KeyBytes{}) return {};
@@ -62,7 +62,7 @@ tl::expected<HubKeys, std::string> hub_keys_in(const fs::path& file) {
 
 tl::expected<void, std::string> keep_hub_keys(const fs::path& file, const HubKeys& keys) {
   std::string text = to_z85(keys.secret.bytes()) + "\n" + (keys.endpoint.empty() ? "-" : keys.endpoint) + "\n";
-  for (const KeyBytes& key : keys.admit) text += to_z85(key) + "\n";
+  for (const KeyBytes& key : keys.admitted) text += to_z85(key) + "\n";
   const fs::path beside = file.string() + ".new";
   unlink(beside.c_str());  // Of a hub that was killed.
   const Descriptor fd(open(beside.c_str(), O_WRONLY | O_CREAT | O_EXCL | O_NOFOLLOW | O_CLOEXEC, 0600));

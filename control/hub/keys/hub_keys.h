@@ -16,7 +16,7 @@ namespace gradmon {
 struct HubKeys {
   SecretKey secret;
   std::string endpoint;         // of the lead: where it listened last; "": nowhere yet
-  std::set<KeyBytes> admit;     // of the lead: the hubs of other hosts
+  std::set<KeyBytes> admitted;  // of the lead: the hubs of other hosts
 };
 
 // Those in the file, or new ones where it is missing or not to be trusted; not kept yet.

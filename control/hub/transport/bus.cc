@@ -312,7 +312,7 @@ std::optional<Bus::Incoming> Bus::next() {
     const Client* client = name != nullptr ? sockets_->zap->client(name) : nullptr;
     incoming.client = client != nullptr ? client->name : "?";
     incoming.role = client != nullptr ? client->role : Role::read;
-    incoming.admit = client != nullptr;
+    incoming.admitted = client != nullptr;
   }
   std::size_t frames = 1;
   std::size_t bytes = part.size();
@@ -322,7 +322,7 @@ std::optional<Bus::Incoming> Bus::next() {
     bytes += part.size();
   }
   if (!sockets_->meter || sockets_->meter->received(fd, incoming.peer, frames, bytes, Clock::now())) return incoming;
-  return Incoming{incoming.peer, "", false, incoming.admit, incoming.client, Role::read};
+  return Incoming{incoming.peer, "", false, incoming.admitted, incoming.client, Role::read};
 }
 
 milliseconds Bus::longest_wait(milliseconds at_most) const {

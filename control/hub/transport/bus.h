@@ -35,7 +35,7 @@ class Bus {
     std::string peer;  // whom to answer; "" where there is but one
     std::string bytes;
     bool whole = true;          // false: no message of ours, it had more than one frame
-    bool admit = true;          // false: its key is not, any more
+    bool admitted = true;       // false: its key is not, any more
     std::string client;         // by whose key it came; "" without keys
     Role role = Role::control;  // what that client may do
   };

@@ -120,18 +120,18 @@ void ConnectionMeter::look(Clock::time_point now) {
   last_look_ = now;
   foreign_peers_ = false;
   // What has come while this process stood still could not be handed out; next time it is.
-  if (since > kStoodStill && !std::exchange(was_idle_, true)) return;
-  was_idle_ = false;
+  if (since > kStoodStill && !std::exchange(had_paused_, true)) return;
+  had_paused_ = false;
   for (auto& [fd, connection] : connections_) {
     if (connection.cut) continue;
     const auto counts = counts_of(fd);
     if (!counts) continue;
     connection.handed_out = std::min(connection.handed_out, counts->received);
     const std::uint64_t held = counts->received - connection.handed_out;
-    const bool admit = !limits_.keys || counts->acknowledged >= kHandshakeOut;
+    const bool admitted = !limits_.keys || counts->acknowledged >= kHandshakeOut;
     if (held > limits_.most_in) cut(fd, connection, "it sends what is no message");
-    foreign_peers_ = foreign_peers_ || !admit;
-    if (!admit && held > kHandshakeIn) cut(fd, connection, "it sends more than a handshake");
+    foreign_peers_ = foreign_peers_ || !admitted;
+    if (!admitted && held > kHandshakeIn) cut(fd, connection, "it sends more than a handshake");
   }
 }
 

@@ -61,7 +61,7 @@ class ConnectionMeter {
   std::map<int, Connection> connections_;
   std::map<std::string, int> fds_;  // by peer
   bool foreign_peers_ = false;      // somebody was not let in yet
-  bool was_idle_ = false;
+  bool had_paused_ = false;
   Clock::time_point last_look_;
 };
 

@@ -103,7 +103,7 @@ TEST_CASE("what cannot be edited says why", "[config]") {
         "(error) the value is no JSON: 1:1: found \"tru\", expected a value");
   CHECK(edited("{\"a\": 1}", "/a/b", "2") == "(error) there is no \"b\" in /a");
   CHECK(edited("{\"a\": [1]}", "/a/1", "2") == "(error) there is no \"1\" in /a");
-  CHECK(edited("{\"a\": 1, \"a\": 2}", "/a", "2") == "(error) a duplicate key");
+  CHECK(edited("{\"a\": 1, \"a\": 2}", "/a", "2") == "(error) duplicate key /a");
   CHECK(edited("{}", "", "2") == "(error) \"\" is no JSON pointer");
   CHECK(edited("{}", "/a\xFF", "2").rfind("(error) the edit would leave no JSON: 1:", 0) == 0);
   const auto depth = kMaxJsonDepth - 1;

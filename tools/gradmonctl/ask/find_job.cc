@@ -2,9 +2,9 @@
 #include "tools/gradmonctl/ask/find_job.h"
 
 #include <algorithm>
-#include <cstdlib>
 #include <iterator>
 
+#include "control/host/environment.h"
 #include "tools/gradmonctl/show/printable.h"
 #include "tools/gradmonctl/show/text_table.h"
 #include "tools/gradmonctl/show/time_text.h"
@@ -12,10 +12,7 @@
 namespace gradmon {
 namespace {
 
-std::string variable(const char* name) {
-  const char* value = std::getenv(name);
-  return value != nullptr ? value : "";
-}
+std::string variable(const char* name) { return process_environment(name).value_or(""); }
 
 }  // namespace
 

@@ -1,18 +1,15 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "tools/gradmonctl/ask/find_keys.h"
 
-#include <cstdlib>
 #include <filesystem>
 
+#include "control/host/environment.h"
 #include "control/hub/transport/bus.h"
 
 namespace gradmon {
 namespace {
 
-std::string variable(const char* name) {
-  const char* value = std::getenv(name);
-  return value != nullptr ? value : "";
-}
+std::string variable(const char* name) { return process_environment(name).value_or(""); }
 
 std::string usual_directory(const std::string& endpoint) {
   if (variable("GRADMON_INSECURE_LOOPBACK") == "1" && is_loopback(endpoint)) return "";

@@ -49,8 +49,7 @@ class HistorySubcommand : public SubcommandFor<HistoryRequest> {
   std::string usage() const override { return "history [--all] [--json]"; }
   std::string summary() const override { return "Show what became of every change"; }
   Arguments arguments() override {
-    Arguments arguments{{"--all", &request().all, "in a terminal, too: the whole list, and whole lines"},
-                        {"--json", &request().json, "one JSON object"}};
+    Arguments arguments{list_all(request().all), {"--json", &request().json, "one JSON object"}};
     add_place(arguments, request().place);
     return arguments;
   }

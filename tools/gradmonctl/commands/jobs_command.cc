@@ -96,8 +96,7 @@ class JobsSubcommand : public SubcommandFor<JobsRequest> {
   std::string usage() const override { return "jobs [--all] [--json]"; }
   std::string summary() const override { return "List your jobs on this host"; }
   Arguments arguments() override {
-    return {{"--all", &request().all, "in a terminal, too: the whole list, and whole lines"},
-            {"--json", &request().json, "one JSON object"}};
+    return {list_all(request().all), {"--json", &request().json, "one JSON object"}};
   }
   int perform(const Console& console) override {
     LiveJobs live = jobs_of_this_host();

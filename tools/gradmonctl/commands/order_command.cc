@@ -23,8 +23,18 @@ int order_command(const OrderRequest& request, const AskJob& ask, const Console&
 
 namespace {
 
-class CancelSubcommand : public SubcommandFor<OrderRequest> {
+class OrderSubcommand : public SubcommandFor<OrderRequest> {
  public:
+  explicit OrderSubcommand(CommandVerb verb) { request().verb = verb; }
+  int perform(const Console& console) override {
+    return with_job(request().place, console,
+                    [&](const AskJob& ask) { return order_command(request(), ask, console); });
+  }
+};
+
+class CancelSubcommand : public OrderSubcommand {
+ public:
+  CancelSubcommand() : OrderSubcommand(CommandVerb::cancel) {}
   std::string usage() const override { return "cancel"; }
   std::string summary() const override { return "Withdraw the change that is pending"; }
   Arguments arguments() override {
@@ -32,28 +42,20 @@ class CancelSubcommand : public SubcommandFor<OrderRequest> {
     add_place(arguments, request().place);
     return arguments;
   }
-  int perform(const Console& console) override {
-    return with_job(request().place, console,
-                    [&](const AskJob& ask) { return order_command(request(), ask, console); });
-  }
 };
 
-class EvictSubcommand : public SubcommandFor<OrderRequest> {
+class EvictSubcommand : public OrderSubcommand {
  public:
+  EvictSubcommand() : OrderSubcommand(CommandVerb::evict) {}
   std::string usage() const override { return "evict RANK"; }
   std::string summary() const override { return "Drop a rank: after 15 s no change waits for it any more"; }
   Arguments arguments() override {
-    request().verb = CommandVerb::evict;
     Argument rank{"RANK", &request().rank, "the rank's number"};
     rank.required = true;
     rank.most = std::numeric_limits<std::int32_t>::max();
     Arguments arguments{rank};
     add_place(arguments, request().place);
     return arguments;
-  }
-  int perform(const Console& console) override {
-    return with_job(request().place, console,
-                    [&](const AskJob& ask) { return order_command(request(), ask, console); });
   }
 };
 

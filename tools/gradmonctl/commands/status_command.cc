@@ -50,7 +50,7 @@ class StatusSubcommand : public SubcommandFor<StatusRequest> {
   std::string summary() const override { return "Show what the job collects, and where each rank is"; }
   Arguments arguments() override {
     Arguments arguments{{"--watch", &request().watch, "again every second, until interrupted"},
-                        {"--all", &request().all, "in a terminal, too: the whole list, and whole lines"},
+                        list_all(request().all),
                         {"--json", &request().json, "one JSON object (with --watch: one a line)"}};
     add_place(arguments, request().place);
     return arguments;

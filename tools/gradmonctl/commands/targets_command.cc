@@ -79,7 +79,7 @@ class TargetsSubcommand : public SubcommandFor<TargetsRequest> {
                   "FILE"};
     file.needs = "--dry-run";
     Arguments arguments{
-        {"--all", &request().all, "in a terminal, too: the whole list, and whole lines"},
+        list_all(request().all),
         {"--json", &request().json, "one JSON object"},
         {"--dry-run", &request().dry_run, "what would be watched under another config; changes nothing"},
         edits,

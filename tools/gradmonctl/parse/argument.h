@@ -32,4 +32,9 @@ struct Argument {
 
 using Arguments = std::vector<Argument>;
 
+// The option --all of the commands that fit a list to the terminal.
+inline Argument list_all(bool& all) {
+  return {"--all", &all, "in a terminal, too: the whole list, and whole lines"};
+}
+
 }  // namespace gradmon

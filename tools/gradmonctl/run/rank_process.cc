@@ -19,7 +19,7 @@ namespace {
 constexpr int kCannotRun = 126;
 constexpr int kNotFound = 127;
 
-void write_all(int fd, std::string_view bytes) {
+void write_or_wait(int fd, std::string_view bytes) {
   while (!bytes.empty()) {
     const ssize_t written = write(fd, bytes.data(), bytes.size());
     if (written > 0) {
@@ -90,7 +90,7 @@ bool RankStream::read_some() {
   if (from_ < 0) return false;
   std::array<char, 64 * 1024> buffer;
   const ssize_t size = read(from_, buffer.data(), buffer.size());
-  if (size > 0) write_all(to_, lines_.feed({buffer.data(), static_cast<std::size_t>(size)}));
+  if (size > 0) write_or_wait(to_, lines_.feed({buffer.data(), static_cast<std::size_t>(size)}));
   if (size == 0) end();
   return size > 0;
 }
@@ -105,7 +105,7 @@ void RankStream::finish() {
 
 void RankStream::end() {
   if (from_ < 0) return;
-  write_all(to_, lines_.finish());
+  write_or_wait(to_, lines_.finish());
   close(std::exchange(from_, -1));
 }
 

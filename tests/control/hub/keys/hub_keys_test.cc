@@ -18,8 +18,8 @@ TEST_CASE("a hub's own keys are kept for the next hub and nobody else can read t
   REQUIRE(made);
   CHECK(made->endpoint.empty());
   made->endpoint = "tcp://10.0.0.1:5";
-  made->admit = {hub_keys_in(file)->secret.public_key(), hub_keys_in(file)->secret.public_key()};
-  REQUIRE(made->admit.size() == 2);
+  made->admitted = {hub_keys_in(file)->secret.public_key(), hub_keys_in(file)->secret.public_key()};
+  REQUIRE(made->admitted.size() == 2);
   REQUIRE(keep_hub_keys(file, *made));
   struct stat status {};
   REQUIRE(stat(file.c_str(), &status) == 0);
@@ -27,7 +27,7 @@ TEST_CASE("a hub's own keys are kept for the next hub and nobody else can read t
   const auto again = hub_keys_in(file);
   CHECK(again->secret.bytes() == made->secret.bytes());
   CHECK(again->endpoint == made->endpoint);
-  CHECK(again->admit == made->admit);
+  CHECK(again->admitted == made->admitted);
 }
 
 TEST_CASE("a file of keys that others can read, is torn or holds nonsense is not taken") {

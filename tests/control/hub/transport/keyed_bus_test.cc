@@ -125,7 +125,7 @@ TEST_CASE("who may come in follows the file, and what it does not say well chang
   REQUIRE_FALSE(file.look());
   const auto rank = job.asker(*read_rank_keys(job.keys));
   REQUIRE(rank->send("", "hello"));
-  REQUIRE(job.arrives(*rank)->admit);
+  REQUIRE(job.arrives(*rank)->admitted);
   const auto list = job.keys / "clients.allow";
   const std::string all = read_text(list);
   const std::size_t ranks = all.find("ranks control");
@@ -137,7 +137,7 @@ TEST_CASE("who may come in follows the file, and what it does not say well chang
   REQUIRE(rank->send("", "still here"));
   const auto late = job.arrives(*rank);
   REQUIRE(late);
-  CHECK_FALSE(late->admit);
+  CHECK_FALSE(late->admitted);
   const auto refused = job.asker(*read_rank_keys(job.keys));
   REQUIRE(refused->send("", "hello"));
   CHECK_FALSE(job.arrives(*refused));
