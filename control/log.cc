@@ -25,7 +25,7 @@ spdlog::level::level_enum level_from_environment() {
   return wanted == nullptr ? spdlog::level::info : spdlog::level::from_str(wanted);
 }
 
-// While it lives a write to a pipe without a reader fails instead of ending this process.
+// While it exists, a write to a pipe without a reader fails instead of ending this process.
 class NoSigpipe {
  public:
   NoSigpipe() {
@@ -50,7 +50,7 @@ class NoSigpipe {
   bool was_pending_ = false;
 };
 
-// A pipe that says POLLOUT takes PIPE_BUF bytes without waiting.
+// A pipe with POLLOUT set takes PIPE_BUF bytes without waiting. False: not all bytes were written.
 bool write_without_waiting(const char* bytes, std::size_t size) {
   const NoSigpipe no_sigpipe;
   while (size > 0) {
@@ -117,7 +117,7 @@ void log(LogLevel level, std::string_view text) noexcept {
   if (instead != nullptr) return instead(level, text);
   try {
     logger().log(to_spdlog(level), "{}", text);
-  } catch (...) {  // A full disk behind stderr must not reach training.
+  } catch (...) {  // An error, such as a full disk behind stderr, must not reach training.
   }
 }
 

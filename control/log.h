@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
-// The one door to spdlog (whose headers cost half a minute a file). Any thread.
-// Lines go to stderr as "gradmon: TEXT"; GRADMON_LOG=debug|info|warn|error|off
-// sets what is shown (info).
+// The logger. Any thread. Lines go to stderr as "gradmon: TEXT"; GRADMON_LOG=debug|info|warn|error|off
+// sets the lowest level shown (default: info). Only log.cc includes spdlog, because its headers add half
+// a minute to the compilation of each file.
 #pragma once
 
 #include <string_view>
@@ -10,13 +10,12 @@ namespace gradmon {
 
 enum class LogLevel { debug, info, warn, error };
 
-// Never throws and never waits: where stderr is a pipe that nobody reads the line
-// is dropped and counted, and the next that can be written says how many; where
-// its reader has gone no signal is raised.
+// Never throws or waits. If stderr is a pipe that nobody reads, the line is dropped and counted; the next
+// line that can be written is preceded by the count. If the pipe's reader is gone, no SIGPIPE is raised.
 void log(LogLevel level, std::string_view text) noexcept;
 
-// From here on lines go to `write` instead of stderr: of a process without one.
-// Once, before other threads log.
+// From now on lines go to `write` instead of stderr, for a process without stderr. Call it once, before
+// other threads log.
 void log_to(void (*write)(LogLevel, std::string_view)) noexcept;
 
 inline void log_debug(std::string_view text) noexcept { log(LogLevel::debug, text); }

@@ -6,9 +6,8 @@
 
 namespace gradmon {
 
-// Blocks all signals of the calling thread while it lives: a thread started
-// meanwhile inherits that, so that signals go on to reach the threads of the
-// training program, as it has arranged.
+// Blocks all signals in the calling thread during its lifetime. A thread started meanwhile inherits the
+// signal mask, so signals still reach only the training program's own threads.
 class SignalsBlocked {
  public:
   SignalsBlocked() {

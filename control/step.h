@@ -1,6 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// The vocabulary of time and place: step, revision, rank. Standard library
-// only; every folder may include it.
+// The types Step, Revision and Rank. Standard library only; every folder may include it.
 #pragma once
 
 #include <cstdint>
@@ -19,7 +18,7 @@ struct Step {
   friend constexpr bool operator<=(Step a, Step b) { return a.value <= b.value; }
   friend constexpr bool operator>(Step a, Step b) { return a.value > b.value; }
   friend constexpr bool operator>=(Step a, Step b) { return a.value >= b.value; }
-  // Saturates at kNever, which is later than every step that is ever run.
+  // Saturates at kNever, which is later than any step of a job.
   friend constexpr Step operator+(Step a, std::int64_t n) {
     constexpr auto never = std::numeric_limits<std::int64_t>::max();
     return n > 0 && a.value > never - n ? Step{never} : Step{a.value + n};

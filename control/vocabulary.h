@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// The words of what is measured, which the config file, the hooks and the writers share.
+// Kinds of records, statistics and data types, shared by the config file, the hooks and the writers.
 // Standard library only; every folder may include it.
 #pragma once
 
@@ -9,8 +9,8 @@
 
 namespace gradmon {
 
-// What was measured; the enumerator is the prefix of the output file. In the
-// order in which a step's files and tables are written.
+// What was measured. The enumerator's name is the prefix of the output file. A step's files and tables are
+// written in this order.
 enum class Kind : std::uint8_t {
   actv,
   actv_grad,
@@ -49,7 +49,7 @@ constexpr const char* name_of(Kind kind) { return kKindNames[static_cast<std::si
 enum class Op : std::uint8_t { min, max, mean, norm, nans, zeros, absmax };
 inline constexpr std::size_t kOps = 7;
 
-// How a statistic of several tensors follows from the statistic of each.
+// How the statistic of several tensors is computed from the statistic of each tensor.
 enum class Fold : std::uint8_t { least, greatest, sum, mean_by_elements, root_of_squares };
 
 struct Statistic {
@@ -59,7 +59,7 @@ struct Statistic {
   bool is_count;  // printed as an integer
 };
 
-// By Op.
+// Indexed by Op.
 inline constexpr std::array<Statistic, kOps> kStatistics = {{
     {"min", true, Fold::least, false},
     {"max", true, Fold::greatest, false},
@@ -72,19 +72,19 @@ inline constexpr std::array<Statistic, kOps> kStatistics = {{
 constexpr const Statistic& statistic_of(Op op) { return kStatistics[static_cast<std::size_t>(op)]; }
 constexpr const char* name_of(Op op) { return statistic_of(op).name; }
 
-// The values of a Record that hold: a bit each.
+// Which values of a Record are valid: one bit per value.
 using ValueMask = std::uint16_t;
 constexpr ValueMask bit_of(Op op) { return static_cast<ValueMask>(1U << static_cast<unsigned>(op)); }
 
-// A number of another sort: index into Record::values, of the kinds named. `other`
-// has mg_direction beside all ops.
+// A value that is not a statistic: index into Record::values. The comments name the kinds that have it.
+// `other` has mg_direction and all statistics.
 enum class Column : std::uint8_t {
   entropy = 0,          // attention_hook, moe_router_logit_hook
   softmax_max = 1,      // attention_hook
   sr = 0,               // linear_hook
   kernel_norm = 1,      // linear_hook
   cosine = 0,           // moe_router_weight_hook
-  samples = 0,          // scalar: seen by all ranks so far
+  samples = 0,          // scalar: samples that all ranks have processed so far
   value = 1,            // scalar
   mg_direction = kOps,  // other
 };
@@ -94,7 +94,7 @@ constexpr ValueMask bit_of(Column column) {
   return static_cast<ValueMask>(1U << static_cast<unsigned>(column));
 }
 
-// The element type of the tensor measured; printed as torch prints it.
+// The element type of the measured tensor; printed as torch prints it.
 enum class DType : std::uint8_t {
   float32,
   float64,
@@ -125,12 +125,12 @@ inline constexpr std::array<const char*, 13> kDTypeNames = {"torch.float32",
                                                             ""};
 constexpr const char* name_of(DType dtype) { return kDTypeNames[static_cast<std::size_t>(dtype)]; }
 
-// How the axes of an attention's Q and K follow one another: sequence, batch, head, size of a head.
+// The order of the axes of an attention's Q and K: s sequence, b batch, h head, d size of a head.
 enum class AxisOrder : std::uint8_t { sbhd, bshd };
 
-// Whether query i of an attention sees the keys 0 … i alone.
+// Whether query i of an attention sees only the keys 0 … i.
 enum class Causal : bool { no, yes };
-// The same as the config file has it; automatic: as the call of the attention says.
+// The config file's choice of `Causal`. automatic: taken from the attention's call, yes if unknown.
 enum class CausalMask : std::uint8_t { automatic, yes, no };
 
 }  // namespace gradmon

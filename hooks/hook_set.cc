@@ -40,8 +40,8 @@ std::vector<Watched> select(const WatchedModel& model, const std::vector<std::si
   return watched;
 }
 
-// Parameters by tensor, to find those of an optimizer of which this rank writes
-// what the optimizer finds and leaves.
+// Finds an optimizer's parameters among the watched ones. Leaves out the parameters of which this rank
+// writes only the unreduced gradient.
 class ParameterPlaces {
  public:
   explicit ParameterPlaces(const std::vector<Watched>& watched) {
@@ -65,7 +65,7 @@ class ParameterPlaces {
   }
 
  private:
-  std::vector<std::size_t> all_;  // rising
+  std::vector<std::size_t> all_;  // ascending
   std::unordered_map<const void*, std::size_t> places_;
 };
 
@@ -179,12 +179,12 @@ class HookSet::Attached {
   const WatchedModel model_;
   const std::vector<Watched> watched_;
   const ParameterPlaces places_;
-  // The training thread's.
+  // Training thread only.
   RowWriter rows_;
   bool collecting_ = false;
   const ModuleStructure* structure_ = nullptr;  // one of the probes
   std::vector<std::unique_ptr<Probe>> probes_;  // Keep before tap_: detaches before the rest dies.
-  std::unique_ptr<ForwardTap> tap_;             // Keep last: calls the probes. Null: none of them listens.
+  std::unique_ptr<ForwardTap> tap_;             // Keep last: calls the probes. Null: no probe listens.
 };
 
 HookSet::HookSet(const HookSettings& settings, WatchedModel model, RecordStream& stream,

@@ -24,31 +24,30 @@ namespace gradmon {
 class OptimizerState;
 
 struct HookCounts {
-  std::size_t watched = 0;           // parameters selected
+  std::size_t watched = 0;           // parameters that the plan selects and this rank writes
   std::size_t attached = 0;          // hooks in place
   std::uint64_t rows = 0;            // passed to the stream
   std::uint64_t refused = 0;         // rows that the stream dropped
-  std::uint64_t not_applicable = 0;  // readings without numbers: meta, freed storage
+  std::uint64_t not_applicable = 0;  // readings that are not applicable: meta, freed storage
 };
 
 // Training thread only; constructed and destroyed at a step boundary. Hook bodies also run on autograd's
 // worker threads. Nothing throws, not even the constructor: the first failure trips a fuse and is logged
 // once, the rows of its step are lost, later calls do nothing, and the next begin_step removes the
-// hooks. It changes nothing in training (no gradient mode, random state or version counter) and keeps
+// hooks. The hooks change nothing in training (no gradient mode, random state or version counter) and keep
 // no graph alive.
 //
 //   begin_step(n, collect)  backward…  before_update  optimizer  after_update  end_step
 //
 // Records of step n are passed to the stream in end_step, in this order:
-//   grad_unreduced  after the last accumulation of the step, before any other
+//   grad_unreduced  the gradient after the last accumulation of the step, before any other
 //                   hook (DDP's) reduces it; sequence: order of first arrival
-//   grad_reduced    as before_update finds it
-//   param_origin    likewise, the first of several calls
-//   param_updated   as the last after_update finds it; sequence of these three:
-//                   place in the list of parameters given
-// A parameter has gradient rows only if it took part: its accumulator fired, or
-// its gradient was replaced or written and is not all zeros (so zero_grad alone
-// makes no row). Empty tensors have none.
+//   grad_reduced    the gradient at before_update; of several calls, the last
+//   param_origin    the parameter at before_update; of several calls, the first
+//   param_updated   the parameter at after_update; of several calls, the last
+// The sequence of the last three is the parameter's index in the model's list.
+// A parameter has gradient rows only if it took part in the step: its accumulator fired, or its gradient
+// was replaced or written and is not all zeros (so zero_grad alone makes no row). Empty tensors have no rows.
 class HookSet {
  public:
   // `stack` returns the program's call stack, for collective calls and call stacks of modules. Null: the
@@ -62,8 +61,8 @@ class HookSet {
   // Begins a step. With Collect::no the other calls return at once, and a hook body costs one load.
   enum class Collect : bool { no, yes };
   void begin_step(Step step, Collect collect) noexcept;
-  // Before and after an optimizer's step, with the parameters that it holds (empty: all watched ones) and
-  // its state (null: unknown). Any number of times per step.
+  // Before and after an optimizer's step, with the optimizer's parameters (empty: all watched parameters)
+  // and its state (null: unknown). Any number of times per step.
   void before_update(const std::vector<at::Tensor>& optimizer_parameters,
                      const OptimizerState* state = nullptr) noexcept;
   void after_update(const std::vector<at::Tensor>& optimizer_parameters,

@@ -24,7 +24,7 @@ namespace gradmon {
 namespace {
 
 tl::expected<Environment, std::string> settle_environment(const MonitorOptions& options) {
-  // What the program says itself hides what the environment says of it.
+  // The program's options take precedence over the environment.
   const Lookup lookup = [&](const char* name) -> std::optional<std::string> {
     const std::string_view asked = name;
     if (asked == "RANK" && options.rank) return std::to_string(*options.rank);
@@ -60,8 +60,8 @@ std::shared_ptr<SharedStore> open_store(const StorePlace& place) {
   return std::make_shared<TorchStore>(TorchStore::Place{place.host, place.port, patience});
 }
 
-// A program may train twice: each monitor of a process is a launch of its own,
-// and the order in which they are made is the same on all ranks.
+// A program may train more than once: each Monitor of a process gets a launch id of its own. All ranks
+// make their Monitors in the same order.
 LaunchIdSource launch_of(const Environment& environment, const MonitorOptions& options) {
   static std::atomic<int> made{0};
   LaunchEnvironment world;
@@ -71,8 +71,8 @@ LaunchIdSource launch_of(const Environment& environment, const MonitorOptions& o
   return find_launch_id(environment, ++made, world);
 }
 
-// Submodules are listed one by one: the root may live on the stack, where
-// named_modules() cannot hold it.
+// named_modules() is called without the root: it would need a shared_ptr to the root, which may live
+// on the stack.
 WatchedModel watched_model_of(torch::nn::Module& model) {
   WatchedModel watched;
   for (const auto& item : model.named_parameters())
@@ -112,7 +112,7 @@ Monitor::Monitor(std::filesystem::path config, MonitorOptions options) {
 Monitor::~Monitor() {
   if (!session_) return;
   session_->stop();
-  // A forked child has no threads to join, and the parent's memory is not its to free.
+  // In a forked child the threads do not exist and their locks may be held: leak the session.
   if (session_->forked()) static_cast<void>(session_.release());
 }
 

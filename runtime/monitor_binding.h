@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// What a binding of another language does beside Monitor's own members: it has no
-// torch::nn::Module to be watched and no torch::optim::Optimizer to be called.
+// Additional members of Monitor for bindings to other languages, which have no torch::nn::Module to
+// watch and no torch::optim::Optimizer to call.
 #pragma once
 
 #include <ATen/core/Tensor.h>
@@ -16,39 +16,41 @@
 
 namespace gradmon {
 
-// Training thread, as the monitor's members; nothing throws.
+// Training thread, like Monitor's members. No member throws.
 class MonitorBinding {
  public:
-  // The monitor outlives it.
+  // `monitor` must outlive the binding.
   explicit MonitorBinding(Monitor& monitor) : monitor_(monitor) {}
 
-  // Asked at least every 100 ms while the training thread waits at a boundary;
-  // where it says yes the wait is given up, and stop() has to follow: the step that
-  // begins then is not agreed on. Must not throw.
+  // `interrupted` is called at least every 100 ms while the training thread waits at a boundary. If it
+  // returns true, the wait ends and the rank lapses; the caller must then call stop(), because the
+  // step that begins is not agreed on. It must not throw.
   void while_waiting(std::function<bool()> interrupted) noexcept;
 
-  // Where calls come from, in the program's own language: before the first watch().
+  // Sets the source of call stacks in the program's language. Call it before the first watch().
   void call_stacks(StackSource stack) noexcept;
 
-  // Of this process in the job; 0 where that could not be found out.
+  // This process's rank in the job; 0 if unknown.
   int rank() const noexcept;
 
-  // As Monitor::watch(). Names, tensors and identities are taken; the chunk's
-  // number and who writes what is worked out here.
+  // Like Monitor::watch(). Reads names, tensors and identities from `chunk`; assigns its vpp_stage,
+  // authors and scopes.
   void watch(WatchedModel chunk) noexcept;
 
-  // In the place of what watch() was given as its `chunk`th, from 0.
+  // Replaces a watched chunk. `chunk` counts the calls of watch(), from 0.
   void watch_again(int chunk, WatchedModel model) noexcept;
 
-  // In a step that is collected, before its backward: what its gradients are multiplied by.
+  // Sets the factor in this step's gradients (GradScaler). Call it in a collected step, before its
+  // backward.
   void gradient_scale(double scale) noexcept;
-  // A scaler has left out the optimizer's step of this iteration.
+  // A GradScaler has skipped the optimizer's step of this iteration.
   void skipped() noexcept;
-  // What status says of how the program uses the monitor, from now on; in the place of what it said.
+  // Replaces the warnings that status() shows about the program's use of the monitor.
   void note_warnings(std::vector<std::string> warnings) noexcept;
-  // Whether what the two below bring is wanted in this step.
+  // Whether this step is collected. If it is not, before_update() and after_update() do nothing.
   bool collecting() const noexcept;
-  // Around an optimizer's step: its parameters, not none of them, and what it keeps of them.
+  // Call them just before and just after an optimizer's step, with its parameters and its state. With
+  // no parameters they do nothing.
   void before_update(const std::vector<at::Tensor>& parameters, const OptimizerState& state) noexcept;
   void after_update(const std::vector<at::Tensor>& parameters, const OptimizerState& state) noexcept;
 

@@ -55,7 +55,7 @@ AgentOptions agent_options(const Environment& environment, const std::filesystem
   return options;
 }
 
-// Static mode: the file is read once, and is on whatever dynamic_on says.
+// Static mode: reads the file once. The plan is on, regardless of dynamic_on.
 Commitment static_commitment(const std::filesystem::path& config, Step start) {
   auto read = read_file(config);
   if (!read) throw std::invalid_argument(config.string() + ": " + read.error());
@@ -226,7 +226,7 @@ void Monitor::Session::update(torch::optim::Optimizer& optimizer, const Closure&
     return;
   }
   const std::vector<at::Tensor> parameters = parameters_of(optimizer);
-  if (parameters.empty()) {  // Not "all", as an empty list means to the hooks.
+  if (parameters.empty()) {  // To the hooks an empty list means "all parameters".
     optimizer.step(closure);
     return;
   }
@@ -256,7 +256,8 @@ std::vector<Metric> Monitor::Session::metrics() const {
   return collection_ && !forked_ ? collection_->last_rows() : std::vector<Metric>();
 }
 
-// What every rank asks for in the same step, and as often, is one request.
+// Gives the same request on every rank the same request id: text of the command, step, and count
+// within the step. The lead hub then carries it out once.
 void Monitor::Session::ask(Command command) noexcept {
   if (resting()) return;
   try {
@@ -268,7 +269,7 @@ void Monitor::Session::ask(Command command) noexcept {
     for (const auto& [key, value] : command.edits) text += " " + key + "=" + value;
     if (std::exchange(asked_in_, current_) != current_) asked_.clear();
     if (const int before = asked_[text]++; before > 0) text += " #" + std::to_string(before + 1);
-    constexpr std::size_t longest = 200;  // rank 0 keeps it with its answer
+    constexpr std::size_t longest = 200;  // the lead hub keeps the id with its answer
     command.request_id = text.size() > longest ? sha256_of(text) : std::move(text);
     agent_.ask(std::move(command));
   } catch (const std::exception& error) {
@@ -289,7 +290,7 @@ void Monitor::Session::set_here(const Command& command) {
   source->plan->on = true;
   source->plan->cause = old.plan->cause;
   source->plan->by = old.plan->by;
-  // The steps stay the config's own, in phase with what has been collected.
+  // The new plan continues the old schedule, in phase with the steps collected so far.
   const Step next = current_ + 1;
   const Schedule steps = schedule_of(*old.plan, old.effective);
   source->plan->continues = steps;
@@ -302,7 +303,7 @@ void Monitor::Session::stop(std::optional<std::chrono::milliseconds> at_most) no
   if (forked_ || std::exchange(stopped_, true)) return;
   const auto begun = std::chrono::steady_clock::now();
   directory_->shorten_wait();
-  // A part of a limit is the agent's, so that the other ranks hear of the end.
+  // Reserve a part of `at_most` for the agent, so that it can tell the other ranks.
   if (collection_)
     collection_->stop(at_most ? std::optional(*at_most - std::min(*at_most / 5, kLeaveWithin)) : at_most);
   model_ = {};
@@ -312,8 +313,8 @@ void Monitor::Session::stop(std::optional<std::chrono::milliseconds> at_most) no
               at_most ? std::clamp(*at_most - spent, 0ms, kLeaveWithin) : kLeaveWithin);
 }
 
-// Where there is no thread for the writer nothing is promised: the plan is rejected
-// for now, and not taken and left undone.
+// Starts the writer thread before the promise. If no thread can be started, the plan is rejected
+// instead of being accepted and not carried out.
 tl::expected<void, std::string> Monitor::Session::prepare(std::int64_t capacity) {
   try {
     const std::lock_guard lock(mutex_);
@@ -339,7 +340,7 @@ TargetList Monitor::Session::list_targets(const Plan* plan) const {
   if (plan == nullptr) {
     const Collection* const collection = [this] {
       const std::lock_guard lock(mutex_);
-      return collection_.get();  // Once there, it lives as long as the agent.
+      return collection_.get();  // Never replaced once set; outlives the agent.
     }();
     return collection ? collection->targets() : TargetList{};
   }

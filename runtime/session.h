@@ -20,12 +20,12 @@
 
 namespace gradmon {
 
-// The one object behind a Monitor: the composition root. Training thread, but
-// for the members that say otherwise.
+// The implementation of a Monitor and the composition root. Training thread, except for members that
+// say otherwise.
 class Monitor::Session {
  public:
-  // Throws std::invalid_argument, in static mode, for an unusable config; any
-  // exception of the standard library where the system has nothing left.
+  // Throws std::invalid_argument in static mode if the config is unusable, and other standard
+  // exceptions if the system is out of memory or threads.
   Session(std::filesystem::path config, Step start, Environment environment, LaunchIdSource launch,
           ExchangeNotes exchange_notes, ParallelGroups groups);
   ~Session();
@@ -38,9 +38,9 @@ class Monitor::Session {
     const std::lock_guard lock(mutex_);
     stack_ = std::move(stack);
   }
-  // The chunk's number, authors and scopes are set here.
+  // Assigns the chunk's vpp_stage, authors and scopes.
   void watch(WatchedModel chunk);
-  // The chunk of that number has other parameters or modules now.
+  // Replaces the chunk with that number (vpp_stage).
   void watch_again(int chunk, WatchedModel model);
   Loop step() noexcept {
     current_.value += 1;
@@ -48,7 +48,8 @@ class Monitor::Session {
     return loop_;
   }
   void update(torch::optim::Optimizer& optimizer, const Closure& closure);
-  // Whether the step is collected, and around an optimizer's step then.
+  // Whether this step is collected. Only then: before_update() and after_update() around each
+  // optimizer step.
   bool collecting() const noexcept { return !resting() && collection_ && collection_->collecting(); }
   void before_update(const std::vector<at::Tensor>& parameters, const OptimizerState& state) noexcept {
     collection_->before_update(parameters, &state);
@@ -75,12 +76,12 @@ class Monitor::Session {
   void scalar(std::string_view name, double value) noexcept;
   void expert_load(std::string_view layer, const std::vector<std::int64_t>& tokens) noexcept;
   std::vector<Metric> metrics() const;
-  // on, off or set; the request id is given here.
+  // Verb on, off or set. Assigns the request id.
   void ask(Command command) noexcept;
   void stop(std::optional<std::chrono::milliseconds> at_most = {}) noexcept;
   Status status() const { return agent_.status(); }  // Any thread.
 
-  // In a forked child: nothing is done any more, and nothing may be joined.
+  // True in a forked child: all members do nothing, and no thread may be joined.
   bool forked() const noexcept { return forked_; }
 
  private:
@@ -92,7 +93,7 @@ class Monitor::Session {
   void share_out(WatchedModel& model, int chunk) const;
   void hold_names(std::vector<TargetName> names);
   void set_here(const Command& command);
-  std::unique_ptr<Collection> make_collection(std::int64_t capacity);  // mutex_ is held
+  std::unique_ptr<Collection> make_collection(std::int64_t capacity);  // requires mutex_
   // Agent thread.
   tl::expected<std::int64_t, std::string> can_carry_out(const Plan& plan);
   tl::expected<void, std::string> prepare(std::int64_t capacity);
@@ -112,31 +113,32 @@ class Monitor::Session {
   const ForkGuard fork_guard_{forked_};
   StepGate gate_;  // own synchronisation
 
-  // The training thread's.
+  // Training thread only.
   std::optional<Commitment> static_plan_;  // the newest; static mode only
   Step current_;
   WatchedModel model_;
   int chunks_ = 0;
   std::int64_t samples_ = 0;          // seen by all ranks so far
-  std::map<std::string, int> asked_;  // in this step, and how often
+  std::map<std::string, int> asked_;  // requests in step asked_in_, and how often each was made
   Step asked_in_;
   bool stopped_ = false;
-  std::function<bool()> interrupted_;  // null: nobody asks
+  std::function<bool()> interrupted_;  // may be null
   Loop loop_ = Loop::goes_on;
 
   mutable std::mutex mutex_;
   // Guarded by mutex_.
   StackSource stack_;  // null: none
-  // With its writer's thread, from the first offer of a plan that is on until that is in force.
+  // Made, with its writer thread, when a plan is first offered; moved to collection_ when a plan that
+  // is on comes into force. Null before and after.
   std::unique_ptr<Collection> prepared_;
-  // Guarded by mutex_; the training thread, which alone changes them, reads without.
+  // Written under mutex_ by the training thread only, which may read them without it.
   std::shared_ptr<const std::vector<TargetName>> names_ = std::make_shared<std::vector<TargetName>>();
   std::unique_ptr<Collection> collection_;  // null until a plan is on
   SkippedUpdates skipped_;
-  std::vector<std::string> program_warnings_;  // of how the program uses the monitor
-  std::string trouble_;                        // why nothing is collected any more
+  std::vector<std::string> program_warnings_;  // about the program's use of the monitor
+  std::string trouble_;                        // why collecting has stopped for good; "": it has not
 
-  // Keep last: asks the others.
+  // Keep last: its thread calls this object, so it must end first.
   Agent agent_;
 };
 

@@ -1,9 +1,9 @@
 #!/bin/bash
 # SPDX-License-Identifier: Apache-2.0
-# tools/debian13.sh COMMAND...: runs it at this tree on Debian 13, in a root of
-# its own below build/: for example tools/debian13.sh tools/test -L layers
-# Its /gradmon is this tree, read-only, with another build/ on it. What it mounts
-# and what it starts goes with it: both have namespaces of their own.
+# tools/debian13.sh COMMAND...: runs COMMAND in this tree on Debian 13, in a chroot below
+# build/: for example tools/debian13.sh tools/test -L layers
+# In the chroot, /gradmon is this tree, read-only, with its own build/. Its mounts and
+# processes end with the script, because they have their own namespaces.
 set -u -o pipefail
 # shellcheck source=tools/setup.sh
 source "$(dirname "$(readlink -f "${BASH_SOURCE[0]}")")/setup.sh"
@@ -16,7 +16,7 @@ fail() {
   exit 1
 }
 
-# make_root: debootstrap's, which is moved into place when it is whole.
+# make_root: creates the root with debootstrap, and moves it into place when it is complete.
 make_root() {
   [ ! -d "$root" ] || return 0
   say "making a Debian 13 root in $root"

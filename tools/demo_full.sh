@@ -1,7 +1,7 @@
 #!/bin/bash
 # SPDX-License-Identifier: Apache-2.0
-# tools/demo --full: every kind that can be collected, one after another, in one
-# run of two ranks, by edits of the config file alone.
+# tools/demo --full: collects every kind of record, one after another, in one run of two
+# ranks, by edits of the config file alone.
 set -u -o pipefail
 # shellcheck source=tools/setup.sh
 source "$(dirname "$(readlink -f "${BASH_SOURCE[0]}")")/setup.sh"
@@ -14,15 +14,15 @@ bin=$gradmon_root/build/release/bin
 # shellcheck source=tools/demo_job.sh
 source "$gradmon_root/tools/demo_job.sh"
 
-# in_run_directories PREFIX: its files of all ranks.
+# in_run_directories PREFIX: prints the CSV files with this prefix, of all ranks.
 in_run_directories() { find "$MONITOR_OUTPUT_DIR" -name "$1_[0-9]*.csv" 2>/dev/null | sort; }
 
-# step_of FILE: the step that a CSV file is of.
+# step_of FILE: prints the step in the name of a CSV file.
 step_of() { sed -n 's/.*_\([0-9]*\)-[0-9]*\(\.r[0-9]*\)\{0,1\}\.csv$/\1/p' <<<"$1"; }
 
-# collect TITLE KEYS PREFIX...: edits the file, waits until two steps have been
-# collected, and says what came of it. Fails where a prefix has not two steps on
-# each rank, the same on all.
+# collect TITLE KEYS PREFIX...: edits the config file, waits until two steps have been
+# collected, and prints the result. Fails unless each prefix has the same two steps on
+# all ranks.
 collect() {
   local title=$1 keys=$2 before steps files rows
   shift 2
@@ -46,7 +46,8 @@ collect() {
 
 ranks_that_write() { echo $ranks; }
 
-# Its revision has ended by itself on all ranks, and the file says so.
+# until_finished TITLE: waits until the collection has finished on all ranks, and the
+# config file says dynamic_on: false.
 until_finished() {
   local deadline=$((SECONDS + 60))
   until grep -q '"dynamic_on": false' "$config" && ctl status 2>/dev/null | head -n 1 | grep -q finished; do

@@ -1,6 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
-# What the demos share, to be sourced after setup.sh: a place of their own, a job
-# in it, and waiting for what it says. Uses $bin; sets $place, $config and $job.
+# Shared by the demos; source it after setup.sh. Creates a temporary directory, ends the job
+# at exit, and waits for the job's status and steps. Uses $bin; sets $place, $config and $job.
 
 place=$(mktemp -d "${TMPDIR:-/tmp}/gradmon-demo-XXXXXX")
 config=$place/monitor_config.json
@@ -29,7 +29,7 @@ fail() {
 
 ctl() { "$bin/gradmonctl" "$@"; }
 
-# until_status TEXT: waits until the first line of `gradmonctl status` has it.
+# until_status TEXT: waits until the first line of `gradmonctl status` contains TEXT.
 until_status() {
   local deadline=$((SECONDS + 120))
   until ctl status 2>/dev/null | head -n 1 | grep -q -- "$1"; do
@@ -39,7 +39,7 @@ until_status() {
   echo "   gradmonctl status: $(ctl status | head -n 1)"
 }
 
-# until_step N: waits until the training has come to step N.
+# until_step N: waits until the training has reached step N.
 until_step() {
   local deadline=$((SECONDS + 300))
   until grep -q "step $1 loss" "$place/training.log"; do

@@ -1,14 +1,15 @@
 # SPDX-License-Identifier: Apache-2.0
 # shellcheck shell=bash
-# Sourced by the commands beside it: from a bare Debian to a build.
-# Sets gradmon_root. Functions say what they do on stderr and return non-zero
-# after a message where they cannot.
+# Sourced by the commands in this folder: installs packages on a bare Debian, and builds.
+# Sets gradmon_root. Functions report on stderr; if they fail, they print a message and
+# return non-zero.
 
 gradmon_root=$(cd "$(dirname "${BASH_SOURCE[0]}")/.." && pwd)
 
 say() { echo "gradmon: $*" >&2; }
 
-# wanted_packages GROUP...: those of the groups of packages.txt, one a line, alternatives resolved.
+# wanted_packages GROUP...: prints the packages of these groups of packages.txt, one per line; of
+# alternatives it prints the first that apt knows.
 wanted_packages() {
   local name group=''
   while read -r name; do
@@ -27,13 +28,13 @@ wanted_packages() {
   done <"$gradmon_root/tools/packages.txt"
 }
 
-# missing_packages GROUP...: those of them that dpkg does not have, one a line.
+# missing_packages GROUP...: prints those of them that are not installed, one per line.
 missing_packages() {
   comm -23 <(wanted_packages "$@" | LC_ALL=C sort) \
     <(dpkg-query -W -f '${db:Status-Status} ${Package}\n' | sed -n 's/^installed //p' | LC_ALL=C sort -u)
 }
 
-# ensure_packages GROUP...: installs what is missing of the groups; at once where nothing is.
+# ensure_packages GROUP...: installs the missing packages of the groups; returns at once if none is missing.
 ensure_packages() {
   local missing
   missing=$(missing_packages "$@" | tr '\n' ' ')
@@ -52,7 +53,7 @@ ensure_packages() {
   fi
 }
 
-# build_jobs: processes at a time; a file with torch in it takes over a gigabyte.
+# build_jobs: prints the number of parallel build processes; a file that includes torch takes over 1 GB.
 build_jobs() {
   local by_memory cores
   by_memory=$(awk '/^MemAvailable/ { print int($2 / 1536 / 1024) }' /proc/meminfo)
@@ -60,11 +61,11 @@ build_jobs() {
   echo $((by_memory < 1 ? 1 : by_memory < cores ? by_memory : cores))
 }
 
-# without_tests: from here on a tree that is made is one without tests and benchmarks.
+# without_tests: new build trees get no tests and benchmarks from now on.
 tests=ON
 without_tests() { tests=OFF; }
 
-# build_preset PRESET [TARGET...]: configures where needed and builds build/PRESET.
+# build_preset PRESET [TARGET...]: configures if needed, and builds build/PRESET.
 build_preset() {
   local preset=$1 directory=$gradmon_root/build/$1 fresh='' tests=$tests
   local cache=$directory/CMakeCache.txt

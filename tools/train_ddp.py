@@ -42,7 +42,7 @@ class CharTransformer(torch.nn.Module):
 
 
 class Text:
-    """Random stretches of a text, other ones on each rank."""
+    """Random excerpts of a text, different on each rank."""
 
     def __init__(self, path: Path, rank: int) -> None:
         text = path.read_text(errors="replace")
@@ -92,7 +92,7 @@ def main() -> None:
             monitor.scalar("loss", loss.item())
             monitor.samples(options.batch * dist.get_world_size())
             optimizer.step()
-            ends = told_to_end.clone()  # all ranks at the same step, or the others would wait
+            ends = told_to_end.clone()  # all ranks must end at the same step, or the others would wait
             dist.all_reduce(ends, op=dist.ReduceOp.MAX)
             if dist.get_rank() == 0 and step % STEPS_PER_LINE == 0:
                 print(f"step {step} loss {loss.item():.4f}", flush=True)

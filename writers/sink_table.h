@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// The formats that rows can be written in, by the name that the config's `format` has for each.
+// The output formats, by their names in the config's `format`.
 #pragma once
 
 #include <filesystem>
@@ -14,15 +14,15 @@
 
 namespace gradmon {
 
-// What a sink is made with. A value; sinks outlive whoever made it.
+// The arguments for making a sink. A value; sinks copy what they need.
 struct SinkPlace {
   std::function<std::filesystem::path()>
-      directory;  // of the run; made where it is missing. The writer thread's
+      directory;  // returns the run's directory, made if missing; called on the writer thread
   std::shared_ptr<const NameTable> names;
   std::shared_ptr<LastStep> last_step;
 };
 
-// Null where rows cannot be written in that format.
+// Null if the format is unknown.
 std::unique_ptr<Sink> make_sink(std::string_view format, const SinkPlace& place);
 
 bool has_sink(std::string_view format);

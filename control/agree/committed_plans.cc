@@ -37,7 +37,7 @@ std::optional<CommittedPlans::End> CommittedPlans::check_ended(const Membership&
   if (plans_.empty() || ended_) return {};
   const One& newest = plans_.back();
   const Step end = newest.schedule.end();
-  // Off by the budget is an end like any other, but that no rows come of it.
+  // A plan that the budget turned off also ends. It has no rows, so `applied` stands for `finished`.
   const bool on = newest.verdict.plan->on;
   const bool by_itself = newest.verdict.plan->continues.has_value();
   if ((!on && !by_itself) || end == kNever) return {};
@@ -53,7 +53,7 @@ std::optional<CommittedPlans::End> CommittedPlans::check_ended(const Membership&
     const bool steps = now - member.last_moved < kLateFinish;
     if (steps && member.progress.step < end) passed = false;
   }
-  // Where all ranks have left before, training has ended and not the plan.
+  // If all ranks left before the end, training has ended, not the plan.
   if (!reached) return {};
   if (!silent.empty()) {
     if (!passed) {

@@ -10,8 +10,8 @@
 
 namespace gradmon {
 
-// The committed plans that still matter: from what rank 0 runs to the newest.
-// Knows when the newest has run to its end on all ranks. One thread.
+// The committed plans from the one that Membership::reference() runs to the newest. Detects when the
+// newest plan has ended on all ranks. One thread.
 class CommittedPlans {
  public:
   struct One {
@@ -19,32 +19,32 @@ class CommittedPlans {
     Schedule schedule;
   };
 
-  // A plan has ended: `dynamic_on` may be written back.
+  // A plan has ended on all ranks; `dynamic_on` may be written back.
   struct End {
     Revision revision;
-    Step last;                         // the last step collected; before the first: none
-    std::vector<int> silent;           // ranks that did not report it in time
-    std::optional<FileIdentity> file;  // the save it came from; none: nothing to write back
+    Step last;                         // the last collected step; -1 if there was none
+    std::vector<int> silent;           // ranks that did not report the end in time
+    std::optional<FileIdentity> file;  // the plan's save of the config file; none: nothing to write back
   };
 
   void add(const Verdict& commit);
   void forget_before(Revision revision);
-  const One* find(Revision revision) const;  // null: none, or no longer kept
+  const One* find(Revision revision) const;  // null: unknown, or no longer kept
   const One* newest() const;                 // null: none yet
 
-  // Once per plan: as soon as every rank has finished it, or some time after the
-  // last rank that still steps has passed it.
+  // Returns the end of the newest plan, once: when every rank has reported it, or 10 s after every rank
+  // that still makes steps has passed it. Never, if all ranks left before they reached the end.
   std::optional<End> check_ended(const Membership& members, Ticks now);
-  bool ended() const { return ended_; }  // the newest
+  bool ended() const { return ended_; }  // whether the newest plan has ended
   void write_back_ended(Revision revision);
   bool write_back_outstanding() const { return ended_ && !written_back_; }
 
  private:
-  std::vector<One> plans_;  // rising
-  // Of the newest.
+  std::vector<One> plans_;  // by rising revision
+  // Of the newest plan.
   bool ended_ = false;
   bool written_back_ = false;
-  std::optional<Ticks> passed_;  // when the last rank that steps had passed the end
+  std::optional<Ticks> passed_;  // when every rank that still makes steps had passed the end
 };
 
 }  // namespace gradmon

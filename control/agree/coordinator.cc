@@ -12,17 +12,17 @@ namespace gradmon {
 namespace {
 
 constexpr Ticks kAskEvery{250};
-constexpr int kRanksAMillisecond = 16;  // that answer a question
+constexpr int kRanksAMillisecond = 16;  // how many ranks can answer a question in 1 ms
 constexpr Ticks kLongestPatience{1'000};
 constexpr Ticks kLongestTick{1'000};
 constexpr double kMostLookahead = 255;
 
 Step later(Step a, Step b) { return a < b ? b : a; }
 
-// Of two fences the one that binds: the later.
+// The later of two fences, which decides the effective step.
 Step binding(Step a, Step b) { return mutated(Mutant::least_fence) == (a < b) ? a : b; }
 
-// Not the user's: proposed by gradmon.
+// Whether gradmon itself proposed the plan, not the user.
 bool is_own(const Plan& plan) {
   return plan.cause == Cause::resync || plan.cause == Cause::alert || plan.cause == Cause::budget;
 }
@@ -63,7 +63,7 @@ CoordinatorActions Coordinator::propose(PlanPtr plan, WallTime now) {
     finish_entry(proposal, "superseded", "a change of the user's is waiting");
     return actions;
   }
-  // What is not committed can be withdrawn: at once where nobody has promised anything, or it is to go off.
+  // The open revision is withdrawn if no rank has promised anything yet, or if the new plan is off.
   const bool withdraws = open_ && (!own || is_own(*open_->proposal.plan)) &&
                          (!proposal.plan->on || open_->stage == Stage::offering);
   if (withdraws) withdraw_open("superseded by a newer change (" + proposal.plan->by + ")", actions, now);
@@ -144,11 +144,11 @@ CoordinatorActions Coordinator::advance(WallTime now) {
   return actions;
 }
 
-// Nobody is asked for a promise that cannot be followed by a commit. Off needs nobody.
+// No rank is asked for a promise while a commit is impossible. Off needs no promises.
 bool Coordinator::may_open(const Proposal& proposal) const { return !proposal.plan->on || unready().empty(); }
 
 void Coordinator::open_waiting(CoordinatorActions& actions, WallTime now) {
-  // A number that is not in the log could come to mean two plans.
+  // After a restart, a revision number that is not in the log could be given to a second plan.
   const bool logged = note(AskedEntry{next_, waiting_->plan, now}, actions);
   if (!logged && waiting_->plan->on) {
     waiting_->not_before = clock_ + Ticks{1000};
@@ -176,7 +176,7 @@ void Coordinator::open_waiting(CoordinatorActions& actions, WallTime now) {
   ask(actions, true);
 }
 
-// Many ranks need longer to answer: asking again before they can have would only add to the work.
+// Many ranks need longer to answer. Asking again before they can have answered only adds work.
 Ticks Coordinator::ask_every() const { return std::max(kAskEvery, Ticks{members_.size() / kRanksAMillisecond}); }
 
 bool Coordinator::answered(const RankMember& member) const {
@@ -219,7 +219,7 @@ Ticks Coordinator::patience() const {
   return std::min(kLongestPatience, std::max(open_->proposal.plan->max_wait / 2, Ticks{50}));
 }
 
-// Quick while somebody is missing: it is asked for every message, and ranks are many.
+// At most 101 ranks. Called for every message, so it skips the ranks below first_missing.
 std::vector<int> Coordinator::missing() {
   while (open_->first_missing < members_.size() && answered(members_.of(open_->first_missing)))
     ++open_->first_missing;
@@ -246,7 +246,7 @@ std::optional<Verdict> Coordinator::objection() const {
 std::optional<Verdict> Coordinator::no_match() const {
   const Plan& plan = *open_->proposal.plan;
   if (!plan.on || plan.collect_times == 0) return {};
-  std::string unmatched;  // as the first rank that has something to say says it
+  std::string unmatched;  // from the first rank that names any
   for (int rank = 0; rank < members_.size(); ++rank) {
     const auto& offered = members_.of(rank).offered;
     if (!offered) continue;
@@ -293,7 +293,7 @@ void Coordinator::decide(CoordinatorActions& actions, WallTime now) {
   } else if (clock_ - open_->opened < patience()) {
     return;
   } else if (!open_->proposal.plan->on) {
-    return conclude(commit(), actions, now);  // Those that are silent are off by their lease.
+    return conclude(commit(), actions, now);  // Silent ranks go off when their lease runs out.
   }
   open_->proposal.missed = absent;
   conclude(abort(AbortReason::timed_out, names_of_ranks(absent) + " did not answer"), actions, now);
@@ -399,7 +399,7 @@ CoordinatorActions Coordinator::dry_run(std::string id, PlanPtr plan) {
   return actions;
 }
 
-// What is asked beside the agreement: what a plan would mean.
+// Sends the questions of dry runs that are due, and takes the results of those that have ended.
 void Coordinator::resend_questions(CoordinatorActions& actions) {
   for (auto& [rank, question] : dry_runs_.due(members_, clock_)) send(rank, std::move(question), actions);
   auto ended = dry_runs_.take_ended(members_, clock_);
@@ -440,7 +440,7 @@ bool Coordinator::applied_by_all(Revision revision) const {
   return true;
 }
 
-// The time from Prepare to a commit, in steps of the quickest rank.
+// The expected time from Prepare to commit, in steps of the fastest rank.
 std::int64_t Coordinator::lookahead_for(const Plan& plan) const {
   if (plan.lookahead) return *plan.lookahead;
   double shortest = 0;

@@ -32,7 +32,7 @@ struct Outgoing {
   Message message;
 };
 
-// What the coordinator wants done.
+// What the caller must do for the coordinator.
 struct CoordinatorActions {
   std::vector<Outgoing> send;
   std::optional<WriteBack> write_back;
@@ -55,17 +55,17 @@ class Coordinator {
     WallTime started = 0;
   };
 
-  // `log` outlives it.
+  // `log` must outlive the coordinator.
   Coordinator(Job job, DecisionLog& log);
 
-  // Takes in the log of an earlier coordinator of this epoch, in order; call it before begin(). Aborts
-  // the revision that was open. Every member counts as heard now.
+  // Replays the log of an earlier coordinator of this epoch; call it before begin(). Aborts the revision
+  // that was open. Every member counts as heard now.
   CoordinatorActions restore(const std::vector<LogEntry>& entries, WallTime now);
   // The config has been read; null: it is missing or broken. A new epoch starts on if this plan is on.
-  // A restored epoch takes the plan only if the file is another save than the newest known. Answers
-  // the ranks that have already said Hello.
+  // A restored epoch proposes the plan only if the newest known plan is from another save of the file.
+  // Answers the ranks that have already said Hello.
   CoordinatorActions begin(PlanPtr from_file, WallTime now);
-  // Proposes a valid plan of the file, a command or gradmon itself. While a revision is open the
+  // Proposes a valid plan that comes from the file, a command or gradmon itself. While a revision is open the
   // newest proposal waits, and the one it replaces is recorded as superseded. gradmon's own
   // proposals never replace the user's. A plan that is off withdraws the open revision.
   CoordinatorActions propose(PlanPtr plan, WallTime now);
@@ -74,21 +74,21 @@ class Coordinator {
   // False: no such member.
   bool evict(Rank rank, const std::string& by, CoordinatorActions& actions);
   // Asks every rank how many targets a valid plan would match there or, if the plan is null, what the
-  // rank watches now. The answers come in `dry_runs`, with this id.
+  // rank watches now. The answers are returned later in `dry_runs`, with this id.
   CoordinatorActions dry_run(std::string id, PlanPtr plan);
   CoordinatorActions on_message(const Envelope& envelope, WallTime now);
   // The same, but decides only at the next tick. For many messages at once, because each decision
-  // looks at every member.
+  // inspects every member.
   CoordinatorActions take_in(const Envelope& envelope, WallTime now);
   // The proposal that is open or waiting, and which ranks it waits for.
   std::optional<Pending> pending() const;
   // `elapsed` since the last tick; more than one second counts as one, so that a pause of this
   // process does not count as silence of its members.
   CoordinatorActions tick(Ticks elapsed, WallTime now);
-  // The write-back of a revision has ended, done or given up.
+  // The write-back of a revision is done or given up.
   void write_back_ended(Revision revision);
 
-  // No write-back is outstanding, and no rank takes part any more.
+  // Whether no write-back is outstanding and no rank takes part any more.
   bool may_exit() const;
   // Whether a decision is pending. If so, call tick() every 10 ms, else every 100 ms.
   bool busy() const { return open_.has_value() || waiting_.has_value() || dry_runs_.busy(); }
@@ -107,7 +107,7 @@ class Coordinator {
   struct Proposal {
     PlanPtr plan;
     Journal::Key entry = 0;
-    int attempts = 0;  // that ended for a missing answer
+    int attempts = 0;  // aborted so far
     Ticks not_before{};
     WallTime since = 0;
     std::vector<int> missed;  // ranks whose answer was missing in the last attempt
@@ -120,10 +120,10 @@ class Coordinator {
     Proposal proposal;
     Stage stage = Stage::offering;
     std::int64_t lookahead = 1;
-    Ticks opened{};         // this stage
-    Ticks last_sent{};      // the question of this stage
+    Ticks opened{};         // when this stage began
+    Ticks last_sent{};      // when this stage's question was last sent
     int first_missing = 0;  // every rank below it has answered this stage
-    bool objected = false;  // by Reject or Busy of some rank
+    bool objected = false;  // some rank has answered Reject or Busy
   };
   using RankMember = Membership::Member;
 
@@ -171,7 +171,7 @@ class Coordinator {
   void send(int rank, Message message, CoordinatorActions& actions) const;
   bool note(const LogEntry& entry, CoordinatorActions& actions);
   std::int64_t lookahead_for(const Plan& plan) const;
-  Ticks patience() const;  // with an answer to Prepare
+  Ticks patience() const;  // how long to wait for the answers to Prepare
   std::string awaited(int rank) const;
   std::vector<RankStatus> describe_ranks() const;
 
@@ -192,16 +192,16 @@ class Coordinator {
   KnownDecisions last_;
   CommittedPlans committed_;
   OverheadBudget budget_;
-  bool restored_ = false;             // from a log
-  bool log_lost_ = false;             // a rank comes from an earlier epoch
-  std::int64_t order_ = 0;            // of this epoch: its start time, or more if a clock was ahead
+  bool restored_ = false;             // from the decision log
+  bool log_lost_ = false;             // a rank has been in an earlier epoch, whose log is lost
+  std::int64_t order_ = 0;            // of this epoch: its start in ms, or more if the clock was set back
   std::optional<Verdict> inherited_;  // newest commit that a rank still holds from an epoch whose log is lost
   std::optional<Step> inherited_effective_;  // latest effective step that a rank has reported
   bool inherited_proposed_ = false;
   PlanPtr from_file_;             // as passed to begin()
   std::string refusal_;           // why the newest change was not committed
   std::set<int> ranks_to_start_;  // ranks that have joined while a plan was on
-  double decide_ms_ = 1;          // moving mean from Prepare to a commit: chooses the lookahead
+  double decide_ms_ = 1;          // moving mean of the time from Prepare to commit; sets the lookahead
 };
 
 }  // namespace gradmon

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// Coordinator: how an epoch begins or goes on, and the changes that it proposes by itself.
+// Coordinator: the beginning or restoring of an epoch, and gradmon's own proposals.
 #include <algorithm>
 #include <utility>
 
@@ -36,7 +36,7 @@ HistoryEntry history_of(const AskedEntry& asked, const Verdict& verdict) {
 
 CoordinatorActions Coordinator::restore(const std::vector<LogEntry>& entries, WallTime now) {
   restored_ = true;
-  journal_.begin_at(static_cast<Journal::Key>(std::max<WallTime>(now, 1)));  // above all keys of the life before
+  journal_.begin_at(static_cast<Journal::Key>(std::max<WallTime>(now, 1)));  // above all earlier keys
   std::optional<AskedEntry> open;
   for (const LogEntry& entry : entries) {
     if (const auto* joined = std::get_if<JoinedEntry>(&entry)) {
@@ -106,7 +106,7 @@ CoordinatorActions Coordinator::begin(PlanPtr from_file, WallTime now) {
 void Coordinator::note_earlier_epoch(const Hello& hello) {
   if (hello.held_epoch.empty() || hello.held_epoch == job_.epoch) return;
   log_lost_ = true;
-  members_.plan_was_effective();  // for all that can be known
+  members_.plan_was_effective();  // possibly; its log is lost
 }
 
 void Coordinator::inherit(const Hello& hello, CoordinatorActions& actions, WallTime now) {
@@ -122,8 +122,8 @@ void Coordinator::inherit(const Hello& hello, CoordinatorActions& actions, WallT
   if (next_ <= held.revision) next_ = {held.revision.value + 1};
 }
 
-// The coordinator before has told of a verdict that its log could not take: such
-// a number is not given again.
+// A rank knows the verdicts up to `closed`. The log may lack some, if the previous coordinator could not
+// append them. Their revision numbers are not given again.
 void Coordinator::catch_up(Revision closed, CoordinatorActions& actions, WallTime now) {
   if (open_ && open_->revision <= closed)
     conclude(abort(AbortReason::restarted, "its number was given before the hub was started anew"), actions,
@@ -132,7 +132,7 @@ void Coordinator::catch_up(Revision closed, CoordinatorActions& actions, WallTim
   if (last_.closed < closed) last_.closed = closed;
 }
 
-// The only verdict that is told though the log could not take it.
+// Off is the only verdict that is sent even if the log could not take it. Takes it over from a rank.
 void Coordinator::adopt_unlogged_off(const Verdict& off, CoordinatorActions& actions) {
   if (off.plan->on) return;
   last_ = {off.revision, off};
@@ -146,8 +146,8 @@ void Coordinator::adopt_unlogged_off(const Verdict& off, CoordinatorActions& act
   send_known_decisions(actions);
 }
 
-// What a rank still holds of an epoch whose log is lost goes on, with what it had
-// left, unless the file has been saved since.
+// Proposes the newest plan that a rank still holds from an epoch whose log is lost, with the steps that it
+// had left. Does not if the file has been saved or a change has been requested since.
 void Coordinator::propose_inherited(CoordinatorActions& actions, WallTime now) {
   if (!inherited_ || inherited_proposed_ || open_ || last_.commit || !unready().empty()) return;
   inherited_proposed_ = true;
@@ -167,8 +167,8 @@ void Coordinator::propose_inherited(CoordinatorActions& actions, WallTime now) {
   actions += propose(std::move(plan), now);
 }
 
-// Why nothing that is on can be opened; "" where it can. Where the log is lost, a
-// process that we have never heard of may have had its rank's number, and a lease.
+// Why a plan that is on cannot be opened; "" if it can. If the log is lost, a rank's new process may have
+// replaced one that is unknown here and still holds a lease.
 std::string Coordinator::unready() const {
   std::string why = members_.unready(clock_);
   if (!why.empty() || !log_lost_ || clock_ >= kWaitForTheAbsent) return why;
@@ -180,13 +180,13 @@ std::string Coordinator::unready() const {
   return why;
 }
 
-// Ranks that died while the log was lost are in no list of ours.
+// Ranks that died before a new epoch began (the log was lost) will never be heard: stops waiting for them.
 void Coordinator::stop_waiting_for_absent() {
   if (!log_lost_ || clock_ < kWaitForTheAbsent) return;
   for (int rank = 0; rank < members_.size(); ++rank) members_.stop_waiting_for(Rank{rank});
 }
 
-// What holds, once more: with what it has not yet collected before it is replaced.
+// A copy of the newest committed plan, for the steps that it has not collected when it is replaced.
 std::shared_ptr<Plan> Coordinator::continued(Cause cause, std::string by) const {
   auto plan = std::make_shared<Plan>(*last_.commit->plan);
   plan->continues = committed_.newest()->schedule;
@@ -197,7 +197,7 @@ std::shared_ptr<Plan> Coordinator::continued(Cause cause, std::string by) const 
 }
 
 void Coordinator::resync(CoordinatorActions& actions, WallTime now) {
-  if (ranks_to_start_.empty() || waiting_ || open_) return;  // an open change brings all together as well
+  if (ranks_to_start_.empty() || waiting_ || open_) return;  // an open change has the same effect
   const bool on = last_.commit && last_.commit->plan->on && !committed_.ended();
   if (!on) return ranks_to_start_.clear();
   const std::vector<int> ranks(ranks_to_start_.begin(), ranks_to_start_.end());

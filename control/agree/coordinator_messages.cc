@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// Coordinator: what each message of a member changes.
+// Coordinator: the handling of each message of a member.
 #include <algorithm>
 #include <string>
 #include <utility>
@@ -18,7 +18,8 @@ void Coordinator::answer_hello(Rank rank, const Hello& hello, CoordinatorActions
   Membership::Answer answer = members_.on_hello(rank, hello, clock_);
   if (answer.late) return;
   Welcome welcome = std::move(answer.welcome);
-  // The clock was set back; else this epoch is the older one, and the rank will not come.
+  // If the rank's epoch began later than this hub's clock, the clock was set back, and this epoch is the
+  // newer one. In any other case the epoch of the higher order is newer, and the rank does not join.
   if (hello.held_epoch != job_.epoch && hello.epoch_order > now) order_ = std::max(order_, hello.epoch_order + 1);
   const bool taken_in = welcome.refused.empty() && !members_.of(rank.value).noted;
   if (taken_in) {
@@ -30,15 +31,15 @@ void Coordinator::answer_hello(Rank rank, const Hello& hello, CoordinatorActions
     const bool on = last_.commit && last_.commit->plan->on && !committed_.ended();
     if (answer.joined && on) ranks_to_start_.insert(rank.value);
     if (answer.joined && !on && last_.commit) {
-      // It collects nothing, as all others.
+      // It collects nothing, like all other ranks.
       member.progress.applied = member.progress.finished = last_.commit->revision;
       member.progress.applied_step = hello.step;
     }
-    // It has to answer, too: what it may have said before was another life's.
+    // The rank must answer, too. Its earlier answers were of another incarnation.
     if (open_ && open_->proposal.plan->on) member.asked = true;
     if (open_) open_->first_missing = 0;
   }
-  // Whoever is not yet in when revision 1 has been decided starts with what holds.
+  // After the first commit a rank that joins starts with the decisions in `last`.
   welcome.starts_on = starts_on_ && !last_.commit && (open_ || waiting_);
   welcome.run_id = job_.run_id;
   welcome.started = job_.started;
@@ -53,7 +54,7 @@ CoordinatorActions Coordinator::on_message(const Envelope& envelope, WallTime no
   return actions;
 }
 
-// A process that was a member, or takes itself for one.
+// Answers a process that is not, or no longer, a member.
 void Coordinator::answer_non_member(const Envelope& envelope, CoordinatorActions& actions) const {
   const bool within = envelope.rank.value >= 0 && envelope.rank.value < members_.size();
   if (!within || std::holds_alternative<Disconnected>(envelope.message)) return;
@@ -118,7 +119,7 @@ CoordinatorActions Coordinator::take_in(const Envelope& envelope, WallTime now) 
   } else if (const auto* answer = std::get_if<DryRunAnswer>(&envelope.message)) {
     dry_runs_.on_dry_run_answer(envelope.rank, *answer);
   }
-  // Whoever was waited for may be this one: nothing is gained by more patience.
+  // If the last attempt missed this rank's answer, the retry need not wait any longer.
   if (waiting_ && waiting_->not_before > clock_) {
     const auto& missed = waiting_->missed;
     if (std::find(missed.begin(), missed.end(), envelope.rank.value) != missed.end()) {

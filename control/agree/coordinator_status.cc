@@ -17,8 +17,8 @@ const char* state_of(const Membership::Member& member) {
   return member.progress.collecting ? "collecting" : "idle";
 }
 
-// "" unless scalers have left out a different number of updates on two neighbours. A
-// rank that has not yet told of the step of the other's last one is not compared.
+// A warning if GradScalers have skipped a different number of updates on two neighbouring ranks, else "".
+// Two ranks are compared only if each has reported a step after the other's last skipped update.
 std::string skip_warning(const Membership& members) {
   const auto on_rank = [](int rank, const Progress& progress) {
     return std::to_string(progress.skipped.count) + " on rank " + std::to_string(rank);
@@ -41,7 +41,7 @@ bool any_absent(const Membership& members) {
   return false;
 }
 
-// Those that take part and have steps of the plan before them.
+// The ranks that take part and have not reached step `end`.
 std::vector<int> not_at_the_end(const Membership& members, Step end) {
   std::vector<int> ranks;
   for (int rank = 0; rank < members.size(); ++rank) {
@@ -54,7 +54,7 @@ std::string revision_text(Revision revision) { return "revision " + std::to_stri
 
 }  // namespace
 
-// "rank 2", with how long it has not been heard where that is long.
+// "rank 2", or "rank 2 (not heard for 8 s)" if the rank is silent.
 std::string Coordinator::awaited(int rank) const {
   const RankMember& member = members_.of(rank);
   std::string text = "rank " + std::to_string(rank);
@@ -135,7 +135,7 @@ Status Coordinator::status() const {
   const CommittedPlans::One* running = committed_.find(members_.reference().progress.applied);
   if (running == nullptr) {
     status.reason = refusal_.empty() ? "not asked for" : refusal_;
-    // Until all have come nothing can be switched on: better known before it is asked for.
+    // Until all ranks have joined nothing can be switched on. Says so before the user asks.
     if (refusal_.empty() && !status.pending && any_absent(members_)) status.reason = unready();
     return status;
   }

@@ -13,7 +13,7 @@
 
 namespace gradmon {
 
-// A revision is about to be asked about: its number is never given to another plan.
+// A revision is about to be offered to the members. Its number is never given to another plan.
 struct AskedEntry {
   Revision revision;
   PlanPtr plan;
@@ -27,22 +27,22 @@ struct JoinedEntry {
   Hello hello;  // `held` is not kept
 };
 
-// A member that is none any more; or, evicted, will be none in 15 s.
+// A member has left or was dropped; or it was evicted, and will be dropped in 15 s.
 struct DepartureEntry {
   enum class How : std::uint8_t { left, dropped, evicted };
   Rank rank;
   How how = How::left;
-  Step last;       // the last step heard of
-  std::string by;  // who has evicted it
+  Step last;       // the member's last known step
+  std::string by;  // who evicted it
 };
 
-// The config is about to be written by this request; `config_sha256` is of what is written.
+// A request is about to write the config. `config_sha256` is of the new content.
 struct RequestEntry {
   std::string request_id;
   std::string config_sha256;
 };
 
-// A plan has run to its end on all ranks: nothing is left of it to be written back.
+// A plan has ended on all ranks, and its write-back is done or given up.
 struct WrittenBackEntry {
   Revision revision;
 };
@@ -50,16 +50,16 @@ struct WrittenBackEntry {
 using LogEntry =
     std::variant<AskedEntry, Verdict, JoinedEntry, DepartureEntry, RequestEntry, WrittenBackEntry>;
 
-// Where the coordinator keeps what must survive its own death. One thread.
+// The state of the coordinator that must survive its death. One thread.
 class DecisionLog {
  public:
   virtual ~DecisionLog() = default;
-  // Returns when the entry survives the death of this process. The error means:
-  // it is not in the log, and a later reader will not see it.
+  // Returns once the entry survives the death of this process. After an error the entry is not in the
+  // log, and no later reader sees it.
   virtual tl::expected<void, std::string> append(const LogEntry& entry) = 0;
 };
 
-// Keeps nothing: of tests, and of a hub without a directory.
+// Keeps nothing. For tests, and for a hub without a directory.
 class NullDecisionLog : public DecisionLog {
  public:
   tl::expected<void, std::string> append(const LogEntry&) override { return {}; }

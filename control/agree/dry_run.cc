@@ -10,8 +10,8 @@ namespace {
 constexpr Ticks kAskEvery{250};
 constexpr Ticks kAskFor{2'000};
 constexpr std::size_t kMostOpen = 16;
-constexpr std::size_t kMostOfOne = 48 * 1024;   // bytes of targets of a rank
-constexpr std::size_t kMostOfAll = 512 * 1024;  // and of all ranks together, for one question
+constexpr std::size_t kMostOfOne = 48 * 1024;   // bytes of targets in the answer of one rank
+constexpr std::size_t kMostOfAll = 512 * 1024;  // bytes of targets in the answers of all ranks
 
 }  // namespace
 

@@ -23,8 +23,8 @@ struct DryRunResult {
   std::vector<Answer> answers;  // by rank
 };
 
-// Dry runs that are under way. Each asks all ranks how many targets a plan would match (without a
-// plan: what they watch now). It changes nothing, and ends when all present ranks have answered, or
+// The dry runs under way. Each asks all ranks how many targets a plan would match (without a
+// plan: what they watch now). A dry run changes nothing. It ends when all present ranks have answered, or
 // after two seconds. One thread.
 class DryRuns {
  public:

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 // The state of a job (`Status`) and the history of its changes (`HistoryEntry`). Values. The lead hub
-// makes them, gradmonctl and Monitor::status() show them.
+// creates them; gradmonctl and Monitor::status() show them.
 #pragma once
 
 #include <cstdint>
@@ -34,13 +34,13 @@ struct RankStatus {
   std::uint64_t records = 0;         // rows written so far
   std::uint64_t dropped = 0;
   Overhead overhead;     // of its newest plan
-  TargetCounts targets;  // under it
+  TargetCounts targets;  // of its newest plan
   std::string error;     // "" if there is none
 };
 
 struct Pending {
   Revision revision;
-  std::string reason;  // as "waiting for rank 3"
+  std::string reason;  // such as "waiting for rank 3"
   WallTime since = 0;
 };
 
@@ -94,7 +94,7 @@ struct HistoryEntry {
 // last 10,000. One thread.
 class Journal {
  public:
-  using Key = std::uint64_t;  // of an entry, rising, never reused
+  using Key = std::uint64_t;  // identifies an entry; rising, never reused
 
   Key add(HistoryEntry entry);
   // Adds an entry that is already on disk; take_changed() does not return it.
@@ -102,7 +102,7 @@ class Journal {
   // Sets the first key. Call it before the first add() or restore().
   void begin_at(Key first) { next_ = first; }
   HistoryEntry* find(Key key);                                            // null: no longer kept
-  HistoryEntry* find(Revision revision);                                  // null likewise
+  HistoryEntry* find(Revision revision);                                  // null: no longer kept
   const HistoryEntry* find_request(const std::string& request_id) const;  // the newest; null: none
   // Marks an entry as changed, so that take_changed() returns it.
   void touch(Key key) { changed_.insert(key); }

@@ -15,7 +15,7 @@ constexpr Ticks kLeftEvery{100};
 constexpr Ticks kBusyWithin{600'000};
 constexpr Ticks kBusyAfter{2'000};
 constexpr std::size_t kMostReason = 1000;  // bytes of an objection
-constexpr std::size_t kMostSent = 256;     // that an acknowledgement may still come for
+constexpr std::size_t kMostSent = 256;     // messages that wait for an acknowledgement
 
 }  // namespace
 
@@ -130,8 +130,8 @@ MemberActions Member::on_message(const Message& message, const std::string& epoc
   return actions;
 }
 
-// What was promised and what was in force is over; only an answer to a Hello that
-// says so counts from here on.
+// After a lapse the promise and the plan in force are gone. From then on only the answer to a Hello that
+// reports the lapse lets the rank join again.
 MemberActions Member::check_lapsed(Ticks now) {
   MemberActions actions;
   if (!identity_.dynamic || replaced_) return actions;
@@ -167,7 +167,7 @@ void Member::acknowledged(std::uint64_t number, Ticks now) {
   if (identity_.dynamic) gate_.renew_lease(lease_until_);
 }
 
-// From the next boundary on this process is on its own.
+// Another process has this rank number. From the next boundary on this process collects nothing.
 MemberActions Member::withdraw() {
   MemberActions actions;
   if (!joined_ || std::exchange(replaced_, true)) return actions;
@@ -198,7 +198,7 @@ MemberActions Member::on_welcome(const Welcome& welcome, const std::string& epoc
                                   [&](const Sent& each) { return each.number == welcome.number; });
   if (hello == sent_.end()) return actions;
   if (joined_) {
-    // The answer to a Hello that was repeated: the place may be another.
+    // The answer to a repeated Hello: the incarnation may be a new one.
     if (!welcome.refused.empty() || epoch != epoch_ || welcome.incarnation < incarnation_) return actions;
     incarnation_ = welcome.incarnation;
     acknowledged(welcome.number, now);
@@ -218,7 +218,7 @@ MemberActions Member::on_welcome(const Welcome& welcome, const std::string& epoc
     return actions;
   }
   const bool answers_lapse = hello->lapsed;
-  // It has lapsed since it said this Hello: the next one will say so.
+  // The rank has lapsed since it sent this Hello. The next Hello reports the lapse.
   if (gate_.lapsed() && !answers_lapse) return actions;
   if (another_epoch && open_ && !answers_lapse) {
     gate_.lapse();
@@ -237,7 +237,7 @@ MemberActions Member::on_welcome(const Welcome& welcome, const std::string& epoc
   if (answers_lapse) {
     gate_.rejoin();
     lapse_reported_ = false;
-    // What was committed before is not this process's: a resync brings it in.
+    // Earlier commits do not apply to this process. A resync brings it in.
     last_ = welcome.last;
     commit_epoch_ = epoch;
   } else {
@@ -263,7 +263,7 @@ std::optional<Message> Member::considered(const Offer& offer) const {
   const auto matches = plan.on ? can_carry_out_(plan) : 0;
   if (!matches) return Reject{offer.revision, matches.error().substr(0, kMostReason)};
   const bool in_first_step = gate_.current() <= identity_.hello.start_iteration;
-  if (plan.on && *matches == 0 && in_first_step) return {};  // Models may still come.
+  if (plan.on && *matches == 0 && in_first_step) return {};  // The program may still call watch().
   return Offered{offer.revision, plan.config_sha256, *matches,
                  plan.on && *matches == 0 ? unmatched_by(plan) : ""};
 }
@@ -281,7 +281,7 @@ MemberActions Member::on_offer(const Offer& offer, Ticks now) {
     pending_offer_ = PendingOffer{offer, {}};
   if (!pending_offer_->answer) pending_offer_->answer = considered(offer);
   if (!pending_offer_->answer) return actions;
-  const auto too_busy = busy_for(offer, now);  // Said now: later the others would wait for it.
+  const auto too_busy = busy_for(offer, now);  // Answered before Prepare: then the others would wait.
   actions.send.push_back(too_busy ? Message{*too_busy} : *pending_offer_->answer);
   return actions;
 }
@@ -298,7 +298,7 @@ MemberActions Member::on_prepare(const Prepare& prepare, Ticks now) {
   const bool known = pending_offer_ && pending_offer_->offer.revision == prepare.revision &&
                      pending_offer_->answer &&
                      pending_offer_->offer.plan->config_sha256 == prepare.config_sha256;
-  if (!known) return actions;  // The offer comes again.
+  if (!known) return actions;  // The coordinator sends the offer again.
   if (std::holds_alternative<Reject>(*pending_offer_->answer)) {
     actions.send.push_back(*pending_offer_->answer);
     return actions;
@@ -308,7 +308,7 @@ MemberActions Member::on_prepare(const Prepare& prepare, Ticks now) {
     return actions;
   }
   max_wait_ = pending_offer_->offer.plan->max_wait;
-  // The start's implied promise becomes this one, with the same fence.
+  // The implied promise of the start becomes this promise, with the same fence.
   const Step fence = start_hold_ ? *start_hold_ : gate_.promise(prepare.lookahead, max_wait_);
   if (fence == kNever) return actions;
   start_hold_.reset();
@@ -318,8 +318,8 @@ MemberActions Member::on_prepare(const Prepare& prepare, Ticks now) {
   return actions;
 }
 
-// A commit whose effective step has begun cannot be obeyed any more: off comes as
-// soon as can be, of anything else this rank collects nothing.
+// If the effective step has already begun, the commit cannot take effect there. Off then takes effect at the
+// next possible step; for any other plan the rank lapses.
 MemberActions Member::enter(const Verdict& commit) {
   MemberActions actions;
   commit_epoch_ = epoch_;
@@ -345,7 +345,7 @@ MemberActions Member::learn(const KnownDecisions& last) {
   const bool new_commit = last.commit && (!last_.commit || last.commit->revision > last_.commit->revision);
   const bool with_plan = !mutated(Mutant::verdict_without_plan) ||
                          (new_commit && open_ && open_->revision == last.commit->revision);
-  // What became of this rank's own promise is not said any more.
+  // A later commit came first: this rank will not learn the verdict on the revision that it promised.
   const bool passed_over = open_ && new_commit && open_->revision < last.commit->revision &&
                            open_->revision <= last.closed && !mutated(Mutant::passes_over);
   if (open_ && open_->revision <= last.closed) open_.reset();
@@ -359,7 +359,7 @@ MemberActions Member::learn(const KnownDecisions& last) {
     gate_.lapse();
   } else if (new_commit && with_plan) {
     Verdict commit = *last.commit;
-    // The revision between may be in force elsewhere until then: off at once.
+    // Until then the revision that was promised may be in force on other ranks: off at once.
     if (passed_over) commit.effective = Step{};
     actions += enter(commit);
   } else {
@@ -379,7 +379,7 @@ MemberActions Member::tick(Ticks now) {
   return actions;
 }
 
-// Numbers of another epoch mean nothing in this one.
+// Does not report revisions of another epoch: their numbers mean nothing in this one.
 MemberActions Member::applied() {
   MemberActions actions;
   if (replaced_) return actions;

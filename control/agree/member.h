@@ -31,7 +31,7 @@ struct MemberActions {
   MemberActions& operator+=(MemberActions other);
 };
 
-// The role of every rank in the agreement: it promises, then obeys. Pure, but for the gate. One
+// The role of every rank in the agreement: it promises, then obeys. Pure except for the gate. One
 // thread (the agent); the caller passes the time, of the gate's clock.
 class Member {
  public:
@@ -52,11 +52,11 @@ class Member {
   bool holds_start() const { return start_hold_.has_value(); }
   // The first step has begun. From now on Hello is sent every 250 ms until it is answered.
   MemberActions start(Ticks now);
-  // The connection to the coordinator, or the coordinator, is a new one. Sends Hello again.
+  // The connection is new, or the coordinator has restarted. Sends Hello again.
   MemberActions connected(Ticks now);
-  // The connection to the coordinator is lost. Plan and promise stay until the lease runs out.
+  // The connection is lost. Plan and promise stay until the lease runs out.
   void disconnected();
-  // No answer can ever come. The rank goes on alone, off.
+  // No answer can ever come. Training goes on, and the rank stays off.
   void give_up(std::string reason);
 
   // Drops a message of another epoch or of another membership of this rank.
@@ -70,17 +70,17 @@ class Member {
   MemberActions finished(Revision revision);
   MemberActions leave(Step last);
 
-  // Whether something is under way. If so, call tick() every 10 ms, else every 100 ms.
+  // Whether an answer or a verdict is outstanding. If so, call tick() every 10 ms, else every 100 ms.
   bool busy() const { return open_ || start_hold_ || !joined_ || leaving_; }
   bool joined() const { return joined_; }
-  // The address of a message to the coordinator.
+  // Adds the address to a message to the coordinator.
   Envelope to_coordinator(Message message) const;
   bool left_acknowledged() const { return left_acknowledged_; }
   bool replaced() const { return replaced_; }
   const std::string& refused() const { return refused_; }
   // The fields of Progress that concern the agreement; the caller fills in the others.
   Progress progress(Ticks now) const;
-  // Makes the message. Sets its number; an acknowledgement of that number renews the lease, counted
+  // Returns the message, with its number set. An acknowledgement of that number renews the lease, counted
   // from now.
   Message report(Progress progress, Ticks now);
 
@@ -88,18 +88,18 @@ class Member {
   // A revision that this rank was asked about and whose verdict it does not know.
   struct Open {
     Revision revision;
-    Message answer;  // a repeated question gets the same one
+    Message answer;  // sent again for a repeated Prepare
     Step fence;
   };
   // A message that the coordinator may acknowledge.
   struct Sent {
     std::uint64_t number;
     Ticks at;
-    bool lapsed;  // a Hello sent after a lapse
+    bool lapsed;  // a Hello with `lapsed` set
   };
   struct PendingOffer {
     Offer offer;
-    std::optional<Message> answer;  // none: the program may still watch more of its model
+    std::optional<Message> answer;  // none: inconclusive so far, the program may still call watch()
   };
 
   MemberActions send_hello(Ticks now);
@@ -121,10 +121,10 @@ class Member {
   Step standing_fence() const;  // kNever: none
 
   // Constant after construction.
-  Identity identity_;  // but for the launch id
+  Identity identity_;  // except the launch id
   StepGate& gate_;
   const CanCarryOut can_carry_out_;
-  const ListTargets list_targets_;  // null: there is nothing to tell
+  const ListTargets list_targets_;  // null: no target is ever listed
 
   Ticks last_hello_{};
   Ticks last_left_{};
@@ -136,22 +136,22 @@ class Member {
   bool replaced_ = false;
   std::optional<Step> leaving_;
   std::string refused_;
-  std::string epoch_;              // that it has joined; "" before the first
-  std::int64_t epoch_order_ = 0;   // of that
-  std::uint64_t incarnation_ = 0;  // of its membership there
-  std::string commit_epoch_;       // of the newest commit that it keeps
-  std::string lease_epoch_;        // whose acknowledgements renew the lease
+  std::string epoch_;              // that the rank last joined; "" before the first
+  std::int64_t epoch_order_ = 0;   // of that epoch
+  std::uint64_t incarnation_ = 0;  // of the membership in that epoch
+  std::string commit_epoch_;       // of held_
+  std::string lease_epoch_;        // the epoch whose acknowledgements renew the lease
   Ticks lease_until_ = Ticks::min();
   std::optional<Step> start_hold_;
   Ticks max_wait_;
   std::optional<PendingOffer> pending_offer_;
   std::optional<Open> open_;
-  KnownDecisions last_;          // of the epoch
-  std::optional<Verdict> held_;  // the newest commit that it keeps, also of an epoch before
+  KnownDecisions last_;          // of the epoch joined
+  std::optional<Verdict> held_;  // the newest commit that the rank holds, maybe of an earlier epoch
   std::uint64_t numbers_ = 0;
-  std::deque<Sent> sent_;        // what an acknowledgement may come for
-  std::deque<Applied> entered_;  // in this epoch, and not applied yet: revisions from when on
-  Applied newest_applied_;       // of this epoch, as finished_
+  std::deque<Sent> sent_;        // not yet acknowledged, oldest first
+  std::deque<Applied> entered_;  // revisions of this epoch, not applied yet, and their effective steps
+  Applied newest_applied_;       // in this epoch, like finished_
   Revision finished_;
 };
 

@@ -91,7 +91,7 @@ Membership::Answer Membership::on_hello(Rank rank, const Hello& hello, Ticks now
 }
 
 void Membership::take_in(Member& held, const Hello& hello, Ticks now, Answer& answer) {
-  // A life that goes on has applied what it has applied.
+  // A process that has not lapsed keeps its progress.
   const bool same = held.hello.process_id == hello.process_id;
   const bool goes_on = held.phase == Phase::member && same && !hello.lapsed;
   answer.joined = !goes_on;
@@ -119,7 +119,7 @@ bool Membership::is_process_of(const Envelope& envelope) const {
 void Membership::on_progress(Member& member, const Progress& progress, Ticks now) {
   member.heard_since_hello = true;
   if (progress.step != member.progress.step) member.last_moved = now;
-  // A late message must not take back what an earlier one has said.
+  // A late message must not overwrite the content of a newer one.
   if (progress.number < member.progress.number) return;
   Progress merged = progress;
   merged.applied = std::max(progress.applied, member.progress.applied, [](auto a, auto b) { return a < b; });

@@ -17,7 +17,7 @@ class Membership {
   enum class Phase {
     absent,   // not heard yet in this epoch; waited for
     member,   // asked, waited for
-    left,     // has said Left; counts as ready, applied and finished
+    left,     // has sent Left; counts as ready, applied and finished
     dropped,  // dead, or silent for too long; no longer asked or waited for
   };
 
@@ -27,21 +27,21 @@ class Membership {
     std::uint64_t incarnation = 0;
     std::uint64_t first_incarnation = 0;  // of the same process
     Step first_start;                     // of the rank's first process; later ones may resume anywhere
-    std::string trouble;  // why it cannot take part, or which other process claims its number; ""
+    std::string trouble;  // why it cannot take part, or which other process claims its number; "": none
     Ticks claimed{};      // when another process last claimed its number
     Progress progress;
     Ticks last_heard{};
     Ticks last_moved{};  // when its step last changed
     Ticks last_acknowledged{};
-    Step last_step;                // after it has left or was dropped
-    std::string departure_reason;  // of one that was dropped
+    Step last_step;                // set when it has left or was dropped
+    std::string departure_reason;  // why it was dropped
     std::string evicted_by;        // "" unless evicted
     // The answers to the open revision, if any.
     std::optional<Offered> offered;
     std::optional<Ready> ready;
     std::optional<Reject> reject;
     std::optional<Busy> busy;
-    bool asked = false;  // it takes part in the open revision
+    bool asked = false;  // the open revision needs its answer
     bool heard_since_hello = false;
     bool noted = false;                 // in the decision log
     bool joined_since_restart = false;  // of the coordinator
@@ -61,7 +61,7 @@ class Membership {
 
   // A member that has not been heard for this long is not asked.
   static constexpr Ticks kHeardWithin{2'500};
-  // And is dropped after this long.
+  // A member that has not been heard for this long is dropped.
   static constexpr Ticks kDropAfter{15'000};
 
   explicit Membership(Expected expected);
@@ -73,7 +73,7 @@ class Membership {
   struct Answer {
     Welcome welcome;
     bool joined = false;
-    bool late = false;  // a newer message of the same process was first; no answer
+    bool late = false;  // a newer message of the same process arrived first; send no answer
   };
   Answer on_hello(Rank rank, const Hello& hello, Ticks now);
   void on_progress(Member& member, const Progress& progress, Ticks now);

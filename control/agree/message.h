@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// What members and the coordinator say to each other, as values. Meaning, and
-// what happens where one is lost: control/PROTOCOL.md.
+// The messages between members and the coordinator, as values. control/PROTOCOL.md says what each message
+// means and what happens if it is lost.
 #pragma once
 
 #include <cstddef>
@@ -25,7 +25,7 @@ struct Hello {
   std::string launch_id;
   int world_size = 1;
   std::string host;
-  std::int64_t pid = 0;    // as the rank's own namespace counts; for people
+  std::int64_t pid = 0;    // in the rank's own PID namespace; for people
   std::string process_id;  // unique to this process: 128 random bits
   Step start_iteration;
   std::uint32_t version = kProtocolVersion;
@@ -34,9 +34,9 @@ struct Hello {
   // The process is new or has lapsed. It collects nothing until a commit that it has promised is in
   // force.
   bool lapsed = true;
-  std::string held_epoch;        // the epoch of what follows; "" in a process's first Hello
-  std::int64_t epoch_order = 0;  // of that, as its Welcome said
-  std::optional<Verdict> held;   // the newest commit that it keeps
+  std::string held_epoch;        // the epoch that the rank last joined; "" in a process's first Hello
+  std::int64_t epoch_order = 0;  // of that epoch, from its Welcome
+  std::optional<Verdict> held;   // the newest commit that the rank holds
 };
 
 // The rank can carry out the plan. It promises nothing.
@@ -44,7 +44,7 @@ struct Offered {
   Revision revision;
   std::string config_sha256;
   std::int64_t matches = 0;  // number of targets on this rank
-  std::string unmatched;     // if there are none: what matches nothing, for people
+  std::string unmatched;     // if matches is 0: the names and patterns that match nothing; for people
 };
 
 struct Reject {
@@ -90,7 +90,7 @@ struct Progress {
   std::int64_t waited_ms = 0;  // how long training has been waiting at its fence; 0: it does not wait
   std::uint64_t records = 0;
   std::uint64_t dropped = 0;
-  // What this rank knows and has done. It replaces lost messages.
+  // What this rank knows and has done. Makes up for lost messages.
   Revision closed;
   Revision applied;
   Step applied_step;
@@ -122,7 +122,7 @@ struct DryRunAnswer {
 struct Welcome {
   std::string process_id;  // the process it answers
   std::uint64_t incarnation = 0;
-  std::uint64_t number = 0;  // of the Hello: the lease counts from when that was sent
+  std::uint64_t number = 0;  // of the Hello; the lease counts from when that Hello was sent
   std::string refused;       // why the rank may not join, "" if it may; if set, ignore the rest
   bool again = false;        // refused for now; send Hello again
   bool starts_on = false;    // revision 1 follows; do not begin the second step before it
@@ -158,7 +158,7 @@ struct ProgressAck {
 
 struct LeftAck {};
 
-// The rank is no member any more, or the coordinator is a new one. The rank must send Hello.
+// The rank is no longer a member, or the coordinator has restarted. The rank must send Hello.
 struct RejoinRequest {};
 
 // Another process now has this rank number.
@@ -178,7 +178,7 @@ using Message = std::variant<Hello, Offered, Reject, Ready, Busy, Applied, Finis
 // A message with its address. Messages of another epoch or an older incarnation are dropped.
 struct Envelope {
   std::string epoch;              // "" in a Hello only
-  Rank rank;                      // the member's, whichever way it goes
+  Rank rank;                      // of the member, in both directions
   std::uint64_t incarnation = 0;  // of the rank's membership; 0 in a Hello
   Message message;
 };

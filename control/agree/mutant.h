@@ -1,8 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
-// Faults of the agreement that the simulator must catch, each one short
-// condition where the right thing is done. The product has no trace of them:
-// they exist where GRADMON_MUTANTS is defined, in gradmon_agree_mutants, which
-// tests alone link.
+// Mutation testing: deliberate faults of the agreement that the simulator must catch. Each fault is one
+// short condition in the code. The faults exist only if GRADMON_MUTANTS is defined, in the library
+// gradmon_agree_mutants, which only tests link. The product contains none of them.
 #pragma once
 
 #include <cstdint>
@@ -15,35 +14,35 @@ namespace gradmon {
 
 enum class Mutant : std::uint8_t {
   none,
-  least_fence,                // effective = the least of the fences
-  ready_without_fence,        // says Ready and runs on
-  no_second_look,             // does not look again whether the trainer has passed the fence
-  lapsed_keeps_plan,          // goes on under the plan in force
-  lapsed_keeps_pending,       // keeps commits that are not yet in force
-  lapse_not_final,            // a late acknowledgement makes it go on where the lease has run out
-  one_commit_ahead,           // a newer commit replaces one that is to be in force before it
-  waits_for_its_agent,        // the trainer stands at a fence until its agent takes it back
-  no_end_check,               // does not look at the lease at the end of a step
-  lease_from_arrival,         // counts the lease from when the acknowledgement arrived
-  takes_a_second,             // a promised rank answers the next question before it has heard the verdict
-  answers_anew,               // a repeated question gets another fence
-  verdict_without_plan,       // a verdict holds for those alone who were asked
-  silent_counts_as_gone,      // decides without the Ready of a rank that is not heard
-  told_before_logged,         // a verdict is told that the log does not have
-  old_incarnation_heard,      // takes messages of an older membership of a rank
+  least_fence,                // commits at the lowest fence
+  ready_without_fence,        // sends Ready, but does not stop at the fence
+  no_second_look,             // does not check again whether training has passed the new fence
+  lapsed_keeps_plan,          // a lapse does not end the plan in force
+  lapsed_keeps_pending,       // a lapse does not drop commits that are not yet in force
+  lapse_not_final,            // a late acknowledgement lets a rank go on after its lease has run out
+  one_commit_ahead,           // a newer commit replaces a commit that takes effect earlier
+  waits_for_its_agent,        // training waits at a fence until the agent drops it, without a limit
+  no_end_check,               // does not check the lease at the end of a step
+  lease_from_arrival,         // counts the lease from the arrival of the acknowledgement
+  takes_a_second,             // a rank makes a second promise before it knows the verdict on the first
+  answers_anew,               // a repeated Prepare gets another fence
+  verdict_without_plan,       // only the ranks that were asked get the verdict
+  silent_counts_as_gone,      // decides without the Ready of a silent rank
+  told_before_logged,         // sends a verdict that is not in the log
+  old_incarnation_heard,      // accepts messages of an older incarnation of a rank
   evicted_counts_in,          // acknowledges an evicted rank
-  below_dropped,              // effective may lie below the last step of a rank that was dropped
-  passes_over,                // takes a later off at its own step though it closes this rank's promise
-  forgets_promise_on_return,  // a rank that says Hello again keeps neither promise nor lapse
+  below_dropped,              // the effective step may be below the last step of a dropped rank
+  passes_over,                // applies a later commit although the verdict on its own promise is unknown
+  forgets_promise_on_return,  // a new connection drops the rank's promise and lapse
 };
 
 #ifdef GRADMON_MUTANTS
-// For all of the process: one thread, one history at a time.
+// Global: one thread runs one simulation at a time.
 inline Mutant chosen_mutant = Mutant::none;
 inline std::function<void()> other_thread;
 
 inline bool mutated(Mutant mutant) { return chosen_mutant == mutant; }
-// Another thread may act between the accesses of a gate before and after this.
+// Lets a test act as the other thread between two accesses of the gate.
 inline void let_other_thread_run() {
   if (other_thread) other_thread();
 }

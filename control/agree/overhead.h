@@ -8,13 +8,13 @@
 
 namespace gradmon {
 
-// What monitoring costs a rank's training thread, measured under one plan by
-// OverheadMeter, which says what the share is of. A value.
+// What monitoring costs a rank's training thread under one plan. OverheadMeter measures it and defines
+// `share`. A value.
 struct Overhead {
-  Revision revision;           // of that plan
-  std::int64_t collected = 0;  // collected steps measured so far; 0: nothing is known yet
-  double share = 0;            // over the last of them: 0.01 is 1 % of the training time
-  std::int64_t steps = 0;      // that the share is over, collected or not
+  Revision revision;           // of the plan
+  std::int64_t collected = 0;  // collected steps measured so far; 0: `share` is unknown
+  double share = 0;            // of the window's wall time: 0.01 is 1 %
+  std::int64_t steps = 0;      // in the window, collected or not
 };
 
 // A share for people: "4.1 %".

@@ -18,14 +18,14 @@ std::string steps_text(std::int64_t interval) {
   return interval == 1 ? "every step" : "every " + std::to_string(interval) + " steps";
 }
 
-// With c the cost of a collected step over the time of a step without it, the
-// share at interval k is c / (k + c).
+// The cost c of a collected step, as a multiple of the time of a step without monitoring. At interval k
+// the share is c / (k + c).
 double cost_of(const Overhead& measured, std::int64_t interval) {
   const double share = std::clamp(measured.share, 0.0, 0.999'999);
   return static_cast<double>(interval) * share / (1 - share);
 }
 
-// Of k, 2k … 4096k the least at which that cost is within the share; 0: none is.
+// The least of k, 2k … 4096k (k: `users`) at which the cost is within `share`; 0 if none is.
 std::int64_t least_interval(std::int64_t users, double cost, double share) {
   constexpr std::int64_t most = std::numeric_limits<std::int64_t>::max() / 2;
   for (std::int64_t times = 1; times <= kMostTimes && users <= most / times; times *= 2) {

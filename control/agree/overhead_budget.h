@@ -11,18 +11,17 @@
 
 namespace gradmon {
 
-// Decides when a plan must be thinned out so that monitoring stays within its
-// max_overhead, and when it may be eased again. Pure; the coordinator's thread.
+// Raises a plan's step interval so that monitoring stays within max_overhead, and lowers it again if the
+// budget allows it. Pure; the coordinator's thread. Let k be the interval that the user has set.
 //
-// Where the share of any rank lies above max_overhead over a full window of
-// OverheadMeter (eight collected steps under the plan in force: fewer may be one
-// hiccup of a disk), the interval goes to the least of k, 2k, 4k … 4096k, k being
-// the user's, for which the measured cost of a collected step is within the
-// budget; where not even 4096k is, collecting goes off, for good, as at an end.
-// It is eased where every rank has measured so many collected steps and, at the
-// smaller interval, would need no more than 0.7 of the budget. Each time that
-// proves wrong the next easing waits for twice as many collected steps, up to
-// 1024. The user's next change begins anew.
+// Raise: the share of some rank is above max_overhead over a full window of OverheadMeter (eight
+// collected steps under the plan in force; a single slow disk access can distort fewer). The new interval is
+// the least of k, 2k, 4k … 4096k at which the measured cost of a collected step is within max_overhead.
+// If none is, collecting goes off for good, as at the end of a plan.
+//
+// Lower: every rank has measured `patience` collected steps, and at the lower interval the costliest rank
+// would need at most 0.7 of max_overhead. `patience` starts at eight. If the interval must be raised
+// after it was lowered, `patience` doubles, up to 1024. The user's next change resets everything.
 class OverheadBudget {
  public:
   struct RankCost {
@@ -37,8 +36,8 @@ class OverheadBudget {
 
   // A plan is committed.
   void on_commit(const Plan& plan);
-  // What is to come in place of the plan in force, said once for each revision.
-  // `costs`: of every rank that takes part.
+  // The change that must replace the plan in force, if any; at most one for each revision. `costs`: of
+  // every rank that takes part.
   std::optional<Change> change_due(const Plan& plan, Revision revision, const std::vector<RankCost>& costs);
 
  private:
@@ -46,9 +45,9 @@ class OverheadBudget {
   std::optional<Change> loosen(const Plan& plan, const RankCost& worst);
 
   std::int64_t users_interval_ = 1;
-  std::int64_t patience_ = 0;  // collected steps before an easing
-  bool loosened_ = false;      // the last change was one
-  Revision answered_;          // the last for which a change was due
+  std::int64_t patience_ = 0;  // collected steps on every rank before the interval is lowered
+  bool loosened_ = false;      // the last change lowered the interval
+  Revision answered_;          // the last revision for which a change was due
 };
 
 }  // namespace gradmon

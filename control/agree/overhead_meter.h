@@ -10,28 +10,25 @@
 
 namespace gradmon {
 
-// Measures what monitoring takes of a rank's training thread:
+// Measures the share of a rank's training time that monitoring takes:
 //
 //   share = (time spent in monitoring during the window) / (wall time of the window)
 //
-// Time spent is gradmon's own inside its calls and hooks on a collected step,
-// the wait for a place in a full queue included; not the wait for a verdict, and
-// not what is done once a plan (attaching). The window is the last eight rounds,
-// fewer until there are so many. A round begins with a collected step and ends
-// where the next one begins: one whole interval, so that the steps between,
-// which cost nothing, count as the training time that they are. A plan's first
-// round warms up (directories, files, buffers) and does not count.
+// Time spent: gradmon's calls and hooks in collected steps, including the wait for a place in a full
+// queue. It excludes the wait for a verdict and the work done once per plan (attaching).
+// A round is one whole interval: from the beginning of a collected step to the beginning of the next one,
+// including the steps between, which cost nothing. The window is the last eight rounds, or fewer at first.
+// A plan's first round is warm-up (directories, files, buffers) and does not count.
 //
-// No clock of its own: times are values, of a steady clock with any origin. The
-// training thread's.
+// Used on the training thread. The caller passes the time, of a steady clock with any origin.
 class OverheadMeter {
  public:
   using Time = std::chrono::nanoseconds;
   static constexpr std::int64_t kWindow = 8;
 
-  // Another plan is in force: nothing is known of it yet.
+  // Another plan is in force: drops all measurements.
   void begin_plan(Revision revision);
-  // The boundary before a collected step. `spent`: since the last such call.
+  // Call it at the boundary before a collected step. `spent`: time spent since the last call.
   void begin_collected(Step step, Time now, Time spent);
   const Overhead& measured() const { return measured_; }
 

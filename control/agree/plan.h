@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// What is to happen (`Plan`) and what was decided of it (`Verdict`). Values.
+// A plan and the verdict on it. Values.
 #pragma once
 
 #include <chrono>
@@ -14,7 +14,7 @@
 
 namespace gradmon {
 
-// Time as the state machines see it: of a steady clock with any origin.
+// Time for the state machines, of a steady clock with any origin.
 using Ticks = std::chrono::milliseconds;
 
 enum class Cause : std::uint8_t { start, file, ctl, resync, retry, alert, budget };
@@ -27,21 +27,21 @@ struct Plan {
   std::string config_sha256;  // of that text
   std::int64_t collect_times = 0;
   std::int64_t step_interval = 1;
-  Step at;  // not before this step
-  // Set where gradmon itself replaces a plan that had not ended: what that one
-  // had not yet collected before the new effective step is collected.
+  Step at;  // collects no step before this one
+  // The schedule of the plan that this one replaces, if gradmon itself replaces a plan that has not ended.
+  // This plan collects as many steps as that schedule still had left.
   std::optional<Schedule> continues;
-  std::optional<FileIdentity> file;  // the save it is from; none where it is not from the file
+  std::optional<FileIdentity> file;  // the save of the config file that it came from; none: not from the file
   Cause cause = Cause::file;
   std::string by;                         // who asked: the file's path, or "user@host pid 123"
   std::string request_id;                 // of the command, "" for none
-  std::optional<std::int64_t> lookahead;  // H where the user has chosen it
-  Ticks max_wait{2'000};                  // longest wait of training for a verdict
-  std::optional<double> max_overhead;     // overhead_budget.h; none: no budget
+  std::optional<std::int64_t> lookahead;  // steps to the fence, if the user has set it
+  Ticks max_wait{2'000};                  // longest time that training waits for a verdict
+  std::optional<double> max_overhead;     // a share, see overhead_budget.h; none: no limit
 };
 using PlanPtr = std::shared_ptr<const Plan>;
 
-// Which steps a plan collects once it is effective; none where it is off.
+// Which steps a plan collects if it takes effect at `effective`; none if it is off.
 Schedule schedule_of(const Plan& plan, Step effective);
 
 enum class AbortReason : std::uint8_t {
@@ -49,19 +49,19 @@ enum class AbortReason : std::uint8_t {
   rejected,    // a rank cannot carry the plan out: final
   no_match,    // no target matches on any rank: final
   timed_out,   // an answer was missing
-  busy,        // a rank has waited too long in the last minutes
+  busy,        // training on a rank has waited too long for verdicts in the last ten minutes
   withdrawn,   // by off, a newer change or gradmonctl cancel: final
   restarted,   // the coordinator died while it was open
   not_logged,  // the decision log could not take the verdict
 };
 
-// What was decided of a revision. A commit always carries its plan.
+// The decision on a revision. A commit always carries its plan.
 struct Verdict {
   Revision revision;
   PlanPtr plan;  // null: abort
   Step effective;
   AbortReason abort_reason = AbortReason::none;
-  std::string reason;  // for people, of an abort
+  std::string reason;  // why it was aborted, for people
 
   bool commit() const { return plan != nullptr; }
 };

@@ -25,12 +25,12 @@ class Schedule {
   bool collects(Step t) const;
   // How many steps before t are collected.
   std::int64_t collected_before(Step t) const;
-  // The step after the last one collected; `first` where none is.
+  // The step after the last collected one; `first` if none is collected.
   Step end() const;
-  // The last one collected; -1 where none is.
+  // The last collected step; -1 if none is collected.
   Step last() const { return times_ > 0 ? Step{end().value - 1} : Step{-1}; }
-  // The least step ≥ t at which a boundary has work to do: a step to collect,
-  // the step after one, the end. kNever after the end.
+  // The least step ≥ t whose boundary has work to do: a collected step, the step after a collected one,
+  // or the end. kNever after the end.
   Step next_change(Step t) const;
 
  private:

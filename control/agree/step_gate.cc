@@ -146,14 +146,14 @@ void StepGate::lapse() {
 
 bool StepGate::enters_before(Step effective) {
   if (effective >= fence_) return effective > begun();
-  // No promise keeps the trainer from it: promise it, and look again.
+  // No promise covers this step. Set the fence there, then check whether training has passed it.
   let_other_thread_run();
   fence_ = effective;
   publish();
   return mutated(Mutant::no_second_look) || Step{current_.load()} < effective;
 }
 
-// What was to come at that step or later is replaced.
+// Replaces the commitments that take effect at that step or later.
 void StepGate::enter(const Commitment& commitment) {
   while (!ahead_.empty() && ahead_.back().effective >= commitment.effective) ahead_.pop_back();
   if (mutated(Mutant::one_commit_ahead)) ahead_.clear();
@@ -229,9 +229,9 @@ bool StepGate::needs_lease() const {
   return must_wait();
 }
 
-// gradmon installs no signal handler, so a wait is made in slices: between two
-// of them the owner sees stop() and, in Python, pending signals. The trainer
-// itself counts how long it has stood: its agent may hang.
+// Waits in slices, because gradmon installs no signal handler: between slices `interrupted` checks for
+// stop() and, in Python, for pending signals. The training thread measures its wait itself, because the
+// agent may hang.
 Opening StepGate::begin_or_wait(Step n, const Clock& clock, const std::function<bool()>& interrupted) {
   constexpr std::chrono::milliseconds slice{100};
   for (;;) {

@@ -23,20 +23,20 @@ struct Commitment {
 
 // The result of the slow path at a step boundary.
 struct Opening {
-  bool wait = false;               // a promise forbids the step for now; the other members are not set
+  bool wait = false;               // a promise forbids the step for now; the other fields are not set
   std::optional<Commitment> swap;  // swap to this plan before the step
   bool collect = false;            // the step is to be collected
   bool ended = false;              // the plan in force has collected its last step; true once per plan
 };
 
-// What the training thread touches in each step, and the only place where it may wait for another
-// rank. Two words: `current`, the step that the training thread has published, and `gate`, the first
-// step that the fast path may not begin.
+// Decides at each step boundary whether the training thread may begin the step. The training thread waits
+// for other ranks only here. The fast path uses two words: `current`, the step that the training thread
+// has published, and `gate`, the first step that the fast path may not begin.
 //
-// The safety argument (ARCHITECTURE.md, "The agreement, in short"): the trainer stores `current` and
-// then loads `gate`; the agent stores `gate` and then loads `current` again. All
-// four accesses are sequentially consistent, so at least one thread sees the other's store, and no
-// promised fence is passed unseen. Every store to `gate` is made under the mutex, by one function.
+// The safety argument (ARCHITECTURE.md, "The agreement, in short"): the training thread stores `current`
+// and then loads `gate`; the agent stores `gate` and then loads `current` again. All four accesses are
+// sequentially consistent, so at least one thread sees the other's store, and no promised fence is passed
+// unseen. Only publish() stores `gate`, under the mutex.
 //
 // Times are of a clock that also runs during suspension (CLOCK_BOOTTIME).
 //
@@ -79,10 +79,10 @@ class StepGate {
   void hold(Step fence, Ticks max_wait);
   // Drops the promise.
   void release();
-  // The agent has ended. Drops the promise and makes no further one.
+  // The agent has ended. Drops the promise; later promises are refused.
   void abandon();
-  // This process is no rank of the job any more. From the next boundary on nothing is collected, and
-  // the promise is dropped.
+  // This process is no longer a rank of the job. Drops the promise; from the next boundary on nothing is
+  // collected.
   void withdraw();
   // Atomically replaces the promise by `fence` (kNever: none) and enters the commitment. Does neither
   // after a lapse. Returns false, without entering the commitment, if the training thread has already
@@ -115,7 +115,7 @@ class StepGate {
     Ticks lasted;
   };
 
-  void publish();                            // Requires mutex_. The one function that stores the gate.
+  void publish();                            // Requires mutex_. The only function that stores `gate_`.
   bool enters_before(Step effective);        // Requires mutex_.
   Step begun() const;                        // Requires mutex_. The last step that may have begun.
   void lapse_from(Step n);                   // Requires mutex_. Off from step n.
@@ -132,20 +132,20 @@ class StepGate {
   // Guarded by mutex_.
   Step fence_ = kNever;
   Ticks max_wait_{2'000};                // at that fence
-  bool held_from_start_ = false;         // the fence is hold()'s
-  std::optional<Ticks> standing_since_;  // the trainer, at that fence
+  bool held_from_start_ = false;         // the fence was set by hold()
+  std::optional<Ticks> standing_since_;  // since when training has been waiting at that fence
   std::deque<Wait> waits_;               // of the last ten minutes
-  Ticks lease_until_ = Ticks::max();     // nobody asks for a lease
+  Ticks lease_until_ = Ticks::max();     // max: no lease is required
   bool lapsed_ = false;
-  bool counts_ = false;  // the step that is collected; false once the rank has lapsed
+  bool counts_ = false;  // the current step is collected, and the rank has not lapsed during it
   bool abandoned_ = false;
   std::deque<Commitment> ahead_;  // committed, not yet in force; rising effective steps
   std::optional<Commitment> in_force_;
   Schedule schedule_;  // of in_force_
   bool end_reported_ = true;
-  // The last step begun on the slow path. Nothing changes between it and the
-  // gate, so the gate is computed from here and not from `current`, which the
-  // trainer may have published without having looked at the gate.
+  // The last step begun on the slow path. Nothing changes between this step and the gate, so the gate is
+  // computed from this step. It is not computed from `current`, because the training thread may have
+  // published that step without having loaded the gate.
   Step handled_;
   std::vector<std::pair<Revision, Step>> applied_;
 };

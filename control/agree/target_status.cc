@@ -9,7 +9,7 @@ namespace gradmon {
 namespace {
 
 constexpr std::size_t kMostSentences = 16 * 1024;  // bytes
-constexpr std::size_t kNumbers = 48;               // the most that the numbers and lengths of an entry take
+constexpr std::size_t kNumbers = 48;               // bytes for an entry's numbers and lengths, at most
 
 std::size_t bytes_of(const UnmatchedTarget& entry) {
   std::size_t bytes = kNumbers + entry.pattern.size() + entry.error.size();
@@ -21,7 +21,7 @@ std::size_t bytes_of(const TargetStatus& entry) {
   return kNumbers + entry.kind.size() + entry.name.size() + entry.why.size();
 }
 
-// Takes entries while there is room for them.
+// A byte budget. Once an entry does not fit, no further entry is taken.
 class Room {
  public:
   explicit Room(std::size_t bytes) : left_(bytes) {}

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// What a rank watches under a plan, and whether it fires. Values.
+// The targets that a rank watches under a plan, and whether records of them arrive. Values.
 #pragma once
 
 #include <cstddef>
@@ -14,52 +14,51 @@ namespace gradmon {
 
 struct Plan;
 
-// A name or pattern of the config that matches nothing here.
+// A name or pattern of the config that matches nothing on this rank.
 struct UnmatchedTarget {
   std::string pattern;
-  std::vector<std::string> nearest;  // names that it may mean
-  std::string error;                 // why it can match nothing; "" where it could
+  std::vector<std::string> nearest;  // similar names
+  std::string error;                 // why it is invalid; "" if it is valid
 };
 
 // For people: "\"blok\" matches nothing (nearest: blocks)".
 std::string sentence(const UnmatchedTarget& unmatched);
 
-// A sentence for each, as far as that takes 16 KiB, and one that counts the rest.
+// One sentence for each, up to 16 KiB in all, and one with the number of the others.
 std::vector<std::string> sentences(const std::vector<UnmatchedTarget>& unmatched);
 
-// One kind of record of one watched name.
+// A target: one kind of record of one watched name.
 struct TargetStatus {
-  std::string kind;               // of record, as "grad_reduced"
-  std::string name;               // as records call it
-  std::int64_t last_step = -1;    // the last in which it was collected; -1: none yet
-  WallTime last_at = 0;           // when that was on its way to disk; 0: never
-  std::int64_t silent_steps = 0;  // collected steps since then, or in all, without it
-  std::string why;                // "no gradient", "frozen", "not in the graph"; "" where it is not known
+  std::string kind;               // of record, such as "grad_reduced"
+  std::string name;               // as in the records
+  std::int64_t last_step = -1;    // the last step that recorded it; -1: none yet
+  WallTime last_at = 0;           // when that step ended; 0: none yet
+  std::int64_t silent_steps = 0;  // collected steps since last_step, or in all
+  std::string why;                // "no gradient", "frozen", "not in the graph"; "" if unknown
   bool silent() const { return silent_steps > 0; }
 };
 
-// How many of each there are.
 struct TargetCounts {
-  std::int64_t watched = 0;    // targets
-  std::int64_t silent = 0;     // of these
-  std::int64_t unmatched = 0;  // names and patterns of the config
+  std::int64_t watched = 0;    // targets that the rank watches
+  std::int64_t silent = 0;     // targets with silent_steps > 0
+  std::int64_t unmatched = 0;  // names and patterns of the config that match nothing
 };
 
 struct TargetList {
-  TargetCounts counts;  // of all, listed or not
+  TargetCounts counts;  // of all entries, listed or not
   std::vector<UnmatchedTarget> unmatched;
   std::vector<TargetStatus> targets;
-  std::int64_t left_out = 0;  // of both, that are not listed
+  std::int64_t left_out = 0;  // entries of both lists that were removed
 };
 
-// What a rank watches under the plan in force (null), with what has become of
-// it; or would watch under another. Called on the agent thread; quick.
+// The targets that a rank watches under the plan in force (null), with their state; or those that it would
+// watch under another plan. Called on the agent thread; must return at once.
 using ListTargets = std::function<TargetList(const Plan*)>;
 
-// What nobody should miss: the targets that are silent, and all that is unmatched.
+// Keeps only the silent targets and everything unmatched.
 TargetList noteworthy(TargetList list);
-// As much of it as takes so many bytes on the wire: what is unmatched first, then
-// what is silent, then the rest. Otherwise the order stays.
+// Shortens the list to at most so many bytes on the wire. Keeps unmatched entries first, then silent
+// targets, then the others. The order of the entries does not change.
 TargetList within(TargetList list, std::size_t most_bytes);
 
 }  // namespace gradmon

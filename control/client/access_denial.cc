@@ -27,13 +27,13 @@ std::string name_and_number(uid_t user) {
   return name == number ? name : name + " (" + number + ")";
 }
 
-// The path itself, or the last directory on the way to it that can be looked at:
-// the one that lets nobody through.
+// The path itself, or else the last directory on the way to it that stat() can reach: that directory
+// denies access.
 fs::path refusing(const fs::path& path, struct stat& found) {
   std::error_code error;
   const fs::path whole = fs::absolute(path, error);
   fs::path place = error ? path : whole;
-  if (!place.has_filename()) place = place.parent_path();  // of a slash at its end
+  if (!place.has_filename()) place = place.parent_path();  // the path ended with a slash
   while (stat(place.c_str(), &found) != 0 && place != place.parent_path()) place = place.parent_path();
   return place;
 }

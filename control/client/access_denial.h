@@ -1,7 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// Why a path cannot be used, where that is a matter of rights: a path that is denied
-// looks like one that is missing to whoever only asks whether it is there. One thread at a
-// time: names of users come from getpwuid().
+// Explains a denied path. To code that only checks whether a path exists, a denied path looks missing.
+// One thread at a time, because it calls getpwuid().
 #pragma once
 
 #include <cstdint>
@@ -10,10 +9,10 @@
 
 namespace gradmon {
 
-enum class Access : std::uint8_t { read, connect };  // a directory is entered, too
+enum class Access : std::uint8_t { read, connect };  // read: a directory must be searchable, too
 
-// "" where this process may, or where the path is not there. Else a sentence: the path,
-// which directory or file on the way to it refuses, whose that is, and what to do.
+// "" if this process has access, or if the path does not exist. Else a sentence: the path, the directory
+// or file that denies access, its owner and mode, and the remedy.
 std::string access_denial(const std::filesystem::path& path, Access access);
 
 }  // namespace gradmon

@@ -35,7 +35,7 @@ std::optional<CommandReply> answer_in(std::string_view bytes, const std::string&
 
 }  // namespace
 
-// How the question travels: until `deadline` the next bytes, or none.
+// The transport. receive() returns the next frame, or none if none comes in time.
 struct CommandClient::Connection {
   virtual ~Connection() = default;
   virtual void send(const std::string& bytes) = 0;
@@ -46,7 +46,7 @@ struct CommandClient::Connection {
 
 namespace {
 
-// The hub of this host. It may be started anew between two questions.
+// To the hub of this host. Connects again if the hub was restarted.
 class LocalConnection : public CommandClient::Connection {
  public:
   explicit LocalConnection(std::filesystem::path socket) : socket_(std::move(socket)) {}

@@ -12,21 +12,20 @@
 
 namespace gradmon {
 
-// The asking end of a job's control endpoint. One thread.
+// The client of a job's control endpoint. One thread.
 class CommandClient {
  public:
-  // Connects, without waiting for an answer. `endpoint` is "ipc://PATH" or
-  // "tcp://HOST:PORT", to which `keys` are used. Throws std::runtime_error on a
-  // malformed one, or one of another host without keys.
+  // Does not wait for the job. `endpoint` is "ipc://PATH" or "tcp://HOST:PORT"; `keys` are for TCP.
+  // Throws std::runtime_error if a TCP endpoint is malformed, or is on another host and there are no
+  // keys.
   explicit CommandClient(const std::string& endpoint, std::optional<ClientKeys> keys = {});
   ~CommandClient();
   CommandClient(const CommandClient&) = delete;
   CommandClient& operator=(const CommandClient&) = delete;
 
-  // Asks and waits for the answer; the question is repeated (same request id)
-  // while there is none. The error is a line for people: no answer in time. A
-  // job that refuses the key is an answer: not_allowed. So is a socket that this
-  // user may not connect to.
+  // Sends the command and waits for the reply; repeats the command, with the same request id, each second
+  // until the reply comes. The error, a line for people: no reply in time, or the command is too long. If
+  // the job refuses the key, or this user may not connect to the socket, the outcome is not_allowed.
   tl::expected<CommandReply, std::string> ask(const Command& command, std::chrono::milliseconds timeout);
 
   struct Connection;

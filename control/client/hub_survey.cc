@@ -30,14 +30,14 @@ class AskedHub {
  public:
   explicit AskedHub(const JobDirectory& directory) : socket_(directory.socket()) { connect(); }
 
-  // Whether more may come of it, where it has this long to come back.
+  // Whether a reply may still come. `may_come_back`: from a hub that is not connected, too.
   bool waited_for(bool may_come_back) const { return !over_ && (stream_ || may_come_back); }
   bool connected() const { return stream_ != nullptr; }
   pollfd polled() const {
     return {stream_->fd(), static_cast<short>(POLLIN | (stream_->wants_write() ? POLLOUT : 0)), 0};
   }
 
-  // The status, once.
+  // Returns the status when the reply has come; none before and after.
   std::optional<Status> look() {
     if (!stream_) connect();
     if (!stream_) return {};
@@ -72,7 +72,7 @@ class AskedHub {
 
   const std::filesystem::path socket_;
   std::unique_ptr<FrameStream> stream_;  // null: not connected
-  bool over_ = false;                    // it has answered, or there is no such hub
+  bool over_ = false;                    // the hub has replied, or its socket does not exist
 };
 
 }  // namespace

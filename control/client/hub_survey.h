@@ -9,18 +9,18 @@
 
 namespace gradmon {
 
-// What the hubs of this user on this host say of their jobs.
+// The status replies of this user's hubs on this host.
 struct HubSurvey {
   struct Answer {
     std::string endpoint;
     Status status;
   };
   std::vector<Answer> answers;
-  std::vector<std::string> silent;  // sentences: whose socket is held, and nobody answers
+  std::vector<std::string> silent;  // sentences: hubs that accept a connection but do not reply
 };
 
-// Asks all of them at the same time. A hub has 3 s to answer, 1 s once a job is known
-// that is `wanted`; one that is being started again has 1 s to come back where none is.
+// Asks all hubs at the same time. Waits 3 s for replies, but only 1 s once a `wanted` job is found. Until
+// one is found, a hub that is being restarted has 1 s to come back.
 HubSurvey ask_all_hubs(const std::function<bool(const Status&)>& wanted);
 
 }  // namespace gradmon

@@ -30,7 +30,7 @@ JobEntry entry_of(const HubSurvey::Answer& answer) {
   return entry;
 }
 
-// As text alone: no disk is asked.
+// Normalizes the path as text, without access to its disk.
 std::string normal(const fs::path& path) {
   std::error_code error;
   const fs::path whole = fs::absolute(path, error);
@@ -39,14 +39,14 @@ std::string normal(const fs::path& path) {
   return text;
 }
 
-// What the disk tells of a directory.
+// What was found on the disk of a directory.
 struct OnDisk {
-  std::vector<std::size_t> same;  // which of `others` is this very directory, spelled otherwise
+  std::vector<std::size_t> same;  // indices of `others` that are this directory under another path
   std::vector<JobEntry> entries;
-  std::string denial;  // what may not be read; "" where nothing is
+  std::string denial;  // from access_denial()
 };
 
-constexpr char kDenied = '!';  // begins a denial; an entry begins with a brace, a number with a digit
+constexpr char kDenied = '!';  // begins a denial; an entry begins with a brace, an index with a digit
 
 std::string denial_in(const fs::path& directory) {
   for (const fs::path& place : {directory, directory / ".gradmon", directory / ".gradmon" / "jobs"}) {

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// The jobs that can be asked. Of a program with one thread.
+// Finds the jobs that can be asked. For programs with one thread: reads disks in a child process.
 #pragma once
 
 #include <filesystem>
@@ -13,23 +13,23 @@ namespace gradmon {
 
 struct LiveJobs {
   std::vector<JobEntry> jobs;
-  // Sentences: a hub or a disk that does not answer, so that a job may be missing above.
+  // Sentences: hubs and disks that do not answer. Their jobs are missing from `jobs`.
   std::vector<std::string> unanswered;
-  // Sentences: a directory that this user may not read (access_denial.h); likewise.
+  // Sentences: directories that this user may not read (access_denial.h); likewise.
   std::vector<std::string> denied = {};
 };
 
-// Those with that output directory: of this host the ones whose hub answers, asked
-// over their sockets, so that nothing in the output directory is needed or believed;
-// of other hosts those that the directory names and that listen. The directory's disk
-// is looked at only where no job of this host has this path, and for a second at most.
+// The jobs with that output directory. Of this host: the jobs whose hub answers over its socket; nothing
+// in the output directory is needed or trusted for that. Of other hosts: the jobs that are listed in the
+// directory and listen on TCP. The directory is read only if no job of this host has this path, and for
+// one second at most.
 LiveJobs live_jobs(const std::filesystem::path& output_dir);
 
-// All of this user's on this host; where `name` is a job's name or launch id, the
-// others are not waited for long.
+// All jobs of this user on this host. If `name` is the name or launch id of one, the others get less
+// time to answer (hub_survey.h).
 LiveJobs jobs_of_this_host(const std::string& name = "");
 
-// Whether somebody listens at "ipc://PATH"; none: of an endpoint elsewhere nobody can tell.
+// Whether a hub listens at "ipc://PATH"; none for any other endpoint.
 std::optional<bool> hub_is_there(const std::string& endpoint);
 
 }  // namespace gradmon

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
-// The user's config file as a value: one field per key, named as the key, with
-// the key's default. Made by parse_config alone and not changed afterwards, so
-// any thread may read it. What each key means: config_schema.h, `gradmonctl`.
+// The user's config file as a value. Each field has the name and the default of its key. Only
+// parse_config() makes a Config, and nobody changes it afterwards, so any thread may read it. CONFIG.md
+// explains the keys.
 #pragma once
 
 #include <chrono>
@@ -22,8 +22,8 @@ struct Config {
   enum class OnPartition : std::uint8_t { carry_on, wait };  // carry_on is "continue" in the file
   enum class OnOverflow : std::uint8_t { block, drop };
 
-  // Which of a module's inputs or outputs: the tensor itself (tuple_size 0),
-  // or element `index` of a tuple.
+  // One tensor of a module's input or output: the value itself (tuple_size 0), or element `index` of a
+  // tuple of `tuple_size` elements.
   struct Selection {
     std::int64_t tuple_size = 0;
     std::int64_t index = 0;
@@ -52,16 +52,16 @@ struct Config {
   };
   struct AlertRule {
     std::string rule_name;            // AnomalyTurbulence or AnomalyNan
-    std::optional<double> threshold;  // always there for AnomalyTurbulence
+    std::optional<double> threshold;  // always set for AnomalyTurbulence
     auto tied() const { return std::tie(rule_name, threshold); }
   };
   struct Alert {
-    std::vector<AlertRule> rules;  // the first that fires for a value is the one reported
+    std::vector<AlertRule> rules;  // in order; only the first rule that fires for a value is reported
     bool dump = false;
     auto tied() const { return std::tie(rules, dump); }
   };
   struct OnAlert {
-    std::shared_ptr<const Config> collect;  // null: nothing more than what is collected now
+    std::shared_ptr<const Config> collect;  // null: an alert changes nothing in what is collected
     std::int64_t times = 1;
     std::chrono::milliseconds cooldown{0};
     std::vector<std::string> exec;
@@ -74,19 +74,19 @@ struct Config {
     auto tied() const { return std::tie(name, log, records); }
   };
 
-  // What is watched.
+  // Targets.
   std::vector<Target> targets;            // in the file's order; empty: everything
-  std::vector<std::string> target_regex;  // RE2 patterns, every one known to compile
+  std::vector<std::string> target_regex;  // RE2 patterns; each one compiles
   bool invert = false;
   std::vector<std::int64_t> module_ranks;  // empty: all
 
-  // When.
+  // Steps.
   bool dynamic_on = false;
   std::int64_t collect_times = 100'000'000;
   std::int64_t start_step = 0;
   std::int64_t step_interval = 1;
 
-  // Which kinds.
+  // Kinds of records.
   bool print_struct = false;
   bool xy_distribution = false;
   bool all_xy = false;
@@ -106,9 +106,9 @@ struct Config {
   CausalMask sa_causal = CausalMask::automatic;
   Alert alert;
 
-  // What of them, and where to.
-  std::vector<Format> format{Format::csv};  // never empty, none twice
-  std::vector<Op> ops{Op::norm};            // never empty, none twice, in the file's order
+  // Statistics and output.
+  std::vector<Format> format{Format::csv};  // never empty, no duplicates
+  std::vector<Op> ops{Op::norm};            // never empty, no duplicates, in the file's order
   double eps = 1e-8;
   std::int64_t ndigits = 6;
   std::int64_t step_count_per_record = 1;
@@ -116,13 +116,13 @@ struct Config {
   bool squash_name = true;
 
   // How gradmon itself behaves.
-  std::optional<std::int64_t> lookahead_steps;  // none: chosen from measurement
-  std::chrono::milliseconds max_wait{2'000};  // of training, for a verdict
+  std::optional<std::int64_t> lookahead_steps;  // none: chosen by measurement
+  std::chrono::milliseconds max_wait{2'000};    // longest wait of training for a verdict
   std::chrono::milliseconds fence_timeout{30'000};
   OnPartition on_partition = OnPartition::carry_on;
   std::int64_t queue_capacity = 65'536;  // records
   OnOverflow on_overflow = OnOverflow::block;
-  std::optional<double> max_overhead;  // share of the step time
+  std::optional<double> max_overhead;  // share of the step time; none: no limit
   std::int64_t keep_last = 0;          // steps
   std::optional<OnAlert> on_alert;
   std::vector<Scalar> scalars;                // in the file's order

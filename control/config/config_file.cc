@@ -17,21 +17,21 @@ using std::chrono::seconds;
 
 constexpr milliseconds kStatEvery{1000};
 constexpr milliseconds kHashEvery{10'000};
-constexpr milliseconds kPause{100};       // between two equal reads
-constexpr milliseconds kPollPause{1000};  // the same, where no events come
-constexpr milliseconds kOpenPause{2000};  // the same, where a writer does not close
-constexpr milliseconds kQuiet{1000};      // for what is broken or missing
+constexpr milliseconds kPause{100};       // how long a new content must stay unchanged
+constexpr milliseconds kPollPause{1000};  // the same, without events
+constexpr milliseconds kOpenPause{2000};  // the same, while its writer has it open
+constexpr milliseconds kQuiet{1000};      // before a broken or missing file is reported
 constexpr milliseconds kReportPause{250};
 constexpr milliseconds kDisplacedFor{2000};
 constexpr milliseconds kDisplacedEvery{50};
-constexpr seconds kLeftOver{10};  // so old is only what a killed process has left
+constexpr seconds kLeftOver{10};  // an older side file was left by a killed process
 
 bool looks_whole(std::string_view text) {
   const auto document = locate_json(text);
   return !document.fault && document.nodes.front().kind == JsonKind::object;
 }
 
-// A file that nobody has saved within the last second is whole.
+// A file whose last save is over a second ago is complete.
 bool is_old(const FileSignature& signature) {
   const auto now = std::chrono::system_clock::now().time_since_epoch();
   const auto age = now - std::chrono::nanoseconds(signature.mtime_ns);
@@ -103,7 +103,7 @@ void ConfigFile::take_events() {
   }
 }
 
-// Reads the file where it may have changed, and judges what was read.
+// Reads the file if it may have changed.
 tl::expected<ConfigFile::Look, std::string> ConfigFile::look(Time now) {
   constexpr int kMaxReads = 4;
   watch_.arm();
@@ -176,7 +176,7 @@ void ConfigFile::check_displaced(Time now) {
   std::vector<Watched> kept;
   for (const auto& watched : std::exchange(displaced_, {})) {
     const auto age = now - watched.since;
-    // Asked for before the last look at it: nobody can write after that.
+    // Checked before the last comparison: if nobody has it open now, nobody can write to it later.
     const bool closed = age >= kDisplacedFor && !is_open_elsewhere(watched.displaced);
     std::vector<Displaced> more;
     const bool back = put_back_if_written(watched.displaced, own_signature_, more);
@@ -193,7 +193,7 @@ void ConfigFile::check_displaced(Time now) {
   displaced_ = std::move(kept);
 }
 
-// What may still be written is left to the next job.
+// A displaced file that somebody has open stays; the next job recovers it.
 void ConfigFile::release_displaced() {
   check_displaced(clock_());
   for (const auto& watched : displaced_) {

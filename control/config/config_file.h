@@ -1,17 +1,15 @@
 // SPDX-License-Identifier: Apache-2.0
-// The user's config file: whole contents out, edits in. A resource that
-// belongs to one thread (the disk thread) and has none of its own; every call
-// does file I/O and may hang with the file system.
+// The user's config file: reports its contents and edits it. Used by one thread, the disk thread; it
+// starts none. Every call does file I/O and may hang with the file system.
 //
-// A save is seen once and whole: a file that was renamed into place at once,
-// one that is written in place after it was closed and two reads 100 ms apart
-// were equal (where no events come: two polls). What is empty or broken is kept
-// back for a second, and then reported like any other content: what is wrong
-// with it the parser says. A save is a new time stamp or a new content. Where
-// saves come faster than four a second the last one counts. What cannot be read
-// (EIO, ESTALE, no permission) is reported once and tried again with every event
-// and every second, as a sound file is looked at: a longer pause would save
-// nothing and see its return late.
+// Each save is reported once and complete. A save is a new time stamp or a new content.
+// - A file that was renamed into place is reported at once.
+// - A file that is written in place is reported when it is closed and unchanged for 100 ms (2 s if its
+//   writer does not close it, 1 s if the file system sends no events).
+// - An empty or broken file is reported when it is unchanged for 1 s. The parser finds its errors.
+// - If saves come faster than four a second, only the last one is reported.
+// - A file that cannot be read (EIO, ESTALE, no permission) is reported once, and tried again at every
+//   event and every second. An intact file is polled as often, so a longer pause would save nothing.
 #pragma once
 
 #include <chrono>
@@ -33,10 +31,10 @@ namespace gradmon {
 
 struct EditError {
   enum class Kind {
-    changed,     // the file is not, or no longer, the save that the edit was for
-    invalid,     // it is no JSON, an edit does not fit in, or `check` refused the outcome
-    unwritable,  // left alone: it cannot be replaced, or not without losing owner, mode or links
-    unreadable,  // missing, not a regular file, too large
+    changed,     // the file is not the save of `based_on`, or somebody keeps saving it
+    invalid,     // the file is not JSON, an edit cannot be set, or `check` refused the result
+    unwritable,  // unchanged: it cannot be replaced, or not without losing owner, mode or links
+    unreadable,  // missing, no permission, not a regular file, too large
   };
   Kind kind = Kind::changed;
   std::string text;  // for people
@@ -47,7 +45,7 @@ class ConfigFile {
   using Clock = std::function<std::chrono::steady_clock::time_point()>;
   // Key ("eps") or JSON pointer ("/alert/dump"), and the JSON of the new value.
   using Edits = std::vector<std::pair<std::string, std::string>>;
-  // What speaks against writing this text; "" where nothing does.
+  // Returns why this text must not be written; "" if it may be.
   using Check = std::function<std::string(std::string_view text)>;
 
   explicit ConfigFile(std::filesystem::path path, Clock clock = &std::chrono::steady_clock::now);
@@ -55,36 +53,36 @@ class ConfigFile {
   ConfigFile(const ConfigFile&) = delete;
   ConfigFile& operator=(const ConfigFile&) = delete;
 
-  // Wait for POLLIN on this, and no longer than that; -1: the time alone.
+  // Call poll() when event_fd() is readable, or after next_poll(). event_fd() is -1 if inotify failed.
   int event_fd() const { return watch_.fd(); }
   std::chrono::milliseconds next_poll() const;
 
-  // What is new since the last call: a content, a problem (missing, unreadable,
-  // not a regular file, too large), or nothing. Its own edits are not reported.
+  // Returns what is new since the last call: a content, a problem for people (missing, unreadable, not
+  // a regular file, too large), or none. Contents that edit() wrote are not reported.
   std::optional<tl::expected<FileContent, std::string>> poll();
 
-  // Replaces or inserts values, in this order, as one save, and returns the
-  // file as it is afterwards. With `based_on` only where the file still is that
-  // save. Without it whatever is there now is edited, again where the user saves
-  // in between (five times at most). A user's save always wins.
+  // Sets the values in this order, as one save, and returns the new content. With `based_on`, fails if
+  // the file is not that save any more. Without it, waits for the present content to settle (3 s at
+  // most) and edits that; if the user saves meanwhile, tries again, five times in all. Never overwrites a
+  // save of the user's, unless the file system cannot exchange files (file_exchange.h).
   tl::expected<FileContent, EditError> edit(const Edits& edits, const std::optional<FileIdentity>& based_on,
                                             const Check& check = nullptr);
 
  private:
   using Time = std::chrono::steady_clock::time_point;
 
-  // A content that is not known yet, and since when it has not changed.
+  // A content that has not been reported, and since when it is unchanged.
   struct Candidate {
     FileIdentity identity;
     Time since;
-    std::chrono::milliseconds pause;  // between two equal reads
+    std::chrono::milliseconds pause;  // how long it must stay unchanged
   };
   struct Look {
     FileRead read;
-    bool known = false;    // reported before, or written by ourselves
-    bool settled = false;  // nobody is in the middle of writing it
+    bool known = false;    // already reported, or written by edit()
+    bool settled = false;  // nobody is still writing it
   };
-  // A file that an edit has displaced: somebody may still be writing it.
+  // A file that an edit has displaced. Somebody may still write to it.
   struct Watched {
     Displaced displaced;
     Time since;
@@ -109,20 +107,20 @@ class ConfigFile {
 
   std::optional<FileIdentity> known_;
   FileSignature known_signature_;
-  FileSignature own_signature_;  // of the last edit
+  FileSignature own_signature_;  // of the file that the last edit wrote
   std::optional<Candidate> candidate_;
-  std::optional<std::string> problem_;  // present, reported or not
+  std::optional<std::string> problem_;  // the present problem, reported or not
   Time problem_since_;
   bool problem_reported_ = false;
   bool polled_ = false;
 
-  bool may_have_changed_ = true;  // events say that the content may be another
-  bool replaced_ = false;     // the last event was a rename into place
-  bool writing_ = false;      // written to and not yet closed
-  bool events_seen_ = false;  // since the last content that was known
+  bool may_have_changed_ = true;  // read the file again
+  bool replaced_ = false;         // the last event, apart from touched and closed, was a rename
+  bool writing_ = false;          // written to and not yet closed
+  bool events_seen_ = false;      // since the last known content
   Time next_stat_;
   Time next_hash_;
-  Time recover_at_;  // again: what was left by a process killed just before the start
+  Time recover_at_;  // second recovery, for a process that was killed just before the start
   std::optional<Time> last_report_;
   std::vector<Watched> displaced_;
 };

@@ -23,7 +23,7 @@ the option tables in [config_schema.cc](config_schema.cc), and a test compares t
 
 )";
 
-// In a cell of a table "|" begins the next one.
+// "|" separates the cells of a Markdown table.
 std::string cell(std::string_view text) {
   std::string escaped;
   for (const char c : text) escaped += c == '|' ? std::string("\\|") : std::string(1, c);

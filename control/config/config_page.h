@@ -5,8 +5,7 @@
 
 namespace gradmon {
 
-// CONFIG.md, the page beside this file: every key of the config file, from the tables of
-// config_schema.h. Pure.
+// The text of CONFIG.md: every key of the config file, from the tables of config_schema.h. Pure.
 std::string config_page();
 
 }  // namespace gradmon

@@ -13,7 +13,7 @@ namespace {
 using Result = tl::expected<ParsedConfig, std::vector<ConfigError>>;
 namespace dom = simdjson::dom;
 
-// In the order of JsonDocument::nodes. Depth is bounded by kMaxJsonDepth.
+// Appends the values in the order of JsonDocument::nodes. kMaxJsonDepth bounds the recursion.
 void collect(dom::element element, std::vector<JsonScalar>& out) {
   out.emplace_back();
   const auto index = out.size() - 1;

@@ -1,9 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
-// Text to Config, or all its errors. Pure functions; any thread.
+// Parses a config text into a Config, or into all its errors. Pure functions; any thread.
 //
-// What is valid JSON is decided by simdjson; beyond that a config has no
-// duplicate keys, is at most 1 MiB, 32 deep and 65,536 values, and every known
-// key has the type and range of config_schema.h. A UTF-8 BOM is accepted.
+// The text must be JSON that simdjson accepts, without duplicate keys, of at most 1 MiB, 32 levels and
+// 65,536 values. Every known key must have the type and range of config_schema.h. A UTF-8 BOM is
+// accepted.
 #pragma once
 
 #include <cstddef>
@@ -16,17 +16,17 @@
 
 namespace gradmon {
 
-// Something the user is to correct: the whole file is refused.
+// An error in the config. The whole file is refused.
 struct ConfigError {
   std::string file;
   std::size_t line = 1;    // from 1
   std::size_t column = 1;  // from 1, in characters
-  std::string pointer;     // RFC 6901 of the value, as "/ops/2"; "" for the document
-  std::string found;       // the value as it is in the file, shortened; "" where none
-  std::string expected;    // what could have been there, or what is wrong
+  std::string pointer;     // RFC 6901 pointer to the value, as "/ops/2"; "" for the document
+  std::string found;       // the value in the file, shortened; "" if there is none
+  std::string expected;    // what is valid there, or what is wrong
 };
 
-// Something the user ought to know: the file is adopted.
+// A warning about the config. The file is accepted.
 struct ConfigWarning {
   std::string file;
   std::size_t line = 1;
@@ -40,15 +40,14 @@ struct ParsedConfig {
   std::vector<ConfigWarning> warnings;  // in the order of the file
 };
 
-// `file_name` is for the messages only. Of errors and of warnings the first
-// hundred are told.
+// `file_name` is used in messages only. At most the first 100 errors and 100 warnings are returned.
 [[nodiscard]] tl::expected<ParsedConfig, std::vector<ConfigError>> parse_config(std::string_view text,
                                                                                 std::string_view file_name);
 
 // As `monitor_config.json:7:3: /collect_times: found "2", expected an integer >= 0`.
 std::string to_string(const ConfigError& error);
 std::string to_string(const ConfigWarning& warning);
-// One line for each.
+// One line per error.
 std::string to_string(const std::vector<ConfigError>& errors);
 
 }  // namespace gradmon

@@ -13,7 +13,7 @@ namespace {
 
 constexpr std::size_t kMaxReports = 100;
 
-// What an option says of its value, whichever part it belongs to.
+// The constraints of an Option, whatever its Part.
 struct Wanted {
   std::string_view expected;
   Rule rule = Rule::range;
@@ -302,7 +302,7 @@ class Reader {
     });
   }
 
-  // Whether there was no error.
+  // Returns whether the value was read without an error.
   template <typename Value>
   bool read_whole(std::uint32_t at, const Wanted& wanted, Value& out) {
     const auto before = refused_;
@@ -340,7 +340,7 @@ class Reader {
     const RE2 compiled(pattern, limits);
     const bool too_large = compiled.error_code() == RE2::ErrorPatternTooLarge;
     if (compiled.ok()) instructions_ += static_cast<std::size_t>(compiled.ProgramSize());
-    if (too_large) instructions_ = kMaxInstructions + 1;  // this one alone took all the time there is
+    if (too_large) instructions_ = kMaxInstructions + 1;  // this pattern alone used up the limit
     if (!compiled.ok()) refuse(at, "a pattern that RE2 accepts (" + excerpt(compiled.error()) + ")");
     return compiled.ok();
   }
@@ -413,8 +413,8 @@ class Reader {
   const JsonTree& tree_;
   const std::string_view file_;
   ConfigReading out_;
-  std::size_t refused_ = 0;       // errors, those beyond kMaxReports too
-  std::size_t instructions_ = 0;  // of all patterns so far
+  std::size_t refused_ = 0;       // number of errors, including those beyond kMaxReports
+  std::size_t instructions_ = 0;  // RE2 program size of all patterns so far
   bool within_missing_ = false;
   bool within_collect_ = false;
 };

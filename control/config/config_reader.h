@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// From JSON values to Config by the tables of config_schema.h: every error and
-// warning is collected. Knows no JSON library. Pure; any thread.
+// Fills a Config from JSON values by the tables of config_schema.h, and collects all errors and
+// warnings. Uses no JSON library. Pure; any thread.
 #pragma once
 
 #include <cstdint>
@@ -14,10 +14,10 @@
 
 namespace gradmon {
 
-// What a value means; containers hold nothing here.
+// A decoded scalar; monostate for null, objects and arrays.
 using JsonScalar = std::variant<std::monostate, bool, std::int64_t, std::uint64_t, double, std::string>;
 
-// A JSON text, where its values are, and what they mean.
+// A JSON text, the positions of its values, and the decoded scalars.
 struct JsonTree {
   std::string_view text;
   JsonDocument where;
@@ -25,7 +25,7 @@ struct JsonTree {
 };
 
 struct ConfigReading {
-  Config config;  // means nothing where there are errors
+  Config config;  // meaningless if there are errors
   std::vector<ConfigError> errors;
   std::vector<ConfigWarning> warnings;
 };

@@ -1,7 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// The options of the config file as tables: name, field, what may stand there,
-// default, meaning. Reading, checking, suggestions and the reference come from
-// these tables alone. Pure; any thread.
+// The tables of config keys: name, field, expected value, default, meaning. The parser, the
+// suggestions, CONFIG.md and the JSON Schema all use these tables. Pure; any thread.
 #pragma once
 
 #include <array>
@@ -20,7 +19,7 @@ namespace gradmon {
 template <typename Part, typename... Value>
 using FieldOf = std::variant<Value Part::*...>;
 
-// Every type that a field of a part of the config can have.
+// Every type that a field can have.
 template <typename Part>
 using Field =
     FieldOf<Part, bool, std::int64_t, double, std::chrono::milliseconds, std::optional<std::int64_t>,
@@ -34,22 +33,22 @@ using Field =
 enum class Change : std::uint8_t { live, fixed };  // fixed: a change takes effect at the next start
 enum class Feature : std::uint8_t {
   exists,
-  missing,  // read and checked, but nothing acts on it yet
-  replaced  // read and checked, but `max_wait` has taken its place
+  missing,  // parsed and checked, but not implemented yet
+  replaced  // parsed and checked, but replaced by `max_wait`
 };
 enum class Rule : std::uint8_t {
-  range,       // integers: low ... high; numbers: above low, up to high
-  from_low,    // numbers: low itself too
-  patterns,    // strings that RE2 compiles
-  none_or_two  // a list of no or two strings
+  range,       // integers: low <= x <= high; numbers: low < x <= high
+  from_low,    // numbers: low <= x <= high
+  patterns,    // strings that are valid RE2 patterns
+  none_or_two  // a list of zero or two strings
 };
 
 template <typename Part>
 struct Option {
   std::string_view name;
   Field<Part> field;
-  std::string_view expected;  // as errors say it: "an integer >= 0"
-  std::string_view fallback;  // the default, as the reference says it
+  std::string_view expected;  // for error messages: "an integer >= 0"
+  std::string_view fallback;  // the default, as CONFIG.md shows it
   std::string_view meaning;
   Feature feature = Feature::exists;
   Change change = Change::live;
@@ -58,7 +57,7 @@ struct Option {
   std::int64_t high = std::numeric_limits<std::int64_t>::max();
 };
 
-// The table of one part of the config, in the order of the reference.
+// The table of one part of the config, in the order of CONFIG.md.
 template <typename Part>
 const std::vector<Option<Part>>& options();
 template <>
@@ -74,12 +73,12 @@ const std::vector<Option<Config::Alert>>& options<Config::Alert>();
 template <>
 const std::vector<Option<Config::OnAlert>>& options<Config::OnAlert>();
 
-// The names that a value can have in the file, in the order of the enumerators.
+// Names in the config file, in the order of the enumerators.
 inline constexpr std::array<std::string_view, 4> kFormatNames{"csv", "tensorboard", "api", "sqlite"};
 constexpr std::string_view name_of(Config::Format format) {
   return kFormatNames[static_cast<std::size_t>(format)];
 }
-// By Op.
+// Indexed by Op.
 inline constexpr std::array<std::string_view, kOps> kOpNames = [] {
   std::array<std::string_view, kOps> names{};
   for (std::size_t op = 0; op < kOps; ++op) names[op] = kStatistics[op].name;
@@ -94,15 +93,15 @@ inline constexpr std::size_t kMaxTargets = 4096;
 inline constexpr std::size_t kMaxPatterns = 256;
 inline constexpr std::size_t kMaxPatternBytes = 1024;
 inline constexpr std::int64_t kMaxPatternMemory = std::int64_t{2}
-                                                  << 20U;  // bytes, as RE2 counts; bounds time too
+                                                  << 20U;  // bytes, for RE2 (max_mem); bounds time too
 
-// The candidate that `name` is most likely a slip of; "" where none is near.
+// The candidate with the least edit distance from `name`, for suggestions; "" if none is near enough.
 std::string_view nearest(std::string_view name, const std::vector<std::string_view>& candidates);
 
-// The keys that are fixed at start and differ.
+// The keys with Change::fixed whose values differ.
 std::vector<std::string_view> changed_fixed_keys(const Config& running, const Config& wanted);
 
-// For people: a table of all keys, one line each.
+// All top-level keys as text, one line each, for `gradmonctl schema --text`.
 std::string config_reference();
 
 }  // namespace gradmon

@@ -12,8 +12,8 @@
 namespace gradmon {
 namespace {
 
-// An attribute list or value of unknown length: `get` is asked with a length
-// of 0 for the length. False on an error.
+// Reads an attribute list or value of unknown length; get(nullptr, 0) returns the length. False on an
+// error, with errno set.
 template <typename Get>
 bool fetch(std::string& out, Get get) {
   for (int i = 0; i < 4; ++i) {

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// What besides its content makes a file the user's own: owner, mode, ACL,
-// extended attributes, links. Does file I/O; any thread.
+// The properties of a file that an edit must keep: owner, mode, ACL, extended attributes, links. Does
+// file I/O; any thread.
 #pragma once
 
 #include <filesystem>
@@ -8,11 +8,11 @@
 
 namespace gradmon {
 
-// Gives the open file `fd` the attributes of `source`. "", or which of them
-// cannot be kept, for people.
+// Copies the attributes of `source` to the open file `fd`. Returns "" or, for people, which attribute
+// cannot be kept.
 [[nodiscard]] std::string copy_attributes(const std::filesystem::path& source, int fd);
 
-// "", or why the file is not to be replaced, for people.
+// Returns "" or, for people, why the file must not be replaced.
 [[nodiscard]] std::string why_unwritable(const std::filesystem::path& file);
 
 }  // namespace gradmon

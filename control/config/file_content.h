@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// Reads a small regular file without ever blocking on what is none. Any thread.
+// Reads a small regular file. Refuses pipes and devices, which could block. Any thread.
 #pragma once
 
 #include <cstddef>
@@ -20,7 +20,7 @@ struct FileContent {
   FileIdentity identity;
 };
 
-// What stat(2) tells of a file: cheap to ask, different after nearly every save.
+// The result of stat(2): cheap to get, different after nearly every save.
 struct FileSignature {
   std::uint64_t device = 0;
   std::uint64_t inode = 0;
@@ -42,8 +42,8 @@ struct FileRead {
   FileSignature signature;  // from before the content was read
 };
 
-// Follow links. The error, for people, names no path: missing, unreadable, not
-// a regular file, over 1 MiB.
+// Both follow links. The error, for people, does not name the path: the file is missing, unreadable, not
+// a regular file, or over 1 MiB.
 [[nodiscard]] tl::expected<FileSignature, std::string> sign_file(const std::filesystem::path& path);
 [[nodiscard]] tl::expected<FileRead, std::string> read_file(const std::filesystem::path& path);
 

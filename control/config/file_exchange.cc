@@ -37,7 +37,7 @@ tl::unexpected<ExchangeError> changed() {
   return tl::unexpected(ExchangeError{ExchangeError::Kind::changed, "somebody has saved it meanwhile"});
 }
 
-// Beside the target: a new content until it is whole, and the side file.
+// Names beside the target: of a new file until it is complete, and of side files.
 std::string new_prefix(const fs::path& target) { return "." + target.filename().string() + ".gradmon-new-"; }
 std::string side_prefix(const fs::path& target) {
   return "." + target.filename().string() + ".gradmon-prev-";
@@ -49,11 +49,11 @@ std::string unique_end() {
   return digits;
 }
 
-// What a side file may hold besides a save of the user, told by its name, so
-// that a later process can judge it.
+// The parts of a side file's name. They identify the two contents, base and new, that the file may hold
+// without being a save of the user's, so that a later process can tell.
 struct SideName {
-  std::string base_hash;  // of the save that the edit was based on, and
-  std::string base_time;  // its time stamp: the user may have saved the same again
+  std::string base_hash;  // of the save that the edit was based on
+  std::string base_time;  // of that save: the user may have saved the same content again
   std::string new_hash;
 
   bool may_hold(const FileIdentity& found) const {
@@ -85,7 +85,7 @@ bool exchange(const fs::path& a, const fs::path& b) {
   return ::syscall(SYS_renameat2, AT_FDCWD, a.c_str(), AT_FDCWD, b.c_str(), RENAME_EXCHANGE) == 0;
 }
 
-// A new time stamp from the clock that the file system uses for its own.
+// Sets a time stamp from the clock that the file system uses, different from `other_than_ns`.
 bool stamp(int fd, std::int64_t other_than_ns) {
   timespec now{};
   ::clock_gettime(CLOCK_REALTIME_COARSE, &now);
@@ -96,7 +96,7 @@ bool stamp(int fd, std::int64_t other_than_ns) {
   return ::futimens(fd, times) == 0;
 }
 
-// "" or what went wrong.
+// Returns "" or the error.
 std::string fill(int fd, const fs::path& target, const FileRead& base, std::string_view text) {
   if (!write_all(fd, text)) return "it cannot be written: " + message(errno);
   if (auto lost = copy_attributes(target, fd); !lost.empty()) return lost;
@@ -105,7 +105,7 @@ std::string fill(int fd, const fs::path& target, const FileRead& base, std::stri
   return "";
 }
 
-// None: it still is the base.
+// None if the file still is `base`.
 std::optional<ExchangeError> differs(const fs::path& file, const FileRead& base) {
   const auto now = read_file(file);
   std::error_code error;
@@ -116,16 +116,16 @@ std::optional<ExchangeError> differs(const fs::path& file, const FileRead& base)
   return changed().value();
 }
 
-// The file at `side` is a save that must be at `target`. What comes out in
-// return and is not `last_put` is a still newer save, and goes back in its turn.
-// Returns what is at `side` in the end, as it was judged.
+// Exchanges `side`, a save that must be at `target`, with `target`. If the file that comes out is not
+// `last_put`, it is a newer save and is exchanged back in turn. Returns the signature of the file that
+// is at `side` in the end; none on an error, or if no file is left there.
 std::optional<FileSignature> restore(const fs::path& side, const fs::path& target, FileSignature last_put) {
   constexpr int kMaxTurns = 100;
   for (int i = 0; i < kMaxTurns; ++i) {
     const auto putting = sign_file(side);
     if (!putting) break;
     if (!exchange(side, target)) {
-      // Removed meanwhile: by the user, or by somebody who saves by removing.
+      // The target was removed meanwhile, by the user or by an editor that removes it before it saves.
       if (errno == ENOENT && ::link(side.c_str(), target.c_str()) == 0) ::unlink(side.c_str());
       break;
     }
@@ -137,10 +137,10 @@ std::optional<FileSignature> restore(const fs::path& side, const fs::path& targe
   return std::nullopt;
 }
 
-// Whether a save of the user was left aside by a process that was killed: what
-// is in place is ours, or an older save that was exchanged with it at that very time.
+// Whether a killed process has left a save of the user's at `side`: the target has the content of the
+// edit, or is an older save that was exchanged with `side` at the same time.
 bool must_go_back(const FileRead& side, const FileRead& target, const SideName& name) {
-  constexpr std::int64_t kSameTime = 50'000'000;  // of one exchange, in ns
+  constexpr std::int64_t kSameTime = 50'000'000;  // ns between the ctimes of one exchange, at most
   if (target.content.identity.sha256.substr(0, kHashDigits) == name.new_hash) return true;
   const auto apart = target.signature.ctime_ns - side.signature.ctime_ns;
   return std::abs(apart) < kSameTime && side.signature.mtime_ns > target.signature.mtime_ns;
@@ -226,7 +226,7 @@ void discard(const Displaced& file) { ::unlink(file.side.c_str()); }
 bool is_open_elsewhere(const Displaced& file) {
   const int fd = ::open(file.side.c_str(), O_RDONLY | O_CLOEXEC | O_NONBLOCK);
   if (fd < 0) return errno == EACCES;
-  // Who opens it in this moment would end the process by SIGIO.
+  // If somebody opens the file now, the lease sends a signal: SIGIO would end this process.
   const bool safe = ::fcntl(fd, F_SETSIG, SIGURG) == 0;
   const bool refused = safe && ::fcntl(fd, F_SETLEASE, F_WRLCK) != 0 && (errno == EAGAIN || errno == EACCES);
   ::close(fd);

@@ -1,8 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
-// Tells when something happens to a path: inotify on the directory of the file
-// and of every symbolic link on the way to it, because files and links are
-// replaced by rename. Network and overlay file systems may say nothing: ask the
-// file itself now and then as well. One thread.
+// Reports changes of a path: inotify on the directory of the file and of every symbolic link on the way
+// to it, because files and links are replaced by rename. Network and overlay file systems may send no
+// events, so the caller must poll the file as well. One thread.
 #pragma once
 
 #include <cstdint>
@@ -15,11 +14,11 @@
 namespace gradmon {
 
 enum class FileEvent : std::uint8_t {
-  replaced,  // something was renamed to this name, whole
-  created,   // something new has this name, perhaps not yet written
+  replaced,  // a complete file was renamed to this name
+  created,   // a new file has this name, perhaps not yet written
   written,   // bytes or length changed
-  closed,    // closed by one who had it open for writing
-  touched,   // attributes, among them the time stamp
+  closed,    // closed by a process that had it open for writing
+  touched,   // attributes changed, or the time stamp
   removed,
   lost,  // events were lost, or a directory went away: anything may have happened
 };
@@ -31,14 +30,13 @@ class FileWatch {
   FileWatch(const FileWatch&) = delete;
   FileWatch& operator=(const FileWatch&) = delete;
 
-  // Readable when there are events; -1 where there can be none (no inotify
-  // instance left, said once in the log).
+  // Readable when there are events; -1 if inotify failed (logged once).
   int fd() const { return fd_; }
 
-  // Follows the links as they are now. Call it before looking at the file.
+  // Watches the links as they are now. Call it before each read of the file.
   void arm();
 
-  // What has happened to the file or a link since, in order. Never blocks.
+  // The events of the file and its links since the last call, in order. Never blocks.
   std::vector<FileEvent> drain();
 
  private:
@@ -46,7 +44,7 @@ class FileWatch {
 
   const std::filesystem::path path_;
   int fd_ = -1;
-  std::map<int, std::set<std::string>> names_;  // of interest, by watch descriptor
+  std::map<int, std::set<std::string>> names_;  // names watched, by watch descriptor
 };
 
 }  // namespace gradmon

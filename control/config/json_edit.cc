@@ -71,8 +71,8 @@ std::string with_member(std::string_view text, const JsonDocument& document, std
   return out.insert(inside, line_end + indentation_of_line(text, node.value.end - 1) + "  " + member);
 }
 
-// An edit may be refused only for what it adds: too deep, or a key that is no
-// text.
+// Parses the result again. The edit may exceed a bound (bytes, levels, values) or add a key that is not
+// valid UTF-8.
 tl::expected<std::string, std::string> checked(std::string edited) {
   const auto document = locate_json(edited);
   if (document.fault)

@@ -35,7 +35,7 @@ class Locator {
   }
 
  private:
-  // One token; false at the end of the text.
+  // Reads one token. False at the end of the text or at a fault.
   bool advance() {
     at_ = std::min(text_.find_first_not_of(" \t\r\n", at_), text_.size());
     if (at_ == text_.size()) {
@@ -220,11 +220,11 @@ class Locator {
 
   const std::string_view text_;
   std::size_t at_ = 0;
-  std::size_t comma_ = 0;  // the last one seen
+  std::size_t comma_ = 0;  // offset of the last comma
   Next next_ = Next::value;
   JsonSpan key_;
-  std::vector<std::uint32_t> open_;        // the containers around here
-  std::vector<std::uint32_t> last_child_;  // of each of them
+  std::vector<std::uint32_t> open_;        // the containers that enclose at_
+  std::vector<std::uint32_t> last_child_;  // of each container in open_
   JsonDocument document_;
 };
 

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
-// Where everything is in a JSON text: the bytes of every key and value, keys
-// given twice, the first syntax error. simdjson tells what a text means but
-// not where; this tells where. Strict, not recursive, bounded. Pure functions.
+// Finds positions in a JSON text: the bytes of every key and value, duplicate keys, the first syntax
+// error. simdjson gives the values, but not their positions. Strict, not recursive, bounded. Pure
+// functions.
 #pragma once
 
 #include <cstddef>
@@ -30,41 +30,41 @@ enum class JsonKind : std::uint8_t { object, array, string, number, boolean, nul
 
 inline constexpr std::uint32_t kNoJsonNode = 0xFFFFFFFF;
 
-// One value. Nodes stand in the order of the text, each before its children:
-// the first child of node i is node i + 1.
+// One value. Nodes are in the order of the text, a parent before its children: the first child of
+// node i is node i + 1.
 struct JsonNode {
-  JsonSpan key;    // quotes included; empty where the parent is no object
+  JsonSpan key;    // quotes included; empty unless the parent is an object
   JsonSpan value;  // quotes and brackets included
   std::uint32_t parent = kNoJsonNode;
-  std::uint32_t next = kNoJsonNode;  // the next child of the same parent
+  std::uint32_t next = kNoJsonNode;  // next child of the same parent; kNoJsonNode: none
   std::uint32_t children = 0;
   JsonKind kind = JsonKind::null;
 };
 
 struct JsonDocument {
-  std::vector<JsonNode> nodes;     // of what precedes the fault
+  std::vector<JsonNode> nodes;     // up to the fault
   std::optional<JsonFault> fault;  // none: a whole JSON text within the bounds
 };
 
-// A leading UTF-8 BOM is skipped; spans count it.
+// A leading UTF-8 BOM is skipped, but counts in the offsets of spans.
 JsonDocument locate_json(std::string_view text);
 
-// A key that an object has twice, however the two are written.
+// Two members of one object whose decoded keys are equal.
 struct JsonDuplicate {
   std::uint32_t first = 0;
   std::uint32_t second = 0;
 };
 std::vector<JsonDuplicate> duplicate_keys(const JsonDocument& document, std::string_view text);
 
-// RFC 6901.
+// The RFC 6901 pointer to `node`.
 std::string pointer_of(const JsonDocument& document, std::string_view text, std::uint32_t node);
-// The child of an object with this (decoded) key; the last where there are two.
+// The child of an object with this decoded key, the last if there are several.
 std::optional<std::uint32_t> find_member(const JsonDocument& document, std::string_view text,
                                          std::uint32_t object, std::string_view key);
-// The parts of an RFC 6901 pointer, decoded; none where it is not one.
+// The decoded parts of an RFC 6901 pointer; none if `pointer` is invalid.
 std::optional<std::vector<std::string>> split_pointer(std::string_view pointer);
 
-// Both from 1; the column in characters. A BOM is no column.
+// Both count from 1. Columns count characters, without the BOM.
 struct LineColumn {
   std::size_t line = 1;
   std::size_t column = 1;

@@ -10,7 +10,7 @@ namespace {
 
 using Json = nlohmann::ordered_json;
 
-// What an option allows, whichever part it belongs to.
+// The constraints of an Option, whatever its Part.
 struct Bounds {
   Rule rule;
   std::int64_t low;
@@ -31,7 +31,7 @@ Json any_of(Json first, Json second) {
   return {{"anyOf", Json::array({std::move(first), std::move(second)})}};
 }
 
-// What may stand in a field: found by the type of the field alone.
+// Tag that selects the overload of schema() by the type of a field.
 template <typename Value>
 struct Of {
   Value* value = nullptr;
@@ -69,7 +69,7 @@ Json schema(Of<std::vector<std::int64_t>>, const Bounds& bounds) {
   return list_of(schema(Of<std::int64_t>{}, bounds));
 }
 
-// Unknown names are left out with a warning: the list of known ones is for completion.
+// Any string is valid: the parser skips unknown names with a warning. The enum is for completion.
 Json schema(Of<std::vector<Op>>, const Bounds&) { return list_of(any_of(one_of(kOpNames), text())); }
 
 Json schema(Of<std::vector<Config::Format>>, const Bounds&) {
@@ -133,7 +133,7 @@ Json schema_of_option(const Option<Part>& option) {
       {"description", std::string(option.meaning) + " (" + std::string(option.expected) + ")" +
                           (option.change == Change::fixed ? "; takes effect at the next start" : "") +
                           (option.feature == Feature::missing ? "; not available in this version" : "")}};
-  // "none", "all" and "measured" are no values that could be written.
+  // "none", "all" and "measured" are not JSON values.
   if (Json fallback = Json::parse(option.fallback, nullptr, false); !fallback.is_discarded())
     json["default"] = std::move(fallback);
   json.update(std::visit(

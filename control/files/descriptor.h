@@ -7,7 +7,7 @@
 
 namespace gradmon {
 
-// Owns a file descriptor and closes it; -1 is none. Moves, as unique_ptr does.
+// Owns a file descriptor and closes it; -1 means none. Movable, not copyable.
 class Descriptor {
  public:
   Descriptor() = default;
@@ -21,7 +21,7 @@ class Descriptor {
 
   int get() const { return fd_; }
   bool valid() const { return fd_ >= 0; }
-  // Closes it now; false: errno says why what was written may be lost.
+  // Closes it now. False: written data may be lost; errno has the cause.
   bool close() { return ::close(release()) == 0; }
   int release() { return std::exchange(fd_, -1); }
   void reset(int fd = -1) {

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// Writes that a crash of the machine does not undo. Any thread; does file I/O.
+// File writes that survive a crash of the machine. Any thread; does file I/O.
 #pragma once
 
 #include <filesystem>
@@ -9,16 +9,16 @@
 
 namespace gradmon {
 
-// All of it; false: errno says why not.
+// Writes all bytes, but does not sync. False: errno has the cause.
 [[nodiscard]] bool write_all(int fd, std::string_view bytes);
 
-// Makes or overwrites a file, 0640, no link, and syncs it; its name lasts once
-// its directory has been synced too. Where it fails no file is left.
+// Creates (mode 0640) or overwrites a file and syncs it. Refuses a symbolic link. The file's name survives
+// a crash only after sync_directory(). If writing fails, the file is removed.
 [[nodiscard]] tl::expected<void, std::string> write_durably(const std::filesystem::path& file,
                                                             std::string_view bytes);
 
-// What has been made, renamed or removed in the directory outlives a crash of the machine.
-// The error: "DIRECTORY: cause"; some file systems cannot do it.
+// Syncs the directory: files created, renamed or removed in it stay so after a crash of the machine. The
+// error is "DIRECTORY: cause"; some file systems do not support it.
 tl::expected<void, std::string> sync_directory(const std::filesystem::path& directory);
 
 }  // namespace gradmon

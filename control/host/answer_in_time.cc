@@ -20,7 +20,7 @@ namespace {
 using Clock = std::chrono::steady_clock;
 using std::chrono::milliseconds;
 
-constexpr char kDone = 'd';  // ends what the child says
+constexpr char kDone = 'd';  // marks the end of a complete answer
 
 [[noreturn]] void answer(const std::function<std::string()>& work, int to) {
   for (const int stream : {STDIN_FILENO, STDOUT_FILENO, STDERR_FILENO}) {
@@ -34,12 +34,12 @@ constexpr char kDone = 'd';  // ends what the child says
       at += n > 0 ? static_cast<std::size_t>(n) : 0;
     }
   } catch (const std::exception&) {
-    // Without its end the answer is none.
+    // Without the end marker the parent discards the answer.
   }
   ::_exit(0);
 }
 
-// All until the end of file; what there is where that does not come in time.
+// Reads until the end of file or the deadline, and returns what has arrived.
 std::string read_until(Clock::time_point deadline, int from) {
   std::string text;
   std::array<char, 65'536> piece{};

@@ -8,10 +8,10 @@
 
 namespace gradmon {
 
-// What `work` returns, done in a child process; none: not within `at_most`, or the
-// child could not do it. For calls into a file system that may hang: such a call
-// cannot be ended, not even by SIGKILL, and a thread that hangs in it would keep this
-// process from ending. The child keeps none of the standard streams. One thread.
+// Runs `work` in a forked child process and returns its result. Returns nullopt if the child does not
+// finish within `at_most`, cannot be started, or throws. For file system calls that may hang: SIGKILL
+// cannot end such a call, and a thread of this process that hangs in it would keep the process from
+// ending. The child closes the standard streams. Only for a process with one thread.
 std::optional<std::string> answer_in_time(const std::function<std::string()>& work,
                                           std::chrono::milliseconds at_most);
 

@@ -7,7 +7,7 @@
 
 namespace gradmon {
 
-// Milliseconds of the clock that counts suspension: leases and waits are of it. Any thread.
+// CLOCK_BOOTTIME, which also runs while the machine is suspended. Leases and waits use it. Any thread.
 inline Ticks boot_now() {
   timespec now{};
   clock_gettime(CLOCK_BOOTTIME, &now);

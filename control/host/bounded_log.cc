@@ -16,7 +16,7 @@ namespace {
 
 constexpr std::size_t kLongestLine = 4096;
 
-// As a line of at most `most` bytes without its end.
+// Escapes control characters and cuts the text off at `most` bytes. Adds no newline.
 std::string one_line(std::string_view text, std::size_t most) {
   constexpr char digits[] = "0123456789abcdef";
   std::string line;
@@ -76,13 +76,13 @@ bool BoundedLog::put(std::string_view bytes) {
     size_ += bytes.size();
     return true;
   }
-  // A full disk: take back what stands there of it.
+  // The disk is full: remove the partial line.
   if (written > 0 && ::ftruncate(file_.get(), static_cast<off_t>(size_)) != 0) file_.reset();
   return false;
 }
 
-// Opens the file where it is not open or no longer at its path, and begins a new one
-// where this one is full.
+// Opens the file if it is not open or was removed or replaced. Starts a new file if `bytes` more do not
+// fit.
 bool BoundedLog::ready_for(std::size_t bytes) {
   struct stat there {};
   struct stat here {};

@@ -11,24 +11,23 @@
 
 namespace gradmon {
 
-// The log file of a process without a terminal: lines in `path`, at most
-// `most_bytes` of them, then it becomes `path`.1 (the one before is lost) and a new
-// one begins. Waits for nothing but that file, which must be a local one. Where a
-// line cannot be written it is dropped and counted; the next line that can be says
-// how many. Any thread; the lines of several do not mix.
+// The log file of a process without a terminal. A file that would exceed `most_bytes` is renamed to
+// `path`.1, which replaces the previous one, and a new file is started. write() blocks only on that
+// file, which must be on a local disk. A line that cannot be written is dropped and counted; the next
+// successful write first logs the count. Any thread; lines of several threads do not mix.
 class BoundedLog {
  public:
-  // Opens nothing yet.
+  // The first write() opens the file.
   explicit BoundedLog(std::filesystem::path path, std::size_t most_bytes = std::size_t{1} << 20U);
   BoundedLog(const BoundedLog&) = delete;
   BoundedLog& operator=(const BoundedLog&) = delete;
 
-  // Adds the end of the line. Control characters are written as \xNN; what is over
-  // 4 KiB, or half of `most_bytes`, is cut off. A file that was removed is made
-  // anew; one that is not a regular file of this user's is not touched.
+  // Appends `line` and a newline. Control characters are written as \xNN. A line is cut off at 4 KiB or
+  // at half of `most_bytes`, whichever is less. A removed file is created again. A file that is not a
+  // regular file of this user is left alone, and the line is dropped.
   void write(std::string_view line) noexcept;
 
-  std::uint64_t dropped() const;  // since the start
+  std::uint64_t dropped() const;  // lines since construction
 
  private:
   bool append(std::string_view line);
@@ -42,10 +41,11 @@ class BoundedLog {
   const std::size_t longest_line_;
 
   mutable std::mutex mutex_;
-  Descriptor file_;       // guarded by mutex_, as what follows
-  std::size_t size_ = 0;  // of the file
+  // Guarded by mutex_.
+  Descriptor file_;
+  std::size_t size_ = 0;  // bytes in the file
   std::uint64_t dropped_ = 0;
-  std::uint64_t not_reported_ = 0;  // of dropped_
+  std::uint64_t not_reported_ = 0;  // dropped lines that the log does not mention yet
 };
 
 }  // namespace gradmon

@@ -8,11 +8,11 @@
 
 namespace gradmon {
 
-// The value of an environment variable; none where it is not set.
+// Returns the value of an environment variable; nullopt if it is not set.
 using EnvironmentLookup = std::function<std::optional<std::string>(const char* name)>;
 
-// This process's own. Not while another thread may call setenv(3): on the
-// training thread, when the Monitor is made.
+// Reads this process's environment. No other thread may call setenv(3) meanwhile: call this on the
+// training thread, while the Monitor is constructed.
 inline std::optional<std::string> process_environment(const char* name) {
   const char* value = std::getenv(name);
   return value == nullptr ? std::nullopt : std::optional<std::string>(value);

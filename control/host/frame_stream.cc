@@ -14,8 +14,8 @@
 namespace gradmon {
 namespace {
 
-// Outside a long frame little is read at a time: all of it is handed out, and 4
-// KiB hold at most 819 frames.
+// Reads are short except within a long frame, because every frame of a read is delivered: 4 KiB hold at
+// most 819 frames, so one call delivers at most 200 + 819.
 constexpr std::size_t kShortRead = 4096;
 constexpr std::size_t kLongRead = std::size_t{64} * 1024;
 constexpr std::size_t kMostFramesInACall = 200;
@@ -64,7 +64,7 @@ void FrameStream::flush() {
       written_ += static_cast<std::size_t>(sent);
     } else if (errno != EINTR) {
       if (try_later(errno)) return;
-      // Not the end: what the peer sent before it went is still to be read.
+      // The stream is not broken: data that the peer sent before it closed can still be read.
       peer_reads_ = false;
       drop_queue();
     }
@@ -91,14 +91,14 @@ std::size_t FrameStream::next_read() const {
 }
 
 FrameStream::Read FrameStream::read(const OnFrame& on_frame) {
-  std::array<char, kLongRead> buffer;  // Not initialised: recv(2) fills what is used.
+  std::array<char, kLongRead> buffer;  // Not initialised: recv(2) fills the part that is used.
   std::size_t bytes = 0;
   std::size_t frames = 0;
   while (broken_.empty() && bytes < limits_.most_in_a_call && frames < kMostFramesInACall) {
     const ssize_t got = ::recv(fd_.get(), buffer.data(), next_read(), MSG_DONTWAIT);
     if (got < 0 && errno == EINTR) continue;
     if (got < 0 && try_later(errno)) break;
-    // ECONNRESET: the peer closed its end and had not read all.
+    // ECONNRESET: the peer closed its end with unread data.
     if (got == 0 || (got < 0 && errno == ECONNRESET)) {
       const bool whole = header_filled_ == 0;
       return {Read::State::end_of_file,

@@ -15,20 +15,20 @@ namespace gradmon {
 // One end of a stream socket that carries frames: four bytes with the length of
 // the frame, little endian, then its bytes. Never blocks. One thread.
 //
-// The peer is not trusted. The memory for a frame grows with the bytes that have
-// arrived, at most twofold, not with the announced length; a frame that is empty
-// or too long breaks the stream. What a peer does not read is bounded.
+// The peer is not trusted. The memory for a frame is at most twice the bytes that have arrived; it does
+// not depend on the announced length. A frame that is empty or too long breaks the stream. The queue of
+// frames that the peer has not read is bounded.
 class FrameStream {
  public:
   struct Limits {
     std::size_t most_bytes_in = 0;      // the longest frame accepted
-    std::size_t most_buffered_out = 0;  // frames waiting to be written, four bytes each included
-    std::size_t most_in_a_call = std::size_t{128} << 10U;  // read() takes about so many bytes
+    std::size_t most_buffered_out = 0;  // bytes of queued frames, including their four-byte headers
+    std::size_t most_in_a_call = std::size_t{128} << 10U;  // bytes per read(), approximately
   };
 
   struct Read {
-    // end_of_file: the peer's side closed the stream or died. broken: the peer
-    // breaks the rules above, the system reports an error, or close() was called.
+    // end_of_file: the peer closed the stream or died. broken: the peer sent an invalid frame, the
+    // system reported an error, no memory was left for a frame, or close() was called.
     enum class State { open, end_of_file, broken };
 
     State state = State::open;
@@ -37,44 +37,44 @@ class FrameStream {
 
   using OnFrame = std::function<void(std::string&&)>;
 
-  // Takes `fd`, a connected stream socket, and makes it close-on-exec. It is
-  // closed, never shut down: a forked child may close its copy, and its parent's
-  // connection lives on.
+  // Takes ownership of `fd`, a connected stream socket, and makes it close-on-exec. The socket is
+  // closed, but never shut down with shutdown(2): if a forked child closes its copy, the connection of
+  // its parent stays open.
   FrameStream(int fd, Limits limits);
   FrameStream(const FrameStream&) = delete;
   FrameStream& operator=(const FrameStream&) = delete;
 
-  // Queues the frame and writes what can be written now. False, with nothing
-  // queued: the frame is empty, the bound would be passed, there is no memory, or
-  // nobody reads any more. What has come from a peer that is gone can still be read.
+  // Queues the frame and writes as much as the socket accepts now. Returns false, and does not queue the
+  // frame, if the frame is empty, the queue would exceed its limit, no memory is left, or the peer no
+  // longer reads. Data that a closed peer has sent can still be read.
   [[nodiscard]] bool send(std::string_view frame);
-  // Writes what can be written now.
+  // Writes as much of the queue as the socket accepts now.
   void flush();
-  // Something is queued: poll for POLLOUT, then flush().
+  // Whether frames are queued. If so, poll for POLLOUT, then call flush().
   bool wants_write() const { return fd_.valid() && out_.size() > written_; }
 
-  // Reads what has come, and calls `on_frame` for each whole frame. One call takes
-  // Limits::most_in_a_call bytes or 1,000 frames at most, so that no peer starves others; all it
-  // has taken is handed out, so what is left makes poll() report POLLIN again.
-  // `on_frame` may call send() and close(), but must not destroy the stream.
+  // Reads the available bytes and calls `on_frame` for each whole frame. One call stops after about
+  // Limits::most_in_a_call bytes or 1,000 frames, so that no peer starves the others. Every whole frame
+  // that was read is delivered; poll() reports POLLIN for the rest. `on_frame` may call send() and
+  // close(), but must not destroy the stream.
   [[nodiscard]] Read read(const OnFrame& on_frame);
 
-  // How long the frame is that has come in part; 0: there is none.
+  // The length of the frame that has arrived in part; 0: none.
   std::size_t begun_in() const { return header_filled_ == header_.size() ? length_ : 0; }
-  // For frames whose length has not been read yet.
+  // Changes the limits for frames whose length has not been read yet.
   void limit_frames_in(std::size_t most_bytes, std::size_t most_in_a_call) {
     limits_.most_bytes_in = most_bytes;
     limits_.most_in_a_call = most_in_a_call;
   }
 
-  // Drops what is queued; no frame is handed out afterwards.
+  // Drops the queue. on_frame is not called any more.
   void close();
   // -1 after close().
   int fd() const { return fd_.get(); }
 
  private:
   std::size_t next_read() const;
-  // Returns the number of frames handed out.
+  // Returns the number of frames passed to `on_frame`.
   std::size_t take(std::string_view bytes, const OnFrame& on_frame);
   void begin_frame();
   void drop_queue();
@@ -86,10 +86,10 @@ class FrameStream {
   std::size_t header_filled_ = 0;
   std::size_t length_ = 0;  // of the frame being read, once its header is complete
   std::string frame_;
-  std::string broken_;  // why; empty: not broken
+  std::string broken_;  // why the stream is broken; "" if it is not
 
   std::string out_;
-  std::size_t written_ = 0;  // of out_
+  std::size_t written_ = 0;  // bytes of out_ already written
   bool peer_reads_ = true;
 };
 

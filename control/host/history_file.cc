@@ -26,7 +26,8 @@ std::string line_of(const Json& json) {
   return json.dump(-1, ' ', false, Json::error_handler_t::replace) + "\n";
 }
 
-// Appends without looking for equal keys: that takes n * n comparisons in an ordered object.
+// Fills the underlying vector directly: ordered_json compares each new key with all others, which is
+// quadratic in the number of ranks.
 Json to_json(const std::map<int, std::int64_t>& applied) {
   Json::object_t object;
   std::vector<Json::object_t::value_type>& members = object;
@@ -78,7 +79,7 @@ HistoryEntry entry_from(const nlohmann::json& json) {
   return entry;
 }
 
-// Whether its last line was cut short, by a kill or a full disk.
+// Whether the last line is incomplete, after a kill or a full disk.
 bool ends_within_a_line(int fd) {
   struct stat status {};
   char last = '\n';
@@ -102,14 +103,14 @@ void for_each_line(const fs::path& file, const std::function<void(const nlohmann
   for (std::string line; std::getline(in, line);) {
     try {
       take(nlohmann::json::parse(line));
-    } catch (const nlohmann::json::exception&) {  // Cut short by a kill.
+    } catch (const nlohmann::json::exception&) {  // An incomplete line.
     } catch (const std::logic_error&) {           // std::stoi
     }
   }
 }
 
-// A hub that was started anew goes on with a revision under another key, and knows of
-// what was applied only what processes that still run have told it again.
+// A restarted hub records a known revision under a new key, and its `applied` holds only the ranks that
+// still run and have reported again. So entries of one revision are merged.
 void take_entry(Journal::Key key, HistoryEntry entry, std::map<Journal::Key, HistoryEntry>& entries) {
   for (auto& [known, earlier] : entries) {
     if (known == key || entry.revision == Revision{} || earlier.revision != entry.revision) continue;

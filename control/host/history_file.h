@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
-// A job's history on disk, so that it survives the job: rank 0 appends the
-// changes of its journal to $OUT/.gradmon/{epoch}/history.jsonl, each rank its
-// own switches to switches.jsonl in its run directory.
+// A job's history on disk, which outlives the job. The lead hub appends the changed entries of its
+// journal to $OUT/.gradmon/{epoch}/history.jsonl. Each rank appends its plan switches to switches.jsonl
+// in its run directory.
 #pragma once
 
 #include <filesystem>
@@ -14,6 +14,7 @@
 
 namespace gradmon {
 
+// A rank has put a revision in force at a step.
 struct SwitchNote {
   std::string epoch;
   Rank rank;
@@ -23,13 +24,14 @@ struct SwitchNote {
   WallTime at = 0;
 };
 
-// Appends whole lines; the disk thread. A run directory is made where it is missing.
+// Append whole lines and create missing parent directories. File I/O: on the lead hub's disk thread or a
+// rank's writer thread.
 tl::expected<void, std::string> append_history(const std::filesystem::path& file,
                                                const std::map<Journal::Key, HistoryEntry>& entries);
 tl::expected<void, std::string> append_switch(const std::filesystem::path& file, const SwitchNote& note);
 
-// The history of the newest epoch found in an output directory, as its files
-// tell it. Lines that are not whole are skipped. The error: there is none.
+// Reads the history of the newest epoch in an output directory. Incomplete lines are skipped. An error
+// means that the directory holds no history.
 tl::expected<std::vector<HistoryEntry>, std::string> history_from_files(
     const std::filesystem::path& output_dir);
 

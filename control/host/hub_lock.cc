@@ -63,7 +63,7 @@ tl::expected<HubLock, Failure> HubLock::take(const JobDirectory& directory) {
       return tl::unexpected(Failure{Kind::taken, path.string() + ": another hub of this job holds it"});
     }
     HubLock lock(directory, std::move(folder), std::move(file));
-    if (lock.is_held()) return lock;  // Else it was removed between open and flock.
+    if (lock.is_held()) return lock;  // Otherwise the file was removed between open and flock.
   }
   return cannot(path, "removed again and again while it was being locked");
 }

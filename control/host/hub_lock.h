@@ -9,32 +9,32 @@
 
 namespace gradmon {
 
-// The lock that makes a hub the only one of its job on its host: flock(2) on
-// {job}/lock. It lasts while this object lives, also in a forked child that keeps
-// it, and ends with the process. The file stays: removing a lock file lets two
-// processes each lock their own. One thread.
+// The lock that makes a hub the only one of its job on its host: flock(2) on {job}/lock. It is held
+// until this object and its copies in forked children are destroyed or their processes end. The
+// destructor keeps the file: removing a lock file would let two processes lock different files. One
+// thread.
 class HubLock {
  public:
   struct Failure {
-    // taken: another process holds the lock. cannot: anything else.
+    // taken: another process holds the lock. cannot: any other error.
     enum class Kind { taken, cannot };
 
     Kind kind = Kind::cannot;
     std::string reason;  // names the path
   };
 
-  // Checks the directory first. Never waits for another's lock.
+  // Checks the directory first. Never waits for the lock.
   [[nodiscard]] static tl::expected<HubLock, Failure> take(const JobDirectory& directory);
 
-  // Whether the paths of the directory and of the lock still name the files that
-  // this object holds. If not, take() a new one: another hub may have done so.
+  // Whether the paths of the directory and of the lock file still name the files that this object holds
+  // open. If not, call take() again; another hub may have taken the new lock already.
   bool is_held() const;
 
  private:
   HubLock(JobDirectory directory, Descriptor folder, Descriptor file);
 
   JobDirectory directory_;
-  // Open, so that no new file can get their inode numbers.
+  // Kept open so that no new file can reuse their inode numbers.
   Descriptor folder_;
   Descriptor file_;
 };

@@ -22,7 +22,7 @@ using Problem = tl::unexpected<std::string>;
 
 constexpr std::size_t kLongestName = 40;
 constexpr std::size_t kHashDigits = 16;
-// With "/gradmon", a job's name and "/hub.sock" it fits into a socket address.
+// A runtime directory of this length, "/gradmon/", a job's name and "/hub.sock" fit into a socket address.
 constexpr std::size_t kLongestRuntime = 48;
 constexpr mode_t kMode = 0700;
 constexpr mode_t kOthersWrite = 0022;
@@ -37,7 +37,7 @@ std::string octal(mode_t mode) {
   return text.data();
 }
 
-// "" or the mistake.
+// What is wrong with the directory; "" if nothing is.
 std::string objection(const fs::path& path, const struct stat& found) {
   const std::string name = path.string();
   if (S_ISLNK(found.st_mode)) return name + ": a symbolic link, expected a directory: remove it";
@@ -53,13 +53,13 @@ std::string objection(const fs::path& path, const struct stat& found) {
 
 enum class Missing { refused, made };
 
-// Opens `name` in `parent`, checked.
+// Opens and checks the last component of `path` in `parent`; Missing::made creates it if it is missing.
 tl::expected<Descriptor, std::string> open_private(const Descriptor& parent, const fs::path& path,
                                                    Missing missing) {
   const std::string name = path.filename().string();
   if (missing == Missing::made) {
     if (::mkdirat(parent.get(), name.c_str(), kMode) == 0) {
-      // What the umask has taken; where it fails, objection() says so.
+      // Restores the mode bits that the umask cleared. If this fails, objection() reports the mode.
       [[maybe_unused]] const int changed = ::fchmodat(parent.get(), name.c_str(), kMode, 0);
     } else if (errno != EEXIST) {
       return problem(path, errno);

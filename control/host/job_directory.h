@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 // The directory that the ranks, the hub and the clients of one job on one host
 // share: {base}/{job}/. Base and job directory belong to this user and have mode
-// 0700, and neither is a symbolic link. Whoever uses the directory checks that
-// first. An error names the path, the mistake and the expected state. Any thread.
+// 0700, and neither is a symbolic link. Every user of the directory checks this first. An error names
+// the path, the mistake and the expected state. Any thread.
 #pragma once
 
 #include <filesystem>
@@ -15,14 +15,14 @@
 
 namespace gradmon {
 
-// Where jobs may be, a value: taken once, when the Monitor is made.
+// The directories that may hold job directories. A value, read once when the Monitor is constructed.
 struct JobBases {
-  // $XDG_RUNTIME_DIR/gradmon where that variable is an absolute path of at most 48
-  // bytes to a directory of this user's that others cannot write.
+  // $XDG_RUNTIME_DIR/gradmon, if the variable is an absolute path of at most 48 bytes to a directory
+  // that belongs to this user and is not writable by others.
   std::optional<std::filesystem::path> runtime;
   std::filesystem::path shared;  // /dev/shm/gradmon-{uid}
 
-  // Where a new job's directory is made.
+  // The base in which a new job's directory is created.
   const std::filesystem::path& first() const { return runtime ? *runtime : shared; }
 };
 JobBases job_bases(const EnvironmentLookup& environment = process_environment);
@@ -36,26 +36,26 @@ struct JobDirectory {
   std::filesystem::path keys() const { return path / "keys"; }
   std::filesystem::path log() const { return path / "hub.log"; }
 
-  // Makes it, and its base, again where they have vanished.
+  // Creates the directory and its base if they are missing, and checks both.
   [[nodiscard]] tl::expected<void, std::string> make_again() const;
-  // Whether base and directory are still as they must be.
+  // Checks owner, mode and type of the base and the directory.
   [[nodiscard]] tl::expected<void, std::string> check() const;
 };
 
-// A launch id as a file name of at most 40 bytes. A short one of letters, digits
-// and . _ - stays as it is; any other becomes a readable beginning and 16 hex
-// digits of its SHA-256.
+// Turns a launch id into a file name of at most 40 bytes. A launch id of at most 40 letters, digits and
+// . _ - that does not start with . or - is returned unchanged. Any other becomes a readable prefix and
+// 16 hex digits of its SHA-256.
 std::string job_file_name(const std::string& launch_id);
 
-// Makes the base and the directory where they are missing, and checks both.
+// Creates the base and the directory if they are missing, and checks both.
 [[nodiscard]] tl::expected<JobDirectory, std::string> make_job_directory(const std::string& launch_id,
                                                                          const JobBases& bases = job_bases());
 
 struct FoundJobs {
-  std::vector<JobDirectory> directories;  // in the order of their names, those of `runtime` first
-  std::vector<std::string> refused;       // why, for each that did not pass the check
+  std::vector<JobDirectory> directories;  // sorted by name; those in `runtime` come first
+  std::vector<std::string> refused;       // one error for each directory that failed the check
 };
-// All jobs of this user on this host; a base that is missing has none.
+// All job directories of this user on this host. A missing base is not an error.
 FoundJobs find_job_directories(const JobBases& bases = job_bases());
 
 }  // namespace gradmon

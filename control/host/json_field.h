@@ -7,8 +7,8 @@
 
 namespace gradmon {
 
-// A text or a whole number of an object that somebody else may have written; T{} where
-// it is missing or of another type.
+// Reads a string or an integer from untrusted JSON; returns T{} if the key is missing or has another
+// type.
 template <class T>
 T field(const nlohmann::json& json, const char* key) {
   const auto at = json.find(key);

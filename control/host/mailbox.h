@@ -13,12 +13,12 @@
 
 namespace gradmon {
 
-// What other threads want done on the agent thread.
+// Tasks that any thread posts to the thread of one poll loop, a rank's agent or a hub.
 class Mailbox {
  public:
   using Note = std::function<void()>;
 
-  // Any thread. What is posted after the agent has gone is never run.
+  // Any thread. A task posted after the loop has ended never runs.
   void post(Note note) {
     {
       const std::lock_guard lock(mutex_);
@@ -26,12 +26,12 @@ class Mailbox {
     }
     wake_.wake();
   }
-  // Any thread; makes no note: "look at what has changed".
+  // Any thread. Wakes the loop without a task, so that it looks at shared state.
   void wake() const { wake_.wake(); }
 
-  // Agent thread.
+  // The loop's thread only, from here on. Poll fd() for POLLIN; -1: the system had no descriptor left.
   int fd() const { return wake_.fd(); }
-  // Returns when there is something to take or look at, or after `at_most`.
+  // Returns after post() or wake(), or after `at_most`.
   void wait(std::chrono::milliseconds at_most) const {
     pollfd waited{wake_.fd(), POLLIN, 0};
     ::poll(&waited, 1, static_cast<int>(at_most.count()));

@@ -27,7 +27,7 @@ Clock::time_point changed_at(const fs::path& path) {
   return ::lstat(path.c_str(), &status) == 0 ? Clock::from_time_t(status.st_mtime) : Clock::time_point{};
 }
 
-// What somebody else has put there keeps the directory.
+// A directory that holds other files is kept.
 void remove_job(const fs::path& path) {
   const JobDirectory directory{path};
   const auto lock = HubLock::take(directory);

@@ -10,18 +10,21 @@
 
 namespace gradmon {
 
+// What is removed: everything older than `older_than`, and all but the newest `more_than`, but nothing
+// younger than `young`.
 struct OldJobs {
   std::chrono::hours older_than{7 * 24};
-  std::size_t more_than = 100;  // the newest stay
-  // One so young may be in the making: no hub has locked it yet.
+  std::size_t more_than = 100;
+  // A job that has just been created may not be locked by its hub yet.
   std::chrono::seconds young{600};
 };
 
-// Removes what jobs that have ended, or were killed, have left beside `own`: the
-// directories that no hub holds, where they are old or too many. Does file I/O.
+// Removes old job directories beside `own` that no hub has locked; jobs that were killed leave them
+// behind. Does file I/O.
 void remove_old_jobs(const JobDirectory& own, const OldJobs& which = {});
 
-// The same in an output directory: the histories of epochs other than `own` (history_file.h).
+// Removes old histories (history_file.h) of epochs other than `own` from an output directory. Does file
+// I/O.
 void remove_old_histories(const std::filesystem::path& output_dir, const std::string& own,
                           const OldJobs& which = {});
 

@@ -14,7 +14,7 @@ tl::expected<void, std::string> make_private_directory(const std::filesystem::pa
     made /= part;
     if (mkdir(made.c_str(), 0750) == 0 || errno == EEXIST || errno == EISDIR) continue;
     std::error_code error;
-    if (std::filesystem::is_directory(made, error)) continue;  // As on a read-only root.
+    if (std::filesystem::is_directory(made, error)) continue;  // On a read-only root.
     return tl::unexpected("cannot make " + made.string() + ": " + std::strerror(errno));
   }
   return {};

@@ -7,8 +7,8 @@
 
 namespace gradmon {
 
-// Makes a directory and what is missing above it, 0750 each; what is there
-// already keeps its mode. Any thread.
+// Creates a directory and its missing parents with mode 0750 (less the umask). Existing directories keep
+// their mode. Any thread.
 tl::expected<void, std::string> make_private_directory(const std::filesystem::path& directory);
 
 }  // namespace gradmon

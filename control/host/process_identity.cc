@@ -34,8 +34,8 @@ std::uint64_t process_start_of(std::int64_t pid) {
   std::ifstream stat("/proc/" + std::to_string(pid) + "/stat");
   std::string line;
   if (!std::getline(stat, line)) return 0;
-  // The command name may hold anything but ends with the last ')'; the start
-  // time is field 22, the twentieth after it (proc(5)).
+  // The command name may contain any character, but it ends at the last ')'. The start time is field 22,
+  // the twentieth after the name (proc(5)).
   const std::size_t name_end = line.rfind(')');
   if (name_end == std::string::npos) return 0;
   std::istringstream fields(line.substr(name_end + 1));

@@ -22,7 +22,7 @@ constexpr std::size_t kLongestAddress = sizeof(sockaddr_un::sun_path) - 1;
 
 struct Address {
   sockaddr_un value{};
-  Descriptor directory;  // what a long path is reached through
+  Descriptor directory;  // open while `value` refers to it; not valid for a short path
 };
 
 Problem problem(const fs::path& path, int code) {
@@ -75,8 +75,8 @@ tl::expected<int, std::string> bind_unix(const fs::path& path) {
   const auto address = address_of(path);
   if (!address) return Problem(address.error());
   Descriptor socket = stream_socket();
-  // Linux gives the file the socket's own mode less the umask, so that it is never
-  // wider than 0600; chmod then gives back what the umask has taken.
+  // Linux creates the file with the socket's own mode less the umask, so the file is never accessible to
+  // others. chmod then restores the bits that the umask cleared.
   if (!socket.valid() || ::fchmod(socket.get(), 0600) != 0 ||
       ::bind(socket.get(), generic(*address), sizeof address->value) != 0) {
     return problem(path, errno);

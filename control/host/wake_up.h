@@ -8,8 +8,8 @@
 
 namespace gradmon {
 
-// A descriptor by which any thread wakes one that polls. Where the system has
-// no descriptor left, fd() is -1 and the poller lives by its time-outs.
+// An eventfd by which any thread wakes a polling thread. If the system has no descriptor left, fd() is -1
+// and the polling thread wakes by its time-out only.
 class WakeUp {
  public:
   WakeUp() : fd_(eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK)) {}

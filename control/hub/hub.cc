@@ -21,17 +21,17 @@ constexpr milliseconds kIdleTurn{500};
 constexpr milliseconds kLookEvery{1000};
 constexpr milliseconds kStateEvery{500};
 constexpr milliseconds kStateEveryWhenIdle{1000};
-constexpr milliseconds kNobodyFor{10'000};  // no rank has come yet
-constexpr milliseconds kEndAfter{1'000};    // the last rank has gone: a new one may come at once
+constexpr milliseconds kNobodyFor{10'000};  // the hub ends if no rank comes within this time
+constexpr milliseconds kEndAfter{1'000};    // the hub waits so long for a new rank after the last has gone
 constexpr std::size_t kMostRanks = 16'384;
 constexpr int kMostLockTries = 30;
-constexpr int kLargestWorld = 1 << 17;  // the lead keeps a list of it
-constexpr std::size_t kMostBytesOfARank = kMostBytesDown;  // a set with a config's text, a Hello with its plan
+constexpr int kLargestWorld = 1 << 17;  // bounded, because the lead keeps a list of all ranks
+constexpr std::size_t kMostBytesOfARank = kMostBytesDown;  // a `set` with a config, a Hello with a plan
 
 std::string name_of(Peer peer) { return "u" + std::to_string(peer.value); }
 Peer peer_of(const std::string& name) { return {std::stoull(name.substr(1))}; }
 
-// A hub that was killed holds its lock a moment longer than its connections.
+// Retries, because a killed hub holds its lock a moment longer than its connections.
 tl::expected<HubLock, HubLock::Failure> take_lock(const JobDirectory& directory) {
   for (int tries = 0;; ++tries) {
     auto lock = HubLock::take(directory);
@@ -84,7 +84,7 @@ void Hub::turn(milliseconds at_most) {
   }
   ::poll(polled.data(), polled.size(), static_cast<int>(server_->longest_wait(at_most).count()));
   for (const Mailbox::Note& note : mailbox_->take()) note();
-  // First: after a pause another hub may be the job's, and no lease is to be renewed.
+  // Before all else: another hub may have taken over during a pause, and then this one must not renew leases.
   if (Clock::now() - last_look_ >= kLookEvery) keep_directory();
   if (replaced_) return;
   server_->handle(polled, {[this](Peer peer, std::string&& bytes) { on_frame(peer, std::move(bytes)); },
@@ -120,7 +120,7 @@ void Hub::on_introduction(Peer peer, Introduction said) {
     return server_->cut(peer, "a rank of no job");
   server_->admit(peer, kMostBytesOfARank);
   const bool leads = said.rank.value == 0 && said.lead;
-  if (leads && !rank0_) rank0_ = peer;  // Another process that takes itself for rank 0 is told nothing.
+  if (leads && !rank0_) rank0_ = peer;  // A second process that claims to be rank 0 gets no status.
   if (leads && !lead_) become_lead(peer, said);
   if (!lead_ && !relay_) {
     relay_ = std::make_unique<Relay>(
@@ -192,8 +192,8 @@ void Hub::on_command(Peer peer, const Command& command) {
   static_cast<void>(server_->send(peer, encode(Frame(AddressedReply{command.request_id, reply}))));
 }
 
-// The kernel says that a rank's process has gone. What this hub has cut off is
-// silence and no more: that process may live.
+// An end of file means that the rank's process has gone. After a cut the process may still live: the hub says
+// nothing to the coordinator, for which the rank is only silent.
 void Hub::on_closed(Peer peer, StreamServer::Closed how, const std::string& reason) {
   const auto found = ranks_.find(peer);
   if (found == ranks_.end()) return;
@@ -219,7 +219,7 @@ void Hub::deliver(const Bundle& bundle) {
     if (const auto* welcome = std::get_if<Welcome>(&bundle.message)) {
       const auto peer = hello_peers_.find(welcome->process_id);
       if (peer == hello_peers_.end()) {
-        // It has gone since it said Hello, of which the lead knows nothing yet.
+        // The rank has gone since its Hello, and the lead does not know it yet.
         if (relay_ && welcome->refused.empty()) relay_->pass_on({bundle.epoch, {address}, Disconnected{}});
         continue;
       }

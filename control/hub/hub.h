@@ -21,31 +21,30 @@
 
 namespace gradmon {
 
-// The process beside training, one a host and job: serves the ranks of its host and
-// gradmonctl over Unix streams. Rank 0's introduction makes it the lead, which
-// decides; any other passes on what its ranks say, and what the lead says to them.
-// Ends when the last rank of its host, of the lead: of the job, has gone and what is
-// due is written. One thread.
+// The process beside training, one per host and job. It serves the ranks of its host and gradmonctl over Unix
+// streams. Rank 0's introduction makes it the lead hub, which decides; any other hub relays messages between
+// its ranks and the lead hub. A relay ends after the last rank of its host has gone. The lead hub ends after
+// the last rank of the job has gone and everything due is written. One thread.
 class Hub {
  public:
-  // Takes the job's directory: the lock, then the socket. The error with `taken`:
-  // there is a hub already.
+  // Takes the lock of the job's directory, then binds the socket. The error `taken`: another hub of this job
+  // runs already.
   static tl::expected<std::unique_ptr<Hub>, HubLock::Failure> open(JobDirectory directory, std::string launch_id);
   ~Hub();
   Hub(const Hub&) = delete;
   Hub& operator=(const Hub&) = delete;
 
-  // Until there is nothing left to do, or another hub holds the directory. Signals
-  // SIGTERM and SIGINT, blocked or not, are the caller's.
+  // Returns when there is nothing left to do, or when another hub holds the directory. The caller handles
+  // SIGTERM and SIGINT.
   void run();
 
  private:
   using Clock = std::chrono::steady_clock;
 
-  // A rank of this host, as it has introduced itself.
+  // A connected rank of this host.
   struct LocalRank {
     Introduction said;
-    std::string epoch;              // of the membership below
+    std::string epoch;              // of its membership
     std::uint64_t incarnation = 0;  // 0: not welcomed yet
     bool left = false;
   };
@@ -60,9 +59,9 @@ class Hub {
   void on_command(Peer peer, const Command& command);
   void become_lead(Peer peer, const Introduction& said);
   void on_store_notes(Peer peer, const StoreNotes& notes);
-  // Of a rank of this host that can ask training's store: of the lead's, rank 0.
+  // Sends `notes` to a rank of this host that can ask training's store; on the lead hub only to rank 0.
   void ask_store(const StoreNotes& notes);
-  // Downwards, to ranks of this host.
+  // Sends a message of the lead hub to ranks of this host.
   void deliver(const Bundle& bundle);
   void deliver_to(Peer peer, Bundle bundle);
   void publish_state();
@@ -80,10 +79,10 @@ class Hub {
   std::map<Peer, LocalRank> ranks_;
   std::map<std::string, Peer> hello_peers_;                    // by process id
   std::map<std::pair<int, std::uint64_t>, Peer> rank_peers_;   // by rank and incarnation
-  std::optional<Peer> rank0_;                                  // to be shown the state
+  std::optional<Peer> rank0_;                                  // gets the status; unset: not connected
   std::unique_ptr<Lead> lead_;    // null: not the lead
-  std::unique_ptr<Relay> relay_;  // null: the lead, or nobody has asked for another host's
-  std::string shown_trouble_;     // of the relay, as its ranks know it
+  std::unique_ptr<Relay> relay_;  // null: this hub is the lead, or no rank has come yet
+  std::string shown_trouble_;     // the relay's trouble that its ranks were told last
   bool replaced_ = false;         // another hub holds the directory
   Clock::time_point idle_since_;
   Clock::time_point last_look_;

@@ -19,7 +19,7 @@ constexpr std::chrono::seconds kEntryEvery{2};
 constexpr milliseconds kEntryEveryAtFirst{250};  // while ranks of other hosts are missing
 constexpr std::chrono::seconds kAtFirst{60};
 constexpr milliseconds kDrainWithin{300};
-constexpr char kRemote = 'b';  // begins the peer of a client of another host
+constexpr char kRemote = 'b';  // the first character of `peer` for a client of another host
 
 }  // namespace
 
@@ -75,13 +75,13 @@ void Lead::add_to(std::vector<pollfd>& polled) const {
 void Lead::turn(Clock::time_point now) {
   if (Bus* bus = endpoint_.bus()) take_messages(*bus);
   service_->tick(std::chrono::duration_cast<Ticks>(now - last_turn_));
-  // What is below a millisecond counts next time.
+  // The fraction of a millisecond is left for the next turn.
   last_turn_ += std::chrono::duration_cast<Ticks>(now - last_turn_);
   discover_hubs(now);
   flush();
 }
 
-// A flood from outside must not keep the hub from its own turn.
+// Takes a limited number of messages, so that a flood does not block the rest of the hub's turn.
 void Lead::take_messages(Bus& bus) {
   bus.maintain_connections();
   for (int i = 0; i < kMostInATurn; ++i) {
@@ -112,7 +112,7 @@ void Lead::on_bytes(const Bus::Incoming& incoming) {
       endpoint_.bus()->send(incoming.peer, encode(Frame(AddressedReply{command->request_id, refused})));
       return;
     }
-    // Who it was is what the key says; the rest the client says of itself.
+    // The key proves the first name; the client itself claims the rest.
     if (!incoming.client.empty()) command->by = incoming.client + ", " + command->by;
     return service_->on_command(peer, *command);
   }
@@ -128,14 +128,14 @@ void Lead::on_remote_bundle(const std::string& peer, Bundle bundle) {
       if (hello_peers_.size() >= kMostHellos) hello_peers_.clear();
       hello_peers_[hello->process_id] = peer;
     } else if (envelope.epoch == service_->job().epoch && rank_peers_.size() < kMostHellos) {
-      // After a connection was lost, or this hub's death, the same hub comes back as another peer.
+      // After a lost connection, or a restart of this hub, the same hub is another peer.
       rank_peers_[{envelope.rank.value, envelope.incarnation}] = peer;
     }
     on_envelope(std::move(envelope));
   }
 }
 
-// Goes out at the end of the turn, as one frame for each hub, whatever the number of its ranks.
+// Messages to other hosts are sent at the end of the turn, in one frame per hub for all of its ranks.
 void Lead::send(Outgoing outgoing) {
   const auto* welcome = std::get_if<Welcome>(&outgoing.message);
   std::map<std::string, Outgoing::To> by_peer;
@@ -199,8 +199,7 @@ void Lead::discover_hubs(Clock::time_point now) {
   refresh_entry();
 }
 
-// Where another hub has put its entry in the place of ours, and rank 0 is not here, that
-// hub is the lead.
+// If another hub has replaced this hub's entry, and rank 0 is not connected here, that hub is the lead.
 void Lead::refresh_entry() {
   refreshing_entry_ = true;
   run_disk_.post([this, mailbox = host_.mailbox, output_dir = service_->job().output_dir, job = entry(),

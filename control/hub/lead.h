@@ -26,9 +26,8 @@
 
 namespace gradmon {
 
-// What makes a hub the lead: the job's service with its decision log, the entry by
-// which others find it, and the endpoint for hubs and gradmonctl of other hosts.
-// The hub's thread.
+// The lead's part of a hub: the job's service with its decision log, the entry by which others find the lead,
+// and the endpoint for hubs and gradmonctl of other hosts. The hub's thread.
 class Lead {
  public:
   using Clock = std::chrono::steady_clock;
@@ -38,8 +37,8 @@ class Lead {
     std::shared_ptr<Mailbox> mailbox;
     std::function<void(const Bundle&)> deliver;  // to ranks of this host
     std::function<void(const std::string& peer, std::string frame)> answer;  // to a client of this host
-    std::function<void(LogLevel, const std::string&)> tell;                  // people, by way of rank 0
-    std::function<void(StoreNotes)> ask_store;                               // rank 0, where it can
+    std::function<void(LogLevel, const std::string&)> tell;                  // writes into rank 0's log
+    std::function<void(StoreNotes)> ask_store;  // sends to rank 0 if it can ask training's store
     std::function<bool()> has_rank0;
   };
 
@@ -49,26 +48,26 @@ class Lead {
   Lead(const Lead&) = delete;
   Lead& operator=(const Lead&) = delete;
 
-  // From a rank of this host.
+  // A message from a rank of this host.
   void on_envelope(Envelope envelope);
-  // `peer` is given to Host::answer again.
+  // A command from a client of this host. The reply goes to Host::answer, with the same `peer`.
   void on_command(const std::string& peer, const Command& command);
-  // What to poll for, beside the mailbox.
+  // Appends the descriptors to poll, besides the mailbox's.
   void add_to(std::vector<pollfd>& polled) const;
   std::chrono::milliseconds longest_wait(std::chrono::milliseconds at_most) const {
     return endpoint_.bus() != nullptr ? endpoint_.bus()->longest_wait(at_most) : at_most;
   }
-  // Takes what has come from other hosts, and lets time pass.
+  // Handles the messages from other hosts, advances the time, and sends.
   void turn(Clock::time_point now);
   bool busy() const { return service_->busy(); }
   bool may_exit() const { return service_->may_exit(); }
   Status status() const;
-  // Now and then: writes the decision log anew where it was removed.
+  // Writes the decision log again if the file was removed. Call it about once a second.
   void keep_log();
   void on_store_notes(const std::vector<std::string>& texts) { endpoint_.on_store_notes(texts); }
   // Rank 0 has gone from this host and made another hub the lead.
   bool superseded() const { return superseded_; }
-  // The job's directory was made anew.
+  // Call it after the job's directory was made again.
   void keep_keys() { endpoint_.keep_keys(); }
   void close();
 
@@ -87,20 +86,21 @@ class Lead {
 
   const Host host_;
   std::unique_ptr<DecisionLog> log_;
-  DecisionFile* decisions_ = nullptr;  // log_, where it is a file
+  DecisionFile* decisions_ = nullptr;  // log_ if it is a file, else null
   DiskThread config_disk_{"gradmon-config"};
   DiskThread run_disk_{"gradmon-run"};
   std::unique_ptr<JobService> service_;
   LeadEndpoint endpoint_;
-  std::set<int> heard_;  // ranks, of any host
+  std::set<int> heard_;  // ranks, of all hosts
   bool superseded_ = false;
   bool refreshing_entry_ = false;
   bool entry_kept_ = false;
-  const std::shared_ptr<std::set<std::string>> notes_seen_;  // the run disk's thread's
+  const std::shared_ptr<std::set<std::string>> notes_seen_;  // used by the thread of run_disk_ only
   std::string log_trouble_;
-  std::map<std::string, std::string> hello_peers_;                     // of other hosts, by process id
-  std::map<std::pair<int, std::uint64_t>, std::string> rank_peers_;    // likewise, by rank and incarnation
-  std::map<std::string, Bundles> hub_recipients_;                      // what they are told in this turn
+  // Hubs of other hosts: their peers by process id, and by rank and incarnation.
+  std::map<std::string, std::string> hello_peers_;
+  std::map<std::pair<int, std::uint64_t>, std::string> rank_peers_;
+  std::map<std::string, Bundles> hub_recipients_;  // to send at the end of the turn, by peer
   DroppedMessages dropped_;
   const Clock::time_point begun_;
   Clock::time_point last_turn_;

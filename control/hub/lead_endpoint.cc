@@ -14,14 +14,14 @@ namespace {
 using std::chrono::milliseconds;
 using std::chrono::seconds;
 
-constexpr std::size_t kMostForeign = 1000;  // connections beside the hubs'
+constexpr std::size_t kMostForeign = 1000;  // connections besides those of the job's hubs
 constexpr seconds kAskStoreFor{60};
 constexpr seconds kAskStoreOftenFor{3};
 constexpr milliseconds kOften{250};
 constexpr milliseconds kSeldom{1000};
 constexpr milliseconds kLookAtKeysEvery{2000};
 
-// For people, and its own among the clients'.
+// Readable for people, and unique among the clients.
 std::string client_name(const HubNote& note) {
   std::string name = "hub";
   for (const char c : note.host.substr(0, 32)) name += std::isalnum(static_cast<unsigned char>(c)) != 0 ? c : '-';
@@ -47,7 +47,7 @@ void LeadEndpoint::fail(std::string why) {
   trouble_ = std::move(why);
 }
 
-// Where this hub, before its death, listened already: others may know it by that.
+// Listens on the last endpoint of this hub's earlier process, because other hubs may know that endpoint.
 void LeadEndpoint::listen_as_before() {
   const auto kept = said_.keys.empty() ? hub_keys_in(host_.key_file) : tl::expected<HubKeys, std::string>();
   const bool any_port = !is_tcp(said_.endpoint) || said_.endpoint.back() == '*';
@@ -103,7 +103,7 @@ void LeadEndpoint::listen(const std::string& endpoint) {
   keep_keys();
 }
 
-// No signal is needed, and a file system without events will do.
+// Polls the file: needs no signal, and works on a file system without events.
 void LeadEndpoint::follow_allow_list() {
   if (!key_disk_) key_disk_ = std::make_unique<DiskThread>("gradmon-keys");
   key_disk_->watch([this, mailbox = host_.mailbox, directory = said_.keys] {

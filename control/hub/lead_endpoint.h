@@ -20,11 +20,10 @@
 
 namespace gradmon {
 
-// Where hubs and gradmonctl of other hosts reach the lead hub. It listens where
-// GRADMON_ENDPOINT asks for it, where the launcher has started ranks on several hosts,
-// and, where the launcher does not say, once the hub of another host has left its note.
-// The keys are those of GRADMON_KEYS or else its own; hubs are let in by their notes. The
-// hub's thread.
+// The TCP endpoint of the lead hub, for hubs and gradmonctl of other hosts. It listens if GRADMON_ENDPOINT
+// asks for it, or if the launcher has started ranks on several hosts. If the launcher does not say, it
+// listens as soon as the hub of another host has left a note. The keys are those of GRADMON_KEYS or else its
+// own. Hubs are admitted by their notes. The hub's thread.
 class LeadEndpoint {
  public:
   using Clock = std::chrono::steady_clock;
@@ -32,7 +31,7 @@ class LeadEndpoint {
   struct Host {
     std::filesystem::path key_file;
     std::shared_ptr<Mailbox> mailbox;
-    std::function<void(StoreNotes)> ask_store;  // rank 0, where it can
+    std::function<void(StoreNotes)> ask_store;  // sends to rank 0 if it can ask training's store
   };
 
   // `said`: rank 0's introduction.
@@ -42,25 +41,25 @@ class LeadEndpoint {
 
   // Null while it does not listen.
   Bus* bus() const { return bus_.get(); }
-  // Why it does not listen, where it was to.
+  // Why it does not listen although it should; "" if nothing is wrong.
   const std::string& trouble() const { return trouble_; }
-  // Whether ranks may be on other hosts, so that their hubs are to be looked for.
+  // Whether ranks may be on other hosts. If so, the lead looks for the notes of their hubs.
   bool discovers_hubs() const { return said_.world_size > 1 && said_.several_hosts != false; }
-  // What others need to know of it.
+  // Sets address, key and trouble of the entry.
   void describe(JobEntry& entry) const;
-  // Leaves the entry in training's store, and asks for notes there: while ranks are
-  // missing, in the first minute.
+  // Leaves the entry in training's store, and asks for the notes there. Call it while ranks are missing. Does
+  // nothing after the first minute.
   void look_in_store(Clock::time_point now, const JobEntry& entry);
   void on_store_notes(const std::vector<std::string>& texts);
   void admit(const std::vector<HubNote>& notes);
-  // The job's directory was made anew.
+  // Saves its own keys, if it has any. Call it after the job's directory was made again.
   void keep_keys();
 
  private:
   void open();
   void listen_as_before();
   void resolve_and_listen();
-  void follow_allow_list();  // of GRADMON_KEYS
+  void follow_allow_list();  // with GRADMON_KEYS only
   void allow_only(tl::expected<AllowList, std::string> clients);
   void listen(const std::string& endpoint);
   tl::expected<std::optional<ServerKeys>, std::string> keys_for(const std::string& endpoint);
@@ -71,12 +70,12 @@ class LeadEndpoint {
   const Host host_;
   const Clock::time_point opened_;
 
-  std::unique_ptr<DiskThread> resolver_;  // null until a name is to be resolved
+  std::unique_ptr<DiskThread> resolver_;  // null until a name must be resolved
   std::unique_ptr<DiskThread> key_disk_;  // null without GRADMON_KEYS
   std::unique_ptr<Bus> bus_;
-  std::optional<HubKeys> own_;  // none: keys made by hand, none at all, or not needed yet
+  std::optional<HubKeys> own_;  // unset: keys made by hand, no keys, or not needed yet
   std::string public_key_;      // Z85; "": no keys
-  AllowList hubs_;              // of other hosts, by their notes
+  AllowList hubs_;              // hubs of other hosts, from their notes
   std::string trouble_;
   bool opening_ = false;
   Clock::time_point next_ask_;

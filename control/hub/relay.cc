@@ -20,14 +20,14 @@ constexpr seconds kAskStoreOftenFor{3};
 constexpr seconds kAskStoreFor{60};
 constexpr seconds kAskStoreEvery{1};
 constexpr milliseconds kGatherFor{3};
-constexpr milliseconds kGatherProgressFor{300};  // nobody waits for it, and a lease lasts 10 s
+constexpr milliseconds kGatherProgressFor{300};  // nobody waits for Progress, and a lease lasts 10 s
 constexpr seconds kAnswersWithin{4};
 constexpr int kMostInATurn = 200;
 constexpr std::size_t kMostGathered = 10'000;
 constexpr std::size_t kMostAsking = 1'000;
 constexpr std::size_t kMostPlaces = 8;
 
-// Else only the lead knows which port it got.
+// False for port 0 or "*": then only the lead knows the real port.
 bool knows_port(const std::string& endpoint) {
   const std::string port = endpoint.substr(endpoint.rfind(':') + 1);
   return is_tcp(endpoint) && port != "*" && port != "0";

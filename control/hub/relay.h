@@ -22,10 +22,10 @@
 
 namespace gradmon {
 
-// What a hub that is not the lead does: finds the lead hub of its job, passes on
-// what the ranks of its host say, gathered into one message a turn, and hands out
-// what the lead says to them. The lead is looked for, by GRADMON_ENDPOINT, its entry in
-// the output directory and training's store, as long as it does not answer. The hub's thread.
+// The part of a hub that is not the lead. It finds the lead hub of its job, sends it the messages of this
+// host's ranks, several in one frame, and delivers the lead's messages to the ranks. While the lead does not
+// answer, the relay looks for it: by GRADMON_ENDPOINT, by its entry in the output directory, and in
+// training's store. The hub's thread.
 class Relay {
  public:
   using Clock = std::chrono::steady_clock;
@@ -35,8 +35,8 @@ class Relay {
     std::function<void(const Bundle&)> deliver;                              // to ranks of this host
     std::function<void(const std::string& peer, std::string frame)> answer;  // to a client of this host
     std::filesystem::path key_file;
-    std::function<void(StoreNotes)> ask_store;  // a rank of this host that can, if there is one
-    std::function<std::size_t()> ranks;         // of this host, connected
+    std::function<void(StoreNotes)> ask_store;  // sends to a rank of this host that can ask training's store
+    std::function<std::size_t()> ranks;         // the number of connected ranks of this host
   };
 
   // `said`: the introduction of any rank of this host.
@@ -45,21 +45,21 @@ class Relay {
   Relay(const Relay&) = delete;
   Relay& operator=(const Relay&) = delete;
 
-  // Is gathered, and goes out when all ranks of this host have spoken, or some
-  // milliseconds later.
+  // Gathers the bundle. The gathered bundles are sent when every rank of this host has passed one on, at the
+  // latest after 3 ms, or after 300 ms if all of them are Progress.
   void pass_on(Bundle bundle);
   void on_command(const std::string& peer, const Command& command);
   void on_store_notes(const std::vector<std::string>& texts);
   void add_to(std::vector<pollfd>& polled) const;
   std::chrono::milliseconds longest_wait(std::chrono::milliseconds at_most) const;
   void turn(Clock::time_point now);
-  // What could not be passed on: this hub is the lead after all.
+  // Takes the gathered bundles that are not sent yet, for a hub that becomes the lead.
   Bundles take_gathered() { return std::exchange(gathered_, Bundles{}); }
-  // Why the lead cannot be reached; "" where it can, as far as is known.
+  // Why the lead cannot be reached; "" if it can, as far as is known.
   const std::string& trouble() const { return trouble_; }
-  // Takes back what it has left for others.
+  // Removes this hub's note from the output directory.
   void close();
-  // The job's directory was made anew.
+  // Saves its own keys, if it has any. Call it after the job's directory was made again.
   void keep_keys();
 
  private:
@@ -83,23 +83,24 @@ class Relay {
 
   const Introduction said_;
   const Host host_;
-  std::optional<HubKeys> own_;  // none: keys made by hand, or none can be made
+  std::optional<HubKeys> own_;  // unset: keys made by hand, no keys, or none could be made
   DiskThread disk_{"gradmon-find"};
   std::vector<Place> places_;  // where the lead may be, the newest first
   std::size_t next_place_ = 0;
   std::unique_ptr<Bus> bus_;  // null: not connected
   std::string endpoint_;      // of the lead
   std::string trouble_ = "the lead hub is not found yet";
-  bool reached_ = false;      // it has answered on this connection
+  bool reached_ = false;      // the lead has answered on this connection
   bool looking_ = false;
   Clock::time_point next_look_;
   Clock::time_point next_ask_;
   Clock::time_point next_try_;
-  Clock::time_point lost_since_;               // when the lead was last looked for anew
-  std::optional<Clock::time_point> unanswered_since_;  // since when what was sent has no answer
+  Clock::time_point lost_since_;  // when the current search for the lead began
+  // When the oldest unanswered frame was sent; unset: none is unanswered.
+  std::optional<Clock::time_point> unanswered_since_;
   Bundles gathered_;
   Clock::time_point gathered_since_;
-  const std::shared_ptr<bool> lives_ = std::make_shared<bool>(true);  // for answers that come too late
+  const std::shared_ptr<bool> lives_ = std::make_shared<bool>(true);  // false: drop late results of disk_
   std::map<std::string, std::string> asking_;  // request id to client
 };
 

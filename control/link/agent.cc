@@ -28,7 +28,7 @@ Agent::Agent(AgentOptions options, StepGate& gate, AgentCalls calls)
 Agent::~Agent() { stop(Step{-1}); }
 
 void Agent::start() {
-  // Here and not on the agent thread: the trainer may be quick.
+  // Not on the agent thread: training might reach the second step before the agent thread runs.
   if (holds_start_) gate_.hold(start_iteration_ + 1, AgentLoop::kStartWait);
   mailbox_->post([loop = loop_.get()] { loop->start(); });
 }

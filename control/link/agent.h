@@ -16,38 +16,37 @@ class AgentLoop;
 class AgentView;
 class Mailbox;
 
-// The one control thread of a rank. It answers for the rank whatever the
-// training thread does, never takes Python's GIL, and does no file I/O: all that
-// can hang or fail is in the hub.
+// The control thread of a rank. It answers the hub whatever the training thread does. It never takes
+// Python's GIL and does no file I/O; operations that can hang or fail run in the hub.
 class Agent {
  public:
-  // `gate` and what `calls` refer to outlive the agent. Throws std::system_error
-  // where there is no thread to be had.
+  // `gate` and the objects that `calls` refer to must outlive the agent. Throws std::system_error if no
+  // thread can be started.
   Agent(AgentOptions options, StepGate& gate, AgentCalls calls);
-  // stop(), where that has not been called.
+  // Calls stop() unless it has been called.
   ~Agent();
   Agent(const Agent&) = delete;
   Agent& operator=(const Agent&) = delete;
 
-  // Training thread: the first step is about to begin. Says Hello and, in
-  // dynamic mode, holds the step after it until that is answered, two seconds at most.
+  // Training thread: the first step is about to begin. The agent sends Hello. In dynamic mode the second
+  // step waits for the answer, at most 2 s.
   void start();
-  // Training thread: something was put in force at this boundary.
+  // Training thread: a plan came into force at this boundary.
   void boundary_passed() noexcept;
-  // Any thread: all rows of a revision that ran to its end are on disk.
+  // Any thread: all rows of a finished revision are on disk.
   void rows_on_disk(Revision revision);
-  // Any thread: asks the job, as gradmonctl would. What is refused is logged.
+  // Any thread: sends a command to the job, as gradmonctl does. A refusal is logged.
   void ask(Command command);
-  // Training thread, once: says that `last` was the last step; gone within
-  // `at_most`, whether that was heard or not.
+  // Training thread: reports that `last` was the last step and joins the thread. Waits at most `at_most`
+  // for the acknowledgement. Further calls do nothing.
   void stop(Step last, std::chrono::milliseconds at_most = std::chrono::milliseconds{500}) noexcept;
 
-  // Any thread. None until the lead hub has answered.
+  // Any thread. nullopt until the lead hub has answered.
   std::optional<JobIdentity> job() const;
-  // Any thread. Answers as job() does, also when the agent has gone.
+  // Any thread. Returns a function like job() that may outlive the agent.
   std::function<std::optional<JobIdentity>()> job_source() const;
-  // Any thread: in rank 0 of the whole job, at most a second old, elsewhere of this rank; once
-  // stopped, off for that reason.
+  // Any thread. On rank 0 the status of the whole job, normally at most 1 s old, never more than 3 s. If
+  // the hub sends none, and on other ranks, the status of this rank. After stop(): "off", "stopped".
   Status status() const;
 
  private:
@@ -57,8 +56,8 @@ class Agent {
   const bool holds_start_;
   const std::shared_ptr<Mailbox> mailbox_;  // own synchronisation
   const std::shared_ptr<AgentView> view_;   // own synchronisation
-  const std::unique_ptr<AgentLoop> loop_;   // the thread's own, once it runs
-  // Keep last: it runs on the others.
+  const std::unique_ptr<AgentLoop> loop_;   // used by the agent thread only, while it runs
+  // Keep last: the thread uses the other members.
   std::thread thread_;
 };
 

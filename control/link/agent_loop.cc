@@ -77,7 +77,8 @@ AgentLoop::AgentLoop(AgentOptions options, StepGate& gate, AgentCalls calls, std
 
 AgentLoop::~AgentLoop() = default;
 
-// The ranks of a host wake together: training, and the hub, are disturbed once for all.
+// The time until the next multiple of `turn` on the host's clock. So all ranks of a host wake together,
+// and disturb training and the hub once per turn.
 milliseconds AgentLoop::until_next(milliseconds turn) {
   return std::chrono::ceil<milliseconds>(turn - Clock::now().time_since_epoch() % turn);
 }
@@ -91,7 +92,7 @@ void AgentLoop::live() noexcept {
     log_error("the agent gives up:");
     log_error(error.what());
   }
-  hub_.reset();  // The end of the connection is what the hub sees of a rank that has gone.
+  hub_.reset();  // The closed connection tells the hub that this rank has ended.
 }
 
 void AgentLoop::run() {
@@ -173,7 +174,7 @@ void AgentLoop::introduce() {
   hub_->send(encode(Frame(std::move(said))));
 }
 
-// The hub says when: at the start, and while it has not found the hubs of other hosts.
+// The hub asks for an exchange at its start, and as long as hubs of other hosts are missing.
 void AgentLoop::on_store_notes(const std::string& own) {
   if (!options_.exchange_notes || notes_.under_way()) return;
   notes_.begin(
@@ -290,7 +291,7 @@ void AgentLoop::tell_applied() {
   report_soon();
 }
 
-// What has just changed is worth more than a second's wait.
+// Makes the next report due now: a change must not wait for the regular one.
 void AgentLoop::report_soon() { last_progress_ = last_show_ = {}; }
 
 }  // namespace gradmon

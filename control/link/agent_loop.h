@@ -17,7 +17,7 @@
 
 namespace gradmon {
 
-// What the agent thread shows to the others. Own synchronisation.
+// The state that the agent thread publishes to other threads. Own synchronisation.
 class AgentView {
  public:
   void show(Status status);
@@ -31,8 +31,8 @@ class AgentView {
   std::optional<JobIdentity> job_;  // guarded by mutex_
 };
 
-// What the agent thread does: carries messages between this rank's member and the
-// hub of its host. All of it on one thread, but for the constructor.
+// The body of the agent thread: carries messages between this rank's member and the hub of its host. All
+// calls on the agent thread, except the constructor and publish_stopped().
 class AgentLoop {
  public:
   static constexpr Ticks kStartWait{2'000};
@@ -43,17 +43,17 @@ class AgentLoop {
   AgentLoop(const AgentLoop&) = delete;
   AgentLoop& operator=(const AgentLoop&) = delete;
 
-  // Until leave() has been called and is on its way, or its time is up. Where it
-  // fails it ends, and nobody waits for a verdict.
+  // Runs until leave() was called and its message is acknowledged, its time is up, or there is no
+  // connection. After an exception it logs the cause, drops the promise at the gate and returns.
   void live() noexcept;
 
-  // Notes of the mailbox.
-  void start();  // the first step has begun
+  // Run from the mailbox; Agent describes them.
+  void start();
   void rows_on_disk(Revision revision);
-  void ask(Command command);  // its `by` is set here
+  void ask(Command command);  // sets `by`
   void leave(Step last, std::chrono::milliseconds at_most);
 
-  // The training thread, once live() has returned: off, with the rank's last counts.
+  // Training thread, after live() has returned: publishes the state "off" with the rank's final counts.
   void publish_stopped() noexcept;
 
  private:
@@ -91,10 +91,10 @@ class AgentLoop {
   const HubConnection::Place hub_place_;
 
   std::string launch_id_;                   // "" until it is known
-  std::unique_ptr<LaunchIdSearch> search_;  // null: nothing to ask
+  std::unique_ptr<LaunchIdSearch> search_;  // null: the id is known, or there is nothing to ask
   std::unique_ptr<HubConnection> hub_;      // null until the launch id is known
   BackgroundCall<std::vector<std::string>> notes_;
-  std::string lead_trouble_;  // why this host's hub does not reach the lead; "": it does
+  std::string lead_trouble_;  // why this host's hub cannot reach the lead hub; "" if it can
   Member member_;
   std::string epoch_;  // "" until the lead hub has answered
   OwnCommands own_commands_;
@@ -105,7 +105,7 @@ class AgentLoop {
   Clock::time_point last_progress_;
   Clock::time_point last_measured_;
   Clock::time_point last_show_;
-  std::optional<Clock::time_point> heard_state_;  // of the job, by rank 0
+  std::optional<Clock::time_point> heard_state_;  // rank 0: when the job's status last arrived
   Step last_step_;
   double step_ms_ = 0;
 };

@@ -17,57 +17,57 @@
 
 namespace gradmon {
 
-// Leaves `own` in training's store for the hubs of other hosts, where it is not "", and
-// returns what they have left. Takes seconds at most; never on the training thread.
+// Puts the note `own` into training's store for the hubs of other hosts ("": puts nothing) and returns
+// the notes of those hubs. May take seconds: never call it on the training thread.
 using ExchangeNotes =
     std::function<tl::expected<std::vector<std::string>, std::string>(const std::string& launch_id,
                                                                       const std::string& own)>;
 
 enum class Mode : std::uint8_t { static_once, dynamic };
 
-// Where a process stands in its job; constant.
+// This rank's place in its job. Constant.
 struct AgentOptions {
   Rank rank;
   int world_size = 1;
-  std::string launch_id;             // the same on all ranks of one launch; "": not known
-  AskForLaunchId ask_for_launch_id;  // null: it is known, or nothing can be asked
-  std::string launch_trouble;        // why it is not known
+  std::string launch_id;             // the same on all ranks of one launch; "" if unknown
+  AskForLaunchId ask_for_launch_id;  // null: the id is known, or there is nothing to ask
+  std::string launch_trouble;        // why the id is unknown
   Mode mode = Mode::dynamic;
   std::filesystem::path output_dir;
-  LeadJob lead;             // sent by rank 0 alone
+  LeadJob lead;             // sent by rank 0 only
   std::string endpoint;     // GRADMON_ENDPOINT; "" for none
   std::string keys;         // the key directory; "" for none
   bool insecure_loopback = false;
-  std::optional<bool> several_hosts;  // none: not known
+  std::optional<bool> several_hosts;  // whether the job has ranks on other hosts; nullopt: unknown
   std::string master;                 // MASTER_ADDR; "" for none
   ExchangeNotes exchange_notes;       // null: there is no store
   Step start_iteration;
   EnvironmentLookup environment = process_environment;  // for the job's directory and the hub's program
 };
 
-// What all ranks of a job have in common, drawn by the lead hub.
+// The identity of a job's current epoch, the same on all ranks. The lead hub chooses it.
 struct JobIdentity {
   std::string epoch;
   std::string run_id;  // 8 hex digits
   WallTime started = 0;
 };
 
-// What the agent tells of the rank's own collecting.
+// What this rank has collected so far, for Progress and status.
 struct CollectingReport {
-  std::uint64_t records = 0;  // on disk
+  std::uint64_t records = 0;  // rows on disk
   std::uint64_t dropped = 0;
   Overhead overhead;  // OverheadMeter::measured()
   TargetCounts targets;
   SkippedUpdates skipped;
-  std::string error;                  // "" if nothing disturbs it
+  std::string error;                  // "" if there is none
   std::vector<std::string> warnings;  // of the plan in force: targets without a match
 };
 
-// How the agent asks the rank it serves. Called on the agent thread; quick.
+// How the agent asks its rank. Called on the agent thread; must return at once.
 struct AgentCalls {
   CanCarryOut can_carry_out;
   std::function<CollectingReport()> report;
-  ListTargets list_targets = {};  // null: there is nothing to tell
+  ListTargets list_targets = {};  // null: this rank lists no targets
 };
 
 }  // namespace gradmon

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// AgentLoop: what it tells of this rank, to the coordinator and to those who ask.
+// AgentLoop: Progress reports to the coordinator, and the status for the program.
 #include <unistd.h>
 
 #include <exception>

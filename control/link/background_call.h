@@ -16,15 +16,16 @@
 
 namespace gradmon {
 
-// A call that may hang, on a thread of its own, one at a time. The thread ends with
-// the call, also where nobody waits for it any more. One thread owns this; no member blocks.
+// Runs a call that may hang on a detached thread, one call at a time. The thread may outlive this object;
+// it ends when the call returns. One thread owns this object; no member function blocks.
 template <class Answer>
 class BackgroundCall {
  public:
   using Outcome = tl::expected<Answer, std::string>;
 
   bool under_way() const { return call_ != nullptr; }
-  // Only while none is under way. What `work` throws is an error, too; so is that there is no thread.
+  // Call it only while no call is under way. An exception of `work` becomes an error, and so does a
+  // failure to start the thread.
   void begin(std::function<Outcome()> work) {
     call_ = std::make_shared<Call>();
     try {
@@ -42,7 +43,7 @@ class BackgroundCall {
       call_->done = true;
     }
   }
-  // Once for each call, when it is over.
+  // Returns the outcome once, after the call has ended; else nullopt.
   std::optional<Outcome> poll() {
     if (!call_ || !call_->done.load(std::memory_order_acquire)) return std::nullopt;
     return std::exchange(call_, nullptr)->outcome;

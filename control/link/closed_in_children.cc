@@ -12,7 +12,7 @@ namespace {
 
 constexpr int kFree = -1;
 
-// Never destroyed: a process may fork while it ends.
+// Never destroyed, because a process may fork during its exit.
 std::array<std::atomic<int>, 64>& slots() {
   static auto* const made = [] {
     auto* all = new std::array<std::atomic<int>, 64>;

@@ -3,9 +3,9 @@
 
 namespace gradmon {
 
-// A descriptor that every forked child of this process closes: as long as a child
-// has its copy, the kernel does not tell the other end that this process has gone.
-// At most 64 at a time; more are not closed. Any thread.
+// Makes every forked child of this process close its copy of a descriptor. Otherwise the other end would
+// not see the end of file as long as a child keeps its copy. Does not own the descriptor. At most 64
+// descriptors at a time; further ones are not closed. Any thread.
 class ClosedInChildren {
  public:
   explicit ClosedInChildren(int fd);
@@ -14,7 +14,7 @@ class ClosedInChildren {
   ClosedInChildren& operator=(const ClosedInChildren&) = delete;
 
  private:
-  int slot_ = -1;  // -1: none was free
+  int slot_ = -1;  // -1: no slot was free
 };
 
 }  // namespace gradmon

@@ -15,10 +15,10 @@ using std::chrono::milliseconds;
 constexpr milliseconds kPause{20};
 constexpr milliseconds kLongPause{1000};
 constexpr int kShortPauses = 100;
-// Between starts: the one before may still be on its way.
+// Pauses between two starts, because the hub started before may not listen yet.
 constexpr milliseconds kFirstStart{100};
 constexpr milliseconds kLongestStart{1000};
-// A Hello with the plan that is held, beside what else waits.
+// Room for a Hello with the plan that this rank holds, beside other queued frames.
 constexpr std::size_t kMostUnread = 2 * kMostBytesDown;
 
 }  // namespace

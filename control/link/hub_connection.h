@@ -17,13 +17,13 @@
 
 namespace gradmon {
 
-// A rank's one connection, to the hub of its host; starts that hub where there is
-// none. Never waits but for the start of a process. One thread: the agent.
+// A rank's only connection, which leads to the hub of its host. Starts that hub if none runs. Only the
+// start of a hub process blocks, for about 2 s at most. Agent thread only.
 class HubConnection {
  public:
   using Clock = std::chrono::steady_clock;
 
-  // What of the environment is needed, taken once on the training thread.
+  // What a connection needs from the environment. Read once, on the training thread.
   struct Place {
     JobBases bases;
     tl::expected<std::filesystem::path, std::string> program;
@@ -31,28 +31,29 @@ class HubConnection {
   };
   static Place place(const EnvironmentLookup& environment);
 
-  // Of several processes that find no hub each waits `before_starting` for another to
-  // start it.
+  // A process that finds no hub waits `before_starting` for another rank to start it, then starts it
+  // itself. Ranks pass different values, so that normally one of them starts it.
   HubConnection(std::string launch_id, Place place, std::chrono::milliseconds before_starting);
   HubConnection(const HubConnection&) = delete;
   HubConnection& operator=(const HubConnection&) = delete;
 
-  // Connects where there is no connection and the pause since the last try is over
-  // (20 ms for the first seconds, then 1 s), and starts a hub where there is none and
-  // the one started last had its time (0.1 s, 0.2 s … 1 s). True: there is a new connection.
+  // If there is no connection, tries to connect, every 20 ms for the first 100 tries, then every 1 s. If
+  // no hub runs, also starts one; the pauses between two starts are 0.1 s, 0.2 s … 1 s. Returns true for
+  // a new connection.
   bool connect_if_due(Clock::time_point now);
   bool connected() const { return stream_ != nullptr; }
   int fd() const { return stream_ ? stream_->fd() : -1; }
   bool wants_write() const { return stream_ && stream_->wants_write(); }
-  // False: the frame is lost, since there is no connection, the hub has gone or has
-  // left too much unread. A connection ends in serve() alone: what the hub said
-  // before it went is still to be heard, and one that lives is never closed by this side.
+  // False: the frame is lost, because there is no connection, the hub has closed it, or the hub has left
+  // too many bytes unread. Never closes the connection: only serve() does, after it has delivered
+  // everything that the hub sent.
   bool send(std::string_view frame);
-  // Hands out what has come, and writes what waits. False: the connection is lost.
+  // Writes queued frames and calls `on_frame` for each frame that has arrived. False: the connection is
+  // lost.
   bool serve(const FrameStream::OnFrame& on_frame);
-  // Why there is no connection; "" where there is one.
+  // Why there is no connection; "" if there is one.
   const std::string& trouble() const { return trouble_; }
-  // Whether no hub could be started for so long that none may be expected.
+  // Whether several starts in a row have failed or led to no connection. connect_if_due() goes on trying.
   bool gave_up_starting() const {
     return failed_starts_ >= kMostFailedStarts || starts_ >= 2 * kMostFailedStarts;
   }
@@ -72,8 +73,8 @@ class HubConnection {
   std::unique_ptr<FrameStream> stream_;  // null: not connected
   std::optional<ClosedInChildren> closed_in_children_;
   std::string trouble_ = "not connected yet";
-  std::string start_trouble_;  // why no hub could be started, last time
-  // In a row, since there was a connection.
+  std::string start_trouble_;  // why the last start of a hub failed; "" if it did not
+  // Counted since the last connection.
   int tries_ = 0;
   int starts_ = 0;
   int failed_starts_ = 0;

@@ -13,34 +13,33 @@ namespace gradmon {
 
 struct LaunchId {
   std::string id;
-  std::string source;  // for people: "TORCHELASTIC_RUN_ID"
+  std::string source;  // where it comes from, for people: "TORCHELASTIC_RUN_ID"
 };
 
 inline bool operator==(const LaunchId& a, const LaunchId& b) { return a.id == b.id && a.source == b.source; }
 
-// One try: the id; nothing where rank 0 has not left it yet; an error where the
-// store does not answer. A try takes 3 s at most and blocks its thread for so
-// long: never the training thread. One try at a time, on any thread.
+// Makes one try. Returns the id, nullopt if rank 0 has not published it yet, or an error if the store does
+// not answer. A try blocks its thread for at most 3 s: never call it on the training thread. One try at a
+// time, on any thread.
 using AskForLaunchId = std::function<tl::expected<std::optional<LaunchId>, std::string>()>;
 
-// Asks for the launch id until it is known: at once, then each second for the first
-// minute, then each ten. Each try runs on a thread of its own, one at a time, and
-// the thread ends with the try, also where nobody waits for it any more. All
-// members belong to one thread (the agent's); none blocks.
+// Asks for the launch id until it is known: at once, then every second for the first minute, then every
+// 10 s. Tries run one at a time, each as a BackgroundCall. Agent thread only; no member function blocks.
 class LaunchIdSearch {
  public:
-  using Time = std::chrono::milliseconds;  // on any clock that goes on
+  using Time = std::chrono::milliseconds;  // of any monotonic clock
 
-  // `ask` is not null; its errors and its being nothing are retried alike.
+  // `ask` must not be null. A try that returns nullopt or an error is repeated.
   LaunchIdSearch(AskForLaunchId ask, Time now);
   LaunchIdSearch(const LaunchIdSearch&) = delete;
   LaunchIdSearch& operator=(const LaunchIdSearch&) = delete;
 
-  // Takes in what a try has found, and begins another where one is due.
+  // Takes the result of a finished try and begins the next one if it is due. Returns the id once it is
+  // known.
   std::optional<LaunchId> poll(Time now);
   // When to call poll() again.
   Time due(Time now) const;
-  // Why the last try has found nothing; "" where rank 0 just has not come.
+  // The error of the last try; "" if there was none, that is, if rank 0 has not published the id yet.
   const std::string& objection() const { return objection_; }
 
  private:

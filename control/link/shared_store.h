@@ -8,21 +8,21 @@
 
 namespace gradmon {
 
-// Keys and values that all ranks of a job reach where they have no directory
-// in common. Calls are bounded in time, but may take seconds: never on the training
-// thread or the agent's. An error means: not known whether it was done.
+// A key-value store that all ranks of a job reach even if they share no directory. A call is bounded in
+// time but may take seconds: never call it on the training thread or the agent thread. After an error it
+// is unknown whether the operation took effect.
 class SharedStore {
  public:
   virtual ~SharedStore() = default;
 
-  // Puts `value` (not empty) under `key` unless that has one; returns the one that holds.
+  // Sets `key` to `value` (not empty) unless it has a value. Returns the value that it then has.
   virtual tl::expected<std::string, std::string> put_once(const std::string& key,
                                                           const std::string& value) = 0;
-  // Puts `value` (not empty) there, whatever there was.
+  // Sets `key` to `value` (not empty), replacing an existing value.
   virtual tl::expected<void, std::string> put(const std::string& key, const std::string& value) = 0;
-  // Adds to the number under `key`, 0 before the first time; returns the sum.
+  // Adds `number` to the counter `key`, which starts at 0. Returns the sum.
   virtual tl::expected<std::int64_t, std::string> add(const std::string& key, std::int64_t number) = 0;
-  // What is there, if anything is.
+  // nullopt: `key` has no value.
   virtual tl::expected<std::optional<std::string>, std::string> get(const std::string& key) = 0;
 };
 

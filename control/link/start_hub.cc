@@ -29,7 +29,7 @@ bool runnable(const fs::path& file) {
   return ::stat(file.c_str(), &status) == 0 && S_ISREG(status.st_mode) && ::access(file.c_str(), X_OK) == 0;
 }
 
-// What posix_spawn(3) is told of the child. Its calls return an error number.
+// The attributes and file actions for posix_spawn(3). The functions that set them return an error number.
 class SpawnSettings {
  public:
   SpawnSettings() {
@@ -45,7 +45,7 @@ class SpawnSettings {
     note(::posix_spawnattr_setflags(
         &attributes_,
         static_cast<short>(POSIX_SPAWN_SETSID | POSIX_SPAWN_SETSIGMASK | POSIX_SPAWN_SETSIGDEF)));
-    // First, so that there are descriptors for what follows.
+    // First, because the opens below need free descriptors.
     note(::posix_spawn_file_actions_addclosefrom_np(&actions_, STDERR_FILENO + 1));
     for (const int fd : {STDIN_FILENO, STDOUT_FILENO, STDERR_FILENO})
       note(::posix_spawn_file_actions_addopen(&actions_, fd, "/dev/null", O_RDWR, 0));
@@ -85,8 +85,8 @@ tl::expected<void, std::string> judge(const std::string& program, int status) {
                  std::to_string(exited ? WEXITSTATUS(status) : WTERMSIG(status)));
 }
 
-// Whether the process has ended; ECHILD: somebody else has taken its status, or
-// the program ignores SIGCHLD.
+// Whether the process has ended. ECHILD counts as ended: other code has reaped the process, or the program
+// ignores SIGCHLD. `status` is then unchanged.
 bool ended(pid_t pid, int& status) {
   pid_t got = 0;
   do {
@@ -134,7 +134,7 @@ fs::path own_object() {
   Dl_info program{};
   std::error_code error;
   if (::dladdr(reinterpret_cast<const void*>(&own_object), &ours) == 0) return {};
-  // The loader names the program as argv[0] did, which need not be a path.
+  // For the program itself dladdr returns argv[0], which need not be a path.
   const bool known = ::dladdr(reinterpret_cast<const void*>(::getauxval(AT_PHDR)), &program) != 0;
   const bool in_program = !known || program.dli_fbase == ours.dli_fbase;
   const fs::path object = fs::canonical(in_program ? "/proc/self/exe" : ours.dli_fname, error);
@@ -174,7 +174,7 @@ tl::expected<void, std::string> start_hub(const HubCommand& command) noexcept {
   try {
     return spawn_and_wait(command);
   } catch (...) {
-    return Problem(std::string("out of memory"));  // Short enough to need none.
+    return Problem(std::string("out of memory"));  // Short enough for std::string's internal buffer.
   }
 }
 

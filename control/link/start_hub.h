@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// Finds and starts gradmon-hub from within a training process. Errors are values,
-// also where the system has no descriptor, process or memory left.
+// Finds and starts gradmon-hub from within a training process. Errors are returned, even if the system
+// has no descriptor, process or memory left.
 #pragma once
 
 #include <chrono>
@@ -14,37 +14,35 @@
 
 namespace gradmon {
 
-// The file that holds this code, links resolved: the training program or a shared
-// library. Empty where it cannot be told. Any thread.
+// The path, with links resolved, of the file that contains this code: the training program or a shared
+// library. Empty if it is unknown. Any thread.
 std::filesystem::path own_object();
 
-// `gradmon-hub` beside `object`, or in ../bin or ../lib of its directory; else the
-// absolute path in GRADMON_HUB. The error names every file looked for. Where the
-// environment is the process's own: the training thread, when the Monitor is made.
+// Looks for `gradmon-hub` beside `object`, then in ../bin and ../lib of its directory, then at the
+// absolute path in GRADMON_HUB. The error names every path tried. With process_environment: call this on
+// the training thread, while the Monitor is constructed.
 [[nodiscard]] tl::expected<std::filesystem::path, std::string> find_hub_program(
     const EnvironmentLookup& environment = process_environment,
     const std::filesystem::path& object = own_object());
 
-// This process's environment, NAME=VALUE, without LD_PRELOAD: what training
-// preloads is none of the hub's. Reads what setenv(3) changes: the training thread,
-// when the Monitor is made; a hub started later gets the environment of then.
+// This process's environment as NAME=VALUE, without LD_PRELOAD: libraries preloaded into training do not
+// belong into the hub. No other thread may call setenv(3) meanwhile: call this on the training thread,
+// while the Monitor is constructed. A hub that is started later gets this copy.
 std::vector<std::string> hub_environment();
 
 struct HubCommand {
   std::filesystem::path program;
   JobDirectory directory;              // its path is the first argument
-  std::vector<std::string> arguments;  // after it
+  std::vector<std::string> arguments;  // the arguments after the path
   std::vector<std::string> environment;
   std::chrono::milliseconds most_wait{2000};
 };
 
-// Runs the program in a session of its own, with all signals unblocked and at
-// their defaults, standard streams on /dev/null and no other descriptor. The
-// program forks itself away: this waits until the process started here has ended
-// with 0, at most `most_wait`, then kills it, so that training has no child left.
-// Only that process is waited for. It does not tell whether a hub runs: connect to
-// learn that. Any thread but one that must not wait; the exec itself waits for the
-// disk that holds the program.
+// Runs the program in its own session, with all signals unblocked and at their defaults, standard streams
+// on /dev/null and no other descriptor. The program daemonises: it forks and its first process exits with
+// status 0. This function waits for that exit, and kills the process after `most_wait`, so that training
+// keeps no child. It waits for no other child. Success does not mean that a hub runs: connect to find
+// out. Blocks: exec also waits for the disk that holds the program. Any thread that may block.
 [[nodiscard]] tl::expected<void, std::string> start_hub(const HubCommand& command) noexcept;
 
 }  // namespace gradmon

@@ -6,8 +6,8 @@
 
 namespace gradmon {
 
-// Levenshtein's distance: how many bytes must be inserted, removed or replaced to make `b`
-// of `a`. Returns limit + 1 for any distance above `limit`. Pure.
+// Levenshtein distance: the number of bytes to insert, remove or replace to turn `a` into `b`. Returns
+// limit + 1 for any distance above `limit`. Pure.
 std::size_t edit_distance(std::string_view a, std::string_view b, std::size_t limit);
 
 }  // namespace gradmon

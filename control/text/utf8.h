@@ -8,7 +8,7 @@ namespace gradmon {
 
 // One character of UTF-8 (RFC 3629).
 struct Utf8Character {
-  std::size_t bytes = 0;  // 1 to 4; 0: the text is malformed at that place
+  std::size_t bytes = 0;  // 1 to 4; 0: the text is malformed at `at`
   char32_t code_point = 0;
 };
 

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// Between values and the bytes of wire.proto. Pure; any thread. Bytes from
-// strangers go in here: whatever they are, the result is a value or an error.
+// Encodes values as the bytes of wire.proto, and decodes them. Pure; any thread. The decoders accept
+// untrusted bytes: the result is a value or an error.
 #pragma once
 
 #include <optional>
@@ -19,14 +19,13 @@
 
 namespace gradmon {
 
-// A command's answer, with the id of the command it answers.
+// A reply, with the request id of its command.
 struct AddressedReply {
   std::string request_id;
   CommandReply reply;
 };
 
-// A message with its addresses: upwards the sender's, downwards those of all who
-// are to hear it.
+// A message with its addresses: from a rank, the sender's; towards ranks, those of all receivers.
 struct Bundle {
   std::string epoch;
   Outgoing::To to;
@@ -35,42 +34,42 @@ struct Bundle {
 using Bundles = std::vector<Bundle>;
 
 Bundle bundle_of(Envelope envelope);
-// One for each address.
+// One envelope per address.
 std::vector<Envelope> envelopes_of(Bundle bundle);
 
-// What the lead hub needs of rank 0; constant over a process's life.
+// What the lead hub needs from rank 0. Constant over the life of rank 0's process.
 struct LeadJob {
   std::string config_path;
   bool dynamic = true;
   std::string static_text;  // static mode: the config as it was read
   std::string torch;
   std::vector<std::string> hooks;
-  std::string name;  // for people: GRADMON_JOB or the script's
+  std::string name;  // for people: GRADMON_JOB, else the script's name
 };
 
-// The first that a rank says to its hub.
+// The first message of a rank to its hub.
 struct Introduction {
   std::string launch_id;
   Rank rank;
   int world_size = 1;
-  std::optional<LeadJob> lead;  // of rank 0 alone: it makes this hub the lead
+  std::optional<LeadJob> lead;  // set by rank 0 only: it makes the hub the lead
   std::string output_dir;
   std::string endpoint;  // GRADMON_ENDPOINT; "" for none
   std::string keys;      // the key directory; "" for none
   bool insecure_loopback = false;
   std::optional<bool> several_hosts;  // whether the job has ranks on other hosts; none: not known
   std::string master;                 // MASTER_ADDR; "" for none
-  bool store = false;                 // this rank can ask training's store
+  bool store = false;                 // this rank can reach training's store
 };
 
-// To a rank: leave `own` ("": nothing) in training's store for the hubs of other hosts,
-// and say what they have left. From it: what they have.
+// To a rank: put the note `own` ("" for none) into training's store, for the hubs of other hosts, and
+// report the notes that those have put there. From the rank: these notes, in `others`.
 struct StoreNotes {
   std::string own;
   std::vector<std::string> others;
 };
 
-// A line of the hub's log that rank 0 is to tell people.
+// A line of the hub's log, for rank 0 to log.
 struct HubLogLine {
   LogLevel level = LogLevel::info;
   std::string text;
@@ -78,13 +77,13 @@ struct HubLogLine {
 
 using Frame = std::variant<Bundles, Command, AddressedReply, Status, Introduction, HubLogLine, StoreNotes>;
 
-inline constexpr std::size_t kMostBytesUp = 64 * 1024;  // of a rank or a client, but for config texts
-// Towards ranks and gradmonctl: two configs of 1 MiB, and what is said of them.
+inline constexpr std::size_t kMostBytesUp = 64 * 1024;  // from a rank or a client, without config texts
+// The longest frame, in bytes: two configs of 1 MiB, and 64 KiB for the rest.
 inline constexpr std::size_t kMostBytesDown = 2 * 1024 * 1024 + 64 * 1024;
 
 std::string encode(const Frame& frame);
-// In several where one would be longer than kMostBytesDown: Hellos with the plan they
-// hold are long. None for no bundles.
+// Encodes the bundles as one frame, or as several if one would exceed kMostBytesDown (Hellos carry whole
+// plans). Empty if there are no bundles.
 std::vector<std::string> frames_of(Bundles bundles);
 tl::expected<Frame, std::string> decode_frame(std::string_view bytes);
 

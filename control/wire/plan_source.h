@@ -12,15 +12,15 @@
 
 namespace gradmon {
 
-// A config text as a plan: what the agreement must know of it, beside the text
-// that every rank parses again. On or off is what `dynamic_on` says.
+// A plan made from a config text: the text, which every rank parses again, and the values that the
+// agreement needs. `dynamic_on` says whether the plan is on or off.
 struct PlanSource {
-  std::shared_ptr<Plan> plan;  // cause, by, request id and file are the caller's to set
+  std::shared_ptr<Plan> plan;  // the caller sets cause, by, request_id and file
   Config config;
   std::vector<std::string> warnings;
 };
 
-// The error: every fault of the file, a line each.
+// The error lists all errors of the text, one per line.
 tl::expected<PlanSource, std::string> plan_from_config(const std::string& text, const std::string& file_name);
 
 }  // namespace gradmon

@@ -183,7 +183,7 @@ void write(const Overhead& from, wire::Overhead& to) {
   to.set_steps(from.steps);
 }
 
-// A stranger's: what is no share of a time is one that is not known.
+// Untrusted: with an invalid share or count, the overhead is unknown.
 Overhead read_overhead(const wire::Overhead& from) {
   if (!(from.share() >= 0) || from.collected() < 0) return {};
   return {{from.revision()}, from.collected(), from.share(), from.steps()};

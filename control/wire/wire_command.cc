@@ -80,7 +80,7 @@ HistoryEntry read_entry(const wire::HistoryEntry& from) {
   return to;
 }
 
-// One that this version does not know is no success.
+// An outcome that this version does not know is a failure.
 CommandOutcome read_outcome(std::uint32_t from) {
   for (const CommandOutcome known : {CommandOutcome::done, CommandOutcome::not_allowed,
                                      CommandOutcome::invalid_config, CommandOutcome::partial}) {

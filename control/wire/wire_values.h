@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// One value at a time between ours and protobuf's. Seen by messages.cc alone.
+// Conversions between our values and protobuf messages. Only for the .cc files of this folder.
 #pragma once
 
 #include <string>

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// Which of a module's tensors a plan wants.
+// Which tensors of each module a plan selects.
 #pragma once
 
 #include <array>
@@ -17,11 +17,11 @@ namespace gradmon {
 enum class Side : std::uint8_t { input, output, input_grad, output_grad };
 inline constexpr std::array<const char*, 4> kSideNames = {"input", "output", "input_grad", "output_grad"};
 
-// Of one module, by Side. Values.
+// The selection for one module, by Side. A value.
 struct ActivationChoice {
   struct Wanted {
     bool any = false;
-    std::optional<TensorSelection> one;  // none: all there are
+    std::optional<TensorSelection> one;  // not set: all tensors of this side
   };
   std::array<Wanted, 4> sides;
 
@@ -29,24 +29,25 @@ struct ActivationChoice {
   bool any() const;
 };
 
-// For each name. A module that `targets` names itself (not one around it) has
-// its own selection; other modules have all, where all are wanted or a pattern
-// of `selection` finds them. `invert` takes away what the patterns find, of the
-// modules named where some are.
+// Returns one choice for each name. A module that `settings.targets` names (the module itself, not one
+// around it) has the selection of that target. Any other module has all its tensors if `settings.all` is
+// set or a pattern of `selection` matches it. If there are patterns but no targets, `settings.all` is
+// ignored. With `invert`, a module that a pattern matches has nothing; the others are chosen by targets
+// and `settings.all`, or all of them if there are no targets.
 std::vector<ActivationChoice> activation_choices(const ActivationSettings& settings,
                                                  const TargetSelection& selection,
                                                  const std::vector<TargetName>& names);
 
-// The elements wanted of a container. A selection of element i of N takes
-// element i where N is another, and none where there is no i: `mismatch` says so.
+// The selected elements of a container. If element i of N is selected and the container has another size,
+// `mismatch` says so; element i is still chosen if it exists.
 struct ChosenElements {
   std::vector<const ForwardTensors::Element*> elements;
-  std::string mismatch;  // empty: none
+  std::string mismatch;  // a message; empty: the size fits
 };
 ChosenElements chosen_elements(const ActivationChoice::Wanted& wanted, const ForwardTensors& tensors);
 
-// What a name has after `.input` or `.output`: nothing for a lone tensor or the
-// only element of a tuple, else `_{key}`.
+// The end of a row's name, after `.input` or `.output`: `_{key}`; empty for a lone tensor and for the only
+// element of a tuple.
 std::string element_suffix(const ForwardTensors& tensors, const ForwardTensors::Element& element);
 
 }  // namespace gradmon

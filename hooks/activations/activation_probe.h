@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// actv and actv_grad: what goes into modules and comes out, and the gradients of it.
+// actv and actv_grad: the inputs and outputs of modules, and their gradients.
 #pragma once
 
 #include <cstdint>
@@ -23,24 +23,22 @@
 
 namespace gradmon {
 
-// Inputs are read before the forward (in-place modules overwrite them), outputs
-// after it, their gradients as they arrive in backward, wherever that runs; only
-// numbers are kept until the rows are written. An output's gradient is the tensor's
-// own. An input's is what comes through this module, as torch's full backward hook
-// has it: not what reaches the tensor otherwise (a residual). An input that needs no
-// gradient has none; one that cannot be told apart, since it is given twice or comes
-// out as it went in, counts as not applicable. A recomputed forward has no values of its own,
-// but its gradients are the ones that arrive; of several that do, as several passes
-// go through one graph, the last.
+// Reads inputs before the forward (in-place modules overwrite them), outputs after it, and gradients when
+// they arrive in backward, on any thread. Keeps only numbers until the rows are written. The gradient of
+// an output is the whole gradient of the tensor. The gradient of an input is the part that comes through
+// this module, as in torch's full backward hook, without other parts (a residual). An input that requires
+// no gradient has no gradient row. An input whose part cannot be separated, because the module gets the
+// tensor twice or returns it unchanged, is counted as not applicable. A recomputed forward adds no actv
+// rows, but the actv_grad rows come from its graph. If several passes go through one graph, the last
+// gradient counts.
 //
-// Records, each kind in the order in which the values came: target
-// `{module}.input` or `.output`, with `_{i}` or `_{key}` where there are
-// several, `@2` for a second call in one micro step; of a tapped value
-// `{name}.output`. What arrives when its step has ended is not taken, and
-// counts as not applicable.
+// Rows of each kind are in the order in which the values were read. Targets: `{module}.input` or
+// `.output`, followed by `_{i}` or `_{key}` if there are several tensors, and by `@2` for a second call in
+// one micro step; `{name}.output` for a tapped value. A gradient that arrives after its step has ended is
+// discarded and counted as not applicable.
 class ActivationProbe : public Probe, public ForwardListener {
  public:
-  // The stream and `fuse` outlive it.
+  // `stream` and `fuse` must outlive this.
   ActivationProbe(const HookSettings& settings, const WatchedModel& model, RecordStream& stream,
                   HookFuse& fuse);
   ~ActivationProbe() override;
@@ -48,7 +46,7 @@ class ActivationProbe : public Probe, public ForwardListener {
   void begin_step(Step step) override;
   void disarm() noexcept override;
   void write_rows(RowWriter& rows) override;
-  // Modules of which it wants something.
+  // The number of modules with a selected tensor.
   std::size_t attached() const noexcept override;
   ForwardListener* forward_listener() noexcept override { return this; }
 
@@ -57,25 +55,25 @@ class ActivationProbe : public Probe, public ForwardListener {
   void abandoned(const ForwardVisit& visit) override;
   void tapped(const ForwardVisit& within, std::string_view name, const at::Tensor& tensor) override;
 
-  // Tensors read, and those that had been read already.
+  // How many tensors were read, and how many readings were reused.
   KnownReadings::Counts readings() const { return rows_->counts(); }
 
  private:
   struct Target {
-    std::string name;  // as records call it
+    std::string name;  // in the rows
     int vpp_stage = 0;
     ActivationChoice choice;
   };
-  // What is known of a forward's inputs until it has run. Holds no tensor.
+  // The inputs of a forward that is running. Holds no tensor.
   struct Call {
     std::vector<ActivationRows::Row> rows;
-    std::vector<GradientSource> sources;  // of each
-    std::uint64_t first_node = 0;         // that the forward may make
+    std::vector<GradientSource> sources;  // of each row
+    std::uint64_t first_node = 0;         // next_node() before the forward
   };
 
   ActivationRows::Row row(const Target& target, const ForwardVisit& visit, Side side,
                           const std::string& suffix) const;
-  // Of those wanted. Warns where a selection does not fit, once.
+  // The selected elements. Warns once per target and side if the selection does not fit.
   std::vector<const ForwardTensors::Element*> chosen(const Target& target, Side side,
                                                      const ForwardTensors& tensors);
   void read(const Target& target, const ForwardVisit& visit, Side side, const ForwardTensors& tensors);

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// The activations of one step and their gradients, as numbers.
+// The readings of the activations of one step, and of their gradients.
 #pragma once
 
 #include <ATen/core/Tensor.h>
@@ -17,20 +17,19 @@
 
 namespace gradmon {
 
-// Any thread, but for begin_step, end_step and take_rows: the training thread's,
-// at step boundaries. Shared by hooks that may outlive the step and the probe:
-// what they bring then is not taken, and counted.
+// Any thread, except begin_step, end_step and take_rows: training thread, at step boundaries. Shared with
+// hooks that may outlive the step and the probe; a gradient that arrives after its step is only counted.
 class ActivationRows {
  public:
   struct Row {
     Kind kind = Kind::actv;
     int vpp_stage = 0;
-    std::string name;  // as records call it
+    std::string name;  // in the rows
     int micro_step = 0;
     Reading reading;
   };
 
-  // `fuse` outlives the last end_step.
+  // `fuse` must outlive the last end_step().
   ActivationRows(double eps, HookFuse& fuse) : known_(eps), fuse_(fuse) {}
 
   void begin_step();
@@ -38,23 +37,23 @@ class ActivationRows {
     gate_.close();
     known_.end_step();
   }
-  // In the order in which they came (gradients: first came), and nothing is left.
+  // Returns and removes all rows, in the order in which they were first added.
   std::vector<Row> take_rows();
-  // Gradients that came after their step, since the last call.
+  // The number of gradients that arrived after their step, since the last call.
   std::uint64_t take_late() noexcept { return late_.exchange(0, std::memory_order_relaxed); }
 
-  // Of the step that began last; 0 before the first.
+  // The number of the last step that began, from 1; 0 before the first.
   std::uint64_t step() const noexcept { return step_.load(std::memory_order_acquire); }
-  // Within a step's tap or enter(): reads the tensor, unless it is known. A
-  // gradient that comes again takes the place of what came before: several passes
-  // went through the graph, or a recomputation has hooked the same tensor.
+  // Reads the tensor, unless it was read before, and adds the row. Call it within enter() or a forward
+  // listener. A gradient replaces an earlier one of the same name and micro step: several passes went
+  // through the graph, or a recomputation has hooked the same tensor.
   void add(Row row, const at::Tensor& tensor);
-  // A row that this step will not have.
+  // Notes that this row will be missing, and why.
   void note_indistinct(const std::string& name, const std::string& why);
-  std::map<std::string, std::string> take_indistinct();  // name to why
-  // Those of a micro step of a chunk so far, whose forward came to nothing.
+  std::map<std::string, std::string> take_indistinct();  // name to reason; empties the list
+  // Removes the rows of a micro step of a chunk, after its forward has thrown.
   void drop(int vpp_stage, int micro_step);
-  // From a hook that was set in `step`: runs body() if that is the step now.
+  // For a hook that was set in step `step`: runs body() if this step is still open, else counts it as late.
   template <typename Body>
   void enter(std::uint64_t step, const std::string& name, Body&& body) noexcept {
     bool in_time = false;
@@ -80,7 +79,8 @@ class ActivationRows {
   std::mutex mutex_;
   // Guarded by mutex_.
   std::vector<Row> rows_;
-  std::map<std::tuple<int, std::string, int>, std::size_t> gradients_;  // stage, name, micro step: of rows_
+  // Index in rows_ of each gradient, by stage, name and micro step.
+  std::map<std::tuple<int, std::string, int>, std::size_t> gradients_;
   std::map<std::string, std::string> indistinct_;
 };
 

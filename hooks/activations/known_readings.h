@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// Readings of tensors that may be met again: as one module's output and the next one's input.
+// Reuses the reading of a tensor that is seen again, as the output of one module and the input of the next.
 #pragma once
 
 #include <ATen/core/Tensor.h>
@@ -18,21 +18,20 @@
 
 namespace gradmon {
 
-// Any thread. Tensors are the same whose storage, offset, shape, strides, type,
-// version and micro step are, with no communication in between: its calls write
-// without moving a version. Other writes that do not (through `.data`, by a
-// kernel or a communication backend called directly, or by a call that is still
-// going on while the tensor is read) are not noticed. Storages are held weakly:
-// their memory goes, their identity is not given to another.
+// Any thread. Two tensors are the same if their storage, offset, shape, strides, type, version and micro
+// step are equal and no communication call was made in between, because communication writes to tensors
+// without changing their version. Not detected: other writes without a change of version (through
+// `.data`, by a kernel or a communication backend called directly, or by a communication call that is in
+// progress while the tensor is read). Storages are held weakly: their memory is freed, but their address
+// is not reused.
 class KnownReadings {
  public:
   explicit KnownReadings(double eps) : eps_(eps) {}
 
-  // The training thread's: of a step nothing is known when it begins.
+  // begin_step() and end_step(): training thread. A step begins without known readings.
   void begin_step();
   void end_step() noexcept { communication_.reset(); }
-  // Within a step. Reads the tensor, if it has not been read. Absent where
-  // reading failed.
+  // Returns the known reading, or reads the tensor. Absent if reading failed. Call it within a step.
   Reading take(const at::Tensor& tensor, int micro_step, const std::string& name, HookFuse& fuse);
 
   struct Counts {
@@ -51,12 +50,12 @@ class KnownReadings {
   static std::optional<Key> key_of(const at::Tensor& tensor, int micro_step);
 
   const double eps_;
-  // The training thread's, when nobody reads.
+  // Changed by the training thread, while no take() runs.
   std::optional<CommunicationCount> communication_;
 
   mutable std::mutex mutex_;
   // Guarded by mutex_.
-  std::uint64_t calls_ = 0;  // of communication, before known_ was read
+  std::uint64_t calls_ = 0;  // communication calls at the last take(); if more, known_ is cleared
   std::map<Key, Known> known_;
   Counts counts_;
 };

@@ -31,7 +31,7 @@ std::string at_call(const std::string& name, int call) {
   return call > 1 ? name + "@" + std::to_string(call) : name;
 }
 
-// Input 0 or 1; undefined where there is none or it is no tensor.
+// The input `key` ("0" or "1"); undefined if it is missing or no tensor.
 at::Tensor input(const ForwardTensors& inputs, const char* key) {
   for (const ForwardTensors::Element& element : inputs.elements) {
     if (element.key == key) return element.tensor;

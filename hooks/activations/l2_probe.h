@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// The L2 features: attention_hook, linear_hook, moe_router_weight_hook,
-// moe_router_logit_hook. No tensor is kept: only their numbers, until the step ends.
+// The L2 features: attention_hook, linear_hook, moe_router_weight_hook, moe_router_logit_hook. Keeps only
+// numbers of activations, until the step ends.
 #pragma once
 
 #include <array>
@@ -21,20 +21,19 @@
 
 namespace gradmon {
 
-// Rows, each kind in the order in which it was read:
-//   {module}.attention  of each forward: inputs 0 and 1 are Q and K, but in micro
-//                       steps in which gradmon::attention() names that module
-//   {name}.attention    of each gradmon::attention() with that name (or of that module)
-//   {module}.linear     of its parameter `weight`, else `wg`, once a step: as the
-//                       first update finds it, trained or not
-//   {module}.router     of that parameter, and of the module's first output
-// The second and later call in one micro step is named NAME@2, … Recomputations
-// are passed over: their numbers are the same. What does not apply is counted,
-// with the reason.
+// Rows, each kind in the order of reading:
+//   {module}.attention  each forward, with inputs 0 and 1 as Q and K; not in micro
+//                       steps in which gradmon::attention() reports this module
+//   {name}.attention    each gradmon::attention() with this name (or for this module)
+//   {module}.linear     the module's 2-D parameter `weight`, else `wg`, once a step
+//                       before the first update, frozen or not
+//   {module}.router     the same parameter, and the module's first output
+// The second and later calls in one micro step are named NAME@2, … Recomputations are skipped, because
+// their numbers are the same. What cannot be computed is counted as not applicable, with the reason.
 class L2Probe : public Probe, public ForwardListener {
  public:
-  // Targets that mean no module of the model, or none with such a weight, are
-  // added to `unmatched`; a program's own attention names cannot be known here.
+  // Adds targets that match no module, or no module with such a weight, to `unmatched`. The names that the
+  // program passes to attention() are not known here, so they are added, too. `stream` must outlive this.
   L2Probe(const L2Settings& settings, const WatchedModel& model, Squash squash, RecordStream& stream,
           std::vector<UnmatchedPattern>& unmatched);
 
@@ -53,31 +52,31 @@ class L2Probe : public Probe, public ForwardListener {
 
  private:
   struct Module {
-    std::string name;  // as records call it
+    std::string name;  // in the rows
     int vpp_stage = 0;
     Causal causal = Causal::yes;
     bool attention = false;
-    bool router = false;  // its output
+    bool router = false;  // read its output
   };
   struct Weight {
     at::Tensor tensor;
-    std::string name;  // of the module, as records call it
+    std::string name;  // of the module, in the rows
     int vpp_stage = 0;
     bool linear = false;
     bool router = false;
     WeightSpectrum spectrum;
   };
-  // A row to be, or why there is none.
+  // The values of a row, or the reason why there are none.
   struct Finding {
     Kind kind = Kind::attention_hook;
     std::string name;
     int vpp_stage = 0;
     int micro_step = 0;
     std::array<ColumnValue, 2> values = {};
-    std::size_t count = 0;   // of values; 0: not applicable
-    PendingNumbers pending;  // instead of the values
+    std::size_t count = 0;   // number of values; 0: not applicable
+    PendingNumbers pending;  // if pending, replaces the values
     std::string why;
-    std::size_t of_inputs = kNoModule;  // the module whose inputs were taken for Q and K
+    std::size_t of_inputs = kNoModule;  // the module whose inputs were read as Q and K
   };
 
   void find_weights(const L2Settings& settings, const WatchedModel& model,
@@ -91,9 +90,9 @@ class L2Probe : public Probe, public ForwardListener {
   RecordStream& stream_;
   const AxisOrder order_;
   const std::vector<std::string> attention_names_;
-  std::vector<Module> modules_;  // as WatchedModel has them
+  std::vector<Module> modules_;  // by index in WatchedModel::modules
 
-  // The training thread's.
+  // Training thread only.
   std::vector<Weight> weights_;
   bool weights_read_ = false;
 
@@ -101,7 +100,7 @@ class L2Probe : public Probe, public ForwardListener {
   // Guarded by mutex_.
   std::vector<Finding> findings_;
   std::set<std::pair<std::size_t, int>>
-      reported_by_program_;  // modules that attention() named, by micro step
+      reported_by_program_;  // (module, micro step) of each attention() call for a module
 };
 
 }  // namespace gradmon

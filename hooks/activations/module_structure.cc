@@ -38,7 +38,7 @@ Json json_of(const ForwardTensors& tensors) {
   return json;
 }
 
-// None of them has come yet.
+// Placeholders, until the gradients arrive.
 Json gradients_of(const ForwardTensors& tensors) {
   Json json = tuple_of(tensors.places);
   for (const auto& element : tensors.elements) json[tensors.lone ? "0" : element.key] = kNone;
@@ -64,7 +64,7 @@ std::string text_of(const std::vector<StackFrame>& frames, SourceLines& lines) {
 
 }  // namespace
 
-// What has been seen in the step. Any thread.
+// The tensors and stacks seen in the step. Any thread.
 class ModuleStructure::Seen {
  public:
   Seen(std::size_t modules, HookFuse& fuse) : modules_(modules), fuse_(fuse) {}
@@ -78,7 +78,7 @@ class ModuleStructure::Seen {
     open_ = false;
   }
 
-  // False where the module has been entered before.
+  // False if the module was entered before.
   bool enter(std::size_t module, const ForwardTensors& inputs) {
     const std::lock_guard lock(mutex_);
     Module& entry = modules_[module];
@@ -144,11 +144,11 @@ class ModuleStructure::Seen {
  private:
   struct Module {
     Json input, output, input_grad, output_grad;  // null: not seen
-    bool took_part = false;                       // in backward
+    bool took_part = false;                       // a gradient of the output has arrived
   };
 
   mutable std::mutex mutex_;
-  // Guarded by mutex_; the fuse is not touched once it is closed.
+  // Guarded by mutex_. fuse_ is used only while open, because it may be destroyed later.
   bool open_ = false;
   std::vector<Module> modules_;
   std::vector<std::pair<std::size_t, std::vector<StackFrame>>> stacks_;

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// print_struct and stack_info: what each module takes and gives, and where it is
-// called from, as seen in the first step that is collected.
+// print_struct and stack_info: the tensors that each module takes and returns, and its call stack, in the
+// first collected step.
 #pragma once
 
 #include <cstdint>
@@ -21,20 +21,19 @@
 
 namespace gradmon {
 
-// Publishes, after the first collected step of the plan and never again:
+// Publishes two documents, once, after the first collected step of the plan:
 //
-// module_struct (JSON, by msprobe's rules): every module by its record's name, in
-// the model's order, those that did not run empty. `input` is a tuple of the
-// arguments; `input_grad` and `output_grad` are there if a gradient of the
-// module's output came, and say `<class 'NoneType'>` where none did.
+// module_struct (JSON, by msprobe's rules): every module by its name in the rows, in the model's order; an
+// empty object if it did not run. `input` is a tuple of the arguments. `input_grad` and `output_grad` are
+// present if a gradient of the module's output has arrived, with `<class 'NoneType'>` for each tensor
+// without a gradient.
 //
-// stack_info (CSV): every module that targets select and that ran, in the order
-// in which they ran, with its stack as `File PATH, line N, in FUNC, \n CODE \n` for
-// each frame. Where the source has none the frames are the watched modules around it, at
-// `@native`, line 0.
+// stack_info (CSV): every module that the targets select and that ran, in the order of the first runs,
+// with its stack as `File PATH, line N, in FUNC, \n CODE \n` for each frame. If `stack` is null or returns
+// no frames, the frames are the watched modules around the module, at `@native`, line 0.
 class ModuleStructure : public Probe, public ForwardListener {
  public:
-  // The stream and `fuse` outlive it.
+  // `stream` and `fuse` must outlive this.
   ModuleStructure(const HookSettings& settings, const WatchedModel& model, RecordStream& stream,
                   HookFuse& fuse, StackSource stack = {});
   ~ModuleStructure() override;
@@ -47,7 +46,7 @@ class ModuleStructure : public Probe, public ForwardListener {
   void before_forward(const ForwardVisit& visit, const ForwardTensors& inputs) override;
   void after_forward(const ForwardVisit& visit, const ForwardTensors& outputs) override;
 
-  // Training thread: module_struct has been handed over.
+  // Training thread. True: module_struct has been published.
   bool structure_written() const noexcept { return settings_.module_structure && done_; }
 
  private:
@@ -64,10 +63,10 @@ class ModuleStructure : public Probe, public ForwardListener {
   RecordStream& stream_;
   const StackSource stack_;
   std::vector<std::string> names_;       // by module: "0:fc1"
-  std::vector<std::string> full_names_;  // by module, as the model has it
+  std::vector<std::string> full_names_;  // by module: the model's name
   std::vector<bool> selected_;           // by module
 
-  // The training thread's.
+  // Written by the training thread, at step boundaries only.
   bool done_ = false;
 
   // Own synchronisation.

@@ -13,8 +13,8 @@
 namespace gradmon {
 namespace {
 
-// torch calls plain functions, so whom they are for has to be found from there.
-// Never destroyed: a call may be made while the process ends.
+// The listeners of the process. Global, because torch's callbacks are plain functions. Never destroyed: a
+// collective call may be made while the process exits.
 struct Registry {
   std::mutex mutex;
   // Guarded by mutex.
@@ -33,7 +33,7 @@ Registry& registry() {
 }
 
 struct Visits : at::ObserverContext {
-  std::vector<std::shared_ptr<CollectiveListener>> listeners;  // outlive their visits
+  std::vector<std::shared_ptr<CollectiveListener>> listeners;  // must outlive their visits
   std::vector<std::unique_ptr<CollectiveListener::Visit>> visits;
 };
 

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// Sees the calls of torch's communication library, whoever makes them: the
-// program in C++ or Python, DDP.
+// Observes all calls of torch's communication library (c10d), made by the program in C++ or Python or by
+// DDP.
 #pragma once
 
 #include <memory>
@@ -10,29 +10,28 @@
 
 namespace gradmon {
 
-// On the thread that makes the call, several at a time. What it throws comes back
-// to it as a failure.
+// Called on the thread that makes the collective call, possibly on several threads at once. An exception
+// is passed to failed().
 class CollectiveListener {
  public:
-  // One call between its two ends.
+  // A call that has begun and not returned.
   class Visit {
    public:
     virtual ~Visit() = default;
-    // The call has returned, its work may still be going on; null where the call
-    // threw. Changes nothing in the work but for a callback on its future.
+    // The call has returned; its work may still be in progress. `work` is null if the call threw. May add
+    // a callback to the future of the work, and must not change the work otherwise.
     virtual void launched(const c10::intrusive_ptr<c10d::Work>& work) = 0;
   };
   virtual ~CollectiveListener() = default;
-  // The call is about to be made. Null: its end is of no interest.
+  // Before the call. Null: the listener does not want to know when the call returns.
   virtual std::unique_ptr<Visit> calling(CollectiveCall call) = 0;
-  // A call could not be understood, and is not told of.
+  // The arguments of a call could not be read, or a listener threw. Some listeners may miss this call.
   virtual void failed(std::string_view cause) noexcept = 0;
 };
 
-// Training thread. While it lives every call in the process is told to the
-// listener, and each small op of torch costs about 1 µs more (torch boxes its
-// arguments for whoever observes). A call in flight at the end may still be
-// told; it keeps the listener.
+// Training thread. While an instance exists, its listener gets every call in the process, and each small
+// torch op costs about 1 µs more, because torch boxes the arguments for observers. A call in progress at
+// the destruction may still reach the listener and keeps it alive.
 class CollectiveObserver {
  public:
   explicit CollectiveObserver(std::shared_ptr<CollectiveListener> listener);

@@ -12,7 +12,7 @@
 namespace gradmon {
 namespace {
 
-// Rows of `other` that come from parameters stand before these.
+// The first sequence number here. Rows of Kind::other from parameters have lower numbers.
 constexpr std::uint64_t kFirstSequence = std::uint64_t{1} << 32U;
 
 void settle_all(std::vector<CollectiveRow>& rows) {

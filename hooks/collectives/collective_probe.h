@@ -1,6 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// Communication: what goes into and comes out of collective calls, for each
-// call site (cc_distribution).
+// The inputs and outputs of collective calls, by call site (cc_distribution).
 #pragma once
 
 #include <chrono>
@@ -17,15 +16,14 @@ namespace gradmon {
 class CollectiveReadings;
 struct CollectiveSettings;
 
-// Rows of Kind::other, one for each call site, direction and place in the list
-// of tensors, in order of first arrival, several calls folded. A work that
-// completes after its step has no row in any step: it is counted. With log_only
-// there are no rows: each sort of call is logged once, at the end of the step
-// that made it. Observes in collected steps alone.
+// Writes rows of Kind::other: one for each call site, direction and index in the list of tensors, in order
+// of first arrival. Several calls are folded into one row. Work that completes after its step has no row
+// in any step and is counted as not applicable. With log_only there are no rows; each different call is
+// logged once, at the end of its step. Observes collected steps only.
 class CollectiveProbe : public Probe {
  public:
-  // Where `stack` is null or has no frames, the watched module is told that the call
-  // is made in. `stream` and `fuse` outlive this.
+  // If `stack` is null or returns no frames, the call site is the watched module around the call.
+  // `stream` and `fuse` must outlive this.
   CollectiveProbe(const CollectiveSettings& settings, double eps, const std::vector<WatchedModule>& modules,
                   StackSource stack, RecordStream& stream, HookFuse& fuse);
   ~CollectiveProbe() override;
@@ -38,11 +36,11 @@ class CollectiveProbe : public Probe {
 
  private:
   const std::shared_ptr<NativeCallSites> native_;
-  const bool needs_tap_;  // to know in which module, or in which of several models
+  const bool needs_tap_;  // to find the module around a call, or its model chunk
   const std::shared_ptr<CollectiveReadings> readings_;
   RecordStream& stream_;
   HookFuse& fuse_;
-  std::chrono::nanoseconds charged_{};          // of what the readings have spent
+  std::chrono::nanoseconds charged_{};          // part of readings_->spent() already charged to fuse_
   std::optional<CollectiveObserver> observer_;  // Keep last.
 };
 

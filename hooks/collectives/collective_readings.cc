@@ -71,7 +71,7 @@ void CollectiveReadings::open() {
 
 void CollectiveReadings::close() noexcept {
   fuse_.guard("", [&] { check_finished_calls(); });
-  std::vector<std::shared_ptr<Outputs>> incomplete;  // let go of without the lock
+  std::vector<std::shared_ptr<Outputs>> incomplete;  // released without the lock
   std::unique_lock lock(mutex_);
   unread_.wait(lock, [&] { return reading_ == 0; });
   open_ = false;
@@ -126,7 +126,7 @@ void CollectiveReadings::launched(std::shared_ptr<Outputs> outputs,
     ++collected_.failed;
     return;
   }
-  outputs->versions = versions_of(outputs->tensors);  // no backend without futures moves them
+  outputs->versions = versions_of(outputs->tensors);  // a backend without futures does not change them
   const std::type_index sort(typeid(*work));
   {
     const std::lock_guard lock(mutex_);
@@ -148,7 +148,7 @@ bool CollectiveReadings::add_callback(const std::shared_ptr<Outputs>& outputs, c
   c10::intrusive_ptr<c10::ivalue::Future> future;
   try {
     future = work.getFuture();
-  } catch (const std::exception&) {  // Not every sort of work has one.
+  } catch (const std::exception&) {  // not every type of work has a future
   }
   if (!future) return false;
   future->addCallback([self = shared_from_this(), outputs](c10::ivalue::Future& completed) {
@@ -185,7 +185,7 @@ void CollectiveReadings::read_outputs(const Outputs& outputs) {
 }
 
 void CollectiveReadings::check_finished_calls() {
-  std::vector<std::shared_ptr<Outputs>> looked_at;  // without the lock: a work of Python's takes the GIL
+  std::vector<std::shared_ptr<Outputs>> looked_at;  // asked without the lock: a Python Work takes the GIL
   {
     const std::lock_guard lock(mutex_);
     looked_at.swap(without_future_);

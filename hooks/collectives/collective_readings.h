@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// What is read of communication in one step, gathered from the threads that
-// call and from those that complete.
+// Collects the readings of the collective calls of one step, from the threads that make the calls and the
+// threads that complete them.
 #pragma once
 
 #include <ATen/core/Tensor.h>
@@ -27,30 +27,29 @@
 
 namespace gradmon {
 
-// One call site, direction and place in the list of tensors.
+// The readings of one call site, direction and index in the list of tensors.
 struct CollectiveRow {
   std::string name;  // "all_reduce.post_0@train.py[23]"
   int vpp_stage = 0;
-  std::vector<Reading> readings;  // of each call
+  std::vector<Reading> readings;  // one per call
 };
 
-// Counts since they were last told.
+// The counts cover the time since the last take().
 struct CollectiveStep {
   std::vector<CollectiveRow> rows;  // in order of first arrival
-  std::vector<std::string> log;     // log_only: one line for each sort of call
+  std::vector<std::string> log;     // log_only: one line for each different call not logged before
   std::uint64_t calls = 0;
-  std::uint64_t late = 0;     // completed after the step, or not at all: no values
-  std::uint64_t failed = 0;   // the call threw or gave no work, or its work threw
-  std::uint64_t changed = 0;  // written to before or while its outputs were read
+  std::uint64_t late = 0;     // completed after the step, or never: no values
+  std::uint64_t failed = 0;   // the call threw or returned no work, or its work failed
+  std::uint64_t changed = 0;  // outputs were written before or while they were read: no values
 };
 
-// Any thread; held by every work that is still going on, so that it may complete
-// after the hooks are gone. Inputs are
-// read before the call, on the thread that makes it; outputs in a callback on the
-// work's future, on the thread that completes it (with Gloo, the caller's wait()
-// then includes it). A work that has no future (Gloo's send and recv) is looked
-// at when the next call is made and when the step closes. Tensors are held until
-// then, and no longer than the step where there is no future.
+// Any thread. Every work in progress keeps it alive, so that the work may complete after the hooks are
+// gone. Inputs are read before the call, on the calling thread. Outputs are read in a callback of the
+// work's future, on the thread that completes the work (with Gloo, the caller's wait() then includes the
+// reading). Work without a future (Gloo's send and recv) is polled when the next call is made and when the
+// step closes. Output tensors are held until the work completes; without a future at most until the end of
+// the step.
 class CollectiveReadings : public CollectiveListener,
                            public std::enable_shared_from_this<CollectiveReadings> {
  public:
@@ -60,27 +59,27 @@ class CollectiveReadings : public CollectiveListener,
   std::unique_ptr<Visit> calling(CollectiveCall call) override;
   void failed(std::string_view cause) noexcept override { fuse_.trip("a collective call", cause); }
 
-  // Training thread. open: what is called from now on belongs to a new step.
-  // close: and from now on to none; waits for readings in progress, for works
-  // never. take: what the closed step has, once.
+  // Training thread. open(): calls from now on belong to a new step. close(): calls from now on belong to
+  // no step; waits for readings in progress, but never for works. take(): returns and removes the results
+  // of the closed step.
   void open();
   void close() noexcept;
   CollectiveStep take();
-  // The first failure of ours; nothing is read after it.
+  // gradmon's first failure; nothing is read after it.
   std::optional<HookFailure> failure() const { return fuse_.failure(); }
-  // As HookFuse::spent().
+  // See HookFuse::spent().
   std::chrono::nanoseconds spent() const noexcept { return fuse_.spent(); }
 
  private:
   class Launch;
-  // Outputs that are not complete.
+  // The outputs of a call whose work has not completed.
   struct Outputs {
     std::uint64_t step = 0;
     std::string op, place;
     int vpp_stage = 0;
     std::vector<at::Tensor> tensors;
-    std::vector<std::uint32_t> versions;  // as the call, or the work where it has a future, left them
-    c10::intrusive_ptr<c10d::Work> work;  // where it has no future
+    std::vector<std::uint32_t> versions;  // after the work completed; without a future, after the call
+    c10::intrusive_ptr<c10d::Work> work;  // set only if it has no future
   };
   enum class Completion : std::uint8_t { done, failed };
 
@@ -90,7 +89,7 @@ class CollectiveReadings : public CollectiveListener,
   void completed(Outputs& outputs, Completion completion);
   void read_outputs(const Outputs& outputs);
   void check_finished_calls();
-  // With mutex_ held: whether the call's step is over; counts it then.
+  // Call it with mutex_ held. True: the call's step is over; counts the call as late.
   bool too_late(const Outputs& call);
   void store(const Outputs& call, const char* direction, std::vector<Reading> readings);
   std::vector<Reading> read(const std::vector<at::Tensor>& tensors, const std::string& op);
@@ -106,13 +105,13 @@ class CollectiveReadings : public CollectiveListener,
   std::condition_variable unread_;
   // Guarded by mutex_.
   bool open_ = false;
-  std::uint64_t step_ = 0;  // counts open()
-  int reading_ = 0;         // completions being read
+  std::uint64_t step_ = 0;  // number of open() calls
+  int reading_ = 0;         // number of readings of outputs in progress
   CollectiveStep collected_;
-  std::map<std::string, std::size_t> row_of_;  // by name, in collected_
+  std::map<std::string, std::size_t> row_of_;  // name to index in collected_.rows
   std::set<std::string> logged_;
   std::vector<std::shared_ptr<Outputs>> without_future_;
-  std::set<std::type_index> futureless_;  // sorts of work that have none
+  std::set<std::type_index> futureless_;  // types of work that have no future
 };
 
 }  // namespace gradmon

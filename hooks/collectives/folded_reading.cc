@@ -18,7 +18,7 @@ double elements_of(const Reading& reading) {
 double less(double a, double b) { return std::isnan(a) || a < b ? a : b; }
 double greater(double a, double b) { return std::isnan(a) || a > b ? a : b; }
 
-// `share`: of the elements of both, those that `b` is of.
+// `share`: the elements of `b`, divided by the elements of both.
 double fold(Fold how, double a, double b, double share) {
   switch (how) {
     case Fold::least:

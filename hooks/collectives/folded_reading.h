@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// Several tensors that make one row.
+// Combines the readings of several tensors into one row.
 #pragma once
 
 #include <vector>
@@ -8,10 +8,10 @@
 
 namespace gradmon {
 
-// Min of the mins, max of the maxes, root of the summed squared norms, means and
-// zeros weighted by elements, sum of the nans; a NaN stays one. Shape and type are
-// those of the last. Absent and empty readings add nothing; one without numbers
-// makes the whole without. No reading is `pending`.
+// Combines each statistic as its Fold in kStatistics says: least min, greatest max, root of the summed
+// squared norms, means and zeros weighted by elements, sum of the nans. A NaN gives NaN. Shape and type
+// are those of the last reading. Absent and empty readings are ignored. If a reading is not applicable,
+// the result is not applicable. No reading may be `pending`.
 Reading folded(const std::vector<Reading>& readings);
 
 }  // namespace gradmon

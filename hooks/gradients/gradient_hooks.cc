@@ -40,13 +40,13 @@ bool all_zeros(const TensorStats& stats) {
   return stats.outcome == TensorStats::Outcome::measured && value(Op::min) == 0 && value(Op::max) == 0;
 }
 
-// Torch makes a new accumulator for a parameter of another shape (LazyLinear, `.data = `)
-// only where nobody holds the old one, and backward() throws with that.
+// False if the parameter's shape has changed (LazyLinear, `.data = `). The old accumulator must then be
+// released: while it is held, torch makes no new one, and backward() throws.
 bool fits(const Node& accumulator, const at::Tensor& parameter) {
   return accumulator.input_metadata(0).is_same_shape(parameter);
 }
 
-// Of the graph task that runs on this thread.
+// Whether the backward pass that runs on this thread executes this accumulator.
 bool reaches(const std::shared_ptr<Node>& accumulator) {
   const auto* nodes = torch::autograd::get_current_graph_task_nodes_in_graph();
   return nodes != nullptr && nodes->count(accumulator.get()) > 0;
@@ -65,7 +65,7 @@ class GradientHooks::Slot {
   void refresh() {
     const at::Tensor& parameter = watched_.tensor;
     if (accumulator_ && !fits(*accumulator_, parameter)) detach();
-    // Frozen, it keeps its accumulator, and is delivered to by that once it is not.
+    // A frozen parameter keeps its accumulator, which receives the gradients once it is unfrozen.
     if (!parameter.requires_grad()) return;
     const bool wanted = parameter.is_leaf() && parameter.numel() > 0;
     auto accumulator = wanted ? torch::autograd::impl::grad_accumulator(parameter) : nullptr;
@@ -97,7 +97,7 @@ class GradientHooks::Slot {
     return false;
   }
 
-  // A reading put off is made now, unless this pass will come to it.
+  // Makes a postponed reading now, unless this pass will deliver to the parameter.
   void catch_up() {
     const MainGradient main = main_gradient();
     const std::lock_guard lock(mutex_);
@@ -111,7 +111,7 @@ class GradientHooks::Slot {
     return left_.has_value();
   }
 
-  // Disarmed: what `take` is given does not change until the next step.
+  // Call it while disarmed. The deliveries passed to `take` do not change until the next step.
   template <typename Take>
   void each_delivery(Take take) const {
     const std::lock_guard lock(mutex_);
@@ -125,7 +125,7 @@ class GradientHooks::Slot {
     accumulator_ = std::move(accumulator);
     key_ = accumulator_->add_post_hook(
         std::make_unique<DeliveryHook>([this](const variable_list& inputs) { delivered(inputs); }));
-    if (watched_.main_gradient) return;  // After whoever adds to it.
+    if (watched_.main_gradient) return;  // Stay last: run after the hook that adds to the main gradient.
     auto& hooks = accumulator_->post_hooks();
     std::rotate(hooks.begin(), hooks.end() - 1, hooks.end());
   }
@@ -140,7 +140,7 @@ class GradientHooks::Slot {
     if (!armed() || hooks_.fuse_.tripped() || inputs.empty()) return;
     hooks_.fuse_.guard(watched_.name, [&] {
       const MainGradient main = main_gradient();
-      if (!inputs[0].defined() && !main.by_a_kernel) return;  // Called, but with no gradient.
+      if (!inputs[0].defined() && !main.by_a_kernel) return;  // no gradient was delivered
       switch (hooks_.settings_.reads) {
         case GradientReads::nothing:
           return alone([&] { fired_ = true; });
@@ -152,14 +152,14 @@ class GradientHooks::Slot {
     });
   }
 
-  // Not under a lock: it may wait for the interpreter's, whose holder may wait for that one.
+  // Never call it with mutex_ held: it may wait for the GIL, whose holder may wait for mutex_.
   MainGradient main_gradient() const {
     return watched_.main_gradient ? watched_.main_gradient() : MainGradient{};
   }
 
   bool armed() const { return hooks_.armed_.load(std::memory_order_acquire); }
 
-  // Of several threads one at a time, and none once the step has ended.
+  // Runs `body` on one thread at a time, and not after the step has ended.
   template <typename Body>
   void alone(Body&& body) {
     const std::lock_guard lock(mutex_);
@@ -200,8 +200,8 @@ class GradientHooks::Slot {
     take(delivery, inputs[0]);
   }
 
-  // What was there after the last delivery of this step is there no more: it was added to
-  // a main gradient meanwhile.
+  // Detects that the gradient that was there after the previous delivery of this step is gone: the
+  // program has added it to the main gradient in between.
   void look_whether_moved() {
     if (!watched_.main_gradient) return;
     const auto now = GradientMark::of(watched_.tensor);
@@ -209,7 +209,7 @@ class GradientHooks::Slot {
     kept_ = now;
   }
 
-  // Whoever adds the gradient to the main one in a hook has let it go by now.
+  // A hook that adds the gradient to the main gradient has already released it here.
   void read(GradientDelivery& delivery, const MainGradient& main) {
     const at::Tensor& own = watched_.tensor.grad();
     if (main.tensor.defined() && (main.by_a_kernel || !own.defined())) return take(delivery, main.tensor);
@@ -228,7 +228,7 @@ class GradientHooks::Slot {
     return delivery;
   }
 
-  // Another thread that adds to the gradient meanwhile delivers it in its turn.
+  // If another thread adds to the gradient during the reading, its own delivery reads again.
   void take(GradientDelivery& delivery, const at::Tensor& gradient) {
     delivery.reading.present = false;
     if (gradient.defined())
@@ -238,7 +238,7 @@ class GradientHooks::Slot {
   const std::size_t parameter_;
   const Watched& watched_;
   GradientHooks& hooks_;
-  // The training thread's.
+  // Changed by the training thread only, at step boundaries.
   std::shared_ptr<Node> accumulator_;
   std::uintptr_t key_ = 0;
 
@@ -246,11 +246,11 @@ class GradientHooks::Slot {
   // Guarded by mutex_.
   std::optional<GradientMark> before_;
   bool fired_ = false;
-  std::optional<GradientMark> kept_;  // after the last delivery, where there is a main gradient
-  bool moved_ = false;                // in this step
+  std::optional<GradientMark> kept_;  // after the last delivery; for parameters with a main gradient only
+  bool moved_ = false;                // in this step: see look_whether_moved()
   // Mark after the last unread delivery; unset if there was none.
   std::optional<std::optional<GradientMark>> left_;
-  std::vector<GradientDelivery> deliveries_;  // the first `filled_` are of this step
+  std::vector<GradientDelivery> deliveries_;  // the first `filled_` belong to this step
   std::size_t filled_ = 0;
 };
 

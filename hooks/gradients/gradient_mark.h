@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// Whether a parameter's gradient is still the one that it was, unwritten.
+// Detects whether a parameter's gradient was replaced or written.
 #pragma once
 
 #include <ATen/core/Tensor.h>
@@ -10,18 +10,17 @@
 
 namespace gradmon {
 
-// Which gradient a parameter held, and how often it was written. Owns nothing
-// that keeps the gradient's memory.
+// The identity and the version of a parameter's gradient. Does not keep the gradient's memory.
 class GradientMark {
  public:
-  // None where the parameter has no gradient.
+  // Empty if the parameter has no gradient.
   static std::optional<GradientMark> of(const at::Tensor& parameter) {
     const at::Tensor& gradient = parameter.grad();
     if (!gradient.defined()) return std::nullopt;
     return GradientMark(gradient);
   }
 
-  // However often it was written.
+  // Compares the identity only, not the version.
   bool same_gradient(const GradientMark& other) const { return identity_ == other.identity_; }
   bool operator==(const GradientMark& other) const {
     return identity_ == other.identity_ && version_ == other.version_;

@@ -9,10 +9,10 @@
 
 namespace gradmon {
 
-// Only of parameters that took part; of several updates in a step the last counts.
+// Has only the parameters that took part in the step. Of several updates in a step, the last counts.
 class GradientProbe : public Probe {
  public:
-  // `watched`, `hooks`, `fuse` outlive this.
+  // `watched`, `hooks` and `fuse` must outlive this.
   GradientProbe(const std::vector<Watched>& watched, GradientHooks& hooks, double eps, HookFuse& fuse);
 
   void begin_step(Step step) override;

@@ -44,7 +44,7 @@ class MicroBatches::Passes : public std::enable_shared_from_this<Passes> {
   }
 
  private:
-  using Task = const void*;  // by the address of a member of the engine's graph task
+  using Task = const void*;  // the address of a member identifies the engine's graph task
 
   class End {
    public:
@@ -60,7 +60,7 @@ class MicroBatches::Passes : public std::enable_shared_from_this<Passes> {
 
   static Task current_task() { return torch::autograd::get_current_graph_task_nodes_in_graph(); }
 
-  // Not under the mutex: a callback that cannot be kept ends at once.
+  // Never call it with mutex_ held: if the engine refuses the callback, ~End runs at once and locks mutex_.
   void await_end_of(Task task) {
     auto end = std::make_shared<End>(shared_from_this(), task);
     torch::autograd::Engine::get_default_engine().queue_callback([end] { static_cast<void>(end); });
@@ -71,7 +71,7 @@ class MicroBatches::Passes : public std::enable_shared_from_this<Passes> {
     try {
       if (around != nullptr && around != task && follow(around)) await_end_of(around);
     } catch (const std::exception&) {
-      // The pass around it is then taken for ended as well.
+      // The enclosing pass then counts as ended, too.
     }
     const std::lock_guard lock(mutex_);
     open_.erase(task);

@@ -1,26 +1,25 @@
 // SPDX-License-Identifier: Apache-2.0
-// Tells apart the micro batches of a step: autograd itself knows only passes.
+// Counts the micro batches of a step. Autograd itself knows only backward passes.
 #pragma once
 
 #include <memory>
 
 namespace gradmon {
 
-// A micro batch is one outermost backward() in which enter() was called; a pass
-// within a pass (reentrant checkpointing) belongs to the one around it, and
-// passes that overlap in time, on whatever threads, are one micro batch.
+// A micro batch is one outermost backward() in which enter() was called. A pass within a pass (reentrant
+// checkpointing) belongs to the enclosing one. Passes that overlap in time, on any threads, are one micro
+// batch.
 //
-// How: a graph task (the run of one backward) gets a final callback that does
-// nothing, but whose end is the task's own end, for the engine keeps it that
-// long. Where a task ends within another, on the thread that runs that one, the
-// other is followed likewise; where it does not, it was an outermost one. Only
-// on devices with worker threads may a task end on a thread that does not tell:
-// a nested pass may then be taken for a micro batch of its own.
+// Implementation: a graph task (one run of backward) gets a final callback that does nothing. The engine
+// destroys the callback when the task ends, so its destructor reports the end of the task. If a task ends
+// on a thread that runs another task, it was nested in that task, which then gets a callback, too.
+// Otherwise it was an outermost one. On devices with worker threads a nested task may end on another
+// thread, and the nested pass may then count as a micro batch of its own.
 class MicroBatches {
  public:
   struct Place {
-    int index = 0;        // of the step, from 0
-    bool begins = false;  // nobody has entered it before
+    int index = 0;        // in the step, from 0
+    bool begins = false;  // this call of enter() is the first in the micro batch
   };
 
   MicroBatches();
@@ -28,13 +27,13 @@ class MicroBatches {
   MicroBatches(const MicroBatches&) = delete;
   MicroBatches& operator=(const MicroBatches&) = delete;
 
-  // The training thread: counts from 0 again. A pass that has not ended belongs to
-  // the step before (a device's thread may end it after backward() has returned),
-  // but where this is called within one.
+  // Training thread. Counts from 0 again. A pass that has not ended belongs to the previous step, because
+  // a device's thread may end it after backward() has returned. Exception: if this is called within a
+  // pass, the open passes are the first micro batch of the new step.
   void begin_step();
-  // How many there have been in this step.
+  // The number of micro batches that have begun in this step.
   int count() const;
-  // Within a backward pass, on the thread that runs it.
+  // Returns the current micro batch. Call it within a backward pass, on the thread that runs the pass.
   Place enter();
 
  private:

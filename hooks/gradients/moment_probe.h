@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// An optimizer's moments as it finds them: exp_avg, exp_avg_sq.
+// The optimizer's moments before its step: exp_avg, exp_avg_sq.
 #pragma once
 
 #include <cstdint>
@@ -10,13 +10,12 @@
 
 namespace gradmon {
 
-// As they stand just before the step, so none at a parameter's very first; of
-// several updates in a step the first counts. Only of parameters that take part
-// in the step: the moments of others are stale. An optimizer that keeps neither
-// of a parameter is counted as not applicable.
+// Reads the moments just before the update, so a parameter has none at its first one. Of several updates
+// in a step, the first counts. Has only the parameters that take part in the step, because the moments of
+// the others are stale. A parameter for which the optimizer keeps no moment is counted as not applicable.
 class MomentProbe : public Probe {
  public:
-  // `watched`, `hooks`, `fuse` outlive this.
+  // `watched`, `hooks` and `fuse` must outlive this.
   MomentProbe(const std::vector<Watched>& watched, GradientHooks& hooks, double eps, HookFuse& fuse);
 
   void begin_step(Step step) override;

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// Whether gradients go the way of the momentum: mg_direction.
+// How far the signs of a gradient and of its momentum agree: mg_direction.
 #pragma once
 
 #include <cstdint>
@@ -12,14 +12,13 @@
 
 namespace gradmon {
 
-// The gradient as the optimizer is about to use it, against exp_avg or the
-// momentum as it stands then: no row at a parameter's very first step, nor of
-// one that takes no part. Of several updates in a step the last counts, as for
-// grad_reduced. Where the optimizer keeps no momentum, or the two cannot be
-// compared, that is counted as not applicable.
+// Compares the gradient that the optimizer is about to use with exp_avg or the momentum before the update.
+// A parameter has no row at its first update, nor in a step in which it takes no part. Of several updates
+// in a step, the last counts, as for grad_reduced. If the optimizer keeps no momentum, or if the two
+// tensors cannot be compared, the parameter is counted as not applicable.
 class SignAgreementProbe : public Probe {
  public:
-  // `watched`, `hooks` outlive this.
+  // `watched` and `hooks` must outlive this.
   SignAgreementProbe(const std::vector<Watched>& watched, GradientHooks& hooks);
 
   void begin_step(Step step) override;

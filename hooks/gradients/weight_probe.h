@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// Weights as an optimizer finds and leaves them: param_origin, param_updated.
+// Weights before and after the optimizer's step: param_origin, param_updated.
 #pragma once
 
 #include <vector>
@@ -9,10 +9,10 @@
 
 namespace gradmon {
 
-// Of several updates in a step the first origin and the last update count.
+// Of several updates in a step, param_origin is from before the first and param_updated from after the last.
 class WeightProbe : public Probe {
  public:
-  // `watched`, `fuse` outlive this.
+  // `watched` and `fuse` must outlive this.
   WeightProbe(const std::vector<Watched>& watched, double eps, HookFuse& fuse);
 
   void begin_step(Step step) override;

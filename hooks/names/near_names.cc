@@ -15,7 +15,7 @@ std::vector<std::string> near_names(std::string_view wanted, const std::vector<T
     const std::string plain = plain_name(name.name);
     for (std::size_t end = plain.size(); end != std::string::npos && end > 0;
          end = plain.rfind('.', end - 1)) {
-      if (!candidates.emplace(plain, 0, end).second) break;  // and so those above it
+      if (!candidates.emplace(plain, 0, end).second) break;  // already known, with all its prefixes
     }
   }
   const std::size_t limit = std::max<std::size_t>(2, wanted.size() / 3);

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// Did you mean …? Strings in, strings out.
+// Suggestions for a misspelt name ("did you mean …?"). Pure.
 #pragma once
 
 #include <cstddef>
@@ -11,9 +11,8 @@
 
 namespace gradmon {
 
-// Up to three of the names, or of the modules above them, that differ from
-// `wanted` in at most a third of its characters (two at least): the closest
-// first, in plain form.
+// Up to three candidates, the closest first, whose edit distance from `wanted` is at most a third of its
+// length (or 2, if that is more). Candidates are `names` and the modules that contain them, as plain_name().
 std::vector<std::string> near_names(std::string_view wanted, const std::vector<TargetName>& names);
 
 }  // namespace gradmon

@@ -33,7 +33,8 @@ std::string without_parts(std::string_view name, Drop drop) {
   return kept;
 }
 
-// Where the last of `starts` begins behind a dot, as a greedy `^.*\.(` finds it.
+// Position of the rightmost match of any of `starts`, without its dot, as the greedy regex `^.*\.(` finds
+// it; npos if none matches.
 std::size_t last_part(std::string_view name, std::initializer_list<std::string_view> starts) {
   std::size_t last = std::string_view::npos;
   for (const std::string_view start : starts) {
@@ -43,13 +44,13 @@ std::size_t last_part(std::string_view name, std::initializer_list<std::string_v
   return last;
 }
 
-// Length of a leading `{vpp}:`.
+// Length of the leading `{vpp}:` (number of the model chunk); 0 if there is none.
 std::size_t stage_length(std::string_view text) {
   const std::size_t digits = std::min(text.find_first_not_of("0123456789"), text.size());
   return digits > 0 && digits < text.size() && text[digits] == ':' ? digits + 1 : 0;
 }
 
-// Names that a config writes, with or without their chunk's number.
+// The names in a config's targets, with or without a leading `{vpp}:`.
 class WrittenNames {
  public:
   explicit WrittenNames(const std::vector<std::string>& targets) {
@@ -101,7 +102,7 @@ std::vector<std::string> record_names(const std::vector<TargetName>& names, Squa
         in_config.have(name.vpp_stage, full.back()) && !in_config.have(name.vpp_stage, squashed);
     chosen.push_back(in_full ? full.back() : squashed);
   }
-  // A full form may meet another's squashed one: until nothing changes.
+  // Repeated, because a full name may collide with the squashed name of another.
   for (bool changed = squash == Squash::yes; changed;) {
     changed = false;
     std::map<std::pair<int, std::string_view>, std::size_t> uses;

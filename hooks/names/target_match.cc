@@ -13,10 +13,10 @@
 namespace gradmon {
 namespace {
 
-// Looking for near names reads every name: for the first few patterns only.
+// Number of unmatched patterns that get suggestions: near_names() reads all names of the model.
 constexpr std::size_t kExplained = 8;
 
-// The older short form: what squashing keeps, less its `layers.`.
+// The older short form: the squashed name without its leading `layers.` or `layer.`.
 std::string short_name(const std::string& squashed) {
   for (const std::string_view start : {"layers.", "layer."}) {
     if (squashed.compare(0, start.size(), start) == 0) return squashed.substr(start.size());
@@ -27,7 +27,7 @@ std::string short_name(const std::string& squashed) {
 std::vector<std::string> forms_of(const TargetName& name) {
   const std::string plain = plain_name(name.name);
   const std::string full = unwrapped_name(name.name);
-  // The leading dot lets `layers.0` be shortened as `decoder.layers.0` is.
+  // With the leading dot, `layers.0.norm` is squashed like `decoder.layers.0.norm`: at `layers`.
   std::string squashed = squashed_name("." + plain);
   if (squashed.front() == '.') squashed.erase(0, 1);
   std::vector<std::string> forms{plain, full, squashed, squashed_name(full), short_name(squashed)};
@@ -36,7 +36,8 @@ std::vector<std::string> forms_of(const TargetName& name) {
   return forms;
 }
 
-// Whole names and modules, each with whether anything was found beneath it.
+// The targets of a config, and whether each has matched. cover(): the names that a target equals or that lie
+// beneath it. name(): the names that a target equals.
 class Prefixes {
  public:
   explicit Prefixes(const std::vector<std::string>& targets) {

@@ -1,7 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// Which names a config means. Strings in, strings out: no torch, no state, any
-// thread. The hooks ask it which parameters to watch, the agreement how many of
-// the names taken down in watch() a plan would match.
+// Which names of a model a config selects. Pure, no torch, any thread. The hooks use it to select what to
+// watch; the agreement uses it to count the names recorded in watch() that a plan would match.
 #pragma once
 
 #include <cstddef>
@@ -13,17 +12,16 @@
 
 namespace gradmon {
 
-// What a config says about names. Nothing given selects everything.
+// The names that a config selects. Without targets and patterns: all names.
 struct TargetSelection {
-  // Module or parameter names; a module's covers all beneath it. Compared by
-  // whole name parts (`layers.1` is not `layers.10`); `module.` and the
-  // wrappers' parts (see plain_name) and a leading `{vpp}:` may be there or
-  // not, and the name may be full or squashed.
+  // Names of modules or parameters; a module selects everything beneath it. Compared part by part
+  // (`layers.1` does not select `layers.10`). A target may be full or squashed, with or without `module.`,
+  // the parts of wrappers (see plain_name) and a leading `{vpp}:`.
   std::vector<std::string> targets;
-  // RE2 patterns, searched in each of the forms of a name.
+  // RE2 patterns, searched in every form of a name, with and without `{vpp}:`.
   std::vector<std::string> target_regex;
-  // Selects what no pattern matches: of `targets`, where those are given.
-  // Otherwise targets and patterns add up. Without a pattern it means nothing.
+  // true: selects the names that no pattern matches; if there are targets, only among the names that they
+  // select. false: selects the names that a target or a pattern matches. Ignored if there is no pattern.
   bool invert = false;
 };
 
@@ -31,22 +29,22 @@ struct TargetSelection {
 struct UnmatchedPattern {
   std::string pattern;
   std::vector<std::string> nearest;  // up to three names of the model, the closest first; may be empty
-  std::string error;                 // why the pattern is no valid RE2 pattern; empty if it is one
+  std::string error;                 // why the pattern is not valid RE2; empty if it is valid
 };
 
 struct MatchReport {
-  std::vector<std::size_t> matched;  // indices into the names given, rising
+  std::vector<std::size_t> matched;  // indices into `names`, ascending
   std::vector<UnmatchedPattern> unmatched;
 };
 
-// Duplicate names each count. A pattern that is invalid matches nothing.
+// Every occurrence of a duplicate name is matched. An invalid pattern matches nothing.
 MatchReport match_targets(const TargetSelection& selection, const std::vector<TargetName>& names);
 
-// Whether a target is that very name, in one of its forms, not a module around it.
+// Whether `target` equals the name in one of its forms. A module that contains the name does not match.
 bool is_named(std::string_view target, const TargetName& name);
 
-// Those alone that a target names whole, not what lies beneath them; none where
-// no target is given.
+// Matches the names that a target equals (see is_named); names beneath a target do not match. Without
+// targets nothing matches.
 MatchReport match_whole_names(const std::vector<std::string>& targets, const std::vector<TargetName>& names);
 
 }  // namespace gradmon

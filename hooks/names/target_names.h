@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// A model's names as targets mean them.
+// The names of a model that the targets of a config are matched against.
 #pragma once
 
 #include <vector>
@@ -11,14 +11,14 @@
 namespace gradmon {
 
 std::vector<TargetName> parameter_names(const WatchedModel& model);
-// The root, whose name is empty, among them.
+// Includes the root, whose name is empty.
 std::vector<TargetName> module_names(const WatchedModel& model);
-// What targets are matched against: parameters, then modules but the root.
+// The names that targets are matched against: parameters, then modules without the root.
 std::vector<TargetName> target_names(const WatchedModel& model);
 
-// Of modules that have one name once wrappers' parts are out of it (see squash_name.h),
-// in the order from outside in, one: what is wrapped, but of what torch.compile has made
-// the outside, as nothing is seen within.
+// Keeps one module for each unwrapped_name(). `modules` lists a wrapper before the module that it wraps.
+// Keeps the wrapped module; of a module compiled by torch.compile (`_orig_mod`) keeps the wrapper, because
+// calls inside compiled code are not observed.
 std::vector<WatchedModule> without_wrappers(std::vector<WatchedModule> modules);
 
 }  // namespace gradmon

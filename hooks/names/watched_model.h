@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// What a program has given to be watched: values, taken down in watch().
+// The parameters and modules that the program passed to watch(), as values.
 #pragma once
 
 #include <ATen/core/Tensor.h>
@@ -12,50 +12,50 @@
 
 namespace gradmon {
 
-// Which rank of its groups writes what this rank has of a parameter.
+// Which rank writes the rows of a parameter that several ranks of a parallel group hold.
 enum class Author : std::uint8_t {
   self,
-  self_before_reduction,  // only the unreduced gradient; another rank writes the rest
+  self_before_reduction,  // this rank writes grad_unreduced only; another rank writes the rest
   another,
 };
 
-// What a rank has of a parameter.
+// The part of a parameter that this rank holds.
 struct Scope {
   enum class Part : std::uint8_t { whole, replica, shard };
-  Part part = Part::whole;  // replica: others have the same
+  Part part = Part::whole;  // replica: other ranks hold the same values
   int index = 0;            // of the shard
-  int count = 1;
+  int count = 1;            // number of shards
 };
 
-// What a parameter's gradients are added to in place of its own (Megatron's `main_grad`).
+// The tensor that a framework accumulates a parameter's gradients in, instead of `grad` (Megatron's
+// `main_grad`).
 struct MainGradient {
-  at::Tensor tensor;         // undefined: none
-  bool by_a_kernel = false;  // that leaves no gradient of its own: what the parameter is given is garbage
+  at::Tensor tensor;  // undefined: the parameter has none
+  // A fused kernel has added the gradient to `tensor`. The gradient that autograd delivers is then garbage.
+  bool by_a_kernel = false;
 };
 
-// A parameter as the model lists it, frozen ones included (they have weights
-// only). A tensor listed again under another name is watched once, under the
-// first of its names that is selected.
+// A parameter as the model lists it, frozen parameters included (they have weight rows only). A tensor
+// that is listed under several names is watched once, under the first name that is selected.
 struct WatchedParameter {
   std::string name;
   int vpp_stage = 0;
   at::Tensor tensor;
   Author author = Author::self;
   Scope scope = {};
-  // As it is now; null: it has none. Called on any thread that runs a backward, with no
-  // lock held that a thread with the interpreter's could wait for.
+  // Returns the current main gradient; null: the parameter never has one. Called on any thread that runs a
+  // backward. It may take the GIL: the caller must not hold a lock that a thread with the GIL may wait for.
   std::function<MainGradient()> main_gradient = {};
 };
 
-// A module as the model lists it; the root's name is empty. `identity` is what
-// whoever sees a forward names it by (the module's address, in C++); never
-// dereferenced.
+// A module as the model lists it; the root's name is empty. `identity` is the key under which forward calls
+// of the module are reported (in C++ the address of the module); never dereferenced.
 struct WatchedModule {
   std::string name;
   int vpp_stage = 0;
   const void* identity = nullptr;
-  std::optional<bool> causal = {};  // what it says of its mask (is_causal, attn_mask_type); none: nothing
-  bool embeds = false;              // its weight is a table of vectors, no linear map
+  std::optional<bool> causal = {};  // the module's `is_causal`; unset: it has no such attribute
+  bool embeds = false;              // an embedding: its weight is a lookup table, not a linear map
 };
 
 struct WatchedModel {

@@ -9,7 +9,7 @@
 
 namespace gradmon {
 
-// Any thread. The training thread opens and closes it at step boundaries.
+// Any thread. The training thread calls open() and close() at step boundaries.
 class BodyGate {
  public:
   // Begins the next step. Returns its number.
@@ -19,14 +19,14 @@ class BodyGate {
     return ++step_;
   }
 
-  // Admits no further body and waits for those that run. Must not be called within a body.
+  // Admits no further body and waits until the running bodies have returned. Never call it within a body.
   void close() noexcept {
     std::unique_lock lock(mutex_);
     open_ = false;
     idle_.wait(lock, [&] { return inside_ == 0; });
   }
 
-  // Calls body(number of the step) if the gate is open. The body must not throw.
+  // If the gate is open, calls body(number of the step) and returns true. The body must not throw.
   template <typename Body>
   bool enter(Body&& body) noexcept {
     std::uint64_t step = 0;

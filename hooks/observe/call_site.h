@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// Where a program makes a call that is observed.
+// The place in the program that makes an observed call.
 #pragma once
 
 #include <cstdint>
@@ -10,7 +10,7 @@
 namespace gradmon {
 
 struct CallSite {
-  std::string place;                // "train.py[23]"; "native[layers.0]" or "native" where there are no lines
+  std::string place;                // "train.py[23]"; without source lines "native[layers.0]" or "native"
   std::vector<std::string> frames;  // innermost first, as "file.py[line] function"; may be empty
   int vpp_stage = 0;
 };
@@ -19,15 +19,15 @@ struct StackFrame {
   std::string path;
   std::int64_t line = 0;
   std::string function;
-  std::string code;  // "": what the file has there
+  std::string code;  // the source line; "": not given, read it from the file
 };
 
-// The stack of its caller, innermost first; empty where there are no lines to tell.
-// Any thread; what it throws trips the fuse of the hooks that asked.
+// Returns the caller's stack, innermost frame first; empty if no source lines are known.
+// Any thread. An exception trips the fuse of the calling hooks.
 using StackSource = std::function<std::vector<StackFrame>()>;
 
-// The site of the call that its caller is in. Any thread; what it throws trips
-// the fuse of the hooks that asked.
+// Returns the site of the observed call that runs on this thread. Any thread. An exception trips the
+// fuse of the calling hooks.
 using CallSiteSource = std::function<CallSite()>;
 
 }  // namespace gradmon

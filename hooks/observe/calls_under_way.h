@@ -13,7 +13,7 @@
 
 namespace gradmon {
 
-// Any thread. A forward that throws leaves its entry until clear().
+// Any thread. The entry of a forward that throws stays until clear().
 template <typename Call>
 class CallsUnderWay {
  public:
@@ -22,7 +22,7 @@ class CallsUnderWay {
     calls_.insert_or_assign(key_of(visit), std::move(call));
   }
 
-  // Of the before_forward that this after_forward belongs to, if it began one.
+  // Removes and returns the data of the matching begin() on this thread; empty if there was none.
   std::optional<Call> end(const ForwardVisit& visit) {
     const std::lock_guard lock(mutex_);
     auto call = calls_.extract(key_of(visit));

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// Which call sites a config means (cc_codeline).
+// Selects call sites by the config's patterns (cc_codeline).
 #pragma once
 
 #include <memory>
@@ -17,12 +17,12 @@ namespace gradmon {
 // Immutable.
 class CodeLines {
  public:
-  // RE2 patterns as "train.py\[23\]"; none: every site. One that is no pattern
-  // is warned of and selects nothing.
+  // RE2 patterns such as "train.py\[23\]"; an empty list selects every site. An invalid pattern is logged
+  // and selects nothing.
   explicit CodeLines(const std::vector<std::string>& patterns);
   ~CodeLines();
 
-  // Whether a pattern is found in the place or in one of the frames.
+  // Whether a pattern matches a part of the place or of a frame.
   bool select(const CallSite& site) const;
 
  private:

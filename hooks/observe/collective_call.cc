@@ -79,7 +79,7 @@ void describe(const c10d::ProcessGroup& group, CollectiveCall& call) {
     call.group = group.getBackendName();
     const std::string name = name_of_group(group, 0);
     if (!name.empty()) call.group += " " + name;
-  } catch (const std::exception&) {  // Not every backend has one.
+  } catch (const std::exception&) {  // not every backend has a name
   }
 }
 

@@ -11,7 +11,7 @@
 namespace gradmon {
 namespace {
 
-// torch calls a plain function.
+// Global, because torch's callback is a plain function.
 std::atomic<std::uint64_t> calls_made{0};
 
 struct Users {

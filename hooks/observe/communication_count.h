@@ -1,15 +1,15 @@
 // SPDX-License-Identifier: Apache-2.0
-// How many calls of torch's communication library (c10d) were made: they write
-// to tensors and move no version counter.
+// Counts the calls of torch's communication library (c10d). These calls write to tensors without
+// changing a version counter.
 #pragma once
 
 #include <cstdint>
 
 namespace gradmon {
 
-// While one lives calls are counted, of the whole process, if they go through
-// torch's dispatcher (as all do but those of a backend called directly in C++);
-// each op of torch then costs some 100 ns more. Made and destroyed on any thread.
+// While an instance exists, all calls of the process that go through torch's dispatcher are counted
+// (only a backend called directly from C++ bypasses it), and each torch op costs about 100 ns more.
+// Any thread.
 class CommunicationCount {
  public:
   CommunicationCount();
@@ -17,7 +17,7 @@ class CommunicationCount {
   CommunicationCount(const CommunicationCount&) = delete;
   CommunicationCount& operator=(const CommunicationCount&) = delete;
 
-  // So far. A call is counted before it is carried out.
+  // Calls counted so far in the process. A call is counted before it runs.
   std::uint64_t calls() const noexcept;
 };
 

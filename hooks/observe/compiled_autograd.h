@@ -7,9 +7,9 @@ class CompiledNodeArgs;
 
 namespace gradmon {
 
-// A hook of autograd that compiled autograd (torch 2.x) passes over, where torch's own
-// base class throws through the program's backward. In one of its two forms it overrides
-// that base's function: constant since 2.7, not there in 1.13.
+// An autograd hook that compiled autograd (torch 2.x) ignores. Without the override, torch's base class
+// throws in the program's backward. The function of the base class is const since 2.7, non-const in
+// earlier 2.x and missing in 1.13, so at most one of the two forms is an override.
 template <typename Hook>
 class PassedOverWhenCompiled : public Hook {
  public:

@@ -87,7 +87,7 @@ ForwardCount::Place ForwardCount::next(Calls& calls, int micro_step, Gradients g
   return place;
 }
 
-// One whose forward was not seen at all is taken for one of its own.
+// If no forward was seen, the recomputation counts as a forward of micro step `otherwise`.
 std::optional<ForwardCount::Place> ForwardCount::next_recomputed(Calls& calls, int otherwise) {
   if (calls.forward.empty()) return Place{otherwise, static_cast<int>(++calls.recomputed)};
   if (calls.recomputed >= calls.without_gradients.size()) return std::nullopt;

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// Which micro step of a step a forward belongs to, and which call of its module it is.
+// Assigns to each forward its micro step, and the number of the call of its module in that micro step.
 #pragma once
 
 #include <cstddef>
@@ -13,19 +13,19 @@
 
 namespace gradmon {
 
-// Not thread-safe: its owner locks. A micro step is one forward of a chunk's
-// root (the module without a name). Where no root has been seen in the step, it
-// begins as the first module seen of the chunk is entered again, but there are
-// never more than `grad_acc_steps` of them; further calls are calls.
+// Not thread-safe; the owner locks. A micro step is one forward of a chunk's root (the module without a
+// name). If no root has been seen in the step, each outermost forward of the chunk's first seen module
+// begins a micro step. After `grad_acc_steps` of them no further one begins; more forwards count as more
+// calls of the last.
 //
-// A recomputation is of the earliest forward of that module that ran without
-// gradients (in reentrant checkpointing) and has not been recomputed yet: pipelines
-// run their backwards in the order of their forwards. (Of a module called several
-// times in one micro step, in the order of the calls: right within one checkpointed
-// part, reversed where each call has its own.) The graph of any other recomputation is
-// never run: the forward's own has all gradients.
+// A recomputation belongs to the earliest forward of its module that ran without gradients (reentrant
+// checkpointing) and has not been recomputed yet, because pipelines run their backwards in the order of
+// their forwards. If a module is called several times in one micro step, the recomputations are assigned
+// in the order of the calls. This order is right within one checkpointed part, and reversed if each call
+// is a part of its own. The graph of any other recomputation is never run, because the graph of the
+// forward itself has all gradients.
 //
-// A forward that throws is given back: its retry is not another micro step.
+// A forward that throws is given back, so that its retry does not begin another micro step.
 class ForwardCount {
  public:
   ForwardCount(const std::vector<WatchedModule>& modules, int grad_acc_steps);
@@ -36,31 +36,32 @@ class ForwardCount {
     int micro_step = 0;
     int call = 1;
   };
-  // A forward that nothing watched is around on this thread, and one within
-  // another, whose micro step it shares.
+  // outermost(): a forward with no watched forward around it on this thread. within(): a forward inside
+  // another one, with the micro step of that one. recomputed(): empty if the graph of the recomputation
+  // is never run.
   enum class Gradients : bool { disabled, enabled };
   Place outermost(std::size_t module, Gradients gradients);
   Place within(std::size_t module, int micro_step, Gradients gradients);
   std::optional<Place> recomputed(std::size_t module);
-  // A value by name in a chunk; `micro_step` as of what is around it.
+  // The same for a tapped value, by its name in a chunk. `micro_step`: that of the forward around it.
   Place tapped(int vpp_stage, const std::string& name, int micro_step, Gradients gradients);
   std::optional<Place> tapped_again(int vpp_stage, const std::string& name, int micro_step);
-  // True: outermost(), which gave `place`, began the newest micro step of the
-  // chunk, and none of its forwards has been.
+  // Takes back the forward for which outermost() returned `place`. True: it had begun the newest micro
+  // step of the chunk; that micro step and all its forwards are no longer counted. False: no change.
   bool give_back(std::size_t module, const Place& place);
-  // Of the chunk, as it stands.
+  // The chunk's current micro step.
   int micro_step(int vpp_stage) const;
 
  private:
   struct Chunk {
-    std::size_t leader = static_cast<std::size_t>(-1);  // whose forwards are counted
+    std::size_t leader = static_cast<std::size_t>(-1);  // the module whose forwards begin micro steps
     bool root_leads = false;
-    int micro_steps = 0;  // begun
+    int micro_steps = 0;  // begun so far
   };
   struct Calls {
-    std::vector<int> forward;              // by micro step
-    std::vector<Place> without_gradients;  // of these
-    std::size_t recomputed = 0;            // of those
+    std::vector<int> forward;              // number of forwards, by micro step
+    std::vector<Place> without_gradients;  // forwards that ran without gradients, in order
+    std::size_t recomputed = 0;            // how many of `without_gradients` have been recomputed
   };
 
   static Place next(Calls& calls, int micro_step, Gradients gradients);

@@ -12,7 +12,7 @@ namespace {
 
 using Observers = std::vector<std::shared_ptr<ForwardObserver>>;
 
-// The process's one list, replaced whole.
+// The armed observers of the process. A change replaces the list by a new one.
 struct List {
   std::mutex mutex;
   // Guarded by mutex.
@@ -31,7 +31,7 @@ std::shared_ptr<const Observers> armed_now() {
 
 template <typename Tell>
 void tell_all(Tell tell) {
-  const std::shared_ptr<const Observers> those_armed = armed_now();  // Keeps them until all are told.
+  const std::shared_ptr<const Observers> those_armed = armed_now();  // keeps the observers alive
   for (const auto& observer : *those_armed) tell(*observer);
 }
 

@@ -1,9 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
-// Where a program's forwards are told of: by gradmon::observe() and tap() in
-// C++, by module hooks in Python. Any thread, re-entrant; nothing throws.
+// The program reports its forwards here: in C++ by gradmon::observe() and tap(), in Python by module
+// hooks. Any thread, re-entrant; nothing throws.
 //
-// What is told goes to every tap that is armed just now. While none is (no
-// monitor, off, a step that is not collected) asking costs one relaxed load.
+// Each report goes to every armed observer. While none is armed (no monitor, off, or a step that is not
+// collected), open() costs one relaxed load.
 #pragma once
 
 #include <ATen/core/Tensor.h>
@@ -19,22 +19,22 @@
 
 namespace gradmon {
 
-// What goes into a module, or comes out: nested containers flattened. Valid
-// during the call only; a listener keeps nothing alive.
+// The inputs or outputs of a module, with nested containers flattened. Valid during the call only; a
+// listener must not keep a tensor alive.
 struct ForwardTensors {
   struct Element {
     at::Tensor tensor;      // may be undefined
-    std::string key;        // what its container calls it: "0", or a dict's key; "" if lone
-    std::size_t place = 0;  // in the container
+    std::string key;        // its name in the container: "0", or the key of a dict; "" if lone
+    std::size_t place = 0;  // index in the flattened container
   };
-  std::vector<Element> elements;  // tensors alone
-  std::size_t places = 0;         // of the container: with what is no tensor
-  bool lone = false;              // a tensor by itself, not in a container
+  std::vector<Element> elements;  // tensors only
+  std::size_t places = 0;         // elements of the flattened container, including other types
+  bool lone = false;              // one tensor that is not in a container
 };
 
 enum class ModuleMode : bool { evaluation, training };
 
-// One who wants to be told: a ForwardTap.
+// Receives the reports while armed. Implemented by ForwardTap.
 class ForwardObserver {
  public:
   virtual ~ForwardObserver() = default;
@@ -48,22 +48,21 @@ class ForwardObserver {
 
 namespace forward_entry {
 
-extern std::atomic<int> observers;  // that are armed; changed by arm() and disarm() alone
+extern std::atomic<int> observers;  // number of armed observers; changed by arm() and disarm() only
 inline bool open() noexcept { return observers.load(std::memory_order_relaxed) != 0; }
 
-// Before a module's forward, and after it with what came out (or with nothing,
-// where it threw), on the same thread. `module`: WatchedModule::identity;
-// one that nobody watches is passed over.
+// entered(): before the forward of a module. left(): after it. abandoned(): instead of left() if it threw.
+// All on the same thread. `module` is WatchedModule::identity; unwatched modules are ignored.
 void entered(const void* module, ModuleMode mode, const ForwardTensors& inputs) noexcept;
 void left(const void* module, const ForwardTensors& outputs) noexcept;
 void abandoned(const void* module) noexcept;
-// A value by name, which no module gives.
+// A named value that is not the output of a module.
 void tapped(std::string_view name, const at::Tensor& tensor) noexcept;
-// What an attention looks with and at: of a module, or (null) by name.
+// The queries and keys of an attention: of `module`, or of `name` if `module` is null.
 void attended(const void* module, std::string_view name, const at::Tensor& q, const at::Tensor& k,
               Causal causal) noexcept;
 
-// A call that has begun may go on after disarm(): the observer is kept until it returns.
+// A call that is in progress may outlast disarm(); it keeps the observer alive until it returns.
 void arm(std::shared_ptr<ForwardObserver> observer);
 void disarm(const ForwardObserver& observer) noexcept;
 

@@ -18,17 +18,17 @@
 namespace gradmon {
 namespace {
 
-// A watched module whose forward runs on this thread just now.
+// A watched module whose forward is running on this thread.
 struct Frame {
-  std::uint64_t tap = 0;   // its number
-  std::uint64_t step = 0;  // of the tap's own counting
-  bool visited = false;    // else what is within is not visited either
+  std::uint64_t tap = 0;   // number of the tap that made the frame
+  std::uint64_t step = 0;  // number of the step, from the tap's gate
+  bool visited = false;    // false: the modules within are not visited either
   ForwardVisit visit;
 };
 
 thread_local std::vector<Frame> frames;
 
-// Never given twice, as addresses are.
+// Identifies a tap. Unlike an address, a number is never reused.
 std::uint64_t next_number() noexcept {
   static std::atomic<std::uint64_t> last{0};
   return ++last;
@@ -72,7 +72,7 @@ class ForwardTap::Observer : public ForwardObserver {
 
   void entered(const void* module, ModuleMode mode, const ForwardTensors& inputs) noexcept override {
     of_module(module, [&](std::size_t place, std::uint64_t step) {
-      // A recomputation that has what it needs may be ended by an exception.
+      // Checkpointing may end a recomputation early by an exception, which leaves its frames behind.
       const bool forward = !in_backward();
       drop(0, [&](const Frame& f) {
         return f.tap == number_ && (f.step != step || (forward && f.visit.recomputed));
@@ -118,7 +118,7 @@ class ForwardTap::Observer : public ForwardObserver {
       const Frame* around = innermost(number_);
       if (around && around->step != step) around = nullptr;
       if (around ? !around->visited : !c10::GradMode::is_enabled()) return;
-      // Counted apart from the taps, and modules by their place.
+      // The prefix keeps these keys apart from the names of tapped values.
       const std::string key = module ? std::to_string(place->second) : std::string(name);
       auto visit = visit_of((module ? "attention of module " : "attention ") + key, around);
       if (!visit) return;
@@ -161,7 +161,7 @@ class ForwardTap::Observer : public ForwardObserver {
     return frame;
   }
 
-  // A forward has thrown, and its frame is gone.
+  // Call it after the frame of a forward that threw has been removed.
   void give_back(const std::optional<Frame>& frame, std::uint64_t step) {
     if (!frame || !frame->visited || frame->visit.recomputed || frame->step != step) return;
     if (innermost(number_)) return;
@@ -172,7 +172,7 @@ class ForwardTap::Observer : public ForwardObserver {
     for (ForwardListener* listener : listeners_) listener->abandoned(frame->visit);
   }
 
-  // None where it is in a recomputation whose graph is not run.
+  // Empty within a recomputation whose graph is never run.
   std::optional<ForwardVisit> visit_of(const std::string& tapped, const Frame* around) {
     ForwardVisit visit;
     visit.module = around ? around->visit.module : kNoModule;
@@ -188,8 +188,8 @@ class ForwardTap::Observer : public ForwardObserver {
     return visit;
   }
 
-  // The innermost frame of the module, and with it those within, left by
-  // exceptions. Whatever the gate and the fuse say: no frame outlives its forward.
+  // Removes and returns the innermost frame of the module. Also removes the frames within it, which
+  // exceptions have left behind. Ignores gate and fuse, so that no frame outlives its forward.
   std::optional<Frame> pop(const void* module) noexcept {
     const auto place = places_.find(module);
     if (place == places_.end()) return std::nullopt;
@@ -207,7 +207,7 @@ class ForwardTap::Observer : public ForwardObserver {
   const std::vector<WatchedModule> modules_;
   std::unordered_map<const void*, std::size_t> places_;
   const std::vector<ForwardListener*> listeners_;
-  HookFuse& fuse_;  // may be gone, but not within the gate
+  HookFuse& fuse_;  // valid within the gate; may be destroyed otherwise
 
   BodyGate gate_;  // own synchronisation
 

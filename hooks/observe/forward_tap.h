@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// Turns what a program tells of its forwards into visits of one watched model.
+// Turns the forwards that a program reports into visits of one watched model.
 #pragma once
 
 #include <cstddef>
@@ -12,28 +12,26 @@
 
 namespace gradmon {
 
-// Training thread, at step boundaries; the listeners are called where forwards
-// run. A module registered under two names is visited under the first.
+// Training thread, at step boundaries. The listeners are called on the threads that run the forwards. A
+// module registered under two names is visited under the first.
 //
-// Passed over: modules that are not watched; evaluation, by the mode of the
-// module and of what is around it; a forward that begins outermost with
-// gradients disabled (within one that did not, as reentrant checkpointing runs
-// it, it counts). A forward inside a backward is a recomputation. A module that
-// is entered while itself or the root is being entered on that thread has been
-// left by an exception nobody told of.
+// Not visited: modules that are not watched; forwards in evaluation mode, and everything within them; an
+// outermost forward with gradients disabled. A forward with gradients disabled is visited inside a
+// visited one, because reentrant checkpointing runs it that way. A forward inside a backward is a
+// recomputation. If the root is entered while an earlier forward of it is still open on that thread, the
+// earlier one counts as ended by an exception that was not reported.
 class ForwardTap {
  public:
-  // The listeners and `fuse` outlive it.
+  // The listeners and `fuse` must outlive this.
   ForwardTap(const std::vector<WatchedModule>& modules, int grad_acc_steps,
              std::vector<ForwardListener*> listeners, HookFuse& fuse);
-  // disarm().
+  // Calls disarm().
   ~ForwardTap();
   ForwardTap(const ForwardTap&) = delete;
   ForwardTap& operator=(const ForwardTap&) = delete;
 
   void begin_step();
-  // Waits for the listeners that are being called just now (a tensor is read,
-  // at most); none is called afterwards.
+  // Waits for listener calls in progress, which at most read a tensor. No listener is called afterwards.
   void disarm() noexcept;
 
  private:
@@ -41,8 +39,9 @@ class ForwardTap {
   std::shared_ptr<Observer> observer_;
 };
 
-// The watched modules around the caller, the innermost first: indices into
-// WatchedModel::modules. Within a listener: of the visit's own thread, with its module.
+// The watched modules whose forwards are running on this thread, innermost first, as indices into
+// WatchedModel::modules of the model whose tap has the innermost one. Within a listener, the module of
+// the visit is the first.
 std::vector<std::size_t> modules_around();
 
 }  // namespace gradmon

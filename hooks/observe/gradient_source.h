@@ -22,18 +22,18 @@ struct GradientSource {
     none,       // the tensor requires no gradient
     node,       // a node of the graph made it
     leaf,       // it is in no graph (yet)
-    parameter,  // its gradient is read elsewhere
+    parameter,  // a parameter of the model; GradientHooks reads its gradient
   };
   Sort sort = Sort::none;
   std::weak_ptr<torch::autograd::Node> node;
   std::size_t output = 0;  // of the node
   std::optional<c10::weak_intrusive_ptr<c10::TensorImpl>> leaf;
 
-  static GradientSource of(const at::Tensor& tensor);  // of a parameter: leaf
-  bool is(const GradientSource& other) const;          // both of one tensor that requires a gradient
+  static GradientSource of(const at::Tensor& tensor);  // `leaf` for a parameter
+  bool is(const GradientSource& other) const;          // same place; false if no gradient is required
 
-  // The node, or the leaf's accumulator; null where it is gone, or there is none yet: a
-  // leaf has one once what uses it has run.
+  // The node, or the leaf's accumulator. Null if it is gone, or if the leaf has no accumulator yet; a
+  // leaf gets one when the first operation that uses it has run.
   std::shared_ptr<torch::autograd::Node> find() const;
 };
 

@@ -18,7 +18,7 @@ std::uint64_t next_node() { return at::sequence_number::peek(); }
 std::vector<std::vector<InnerEdge>> inner_edges(const std::vector<GradientSource>& sources,
                                                 const ForwardTensors& outputs, std::uint64_t first) {
   std::vector<std::vector<InnerEdge>> found(sources.size());
-  std::multimap<std::pair<const Node*, std::size_t>, std::size_t> ends;  // to the place in `sources`
+  std::multimap<std::pair<const Node*, std::size_t>, std::size_t> ends;  // to the index in `sources`
   std::vector<std::shared_ptr<Node>> held;
   for (std::size_t i = 0; i < sources.size(); ++i) {
     const auto end = sources[i].find();

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// Call sites in a program without lines that could be told: the innermost
-// watched module whose forward the thread is in.
+// Call sites in a program without known source lines: the innermost watched module whose forward is
+// running on the thread.
 #pragma once
 
 #include <string>
@@ -12,14 +12,15 @@
 
 namespace gradmon {
 
-// Any thread. Listens so that there is a tap, which knows the modules around a
-// thread; where several models are watched, those of the innermost one are named.
+// Any thread. It is a listener only to make the HookSet create a ForwardTap, which tracks the modules of
+// each thread. If several models are watched in the process, it uses the indices from the model whose
+// forward is innermost (see modules_around()).
 class NativeCallSites : public ForwardListener {
  public:
   explicit NativeCallSites(const std::vector<WatchedModule>& modules);
 
-  // "native[layers.0]" with the modules around it as frames; "native" outside
-  // of all, and inside the root alone.
+  // "native[layers.0]", with this module and the modules around it as frames. "native" outside of all
+  // modules, and inside the root only.
   CallSite here() const;
 
   void before_forward(const ForwardVisit&, const ForwardTensors&) override {}

@@ -8,10 +8,10 @@
 
 namespace gradmon {
 
-// Lines of a program's source files, each read once. One thread.
+// The lines of the program's source files. Each file is read once. One thread.
 class SourceLines {
  public:
-  // Without the blanks around it; "" where there is no such file or line.
+  // The line (from 1) without leading and trailing white space; "" if the file or the line does not exist.
   std::string line(const std::string& path, std::int64_t number);
 
  private:

@@ -21,7 +21,7 @@ namespace gradmon {
 using torch::autograd::Node;
 using torch::autograd::variable_list;
 
-// One gradient of the several that a node takes or gives.
+// Watches one of the gradients that a node receives or returns.
 class Arrival {
  public:
   Arrival(std::size_t number, TensorGradients::Body body) : number_(number), body_(std::move(body)) {}
@@ -59,21 +59,21 @@ class TensorGradients::After : public PassedOverWhenCompiled<torch::autograd::Fu
   }
 };
 
-// What has come by several edges in this pass. Holds tensors until all have come.
+// Adds the gradients that arrive by several edges in one pass. Holds the tensors until all have arrived.
 class TensorGradients::Sum {
  public:
   Sum(std::size_t edges, Body body) : body_(std::move(body)), parts_(edges) {}
 
   void add(std::size_t edge, const at::Tensor& gradient) noexcept {
     take([&] {
-      if (parts_[edge].defined()) clear_parts();  // Another pass.
+      if (parts_[edge].defined()) clear_parts();  // a new pass has begun
       parts_[edge] = gradient.detach();
       const auto is_here = [](const at::Tensor& part) { return part.defined(); };
       return std::all_of(parts_.begin(), parts_.end(), is_here);
     });
   }
 
-  // No more will come in this pass.
+  // No more gradients arrive in this pass.
   void end_pass() noexcept {
     take([] { return true; });
   }
@@ -106,7 +106,7 @@ class TensorGradients::Sum {
     at::Tensor sum;
     for (const at::Tensor& part : parts) {
       if (!part.defined()) continue;
-      // A dense one can be added to, a sparse one only to its like.
+      // torch adds a sparse tensor to a dense one, but not a dense tensor to a sparse one.
       if (!sum.defined() || (sum.layout() != at::kStrided && part.layout() == at::kStrided)) {
         sum = sum.defined() ? part + sum : part;
       } else {

@@ -18,10 +18,10 @@
 
 namespace gradmon {
 
-// Any thread. For a whole gradient, a hook is put before the node that made the tensor, or before the
-// leaf's accumulator; it is not one of the tensor's own hooks. For the gradient by some edges, a hook is
-// put after each node that they come from. A hook dies with the graph, or is removed if the graph
-// outlives its use. Since that time is unknown, a hook body keeps no tensor alive.
+// Any thread. A whole gradient is read by a pre-hook of the node that made the tensor, or of the leaf's
+// accumulator; it is never a tensor hook. The gradient by some edges is read by post-hooks of the nodes
+// where these edges start. A hook dies with the graph, or is removed if the graph outlives its use. The
+// lifetime of the graph is unknown, so a hook body must not keep a tensor alive.
 class TensorGradients {
  public:
   // Called on the thread that runs the backward, once per pass; noexcept. `gradient` is defined.
@@ -34,14 +34,14 @@ class TensorGradients {
   TensorGradients& operator=(const TensorGradients&) = delete;
 
   GradientSource source_of(const at::Tensor& tensor) const;
-  // Does nothing for a source that is gone or needs no hook. Call it for a leaf after the code that uses
-  // the leaf has run, because the leaf has no accumulator before.
+  // Does nothing if source.find() is null. Watch a leaf after the code that uses it has run, because the
+  // leaf has no accumulator before.
   void watch(const GradientSource& source, Body body);
   // Reads the sum of the gradients by the edges: when all have arrived, or at the latest when the source
   // has its whole gradient. Does nothing without edges.
   void watch_edges(const GradientSource& into, std::vector<InnerEdge> edges, Body body);
 
-  // Training thread, at step boundaries. No backward may run through those graphs.
+  // Training thread, at step boundaries. No backward may run through the watched graphs then.
   void begin_step() noexcept;
   // Removes the hooks of leaves, of nodes whose gradient has arrived, and of earlier steps. Others stay
   // for a gradient that arrives late.
@@ -63,14 +63,14 @@ class TensorGradients {
   void put_before(const std::shared_ptr<torch::autograd::Node>& node, std::unique_ptr<Before> hook,
                   bool leaf);
   void put_after(const std::shared_ptr<torch::autograd::Node>& node, std::unique_ptr<After> hook);
-  // condition(hooked, whether its gradient has come)
+  // Removes the hooks for which condition(hooked, whether its gradient has arrived) is true.
   template <typename Condition>
   void take_off(Condition&& condition) noexcept;
 
   const std::unordered_set<const void*> parameters_;
 
   std::mutex mutex_;
-  // Guarded by mutex_, as are the lists of hooks that are added to.
+  // Guarded by mutex_, like the nodes' lists of hooks.
   std::vector<Hooked> hooked_;
   std::vector<std::weak_ptr<Sum>> sums_;  // of this step
   std::uint64_t step_ = 0;

@@ -13,7 +13,7 @@ void HookFuse::trip(std::string_view target, std::string_view cause) noexcept {
               (target.empty() ? std::string() : " (while reading " + failure.target + ")"));
     const std::lock_guard lock(mutex_);
     failure_ = failure;
-  } catch (...) {  // out of memory: the fuse has tripped, if without words
+  } catch (...) {  // Out of memory: the fuse stays tripped, its failure is not recorded.
   }
 }
 

@@ -23,12 +23,12 @@ struct HookFailure {
 class HookFuse {
  public:
   bool tripped() const noexcept { return tripped_.load(std::memory_order_acquire); }
-  // Keeps and logs the first failure only, and only the first line of its cause (torch adds a
+  // Records and logs the first failure only, and only the first line of its cause (torch appends a
   // backtrace).
   void trip(std::string_view target, std::string_view cause) noexcept;
   std::optional<HookFailure> failure() const;
-  // Time spent in hook bodies so far, on all threads together. A body within a body counts once.
-  // Includes the charged time of hooks with a fuse of their own.
+  // Time spent in hook bodies so far, on all threads together. A nested body counts once. Includes the
+  // time passed to charge() for hooks that have a fuse of their own.
   std::chrono::nanoseconds spent() const noexcept {
     return std::chrono::nanoseconds{spent_ns_.load(std::memory_order_relaxed)};
   }

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// What a plan collects. runtime/ makes it from the config. A value.
+// What a plan collects. runtime/ builds it from the config. A value.
 #pragma once
 
 #include <atomic>
@@ -24,7 +24,7 @@ struct TensorSelection {
 
 struct ActivationTarget {
   std::string name;
-  std::optional<TensorSelection> input, output, input_grad, output_grad;  // none set: all of them
+  std::optional<TensorSelection> input, output, input_grad, output_grad;  // none set: all four
 };
 
 struct ActivationSettings {
@@ -50,7 +50,7 @@ struct L2Settings {
   CausalMask causal = CausalMask::automatic;
 };
 
-// The factor of the loss, and so of every gradient in the step (GradScaler); > 0.
+// The factor by which a GradScaler multiplies the loss, and so every gradient of the step; > 0.
 using GradientScale = std::atomic<double>;
 
 struct HookSettings {

@@ -16,7 +16,7 @@ namespace {
 
 using States = std::decay_t<decltype(std::declval<const torch::optim::Optimizer&>().state())>;
 
-// Pointers in torch 2.x, their text in 1.13.
+// The key of an optimizer's state: the parameter's pointer in torch 2.x, the pointer as text in 1.13.
 template <typename Key>
 Key key_of(c10::TensorImpl* parameter) {
   if constexpr (std::is_same_v<Key, std::string>) {

@@ -9,8 +9,8 @@
 
 namespace gradmon {
 
-// A moment that is not set: the optimizer has none for this parameter. Set but undefined: there is
-// none yet (before the parameter's first step).
+// A moment that is not set: the optimizer keeps none for this parameter. A moment that is set but undefined:
+// it does not exist yet (before the parameter's first step).
 struct ParameterState {
   std::optional<at::Tensor> first_moment;   // exp_avg, or the momentum
   std::optional<at::Tensor> second_moment;  // exp_avg_sq, or the mean of squares
@@ -28,8 +28,8 @@ class OptimizerState {
   // The gradient that the optimizer will use: the parameter's, or the one that the program keeps
   // instead (Megatron's main_grad). May be undefined.
   virtual at::Tensor gradient_of(const at::Tensor& parameter) const { return parameter.grad(); }
-  // The factor in the gradients that the optimizer itself will divide by (a fused optimizer with a
-  // GradScaler); > 0.
+  // The factor that the gradients still contain and the optimizer itself will divide out (a fused optimizer
+  // with a GradScaler); > 0.
   virtual double gradient_scale() const { return 1; }
 };
 

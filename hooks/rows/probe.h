@@ -13,8 +13,8 @@ namespace gradmon {
 
 class ForwardListener;
 
-// One call of an optimizer's step: the watched parameters that it holds (their indices, rising), and
-// its state (null: unknown).
+// One call of an optimizer's step: the watched parameters that it holds (their indices, ascending),
+// and its state (null: unknown).
 struct Update {
   std::vector<std::size_t> places;
   const OptimizerState* state = nullptr;
@@ -25,8 +25,8 @@ struct Update {
 };
 
 // Training thread, at step boundaries; hook bodies run on the thread where torch calls them. The
-// constructor attaches the hooks, the destructor detaches them. An exception of a member trips the
-// fuse of the HookSet; hook bodies catch their own.
+// constructor attaches the hooks, the destructor detaches them. An exception from a member function trips
+// the fuse of the HookSet; hook bodies catch their own exceptions.
 class Probe {
  public:
   Probe() = default;
@@ -34,11 +34,11 @@ class Probe {
   Probe(const Probe&) = delete;
   Probe& operator=(const Probe&) = delete;
 
-  // Before a collected step. Clears the readings of the last one and arms the hooks.
+  // Before a collected step. Clears the readings of the previous collected step and arms the hooks.
   virtual void begin_step(Step step) = 0;
   // After a collected step, even if the fuse has tripped. From now on a hook body costs one load.
   virtual void disarm() noexcept {}
-  // Before the first step that is not collected after one that was.
+  // Before each step that is not collected.
   virtual void rest() noexcept {}
   // Before and after the optimizer's step; any number of times per step.
   virtual void before_update(const Update&) {}
@@ -48,7 +48,7 @@ class Probe {
 
   // Number of attached hooks.
   virtual std::size_t attached() const noexcept { return 0; }
-  // The listener for modules' forwards; null if it needs none. Lives as long as the probe.
+  // The listener for forward calls of modules; null if the probe needs none. Lives as long as the probe.
   virtual ForwardListener* forward_listener() noexcept { return nullptr; }
 };
 

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// A watched parameter, and what was read of a tensor in one step.
+// A watched parameter, and the statistics read from one tensor in one step.
 #pragma once
 
 #include <ATen/core/Tensor.h>
@@ -23,26 +23,26 @@ struct Watched {
   std::uint32_t target = 0;                          // the stream's id of the name
   std::uint64_t place = 0;                           // index in the model's list
   bool before_reduction_only = false;                // another rank writes the rest
-  std::function<MainGradient()> main_gradient = {};  // as WatchedParameter's
+  std::function<MainGradient()> main_gradient = {};  // WatchedParameter::main_gradient
 };
 
-// Reused in each step, so that a step allocates nothing.
+// Reused in every step, so that a step does not allocate.
 struct Reading {
   bool present = false;
   TensorStats stats;
-  double scale = 1;  // factor in the tensor; rows have the values without it
-  std::string why;   // why this tensor is not applicable; "" if its kind of tensor never is
+  double scale = 1;  // factor that the tensor contains; rows have the values without it
+  std::string why;   // why the tensor is not applicable; "": meta, undefined or without storage
   std::vector<std::int64_t> sizes;
-  // Not null: a device is still computing the values of the tensor as it was (NaN until then).
-  // RowWriter waits for those of all rows at once, settle() for those of one reading.
+  // Not null: a device is still computing `stats.values` (NaN until then), of the tensor as it was in
+  // take(). RowWriter waits once for the values of all rows; settle() waits for those of its readings.
   std::shared_ptr<const DeviceNumbers> pending;
 
-  // Reads the tensor, or queues the reading on its device. A tensor that torch cannot read (a nested
-  // one), or that is written during the reading, is not applicable. A failure of ours trips the fuse
-  // and leaves no reading. `eps` refers to the values without `scale`, which is > 0.
+  // Reads the tensor, or queues the reading on its device. A tensor that torch cannot read (for example a
+  // nested tensor), or that is written during the reading, is not applicable. Any other failure trips the
+  // fuse and leaves the reading absent. `eps` refers to the values without `scale`; `scale` is > 0.
   void take(const at::Tensor& tensor, double eps, const std::string& name, HookFuse& fuse,
             double scale = 1) noexcept;
-  // There is a tensor, but its values are unknown: not applicable.
+  // Marks the reading as not applicable: the tensor exists, but its values cannot be read.
   void lacks(std::string reason) noexcept;
 };
 

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// What records call the modules of one plan.
+// The names of modules in the records of one plan.
 #pragma once
 
 #include <string>
@@ -11,7 +11,8 @@
 
 namespace gradmon {
 
-// What records call modules: as the config's targets write them (see record_names).
+// record_names() of modules; a name that the config's targets write in full stays in full. One name for each
+// of `modules`, in their order.
 std::vector<std::string> activation_record_names(const HookSettings& settings,
                                                  const std::vector<TargetName>& modules);
 std::vector<std::string> l2_record_names(const L2Settings& settings, const std::vector<TargetName>& modules,

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// Makes records of readings.
+// Turns readings into records.
 #pragma once
 
 #include <array>
@@ -23,7 +23,7 @@ struct RowCounts {
   std::uint64_t not_applicable = 0;
 };
 
-// As torch prints a shape: "[16, 8]", "[4]", "[]".
+// The shape as torch prints it: "[16, 8]", "[4]", "[]".
 std::string shape_text(const std::vector<std::int64_t>& sizes);
 
 // Identifies a row of the step.
@@ -50,10 +50,11 @@ class RowWriter {
   // pushes the rows that were held back for them, in order.
   void end_step();
 
-  // Writes the plan's statistics of one tensor. Ignores an absent or empty reading. Counts a reading
-  // without numbers, and logs the first of them by `name`.
+  // Writes the plan's statistics of one tensor. Ignores an absent or empty reading. Counts a reading that is
+  // not applicable, and logs the first of them with `name`.
   void write(const RowKey& key, const Reading& reading, const std::string& name);
-  // Writes other values, by column. If they are pending, `pending` has them in the order of `values`.
+  // Writes other values, by column. `pending` (null: none) has the values that a device is still computing,
+  // in the order of `values`.
   void write(const RowKey& key, std::initializer_list<ColumnValue> values,
              const PendingNumbers& pending = {});
 
@@ -81,7 +82,7 @@ class RowWriter {
   RowCounts counts_;
   std::map<std::vector<std::int64_t>, std::uint32_t> shapes_;
   std::vector<Record> held_;
-  std::vector<Waiting> waiting_;  // as the batch
+  std::vector<Waiting> waiting_;  // in the order of batch_
   DeviceBatch batch_;
 };
 

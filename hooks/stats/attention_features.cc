@@ -22,8 +22,8 @@
 namespace gradmon {
 namespace {
 
-constexpr std::int64_t kQueries = 384;  // of one head, computed by one thread at a time
-constexpr std::int64_t kDeviceScores = std::int64_t{1} << 24;  // floats at a time on other devices
+constexpr std::int64_t kQueries = 384;                         // of one head, in one unit of work
+constexpr std::int64_t kDeviceScores = std::int64_t{1} << 24;  // scores at a time on other devices
 
 std::string objection_to(const at::Tensor& q, const at::Tensor& k) {
   if (!q.defined() || !k.defined() || q.dim() != 4 || k.dim() != 4) return "Q and K are not 4-D";
@@ -36,7 +36,7 @@ std::string objection_to(const at::Tensor& q, const at::Tensor& k) {
   return "";
 }
 
-// As [b, h, s, d] of float or double.
+// The tensor with axes [b, h, s, d], as `type`, with a contiguous last axis.
 at::Tensor arranged(const at::Tensor& tensor, AxisOrder order, c10::ScalarType type) {
   at::Tensor x = order == AxisOrder::sbhd ? tensor.permute({1, 2, 0, 3}) : tensor.permute({0, 2, 1, 3});
   if (x.is_neg()) x = x.resolve_neg();
@@ -44,7 +44,7 @@ at::Tensor arranged(const at::Tensor& tensor, AxisOrder order, c10::ScalarType t
   return x.stride(3) == 1 || x.size(3) == 1 ? x : x.contiguous();
 }
 
-// What one thread computes at a time: some queries of one head.
+// The sums of one unit of work: up to kQueries consecutive queries of one head.
 template <typename T>
 AttentionSums sums_of(const at::Tensor& q, const at::Tensor& k, Causal causal, std::int64_t unit) {
   const std::int64_t blocks = (q.size(2) + kQueries - 1) / kQueries;
@@ -71,7 +71,7 @@ template <typename T>
 AttentionFeatures in_memory(const at::Tensor& q, const at::Tensor& k, Causal causal) {
   const std::int64_t units = q.size(0) * q.size(1) * ((q.size(2) + kQueries - 1) / kQueries);
   std::vector<AttentionSums> sums(static_cast<std::size_t>(units));
-  std::atomic<std::int64_t> next{0};  // later queries cost more: whoever is free takes the next
+  std::atomic<std::int64_t> next{0};  // next unit for a free thread; later queries cost more
   at::parallel_for(0, std::min<std::int64_t>(at::get_num_threads(), units), 1,
                    [&](std::int64_t, std::int64_t) {
                      for (std::int64_t unit = next++; unit < units; unit = next++) {
@@ -87,7 +87,7 @@ AttentionFeatures in_memory(const at::Tensor& q, const at::Tensor& k, Causal cau
   return {features.entropy / rows, features.softmax_max / rows, {}};
 }
 
-// Sums over the rows of a block of queries [g, i, d] of the heads that share keys [j, d].
+// Entropy and maximum, summed over the rows of queries [g, i, d]; the g heads share the keys [j, d].
 at::Tensor device_sums(const at::Tensor& q, const at::Tensor& k, std::int64_t first, Causal causal) {
   at::Tensor scores = at::matmul(q, k.t()) * (1 / std::sqrt(static_cast<double>(q.size(2))));
   if (causal == Causal::yes) {

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// How sharply attention looks: numbers of the weights softmax(Q Kᵀ / √d),
-// averaged over all rows of all heads of all batches.
+// Entropy and maximum of the attention weights softmax(Q Kᵀ / √d), averaged over all rows of all heads of
+// all batches.
 #pragma once
 
 #include <ATen/core/Tensor.h>
@@ -16,32 +16,30 @@ namespace gradmon {
 struct AttentionFeatures {
   double entropy = 0;      // mean over rows of −Σ_j p_j log p_j, in nats (Shannon's)
   double softmax_max = 0;  // mean over rows of max_j p_j
-  // Not null: a device still computes the two (NaN until then), of Q and K as they were.
+  // Not null: a device is still computing both (NaN until then), of Q and K as they were at the call.
   PendingNumbers pending;
 };
 
-// Q and K: 4-D, of real floating numbers, equal batch and head size; K may have
-// fewer heads, each for as many of Q's that follow one another (grouped
-// queries). Any strides. Computed in float32 (double: in double) in tiles: beside
-// float copies of Q and K where they are of 16 bits or their elements do not lie
-// side by side, scratch is about 256 · d numbers a thread, whatever the lengths.
-// On torch's threads; the result does not depend on their number. On other
-// devices torch's ops do the same, queued, 64 MiB of scores at a time.
+// Q and K: 4-D, real floating point, equal batch size and head size, any strides. K may have fewer heads:
+// each head of K then serves a group of consecutive heads of Q (grouped queries).
 //
-// `causal`: query i sees the keys 0 … i, also where there are not as many keys
-// as queries (upper left, as torch's scaled_dot_product_attention; msprobe knows
-// square masks only). Other masks are not known here. A NaN, or an infinite
-// score that a row sees, makes both numbers NaN, but for −inf beside finite
-// ones, which weighs nothing.
+// On the CPU: computed in tiles in float32 (in double if Q or K is double), on torch's threads; the result
+// does not depend on their number. Scratch is about 256 · d numbers per thread, whatever the sequence
+// lengths, plus float copies of Q and K if they have 16 bits or their last axis is not contiguous. On other
+// devices: torch's ops, queued, 64 MiB of float32 scores at a time.
 //
-// The error is why it does not apply: fewer than 4 dimensions, no elements,
-// meta … Computes the same under autocast. Changes neither the tensors nor the
-// gradient mode; what torch throws passes through.
+// `causal`: query i sees the keys 0 … i, also if the numbers of queries and keys differ (upper-left mask, as
+// in torch's scaled_dot_product_attention; msprobe supports square masks only). Other masks are not
+// supported. A row that sees a NaN or +inf score, or only −inf scores, makes both results NaN. A −inf score
+// beside finite scores has the weight 0.
+//
+// The error says why the tensors have no such features: not 4-D, no elements, meta … Autocast does not
+// change the result. Tensors and gradient mode stay unchanged; torch's exceptions pass through.
 tl::expected<AttentionFeatures, std::string> attention_features(const at::Tensor& q, const at::Tensor& k,
                                                                 AxisOrder order, Causal causal);
 
-// As on a device, where Q and K are: both as above, [b, h, s, d]. To be called
-// without gradient mode.
+// The version for other devices: queued on the device of Q and K, does not wait. Q and K as above, with axes
+// [b, h, s, d]. Call with gradient mode off.
 PendingNumbers pending_attention_features(const at::Tensor& q, const at::Tensor& k, Causal causal);
 
 }  // namespace gradmon

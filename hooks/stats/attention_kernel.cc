@@ -1,7 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// This file is compiled once for each instruction set: foreach_target.h
-// includes it again and again.
-#ifndef HWY_DISABLED_TARGETS  // vectors of unknown size cannot be members
+// This file is compiled once for each instruction set: foreach_target.h includes it repeatedly.
+#ifndef HWY_DISABLED_TARGETS  // vectors without a compile-time size cannot be members
 #define HWY_DISABLED_TARGETS (HWY_SVE | HWY_SVE2 | HWY_SVE_256 | HWY_SVE2_128 | HWY_RVV)
 #endif
 #undef HWY_TARGET_INCLUDE
@@ -25,7 +24,7 @@ namespace hn = hwy::HWY_NAMESPACE;
 
 constexpr std::size_t kRows = 6;  // queries at a time
 
-// A query's sums so far, relative to the largest score so far.
+// The sums of one query so far, relative to its largest score so far.
 struct Row {
   double max = -std::numeric_limits<double>::infinity();
   double weights = 0;   // Z
@@ -33,7 +32,7 @@ struct Row {
   bool undefined = false;
 };
 
-// Keys side by side in panels of two vectors: [panel][element][lane].
+// Transposes keys into panels of two vectors: [panel][element][lane]. Pads the last panel with zeros.
 template <class D, typename T = hn::TFromD<D>>
 void pack(const T* keys, std::ptrdiff_t stride, std::size_t count, std::size_t width, T* packed) {
   const std::size_t lanes = 2 * hn::Lanes(D());
@@ -47,7 +46,7 @@ void pack(const T* keys, std::ptrdiff_t stride, std::size_t count, std::size_t w
   }
 }
 
-// The products of kRows queries with the keys of one panel, stored kKeyTile apart.
+// Stores the products of kRows queries with the keys of one panel; rows of `scores` are kKeyTile apart.
 template <class D, typename T = hn::TFromD<D>>
 HWY_INLINE void multiply(const T* const* queries, const T* panel, std::size_t width, T* scores) {
   const D d;
@@ -88,7 +87,7 @@ HWY_INLINE void multiply(const T* const* queries, const T* panel, std::size_t wi
   store(5, f0, f1);
 }
 
-// The largest score; NaN where a NaN or +inf is among them. `count` in whole vectors.
+// The largest score; NaN if any score is NaN or +inf. `count`: a multiple of the vector size.
 template <class D, typename T = hn::TFromD<D>>
 HWY_INLINE T largest(const T* scores, std::size_t count) {
   const D d;
@@ -103,7 +102,7 @@ HWY_INLINE T largest(const T* scores, std::size_t count) {
   return hn::GetLane(hn::MaxOfLanes(d, max));
 }
 
-// Takes the first `count` scores of a tile; writes over what is behind them.
+// Adds the first `count` scores of a tile to `row`. Overwrites the scores after them, up to a whole vector.
 template <class D, typename T = hn::TFromD<D>>
 void take(T* scores, std::size_t count, double scale, Row& row) {
   const D d;
@@ -122,7 +121,7 @@ void take(T* scores, std::size_t count, double scale, Row& row) {
     }
     row.max = static_cast<double>(max);
   }
-  // Below this the weight is as good as none, and would only make slow denormals.
+  // Below this exponent the weight is negligible, and exp would return slow denormals.
   const auto least = hn::Set(d, sizeof(T) == sizeof(float) ? T(-87) : T(-700));
   const auto shift = hn::Set(d, static_cast<T>(row.max));
   const auto factor = hn::Set(d, static_cast<T>(scale));
@@ -144,7 +143,7 @@ std::size_t seen_by(const AttentionBlock<T>& block, std::size_t query) {
                                      : block.key_count;
 }
 
-// Queries first … first + kRows − 1, so far as there are, against one tile of keys.
+// Adds one tile of keys to the sums of queries first … first + kRows − 1 (fewer at the end of the block).
 template <class D, typename T = hn::TFromD<D>>
 void take_rows(const AttentionBlock<T>& block, std::size_t first, std::size_t tile, const T* packed,
                T* scores, std::vector<Row>& rows) {

@@ -1,13 +1,11 @@
 // SPDX-License-Identifier: Apache-2.0
-// Sums of attention weights over the rows of one head, without ever holding
-// more of them than a tile (Highway). No torch, no state, any thread.
+// Entropy and maximum of attention weights, summed over the rows of one head; holds one tile of weights at a
+// time (Highway). No torch, no state, any thread.
 //
-// A row's weights are p_j = softmax(scale · q · k_j) over the keys that it sees.
-// With m the largest score, t_j = scale · (q · k_j − m), Z = Σ exp t_j and
-// A = Σ t_j exp t_j, its entropy −Σ p_j log p_j is log Z − A / Z, and its largest
-// weight 1 / Z; Z and A of one tile of keys add to those of the next once both
-// are made relative to the same m (Milakov and Gimelshein, "Online normalizer
-// calculation for softmax", 2018).
+// The weights of a row are p_j = softmax(scale · q · k_j) over the keys that the row sees. Let m be the
+// largest q · k_j, t_j = scale · (q · k_j − m), Z = Σ exp t_j and A = Σ t_j exp t_j. Then the entropy
+// −Σ p_j log p_j is log Z − A / Z, and the largest weight is 1 / Z. Z and A of two tiles add up once both are
+// relative to the same m (Milakov and Gimelshein, "Online normalizer calculation for softmax", 2018).
 #pragma once
 
 #include <cstddef>
@@ -16,20 +14,20 @@
 
 namespace gradmon {
 
-// Consecutive queries of one head, and all its keys. A query's and a key's
-// elements lie side by side; strides are counted in elements. T: float, double.
+// Consecutive queries of one head, and all its keys. The elements of a query or key are contiguous; strides
+// count elements. T: float or double.
 template <typename T>
 struct AttentionBlock {
   const T* queries = nullptr;
   std::ptrdiff_t query_stride = 0;
   std::size_t query_count = 0;
-  std::size_t first_query = 0;  // its place in the sequence
+  std::size_t first_query = 0;  // index in the sequence
   const T* keys = nullptr;
   std::ptrdiff_t key_stride = 0;
   std::size_t key_count = 0;   // at least 1
   std::size_t width = 0;       // head size
   double scale = 1;            // above 0
-  Causal causal = Causal::no;  // query i sees the keys 0 … i, whatever their number (as torch: top left)
+  Causal causal = Causal::no;  // yes: query i sees the keys 0 … i (upper-left mask)
 };
 
 struct AttentionSums {
@@ -37,10 +35,9 @@ struct AttentionSums {
   double softmax_max = 0;
 };
 
-// Products in T, sums over keys in double from tiles of kKeyTile. A row that
-// sees a NaN or +inf score, or nothing but −inf, makes both sums NaN, as softmax
-// does; otherwise a score of −inf weighs nothing. Scratch: kKeyTile · (width + 6)
-// elements of T and 32 bytes a query.
+// Products, and sums within a tile of kKeyTile keys, are of type T; sums over tiles are double. A row that
+// sees a NaN or +inf score, or only −inf scores, makes both sums NaN, like softmax; otherwise a −inf score
+// has a negligible weight. Scratch: kKeyTile · (width + 6) elements of T, and 32 bytes per query.
 AttentionSums attention_sums(const AttentionBlock<float>& block);
 AttentionSums attention_sums(const AttentionBlock<double>& block);
 

@@ -17,7 +17,7 @@ namespace {
 
 struct DeviceShare {
   c10::Device device;
-  std::vector<std::size_t> places;  // in the batch
+  std::vector<std::size_t> places;  // indices in the batch
   std::optional<c10::Stream> stream;
   at::Tensor on_host;
 };
@@ -59,7 +59,7 @@ void start_copy(DeviceShare& share, const std::vector<PendingNumbers>& numbers) 
   const at::Tensor packed = at::stack(rows);
   if (!packed.is_cuda()) {
     share.on_host = packed.to(at::kCPU).to(at::kDouble);
-    share.stream.reset();  // The copy has waited.
+    share.stream.reset();  // This copy waits for the device.
     return;
   }
   share.on_host = at::empty(packed.sizes(), at::TensorOptions(at::kDouble).pinned_memory(true));

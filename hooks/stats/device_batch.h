@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// Many tensors' numbers from their devices, with one copy and one wait each.
+// Fetches the numbers of many tensors, with one copy and one wait per device.
 #pragma once
 
 #include <vector>
@@ -8,17 +8,16 @@
 
 namespace gradmon {
 
-// Training thread; gathered from any.
+// One thread at a time. Any thread may have queued the numbers.
 class DeviceBatch {
  public:
   void add(PendingNumbers numbers);
   void clear();
 
-  // What each makes of its numbers, in the order of add(), which is then forgotten. For each
-  // device: one packed tensor, one asynchronous copy into pinned memory (where
-  // the device has that), one wait for the current stream, which has first been
-  // made to wait for the streams on which the numbers are queued. Nothing at all
-  // where nothing was added. Throws what torch throws.
+  // Waits for the numbers, returns their finished values in the order of add(), and empties the batch. For
+  // each device: its current stream waits for the streams that the numbers are queued on; then one packed
+  // tensor, one copy (CUDA: asynchronous, into pinned memory), one wait for the stream. Does nothing if the
+  // batch is empty. Throws what torch throws.
   std::vector<DeviceNumbers::Values> resolve();
 
  private:

@@ -14,7 +14,7 @@ std::optional<c10::Stream> current_stream(const c10::Device& device) {
 PendingNumbers pending_numbers(const std::vector<at::Tensor>& scalars, double elements,
                                DeviceNumbers::Finish finish) {
   const at::Tensor& first = scalars.front();
-  const auto exact = first.device().is_mps() ? at::kFloat : at::kDouble;  // no doubles there
+  const auto exact = first.device().is_mps() ? at::kFloat : at::kDouble;  // MPS has no doubles
   const at::Tensor numbers = at::zeros({static_cast<std::int64_t>(kOps)}, first.options().dtype(exact));
   for (std::size_t i = 0; i < scalars.size(); ++i)
     numbers.select(0, static_cast<std::int64_t>(i)).copy_(scalars[i]);

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// Numbers on their way from a device.
+// Numbers that a device is still computing.
 #pragma once
 
 #include <ATen/core/Tensor.h>
@@ -14,15 +14,15 @@
 
 namespace gradmon {
 
-// Numbers that a device is going to compute; the tensors they are of are not held.
+// Numbers queued on a device. Keeps no reference to the tensors that they are computed from.
 struct DeviceNumbers {
   using Values = std::array<double, kOps>;
-  // What is made of them once they have come to the CPU, as doubles.
+  // Computes the values from the kOps numbers once they are on the CPU, as doubles.
   using Finish = Values (*)(const double* numbers, double elements);
 
-  at::Tensor numbers;                 // on the device: kOps of them, the last unused where there are fewer
-  std::optional<c10::Stream> stream;  // on which they are queued; none: the device has no streams
-  double elements = 0;                // what else `finish` is to know
+  at::Tensor numbers;                 // kOps of them, on the device; the last may be unused
+  std::optional<c10::Stream> stream;  // that they are queued on; unset: the device has no streams
+  double elements = 0;                // second argument of `finish`
   Finish finish = nullptr;
 };
 
@@ -31,8 +31,8 @@ using PendingNumbers = std::shared_ptr<const DeviceNumbers>;
 // The stream carrying the work just queued for the device.
 std::optional<c10::Stream> current_stream(const c10::Device& device);
 
-// Tensors of no dimension, on one device, one to kOps of them; queued on the
-// current stream, no waiting. Throws what torch throws.
+// Packs one to kOps 0-D tensors of one device. Queued on the current stream; does not wait. Throws what
+// torch throws.
 PendingNumbers pending_numbers(const std::vector<at::Tensor>& scalars, double elements,
                                DeviceNumbers::Finish finish);
 

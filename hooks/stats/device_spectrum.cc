@@ -13,15 +13,15 @@
 namespace gradmon {
 namespace {
 
-constexpr double kNothing = 1e-15;  // of a vector that was of length 1: only rounding
+constexpr double kNothing = 1e-15;  // a norm up to this is rounding error of a vector of norm 1
 constexpr int kSquarings = 30;
 
-// 1 / length; 0 for what is only rounding.
+// 1 / length; 0 if the length is only rounding error.
 at::Tensor scale_to_one(const at::Tensor& length) {
   return at::reciprocal(length).masked_fill(length <= kNothing, 0);
 }
 
-// WᵀW as the basis of one run sees it; below, the vectors of the basis.
+// One Lanczos run: an orthonormal basis (its rows), and WᵀW projected onto the basis.
 struct Krylov {
   at::Tensor basis;      // [count, n]
   at::Tensor projected;  // [count, count]
@@ -51,8 +51,8 @@ Krylov run(const at::Tensor& w, const at::Tensor& first, std::int64_t count) {
   return krylov;
 }
 
-// The direction that high powers of a symmetric matrix without negative
-// eigenvalues leave, of length 1.
+// The eigenvector, of norm 1, of the largest eigenvalue of a symmetric matrix without negative eigenvalues:
+// a column of a high power of the matrix.
 at::Tensor leading(const at::Tensor& matrix) {
   at::Tensor power = matrix;
   for (int i = 0; i < kSquarings; ++i) {

@@ -18,8 +18,8 @@
 namespace gradmon {
 namespace {
 
-// The least number of type T that is not below eps: comparing with it in T
-// splits the numbers of T as comparing with eps in double does.
+// The smallest number of type T that is not below eps: for every x of type T, x < eps in double if and only
+// if x < narrow_threshold(eps) in T.
 template <typename T>
 double narrow_threshold(double eps) {
   const float wide = float_threshold(eps);
@@ -50,7 +50,7 @@ DeviceNumbers::Values by_op(const double* numbers, double elements) {
   values[static_cast<std::size_t>(Op::norm)] = numbers[3];
   values[static_cast<std::size_t>(Op::nans)] = numbers[4];
   values[static_cast<std::size_t>(Op::zeros)] = numbers[5] / elements;
-  // Of a tensor with a nan both are nan.
+  // Both are NaN if the tensor has a NaN.
   values[static_cast<std::size_t>(Op::absmax)] = std::max(std::fabs(numbers[0]), std::fabs(numbers[1]));
   return values;
 }
@@ -58,7 +58,7 @@ DeviceNumbers::Values by_op(const double* numbers, double elements) {
 }  // namespace
 
 PendingNumbers device_stats(const at::Tensor& tensor, double eps) {
-  const auto exact = tensor.device().is_mps() ? at::kFloat : at::kDouble;  // no doubles there
+  const auto exact = tensor.device().is_mps() ? at::kFloat : at::kDouble;  // MPS has no doubles
   const at::Tensor x = at::isFloatingType(tensor.scalar_type()) ? tensor : tensor.to(exact);
   const at::Tensor numbers = at::empty({static_cast<std::int64_t>(kOps)}, x.options().dtype(exact));
   const auto slot = [&](std::int64_t i) { return numbers.select(0, i); };

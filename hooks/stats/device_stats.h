@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// The same numbers by torch's own ops, for tensors that are not in the CPU's
-// memory: queued on the device, several passes where the tensor is.
+// The statistics of tensor_stats.h by torch's ops, for tensors outside CPU memory: several passes, queued on
+// the tensor's device.
 #pragma once
 
 #include <ATen/core/Tensor.h>
@@ -9,9 +9,8 @@
 
 namespace gradmon {
 
-// `tensor`: strided, real, not empty, any device. Its values by Op, queued on the
-// current stream, no waiting. To be called without gradient mode. Throws what
-// torch throws.
+// The values by Op. `tensor`: strided, real, not empty, on any device. Queued on the current stream; does not
+// wait. Call with gradient mode off. Throws what torch throws.
 PendingNumbers device_stats(const at::Tensor& tensor, double eps);
 
 }  // namespace gradmon

@@ -12,10 +12,10 @@
 namespace gradmon {
 namespace {
 
-constexpr std::size_t kChunks = 64;                   // at most, of one flat run
-constexpr std::size_t kChunk = std::size_t{1} << 18;  // elements, at least
+constexpr std::size_t kChunks = 64;                   // at most, of one contiguous run
+constexpr std::size_t kChunk = std::size_t{1} << 18;  // elements of a chunk, at least
 constexpr std::size_t kBuffer = 1024;                 // doubles gathered at a time
-constexpr std::int64_t kRun = 256;                    // contiguous elements worth a call of the kernel
+constexpr std::int64_t kRun = 256;                    // contiguous elements, at least, to be read in place
 
 struct Dimension {
   std::int64_t stride;
@@ -23,8 +23,8 @@ struct Dimension {
 };
 using Dimensions = c10::SmallVector<Dimension, 8>;
 
-// Merged where they lie one behind the other, the innermost first; never empty.
-// `repeats`: how often each element left counts.
+// The dimensions, innermost first, without those of size 1 or stride 0; adjacent dimensions that are
+// contiguous are merged. Never empty. `repeats`: how often each remaining element counts.
 Dimensions dimensions_of(const at::Tensor& tensor, std::uint64_t& repeats) {
   Dimensions found;
   repeats = 1;
@@ -66,7 +66,7 @@ PartialStats flat_stats(FloatType type, const void* data, std::size_t count, dou
   return partial[0];
 }
 
-// Elements of any type and stride, gathered as doubles until the kernel is due.
+// Converts elements of any type and stride to double, and passes them to the kernel kBuffer at a time.
 class Gather {
  public:
   Gather(double eps, PartialStats& stats) : eps_(eps), stats_(stats) {}

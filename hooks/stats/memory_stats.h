@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// The pass over a tensor that lies in the CPU's memory, whatever its strides.
+// Statistics of a tensor in CPU memory, with any strides, in one pass.
 #pragma once
 
 #include <ATen/core/Tensor.h>
@@ -11,10 +11,10 @@ namespace gradmon {
 // Whether memory_stats reads elements of this type.
 bool reads_in_memory(c10::ScalarType type);
 
-// `tensor`: strided, in memory that it owns whole, of a type that is read, not
-// negated lazily. Dense memory is read flat, in chunks that depend on the size
-// alone, on torch's threads where there are several; a dimension of stride 0 is
-// read once; other strides piece by piece. Allocates nothing up to 8 dimensions.
+// `tensor`: strided, its storage allocated in full, of a type that reads_in_memory() accepts, without the
+// negative bit. Contiguous memory is read in chunks whose size depends on the number of elements only, on
+// torch's threads if there are several chunks. A dimension of stride 0 is read once. Other strides are read
+// run by run. Does not allocate up to 8 dimensions.
 PartialStats memory_stats(const at::Tensor& tensor, double eps);
 
 }  // namespace gradmon

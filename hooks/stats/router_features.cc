@@ -35,7 +35,7 @@ tl::expected<RouterFeature, std::string> router_cosine(const at::Tensor& weight)
   const at::Tensor vectors = (weight.size(0) > weight.size(1) ? weight.t() : weight).to(at::kDouble);
   const auto experts = static_cast<double>(vectors.size(0));
   if (experts < 2) return tl::unexpected<std::string>("there is only one expert");
-  // Divided by the largest element first: squares would overflow, or vanish.
+  // Divides by the largest element first: otherwise squares could overflow or underflow.
   const at::Tensor largest = vectors.abs().amax(1, true);
   at::Tensor directions = vectors / largest.masked_fill(largest == 0, 1);
   const at::Tensor lengths = directions.norm(2, 1, true);

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// How alike a mixture's experts are to its router, and how sure it is.
+// Similarity of the expert vectors of a mixture-of-experts router, and entropy of its decisions.
 #pragma once
 
 #include <ATen/core/Tensor.h>
@@ -13,23 +13,21 @@ namespace gradmon {
 
 struct RouterFeature {
   double value = 0;
-  PendingNumbers pending;  // not null: a device still computes it (NaN until then), of the tensor as it was
+  PendingNumbers pending;  // not null: a device is still computing `value` (NaN until then)
 };
 
-// Both: real floating numbers of any type and strides; computed in double,
-// gradient mode and tensors unchanged, no gradient recorded. The error says why
-// a tensor has no such number; what torch throws passes through.
+// Both functions: real floating point of any type and strides, as the tensor is at the call; computed in
+// double. Tensors and gradient mode stay unchanged, no gradient is recorded. The error says why the tensor
+// has no such number; torch's exceptions pass through.
 
-// Mean cosine similarity over the N(N − 1)/2 pairs of expert vectors w_i. With
-// ŵ_i = w_i / ‖w_i‖ it is (‖Σ ŵ_i‖² − Σ ‖ŵ_i‖²) / (N(N − 1)), which costs N · d. A zero
-// vector is like none (its similarities are 0, as torch's cosine_similarity has
-// it). `weight`: 2-D; the experts lie along the shorter side, as msprobe takes it
-// (the rows, of a square one). At least two of them.
+// Mean cosine similarity over the N(N − 1)/2 pairs of expert vectors w_i. With ŵ_i = w_i / ‖w_i‖ it is
+// (‖Σ ŵ_i‖² − Σ ‖ŵ_i‖²) / (N(N − 1)), which costs N · d. The similarities of a zero vector are 0, as in
+// torch's cosine_similarity. `weight`: 2-D, with at least two experts along the shorter side, as in msprobe
+// (square: along the rows).
 tl::expected<RouterFeature, std::string> router_cosine(const at::Tensor& weight);
 
-// −Σ_e p_e log p_e in nats (Shannon's), p = softmax over the last dimension,
-// averaged over all that comes before it (tokens). A logit of −inf is an expert
-// that is not to be had: it weighs nothing.
+// −Σ_e p_e log p_e in nats (Shannon's), p = softmax over the last dimension, averaged over the other
+// dimensions (tokens). An expert with the logit −inf has p = 0.
 tl::expected<RouterFeature, std::string> router_entropy(const at::Tensor& logits);
 
 }  // namespace gradmon

@@ -17,7 +17,7 @@ namespace gradmon {
 namespace {
 
 constexpr std::size_t kChunks = 64;                   // at most
-constexpr std::size_t kChunk = std::size_t{1} << 18;  // elements, at least
+constexpr std::size_t kChunk = std::size_t{1} << 18;  // elements of a chunk, at least
 
 std::optional<FloatType> float_type_of(c10::ScalarType type) {
   switch (type) {
@@ -69,7 +69,7 @@ double share_of(double sum, double elements) { return (sum / elements + 1) / 2; 
 
 DeviceNumbers::Values share_alone(const double* sum, double elements) { return {share_of(*sum, elements)}; }
 
-// Exact: the sum of fewer than 2⁵³ signs.
+// An exact integer; its double is exact for fewer than 2⁵³ elements.
 at::Tensor sum_by_torch(const at::Tensor& gradient, const at::Tensor& momentum) {
   const at::Tensor beside =
       momentum.device() == gradient.device() ? momentum : momentum.to(gradient.device());

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// mg_direction of one gradient and its momentum.
+// mg_direction: the share of places where a gradient and its momentum have the same sign.
 #pragma once
 
 #include <ATen/core/Tensor.h>
@@ -10,12 +10,11 @@
 
 namespace gradmon {
 
-// ((Σ sign g · sign m) / N + 1) / 2: 1 where all signs agree, 0 where all are
-// opposed; a place in which either is zero or NaN (whose sign torch::sign takes
-// for 0) counts one half. Exact, from one pass over both where they lie alike in
-// the CPU's memory, else by torch's ops where the gradient is: on another device
-// it is pending (value is NaN until then), of both tensors as they were. None:
-// sizes differ, no elements, complex, sparse or without memory. Throws what torch
+// ((Σ sign g · sign m) / N + 1) / 2: 1 if all signs agree, 0 if all are opposite. A place where either is
+// zero or NaN counts one half (torch::sign of NaN is 0). Exact. Reads both tensors in one pass if they are
+// in CPU memory with equal types and strides; otherwise uses torch's ops on the gradient's device. If that
+// is not the CPU, `value` is NaN and `pending` computes it, of both tensors as they were at the call.
+// nullopt: sizes differ, no elements, or a tensor is complex, sparse, quantised or meta. Throws what torch
 // throws.
 struct SignAgreement {
   double value = 0;
@@ -23,7 +22,8 @@ struct SignAgreement {
 };
 std::optional<SignAgreement> sign_agreement(const at::Tensor& gradient, const at::Tensor& momentum);
 
-// By torch's ops, queued where the gradient is. Both as they have to be above.
+// The version for other devices: torch's ops, queued on the gradient's device. Neither tensor may be one for
+// which sign_agreement() returns nullopt.
 PendingNumbers pending_sign_agreement(const at::Tensor& gradient, const at::Tensor& momentum);
 
 }  // namespace gradmon

@@ -1,7 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// This file is compiled once for each instruction set: foreach_target.h
-// includes it again and again.
-#ifndef HWY_DISABLED_TARGETS  // vectors of unknown size cannot be members
+// This file is compiled once for each instruction set: foreach_target.h includes it repeatedly.
+#ifndef HWY_DISABLED_TARGETS  // vectors without a compile-time size cannot be members
 #define HWY_DISABLED_TARGETS (HWY_SVE | HWY_SVE2 | HWY_SVE_256 | HWY_SVE2_128 | HWY_RVV)
 #endif
 #undef HWY_TARGET_INCLUDE
@@ -21,23 +20,22 @@ namespace gradmon {
 namespace HWY_NAMESPACE {
 namespace hn = hwy::HWY_NAMESPACE;
 
-constexpr std::size_t kAhead = 2048;                  // bytes prefetched
-constexpr std::size_t kPairs = std::size_t{1} << 24;  // before a lane could overflow
+constexpr std::size_t kAhead = 2048;                  // distance of the prefetch, bytes
+constexpr std::size_t kPairs = std::size_t{1} << 24;  // summed in lanes at most, so that no lane overflows
 
 using I32 = hn::ScalableTag<std::int32_t>;
 using I64 = hn::ScalableTag<std::int64_t>;
 
 HWY_INLINE hn::Vec<I32> bits_at(const std::int32_t* data) { return hn::LoadU(I32(), data); }
 HWY_INLINE hn::Vec<I64> bits_at(const std::int64_t* data) { return hn::LoadU(I64(), data); }
-// Half the bits, moved to the upper end, where the sign belongs.
+// The 16 bits in the upper half of the lane, so that the sign bit is in its place.
 HWY_INLINE hn::Vec<I32> bits_at(const std::uint16_t* data) {
   const hn::RebindToUnsigned<I32> u32;
   const auto narrow = hn::LoadU(hn::Rebind<std::uint16_t, I32>(), data);
   return hn::BitCast(I32(), hn::ShiftLeft<16>(hn::PromoteTo(u32, narrow)));
 }
 
-// sign(a) · sign(b) by the bits alone: comparing as numbers would depend on
-// whether denormal ones are flushed.
+// sign(a) · sign(b) from the bits: comparing as floats would depend on whether denormals are flushed.
 template <class D>
 HWY_INLINE hn::Vec<D> product(hn::Vec<D> a, hn::Vec<D> b, hn::Vec<D> infinity) {
   using T = hn::TFromD<D>;
@@ -77,7 +75,7 @@ std::int64_t agreement(const T* a, const T* b, std::size_t count, hn::TFromD<D> 
     b += block;
     count -= block;
   }
-  // Zeros behind the rest count nothing.
+  // The zeros after the rest add nothing.
   std::array<T, hn::MaxLanes(D())> rest_a{}, rest_b{};
   if (count == 0) return total;
   std::memcpy(rest_a.data(), a, count * sizeof(T));

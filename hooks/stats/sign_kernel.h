@@ -1,6 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// In how many places the numbers of two runs of memory have the same sign. No
-// torch, no state, any thread.
+// Agreement of the signs of two contiguous arrays (Highway). No torch, no state, any thread.
 #pragma once
 
 #include <cstddef>
@@ -10,9 +9,9 @@
 
 namespace gradmon {
 
-// The sum of sign(a) · sign(b) over `count` pairs, exactly: places that agree
-// less those that differ. Zeros of either sign and NaN have the sign 0 (as
-// torch::sign gives it), denormal numbers their own. `a`, `b`: aligned for `type`.
+// The exact sum of sign(a) · sign(b) over `count` pairs: the number of equal signs minus the number of
+// opposite signs. The sign of ±0 and NaN is 0 (as in torch::sign); denormals keep their sign. `a`, `b`:
+// aligned for `type`.
 std::int64_t kernel_sign_agreement(FloatType type, const void* a, const void* b, std::size_t count);
 
 }  // namespace gradmon

@@ -1,7 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// This file is compiled once for each instruction set: foreach_target.h
-// includes it again and again.
-#ifndef HWY_DISABLED_TARGETS  // vectors of unknown size cannot be members
+// This file is compiled once for each instruction set: foreach_target.h includes it repeatedly.
+#ifndef HWY_DISABLED_TARGETS  // vectors without a compile-time size cannot be members
 #define HWY_DISABLED_TARGETS (HWY_SVE | HWY_SVE2 | HWY_SVE_256 | HWY_SVE2_128 | HWY_RVV)
 #endif
 #undef HWY_TARGET_INCLUDE
@@ -20,14 +19,14 @@ namespace HWY_NAMESPACE {
 namespace hn = hwy::HWY_NAMESPACE;
 
 constexpr std::size_t kPrefetchBytes = 2048;
-// So many elements at most are read before counts are emptied and, where their
-// sum is NaN, NaNs are looked for, while they are still in the cache.
+// Maximum elements read before the lanes are added to PartialStats. If their sum is NaN, they are read again
+// from the cache to count the NaNs.
 constexpr std::size_t kBlock = std::size_t{1} << 14;
 
 using F32 = hn::ScalableTag<float>;
 using F64 = hn::ScalableTag<double>;
 
-// Extremes and counts of one stream of vectors of D.
+// Minimum, maximum and count of zeros over vectors of D.
 template <class D>
 struct Extremes {
   using V = hn::Vec<D>;
@@ -36,7 +35,7 @@ struct Extremes {
   V min, max;
   hn::Vec<I> zeros;
 
-  // Written out: an implicit constructor would not be compiled for the target.
+  // Not defaulted: a default constructor would not be compiled for the target.
   HWY_INLINE Extremes()
       : min(hn::Set(D(), std::numeric_limits<hn::TFromD<D>>::infinity())),
         max(hn::Set(D(), -std::numeric_limits<hn::TFromD<D>>::infinity())),
@@ -56,7 +55,7 @@ struct Extremes {
   }
 };
 
-// Four accumulators each, so that one addition need not wait for the other.
+// Sum and sum of squares, with four accumulators each, so that additions do not wait for each other.
 struct Sums {
   using V = hn::Vec<F64>;
 
@@ -90,7 +89,7 @@ struct Sums {
   }
 };
 
-#if HWY_TARGET == HWY_SCALAR  // one lane has no halves
+#if HWY_TARGET == HWY_SCALAR  // a vector of one lane has no halves
 HWY_INLINE hn::Vec<F64> lower(hn::Vec<F32> x) { return hn::PromoteTo(F64(), x); }
 HWY_INLINE hn::Vec<F64> upper(hn::Vec<F32>) { return hn::Zero(F64()); }
 #else
@@ -106,7 +105,7 @@ HWY_INLINE hn::Vec<F32> load(const hwy::bfloat16_t* data) {
 
 #if HWY_TARGET == HWY_SCALAR || HWY_TARGET == HWY_EMU128 || HWY_TARGET == HWY_SSE2 || \
     HWY_TARGET == HWY_SSSE3 || HWY_TARGET == HWY_SSE4
-// Without an instruction for it Highway 1.0 and 1.2 widen infinity to 65536. 1.0 has no SSE2.
+// On targets without a float16 instruction Highway 1.0 and 1.2 widen infinity to 65536. 1.0 has no SSE2.
 HWY_INLINE hn::Vec<F32> load(const hwy::float16_t* data) {
   const hn::RebindToUnsigned<F32> u32;
   const hn::Rebind<std::uint16_t, F32> u16;
@@ -130,7 +129,7 @@ HWY_INLINE hn::Vec<F32> load(const hwy::float16_t* data) {
 
 HWY_INLINE hn::Vec<F64> load(const double* data) { return hn::LoadU(F64(), data); }
 
-// `count` is a whole number of vectors.
+// `count`: a multiple of the vector size.
 template <class D, class T>
 std::uint64_t count_nans(const T* data, std::size_t count) {
   std::uint64_t nans = 0;
@@ -139,8 +138,8 @@ std::uint64_t count_nans(const T* data, std::size_t count) {
   return nans;
 }
 
-// Both read the most that whole turns cover, at most kBlock elements, and
-// return how many that were.
+// narrow_block and double_block read as many elements as whole iterations of their loop cover, at most
+// kBlock, and return that number (0: fewer than one iteration is left).
 template <class T>
 std::size_t narrow_block(const T* data, std::size_t count, double eps, PartialStats& stats) {
   const std::size_t lanes = hn::Lanes(F32());

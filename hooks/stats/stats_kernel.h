@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// One pass over contiguous numbers, as fast as memory gives them (Highway, for
-// the instructions found at run time). No torch, no state, any thread.
+// Statistics of contiguous numbers in one pass, limited by memory bandwidth (Highway, for the instruction set
+// found at run time). No torch, no state, any thread.
 #pragma once
 
 #include <cstddef>
@@ -9,9 +9,8 @@
 
 namespace gradmon {
 
-// What one pass yields; several of them combine to that of the whole, exactly
-// but for the rounding of sums. With NaN among the values, min and max hold
-// nothing of use: whoever finishes looks at `nans` first.
+// The result of one pass. add() combines the results of several parts, exactly except for the rounding of
+// sums. min and max are meaningless if `nans` > 0.
 struct PartialStats {
   double min = std::numeric_limits<double>::infinity();
   double max = -std::numeric_limits<double>::infinity();
@@ -22,23 +21,23 @@ struct PartialStats {
   std::uint64_t zeros = 0;  // elements with abs(x) < eps, compared in double
 
   void add(const PartialStats& other);
-  // As if every element had been there `times` times.
+  // The result for `times` copies of every element.
   void repeat(std::uint64_t times);
 };
 
-// Element types the kernel reads; float16 and bfloat16 as bit patterns.
+// Element types that the kernel reads; float16 and bfloat16 as bit patterns.
 enum class FloatType { float32, float64, float16, bfloat16 };
 
 constexpr std::size_t size_of(FloatType type) {
   return type == FloatType::float64 ? 8 : type == FloatType::float32 ? 4 : 2;
 }
 
-// `data`: `count` elements, aligned for their type. Sums in double; the result
-// for given data depends only on the instruction set.
+// `data`: `count` elements, aligned for their type. Sums are double; for the same data the result depends
+// only on the instruction set.
 PartialStats kernel_stats(FloatType type, const void* data, std::size_t count, double eps);
 
-// The least float that is not below eps: for every float x, abs(x) < eps as
-// doubles if and only if abs(x) < this as floats.
+// The smallest float that is not below eps: for every float x, abs(x) < eps in double if and only if
+// abs(x) < float_threshold(eps) in float.
 float float_threshold(double eps);
 
 }  // namespace gradmon

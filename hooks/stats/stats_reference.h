@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// The same numbers as stats_kernel by one plain loop: the kernel's last few
-// elements, and what the tests compare it with. Any thread.
+// The statistics of stats_kernel.h in one scalar loop. The kernel uses it for the last few elements; the
+// tests compare the kernel with it. Any thread.
 #pragma once
 
 #include <cstddef>

@@ -32,7 +32,7 @@ std::array<double, kOps> values_of(const PartialStats& stats) {
   return values;
 }
 
-// The tensor as strided, real numbers; of a sparse one in memory those that it stores.
+// The tensor as strided real numbers; of a sparse tensor in CPU memory only the stored numbers.
 at::Tensor plain_values(const at::Tensor& tensor) {
   const bool in_memory = tensor.device().is_cpu();
   if (tensor.is_complex()) return plain_values(at::view_as_real(tensor.resolve_conj()));
@@ -45,8 +45,8 @@ at::Tensor plain_values(const at::Tensor& tensor) {
   return tensor;
 }
 
-// FSDP frees the storage of a parameter that keeps its shape; that of a subclass
-// which wraps another tensor (DTensor) has a size and no memory.
+// Whether the storage contains all elements. FSDP frees the storage of a parameter and keeps its shape; the
+// storage of a subclass that wraps another tensor (DTensor) has a size but no memory.
 bool storage_holds_it(const at::Tensor& tensor) {
   if (tensor.storage().data() == nullptr) return false;
   std::int64_t last = tensor.storage_offset();
@@ -55,7 +55,7 @@ bool storage_holds_it(const at::Tensor& tensor) {
   return tensor.storage().nbytes() >= static_cast<std::size_t>(needed);
 }
 
-// The zeros of a sparse tensor.
+// The statistics of the `elements` zeros that a sparse tensor does not store.
 PartialStats not_stored(std::int64_t elements, double eps) {
   PartialStats stats;
   if (elements == 0) return stats;

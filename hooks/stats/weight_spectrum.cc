@@ -21,8 +21,8 @@
 namespace gradmon {
 namespace {
 
-constexpr std::int64_t kBasis = 48;    // vectors at a time
-constexpr std::int64_t kLookEach = 4;  // products between two looks at the estimate
+constexpr std::int64_t kBasis = 48;    // maximum vectors of a Lanczos run
+constexpr std::int64_t kLookEach = 4;  // products between two estimates
 
 std::string objection_to(const at::Tensor& weight) {
   if (!weight.defined() || weight.dim() != 2) return "the weight is not 2-D";
@@ -33,11 +33,11 @@ std::string objection_to(const at::Tensor& weight) {
   return "";
 }
 
-// WᵀW / ‖W‖_F², whose largest eigenvalue lies between 1 / its size and 1.
+// WᵀW / ‖W‖_F². Its largest eigenvalue is between 1 / size() and 1.
 class Gram {
  public:
   Gram(const at::Tensor& weight, double frobenius) : frobenius_(frobenius) {
-    // Beyond, the squares of float32 would overflow, or vanish.
+    // Outside these bounds squares overflow or underflow in float32.
     const bool wide = weight.scalar_type() == at::kDouble || frobenius > 1e30 || frobenius < 1e-30;
     at::Tensor w = weight.size(0) < weight.size(1) ? weight.t() : weight;
     w = w.to(wide ? at::kDouble : at::kFloat);
@@ -60,11 +60,11 @@ class Gram {
 
 struct Estimate {
   double value = 0;                                        // of the largest eigenvalue
-  double error = std::numeric_limits<double>::infinity();  // residual over value
+  double error = std::numeric_limits<double>::infinity();  // residual / value
   at::Tensor vector;
 };
 
-// One run of Lanczos, each vector made orthogonal to all before.
+// One Lanczos run; each vector is made orthogonal to all vectors before it.
 class Krylov {
  public:
   Krylov(const Gram& gram, const at::Tensor& first)
@@ -105,7 +105,7 @@ class Krylov {
  private:
   const Gram& gram_;
   const std::int64_t limit_;
-  const at::Tensor basis_, projected_;  // the matrix, as the basis sees it
+  const at::Tensor basis_, projected_;  // projected_: the Gram matrix projected onto the basis
   std::int64_t steps_ = 0;
   double next_norm_ = 1;
 };

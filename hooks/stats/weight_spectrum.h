@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// The largest singular value of a weight matrix, followed from step to step.
+// The largest singular value of a weight matrix, tracked from step to step.
 #pragma once
 
 #include <ATen/core/Tensor.h>
@@ -17,36 +17,35 @@ namespace gradmon {
 struct Spectrum {
   double kernel_norm = 0;  // ‖W‖₂, the largest singular value
   double frobenius = 0;    // ‖W‖_F
-  int products = 0;        // of W with a vector and back that it took
+  int products = 0;        // products of WᵀW with a vector that it took
   bool converged = true;   // false: kernel_norm may be too low, never too high
-  // Not null: a device still computes sr and kernel_norm (both are NaN until
-  // then), of the weight as it was, and it is not known whether it converges.
+  // Not null: a device is still computing sr and kernel_norm (NaN until then), of the weight as it was at the
+  // call. `converged` is then meaningless.
   PendingNumbers pending;
 
-  // ‖W‖_F / ‖W‖₂, as msprobe defines sr (Rudelson and Vershynin's stable rank is
-  // its square); NaN of a zero matrix.
+  // sr as msprobe defines it: ‖W‖_F / ‖W‖₂ (Rudelson and Vershynin's stable rank is its square). NaN for a
+  // zero matrix.
   double stable_rank() const {
     return kernel_norm > 0 ? frobenius / kernel_norm : std::numeric_limits<double>::quiet_NaN();
   }
 };
 
-// Power iteration on WᵀW (or WWᵀ, the smaller), taking the best vector of all
-// powers so far (Lanczos; Golub and Van Loan, Matrix Computations, chapter 10)
-// and beginning with the vector found last time and a thousandth of a random
-// one, so that a new largest value is not overlooked. It ends when, with x of
-// length 1 the vector and θ = ‖Wx‖² the estimate, ‖WᵀWx − θx‖ ≤ kTolerance · θ: θ
-// is then that close to an eigenvalue (and, its error being of second order, as a
-// rule far closer), so ‖W‖₂ is right to one in a million, and to the rounding of
-// products in float32 (double for double). That eigenvalue may be the second one where
-// the two are within 1e-4 of each other: 3 of 73 random matrices whose second singular
-// value is 1 - 1e-5 times the first had that. At kProducts it gives up, with the
-// best lower bound so far, and says so; a later call goes on from there.
+// Lanczos iteration on WᵀW or WWᵀ, whichever is smaller (Golub and Van Loan, Matrix Computations,
+// chapter 10). Each call starts at the singular vector that the previous call found, plus a thousandth of a
+// random vector, so that a new largest value is not missed.
 //
-// On another device than the CPU it goes as device_spectrum.h says, each call on
-// from the one before.
+// Converged: ‖WᵀWx − θx‖ ≤ kTolerance · θ, with x the vector of norm 1 and θ = ‖Wx‖² the estimate. An
+// eigenvalue is then that close to θ (usually far closer, because the error is of second order), so ‖W‖₂ is
+// right to 1e-6, and to the rounding of products in float32 (double weight: double). If the two largest
+// singular values are within 1e-4 of each other, the result may be the second: it was for 3 of 73 random
+// matrices whose second singular value was 1 − 1e-5 times the first. After kProducts products the iteration
+// stops with the best lower bound so far and `converged` false; the next call continues from there.
 //
-// One weight, one thread at a time. Draws from its own generator, seeded by the
-// name: torch's is not touched.
+// On other devices than the CPU: pending_spectrum() of device_spectrum.h, started at the vector that the
+// previous call found.
+//
+// One object for each weight; one thread at a time. Has its own random generator, seeded by the name, and
+// does not use torch's.
 class WeightSpectrum {
  public:
   static constexpr double kTolerance = 2e-6;
@@ -54,11 +53,10 @@ class WeightSpectrum {
 
   explicit WeightSpectrum(std::string_view name);
 
-  // `weight`: 2-D, real, of any floating type and strides, not empty; the error
-  // says which of these it is not. With a NaN in it both norms are NaN, else with
-  // an infinity both are that. What torch throws passes through. Memory while it
-  // runs: 48 vectors, and a float32 copy of a weight of 16 bits or odd strides;
-  // kept between calls: one vector of doubles.
+  // `weight`: 2-D, real, of any floating type and strides, not empty; the error says which of these does not
+  // hold. If the weight has a NaN, both norms are NaN; otherwise, if it has an infinity, both are infinite.
+  // torch's exceptions pass through. Memory during the call: 48 vectors, and a float32 copy of a weight that
+  // has 16 bits or no contiguous axis. Between calls: one vector of doubles.
   tl::expected<Spectrum, std::string> measure(const at::Tensor& weight);
 
  private:
@@ -66,7 +64,7 @@ class WeightSpectrum {
   at::Tensor first_vector(std::int64_t size, const at::Device& device);
 
   std::mt19937_64 random_;
-  at::Tensor found_;  // of length 1, where the weight is; undefined before the first time
+  at::Tensor found_;  // of norm 1, on the weight's device; undefined before the first call
 };
 
 }  // namespace gradmon

@@ -20,7 +20,7 @@
 namespace gradmon {
 namespace {
 
-constexpr std::chrono::seconds kQueueHolds{2};  // a step, where the queue is full
+constexpr std::chrono::seconds kQueueHolds{2};  // longest wait for a full queue, per step
 
 QueueOptions queue_options(std::int64_t capacity) {
   QueueOptions options;
@@ -46,14 +46,14 @@ class Collection::Stream : public RecordStream {
   std::uint32_t shape_id(std::string_view shape) override { return names_.intern(shape); }
   bool push(const Record& record) noexcept override {
     if (observer_) observer_->see(record);
-    ledger_.see(record.kind, record.target);  // It fired, also where the queue has no place for it.
+    ledger_.see(record.kind, record.target);  // The target has fired, even if the queue drops the record.
     return queue_.push(record);
   }
   void publish(Document document, std::string text) noexcept override {
     writer_.write_file([directory = settings_.directory, rank = settings_.rank, document,
                         text = std::move(text)] { return write_document(*directory, rank, document, text); });
   }
-  // Sees every record before it leaves; null: nobody. Must outlive it here.
+  // `observer` sees every record before it is queued. Null: none. It must live until the next call.
   void show_to(TrainingScalars* observer) { observer_ = observer; }
 
  private:
@@ -65,7 +65,7 @@ class Collection::Stream : public RecordStream {
   WriterThread& writer_;
 };
 
-// Adds what passes while it lives, less what the hooks count themselves.
+// Adds the time of its scope to own_time_, minus the time that the hooks measure themselves.
 class Collection::OwnTime {
  public:
   explicit OwnTime(Collection& collection)
@@ -133,7 +133,7 @@ void Collection::swap(const Commitment& commitment) {
   }
   if (!commitment.plan->on) return;
   auto parsed = parse_config(commitment.plan->config_text, "the agreed config");
-  if (!parsed) return log_error(to_string(parsed.error()));  // Checked when it was promised.
+  if (!parsed) return log_error(to_string(parsed.error()));  // Not expected: the promise has checked it.
   config_ = std::move(parsed->config);
   if (std::string why = objection_to(config_); !why.empty()) {
     const std::lock_guard lock(mutex_);
@@ -163,7 +163,7 @@ std::vector<std::unique_ptr<Sink>> Collection::make_sinks() const {
   return sinks;
 }
 
-// Rows make the directory: what is on is noted behind the first of them.
+// Only rows create the run directory. A switch to on is therefore noted after the first rows.
 void Collection::note_switch(Step at) {
   unwritten_note_ = SwitchNote{"", settings_.rank, in_force_.revision, at, in_force_.plan->on, wall_now()};
   if (!in_force_.plan->on) write_note();
@@ -174,7 +174,7 @@ void Collection::write_note() {
   writer_.write_file([directory = settings_.directory,
                       note = *unwritten_note_]() mutable -> tl::expected<void, std::string> {
     const auto path = directory->path();
-    if (path.empty()) return {};  // Nothing was ever written.
+    if (path.empty()) return {};  // No directory: no rows were ever written.
     note.epoch = directory->epoch();
     return append_switch(path / "switches.jsonl", note);
   });
@@ -268,7 +268,7 @@ void Collection::end_scalars(std::int64_t samples) noexcept {
   scalars_->end_step(samples);
   const auto failure = scalars_->failure();
   std::vector<std::string> warnings = scalars_->warnings();
-  if (++scalar_steps_ == 2) {  // Some are of the time between two.
+  if (++scalar_steps_ == 2) {  // Some scalars need two collected steps.
     for (const std::string& warning : warnings) log_warn(warning);
   }
   const std::lock_guard lock(mutex_);

@@ -28,68 +28,67 @@
 
 namespace gradmon {
 
-// What a plan is turned into: hooks on one side, sinks on the other, the queue
-// between them. Training thread, but for report().
+// Carries out the plan in force: hooks that make records, the queue, and sinks that write them.
+// Training thread, except for members that say otherwise.
 class Collection {
  public:
   struct Settings {
-    std::int64_t queue_capacity = 65'536;  // of the config at the start
+    std::int64_t queue_capacity = 65'536;  // records; fixed when the Collection is made
     Rank rank;
     int world_size = 1;
     std::shared_ptr<RunDirectory> directory;
-    int grad_acc_steps = 1;       // micro batches of a step
-    bool keep_last_step = false;  // whatever the format
-    RunNotes::Ranks ranks = {};   // in rank 0, which notes the run; null elsewhere
-    StackSource stack = {};       // of the program's language; null: none
+    int grad_acc_steps = 1;       // micro batches per step
+    bool keep_last_step = false;  // for last_rows(), regardless of `format`
+    RunNotes::Ranks ranks = {};   // rank 0 only, which writes run-{id}.json; else null
+    StackSource stack = {};       // call stacks in the program's language; may be null
   };
 
-  // `on_finished` is called by the writer thread when all rows of a revision
-  // that ran to its end are on disk.
+  // The writer thread calls `on_finished` when a revision has collected its last step and all its rows
+  // are on disk.
   Collection(Settings settings, WriterThread::OnFinished on_finished);
   ~Collection();
   Collection(const Collection&) = delete;
   Collection& operator=(const Collection&) = delete;
 
-  // Another model chunk, or all of them as they are now; hooks of the plan in force
-  // are made anew.
+  // Adds a model chunk, or replaces all chunks. Attaches the hooks of the plan in force again.
   void add_model(const WatchedModel& chunk);
   void replace_model(const WatchedModel& chunks);
 
-  // At a boundary: puts a plan in force, arms for the step, says that the plan
-  // has collected all it was to collect. `samples`: seen by all ranks so far.
+  // At a boundary: puts a plan in force; begins a step; ends the collection of the plan, whose last
+  // step is the one before `end`. `samples`: seen by all ranks so far.
   void swap(const Commitment& commitment);
   void begin_step(Step step, HookSet::Collect collect, std::int64_t samples) noexcept;
   void end_collection(Step end) noexcept;
-  // Writes into switches.jsonl that the plan of swap() is in force since step `at`.
+  // Notes in switches.jsonl that the plan of the last swap() is in force since step `at`.
   void note_switch(Step at);
-  // At the end of a step for which begin_step said yes.
-  // `counts`: StepGate::still_counts().
+  // At the end of a collected step. `counts`: StepGate::still_counts(); if false, its rows are
+  // dropped.
   void end_step(std::int64_t samples, bool counts) noexcept;
 
   bool collecting() const { return collecting_; }
-  // Whether the plan in force is content with one step (print_struct, cc_log_only).
+  // Whether one collected step completes the plan's output (print_struct, cc_log_only).
   bool wants_one_step_only() const {
     return config_.print_struct || (config_.cc_distribution.enable && config_.cc_distribution.cc_log_only);
   }
   void before_update(const std::vector<at::Tensor>& parameters, const OptimizerState* state) noexcept;
   void after_update(const std::vector<at::Tensor>& parameters, const OptimizerState* state) noexcept;
 
-  // What the gradients of the step are multiplied by; > 0.
+  // Sets the factor in the gradients of this step; > 0.
   void gradient_scale(double scale) noexcept { scale_->store(scale, std::memory_order_relaxed); }
-  // What the program reports of the step, while collecting.
+  // Scalars and expert loads that the program reports in a collected step.
   void report_scalar(std::string_view name, double value) noexcept;
   void report_experts(std::string_view layer, const std::vector<std::int64_t>& tokens) noexcept;
 
-  // Detaches all hooks and writes what is left: until 2 s have passed without
-  // progress, 30 s at most; or for `at_most`, where that is given, with or without
-  // progress. What is given up then is logged, and counts as dropped.
+  // Detaches all hooks and writes the remaining rows. Waits until 2 s after the writer's last progress,
+  // 30 s at most; with `at_most`, that long whether or not there is progress. Rows that are given up
+  // are logged and count as dropped.
   void stop(std::optional<std::chrono::milliseconds> at_most = {}) noexcept;
 
   // Any thread.
   CollectingReport report() const;
   TargetList targets() const { return ledger_.list(); }
 
-  // The step that ended last, once the writer has come to it, as Monitor::metrics() says.
+  // Rows of the last collected step, as Monitor::metrics(). Waits up to 1 s for the writer thread.
   std::vector<Metric> last_rows() const;
 
  private:
@@ -120,30 +119,30 @@ class Collection {
   std::optional<SwitchNote> unwritten_note_;
   Config config_;
   Step step_;
-  Step last_ended_{-1};  // of those that were collected; -1: it had no rows
+  Step last_ended_{-1};  // the last collected step; -1: none, or it had no rows
   bool keeps_last_step_ = false;
   bool collecting_ = false;
   bool updated_ = false;       // update() was called in this step
-  int scalar_steps_ = 0;       // that have ended under this plan
-  std::size_t unmatched_ = 0;  // names and patterns, when it was told last
+  int scalar_steps_ = 0;       // steps with scalars that have ended under this plan
+  std::size_t unmatched_ = 0;  // unmatched names and patterns at the last tell_unmatched()
   OverheadMeter meter_;
-  std::chrono::nanoseconds own_time_{};    // in a round, without that of the hooks
-  std::chrono::nanoseconds hooks_time_{};  // of these hooks, before it
+  std::chrono::nanoseconds own_time_{};    // since the last collected step began, without the hooks' time
+  std::chrono::nanoseconds hooks_time_{};  // hooks_->spent() when the last collected step began
 
   mutable std::mutex mutex_;
-  // Guarded by mutex_: what report() tells of the hooks.
+  // Guarded by mutex_; for report().
   std::string hook_error_;
   std::vector<std::string> warnings_;
-  std::vector<std::string> unmatched_warnings_;  // the training thread, which alone changes it, reads without
+  std::vector<std::string> unmatched_warnings_;  // written by the training thread only; it reads without
   Overhead overhead_;
   std::vector<std::string> scalar_warnings_;
   bool missing_update_logged_ = false;
 
   WriterThread writer_;
-  const std::unique_ptr<RunNotes> notes_;  // tells the writer; null in other ranks than 0
-  const std::unique_ptr<Stream> stream_;   // tells the writer
+  const std::unique_ptr<RunNotes> notes_;  // uses writer_; null except in rank 0
+  const std::unique_ptr<Stream> stream_;   // uses writer_
   // Keep last: detach before the rest dies.
-  std::unique_ptr<TrainingScalars> scalars_;  // null: none asked for
+  std::unique_ptr<TrainingScalars> scalars_;  // null: the config names none
   std::unique_ptr<HookSet> hooks_;
 };
 

@@ -72,7 +72,7 @@ void add_parameters(const HookSettings& settings, const std::vector<Parameter>& 
   if (settings.momentum_agreement) add(Kind::other, "no gradient, or no momentum of its optimizer was seen");
 }
 
-// Modules by place in the model.
+// The model's modules, by index, and what is needed to know which of them can have rows.
 class Modules {
  public:
   Modules(const HookSettings& settings, const WatchedModel& model, NameTable& table) : table_(table) {

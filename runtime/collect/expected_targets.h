@@ -11,18 +11,17 @@
 
 namespace gradmon {
 
-// What every collected step should have of the parameters and modules that a
-// plan means, in the order of the kinds, each with why it may be silent.
-// Containers that only `all` selects are not expected: many of them never run.
-// Training thread: it looks at the tensors.
+// The rows that each collected step should have for the plan's parameters and modules, grouped by
+// kind, each with the reason why it may be silent. Containers that only `all` selects are left out:
+// many of them never run. Training thread: reads the tensors.
 std::vector<ExpectedTarget> expected_targets(const HookSettings& settings, const WatchedModel& model,
                                              const MatchReport& matches, NameTable& names);
-// What a config would watch of the names taken down in watch(); of which kinds is
-// not known before it attaches. Any thread.
+// Dry run: which of the watched `names` a config would select. The kinds are unknown until hooks
+// attach. Any thread.
 TargetList dry_run_target_list(const Config& config, const std::vector<TargetName>& names);
-// How many targets a config means, or may mean: which names a program taps is
-// known only once it has, and some kinds need no target. 0 where it can mean
-// nothing. Any thread.
+// Upper bound for the number of targets that a config selects. An unmatched name counts if it may be a
+// tap, which is not known before the program taps it. At least 1 if a kind needs no target. 0: the
+// config can select nothing. Any thread.
 std::int64_t possible_matches(const Config& config, const std::vector<TargetName>& names);
 std::vector<UnmatchedTarget> unmatched_targets(const MatchReport& matches);
 

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// Which rank writes a parameter that several hold, and what each of them holds. Pure.
+// Which rank writes the rows of a parameter that several ranks hold, and which part each holds. Pure.
 #pragma once
 
 #include <string>
@@ -10,7 +10,8 @@
 
 namespace gradmon {
 
-// The error says which group is wrong: a rank out of range, twice, or `rank` missing.
+// The error names the group and what is wrong: a rank out of range, a duplicate rank, or `rank`
+// missing.
 tl::expected<void, std::string> check_groups(const ParallelGroups& groups, int rank, int world_size);
 
 struct ParameterShare {

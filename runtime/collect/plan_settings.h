@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// A config, translated for the folders that must not know it. Pure.
+// Translates a config into settings for hooks/ and writers/, which must not include Config. Pure.
 #pragma once
 
 #include <string>
@@ -11,16 +11,16 @@
 
 namespace gradmon {
 
-// Why a config cannot be carried out with what this version has; "" if it can.
+// Why this version cannot carry out a config; "" if it can.
 std::string objection_to(const Config& config);
 
 TargetSelection selection_of(const Config& config);
 HookSettings hook_settings_of(const Config& config, Revision revision);
 Layout layout_of(const Config& config, Revision revision);
 bool has_format(const Config& config, Config::Format format);
-// Whether it asks for anything at all.
+// Whether the config asks for at least one kind of output.
 bool asks_for_a_kind(const Config& config);
-// Whether modules and parameters are watched on that rank.
+// Whether `module_ranks` includes the rank (empty: all ranks).
 bool watched_on(const Config& config, Rank rank);
 
 }  // namespace gradmon

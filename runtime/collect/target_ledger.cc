@@ -7,7 +7,7 @@
 namespace gradmon {
 namespace {
 
-// What the name of a row begins with: its module, or what was tapped. "" of another.
+// The module or tapped name at the start of a row's name; "" for other rows.
 std::string owner_of(const std::string& row) {
   std::size_t end = 0;
   for (const char* part : {".input", ".output", ".attention"}) {
@@ -109,7 +109,7 @@ TargetList TargetLedger::list() const {
   std::unordered_set<Key> listed;
   for (const ExpectedTarget& one : known.expected) {
     const Key key = key_of(one.kind, one.target);
-    if (known.unheard.count(key) + known.fired.count(key) == 0) continue;  // Its rows stand for it.
+    if (known.unheard.count(key) + known.fired.count(key) == 0) continue;  // Its rows are listed instead.
     list.targets.push_back(status_of(known, key, one.why));
     listed.insert(key);
   }

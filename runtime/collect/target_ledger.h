@@ -17,35 +17,35 @@
 
 namespace gradmon {
 
-// What every collected step is expected to have: a row, or of a module any row
-// (`{module}.input…`, `{module}.output…`), which then stands for itself.
+// Expected in every collected step: one row, or at least one row of a module (`{module}.input…`,
+// `{module}.output…`). Once a module has fired, its rows are listed instead of the module.
 struct ExpectedTarget {
   enum class Of : std::uint8_t { row, module };
   Kind kind = Kind::other;
   std::uint32_t target = 0;  // id in the name table
-  std::string why;           // it is silent, where it is
+  std::string why;           // reason to show while the target is silent
   Of of = Of::row;
 };
 
-// What has become of the targets that a plan watches: which have fired, when
-// last, and which not. Rows that nobody expected are told as well.
+// Tracks the targets that a plan watches: which have fired and when last, and which have not. Rows
+// that were not expected are listed too.
 class TargetLedger {
  public:
-  // `names` outlives it.
+  // `names` must outlive the ledger.
   explicit TargetLedger(const NameTable& names) : names_(names) {}
 
-  // The training thread: another plan is in force, or none; hooks have attached
-  // (any number of times under a plan). What is expected twice counts once.
+  // Training thread. begin_plan(): at each swap of plans; clears the ledger. expect(): each time the
+  // hooks of a plan have attached; replaces what is expected, keeps what has fired. A target that is
+  // given twice counts once.
   void begin_plan();
   void expect(std::vector<ExpectedTarget> expected, std::vector<UnmatchedTarget> unmatched);
-  // The training thread, in a collected step: a row has been made. Where there is
-  // no memory it is not told.
+  // Training thread, in a collected step. see(): a row was made; ignored if out of memory.
   void see(Kind kind, std::uint32_t target) noexcept;
   void end_step(Step step, WallTime now) noexcept;
 
-  // Any thread. Those expected in their order, then the others.
+  // Any thread. The expected targets in their order, then the others.
   TargetList list() const;
-  // A name that a program has tapped or attended by is no longer one of these.
+  // Any thread. A name that the program has used with tap() or attention() is no longer unmatched.
   std::vector<UnmatchedTarget> unmatched() const;
   TargetCounts counts() const;
 
@@ -53,25 +53,25 @@ class TargetLedger {
   struct Fired {
     std::int64_t step = -1;
     WallTime at = 0;
-    std::int64_t collected = 0;  // steps by then
+    std::int64_t collected = 0;  // number of collected steps up to this one
   };
   using Key = std::uint64_t;
   static Key key_of(Kind kind, std::uint32_t target) { return (static_cast<Key>(kind) << 32U) | target; }
-  // Under a plan.
+  // State under the plan in force.
   struct Known {
     std::vector<ExpectedTarget> expected;
     std::vector<UnmatchedTarget> unmatched;
-    std::unordered_set<Key> unheard;  // of those expected
+    std::unordered_set<Key> unheard;  // expected and not fired yet
     std::unordered_map<Key, Fired> fired;
     std::int64_t collected = 0;   // steps
-    std::int64_t fired_last = 0;  // targets, in the last of these
+    std::int64_t fired_last = 0;  // number of targets that fired in the last of them
   };
   void hear(Key key);
   TargetStatus status_of(const Known& known, Key key, const std::string& why) const;
   static TargetCounts counts_of(const Known& known);
 
   const NameTable& names_;  // own synchronisation
-  // The training thread's.
+  // Training thread only.
   std::vector<Key> seen_;                                         // in this step
   std::map<std::pair<int, std::string>, std::uint32_t> modules_;  // expected, by stage and name
 

@@ -16,15 +16,16 @@ struct Names {
   const char* rank;
   const char* size;
 };
-// In this order: a launcher of MPI in a Slurm job starts its daemons as a step's tasks.
+// In this order: in a Slurm job, an MPI launcher starts its daemons as tasks of a Slurm step, so the
+// ranks inherit SLURM_* variables that describe the daemons.
 constexpr Names kLaunchers[] = {{"RANK", "WORLD_SIZE"},
                                 {"OMPI_COMM_WORLD_RANK", "OMPI_COMM_WORLD_SIZE"},
                                 {"PMI_RANK", "PMI_SIZE"},
                                 {"SLURM_PROCID", "SLURM_NTASKS"}};
 
-// A batch script, and what it starts without srun, has the allocation's variables but
-// no step, or a step that Slurm numbers from the top: it is one process, whatever
-// SLURM_NTASKS says.
+// Whether srun has started this process as a task. A batch script, and a process that it starts
+// without srun, has the allocation's variables, but no step id or a special one (0xfffffff0 or above).
+// It is a single process, regardless of SLURM_NTASKS.
 bool numbered_by_srun(const Lookup& lookup) {
   constexpr std::uint32_t special = 0xfffffff0;
   const std::string step = lookup("SLURM_STEP_ID").value_or("");
@@ -73,8 +74,8 @@ tl::expected<void, std::string> read_place(const Lookup& lookup, Environment& en
   return {};
 }
 
-// What a launcher says of the job it has started, whose size is the job's; others
-// around it have started launchers.
+// Sets several_hosts from the launcher whose number of processes equals the world size. A launcher
+// with another number has started launchers, not ranks.
 void read_hosts(const Lookup& lookup, Environment& environment) {
   const auto count = [&](const char* name) -> std::optional<int> {
     const auto given = number(name, lookup(name).value_or(""), 1);
@@ -114,7 +115,7 @@ tl::expected<void, std::string> read_store(const Lookup& lookup, Environment& en
     environment.store = StorePlace{given.substr(0, colon), *port};
     return {};
   }
-  // Training's own variables are its own matter: what is wrong with them is no error of ours.
+  // Invalid values in training's own variables are ignored: gradmon does not report them.
   const std::string host = lookup("MASTER_ADDR").value_or("");
   const auto port = port_of("MASTER_PORT", lookup("MASTER_PORT").value_or(""));
   if (!host.empty() && port) environment.store = StorePlace{host, *port};

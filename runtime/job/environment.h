@@ -10,38 +10,38 @@
 
 namespace gradmon {
 
-// What the environment variables say of this process.
-// Where training's TCPStore is served.
+// Address of training's TCPStore.
 struct StorePlace {
   std::string host;
   std::uint16_t port = 0;
 };
 
+// The settings of this process, from environment variables and MonitorOptions.
 struct Environment {
   int rank = 0;
   int world_size = 1;
-  std::string source;       // the variables it was read from, "" for a single rank
+  std::string source;       // variables that gave rank and size; "" if none did
   bool dynamic = false;
-  std::string objection;  // to what DYNAMIC_MONITOR says; "": none. Static mode then
+  std::string objection;  // why DYNAMIC_MONITOR is invalid (static mode is used); "": it is valid
   std::filesystem::path output_dir;
-  int grad_acc_steps = 1;  // micro batches of a step; only the program knows
+  int grad_acc_steps = 1;  // micro batches per step; from MonitorOptions only
   bool keep_last_step = false;
   std::string job_name;  // GRADMON_JOB; "" for none
   std::optional<std::string> endpoint;
-  // Whether the launcher has started ranks on several hosts; none: it does not say.
+  // Whether the launcher has started ranks on several hosts; nullopt: unknown.
   std::optional<bool> several_hosts;
   std::string master;               // MASTER_ADDR; "" for none
   std::optional<StorePlace> store;  // GRADMON_STORE, else MASTER_ADDR and MASTER_PORT
-  bool insecure_loopback = false;  // TCP on loopback without keys is all right
-  std::optional<std::filesystem::path> keys;  // the directory of keys, for TCP
+  bool insecure_loopback = false;  // allows TCP without keys on loopback
+  std::optional<std::filesystem::path> keys;  // key directory, for TCP
 };
 
 using Lookup = std::function<std::optional<std::string>(const char* name)>;
 
-// Asks the process's own environment.
+// Reads this process's environment; nullopt if the variable is not set.
 std::optional<std::string> from_process(const char* name);
 
-// The error names the variable, its value and what was expected.
+// An error names the variable, its value and what was expected.
 tl::expected<Environment, std::string> read_environment(const Lookup& lookup);
 
 }  // namespace gradmon

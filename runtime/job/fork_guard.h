@@ -5,8 +5,8 @@
 
 namespace gradmon {
 
-// Sets a flag in every child that this process forks, for as long as it lives:
-// threads are not copied, so what relies on them must do nothing there.
+// Sets a flag in every child that this process forks during the guard's lifetime. A fork does not copy
+// threads, so code that relies on threads must do nothing in the child.
 class ForkGuard {
  public:
   explicit ForkGuard(std::atomic<bool>& flag);

@@ -13,7 +13,7 @@ constexpr std::int64_t kMostHosts = 100'000;
 
 using Notes = tl::expected<std::vector<std::string>, std::string>;
 
-// One side of the exchange; remembers what it has left and what it has read.
+// One host's side of the exchange. Caches the note it has stored and the notes it has read.
 class Exchange {
  public:
   Exchange(std::shared_ptr<SharedStore> store, Rank rank) : store_(std::move(store)), rank_(rank) {}
@@ -42,7 +42,7 @@ class Exchange {
     return std::vector<std::string>{std::move(**entry)};
   }
 
-  // A number that was taken has its note a moment later, or never.
+  // A host takes its number first and stores its note after that; the note may never come.
   Notes read_numbered(const std::string& place) {
     const auto taken = store_->add(place, 0);
     if (!taken) return tl::unexpected(taken.error());
@@ -62,8 +62,8 @@ class Exchange {
 
   const std::shared_ptr<SharedStore> store_;
   const Rank rank_;
-  std::string left_;               // "": nothing yet
-  std::vector<std::string> read_;  // by number from 1; "": not there yet
+  std::string left_;               // this host's stored note; "": none yet
+  std::vector<std::string> read_;  // notes by number - 1; "": not found yet
 };
 
 }  // namespace

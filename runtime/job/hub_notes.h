@@ -8,10 +8,10 @@
 
 namespace gradmon {
 
-// How the hubs of several hosts find each other by training's store: rank 0 leaves the
-// entry of the lead hub under gradmon/hubs/{launch}/lead; each other host takes the next
-// number from gradmon/hubs/{launch} and leaves its hub's note under .../{number}.
-// Rank 0 gets those notes, the others the entry. One call at a time.
+// Lets the hubs of several hosts find each other through training's store. Rank 0 stores the lead hub's
+// entry under gradmon/hubs/{launch}/lead. Each other host takes the next number from
+// gradmon/hubs/{launch} and stores its hub's note under .../{number}. The returned function gives rank 0
+// these notes, and the other hosts the entry. One call at a time.
 ExchangeNotes notes_in_store(std::shared_ptr<SharedStore> store, Rank rank);
 
 }  // namespace gradmon

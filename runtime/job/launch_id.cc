@@ -20,7 +20,7 @@ constexpr milliseconds kFirstPause{50};
 constexpr milliseconds kLongestPause{800};
 constexpr std::size_t kNonceBytes = 12;
 
-// Variables as they count here: an empty one and `none` are absent.
+// Environment variables for this search: an empty value, `none` and `None` count as absent.
 class Given {
  public:
   explicit Given(const Lookup& lookup) : lookup_(lookup) {}
@@ -34,9 +34,9 @@ class Given {
     const std::string value = (*this)(name);
     return value.empty() ? "0" : value;
   }
-  // torchrun sets it on every rank, `none` where the user has chosen no run id.
+  // torchrun sets the variable on every rank, to `none` if the user has chosen no run id.
   bool under_torchrun() const { return lookup_("TORCHELASTIC_RUN_ID").has_value(); }
-  // The agents serve training's store, which then outlives a restart of the ranks.
+  // Whether torchrun's agents serve training's store. The store then outlives a restart of the ranks.
   bool agents_serve_store() const { return (*this)("TORCHELASTIC_USE_AGENT_STORE") == "True"; }
 
  private:
@@ -53,9 +53,8 @@ bool several_agents(const Given& given, const Environment& environment) {
   return !given.is("LOCAL_WORLD_SIZE", environment.world_size);
 }
 
-// Each agent counts its own restarts: the agent whose ranks fail counts one, the
-// others may not. Where training gets a new store with every restart, the store is
-// the better witness.
+// Each agent counts its own restarts: the agent whose ranks fail counts one, the others may not. If
+// training has a new store after each restart, returns nullopt: the id must then come from the store.
 std::optional<LaunchId> of_torchrun(const Given& given, const Environment& environment) {
   const std::string run = given("TORCHELASTIC_RUN_ID");
   if (run.empty()) return std::nullopt;
@@ -64,8 +63,7 @@ std::optional<LaunchId> of_torchrun(const Given& given, const Environment& envir
   return LaunchId{run + "." + given.or_zero("TORCHELASTIC_RESTART_COUNT"), "TORCHELASTIC_RUN_ID"};
 }
 
-// Open MPI's number of a launch is a hash of 16 bits; the key of its transports
-// has 128 random ones.
+// Open MPI's launch number is a hash of 16 bits. The key of its transports has 128 random bits.
 std::optional<LaunchId> of_open_mpi(const Given& given) {
   std::string id = given("PMIX_NAMESPACE");
   if (id.empty()) id = given("OMPI_MCA_ess_base_jobid");
@@ -74,8 +72,8 @@ std::optional<LaunchId> of_open_mpi(const Given& given) {
   return by_name(key.empty() ? id : id + "." + key, "mpirun");
 }
 
-// A batch script and what it starts by itself have a job but no step: two launches
-// of one script are told apart by their steps alone.
+// A batch script, and a process that it starts without srun, has a job id but no step id. Two launches
+// in one script differ only in their step ids, so a step id is required.
 std::optional<LaunchId> of_slurm(const Given& given, const char* source) {
   const std::string job = given("SLURM_JOB_ID");
   const std::string step = given("SLURM_STEP_ID");
@@ -83,7 +81,7 @@ std::optional<LaunchId> of_slurm(const Given& given, const char* source) {
   return LaunchId{job + "." + step + "." + given.or_zero("SLURM_RESTART_COUNT"), source};
 }
 
-// MPICH's own mpiexec sets none of these. PMI_ID is the rank.
+// MPICH's own mpiexec sets none of these variables. (PMI_ID is the rank.)
 std::optional<LaunchId> of_pmi(const Given& given) {
   for (const char* name : {"I_MPI_HYDRA_UUID", "PALS_APID", "PMIX_NAMESPACE", "PMI_JOBID"}) {
     if (auto id = by_name(given(name), name)) return id;
@@ -91,9 +89,8 @@ std::optional<LaunchId> of_pmi(const Given& given) {
   return std::nullopt;
 }
 
-// The launcher whose number of ranks is the job's has started the ranks; others
-// around it have started launchers. The size is compared, not the rank, so that
-// all ranks come to the same answer.
+// The launcher whose number of processes equals the world size has started the ranks; the others have
+// started launchers. Only the size is compared, so that all ranks get the same answer.
 std::optional<LaunchId> of_numbering_launcher(const Given& given, const Environment& environment) {
   const int size = environment.world_size;
   std::optional<LaunchId> id;
@@ -110,13 +107,13 @@ std::optional<LaunchId> of_environment(const Given& given, const Environment& en
   return of_numbering_launcher(given, environment);
 }
 
-// Where the id has no counter of the monitors in it yet.
+// Appends the monitor's number to an id that does not contain it.
 LaunchId of_monitor(LaunchId id, int monitor) {
   if (monitor > 1) id.id += "#" + std::to_string(monitor);
   return id;
 }
 
-// A store that may outlive this launch's ranks has the restart in the key.
+// If the store may outlive a restart of the ranks, the key contains the restart count.
 std::string key_of(const Given& given, int monitor) {
   std::string key = "gradmon/launch/";
   const bool named = !given("GRADMON_STORE").empty();
@@ -126,7 +123,8 @@ std::string key_of(const Given& given, int monitor) {
   return key + std::to_string(monitor);
 }
 
-// The nonce of rank 0, once; rank 0 itself takes the one that holds.
+// Shares rank 0's nonce through the store. Rank 0 stores its nonce if the key has no value, and uses
+// the value that the key then has. The other ranks read it.
 class NonceInStore {
  public:
   NonceInStore(std::shared_ptr<SharedStore> store, std::string key, bool leaves_it, std::string source,
@@ -158,7 +156,7 @@ class NonceInStore {
 
   const std::shared_ptr<SharedStore> store_;
   const std::string key_;
-  const std::string own_;  // "": another rank leaves it
+  const std::string own_;  // "": this rank only reads
   const std::string source_;
   const milliseconds look_for_;
 };

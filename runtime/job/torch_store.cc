@@ -31,7 +31,7 @@ constexpr int kMostExchanges = 100;
 
 std::string first_line(const std::string& text) { return text.substr(0, text.find('\n')); }
 
-// Connected and blocking; below 0: not, and errno says why.
+// Returns a connected, blocking socket; below 0: no connection, with errno set.
 int connected_to(const addrinfo& address, std::chrono::milliseconds patience) {
   const int fd = socket(address.ai_family, SOCK_STREAM | SOCK_NONBLOCK | SOCK_CLOEXEC, 0);
   if (fd < 0) return -1;
@@ -48,7 +48,8 @@ int connected_to(const addrinfo& address, std::chrono::milliseconds patience) {
   return -1;
 }
 
-// libtorch's own attempt would go on for its whole time, with a line on stderr each second.
+// Throws std::runtime_error if there is no connection. libtorch's own connect would retry until its
+// timeout, and print a line to stderr each second.
 Descriptor connected_to(const TorchStore::Place& place, std::chrono::milliseconds patience) {
   addrinfo hints{};
   hints.ai_socktype = SOCK_STREAM;
@@ -68,9 +69,9 @@ Descriptor connected_to(const TorchStore::Place& place, std::chrono::millisecond
 using Bytes = std::vector<std::uint8_t>;
 
 #if TORCH_VERSION_MAJOR < 2
-// What is needed of the protocol that 1.13's TCPStore speaks: numbers and lengths in the host's
-// order, keys behind a slash. Its own client has a thread that ends the process where the
-// server's end resets a connection.
+// The part of torch 1.13's TCPStore protocol that gradmon needs: numbers and lengths in host byte order,
+// keys with a slash in front. torch's own client is not used: it has a thread that ends the process if
+// the server resets the connection.
 class StoreClient {
  public:
   explicit StoreClient(const TorchStore::Place& place) : fd_(connected_to(place, place.patience / 2)) {
@@ -139,7 +140,7 @@ class StoreClient {
   Bytes request_;
 };
 #else
-// Debian's torch 2.6 asks for libuv and is built without; 1.13 has no such choice.
+// Debian's torch 2.6 uses libuv by default but is built without it. Older versions have no such option.
 template <typename Options>
 auto refuse_libuv(Options& options, int) -> decltype(options.useLibUV, void()) {
   options.useLibUV = false;
@@ -148,12 +149,12 @@ template <typename Options>
 void refuse_libuv(Options&, long) {}
 
 c10::intrusive_ptr<c10d::Store> connect_to(const TorchStore::Place& place) {
-  connected_to(place, place.patience / 2);  // to know that somebody listens
+  connected_to(place, place.patience / 2);  // throws if nobody listens
   c10d::TCPStoreOptions options;
   options.port = place.port;
   options.isServer = false;
   options.waitWorkers = false;
-  // 1.13 counts in whole seconds.
+  // Whole seconds: torch 1.13 needed them.
   options.timeout = std::chrono::ceil<std::chrono::seconds>(place.patience);
   refuse_libuv(options, 0);
   return c10::make_intrusive<c10d::TCPStore>(place.host, options);
@@ -228,7 +229,7 @@ tl::expected<std::string, std::string> TorchStore::put_once(const std::string& k
   return std::string(held->begin(), held->end());
 }
 
-// Not set(): that is never answered, so that nobody knows whether it arrived.
+// Does not use the store's set(): the server does not answer it, so its success is unknown.
 tl::expected<void, std::string> TorchStore::put(const std::string& key, const std::string& value) {
   const Bytes desired(value.begin(), value.end());
   Bytes expected;
@@ -241,7 +242,7 @@ tl::expected<void, std::string> TorchStore::put(const std::string& key, const st
   return failed("others keep changing " + key);
 }
 
-// An absent key becomes an empty one, which put_once takes for absent.
+// Side effect: an absent key gets an empty value, which put_once() treats as absent.
 tl::expected<std::optional<std::string>, std::string> TorchStore::get(const std::string& key) {
   auto held = compare_set(key, {}, {});
   if (!held) return tl::unexpected(held.error());

@@ -12,14 +12,12 @@
 
 namespace gradmon {
 
-// PyTorch's own store, which training's launcher or its rank 0 serves at
-// MASTER_ADDR:MASTER_PORT: a client's connection of our own, made for each
-// call and gone after it: a server that dies later reaches nothing here. gradmon
-// never serves one itself.
+// A client of PyTorch's TCPStore, which training's launcher or its rank 0 serves at
+// MASTER_ADDR:MASTER_PORT. Each call makes a connection and closes it, so a server that dies later
+// cannot affect this process. gradmon never serves a store.
 //
-// libtorch's calls know no time limit, so each is made on a thread of its own
-// and given up after `patience`; at most four such threads hang at a time, and
-// nobody waits for them, at exit neither. One thread.
+// libtorch's calls have no time limit, so each call runs on a thread of its own and is given up after
+// `patience`. At most four such threads may hang at a time; they are never joined. One thread.
 class TorchStore : public SharedStore {
  public:
   struct Place {
@@ -38,17 +36,17 @@ class TorchStore : public SharedStore {
  private:
   using Bytes = std::vector<std::uint8_t>;
 
-  // What `call` returns for the store, on a thread of its own.
+  // Runs `call` with a new client on a new thread; returns its result or an error.
   template <class Answer, class Call>
   tl::expected<Answer, std::string> ask(Call call);
-  // The value under `key` afterwards: `desired` where it was `expected` (empty:
-  // or absent), else what it is. Never waits for a key to come.
+  // If the value of `key` is `expected` (empty: or the key is absent), sets it to `desired`. Returns the
+  // value that the key then has. Never waits for a key to appear.
   tl::expected<Bytes, std::string> compare_set(const std::string& key, const Bytes& expected,
                                                const Bytes& desired);
   tl::unexpected<std::string> failed(const std::string& why) const;
 
   const Place place_;
-  const std::shared_ptr<std::atomic<int>> under_way_;  // shared with the calls that hang
+  const std::shared_ptr<std::atomic<int>> under_way_;  // number of running calls; shared with their threads
 };
 
 }  // namespace gradmon

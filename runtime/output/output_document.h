@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// Output files that are no tables: module_struct.json, stack_info.csv, run-{id}.json.
+// Output files that sinks do not write: module_struct.json, stack_info.csv, run-{id}.json.
 #pragma once
 
 #include <filesystem>
@@ -11,11 +11,11 @@
 
 namespace gradmon {
 
-// Written beside, as `.new`, and renamed, 0640; the directory is there.
+// Writes `{place}.new` (0640) and renames it to `place`. The directory must exist.
 tl::expected<void, std::string> write_and_rename(const std::filesystem::path& place, const std::string& text);
 
-// Written beside and renamed, 0640; where: FORMAT.md. The writer thread: waits
-// for the run directory as the first CSV file does.
+// Writes a document to its place (FORMAT.md), like write_and_rename(). Writer thread: may wait for the
+// job's identity, as RunDirectory::make().
 tl::expected<void, std::string> write_document(RunDirectory& directory, Rank rank,
                                                RecordStream::Document document, const std::string& text);
 

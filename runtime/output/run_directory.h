@@ -14,42 +14,43 @@
 
 namespace gradmon {
 
-// $OUT/{MonDD_HH-MM-SS}-rank{R}-{8 hex}: the time (local) and the hex digits
-// are the job's, so that they are the same on all ranks.
+// $OUT/{MonDD_HH-MM-SS}-rank{R}-{8 hex}. The time (local) and the hex digits are the job's, so they
+// are the same on all ranks.
 std::filesystem::path run_directory_of(const std::filesystem::path& output_dir, Rank rank,
                                        const JobIdentity& job);
 
-// The directory of this rank and start, once it is known. Any thread.
+// The directory of this rank in this run. Its name is settled once the job's identity is known. Any
+// thread.
 class RunDirectory {
  public:
   static constexpr std::chrono::milliseconds kIdentityWithin{5000};
 
-  // `job` asks the agent, of which it must own what it reads: a writer thread that was
-  // left behind outlives the agent. Null: nothing is known before ask(). `launch_id`
-  // names the run where nobody answers.
+  // `job` returns the job's identity, nullopt while it is unknown. It must own what it reads: an
+  // abandoned writer thread calls it after the agent has ended. Null: unknown until ask(). The run is
+  // named after `launch_id` if the identity stays unknown.
   RunDirectory(std::filesystem::path output_dir, Rank rank, std::string launch_id,
                std::function<std::optional<JobIdentity>()> job);
 
-  // Before any other thread uses it.
+  // Sets `job`. Call it before any other thread uses this object.
   void ask(std::function<std::optional<JobIdentity>()> job) { job_ = std::move(job); }
 
-  // Settles its name where the job's identity is known; makes nothing.
+  // Settles the name if the job's identity is known. Creates nothing.
   void settle();
-  // Waits up to `at_most` for the job's identity, and falls back to this process's own
-  // start time, with a word in the log. Not the training thread.
+  // Waits up to `at_most` for the job's identity. After that returns one made of the launch id and this
+  // process's start time, and logs a warning. Not on the training thread.
   JobIdentity identity(std::chrono::milliseconds at_most = kIdentityWithin) const;
-  // Makes it (0750) and settles its name as of identity(). Not the training
-  // thread: the disk may hang.
+  // Settles the name by identity() and creates the directory (0750). An error is logged. Not on the
+  // training thread: the disk may hang.
   std::filesystem::path make(std::chrono::milliseconds at_most = kIdentityWithin);
-  // The process is about to end: nobody waits for the identity much longer.
+  // The process is about to end: limits a wait for the identity to 1.5 s from now.
   void shorten_wait() { wait_shortened_ = true; }
   const std::filesystem::path& output_dir() const { return output_dir_; }
-  // Of the job; "" while it is not known.
+  // The job's epoch; "" while it is unknown.
   std::string epoch() const {
     const auto job = known_job();
     return job ? job->epoch : "";
   }
-  // Empty while its name is not settled.
+  // Empty until the name is settled.
   std::filesystem::path path() const;
 
  private:

@@ -14,7 +14,7 @@ namespace {
 
 using Json = nlohmann::ordered_json;
 
-// As "2026-11-21T12:04:37.120+01:00".
+// "2026-11-21T12:04:37.120+01:00"
 std::string zoned_time(WallTime time) {
   const std::time_t seconds = time / 1000;
   std::tm local{};
@@ -49,7 +49,7 @@ std::string text_of(const RunRank& rank) {
   return text_of({{"rank", rank.rank.value}, {"host", rank.host}, {"pid", rank.pid}});
 }
 
-// A config is long, and is JSON as it stands: it is not taken apart.
+// Inserts the config text unchanged: it is long, and usually JSON already. Other text becomes a string.
 std::string text_of(const std::shared_ptr<const RunRevision>& revision) {
   Json json;
   json["revision"] = revision->revision.value;

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// run-{id}.json: what ran, under which configs; writers/FORMAT.md describes it.
+// run-{id}.json: the run's ranks and revisions with their configs. writers/FORMAT.md describes it.
 #pragma once
 
 #include <cstdint>
@@ -22,7 +22,7 @@ struct RunRank {
   std::int64_t pid = 0;
 };
 
-// A plan as it was put in force.
+// A plan that was put in force.
 struct RunRevision {
   Revision revision;
   Step effective;
@@ -39,23 +39,23 @@ struct RunFile {
   std::string run_id;
   WallTime started = 0;
   int world_size = 1;
-  std::vector<RunRank> ranks;                                 // those that rank 0 has heard of
+  std::vector<RunRank> ranks;                                 // the ranks that rank 0 knows of
   std::map<std::string, std::string> versions;                // of "gradmon", "torch", …
   std::vector<std::shared_ptr<const RunRevision>> revisions;  // in the order of their numbers
-  std::uint64_t revisions_left_out = 0;                       // after the first
+  std::uint64_t revisions_left_out = 0;                       // number of dropped ones, after the first
   std::shared_ptr<const Scopes> scopes;
 };
 
-// Adds it. Where there are more than a thousand, or more than 16 MiB of config, the
-// oldest but the first are left out.
+// Adds a revision. Above 1,000 revisions, or 16 MiB of configs, the oldest ones after the first are
+// left out.
 void add_revision(RunFile& file, RunRevision revision);
 
-// The file's text, the configs as they were written. Pure but for the time zone,
-// which is the process's.
+// Returns the file's text. Configs keep their own text. Pure, except that it reads the process's time
+// zone.
 std::string to_json(const RunFile& file);
 
-// Writes run-{id}.json beside the run directories, and renames it there; waits
-// for the job's identity as the first CSV file does. The writer thread.
+// Writes run-{id}.json into the output directory, by rename. Fills in run id and start time. Writer
+// thread: may wait for the job's identity, as RunDirectory::identity().
 tl::expected<void, std::string> write_run_file(RunDirectory& directory, RunFile file);
 
 }  // namespace gradmon

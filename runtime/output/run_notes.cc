@@ -16,9 +16,9 @@ struct RunNotes::Draft {
   std::mutex mutex;
   // Guarded by mutex.
   RunFile file;
-  bool pending = false;  // the writer thread has been told, and has not come to it
+  bool pending = false;  // a write is queued and has not started
 
-  // Whether the writer thread must be told.
+  // Returns whether the caller must queue a write.
   bool put(const RunFile& changed) {
     const std::lock_guard lock(mutex);
     file = changed;

@@ -11,21 +11,21 @@
 
 namespace gradmon {
 
-// What rank 0 notes of the job in run-{id}.json. Training thread, at boundaries;
-// the writer thread writes. The first note makes the file.
+// Rank 0's notes about the job, in run-{id}.json. Training thread, at step boundaries; the writer
+// thread writes the file. The first note() creates the file.
 class RunNotes {
  public:
-  using Ranks = std::function<std::vector<RankStatus>()>;  // what rank 0 knows of them now
+  using Ranks = std::function<std::vector<RankStatus>()>;  // the ranks that rank 0 knows of now
 
-  // `writer` outlives this.
+  // `writer` must outlive this object.
   RunNotes(std::shared_ptr<RunDirectory> directory, int world_size, Ranks ranks, WriterThread& writer);
 
-  // Another model chunk.
+  // Adds the scopes of a model chunk.
   void add_model(const WatchedModel& chunk);
-  // A plan that is put in force.
+  // Adds a plan that was put in force.
   void note(const Commitment& commitment);
-  // Once more, with the ranks that have come meanwhile; nothing before the first note.
-  // However often before the writer comes to it, it is written once.
+  // Queues a write of the file with the ranks known now. Does nothing before the first note(). Calls
+  // before the writer thread starts the write are merged into one.
   void renew() noexcept;
 
  private:
@@ -35,7 +35,7 @@ class RunNotes {
   const std::shared_ptr<RunDirectory> directory_;
   const Ranks ranks_;
   WriterThread& writer_;
-  const std::shared_ptr<Draft> draft_;  // own synchronisation; what is to be written next
+  const std::shared_ptr<Draft> draft_;  // own synchronisation; the next content to write
 
   RunFile file_;
 };

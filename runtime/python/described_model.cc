@@ -19,7 +19,8 @@ namespace {
 
 namespace py = pybind11;
 
-// named_parameters() lists a tied one under its first name alone.
+// Adds the other names of tied parameters: named_parameters() lists each parameter under its first name
+// only.
 class OtherNames {
  public:
   explicit OtherNames(WatchedModel& chunk) : chunk_(chunk) {
@@ -31,7 +32,7 @@ class OtherNames {
 
   void add(const std::string& module_name, const py::handle& module) {
     const py::object own = py::getattr(module, "_parameters", py::none());
-    if (!PyDict_Check(own.ptr())) return;  // a ScriptModule's
+    if (!PyDict_Check(own.ptr())) return;  // a ScriptModule
     for (const auto& [key, value] : own.cast<py::dict>()) {
       if (!THPVariable_Check(value.ptr())) continue;
       const auto place = places_.find(value.cast<at::Tensor>().unsafeGetTensorImpl());
@@ -46,10 +47,10 @@ class OtherNames {
  private:
   WatchedModel& chunk_;
   std::set<std::string> listed_;
-  std::unordered_map<const void*, std::size_t> places_;  // by tensor
+  std::unordered_map<const void*, std::size_t> places_;  // index in chunk_.parameters, by tensor
 };
 
-// Also Megatron's VocabParallelEmbedding.
+// Whether the module is an embedding. vocab_start_index: Megatron's VocabParallelEmbedding.
 bool embeds(const py::handle& module) {
   return py::hasattr(module, "num_embeddings") || py::hasattr(module, "vocab_start_index");
 }

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// What a torch.nn.Module of Python is made of.
+// Reads the parameters and modules of a Python torch.nn.Module.
 #pragma once
 
 #include <pybind11/pybind11.h>
@@ -8,11 +8,11 @@
 
 namespace gradmon {
 
-// A module by its address, which lives as long as it is watched.
+// A module's identity: its address, which is unique while the module is watched.
 inline const void* identity_of(const pybind11::handle& module) { return module.ptr(); }
 
-// Parameters under all their names, tied ones under those of each module that has them. With
-// the GIL; throws what Python throws.
+// Lists each parameter under all its names: a tied one once for each module that has it. With the GIL;
+// throws what Python throws.
 WatchedModel described_model(const pybind11::handle& model);
 
 }  // namespace gradmon

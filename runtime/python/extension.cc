@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// gradmon._gradmon: what the package `gradmon` stands on. Thin: one class that holds
-// a Monitor, and the doors that module hooks call.
+// gradmon._gradmon: the C++ part of the Python package. A thin binding: one class that holds a Monitor,
+// and the functions that module hooks call.
 #include <pybind11/pybind11.h>
 #include <pybind11/stl.h>
 #include <torch/csrc/utils/pybind.h>
@@ -30,15 +30,15 @@ namespace {
 
 namespace py = pybind11;
 
-// With the GIL.
+// Logs each key once. With the GIL.
 void warn_once(const std::string& key, const std::string& text) {
   static std::set<std::string> said;
   if (said.insert(key).second) log_warn(text);
 }
 
-// What it throws goes no further: these run within the program's own forward and
-// update. But for what is no Exception of Python (KeyboardInterrupt, SystemExit), which
-// is not about us. With the GIL.
+// Runs `body` and logs its exceptions, because it runs within the program's own forward or update. A
+// Python exception that is not an Exception (KeyboardInterrupt, SystemExit) passes through. With the
+// GIL.
 template <typename Body>
 void guarded(const char* what, Body&& body) {
   try {
@@ -51,12 +51,13 @@ void guarded(const char* what, Body&& body) {
   }
 }
 
-// What step() says of the step that it has begun.
+// Flags that step() returns about the step that begins. kLook: Python is to check whether the watched
+// models have changed, and for the launch nonce.
 enum Begun : int { kCollects = 1, kWatchesForwards = 2, kMayEnd = 4, kLook = 8 };
 constexpr double kStopAfterSignal = 2;  // seconds
-constexpr unsigned kLookEvery = 16;     // steps: whether what is watched has changed
+constexpr unsigned kLookEvery = 16;     // steps
 
-// What the process group's store says of this launch, once Python has read it.
+// The launch nonce, set once Python has read it from the process group's store. Any thread.
 class LaunchNonce {
  public:
   void set(std::string text) {
@@ -75,7 +76,7 @@ class LaunchNonce {
 
 class Core {
  public:
-  // `nonce`: null where there is no process group, or none is needed.
+  // `nonce`: null if there is no process group, or the environment identifies the launch.
   Core(const std::string& config, MonitorOptions options, std::shared_ptr<LaunchNonce> nonce)
       : nonce_(std::move(nonce)), monitor_(config, std::move(options)) {
     awaits_nonce_ = nonce_ && !nonce_->text();
@@ -155,7 +156,7 @@ class Core {
     const py::gil_scoped_release others_run;
     return monitor_.metrics();
   }
-  // None: as Monitor::stop() does; else seconds, of which those below 0, and NaN, count as 0.
+  // `timeout` in seconds; negative values and NaN count as 0. nullopt: as Monitor::stop().
   void stop(std::optional<double> timeout = {}) noexcept {
     constexpr double longest = 1e9;
     const py::gil_scoped_release others_run;
@@ -163,19 +164,21 @@ class Core {
     const double seconds = *timeout > 0 ? std::min(*timeout, longest) : 0;
     monitor_.stop(std::chrono::milliseconds(static_cast<std::int64_t>(seconds * 1000)));
   }
-  // Any thread. It waits for nobody long; and a thread that has given the GIL away is
-  // ended by an interpreter that ends, in the midst of this.
+  // Any thread. Keeps the GIL: the call is short, and a thread that releases the GIL may be ended
+  // within the call when the interpreter exits.
   Status status() const { return monitor_.status(); }
 
  private:
-  // While the training thread waits without the GIL.
+  // Called while the training thread waits without the GIL. Runs Python's signal handlers; returns
+  // whether one has raised.
   bool signal_has_raised() noexcept {
     const py::gil_scoped_acquire ours;
     if (!raised_ && PyErr_CheckSignals() != 0) raised_.emplace();
     return raised_.has_value();
   }
 
-  // The program may go on after it, in a step that is not agreed on.
+  // Raises the exception of a signal handler. Stops first: the program may catch the exception and go
+  // on, in a step that is not agreed on.
   void raise_what_a_signal_has() {
     if (!raised_) return;
     const py::error_already_set raised = *raised_;
@@ -189,7 +192,7 @@ class Core {
   MonitorBinding binding_{monitor_};
   unsigned steps_ = 0;
   bool awaits_nonce_ = false;
-  std::optional<py::error_already_set> raised_;  // by the handler of a signal
+  std::optional<py::error_already_set> raised_;  // by a signal handler
 };
 
 std::unique_ptr<Core> make_core(const std::string& config, std::optional<int> rank,
@@ -222,7 +225,7 @@ std::unique_ptr<Core> make_core(const std::string& config, std::optional<int> ra
   return std::make_unique<Core>(config, std::move(options), std::move(nonce));
 }
 
-// Of a process that is this rank of so many; None: what the environment says.
+// Whether the environment identifies the launch. Arguments that are None come from the environment.
 bool names_launch(std::optional<int> rank, std::optional<int> world_size) {
   const auto environment = read_environment([&](const char* name) -> std::optional<std::string> {
     const std::string_view asked = name;

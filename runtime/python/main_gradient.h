@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// What a framework adds a parameter's gradients to in place of `grad`.
+// The tensor in which a framework accumulates a parameter's gradient instead of `grad` (`main_grad`).
 #pragma once
 
 #include <pybind11/pybind11.h>
@@ -8,10 +8,10 @@
 
 namespace gradmon {
 
-// The parameter's `main_grad`; undefined: none that is a tensor. With the GIL.
+// The parameter's `main_grad`; undefined if it has none, or it is no tensor. With the GIL.
 at::Tensor main_grad_of(const pybind11::handle& parameter);
-// With `grad_added_to_main_grad`, which Megatron's layers set where a kernel has added to it.
-// Any thread: it takes the GIL.
+// The `main_grad`, and whether a fused kernel has added to it (Megatron's `grad_added_to_main_grad`).
+// Any thread: takes the GIL.
 MainGradient main_gradient_of(const at::Tensor& parameter);
 
 }  // namespace gradmon

@@ -14,7 +14,7 @@ namespace {
 
 namespace py = pybind11;
 
-constexpr std::size_t kDeepest = 32;  // beyond it a container counts as one place
+constexpr std::size_t kDeepest = 32;  // nesting depth; a deeper container counts as one place
 
 class Search {
  public:
@@ -47,7 +47,7 @@ class Search {
     return py::hasattr(py::type::handle_of(value), "__dataclass_fields__");
   }
 
-  // By its place where it has no key, or one that an element of another dict has.
+  // The key is the place if there is no key, or another element has that key already.
   void add_tensor(const at::Tensor& tensor, const std::string& key) {
     const bool taken = std::any_of(found.elements.begin(), found.elements.end(),
                                    [&](const auto& element) { return element.key == key; });
@@ -55,7 +55,7 @@ class Search {
     found.elements.push_back({tensor, key.empty() || taken ? std::to_string(place) : key, place});
   }
 
-  std::vector<PyObject*> dependencies_;  // a container may hold itself
+  std::vector<PyObject*> dependencies_;  // containers around the current value, to stop at cycles
 };
 
 }  // namespace

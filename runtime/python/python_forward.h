@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// The tensors in what a module of Python takes and gives.
+// Finds the tensors in the inputs and outputs of a Python module.
 #pragma once
 
 #include <pybind11/pybind11.h>
@@ -8,11 +8,11 @@
 
 namespace gradmon {
 
-// Of a tensor, a tuple, a list or a dict, however nested; what else there is
+// The tensors in a value: a tensor, or nested tuples, lists, dicts and dataclasses. Any other value
 // counts as a place. With the GIL; throws what Python throws.
 ForwardTensors tensors_of(const pybind11::handle& value);
-// Of what a module is called with: behind those by place the ones by name, under
-// theirs, which are not counted as places.
+// The tensors in a module's arguments: first the positional ones, then the keyword arguments, by name.
+// Keyword arguments do not count as places.
 ForwardTensors tensors_of_call(const pybind11::handle& inputs, const pybind11::dict& keywords);
 
 }  // namespace gradmon

@@ -15,7 +15,7 @@ namespace {
 
 namespace py = pybind11;
 
-// One group's options, or what is kept of one parameter; not set: not a dict.
+// The options of a parameter group, or the state of one parameter. Empty if the object is not a dict.
 class Options {
  public:
   explicit Options(const py::handle& object) {
@@ -24,7 +24,7 @@ class Options {
   }
 
   bool has(const char* key) const { return dict_ && dict_->contains(key) && !(*dict_)[key].is_none(); }
-  // False where it is no number: to look into a tensor might be to wait for a device.
+  // False if the value is not a Python number: reading a tensor might wait for a device.
   bool is_nonzero_number(const char* key) const {
     if (!has(key)) return false;
     const py::object value = (*dict_)[key];
@@ -40,7 +40,8 @@ class Options {
   std::optional<py::dict> dict_;
 };
 
-// The first of two that is kept; else undefined where it will be; else none.
+// The tensor under the first key that is present. Otherwise an undefined tensor if the moment is still
+// to come, or nullopt.
 std::optional<at::Tensor> moment(const Options& kept, const char* one, const char* other, bool to_come) {
   if (auto found = kept.tensor(one)) return found;
   if (auto found = kept.tensor(other)) return found;
@@ -57,9 +58,9 @@ ParameterState state_of(const Options& kept, const Options& group) {
   return state;
 }
 
-// What is kept of each parameter, by the optimizer or by the one that it wraps
-// (ZeroRedundancyOptimizer). To look a tensor up would run code of Python, and with it
-// the handlers of signals, which may raise.
+// The state of each parameter, from the optimizer or from the one that it wraps
+// (ZeroRedundancyOptimizer). Copied into a map by identity: a lookup in the dict by tensor would run
+// Python code, and so signal handlers, which may raise.
 class Kept {
  public:
   explicit Kept(const py::handle& optimizer) {
@@ -85,7 +86,8 @@ class Kept {
   std::unordered_map<const PyObject*, py::object> values_;
 };
 
-// Of an optimizer over master copies: its lists of lists of parameters, and of their copies.
+// Attributes of an optimizer that updates master copies: the lists of lists of parameters, and of their
+// copies.
 struct MasterLists {
   const char* parameters;
   const char* masters;

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// What an optimizer of Python keeps of its parameters.
+// Reads the state that a Python optimizer keeps for its parameters.
 #pragma once
 
 #include <pybind11/pybind11.h>
@@ -11,24 +11,26 @@
 
 namespace gradmon {
 
-// Taken down whole, with the GIL held, so that reading needs it no more. By what
-// is there, not by class: first moment exp_avg or momentum_buffer, second
-// exp_avg_sq or square_avg of `state[parameter]`; where there is nothing yet, the
-// group's options tell whether there will be (betas; momentum; alpha, which is
-// RMSprop's). A parameter that the optimizer holds a master copy of (Megatron's
-// float16_groups, apex' fp16_groups) has what is kept of that. A parameter's `main_grad`, where it has one,
-// stands for its gradient; the optimizer's `grad_scale` is what a scaler leaves to it to divide by (where
-// that is on a device, it is waited for). The same moments as LibtorchOptimizerState of torch's own four;
-// steps and hyperparameters are not read.
+// The constructor reads everything with the GIL held; the other members do not need the GIL.
+//
+// Moments are found by key, not by class: in `state[parameter]` the first moment is exp_avg or
+// momentum_buffer, the second exp_avg_sq or square_avg. If a moment is missing, the group's options
+// tell whether it will come (betas; momentum; alpha, for RMSprop). For torch's own four optimizers the
+// moments are those of LibtorchOptimizerState. Steps and hyperparameters are not read.
+//
+// A parameter with a master copy (Megatron's float16_groups, apex' fp16_groups) has the state of its
+// copy. A parameter's `main_grad`, if it has one, is its gradient. The optimizer's `grad_scale` is the
+// factor that it divides by itself; reading it waits for a device if it is on one.
 class PythonOptimizerState : public OptimizerState {
  public:
-  // `gradient_scale`: what else a scaler leaves to it to divide by. Throws what Python throws.
+  // `gradient_scale`: the factor that the optimizer divides by itself, if it has no `grad_scale`. Throws
+  // what Python throws.
   explicit PythonOptimizerState(const pybind11::handle& optimizer, double gradient_scale = 1);
 
   ParameterState of(const at::Tensor& parameter) const override;
   at::Tensor gradient_of(const at::Tensor& parameter) const override;
   double gradient_scale() const override { return gradient_scale_; }
-  // All that its groups list, and those that it has master copies of.
+  // The parameters of all groups, then those with master copies.
   const std::vector<at::Tensor>& parameters() const { return parameters_; }
 
  private:

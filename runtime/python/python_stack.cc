@@ -12,10 +12,10 @@ namespace {
 
 namespace py = pybind11;
 
-// No code of Python's runs while a stack is taken down, so no handler of a signal,
-// which might raise, or wait for us.
+// Reading a stack runs no Python code, and so no signal handler, which might raise or wait for this
+// thread.
 
-// Bytes that are no UTF-8 as they stand in the file system.
+// The text in UTF-8. Bytes of a file name that are not UTF-8 are kept as they are.
 std::string bytes_of(const py::object& text) {
   const auto bytes =
       py::reinterpret_steal<py::bytes>(PyUnicode_AsEncodedString(text.ptr(), "utf-8", "surrogateescape"));
@@ -23,7 +23,7 @@ std::string bytes_of(const py::object& text) {
   return bytes;
 }
 
-// The folder of a package that has been imported, with a slash at its end.
+// The folder of an imported package, with a slash at the end.
 std::string folder_of(const char* package) {
   const std::string file = bytes_of(py::module_::import(package).attr("__file__"));
   return file.substr(0, file.rfind('/') + 1);
@@ -55,8 +55,8 @@ std::vector<StackFrame> stack_outside(const std::vector<std::string>& libraries)
 
 }  // namespace
 
-// Where the libraries are is asked for here: an import that gives the GIL away
-// must not be waited for with it.
+// Finds the libraries' folders here and not while a stack is read: an import may release the GIL and run
+// other Python code.
 StackSource python_stacks() {
   const py::gil_scoped_acquire ours;
   return [libraries = std::vector{folder_of("torch"), folder_of("gradmon")}] {

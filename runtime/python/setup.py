@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The wheel: CMake builds the extension, in build/release or where GRADMON_BUILD_DIR says."""
+"""Builds the wheel. CMake builds the extension, in build/release or in GRADMON_BUILD_DIR."""
 import os
 import re
 import shutil
@@ -14,7 +14,7 @@ ROOT = Path(__file__).resolve().parents[2]
 
 
 def version() -> str:
-    """gradmon's, and the torch that the wheel is bound to: "0.2.0+torch1.13"."""
+    """Version of gradmon, with the torch that the wheel needs: "0.2.0+torch1.13"."""
     text = (build_directory() / "CMakeCache.txt").read_text()
     own = re.search(r"^CMAKE_PROJECT_VERSION:STATIC=(.*)$", text, re.MULTILINE)
     assert own, "no version in CMakeCache.txt"
@@ -22,7 +22,7 @@ def version() -> str:
 
 
 def build_directory() -> Path:
-    """Configured, if it was not."""
+    """The build directory. Configures it if that has not been done."""
     directory = Path(os.environ.get("GRADMON_BUILD_DIR", ROOT / "build" / "release"))
     if not (directory / "build.ninja").exists():
         subprocess.run(["cmake", "--preset", "release", "-B", str(directory)], cwd=ROOT, check=True)

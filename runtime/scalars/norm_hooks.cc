@@ -16,7 +16,7 @@ double norm_in(const Record& record) { return record.values[static_cast<std::siz
 KindSet kinds_of(const HookSettings& plan) {
   KindSet kinds = 0;
   if (plan.gradients) kinds |= bit_of(Kind::grad_reduced);
-  // Of each micro batch alone, they are not those of the step.
+  // A micro batch's gradient is not the step's.
   if (plan.gradients && !plan.per_micro_batch) kinds |= bit_of(Kind::grad_unreduced);
   if (plan.moments) kinds |= kMoments;
   if (plan.weights) kinds |= kWeights;

@@ -12,23 +12,22 @@
 
 namespace gradmon {
 
-// Brings a ScalarBoard the norms that its scalars are made of. Where the plan
-// collects the same tensors anyway, their records are looked at; else they are
-// read by hooks of this object's own: over all parameters whatever `targets`
-// says for a norm over all, over those selected for a norm of each. Training
-// thread; nothing throws but the constructor.
+// Passes to a ScalarBoard the norms that its scalars need. If the plan collects the same tensors, the
+// norms are taken from the plan's records (see()). If not, this object attaches hooks of its own: to
+// all parameters, regardless of `targets`, for a norm over all parameters; to the selected ones for
+// norms of single parameters. Training thread; only the constructor throws.
 class NormHooks {
  public:
-  // `plan`: what the plan's own hooks collect. `board`, `names` outlive this.
+  // `plan`: settings of the plan's own hooks. `board` and `names` must outlive this object.
   NormHooks(const HookSettings& plan, const WatchedModel& model, ScalarBoard& board, NameTable& names);
   ~NormHooks();
 
-  // As those of HookSet, around them.
+  // Like the members of HookSet.
   void begin_step(Step step, HookSet::Collect collect) noexcept;
   void before_update(const std::vector<at::Tensor>& parameters, const OptimizerState* state) noexcept;
   void after_update(const std::vector<at::Tensor>& parameters, const OptimizerState* state) noexcept;
   void end_step() noexcept;
-  // A record that the plan's hooks have made.
+  // Takes the norm from a record that the plan's hooks have made.
   void see(const Record& record);
 
   std::optional<HookFailure> failure() const;

@@ -1,22 +1,22 @@
 // SPDX-License-Identifier: Apache-2.0
-// What the training scalars of one step are, from what the program reports and
-// what is measured. Pure but for the names it interns.
+// Computes the training scalars of a step from the values that the program reports and from measured
+// values. Pure, except that it interns names.
 //
-// What the program reports under a name wins over what is taken here:
+// A value that the program reports under a name replaces the value that is computed here:
 //   iteration-time         seconds from the begin to the end of the step
 //   batch-size             samples of the step, over all ranks
-//   throughput             samples a second and device
+//   throughput             samples per second and device
 //   throughput_linearity   throughput over the baseline
-//   B-samples-per-day      throughput of all devices, in 1e9 samples
+//   B-samples-per-day      throughput of all devices, in 1e9 samples per day
 //   device_local_loss      sum of the local_loss reported in the step
 //   grad-norm              over all parameters, of the gradients as the optimizer uses them
 //   device_local_norm      over all parameters, of this rank's gradients before reduction
 //   weight_norm            over all parameters, after the update
 //   local_norm/NAME        of this rank's gradient of a parameter before reduction
-//   adam_m_norm/NAME, adam_v_norm/NAME   of its moments before the update
+//   adam_m_norm/NAME, adam_v_norm/NAME   of a parameter's moments before the update
 //   expert_load/LAYER/I    share of the layer's tokens that went to expert I
-// A norm over all parameters is the root of the sum of squares over those this
-// rank holds. What cannot be had in a step has no row.
+// A norm over all parameters is the root of the sum of squares over the parameters that this rank
+// holds. A scalar that cannot be computed in a step has no row.
 #pragma once
 
 #include <chrono>
@@ -37,42 +37,42 @@ enum class NormOf : std::uint8_t { each_parameter, all_parameters };
 using KindSet = std::uint32_t;  // 1 << Kind
 constexpr KindSet bit_of(Kind kind) { return KindSet{1} << static_cast<unsigned>(kind); }
 
-// One row: a scalar, or the part of one that belongs to a parameter or expert.
+// One row: a scalar, or a scalar's value for one parameter or expert.
 struct ScalarRow {
   std::size_t asked = 0;   // index into Settings::asked
   std::uint32_t name = 0;  // interned: "loss", "local_norm/fc1.weight"
   double value = 0;
 };
 
-// The training thread's.
+// Training thread.
 class ScalarBoard {
  public:
   using TimePoint = std::chrono::steady_clock::time_point;
   struct Settings {
-    std::vector<Config::Scalar> asked;  // nothing else is taken
+    std::vector<Config::Scalar> asked;  // only these are computed
     std::optional<double> throughput_baseline;
     int devices = 1;
   };
   struct Names {
     std::function<std::uint32_t(const std::string&)> intern;
-    std::function<std::string(std::uint32_t)> parameter;  // of a Record::target
+    std::function<std::string(std::uint32_t)> parameter;  // name of a Record::target, with its chunk
   };
 
   ScalarBoard(Settings settings, Names names);
 
   const std::vector<Config::Scalar>& asked() const { return settings_.asked; }
-  // The kinds whose norms the scalars asked for are made of.
+  // The kinds of record whose norms the configured scalars need.
   KindSet kinds(NormOf of) const;
 
-  // `samples`: seen by all ranks so far; 0 where the program does not say.
+  // `samples`: seen by all ranks so far; 0 if the program does not report it.
   void begin_step(TimePoint now, std::int64_t samples);
   void report(std::string_view name, double value);
   void count_experts(std::string_view layer, const std::vector<std::int64_t>& tokens);
   void take_norm(NormOf of, Kind kind, std::uint32_t parameter, double norm);
-  // The rows of the step, in the order asked for; valid until begin_step.
+  // Returns the step's rows, in the order of Settings::asked; valid until begin_step().
   const std::vector<ScalarRow>& end_step(TimePoint now, std::int64_t samples);
 
-  // Asked for, and in no step so far to be had.
+  // The configured scalars that have had no value in any step so far.
   std::vector<std::string> never_given() const;
 
  private:
@@ -91,12 +91,12 @@ class ScalarBoard {
   // Constant after construction.
   const Settings settings_;
   const Names names_;
-  std::map<std::string, std::size_t, std::less<>> places_;  // in `asked`
-  std::vector<std::uint32_t> ids_;                          // of `asked`
+  std::map<std::string, std::size_t, std::less<>> places_;  // index in `asked`, by name
+  std::vector<std::uint32_t> ids_;                          // interned names of `asked`
 
   std::map<std::pair<std::size_t, std::uint32_t>, std::uint32_t> norm_names_;
   std::vector<bool> given_;
-  // Of the step.
+  // Of the current step.
   TimePoint began_;
   double seconds_ = 0;
   std::int64_t samples_before_ = 0;

@@ -16,41 +16,40 @@
 
 namespace gradmon {
 
-// The training scalars of one plan: to the log, to records or to both, as each
-// is configured. Training thread, on steps that are collected; nothing throws
-// but the constructor: the first failure trips a fuse, and nothing is taken
-// any more.
+// Writes the training scalars of one plan to the log, to records or to both, as configured. Training
+// thread, in collected steps. Only the constructor throws; after the first failure a fuse is tripped
+// and nothing more is collected.
 class TrainingScalars {
  public:
   struct Place {
     Rank rank;
     int world_size = 1;
     std::shared_ptr<NameTable> names;
-    RecordStream& stream;  // outlives this, as the writer does
-    WriterThread& writer;  // says what goes to the log
+    RecordStream& stream;  // `stream` and `writer` must outlive this object
+    WriterThread& writer;  // writes the log lines
   };
 
   TrainingScalars(const Config& config, Revision revision, Place place);
 
-  // Makes the hooks that norms need (again, where the model has grown);
-  // `plan`: what the plan's own hooks collect.
+  // Attaches the hooks that norms need; call it again if the model has changed. `plan`: settings of the
+  // plan's own hooks.
   void attach(const HookSettings& plan, const WatchedModel& model);
 
-  // `samples`: seen by all ranks so far; 0 where the program does not say.
+  // `samples`: seen by all ranks so far; 0 if the program does not report it.
   void begin_step(Step step, HookSet::Collect collect, std::int64_t samples) noexcept;
-  // The hooks made by attach(), within a step that has begun.
+  // After attach() within a collected step: begins the step for the new hooks.
   void begin_hooks(Step step) noexcept;
   void before_update(const std::vector<at::Tensor>& parameters, const OptimizerState* state) noexcept;
   void after_update(const std::vector<at::Tensor>& parameters, const OptimizerState* state) noexcept;
   void report(std::string_view name, double value) noexcept;
   void count_experts(std::string_view layer, const std::vector<std::int64_t>& tokens) noexcept;
-  // A record on its way from the plan's own hooks.
+  // Takes norms from a record of the plan's own hooks.
   void see(const Record& record) noexcept;
-  // After the plan's own hooks have handed over theirs.
+  // Call it after the plan's own hooks have ended the step.
   void end_step(std::int64_t samples) noexcept;
 
   std::optional<HookFailure> failure() const;
-  // Of those asked for, what no step so far has had; none before the first step's end.
+  // A warning for each configured scalar without a value so far; empty before the end of the first step.
   std::vector<std::string> warnings() const;
 
  private:
@@ -63,7 +62,7 @@ class TrainingScalars {
   RowWriter rows_;
   Step step_;
   bool ended_one_ = false;
-  // Keep last: tells the board.
+  // Keep last: its hooks write to board_.
   std::unique_ptr<NormHooks> norms_;
 };
 

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// Sizes and names that are forbidden: CONTRIBUTING.md, "Style, in ten lines".
+// Checks for files that are too long and for forbidden names: CONTRIBUTING.md, "Style, in ten lines".
 #pragma once
 
 #include <string>
@@ -11,7 +11,7 @@ namespace gradmon {
 
 constexpr int kGreatestLines = 500;
 
-// One line for each breach, `FILE: what is wrong`, in the tree's order.
+// One line for each violation, `FILE: what is wrong`, in the tree's order.
 std::vector<std::string> ceiling_violations(const SourceTree& tree);
 
 }  // namespace gradmon

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// The recipes of CONTRIBUTING.md, held to the tree: what a thing that is there takes is what the
-// recipe says, and no more.
+// Checks the recipes of CONTRIBUTING.md: an existing example of each recipe is named in exactly the
+// files that the recipe lists.
 #include <regex>
 #include <set>
 #include <sstream>
@@ -29,7 +29,7 @@ Files files_of_recipe(const std::string& title) {
   return files;
 }
 
-// Outside tests.
+// The files outside tests/ that contain `word`.
 Files files_that_name(const std::string& word) {
   const std::regex whole("\\b" + word + "\\b");
   Files files;

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// What leaves this tree is linked and compiled so that an error in it is hard to use.
+// Checks that the shipped binaries are compiled and linked so that a bug in them is hard to exploit.
 #include <array>
 #include <cstdio>
 #include <sstream>

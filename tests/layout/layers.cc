@@ -22,8 +22,8 @@ bool begins_with(const std::string& text, const std::string& beginning) {
   return text.compare(0, beginning.size(), beginning) == 0;
 }
 
-// The name in `#include <name>` or `#include "name"` with its first delimiter,
-// the macro in `#include MACRO`; empty where the line is no include.
+// The name in `#include <name>` or `#include "name"` with its first delimiter, or the
+// macro in `#include MACRO`. Empty: the line is no include.
 std::string included(const std::string& line) {
   const auto hash = line.find_first_not_of(" \t");
   if (hash == std::string::npos || line[hash] != '#') return {};
@@ -42,7 +42,7 @@ class Check {
 
   bool has_room() const { return !room_.empty(); }
 
-  // Empty where the line is as it should be.
+  // The violation in a line; empty: none.
   std::string breach(const std::string& line) const {
     for (const auto& [place, pieces] : table_.never_written) {
       if (!lies_in(path_, place)) continue;

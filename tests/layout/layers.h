@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// Who may include whom, checked: every `#include` against one table.
+// Checks every `#include` against the table in layers.txt.
 #pragma once
 
 #include <map>
@@ -10,10 +10,10 @@
 
 namespace gradmon {
 
-// What layers.txt says; the words are explained there.
+// The contents of layers.txt, which explains the words.
 struct LayerTable {
   struct Room {
-    std::vector<std::string> places;     // folders and files of ours, besides its own
+    std::vector<std::string> places;     // folders and files that it may include, besides its own
     std::vector<std::string> libraries;  // names
   };
 
@@ -21,15 +21,15 @@ struct LayerTable {
   std::vector<std::string> open;                                  // files
   std::map<std::string, std::vector<std::string>> libraries;      // name to include prefixes
   std::map<std::string, std::vector<std::string>> users;          // library to its only users
-  std::map<std::string, std::vector<std::string>> banned;         // folder to whole include names
-  std::map<std::string, std::vector<std::string>> never_written;  // folder to pieces of text
+  std::map<std::string, std::vector<std::string>> banned;         // folder to forbidden include names
+  std::map<std::string, std::vector<std::string>> never_written;  // folder to forbidden text
 };
 
-// Throws std::runtime_error that names the line it does not understand.
+// Throws std::runtime_error with the number of the invalid line.
 LayerTable parse_layers(const std::string& text);
 
-// One line for each breach, `FILE:LINE: what is wrong`, in the tree's order.
-// Looks at `.h`, `.cc`, `.cpp` and `.hpp` files outside tests/.
+// One line for each violation, `FILE:LINE: what is wrong`, in the tree's order. Checks
+// `.h`, `.cc`, `.cpp` and `.hpp` files outside tests/.
 std::vector<std::string> layer_violations(const SourceTree& tree, const LayerTable& table);
 
 }  // namespace gradmon

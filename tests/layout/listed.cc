@@ -40,14 +40,14 @@ std::string output_of(const std::string& command, Exit expected) {
   return text;
 }
 
-// CMake 3.25 swallows the space after `BINARY:`, later ones keep it.
+// CMake 3.25 drops the space after `BINARY:`; later versions keep it.
 std::string spaced(std::string entry) {
   const auto colon = entry.find(':');
   if (colon != std::string::npos && entry.compare(colon, 2, ": ") != 0) entry.insert(colon + 1, " ");
   return entry;
 }
 
-// Catch2 2 exits with the number of names; a name that begins with # is quoted.
+// Catch2 2 exits with the number of names, and quotes a name that begins with #.
 Lines cases_of(const std::string& executable) {
   const std::string list =
       GRADMON_CATCH2_MAJOR == 2 ? " --list-test-names-only" : " --list-tests --verbosity quiet";

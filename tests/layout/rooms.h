@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// The size of a folder: CONTRIBUTING.md, "Style, in ten lines".
+// Checks for folders with too many files: CONTRIBUTING.md, "Style, in ten lines".
 #pragma once
 
 #include <string>
@@ -9,11 +9,11 @@
 
 namespace gradmon {
 
-// A name is what x.h and x.cc have in common.
+// x.h and x.cc count as one name.
 constexpr std::size_t kMostNamesInARoom = 20;
 
-// `FOLDER: 21 names of code files, more than 20` for each folder with too many, without
-// those of its sub-folders.
+// `FOLDER: 21 names of code files, more than 20` for each folder with too many. The names in
+// sub-folders do not count.
 std::vector<std::string> crowded_rooms(const SourceTree& tree);
 
 }  // namespace gradmon

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// A small tree of files in a directory of its own, to seed violations in.
+// A small tree of files in a temporary directory, for tests of violations.
 #pragma once
 
 #include <filesystem>

@@ -29,8 +29,9 @@ std::string place(const std::string& path, const std::string& text, std::size_t 
   return path + ":" + std::to_string(line_of(text, offset)) + ": ";
 }
 
-// Lower case, and one space for what separates words: spaces, line ends, comment marks and
-// the quotes between the parts of a long literal. `offsets`: where each byte was.
+// The text in lower case, with one space for each run of separators: spaces, line ends, comment
+// marks, and the quotes between the parts of a long literal. `offsets`: the original offset of
+// each byte.
 std::string flattened(const std::string& text, std::vector<std::size_t>& offsets) {
   std::string flat;
   for (std::size_t i = 0; i < text.size(); ++i) {
@@ -97,7 +98,7 @@ std::vector<std::string> missing_pages(const SourceTree& tree) {
     pages.insert(path);
     pages.insert(std::filesystem::path(path).filename().string());
   }
-  // A link of a page, or a page by name in a comment.
+  // A link in a page, or the name of a page in any file.
   const std::regex link(R"(\]\(([^)#:\s]+)(#[^)]*)?\))");
   const std::regex name(R"(([\w./-]*[\w-]+\.md)\b)");
   std::vector<std::string> found;
@@ -118,7 +119,7 @@ std::vector<std::string> missing_pages(const SourceTree& tree) {
     }
     for (std::sregex_iterator it(text.begin(), text.end(), name), end; it != end; ++it) {
       const std::string page = it->str(1);
-      const bool elsewhere = page.rfind("//", 0) == 0;  // of an address
+      const bool elsewhere = page.rfind("//", 0) == 0;  // part of a web address
       const bool linked = it->position() > 0 && text[static_cast<std::size_t>(it->position()) - 1] == '(';
       if (!elsewhere && !linked && pages.count(std::filesystem::path(page).filename().string()) == 0)
         missing(*it);

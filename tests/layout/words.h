@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// Identifiers and phrases that are nowhere, and pages that are cited and must be there.
+// Checks for forbidden identifiers and phrases, and for cited pages that do not exist.
 #pragma once
 
 #include <string>
@@ -9,17 +9,17 @@
 
 namespace gradmon {
 
-// What words.txt says; the words are explained there.
+// The contents of words.txt, which explains the words.
 struct WordList {
   std::vector<std::string> names;    // identifiers, as whole words
   std::vector<std::string> phrases;  // lower case, one space between words
 };
 
-// Throws std::runtime_error that names the line it does not understand.
+// Throws std::runtime_error with the number of the invalid line.
 WordList parse_words(const std::string& text);
 
-// `FILE:LINE: what is wrong`, in the tree's order. A phrase may go on in the next line of a
-// comment. Binary files and words.txt itself are not looked at.
+// `FILE:LINE: what is wrong`, in the tree's order. A phrase may continue in the next line of a
+// comment. Skips binary files, tests/layout and tests/fuzz/corpus.
 std::vector<std::string> word_violations(const SourceTree& tree, const WordList& words);
 
 // `FILE:LINE: cites PAGE, which is not in this repository`: links in pages, and names of pages

@@ -10,7 +10,7 @@ namespace {
 
 using Lines = std::vector<std::string>;
 
-// The source folders, and the pages beside them.
+// The source folders, and the pages in the root.
 SourceTree whole_tree() {
   SourceTree tree = read_tree(GRADMON_SOURCE_DIR);
   for (const char* page : {"README.md", "ARCHITECTURE.md", "CONTRIBUTING.md", "LICENSE", "CMakeLists.txt"})

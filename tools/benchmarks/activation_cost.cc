@@ -17,12 +17,12 @@ constexpr int kThreads = 2;
 constexpr const char* kActivations = R"("xy_distribution": true, "all_xy": true)";
 constexpr int kLinks = 24;
 
-// Hardly more than to write what it puts out.
+// Costs hardly more than writing its output.
 struct Halve : torch::nn::Module {
   static at::Tensor forward(const at::Tensor& x) { return x * 0.5; }
 };
 
-// A row of modules with large activations and little to compute.
+// A chain of modules with large activations and little computation.
 struct CheapChain : torch::nn::Module {
   explicit CheapChain(std::int64_t rows) : first(register_parameter("first", at::full({rows, 2048}, 0.25))) {
     for (int i = 0; i < kLinks; ++i)
@@ -46,7 +46,7 @@ Figure against_read(Effort effort) {
                                      optimizer.zero_grad();
                                      observe(chain)().sum().backward();
                                    }});
-  std::vector<at::Tensor> alike;  // one for each tensor that is looked at
+  std::vector<at::Tensor> alike;  // one for each activation that is collected
   for (int i = 0; i <= kLinks; ++i) alike.push_back(at::full_like(chain.first, 0.5));
   const auto added = rig.measure(rounds, [&] {
     read_all(alike);

@@ -28,7 +28,7 @@ struct Tensors {
   at::Tensor q, k, v, hidden;
 };
 
-// softmax(Q Kᵀ / √d) V, as a program without a kernel of its own has it.
+// softmax(Q Kᵀ / √d) V, as a program without a fused kernel computes it.
 Task attention_of(const Tensors& tensors, Causal causal) {
   return {[&tensors, causal] {
             const c10::NoGradGuard no_grad;

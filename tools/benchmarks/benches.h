@@ -1,22 +1,22 @@
 // SPDX-License-Identifier: Apache-2.0
-// What can be measured; each in the file of its name.
+// All benchmarks; each is in the file of its name.
 #pragma once
 
 #include "tools/benchmarks/measure/figure.h"
 
 namespace gradmon {
 
-Bench idle_step();           // what step() costs while nothing is asked for, and in a step that is not collected
-Bench tensor_reads();        // the numbers of one tensor, against a read and against torch
-Bench parameter_cost();      // what collecting gradients, weights and moments adds
-Bench activation_cost();     // likewise, activations and their gradients
-Bench communication_cost();  // likewise, the outputs of collectives
-Bench attention_cost();      // numbers of attention, against the attention itself
-Bench idle_overhead();       // a step beside an idle monitor, against one without any
-Bench commit_time();         // from a save or a command to the verdict known by all ranks
-Bench edit_holds();          // from which step an edit holds
-Bench hub_idle();            // what the hub takes beside a job that is off
+Bench idle_step();           // Monitor::step() while off, and in a step that is not collected
+Bench tensor_reads();        // the statistics of one tensor, against a plain read and against torch
+Bench parameter_cost();      // the added time of collecting gradients, weights and moments
+Bench activation_cost();     // the added time of collecting activations and their gradients
+Bench communication_cost();  // the added time of collecting the outputs of collectives
+Bench attention_cost();      // the features of attention, against the attention itself
+Bench idle_overhead();       // a step with an idle monitor, against a step without a monitor
+Bench commit_time();         // from a save or a command until all ranks know the verdict
+Bench edit_holds();          // the first step under an edited config
+Bench hub_idle();            // processor time and memory of the hub of a job that is off
 Bench rows_per_second();     // through the queue, and into CSV files
-Bench hubs_simulated();     // an agreement of thousands
+Bench hubs_simulated();     // the agreement of thousands of ranks
 
 }  // namespace gradmon

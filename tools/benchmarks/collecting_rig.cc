@@ -49,7 +49,7 @@ CollectingRig::CollectingRig(const std::string& kinds, Step step)
            kinds + "}"),
       step_(std::move(step)),
       monitor_(job_.config(), job_.options()) {
-  step_.backward();  // so that gradients and moments are there
+  step_.backward();  // creates the gradients; update() below creates the moments
   monitor_.watch(step_.model, step_.optimizer);
   monitor_.update(step_.optimizer);
   next_ = step_until(monitor_, "on", "");
@@ -72,7 +72,7 @@ CollectingRig::Added CollectingRig::measure(int rounds, const std::function<void
     const double before = time_step();
     const double collected = time_step();
     const double after = time_step();
-    time_step();  // Collected, and not counted, so that each round begins alike.
+    time_step();  // Collected but not counted, so that each round begins with a step that is not collected.
     added.idle.push_back(before);
     added.idle.push_back(after);
     added.seconds.push_back(collected - (before + after) / 2);
@@ -81,7 +81,7 @@ CollectingRig::Added CollectingRig::measure(int rounds, const std::function<void
 }
 
 double CollectingRig::own_share() const {
-  // The hub tells once a second at least.
+  // The hub sends the status at least once a second.
   const auto deadline = std::chrono::steady_clock::now() + std::chrono::seconds(10);
   while (std::chrono::steady_clock::now() < deadline) {
     const Status status = monitor_.status();

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// What collecting adds to a step of any training: every second step is
-// collected, and is held against the two beside it.
+// The time that collecting adds to a training step: every second step is collected, and
+// compared with the steps before and after it.
 #pragma once
 
 #include <gradmon/monitor.h>
@@ -22,32 +22,32 @@ double seconds_of(const std::function<void()>& task);
 // Reads all tensors once, on torch's threads.
 void read_all(const std::vector<at::Tensor>& tensors);
 
-// Training thread. Model and optimizer outlive it.
+// Training thread. Model and optimizer must outlive it.
 class CollectingRig {
  public:
   struct Step {
     torch::nn::Module& model;
     torch::optim::Optimizer& optimizer;
-    std::function<void()> backward;  // all of the step but the optimizer's part
+    std::function<void()> backward;  // the whole step except the optimizer
   };
 
-  // `kinds`: what the config switches on, as in `"wg_distribution": true`; all six ops.
+  // `kinds`: the config keys to switch on, as in `"wg_distribution": true`; all six ops.
   CollectingRig(const std::string& kinds, Step step);
 
   struct Added {
-    std::vector<double> seconds;  // of each collected step, over the mean of its neighbours
-    std::vector<double> idle;     // seconds of a step that is not collected
+    std::vector<double> seconds;  // of each collected step, minus the mean of its neighbours
+    std::vector<double> idle;     // seconds of each step that is not collected
     std::vector<double> reads;    // seconds of `read`
   };
-  // `read`: what it is compared with, done once a round before the steps.
+  // `read`: the work to compare with; runs once per round, before the steps.
   Added measure(int rounds, const std::function<void()>& read);
 
-  // What the monitor says itself that a collected step costs, of a step's time, over
-  // the last eight: only its own time on the training thread, which noise of the
-  // steps does not drown.
+  // The cost of a collected step as a share of a step's time, over the last eight, as
+  // measured by the monitor: only its own time on the training thread, so that the noise
+  // of the steps does not hide it.
   double own_share() const;
 
-  // Ends the monitor. Throws where rows were dropped, or fewer than these are on disk.
+  // Stops the monitor. Throws if rows were dropped, or fewer than `rows` are on disk.
   void check(std::size_t rows);
 
  private:
@@ -61,8 +61,8 @@ class CollectingRig {
   std::int64_t effective_ = 0;
 };
 
-// What was added over the read beside it; goal 1.5. `adding` and `of`: in words
-// what was collected, and what is read.
+// The added time divided by the time of the read; goal 1.5. `adding` and `of` describe what
+// was collected, and what was read.
 Figure share_of_read(std::string name, const CollectingRig::Added& added, const std::string& adding,
                      const std::string& of);
 

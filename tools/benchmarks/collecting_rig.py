@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What collecting adds to a step of a training: collecting_rig.cc, in Python."""
+"""The time that collecting adds to a training step: collecting_rig.cc, in Python."""
 import json
 import tempfile
 import time
@@ -10,7 +10,7 @@ import torch
 
 import gradmon
 
-INTERVAL = 2  # collected steps and others take turns, so that noise hits both alike
+INTERVAL = 2  # collected steps alternate with others, so that noise hits both alike
 OPS = ["norm", "min", "max", "mean", "nans", "zeros"]
 
 
@@ -21,8 +21,8 @@ def seconds_of(task: "Callable[[], object]") -> float:
 
 
 class CollectingRig:
-    """What collecting adds to a step of a training: every second step is collected, and
-    is held against the two beside it."""
+    """The time that collecting adds to a training step: every second step is collected,
+    and compared with the steps before and after it."""
 
     def __init__(
         self, keys: "dict[str, Any]", model: torch.nn.Module, optimizer: Any, backward: "Callable[[], None]"
@@ -32,7 +32,7 @@ class CollectingRig:
         config = Path(self._scratch.name) / "monitor_config.json"
         config.write_text(json.dumps({"dynamic_on": True, "step_interval": INTERVAL, "ops": OPS, **keys}))
         self._optimizer, self._backward = optimizer, backward
-        backward()  # so that gradients are there
+        backward()  # creates the gradients
         self.monitor = gradmon.Monitor(config, rank=0, world_size=1, output_dir=self.output, dynamic=True)
         self.monitor.watch(model, optimizer)
         self._next = steps_until(self.monitor, "on")
@@ -41,19 +41,20 @@ class CollectingRig:
             self._timed_step()
 
     def measure(self, rounds: int, read: "Callable[[], object]") -> "tuple[list[float], ...]":
-        """Seconds that a collected step takes over its neighbours, seconds of those, and
-        of `read`, which comes once a round."""
+        """Three lists of seconds: each collected step minus the mean of its neighbours, each
+        neighbour, and each `read`, which runs once per round."""
         added, idle, reads = [], [], []
         for _ in range(rounds):
             reads.append(seconds_of(read))
             before, collected, after = (self._timed_step() for _ in range(3))
-            self._timed_step()  # collected, and not counted, so that each round begins alike
+            self._timed_step()  # collected but not counted: a round begins with a step that is not collected
             idle += [before, after]
             added.append(collected - (before + after) / 2)
         return added, idle, reads
 
     def own_share(self) -> float:
-        """What the monitor's meter says of a collected step, over the last eight."""
+        """The cost of a collected step as a share of a step's time, over the last eight, as
+        measured by the monitor."""
         deadline = time.monotonic() + 10  # the status comes from the hub
         while (share := self.monitor.status().ranks[0].overhead) is None:
             if time.monotonic() > deadline:
@@ -62,7 +63,7 @@ class CollectingRig:
         return float(share) * INTERVAL
 
     def check(self, rows: int) -> None:
-        """Ends the monitor. Raises where rows were dropped, or fewer than these are on disk."""
+        """Stops the monitor. Raises if rows were dropped, or fewer than `rows` are on disk."""
         self.monitor.stop()
         if self.monitor.status().ranks[0].dropped > 0:
             raise RuntimeError("rows were dropped")
@@ -81,7 +82,7 @@ class CollectingRig:
 
 
 def steps_until(monitor: gradmon.Monitor, state: str) -> int:
-    """How many steps it took; raises after 20 s."""
+    """Steps the monitor until it has this state; returns the number of steps. Raises after 20 s."""
     deadline = time.monotonic() + 20
     steps = 0
     while monitor.status().state != state:

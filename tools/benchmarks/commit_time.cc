@@ -15,7 +15,7 @@ using Clock = std::chrono::steady_clock;
 using std::chrono::milliseconds;
 
 constexpr std::chrono::microseconds kPace{1000};
-// A save that comes sooner after another waits for it: ConfigFile takes four a second.
+// ConfigFile accepts four saves a second; a save that comes sooner would have to wait.
 constexpr milliseconds kBetweenSaves{270};
 constexpr milliseconds kBetweenCommands{30};
 
@@ -23,7 +23,7 @@ class Stopwatch {
  public:
   explicit Stopwatch(EightRanks& job) : job_(job) {}
 
-  // Milliseconds from each of `count` changes until all ranks have heard the verdict on it.
+  // The milliseconds from each of `count` changes until all ranks have heard its verdict.
   std::vector<double> time(int count, milliseconds between,
                            const std::function<SteadyTime(bool on, int number)>& change) {
     std::vector<double> taken;
@@ -43,7 +43,7 @@ class Stopwatch {
   static constexpr int kMostLost = 3;
 
   std::optional<double> time_to_hear(SteadyTime begin) {
-    for (;;) {  // One that was heard before the change is of the job's own, after a rank had lapsed.
+    for (;;) {  // A verdict from before the change is one of the job's own, after a rank lapsed.
       const auto heard = job_.times().wait_for(EightRanks::kRanks, last_);
       if (!heard) return {};
       last_ = heard->first;

@@ -13,22 +13,22 @@ using std::chrono::microseconds;
 using std::chrono::milliseconds;
 
 constexpr microseconds kPace{25'000};
-// Where in its step the save is made, from the beginning to the middle: what is
-// decided before a step ends holds from the next.
+// Saves are made in the first half of a step: a change that is decided before the step ends
+// takes effect in the next step.
 constexpr microseconds kLatest = kPace / 2;
-constexpr int kStepsBetween = 14;  // ConfigFile takes four saves a second
+constexpr int kStepsBetween = 14;  // ConfigFile accepts four saves a second
 
 std::int64_t step_now(const EightRanks& job) {
   return (std::chrono::steady_clock::now() - job.begin_of(0)) / kPace;
 }
 
-// The step from which the config holds that is saved in step n; n is given back.
+// The step in which a config was saved, and the step from which it was in effect.
 struct Held {
   std::int64_t saved_in;
   std::int64_t from;
 };
 
-// None where it did not come to hold on all ranks.
+// nullopt: the config did not take effect on all ranks.
 std::optional<Held> save_in_a_step(EightRanks& job, bool on, int number, microseconds into_step, Revision& last) {
   const std::int64_t n = step_now(job) + kStepsBetween;
   std::this_thread::sleep_until(job.begin_of(n) + into_step);

@@ -19,10 +19,10 @@ class EightRanks {
  public:
   static constexpr int kRanks = 8;
 
-  // Throws std::runtime_error where they do not meet.
+  // Throws std::runtime_error if the ranks do not meet within 20 s.
   explicit EightRanks(std::chrono::microseconds pace, bool on = false);
 
-  // A config that is on or off; `number` makes it another one.
+  // A config that is on or off; `number` makes its text unique.
   static std::string config_text(bool on, int number);
 
   const std::filesystem::path& config() const { return config_; }
@@ -31,7 +31,7 @@ class EightRanks {
   // When step n begins on every rank.
   SteadyTime begin_of(std::int64_t n) const { return zero_ + n * pace_; }
   Status status() const { return ranks_.front()->status(); }
-  // Throws std::runtime_error where the answer is not "done".
+  // Throws std::runtime_error if the answer is not "done".
   CommandReply ask(CommandVerb verb) const;
 
  private:
@@ -44,7 +44,8 @@ class EightRanks {
   std::vector<std::unique_ptr<LocalRank>> ranks_;
 };
 
-// Saves as an editor does: beside the file, then by rename. When it was renamed.
+// Both return the time just before they change the file. save_by_rename writes a new file
+// beside it and renames that, as editors do.
 SteadyTime save_by_rename(const std::filesystem::path& path, const std::string& text);
 SteadyTime save_in_place(const std::filesystem::path& path, const std::string& text);
 

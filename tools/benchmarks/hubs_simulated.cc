@@ -26,8 +26,8 @@ using std::chrono::milliseconds;
 constexpr int kProcesses = 3;
 constexpr int kRanksPerHub = 8;
 
-// Rank 0 is a real one, alone on its host; the others are crowds. All fences are far away (256 steps
-// of 40 ms), so that nobody waits at one.
+// Rank 0 is real and alone on its host; crowd processes simulate the other ranks. All fences are far
+// away (256 steps of 40 ms), so that no rank waits at one.
 class BigJob {
  public:
   explicit BigJob(int hubs)
@@ -61,7 +61,7 @@ class BigJob {
     double milliseconds = 0;
     double messages = 0;
   };
-  // One change by command, until every member has heard the verdict.
+  // Sends a command, and waits until every member has heard the verdict.
   Agreement change() {
     on_ = !on_;
     const SteadyTime begin = Clock::now();
@@ -103,10 +103,10 @@ class BigJob {
 
 struct Sample {
   Range milliseconds;
-  double messages = 0;  // for each hub
+  double messages = 0;  // per hub
 };
 
-// None where they do not agree in time.
+// nullopt: the ranks did not agree in time.
 std::optional<Sample> sample(int hubs, int changes) try {
   BigJob job(hubs);
   std::vector<double> times;

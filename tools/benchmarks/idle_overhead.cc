@@ -24,7 +24,7 @@ std::vector<Figure> measure(Effort effort) {
   const auto run = [&] {
     for (int i = 0; i < steps; ++i) training.step(monitor ? &*monitor : nullptr);
   };
-  // The monitor comes and goes between the blocks of steps, where no clock runs.
+  // The monitor is created and destroyed between the blocks of steps, outside the timed part.
   const Rounds done =
       interleave(rounds, TimeBase::wall,
                  {{run, [&] { monitor.reset(); }}, {run, [&] {

@@ -14,7 +14,7 @@
 namespace gradmon {
 namespace {
 
-// Nanoseconds of processor time per iteration, of each repetition.
+// Collects the nanoseconds of processor time per iteration, for each repetition.
 class Capture : public benchmark::BenchmarkReporter {
  public:
   bool ReportContext(const Context&) override { return true; }
@@ -38,7 +38,7 @@ bool steps_are_counted(Monitor& monitor) {
   return step() > before;
 }
 
-// Nanoseconds of each repetition.
+// The nanoseconds per step of each repetition.
 std::vector<double> time_steps(Monitor& monitor, Effort effort) {
   const bool quick = effort == Effort::quick;
   benchmark::RegisterBenchmark("step",

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// Ranks without torch: the real agent, gate, hub and config file, and a
-// trainer that only counts.
+// Ranks without torch: the real agent, gate, hub and config file, and a training thread that
+// only counts steps.
 #pragma once
 
 #include <atomic>
@@ -18,15 +18,15 @@ namespace gradmon {
 
 using SteadyTime = std::chrono::steady_clock::time_point;
 
-// When the ranks of a job heard of each verdict. Any thread.
+// The times at which the ranks of a job heard each verdict. Any thread.
 class VerdictTimes {
  public:
   void note(Revision revision, Step from, SteadyTime heard);
-  // The first revision after `last` that `ranks` ranks have put in force, and when
-  // the last of them heard of it. None after 10 s: a rank that has lapsed meanwhile does
-  // not hear of an off.
+  // Waits for the first revision after `last` that `ranks` ranks have applied; returns it and
+  // the time when the last of them heard its verdict. nullopt after 10 s: a rank that has
+  // lapsed does not hear the verdict of an off.
   std::optional<std::pair<Revision, SteadyTime>> wait_for(int ranks, Revision last);
-  // The step from which all of them had it in force.
+  // The step from which all ranks had applied the revision.
   Step step_of(Revision revision);
 
  private:
@@ -43,8 +43,8 @@ class VerdictTimes {
 
 class LocalRank {
  public:
-  // Step n begins at `zero` + n · `pace`, unless the gate holds it back; so the
-  // ranks of one job keep together.
+  // Step n begins at `zero` + n · `pace`, unless the gate delays it. So the ranks of one job
+  // run the same step.
   LocalRank(const AgentOptions& options, SteadyTime zero, std::chrono::microseconds pace,
             VerdictTimes& times);
   ~LocalRank();
@@ -63,12 +63,12 @@ class LocalRank {
   VerdictTimes& times_;  // own synchronisation
 
   std::atomic<bool> stopping_{false};
-  // The trainer's: when the gate let it go, since the last plan was put in force.
+  // Trainer thread only: when the gate last released it; unset if not since the last plan.
   std::optional<SteadyTime> released_;
   Revision in_force_;
   StepGate gate_;  // own synchronisation
   Agent agent_;
-  // Keep last: it runs on the others.
+  // Keep last: the thread uses the other members.
   std::thread trainer_;
 };
 

@@ -18,8 +18,8 @@ constexpr const char* kGradients = R"("wg_distribution": true)";
 constexpr const char* kState =
     R"("wg_distribution": true, "param_distribution": true, "mv_distribution": true)";
 
-// Keeps moments from one real step, and does nothing more, so that what is
-// added is not lost in what the optimizer does.
+// Makes one real step, which creates the moments, and no further step, so that the
+// optimizer's time does not hide the added time.
 class RestingAdamW : public torch::optim::AdamW {
  public:
   using AdamW::AdamW;
@@ -31,8 +31,8 @@ class RestingAdamW : public torch::optim::AdamW {
   int rested_ = 0;
 };
 
-// A model's parameters, with a loss whose backward costs hardly more than to
-// write the gradients.
+// A model's parameters, with a loss whose backward costs hardly more than writing the
+// gradients.
 class CheapTraining {
  public:
   explicit CheapTraining(const std::shared_ptr<torch::nn::Module>& model)
@@ -50,7 +50,7 @@ class CheapTraining {
     return all;
   }
   std::vector<at::Tensor> parameters() const { return model_->parameters(); }
-  // As large as the moments, and as cold.
+  // As large as the moments, and as cold in the cache.
   const std::vector<at::Tensor>& factors() const { return factors_; }
 
  private:
@@ -71,7 +71,7 @@ class CheapTraining {
 };
 
 struct Cost {
-  Range share;    // of the read
+  Range share;    // relative to the read
   Range seconds;  // added to a step
   Range read;
 };
@@ -133,7 +133,7 @@ Figure of_a_step(const std::string& name, std::int64_t tokens, double goal, cons
   return figure;
 }
 
-// Many parameters of four elements: what a reading costs however small.
+// Many parameters of four elements: the fixed cost of a record.
 Figure per_tensor(Effort effort) {
   constexpr int parameters = 2000;
   const int rounds = effort == Effort::quick ? 2 : 30;

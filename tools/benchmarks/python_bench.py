@@ -43,7 +43,7 @@ class Figure:
 
 
 def text_of(value: float) -> str:
-    """As gradmon-bench has it: four significant digits."""
+    """The number as gradmon-bench prints it: four significant digits."""
     decimals = next((d for low, d in ((1000, 0), (100, 1), (10, 2), (0.1, 3)) if abs(value) >= low), 5)
     return f"{value:.{decimals}f}"
 
@@ -54,8 +54,8 @@ def spread(values: "list[float]") -> str:
 
 
 class EmptyStep:
-    """An optimizer that does nothing. Not of torch's class, which calls its profiler
-    in each step: some microseconds, that spread by more than what is measured."""
+    """An optimizer that does nothing. It does not derive from torch's class, which calls the
+    profiler in each step: those microseconds vary by more than the measured time."""
 
     def __init__(self, parameters: "list[torch.nn.Parameter]") -> None:
         self.param_groups = [{"params": parameters}]
@@ -91,7 +91,7 @@ def idle_step(quick: bool) -> Figure:
             for turn in range(rounds + 1):
                 pair = [microseconds(o) for o in ((bare, watched) if turn % 2 else (watched, bare))]
                 added.append(pair[1] - pair[0] if turn % 2 else pair[0] - pair[1])
-            until = time.monotonic() + 10  # an idle rank tells of its step once a second
+            until = time.monotonic() + 10  # an idle rank reports its step once a second
             while monitor.status().ranks[0].step < rounds * steps:
                 if time.monotonic() > until:
                     raise RuntimeError("the monitor did not take part")
@@ -109,12 +109,12 @@ def grads_vs_read(quick: bool) -> Figure:
     parameters = list(model.parameters())
     factors = [torch.full_like(parameter, 1e-3) for parameter in parameters]
     count = sum(parameter.numel() for parameter in parameters)
-    gradients = torch.zeros(count + count % 2)  # side by side, so that one call can read them
+    gradients = torch.zeros(count + count % 2)  # contiguous, so that one call can read them
     for parameter, part in zip(parameters, gradients.split([p.numel() for p in parameters] + [count % 2])):
         parameter.grad = part.view_as(parameter)
     words = gradients.view(torch.int64)  # torch's sum of these is a plain read
 
-    def backward() -> None:  # hardly more than to write the gradients
+    def backward() -> None:  # costs hardly more than writing the gradients
         torch.autograd.backward(parameters, factors)
 
     rig = CollectingRig({"wg_distribution": True}, model, EmptyStep(parameters), backward)

@@ -28,7 +28,7 @@ double seconds_since(Clock::time_point begin) {
   return std::chrono::duration<double>(Clock::now() - begin).count();
 }
 
-// Rows as a model of a thousand tensors gives them.
+// The rows of one step of a model with a thousand tensors.
 std::vector<Record> rows_of_step() {
   std::mt19937_64 random(1);
   std::normal_distribution<double> normal;
@@ -65,7 +65,7 @@ void push_steps(RecordQueue& queue, std::vector<Record>& rows, std::int64_t step
   if (queue.dropped() > 0) throw std::runtime_error("rows were dropped");
 }
 
-// From the first push until the last row has been taken out.
+// Rows per second, from the first push until the reader has taken the last row.
 double queue_rate(std::int64_t steps) {
   RecordQueue queue(QueueOptions{});
   std::vector<Record> rows = rows_of_step();
@@ -89,7 +89,7 @@ double queue_rate(std::int64_t steps) {
   return static_cast<double>(all) / seconds_since(begin);
 }
 
-// From the first push until all rows are in their files.
+// Rows per second, from the first push until all rows are in their files.
 double csv_rate(std::int64_t steps) {
   const ScratchJob place("{}");
   std::vector<Record> rows = rows_of_step();

@@ -21,9 +21,9 @@ class Training {
 
   CharTransformer& model() { return model_; }
   torch::optim::Optimizer& optimizer() { return *optimizer_; }
-  // The optimizer is called by the monitor; null: nobody watches.
+  // The monitor calls the optimizer. Null: there is no monitor.
   void step(Monitor* monitor);
-  // All of a step before the optimizer.
+  // The part of a step before the optimizer.
   void backward();
 
  private:

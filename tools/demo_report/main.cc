@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
-// gradmon-demo-report OUTPUT_DIR WORLD_SIZE: a table of each revision, the step
-// at which every rank applied it and the rows that came of it. Exit code 1 where
-// ranks disagree with each other or with what was agreed.
+// gradmon-demo-report OUTPUT_DIR WORLD_SIZE: prints a table of the revisions: the step at which
+// each rank applied a revision, and the number of its rows. Exit code 1 if ranks disagree with
+// each other or with the verdicts.
 #include <cstdlib>
 #include <iomanip>
 #include <iostream>

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// What a job has left in its output directory, read from outside: which steps
-// its verdicts meant to be collected, and which its CSV files hold.
+// Reads the output directory of a job: the steps to collect by its verdicts, and the steps in
+// its CSV files.
 #pragma once
 
 #include <cstdint>
@@ -14,18 +14,18 @@
 
 namespace gradmon {
 
-// The directories of ranks, one per rank and start; by rank, then by name.
+// The run directories, one per rank and start; sorted by rank, then by name.
 std::vector<std::pair<int, std::filesystem::path>> run_directories(const std::filesystem::path& output_dir);
 
-// Rows by step, of one kind of file ("grad_reduced"), by rank.
+// The number of rows per step, in the files whose name begins with `prefix` ("grad_reduced").
 using RowsByStep = std::map<std::int64_t, std::int64_t>;
 RowsByStep rows_in_directory(const std::filesystem::path& run_directory, const std::string& prefix);
 std::map<int, RowsByStep> rows_in_files(const std::filesystem::path& output_dir, const std::string& prefix);
 
-// The plans that were committed, by effective step.
+// The committed plans, sorted by revision.
 std::vector<HistoryEntry> commits_in_history(const std::filesystem::path& output_dir);
 
-// The steps up to `last` that these verdicts mean to be collected.
+// The steps up to `last` to collect by these verdicts.
 std::set<std::int64_t> steps_agreed(const std::vector<HistoryEntry>& commits, std::int64_t last);
 
 }  // namespace gradmon

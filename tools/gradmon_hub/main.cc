@@ -19,7 +19,7 @@
 
 namespace {
 
-gradmon::BoundedLog* hub_log = nullptr;  // leaked: threads may log to the end
+gradmon::BoundedLog* hub_log = nullptr;  // never freed: threads may log until the process ends
 
 void write_line(gradmon::LogLevel level, std::string_view text) {
   constexpr const char* names[] = {"debug", "info", "warn", "error"};
@@ -45,7 +45,7 @@ void bound_resources() {
     descriptors.rlim_cur = descriptors.rlim_max;
     setrlimit(RLIMIT_NOFILE, &descriptors);
   }
-  // The first to go where memory is short: training is worth more.
+  // When memory is short, the kernel must kill the hub rather than training.
   if (const int fd = open("/proc/self/oom_score_adj", O_WRONLY | O_CLOEXEC); fd >= 0) {
     [[maybe_unused]] const ssize_t n = write(fd, "1000", 4);
     close(fd);
@@ -60,7 +60,7 @@ int main(int argc, char** argv) {
     return 2;
   }
   const pid_t child = fork();
-  if (child != 0) return child < 0 ? 1 : 0;  // Training keeps no child.
+  if (child != 0) return child < 0 ? 1 : 0;  // The hub must not stay a child of the rank.
   signal(SIGPIPE, SIG_IGN);
   prctl(PR_SET_NAME, "gradmon-hub");
   bound_resources();

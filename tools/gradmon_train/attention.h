@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// Causal self-attention of several heads.
+// Causal multi-head self-attention.
 #pragma once
 
 #include <torch/nn/module.h>
@@ -10,19 +10,19 @@
 
 namespace gradmon {
 
-// What mixes the values of a text by queries and keys; without parameters, and
-// a module so that its inputs can be observed.
+// Scaled dot-product attention. It has no parameters; it is a module so that its inputs can
+// be observed.
 class AttentionCore : public torch::nn::Module {
  public:
-  // Texts of at most `context` positions.
+  // `context`: the longest text, in positions.
   explicit AttentionCore(std::int64_t context);
 
-  // Three tensors, batch × length × heads × head width (sa_order "b,s,h,d"),
-  // to batch × length × width.
+  // Takes three tensors of batch × length × heads × head width (sa_order "b,s,h,d"); returns
+  // batch × length × width.
   at::Tensor forward(const at::Tensor& query, const at::Tensor& key, const at::Tensor& value);
 
  private:
-  const at::Tensor future_;  // context × context: what a position must not see
+  const at::Tensor future_;  // context × context; true: a later position, masked
 };
 
 class Attention : public torch::nn::Module {
@@ -30,7 +30,7 @@ class Attention : public torch::nn::Module {
   // `width` is a multiple of `heads`.
   Attention(std::int64_t width, std::int64_t heads, std::int64_t context);
 
-  // Batch × length × width, to the same.
+  // Takes and returns batch × length × width.
   at::Tensor forward(const at::Tensor& x);
 
  private:

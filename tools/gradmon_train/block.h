@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// One layer of a transformer: attention, then a perceptron or a mixture of
-// experts, each added to what it was given a normalised copy of.
+// One pre-norm layer of a transformer: attention, then a perceptron or a mixture of experts,
+// each with a residual connection.
 #pragma once
 
 #include <torch/nn/module.h>
@@ -14,13 +14,13 @@
 
 namespace gradmon {
 
-// The perceptron's modules are the block's own (`expand`, `activation`,
-// `contract`); the mixture is `mixture`.
+// The perceptron's modules are direct children of the block (`expand`, `activation`,
+// `contract`); the mixture is the child `mixture`.
 class Block : public torch::nn::Module {
  public:
   Block(const TransformerShape& shape, std::int64_t heads);
 
-  // Batch × length × width, to the same: always a new tensor.
+  // Takes and returns batch × length × width; the result is always a new tensor.
   at::Tensor forward(at::Tensor x);
 
   const MixtureOfExperts* mixture() const { return mixture_.get(); }  // null: a perceptron
@@ -29,7 +29,7 @@ class Block : public torch::nn::Module {
   torch::nn::LayerNorm norm1_;
   std::shared_ptr<Attention> attention_;
   torch::nn::LayerNorm norm2_;
-  std::shared_ptr<FeedForward> perceptron_;  // this or the mixture
+  std::shared_ptr<FeedForward> perceptron_;  // null if there is a mixture
   std::shared_ptr<MixtureOfExperts> mixture_;
 };
 

@@ -16,7 +16,7 @@ namespace {
 
 constexpr std::int64_t kBytes = 256;
 
-// Its weight is another module's.
+// A linear layer that uses the weight of another module.
 class SharingLinear : public torch::nn::LinearImpl {
  public:
   SharingLinear(std::int64_t inputs, std::int64_t outputs, const at::Tensor& shared)
@@ -28,7 +28,7 @@ class SharingLinear : public torch::nn::LinearImpl {
 torch::nn::Linear make_head(const TransformerShape& shape, const at::Tensor& embedding) {
   if (shape.head_weight == HeadWeight::own) return torch::nn::Linear(shape.width, kBytes);
   {
-    const at::NoGradGuard no_graph;  // An embedding's values are too large for a head's.
+    const at::NoGradGuard no_graph;  // Embedding values are too large for a head.
     embedding.div_(std::sqrt(static_cast<double>(shape.width)));
   }
   const std::shared_ptr<torch::nn::LinearImpl> head =

@@ -18,15 +18,15 @@
 
 namespace gradmon {
 
-// How many tokens each expert of one layer got: int64, one count per expert.
+// The number of tokens of each expert of one layer: int64, one count per expert.
 struct ExpertLoad {
   std::string layer;  // the mixture's name: `blocks.0.mixture`
   at::Tensor tokens;
 };
 
-// One thread, as every torch module. Parameters are named as their modules
-// are: `blocks.0.attention.query_key_value.weight`, `head.bias`. A weight shared
-// with the embedding is listed under both names, as libtorch does.
+// One thread, like every torch module. Parameter names follow the modules:
+// `blocks.0.attention.query_key_value.weight`, `head.bias`. A weight shared with the
+// embedding is listed under both names, as libtorch does.
 class CharTransformer : public torch::nn::Module {
  public:
   static constexpr std::int64_t kHeads = 4;
@@ -35,14 +35,14 @@ class CharTransformer : public torch::nn::Module {
 
   explicit CharTransformer(Shape shape);
 
-  // Logits, batch × length × 256, of the byte after each of `bytes`: int64,
-  // batch × length, length at most the context.
+  // `bytes`: int64, batch × length, length at most the context. Returns the logits of the
+  // byte after each byte: batch × length × 256.
   at::Tensor forward(const at::Tensor& bytes);
 
   // Mean cross entropy in nats per byte.
   at::Tensor loss(const at::Tensor& bytes, const at::Tensor& next_bytes);
 
-  // Of the last forward; empty where there are no experts.
+  // The counts of the last forward; empty if there are no experts.
   std::vector<ExpertLoad> expert_load() const;
 
  private:

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// A perceptron of two layers, four times as wide within.
+// A perceptron of two layers; the hidden layer is four times as wide.
 #pragma once
 
 #include <torch/nn/module.h>
@@ -27,7 +27,7 @@ class FeedForward : public torch::nn::Module {
  public:
   FeedForward(std::int64_t width, Activation activation);
 
-  // Any shape that ends in `width`, to the same.
+  // Takes and returns any shape that ends in `width`.
   at::Tensor forward(const at::Tensor& x);
 
  private:

@@ -11,18 +11,18 @@
 
 namespace gradmon {
 
-// Leaves every gradient undefined, so that afterwards those have one that took
-// part; zero_grad() of torch 1.13 leaves zeros.
+// Makes every gradient undefined, so that after the next backward only parameters that took
+// part have one. zero_grad() of torch 1.13 would leave zeros.
 void forget_gradients(const std::vector<at::Tensor>& parameters);
 
 struct Accumulated {
   at::Tensor loss;                      // mean over the micro batches, without a graph
-  std::vector<ExpertLoad> expert_load;  // sums over them
+  std::vector<ExpertLoad> expert_load;  // sums over the micro batches
 };
 
-// A forward and a backward for each of at least one micro batch, the loss divided
-// by their number: to rounding, and where they are equally large, the gradients of
-// all as one batch. Gradients are added to those that are there.
+// Runs a forward and a backward for each micro batch (at least one), with the loss divided by
+// their number. For micro batches of equal size the result is, up to rounding, the gradients
+// of one batch of all. Adds to the existing gradients.
 Accumulated accumulate_gradients(CharTransformer& model, const std::vector<TextBatch>& micro_batches);
 
 }  // namespace gradmon

@@ -22,7 +22,7 @@ namespace {
 constexpr std::chrono::minutes kMeetTimeout{2};
 constexpr std::chrono::minutes kCollectiveTimeout{30};
 
-// Debian's torch 2.6 asks for libuv and is built without; 1.13 has no such choice.
+// Debian's torch 2.6 uses libuv by default but is built without it; 1.13 has no such option.
 template <typename Options>
 auto refuse_libuv(Options& options, int) -> decltype(options.useLibUV, void()) {
   options.useLibUV = false;

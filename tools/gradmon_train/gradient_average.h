@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// Data parallel training's one collective: every rank's gradients become the
-// mean over all ranks.
+// The one collective of data-parallel training: the gradients of every rank become the mean
+// over all ranks.
 #pragma once
 
 #include <cstdint>
@@ -12,7 +12,7 @@
 
 namespace gradmon {
 
-// Where the ranks meet: rank 0 listens there.
+// The address at which the ranks meet; rank 0 listens there.
 struct Rendezvous {
   int rank;
   int world_size;
@@ -23,20 +23,20 @@ struct Rendezvous {
 // Which parameters have a gradient when they are averaged.
 enum class Participation { every_parameter, some_parameters };
 
-// One thread. Every rank makes its calls in the same order.
+// One thread. Every rank must make its calls in the same order.
 class GradientAverage {
  public:
-  // Waits until all ranks have come, at most two minutes. Throws std::exception
-  // if they do not.
+  // Waits until all ranks have connected, at most two minutes; throws std::exception after
+  // that.
   GradientAverage(const Rendezvous& where, std::vector<at::Tensor> parameters, Participation participation);
   ~GradientAverage();
   GradientAverage(const GradientAverage&) = delete;
   GradientAverage& operator=(const GradientAverage&) = delete;
 
-  // Replaces the gradient of each parameter by the mean over the ranks, bit for
-  // bit the same on all. Where only some parameters have one, a rank without
-  // counts as zero, and a parameter that has none on any rank is left without; one
-  // more collective finds that out. Throws std::exception if a rank is lost.
+  // Replaces the gradient of each parameter by the mean over the ranks, bit for bit the same
+  // on all ranks. With some_parameters, a missing gradient counts as zero, and a parameter
+  // without a gradient on any rank gets none; this takes one more collective. Throws
+  // std::exception if a rank is lost.
   void average();
 
  private:
@@ -47,7 +47,7 @@ class GradientAverage {
 
   const std::vector<at::Tensor> parameters_;
   const Participation participation_;
-  at::Tensor flat_;                 // all gradients in a row, so that one collective does
+  at::Tensor flat_;                 // all gradients concatenated, for one collective
   std::vector<at::Tensor> slices_;  // views of flat_, one per parameter
   const std::unique_ptr<Group> group_;
 };

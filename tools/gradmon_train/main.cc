@@ -31,7 +31,7 @@ constexpr std::int64_t kStepsPerLine = 50;
 constexpr double kLearningRate = 3e-3;
 constexpr double kGreatestNorm = 1.0;
 
-// A generator of its own, so that a delay changes no parameter.
+// Random delays of steps. The generator is separate, so that a delay changes no parameter.
 class Skew {
  public:
   explicit Skew(const TrainOptions& options) : greatest_(options.skew.count() * 1000) {
@@ -66,7 +66,8 @@ void save(const CharTransformer& model, const std::string& path) {
   if (!file.flush()) throw std::runtime_error("cannot write the parameters to " + path);
 }
 
-// A line is in the file as soon as its step has ended, also where the process is killed.
+// Writes a line per step: the step, and the steady-clock microseconds before and after the
+// optimizer's step. Each line is flushed, so that it survives a kill of the process.
 class StepLog {
  public:
   explicit StepLog(const TrainOptions& options) {
@@ -86,7 +87,7 @@ class StepLog {
   std::ofstream file_;
 };
 
-// When a step that has begun now may end.
+// The earliest end of a step that begins now.
 Clock::time_point end_of_step(const TrainOptions& options, std::int64_t step) {
   if (options.pace_since.count() == 0) return Clock::now() + options.step_time;
   return Clock::time_point(options.pace_since) + (step + 1) * options.step_time;
@@ -101,7 +102,7 @@ MonitorOptions monitor_options(const TrainOptions& options) {
   return result;
 }
 
-// The numbers of a step that only the program knows.
+// Reports the numbers of a step that only the program knows.
 void tell(Monitor& monitor, const TrainOptions& options, const Accumulated& done) {
   monitor.scalar("loss", done.loss.item<double>());
   monitor.scalar("learning-rate", kLearningRate);
@@ -169,7 +170,7 @@ int main(int argc, char** argv) {
   try {
     gradmon::train(options);
   } catch (const std::exception& error) {
-    const std::string what = error.what();  // torch's goes on with a backtrace
+    const std::string what = error.what();  // torch appends a backtrace
     std::cerr << "gradmon-train: rank " << options.rank << ": " << what.substr(0, what.find('\n'))
               << std::endl;
     return 1;

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
-// Several perceptrons of which each token asks one or two, as a router says:
-// Switch Transformers, https://arxiv.org/abs/2101.03961, equations 1 and 2,
-// without its loss for balance, so that experts may stay without tokens.
+// A mixture of experts: a router sends each token to one or two of several perceptrons.
+// Switch Transformers, https://arxiv.org/abs/2101.03961, equations 1 and 2, without the
+// load-balancing loss, so that an expert may get no tokens.
 #pragma once
 
 #include <torch/nn/module.h>
@@ -15,9 +15,9 @@
 
 namespace gradmon {
 
-// Its modules are `router`, whose output are the logits, tokens × experts, and
-// `experts.0`, `experts.1`, …. An expert without tokens takes no part in that
-// forward: its parameters get no gradient by it.
+// The modules are `router`, whose output is the logits (tokens × experts), and `experts.0`,
+// `experts.1`, …. An expert without tokens is not called in that forward, so its parameters
+// get no gradient from it.
 class MixtureOfExperts : public torch::nn::Module {
  public:
   struct Shape {
@@ -29,11 +29,11 @@ class MixtureOfExperts : public torch::nn::Module {
 
   explicit MixtureOfExperts(Shape shape);
 
-  // Batch × length × width, to the same.
+  // Takes and returns batch × length × width.
   at::Tensor forward(const at::Tensor& x);
 
-  // Of the last forward (computed again in a backward, it is the same one): int64,
-  // one count per expert. Undefined before the first.
+  // Of the last forward: int64, one count per expert. A forward repeated in the backward gives
+  // the same counts. Undefined before the first forward.
   const at::Tensor& tokens_per_expert() const { return tokens_per_expert_; }
 
  private:

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// A text file as endless training batches of bytes.
+// An endless sequence of training batches from the bytes of a text file.
 #pragma once
 
 #include <cstdint>
@@ -17,7 +17,7 @@ struct TextBatch {
   at::Tensor targets;
 };
 
-// One thread. Which bytes come is a function of text, seed and rank alone.
+// One thread. The batches depend only on text, seed and rank.
 class TextBatches {
  public:
   struct Shape {

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// What the command line and the launcher's environment ask of gradmon-train.
+// The options of gradmon-train, from the command line and the launcher's environment.
 #pragma once
 
 #include <chrono>
@@ -18,9 +18,9 @@ struct TrainOptions {
   std::string text;
   std::int64_t steps = 200;
   std::int64_t start_iteration = 0;
-  std::chrono::milliseconds step_time{0};  // at least so long a step
-  std::chrono::milliseconds skew{0};       // greatest random delay of a step
-  // Monotonic clock: step n does not begin before this + n · step_time. 0: no such pace.
+  std::chrono::milliseconds step_time{0};  // minimum duration of a step
+  std::chrono::milliseconds skew{0};       // maximum random delay of a step
+  // A time of the monotonic clock: step n does not begin before pace_since + n · step_time. 0: off.
   std::chrono::microseconds pace_since{0};
   Coupling coupling = Coupling::coupled;
   TransformerShape shape{2, 64, 32};
@@ -29,19 +29,19 @@ struct TrainOptions {
   std::vector<std::string> frozen;  // see freeze()
   int threads = 1;
   std::uint64_t seed = 1;
-  std::string config;  // gradmon's; empty: no monitor
+  std::string config;  // gradmon's config file; empty: no monitor
   Monitoring monitoring = Monitoring::off;
-  std::string save;      // empty: nowhere
-  std::string step_log;  // empty: nowhere
+  std::string save;      // file for the final parameters; empty: none
+  std::string step_log;  // file for the times of each step; empty: none
 
-  // From RANK, WORLD_SIZE, MASTER_ADDR and MASTER_PORT; alone without them.
+  // From RANK, WORLD_SIZE, MASTER_ADDR and MASTER_PORT; the defaults are a single rank.
   int rank = 0;
   int world_size = 1;
   std::string master_address = "127.0.0.1";
   std::uint16_t master_port = 29500;
 };
 
-// Prints help (and exits 0) or what is wrong (and exits 2) by itself.
+// With --help prints help and exits with 0. Prints a usage error and exits with 2.
 TrainOptions parse_train_options(int argc, char** argv);
 
 }  // namespace gradmon

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// Which of a model's parameters a training moves.
+// The parameters of a model that training updates.
 #pragma once
 
 #include <string>
@@ -11,17 +11,16 @@
 
 namespace gradmon {
 
-// Each parameter once, under the first of its names: libtorch lists a shared one
-// under each.
+// Each parameter once, under its first name. libtorch lists a shared parameter under each of
+// its names.
 torch::OrderedDict<std::string, at::Tensor> distinct_parameters(const torch::nn::Module& model);
 
-// Parameters whose name contains one of the patterns get no gradient any more.
-// Throws std::invalid_argument for a pattern that no name contains, and where
-// nothing is left to train.
+// Parameters whose name contains one of the patterns get no gradient any more. Throws
+// std::invalid_argument if no name contains a pattern, or if no parameter is left to train.
 void freeze(const torch::nn::Module& model, const std::vector<std::string>& patterns);
 
-// The distinct ones that are not frozen: what is for the optimizer to have (it
-// would pass over a parameter without gradient, but keep it).
+// The distinct parameters that are not frozen, for the optimizer. (It would skip a parameter
+// without a gradient, but keep it.)
 std::vector<at::Tensor> trainable_parameters(const torch::nn::Module& model);
 
 }  // namespace gradmon

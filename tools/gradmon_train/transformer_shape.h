@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// What a CharTransformer is built of.
+// The dimensions and variants of a CharTransformer.
 #pragma once
 
 #include <cstdint>
@@ -7,7 +7,7 @@
 namespace gradmon {
 
 enum class Activation { gelu, relu, relu_in_place };
-// Of a block: kept from forward to backward, or computed again there.
+// The activations in a block: kept from forward to backward, or recomputed in the backward.
 enum class BlockValues { kept, recomputed };
 enum class HeadWeight { own, token_embedding };
 

@@ -15,7 +15,7 @@
 
 namespace {
 
-// A closed stdout must not become the number of a socket.
+// If a standard stream is closed, a socket could get its descriptor number.
 void open_closed_streams() {
   for (const int fd : {STDIN_FILENO, STDOUT_FILENO, STDERR_FILENO}) {
     if (fcntl(fd, F_GETFD) < 0) static_cast<void>(open("/dev/null", O_RDWR));
@@ -27,7 +27,7 @@ bool clears_screen() {
   return isatty(STDOUT_FILENO) == 1 && terminal != nullptr && std::string_view(terminal) != "dumb";
 }
 
-// Nobody reading any more is no error; a full disk is.
+// A closed pipe is no error; a full disk is.
 int after_last_output(int code) {
   if (std::cout.flush() || errno == EPIPE) return code;
   std::cerr << "gradmonctl: cannot write: " << std::strerror(errno) << '\n';

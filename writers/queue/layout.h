@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// What sinks need to know of a plan: columns, decimals, steps per file. A value.
+// The part of a plan that sinks need: columns, decimals, steps per file. A value.
 #pragma once
 
 #include <cstdint>

@@ -18,8 +18,8 @@ struct Traits : moodycamel::ConcurrentQueueDefaultTraits {
 };
 using Queue = moodycamel::ConcurrentQueue<Record, Traits>;
 
-// A token of one queue, used by one thread at a time. It outlives the queue
-// where a thread does; then it is empty.
+// A producer token of one queue, used by one thread at a time. A thread may keep its lane after the
+// queue is destroyed; the token is then empty.
 struct Lane {
   std::atomic<bool> taken{true};
   std::optional<moodycamel::ProducerToken> token;
@@ -27,7 +27,8 @@ struct Lane {
 
 std::atomic<std::uint64_t> next_id{1};
 
-// This thread's lanes, of whatever queues it has put into.
+// The lanes of one thread: one for each queue that it has put records into, by the queue's id. The
+// destructor frees them for other threads.
 struct LaneSlots {
   ~LaneSlots() {
     for (const auto& [id, lane] : all) lane->taken.store(false, std::memory_order_release);

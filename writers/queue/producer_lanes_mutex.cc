@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// What -fsanitize=thread builds have in place of producer_lanes.cc.
+// Replaces producer_lanes.cc in -fsanitize=thread builds.
 #include <algorithm>
 #include <deque>
 #include <mutex>

@@ -9,12 +9,12 @@
 
 namespace gradmon {
 
-// One row of measurement: what a hook makes and the writer thread writes.
+// One row of measurement. Hooks make it, the writer thread writes it.
 struct Record {
   std::int64_t step = 0;
   std::uint64_t revision = 0;
   std::uint64_t sequence = 0;            // place within the step: the order of the rows of one kind
-  std::array<double, kValues> values{};  // by Op or Column; only those of `mask` hold
+  std::array<double, kValues> values{};  // by Op or Column; valid only where `mask` has the bit
   std::uint32_t target = 0;              // NameTable id of the parameter or module
   std::uint32_t shape = 0;               // NameTable id of the shape text, as "[16, 8]"
   std::int32_t micro_step = 0;

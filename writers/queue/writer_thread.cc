@@ -62,7 +62,7 @@ struct WriterThread::State {
   const OnFinished on_finished;
   const WriterOptions options;
 
-  std::thread thread;  // the training thread's; joinable until stopped
+  std::thread thread;  // training thread only; joinable until stop()
 
   mutable std::mutex mutex;
   std::condition_variable changed;
@@ -70,24 +70,24 @@ struct WriterThread::State {
   WriterStatus status;
   bool ended = false;  // the thread is about to return
   bool stop_asked = false;
-  bool abandoned = false;                       // nobody waits for the thread any more
+  bool abandoned = false;                       // stop() has given up waiting
   bool reporting = false;                       // on_finished is running
   std::uint64_t progress = 0;                   // rises with each marker and each batch of records
-  std::optional<Clock::time_point> busy_since;  // the last progress; none: nothing is to be done
+  std::optional<Clock::time_point> busy_since;  // time of the last progress; empty: idle
   std::uint64_t taken = 0;                      // records that have left the queue
-  RowsByKind unwritten{};                       // taken, and neither written nor lost
-  GivenUp given_up;                             // once abandoned
+  RowsByKind unwritten{};                       // taken, not yet written or lost
+  GivenUp given_up;                             // set when abandoned
   std::size_t files_pending = 0;                // not tried yet
-  std::size_t files_failed = 0;                 // tried in vain
+  std::size_t files_failed = 0;                 // tried and failed; kept for a retry
   std::uint64_t files_refused = 0;
 
-  // The thread's.
+  // Writer thread only.
   std::vector<Marker> markers;
   std::vector<Record> batch;
   StepGather steps;
-  std::uint64_t lost_in_gather = 0;  // as far as it is in the status
+  std::uint64_t lost_in_gather = 0;  // the part of steps.lost() that the status contains
   std::vector<GuardedSink> sinks;
-  std::string sink_error;  // of the sinks, or the last that there were
+  std::string sink_error;  // of the current sinks; while there are none, of the previous ones
   GuardedFiles files;
 };
 
@@ -120,7 +120,7 @@ void WriterThread::State::live() noexcept {
   changed.notify_all();
 }
 
-// False: it was the last one.
+// False: the marker was WriterStopped.
 bool WriterThread::State::obey(Marker& marker) {
   note_progress();
   if (auto* begun = std::get_if<RevisionBegun>(&marker.what)) begin(*begun);
@@ -140,11 +140,10 @@ void WriterThread::State::begin(RevisionBegun& begun) {
 }
 
 void WriterThread::State::write(const StepEnded& ended_step) {
-  // The queue may be found empty with fewer records than were said: where some
-  // were pushed in the name of another step.
+  // The queue may become empty before that many records are found: some may carry another step.
   while (steps.count(ended_step.revision, ended_step.step) < ended_step.records && gather()) {
   }
-  // So that what may have to be given up is known by kind.
+  // If the thread is abandoned, records still in the queue count as "unknown kind": empty it first.
   while (stopping() && gather()) {
   }
   const std::vector<Record>& records = steps.close(ended_step.revision, ended_step.step);
@@ -171,7 +170,7 @@ void WriterThread::State::write(FileToWrite& file) {
 
 void WriterThread::State::publish(const GuardedSink::Outcome& outcome) {
   const std::lock_guard lock(mutex);
-  if (abandoned) return;  // What was not written by then is given up, and counted.
+  if (abandoned) return;  // leave_behind() has already counted the rest as lost.
   unwritten = steps.held_by_kind();
   files_failed = files.failed();
   status.written += outcome.written;
@@ -317,7 +316,8 @@ void WriterThread::write_file(std::function<tl::expected<void, std::string>()> w
 bool WriterThread::stop(const Patience& patience) noexcept {
   if (!state_->thread.joinable()) return true;
   if (::getpid() != pid_) {
-    // There is no such thread in this process, and its locks may be held for ever.
+    // A forked child: the thread does not exist here, and its locks may stay held for ever. Leak the
+    // state, so that nothing destroys the joinable std::thread.
     (void)new std::shared_ptr<State>(state_);
     return true;
   }

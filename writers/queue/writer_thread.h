@@ -65,13 +65,14 @@ class WriterThread {
   };
 
   // Training thread. Abandons the queue, writes all ended steps, closes the sinks and joins. A step
-  // that has not ended is lost. Returns false if the time was up: the thread is abandoned, gives up
-  // as soon as it can, and no longer calls on_finished. Later calls, and calls in a forked child, do
-  // nothing.
+  // that has not ended is lost. Returns false on timeout: the thread is abandoned, ends as soon as it
+  // can, and no longer calls on_finished. Later calls, and calls in a forked child, do nothing and
+  // return true.
   bool stop(const Patience& patience) noexcept;
-  // The same with one limit, whatever the progress.
+  // Waits at most `at_most`, whether or not the thread makes progress.
   bool stop(std::chrono::milliseconds at_most) noexcept { return stop({at_most, at_most, nullptr}); }
-  // Any thread. What a stop() that returned false left unwritten; counted as lost in the status.
+  // Any thread. Rows and files left unwritten by a stop() that returned false; the status counts the
+  // rows as lost.
   GivenUp given_up() const;
 
   // Any thread.
@@ -81,7 +82,7 @@ class WriterThread {
   struct State;
   bool wait_for_end(const Patience& patience) noexcept;
 
-  const int pid_;                       // whose process the thread is in
+  const int pid_;                       // of the process that has the thread
   const std::shared_ptr<State> state_;  // shared with the thread
 };
 

@@ -8,7 +8,7 @@ namespace {
 
 using Source = RowColumn::Source;
 
-// A list under construction: each call is a column.
+// Builds a list of columns; each call appends.
 class ColumnList {
  public:
   ColumnList& add(const char* title, Source source, std::size_t value = 0) {

@@ -18,7 +18,7 @@ struct RowColumn {
   const char* title;
   std::uint8_t value = 0;  // of number and count: index into Record::values
 
-  // Whether the record has a value for this column of numbers or counts.
+  // Whether the record has a value for this column. Only for number and count.
   bool is_in(const Record& record) const { return (record.mask >> value & 1U) != 0; }
 };
 

@@ -10,8 +10,8 @@
 
 namespace gradmon {
 
-// The records of the step that was collected last: the memory sink sets them, the program
-// reads them. Any thread.
+// The records of the last collected step. The memory sink sets them, the program reads them. Any
+// thread.
 class LastStep {
  public:
   struct Content {

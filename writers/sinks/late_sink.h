@@ -9,8 +9,7 @@
 
 namespace gradmon {
 
-// A sink that is made when the first rows come: until then nothing is written, and no
-// file or directory is there for it.
+// Makes the real sink when the first rows arrive. Until then no file and no directory exists for it.
 class LateSink : public Sink {
  public:
   // `name` outlives it; `make` is called once, on the writer thread.

@@ -1,6 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// Keeps the records of the last collected step, for those in the process who
-// want to look at them.
+// Keeps the records of the last collected step in memory, for the training program to read.
 #pragma once
 
 #include <memory>

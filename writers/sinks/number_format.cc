@@ -9,9 +9,9 @@
 namespace gradmon {
 namespace {
 
-constexpr int kMostDecimals = 323;        // more cannot change a double
+constexpr int kMostDecimals = 323;        // more do not change a double
 constexpr std::size_t kRoom = 640;        // sign, 309 digits, point, decimals
-constexpr std::size_t kExactDigits = 15;  // so many survive text, double, shortest text
+constexpr std::size_t kExactDigits = 15;  // text with at most this many reads back the same
 
 bool append_special(std::string& line, double value) {
   if (std::isfinite(value)) return false;

@@ -12,8 +12,8 @@
 
 namespace gradmon {
 
-// read: status, history, verdicts, the config in force, and the broadcast of the state.
-// control: all commands besides; and only such a client can be a rank.
+// read: may ask for status, history, verdicts and the config in force.
+// control: may send every command, and may be a rank or a hub that speaks for ranks.
 enum class Role : std::uint8_t { read, control };
 
 const char* name_of(Role role);
@@ -24,16 +24,16 @@ struct Client {
 };
 using AllowList = std::map<KeyBytes, Client>;  // by public key
 
-// "" or what is wrong with a client's name, which is a file's name too: letters,
-// digits, "_", "-" and ".", 64 at most, no "." in front, and not "server".
+// "" or why this is not a valid client name. The name is also a file name: letters, digits, "_", "-" and
+// ".", at most 64 characters, no "." or "-" in front, and not "server".
 std::string name_objection(std::string_view name);
 
-// One client a line, "NAME ROLE PUBLICKEY"; empty lines, and lines that begin
-// with "#". At least one client, no name or key twice. The error begins with
-// "FILE:LINE:COLUMN: ", columns in bytes from 1, and never repeats a key.
+// Reads one client per line, "NAME ROLE PUBLICKEY". Skips empty lines and lines that begin with "#". There
+// must be at least one client; names and keys must be unique. The error begins with "FILE:LINE:COLUMN: "
+// (columns in bytes, from 1), or with "FILE: " if there is no client, and never contains a key.
 tl::expected<AllowList, std::string> parse_allow_list(std::string_view text, const std::string& file);
 
-// The line that parse_allow_list reads, with its line feed.
+// The client's line in clients.allow, with its line feed.
 std::string allow_list_line(const Client& client, const KeyBytes& public_key);
 
 }  // namespace gradmon

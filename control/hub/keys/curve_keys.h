@@ -1,24 +1,21 @@
 // SPDX-License-Identifier: Apache-2.0
-// The keys of a control endpoint on TCP. They are files in one directory that
-// `gradmonctl keygen DIR` makes (keygen.h), and only the directory's path is
-// ever passed on: GRADMON_KEYS=DIR in the environment of the job, --keys DIR to
-// gradmonctl.
+// The CURVE keys of a job's TCP endpoint. They are files in one directory, made by `gradmonctl keygen DIR`
+// (keygen.h). Only the path of the directory is passed on: GRADMON_KEYS=DIR in the environment of the job,
+// --keys DIR to gradmonctl.
 //
-//   server.secret  server.public   the job's own pair; the secret is for rank 0
-//   ranks.secret                   what every other rank connects with
-//   operator.secret                what gradmonctl connects with
-//   NAME.secret                    of one more client, by `keygen DIR --client NAME`
-//   clients.allow                  who may connect (allow_list.h); for rank 0
+//   server.secret  server.public   the job's own key pair; only rank 0's host needs the secret
+//   ranks.secret                   the key of the hubs on other hosts
+//   operator.secret                the key of gradmonctl
+//   NAME.secret                    the key of another client, made by `keygen DIR --client NAME`
+//   clients.allow                  who may connect (allow_list.h); for rank 0's host
 //
-// Ranks on several hosts all get GRADMON_KEYS=DIR with DIR on a file system that
-// they share, or a copy of DIR on each host; a host without rank 0 needs only
-// server.public and ranks.secret. A client outside needs a directory with
-// server.public and its own NAME.secret.
+// Ranks on several hosts all get GRADMON_KEYS=DIR. DIR is on a shared file system, or each host has a copy
+// of it. A host without rank 0 needs only server.public and ranks.secret. A client elsewhere needs a
+// directory with server.public and its own NAME.secret.
 //
-// A secret must be a regular file of this user's or root's that nobody else can
-// read; what is not secret must not be writable by others, nor may the
-// directory. All errors name the file and the remedy, and never repeat a key.
-// These functions read files: not on the agent thread.
+// A secret must be a regular file that belongs to this user or root and that nobody else can read. The
+// directory and its other files must not be writable by others. Every error names the file and the remedy,
+// and never contains a key. These functions do file I/O: do not call them on the agent thread.
 #pragma once
 
 #include <filesystem>
@@ -32,7 +29,7 @@
 
 namespace gradmon {
 
-// Overwritten when it goes. (libzmq keeps a copy of its own while a socket uses it.)
+// Wiped on destruction. (libzmq keeps its own copy while a socket uses the key.)
 class SecretKey {
  public:
   SecretKey() = default;
@@ -59,12 +56,12 @@ struct ClientKeys {
 
 // server.secret and clients.allow, for rank 0.
 tl::expected<ServerKeys, std::string> read_server_keys(const std::filesystem::path& directory);
-// clients.allow, read again and again, for rank 0.
+// clients.allow, polled for changes, for rank 0.
 class AllowListFile {
  public:
   explicit AllowListFile(std::filesystem::path key_directory) : directory_(std::move(key_directory)) {}
 
-  // What it says, or what is wrong with it; none where that is as at the last look.
+  // The list or the error; nullopt if the file has not changed since the last call.
   std::optional<tl::expected<AllowList, std::string>> look();
 
  private:
@@ -74,8 +71,8 @@ class AllowListFile {
 
 // server.public and ranks.secret, for the other ranks.
 tl::expected<ClientKeys, std::string> read_rank_keys(const std::filesystem::path& directory);
-// server.public and operator.secret, or else the only secret there of a client
-// that is not "ranks", for gradmonctl.
+// server.public and operator.secret, for gradmonctl. Without operator.secret: the secret of the only client
+// other than "ranks".
 tl::expected<ClientKeys, std::string> read_operator_keys(const std::filesystem::path& directory);
 
 }  // namespace gradmon

@@ -64,7 +64,7 @@ tl::expected<void, std::string> keep_hub_keys(const fs::path& file, const HubKey
   std::string text = to_z85(keys.secret.bytes()) + "\n" + (keys.endpoint.empty() ? "-" : keys.endpoint) + "\n";
   for (const KeyBytes& key : keys.admitted) text += to_z85(key) + "\n";
   const fs::path beside = file.string() + ".new";
-  unlink(beside.c_str());  // Of a hub that was killed.
+  unlink(beside.c_str());  // Left by a hub that was killed.
   const Descriptor fd(open(beside.c_str(), O_WRONLY | O_CREAT | O_EXCL | O_NOFOLLOW | O_CLOEXEC, 0600));
   const bool whole = fd.valid() && write(fd.get(), text.data(), text.size()) == static_cast<ssize_t>(text.size());
   sodium_memzero(text.data(), text.size());

@@ -10,18 +10,18 @@
 
 namespace gradmon {
 
-// The pair that a hub makes for itself, and what others know of it. Kept in the job's
-// directory (0700), so that a hub that was started again is the same to the others. The
-// file holds one line each: the secret, the endpoint or "-", the keys let in.
+// The key pair that a hub makes for itself, with its endpoint and the keys it admits. Saved in the job's
+// directory (0700), so that a restarted hub keeps its identity. The file has one line each for the secret,
+// the endpoint or "-", and every admitted key.
 struct HubKeys {
   SecretKey secret;
-  std::string endpoint;         // of the lead: where it listened last; "": nowhere yet
-  std::set<KeyBytes> admitted;  // of the lead: the hubs of other hosts
+  std::string endpoint;         // lead hub only: where it listened last; "": it has not listened yet
+  std::set<KeyBytes> admitted;  // lead hub only: public keys of the other hosts' hubs
 };
 
-// Those in the file, or new ones where it is missing or not to be trusted; not kept yet.
+// Reads the file. If it is missing, invalid or not trusted: generates new keys, which are not saved yet.
 tl::expected<HubKeys, std::string> hub_keys_in(const std::filesystem::path& file);
-// By rename; 0600.
+// Replaces the file by rename; mode 0600.
 tl::expected<void, std::string> keep_hub_keys(const std::filesystem::path& file, const HubKeys& keys);
 
 }  // namespace gradmon

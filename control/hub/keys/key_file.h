@@ -7,16 +7,15 @@
 
 namespace gradmon {
 
-// Whom a file of keys is guarded against: everybody who is neither this user nor root.
+// What users other than this user and root must not be able to do with a key file.
 enum class Guarded { against_reading, against_writing };
 
-// "" or why this directory is not to be trusted: not there, not a directory,
-// somebody else's, writable by others.
+// "" or why this directory cannot be trusted: it is missing, is not a directory, belongs to another user,
+// or is writable by others.
 std::string key_directory_objection(const std::filesystem::path& directory);
 
-// The whole of a regular file of at most 1 MiB that is this user's or root's
-// and so guarded. Never waits (a FIFO is refused). A secret's content is left in
-// no other memory than the returned string's, which the caller wipes.
+// Reads a regular file of at most 1 MiB that belongs to this user or root and is guarded as required. Never
+// blocks (a FIFO is refused). The returned string is the only copy of a secret; the caller wipes it.
 tl::expected<std::string, std::string> read_key_file(const std::filesystem::path& file, Guarded guarded);
 
 }  // namespace gradmon

@@ -41,7 +41,7 @@ Outcome write_new(const fs::path& file, mode_t mode, std::string_view text) {
   return failed(file);
 }
 
-// Makes NAME.secret; the value is its public key.
+// Makes NAME.secret; returns the public key.
 tl::expected<KeyBytes, std::string> make_pair(const fs::path& directory, const std::string& name) {
   KeyBytes bytes{};
   randombytes_buf(bytes.data(), bytes.size());
@@ -56,7 +56,7 @@ tl::expected<KeyBytes, std::string> make_pair(const fs::path& directory, const s
 
 Outcome make_directory(const fs::path& directory) {
   std::error_code error;
-  // "keys/" is the directory keys in its parent.
+  // With a slash at the end ("keys/"), parent_path() is the directory itself.
   const fs::path named = directory.has_filename() ? directory : directory.parent_path();
   fs::create_directories(named.parent_path(), error);
   if (mkdir(directory.c_str(), 0700) == 0) return {};
@@ -110,7 +110,7 @@ tl::expected<std::string, std::string> add_client(const fs::path& directory, con
   const fs::path file = directory / kListName;
   auto text = read_key_file(file, Guarded::against_writing);
   if (!text) return tl::unexpected(text.error());
-  // A list without clients is no list yet; any other must be whole before it grows.
+  // A list with nothing but its title has no client yet. Any other list must be valid before a line is added.
   auto list = parse_allow_list(*text, file.string());
   if (!list && *text != kListTitle) return tl::unexpected(list.error());
   for (const auto& [key, listed] : list.value_or(AllowList{})) {
@@ -122,7 +122,7 @@ tl::expected<std::string, std::string> add_client(const fs::path& directory, con
   if (!key) return tl::unexpected(key.error());
   if (!text->empty() && text->back() != '\n') *text += '\n';
   const fs::path beside = file.string() + ".new";
-  unlink(beside.c_str());  // Of a keygen that was killed.
+  unlink(beside.c_str());  // Left by a keygen that was killed.
   Outcome listed = write_new(beside, kPublicMode, *text + allow_list_line(client, *key));
   if (listed && rename(beside.c_str(), file.c_str()) != 0) listed = failed(file);
   if (listed) listed = sync_directory(directory);

@@ -1,7 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// Makes what curve_keys.h reads. Nothing is ever overwritten. All files are
-// fsynced before the functions return, and the values are lines for people
-// which hold no key.
+// Makes the files that curve_keys.h reads. Never overwrites a key. All files are synced to disk before the
+// functions return. The returned text is a message for the user and contains no key.
 #pragma once
 
 #include <filesystem>
@@ -12,12 +11,12 @@
 
 namespace gradmon {
 
-// A new directory of keys (0700, with its parents; an existing empty one is
-// taken): the job's pair, and the clients "ranks" and "operator", both listed
-// with the role control. Secrets are 0600, the rest 0644.
+// Makes a key directory (0700) and its missing parents; an existing empty directory is used. The directory
+// gets the job's key pair and the clients "ranks" and "operator", both with the role control. Secrets have
+// mode 0600, the other files 0644.
 tl::expected<std::string, std::string> make_key_directory(const std::filesystem::path& directory);
 
-// One more client: NAME.secret, and a line in clients.allow.
+// Adds a client: makes NAME.secret and adds a line to clients.allow.
 tl::expected<std::string, std::string> add_client(const std::filesystem::path& directory,
                                                   const Client& client);
 

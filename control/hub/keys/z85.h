@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// Keys as text: Z85 (ZeroMQ's RFC 32), 40 characters for 32 bytes. The alphabet
-// holds "#", so that a file of keys cannot have comments. Pure; any thread.
+// Keys as text: Z85 (ZeroMQ's RFC 32), 40 characters for 32 bytes. The alphabet contains "#", so a key file
+// cannot have comments. Pure; any thread.
 #pragma once
 
 #include <array>
@@ -14,12 +14,11 @@ namespace gradmon {
 using KeyBytes = std::array<unsigned char, 32>;
 inline constexpr std::size_t kKeyText = 40;
 
-// What it returns is as secret as the key is; it has room for a line feed.
+// The text is as secret as the key. It has capacity for a line feed, so that appending one makes no copy.
 std::string to_z85(const KeyBytes& key);
 
-// `text` holds kKeyText characters. The place of the first that is wrong (no
-// character of Z85, or the first of five that make too large a number); none
-// where all is well and `key` is filled in.
+// Decodes `text`, of kKeyText characters, into `key`. Returns nullopt on success, else the index of the
+// wrong character: the first that is not Z85, or the first of five whose value exceeds 32 bits.
 std::optional<std::size_t> from_z85(std::string_view text, KeyBytes& key);
 
 }  // namespace gradmon

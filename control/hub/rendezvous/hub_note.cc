@@ -21,7 +21,7 @@ constexpr std::string_view kExtension = ".hub";
 fs::path directory_of(const fs::path& output_dir) { return output_dir / ".gradmon" / "jobs"; }
 
 fs::path file_of(const fs::path& output_dir, const HubNote& note) {
-  // A name of its own, also beside a hub of the same host's name.
+  // The hash of the key makes the name unique, also among hosts of the same name.
   static constexpr char digits[] = "0123456789abcdef";
   std::uint64_t hash = 0xcbf29ce484222325;
   for (const char c : note.key) hash = (hash ^ static_cast<unsigned char>(c)) * 0x100000001b3;

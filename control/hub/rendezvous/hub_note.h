@@ -1,8 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
-// What the hub of a host without rank 0 leaves for the lead hub, so that it is let in: its
-// public key. In the output directory that is a file of its own beside the job's entry,
-// $OUT/.gradmon/jobs/{job}.{16 hex digits}.hub, read as trusted_file.h says; in training's
-// store it is the same text. Any process, any thread.
+// The note of a hub on a host without rank 0: its public key, so that the lead hub admits it. In the output
+// directory each note is a file beside the job's entry, $OUT/.gradmon/jobs/{job}.{16 hex digits}.hub, read
+// as trusted_file.h says. In training's store the note is the same text. Any process, any thread.
 #pragma once
 
 #include <filesystem>
@@ -21,13 +20,13 @@ struct HubNote {
 };
 
 std::string to_text(const HubNote& note);
-// Of whatever bytes; none where it is not of that launch.
+// Accepts any bytes; nullopt if they are not a note of this launch.
 std::optional<HubNote> parse_note(const std::string& text, const std::string& launch_id);
 
 tl::expected<void, std::string> keep_note(const std::filesystem::path& output_dir, const HubNote& note);
 void remove_note(const std::filesystem::path& output_dir, const HubNote& note);
 
-// Those in the output directory, each file once: `seen` holds the names of the files read.
+// Reads the notes in the output directory whose file names are not in `seen`, and adds the names to it.
 std::vector<HubNote> read_new_notes(const std::filesystem::path& output_dir, const std::string& launch_id,
                                     std::set<std::string>& seen);
 void remove_notes(const std::filesystem::path& output_dir, const std::string& launch_id);

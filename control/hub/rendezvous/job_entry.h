@@ -1,8 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
-// Where a job's lead hub is: $OUT/.gradmon/jobs/{job}.json, one file a job, so that
-// jobs with one output directory never write each other's. Hubs of other hosts find
-// the lead by it, gradmonctl finds jobs. Files are read as trusted_file.h says. Any
-// process, any thread.
+// The entry of a job, $OUT/.gradmon/jobs/{job}.json: where its lead hub is. Each job has its own file, so
+// jobs with the same output directory never overwrite each other's entry. Hubs of other hosts find the lead
+// hub by it, and gradmonctl finds jobs. Files are read as trusted_file.h says. Any process, any thread.
 #pragma once
 
 #include <cstdint>
@@ -19,25 +18,25 @@ struct JobEntry {
   std::string launch_id;
   std::string name;      // for people; "" if none was given
   std::string host;
-  std::string endpoint;  // "ipc://PATH", on that host alone
-  std::string address;   // "tcp://HOST:PORT" for other hosts; "": it does not listen
-  std::string key = {};      // what the address is known by (Z85); "": keys are made by hand, or there are none
+  std::string endpoint;  // "ipc://PATH", valid on that host only
+  std::string address;   // "tcp://HOST:PORT" for other hosts; "": the lead hub does not listen
+  std::string key = {};      // public key of the address (Z85); "": keys are made by hand, or there are none
   std::int64_t started = 0;  // ms since 1970
-  std::string trouble = {};  // why it does not listen, where it was to
+  std::string trouble = {};  // why the lead hub does not listen although it should; "" if nothing is wrong
 };
 
 std::string to_text(const JobEntry& job);
-// Of whatever bytes.
+// Accepts any bytes; nullopt if they are not a JSON object.
 std::optional<JobEntry> parse_entry(const std::string& text);
 
-// All entries; none where there is no directory.
+// All entries that have an endpoint, the oldest first; empty if there is no directory.
 std::vector<JobEntry> read_jobs(const std::filesystem::path& output_dir);
 // The entry of one launch.
 std::optional<JobEntry> find_job(const std::filesystem::path& output_dir, const std::string& launch_id);
 
-// Writes the entry, by rename, unless it stands there already.
+// Writes the entry by rename, unless the file already has this content.
 tl::expected<void, std::string> keep_job(const std::filesystem::path& output_dir, const JobEntry& job);
-// Where it is that epoch's.
+// Removes the entry if it is of the same epoch.
 void remove_job(const std::filesystem::path& output_dir, const JobEntry& job);
 
 }  // namespace gradmon

@@ -17,7 +17,8 @@
 namespace gradmon {
 namespace {
 
-// "" for loopback, what is no address, and an IPv6 address that needs its interface named.
+// "" for a loopback address, for a link-local IPv6 address (it needs an interface name), and for an address
+// that is not IP.
 std::string text_of(const sockaddr& address) {
   std::array<char, INET6_ADDRSTRLEN> text{};
   if (address.sa_family == AF_INET) {
@@ -33,7 +34,7 @@ std::string text_of(const sockaddr& address) {
   return inet_ntop(AF_INET6, &v6.sin6_addr, text.data(), text.size()) != nullptr ? text.data() : "";
 }
 
-// No packet is sent: the kernel chooses the route.
+// connect() on a UDP socket sends no packet; the kernel only chooses the route.
 std::string source_towards(const addrinfo& to) {
   const Descriptor fd(socket(to.ai_family, SOCK_DGRAM | SOCK_CLOEXEC, 0));
   sockaddr_storage own{};

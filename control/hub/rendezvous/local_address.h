@@ -5,9 +5,9 @@
 
 namespace gradmon {
 
-// This host's numeric address by which packets go to `host`; where that is this host
-// itself under a loopback name, or cannot be resolved, the first address of an interface
-// that is up. "": there is none but loopback. Resolves a name, which may take long.
+// The numeric address of this host from which packets to `host` are sent. If `host` cannot be resolved or
+// resolves to loopback: the first address of an interface that is up. "": this host has only loopback
+// addresses. Resolves a name, which may take long.
 std::string local_address_towards(const std::string& host);
 
 }  // namespace gradmon

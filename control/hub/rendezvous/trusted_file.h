@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
-// Small files in a directory that others may write, too: trusted where they are regular
-// files of this user's or root's which others cannot write, of at most 64 KiB. A link, a
-// FIFO, a device is passed over without being opened. Any process, any thread.
+// Small files in a directory to which other users may also write. A file is trusted if it is a regular file
+// of at most 64 KiB that belongs to this user or root and that others cannot write. A symbolic link is not
+// followed; a FIFO or a device is refused, without waiting. Any process, any thread.
 #pragma once
 
 #include <filesystem>
@@ -10,9 +10,9 @@
 
 namespace gradmon {
 
-// "" where there is none to be trusted.
+// "" if there is no trusted file.
 std::string read_trusted_file(const std::filesystem::path& file);
-// By rename, unless that text stands there already; makes the directory.
+// Replaces the file by rename, unless it already has this content. Makes the directory.
 tl::expected<void, std::string> keep_trusted_file(const std::filesystem::path& file, const std::string& text);
 
 }  // namespace gradmon

@@ -41,9 +41,9 @@ struct ConfigService::OnDisk {
   const fs::path path;
   const JobRegistry::Job own;
   const WriteBackNote note;
-  // The disk thread's watch alone keeps it, and ends it there: that is file I/O.
+  // Owned by the watch of the disk thread, so that its destructor, which does file I/O, runs there.
   std::weak_ptr<Watched> watched = {};
-  bool recovered = false;  // nothing is left of an earlier job's write-back
+  bool recovered = false;  // an earlier job's write-back has been dealt with
 
   Edited edit(const Edits& edits, const std::optional<FileIdentity>& based_on) try {
     const auto open = watched.lock();
@@ -63,7 +63,7 @@ struct ConfigService::OnDisk {
   Edited write_back(const FileIdentity& save) {
     if (auto left = note.leave(save); !left) log_debug("no note of the write-back: " + left.error());
     auto edited = edit({{"dynamic_on", "false"}}, save);
-    // Still due where it could not be written: the next job is to know.
+    // If the file could not be written the write-back is still due: the note stays for the next job.
     if (edited || edited.error().kind == EditError::Kind::changed) note.remove();
     return edited;
   }

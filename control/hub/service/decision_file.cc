@@ -65,7 +65,7 @@ std::string contents(int fd) {
   return all;
 }
 
-// The next whole entry at `at`, which moves behind it; none: the log ends here.
+// Returns the entry at `at` and moves `at` behind it; nullopt: there is no complete entry.
 std::optional<std::string_view> next_entry(std::string_view all, std::size_t& at) {
   if (all.size() - at < kHeadBytes) return {};
   std::uint32_t length = 0;
@@ -102,7 +102,7 @@ tl::expected<DecisionFile::Opened, std::string> DecisionFile::open(const std::fi
       opened.entries.push_back(std::move(*entry));
       whole = at;
     }
-    // What is behind a torn entry must not be taken for entries later.
+    // Bytes behind an incomplete entry must not be read as entries later.
     if (ftruncate(fd.get(), static_cast<off_t>(whole)) != 0) return tl::unexpected(problem(path.c_str()));
     opened.file.reset(new DecisionFile(path, std::move(fd), static_cast<std::int64_t>(whole)));
     static_cast<void>(opened.file->reserve(0));

@@ -42,7 +42,7 @@ struct DiskThread::State {
   std::optional<Clock::time_point> at_work_since;
   bool stopping = false;
   bool ended = false;
-  // The disk thread's own.
+  // Used by the disk thread only.
   std::optional<Watch> watch;
 };
 
@@ -107,7 +107,7 @@ void DiskThread::run(const std::shared_ptr<State>& state, const char* name) {
       Job job = std::move(state->jobs.front());
       state->jobs.pop_front();
       work([&job] {
-        const Job own = std::move(job);  // What it holds ends here too, outside the lock.
+        const Job own = std::move(job);  // Destroyed here, with its captures, outside the lock.
         own();
       });
       continue;

@@ -50,7 +50,7 @@ class DiskThread {
   }
   // Any thread. Starts to watch, with one call at once.
   void watch(std::function<Watch()> make_on_disk_thread);
-  // Any thread. Waits until all jobs posted before are done. False: they were not in time.
+  // Any thread. Waits until all posted jobs are done. False: they were not done in time.
   bool drain(std::chrono::milliseconds at_most);
   // Any thread. How long the current job has been running; 0 if there is none.
   std::chrono::milliseconds current_task_age() const;

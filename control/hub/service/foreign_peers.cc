@@ -22,7 +22,7 @@ std::string ForeignPeers::name_of(const Envelope& envelope) const {
     return rank + " of another launch (\"" + hello->launch_id.substr(0, kMostOfAName) + "\", pid " +
            std::to_string(hello->pid) + " on " + hello->host.substr(0, kMostOfAName) + ") asks to join";
   }
-  // Without an epoch it has joined no launch, an earlier one neither.
+  // A sender without an epoch has not joined any launch.
   if (envelope.epoch == epoch_ || envelope.epoch.empty()) return "";
   return rank + " of an earlier launch (epoch " + envelope.epoch.substr(0, 8) + ") still runs";
 }

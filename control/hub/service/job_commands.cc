@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// JobService: what gradmonctl asks for. A commanded state is a set, never a
-// flip; the same request id is answered again and changes nothing.
+// JobService: the commands of gradmonctl. A command sets a state and never toggles it. A repeated request id
+// gets the same answer and changes nothing.
 #include <algorithm>
 #include <iterator>
 #include <utility>
@@ -15,12 +15,12 @@
 namespace gradmon {
 namespace {
 
-constexpr Ticks kOffWithout{1'000};     // the file
-constexpr Ticks kAnswerWithout{3'000};  // likewise
+constexpr Ticks kOffWithout{1'000};     // after this time `off` is proposed without the config file
+constexpr Ticks kAnswerWithout{3'000};  // after this time another command is answered without the file
 constexpr std::size_t kAnswersKept = 1000;
 constexpr std::size_t kMostDryRuns = 16;
-constexpr std::size_t kMostReason = 1'000;  // bytes, of what a refused change has against it
-constexpr std::size_t kMostTargetBytes = kMostBytesDown / 3;  // of rank 0, and of all others
+constexpr std::size_t kMostReason = 1'000;  // bytes, of the reason in a refused change's history entry
+constexpr std::size_t kMostTargetBytes = kMostBytesDown / 3;  // for rank 0, and for all other ranks together
 
 CommandReply failed(CommandOutcome outcome, std::string message) {
   CommandReply reply;
@@ -116,7 +116,7 @@ std::string JobService::text_in_force() const {
   return plan ? plan->config_text : "";
 }
 
-// As much of it as one message holds.
+// The newest entries that fit into one message.
 std::vector<HistoryEntry> JobService::newest_history() const {
   const std::size_t entry_bytes = 500 + 16 * static_cast<std::size_t>(job_.world_size);
   std::vector<HistoryEntry> entries = coordinator_.journal().entries();
@@ -133,7 +133,7 @@ std::vector<HistoryEntry> JobService::newest_history() const {
   return entries;
 }
 
-// While nothing is collected: the newest valid file, which the next switch takes.
+// While nothing is collected: the newest valid config, which the next `on` uses.
 CommandReply JobService::config_in_force() const {
   CommandReply reply;
   reply.status = status();
@@ -152,7 +152,7 @@ void JobService::list_targets(const std::string& peer, const Command& command) {
   ask_ranks(peer, command, std::move(reply), nullptr);
 }
 
-// The answer comes to dry_run_ended().
+// dry_run_ended() gets the answers.
 void JobService::ask_ranks(const std::string& peer, const Command& command, CommandReply reply, PlanPtr plan) {
   const auto older = [](const auto& a, const auto& b) { return a.second.number < b.second.number; };
   if (dry_runs_.size() >= kMostDryRuns)
@@ -161,7 +161,7 @@ void JobService::ask_ranks(const std::string& peer, const Command& command, Comm
   perform(coordinator_.dry_run(command.request_id, std::move(plan)));
 }
 
-// What `set` would do: nothing is written, proposed or remembered.
+// Answers what `set` would do. Writes, proposes and stores nothing.
 void JobService::dry_run(const std::string& peer, const Command& command) {
   if (!job_.lead.dynamic) return dependencies_.reply(peer, command, refused_in_static_mode());
   if (!begun_) return;  // The client asks again.
@@ -181,7 +181,7 @@ void JobService::dry_run(const std::string& peer, const Command& command) {
   reply.status->config_path = job_.lead.config_path;
   reply.status->state = source->plan->on ? "on" : "off";
   reply.status->warnings = std::move(source->warnings);
-  source->plan->on = true;  // What would match is worth knowing before it is switched on.
+  source->plan->on = true;  // Shows the matches also for a config that is off.
   ask_ranks(peer, command, std::move(reply), source->plan);
 }
 
@@ -190,7 +190,7 @@ void JobService::dry_run_ended(DryRunResult result) {
   if (found == dry_runs_.end()) return;
   DryRunRequest request = std::move(found->second);
   dry_runs_.erase(found);
-  // One message has room for the texts, or for as much of the targets, and for as much of this.
+  // One message has room for the objections and either the config texts or the targets.
   const bool texts = request.command.verb == CommandVerb::dry_run;
   if (!texts) request.reply.config_before.clear();
   if (!texts) request.reply.config_text.clear();
@@ -211,7 +211,7 @@ void JobService::change(const std::string& peer, const Command& command) {
     return answer(peer, command, refused_in_static_mode());
   }
   if (!begun_) return;  // The client asks again.
-  // One that is on its way to the file may be an `on`.
+  // With an edit running, the state is not known: the edit may be an `on`.
   if (command.verb == CommandVerb::off && running_.empty() && coordinator_.newest_is_off()) {
     return answer(peer, command, nothing_to_change("already off"));
   }
@@ -228,8 +228,8 @@ void JobService::change(const std::string& peer, const Command& command) {
   });
 }
 
-// Off was proposed without the file; the file has come after all. An earlier `on`
-// may have come just before it, and off wins.
+// `off` was proposed without the file, and now the file was written after all. The edit of an earlier `on`
+// may have ended just before; `off` wins.
 void JobService::adopt_own(const Command& off, const ConfigService::Edited& edited) {
   if (!edited) return;
   adopted_text_ = edited->text;
@@ -244,7 +244,7 @@ void JobService::adopt_own(const Command& off, const ConfigService::Edited& edit
   perform(coordinator_.propose(source->plan, wall_now()));
 }
 
-// A file system that hangs keeps nobody from going off, nor from an answer.
+// If the file system hangs: proposes `off` without the file, and answers other commands.
 void JobService::check_running_edits() {
   for (auto& [id, running] : running_) {
     const bool off = running.command.verb == CommandVerb::off;
@@ -317,7 +317,7 @@ void JobService::answer(const std::string& peer, const Command& command, Command
   }
 }
 
-// Who has tried what is worth knowing, too.
+// The history also records refused commands.
 void JobService::note_refused(const Command& command, const std::string& why) {
   HistoryEntry entry;
   entry.cause = name_of(Cause::ctl);
@@ -334,7 +334,7 @@ void JobService::note_refused_edit(const std::string& why) {
   add_refused(std::move(entry), why);
 }
 
-// Once, so that a repetition pushes nothing else out.
+// Skips a repetition of the newest entry, so that repetitions do not push other entries out of the history.
 void JobService::add_refused(HistoryEntry entry, const std::string& why) {
   entry.verdict = "refused";
   entry.reason = why.size() <= kMostReason ? why : why.substr(0, kMostReason) + " ...";

@@ -22,7 +22,7 @@ using Json = nlohmann::ordered_json;
 constexpr std::int64_t kRecordBytes = 2048;
 constexpr std::int64_t kMostJobs = 50;
 constexpr std::size_t kLongestText = 300;
-// A save with the announced bytes that is so much younger or older is the user's.
+// Milliseconds. A save of the announced bytes that is older or younger than this is the user's.
 constexpr std::int64_t kWritesWithin = 5'000;
 constexpr std::int64_t kNsInMs = 1'000'000;
 
@@ -40,7 +40,7 @@ bool lock_place(int fd, std::int64_t place) {
   return ::fcntl(fd, F_OFD_SETLK, &lock) == 0;
 }
 
-// By another process.
+// Whether another process holds a lock on one of the records.
 bool is_held(int fd, std::int64_t place, std::int64_t count) {
   struct flock lock = lock_of(F_WRLCK, place, count);
   return ::fcntl(fd, F_OFD_GETLK, &lock) == 0 && lock.l_type != F_UNLCK;
@@ -62,7 +62,7 @@ JobRegistry::~JobRegistry() {
   if (place_ < 0 || !is_there()) return;
   struct flock free = lock_of(F_UNLCK, place_, 1);
   ::fcntl(fd_.get(), F_OFD_SETLK, &free);
-  // Who takes a place between the two sees that the file has vanished, and makes it anew.
+  // A job that takes a place between these two calls notices that the file has vanished, and makes a new one.
   if (!is_held(fd_.get(), 0, kMostJobs)) ::unlink(file_.c_str());
 }
 
@@ -114,7 +114,7 @@ std::vector<JobRegistry::Record> JobRegistry::others() const {
                   {field<std::int64_t>(json, "mtime_ns"), field<std::uint64_t>(json, "size"),
                    field<std::string>(json, "sha256")},
                   field<std::int64_t>(json, "written_at")};
-    // A hub of this very job that is about to end is none.
+    // An ending hub of this same job is not another job.
     if (record.job.launch_id != own_.job.launch_id) records.push_back(std::move(record));
   }
   return records;

@@ -33,10 +33,10 @@ class JobRegistry {
 
   // Registers this job, again if the file has vanished. Returns the other running jobs, by name.
   std::vector<std::string> look();
-  // This job is about to write these bytes; it has written them, and the identity is complete.
+  // Call before this job writes bytes with this hash into the config, and after it with the save's identity.
   void about_to_write(const std::string& sha256);
   void has_written(const FileIdentity& save);
-  // The other job that wrote it; none: the user, as far as is known.
+  // The other job that wrote this save, for people; nullopt: the user did, as far as is known.
   std::optional<std::string> writer_of(const FileIdentity& save);
 
  private:

@@ -17,9 +17,9 @@ constexpr WallTime kSayPendingAfter = 1'000;
 constexpr int kRanksAMillisecond = 64;
 constexpr std::chrono::milliseconds kLookAtOutputEvery{2'000};
 constexpr std::size_t kMostRanksListed = 4'000;
-constexpr std::size_t kMostStatusBytes = 500'000;  // of what ranks say is wrong
+constexpr std::size_t kMostStatusBytes = 500'000;  // for the errors of all ranks
 
-// So that it is one message, whatever the number of ranks.
+// Makes the status fit into one message for any number of ranks.
 void shorten(Status& status) {
   const std::size_t all = status.ranks.size();
   const std::size_t room = kMostStatusBytes / std::max<std::size_t>(all, 1);
@@ -65,7 +65,7 @@ void JobService::open(const std::vector<LogEntry>& restored) {
                  [this](std::vector<std::string> others) { config_place_.used_by(std::move(others)); }});
 }
 
-// Nothing is left beside the config, as nothing is written into it.
+// Static mode writes nothing into the config, so it makes no JobRegistry beside the file.
 void JobService::watch_static_config() {
   dependencies_.config_disk.watch([this, mailbox = dependencies_.mailbox, lead = job_.lead] {
     const auto file = std::make_shared<ConfigFile>(lead.config_path);
@@ -84,7 +84,7 @@ void JobService::log_static_mode() {
     tell(LogLevel::warn, "static mode: edits are not read; start with DYNAMIC_MONITOR=True");
 }
 
-// So that its disk is asked for something now and then, and other jobs are seen.
+// Looks at the output directory regularly, to notice other jobs and a disk that does not answer.
 void JobService::watch_output() {
   dependencies_.run_disk.watch([this, directory = std::filesystem::path(job_.output_dir),
                                 own = own_name(job_), mailbox = dependencies_.mailbox] {
@@ -111,15 +111,15 @@ void JobService::tick(Ticks elapsed) {
   for (DiskReport* place : {&config_place_, &output_place_}) {
     for (const auto& [level, line] : place->news()) tell(level, line);
   }
-  // An entry grows with every rank that answers: it is not written again for each of many ranks,
-  // and copies of it do not pile up behind a slow disk.
+  // An entry grows with every rank that answers. So large jobs save it less often, and nothing is queued
+  // behind a busy disk.
   const bool due = clock_ - history_saved_ >= Ticks{job_.world_size / kRanksAMillisecond};
   if (due && dependencies_.run_disk.current_task_age() == std::chrono::milliseconds{}) save_history();
 }
 
 void JobService::close() { save_history(); }
 
-// Once when a wait has lasted a second, not again while only the ranks are others.
+// Logs a wait once, when it has lasted a second; not again if only the ranks in the reason change.
 void JobService::log_pending() {
   const auto pending = coordinator_.busy() ? coordinator_.pending() : std::nullopt;
   const bool lasts = pending && pending->since > 0 && wall_now() - pending->since >= kSayPendingAfter;
@@ -152,7 +152,7 @@ void JobService::on_content(ConfigService::Content content, const std::string& w
   adopt(*content, std::move(*source));
 }
 
-// What another job writes by itself (its end, a command to it) is meant for itself.
+// A save by another job (at its end, or for a command to it) does not concern this job.
 void JobService::yield_to(const std::string& writer, const FileContent& content) {
   tell(LogLevel::info,
        job_.lead.config_path + " was written by " + writer + ", not by the user: left to that job");
@@ -183,7 +183,7 @@ void JobService::adopt(const FileContent& content, PlanSource source) {
   source.plan->file = content.identity;
   source.plan->by = job_.lead.config_path;
   source.plan->cause = begun_ ? Cause::file : Cause::start;
-  if (due_ && due_->file != content.identity) write_back_is_over();  // Nothing is due in another save.
+  if (due_ && due_->file != content.identity) write_back_is_over();  // It was due for the earlier save only.
   if (!std::exchange(begun_, true)) {
     perform(coordinator_.begin(source.plan, wall_now()));
   } else if (source.plan->on || !coordinator_.newest_is_off()) {
@@ -203,7 +203,7 @@ void JobService::write_back(WriteBack due) {
     } else if (edited.error().kind != EditError::Kind::changed) {
       const std::string text = "dynamic_on could not be written back: " + edited.error().text;
       if (first) note_error(ErrorSource::write_back, text);
-      due_ = due;  // Tried again until it succeeds, or the file is another.
+      due_ = due;  // Tried again until it succeeds or the file has another save.
     }
     if (!due_) write_back_is_over();
     coordinator_.write_back_ended(due.revision);
@@ -234,7 +234,7 @@ Status JobService::status() const {
   return status;
 }
 
-// In static mode nothing is agreed: rank 0 tells what it does.
+// In static mode there is no agreement: rank 0's Progress gives the state.
 void JobService::describe_static(Status& status) const {
   const Progress& progress = coordinator_.membership().of(0).progress;
   status.state = progress.collecting ? "on" : "off";
@@ -242,7 +242,7 @@ void JobService::describe_static(Status& status) const {
   status.config_sha256 = sha256_of(job_.lead.static_text);
 }
 
-// The hub's own log, and whoever looks at training's output.
+// Writes into the hub's log and into rank 0's.
 void JobService::tell(LogLevel level, const std::string& text) const {
   log(level, text);
   dependencies_.tell(level, text);

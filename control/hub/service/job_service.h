@@ -119,14 +119,14 @@ class JobService {
   DiskReport config_place_;
   DiskReport output_place_;
   bool begun_ = false;
-  bool restored_ = false;            // the epoch goes on after another hub's death
-  bool static_mode_logged_ = false;  // that nothing can be changed
+  bool restored_ = false;            // the epoch continues after an earlier hub's death
+  bool static_mode_logged_ = false;  // logged already that edits are not read
   std::string adopted_text_;         // the last valid config
   std::string adopted_sha256_;
   std::string broken_file_;  // what is wrong with a newer save, "" if nothing
   bool write_back_allowed_ = true;
   std::optional<Config> first_config_;   // to find keys that a later config cannot change
-  std::optional<LastError> last_error_;  // none: there is none now
+  std::optional<LastError> last_error_;  // unset: no current error
   ErrorSource last_error_source_ = ErrorSource::content;
   std::uint64_t errors_ = 0;
   std::vector<std::string> warnings_;
@@ -142,14 +142,14 @@ class JobService {
   Ticks due_again_{};
   std::string logged_pending_;                    // reason of the pending change that was logged last
   std::map<std::string, CommandReply> answered_;  // by request id
-  // Dry runs under way, by request id: whom to answer, and the answer so far.
+  // A dry run that waits for the ranks' answers: the client to answer, and the reply so far.
   struct DryRunRequest {
     std::string peer;
     Command command;
     CommandReply reply;
-    std::uint64_t number = 0;  // rising
+    std::uint64_t number = 0;  // increases with each request
   };
-  std::map<std::string, DryRunRequest> dry_runs_;
+  std::map<std::string, DryRunRequest> dry_runs_;  // by request id
   std::uint64_t dry_runs_asked_ = 0;
   std::deque<std::string> answered_order_;
 };

@@ -23,15 +23,15 @@ constexpr int kLingerMs = 100;
 constexpr int kHandshakeMs = 2000;
 constexpr int kBacklog = 100;
 constexpr std::size_t kToSpare = 64;
-// When the door closes, two backlogs of peers are still to come in.
+// Up to two backlogs of peers may still connect after the connection limiter has closed.
 constexpr std::size_t kPeersOnTheWay = 2 * kBacklog;
 constexpr std::size_t kToSpareToListen = 3 * (kPeersOnTheWay + kToSpare);
-constexpr std::size_t kCurveOverhead = 64;       // a sealed message is longer than what it holds
-// The kernel's buffers of a connection; it grows them to many times that by itself.
+constexpr std::size_t kCurveOverhead = 64;       // bytes that CURVE adds to a message, at most
+// Bytes of each kernel buffer of a connection; by default the kernel grows them to many times that.
 constexpr int kSocketBuffer = 256 * 1024;
 constexpr int kUnreadMs = 15'000;  // a peer that reads nothing for so long is gone
-// A way to the lead that is cut is tried anew before a lease runs out: TCP itself
-// would wait for a minute and more.
+// A broken connection to the lead hub is retried before a lease ends (10 s). TCP alone would wait for a
+// minute or more.
 constexpr int kUnheardMs = 5'000;
 constexpr int kConnectMs = 2'000;
 constexpr std::string_view kTcp = "tcp://";
@@ -69,8 +69,8 @@ ConnectionMeter::Limits meter_limits(const Bus::Limits& limits, bool keys) {
 
 zmq::const_buffer buffer(const KeyBytes& key) { return zmq::buffer(key.data(), key.size()); }
 
-// Who vanished without a word, behind a firewall or with its host, must not be
-// counted at the front door for ever.
+// Detects peers that vanished without closing the connection (host or firewall failed), so that the
+// connection limiter does not count them for ever.
 void notice_the_vanished(zmq::socket_t& socket) {
   socket.set(zmq::sockopt::tcp_keepalive, 1);
   socket.set(zmq::sockopt::tcp_keepalive_idle, 60);
@@ -121,15 +121,15 @@ struct Bus::Sockets {
   zmq::context_t context{1};
   std::unique_ptr<ZapHandler> zap;  // null: no keys
   zmq::socket_t talk;
-  std::optional<ConnectionLimiter> door;  // of one that listens
-  std::optional<ConnectionMeter> meter;   // likewise: its messages say of whom they are
-  // Keep last: they go before what they watch.
+  std::optional<ConnectionLimiter> door;  // listening end only
+  std::optional<ConnectionMeter> meter;   // listening end only; its messages begin with the peer's routing id
+  // Keep last: destroyed before the sockets that they watch.
   std::vector<std::unique_ptr<ConnectionWatch>> watches;
 };
 
 Bus::Bus(std::unique_ptr<Sockets> sockets) : sockets_(std::move(sockets)) {}
 
-// Sockets before their context: members of Sockets die in reverse order.
+// The members of Sockets are destroyed in reverse order: the sockets before their context.
 Bus::~Bus() = default;
 
 tl::expected<std::unique_ptr<Bus>, std::string> Bus::listen(const std::string& endpoint,
@@ -223,7 +223,7 @@ bool Bus::send(const std::string& peer, const std::string& bytes) {
       if (!to) return false;
     }
     return sockets_->talk.send(zmq::buffer(bytes), zmq::send_flags::dontwait).has_value();
-  } catch (const zmq::error_t&) {  // EHOSTUNREACH: that peer has gone.
+  } catch (const zmq::error_t&) {  // EHOSTUNREACH: the peer has gone.
     return false;
   }
 }
@@ -279,7 +279,7 @@ std::optional<Bus::Incoming> Bus::poll(milliseconds timeout, int wake_fd) {
   if (sockets_->zap) items.push_back({sockets_->zap->handle(), 0, ZMQ_POLLIN, 0});
   if (wake_fd >= 0) items.push_back({nullptr, wake_fd, ZMQ_POLLIN, 0});
   try {
-    // Where letters come thick, one look at all sockets serves many of them.
+    // Under load: takes messages without a look at all sockets for each of them.
     if (timeout.count() <= 0) {
       if (auto incoming = next()) return incoming;
     }

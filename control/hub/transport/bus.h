@@ -16,77 +16,78 @@
 
 namespace gradmon {
 
-// Whether the user has said that TCP on loopback without keys is all right.
+// Whether the user allows TCP on loopback without keys.
 enum class InsecureLoopback { refused, allowed };
 
-// "tcp://HOST:PORT" (PORT may be * where one listens): "" or why gradmon does not bind
-// there without keys.
+// "" or why gradmon does not bind to this endpoint without keys. Expects "tcp://HOST:PORT"; PORT may be "*".
 std::string bind_objection(const std::string& endpoint, InsecureLoopback loopback);
 bool is_tcp(const std::string& endpoint);
-bool is_loopback(const std::string& endpoint);  // of TCP
+bool is_loopback(const std::string& endpoint);  // a TCP endpoint
 
-// The sockets of one process, and the one user of ZeroMQ. All of them are made
-// in the constructor (libzmq aborts the process where it runs out of
-// descriptors later), bounded in message size, and gone at once when closed.
-// They speak CURVE, and only keys on the allow-list get in. One thread at a time.
+// One end of a ZeroMQ connection, and the only interface to ZeroMQ. All sockets are made at construction,
+// because libzmq aborts the process if it runs out of descriptors later. The size of messages is bounded;
+// closing waits at most 100 ms for unsent ones. With keys, the sockets use CURVE and only keys on the
+// allow-list can connect. One thread at a time.
 class Bus {
  public:
   struct Incoming {
-    std::string peer;  // whom to answer; "" where there is but one
+    std::string peer;  // the sender, for send(); "" on the asking end
     std::string bytes;
-    bool whole = true;          // false: no message of ours, it had more than one frame
-    bool admitted = true;       // false: its key is not, any more
-    std::string client;         // by whose key it came; "" without keys
-    Role role = Role::control;  // what that client may do
+    bool whole = true;          // false: drop it, it had several frames or exceeded the peer's message rate
+    bool admitted = true;       // false: its key is not on the allow-list any more
+    std::string client;         // the name of the sender's key; "" without keys
+    Role role = Role::control;  // of that client
   };
   struct Limits {
     std::size_t most_bytes_in;
-    std::size_t most_peers = 1000;  // at a TCP endpoint; fewer where descriptors are scarce
-    // Of the end that listens on TCP: what one peer may leave unread before it is cut off.
+    std::size_t most_peers = 1000;  // fewer if descriptors are scarce
+    // Listening end: bytes that one peer may leave unread before it is cut off.
     std::size_t most_bytes_out = std::size_t{8} << 20U;
   };
 
-  // The end that listens: answers to many. The error says why
-  // there is no network: no descriptors to spare, endpoint refused or in use.
-  // Where the list of `keys` is empty nobody gets in until allow().
-  // On TCP it raises the process's soft limit of descriptors to the hard one.
+  // The listening end, for many peers. The error says why it cannot listen: too few free descriptors,
+  // endpoint refused or in use. If the allow-list of `keys` is empty, nobody can connect until allow().
+  // Raises the process's soft limit of descriptors (descriptor_limit.h).
   static tl::expected<std::unique_ptr<Bus>, std::string> listen(const std::string& endpoint,
                                                                 InsecureLoopback loopback, Limits limits,
                                                                 std::optional<ServerKeys> keys = {});
-  // The end that asks; connected later, once it is known where to.
+  // The asking end, not connected yet.
   static tl::expected<std::unique_ptr<Bus>, std::string> ask(Limits limits,
                                                              std::optional<ClientKeys> keys = {});
   ~Bus();
   Bus(const Bus&) = delete;
   Bus& operator=(const Bus&) = delete;
 
-  // Where it really listens: a * port replaced by the one taken.
+  // The bound endpoint: a port "*" is replaced by the real port. "" on the asking end.
   const std::string& endpoint() const { return endpoint_; }
 
-  // An endpoint of another host needs keys. The keys are wiped once they are used.
+  // Asking end. An endpoint that is not on loopback needs keys. The keys are wiped after use.
   tl::expected<void, std::string> connect(const std::string& endpoint);
-  // Of the end that listens with keys: this one gets in, too, from now on.
+  // Listening end with keys: adds a key to the allow-list.
   void allow(const KeyBytes& key, Client client);
-  // The same, in place of all that were let in: what others of them still send is marked so.
+  // Listening end with keys: replaces the allow-list. Open connections of removed clients stay, and their
+  // messages are marked as not admitted.
   void allow_only(AllowList clients);
-  // Of the end that listens: "" or a line about whom it did not let in.
+  // Listening end: "" or a line about refused connections.
   std::string refusals() const;
-  // Of the end that asks: "" or why the other end did not let it in.
+  // Asking end: "" or why the other end refused the connection.
   const std::string& refusal() const { return refusal_; }
-  // Of the end that asks: "" or what may be wrong, since it was hung up on; a job
+  // Asking end: "" or a possible reason why the other end closed the connection during the handshake. A job
   // that is overloaded or stopped does that too.
   const std::string& hint() const { return hint_; }
-  // Never waits; false: the peer is gone or its queue full, the message is lost.
+  // Never waits. False: the message is lost, because the peer has gone, its queue is full, or it leaves too
+  // much unread. `peer` is ignored on the asking end.
   bool send(const std::string& peer, const std::string& bytes);
-  // What to poll for: where one of these is readable, or after send(), poll() with no
-  // time until there is no message.
+  // Appends the descriptors to poll. If one is readable, and after send(), call poll() with timeout 0 until
+  // there is no message.
   void add_to(std::vector<pollfd>& polled) const;
-  // How long to wait for these: less than `at_most` where there are peers to bound.
+  // The timeout for polling them: `at_most`, or less while there are connections to measure.
   std::chrono::milliseconds longest_wait(std::chrono::milliseconds at_most) const;
-  // Lets clients in, and cuts off those over a bound. poll() does it where there is no
-  // message; where there may always be one, once a turn.
+  // Answers requests to connect, and cuts off peers over a bound. poll() with timeout 0 does so only if no
+  // message is ready; under constant load call this once a turn.
   void maintain_connections();
-  // The next message; none when `timeout` has passed or `wake_fd` (-1: none) is readable.
+  // The next message. Nullopt if `timeout` has passed, `wake_fd` (-1: none) is readable, the connection was
+  // refused, or a signal came.
   std::optional<Incoming> poll(std::chrono::milliseconds timeout, int wake_fd);
 
  private:

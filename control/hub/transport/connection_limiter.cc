@@ -12,7 +12,7 @@
 namespace gradmon {
 namespace {
 
-// A packet filter that takes nothing: the kernel then ignores who knocks.
+// A packet filter that accepts nothing: the kernel then drops requests to connect.
 void let_nobody_in(int fd) {
   sock_filter nothing[] = {BPF_STMT(BPF_RET | BPF_K, 0)};
   const sock_fprog program{1, nothing};

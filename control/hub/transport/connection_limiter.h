@@ -6,16 +6,15 @@
 
 namespace gradmon {
 
-// Bounds how many TCP connections strangers can make this process hold: each
-// takes a descriptor that training may need. Past the bound the kernel drops new
-// connections at the listening sockets (their clients try again after a second),
-// until some have gone: idle ones are thrown out 2 s after they came. Those that
-// are connected notice nothing.
+// Bounds the number of TCP connections that foreign peers can open, because each takes a descriptor of this
+// process. At the bound the kernel drops requests to connect at the listening sockets (clients try again
+// after a second), until an eighth of the connections has gone. (Bus closes a connection without a handshake
+// after 2 s.) Open connections are not affected.
 class ConnectionLimiter {
  public:
   explicit ConnectionLimiter(std::size_t most) : most_(most) {}
 
-  void listens(int fd);  // a listening socket; it stays its owner's
+  void listens(int fd);  // adds a listening socket; does not own it
   void came();
   void went();
 
@@ -29,7 +28,7 @@ class ConnectionLimiter {
   std::vector<int> fds_;
   std::size_t inside_ = 0;
   bool closed_ = false;
-  bool warned_ = false;  // logged, once
+  bool warned_ = false;  // logged only once
 };
 
 }  // namespace gradmon

@@ -18,11 +18,11 @@ namespace {
 constexpr std::chrono::milliseconds kLookEvery{50};
 constexpr std::chrono::milliseconds kLookAtStrangersEvery{10};
 constexpr std::chrono::milliseconds kStoodStill{500};
-constexpr std::uint64_t kFrameHeader = 9;      // at most (ZMTP 3.0)
-constexpr std::uint64_t kSealed = 33;          // a CURVE message is so much longer than what it holds
-constexpr std::uint64_t kHandshakeIn = 4096;   // a client's handshake is shorter
-// A server sends 64 + 170 bytes, or a refusal, to whom it has not let in, and its
-// READY command of 67 bytes to whom it has.
+constexpr std::uint64_t kFrameHeader = 9;      // bytes, at most (ZMTP 3.0)
+constexpr std::uint64_t kSealed = 33;          // bytes that CURVE adds to a message
+constexpr std::uint64_t kHandshakeIn = 4096;   // bytes; a client's handshake is shorter
+// A peer that has acknowledged so many bytes is admitted: the server sends 64 + 170 bytes, or a refusal, to
+// any peer, and its READY command of 67 bytes only to an admitted one.
 constexpr std::uint64_t kHandshakeOut = 280;
 
 struct Counts {
@@ -38,7 +38,7 @@ std::optional<Counts> counts_of(int fd) {
   return Counts{info.tcpi_bytes_received, info.tcpi_bytes_acked};
 }
 
-// The number may belong to another file by now, or to a rank's Unix stream.
+// False if the number now belongs to another file, for example to a rank's Unix stream.
 bool is_of_the_network(int fd) {
   int domain = 0;
   socklen_t size = sizeof domain;
@@ -104,7 +104,7 @@ bool ConnectionMeter::may_send(const std::string& peer, std::size_t bytes) {
   if (connection.cut) return false;
   const auto counts = counts_of(known->second);
   if (!counts) return true;
-  // The handshake, too, was acknowledged: what is given is never behind that.
+  // The acknowledged bytes include the handshake, which `given` does not count.
   connection.given = std::max(connection.given, counts->acknowledged);
   if (connection.given + bytes - counts->acknowledged > limits_.most_out) {
     cut(known->second, connection, "it does not read what it is sent");
@@ -119,7 +119,7 @@ void ConnectionMeter::look(Clock::time_point now) {
   if (connections_.empty() || since < interval()) return;
   last_look_ = now;
   foreign_peers_ = false;
-  // What has come while this process stood still could not be handed out; next time it is.
+  // Bytes received during a pause of this process could not be handed out. They are judged next time.
   if (since > kStoodStill && !std::exchange(had_paused_, true)) return;
   had_paused_ = false;
   for (auto& [fd, connection] : connections_) {

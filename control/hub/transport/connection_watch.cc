@@ -16,7 +16,7 @@ ConnectionWatch::ConnectionWatch(zmq::context_t& context, zmq::socket_t& watched
   const std::string endpoint = "inproc://gradmon.watch." + name;
   if (zmq_socket_monitor(watched_.handle(), endpoint.c_str(), events) != 0) throw zmq::error_t();
   events_.set(zmq::sockopt::linger, 0);
-  events_.set(zmq::sockopt::rcvhwm, 0);  // The I/O thread would wait for us where it is full.
+  events_.set(zmq::sockopt::rcvhwm, 0);  // No limit: a full queue would block the I/O thread.
   events_.connect(endpoint);
 }
 

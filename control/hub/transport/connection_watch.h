@@ -9,20 +9,20 @@
 
 namespace gradmon {
 
-// What libzmq's I/O thread tells of one socket's connections. Goes before the
-// socket does; the thread of the Bus that owns it.
+// The events that libzmq's I/O thread reports about the connections of one socket. Destroy it before the
+// socket. Used by the thread of its Bus.
 class ConnectionWatch {
  public:
-  // event: ZMQ_EVENT_…; value: its number (descriptor, errno, ZAP status …).
+  // event: ZMQ_EVENT_…; value: depends on the event (descriptor, errno, ZAP status …).
   using OnEvent = std::function<void(int event, std::uint32_t value)>;
 
-  // `name`: of its own in the context; `events`: those wanted. Before bind or connect.
+  // `name`: unique in the context; `events`: a mask of ZMQ_EVENT_…. Make it before bind or connect.
   ConnectionWatch(zmq::context_t& context, zmq::socket_t& watched, const std::string& name, int events);
   ~ConnectionWatch();
   ConnectionWatch(const ConnectionWatch&) = delete;
   ConnectionWatch& operator=(const ConnectionWatch&) = delete;
 
-  void* handle() { return events_.handle(); }  // readable when there is something
+  void* handle() { return events_.handle(); }  // readable when there are events
   void take(const OnEvent& on_event);
 
  private:

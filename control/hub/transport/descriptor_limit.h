@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// How many file descriptors this process may still open. libzmq aborts the
-// process where none is left for a socket of its own.
+// How many file descriptors this process may still open. libzmq aborts the process if none is left for a
+// socket of its own.
 #pragma once
 
 #include <cstddef>
@@ -8,14 +8,13 @@
 
 namespace gradmon {
 
-// "" or why no socket should be made: fewer than so many are free.
+// "" or, if fewer than `to_spare` descriptors are free, an error that says so.
 std::string descriptor_shortage(std::size_t to_spare);
 std::size_t free_descriptors();
 
-// The soft limit becomes the hard one, or 65,536 where that is less, for the
-// whole process and the children it starts: some close every descriptor up to
-// the limit. Code that still uses select() breaks on descriptors of 1024 and
-// more: only for who listens on TCP.
+// Raises the soft limit to the hard limit, at most to 65,536. Only for a process that listens on TCP, because
+// the limit holds for the whole process and its children: some programs close every descriptor up to the
+// limit, and code that uses select() breaks on descriptors from 1024 on.
 void raise_descriptor_limit();
 
 }  // namespace gradmon

@@ -8,13 +8,13 @@
 
 namespace gradmon {
 
-// Counts what came by the network and made no sense, and says so at most once a
-// minute: strangers must not fill the log. One thread.
+// Counts messages from the network that were dropped, and gives a line to log at most once a minute, so that
+// foreign peers cannot fill the log. One thread.
 class DroppedMessages {
  public:
   using Clock = std::chrono::steady_clock;
 
-  // `why` holds nothing of the message. The line to log, where one is due.
+  // `why` contains nothing of the message. Returns the line to log, if one is due.
   std::optional<std::string> count(const std::string& why, Clock::time_point now);
   // "" or a line for the status.
   std::string warning() const;

@@ -30,8 +30,8 @@ struct StreamServer::Connection {
   FrameAllowance allowance;
   const Clock::time_point accepted_at;
   bool rank = false;
-  // Of a client.
-  std::deque<std::string> waiting;  // read, and not handed out yet
+  // Clients only.
+  std::deque<std::string> waiting;  // frames read, but not handed out yet
   FrameStream::Read last_read;
   std::uint64_t turns = 0;
   std::optional<Clock::time_point> unread_since;
@@ -54,12 +54,12 @@ void StreamServer::add_to(std::vector<pollfd>& polled) const {
   for (const auto& [peer, connection] : connections_) {
     const bool reads = connection->rank || (connection->waiting.empty() && next_turn(*connection) <= now_());
     const int events = (reads ? POLLIN : 0) | (connection->stream.wants_write() ? POLLOUT : 0);
-    // Else poll would report for ever that it has gone.
+    // Without an event to wait for, poll() would still report a closed connection, again and again.
     if (events != 0) polled.push_back({connection->stream.fd(), static_cast<short>(events), 0});
   }
 }
 
-// Clock::time_point::max(): not before it has read its answers.
+// When the client's next frame may be taken; Clock::time_point::max(): not before it has read its answers.
 StreamServer::Clock::time_point StreamServer::next_turn(const Connection& client) const {
   return client.stream.wants_write() ? Clock::time_point::max() : client.allowance.next();
 }
@@ -77,7 +77,7 @@ milliseconds StreamServer::longest_wait(milliseconds at_most) const {
     const Clock::time_point turn = next_turn(client);
     if (turn > now || !client.waiting.empty()) due = std::min(due, turn);
   }
-  // Rounded up: poll must not return before the time has come.
+  // Rounded up, so that poll() does not return too early.
   return std::max(milliseconds(0), std::chrono::ceil<milliseconds>(due - now));
 }
 
@@ -100,8 +100,8 @@ void StreamServer::handle(const std::vector<pollfd>& polled, const Callbacks& ca
   }
   const bool all_served = serve_clients(readable, callbacks);
   cut_long_frames();
-  // Last: a descriptor that is closed above may come again here. And not before all
-  // had their turn, so that nobody is crowded out who has spoken.
+  // After the peers, because accepting may reuse the number of a descriptor closed above. And only when all
+  // clients had their turn, so that a new connection does not displace a client that has sent a frame.
   if (knocked && all_served) accept_waiting();
   cut_idle();
   report_ended(callbacks);
@@ -125,11 +125,10 @@ void StreamServer::dispatch(Peer peer, std::string&& frame, const Callbacks& cal
 void StreamServer::close_after(Peer peer, const FrameStream::Read& read) {
   using State = FrameStream::Read::State;
   if (read.state == State::end_of_file) end(peer, Closed::by_peer, read.reason);
-  if (read.state == State::broken) end(peer, Closed::cut, read.reason);  // Nothing to do after cut().
+  if (read.state == State::broken) end(peer, Closed::cut, read.reason);  // No effect after cut().
 }
 
-// From the one after that which had the last turn. False: the time is up before all
-// had theirs.
+// Starts with the client after the one that had the last turn. False: the time was up before all had a turn.
 bool StreamServer::serve_clients(const std::set<Peer>& readable, const Callbacks& callbacks) {
   std::set<Peer> due = readable;
   const Clock::time_point began = now_();
@@ -202,7 +201,7 @@ void StreamServer::cut_long_frames() {
     cut(*amid.begin(), "its frame is long, and others send, too");
 }
 
-// For another that has not spoken yet. Who knocks meanwhile waits in the kernel.
+// Whether one more silent client can be accepted. Until then new connections wait in the kernel.
 bool StreamServer::has_room() const {
   return silent_.size() < limits_.most_silent ||
          now_() - connections_.at(*silent_.begin())->accepted_at >= limits_.time_to_speak;
@@ -210,8 +209,8 @@ bool StreamServer::has_room() const {
 
 void StreamServer::accept_waiting() {
   listen_again_.reset();
-  // At most half: a client whose first frame came with its connection is read
-  // before those that come after it can crowd it out.
+  // At most half: a client whose first frame came with its connection is read before newer connections can
+  // displace it.
   const std::size_t most = std::clamp<std::size_t>(limits_.most_silent / 2, 1, kMostAcceptsAtOnce);
   for (std::size_t i = 0; i < most; ++i) {
     if (!has_room()) {
@@ -259,7 +258,7 @@ bool StreamServer::send(Peer peer, std::string_view frame) {
   FrameStream& stream = found->second->stream;
   const bool sent = stream.send(frame);
   if (!found->second->rank) check_unread_bytes(*found->second);
-  // Where the peer has gone, nothing is queued: its end of file is still to be read.
+  // If the peer has gone, nothing is queued; its last frames and its end of file are still read.
   if (!sent && stream.wants_write()) {
     cut(peer, "reads too slowly: more than " + std::to_string(limits_.stream.most_buffered_out) +
                   " bytes wait for it");
@@ -314,7 +313,7 @@ void StreamServer::report_ended(const Callbacks& callbacks) {
 
 tl::expected<StreamServer::Remade, std::string> StreamServer::remake() {
   if (listener_.at_path()) return Remade::kept;
-  accept_waiting();  // Those that connected before the path vanished.
+  accept_waiting();  // Clients that connected before the path vanished.
   if (const auto bound = listener_.bind_again(); !bound) return Problem(bound.error());
   listen_again_.reset();
   return Remade::made;

@@ -23,7 +23,7 @@
 
 namespace gradmon {
 
-// One connection to a StreamServer: a number from 1, never given twice.
+// One connection to a StreamServer: a number from 1, never reused.
 struct Peer {
   std::uint64_t value = 0;
 
@@ -32,19 +32,17 @@ struct Peer {
   friend constexpr bool operator<(Peer a, Peer b) { return a.value < b.value; }
 };
 
-// The hub's end of the Unix streams of ranks and clients: accepts this user and
-// root, hands out their frames, sends them frames, and bounds what each can take.
-// A peer over a bound is cut off; the others notice nothing. Never blocks. One
-// thread, which polls:
+// The hub's end of the Unix streams of ranks and clients. It accepts this user and root, hands out the peers'
+// frames, sends them frames, and bounds the resources of each. A peer over a bound is cut off; the others are
+// not affected. Never blocks. One thread, which polls:
 //
-//   fds.clear(); server.add_to(fds);             // and what else it waits for
+//   fds.clear(); server.add_to(fds);             // and other descriptors
 //   poll(fds, server.longest_wait(at_most));
 //   server.handle(fds, callbacks);
 //
-// A rank is a peer that admit() was called for. All others are clients, which anybody
-// of this user can be, in any number: they come after the ranks, in turn, one frame
-// each, and only so many are kept. The next frame of a client is taken when it has
-// read the answers to those before.
+// A rank is a peer for which admit() was called. All others are clients. Any process of this user can be a
+// client, in any number. So clients are served after the ranks, in turn, one frame each, and only a limited
+// number is kept. The next frame of a client is taken after it has read the answers to its earlier frames.
 class StreamServer {
  public:
   using Clock = std::chrono::steady_clock;
@@ -52,67 +50,66 @@ class StreamServer {
 
   struct Limits {
     std::size_t most_connections = 1024;
-    // Clients that have said nothing yet, and those that have. Past these numbers one
-    // of them makes room for the new one: the oldest of the silent, when it had some
-    // time to speak; of the others one that does not read, else the one that had most turns.
+    // Clients that have sent no frame yet, and clients that have. At these bounds a new client displaces
+    // another: the oldest silent one, after `time_to_speak`; of the others one that does not read, or else
+    // the one that had the most turns.
     std::size_t most_silent = 128;
     std::size_t most_clients = 64;
-    // Of clients in the middle of a frame longer than this only so many are kept, the newest.
+    // Of the clients in the middle of a frame longer than `long_frame` bytes, only the newest are kept.
     std::size_t long_frame = std::size_t{64} << 10U;
     std::size_t most_long_frames = 8;
     std::chrono::milliseconds time_to_speak{50};
-    std::chrono::milliseconds silent_for{5000};  // then it is cut
-    std::chrono::milliseconds unread_for{3000};  // likewise, where a client does not read an answer
-    std::chrono::milliseconds clients_turn{10};  // so long they are served in one handle()
+    std::chrono::milliseconds silent_for{5000};  // a client that sends no frame for so long is cut
+    std::chrono::milliseconds unread_for{3000};  // a client that leaves an answer unread for so long is cut
+    std::chrono::milliseconds clients_turn{10};  // for all clients, in one handle(); 0: no limit
     FrameStream::Limits stream{(std::size_t{2} << 20U) + (std::size_t{64} << 10U), std::size_t{5} << 20U};
-    // A rank that sends faster is cut; the surplus is for when this process stood still.
+    // A rank that sends faster is cut. The burst allows for a pause of this process.
     FrameAllowance::Rate rank{100, 2000};
     // A client that sends faster waits.
     FrameAllowance::Rate client{20, 20};
   };
 
-  // by_peer: the other side closed the connection or died. cut: this side did, by a
-  // bound or by cut().
+  // by_peer: the other side closed the connection or died. cut: this side closed it, because of a bound or
+  // by cut().
   enum class Closed { by_peer, cut };
 
   // Called by handle() only. They may call anything here but handle() and remake().
   struct Callbacks {
     std::function<void(Peer, std::string&&)> on_frame;
-    // Once for each peer, after its last frame, also for those that never sent one.
+    // Called once for each peer, after its last frame; also for a peer that never sent a frame.
     std::function<void(Peer, Closed, const std::string& reason)> on_closed;
   };
 
-  // Connections turned away at once, which never became a peer.
+  // Connections refused at accept, which never became a peer.
   struct Refused {
     std::uint64_t count = 0;
     std::string last_reason;
   };
 
-  // Whoever calls it has checked the path's directory and holds the job's lock.
+  // The caller has checked the path's directory and holds the job's lock.
   [[nodiscard]] static tl::expected<std::unique_ptr<StreamServer>, std::string> listen(
       const std::filesystem::path& path, Limits limits, Now now = Clock::now);
   ~StreamServer();
   StreamServer(const StreamServer&) = delete;
   StreamServer& operator=(const StreamServer&) = delete;
 
-  // Appends what to poll.
+  // Appends the descriptors to poll.
   void add_to(std::vector<pollfd>& polled) const;
-  // How long to poll: `at_most`, less where handle() has something to do before.
+  // The timeout for poll(2): `at_most`, or less if handle() has something to do before.
   std::chrono::milliseconds longest_wait(std::chrono::milliseconds at_most) const;
-  // After poll(2), with a vector that holds what add_to() appended; other
-  // descriptors in it are passed over.
+  // Call it after poll(2), with the vector that add_to() filled; other descriptors in it are ignored.
   void handle(const std::vector<pollfd>& polled, const Callbacks& callbacks);
 
-  // Queues a frame. False: no such peer, it has gone, or it has left so much unread
-  // that it is cut by this call.
+  // Queues a frame. False: there is no such peer, the peer has gone, or it has left so much unread that this
+  // call cuts it.
   bool send(Peer peer, std::string_view frame);
-  // The peer is a rank; its next frames may have so many bytes.
+  // Makes the peer a rank. Its next frames may have `most_bytes_in` bytes.
   void admit(Peer peer, std::size_t most_bytes_in);
-  // Closes the connection; on_closed comes with the next handle().
+  // Closes the connection; handle() calls on_closed next time.
   void cut(Peer peer, std::string reason);
 
-  // Listens anew where the path has vanished; peers stay. An error where it now
-  // names something else, or cannot be made.
+  // Listens at the path again if it has vanished; peers stay connected. An error if the path now names
+  // something else or cannot be bound.
   enum class Remade { kept, made };
   [[nodiscard]] tl::expected<Remade, std::string> remake();
 
@@ -150,12 +147,12 @@ class StreamServer {
   const Now now_;
 
   UnixListener listener_;
-  std::optional<Clock::time_point> listen_again_;  // not polled until then
+  std::optional<Clock::time_point> listen_again_;  // the listener is not polled until then
   std::map<Peer, std::unique_ptr<Connection>> connections_;
   std::unordered_map<int, Peer> by_fd_;
-  std::set<Peer> silent_;      // clients that have said nothing yet, the oldest first
-  std::set<Peer> clients_;     // the others
-  Peer last_turn_;             // of a client
+  std::set<Peer> silent_;      // clients that have sent no frame yet, the oldest first
+  std::set<Peer> clients_;     // all other clients
+  Peer last_turn_;             // the client that had the last turn
   std::vector<Ended> ended_;   // not yet reported
   Peer newest_;
   Refused refused_;

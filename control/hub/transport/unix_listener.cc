@@ -99,7 +99,7 @@ UnixListener::Accepted UnixListener::turn_away() {
   const std::string reason = "no descriptor is left: " + std::generic_category().message(errno);
   spare_.reset();
   const bool accepted = Descriptor(::accept4(socket_.get(), nullptr, nullptr, SOCK_CLOEXEC)).valid();
-  // EMFILE comes first also where nobody waits.
+  // accept4() fails with EMFILE even if no connection waits.
   const bool empty = !accepted && (errno == EAGAIN || errno == EWOULDBLOCK);
   open_spare();
   if (empty) return {};

@@ -11,36 +11,36 @@
 
 namespace gradmon {
 
-// A Unix socket that listens at a path and lets in this user and root only. Never
-// blocks. Who makes one holds the job's lock: a socket of this user's that lies at
-// the path was an earlier hub's, and is removed. One thread.
+// A Unix socket that listens at a path and accepts only this user and root. Never blocks. The caller holds
+// the job's lock, so a socket of this user at the path was left by an earlier hub and is removed. One
+// thread.
 class UnixListener {
  public:
-  // peer: `socket` is connected, non-blocking and close-on-exec. refused: one was
-  // turned away. nobody: nobody waits. stuck: somebody waits, but the system has
-  // nothing to accept with; try again later, poll would return at once.
+  // peer: `socket` is connected, non-blocking and close-on-exec. refused: a connection was refused. nobody:
+  // no connection waits. stuck: a connection waits, but the system lacks the resources to accept it. poll(2)
+  // would return at once, so try again later.
   struct Accepted {
     enum class Kind { peer, refused, nobody, stuck };
 
     Kind kind = Kind::nobody;
-    Descriptor socket;   // of a peer
-    std::string reason;  // of refused and stuck
+    Descriptor socket;   // peer only
+    std::string reason;  // refused and stuck only
   };
 
   [[nodiscard]] static tl::expected<UnixListener, std::string> listen(std::filesystem::path path);
   UnixListener(UnixListener&&) noexcept = default;
   UnixListener& operator=(UnixListener&&) = delete;
-  // Removes the path where it still names this socket.
+  // Removes the path if it still names this socket.
   ~UnixListener();
 
   int fd() const { return socket_.get(); }
-  // Out of descriptors, a connection is accepted with a spare one and closed at
-  // once: its client learns, and poll does not report it for ever.
+  // If the process is out of descriptors, accepts a connection with a spare one and closes it at once. So the
+  // client notices, and poll(2) does not report the connection for ever.
   Accepted accept();
   // Whether the path names this socket.
   bool at_path() const;
-  // Binds the path anew where nothing is there. An error where something is: it is
-  // another hub's. Connections not yet accepted are lost.
+  // Binds a new socket to the path. An error if something is there already: it belongs to another hub.
+  // Connections that are not accepted yet are lost.
   [[nodiscard]] tl::expected<void, std::string> bind_again();
 
  private:
@@ -50,7 +50,7 @@ class UnixListener {
 
   std::filesystem::path path_;
   Descriptor socket_;
-  dev_t device_ = 0;  // of the path, as bound
+  dev_t device_ = 0;  // of the bound path
   ino_t inode_ = 0;
   Descriptor spare_;
 };

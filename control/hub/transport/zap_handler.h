@@ -10,25 +10,25 @@
 
 namespace gradmon {
 
-// Answers libzmq's question whether a key may connect (ZAP, ZeroMQ's RFC 27).
-// Without an answer nobody gets in. To be made before the sockets it guards are
-// bound; the thread of the Bus that owns it.
+// Answers libzmq's question whether a key may connect (ZAP, ZeroMQ's RFC 27). Without an answer nobody can
+// connect. Make it before the sockets that it guards are bound. Used by the thread of its Bus.
 class ZapHandler {
  public:
   static constexpr const char* kDomain = "gradmon";
 
   ZapHandler(zmq::context_t& context, AllowList clients);
 
-  // Readable when there is something to answer.
+  // Readable when there is a question to answer.
   void* handle() { return questions_.handle(); }
   void answer();
-  // From now on; the newest client of a key counts.
+  // Adds a key to the allow-list. Replaces the client that the key had before.
   void allow(const KeyBytes& key, Client client);
-  // In place of all that were, from now on.
+  // Replaces the allow-list. Open connections stay.
   void allow_only(AllowList clients);
-  // Of a client that may come in, by the name that its messages carry; null: no such one.
+  // The listed client with this name, which libzmq attaches to each of its messages; null: not listed. Valid
+  // until the next allow() or allow_only().
   const Client* client(const std::string& name) const;
-  // "" or a line for the status: how many were refused, and the last one's key.
+  // "" or a line for the status: the number of refused connections, and the last one's key and address.
   std::string refusals() const;
 
  private:

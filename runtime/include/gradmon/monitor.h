@@ -49,7 +49,7 @@ struct MonitorOptions {
   int grad_acc_steps = 1;                           // micro batches per step, at least 1
   ParallelGroups groups;                            // ranks with the same parameters
   bool keep_last_step = false;                      // for metrics()
-  // Returns a text that only the ranks of this launch share; none while it is not known.
+  // Returns a text that only the ranks of this launch share; nullopt while it is unknown.
   // Called on any thread, and only if the environment does not identify the launch. May be null.
   std::function<std::optional<std::string>()> launch_nonce = {};
 };
@@ -60,7 +60,7 @@ struct Metric {
   int vpp_stage = 0;
   std::string name;
   std::int64_t step = 0;
-  std::optional<int> micro_step;                       // none: the row is of the whole step
+  std::optional<int> micro_step;                       // nullopt: the row is of the whole step
   std::vector<std::pair<std::string, double>> values;  // by column: "norm", "mg_direction", …
 };
 
@@ -74,7 +74,7 @@ enum class Loop : std::uint8_t { goes_on, may_end };
 // Threads: the training thread calls all members; status() and attention() may be called on any.
 //
 // Errors: no member throws, except the constructor in static mode and what the optimizer itself
-// throws. An error of gradmon is logged once and stands in status().
+// throws. An error of gradmon is logged once and shown in status().
 //
 // Waiting: step() waits at a step boundary for a verdict (at most `max_wait`, 2 s) and, while
 // collecting, for a place in a full queue (at most 2 s per step).

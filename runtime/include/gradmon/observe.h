@@ -89,7 +89,7 @@ class ObservedModule {
   static constexpr bool kGivesAny = kSequential || std::is_same_v<M, torch::nn::AnyModule>;
 
   static ModuleMode mode_of(const torch::nn::Module& module) { return mode<torch::nn::Module>(module); }
-  template <typename Base>  // Complete where this is instantiated.
+  template <typename Base>  // a template, because Module is incomplete here
   static ModuleMode mode(const Base& module) {
     return module.is_training() ? ModuleMode::training : ModuleMode::evaluation;
   }

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// The tensors in what a forward takes and gives, for observe().
+// Finds the tensors in the arguments and the result of a forward, for observe().
 #pragma once
 
 #include <string>
@@ -40,7 +40,7 @@ template <typename T>
 struct IsRange<T, std::void_t<decltype(std::declval<const T&>().begin() != std::declval<const T&>().end())>>
     : std::true_type {};
 
-// Whether to look for tensors in a T at all: not in strings and lists of numbers.
+// Whether a T can contain tensors. False for strings and lists of numbers, for example.
 template <typename T>
 constexpr bool may_hold();
 
@@ -70,7 +70,7 @@ constexpr bool may_hold() {
   }
 }
 
-// A tensor by itself, not a container with one.
+// Whether the value is a tensor by itself (or in an optional), not in a container.
 template <typename T>
 bool is_lone(const T& value) {
   if constexpr (std::is_same_v<T, torch::nn::AnyValue>) {
@@ -89,7 +89,7 @@ inline void put(ForwardTensors& found, const at::Tensor& tensor, const std::stri
 template <typename T>
 void add(ForwardTensors& found, const T& value, const std::string& key = {});
 
-// A type-erased value holds one of a few types, or nothing that is looked for.
+// Adds the tensors of a type-erased value if it holds one of the `Known` types.
 template <typename Value, typename... Known>
 void add_any(ForwardTensors& found, Value& value) {
   const bool one = ([&] {

@@ -16,40 +16,40 @@ def entered(module: torch.nn.Module, training: bool, inputs: Any, keywords: dict
 def left(module: torch.nn.Module, output: Any) -> None: ...
 
 class Metric:
-    """A row, as it stands in the files."""
+    """One row, with the values that the files have."""
 
     kind: str  # the file's prefix: "grad_reduced"
     vpp_stage: int
     name: str
     step: int
-    micro_step: Optional[int]  # None in files that have no such column
+    micro_step: Optional[int]  # None if the file has no such column
     values: dict[str, float]  # by column: "norm", "mg_direction"
 
 class RankStatus:
     rank: int
-    revision: int  # the newest it has applied; 0: none
+    revision: int  # the newest that it has applied; 0: none
     host: str
     pid: int
-    step: int  # that it is in, or about to begin
-    applied_step: int  # where it applied that revision; -1: none
+    step: int  # the step it is in, or about to begin
+    applied_step: int  # the step at which it applied that revision; -1: none
     state: str  # "idle", "collecting", "waiting", "missed", "left" or "absent"
-    step_ms: float  # mean time of the last steps
+    step_ms: float  # mean time of the last steps, in ms
     records: int  # written so far
     dropped: int  # lost so far
-    overhead: Optional[float]  # of the time of collected steps; None before one
-    error: str  # what disturbs it, "" if nothing
+    overhead: Optional[float]  # share of the time of collected steps; None before the first
+    error: str  # the current problem; "" if there is none
 
 class Status:
-    revision: int  # that rank 0 runs; 0: none yet
+    revision: int  # in force in rank 0; 0: none yet
     epoch: str
     mode: str  # "static" or "dynamic"
     state: str  # "off" or "on"
-    reason: str  # why it is off, or what is waited for
-    effective_step: int  # from which on the revision holds; -1: none
-    collected: int  # steps collected under it so far
+    reason: str  # why it is off, or what it waits for
+    effective_step: int  # first step of the revision; -1: none
+    collected: int  # steps collected under the revision so far
     warnings: list[str]
     hooks: list[str]  # the kinds of record that it can collect
-    ranks: list[RankStatus]  # in rank 0 all, elsewhere this one
+    ranks: list[RankStatus]  # rank 0: all ranks; other ranks: this one
 
 class Core:
     def __init__(

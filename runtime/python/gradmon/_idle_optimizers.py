@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Which optimizers have stopped stepping while training goes on."""
+"""Finds optimizers that have stopped stepping while training goes on."""
 import time
 from typing import NamedTuple, Optional
 
@@ -11,10 +11,10 @@ _IDLE_AFTER_ITERATIONS = 2  # of all other optimizers
 
 class _Seen(NamedTuple):
     optimizer: OptimizerSteps
-    calls: int  # of its step, when they last rose
-    calls_of_others: "list[int]"  # then
-    at: float  # seconds, of the monotonic clock
-    looks: int  # since
+    calls: int  # calls of its step, when look() last saw the number change
+    calls_of_others: "list[int]"  # of the other optimizers, at that time
+    at: float  # that time, in seconds of the monotonic clock
+    looks: int  # number of look() calls since then
 
 
 class IdleOptimizers:
@@ -26,8 +26,8 @@ class IdleOptimizers:
         self._seen: "list[_Seen]" = []
 
     def look(self, optimizers: "list[OptimizerSteps]") -> "list[str]":
-        """A sentence for each optimizer that is idle. Called between steps only: an evaluation
-        in which nothing steps makes no optimizer idle."""
+        """Returns a sentence for each idle optimizer. Call it between steps only, so that an
+        evaluation, in which nothing steps, makes no optimizer idle."""
         before = {id(seen.optimizer): seen for seen in self._seen}
         self._seen = [self._see(one, optimizers, before.get(id(one))) for one in optimizers]
         return [self._sentence(seen) for seen in self._seen if self._is_idle(seen)]

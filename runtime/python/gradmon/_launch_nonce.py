@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""A number that all ranks of the default process group have in common, and no other launch has."""
+"""The launch nonce: a number that all ranks of the default process group share and no other launch has."""
 import itertools
 import os
 import secrets
@@ -8,20 +8,20 @@ from typing import Any, Callable, Optional
 
 import torch.distributed as dist
 
-_FIRST_S = 3.0  # watch() waits so long at most
+_FIRST_S = 3.0  # longest wait in watch()
 _LATER_S = 0.0  # a later look: one exchange with the store
 _PAUSE_S = 0.01
 _LONGEST_PAUSE_S = 0.4
 _OFTEN_S, _OFTEN_FOR_S, _SELDOM_S = 1.0, 60.0, 10.0
 
-_made = itertools.count(1)  # the ranks make their monitors in one order
+_made = itertools.count(1)  # all ranks make their monitors in the same order
 
 
 class LaunchNonce:
-    """Rank 0 leaves the number in the process group's store, the others read it.
+    """Rank 0 puts the number into the process group's store; the other ranks read it.
 
-    Training thread only. The store's add() alone is used: every store has it, it waits for
-    no key, and adding 0 reads. (A wait that times out leaves torch 1.13's TCPStore unusable.)
+    Training thread only. Uses only the store's add(): every store has it, it does not wait for a
+    key, and add(key, 0) reads. (After a wait that times out, torch 1.13's TCPStore is unusable.)
     """
 
     def __init__(self, store: Any, rank: int, clock: Callable[[], float] = time.monotonic) -> None:
@@ -32,15 +32,15 @@ class LaunchNonce:
         self._since = self._next = clock()
 
     def first(self) -> Optional[str]:
-        """At watch(): waits 3 s at most for rank 0. None: not yet known, or no store answers."""
+        """For watch(): waits up to 3 s for rank 0's number. None: unknown so far, or no store answers."""
         found = self._look(_FIRST_S)
         self._since = self._clock()
         self._next = self._since + _OFTEN_S
         return found
 
     def again(self) -> Optional[str]:
-        """At a step, where first() has found nothing: looks each second for a minute, then
-        each ten, and waits for nobody."""
+        """For each step, if first() returned None. Looks once a second for a minute, then every 10 s.
+        Does not wait."""
         now = self._clock()
         if now < self._next:
             return None
@@ -61,12 +61,12 @@ class LaunchNonce:
                     return None
                 time.sleep(pause)
                 pause = min(2 * pause, _LONGEST_PAUSE_S)
-        except Exception:  # whatever a store of the program's own raises
+        except Exception:  # the program's own store may raise anything
             return None
 
 
 def launch_nonce() -> Optional[LaunchNonce]:
-    """None where the program has no default process group, or torch does not give its store."""
+    """None if the program has no default process group, or torch does not give access to its store."""
     if not (dist.is_available() and dist.is_initialized()):
         return None
     try:
@@ -77,8 +77,8 @@ def launch_nonce() -> Optional[LaunchNonce]:
 
 
 def _key(monitor: int) -> str:
-    # A store that torchrun's agents serve outlives a restart of the ranks. Elsewhere the
-    # agents' counts of restarts may differ, and the store is new with each.
+    # A store that torchrun's agents serve outlives a restart of the ranks, so the key needs the restart
+    # count. Any other store is new after a restart, and the agents' restart counts may differ.
     lasting = os.environ.get("TORCHELASTIC_USE_AGENT_STORE") == "True"
     restart = os.environ.get("TORCHELASTIC_RESTART_COUNT", "0") if lasting else "0"
     return f"gradmon/launch/{restart}/{monitor}"

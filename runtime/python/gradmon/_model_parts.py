@@ -1,13 +1,13 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What a model is made of."""
+"""Detects changes of a model's modules and parameters."""
 from typing import Any
 
 import torch
 
 
 class ModelParts:
-    """Tells whether a model's modules or parameters have been replaced, added or taken away,
-    or parameters been given a main_grad."""
+    """Detects that modules or parameters of a model were replaced, added or removed, or that a
+    parameter got a main_grad."""
 
     def __init__(self, model: torch.nn.Module) -> None:
         self.model = model
@@ -16,7 +16,7 @@ class ModelParts:
         self._look()
 
     def changed(self) -> bool:
-        """Since the last call, or since it was made."""
+        """Whether the model has changed since the last call, or since construction."""
         if self._identities() == self._seen:
             return False
         self._look()
@@ -29,6 +29,6 @@ class ModelParts:
         self._seen = self._identities()
 
     def _identities(self) -> "list[int]":
-        # The monitor holds what it watches: no identity is given to another meanwhile.
+        # The monitor holds references to the watched parts, so their ids are not reused.
         parts = [part for holder in self._holders for part in holder.values()]
         return [id(part) for part in parts] + [id(part) for part in parts if hasattr(part, "main_grad")]

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Tells the extension of the forwards of a model's modules."""
+"""Forward hooks that report the forwards of a model's modules to the extension."""
 import contextlib
 import inspect
 from typing import Any, Iterable
@@ -8,15 +8,15 @@ import torch
 
 from gradmon import _gradmon
 
-# Torch 2.x: hooks are given what a module is called with by name, too.
+# Torch 2.x: hooks get the keyword arguments of a module, too.
 HAS_KEYWORD_INPUTS = "with_kwargs" in inspect.signature(torch.nn.Module.register_forward_pre_hook).parameters
 
 _is_compiling = getattr(getattr(torch, "compiler", None), "is_compiling", lambda: False)
 
 
 class _Hook:
-    """A module that a program copies while it is watched takes its hooks along: those are
-    gone once they are called. A saved one is read without gradmon."""
+    """Base of our hooks. A copy of a watched module has copies of its hooks; a copied hook removes
+    itself when it is called. A module that was saved with hooks can be loaded without gradmon."""
 
     def __deepcopy__(self, _memo: Any) -> "_Copied":
         return _Copied()
@@ -27,7 +27,7 @@ class _Hook:
 
 class _Entered(_Hook):
     def __call__(self, module: torch.nn.Module, inputs: Any, keywords: "dict[str, Any]" = {}) -> None:
-        if not _is_compiling():  # calls of ours cannot be compiled
+        if not _is_compiling():  # torch.compile cannot compile the call
             _gradmon.entered(module, module.training, inputs, keywords)
 
 
@@ -50,15 +50,15 @@ _left = _Left()
 
 
 class ModuleHooks:
-    """Two forward hooks at every module, while a step is collected that wants them."""
+    """Two forward hooks at every module, attached while a collected step needs them."""
 
     def __init__(self) -> None:
-        self._modules: dict[int, torch.nn.Module] = {}  # by identity: some are watched twice
+        self._modules: dict[int, torch.nn.Module] = {}  # by id: two models may share a module
         self._handles: list[Any] = []
         self._wanted = False
 
     def watch(self, models: Iterable[torch.nn.Module]) -> None:
-        """All that are watched, as they are now."""
+        """Replaces the watched modules by all modules of the models as they are now."""
         wanted = self._wanted
         self.set(False)
         self._modules = {id(module): module for model in models for module in model.modules()}
@@ -80,5 +80,5 @@ class ModuleHooks:
         try:
             self._handles.append(module.register_forward_pre_hook(_entered, **keywords))
             self._handles.append(module.register_forward_hook(_left))
-        except Exception as error:  # a ScriptModule takes none
+        except Exception as error:  # a ScriptModule accepts no hooks
             _gradmon.warn_once(f"{type(module).__name__} modules cannot be watched: {error}")

@@ -1,12 +1,12 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Where an iteration ends in which several optimizers step."""
+"""Finds the end of an iteration in which several optimizers step."""
 from typing import Any
 
 from gradmon import _gradmon
 
 
 def parameters_of(optimizer: Any) -> "set[int]":
-    """By identity; none where it does not show them."""
+    """Ids of the optimizer's parameters; empty if they cannot be read."""
     try:
         return {id(parameter) for parameter in _gradmon.updated_by(optimizer)}
     except (AttributeError, KeyError, TypeError, RuntimeError):
@@ -14,21 +14,22 @@ def parameters_of(optimizer: Any) -> "set[int]":
 
 
 def has(some: "list[Any]", one: Any) -> bool:
-    """By identity."""
+    """Whether the list contains the object, by identity."""
     return any(one is known for known in some)
 
 
 class OptimizerRounds:
-    """An iteration ends when every optimizer has stepped that keeps pace, in whatever order;
-    all do until one has come round twice without them. Training thread."""
+    """An iteration ends when all awaited optimizers have stepped, in any order. At first all
+    optimizers are awaited. If one steps twice before the others have stepped, the others are no
+    longer awaited. Training thread."""
 
     __slots__ = ("single", "stepped", "_all", "_awaited")
 
     def __init__(self) -> None:
-        self.single = True  # no more than one optimizer: each step of it ends an iteration
+        self.single = True  # at most one optimizer: each of its steps ends an iteration
         self.stepped: "list[Any]" = []  # in this iteration
         self._all: "list[Any]" = []
-        self._awaited: "list[Any]" = []  # those that keep pace
+        self._awaited: "list[Any]" = []  # optimizers that an iteration waits for
 
     def add(self, optimizer: Any) -> None:
         self._set(self._all + [optimizer], self._awaited + [optimizer], self.stepped)
@@ -50,7 +51,8 @@ class OptimizerRounds:
         self.stepped = [] if self.single else stepped
 
     def comes_again(self, optimizer: Any) -> bool:
-        """Before it steps: whether it has in this iteration, which then is over."""
+        """Call it before the optimizer steps. True if it has already stepped in this iteration: the
+        iteration is then over."""
         if not has(self.stepped, optimizer) or not has(self._awaited, optimizer):
             return False
         absent = [one for one in self._awaited if not has(self.stepped, one)]
@@ -64,7 +66,7 @@ class OptimizerRounds:
         return True
 
     def ends_with(self, optimizer: Any) -> bool:
-        """After it has stepped, one of several: whether the iteration is over."""
+        """Call it after the optimizer, one of several, has stepped. True if the iteration is over."""
         self.stepped.append(optimizer)
         if not all(has(self.stepped, one) for one in self._awaited):
             return False

@@ -1,23 +1,22 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Calls us around an optimizer's step, whatever torch and class it is of."""
+"""Callbacks around an optimizer's step, for any torch version and any optimizer class."""
 import inspect
 from typing import Any, Callable, Optional
 
 from gradmon._replaced_method import ReplacedMethod
 
-Before = Callable[[Any], None]  # with the scaler that the step is given (torch 1.13), or None
+Before = Callable[[Any], None]  # argument: the scaler that step() was given (torch 1.13), or None
 After = Callable[[], None]
-Arguments = tuple[tuple[Any, ...], dict[str, Any]]  # of a call: by place, by name
+Arguments = tuple[tuple[Any, ...], dict[str, Any]]  # of a call: positional, keyword
 
 
 class OptimizerSteps:
-    """Tells `before` and `after` of each step of one optimizer, until remove().
+    """Calls `before` and `after` around each step of one optimizer, until remove().
 
-    The instance's `step` is replaced, which meets any class, and of a step that
-    calls another class's the outer one alone (torch 2.x's step hooks meet both, and
-    none of an optimizer that wraps another). Of an optimizer that calls a closure
-    (LBFGS), `before` comes after each call of it: what the update uses is what stands
-    after the last one.
+    Replaces `step` of the instance. This works for any class. If an optimizer's step calls another
+    optimizer's step, only the outer one is seen. (torch 2.x's step hooks see both, and do not see an
+    optimizer that only wraps another.) If the optimizer calls a closure (LBFGS), `before` is called
+    after each call of the closure: the update uses the gradients of the last call.
     """
 
     def __init__(self, optimizer: Any, before: Before, after: After) -> None:
@@ -28,8 +27,8 @@ class OptimizerSteps:
         self._replaced = self._replace()
 
     def remove(self) -> None:
-        """Leaves the optimizer as it was; where a scheduler has wrapped what we put
-        there, that passes calls through and does nothing else."""
+        """Restores the optimizer's own step. If a scheduler has wrapped our step, ours stays in place
+        and only passes calls through."""
         self._before = self._after = _nothing
         self._replaced.remove()
 
@@ -51,16 +50,16 @@ class OptimizerSteps:
             self._after()
             return result
 
-        # GradScaler looks at what it may be called with.
+        # GradScaler reads the signature to decide which arguments to pass.
         step.__signature__ = _with_self(original)  # type: ignore[attr-defined]
-        # Schedulers look for these at the method, and wrap a bound method only.
+        # Schedulers look for these attributes at the method, and wrap bound methods only.
         for mark in ("_with_counter", "_wrapped_by_lr_sched"):
             if hasattr(original, mark):
                 setattr(step, mark, getattr(original, mark))
         return ReplacedMethod(self.optimizer, "step", step)
 
     def _with_closure(self, arguments: tuple[Any, ...], keywords: dict[str, Any]) -> Optional[Arguments]:
-        """The arguments with a closure that tells `before`; None without a closure."""
+        """The arguments, with a closure that also calls `before`; None if there is no closure."""
         closure = arguments[0] if arguments else keywords.get("closure")
         if not callable(closure):
             return None
@@ -76,7 +75,7 @@ class OptimizerSteps:
 
 
 def _with_self(bound: Callable[..., Any]) -> Optional[inspect.Signature]:
-    """The signature of a method that is called as `bound` once it is bound."""
+    """The signature of `bound` with `_self` in front, for a function that will be bound."""
     try:
         signature = inspect.signature(bound)
     except (TypeError, ValueError):
@@ -84,7 +83,7 @@ def _with_self(bound: Callable[..., Any]) -> Optional[inspect.Signature]:
     own = inspect.Parameter("_self", inspect.Parameter.POSITIONAL_ONLY)
     try:
         return signature.replace(parameters=[own, *signature.parameters.values()])
-    except ValueError:  # it has a `_self` of its own
+    except ValueError:  # it already has a `_self`
         return None
 
 

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What torch.distributed says of ranks."""
+"""Ranks and groups from torch.distributed."""
 from typing import Any
 
 import torch
@@ -7,7 +7,7 @@ import torch.distributed as dist
 
 
 def with_process_group(options: dict[str, Any]) -> dict[str, Any]:
-    """The options, with rank and world_size where the program has said None of them."""
+    """The options, with rank and world_size from torch.distributed if they are None."""
     if not (dist.is_available() and dist.is_initialized()):
         return options
     known = {"rank": dist.get_rank(), "world_size": dist.get_world_size()}
@@ -15,22 +15,23 @@ def with_process_group(options: dict[str, Any]) -> dict[str, Any]:
 
 
 def ranks_of(group: Any) -> list[int]:
-    """The job's ranks in the group, in its order; none for None."""
+    """The group's members as ranks of the job, in the group's order; empty for None."""
     if group is None:
         return []
     if hasattr(dist, "get_process_group_ranks"):
         return list(dist.get_process_group_ranks(group))
-    numbers: dict[int, int] = dist.distributed_c10d._pg_group_ranks[group]  # 1.13: by rank in the job
+    numbers: dict[int, int] = dist.distributed_c10d._pg_group_ranks[group]  # 1.13: {job rank: group rank}
     return sorted(numbers, key=lambda rank: numbers[rank])
 
 
 def shards_its_state(optimizer: Any) -> bool:
-    """Whether each rank keeps moments of its own part of the parameters alone."""
+    """Whether each rank keeps the moments of its own part of the parameters only."""
     return any(kind.__name__ == "ZeroRedundancyOptimizer" for kind in type(optimizer).__mro__)
 
 
 def whole_parameters(model: torch.nn.Module) -> set[str]:
-    """Those that do not say, as Megatron's do, that they are split over the tensor parallel group."""
+    """Names of the parameters that are not split over the tensor parallel group. Megatron marks split
+    ones with `tensor_model_parallel`."""
     return {
         name
         for name, parameter in model.named_parameters()

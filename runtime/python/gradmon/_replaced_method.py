@@ -1,11 +1,11 @@
 # SPDX-License-Identifier: Apache-2.0
-"""A method of one object, replaced for a while."""
+"""Replaces a method of one object temporarily."""
 import types
 from typing import Any, Callable
 
 
 class ReplacedMethod:
-    """Calls `method(owner, ...)` where the owner's method of that name is called, until remove()."""
+    """Replaces the owner's method of that name by `method(owner, ...)`, until remove()."""
 
     def __init__(self, owner: Any, name: str, method: Callable[..., Any]) -> None:
         self._owner = owner
@@ -15,7 +15,7 @@ class ReplacedMethod:
         setattr(owner, name, self._method)
 
     def remove(self) -> None:
-        """Leaves the object as it was, unless somebody has wrapped the method meanwhile."""
+        """Restores the original method, unless other code has replaced or wrapped ours."""
         if vars(self._owner).get(self._name) is not self._method:
             return
         if self._was_own is None:

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Calls us where a GradScaler ends an iteration or leaves an optimizer's step out."""
+"""Callbacks when a GradScaler ends an iteration or skips an optimizer's step."""
 from typing import Any, Callable
 
 from gradmon import _gradmon
@@ -7,8 +7,8 @@ from gradmon._replaced_method import ReplacedMethod
 
 
 class ScalerUpdates:
-    """Tells `updated` after each update() of the scaler, once an iteration, and `left_out`
-    of each step(optimizer) that has not called the optimizer's own step, until remove()."""
+    """Until remove(): calls `updated` after each update() of the scaler (once per iteration), and
+    `left_out` after each step(optimizer) that has not called the optimizer's own step."""
 
     def __init__(
         self,
@@ -17,7 +17,7 @@ class ScalerUpdates:
         left_out: Callable[[Any], None],
         calls: Callable[[Any], int],
     ) -> None:
-        """calls: how often an optimizer's own step has been called so far."""
+        """calls: returns how often an optimizer's own step has been called so far."""
         self.scaler = scaler
         self._updated = updated
         self._left_out = left_out
@@ -28,7 +28,7 @@ class ScalerUpdates:
         ]
 
     def scale(self) -> float:
-        """What the loss is multiplied by just now; where that is on a device, waits for it."""
+        """The current scale of the loss. Waits for the device if the scale is on one."""
         return float(self.scaler.get_scale())
 
     def remove(self) -> None:
@@ -61,8 +61,8 @@ class ScalerUpdates:
 
 
 def left_to(optimizer: Any, scaler: Any) -> float:
-    """What an optimizer that is given the scaler (a fused one, in torch 1.13) has to divide
-    its gradients by itself; 1 without one, and where unscale_() has been called."""
+    """The factor that an optimizer must divide its gradients by itself, because step() was given the
+    scaler (fused optimizers in torch 1.13). 1 without a scaler, or after unscale_()."""
     if scaler is None:
         return 1.0
     try:

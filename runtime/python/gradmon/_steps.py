@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The step that training is in."""
+"""Ends the steps of training, and keeps the hooks up to date."""
 import atexit
 import sys
 import time
@@ -17,12 +17,12 @@ from gradmon._scaler_updates import ScalerUpdates, left_to
 
 _COLLECTS = _gradmon.COLLECTS
 _LOOK_EVERY_S = 5.0
-_AFTER_SIGNAL_S = 2.0  # whoever has pressed Ctrl-C waits
+_AFTER_SIGNAL_S = 2.0  # a user who has pressed Ctrl-C waits
 
 
 class Steps:
-    """What the monitor and the hooks at its optimizers share: it lives, and watches, as
-    long as either does, until stop(). Training thread."""
+    """Shared by the monitor and the hooks at its optimizers. Watches until stop(), or until both are
+    gone. Training thread."""
 
     __slots__ = (
         "core",
@@ -48,27 +48,26 @@ class Steps:
     def __init__(self, core: _gradmon.Core, output_dir: str, nonce: Optional[LaunchNonce] = None) -> None:
         self.core = core
         self._output_dir = output_dir
-        self.begun = 0  # COLLECTS, WATCHES_FORWARDS, MAY_END
-        self.explicit = False  # the program ends the steps
+        self.begun = 0  # flags of the current step: COLLECTS, WATCHES_FORWARDS, MAY_END
+        self.explicit = False  # the program calls step()
         self.ended_by_itself = False
         self._modules = ModuleHooks()
         self._models: list[ModelParts] = []
         self._optimizers: list[OptimizerSteps] = []
         self._rounds = OptimizerRounds()
         self._scaler: Optional[ScalerUpdates] = None
-        self._calls_before = 0  # of the first optimizer's step, in what end_by_program() has ended
-        self._look_at = 0.0  # while nothing is collected
-        self._looks_for_unheld = False  # whether the optimizers hold all that is watched
-        self._unheld: list[str] = []  # a sentence for each model of which they do not hold all
+        self._calls_before = 0  # calls of the first optimizer's step at the last end_by_program()
+        self._look_at = 0.0  # monotonic time of the next look at the models, while nothing is collected
+        self._looks_for_unheld = False  # the next look searches for parameters in no watched optimizer
+        self._unheld: list[str] = []  # a warning for each model with such parameters
         self._idle = IdleOptimizers()
-        self._warned: list[str] = []  # what status says of this program
-        self._nonce = nonce  # None: the launch has its name
+        self._warned: list[str] = []  # the current warnings in status()
+        self._nonce = nonce  # None: the launch is identified
         _alive.add(self)
 
     def watch(self, model: Any, optimizer: Any, scaler: Any) -> None:
-        """A chunk, unless the model is one already, and its optimizer, unless another chunk has
-        it. The boundaries are the updates of the first call's scaler or, where it has none,
-        the optimizers' steps."""
+        """Adds the model as a chunk, and the optimizer, each unless it is watched already. Steps end at
+        the updates of the first call's scaler or, without one, at the optimizers' steps."""
         if self not in _alive:
             return _gradmon.warn_once("watch() after stop() does nothing")
         if not self._models:
@@ -81,30 +80,30 @@ class Steps:
         if not has([known.optimizer for known in self._optimizers], optimizer):
             self._make_room_for(optimizer)
             self._optimizers.append(self._around(optimizer))
-        self._looks_for_unheld = False  # More may be watched.
+        self._looks_for_unheld = False  # The next call may add an optimizer.
         self._take_up(self._prepared(self.core.begun()))
         self._looks_for_unheld = True
 
     def end(self) -> None:
-        """Ends the step and begins the next; after stop() it does nothing."""
+        """Ends the step and begins the next. Does nothing after stop()."""
         begun = self.core.step()
         if begun != 0 or self.begun != 0:
             self._take_up(self._prepared(begun))
 
     def end_by_program(self) -> None:
-        """As end(), which the program does from the first call on; that one ends nothing
-        where a step has ended by itself before."""
+        """For Monitor.step(). Calls end(); from the first call on, nothing else ends a step. The first
+        call ends no step if a step has ended by itself before."""
         counted = not self.explicit and self.ended_by_itself
         self.explicit = True
         calls = self._optimizers[0].calls if self._optimizers else 0
         if not counted:
             if self._scaler is None and calls == self._calls_before:
-                self.core.skipped()  # by a scaler that watch() was not given
+                self.core.skipped()  # by a scaler that watch() does not know
             self.end()
         self._calls_before = calls
 
     def stop(self, timeout: Optional[float] = None) -> None:
-        """Lets go of models and optimizers, too. timeout: as Monitor.stop()'s."""
+        """Stops, and releases models and optimizers. timeout: as for Monitor.stop()."""
         _alive.discard(self)
         self._modules.set(False)
         self._modules.watch(())
@@ -124,8 +123,8 @@ class Steps:
         self._modules.set(False)
 
     def _take_the_place_of_an_earlier_one(self, model: Any, optimizer: Any) -> None:
-        """As in a notebook whose cell is run again: of the same rank (a process may play several),
-        in the same output directory or with something of the same training."""
+        """Stops an earlier Steps of the same rank that has the same output directory, model or optimizer,
+        as when a notebook cell is run again. (A process may have several ranks.)"""
         for other in list(_alive):
             if other is self or other.core.rank != self.core.rank:
                 continue
@@ -135,7 +134,7 @@ class Steps:
                 other.stop()
 
     def _around(self, optimizer: Any) -> OptimizerSteps:
-        # Each of these runs every step, on or off.
+        # Both functions run in every step, on or off.
         core_step = self.core.step
         rounds = self._rounds
         rounds.add(optimizer)
@@ -152,7 +151,7 @@ class Steps:
                 self.core.after_update(optimizer)
             if self.explicit or self._scaler is not None:
                 return
-            if rounds.single or rounds.ends_with(optimizer):  # end(), without two calls more
+            if rounds.single or rounds.ends_with(optimizer):  # the same as end(), inlined for speed
                 self.ended_by_itself = True
                 begun = core_step()
                 if begun != 0 or self.begun != 0:
@@ -164,7 +163,7 @@ class Steps:
         return not self.explicit and self._scaler is None
 
     def _make_room_for(self, optimizer: Any) -> None:
-        """Lets go of optimizers whose parameters the new one has: it was made in their place."""
+        """Removes optimizers that share parameters with the new one: it replaces them."""
         taken = parameters_of(optimizer)
         for known in list(self._optimizers):
             if taken & parameters_of(known.optimizer):
@@ -182,7 +181,7 @@ class Steps:
             _gradmon.warn_once("ignored a scaler that the first watch() did not have")
 
     def _updated(self) -> None:
-        """The scaler is, and its scale may be another one."""
+        """The scaler has been updated; its scale may have changed."""
         if not self.explicit:
             self.ended_by_itself = True
             self.end()
@@ -193,7 +192,7 @@ class Steps:
         return sum(known.calls for known in self._optimizers if known.optimizer is optimizer)
 
     def _left_out(self, optimizer: Any) -> None:
-        """The scaler has: its gradients are there, an update is not."""
+        """The scaler has skipped the optimizer's step: there are gradients, but no update."""
         if not has([known.optimizer for known in self._optimizers], optimizer):
             return
         self.core.skipped()
@@ -204,7 +203,8 @@ class Steps:
         self._modules.watch(parts.model for parts in self._models)
 
     def _prepared(self, begun: int) -> int:
-        """Makes a step that has begun, and is collected, see what there is now."""
+        """Prepares the step that has begun: if it is collected, reads changed models and the scale.
+        Returns the step's flags."""
         if begun & _gradmon.LOOK and self._nonce is not None:
             self._look_for_nonce(self._nonce)
         if not begun & _COLLECTS:
@@ -257,12 +257,12 @@ class Steps:
     def _tell_scale(self, scaler: ScalerUpdates) -> None:
         try:
             self.core.gradient_scale(scaler.scale())
-        except (AttributeError, TypeError, ValueError, RuntimeError) as error:  # the program's own
+        except (AttributeError, TypeError, ValueError, RuntimeError) as error:  # the program's own scaler
             _gradmon.warn_once(f"the scale of the gradients is unknown: {error!r}")
 
     def _take_up(self, begun: int) -> None:
         if begun & _gradmon.LOOK and time.monotonic() >= self._look_at:
-            self._look_at_models()  # so that what is new may be asked for
+            self._look_at_models()  # so that a config can name new parts
         self.begun = begun = begun & ~_gradmon.LOOK
         self._modules.set(bool(begun & _gradmon.WATCHES_FORWARDS))
 
@@ -272,12 +272,12 @@ _alive: "weakref.WeakSet[Steps]" = weakref.WeakSet()
 
 @atexit.register
 def _stop_all() -> None:
-    """While Python still can: the writer has rows to write."""
+    """Before the interpreter ends: the writer may have rows to write."""
     timeout = after_signal(getattr(sys, "last_type", None))
     for steps in list(_alive):
         steps.stop(timeout)
 
 
 def after_signal(kind: Optional[type]) -> Optional[float]:
-    """The timeout of a stop() for which an exception of that type is the reason."""
+    """The timeout for a stop() that an exception of this type causes."""
     return _AFTER_SIGNAL_S if kind is not None and issubclass(kind, KeyboardInterrupt) else None

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Which torch the extension was built against."""
+"""Compares the imported torch with the one that the extension was built against."""
 import torch
 
 
@@ -9,6 +9,6 @@ def _release(version: str) -> str:
 
 
 def check_torch(built_against: str) -> None:
-    """Raises ImportError where the extension belongs to another torch than the one imported."""
+    """Raises ImportError if the extension was built against another torch than the imported one."""
     if _release(built_against) != _release(torch.__version__):
         raise ImportError(f"it was built against torch {built_against}; build it with this one")

@@ -1,10 +1,9 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Runs a script that says `from msprobe.pytorch import TrainerMon`, unchanged:
+"""Runs an unchanged script that has `from msprobe.pytorch import TrainerMon`:
 
     python3 -m gradmon.as_msprobe SCRIPT [ARGUMENT...]
 
-The stand-in comes before an msprobe that is installed, also in processes that the
-script starts.
+The stand-in takes precedence over an installed msprobe, also in processes that the script starts.
 """
 import os
 import runpy

@@ -126,7 +126,7 @@ def _stop(core: _gradmon.Core, scratch: str) -> None:
 
 
 class _Update:
-    """What Core reads of an optimizer, of a program that shows none."""
+    """The attributes that Core reads of an optimizer; the program passes none here."""
 
     def __init__(self, model: torch.nn.Module) -> None:
         self.param_groups = [{"params": list(model.parameters())}]

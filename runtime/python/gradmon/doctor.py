@@ -1,10 +1,10 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Says what gradmon finds here, and what works:
+"""Prints what gradmon finds on this machine, and which kinds of rows work:
 
     python3 -m gradmon.doctor
 
-Exit code 0: what was tried works. An extension that does not belong to this torch
-cannot be imported, and says so.
+Exit code 0: all kinds work. If the extension was built against another torch, the import fails with
+that message.
 """
 import contextlib
 import json
@@ -37,7 +37,7 @@ _KINDS: "dict[str, tuple[dict[str, Any], list[str]]]" = {
 
 
 def _hooks() -> "list[str]":
-    """What of torch gradmon goes by, where versions differ."""
+    """Lines about features of torch that differ between versions."""
     keywords = "seen" if HAS_KEYWORD_INPUTS else "not seen (torch 2.x tells them)"
     return [
         f"optimizer step: met at the instance; modules: forward hooks, keyword inputs are {keywords}",
@@ -47,7 +47,7 @@ def _hooks() -> "list[str]":
 
 @contextlib.contextmanager
 def _group_of_one(scratch: Path, wanted: bool) -> "Iterator[Callable[[torch.Tensor], Any]]":
-    """An allreduce among this process alone; nothing where it is not wanted, or not in this torch."""
+    """An allreduce in a group of this process only; a no-op if not wanted or missing in this torch."""
     if not wanted or not torch.distributed.is_available():
         yield lambda _: None
         return
@@ -61,7 +61,7 @@ def _group_of_one(scratch: Path, wanted: bool) -> "Iterator[Callable[[torch.Tens
 
 @contextlib.contextmanager
 def _scratch() -> "Iterator[Path]":
-    """A directory that goes at the end, though the hub may still be at its last words there."""
+    """A temporary directory. Removal is retried for 5 s, because the hub may still write into it."""
     path = Path(tempfile.mkdtemp(prefix="gradmon-doctor-"))
     try:
         yield path
@@ -73,7 +73,7 @@ def _scratch() -> "Iterator[Path]":
 
 
 def _try(keys: "dict[str, Any]", files: "list[str]") -> str:
-    """Trains two steps of a small model in a scratch directory; "" or why a kind has no rows."""
+    """Trains two steps of a small model in a scratch directory. Returns why a kind has no rows, or ""."""
     with _scratch() as scratch:
         config = scratch / "config.json"
         config.write_text(json.dumps({**keys, "step_count_per_record": 10}))
@@ -96,7 +96,7 @@ def _try(keys: "dict[str, Any]", files: "list[str]") -> str:
 
 
 def examine(say: "Callable[[str], None]" = print) -> bool:
-    """Says it line by line; whether all is well."""
+    """Prints the report line by line. Returns whether all kinds work."""
     say(f"python {sys.version.split()[0]} ({sys.executable})")
     say(f"torch {torch.__version__} ({torch.__file__})")
     say(f"gradmon {gradmon.__version__}, built against torch {TORCH}: they match")

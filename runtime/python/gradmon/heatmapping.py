@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What a job has written, as a picture."""
+"""Draws the rows of a job as a heatmap."""
 from typing import TYPE_CHECKING, Any, Optional
 
 if TYPE_CHECKING:
@@ -8,7 +8,7 @@ if TYPE_CHECKING:
 NAN_COLOR = "red"
 INFINITY_COLOR = "orange"
 
-_LABELS = 300  # names that can still be read below each other
+_LABELS = 300  # most names that are readable below each other
 
 
 def heatmap(
@@ -25,7 +25,7 @@ def heatmap(
     Parameters
     ----------
     df : pandas.DataFrame
-        What load() returned, or some of its rows.
+        The result of load(), or some of its rows.
     kind : str, optional
         Kind of row. Default: "grad_reduced" if `df` has it, else the only kind.
     op : str
@@ -48,7 +48,7 @@ def heatmap(
     Raises
     ------
     ValueError
-        If `df` has no such rows; the message says which it has.
+        If `df` has no such rows; the message lists what it has.
     ImportError
         If matplotlib is missing.
 
@@ -97,7 +97,7 @@ def _chosen(df: "pandas.DataFrame", kind: Optional[str], op: str, rank: Optional
 
 
 def _grid(rows: "pandas.DataFrame") -> "tuple[list[str], list[int], Any]":
-    """Names, steps, and the values by both, masked where there is no row."""
+    """Names, steps, and a names-by-steps array of values, masked where there is no row."""
     import numpy
     import pandas
 
@@ -120,7 +120,7 @@ def _paint(ax: Any, values: Any, op: str, log: Optional[bool]) -> None:
     shown = finite[finite > 0] if log else finite
     low, high = (shown.min(), shown.max()) if len(shown) else (0.1, 1)
     if log:
-        high = min(high, 1e250)  # matplotlib reckons with a little more
+        high = min(high, 1e250)  # matplotlib computes with slightly larger numbers
         low = max(low, high * 1e-20)
     scale = colors.LogNorm(low, high, clip=True) if log else colors.Normalize(low, high)
     edges = [numpy.arange(count + 1) - 0.5 for count in reversed(values.shape)]

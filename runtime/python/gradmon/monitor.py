@@ -14,7 +14,7 @@ from gradmon._launch_nonce import launch_nonce
 from gradmon._process_groups import ranks_of, shards_its_state, whole_parameters, with_process_group
 from gradmon._steps import Steps, after_signal
 
-_NOT_TAKEN = (TypeError, ValueError, RuntimeError)  # what an argument is refused with
+_NOT_TAKEN = (TypeError, ValueError, RuntimeError)  # raised for an invalid argument
 
 
 class Monitor:
@@ -42,9 +42,9 @@ class Monitor:
 
     Notes
     -----
-    Nothing of gradmon's is raised into the training loop: an error is logged once and stands in
-    status(). What a signal handler raises while a step waits for other ranks passes through and
-    ends the monitoring.
+    gradmon raises no errors of its own into the training loop: an error is logged once and shown in
+    status(). An exception that a signal handler raises while a step waits for other ranks passes
+    through and ends the monitoring.
 
     A second Monitor of the same rank takes the first one's place if it has the same output
     directory, model or optimizer (a notebook cell that is run again).
@@ -108,9 +108,9 @@ class Monitor:
         grad_acc_steps : float, optional
             Micro batches (backward passes) per step: a whole number of at least 1. None: 1.
         scaler : torch.cuda.amp.GradScaler, optional
-            A step then ends with the scaler's update(), also where the scaler has left out the
-            optimizer's step. Gradients of parameters are written without the scale, gradients of
-            activations with it.
+            A step then ends with the scaler's update(), even if the scaler has skipped the optimizer's
+            step. Gradients of parameters are written without the scale, gradients of activations with
+            it.
         dp_group : torch.distributed.ProcessGroup, optional
             Ranks that hold the same parameters. The first of them writes what is equal after
             reduction. Ignored with a ZeroRedundancyOptimizer, whose moments differ between ranks.
@@ -135,11 +135,12 @@ class Monitor:
         -----
         `scaler`, `dp_group`, `tp_group`, `grad_acc_steps` and `start_iteration` are those of the
         first call. An iteration without an update has all rows but `param_updated`; status() warns if
-        ranks leave out different numbers of updates.
+        ranks skip different numbers of updates.
 
         While activations are collected, modules have hooks: torch.jit.script() and
         torch.cuda.make_graphed_callables() then refuse the model, and a TransformerEncoderLayer in
-        eval mode does not take its fast path. Nothing is seen within what torch.compile has made.
+        eval mode does not take its fast path. Modules inside a compiled model (torch.compile) are not
+        seen.
         """
         if self._steps is None:
             if dp_group is not None and shards_its_state(optimizer):
@@ -189,7 +190,7 @@ class Monitor:
         Returns
         -------
         int
-            0 before watch(), and if the rank could not be found out.
+            0 before watch(), and if the rank is unknown.
         """
         return 0 if self._steps is None else self._steps.core.rank
 
@@ -399,7 +400,7 @@ class Monitor:
 
 
 def _seconds(timeout: Optional[float]) -> Optional[float]:
-    """None, too, for what is no number: a stop raises nothing, and gives up no row for it."""
+    """The timeout in seconds. A value that is not a number is logged and becomes None."""
     try:
         seconds = None if timeout is None else float(timeout)
     except (*_NOT_TAKEN, OverflowError) as error:

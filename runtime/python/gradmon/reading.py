@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What a job has written, as one table."""
+"""Reads the rows of a job into one table."""
 import io
 import os
 import re
@@ -30,7 +30,7 @@ def load(
 ) -> "pandas.DataFrame":
     """Reads the rows of a job into one table, with one value per row.
 
-    Only the files that can have the wanted rows are read.
+    Reads only the files that can have the wanted rows.
 
     Parameters
     ----------
@@ -52,7 +52,7 @@ def load(
     pandas.DataFrame
         Columns rank, step, micro_step (missing where a row is of the whole step), kind, name, op
         (the CSV column: norm, mg_direction, ...), value and vpp_stage. A value is NaN where NaN was
-        measured; what was not measured has no row. Sorted by step, then as written.
+        measured; a value that was not measured has no row. Sorted by step, then as written.
 
     Raises
     ------
@@ -100,8 +100,8 @@ def load(
 class _File(NamedTuple):
     path: Path
     rank: int
-    number: int  # in the order in which they are read
-    body: bytes  # its whole lines
+    number: int  # in reading order
+    body: bytes  # the whole lines after the header
 
 
 def _collection(value: Any) -> "Optional[Collection[Any]]":
@@ -146,8 +146,8 @@ def _files(directory: Path) -> "list[tuple[Path, str, int, int]]":
 
 
 def _table(header: bytes, files: "list[_File]", kind: str) -> "pandas.DataFrame":
-    """Of files of one header, in one pass; where that fails, of each by itself, so that the
-    one at fault is named."""
+    """Parses files with the same header in one pass. If that fails, parses each file alone, so that the
+    error names the faulty file."""
     try:
         return _parsed(header, files, kind)
     except (ValueError, KeyError) as error:
@@ -168,7 +168,7 @@ def _parsed(header: bytes, files: "list[_File]", kind: str) -> "pandas.DataFrame
     missing = [column for column in ("name", "step") if column not in columns]
     if missing:
         raise KeyError(f"no column {missing[0]}")
-    told_apart = b"nan" in body  # an empty cell from one that says nan: slower
+    told_apart = b"nan" in body  # tells an empty cell from "nan"; slower
     types: "dict[str, Any]" = {"name": str, "step": "int64", "vpp_stage": "int64", "shape": str, "dtype": str}
     types.update({op: str if told_apart else "float64" for op in ops})
     wide = pandas.read_csv(
@@ -210,7 +210,7 @@ def _parsed(header: bytes, files: "list[_File]", kind: str) -> "pandas.DataFrame
 
 
 def _rows(body: bytes) -> int:
-    """A line within quotes ends no row."""
+    """Number of rows: line ends within quotes do not count."""
     if b'"' not in body:
         return body.count(b"\n")
     return sum(part.count(b"\n") for part in body.split(b'"')[::2])

@@ -49,7 +49,7 @@ class TrainerMon:
         self._wrapped_optimizer: Any = None
         self._config_file = config_file_path
         self._watches = False
-        self._settings: dict[str, Any] = {}  # what the program has set instead of the config's
+        self._settings: dict[str, Any] = {}  # values that the program has set, by config key
 
     @property
     def ops(self) -> list[str]:
@@ -58,7 +58,7 @@ class TrainerMon:
         Returns
         -------
         list of str
-            What was assigned last, else what the config file has.
+            The last assigned value, else the config file's.
 
         Notes
         -----
@@ -178,7 +178,7 @@ class TrainerMon:
 
 
 def _ops_of(config_file: Union[str, "os.PathLike[str]"]) -> list[str]:
-    """The config's own, or what holds where it has none."""
+    """`ops` of the config file, or the default."""
     try:
         with open(config_file) as file:
             return list(json.load(file)["ops"])
@@ -194,18 +194,18 @@ def _tag(metric: _gradmon.Metric, rank: int) -> str:
 
 
 class _SummaryWriter:
-    """What scripts close when training has ended."""
+    """The attribute that scripts close at the end of training."""
 
     def __init__(self, monitor: Monitor) -> None:
         self._monitor = monitor
 
     def close(self) -> None:
-        """Writes what is to be written, and stops."""
+        """Stops the monitor, which writes the remaining rows."""
         self._monitor.stop()
 
 
 def _bound(arguments: tuple[Any, ...], keywords: dict[str, Any], wrapped: Any) -> dict[str, Any]:
-    """The arguments by name, in whichever of the two orders they are."""
+    """The arguments by name, from either of the two orders."""
     by_place = len(arguments) > 1 and (arguments[1] is None or isinstance(arguments[1], Real))
     numbered = by_place or (len(arguments) < 2 and "grad_acc_steps" in keywords)
     signature = inspect.signature(_by_steps) if numbered else inspect.signature(_by_optimizer)
@@ -217,7 +217,7 @@ def _bound(arguments: tuple[Any, ...], keywords: dict[str, Any], wrapped: Any) -
     return bound
 
 
-def _by_steps(  # the signature alone
+def _by_steps(  # used for its signature only
     model: Any,
     grad_acc_steps: Optional[float] = 1,
     optimizer: Any = None,
@@ -228,7 +228,7 @@ def _by_steps(  # the signature alone
     pass
 
 
-def _by_optimizer(  # the signature alone
+def _by_optimizer(  # used for its signature only
     model: Any,
     optimizer: Any = None,
     grad_acc_steps: Optional[float] = 1,

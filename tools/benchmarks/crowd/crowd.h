@@ -11,24 +11,24 @@
 
 namespace gradmon {
 
-// A process of gradmon-bench-crowd. One thread.
+// A child process that runs gradmon-bench-crowd. One thread.
 class Crowd {
  public:
   // Throws std::system_error.
   explicit Crowd(const CrowdArguments& arguments);
-  // Ends the process.
+  // Ends the process and waits for its end.
   ~Crowd();
   Crowd(const Crowd&) = delete;
   Crowd& operator=(const Crowd&) = delete;
 
-  // The next report; throws std::runtime_error where there is none within 60 s.
+  // The next report; throws std::runtime_error if there is none within 60 s.
   CrowdReport next();
 
  private:
   pid_t process_ = -1;
   int write_end_ = -1;
   int read_end_ = -1;
-  std::string read_;  // and not yet taken
+  std::string read_;  // but not yet returned by next()
 };
 
 }  // namespace gradmon

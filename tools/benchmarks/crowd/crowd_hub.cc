@@ -39,7 +39,7 @@ CrowdHub::CrowdHub(const CrowdArguments& arguments, int number, OnVerdict on_ver
 }
 
 void CrowdHub::say(Bundle bundle) {
-  // What is said in one turn goes out as one message.
+  // All bundles of one turn go out as one message.
   if (is_counted(bundle.message) && !std::exchange(spoke_this_turn_, true)) messages_ += 1;
   relay_.pass_on(std::move(bundle));
 }
@@ -60,7 +60,7 @@ void CrowdHub::connect() {
   for (const auto& member : members_) member->connect();
 }
 
-// The ranks of a host report together, as agents do; hosts do not.
+// The ranks of a host report in the same tick, as agents do; hosts report in different ticks.
 void CrowdHub::tick(int turn) {
   for (const auto& member : members_) {
     member->tick();

@@ -11,27 +11,27 @@
 
 namespace gradmon {
 
-// The hub of one host and the ranks there: the real Relay, with its real connection to
-// the lead hub, and members in place of ranks. One thread.
+// The hub of one host and its ranks: the real Relay, with its real connection to the lead
+// hub, and members in place of ranks. One thread.
 class CrowdHub {
  public:
   static constexpr std::chrono::milliseconds kTick{100};
 
-  using OnVerdict = std::function<void(Revision)>;  // one member has heard of it
+  using OnVerdict = std::function<void(Revision)>;  // called for each member that hears the verdict
 
   CrowdHub(const CrowdArguments& arguments, int number, OnVerdict on_verdict);
 
   void add_to(std::vector<pollfd>& polled) const { relay_.add_to(polled); }
   void turn();
-  // Whether what waits to be sent should not wait for the next tick.
+  // Whether messages must be sent before the next tick.
   bool has_to_say() const { return relay_.longest_wait(kTick) < kTick; }
-  // Its members say Hello.
+  // All members send Hello.
   void connect();
-  // Each kTick; each member says its Progress once in ten of them.
+  // Call it every kTick; each member sends Progress in one of ten ticks.
   void tick(int turn);
 
-  // Messages passed on either way, but for Progress and its acknowledgement, as the
-  // lead's and this hub's connection carries them: one for several ranks.
+  // The number of messages in both directions on the connection to the lead hub, without
+  // Progress and ProgressAck. A message for several ranks counts once.
   std::uint64_t messages() const { return messages_; }
 
  private:

@@ -19,16 +19,16 @@ namespace {
 
 using Clock = std::chrono::steady_clock;
 
-// The lead takes in so many hubs at a time without a queue that grows.
+// The lead hub can admit this many hubs at a time without a growing queue.
 constexpr int kConnectInATurn = 8;
 constexpr std::chrono::milliseconds kBetweenLooks{8};
 
-// What all members of the process have heard.
+// Counts the members of this process that have heard of each revision.
 class Hearing {
  public:
   explicit Hearing(int members) : members_(members) {}
 
-  // True: all have heard of that revision now.
+  // True: now all members have heard of the revision.
   bool note(Revision revision) { return ++heard_[revision.value] == members_; }
 
  private:
@@ -46,7 +46,7 @@ class Crowd {
     }
   }
 
-  // Until standard input ends.
+  // Runs until standard input ends.
   void run() {
     auto ticked = Clock::now();
     for (int turn = 0;;) {
@@ -64,7 +64,7 @@ class Crowd {
  private:
   // False: standard input has ended.
   bool wait_and_serve() {
-    // One look at all of them is dear: what comes meanwhile is taken in with the next.
+    // Polling all hubs is expensive, so each poll handles the messages of several milliseconds.
     std::this_thread::sleep_for(kBetweenLooks);
     polled_.assign(1, {STDIN_FILENO, POLLIN, 0});
     ends_.clear();
@@ -98,7 +98,7 @@ class Crowd {
 
   Hearing hearing_;
   std::vector<std::unique_ptr<CrowdHub>> hubs_;
-  std::size_t connected_ = 0;  // of hubs_: whose members have said Hello
+  std::size_t connected_ = 0;  // the first of hubs_, whose members have sent Hello
   std::vector<pollfd> polled_;
   std::vector<std::size_t> ends_;  // of each hub's part of polled_
 };

@@ -11,8 +11,8 @@
 
 namespace gradmon {
 
-// A rank as its hub sees it: the real Member and StepGate, and a trainer that goes
-// to the step at which a plan takes effect as soon as it hears of it. One thread.
+// A rank as its hub sees it: the real Member and StepGate, and a trainer that jumps to the
+// effective step of a plan as soon as it hears the verdict. One thread.
 class CrowdMember {
  public:
   using Say = std::function<void(Bundle)>;
@@ -21,9 +21,9 @@ class CrowdMember {
   CrowdMember(const CrowdMember&) = delete;
   CrowdMember& operator=(const CrowdMember&) = delete;
 
-  // As an agent that has just reached its hub: says Hello.
+  // Sends Hello, like an agent that has just connected to its hub.
   void connect();
-  // The revision whose verdict is new to it, where there is one.
+  // Handles a bundle. Returns the revision whose verdict is new to this member; nullopt: none.
   std::optional<Revision> hear(const Bundle& bundle);
   void tick();
   void send_progress();

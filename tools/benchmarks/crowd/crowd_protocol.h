@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
-// What gradmon-bench and a process of gradmon-bench-crowd say to each other: the
-// crowd's arguments, and one line on its standard output for each verdict that
-// all of its members know.
+// The interface between gradmon-bench and a gradmon-bench-crowd process: the crowd's
+// arguments, and one line on its standard output for each verdict that all its members
+// know.
 #pragma once
 
 #include <cstdint>
@@ -21,15 +21,15 @@ struct CrowdArguments {
   int ranks_per_hub = 0;
 
   std::vector<std::string> words() const;
-  // None where they are not what words() makes.
+  // nullopt: `words` is not a result of words().
   static std::optional<CrowdArguments> from(const std::vector<std::string>& words);
 };
 
 struct CrowdReport {
   std::uint64_t revision = 0;
   std::int64_t heard_ns = 0;  // steady clock: when the last member heard
-  std::uint64_t messages =
-      0;  // sent and received so far by all hubs, but for Progress and its acknowledgement
+  // Sent and received so far by all hubs, without Progress and ProgressAck.
+  std::uint64_t messages = 0;
 
   std::string line() const;
   static std::optional<CrowdReport> from(const std::string& line);

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// What tools/bench gives: figures, each with its goal.
+// The results of tools/bench: figures, with their goals.
 #pragma once
 
 #include <functional>
@@ -21,24 +21,24 @@ struct Figure {
   std::string name;
   double value = 0;
   std::string unit;
-  std::optional<Goal> goal;  // none: it is only reported
+  std::optional<Goal> goal;  // nullopt: only reported
   std::string how;           // what was measured, how often, and how far it spread
-  std::optional<bool> met;   // where the goal alone does not say so
+  std::optional<bool> met;   // overrides the comparison with the goal
 
-  // None where there is no goal.
+  // nullopt: there is no goal.
   std::optional<bool> is_met() const {
     if (met || !goal) return met;
     return goal->met_by(value);
   }
 };
 
-// How much time there is: quick runs show that all is measured, not how much it is.
+// quick only shows that every benchmark runs; its values are not meaningful.
 enum class Effort { quick, full };
 
-// A program that yields figures; their names are known before it runs.
+// A benchmark, with the names of the figures that it yields.
 struct Bench {
   std::vector<std::string> yields;
-  std::function<std::vector<Figure>(Effort)> run;  // throws std::exception where it cannot measure
+  std::function<std::vector<Figure>(Effort)> run;  // throws std::exception if it cannot measure
 };
 
 // A line of the table, and the whole file of --json.

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// Comparisons on a machine that others use: what is compared runs in turns, so
-// that whatever disturbs hits all alike, and is compared turn by turn.
+// Comparisons on a shared machine: the tasks run in turns, so that disturbances hit all
+// tasks alike, and their times are compared round by round.
 #pragma once
 
 #include <cstddef>
@@ -9,25 +9,25 @@
 
 namespace gradmon {
 
-// What is timed, and what comes before it unseen by the clock (may be empty).
+// The timed work, and its preparation, which is not timed and may be empty.
 struct Task {
   std::function<void()> run;
   std::function<void()> prepare;
 };
 
-// What is counted: time as it passes, or what this thread alone spends on a
-// processor, which others do not lengthen.
+// Wall-clock time, or the processor time of this thread, which other processes do not
+// lengthen.
 enum class TimeBase { wall, thread };
 
 // Seconds, by task and round.
 struct Rounds {
   std::vector<std::vector<double>> seconds;
 
-  // Of each round, how often the time of task `under` goes into that of task `over`.
+  // For each round, the time of task `over` divided by the time of task `under`.
   std::vector<double> ratios(std::size_t over, std::size_t under) const;
 };
 
-// Runs every task once unmeasured, and then so many rounds: A B, B A, A B …
+// Runs every task once without timing it, then `rounds` rounds: A B, B A, A B …
 Rounds interleave(int rounds, TimeBase spent, const std::vector<Task>& tasks);
 
 }  // namespace gradmon

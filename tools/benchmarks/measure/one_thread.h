@@ -5,8 +5,7 @@
 
 namespace gradmon {
 
-// While it lives, this thread stays on one processor and torch computes on this
-// thread alone.
+// For its lifetime, pins this thread to one processor and limits torch to one thread.
 class OneThread {
  public:
   OneThread();

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// The least that looking at memory can cost: every byte is loaded once, by
-// vectors as wide as those of hooks/stats_kernel, and added up.
+// The minimum cost of reading memory: loads every byte once, by vectors as wide as those of
+// hooks/stats/stats_kernel, and adds them up.
 #pragma once
 
 #include <cstddef>
@@ -8,7 +8,8 @@
 
 namespace gradmon {
 
-// `data`: aligned for floats. The sum of its whole vectors as 32-bit numbers. Any thread.
+// `data`: aligned for floats. Returns the sum of its 32-bit numbers, without a rest of less than
+// four vectors. Any thread.
 std::uint32_t plain_read(const void* data, std::size_t bytes);
 
 }  // namespace gradmon

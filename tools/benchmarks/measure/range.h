@@ -6,7 +6,7 @@
 
 namespace gradmon {
 
-// What several measurements of the same thing gave.
+// The spread of repeated measurements.
 struct Range {
   double minimum = 0;
   double median = 0;
@@ -16,8 +16,8 @@ struct Range {
 // `values`: at least one.
 Range range_of(std::vector<double> values);
 
-// Where the true median lies with 95 % confidence, whatever the distribution:
-// between two of the values in their order. From six values on; of fewer, all.
+// The 95 % confidence interval of the median, for any distribution: its bounds are two of the
+// sorted values. Fewer than six values give the interval of all values.
 struct Interval {
   double low = 0;
   double high = 0;

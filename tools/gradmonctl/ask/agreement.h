@@ -8,23 +8,23 @@
 
 namespace gradmon {
 
-// A rank that has been silent for longer is not taken to agree.
+// A rank that has not been heard for this time or longer does not agree.
 inline constexpr std::int64_t kHeardWithinMs = 3'000;
 
-// The ranks of a status, counted. A rank agrees when it was heard lately and has
-// applied the job's revision. Ranks that have ended or were dropped are asked for
-// nothing, so they are not among `counted`. A value.
+// Counts the ranks of a status. A rank agrees if it was heard within kHeardWithinMs and
+// has applied the job's revision. `counted` excludes ranks that have ended or were
+// dropped: the coordinator does not ask them. A value.
 struct Agreement {
   int agreeing = 0;
   int counted = 0;
   std::vector<int> dropped;
   std::vector<int> ended;
-  std::int64_t waited_ms = 0;  // the longest that the training of a rank stands waiting by now
+  std::int64_t waited_ms = 0;  // the longest current wait of a rank's training
 };
 
 Agreement agreement_of(const Status& status);
 
-// Whether the coordinator still asks the rank, or would if it came.
+// Whether the coordinator asks the rank, or will ask it once it joins.
 bool is_counted(const RankStatus& rank);
 
 }  // namespace gradmon

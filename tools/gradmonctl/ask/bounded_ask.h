@@ -5,8 +5,8 @@
 
 namespace gradmon {
 
-// `ask`, but a command that does not fit into a message is not sent: it is
-// answered here with CommandOutcome::failed, and the message names both sizes.
+// Wraps `ask`. A command too large for one message is not sent: the reply is
+// CommandOutcome::failed, and its message names both sizes.
 AskJob bounded_ask(AskJob ask);
 
 }  // namespace gradmon

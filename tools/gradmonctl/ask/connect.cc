@@ -46,7 +46,7 @@ AskJob ask_nobody(const NoJob& problem) {
   };
 }
 
-// The message is printable already, with line feeds of its own.
+// The message is already printable, and may contain line feeds.
 int give_up(const NoJob& problem, const Console& console) {
   console.err << "gradmonctl: " << problem.message << (problem.message.back() == '\n' ? "" : "\n");
   return problem.code;

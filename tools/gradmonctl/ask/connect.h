@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// The job behind a place, over the real network.
+// Connects to the job that a JobPlace designates, over the real network.
 #pragma once
 
 #include <functional>
@@ -14,17 +14,18 @@ namespace gradmon {
 
 Pace real_pace();
 
-// Finds the job and its keys. It is asked for the first time when the value is called.
+// Finds the job and its keys. The returned function sends the first command when called.
 tl::expected<AskJob, NoJob> connect(const JobPlace& place);
-// The same of an endpoint of this host, which needs no keys.
+// The same for an endpoint on this host, which needs no keys.
 AskJob connect_here(const std::string& endpoint);
-// Answers each question with the error that there is no job.
+// A function that answers every command with the error `problem`.
 AskJob ask_nobody(const NoJob& problem);
 
-// Says on `console.err` that there is no job. Returns the exit code.
+// Prints `problem` to `console.err`. Returns its exit code.
 int give_up(const NoJob& problem, const Console& console);
 
-// Runs `command` with the job at `place`, or gives up. Returns the exit code.
+// Runs `command` with the job at `place`; calls give_up() if there is none. Returns the
+// exit code.
 int with_job(const JobPlace& place, const Console& console, const std::function<int(const AskJob&)>& command);
 
 }  // namespace gradmon

@@ -15,23 +15,24 @@ namespace gradmon {
 std::string output_directory(const JobPlace& place);
 
 struct NoJob {
-  int code = kExitNoAnswer;  // kExitUsage where there are several, kExitNotAllowed where nobody may look
-  std::string message;       // for people; may have several lines
+  int code = kExitNoAnswer;  // kExitUsage: several jobs; kExitNotAllowed: access is denied
+  std::string message;       // readable; may have several lines
 };
 
-// --job, else GRADMON_JOB where no output directory is given; "" where neither names one.
+// --job, else GRADMON_JOB if --output-dir is not given; "" if neither names a job.
 std::string chosen_name(const JobPlace& place);
 
-// The endpoint of the job that is meant: --endpoint, else the one that --job or
-// --output-dir choose, else GRADMON_ENDPOINT, else the one that GRADMON_JOB or the
-// output directory choose. A name is looked for among this user's jobs on this host,
-// then in the output directory (.gradmon/jobs), which names those of other hosts.
+// The endpoint of the job: --endpoint, else the job of --job or --output-dir, else
+// GRADMON_ENDPOINT, else the job of GRADMON_JOB or the output directory. Without
+// --output-dir, a name is searched among this user's jobs on this host, then in the
+// output directory (.gradmon/jobs), which also lists jobs of other hosts.
 tl::expected<std::string, NoJob> find_endpoint(const JobPlace& place);
 
-// The parts that decide. Those of `jobs` with that name, or where there are none
-// with that launch id.
+// The decisions of find_endpoint(), pure.
+// The jobs with this name; if there are none, the jobs with this launch id.
 std::vector<JobEntry> jobs_named(const std::string& name, std::vector<JobEntry> jobs);
-// `which` says which were looked for: "named train.py".
+// The endpoint of the only job; an error if there are none or several. `which` describes
+// the search in messages: "named train.py".
 tl::expected<std::string, NoJob> only_job(const LiveJobs& live, const std::string& which);
 
 }  // namespace gradmon

@@ -10,13 +10,13 @@
 
 namespace gradmon {
 
-// The directory of keys that is meant for an endpoint; "" where there is none.
+// The directory of keys for an endpoint; "" for none. --keys, else GRADMON_KEYS, else
+// $XDG_CONFIG_HOME/gradmon/keys (or ~/.config/gradmon/keys) if it exists, but not for a
+// loopback endpoint with GRADMON_INSECURE_LOOPBACK=1.
 std::string key_directory(const JobPlace& place, const std::string& endpoint);
 
-// The keys to ask an endpoint with; none for a Unix socket. From --keys, else
-// GRADMON_KEYS, else $XDG_CONFIG_HOME/gradmon/keys (or ~/.config/gradmon/keys) where there is
-// such a directory, and the endpoint is not on loopback with GRADMON_INSECURE_LOOPBACK=1.
-// The error: the directory named is not usable.
+// The client keys from that directory; nullopt for a Unix socket, or without a directory.
+// The error: the keys in the directory are not usable.
 tl::expected<std::optional<ClientKeys>, std::string> find_keys(const JobPlace& place,
                                                                const std::string& endpoint);
 

@@ -16,7 +16,7 @@ std::string history_denial(const fs::path& output_dir) {
     if (std::string denial = access_denial(place, Access::read); !denial.empty()) return denial;
   }
   std::string of_newest;
-  std::optional<fs::file_time_type> newest;  // of those whose time can be seen: they come first
+  std::optional<fs::file_time_type> newest;  // of the files whose time can be read; they take precedence
   std::error_code error;
   for (fs::directory_iterator job(jobs, error), end; !error && job != end; job.increment(error)) {
     const fs::path history = job->path() / "history.jsonl";

@@ -7,7 +7,7 @@
 namespace gradmon {
 
 // Why this user may not read the history of the newest job in an output directory
-// (access_denial.h); "" where nothing forbids it, or where there is no history.
+// (access_denial.h); "" if the user may, or if there is no history.
 std::string history_denial(const std::filesystem::path& output_dir);
 
 }  // namespace gradmon

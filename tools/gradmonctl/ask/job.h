@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// The seam between commands and the network: tests put a fake job here.
+// The interface between commands and the network; tests substitute a fake job.
 #pragma once
 
 #include <chrono>
@@ -12,11 +12,12 @@
 
 namespace gradmon {
 
-// Asks, and waits so long at most; CommandClient::ask. The error: no answer.
+// Sends a command and waits for the reply, at most for the given time, as
+// CommandClient::ask does. The error: there was no answer.
 using AskJob =
     std::function<tl::expected<CommandReply, std::string>(const Command&, std::chrono::milliseconds)>;
 
-// Time as the commands see it.
+// The clock of the commands; tests substitute a fake clock.
 struct Pace {
   std::function<std::chrono::steady_clock::time_point()> now;
   std::function<void(std::chrono::milliseconds)> pause;
@@ -24,11 +25,11 @@ struct Pace {
 
 inline constexpr std::chrono::milliseconds kAnswerTime{5000};
 
-// A question with a request id of its own and this process as its author.
+// A new command with a random request id and this process as its author.
 Command question(CommandVerb verb);
 
-// What to end with where there is no answer, or it is not "done"; said on
-// `err`. kExitDone, and nothing is said, where there is one.
+// The exit code for a reply. If there is no answer or its outcome is not "done", prints
+// the cause to `console.err`; otherwise prints nothing and returns kExitDone.
 int refusal(const tl::expected<CommandReply, std::string>& reply, const Console& console);
 
 }  // namespace gradmon

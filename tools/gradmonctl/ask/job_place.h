@@ -7,7 +7,7 @@
 
 namespace gradmon {
 
-// Where to look for the job; what is "" was not given.
+// The options that designate a job; "" if not given.
 struct JobPlace {
   std::string endpoint;
   std::string output_dir;
@@ -15,7 +15,7 @@ struct JobPlace {
   std::string job = {};   // its name or launch id
 };
 
-// Adds the options that fill in a place: --endpoint, --job, --output-dir and --keys.
+// Adds the options --endpoint, --job, --output-dir and --keys, which fill in `place`.
 void add_place(Arguments& arguments, JobPlace& place);
 
 }  // namespace gradmon

@@ -18,7 +18,7 @@ volatile sig_atomic_t interrupt_came = 0;
 bool interrupted() {
   static const bool installed = [] {
     struct sigaction action {};
-    action.sa_handler = [](int) { interrupt_came = 1; };  // No SA_RESTART: a wait is to end.
+    action.sa_handler = [](int) { interrupt_came = 1; };  // No SA_RESTART: SIGINT must end a wait.
     return sigaction(SIGINT, &action, nullptr) == 0;
   }();
   return installed && interrupt_came != 0;

@@ -10,18 +10,18 @@
 
 namespace gradmon {
 
-// A live job, as `watch` follows it; tests put a fake one here.
+// A live job for `gradmonctl watch`; tests substitute a fake job.
 struct LiveJob {
   AskJob ask;
-  std::function<std::optional<Status>(std::chrono::milliseconds)> next_state;  // after so long
-  std::function<std::optional<bool>()> lives;  // none: nothing tells, but its answers
-  std::function<bool()> interrupted;           // by the user; asked after the first answer only
+  std::function<std::optional<Status>(std::chrono::milliseconds)> next_state;  // waits first; nullopt: no status
+  std::function<std::optional<bool>()> lives;  // nullopt: unknown
+  std::function<bool()> interrupted;           // by the user; called only after the first answer
   std::function<WallTime()> now;
 };
 
-// The job behind an endpoint, with the real network, clock and files; it is asked
-// each time. From the first call of `interrupted` on, SIGINT no longer ends this
-// process.
+// The job at an endpoint, with the real network, clock and files. Each call of
+// `next_state` asks the job. After the first call of `interrupted`, SIGINT no longer
+// ends this process.
 LiveJob live_job(const std::string& endpoint, AskJob ask);
 
 }  // namespace gradmon

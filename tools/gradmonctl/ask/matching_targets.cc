@@ -26,7 +26,7 @@ MatchingTargets matching_with(const std::vector<std::pair<std::string, std::stri
   return ask_matching(command, ask);
 }
 
-// The ranks count what matches for a plan that is tried; so the plan in force is tried, too.
+// Ranks count matching targets only in a dry run, so this is a dry run of the plan in force.
 MatchingTargets matching_now(const AskJob& ask) {
   const auto config = ask(question(CommandVerb::config), kAnswerTime);
   if (!config || config->config_text.empty()) return {};

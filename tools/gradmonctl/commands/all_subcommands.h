@@ -5,7 +5,7 @@
 
 namespace gradmon {
 
-// Every command of gradmonctl, in the order in which the help lists them.
+// Every command of gradmonctl, in the order of the help.
 Subcommands all_subcommands();
 
 }  // namespace gradmon

@@ -29,7 +29,7 @@ class VerdictWait {
       pace_.pause(std::min(kVerdictPause, left()));
       const milliseconds patience = std::clamp(left(), milliseconds(1), kAnswerTime);
       auto next = ask_(command, patience);
-      if (!next && patience < kAnswerTime) continue;  // It is time that has run out.
+      if (!next && patience < kAnswerTime) continue;  // The timeout has expired.
       if (const int code = refusal(next, console_); code != kExitDone) return code;
       reply = std::move(*next);
     }
@@ -100,7 +100,7 @@ class ChangeSubcommand : public SubcommandFor<ChangeRequest> {
  protected:
   explicit ChangeSubcommand(CommandVerb verb) { request().command.verb = verb; }
 
-  // `excluded`: the option that --wait cannot be given with.
+  // `excluded`: the option that cannot be combined with --wait.
   void add_wait(Arguments& arguments, const std::string& excluded = "") {
     Argument wait{"--wait", &request().wait, "until every rank has applied it; prints the step"};
     wait.excludes = excluded;

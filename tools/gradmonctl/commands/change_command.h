@@ -8,19 +8,19 @@
 
 namespace gradmon {
 
-// on, off and set. `command` has neither request id nor author yet.
+// A request of on, off or set. `command` has no request id and no author yet.
 struct ChangeRequest {
   JobPlace place;
   Command command;
   bool wait = false;
   bool dry_run = false;  // set only
-  std::string file;      // set as a dry run: edit this file's text, and ask no job; "" otherwise
+  std::string file;      // set as a dry run: edit the text of this file, and ask no job; else ""
   std::chrono::seconds timeout{60};
 };
 
-// gradmonctl on, off and set. With --wait it asks for the verdict until every
-// rank has applied it, and prints the step (nothing where no change was
-// needed). Returns the exit code.
+// gradmonctl on, off and set. With --wait it polls for the verdict until every rank has
+// applied it, and prints the effective step (nothing if no change was needed). Returns the
+// exit code.
 int change_command(const ChangeRequest& request, const AskJob& ask, const Pace& pace, const Console& console);
 
 }  // namespace gradmon

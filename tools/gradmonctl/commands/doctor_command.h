@@ -9,14 +9,13 @@ namespace gradmon {
 
 struct DoctorRequest {
   JobPlace place;
-  std::string file;  // the config file; "": that of the live job, else ./monitor_config.json
+  std::string file;  // the config file; "": the live job's, else ./monitor_config.json
   bool json = false;
 };
 
-// gradmonctl doctor: what a live job says of itself (where `ask` reaches one),
-// and whether this host has what gradmon needs. The config file is that of --config,
-// else the job's. Returns the exit code: 1 where a finding is a failure, as a config
-// file with a fault is.
+// gradmonctl doctor: reports the status of a live job, if `ask` reaches one, and checks
+// whether this host has what gradmon needs. Returns the exit code: 1 if a finding is a
+// failure, for example an invalid config file.
 int doctor_command(const DoctorRequest& request, const AskJob& ask, const Console& console);
 
 }  // namespace gradmon

@@ -26,7 +26,7 @@ std::string answer_text(const DryRunResult::Answer& answer, const MatchingTarget
   return found == matching.end() ? "does not tell how many targets match" : matching_text(found->second);
 }
 
-// What ranks say in common, in the order of their lowest rank.
+// One line for all ranks with the same answer, in the order of the lowest rank.
 void show_answers(const std::vector<DryRunResult::Answer>& answers, const MatchingTargets& matching,
                   const Console& console) {
   std::map<std::string, std::vector<int>> ranks;

@@ -13,11 +13,11 @@ struct GetRequest {
   std::string file;  // "": ask the job
 };
 
-// gradmonctl get: the config that a job has in force, or one value of it. A
-// change that is pending is mentioned on `console.err`. Returns the exit code.
+// gradmonctl get: prints a job's config in force, or one value of it. Mentions a pending
+// change on `console.err`. Returns the exit code.
 int get_command(const GetRequest& request, const AskJob& ask, const Console& console);
 
-// The same of a file, without a job.
+// The same for a file, without a job.
 int get_from_file(const GetRequest& request, const Console& console);
 
 }  // namespace gradmon

@@ -37,8 +37,8 @@ int history_command(const HistoryRequest& request, const AskJob& ask, const Hist
 
 namespace {
 
-// Whether the files of the output directory may stand in for the job that was not found. Where
-// a name finds no job, those of another one would mislead.
+// Whether the files of the output directory may replace the answer of a job that was not found.
+// If the user named a job, the files may be those of another job and would mislead.
 bool tell_files(const JobPlace& place, const NoJob& problem) {
   if (problem.code != kExitNoAnswer && problem.code != kExitNotAllowed) return false;
   return chosen_name(place).empty() || !place.output_dir.empty();

@@ -14,13 +14,13 @@ namespace gradmon {
 struct HistoryRequest {
   JobPlace place;
   bool json = false;
-  bool all = false;  // in a terminal, too: every change, and whole lines
+  bool all = false;  // also print every change and whole lines in a terminal
 };
 
 using HistoryFiles = std::function<tl::expected<std::vector<HistoryEntry>, std::string>()>;
 
-// gradmonctl history: of the job, or where that does not answer as the files
-// tell it, which is said on `console.err`. Returns the exit code.
+// gradmonctl history: prints the history that the job answers. If the job does not answer,
+// prints the history in `files`, and says so on `console.err`. Returns the exit code.
 int history_command(const HistoryRequest& request, const AskJob& ask, const HistoryFiles& files,
                     const Console& console);
 

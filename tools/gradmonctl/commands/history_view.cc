@@ -28,14 +28,14 @@ std::string applied_text(const std::map<int, std::int64_t>& applied) {
   return text;
 }
 
-// Of a file that cannot be read as a config nobody knows.
+// "-" for a refused config file: it is not known whether it asks for on or off.
 const char* asked_text(const HistoryEntry& entry) {
   if (entry.verdict == "refused" && entry.cause != "ctl") return "-";
   return entry.on ? "on" : "off";
 }
 
 OrderedJson json_of(const HistoryEntry& entry) {
-  OrderedJson::object_t applied;  // Filled as the vector that it is: [] would search it for each rank.
+  OrderedJson::object_t applied;  // A vector: operator[] would search it for each rank.
   for (const auto& [rank, step] : entry.applied) applied.push_back({std::to_string(rank), step});
   return {
       {"revision", entry.revision == Revision{} ? OrderedJson(nullptr) : OrderedJson(entry.revision.value)},

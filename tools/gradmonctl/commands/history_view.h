@@ -10,13 +10,13 @@
 
 namespace gradmon {
 
-// For people: a table, one change a line, in the order in which they came.
-// Where ranks applied one revision at different steps, each step is named.
+// A readable table: one line per change, in the order of arrival. If ranks applied a
+// revision at different steps, each step is named.
 Listing history_listing(const std::vector<HistoryEntry>& history);
 std::string history_text(const std::vector<HistoryEntry>& history);
 
-// What became of every change, as one JSON object, by the rules of json_rule.h;
-// a revision of 0 is null.
+// The outcome of every change, as one JSON object that follows json_rule.h. A revision of
+// 0 is null.
 std::string history_json(const std::vector<HistoryEntry>& history, JsonLayout layout);
 
 }  // namespace gradmon

@@ -46,7 +46,7 @@ std::string table_of(const Imported& imported) {
   return table.text();
 }
 
-// Never in place of a file that is there: it may have been edited since.
+// Never overwrites a file: the user may have edited it.
 int make_file(const std::string& file, const std::string& text, const Console& console) {
   const int fd = open(file.c_str(), O_WRONLY | O_CREAT | O_EXCL | O_CLOEXEC, 0640);
   bool good = fd >= 0 && write_all(fd, text);

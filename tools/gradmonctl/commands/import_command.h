@@ -6,15 +6,15 @@
 
 namespace gradmon {
 
-// Of a file of MindSpore Transformers.
+// A request to import a MindSpore Transformers file.
 struct ImportRequest {
   std::string file;
   std::string output;  // "": stdout
 };
 
-// gradmonctl import: the config goes to `console.out`, or to a new file, and to
-// `console.err` a table of what each key became. Returns the exit code: 6 where
-// a key is wrong, 1 where the file cannot be read, or the new one not made.
+// gradmonctl import: writes the config to `console.out` or to a new file, and a table of the
+// translated keys to `console.err`. Returns the exit code: 6 if a key is invalid, 1 if the
+// file cannot be read or the new file cannot be created.
 int import_command(const ImportRequest& request, const Console& console);
 
 }  // namespace gradmon

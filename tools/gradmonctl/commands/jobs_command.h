@@ -10,21 +10,21 @@
 
 namespace gradmon {
 
-// All jobs of this user on this host.
+// A request to list all jobs of this user on this host.
 struct JobsRequest {
   bool json = false;
-  bool all = false;  // in a terminal, too: every job, and whole lines
+  bool all = false;  // also print every job and whole lines in a terminal
 };
 
-// This user's jobs on this host, as they were found.
+// The result of the search for this user's jobs on this host.
 struct FoundHere {
   std::vector<JobEntry> jobs;
-  std::vector<std::string> refused;          // directories that cannot be trusted: a line for people each
-  std::vector<std::string> unanswered = {};  // as LiveJobs has them
+  std::vector<std::string> refused;          // directories that cannot be trusted, one readable line each
+  std::vector<std::string> unanswered = {};  // LiveJobs::unanswered
 };
 
-// gradmonctl jobs: asks each for its state, and lists them. `ask_at` gives the
-// asking end of an endpoint. Returns the exit code.
+// gradmonctl jobs: asks each job for its status and lists the jobs. `ask_at` returns the
+// connection to an endpoint. Returns the exit code.
 int jobs_command(const JobsRequest& request, const FoundHere& found,
                  const std::function<AskJob(const std::string& endpoint)>& ask_at, const Console& console);
 

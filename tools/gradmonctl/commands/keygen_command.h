@@ -6,15 +6,15 @@
 
 namespace gradmon {
 
-// A directory of keys; or one more client, where `client` is not "".
+// A request for a new directory of keys; for one more client in it if `client` is not "".
 struct KeygenRequest {
   std::string directory;
   std::string client;
   std::string role;  // "read" or "control"
 };
 
-// gradmonctl keygen: a directory of keys, or one more client in it. Prints no
-// key. Returns the exit code.
+// gradmonctl keygen: creates a directory of keys, or adds a client to it. Prints no key.
+// Returns the exit code.
 int keygen_command(const KeygenRequest& request, const Console& console);
 
 }  // namespace gradmon

@@ -8,14 +8,14 @@
 
 namespace gradmon {
 
-// cancel and evict.
+// A request of cancel or evict.
 struct OrderRequest {
   JobPlace place;
   CommandVerb verb = CommandVerb::cancel;
-  std::optional<std::int64_t> rank = {};  // evict
+  std::optional<std::int64_t> rank = {};  // evict only
 };
 
-// gradmonctl cancel and evict: the job is asked once, and its answer is said on
+// gradmonctl cancel and evict: sends one command, and prints the job's answer to
 // `console.err`. Returns the exit code.
 int order_command(const OrderRequest& request, const AskJob& ask, const Console& console);
 

@@ -9,7 +9,7 @@ namespace gradmon {
 
 struct RunRequest {
   std::int64_t ranks = 1;
-  std::vector<std::string> command;  // what follows "--"
+  std::vector<std::string> command;  // the words after "--"
 };
 
 }  // namespace gradmon

@@ -10,11 +10,11 @@ struct StatusRequest {
   JobPlace place;
   bool watch = false;
   bool json = false;
-  bool all = false;  // in a terminal, too: every rank, and whole lines
+  bool all = false;  // also print every rank and whole lines in a terminal
 };
 
-// gradmonctl status. With --watch again every second, until the job does not
-// answer or nobody reads `console.out`. Returns the exit code.
+// gradmonctl status. With --watch it repeats every second, until the job does not answer or
+// `console.out` fails. Returns the exit code.
 int status_command(const StatusRequest& request, const AskJob& ask, const Pace& pace, const Console& console);
 
 }  // namespace gradmon

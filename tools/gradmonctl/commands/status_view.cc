@@ -28,7 +28,7 @@ std::string pending_text(const Pending& pending) {
          (pending.reason.empty() ? "" : ": " + printable_lines(pending.reason, "; "));
 }
 
-// What everybody expects where nothing is collected; any other reason is news.
+// Whether this is a normal reason to be off. Other reasons are also shown beside a pending change.
 bool is_ordinary(const std::string& reason) {
   return reason.empty() || reason == "not asked for" || reason == "finished" || reason == "starting" ||
          reason.rfind("turned off by ", 0) == 0;
@@ -47,7 +47,7 @@ std::string state_text(const Status& status) {
   return status.reason.empty() ? "OFF" : "OFF: " + printable_lines(status.reason, "; ");
 }
 
-// Of many that are no neighbours the number: this is for the first line.
+// For the status line: the number of ranks if their ranges are too long.
 std::string few_ranks(const std::vector<int>& ranks) {
   std::string names = rank_ranges(ranks);
   return names.size() <= kLongestNames ? names : std::to_string(ranks.size()) + " ranks";
@@ -77,7 +77,7 @@ std::string revision_cell(Revision revision) {
   return revision == Revision{} ? "-" : std::to_string(revision.value);
 }
 
-// Why the rank does not do what the job does; "" where it does.
+// Why the rank does not follow the job; "" if it does.
 std::string note_on(const RankStatus& rank, const Status& status) {
   if (!is_counted(rank)) return "";
   std::string note = printable_lines(rank.error, "; ");

@@ -9,20 +9,21 @@
 
 namespace gradmon {
 
-// Live; or as a dry run, of the job's config with `edits`, or of `file` with them.
+// The targets of the plan in force; with `dry_run`, those of the job's config, or of `file`,
+// with `edits`.
 struct TargetsRequest {
   JobPlace place;
   bool json = false;
   bool dry_run = false;
   std::vector<std::pair<std::string, std::string>> edits;
   std::string file;
-  bool all = false;  // in a terminal, too: the whole list, and whole lines
+  bool all = false;  // also print the whole list and whole lines in a terminal
 };
 
-// gradmonctl targets: what each rank watches, what matches nothing, and what has
-// not fired. As a dry run: what each rank would watch under another config, and
-// nothing changes; the exit code is then that of `set --dry-run`. 7 where a rank
-// does not answer.
+// gradmonctl targets: lists what each rank watches, which names match nothing, and which
+// series have not fired. As a dry run it lists what each rank would watch under another
+// config, changes nothing, and returns the exit code of `set --dry-run`. Otherwise returns
+// 7 if a rank does not answer.
 int targets_command(const TargetsRequest& request, const AskJob& ask, const Console& console);
 
 }  // namespace gradmon

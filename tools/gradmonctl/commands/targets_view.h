@@ -14,12 +14,13 @@ namespace gradmon {
 
 enum class TargetsOf : std::uint8_t { plan_in_force, plan_tried };
 
-// For people; each line is an entry of the list. Ranks that say the same are shown as
-// one; rank 0 lists all that it watches, the others only what is silent or unmatched.
+// Readable; each line is an entry of the listing. Ranks with the same answer are shown
+// together. Rank 0 lists all that it watches; the other ranks list only what is silent or
+// unmatched.
 Listing targets_listing(const std::vector<DryRunResult::Answer>& answers, const MatchingTargets& matching,
                         TargetsOf plan);
 
-// "matching": as matching_targets.h counts it; "watched" and "silent": series.
+// JSON: "matching" counts targets (matching_targets.h); "watched" and "silent" count series.
 std::string targets_json(const std::vector<DryRunResult::Answer>& answers, const MatchingTargets& matching,
                          JsonLayout layout);
 

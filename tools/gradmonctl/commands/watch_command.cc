@@ -14,7 +14,7 @@ namespace {
 
 constexpr std::chrono::milliseconds kStatePause{1000};
 constexpr int kPausesBeforeAsking = 3;
-constexpr int kLooksBeforeEnd = 2;  // a hub that was killed is back within a second
+constexpr int kLooksBeforeEnd = 2;  // a killed hub is restarted within a second
 constexpr const char* kHome = "\x1b[H";
 constexpr const char* kClearLine = "\x1b[K";
 constexpr const char* kClearBelow = "\x1b[J";
@@ -39,7 +39,7 @@ class View {
   }
 
  private:
-  // Over what is there, not on a cleared screen: that would flicker.
+  // Overwrites the old text: clearing the screen first would flicker.
   void redraw(const std::string& text) const {
     console_.out << kHome;
     for (const char c : text) {

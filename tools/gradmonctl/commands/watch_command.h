@@ -12,10 +12,9 @@ struct WatchRequest {
   bool json = false;
 };
 
-// gradmonctl watch: shows the state each second, until the job has ended (its hub
-// is gone at two looks in a row), the user interrupts, or nobody reads any more (0
-// each), or the job does not answer and nothing tells whether it has ended (4).
-// Returns the exit code.
+// gradmonctl watch: shows the status each second. Returns the exit code: 0 when the job has
+// ended (its hub is gone in two checks in a row), the user interrupts, or `console.out`
+// fails; 4 when the job does not answer and it is unknown whether the job has ended.
 int watch_command(const WatchRequest& request, const LiveJob& job, const Console& console);
 
 }  // namespace gradmon

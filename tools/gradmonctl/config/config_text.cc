@@ -15,7 +15,7 @@
 namespace gradmon {
 namespace {
 
-constexpr std::size_t kTooLong = (std::size_t{1} << 20) + 1;  // More is refused by the parser anyway.
+constexpr std::size_t kTooLong = (std::size_t{1} << 20) + 1;  // The parser refuses texts over 1 MiB.
 
 }  // namespace
 

@@ -8,14 +8,15 @@
 
 namespace gradmon {
 
-// The text of a config file. The error is a line for people.
+// Reads a config file. The error is one readable line.
 tl::expected<std::string, std::string> read_config_text(const std::string& file);
 
-// Says all errors and warnings of a config text on `console.err`; `file` is for
-// the messages. kExitDone, or kExitInvalidConfig where there are errors.
+// Prints all errors and warnings of a config text to `console.err`; the messages name
+// `file`. Returns kExitDone, or kExitInvalidConfig if there are errors.
 int judge_config_text(const std::string& text, const std::string& file, const Console& console);
 
-// Both: the text of a valid file. The error: what to end with; it has been said.
+// Reads and validates a config file; returns its text. The error is the exit code; the
+// messages have been printed.
 tl::expected<std::string, int> valid_config_text(const std::string& file, const Console& console);
 
 }  // namespace gradmon

@@ -14,7 +14,8 @@ namespace {
 
 using Json = nlohmann::ordered_json;
 
-// The names that may stand in an object: those of the schema and those of the text.
+// The name nearest to `name` among the keys of the object at `pointer`: keys of the schema
+// and of the text. "" if none is near.
 std::string near_key(std::string_view text, const std::string& pointer, const Json& schema,
                      const std::string& name) {
   std::vector<std::string> names;

@@ -7,9 +7,9 @@
 
 namespace gradmon {
 
-// The JSON value of a key (or JSON pointer) of a valid config text: as it is
-// written there, else the key's default, "null" where that is no value. The
-// error, for people: no such key, with the nearest one.
+// The JSON value of a key (or JSON pointer) in a valid config text, exactly as written;
+// if the text lacks the key, its default, or "null" if it has no default. The error, one
+// readable line: the key is unknown; it suggests the nearest key.
 tl::expected<std::string, std::string> config_value(std::string_view text, const std::string& key);
 
 }  // namespace gradmon

@@ -10,7 +10,7 @@ namespace gradmon {
 namespace {
 
 using Lines = std::vector<std::string_view>;
-constexpr std::size_t kMostCells = 4'000'000;  // of the table; beyond it one long run is told
+constexpr std::size_t kMostCells = 4'000'000;  // of the table; larger inputs are shown as one run
 
 Lines lines_of(std::string_view text) {
   Lines lines;
@@ -22,7 +22,8 @@ Lines lines_of(std::string_view text) {
   return lines;
 }
 
-// lengths[i * width + j]: of the longest common subsequence of what follows i and j.
+// The longest common subsequence by dynamic programming: at(i, j) is its length for the
+// lines of `before` from i and of `after` from j.
 class CommonLines {
  public:
   CommonLines(const Lines& before, const Lines& after) : width_(after.size() + 1) {
@@ -85,7 +86,7 @@ class Differ {
   const Lines after_;
   const CommonLines common_;
   std::string text_;
-  std::size_t line_ = 0;  // of the run that is open
+  std::size_t line_ = 0;  // first line of the current run
   std::string old_;
   std::string new_;
 };

@@ -6,9 +6,9 @@
 
 namespace gradmon {
 
-// The lines that differ, for people: before each run of them "line N:", with N
-// of the old text, then the old lines after "- " and the new ones after "+ ".
-// "" where the texts are equal.
+// A readable diff. Each run of different lines starts with "line N:", where N is the
+// line in the old text; then come the old lines after "- " and the new lines after "+ ".
+// "" if the texts are equal.
 std::string line_diff(std::string_view before, std::string_view after);
 
 }  // namespace gradmon

@@ -10,16 +10,17 @@
 
 namespace gradmon {
 
-// One KEY=VALUE of `gradmonctl set`, as Command::edits wants it: the key (or
-// JSON pointer), and the value as JSON text. A VALUE that is not JSON is taken
-// as a string. The KEY ends at the first "="; one with
-// a dot is refused, as no key has one. The error is a line for people.
+// Parses one KEY=VALUE of `gradmonctl set` for Command::edits: the key (or JSON pointer),
+// and the value as JSON text. KEY ends at the first "=". A VALUE that is not JSON becomes
+// a string. A KEY with a dot is refused, because no key has a dot. The error is one
+// readable line.
 tl::expected<std::pair<std::string, std::string>, std::string> parse_set_argument(
     const std::string& argument);
 
-// The positional KEY=VALUE... of a command: its words go to `words`.
+// The positional arguments KEY=VALUE... of a command; they are stored in `words`.
 Argument edit_words(std::vector<std::string>& words, const std::string& help);
-// Each of them parsed. Returns what is wrong with the first that cannot be, "" for nothing.
+// Parses all words and appends them to `edits`. Returns the error of the first invalid word,
+// "" if all are valid.
 std::string parse_edits(const std::vector<std::string>& words,
                         std::vector<std::pair<std::string, std::string>>& edits);
 

@@ -28,7 +28,7 @@ struct Magic {
   std::uint32_t number;
   const char* name;
 };
-// Those that linux/magic.h does not name are by their number.
+// linux/magic.h has no constants for the types given by number.
 constexpr std::array<Magic, 18> kMagics{{{EXT4_SUPER_MAGIC, "ext4"},
                                          {XFS_SUPER_MAGIC, "xfs"},
                                          {BTRFS_SUPER_MAGIC, "btrfs"},
@@ -48,7 +48,8 @@ constexpr std::array<Magic, 18> kMagics{{{EXT4_SUPER_MAGIC, "ext4"},
                                          {0x2FC12FC1, "zfs"},
                                          {PROC_SUPER_MAGIC, "proc"}}};
 
-// Two files that are gone with it.
+// The names of two temporary files. The constructor creates the first file; the
+// destructor removes both.
 class TrialFiles {
  public:
   explicit TrialFiles(const fs::path& directory) : name_((directory / ".gradmon-doctor-XXXXXX").string()) {

@@ -7,21 +7,21 @@
 
 namespace gradmon {
 
-// The kind of file system a path lies on, as "ext4", "nfs" or "0x1234abcd"; ""
-// where the path cannot be asked.
+// The type of a path's file system: "ext4", "nfs", or "0x1234abcd" for an unknown
+// type. "" if statfs() fails; errno then tells why.
 std::string file_system_of(const std::filesystem::path& path);
-// Whether changes made on another host raise no events here.
+// Whether changes made on another host raise no inotify events on this host.
 bool is_network_file_system(const std::string& kind);
 
-// What a directory can do, found out by doing it with files of our own in it,
-// which are removed again.
+// The operations that a directory supports, tested with temporary files in it.
 struct DirectoryTrial {
   bool watch = false;     // a rename raises an event within a second
   bool exchange = false;  // renameat2(RENAME_EXCHANGE)
-  bool link = false;      // link(2), failing where the name is taken
+  bool link = false;      // link(2), which must fail with EEXIST if the name exists
 };
 
-// The error, a line for people: no file can be made there.
+// Runs the tests and removes the files. The error, one readable line: no file can be
+// created in the directory.
 tl::expected<DirectoryTrial, std::string> try_directory(const std::filesystem::path& directory);
 
 }  // namespace gradmon

@@ -8,11 +8,12 @@
 
 namespace gradmon {
 
-// Who says that this is the config file.
+// Where the path of the config file comes from.
 enum class ConfigNamed : std::uint8_t { by_option, by_job_or_default };
 
-// The config file: readable, and valid. One with a fault is a failure; one that cannot
-// be read is a failure where --config names it, as it may be on another host otherwise.
+// Checks that the config file can be read and is valid. An invalid file is a failure. An
+// unreadable file is a failure only if --config names it: the job's file may be on
+// another host.
 Finding examine_config_file(const std::string& file, ConfigNamed named);
 
 }  // namespace gradmon

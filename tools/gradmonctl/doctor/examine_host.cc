@@ -14,7 +14,7 @@ namespace {
 
 namespace fs = std::filesystem;
 
-constexpr std::int64_t kSpareDescriptors = 16;  // for the connection to the hub, and the files of rows
+constexpr std::int64_t kSpareDescriptors = 16;  // for the connection to the hub and the output files
 
 std::int64_t number_in(const fs::path& file) {
   std::int64_t number = 0;

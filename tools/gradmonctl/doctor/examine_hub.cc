@@ -27,15 +27,15 @@ using Level = Finding::Level;
 using std::chrono::milliseconds;
 
 constexpr std::uint64_t kMiB = std::uint64_t{1} << 20U;
-constexpr std::uint64_t kNeeded = kMiB;      // a decision log, and the start of a log
-constexpr std::uint64_t kWanted = 8 * kMiB;  // both at their largest, several jobs
+constexpr std::uint64_t kNeeded = kMiB;      // a decision log and the start of the hub's log
+constexpr std::uint64_t kWanted = 8 * kMiB;  // both logs at full size, for several jobs
 constexpr milliseconds kConnectTime{2000};
 constexpr milliseconds kAnswerWithin{2000};
 constexpr milliseconds kNap{20};
 constexpr const char* kOtherBase =
     "set XDG_RUNTIME_DIR to a directory of yours with mode 0700 and a short path";
 
-// A job's directory for a trial, gone with it.
+// Owns a temporary job directory; the destructor removes it.
 class TrialJob {
  public:
   explicit TrialJob(JobDirectory directory) : directory_(std::move(directory)) {}
@@ -60,7 +60,8 @@ Finding examine_base(const fs::path& base) {
       base, {std::uint64_t{status.f_bavail} * status.f_frsize, status.f_files == 0 || status.f_favail > 0});
 }
 
-// The hub that serves a socket, connected to; ended with this.
+// A connection to the hub that serves a socket. The destructor kills the hub and waits
+// for its end.
 class TrialHub {
  public:
   explicit TrialHub(const fs::path& socket) {
@@ -80,7 +81,7 @@ class TrialHub {
     if (!connection_.valid()) return;
     if (getsockopt(connection_.get(), SOL_SOCKET, SO_PEERCRED, &peer, &size) != 0) return;
     if (peer.pid <= 1 || kill(peer.pid, SIGKILL) != 0) return;
-    pollfd closed{connection_.get(), POLLIN, 0};  // The end of the stream is the end of the process.
+    pollfd closed{connection_.get(), POLLIN, 0};  // The stream closes when the process ends.
     ::poll(&closed, 1, static_cast<int>(kConnectTime.count()));
   }
   TrialHub(const TrialHub&) = delete;

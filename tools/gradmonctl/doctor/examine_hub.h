@@ -10,17 +10,17 @@
 
 namespace gradmon {
 
-// Whether the directories of jobs can be made, who may enter them, how much room
-// they have, and whether gradmon-hub is found, starts and answers. A directory and
-// a hub are made for the trial, and are gone afterwards. `object` is the file that
-// gradmon-hub is to lie beside: a training looks beside its own library.
+// Checks that a private job directory can be created, that its file system has room,
+// and that gradmon-hub is found, starts and answers. Creates a temporary job directory
+// and hub, and removes both. gradmon-hub is searched beside the file `object`; a
+// training process searches beside its own library.
 Findings examine_hub(const EnvironmentLookup& environment = process_environment,
                      const std::filesystem::path& object = own_object());
 
-// What a file system can still take.
+// The free space of a file system.
 struct Room {
   std::uint64_t free_bytes = 0;
-  bool files = true;  // more can be made
+  bool files = true;  // more files can be created
 };
 Finding examine_room(const std::filesystem::path& base, const Room& room);
 

@@ -8,13 +8,13 @@
 
 namespace gradmon {
 
-// What `doctor` has found out about one thing.
+// The result of one check by `gradmonctl doctor`.
 struct Finding {
   enum class Level : std::uint8_t { ok, warn, fail };
   Level level = Level::ok;
-  std::string check;   // what was looked at: "config watch"
+  std::string check;   // the name of the check: "config watch"
   std::string text;    // what was found
-  std::string remedy;  // what to do; "" where nothing is to be done
+  std::string remedy;  // what the user can do; "" for nothing
 };
 
 using Findings = std::vector<Finding>;
@@ -22,9 +22,9 @@ using Findings = std::vector<Finding>;
 std::string_view name_of(Finding::Level level);
 Finding::Level worst(const Findings& findings);
 
-// For people: a line each, or as many as its text has, remedies below. UTF-8.
+// Readable UTF-8 text: the lines of each finding, with its remedy below.
 std::string findings_text(const Findings& findings);
-// One JSON object, by the rules of json_rule.h.
+// One JSON object that follows json_rule.h.
 std::string findings_json(const Findings& findings);
 
 }  // namespace gradmon

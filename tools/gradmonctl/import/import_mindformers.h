@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// What the monitoring keys of a MindSpore Transformers file become. Pure.
+// Translates the monitoring keys of a MindSpore Transformers file into a config. Pure.
 //
 // Source: "训练指标监控" of MindSpore Transformers' documentation (sections
 // monitor_config, tensorboard, callbacks).
@@ -16,7 +16,7 @@ namespace gradmon {
 struct ImportedKey {
   YamlPlace place;
   std::string value;    // as JSON
-  std::string becomes;  // for people
+  std::string becomes;  // its translation, readable
 };
 
 struct Imported {
@@ -24,7 +24,7 @@ struct Imported {
   std::vector<ImportedKey> keys;
 };
 
-// All errors, or a config that is valid.
+// Returns a valid config, or all errors.
 tl::expected<Imported, std::vector<YamlError>> import_mindformers(const std::string& yaml);
 
 }  // namespace gradmon

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// The keys of some sections of a YAML file, as values; the one user of yaml-cpp.
-// Pure; any thread.
+// Reads the keys of some sections of a YAML file. The only user of yaml-cpp. Pure; any
+// thread.
 #pragma once
 
 #include <cstddef>
@@ -17,8 +17,8 @@ struct YamlPlace {
   std::size_t column = 1;  // from 1
 };
 
-// A key whose value is no section: null, true or false, a number, a string, or
-// a list of these. Mappings, and what is deeper in a list, are empty objects.
+// A key and its value: null, true or false, a number, a string, or a list of these. A
+// mapping, and a mapping or list within a list, is stored as an empty object.
 struct YamlEntry {
   YamlPlace place;
   nlohmann::json value;
@@ -29,9 +29,10 @@ struct YamlError {
   std::string text;
 };
 
-// The keys of the named sections, in the order of the file: a section is a
-// mapping, or a list of mappings, or null. Refused: what is not UTF-8, no YAML
-// or no mapping, a second document, keys given twice, merge keys, and more than 4,096 keys or elements.
+// The keys of the named sections, in the order of the file. A section is a mapping, a
+// list of mappings, or null. Refused: text that is not UTF-8 or not YAML, a document
+// that is not a mapping, a second document, duplicate keys, merge keys, and more than
+// 4,096 keys and elements.
 tl::expected<std::vector<YamlEntry>, YamlError> read_yaml_sections(const std::string& text,
                                                                    const std::vector<std::string>& sections);
 

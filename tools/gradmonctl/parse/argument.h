@@ -11,9 +11,9 @@
 
 namespace gradmon {
 
-// One argument of a subcommand, as the command line is read and as the help shows it. A value.
+// One argument of a subcommand: how it is parsed, and its help. A value.
 struct Argument {
-  // Where its value goes: a bool is set by a flag, a list takes every word that is left.
+  // Where the value is stored. A flag sets a bool; a list takes all remaining words.
   using Destination = std::variant<bool*, std::string*, std::int64_t*, std::optional<std::int64_t>*,
                                    std::vector<std::string>*>;
 
@@ -22,10 +22,11 @@ struct Argument {
   std::string help;              // may have several lines
   std::string placeholder = {};  // stands for the value in the help: "SECONDS"
   bool required = false;
-  std::string needs = {};                 // the option without which this one is a usage error
-  std::string excludes = {};              // the option with which this one is a usage error
-  std::vector<std::string> choices = {};  // of a text; empty: any text
-  // Of a number. CLI11 2.1 turns a number above the range of int64 into the largest: that one is refused.
+  std::string needs = {};                 // the option that must be given with this one
+  std::string excludes = {};              // the option that must not be given with this one
+  std::vector<std::string> choices = {};  // the permitted texts; empty: any text
+  // The range of a number. CLI11 2.1 turns a number above int64 into the largest int64, so `most`
+  // excludes it.
   std::int64_t least = 0;
   std::int64_t most = std::numeric_limits<std::int64_t>::max() - 1;
 };

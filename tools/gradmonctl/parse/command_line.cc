@@ -33,7 +33,7 @@ CLI::Option* add_option(CLI::App& command, const Argument& argument) {
         } else {
           CLI::Option* option = command.add_option(argument.name, *destination, argument.help);
           if constexpr (std::is_same_v<Value, std::vector<std::string>>) {
-            // CLI11 2.4 aborts at a name with a "=": HelpText shows the text instead.
+            // CLI11 2.4 aborts on a type name with a "=", so HelpText shows the option text instead.
             option->option_text(argument.placeholder)->allow_extra_args();
           } else if (!argument.placeholder.empty()) {
             option->type_name(argument.placeholder);
@@ -69,7 +69,7 @@ class Grammar {
     app_.footer(kExitCodes);
     app_.set_help_flag("-h,--help", "this help");
     app_.set_version_flag("--version", "gradmonctl " GRADMON_VERSION, "the version");
-    app_.require_subcommand(0, 1);  // What comes after one is its argument, whatever it is called.
+    app_.require_subcommand(0, 1);  // Words after a subcommand are its arguments.
     for (const auto& subcommand : subcommands_) {
       const std::string usage = subcommand->usage();
       names_.push_back(usage.substr(0, usage.find(' ')));
@@ -82,7 +82,7 @@ class Grammar {
   CLI::App& app() { return app_; }
   // In the order of the subcommands.
   const std::vector<std::string>& names() const { return names_; }
-  // Null where none is called so.
+  // Null if there is no subcommand of this name.
   Subcommand* find(const std::string& name) const {
     const std::size_t index = index_of(name);
     return index == names_.size() ? nullptr : subcommands_[index].get();
@@ -116,7 +116,8 @@ std::string unknown_command(const std::string& word, const std::vector<std::stri
   return "unknown command \"" + word + "\"" + (near.empty() ? "" : " (did you mean \"" + near + "\"?)");
 }
 
-// What follows "--" is the user's, and none of CLI11's business.
+// Moves the words after "--" to `rest`, so that CLI11 does not parse them. Does nothing if
+// `rest` is null.
 void split_rest(std::vector<std::string>& words, std::vector<std::string>* rest) {
   if (rest == nullptr) return;
   const auto mark = std::find(words.begin(), words.end(), "--");
@@ -140,7 +141,7 @@ tl::expected<std::unique_ptr<Subcommand>, NoSubcommand> parse_command_line(Subco
     return usage_error("", unknown_command(words.front(), grammar.names()));
   }
   try {
-    std::reverse(words.begin(), words.end());  // CLI11 takes them from the end.
+    std::reverse(words.begin(), words.end());  // CLI11 reads the words from the end.
     grammar.app().parse(words);
   } catch (const CLI::CallForHelp&) {
     return help_of(grammar.chosen() ? *grammar.chosen() : grammar.app(), kExitDone);

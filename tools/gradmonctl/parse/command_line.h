@@ -9,15 +9,15 @@
 
 namespace gradmon {
 
-// Why there is nothing to do: help that was asked for (code 0, for stdout), or
-// a usage error (code 2, for stderr).
+// Why no subcommand runs: the user asked for help or the version (code 0, for stdout), or
+// made a usage error (code 2, for stderr).
 struct NoSubcommand {
   int code = kExitUsage;
   std::string text;
 };
 
-// Reads the command line. Returns the one of `subcommands` that it names, with its
-// arguments in place. Throws nothing.
+// Parses the command line. Returns the subcommand that it names, with its arguments
+// filled in. Throws nothing.
 tl::expected<std::unique_ptr<Subcommand>, NoSubcommand> parse_command_line(Subcommands subcommands, int argc,
                                                                            const char* const* argv);
 

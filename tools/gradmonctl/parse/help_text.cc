@@ -33,7 +33,7 @@ std::string names_of(const CLI::Option& option) {
   std::string names;
   for (const std::string& name : option.get_snames()) names += (names.empty() ? "-" : ", -") + name;
   for (const std::string& name : option.get_lnames()) names += (names.empty() ? "--" : ", --") + name;
-  // CLI11 adds ":" and the permitted range.
+  // CLI11 appends ":" and the permitted range to the type name.
   const std::string type = option.get_type_name();
   return type.empty() ? names : names + ' ' + type.substr(0, type.find(':'));
 }

@@ -6,7 +6,7 @@
 
 namespace gradmon {
 
-// How gradmonctl's help looks: the same under every version of CLI11.
+// Formats gradmonctl's help, identically under every version of CLI11.
 class HelpText : public CLI::FormatterBase {
  public:
   std::string make_help(const CLI::App* app, std::string name, CLI::AppFormatMode mode) const override;

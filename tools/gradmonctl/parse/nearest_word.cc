@@ -5,7 +5,7 @@
 
 namespace gradmon {
 std::string nearest_word(const std::string& word, const std::vector<std::string>& known) {
-  constexpr std::size_t longest = 40;  // of a command nobody types more
+  constexpr std::size_t longest = 40;  // no command is longer
   if (word.size() > longest) return "";
   std::string nearest;
   std::size_t best = word.size() < 4 ? 1 : 2;

@@ -6,8 +6,9 @@
 
 namespace gradmon {
 
-// What somebody may have meant who typed `word`: the one of `known` that fewest letters
-// put in, left out or changed make of it, or that it begins; "" where none is near.
+// The known word with the smallest edit distance to `word`; a known word that starts with
+// `word` has distance 0. The distance is at most 1 for words of up to 3 letters, else at
+// most 2; "" if no known word is that near.
 std::string nearest_word(const std::string& word, const std::vector<std::string>& known);
 
 }  // namespace gradmon

@@ -11,7 +11,7 @@
 
 namespace gradmon {
 
-// One command of gradmonctl: what it is called, what it takes, and what it does.
+// One command of gradmonctl: its name, its arguments and its action.
 class Subcommand {
  public:
   Subcommand() = default;
@@ -23,17 +23,17 @@ class Subcommand {
   virtual std::string usage() const = 0;
   // One line for the list of commands.
   virtual std::string summary() const = 0;
-  // In the order in which the help lists them. Their destinations are within this object.
+  // In the order of the help. Their destinations are members of this object.
   virtual Arguments arguments() { return {}; }
-  // Where the words after "--" go; null: the command takes none.
+  // Where the words after "--" are stored; null: the command takes none.
   virtual std::vector<std::string>* rest() { return nullptr; }
-  // Called once the arguments are in place. The usage error that they make together, "" for none.
+  // Called when the arguments are filled in. Returns a usage error of their combination, "" for none.
   virtual std::string complete() { return ""; }
-  // Does it, with the real network, clock and files. Returns the exit code. Called once.
+  // Runs the command with the real network, clock and files. Returns the exit code. Called once.
   virtual int perform(const Console& console) = 0;
 };
 
-// A subcommand whose arguments go to the members of a Request.
+// A subcommand whose arguments are stored in the members of a Request.
 template <class Request>
 class SubcommandFor : public Subcommand {
  public:

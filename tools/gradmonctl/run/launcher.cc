@@ -22,8 +22,8 @@ namespace {
 
 using Clock = std::chrono::steady_clock;
 
-// The signals of this process as a file, until destroyed. One that is ignored
-// (nohup, a background job) stays ignored.
+// Reads the signals of this process from a signalfd; the destructor restores the signal
+// mask. An ignored signal (nohup, a background job) stays ignored.
 class SignalFile {
  public:
   SignalFile() {
@@ -87,7 +87,7 @@ class RankGroup {
   SignalFile signals_;
   std::vector<RankProcess> ranks_;
   int running_ = 0;  // ranks whose own process has not ended
-  int code_ = 0;     // of the first that failed
+  int code_ = 0;     // exit code of the first rank that failed
   std::optional<Clock::time_point> kill_at_;
 };
 
@@ -160,13 +160,14 @@ void RankGroup::reap() {
   }
 }
 
-// Whatever else has ended is an orphan of a rank, as a hub that found another one there.
+// All other ended children are orphans of ranks, for example a hub that ended because
+// another hub already served the job.
 void RankGroup::reap_orphans() const {
   for (siginfo_t ended{}; waitid(P_ALL, 0, &ended, WEXITED | WNOHANG | WNOWAIT) == 0 && ended.si_pid != 0;
        ended = {}) {
     const bool a_rank = std::any_of(ranks_.begin(), ranks_.end(),
                                     [&](const RankProcess& rank) { return rank.pid() == ended.si_pid; });
-    if (a_rank) return;  // Its turn comes first; orphans behind it come with the next signal.
+    if (a_rank) return;  // The next reap() collects it; the orphans behind it follow.
     waitpid(ended.si_pid, nullptr, 0);
   }
 }
@@ -181,7 +182,7 @@ void RankGroup::pass_on_all() {
 int RankGroup::until_deadline() const {
   if (!kill_at_) return -1;
   const auto left = std::chrono::duration_cast<std::chrono::milliseconds>(*kill_at_ - Clock::now()).count();
-  // Once killed they are waited for; a tenth of a second bounds a lost SIGCHLD.
+  // At least 100 ms: after SIGKILL the loop only waits for the ends, and may have missed a SIGCHLD.
   return static_cast<int>(std::max<long long>(left + 1, 100));
 }
 
@@ -193,7 +194,7 @@ bool RankGroup::all_gone() const {
 
 tl::expected<int, std::string> launch(const Launch& launch) {
   prctl(PR_SET_CHILD_SUBREAPER, 1);
-  signal(SIGCHLD, SIG_DFL);  // Ignored, as it may be inherited, it would hide how ranks end.
+  signal(SIGCHLD, SIG_DFL);  // An inherited SIG_IGN would hide the ranks' exit statuses.
   RankGroup group(launch);
   const auto started = group.start();
   if (!started) group.end_all();

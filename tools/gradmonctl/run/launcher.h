@@ -14,18 +14,18 @@ struct Launch {
   std::chrono::milliseconds grace{5000};  // from SIGTERM to SIGKILL
 };
 
-// Runs the command once for each rank on this host and waits for all. Their
-// lines go to stdout and stderr as "[RANK] line", whole, in the order in which
-// they arrive. SIGINT, SIGTERM and SIGHUP are passed on to all of them. When
-// one fails the others are ended; what ranks leave running behind is ended at
-// last. Should this process die, the kernel kills the ranks.
+// Runs the command once for each rank on this host and waits for all ranks. Whole lines
+// of the ranks go to stdout and stderr as "[RANK] line", in the order of arrival. SIGINT,
+// SIGTERM and SIGHUP are forwarded to all ranks. If a rank fails, the others are
+// terminated. When all ranks have ended, the processes that they left behind are
+// terminated. If this process dies, the kernel kills the ranks.
 //
-// The value is the exit code: 0 where all ranks ended with 0, else that of the
-// rank that failed first, 128 + signal where it was killed. The error is that
-// the ranks could not be started; then none is left.
+// Returns the exit code: 0 if all ranks exited with 0, else the exit code of the rank that
+// failed first, or 128 + signal if it was killed. The error: a rank could not be started;
+// no rank is left running.
 //
-// To be called once, in a process with one thread that ignores SIGPIPE: it
-// makes the process a child subreaper and, until it returns, reads its signals.
+// Call it once, in a process with one thread that ignores SIGPIPE. It makes the process a
+// child subreaper, and reads the signals of the process until it returns.
 tl::expected<int, std::string> launch(const Launch& launch);
 
 }  // namespace gradmon

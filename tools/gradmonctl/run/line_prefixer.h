@@ -7,8 +7,8 @@
 
 namespace gradmon {
 
-// Turns what a rank writes, in pieces of any size, into whole lines that begin
-// with "[RANK] ". A value; knows no file.
+// Turns the output of a rank, in pieces of any size, into whole lines that begin with
+// "[RANK] ". A value; does no I/O.
 class LinePrefixer {
  public:
   // A longer line is cut into lines of this many bytes: memory is bounded.
@@ -18,7 +18,7 @@ class LinePrefixer {
 
   // The lines that `bytes` completes, prefixed, each with its line feed.
   std::string feed(std::string_view bytes);
-  // At the end of the output: the line that never got its line feed, with one.
+  // At the end of the output: the unfinished last line, with a line feed; "" if there is none.
   std::string finish();
 
  private:

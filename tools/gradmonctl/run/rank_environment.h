@@ -7,7 +7,7 @@
 
 namespace gradmon {
 
-// What the ranks of one launch have in common.
+// The values that all ranks of one launch share.
 struct LaunchIdentity {
   int ranks = 1;
   int master_port = 0;
@@ -19,8 +19,7 @@ tl::expected<int, std::string> free_port();
 
 // The environment of one rank, as "NAME=VALUE": `inherited` with RANK,
 // WORLD_SIZE, LOCAL_RANK, LOCAL_WORLD_SIZE, MASTER_ADDR, MASTER_PORT and
-// GRADMON_RUN_ID replaced, and USE_LIBUV=0 and DYNAMIC_MONITOR=True where they are
-// not set.
+// GRADMON_RUN_ID replaced, and USE_LIBUV=0 and DYNAMIC_MONITOR=True if they are not set.
 std::vector<std::string> rank_environment(const std::vector<std::string>& inherited, int rank,
                                           const LaunchIdentity& launch);
 

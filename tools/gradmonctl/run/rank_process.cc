@@ -59,7 +59,7 @@ struct Pipe {
   int release() { return std::exchange(read_end, -1); }
 };
 
-// In the child, after fork(): no return.
+// Runs in the child after fork(). Does not return.
 [[noreturn]] void become(char** command, char** environment, const Pipe& out, const Pipe& err, pid_t launcher,
                          const sigset_t& mask) {
   setpgid(0, 0);
@@ -98,7 +98,7 @@ bool RankStream::read_some() {
 void RankStream::pass_on() { read_some(); }
 
 void RankStream::finish() {
-  // A pipe holds 1 MiB at most; more comes from a process that left the group.
+  // A pipe holds at most 1 MiB; more output comes from a process that left the group.
   for (int reads = 0; reads < 16 && read_some();) ++reads;
   end();
 }
@@ -128,7 +128,7 @@ tl::expected<RankProcess, std::string> RankProcess::start(const std::vector<std:
     become(const_cast<char**>(arguments.data()), const_cast<char**>(variables.data()), out, err, launcher,
            mask);
   }
-  setpgid(pid, pid);  // The child does it too: whoever comes first.
+  setpgid(pid, pid);  // The child does this too; either may be first.
   return RankProcess(pid, out.release(), err.release(), rank);
 }
 

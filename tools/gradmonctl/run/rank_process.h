@@ -13,8 +13,8 @@
 
 namespace gradmon {
 
-// One stream of a rank: read without waiting, written on, line by line, to one
-// of ours. Where ours is closed the rank's lines are thrown away and it runs on.
+// Copies stdout or stderr of a rank, line by line, to the same stream of this process. Reads
+// do not block. If our stream is closed, the lines are discarded and the rank runs on.
 class RankStream {
  public:
   RankStream(int from, int to, int rank) : from_(from), to_(to), lines_(rank) {}
@@ -22,9 +22,9 @@ class RankStream {
   RankStream(RankStream&& other) noexcept;
   RankStream& operator=(RankStream&&) = delete;
 
-  int fd() const { return from_; }  // for poll(); -1 once at its end
-  void pass_on();                   // at most 64 KiB of what there is now
-  void finish();                    // what is left in the pipe; then the end
+  int fd() const { return from_; }  // for poll(); -1 after the end of the stream
+  void pass_on();                   // copies at most 64 KiB, without waiting
+  void finish();                    // copies the rest of the pipe, then closes it
 
  private:
   bool read_some();
@@ -35,9 +35,9 @@ class RankStream {
   LinePrefixer lines_;
 };
 
-// One rank and the processes it has started: a process group of its own, which
-// is gone when its last member is. One thread. The process that makes these
-// must be a child subreaper, or "gone" would be said too early.
+// One rank and the processes it has started: a process group of its own. gone(): all
+// processes of the group have ended. One thread. The process that creates ranks must be a
+// child subreaper, or gone() would be true too early.
 class RankProcess {
  public:
   // Runs `command` with stdin from /dev/null, the signal mask `mask` and
@@ -46,11 +46,11 @@ class RankProcess {
                                                       const std::vector<std::string>& environment, int rank,
                                                       const sigset_t& mask);
 
-  // Collects what has ended. Once only: the wait status of the rank itself.
+  // Reaps the ended processes of the group. Returns the wait status of the rank itself, once.
   std::optional<int> reap();
   bool gone() const { return gone_; }
   pid_t pid() const { return pid_; }
-  void send(int signal) const;  // to all of the group; nothing where it is gone
+  void send(int signal) const;  // to the whole group; does nothing if it is gone
 
   RankStream out;
   RankStream err;

@@ -12,11 +12,11 @@ namespace gradmon {
 struct Console {
   std::ostream& out;
   std::ostream& err;
-  bool clears_screen = false;         // `out` is a terminal that knows how
-  std::optional<Screen> screen = {};  // of the terminal that `out` is; none: it is none
+  bool clears_screen = false;         // `out` is a terminal that can clear its screen
+  std::optional<Screen> screen = {};  // nullopt: `out` is no terminal, or its size is unknown
 };
 
-// What gradmonctl ends with; those that a job decides are CommandOutcome.
+// The exit codes of gradmonctl. A job's CommandOutcome is also used as an exit code.
 inline constexpr int kExitDone = 0;
 inline constexpr int kExitFailed = 1;
 inline constexpr int kExitUsage = 2;

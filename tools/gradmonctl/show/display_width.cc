@@ -10,7 +10,7 @@ namespace {
 
 constexpr const char* kEllipsis = "…";  // one column
 
-// This thread's characters are UTF-8 while it lives: libc knows their widths.
+// Switches this thread's locale to UTF-8 for its lifetime, so that libc gives the widths.
 class Utf8Characters {
  public:
   Utf8Characters() : before_(uselocale(utf8())) {}
@@ -19,7 +19,7 @@ class Utf8Characters {
   Utf8Characters& operator=(const Utf8Characters&) = delete;
 
  private:
-  // Null where the system has none: bytes count one each then, which is never too few.
+  // Null if the system has no C.UTF-8: each byte then counts as one column, which is never too few.
   static locale_t utf8() {
     static const locale_t locale = newlocale(LC_CTYPE_MASK, "C.UTF-8", nullptr);
     return locale;
@@ -41,7 +41,8 @@ Character first_of(std::string_view text) {
   return {bytes, static_cast<std::size_t>(std::max(wcwidth(code), 0))};
 }
 
-// The bytes of the beginning that takes so many columns, with what combines with its end.
+// The length in bytes of the longest prefix that fits into `columns`, with the combining
+// characters at its end.
 std::size_t bytes_within(std::string_view text, std::size_t columns) {
   std::size_t bytes = 0;
   while (bytes < text.size()) {

@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
-// What the JSON that gradmonctl prints has in common. Times are milliseconds
-// since 1970. null is what there is not: a step of -1, an empty text, a time or
-// pid of 0. Bytes that are not UTF-8 become U+FFFD. `schema_version` rises when a
-// field changes or goes; new ones may come at any time.
+// The rules for all JSON that gradmonctl prints. Times are milliseconds since 1970. null
+// stands for an absent value: a step of -1, an empty text, a time or pid of 0. Bytes that
+// are not UTF-8 become U+FFFD. `schema_version` rises when a field changes or is removed;
+// fields may be added at any time.
 #pragma once
 
 #include <cstdint>

@@ -13,7 +13,7 @@ namespace {
 
 using Lines = std::vector<std::string>;
 
-constexpr const char* kMargin = "  ";  // of a line that goes on
+constexpr const char* kMargin = "  ";  // of a continuation line
 
 std::string joined(const Lines& lines) {
   std::string text;
@@ -21,7 +21,7 @@ std::string joined(const Lines& lines) {
   return text;
 }
 
-// A line of prose in as many as it takes, broken at blanks; a word that is wider is cut.
+// Wraps a line of prose at blanks; cuts a word that is wider than the screen.
 void fold(std::string_view line, std::size_t columns, Lines& into) {
   std::string now;
   bool begun = false;  // `now` has a word
@@ -55,7 +55,7 @@ std::string left_out(std::size_t count, const std::string& noun, const std::stri
   return "… and " + std::to_string(count) + " more " + noun + (count == 1 ? "" : "s") + " (" + all + ")";
 }
 
-// The entries that have room, and a line for the others.
+// The entries that fit into `room` lines, and a line that counts the omitted entries.
 Lines shown_entries(const Listing& listing, std::size_t room) {
   Lines entries = listing.entries;
   if (entries.size() <= room) return entries;
@@ -89,7 +89,7 @@ std::string text_on(const std::optional<Screen>& screen, const Listing& listing)
     table.push_back(std::move(entry));
   for (const std::string& line : table) lines.push_back(cut_to_width(line, screen->columns));
   lines.insert(lines.end(), after.begin(), after.end());
-  if (lines.size() > room) {  // Prose alone is too much for the screen.
+  if (lines.size() > room) {  // The prose alone does not fit.
     const std::size_t more = lines.size() - room + 1;
     lines.resize(room - 1);
     lines.push_back(cut_to_width(left_out(more, "line", listing.all), screen->columns));

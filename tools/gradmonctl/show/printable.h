@@ -6,12 +6,12 @@
 
 namespace gradmon {
 
-// Text of strangers (host names, paths, errors) as a terminal may show it:
-// control characters, what reorders text, and bytes that are not UTF-8 are
-// written as "\n", "\t", "\r" or "\xNN" for each byte. UTF-8 stays.
+// Makes untrusted text (host names, paths, errors) safe for a terminal: control
+// characters, line separators, bidirectional controls and bytes that are not UTF-8 become
+// "\n", "\t", "\r" or "\xNN" for each byte. Other UTF-8 stays.
 std::string printable(std::string_view text);
 
-// The lines of a text, each printable, with `between` in between; empty lines are left out.
+// The lines of a text without empty lines, each made printable, joined by `between`.
 std::string printable_lines(std::string_view text, std::string_view between);
 
 }  // namespace gradmon

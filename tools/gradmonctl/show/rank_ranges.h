@@ -6,7 +6,7 @@
 
 namespace gradmon {
 
-// Rising rank numbers for people, as "rank 3" or "ranks 0-3, 7".
+// Ascending rank numbers as readable text: "rank 3" or "ranks 0-3, 7".
 std::string rank_ranges(const std::vector<int>& ranks);
 
 }  // namespace gradmon

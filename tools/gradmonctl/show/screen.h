@@ -6,14 +6,14 @@
 
 namespace gradmon {
 
-// What a terminal shows at once, in characters.
+// The size of a terminal, in characters.
 struct Screen {
   std::size_t columns = 80;
   std::size_t rows = 24;
 };
 
-// The screen of the terminal behind a descriptor: COLUMNS and LINES where they are set,
-// else its own size. None where it is no terminal, or none that tells its size.
+// The size of the terminal at a descriptor: COLUMNS and LINES if they are set, else the
+// terminal's own size. nullopt if it is no terminal or its size is unknown.
 std::optional<Screen> screen_of(int fd);
 
 }  // namespace gradmon

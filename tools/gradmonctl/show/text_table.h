@@ -9,7 +9,7 @@
 
 namespace gradmon {
 
-// A table for people: columns as wide as their widest cell, two blanks apart,
+// A readable table: columns as wide as their widest cell, two blanks apart,
 // no blanks at the end of a line. A value.
 class TextTable {
  public:
@@ -21,9 +21,9 @@ class TextTable {
 
   explicit TextTable(std::vector<Column> columns) : columns_(std::move(columns)) {}
 
-  // As many cells as columns; they are made printable here.
+  // `cells`: one for each column; made printable here.
   void add(const std::vector<std::string>& cells);
-  // Its titles and its rows as lines of `listing`.
+  // Stores the titles and the rows as lines in `listing`.
   void fill(Listing& listing) const;
   std::string text() const;
 

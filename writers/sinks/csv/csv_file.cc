@@ -94,7 +94,7 @@ tl::expected<CsvFile::Outcome, std::string> CsvFile::append(const fs::path& path
   if (whole != seen.st_size && ::ftruncate(file.get(), whole) != 0) return failure("repair", path, errno);
   if (!write_all(file.get(), rows)) {
     auto error = failure("write", path, errno);
-    // Where even this fails, the next call finds the partial row and cuts it.
+    // If this fails too, the next call finds the partial row and cuts it off.
     if (::ftruncate(file.get(), whole) != 0) error.value() += " (and not undone)";
     return error;
   }

@@ -57,8 +57,8 @@ class CsvSink : public Sink {
   const std::filesystem::path directory_;
   const std::shared_ptr<const NameTable> names_;
 
-  // The writer thread's.
-  OnPart on_part_;  // null: nobody asks
+  // Writer thread only.
+  OnPart on_part_;  // null: parts are not reported
   Layout layout_;
   std::array<Output, kKinds> outputs_;
   std::string rows_;         // one step of one kind

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// What a CSV file's lines are made of. Pure.
+// The header line and the text cells of CSV files. Pure.
 #pragma once
 
 #include <string>
@@ -10,11 +10,11 @@
 
 namespace gradmon {
 
-// The titles, with the line end.
+// The titles as one line, with the line end.
 std::string csv_header(const std::vector<RowColumn>& columns);
 
-// A cell as Python's csv module writes it: in quotes, with quotes doubled, where
-// it holds a comma, a quote or a line end; else as it is.
+// Appends a cell as Python's csv module writes it: a text with a comma, a quote or a line end goes in
+// quotes, with its quotes doubled; any other text stays as it is.
 void append_cell(std::string& line, std::string_view text);
 
 }  // namespace gradmon

@@ -12,9 +12,9 @@ __all__ = ["TrainerMon", "seed_all"]
 
 
 def seed_all(seed: int = 1234, mode: bool = False, rm_dropout: bool = False) -> None:
-    """Seeds Python, NumPy (where it is there) and torch on all its devices; `mode`: torch takes
-    deterministic algorithms only. `rm_dropout`: refused in the log, dropouts stay as they are."""
-    os.environ["PYTHONHASHSEED"] = str(seed)  # of processes to come
+    """Seeds Python, NumPy (if installed) and torch on all its devices. `mode`: torch uses deterministic
+    algorithms only. `rm_dropout`: not supported; logs a warning and leaves dropouts as they are."""
+    os.environ["PYTHONHASHSEED"] = str(seed)  # for child processes
     random.seed(seed)
     try:
         import numpy
