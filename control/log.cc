@@ -10,19 +10,27 @@
 #include <unistd.h>
 
 #include <algorithm>
+#include <cctype>
 #include <climits>
 #include <cstdint>
 #include <cstdlib>
 #include <memory>
 #include <mutex>
+#include <optional>
 #include <string>
 
 namespace gradmon {
 namespace {
 
-spdlog::level::level_enum level_from_environment() {
-  const char* wanted = std::getenv("GRADMON_LOG");
-  return wanted == nullptr ? spdlog::level::info : spdlog::level::from_str(wanted);
+constexpr const char* kVariable = "GRADMON_LOG";
+
+// None: the word is unknown.
+std::optional<spdlog::level::level_enum> level_of(std::string word) {
+  std::transform(word.begin(), word.end(), word.begin(),
+                 [](unsigned char c) { return static_cast<char>(std::tolower(c)); });
+  const auto level = spdlog::level::from_str(word);
+  if (level == spdlog::level::off && word != "off") return {};
+  return level;
 }
 
 // While it exists, a write to a pipe without a reader fails instead of ending this process.
@@ -70,7 +78,8 @@ class StderrSink : public spdlog::sinks::base_sink<std::mutex> {
     spdlog::memory_buf_t line;
     formatter_->format(message, line);
     if (dropped_ > 0) {
-      const std::string gap = "gradmon: " + std::to_string(dropped_) + " lines were dropped: stderr took none\n";
+      const std::string gap =
+          "gradmon: " + std::to_string(dropped_) + " log lines were dropped: stderr was not writable\n";
       if (write_without_waiting(gap.data(), gap.size())) dropped_ = 0;
     }
     if (!write_without_waiting(line.data(), line.size())) ++dropped_;
@@ -86,8 +95,12 @@ spdlog::logger& logger() {
   static spdlog::logger* const made = [] {
     auto* l = new spdlog::logger("gradmon", std::make_shared<StderrSink>());
     l->set_pattern("gradmon: %v");
-    l->set_level(level_from_environment());
     l->flush_on(spdlog::level::debug);
+    const char* wanted = std::getenv(kVariable);
+    const auto level = level_of(wanted == nullptr ? "info" : wanted);
+    l->set_level(level.value_or(spdlog::level::info));
+    if (!level)
+      l->warn("{}: unknown level \"{}\" (expected debug, info, warn, error or off)", kVariable, wanted);
     return l;
   }();
   return *made;
@@ -111,7 +124,7 @@ void (*instead)(LogLevel, std::string_view) = nullptr;
 
 }  // namespace
 
-void log_to(void (*write)(LogLevel, std::string_view)) noexcept { instead = write; }
+void set_log_sink(void (*write)(LogLevel, std::string_view)) noexcept { instead = write; }
 
 void log(LogLevel level, std::string_view text) noexcept {
   if (instead != nullptr) return instead(level, text);

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 // The logger. Any thread. Lines go to stderr as "gradmon: TEXT"; GRADMON_LOG=debug|info|warn|error|off
-// sets the lowest level shown (default: info). Only log.cc includes spdlog, because its headers add half
-// a minute to the compilation of each file.
+// (upper or lower case) sets the lowest level shown; the default is info. Only log.cc includes spdlog,
+// because its headers add half a minute to the compilation of each file.
 #pragma once
 
 #include <string_view>
@@ -16,7 +16,7 @@ void log(LogLevel level, std::string_view text) noexcept;
 
 // From now on lines go to `write` instead of stderr, for a process without stderr. Call it once, before
 // other threads log.
-void log_to(void (*write)(LogLevel, std::string_view)) noexcept;
+void set_log_sink(void (*write)(LogLevel, std::string_view)) noexcept;
 
 inline void log_debug(std::string_view text) noexcept { log(LogLevel::debug, text); }
 inline void log_info(std::string_view text) noexcept { log(LogLevel::info, text); }

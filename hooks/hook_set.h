@@ -23,14 +23,6 @@ namespace gradmon {
 
 class OptimizerState;
 
-struct HookCounts {
-  std::size_t watched = 0;           // parameters that the plan selects and this rank writes
-  std::size_t attached = 0;          // hooks in place
-  std::uint64_t rows = 0;            // passed to the stream
-  std::uint64_t refused = 0;         // rows that the stream dropped
-  std::uint64_t not_applicable = 0;  // readings that are not applicable: meta, freed storage
-};
-
 // Training thread only; constructed and destroyed at a step boundary. Hook bodies also run on autograd's
 // worker threads. Nothing throws, not even the constructor: the first failure trips a fuse and is logged
 // once, the rows of its step are lost, later calls do nothing, and the next begin_step removes the
@@ -71,11 +63,12 @@ class HookSet {
 
   // Indices into target_names() of the model, and the patterns that matched nothing.
   const MatchReport& matches() const noexcept;
-  HookCounts counts() const noexcept;
+  // The rows left out so far because their values cannot be had. The first of them is logged.
+  std::uint64_t not_applicable() const noexcept;
   // print_struct: the module structure has been passed to the stream.
   bool structure_written() const noexcept;
   // Time spent in hooks and in the calls above so far, on all threads together. Any thread.
-  std::chrono::nanoseconds spent() const noexcept { return fuse_.spent(); }
+  std::chrono::nanoseconds hook_time() const noexcept { return fuse_.hook_time(); }
   // The failure that tripped the fuse. Any thread.
   std::optional<HookFailure> failure() const;
 

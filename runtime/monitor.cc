@@ -15,7 +15,7 @@
 #include "hooks/observe/forward_entry.h"
 #include "runtime/collect/parameter_share.h"
 #include "runtime/job/environment.h"
-#include "runtime/job/hub_notes.h"
+#include "runtime/job/hub_rendezvous.h"
 #include "runtime/job/launch_id.h"
 #include "runtime/job/torch_store.h"
 #include "runtime/session.h"
@@ -25,20 +25,14 @@ namespace {
 
 tl::expected<Environment, std::string> settle_environment(const MonitorOptions& options) {
   // The program's options take precedence over the environment.
-  const Lookup lookup = [&](const char* name) -> std::optional<std::string> {
-    const std::string_view asked = name;
-    if (asked == "RANK" && options.rank) return std::to_string(*options.rank);
-    if (asked == "WORLD_SIZE" && options.world_size) return std::to_string(*options.world_size);
-    return from_process(name);
-  };
-  auto environment = read_environment(lookup);
+  auto environment = read_environment(with_rank(from_process, options.rank, options.world_size));
   if (!environment) return environment;
   if (options.endpoint) environment->endpoint = options.endpoint;
   if (options.output_dir) environment->output_dir = *options.output_dir;
   if (options.dynamic) {
     environment->dynamic = *options.dynamic;
-  } else if (!environment->objection.empty()) {
-    log_error(environment->objection);
+  } else if (!environment->mode_error.empty()) {
+    log_error(environment->mode_error);
   }
   environment->grad_acc_steps = options.grad_acc_steps;
   environment->keep_last_step = options.keep_last_step;
@@ -55,9 +49,9 @@ tl::expected<Environment, std::string> settle_environment(const MonitorOptions& 
   return environment;
 }
 
-std::shared_ptr<SharedStore> open_store(const StorePlace& place) {
+std::shared_ptr<SharedStore> open_store(const StoreAddress& address) {
   constexpr std::chrono::milliseconds patience{1000};
-  return std::make_shared<TorchStore>(TorchStore::Place{place.host, place.port, patience});
+  return std::make_shared<TorchStore>(TorchStore::Address{address.host, address.port, patience});
 }
 
 // A program may train more than once: each Monitor of a process gets a launch id of its own. All ranks
@@ -96,9 +90,9 @@ Monitor::Monitor(std::filesystem::path config, MonitorOptions options) {
       return;
     }
     LaunchIdSource launch = launch_of(*environment, options);
-    ExchangeNotes notes;
+    RendezvousExchange notes;
     if (environment->store && environment->several_hosts != false)
-      notes = notes_in_store(open_store(*environment->store), Rank{environment->rank});
+      notes = rendezvous_in_store(open_store(*environment->store), Rank{environment->rank});
     session_ =
         std::make_unique<Session>(std::move(config), Step{options.start_iteration}, std::move(*environment),
                                   std::move(launch), std::move(notes), std::move(options.groups));
@@ -168,13 +162,13 @@ void Monitor::on(std::optional<std::int64_t> collect_times,
   command.verb = CommandVerb::on;
   command.collect_times = collect_times;
   command.step_interval = step_interval;
-  if (session_) session_->ask(std::move(command));
+  if (session_) session_->send_command(std::move(command));
 }
 
 void Monitor::off() noexcept {
   Command command;
   command.verb = CommandVerb::off;
-  if (session_) session_->ask(std::move(command));
+  if (session_) session_->send_command(std::move(command));
 }
 
 void Monitor::set(std::string_view key, std::string_view json) noexcept {
@@ -182,7 +176,7 @@ void Monitor::set(std::string_view key, std::string_view json) noexcept {
     Command command;
     command.verb = CommandVerb::set;
     command.edits.emplace_back(key, json);
-    if (session_) session_->ask(std::move(command));
+    if (session_) session_->send_command(std::move(command));
   } catch (const std::exception& error) {
     log_error(std::string("set: ") + error.what());
   }
@@ -204,7 +198,7 @@ void Monitor::stop(std::chrono::milliseconds at_most) noexcept {
 Status Monitor::status() const {
   if (session_ && !session_->forked()) return session_->status();
   Status off;
-  off.reason = session_ ? "a forked child" : "could not be set up: see the log";
+  off.reason = session_ ? "off in a forked child process" : "setup failed; see the log";
   return off;
 }
 

@@ -10,12 +10,12 @@
 
 namespace gradmon {
 
-void MonitorBinding::while_waiting(std::function<bool()> interrupted) noexcept {
-  if (monitor_.session_) monitor_.session_->while_waiting(std::move(interrupted));
+void MonitorBinding::set_interrupt_check(std::function<bool()> interrupted) noexcept {
+  if (monitor_.session_) monitor_.session_->set_interrupt_check(std::move(interrupted));
 }
 
-void MonitorBinding::call_stacks(StackSource stack) noexcept {
-  if (monitor_.session_) monitor_.session_->call_stacks(std::move(stack));
+void MonitorBinding::set_stack_source(StackSource stack) noexcept {
+  if (monitor_.session_) monitor_.session_->set_stack_source(std::move(stack));
 }
 
 int MonitorBinding::rank() const noexcept { return monitor_.session_ ? monitor_.session_->rank() : 0; }
@@ -40,8 +40,8 @@ void MonitorBinding::gradient_scale(double scale) noexcept {
   if (monitor_.session_) monitor_.session_->gradient_scale(scale);
 }
 
-void MonitorBinding::skipped() noexcept {
-  if (monitor_.session_) monitor_.session_->skipped();
+void MonitorBinding::note_skipped_update() noexcept {
+  if (monitor_.session_) monitor_.session_->note_skipped_update();
 }
 
 void MonitorBinding::note_warnings(std::vector<std::string> warnings) noexcept {
@@ -57,9 +57,8 @@ void MonitorBinding::before_update(const std::vector<at::Tensor>& parameters,
   if (collecting() && !parameters.empty()) monitor_.session_->before_update(parameters, state);
 }
 
-void MonitorBinding::after_update(const std::vector<at::Tensor>& parameters,
-                                  const OptimizerState& state) noexcept {
-  if (collecting() && !parameters.empty()) monitor_.session_->after_update(parameters, state);
+void MonitorBinding::after_update(const std::vector<at::Tensor>& parameters) noexcept {
+  if (collecting() && !parameters.empty()) monitor_.session_->after_update(parameters);
 }
 
 }  // namespace gradmon

@@ -25,10 +25,10 @@ class MonitorBinding {
   // `interrupted` is called at least every 100 ms while the training thread waits at a boundary. If it
   // returns true, the wait ends and the rank lapses; the caller must then call stop(), because the
   // step that begins is not agreed on. It must not throw.
-  void while_waiting(std::function<bool()> interrupted) noexcept;
+  void set_interrupt_check(std::function<bool()> interrupted) noexcept;
 
   // Sets the source of call stacks in the program's language. Call it before the first watch().
-  void call_stacks(StackSource stack) noexcept;
+  void set_stack_source(StackSource stack) noexcept;
 
   // This process's rank in the job; 0 if unknown.
   int rank() const noexcept;
@@ -44,15 +44,15 @@ class MonitorBinding {
   // backward.
   void gradient_scale(double scale) noexcept;
   // A GradScaler has skipped the optimizer's step of this iteration.
-  void skipped() noexcept;
+  void note_skipped_update() noexcept;
   // Replaces the warnings that status() shows about the program's use of the monitor.
   void note_warnings(std::vector<std::string> warnings) noexcept;
   // Whether this step is collected. If it is not, before_update() and after_update() do nothing.
   bool collecting() const noexcept;
-  // Call them just before and just after an optimizer's step, with its parameters and its state. With
-  // no parameters they do nothing.
+  // Call them just before and just after an optimizer's step, with its parameters and, before it, its
+  // state. With no parameters they do nothing.
   void before_update(const std::vector<at::Tensor>& parameters, const OptimizerState& state) noexcept;
-  void after_update(const std::vector<at::Tensor>& parameters, const OptimizerState& state) noexcept;
+  void after_update(const std::vector<at::Tensor>& parameters) noexcept;
 
  private:
   Monitor& monitor_;

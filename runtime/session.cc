@@ -8,7 +8,6 @@
 #include <stdexcept>
 #include <utility>
 
-#include "control/config/config_parser.h"
 #include "control/config/file_content.h"
 #include "control/config/json_edit.h"
 #include "control/host/boot_clock.h"
@@ -27,16 +26,17 @@ namespace {
 using namespace std::chrono_literals;
 
 constexpr std::chrono::milliseconds kLeaveWithin{500};
+constexpr std::chrono::milliseconds kStopAfterErrorWithin{2000};  // training waits meanwhile
 
 AgentOptions agent_options(const Environment& environment, const std::filesystem::path& config, Step start,
-                           const LaunchIdSource& launch, ExchangeNotes exchange_notes,
+                           const LaunchIdSource& launch, RendezvousExchange exchange_notes,
                            const std::optional<Commitment>& static_plan) {
   AgentOptions options;
   options.rank = Rank{environment.rank};
   options.world_size = environment.world_size;
   if (launch.known) options.launch_id = launch.known->id;
   options.ask_for_launch_id = launch.ask;
-  options.launch_trouble = launch.reason;
+  options.launch_id_error = launch.reason;
   options.mode = environment.dynamic ? Mode::dynamic : Mode::static_once;
   options.output_dir = environment.output_dir;
   options.endpoint = environment.endpoint.value_or("");
@@ -56,18 +56,20 @@ AgentOptions agent_options(const Environment& environment, const std::filesystem
 }
 
 // Static mode: reads the file once. The plan is on, regardless of dynamic_on.
-Commitment static_commitment(const std::filesystem::path& config, Step start) {
+Commitment static_commitment(const std::filesystem::path& config, Step start, PlanConfigs& configs) {
   auto read = read_file(config);
   if (!read) throw std::invalid_argument(config.string() + ": " + read.error());
   auto source = plan_from_config(read->content.text, config.string());
   if (!source) throw std::invalid_argument(source.error());
-  if (std::string why = objection_to(source->config); !why.empty()) log_error(config.string() + ": " + why);
+  if (std::string why = unsupported_reason(source->config); !why.empty())
+    log_error(config.string() + ": " + why);
   for (const std::string& warning : source->warnings) log_warn(warning);
   source->plan->on = true;
   source->plan->cause = Cause::start;
   source->plan->by = config.string();
   const Schedule schedule = static_schedule(Step{source->config.start_step}, start,
                                             source->config.step_interval, source->config.collect_times);
+  configs.keep(*source->plan, std::move(source->config));
   return {Revision{}, source->plan, schedule.first()};
 }
 
@@ -82,19 +84,22 @@ std::vector<at::Tensor> parameters_of(torch::optim::Optimizer& optimizer) {
 }  // namespace
 
 Monitor::Session::Session(std::filesystem::path config, Step start, Environment environment,
-                          LaunchIdSource launch, ExchangeNotes exchange_notes, ParallelGroups groups)
+                          LaunchIdSource launch, RendezvousExchange exchange_notes, ParallelGroups groups)
     : environment_(std::move(environment)),
       groups_(std::move(groups)),
       config_(std::filesystem::absolute(config)),
       start_(start),
       directory_(std::make_shared<RunDirectory>(environment_.output_dir, Rank{environment_.rank},
-                                                launch.known ? launch.known->id : "", nullptr)),
+                                                launch.known ? launch.known->id : launch.name_on_host,
+                                                nullptr)),
+      configs_(config_.string()),
       gate_(start_),
-      static_plan_(environment_.dynamic ? std::nullopt : std::optional(static_commitment(config_, start_))),
+      static_plan_(environment_.dynamic ? std::nullopt
+                                        : std::optional(static_commitment(config_, start_, configs_))),
       current_(start_),
       agent_(agent_options(environment_, config_, start_, launch, std::move(exchange_notes), static_plan_),
              gate_, agent_calls()) {
-  directory_->ask(agent_.job_source());
+  directory_->set_job_source(agent_.job_lookup());
 }
 
 Monitor::Session::~Session() { stop(); }
@@ -104,21 +109,21 @@ AgentCalls Monitor::Session::agent_calls() {
           [this](const Plan* plan) { return list_targets(plan); }};
 }
 
-void Monitor::Session::share_out(WatchedModel& model, int chunk) const {
+void Monitor::Session::assign_authors(WatchedModel& model, int chunk) const {
   for (WatchedParameter& parameter : model.parameters) {
     const ParameterShare share = share_of(groups_, environment_.rank, parameter.name);
     parameter.vpp_stage = chunk;
     parameter.author = share.author;
-    parameter.scope = share.scope;
+    parameter.placement = share.placement;
   }
   for (WatchedModule& module : model.modules) module.vpp_stage = chunk;
 }
 
 void Monitor::Session::watch(WatchedModel chunk) {
-  if (resting()) return;
-  share_out(chunk, chunks_);
-  const bool first = chunks_ == 0;
-  chunks_ += 1;
+  if (inactive()) return;
+  assign_authors(chunk, chunk_count_);
+  const bool first = chunk_count_ == 0;
+  chunk_count_ += 1;
   std::vector<TargetName> all_names = *names_;
   for (TargetName& name : target_names(chunk)) all_names.push_back(std::move(name));
   hold_names(std::move(all_names));
@@ -132,8 +137,8 @@ void Monitor::Session::watch(WatchedModel chunk) {
 }
 
 void Monitor::Session::watch_again(int chunk, WatchedModel model) {
-  if (resting()) return;
-  share_out(model, chunk);
+  if (inactive()) return;
+  assign_authors(model, chunk);
   WatchedModel all;
   const auto take = [&](const WatchedModel& from, auto wanted) {
     std::copy_if(from.parameters.begin(), from.parameters.end(), std::back_inserter(all.parameters), wanted);
@@ -161,63 +166,70 @@ std::shared_ptr<const std::vector<TargetName>> Monitor::Session::names() const {
 void Monitor::Session::boundary() noexcept {
   try {
     if (collection_ && collection_->collecting()) {
-      collection_->end_step(samples_, gate_.still_counts(boot_now()));
+      collection_->end_step(samples_, gate_.step_still_valid(boot_now()));
       if (collection_->wants_one_step_only()) log_output_complete();
     }
     pass_gate();
   } catch (const std::exception& error) {
-    if (collection_) collection_->stop();
+    if (collection_) collection_->stop(kStopAfterErrorWithin);
+    std::string text = std::string("collection has failed and stays off until restart: ") + error.what();
+    log_error(text);
     const std::lock_guard lock(mutex_);
-    trouble_ = std::string("collecting has stopped for good: ") + error.what();
-    log_error(trouble_);
+    fatal_error_ = std::move(text);
   }
 }
 
 void Monitor::Session::log_output_complete() {
   if (std::exchange(loop_, Loop::may_end) == Loop::may_end) return;
   log_info(
-      "the requested output is complete: training may stop (a config without print_struct and "
-      "cc_log_only takes this back)");
+      "the requested output is complete: training may stop (training must go on if a later config drops "
+      "print_struct and cc_log_only)");
 }
 
 void Monitor::Session::pass_gate() {
   const Opening opening = gate_.begin_or_wait(
-      current_, boot_now, [this] { return resting() || (interrupted_ && interrupted_()); });
+      current_, boot_now, [this] { return inactive() || (interrupted_ && interrupted_()); });
   if (opening.swap) swap(*opening.swap);
-  if (!collection_) return;
+  if (!collection_ || !fatal_error_.empty()) return;
   if (opening.ended) collection_->end_collection(current_);
   collection_->begin_step(current_, opening.collect ? HookSet::Collect::yes : HookSet::Collect::no, samples_);
 }
 
 void Monitor::Session::swap(const Commitment& commitment) {
-  if (commitment.plan->on && environment_.dynamic) directory_->settle();
-  agent_.boundary_passed();
+  if (commitment.plan->on && environment_.dynamic) directory_->fix_name();
+  agent_.plan_swapped();
   loop_ = Loop::goes_on;
-  if (!trouble_.empty()) return;
-  if (!collection_ && commitment.plan->on) {
-    auto parsed = parse_config(commitment.plan->config_text, config_.string());
-    const std::int64_t capacity = parsed ? parsed->config.queue_capacity : Config{}.queue_capacity;
+  if (!fatal_error_.empty()) return;
+  std::shared_ptr<const Config> config;
+  if (commitment.plan->on) {
+    const auto parsed = configs_.of(*commitment.plan);
+    if (parsed) config = *parsed;
+    if (!parsed) log_error(parsed.error());  // Not expected: the promise has checked it.
+  }
+  if (!collection_ && config) {
     std::unique_ptr<Collection> made;
     {
       const std::lock_guard lock(mutex_);
-      made = prepared_ ? std::move(prepared_) : make_collection(capacity);
+      prepare_collection(config->queue_capacity);
+      made = std::move(prepared_);
     }
     made->add_model(model_);
     const std::lock_guard lock(mutex_);
     collection_ = std::move(made);
   }
   if (!collection_) return;
-  collection_->swap(commitment);
-  collection_->note_switch(current_);
+  collection_->swap(commitment, std::move(config));
+  collection_->note_plan_change(current_);
 }
 
-std::unique_ptr<Collection> Monitor::Session::make_collection(std::int64_t capacity) {
+void Monitor::Session::prepare_collection(std::int64_t capacity) {
+  if (prepared_ && prepared_->queue_capacity() == capacity) return;
   Collection::Settings settings{capacity,   Rank{environment_.rank},     environment_.world_size,
                                 directory_, environment_.grad_acc_steps, environment_.keep_last_step};
   if (environment_.rank == 0) settings.ranks = [this] { return agent_.status().ranks; };
   settings.stack = stack_;
-  return std::make_unique<Collection>(std::move(settings),
-                                      [this](Revision revision, Step) { agent_.rows_on_disk(revision); });
+  prepared_ = std::make_unique<Collection>(
+      std::move(settings), [this](Revision revision, Step) { agent_.rows_on_disk(revision); });
 }
 
 void Monitor::Session::update(torch::optim::Optimizer& optimizer, const Closure& closure) {
@@ -241,7 +253,7 @@ void Monitor::Session::update(torch::optim::Optimizer& optimizer, const Closure&
     before_update(parameters, state);
     optimizer.step();
   }
-  after_update(parameters, state);
+  after_update(parameters);
 }
 
 void Monitor::Session::scalar(std::string_view name, double value) noexcept {
@@ -258,34 +270,35 @@ std::vector<Metric> Monitor::Session::metrics() const {
 
 // Gives the same request on every rank the same request id: text of the command, step, and count
 // within the step. The lead hub then carries it out once.
-void Monitor::Session::ask(Command command) noexcept {
-  if (resting()) return;
+void Monitor::Session::send_command(Command command) noexcept {
+  if (inactive()) return;
   try {
-    if (command.verb == CommandVerb::set && static_plan_) return set_here(command);
+    if (command.verb == CommandVerb::set && static_plan_) return set_static(command);
     std::string text = "step " + std::to_string(current_.value);
     text += command.verb == CommandVerb::on ? " on" : command.verb == CommandVerb::off ? " off" : " set";
     if (command.collect_times) text += " collect_times=" + std::to_string(*command.collect_times);
     if (command.step_interval) text += " step_interval=" + std::to_string(*command.step_interval);
     for (const auto& [key, value] : command.edits) text += " " + key + "=" + value;
-    if (std::exchange(asked_in_, current_) != current_) asked_.clear();
-    if (const int before = asked_[text]++; before > 0) text += " #" + std::to_string(before + 1);
+    if (std::exchange(request_step_, current_) != current_) request_counts_.clear();
+    if (const int before = request_counts_[text]++; before > 0) text += " #" + std::to_string(before + 1);
     constexpr std::size_t longest = 200;  // the lead hub keeps the id with its answer
     command.request_id = text.size() > longest ? sha256_of(text) : std::move(text);
-    agent_.ask(std::move(command));
+    agent_.submit(std::move(command));
   } catch (const std::exception& error) {
-    log_error(std::string("a request of the program is lost: ") + error.what());
+    log_error(std::string("a request from the program was not sent: ") + error.what());
   }
 }
 
-void Monitor::Session::set_here(const Command& command) {
+void Monitor::Session::set_static(const Command& command) {
   const auto edited = set_values(static_plan_->plan->config_text, command.edits);
   if (!edited) return log_warn("set " + edited.error());
   const std::string& text = *edited;
   auto source = plan_from_config(text, config_.string() + ", as the program has set it");
   if (!source) return log_warn(source.error());
-  if (std::string why = objection_to(source->config); !why.empty())
+  if (std::string why = unsupported_reason(source->config); !why.empty())
     return log_warn("Monitor::set() is refused: " + why);
   const Commitment& old = *static_plan_;
+  configs_.keep(*source->plan, std::move(source->config));
   if (text == old.plan->config_text) return;
   source->plan->on = true;
   source->plan->cause = old.plan->cause;
@@ -318,7 +331,7 @@ void Monitor::Session::stop(std::optional<std::chrono::milliseconds> at_most) no
 tl::expected<void, std::string> Monitor::Session::prepare(std::int64_t capacity) {
   try {
     const std::lock_guard lock(mutex_);
-    if (!collection_ && !prepared_) prepared_ = make_collection(capacity);
+    if (!collection_) prepare_collection(capacity);
     return {};
   } catch (const std::exception& error) {
     return tl::unexpected(std::string("cannot start the writer: ") + error.what());
@@ -326,14 +339,18 @@ tl::expected<void, std::string> Monitor::Session::prepare(std::int64_t capacity)
 }
 
 tl::expected<std::int64_t, std::string> Monitor::Session::can_carry_out(const Plan& plan) {
-  auto parsed = parse_config(plan.config_text, config_.string());
-  if (!parsed) return tl::unexpected(to_string(parsed.error()));
-  const Config& config = parsed->config;
-  if (std::string why = objection_to(config); !why.empty()) return tl::unexpected(why);
-  if (!watched_on(config, Rank{environment_.rank})) return 0;
+  const auto parsed = configs_.of(plan);
+  if (!parsed) return tl::unexpected(parsed.error());
+  const Config& config = **parsed;
+  if (std::string why = unsupported_reason(config); !why.empty()) return tl::unexpected(why);
+  if (!includes_rank(config, Rank{environment_.rank})) return 0;
   if (auto ready = prepare(config.queue_capacity); !ready) return tl::unexpected(ready.error());
   // Without the lock: matching takes long with many names, and boundaries take the lock.
-  return possible_matches(config, *names());
+  const auto all_names = names();
+  if (!last_matching_ || last_matching_->config_sha256 != plan.config_sha256 ||
+      last_matching_->names != all_names)
+    last_matching_ = Matching{plan.config_sha256, all_names, possible_matches(config, *all_names)};
+  return last_matching_->matches;
 }
 
 TargetList Monitor::Session::list_targets(const Plan* plan) const {
@@ -344,15 +361,15 @@ TargetList Monitor::Session::list_targets(const Plan* plan) const {
     }();
     return collection ? collection->targets() : TargetList{};
   }
-  auto parsed = parse_config(plan->config_text, config_.string());
-  if (!parsed || !watched_on(parsed->config, Rank{environment_.rank})) return {};
-  return dry_run_target_list(parsed->config, *names());
+  const auto config = configs_.of(*plan);
+  if (!config || !includes_rank(**config, Rank{environment_.rank})) return {};
+  return dry_run_target_list(**config, *names());
 }
 
 CollectingReport Monitor::Session::report() const {
   const std::lock_guard lock(mutex_);
   CollectingReport report = collection_ ? collection_->report() : CollectingReport{};
-  if (!trouble_.empty()) report.error = trouble_;
+  if (!fatal_error_.empty()) report.error = fatal_error_;
   report.skipped = skipped_;
   report.warnings.insert(report.warnings.begin(), program_warnings_.begin(), program_warnings_.end());
   return report;

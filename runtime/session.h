@@ -14,6 +14,7 @@
 #include "gradmon/monitor.h"
 #include "hooks/names/target_match.h"
 #include "runtime/collect/collection.h"
+#include "runtime/collect/plan_configs.h"
 #include "runtime/job/environment.h"
 #include "runtime/job/fork_guard.h"
 #include "runtime/job/launch_id.h"
@@ -27,14 +28,16 @@ class Monitor::Session {
   // Throws std::invalid_argument in static mode if the config is unusable, and other standard
   // exceptions if the system is out of memory or threads.
   Session(std::filesystem::path config, Step start, Environment environment, LaunchIdSource launch,
-          ExchangeNotes exchange_notes, ParallelGroups groups);
+          RendezvousExchange exchange_notes, ParallelGroups groups);
   ~Session();
   Session(const Session&) = delete;
   Session& operator=(const Session&) = delete;
 
-  void while_waiting(std::function<bool()> interrupted) noexcept { interrupted_ = std::move(interrupted); }
+  void set_interrupt_check(std::function<bool()> interrupted) noexcept {
+    interrupted_ = std::move(interrupted);
+  }
   // Before the first watch().
-  void call_stacks(StackSource stack) noexcept {
+  void set_stack_source(StackSource stack) noexcept {
     const std::lock_guard lock(mutex_);
     stack_ = std::move(stack);
   }
@@ -44,24 +47,24 @@ class Monitor::Session {
   void watch_again(int chunk, WatchedModel model);
   Loop step() noexcept {
     current_.value += 1;
-    if (!resting() && !gate_.try_begin(current_)) boundary();
+    if (!inactive() && !gate_.try_begin(current_)) boundary();
     return loop_;
   }
   void update(torch::optim::Optimizer& optimizer, const Closure& closure);
   // Whether this step is collected. Only then: before_update() and after_update() around each
   // optimizer step.
-  bool collecting() const noexcept { return !resting() && collection_ && collection_->collecting(); }
+  bool collecting() const noexcept { return !inactive() && collection_ && collection_->collecting(); }
   void before_update(const std::vector<at::Tensor>& parameters, const OptimizerState& state) noexcept {
     collection_->before_update(parameters, &state);
   }
-  void after_update(const std::vector<at::Tensor>& parameters, const OptimizerState& state) noexcept {
-    collection_->after_update(parameters, &state);
+  void after_update(const std::vector<at::Tensor>& parameters) noexcept {
+    collection_->after_update(parameters, nullptr);
   }
   void gradient_scale(double scale) noexcept {
     if (collecting() && scale > 0) collection_->gradient_scale(scale);
   }
-  void skipped() noexcept {
-    if (resting()) return;
+  void note_skipped_update() noexcept {
+    if (inactive()) return;
     const std::lock_guard lock(mutex_);
     if (skipped_.last != current_) skipped_ = {skipped_.count + 1, current_};
   }
@@ -77,7 +80,7 @@ class Monitor::Session {
   void expert_load(std::string_view layer, const std::vector<std::int64_t>& tokens) noexcept;
   std::vector<Metric> metrics() const;
   // Verb on, off or set. Assigns the request id.
-  void ask(Command command) noexcept;
+  void send_command(Command command) noexcept;
   void stop(std::optional<std::chrono::milliseconds> at_most = {}) noexcept;
   Status status() const { return agent_.status(); }  // Any thread.
 
@@ -85,15 +88,16 @@ class Monitor::Session {
   bool forked() const noexcept { return forked_; }
 
  private:
-  bool resting() const noexcept { return stopped_ || forked_.load(std::memory_order_relaxed); }
+  bool inactive() const noexcept { return stopped_ || forked_.load(std::memory_order_relaxed); }
   void boundary() noexcept;
   void log_output_complete();
   void pass_gate();
   void swap(const Commitment& commitment);
-  void share_out(WatchedModel& model, int chunk) const;
+  void assign_authors(WatchedModel& model, int chunk) const;
   void hold_names(std::vector<TargetName> names);
-  void set_here(const Command& command);
-  std::unique_ptr<Collection> make_collection(std::int64_t capacity);  // requires mutex_
+  void set_static(const Command& command);
+  // Sets prepared_ to a Collection with that queue capacity. Requires mutex_.
+  void prepare_collection(std::int64_t capacity);
   // Agent thread.
   tl::expected<std::int64_t, std::string> can_carry_out(const Plan& plan);
   tl::expected<void, std::string> prepare(std::int64_t capacity);
@@ -109,6 +113,7 @@ class Monitor::Session {
   const Step start_;
   const std::shared_ptr<RunDirectory> directory_;  // own synchronisation
 
+  mutable PlanConfigs configs_;  // own synchronisation
   std::atomic<bool> forked_{false};
   const ForkGuard fork_guard_{forked_};
   StepGate gate_;  // own synchronisation
@@ -117,26 +122,35 @@ class Monitor::Session {
   std::optional<Commitment> static_plan_;  // the newest; static mode only
   Step current_;
   WatchedModel model_;
-  int chunks_ = 0;
+  int chunk_count_ = 0;
   std::int64_t samples_ = 0;          // seen by all ranks so far
-  std::map<std::string, int> asked_;  // requests in step asked_in_, and how often each was made
-  Step asked_in_;
+  std::map<std::string, int> request_counts_;  // requests in step request_step_, and how often each was made
+  Step request_step_;
   bool stopped_ = false;
   std::function<bool()> interrupted_;  // may be null
   Loop loop_ = Loop::goes_on;
 
+  // Agent thread only. How many targets of a config matched last: a plan that is proposed again is answered
+  // at once, also if matching takes longer than the coordinator waits for the answer.
+  struct Matching {
+    std::string config_sha256;
+    std::shared_ptr<const std::vector<TargetName>> names;
+    std::int64_t matches;
+  };
+  std::optional<Matching> last_matching_;
+
   mutable std::mutex mutex_;
   // Guarded by mutex_.
   StackSource stack_;  // null: none
-  // Made, with its writer thread, when a plan is first offered; moved to collection_ when a plan that
-  // is on comes into force. Null before and after.
+  // Made, with its writer thread, when a plan is first offered, and again if the plan's queue capacity
+  // differs; moved to collection_ when a plan that is on comes into force. Null before and after.
   std::unique_ptr<Collection> prepared_;
   // Written under mutex_ by the training thread only, which may read them without it.
   std::shared_ptr<const std::vector<TargetName>> names_ = std::make_shared<std::vector<TargetName>>();
   std::unique_ptr<Collection> collection_;  // null until a plan is on
   SkippedUpdates skipped_;
   std::vector<std::string> program_warnings_;  // about the program's use of the monitor
-  std::string trouble_;                        // why collecting has stopped for good; "": it has not
+  std::string fatal_error_;                    // why collection has failed; "": it has not
 
   // Keep last: its thread calls this object, so it must end first.
   Agent agent_;

@@ -45,7 +45,7 @@ mount_all() {
 }
 
 if [ $$ != 1 ]; then
-  [ $# != 0 ] || fail "what is to be run there? For example: tools/debian13.sh tools/test"
+  [ $# != 0 ] || fail "missing COMMAND; for example: tools/debian13.sh tools/test"
   [ "$(id -u)" = 0 ] || fail "only root can make a Debian 13 root and mount there"
   [ -n "$(command -v debootstrap)" ] || fail "debootstrap is missing: apt-get install debootstrap"
   mkdir -p "$gradmon_root/build"

@@ -61,7 +61,7 @@ def parse() -> argparse.Namespace:
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("--config", default="monitor_config.json")
     parser.add_argument("--steps", type=int, default=1000)
-    parser.add_argument("--step-ms", type=int, default=0, help="a step takes at least so long")
+    parser.add_argument("--step-ms", type=int, default=0, help="minimum duration of a step")
     parser.add_argument("--layers", type=int, default=2)
     parser.add_argument("--width", type=int, default=32)
     parser.add_argument("--batch", type=int, default=8)

@@ -5,7 +5,6 @@
 #include <array>
 
 #include "writers/sinks/csv/csv_sink.h"
-#include "writers/sinks/late_sink.h"
 #include "writers/sinks/memory_sink.h"
 
 namespace gradmon {
@@ -13,18 +12,17 @@ namespace {
 
 struct Format {
   const char* name;
-  std::unique_ptr<Sink> (*make)(const SinkPlace& place);
+  std::unique_ptr<Sink> (*make)(const SinkContext& context);
 };
 
 constexpr std::array kFormats{
     Format{"csv",
-           [](const SinkPlace& place) -> std::unique_ptr<Sink> {
-             return std::make_unique<LateSink>(
-                 "csv", [place] { return std::make_unique<CsvSink>(place.directory(), place.names); });
+           [](const SinkContext& context) -> std::unique_ptr<Sink> {
+             return std::make_unique<CsvSink>(context.directory, context.names);
            }},
     Format{"api",
-           [](const SinkPlace& place) -> std::unique_ptr<Sink> {
-             return std::make_unique<MemorySink>(place.last_step);
+           [](const SinkContext& context) -> std::unique_ptr<Sink> {
+             return std::make_unique<MemorySink>(context.last_step);
            }},
 };
 
@@ -36,9 +34,9 @@ const Format* find(std::string_view name) {
 
 }  // namespace
 
-std::unique_ptr<Sink> make_sink(std::string_view format, const SinkPlace& place) {
+std::unique_ptr<Sink> make_sink(std::string_view format, const SinkContext& context) {
   const Format* found = find(format);
-  return found == nullptr ? nullptr : found->make(place);
+  return found == nullptr ? nullptr : found->make(context);
 }
 
 bool has_sink(std::string_view format) { return find(format) != nullptr; }

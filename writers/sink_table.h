@@ -15,7 +15,7 @@
 namespace gradmon {
 
 // The arguments for making a sink. A value; sinks copy what they need.
-struct SinkPlace {
+struct SinkContext {
   std::function<std::filesystem::path()>
       directory;  // returns the run's directory, made if missing; called on the writer thread
   std::shared_ptr<const NameTable> names;
@@ -23,7 +23,7 @@ struct SinkPlace {
 };
 
 // Null if the format is unknown.
-std::unique_ptr<Sink> make_sink(std::string_view format, const SinkPlace& place);
+std::unique_ptr<Sink> make_sink(std::string_view format, const SinkContext& context);
 
 bool has_sink(std::string_view format);
 

@@ -6,7 +6,7 @@
 namespace gradmon {
 namespace {
 
-constexpr Ticks kLateFinish{10'000};
+constexpr Ticks kFinishTimeout{10'000};
 
 }  // namespace
 
@@ -18,24 +18,22 @@ void CommittedPlans::add(const Verdict& commit) {
 
 void CommittedPlans::forget_before(Revision revision) {
   plans_.erase(std::remove_if(plans_.begin(), plans_.end(),
-                              [&](const One& one) { return one.verdict.revision < revision; }),
+                              [&](const CommittedPlan& each) { return each.verdict.revision < revision; }),
                plans_.end());
 }
 
-const CommittedPlans::One* CommittedPlans::find(Revision revision) const {
-  for (const One& one : plans_) {
-    if (one.verdict.revision == revision) return &one;
+const CommittedPlan* CommittedPlans::find(Revision revision) const {
+  for (const CommittedPlan& each : plans_) {
+    if (each.verdict.revision == revision) return &each;
   }
   return nullptr;
 }
 
-const CommittedPlans::One* CommittedPlans::newest() const {
-  return plans_.empty() ? nullptr : &plans_.back();
-}
+const CommittedPlan* CommittedPlans::newest() const { return plans_.empty() ? nullptr : &plans_.back(); }
 
 std::optional<CommittedPlans::End> CommittedPlans::check_ended(const Membership& members, Ticks now) {
   if (plans_.empty() || ended_) return {};
-  const One& newest = plans_.back();
+  const CommittedPlan& newest = plans_.back();
   const Step end = newest.schedule.end();
   // A plan that the budget turned off also ends. It has no rows, so `applied` stands for `finished`.
   const bool on = newest.verdict.plan->on;
@@ -50,7 +48,7 @@ std::optional<CommittedPlans::End> CommittedPlans::check_ended(const Membership&
     reached = reached || (member.left() ? member.last_step + 1 : member.progress.step) >= end;
     if (on ? member.has_finished(revision) : member.has_applied(revision)) continue;
     silent.push_back(rank);
-    const bool steps = now - member.last_moved < kLateFinish;
+    const bool steps = now - member.last_moved < kFinishTimeout;
     if (steps && member.progress.step < end) passed = false;
   }
   // If all ranks left before the end, training has ended, not the plan.
@@ -61,7 +59,7 @@ std::optional<CommittedPlans::End> CommittedPlans::check_ended(const Membership&
       return {};
     }
     if (!passed_) passed_ = now;
-    if (now - *passed_ < kLateFinish) return {};
+    if (now - *passed_ < kFinishTimeout) return {};
   }
   ended_ = true;
   written_back_ = !newest.verdict.plan->file;

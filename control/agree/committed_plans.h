@@ -10,15 +10,15 @@
 
 namespace gradmon {
 
-// The committed plans from the one that Membership::reference() runs to the newest. Detects when the
+struct CommittedPlan {
+  Verdict verdict;
+  Schedule schedule;
+};
+
+// The committed plans from the one that Membership::status_member() runs to the newest. Detects when the
 // newest plan has ended on all ranks. One thread.
 class CommittedPlans {
  public:
-  struct One {
-    Verdict verdict;
-    Schedule schedule;
-  };
-
   // A plan has ended on all ranks; `dynamic_on` may be written back.
   struct End {
     Revision revision;
@@ -29,8 +29,8 @@ class CommittedPlans {
 
   void add(const Verdict& commit);
   void forget_before(Revision revision);
-  const One* find(Revision revision) const;  // null: unknown, or no longer kept
-  const One* newest() const;                 // null: none yet
+  const CommittedPlan* find(Revision revision) const;  // null: unknown, or no longer kept
+  const CommittedPlan* newest() const;                 // null: none yet
 
   // Returns the end of the newest plan, once: when every rank has reported it, or 10 s after every rank
   // that still makes steps has passed it. Never, if all ranks left before they reached the end.
@@ -40,7 +40,7 @@ class CommittedPlans {
   bool write_back_outstanding() const { return ended_ && !written_back_; }
 
  private:
-  std::vector<One> plans_;  // by rising revision
+  std::vector<CommittedPlan> plans_;  // by rising revision
   // Of the newest plan.
   bool ended_ = false;
   bool written_back_ = false;

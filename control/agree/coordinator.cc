@@ -12,15 +12,13 @@ namespace gradmon {
 namespace {
 
 constexpr Ticks kAskEvery{250};
-constexpr int kRanksAMillisecond = 16;  // how many ranks can answer a question in 1 ms
-constexpr Ticks kLongestPatience{1'000};
+constexpr int kAnswersPerMillisecond = 16;  // how many ranks can answer a question in 1 ms
+constexpr Ticks kLongestPrepareTimeout{1'000};
 constexpr Ticks kLongestTick{1'000};
 constexpr double kMostLookahead = 255;
 
-Step later(Step a, Step b) { return a < b ? b : a; }
-
 // The later of two fences, which decides the effective step.
-Step binding(Step a, Step b) { return mutated(Mutant::least_fence) == (a < b) ? a : b; }
+Step binding(Step a, Step b) { return mutant_active(Mutant::least_fence) == (a < b) ? a : b; }
 
 // Whether gradmon itself proposed the plan, not the user.
 bool is_own(const Plan& plan) {
@@ -49,18 +47,12 @@ Coordinator::Coordinator(Job job, DecisionLog& log)
 CoordinatorActions Coordinator::propose(PlanPtr plan, WallTime now) {
   CoordinatorActions actions;
   Proposal proposal;
-  HistoryEntry entry;
-  entry.cause = name_of(plan->cause);
-  entry.by = plan->by;
-  entry.on = plan->on;
-  entry.proposed_at = now;
-  entry.request_id = plan->request_id;
-  proposal.entry = journal_.add(std::move(entry));
+  proposal.entry = journal_.add(history_of(*plan, now));
   proposal.plan = std::move(plan);
   proposal.since = now;
   const bool own = is_own(*proposal.plan);
   if (own && waiting_ && !is_own(*waiting_->plan)) {
-    finish_entry(proposal, "superseded", "a change of the user's is waiting");
+    finish_entry(proposal, "superseded", "a change by the user is waiting");
     return actions;
   }
   // The open revision is withdrawn if no rank has promised anything yet, or if the new plan is off.
@@ -109,11 +101,10 @@ void Coordinator::send(int rank, Message message, CoordinatorActions& actions) c
 }
 
 bool Coordinator::note(const LogEntry& entry, CoordinatorActions& actions) {
-  if (auto logged = log_.append(entry); !logged) {
-    actions.warnings.push_back("decision log: " + logged.error());
-    return false;
-  }
-  return true;
+  const auto logged = log_.append(entry);
+  const std::string before = std::exchange(log_error_, logged ? "" : logged.error());
+  if (!logged && log_error_ != before) actions.warnings.push_back("decision log: " + log_error_);
+  return logged.has_value();
 }
 
 CoordinatorActions Coordinator::tick(Ticks elapsed, WallTime now) {
@@ -124,7 +115,7 @@ CoordinatorActions Coordinator::tick(Ticks elapsed, WallTime now) {
   stop_waiting_for_absent();
   actions += advance(now);
   check_ended(actions);
-  resend_questions(actions);
+  advance_dry_runs(actions);
   resync(actions, now);
   keep_budget(actions, now);
   return actions;
@@ -140,16 +131,18 @@ CoordinatorActions Coordinator::advance(WallTime now) {
   propose_inherited(actions, now);
   if (!open_ && waiting_ && waiting_->not_before <= clock_ && may_open(*waiting_)) open_waiting(actions, now);
   if (open_) decide(actions, now);
-  if (open_ && clock_ - open_->last_sent >= ask_every()) ask(actions, false);
+  if (open_ && clock_ - open_->last_sent >= ask_every()) ask(actions, Recipients::unanswered);
   return actions;
 }
 
 // No rank is asked for a promise while a commit is impossible. Off needs no promises.
-bool Coordinator::may_open(const Proposal& proposal) const { return !proposal.plan->on || unready().empty(); }
+bool Coordinator::may_open(const Proposal& proposal) const {
+  return !proposal.plan->on || why_not_ready().empty();
+}
 
 void Coordinator::open_waiting(CoordinatorActions& actions, WallTime now) {
   // After a restart, a revision number that is not in the log could be given to a second plan.
-  const bool logged = note(AskedEntry{next_, waiting_->plan, now}, actions);
+  const bool logged = note(OfferedEntry{next_, waiting_->plan, now}, actions);
   if (!logged && waiting_->plan->on) {
     waiting_->not_before = clock_ + Ticks{1000};
     return;
@@ -173,25 +166,28 @@ void Coordinator::open_waiting(CoordinatorActions& actions, WallTime now) {
     RankMember& member = members_.of(rank);
     member.asked = member.takes_part() && (open_->proposal.plan->on || members_.heard(member, clock_));
   }
-  ask(actions, true);
+  ask(actions, Recipients::all);
 }
 
 // Many ranks need longer to answer. Asking again before they can have answered only adds work.
-Ticks Coordinator::ask_every() const { return std::max(kAskEvery, Ticks{members_.size() / kRanksAMillisecond}); }
+Ticks Coordinator::ask_every() const {
+  return std::max(kAskEvery, Ticks{members_.size() / kAnswersPerMillisecond});
+}
 
 bool Coordinator::answered(const RankMember& member) const {
   if (!member.asked || !member.takes_part()) return true;
   return open_->stage == Stage::offering ? member.offered.has_value() : member.ready.has_value();
 }
 
-void Coordinator::ask(CoordinatorActions& actions, bool everyone) {
+void Coordinator::ask(CoordinatorActions& actions, Recipients recipients) {
   open_->last_sent = clock_;
   Outgoing offer{{}, Offer{open_->revision, open_->proposal.plan}};
   Outgoing prepare{{},
                    Prepare{open_->revision, open_->proposal.plan->config_sha256, open_->lookahead, last_}};
   for (int rank = 0; rank < members_.size(); ++rank) {
     const RankMember& member = members_.of(rank);
-    if (!member.asked || !member.takes_part() || (!everyone && answered(member))) continue;
+    if (!member.asked || !member.takes_part()) continue;
+    if (recipients == Recipients::unanswered && answered(member)) continue;
     if (!member.offered) offer.to.emplace_back(rank, member.incarnation);
     if (open_->stage == Stage::promising) prepare.to.emplace_back(rank, member.incarnation);
   }
@@ -204,7 +200,7 @@ void Coordinator::promise_stage(CoordinatorActions& actions) {
   open_->stage = Stage::promising;
   open_->opened = clock_;
   open_->first_missing = 0;
-  ask(actions, true);
+  ask(actions, Recipients::all);
 }
 
 Verdict Coordinator::abort(AbortReason reason, std::string text) const {
@@ -215,8 +211,8 @@ Verdict Coordinator::abort(AbortReason reason, std::string text) const {
   return verdict;
 }
 
-Ticks Coordinator::patience() const {
-  return std::min(kLongestPatience, std::max(open_->proposal.plan->max_wait / 2, Ticks{50}));
+Ticks Coordinator::prepare_timeout() const {
+  return std::min(kLongestPrepareTimeout, std::max(open_->proposal.plan->max_wait / 2, Ticks{50}));
 }
 
 // At most 101 ranks. Called for every message, so it skips the ranks below first_missing.
@@ -247,8 +243,8 @@ std::optional<Verdict> Coordinator::no_match() const {
   const Plan& plan = *open_->proposal.plan;
   if (!plan.on || plan.collect_times == 0) return {};
   std::string unmatched;  // from the first rank that names any
-  for (int rank = 0; rank < members_.size(); ++rank) {
-    const auto& offered = members_.of(rank).offered;
+  for (const RankMember& member : members_) {
+    const auto& offered = member.offered;
     if (!offered) continue;
     if (offered->matches > 0) return {};
     if (unmatched.empty()) unmatched = offered->unmatched;
@@ -262,24 +258,25 @@ Verdict Coordinator::commit() const {
   verdict.revision = open_->revision;
   verdict.plan = open_->proposal.plan;
   Step effective = last_.commit ? last_.commit->effective + 1 : Step{};
-  if (inherited_effective_) effective = later(effective, *inherited_effective_ + 1);
-  if (const auto last = members_.last_departed_step(); last && !mutated(Mutant::below_dropped))
-    effective = later(effective, *last + 1);
+  if (inherited_effective_) effective = std::max(effective, *inherited_effective_ + 1);
+  if (const auto last = members_.last_departed_step();
+      last && !mutant_active(Mutant::effective_below_dropped))
+    effective = std::max(effective, *last + 1);
   std::optional<Step> fence;
-  for (int rank = 0; rank < members_.size(); ++rank) {
-    const RankMember& member = members_.of(rank);
+  for (const RankMember& member : members_) {
     if (member.phase == Membership::Phase::member)
-      effective = later(effective, member.hello.start_iteration + 1);
+      effective = std::max(effective, member.hello.start_iteration + 1);
     if (member.ready) fence = binding(fence.value_or(member.ready->fence), member.ready->fence);
   }
-  verdict.effective = later(effective, fence.value_or(effective));
+  verdict.effective = std::max(effective, fence.value_or(effective));
   return verdict;
 }
 
 void Coordinator::decide(CoordinatorActions& actions, WallTime now) {
   if (auto objected = objection()) return conclude(std::move(*objected), actions, now);
   std::vector<int> absent = missing();
-  if (mutated(Mutant::silent_counts_as_gone) && clock_ - open_->opened >= kLongestPatience) absent.clear();
+  if (mutant_active(Mutant::silent_counts_as_gone) && clock_ - open_->opened >= kLongestPrepareTimeout)
+    absent.clear();
   if (absent.empty()) {
     if (open_->stage == Stage::promising) return conclude(commit(), actions, now);
     if (auto nothing = no_match()) return conclude(std::move(*nothing), actions, now);
@@ -290,7 +287,7 @@ void Coordinator::decide(CoordinatorActions& actions, WallTime now) {
     absent.erase(std::remove_if(absent.begin(), absent.end(), [&](int rank) { return !silent(rank); }),
                  absent.end());
     if (absent.empty()) return;
-  } else if (clock_ - open_->opened < patience()) {
+  } else if (clock_ - open_->opened < prepare_timeout()) {
     return;
   } else if (!open_->proposal.plan->on) {
     return conclude(commit(), actions, now);  // Silent ranks go off when their lease runs out.
@@ -301,42 +298,40 @@ void Coordinator::decide(CoordinatorActions& actions, WallTime now) {
 
 void Coordinator::conclude(Verdict verdict, CoordinatorActions& actions, WallTime now) {
   const bool off = verdict.commit() && !verdict.plan->on;
-  const bool logged = mutated(Mutant::told_before_logged) || note(verdict, actions);
+  const bool logged = mutant_active(Mutant::sent_before_logged) || note(verdict, actions);
   if (!logged && verdict.commit() && !off)
-    verdict = abort(AbortReason::not_logged, "the decision log could not take the verdict");
+    verdict = abort(AbortReason::not_logged, "the verdict could not be written to the decision log");
   close_open(verdict, actions, now);
 }
 
 void Coordinator::close_open(const Verdict& verdict, CoordinatorActions& actions, WallTime now) {
-  last_.closed = verdict.revision;
+  last_.closed = std::max(last_.closed, verdict.revision);
   if (HistoryEntry* entry = journal_.find(open_->proposal.entry)) {
-    entry->verdict = verdict.commit() ? "commit" : "abort";
-    entry->reason = verdict.reason;
-    entry->final = true;
-    if (verdict.commit()) {
-      entry->effective_step = verdict.effective.value;
-      entry->steps = schedule_of(*verdict.plan, verdict.effective);
-    }
+    enter_verdict(*entry, verdict);
     journal_.touch(open_->proposal.entry);
   }
   if (verdict.commit()) {
     decide_ms_ = 0.5 * decide_ms_ + 0.5 * static_cast<double>((clock_ - open_->opened).count());
-    last_.commit = verdict;
-    committed_.add(verdict);
-    budget_.on_commit(*verdict.plan);
-    members_.plan_was_effective();
-    ranks_to_start_.clear();
+    take_commit(verdict);
   }
   send_known_decisions(actions);
   if (!verdict.commit()) retry(verdict, actions, now);
   open_.reset();
 }
 
+void Coordinator::take_commit(const Verdict& commit) {
+  last_.commit = commit;
+  committed_.add(commit);
+  budget_.on_commit(*commit.plan);
+  members_.plan_was_effective();
+  ranks_to_start_.clear();
+}
+
 void Coordinator::send_known_decisions(CoordinatorActions& actions) const {
   Outgoing decided{{}, Decided{last_}};
   for (int rank = 0; rank < members_.size(); ++rank) {
     const RankMember& member = members_.of(rank);
-    const bool asked = !mutated(Mutant::verdict_without_plan) || member.asked;
+    const bool asked = !mutant_active(Mutant::verdict_without_plan) || member.asked;
     if (member.takes_part() && asked) decided.to.emplace_back(rank, member.incarnation);
   }
   if (!decided.to.empty()) actions.send.push_back(std::move(decided));
@@ -357,12 +352,12 @@ void Coordinator::retry(const Verdict& verdict, CoordinatorActions& actions, Wal
   again.attempts += 1;
   HistoryEntry* entry = journal_.find(again.entry);
   if (waiting_ && is_own(*waiting_->plan) && !is_own(*again.plan))
-    forget_waiting("superseded", "a change of the user's is waiting");
+    forget_waiting("superseded", "a change by the user is waiting");
   if (waiting_) {
     if (entry != nullptr) entry->reason += "; superseded by a newer change (" + waiting_->plan->by + ")";
     return;
   }
-  if (again.attempts == 1) actions.warnings.push_back(what + "; it is proposed again");
+  if (again.attempts == 1) actions.warnings.push_back(what + "; it will be retried");
   HistoryEntry next;
   if (entry != nullptr) {
     entry->final = false;
@@ -395,12 +390,12 @@ void Coordinator::check_ended(CoordinatorActions& actions) {
 CoordinatorActions Coordinator::dry_run(std::string id, PlanPtr plan) {
   dry_runs_.ask(std::move(id), std::move(plan), clock_);
   CoordinatorActions actions;
-  resend_questions(actions);
+  advance_dry_runs(actions);
   return actions;
 }
 
 // Sends the questions of dry runs that are due, and takes the results of those that have ended.
-void Coordinator::resend_questions(CoordinatorActions& actions) {
+void Coordinator::advance_dry_runs(CoordinatorActions& actions) {
   for (auto& [rank, question] : dry_runs_.due(members_, clock_)) send(rank, std::move(question), actions);
   auto ended = dry_runs_.take_ended(members_, clock_);
   std::move(ended.begin(), ended.end(), std::back_inserter(actions.dry_runs));
@@ -408,16 +403,13 @@ void Coordinator::resend_questions(CoordinatorActions& actions) {
 
 void Coordinator::write_back_ended(Revision revision) {
   committed_.write_back_ended(revision);
-  CoordinatorActions ignored;
-  note(WrittenBackEntry{revision}, ignored);
+  static_cast<void>(log_.append(WrittenBackEntry{revision}));
 }
 
 bool Coordinator::may_exit() const {
-  if (committed_.write_back_outstanding()) return false;
-  for (int rank = 0; rank < members_.size(); ++rank) {
-    if (members_.of(rank).takes_part()) return false;
-  }
-  return true;
+  return !committed_.write_back_outstanding() &&
+         std::none_of(members_.begin(), members_.end(),
+                      [](const RankMember& each) { return each.takes_part(); });
 }
 
 PlanPtr Coordinator::newest_plan() const {
@@ -433,19 +425,17 @@ bool Coordinator::newest_is_off() const {
 }
 
 bool Coordinator::applied_by_all(Revision revision) const {
-  for (int rank = 0; rank < members_.size(); ++rank) {
-    const RankMember& member = members_.of(rank);
-    if (member.phase == Membership::Phase::absent || !member.has_applied(revision)) return false;
-  }
-  return true;
+  return std::all_of(members_.begin(), members_.end(), [&](const RankMember& each) {
+    return each.phase != Membership::Phase::absent && each.has_applied(revision);
+  });
 }
 
 // The expected time from Prepare to commit, in steps of the fastest rank.
 std::int64_t Coordinator::lookahead_for(const Plan& plan) const {
   if (plan.lookahead) return *plan.lookahead;
   double shortest = 0;
-  for (int rank = 0; rank < members_.size(); ++rank) {
-    const double ms = members_.of(rank).progress.step_ms;
+  for (const RankMember& member : members_) {
+    const double ms = member.progress.step_ms;
     if (ms > 0 && (shortest == 0 || ms < shortest)) shortest = ms;
   }
   if (shortest == 0 || decide_ms_ <= shortest / 5) return 1;

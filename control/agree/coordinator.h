@@ -79,7 +79,7 @@ class Coordinator {
   CoordinatorActions on_message(const Envelope& envelope, WallTime now);
   // The same, but decides only at the next tick. For many messages at once, because each decision
   // inspects every member.
-  CoordinatorActions take_in(const Envelope& envelope, WallTime now);
+  CoordinatorActions receive(const Envelope& envelope, WallTime now);
   // The proposal that is open or waiting, and which ranks it waits for.
   std::optional<Pending> pending() const;
   // `elapsed` since the last tick; more than one second counts as one, so that a pause of this
@@ -115,6 +115,7 @@ class Coordinator {
   };
   // Offering: the plan is sent, no rank has promised anything. Promising: ranks may wait.
   enum class Stage { offering, promising };
+  enum class Recipients { all, unanswered };
   struct Open {
     Revision revision;
     Proposal proposal;
@@ -139,9 +140,9 @@ class Coordinator {
   void enqueue(Proposal proposal, CoordinatorActions& actions, WallTime now);
   CoordinatorActions advance(WallTime now);
   bool may_open(const Proposal& proposal) const;
-  std::string unready() const;
+  std::string why_not_ready() const;
   void open_waiting(CoordinatorActions& actions, WallTime now);
-  void ask(CoordinatorActions& actions, bool everyone);
+  void ask(CoordinatorActions& actions, Recipients recipients);
   void promise_stage(CoordinatorActions& actions);
   void decide(CoordinatorActions& actions, WallTime now);
   Ticks ask_every() const;
@@ -152,6 +153,7 @@ class Coordinator {
   Verdict commit() const;
   Verdict abort(AbortReason reason, std::string text) const;
   void conclude(Verdict verdict, CoordinatorActions& actions, WallTime now);
+  void take_commit(const Verdict& commit);
   void close_open(const Verdict& verdict, CoordinatorActions& actions, WallTime now);
   void retry(const Verdict& verdict, CoordinatorActions& actions, WallTime now);
   void withdraw_open(const std::string& why, CoordinatorActions& actions, WallTime now);
@@ -164,14 +166,14 @@ class Coordinator {
   void note_departure(int rank, CoordinatorActions& actions);
   void check_ended(CoordinatorActions& actions);
   void check_silent_ranks(CoordinatorActions& actions);
-  void resend_questions(CoordinatorActions& actions);
+  void advance_dry_runs(CoordinatorActions& actions);
   void resync(CoordinatorActions& actions, WallTime now);
   void keep_budget(CoordinatorActions& actions, WallTime now);
-  std::shared_ptr<Plan> continued(Cause cause, std::string by) const;
+  std::shared_ptr<Plan> copy_with_remaining_steps(Cause cause, std::string by) const;
   void send(int rank, Message message, CoordinatorActions& actions) const;
   bool note(const LogEntry& entry, CoordinatorActions& actions);
   std::int64_t lookahead_for(const Plan& plan) const;
-  Ticks patience() const;  // how long to wait for the answers to Prepare
+  Ticks prepare_timeout() const;  // how long to wait for the answers to Prepare
   std::string awaited(int rank) const;
   std::vector<RankStatus> describe_ranks() const;
 
@@ -187,10 +189,12 @@ class Coordinator {
   bool starts_on_ = false;
   std::vector<Envelope> early_;  // received before begin()
   Revision next_{1};
+  std::string log_error_;  // of the newest append to the log; "": it was logged
   std::optional<Proposal> waiting_;
   std::optional<Open> open_;
   KnownDecisions last_;
   CommittedPlans committed_;
+  Revision in_force_;  // the newest that any rank has reported as applied
   OverheadBudget budget_;
   bool restored_ = false;             // from the decision log
   bool log_lost_ = false;             // a rank has been in an earlier epoch, whose log is lost

@@ -8,27 +8,11 @@
 namespace gradmon {
 namespace {
 
-constexpr Ticks kWaitForTheAbsent{15'000};
+constexpr Ticks kAbsentTimeout{15'000};
 
-HistoryEntry history_of(const AskedEntry& asked) {
-  HistoryEntry entry;
-  entry.revision = asked.revision;
-  entry.cause = name_of(asked.plan->cause);
-  entry.by = asked.plan->by;
-  entry.on = asked.plan->on;
-  entry.proposed_at = asked.at;
-  entry.request_id = asked.plan->request_id;
-  return entry;
-}
-
-HistoryEntry history_of(const AskedEntry& asked, const Verdict& verdict) {
-  HistoryEntry entry = history_of(asked);
-  entry.verdict = verdict.commit() ? "commit" : "abort";
-  entry.reason = verdict.reason;
-  entry.final = true;
-  if (!verdict.commit()) return entry;
-  entry.effective_step = verdict.effective.value;
-  entry.steps = schedule_of(*verdict.plan, verdict.effective);
+HistoryEntry history_of(const OfferedEntry& offered) {
+  HistoryEntry entry = history_of(*offered.plan, offered.at);
+  entry.revision = offered.revision;
   return entry;
 }
 
@@ -37,7 +21,7 @@ HistoryEntry history_of(const AskedEntry& asked, const Verdict& verdict) {
 CoordinatorActions Coordinator::restore(const std::vector<LogEntry>& entries, WallTime now) {
   restored_ = true;
   journal_.begin_at(static_cast<Journal::Key>(std::max<WallTime>(now, 1)));  // above all earlier keys
-  std::optional<AskedEntry> open;
+  std::optional<OfferedEntry> open;
   for (const LogEntry& entry : entries) {
     if (const auto* joined = std::get_if<JoinedEntry>(&entry)) {
       members_.restore(*joined, clock_);
@@ -45,21 +29,18 @@ CoordinatorActions Coordinator::restore(const std::vector<LogEntry>& entries, Wa
     }
     if (const auto* gone = std::get_if<DepartureEntry>(&entry)) members_.restore(*gone);
     if (const auto* ended = std::get_if<WrittenBackEntry>(&entry)) restore_end(ended->revision);
-    if (const auto* asked = std::get_if<AskedEntry>(&entry)) {
+    if (const auto* asked = std::get_if<OfferedEntry>(&entry)) {
       open = *asked;
-      next_ = {asked->revision.value + 1};
+      next_ = std::max(next_, {asked->revision.value + 1});
     }
     if (const auto* verdict = std::get_if<Verdict>(&entry)) {
-      last_.closed = verdict->revision;
-      if (verdict->commit()) {
-        last_.commit = *verdict;
-        committed_.add(*verdict);
-        budget_.on_commit(*verdict->plan);
-        members_.plan_was_effective();
-      }
-    }
-    if (const auto* verdict = std::get_if<Verdict>(&entry); verdict != nullptr && open) {
-      journal_.restore(history_of(*open, *verdict));
+      last_.closed = std::max(last_.closed, verdict->revision);
+      next_ = std::max(next_, {verdict->revision.value + 1});
+      if (verdict->commit()) take_commit(*verdict);
+      if (!open || open->revision != verdict->revision) continue;
+      HistoryEntry decided = history_of(*open);
+      enter_verdict(decided, *verdict);
+      journal_.restore(std::move(decided));
       open.reset();
     }
   }
@@ -72,7 +53,7 @@ CoordinatorActions Coordinator::restore(const std::vector<LogEntry>& entries, Wa
   aborted.proposal.since = now;
   aborted.proposal.entry = journal_.add(history_of(*open));
   open_ = std::move(aborted);
-  conclude(abort(AbortReason::restarted, "the hub was started anew"), actions, now);
+  conclude(abort(AbortReason::restarted, "the hub restarted"), actions, now);
   if (waiting_) {
     waiting_->not_before = clock_;
     waiting_->restored = true;
@@ -126,8 +107,8 @@ void Coordinator::inherit(const Hello& hello, CoordinatorActions& actions, WallT
 // append them. Their revision numbers are not given again.
 void Coordinator::catch_up(Revision closed, CoordinatorActions& actions, WallTime now) {
   if (open_ && open_->revision <= closed)
-    conclude(abort(AbortReason::restarted, "its number was given before the hub was started anew"), actions,
-             now);
+    conclude(abort(AbortReason::restarted, "its revision number was already used before the hub restarted"),
+             actions, now);
   if (next_ <= closed) next_ = {closed.value + 1};
   if (last_.closed < closed) last_.closed = closed;
 }
@@ -135,11 +116,8 @@ void Coordinator::catch_up(Revision closed, CoordinatorActions& actions, WallTim
 // Off is the only verdict that is sent even if the log could not take it. Takes it over from a rank.
 void Coordinator::adopt_unlogged_off(const Verdict& off, CoordinatorActions& actions) {
   if (off.plan->on) return;
-  last_ = {off.revision, off};
-  committed_.add(off);
-  budget_.on_commit(*off.plan);
-  members_.plan_was_effective();
-  ranks_to_start_.clear();
+  last_.closed = off.revision;
+  take_commit(off);
   note(off, actions);
   if (waiting_ && waiting_->restored)
     forget_waiting("superseded", "superseded by a newer change (" + off.plan->by + ")");
@@ -149,7 +127,7 @@ void Coordinator::adopt_unlogged_off(const Verdict& off, CoordinatorActions& act
 // Proposes the newest plan that a rank still holds from an epoch whose log is lost, with the steps that it
 // had left. Does not if the file has been saved or a change has been requested since.
 void Coordinator::propose_inherited(CoordinatorActions& actions, WallTime now) {
-  if (!inherited_ || inherited_proposed_ || open_ || last_.commit || !unready().empty()) return;
+  if (!inherited_ || inherited_proposed_ || open_ || last_.commit || !why_not_ready().empty()) return;
   inherited_proposed_ = true;
   const Plan& held = *inherited_->plan;
   const bool asked_since = waiting_ && waiting_->plan != from_file_ && waiting_->plan->cause != Cause::resync;
@@ -162,32 +140,32 @@ void Coordinator::propose_inherited(CoordinatorActions& actions, WallTime now) {
   auto plan = std::make_shared<Plan>(held);
   if (held.on) plan->continues = schedule_of(held, inherited_->effective);
   plan->cause = Cause::resync;
-  plan->by = "the ranks, which hold revision " + std::to_string(inherited_->revision.value);
+  plan->by = "gradmon (the ranks still hold revision " + std::to_string(inherited_->revision.value) + ")";
   plan->request_id.clear();
   actions += propose(std::move(plan), now);
 }
 
 // Why a plan that is on cannot be opened; "" if it can. If the log is lost, a rank's new process may have
 // replaced one that is unknown here and still holds a lease.
-std::string Coordinator::unready() const {
-  std::string why = members_.unready(clock_);
-  if (!why.empty() || !log_lost_ || clock_ >= kWaitForTheAbsent) return why;
+std::string Coordinator::why_not_ready() const {
+  std::string why = members_.why_not_ready(clock_);
+  if (!why.empty() || !log_lost_ || clock_ >= kAbsentTimeout) return why;
   for (int rank = 0; rank < members_.size(); ++rank) {
     const RankMember& member = members_.of(rank);
     if (member.takes_part() && member.hello.held_epoch.empty())
-      return "waiting until the process before that of rank " + std::to_string(rank) + " can have no lease";
+      return "waiting until the lease of rank " + std::to_string(rank) + "'s previous process has expired";
   }
   return why;
 }
 
 // Ranks that died before a new epoch began (the log was lost) will never be heard: stops waiting for them.
 void Coordinator::stop_waiting_for_absent() {
-  if (!log_lost_ || clock_ < kWaitForTheAbsent) return;
+  if (!log_lost_ || clock_ < kAbsentTimeout) return;
   for (int rank = 0; rank < members_.size(); ++rank) members_.stop_waiting_for(Rank{rank});
 }
 
 // A copy of the newest committed plan, for the steps that it has not collected when it is replaced.
-std::shared_ptr<Plan> Coordinator::continued(Cause cause, std::string by) const {
+std::shared_ptr<Plan> Coordinator::copy_with_remaining_steps(Cause cause, std::string by) const {
   auto plan = std::make_shared<Plan>(*last_.commit->plan);
   plan->continues = committed_.newest()->schedule;
   plan->cause = cause;
@@ -201,15 +179,15 @@ void Coordinator::resync(CoordinatorActions& actions, WallTime now) {
   const bool on = last_.commit && last_.commit->plan->on && !committed_.ended();
   if (!on) return ranks_to_start_.clear();
   const std::vector<int> ranks(ranks_to_start_.begin(), ranks_to_start_.end());
-  auto plan = continued(Cause::resync,
-                        names_of_ranks(ranks) + (ranks.size() == 1 ? " has" : " have") + " joined again");
-  actions.log.push_back(plan->by + ": bringing all ranks together again");
+  auto plan = copy_with_remaining_steps(
+      Cause::resync, names_of_ranks(ranks) + (ranks.size() == 1 ? " has" : " have") + " rejoined");
+  actions.log.push_back(plan->by + ": proposing the plan again for all ranks");
   actions += propose(std::move(plan), now);
 }
 
 void Coordinator::keep_budget(CoordinatorActions& actions, WallTime now) {
   if (waiting_ || open_ || !last_.commit || committed_.ended()) return;
-  const CommittedPlans::One& newest = *committed_.newest();
+  const CommittedPlan& newest = *committed_.newest();
   const Plan& in_force = *newest.verdict.plan;
   if (!in_force.on || !in_force.max_overhead) return;
   std::vector<OverheadBudget::RankCost> costs;
@@ -221,7 +199,7 @@ void Coordinator::keep_budget(CoordinatorActions& actions, WallTime now) {
   }
   const auto change = budget_.change_due(in_force, newest.verdict.revision, costs);
   if (!change) return;
-  auto plan = continued(Cause::budget, "the budget (" + change->why + ")");
+  auto plan = copy_with_remaining_steps(Cause::budget, "the budget (" + change->why + ")");
   plan->on = change->on;
   plan->step_interval = change->step_interval;
   actions.log.push_back("max_overhead: " + change->why);
@@ -232,8 +210,8 @@ bool Coordinator::evict(Rank rank, const std::string& by, CoordinatorActions& ac
   if (!members_.evict(rank, by)) return false;
   note(DepartureEntry{rank, DepartureEntry::How::evicted, members_.of(rank.value).progress.step, by},
        actions);
-  actions.warnings.push_back("rank " + std::to_string(rank.value) + " is evicted by " + by +
-                             ": it is out in 15 s");
+  actions.warnings.push_back("rank " + std::to_string(rank.value) + " was evicted by " + by +
+                             " and will be dropped in 15 s");
   return true;
 }
 

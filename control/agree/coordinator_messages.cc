@@ -20,18 +20,20 @@ void Coordinator::answer_hello(Rank rank, const Hello& hello, CoordinatorActions
   Welcome welcome = std::move(answer.welcome);
   // If the rank's epoch began later than this hub's clock, the clock was set back, and this epoch is the
   // newer one. In any other case the epoch of the higher order is newer, and the rank does not join.
-  if (hello.held_epoch != job_.epoch && hello.epoch_order > now) order_ = std::max(order_, hello.epoch_order + 1);
-  const bool taken_in = welcome.refused.empty() && !members_.of(rank.value).noted;
-  if (taken_in) {
+  if (hello.held_epoch != job_.epoch && hello.epoch_order > now)
+    order_ = std::max(order_, hello.epoch_order + 1);
+  const bool admitted = welcome.refused.empty() && !members_.of(rank.value).logged;
+  if (admitted) {
     note_earlier_epoch(hello);
     if (hello.held) inherit(hello, actions, now);
     RankMember& member = members_.of(rank.value);
-    member.noted = true;
+    member.logged = true;
     note(JoinedEntry{rank, member.incarnation, member.hello}, actions);
     const bool on = last_.commit && last_.commit->plan->on && !committed_.ended();
     if (answer.joined && on) ranks_to_start_.insert(rank.value);
     if (answer.joined && !on && last_.commit) {
       // It collects nothing, like all other ranks.
+      in_force_ = last_.commit->revision;
       member.progress.applied = member.progress.finished = last_.commit->revision;
       member.progress.applied_step = hello.step;
     }
@@ -40,7 +42,7 @@ void Coordinator::answer_hello(Rank rank, const Hello& hello, CoordinatorActions
     if (open_) open_->first_missing = 0;
   }
   // After the first commit a rank that joins starts with the decisions in `last`.
-  welcome.starts_on = starts_on_ && !last_.commit && (open_ || waiting_);
+  welcome.epoch_starts_on = starts_on_ && !last_.commit && (open_ || waiting_);
   welcome.run_id = job_.run_id;
   welcome.started = job_.started;
   welcome.epoch_order = order_;
@@ -49,7 +51,7 @@ void Coordinator::answer_hello(Rank rank, const Hello& hello, CoordinatorActions
 }
 
 CoordinatorActions Coordinator::on_message(const Envelope& envelope, WallTime now) {
-  CoordinatorActions actions = take_in(envelope, now);
+  CoordinatorActions actions = receive(envelope, now);
   actions += advance(now);
   return actions;
 }
@@ -69,7 +71,7 @@ void Coordinator::answer_non_member(const Envelope& envelope, CoordinatorActions
   }
 }
 
-CoordinatorActions Coordinator::take_in(const Envelope& envelope, WallTime now) {
+CoordinatorActions Coordinator::receive(const Envelope& envelope, WallTime now) {
   CoordinatorActions actions;
   if (const auto* hello = std::get_if<Hello>(&envelope.message)) {
     if (!begun_) {
@@ -106,7 +108,7 @@ CoordinatorActions Coordinator::take_in(const Envelope& envelope, WallTime now) 
   } else if (const auto* applied = std::get_if<Applied>(&envelope.message)) {
     note_applied(*member, envelope.rank, *applied, actions);
   } else if (const auto* finished = std::get_if<Finished>(&envelope.message)) {
-    if (member->progress.finished < finished->revision) member->progress.finished = finished->revision;
+    member->progress.finished = std::max(member->progress.finished, finished->revision);
   } else if (const auto* progress = std::get_if<Progress>(&envelope.message)) {
     note_progress(*member, envelope.rank, *progress, actions, now);
   } else if (const auto* left = std::get_if<Left>(&envelope.message)) {
@@ -114,7 +116,7 @@ CoordinatorActions Coordinator::take_in(const Envelope& envelope, WallTime now) 
     note(DepartureEntry{envelope.rank, DepartureEntry::How::left, left->last, ""}, actions);
     send(envelope.rank.value, LeftAck{}, actions);
   } else if (std::holds_alternative<Disconnected>(envelope.message)) {
-    members_.on_disconnected(envelope.rank, clock_, "its process has gone");
+    members_.on_disconnected(envelope.rank, clock_, "its process ended");
     note_departure(envelope.rank.value, actions);
   } else if (const auto* answer = std::get_if<DryRunAnswer>(&envelope.message)) {
     dry_runs_.on_dry_run_answer(envelope.rank, *answer);
@@ -145,7 +147,7 @@ void Coordinator::note_progress(RankMember& member, Rank rank, const Progress& p
   members_.on_progress(member, progress, clock_);
   catch_up(progress.closed, actions, now);
   if (progress.closed < last_.closed) send(rank.value, Decided{last_}, actions);
-  if (!member.evicted_by.empty() && !mutated(Mutant::evicted_counts_in)) return;
+  if (!member.evicted_by.empty() && !mutant_active(Mutant::evicted_counts_in)) return;
   member.last_acknowledged = clock_;
   send(rank.value, ProgressAck{progress.number}, actions);
 }
@@ -153,6 +155,7 @@ void Coordinator::note_progress(RankMember& member, Rank rank, const Progress& p
 void Coordinator::note_applied(RankMember& member, Rank rank, const Applied& applied,
                                CoordinatorActions& actions) {
   if (applied.revision == Revision{}) return;
+  if (committed_.find(applied.revision) != nullptr) in_force_ = std::max(in_force_, applied.revision);
   if (member.progress.applied < applied.revision) {
     member.progress.applied = applied.revision;
     member.progress.applied_step = applied.step;
@@ -163,7 +166,7 @@ void Coordinator::note_applied(RankMember& member, Rank rank, const Applied& app
   const bool first = entry->applied.empty();
   if (!entry->applied.emplace(rank.value, applied.step.value).second) return;
   journal_.touch(applied.revision);
-  const CommittedPlans::One* now_in_force = committed_.find(applied.revision);
+  const CommittedPlan* now_in_force = committed_.find(applied.revision);
   if (now_in_force == nullptr) return;
   if (first) {
     const Plan& plan = *now_in_force->verdict.plan;
@@ -171,7 +174,7 @@ void Coordinator::note_applied(RankMember& member, Rank rank, const Applied& app
                           std::to_string(applied.step.value) + " (revision " +
                           std::to_string(applied.revision.value) + ", " + name_of(plan.cause) + ")");
   }
-  if (&member == &members_.reference()) committed_.forget_before(applied.revision);
+  if (&member == &members_.status_member()) committed_.forget_before(applied.revision);
 }
 
 }  // namespace gradmon

@@ -1,4 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
+#include <algorithm>
 #include <string>
 #include <vector>
 
@@ -20,25 +21,21 @@ const char* state_of(const Membership::Member& member) {
 // A warning if GradScalers have skipped a different number of updates on two neighbouring ranks, else "".
 // Two ranks are compared only if each has reported a step after the other's last skipped update.
 std::string skip_warning(const Membership& members) {
-  const auto on_rank = [](int rank, const Progress& progress) {
-    return std::to_string(progress.skipped.count) + " on rank " + std::to_string(rank);
-  };
   for (int rank = 1; rank < members.size(); ++rank) {
     const Progress& one = members.of(rank - 1).progress;
     const Progress& other = members.of(rank).progress;
     const bool comparable = one.skipped.last < other.step && other.skipped.last < one.step;
     if (!comparable || one.skipped.count == other.skipped.count) continue;
-    return "updates that GradScaler has left out: " + on_rank(rank - 1, one) + ", " + on_rank(rank, other) +
-           ": their parameters differ";
+    return "GradScaler skipped " + std::to_string(one.skipped.count) + " updates on rank " +
+           std::to_string(rank - 1) + " and " + std::to_string(other.skipped.count) + " on rank " +
+           std::to_string(rank) + ": their parameters differ";
   }
   return "";
 }
 
 bool any_absent(const Membership& members) {
-  for (int rank = 0; rank < members.size(); ++rank) {
-    if (members.of(rank).phase == Membership::Phase::absent) return true;
-  }
-  return false;
+  return std::any_of(members.begin(), members.end(),
+                     [](const Membership::Member& each) { return each.phase == Membership::Phase::absent; });
 }
 
 // The ranks that take part and have not reached step `end`.
@@ -75,11 +72,11 @@ std::optional<Pending> Coordinator::pending() const {
     return Pending{open_->revision, reason, open_->proposal.since};
   }
   if (waiting_) {
-    const std::string unready = waiting_->plan->on ? this->unready() : "";
-    return Pending{{}, unready.empty() ? "to be proposed again" : unready, waiting_->since};
+    const std::string obstacle = waiting_->plan->on ? why_not_ready() : "";
+    return Pending{{}, obstacle.empty() ? "waiting to be retried" : obstacle, waiting_->since};
   }
   if (committed_.newest() == nullptr) return {};
-  const CommittedPlans::One& newest = *committed_.newest();
+  const CommittedPlan& newest = *committed_.newest();
   for (int rank = 0; rank < members_.size(); ++rank) {
     const RankMember& member = members_.of(rank);
     if (member.phase == Membership::Phase::absent || member.has_applied(newest.verdict.revision)) continue;
@@ -100,7 +97,7 @@ std::vector<RankStatus> Coordinator::describe_ranks() const {
     RankStatus status;
     status.rank = Rank{rank};
     status.state = state_of(member);
-    status.error = member.gone() ? member.departure_reason : member.trouble;
+    status.error = member.gone() ? member.departure_reason : member.admission_error;
     if (member.phase != Membership::Phase::absent) {
       status.host = member.hello.host;
       status.pid = member.hello.pid;
@@ -132,15 +129,15 @@ Status Coordinator::status() const {
   status.pending = pending();
   if (std::string warning = skip_warning(members_); !warning.empty())
     status.warnings.push_back(std::move(warning));
-  const CommittedPlans::One* running = committed_.find(members_.reference().progress.applied);
+  const CommittedPlan* running = committed_.find(in_force_);
   if (running == nullptr) {
-    status.reason = refusal_.empty() ? "not asked for" : refusal_;
+    status.reason = refusal_.empty() ? "never turned on" : refusal_;
     // Until all ranks have joined nothing can be switched on. Says so before the user asks.
-    if (refusal_.empty() && !status.pending && any_absent(members_)) status.reason = unready();
+    if (refusal_.empty() && !status.pending && any_absent(members_)) status.reason = why_not_ready();
     return status;
   }
   const Plan& plan = *running->verdict.plan;
-  const Step step = members_.reference().progress.step;
+  const Step step = members_.status_member().progress.step;
   status.revision = running->verdict.revision;
   status.effective_step = running->verdict.effective.value;
   status.config_sha256 = plan.config_sha256;
@@ -157,7 +154,7 @@ Status Coordinator::status() const {
   } else if (ended) {
     status.reason = "finished";
   } else if (step >= running->schedule.end()) {
-    status.reason = "waiting for the end on " + names_of_ranks(collecting);
+    status.reason = "waiting for " + names_of_ranks(collecting) + " to finish";
   } else if (plan.cause == Cause::budget) {
     status.reason = "set by " + plan.by;
   } else if (step < running->schedule.first()) {

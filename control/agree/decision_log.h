@@ -14,7 +14,7 @@
 namespace gradmon {
 
 // A revision is about to be offered to the members. Its number is never given to another plan.
-struct AskedEntry {
+struct OfferedEntry {
   Revision revision;
   PlanPtr plan;
   WallTime at = 0;
@@ -36,19 +36,12 @@ struct DepartureEntry {
   std::string by;  // who evicted it
 };
 
-// A request is about to write the config. `config_sha256` is of the new content.
-struct RequestEntry {
-  std::string request_id;
-  std::string config_sha256;
-};
-
 // A plan has ended on all ranks, and its write-back is done or given up.
 struct WrittenBackEntry {
   Revision revision;
 };
 
-using LogEntry =
-    std::variant<AskedEntry, Verdict, JoinedEntry, DepartureEntry, RequestEntry, WrittenBackEntry>;
+using LogEntry = std::variant<OfferedEntry, Verdict, JoinedEntry, DepartureEntry, WrittenBackEntry>;
 
 // The state of the coordinator that must survive its death. One thread.
 class DecisionLog {

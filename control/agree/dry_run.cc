@@ -16,7 +16,7 @@ constexpr std::size_t kMostOfAll = 512 * 1024;  // bytes of targets in the answe
 }  // namespace
 
 void DryRuns::ask(std::string id, PlanPtr plan, Ticks now) {
-  for (const Question& question : open_) {
+  for (const OpenDryRun& question : open_) {
     if (question.id == id) return;
   }
   if (open_.size() == kMostOpen) open_.erase(open_.begin());
@@ -24,7 +24,7 @@ void DryRuns::ask(std::string id, PlanPtr plan, Ticks now) {
 }
 
 void DryRuns::on_dry_run_answer(Rank rank, const DryRunAnswer& answer) {
-  for (Question& question : open_) {
+  for (OpenDryRun& question : open_) {
     if (question.id == answer.id) question.answers.emplace(rank.value, answer);
   }
 }
@@ -32,7 +32,7 @@ void DryRuns::on_dry_run_answer(Rank rank, const DryRunAnswer& answer) {
 std::vector<std::pair<int, DryRun>> DryRuns::due(const Membership& members, Ticks now) {
   std::vector<std::pair<int, DryRun>> due;
   const std::size_t room = std::min(kMostOfOne, kMostOfAll / static_cast<std::size_t>(members.size()));
-  for (Question& question : open_) {
+  for (OpenDryRun& question : open_) {
     if (question.asked && now - *question.asked < kAskEvery) continue;
     question.asked = now;
     for (int rank = 0; rank < members.size(); ++rank) {
@@ -45,7 +45,7 @@ std::vector<std::pair<int, DryRun>> DryRuns::due(const Membership& members, Tick
 
 std::vector<DryRunResult> DryRuns::take_ended(const Membership& members, Ticks now) {
   std::vector<DryRunResult> ended;
-  const auto has_ended = [&](const Question& question) {
+  const auto has_ended = [&](const OpenDryRun& question) {
     DryRunResult result;
     result.id = question.id;
     bool all = true;

@@ -39,7 +39,7 @@ class DryRuns {
   bool busy() const { return !open_.empty(); }
 
  private:
-  struct Question {
+  struct OpenDryRun {
     std::string id;
     PlanPtr plan;
     Ticks begun{};
@@ -47,7 +47,7 @@ class DryRuns {
     std::map<int, DryRunAnswer> answers;
   };
 
-  std::vector<Question> open_;  // oldest first
+  std::vector<OpenDryRun> open_;  // oldest first
 };
 
 }  // namespace gradmon

@@ -3,12 +3,33 @@
 
 #include <utility>
 
+#include "control/agree/plan.h"
+
 namespace gradmon {
 namespace {
 
 constexpr std::size_t kKept = 10'000;
 
 }  // namespace
+
+HistoryEntry history_of(const Plan& plan, WallTime proposed_at) {
+  HistoryEntry entry;
+  entry.cause = name_of(plan.cause);
+  entry.by = plan.by;
+  entry.on = plan.on;
+  entry.proposed_at = proposed_at;
+  entry.request_id = plan.request_id;
+  return entry;
+}
+
+void enter_verdict(HistoryEntry& entry, const Verdict& verdict) {
+  entry.verdict = verdict.commit() ? "commit" : "abort";
+  entry.reason = verdict.reason;
+  entry.final = true;
+  if (!verdict.commit()) return;
+  entry.effective_step = verdict.effective.value;
+  entry.steps = schedule_of(*verdict.plan, verdict.effective);
+}
 
 Journal::Key Journal::add(HistoryEntry entry) {
   const Key key = next_++;

@@ -1,6 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 // The state of a job (`Status`) and the history of its changes (`HistoryEntry`). Values. The lead hub
 // creates them; gradmonctl and Monitor::status() show them.
+// each_field() numbers the fields of a Status for the wire (control/wire/field_codec.h): a new field needs
+// a line there, and its number is never used again.
 #pragma once
 
 #include <cstdint>
@@ -17,6 +19,9 @@
 #include "control/step.h"
 
 namespace gradmon {
+
+struct Plan;
+struct Verdict;
 
 struct RankStatus {
   Rank rank;
@@ -36,25 +41,60 @@ struct RankStatus {
   Overhead overhead;     // of its newest plan
   TargetCounts targets;  // of its newest plan
   std::string error;     // "" if there is none
+
+  template <typename Self, typename Visit>
+  static void each_field(Self& self, Visit visit) {
+    visit(1, self.rank);
+    visit(2, self.host);
+    visit(3, self.pid);
+    visit(4, self.step);
+    visit(5, self.revision);
+    visit(6, self.applied_step);
+    visit(7, self.state);
+    visit(8, self.step_ms);
+    visit(9, self.last_seen_ms);
+    visit(10, self.last_stepped_ms);
+    visit(11, self.records);
+    visit(12, self.dropped);
+    visit(13, self.error);
+    visit(14, self.overhead);
+    visit(15, self.targets);
+    visit(16, self.accepted);
+    visit(17, self.waited_ms);
+  }
 };
 
 struct Pending {
   Revision revision;
   std::string reason;  // such as "waiting for rank 3"
   WallTime since = 0;
+
+  template <typename Self, typename Visit>
+  static void each_field(Self& self, Visit visit) {
+    visit(1, self.revision);
+    visit(2, self.reason);
+    visit(3, self.since);
+  }
 };
 
 struct LastError {
   WallTime at = 0;
   std::string text;
   std::uint64_t count = 0;
+
+  template <typename Self, typename Visit>
+  static void each_field(Self& self, Visit visit) {
+    visit(1, self.at);
+    visit(2, self.text);
+    visit(3, self.count);
+  }
 };
 
 struct Status {
   std::string epoch;
   std::string mode = "dynamic";      // static or dynamic
   std::string state = "off";         // off or on
-  std::string reason;                // why it is off or pending: "not asked for", "finished"
+  std::string reason;                // why it is off or pending: "never turned on", "finished"
   Revision revision;                 // in force in rank 0; 0: none yet
   std::int64_t effective_step = -1;  // of that revision; -1: none
   std::optional<Pending> pending;
@@ -72,6 +112,31 @@ struct Status {
   std::vector<std::string> hooks;     // kinds of rows that can be collected
   std::vector<std::string> warnings;  // of the config in force: unknown keys, targets without a match
   std::vector<RankStatus> ranks;      // by rank
+
+  template <typename Self, typename Visit>
+  static void each_field(Self& self, Visit visit) {
+    visit(1, self.epoch);
+    visit(2, self.mode);
+    visit(3, self.state);
+    visit(4, self.reason);
+    visit(5, self.revision);
+    visit(6, self.effective_step);
+    visit(7, self.pending);
+    visit(8, self.collected);
+    visit(9, self.collect_times);
+    visit(10, self.step_interval);
+    visit(11, self.config_path);
+    visit(12, self.config_sha256);
+    visit(13, self.last_error);
+    visit(14, self.warnings);
+    visit(15, self.ranks);
+    visit(17, self.torch);
+    visit(18, self.hooks);
+    visit(19, self.output_dir);
+    visit(20, self.launch_id);
+    visit(21, self.name);
+    visit(22, self.started);
+  }
 };
 
 struct HistoryEntry {
@@ -89,6 +154,10 @@ struct HistoryEntry {
   bool final = false;                   // no retry follows
   Schedule steps;                       // of a commit: which steps are collected
 };
+
+// The entry of a plan that waits for its verdict.
+HistoryEntry history_of(const Plan& plan, WallTime proposed_at);
+void enter_verdict(HistoryEntry& entry, const Verdict& verdict);
 
 // The history of one epoch, in the order in which changes arrived. Keeps the
 // last 10,000. One thread.

@@ -6,6 +6,7 @@
 #include <utility>
 
 #include "control/agree/mutant.h"
+#include "control/text/utf8.h"
 
 namespace gradmon {
 namespace {
@@ -16,6 +17,8 @@ constexpr Ticks kBusyWithin{600'000};
 constexpr Ticks kBusyAfter{2'000};
 constexpr std::size_t kMostReason = 1000;  // bytes of an objection
 constexpr std::size_t kMostSent = 256;     // messages that wait for an acknowledgement
+
+std::string shortened(const std::string& reason) { return std::string(utf8_prefix(reason, kMostReason)); }
 
 }  // namespace
 
@@ -29,8 +32,7 @@ Member::Member(Identity identity, StepGate& gate, CanCarryOut can_carry_out, Lis
     : identity_(std::move(identity)),
       gate_(gate),
       can_carry_out_(std::move(can_carry_out)),
-      list_targets_(std::move(list_targets)),
-      max_wait_(identity_.max_wait) {
+      list_targets_(std::move(list_targets)) {
   if (!identity_.dynamic) return;
   start_hold_ = identity_.hello.start_iteration + 1;
   gate_.require_lease();
@@ -44,7 +46,7 @@ MemberActions Member::start(Ticks now) {
 MemberActions Member::connected(Ticks now) {
   connected_ = true;
   joined_ = false;
-  if (mutated(Mutant::forgets_promise_on_return)) {
+  if (mutant_active(Mutant::forgets_promise_on_return)) {
     open_.reset();
     gate_.release();
     gate_.rejoin();
@@ -70,7 +72,7 @@ Step Member::standing_fence() const {
   return open_ ? open_->fence : kNever;
 }
 
-std::uint64_t Member::number_sent(Ticks now, bool lapsed) {
+std::uint64_t Member::record_sent(Ticks now, bool lapsed) {
   sent_.push_back({++numbers_, now, lapsed});
   if (sent_.size() > kMostSent) sent_.pop_front();
   return numbers_;
@@ -83,7 +85,7 @@ MemberActions Member::send_hello(Ticks now) {
   Hello hello = identity_.hello;
   hello.step = gate_.current();
   hello.lapsed = epoch_.empty() || gate_.lapsed() || (!held_ && !open_);
-  hello.number = number_sent(now, hello.lapsed);
+  hello.number = record_sent(now, hello.lapsed);
   hello.held_epoch = epoch_;
   hello.epoch_order = epoch_order_;
   if (!hello.lapsed) hello.held = held_;
@@ -124,7 +126,7 @@ MemberActions Member::on_message(const Message& message, const std::string& epoc
   } else if (const auto* prepare = std::get_if<Prepare>(&message)) {
     actions += on_prepare(*prepare, now);
   } else if (const auto* decided = std::get_if<Decided>(&message)) {
-    actions += learn(decided->last);
+    actions += apply_decisions(decided->last);
     actions += check_lapsed(now);
   }
   return actions;
@@ -138,11 +140,11 @@ MemberActions Member::check_lapsed(Ticks now) {
   gate_.check_lease(now);
   if (!gate_.lapsed() || lapse_reported_) return actions;
   lapse_reported_ = true;
-  actions.warnings.push_back(start_hold_ ? "off: training goes on without an answer to its start"
-                             : open_ ? "off: training has waited long enough for the verdict on revision " +
-                                           std::to_string(open_->revision.value)
-                                     : "off: no acknowledgement for " +
-                                           std::to_string(kLease.count() / 1000) + " s, or a verdict missed");
+  actions.warnings.push_back(
+      start_hold_ ? "off: no answer to Hello; training continues without collecting"
+      : open_ ? "off: timed out waiting for the verdict on revision " + std::to_string(open_->revision.value)
+              : "off: the lease expired (no acknowledgement for " + std::to_string(kLease.count() / 1000) +
+                    " s), or a verdict was missed");
   open_.reset();
   start_hold_.reset();
   pending_offer_.reset();
@@ -158,7 +160,7 @@ void Member::acknowledged(std::uint64_t number, Ticks now) {
   const auto found =
       std::find_if(sent_.begin(), sent_.end(), [&](const Sent& each) { return each.number == number; });
   if (found == sent_.end()) return;
-  const Ticks sent = mutated(Mutant::lease_from_arrival) ? now : found->at;
+  const Ticks sent = mutant_active(Mutant::lease_from_arrival) ? now : found->at;
   sent_.erase(sent_.begin(), found + 1);
   if (!gate_.needs_lease()) lease_epoch_ = epoch_;
   if (lease_epoch_ != epoch_) return;
@@ -175,16 +177,15 @@ MemberActions Member::withdraw() {
   start_hold_.reset();
   open_.reset();
   gate_.withdraw();
-  actions.warnings.emplace_back("off: another process has taken this rank");
+  actions.warnings.emplace_back("off: another process has joined as this rank");
   return actions;
 }
 
 MemberActions Member::on_dry_run(const DryRun& question) const {
   const auto matches = question.plan && question.plan->on ? can_carry_out_(*question.plan) : 0;
-  DryRunAnswer answer{
-      question.id, matches.value_or(0), matches ? "" : matches.error().substr(0, kMostReason), {}};
+  DryRunAnswer answer{question.id, matches.value_or(0), matches ? "" : shortened(matches.error()), {}};
   if (list_targets_ && matches) answer.targets = list_targets_(question.plan.get());
-  if (identity_.rank.value != 0) answer.targets = noteworthy(std::move(answer.targets));
+  if (identity_.rank.value != 0) answer.targets = only_silent_or_unmatched(std::move(answer.targets));
   answer.targets = within(std::move(answer.targets), question.room);
   MemberActions actions;
   actions.send.emplace_back(std::move(answer));
@@ -207,12 +208,12 @@ MemberActions Member::on_welcome(const Welcome& welcome, const std::string& epoc
   if (!welcome.refused.empty()) {
     if (refused_ != welcome.refused) actions.warnings.push_back("off: " + welcome.refused);
     refused_ = welcome.refused;
-    if (!welcome.again) drop_start_hold();
+    if (!welcome.retry) drop_start_hold();
     return actions;
   }
   const bool another_epoch = !epoch_.empty() && epoch != epoch_;
   if (another_epoch && welcome.epoch_order < epoch_order_) {
-    const std::string why = "the hub that answers is of an epoch before this rank's";
+    const std::string why = "the hub that answered belongs to an older epoch than this rank";
     if (refused_ != why) actions.warnings.push_back(why);
     refused_ = why;
     return actions;
@@ -242,10 +243,10 @@ MemberActions Member::on_welcome(const Welcome& welcome, const std::string& epoc
     commit_epoch_ = epoch;
   } else {
     if (another_epoch) last_ = {};
-    actions += learn(welcome.last);
+    actions += apply_decisions(welcome.last);
   }
   acknowledged(welcome.number, now);
-  if (!welcome.starts_on) drop_start_hold();
+  if (!welcome.epoch_starts_on) drop_start_hold();
   return actions;
 }
 
@@ -253,15 +254,15 @@ std::string Member::unmatched_by(const Plan& plan) const {
   std::string text;
   const TargetList targets = list_targets_ ? list_targets_(&plan) : TargetList{};
   for (const UnmatchedTarget& one : targets.unmatched) {
-    if (text.size() < kMostReason) text += (text.empty() ? "" : "; ") + sentence(one);
+    if (text.size() < kMostReason) text += (text.empty() ? "" : "; ") + describe(one);
   }
-  return text.substr(0, kMostReason);
+  return shortened(text);
 }
 
-std::optional<Message> Member::considered(const Offer& offer) const {
+std::optional<Message> Member::answer_to(const Offer& offer) const {
   const Plan& plan = *offer.plan;
   const auto matches = plan.on ? can_carry_out_(plan) : 0;
-  if (!matches) return Reject{offer.revision, matches.error().substr(0, kMostReason)};
+  if (!matches) return Reject{offer.revision, shortened(matches.error())};
   const bool in_first_step = gate_.current() <= identity_.hello.start_iteration;
   if (plan.on && *matches == 0 && in_first_step) return {};  // The program may still call watch().
   return Offered{offer.revision, plan.config_sha256, *matches,
@@ -279,7 +280,7 @@ MemberActions Member::on_offer(const Offer& offer, Ticks now) {
   if (offer.revision <= last_.closed) return actions;
   if (!pending_offer_ || pending_offer_->offer.revision != offer.revision)
     pending_offer_ = PendingOffer{offer, {}};
-  if (!pending_offer_->answer) pending_offer_->answer = considered(offer);
+  if (!pending_offer_->answer) pending_offer_->answer = answer_to(offer);
   if (!pending_offer_->answer) return actions;
   const auto too_busy = busy_for(offer, now);  // Answered before Prepare: then the others would wait.
   actions.send.push_back(too_busy ? Message{*too_busy} : *pending_offer_->answer);
@@ -288,10 +289,10 @@ MemberActions Member::on_offer(const Offer& offer, Ticks now) {
 
 MemberActions Member::on_prepare(const Prepare& prepare, Ticks now) {
   MemberActions actions;
-  if (!open_ || !mutated(Mutant::takes_a_second)) actions += learn(prepare.last);
+  if (!open_ || !mutant_active(Mutant::second_promise)) actions += apply_decisions(prepare.last);
   if (prepare.revision <= last_.closed || gate_.lapsed()) return actions;
   const bool repeated = open_ && open_->revision == prepare.revision;
-  if (open_ && !mutated(repeated ? Mutant::answers_anew : Mutant::takes_a_second)) {
+  if (open_ && !mutant_active(repeated ? Mutant::answers_anew : Mutant::second_promise)) {
     if (repeated) actions.send.push_back(open_->answer);
     return actions;
   }
@@ -307,20 +308,20 @@ MemberActions Member::on_prepare(const Prepare& prepare, Ticks now) {
     actions.send.emplace_back(std::move(*too_busy));
     return actions;
   }
-  max_wait_ = pending_offer_->offer.plan->max_wait;
   // The implied promise of the start becomes this promise, with the same fence.
-  const Step fence = start_hold_ ? *start_hold_ : gate_.promise(prepare.lookahead, max_wait_);
+  const Ticks max_wait = pending_offer_->offer.plan->max_wait;
+  const Step fence = start_hold_ ? *start_hold_ : gate_.promise(prepare.lookahead, max_wait);
   if (fence == kNever) return actions;
   start_hold_.reset();
-  if (mutated(Mutant::ready_without_fence)) gate_.release();
-  open_ = Open{prepare.revision, Ready{prepare.revision, prepare.config_sha256, fence}, fence};
+  if (mutant_active(Mutant::ready_without_fence)) gate_.release();
+  open_ = OpenPromise{prepare.revision, Ready{prepare.revision, prepare.config_sha256, fence}, fence};
   actions.send.push_back(open_->answer);
   return actions;
 }
 
 // If the effective step has already begun, the commit cannot take effect there. Off then takes effect at the
 // next possible step; for any other plan the rank lapses.
-MemberActions Member::enter(const Verdict& commit) {
+MemberActions Member::apply_commit(const Verdict& commit) {
   MemberActions actions;
   commit_epoch_ = epoch_;
   held_ = commit;
@@ -339,29 +340,29 @@ MemberActions Member::enter(const Verdict& commit) {
   return actions;
 }
 
-MemberActions Member::learn(const KnownDecisions& last) {
+MemberActions Member::apply_decisions(const KnownDecisions& last) {
   MemberActions actions;
   if (last.closed <= last_.closed) return actions;
   const bool new_commit = last.commit && (!last_.commit || last.commit->revision > last_.commit->revision);
-  const bool with_plan = !mutated(Mutant::verdict_without_plan) ||
+  const bool with_plan = !mutant_active(Mutant::verdict_without_plan) ||
                          (new_commit && open_ && open_->revision == last.commit->revision);
   // A later commit came first: this rank will not learn the verdict on the revision that it promised.
   const bool passed_over = open_ && new_commit && open_->revision < last.commit->revision &&
-                           open_->revision <= last.closed && !mutated(Mutant::passes_over);
+                           open_->revision <= last.closed && !mutant_active(Mutant::passes_over);
   if (open_ && open_->revision <= last.closed) open_.reset();
   if (pending_offer_ && pending_offer_->offer.revision <= last.closed) pending_offer_.reset();
   start_hold_.reset();
   last_ = last;
   if (gate_.lapsed()) return actions;
   if (passed_over && last.commit->plan->on) {
-    actions.warnings.push_back("missed what became of an earlier revision than " +
-                               std::to_string(last.commit->revision.value));
+    actions.warnings.push_back("missed the verdict on a revision before " +
+                               std::to_string(last.commit->revision.value) + "; this rank stops collecting");
     gate_.lapse();
   } else if (new_commit && with_plan) {
     Verdict commit = *last.commit;
     // Until then the revision that was promised may be in force on other ranks: off at once.
     if (passed_over) commit.effective = Step{};
-    actions += enter(commit);
+    actions += apply_commit(commit);
   } else {
     gate_.settle({}, standing_fence());
   }
@@ -415,7 +416,7 @@ MemberActions Member::leave(Step last) {
 Progress Member::progress(Ticks now) const {
   Progress progress;
   progress.step = gate_.current();
-  progress.waited_ms = gate_.standing(now).count();
+  progress.waited_ms = gate_.waiting_for(now).count();
   progress.waiting = gate_.current() >= standing_fence();
   const auto in_force = gate_.in_force();
   progress.collecting = in_force && in_force->plan->on &&
@@ -428,7 +429,7 @@ Progress Member::progress(Ticks now) const {
 }
 
 Message Member::report(Progress progress, Ticks now) {
-  progress.number = number_sent(now, false);
+  progress.number = record_sent(now, false);
   return progress;
 }
 

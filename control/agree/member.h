@@ -41,7 +41,6 @@ class Member {
     // Dynamic mode: the second step waits for the answer to Hello, and nothing is collected without a
     // lease. The gate holds the second step before the training thread can reach it.
     bool dynamic = true;
-    Ticks max_wait{2'000};  // until a plan sets another
   };
 
   Member(Identity identity, StepGate& gate, CanCarryOut can_carry_out, ListTargets list_targets = {});
@@ -86,7 +85,7 @@ class Member {
 
  private:
   // A revision that this rank was asked about and whose verdict it does not know.
-  struct Open {
+  struct OpenPromise {
     Revision revision;
     Message answer;  // sent again for a repeated Prepare
     Step fence;
@@ -106,16 +105,16 @@ class Member {
   MemberActions on_welcome(const Welcome& welcome, const std::string& epoch, Ticks now);
   MemberActions on_offer(const Offer& offer, Ticks now);
   std::optional<Busy> busy_for(const Offer& offer, Ticks now) const;
-  std::optional<Message> considered(const Offer& offer) const;
+  std::optional<Message> answer_to(const Offer& offer) const;
   MemberActions on_prepare(const Prepare& prepare, Ticks now);
-  MemberActions enter(const Verdict& commit);
+  MemberActions apply_commit(const Verdict& commit);
   MemberActions on_dry_run(const DryRun& question) const;
-  MemberActions learn(const KnownDecisions& last);
+  MemberActions apply_decisions(const KnownDecisions& last);
   MemberActions withdraw();
   // Sends Hello again if the gate has lapsed.
   MemberActions check_lapsed(Ticks now);
   void acknowledged(std::uint64_t number, Ticks now);
-  std::uint64_t number_sent(Ticks now, bool lapsed);
+  std::uint64_t record_sent(Ticks now, bool lapsed);
   std::string unmatched_by(const Plan& plan) const;
   void drop_start_hold();
   Step standing_fence() const;  // kNever: none
@@ -143,9 +142,8 @@ class Member {
   std::string lease_epoch_;        // the epoch whose acknowledgements renew the lease
   Ticks lease_until_ = Ticks::min();
   std::optional<Step> start_hold_;
-  Ticks max_wait_;
   std::optional<PendingOffer> pending_offer_;
-  std::optional<Open> open_;
+  std::optional<OpenPromise> open_;
   KnownDecisions last_;          // of the epoch joined
   std::optional<Verdict> held_;  // the newest commit that the rank holds, maybe of an earlier epoch
   std::uint64_t numbers_ = 0;

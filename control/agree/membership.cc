@@ -14,8 +14,6 @@ constexpr Ticks kClaimLasts{3'000};
 
 std::string named(int rank) { return "rank " + std::to_string(rank); }
 
-Step later(Step a, Step b) { return a < b ? b : a; }
-
 std::string process_text(const Hello& hello) {
   return "pid " + std::to_string(hello.pid) + " on " + hello.host;
 }
@@ -44,8 +42,8 @@ std::string Membership::objection(Rank rank, const Hello& hello) const {
            expected_.launch_id + "\")";
   }
   if (hello.world_size != expected_.world_size || rank.value < 0 || rank.value >= expected_.world_size) {
-    return named(rank.value) + " of " + std::to_string(hello.world_size) + " does not fit a job of " +
-           std::to_string(expected_.world_size);
+    return named(rank.value) + " of world size " + std::to_string(hello.world_size) +
+           " cannot join a job of world size " + std::to_string(expected_.world_size);
   }
   const Member& held = of(rank.value);
   if (!held.evicted_by.empty() && held.hello.process_id == hello.process_id)
@@ -61,16 +59,16 @@ Membership::Answer Membership::on_hello(Rank rank, const Hello& hello, Ticks now
   welcome.refused = objection(rank, hello);
   const bool within = rank.value >= 0 && rank.value < size();
   if (!welcome.refused.empty()) {
-    if (within && of(rank.value).phase == Phase::absent) of(rank.value).trouble = welcome.refused;
+    if (within && of(rank.value).phase == Phase::absent) of(rank.value).admission_error = welcome.refused;
     return answer;
   }
   Member& held = of(rank.value);
   const bool another = held.phase != Phase::absent && held.hello.process_id != hello.process_id;
   if (another && held.phase == Phase::member) {
-    welcome.refused = named(rank.value) + " is taken by " + process_text(held.hello);
-    welcome.again = true;
-    held.trouble = "claimed by " + process_text(hello) + ", too";
-    held.claimed = now;
+    welcome.refused = named(rank.value) + " already belongs to " + process_text(held.hello);
+    welcome.retry = true;
+    held.admission_error = process_text(hello) + " also claims this rank";
+    held.last_claimed = now;
     return answer;
   }
   const bool same = held.phase != Phase::absent && !another;
@@ -86,16 +84,16 @@ Membership::Answer Membership::on_hello(Rank rank, const Hello& hello, Ticks now
     welcome.incarnation = held.incarnation;
     return answer;
   }
-  take_in(held, hello, now, answer);
+  admit(held, hello, now, answer);
   return answer;
 }
 
-void Membership::take_in(Member& held, const Hello& hello, Ticks now, Answer& answer) {
+void Membership::admit(Member& held, const Hello& hello, Ticks now, Answer& answer) {
   // A process that has not lapsed keeps its progress.
   const bool same = held.hello.process_id == hello.process_id;
   const bool goes_on = held.phase == Phase::member && same && !hello.lapsed;
   answer.joined = !goes_on;
-  if (held.phase == Phase::member && !goes_on) remember_step(later(held.progress.step, hello.step));
+  if (held.phase == Phase::member && !goes_on) remember_step(std::max(held.progress.step, hello.step));
   Member taken;
   taken.phase = Phase::member;
   taken.hello = hello;
@@ -122,9 +120,9 @@ void Membership::on_progress(Member& member, const Progress& progress, Ticks now
   // A late message must not overwrite the content of a newer one.
   if (progress.number < member.progress.number) return;
   Progress merged = progress;
-  merged.applied = std::max(progress.applied, member.progress.applied, [](auto a, auto b) { return a < b; });
+  merged.applied = std::max(progress.applied, member.progress.applied);
   if (progress.applied < member.progress.applied) merged.applied_step = member.progress.applied_step;
-  if (progress.finished < member.progress.finished) merged.finished = member.progress.finished;
+  merged.finished = std::max(progress.finished, member.progress.finished);
   member.progress = std::move(merged);
 }
 
@@ -136,7 +134,7 @@ void Membership::drop(Member& member, Ticks now, std::string why) {
   member.phase = Phase::dropped;
   member.last_step = member.progress.step;
   member.departure_reason = std::move(why) + ", last heard " +
-                            std::to_string((now - member.last_heard).count() / 1000) + " s before";
+                            std::to_string((now - member.last_heard).count() / 1000) + " s earlier";
   remember_step(member.last_step);
 }
 
@@ -158,7 +156,8 @@ std::vector<int> Membership::drop_silent(Ticks now) {
   for (int rank = 0; rank < size(); ++rank) {
     Member& member = of(rank);
     if (member.phase != Phase::member) continue;
-    if (!member.trouble.empty() && now - member.claimed >= kClaimLasts) member.trouble.clear();
+    if (!member.admission_error.empty() && now - member.last_claimed >= kClaimLasts)
+      member.admission_error.clear();
     const bool evicted = !member.evicted_by.empty() && now - member.last_acknowledged >= kDropAfter;
     if (!evicted && now - member.last_heard < kDropAfter) continue;
     drop(member, now, evicted ? "evicted by " + member.evicted_by : "silent");
@@ -174,7 +173,10 @@ bool Membership::evict(Rank rank, std::string by) {
 }
 
 void Membership::stop_waiting_for(Rank rank) {
-  if (of(rank.value).phase == Phase::absent) of(rank.value).phase = Phase::dropped;
+  Member& member = of(rank.value);
+  if (member.phase != Phase::absent) return;
+  member.phase = Phase::dropped;
+  member.departure_reason = "never heard";
 }
 
 void Membership::restore(const JoinedEntry& joined, Ticks now) {
@@ -215,11 +217,12 @@ void Membership::begin_incarnation() {
 Membership::Member* Membership::find(const Envelope& envelope) {
   if (envelope.rank.value < 0 || envelope.rank.value >= size()) return nullptr;
   Member& found = of(envelope.rank.value);
-  const bool current = found.incarnation == envelope.incarnation || mutated(Mutant::old_incarnation_heard);
+  const bool current =
+      found.incarnation == envelope.incarnation || mutant_active(Mutant::old_incarnation_heard);
   return found.phase == Phase::member && current ? &found : nullptr;
 }
 
-std::string Membership::unready(Ticks now) const {
+std::string Membership::why_not_ready(Ticks now) const {
   std::vector<int> absent;
   std::vector<int> silent;
   Ticks longest{};
@@ -228,12 +231,12 @@ std::string Membership::unready(Ticks now) const {
     const Member& member = of(rank);
     if (member.gone()) continue;
     if (member.phase == Phase::absent) {
-      if (!member.trouble.empty()) return member.trouble;
+      if (!member.admission_error.empty()) return member.admission_error;
       absent.push_back(rank);
       continue;
     }
     if (!member.evicted_by.empty()) {
-      return "waiting until " + named(rank) + " is out (evicted by " + member.evicted_by + ")";
+      return "waiting until " + named(rank) + " is dropped (evicted by " + member.evicted_by + ")";
     }
     if (!heard(member, now) || !member.joined_since_restart) {
       silent.push_back(rank);
@@ -241,12 +244,13 @@ std::string Membership::unready(Ticks now) const {
     }
     if (!effective_seen_ && start && *start != member.first_start) {
       return named(rank) + " starts at step " + std::to_string(member.first_start.value) +
-             ", an earlier rank at step " + std::to_string(start->value);
+             ", but a lower rank starts at step " + std::to_string(start->value) +
+             ": all ranks need the same start_iteration";
     }
     start = member.first_start;
   }
   if (!absent.empty()) {
-    return "waiting for " + names_of_ranks(absent) + " of " + std::to_string(size()) + " to make " +
+    return "waiting for " + names_of_ranks(absent) + " of " + std::to_string(size()) + " to create " +
            (absent.size() == 1 ? "its" : "their") + " Monitor";
   }
   if (silent.empty()) return "";
@@ -254,7 +258,7 @@ std::string Membership::unready(Ticks now) const {
          std::to_string(longest.count() / 1000) + " s)";
 }
 
-const Membership::Member& Membership::reference() const {
+const Membership::Member& Membership::status_member() const {
   const auto found = std::find_if(members_.begin(), members_.end(),
                                   [](const Member& member) { return member.takes_part(); });
   return found == members_.end() ? members_.front() : *found;

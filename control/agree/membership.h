@@ -27,8 +27,9 @@ class Membership {
     std::uint64_t incarnation = 0;
     std::uint64_t first_incarnation = 0;  // of the same process
     Step first_start;                     // of the rank's first process; later ones may resume anywhere
-    std::string trouble;  // why it cannot take part, or which other process claims its number; "": none
-    Ticks claimed{};      // when another process last claimed its number
+    // Why it cannot take part, or which other process claims its number; "": none.
+    std::string admission_error;
+    Ticks last_claimed{};  // when another process last claimed its number
     Progress progress;
     Ticks last_heard{};
     Ticks last_moved{};  // when its step last changed
@@ -43,7 +44,7 @@ class Membership {
     std::optional<Busy> busy;
     bool asked = false;  // the open revision needs its answer
     bool heard_since_hello = false;
-    bool noted = false;                 // in the decision log
+    bool logged = false;                // in the decision log
     bool joined_since_restart = false;  // of the coordinator
 
     bool takes_part() const { return phase == Phase::member; }
@@ -101,19 +102,21 @@ class Membership {
   Member& of(int rank) { return members_[static_cast<std::size_t>(rank)]; }
   const Member& of(int rank) const { return members_[static_cast<std::size_t>(rank)]; }
   int size() const { return static_cast<int>(members_.size()); }
+  auto begin() const { return members_.begin(); }
+  auto end() const { return members_.end(); }
 
   bool heard(const Member& member, Ticks now) const { return now - member.last_heard < kHeardWithin; }
   // "" if every rank can be asked, else the reason: "waiting for rank 3 (not heard for 8 s)".
-  std::string unready(Ticks now) const;
+  std::string why_not_ready(Ticks now) const;
   // The highest last step of all members that were dropped, have lapsed or left.
   std::optional<Step> last_departed_step() const { return last_departed_step_; }
   // The member whose step and plan stand for the job: the first that takes part, else rank 0.
-  const Member& reference() const;
+  const Member& status_member() const;
   void clear_answers();
 
  private:
   std::string objection(Rank rank, const Hello& hello) const;
-  void take_in(Member& held, const Hello& hello, Ticks now, Answer& answer);
+  void admit(Member& held, const Hello& hello, Ticks now, Answer& answer);
   void drop(Member& member, Ticks now, std::string why);
   void remember_step(Step last);
 

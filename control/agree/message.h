@@ -124,8 +124,8 @@ struct Welcome {
   std::uint64_t incarnation = 0;
   std::uint64_t number = 0;  // of the Hello; the lease counts from when that Hello was sent
   std::string refused;       // why the rank may not join, "" if it may; if set, ignore the rest
-  bool again = false;        // refused for now; send Hello again
-  bool starts_on = false;    // revision 1 follows; do not begin the second step before it
+  bool retry = false;        // refused for now; send Hello again
+  bool epoch_starts_on = false;  // revision 1 follows; do not begin the second step before it
   std::string run_id;        // 8 hex digits in the names of the output directories
   std::int64_t started = 0;  // wall time of the job, ms since 1970
   // The order in which the epochs of one launch began. No rank goes back to an older epoch, whose hub

@@ -24,14 +24,14 @@ enum class Mutant : std::uint8_t {
   waits_for_its_agent,        // training waits at a fence until the agent drops it, without a limit
   no_end_check,               // does not check the lease at the end of a step
   lease_from_arrival,         // counts the lease from the arrival of the acknowledgement
-  takes_a_second,             // a rank makes a second promise before it knows the verdict on the first
+  second_promise,             // a rank makes a second promise before it knows the verdict on the first
   answers_anew,               // a repeated Prepare gets another fence
   verdict_without_plan,       // only the ranks that were asked get the verdict
   silent_counts_as_gone,      // decides without the Ready of a silent rank
-  told_before_logged,         // sends a verdict that is not in the log
+  sent_before_logged,         // sends a verdict that is not in the log
   old_incarnation_heard,      // accepts messages of an older incarnation of a rank
   evicted_counts_in,          // acknowledges an evicted rank
-  below_dropped,              // the effective step may be below the last step of a dropped rank
+  effective_below_dropped,    // the effective step may be below the last step of a dropped rank
   passes_over,                // applies a later commit although the verdict on its own promise is unknown
   forgets_promise_on_return,  // a new connection drops the rank's promise and lapse
 };
@@ -41,14 +41,14 @@ enum class Mutant : std::uint8_t {
 inline Mutant chosen_mutant = Mutant::none;
 inline std::function<void()> other_thread;
 
-inline bool mutated(Mutant mutant) { return chosen_mutant == mutant; }
+inline bool mutant_active(Mutant mutant) { return chosen_mutant == mutant; }
 // Lets a test act as the other thread between two accesses of the gate.
-inline void let_other_thread_run() {
+inline void interleaving_point() {
   if (other_thread) other_thread();
 }
 #else
-constexpr bool mutated(Mutant) { return false; }
-constexpr void let_other_thread_run() {}
+constexpr bool mutant_active(Mutant) { return false; }
+constexpr void interleaving_point() {}
 #endif
 
 }  // namespace gradmon

@@ -15,6 +15,14 @@ struct Overhead {
   std::int64_t collected = 0;  // collected steps measured so far; 0: `share` is unknown
   double share = 0;            // of the window's wall time: 0.01 is 1 %
   std::int64_t steps = 0;      // in the window, collected or not
+
+  template <typename Self, typename Visit>
+  static void each_field(Self& self, Visit visit) {
+    visit(1, self.revision);
+    visit(2, self.collected);
+    visit(3, self.share);
+    visit(4, self.steps);
+  }
 };
 
 // A share for people: "4.1 %".

@@ -41,7 +41,7 @@ void OverheadBudget::on_commit(const Plan& plan) {
   if (plan.cause == Cause::budget || plan.cause == Cause::resync) return;
   *this = {};
   users_interval_ = plan.step_interval;
-  patience_ = OverheadMeter::kWindow;
+  steps_before_lowering_ = OverheadMeter::kWindow;
 }
 
 std::optional<OverheadBudget::Change> OverheadBudget::change_due(const Plan& plan, Revision revision,
@@ -51,24 +51,25 @@ std::optional<OverheadBudget::Change> OverheadBudget::change_due(const Plan& pla
   bool all_patient = true;
   for (const RankCost& cost : costs) {
     const std::int64_t collected = cost.measured.revision == revision ? cost.measured.collected : 0;
-    all_patient = all_patient && collected >= patience_;
+    all_patient = all_patient && collected >= steps_before_lowering_;
     if (collected < OverheadMeter::kWindow) continue;
     if (worst == nullptr || cost.measured.share > worst->measured.share) worst = &cost;
   }
   if (worst == nullptr) return {};
   std::optional<Change> change;
   if (worst->measured.share > *plan.max_overhead) {
-    change = thin_out(plan, *worst);
+    change = raise_interval(plan, *worst);
   } else if (all_patient && plan.step_interval > users_interval_) {
-    change = loosen(plan, *worst);
+    change = lower_interval(plan, *worst);
   }
   if (change) answered_ = revision;
   return change;
 }
 
-std::optional<OverheadBudget::Change> OverheadBudget::thin_out(const Plan& plan, const RankCost& worst) {
-  if (loosened_) patience_ = std::min(2 * patience_, kMostPatience);
-  loosened_ = false;
+std::optional<OverheadBudget::Change> OverheadBudget::raise_interval(const Plan& plan,
+                                                                     const RankCost& worst) {
+  if (lowered_) steps_before_lowering_ = std::min(2 * steps_before_lowering_, kMostPatience);
+  lowered_ = false;
   const double cost = cost_of(worst.measured, plan.step_interval);
   const std::int64_t interval = least_interval(users_interval_, cost, *plan.max_overhead);
   const std::string why = "rank " + std::to_string(worst.rank) + " spends " +
@@ -77,17 +78,18 @@ std::optional<OverheadBudget::Change> OverheadBudget::thin_out(const Plan& plan,
   if (interval <= plan.step_interval) {
     return Change{false, plan.step_interval,
                   why + "; even " + steps_text(kMostTimes * std::min(users_interval_, kMostInterval)) +
-                      " would not do"};
+                      " would exceed it"};
   }
   return Change{true, interval,
                 why + "; " + steps_text(interval) + ", not " + steps_text(plan.step_interval)};
 }
 
-std::optional<OverheadBudget::Change> OverheadBudget::loosen(const Plan& plan, const RankCost& worst) {
+std::optional<OverheadBudget::Change> OverheadBudget::lower_interval(const Plan& plan,
+                                                                     const RankCost& worst) {
   const double cost = cost_of(worst.measured, plan.step_interval);
   const std::int64_t interval = least_interval(users_interval_, cost, kComfortable * *plan.max_overhead);
   if (interval == 0 || interval >= plan.step_interval) return {};
-  loosened_ = true;
+  lowered_ = true;
   return Change{true, interval,
                 "no rank spends more than " + percent_text(worst.measured.share) + " of its time, allowed " +
                     percent_text(*plan.max_overhead) + "; " + steps_text(interval) + ", not " +

@@ -41,12 +41,12 @@ class OverheadBudget {
   std::optional<Change> change_due(const Plan& plan, Revision revision, const std::vector<RankCost>& costs);
 
  private:
-  std::optional<Change> thin_out(const Plan& plan, const RankCost& worst);
-  std::optional<Change> loosen(const Plan& plan, const RankCost& worst);
+  std::optional<Change> raise_interval(const Plan& plan, const RankCost& worst);
+  std::optional<Change> lower_interval(const Plan& plan, const RankCost& worst);
 
   std::int64_t users_interval_ = 1;
-  std::int64_t patience_ = 0;  // collected steps on every rank before the interval is lowered
-  bool loosened_ = false;      // the last change lowered the interval
+  std::int64_t steps_before_lowering_ = 0;  // collected steps on every rank before the interval is lowered
+  bool lowered_ = false;                    // the last change lowered the interval
   Revision answered_;          // the last revision for which a change was due
 };
 

@@ -27,7 +27,7 @@ const char* name_of(Cause cause) {
 
 Schedule schedule_of(const Plan& plan, Step effective) {
   if (!plan.on) return {effective, 1, 0};
-  const Step first = std::max(effective, plan.at, [](Step a, Step b) { return a < b; });
+  const Step first = std::max(effective, plan.at);
   const std::int64_t times =
       plan.continues ? plan.continues->times() - plan.continues->collected_before(first) : plan.collect_times;
   return {first, plan.step_interval, times};

@@ -52,7 +52,7 @@ enum class AbortReason : std::uint8_t {
   busy,        // training on a rank has waited too long for verdicts in the last ten minutes
   withdrawn,   // by off, a newer change or gradmonctl cancel: final
   restarted,   // the coordinator died while it was open
-  not_logged,  // the decision log could not take the verdict
+  not_logged,  // the verdict could not be written to the decision log
 };
 
 // The decision on a revision. A commit always carries its plan.

@@ -12,14 +12,12 @@ namespace {
 
 constexpr Ticks kWaitsKept{600'000};
 
-Step least(Step a, Step b) { return a < b ? a : b; }
-
 }  // namespace
 
 void StepGate::publish() {
   Step first = fence_;
-  if (!ahead_.empty()) first = least(first, ahead_.front().effective);
-  if (!end_reported_) first = least(first, schedule_.next_change(handled_ + 1));
+  if (!ahead_.empty()) first = std::min(first, ahead_.front().effective);
+  if (!end_reported_) first = std::min(first, schedule_.next_change(handled_ + 1));
   gate_.store(first.value);
 }
 
@@ -35,18 +33,18 @@ bool StepGate::must_wait() const {
 }
 
 void StepGate::end_wait(Ticks now) {
-  if (!standing_since_) return;
-  if (!held_from_start_) waits_.push_back({now, std::min(now - *standing_since_, max_wait_)});
-  standing_since_.reset();
+  if (!waiting_since_) return;
+  if (!held_from_start_) waits_.push_back({now, std::min(now - *waiting_since_, max_wait_)});
+  waiting_since_.reset();
   while (!waits_.empty() && now - waits_.front().ended > kWaitsKept) waits_.pop_front();
 }
 
 void StepGate::lapse_from(Step n) {
   lapsed_ = true;
-  counts_ = false;
+  step_valid_ = false;
   fence_ = kNever;
-  if (!mutated(Mutant::lapsed_keeps_pending)) ahead_.clear();
-  if (!in_force_ || !in_force_->plan->on || mutated(Mutant::lapsed_keeps_plan)) return;
+  if (!mutant_active(Mutant::lapsed_keeps_pending)) ahead_.clear();
+  if (!in_force_ || !in_force_->plan->on || mutant_active(Mutant::lapsed_keeps_plan)) return;
   ahead_.push_front({Revision{}, std::make_shared<const Plan>(), n});
   end_reported_ = true;
 }
@@ -54,14 +52,14 @@ void StepGate::lapse_from(Step n) {
 Opening StepGate::begin(Step n, Ticks now) {
   const std::lock_guard lock(mutex_);
   if (n >= fence_) {
-    if (!standing_since_) standing_since_ = now;
-    if (now - *standing_since_ < max_wait_ || mutated(Mutant::waits_for_its_agent))
+    if (!waiting_since_) waiting_since_ = now;
+    if (now - *waiting_since_ < max_wait_ || mutant_active(Mutant::waits_for_its_agent))
       return {true, {}, false, false};
     lapse_from(n);
   }
   end_wait(now);
   const bool leased = now < lease_until_;
-  if (!leased && must_wait() && !mutated(Mutant::lapse_not_final)) lapse_from(n);
+  if (!leased && must_wait() && !mutant_active(Mutant::lapse_not_final)) lapse_from(n);
   Opening opening;
   while (!ahead_.empty() && ahead_.front().effective <= n) {
     in_force_ = std::move(ahead_.front());
@@ -71,7 +69,8 @@ Opening StepGate::begin(Step n, Ticks now) {
     if (in_force_->revision != Revision{}) applied_.emplace_back(in_force_->revision, n);
     opening.swap = in_force_;
   }
-  counts_ = opening.collect = schedule_.collects(n) && (leased || !mutated(Mutant::lapse_not_final));
+  step_valid_ = opening.collect =
+      schedule_.collects(n) && (leased || !mutant_active(Mutant::lapse_not_final));
   if (!end_reported_ && n >= schedule_.end()) {
     end_reported_ = true;
     opening.ended = true;
@@ -81,13 +80,13 @@ Opening StepGate::begin(Step n, Ticks now) {
   return opening;
 }
 
-bool StepGate::still_counts(Ticks now) {
+bool StepGate::step_still_valid(Ticks now) {
   const std::lock_guard lock(mutex_);
-  if (now >= lease_until_ && counts_ && !mutated(Mutant::no_end_check)) {
+  if (now >= lease_until_ && step_valid_ && !mutant_active(Mutant::no_end_check)) {
     lapse_from(handled_ + 1);
     publish();
   }
-  return std::exchange(counts_, false);
+  return std::exchange(step_valid_, false);
 }
 
 Step StepGate::promise(std::int64_t lookahead, Ticks max_wait) {
@@ -97,11 +96,11 @@ Step StepGate::promise(std::int64_t lookahead, Ticks max_wait) {
   held_from_start_ = false;
   Step now{current_.load()};
   do {
-    let_other_thread_run();
+    interleaving_point();
     fence_ = now + std::max<std::int64_t>(lookahead, 1);
     publish();
     now = Step{current_.load()};
-  } while (now >= fence_ && !mutated(Mutant::no_second_look));
+  } while (now >= fence_ && !mutant_active(Mutant::no_second_look));
   return fence_;
 }
 
@@ -115,63 +114,59 @@ void StepGate::hold(Step fence, Ticks max_wait) {
 
 void StepGate::release() { settle({}); }
 
-void StepGate::abandon() {
+template <typename Change>
+void StepGate::apply(Change change) {
   {
     const std::lock_guard lock(mutex_);
-    abandoned_ = true;
-    fence_ = kNever;
+    change();
     publish();
   }
   changed_.notify_all();
+}
+
+void StepGate::abandon() {
+  apply([&] {
+    abandoned_ = true;
+    fence_ = kNever;
+  });
 }
 
 void StepGate::withdraw() {
-  {
-    const std::lock_guard lock(mutex_);
+  apply([&] {
     abandoned_ = true;
     lapse_from(handled_ + 1);
-    publish();
-  }
-  changed_.notify_all();
+  });
 }
 
 void StepGate::lapse() {
-  {
-    const std::lock_guard lock(mutex_);
-    lapse_from(handled_ + 1);
-    publish();
-  }
-  changed_.notify_all();
+  apply([&] { lapse_from(handled_ + 1); });
 }
 
 bool StepGate::enters_before(Step effective) {
   if (effective >= fence_) return effective > begun();
   // No promise covers this step. Set the fence there, then check whether training has passed it.
-  let_other_thread_run();
+  interleaving_point();
   fence_ = effective;
   publish();
-  return mutated(Mutant::no_second_look) || Step{current_.load()} < effective;
+  return mutant_active(Mutant::no_second_look) || Step{current_.load()} < effective;
 }
 
 // Replaces the commitments that take effect at that step or later.
 void StepGate::enter(const Commitment& commitment) {
   while (!ahead_.empty() && ahead_.back().effective >= commitment.effective) ahead_.pop_back();
-  if (mutated(Mutant::one_commit_ahead)) ahead_.clear();
+  if (mutant_active(Mutant::one_commit_ahead)) ahead_.clear();
   ahead_.push_back(commitment);
 }
 
 bool StepGate::settle(const std::optional<Commitment>& commitment, Step fence) {
   bool in_time = true;
-  {
-    const std::lock_guard lock(mutex_);
+  apply([&] {
     if (commitment && !lapsed_) {
       in_time = enters_before(commitment->effective);
       if (in_time) enter(*commitment);
     }
     fence_ = lapsed_ || abandoned_ ? kNever : fence;
-    publish();
-  }
-  changed_.notify_all();
+  });
   return in_time;
 }
 
@@ -183,7 +178,7 @@ void StepGate::renew_lease(Ticks until) {
 void StepGate::check_lease(Ticks now) {
   {
     const std::lock_guard lock(mutex_);
-    if (now < lease_until_ || !must_wait() || mutated(Mutant::lapse_not_final)) return;
+    if (now < lease_until_ || !must_wait() || mutant_active(Mutant::lapse_not_final)) return;
     lapse_from(handled_ + 1);
     publish();
   }
@@ -200,14 +195,14 @@ void StepGate::rejoin() {
   lapsed_ = false;
 }
 
-Ticks StepGate::standing(Ticks now) const {
+Ticks StepGate::waiting_for(Ticks now) const {
   const std::lock_guard lock(mutex_);
-  return standing_since_ ? now - *standing_since_ : Ticks{};
+  return waiting_since_ ? now - *waiting_since_ : Ticks{};
 }
 
 Ticks StepGate::waited_in(Ticks span, Ticks now) const {
   const std::lock_guard lock(mutex_);
-  Ticks sum = standing_since_ && !held_from_start_ ? std::min(now - *standing_since_, max_wait_) : Ticks{};
+  Ticks sum = waiting_since_ && !held_from_start_ ? std::min(now - *waiting_since_, max_wait_) : Ticks{};
   for (const Wait& wait : waits_) {
     if (now - wait.ended <= span) sum += wait.lasted;
   }
@@ -243,7 +238,7 @@ Opening StepGate::begin_or_wait(Step n, const Clock& clock, const std::function<
       return begin(n, now);
     }
     std::unique_lock lock(mutex_);
-    const Ticks left = standing_since_ ? max_wait_ - (now - *standing_since_) : max_wait_;
+    const Ticks left = waiting_since_ ? max_wait_ - (now - *waiting_since_) : max_wait_;
     changed_.wait_for(lock, std::min<Ticks>(slice, std::max(left, Ticks{1})), [&] { return n < fence_; });
   }
 }

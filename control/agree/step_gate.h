@@ -66,7 +66,7 @@ class StepGate {
   Opening begin_or_wait(Step n, const Clock& clock, const std::function<bool()>& interrupted);
   // At the end of a collected step: whether its rows count. They do not if the rank has lapsed during
   // the step.
-  bool still_counts(Ticks now);
+  bool step_still_valid(Ticks now);
 
   // --- Agent thread. ---
   Step current() const noexcept { return Step{current_.load()}; }
@@ -98,7 +98,7 @@ class StepGate {
   // The Hello after a lapse has been answered.
   void rejoin();
   // How long the training thread has been waiting at its fence; 0 if it does not wait.
-  Ticks standing(Ticks now) const;
+  Ticks waiting_for(Ticks now) const;
   // How long it has waited at promised fences within the last `span`. Each wait counts at most
   // `max_wait`.
   Ticks waited_in(Ticks span, Ticks now) const;
@@ -115,6 +115,9 @@ class StepGate {
     Ticks lasted;
   };
 
+  // Changes the members guarded by mutex_, publishes the gate, and wakes the training thread.
+  template <typename Change>
+  void apply(Change change);
   void publish();                            // Requires mutex_. The only function that stores `gate_`.
   bool enters_before(Step effective);        // Requires mutex_.
   Step begun() const;                        // Requires mutex_. The last step that may have begun.
@@ -133,11 +136,11 @@ class StepGate {
   Step fence_ = kNever;
   Ticks max_wait_{2'000};                // at that fence
   bool held_from_start_ = false;         // the fence was set by hold()
-  std::optional<Ticks> standing_since_;  // since when training has been waiting at that fence
+  std::optional<Ticks> waiting_since_;   // since when training has been waiting at that fence
   std::deque<Wait> waits_;               // of the last ten minutes
   Ticks lease_until_ = Ticks::max();     // max: no lease is required
   bool lapsed_ = false;
-  bool counts_ = false;  // the current step is collected, and the rank has not lapsed during it
+  bool step_valid_ = false;  // the current step is collected, and the rank has not lapsed during it
   bool abandoned_ = false;
   std::deque<Commitment> ahead_;  // committed, not yet in force; rising effective steps
   std::optional<Commitment> in_force_;

@@ -22,9 +22,9 @@ std::size_t bytes_of(const TargetStatus& entry) {
 }
 
 // A byte budget. Once an entry does not fit, no further entry is taken.
-class Room {
+class ByteBudget {
  public:
-  explicit Room(std::size_t bytes) : left_(bytes) {}
+  explicit ByteBudget(std::size_t bytes) : left_(bytes) {}
 
   template <typename Entry>
   bool take(const Entry& entry) {
@@ -45,7 +45,7 @@ std::int64_t listed(const TargetList& list) {
 
 }  // namespace
 
-std::string sentence(const UnmatchedTarget& unmatched) {
+std::string describe(const UnmatchedTarget& unmatched) {
   std::string text = "\"" + unmatched.pattern + "\" matches nothing";
   if (!unmatched.error.empty()) return text + ": " + unmatched.error;
   for (std::size_t i = 0; i < unmatched.nearest.size(); ++i) {
@@ -54,11 +54,11 @@ std::string sentence(const UnmatchedTarget& unmatched) {
   return unmatched.nearest.empty() ? text : text + ")";
 }
 
-std::vector<std::string> sentences(const std::vector<UnmatchedTarget>& unmatched) {
+std::vector<std::string> describe_all(const std::vector<UnmatchedTarget>& unmatched) {
   std::vector<std::string> all;
   std::size_t left = kMostSentences;
   for (const UnmatchedTarget& one : unmatched) {
-    std::string text = sentence(one);
+    std::string text = describe(one);
     if (text.size() > left) break;
     left -= text.size();
     all.push_back(std::move(text));
@@ -68,7 +68,7 @@ std::vector<std::string> sentences(const std::vector<UnmatchedTarget>& unmatched
   return all;
 }
 
-TargetList noteworthy(TargetList list) {
+TargetList only_silent_or_unmatched(TargetList list) {
   const std::int64_t before = listed(list);
   const auto fires = [](const TargetStatus& target) { return !target.silent(); };
   list.targets.erase(std::remove_if(list.targets.begin(), list.targets.end(), fires), list.targets.end());
@@ -78,7 +78,7 @@ TargetList noteworthy(TargetList list) {
 
 TargetList within(TargetList list, std::size_t most_bytes) {
   const std::int64_t before = listed(list);
-  Room room(most_bytes);
+  ByteBudget room(most_bytes);
   std::vector<UnmatchedTarget> unmatched;
   for (UnmatchedTarget& entry : list.unmatched) {
     if (room.take(entry)) unmatched.push_back(std::move(entry));

@@ -22,10 +22,10 @@ struct UnmatchedTarget {
 };
 
 // For people: "\"blok\" matches nothing (nearest: blocks)".
-std::string sentence(const UnmatchedTarget& unmatched);
+std::string describe(const UnmatchedTarget& unmatched);
 
-// One sentence for each, up to 16 KiB in all, and one with the number of the others.
-std::vector<std::string> sentences(const std::vector<UnmatchedTarget>& unmatched);
+// One line for each, up to 16 KiB in all, and one with the number of the others.
+std::vector<std::string> describe_all(const std::vector<UnmatchedTarget>& unmatched);
 
 // A target: one kind of record of one watched name.
 struct TargetStatus {
@@ -42,6 +42,13 @@ struct TargetCounts {
   std::int64_t watched = 0;    // targets that the rank watches
   std::int64_t silent = 0;     // targets with silent_steps > 0
   std::int64_t unmatched = 0;  // names and patterns of the config that match nothing
+
+  template <typename Self, typename Visit>
+  static void each_field(Self& self, Visit visit) {
+    visit(1, self.watched);
+    visit(2, self.silent);
+    visit(3, self.unmatched);
+  }
 };
 
 struct TargetList {
@@ -56,7 +63,7 @@ struct TargetList {
 using ListTargets = std::function<TargetList(const Plan*)>;
 
 // Keeps only the silent targets and everything unmatched.
-TargetList noteworthy(TargetList list);
+TargetList only_silent_or_unmatched(TargetList list);
 // Shortens the list to at most so many bytes on the wire. Keeps unmatched entries first, then silent
 // targets, then the others. The order of the entries does not change.
 TargetList within(TargetList list, std::size_t most_bytes);

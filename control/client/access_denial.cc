@@ -52,8 +52,8 @@ std::string access_denial(const fs::path& path, Access access) {
   std::snprintf(mode.data(), mode.size(), "%04o", static_cast<unsigned>(found.st_mode & 07777U));
   const std::string owner = name_of(found.st_uid);
   const std::string remedy = found.st_uid == geteuid()
-                                 ? "chmod u+rwX gives the right back"
-                                 : "run gradmonctl as " + owner + ", or ask " + owner + " for the right";
+                                 ? "to regain access: chmod u+rwX " + place.string()
+                                 : "run gradmonctl as " + owner + ", or ask " + owner + " for access";
   return path.string() + ": permission denied to " + name_and_number(geteuid()) + ": " +
          (there ? "it" : place.string()) + " belongs to " + name_and_number(found.st_uid) + " and has mode " +
          mode.data() + ": " + remedy;

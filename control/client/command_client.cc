@@ -19,8 +19,6 @@ namespace {
 using Clock = std::chrono::steady_clock;
 using std::chrono::milliseconds;
 
-constexpr std::string_view kIpc = "ipc://";
-
 std::string late(const std::string& endpoint, milliseconds timeout) {
   return "no answer from " + endpoint + " within " + std::to_string(timeout.count()) + " ms";
 }
@@ -82,7 +80,7 @@ class LocalConnection : public CommandClient::Connection {
       return false;
     }
     trouble_.clear();
-    stream_ = std::make_unique<FrameStream>(*fd, FrameStream::Limits{kMostBytesDown, kMostBytesDown});
+    stream_ = std::make_unique<FrameStream>(*fd, FrameStream::Limits{kMaxFrameBytes, kMaxFrameBytes});
     return true;
   }
   std::string take() {
@@ -101,7 +99,7 @@ class LocalConnection : public CommandClient::Connection {
 class RemoteConnection : public CommandClient::Connection {
  public:
   RemoteConnection(const std::string& endpoint, std::optional<ClientKeys> keys) : endpoint_(endpoint) {
-    auto bus = Bus::ask({kMostBytesDown}, std::move(keys));
+    auto bus = Bus::make_client({kMaxFrameBytes}, std::move(keys));
     if (!bus) throw std::runtime_error(bus.error());
     bus_ = std::move(*bus);
     if (auto connected = bus_->connect(endpoint); !connected) throw std::runtime_error(connected.error());
@@ -125,8 +123,8 @@ class RemoteConnection : public CommandClient::Connection {
 }  // namespace
 
 CommandClient::CommandClient(const std::string& endpoint, std::optional<ClientKeys> keys) : endpoint_(endpoint) {
-  if (endpoint.rfind(kIpc, 0) == 0) {
-    connection_ = std::make_unique<LocalConnection>(endpoint.substr(kIpc.size()));
+  if (const auto socket = ipc_path(endpoint)) {
+    connection_ = std::make_unique<LocalConnection>(*socket);
   } else {
     connection_ = std::make_unique<RemoteConnection>(endpoint, std::move(keys));
   }
@@ -138,9 +136,9 @@ tl::expected<CommandReply, std::string> CommandClient::ask(const Command& comman
   constexpr milliseconds repeat_after{1000};
   const auto deadline = Clock::now() + timeout;
   const std::string bytes = encode(Frame(command));
-  if (bytes.size() > kMostBytesDown)
-    return tl::unexpected("the change takes " + std::to_string(bytes.size()) + " bytes, at most " +
-                          std::to_string(kMostBytesDown) + " can be sent");
+  if (bytes.size() > kMaxFrameBytes)
+    return tl::unexpected("the command is " + std::to_string(bytes.size()) + " bytes long; the limit is " +
+                          std::to_string(kMaxFrameBytes));
   auto repeat_at = Clock::now();
   for (auto now = Clock::now(); now < deadline; now = Clock::now()) {
     if (now >= repeat_at) {

@@ -7,6 +7,7 @@
 #include <string>
 #include <vector>
 
+#include "control/client/hub_query.h"
 #include "control/hub/rendezvous/job_entry.h"
 
 namespace gradmon {
@@ -24,12 +25,13 @@ struct LiveJobs {
 // directory and listen on TCP. The directory is read only if no job of this host has this path, and for
 // one second at most.
 LiveJobs live_jobs(const std::filesystem::path& output_dir);
+// The same, but the hubs of this host have replied already.
+LiveJobs live_jobs(const std::filesystem::path& output_dir, const HubReplies& replies);
 
-// All jobs of this user on this host. If `name` is the name or launch id of one, the others get less
-// time to answer (hub_survey.h).
-LiveJobs jobs_of_this_host(const std::string& name = "");
+// All jobs whose hubs on this host have replied.
+LiveJobs jobs_of_this_host(const HubReplies& replies);
 
 // Whether a hub listens at "ipc://PATH"; none for any other endpoint.
-std::optional<bool> hub_is_there(const std::string& endpoint);
+std::optional<bool> hub_is_listening(const std::string& endpoint);
 
 }  // namespace gradmon

@@ -17,16 +17,16 @@ using std::chrono::seconds;
 
 constexpr milliseconds kStatEvery{1000};
 constexpr milliseconds kHashEvery{10'000};
-constexpr milliseconds kPause{100};       // how long a new content must stay unchanged
-constexpr milliseconds kPollPause{1000};  // the same, without events
-constexpr milliseconds kOpenPause{2000};  // the same, while its writer has it open
-constexpr milliseconds kQuiet{1000};      // before a broken or missing file is reported
+constexpr milliseconds kSettleTime{100};                // how long a new content must stay unchanged
+constexpr milliseconds kSettleTimeWithoutEvents{1000};  // the same, without events
+constexpr milliseconds kSettleTimeWhileOpen{2000};      // the same, while its writer has it open
+constexpr milliseconds kProblemDelay{1000};             // before a broken or missing file is reported
 constexpr milliseconds kReportPause{250};
-constexpr milliseconds kDisplacedFor{2000};
-constexpr milliseconds kDisplacedEvery{50};
-constexpr seconds kLeftOver{10};  // an older side file was left by a killed process
+constexpr milliseconds kMinDisplacedTime{2000};
+constexpr milliseconds kDisplacedPollInterval{50};
+constexpr seconds kLeftoverAge{10};  // an older side file was left by a killed process
 
-bool looks_whole(std::string_view text) {
+bool is_complete_object(std::string_view text) {
   const auto document = locate_json(text);
   return !document.fault && document.nodes.front().kind == JsonKind::object;
 }
@@ -35,7 +35,7 @@ bool looks_whole(std::string_view text) {
 bool is_old(const FileSignature& signature) {
   const auto now = std::chrono::system_clock::now().time_since_epoch();
   const auto age = now - std::chrono::nanoseconds(signature.mtime_ns);
-  return age > kQuiet || age < -kQuiet;
+  return age > kProblemDelay || age < -kProblemDelay;
 }
 
 std::filesystem::path target_of(const std::filesystem::path& path) {
@@ -49,8 +49,8 @@ std::filesystem::path target_of(const std::filesystem::path& path) {
 ConfigFile::ConfigFile(std::filesystem::path path, Clock clock)
     : path_(std::move(path)), clock_(std::move(clock)), watch_(path_), next_stat_(clock_()) {
   next_hash_ = next_stat_ + kHashEvery;
-  recover_displaced(target_of(path_), kLeftOver);
-  recover_at_ = next_stat_ + 2 * kLeftOver;
+  recover_side_files(target_of(path_), kLeftoverAge);
+  recover_at_ = next_stat_ + 2 * kLeftoverAge;
 }
 
 ConfigFile::~ConfigFile() { release_displaced(); }
@@ -61,7 +61,7 @@ milliseconds ConfigFile::next_poll() const {
   if (may_have_changed_) due = now;
   if (candidate_) due = std::min(due, std::max(now, candidate_->since + candidate_->pause));
   if (last_report_ && (may_have_changed_ || candidate_)) due = std::max(due, *last_report_ + kReportPause);
-  if (!displaced_.empty()) due = std::min(due, now + kDisplacedEvery);
+  if (!displaced_.empty()) due = std::min(due, now + kDisplacedPollInterval);
   return std::clamp(std::chrono::ceil<milliseconds>(due - now), milliseconds(0), kStatEvery);
 }
 
@@ -70,14 +70,14 @@ std::optional<tl::expected<FileContent, std::string>> ConfigFile::poll() {
   take_events();
   check_displaced(now);
   if (now >= recover_at_ && displaced_.empty()) {
-    const bool again = recover_displaced(target_of(path_), kLeftOver) == LeftOvers::some;
-    recover_at_ = again ? now + kLeftOver : Time::max();
+    const bool again = recover_side_files(target_of(path_), kLeftoverAge) == LeftOvers::some;
+    recover_at_ = again ? now + kLeftoverAge : Time::max();
   }
   if (!may_have_changed_ && !candidate_ && now < next_stat_) return std::nullopt;
   if (last_report_ && now < *last_report_ + kReportPause) return std::nullopt;
   next_stat_ = now + kStatEvery;
 
-  auto seen = look(now);
+  auto seen = read_if_changed(now);
   if (!seen) {
     const auto problem = report_problem(seen.error(), now);
     if (!problem) return std::nullopt;
@@ -92,22 +92,22 @@ std::optional<tl::expected<FileContent, std::string>> ConfigFile::poll() {
 }
 
 void ConfigFile::take_events() {
-  for (const auto event : watch_.drain()) {
+  for (const auto event : watch_.read_events()) {
     may_have_changed_ = true;
     events_seen_ = true;
-    const bool harmless = event == FileEvent::touched || event == FileEvent::closed;
+    const bool harmless = event == FileEvent::attributes_changed || event == FileEvent::closed;
     replaced_ = event == FileEvent::replaced || (replaced_ && harmless);
     if (event == FileEvent::written) writing_ = true;
-    if (event == FileEvent::closed || event == FileEvent::replaced || event == FileEvent::lost)
+    if (event == FileEvent::closed || event == FileEvent::replaced || event == FileEvent::events_lost)
       writing_ = false;
   }
 }
 
 // Reads the file if it may have changed.
-tl::expected<ConfigFile::Look, std::string> ConfigFile::look(Time now) {
+tl::expected<ConfigFile::Observation, std::string> ConfigFile::read_if_changed(Time now) {
   constexpr int kMaxReads = 4;
-  watch_.arm();
-  Look out;
+  watch_.update_watches();
+  Observation out;
   for (int i = 0; i < kMaxReads; ++i) {
     const bool hash_is_due = now >= next_hash_;
     const auto signature = sign_file(path_);
@@ -139,11 +139,11 @@ tl::expected<ConfigFile::Look, std::string> ConfigFile::look(Time now) {
 
 bool ConfigFile::is_settled(const FileRead& read, Time now) {
   const auto& identity = read.content.identity;
-  if (!candidate_ || candidate_->identity != identity) candidate_ = Candidate{identity, now, kPause};
+  if (!candidate_ || candidate_->identity != identity) candidate_ = Candidate{identity, now, kSettleTime};
   const bool at_once = (replaced_ || (!known_ && !events_seen_ && is_old(read.signature)));
-  auto pause = at_once ? milliseconds(0) : events_seen_ || !known_ ? kPause : kPollPause;
-  if (writing_) pause = kOpenPause;
-  if (!looks_whole(read.content.text)) pause = std::max(pause, kQuiet);
+  auto pause = at_once ? milliseconds(0) : events_seen_ || !known_ ? kSettleTime : kSettleTimeWithoutEvents;
+  if (writing_) pause = kSettleTimeWhileOpen;
+  if (!is_complete_object(read.content.text)) pause = std::max(pause, kProblemDelay);
   candidate_->pause = pause;
   return now - candidate_->since >= pause;
 }
@@ -164,7 +164,7 @@ std::optional<std::string> ConfigFile::report_problem(const std::string& problem
     problem_since_ = now;
     problem_reported_ = false;
   }
-  if (problem_reported_ || (polled_ && now - problem_since_ < kQuiet)) return std::nullopt;
+  if (problem_reported_ || (polled_ && now - problem_since_ < kProblemDelay)) return std::nullopt;
   polled_ = true;
   problem_reported_ = true;
   known_.reset();
@@ -173,18 +173,20 @@ std::optional<std::string> ConfigFile::report_problem(const std::string& problem
 }
 
 void ConfigFile::check_displaced(Time now) {
-  std::vector<Watched> kept;
+  std::vector<DisplacedEntry> kept;
   for (const auto& watched : std::exchange(displaced_, {})) {
     const auto age = now - watched.since;
     // Checked before the last comparison: if nobody has it open now, nobody can write to it later.
-    const bool closed = age >= kDisplacedFor && !is_open_elsewhere(watched.displaced);
-    std::vector<Displaced> more;
-    const bool back = put_back_if_written(watched.displaced, own_signature_, more);
+    const bool closed = age >= kMinDisplacedTime && !is_open_elsewhere(watched.displaced);
+    std::vector<DisplacedFile> more;
+    const auto restored = restore_if_written(watched.displaced, own_signature_, more);
     for (auto& file : more) kept.push_back({std::move(file), clock_()});
-    if (back) {
+    if (restored == Restored::failed) {
+      recover_at_ = std::min(recover_at_, now + kLeftoverAge);
+    } else if (restored == Restored::yes) {
       take_events();
       replaced_ = false;
-    } else if (closed || age >= kDisplacedAtMost) {
+    } else if (closed || age >= kMaxDisplacedTime) {
       discard(watched.displaced);
     } else {
       kept.push_back(watched);
@@ -193,7 +195,7 @@ void ConfigFile::check_displaced(Time now) {
   displaced_ = std::move(kept);
 }
 
-// A displaced file that somebody has open stays; the next job recovers it.
+// A displaced file that somebody may have open stays; the next job recovers it.
 void ConfigFile::release_displaced() {
   check_displaced(clock_());
   for (const auto& watched : displaced_) {
@@ -214,12 +216,12 @@ tl::expected<FileRead, EditError> ConfigFile::settled_content() {
   do {
     take_events();
     may_have_changed_ = true;
-    auto seen = look(clock_());
+    auto seen = read_if_changed(clock_());
     if (!seen) return tl::unexpected(EditError{EditError::Kind::unreadable, seen.error()});
     if (seen->known || seen->settled) return std::move(seen->read);
     std::this_thread::sleep_for(kStep);
   } while (std::chrono::steady_clock::now() - start < kLongest);
-  return tl::unexpected(EditError{EditError::Kind::changed, "somebody is writing it"});
+  return tl::unexpected(EditError{EditError::Kind::changed, "the file is being written"});
 }
 
 tl::expected<FileContent, EditError> ConfigFile::edit(const Edits& edits,
@@ -241,25 +243,27 @@ tl::expected<FileContent, EditError> ConfigFile::edit_once(const Edits& edits,
   };
   const auto base = based_on ? present_content() : settled_content();
   if (!base) return tl::unexpected(base.error());
-  if (based_on && base->content.identity != *based_on) return fail(Kind::changed, "it has been saved since");
+  if (based_on && base->content.identity != *based_on) return fail(Kind::changed, kSavedMeanwhile);
 
   const auto text = set_values(base->content.text, edits);
   if (!text) return fail(Kind::invalid, text.error());
   if (auto objection = check ? check(*text) : ""; !objection.empty())
     return fail(Kind::invalid, std::move(objection));
 
-  std::vector<Displaced> displaced;
+  std::vector<DisplacedFile> displaced;
   const auto done = replace_content(target_of(path_), *base, *text, displaced);
   for (auto& file : displaced) displaced_.push_back({std::move(file), clock_()});
   take_events();
   if (!done) {
     replaced_ = false;
+    if (done.error().kind == ExchangeError::Kind::stuck)
+      recover_at_ = std::min(recover_at_, clock_() + kLeftoverAge);
     const bool lost_race = done.error().kind == ExchangeError::Kind::changed;
     return fail(lost_race ? Kind::changed : Kind::unwritable, done.error().text);
   }
   own_signature_ = done->signature;
   const auto now = sign_file(path_);
-  if (!now || !now->same_save(done->signature)) return fail(Kind::changed, "it has been saved meanwhile");
+  if (!now || !now->same_save(done->signature)) return fail(Kind::changed, kSavedMeanwhile);
   remember(*done);
   return done->content;
 }

@@ -23,9 +23,9 @@
 #include <vector>
 
 #include "control/config/file_content.h"
-#include "control/config/file_exchange.h"
 #include "control/config/file_identity.h"
 #include "control/config/file_watch.h"
+#include "control/config/replace_content.h"
 
 namespace gradmon {
 
@@ -64,7 +64,7 @@ class ConfigFile {
   // Sets the values in this order, as one save, and returns the new content. With `based_on`, fails if
   // the file is not that save any more. Without it, waits for the present content to settle (3 s at
   // most) and edits that; if the user saves meanwhile, tries again, five times in all. Never overwrites a
-  // save of the user's, unless the file system cannot exchange files (file_exchange.h).
+  // save of the user's, unless the file system cannot exchange files (replace_content.h).
   tl::expected<FileContent, EditError> edit(const Edits& edits, const std::optional<FileIdentity>& based_on,
                                             const Check& check = nullptr);
 
@@ -77,18 +77,18 @@ class ConfigFile {
     Time since;
     std::chrono::milliseconds pause;  // how long it must stay unchanged
   };
-  struct Look {
+  struct Observation {
     FileRead read;
     bool known = false;    // already reported, or written by edit()
     bool settled = false;  // nobody is still writing it
   };
   // A file that an edit has displaced. Somebody may still write to it.
-  struct Watched {
-    Displaced displaced;
+  struct DisplacedEntry {
+    DisplacedFile displaced;
     Time since;
   };
 
-  tl::expected<Look, std::string> look(Time now);
+  tl::expected<Observation, std::string> read_if_changed(Time now);
   bool is_settled(const FileRead& read, Time now);
   void take_events();
   void check_displaced(Time now);
@@ -115,14 +115,14 @@ class ConfigFile {
   bool polled_ = false;
 
   bool may_have_changed_ = true;  // read the file again
-  bool replaced_ = false;         // the last event, apart from touched and closed, was a rename
+  bool replaced_ = false;         // the last event, apart from attributes_changed and closed, was a rename
   bool writing_ = false;          // written to and not yet closed
   bool events_seen_ = false;      // since the last known content
   Time next_stat_;
   Time next_hash_;
-  Time recover_at_;  // second recovery, for a process that was killed just before the start
+  Time recover_at_;  // next recovery: for a process that was killed just before the start, or a stuck save
   std::optional<Time> last_report_;
-  std::vector<Watched> displaced_;
+  std::vector<DisplacedEntry> displaced_;
 };
 
 }  // namespace gradmon

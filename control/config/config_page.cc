@@ -35,9 +35,9 @@ void append_table(std::string& page) {
   page += "| key | value | default | meaning |\n| --- | --- | --- | --- |\n";
   for (const Option<Part>& option : options<Part>()) {
     page += "| `" + std::string(option.name) + "` | " + cell(option.expected) + " | `" +
-            cell(option.fallback) + "` | " + cell(option.meaning);
-    if (option.change == Change::fixed) page += "; a change takes effect at the next start";
-    if (option.feature == Feature::missing) page += "; not available in this version";
+            cell(option.default_text) + "` | " + cell(option.meaning);
+    if (option.reload == Reload::restart) page += "; a change takes effect at the next start";
+    if (option.support == Support::unimplemented) page += "; not available in this version";
     page += " |\n";
   }
 }

@@ -46,35 +46,34 @@ void collect(dom::element element, std::vector<JsonScalar>& out) {
 
 ConfigError document_error(std::string_view text, std::string_view file, const JsonFault& fault) {
   const auto place = line_column(text, fault.offset);
-  return {std::string(file), place.line, place.column, "", fault.found, fault.expected};
+  return {{std::string(file), place.line, place.column, ""}, fault.found, fault.expected};
 }
 
 Result parse(std::string_view text, std::string_view file) {
   JsonTree tree{text, locate_json(text), {}};
-  if (tree.where.fault) return tl::unexpected(std::vector{document_error(text, file, *tree.where.fault)});
-  const auto body =
-      text.substr(0, kByteOrderMark.size()) == kByteOrderMark ? text.substr(kByteOrderMark.size()) : text;
+  const auto& document = tree.document;
+  if (document.fault) return tl::unexpected(std::vector{document_error(text, file, *document.fault)});
   dom::parser parser(kMaxJsonBytes);
   dom::element root;
-  if (const auto error = parser.parse(simdjson::padded_string(body)).get(root)) {
+  const simdjson::padded_string body(text.substr(byte_order_mark_bytes(text)));
+  if (const auto error = parser.parse(body).get(root)) {
     return tl::unexpected(
         std::vector{document_error(text, file, {0, simdjson::error_message(error), "valid JSON"})});
   }
-  tree.what.reserve(tree.where.nodes.size());
-  collect(root, tree.what);
-  if (tree.what.size() != tree.where.nodes.size()) {
+  tree.scalars.reserve(document.nodes.size());
+  collect(root, tree.scalars);
+  if (tree.scalars.size() != document.nodes.size()) {
     return tl::unexpected(
-        std::vector{document_error(text, file, {0, "a text that can be read in two ways", "valid JSON"})});
+        std::vector{document_error(text, file, {0, "JSON that two parsers read differently", "valid JSON"})});
   }
   auto reading = read_config(tree, file);
   if (!reading.errors.empty()) return tl::unexpected(std::move(reading.errors));
   return ParsedConfig{std::move(reading.config), std::move(reading.warnings)};
 }
 
-std::string place_of(const std::string& file, std::size_t line, std::size_t column,
-                     const std::string& pointer) {
-  return file + ":" + std::to_string(line) + ":" + std::to_string(column) + ": " +
-         (pointer.empty() ? "" : excerpt(pointer) + ": ");
+std::string text_of(const ConfigPlace& place) {
+  return place.file + ":" + std::to_string(place.line) + ":" + std::to_string(place.column) + ": " +
+         (place.pointer.empty() ? "" : excerpt(place.pointer) + ": ");
 }
 
 }  // namespace
@@ -88,13 +87,10 @@ Result parse_config(std::string_view text, std::string_view file_name) {
 }
 
 std::string to_string(const ConfigError& error) {
-  return place_of(error.file, error.line, error.column, error.pointer) +
-         (error.found.empty() ? "" : "found " + error.found + ", ") + "expected " + error.expected;
+  return text_of(error.place) + found_and_expected(error.found, error.expected);
 }
 
-std::string to_string(const ConfigWarning& warning) {
-  return place_of(warning.file, warning.line, warning.column, warning.pointer) + warning.text;
-}
+std::string to_string(const ConfigWarning& warning) { return text_of(warning.place) + warning.text; }
 
 std::string to_string(const std::vector<ConfigError>& errors) {
   std::string text;

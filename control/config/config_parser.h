@@ -16,22 +16,23 @@
 
 namespace gradmon {
 
-// An error in the config. The whole file is refused.
-struct ConfigError {
+struct ConfigPlace {
   std::string file;
   std::size_t line = 1;    // from 1
   std::size_t column = 1;  // from 1, in characters
   std::string pointer;     // RFC 6901 pointer to the value, as "/ops/2"; "" for the document
-  std::string found;       // the value in the file, shortened; "" if there is none
-  std::string expected;    // what is valid there, or what is wrong
+};
+
+// An error in the config. The whole file is refused.
+struct ConfigError {
+  ConfigPlace place;
+  std::string found;     // the value in the file, shortened; "" if there is none
+  std::string expected;  // what is valid there; "" if `found` is the whole message
 };
 
 // A warning about the config. The file is accepted.
 struct ConfigWarning {
-  std::string file;
-  std::size_t line = 1;
-  std::size_t column = 1;
-  std::string pointer;
+  ConfigPlace place;
   std::string text;
 };
 

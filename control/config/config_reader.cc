@@ -13,28 +13,21 @@ namespace {
 
 constexpr std::size_t kMaxReports = 100;
 
-// The constraints of an Option, whatever its Part.
-struct Wanted {
-  std::string_view expected;
-  Rule rule = Rule::range;
-  std::int64_t low = std::numeric_limits<std::int64_t>::min();
-  std::int64_t high = std::numeric_limits<std::int64_t>::max();
-};
-
 class Reader {
  public:
   Reader(const JsonTree& tree, std::string_view file) : tree_(tree), file_(file) {}
 
   ConfigReading run() {
-    for (const auto& [first, second] : duplicate_keys(tree_.where, tree_.text)) {
+    for (const auto& [first, second] : duplicate_keys(tree_.document, tree_.text)) {
       const auto at = line_column(tree_.text, key_offset(first));
       error_at(key_offset(second), second,
-               "the key " + excerpt(node(second).key.of(tree_.text)) + " a second time",
-               "it once (first at " + std::to_string(at.line) + ":" + std::to_string(at.column) + ")");
+               "duplicate key " + excerpt(node(second).key.of(tree_.text)) + " (first at " +
+                   std::to_string(at.line) + ":" + std::to_string(at.column) + ")",
+               "");
     }
     read_part(0, "one JSON object", out_.config);
     if (out_.config.forward_only && out_.config.backward_only) {
-      const auto key = find_member(tree_.where, tree_.text, 0, "backward_only");
+      const auto key = find_member(tree_.document, tree_.text, 0, "backward_only");
       warn(key.value_or(0), "forward_only and backward_only are both true: no activations are collected");
     }
     return std::move(out_);
@@ -43,7 +36,7 @@ class Reader {
  private:
   template <typename Part>
   void read_part(std::uint32_t object, std::string_view expected, Part& part) {
-    if (node(object).kind != JsonKind::object) return refuse(object, expected);
+    if (node(object).kind != JsonKind::object) return add_error(object, expected);
     for_children(object, [&](std::uint32_t child) {
       const auto key = key_of(child);
       for (const auto& option : options<Part>()) {
@@ -56,118 +49,117 @@ class Reader {
   template <typename Part>
   void read_option(std::uint32_t at, const Option<Part>& option, Part& part) {
     const bool within_missing = within_missing_;
-    within_missing_ = within_missing || option.feature == Feature::missing;
-    const Wanted wanted{option.expected, option.rule, option.low, option.high};
-    const Part fallback;
+    within_missing_ = within_missing || option.support == Support::unimplemented;
+    const Part defaults;
     const bool differs = std::visit(
         [&](auto field) {
-          read(at, wanted, part.*field);
-          return !(part.*field == fallback.*field);
+          read(at, option.constraint(), part.*field);
+          return !(part.*field == defaults.*field);
         },
         option.field);
     within_missing_ = within_missing;
-    if (differs && option.feature == Feature::missing && !within_missing)
+    if (differs && option.support == Support::unimplemented && !within_missing)
       warn_missing(at, '"' + std::string(option.name) + '"');
-    if (option.feature == Feature::replaced)
+    if (option.support == Support::obsolete)
       warn(at, '"' + std::string(option.name) + "\" has no effect: \"max_wait\" bounds how long training waits");
   }
 
-  void read(std::uint32_t at, const Wanted& wanted, bool& out) {
-    if (const auto* value = std::get_if<bool>(&what(at))) {
+  void read(std::uint32_t at, const Constraint& wanted, bool& out) {
+    if (const auto* value = std::get_if<bool>(&scalar(at))) {
       out = *value;
     } else {
-      refuse(at, wanted.expected);
+      add_error(at, wanted.expected);
     }
   }
 
-  void read(std::uint32_t at, const Wanted& wanted, std::int64_t& out) {
+  void read(std::uint32_t at, const Constraint& wanted, std::int64_t& out) {
     constexpr double kTooLarge = 9223372036854775808.0;
-    const auto& value = what(at);
+    const auto& value = scalar(at);
     const auto* real = std::get_if<double>(&value);
     const bool whole = real != nullptr && std::trunc(*real) == *real;
     if (std::holds_alternative<std::uint64_t>(value) || (whole && std::abs(*real) >= kTooLarge)) {
-      return refuse(at, std::string(wanted.expected) + " and < 2^63");
+      return add_error(at, std::string(wanted.expected) + " and < 2^63");
     }
     const auto* integer = std::get_if<std::int64_t>(&value);
-    if (integer == nullptr && !whole) return refuse(at, wanted.expected);
+    if (integer == nullptr && !whole) return add_error(at, wanted.expected);
     const auto number = integer != nullptr ? *integer : static_cast<std::int64_t>(*real);
-    if (number < wanted.low || number > wanted.high) return refuse(at, wanted.expected);
+    if (number < wanted.low || number > wanted.high) return add_error(at, wanted.expected);
     out = number;
   }
 
-  void read(std::uint32_t at, const Wanted& wanted, double& out) {
+  void read(std::uint32_t at, const Constraint& wanted, double& out) {
     const auto number = number_at(at);
-    if (!number) return refuse(at, wanted.expected);
+    if (!number) return add_error(at, wanted.expected);
     const auto low = static_cast<double>(wanted.low);
-    const bool above = *number > low || (wanted.rule == Rule::from_low && *number >= low);
-    if (!above || *number > static_cast<double>(wanted.high)) return refuse(at, wanted.expected);
+    const bool above = *number > low || (wanted.rule == Rule::inclusive_low && *number >= low);
+    if (!above || *number > static_cast<double>(wanted.high)) return add_error(at, wanted.expected);
     out = *number;
   }
 
-  void read(std::uint32_t at, const Wanted& wanted, std::chrono::milliseconds& out) {
+  void read(std::uint32_t at, const Constraint& wanted, std::chrono::milliseconds& out) {
     constexpr double kLongest = 1e12;
     double seconds = 0;
     if (!read_whole(at, wanted, seconds)) return;
     out = std::chrono::milliseconds(static_cast<std::int64_t>(std::min(std::ceil(seconds * 1000), kLongest)));
   }
 
-  void read(std::uint32_t at, const Wanted& wanted, std::string& out) {
-    if (const auto* value = std::get_if<std::string>(&what(at))) {
+  void read(std::uint32_t at, const Constraint& wanted, std::string& out) {
+    if (const auto* value = std::get_if<std::string>(&scalar(at))) {
       out = *value;
     } else {
-      refuse(at, wanted.expected);
+      add_error(at, wanted.expected);
     }
   }
 
   template <typename Value>
-  void read(std::uint32_t at, const Wanted& wanted, std::optional<Value>& out) {
+  void read(std::uint32_t at, const Constraint& wanted, std::optional<Value>& out) {
     Value value{};
     if (read_whole(at, wanted, value)) out = std::move(value);
   }
 
-  void read(std::uint32_t at, const Wanted& wanted, std::vector<std::string>& out) {
+  void read(std::uint32_t at, const Constraint& wanted, std::vector<std::string>& out) {
     const bool patterns = wanted.rule == Rule::patterns;
     const bool too_many = patterns && node(at).children > kMaxPatterns;
-    const bool odd = wanted.rule == Rule::none_or_two && node(at).children != 0 && node(at).children != 2;
-    if (too_many || odd) return refuse(at, wanted.expected);
+    const bool odd = wanted.rule == Rule::zero_or_two && node(at).children != 0 && node(at).children != 2;
+    if (too_many || odd) return add_error(at, wanted.expected);
     out.clear();
     read_list(at, wanted, [&](std::uint32_t item) {
       std::string value;
-      if (read_whole(item, Wanted{"a string"}, value) && (!patterns || compiles(item, value)))
+      if (read_whole(item, Constraint{"a string"}, value) && (!patterns || check_pattern(item, value)))
         out.push_back(value);
     });
   }
 
-  void read(std::uint32_t at, const Wanted& wanted, std::vector<std::int64_t>& out) {
+  void read(std::uint32_t at, const Constraint& wanted, std::vector<std::int64_t>& out) {
     out.clear();
     read_list(at, wanted, [&](std::uint32_t item) {
       std::int64_t value = 0;
-      if (read_whole(item, Wanted{"an integer >= 0", Rule::range, wanted.low, wanted.high}, value)) {
+      if (read_whole(item, Constraint{"an integer >= 0", Rule::range, wanted.low, wanted.high}, value)) {
         out.push_back(value);
       }
     });
   }
 
-  void read(std::uint32_t at, const Wanted& wanted, std::vector<Op>& out) {
+  void read(std::uint32_t at, const Constraint& wanted, std::vector<Op>& out) {
     std::vector<Op> ops;
     const auto errors = out_.errors.size();
     read_list(at, wanted, [&](std::uint32_t item) {
       std::string name;
-      if (!read_whole(item, Wanted{"a string"}, name)) return;
+      if (!read_whole(item, Constraint{"a string"}, name)) return;
       const auto found = std::find(kOpNames.begin(), kOpNames.end(), name);
       if (found == kOpNames.end()) {
         const auto hint = suggestion(name, {kOpNames.begin(), kOpNames.end()});
-        return warn(item, "unknown op " + literal(item) + hint + ", left out");
+        return warn(item, "unknown op " + literal(item) + hint + " ignored");
       }
       const auto op = static_cast<Op>(found - kOpNames.begin());
       if (std::find(ops.begin(), ops.end(), op) == ops.end()) ops.push_back(op);
     });
     if (out_.errors.size() > errors) return;
-    if (ops.empty()) warn(at, "no valid op, \"norm\" is taken");
+    if (ops.empty()) warn(at, "no valid op: using \"norm\"");
     out = ops.empty() ? std::vector<Op>{Op::norm} : std::move(ops);
   }
 
-  void read(std::uint32_t at, const Wanted& wanted, std::vector<Config::Format>& out) {
+  void read(std::uint32_t at, const Constraint& wanted, std::vector<Config::Format>& out) {
     std::vector<Config::Format> formats;
     const auto read_one = [&](std::uint32_t item) {
       Config::Format format{};
@@ -181,37 +173,32 @@ class Reader {
     if (node(at).kind == JsonKind::string) {
       read_one(at);
     } else if (node(at).children == 0) {
-      refuse(at, wanted.expected);
+      add_error(at, wanted.expected);
     } else {
       read_list(at, wanted, read_one);
     }
     if (!formats.empty()) out = std::move(formats);
   }
 
-  void read(std::uint32_t at, const Wanted& wanted, AxisOrder& out) {
-    read_name(at, wanted.expected, kAxisOrderNames, out);
+  template <typename Enum, typename = std::enable_if_t<std::is_enum_v<Enum>>>
+  void read(std::uint32_t at, const Constraint& wanted, Enum& out) {
+    read_name(at, wanted.expected, names_of<Enum>(), out);
   }
-  void read(std::uint32_t at, const Wanted& wanted, Config::OnPartition& out) {
-    read_name(at, wanted.expected, kOnPartitionNames, out);
-  }
-  void read(std::uint32_t at, const Wanted& wanted, Config::OnOverflow& out) {
-    read_name(at, wanted.expected, kOnOverflowNames, out);
-  }
-  void read(std::uint32_t at, const Wanted& wanted, CausalMask& out) {
-    const auto* text = std::get_if<std::string>(&what(at));
-    const auto* flag = std::get_if<bool>(&what(at));
+  void read(std::uint32_t at, const Constraint& wanted, CausalMask& out) {
+    const auto* text = std::get_if<std::string>(&scalar(at));
+    const auto* flag = std::get_if<bool>(&scalar(at));
     if (text != nullptr && *text == "auto") {
       out = CausalMask::automatic;
     } else if (flag != nullptr) {
       out = *flag ? CausalMask::yes : CausalMask::no;
     } else {
-      refuse(at, wanted.expected);
+      add_error(at, wanted.expected);
     }
   }
 
-  void read(std::uint32_t at, const Wanted& wanted, std::vector<Config::Target>& out) {
+  void read(std::uint32_t at, const Constraint& wanted, std::vector<Config::Target>& out) {
     if (node(at).kind != JsonKind::object || node(at).children > kMaxTargets)
-      return refuse(at, wanted.expected);
+      return add_error(at, wanted.expected);
     out.clear();
     for_children(at, [&](std::uint32_t child) {
       Config::Target target;
@@ -221,33 +208,33 @@ class Reader {
     });
   }
 
-  void read(std::uint32_t at, const Wanted& wanted, Config::Selection& out) {
+  void read(std::uint32_t at, const Constraint& wanted, Config::Selection& out) {
     static const RE2 tuple(R"(tuple\[(\d{1,9})\](?::(\d{1,9}))?)");
-    const auto* text = std::get_if<std::string>(&what(at));
-    if (text == nullptr) return refuse(at, wanted.expected);
+    const auto* text = std::get_if<std::string>(&scalar(at));
+    if (text == nullptr) return add_error(at, wanted.expected);
     if (*text == "tensor") return;
     std::int64_t size = 0;
     std::string given;
-    if (!RE2::FullMatch(*text, tuple, &size, &given)) return refuse(at, wanted.expected);
+    if (!RE2::FullMatch(*text, tuple, &size, &given)) return add_error(at, wanted.expected);
     const std::int64_t index = given.empty() ? 0 : std::stoll(given);
-    if (index >= size) return refuse(at, "an element index below the size of the tuple");
+    if (index >= size) return add_error(at, "an element index below the size of the tuple");
     out = {size, index};
   }
 
-  void read(std::uint32_t at, const Wanted& wanted, Config::CcDistribution& out) {
+  void read(std::uint32_t at, const Constraint& wanted, Config::CcDistribution& out) {
     read_part(at, wanted.expected, out);
   }
-  void read(std::uint32_t at, const Wanted& wanted, Config::L2Targets& out) {
+  void read(std::uint32_t at, const Constraint& wanted, Config::L2Targets& out) {
     read_part(at, wanted.expected, out);
   }
-  void read(std::uint32_t at, const Wanted& wanted, Config::Alert& out) {
+  void read(std::uint32_t at, const Constraint& wanted, Config::Alert& out) {
     read_part(at, wanted.expected, out);
   }
-  void read(std::uint32_t at, const Wanted& wanted, Config::OnAlert& out) {
-    if (within_collect_) return refuse(at, "no \"on_alert\" within \"collect\"");
+  void read(std::uint32_t at, const Constraint& wanted, Config::OnAlert& out) {
+    if (within_collect_) return add_error(at, "no \"on_alert\" within \"collect\"");
     read_part(at, wanted.expected, out);
   }
-  void read(std::uint32_t at, const Wanted& wanted, std::shared_ptr<const Config>& out) {
+  void read(std::uint32_t at, const Constraint& wanted, std::shared_ptr<const Config>& out) {
     Config config;
     within_collect_ = true;
     read_part(at, wanted.expected, config);
@@ -255,7 +242,7 @@ class Reader {
     out = std::make_shared<const Config>(std::move(config));
   }
 
-  void read(std::uint32_t at, const Wanted& wanted, std::vector<Config::AlertRule>& out) {
+  void read(std::uint32_t at, const Constraint& wanted, std::vector<Config::AlertRule>& out) {
     out.clear();
     read_list(at, wanted, [&](std::uint32_t item) { read_rule(item, out); });
   }
@@ -265,74 +252,74 @@ class Reader {
     std::size_t which = 0;
     const auto name = member(at, "rule_name");
     const auto args = member(at, "args");
-    if (!name) return refuse(at, "an object with \"rule_name\" and \"args\"");
+    if (!name) return add_error(at, "an object with \"rule_name\" and \"args\"");
     const auto errors = out_.errors.size();
     read_name(*name, "\"AnomalyTurbulence\" or \"AnomalyNan\"", kAlertRuleNames, which);
-    if (args && node(*args).kind != JsonKind::object) return refuse(*args, "an object");
+    if (args && node(*args).kind != JsonKind::object) return add_error(*args, "an object");
     const auto threshold = args ? member(*args, "threshold") : std::nullopt;
-    if (threshold) read(*threshold, Wanted{"a number >= 0", Rule::from_low, 0}, rule.threshold);
+    if (threshold) read(*threshold, Constraint{"a number >= 0", Rule::inclusive_low, 0}, rule.threshold);
     for_children(at, [&](std::uint32_t child) {
       if (child != *name && child != args)
         warn(child, "unknown key " + excerpt(node(child).key.of(tree_.text)));
     });
     if (out_.errors.size() > errors) return;
     rule.rule_name = kAlertRuleNames[which];
-    if (which == 0 && !threshold) return refuse(args.value_or(at), "\"args\" with a \"threshold\"");
+    if (which == 0 && !threshold) return add_error(args.value_or(at), "\"args\" with a \"threshold\"");
     out.push_back(std::move(rule));
   }
 
-  void read(std::uint32_t at, const Wanted& wanted, std::vector<Config::Scalar>& out) {
-    if (node(at).kind != JsonKind::object) return refuse(at, wanted.expected);
+  void read(std::uint32_t at, const Constraint& wanted, std::vector<Config::Scalar>& out) {
+    if (node(at).kind != JsonKind::object) return add_error(at, wanted.expected);
     for_children(at, [&](std::uint32_t child) {
-      Config::Scalar scalar;
-      scalar.name = key_of(child);
+      Config::Scalar entry;
+      entry.name = key_of(child);
       const auto read_one = [&](std::uint32_t item) {
-        const auto* value = std::get_if<std::string>(&what(item));
+        const auto* value = std::get_if<std::string>(&scalar(item));
         if (value == nullptr || (*value != "log" && *value != "records")) {
-          return refuse(item, "\"log\", \"records\" or a list of both");
+          return add_error(item, "\"log\", \"records\" or a list of both");
         }
-        (*value == "log" ? scalar.log : scalar.records) = true;
+        (*value == "log" ? entry.log : entry.records) = true;
       };
       if (node(child).kind == JsonKind::array) {
         for_children(child, read_one);
       } else {
         read_one(child);
       }
-      out.push_back(std::move(scalar));
+      out.push_back(std::move(entry));
     });
   }
 
   // Returns whether the value was read without an error.
   template <typename Value>
-  bool read_whole(std::uint32_t at, const Wanted& wanted, Value& out) {
+  bool read_whole(std::uint32_t at, const Constraint& wanted, Value& out) {
     const auto before = refused_;
     read(at, wanted, out);
     return refused_ == before;
   }
 
   template <typename Read>
-  void read_list(std::uint32_t at, const Wanted& wanted, Read read_item) {
-    if (node(at).kind != JsonKind::array) return refuse(at, wanted.expected);
+  void read_list(std::uint32_t at, const Constraint& wanted, Read read_item) {
+    if (node(at).kind != JsonKind::array) return add_error(at, wanted.expected);
     for_children(at, read_item);
   }
 
   template <std::size_t N, typename Value>
   void read_name(std::uint32_t at, std::string_view expected, const std::array<std::string_view, N>& names,
                  Value& out) {
-    const auto* text = std::get_if<std::string>(&what(at));
+    const auto* text = std::get_if<std::string>(&scalar(at));
     const auto found = text == nullptr ? names.end() : std::find(names.begin(), names.end(), *text);
-    if (found == names.end()) return refuse(at, expected);
+    if (found == names.end()) return add_error(at, expected);
     out = static_cast<Value>(found - names.begin());
   }
 
-  bool compiles(std::uint32_t at, const std::string& pattern) {
+  bool check_pattern(std::uint32_t at, const std::string& pattern) {
     constexpr std::size_t kMaxInstructions = 40'000;
     if (pattern.size() > kMaxPatternBytes) {
-      refuse(at, "a pattern of at most 1024 bytes");
+      add_error(at, "a pattern of at most 1024 bytes");
       return false;
     }
     if (instructions_ > kMaxInstructions) {
-      refuse(at, "patterns that together are simpler");
+      add_error(at, "simpler patterns: together they exceed the size limit");
       return false;
     }
     RE2::Options limits(RE2::Quiet);
@@ -341,12 +328,12 @@ class Reader {
     const bool too_large = compiled.error_code() == RE2::ErrorPatternTooLarge;
     if (compiled.ok()) instructions_ += static_cast<std::size_t>(compiled.ProgramSize());
     if (too_large) instructions_ = kMaxInstructions + 1;  // this pattern alone used up the limit
-    if (!compiled.ok()) refuse(at, "a pattern that RE2 accepts (" + excerpt(compiled.error()) + ")");
+    if (!compiled.ok()) add_error(at, "a pattern that RE2 accepts (" + excerpt(compiled.error()) + ")");
     return compiled.ok();
   }
 
   std::optional<double> number_at(std::uint32_t at) const {
-    const auto& value = what(at);
+    const auto& value = scalar(at);
     if (const auto* real = std::get_if<double>(&value)) return *real;
     if (const auto* integer = std::get_if<std::int64_t>(&value)) return static_cast<double>(*integer);
     if (const auto* integer = std::get_if<std::uint64_t>(&value)) return static_cast<double>(*integer);
@@ -359,7 +346,7 @@ class Reader {
     std::vector<std::string_view> names;
     for (const auto& option : options<Part>()) names.push_back(option.name);
     const auto place = line_column(tree_.text, key_offset(at));
-    out_.warnings.push_back({std::string(file_), place.line, place.column, "",
+    out_.warnings.push_back({{std::string(file_), place.line, place.column, ""},
                              "unknown key " + excerpt(node(at).key.of(tree_.text)) + suggestion(key, names)});
   }
 
@@ -374,21 +361,22 @@ class Reader {
 
   void warn(std::uint32_t at, std::string text) {
     if (out_.warnings.size() >= kMaxReports) return;
-    const auto place = line_column(tree_.text, node(at).value.begin);
-    out_.warnings.push_back({std::string(file_), place.line, place.column,
-                             pointer_of(tree_.where, tree_.text, at), std::move(text)});
+    out_.warnings.push_back({place_of(node(at).value.begin, at), std::move(text)});
   }
 
-  void refuse(std::uint32_t at, std::string_view expected) {
+  void add_error(std::uint32_t at, std::string_view expected) {
     error_at(node(at).value.begin, at, literal(at), std::string(expected));
   }
 
   void error_at(std::size_t offset, std::uint32_t at, std::string found, std::string expected) {
     ++refused_;
     if (out_.errors.size() >= kMaxReports) return;
+    out_.errors.push_back({place_of(offset, at), std::move(found), std::move(expected)});
+  }
+
+  ConfigPlace place_of(std::size_t offset, std::uint32_t at) const {
     const auto place = line_column(tree_.text, offset);
-    out_.errors.push_back({std::string(file_), place.line, place.column,
-                           pointer_of(tree_.where, tree_.text, at), std::move(found), std::move(expected)});
+    return {std::string(file_), place.line, place.column, pointer_of(tree_.document, tree_.text, at)};
   }
 
   template <typename Visit>
@@ -398,7 +386,7 @@ class Reader {
   }
 
   std::optional<std::uint32_t> member(std::uint32_t at, std::string_view key) const {
-    return find_member(tree_.where, tree_.text, at, key);
+    return find_member(tree_.document, tree_.text, at, key);
   }
   std::string literal(std::uint32_t at) const {
     if (node(at).kind == JsonKind::object) return "an object";
@@ -407,8 +395,8 @@ class Reader {
   }
   std::string key_of(std::uint32_t at) const { return decode_string(node(at).key.of(tree_.text)); }
   std::size_t key_offset(std::uint32_t at) const { return node(at).key.begin; }
-  const JsonNode& node(std::uint32_t at) const { return tree_.where.nodes[at]; }
-  const JsonScalar& what(std::uint32_t at) const { return tree_.what[at]; }
+  const JsonNode& node(std::uint32_t at) const { return tree_.document.nodes[at]; }
+  const JsonScalar& scalar(std::uint32_t at) const { return tree_.scalars[at]; }
 
   const JsonTree& tree_;
   const std::string_view file_;

@@ -20,8 +20,8 @@ using JsonScalar = std::variant<std::monostate, bool, std::int64_t, std::uint64_
 // A JSON text, the positions of its values, and the decoded scalars.
 struct JsonTree {
   std::string_view text;
-  JsonDocument where;
-  std::vector<JsonScalar> what;  // one for each node of `where`
+  JsonDocument document;
+  std::vector<JsonScalar> scalars;  // one for each node of `document`
 };
 
 struct ConfigReading {

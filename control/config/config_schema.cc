@@ -9,11 +9,11 @@
 namespace gradmon {
 namespace {
 
-constexpr auto exists = Feature::exists;
-constexpr auto missing = Feature::missing;
+constexpr auto implemented = Support::implemented;
+constexpr auto unimplemented = Support::unimplemented;
 
-constexpr auto live = Change::live;
-constexpr auto fixed = Change::fixed;
+constexpr auto live = Reload::live;
+constexpr auto restart = Reload::restart;
 constexpr auto range = Rule::range;
 
 // "a list of "min", "max" ..."
@@ -29,19 +29,19 @@ const Option<Config> kConfigOptions[] = {
     {"targets", &Config::targets, "an object of at most 4096 names", "{}",
      "modules and parameters to watch; empty: everything"},
     {"target_regex", &Config::target_regex, "a list of at most 256 patterns", "none",
-     "names or RE2 patterns, searched in parameter names", exists, live, Rule::patterns},
+     "names or RE2 patterns, searched in parameter names", implemented, live, Rule::patterns},
     {"invert", &Config::invert, "true or false", "false", "watch what target_regex does not match"},
-    {"dynamic_on", &Config::dynamic_on, "true or false", "false", "dynamic mode: the switch"},
-    {"collect_times", &Config::collect_times, "an integer >= 0", "100000000",
-     "stop after so many collected steps", exists, live, range, 0},
-    {"start_step", &Config::start_step, "an integer >= 0", "0", "static mode: first step collected", exists,
-     live, range, 0},
-    {"step_interval", &Config::step_interval, "an integer >= 1", "1", "collect every so many steps", exists,
+    {"dynamic_on", &Config::dynamic_on, "true or false", "false", "dynamic mode: whether collection is on"},
+    {"collect_times", &Config::collect_times, "an integer >= 0", "100000000", "number of steps to collect",
+     implemented, live, range, 0},
+    {"start_step", &Config::start_step, "an integer >= 0", "0", "static mode: first step collected",
+     implemented, live, range, 0},
+    {"step_interval", &Config::step_interval, "an integer >= 1", "1", "collect every Nth step", implemented,
      live, range, 1},
     {"print_struct", &Config::print_struct, "true or false", "false",
      "write the module structure after the first step, then end training"},
     {"module_ranks", &Config::module_ranks, "a list of integers >= 0", "all",
-     "ranks on which modules are watched", exists, live, range, 0},
+     "ranks on which modules are watched", implemented, live, range, 0},
     {"xy_distribution", &Config::xy_distribution, "true or false", "false",
      "activations and their gradients"},
     {"all_xy", &Config::all_xy, "true or false", "false", "activations of every module"},
@@ -55,7 +55,7 @@ const Option<Config> kConfigOptions[] = {
     {"param_distribution", &Config::param_distribution, "true or false", "false",
      "weights, before and after the update"},
     {"ur_distribution", &Config::ur_distribution, "true or false", "false",
-     "histograms of Adam's update and ratio vectors", missing},
+     "histograms of Adam's update and ratio vectors", unimplemented},
     {"mg_direction", &Config::mg_direction, "true or false", "false",
      "share of elements in which gradient and momentum agree in sign"},
     {"cc_distribution", &Config::cc_distribution, "an object", "{}", "collective communication"},
@@ -65,39 +65,40 @@ const Option<Config> kConfigOptions[] = {
      "collect the L2 features"},
     {"sa_order", &Config::sa_order, "\"s,b,h,d\" or \"b,s,h,d\"", "\"s,b,h,d\"", "axis order of Q and K"},
     {"sa_causal", &Config::sa_causal, "\"auto\", true or false", "\"auto\"", "whether attention is masked"},
-    {"alert", &Config::alert, "an object", "{}", "rules that raise an alert", missing},
+    {"alert", &Config::alert, "an object", "{}", "rules that raise an alert", unimplemented},
     {"format", &Config::format, "\"csv\", \"tensorboard\", \"api\", \"sqlite\" or a list of these", "\"csv\"",
      "where records go"},
-    {"ops", &Config::ops, kListOfOps, "[\"norm\"]", "numbers per tensor"},
-    {"eps", &Config::eps, "a number > 0", "1e-8", "threshold of zeros", exists, live, range, 0},
-    {"ndigits", &Config::ndigits, "an integer from 0 to 100", "6", "decimals in CSV", exists, live, range, 0,
-     100},
+    {"ops", &Config::ops, kListOfOps, "[\"norm\"]", "statistics per tensor"},
+    {"eps", &Config::eps, "a number > 0", "1e-8", "magnitudes below this count as zeros", implemented, live,
+     range, 0},
+    {"ndigits", &Config::ndigits, "an integer from 0 to 100", "6", "decimals in CSV", implemented, live,
+     range, 0, 100},
     {"step_count_per_record", &Config::step_count_per_record, "an integer >= 1", "1", "steps per CSV file",
-     exists, live, range, 1},
-    {"append_output", &Config::append_output, "a list of no or two time stamps", "[]",
-     "resume into the outputs between them", missing, fixed, Rule::none_or_two},
+     implemented, live, range, 1},
+    {"append_output", &Config::append_output, "a list of zero or two time stamps", "[]",
+     "resume into the outputs between them", unimplemented, restart, Rule::zero_or_two},
     {"squash_name", &Config::squash_name, "true or false", "true", "shorten names"},
     {"lookahead_steps", &Config::lookahead_steps, "an integer >= 1", "measured",
-     "how far ahead a switch is agreed", exists, live, range, 1},
+     "steps between the agreement on a change and its effect", implemented, live, range, 1},
     {"max_wait", &Config::max_wait, "a number of seconds > 0", "2", "longest wait of training for a verdict",
-     exists, live, range, 0},
+     implemented, live, range, 0},
     {"fence_timeout", &Config::fence_timeout, "a number of seconds > 0", "30", "no effect: see max_wait",
-     Feature::replaced, live, range, 0},
+     Support::obsolete, live, range, 0},
     {"on_partition", &Config::on_partition, "\"continue\" or \"wait\"", "\"continue\"",
-     "no effect: see max_wait", Feature::replaced},
+     "no effect: see max_wait", Support::obsolete},
     {"queue_capacity", &Config::queue_capacity, "an integer from 1 to 16777216", "65536",
-     "records in the queue", exists, fixed, range, 1, 1 << 24},
+     "records in the queue", implemented, restart, range, 1, 1 << 24},
     {"on_overflow", &Config::on_overflow, "\"block\" or \"drop\"", "\"block\"",
      "full queue: wait, or drop and count"},
     {"max_overhead", &Config::max_overhead, "a number > 0 and <= 1", "none",
-     "share of the step time that monitoring may cost", exists, live, range, 0, 1},
+     "share of the step time that monitoring may cost", implemented, live, range, 0, 1},
     {"keep_last", &Config::keep_last, "an integer >= 0", "0", "steps of statistics kept for an alert",
-     missing, live, range, 0},
-    {"on_alert", &Config::on_alert, "an object", "none", "what an alert sets off", missing},
+     unimplemented, live, range, 0},
+    {"on_alert", &Config::on_alert, "an object", "none", "actions on an alert", unimplemented},
     {"scalars", &Config::scalars, "an object", "{}",
      "where training scalars go, as {\"loss\": [\"log\", \"records\"]}"},
     {"throughput_baseline", &Config::throughput_baseline, "a number > 0", "none",
-     "samples per second per device, for linearity", exists, live, range, 0},
+     "samples per second per device, for linearity", implemented, live, range, 0},
     {"write_back", &Config::write_back, "true or false", "true", "false: the file is never touched"},
 };
 
@@ -128,8 +129,8 @@ const std::vector<Option<Config::CcDistribution>>& options<Config::CcDistributio
   static const std::vector<Option<C>> table{
       {"enable", &C::enable, "true or false", "false", "watch collective calls"},
       {"cc_codeline", &C::cc_codeline, "a list of patterns as \"train.py\\\\[23\\\\]\"", "[]",
-       "call sites; empty: all", exists, live, Rule::patterns},
-      {"cc_pre_hook", &C::cc_pre_hook, "true or false", "false", "inputs too"},
+       "call sites; empty: all", implemented, live, Rule::patterns},
+      {"cc_pre_hook", &C::cc_pre_hook, "true or false", "false", "record inputs as well"},
       {"cc_log_only", &C::cc_log_only, "true or false", "false", "log the calls, then end training"},
   };
   return table;
@@ -153,7 +154,7 @@ template <>
 const std::vector<Option<Config::Alert>>& options<Config::Alert>() {
   using A = Config::Alert;
   static const std::vector<Option<A>> table{
-      {"rules", &A::rules, "a list of rules", "[]", "tried in order"},
+      {"rules", &A::rules, "a list of rules", "[]", "the first matching rule is reported"},
       {"dump", &A::dump, "true or false", "false", "write the events to anomaly_detected"},
   };
   return table;
@@ -163,10 +164,10 @@ template <>
 const std::vector<Option<Config::OnAlert>>& options<Config::OnAlert>() {
   using A = Config::OnAlert;
   static const std::vector<Option<A>> table{
-      {"collect", &A::collect, "a config without \"on_alert\"", "none", "what is collected then"},
-      {"times", &A::times, "an integer >= 1", "1", "for so many steps", exists, live, range, 1},
-      {"cooldown", &A::cooldown, "a number of seconds >= 0", "0", "pause between two", exists, live,
-       Rule::from_low, 0},
+      {"collect", &A::collect, "a config without \"on_alert\"", "none", "config used after an alert"},
+      {"times", &A::times, "an integer >= 1", "1", "number of steps", implemented, live, range, 1},
+      {"cooldown", &A::cooldown, "a number of seconds >= 0", "0", "minimum time between two alerts",
+       implemented, live, Rule::inclusive_low, 0},
       {"exec", &A::exec, "a list of strings", "[]", "a command and its arguments"},
   };
   return table;
@@ -186,10 +187,10 @@ std::string_view nearest(std::string_view name, const std::vector<std::string_vi
   return best;
 }
 
-std::vector<std::string_view> changed_fixed_keys(const Config& running, const Config& wanted) {
+std::vector<std::string_view> changed_restart_keys(const Config& running, const Config& wanted) {
   std::vector<std::string_view> changed;
   for (const auto& option : options<Config>()) {
-    if (option.change != fixed) continue;
+    if (option.reload != restart) continue;
     if (std::visit([&](auto field) { return !(running.*field == wanted.*field); }, option.field)) {
       changed.push_back(option.name);
     }
@@ -206,10 +207,10 @@ std::string config_reference() {
   };
   for (const auto& option : options<Config>()) {
     padded(option.name, 22);
-    padded(option.fallback, 10);
+    padded(option.default_text, 10);
     text += std::string(option.meaning) + " (" + std::string(option.expected) + ")";
-    if (option.change == fixed) text += "; a change takes effect at the next start";
-    if (option.feature == missing) text += "; not available in this version";
+    if (option.reload == restart) text += "; a change takes effect at the next start";
+    if (option.support == unimplemented) text += "; not available in this version";
     text += '\n';
   }
   return text;

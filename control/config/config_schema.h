@@ -30,31 +30,41 @@ using Field =
             Config::L2Targets, Config::Alert, std::vector<Config::AlertRule>, std::optional<Config::OnAlert>,
             std::vector<Config::Scalar>, std::shared_ptr<const Config>>;
 
-enum class Change : std::uint8_t { live, fixed };  // fixed: a change takes effect at the next start
-enum class Feature : std::uint8_t {
-  exists,
-  missing,  // parsed and checked, but not implemented yet
-  replaced  // parsed and checked, but replaced by `max_wait`
+enum class Reload : std::uint8_t { live, restart };  // restart: a change takes effect at the next start
+enum class Support : std::uint8_t {
+  implemented,
+  unimplemented,  // parsed and checked, but not implemented yet
+  obsolete        // parsed and checked, but obsolete by `max_wait`
 };
 enum class Rule : std::uint8_t {
-  range,       // integers: low <= x <= high; numbers: low < x <= high
-  from_low,    // numbers: low <= x <= high
-  patterns,    // strings that are valid RE2 patterns
-  none_or_two  // a list of zero or two strings
+  range,          // integers: low <= x <= high; numbers: low < x <= high
+  inclusive_low,  // numbers: low <= x <= high
+  patterns,       // strings that are valid RE2 patterns
+  zero_or_two     // a list of zero or two strings
+};
+
+// What values an option accepts.
+struct Constraint {
+  std::string_view expected;  // for error messages: "an integer >= 0"
+  Rule rule = Rule::range;
+  std::int64_t low = std::numeric_limits<std::int64_t>::min();
+  std::int64_t high = std::numeric_limits<std::int64_t>::max();
 };
 
 template <typename Part>
 struct Option {
   std::string_view name;
   Field<Part> field;
-  std::string_view expected;  // for error messages: "an integer >= 0"
-  std::string_view fallback;  // the default, as CONFIG.md shows it
+  std::string_view expected;      // see Constraint
+  std::string_view default_text;  // the default, as CONFIG.md shows it
   std::string_view meaning;
-  Feature feature = Feature::exists;
-  Change change = Change::live;
+  Support support = Support::implemented;
+  Reload reload = Reload::live;
   Rule rule = Rule::range;
   std::int64_t low = std::numeric_limits<std::int64_t>::min();
   std::int64_t high = std::numeric_limits<std::int64_t>::max();
+
+  Constraint constraint() const { return {expected, rule, low, high}; }
 };
 
 // The table of one part of the config, in the order of CONFIG.md.
@@ -84,9 +94,21 @@ inline constexpr std::array<std::string_view, kOps> kOpNames = [] {
   for (std::size_t op = 0; op < kOps; ++op) names[op] = kStatistics[op].name;
   return names;
 }();
-inline constexpr std::array<std::string_view, 2> kAxisOrderNames{"s,b,h,d", "b,s,h,d"};
-inline constexpr std::array<std::string_view, 2> kOnPartitionNames{"continue", "wait"};
-inline constexpr std::array<std::string_view, 2> kOnOverflowNames{"block", "drop"};
+// The names of a fixed choice, in the order of the enumerators.
+template <typename Enum>
+constexpr std::array<std::string_view, 2> names_of();
+template <>
+constexpr std::array<std::string_view, 2> names_of<AxisOrder>() {
+  return {"s,b,h,d", "b,s,h,d"};
+}
+template <>
+constexpr std::array<std::string_view, 2> names_of<Config::OnPartition>() {
+  return {"continue", "wait"};
+}
+template <>
+constexpr std::array<std::string_view, 2> names_of<Config::OnOverflow>() {
+  return {"block", "drop"};
+}
 inline constexpr std::array<std::string_view, 2> kAlertRuleNames{"AnomalyTurbulence", "AnomalyNan"};
 
 inline constexpr std::size_t kMaxTargets = 4096;
@@ -98,8 +120,8 @@ inline constexpr std::int64_t kMaxPatternMemory = std::int64_t{2}
 // The candidate with the least edit distance from `name`, for suggestions; "" if none is near enough.
 std::string_view nearest(std::string_view name, const std::vector<std::string_view>& candidates);
 
-// The keys with Change::fixed whose values differ.
-std::vector<std::string_view> changed_fixed_keys(const Config& running, const Config& wanted);
+// The keys with Reload::restart whose values differ.
+std::vector<std::string_view> changed_restart_keys(const Config& running, const Config& wanted);
 
 // All top-level keys as text, one line each, for `gradmonctl schema --text`.
 std::string config_reference();

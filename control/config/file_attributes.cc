@@ -48,7 +48,7 @@ std::string copy_extended(const char* source, int fd) {
         fetch(present, [&](char* to, std::size_t size) { return ::fgetxattr(fd, name.c_str(), to, size); });
     if (there && present == wanted) continue;
     if (::fsetxattr(fd, name.c_str(), wanted.data(), wanted.size(), 0) != 0) {
-      return "its attribute " + name + " could not be kept";
+      return "its attribute " + name + " cannot be preserved";
     }
   }
   return "";
@@ -61,16 +61,16 @@ std::string copy_attributes(const std::filesystem::path& source, int fd) {
   struct stat to {};
   if (::stat(source.c_str(), &from) != 0 || ::fstat(fd, &to) != 0) return "its attributes cannot be read";
   const bool same_owner = from.st_uid == to.st_uid && from.st_gid == to.st_gid;
-  if (!same_owner && ::fchown(fd, from.st_uid, from.st_gid) != 0) return "its owner could not be kept";
-  if (::fchmod(fd, from.st_mode & 07777U) != 0) return "its mode could not be kept";
+  if (!same_owner && ::fchown(fd, from.st_uid, from.st_gid) != 0) return "its owner cannot be preserved";
+  if (::fchmod(fd, from.st_mode & 07777U) != 0) return "its mode cannot be preserved";
   return copy_extended(source.c_str(), fd);
 }
 
 std::string why_unwritable(const std::filesystem::path& file) {
   struct stat status {};
-  if (::lstat(file.c_str(), &status) != 0) return "it is gone: " + std::generic_category().message(errno);
+  if (::lstat(file.c_str(), &status) != 0) return "cannot stat it: " + std::generic_category().message(errno);
   if (!S_ISREG(status.st_mode)) return "it is not a regular file";
-  if (status.st_nlink > 1) return "it has a second link, which could not be kept";
+  if (status.st_nlink > 1) return "it has more than one hard link, which replacing it would break";
   const bool closed = (status.st_mode & (S_IWUSR | S_IWGRP | S_IWOTH)) == 0;
   if (closed || ::faccessat(AT_FDCWD, file.c_str(), W_OK, AT_EACCESS) != 0) return "it is read-only";
   return "";

@@ -10,6 +10,7 @@
 #include <cerrno>
 #include <system_error>
 
+#include "control/config/json_locate.h"
 #include "control/files/descriptor.h"
 
 namespace gradmon {
@@ -24,8 +25,7 @@ Problem system_problem(int code) {
 
 tl::expected<FileSignature, std::string> sign(const struct stat& status) {
   if (!S_ISREG(status.st_mode)) return Problem("it is not a regular file");
-  if (static_cast<std::uint64_t>(status.st_size) > kMaxConfigFileBytes)
-    return Problem("it is larger than 1 MiB");
+  if (static_cast<std::uint64_t>(status.st_size) > kMaxJsonBytes) return Problem("it is larger than 1 MiB");
   const auto nanoseconds = [](const timespec& time) {
     return static_cast<std::int64_t>(time.tv_sec) * 1'000'000'000 + time.tv_nsec;
   };
@@ -60,7 +60,7 @@ tl::expected<FileRead, std::string> read_file(const std::filesystem::path& path)
     if (got < 0) return system_problem(errno);
     if (got == 0) break;
     text.append(buffer.data(), static_cast<std::size_t>(got));
-    if (text.size() > kMaxConfigFileBytes) return Problem("it is larger than 1 MiB");
+    if (text.size() > kMaxJsonBytes) return Problem("it is larger than 1 MiB");
   }
   out.content.identity = {signature->mtime_ns, text.size(), sha256_of(text)};
   return out;

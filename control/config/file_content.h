@@ -13,8 +13,6 @@
 
 namespace gradmon {
 
-inline constexpr std::size_t kMaxConfigFileBytes = std::size_t{1} << 20U;
-
 struct FileContent {
   std::string text;
   FileIdentity identity;

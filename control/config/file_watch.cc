@@ -24,11 +24,10 @@ constexpr std::uint32_t kLost = IN_Q_OVERFLOW | IN_IGNORED | IN_DELETE_SELF | IN
 
 FileEvent event_of(std::uint32_t mask) {
   if ((mask & IN_MOVED_TO) != 0) return FileEvent::replaced;
-  if ((mask & IN_CREATE) != 0) return FileEvent::created;
   if ((mask & IN_MODIFY) != 0) return FileEvent::written;
   if ((mask & IN_CLOSE_WRITE) != 0) return FileEvent::closed;
-  if ((mask & IN_ATTRIB) != 0) return FileEvent::touched;
-  return FileEvent::removed;
+  if ((mask & IN_ATTRIB) != 0) return FileEvent::attributes_changed;
+  return FileEvent::other;
 }
 
 }  // namespace
@@ -38,7 +37,7 @@ FileWatch::FileWatch(fs::path path) : path_(std::move(path)), fd_(inotify_init1(
     log_warn("polling the config file once a second, because inotify failed: " +
              std::generic_category().message(errno));
   }
-  arm();
+  update_watches();
 }
 
 FileWatch::~FileWatch() {
@@ -50,7 +49,7 @@ void FileWatch::watch(const fs::path& directory, const std::string& name) {
   if (wd >= 0) names_[wd].insert(name);
 }
 
-void FileWatch::arm() {
+void FileWatch::update_watches() {
   constexpr int kMaxLinks = 40;
   if (fd_ < 0) return;
   const auto before = std::exchange(names_, {});
@@ -82,7 +81,7 @@ void FileWatch::arm() {
   }
 }
 
-std::vector<FileEvent> FileWatch::drain() {
+std::vector<FileEvent> FileWatch::read_events() {
   constexpr int kMaxReads = 64;
   std::vector<FileEvent> events;
   alignas(inotify_event) std::array<char, 16'384> buffer;
@@ -96,14 +95,14 @@ std::vector<FileEvent> FileWatch::drain() {
       const char* const name = event.len == 0 ? "" : buffer.data() + at + sizeof event;
       at += sizeof event + event.len;
       if ((event.mask & kLost) != 0) {
-        if (watched != names_.end() || event.wd < 0) events.push_back(FileEvent::lost);
+        if (watched != names_.end() || event.wd < 0) events.push_back(FileEvent::events_lost);
         if ((event.mask & IN_IGNORED) != 0) names_.erase(event.wd);
       } else if (watched != names_.end() && watched->second.count(name) != 0) {
         events.push_back(event_of(event.mask));
       }
     }
   }
-  if (fd_ >= 0) events.push_back(FileEvent::lost);
+  if (fd_ >= 0) events.push_back(FileEvent::events_lost);
   return events;
 }
 

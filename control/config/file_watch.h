@@ -14,13 +14,12 @@
 namespace gradmon {
 
 enum class FileEvent : std::uint8_t {
-  replaced,  // a complete file was renamed to this name
-  created,   // a new file has this name, perhaps not yet written
-  written,   // bytes or length changed
-  closed,    // closed by a process that had it open for writing
-  touched,   // attributes changed, or the time stamp
-  removed,
-  lost,  // events were lost, or a directory went away: anything may have happened
+  replaced,            // a complete file was renamed to this name
+  written,             // bytes or length changed
+  closed,              // closed by a process that had it open for writing
+  attributes_changed,  // attributes changed, or the time stamp
+  other,               // created, perhaps not yet written, or removed
+  events_lost,         // events were lost, or a directory went away: anything may have happened
 };
 
 class FileWatch {
@@ -34,10 +33,10 @@ class FileWatch {
   int fd() const { return fd_; }
 
   // Watches the links as they are now. Call it before each read of the file.
-  void arm();
+  void update_watches();
 
   // The events of the file and its links since the last call, in order. Never blocks.
-  std::vector<FileEvent> drain();
+  std::vector<FileEvent> read_events();
 
  private:
   void watch(const std::filesystem::path& directory, const std::string& name);

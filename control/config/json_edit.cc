@@ -14,8 +14,8 @@ using Parts = std::vector<std::string>;
 
 std::string describe(std::string_view text, const JsonFault& fault) {
   const auto place = line_column(text, fault.offset);
-  return std::to_string(place.line) + ":" + std::to_string(place.column) + ": found " + fault.found +
-         ", expected " + fault.expected;
+  return std::to_string(place.line) + ":" + std::to_string(place.column) + ": " +
+         found_and_expected(fault.found, fault.expected);
 }
 
 std::optional<std::uint32_t> find_item(const JsonDocument& document, std::uint32_t array,
@@ -76,7 +76,7 @@ std::string with_member(std::string_view text, const JsonDocument& document, std
 tl::expected<std::string, std::string> checked(std::string edited) {
   const auto document = locate_json(edited);
   if (document.fault)
-    return tl::unexpected("the edit would leave no JSON: " + describe(edited, *document.fault));
+    return tl::unexpected("the result would not be valid JSON: " + describe(edited, *document.fault));
   return edited;
 }
 
@@ -85,14 +85,15 @@ tl::expected<std::string, std::string> checked(std::string edited) {
 tl::expected<std::string, std::string> set_value(std::string_view text, std::string_view json_pointer,
                                                  std::string_view value_json) {
   const auto value = locate_json(value_json);
-  if (value.fault) return tl::unexpected("the value is no JSON: " + describe(value_json, *value.fault));
+  if (value.fault)
+    return tl::unexpected("the value is not valid JSON: " + describe(value_json, *value.fault));
   const auto document = locate_json(text);
   if (document.fault) return tl::unexpected(describe(text, *document.fault));
   if (const auto duplicates = duplicate_keys(document, text); !duplicates.empty())
     return tl::unexpected("duplicate key " + pointer_of(document, text, duplicates.front().second));
   const auto parts = split_pointer(json_pointer);
   if (!parts || parts->empty())
-    return tl::unexpected("\"" + std::string(json_pointer) + "\" is no JSON pointer");
+    return tl::unexpected("\"" + std::string(json_pointer) + "\" is not a JSON pointer");
 
   const auto bytes = value.nodes.front().value.of(value_json);
   std::uint32_t node = 0;
@@ -123,9 +124,7 @@ std::optional<std::string_view> value_at(std::string_view text, std::string_view
 
 std::string to_pointer(std::string_view key_or_pointer) {
   if (!key_or_pointer.empty() && key_or_pointer.front() == '/') return std::string(key_or_pointer);
-  std::string pointer = "/";
-  for (const char c : key_or_pointer) pointer += c == '~' ? "~0" : c == '/' ? "~1" : std::string(1, c);
-  return pointer;
+  return "/" + escape_pointer_part(key_or_pointer);
 }
 
 tl::expected<std::string, std::string> set_values(

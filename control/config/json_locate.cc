@@ -27,7 +27,7 @@ class Locator {
                text_.substr(0, 4).find('\0') != std::string_view::npos) {
       fail(0, "NUL bytes or UTF-16", "UTF-8");
     } else {
-      if (text_.substr(0, kByteOrderMark.size()) == kByteOrderMark) at_ = kByteOrderMark.size();
+      at_ = byte_order_mark_bytes(text_);
       while (!document_.fault && advance()) {
       }
     }
@@ -102,7 +102,7 @@ class Locator {
 
   bool open(JsonKind kind) {
     if (open_.size() == kMaxJsonDepth) {
-      return fail(at_, "deeper nesting", "at most " + std::to_string(kMaxJsonDepth) + " levels");
+      return fail(at_, "nesting deeper than " + std::to_string(kMaxJsonDepth) + " levels", "");
     }
     if (!add(kind, at_ + 1)) return false;
     open_.push_back(static_cast<std::uint32_t>(nodes().size() - 1));
@@ -122,7 +122,7 @@ class Locator {
   bool add(JsonKind kind, std::size_t end) {
     const auto index = static_cast<std::uint32_t>(nodes().size());
     if (index == kMaxJsonValues) {
-      return fail(at_, "more values", "at most " + std::to_string(kMaxJsonValues) + " values");
+      return fail(at_, "more than " + std::to_string(kMaxJsonValues) + " values", "");
     }
     JsonNode node;
     node.key = std::exchange(key_, JsonSpan{});
@@ -147,7 +147,7 @@ class Locator {
       return fail(comma_, "a comma before \"" + std::string(1, c) + "\"", "no trailing comma");
     }
     if (c == '#' || rest == "//" || rest == "/*")
-      return fail(at_, "a comment", "none (JSON has no comments)");
+      return fail(at_, "a comment (JSON has no comments)", wanted());
     if (c == '\'') return fail(at_, "a single quote", wanted() + " (strings have double quotes)");
     if (next_ == Next::nothing)
       return fail(at_, token_here(), "the end of the file (one JSON object, no more)");
@@ -250,15 +250,19 @@ std::vector<JsonDuplicate> duplicate_keys(const JsonDocument& document, std::str
   return duplicates;
 }
 
+std::string escape_pointer_part(std::string_view key) {
+  std::string part;
+  for (const char c : key) part += c == '~' ? "~0" : c == '/' ? "~1" : std::string(1, c);
+  return part;
+}
+
 std::string pointer_of(const JsonDocument& document, std::string_view text, std::uint32_t node) {
   const auto& nodes = document.nodes;
   std::string pointer;
   for (; nodes[node].parent != kNoJsonNode; node = nodes[node].parent) {
     std::string part = "/";
     if (nodes[nodes[node].parent].kind == JsonKind::object) {
-      for (const char c : key_text(nodes[node], text)) {
-        part += c == '~' ? "~0" : c == '/' ? "~1" : std::string(1, c);
-      }
+      part += escape_pointer_part(key_text(nodes[node], text));
     } else {
       std::size_t index = 0;
       for (auto i = nodes[node].parent + 1; i != node; i = nodes[i].next) ++index;
@@ -304,7 +308,7 @@ LineColumn line_column(std::string_view text, std::size_t offset) {
   LineColumn place;
   place.line += static_cast<std::size_t>(std::count(before.begin(), before.end(), '\n'));
   auto line = newline == std::string_view::npos ? before : before.substr(newline + 1);
-  if (newline == std::string_view::npos && line.substr(0, 3) == kByteOrderMark) line.remove_prefix(3);
+  if (newline == std::string_view::npos) line.remove_prefix(byte_order_mark_bytes(line));
   place.column += static_cast<std::size_t>(std::count_if(
       line.begin(), line.end(), [](char c) { return (static_cast<unsigned char>(c) & 0xC0U) != 0x80U; }));
   return place;

@@ -15,7 +15,7 @@
 
 namespace gradmon {
 
-inline constexpr std::size_t kMaxJsonBytes = std::size_t{1} << 20U;
+inline constexpr std::size_t kMaxJsonBytes = std::size_t{1} << 20U;  // of a config file, too
 inline constexpr std::size_t kMaxJsonDepth = 32;
 inline constexpr std::size_t kMaxJsonValues = 65'536;
 
@@ -56,6 +56,8 @@ struct JsonDuplicate {
 };
 std::vector<JsonDuplicate> duplicate_keys(const JsonDocument& document, std::string_view text);
 
+// Writes a key as a part of an RFC 6901 pointer: "~" as "~0", "/" as "~1".
+std::string escape_pointer_part(std::string_view key);
 // The RFC 6901 pointer to `node`.
 std::string pointer_of(const JsonDocument& document, std::string_view text, std::uint32_t node);
 // The child of an object with this decoded key, the last if there are several.
@@ -72,5 +74,9 @@ struct LineColumn {
 LineColumn line_column(std::string_view text, std::size_t offset);
 
 inline constexpr std::string_view kByteOrderMark = "\xEF\xBB\xBF";
+// 3 if `text` begins with a UTF-8 BOM, else 0.
+constexpr std::size_t byte_order_mark_bytes(std::string_view text) {
+  return text.substr(0, kByteOrderMark.size()) == kByteOrderMark ? kByteOrderMark.size() : 0;
+}
 
 }  // namespace gradmon

@@ -10,13 +10,6 @@ namespace {
 
 using Json = nlohmann::ordered_json;
 
-// The constraints of an Option, whatever its Part.
-struct Bounds {
-  Rule rule;
-  std::int64_t low;
-  std::int64_t high;
-};
-
 template <typename Part>
 Json schema_of_part();
 
@@ -33,74 +26,81 @@ Json any_of(Json first, Json second) {
 
 // Tag that selects the overload of schema() by the type of a field.
 template <typename Value>
-struct Of {
+struct FieldTag {
   Value* value = nullptr;
 };
 
-Json schema(Of<bool>, const Bounds&) { return {{"type", "boolean"}}; }
+Json schema(FieldTag<bool>, const Constraint&) { return {{"type", "boolean"}}; }
 
-Json schema(Of<std::int64_t>, const Bounds& bounds) {
+Json schema(FieldTag<std::int64_t>, const Constraint& bounds) {
   return {{"type", "integer"}, {"minimum", bounds.low}, {"maximum", bounds.high}};
 }
 
-Json schema(Of<double>, const Bounds& bounds) {
-  const bool from_low = bounds.rule == Rule::from_low;
+Json schema(FieldTag<double>, const Constraint& bounds) {
+  const bool inclusive_low = bounds.rule == Rule::inclusive_low;
   return {{"type", "number"},
-          {from_low ? "minimum" : "exclusiveMinimum", bounds.low},
+          {inclusive_low ? "minimum" : "exclusiveMinimum", bounds.low},
           {"maximum", static_cast<double>(bounds.high)}};
 }
 
-Json schema(Of<std::chrono::milliseconds>, const Bounds& bounds) { return schema(Of<double>{}, bounds); }
+Json schema(FieldTag<std::chrono::milliseconds>, const Constraint& bounds) {
+  return schema(FieldTag<double>{}, bounds);
+}
 
-Json schema(Of<std::string>, const Bounds&) { return text(); }
+Json schema(FieldTag<std::string>, const Constraint&) { return text(); }
 
-Json schema(Of<std::vector<std::string>>, const Bounds& bounds) {
+Json schema(FieldTag<std::vector<std::string>>, const Constraint& bounds) {
   Json list = list_of(text());
   if (bounds.rule == Rule::patterns) {
     list["items"]["maxLength"] = kMaxPatternBytes;
     list["maxItems"] = kMaxPatterns;
-  } else if (bounds.rule == Rule::none_or_two) {
+  } else if (bounds.rule == Rule::zero_or_two) {
     list["anyOf"] = Json::array({{{"maxItems", 0}}, {{"minItems", 2}, {"maxItems", 2}}});
   }
   return list;
 }
 
-Json schema(Of<std::vector<std::int64_t>>, const Bounds& bounds) {
-  return list_of(schema(Of<std::int64_t>{}, bounds));
+Json schema(FieldTag<std::vector<std::int64_t>>, const Constraint& bounds) {
+  return list_of(schema(FieldTag<std::int64_t>{}, bounds));
 }
 
 // Any string is valid: the parser skips unknown names with a warning. The enum is for completion.
-Json schema(Of<std::vector<Op>>, const Bounds&) { return list_of(any_of(one_of(kOpNames), text())); }
+Json schema(FieldTag<std::vector<Op>>, const Constraint&) {
+  return list_of(any_of(one_of(kOpNames), text()));
+}
 
-Json schema(Of<std::vector<Config::Format>>, const Bounds&) {
+Json schema(FieldTag<std::vector<Config::Format>>, const Constraint&) {
   Json list = list_of(one_of(kFormatNames));
   list["minItems"] = 1;
   return any_of(one_of(kFormatNames), std::move(list));
 }
 
-Json schema(Of<AxisOrder>, const Bounds&) { return one_of(kAxisOrderNames); }
-Json schema(Of<Config::OnPartition>, const Bounds&) { return one_of(kOnPartitionNames); }
-Json schema(Of<Config::OnOverflow>, const Bounds&) { return one_of(kOnOverflowNames); }
-Json schema(Of<CausalMask>, const Bounds&) { return {{"enum", {"auto", true, false}}}; }
+template <typename Enum, typename = std::enable_if_t<std::is_enum_v<Enum>>>
+Json schema(FieldTag<Enum>, const Constraint&) {
+  return one_of(names_of<Enum>());
+}
+Json schema(FieldTag<CausalMask>, const Constraint&) { return {{"enum", {"auto", true, false}}}; }
 
-Json schema(Of<std::vector<Config::Target>>, const Bounds&) {
+Json schema(FieldTag<std::vector<Config::Target>>, const Constraint&) {
   return {{"type", "object"},
           {"maxProperties", kMaxTargets},
           {"additionalProperties", schema_of_part<Config::Target>()}};
 }
 
-Json schema(Of<Config::Selection>, const Bounds&) {
+Json schema(FieldTag<Config::Selection>, const Constraint&) {
   return any_of({{"const", "tensor"}},
                 {{"type", "string"}, {"pattern", R"(^tuple\[[0-9]{1,9}\](:[0-9]{1,9})?$)"}});
 }
 
-Json schema(Of<Config::CcDistribution>, const Bounds&) { return schema_of_part<Config::CcDistribution>(); }
-Json schema(Of<Config::L2Targets>, const Bounds&) { return schema_of_part<Config::L2Targets>(); }
-Json schema(Of<Config::Alert>, const Bounds&) { return schema_of_part<Config::Alert>(); }
-Json schema(Of<Config::OnAlert>, const Bounds&) { return schema_of_part<Config::OnAlert>(); }
+Json schema(FieldTag<Config::CcDistribution>, const Constraint&) {
+  return schema_of_part<Config::CcDistribution>();
+}
+Json schema(FieldTag<Config::L2Targets>, const Constraint&) { return schema_of_part<Config::L2Targets>(); }
+Json schema(FieldTag<Config::Alert>, const Constraint&) { return schema_of_part<Config::Alert>(); }
+Json schema(FieldTag<Config::OnAlert>, const Constraint&) { return schema_of_part<Config::OnAlert>(); }
 
-Json schema(Of<std::vector<Config::AlertRule>>, const Bounds&) {
-  const Json threshold = schema(Of<double>{}, {Rule::from_low, 0, std::numeric_limits<std::int64_t>::max()});
+Json schema(FieldTag<std::vector<Config::AlertRule>>, const Constraint&) {
+  const Json threshold = schema(FieldTag<double>{}, {"", Rule::inclusive_low, 0});
   return list_of({{"type", "object"},
                   {"properties",
                    {{"rule_name", one_of(kAlertRuleNames)},
@@ -112,34 +112,33 @@ Json schema(Of<std::vector<Config::AlertRule>>, const Bounds&) {
                     {"required", Json::array({"args"})}}}});
 }
 
-Json schema(Of<std::vector<Config::Scalar>>, const Bounds&) {
+Json schema(FieldTag<std::vector<Config::Scalar>>, const Constraint&) {
   const Json way = one_of(std::array<std::string_view, 2>{"log", "records"});
   return {{"type", "object"}, {"additionalProperties", any_of(way, list_of(way))}};
 }
 
-Json schema(Of<std::shared_ptr<const Config>>, const Bounds&) {
+Json schema(FieldTag<std::shared_ptr<const Config>>, const Constraint&) {
   return {{"allOf", Json::array({{{"$ref", "#"}}, {{"properties", {{"on_alert", false}}}}})}};
 }
 
 template <typename Value>
-Json schema(Of<std::optional<Value>>, const Bounds& bounds) {
-  return schema(Of<Value>{}, bounds);
+Json schema(FieldTag<std::optional<Value>>, const Constraint& bounds) {
+  return schema(FieldTag<Value>{}, bounds);
 }
 
 template <typename Part>
 Json schema_of_option(const Option<Part>& option) {
-  const Bounds bounds{option.rule, option.low, option.high};
-  Json json{
-      {"description", std::string(option.meaning) + " (" + std::string(option.expected) + ")" +
-                          (option.change == Change::fixed ? "; takes effect at the next start" : "") +
-                          (option.feature == Feature::missing ? "; not available in this version" : "")}};
+  Json json{{"description",
+             std::string(option.meaning) + " (" + std::string(option.expected) + ")" +
+                 (option.reload == Reload::restart ? "; takes effect at the next start" : "") +
+                 (option.support == Support::unimplemented ? "; not available in this version" : "")}};
   // "none", "all" and "measured" are not JSON values.
-  if (Json fallback = Json::parse(option.fallback, nullptr, false); !fallback.is_discarded())
+  if (Json fallback = Json::parse(option.default_text, nullptr, false); !fallback.is_discarded())
     json["default"] = std::move(fallback);
   json.update(std::visit(
-      [&bounds](auto field) {
+      [&option](auto field) {
         using Value = std::remove_reference_t<decltype(std::declval<Part&>().*field)>;
-        return schema(Of<Value>{}, bounds);
+        return schema(FieldTag<Value>{}, option.constraint());
       },
       option.field));
   return json;

@@ -104,6 +104,11 @@ bool fits(std::string_view number) {
 
 }  // namespace
 
+std::string found_and_expected(const std::string& found, const std::string& expected) {
+  if (expected.empty()) return found;
+  return (found.empty() ? "" : "found " + found + ", ") + "expected " + expected;
+}
+
 tl::expected<std::size_t, JsonFault> end_of_string(std::string_view text, std::size_t begin) {
   std::size_t at = begin + 1;
   while (at < text.size()) {
@@ -117,7 +122,7 @@ tl::expected<std::size_t, JsonFault> end_of_string(std::string_view text, std::s
       const bool newline = byte == '\n' || byte == '\r';
       return tl::unexpected(JsonFault{at,
                                       newline ? "the end of the line" : "control character " + hex_byte(byte),
-                                      newline ? "a closing quote" : "it written as an escape"});
+                                      newline ? "a closing quote" : "an escape such as \\u0001"});
     } else {
       const auto length = utf8_character(text, at).bytes;
       if (length == 0) {

@@ -14,8 +14,11 @@ namespace gradmon {
 struct JsonFault {
   std::size_t offset = 0;  // bytes from the start of the text
   std::string found;       // for people
-  std::string expected;    // for people; may include a hint
+  std::string expected;    // for people; may include a hint; "" if `found` is the whole message
 };
+
+// "found X, expected Y"; "expected Y" without `found`; `found` alone without `expected`.
+std::string found_and_expected(const std::string& found, const std::string& expected);
 
 // Offset just after the string whose opening quote is at `begin`.
 [[nodiscard]] tl::expected<std::size_t, JsonFault> end_of_string(std::string_view text, std::size_t begin);

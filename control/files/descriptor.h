@@ -1,8 +1,10 @@
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
 
+#include <sys/stat.h>
 #include <unistd.h>
 
+#include <filesystem>
 #include <utility>
 
 namespace gradmon {
@@ -32,5 +34,13 @@ class Descriptor {
  private:
   int fd_ = -1;
 };
+
+// Whether `path` still names the file that `fd` holds open. False for a symbolic link or after an error.
+inline bool is_at_path(const std::filesystem::path& path, int fd) {
+  struct stat there {};
+  struct stat here {};
+  return ::lstat(path.c_str(), &there) == 0 && ::fstat(fd, &here) == 0 && there.st_dev == here.st_dev &&
+         there.st_ino == here.st_ino;
+}
 
 }  // namespace gradmon

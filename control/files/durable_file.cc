@@ -2,9 +2,12 @@
 #include "control/files/durable_file.h"
 
 #include <fcntl.h>
+#include <stdlib.h>
+#include <sys/stat.h>
 #include <unistd.h>
 
 #include <cerrno>
+#include <cstdio>
 #include <system_error>
 
 #include "control/files/descriptor.h"
@@ -25,13 +28,25 @@ tl::expected<void, std::string> write_durably(const std::filesystem::path& file,
   const auto failed = [&](int code) {
     return tl::unexpected("cannot write " + file.string() + ": " + std::generic_category().message(code));
   };
-  const int fd = ::open(file.c_str(), O_WRONLY | O_CREAT | O_TRUNC | O_CLOEXEC | O_NOFOLLOW, 0640);
-  if (fd < 0) return failed(errno);
-  int code = write_all(fd, bytes) && ::fsync(fd) == 0 ? 0 : errno;
-  if (::close(fd) != 0 && code == 0) code = errno;
+  Descriptor opened(::open(file.c_str(), O_WRONLY | O_CREAT | O_TRUNC | O_CLOEXEC | O_NOFOLLOW, 0640));
+  if (!opened.valid()) return failed(errno);
+  int code = write_all(opened.get(), bytes) && ::fsync(opened.get()) == 0 ? 0 : errno;
+  if (!opened.close() && code == 0) code = errno;
   if (code == 0) return {};
   ::unlink(file.c_str());
   return failed(code);
+}
+
+tl::expected<void, std::string> replace_file(const std::filesystem::path& file, std::string_view bytes,
+                                             mode_t mode) {
+  std::string beside = file.string() + ".XXXXXX";
+  Descriptor fd(::mkostemp(beside.data(), O_CLOEXEC));
+  const bool written = fd.valid() && ::fchmod(fd.get(), mode) == 0 && write_all(fd.get(), bytes) &&
+                       ::fsync(fd.get()) == 0 && fd.close() && ::rename(beside.c_str(), file.c_str()) == 0;
+  if (written) return {};
+  const int code = errno;
+  ::unlink(beside.c_str());
+  return tl::unexpected(file.string() + ": " + std::generic_category().message(code));
 }
 
 tl::expected<void, std::string> sync_directory(const std::filesystem::path& directory) {

@@ -2,6 +2,8 @@
 // File writes that survive a crash of the machine. Any thread; does file I/O.
 #pragma once
 
+#include <sys/types.h>
+
 #include <filesystem>
 #include <string>
 #include <string_view>
@@ -16,6 +18,11 @@ namespace gradmon {
 // a crash only after sync_directory(). If writing fails, the file is removed.
 [[nodiscard]] tl::expected<void, std::string> write_durably(const std::filesystem::path& file,
                                                             std::string_view bytes);
+
+// Replaces a file by rename, so that readers see either all old bytes or all new ones. The new file has this
+// mode and is synced; its name survives a crash only after sync_directory(). If it fails, nothing changes.
+[[nodiscard]] tl::expected<void, std::string> replace_file(const std::filesystem::path& file,
+                                                           std::string_view bytes, mode_t mode);
 
 // Syncs the directory: files created, renamed or removed in it stay so after a crash of the machine. The
 // error is "DIRECTORY: cause"; some file systems do not support it.

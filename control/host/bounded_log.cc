@@ -48,20 +48,14 @@ void BoundedLog::write(std::string_view line) noexcept {
     written = append(line);
   } catch (...) {  // no memory
   }
-  if (written) return;
-  dropped_ += 1;
-  not_reported_ += 1;
-}
-
-std::uint64_t BoundedLog::dropped() const {
-  const std::lock_guard lock(mutex_);
-  return dropped_;
+  if (!written) dropped_ += 1;
 }
 
 bool BoundedLog::append(std::string_view line) {
-  if (not_reported_ > 0) {
-    if (!put("(" + std::to_string(not_reported_) + " lines could not be written)\n")) return false;
-    not_reported_ = 0;
+  if (dropped_ > 0) {
+    if (!put("(lines dropped because they could not be written: " + std::to_string(dropped_) + ")\n"))
+      return false;
+    dropped_ = 0;
   }
   return put(one_line(line, longest_line_) + "\n");
 }
@@ -84,12 +78,7 @@ bool BoundedLog::put(std::string_view bytes) {
 // Opens the file if it is not open or was removed or replaced. Starts a new file if `bytes` more do not
 // fit.
 bool BoundedLog::ready_for(std::size_t bytes) {
-  struct stat there {};
-  struct stat here {};
-  const bool open = file_.valid() && ::fstat(file_.get(), &here) == 0 &&
-                    ::lstat(path_.c_str(), &there) == 0 && here.st_dev == there.st_dev &&
-                    here.st_ino == there.st_ino;
-  if (!open && !open_file()) return false;
+  if (!is_at_path(path_, file_.get()) && !open_file()) return false;
   if (size_ + bytes <= most_bytes_) return true;
   if (std::rename(path_.c_str(), older_.c_str()) != 0) return false;
   return open_file();

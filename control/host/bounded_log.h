@@ -27,8 +27,6 @@ class BoundedLog {
   // regular file of this user is left alone, and the line is dropped.
   void write(std::string_view line) noexcept;
 
-  std::uint64_t dropped() const;  // lines since construction
-
  private:
   bool append(std::string_view line);
   bool put(std::string_view bytes);
@@ -40,12 +38,11 @@ class BoundedLog {
   const std::size_t most_bytes_;
   const std::size_t longest_line_;
 
-  mutable std::mutex mutex_;
+  std::mutex mutex_;
   // Guarded by mutex_.
   Descriptor file_;
   std::size_t size_ = 0;  // bytes in the file
-  std::uint64_t dropped_ = 0;
-  std::uint64_t not_reported_ = 0;  // dropped lines that the log does not mention yet
+  std::uint64_t dropped_ = 0;  // lines that the log does not mention yet
 };
 
 }  // namespace gradmon

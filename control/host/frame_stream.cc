@@ -41,7 +41,7 @@ bool FrameStream::send(std::string_view frame) {
   flush();
   const std::size_t queued = out_.size() - written_;
   const std::size_t needed = header_.size() + frame.size();
-  if (!peer_reads_ || needed > limits_.most_buffered_out || queued > limits_.most_buffered_out - needed)
+  if (!peer_reads_ || needed > limits_.max_queued_bytes || queued > limits_.max_queued_bytes - needed)
     return false;
   try {
     out_.erase(0, std::exchange(written_, 0));
@@ -87,14 +87,14 @@ void FrameStream::close() {
 
 std::size_t FrameStream::next_read() const {
   const std::size_t rest = header_filled_ == header_.size() ? length_ - frame_.size() : 0;
-  return std::clamp(rest, kShortRead, std::min(kLongRead, limits_.most_in_a_call));
+  return std::clamp(rest, kShortRead, std::min(kLongRead, limits_.max_bytes_per_read));
 }
 
 FrameStream::Read FrameStream::read(const OnFrame& on_frame) {
   std::array<char, kLongRead> buffer;  // Not initialised: recv(2) fills the part that is used.
   std::size_t bytes = 0;
   std::size_t frames = 0;
-  while (broken_.empty() && bytes < limits_.most_in_a_call && frames < kMostFramesInACall) {
+  while (broken_.empty() && bytes < limits_.max_bytes_per_read && frames < kMostFramesInACall) {
     const ssize_t got = ::recv(fd_.get(), buffer.data(), next_read(), MSG_DONTWAIT);
     if (got < 0 && errno == EINTR) continue;
     if (got < 0 && try_later(errno)) break;
@@ -102,7 +102,7 @@ FrameStream::Read FrameStream::read(const OnFrame& on_frame) {
     if (got == 0 || (got < 0 && errno == ECONNRESET)) {
       const bool whole = header_filled_ == 0;
       return {Read::State::end_of_file,
-              whole ? "closed by the other side" : "closed by the other side within a frame"};
+              whole ? "the peer closed the connection" : "the peer closed the connection within a frame"};
     }
     if (got < 0) {
       broken_ = cause("read", errno);
@@ -128,7 +128,7 @@ std::size_t FrameStream::take(std::string_view bytes, const OnFrame& on_frame) {
     try {
       frame_.append(bytes.substr(0, part));
     } catch (const std::bad_alloc&) {
-      broken_ = "no memory for a frame";
+      broken_ = "out of memory for a frame";
       break;
     }
     bytes.remove_prefix(part);
@@ -143,10 +143,10 @@ std::size_t FrameStream::take(std::string_view bytes, const OnFrame& on_frame) {
 void FrameStream::begin_frame() {
   length_ = 0;
   for (std::size_t i = 0; i < header_.size(); ++i) length_ |= std::size_t{header_[i]} << (8 * i);
-  if (length_ == 0) broken_ = "an empty frame";
-  if (length_ > limits_.most_bytes_in) {
-    broken_ = "a frame of " + std::to_string(length_) + " bytes, at most " +
-              std::to_string(limits_.most_bytes_in) + " are accepted";
+  if (length_ == 0) broken_ = "received an empty frame";
+  if (length_ > limits_.max_frame_bytes) {
+    broken_ = "frame of " + std::to_string(length_) + " bytes exceeds the limit of " +
+              std::to_string(limits_.max_frame_bytes);
   }
 }
 

@@ -21,9 +21,9 @@ namespace gradmon {
 class FrameStream {
  public:
   struct Limits {
-    std::size_t most_bytes_in = 0;      // the longest frame accepted
-    std::size_t most_buffered_out = 0;  // bytes of queued frames, including their four-byte headers
-    std::size_t most_in_a_call = std::size_t{128} << 10U;  // bytes per read(), approximately
+    std::size_t max_frame_bytes = 0;   // the longest frame accepted
+    std::size_t max_queued_bytes = 0;  // bytes of queued frames, including their four-byte headers
+    std::size_t max_bytes_per_read = std::size_t{128} << 10U;  // bytes per read(), approximately
   };
 
   struct Read {
@@ -54,17 +54,17 @@ class FrameStream {
   bool wants_write() const { return fd_.valid() && out_.size() > written_; }
 
   // Reads the available bytes and calls `on_frame` for each whole frame. One call stops after about
-  // Limits::most_in_a_call bytes or 1,000 frames, so that no peer starves the others. Every whole frame
+  // Limits::max_bytes_per_read bytes or 1,000 frames, so that no peer starves the others. Every whole frame
   // that was read is delivered; poll() reports POLLIN for the rest. `on_frame` may call send() and
   // close(), but must not destroy the stream.
   [[nodiscard]] Read read(const OnFrame& on_frame);
 
   // The length of the frame that has arrived in part; 0: none.
-  std::size_t begun_in() const { return header_filled_ == header_.size() ? length_ : 0; }
+  std::size_t partial_frame_length() const { return header_filled_ == header_.size() ? length_ : 0; }
   // Changes the limits for frames whose length has not been read yet.
-  void limit_frames_in(std::size_t most_bytes, std::size_t most_in_a_call) {
-    limits_.most_bytes_in = most_bytes;
-    limits_.most_in_a_call = most_in_a_call;
+  void set_read_limits(std::size_t max_frame_bytes, std::size_t max_bytes_per_read) {
+    limits_.max_frame_bytes = max_frame_bytes;
+    limits_.max_bytes_per_read = max_bytes_per_read;
   }
 
   // Drops the queue. on_frame is not called any more.

@@ -14,7 +14,9 @@
 #include <optional>
 #include <utility>
 
-#include "control/host/private_directory.h"
+#include "control/files/descriptor.h"
+#include "control/files/durable_file.h"
+#include "control/host/make_directories.h"
 
 namespace gradmon {
 namespace {
@@ -88,14 +90,10 @@ bool ends_within_a_line(int fd) {
 }
 
 tl::expected<void, std::string> append(const fs::path& file, std::string lines) {
-  const int fd = open(file.c_str(), O_RDWR | O_CREAT | O_APPEND | O_CLOEXEC, 0640);
-  if (fd >= 0 && ends_within_a_line(fd)) lines.insert(0, "\n");
-  const bool written =
-      fd >= 0 && ::write(fd, lines.data(), lines.size()) == static_cast<ssize_t>(lines.size());
-  const int why = errno;
-  if (fd >= 0) close(fd);
-  if (!written) return tl::unexpected(file.string() + ": " + std::strerror(why));
-  return {};
+  Descriptor opened(open(file.c_str(), O_RDWR | O_CREAT | O_APPEND | O_CLOEXEC, 0640));
+  if (opened.valid() && ends_within_a_line(opened.get())) lines.insert(0, "\n");
+  if (opened.valid() && write_all(opened.get(), lines) && opened.close()) return {};
+  return tl::unexpected(file.string() + ": " + std::strerror(errno));
 }
 
 void for_each_line(const fs::path& file, const std::function<void(const nlohmann::json&)>& take) {
@@ -109,16 +107,25 @@ void for_each_line(const fs::path& file, const std::function<void(const nlohmann
   }
 }
 
+struct Entries {
+  std::map<Journal::Key, HistoryEntry> by_key;
+  std::map<Revision, Journal::Key> key_of;  // of the entry of each revision; revision 0 is left out
+};
+
 // A restarted hub records a known revision under a new key, and its `applied` holds only the ranks that
 // still run and have reported again. So entries of one revision are merged.
-void take_entry(Journal::Key key, HistoryEntry entry, std::map<Journal::Key, HistoryEntry>& entries) {
-  for (auto& [known, earlier] : entries) {
-    if (known == key || entry.revision == Revision{} || earlier.revision != entry.revision) continue;
+void take_entry(Journal::Key key, HistoryEntry entry, Entries& entries) {
+  const auto known = entries.key_of.find(entry.revision);
+  if (known != entries.key_of.end() && known->second != key) {
+    HistoryEntry& earlier = entries.by_key.at(known->second);
     entry.applied.insert(earlier.applied.begin(), earlier.applied.end());
     earlier = std::move(entry);
     return;
   }
-  entries[key] = std::move(entry);
+  HistoryEntry& own = entries.by_key[key];
+  if (own.revision != entry.revision) entries.key_of.erase(own.revision);
+  if (entry.revision != Revision{}) entries.key_of[entry.revision] = key;
+  own = std::move(entry);
 }
 
 fs::path newest_epoch(const fs::path& registers) {
@@ -143,12 +150,12 @@ tl::expected<void, std::string> append_history(const fs::path& file,
                                                const std::map<Journal::Key, HistoryEntry>& entries) {
   std::string lines;
   for (const auto& [key, entry] : entries) lines += line_of(to_json(key, entry));
-  if (auto made = make_private_directory(file.parent_path()); !made) return made;
+  if (auto made = make_directories(file.parent_path()); !made) return made;
   return append(file, std::move(lines));
 }
 
 tl::expected<void, std::string> append_switch(const fs::path& file, const SwitchNote& note) {
-  if (auto made = make_private_directory(file.parent_path()); !made) return made;
+  if (auto made = make_directories(file.parent_path()); !made) return made;
   return append(file, line_of({{"epoch", note.epoch},
                                {"rank", note.rank.value},
                                {"revision", note.revision.value},
@@ -161,7 +168,7 @@ tl::expected<std::vector<HistoryEntry>, std::string> history_from_files(const fs
   const fs::path history = newest_epoch(output_dir / ".gradmon");
   if (history.empty()) return tl::unexpected("no history in " + output_dir.string());
   const std::string epoch = history.parent_path().filename().string();
-  std::map<Journal::Key, HistoryEntry> entries;
+  Entries entries;
   for_each_line(history, [&](const nlohmann::json& json) {
     take_entry(json.at("key").get<Journal::Key>(), entry_from(json), entries);
   });
@@ -170,15 +177,14 @@ tl::expected<std::vector<HistoryEntry>, std::string> history_from_files(const fs
   for (const fs::directory_entry& run : fs::directory_iterator(output_dir, error)) {
     for_each_line(run.path() / "switches.jsonl", [&](const nlohmann::json& json) {
       if (json.value("epoch", "") != epoch) return;
-      for (auto& [key, entry] : entries) {
-        if (entry.revision.value == json.value("revision", std::uint64_t{0})) {
-          entry.applied[json.at("rank").get<int>()] = json.at("step").get<std::int64_t>();
-        }
-      }
+      const auto known = entries.key_of.find(Revision{json.value("revision", std::uint64_t{0})});
+      if (known == entries.key_of.end()) return;
+      entries.by_key.at(known->second).applied[json.at("rank").get<int>()] =
+          json.at("step").get<std::int64_t>();
     });
   }
   std::vector<HistoryEntry> all;
-  for (auto& [key, entry] : entries) all.push_back(std::move(entry));
+  for (auto& [key, entry] : entries.by_key) all.push_back(std::move(entry));
   return all;
 }
 

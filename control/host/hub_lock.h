@@ -16,19 +16,19 @@ namespace gradmon {
 class HubLock {
  public:
   struct Failure {
-    // taken: another process holds the lock. cannot: any other error.
-    enum class Kind { taken, cannot };
+    // taken: another process holds the lock. error: any other error.
+    enum class Kind { taken, error };
 
-    Kind kind = Kind::cannot;
+    Kind kind = Kind::error;
     std::string reason;  // names the path
   };
 
   // Checks the directory first. Never waits for the lock.
-  [[nodiscard]] static tl::expected<HubLock, Failure> take(const JobDirectory& directory);
+  [[nodiscard]] static tl::expected<HubLock, Failure> acquire(const JobDirectory& directory);
 
   // Whether the paths of the directory and of the lock file still name the files that this object holds
-  // open. If not, call take() again; another hub may have taken the new lock already.
-  bool is_held() const;
+  // open. If not, call acquire() again; another hub may have taken the new lock already.
+  bool is_at_its_path() const;
 
  private:
   HubLock(JobDirectory directory, Descriptor folder, Descriptor file);

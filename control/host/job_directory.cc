@@ -40,14 +40,14 @@ std::string octal(mode_t mode) {
 // What is wrong with the directory; "" if nothing is.
 std::string objection(const fs::path& path, const struct stat& found) {
   const std::string name = path.string();
-  if (S_ISLNK(found.st_mode)) return name + ": a symbolic link, expected a directory: remove it";
-  if (!S_ISDIR(found.st_mode)) return name + ": not a directory, expected one: remove it";
+  if (S_ISLNK(found.st_mode)) return name + ": is a symbolic link; expected a directory; remove it";
+  if (!S_ISDIR(found.st_mode)) return name + ": is not a directory; remove it";
   if (found.st_uid != geteuid()) {
-    return name + ": belongs to uid " + std::to_string(found.st_uid) + ", expected uid " +
-           std::to_string(geteuid()) + ", who runs this";
+    return name + ": belongs to uid " + std::to_string(found.st_uid) + "; expected uid " +
+           std::to_string(geteuid()) + " (the current user)";
   }
   if ((found.st_mode & 0777U) != kMode)
-    return name + ": has mode " + octal(found.st_mode) + ", expected 0700: chmod 700 it";
+    return name + ": has mode " + octal(found.st_mode) + "; expected 0700; run chmod 700";
   return "";
 }
 
@@ -130,8 +130,8 @@ void find_in(const fs::path& base, FoundJobs& found) {
 JobBases job_bases(const EnvironmentLookup& environment) {
   JobBases bases;
   if (const auto runtime = environment("XDG_RUNTIME_DIR"); runtime && usable_runtime(*runtime))
-    bases.runtime = fs::path(*runtime) / "gradmon";
-  bases.shared = "/dev/shm/gradmon-" + std::to_string(geteuid());
+    bases.xdg_runtime = fs::path(*runtime) / "gradmon";
+  bases.dev_shm = "/dev/shm/gradmon-" + std::to_string(geteuid());
   return bases;
 }
 
@@ -151,20 +151,17 @@ std::string job_file_name(const std::string& launch_id) {
 
 tl::expected<JobDirectory, std::string> make_job_directory(const std::string& launch_id,
                                                            const JobBases& bases) {
-  JobDirectory job{bases.first() / job_file_name(launch_id)};
-  if (const auto opened = open_both(job.path, Missing::made); !opened) return Problem(opened.error());
+  JobDirectory job{bases.preferred() / job_file_name(launch_id)};
+  if (auto made = job.ensure(); !made) return Problem(made.error());
   return job;
 }
 
-tl::expected<void, std::string> JobDirectory::make_again() const {
-  if (const auto opened = open_both(path, Missing::made); !opened) return Problem(opened.error());
-  return {};
-}
+tl::expected<void, std::string> JobDirectory::ensure() const { return open_both(path, Missing::made); }
 
 FoundJobs find_job_directories(const JobBases& bases) {
   FoundJobs found;
-  if (bases.runtime) find_in(*bases.runtime, found);
-  find_in(bases.shared, found);
+  if (bases.xdg_runtime) find_in(*bases.xdg_runtime, found);
+  find_in(bases.dev_shm, found);
   return found;
 }
 

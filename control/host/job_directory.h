@@ -19,11 +19,11 @@ namespace gradmon {
 struct JobBases {
   // $XDG_RUNTIME_DIR/gradmon, if the variable is an absolute path of at most 48 bytes to a directory
   // that belongs to this user and is not writable by others.
-  std::optional<std::filesystem::path> runtime;
-  std::filesystem::path shared;  // /dev/shm/gradmon-{uid}
+  std::optional<std::filesystem::path> xdg_runtime;
+  std::filesystem::path dev_shm;  // /dev/shm/gradmon-{uid}
 
   // The base in which a new job's directory is created.
-  const std::filesystem::path& first() const { return runtime ? *runtime : shared; }
+  const std::filesystem::path& preferred() const { return xdg_runtime ? *xdg_runtime : dev_shm; }
 };
 JobBases job_bases(const EnvironmentLookup& environment = process_environment);
 
@@ -37,7 +37,7 @@ struct JobDirectory {
   std::filesystem::path log() const { return path / "hub.log"; }
 
   // Creates the directory and its base if they are missing, and checks both.
-  [[nodiscard]] tl::expected<void, std::string> make_again() const;
+  [[nodiscard]] tl::expected<void, std::string> ensure() const;
   // Checks owner, mode and type of the base and the directory.
   [[nodiscard]] tl::expected<void, std::string> check() const;
 };
@@ -52,7 +52,7 @@ std::string job_file_name(const std::string& launch_id);
                                                                          const JobBases& bases = job_bases());
 
 struct FoundJobs {
-  std::vector<JobDirectory> directories;  // sorted by name; those in `runtime` come first
+  std::vector<JobDirectory> directories;  // sorted by name; those in `xdg_runtime` come first
   std::vector<std::string> refused;       // one error for each directory that failed the check
 };
 // All job directories of this user on this host. A missing base is not an error.

@@ -16,13 +16,14 @@ namespace gradmon {
 // Tasks that any thread posts to the thread of one poll loop, a rank's agent or a hub.
 class Mailbox {
  public:
-  using Note = std::function<void()>;
+  using Task = std::function<void()>;
 
-  // Any thread. A task posted after the loop has ended never runs.
-  void post(Note note) {
+  // Any thread. After close() the task is dropped.
+  void post(Task task) {
     {
       const std::lock_guard lock(mutex_);
-      notes_.push_back(std::move(note));
+      if (closed_) return;
+      tasks_.push_back(std::move(task));
     }
     wake_.wake();
   }
@@ -36,16 +37,24 @@ class Mailbox {
     pollfd waited{wake_.fd(), POLLIN, 0};
     ::poll(&waited, 1, static_cast<int>(at_most.count()));
   }
-  std::vector<Note> take() {
+  std::vector<Task> take() {
     wake_.clear();
     const std::lock_guard lock(mutex_);
-    return std::exchange(notes_, {});
+    return std::exchange(tasks_, {});
+  }
+  // The loop has ended: drops the waiting tasks and all later ones.
+  void close() {
+    std::vector<Task> dropped;  // destroyed without the lock
+    const std::lock_guard lock(mutex_);
+    closed_ = true;
+    dropped.swap(tasks_);
   }
 
  private:
   const WakeUp wake_;
   std::mutex mutex_;
-  std::vector<Note> notes_;  // guarded by mutex_
+  std::vector<Task> tasks_;  // guarded by mutex_
+  bool closed_ = false;      // guarded by mutex_
 };
 
 }  // namespace gradmon

@@ -30,10 +30,13 @@ Clock::time_point changed_at(const fs::path& path) {
 // A directory that holds other files is kept.
 void remove_job(const fs::path& path) {
   const JobDirectory directory{path};
-  const auto lock = HubLock::take(directory);
+  const auto lock = HubLock::acquire(directory);
   if (!lock) return;
-  for (const fs::path& file : {directory.socket(), directory.decisions(), directory.keys(), directory.log(), directory.lock()})
-    ::unlink(file.c_str());
+  for (const fs::path& file :
+       {directory.socket(), directory.decisions(), directory.keys(), directory.log(), directory.lock()}) {
+    // hub.log.1 is the previous log; a killed hub leaves decisions.new and keys.new.
+    for (const char* suffix : {".1", ".new", ""}) ::unlink((file.string() + suffix).c_str());
+  }
   ::rmdir(path.c_str());
 }
 
@@ -43,28 +46,28 @@ void remove_history(const fs::path& history) {
 }
 
 template <class Remove>
-void remove_old(std::vector<Found> found, const OldJobs& which, Remove remove) {
+void remove_old(std::vector<Found> found, const RetentionPolicy& policy, Remove remove) {
   const auto now = Clock::now();
   std::sort(found.begin(), found.end(), [](const Found& a, const Found& b) { return a.changed > b.changed; });
   for (std::size_t i = 0; i < found.size(); ++i) {
     const auto age = now - found[i].changed;
-    if (age >= which.young && (age >= which.older_than || i >= which.more_than)) remove(found[i].path);
+    if (age >= policy.min_age && (age >= policy.max_age || i >= policy.max_count)) remove(found[i].path);
   }
 }
 
 }  // namespace
 
-void remove_old_jobs(const JobDirectory& own, const OldJobs& which) {
+void remove_old_jobs(const JobDirectory& own, const JobBases& bases, const RetentionPolicy& policy) {
   std::vector<Found> found;
-  for (const JobDirectory& other : find_job_directories({{}, own.path.parent_path()}).directories) {
+  for (const JobDirectory& other : find_job_directories(bases).directories) {
     if (other.path == own.path) continue;
     found.push_back({other.path, std::max({changed_at(other.path), changed_at(other.log()),
                                            changed_at(other.lock())})});
   }
-  remove_old(std::move(found), which, remove_job);
+  remove_old(std::move(found), policy, remove_job);
 }
 
-void remove_old_histories(const fs::path& output_dir, const std::string& own, const OldJobs& which) {
+void remove_old_histories(const fs::path& output_dir, const std::string& own, const RetentionPolicy& policy) {
   std::vector<Found> found;
   std::error_code error;
   for (const fs::directory_entry& epoch : fs::directory_iterator(output_dir / ".gradmon", error)) {
@@ -72,7 +75,7 @@ void remove_old_histories(const fs::path& output_dir, const std::string& own, co
     if (epoch.path().filename() == own || changed_at(history) == Clock::time_point{}) continue;
     found.push_back({history, changed_at(history)});
   }
-  remove_old(std::move(found), which, remove_history);
+  remove_old(std::move(found), policy, remove_history);
 }
 
 }  // namespace gradmon

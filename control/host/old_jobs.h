@@ -10,22 +10,23 @@
 
 namespace gradmon {
 
-// What is removed: everything older than `older_than`, and all but the newest `more_than`, but nothing
-// younger than `young`.
-struct OldJobs {
-  std::chrono::hours older_than{7 * 24};
-  std::size_t more_than = 100;
+// What is removed: everything older than `max_age`, and all but the newest `max_count`, but nothing
+// younger than `min_age`.
+struct RetentionPolicy {
+  std::chrono::hours max_age{7 * 24};
+  std::size_t max_count = 100;
   // A job that has just been created may not be locked by its hub yet.
-  std::chrono::seconds young{600};
+  std::chrono::seconds min_age{600};
 };
 
-// Removes old job directories beside `own` that no hub has locked; jobs that were killed leave them
-// behind. Does file I/O.
-void remove_old_jobs(const JobDirectory& own, const OldJobs& which = {});
+// Removes the old job directories in all `bases`, except `own` and those that a hub has locked. Killed jobs
+// leave them behind. Removes only files that a hub writes: a directory that holds others stays. Does file
+// I/O.
+void remove_old_jobs(const JobDirectory& own, const JobBases& bases, const RetentionPolicy& policy = {});
 
 // Removes old histories (history_file.h) of epochs other than `own` from an output directory. Does file
 // I/O.
 void remove_old_histories(const std::filesystem::path& output_dir, const std::string& own,
-                          const OldJobs& which = {});
+                          const RetentionPolicy& policy = {});
 
 }  // namespace gradmon

@@ -8,6 +8,7 @@
 
 #include <cerrno>
 #include <cstring>
+#include <string_view>
 #include <system_error>
 
 #include "control/files/descriptor.h"
@@ -18,6 +19,7 @@ namespace {
 namespace fs = std::filesystem;
 using Problem = tl::unexpected<std::string>;
 
+constexpr std::string_view kIpc = "ipc://";
 constexpr std::size_t kLongestAddress = sizeof(sockaddr_un::sun_path) - 1;
 
 struct Address {
@@ -33,15 +35,16 @@ tl::expected<Address, std::string> address_of(const fs::path& path) {
   Address address;
   address.value.sun_family = AF_UNIX;
   std::string text = path.string();
-  if (text.empty() || text.find('\0') != std::string::npos) return Problem("\"" + text + "\": not a path");
+  if (text.empty() || text.find('\0') != std::string::npos)
+    return Problem("\"" + text + "\": empty path, or a path with a NUL byte");
   if (text.size() > kLongestAddress) {
     const fs::path parent = path.parent_path();
     address.directory.reset(::open(parent.c_str(), O_PATH | O_DIRECTORY | O_CLOEXEC));
     if (!address.directory.valid()) return problem(parent, errno);
     text = "/proc/self/fd/" + std::to_string(address.directory.get()) + "/" + path.filename().string();
     if (text.size() > kLongestAddress) {
-      return Problem(path.string() + ": the name of a socket may have about 80 bytes, this one has " +
-                     std::to_string(path.filename().string().size()));
+      return Problem(path.string() + ": the socket's file name has " +
+                     std::to_string(path.filename().string().size()) + " bytes; at most about 80 fit");
     }
   }
   std::memcpy(address.value.sun_path, text.data(), text.size());
@@ -65,8 +68,7 @@ tl::expected<int, std::string> connect_unix(const fs::path& path) {
   do {
     result = ::connect(socket.get(), generic(*address), sizeof address->value);
   } while (result != 0 && errno == EINTR);
-  if (result != 0 && errno == EAGAIN)
-    return Problem(path.string() + ": too many connections wait to be accepted");
+  if (result != 0 && errno == EAGAIN) return Problem(path.string() + ": the listen queue is full");
   if (result != 0) return problem(path, errno);
   return socket.release();
 }
@@ -89,11 +91,18 @@ tl::expected<int, std::string> bind_unix(const fs::path& path) {
   return socket.release();
 }
 
+std::string ipc_endpoint(const std::filesystem::path& socket) { return std::string(kIpc) + socket.string(); }
+
+std::optional<std::filesystem::path> ipc_path(const std::string& endpoint) {
+  if (endpoint.rfind(kIpc, 0) != 0) return {};
+  return endpoint.substr(kIpc.size());
+}
+
 tl::expected<uid_t, std::string> peer_uid(int fd) {
   ucred credentials{};
   socklen_t size = sizeof credentials;
   if (::getsockopt(fd, SOL_SOCKET, SO_PEERCRED, &credentials, &size) != 0)
-    return Problem("cannot tell the peer's user: " + std::generic_category().message(errno));
+    return Problem("cannot read the peer's user id: " + std::generic_category().message(errno));
   return credentials.uid;
 }
 

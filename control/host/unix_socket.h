@@ -7,6 +7,7 @@
 #include <sys/types.h>
 
 #include <filesystem>
+#include <optional>
 #include <string>
 #include <tl/expected.hpp>
 
@@ -19,6 +20,11 @@ namespace gradmon {
 // Returns a socket bound to `path`, non-blocking, close-on-exec and not listening yet; the caller owns
 // it. Its file has mode 0600 whatever the umask. `path` must not exist.
 [[nodiscard]] tl::expected<int, std::string> bind_unix(const std::filesystem::path& path);
+
+// "ipc://PATH".
+std::string ipc_endpoint(const std::filesystem::path& socket);
+// The path of "ipc://PATH"; none for any other endpoint.
+std::optional<std::filesystem::path> ipc_path(const std::string& endpoint);
 
 // The user id of the process that opened the other end of a Unix stream (SO_PEERCRED).
 [[nodiscard]] tl::expected<uid_t, std::string> peer_uid(int fd);

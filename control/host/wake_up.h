@@ -6,6 +6,8 @@
 
 #include <cstdint>
 
+#include "control/files/descriptor.h"
+
 namespace gradmon {
 
 // An eventfd by which any thread wakes a polling thread. If the system has no descriptor left, fd() is -1
@@ -13,24 +15,21 @@ namespace gradmon {
 class WakeUp {
  public:
   WakeUp() : fd_(eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK)) {}
-  ~WakeUp() {
-    if (fd_ >= 0) close(fd_);
-  }
   WakeUp(const WakeUp&) = delete;
   WakeUp& operator=(const WakeUp&) = delete;
 
-  int fd() const { return fd_; }
+  int fd() const { return fd_.get(); }
   void wake() const {
     const std::uint64_t one = 1;
-    [[maybe_unused]] const ssize_t n = write(fd_, &one, sizeof one);
+    [[maybe_unused]] const ssize_t n = write(fd(), &one, sizeof one);
   }
   void clear() const {
     std::uint64_t count = 0;
-    [[maybe_unused]] const ssize_t n = read(fd_, &count, sizeof count);
+    [[maybe_unused]] const ssize_t n = read(fd(), &count, sizeof count);
   }
 
  private:
-  const int fd_;
+  const Descriptor fd_;
 };
 
 }  // namespace gradmon

@@ -18,15 +18,16 @@ using std::chrono::milliseconds;
 
 constexpr milliseconds kBusyTurn{10};
 constexpr milliseconds kIdleTurn{500};
-constexpr milliseconds kLookEvery{1000};
+constexpr milliseconds kDirectoryCheckInterval{1000};
 constexpr milliseconds kStateEvery{500};
 constexpr milliseconds kStateEveryWhenIdle{1000};
-constexpr milliseconds kNobodyFor{10'000};  // the hub ends if no rank comes within this time
-constexpr milliseconds kEndAfter{1'000};    // the hub waits so long for a new rank after the last has gone
+constexpr milliseconds kFirstRankTimeout{10'000};  // the hub ends if no rank comes within this time
+constexpr milliseconds kLingerAfterLastRank{
+    1'000};  // the hub waits so long for a new rank after the last has gone
 constexpr std::size_t kMostRanks = 16'384;
 constexpr int kMostLockTries = 30;
 constexpr int kLargestWorld = 1 << 17;  // bounded, because the lead keeps a list of all ranks
-constexpr std::size_t kMostBytesOfARank = kMostBytesDown;  // a `set` with a config, a Hello with a plan
+constexpr std::size_t kMostBytesOfARank = kMaxFrameBytes;  // a `set` with a config, a Hello with a plan
 
 std::string name_of(Peer peer) { return "u" + std::to_string(peer.value); }
 Peer peer_of(const std::string& name) { return {std::stoull(name.substr(1))}; }
@@ -34,7 +35,7 @@ Peer peer_of(const std::string& name) { return {std::stoull(name.substr(1))}; }
 // Retries, because a killed hub holds its lock a moment longer than its connections.
 tl::expected<HubLock, HubLock::Failure> take_lock(const JobDirectory& directory) {
   for (int tries = 0;; ++tries) {
-    auto lock = HubLock::take(directory);
+    auto lock = HubLock::acquire(directory);
     if (lock || lock.error().kind != HubLock::Failure::Kind::taken || tries == kMostLockTries) return lock;
     if (Descriptor(connect_unix(directory.socket()).value_or(-1)).valid()) return lock;  // It lives.
     ::poll(nullptr, 0, static_cast<int>(kBusyTurn.count()));
@@ -61,7 +62,7 @@ tl::expected<std::unique_ptr<Hub>, HubLock::Failure> Hub::open(JobDirectory dire
   StreamServer::Limits limits;
   limits.most_connections = kMostRanks;
   auto server = StreamServer::listen(directory.socket(), limits);
-  if (!server) return tl::unexpected(HubLock::Failure{HubLock::Failure::Kind::cannot, server.error()});
+  if (!server) return tl::unexpected(HubLock::Failure{HubLock::Failure::Kind::error, server.error()});
   return std::unique_ptr<Hub>(
       new Hub(std::move(directory), std::move(launch_id), std::move(*lock), std::move(*server)));
 }
@@ -83,9 +84,9 @@ void Hub::turn(milliseconds at_most) {
     at_most = relay_->longest_wait(at_most);
   }
   ::poll(polled.data(), polled.size(), static_cast<int>(server_->longest_wait(at_most).count()));
-  for (const Mailbox::Note& note : mailbox_->take()) note();
+  for (const Mailbox::Task& note : mailbox_->take()) note();
   // Before all else: another hub may have taken over during a pause, and then this one must not renew leases.
-  if (Clock::now() - last_look_ >= kLookEvery) keep_directory();
+  if (Clock::now() - last_look_ >= kDirectoryCheckInterval) check_directory();
   if (replaced_) return;
   server_->handle(polled, {[this](Peer peer, std::string&& bytes) { on_frame(peer, std::move(bytes)); },
                            [this](Peer peer, StreamServer::Closed how, const std::string& reason) {
@@ -100,8 +101,8 @@ void Hub::turn(milliseconds at_most) {
 void Hub::on_frame(Peer peer, std::string&& bytes) {
   auto frame = decode_frame(bytes);
   if (!frame) return server_->cut(peer, frame.error());
-  if (auto* said = std::get_if<Introduction>(&*frame)) {
-    on_introduction(peer, std::move(*said));
+  if (auto* introduction = std::get_if<Introduction>(&*frame)) {
+    on_introduction(peer, std::move(*introduction));
   } else if (auto* bundles = std::get_if<Bundles>(&*frame)) {
     for (Bundle& bundle : *bundles) on_bundle(peer, std::move(bundle));
   } else if (const auto* command = std::get_if<Command>(&*frame)) {
@@ -109,32 +110,38 @@ void Hub::on_frame(Peer peer, std::string&& bytes) {
   } else if (const auto* notes = std::get_if<StoreNotes>(&*frame)) {
     on_store_notes(peer, *notes);
   } else {
-    server_->cut(peer, "an answer to nobody here");
+    server_->cut(peer, "unexpected message type: a reply that no request asked for");
   }
 }
 
-void Hub::on_introduction(Peer peer, Introduction said) {
-  if (said.launch_id != launch_id_) return server_->cut(peer, "another launch: " + said.launch_id);
-  if (said.world_size < 1 || said.world_size > kLargestWorld || said.rank.value < 0 ||
-      said.rank.value >= said.world_size)
-    return server_->cut(peer, "a rank of no job");
+void Hub::on_introduction(Peer peer, Introduction introduction) {
+  if (introduction.launch_id != launch_id_)
+    return server_->cut(peer, "launch id " + introduction.launch_id + " does not match this hub's job");
+  if (introduction.world_size < 1 || introduction.world_size > kLargestWorld || introduction.rank.value < 0 ||
+      introduction.rank.value >= introduction.world_size)
+    return server_->cut(peer, "invalid rank " + std::to_string(introduction.rank.value) + " of world size " +
+                                  std::to_string(introduction.world_size));
+  const auto known = ranks_.find(peer);
+  if (known != ranks_.end() && known->second.introduction.rank != introduction.rank)
+    return server_->cut(peer, "introduced itself as rank " +
+                                  std::to_string(known->second.introduction.rank.value) + " before");
   server_->admit(peer, kMostBytesOfARank);
-  const bool leads = said.rank.value == 0 && said.lead;
+  const bool leads = introduction.rank.value == 0 && introduction.lead_job;
   if (leads && !rank0_) rank0_ = peer;  // A second process that claims to be rank 0 gets no status.
-  if (leads && !lead_) become_lead(peer, said);
+  if (leads && !lead_) become_lead(introduction);
   if (!lead_ && !relay_) {
     relay_ = std::make_unique<Relay>(
-        said, Relay::Host{mailbox_, [this](const Bundle& bundle) { deliver(bundle); },
-                          [this](const std::string& to, std::string frame) {
-                            static_cast<void>(server_->send(peer_of(to), frame));
-                          },
-                          directory_.keys(), [this](const StoreNotes& notes) { ask_store(notes); },
-                          [this] { return ranks_.size(); }});
+        introduction, Relay::Host{mailbox_, [this](const Bundle& bundle) { deliver(bundle); },
+                                  [this](const std::string& to, std::string frame) {
+                                    static_cast<void>(server_->send(peer_of(to), frame));
+                                  },
+                                  directory_.keys(), [this](const StoreNotes& notes) { ask_store(notes); },
+                                  [this] { return ranks_.size(); }});
   }
-  ranks_[peer] = LocalRank{std::move(said), "", 0, false};
+  ranks_[peer].introduction = std::move(introduction);
 }
 
-void Hub::become_lead(Peer, const Introduction& said) {
+void Hub::become_lead(const Introduction& introduction) {
   Lead::Host host{directory_,
                   mailbox_,
                   [this](const Bundle& bundle) { deliver(bundle); },
@@ -147,7 +154,7 @@ void Hub::become_lead(Peer, const Introduction& said) {
                   },
                   [this](const StoreNotes& notes) { ask_store(notes); },
                   [this] { return rank0_.has_value(); }};
-  lead_ = std::make_unique<Lead>(said, std::move(host));
+  lead_ = std::make_unique<Lead>(introduction, std::move(host));
   if (!relay_) return;
   Bundles early = relay_->take_gathered();
   relay_->close();
@@ -160,9 +167,13 @@ void Hub::become_lead(Peer, const Introduction& said) {
 void Hub::on_bundle(Peer peer, Bundle bundle) {
   const auto rank = ranks_.find(peer);
   const bool own = rank != ranks_.end() && bundle.to.size() == 1 &&
-                   bundle.to.front().first == rank->second.said.rank.value;
-  if (!own) return server_->cut(peer, "it speaks for a rank that it is not");
-  if (const auto* hello = std::get_if<Hello>(&bundle.message)) hello_peers_[hello->process_id] = peer;
+                   bundle.to.front().first == rank->second.introduction.rank.value;
+  if (!own) return server_->cut(peer, "message for another rank than the one introduced");
+  if (const auto* hello = std::get_if<Hello>(&bundle.message)) {
+    forget_hello(peer, rank->second.process_id);
+    rank->second.process_id = hello->process_id;
+    hello_peers_[hello->process_id] = peer;
+  }
   if (std::holds_alternative<Left>(bundle.message)) rank->second.left = true;
   if (relay_) return relay_->pass_on(std::move(bundle));
   for (Envelope& envelope : envelopes_of(std::move(bundle))) lead_->on_envelope(std::move(envelope));
@@ -170,7 +181,7 @@ void Hub::on_bundle(Peer peer, Bundle bundle) {
 
 void Hub::ask_store(const StoreNotes& notes) {
   for (const auto& [peer, rank] : ranks_) {
-    if (!rank.said.store || (lead_ && peer != rank0_)) continue;
+    if (!rank.introduction.has_store || (lead_ && peer != rank0_)) continue;
     static_cast<void>(server_->send(peer, encode(Frame(notes))));
     return;
   }
@@ -178,9 +189,10 @@ void Hub::ask_store(const StoreNotes& notes) {
 
 void Hub::on_store_notes(Peer peer, const StoreNotes& notes) {
   const auto rank = ranks_.find(peer);
-  if (rank == ranks_.end() || !rank->second.said.store) return server_->cut(peer, "it has no store to speak of");
-  if (lead_ && peer == rank0_) lead_->on_store_notes(notes.others);
-  if (relay_) relay_->on_store_notes(notes.others);
+  if (rank == ranks_.end() || !rank->second.introduction.has_store)
+    return server_->cut(peer, "store notes from a rank without a store");
+  if (lead_ && peer == rank0_) lead_->on_store_notes(notes.other_notes);
+  if (relay_) relay_->on_store_notes(notes.other_notes);
 }
 
 void Hub::on_command(Peer peer, const Command& command) {
@@ -188,7 +200,7 @@ void Hub::on_command(Peer peer, const Command& command) {
   if (relay_) return relay_->on_command(name_of(peer), command);
   CommandReply reply;
   reply.outcome = CommandOutcome::failed;
-  reply.message = "no rank of this job has come yet";
+  reply.message = "no rank of this job has connected yet";
   static_cast<void>(server_->send(peer, encode(Frame(AddressedReply{command.request_id, reply}))));
 }
 
@@ -201,16 +213,20 @@ void Hub::on_closed(Peer peer, StreamServer::Closed how, const std::string& reas
   ranks_.erase(found);
   if (rank0_ == peer) rank0_.reset();
   idle_since_ = Clock::now();
-  const std::string name = "rank " + std::to_string(rank.said.rank.value);
+  forget_hello(peer, rank.process_id);
+  const std::string name = "rank " + std::to_string(rank.introduction.rank.value);
   if (how == StreamServer::Closed::cut) return log_warn(name + " is cut off: " + reason);
-  const std::pair<int, std::uint64_t> address{rank.said.rank.value, rank.incarnation};
-  for (auto at = hello_peers_.begin(); at != hello_peers_.end();)
-    at = at->second == peer ? hello_peers_.erase(at) : std::next(at);
+  const std::pair<int, std::uint64_t> address{rank.introduction.rank.value, rank.incarnation};
   if (rank.incarnation == 0) return;
   rank_peers_.erase(address);
   Bundle gone{rank.epoch, {address}, Disconnected{}};
   if (relay_) return relay_->pass_on(std::move(gone));
-  if (lead_) lead_->on_envelope({rank.epoch, rank.said.rank, rank.incarnation, Disconnected{}});
+  if (lead_) lead_->on_envelope({rank.epoch, rank.introduction.rank, rank.incarnation, Disconnected{}});
+}
+
+void Hub::forget_hello(Peer peer, const std::string& process_id) {
+  const auto hello = hello_peers_.find(process_id);
+  if (hello != hello_peers_.end() && hello->second == peer) hello_peers_.erase(hello);
 }
 
 void Hub::deliver(const Bundle& bundle) {
@@ -228,7 +244,7 @@ void Hub::deliver(const Bundle& bundle) {
       if (lead_ && address.first == 0) rank0_ = peer->second;
       rank_peers_[address] = peer->second;
       if (const auto rank = ranks_.find(peer->second); rank != ranks_.end()) {
-        rank_peers_.erase({rank->second.said.rank.value, rank->second.incarnation});
+        rank_peers_.erase({rank->second.introduction.rank.value, rank->second.incarnation});
         rank->second.epoch = bundle.epoch;
         rank->second.incarnation = address.second;
         rank_peers_[address] = peer->second;
@@ -252,20 +268,20 @@ void Hub::publish_state() {
   for (const auto& [peer, rank] : ranks_) static_cast<void>(server_->send(peer, frame));
 }
 
-void Hub::keep_directory() {
+void Hub::check_directory() {
   last_look_ = Clock::now();
-  if (!lock_.is_held()) {
-    auto made = directory_.make_again();
-    auto lock = made ? HubLock::take(directory_)
+  if (!lock_.is_at_its_path()) {
+    auto made = directory_.ensure();
+    auto lock = made ? HubLock::acquire(directory_)
                      : tl::expected<HubLock, HubLock::Failure>(
-                           tl::unexpect, HubLock::Failure{HubLock::Failure::Kind::cannot, made.error()});
+                           tl::unexpect, HubLock::Failure{HubLock::Failure::Kind::error, made.error()});
     if (lock) {
       lock_ = std::move(*lock);
-      if (lead_) lead_->keep_keys();
-      if (relay_) relay_->keep_keys();
+      if (lead_) lead_->save_keys();
+      if (relay_) relay_->save_keys();
       log_warn("the job's directory was removed: making a new one");
     } else if (lock.error().kind == HubLock::Failure::Kind::taken) {
-      log_warn("another hub holds the job's directory: this one ends");
+      log_warn("another hub has locked the job's directory: this hub exits");
       replaced_ = true;
       return;
     } else {
@@ -273,22 +289,22 @@ void Hub::keep_directory() {
       return;
     }
   }
-  if (lead_) lead_->keep_log();
-  if (auto remade = server_->remake(); !remade) log_debug(remade.error());
+  if (lead_) lead_->restore_log();
+  if (auto rebound = server_->rebind(); !rebound) log_debug(rebound.error());
 }
 
 bool Hub::finished() const {
   if (replaced_ || (lead_ && lead_->superseded())) return true;
   const auto waited = Clock::now() - idle_since_;
-  if (!lead_ && !relay_) return waited >= kNobodyFor;
-  if (!ranks_.empty() || waited < kEndAfter) return false;
+  if (!lead_ && !relay_) return waited >= kFirstRankTimeout;
+  if (!ranks_.empty() || waited < kLingerAfterLastRank) return false;
   return lead_ ? lead_->may_exit() : true;
 }
 
 void Hub::clean_up() {
   if (lead_) lead_->close();
   if (relay_) relay_->close();
-  if (replaced_ || !lock_.is_held()) return;
+  if (replaced_ || !lock_.is_at_its_path()) return;
   ::unlink(directory_.socket().c_str());
   ::unlink(directory_.decisions().c_str());
   ::unlink(directory_.keys().c_str());

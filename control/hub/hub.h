@@ -43,7 +43,8 @@ class Hub {
 
   // A connected rank of this host.
   struct LocalRank {
-    Introduction said;
+    Introduction introduction;
+    std::string process_id;         // of its last Hello
     std::string epoch;              // of its membership
     std::uint64_t incarnation = 0;  // 0: not welcomed yet
     bool left = false;
@@ -54,18 +55,18 @@ class Hub {
   void turn(std::chrono::milliseconds at_most);
   void on_frame(Peer peer, std::string&& bytes);
   void on_closed(Peer peer, StreamServer::Closed how, const std::string& reason);
-  void on_introduction(Peer peer, Introduction said);
+  void on_introduction(Peer peer, Introduction introduction);
   void on_bundle(Peer peer, Bundle bundle);
   void on_command(Peer peer, const Command& command);
-  void become_lead(Peer peer, const Introduction& said);
+  void become_lead(const Introduction& introduction);
   void on_store_notes(Peer peer, const StoreNotes& notes);
   // Sends `notes` to a rank of this host that can ask training's store; on the lead hub only to rank 0.
   void ask_store(const StoreNotes& notes);
   // Sends a message of the lead hub to ranks of this host.
   void deliver(const Bundle& bundle);
-  void deliver_to(Peer peer, Bundle bundle);
+  void forget_hello(Peer peer, const std::string& process_id);
   void publish_state();
-  void keep_directory();
+  void check_directory();
   bool finished() const;
   void clean_up();
 

@@ -5,6 +5,7 @@
 
 #include "control/host/old_jobs.h"
 #include "control/host/process_identity.h"
+#include "control/host/unix_socket.h"
 #include "control/hub/service/permission.h"
 #include "control/log.h"
 
@@ -13,23 +14,30 @@ namespace {
 
 using std::chrono::milliseconds;
 
-constexpr std::size_t kMostHellos = 100'000;
+constexpr std::size_t kMostRoutes = 100'000;
 constexpr int kMostInATurn = 1000;
 constexpr std::chrono::seconds kEntryEvery{2};
 constexpr milliseconds kEntryEveryAtFirst{250};  // while ranks of other hosts are missing
-constexpr std::chrono::seconds kAtFirst{60};
+constexpr std::chrono::seconds kDiscoveryPhase{60};
 constexpr milliseconds kDrainWithin{300};
 constexpr char kRemote = 'b';  // the first character of `peer` for a client of another host
 
+// Bounded: a full table starts anew, because ranks repeat a Hello and send Progress each second.
+template <class Key>
+void route(std::map<Key, std::string>& routes, const Key& key, const std::string& peer) {
+  if (routes.size() >= kMostRoutes && routes.count(key) == 0) routes.clear();
+  routes[key] = peer;
+}
+
 }  // namespace
 
-Lead::Lead(const Introduction& said, Host host)
+Lead::Lead(const Introduction& introduction, Host host)
     : host_(std::move(host)),
-      endpoint_(said, {host_.directory.keys(), host_.mailbox, host_.ask_store}),
+      endpoint_(introduction, {host_.directory.keys(), host_.mailbox, host_.ask_store}),
       notes_seen_(std::make_shared<std::set<std::string>>()),
       begun_(Clock::now()),
       last_turn_(begun_) {
-  EpochHeader header{random_hex(16), said.launch_id, random_hex(4), wall_now()};
+  EpochHeader header{random_hex(16), introduction.launch_id, random_hex(4), wall_now()};
   std::vector<LogEntry> restored;
   if (auto opened = DecisionFile::open(host_.directory.decisions(), header)) {
     header = std::move(opened->header);
@@ -41,8 +49,9 @@ Lead::Lead(const Introduction& said, Host host)
     log_trouble_ = opened.error();
     log_ = std::make_unique<NullDecisionLog>();
   }
-  JobService::Job job{said.launch_id, said.world_size, said.output_dir, *said.lead,
-                      header.epoch,   header.run_id,   header.started};
+  JobService::Job job{
+      introduction.launch_id, introduction.world_size, introduction.output_dir, *introduction.lead_job,
+      header.epoch,           header.run_id,           header.started};
   JobService::Dependencies around{config_disk_,
                                   run_disk_,
                                   *log_,
@@ -53,10 +62,11 @@ Lead::Lead(const Introduction& said, Host host)
                                   host_.tell};
   service_ = std::make_unique<JobService>(std::move(job), std::move(around));
   service_->open(restored);
-  run_disk_.post([own = host_.directory, output = said.output_dir, epoch = header.epoch] {
-    remove_old_jobs(own);
-    remove_old_histories(output, epoch);
-  });
+  run_disk_.post(
+      [own = host_.directory, bases = job_bases(), output = introduction.output_dir, epoch = header.epoch] {
+        remove_old_jobs(own, bases);
+        remove_old_histories(output, epoch);
+      });
 }
 
 Lead::~Lead() = default;
@@ -77,6 +87,7 @@ void Lead::turn(Clock::time_point now) {
   service_->tick(std::chrono::duration_cast<Ticks>(now - last_turn_));
   // The fraction of a millisecond is left for the next turn.
   last_turn_ += std::chrono::duration_cast<Ticks>(now - last_turn_);
+  endpoint_.retry();
   discover_hubs(now);
   flush();
 }
@@ -98,26 +109,24 @@ void Lead::drop(const std::string& why) {
 
 void Lead::on_bytes(const Bus::Incoming& incoming) {
   if (!incoming.whole) return drop("a message of several frames");
-  if (!incoming.admitted) return drop("a message by a key that is not let in any more");
+  if (!incoming.admitted) return drop("message from a key removed from clients.allow");
   auto frame = decode_frame(incoming.bytes);
   if (!frame) return drop(frame.error());
   if (auto* command = std::get_if<Command>(&*frame)) {
-    const std::string peer = kRemote + incoming.peer;
+    // The key proves the first name; the client itself claims the rest.
+    if (!incoming.client.empty()) command->by = incoming.client + ", " + command->by;
     if (std::string why = command_objection(incoming, command->verb); !why.empty()) {
       CommandReply refused;
       refused.outcome = CommandOutcome::not_allowed;
       refused.message = std::move(why);
-      if (!incoming.client.empty()) command->by = incoming.client + ", " + command->by;
       service_->note_refused(*command, refused.message);
       endpoint_.bus()->send(incoming.peer, encode(Frame(AddressedReply{command->request_id, refused})));
       return;
     }
-    // The key proves the first name; the client itself claims the rest.
-    if (!incoming.client.empty()) command->by = incoming.client + ", " + command->by;
-    return service_->on_command(peer, *command);
+    return service_->on_command(kRemote + incoming.peer, *command);
   }
   auto* bundles = std::get_if<Bundles>(&*frame);
-  if (bundles == nullptr) return drop("an answer to nobody here");
+  if (bundles == nullptr) return drop("unexpected message type: a reply that no request asked for");
   if (std::string why = rank_objection(incoming); !why.empty()) return drop(why);
   for (Bundle& bundle : *bundles) on_remote_bundle(incoming.peer, std::move(bundle));
 }
@@ -125,11 +134,14 @@ void Lead::on_bytes(const Bus::Incoming& incoming) {
 void Lead::on_remote_bundle(const std::string& peer, Bundle bundle) {
   for (Envelope& envelope : envelopes_of(std::move(bundle))) {
     if (const auto* hello = std::get_if<Hello>(&envelope.message)) {
-      if (hello_peers_.size() >= kMostHellos) hello_peers_.clear();
-      hello_peers_[hello->process_id] = peer;
-    } else if (envelope.epoch == service_->job().epoch && rank_peers_.size() < kMostHellos) {
+      route(hello_peers_, hello->process_id, peer);
+    } else if (envelope.epoch != service_->job().epoch) {
+      // Of an earlier launch: it is not answered.
+    } else if (std::holds_alternative<Disconnected>(envelope.message)) {
+      rank_peers_.erase({envelope.rank.value, envelope.incarnation});
+    } else {
       // After a lost connection, or a restart of this hub, the same hub is another peer.
-      rank_peers_[{envelope.rank.value, envelope.incarnation}] = peer;
+      route(rank_peers_, {envelope.rank.value, envelope.incarnation}, peer);
     }
     on_envelope(std::move(envelope));
   }
@@ -145,7 +157,7 @@ void Lead::send(Outgoing outgoing) {
     if (welcome != nullptr) {
       const auto found = hello_peers_.find(welcome->process_id);
       if (found != hello_peers_.end()) peer = found->second;
-      if (!peer.empty() && welcome->refused.empty()) rank_peers_[address] = peer;
+      if (!peer.empty() && welcome->refused.empty()) route(rank_peers_, address, peer);
     } else if (const auto found = rank_peers_.find(address); found != rank_peers_.end()) {
       peer = found->second;
     }
@@ -183,7 +195,7 @@ JobEntry Lead::entry() const {
   entry.launch_id = job.launch_id;
   entry.name = job.lead.name;
   entry.host = host_name();
-  entry.endpoint = "ipc://" + host_.directory.socket().string();
+  entry.endpoint = ipc_endpoint(host_.directory.socket());
   entry.started = job.started;
   endpoint_.describe(entry);
   return entry;
@@ -193,7 +205,8 @@ void Lead::discover_hubs(Clock::time_point now) {
   const bool complete = heard_.size() >= static_cast<std::size_t>(service_->job().world_size);
   const bool looks = endpoint_.discovers_hubs() && !complete;
   if (looks) endpoint_.look_in_store(now, entry());
-  const Clock::duration pace = looks && now - begun_ < kAtFirst ? Clock::duration(kEntryEveryAtFirst) : kEntryEvery;
+  const Clock::duration pace =
+      looks && now - begun_ < kDiscoveryPhase ? Clock::duration(kEntryEveryAtFirst) : kEntryEvery;
   if (now - last_entry_ < pace || refreshing_entry_) return;
   last_entry_ = now;
   refresh_entry();
@@ -205,9 +218,9 @@ void Lead::refresh_entry() {
   run_disk_.post([this, mailbox = host_.mailbox, output_dir = service_->job().output_dir, job = entry(),
                   yields = entry_kept_ && !host_.has_rank0(), seen = notes_seen_,
                   reads = endpoint_.discovers_hubs()] {
-    const auto there = yields ? find_job(output_dir, job.launch_id) : std::nullopt;
+    const auto there = yields ? find_entry(output_dir, job.launch_id) : std::nullopt;
     const bool superseded = there && there->epoch != job.epoch;
-    const auto kept = superseded ? tl::expected<void, std::string>() : keep_job(output_dir, job);
+    const auto kept = superseded ? tl::expected<void, std::string>() : write_entry(output_dir, job);
     auto notes = reads ? read_new_notes(output_dir, job.launch_id, *seen) : std::vector<HubNote>();
     mailbox->post([this, superseded, kept, notes = std::move(notes)] {
       refreshing_entry_ = false;
@@ -232,17 +245,17 @@ void Lead::add_warnings(Status& status) const {
   }
 }
 
-void Lead::keep_log() {
+void Lead::restore_log() {
   if (decisions_ == nullptr || decisions_->is_at_its_path()) return;
-  const auto put_back = decisions_->put_back();
-  log_trouble_ = put_back ? "" : "decision log: " + put_back.error();
-  if (put_back) log_warn("the decision log was removed: writing a new one");
+  const auto relinked = decisions_->relink();
+  log_trouble_ = relinked ? "" : "decision log: " + relinked.error();
+  if (relinked) log_warn("the decision log was removed: writing a new one");
 }
 
 void Lead::close() {
   service_->close();
   run_disk_.post([output_dir = service_->job().output_dir, job = entry(), superseded = superseded_] {
-    remove_job(output_dir, job);
+    remove_entry(output_dir, job);
     if (!superseded) remove_notes(output_dir, job.launch_id);
   });
   run_disk_.drain(kDrainWithin);

@@ -42,8 +42,8 @@ class Lead {
     std::function<bool()> has_rank0;
   };
 
-  // `said`: rank 0's introduction, with its lead part.
-  Lead(const Introduction& said, Host host);
+  // `introduction`: rank 0's introduction, with its lead part.
+  Lead(const Introduction& introduction, Host host);
   ~Lead();
   Lead(const Lead&) = delete;
   Lead& operator=(const Lead&) = delete;
@@ -63,12 +63,12 @@ class Lead {
   bool may_exit() const { return service_->may_exit(); }
   Status status() const;
   // Writes the decision log again if the file was removed. Call it about once a second.
-  void keep_log();
+  void restore_log();
   void on_store_notes(const std::vector<std::string>& texts) { endpoint_.on_store_notes(texts); }
   // Rank 0 has gone from this host and made another hub the lead.
   bool superseded() const { return superseded_; }
   // Call it after the job's directory was made again.
-  void keep_keys() { endpoint_.keep_keys(); }
+  void save_keys() { endpoint_.save_keys(); }
   void close();
 
  private:

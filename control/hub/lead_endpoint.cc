@@ -17,9 +17,10 @@ using std::chrono::seconds;
 constexpr std::size_t kMostForeign = 1000;  // connections besides those of the job's hubs
 constexpr seconds kAskStoreFor{60};
 constexpr seconds kAskStoreOftenFor{3};
-constexpr milliseconds kOften{250};
-constexpr milliseconds kSeldom{1000};
+constexpr milliseconds kFastPoll{250};
+constexpr milliseconds kSlowPoll{1000};
 constexpr milliseconds kLookAtKeysEvery{2000};
+constexpr seconds kRetryInterval{2};
 
 // Readable for people, and unique among the clients.
 std::string client_name(const HubNote& note) {
@@ -32,14 +33,10 @@ Client client_of(const KeyBytes& key) { return {"hub." + to_z85(key).substr(0, 8
 
 }  // namespace
 
-LeadEndpoint::LeadEndpoint(Introduction said, Host host)
-    : said_(std::move(said)), host_(std::move(host)), opened_(Clock::now()) {
-  if (is_tcp(said_.endpoint)) {
-    listen_as_before();
-    if (!bus_) listen(said_.endpoint);
-  } else if (said_.world_size > 1 && said_.several_hosts == true) {
+LeadEndpoint::LeadEndpoint(Introduction introduction, Host host)
+    : introduction_(std::move(introduction)), host_(std::move(host)), opened_(Clock::now()) {
+  if (is_tcp(introduction_.endpoint) || (introduction_.world_size > 1 && introduction_.several_hosts == true))
     open();
-  }
 }
 
 void LeadEndpoint::fail(std::string why) {
@@ -48,65 +45,77 @@ void LeadEndpoint::fail(std::string why) {
 }
 
 // Listens on the last endpoint of this hub's earlier process, because other hubs may know that endpoint.
-void LeadEndpoint::listen_as_before() {
-  const auto kept = said_.keys.empty() ? hub_keys_in(host_.key_file) : tl::expected<HubKeys, std::string>();
-  const bool any_port = !is_tcp(said_.endpoint) || said_.endpoint.back() == '*';
-  if (kept && any_port && !kept->endpoint.empty()) listen(kept->endpoint);
+tl::expected<void, std::string> LeadEndpoint::listen_as_before() {
+  const auto kept =
+      introduction_.keys.empty() ? hub_keys_in(host_.key_file) : tl::expected<HubKeys, std::string>();
+  const bool any_port = !is_tcp(introduction_.endpoint) || introduction_.endpoint.back() == '*';
+  if (kept && any_port && !kept->endpoint.empty()) return listen(kept->endpoint);
+  return tl::unexpected(std::string("it has not listened before"));
 }
 
 void LeadEndpoint::open() {
-  if (bus_ || std::exchange(opening_, true)) return;
-  listen_as_before();
-  if (!bus_) resolve_and_listen();
+  const auto now = Clock::now();
+  if (bus_ || resolving_ || now < next_try_) return;
+  next_try_ = now + kRetryInterval;
+  if (listen_as_before()) return;
+  if (!is_tcp(introduction_.endpoint)) return resolve_and_listen();
+  if (auto listening = listen(introduction_.endpoint); !listening) fail(listening.error());
 }
 
 void LeadEndpoint::resolve_and_listen() {
-  resolver_ = std::make_unique<DiskThread>("gradmon-find");
-  resolver_->post([this, mailbox = host_.mailbox, master = said_.master] {
+  resolving_ = true;
+  if (!resolver_) resolver_ = std::make_unique<DiskThread>("gradmon-find");
+  resolver_->post([this, mailbox = host_.mailbox, master = introduction_.master_addr] {
     mailbox->post([this, address = local_address_towards(master)] {
+      resolving_ = false;
       const bool v6 = address.find(':') != std::string::npos;
       if (address.empty()) return fail("this host has no address that other hosts could reach");
-      listen("tcp://" + (v6 ? "[" + address + "]" : address) + ":*");
+      auto listening = listen("tcp://" + (v6 ? "[" + address + "]" : address) + ":*");
+      if (!listening) fail(listening.error());
     });
   });
 }
 
 tl::expected<std::optional<ServerKeys>, std::string> LeadEndpoint::keys_for(const std::string& endpoint) {
-  if (!said_.keys.empty()) {
-    auto keys = read_server_keys(said_.keys);
+  if (!introduction_.keys.empty()) {
+    auto keys = read_server_keys(introduction_.keys);
     if (!keys) return tl::unexpected("refusing to listen on \"" + endpoint + "\": " + keys.error());
     return std::optional(std::move(*keys));
   }
-  if (said_.insecure_loopback && is_loopback(endpoint)) return std::optional<ServerKeys>();
-  auto own = hub_keys_in(host_.key_file);
-  if (!own) return tl::unexpected(own.error());
-  ServerKeys keys{SecretKey(own->secret.bytes()), {}};
-  for (const KeyBytes& key : own->admitted) keys.clients.emplace(key, client_of(key));
-  own_ = std::move(*own);
+  if (introduction_.insecure_loopback && is_loopback(endpoint)) return std::optional<ServerKeys>();
+  if (!generated_keys_) {
+    auto own = hub_keys_in(host_.key_file);
+    if (!own) return tl::unexpected(own.error());
+    generated_keys_ = std::move(*own);
+  }
+  ServerKeys keys{SecretKey(generated_keys_->secret.bytes()), {}};
+  for (const KeyBytes& key : generated_keys_->admitted) keys.clients.emplace(key, client_of(key));
   return std::optional(std::move(keys));
 }
 
-void LeadEndpoint::listen(const std::string& endpoint) {
+tl::expected<void, std::string> LeadEndpoint::listen(const std::string& endpoint) {
   auto keys = keys_for(endpoint);
-  if (!keys) return fail(keys.error());
+  if (!keys) return tl::unexpected(keys.error());
   public_key_ = *keys ? to_z85((*keys)->secret.public_key()) : "";
-  const Bus::Limits limits{kMostBytesDown, static_cast<std::size_t>(said_.world_size) + kMostForeign};
-  const auto loopback = said_.insecure_loopback ? InsecureLoopback::allowed : InsecureLoopback::refused;
-  auto bus = Bus::listen(endpoint, loopback, limits, std::move(*keys));
-  if (!bus) return fail(bus.error());
+  const Bus::Limits limits{kMaxFrameBytes, static_cast<std::size_t>(introduction_.world_size) + kMostForeign};
+  const auto loopback =
+      introduction_.insecure_loopback ? InsecureLoopback::allowed : InsecureLoopback::refused;
+  auto bus = Bus::make_server(endpoint, loopback, limits, std::move(*keys));
+  if (!bus) return tl::unexpected(bus.error());
   bus_ = std::move(*bus);
   for (const auto& [key, hub] : hubs_) bus_->allow(key, hub);
-  if (!said_.keys.empty()) follow_allow_list();
+  if (!introduction_.keys.empty()) follow_allow_list();
   trouble_.clear();
   log_info("listening for other hosts at " + bus_->endpoint());
-  if (own_) own_->endpoint = bus_->endpoint();
-  keep_keys();
+  if (generated_keys_) generated_keys_->endpoint = bus_->endpoint();
+  save_keys();
+  return {};
 }
 
 // Polls the file: needs no signal, and works on a file system without events.
 void LeadEndpoint::follow_allow_list() {
   if (!key_disk_) key_disk_ = std::make_unique<DiskThread>("gradmon-keys");
-  key_disk_->watch([this, mailbox = host_.mailbox, directory = said_.keys] {
+  key_disk_->watch([this, mailbox = host_.mailbox, directory = introduction_.keys] {
     const auto file = std::make_shared<AllowListFile>(directory);
     return DiskThread::Watch{[] { return -1; }, [] { return kLookAtKeysEvery; },
                              [this, mailbox, file] {
@@ -124,9 +133,10 @@ void LeadEndpoint::allow_only(tl::expected<AllowList, std::string> clients) {
   bus_->allow_only(std::move(*clients));
 }
 
-void LeadEndpoint::keep_keys() {
-  if (!own_) return;
-  if (auto kept = keep_hub_keys(host_.key_file, *own_); !kept) log_warn("keys of this hub: " + kept.error());
+void LeadEndpoint::save_keys() {
+  if (!generated_keys_) return;
+  if (auto kept = save_hub_keys(host_.key_file, *generated_keys_); !kept)
+    log_warn("keys of this hub: " + kept.error());
 }
 
 void LeadEndpoint::describe(JobEntry& entry) const {
@@ -137,34 +147,34 @@ void LeadEndpoint::describe(JobEntry& entry) const {
 
 void LeadEndpoint::look_in_store(Clock::time_point now, const JobEntry& entry) {
   if (now < next_ask_ || now - opened_ > kAskStoreFor) return;
-  next_ask_ = now + (now - opened_ < kAskStoreOftenFor ? kOften : kSeldom);
+  next_ask_ = now + (now - opened_ < kAskStoreOftenFor ? kFastPoll : kSlowPoll);
   host_.ask_store({bus_ ? to_text(entry) : "", {}});
 }
 
 void LeadEndpoint::on_store_notes(const std::vector<std::string>& texts) {
   std::vector<HubNote> notes;
   for (const std::string& text : texts) {
-    if (auto note = parse_note(text, said_.launch_id)) notes.push_back(std::move(*note));
+    if (auto note = parse_note(text, introduction_.launch_id)) notes.push_back(std::move(*note));
   }
   admit(notes);
 }
 
 void LeadEndpoint::admit(const std::vector<HubNote>& notes) {
   if (notes.empty() || !discovers_hubs()) return;
-  if (!bus_ && !is_tcp(said_.endpoint)) open();
-  const std::size_t most = static_cast<std::size_t>(said_.world_size) + kMostForeign;
+  if (!bus_ && !is_tcp(introduction_.endpoint)) open();
+  const std::size_t most = static_cast<std::size_t>(introduction_.world_size) + kMostForeign;
   bool fresh = false;
-  if (!own_ && said_.keys.empty()) {
-    if (auto own = hub_keys_in(host_.key_file)) own_ = std::move(*own);
+  if (!generated_keys_ && introduction_.keys.empty()) {
+    if (auto own = hub_keys_in(host_.key_file)) generated_keys_ = std::move(*own);
   }
   for (const HubNote& note : notes) {
     KeyBytes key{};
     if (note.key.size() != kKeyText || from_z85(note.key, key)) continue;
     if (hubs_.size() >= most || !hubs_.emplace(key, Client{client_name(note), Role::control}).second) continue;
     if (bus_) bus_->allow(key, hubs_[key]);
-    if (own_) fresh = own_->admitted.insert(key).second || fresh;
+    if (generated_keys_) fresh = generated_keys_->admitted.insert(key).second || fresh;
   }
-  if (fresh) keep_keys();
+  if (fresh) save_keys();
 }
 
 }  // namespace gradmon

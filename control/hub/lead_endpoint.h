@@ -34,8 +34,8 @@ class LeadEndpoint {
     std::function<void(StoreNotes)> ask_store;  // sends to rank 0 if it can ask training's store
   };
 
-  // `said`: rank 0's introduction.
-  LeadEndpoint(Introduction said, Host host);
+  // `introduction`: rank 0's introduction.
+  LeadEndpoint(Introduction introduction, Host host);
   LeadEndpoint(const LeadEndpoint&) = delete;
   LeadEndpoint& operator=(const LeadEndpoint&) = delete;
 
@@ -44,7 +44,7 @@ class LeadEndpoint {
   // Why it does not listen although it should; "" if nothing is wrong.
   const std::string& trouble() const { return trouble_; }
   // Whether ranks may be on other hosts. If so, the lead looks for the notes of their hubs.
-  bool discovers_hubs() const { return said_.world_size > 1 && said_.several_hosts != false; }
+  bool discovers_hubs() const { return introduction_.world_size > 1 && introduction_.several_hosts != false; }
   // Sets address, key and trouble of the entry.
   void describe(JobEntry& entry) const;
   // Leaves the entry in training's store, and asks for the notes there. Call it while ranks are missing. Does
@@ -52,32 +52,37 @@ class LeadEndpoint {
   void look_in_store(Clock::time_point now, const JobEntry& entry);
   void on_store_notes(const std::vector<std::string>& texts);
   void admit(const std::vector<HubNote>& notes);
+  // Tries again to listen if that has failed, at most every 2 s. Call it once a turn.
+  void retry() {
+    if (!trouble_.empty()) open();
+  }
   // Saves its own keys, if it has any. Call it after the job's directory was made again.
-  void keep_keys();
+  void save_keys();
 
  private:
   void open();
-  void listen_as_before();
+  tl::expected<void, std::string> listen_as_before();
   void resolve_and_listen();
   void follow_allow_list();  // with GRADMON_KEYS only
   void allow_only(tl::expected<AllowList, std::string> clients);
-  void listen(const std::string& endpoint);
+  tl::expected<void, std::string> listen(const std::string& endpoint);
   tl::expected<std::optional<ServerKeys>, std::string> keys_for(const std::string& endpoint);
   void fail(std::string why);
 
   // Constant after construction.
-  const Introduction said_;
+  const Introduction introduction_;
   const Host host_;
   const Clock::time_point opened_;
 
   std::unique_ptr<DiskThread> resolver_;  // null until a name must be resolved
   std::unique_ptr<DiskThread> key_disk_;  // null without GRADMON_KEYS
   std::unique_ptr<Bus> bus_;
-  std::optional<HubKeys> own_;  // unset: keys made by hand, no keys, or not needed yet
+  std::optional<HubKeys> generated_keys_;  // unset: keys made by hand, no keys, or not needed yet
   std::string public_key_;      // Z85; "": no keys
   AllowList hubs_;              // hubs of other hosts, from their notes
   std::string trouble_;
-  bool opening_ = false;
+  bool resolving_ = false;
+  Clock::time_point next_try_;  // to listen
   Clock::time_point next_ask_;
 };
 

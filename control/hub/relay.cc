@@ -14,7 +14,7 @@ namespace {
 using std::chrono::milliseconds;
 using std::chrono::seconds;
 
-constexpr milliseconds kOften{250};
+constexpr milliseconds kFastPoll{250};
 constexpr seconds kLookAgainEvery{2};  // the lead may have moved
 constexpr seconds kAskStoreOftenFor{3};
 constexpr seconds kAskStoreFor{60};
@@ -24,8 +24,8 @@ constexpr milliseconds kGatherProgressFor{300};  // nobody waits for Progress, a
 constexpr seconds kAnswersWithin{4};
 constexpr int kMostInATurn = 200;
 constexpr std::size_t kMostGathered = 10'000;
-constexpr std::size_t kMostAsking = 1'000;
-constexpr std::size_t kMostPlaces = 8;
+constexpr std::size_t kMostPendingCommands = 1'000;
+constexpr std::size_t kMostCandidates = 8;
 
 // False for port 0 or "*": then only the lead knows the real port.
 bool knows_port(const std::string& endpoint) {
@@ -35,48 +35,52 @@ bool knows_port(const std::string& endpoint) {
 
 }  // namespace
 
-Relay::Relay(Introduction said, Host host)
-    : said_(std::move(said)), host_(std::move(host)), lost_since_(Clock::now()) {
-  const bool by_endpoint = knows_port(said_.endpoint);
-  if (!said_.keys.empty() || (by_endpoint && said_.insecure_loopback && is_loopback(said_.endpoint))) {
-    if (by_endpoint) consider({said_.endpoint, ""});
+Relay::Relay(Introduction introduction, Host host)
+    : introduction_(std::move(introduction)), host_(std::move(host)), lost_since_(Clock::now()) {
+  const bool by_endpoint = knows_port(introduction_.endpoint);
+  if (!introduction_.keys.empty() ||
+      (by_endpoint && introduction_.insecure_loopback && is_loopback(introduction_.endpoint))) {
+    if (by_endpoint) add_candidate({introduction_.endpoint, ""});
     return;
   }
   if (auto own = hub_keys_in(host_.key_file)) {
-    own_ = std::move(*own);
-    keep_keys();
+    generated_keys_ = std::move(*own);
+    save_keys();
   } else {
     trouble_ = own.error();
   }
 }
 
-Relay::~Relay() { *lives_ = false; }
+Relay::~Relay() { *alive_ = false; }
 
-void Relay::keep_keys() {
-  if (!own_) return;
-  if (auto kept = keep_hub_keys(host_.key_file, *own_); !kept) log_warn("keys of this hub: " + kept.error());
+void Relay::save_keys() {
+  if (!generated_keys_) return;
+  if (auto kept = save_hub_keys(host_.key_file, *generated_keys_); !kept)
+    log_warn("keys of this hub: " + kept.error());
 }
 
 HubNote Relay::note() const {
-  return {said_.launch_id, host_name(), own_ ? to_z85(own_->secret.public_key()) : ""};
+  return {introduction_.launch_id, host_name(),
+          generated_keys_ ? to_z85(generated_keys_->secret.public_key()) : ""};
 }
 
 void Relay::close() {
-  if (!own_) return;
-  disk_.post([directory = said_.output_dir, note = note()] { remove_note(directory, note); });
+  if (!generated_keys_) return;
+  disk_.post([directory = introduction_.output_dir, note = note()] { remove_note(directory, note); });
   disk_.drain(milliseconds{200});
 }
 
 void Relay::look_in_directory(Clock::time_point now) {
   if (looking_ || now < next_look_) return;
-  next_look_ = now + (reached_ ? Clock::duration(kLookAgainEvery) : Clock::duration(kOften));
+  next_look_ = now + (reached_ ? Clock::duration(kLookAgainEvery) : Clock::duration(kFastPoll));
   looking_ = true;
-  disk_.post([this, lives = lives_, mailbox = host_.mailbox, directory = said_.output_dir, note = note()] {
-    auto job = find_job(directory, note.launch_id);
-    if (auto kept = note.key.empty() ? tl::expected<void, std::string>() : keep_note(directory, note); !kept)
+  disk_.post([this, alive = alive_, mailbox = host_.mailbox, directory = introduction_.output_dir,
+              note = note()] {
+    auto job = find_entry(directory, note.launch_id);
+    if (auto kept = note.key.empty() ? tl::expected<void, std::string>() : write_note(directory, note); !kept)
       log_debug("note: " + kept.error());
-    mailbox->post([this, lives, job = std::move(job)] {
-      if (!*lives) return;
+    mailbox->post([this, alive, job = std::move(job)] {
+      if (!*alive) return;
       looking_ = false;
       if (job) on_entry(*job);
     });
@@ -85,52 +89,57 @@ void Relay::look_in_directory(Clock::time_point now) {
 
 void Relay::look_in_store(Clock::time_point now) {
   if (reached_ || now < next_ask_ || now - lost_since_ > kAskStoreFor) return;
-  next_ask_ = now + (now - lost_since_ < kAskStoreOftenFor ? Clock::duration(kOften) : kAskStoreEvery);
-  host_.ask_store({own_ ? to_text(note()) : "", {}});
+  next_ask_ = now + (now - lost_since_ < kAskStoreOftenFor ? Clock::duration(kFastPoll) : kAskStoreEvery);
+  host_.ask_store({generated_keys_ ? to_text(note()) : "", {}});
 }
 
 void Relay::on_store_notes(const std::vector<std::string>& texts) {
   for (const std::string& text : texts) {
-    if (const auto entry = parse_entry(text); entry && entry->launch_id == said_.launch_id) on_entry(*entry);
+    if (const auto entry = parse_entry(text); entry && entry->launch_id == introduction_.launch_id)
+      on_entry(*entry);
   }
 }
 
 void Relay::on_entry(const JobEntry& entry) {
-  const std::string& address = knows_port(said_.endpoint) ? said_.endpoint : entry.address;
-  if (!address.empty()) return consider({address, own_ ? entry.key : ""});
+  const std::string& address = knows_port(introduction_.endpoint) ? introduction_.endpoint : entry.address;
+  if (!address.empty()) return add_candidate({address, generated_keys_ ? entry.key : ""});
   if (bus_) return;
   trouble_ = "the lead hub on " + entry.host + " does not listen for other hosts" +
              (entry.trouble.empty() ? " yet" : ": " + entry.trouble);
 }
 
-void Relay::consider(Place place) {
-  const auto same = [&](const Place& known) { return known.address == place.address && known.key == place.key; };
-  if (std::any_of(places_.begin(), places_.end(), same)) return;
-  places_.insert(places_.begin(), std::move(place));
-  if (places_.size() > kMostPlaces) places_.pop_back();
-  next_place_ = 0;
+void Relay::add_candidate(LeadAddress place) {
+  const auto same = [&](const LeadAddress& known) {
+    return known.address == place.address && known.key == place.key;
+  };
+  if (std::any_of(candidates_.begin(), candidates_.end(), same)) return;
+  candidates_.insert(candidates_.begin(), std::move(place));
+  if (candidates_.size() > kMostCandidates) candidates_.pop_back();
+  next_candidate_ = 0;
   next_try_ = {};
   if (!reached_) bus_.reset();
 }
 
-tl::expected<std::optional<ClientKeys>, std::string> Relay::keys_for(const Place& place) const {
-  if (!said_.keys.empty()) {
-    return read_rank_keys(said_.keys).map([](ClientKeys keys) { return std::optional(std::move(keys)); });
+tl::expected<std::optional<ClientKeys>, std::string> Relay::keys_for(const LeadAddress& place) const {
+  if (!introduction_.keys.empty()) {
+    return read_rank_keys(introduction_.keys).map([](ClientKeys keys) {
+      return std::optional(std::move(keys));
+    });
   }
   KeyBytes server{};
-  if (!own_ || place.key.empty()) return std::optional<ClientKeys>();
+  if (!generated_keys_ || place.key.empty()) return std::optional<ClientKeys>();
   if (place.key.size() != kKeyText || from_z85(place.key, server))
     return tl::unexpected(std::string("the lead hub's entry holds no key"));
-  return std::optional(ClientKeys{SecretKey(own_->secret.bytes()), server});
+  return std::optional(ClientKeys{SecretKey(generated_keys_->secret.bytes()), server});
 }
 
-void Relay::try_next_place(Clock::time_point now) {
-  if (bus_ || places_.empty() || now < next_try_) return;
-  const Place& place = places_[next_place_++ % places_.size()];
-  next_try_ = now + kOften;
+void Relay::try_next_candidate(Clock::time_point now) {
+  if (bus_ || candidates_.empty() || now < next_try_) return;
+  const LeadAddress& place = candidates_[next_candidate_++ % candidates_.size()];
+  next_try_ = now + kFastPoll;
   auto keys = keys_for(place);
   if (!keys) return give_up_connection(keys.error(), now + kLookAgainEvery);
-  auto bus = Bus::ask({kMostBytesDown}, std::move(*keys));
+  auto bus = Bus::make_client({kMaxFrameBytes}, std::move(*keys));
   auto connected = bus ? (*bus)->connect(place.address) : tl::expected<void, std::string>(tl::unexpect, bus.error());
   if (!connected) return give_up_connection(connected.error(), now + kLookAgainEvery);
   bus_ = std::move(*bus);
@@ -158,8 +167,8 @@ void Relay::on_command(const std::string& peer, const Command& command) {
     reply.message = trouble_;
     return host_.answer(peer, encode(Frame(AddressedReply{command.request_id, reply})));
   }
-  if (asking_.size() >= kMostAsking) asking_.clear();
-  asking_[command.request_id] = peer;
+  if (pending_commands_.size() >= kMostPendingCommands) pending_commands_.clear();
+  pending_commands_[command.request_id] = peer;
   bus_->send("", encode(Frame(command)));
 }
 
@@ -181,13 +190,14 @@ milliseconds Relay::gather_for() const {
 void Relay::turn(Clock::time_point now) {
   look_in_directory(now);
   look_in_store(now);
-  try_next_place(now);
+  try_next_candidate(now);
   if (!bus_) return;
   receive();
   const std::string lead = "the lead hub at " + endpoint_;
   if (!bus_->refusal().empty()) {
-    const bool not_yet = own_ && bus_->refusal().find("does not list") != std::string::npos;
-    return give_up_connection(lead + (not_yet ? " does not know this hub yet" : ": " + bus_->refusal()), now + kOften);
+    const bool not_yet = generated_keys_ && bus_->refusal().find("does not list") != std::string::npos;
+    return give_up_connection(lead + (not_yet ? " does not know this hub yet" : ": " + bus_->refusal()),
+                              now + kFastPoll);
   }
   if (unanswered_since_ && now - *unanswered_since_ > kAnswersWithin)
     return give_up_connection(lead + " does not answer" + (bus_->hint().empty() ? "" : ": " + bus_->hint()), now);
@@ -211,10 +221,10 @@ void Relay::on_bytes(const std::string& bytes) {
   if (auto* bundles = std::get_if<Bundles>(&*frame)) {
     for (const Bundle& bundle : *bundles) host_.deliver(bundle);
   } else if (auto* answer = std::get_if<AddressedReply>(&*frame)) {
-    const auto asked = asking_.find(answer->request_id);
-    if (asked == asking_.end()) return;
+    const auto asked = pending_commands_.find(answer->request_id);
+    if (asked == pending_commands_.end()) return;
     const std::string peer = asked->second;
-    asking_.erase(asked);
+    pending_commands_.erase(asked);
     host_.answer(peer, bytes);
   }
 }

@@ -39,8 +39,8 @@ class Relay {
     std::function<std::size_t()> ranks;         // the number of connected ranks of this host
   };
 
-  // `said`: the introduction of any rank of this host.
-  Relay(Introduction said, Host host);
+  // `introduction`: the introduction of any rank of this host.
+  Relay(Introduction introduction, Host host);
   ~Relay();
   Relay(const Relay&) = delete;
   Relay& operator=(const Relay&) = delete;
@@ -60,10 +60,10 @@ class Relay {
   // Removes this hub's note from the output directory.
   void close();
   // Saves its own keys, if it has any. Call it after the job's directory was made again.
-  void keep_keys();
+  void save_keys();
 
  private:
-  struct Place {
+  struct LeadAddress {
     std::string address;
     std::string key;  // Z85; "": keys are made by hand, or there are none
   };
@@ -71,9 +71,9 @@ class Relay {
   void look_in_directory(Clock::time_point now);
   void look_in_store(Clock::time_point now);
   void on_entry(const JobEntry& entry);
-  void consider(Place place);
-  void try_next_place(Clock::time_point now);
-  tl::expected<std::optional<ClientKeys>, std::string> keys_for(const Place& place) const;
+  void add_candidate(LeadAddress place);
+  void try_next_candidate(Clock::time_point now);
+  tl::expected<std::optional<ClientKeys>, std::string> keys_for(const LeadAddress& place) const;
   void give_up_connection(std::string why, Clock::time_point next);
   void receive();
   void on_bytes(const std::string& bytes);
@@ -81,12 +81,12 @@ class Relay {
   void flush(Clock::time_point now);
   HubNote note() const;
 
-  const Introduction said_;
+  const Introduction introduction_;
   const Host host_;
-  std::optional<HubKeys> own_;  // unset: keys made by hand, no keys, or none could be made
+  std::optional<HubKeys> generated_keys_;  // unset: keys made by hand, no keys, or none could be made
   DiskThread disk_{"gradmon-find"};
-  std::vector<Place> places_;  // where the lead may be, the newest first
-  std::size_t next_place_ = 0;
+  std::vector<LeadAddress> candidates_;  // where the lead may be, the newest first
+  std::size_t next_candidate_ = 0;
   std::unique_ptr<Bus> bus_;  // null: not connected
   std::string endpoint_;      // of the lead
   std::string trouble_ = "the lead hub is not found yet";
@@ -100,8 +100,8 @@ class Relay {
   std::optional<Clock::time_point> unanswered_since_;
   Bundles gathered_;
   Clock::time_point gathered_since_;
-  const std::shared_ptr<bool> lives_ = std::make_shared<bool>(true);  // false: drop late results of disk_
-  std::map<std::string, std::string> asking_;  // request id to client
+  const std::shared_ptr<bool> alive_ = std::make_shared<bool>(true);  // false: drop late results of disk_
+  std::map<std::string, std::string> pending_commands_;               // request id to client
 };
 
 }  // namespace gradmon

@@ -21,7 +21,7 @@ Agent::Agent(AgentOptions options, StepGate& gate, AgentCalls calls)
   const SignalsBlocked blocked;
   thread_ = std::thread([loop = loop_.get()] {
     pthread_setname_np(pthread_self(), "gradmon-agent");
-    loop->live();
+    loop->run();
   });
 }
 
@@ -33,25 +33,29 @@ void Agent::start() {
   mailbox_->post([loop = loop_.get()] { loop->start(); });
 }
 
-void Agent::boundary_passed() noexcept { mailbox_->wake(); }
+void Agent::plan_swapped() noexcept { mailbox_->wake(); }
 
 void Agent::rows_on_disk(Revision revision) {
   mailbox_->post([loop = loop_.get(), revision] { loop->rows_on_disk(revision); });
 }
 
-void Agent::ask(Command command) {
-  mailbox_->post([loop = loop_.get(), command = std::move(command)] { loop->ask(command); });
+void Agent::submit(Command command) {
+  mailbox_->post([loop = loop_.get(), command = std::move(command)] { loop->submit(command); });
 }
 
 void Agent::stop(Step last, std::chrono::milliseconds at_most) noexcept {
   if (!thread_.joinable()) return;
-  mailbox_->post([loop = loop_.get(), last, at_most] { loop->leave(last, at_most); });
+  try {
+    mailbox_->post([loop = loop_.get(), last, at_most] { loop->begin_leaving(last, at_most); });
+  } catch (...) {  // no memory
+    loop_->end_now();
+  }
   thread_.join();
   loop_->publish_stopped();
 }
 
 std::optional<JobIdentity> Agent::job() const { return view_->job(); }
-std::function<std::optional<JobIdentity>()> Agent::job_source() const {
+std::function<std::optional<JobIdentity>()> Agent::job_lookup() const {
   return [view = view_] { return view->job(); };
 }
 Status Agent::status() const { return view_->status(); }

@@ -32,11 +32,11 @@ class Agent {
   // step waits for the answer, at most 2 s.
   void start();
   // Training thread: a plan came into force at this boundary.
-  void boundary_passed() noexcept;
+  void plan_swapped() noexcept;
   // Any thread: all rows of a finished revision are on disk.
   void rows_on_disk(Revision revision);
   // Any thread: sends a command to the job, as gradmonctl does. A refusal is logged.
-  void ask(Command command);
+  void submit(Command command);
   // Training thread: reports that `last` was the last step and joins the thread. Waits at most `at_most`
   // for the acknowledgement. Further calls do nothing.
   void stop(Step last, std::chrono::milliseconds at_most = std::chrono::milliseconds{500}) noexcept;
@@ -44,7 +44,7 @@ class Agent {
   // Any thread. nullopt until the lead hub has answered.
   std::optional<JobIdentity> job() const;
   // Any thread. Returns a function like job() that may outlive the agent.
-  std::function<std::optional<JobIdentity>()> job_source() const;
+  std::function<std::optional<JobIdentity>()> job_lookup() const;
   // Any thread. On rank 0 the status of the whole job, normally at most 1 s old, never more than 3 s. If
   // the hub sends none, and on other ranks, the status of this rank. After stop(): "off", "stopped".
   Status status() const;

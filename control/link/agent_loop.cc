@@ -6,6 +6,7 @@
 
 #include <algorithm>
 #include <array>
+#include <cstdio>
 #include <exception>
 #include <utility>
 
@@ -27,7 +28,6 @@ Member::Identity identity_of(const AgentOptions& options, const std::string& pro
   Member::Identity identity;
   identity.rank = options.rank;
   identity.dynamic = options.mode == Mode::dynamic;
-  identity.max_wait = AgentLoop::kStartWait;
   identity.hello.launch_id = options.launch_id;
   identity.hello.world_size = options.world_size;
   identity.hello.host = host_name();
@@ -39,12 +39,12 @@ Member::Identity identity_of(const AgentOptions& options, const std::string& pro
 
 }  // namespace
 
-void AgentView::show(Status status) {
+void AgentView::publish(Status status) {
   const std::lock_guard lock(mutex_);
   status_ = std::move(status);
 }
 
-void AgentView::show(JobIdentity job) {
+void AgentView::publish(JobIdentity job) {
   const std::lock_guard lock(mutex_);
   job_ = std::move(job);
 }
@@ -67,7 +67,7 @@ AgentLoop::AgentLoop(AgentOptions options, StepGate& gate, AgentCalls calls, std
       mailbox_(std::move(mailbox)),
       view_(view),
       process_id_(random_hex(16)),
-      hub_place_(HubConnection::place(options_.environment)),
+      hub_settings_(HubConnection::read_settings(options_.environment)),
       launch_id_(options_.launch_id),
       search_(launch_id_.empty() && options_.ask_for_launch_id
                   ? std::make_unique<LaunchIdSearch>(options_.ask_for_launch_id, boot_now())
@@ -83,19 +83,32 @@ milliseconds AgentLoop::until_next(milliseconds turn) {
   return std::chrono::ceil<milliseconds>(turn - Clock::now().time_since_epoch() % turn);
 }
 
-void AgentLoop::live() noexcept {
+void AgentLoop::run() noexcept {
   try {
-    run();
+    poll_until_done();
   } catch (const std::exception& error) {
-    // Nothing here may allocate: there may be no memory left.
-    gate_.abandon();
-    log_error("the agent gives up:");
-    log_error(error.what());
+    fail(error.what());
+  } catch (...) {
+    fail("unknown exception");
   }
+  mailbox_->close();
   hub_.reset();  // The closed connection tells the hub that this rank has ended.
 }
 
-void AgentLoop::run() {
+// Allocates nothing: there may be no memory left.
+void AgentLoop::fail(const char* cause) noexcept {
+  gate_.abandon();
+  std::array<char, 1024> line{};
+  std::snprintf(line.data(), line.size(), "the control thread has failed and collecting stops: %s", cause);
+  log_error(line.data());
+}
+
+void AgentLoop::end_now() noexcept {
+  ends_now_ = true;
+  mailbox_->wake();
+}
+
+void AgentLoop::poll_until_done() {
   last_progress_ = last_measured_ = Clock::now();
   while (!may_exit()) {
     const bool waits = hub_ && !hub_->connected();
@@ -109,14 +122,14 @@ void AgentLoop::run() {
 }
 
 void AgentLoop::run_once() {
-  for (const Mailbox::Note& note : mailbox_->take()) note();
+  for (const Mailbox::Task& task : mailbox_->take()) task();
   look_for_launch_id();
   maintain_connection();
   const Ticks now = boot_now();
   tell_applied();
   perform(member_.tick(now));
   warn_where_start_waits();
-  ask_job();
+  send_due_commands();
   answer_store_notes();
   report_progress(Clock::now());
 }
@@ -129,30 +142,29 @@ void AgentLoop::look_for_launch_id() {
   if (!launch_id_.empty()) {
     search_.reset();
     member_.set_launch_id(launch_id_);
-    hub_ =
-        std::make_unique<HubConnection>(launch_id_, hub_place_, (options_.rank.value % 8) * milliseconds(15));
+    hub_ = std::make_unique<HubConnection>(launch_id_, hub_settings_,
+                                           (options_.rank.value % 8) * milliseconds(15));
     return;
   }
-  const std::string objection = search_ ? search_->objection() : "";
-  const std::string trouble = options_.launch_trouble + (objection.empty() ? "" : ": " + objection);
-  if (member_.refused() == trouble) return;
-  log_warn("off: " + trouble);
-  member_.give_up(trouble);
+  const std::string last_error = search_ ? search_->last_error() : "";
+  const std::string reason = options_.launch_id_error + (last_error.empty() ? "" : ": " + last_error);
+  if (member_.refused() != reason) member_.give_up(reason);
+  if (off_lines_.allows(reason, boot_now())) log_warn("off: " + reason);
 }
 
 void AgentLoop::maintain_connection() {
   if (!hub_) return;
   if (hub_->connected()) {
-    if (hub_->serve([this](std::string&& bytes) { on_frame(std::move(bytes)); })) return;
+    if (hub_->process_io([this](std::string&& bytes) { on_frame(std::move(bytes)); })) return;
     log_debug("the connection to the hub is lost: " + hub_->trouble());
     member_.disconnected();
   }
-  const bool had_hope = !hub_->gave_up_starting();
-  if (hub_->connect_if_due(Clock::now())) {
+  const bool could_start = !hub_->gave_up_starting();
+  if (hub_->poll_connect(Clock::now())) {
     introduce();
     perform(member_.connected(boot_now()));
     report_soon();
-  } else if (had_hope && hub_->gave_up_starting()) {
+  } else if (could_start && hub_->gave_up_starting()) {
     log_warn("off: no hub on this host: " + hub_->trouble());
     member_.give_up("no hub on this host: " + hub_->trouble());
   }
@@ -168,9 +180,9 @@ void AgentLoop::introduce() {
   said.keys = options_.keys;
   said.insecure_loopback = options_.insecure_loopback;
   said.several_hosts = options_.several_hosts;
-  said.master = options_.master;
-  said.store = options_.exchange_notes != nullptr;
-  if (options_.rank.value == 0) said.lead = options_.lead;
+  said.master_addr = options_.master;
+  said.has_store = options_.exchange_notes != nullptr;
+  if (options_.rank.value == 0) said.lead_job = options_.lead;
   hub_->send(encode(Frame(std::move(said))));
 }
 
@@ -202,8 +214,8 @@ void AgentLoop::warn_where_start_waits() {
   log_warn("rank " + std::to_string(options_.rank.value) + ": " +
            (status.pending               ? status.pending->reason
             : hub_ && !hub_->connected() ? "waiting for the hub: " + hub_->trouble()
-            : !lead_trouble_.empty()     ? "waiting for the lead hub: " + lead_trouble_
-                                         : "waiting for the answer to its start"));
+            : !lead_error_.empty()       ? "waiting for the lead hub: " + lead_error_
+                                         : "waiting for the lead hub to answer Hello"));
 }
 
 void AgentLoop::on_frame(std::string&& bytes) {
@@ -212,16 +224,16 @@ void AgentLoop::on_frame(std::string&& bytes) {
   if (auto* bundles = std::get_if<Bundles>(&*frame)) {
     for (Bundle& bundle : *bundles) on_bundle(std::move(bundle));
   } else if (const auto* answer = std::get_if<AddressedReply>(&*frame)) {
-    own_commands_.answered(answer->request_id, answer->reply);
+    pending_commands_.answered(answer->request_id, answer->reply);
   } else if (const auto* said = std::get_if<HubLogLine>(&*frame)) {
     log(said->level, said->text);
   } else if (const auto* notes = std::get_if<StoreNotes>(&*frame)) {
-    on_store_notes(notes->own);
+    on_store_notes(notes->own_note);
   } else if (auto* status = std::get_if<Status>(&*frame); status && options_.rank.value != 0) {
-    lead_trouble_ = std::move(status->reason);
+    lead_error_ = std::move(status->reason);
   } else if (status != nullptr) {
-    heard_state_ = Clock::now();
-    view_.show(std::move(*status));
+    job_status_at_ = Clock::now();
+    view_.publish(std::move(*status));
   }
 }
 
@@ -235,7 +247,7 @@ void AgentLoop::on_bundle(Bundle bundle) {
   const auto* welcome = std::get_if<Welcome>(&envelope.message);
   if (joined || !member_.joined() || welcome == nullptr) return;
   epoch_ = envelope.epoch;
-  view_.show(JobIdentity{epoch_, welcome->run_id, welcome->started});
+  view_.publish(JobIdentity{epoch_, welcome->run_id, welcome->started});
   report_soon();
 }
 
@@ -252,15 +264,17 @@ void AgentLoop::perform(MemberActions actions) {
   for (Message& message : actions.send) to_coordinator(std::move(message));
 }
 
-void AgentLoop::ask(Command command) {
+void AgentLoop::submit(Command command) {
   command.by = "the program of rank " + std::to_string(options_.rank.value) + ", " + host_name() + " pid " +
                std::to_string(getpid());
-  own_commands_.add(std::move(command));
+  pending_commands_.add(std::move(command), Clock::now());
 }
 
-void AgentLoop::ask_job() {
-  if (own_commands_.empty() || !member_.joined()) return;
-  for (const Command& command : own_commands_.due(Clock::now())) hub_->send(encode(Frame(command)));
+void AgentLoop::send_due_commands() {
+  const auto now = Clock::now();
+  pending_commands_.drop_expired(now);
+  if (!member_.joined()) return;
+  for (const Command& command : pending_commands_.due(now)) hub_->send(encode(Frame(command)));
 }
 
 void AgentLoop::rows_on_disk(Revision revision) {
@@ -268,7 +282,7 @@ void AgentLoop::rows_on_disk(Revision revision) {
   report_soon();
 }
 
-void AgentLoop::leave(Step last, milliseconds at_most) {
+void AgentLoop::begin_leaving(Step last, milliseconds at_most) {
   leave_by_ = Clock::now() + at_most;
   if (started_ && member_.joined()) {
     tell_applied();
@@ -280,6 +294,7 @@ void AgentLoop::leave(Step last, milliseconds at_most) {
 }
 
 bool AgentLoop::may_exit() const {
+  if (ends_now_) return true;
   if (!leave_by_) return false;
   return Clock::now() >= *leave_by_ || member_.left_acknowledged() || !hub_ || !hub_->connected();
 }
@@ -292,6 +307,6 @@ void AgentLoop::tell_applied() {
 }
 
 // Makes the next report due now: a change must not wait for the regular one.
-void AgentLoop::report_soon() { last_progress_ = last_show_ = {}; }
+void AgentLoop::report_soon() { last_progress_ = last_publish_ = {}; }
 
 }  // namespace gradmon

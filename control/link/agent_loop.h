@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
 
+#include <atomic>
 #include <chrono>
 #include <memory>
 #include <mutex>
@@ -13,15 +14,16 @@
 #include "control/link/background_call.h"
 #include "control/link/hub_connection.h"
 #include "control/link/launch_id_search.h"
-#include "control/link/own_commands.h"
+#include "control/link/log_limiter.h"
+#include "control/link/pending_commands.h"
 
 namespace gradmon {
 
 // The state that the agent thread publishes to other threads. Own synchronisation.
 class AgentView {
  public:
-  void show(Status status);
-  void show(JobIdentity job);
+  void publish(Status status);
+  void publish(JobIdentity job);
   Status status() const;
   std::optional<JobIdentity> job() const;
 
@@ -32,7 +34,7 @@ class AgentView {
 };
 
 // The body of the agent thread: carries messages between this rank's member and the hub of its host. All
-// calls on the agent thread, except the constructor and publish_stopped().
+// calls on the agent thread, except the constructor, end_now() and publish_stopped().
 class AgentLoop {
  public:
   static constexpr Ticks kStartWait{2'000};
@@ -43,23 +45,27 @@ class AgentLoop {
   AgentLoop(const AgentLoop&) = delete;
   AgentLoop& operator=(const AgentLoop&) = delete;
 
-  // Runs until leave() was called and its message is acknowledged, its time is up, or there is no
-  // connection. After an exception it logs the cause, drops the promise at the gate and returns.
-  void live() noexcept;
+  // Runs until begin_leaving() was called and its message is acknowledged, its time is up, or there is no
+  // connection. After an exception it logs the cause, drops the promise at the gate and returns. Then closes
+  // the mailbox.
+  void run() noexcept;
 
   // Run from the mailbox; Agent describes them.
   void start();
   void rows_on_disk(Revision revision);
-  void ask(Command command);  // sets `by`
-  void leave(Step last, std::chrono::milliseconds at_most);
+  void submit(Command command);  // sets `by`
+  void begin_leaving(Step last, std::chrono::milliseconds at_most);
 
-  // Training thread, after live() has returned: publishes the state "off" with the rank's final counts.
+  // Training thread: run() returns without a message to the hub. Allocates nothing.
+  void end_now() noexcept;
+  // Training thread, after run() has returned: publishes the state "off" with the rank's final counts.
   void publish_stopped() noexcept;
 
  private:
   using Clock = std::chrono::steady_clock;
 
-  void run();
+  void poll_until_done();
+  void fail(const char* cause) noexcept;
   static std::chrono::milliseconds until_next(std::chrono::milliseconds turn);
   void run_once();
   void maintain_connection();
@@ -72,12 +78,11 @@ class AgentLoop {
   void to_coordinator(Message message);
   void perform(MemberActions actions);
   void tell_applied();
-  void ask_job();
+  void send_due_commands();
   void report_soon();
   void report_progress(Clock::time_point now);
   void warn_where_start_waits();
   void tell_progress(const CollectingReport& report);
-  void publish_own(const CollectingReport& report);
   Status own_status(const CollectingReport& report) const;
   bool may_exit() const;
 
@@ -88,24 +93,26 @@ class AgentLoop {
   const std::shared_ptr<Mailbox> mailbox_;
   AgentView& view_;
   const std::string process_id_;
-  const HubConnection::Place hub_place_;
+  const HubConnection::Settings hub_settings_;
 
+  std::atomic<bool> ends_now_{false};
   std::string launch_id_;                   // "" until it is known
   std::unique_ptr<LaunchIdSearch> search_;  // null: the id is known, or there is nothing to ask
   std::unique_ptr<HubConnection> hub_;      // null until the launch id is known
   BackgroundCall<std::vector<std::string>> notes_;
-  std::string lead_trouble_;  // why this host's hub cannot reach the lead hub; "" if it can
+  std::string lead_error_;  // why this host's hub cannot reach the lead hub; "" if it can
   Member member_;
   std::string epoch_;  // "" until the lead hub has answered
-  OwnCommands own_commands_;
+  PendingCommands pending_commands_;
+  LogLimiter off_lines_;
   bool started_ = false;
   bool start_wait_logged_ = false;
   std::optional<Clock::time_point> leave_by_;
   std::optional<Ticks> started_at_;
   Clock::time_point last_progress_;
   Clock::time_point last_measured_;
-  Clock::time_point last_show_;
-  std::optional<Clock::time_point> heard_state_;  // rank 0: when the job's status last arrived
+  Clock::time_point last_publish_;
+  std::optional<Clock::time_point> job_status_at_;  // rank 0: when the job's status last arrived
   Step last_step_;
   double step_ms_ = 0;
 };

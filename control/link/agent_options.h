@@ -19,9 +19,8 @@ namespace gradmon {
 
 // Puts the note `own` into training's store for the hubs of other hosts ("": puts nothing) and returns
 // the notes of those hubs. May take seconds: never call it on the training thread.
-using ExchangeNotes =
-    std::function<tl::expected<std::vector<std::string>, std::string>(const std::string& launch_id,
-                                                                      const std::string& own)>;
+using RendezvousExchange = std::function<tl::expected<std::vector<std::string>, std::string>(
+    const std::string& launch_id, const std::string& own)>;
 
 enum class Mode : std::uint8_t { static_once, dynamic };
 
@@ -31,7 +30,7 @@ struct AgentOptions {
   int world_size = 1;
   std::string launch_id;             // the same on all ranks of one launch; "" if unknown
   AskForLaunchId ask_for_launch_id;  // null: the id is known, or there is nothing to ask
-  std::string launch_trouble;        // why the id is unknown
+  std::string launch_id_error;       // why the id is unknown
   Mode mode = Mode::dynamic;
   std::filesystem::path output_dir;
   LeadJob lead;             // sent by rank 0 only
@@ -40,7 +39,7 @@ struct AgentOptions {
   bool insecure_loopback = false;
   std::optional<bool> several_hosts;  // whether the job has ranks on other hosts; nullopt: unknown
   std::string master;                 // MASTER_ADDR; "" for none
-  ExchangeNotes exchange_notes;       // null: there is no store
+  RendezvousExchange exchange_notes;  // null: there is no store
   Step start_iteration;
   EnvironmentLookup environment = process_environment;  // for the job's directory and the hub's program
 };

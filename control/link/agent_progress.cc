@@ -2,7 +2,6 @@
 // AgentLoop: Progress reports to the coordinator, and the status for the program.
 #include <unistd.h>
 
-#include <exception>
 #include <utility>
 
 #include "control/host/boot_clock.h"
@@ -17,9 +16,9 @@ using std::chrono::milliseconds;
 
 constexpr milliseconds kProgressEvery{1000};
 constexpr milliseconds kProgressEveryWhileOpen{500};
-constexpr milliseconds kShowEvery{100};
+constexpr milliseconds kPublishEvery{100};
 constexpr milliseconds kMeasureOver{500};
-constexpr milliseconds kStateIsFresh{3000};
+constexpr milliseconds kJobStatusMaxAge{3000};
 constexpr std::size_t kMostWarnings = 50;
 
 }  // namespace
@@ -27,8 +26,8 @@ constexpr std::size_t kMostWarnings = 50;
 void AgentLoop::report_progress(Clock::time_point now) {
   const auto pace = member_.busy() ? kProgressEveryWhileOpen : kProgressEvery;
   const bool due = now.time_since_epoch() / pace != last_progress_.time_since_epoch() / pace;
-  if (!due && now - last_show_ < kShowEvery) return;
-  last_show_ = now;
+  if (!due && now - last_publish_ < kPublishEvery) return;
+  last_publish_ = now;
   if (now - last_measured_ >= kMeasureOver) {
     const Step step = gate_.current();
     const double ms = std::chrono::duration<double, std::milli>(now - last_measured_).count();
@@ -41,8 +40,8 @@ void AgentLoop::report_progress(Clock::time_point now) {
     last_progress_ = now;
     tell_progress(report);
   }
-  const bool hears_state = heard_state_ && now - *heard_state_ < kStateIsFresh && member_.joined();
-  if (!hears_state) publish_own(report);
+  const bool has_job_status = job_status_at_ && now - *job_status_at_ < kJobStatusMaxAge && member_.joined();
+  if (!has_job_status) view_.publish(own_status(report));
 }
 
 void AgentLoop::tell_progress(const CollectingReport& report) {
@@ -74,13 +73,11 @@ void AgentLoop::publish_stopped() noexcept {
       rank.dropped = report.dropped;
       if (!report.error.empty()) rank.error = report.error;
     }
-    view_.show(std::move(status));
-  } catch (const std::exception& error) {
-    log_warn(std::string("status() may be out of date: ") + error.what());
+    view_.publish(std::move(status));
+  } catch (...) {
+    log_warn("status() may be out of date: the last counts could not be read");
   }
 }
-
-void AgentLoop::publish_own(const CollectingReport& report) { view_.show(own_status(report)); }
 
 Status AgentLoop::own_status(const CollectingReport& report) const {
   Status status;
@@ -89,8 +86,8 @@ Status AgentLoop::own_status(const CollectingReport& report) const {
   status.output_dir = options_.output_dir.string();
   status.mode = options_.mode == Mode::dynamic ? "dynamic" : "static";
   status.warnings = report.warnings;
-  status.reason = member_.replaced() ? "another process has taken this rank" : member_.refused();
-  if (status.reason.empty() && hub_) status.reason = hub_->connected() ? lead_trouble_ : hub_->trouble();
+  status.reason = member_.replaced() ? "another process has joined as this rank" : member_.refused();
+  if (status.reason.empty() && hub_) status.reason = hub_->connected() ? lead_error_ : hub_->trouble();
   RankStatus own;
   own.rank = options_.rank;
   own.host = host_name();

@@ -35,11 +35,13 @@ class BackgroundCall {
           call->outcome = work();
         } catch (const std::exception& error) {
           call->outcome = tl::unexpected(std::string(error.what()));
+        } catch (...) {
+          call->outcome = tl::unexpected(std::string("unknown exception"));
         }
         call->done.store(true, std::memory_order_release);
       }).detach();
     } catch (const std::system_error& error) {
-      call_->outcome = tl::unexpected(std::string("no thread to ask on: ") + error.what());
+      call_->outcome = tl::unexpected(std::string("cannot start a thread: ") + error.what());
       call_->done = true;
     }
   }

@@ -24,36 +24,36 @@ class HubConnection {
   using Clock = std::chrono::steady_clock;
 
   // What a connection needs from the environment. Read once, on the training thread.
-  struct Place {
+  struct Settings {
     JobBases bases;
     tl::expected<std::filesystem::path, std::string> program;
     std::vector<std::string> environment;
   };
-  static Place place(const EnvironmentLookup& environment);
+  static Settings read_settings(const EnvironmentLookup& environment);
 
   // A process that finds no hub waits `before_starting` for another rank to start it, then starts it
   // itself. Ranks pass different values, so that normally one of them starts it.
-  HubConnection(std::string launch_id, Place place, std::chrono::milliseconds before_starting);
+  HubConnection(std::string launch_id, Settings settings, std::chrono::milliseconds before_starting);
   HubConnection(const HubConnection&) = delete;
   HubConnection& operator=(const HubConnection&) = delete;
 
   // If there is no connection, tries to connect, every 20 ms for the first 100 tries, then every 1 s. If
   // no hub runs, also starts one; the pauses between two starts are 0.1 s, 0.2 s … 1 s. Returns true for
   // a new connection.
-  bool connect_if_due(Clock::time_point now);
+  bool poll_connect(Clock::time_point now);
   bool connected() const { return stream_ != nullptr; }
   int fd() const { return stream_ ? stream_->fd() : -1; }
   bool wants_write() const { return stream_ && stream_->wants_write(); }
   // False: the frame is lost, because there is no connection, the hub has closed it, or the hub has left
-  // too many bytes unread. Never closes the connection: only serve() does, after it has delivered
+  // too many bytes unread. Never closes the connection: only process_io() does, after it has delivered
   // everything that the hub sent.
   bool send(std::string_view frame);
   // Writes queued frames and calls `on_frame` for each frame that has arrived. False: the connection is
   // lost.
-  bool serve(const FrameStream::OnFrame& on_frame);
+  bool process_io(const FrameStream::OnFrame& on_frame);
   // Why there is no connection; "" if there is one.
   const std::string& trouble() const { return trouble_; }
-  // Whether several starts in a row have failed or led to no connection. connect_if_due() goes on trying.
+  // Whether several starts in a row have failed or led to no connection. poll_connect() goes on trying.
   bool gave_up_starting() const {
     return failed_starts_ >= kMostFailedStarts || starts_ >= 2 * kMostFailedStarts;
   }
@@ -63,17 +63,17 @@ class HubConnection {
 
   tl::expected<void, std::string> try_to_connect(Clock::time_point now);
   tl::expected<void, std::string> start_one(const JobDirectory& directory);
-  void lose(std::string why);
+  void on_disconnect(std::string why);
 
   // Constant after construction.
   const std::string launch_id_;
-  const Place place_;
+  const Settings settings_;
   const std::chrono::milliseconds before_starting_;
 
   std::unique_ptr<FrameStream> stream_;  // null: not connected
   std::optional<ClosedInChildren> closed_in_children_;
   std::string trouble_ = "not connected yet";
-  std::string start_trouble_;  // why the last start of a hub failed; "" if it did not
+  std::string start_error_;  // why the last start of a hub failed; "" if it did not
   // Counted since the last connection.
   int tries_ = 0;
   int starts_ = 0;

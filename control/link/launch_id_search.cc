@@ -8,10 +8,9 @@ namespace {
 
 using Time = LaunchIdSearch::Time;
 
-constexpr Time kOften{1'000};
-constexpr Time kOftenFor{60'000};
-constexpr Time kSeldom{10'000};
-constexpr Time kWhileUnderWay{20};
+constexpr Time kFastInterval{1'000};
+constexpr Time kFastPeriod{60'000};
+constexpr Time kSlowInterval{10'000};
 
 }  // namespace
 
@@ -20,16 +19,14 @@ LaunchIdSearch::LaunchIdSearch(AskForLaunchId ask, Time now)
 
 std::optional<LaunchId> LaunchIdSearch::poll(Time now) {
   if (auto found = try_.poll()) {
-    objection_ = *found ? "" : found->error();
+    last_error_ = *found ? "" : found->error();
     if (*found && **found) known_ = std::move(***found);
   }
   if (!known_ && !try_.under_way() && now >= next_) {
-    next_ = now + (now - start_ < kOftenFor ? kOften : kSeldom);
+    next_ = now + (now - start_ < kFastPeriod ? kFastInterval : kSlowInterval);
     try_.begin(ask_);
   }
   return known_;
 }
-
-Time LaunchIdSearch::due(Time now) const { return try_.under_way() ? now + kWhileUnderWay : next_; }
 
 }  // namespace gradmon

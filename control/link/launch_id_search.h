@@ -16,8 +16,6 @@ struct LaunchId {
   std::string source;  // where it comes from, for people: "TORCHELASTIC_RUN_ID"
 };
 
-inline bool operator==(const LaunchId& a, const LaunchId& b) { return a.id == b.id && a.source == b.source; }
-
 // Makes one try. Returns the id, nullopt if rank 0 has not published it yet, or an error if the store does
 // not answer. A try blocks its thread for at most 3 s: never call it on the training thread. One try at a
 // time, on any thread.
@@ -37,10 +35,8 @@ class LaunchIdSearch {
   // Takes the result of a finished try and begins the next one if it is due. Returns the id once it is
   // known.
   std::optional<LaunchId> poll(Time now);
-  // When to call poll() again.
-  Time due(Time now) const;
   // The error of the last try; "" if there was none, that is, if rank 0 has not published the id yet.
-  const std::string& objection() const { return objection_; }
+  const std::string& last_error() const { return last_error_; }
 
  private:
   // Constant after construction.
@@ -49,7 +45,7 @@ class LaunchIdSearch {
 
   Time next_;
   BackgroundCall<std::optional<LaunchId>> try_;
-  std::string objection_;
+  std::string last_error_;
   std::optional<LaunchId> known_;
 };
 

@@ -78,16 +78,16 @@ std::vector<char*> pointers_to(const std::vector<std::string>& texts) {
   return pointers;
 }
 
-tl::expected<void, std::string> judge(const std::string& program, int status) {
+tl::expected<void, std::string> check_exit_status(const std::string& program, int status) {
   if (WIFEXITED(status) && WEXITSTATUS(status) == 0) return {};
   const bool exited = WIFEXITED(status);
-  return Problem(program + (exited ? ": ended with exit status " : ": ended by signal ") +
+  return Problem(program + (exited ? ": exited with status " : ": was killed by signal ") +
                  std::to_string(exited ? WEXITSTATUS(status) : WTERMSIG(status)));
 }
 
 // Whether the process has ended. ECHILD counts as ended: other code has reaped the process, or the program
 // ignores SIGCHLD. `status` is then unchanged.
-bool ended(pid_t pid, int& status) {
+bool has_ended(pid_t pid, int& status) {
   pid_t got = 0;
   do {
     got = ::waitpid(pid, &status, WNOHANG);
@@ -98,7 +98,7 @@ bool ended(pid_t pid, int& status) {
 bool ends_within(std::chrono::milliseconds most_wait, pid_t pid, int& status) {
   const auto deadline = Clock::now() + most_wait;
   for (int nap = 1;; nap = std::min(2 * nap, 20)) {
-    if (ended(pid, status)) return true;
+    if (has_ended(pid, status)) return true;
     if (Clock::now() >= deadline) return false;
     ::poll(nullptr, 0, nap);
   }
@@ -120,11 +120,11 @@ tl::expected<void, std::string> spawn_and_wait(const HubCommand& command) {
   if (error != 0) return Problem("cannot start " + program + ": " + std::generic_category().message(error));
 
   int status = 0;
-  if (ends_within(command.most_wait, pid, status)) return judge(program, status);
+  if (ends_within(command.most_wait, pid, status)) return check_exit_status(program, status);
   ::kill(pid, SIGKILL);
   ends_within(std::chrono::milliseconds(100), pid, status);
-  return Problem(program + ": has not gone into the background within " +
-                 std::to_string(command.most_wait.count()) + " ms, killed");
+  return Problem(program + ": did not daemonise within " + std::to_string(command.most_wait.count()) +
+                 " ms: killed");
 }
 
 }  // namespace
@@ -143,22 +143,22 @@ fs::path own_object() {
 
 tl::expected<fs::path, std::string> find_hub_program(const EnvironmentLookup& environment,
                                                      const fs::path& object) {
-  std::string looked_for;
+  std::string tried;
   if (!object.empty()) {
     const fs::path directory = object.parent_path();
     for (const fs::path& place :
          {directory, directory.parent_path() / "bin", directory.parent_path() / "lib"}) {
       fs::path file = place / kName;
       if (runnable(file)) return file;
-      looked_for += file.string() + ", ";
+      tried += (tried.empty() ? "tried " : ", ") + file.string();
     }
   }
   const auto named = environment("GRADMON_HUB");
   if (named && fs::path(*named).is_absolute() && runnable(*named)) return fs::path(*named);
+  const std::string why = std::string(kName) + " not found: " + tried + (tried.empty() ? "" : "; ");
   if (named && !named->empty())
-    return Problem("no program " + looked_for + "nor is GRADMON_HUB (" + *named +
-                   ") the absolute path of one");
-  return Problem("no program " + looked_for + "and GRADMON_HUB, the absolute path of one, is not set");
+    return Problem(why + "GRADMON_HUB=\"" + *named + "\" is not the absolute path of an executable");
+  return Problem(why + "set GRADMON_HUB to its absolute path");
 }
 
 std::vector<std::string> hub_environment() {

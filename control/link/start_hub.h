@@ -42,7 +42,8 @@ struct HubCommand {
 // on /dev/null and no other descriptor. The program daemonises: it forks and its first process exits with
 // status 0. This function waits for that exit, and kills the process after `most_wait`, so that training
 // keeps no child. It waits for no other child. Success does not mean that a hub runs: connect to find
-// out. Blocks: exec also waits for the disk that holds the program. Any thread that may block.
+// out. If this process ignores SIGCHLD or reaps all its children, the exit status is unknown and counts as
+// success. Blocks: exec also waits for the disk that holds the program. Any thread that may block.
 [[nodiscard]] tl::expected<void, std::string> start_hub(const HubCommand& command) noexcept;
 
 }  // namespace gradmon

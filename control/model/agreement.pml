@@ -115,7 +115,7 @@ byte seat[EPOCHS];             // bit i: rank i has been welcomed by this incarn
 byte out[EPOCHS];              // bit i: rank i is dropped, has left or was never counted
 byte ready[EPOCHS * N];        // Ready of the present seat to the open revision: the fence, 0: not said
 byte least_effective[EPOCHS];  // above the last commit, and the last steps of those that are out
-#if defined(RESTARTS) || defined(MUTANT_TOLD_BEFORE_LOGGED)
+#if defined(RESTARTS) || defined(MUTANT_SENT_BEFORE_LOGGED)
 short logged;                  // bit r: the verdict on r is in the log
 bool restarted;
 #endif

@@ -29,7 +29,7 @@ inline forget_seat(e, i) {
   seat[e] = seat[e] & ~BIT(i);
   ready[e * N + i] = 0;
 #ifndef HEARD_LATE
-#ifndef MUTANT_BELOW_DROPPED
+#ifndef MUTANT_EFFECTIVE_BELOW_DROPPED
   least_effective[e] = MORE(least_effective[e], current[i] + 1)
 #endif
 #endif
@@ -58,7 +58,7 @@ inline write_verdict(e, v) {
 #ifdef RESTARTS
 #if defined(MUTANT_UNLOGGED_OFF)
   logged = (OFF(opened[e]) -> logged : logged | BIT(opened[e]))
-#elif !defined(MUTANT_TOLD_BEFORE_LOGGED)
+#elif !defined(MUTANT_SENT_BEFORE_LOGGED)
   logged = logged | BIT(opened[e])
 #endif
 #endif
@@ -196,7 +196,7 @@ end:
   :: d_step { OPEN(e) && verdict[opened[e]] == NOTHING && !OFF(opened[e]) -> write_verdict(e, ABORT); AT_ONCE(e) }
 #endif
   :: d_step { OPEN(e) && verdict[opened[e]] != NOTHING -> tell(e) }
-#ifdef MUTANT_TOLD_BEFORE_LOGGED
+#ifdef MUTANT_SENT_BEFORE_LOGGED
   :: d_step { RUNS(e) && opened[e] > BASE(e) && verdict[opened[e]] != NOTHING && last[e] == opened[e] ->
               logged = logged | BIT(opened[e]) }
 #endif

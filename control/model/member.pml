@@ -159,7 +159,7 @@ end:
 #endif
 
 // A plan that is on, committed without this rank's promise.
-#ifdef MUTANT_TAKES_A_SECOND
+#ifdef MUTANT_SECOND_PROMISE
 #define NOT_MINE(i, r) skip
 #else
 #define NOT_MINE(i, r) lapse(i)
@@ -216,7 +216,7 @@ inline answer(i) {
 
 // Fence: beyond the step published, which may be the one begun or the next.
 inline on_prepare(i, r, beyond) {
-#ifndef MUTANT_TAKES_A_SECOND
+#ifndef MUTANT_SECOND_PROMISE
   learn(i, r - 1);
 #endif
   if
@@ -324,7 +324,7 @@ inline crash(i, resumes_at) {
 }
 
 #define PREPARED(i, r) (r <= opened[EPOCH(i)] && r > closed[i] && r > BASE(EPOCH(i)))
-#ifdef MUTANT_TAKES_A_SECOND
+#ifdef MUTANT_SECOND_PROMISE
 #define TAKES(i, r) (PREPARED(i, r) && r > open_[i])
 #else
 #define TAKES(i, r) (PREPARED(i, r) && r != open_[i])

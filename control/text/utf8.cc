@@ -26,4 +26,14 @@ Utf8Character utf8_character(std::string_view text, std::size_t at) {
   return {bytes, code};
 }
 
+std::string_view utf8_prefix(std::string_view text, std::size_t most_bytes) {
+  if (text.size() <= most_bytes) return text;
+  const auto continues = [&](std::size_t at) {
+    return (static_cast<unsigned char>(text[at]) & 0xC0U) == 0x80U;
+  };
+  std::size_t end = most_bytes;
+  while (end > 0 && most_bytes - end < 3 && continues(end)) --end;
+  return text.substr(0, continues(end) ? most_bytes : end);
+}
+
 }  // namespace gradmon

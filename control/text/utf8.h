@@ -16,4 +16,7 @@ struct Utf8Character {
 // forms, surrogates and code points above U+10FFFF are malformed. Pure.
 Utf8Character utf8_character(std::string_view text, std::size_t at);
 
+// The longest prefix of at most so many bytes that cuts no character of well-formed text. Pure.
+std::string_view utf8_prefix(std::string_view text, std::size_t most_bytes);
+
 }  // namespace gradmon

@@ -48,7 +48,7 @@ enum class CommandOutcome : std::uint8_t {
   failed = 1,  // rejected, superseded, static mode
   not_allowed = 5,
   invalid_config = 6,  // nothing was written
-  partial = 7,         // done on some ranks only, or not in time
+  incomplete = 7,      // done on some ranks only, or not in time
 };
 
 struct CommandReply {

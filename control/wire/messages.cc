@@ -7,6 +7,7 @@
 #include <type_traits>
 #include <utility>
 
+#include "control/wire/field_codec.h"
 #include "control/wire/wire_values.h"
 
 namespace gradmon {
@@ -104,7 +105,7 @@ tl::expected<Message, std::string> message_of(const wire::Bundle& in) {
     case wire::Bundle::MESSAGE_NOT_SET:
       break;
   }
-  return tl::unexpected(std::string("an envelope without a known message"));
+  return tl::unexpected(std::string("unknown message type"));
 }
 
 tl::expected<Bundles, std::string> bundles_of(const wire::Bundles& in) {
@@ -141,15 +142,16 @@ std::string encode(const Frame& frame) {
                    write(reply.reply, *out.mutable_reply());
                    out.mutable_reply()->set_request_id(reply.request_id);
                  },
-                 [&](const Status& status) { write(status, *out.mutable_state()); },
+                 [&](const Status& status) { out.set_state(encode_fields(status)); },
                  [&](const HubLogLine& line) {
                    out.mutable_hub_log_line()->set_level(static_cast<std::uint32_t>(line.level));
                    out.mutable_hub_log_line()->set_text(line.text);
                  },
                  [&](const Introduction& m) { write(m, *out.mutable_introduction()); },
                  [&](const StoreNotes& notes) {
-                   out.mutable_store_notes()->set_own(notes.own);
-                   for (const std::string& each : notes.others) out.mutable_store_notes()->add_others(each);
+                   out.mutable_store_notes()->set_own(notes.own_note);
+                   for (const std::string& note : notes.other_notes)
+                     out.mutable_store_notes()->add_others(note);
                  },
              },
              frame);
@@ -158,7 +160,7 @@ std::string encode(const Frame& frame) {
 
 tl::expected<Frame, std::string> decode_frame(std::string_view bytes) {
   wire::Frame in;
-  if (!parse(bytes, in)) return tl::unexpected(std::string("not a frame of ours"));
+  if (!parse(bytes, in)) return tl::unexpected(std::string("not a gradmon frame"));
   switch (in.content_case()) {
     case wire::Frame::kBundles:
       return bundles_of(in.bundles()).map([](Bundles bundles) { return Frame(std::move(bundles)); });
@@ -167,13 +169,18 @@ tl::expected<Frame, std::string> decode_frame(std::string_view bytes) {
     case wire::Frame::kCommand:
       return read_command(in.command()).map([](Command command) { return Frame(std::move(command)); });
     case wire::Frame::kReply:
-      return AddressedReply{in.reply().request_id(), read_reply(in.reply())};
+      return read_reply(in.reply()).map([&](CommandReply reply) {
+        return Frame(AddressedReply{in.reply().request_id(), std::move(reply)});
+      });
     case wire::Frame::kHubLogLine: {
       const auto level = std::min(in.hub_log_line().level(), static_cast<std::uint32_t>(LogLevel::error));
       return HubLogLine{static_cast<LogLevel>(level), in.hub_log_line().text()};
     }
-    case wire::Frame::kState:
-      return read_status(in.state());
+    case wire::Frame::kState: {
+      auto status = decode_fields<Status>(in.state());
+      if (!status) break;
+      return std::move(*status);
+    }
     case wire::Frame::kStoreNotes: {
       const auto& others = in.store_notes().others();
       return StoreNotes{in.store_notes().own(), {others.begin(), others.end()}};
@@ -181,13 +188,13 @@ tl::expected<Frame, std::string> decode_frame(std::string_view bytes) {
     case wire::Frame::CONTENT_NOT_SET:
       break;
   }
-  return tl::unexpected(std::string("an empty frame"));
+  return tl::unexpected(std::string("empty or unknown frame"));
 }
 
 std::vector<std::string> frames_of(Bundles bundles) {
   if (bundles.empty()) return {};
   std::string frame = encode(Frame(bundles));
-  if (frame.size() <= kMostBytesDown || bundles.size() < 2) return {std::move(frame)};
+  if (frame.size() <= kMaxFrameBytes || bundles.size() < 2) return {std::move(frame)};
   const auto middle = bundles.begin() + static_cast<std::ptrdiff_t>(bundles.size() / 2);
   std::vector<std::string> frames =
       frames_of({std::make_move_iterator(bundles.begin()), std::make_move_iterator(middle)});

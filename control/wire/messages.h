@@ -52,21 +52,21 @@ struct Introduction {
   std::string launch_id;
   Rank rank;
   int world_size = 1;
-  std::optional<LeadJob> lead;  // set by rank 0 only: it makes the hub the lead
+  std::optional<LeadJob> lead_job;  // set by rank 0 only: it makes the hub the lead
   std::string output_dir;
   std::string endpoint;  // GRADMON_ENDPOINT; "" for none
   std::string keys;      // the key directory; "" for none
   bool insecure_loopback = false;
   std::optional<bool> several_hosts;  // whether the job has ranks on other hosts; none: not known
-  std::string master;                 // MASTER_ADDR; "" for none
-  bool store = false;                 // this rank can reach training's store
+  std::string master_addr;            // MASTER_ADDR; "" for none
+  bool has_store = false;             // this rank can reach training's store
 };
 
-// To a rank: put the note `own` ("" for none) into training's store, for the hubs of other hosts, and
-// report the notes that those have put there. From the rank: these notes, in `others`.
+// To a rank: put `own_note` ("" for none) into training's store, for the hubs of other hosts, and report
+// the notes that those have put there. From the rank: these notes, in `other_notes`.
 struct StoreNotes {
-  std::string own;
-  std::vector<std::string> others;
+  std::string own_note;
+  std::vector<std::string> other_notes;
 };
 
 // A line of the hub's log, for rank 0 to log.
@@ -77,12 +77,11 @@ struct HubLogLine {
 
 using Frame = std::variant<Bundles, Command, AddressedReply, Status, Introduction, HubLogLine, StoreNotes>;
 
-inline constexpr std::size_t kMostBytesUp = 64 * 1024;  // from a rank or a client, without config texts
 // The longest frame, in bytes: two configs of 1 MiB, and 64 KiB for the rest.
-inline constexpr std::size_t kMostBytesDown = 2 * 1024 * 1024 + 64 * 1024;
+inline constexpr std::size_t kMaxFrameBytes = 2 * 1024 * 1024 + 64 * 1024;
 
 std::string encode(const Frame& frame);
-// Encodes the bundles as one frame, or as several if one would exceed kMostBytesDown (Hellos carry whole
+// Encodes the bundles as one frame, or as several if one would exceed kMaxFrameBytes (Hellos carry whole
 // plans). Empty if there are no bundles.
 std::vector<std::string> frames_of(Bundles bundles);
 tl::expected<Frame, std::string> decode_frame(std::string_view bytes);

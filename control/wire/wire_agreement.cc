@@ -1,4 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
+#include <cmath>
 #include <memory>
 #include <utility>
 
@@ -33,13 +34,13 @@ void write(const Plan& from, wire::Plan& to) {
 }
 
 tl::expected<PlanPtr, std::string> read_plan(const wire::Plan& from) {
-  const bool sane =
+  const bool in_range =
       from.collect_times() >= 0 && from.step_interval() >= 1 && from.max_wait_ms() > 0 &&
       from.cause() <= static_cast<std::uint32_t>(Cause::budget) &&
       (!from.has_lookahead() || from.lookahead() >= 1) &&
       (!from.has_max_overhead() || from.max_overhead() > 0) &&
       (!from.has_continues() || (from.continues().interval() >= 1 && from.continues().times() >= 0));
-  if (!sane) return tl::unexpected(std::string("a plan with numbers out of range"));
+  if (!in_range) return tl::unexpected(std::string("plan has a value out of range"));
   auto plan = std::make_shared<Plan>();
   plan->on = from.on();
   plan->config_text = from.config_text();
@@ -100,7 +101,7 @@ tl::expected<KnownDecisions, std::string> read_known_decisions(const wire::Known
   if (from.has_commit()) {
     auto commit = read_verdict(from.commit());
     if (!commit) return tl::unexpected(commit.error());
-    if (!commit->commit()) return tl::unexpected(std::string("a commit without its plan"));
+    if (!commit->commit()) return tl::unexpected(std::string("commit verdict has no plan"));
     to.commit = std::move(*commit);
   }
   return to;
@@ -139,7 +140,7 @@ tl::expected<Hello, std::string> read_hello(const wire::Hello& from) {
   if (!from.has_held()) return to;
   auto held = read_verdict(from.held());
   if (!held) return tl::unexpected(held.error());
-  if (!held->commit()) return tl::unexpected(std::string("a commit without its plan"));
+  if (!held->commit()) return tl::unexpected(std::string("commit verdict has no plan"));
   to.held = std::move(*held);
   return to;
 }
@@ -185,7 +186,9 @@ void write(const Overhead& from, wire::Overhead& to) {
 
 // Untrusted: with an invalid share or count, the overhead is unknown.
 Overhead read_overhead(const wire::Overhead& from) {
-  if (!(from.share() >= 0) || from.collected() < 0) return {};
+  const bool in_range =
+      std::isfinite(from.share()) && from.share() >= 0 && from.collected() >= 0 && from.steps() >= 0;
+  if (!in_range) return {};
   return {{from.revision()}, from.collected(), from.share(), from.steps()};
 }
 
@@ -213,7 +216,7 @@ void write(const Progress& from, wire::Progress& to) {
 Progress read_progress(const wire::Progress& from) {
   Progress to;
   to.step = {from.step()};
-  to.step_ms = from.step_ms();
+  if (std::isfinite(from.step_ms()) && from.step_ms() >= 0) to.step_ms = from.step_ms();
   to.collecting = from.collecting();
   to.waiting = from.waiting();
   to.records = from.records();
@@ -257,8 +260,8 @@ void write(const Welcome& from, wire::Welcome& to) {
   to.set_incarnation(from.incarnation);
   to.set_number(from.number);
   to.set_refused(from.refused);
-  to.set_again(from.again);
-  to.set_starts_on(from.starts_on);
+  to.set_retry(from.retry);
+  to.set_epoch_starts_on(from.epoch_starts_on);
   to.set_run_id(from.run_id);
   to.set_started(from.started);
   to.set_epoch_order(from.epoch_order);
@@ -268,8 +271,9 @@ void write(const Welcome& from, wire::Welcome& to) {
 tl::expected<Welcome, std::string> read_welcome(const wire::Welcome& from) {
   auto last = read_known_decisions(from.last());
   if (!last) return tl::unexpected(last.error());
-  return Welcome{from.process_id(), from.incarnation(), from.number(), from.refused(), from.again(),
-                 from.starts_on(),  from.run_id(),      from.started(), from.epoch_order(), std::move(*last)};
+  return Welcome{from.process_id(),  from.incarnation(),     from.number(), from.refused(),
+                 from.retry(),       from.epoch_starts_on(), from.run_id(), from.started(),
+                 from.epoch_order(), std::move(*last)};
 }
 
 void write(const Offer& from, wire::Offer& to) {
@@ -298,7 +302,7 @@ tl::expected<Prepare, std::string> read_prepare(const wire::Prepare& from) {
 }
 
 void write(const LogEntry& from, wire::LogEntry& to) {
-  if (const auto* asked = std::get_if<AskedEntry>(&from)) {
+  if (const auto* asked = std::get_if<OfferedEntry>(&from)) {
     to.mutable_asked()->set_revision(asked->revision.value);
     to.mutable_asked()->set_at(asked->at);
     write(*asked->plan, *to.mutable_asked()->mutable_plan());
@@ -313,9 +317,6 @@ void write(const LogEntry& from, wire::LogEntry& to) {
     to.mutable_gone()->set_how(static_cast<std::uint32_t>(gone->how));
     to.mutable_gone()->set_last(gone->last.value);
     to.mutable_gone()->set_by(gone->by);
-  } else if (const auto* request = std::get_if<RequestEntry>(&from)) {
-    to.mutable_request()->set_request_id(request->request_id);
-    to.mutable_request()->set_config_sha256(request->config_sha256);
   } else if (const auto* ended = std::get_if<WrittenBackEntry>(&from)) {
     to.mutable_written_back()->set_revision(ended->revision.value);
   }
@@ -325,7 +326,7 @@ tl::expected<LogEntry, std::string> read_log_entry(const wire::LogEntry& from) {
   switch (from.entry_case()) {
     case wire::LogEntry::kAsked:
       return read_plan(from.asked().plan()).map([&](PlanPtr plan) {
-        return LogEntry(AskedEntry{{from.asked().revision()}, std::move(plan), from.asked().at()});
+        return LogEntry(OfferedEntry{{from.asked().revision()}, std::move(plan), from.asked().at()});
       });
     case wire::LogEntry::kVerdict:
       return read_verdict(from.verdict()).map([](Verdict verdict) { return LogEntry(std::move(verdict)); });
@@ -339,8 +340,6 @@ tl::expected<LogEntry, std::string> read_log_entry(const wire::LogEntry& from) {
                             static_cast<DepartureEntry::How>(from.gone().how()),
                             {from.gone().last()},
                             from.gone().by()};
-    case wire::LogEntry::kRequest:
-      return RequestEntry{from.request().request_id(), from.request().config_sha256()};
     case wire::LogEntry::kWrittenBack:
       return WrittenBackEntry{{from.written_back().revision()}};
     case wire::LogEntry::ENTRY_NOT_SET:

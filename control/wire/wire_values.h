@@ -32,7 +32,6 @@ void write(const Offer& from, wire::Offer& to);
 void write(const Prepare& from, wire::Prepare& to);
 void write(const DryRun& from, wire::DryRun& to);
 void write(const Command& from, wire::Command& to);
-void write(const Status& from, wire::Status& to);
 void write(const CommandReply& from, wire::CommandReply& to);
 void write(const Introduction& from, wire::Introduction& to);
 void write(const LogEntry& from, wire::LogEntry& to);
@@ -50,9 +49,8 @@ tl::expected<Offer, std::string> read_offer(const wire::Offer& from);
 tl::expected<Prepare, std::string> read_prepare(const wire::Prepare& from);
 tl::expected<DryRun, std::string> read_dry_run(const wire::DryRun& from);
 tl::expected<Command, std::string> read_command(const wire::Command& from);
-Status read_status(const wire::Status& from);
 Introduction read_introduction(const wire::Introduction& from);
 tl::expected<LogEntry, std::string> read_log_entry(const wire::LogEntry& from);
-CommandReply read_reply(const wire::CommandReply& from);
+tl::expected<CommandReply, std::string> read_reply(const wire::CommandReply& from);
 
 }  // namespace gradmon

@@ -66,8 +66,9 @@ ChosenElements chosen_elements(const ActivationChoice::Wanted& wanted, const For
     if (!wanted.one || element.place == index) chosen.elements.push_back(&element);
   }
   if (!wanted.one || tensors.places == std::max<std::size_t>(size, 1)) return chosen;
-  chosen.mismatch = (size == 0 ? "\"tensor\"" : tuple_text(size, index)) + " asked for, but there are " +
-                    std::to_string(tensors.places);
+  chosen.mismatch = "config selects " + (size == 0 ? "\"tensor\"" : tuple_text(size, index)) +
+                    ", but the module has " + std::to_string(tensors.places) +
+                    (tensors.places == 1 ? " element" : " elements");
   return chosen;
 }
 

@@ -30,7 +30,7 @@ ActivationProbe::ActivationProbe(const HookSettings& settings, const WatchedMode
       stream_(stream),
       rows_(std::make_shared<ActivationRows>(settings.eps, fuse)),
       gradients_(model) {
-  const std::vector<TargetName> names = module_names(model);
+  const std::vector<TargetName> names = module_names(model.modules);
   const auto recorded = activation_record_names(settings, names);
   auto choices = activation_choices(settings_, selection_, names);
   for (std::size_t i = 0; i < names.size(); ++i)
@@ -56,14 +56,9 @@ void ActivationProbe::write_rows(RowWriter& rows) {
     const RowKey key{row.kind, stream_.target_id(row.vpp_stage, row.name), sequence++, row.micro_step};
     rows.write(key, row.reading, row.name);
   }
-  for (const auto& [name, why] : rows_->take_indistinct()) rows.count_not_applicable(name, why);
+  for (const auto& [name, why] : rows_->take_not_applicable()) rows.count_not_applicable(name, why);
   for (std::uint64_t late = rows_->take_late(); late > 0; --late)
-    rows.count_not_applicable("actv_grad", "a gradient came after its step had ended");
-}
-
-std::size_t ActivationProbe::attached() const noexcept {
-  return static_cast<std::size_t>(std::count_if(targets_.begin(), targets_.end(),
-                                                [](const Target& target) { return target.choice.any(); }));
+    rows.count_not_applicable("actv_grad", "a gradient arrived after its step had ended");
 }
 
 void ActivationProbe::before_forward(const ForwardVisit& visit, const ForwardTensors& inputs) {
@@ -84,13 +79,10 @@ void ActivationProbe::after_forward(const ForwardVisit& visit, const ForwardTens
   watch_outputs(target, visit, outputs);
 }
 
-void ActivationProbe::abandoned(const ForwardVisit& visit) {
-  rows_->drop(targets_[visit.module].vpp_stage, visit.micro_step);
-}
+void ActivationProbe::abandoned(const ForwardVisit& visit) { rows_->drop(visit.vpp_stage, visit.micro_step); }
 
 void ActivationProbe::tapped(const ForwardVisit& within, std::string_view name, const at::Tensor& tensor) {
-  const int vpp_stage = within.module == kNoModule ? 0 : targets_[within.module].vpp_stage;
-  const Target& target = tapped_target(vpp_stage, name);
+  const Target& target = tapped_target(within.vpp_stage, name);
   if (!target.choice.any()) return;
   const ForwardTensors value{{{tensor, "", 0}}, 1, true};
   read(target, within, Side::output, value);
@@ -132,7 +124,7 @@ ActivationProbe::Call ActivationProbe::note_inputs(const Target& target, const F
   Call call;
   for (const auto* element : chosen(target, Side::input_grad, inputs)) {
     GradientSource source = gradients_.source_of(element->tensor);
-    if (source.sort == GradientSource::Sort::none || source.sort == GradientSource::Sort::parameter) continue;
+    if (source.kind == GradientSource::Kind::none || source.kind == GradientSource::Kind::parameter) continue;
     call.rows.push_back(row(target, visit, Side::input_grad, element_suffix(inputs, *element)));
     call.sources.push_back(std::move(source));
   }
@@ -145,9 +137,9 @@ void ActivationProbe::watch_inputs(Call call, const ForwardTensors& outputs) {
   for (std::size_t i = 0; i < call.sources.size(); ++i) {
     const auto same = [&](const GradientSource& other) { return other.is(call.sources[i]); };
     if (std::count_if(call.sources.begin(), call.sources.end(), same) > 1) {
-      rows_->note_indistinct(call.rows[i].name, "the same tensor is given to the module twice");
+      rows_->note_not_applicable(call.rows[i].name, "the module receives this tensor twice");
     } else if (comes_out(call.sources[i], outputs)) {
-      rows_->note_indistinct(call.rows[i].name, "the module gives it out as it is");
+      rows_->note_not_applicable(call.rows[i].name, "the module returns this input unchanged");
     } else {
       gradients_.watch_edges(call.sources[i], std::move(edges[i]), body(std::move(call.rows[i])));
     }

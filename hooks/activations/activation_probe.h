@@ -14,12 +14,12 @@
 
 #include "hooks/activations/activation_choice.h"
 #include "hooks/activations/activation_rows.h"
-#include "hooks/observe/calls_under_way.h"
+#include "hooks/names/watched_model.h"
 #include "hooks/observe/forward_listener.h"
+#include "hooks/observe/ongoing_forwards.h"
+#include "hooks/observe/tensor_gradient.h"
 #include "hooks/rows/hook_settings.h"
 #include "hooks/rows/probe.h"
-#include "hooks/observe/tensor_gradient.h"
-#include "hooks/names/watched_model.h"
 
 namespace gradmon {
 
@@ -46,8 +46,6 @@ class ActivationProbe : public Probe, public ForwardListener {
   void begin_step(Step step) override;
   void disarm() noexcept override;
   void write_rows(RowWriter& rows) override;
-  // The number of modules with a selected tensor.
-  std::size_t attached() const noexcept override;
   ForwardListener* forward_listener() noexcept override { return this; }
 
   void before_forward(const ForwardVisit& visit, const ForwardTensors& inputs) override;
@@ -56,7 +54,7 @@ class ActivationProbe : public Probe, public ForwardListener {
   void tapped(const ForwardVisit& within, std::string_view name, const at::Tensor& tensor) override;
 
   // How many tensors were read, and how many readings were reused.
-  KnownReadings::Counts readings() const { return rows_->counts(); }
+  ReadingCache::Counts readings() const { return rows_->counts(); }
 
  private:
   struct Target {
@@ -92,7 +90,7 @@ class ActivationProbe : public Probe, public ForwardListener {
   // Own synchronisation.
   const std::shared_ptr<ActivationRows> rows_;  // hooks hold it weakly
   TensorGradients gradients_;
-  CallsUnderWay<Call> calls_;
+  OngoingForwards<Call> calls_;
 
   std::mutex mutex_;
   // Guarded by mutex_.

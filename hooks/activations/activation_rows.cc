@@ -8,7 +8,7 @@ namespace gradmon {
 
 void ActivationRows::begin_step() {
   gate_.close();
-  known_.begin_step();
+  cache_.begin_step();
   take_rows();
   step_.store(gate_.open(), std::memory_order_release);
 }
@@ -20,18 +20,18 @@ std::vector<ActivationRows::Row> ActivationRows::take_rows() {
 }
 
 void ActivationRows::add(Row row, const at::Tensor& tensor) {
-  row.reading = known_.take(tensor, row.micro_step, row.name, fuse_);
+  row.reading = cache_.read(tensor, row.micro_step, row.name, fuse_);
   keep(std::move(row));
 }
 
-void ActivationRows::note_indistinct(const std::string& name, const std::string& why) {
+void ActivationRows::note_not_applicable(const std::string& name, const std::string& why) {
   const std::lock_guard lock(mutex_);
-  indistinct_.emplace(name, why);
+  not_applicable_.emplace(name, why);
 }
 
-std::map<std::string, std::string> ActivationRows::take_indistinct() {
+std::map<std::string, std::string> ActivationRows::take_not_applicable() {
   const std::lock_guard lock(mutex_);
-  return std::exchange(indistinct_, {});
+  return std::exchange(not_applicable_, {});
 }
 
 void ActivationRows::drop(int vpp_stage, int micro_step) {

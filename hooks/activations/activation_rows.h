@@ -12,8 +12,8 @@
 #include <tuple>
 #include <vector>
 
-#include "hooks/observe/body_gate.h"
-#include "hooks/activations/known_readings.h"
+#include "hooks/activations/reading_cache.h"
+#include "hooks/observe/hook_gate.h"
 
 namespace gradmon {
 
@@ -30,12 +30,12 @@ class ActivationRows {
   };
 
   // `fuse` must outlive the last end_step().
-  ActivationRows(double eps, HookFuse& fuse) : known_(eps), fuse_(fuse) {}
+  ActivationRows(double eps, HookFuse& fuse) : cache_(eps), fuse_(fuse) {}
 
   void begin_step();
   void end_step() noexcept {
     gate_.close();
-    known_.end_step();
+    cache_.end_step();
   }
   // Returns and removes all rows, in the order in which they were first added.
   std::vector<Row> take_rows();
@@ -49,8 +49,8 @@ class ActivationRows {
   // through the graph, or a recomputation has hooked the same tensor.
   void add(Row row, const at::Tensor& tensor);
   // Notes that this row will be missing, and why.
-  void note_indistinct(const std::string& name, const std::string& why);
-  std::map<std::string, std::string> take_indistinct();  // name to reason; empties the list
+  void note_not_applicable(const std::string& name, const std::string& why);
+  std::map<std::string, std::string> take_not_applicable();  // name to reason; empties the list
   // Removes the rows of a micro step of a chunk, after its forward has thrown.
   void drop(int vpp_stage, int micro_step);
   // For a hook that was set in step `step`: runs body() if this step is still open, else counts it as late.
@@ -64,14 +64,14 @@ class ActivationRows {
     if (!in_time) late_.fetch_add(1, std::memory_order_relaxed);
   }
 
-  KnownReadings::Counts counts() const { return known_.counts(); }
+  ReadingCache::Counts counts() const { return cache_.counts(); }
 
  private:
   void keep(Row row);
 
   // Own synchronisation.
-  KnownReadings known_;
-  BodyGate gate_;
+  ReadingCache cache_;
+  HookGate gate_;
   std::atomic<std::uint64_t> late_{0};
   std::atomic<std::uint64_t> step_{0};
   HookFuse& fuse_;
@@ -81,7 +81,7 @@ class ActivationRows {
   std::vector<Row> rows_;
   // Index in rows_ of each gradient, by stage, name and micro step.
   std::map<std::tuple<int, std::string, int>, std::size_t> gradients_;
-  std::map<std::string, std::string> indistinct_;
+  std::map<std::string, std::string> not_applicable_;
 };
 
 }  // namespace gradmon

@@ -3,13 +3,13 @@
 
 #include <algorithm>
 #include <iterator>
-#include <map>
 #include <utility>
 
+#include "hooks/names/matrix_index.h"
+#include "hooks/names/target_names.h"
+#include "hooks/rows/record_names.h"
 #include "hooks/stats/attention_features.h"
 #include "hooks/stats/router_features.h"
-#include "hooks/rows/record_names.h"
-#include "hooks/names/target_names.h"
 
 namespace gradmon {
 namespace {
@@ -41,22 +41,23 @@ at::Tensor input(const ForwardTensors& inputs, const char* key) {
 
 }  // namespace
 
-L2Probe::L2Probe(const L2Settings& settings, const WatchedModel& model, Squash squash, RecordStream& stream,
+L2Probe::L2Probe(const HookSettings& settings, const WatchedModel& model, RecordStream& stream,
                  std::vector<UnmatchedPattern>& unmatched)
-    : stream_(stream), order_(settings.order), attention_names_(settings.attention) {
-  const std::vector<TargetName> names = module_names(model);
-  const std::vector<std::string> recorded = l2_record_names(settings, names, squash);
+    : stream_(stream), order_(settings.l2->order), attention_names_(settings.l2->attention) {
+  const L2Settings& l2 = *settings.l2;
+  const std::vector<TargetName> names = module_names(model.modules);
+  const std::vector<std::string> recorded = l2_record_names(settings, names);
   for (std::size_t i = 0; i < names.size(); ++i) {
-    modules_.push_back({recorded[i], names[i].vpp_stage, mask_of(settings.causal, model.modules[i])});
+    modules_.push_back({recorded[i], names[i].vpp_stage, mask_of(l2.causal, model.modules[i])});
   }
-  for (const std::size_t i : matched(settings.attention, names, unmatched)) modules_[i].attention = true;
-  for (const std::size_t i : matched(settings.router_logit, names, unmatched)) modules_[i].router = true;
-  find_weights(settings, model, unmatched);
+  for (const std::size_t i : matched(l2.attention, names, unmatched)) modules_[i].attention = true;
+  for (const std::size_t i : matched(l2.router_logit, names, unmatched)) modules_[i].router = true;
+  find_weights(l2, model, unmatched);
 }
 
 void L2Probe::find_weights(const L2Settings& settings, const WatchedModel& model,
                            std::vector<UnmatchedPattern>& unmatched) {
-  const std::vector<TargetName> names = module_names(model);
+  const std::vector<TargetName> names = module_names(model.modules);
   std::vector<bool> linear(names.size(), false);
   for (std::size_t i = 0; settings.linear && settings.linear->empty() && i < names.size(); ++i)
     linear[i] = !model.modules[i].embeds;
@@ -66,36 +67,20 @@ void L2Probe::find_weights(const L2Settings& settings, const WatchedModel& model
     linear[i] = listed[i] = true;
   for (const std::size_t i : matched(settings.router_weight, names, unmatched)) router[i] = listed[i] = true;
 
-  std::map<std::pair<int, std::string>, const WatchedParameter*> parameters;
-  for (const WatchedParameter& parameter : model.parameters)
-    parameters.emplace(std::pair(parameter.vpp_stage, parameter.name), &parameter);
+  const MatrixIndex matrices(model);
   for (std::size_t i = 0; i < names.size(); ++i) {
     if (!linear[i] && !router[i]) continue;
-    const std::string start = names[i].name.empty() ? "" : names[i].name + ".";
-    const WatchedParameter* found = nullptr;
-    for (const char* own : {"weight", "wg"}) {
-      const auto parameter = parameters.find({names[i].vpp_stage, start + own});
-      if (found || parameter == parameters.end()) continue;
-      if (parameter->second->tensor.defined() && parameter->second->tensor.dim() == 2)
-        found = parameter->second;
-    }
+    const WatchedParameter* found = matrices.of(names[i]);
     if (!found) {
-      if (listed[i]) unmatched.push_back({names[i].name, {}, "it has no 2-D parameter `weight` or `wg`"});
+      if (listed[i])
+        unmatched.push_back({names[i].name, {}, "the module has no 2-D parameter `weight` or `wg`"});
       continue;
     }
-    if (found->author != Author::self) continue;
+    if (found->author != RowAuthor::this_rank) continue;
     weights_.push_back({found->tensor, modules_[i].name, names[i].vpp_stage, linear[i], router[i],
                         WeightSpectrum(found->name)});
   }
 }
-
-std::size_t L2Probe::attached() const noexcept {
-  const auto seen = std::count_if(modules_.begin(), modules_.end(),
-                                  [](const Module& module) { return module.attention || module.router; });
-  return static_cast<std::size_t>(seen);
-}
-
-ForwardListener* L2Probe::forward_listener() noexcept { return this; }
 
 void L2Probe::begin_step(Step) {
   weights_read_ = false;
@@ -121,7 +106,7 @@ void L2Probe::before_forward(const ForwardVisit& visit, const ForwardTensors& in
 }
 
 void L2Probe::abandoned(const ForwardVisit& visit) {
-  const int vpp_stage = modules_[visit.module].vpp_stage;
+  const int vpp_stage = visit.vpp_stage;
   const auto of_it = [&](const Finding& finding) {
     const bool of_forwards =
         finding.kind == Kind::attention_hook || finding.kind == Kind::moe_router_logit_hook;
@@ -150,20 +135,20 @@ void L2Probe::attended(const ForwardVisit& visit, std::string_view name, const a
   Finding finding;
   finding.name =
       at_call((own_name ? std::string(name) : modules_[visit.module].name) + ".attention", visit.call);
-  finding.vpp_stage = own_name ? 0 : modules_[visit.module].vpp_stage;
+  finding.vpp_stage = own_name ? visit.vpp_stage : modules_[visit.module].vpp_stage;
   finding.micro_step = visit.micro_step;
   attention(std::move(finding), q, k, causal);
 }
 
 void L2Probe::attention(Finding finding, const at::Tensor& q, const at::Tensor& k, Causal causal) {
-  if (const auto features = attention_features(q, k, order_, causal)) {
-    finding.values = {{{Column::entropy, features->entropy}, {Column::softmax_max, features->softmax_max}}};
-    finding.count = 2;
-    finding.pending = features->pending;
-  } else {
-    finding.why = features.error();
-  }
-  keep(std::move(finding));
+  keep(std::move(finding), [&](Finding& into) {
+    const auto features = attention_features(q, k, order_, causal);
+    if (!features) return features.error();
+    into.values = {{{Column::entropy, features->entropy}, {Column::softmax_max, features->softmax_max}}};
+    into.count = 2;
+    into.pending = features->pending;
+    return std::string();
+  });
 }
 
 void L2Probe::after_forward(const ForwardVisit& visit, const ForwardTensors& outputs) {
@@ -174,54 +159,61 @@ void L2Probe::after_forward(const ForwardVisit& visit, const ForwardTensors& out
   finding.name = at_call(module.name + ".router", visit.call);
   finding.vpp_stage = module.vpp_stage;
   finding.micro_step = visit.micro_step;
-  const auto entropy =
-      router_entropy(outputs.elements.empty() ? at::Tensor() : outputs.elements.front().tensor);
-  if (entropy) {
-    finding.values[0] = {Column::entropy, entropy->value};
-    finding.count = 1;
-    finding.pending = entropy->pending;
-  } else {
-    finding.why = entropy.error();
-  }
-  keep(std::move(finding));
+  keep(std::move(finding), [&](Finding& into) {
+    const auto entropy =
+        router_entropy(outputs.elements.empty() ? at::Tensor() : outputs.elements.front().tensor);
+    if (entropy) into.set(*entropy, Column::entropy);
+    return entropy ? std::string() : entropy.error();
+  });
 }
 
 void L2Probe::before_update(const Update&) {
   if (std::exchange(weights_read_, true)) return;
-  for (Weight& weight : weights_) {
-    if (weight.linear) spectrum_of(weight);
-    if (!weight.router) continue;
-    Finding finding;
-    finding.kind = Kind::moe_router_weight_hook;
-    finding.name = weight.name + ".router";
-    finding.vpp_stage = weight.vpp_stage;
-    if (const auto cosine = router_cosine(weight.tensor)) {
-      finding.values[0] = {Column::cosine, cosine->value};
-      finding.count = 1;
-      finding.pending = cosine->pending;
-    } else {
-      finding.why = cosine.error();
-    }
-    keep(std::move(finding));
-  }
+  for (Weight& weight : weights_) read_weight(weight);
 }
 
-void L2Probe::spectrum_of(Weight& weight) {
+void L2Probe::read_weight(Weight& weight) {
   Finding finding;
-  finding.kind = Kind::linear_hook;
-  finding.name = weight.name + ".linear";
   finding.vpp_stage = weight.vpp_stage;
-  if (const auto spectrum = weight.spectrum.measure(weight.tensor)) {
-    finding.values = {{{Column::sr, spectrum->stable_rank()}, {Column::kernel_norm, spectrum->kernel_norm}}};
-    finding.count = 2;
-    finding.pending = spectrum->pending;
-  } else {
-    finding.why = spectrum.error();
+  if (weight.linear) {
+    finding.kind = Kind::linear_hook;
+    finding.name = weight.name + ".linear";
+    keep(finding, [&](Finding& into) {
+      const auto spectrum = weight.spectrum.measure(weight.tensor);
+      if (!spectrum) return spectrum.error();
+      if (!spectrum->converged) {
+        return "the largest singular value has not converged within " +
+               std::to_string(WeightSpectrum::kProducts) + " products";
+      }
+      into.values = {{{Column::sr, spectrum->stable_rank()}, {Column::kernel_norm, spectrum->kernel_norm}}};
+      into.count = 2;
+      into.pending = spectrum->pending;
+      return std::string();
+    });
   }
-  keep(std::move(finding));
+  if (!weight.router) return;
+  finding.kind = Kind::moe_router_weight_hook;
+  finding.name = weight.name + ".router";
+  keep(finding, [&](Finding& into) {
+    const auto cosine = router_cosine(weight.tensor);
+    if (cosine) into.set(*cosine, Column::cosine);
+    return cosine ? std::string() : cosine.error();
+  });
 }
 
-void L2Probe::keep(Finding finding) {
+void L2Probe::Finding::set(const RouterFeature& feature, Column column) {
+  values[0] = {column, feature.value};
+  count = 1;
+  pending = feature.pending;
+}
+
+template <typename Read>
+void L2Probe::keep(Finding finding, Read&& read) {
+  try {
+    finding.why = read(finding);
+  } catch (const std::exception& error) {
+    finding.why = first_line(error.what());
+  }
   const std::lock_guard lock(mutex_);
   findings_.push_back(std::move(finding));
 }
@@ -238,9 +230,9 @@ void L2Probe::write_rows(RowWriter& rows) {
     const RowKey key{finding.kind, stream_.target_id(finding.vpp_stage, finding.name), sequence++,
                      finding.micro_step};
     if (finding.count == 1) {
-      rows.write(key, {finding.values[0]}, finding.pending);
+      rows.write(key, {finding.values[0]}, finding.pending, finding.name);
     } else {
-      rows.write(key, {finding.values[0], finding.values[1]}, finding.pending);
+      rows.write(key, {finding.values[0], finding.values[1]}, finding.pending, finding.name);
     }
   }
 }

@@ -12,11 +12,12 @@
 #include <utility>
 #include <vector>
 
+#include "hooks/names/target_match.h"
+#include "hooks/names/watched_model.h"
 #include "hooks/observe/forward_listener.h"
 #include "hooks/rows/hook_settings.h"
 #include "hooks/rows/probe.h"
-#include "hooks/names/target_match.h"
-#include "hooks/names/watched_model.h"
+#include "hooks/stats/router_features.h"
 #include "hooks/stats/weight_spectrum.h"
 
 namespace gradmon {
@@ -34,14 +35,14 @@ class L2Probe : public Probe, public ForwardListener {
  public:
   // Adds targets that match no module, or no module with such a weight, to `unmatched`. The names that the
   // program passes to attention() are not known here, so they are added, too. `stream` must outlive this.
-  L2Probe(const L2Settings& settings, const WatchedModel& model, Squash squash, RecordStream& stream,
+  // Call it only if `settings.l2` is set.
+  L2Probe(const HookSettings& settings, const WatchedModel& model, RecordStream& stream,
           std::vector<UnmatchedPattern>& unmatched);
 
   void begin_step(Step step) override;
   void before_update(const Update& update) override;
   void write_rows(RowWriter& rows) override;
-  std::size_t attached() const noexcept override;
-  ForwardListener* forward_listener() noexcept override;
+  ForwardListener* forward_listener() noexcept override { return this; }
 
   // Any thread.
   void before_forward(const ForwardVisit& visit, const ForwardTensors& inputs) override;
@@ -74,16 +75,20 @@ class L2Probe : public Probe, public ForwardListener {
     int micro_step = 0;
     std::array<ColumnValue, 2> values = {};
     std::size_t count = 0;   // number of values; 0: not applicable
-    PendingNumbers pending;  // if pending, replaces the values
+    PendingScalars pending;  // if pending, replaces the values
     std::string why;
     std::size_t of_inputs = kNoModule;  // the module whose inputs were read as Q and K
+
+    void set(const RouterFeature& feature, Column column);
   };
 
   void find_weights(const L2Settings& settings, const WatchedModel& model,
                     std::vector<UnmatchedPattern>& unmatched);
   void attention(Finding finding, const at::Tensor& q, const at::Tensor& k, Causal causal);
-  void spectrum_of(Weight& weight);
-  void keep(Finding finding);
+  void read_weight(Weight& weight);
+  // Fills the finding by read(), and keeps it. What torch throws makes the finding not applicable.
+  template <typename Read>
+  void keep(Finding finding, Read&& read);
   bool told_of(std::size_t module, int micro_step);
 
   // Constant after construction.

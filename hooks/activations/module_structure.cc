@@ -8,10 +8,10 @@
 #include <utility>
 
 #include "control/log.h"
-#include "hooks/observe/forward_tap.h"
-#include "hooks/observe/source_lines.h"
 #include "hooks/names/squash_name.h"
 #include "hooks/names/target_match.h"
+#include "hooks/names/target_names.h"
+#include "hooks/observe/source_lines.h"
 #include "hooks/stats/tensor_stats.h"
 
 namespace gradmon {
@@ -160,12 +160,12 @@ ModuleStructure::ModuleStructure(const HookSettings& settings, const WatchedMode
     : settings_(settings),
       stream_(stream),
       stack_(std::move(stack)),
+      indices_(module_indices(model.modules)),
       selected_(model.modules.size(), false),
       seen_(std::make_shared<Seen>(model.modules.size(), fuse)),
       gradients_(model) {
-  std::vector<TargetName> names;
-  for (const WatchedModule& module : model.modules) names.push_back({module.vpp_stage, module.name});
-  const auto recorded = record_names(names, settings.squash_name ? Squash::yes : Squash::no);
+  const std::vector<TargetName> names = module_names(model.modules);
+  const auto recorded = record_names(names, settings.squash_name);
   for (std::size_t i = 0; i < names.size(); ++i) {
     names_.push_back(std::to_string(names[i].vpp_stage) + ":" + recorded[i]);
     full_names_.push_back(names[i].name);
@@ -188,7 +188,11 @@ void ModuleStructure::disarm() noexcept {
 
 void ModuleStructure::write_rows(RowWriter&) {
   if (std::exchange(done_, true)) return;
-  if (!seen_->anything()) log_warn("print_struct, stack_info: no forward was seen: see gradmon/observe.h");
+  if (!seen_->anything()) {
+    log_warn(
+        "print_struct, stack_info: no module forward was observed; C++ programs must call gradmon::observe() "
+        "(gradmon/observe.h)");
+  }
   if (settings_.module_structure)
     stream_.publish(RecordStream::Document::module_struct, seen_->structure(names_));
   if (settings_.call_stacks) stream_.publish(RecordStream::Document::stack_info, seen_->stacks(names_));
@@ -225,7 +229,7 @@ void ModuleStructure::after_forward(const ForwardVisit& visit, const ForwardTens
 std::vector<StackFrame> ModuleStructure::stack_here() const {
   std::vector<StackFrame> frames = stack_ ? stack_() : std::vector<StackFrame>();
   if (!frames.empty()) return frames;
-  const std::vector<std::size_t> around = modules_around();
+  const std::vector<std::size_t> around = modules_around(indices_);
   for (std::size_t i = 1; i < around.size(); ++i) {
     const std::string& name = full_names_[around[i]];
     frames.push_back({"@native", 0, name.empty() ? "the model" : name, "forward"});

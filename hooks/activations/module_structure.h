@@ -10,14 +10,15 @@
 #include <string>
 #include <vector>
 
+#include "hooks/names/watched_model.h"
 #include "hooks/observe/call_site.h"
-#include "hooks/observe/calls_under_way.h"
 #include "hooks/observe/forward_listener.h"
+#include "hooks/observe/forward_tracker.h"
+#include "hooks/observe/ongoing_forwards.h"
+#include "hooks/observe/tensor_gradient.h"
 #include "hooks/rows/hook_settings.h"
 #include "hooks/rows/probe.h"
 #include "hooks/rows/record_stream.h"
-#include "hooks/observe/tensor_gradient.h"
-#include "hooks/names/watched_model.h"
 
 namespace gradmon {
 
@@ -62,6 +63,7 @@ class ModuleStructure : public Probe, public ForwardListener {
   const HookSettings settings_;
   RecordStream& stream_;
   const StackSource stack_;
+  const ModuleIndices indices_;
   std::vector<std::string> names_;       // by module: "0:fc1"
   std::vector<std::string> full_names_;  // by module: the model's name
   std::vector<bool> selected_;           // by module
@@ -72,7 +74,7 @@ class ModuleStructure : public Probe, public ForwardListener {
   // Own synchronisation.
   const std::shared_ptr<Seen> seen_;  // hooks hold it weakly
   TensorGradients gradients_;
-  CallsUnderWay<std::vector<Input>> calls_;
+  OngoingForwards<std::vector<Input>> calls_;
 };
 
 }  // namespace gradmon

@@ -1,7 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "hooks/collectives/collective_observer.h"
 
-#include <ATen/record_function.h>
 #include <torch/csrc/distributed/c10d/ProcessGroup.hpp>
 
 #include <algorithm>
@@ -9,6 +8,8 @@
 #include <mutex>
 #include <utility>
 #include <vector>
+
+#include "hooks/observe/shared_callback.h"
 
 namespace gradmon {
 namespace {
@@ -19,7 +20,6 @@ struct Registry {
   std::mutex mutex;
   // Guarded by mutex.
   std::vector<std::shared_ptr<CollectiveListener>> listeners;
-  at::CallbackHandle handle = 0;
 
   std::vector<std::shared_ptr<CollectiveListener>> snapshot() {
     const std::lock_guard lock(mutex);
@@ -32,15 +32,15 @@ Registry& registry() {
   return *only;
 }
 
-struct Visits : at::ObserverContext {
-  std::vector<std::shared_ptr<CollectiveListener>> listeners;  // must outlive their visits
-  std::vector<std::unique_ptr<CollectiveListener::Visit>> visits;
+struct CallScopes : at::ObserverContext {
+  std::vector<std::shared_ptr<CollectiveListener>> listeners;  // must outlive their scopes
+  std::vector<std::unique_ptr<CollectiveListener::CallScope>> scopes;
 };
 
 template <typename Body>
-void telling(const Visits& context, Body&& body) noexcept {
+void telling(const CallScopes& context, Body&& body) noexcept {
   const auto tell = [&](std::string_view cause) {
-    for (const auto& listener : context.listeners) listener->failed(cause);
+    for (const auto& listener : context.listeners) listener->on_failure(cause);
   };
   try {
     body();
@@ -53,47 +53,52 @@ void telling(const Visits& context, Body&& body) noexcept {
 
 std::unique_ptr<at::ObserverContext> on_start(const at::RecordFunction& function) {
   if (!is_collective(function.name())) return nullptr;
-  auto context = std::make_unique<Visits>();
+  auto context = std::make_unique<CallScopes>();
   context->listeners = registry().snapshot();
   telling(*context, [&] {
     const CollectiveCall call = collective_call(function.name(), function.inputs());
     for (const auto& listener : context->listeners) {
-      if (auto visit = listener->calling(call)) context->visits.push_back(std::move(visit));
+      if (auto scope = listener->on_call(call)) context->scopes.push_back(std::move(scope));
     }
   });
-  if (context->visits.empty()) return nullptr;
+  if (context->scopes.empty()) return nullptr;
   return context;
 }
 
 void on_end(const at::RecordFunction& function, at::ObserverContext* context) noexcept {
   if (context == nullptr) return;
-  const auto& visits = *static_cast<Visits*>(context);
-  telling(visits, [&] {
+  const auto& scopes = *static_cast<CallScopes*>(context);
+  telling(scopes, [&] {
     const auto work = work_of(function.outputs());
-    for (const auto& visit : visits.visits) visit->launched(work);
+    for (const auto& scope : scopes.scopes) scope->on_return(work);
   });
+}
+
+SharedCallback& callback() {
+  static auto* const only = new SharedCallback(at::RecordFunctionCallback(on_start, on_end)
+                                                   .needsInputs(true)
+                                                   .needsOutputs(true)
+                                                   .scopes({at::RecordScope::FUNCTION}));
+  return *only;
 }
 
 }  // namespace
 
 CollectiveObserver::CollectiveObserver(std::shared_ptr<CollectiveListener> listener)
     : listener_(std::move(listener)) {
-  Registry& all = registry();
-  const std::lock_guard lock(all.mutex);
-  all.listeners.push_back(listener_);
-  if (all.listeners.size() > 1) return;
-  all.handle = at::addGlobalCallback(at::RecordFunctionCallback(on_start, on_end)
-                                         .needsInputs(true)
-                                         .needsOutputs(true)
-                                         .scopes({at::RecordScope::FUNCTION}));
+  {
+    const std::lock_guard lock(registry().mutex);
+    registry().listeners.push_back(listener_);
+  }
+  callback().add_user();
 }
 
 CollectiveObserver::~CollectiveObserver() {
-  Registry& all = registry();
-  const std::lock_guard lock(all.mutex);
-  const auto place = std::find(all.listeners.begin(), all.listeners.end(), listener_);
-  if (place != all.listeners.end()) all.listeners.erase(place);
-  if (all.listeners.empty()) at::removeCallback(all.handle);
+  callback().remove_user();
+  const std::lock_guard lock(registry().mutex);
+  auto& listeners = registry().listeners;
+  const auto own = std::find(listeners.begin(), listeners.end(), listener_);
+  if (own != listeners.end()) listeners.erase(own);
 }
 
 }  // namespace gradmon

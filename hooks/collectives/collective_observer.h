@@ -11,22 +11,22 @@
 namespace gradmon {
 
 // Called on the thread that makes the collective call, possibly on several threads at once. An exception
-// is passed to failed().
+// is passed to on_failure().
 class CollectiveListener {
  public:
   // A call that has begun and not returned.
-  class Visit {
+  class CallScope {
    public:
-    virtual ~Visit() = default;
+    virtual ~CallScope() = default;
     // The call has returned; its work may still be in progress. `work` is null if the call threw. May add
     // a callback to the future of the work, and must not change the work otherwise.
-    virtual void launched(const c10::intrusive_ptr<c10d::Work>& work) = 0;
+    virtual void on_return(const c10::intrusive_ptr<c10d::Work>& work) = 0;
   };
   virtual ~CollectiveListener() = default;
   // Before the call. Null: the listener does not want to know when the call returns.
-  virtual std::unique_ptr<Visit> calling(CollectiveCall call) = 0;
+  virtual std::unique_ptr<CallScope> on_call(CollectiveCall call) = 0;
   // The arguments of a call could not be read, or a listener threw. Some listeners may miss this call.
-  virtual void failed(std::string_view cause) noexcept = 0;
+  virtual void on_failure(std::string_view cause) noexcept = 0;
 };
 
 // Training thread. While an instance exists, its listener gets every call in the process, and each small

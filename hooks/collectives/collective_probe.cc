@@ -15,18 +15,12 @@ namespace {
 // The first sequence number here. Rows of Kind::other from parameters have lower numbers.
 constexpr std::uint64_t kFirstSequence = std::uint64_t{1} << 32U;
 
-void settle_all(std::vector<CollectiveRow>& rows) {
-  std::vector<Reading*> places;
-  std::vector<Reading> waiting;
+void resolve_all(std::vector<CollectiveRow>& rows) {
+  std::vector<Reading*> readings;
   for (CollectiveRow& row : rows) {
-    for (Reading& reading : row.readings) {
-      if (!reading.pending) continue;
-      places.push_back(&reading);
-      waiting.push_back(reading);
-    }
+    for (Reading& reading : row.readings) readings.push_back(&reading);
   }
-  settle(waiting);
-  for (std::size_t i = 0; i < places.size(); ++i) *places[i] = std::move(waiting[i]);
+  resolve_pending(readings);
 }
 
 std::string place_of(const StackFrame& frame) {
@@ -53,8 +47,8 @@ CollectiveProbe::CollectiveProbe(const CollectiveSettings& settings, double eps,
                                  const std::vector<WatchedModule>& modules, StackSource stack,
                                  RecordStream& stream, HookFuse& fuse)
     : native_(std::make_shared<NativeCallSites>(modules)),
-      needs_tap_(!stack || std::any_of(modules.begin(), modules.end(),
-                                       [](const WatchedModule& module) { return module.vpp_stage > 0; })),
+      needs_tracker_(!stack || std::any_of(modules.begin(), modules.end(),
+                                           [](const WatchedModule& module) { return module.vpp_stage > 0; })),
       readings_(std::make_shared<CollectiveReadings>(
           settings, eps,
           [native = native_, stack = std::move(stack)] { return call_site_here(stack, *native); })),
@@ -75,21 +69,21 @@ void CollectiveProbe::disarm() noexcept {
 }
 
 void CollectiveProbe::write_rows(RowWriter& rows) {
-  const std::chrono::nanoseconds spent = readings_->spent();
-  fuse_.charge(spent - std::exchange(charged_, spent));
+  const std::chrono::nanoseconds spent = readings_->hook_time();
+  fuse_.add_time(spent - std::exchange(charged_, spent));
   if (const auto failure = readings_->failure())
     throw std::runtime_error(failure->target + ": " + failure->cause);
   CollectiveStep step = readings_->take();
   for (const std::string& line : step.log) log_info("collective call " + line);
-  settle_all(step.rows);
+  resolve_all(step.rows);
   std::uint64_t sequence = kFirstSequence;
   for (const CollectiveRow& row : step.rows) {
     const RowKey key{Kind::other, stream_.target_id(row.vpp_stage, row.name), sequence++};
     rows.write(key, folded(row.readings), row.name);
   }
-  count(rows, step.late, "completed after its step");
-  count(rows, step.failed, "failed, or gave no work to wait for");
-  count(rows, step.changed, "its outputs were written to before they could be read");
+  count(rows, step.late, "did not complete within its step");
+  count(rows, step.failed, "failed, or returned no work");
+  count(rows, step.changed, "its outputs were overwritten before or while they were read");
 }
 
 }  // namespace gradmon

@@ -31,16 +31,15 @@ class CollectiveProbe : public Probe {
   void begin_step(Step step) override;
   void disarm() noexcept override;
   void write_rows(RowWriter& rows) override;
-  std::size_t attached() const noexcept override { return observer_ ? 1 : 0; }
-  ForwardListener* forward_listener() noexcept override { return needs_tap_ ? native_.get() : nullptr; }
+  ForwardListener* forward_listener() noexcept override { return needs_tracker_ ? native_.get() : nullptr; }
 
  private:
   const std::shared_ptr<NativeCallSites> native_;
-  const bool needs_tap_;  // to find the module around a call, or its model chunk
+  const bool needs_tracker_;  // to find the module around a call, or its model chunk
   const std::shared_ptr<CollectiveReadings> readings_;
   RecordStream& stream_;
   HookFuse& fuse_;
-  std::chrono::nanoseconds charged_{};          // part of readings_->spent() already charged to fuse_
+  std::chrono::nanoseconds charged_{};          // part of readings_->hook_time() already charged to fuse_
   std::optional<CollectiveObserver> observer_;  // Keep last.
 };
 

@@ -10,15 +10,14 @@
 #include <utility>
 
 #include "hooks/rows/row_writer.h"
+#include "hooks/stats/readable.h"
 
 namespace gradmon {
 namespace {
 
 std::vector<std::uint32_t> versions_of(const std::vector<at::Tensor>& tensors) {
   std::vector<std::uint32_t> versions;
-  for (const at::Tensor& tensor : tensors)
-    versions.push_back(
-        !tensor.defined() || tensor.is_inference() ? 0 : static_cast<std::uint32_t>(tensor._version()));
+  for (const at::Tensor& tensor : tensors) versions.push_back(version_of(tensor).value_or(0));
   return versions;
 }
 
@@ -41,12 +40,12 @@ std::string log_line(const CollectiveCall& call, const CallSite& site) {
 
 }  // namespace
 
-class CollectiveReadings::Launch : public CollectiveListener::Visit {
+class CollectiveReadings::Launch : public CollectiveListener::CallScope {
  public:
   Launch(std::shared_ptr<CollectiveReadings> readings, std::shared_ptr<Outputs> outputs)
       : readings_(std::move(readings)), outputs_(std::move(outputs)) {}
 
-  void launched(const c10::intrusive_ptr<c10d::Work>& work) override {
+  void on_return(const c10::intrusive_ptr<c10d::Work>& work) override {
     readings_->fuse_.guard(outputs_->op, [&] { readings_->launched(std::move(outputs_), work); });
   }
 
@@ -57,7 +56,7 @@ class CollectiveReadings::Launch : public CollectiveListener::Visit {
 
 CollectiveReadings::CollectiveReadings(const CollectiveSettings& settings, double eps,
                                        CallSiteSource call_site)
-    : settings_(settings), eps_(eps), call_site_(std::move(call_site)), lines_(settings.code_lines) {}
+    : settings_(settings), eps_(eps), call_site_(std::move(call_site)), call_sites_(settings.code_lines) {}
 
 CollectiveReadings::~CollectiveReadings() = default;
 
@@ -86,23 +85,22 @@ CollectiveStep CollectiveReadings::take() {
   return std::exchange(collected_, {});
 }
 
-std::unique_ptr<CollectiveListener::Visit> CollectiveReadings::calling(CollectiveCall call) {
+std::unique_ptr<CollectiveListener::CallScope> CollectiveReadings::on_call(CollectiveCall call) {
   if (fuse_.tripped()) return nullptr;
-  std::unique_ptr<Visit> visit;
+  std::unique_ptr<CallScope> scope;
   const std::string op = call.op;
-  fuse_.guard(op, [&] { visit = begin(std::move(call)); });
-  return visit;
+  fuse_.guard(op, [&] { scope = begin(std::move(call)); });
+  return scope;
 }
 
-std::unique_ptr<CollectiveListener::Visit> CollectiveReadings::begin(CollectiveCall call) {
+std::unique_ptr<CollectiveListener::CallScope> CollectiveReadings::begin(CollectiveCall call) {
   check_finished_calls();
   const CallSite site = call_site_();
-  if (!lines_.select(site)) return nullptr;
+  if (!call_sites_.select(site)) return nullptr;
   auto outputs = std::make_shared<Outputs>();
   {
     const std::lock_guard lock(mutex_);
     if (!open_) return nullptr;
-    ++collected_.calls;
     outputs->step = step_;
     if (settings_.log_only) {
       const std::string line = log_line(call, site);
@@ -202,7 +200,7 @@ void CollectiveReadings::check_finished_calls() {
 
 std::vector<Reading> CollectiveReadings::read(const std::vector<at::Tensor>& tensors, const std::string& op) {
   std::vector<Reading> readings(tensors.size());
-  for (std::size_t i = 0; i < tensors.size(); ++i) readings[i].take(tensors[i], eps_, op, fuse_);
+  for (std::size_t i = 0; i < tensors.size(); ++i) readings[i].read(tensors[i], eps_, op, fuse_);
   return readings;
 }
 

@@ -18,9 +18,9 @@
 #include <typeindex>
 #include <vector>
 
-#include "hooks/observe/call_site.h"
-#include "hooks/observe/code_lines.h"
 #include "hooks/collectives/collective_observer.h"
+#include "hooks/observe/call_site.h"
+#include "hooks/observe/call_site_filter.h"
 #include "hooks/rows/hook_fuse.h"
 #include "hooks/rows/hook_settings.h"
 #include "hooks/rows/reading.h"
@@ -38,7 +38,6 @@ struct CollectiveRow {
 struct CollectiveStep {
   std::vector<CollectiveRow> rows;  // in order of first arrival
   std::vector<std::string> log;     // log_only: one line for each different call not logged before
-  std::uint64_t calls = 0;
   std::uint64_t late = 0;     // completed after the step, or never: no values
   std::uint64_t failed = 0;   // the call threw or returned no work, or its work failed
   std::uint64_t changed = 0;  // outputs were written before or while they were read: no values
@@ -56,8 +55,8 @@ class CollectiveReadings : public CollectiveListener,
   CollectiveReadings(const CollectiveSettings& settings, double eps, CallSiteSource call_site);
   ~CollectiveReadings() override;
 
-  std::unique_ptr<Visit> calling(CollectiveCall call) override;
-  void failed(std::string_view cause) noexcept override { fuse_.trip("a collective call", cause); }
+  std::unique_ptr<CallScope> on_call(CollectiveCall call) override;
+  void on_failure(std::string_view cause) noexcept override { fuse_.trip("a collective call", cause); }
 
   // Training thread. open(): calls from now on belong to a new step. close(): calls from now on belong to
   // no step; waits for readings in progress, but never for works. take(): returns and removes the results
@@ -67,8 +66,8 @@ class CollectiveReadings : public CollectiveListener,
   CollectiveStep take();
   // gradmon's first failure; nothing is read after it.
   std::optional<HookFailure> failure() const { return fuse_.failure(); }
-  // See HookFuse::spent().
-  std::chrono::nanoseconds spent() const noexcept { return fuse_.spent(); }
+  // See HookFuse::hook_time().
+  std::chrono::nanoseconds hook_time() const noexcept { return fuse_.hook_time(); }
 
  private:
   class Launch;
@@ -83,7 +82,7 @@ class CollectiveReadings : public CollectiveListener,
   };
   enum class Completion : std::uint8_t { done, failed };
 
-  std::unique_ptr<Visit> begin(CollectiveCall call);
+  std::unique_ptr<CallScope> begin(CollectiveCall call);
   void launched(std::shared_ptr<Outputs> outputs, const c10::intrusive_ptr<c10d::Work>& work);
   bool add_callback(const std::shared_ptr<Outputs>& outputs, c10d::Work& work);
   void completed(Outputs& outputs, Completion completion);
@@ -98,7 +97,7 @@ class CollectiveReadings : public CollectiveListener,
   const CollectiveSettings settings_;
   const double eps_;
   const CallSiteSource call_site_;
-  const CodeLines lines_;
+  const CallSiteFilter call_sites_;
   HookFuse fuse_;  // own synchronisation
 
   mutable std::mutex mutex_;

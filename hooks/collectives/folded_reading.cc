@@ -46,11 +46,11 @@ Reading folded(const std::vector<Reading>& readings) {
   Reading whole;
   double elements = 0;
   for (const Reading& reading : readings) {
-    if (!reading.present || reading.stats.outcome == TensorStats::Outcome::empty) continue;
+    if (!reading.has_value || reading.stats.outcome == TensorStats::Outcome::empty) continue;
     if (reading.stats.outcome == TensorStats::Outcome::not_applicable) return reading;
     Values values = reading.stats.values;
     const double own = elements_of(reading);
-    if (whole.present) {
+    if (whole.has_value) {
       const Values one = values;
       values = whole.stats.values;
       fold(values, elements, one, own);

@@ -21,7 +21,7 @@ namespace {
 using torch::autograd::Node;
 using torch::autograd::variable_list;
 
-class DeliveryHook : public PassedOverWhenCompiled<torch::autograd::FunctionPostHook> {
+class DeliveryHook : public IgnoredByCompiledAutograd<torch::autograd::FunctionPostHook> {
  public:
   explicit DeliveryHook(std::function<void(const variable_list&)> delivered)
       : delivered_(std::move(delivered)) {}
@@ -74,21 +74,21 @@ class GradientHooks::Slot {
     if (accumulator) attach(std::move(accumulator));
   }
 
-  void rest() noexcept {
+  void release_hooks() noexcept {
     if (watched_.tensor.requires_grad()) detach();
   }
 
   void begin_step() {
     const std::lock_guard lock(mutex_);
-    fired_ = moved_ = false;
-    left_.reset();
-    filled_ = 0;
+    delivered_ = moved_to_main_ = false;
+    postponed_.reset();
+    delivery_count_ = 0;
     before_ = GradientMark::of(watched_.tensor);
   }
 
   bool took_part() {
     const std::lock_guard lock(mutex_);
-    if (fired_) return true;
+    if (delivered_) return true;
     const auto now = GradientMark::of(watched_.tensor);
     if (!now || (before_ && *before_ == *now)) return false;
     const auto stats = tensor_stats(watched_.tensor.grad(), hooks_.settings_.eps);
@@ -98,25 +98,26 @@ class GradientHooks::Slot {
   }
 
   // Makes a postponed reading now, unless this pass will deliver to the parameter.
-  void catch_up() {
+  void read_postponed() {
     const MainGradient main = main_gradient();
     const std::lock_guard lock(mutex_);
-    if (!left_ || reaches(accumulator_)) return;
-    if (*left_ == GradientMark::of(watched_.tensor)) read_accumulated(main);
+    if (!postponed_ || reaches(accumulator_)) return;
+    if (*postponed_ == GradientMark::of(watched_.tensor)) return read_accumulated(main);
+    postponed_.reset();
+    deliveries_[0].reading.mark_not_applicable("the program changed the gradient between micro batches");
   }
 
-  bool attached() const { return accumulator_ != nullptr; }
   bool unread() const {
     const std::lock_guard lock(mutex_);
-    return left_.has_value();
+    return postponed_.has_value();
   }
 
   // Call it while disarmed. The deliveries passed to `take` do not change until the next step.
   template <typename Take>
   void each_delivery(Take take) const {
     const std::lock_guard lock(mutex_);
-    for (std::size_t i = 0; i < filled_; ++i) {
-      if (deliveries_[i].reading.present) take(deliveries_[i]);
+    for (std::size_t i = 0; i < delivery_count_; ++i) {
+      if (deliveries_[i].reading.has_value) take(deliveries_[i]);
     }
   }
 
@@ -140,14 +141,14 @@ class GradientHooks::Slot {
     if (!armed() || hooks_.fuse_.tripped() || inputs.empty()) return;
     hooks_.fuse_.guard(watched_.name, [&] {
       const MainGradient main = main_gradient();
-      if (!inputs[0].defined() && !main.by_a_kernel) return;  // no gradient was delivered
+      if (!inputs[0].defined() && !main.fused_accumulation) return;  // no gradient was delivered
       switch (hooks_.settings_.reads) {
         case GradientReads::nothing:
-          return alone([&] { fired_ = true; });
+          return run_if_armed([&] { delivered_ = true; });
         case GradientReads::last_of_step:
-          return read_or_put_off(main);
+          return read_or_postpone(main);
         case GradientReads::each_micro_batch:
-          return alone([&] { read_micro_batch(inputs, main); });
+          return run_if_armed([&] { read_micro_batch(inputs, main); });
       }
     });
   }
@@ -161,82 +162,88 @@ class GradientHooks::Slot {
 
   // Runs `body` on one thread at a time, and not after the step has ended.
   template <typename Body>
-  void alone(Body&& body) {
+  void run_if_armed(Body&& body) {
     const std::lock_guard lock(mutex_);
     if (armed()) body();
   }
 
-  void read_or_put_off(const MainGradient& main) {
-    if (hooks_.settings_.micro_batches == 1) return alone([&] { read_accumulated(main); });
+  void read_or_postpone(const MainGradient& main) {
+    if (hooks_.settings_.micro_batches == 1) return run_if_armed([&] { read_accumulated(main); });
     const MicroBatches::Place place = hooks_.micro_batches_.enter();
     const std::lock_guard others(hooks_.mutex_);
     if (place.begins && place.index + 1 == hooks_.settings_.micro_batches)
       hooks_.begin_last_micro_batch(*this);
-    alone([&] { hooks_.skips(place.index) ? put_off() : read_accumulated(main); });
+    run_if_armed([&] { hooks_.skips(place.index) ? postpone() : read_accumulated(main); });
   }
 
-  void put_off() {
-    look_whether_moved();
-    if (filled_ == 0) next(0);
-    deliveries_[0].reading.present = false;
-    left_.emplace(GradientMark::of(watched_.tensor));
+  void postpone() {
+    detect_moved_gradient();
+    if (delivery_count_ == 0) next(0);
+    deliveries_[0].reading.has_value = false;
+    postponed_.emplace(GradientMark::of(watched_.tensor));
   }
 
   void read_accumulated(const MainGradient& main) {
-    look_whether_moved();
-    if (filled_ == 0) next(0);
-    left_.reset();
+    detect_moved_gradient();
+    if (delivery_count_ == 0) next(0);
+    postponed_.reset();
     read(deliveries_[0], main);
   }
 
   void read_micro_batch(const variable_list& inputs, const MainGradient& main) {
     const int micro_step = hooks_.micro_batches_.enter().index;
-    if (filled_ > 0 && deliveries_[filled_ - 1].micro_step == micro_step) {
+    if (delivery_count_ > 0 && deliveries_[delivery_count_ - 1].micro_step == micro_step) {
       hooks_.repeated_.fetch_add(1, std::memory_order_relaxed);
-      return read(deliveries_[filled_ - 1], main);
+      return read(deliveries_[delivery_count_ - 1], main);
     }
     GradientDelivery& delivery = next(micro_step);
-    if (main.by_a_kernel) return delivery.reading.lacks("a kernel adds it to main_grad with all before");
+    if (main.fused_accumulation)
+      return delivery.reading.mark_not_applicable(
+          "a fused kernel adds each micro batch to main_grad directly, so the gradient of one micro batch "
+          "cannot be read");
     take(delivery, inputs[0]);
   }
 
   // Detects that the gradient that was there after the previous delivery of this step is gone: the
   // program has added it to the main gradient in between.
-  void look_whether_moved() {
+  void detect_moved_gradient() {
     if (!watched_.main_gradient) return;
     const auto now = GradientMark::of(watched_.tensor);
-    if (fired_ && kept_ && !(now && now->same_gradient(*kept_))) moved_ = true;
-    kept_ = now;
+    if (delivered_ && last_mark_ && !(now && now->same_gradient(*last_mark_))) moved_to_main_ = true;
+    last_mark_ = now;
   }
 
   // A hook that adds the gradient to the main gradient has already released it here.
   void read(GradientDelivery& delivery, const MainGradient& main) {
     const at::Tensor& own = watched_.tensor.grad();
-    if (main.tensor.defined() && (main.by_a_kernel || !own.defined())) return take(delivery, main.tensor);
-    if (moved_) return delivery.reading.lacks("it is added to main_grad after the backward");
+    if (main.tensor.defined() && (main.fused_accumulation || !own.defined()))
+      return take(delivery, main.tensor);
+    if (moved_to_main_)
+      return delivery.reading.mark_not_applicable(
+          "the program moves the gradient to main_grad after each backward");
     take(delivery, own);
   }
 
   GradientDelivery& next(int micro_step) {
-    fired_ = true;
-    if (filled_ == deliveries_.size()) deliveries_.emplace_back();
-    GradientDelivery& delivery = deliveries_[filled_++];
+    delivered_ = true;
+    if (delivery_count_ == deliveries_.size()) deliveries_.emplace_back();
+    GradientDelivery& delivery = deliveries_[delivery_count_++];
     delivery.parameter = parameter_;
     delivery.arrival = hooks_.arrivals_.fetch_add(1, std::memory_order_relaxed) + 1;
     delivery.micro_step = micro_step;
-    delivery.reading.present = false;
+    delivery.reading.has_value = false;
     return delivery;
   }
 
   // If another thread adds to the gradient during the reading, its own delivery reads again.
   void take(GradientDelivery& delivery, const at::Tensor& gradient) {
-    delivery.reading.present = false;
+    delivery.reading.has_value = false;
     if (gradient.defined())
-      delivery.reading.take(gradient, hooks_.settings_.eps, watched_.name, hooks_.fuse_, hooks_.scale());
+      delivery.reading.read(gradient, hooks_.settings_.eps, watched_.name, hooks_.fuse_, hooks_.scale());
   }
 
   const std::size_t parameter_;
-  const Watched& watched_;
+  const WatchedTensor& watched_;
   GradientHooks& hooks_;
   // Changed by the training thread only, at step boundaries.
   std::shared_ptr<Node> accumulator_;
@@ -245,16 +252,17 @@ class GradientHooks::Slot {
   mutable std::mutex mutex_;
   // Guarded by mutex_.
   std::optional<GradientMark> before_;
-  bool fired_ = false;
-  std::optional<GradientMark> kept_;  // after the last delivery; for parameters with a main gradient only
-  bool moved_ = false;                // in this step: see look_whether_moved()
+  bool delivered_ = false;
+  std::optional<GradientMark>
+      last_mark_;               // after the last delivery; for parameters with a main gradient only
+  bool moved_to_main_ = false;  // in this step: see detect_moved_gradient()
   // Mark after the last unread delivery; unset if there was none.
-  std::optional<std::optional<GradientMark>> left_;
-  std::vector<GradientDelivery> deliveries_;  // the first `filled_` belong to this step
-  std::size_t filled_ = 0;
+  std::optional<std::optional<GradientMark>> postponed_;
+  std::vector<GradientDelivery> deliveries_;  // the first `delivery_count_` belong to this step
+  std::size_t delivery_count_ = 0;
 };
 
-GradientHooks::GradientHooks(const std::vector<Watched>& watched, GradientHookSettings settings,
+GradientHooks::GradientHooks(const std::vector<WatchedTensor>& watched, GradientHookSettings settings,
                              HookFuse& fuse)
     : watched_(watched), fuse_(fuse), settings_(settings) {
   for (std::size_t i = 0; i < watched_.size(); ++i) slots_.push_back(std::make_unique<Slot>(i, *this));
@@ -262,8 +270,8 @@ GradientHooks::GradientHooks(const std::vector<Watched>& watched, GradientHookSe
 
 GradientHooks::~GradientHooks() = default;
 
-void GradientHooks::rest() noexcept {
-  for (const auto& slot : slots_) slot->rest();
+void GradientHooks::release_hooks() noexcept {
+  for (const auto& slot : slots_) slot->release_hooks();
 }
 
 void GradientHooks::begin_step(Step) {
@@ -278,7 +286,7 @@ void GradientHooks::begin_step(Step) {
 
 void GradientHooks::begin_last_micro_batch(const Slot& delivered) {
   for (const auto& slot : slots_) {
-    if (slot.get() != &delivered) slot->catch_up();
+    if (slot.get() != &delivered) slot->read_postponed();
   }
 }
 
@@ -288,15 +296,15 @@ void GradientHooks::write_rows(RowWriter& rows) {
   if (settings_.reads == GradientReads::nothing) return;
   std::uint64_t sequence = 0;
   for (const GradientDelivery* delivery : deliveries()) {
-    const Watched& parameter = watched_[delivery->parameter];
+    const WatchedTensor& parameter = watched_[delivery->parameter];
     rows.write({Kind::grad_unreduced, parameter.target, sequence++, delivery->micro_step}, delivery->reading,
                parameter.name);
   }
   count_unread(rows);
   if (repeated() == 0 || std::exchange(repeats_logged_, true)) return;
   log_warn(
-      "a parameter was delivered to more than once in a micro batch: its rows of grad_unreduced are what had "
-      "accumulated in the step");
+      "a parameter received several gradients in one micro batch; its grad_unreduced rows hold the gradient "
+      "accumulated in the step so far");
 }
 
 std::vector<const GradientDelivery*> GradientHooks::deliveries() const {
@@ -314,11 +322,6 @@ void GradientHooks::count_unread(RowWriter& rows) {
     rows.count_not_applicable(watched_[i].name, "the step had fewer micro batches than grad_acc_steps");
     settings_.micro_batches = 1;
   }
-}
-
-std::size_t GradientHooks::attached() const noexcept {
-  return static_cast<std::size_t>(
-      std::count_if(slots_.begin(), slots_.end(), [](const auto& slot) { return slot->attached(); }));
 }
 
 }  // namespace gradmon

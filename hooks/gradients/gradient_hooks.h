@@ -57,23 +57,22 @@ struct GradientDelivery {
 // neither tensor then holds the whole gradient.
 //
 // last_of_step with known `micro_batches`: a parameter that the last micro batch does not reach is read
-// when the last micro batch begins. If a step has fewer micro batches than promised, the parameters not
-// yet read are counted as not applicable, because their gradients may already be reduced. From then on
-// every delivery is read.
+// when the last micro batch begins; if the program has changed its gradient by then, it is not applicable. If
+// a step has fewer micro batches than promised, the parameters not yet read are counted as not applicable,
+// because their gradients may already be reduced. From then on every delivery is read.
 class GradientHooks : public Probe {
  public:
   // `watched` and `fuse` must outlive this. Attaches no hook yet.
-  GradientHooks(const std::vector<Watched>& watched, GradientHookSettings settings, HookFuse& fuse);
+  GradientHooks(const std::vector<WatchedTensor>& watched, GradientHookSettings settings, HookFuse& fuse);
   // Removes all hooks.
   ~GradientHooks() override;
 
   // Attaches the missing hooks, also if an accumulator was replaced (`.double()`).
   void begin_step(Step step) override;
   // Releases the accumulators, except those of frozen parameters.
-  void rest() noexcept override;
+  void release_hooks() noexcept override;
   void disarm() noexcept override { armed_.store(false, std::memory_order_release); }
   void write_rows(RowWriter& rows) override;
-  std::size_t attached() const noexcept override;
 
   // Whether the parameter has taken part in this step so far: its accumulator fired, or its gradient was
   // replaced or written since the step began and is not all zeros (zero_grad alone does not count).
@@ -92,7 +91,7 @@ class GradientHooks : public Probe {
   void count_unread(RowWriter& rows);
 
   // Constant after construction, except that the training thread sets `micro_batches` while disarmed.
-  const std::vector<Watched>& watched_;
+  const std::vector<WatchedTensor>& watched_;
   HookFuse& fuse_;
   GradientHookSettings settings_;
   // Own synchronisation.

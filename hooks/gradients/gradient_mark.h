@@ -8,6 +8,8 @@
 #include <cstdint>
 #include <optional>
 
+#include "hooks/stats/readable.h"
+
 namespace gradmon {
 
 // The identity and the version of a parameter's gradient. Does not keep the gradient's memory.
@@ -28,8 +30,7 @@ class GradientMark {
 
  private:
   explicit GradientMark(const at::Tensor& gradient)
-      : identity_(gradient.getIntrusivePtr()),
-        version_(gradient.is_inference() ? 0U : static_cast<std::uint32_t>(gradient._version())) {}
+      : identity_(gradient.getIntrusivePtr()), version_(version_of(gradient).value_or(0)) {}
 
   c10::weak_intrusive_ptr<c10::TensorImpl> identity_;
   std::uint32_t version_;

@@ -3,7 +3,7 @@
 
 namespace gradmon {
 
-GradientProbe::GradientProbe(const std::vector<Watched>& watched, GradientHooks& hooks, double eps,
+GradientProbe::GradientProbe(const std::vector<WatchedTensor>& watched, GradientHooks& hooks, double eps,
                              HookFuse& fuse)
     : watched_(watched), hooks_(hooks), eps_(eps), fuse_(fuse), reduced_(watched.size()) {}
 
@@ -11,11 +11,11 @@ void GradientProbe::begin_step(Step) { forget(reduced_); }
 
 void GradientProbe::before_update(const Update& update) {
   const double scale = update.state ? update.state->gradient_scale() : 1;
-  for (const std::size_t i : update.places) {
-    reduced_[i].present = false;
+  for (const std::size_t i : update.parameter_indices) {
+    reduced_[i].has_value = false;
     if (!hooks_.took_part(i)) continue;
     const at::Tensor gradient = update.gradient_of(watched_[i].tensor);
-    if (gradient.defined()) reduced_[i].take(gradient, eps_, watched_[i].name, fuse_, scale);
+    if (gradient.defined()) reduced_[i].read(gradient, eps_, watched_[i].name, fuse_, scale);
   }
 }
 

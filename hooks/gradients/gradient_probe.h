@@ -13,14 +13,14 @@ namespace gradmon {
 class GradientProbe : public Probe {
  public:
   // `watched`, `hooks` and `fuse` must outlive this.
-  GradientProbe(const std::vector<Watched>& watched, GradientHooks& hooks, double eps, HookFuse& fuse);
+  GradientProbe(const std::vector<WatchedTensor>& watched, GradientHooks& hooks, double eps, HookFuse& fuse);
 
   void begin_step(Step step) override;
   void before_update(const Update& update) override;
   void write_rows(RowWriter& rows) override;
 
  private:
-  const std::vector<Watched>& watched_;
+  const std::vector<WatchedTensor>& watched_;
   GradientHooks& hooks_;
   const double eps_;
   HookFuse& fuse_;

@@ -7,7 +7,7 @@
 
 namespace gradmon {
 
-MomentProbe::MomentProbe(const std::vector<Watched>& watched, GradientHooks& hooks, double eps,
+MomentProbe::MomentProbe(const std::vector<WatchedTensor>& watched, GradientHooks& hooks, double eps,
                          HookFuse& fuse)
     : watched_(watched),
       hooks_(hooks),
@@ -24,22 +24,23 @@ void MomentProbe::begin_step(Step) {
 }
 
 void MomentProbe::before_update(const Update& update) {
-  for (const std::size_t i : update.places) {
+  for (const std::size_t i : update.parameter_indices) {
     if (seen_[i] != Seen::no || !hooks_.took_part(i)) continue;
-    const Watched& parameter = watched_[i];
+    const WatchedTensor& parameter = watched_[i];
     const ParameterState state = update.state ? update.state->of(parameter.tensor) : ParameterState{};
     seen_[i] = state.first_moment || state.second_moment ? Seen::yes : Seen::keeps_none;
     if (state.first_moment && state.first_moment->defined())
-      first_[i].take(*state.first_moment, eps_, parameter.name, fuse_);
+      first_[i].read(*state.first_moment, eps_, parameter.name, fuse_);
     if (state.second_moment && state.second_moment->defined())
-      second_[i].take(*state.second_moment, eps_, parameter.name, fuse_);
+      second_[i].read(*state.second_moment, eps_, parameter.name, fuse_);
   }
 }
 
 void MomentProbe::write_rows(RowWriter& rows) {
   for (std::size_t i = 0; i < watched_.size(); ++i) {
     if (seen_[i] == Seen::keeps_none)
-      rows.count_not_applicable(watched_[i].name, "its optimizer keeps no moments that are known here");
+      rows.count_not_applicable(watched_[i].name,
+                                "its optimizer keeps no exp_avg or exp_avg_sq that gradmon can read");
   }
   write_in_order(rows, Kind::exp_avg, watched_, first_);
   write_in_order(rows, Kind::exp_avg_sq, watched_, second_);

@@ -16,7 +16,7 @@ namespace gradmon {
 class MomentProbe : public Probe {
  public:
   // `watched`, `hooks` and `fuse` must outlive this.
-  MomentProbe(const std::vector<Watched>& watched, GradientHooks& hooks, double eps, HookFuse& fuse);
+  MomentProbe(const std::vector<WatchedTensor>& watched, GradientHooks& hooks, double eps, HookFuse& fuse);
 
   void begin_step(Step step) override;
   void before_update(const Update& update) override;
@@ -25,7 +25,7 @@ class MomentProbe : public Probe {
  private:
   enum class Seen : std::uint8_t { no, yes, keeps_none };
 
-  const std::vector<Watched>& watched_;
+  const std::vector<WatchedTensor>& watched_;
   GradientHooks& hooks_;
   const double eps_;
   HookFuse& fuse_;

@@ -7,18 +7,18 @@
 
 namespace gradmon {
 
-SignAgreementProbe::SignAgreementProbe(const std::vector<Watched>& watched, GradientHooks& hooks)
+SignAgreementProbe::SignAgreementProbe(const std::vector<WatchedTensor>& watched, GradientHooks& hooks)
     : watched_(watched), hooks_(hooks), agreements_(watched.size()) {}
 
 void SignAgreementProbe::begin_step(Step) { std::fill(agreements_.begin(), agreements_.end(), Agreement{}); }
 
 void SignAgreementProbe::before_update(const Update& update) {
-  for (const std::size_t i : update.places) agreements_[i] = agreement_of(i, update);
+  for (const std::size_t i : update.parameter_indices) agreements_[i] = agreement_of(i, update);
 }
 
-SignAgreementProbe::Agreement SignAgreementProbe::agreement_of(std::size_t place, const Update& update) {
-  const at::Tensor& parameter = watched_[place].tensor;
-  if (!hooks_.took_part(place)) return {};
+SignAgreementProbe::Agreement SignAgreementProbe::agreement_of(std::size_t index, const Update& update) {
+  const at::Tensor& parameter = watched_[index].tensor;
+  if (!hooks_.took_part(index)) return {};
   const at::Tensor gradient = update.gradient_of(parameter);
   if (!gradient.defined()) return {};
   const auto momentum = update.state ? update.state->of(parameter).first_moment : std::nullopt;
@@ -31,19 +31,20 @@ SignAgreementProbe::Agreement SignAgreementProbe::agreement_of(std::size_t place
 
 void SignAgreementProbe::write_rows(RowWriter& rows) {
   for (std::size_t i = 0; i < watched_.size(); ++i) {
-    const Watched& parameter = watched_[i];
+    const WatchedTensor& parameter = watched_[i];
     switch (agreements_[i].outcome) {
       case Outcome::none:
         break;
       case Outcome::measured:
-        rows.write({Kind::other, parameter.target, parameter.place},
+        rows.write({Kind::other, parameter.target, parameter.index},
                    {{Column::mg_direction, agreements_[i].share.value}}, agreements_[i].share.pending);
         break;
       case Outcome::keeps_none:
         rows.count_not_applicable(parameter.name, "its optimizer keeps no momentum");
         break;
       case Outcome::not_comparable:
-        rows.count_not_applicable(parameter.name, "gradient and momentum cannot be compared");
+        rows.count_not_applicable(parameter.name,
+                                  "gradient and momentum differ in size, or are complex, sparse or freed");
         break;
     }
   }

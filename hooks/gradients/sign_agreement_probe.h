@@ -19,7 +19,7 @@ namespace gradmon {
 class SignAgreementProbe : public Probe {
  public:
   // `watched` and `hooks` must outlive this.
-  SignAgreementProbe(const std::vector<Watched>& watched, GradientHooks& hooks);
+  SignAgreementProbe(const std::vector<WatchedTensor>& watched, GradientHooks& hooks);
 
   void begin_step(Step step) override;
   void before_update(const Update& update) override;
@@ -32,9 +32,9 @@ class SignAgreementProbe : public Probe {
     SignAgreement share;
   };
 
-  Agreement agreement_of(std::size_t place, const Update& update);
+  Agreement agreement_of(std::size_t index, const Update& update);
 
-  const std::vector<Watched>& watched_;
+  const std::vector<WatchedTensor>& watched_;
   GradientHooks& hooks_;
   std::vector<Agreement> agreements_;
 };

@@ -3,7 +3,7 @@
 
 namespace gradmon {
 
-WeightProbe::WeightProbe(const std::vector<Watched>& watched, double eps, HookFuse& fuse)
+WeightProbe::WeightProbe(const std::vector<WatchedTensor>& watched, double eps, HookFuse& fuse)
     : watched_(watched), eps_(eps), fuse_(fuse), origins_(watched.size()), updates_(watched.size()) {}
 
 void WeightProbe::begin_step(Step) {
@@ -12,14 +12,14 @@ void WeightProbe::begin_step(Step) {
 }
 
 void WeightProbe::before_update(const Update& update) {
-  for (const std::size_t i : update.places) {
-    if (!origins_[i].present) origins_[i].take(watched_[i].tensor, eps_, watched_[i].name, fuse_);
+  for (const std::size_t i : update.parameter_indices) {
+    if (!origins_[i].has_value) origins_[i].read(watched_[i].tensor, eps_, watched_[i].name, fuse_);
   }
 }
 
 void WeightProbe::after_update(const Update& update) {
-  for (const std::size_t i : update.places)
-    updates_[i].take(watched_[i].tensor, eps_, watched_[i].name, fuse_);
+  for (const std::size_t i : update.parameter_indices)
+    updates_[i].read(watched_[i].tensor, eps_, watched_[i].name, fuse_);
 }
 
 void WeightProbe::write_rows(RowWriter& rows) {

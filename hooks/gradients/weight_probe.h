@@ -13,7 +13,7 @@ namespace gradmon {
 class WeightProbe : public Probe {
  public:
   // `watched` and `fuse` must outlive this.
-  WeightProbe(const std::vector<Watched>& watched, double eps, HookFuse& fuse);
+  WeightProbe(const std::vector<WatchedTensor>& watched, double eps, HookFuse& fuse);
 
   void begin_step(Step step) override;
   void before_update(const Update& update) override;
@@ -21,7 +21,7 @@ class WeightProbe : public Probe {
   void write_rows(RowWriter& rows) override;
 
  private:
-  const std::vector<Watched>& watched_;
+  const std::vector<WatchedTensor>& watched_;
   const double eps_;
   HookFuse& fuse_;
   std::vector<Reading> origins_, updates_;

@@ -12,6 +12,7 @@ namespace gradmon {
 struct TargetName {
   int vpp_stage = 0;
   std::string name;
+  bool module = false;  // false: a parameter
 };
 
 // `name` without the parts that FSDP, torch.compile and checkpointing insert:

@@ -8,13 +8,13 @@
 #include <memory>
 #include <string_view>
 
-#include "hooks/names/near_names.h"
+#include "hooks/names/name_suggestions.h"
 
 namespace gradmon {
 namespace {
 
-// Number of unmatched patterns that get suggestions: near_names() reads all names of the model.
-constexpr std::size_t kExplained = 8;
+// Number of unmatched patterns that get suggestions: name_suggestions() reads all names of the model.
+constexpr std::size_t kMaxSuggestions = 8;
 
 // The older short form: the squashed name without its leading `layers.` or `layer.`.
 std::string short_name(const std::string& squashed) {
@@ -125,9 +125,9 @@ std::vector<UnmatchedPattern> explain(const TargetSelection& selection, const Pr
   for (std::size_t i = 0; i < selection.target_regex.size(); ++i) {
     if (!patterns.found(i)) unmatched.push_back({selection.target_regex[i], {}, patterns.error(i)});
   }
-  for (std::size_t i = 0; i < std::min(kExplained, unmatched.size()); ++i) {
+  for (std::size_t i = 0; i < std::min(kMaxSuggestions, unmatched.size()); ++i) {
     const std::string wanted = plain_target(unmatched[i].pattern);
-    unmatched[i].nearest = near_names(without_stage(wanted), names);
+    unmatched[i].suggestions = name_suggestions(without_stage(wanted), names);
   }
   return unmatched;
 }

@@ -28,7 +28,7 @@ struct TargetSelection {
 // An entry of the config that selected nothing.
 struct UnmatchedPattern {
   std::string pattern;
-  std::vector<std::string> nearest;  // up to three names of the model, the closest first; may be empty
+  std::vector<std::string> suggestions;  // up to three names of the model, the closest first; may be empty
   std::string error;                 // why the pattern is not valid RE2; empty if it is valid
 };
 

@@ -3,6 +3,7 @@
 
 #include <map>
 #include <string>
+#include <unordered_set>
 #include <utility>
 
 #include "hooks/names/squash_name.h"
@@ -16,18 +17,31 @@ std::vector<TargetName> parameter_names(const WatchedModel& model) {
   return names;
 }
 
-std::vector<TargetName> module_names(const WatchedModel& model) {
+std::vector<TargetName> module_names(const std::vector<WatchedModule>& modules) {
   std::vector<TargetName> names;
-  for (const WatchedModule& module : model.modules) names.push_back({module.vpp_stage, module.name});
+  for (const WatchedModule& module : modules) names.push_back({module.vpp_stage, module.name, true});
   return names;
 }
 
 std::vector<TargetName> target_names(const WatchedModel& model) {
   std::vector<TargetName> names = parameter_names(model);
-  for (const WatchedModule& module : model.modules) {
-    if (!module.name.empty()) names.push_back({module.vpp_stage, module.name});
+  for (TargetName& module : module_names(model.modules)) {
+    if (!module.name.empty()) names.push_back(std::move(module));
   }
   return names;
+}
+
+std::vector<std::size_t> written_parameters(const WatchedModel& model,
+                                            const std::vector<std::size_t>& matched) {
+  std::unordered_set<const void*> seen;
+  std::vector<std::size_t> written;
+  for (const std::size_t i : matched) {
+    if (i >= model.parameters.size()) break;  // modules
+    const WatchedParameter& parameter = model.parameters[i];
+    if (!parameter.tensor.defined() || !seen.insert(parameter.tensor.unsafeGetTensorImpl()).second) continue;
+    if (parameter.author != RowAuthor::another_rank) written.push_back(i);
+  }
+  return written;
 }
 
 std::vector<WatchedModule> without_wrappers(std::vector<WatchedModule> modules) {

@@ -12,9 +12,14 @@ namespace gradmon {
 
 std::vector<TargetName> parameter_names(const WatchedModel& model);
 // Includes the root, whose name is empty.
-std::vector<TargetName> module_names(const WatchedModel& model);
+std::vector<TargetName> module_names(const std::vector<WatchedModule>& modules);
 // The names that targets are matched against: parameters, then modules without the root.
 std::vector<TargetName> target_names(const WatchedModel& model);
+
+// The parameters among `matched` (indices into target_names()) that this rank writes, ascending; each tensor
+// once.
+std::vector<std::size_t> written_parameters(const WatchedModel& model,
+                                            const std::vector<std::size_t>& matched);
 
 // Keeps one module for each unwrapped_name(). `modules` lists a wrapper before the module that it wraps.
 // Keeps the wrapped module; of a module compiled by torch.compile (`_orig_mod`) keeps the wrapper, because

@@ -13,14 +13,14 @@
 namespace gradmon {
 
 // Which rank writes the rows of a parameter that several ranks of a parallel group hold.
-enum class Author : std::uint8_t {
-  self,
-  self_before_reduction,  // this rank writes grad_unreduced only; another rank writes the rest
-  another,
+enum class RowAuthor : std::uint8_t {
+  this_rank,
+  this_rank_unreduced_only,  // this rank writes grad_unreduced only; another rank writes the rest
+  another_rank,
 };
 
 // The part of a parameter that this rank holds.
-struct Scope {
+struct ParameterPlacement {
   enum class Part : std::uint8_t { whole, replica, shard };
   Part part = Part::whole;  // replica: other ranks hold the same values
   int index = 0;            // of the shard
@@ -32,7 +32,7 @@ struct Scope {
 struct MainGradient {
   at::Tensor tensor;  // undefined: the parameter has none
   // A fused kernel has added the gradient to `tensor`. The gradient that autograd delivers is then garbage.
-  bool by_a_kernel = false;
+  bool fused_accumulation = false;
 };
 
 // A parameter as the model lists it, frozen parameters included (they have weight rows only). A tensor
@@ -41,8 +41,8 @@ struct WatchedParameter {
   std::string name;
   int vpp_stage = 0;
   at::Tensor tensor;
-  Author author = Author::self;
-  Scope scope = {};
+  RowAuthor author = RowAuthor::this_rank;
+  ParameterPlacement placement = {};
   // Returns the current main gradient; null: the parameter never has one. Called on any thread that runs a
   // backward. It may take the GIL: the caller must not hold a lock that a thread with the GIL may wait for.
   std::function<MainGradient()> main_gradient = {};

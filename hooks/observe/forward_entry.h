@@ -34,7 +34,7 @@ struct ForwardTensors {
 
 enum class ModuleMode : bool { evaluation, training };
 
-// Receives the reports while armed. Implemented by ForwardTap.
+// Receives the reports while armed. Implemented by ForwardTracker.
 class ForwardObserver {
  public:
   virtual ~ForwardObserver() = default;

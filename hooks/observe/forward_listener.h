@@ -15,6 +15,7 @@ struct ForwardVisit {
   int micro_step = 0;       // in this step, from 0
   int call = 1;             // of this module in this micro step, from 1; recomputations do not count
   bool recomputed = false;  // run again inside a backward, by checkpointing
+  int vpp_stage = 0;        // of the module; with kNoModule, of the innermost module around (0: none)
 };
 inline constexpr std::size_t kNoModule = static_cast<std::size_t>(-1);
 
@@ -34,7 +35,8 @@ class ForwardListener {
   // the calls with this name in this micro step.
   virtual void tapped(const ForwardVisit& /*within*/, std::string_view /*name*/, const at::Tensor&) {}
   // gradmon::attention(). `visit` has the module that the program passed, or kNoModule if it passed a
-  // name. Its `call` counts the calls with this module or name in this micro step.
+  // name, and the chunk of the innermost module around the call. Its `call` counts the calls with this module
+  // or name in this micro step.
   virtual void attended(const ForwardVisit& /*visit*/, std::string_view /*name*/, const at::Tensor& /*q*/,
                         const at::Tensor& /*k*/, Causal) {}
 };

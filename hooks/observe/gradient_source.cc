@@ -8,12 +8,12 @@ namespace gradmon {
 GradientSource GradientSource::of(const at::Tensor& tensor) {
   if (!tensor.requires_grad()) return {};
   if (std::shared_ptr<torch::autograd::Node> node = tensor.grad_fn())
-    return {Sort::node, node, static_cast<std::size_t>(tensor.output_nr()), {}};
-  return {Sort::leaf, {}, 0, c10::weak_intrusive_ptr<c10::TensorImpl>(tensor.getIntrusivePtr())};
+    return {Kind::node, node, static_cast<std::size_t>(tensor.output_nr()), {}};
+  return {Kind::leaf, {}, 0, c10::weak_intrusive_ptr<c10::TensorImpl>(tensor.getIntrusivePtr())};
 }
 
 bool GradientSource::is(const GradientSource& other) const {
-  if (sort == Sort::none || sort != other.sort || output != other.output) return false;
+  if (kind == Kind::none || kind != other.kind || output != other.output) return false;
   if (leaf) return *leaf == *other.leaf;
   const auto own = node.lock();
   return own != nullptr && own == other.node.lock();

@@ -18,13 +18,13 @@ namespace gradmon {
 // The place in the graph where a tensor's gradient will arrive, as of now; later writes to the tensor
 // do not change it. Keeps neither the tensor nor its graph alive.
 struct GradientSource {
-  enum class Sort : std::uint8_t {
+  enum class Kind : std::uint8_t {
     none,       // the tensor requires no gradient
     node,       // a node of the graph made it
     leaf,       // it is in no graph (yet)
     parameter,  // a parameter of the model; GradientHooks reads its gradient
   };
-  Sort sort = Sort::none;
+  Kind kind = Kind::none;
   std::weak_ptr<torch::autograd::Node> node;
   std::size_t output = 0;  // of the node
   std::optional<c10::weak_intrusive_ptr<c10::TensorImpl>> leaf;

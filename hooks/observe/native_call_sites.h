@@ -3,18 +3,18 @@
 // running on the thread.
 #pragma once
 
-#include <string>
 #include <vector>
 
+#include "hooks/names/squash_name.h"
+#include "hooks/names/watched_model.h"
 #include "hooks/observe/call_site.h"
 #include "hooks/observe/forward_listener.h"
-#include "hooks/names/watched_model.h"
+#include "hooks/observe/forward_tracker.h"
 
 namespace gradmon {
 
-// Any thread. It is a listener only to make the HookSet create a ForwardTap, which tracks the modules of
-// each thread. If several models are watched in the process, it uses the indices from the model whose
-// forward is innermost (see modules_around()).
+// Any thread. It is a listener only to make the HookSet create a ForwardTracker, which tracks the modules of
+// each thread.
 class NativeCallSites : public ForwardListener {
  public:
   explicit NativeCallSites(const std::vector<WatchedModule>& modules);
@@ -27,11 +27,8 @@ class NativeCallSites : public ForwardListener {
   void after_forward(const ForwardVisit&, const ForwardTensors&) override {}
 
  private:
-  struct Name {
-    std::string path;
-    int vpp_stage;
-  };
-  const std::vector<Name> names_;
+  const std::vector<TargetName> names_;
+  const ModuleIndices indices_;
 };
 
 }  // namespace gradmon

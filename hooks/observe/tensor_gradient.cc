@@ -22,14 +22,14 @@ using torch::autograd::Node;
 using torch::autograd::variable_list;
 
 // Watches one of the gradients that a node receives or returns.
-class Arrival {
+class GradientWatch {
  public:
-  Arrival(std::size_t number, TensorGradients::Body body) : number_(number), body_(std::move(body)) {}
+  GradientWatch(std::size_t number, TensorGradients::Body body) : number_(number), body_(std::move(body)) {}
 
   bool arrived() const noexcept { return arrived_.load(std::memory_order_relaxed); }
 
  protected:
-  void look(const variable_list& gradients) {
+  void inspect(const variable_list& gradients) {
     if (number_ >= gradients.size() || !gradients[number_].defined()) return;
     arrived_.store(true, std::memory_order_relaxed);
     body_(gradients[number_]);
@@ -41,28 +41,30 @@ class Arrival {
   std::atomic<bool> arrived_{false};
 };
 
-class TensorGradients::Before : public PassedOverWhenCompiled<torch::autograd::FunctionPreHook>, public Arrival {
+class TensorGradients::PreHook : public IgnoredByCompiledAutograd<torch::autograd::FunctionPreHook>,
+                                 public GradientWatch {
  public:
-  using Arrival::Arrival;
+  using GradientWatch::GradientWatch;
   variable_list operator()(const variable_list& gradients) override {
-    look(gradients);
+    inspect(gradients);
     return gradients;
   }
 };
 
-class TensorGradients::After : public PassedOverWhenCompiled<torch::autograd::FunctionPostHook>, public Arrival {
+class TensorGradients::PostHook : public IgnoredByCompiledAutograd<torch::autograd::FunctionPostHook>,
+                                  public GradientWatch {
  public:
-  using Arrival::Arrival;
+  using GradientWatch::GradientWatch;
   variable_list operator()(const variable_list& given, const variable_list&) override {
-    look(given);
+    inspect(given);
     return given;
   }
 };
 
 // Adds the gradients that arrive by several edges in one pass. Holds the tensors until all have arrived.
-class TensorGradients::Sum {
+class TensorGradients::EdgeSum {
  public:
-  Sum(std::size_t edges, Body body) : body_(std::move(body)), parts_(edges) {}
+  EdgeSum(std::size_t edges, Body body) : body_(std::move(body)), parts_(edges) {}
 
   void add(std::size_t edge, const at::Tensor& gradient) noexcept {
     take([&] {
@@ -97,7 +99,7 @@ class TensorGradients::Sum {
       }
       if (const at::Tensor all = sum_of(taken); all.defined()) body_(all);
     } catch (const std::exception& error) {
-      log_warn(std::string("actv_grad: gradients that cannot be added: ") + error.what());
+      log_warn(std::string("actv_grad: cannot add the gradients of an input: ") + error.what());
     }
   }
 
@@ -135,40 +137,42 @@ std::unordered_set<const void*> parameters_of(const WatchedModel& model) {
 TensorGradients::TensorGradients(const WatchedModel& model) : parameters_(parameters_of(model)) {}
 
 TensorGradients::~TensorGradients() {
-  take_off([](const Hooked&, bool) { return true; });
+  remove_hooks([](const Hooked&, bool) { return true; });
 }
 
 GradientSource TensorGradients::source_of(const at::Tensor& tensor) const {
   const bool parameter = tensor.requires_grad() && parameters_.count(tensor.unsafeGetTensorImpl()) != 0;
-  return parameter ? GradientSource{GradientSource::Sort::parameter, {}, 0, {}} : GradientSource::of(tensor);
+  return parameter ? GradientSource{GradientSource::Kind::parameter, {}, 0, {}} : GradientSource::of(tensor);
 }
 
 void TensorGradients::watch(const GradientSource& source, Body body) {
   const std::shared_ptr<Node> node = source.find();
-  if (node) put_before(node, std::make_unique<Before>(source.output, std::move(body)), source.leaf.has_value());
+  if (node)
+    add_pre_hook_to(node, std::make_unique<PreHook>(source.output, std::move(body)), source.leaf.has_value());
 }
 
 void TensorGradients::watch_edges(const GradientSource& into, std::vector<InnerEdge> edges, Body body) {
   if (edges.empty()) return;
   if (edges.size() == 1)
-    return put_after(edges[0].from, std::make_unique<After>(edges[0].number, std::move(body)));
-  const auto sum = std::make_shared<Sum>(edges.size(), std::move(body));
+    return add_post_hook_to(edges[0].from, std::make_unique<PostHook>(edges[0].number, std::move(body)));
+  const auto sum = std::make_shared<EdgeSum>(edges.size(), std::move(body));
   for (std::size_t i = 0; i < edges.size(); ++i) {
     const auto add = [sum, i](const at::Tensor& gradient) { sum->add(i, gradient); };
-    put_after(edges[i].from, std::make_unique<After>(edges[i].number, add));
+    add_post_hook_to(edges[i].from, std::make_unique<PostHook>(edges[i].number, add));
   }
   watch(into, [sum](const at::Tensor&) { sum->end_pass(); });
   const std::lock_guard lock(mutex_);
   sums_.push_back(sum);
 }
 
-void TensorGradients::put_before(const std::shared_ptr<Node>& node, std::unique_ptr<Before> hook, bool leaf) {
+void TensorGradients::add_pre_hook_to(const std::shared_ptr<Node>& node, std::unique_ptr<PreHook> hook,
+                                      bool leaf) {
   const std::lock_guard lock(mutex_);
   hooked_.push_back({node, hook.get(), nullptr, leaf, step_});
   node->add_pre_hook(std::move(hook));
 }
 
-void TensorGradients::put_after(const std::shared_ptr<Node>& node, std::unique_ptr<After> hook) {
+void TensorGradients::add_post_hook_to(const std::shared_ptr<Node>& node, std::unique_ptr<PostHook> hook) {
   const std::lock_guard lock(mutex_);
   hooked_.push_back({node, nullptr, hook.get(), false, step_});
   node->add_post_hook(std::move(hook));
@@ -180,19 +184,21 @@ void TensorGradients::begin_step() noexcept {
 }
 
 void TensorGradients::end_step() noexcept {
-  take_off(
+  remove_hooks(
       [this](const Hooked& hooked, bool arrived) { return hooked.leaf || hooked.step != step_ || arrived; });
   const std::lock_guard lock(mutex_);
-  for (const std::weak_ptr<Sum>& sum : std::exchange(sums_, {})) {
+  for (const std::weak_ptr<EdgeSum>& sum : std::exchange(sums_, {})) {
     if (const auto alive = sum.lock()) alive->clear();
   }
 }
 
 template <typename Condition>
-void TensorGradients::take_off(Condition&& condition) noexcept {
+void TensorGradients::remove_hooks(Condition&& condition) noexcept {
+  std::vector<std::shared_ptr<Node>> nodes;  // released without the lock: the end of a node may need the GIL
   const std::lock_guard lock(mutex_);
+  nodes.reserve(hooked_.size());
   const auto taken_off = [&](const Hooked& hooked) {
-    const auto node = hooked.node.lock();
+    const auto& node = nodes.emplace_back(hooked.node.lock());
     if (!node) return true;
     const auto take_from = [&](auto& hooks, const auto* own) {
       const auto ours =

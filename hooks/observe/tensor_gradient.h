@@ -48,31 +48,31 @@ class TensorGradients {
   void end_step() noexcept;
 
  private:
-  class Before;  // a hook before a node
-  class After;   // a hook after a node
-  class Sum;
+  class PreHook;   // a hook before a node
+  class PostHook;  // a hook after a node
+  class EdgeSum;
   struct Hooked {
     std::weak_ptr<torch::autograd::Node> node;
     // The hook, while the node has it.
-    const Before* before = nullptr;
-    const After* after = nullptr;
+    const PreHook* before = nullptr;
+    const PostHook* after = nullptr;
     bool leaf = false;
     std::uint64_t step = 0;
   };
 
-  void put_before(const std::shared_ptr<torch::autograd::Node>& node, std::unique_ptr<Before> hook,
-                  bool leaf);
-  void put_after(const std::shared_ptr<torch::autograd::Node>& node, std::unique_ptr<After> hook);
+  void add_pre_hook_to(const std::shared_ptr<torch::autograd::Node>& node, std::unique_ptr<PreHook> hook,
+                       bool leaf);
+  void add_post_hook_to(const std::shared_ptr<torch::autograd::Node>& node, std::unique_ptr<PostHook> hook);
   // Removes the hooks for which condition(hooked, whether its gradient has arrived) is true.
   template <typename Condition>
-  void take_off(Condition&& condition) noexcept;
+  void remove_hooks(Condition&& condition) noexcept;
 
   const std::unordered_set<const void*> parameters_;
 
   std::mutex mutex_;
   // Guarded by mutex_, like the nodes' lists of hooks.
   std::vector<Hooked> hooked_;
-  std::vector<std::weak_ptr<Sum>> sums_;  // of this step
+  std::vector<std::weak_ptr<EdgeSum>> sums_;  // of this step
   std::uint64_t step_ = 0;
 };
 

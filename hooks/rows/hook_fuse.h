@@ -19,20 +19,22 @@ struct HookFailure {
   std::string cause;
 };
 
+// The first line of an exception's text, because torch appends a backtrace. Never empty.
+std::string first_line(std::string_view text);
+
 // Any thread.
 class HookFuse {
  public:
   bool tripped() const noexcept { return tripped_.load(std::memory_order_acquire); }
-  // Records and logs the first failure only, and only the first line of its cause (torch appends a
-  // backtrace).
+  // Records and logs the first failure only, with the first line of its cause.
   void trip(std::string_view target, std::string_view cause) noexcept;
   std::optional<HookFailure> failure() const;
   // Time spent in hook bodies so far, on all threads together. A nested body counts once. Includes the
-  // time passed to charge() for hooks that have a fuse of their own.
-  std::chrono::nanoseconds spent() const noexcept {
+  // time passed to add_time() for hooks that have a fuse of their own.
+  std::chrono::nanoseconds hook_time() const noexcept {
     return std::chrono::nanoseconds{spent_ns_.load(std::memory_order_relaxed)};
   }
-  void charge(std::chrono::nanoseconds time) noexcept {
+  void add_time(std::chrono::nanoseconds time) noexcept {
     spent_ns_.fetch_add(time.count(), std::memory_order_relaxed);
   }
 

@@ -67,7 +67,7 @@ struct HookSettings {
   bool call_stacks = false;       // stack_info
 
   TargetSelection selection;
-  bool squash_name = true;
+  Squash squash_name = Squash::yes;
   ValueMask ops = bit_of(Op::norm);                          // bit_of() of each statistic in the rows
   double eps = 1e-8;                                         // threshold of Op::zeros
   int grad_acc_steps = 1;                                    // micro batches per step

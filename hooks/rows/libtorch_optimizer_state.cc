@@ -8,7 +8,6 @@
 #include <torch/optim/sgd.h>
 
 #include <sstream>
-#include <tuple>
 #include <type_traits>
 
 namespace gradmon {
@@ -35,14 +34,11 @@ const State* kept_of(const torch::optim::Optimizer& optimizer, const at::Tensor&
   return found == states.end() ? nullptr : dynamic_cast<const State*>(found->second.get());
 }
 
-template <typename State, typename Options>
-ParameterState adam_state(const State* kept, const Options& options) {
+template <typename State>
+ParameterState adam_state(const State* kept) {
   ParameterState state;
   state.first_moment = kept ? kept->exp_avg() : at::Tensor();
   state.second_moment = kept ? kept->exp_avg_sq() : at::Tensor();
-  state.steps = kept ? kept->step() : 0;
-  std::tie(state.beta1, state.beta2) = options.betas();
-  state.eps = options.eps();
   return state;
 }
 
@@ -57,7 +53,6 @@ ParameterState rmsprop_state(const torch::optim::RMSpropParamState* kept,
   ParameterState state;
   if (options.momentum() > 0) state.first_moment = kept ? kept->momentum_buffer() : at::Tensor();
   state.second_moment = kept ? kept->square_avg() : at::Tensor();
-  state.steps = kept ? kept->step() : 0;
   return state;
 }
 
@@ -73,10 +68,10 @@ ParameterState LibtorchOptimizerState::of(const at::Tensor& parameter) const {
   const auto found = options_.find(parameter.unsafeGetTensorImpl());
   if (found == options_.end()) return {};
   using namespace torch::optim;
-  if (const auto* adam = dynamic_cast<const AdamOptions*>(found->second))
-    return adam_state(kept_of<AdamParamState>(optimizer_, parameter), *adam);
-  if (const auto* adamw = dynamic_cast<const AdamWOptions*>(found->second))
-    return adam_state(kept_of<AdamWParamState>(optimizer_, parameter), *adamw);
+  if (dynamic_cast<const AdamOptions*>(found->second) != nullptr)
+    return adam_state(kept_of<AdamParamState>(optimizer_, parameter));
+  if (dynamic_cast<const AdamWOptions*>(found->second) != nullptr)
+    return adam_state(kept_of<AdamWParamState>(optimizer_, parameter));
   if (const auto* sgd = dynamic_cast<const SGDOptions*>(found->second))
     return sgd_state(kept_of<SGDParamState>(optimizer_, parameter), *sgd);
   if (const auto* rmsprop = dynamic_cast<const RMSpropOptions*>(found->second))

@@ -4,7 +4,6 @@
 
 #include <ATen/core/Tensor.h>
 
-#include <cstdint>
 #include <optional>
 
 namespace gradmon {
@@ -14,8 +13,6 @@ namespace gradmon {
 struct ParameterState {
   std::optional<at::Tensor> first_moment;   // exp_avg, or the momentum
   std::optional<at::Tensor> second_moment;  // exp_avg_sq, or the mean of squares
-  std::optional<std::int64_t> steps;        // steps of this parameter so far
-  std::optional<double> beta1, beta2, eps;  // set for Adam only
 };
 
 // Training thread. Valid during one update only.

@@ -16,7 +16,7 @@ class ForwardListener;
 // One call of an optimizer's step: the watched parameters that it holds (their indices, ascending),
 // and its state (null: unknown).
 struct Update {
-  std::vector<std::size_t> places;
+  std::vector<std::size_t> parameter_indices;
   const OptimizerState* state = nullptr;
 
   at::Tensor gradient_of(const at::Tensor& parameter) const {
@@ -39,15 +39,13 @@ class Probe {
   // After a collected step, even if the fuse has tripped. From now on a hook body costs one load.
   virtual void disarm() noexcept {}
   // Before each step that is not collected.
-  virtual void rest() noexcept {}
+  virtual void release_hooks() noexcept {}
   // Before and after the optimizer's step; any number of times per step.
   virtual void before_update(const Update&) {}
   virtual void after_update(const Update&) {}
   // Writes the rows of the step; called after disarm().
   virtual void write_rows(RowWriter& rows) = 0;
 
-  // Number of attached hooks.
-  virtual std::size_t attached() const noexcept { return 0; }
   // The listener for forward calls of modules; null if the probe needs none. Lives as long as the probe.
   virtual ForwardListener* forward_listener() noexcept { return nullptr; }
 };

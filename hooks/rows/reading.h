@@ -17,37 +17,38 @@
 namespace gradmon {
 
 // A parameter that the plan selects. It keeps the tensor's memory alive while the plan is in force.
-struct Watched {
+struct WatchedTensor {
   at::Tensor tensor;
   std::string name;                                  // in the rows
   std::uint32_t target = 0;                          // the stream's id of the name
-  std::uint64_t place = 0;                           // index in the model's list
+  std::uint64_t index = 0;                           // index in the model's list
   bool before_reduction_only = false;                // another rank writes the rest
   std::function<MainGradient()> main_gradient = {};  // WatchedParameter::main_gradient
 };
 
 // Reused in every step, so that a step does not allocate.
 struct Reading {
-  bool present = false;
+  bool has_value = false;
   TensorStats stats;
   double scale = 1;  // factor that the tensor contains; rows have the values without it
   std::string why;   // why the tensor is not applicable; "": meta, undefined or without storage
   std::vector<std::int64_t> sizes;
   // Not null: a device is still computing `stats.values` (NaN until then), of the tensor as it was in
-  // take(). RowWriter waits once for the values of all rows; settle() waits for those of its readings.
-  std::shared_ptr<const DeviceNumbers> pending;
+  // read(). RowWriter waits once for the values of all rows; resolve_pending() waits for those of its
+  // readings.
+  std::shared_ptr<const DeviceScalars> pending;
 
   // Reads the tensor, or queues the reading on its device. A tensor that torch cannot read (for example a
   // nested tensor), or that is written during the reading, is not applicable. Any other failure trips the
   // fuse and leaves the reading absent. `eps` refers to the values without `scale`; `scale` is > 0.
-  void take(const at::Tensor& tensor, double eps, const std::string& name, HookFuse& fuse,
+  void read(const at::Tensor& tensor, double eps, const std::string& name, HookFuse& fuse,
             double scale = 1) noexcept;
   // Marks the reading as not applicable: the tensor exists, but its values cannot be read.
-  void lacks(std::string reason) noexcept;
+  void mark_not_applicable(std::string reason) noexcept;
 };
 
 void forget(std::vector<Reading>& readings);
 // Waits for the pending values.
-void settle(std::vector<Reading>& readings);
+void resolve_pending(const std::vector<Reading*>& readings);
 
 }  // namespace gradmon

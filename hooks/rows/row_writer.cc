@@ -39,21 +39,30 @@ void RowWriter::begin_step(Step step) {
 void RowWriter::end_step() {
   if (waiting_.empty()) return;
   const auto values = batch_.resolve();
+  std::vector<bool> absent(held_.size(), false);
   for (std::size_t i = 0; i < waiting_.size(); ++i) {
     const Waiting& waiting = waiting_[i];
+    absent[waiting.row] = !values[i];
+    if (!values[i]) {
+      count_not_applicable(waiting.name, waiting.why_absent);
+      continue;
+    }
     for (std::size_t k = 0; k < waiting.count; ++k)
-      held_[waiting.row].values[waiting.places[k]] = values[i][k];
+      held_[waiting.row].values[waiting.places[k]] = (*values[i])[k];
     unscale(held_[waiting.row].values, waiting.scale);
   }
-  for (const Record& record : held_) enqueue_record(record);
+  for (std::size_t i = 0; i < held_.size(); ++i) {
+    if (!absent[i]) enqueue_record(held_[i]);
+  }
   held_.clear();
   waiting_.clear();
 }
 
 void RowWriter::write(const RowKey& key, const Reading& reading, const std::string& name) {
-  if (!reading.present || reading.stats.outcome == TensorStats::Outcome::empty) return;
+  if (!reading.has_value || reading.stats.outcome == TensorStats::Outcome::empty) return;
   if (reading.stats.outcome == TensorStats::Outcome::not_applicable) {
-    return count_not_applicable(name, reading.why.empty() ? "meta or freed storage" : reading.why);
+    return count_not_applicable(name,
+                                reading.why.empty() ? "meta tensor, or its storage is freed" : reading.why);
   }
   Record record = record_of(key);
   std::copy(reading.stats.values.begin(), reading.stats.values.end(), record.values.begin());
@@ -63,7 +72,7 @@ void RowWriter::write(const RowKey& key, const Reading& reading, const std::stri
   record.mask = ops_;
   if (reading.pending) {
     batch_.add(reading.pending);
-    Waiting waiting{held_.size(), reading.scale, {}, kOps};
+    Waiting waiting{held_.size(), reading.scale, {}, kOps, name, reading.pending->why_absent};
     std::iota(waiting.places.begin(), waiting.places.end(), std::uint8_t{0});
     waiting_.push_back(waiting);
   }
@@ -71,9 +80,9 @@ void RowWriter::write(const RowKey& key, const Reading& reading, const std::stri
 }
 
 void RowWriter::write(const RowKey& key, std::initializer_list<ColumnValue> values,
-                      const PendingNumbers& pending) {
+                      const PendingScalars& pending, const std::string& name) {
   Record record = record_of(key);
-  Waiting waiting{held_.size(), 1, {}, 0};
+  Waiting waiting{held_.size(), 1, {}, 0, name, pending ? pending->why_absent : ""};
   for (const ColumnValue& value : values) {
     const auto place = static_cast<std::uint8_t>(value.column);
     record.values[place] = value.value;
@@ -88,9 +97,7 @@ void RowWriter::write(const RowKey& key, std::initializer_list<ColumnValue> valu
 }
 
 void RowWriter::count_not_applicable(const std::string& name, const std::string& why) {
-  if (counts_.not_applicable++ == 0) {
-    log_warn(name + ": no numbers (" + why + "); further ones are counted, not logged");
-  }
+  if (not_applicable_++ == 0) log_warn(name + ": no row: " + why + ". Further missing rows are not logged.");
 }
 
 Record RowWriter::record_of(const RowKey& key) const {
@@ -109,8 +116,7 @@ void RowWriter::push(const Record& record) {
 }
 
 void RowWriter::enqueue_record(const Record& record) {
-  ++counts_.rows;
-  if (!stream_.push(record)) ++counts_.refused;
+  stream_.push(record);  // the queue counts what it drops
 }
 
 std::uint32_t RowWriter::shape_id(const std::vector<std::int64_t>& sizes) {
@@ -119,10 +125,10 @@ std::uint32_t RowWriter::shape_id(const std::vector<std::int64_t>& sizes) {
   return shapes_.emplace(sizes, stream_.shape_id(shape_text(sizes))).first->second;
 }
 
-void write_in_order(RowWriter& rows, Kind kind, const std::vector<Watched>& watched,
+void write_in_order(RowWriter& rows, Kind kind, const std::vector<WatchedTensor>& watched,
                     const std::vector<Reading>& readings) {
   for (std::size_t i = 0; i < watched.size(); ++i) {
-    rows.write({kind, watched[i].target, watched[i].place}, readings[i], watched[i].name);
+    rows.write({kind, watched[i].target, watched[i].index}, readings[i], watched[i].name);
   }
 }
 

@@ -17,12 +17,6 @@
 
 namespace gradmon {
 
-struct RowCounts {
-  std::uint64_t rows = 0;
-  std::uint64_t refused = 0;
-  std::uint64_t not_applicable = 0;
-};
-
 // The shape as torch prints it: "[16, 8]", "[4]", "[]".
 std::string shape_text(const std::vector<std::int64_t>& sizes);
 
@@ -54,12 +48,12 @@ class RowWriter {
   // not applicable, and logs the first of them with `name`.
   void write(const RowKey& key, const Reading& reading, const std::string& name);
   // Writes other values, by column. `pending` (null: none) has the values that a device is still computing,
-  // in the order of `values`.
-  void write(const RowKey& key, std::initializer_list<ColumnValue> values,
-             const PendingNumbers& pending = {});
+  // in the order of `values`; if it yields none, the row is not applicable, under `name`.
+  void write(const RowKey& key, std::initializer_list<ColumnValue> values, const PendingScalars& pending = {},
+             const std::string& name = {});
 
   void count_not_applicable(const std::string& name, const std::string& why);
-  const RowCounts& counts() const { return counts_; }
+  std::uint64_t not_applicable() const { return not_applicable_; }
 
  private:
   // A row that is held back, and the indices of its pending numbers in Record::values.
@@ -68,6 +62,8 @@ class RowWriter {
     double scale = 1;
     std::array<std::uint8_t, kOps> places{};
     std::size_t count = 0;
+    std::string name;
+    const char* why_absent = "";
   };
 
   Record record_of(const RowKey& key) const;
@@ -79,7 +75,7 @@ class RowWriter {
   const Revision revision_;
   const ValueMask ops_;
   Step step_;
-  RowCounts counts_;
+  std::uint64_t not_applicable_ = 0;
   std::map<std::vector<std::int64_t>, std::uint32_t> shapes_;
   std::vector<Record> held_;
   std::vector<Waiting> waiting_;  // in the order of batch_
@@ -87,7 +83,7 @@ class RowWriter {
 };
 
 // Writes one row for each parameter that was read, in the model's order.
-void write_in_order(RowWriter& rows, Kind kind, const std::vector<Watched>& watched,
+void write_in_order(RowWriter& rows, Kind kind, const std::vector<WatchedTensor>& watched,
                     const std::vector<Reading>& readings);
 
 }  // namespace gradmon

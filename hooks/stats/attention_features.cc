@@ -18,6 +18,7 @@
 #include <vector>
 
 #include "hooks/stats/attention_kernel.h"
+#include "hooks/stats/readable.h"
 
 namespace gradmon {
 namespace {
@@ -25,14 +26,12 @@ namespace {
 constexpr std::int64_t kQueries = 384;                         // of one head, in one unit of work
 constexpr std::int64_t kDeviceScores = std::int64_t{1} << 24;  // scores at a time on other devices
 
-std::string objection_to(const at::Tensor& q, const at::Tensor& k) {
+std::string why_not_comparable(const at::Tensor& q, const at::Tensor& k) {
   if (!q.defined() || !k.defined() || q.dim() != 4 || k.dim() != 4) return "Q and K are not 4-D";
-  if (!q.is_floating_point() || !k.is_floating_point()) return "Q and K are not of floating numbers";
-  if (q.layout() != at::kStrided || k.layout() != at::kStrided) return "Q and K are not dense";
-  if (q.is_meta() || k.is_meta()) return "meta tensors";
+  if (std::string why = why_unreadable(q, "Q"); !why.empty()) return why;
+  if (std::string why = why_unreadable(k, "K"); !why.empty()) return why;
   if (q.device() != k.device()) return "Q and K are on different devices";
   if (q.size(3) != k.size(3)) return "Q and K have different head sizes";
-  if (q.numel() == 0 || k.numel() == 0) return "Q or K is empty";
   return "";
 }
 
@@ -99,11 +98,13 @@ at::Tensor device_sums(const at::Tensor& q, const at::Tensor& k, std::int64_t fi
   return at::stack({-at::xlogy(p, p).sum(at::kDouble), p.amax(-1).sum(at::kDouble)});
 }
 
-DeviceNumbers::Values means(const double* sums, double rows) { return {sums[0] / rows, sums[1] / rows}; }
+std::optional<DeviceScalars::Values> means(const double* sums, double rows) {
+  return DeviceScalars::Values{sums[0] / rows, sums[1] / rows};
+}
 
 }  // namespace
 
-PendingNumbers pending_attention_features(const at::Tensor& q, const at::Tensor& k, Causal causal) {
+PendingScalars pending_attention_features(const at::Tensor& q, const at::Tensor& k, Causal causal) {
   const std::int64_t group = q.size(1) / k.size(1);
   const std::int64_t step = std::max<std::int64_t>(1, kDeviceScores / (group * k.size(2)));
   at::Tensor sums;
@@ -119,12 +120,12 @@ PendingNumbers pending_attention_features(const at::Tensor& q, const at::Tensor&
     }
   }
   const auto rows = static_cast<double>(q.size(0) * q.size(1) * q.size(2));
-  return pending_numbers({sums[0], sums[1]}, rows, means);
+  return pack_scalars({sums[0], sums[1]}, rows, means);
 }
 
 tl::expected<AttentionFeatures, std::string> attention_features(const at::Tensor& q, const at::Tensor& k,
                                                                 AxisOrder order, Causal causal) {
-  if (std::string why = objection_to(q, k); !why.empty()) return tl::unexpected(std::move(why));
+  if (std::string why = why_not_comparable(q, k); !why.empty()) return tl::unexpected(std::move(why));
   const c10::NoGradGuard no_grad;
   const c10::impl::ExcludeDispatchKeyGuard no_autocast(c10::autocast_dispatch_keyset);
   const bool wide = q.scalar_type() == at::kDouble || k.scalar_type() == at::kDouble;
@@ -133,7 +134,7 @@ tl::expected<AttentionFeatures, std::string> attention_features(const at::Tensor
   if (queries.size(0) != keys.size(0))
     return tl::unexpected<std::string>("Q and K have different batch sizes");
   if (queries.size(1) % keys.size(1) != 0) {
-    return tl::unexpected<std::string>("the heads of Q are no multiple of those of K");
+    return tl::unexpected<std::string>("the number of Q heads is not a multiple of the number of K heads");
   }
   if (!q.device().is_cpu()) {
     constexpr double kNan = std::numeric_limits<double>::quiet_NaN();

@@ -9,7 +9,7 @@
 #include <tl/expected.hpp>
 
 #include "control/vocabulary.h"
-#include "hooks/stats/device_numbers.h"
+#include "hooks/stats/device_scalars.h"
 
 namespace gradmon {
 
@@ -17,7 +17,7 @@ struct AttentionFeatures {
   double entropy = 0;      // mean over rows of −Σ_j p_j log p_j, in nats (Shannon's)
   double softmax_max = 0;  // mean over rows of max_j p_j
   // Not null: a device is still computing both (NaN until then), of Q and K as they were at the call.
-  PendingNumbers pending;
+  PendingScalars pending;
 };
 
 // Q and K: 4-D, real floating point, equal batch size and head size, any strides. K may have fewer heads:
@@ -40,6 +40,6 @@ tl::expected<AttentionFeatures, std::string> attention_features(const at::Tensor
 
 // The version for other devices: queued on the device of Q and K, does not wait. Q and K as above, with axes
 // [b, h, s, d]. Call with gradient mode off.
-PendingNumbers pending_attention_features(const at::Tensor& q, const at::Tensor& k, Causal causal);
+PendingScalars pending_attention_features(const at::Tensor& q, const at::Tensor& k, Causal causal);
 
 }  // namespace gradmon

@@ -22,7 +22,7 @@ struct DeviceShare {
   at::Tensor on_host;
 };
 
-std::vector<DeviceShare> by_device(const std::vector<PendingNumbers>& numbers) {
+std::vector<DeviceShare> by_device(const std::vector<PendingScalars>& numbers) {
   std::vector<DeviceShare> shares;
   for (std::size_t i = 0; i < numbers.size(); ++i) {
     const c10::Device device = numbers[i]->numbers.device();
@@ -45,7 +45,7 @@ void await_others(const c10::Stream& current, std::vector<c10::Stream> others) {
   }
 }
 
-void start_copy(DeviceShare& share, const std::vector<PendingNumbers>& numbers) {
+void start_copy(DeviceShare& share, const std::vector<PendingScalars>& numbers) {
   std::vector<at::Tensor> rows;
   std::vector<c10::Stream> streams;
   for (const std::size_t i : share.places) {
@@ -68,14 +68,14 @@ void start_copy(DeviceShare& share, const std::vector<PendingNumbers>& numbers) 
 
 }  // namespace
 
-void DeviceBatch::add(PendingNumbers numbers) { numbers_.push_back(std::move(numbers)); }
+void DeviceBatch::add(PendingScalars numbers) { numbers_.push_back(std::move(numbers)); }
 
 void DeviceBatch::clear() { numbers_.clear(); }
 
-std::vector<DeviceNumbers::Values> DeviceBatch::resolve() {
+std::vector<std::optional<DeviceScalars::Values>> DeviceBatch::resolve() {
   const c10::NoGradGuard no_grad;
-  const std::vector<PendingNumbers> numbers = std::exchange(numbers_, {});
-  std::vector<DeviceNumbers::Values> values(numbers.size());
+  const std::vector<PendingScalars> numbers = std::exchange(numbers_, {});
+  std::vector<std::optional<DeviceScalars::Values>> values(numbers.size());
   std::vector<DeviceShare> shares = by_device(numbers);
   for (DeviceShare& share : shares) start_copy(share, numbers);
   for (const DeviceShare& share : shares) {

@@ -42,8 +42,8 @@ double threshold_of(c10::ScalarType type, double eps) {
   }
 }
 
-DeviceNumbers::Values by_op(const double* numbers, double elements) {
-  DeviceNumbers::Values values{};
+std::optional<DeviceScalars::Values> by_op(const double* numbers, double elements) {
+  DeviceScalars::Values values{};
   values[static_cast<std::size_t>(Op::min)] = numbers[0];
   values[static_cast<std::size_t>(Op::max)] = numbers[1];
   values[static_cast<std::size_t>(Op::mean)] = numbers[2] / elements;
@@ -57,24 +57,23 @@ DeviceNumbers::Values by_op(const double* numbers, double elements) {
 
 }  // namespace
 
-PendingNumbers device_stats(const at::Tensor& tensor, double eps) {
-  const auto exact = tensor.device().is_mps() ? at::kFloat : at::kDouble;  // MPS has no doubles
-  const at::Tensor x = at::isFloatingType(tensor.scalar_type()) ? tensor : tensor.to(exact);
-  const at::Tensor numbers = at::empty({static_cast<std::int64_t>(kOps)}, x.options().dtype(exact));
+PendingScalars device_stats(const at::Tensor& tensor, double eps) {
+  const at::Tensor x = at::isFloatingType(tensor.scalar_type()) ? tensor : tensor.to(at::kDouble);
+  const at::Tensor numbers = at::empty({static_cast<std::int64_t>(kOps)}, x.options().dtype(at::kDouble));
   const auto slot = [&](std::int64_t i) { return numbers.select(0, i); };
   const auto [smallest, largest] = x.aminmax();
   slot(0).copy_(smallest);
   slot(1).copy_(largest);
   const auto sum_into = [&](at::Tensor into, const at::Tensor& values) {
-    at::sum_out(into, values, at::IntArrayRef{}, false, exact);
+    at::sum_out(into, values, at::IntArrayRef{}, false, at::kDouble);
   };
   sum_into(slot(2), x);
   at::Tensor norm = slot(3);
-  at::norm_out(norm, x, 2, at::IntArrayRef{}, false, exact);
+  at::norm_out(norm, x, 2, at::IntArrayRef{}, false, at::kDouble);
   sum_into(slot(4), x.isnan());
   sum_into(slot(5), x.abs().lt(threshold_of(x.scalar_type(), eps)));
-  return std::make_shared<const DeviceNumbers>(
-      DeviceNumbers{numbers, current_stream(x.device()), static_cast<double>(tensor.numel()), by_op});
+  return std::make_shared<const DeviceScalars>(
+      DeviceScalars{numbers, current_stream(x.device()), static_cast<double>(tensor.numel()), by_op});
 }
 
 }  // namespace gradmon

@@ -5,12 +5,12 @@
 
 #include <ATen/core/Tensor.h>
 
-#include "hooks/stats/device_numbers.h"
+#include "hooks/stats/device_scalars.h"
 
 namespace gradmon {
 
 // The values by Op. `tensor`: strided, real, not empty, on any device. Queued on the current stream; does not
 // wait. Call with gradient mode off. Throws what torch throws.
-PendingNumbers device_stats(const at::Tensor& tensor, double eps);
+PendingScalars device_stats(const at::Tensor& tensor, double eps);
 
 }  // namespace gradmon

@@ -7,34 +7,30 @@
 
 #include <limits>
 
+#include "hooks/stats/readable.h"
+
 namespace gradmon {
 namespace {
 
-std::string objection_to(const at::Tensor& tensor) {
-  if (!tensor.defined()) return "there is no tensor";
-  if (!tensor.is_floating_point()) return "not of floating numbers";
-  if (tensor.layout() != at::kStrided) return "not dense";
-  if (tensor.is_meta()) return "a meta tensor";
-  if (tensor.numel() == 0) return "empty";
-  return "";
+std::optional<DeviceScalars::Values> as_it_is(const double* number, double) {
+  return DeviceScalars::Values{*number};
 }
-
-DeviceNumbers::Values as_it_is(const double* number, double) { return {*number}; }
 
 RouterFeature feature_of(const at::Tensor& number) {
   if (number.is_cpu()) return {number.item<double>(), {}};
-  return {std::numeric_limits<double>::quiet_NaN(), pending_numbers({number}, 0, as_it_is)};
+  return {std::numeric_limits<double>::quiet_NaN(), pack_scalars({number}, 0, as_it_is)};
 }
 
 }  // namespace
 
 tl::expected<RouterFeature, std::string> router_cosine(const at::Tensor& weight) {
-  if (std::string why = objection_to(weight); !why.empty()) return tl::unexpected(std::move(why));
+  if (std::string why = why_unreadable(weight, "the weight"); !why.empty())
+    return tl::unexpected(std::move(why));
   if (weight.dim() != 2) return tl::unexpected<std::string>("the weight is not 2-D");
   const c10::NoGradGuard no_grad;
   const at::Tensor vectors = (weight.size(0) > weight.size(1) ? weight.t() : weight).to(at::kDouble);
   const auto experts = static_cast<double>(vectors.size(0));
-  if (experts < 2) return tl::unexpected<std::string>("there is only one expert");
+  if (experts < 2) return tl::unexpected<std::string>("the cosine needs at least two experts");
   // Divides by the largest element first: otherwise squares could overflow or underflow.
   const at::Tensor largest = vectors.abs().amax(1, true);
   at::Tensor directions = vectors / largest.masked_fill(largest == 0, 1);
@@ -45,8 +41,8 @@ tl::expected<RouterFeature, std::string> router_cosine(const at::Tensor& weight)
 }
 
 tl::expected<RouterFeature, std::string> router_entropy(const at::Tensor& logits) {
-  if (std::string why = objection_to(logits); !why.empty()) return tl::unexpected(std::move(why));
-  if (logits.dim() == 0) return tl::unexpected<std::string>("the logits have no dimension");
+  if (std::string why = why_unreadable(logits); !why.empty()) return tl::unexpected(std::move(why));
+  if (logits.dim() == 0) return tl::unexpected<std::string>("the logits are a scalar");
   const c10::NoGradGuard no_grad;
   const at::Tensor p = logits.to(at::kDouble).softmax(-1);
   return feature_of(-at::xlogy(p, p).sum(-1).mean());

@@ -7,13 +7,13 @@
 #include <string>
 #include <tl/expected.hpp>
 
-#include "hooks/stats/device_numbers.h"
+#include "hooks/stats/device_scalars.h"
 
 namespace gradmon {
 
 struct RouterFeature {
   double value = 0;
-  PendingNumbers pending;  // not null: a device is still computing `value` (NaN until then)
+  PendingScalars pending;  // not null: a device is still computing `value` (NaN until then)
 };
 
 // Both functions: real floating point of any type and strides, as the tensor is at the call; computed in

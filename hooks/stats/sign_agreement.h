@@ -6,7 +6,7 @@
 
 #include <optional>
 
-#include "hooks/stats/device_numbers.h"
+#include "hooks/stats/device_scalars.h"
 
 namespace gradmon {
 
@@ -14,16 +14,15 @@ namespace gradmon {
 // zero or NaN counts one half (torch::sign of NaN is 0). Exact. Reads both tensors in one pass if they are
 // in CPU memory with equal types and strides; otherwise uses torch's ops on the gradient's device. If that
 // is not the CPU, `value` is NaN and `pending` computes it, of both tensors as they were at the call.
-// nullopt: sizes differ, no elements, or a tensor is complex, sparse, quantised or meta. Throws what torch
-// throws.
+// nullopt: sizes differ, or why_unreadable() holds for a tensor. Throws what torch throws.
 struct SignAgreement {
   double value = 0;
-  PendingNumbers pending;
+  PendingScalars pending;
 };
 std::optional<SignAgreement> sign_agreement(const at::Tensor& gradient, const at::Tensor& momentum);
 
 // The version for other devices: torch's ops, queued on the gradient's device. Neither tensor may be one for
 // which sign_agreement() returns nullopt.
-PendingNumbers pending_sign_agreement(const at::Tensor& gradient, const at::Tensor& momentum);
+PendingScalars pending_sign_agreement(const at::Tensor& gradient, const at::Tensor& momentum);
 
 }  // namespace gradmon

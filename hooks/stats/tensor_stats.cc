@@ -10,9 +10,10 @@
 #include <exception>
 #include <limits>
 
+#include "hooks/stats/cpu_stats.h"
 #include "hooks/stats/device_batch.h"
 #include "hooks/stats/device_stats.h"
-#include "hooks/stats/memory_stats.h"
+#include "hooks/stats/readable.h"
 
 namespace gradmon {
 namespace {
@@ -35,24 +36,15 @@ std::array<double, kOps> values_of(const PartialStats& stats) {
 // The tensor as strided real numbers; of a sparse tensor in CPU memory only the stored numbers.
 at::Tensor plain_values(const at::Tensor& tensor) {
   const bool in_memory = tensor.device().is_cpu();
+  if (tensor.layout() == at::kMkldnn || (tensor.layout() != at::kStrided && !in_memory))
+    return plain_values(tensor.to_dense());
+  if (tensor.is_sparse()) return plain_values(tensor.coalesce()._values());
+  if (tensor.layout() != at::kStrided) return plain_values(tensor.values());  // compressed sparse
   if (tensor.is_complex()) return plain_values(at::view_as_real(tensor.resolve_conj()));
-  if (tensor.layout() == at::kMkldnn || (tensor.layout() != at::kStrided && !in_memory)) return tensor.to_dense();
-  if (tensor.is_sparse()) return tensor.coalesce()._values();
-  if (tensor.layout() != at::kStrided) return tensor.values();  // compressed sparse
   if (tensor.is_quantized()) return tensor.dequantize();
   if (tensor.is_neg()) return tensor.resolve_neg();
   if (in_memory && !reads_in_memory(tensor.scalar_type())) return tensor.to(at::kDouble);
   return tensor;
-}
-
-// Whether the storage contains all elements. FSDP frees the storage of a parameter and keeps its shape; the
-// storage of a subclass that wraps another tensor (DTensor) has a size but no memory.
-bool storage_holds_it(const at::Tensor& tensor) {
-  if (tensor.storage().data() == nullptr) return false;
-  std::int64_t last = tensor.storage_offset();
-  for (std::int64_t i = 0; i < tensor.dim(); ++i) last += (tensor.size(i) - 1) * tensor.stride(i);
-  const std::int64_t needed = (last + 1) * static_cast<std::int64_t>(tensor.element_size());
-  return tensor.storage().nbytes() >= static_cast<std::size_t>(needed);
 }
 
 // The statistics of the `elements` zeros that a sparse tensor does not store.
@@ -74,17 +66,18 @@ StartedStats start(const at::Tensor& tensor, double eps) {
   if (!tensor.defined()) return started;
   stats.dtype = dtype_of(tensor);
   if (tensor.is_meta()) return started;
-
-  const c10::NoGradGuard no_grad;
-  const at::Tensor x = plain_values(tensor);
   if (tensor.numel() == 0) {
     stats.outcome = Outcome::empty;
     return started;
   }
-  if (x.numel() > 0 && x.has_storage() && !storage_holds_it(x)) return started;
+  if (!has_allocated_storage(tensor)) return started;
+
+  const c10::NoGradGuard no_grad;
+  const at::Tensor x = plain_values(tensor);
+  if (!has_allocated_storage(x)) return started;
   if (x.device().is_cpu() && x.has_storage()) {
     PartialStats all = not_stored(tensor.numel() * (tensor.is_complex() ? 2 : 1) - x.numel(), eps);
-    if (x.numel() > 0) all.add(memory_stats(x, eps));
+    if (x.numel() > 0) all.add(cpu_stats(x, eps));
     stats.values = values_of(all);
   } else {
     stats.values.fill(std::numeric_limits<double>::quiet_NaN());
@@ -99,7 +92,7 @@ TensorStats finish(const StartedStats& started) {
   if (!started.pending) return stats;
   DeviceBatch batch;
   batch.add(started.pending);
-  stats.values = batch.resolve().front();
+  stats.values = batch.resolve().front().value();
   return stats;
 }
 

@@ -28,13 +28,13 @@ struct TensorStats {
 
 DType dtype_of(const at::Tensor& tensor);
 
-struct DeviceNumbers;  // device_numbers.h
+struct DeviceScalars;  // device_scalars.h
 
 // Statistics that a device may still be computing. If `pending` is not null, `stats.values` are NaN;
 // DeviceBatch::resolve() returns them.
 struct StartedStats {
   TensorStats stats;
-  std::shared_ptr<const DeviceNumbers> pending;
+  std::shared_ptr<const DeviceScalars> pending;
 };
 
 // Any thread that may read the tensor. Tensor and gradient mode stay unchanged. On the CPU: reads contiguous

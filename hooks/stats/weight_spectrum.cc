@@ -16,27 +16,19 @@
 #include <limits>
 
 #include "hooks/stats/device_spectrum.h"
+#include "hooks/stats/readable.h"
 #include "hooks/stats/tensor_stats.h"
 
 namespace gradmon {
 namespace {
 
 constexpr std::int64_t kBasis = 48;    // maximum vectors of a Lanczos run
-constexpr std::int64_t kLookEach = 4;  // products between two estimates
-
-std::string objection_to(const at::Tensor& weight) {
-  if (!weight.defined() || weight.dim() != 2) return "the weight is not 2-D";
-  if (!weight.is_floating_point()) return "the weight is not of floating numbers";
-  if (weight.layout() != at::kStrided) return "the weight is not dense";
-  if (weight.is_meta()) return "a meta tensor";
-  if (weight.numel() == 0) return "the weight is empty";
-  return "";
-}
+constexpr std::int64_t kEstimateEach = 4;  // products between two estimates
 
 // WᵀW / ‖W‖_F². Its largest eigenvalue is between 1 / size() and 1.
-class Gram {
+class GramMatrix {
  public:
-  Gram(const at::Tensor& weight, double frobenius) : frobenius_(frobenius) {
+  GramMatrix(const at::Tensor& weight, double frobenius) : frobenius_(frobenius) {
     // Outside these bounds squares overflow or underflow in float32.
     const bool wide = weight.scalar_type() == at::kDouble || frobenius > 1e30 || frobenius < 1e-30;
     at::Tensor w = weight.size(0) < weight.size(1) ? weight.t() : weight;
@@ -65,9 +57,9 @@ struct Estimate {
 };
 
 // One Lanczos run; each vector is made orthogonal to all vectors before it.
-class Krylov {
+class LanczosRun {
  public:
-  Krylov(const Gram& gram, const at::Tensor& first)
+  LanczosRun(const GramMatrix& gram, const at::Tensor& first)
       : gram_(gram),
         limit_(std::min(kBasis, gram.size())),
         basis_(at::zeros({limit_, gram.size()}, first.options())),
@@ -93,7 +85,7 @@ class Krylov {
     projected_[steps_][steps_ - 1] = next_norm_;
   }
 
-  Estimate look() const {
+  Estimate estimate() const {
     const auto [values, vectors] = at::linalg_eigh(projected_.narrow(0, 0, steps_).narrow(1, 0, steps_));
     const double value = values[steps_ - 1].item<double>();
     const at::Tensor share = vectors.select(1, steps_ - 1);
@@ -103,9 +95,9 @@ class Krylov {
   }
 
  private:
-  const Gram& gram_;
+  const GramMatrix& gram_;
   const std::int64_t limit_;
-  const at::Tensor basis_, projected_;  // projected_: the Gram matrix projected onto the basis
+  const at::Tensor basis_, projected_;  // projected_: the GramMatrix matrix projected onto the basis
   std::int64_t steps_ = 0;
   double next_norm_ = 1;
 };
@@ -136,25 +128,26 @@ Spectrum WeightSpectrum::begin_on_device(const at::Tensor& weight) {
 }
 
 tl::expected<Spectrum, std::string> WeightSpectrum::measure(const at::Tensor& weight) {
-  if (std::string why = objection_to(weight); !why.empty()) return tl::unexpected(std::move(why));
+  if (!weight.defined() || weight.dim() != 2) return tl::unexpected<std::string>("the weight is not 2-D");
+  if (std::string why = why_unreadable(weight, "the weight"); !why.empty())
+    return tl::unexpected(std::move(why));
   const c10::NoGradGuard no_grad;
   const c10::impl::ExcludeDispatchKeyGuard no_autocast(c10::autocast_dispatch_keyset);
   if (!weight.is_cpu()) return begin_on_device(weight);
   const auto stats = tensor_stats(weight, 0);
   if (!stats) return tl::unexpected(stats.error());
-  if (stats->outcome != TensorStats::Outcome::measured) return tl::unexpected<std::string>("freed storage");
   Spectrum spectrum;
   spectrum.frobenius = spectrum.kernel_norm = stats->values[static_cast<std::size_t>(Op::norm)];
   if (!std::isfinite(spectrum.frobenius) || spectrum.frobenius == 0) return spectrum;
 
-  const Gram gram(weight, spectrum.frobenius);
+  const GramMatrix gram(weight, spectrum.frobenius);
   Estimate best;
   at::Tensor first = first_vector(gram.size(), weight.device());
   while (best.error > kTolerance && spectrum.products < kProducts) {
-    Krylov krylov(gram, first);
-    while (best.error > kTolerance && !krylov.full()) {
-      krylov.step();
-      if (++spectrum.products % kLookEach == 0 || krylov.full()) best = krylov.look();
+    LanczosRun lanczos(gram, first);
+    while (best.error > kTolerance && !lanczos.full()) {
+      lanczos.step();
+      if (++spectrum.products % kEstimateEach == 0 || lanczos.full()) best = lanczos.estimate();
     }
     first = best.vector;
   }

@@ -10,7 +10,7 @@
 #include <string_view>
 #include <tl/expected.hpp>
 
-#include "hooks/stats/device_numbers.h"
+#include "hooks/stats/device_scalars.h"
 
 namespace gradmon {
 
@@ -20,8 +20,8 @@ struct Spectrum {
   int products = 0;        // products of WᵀW with a vector that it took
   bool converged = true;   // false: kernel_norm may be too low, never too high
   // Not null: a device is still computing sr and kernel_norm (NaN until then), of the weight as it was at the
-  // call. `converged` is then meaningless.
-  PendingNumbers pending;
+  // call. `converged` is then meaningless: if the device does not converge, it gives no values.
+  PendingScalars pending;
 
   // sr as msprobe defines it: ‖W‖_F / ‖W‖₂ (Rudelson and Vershynin's stable rank is its square). NaN for a
   // zero matrix.

@@ -6,7 +6,6 @@
 #include <thread>
 #include <utility>
 
-#include "control/config/config_parser.h"
 #include "control/config/config_schema.h"
 #include "control/host/history_file.h"
 #include "control/host/process_identity.h"
@@ -25,14 +24,14 @@ constexpr std::chrono::seconds kQueueHolds{2};  // longest wait for a full queue
 QueueOptions queue_options(std::int64_t capacity) {
   QueueOptions options;
   options.capacity = static_cast<std::size_t>(capacity);
-  options.patience = kQueueHolds;
+  options.max_wait = kQueueHolds;
   return options;
 }
 
 constexpr std::chrono::seconds kRowsWithin{1};
 constexpr std::chrono::milliseconds kRowsLook{1};
-constexpr const char* kNothingAsked =
-    "on, but no kind is asked for: nothing is collected (wg_distribution, xy_distribution, ...)";
+constexpr const char* kNothingEnabled =
+    "on, but the config enables no kind of row (set wg_distribution, xy_distribution, ...)";
 
 }  // namespace
 
@@ -45,8 +44,9 @@ class Collection::Stream : public RecordStream {
   }
   std::uint32_t shape_id(std::string_view shape) override { return names_.intern(shape); }
   bool push(const Record& record) noexcept override {
-    if (observer_) observer_->see(record);
-    ledger_.see(record.kind, record.target);  // The target has fired, even if the queue drops the record.
+    if (observer_) observer_->on_record(record);
+    // The target has fired, even if the queue drops the record.
+    ledger_.count_row(record.kind, record.target);
     return queue_.push(record);
   }
   void publish(Document document, std::string text) noexcept override {
@@ -54,7 +54,7 @@ class Collection::Stream : public RecordStream {
                         text = std::move(text)] { return write_document(*directory, rank, document, text); });
   }
   // `observer` sees every record before it is queued. Null: none. It must live until the next call.
-  void show_to(TrainingScalars* observer) { observer_ = observer; }
+  void set_observer(TrainingScalars* observer) { observer_ = observer; }
 
  private:
   TrainingScalars* observer_ = nullptr;
@@ -78,7 +78,7 @@ class Collection::OwnTime {
 
  private:
   std::chrono::nanoseconds hooks_time() const {
-    return collection_.hooks_ ? collection_.hooks_->spent() : std::chrono::nanoseconds{};
+    return collection_.hooks_ ? collection_.hooks_->hook_time() : std::chrono::nanoseconds{};
   }
 
   Collection& collection_;
@@ -121,8 +121,9 @@ void Collection::attach_again() {
   if (scalars_) scalars_->begin_hooks(step_);
 }
 
-void Collection::swap(const Commitment& commitment) {
+void Collection::swap(const Commitment& commitment, std::shared_ptr<const Config> config) {
   detach();
+  logged_warnings_.clear();
   in_force_ = commitment;
   meter_.begin_plan(commitment.revision);
   ledger_.begin_plan();
@@ -131,40 +132,39 @@ void Collection::swap(const Commitment& commitment) {
     const std::lock_guard lock(mutex_);
     overhead_ = meter_.measured();
   }
-  if (!commitment.plan->on) return;
-  auto parsed = parse_config(commitment.plan->config_text, "the agreed config");
-  if (!parsed) return log_error(to_string(parsed.error()));  // Not expected: the promise has checked it.
-  config_ = std::move(parsed->config);
-  if (std::string why = objection_to(config_); !why.empty()) {
+  if (!commitment.plan->on || !config) return;
+  config_ = std::move(config);
+  if (std::string why = unsupported_reason(*config_); !why.empty()) {
     const std::lock_guard lock(mutex_);
     hook_error_ = why;
     return;
   }
-  queue_->set_overflow(config_.on_overflow == Config::OnOverflow::drop ? Overflow::drop : Overflow::block);
-  keeps_last_step_ = settings_.keep_last_step || has_format(config_, Config::Format::api);
-  writer_.begin_revision(layout_of(config_, commitment.revision), make_sinks());
-  if (!config_.scalars.empty()) {
+  queue_->set_overflow(config_->on_overflow == Config::OnOverflow::drop ? Overflow::drop : Overflow::block);
+  keeps_last_step_ = settings_.keep_last_step || writes_format(*config_, Config::Format::api);
+  writer_.begin_revision(layout_of(*config_, commitment.revision), make_sinks());
+  if (!config_->scalars.empty()) {
     scalars_ = std::make_unique<TrainingScalars>(
-        config_, commitment.revision,
-        TrainingScalars::Place{settings_.rank, settings_.world_size, names_, *stream_, writer_});
-    stream_->show_to(scalars_.get());
+        *config_, commitment.revision,
+        TrainingScalars::Context{settings_.rank, settings_.world_size, names_, *stream_, writer_});
+    stream_->set_observer(scalars_.get());
   }
   attach();
 }
 
 std::vector<std::unique_ptr<Sink>> Collection::make_sinks() const {
-  const SinkPlace place{[directory = settings_.directory] { return directory->make(); }, names_, last_};
-  std::vector<Config::Format> formats = config_.format;
-  if (keeps_last_step_ && !has_format(config_, Config::Format::api)) formats.push_back(Config::Format::api);
+  const SinkContext context{[directory = settings_.directory] { return directory->create(); }, names_, last_};
+  std::vector<Config::Format> formats = config_->format;
+  if (keeps_last_step_ && !writes_format(*config_, Config::Format::api))
+    formats.push_back(Config::Format::api);
   std::vector<std::unique_ptr<Sink>> sinks;
   for (const Config::Format format : formats) {
-    if (auto sink = make_sink(name_of(format), place)) sinks.push_back(std::move(sink));
+    if (auto sink = make_sink(name_of(format), context)) sinks.push_back(std::move(sink));
   }
   return sinks;
 }
 
 // Only rows create the run directory. A switch to on is therefore noted after the first rows.
-void Collection::note_switch(Step at) {
+void Collection::note_plan_change(Step at) {
   unwritten_note_ = SwitchNote{"", settings_.rank, in_force_.revision, at, in_force_.plan->on, wall_now()};
   if (!in_force_.plan->on) write_note();
 }
@@ -183,8 +183,8 @@ void Collection::write_note() {
 
 void Collection::attach() {
   hooks_.reset();
-  if (!watched_on(config_, settings_.rank)) return;
-  HookSettings settings = hook_settings_of(config_, in_force_.revision);
+  if (!includes_rank(*config_, settings_.rank)) return;
+  HookSettings settings = hook_settings_of(*config_, in_force_.revision);
   settings.grad_acc_steps = settings_.grad_acc_steps;
   settings.gradient_scale = scale_;
   hooks_ = std::make_unique<HookSet>(settings, model_, *stream_, settings_.stack);
@@ -192,25 +192,29 @@ void Collection::attach() {
   hooks_time_ = {};
   ledger_.expect(expected_targets(settings, model_, hooks_->matches(), *names_),
                  unmatched_targets(hooks_->matches()));
-  tell_unmatched();
-  for (const std::string& warning : unmatched_warnings_) log_warn(warning);
-  if (asks_for_a_kind(config_)) return;
-  log_warn(kNothingAsked);
+  update_unmatched();
+  for (const std::string& warning : unmatched_warnings_) log_once(warning);
+  if (collects_anything(*config_)) return;
+  log_once(kNothingEnabled);
   const std::lock_guard lock(mutex_);
-  warnings_ = {kNothingAsked};
+  warnings_ = {kNothingEnabled};
 }
 
-void Collection::tell_unmatched() {
+void Collection::log_once(const std::string& warning) {
+  if (logged_warnings_.insert(warning).second) log_warn(warning);
+}
+
+void Collection::update_unmatched() {
   const std::vector<UnmatchedTarget> unmatched = ledger_.unmatched();
   unmatched_ = unmatched.size();
-  std::vector<std::string> warnings = sentences(unmatched);
+  std::vector<std::string> warnings = describe_all(unmatched);
   const std::lock_guard lock(mutex_);
   unmatched_warnings_ = std::move(warnings);
 }
 
 void Collection::detach() {
   hooks_.reset();
-  stream_->show_to(nullptr);
+  stream_->set_observer(nullptr);
   scalars_.reset();
   scalar_steps_ = 0;
   collecting_ = false;
@@ -219,6 +223,7 @@ void Collection::detach() {
   unmatched_warnings_.clear();
   scalar_warnings_.clear();
   hook_error_.clear();
+  missing_update_warned_ = false;
 }
 
 void Collection::begin_step(Step step, HookSet::Collect collect, std::int64_t samples) noexcept {
@@ -227,15 +232,15 @@ void Collection::begin_step(Step step, HookSet::Collect collect, std::int64_t sa
   step_ = step;
   updated_ = false;
   if (!collecting_ && !was_armed) return;
-  if (collecting_) measure_round(step);
+  if (collecting_) measure_overhead(step);
   const OwnTime own_time(*this);
   if (collecting_) queue_->begin_step();
   if (hooks_) hooks_->begin_step(step, collect);
   if (scalars_) scalars_->begin_step(step, collect, samples);
 }
 
-void Collection::measure_round(Step step) {
-  const auto of_hooks = hooks_ ? hooks_->spent() : std::chrono::nanoseconds{};
+void Collection::measure_overhead(Step step) {
+  const auto of_hooks = hooks_ ? hooks_->hook_time() : std::chrono::nanoseconds{};
   const auto spent = std::exchange(own_time_, {}) + of_hooks - std::exchange(hooks_time_, of_hooks);
   meter_.begin_collected(step, std::chrono::steady_clock::now().time_since_epoch(), spent);
   const std::lock_guard lock(mutex_);
@@ -255,12 +260,13 @@ void Collection::end_step(std::int64_t samples, bool counts) noexcept {
   end_scalars(samples);
   if (!counts) {
     queue_->drop_step(in_force_.revision, step_);
-    return log_warn("step " + std::to_string(step_.value) + " does not count: this rank has lapsed in it");
+    return log_warn("rows of step " + std::to_string(step_.value) +
+                    " dropped: this rank lost its lease during the step");
   }
   last_ended_ = queue_->end_step(in_force_.revision, step_) > 0 ? step_ : Step{-1};
   write_note();
   ledger_.end_step(step_, wall_now());
-  if (ledger_.counts().unmatched != static_cast<std::int64_t>(unmatched_)) tell_unmatched();
+  if (ledger_.counts().unmatched != static_cast<std::int64_t>(unmatched_)) update_unmatched();
 }
 
 void Collection::end_scalars(std::int64_t samples) noexcept {
@@ -306,7 +312,7 @@ void Collection::end_collection(Step end) noexcept {
 
 void Collection::warn_of_missing_update() noexcept {
   const std::lock_guard lock(mutex_);
-  if (std::exchange(missing_update_logged_, true)) return;
+  if (std::exchange(missing_update_warned_, true)) return;
   warnings_.emplace_back("step() was called without update(): grad_reduced and param_* are not collected");
 }
 
@@ -339,12 +345,12 @@ void Collection::stop(std::optional<std::chrono::milliseconds> at_most) noexcept
   detach();
   model_ = {};
   if (notes_) notes_->renew();
-  WriterThread::Patience patience;
-  if (at_most) patience.stalled = patience.in_all = *at_most;
-  patience.slow = [] { log_info("training has ended; rows are still being written"); };
-  if (writer_.stop(patience)) return;
+  WriterThread::StopTimeout timeout;
+  if (at_most) timeout.stalled = timeout.in_all = *at_most;
+  timeout.slow = [] { log_info("training has ended; rows are still being written"); };
+  if (writer_.stop(timeout)) return;
   try {
-    log_warn("the writer did not end in time: " + to_string(writer_.given_up()) + " given up");
+    log_warn("the writer did not end in time; not written: " + to_string(writer_.abandoned_output()));
   } catch (const std::exception& error) {
     log_warn(error.what());
   }

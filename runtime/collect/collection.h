@@ -8,6 +8,7 @@
 #include <memory>
 #include <mutex>
 #include <optional>
+#include <set>
 #include <string>
 #include <string_view>
 #include <vector>
@@ -55,20 +56,21 @@ class Collection {
   void replace_model(const WatchedModel& chunks);
 
   // At a boundary: puts a plan in force; begins a step; ends the collection of the plan, whose last
-  // step is the one before `end`. `samples`: seen by all ranks so far.
-  void swap(const Commitment& commitment);
+  // step is the one before `end`. `config`: the plan's; null if the plan is off, or if its config cannot
+  // be used, so that nothing is collected. `samples`: seen by all ranks so far.
+  void swap(const Commitment& commitment, std::shared_ptr<const Config> config);
   void begin_step(Step step, HookSet::Collect collect, std::int64_t samples) noexcept;
   void end_collection(Step end) noexcept;
   // Notes in switches.jsonl that the plan of the last swap() is in force since step `at`.
-  void note_switch(Step at);
-  // At the end of a collected step. `counts`: StepGate::still_counts(); if false, its rows are
+  void note_plan_change(Step at);
+  // At the end of a collected step. `counts`: StepGate::step_still_valid(); if false, its rows are
   // dropped.
   void end_step(std::int64_t samples, bool counts) noexcept;
 
   bool collecting() const { return collecting_; }
   // Whether one collected step completes the plan's output (print_struct, cc_log_only).
   bool wants_one_step_only() const {
-    return config_.print_struct || (config_.cc_distribution.enable && config_.cc_distribution.cc_log_only);
+    return config_->print_struct || (config_->cc_distribution.enable && config_->cc_distribution.cc_log_only);
   }
   void before_update(const std::vector<at::Tensor>& parameters, const OptimizerState* state) noexcept;
   void after_update(const std::vector<at::Tensor>& parameters, const OptimizerState* state) noexcept;
@@ -85,6 +87,7 @@ class Collection {
   void stop(std::optional<std::chrono::milliseconds> at_most = {}) noexcept;
 
   // Any thread.
+  std::int64_t queue_capacity() const { return settings_.queue_capacity; }
   CollectingReport report() const;
   TargetList targets() const { return ledger_.list(); }
 
@@ -97,11 +100,12 @@ class Collection {
 
   void attach();
   void attach_again();
-  void tell_unmatched();
+  void log_once(const std::string& warning);
+  void update_unmatched();
   void warn_of_missing_update() noexcept;
   void end_scalars(std::int64_t samples) noexcept;
   void detach();
-  void measure_round(Step step);
+  void measure_overhead(Step step);
   void write_note();
   std::vector<std::unique_ptr<Sink>> make_sinks() const;
 
@@ -117,17 +121,18 @@ class Collection {
   WatchedModel model_;
   Commitment in_force_;
   std::optional<SwitchNote> unwritten_note_;
-  Config config_;
+  std::shared_ptr<const Config> config_ = std::make_shared<const Config>();  // of the last plan that was on
+  std::set<std::string> logged_warnings_;                                    // under the plan in force
   Step step_;
   Step last_ended_{-1};  // the last collected step; -1: none, or it had no rows
   bool keeps_last_step_ = false;
   bool collecting_ = false;
   bool updated_ = false;       // update() was called in this step
   int scalar_steps_ = 0;       // steps with scalars that have ended under this plan
-  std::size_t unmatched_ = 0;  // unmatched names and patterns at the last tell_unmatched()
+  std::size_t unmatched_ = 0;  // unmatched names and patterns at the last update_unmatched()
   OverheadMeter meter_;
   std::chrono::nanoseconds own_time_{};    // since the last collected step began, without the hooks' time
-  std::chrono::nanoseconds hooks_time_{};  // hooks_->spent() when the last collected step began
+  std::chrono::nanoseconds hooks_time_{};  // hooks_->hook_time() when the last collected step began
 
   mutable std::mutex mutex_;
   // Guarded by mutex_; for report().
@@ -136,7 +141,7 @@ class Collection {
   std::vector<std::string> unmatched_warnings_;  // written by the training thread only; it reads without
   Overhead overhead_;
   std::vector<std::string> scalar_warnings_;
-  bool missing_update_logged_ = false;
+  bool missing_update_warned_ = false;
 
   WriterThread writer_;
   const std::unique_ptr<RunNotes> notes_;  // uses writer_; null except in rank 0

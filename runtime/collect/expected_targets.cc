@@ -3,14 +3,15 @@
 
 #include <algorithm>
 #include <set>
-#include <unordered_set>
 #include <utility>
 
 #include "hooks/activations/activation_choice.h"
+#include "hooks/names/matrix_index.h"
 #include "hooks/names/squash_name.h"
 #include "hooks/names/target_names.h"
 #include "hooks/rows/record_names.h"
 #include "runtime/collect/plan_settings.h"
+#include "writers/queue/name_table.h"
 
 namespace gradmon {
 namespace {
@@ -32,18 +33,12 @@ constexpr const char* kNotInGraph = "not in the graph";
 
 std::vector<Parameter> parameters_of(const HookSettings& settings, const WatchedModel& model,
                                      const MatchReport& matches, NameTable& names) {
-  std::vector<TargetName> listed;
-  for (const WatchedParameter& one : model.parameters) listed.push_back({one.vpp_stage, one.name});
-  const auto shown = record_names(listed, settings.squash_name ? Squash::yes : Squash::no);
-  std::unordered_set<const void*> known;
+  const auto shown = record_names(parameter_names(model), settings.squash_name);
   std::vector<Parameter> parameters;
-  for (const std::size_t i : matches.matched) {
-    if (i >= model.parameters.size()) break;  // modules
+  for (const std::size_t i : written_parameters(model, matches.matched)) {
     const WatchedParameter& one = model.parameters[i];
-    if (!one.tensor.defined() || !known.insert(one.tensor.unsafeGetTensorImpl()).second) continue;
-    if (one.author == Author::another) continue;
     parameters.push_back({names.intern(shown[i], one.vpp_stage), !one.tensor.requires_grad(),
-                          one.author == Author::self_before_reduction});
+                          one.author == RowAuthor::this_rank_unreduced_only});
   }
   return parameters;
 }
@@ -75,21 +70,16 @@ void add_parameters(const HookSettings& settings, const std::vector<Parameter>& 
 // The model's modules, by index, and what is needed to know which of them can have rows.
 class Modules {
  public:
-  Modules(const HookSettings& settings, const WatchedModel& model, NameTable& table) : table_(table) {
+  Modules(const HookSettings& settings, const WatchedModel& model, NameTable& table)
+      : table_(table), names_(module_names(model.modules)), matrices_(model) {
     for (const WatchedModule& module : model.modules) {
-      names_.push_back({module.vpp_stage, module.name});
       embeds_.push_back(module.embeds);
       const auto dot = module.name.rfind('.');
       if (!module.name.empty())
         parents_.emplace(module.vpp_stage, dot == std::string::npos ? "" : module.name.substr(0, dot));
     }
     shown_ = activation_record_names(settings, names_);
-    const Squash squash = settings.squash_name ? Squash::yes : Squash::no;
-    if (settings.l2) shown_by_l2_ = l2_record_names(*settings.l2, names_, squash);
-    for (const WatchedParameter& one : model.parameters) {
-      if (one.tensor.defined() && one.tensor.dim() == 2 && one.author == Author::self)
-        matrices_.emplace(one.vpp_stage, one.name);
-    }
+    if (settings.l2) shown_by_l2_ = l2_record_names(settings, names_);
   }
 
   const std::vector<TargetName>& names() const { return names_; }
@@ -99,11 +89,10 @@ class Modules {
   }
   bool embeds(std::size_t i) const { return embeds_[i]; }
   bool has_children(std::size_t i) const { return parents_.count({names_[i].vpp_stage, names_[i].name}) > 0; }
+  // Whether the module has a weight matrix that this rank writes.
   bool has_matrix(std::size_t i) const {
-    const std::string start = names_[i].name.empty() ? "" : names_[i].name + ".";
-    return matrices_.count({names_[i].vpp_stage, start + "weight"}) +
-               matrices_.count({names_[i].vpp_stage, start + "wg"}) >
-           0;
+    const WatchedParameter* matrix = matrices_.of(names_[i]);
+    return matrix != nullptr && matrix->author == RowAuthor::this_rank;
   }
 
  private:
@@ -111,7 +100,8 @@ class Modules {
   std::vector<TargetName> names_;
   std::vector<bool> embeds_;
   std::vector<std::string> shown_, shown_by_l2_;
-  std::set<std::pair<int, std::string>> parents_, matrices_;
+  std::set<std::pair<int, std::string>> parents_;
+  const MatrixIndex matrices_;
 };
 
 void add_activations(const HookSettings& settings, Modules& modules, Expected& expected) {
@@ -182,16 +172,13 @@ std::vector<ExpectedTarget> expected_targets(const HookSettings& settings, const
 
 TargetList dry_run_target_list(const Config& config, const std::vector<TargetName>& names) {
   const MatchReport matches = match_targets(selection_of(config), names);
-  const auto shown =
-      record_names(names, config.squash_name ? Squash::yes : Squash::no, selection_of(config).targets);
+  const auto shown = target_record_names(hook_settings_of(config, {}), names);
   TargetList list;
   list.unmatched = unmatched_targets(matches);
   add_unmatched_l2(config, names, list.unmatched);
   for (const std::size_t i : matches.matched) {
-    if (!asks_for_a_kind(config)) break;
-    TargetStatus& target = list.targets.emplace_back();
-    const int stage = names[i].vpp_stage;
-    target.name = (stage == 0 ? "" : std::to_string(stage) + ":") + shown[i];
+    if (!collects_anything(config)) break;
+    list.targets.emplace_back().name = with_stage(names[i].vpp_stage, shown[i]);
   }
   list.counts.watched = static_cast<std::int64_t>(list.targets.size());
   list.counts.unmatched = static_cast<std::int64_t>(list.unmatched.size());
@@ -213,7 +200,7 @@ std::int64_t possible_matches(const Config& config, const std::vector<TargetName
 std::vector<UnmatchedTarget> unmatched_targets(const MatchReport& matches) {
   std::vector<UnmatchedTarget> unmatched;
   for (const UnmatchedPattern& one : matches.unmatched)
-    unmatched.push_back({one.pattern, one.nearest, one.error});
+    unmatched.push_back({one.pattern, one.suggestions, one.error});
   return unmatched;
 }
 

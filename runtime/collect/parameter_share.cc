@@ -17,9 +17,9 @@ tl::expected<void, std::string> check_group(const char* name, const std::vector<
   for (const int member : group) {
     if (member < 0 || member >= world_size)
       return wrong("rank " + std::to_string(member) + ", expected 0 to " + std::to_string(world_size - 1));
-    if (!seen.insert(member).second) return wrong("rank " + std::to_string(member) + " is there twice");
+    if (!seen.insert(member).second) return wrong("duplicate rank " + std::to_string(member));
   }
-  if (seen.count(rank) == 0) return wrong("rank " + std::to_string(rank) + " itself is not in it");
+  if (seen.count(rank) == 0) return wrong("must contain this process's rank " + std::to_string(rank));
   return {};
 }
 
@@ -38,13 +38,13 @@ ParameterShare share_of(const ParallelGroups& groups, int rank, const std::strin
   const bool split = spread && (!groups.split || groups.split(parameter));
   if (split) {
     const auto place = std::find(groups.tensor.begin(), groups.tensor.end(), rank);
-    share.scope = {Scope::Part::shard, static_cast<int>(place - groups.tensor.begin()),
-                   static_cast<int>(groups.tensor.size())};
+    share.placement = {ParameterPlacement::Part::shard, static_cast<int>(place - groups.tensor.begin()),
+                       static_cast<int>(groups.tensor.size())};
   } else if (spread || groups.data.size() > 1) {
-    share.scope.part = Scope::Part::replica;
+    share.placement.part = ParameterPlacement::Part::replica;
   }
-  if (!is_first(groups.data, rank)) share.author = Author::self_before_reduction;
-  if (spread && !split && !is_first(groups.tensor, rank)) share.author = Author::another;
+  if (!is_first(groups.data, rank)) share.author = RowAuthor::this_rank_unreduced_only;
+  if (spread && !split && !is_first(groups.tensor, rank)) share.author = RowAuthor::another_rank;
   return share;
 }
 

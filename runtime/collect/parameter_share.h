@@ -15,8 +15,8 @@ namespace gradmon {
 tl::expected<void, std::string> check_groups(const ParallelGroups& groups, int rank, int world_size);
 
 struct ParameterShare {
-  Author author = Author::self;
-  Scope scope;
+  RowAuthor author = RowAuthor::this_rank;
+  ParameterPlacement placement;
 };
 ParameterShare share_of(const ParallelGroups& groups, int rank, const std::string& parameter);
 

@@ -47,12 +47,10 @@ std::optional<L2Settings> l2_of(const Config& config) {
 
 }  // namespace
 
-std::string objection_to(const Config& config) {
+std::string unsupported_reason(const Config& config) {
   const bool any = std::any_of(config.format.begin(), config.format.end(),
                                [](Config::Format format) { return has_sink(name_of(format)); });
-  return any ? ""
-             : "none of the formats asked for is available in this version (there are: " + sink_formats() +
-                   ")";
+  return any ? "" : "unsupported format (supported: " + sink_formats() + ")";
 }
 
 TargetSelection selection_of(const Config& config) {
@@ -77,7 +75,7 @@ HookSettings hook_settings_of(const Config& config, Revision revision) {
   settings.module_structure = config.print_struct;
   settings.call_stacks = config.stack_info;
   settings.selection = selection_of(config);
-  settings.squash_name = config.squash_name;
+  settings.squash_name = config.squash_name ? Squash::yes : Squash::no;
   settings.ops = 0;
   for (const Op op : config.ops) settings.ops = static_cast<ValueMask>(settings.ops | bit_of(op));
   settings.eps = config.eps;
@@ -94,18 +92,18 @@ Layout layout_of(const Config& config, Revision revision) {
   return layout;
 }
 
-bool has_format(const Config& config, Config::Format format) {
+bool writes_format(const Config& config, Config::Format format) {
   return std::find(config.format.begin(), config.format.end(), format) != config.format.end();
 }
 
-bool asks_for_a_kind(const Config& config) {
+bool collects_anything(const Config& config) {
   const bool activations = config.xy_distribution && !(config.forward_only && config.backward_only);
   return activations || config.wg_distribution || config.mv_distribution || config.param_distribution ||
          config.mg_direction || config.cc_distribution.enable || config.recording_l2_features ||
          config.print_struct || config.stack_info || !config.scalars.empty();
 }
 
-bool watched_on(const Config& config, Rank rank) {
+bool includes_rank(const Config& config, Rank rank) {
   const auto& ranks = config.module_ranks;
   return ranks.empty() || std::find(ranks.begin(), ranks.end(), rank.value) != ranks.end();
 }

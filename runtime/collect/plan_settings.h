@@ -12,15 +12,15 @@
 namespace gradmon {
 
 // Why this version cannot carry out a config; "" if it can.
-std::string objection_to(const Config& config);
+std::string unsupported_reason(const Config& config);
 
 TargetSelection selection_of(const Config& config);
 HookSettings hook_settings_of(const Config& config, Revision revision);
 Layout layout_of(const Config& config, Revision revision);
-bool has_format(const Config& config, Config::Format format);
+bool writes_format(const Config& config, Config::Format format);
 // Whether the config asks for at least one kind of output.
-bool asks_for_a_kind(const Config& config);
+bool collects_anything(const Config& config);
 // Whether `module_ranks` includes the rank (empty: all ranks).
-bool watched_on(const Config& config, Rank rank);
+bool includes_rank(const Config& config, Rank rank);
 
 }  // namespace gradmon

@@ -39,8 +39,8 @@ class TargetLedger {
   // given twice counts once.
   void begin_plan();
   void expect(std::vector<ExpectedTarget> expected, std::vector<UnmatchedTarget> unmatched);
-  // Training thread, in a collected step. see(): a row was made; ignored if out of memory.
-  void see(Kind kind, std::uint32_t target) noexcept;
+  // Training thread, in a collected step. count_row(): a row was made; ignored if out of memory.
+  void count_row(Kind kind, std::uint32_t target) noexcept;
   void end_step(Step step, WallTime now) noexcept;
 
   // Any thread. The expected targets in their order, then the others.
@@ -58,25 +58,25 @@ class TargetLedger {
   using Key = std::uint64_t;
   static Key key_of(Kind kind, std::uint32_t target) { return (static_cast<Key>(kind) << 32U) | target; }
   // State under the plan in force.
-  struct Known {
+  struct PlanState {
     std::vector<ExpectedTarget> expected;
     std::vector<UnmatchedTarget> unmatched;
-    std::unordered_set<Key> unheard;  // expected and not fired yet
+    std::unordered_set<Key> not_fired;  // expected and not fired yet
     std::unordered_map<Key, Fired> fired;
     std::int64_t collected = 0;   // steps
     std::int64_t fired_last = 0;  // number of targets that fired in the last of them
   };
-  void hear(Key key);
-  TargetStatus status_of(const Known& known, Key key, const std::string& why) const;
-  static TargetCounts counts_of(const Known& known);
+  void mark_fired(Key key);
+  TargetStatus status_of(const PlanState& state, Key key, const std::string& why) const;
+  static TargetCounts counts_of(const PlanState& state);
 
   const NameTable& names_;  // own synchronisation
   // Training thread only.
-  std::vector<Key> seen_;                                         // in this step
+  std::vector<Key> fired_this_step_;                              // in this step
   std::map<std::pair<int, std::string>, std::uint32_t> modules_;  // expected, by stage and name
 
   mutable std::mutex mutex_;
-  Known known_;  // guarded by mutex_
+  PlanState state_;  // guarded by mutex_
 };
 
 }  // namespace gradmon

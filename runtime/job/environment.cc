@@ -112,13 +112,13 @@ tl::expected<void, std::string> read_store(const Lookup& lookup, Environment& en
     }
     const auto port = port_of("GRADMON_STORE", given.substr(colon + 1));
     if (!port) return tl::unexpected(port.error());
-    environment.store = StorePlace{given.substr(0, colon), *port};
+    environment.store = StoreAddress{given.substr(0, colon), *port};
     return {};
   }
   // Invalid values in training's own variables are ignored: gradmon does not report them.
   const std::string host = lookup("MASTER_ADDR").value_or("");
   const auto port = port_of("MASTER_PORT", lookup("MASTER_PORT").value_or(""));
-  if (!host.empty() && port) environment.store = StorePlace{host, *port};
+  if (!host.empty() && port) environment.store = StoreAddress{host, *port};
   return {};
 }
 
@@ -130,7 +130,7 @@ void read_mode(const Lookup& lookup, Environment& environment) {
   };
   environment.dynamic = among({"1", "true", "yes", "on"});
   if (environment.dynamic || among({"", "0", "false", "no", "off"})) return;
-  environment.objection =
+  environment.mode_error =
       "DYNAMIC_MONITOR=\"" + text +
       "\": expected 1, true, yes or on for dynamic mode; 0, false, no, off or nothing for "
       "static mode. Static mode is used";
@@ -141,6 +141,15 @@ void read_mode(const Lookup& lookup, Environment& environment) {
 std::optional<std::string> from_process(const char* name) {
   const char* value = std::getenv(name);
   return value == nullptr ? std::nullopt : std::optional<std::string>(value);
+}
+
+Lookup with_rank(Lookup lookup, std::optional<int> rank, std::optional<int> world_size) {
+  return [=](const char* name) -> std::optional<std::string> {
+    const std::string_view requested = name;
+    if (requested == "RANK" && rank) return std::to_string(*rank);
+    if (requested == "WORLD_SIZE" && world_size) return std::to_string(*world_size);
+    return lookup(name);
+  };
 }
 
 tl::expected<Environment, std::string> read_environment(const Lookup& lookup) {

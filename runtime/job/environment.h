@@ -11,7 +11,7 @@
 namespace gradmon {
 
 // Address of training's TCPStore.
-struct StorePlace {
+struct StoreAddress {
   std::string host;
   std::uint16_t port = 0;
 };
@@ -22,7 +22,7 @@ struct Environment {
   int world_size = 1;
   std::string source;       // variables that gave rank and size; "" if none did
   bool dynamic = false;
-  std::string objection;  // why DYNAMIC_MONITOR is invalid (static mode is used); "": it is valid
+  std::string mode_error;  // why DYNAMIC_MONITOR is invalid (static mode is used); "": it is valid
   std::filesystem::path output_dir;
   int grad_acc_steps = 1;  // micro batches per step; from MonitorOptions only
   bool keep_last_step = false;
@@ -31,7 +31,7 @@ struct Environment {
   // Whether the launcher has started ranks on several hosts; nullopt: unknown.
   std::optional<bool> several_hosts;
   std::string master;               // MASTER_ADDR; "" for none
-  std::optional<StorePlace> store;  // GRADMON_STORE, else MASTER_ADDR and MASTER_PORT
+  std::optional<StoreAddress> store;  // GRADMON_STORE, else MASTER_ADDR and MASTER_PORT
   bool insecure_loopback = false;  // allows TCP without keys on loopback
   std::optional<std::filesystem::path> keys;  // key directory, for TCP
 };
@@ -40,6 +40,9 @@ using Lookup = std::function<std::optional<std::string>(const char* name)>;
 
 // Reads this process's environment; nullopt if the variable is not set.
 std::optional<std::string> from_process(const char* name);
+
+// `lookup`, except for RANK and WORLD_SIZE where they are given.
+Lookup with_rank(Lookup lookup, std::optional<int> rank, std::optional<int> world_size);
 
 // An error names the variable, its value and what was expected.
 tl::expected<Environment, std::string> read_environment(const Lookup& lookup);

@@ -163,13 +163,13 @@ class NonceInStore {
 
 LaunchIdSource in_store(const Environment& environment, int monitor, const Given& given,
                         const LaunchEnvironment& world) {
-  const std::string place = environment.store->host + ":" + std::to_string(environment.store->port);
+  const std::string address = environment.store->host + ":" + std::to_string(environment.store->port);
   LaunchIdSource source;
   source.ask = NonceInStore(world.open_store(*environment.store), key_of(given, monitor),
-                            environment.rank == 0, "training's store at " + place, world.look_for);
+                            environment.rank == 0, "training's store at " + address, world.look_for);
   source.reason = environment.rank == 0
-                      ? "the launch has no id yet: the store at " + place + " has not taken it"
-                      : "the launch has no id yet: rank 0 has left none in the store at " + place;
+                      ? "the launch id is unknown: cannot write to the store at " + address
+                      : "the launch id is unknown: rank 0 has not written it to the store at " + address;
   return source;
 }
 
@@ -182,7 +182,32 @@ LaunchIdSource in_process_group(std::function<std::optional<std::string>()> nonc
     return LaunchId{std::move(*found), "the process group's store"};
   };
   if (auto found = *look()) return known(std::move(*found));
-  return {std::nullopt, look, "the launch has no id yet: rank 0 has left none in the process group's store"};
+  return {std::nullopt, look,
+          "the launch id is unknown: rank 0 has not written it to the process group's store"};
+}
+
+// The parent may start the ranks again (torchrun) and the process may have several Monitors.
+std::string name_on_host(int monitor, const Given& given, const LaunchEnvironment& world) {
+  const std::string parent = world.parent ? world.parent() : "";
+  return (parent.empty() ? random_hex(kNonceBytes) : parent) + "." +
+         given.or_zero("TORCHELASTIC_RESTART_COUNT") + "#" + std::to_string(monitor);
+}
+
+LaunchIdSource source_of(const Environment& environment, int monitor, const Given& given,
+                         const LaunchEnvironment& world) {
+  if (auto id = of_environment(given, environment)) return known(of_monitor(std::move(*id), monitor));
+  if (environment.world_size == 1) return known({random_hex(kNonceBytes), "a single rank"});
+  if (world.nonce) return in_process_group(world.nonce);
+  if (environment.store && world.open_store) return in_store(environment, monitor, given, world);
+  if (given.under_torchrun())
+    return {std::nullopt, nullptr, std::string("torchrun set no run id and there is no store: ") + kRemedy};
+  if (auto id = of_slurm(given, "the Slurm step around the ranks"))
+    return known(of_monitor(std::move(*id), monitor));
+  const std::string local = given("LOCAL_WORLD_SIZE");
+  const bool several_hosts = !local.empty() && !given.is("LOCAL_WORLD_SIZE", environment.world_size);
+  const std::string parent = world.parent && !several_hosts ? world.parent() : "";
+  if (!parent.empty()) return known(of_monitor({parent, "the parent process"}, monitor));
+  return {std::nullopt, nullptr, std::string("cannot identify this launch: ") + kRemedy};
 }
 
 }  // namespace
@@ -193,25 +218,14 @@ bool environment_names_launch(const Environment& environment, const Lookup& look
 
 LaunchIdSource find_launch_id(const Environment& environment, int monitor, const LaunchEnvironment& world) {
   const Given given(world.lookup);
-  if (auto id = of_environment(given, environment)) return known(of_monitor(std::move(*id), monitor));
-  if (environment.world_size == 1) return known({random_hex(kNonceBytes), "a single rank"});
-  if (world.nonce) return in_process_group(world.nonce);
-  if (environment.store && world.open_store) return in_store(environment, monitor, given, world);
-  if (given.under_torchrun())
-    return {std::nullopt, nullptr,
-            std::string("torchrun names this launch \"none\" and there is no store: ") + kRemedy};
-  if (auto id = of_slurm(given, "the Slurm step around the ranks"))
-    return known(of_monitor(std::move(*id), monitor));
-  const std::string local = given("LOCAL_WORLD_SIZE");
-  const bool several_hosts = !local.empty() && !given.is("LOCAL_WORLD_SIZE", environment.world_size);
-  const std::string parent = world.parent && !several_hosts ? world.parent() : "";
-  if (!parent.empty()) return known(of_monitor({parent, "the parent process"}, monitor));
-  return {std::nullopt, nullptr, std::string("nothing names this launch: ") + kRemedy};
+  LaunchIdSource source = source_of(environment, monitor, given, world);
+  if (!source.known) source.name_on_host = name_on_host(monitor, given, world);
+  return source;
 }
 
 std::string parent_process() {
   const pid_t parent = getppid();
-  const std::uint64_t start = parent > 1 ? process_start_of(parent) : 0;
+  const std::uint64_t start = parent > 1 ? process_start_ticks(parent) : 0;
   return start == 0 ? "" : host_name() + "." + std::to_string(parent) + "." + std::to_string(start);
 }
 

@@ -25,13 +25,16 @@ struct LaunchIdSource {
   AskForLaunchId ask;  // null: the id is known, or nothing can be asked
   // Why dynamic mode is off until the id is known; "" if the id is known.
   std::string reason;
+  // While the id is unknown: a name of the launch, equal on the ranks that have the same parent process,
+  // and random if there is none; "" if the id is known.
+  std::string name_on_host = {};
 };
 
 // Other inputs of the search, besides the Environment.
 struct LaunchEnvironment {
   Lookup lookup = from_process;
   // Makes a store client whose calls take at most 1 s. Null: no store is used.
-  std::function<std::shared_ptr<SharedStore>(const StorePlace&)> open_store;
+  std::function<std::shared_ptr<SharedStore>(const StoreAddress&)> open_store;
   std::function<std::string()> parent;       // parent_process(), or a test's; null: not used
   // Returns a value that all ranks of the program's process group share; nullopt while it is unknown.
   // Null: there is no group. Any thread.

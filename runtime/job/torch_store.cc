@@ -50,20 +50,20 @@ int connected_to(const addrinfo& address, std::chrono::milliseconds patience) {
 
 // Throws std::runtime_error if there is no connection. libtorch's own connect would retry until its
 // timeout, and print a line to stderr each second.
-Descriptor connected_to(const TorchStore::Place& place, std::chrono::milliseconds patience) {
+Descriptor connected_to(const TorchStore::Address& address, std::chrono::milliseconds patience) {
   addrinfo hints{};
   hints.ai_socktype = SOCK_STREAM;
   addrinfo* found = nullptr;
-  const int error = getaddrinfo(place.host.c_str(), std::to_string(place.port).c_str(), &hints, &found);
+  const int error = getaddrinfo(address.host.c_str(), std::to_string(address.port).c_str(), &hints, &found);
   if (error != 0) throw std::runtime_error(gai_strerror(error));
   const std::unique_ptr<addrinfo, decltype(&freeaddrinfo)> addresses(found, freeaddrinfo);
-  std::string objection;
-  for (const addrinfo* address = found; address != nullptr; address = address->ai_next) {
-    const int fd = connected_to(*address, patience);
+  std::string reason;
+  for (const addrinfo* one = found; one != nullptr; one = one->ai_next) {
+    const int fd = connected_to(*one, patience);
     if (fd >= 0) return Descriptor(fd);
-    objection = std::strerror(errno);
+    reason = std::strerror(errno);
   }
-  throw std::runtime_error(objection);
+  throw std::runtime_error(reason);
 }
 
 using Bytes = std::vector<std::uint8_t>;
@@ -74,10 +74,11 @@ using Bytes = std::vector<std::uint8_t>;
 // the server resets the connection.
 class StoreClient {
  public:
-  explicit StoreClient(const TorchStore::Place& place) : fd_(connected_to(place, place.patience / 2)) {
+  explicit StoreClient(const TorchStore::Address& address)
+      : fd_(connected_to(address, address.patience / 2)) {
     timeval patience{};
-    patience.tv_sec = static_cast<time_t>(place.patience.count() / 1000);
-    patience.tv_usec = static_cast<suseconds_t>(place.patience.count() % 1000 * 1000);
+    patience.tv_sec = static_cast<time_t>(address.patience.count() / 1000);
+    patience.tv_usec = static_cast<suseconds_t>(address.patience.count() % 1000 * 1000);
     for (const int direction : {SO_RCVTIMEO, SO_SNDTIMEO})
       setsockopt(fd_.get(), SOL_SOCKET, direction, &patience, sizeof patience);
   }
@@ -148,21 +149,21 @@ auto refuse_libuv(Options& options, int) -> decltype(options.useLibUV, void()) {
 template <typename Options>
 void refuse_libuv(Options&, long) {}
 
-c10::intrusive_ptr<c10d::Store> connect_to(const TorchStore::Place& place) {
-  connected_to(place, place.patience / 2);  // throws if nobody listens
+c10::intrusive_ptr<c10d::Store> connect_to(const TorchStore::Address& address) {
+  connected_to(address, address.patience / 2);  // throws if nobody listens
   c10d::TCPStoreOptions options;
-  options.port = place.port;
+  options.port = address.port;
   options.isServer = false;
   options.waitWorkers = false;
   // Whole seconds: torch 1.13 needed them.
-  options.timeout = std::chrono::ceil<std::chrono::seconds>(place.patience);
+  options.timeout = std::chrono::ceil<std::chrono::seconds>(address.patience);
   refuse_libuv(options, 0);
-  return c10::make_intrusive<c10d::TCPStore>(place.host, options);
+  return c10::make_intrusive<c10d::TCPStore>(address.host, options);
 }
 
 class StoreClient {
  public:
-  explicit StoreClient(const TorchStore::Place& place) : store_(connect_to(place)) {}
+  explicit StoreClient(const TorchStore::Address& address) : store_(connect_to(address)) {}
   Bytes compareSet(const std::string& key, const Bytes& expected, const Bytes& desired) {
     return store_->compareSet(key, expected, desired);
   }
@@ -175,11 +176,11 @@ class StoreClient {
 
 }  // namespace
 
-TorchStore::TorchStore(Place place)
-    : place_(std::move(place)), under_way_(std::make_shared<std::atomic<int>>(0)) {}
+TorchStore::TorchStore(Address address)
+    : address_(std::move(address)), under_way_(std::make_shared<std::atomic<int>>(0)) {}
 
 tl::unexpected<std::string> TorchStore::failed(const std::string& why) const {
-  return tl::unexpected("the store at " + place_.host + ":" + std::to_string(place_.port) + ": " + why);
+  return tl::unexpected("the store at " + address_.host + ":" + std::to_string(address_.port) + ": " + why);
 }
 
 template <class Answer, class Call>
@@ -191,10 +192,10 @@ tl::expected<Answer, std::string> TorchStore::ask(Call call) {
   *under_way_ += 1;
   try {
     const SignalsBlocked blocked;
-    std::thread([=, place = place_, under_way = under_way_] {
+    std::thread([=, address = address_, under_way = under_way_] {
       Outcome got = tl::unexpected(std::string());
       try {
-        StoreClient client(place);
+        StoreClient client(address);
         got = call(client);
       } catch (const std::exception& error) {
         got = tl::unexpected(first_line(error.what()));
@@ -206,7 +207,7 @@ tl::expected<Answer, std::string> TorchStore::ask(Call call) {
     *under_way_ -= 1;
     return failed(error.what());
   }
-  const bool in_time = awaited.wait_for(place_.patience) == std::future_status::ready;
+  const bool in_time = awaited.wait_for(address_.patience) == std::future_status::ready;
   Outcome got = in_time ? awaited.get() : Outcome(tl::unexpected(std::string("does not answer")));
   if (got) return got;
   return failed(got.error());

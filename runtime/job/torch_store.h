@@ -20,13 +20,13 @@ namespace gradmon {
 // `patience`. At most four such threads may hang at a time; they are never joined. One thread.
 class TorchStore : public SharedStore {
  public:
-  struct Place {
+  struct Address {
     std::string host;
     std::uint16_t port = 0;
     std::chrono::milliseconds patience{3000};
   };
 
-  explicit TorchStore(Place place);
+  explicit TorchStore(Address address);
 
   tl::expected<std::string, std::string> put_once(const std::string& key, const std::string& value) override;
   tl::expected<void, std::string> put(const std::string& key, const std::string& value) override;
@@ -45,7 +45,7 @@ class TorchStore : public SharedStore {
                                                const Bytes& desired);
   tl::unexpected<std::string> failed(const std::string& why) const;
 
-  const Place place_;
+  const Address address_;
   const std::shared_ptr<std::atomic<int>> under_way_;  // number of running calls; shared with their threads
 };
 

@@ -4,7 +4,7 @@
 #include <system_error>
 
 #include "control/files/durable_file.h"
-#include "control/host/private_directory.h"
+#include "control/host/make_directories.h"
 
 namespace gradmon {
 namespace {
@@ -14,10 +14,10 @@ namespace fs = std::filesystem;
 tl::expected<fs::path, std::string> place_of(RunDirectory& directory, Rank rank,
                                              RecordStream::Document document) {
   if (document == RecordStream::Document::stack_info) {
-    return directory.make() / "stack_info.csv";
+    return directory.create() / "stack_info.csv";
   }
   const fs::path folder = directory.output_dir() / "module_struct" / ("rank" + std::to_string(rank.value));
-  if (auto made = make_private_directory(folder); !made) return tl::unexpected(made.error());
+  if (auto made = make_directories(folder); !made) return tl::unexpected(made.error());
   return folder / "module_struct.json";
 }
 

@@ -15,7 +15,7 @@ namespace gradmon {
 tl::expected<void, std::string> write_and_rename(const std::filesystem::path& place, const std::string& text);
 
 // Writes a document to its place (FORMAT.md), like write_and_rename(). Writer thread: may wait for the
-// job's identity, as RunDirectory::make().
+// job's identity, as RunDirectory::create().
 tl::expected<void, std::string> write_document(RunDirectory& directory, Rank rank,
                                                RecordStream::Document document, const std::string& text);
 

@@ -8,7 +8,7 @@
 #include <utility>
 
 #include "control/config/file_content.h"
-#include "control/host/private_directory.h"
+#include "control/host/make_directories.h"
 #include "control/host/process_identity.h"
 #include "control/log.h"
 
@@ -43,14 +43,14 @@ RunDirectory::RunDirectory(fs::path output_dir, Rank rank, std::string launch_id
       job_(std::move(job)),
       own_start_(wall_now()) {}
 
-fs::path RunDirectory::settle_as(const JobIdentity& job) {
+fs::path RunDirectory::fix_name_as(const JobIdentity& job) {
   const std::lock_guard lock(mutex_);
   if (path_.empty()) path_ = run_directory_of(output_dir_, rank_, job);
   return path_;
 }
 
-void RunDirectory::settle() {
-  if (const auto job = known_job()) settle_as(*job);
+void RunDirectory::fix_name() {
+  if (const auto job = known_job()) fix_name_as(*job);
 }
 
 JobIdentity RunDirectory::identity(std::chrono::milliseconds at_most) const {
@@ -72,9 +72,9 @@ JobIdentity RunDirectory::identity(std::chrono::milliseconds at_most) const {
   return {"", sha256_of(launch_id_).substr(0, 8), own_start_};
 }
 
-fs::path RunDirectory::make(std::chrono::milliseconds at_most) {
-  if (path().empty()) settle_as(identity(at_most));
-  if (auto made = make_private_directory(path()); !made) log_error(made.error());
+fs::path RunDirectory::create(std::chrono::milliseconds at_most) {
+  if (path().empty()) fix_name_as(identity(at_most));
+  if (auto made = make_directories(path()); !made) log_error(made.error());
   return path();
 }
 

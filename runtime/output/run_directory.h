@@ -19,29 +19,30 @@ namespace gradmon {
 std::filesystem::path run_directory_of(const std::filesystem::path& output_dir, Rank rank,
                                        const JobIdentity& job);
 
-// The directory of this rank in this run. Its name is settled once the job's identity is known. Any
+// The directory of this rank in this run. Its name is fixed once the job's identity is known. Any
 // thread.
 class RunDirectory {
  public:
   static constexpr std::chrono::milliseconds kIdentityWithin{5000};
 
   // `job` returns the job's identity, nullopt while it is unknown. It must own what it reads: an
-  // abandoned writer thread calls it after the agent has ended. Null: unknown until ask(). The run is
-  // named after `launch_id` if the identity stays unknown.
+  // abandoned writer thread calls it after the agent has ended. Null: unknown until
+  // set_job_source(). If the identity stays unknown, the run is named after `launch_id`, which may be
+  // another name of the launch.
   RunDirectory(std::filesystem::path output_dir, Rank rank, std::string launch_id,
                std::function<std::optional<JobIdentity>()> job);
 
   // Sets `job`. Call it before any other thread uses this object.
-  void ask(std::function<std::optional<JobIdentity>()> job) { job_ = std::move(job); }
+  void set_job_source(std::function<std::optional<JobIdentity>()> job) { job_ = std::move(job); }
 
-  // Settles the name if the job's identity is known. Creates nothing.
-  void settle();
+  // Fixes the name if the job's identity is known. Creates nothing.
+  void fix_name();
   // Waits up to `at_most` for the job's identity. After that returns one made of the launch id and this
   // process's start time, and logs a warning. Not on the training thread.
   JobIdentity identity(std::chrono::milliseconds at_most = kIdentityWithin) const;
-  // Settles the name by identity() and creates the directory (0750). An error is logged. Not on the
+  // Fixes the name by identity() and creates the directory (0750). An error is logged. Not on the
   // training thread: the disk may hang.
-  std::filesystem::path make(std::chrono::milliseconds at_most = kIdentityWithin);
+  std::filesystem::path create(std::chrono::milliseconds at_most = kIdentityWithin);
   // The process is about to end: limits a wait for the identity to 1.5 s from now.
   void shorten_wait() { wait_shortened_ = true; }
   const std::filesystem::path& output_dir() const { return output_dir_; }
@@ -50,12 +51,12 @@ class RunDirectory {
     const auto job = known_job();
     return job ? job->epoch : "";
   }
-  // Empty until the name is settled.
+  // Empty until the name is fixed.
   std::filesystem::path path() const;
 
  private:
   std::optional<JobIdentity> known_job() const { return job_ ? job_() : std::nullopt; }
-  std::filesystem::path settle_as(const JobIdentity& job);
+  std::filesystem::path fix_name_as(const JobIdentity& job);
 
   const std::filesystem::path output_dir_;
   const Rank rank_;

@@ -6,7 +6,7 @@
 #include <nlohmann/json.hpp>
 #include <utility>
 
-#include "control/host/private_directory.h"
+#include "control/host/make_directories.h"
 #include "runtime/output/output_document.h"
 
 namespace gradmon {
@@ -33,13 +33,13 @@ constexpr std::size_t kMostConfigBytes = std::size_t{16} << 20;
 
 std::string text_of(const Json& json) { return json.dump(-1, ' ', false, Json::error_handler_t::replace); }
 
-Json json_of(const Scope& scope) {
+Json json_of(const ParameterPlacement& scope) {
   switch (scope.part) {
-    case Scope::Part::whole:
+    case ParameterPlacement::Part::whole:
       return {{"scope", "whole"}};
-    case Scope::Part::replica:
+    case ParameterPlacement::Part::replica:
       return {{"scope", "replica"}};
-    case Scope::Part::shard:
+    case ParameterPlacement::Part::shard:
       return {{"scope", "shard"}, {"index", scope.index}, {"count", scope.count}};
   }
   return {};
@@ -63,7 +63,7 @@ std::string text_of(const std::shared_ptr<const RunRevision>& revision) {
   return text + ",\"config\":" + (valid ? revision->config_text : text_of(Json(revision->config_text))) + "}";
 }
 
-std::string text_of(const std::pair<const std::string, Scope>& scope) {
+std::string text_of(const std::pair<const std::string, ParameterPlacement>& scope) {
   return text_of(Json(scope.first)) + ": " + text_of(json_of(scope.second));
 }
 
@@ -106,7 +106,7 @@ std::string to_json(const RunFile& file) {
 
 tl::expected<void, std::string> write_run_file(RunDirectory& directory, RunFile file) {
   const JobIdentity job = directory.identity();
-  if (auto made = make_private_directory(directory.output_dir()); !made) return tl::unexpected(made.error());
+  if (auto made = make_directories(directory.output_dir()); !made) return tl::unexpected(made.error());
   file.run_id = job.run_id;
   file.started = job.started;
   return write_and_rename(directory.output_dir() / ("run-" + job.run_id + ".json"), to_json(file));

@@ -34,7 +34,7 @@ struct RunRevision {
 
 // A value, cheap to copy.
 struct RunFile {
-  using Scopes = std::map<std::string, Scope>;  // by parameter, as "0:fc1.weight"
+  using Scopes = std::map<std::string, ParameterPlacement>;  // by parameter, as "0:fc1.weight"
 
   std::string run_id;
   WallTime started = 0;

@@ -43,7 +43,7 @@ RunNotes::RunNotes(std::shared_ptr<RunDirectory> directory, int world_size, Rank
 void RunNotes::add_model(const WatchedModel& chunk) {
   auto scopes = file_.scopes ? *file_.scopes : RunFile::Scopes();
   for (const WatchedParameter& parameter : chunk.parameters)
-    scopes[std::to_string(parameter.vpp_stage) + ":" + parameter.name] = parameter.scope;
+    scopes[std::to_string(parameter.vpp_stage) + ":" + parameter.name] = parameter.placement;
   file_.scopes = std::make_shared<const RunFile::Scopes>(std::move(scopes));
   renew();
 }

@@ -45,17 +45,22 @@ void guarded(const char* what, Body&& body) {
     body();
   } catch (const py::error_already_set& error) {
     if (!error.matches(PyExc_Exception)) throw;
-    warn_once(what, std::string(what) + " cannot be read: " + error.what());
+    warn_once(what, std::string("cannot read ") + what + ": " + error.what());
   } catch (const std::exception& error) {
-    warn_once(what, std::string(what) + " cannot be read: " + error.what());
+    warn_once(what, std::string("cannot read ") + what + ": " + error.what());
   }
 }
 
-// Flags that step() returns about the step that begins. kLook: Python is to check whether the watched
-// models have changed, and for the launch nonce.
-enum Begun : int { kCollects = 1, kWatchesForwards = 2, kMayEnd = 4, kLook = 8 };
+// Flags that step() returns about the step that begins. kCheckModels: Python is to check whether the
+// watched models have changed, and for the launch nonce.
+enum StepFlags : int { kCollects = 1, kWatchesForwards = 2, kMayEnd = 4, kCheckModels = 8 };
 constexpr double kStopAfterSignal = 2;  // seconds
-constexpr unsigned kLookEvery = 16;     // steps
+constexpr unsigned kCheckEvery = 16;    // steps
+
+// Whether the parameter is split over the tensor parallel group: Megatron marks it so. With the GIL.
+bool is_split(const at::Tensor& parameter) {
+  return py::bool_(py::getattr(py::cast(parameter), "tensor_model_parallel", py::bool_(false)));
+}
 
 // The launch nonce, set once Python has read it from the process group's store. Any thread.
 class LaunchNonce {
@@ -78,10 +83,10 @@ class Core {
  public:
   // `nonce`: null if there is no process group, or the environment identifies the launch.
   Core(const std::string& config, MonitorOptions options, std::shared_ptr<LaunchNonce> nonce)
-      : nonce_(std::move(nonce)), monitor_(config, std::move(options)) {
+      : nonce_(std::move(nonce)), monitor_(config, with_split(std::move(options), split_)) {
     awaits_nonce_ = nonce_ && !nonce_->text();
-    binding_.call_stacks(python_stacks());
-    binding_.while_waiting([this] { return signal_has_raised(); });
+    binding_.set_stack_source(python_stacks());
+    binding_.set_interrupt_check([this] { return signal_has_raised(); });
   }
 
   ~Core() { stop(); }
@@ -90,6 +95,7 @@ class Core {
 
   void watch(const py::handle& model) {
     WatchedModel chunk = described_model(model);
+    note_split(chunk);
     {
       const py::gil_scoped_release others_run;
       binding_.watch(std::move(chunk));
@@ -99,6 +105,7 @@ class Core {
 
   void watch_again(int chunk, const py::handle& model) {
     WatchedModel described_anew = described_model(model);
+    note_split(described_anew);
     const py::gil_scoped_release others_run;
     binding_.watch_again(chunk, std::move(described_anew));
   }
@@ -110,20 +117,20 @@ class Core {
       loop = monitor_.step();
     }
     raise_what_a_signal_has();
-    const bool look = awaits_nonce_ || ++steps_ % kLookEvery == 0;
-    return begun() | (loop == Loop::may_end ? kMayEnd : 0) | (look ? kLook : 0);
+    const bool check = awaits_nonce_ || ++steps_ % kCheckEvery == 0;
+    return step_flags() | (loop == Loop::may_end ? kMayEnd : 0) | (check ? kCheckModels : 0);
   }
-  void know_launch(const std::string& nonce) {
+  void set_launch_nonce(const std::string& nonce) {
     if (nonce_) nonce_->set(nonce);
     awaits_nonce_ = false;
   }
   int rank() const noexcept { return binding_.rank(); }
-  int begun() const noexcept {
+  int step_flags() const noexcept {
     return (binding_.collecting() ? kCollects : 0) | (forward_entry::open() ? kWatchesForwards : 0);
   }
 
   void gradient_scale(double scale) noexcept { binding_.gradient_scale(scale); }
-  void skipped() noexcept { binding_.skipped(); }
+  void skipped() noexcept { binding_.note_skipped_update(); }
   void note_warnings(std::vector<std::string> warnings) noexcept { binding_.note_warnings(std::move(warnings)); }
 
   void before_update(const py::handle& optimizer, double gradient_scale) {
@@ -135,14 +142,17 @@ class Core {
   }
   void after_update(const py::handle& optimizer) {
     guarded("the optimizer", [&] {
-      const PythonOptimizerState state(optimizer);
+      const std::vector<at::Tensor> parameters = parameters_of(optimizer);
       const py::gil_scoped_release others_run;
-      binding_.after_update(state.parameters(), state);
+      binding_.after_update(parameters);
     });
   }
 
   void scalar(const std::string& name, double value) noexcept { monitor_.scalar(name, value); }
   void samples(std::int64_t count) noexcept { monitor_.samples(count); }
+  void expert_load(const std::string& layer, const std::vector<std::int64_t>& tokens) noexcept {
+    monitor_.expert_load(layer, tokens);
+  }
   void attention(const std::string& name, const at::Tensor& q, const at::Tensor& k, bool causal) noexcept {
     const py::gil_scoped_release others_run;
     monitor_.attention(name, q, k, Causal(causal));
@@ -169,6 +179,21 @@ class Core {
   Status status() const { return monitor_.status(); }
 
  private:
+  // The names of the split parameters of one chunk. The monitor asks for them only while it takes that
+  // chunk: chunks may have equal names.
+  using Split = std::shared_ptr<std::set<std::string>>;
+
+  static MonitorOptions with_split(MonitorOptions options, const Split& split) {
+    options.groups.split = [split](const std::string& name) { return split->count(name) != 0; };
+    return options;
+  }
+
+  void note_split(const WatchedModel& chunk) {
+    split_->clear();
+    for (const WatchedParameter& parameter : chunk.parameters)
+      if (is_split(parameter.tensor)) split_->insert(parameter.name);
+  }
+
   // Called while the training thread waits without the GIL. Runs Python's signal handlers; returns
   // whether one has raised.
   bool signal_has_raised() noexcept {
@@ -188,6 +213,7 @@ class Core {
   }
 
   const std::shared_ptr<LaunchNonce> nonce_;  // own synchronisation
+  const Split split_ = std::make_shared<std::set<std::string>>();  // keep before monitor_
   Monitor monitor_;
   MonitorBinding binding_{monitor_};
   unsigned steps_ = 0;
@@ -199,8 +225,7 @@ std::unique_ptr<Core> make_core(const std::string& config, std::optional<int> ra
                                 std::optional<int> world_size, std::optional<std::string> endpoint,
                                 const std::optional<std::string>& output_dir, std::optional<bool> dynamic,
                                 std::int64_t start_iteration, int grad_acc_steps, std::vector<int> data_ranks,
-                                std::vector<int> tensor_ranks, std::set<std::string> whole,
-                                std::optional<std::string> launch_nonce) {
+                                std::vector<int> tensor_ranks, std::optional<std::string> launch_nonce) {
   MonitorOptions options;
   options.rank = rank;
   options.world_size = world_size;
@@ -212,9 +237,6 @@ std::unique_ptr<Core> make_core(const std::string& config, std::optional<int> ra
   options.keep_last_step = true;
   options.groups.data = std::move(data_ranks);
   options.groups.tensor = std::move(tensor_ranks);
-  options.groups.split = [whole = std::move(whole)](const std::string& name) {
-    return whole.count(name) == 0;
-  };
   std::shared_ptr<LaunchNonce> nonce;
   if (launch_nonce) {
     nonce = std::make_shared<LaunchNonce>();
@@ -227,18 +249,13 @@ std::unique_ptr<Core> make_core(const std::string& config, std::optional<int> ra
 
 // Whether the environment identifies the launch. Arguments that are None come from the environment.
 bool names_launch(std::optional<int> rank, std::optional<int> world_size) {
-  const auto environment = read_environment([&](const char* name) -> std::optional<std::string> {
-    const std::string_view asked = name;
-    if (asked == "RANK" && rank) return std::to_string(*rank);
-    if (asked == "WORLD_SIZE" && world_size) return std::to_string(*world_size);
-    return from_process(name);
-  });
+  const auto environment = read_environment(with_rank(from_process, rank, world_size));
   return !environment || environment_names_launch(*environment, from_process);
 }
 
 void entered(const py::handle& module, bool training, const py::handle& inputs, const py::dict& keywords) {
   if (!forward_entry::open()) return;
-  guarded("what goes into a module", [&] {
+  guarded("a module's inputs", [&] {
     const ForwardTensors tensors = tensors_of_call(inputs, keywords);
     const py::gil_scoped_release others_run;
     forward_entry::entered(identity_of(module), training ? ModuleMode::training : ModuleMode::evaluation,
@@ -248,7 +265,7 @@ void entered(const py::handle& module, bool training, const py::handle& inputs, 
 
 void left(const py::handle& module, const py::handle& output) {
   if (!forward_entry::open()) return;
-  guarded("what comes out of a module", [&] {
+  guarded("a module's output", [&] {
     const ForwardTensors tensors = tensors_of(output);
     const py::gil_scoped_release others_run;
     forward_entry::left(identity_of(module), tensors);
@@ -333,10 +350,9 @@ PYBIND11_MODULE(_gradmon, m) {
   m.attr("version") = GRADMON_VERSION;
   m.attr("COLLECTS") = static_cast<int>(kCollects);
   m.attr("WATCHES_FORWARDS") = static_cast<int>(kWatchesForwards);
-  m.attr("LOOK") = static_cast<int>(kLook);
+  m.attr("CHECK_MODELS") = static_cast<int>(kCheckModels);
   m.attr("MAY_END") = static_cast<int>(kMayEnd);
-  m.def("updated_by",
-        [](const py::handle& optimizer) { return PythonOptimizerState(optimizer).parameters(); });
+  m.def("parameters_of", &parameters_of);
   m.def("warn_once", [](const std::string& text) { warn_once(text, text); });
   m.def("environment_names_launch", &names_launch);
   m.def("entered", &entered);
@@ -349,13 +365,13 @@ PYBIND11_MODULE(_gradmon, m) {
            py::arg("output_dir") = py::none(), py::arg("dynamic") = py::none(),
            py::arg("start_iteration") = 0, py::arg("grad_acc_steps") = 1,
            py::arg("data_ranks") = std::vector<int>(), py::arg("tensor_ranks") = std::vector<int>(),
-           py::arg("whole") = std::set<std::string>(), py::arg("launch_nonce") = py::none())
+           py::arg("launch_nonce") = py::none())
       .def_property_readonly("rank", &Core::rank)
       .def("watch", &Core::watch)
       .def("watch_again", &Core::watch_again)
       .def("step", &Core::step)
-      .def("begun", &Core::begun)
-      .def("know_launch", &Core::know_launch)
+      .def("step_flags", &Core::step_flags)
+      .def("set_launch_nonce", &Core::set_launch_nonce)
       .def("gradient_scale", &Core::gradient_scale)
       .def("skipped", &Core::skipped)
       .def("note_warnings", &Core::note_warnings)
@@ -363,6 +379,7 @@ PYBIND11_MODULE(_gradmon, m) {
       .def("after_update", &Core::after_update)
       .def("scalar", &Core::scalar)
       .def("samples", &Core::samples)
+      .def("expert_load", &Core::expert_load)
       .def("attention", &Core::attention)
       .def("on", &Core::on)
       .def("off", &Core::off)

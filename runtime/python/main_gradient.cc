@@ -16,8 +16,8 @@ at::Tensor main_grad_of(const py::handle& parameter) {
 MainGradient main_gradient_of(const at::Tensor& parameter) {
   const py::gil_scoped_acquire held;
   const py::object object = py::cast(parameter);
-  const py::object by_a_kernel = py::getattr(object, "grad_added_to_main_grad", py::none());
-  return {main_grad_of(object), by_a_kernel.ptr() == Py_True};
+  const py::object fused_accumulation = py::getattr(object, "grad_added_to_main_grad", py::none());
+  return {main_grad_of(object), fused_accumulation.ptr() == Py_True};
 }
 
 }  // namespace gradmon

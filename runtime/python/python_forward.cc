@@ -23,11 +23,10 @@ class Search {
     const bool sequence = py::isinstance<py::tuple>(value) || py::isinstance<py::list>(value);
     const bool dict = !sequence && py::isinstance<py::dict>(value);
     const bool container = sequence || dict || is_dataclass(value);
-    const bool open =
-        container && dependencies_.size() < kDeepest &&
-        std::find(dependencies_.begin(), dependencies_.end(), value.ptr()) == dependencies_.end();
+    const bool open = container && ancestors_.size() < kDeepest &&
+                      std::find(ancestors_.begin(), ancestors_.end(), value.ptr()) == ancestors_.end();
     if (!open) return void(++found.places);
-    dependencies_.push_back(value.ptr());
+    ancestors_.push_back(value.ptr());
     if (sequence) {
       for (const py::handle& element : value) add(element);
     } else if (dict) {
@@ -37,7 +36,7 @@ class Search {
       for (const py::handle& field : py::module_::import("dataclasses").attr("fields")(value))
         add(py::getattr(value, field.attr("name"), py::none()), field.attr("name").cast<std::string>());
     }
-    dependencies_.pop_back();
+    ancestors_.pop_back();
   }
 
   ForwardTensors found;
@@ -55,7 +54,7 @@ class Search {
     found.elements.push_back({tensor, key.empty() || taken ? std::to_string(place) : key, place});
   }
 
-  std::vector<PyObject*> dependencies_;  // containers around the current value, to stop at cycles
+  std::vector<PyObject*> ancestors_;  // containers around the current value, to stop at cycles
 };
 
 }  // namespace

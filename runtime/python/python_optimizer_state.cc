@@ -16,9 +16,9 @@ namespace {
 namespace py = pybind11;
 
 // The options of a parameter group, or the state of one parameter. Empty if the object is not a dict.
-class Options {
+class DictView {
  public:
-  explicit Options(const py::handle& object) {
+  explicit DictView(const py::handle& object) {
     if (!object.is_none() && py::isinstance<py::dict>(object))
       dict_ = py::reinterpret_borrow<py::dict>(object);
   }
@@ -42,13 +42,13 @@ class Options {
 
 // The tensor under the first key that is present. Otherwise an undefined tensor if the moment is still
 // to come, or nullopt.
-std::optional<at::Tensor> moment(const Options& kept, const char* one, const char* other, bool to_come) {
+std::optional<at::Tensor> moment(const DictView& kept, const char* one, const char* other, bool to_come) {
   if (auto found = kept.tensor(one)) return found;
   if (auto found = kept.tensor(other)) return found;
   return to_come ? std::optional(at::Tensor()) : std::nullopt;
 }
 
-ParameterState state_of(const Options& kept, const Options& group) {
+ParameterState state_of(const DictView& kept, const DictView& group) {
   ParameterState state;
   const bool adam = group.has("betas");
   const bool rmsprop = group.has("alpha") && group.has("momentum");
@@ -61,9 +61,9 @@ ParameterState state_of(const Options& kept, const Options& group) {
 // The state of each parameter, from the optimizer or from the one that it wraps
 // (ZeroRedundancyOptimizer). Copied into a map by identity: a lookup in the dict by tensor would run
 // Python code, and so signal handlers, which may raise.
-class Kept {
+class StateByParameter {
  public:
-  explicit Kept(const py::handle& optimizer) {
+  explicit StateByParameter(const py::handle& optimizer) {
     add(py::getattr(optimizer, "state", py::none()));
     const py::object wrapped = py::getattr(optimizer, "optim", py::none());
     if (!wrapped.is_none()) add(py::getattr(wrapped, "state", py::none()));
@@ -95,22 +95,53 @@ struct MasterLists {
 constexpr MasterLists kMasterLists[] = {{"float16_groups", "fp32_from_float16_groups"},  // Megatron's
                                         {"fp16_groups", "fp32_from_fp16_groups"}};       // apex'
 
+// Calls `body` with each parameter that has a master copy, and that copy.
+template <typename Body>
+void for_each_with_master(const py::handle& optimizer, Body&& body) {
+  for (const MasterLists& lists : kMasterLists) {
+    const py::object groups = py::getattr(optimizer, lists.parameters, py::none());
+    const py::object groups_of_masters = py::getattr(optimizer, lists.masters, py::none());
+    if (!PyList_Check(groups.ptr()) || !PyList_Check(groups_of_masters.ptr())) continue;
+    auto of_masters = groups_of_masters.begin();
+    for (const py::handle& group : groups) {
+      if (of_masters == groups_of_masters.end()) break;
+      const py::handle masters = *of_masters++;
+      auto master = masters.begin();
+      for (const py::handle& parameter : group) {
+        if (master == masters.end()) break;
+        body(parameter, *master++);
+      }
+    }
+  }
+}
+
 }  // namespace
+
+std::vector<at::Tensor> parameters_of(const py::handle& optimizer) {
+  std::vector<at::Tensor> parameters;
+  for (const py::handle& group : optimizer.attr("param_groups"))
+    for (const py::handle& parameter : group["params"]) parameters.push_back(parameter.cast<at::Tensor>());
+  for_each_with_master(optimizer, [&](const py::handle& parameter, const py::handle&) {
+    parameters.push_back(parameter.cast<at::Tensor>());
+  });
+  return parameters;
+}
 
 PythonOptimizerState::PythonOptimizerState(const py::handle& optimizer, double gradient_scale)
     : gradient_scale_(gradient_scale) {
   const py::object scale = py::getattr(optimizer, "grad_scale", py::none());
   if (THPVariable_Check(scale.ptr())) gradient_scale_ = scale.attr("item")().cast<double>();
-  const Kept kept(optimizer);
+  const StateByParameter kept(optimizer);
   for (const py::handle& group : optimizer.attr("param_groups")) {
-    const Options options(group);
+    const DictView options(group);
     for (const py::handle& parameter : group["params"]) {
       const auto tensor = parameter.cast<at::Tensor>();
-      add(parameter, tensor, state_of(Options(kept.of(parameter)), options));
+      add(parameter, tensor, state_of(DictView(kept.of(parameter)), options));
     }
   }
-  for (const MasterLists& lists : kMasterLists)
-    add_those_with_masters(optimizer, lists.parameters, lists.masters);
+  for_each_with_master(optimizer, [&](const py::handle& parameter, const py::handle& master) {
+    add(parameter, parameter.cast<at::Tensor>(), of(master.cast<at::Tensor>()));
+  });
 }
 
 void PythonOptimizerState::add(const py::handle& parameter, const at::Tensor& tensor, ParameterState state) {
@@ -118,24 +149,6 @@ void PythonOptimizerState::add(const py::handle& parameter, const at::Tensor& te
   states_.emplace(tensor.unsafeGetTensorImpl(), std::move(state));
   if (auto main_grad = main_grad_of(parameter); main_grad.defined())
     main_grads_.emplace(tensor.unsafeGetTensorImpl(), std::move(main_grad));
-}
-
-void PythonOptimizerState::add_those_with_masters(const py::handle& optimizer, const char* parameters,
-                                                  const char* masters) {
-  const py::object groups = py::getattr(optimizer, parameters, py::none());
-  const py::object groups_of_masters = py::getattr(optimizer, masters, py::none());
-  if (!PyList_Check(groups.ptr()) || !PyList_Check(groups_of_masters.ptr())) return;
-  auto of_masters = groups_of_masters.begin();
-  for (const py::handle& group : groups) {
-    if (of_masters == groups_of_masters.end()) return;
-    const py::handle copies = *of_masters++;
-    auto copy = copies.begin();
-    for (const py::handle& parameter : group) {
-      if (copy == copies.end()) break;
-      const auto master = (*copy++).cast<at::Tensor>();
-      add(parameter, parameter.cast<at::Tensor>(), of(master));
-    }
-  }
 }
 
 ParameterState PythonOptimizerState::of(const at::Tensor& parameter) const {

@@ -11,6 +11,10 @@
 
 namespace gradmon {
 
+// The parameters of all groups, then those with master copies. Waits for no device. With the GIL; throws
+// what Python throws.
+std::vector<at::Tensor> parameters_of(const pybind11::handle& optimizer);
+
 // The constructor reads everything with the GIL held; the other members do not need the GIL.
 //
 // Moments are found by key, not by class: in `state[parameter]` the first moment is exp_avg or
@@ -30,12 +34,11 @@ class PythonOptimizerState : public OptimizerState {
   ParameterState of(const at::Tensor& parameter) const override;
   at::Tensor gradient_of(const at::Tensor& parameter) const override;
   double gradient_scale() const override { return gradient_scale_; }
-  // The parameters of all groups, then those with master copies.
+  // As parameters_of().
   const std::vector<at::Tensor>& parameters() const { return parameters_; }
 
  private:
   void add(const pybind11::handle& parameter, const at::Tensor& tensor, ParameterState state);
-  void add_those_with_masters(const pybind11::handle& optimizer, const char* parameters, const char* masters);
 
   std::vector<at::Tensor> parameters_;
   std::unordered_map<const void*, ParameterState> states_;

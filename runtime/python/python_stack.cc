@@ -12,8 +12,8 @@ namespace {
 
 namespace py = pybind11;
 
-// Reading a stack runs no Python code, and so no signal handler, which might raise or wait for this
-// thread.
+// Reading a stack calls no Python function, and so no signal handler, which might raise or wait for this
+// thread. (Before Python 3.12 it may begin a garbage collection, which runs finalizers.)
 
 // The text in UTF-8. Bytes of a file name that are not UTF-8 are kept as they are.
 std::string bytes_of(const py::object& text) {

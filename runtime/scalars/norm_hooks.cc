@@ -25,8 +25,9 @@ KindSet kinds_of(const HookSettings& plan) {
 
 bool writes_all(const HookSettings& plan, const WatchedModel& model) {
   return plan.selection.targets.empty() && plan.selection.target_regex.empty() &&
-         std::all_of(model.parameters.begin(), model.parameters.end(),
-                     [](const WatchedParameter& parameter) { return parameter.author == Author::self; });
+         std::all_of(model.parameters.begin(), model.parameters.end(), [](const WatchedParameter& parameter) {
+           return parameter.author == RowAuthor::this_rank;
+         });
 }
 
 HookSettings settings_for(KindSet kinds, const HookSettings& plan) {
@@ -83,7 +84,7 @@ NormHooks::NormHooks(const HookSettings& plan, const WatchedModel& model, Scalar
     if (of == NormOf::each_parameter) {
       settings.selection = plan.selection;
     } else {
-      for (WatchedParameter& parameter : watched.parameters) parameter.author = Author::self;
+      for (WatchedParameter& parameter : watched.parameters) parameter.author = RowAuthor::this_rank;
     }
     auto stream = std::make_unique<Stream>(of, board, names);
     auto hooks = std::make_unique<HookSet>(settings, std::move(watched), *stream);
@@ -111,7 +112,7 @@ void NormHooks::end_step() noexcept {
   for (const Set& set : sets_) set.hooks->end_step();
 }
 
-void NormHooks::see(const Record& record) {
+void NormHooks::on_record(const Record& record) {
   for (const NormOf of : seen_in_plan_) board_.take_norm(of, record.kind, record.target, norm_in(record));
 }
 

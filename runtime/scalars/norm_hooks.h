@@ -13,7 +13,7 @@
 namespace gradmon {
 
 // Passes to a ScalarBoard the norms that its scalars need. If the plan collects the same tensors, the
-// norms are taken from the plan's records (see()). If not, this object attaches hooks of its own: to
+// norms are taken from the plan's records (on_record()). If not, this object attaches hooks of its own: to
 // all parameters, regardless of `targets`, for a norm over all parameters; to the selected ones for
 // norms of single parameters. Training thread; only the constructor throws.
 class NormHooks {
@@ -28,7 +28,7 @@ class NormHooks {
   void after_update(const std::vector<at::Tensor>& parameters, const OptimizerState* state) noexcept;
   void end_step() noexcept;
   // Takes the norm from a record that the plan's hooks have made.
-  void see(const Record& record);
+  void on_record(const Record& record);
 
   std::optional<HookFailure> failure() const;
 

@@ -36,10 +36,10 @@ const NormScalar* norm_scalar(std::string_view name) {
 ScalarBoard::ScalarBoard(Settings settings, Names names)
     : settings_(std::move(settings)),
       names_(std::move(names)),
-      given_(settings_.asked.size(), false),
-      reported_(settings_.asked.size()) {
-  for (const Config::Scalar& scalar : settings_.asked) {
-    places_.emplace(scalar.name, ids_.size());
+      had_value_(settings_.requested.size(), false),
+      reported_(settings_.requested.size()) {
+  for (const Config::Scalar& scalar : settings_.requested) {
+    index_by_name_.emplace(scalar.name, ids_.size());
     ids_.push_back(names_.intern(scalar.name));
   }
 }
@@ -47,7 +47,7 @@ ScalarBoard::ScalarBoard(Settings settings, Names names)
 KindSet ScalarBoard::kinds(NormOf of) const {
   KindSet kinds = 0;
   for (const NormScalar& scalar : kNormScalars) {
-    if (scalar.of == of && places_.count(scalar.name) != 0) kinds |= bit_of(scalar.kind);
+    if (scalar.of == of && index_by_name_.count(scalar.name) != 0) kinds |= bit_of(scalar.kind);
   }
   return kinds;
 }
@@ -64,12 +64,13 @@ void ScalarBoard::begin_step(TimePoint now, std::int64_t samples) {
 }
 
 void ScalarBoard::report(std::string_view name, double value) {
-  if (const auto place = places_.find(name); place != places_.end()) reported_[place->second] = value;
+  if (const auto place = index_by_name_.find(name); place != index_by_name_.end())
+    reported_[place->second] = value;
   if (name == "local_loss") local_loss_sum_ = local_loss_sum_.value_or(0) + value;
 }
 
 void ScalarBoard::count_experts(std::string_view layer, const std::vector<std::int64_t>& tokens) {
-  if (places_.count(kExpertLoad) == 0) return;
+  if (index_by_name_.count(kExpertLoad) == 0) return;
   auto counts = experts_.find(layer);
   if (counts == experts_.end()) counts = experts_.emplace(layer, tokens.size()).first;
   counts->second.resize(std::max(counts->second.size(), tokens.size()));
@@ -88,43 +89,43 @@ void ScalarBoard::take_norm(NormOf of, Kind kind, std::uint32_t parameter, doubl
 const std::vector<ScalarRow>& ScalarBoard::end_step(TimePoint now, std::int64_t samples) {
   seconds_ = std::chrono::duration<double>(now - began_).count();
   samples_ = samples - samples_before_;
-  for (std::size_t asked = 0; asked < settings_.asked.size(); ++asked) {
+  for (std::size_t requested = 0; requested < settings_.requested.size(); ++requested) {
     const std::size_t before = rows_.size();
-    append_rows(asked);
-    if (rows_.size() > before) given_[asked] = true;
+    append_rows(requested);
+    if (rows_.size() > before) had_value_[requested] = true;
   }
   return rows_;
 }
 
-std::vector<std::string> ScalarBoard::never_given() const {
+std::vector<std::string> ScalarBoard::without_value() const {
   std::vector<std::string> names;
-  for (std::size_t i = 0; i < given_.size(); ++i) {
-    if (!given_[i]) names.push_back(settings_.asked[i].name);
+  for (std::size_t i = 0; i < had_value_.size(); ++i) {
+    if (!had_value_[i]) names.push_back(settings_.requested[i].name);
   }
   return names;
 }
 
-void ScalarBoard::append_rows(std::size_t asked) {
-  const std::string& name = settings_.asked[asked].name;
-  if (reported_[asked]) return add(asked, ids_[asked], *reported_[asked]);
+void ScalarBoard::append_rows(std::size_t requested) {
+  const std::string& name = settings_.requested[requested].name;
+  if (reported_[requested]) return add(requested, ids_[requested], *reported_[requested]);
   if (const NormScalar* norm = norm_scalar(name); norm && norm->of == NormOf::each_parameter) {
     for (const ParameterNorm& taken : norms_) {
-      if (taken.kind == norm->kind) add(asked, name_of_norm(asked, taken.parameter), taken.norm);
+      if (taken.kind == norm->kind) add(requested, name_of_norm(requested, taken.parameter), taken.norm);
     }
   } else if (name == kExpertLoad) {
     for (const auto& [layer, tokens] : experts_) {
       const double all = static_cast<double>(std::accumulate(tokens.begin(), tokens.end(), std::int64_t{0}));
       for (std::size_t i = 0; i < tokens.size() && all > 0; ++i) {
         const std::string expert = name + "/" + layer + "/" + std::to_string(i);
-        add(asked, names_.intern(expert), static_cast<double>(tokens[i]) / all);
+        add(requested, names_.intern(expert), static_cast<double>(tokens[i]) / all);
       }
     }
-  } else if (const auto value = lone_value(name)) {
-    add(asked, ids_[asked], *value);
+  } else if (const auto value = single_value(name)) {
+    add(requested, ids_[requested], *value);
   }
 }
 
-std::optional<double> ScalarBoard::lone_value(const std::string& name) const {
+std::optional<double> ScalarBoard::single_value(const std::string& name) const {
   if (name == "device_local_loss") return local_loss_sum_;
   if (const NormScalar* norm = norm_scalar(name)) {
     const auto squares = squares_.find(norm->kind);
@@ -147,15 +148,15 @@ std::optional<double> ScalarBoard::timed_value(const std::string& name) const {
   return std::nullopt;
 }
 
-void ScalarBoard::add(std::size_t asked, std::uint32_t name, double value) {
-  rows_.push_back({asked, name, value});
+void ScalarBoard::add(std::size_t requested, std::uint32_t name, double value) {
+  rows_.push_back({requested, name, value});
 }
 
-std::uint32_t ScalarBoard::name_of_norm(std::size_t asked, std::uint32_t parameter) {
-  const auto known = norm_names_.find({asked, parameter});
+std::uint32_t ScalarBoard::name_of_norm(std::size_t requested, std::uint32_t parameter) {
+  const auto known = norm_names_.find({requested, parameter});
   if (known != norm_names_.end()) return known->second;
-  const std::string name = settings_.asked[asked].name + "/" + names_.parameter(parameter);
-  return norm_names_.emplace(std::pair(asked, parameter), names_.intern(name)).first->second;
+  const std::string name = settings_.requested[requested].name + "/" + names_.parameter(parameter);
+  return norm_names_.emplace(std::pair(requested, parameter), names_.intern(name)).first->second;
 }
 
 }  // namespace gradmon

@@ -39,7 +39,7 @@ constexpr KindSet bit_of(Kind kind) { return KindSet{1} << static_cast<unsigned>
 
 // One row: a scalar, or a scalar's value for one parameter or expert.
 struct ScalarRow {
-  std::size_t asked = 0;   // index into Settings::asked
+  std::size_t requested = 0;  // index into Settings::requested
   std::uint32_t name = 0;  // interned: "loss", "local_norm/fc1.weight"
   double value = 0;
 };
@@ -49,7 +49,7 @@ class ScalarBoard {
  public:
   using TimePoint = std::chrono::steady_clock::time_point;
   struct Settings {
-    std::vector<Config::Scalar> asked;  // only these are computed
+    std::vector<Config::Scalar> requested;  // only these are computed
     std::optional<double> throughput_baseline;
     int devices = 1;
   };
@@ -60,7 +60,7 @@ class ScalarBoard {
 
   ScalarBoard(Settings settings, Names names);
 
-  const std::vector<Config::Scalar>& asked() const { return settings_.asked; }
+  const std::vector<Config::Scalar>& requested() const { return settings_.requested; }
   // The kinds of record whose norms the configured scalars need.
   KindSet kinds(NormOf of) const;
 
@@ -69,11 +69,11 @@ class ScalarBoard {
   void report(std::string_view name, double value);
   void count_experts(std::string_view layer, const std::vector<std::int64_t>& tokens);
   void take_norm(NormOf of, Kind kind, std::uint32_t parameter, double norm);
-  // Returns the step's rows, in the order of Settings::asked; valid until begin_step().
+  // Returns the step's rows, in the order of Settings::requested; valid until begin_step().
   const std::vector<ScalarRow>& end_step(TimePoint now, std::int64_t samples);
 
   // The configured scalars that have had no value in any step so far.
-  std::vector<std::string> never_given() const;
+  std::vector<std::string> without_value() const;
 
  private:
   struct ParameterNorm {
@@ -82,20 +82,20 @@ class ScalarBoard {
     double norm;
   };
 
-  void append_rows(std::size_t asked);
-  std::optional<double> lone_value(const std::string& name) const;
+  void append_rows(std::size_t requested);
+  std::optional<double> single_value(const std::string& name) const;
   std::optional<double> timed_value(const std::string& name) const;
-  void add(std::size_t asked, std::uint32_t name, double value);
-  std::uint32_t name_of_norm(std::size_t asked, std::uint32_t parameter);
+  void add(std::size_t requested, std::uint32_t name, double value);
+  std::uint32_t name_of_norm(std::size_t requested, std::uint32_t parameter);
 
   // Constant after construction.
   const Settings settings_;
   const Names names_;
-  std::map<std::string, std::size_t, std::less<>> places_;  // index in `asked`, by name
-  std::vector<std::uint32_t> ids_;                          // interned names of `asked`
+  std::map<std::string, std::size_t, std::less<>> index_by_name_;  // index in `requested`, by name
+  std::vector<std::uint32_t> ids_;                                 // interned names of `requested`
 
   std::map<std::pair<std::size_t, std::uint32_t>, std::uint32_t> norm_names_;
-  std::vector<bool> given_;
+  std::vector<bool> had_value_;
   // Of the current step.
   TimePoint began_;
   double seconds_ = 0;

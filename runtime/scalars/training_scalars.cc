@@ -19,21 +19,20 @@ ScalarBoard::Settings board_settings(const Config& config, int world_size) {
 ScalarBoard::Names board_names(const std::shared_ptr<NameTable>& names) {
   return {[names](const std::string& name) { return names->intern(name); },
           [names](std::uint32_t parameter) {
-            const int stage = names->vpp_stage(parameter);
-            return (stage == 0 ? "" : std::to_string(stage) + ":") + names->name(parameter);
+            return with_stage(names->vpp_stage(parameter), names->name(parameter));
           }};
 }
 
 }  // namespace
 
-TrainingScalars::TrainingScalars(const Config& config, Revision revision, Place place)
-    : place_(std::move(place)),
-      board_(board_settings(config, place_.world_size), board_names(place_.names)),
-      rows_(place_.stream, revision, 0) {}
+TrainingScalars::TrainingScalars(const Config& config, Revision revision, Context context)
+    : context_(std::move(context)),
+      board_(board_settings(config, context_.world_size), board_names(context_.names)),
+      rows_(context_.stream, revision, 0) {}
 
 void TrainingScalars::attach(const HookSettings& plan, const WatchedModel& model) {
   norms_.reset();
-  norms_ = std::make_unique<NormHooks>(plan, model, board_, *place_.names);
+  norms_ = std::make_unique<NormHooks>(plan, model, board_, *context_.names);
 }
 
 void TrainingScalars::begin_step(Step step, HookSet::Collect collect, std::int64_t samples) noexcept {
@@ -66,9 +65,9 @@ void TrainingScalars::count_experts(std::string_view layer,
   fuse_.guard(kWhat, [&] { board_.count_experts(layer, tokens); });
 }
 
-void TrainingScalars::see(const Record& record) noexcept {
+void TrainingScalars::on_record(const Record& record) noexcept {
   if (record.kind == Kind::scalar || !norms_) return;
-  fuse_.guard(kWhat, [&] { norms_->see(record); });
+  fuse_.guard(kWhat, [&] { norms_->on_record(record); });
 }
 
 void TrainingScalars::end_step(std::int64_t samples) noexcept {
@@ -87,7 +86,7 @@ void TrainingScalars::write_rows(const std::vector<ScalarRow>& rows, std::int64_
   rows_.begin_step(step_);
   std::uint64_t sequence = 0;
   for (const ScalarRow& row : rows) {
-    if (!board_.asked()[row.asked].records) continue;
+    if (!board_.requested()[row.requested].records) continue;
     const RowKey key{Kind::scalar, row.name, sequence++};
     if (samples > 0) {
       rows_.write(key, {{Column::samples, static_cast<double>(samples)}, {Column::value, row.value}});
@@ -100,12 +99,12 @@ void TrainingScalars::write_rows(const std::vector<ScalarRow>& rows, std::int64_
 void TrainingScalars::write_log(const std::vector<ScalarRow>& rows, std::int64_t samples) {
   std::vector<ScalarRow> logged;
   for (const ScalarRow& row : rows) {
-    if (board_.asked()[row.asked].log) logged.push_back(row);
+    if (board_.requested()[row.requested].log) logged.push_back(row);
   }
   if (logged.empty()) return;
   // Formatted and written by the writer thread.
-  place_.writer.write_file([logged = std::move(logged), names = place_.names, rank = place_.rank,
-                            world_size = place_.world_size, step = step_, samples] {
+  context_.writer.write_file([logged = std::move(logged), names = context_.names, rank = context_.rank,
+                              world_size = context_.world_size, step = step_, samples] {
     std::vector<NamedScalar> named;
     named.reserve(logged.size());
     for (const ScalarRow& row : logged) named.push_back({names->name(row.name), row.value});
@@ -122,7 +121,7 @@ std::optional<HookFailure> TrainingScalars::failure() const {
 std::vector<std::string> TrainingScalars::warnings() const {
   std::vector<std::string> warnings;
   if (!ended_one_) return warnings;
-  for (const std::string& name : board_.never_given()) {
+  for (const std::string& name : board_.without_value()) {
     warnings.push_back("scalar \"" + name + "\" was never reported and cannot be computed here");
   }
   return warnings;

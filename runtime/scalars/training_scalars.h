@@ -21,7 +21,7 @@ namespace gradmon {
 // and nothing more is collected.
 class TrainingScalars {
  public:
-  struct Place {
+  struct Context {
     Rank rank;
     int world_size = 1;
     std::shared_ptr<NameTable> names;
@@ -29,7 +29,7 @@ class TrainingScalars {
     WriterThread& writer;  // writes the log lines
   };
 
-  TrainingScalars(const Config& config, Revision revision, Place place);
+  TrainingScalars(const Config& config, Revision revision, Context context);
 
   // Attaches the hooks that norms need; call it again if the model has changed. `plan`: settings of the
   // plan's own hooks.
@@ -44,7 +44,7 @@ class TrainingScalars {
   void report(std::string_view name, double value) noexcept;
   void count_experts(std::string_view layer, const std::vector<std::int64_t>& tokens) noexcept;
   // Takes norms from a record of the plan's own hooks.
-  void see(const Record& record) noexcept;
+  void on_record(const Record& record) noexcept;
   // Call it after the plan's own hooks have ended the step.
   void end_step(std::int64_t samples) noexcept;
 
@@ -56,7 +56,7 @@ class TrainingScalars {
   void write_rows(const std::vector<ScalarRow>& rows, std::int64_t samples);
   void write_log(const std::vector<ScalarRow>& rows, std::int64_t samples);
 
-  const Place place_;
+  const Context context_;
   HookFuse fuse_;
   ScalarBoard board_;
   RowWriter rows_;

@@ -19,7 +19,7 @@ extern "C" int LLVMFuzzerTestOneInput(const std::uint8_t* data, std::size_t size
   const auto subcommand =
       gradmon::parse_command_line(gradmon::all_subcommands(), static_cast<int>(argv.size()), argv.data());
   if (subcommand) return 0;
-  const gradmon::NoSubcommand& nothing = subcommand.error();
+  const gradmon::ParseExit& nothing = subcommand.error();
   gradmon::fuzz::promise(nothing.code == 0 || nothing.code == 2, "help is 0, misuse is 2");
   gradmon::fuzz::promise(!nothing.text.empty() && nothing.text.back() == '\n',
                          "whoever is refused is told why");

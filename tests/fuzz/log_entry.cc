@@ -20,7 +20,7 @@ extern "C" int LLVMFuzzerTestOneInput(const std::uint8_t* data, std::size_t size
   const auto again = gradmon::decode_log_entry(written);
   promise(again.has_value() && gradmon::encode(*again) == written, "an entry is written as it was read");
   promise(again->index() == entry->index(), "an entry stays of its kind");
-  if (const auto* asked = std::get_if<gradmon::AskedEntry>(&*again))
+  if (const auto* asked = std::get_if<gradmon::OfferedEntry>(&*again))
     promise(asked->plan != nullptr, "what is asked has its plan");
   if (const auto* verdict = std::get_if<gradmon::Verdict>(&*again))
     promise(verdict->commit() == (verdict->plan != nullptr), "a commit has its plan");

@@ -59,7 +59,7 @@ TEST_CASE("weights are read just before and just after the update") {
   CHECK(stream.targets(Kind::param_origin) == order);
   CHECK(stream.targets(Kind::param_updated) == order);
   CHECK(stream.targets(Kind::grad_reduced) == order);
-  CHECK(hooks.counts().rows == 16);
+  CHECK(stream.records.size() == 16);
 }
 
 TEST_CASE("a record says which step and revision and shape and ops it is of") {
@@ -84,7 +84,7 @@ TEST_CASE("a record says which step and revision and shape and ops it is of") {
 
 TEST_CASE("parameters stay equal to the bit whether hooks are there or not") {
   TinyModel alone, watched, toggled;
-  FakeStream stream;
+  FakeStream stream, of_toggled;
   HookSet hooks(everything(), {watched.parameters, {}}, stream);
   std::unique_ptr<HookSet> sometimes;
   const at::Tensor random_before = at::rand({1});
@@ -93,7 +93,7 @@ TEST_CASE("parameters stay equal to the bit whether hooks are there or not") {
       if (sometimes) {
         sometimes.reset();
       } else {
-        sometimes = std::make_unique<HookSet>(everything(), WatchedModel{toggled.parameters, {}}, stream);
+        sometimes = std::make_unique<HookSet>(everything(), WatchedModel{toggled.parameters, {}}, of_toggled);
       }
     }
     train_step(alone, nullptr, step, HookSet::Collect::no);
@@ -104,7 +104,7 @@ TEST_CASE("parameters stay equal to the bit whether hooks are there or not") {
     CHECK(at::equal(alone[i], watched[i]));
     CHECK(at::equal(alone[i], toggled[i]));
   }
-  CHECK(hooks.counts().rows == 15 * 16);
+  CHECK(stream.records.size() == 15 * 16);
   CHECK(!hooks.failure());
 }
 
@@ -159,7 +159,6 @@ TEST_CASE("a tied parameter is watched once under its first selected name") {
   FakeStream stream;
   model.parameters.push_back({"head.weight", 0, model[2]});
   HookSet all(everything(), {model.parameters, {}}, stream);
-  CHECK(all.counts().watched == 4);
   CHECK(all.matches().matched.size() == 5);
   HookSettings head = everything();
   head.selection.targets = {"head"};
@@ -176,7 +175,6 @@ TEST_CASE("a frozen parameter has weights and no gradient") {
   model[1].requires_grad_(false);
   HookSet hooks(everything(), {model.parameters, {}}, stream);
   train_step(model, &hooks, 1, HookSet::Collect::yes);
-  CHECK(hooks.counts().attached == 3);
   CHECK(stream.targets(Kind::grad_unreduced).size() == 3);
   CHECK(stream.targets(Kind::grad_reduced).size() == 3);
   CHECK(stream.targets(Kind::param_origin).size() == 4);
@@ -189,7 +187,6 @@ TEST_CASE("switches and targets decide what is read and unmatched ones are told"
   settings.weights = true;
   settings.selection.targets = {"fc1", "fc3"};
   HookSet hooks(settings, {model.parameters, {}}, stream);
-  CHECK(hooks.counts().attached == 0);
   train_step(model, &hooks, 1, HookSet::Collect::yes);
   CHECK(stream.records.size() == 4);
   CHECK(stream.targets(Kind::param_origin) == Names{"0:fc1.weight", "0:fc1.bias"});
@@ -215,8 +212,8 @@ TEST_CASE("records carry squashed names unless they would collide") {
 
 TEST_CASE("what another rank of a group writes is not read here") {
   TinyModel model;
-  model.parameters[0].author = Author::another;
-  model.parameters[1].author = Author::self_before_reduction;
+  model.parameters[0].author = RowAuthor::another_rank;
+  model.parameters[1].author = RowAuthor::this_rank_unreduced_only;
   FakeStream stream;
   HookSet hooks(everything(), {model.parameters, {}}, stream);
   train_step(model, &hooks, 1, HookSet::Collect::yes);
@@ -229,7 +226,7 @@ TEST_CASE("what another rank of a group writes is not read here") {
         std::set<std::string>{"0:fc1.bias", "0:fc2.weight", "0:fc2.bias"});
 }
 
-TEST_CASE("what has no numbers is counted and what the stream drops too") {
+TEST_CASE("what has no numbers is counted and a full stream trips nothing") {
   FakeStream stream;
   HookSettings settings;
   settings.weights = true;
@@ -243,9 +240,7 @@ TEST_CASE("what has no numbers is counted and what the stream drops too") {
   hooks.begin_step({1}, HookSet::Collect::yes);
   hooks.before_update({});
   hooks.end_step();
-  CHECK(hooks.counts().not_applicable == 1);
-  CHECK(hooks.counts().rows == 1);
-  CHECK(hooks.counts().refused == 1);
+  CHECK(hooks.not_applicable() == 1);
   CHECK(!hooks.failure());
 }
 
@@ -265,7 +260,7 @@ TEST_CASE("a tensor that torch cannot read is counted and the others are read") 
   CHECK_FALSE(hooks.failure());
   CHECK(stream.targets(Kind::grad_unreduced).size() == 3);
   CHECK(stream.targets(Kind::param_origin).size() == 4);
-  CHECK(hooks.counts().not_applicable == 2);
+  CHECK(hooks.not_applicable() == 2);
 }
 
 // One whose moments cannot be asked for.
@@ -294,7 +289,6 @@ TEST_CASE("a failure in a hook body trips the fuse and training goes on") {
   train_step(model, &hooks, 2, HookSet::Collect::yes);
   CHECK(stream.records.empty());
   CHECK(accumulator->post_hooks().empty());
-  CHECK(hooks.counts().attached == 0);
 }
 
 TEST_CASE("a stream that fails when hooks attach leaves none attached") {
@@ -305,7 +299,6 @@ TEST_CASE("a stream that fails when hooks attach leaves none attached") {
   REQUIRE(hooks.failure());
   CHECK(hooks.failure()->cause == "no more targets");
   train_step(model, &hooks, 1, HookSet::Collect::yes);
-  CHECK(hooks.counts().attached == 0);
   CHECK(stream.records.empty());
 }
 

@@ -17,12 +17,11 @@ std::vector<std::string> ceiling_violations(const SourceTree& tree) {
   std::vector<std::string> found;
   for (const auto& [path, text] : tree) {
     for (const std::string word : {"utils", "common", "misc", "helpers", "part2"}) {
-      if (path.find(word) != std::string::npos) found.push_back(path + ": no idea is named " + word);
+      if (path.find(word) != std::string::npos) found.push_back(path + ": forbidden name: " + word);
     }
     if (!is_source(path)) continue;
-    if (const auto lines = std::count(text.begin(), text.end(), '\n'); lines > kGreatestLines) {
-      found.push_back(path + ": " + std::to_string(lines) + " lines, more than " +
-                      std::to_string(kGreatestLines));
+    if (const auto lines = std::count(text.begin(), text.end(), '\n'); lines > kMaxLines) {
+      found.push_back(path + ": " + std::to_string(lines) + " lines, more than " + std::to_string(kMaxLines));
     }
   }
   return found;

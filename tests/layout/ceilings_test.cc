@@ -27,7 +27,7 @@ TEST_CASE("a file above a ceiling is named and one at it is not", "[ceilings]") 
                            {"tests/x/golden.txt", times(600, "\n")}});
   const auto found = ceiling_violations(read_tree(seeded.root()));
   CHECK(found == std::vector<std::string>{"control/long.cc: 501 lines, more than 500",
-                                          "tools/common/a.h: no idea is named common"});
+                                          "tools/common/a.h: forbidden name: common"});
 }
 
 }  // namespace gradmon

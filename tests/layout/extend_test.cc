@@ -52,6 +52,12 @@ TEST_CASE("a command of gradmonctl takes the files of its recipe, two at most") 
   CHECK(files_that_name("schema_subcommand") == files);
 }
 
+TEST_CASE("a field of status takes the files of its recipe, three at most") {
+  const Files files = files_of_recipe("A field of `gradmonctl status`");
+  CHECK(files.size() <= 3);
+  CHECK(files_that_name("last_stepped_ms") == files);
+}
+
 TEST_CASE("a sink takes the files of its recipe, four at most") {
   const Files files = files_of_recipe("A sink");
   CHECK(files.size() <= 4);

@@ -2,6 +2,7 @@
 #include "tests/layout/layers.h"
 
 #include <algorithm>
+#include <set>
 #include <sstream>
 #include <stdexcept>
 
@@ -161,7 +162,7 @@ std::vector<std::string> layer_violations(const SourceTree& tree, const LayerTab
     if (!is_cpp(path) || lies_in(path, "tests")) continue;
     const Check check(table, path);
     if (!check.has_room()) {
-      found.push_back(path + ":1: lies in no room of the table");
+      found.push_back(path + ":1: its folder has no line in layers.txt");
       continue;
     }
     std::istringstream lines(text);
@@ -172,6 +173,21 @@ std::vector<std::string> layer_violations(const SourceTree& tree, const LayerTab
         found.push_back(path + ":" + std::to_string(number) + ": " + breach);
       }
     }
+  }
+  return found;
+}
+
+std::vector<std::string> unused_lines(const SourceTree& tree, const LayerTable& table) {
+  Words found;
+  std::set<std::string> libraries;
+  for (const auto& [folder, room] : table.rooms) {
+    const auto first = tree.lower_bound(folder + '/');
+    if (first == tree.end() || !lies_in(first->first, folder))
+      found.push_back("room " + folder + ": no file of the tree lies in it");
+    libraries.insert(room.libraries.begin(), room.libraries.end());
+  }
+  for (const auto& [name, prefixes] : table.libraries) {
+    if (libraries.count(name) == 0) found.push_back("library " + name + ": no room may include it");
   }
   return found;
 }

@@ -32,4 +32,7 @@ LayerTable parse_layers(const std::string& text);
 // `.h`, `.cc`, `.cpp` and `.hpp` files outside tests/.
 std::vector<std::string> layer_violations(const SourceTree& tree, const LayerTable& table);
 
+// `room FOLDER: no file of the tree lies in it` and `library NAME: no room may include it`.
+std::vector<std::string> unused_lines(const SourceTree& tree, const LayerTable& table);
+
 }  // namespace gradmon

@@ -25,6 +25,17 @@ TEST_CASE("every include of this repository is one that the table allows", "[lay
   for (const auto& line : layer_violations(tree, the_table())) FAIL_CHECK(line);
 }
 
+TEST_CASE("every room of the table is a folder and every library of it is used", "[layers]") {
+  for (const auto& line : unused_lines(read_tree(GRADMON_SOURCE_DIR), the_table())) FAIL_CHECK(line);
+}
+
+TEST_CASE("a room without a file and a library without a room are named", "[layers]") {
+  const SourceTree tree{{"control/a.cc", ""}, {"controls/b.cc", ""}};
+  const LayerTable table = parse_layers("room control | used\nroom con |\nlibrary used u\nlibrary free f\n");
+  CHECK(unused_lines(tree, table) ==
+        Lines{"room con: no file of the tree lies in it", "library free: no room may include it"});
+}
+
 TEST_CASE("includes that follow the table are no violation", "[layers]") {
   CHECK(violations_of({{"control/hub/transport/bus.cc",
                         "#include \"control/hub/transport/bus.h\"\n#include <zmq.hpp>\n#include <vector>\n"
@@ -91,7 +102,8 @@ TEST_CASE("what the table does not know is a violation", "[layers]") {
         Lines{"writers/a.cc:1: record.h is in no room: include paths begin at the repository root"});
   CHECK(violations_of({{"hooks/a.cc", "#include SOME_HEADER\n"}}) ==
         Lines{"hooks/a.cc:1: the table cannot see what SOME_HEADER includes"});
-  CHECK(violations_of({{"tools/new/a.cc", ""}}) == Lines{"tools/new/a.cc:1: lies in no room of the table"});
+  CHECK(violations_of({{"tools/new/a.cc", ""}}) ==
+        Lines{"tools/new/a.cc:1: its folder has no line in layers.txt"});
   CHECK_THROWS(parse_layers("rom control | spdlog\n"));
 }
 

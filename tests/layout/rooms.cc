@@ -15,9 +15,9 @@ std::vector<std::string> crowded_rooms(const SourceTree& tree) {
   }
   std::vector<std::string> found;
   for (const auto& [folder, in_it] : names) {
-    if (in_it.size() > kMostNamesInARoom)
+    if (in_it.size() > kMaxNamesInARoom)
       found.push_back(folder + ": " + std::to_string(in_it.size()) + " names of code files, more than " +
-                      std::to_string(kMostNamesInARoom));
+                      std::to_string(kMaxNamesInARoom));
   }
   return found;
 }

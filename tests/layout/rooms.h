@@ -10,7 +10,7 @@
 namespace gradmon {
 
 // x.h and x.cc count as one name.
-constexpr std::size_t kMostNamesInARoom = 20;
+constexpr std::size_t kMaxNamesInARoom = 20;
 
 // `FOLDER: 21 names of code files, more than 20` for each folder with too many. The names in
 // sub-folders do not count.

@@ -1,12 +1,12 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Names the tests that this torch cannot run, and fails where there are more or fewer than are known."""
+"""Lists the skipped tests; the session fails if a file skips more or fewer than the table below says."""
 import os
 from typing import Any
 
 import pytest
 import torch
 
-# How many of each file, by torch's release; in files that are not here none is skipped.
+# Number of skipped tests in each file, by torch's release. Other files skip none.
 SKIPPED: "dict[str, dict[str, int]]" = {
     "1.13": {
         "test_autocast.py": 4,
@@ -21,7 +21,7 @@ SKIPPED: "dict[str, dict[str, int]]" = {
 }
 RELEASE = ".".join(torch.__version__.split(".")[:2])
 
-_skipped: "list[Any]" = []  # their reports
+_skipped: "list[Any]" = []  # reports of the skipped tests
 _unexpected: "list[str]" = []
 
 
@@ -48,7 +48,7 @@ def pytest_sessionfinish(session: pytest.Session) -> None:
         if count != known:
             _unexpected.append(f"{file}: {count} skipped with torch {RELEASE}, expected {known}")
     if _unexpected:
-        _unexpected.append(f"what is known stands in {__file__}")
+        _unexpected.append(f"the expected numbers are in {__file__}")
         session.exitstatus = pytest.ExitCode.TESTS_FAILED
 
 

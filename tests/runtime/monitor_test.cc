@@ -9,6 +9,7 @@
 
 #include <chrono>
 #include <fstream>
+#include <functional>
 #include <stdexcept>
 
 #include "control/client/command_client.h"
@@ -124,7 +125,7 @@ TEST_CASE("a program whose RANK makes no sense trains on without a monitor") {
   Monitor monitor(config(directory, "{}"), wrong);
   monitor.watch(*training.model, training.optimizer);
   for (int i = 0; i < 3; ++i) training.step(monitor);
-  REQUIRE(monitor.status().reason == "could not be set up: see the log");
+  REQUIRE(monitor.status().reason == "setup failed; see the log");
 }
 
 TEST_CASE("a forked child's copy does nothing and the parent's goes on") {
@@ -275,6 +276,27 @@ TEST_CASE("an output directory that cannot be made leaves training alone and is 
     const Status status = monitor.status();
     return !status.ranks.empty() && !status.ranks.front().error.empty();
   }));
+}
+
+TEST_CASE("the queue has the capacity of the plan in force and not of one that was refused before") {
+  const TemporaryDirectory directory;
+  Training training;
+  Monitor monitor(
+      config(directory, R"({"dynamic_on": true, "wg_distribution": true, "targets": {"no": {}}})"),
+      options(directory, true));
+  monitor.watch(*training.model, training.optimizer);
+  const auto steps_until = [&](const std::function<bool(const Status&)>& condition) {
+    return eventually([&] {
+      training.step(monitor);
+      return condition(monitor.status());
+    });
+  };
+  REQUIRE(steps_until(
+      [](const Status& status) { return status.reason.find("no target matches") != std::string::npos; }));
+  config(directory,
+         R"({"dynamic_on": true, "wg_distribution": true, "queue_capacity": 1, "on_overflow": "drop"})");
+  CHECK(steps_until(
+      [](const Status& status) { return !status.ranks.empty() && status.ranks.front().dropped > 0; }));
 }
 
 TEST_CASE("a plan that wants one step only says after it that the loop may end") {

@@ -97,7 +97,7 @@ CommandReply RealJob::ask(Command command) {
   reply.outcome = CommandOutcome::failed;
   eventually(
       [&] {
-        const auto jobs = read_jobs(output_dir);
+        const auto jobs = read_entries(output_dir);
         if (jobs.empty()) return code_.has_value();
         auto answer = CommandClient(jobs.front().endpoint).ask(command, std::chrono::seconds(5));
         if (answer) reply = std::move(*answer);

@@ -14,7 +14,7 @@ Bench communication_cost();  // the added time of collecting the outputs of coll
 Bench attention_cost();      // the features of attention, against the attention itself
 Bench idle_overhead();       // a step with an idle monitor, against a step without a monitor
 Bench commit_time();         // from a save or a command until all ranks know the verdict
-Bench edit_holds();          // the first step under an edited config
+Bench edit_latency();        // the first step under an edited config
 Bench hub_idle();            // processor time and memory of the hub of a job that is off
 Bench rows_per_second();     // through the queue, and into CSV files
 Bench hubs_simulated();     // the agreement of thousands of ranks

@@ -87,7 +87,7 @@ def steps_until(monitor: gradmon.Monitor, state: str) -> int:
     steps = 0
     while monitor.status().state != state:
         if time.monotonic() > deadline:
-            raise RuntimeError(f"the monitor did not come to be {state} but is {monitor.status().state}")
+            raise RuntimeError(f"the monitor did not reach state {state}; it is {monitor.status().state}")
         monitor.step()
         steps += 1
         time.sleep(0.001)

@@ -32,7 +32,7 @@ class Stopwatch {
       on_ = !on_;
       if (const auto ms = time_to_hear(change(on_, ++changes_))) {
         taken.push_back(*ms);
-      } else if (++lost > kMostLost) {
+      } else if (++lost > kMaxLost) {
         throw std::runtime_error("changes are not heard of by all ranks");
       }
     }
@@ -40,7 +40,7 @@ class Stopwatch {
   }
 
  private:
-  static constexpr int kMostLost = 3;
+  static constexpr int kMaxLost = 3;
 
   std::optional<double> time_to_hear(SteadyTime begin) {
     for (;;) {  // A verdict from before the change is one of the job's own, after a rank lapsed.

@@ -8,7 +8,6 @@
 #include <thread>
 
 #include "control/client/command_client.h"
-#include "control/host/job_directory.h"
 #include "control/host/process_identity.h"
 
 namespace gradmon {
@@ -38,16 +37,14 @@ EightRanks::EightRanks(std::chrono::microseconds pace, bool on)
   options.launch_id = random_hex(4);
   options.output_dir = job_.output();
   options.lead.config_path = config_.string();
-  const auto directory = make_job_directory(options.launch_id);
-  if (!directory) throw std::runtime_error(directory.error());
-  socket_ = directory->socket();
+  socket_ = make_job_socket(options.launch_id);
   zero_ = Clock::now();
   for (int rank = 0; rank < kRanks; ++rank) {
     options.rank = Rank{rank};
     ranks_.push_back(std::make_unique<LocalRank>(options, zero_, pace, times_));
   }
   const auto deadline = Clock::now() + std::chrono::seconds(20);
-  while (on ? status().state != "on" : status().reason != "not asked for") {
+  while (on ? status().state != "on" : status().reason != "never turned on") {
     if (Clock::now() > deadline) throw std::runtime_error("eight ranks did not meet");
     std::this_thread::sleep_for(std::chrono::milliseconds(20));
   }

@@ -2,20 +2,18 @@
 #include <algorithm>
 #include <map>
 #include <memory>
-#include <optional>
 #include <stdexcept>
 #include <thread>
 
 #include "control/client/command_client.h"
-#include "control/host/job_directory.h"
 #include "control/host/process_identity.h"
 #include "control/hub/keys/keygen.h"
 #include "control/hub/rendezvous/job_entry.h"
 #include "tools/benchmarks/benches.h"
-#include "tools/benchmarks/crowd/crowd.h"
 #include "tools/benchmarks/local_rank.h"
 #include "tools/benchmarks/measure/range.h"
 #include "tools/benchmarks/measure/scratch_job.h"
+#include "tools/benchmarks/simulated_hubs/simulated_hubs_process.h"
 
 namespace gradmon {
 namespace {
@@ -26,8 +24,8 @@ using std::chrono::milliseconds;
 constexpr int kProcesses = 3;
 constexpr int kRanksPerHub = 8;
 
-// Rank 0 is real and alone on its host; crowd processes simulate the other ranks. All fences are far
-// away (256 steps of 40 ms), so that no rank waits at one.
+// Rank 0 is real and alone on its host; other processes simulate the other
+// ranks. All fences are far away (256 steps of 40 ms), so that no rank waits at one.
 class BigJob {
  public:
   explicit BigJob(int hubs)
@@ -41,18 +39,16 @@ class BigJob {
     options.keys = (job_.output() / "keys").string();
     options.lead.config_path = job_.config().string();
     if (auto made = make_key_directory(options.keys); !made) throw std::runtime_error(made.error());
-    const auto directory = make_job_directory(options.launch_id);
-    if (!directory) throw std::runtime_error(directory.error());
-    socket_ = directory->socket().string();
+    socket_ = make_job_socket(options.launch_id).string();
     rank0_ = std::make_unique<LocalRank>(options, Clock::now(), milliseconds(40), times_);
     const std::string address = address_of_lead(options);
     const int processes = std::min(hubs, kProcesses);
     for (int i = 0; i < processes; ++i) {
       const int first = hubs * i / processes;
       const int end = hubs * (i + 1) / processes;
-      crowds_.push_back(
-          std::make_unique<Crowd>(CrowdArguments{address, options.keys, options.launch_id, options.world_size,
-                                                 1 + first * kRanksPerHub, end - first, kRanksPerHub}));
+      processes_.push_back(std::make_unique<SimulatedHubsProcess>(
+          SimulatedHubsArguments{address, options.keys, options.launch_id, options.world_size,
+                                 1 + first * kRanksPerHub, end - first, kRanksPerHub}));
     }
     change();
   }
@@ -70,10 +66,11 @@ class BigJob {
     command.request_id = random_hex(8);
     const auto reply = CommandClient("ipc://" + socket_).ask(command, std::chrono::seconds(60));
     if (!reply) throw std::runtime_error(reply.error());
+    if (reply->outcome != CommandOutcome::done) throw std::runtime_error(reply->message);
     std::int64_t heard = 0;
     std::uint64_t messages = 0;
-    for (const auto& crowd : crowds_) {
-      const CrowdReport report = crowd->next();
+    for (const auto& process : processes_) {
+      const SimulatedHubsReport report = process->next();
       heard = std::max(heard, report.heard_ns);
       messages += report.messages;
     }
@@ -86,7 +83,7 @@ class BigJob {
   static std::string address_of_lead(const AgentOptions& options) {
     const auto deadline = Clock::now() + std::chrono::seconds(20);
     for (;;) {
-      if (const auto entry = find_job(options.output_dir, options.launch_id)) return entry->address;
+      if (const auto entry = find_entry(options.output_dir, options.launch_id)) return entry->address;
       if (Clock::now() > deadline) throw std::runtime_error("rank 0 did not come up");
       std::this_thread::sleep_for(milliseconds(10));
     }
@@ -96,7 +93,7 @@ class BigJob {
   VerdictTimes times_;
   std::unique_ptr<LocalRank> rank0_;
   std::string socket_;  // of the hub
-  std::vector<std::unique_ptr<Crowd>> crowds_;
+  std::vector<std::unique_ptr<SimulatedHubsProcess>> processes_;
   bool on_ = false;
   std::uint64_t messages_ = 0;
 };
@@ -106,8 +103,8 @@ struct Sample {
   double messages = 0;  // per hub
 };
 
-// nullopt: the ranks did not agree in time.
-std::optional<Sample> sample(int hubs, int changes) try {
+// Throws std::runtime_error.
+Sample sample(int hubs, int changes) {
   BigJob job(hubs);
   std::vector<double> times;
   std::vector<double> messages;
@@ -117,8 +114,6 @@ std::optional<Sample> sample(int hubs, int changes) try {
     messages.push_back(agreement.messages / hubs);
   }
   return Sample{range_of(times), range_of(messages).median};
-} catch (const std::runtime_error&) {
-  return std::nullopt;
 }
 
 std::vector<Figure> measure(Effort effort) {
@@ -134,18 +129,19 @@ std::vector<Figure> measure(Effort effort) {
       " processes, each with its connection with keys; minimum, median and maximum of " +
       std::to_string(changes);
   for (const int hubs : sizes) {
-    const auto sampled = sample(hubs, changes);
     const std::string size =
         std::to_string(hubs) + " hubs, " + std::to_string(hubs * kRanksPerHub) + " ranks";
-    if (!sampled) {
-      figure.how += "; " + size + ": no agreement within a minute";
+    try {
+      const Sample sampled = sample(hubs, changes);
+      figure.how += "; " + size + ": " + text_of(sampled.milliseconds) + " ms, " + text_of(sampled.messages) +
+                    " messages a hub";
+      figure.value = sampled.milliseconds.median;
+      figure.unit = "ms for " + size;
+    } catch (const std::runtime_error& error) {
+      figure.how += "; " + size + ": " + error.what();
       figure.met = false;
       break;
     }
-    figure.how += "; " + size + ": " + text_of(sampled->milliseconds) + " ms, " + text_of(sampled->messages) +
-                  " messages a hub";
-    figure.value = sampled->milliseconds.median;
-    figure.unit = "ms for " + size;
   }
   if (figure.unit.empty()) throw std::runtime_error(figure.how);
   return {figure};

@@ -31,7 +31,7 @@ std::vector<Figure> measure(Effort effort) {
                                                       if (monitor) return;
                                                       monitor.emplace(job.config(), job.options());
                                                       monitor->watch(training.model(), training.optimizer());
-                                                      step_until(*monitor, "off", "not asked for");
+                                                      step_until(*monitor, "off", "never turned on");
                                                     }}});
   at::set_num_threads(threads);
   const std::vector<double> ratios = done.ratios(1, 0);

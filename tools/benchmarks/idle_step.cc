@@ -66,7 +66,7 @@ std::vector<double> time_job(const std::string& config, const std::string& state
 
 std::vector<Figure> measure(Effort effort) {
   const OneThread pinned;
-  const std::vector<double> off = time_job(R"({"dynamic_on": false})", "off", "not asked for", effort);
+  const std::vector<double> off = time_job(R"({"dynamic_on": false})", "off", "never turned on", effort);
   const std::vector<double> on = time_job(
       R"({"dynamic_on": true, "collect_times": 1000000, "step_interval": 1000000000, "wg_distribution": true})",
       "on", "", effort);

@@ -6,6 +6,7 @@
 #include <utility>
 
 #include "control/host/boot_clock.h"
+#include "control/host/job_directory.h"
 
 namespace gradmon {
 namespace {
@@ -18,6 +19,12 @@ AgentCalls calls() {
 }
 
 }  // namespace
+
+std::filesystem::path make_job_socket(const std::string& launch_id) {
+  const auto directory = make_job_directory(launch_id);
+  if (!directory) throw std::runtime_error(directory.error());
+  return directory->socket();
+}
 
 void VerdictTimes::note(Revision revision, Step from, SteadyTime heard) {
   const std::lock_guard lock(mutex_);
@@ -79,7 +86,7 @@ void LocalRank::pass_gate(Step n) {
     in_force_ = opening.swap->revision;
     const SteadyTime now = Clock::now();
     times_.note(in_force_, n, std::exchange(released_, {}).value_or(now));
-    agent_.boundary_passed();
+    agent_.plan_swapped();
   }
   if (opening.ended) agent_.rows_on_disk(in_force_);
 }

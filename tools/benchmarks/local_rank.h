@@ -7,9 +7,11 @@
 #include <chrono>
 #include <condition_variable>
 #include <cstdint>
+#include <filesystem>
 #include <map>
 #include <mutex>
 #include <optional>
+#include <string>
 #include <thread>
 
 #include "control/link/agent.h"
@@ -40,6 +42,9 @@ class VerdictTimes {
   std::condition_variable changed_;
   std::map<std::uint64_t, Heard> heard_;  // guarded by mutex_
 };
+
+// Makes the directory of a job on this host; returns its hub's socket. Throws std::runtime_error.
+std::filesystem::path make_job_socket(const std::string& launch_id);
 
 class LocalRank {
  public:

@@ -166,7 +166,8 @@ BENCHES: "dict[str, Callable[[bool], Figure]]" = {
 
 def main() -> int:
     parser = argparse.ArgumentParser(prog="tools/bench --python", description=__doc__)
-    parser.add_argument("--quick", action="store_true", help="shows that all is measured, not how much it is")
+    quick = "checks that every benchmark runs; the values are not meaningful"
+    parser.add_argument("--quick", action="store_true", help=quick)
     parser.add_argument("--json", type=Path, metavar="FILE", help="the figures, as gradmon-bench has them")
     parser.add_argument("--list", action="store_true", help="the names of all figures")
     parser.add_argument("names", nargs="*", metavar="NAME", help="of figures; all without one")
@@ -190,7 +191,7 @@ def run(names: "list[str]", quick: bool, file: "Optional[Path]") -> int:
         except (RuntimeError, OSError, subprocess.CalledProcessError) as error:
             print(f"gradmon-bench: {name}: {error}", file=sys.stderr)
             continue
-        figure.how += "; quick: shows that it is measured, not how much it is" if quick else ""
+        figure.how += "; quick: the value is not meaningful" if quick else ""
         print(figure.line(), flush=True)
         figures.append(figure)
     if file is not None:

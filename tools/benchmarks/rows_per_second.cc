@@ -109,7 +109,7 @@ double csv_rate(std::int64_t steps) {
   layout.revision = Revision{1};
   layout.ops = {Op::norm, Op::min, Op::max, Op::mean, Op::nans, Op::zeros};
   std::vector<std::unique_ptr<Sink>> sinks;
-  sinks.push_back(std::make_unique<CsvSink>(place.output(), names));
+  sinks.push_back(std::make_unique<CsvSink>([output = place.output()] { return output; }, names));
   writer.begin_revision(layout, std::move(sinks));
   const auto begin = Clock::now();
   push_steps(*queue, rows, steps);

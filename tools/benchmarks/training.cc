@@ -8,15 +8,8 @@
 #include <torch/optim/adamw.h>
 #include <torch/optim/sgd.h>
 
-#include <filesystem>
-
 namespace gradmon {
 namespace {
-
-std::string text() {
-  const std::string newest = "/usr/share/common-licenses/GPL-3";
-  return std::filesystem::exists(newest) ? newest : "/usr/share/common-licenses/GPL-2";
-}
 
 std::unique_ptr<torch::optim::Optimizer> make(Training::Optimizer kind, std::vector<at::Tensor> parameters) {
   if (kind == Training::Optimizer::sgd) {
@@ -29,7 +22,7 @@ std::unique_ptr<torch::optim::Optimizer> make(Training::Optimizer kind, std::vec
 
 Training::Training(CharTransformer::Shape shape, TextBatches::Shape batch, Optimizer optimizer)
     : model_(shape),
-      batches_(text(), batch, 1, 0),
+      batches_(default_text(), batch, 1, 0),
       clips_(optimizer == Optimizer::adamw),
       optimizer_(make(optimizer, model_.parameters())) {
   at::globalContext().setDeterministicAlgorithms(true, false);

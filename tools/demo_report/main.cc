@@ -68,9 +68,7 @@ int report(const std::filesystem::path& output_dir, int world) {
               << std::setw(4) << (entry.on ? "on" : "off") << std::right << applied_text(entry, world, agree)
               << std::setw(9) << rows_between(rows, entry.effective_step, end) << '\n';
   }
-  std::int64_t last = 0;
-  for (const auto& [rank, own] : rows) last = own.empty() ? last : std::max(last, own.rbegin()->first);
-  agree = same_steps(rows, steps_agreed(commits, last), world) && agree;
+  agree = same_steps(rows, steps_agreed(commits, last_known_step(commits, rows)), world) && agree;
   std::cout << (agree ? "every rank switched at the same steps, and its files hold exactly the agreed steps\n"
                       : "RANKS DISAGREE\n");
   return agree ? 0 : 1;

@@ -72,6 +72,16 @@ std::vector<HistoryEntry> commits_in_history(const fs::path& output_dir) {
   return commits;
 }
 
+std::int64_t last_known_step(const std::vector<HistoryEntry>& commits,
+                             const std::map<int, RowsByStep>& rows) {
+  std::int64_t last = 0;
+  for (const HistoryEntry& commit : commits) {
+    last = std::max({last, commit.effective_step, commit.finished_step});
+  }
+  for (const auto& [rank, own] : rows) last = own.empty() ? last : std::max(last, own.rbegin()->first);
+  return last;
+}
+
 std::set<std::int64_t> steps_agreed(const std::vector<HistoryEntry>& commits, std::int64_t last) {
   std::set<std::int64_t> steps;
   for (std::size_t i = 0; i < commits.size(); ++i) {

@@ -25,6 +25,9 @@ std::map<int, RowsByStep> rows_in_files(const std::filesystem::path& output_dir,
 // The committed plans, sorted by revision.
 std::vector<HistoryEntry> commits_in_history(const std::filesystem::path& output_dir);
 
+// The last step that the verdicts or the files prove: the ranks began it.
+std::int64_t last_known_step(const std::vector<HistoryEntry>& commits, const std::map<int, RowsByStep>& rows);
+
 // The steps up to `last` to collect by these verdicts.
 std::set<std::int64_t> steps_agreed(const std::vector<HistoryEntry>& commits, std::int64_t last);
 

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// gradmon-hub DIRECTORY LAUNCH_ID: the process beside training that serves one job
+// gradmon-hub /DIRECTORY LAUNCH_ID: the process beside training that serves one job
 // on one host. Started by the job's ranks; nobody starts it by hand.
 #include <fcntl.h>
 #include <signal.h>
@@ -55,8 +55,8 @@ void bound_resources() {
 }  // namespace
 
 int main(int argc, char** argv) {
-  if (argc != 3) {
-    std::fputs("usage: gradmon-hub DIRECTORY LAUNCH_ID (started by the ranks of a job)\n", stderr);
+  if (argc != 3 || argv[1][0] != '/') {
+    std::fputs("usage: gradmon-hub /DIRECTORY LAUNCH_ID (started by the ranks of a job)\n", stderr);
     return 2;
   }
   const pid_t child = fork();
@@ -67,16 +67,16 @@ int main(int argc, char** argv) {
   gradmon::JobDirectory directory{argv[1]};
   if (chdir("/") != 0) return 1;
   hub_log = new gradmon::BoundedLog(directory.log());
-  gradmon::log_to(write_line);
+  gradmon::set_log_sink(write_line);
   try {
     auto hub = gradmon::Hub::open(directory, argv[2]);
     if (!hub) {
-      if (hub.error().kind == gradmon::HubLock::Failure::Kind::cannot) gradmon::log_error(hub.error().reason);
+      if (hub.error().kind == gradmon::HubLock::Failure::Kind::error) gradmon::log_error(hub.error().reason);
       return 1;
     }
     (*hub)->run();
   } catch (const std::exception& error) {
-    gradmon::log_error(std::string("the hub gives up: ") + error.what());
+    gradmon::log_error(std::string("the hub stops: ") + error.what());
     return 1;
   }
   return 0;

@@ -3,12 +3,12 @@
 
 namespace gradmon {
 
-void forget_gradients(const std::vector<at::Tensor>& parameters) {
+void unset_gradients(const std::vector<at::Tensor>& parameters) {
   for (const auto& parameter : parameters) parameter.mutable_grad() = at::Tensor();
 }
 
-Accumulated accumulate_gradients(CharTransformer& model, const std::vector<TextBatch>& micro_batches) {
-  Accumulated result;
+MicroBatchResult accumulate_gradients(CharTransformer& model, const std::vector<TextBatch>& micro_batches) {
+  MicroBatchResult result;
   for (const auto& batch : micro_batches) {
     const auto loss = model.loss(batch.inputs, batch.targets) / static_cast<double>(micro_batches.size());
     auto load = model.expert_load();

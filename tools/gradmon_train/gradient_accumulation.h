@@ -13,9 +13,9 @@ namespace gradmon {
 
 // Makes every gradient undefined, so that after the next backward only parameters that took
 // part have one. zero_grad() of torch 1.13 would leave zeros.
-void forget_gradients(const std::vector<at::Tensor>& parameters);
+void unset_gradients(const std::vector<at::Tensor>& parameters);
 
-struct Accumulated {
+struct MicroBatchResult {
   at::Tensor loss;                      // mean over the micro batches, without a graph
   std::vector<ExpertLoad> expert_load;  // sums over the micro batches
 };
@@ -23,6 +23,6 @@ struct Accumulated {
 // Runs a forward and a backward for each micro batch (at least one), with the loss divided by
 // their number. For micro batches of equal size the result is, up to rounding, the gradients
 // of one batch of all. Adds to the existing gradients.
-Accumulated accumulate_gradients(CharTransformer& model, const std::vector<TextBatch>& micro_batches);
+MicroBatchResult accumulate_gradients(CharTransformer& model, const std::vector<TextBatch>& micro_batches);
 
 }  // namespace gradmon

@@ -44,7 +44,7 @@ c10::intrusive_ptr<c10d::Store> meet(const Rendezvous& where) {
     try {
       store->wait({key(rank)}, kMeetTimeout);
     } catch (const std::exception& error) {
-      throw std::runtime_error("rank " + std::to_string(rank) + " did not come: " + error.what());
+      throw std::runtime_error("rank " + std::to_string(rank) + " did not connect: " + error.what());
     }
   }
   return store;

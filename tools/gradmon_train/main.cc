@@ -29,7 +29,7 @@ using Clock = std::chrono::steady_clock;
 
 constexpr std::int64_t kStepsPerLine = 50;
 constexpr double kLearningRate = 3e-3;
-constexpr double kGreatestNorm = 1.0;
+constexpr double kMaxNorm = 1.0;
 
 // Random delays of steps. The generator is separate, so that a delay changes no parameter.
 class Skew {
@@ -103,7 +103,7 @@ MonitorOptions monitor_options(const TrainOptions& options) {
 }
 
 // Reports the numbers of a step that only the program knows.
-void tell(Monitor& monitor, const TrainOptions& options, const Accumulated& done) {
+void report_step_scalars(Monitor& monitor, const TrainOptions& options, const MicroBatchResult& done) {
   monitor.scalar("loss", done.loss.item<double>());
   monitor.scalar("learning-rate", kLearningRate);
   monitor.samples(options.batch * options.micro_batches * options.world_size);
@@ -140,11 +140,11 @@ void train(const TrainOptions& options) {
   for (auto step = options.start_iteration; step <= last; ++step) {
     const auto end = end_of_step(options, step);
     skew.wait();
-    forget_gradients(parameters);
+    unset_gradients(parameters);
     const auto done = accumulate_gradients(model, batches.next(options.micro_batches));
     if (gradients) gradients->average();
-    torch::nn::utils::clip_grad_norm_(parameters, kGreatestNorm);
-    if (monitor) tell(*monitor, options, done);
+    torch::nn::utils::clip_grad_norm_(parameters, kMaxNorm);
+    if (monitor) report_step_scalars(*monitor, options, done);
     const auto called = Clock::now();
     Loop loop = Loop::goes_on;
     if (monitor) {

@@ -17,6 +17,9 @@ struct TextBatch {
   at::Tensor targets;
 };
 
+// A text that Debian installs.
+std::string default_text();
+
 // One thread. The batches depend only on text, seed and rank.
 class TextBatches {
  public:

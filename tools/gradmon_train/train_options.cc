@@ -3,21 +3,17 @@
 
 #include <CLI/CLI.hpp>
 #include <cstdlib>
-#include <filesystem>
+
+#include "tools/gradmon_train/text_batches.h"
 
 namespace gradmon {
 namespace {
 
 using Milliseconds = std::chrono::milliseconds;
 
-constexpr std::int64_t kGreatest = 1'000'000'000'000;
-const CLI::Range kPositive(std::int64_t{1}, kGreatest);
-const CLI::Range kNotNegative(std::int64_t{0}, kGreatest);
-
-std::string default_text() {
-  const std::string newest = "/usr/share/common-licenses/GPL-3";
-  return std::filesystem::exists(newest) ? newest : "/usr/share/common-licenses/GPL-2";
-}
+constexpr std::int64_t kMaxNumber = 1'000'000'000'000;
+const CLI::Range kPositive(std::int64_t{1}, kMaxNumber);
+const CLI::Range kNotNegative(std::int64_t{0}, kMaxNumber);
 
 void add_training(CLI::App& app, TrainOptions& options) {
   app.add_option("--text", options.text, "The text to learn")->check(CLI::ExistingFile);
@@ -83,7 +79,7 @@ void add_pace(CLI::App& app, TrainOptions& options) {
     return [&target](std::int64_t value) { target = Milliseconds(value); };
   };
   app.add_option_function<std::int64_t>("--step-ms", milliseconds(options.step_time),
-                                        "At least so long a step")
+                                        "Minimum duration of a step")
       ->check(kNotNegative)
       ->group(group);
   app.add_option_function<std::int64_t>("--skew-ms", milliseconds(options.skew),
@@ -123,7 +119,7 @@ TrainOptions parse_train_options(int argc, char** argv) {
   add_training(app, options);
   auto* config = app.add_option("--config", options.config, "gradmon's configuration file")->group("gradmon");
   std::string word;
-  app.add_option("--monitor", word, "off: gradmon is left out; by default on where there is a --config")
+  app.add_option("--monitor", word, "off: run without gradmon (default: on if --config is given)")
       ->check(CLI::IsMember({"off", "on"}))
       ->group("gradmon");
   add_model(app, options);

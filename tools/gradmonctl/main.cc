@@ -41,7 +41,7 @@ int main(int argc, char** argv) {
   signal(SIGPIPE, SIG_IGN);
   const auto subcommand = gradmon::parse_command_line(gradmon::all_subcommands(), argc, argv);
   if (!subcommand) {
-    const gradmon::NoSubcommand& nothing = subcommand.error();
+    const gradmon::ParseExit& nothing = subcommand.error();
     (nothing.code == gradmon::kExitDone ? std::cout : std::cerr) << nothing.text;
     return after_last_output(nothing.code);
   }

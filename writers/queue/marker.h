@@ -26,7 +26,7 @@ struct StepEnded {
   Revision revision;
   Step step;
   std::uint64_t records;  // accepted since the previous step ended
-  bool counts = true;     // false: its records must not be written
+  bool valid = true;      // false: its records must not be written
 };
 
 struct CollectionEnded {
@@ -43,7 +43,7 @@ struct FileToWrite {
 struct WriterStopped {};
 
 struct Marker {
-  std::variant<RevisionBegun, StepEnded, CollectionEnded, FileToWrite, WriterStopped> what;
+  std::variant<RevisionBegun, StepEnded, CollectionEnded, FileToWrite, WriterStopped> message;
 };
 
 }  // namespace gradmon

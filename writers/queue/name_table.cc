@@ -28,4 +28,8 @@ std::size_t NameTable::size() const {
   return entries_.size();
 }
 
+std::string with_stage(int vpp_stage, const std::string& name) {
+  return vpp_stage == 0 ? name : std::to_string(vpp_stage) + ":" + name;
+}
+
 }  // namespace gradmon

@@ -46,4 +46,7 @@ class NameTable {
   std::map<std::pair<int, std::string_view>, std::uint32_t> ids_;
 };
 
+// "1:fc1.weight"; for stage 0 the name alone.
+std::string with_stage(int vpp_stage, const std::string& name);
+
 }  // namespace gradmon

@@ -38,12 +38,12 @@ struct LaneSlots {
   Lane* last = nullptr;
   std::vector<std::pair<std::uint64_t, std::shared_ptr<Lane>>> all;
 };
-thread_local LaneSlots seats;
+thread_local LaneSlots lanes_of_this_thread;
 
 }  // namespace
 
 struct ProducerLanes::State {
-  Lane* seat();
+  Lane* lane_of_this_thread();
 
   const std::uint64_t id = next_id.fetch_add(1);
   Queue queue{0};
@@ -52,11 +52,11 @@ struct ProducerLanes::State {
   std::vector<std::shared_ptr<Lane>> lanes;  // guarded by mutex
 };
 
-Lane* ProducerLanes::State::seat() {
-  if (seats.last_id == id) return seats.last;
-  const auto known = std::find_if(seats.all.begin(), seats.all.end(),
+Lane* ProducerLanes::State::lane_of_this_thread() {
+  if (lanes_of_this_thread.last_id == id) return lanes_of_this_thread.last;
+  const auto known = std::find_if(lanes_of_this_thread.all.begin(), lanes_of_this_thread.all.end(),
                                   [this](const auto& entry) { return entry.first == id; });
-  std::shared_ptr<Lane> lane = known != seats.all.end() ? known->second : nullptr;
+  std::shared_ptr<Lane> lane = known != lanes_of_this_thread.all.end() ? known->second : nullptr;
   if (!lane) {
     const std::lock_guard lock(mutex);
     for (const auto& other : lanes) {
@@ -70,14 +70,15 @@ Lane* ProducerLanes::State::seat() {
       lane->token.emplace(queue);
       lanes.push_back(lane);
     }
-    seats.all.erase(std::remove_if(seats.all.begin(), seats.all.end(),
-                                   [](const auto& entry) { return entry.second.use_count() == 1; }),
-                    seats.all.end());
-    seats.all.emplace_back(id, lane);
+    lanes_of_this_thread.all.erase(
+        std::remove_if(lanes_of_this_thread.all.begin(), lanes_of_this_thread.all.end(),
+                       [](const auto& entry) { return entry.second.use_count() == 1; }),
+        lanes_of_this_thread.all.end());
+    lanes_of_this_thread.all.emplace_back(id, lane);
   }
-  seats.last_id = id;
-  seats.last = lane.get();
-  return seats.last;
+  lanes_of_this_thread.last_id = id;
+  lanes_of_this_thread.last = lane.get();
+  return lanes_of_this_thread.last;
 }
 
 ProducerLanes::ProducerLanes() : state_(std::make_unique<State>()) {}
@@ -88,7 +89,7 @@ ProducerLanes::~ProducerLanes() {
 
 bool ProducerLanes::put(const Record& record) noexcept {
   try {
-    const Lane* const lane = state_->seat();
+    const Lane* const lane = state_->lane_of_this_thread();
     return lane->token->valid() && state_->queue.enqueue(*lane->token, record);
   } catch (const std::bad_alloc&) {
     return false;

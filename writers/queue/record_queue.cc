@@ -23,7 +23,7 @@ constexpr std::size_t kBatch = 256;
 
 RecordQueue::RecordQueue(const QueueOptions& options)
     : capacity_(static_cast<std::int64_t>(std::max<std::size_t>(options.capacity, 1))),
-      patience_(options.patience),
+      max_wait_(options.max_wait),
       lanes_(std::make_unique<ProducerLanes>()),
       overflow_(options.overflow),
       free_(capacity_) {}
@@ -73,22 +73,22 @@ std::int64_t RecordQueue::wait_for_place() noexcept {
 
 bool RecordQueue::wait_once(std::unique_lock<std::mutex>& lock) {
   if (abandoned_.load() || dropping_.load()) return false;
-  const auto patience_left = patience_ - waited_ - (Clock::now() - waiting_since_);
-  if (patience_left > std::chrono::nanoseconds::zero()) {
-    place_freed_.wait_for(lock, patience_left);
+  const auto wait_left = max_wait_ - waited_ - (Clock::now() - waiting_since_);
+  if (wait_left > std::chrono::nanoseconds::zero()) {
+    place_freed_.wait_for(lock, wait_left);
     return true;
   }
   dropping_.store(true);
   return false;
 }
 
-void RecordQueue::refill_patience() noexcept {
+void RecordQueue::reset_wait() noexcept {
   const std::lock_guard lock(mutex_);
   waited_ = std::chrono::nanoseconds::zero();
   waiting_since_ = Clock::now();
 }
 
-void RecordQueue::begin_step() noexcept { refill_patience(); }
+void RecordQueue::begin_step() noexcept { reset_wait(); }
 
 std::uint64_t RecordQueue::end_step(Revision revision, Step step) noexcept {
   return close_step({revision, step, 0, true});
@@ -97,7 +97,7 @@ std::uint64_t RecordQueue::end_step(Revision revision, Step step) noexcept {
 void RecordQueue::drop_step(Revision revision, Step step) noexcept { close_step({revision, step, 0, false}); }
 
 std::uint64_t RecordQueue::close_step(StepEnded ended) noexcept {
-  refill_patience();
+  reset_wait();
   const std::uint64_t accepted = accepted_.load(std::memory_order_acquire);
   ended.records = accepted - std::exchange(accepted_before_, accepted);
   if (ended.records == 0) return 0;
@@ -113,7 +113,7 @@ void RecordQueue::end_collection(Revision revision, Step last) noexcept {
   try {
     post(Marker{CollectionEnded{revision, last}});
   } catch (const std::bad_alloc&) {
-    log_error("out of memory: the end of a collection goes unreported");
+    log_error("out of memory: cannot report the end of a collection");
   }
 }
 

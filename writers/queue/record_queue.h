@@ -29,14 +29,14 @@ struct Marker;
 struct StepEnded;
 
 enum class Overflow {
-  block,  // wait for a place, at most `patience` per step, then drop until the queue is half empty
+  block,  // wait for a place, at most `max_wait` per step, then drop until the queue is half empty
   drop,   // drop at once
 };
 
 struct QueueOptions {
   std::size_t capacity = 65536;  // records; 0 counts as 1
   Overflow overflow = Overflow::block;
-  std::chrono::milliseconds patience{5000};  // all threads together, per step
+  std::chrono::milliseconds max_wait{5000};  // all threads together, per step
 };
 
 class RecordQueue {
@@ -51,7 +51,7 @@ class RecordQueue {
   // Any thread. Returns false if the record was dropped (and counted).
   bool push(const Record& record) noexcept;
 
-  // Training thread. Both refill the patience. end_step posts the number of the step's records to
+  // Training thread. Both reset the time waited. end_step posts the number of the step's records to
   // the writer and returns it; it posts nothing for a step without records. All pushes of a step
   // must happen before its end_step; later ones are counted as lost.
   void begin_step() noexcept;
@@ -70,7 +70,7 @@ class RecordQueue {
   // Any thread. accepted() + dropped() is the number of push calls that have returned.
   std::uint64_t accepted() const noexcept { return accepted_.load(std::memory_order_relaxed); }
   std::uint64_t dropped() const noexcept { return dropped_.load(std::memory_order_relaxed); }
-  // True from the moment the patience is used up until the queue is half empty.
+  // True from the moment `max_wait` is used up until the queue is half empty.
   bool dropping() const noexcept { return dropping_.load(std::memory_order_relaxed); }
 
   // Any thread. Number of threads waiting for a place.
@@ -93,12 +93,12 @@ class RecordQueue {
   std::int64_t take_place() noexcept;  // places left afterwards, or kNone
   std::int64_t wait_for_place() noexcept;
   bool wait_once(std::unique_lock<std::mutex>& lock);
-  void refill_patience() noexcept;
+  void reset_wait() noexcept;
   std::uint64_t close_step(StepEnded ended) noexcept;
 
   // Constant after construction.
   const std::int64_t capacity_;
-  const std::chrono::nanoseconds patience_;
+  const std::chrono::nanoseconds max_wait_;
   const std::unique_ptr<ProducerLanes> lanes_;  // own synchronisation
 
   // Own synchronisation.

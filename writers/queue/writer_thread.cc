@@ -16,9 +16,9 @@
 
 #include "control/log.h"
 #include "control/signals_blocked.h"
-#include "writers/queue/guarded_files.h"
 #include "writers/queue/marker.h"
-#include "writers/queue/step_gather.h"
+#include "writers/queue/retrying_files.h"
+#include "writers/queue/step_buffer.h"
 
 namespace gradmon {
 namespace {
@@ -36,26 +36,26 @@ struct WriterThread::State {
       : queue(std::move(q)),
         on_finished(std::move(f)),
         options(o),
-        files(o.pauses, [this] { return goes_on(); }) {}
+        files(o.pauses, [this] { return should_continue(); }) {}
 
-  void live() noexcept;
+  void thread_main() noexcept;
   void run();
-  bool obey(Marker& marker);
+  bool handle(Marker& marker);
   void begin(RevisionBegun& begun);
   void write(const StepEnded& ended_step);
   void write(FileToWrite& file);
   void finish(const CollectionEnded& collection);
-  void publish(const GuardedSink::Outcome& outcome);
+  void publish(const RetryingSink::Outcome& outcome);
   bool gather();
   void gather_up_to(std::size_t most_held);
   void close_sinks();
   void note_progress();
-  void note_rest();
-  bool goes_on();
+  void set_idle();
+  bool should_continue();
   bool note_part(Kind kind, std::uint64_t rows);
-  bool left_behind() const;
+  bool is_abandoned() const;
   bool stopping() const;
-  void leave_behind();
+  void abandon();
 
   // Constant after construction.
   const std::shared_ptr<RecordQueue> queue;
@@ -76,44 +76,44 @@ struct WriterThread::State {
   std::optional<Clock::time_point> busy_since;  // time of the last progress; empty: idle
   std::uint64_t taken = 0;                      // records that have left the queue
   RowsByKind unwritten{};                       // taken, not yet written or lost
-  GivenUp given_up;                             // set when abandoned
+  AbandonedOutput abandoned_output;             // set when abandoned
   std::size_t files_pending = 0;                // not tried yet
   std::size_t files_failed = 0;                 // tried and failed; kept for a retry
-  std::uint64_t files_refused = 0;
+  std::uint64_t files_refused = 0;              // since files_pending was last 0
 
   // Writer thread only.
   std::vector<Marker> markers;
   std::vector<Record> batch;
-  StepGather steps;
+  StepBuffer steps;
   std::uint64_t lost_in_gather = 0;  // the part of steps.lost() that the status contains
-  std::vector<GuardedSink> sinks;
+  std::vector<RetryingSink> sinks;
   std::string sink_error;  // of the current sinks; while there are none, of the previous ones
-  GuardedFiles files;
+  RetryingFiles files;
 };
 
 void WriterThread::State::run() {
-  for (bool going = true; going && !left_behind();) {
-    note_rest();
+  for (bool going = true; going && !is_abandoned();) {
+    set_idle();
     queue->wait(steps.held() < options.most_held ? RecordQueue::WakeFor::markers_or_half_full
                                                  : RecordQueue::WakeFor::markers);
     queue->take_markers(markers);
     if (markers.empty()) gather_up_to(options.most_held);
     for (Marker& marker : markers) {
-      going = going && !left_behind() && obey(marker);
+      going = going && !is_abandoned() && handle(marker);
     }
     markers.clear();
   }
   close_sinks();
 }
 
-void WriterThread::State::live() noexcept {
+void WriterThread::State::thread_main() noexcept {
   try {
     run();
   } catch (const std::exception& e) {
-    log_error(std::string("the writer thread gives up: ") + e.what());
+    log_error(std::string("the writer thread has failed: ") + e.what());
     queue->abandon();
     const std::lock_guard lock(mutex);
-    status.last_error = std::string("the writer thread has given up: ") + e.what();
+    status.last_error = std::string("the writer thread has failed: ") + e.what();
   }
   const std::lock_guard lock(mutex);
   ended = true;
@@ -121,17 +121,17 @@ void WriterThread::State::live() noexcept {
 }
 
 // False: the marker was WriterStopped.
-bool WriterThread::State::obey(Marker& marker) {
+bool WriterThread::State::handle(Marker& marker) {
   note_progress();
-  if (auto* begun = std::get_if<RevisionBegun>(&marker.what)) begin(*begun);
-  if (auto* step = std::get_if<StepEnded>(&marker.what)) write(*step);
-  if (auto* collection = std::get_if<CollectionEnded>(&marker.what)) finish(*collection);
-  if (auto* file = std::get_if<FileToWrite>(&marker.what)) write(*file);
-  return !std::holds_alternative<WriterStopped>(marker.what);
+  if (auto* begun = std::get_if<RevisionBegun>(&marker.message)) begin(*begun);
+  if (auto* step = std::get_if<StepEnded>(&marker.message)) write(*step);
+  if (auto* collection = std::get_if<CollectionEnded>(&marker.message)) finish(*collection);
+  if (auto* file = std::get_if<FileToWrite>(&marker.message)) write(*file);
+  return !std::holds_alternative<WriterStopped>(marker.message);
 }
 
 void WriterThread::State::begin(RevisionBegun& begun) {
-  for (GuardedSink& sink : sinks) sink.flush();
+  for (RetryingSink& sink : sinks) sink.flush();
   sinks.clear();
   for (auto& sink : begun.sinks) {
     sink->report_parts([this](Kind kind, std::uint64_t rows) { return note_part(kind, rows); });
@@ -147,10 +147,10 @@ void WriterThread::State::write(const StepEnded& ended_step) {
   while (stopping() && gather()) {
   }
   const std::vector<Record>& records = steps.close(ended_step.revision, ended_step.step);
-  GuardedSink::Outcome sum;
-  if (sinks.empty() || !ended_step.counts) sum.lost = records.size();
-  for (GuardedSink& sink : sinks) {
-    if (!ended_step.counts || left_behind()) break;
+  RetryingSink::Outcome sum;
+  if (sinks.empty() || !ended_step.valid) sum.lost = records.size();
+  for (RetryingSink& sink : sinks) {
+    if (!ended_step.valid || is_abandoned()) break;
     const auto outcome = sink.write(ended_step.step, records, std::chrono::steady_clock::now());
     sum.written += outcome.written;
     sum.lost += outcome.lost;
@@ -164,30 +164,31 @@ void WriterThread::State::write(FileToWrite& file) {
   {
     const std::lock_guard lock(mutex);
     --files_pending;
+    if (files_pending == 0) files_refused = 0;
   }
   publish({});
 }
 
-void WriterThread::State::publish(const GuardedSink::Outcome& outcome) {
+void WriterThread::State::publish(const RetryingSink::Outcome& outcome) {
   const std::lock_guard lock(mutex);
-  if (abandoned) return;  // leave_behind() has already counted the rest as lost.
+  if (abandoned) return;  // abandon() has already counted the rest as lost.
   unwritten = steps.held_by_kind();
   files_failed = files.failed();
   status.written += outcome.written;
   status.lost += outcome.lost + steps.lost() - std::exchange(lost_in_gather, steps.lost());
   if (!sinks.empty()) sink_error.clear();
-  for (const GuardedSink& sink : sinks) {
+  for (const RetryingSink& sink : sinks) {
     if (!sink.error().empty()) sink_error = sink.error();
   }
   status.last_error = !sink_error.empty() ? sink_error : files.error();
   if (status.last_error.empty() && files_refused > 0) {
-    status.last_error =
-        std::to_string(files_refused) + " files or lines of the log were given up: too many at once";
+    status.last_error = std::to_string(files_refused) + " files or log lines dropped: more than " +
+                        std::to_string(kMostFilesPending) + " were waiting";
   }
 }
 
 void WriterThread::State::finish(const CollectionEnded& collection) {
-  for (GuardedSink& sink : sinks) sink.flush();
+  for (RetryingSink& sink : sinks) sink.flush();
   publish({});
   if (!on_finished) return;
   {
@@ -198,7 +199,7 @@ void WriterThread::State::finish(const CollectionEnded& collection) {
   try {
     on_finished(collection.revision, collection.last);
   } catch (const std::exception& e) {
-    log_error(std::string("the end of a collection goes unreported: ") + e.what());
+    log_error(std::string("cannot report the end of a collection: ") + e.what());
   }
   const std::lock_guard lock(mutex);
   reporting = false;
@@ -224,10 +225,10 @@ void WriterThread::State::gather_up_to(std::size_t most_held) {
 }
 
 void WriterThread::State::close_sinks() {
-  if (!left_behind()) {
+  if (!is_abandoned()) {
     while (gather()) {
     }
-    for (GuardedSink& sink : sinks) sink.flush();
+    for (RetryingSink& sink : sinks) sink.flush();
     files.try_all();
   }
   steps.clear();
@@ -241,14 +242,14 @@ void WriterThread::State::note_progress() {
   busy_since = Clock::now();
 }
 
-void WriterThread::State::note_rest() {
+void WriterThread::State::set_idle() {
   const std::lock_guard lock(mutex);
   busy_since.reset();
 }
 
-bool WriterThread::State::goes_on() {
+bool WriterThread::State::should_continue() {
   note_progress();
-  return !left_behind();
+  return !is_abandoned();
 }
 
 bool WriterThread::State::note_part(Kind kind, std::uint64_t rows) {
@@ -260,7 +261,7 @@ bool WriterThread::State::note_part(Kind kind, std::uint64_t rows) {
   return !abandoned;
 }
 
-bool WriterThread::State::left_behind() const {
+bool WriterThread::State::is_abandoned() const {
   const std::lock_guard lock(mutex);
   return abandoned;
 }
@@ -271,10 +272,10 @@ bool WriterThread::State::stopping() const {
 }
 
 // The mutex is held.
-void WriterThread::State::leave_behind() {
+void WriterThread::State::abandon() {
   abandoned = true;
-  given_up = {unwritten, queue->accepted() - taken, files_pending + files_failed};
-  status.lost += given_up.all_rows();
+  abandoned_output = {unwritten, queue->accepted() - taken, files_pending + files_failed};
+  status.lost += abandoned_output.all_rows();
 }
 
 WriterThread::WriterThread(std::shared_ptr<RecordQueue> queue, OnFinished on_finished,
@@ -283,7 +284,7 @@ WriterThread::WriterThread(std::shared_ptr<RecordQueue> queue, OnFinished on_fin
   const SignalsBlocked blocked;
   state_->thread = std::thread([state = state_] {
     pthread_setname_np(pthread_self(), "gradmon-writer");
-    state->live();
+    state->thread_main();
   });
 }
 
@@ -310,10 +311,12 @@ void WriterThread::write_file(std::function<tl::expected<void, std::string>()> w
     state_->queue->post(Marker{FileToWrite{std::move(write)}});
   } catch (const std::exception& e) {
     log_error(std::string("a file will not be written: ") + e.what());
+    const std::lock_guard lock(state_->mutex);
+    --state_->files_pending;
   }
 }
 
-bool WriterThread::stop(const Patience& patience) noexcept {
+bool WriterThread::stop(const StopTimeout& timeout) noexcept {
   if (!state_->thread.joinable()) return true;
   if (::getpid() != pid_) {
     // A forked child: the thread does not exist here, and its locks may stay held for ever. Leak the
@@ -331,42 +334,42 @@ bool WriterThread::stop(const Patience& patience) noexcept {
   } catch (const std::exception&) {
     return wait_for_end({std::chrono::milliseconds{0}, std::chrono::milliseconds{0}, nullptr});
   }
-  return wait_for_end(patience);
+  return wait_for_end(timeout);
 }
 
-bool WriterThread::wait_for_end(const Patience& patience) noexcept {
+bool WriterThread::wait_for_end(const StopTimeout& timeout) noexcept {
   using Clock = std::chrono::steady_clock;
   constexpr std::chrono::milliseconds look{50};
   constexpr std::chrono::seconds slow_after{2};
   const auto begun = Clock::now();
   auto last_progress = begun;
-  bool said = patience.slow == nullptr;
+  bool said = timeout.slow == nullptr;
   std::unique_lock lock(state_->mutex);
   for (std::uint64_t seen = state_->progress; !state_->ended;) {
     const auto now = Clock::now();
     if (seen != state_->progress) last_progress = now;
     seen = state_->progress;
-    if (now - last_progress >= patience.stalled || now - begun >= patience.in_all) break;
+    if (now - last_progress >= timeout.stalled || now - begun >= timeout.in_all) break;
     if (!said && now - begun >= slow_after) {
       said = true;
       lock.unlock();
-      patience.slow();
+      timeout.slow();
       lock.lock();
     }
-    state_->changed.wait_for(lock, std::min<Clock::duration>(look, patience.stalled),
+    state_->changed.wait_for(lock, std::min<Clock::duration>(look, timeout.stalled),
                              [this] { return state_->ended; });
   }
   const bool ended = state_->ended;
-  if (!ended) state_->leave_behind();
+  if (!ended) state_->abandon();
   if (!ended) state_->changed.wait(lock, [this] { return !state_->reporting; });
   lock.unlock();
   ended ? state_->thread.join() : state_->thread.detach();
   return ended;
 }
 
-GivenUp WriterThread::given_up() const {
+AbandonedOutput WriterThread::abandoned_output() const {
   const std::lock_guard lock(state_->mutex);
-  return state_->given_up;
+  return state_->abandoned_output;
 }
 
 WriterStatus WriterThread::status() const {

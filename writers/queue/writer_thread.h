@@ -12,9 +12,9 @@
 #include <vector>
 
 #include "control/step.h"
-#include "writers/queue/given_up.h"
-#include "writers/queue/guarded_sink.h"
+#include "writers/queue/abandoned_output.h"
 #include "writers/queue/record_queue.h"
+#include "writers/queue/retrying_sink.h"
 #include "writers/queue/sink.h"
 
 namespace gradmon {
@@ -58,7 +58,7 @@ class WriterThread {
 
   // How long stop() waits: until `stalled` after the thread's last progress (a file written, or the
   // rows of one kind), but no longer than `in_all`. `slow` is called once after 2 s.
-  struct Patience {
+  struct StopTimeout {
     std::chrono::milliseconds stalled{2000};
     std::chrono::milliseconds in_all{30'000};
     std::function<void()> slow = nullptr;
@@ -68,19 +68,19 @@ class WriterThread {
   // that has not ended is lost. Returns false on timeout: the thread is abandoned, ends as soon as it
   // can, and no longer calls on_finished. Later calls, and calls in a forked child, do nothing and
   // return true.
-  bool stop(const Patience& patience) noexcept;
+  bool stop(const StopTimeout& timeout) noexcept;
   // Waits at most `at_most`, whether or not the thread makes progress.
   bool stop(std::chrono::milliseconds at_most) noexcept { return stop({at_most, at_most, nullptr}); }
   // Any thread. Rows and files left unwritten by a stop() that returned false; the status counts the
   // rows as lost.
-  GivenUp given_up() const;
+  AbandonedOutput abandoned_output() const;
 
   // Any thread.
   WriterStatus status() const;
 
  private:
   struct State;
-  bool wait_for_end(const Patience& patience) noexcept;
+  bool wait_for_end(const StopTimeout& timeout) noexcept;
 
   const int pid_;                       // of the process that has the thread
   const std::shared_ptr<State> state_;  // shared with the thread

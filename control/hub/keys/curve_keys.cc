@@ -26,8 +26,8 @@ std::string key_objection(const std::string& file, std::string_view text, KeyByt
   return wrong ? file + ":1:" + std::to_string(*wrong + 1) + ": not Z85" : "";
 }
 
-tl::expected<KeyBytes, std::string> read_key(const fs::path& file, Guarded guarded) {
-  auto text = read_key_file(file, guarded);
+tl::expected<KeyBytes, std::string> read_key(const fs::path& file, KeyAccess access) {
+  auto text = read_key_file(file, access);
   if (!text) return tl::unexpected(text.error());
   KeyBytes key{};
   std::string why = key_objection(file.string(), *text, key);
@@ -39,7 +39,7 @@ tl::expected<KeyBytes, std::string> read_key(const fs::path& file, Guarded guard
 }
 
 tl::expected<SecretKey, std::string> read_secret(const fs::path& file) {
-  auto key = read_key(file, Guarded::against_reading);
+  auto key = read_key(file, KeyAccess::owner_only);
   if (!key) return tl::unexpected(key.error());
   SecretKey secret(*key);
   sodium_memzero(key->data(), key->size());
@@ -48,7 +48,7 @@ tl::expected<SecretKey, std::string> read_secret(const fs::path& file) {
 
 tl::expected<ClientKeys, std::string> read_client_keys(const fs::path& directory, const std::string& name) {
   if (std::string why = key_directory_objection(directory); !why.empty()) return tl::unexpected(why);
-  auto server = read_key(directory / "server.public", Guarded::against_writing);
+  auto server = read_key(directory / "server.public", KeyAccess::owner_writes);
   if (!server) return tl::unexpected(server.error());
   auto secret = read_secret(directory / (name + std::string(kSecret)));
   if (!secret) return tl::unexpected(secret.error());
@@ -59,7 +59,7 @@ fs::path allow_list_of(const fs::path& directory) { return directory / "clients.
 
 tl::expected<std::string, std::string> allow_list_text(const fs::path& directory) {
   if (std::string why = key_directory_objection(directory); !why.empty()) return tl::unexpected(why);
-  return read_key_file(allow_list_of(directory), Guarded::against_writing);
+  return read_key_file(allow_list_of(directory), KeyAccess::owner_writes);
 }
 
 tl::expected<AllowList, std::string> parsed(const fs::path& directory,
@@ -125,7 +125,7 @@ tl::expected<ClientKeys, std::string> read_operator_keys(const fs::path& directo
   if (std::string why = key_directory_objection(directory); !why.empty()) return tl::unexpected(why);
   const std::vector<std::string> names = clients_in(directory);
   if (names.empty()) {
-    return tl::unexpected(directory.string() + ": no client's secret in it; \"gradmonctl keygen " +
+    return tl::unexpected(directory.string() + ": contains no client secret; \"gradmonctl keygen " +
                           directory.string() + " --client NAME --role read\" makes one");
   }
   const bool has_operator = std::find(names.begin(), names.end(), "operator") != names.end();

@@ -1,17 +1,13 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "control/hub/keys/hub_keys.h"
 
-#include <fcntl.h>
 #include <sodium.h>
-#include <unistd.h>
 
-#include <cerrno>
-#include <cstring>
 #include <optional>
 #include <string_view>
 #include <utility>
 
-#include "control/files/descriptor.h"
+#include "control/files/durable_file.h"
 #include "control/hub/keys/key_file.h"
 
 namespace gradmon {
@@ -47,7 +43,7 @@ std::optional<HubKeys> parse(std::string_view text) {
 
 tl::expected<HubKeys, std::string> hub_keys_in(const fs::path& file) {
   if (sodium_init() < 0) return tl::unexpected(std::string("libsodium has no random numbers here"));
-  if (auto text = read_key_file(file, Guarded::against_reading)) {
+  if (auto text = read_key_file(file, KeyAccess::owner_only)) {
     auto kept = parse(*text);
     sodium_memzero(text->data(), text->size());
     if (kept) return std::move(*kept);
@@ -60,18 +56,12 @@ tl::expected<HubKeys, std::string> hub_keys_in(const fs::path& file) {
   return keys;
 }
 
-tl::expected<void, std::string> keep_hub_keys(const fs::path& file, const HubKeys& keys) {
+tl::expected<void, std::string> save_hub_keys(const fs::path& file, const HubKeys& keys) {
   std::string text = to_z85(keys.secret.bytes()) + "\n" + (keys.endpoint.empty() ? "-" : keys.endpoint) + "\n";
   for (const KeyBytes& key : keys.admitted) text += to_z85(key) + "\n";
-  const fs::path beside = file.string() + ".new";
-  unlink(beside.c_str());  // Left by a hub that was killed.
-  const Descriptor fd(open(beside.c_str(), O_WRONLY | O_CREAT | O_EXCL | O_NOFOLLOW | O_CLOEXEC, 0600));
-  const bool whole = fd.valid() && write(fd.get(), text.data(), text.size()) == static_cast<ssize_t>(text.size());
+  auto replaced = replace_file(file, text, 0600);
   sodium_memzero(text.data(), text.size());
-  if (whole && rename(beside.c_str(), file.c_str()) == 0) return {};
-  std::string why = file.string() + ": " + std::strerror(errno);
-  unlink(beside.c_str());
-  return tl::unexpected(std::move(why));
+  return replaced;
 }
 
 }  // namespace gradmon

@@ -22,6 +22,6 @@ struct HubKeys {
 // Reads the file. If it is missing, invalid or not trusted: generates new keys, which are not saved yet.
 tl::expected<HubKeys, std::string> hub_keys_in(const std::filesystem::path& file);
 // Replaces the file by rename; mode 0600.
-tl::expected<void, std::string> keep_hub_keys(const std::filesystem::path& file, const HubKeys& keys);
+tl::expected<void, std::string> save_hub_keys(const std::filesystem::path& file, const HubKeys& keys);
 
 }  // namespace gradmon

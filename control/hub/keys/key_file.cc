@@ -1,7 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "control/hub/keys/key_file.h"
 
-#include <fcntl.h>
 #include <sys/stat.h>
 #include <unistd.h>
 
@@ -10,7 +9,7 @@
 #include <cstdio>
 #include <cstring>
 
-#include "control/files/descriptor.h"
+#include "control/files/checked_file.h"
 
 namespace gradmon {
 namespace {
@@ -35,10 +34,10 @@ std::string owner_objection(const fs::path& path, const struct stat& status) {
          std::to_string(geteuid()) + " who runs this";
 }
 
-std::string file_objection(const fs::path& file, const struct stat& status, Guarded guarded) {
+std::string file_objection(const fs::path& file, const struct stat& status, KeyAccess access) {
   if (!S_ISREG(status.st_mode)) return file.string() + ": not a regular file";
   if (std::string why = owner_objection(file, status); !why.empty()) return why;
-  if (guarded == Guarded::against_reading && (status.st_mode & kOthersRead) != 0)
+  if (access == KeyAccess::owner_only && (status.st_mode & kOthersRead) != 0)
     return file.string() + ": others can use it (mode " + mode_text(status) + "): chmod 600 it";
   if ((status.st_mode & kOthersWrite) != 0)
     return file.string() + ": others can write it (mode " + mode_text(status) + "): chmod go-w it";
@@ -62,26 +61,9 @@ std::string key_directory_objection(const fs::path& directory) {
   return "";
 }
 
-tl::expected<std::string, std::string> read_key_file(const fs::path& file, Guarded guarded) {
-  const Descriptor open_file(open(file.c_str(), O_RDONLY | O_CLOEXEC | O_NONBLOCK | O_NOCTTY));
-  struct stat status {};
-  if (open_file.get() < 0 || fstat(open_file.get(), &status) != 0) {
-    if (errno == ENXIO) return tl::unexpected(file.string() + ": not a regular file");
-    return tl::unexpected(cause(file));
-  }
-  if (std::string why = file_objection(file, status, guarded); !why.empty())
-    return tl::unexpected(std::move(why));
-  std::string text(static_cast<std::size_t>(status.st_size), '\0');
-  std::size_t filled = 0;
-  ssize_t got = 1;
-  while (filled < text.size() && got > 0) {
-    got = read(open_file.get(), text.data() + filled, text.size() - filled);
-    if (got > 0) filled += static_cast<std::size_t>(got);
-    if (got < 0 && errno == EINTR) got = 1;
-  }
-  if (got < 0) return tl::unexpected(cause(file));
-  text.resize(filled);
-  return text;
+tl::expected<std::string, std::string> read_key_file(const fs::path& file, KeyAccess access) {
+  return read_checked_file(file, 0,
+                           [&](const struct stat& status) { return file_objection(file, status, access); });
 }
 
 }  // namespace gradmon

@@ -9,6 +9,7 @@
 #include <cerrno>
 #include <cstring>
 #include <utility>
+#include <vector>
 
 #include "control/files/durable_file.h"
 #include "control/hub/keys/curve_keys.h"
@@ -29,37 +30,55 @@ tl::unexpected<std::string> failed(const fs::path& path) {
   return tl::unexpected(path.string() + ": " + std::strerror(errno));
 }
 
-Outcome write_new(const fs::path& file, mode_t mode, std::string_view text) {
+// What a keygen has made so far. Removes it again if the keygen does not succeed.
+struct Made {
+  std::vector<fs::path> paths;  // a directory before its files
+  bool keep = false;
+
+  Made() = default;
+  Made(const Made&) = delete;
+  Made& operator=(const Made&) = delete;
+  ~Made() {
+    std::error_code error;
+    for (auto path = paths.rbegin(); !keep && path != paths.rend(); ++path) fs::remove(*path, error);
+  }
+};
+
+Outcome write_new(const fs::path& file, mode_t mode, std::string_view text, Made& made) {
   const int fd = open(file.c_str(), O_WRONLY | O_CREAT | O_EXCL | O_CLOEXEC | O_NOFOLLOW, mode);
   if (fd < 0) return failed(file);
   const bool written = fchmod(fd, mode) == 0 && write_all(fd, text) && fsync(fd) == 0;
   const int cause = errno;
   close(fd);
+  made.paths.push_back(file);
   if (written) return {};
-  unlink(file.c_str());
   errno = cause;
   return failed(file);
 }
 
 // Makes NAME.secret; returns the public key.
-tl::expected<KeyBytes, std::string> make_pair(const fs::path& directory, const std::string& name) {
+tl::expected<KeyBytes, std::string> make_pair(const fs::path& directory, const std::string& name,
+                                              Made& made) {
   KeyBytes bytes{};
   randombytes_buf(bytes.data(), bytes.size());
   const SecretKey secret(bytes);
   std::string text = to_z85(bytes) + "\n";
-  const Outcome written = write_new(directory / (name + ".secret"), kSecretMode, text);
+  const Outcome written = write_new(directory / (name + ".secret"), kSecretMode, text, made);
   sodium_memzero(text.data(), text.size());
   sodium_memzero(bytes.data(), bytes.size());
   if (!written) return tl::unexpected(written.error());
   return secret.public_key();
 }
 
-Outcome make_directory(const fs::path& directory) {
+Outcome make_directory(const fs::path& directory, Made& made) {
   std::error_code error;
   // With a slash at the end ("keys/"), parent_path() is the directory itself.
   const fs::path named = directory.has_filename() ? directory : directory.parent_path();
   fs::create_directories(named.parent_path(), error);
-  if (mkdir(directory.c_str(), 0700) == 0) return {};
+  if (mkdir(directory.c_str(), 0700) == 0) {
+    made.paths.push_back(named);
+    return {};
+  }
   if (errno != EEXIST) return failed(directory);
   struct stat status {};
   if (lstat(directory.c_str(), &status) != 0) return failed(directory);
@@ -75,21 +94,23 @@ Outcome make_directory(const fs::path& directory) {
 
 tl::expected<std::string, std::string> make_key_directory(const fs::path& directory) {
   if (sodium_init() < 0) return tl::unexpected(std::string("libsodium has no random numbers here"));
-  if (Outcome made = make_directory(directory); !made) return tl::unexpected(made.error());
+  Made made;
+  if (Outcome ready = make_directory(directory, made); !ready) return tl::unexpected(ready.error());
   std::string list = kListTitle;
-  const auto server = make_pair(directory, "server");
+  const auto server = make_pair(directory, "server", made);
   if (!server) return tl::unexpected(server.error());
   for (const char* name : {"ranks", "operator"}) {
-    const auto key = make_pair(directory, name);
+    const auto key = make_pair(directory, name, made);
     if (!key) return tl::unexpected(key.error());
     list += allow_list_line({name, Role::control}, *key);
   }
   for (const auto& [name, text] :
        {std::pair<std::string, std::string>("server.public", to_z85(*server) + "\n"), {kListName, list}}) {
-    if (Outcome written = write_new(directory / name, kPublicMode, text); !written)
+    if (Outcome written = write_new(directory / name, kPublicMode, text, made); !written)
       return tl::unexpected(written.error());
   }
   if (Outcome synced = sync_directory(directory); !synced) return tl::unexpected(synced.error());
+  made.keep = true;
   const std::string path = directory.string();
   return "made " + path +
          "\n"
@@ -108,7 +129,7 @@ tl::expected<std::string, std::string> add_client(const fs::path& directory, con
     return tl::unexpected("\"" + client.name + "\": " + why);
   if (std::string why = key_directory_objection(directory); !why.empty()) return tl::unexpected(why);
   const fs::path file = directory / kListName;
-  auto text = read_key_file(file, Guarded::against_writing);
+  auto text = read_key_file(file, KeyAccess::owner_writes);
   if (!text) return tl::unexpected(text.error());
   // A list with nothing but its title has no client yet. Any other list must be valid before a line is added.
   auto list = parse_allow_list(*text, file.string());
@@ -118,21 +139,20 @@ tl::expected<std::string, std::string> add_client(const fs::path& directory, con
       return tl::unexpected(file.string() + ": lists client \"" + client.name +
                             "\" already; nothing was changed");
   }
-  const auto key = make_pair(directory, client.name);
+  Made made;
+  const auto key = make_pair(directory, client.name, made);
   if (!key) return tl::unexpected(key.error());
   if (!text->empty() && text->back() != '\n') *text += '\n';
-  const fs::path beside = file.string() + ".new";
-  unlink(beside.c_str());  // Left by a keygen that was killed.
-  Outcome listed = write_new(beside, kPublicMode, *text + allow_list_line(client, *key));
-  if (listed && rename(beside.c_str(), file.c_str()) != 0) listed = failed(file);
-  if (listed) listed = sync_directory(directory);
-  if (!listed) {
-    unlink((directory / (client.name + ".secret")).c_str());
-    return tl::unexpected(listed.error());
+  Outcome listed = replace_file(file, *text + allow_list_line(client, *key), kPublicMode);
+  if (!listed) return tl::unexpected(listed.error());
+  made.keep = true;
+  if (Outcome synced = sync_directory(directory); !synced) {
+    return tl::unexpected(synced.error() + "; client \"" + client.name +
+                          "\" was added, but a crash of this machine may lose it");
   }
   return "made " + (directory / (client.name + ".secret")).string() + "\n" + file.string() + " lists " +
          client.name + " with the role " + name_of(client.role) +
-         "; jobs read it when they start\n"
+         "; running jobs read it within 2 s\n"
          "a client elsewhere needs a directory with " +
          client.name + ".secret and server.public\n";
 }

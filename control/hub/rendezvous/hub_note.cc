@@ -7,6 +7,8 @@
 #include <nlohmann/json.hpp>
 
 #include "control/host/job_directory.h"
+#include "control/host/json_field.h"
+#include "control/hub/rendezvous/job_entry.h"
 #include "control/hub/rendezvous/trusted_file.h"
 
 namespace gradmon {
@@ -17,8 +19,7 @@ using Json = nlohmann::ordered_json;
 
 constexpr std::size_t kMostNotes = 20'000;
 constexpr std::string_view kExtension = ".hub";
-
-fs::path directory_of(const fs::path& output_dir) { return output_dir / ".gradmon" / "jobs"; }
+constexpr std::size_t kHashDigits = 16;
 
 fs::path file_of(const fs::path& output_dir, const HubNote& note) {
   // The hash of the key makes the name unique, also among hosts of the same name.
@@ -27,7 +28,7 @@ fs::path file_of(const fs::path& output_dir, const HubNote& note) {
   for (const char c : note.key) hash = (hash ^ static_cast<unsigned char>(c)) * 0x100000001b3;
   std::string hex;
   for (int shift = 60; shift >= 0; shift -= 4) hex += digits[(hash >> static_cast<unsigned>(shift)) & 15U];
-  return directory_of(output_dir) / (job_file_name(note.launch_id) + "." + hex + std::string(kExtension));
+  return jobs_directory(output_dir) / (job_file_name(note.launch_id) + "." + hex + std::string(kExtension));
 }
 
 void each_note(const fs::path& output_dir, const std::string& launch_id,
@@ -35,11 +36,13 @@ void each_note(const fs::path& output_dir, const std::string& launch_id,
   const std::string beginning = job_file_name(launch_id) + ".";
   std::error_code error;
   std::size_t looked_at = 0;
-  for (fs::directory_iterator at(directory_of(output_dir), error), end; !error && at != end;
+  for (fs::directory_iterator at(jobs_directory(output_dir), error), end; !error && at != end;
        at.increment(error)) {
     if (++looked_at > kMostNotes) return;
     const std::string name = at->path().filename().string();
-    if (name.rfind(beginning, 0) == 0 && at->path().extension() == kExtension) take(at->path());
+    // The length, too: the names of another job's notes may begin with this job's name and a dot.
+    const bool of_job = name.size() == beginning.size() + kHashDigits + kExtension.size();
+    if (of_job && name.rfind(beginning, 0) == 0 && at->path().extension() == kExtension) take(at->path());
   }
 }
 
@@ -53,17 +56,14 @@ std::string to_text(const HubNote& note) {
 std::optional<HubNote> parse_note(const std::string& text, const std::string& launch_id) {
   const Json json = Json::parse(text, nullptr, false);
   if (!json.is_object()) return {};
-  const auto field = [&](const char* key) {
-    const auto at = json.find(key);
-    return at != json.end() && at->is_string() ? at->get<std::string>() : std::string();
-  };
-  HubNote note{field("launch_id"), field("host"), field("key")};
+  HubNote note{field<std::string>(json, "launch_id"), field<std::string>(json, "host"),
+               field<std::string>(json, "key")};
   if (note.launch_id != launch_id || note.key.empty()) return {};
   return note;
 }
 
-tl::expected<void, std::string> keep_note(const fs::path& output_dir, const HubNote& note) {
-  return keep_trusted_file(file_of(output_dir, note), to_text(note));
+tl::expected<void, std::string> write_note(const fs::path& output_dir, const HubNote& note) {
+  return replace_trusted_file(file_of(output_dir, note), to_text(note));
 }
 
 void remove_note(const fs::path& output_dir, const HubNote& note) { unlink(file_of(output_dir, note).c_str()); }

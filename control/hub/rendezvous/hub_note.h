@@ -23,7 +23,7 @@ std::string to_text(const HubNote& note);
 // Accepts any bytes; nullopt if they are not a note of this launch.
 std::optional<HubNote> parse_note(const std::string& text, const std::string& launch_id);
 
-tl::expected<void, std::string> keep_note(const std::filesystem::path& output_dir, const HubNote& note);
+tl::expected<void, std::string> write_note(const std::filesystem::path& output_dir, const HubNote& note);
 void remove_note(const std::filesystem::path& output_dir, const HubNote& note);
 
 // Reads the notes in the output directory whose file names are not in `seen`, and adds the names to it.

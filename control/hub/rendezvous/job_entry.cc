@@ -20,12 +20,13 @@ using Json = nlohmann::ordered_json;
 constexpr int kMostJobs = 1000;
 constexpr auto kReplace = Json::error_handler_t::replace;
 
-fs::path directory_of(const fs::path& output_dir) { return output_dir / ".gradmon" / "jobs"; }
 fs::path file_of(const fs::path& output_dir, const std::string& launch_id) {
-  return directory_of(output_dir) / (job_file_name(launch_id) + ".json");
+  return jobs_directory(output_dir) / (job_file_name(launch_id) + ".json");
 }
 
 }  // namespace
+
+fs::path jobs_directory(const fs::path& output_dir) { return output_dir / ".gradmon" / "jobs"; }
 
 std::string to_text(const JobEntry& job) {
   const Json json{{"epoch", job.epoch},     {"launch_id", job.launch_id}, {"name", job.name},
@@ -50,11 +51,12 @@ std::optional<JobEntry> parse_entry(const std::string& text) {
   return job;
 }
 
-std::vector<JobEntry> read_jobs(const fs::path& output_dir) {
+std::vector<JobEntry> read_entries(const fs::path& output_dir) {
   std::vector<JobEntry> jobs;
   std::error_code error;
   int seen = 0;
-  for (fs::directory_iterator at(directory_of(output_dir), error), end; !error && at != end; at.increment(error)) {
+  for (fs::directory_iterator at(jobs_directory(output_dir), error), end; !error && at != end;
+       at.increment(error)) {
     if (at->path().extension() != ".json" || ++seen > kMostJobs) continue;
     auto job = parse_entry(read_trusted_file(at->path()));
     if (job && !job->endpoint.empty()) jobs.push_back(std::move(*job));
@@ -63,17 +65,17 @@ std::vector<JobEntry> read_jobs(const fs::path& output_dir) {
   return jobs;
 }
 
-std::optional<JobEntry> find_job(const fs::path& output_dir, const std::string& launch_id) {
+std::optional<JobEntry> find_entry(const fs::path& output_dir, const std::string& launch_id) {
   auto job = parse_entry(read_trusted_file(file_of(output_dir, launch_id)));
   return job && job->launch_id == launch_id ? job : std::nullopt;
 }
 
-tl::expected<void, std::string> keep_job(const fs::path& output_dir, const JobEntry& job) {
-  return keep_trusted_file(file_of(output_dir, job.launch_id), to_text(job));
+tl::expected<void, std::string> write_entry(const fs::path& output_dir, const JobEntry& job) {
+  return replace_trusted_file(file_of(output_dir, job.launch_id), to_text(job));
 }
 
-void remove_job(const fs::path& output_dir, const JobEntry& job) {
-  const auto there = find_job(output_dir, job.launch_id);
+void remove_entry(const fs::path& output_dir, const JobEntry& job) {
+  const auto there = find_entry(output_dir, job.launch_id);
   if (there && there->epoch == job.epoch) unlink(file_of(output_dir, job.launch_id).c_str());
 }
 

@@ -25,18 +25,21 @@ struct JobEntry {
   std::string trouble = {};  // why the lead hub does not listen although it should; "" if nothing is wrong
 };
 
+// $OUT/.gradmon/jobs
+std::filesystem::path jobs_directory(const std::filesystem::path& output_dir);
+
 std::string to_text(const JobEntry& job);
 // Accepts any bytes; nullopt if they are not a JSON object.
 std::optional<JobEntry> parse_entry(const std::string& text);
 
 // All entries that have an endpoint, the oldest first; empty if there is no directory.
-std::vector<JobEntry> read_jobs(const std::filesystem::path& output_dir);
+std::vector<JobEntry> read_entries(const std::filesystem::path& output_dir);
 // The entry of one launch.
-std::optional<JobEntry> find_job(const std::filesystem::path& output_dir, const std::string& launch_id);
+std::optional<JobEntry> find_entry(const std::filesystem::path& output_dir, const std::string& launch_id);
 
 // Writes the entry by rename, unless the file already has this content.
-tl::expected<void, std::string> keep_job(const std::filesystem::path& output_dir, const JobEntry& job);
+tl::expected<void, std::string> write_entry(const std::filesystem::path& output_dir, const JobEntry& job);
 // Removes the entry if it is of the same epoch.
-void remove_job(const std::filesystem::path& output_dir, const JobEntry& job);
+void remove_entry(const std::filesystem::path& output_dir, const JobEntry& job);
 
 }  // namespace gradmon

@@ -13,6 +13,7 @@ namespace gradmon {
 // "" if there is no trusted file.
 std::string read_trusted_file(const std::filesystem::path& file);
 // Replaces the file by rename, unless it already has this content. Makes the directory.
-tl::expected<void, std::string> keep_trusted_file(const std::filesystem::path& file, const std::string& text);
+tl::expected<void, std::string> replace_trusted_file(const std::filesystem::path& file,
+                                                     const std::string& text);
 
 }  // namespace gradmon

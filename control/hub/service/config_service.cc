@@ -61,7 +61,7 @@ struct ConfigService::OnDisk {
   }
 
   Edited write_back(const FileIdentity& save) {
-    if (auto left = note.leave(save); !left) log_debug("no note of the write-back: " + left.error());
+    if (auto left = note.write(save); !left) log_debug("no note of the write-back: " + left.error());
     auto edited = edit({{"dynamic_on", "false"}}, save);
     // If the file could not be written the write-back is still due: the note stays for the next job.
     if (edited || edited.error().kind == EditError::Kind::changed) note.remove();
@@ -99,8 +99,8 @@ void ConfigService::watch(Watcher watcher) {
     on_disk->watched = open;
     DiskThread::Watch watch;
     watch.fd = [open] { return open->file.event_fd(); };
-    watch.patience = [open] { return open->file.next_poll(); };
-    watch.look = [on_disk, open, mailbox, watcher] {
+    watch.timeout = [open] { return open->file.next_poll(); };
+    watch.on_event = [on_disk, open, mailbox, watcher] {
       while (auto content = on_disk->look(open->file)) {
         const auto writer = *content ? open->jobs.writer_of((*content)->identity) : std::nullopt;
         mailbox->post([watcher, content = std::move(*content), writer = writer.value_or("")]() mutable {
@@ -110,7 +110,7 @@ void ConfigService::watch(Watcher watcher) {
       const auto now = OnDisk::Watched::Clock::now();
       if (now < open->next_look) return;
       open->next_look = now + kLookForJobsEvery;
-      auto others = open->jobs.look();
+      auto others = open->jobs.refresh();
       if (others == open->others) return;
       open->others = others;
       mailbox->post([watcher, others = std::move(others)] { watcher.on_other_jobs(others); });

@@ -6,20 +6,21 @@
 #include <sys/stat.h>
 #include <unistd.h>
 
+#include <algorithm>
 #include <array>
 #include <cerrno>
 #include <cstring>
 #include <optional>
 #include <utility>
 
+#include "control/files/durable_file.h"
 #include "control/wire/messages.h"
 
 namespace gradmon {
 namespace {
 
-constexpr char kMark[] = "gradmon decisions 1\n";
+constexpr char kMagic[] = "gradmon decisions 1\n";
 constexpr std::int64_t kReserveAtOnce = 1 << 20;
-constexpr std::int64_t kMostBytes = 256 << 20;
 constexpr std::size_t kSumBytes = crypto_generichash_BYTES_MIN;
 constexpr std::size_t kHeadBytes = sizeof(std::uint32_t) + kSumBytes;
 
@@ -35,12 +36,12 @@ Sum sum_of(std::string_view bytes) {
 }
 
 std::string header_text(const EpochHeader& header) {
-  return kMark + header.epoch + '\n' + header.run_id + '\n' + std::to_string(header.started) + '\n' +
+  return kMagic + header.epoch + '\n' + header.run_id + '\n' + std::to_string(header.started) + '\n' +
          header.launch_id;
 }
 
 std::optional<EpochHeader> read_header(std::string_view text) {
-  const std::string_view mark = kMark;
+  const std::string_view mark = kMagic;
   if (text.substr(0, mark.size()) != mark) return {};
   text.remove_prefix(mark.size());
   const auto line = [&] {
@@ -81,13 +82,15 @@ std::optional<std::string_view> next_entry(std::string_view all, std::size_t& at
 }  // namespace
 
 tl::expected<DecisionFile::Opened, std::string> DecisionFile::open(const std::filesystem::path& path,
-                                                                   EpochHeader fresh) {
+                                                                   EpochHeader fresh,
+                                                                   std::int64_t most_bytes) {
   if (sodium_init() < 0) return tl::unexpected(std::string("libsodium does not start"));
   Descriptor fd(::open(path.c_str(), O_RDWR | O_CREAT | O_CLOEXEC | O_NOFOLLOW | O_NONBLOCK, 0600));
   struct stat status {};
   if (!fd.valid() || fstat(fd.get(), &status) != 0) return tl::unexpected(problem(path.c_str()));
-  if (!S_ISREG(status.st_mode) || status.st_uid != geteuid() || status.st_size > kMostBytes)
-    return tl::unexpected(path.string() + ": expected a regular file of this user of at most 256 MiB");
+  if (!S_ISREG(status.st_mode) || status.st_uid != geteuid() || status.st_size > most_bytes)
+    return tl::unexpected(path.string() + ": expected a regular file of this user of at most " +
+                          std::to_string(most_bytes >> 20) + " MiB");
   const std::string all = contents(fd.get());
   std::size_t at = 0;
   const auto first = next_entry(all, at);
@@ -104,12 +107,12 @@ tl::expected<DecisionFile::Opened, std::string> DecisionFile::open(const std::fi
     }
     // Bytes behind an incomplete entry must not be read as entries later.
     if (ftruncate(fd.get(), static_cast<off_t>(whole)) != 0) return tl::unexpected(problem(path.c_str()));
-    opened.file.reset(new DecisionFile(path, std::move(fd), static_cast<std::int64_t>(whole)));
+    opened.file.reset(new DecisionFile(path, std::move(fd), static_cast<std::int64_t>(whole), most_bytes));
     static_cast<void>(opened.file->reserve(0));
     return opened;
   }
   if (ftruncate(fd.get(), 0) != 0) return tl::unexpected(problem(path.c_str()));
-  opened.file.reset(new DecisionFile(path, std::move(fd), 0));
+  opened.file.reset(new DecisionFile(path, std::move(fd), 0, most_bytes));
   if (auto written = opened.file->append(header_text(fresh)); !written) return tl::unexpected(written.error());
   opened.header = std::move(fresh);
   return opened;
@@ -117,7 +120,10 @@ tl::expected<DecisionFile::Opened, std::string> DecisionFile::open(const std::fi
 
 tl::expected<void, std::string> DecisionFile::reserve(std::int64_t bytes) {
   if (end_ + bytes + kReserveAtOnce / 2 <= reserved_) return {};
-  const std::int64_t wanted = bytes + kReserveAtOnce;
+  if (end_ + bytes > most_bytes_)
+    return tl::unexpected("the decision log has reached its bound of " + std::to_string(most_bytes_ >> 20) +
+                          " MiB");
+  const std::int64_t wanted = std::min(bytes + kReserveAtOnce, most_bytes_ - end_);
   if (const int error = posix_fallocate(file_.get(), end_, wanted); error == 0) {
     reserved_ = end_ + wanted;
     return {};
@@ -126,21 +132,15 @@ tl::expected<void, std::string> DecisionFile::reserve(std::int64_t bytes) {
   return tl::unexpected(std::string("no room for the decision log"));
 }
 
-bool DecisionFile::is_at_its_path() const {
-  struct stat there {};
-  struct stat here {};
-  return ::lstat(path_.c_str(), &there) == 0 && fstat(file_.get(), &here) == 0 &&
-         there.st_dev == here.st_dev && there.st_ino == here.st_ino;
-}
+bool DecisionFile::is_at_its_path() const { return is_at_path(path_, file_.get()); }
 
-tl::expected<void, std::string> DecisionFile::put_back() {
+tl::expected<void, std::string> DecisionFile::relink() {
   const std::string whole = contents(file_.get()).substr(0, static_cast<std::size_t>(end_));
   const std::filesystem::path beside = path_.string() + ".new";
   ::unlink(beside.c_str());
   Descriptor fresh(::open(beside.c_str(), O_RDWR | O_CREAT | O_EXCL | O_CLOEXEC | O_NOFOLLOW, 0600));
   if (!fresh.valid()) return tl::unexpected(problem(path_.c_str()));
-  const ssize_t n = pwrite(fresh.get(), whole.data(), whole.size(), 0);
-  if (n != static_cast<ssize_t>(whole.size()) || ::link(beside.c_str(), path_.c_str()) != 0) {
+  if (!write_all(fresh.get(), whole) || ::link(beside.c_str(), path_.c_str()) != 0) {
     std::string why = problem(path_.c_str());
     ::unlink(beside.c_str());
     return tl::unexpected(std::move(why));
@@ -162,9 +162,10 @@ tl::expected<void, std::string> DecisionFile::append(std::string_view bytes) {
   std::memcpy(record.data() + sizeof length, sum.data(), sum.size());
   record += bytes;
   if (auto room = reserve(static_cast<std::int64_t>(record.size())); !room) return room;
-  const ssize_t n = pwrite(file_.get(), record.data(), record.size(), static_cast<off_t>(end_));
-  if (n != static_cast<ssize_t>(record.size())) return tl::unexpected(problem("decision log"));
-  end_ += n;
+  const bool written =
+      lseek(file_.get(), static_cast<off_t>(end_), SEEK_SET) >= 0 && write_all(file_.get(), record);
+  if (!written) return tl::unexpected(problem("decision log"));
+  end_ += static_cast<std::int64_t>(record.size());
   return {};
 }
 

@@ -11,11 +11,11 @@ constexpr const char* kNoAnswer = ": no answer from the disk";
 
 }  // namespace
 
-bool DiskReport::is_silent() const { return disk_.current_task_age() >= kSilentAfter; }
+bool DiskReport::is_unresponsive() const { return disk_.current_task_age() >= kSilentAfter; }
 
 std::set<std::string> DiskReport::conditions() const {
   std::set<std::string> lines;
-  if (is_silent()) lines.insert(place_ + kNoAnswer);
+  if (is_unresponsive()) lines.insert(place_ + kNoAnswer);
   for (const std::string& other : others_) lines.insert(place_ + " is used by another job, too: " + other);
   return lines;
 }
@@ -28,14 +28,14 @@ std::vector<std::string> DiskReport::warnings() const {
   return lines;
 }
 
-std::vector<DiskReport::Line> DiskReport::news() {
+std::vector<DiskReport::Line> DiskReport::take_changes() {
   std::vector<Line> lines;
   auto now = conditions();
   for (const std::string& line : now) {
     if (reported_.count(line) == 0) lines.emplace_back(LogLevel::warn, line);
   }
   for (const std::string& line : reported_) {
-    if (now.count(line) == 0) lines.emplace_back(LogLevel::info, "over: " + line);
+    if (now.count(line) == 0) lines.emplace_back(LogLevel::info, "resolved: " + line);
   }
   reported_ = std::move(now);
   return lines;

@@ -24,10 +24,10 @@ class DiskReport {
   void used_by(std::vector<std::string> others) { others_ = std::move(others); }
   std::vector<std::string> warnings() const;
   // A log line for each condition that began or ended since the last call.
-  std::vector<Line> news();
+  std::vector<Line> take_changes();
 
  private:
-  bool is_silent() const;
+  bool is_unresponsive() const;
   std::set<std::string> conditions() const;
 
   const std::string place_;

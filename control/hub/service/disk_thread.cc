@@ -7,6 +7,7 @@
 #include <algorithm>
 #include <condition_variable>
 #include <deque>
+#include <exception>
 #include <mutex>
 #include <optional>
 #include <string>
@@ -20,12 +21,17 @@ namespace gradmon {
 
 namespace {
 
+constexpr int kTimeoutAfterError = 1000;  // ms, if a Watch throws instead of saying its timeout
+
 // Jobs report their own errors; exceptions stop here.
-void do_guarded(const DiskThread::Job& job) noexcept {
+template <class Work>
+void do_guarded(const Work& work) noexcept {
   try {
-    job();
+    work();
   } catch (const std::exception& error) {
     log_error(std::string("disk thread: ") + error.what());
+  } catch (...) {
+    log_error("disk thread: an unknown exception");
   }
 }
 
@@ -77,7 +83,7 @@ void DiskThread::watch(std::function<Watch()> make_on_disk_thread) {
   // The state outlives every job: run() holds it.
   post([state = state_.get(), make = std::move(make_on_disk_thread)] {
     state->watch = make();
-    do_guarded(state->watch->look);
+    do_guarded(state->watch->on_event);
   });
 }
 
@@ -114,16 +120,18 @@ void DiskThread::run(const std::shared_ptr<State>& state, const char* name) {
     }
     state->idle.notify_all();
     lock.unlock();
-    pollfd fds[] = {{state->wake.fd(), POLLIN, 0}, {state->watch ? state->watch->fd() : -1, POLLIN, 0}};
-    const int patience = state->watch
-                             ? static_cast<int>(std::max<std::int64_t>(0, state->watch->patience().count()))
-                         : state->wake.fd() < 0 ? 100
-                                                : -1;
-    const int ready = ::poll(fds, 2, patience);
+    pollfd fds[] = {{state->wake.fd(), POLLIN, 0}, {-1, POLLIN, 0}};
+    int timeout = state->watch ? kTimeoutAfterError : state->wake.fd() < 0 ? 100 : -1;
+    do_guarded([&] {
+      if (!state->watch) return;
+      fds[1].fd = state->watch->fd();
+      timeout = static_cast<int>(std::max<std::int64_t>(0, state->watch->timeout().count()));
+    });
+    const int ready = ::poll(fds, 2, timeout);
     const bool woken = (fds[0].revents & POLLIN) != 0;
     if (woken) state->wake.clear();
     lock.lock();
-    if (state->watch && (ready == 0 || (fds[1].revents & POLLIN) != 0)) work(state->watch->look);
+    if (state->watch && (ready == 0 || (fds[1].revents & POLLIN) != 0)) work(state->watch->on_event);
   }
   lock.unlock();
   state->watch.reset();

@@ -2,16 +2,9 @@
 #pragma once
 
 #include <chrono>
-#include <exception>
 #include <functional>
 #include <memory>
-#include <string>
 #include <thread>
-#include <tl/expected.hpp>
-#include <type_traits>
-#include <utility>
-
-#include "control/host/mailbox.h"
 
 namespace gradmon {
 
@@ -23,11 +16,11 @@ class DiskThread {
   using Job = std::function<void()>;
 
   // Watched between jobs: called when `fd()` is readable (-1: never), and at the latest after
-  // `patience()`.
+  // `timeout()`.
   struct Watch {
     std::function<int()> fd;
-    std::function<std::chrono::milliseconds()> patience;
-    Job look;
+    std::function<std::chrono::milliseconds()> timeout;
+    Job on_event;
   };
 
   // `name`: of the thread, for ps and gdb; at most 15 characters.
@@ -39,15 +32,6 @@ class DiskThread {
 
   // Any thread. Jobs run one after another in this order. An exception is logged and dropped.
   void post(Job job);
-  // Any thread. Passes the result of `work` (a tl::expected with a text as its error) to `then`, through
-  // the mailbox. An exception becomes such an error.
-  template <class Work, class Then>
-  void ask(std::shared_ptr<Mailbox> mailbox, Work work, Then then) {
-    post([mailbox = std::move(mailbox), work = std::move(work), then = std::move(then)]() mutable {
-      mailbox->post(
-          [then = std::move(then), outcome = attempt(work)]() mutable { then(std::move(outcome)); });
-    });
-  }
   // Any thread. Starts to watch, with one call at once.
   void watch(std::function<Watch()> make_on_disk_thread);
   // Any thread. Waits until all posted jobs are done. False: they were not done in time.
@@ -57,14 +41,6 @@ class DiskThread {
 
  private:
   struct State;
-  template <class Work>
-  static std::invoke_result_t<Work&> attempt(Work& work) {
-    try {
-      return work();
-    } catch (const std::exception& error) {
-      return tl::unexpected(std::string(error.what()));
-    }
-  }
   static void run(const std::shared_ptr<State>& state, const char* name);
 
   const std::shared_ptr<State> state_;  // own synchronisation

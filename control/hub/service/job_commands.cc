@@ -15,12 +15,12 @@
 namespace gradmon {
 namespace {
 
-constexpr Ticks kOffWithout{1'000};     // after this time `off` is proposed without the config file
-constexpr Ticks kAnswerWithout{3'000};  // after this time another command is answered without the file
+constexpr Ticks kOffFileTimeout{1'000};  // after this time `off` is proposed without the config file
+constexpr Ticks kAnswerTimeout{3'000};   // after this time another command is answered without the file
 constexpr std::size_t kAnswersKept = 1000;
 constexpr std::size_t kMostDryRuns = 16;
 constexpr std::size_t kMostReason = 1'000;  // bytes, of the reason in a refused change's history entry
-constexpr std::size_t kMostTargetBytes = kMostBytesDown / 3;  // for rank 0, and for all other ranks together
+constexpr std::size_t kMostTargetBytes = kMaxFrameBytes / 3;  // for rank 0, and for all other ranks together
 
 CommandReply failed(CommandOutcome outcome, std::string message) {
   CommandReply reply;
@@ -84,7 +84,7 @@ void JobService::on_command(const std::string& peer, const Command& command) {
     case CommandVerb::set:
       break;
   }
-  if (running_.count(command.request_id) == 0) change(peer, command);
+  if (pending_edits_.count(command.request_id) == 0) change_config(peer, command);
 }
 
 void JobService::cancel(const std::string& peer, const Command& command) {
@@ -102,7 +102,7 @@ void JobService::evict(const std::string& peer, const Command& command) {
   const int rank = asked >= 0 && asked < job_.world_size ? static_cast<int>(asked) : -1;
   CommandReply reply;
   if (coordinator_.evict(Rank{rank}, command.by, actions)) {
-    reply.message = "rank " + std::to_string(rank) + " is out in 15 s";
+    reply.message = "rank " + std::to_string(rank) + " will be dropped in 15 s";
   } else {
     reply = failed(CommandOutcome::failed, "rank " + std::to_string(asked) + " is no member of this job");
   }
@@ -110,17 +110,11 @@ void JobService::evict(const std::string& peer, const Command& command) {
   answer(peer, command, reply);
 }
 
-std::string JobService::text_in_force() const {
-  if (!job_.lead.dynamic) return job_.lead.static_text;
-  const PlanPtr plan = coordinator_.committed_plan();
-  return plan ? plan->config_text : "";
-}
-
 // The newest entries that fit into one message.
 std::vector<HistoryEntry> JobService::newest_history() const {
   const std::size_t entry_bytes = 500 + 16 * static_cast<std::size_t>(job_.world_size);
   std::vector<HistoryEntry> entries = coordinator_.journal().entries();
-  std::size_t room = kMostBytesDown;
+  std::size_t room = kMaxFrameBytes;
   auto oldest = entries.end();
   while (oldest != entries.begin()) {
     const HistoryEntry& entry = *std::prev(oldest);
@@ -137,8 +131,10 @@ std::vector<HistoryEntry> JobService::newest_history() const {
 CommandReply JobService::config_in_force() const {
   CommandReply reply;
   reply.status = status();
-  const bool runs = reply.status->state == "on" || !job_.lead.dynamic;
-  reply.config_text = runs ? text_in_force() : adopted_text_;
+  const PlanPtr plan = coordinator_.committed_plan();
+  reply.config_text = adopted_text_;
+  if (reply.status->state == "on") reply.config_text = plan ? plan->config_text : "";
+  if (!job_.lead.dynamic) reply.config_text = job_.lead.static_text;
   if (!reply.config_text.empty()) return reply;
   const std::string why = last_error_ ? ": " + last_error_->text : "";
   return failed(CommandOutcome::failed, "the job has no valid config yet" + why);
@@ -205,32 +201,32 @@ void JobService::dry_run_ended(DryRunResult result) {
   dependencies_.reply(request.peer, request.command, request.reply);
 }
 
-void JobService::change(const std::string& peer, const Command& command) {
+void JobService::change_config(const std::string& peer, const Command& command) {
   if (!job_.lead.dynamic) {
     log_static_mode();
     return answer(peer, command, refused_in_static_mode());
   }
   if (!begun_) return;  // The client asks again.
   // With an edit running, the state is not known: the edit may be an `on`.
-  if (command.verb == CommandVerb::off && running_.empty() && coordinator_.newest_is_off()) {
+  if (command.verb == CommandVerb::off && pending_edits_.empty() && coordinator_.newest_is_off()) {
     return answer(peer, command, nothing_to_change("already off"));
   }
-  if (!write_back_allowed_) return change_without_file(peer, command, "write_back is false");
+  if (!write_back_allowed_) return propose_without_file(peer, command, "write_back is false");
   if (command.verb == CommandVerb::off && !broken_file_.empty())
-    return change_without_file(peer, command, broken_file_);
-  running_[command.request_id] = {peer, command, clock_, false};
+    return propose_without_file(peer, command, broken_file_);
+  pending_edits_[command.request_id] = {peer, command, clock_, false};
   config_.edit(edits_of(command), [this, peer, command](ConfigService::Edited edited) {
-    const auto running = running_.find(command.request_id);
-    const bool given_up = running != running_.end() && running->second.given_up;
-    if (running != running_.end()) running_.erase(running);
-    if (given_up && command.verb == CommandVerb::off) return adopt_own(command, edited);
-    changed(peer, command, std::move(edited));
+    const auto running = pending_edits_.find(command.request_id);
+    const bool given_up = running != pending_edits_.end() && running->second.given_up;
+    if (running != pending_edits_.end()) pending_edits_.erase(running);
+    if (given_up && command.verb == CommandVerb::off) return adopt_late_off(command, edited);
+    on_edit_done(peer, command, std::move(edited));
   });
 }
 
 // `off` was proposed without the file, and now the file was written after all. The edit of an earlier `on`
 // may have ended just before; `off` wins.
-void JobService::adopt_own(const Command& off, const ConfigService::Edited& edited) {
+void JobService::adopt_late_off(const Command& off, const ConfigService::Edited& edited) {
   if (!edited) return;
   adopted_text_ = edited->text;
   adopted_sha256_ = edited->identity.sha256;
@@ -244,29 +240,35 @@ void JobService::adopt_own(const Command& off, const ConfigService::Edited& edit
   perform(coordinator_.propose(source->plan, wall_now()));
 }
 
+bool JobService::waits_for_edit() const {
+  return std::any_of(pending_edits_.begin(), pending_edits_.end(),
+                     [](const auto& edit) { return !edit.second.given_up; });
+}
+
 // If the file system hangs: proposes `off` without the file, and answers other commands.
-void JobService::check_running_edits() {
-  for (auto& [id, running] : running_) {
+void JobService::check_pending_edits() {
+  for (auto& [id, running] : pending_edits_) {
     const bool off = running.command.verb == CommandVerb::off;
-    if (running.given_up || clock_ - running.since < (off ? kOffWithout : kAnswerWithout)) continue;
+    if (running.given_up || clock_ - running.since < (off ? kOffFileTimeout : kAnswerTimeout)) continue;
     running.given_up = true;
     if (off) {
-      change_without_file(running.peer, running.command, "it was not written within a second");
+      propose_without_file(running.peer, running.command, "it was not written within a second");
     } else {
-      dependencies_.reply(running.peer, running.command,
-                          failed(CommandOutcome::partial,
-                                 "the config file's disk does not answer: the change is on its way"));
+      dependencies_.reply(
+          running.peer, running.command,
+          failed(CommandOutcome::incomplete,
+                 "the config file's disk does not answer; the change is still being written"));
     }
   }
 }
 
-void JobService::changed(const std::string& peer, const Command& command, ConfigService::Edited edited) {
+void JobService::on_edit_done(const std::string& peer, const Command& command, ConfigService::Edited edited) {
   if (!edited) {
     const EditError& error = edited.error();
     if (error.kind == EditError::Kind::invalid && command.verb != CommandVerb::off) {
       return answer(peer, command, failed(CommandOutcome::invalid_config, error.text));
     }
-    return change_without_file(peer, command, error.text);
+    return propose_without_file(peer, command, error.text);
   }
   auto source = plan_from_config(edited->text, job_.lead.config_path);
   if (!source) return answer(peer, command, failed(CommandOutcome::invalid_config, source.error()));
@@ -277,14 +279,15 @@ void JobService::changed(const std::string& peer, const Command& command, Config
   propose(peer, command, std::move(*source), edited->identity, "");
 }
 
-void JobService::change_without_file(const std::string& peer, const Command& command, const std::string& why) {
+void JobService::propose_without_file(const std::string& peer, const Command& command,
+                                      const std::string& why) {
   auto edited = set_values(adopted_text_.empty() ? "{}" : adopted_text_, edits_of(command));
   if (!edited) return answer(peer, command, failed(CommandOutcome::invalid_config, edited.error()));
   auto source = plan_from_config(*edited, job_.lead.config_path);
   if (!source) return answer(peer, command, failed(CommandOutcome::invalid_config, source.error()));
   adopted_text_ = std::move(*edited);
   adopted_sha256_ = source->plan->config_sha256;
-  propose(peer, command, std::move(*source), {}, "the config file was left as it is: " + why);
+  propose(peer, command, std::move(*source), {}, "the config file was not changed: " + why);
 }
 
 void JobService::propose(const std::string& peer, const Command& command, PlanSource source,
@@ -292,7 +295,7 @@ void JobService::propose(const std::string& peer, const Command& command, PlanSo
   note_warnings(source.warnings);
   write_back_allowed_ = source.config.write_back;
   if (!source.plan->on && coordinator_.newest_is_off()) {
-    return answer(peer, command, nothing_to_change("taken; collecting stays off"));
+    return answer(peer, command, nothing_to_change("saved; collecting stays off"));
   }
   source.plan->cause = Cause::ctl;
   source.plan->by = command.by;
@@ -307,7 +310,7 @@ void JobService::propose(const std::string& peer, const Command& command, PlanSo
 
 void JobService::answer(const std::string& peer, const Command& command, CommandReply reply) {
   dependencies_.reply(peer, command, reply);
-  const bool refused = reply.outcome != CommandOutcome::done && reply.outcome != CommandOutcome::partial;
+  const bool refused = reply.outcome != CommandOutcome::done && reply.outcome != CommandOutcome::incomplete;
   if (refused) note_refused(command, reply.message);
   if (answered_.emplace(command.request_id, std::move(reply)).second)
     answered_order_.push_back(command.request_id);
@@ -355,7 +358,7 @@ CommandReply JobService::verdict_on(const std::string& request_id) const {
       reply.settled = reply.settled || reply.outcome != CommandOutcome::done;
       return reply;
     }
-    if (running_.count(request_id) != 0) return {};
+    if (pending_edits_.count(request_id) != 0) return {};
     return failed(CommandOutcome::failed, "no such request in this job");
   }
   CommandReply reply;

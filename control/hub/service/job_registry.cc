@@ -21,29 +21,37 @@ using Json = nlohmann::ordered_json;
 
 constexpr std::int64_t kRecordBytes = 2048;
 constexpr std::int64_t kMostJobs = 50;
-constexpr std::size_t kLongestText = 300;
+constexpr std::size_t kLongestText = 400;  // bytes in a record; three texts and the numbers fit
 // Milliseconds. A save of the announced bytes that is older or younger than this is the user's.
 constexpr std::int64_t kWritesWithin = 5'000;
 constexpr std::int64_t kNsInMs = 1'000'000;
 
-struct flock lock_of(short type, std::int64_t place, std::int64_t count) {
+struct flock lock_of(short type, std::int64_t slot, std::int64_t count) {
   struct flock lock {};
   lock.l_type = type;
   lock.l_whence = SEEK_SET;
-  lock.l_start = place * kRecordBytes;
+  lock.l_start = slot * kRecordBytes;
   lock.l_len = count * kRecordBytes;
   return lock;
 }
 
-bool lock_place(int fd, std::int64_t place) {
-  struct flock lock = lock_of(F_WRLCK, place, 1);
+bool lock_record(int fd, std::int64_t slot) {
+  struct flock lock = lock_of(F_WRLCK, slot, 1);
   return ::fcntl(fd, F_OFD_SETLK, &lock) == 0;
 }
 
 // Whether another process holds a lock on one of the records.
-bool is_held(int fd, std::int64_t place, std::int64_t count) {
-  struct flock lock = lock_of(F_WRLCK, place, count);
+bool is_held(int fd, std::int64_t slot, std::int64_t count) {
+  struct flock lock = lock_of(F_WRLCK, slot, count);
   return ::fcntl(fd, F_OFD_GETLK, &lock) == 0 && lock.l_type != F_UNLCK;
+}
+
+// Text of which at most kLongestText bytes go into a record, with all escapes. What is no UTF-8 is replaced.
+std::string shortened(std::string text) {
+  const auto escaped = [&] { return Json(text).dump(-1, ' ', false, Json::error_handler_t::replace); };
+  text.resize(std::min(text.size(), kLongestText));
+  while (escaped().size() > kLongestText) text.pop_back();
+  return Json::parse(escaped()).get<std::string>();
 }
 
 std::string for_people(const JobRegistry::Job& job) {
@@ -55,37 +63,32 @@ std::string for_people(const JobRegistry::Job& job) {
 
 JobRegistry::JobRegistry(fs::path file, Job own) : file_(std::move(file)), own_{std::move(own), {}, 0} {
   for (std::string* text : {&own_.job.launch_id, &own_.job.name, &own_.job.host})
-    text->resize(std::min(text->size(), kLongestText));
+    *text = shortened(std::move(*text));
 }
 
 JobRegistry::~JobRegistry() {
-  if (place_ < 0 || !is_there()) return;
-  struct flock free = lock_of(F_UNLCK, place_, 1);
+  if (slot_ < 0 || !is_there()) return;
+  struct flock free = lock_of(F_UNLCK, slot_, 1);
   ::fcntl(fd_.get(), F_OFD_SETLK, &free);
-  // A job that takes a place between these two calls notices that the file has vanished, and makes a new one.
+  // A job that takes a slot between these two calls notices that the file has vanished, and makes a new one.
   if (!is_held(fd_.get(), 0, kMostJobs)) ::unlink(file_.c_str());
 }
 
-bool JobRegistry::is_there() const {
-  struct stat there {};
-  struct stat here {};
-  return fd_.valid() && ::lstat(file_.c_str(), &there) == 0 && ::fstat(fd_.get(), &here) == 0 &&
-         there.st_dev == here.st_dev && there.st_ino == here.st_ino;
-}
+bool JobRegistry::is_there() const { return is_at_path(file_, fd_.get()); }
 
-bool JobRegistry::take_place() {
-  if (place_ >= 0 && is_there()) return true;
-  place_ = -1;
+bool JobRegistry::lock_slot() {
+  if (slot_ >= 0 && is_there()) return true;
+  slot_ = -1;
   fd_.reset(::open(file_.c_str(), O_RDWR | O_CREAT | O_NOFOLLOW | O_NONBLOCK | O_CLOEXEC, 0600));
   struct stat found {};
   if (!fd_.valid() || ::fstat(fd_.get(), &found) != 0 || !S_ISREG(found.st_mode) ||
       found.st_uid != ::geteuid() || found.st_size > kMostJobs * kRecordBytes)
     return false;
-  for (std::int64_t place = 0; place < kMostJobs && place_ < 0; ++place) {
-    if (lock_place(fd_.get(), place)) place_ = place;
+  for (std::int64_t slot = 0; slot < kMostJobs && slot_ < 0; ++slot) {
+    if (lock_record(fd_.get(), slot)) slot_ = slot;
   }
-  if (place_ >= 0) put_record();
-  return place_ >= 0;
+  if (slot_ >= 0) put_record();
+  return slot_ >= 0;
 }
 
 void JobRegistry::put_record() {
@@ -95,18 +98,18 @@ void JobRegistry::put_record() {
                   {"written_at", own_.written_at}};
   std::string text = json.dump(-1, ' ', false, Json::error_handler_t::replace);
   text.resize(kRecordBytes, '\0');
-  [[maybe_unused]] const ssize_t n = ::pwrite(fd_.get(), text.data(), text.size(), place_ * kRecordBytes);
+  [[maybe_unused]] const ssize_t n = ::pwrite(fd_.get(), text.data(), text.size(), slot_ * kRecordBytes);
 }
 
 std::vector<JobRegistry::Record> JobRegistry::others() const {
   std::vector<Record> records;
   struct stat found {};
-  if (place_ < 0 || !is_held(fd_.get(), 0, kMostJobs) || ::fstat(fd_.get(), &found) != 0) return records;
-  const std::int64_t places = std::min(kMostJobs, found.st_size / kRecordBytes);
-  for (std::int64_t place = 0; place < places; ++place) {
-    if (place == place_ || !is_held(fd_.get(), place, 1)) continue;
+  if (slot_ < 0 || !is_held(fd_.get(), 0, kMostJobs) || ::fstat(fd_.get(), &found) != 0) return records;
+  const std::int64_t slots = std::min(kMostJobs, found.st_size / kRecordBytes);
+  for (std::int64_t slot = 0; slot < slots; ++slot) {
+    if (slot == slot_ || !is_held(fd_.get(), slot, 1)) continue;
     std::array<char, kRecordBytes> bytes{};
-    if (::pread(fd_.get(), bytes.data(), bytes.size() - 1, place * kRecordBytes) < 0) continue;
+    if (::pread(fd_.get(), bytes.data(), bytes.size() - 1, slot * kRecordBytes) < 0) continue;
     const Json json = Json::parse(std::string(bytes.data()), nullptr, false);
     if (!json.is_object()) continue;
     Record record{{field<std::string>(json, "launch_id"), field<std::string>(json, "name"),
@@ -120,9 +123,9 @@ std::vector<JobRegistry::Record> JobRegistry::others() const {
   return records;
 }
 
-std::vector<std::string> JobRegistry::look() {
+std::vector<std::string> JobRegistry::refresh() {
   std::vector<std::string> names;
-  if (!take_place()) return names;
+  if (!lock_slot()) return names;
   for (const Record& record : others()) names.push_back(for_people(record.job));
   return names;
 }
@@ -130,16 +133,16 @@ std::vector<std::string> JobRegistry::look() {
 void JobRegistry::about_to_write(const std::string& sha256) {
   own_.written = {0, 0, sha256};
   own_.written_at = wall_now();
-  if (take_place()) put_record();
+  if (lock_slot()) put_record();
 }
 
 void JobRegistry::has_written(const FileIdentity& save) {
   own_.written = save;
-  if (take_place()) put_record();
+  if (lock_slot()) put_record();
 }
 
 std::optional<std::string> JobRegistry::writer_of(const FileIdentity& save) {
-  if (!take_place()) return {};
+  if (!lock_slot()) return {};
   for (const Record& record : others()) {
     const FileIdentity& written = record.written;
     if (written.sha256.empty() || written.sha256 != save.sha256) continue;

@@ -32,7 +32,7 @@ class JobRegistry {
   JobRegistry& operator=(const JobRegistry&) = delete;
 
   // Registers this job, again if the file has vanished. Returns the other running jobs, by name.
-  std::vector<std::string> look();
+  std::vector<std::string> refresh();
   // Call before this job writes bytes with this hash into the config, and after it with the save's identity.
   void about_to_write(const std::string& sha256);
   void has_written(const FileIdentity& save);
@@ -46,14 +46,14 @@ class JobRegistry {
     std::int64_t written_at = 0;  // wall time
   };
 
-  bool take_place();
+  bool lock_slot();
   bool is_there() const;
   void put_record();
   std::vector<Record> others() const;
 
   const std::filesystem::path file_;
   Descriptor fd_;
-  std::int64_t place_ = -1;  // of this job's record; -1: none
+  std::int64_t slot_ = -1;  // of this job's record; -1: none
   Record own_;
 };
 

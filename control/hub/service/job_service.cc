@@ -91,7 +91,7 @@ void JobService::watch_output() {
     const auto jobs = std::make_shared<JobRegistry>(directory / ".gradmon" / "jobs.lock", own);
     return DiskThread::Watch{[] { return -1; }, [] { return kLookAtOutputEvery; },
                              [this, jobs, mailbox] {
-                               auto others = jobs->look();
+                               auto others = jobs->refresh();
                                mailbox->post([this, others] { output_place_.used_by(others); });
                              }};
   });
@@ -99,17 +99,17 @@ void JobService::watch_output() {
 
 void JobService::on_message(const Envelope& envelope) {
   if (const auto foreign = foreign_.hear(envelope, clock_)) tell(LogLevel::warn, *foreign);
-  perform(coordinator_.take_in(envelope, wall_now()));
+  perform(coordinator_.receive(envelope, wall_now()));
 }
 
 void JobService::tick(Ticks elapsed) {
   clock_ += elapsed;
   perform(coordinator_.tick(elapsed, wall_now()));
-  check_running_edits();
-  if (due_ && clock_ >= due_again_) write_back(*due_);
+  check_pending_edits();
+  if (pending_write_back_ && clock_ >= next_write_back_) write_back(*pending_write_back_);
   log_pending();
   for (DiskReport* place : {&config_place_, &output_place_}) {
-    for (const auto& [level, line] : place->news()) tell(level, line);
+    for (const auto& [level, line] : place->take_changes()) tell(level, line);
   }
   // An entry grows with every rank that answers. So large jobs save it less often, and nothing is queued
   // behind a busy disk.
@@ -126,7 +126,7 @@ void JobService::log_pending() {
   std::string reason = lasts ? pending->reason.substr(0, pending->reason.find_first_of("(0123456789")) : "";
   if (reason == logged_pending_) return;
   if (!reason.empty()) tell(LogLevel::warn, pending->reason);
-  if (reason.empty()) tell(LogLevel::info, "no change is pending any more");
+  if (reason.empty()) tell(LogLevel::info, "the pending change is resolved");
   logged_pending_ = std::move(reason);
 }
 
@@ -139,7 +139,7 @@ void JobService::perform(CoordinatorActions actions) {
 }
 
 void JobService::on_content(ConfigService::Content content, const std::string& writer) {
-  if (!writer.empty() && (begun_ || restored_)) return yield_to(writer, *content);
+  if (!writer.empty() && (begun_ || restored_)) return ignore_save_by(writer, *content);
   auto source = content ? plan_from_config(content->text, job_.lead.config_path)
                         : tl::unexpected(job_.lead.config_path + ": " + content.error());
   if (!source) {
@@ -153,9 +153,8 @@ void JobService::on_content(ConfigService::Content content, const std::string& w
 }
 
 // A save by another job (at its end, or for a command to it) does not concern this job.
-void JobService::yield_to(const std::string& writer, const FileContent& content) {
-  tell(LogLevel::info,
-       job_.lead.config_path + " was written by " + writer + ", not by the user: left to that job");
+void JobService::ignore_save_by(const std::string& writer, const FileContent& content) {
+  tell(LogLevel::info, job_.lead.config_path + " was written by " + writer + ", not by the user: ignored");
   adopted_text_ = content.text;
   adopted_sha256_ = content.identity.sha256;
   clear_error(ErrorSource::content);
@@ -164,14 +163,14 @@ void JobService::yield_to(const std::string& writer, const FileContent& content)
 }
 
 void JobService::write_back_is_over() {
-  due_.reset();
-  due_again_ = {};
+  pending_write_back_.reset();
+  next_write_back_ = {};
   clear_error(ErrorSource::write_back);
 }
 
 void JobService::adopt(const FileContent& content, PlanSource source) {
   if (!first_config_) first_config_ = source.config;
-  for (const std::string_view key : changed_fixed_keys(*first_config_, source.config)) {
+  for (const std::string_view key : changed_restart_keys(*first_config_, source.config)) {
     source.warnings.push_back("\"" + std::string(key) + "\" takes effect at the next start");
   }
   note_warnings(source.warnings);
@@ -183,7 +182,8 @@ void JobService::adopt(const FileContent& content, PlanSource source) {
   source.plan->file = content.identity;
   source.plan->by = job_.lead.config_path;
   source.plan->cause = begun_ ? Cause::file : Cause::start;
-  if (due_ && due_->file != content.identity) write_back_is_over();  // It was due for the earlier save only.
+  if (pending_write_back_ && pending_write_back_->file != content.identity)
+    write_back_is_over();  // It was due for the earlier save only.
   if (!std::exchange(begun_, true)) {
     perform(coordinator_.begin(source.plan, wall_now()));
   } else if (source.plan->on || !coordinator_.newest_is_off()) {
@@ -192,10 +192,10 @@ void JobService::adopt(const FileContent& content, PlanSource source) {
 }
 
 void JobService::write_back(WriteBack due) {
-  due_.reset();
+  pending_write_back_.reset();
   if (!write_back_allowed_) return coordinator_.write_back_ended(due.revision);
-  const bool first = due_again_ == Ticks{};
-  due_again_ = clock_ + kWriteBackAgain;
+  const bool first = next_write_back_ == Ticks{};
+  next_write_back_ = clock_ + kWriteBackAgain;
   config_.write_back(due.file, [this, due, first](ConfigService::Edited edited) {
     if (edited) {
       adopted_text_ = edited->text;
@@ -203,9 +203,9 @@ void JobService::write_back(WriteBack due) {
     } else if (edited.error().kind != EditError::Kind::changed) {
       const std::string text = "dynamic_on could not be written back: " + edited.error().text;
       if (first) note_error(ErrorSource::write_back, text);
-      due_ = due;  // Tried again until it succeeds or the file has another save.
+      pending_write_back_ = due;  // Tried again until it succeeds or the file has another save.
     }
-    if (!due_) write_back_is_over();
+    if (!pending_write_back_) write_back_is_over();
     coordinator_.write_back_ended(due.revision);
   });
 }
@@ -256,7 +256,7 @@ void JobService::note_error(ErrorSource trouble, std::string text) {
 
 void JobService::clear_error(ErrorSource trouble) {
   if (!last_error_ || last_error_source_ != trouble) return;
-  tell(LogLevel::info, "over: " + last_error_->text);
+  tell(LogLevel::info, "resolved: " + last_error_->text);
   last_error_.reset();
 }
 

@@ -62,27 +62,26 @@ class JobService {
   Status status() const;
   const Job& job() const { return job_; }
 
-  bool may_exit() const { return coordinator_.may_exit() && running_.empty(); }
-  bool busy() const { return coordinator_.busy() || !running_.empty(); }
+  bool may_exit() const { return coordinator_.may_exit() && !waits_for_edit(); }
+  bool busy() const { return coordinator_.busy() || waits_for_edit(); }
   void close();
 
  private:
   void perform(CoordinatorActions actions);
   void on_content(ConfigService::Content content, const std::string& writer);
-  void yield_to(const std::string& writer, const FileContent& content);
+  void ignore_save_by(const std::string& writer, const FileContent& content);
   void watch_output();
   void watch_static_config();  // static mode
   void log_static_mode();      // once
   void adopt(const FileContent& content, PlanSource source);
-  void write_back(WriteBack due);  // by value: it may be due_
+  void write_back(WriteBack due);  // by value: it may be pending_write_back_
   void write_back_is_over();
   void cancel(const std::string& peer, const Command& command);
   void evict(const std::string& peer, const Command& command);
-  std::string text_in_force() const;
-  void change(const std::string& peer, const Command& command);
-  void adopt_own(const Command& off, const ConfigService::Edited& edited);
-  void changed(const std::string& peer, const Command& command, ConfigService::Edited edited);
-  void change_without_file(const std::string& peer, const Command& command, const std::string& why);
+  void change_config(const std::string& peer, const Command& command);
+  void adopt_late_off(const Command& off, const ConfigService::Edited& edited);
+  void on_edit_done(const std::string& peer, const Command& command, ConfigService::Edited edited);
+  void propose_without_file(const std::string& peer, const Command& command, const std::string& why);
   void propose(const std::string& peer, const Command& command, PlanSource source,
                std::optional<FileIdentity> file, std::string note);
   void answer(const std::string& peer, const Command& command, CommandReply reply);
@@ -103,7 +102,8 @@ class JobService {
   void note_warnings(std::vector<std::string> warnings);
   void save_history();
 
-  void check_running_edits();
+  void check_pending_edits();
+  bool waits_for_edit() const;  // not for one that was given up: its disk may never answer
   void log_pending();
   void describe_static(Status& status) const;
 
@@ -131,15 +131,15 @@ class JobService {
   std::uint64_t errors_ = 0;
   std::vector<std::string> warnings_;
   // Requests whose edit is being written.
-  struct Running {
+  struct PendingEdit {
     std::string peer;
     Command command;
     Ticks since{};
     bool given_up = false;  // answered or proposed without the file
   };
-  std::map<std::string, Running> running_;  // by request id
-  std::optional<WriteBack> due_;            // a write-back that has failed so far
-  Ticks due_again_{};
+  std::map<std::string, PendingEdit> pending_edits_;  // by request id
+  std::optional<WriteBack> pending_write_back_;       // a write-back that has failed so far
+  Ticks next_write_back_{};
   std::string logged_pending_;                    // reason of the pending change that was logged last
   std::map<std::string, CommandReply> answered_;  // by request id
   // A dry run that waits for the ranks' answers: the client to answer, and the reply so far.

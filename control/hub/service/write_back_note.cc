@@ -3,15 +3,12 @@
 
 #include <unistd.h>
 
-#include <cerrno>
-#include <cstdio>
-#include <cstring>
 #include <fstream>
 #include <nlohmann/json.hpp>
 #include <system_error>
 
 #include "control/files/durable_file.h"
-#include "control/host/private_directory.h"
+#include "control/host/make_directories.h"
 
 namespace gradmon {
 namespace {
@@ -30,22 +27,16 @@ fs::path whole_path(const fs::path& path) {
 WriteBackNote::WriteBackNote(const fs::path& output_dir, const fs::path& config_path)
     : note_(output_dir / ".gradmon" / "writeback.json"), config_path_(whole_path(config_path)) {}
 
-tl::expected<void, std::string> WriteBackNote::leave(const FileIdentity& save) const {
-  if (auto made = make_private_directory(note_.parent_path()); !made) return made;
+tl::expected<void, std::string> WriteBackNote::write(const FileIdentity& save) const {
+  if (auto made = make_directories(note_.parent_path()); !made) return made;
   const Json note{{"config", config_path_.string()},
                   {"mtime_ns", save.mtime_ns},
                   {"size", save.size},
                   {"sha256", save.sha256}};
-  const fs::path beside = note_.string() + ".new";
   const std::string text = note.dump(2, ' ', false, Json::error_handler_t::replace) + "\n";
-  if (auto written = write_durably(beside, text); !written) return written;
-  if (std::rename(beside.c_str(), note_.c_str()) != 0) {
-    const int why = errno;
-    ::unlink(beside.c_str());
-    return tl::unexpected(note_.string() + ": " + std::strerror(why));
-  }
-  sync_directory(note_.parent_path());
-  return {};
+  auto replaced = replace_file(note_, text, 0640);
+  if (replaced) sync_directory(note_.parent_path());
+  return replaced;
 }
 
 std::optional<FileIdentity> WriteBackNote::read() const {

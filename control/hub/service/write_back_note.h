@@ -18,7 +18,7 @@ class WriteBackNote {
   WriteBackNote(const std::filesystem::path& output_dir, const std::filesystem::path& config_path);
 
   // Durable when it returns. Replaces an older note.
-  tl::expected<void, std::string> leave(const FileIdentity& save) const;
+  tl::expected<void, std::string> write(const FileIdentity& save) const;
   // The save of the note; none: there is no note, or it is for another config file.
   std::optional<FileIdentity> read() const;
   void remove() const;

@@ -22,17 +22,17 @@ using Clock = std::chrono::steady_clock;
 constexpr int kLingerMs = 100;
 constexpr int kHandshakeMs = 2000;
 constexpr int kBacklog = 100;
-constexpr std::size_t kToSpare = 64;
+constexpr std::size_t kMinFreeDescriptors = 64;
 // Up to two backlogs of peers may still connect after the connection limiter has closed.
-constexpr std::size_t kPeersOnTheWay = 2 * kBacklog;
-constexpr std::size_t kToSpareToListen = 3 * (kPeersOnTheWay + kToSpare);
+constexpr std::size_t kPendingPeers = 2 * kBacklog;
+constexpr std::size_t kMinFreeDescriptorsToListen = 3 * (kPendingPeers + kMinFreeDescriptors);
 constexpr std::size_t kCurveOverhead = 64;       // bytes that CURVE adds to a message, at most
 // Bytes of each kernel buffer of a connection; by default the kernel grows them to many times that.
 constexpr int kSocketBuffer = 256 * 1024;
-constexpr int kUnreadMs = 15'000;  // a peer that reads nothing for so long is gone
+constexpr int kServerTcpTimeoutMs = 15'000;  // a peer that reads nothing for so long is gone
 // A broken connection to the lead hub is retried before a lease ends (10 s). TCP alone would wait for a
 // minute or more.
-constexpr int kUnheardMs = 5'000;
+constexpr int kClientTcpTimeoutMs = 5'000;
 constexpr int kConnectMs = 2'000;
 constexpr std::string_view kTcp = "tcp://";
 
@@ -56,7 +56,7 @@ void bound(zmq::socket_t& socket, std::size_t most_bytes_in) {
 void bound_buffers(zmq::socket_t& socket) {
   socket.set(zmq::sockopt::rcvbuf, kSocketBuffer);
   socket.set(zmq::sockopt::sndbuf, kSocketBuffer);
-  socket.set(zmq::sockopt::tcp_maxrt, kUnreadMs);
+  socket.set(zmq::sockopt::tcp_maxrt, kServerTcpTimeoutMs);
 }
 
 ConnectionMeter::Limits meter_limits(const Bus::Limits& limits, bool keys) {
@@ -71,7 +71,7 @@ zmq::const_buffer buffer(const KeyBytes& key) { return zmq::buffer(key.data(), k
 
 // Detects peers that vanished without closing the connection (host or firewall failed), so that the
 // connection limiter does not count them for ever.
-void notice_the_vanished(zmq::socket_t& socket) {
+void enable_keepalive(zmq::socket_t& socket) {
   socket.set(zmq::sockopt::tcp_keepalive, 1);
   socket.set(zmq::sockopt::tcp_keepalive_idle, 60);
   socket.set(zmq::sockopt::tcp_keepalive_intvl, 10);
@@ -88,7 +88,7 @@ std::string refusal_of(int event, std::uint32_t value) {
   if (event == ZMQ_EVENT_HANDSHAKE_FAILED_AUTH) return "the job's clients.allow does not list this key";
   const bool mismatch =
       event == ZMQ_EVENT_HANDSHAKE_FAILED_PROTOCOL && value == ZMQ_PROTOCOL_ERROR_ZMTP_MECHANISM_MISMATCH;
-  if (mismatch) return "one end uses keys and the other does not";
+  if (mismatch) return "only one side uses keys";
   return "";
 }
 
@@ -121,7 +121,7 @@ struct Bus::Sockets {
   zmq::context_t context{1};
   std::unique_ptr<ZapHandler> zap;  // null: no keys
   zmq::socket_t talk;
-  std::optional<ConnectionLimiter> door;  // listening end only
+  std::optional<ConnectionLimiter> limiter;  // listening end only
   std::optional<ConnectionMeter> meter;   // listening end only; its messages begin with the peer's routing id
   // Keep last: destroyed before the sockets that they watch.
   std::vector<std::unique_ptr<ConnectionWatch>> watches;
@@ -132,23 +132,24 @@ Bus::Bus(std::unique_ptr<Sockets> sockets) : sockets_(std::move(sockets)) {}
 // The members of Sockets are destroyed in reverse order: the sockets before their context.
 Bus::~Bus() = default;
 
-tl::expected<std::unique_ptr<Bus>, std::string> Bus::listen(const std::string& endpoint,
-                                                            InsecureLoopback loopback, Limits limits,
-                                                            std::optional<ServerKeys> keys) {
+tl::expected<std::unique_ptr<Bus>, std::string> Bus::make_server(const std::string& endpoint,
+                                                                 InsecureLoopback loopback, Limits limits,
+                                                                 std::optional<ServerKeys> keys) {
   std::string objection = bind_objection(endpoint, loopback);
   if (!objection.empty() && !(keys && !host_of(endpoint).empty())) return tl::unexpected(objection);
   raise_descriptor_limit();
-  if (std::string why = descriptor_shortage(kToSpareToListen); !why.empty()) return tl::unexpected(why);
+  if (std::string why = descriptor_shortage(kMinFreeDescriptorsToListen); !why.empty())
+    return tl::unexpected(why);
   try {
     auto sockets = std::make_unique<Sockets>();
     if (keys) sockets->zap = std::make_unique<ZapHandler>(sockets->context, std::move(keys->clients));
     sockets->talk = zmq::socket_t(sockets->context, zmq::socket_type::router);
-    sockets->door.emplace(std::min(limits.most_peers, free_descriptors() / 3 - kPeersOnTheWay));
+    sockets->limiter.emplace(std::min(limits.most_peers, free_descriptors() / 3 - kPendingPeers));
     bound(sockets->talk, on_the_wire(limits.most_bytes_in));
     sockets->talk.set(zmq::sockopt::router_mandatory, true);
     if (sockets->zap) guard(sockets->talk, keys->secret);
     sockets->talk.set(zmq::sockopt::ipv6, is_ipv6(endpoint));
-    notice_the_vanished(sockets->talk);
+    enable_keepalive(sockets->talk);
     bound_buffers(sockets->talk);
     sockets->meter.emplace(meter_limits(limits, sockets->zap != nullptr));
     sockets->watches.push_back(
@@ -164,13 +165,14 @@ tl::expected<std::unique_ptr<Bus>, std::string> Bus::listen(const std::string& e
   }
 }
 
-tl::expected<std::unique_ptr<Bus>, std::string> Bus::ask(Limits limits, std::optional<ClientKeys> keys) {
-  if (std::string why = descriptor_shortage(kToSpare); !why.empty()) return tl::unexpected(why);
+tl::expected<std::unique_ptr<Bus>, std::string> Bus::make_client(Limits limits,
+                                                                 std::optional<ClientKeys> keys) {
+  if (std::string why = descriptor_shortage(kMinFreeDescriptors); !why.empty()) return tl::unexpected(why);
   try {
     auto sockets = std::make_unique<Sockets>();
     sockets->talk = zmq::socket_t(sockets->context, zmq::socket_type::dealer);
     bound(sockets->talk, on_the_wire(limits.most_bytes_in));
-    sockets->talk.set(zmq::sockopt::tcp_maxrt, kUnheardMs);
+    sockets->talk.set(zmq::sockopt::tcp_maxrt, kClientTcpTimeoutMs);
     sockets->talk.set(zmq::sockopt::connect_timeout, kConnectMs);
     sockets->watches.push_back(std::make_unique<ConnectionWatch>(
         sockets->context, sockets->talk, "talk",
@@ -180,14 +182,14 @@ tl::expected<std::unique_ptr<Bus>, std::string> Bus::ask(Limits limits, std::opt
     bus->keys_ = std::move(keys);
     return bus;
   } catch (const zmq::error_t& error) {
-    return tl::unexpected(std::string("no network: ") + error.what());
+    return tl::unexpected(std::string("cannot open sockets: ") + error.what());
   }
 }
 
 tl::expected<void, std::string> Bus::connect(const std::string& endpoint) {
   try {
     if (keys_) {
-      keyed_ = true;
+      uses_curve_ = true;
       sockets_->talk.set(zmq::sockopt::curve_serverkey, buffer(keys_->server_public));
       sockets_->talk.set(zmq::sockopt::curve_publickey, buffer(keys_->secret.public_key()));
       sockets_->talk.set(zmq::sockopt::curve_secretkey, buffer(keys_->secret.bytes()));
@@ -243,20 +245,20 @@ void Bus::maintain_connections() {
   const auto now = Clock::now();
   for (const auto& watch : sockets_->watches) {
     watch->take([&](int event, std::uint32_t value) {
-      auto& door = sockets_->door;
-      if (!door) return note_handshake(event, value);
-      if (event == ZMQ_EVENT_LISTENING) door->listens(static_cast<int>(value));
+      auto& limiter = sockets_->limiter;
+      if (!limiter) return note_handshake(event, value);
+      if (event == ZMQ_EVENT_LISTENING) limiter->add_listener(static_cast<int>(value));
       if (event == ZMQ_EVENT_ACCEPTED) {
-        door->came();
-        sockets_->meter->came(static_cast<int>(value), now);
+        limiter->on_accept();
+        sockets_->meter->on_accept(static_cast<int>(value), now);
       }
       if (event == ZMQ_EVENT_DISCONNECTED) {
-        door->went();
-        sockets_->meter->went(static_cast<int>(value));
+        limiter->on_close();
+        sockets_->meter->on_close(static_cast<int>(value));
       }
     });
   }
-  if (sockets_->meter) sockets_->meter->look(now);
+  if (sockets_->meter) sockets_->meter->check(now);
   if (sockets_->zap) sockets_->zap->answer();
 }
 
@@ -265,8 +267,9 @@ void Bus::note_handshake(int event, std::uint32_t value) {
     refusal_.clear();
     hint_.clear();
   } else if (event == ZMQ_EVENT_HANDSHAKE_FAILED_NO_DETAIL) {
-    hint_ = keyed_ ? "it hung up: its key is not the one in server.public, or it uses none"
-                   : "it hung up: it asks for keys, which GRADMON_KEYS=DIR or --keys DIR names";
+    hint_ = uses_curve_
+                ? "connection closed: the job has another key than server.public, or uses no keys"
+                : "connection closed: the job requires keys; give them with GRADMON_KEYS=DIR or --keys DIR";
   } else if (refusal_.empty()) {
     refusal_ = refusal_of(event, value);
   }
@@ -303,7 +306,8 @@ std::optional<Bus::Incoming> Bus::next() {
   if (!sockets_->talk.recv(part, zmq::recv_flags::dontwait)) return {};
   if (sockets_->meter) {
     incoming.peer = part.to_string();
-    if (!part.more() || !sockets_->talk.recv(part, zmq::recv_flags::dontwait)) return Incoming{};
+    if (!part.more() || !sockets_->talk.recv(part, zmq::recv_flags::dontwait))
+      return Incoming{incoming.peer, "", false, false, "", Role::read};
   }
   incoming.whole = !part.more();
   if (incoming.whole) incoming.bytes = part.to_string();

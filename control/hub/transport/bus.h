@@ -48,12 +48,12 @@ class Bus {
   // The listening end, for many peers. The error says why it cannot listen: too few free descriptors,
   // endpoint refused or in use. If the allow-list of `keys` is empty, nobody can connect until allow().
   // Raises the process's soft limit of descriptors (descriptor_limit.h).
-  static tl::expected<std::unique_ptr<Bus>, std::string> listen(const std::string& endpoint,
-                                                                InsecureLoopback loopback, Limits limits,
-                                                                std::optional<ServerKeys> keys = {});
+  static tl::expected<std::unique_ptr<Bus>, std::string> make_server(const std::string& endpoint,
+                                                                     InsecureLoopback loopback, Limits limits,
+                                                                     std::optional<ServerKeys> keys = {});
   // The asking end, not connected yet.
-  static tl::expected<std::unique_ptr<Bus>, std::string> ask(Limits limits,
-                                                             std::optional<ClientKeys> keys = {});
+  static tl::expected<std::unique_ptr<Bus>, std::string> make_client(Limits limits,
+                                                                     std::optional<ClientKeys> keys = {});
   ~Bus();
   Bus(const Bus&) = delete;
   Bus& operator=(const Bus&) = delete;
@@ -99,7 +99,7 @@ class Bus {
   const std::unique_ptr<Sockets> sockets_;
   std::string endpoint_;
   std::optional<ClientKeys> keys_;  // until connected
-  bool keyed_ = false;
+  bool uses_curve_ = false;
   std::string refusal_;
   std::string hint_;
 };

@@ -14,19 +14,19 @@ class ConnectionLimiter {
  public:
   explicit ConnectionLimiter(std::size_t most) : most_(most) {}
 
-  void listens(int fd);  // adds a listening socket; does not own it
-  void came();
-  void went();
+  void add_listener(int fd);  // adds a listening socket; does not own it
+  void on_accept();
+  void on_close();
 
   bool closed() const { return closed_; }
-  std::size_t inside() const { return inside_; }
+  std::size_t active_connections() const { return active_connections_; }
 
  private:
-  void settle();
+  void update();
 
   const std::size_t most_;
   std::vector<int> fds_;
-  std::size_t inside_ = 0;
+  std::size_t active_connections_ = 0;
   bool closed_ = false;
   bool warned_ = false;  // logged only once
 };

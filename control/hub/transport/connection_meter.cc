@@ -15,8 +15,8 @@
 namespace gradmon {
 namespace {
 
-constexpr std::chrono::milliseconds kLookEvery{50};
-constexpr std::chrono::milliseconds kLookAtStrangersEvery{10};
+constexpr std::chrono::milliseconds kCheckInterval{50};
+constexpr std::chrono::milliseconds kForeignCheckInterval{10};
 constexpr std::chrono::milliseconds kStoodStill{500};
 constexpr std::uint64_t kFrameHeader = 9;      // bytes, at most (ZMTP 3.0)
 constexpr std::uint64_t kSealed = 33;          // bytes that CURVE adds to a message
@@ -49,18 +49,18 @@ bool is_of_the_network(int fd) {
 
 std::size_t ConnectionMeter::overhead() const { return kFrameHeader + (limits_.keys ? kSealed : 0); }
 
-void ConnectionMeter::came(int fd, Clock::time_point now) {
-  went(fd);
-  connections_[fd] = Connection{"", 0, 0, limits_.most_messages_at_once, now, false};
+void ConnectionMeter::on_accept(int fd, Clock::time_point now) {
+  on_close(fd);
+  connections_.insert_or_assign(fd, Connection{"", 0, 0, TokenBucket(limits_.messages, now), false});
   foreign_peers_ = true;
 }
 
 std::chrono::milliseconds ConnectionMeter::interval() const {
   if (connections_.empty()) return {};
-  return foreign_peers_ ? kLookAtStrangersEvery : kLookEvery;
+  return foreign_peers_ ? kForeignCheckInterval : kCheckInterval;
 }
 
-void ConnectionMeter::went(int fd) {
+void ConnectionMeter::on_close(int fd) {
   const auto gone = connections_.find(fd);
   if (gone == connections_.end()) return;
   if (const auto known = fds_.find(gone->second.peer); known != fds_.end() && known->second == fd)
@@ -68,11 +68,11 @@ void ConnectionMeter::went(int fd) {
   connections_.erase(gone);
 }
 
-void ConnectionMeter::cut(int fd, Connection& connection, const char* why) {
-  if (connection.cut) return;
-  connection.cut = true;
+void ConnectionMeter::disconnect(int fd, Connection& connection, const char* why) {
+  if (connection.disconnected) return;
+  connection.disconnected = true;
   if (is_of_the_network(fd)) shutdown(fd, SHUT_RDWR);
-  log_debug(std::string("a client of the network is cut off: ") + why);
+  log_debug(std::string("disconnected a network client: ") + why);
 }
 
 bool ConnectionMeter::received(int fd, const std::string& peer, std::size_t frames, std::size_t bytes,
@@ -84,16 +84,9 @@ bool ConnectionMeter::received(int fd, const std::string& peer, std::size_t fram
     connection.peer = peer;
     fds_[peer] = fd;
   }
-  connection.handed_out += bytes + frames * overhead();
-  const std::chrono::duration<double> since = now - connection.filled;
-  connection.filled = now;
-  connection.messages = std::min(limits_.most_messages_at_once,
-                                 connection.messages + since.count() * limits_.messages_a_second);
-  if (connection.messages >= 1) {
-    connection.messages -= 1;
-    return !connection.cut;
-  }
-  cut(fd, connection, "it sends too many messages");
+  connection.bytes_delivered += bytes + frames * overhead();
+  if (connection.message_tokens.try_take(now)) return !connection.disconnected;
+  disconnect(fd, connection, "it sends too many messages");
   return false;
 }
 
@@ -101,37 +94,37 @@ bool ConnectionMeter::may_send(const std::string& peer, std::size_t bytes) {
   const auto known = fds_.find(peer);
   if (known == fds_.end()) return true;
   Connection& connection = connections_.at(known->second);
-  if (connection.cut) return false;
+  if (connection.disconnected) return false;
   const auto counts = counts_of(known->second);
   if (!counts) return true;
-  // The acknowledged bytes include the handshake, which `given` does not count.
-  connection.given = std::max(connection.given, counts->acknowledged);
-  if (connection.given + bytes - counts->acknowledged > limits_.most_out) {
-    cut(known->second, connection, "it does not read what it is sent");
+  // The acknowledged bytes include the handshake, which `bytes_sent` does not count.
+  connection.bytes_sent = std::max(connection.bytes_sent, counts->acknowledged);
+  if (connection.bytes_sent + bytes - counts->acknowledged > limits_.most_out) {
+    disconnect(known->second, connection, "it does not read what it is sent");
     return false;
   }
-  connection.given += bytes;
+  connection.bytes_sent += bytes;
   return true;
 }
 
-void ConnectionMeter::look(Clock::time_point now) {
-  const auto since = now - last_look_;
+void ConnectionMeter::check(Clock::time_point now) {
+  const auto since = now - last_check_;
   if (connections_.empty() || since < interval()) return;
-  last_look_ = now;
+  last_check_ = now;
   foreign_peers_ = false;
   // Bytes received during a pause of this process could not be handed out. They are judged next time.
   if (since > kStoodStill && !std::exchange(had_paused_, true)) return;
   had_paused_ = false;
   for (auto& [fd, connection] : connections_) {
-    if (connection.cut) continue;
+    if (connection.disconnected) continue;
     const auto counts = counts_of(fd);
     if (!counts) continue;
-    connection.handed_out = std::min(connection.handed_out, counts->received);
-    const std::uint64_t held = counts->received - connection.handed_out;
+    connection.bytes_delivered = std::min(connection.bytes_delivered, counts->received);
+    const std::uint64_t held = counts->received - connection.bytes_delivered;
     const bool admitted = !limits_.keys || counts->acknowledged >= kHandshakeOut;
-    if (held > limits_.most_in) cut(fd, connection, "it sends what is no message");
+    if (held > limits_.most_in) disconnect(fd, connection, "its data is not a gradmon message");
     foreign_peers_ = foreign_peers_ || !admitted;
-    if (!admitted && held > kHandshakeIn) cut(fd, connection, "it sends more than a handshake");
+    if (!admitted && held > kHandshakeIn) disconnect(fd, connection, "it sends more than a handshake");
   }
 }
 

@@ -7,6 +7,8 @@
 #include <map>
 #include <string>
 
+#include "control/hub/transport/token_bucket.h"
+
 namespace gradmon {
 
 // Measures and bounds what each TCP connection makes this process hold: bytes received but not handed out as
@@ -22,16 +24,15 @@ class ConnectionMeter {
     std::size_t most_in = 0;   // bytes received, not handed out as a message yet
     std::size_t most_out = 0;  // bytes not yet read by the other end
     bool keys = false;         // CURVE is used: a peer not admitted yet may send only a handshake
-    double messages_a_second = 400;
-    double most_messages_at_once = 2000;
+    TokenBucket::Rate messages{400, 2000};
   };
 
   explicit ConnectionMeter(Limits limits) : limits_(limits) {}
 
   // A connection was opened, or has closed. libzmq owns `fd`; the number may be closed or reused by now.
-  void came(int fd, Clock::time_point now);
-  void went(int fd);
-  // How often look() is due; 0: there is no connection.
+  void on_accept(int fd, Clock::time_point now);
+  void on_close(int fd);
+  // How often check() is due; 0: there is no connection.
   std::chrono::milliseconds interval() const;
 
   // Counts a message that `peer` has sent over `fd`. False: drop it; the peer has sent too many messages, or
@@ -40,27 +41,26 @@ class ConnectionMeter {
   // Counts a message to `peer`. False: do not send it; the peer has left too much unread and is cut off.
   bool may_send(const std::string& peer, std::size_t bytes);
   // Checks all connections, if interval() has passed since the last check.
-  void look(Clock::time_point now);
+  void check(Clock::time_point now);
 
  private:
   struct Connection {
     std::string peer;            // "" until it has sent a message
-    std::uint64_t handed_out = 0;
-    std::uint64_t given = 0;     // bytes sent
-    double messages = 0;         // tokens: messages that the peer may still send
-    Clock::time_point filled;    // when `messages` was last increased
-    bool cut = false;
+    std::uint64_t bytes_delivered = 0;
+    std::uint64_t bytes_sent = 0;
+    TokenBucket message_tokens;  // for messages from the peer
+    bool disconnected = false;
   };
 
   std::size_t overhead() const;
-  void cut(int fd, Connection& connection, const char* why);
+  void disconnect(int fd, Connection& connection, const char* why);
 
   const Limits limits_;
   std::map<int, Connection> connections_;
   std::map<std::string, int> fds_;  // by peer
   bool foreign_peers_ = false;      // some peer is not admitted yet
   bool had_paused_ = false;
-  Clock::time_point last_look_;
+  Clock::time_point last_check_;
 };
 
 }  // namespace gradmon

@@ -29,8 +29,9 @@ std::size_t most_descriptors() {
 
 std::string descriptor_shortage(std::size_t to_spare) {
   if (free_descriptors() >= to_spare) return "";
-  return "no network: " + std::to_string(open_descriptors()) + " of " + std::to_string(most_descriptors()) +
-         " file descriptors are in use, " + std::to_string(to_spare) + " must be free";
+  return "cannot open sockets: " + std::to_string(open_descriptors()) + " of " +
+         std::to_string(most_descriptors()) + " file descriptors are in use, " + std::to_string(to_spare) +
+         " must be free";
 }
 
 std::size_t free_descriptors() {

@@ -19,15 +19,15 @@ constexpr std::size_t kClientReads = std::size_t{16} << 10U;
 
 struct StreamServer::Connection {
   Connection(int fd, const Limits& limits, Clock::time_point now)
-      : stream(fd, of_a_client(limits.stream)), allowance(limits.client, now), accepted_at(now) {}
+      : stream(fd, of_a_client(limits.stream)), bucket(limits.client, now), accepted_at(now) {}
 
   static FrameStream::Limits of_a_client(FrameStream::Limits limits) {
-    limits.most_in_a_call = kClientReads;
+    limits.max_bytes_per_read = kClientReads;
     return limits;
   }
 
   FrameStream stream;
-  FrameAllowance allowance;
+  TokenBucket bucket;
   const Clock::time_point accepted_at;
   bool rank = false;
   // Clients only.
@@ -61,7 +61,7 @@ void StreamServer::add_to(std::vector<pollfd>& polled) const {
 
 // When the client's next frame may be taken; Clock::time_point::max(): not before it has read its answers.
 StreamServer::Clock::time_point StreamServer::next_turn(const Connection& client) const {
-  return client.stream.wants_write() ? Clock::time_point::max() : client.allowance.next();
+  return client.stream.wants_write() ? Clock::time_point::max() : client.bucket.next();
 }
 
 milliseconds StreamServer::longest_wait(milliseconds at_most) const {
@@ -69,11 +69,11 @@ milliseconds StreamServer::longest_wait(milliseconds at_most) const {
   const Clock::time_point now = now_();
   Clock::time_point due = now + at_most;
   if (listen_again_ && *listen_again_ > now) due = std::min(due, *listen_again_);
-  if (!silent_.empty())
-    due = std::min(due, connections_.at(*silent_.begin())->accepted_at + limits_.silent_for);
+  if (!unidentified_.empty())
+    due = std::min(due, connections_.at(*unidentified_.begin())->accepted_at + limits_.first_frame_timeout);
   for (const Peer peer : clients_) {
     const Connection& client = *connections_.at(peer);
-    if (client.unread_since) due = std::min(due, *client.unread_since + limits_.unread_for);
+    if (client.unread_since) due = std::min(due, *client.unread_since + limits_.read_timeout);
     const Clock::time_point turn = next_turn(client);
     if (turn > now || !client.waiting.empty()) due = std::min(due, turn);
   }
@@ -82,11 +82,11 @@ milliseconds StreamServer::longest_wait(milliseconds at_most) const {
 }
 
 void StreamServer::handle(const std::vector<pollfd>& polled, const Callbacks& callbacks) {
-  bool knocked = false;
+  bool pending_accept = false;
   std::set<Peer> readable;
   for (const pollfd& one : polled) {
     if (one.revents == 0) continue;
-    if (one.fd == listener_.fd()) knocked = true;
+    if (one.fd == listener_.fd()) pending_accept = true;
     const auto found = by_fd_.find(one.fd);
     if (found == by_fd_.end()) continue;
     Connection& connection = *connections_.at(found->second);
@@ -102,7 +102,7 @@ void StreamServer::handle(const std::vector<pollfd>& polled, const Callbacks& ca
   cut_long_frames();
   // After the peers, because accepting may reuse the number of a descriptor closed above. And only when all
   // clients had their turn, so that a new connection does not displace a client that has sent a frame.
-  if (knocked && all_served) accept_waiting();
+  if (pending_accept && all_served) accept_waiting();
   cut_idle();
   report_ended(callbacks);
 }
@@ -118,8 +118,8 @@ void StreamServer::serve_rank(Peer peer, short events, const Callbacks& callback
 void StreamServer::dispatch(Peer peer, std::string&& frame, const Callbacks& callbacks) {
   const auto found = connections_.find(peer);
   if (found == connections_.end()) return;
-  if (found->second->allowance.take(now_())) return callbacks.on_frame(peer, std::move(frame));
-  cut(peer, "more than " + std::to_string(limits_.rank.a_second) + " frames a second");
+  if (found->second->bucket.try_take(now_())) return callbacks.on_frame(peer, std::move(frame));
+  cut(peer, "more than " + std::to_string(limits_.rank.per_second) + " frames a second");
 }
 
 void StreamServer::close_after(Peer peer, const FrameStream::Read& read) {
@@ -137,7 +137,7 @@ bool StreamServer::serve_clients(const std::set<Peer>& readable, const Callbacks
     if (!client.waiting.empty() && next_turn(client) <= began) due.insert(peer);
   }
   while (!due.empty()) {
-    if (now_() - began >= limits_.clients_turn && limits_.clients_turn.count() > 0) return false;
+    if (now_() - began >= limits_.client_time_slice && limits_.client_time_slice.count() > 0) return false;
     auto next = due.upper_bound(last_turn_);
     if (next == due.end()) next = due.begin();
     last_turn_ = *next;
@@ -155,13 +155,13 @@ void StreamServer::run_once(Peer peer, const Callbacks& callbacks) {
   }
   if (!client.waiting.empty()) {
     client.turns += 1;
-    client.allowance.take(now_());
+    client.bucket.try_take(now_());
     do {
       std::string frame = std::move(client.waiting.front());
       client.waiting.pop_front();
       callbacks.on_frame(peer, std::move(frame));
     } while (client.rank && !client.waiting.empty() && connections_.count(peer) != 0);
-    if (silent_.erase(peer) != 0) {
+    if (unidentified_.erase(peer) != 0) {
       if (clients_.size() >= limits_.most_clients) cut_one_client();
       clients_.insert(peer);
     }
@@ -187,34 +187,35 @@ void StreamServer::cut_one_client() {
     return one.turns > other.turns;
   };
   if (!clients_.empty())
-    cut(*std::min_element(clients_.begin(), clients_.end(), goes_before), "others wait, and it had its turn");
+    cut(*std::min_element(clients_.begin(), clients_.end(), goes_before),
+        "disconnected to make room for another client");
 }
 
 void StreamServer::cut_long_frames() {
-  std::set<Peer> amid;
-  for (const auto* kind : {&silent_, &clients_}) {
+  std::set<Peer> partial;
+  for (const auto* kind : {&unidentified_, &clients_}) {
     for (const Peer peer : *kind) {
-      if (connections_.at(peer)->stream.begun_in() > limits_.long_frame) amid.insert(peer);
+      if (connections_.at(peer)->stream.partial_frame_length() > limits_.long_frame) partial.insert(peer);
     }
   }
-  for (; amid.size() > limits_.most_long_frames; amid.erase(amid.begin()))
-    cut(*amid.begin(), "its frame is long, and others send, too");
+  for (; partial.size() > limits_.most_long_frames; partial.erase(partial.begin()))
+    cut(*partial.begin(), "too many clients are sending long frames");
 }
 
 // Whether one more silent client can be accepted. Until then new connections wait in the kernel.
 bool StreamServer::has_room() const {
-  return silent_.size() < limits_.most_silent ||
-         now_() - connections_.at(*silent_.begin())->accepted_at >= limits_.time_to_speak;
+  return unidentified_.size() < limits_.most_unidentified ||
+         now_() - connections_.at(*unidentified_.begin())->accepted_at >= limits_.min_silence;
 }
 
 void StreamServer::accept_waiting() {
   listen_again_.reset();
   // At most half: a client whose first frame came with its connection is read before newer connections can
   // displace it.
-  const std::size_t most = std::clamp<std::size_t>(limits_.most_silent / 2, 1, kMostAcceptsAtOnce);
+  const std::size_t most = std::clamp<std::size_t>(limits_.most_unidentified / 2, 1, kMostAcceptsAtOnce);
   for (std::size_t i = 0; i < most; ++i) {
     if (!has_room()) {
-      listen_again_ = connections_.at(*silent_.begin())->accepted_at + limits_.time_to_speak;
+      listen_again_ = connections_.at(*unidentified_.begin())->accepted_at + limits_.min_silence;
       return;
     }
     UnixListener::Accepted accepted = listener_.accept();
@@ -234,8 +235,11 @@ void StreamServer::accept_waiting() {
 
 void StreamServer::welcome(Descriptor socket) {
   const auto full = [&] { return connections_.size() >= limits_.most_connections; };
-  if (!silent_.empty() && (full() || silent_.size() >= limits_.most_silent))
-    cut(*silent_.begin(), "has not said who it is, and others wait");
+  if (!unidentified_.empty() && (full() || unidentified_.size() >= limits_.most_unidentified)) {
+    const std::size_t limit = full() ? limits_.most_connections : limits_.most_unidentified;
+    cut(*unidentified_.begin(),
+        "sent no frame before the limit of " + std::to_string(limit) + " connections was reached");
+  }
   if (full()) cut_one_client();
   if (full()) {
     refuse("there are " + std::to_string(connections_.size()) + " connections, and no more are taken");
@@ -243,7 +247,7 @@ void StreamServer::welcome(Descriptor socket) {
   }
   newest_ = Peer{newest_.value + 1};
   by_fd_.emplace(socket.get(), newest_);
-  silent_.insert(newest_);
+  unidentified_.insert(newest_);
   connections_.emplace(newest_, std::make_unique<Connection>(socket.release(), limits_, now_()));
 }
 
@@ -260,7 +264,7 @@ bool StreamServer::send(Peer peer, std::string_view frame) {
   if (!found->second->rank) check_unread_bytes(*found->second);
   // If the peer has gone, nothing is queued; its last frames and its end of file are still read.
   if (!sent && stream.wants_write()) {
-    cut(peer, "reads too slowly: more than " + std::to_string(limits_.stream.most_buffered_out) +
+    cut(peer, "reads too slowly: more than " + std::to_string(limits_.stream.max_queued_bytes) +
                   " bytes wait for it");
   }
   return sent;
@@ -269,11 +273,11 @@ bool StreamServer::send(Peer peer, std::string_view frame) {
 void StreamServer::admit(Peer peer, std::size_t most_bytes_in) {
   const auto found = connections_.find(peer);
   if (found == connections_.end() || std::exchange(found->second->rank, true)) return;
-  silent_.erase(peer);
+  unidentified_.erase(peer);
   clients_.erase(peer);
   found->second->unread_since.reset();
-  found->second->allowance.change(limits_.rank, now_());
-  found->second->stream.limit_frames_in(most_bytes_in, limits_.stream.most_in_a_call);
+  found->second->bucket.change(limits_.rank, now_());
+  found->second->stream.set_read_limits(most_bytes_in, limits_.stream.max_bytes_per_read);
 }
 
 void StreamServer::cut(Peer peer, std::string reason) { end(peer, Closed::cut, std::move(reason)); }
@@ -281,7 +285,7 @@ void StreamServer::cut(Peer peer, std::string reason) { end(peer, Closed::cut, s
 void StreamServer::end(Peer peer, Closed how, std::string reason) {
   const auto found = connections_.find(peer);
   if (found == connections_.end()) return;
-  silent_.erase(peer);
+  unidentified_.erase(peer);
   clients_.erase(peer);
   by_fd_.erase(found->second->stream.fd());
   found->second->stream.close();
@@ -291,18 +295,18 @@ void StreamServer::end(Peer peer, Closed how, std::string reason) {
 
 void StreamServer::cut_idle() {
   const Clock::time_point now = now_();
-  while (!silent_.empty()) {
-    const Peer oldest = *silent_.begin();
-    if (now - connections_.at(oldest)->accepted_at < limits_.silent_for) break;
-    cut(oldest, "has not said who it is within " + std::to_string(limits_.silent_for.count()) + " ms");
+  while (!unidentified_.empty()) {
+    const Peer oldest = *unidentified_.begin();
+    if (now - connections_.at(oldest)->accepted_at < limits_.first_frame_timeout) break;
+    cut(oldest, "sent no frame within " + std::to_string(limits_.first_frame_timeout.count()) + " ms");
   }
-  std::vector<Peer> deaf;
+  std::vector<Peer> unread;
   for (const Peer peer : clients_) {
     const auto& since = connections_.at(peer)->unread_since;
-    if (since && now - *since >= limits_.unread_for) deaf.push_back(peer);
+    if (since && now - *since >= limits_.read_timeout) unread.push_back(peer);
   }
-  for (const Peer peer : deaf)
-    cut(peer, "has not read its answer within " + std::to_string(limits_.unread_for.count()) + " ms");
+  for (const Peer peer : unread)
+    cut(peer, "has not read its answer within " + std::to_string(limits_.read_timeout.count()) + " ms");
 }
 
 void StreamServer::report_ended(const Callbacks& callbacks) {
@@ -311,12 +315,12 @@ void StreamServer::report_ended(const Callbacks& callbacks) {
   }
 }
 
-tl::expected<StreamServer::Remade, std::string> StreamServer::remake() {
-  if (listener_.at_path()) return Remade::kept;
+tl::expected<StreamServer::Rebound, std::string> StreamServer::rebind() {
+  if (listener_.at_path()) return Rebound::kept;
   accept_waiting();  // Clients that connected before the path vanished.
   if (const auto bound = listener_.bind_again(); !bound) return Problem(bound.error());
   listen_again_.reset();
-  return Remade::made;
+  return Rebound::made;
 }
 
 }  // namespace gradmon

@@ -18,7 +18,7 @@
 #include <vector>
 
 #include "control/host/frame_stream.h"
-#include "control/hub/transport/frame_allowance.h"
+#include "control/hub/transport/token_bucket.h"
 #include "control/hub/transport/unix_listener.h"
 
 namespace gradmon {
@@ -51,29 +51,29 @@ class StreamServer {
   struct Limits {
     std::size_t most_connections = 1024;
     // Clients that have sent no frame yet, and clients that have. At these bounds a new client displaces
-    // another: the oldest silent one, after `time_to_speak`; of the others one that does not read, or else
+    // another: the oldest silent one, after `min_silence`; of the others one that does not read, or else
     // the one that had the most turns.
-    std::size_t most_silent = 128;
+    std::size_t most_unidentified = 128;
     std::size_t most_clients = 64;
     // Of the clients in the middle of a frame longer than `long_frame` bytes, only the newest are kept.
     std::size_t long_frame = std::size_t{64} << 10U;
     std::size_t most_long_frames = 8;
-    std::chrono::milliseconds time_to_speak{50};
-    std::chrono::milliseconds silent_for{5000};  // a client that sends no frame for so long is cut
-    std::chrono::milliseconds unread_for{3000};  // a client that leaves an answer unread for so long is cut
-    std::chrono::milliseconds clients_turn{10};  // for all clients, in one handle(); 0: no limit
+    std::chrono::milliseconds min_silence{50};
+    std::chrono::milliseconds first_frame_timeout{5000};  // a client that sends no frame for so long is cut
+    std::chrono::milliseconds read_timeout{3000};  // a client that leaves an answer unread for so long is cut
+    std::chrono::milliseconds client_time_slice{10};  // for all clients, in one handle(); 0: no limit
     FrameStream::Limits stream{(std::size_t{2} << 20U) + (std::size_t{64} << 10U), std::size_t{5} << 20U};
     // A rank that sends faster is cut. The burst allows for a pause of this process.
-    FrameAllowance::Rate rank{100, 2000};
+    TokenBucket::Rate rank{100, 2100};
     // A client that sends faster waits.
-    FrameAllowance::Rate client{20, 20};
+    TokenBucket::Rate client{20, 40};
   };
 
   // by_peer: the other side closed the connection or died. cut: this side closed it, because of a bound or
   // by cut().
   enum class Closed { by_peer, cut };
 
-  // Called by handle() only. They may call anything here but handle() and remake().
+  // Called by handle() only. They may call anything here but handle() and rebind().
   struct Callbacks {
     std::function<void(Peer, std::string&&)> on_frame;
     // Called once for each peer, after its last frame; also for a peer that never sent a frame.
@@ -110,8 +110,8 @@ class StreamServer {
 
   // Listens at the path again if it has vanished; peers stay connected. An error if the path now names
   // something else or cannot be bound.
-  enum class Remade { kept, made };
-  [[nodiscard]] tl::expected<Remade, std::string> remake();
+  enum class Rebound { kept, made };
+  [[nodiscard]] tl::expected<Rebound, std::string> rebind();
 
   std::size_t connections() const { return connections_.size(); }
   const Refused& refused() const { return refused_; }
@@ -150,7 +150,7 @@ class StreamServer {
   std::optional<Clock::time_point> listen_again_;  // the listener is not polled until then
   std::map<Peer, std::unique_ptr<Connection>> connections_;
   std::unordered_map<int, Peer> by_fd_;
-  std::set<Peer> silent_;      // clients that have sent no frame yet, the oldest first
+  std::set<Peer> unidentified_;  // clients that have sent no frame yet, the oldest first
   std::set<Peer> clients_;     // all other clients
   Peer last_turn_;             // the client that had the last turn
   std::vector<Ended> ended_;   // not yet reported

@@ -59,7 +59,7 @@ const Client* ZapHandler::client(const std::string& name) const {
 std::string ZapHandler::refusals() const {
   if (refused_ == 0) return "";
   return std::to_string(refused_) + (refused_ == 1 ? " connection" : " connections") +
-         " refused, by a key that is not let in; the last: " + last_refused_;
+         " refused: key not in clients.allow; last: " + last_refused_;
 }
 
 void ZapHandler::answer() {

@@ -12,7 +12,7 @@ _IDLE_AFTER_ITERATIONS = 2  # of all other optimizers
 class _Seen(NamedTuple):
     optimizer: OptimizerSteps
     calls: int  # calls of its step, when look() last saw the number change
-    calls_of_others: "list[int]"  # of the other optimizers, at that time
+    calls_of_others: "dict[OptimizerSteps, int]"  # of the other optimizers, at that time
     at: float  # that time, in seconds of the monotonic clock
     looks: int  # number of look() calls since then
 
@@ -34,14 +34,14 @@ class IdleOptimizers:
 
     @staticmethod
     def _see(one: OptimizerSteps, all_of_them: "list[OptimizerSteps]", seen: "Optional[_Seen]") -> _Seen:
-        others = [other.calls for other in all_of_them if other is not one]
-        if seen is None or seen.calls != one.calls or len(seen.calls_of_others) != len(others):
+        others = {other: other.calls for other in all_of_them if other is not one}
+        if seen is None or seen.calls != one.calls or seen.calls_of_others.keys() != others.keys():
             return _Seen(one, one.calls, others, time.monotonic(), 0)
         return seen._replace(looks=seen.looks + 1)
 
-    def _is_idle(self, seen: _Seen) -> bool:
-        others = [other.optimizer.calls for other in self._seen if other is not seen]
-        made = [now - then for now, then in zip(others, seen.calls_of_others)]
+    @staticmethod
+    def _is_idle(seen: _Seen) -> bool:
+        made = [other.calls - then for other, then in seen.calls_of_others.items()]
         if made and min(made) >= _IDLE_AFTER_ITERATIONS:
             return True
         return seen.looks >= 2 and time.monotonic() - seen.at >= _IDLE_AFTER_S
@@ -51,6 +51,6 @@ class IdleOptimizers:
         name = type(seen.optimizer.optimizer).__name__
         since = f"since its step {seen.calls}" if seen.calls else "yet"
         return (
-            f"{name}, which is watched, has not stepped {since}: its parameters have no rows in "
-            "grad_reduced, param_*, exp_avg* and mg_direction; watch() the optimizer that is in its place"
+            f"the watched optimizer {name} has not stepped {since}: its parameters have no rows in "
+            "grad_reduced, param_*, exp_avg* and mg_direction; watch() its replacement"
         )

@@ -31,15 +31,15 @@ class LaunchNonce:
         self._key = _key(next(_made))
         self._since = self._next = clock()
 
-    def first(self) -> Optional[str]:
+    def wait(self) -> Optional[str]:
         """For watch(): waits up to 3 s for rank 0's number. None: unknown so far, or no store answers."""
         found = self._look(_FIRST_S)
         self._since = self._clock()
         self._next = self._since + _OFTEN_S
         return found
 
-    def again(self) -> Optional[str]:
-        """For each step, if first() returned None. Looks once a second for a minute, then every 10 s.
+    def poll(self) -> Optional[str]:
+        """For each step, if wait() returned None. Looks once a second for a minute, then every 10 s.
         Does not wait."""
         now = self._clock()
         if now < self._next:

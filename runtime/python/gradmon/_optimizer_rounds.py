@@ -8,7 +8,7 @@ from gradmon import _gradmon
 def parameters_of(optimizer: Any) -> "set[int]":
     """Ids of the optimizer's parameters; empty if they cannot be read."""
     try:
-        return {id(parameter) for parameter in _gradmon.updated_by(optimizer)}
+        return {id(parameter) for parameter in _gradmon.parameters_of(optimizer)}
     except (AttributeError, KeyError, TypeError, RuntimeError):
         return set()
 
@@ -50,7 +50,7 @@ class OptimizerRounds:
         self.single = len(every) < 2
         self.stepped = [] if self.single else stepped
 
-    def comes_again(self, optimizer: Any) -> bool:
+    def steps_twice(self, optimizer: Any) -> bool:
         """Call it before the optimizer steps. True if it has already stepped in this iteration: the
         iteration is then over."""
         if not has(self.stepped, optimizer) or not has(self._awaited, optimizer):
@@ -58,14 +58,14 @@ class OptimizerRounds:
         absent = [one for one in self._awaited if not has(self.stepped, one)]
         names = ", ".join(type(one).__name__ for one in absent)
         _gradmon.warn_once(
-            f"{names}: no step in an iteration in which {type(optimizer).__name__} made several; where "
-            "optimizers step unequally often, call step() at the end of the iteration"
+            f"{type(optimizer).__name__} stepped several times while {names} did not; if optimizers step at "
+            "different rates, call step() at the end of the iteration"
         )
         self._awaited = [one for one in self._awaited if has(self.stepped, one)]
         self.stepped = []
         return True
 
-    def ends_with(self, optimizer: Any) -> bool:
+    def completes_iteration(self, optimizer: Any) -> bool:
         """Call it after the optimizer, one of several, has stepped. True if the iteration is over."""
         self.stepped.append(optimizer)
         if not all(has(self.stepped, one) for one in self._awaited):

@@ -3,7 +3,7 @@
 import inspect
 from typing import Any, Callable, Optional
 
-from gradmon._replaced_method import ReplacedMethod
+from gradmon._replaced_method import ReplacedMethod, nothing
 
 Before = Callable[[Any], None]  # argument: the scaler that step() was given (torch 1.13), or None
 After = Callable[[], None]
@@ -29,7 +29,7 @@ class OptimizerSteps:
     def remove(self) -> None:
         """Restores the optimizer's own step. If a scheduler has wrapped our step, ours stays in place
         and only passes calls through."""
-        self._before = self._after = _nothing
+        self._before = self._after = nothing
         self._replaced.remove()
 
     def _replace(self) -> ReplacedMethod:
@@ -85,7 +85,3 @@ def _with_self(bound: Callable[..., Any]) -> Optional[inspect.Signature]:
         return signature.replace(parameters=[own, *signature.parameters.values()])
     except ValueError:  # it already has a `_self`
         return None
-
-
-def _nothing(*_: Any) -> None:
-    pass

@@ -2,7 +2,6 @@
 """Ranks and groups from torch.distributed."""
 from typing import Any
 
-import torch
 import torch.distributed as dist
 
 
@@ -27,13 +26,3 @@ def ranks_of(group: Any) -> list[int]:
 def shards_its_state(optimizer: Any) -> bool:
     """Whether each rank keeps the moments of its own part of the parameters only."""
     return any(kind.__name__ == "ZeroRedundancyOptimizer" for kind in type(optimizer).__mro__)
-
-
-def whole_parameters(model: torch.nn.Module) -> set[str]:
-    """Names of the parameters that are not split over the tensor parallel group. Megatron marks split
-    ones with `tensor_model_parallel`."""
-    return {
-        name
-        for name, parameter in model.named_parameters()
-        if not getattr(parameter, "tensor_model_parallel", False)
-    }

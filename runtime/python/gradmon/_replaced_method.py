@@ -4,6 +4,10 @@ import types
 from typing import Any, Callable
 
 
+def nothing(*_: Any) -> None:
+    """Takes anything and does nothing: for a callback that is no longer wanted."""
+
+
 class ReplacedMethod:
     """Replaces the owner's method of that name by `method(owner, ...)`, until remove()."""
 

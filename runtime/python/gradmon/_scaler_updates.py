@@ -3,24 +3,24 @@
 from typing import Any, Callable
 
 from gradmon import _gradmon
-from gradmon._replaced_method import ReplacedMethod
+from gradmon._replaced_method import ReplacedMethod, nothing
 
 
 class ScalerUpdates:
     """Until remove(): calls `updated` after each update() of the scaler (once per iteration), and
-    `left_out` after each step(optimizer) that has not called the optimizer's own step."""
+    `step_skipped` after each step(optimizer) that has not called the optimizer's own step."""
 
     def __init__(
         self,
         scaler: Any,
         updated: Callable[[], None],
-        left_out: Callable[[Any], None],
+        step_skipped: Callable[[Any], None],
         calls: Callable[[Any], int],
     ) -> None:
         """calls: returns how often an optimizer's own step has been called so far."""
         self.scaler = scaler
         self._updated = updated
-        self._left_out = left_out
+        self._step_skipped = step_skipped
         self._calls = calls
         self._replaced = [
             ReplacedMethod(scaler, "step", self._around_step(scaler.step)),
@@ -32,8 +32,8 @@ class ScalerUpdates:
         return float(self.scaler.get_scale())
 
     def remove(self) -> None:
-        self._updated = _nothing
-        self._left_out = _nothing
+        self._updated = nothing
+        self._step_skipped = nothing
         for replaced in self._replaced:
             replaced.remove()
 
@@ -44,7 +44,7 @@ class ScalerUpdates:
             before = self._calls(optimizer)
             result = original(optimizer, *arguments, **keywords)
             if self._calls(optimizer) == before:
-                self._left_out(optimizer)
+                self._step_skipped(optimizer)
             return result
 
         return step
@@ -60,7 +60,7 @@ class ScalerUpdates:
         return update
 
 
-def left_to(optimizer: Any, scaler: Any) -> float:
+def remaining_scale(optimizer: Any, scaler: Any) -> float:
     """The factor that an optimizer must divide its gradients by itself, because step() was given the
     scaler (fused optimizers in torch 1.13). 1 without a scaler, or after unscale_()."""
     if scaler is None:
@@ -72,7 +72,3 @@ def left_to(optimizer: Any, scaler: Any) -> float:
     except (AttributeError, TypeError, ValueError, RuntimeError, KeyError) as error:
         _gradmon.warn_once(f"the scale of the gradients is unknown: {error!r}")
         return 1.0
-
-
-def _nothing(*_: Any) -> None:
-    pass

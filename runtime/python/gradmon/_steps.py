@@ -13,23 +13,23 @@ from gradmon._model_parts import ModelParts
 from gradmon._module_hooks import ModuleHooks
 from gradmon._optimizer_rounds import OptimizerRounds, has, parameters_of
 from gradmon._optimizer_steps import OptimizerSteps
-from gradmon._scaler_updates import ScalerUpdates, left_to
+from gradmon._scaler_updates import ScalerUpdates, remaining_scale
 
 _COLLECTS = _gradmon.COLLECTS
 _LOOK_EVERY_S = 5.0
 _AFTER_SIGNAL_S = 2.0  # a user who has pressed Ctrl-C waits
 
 
-class Steps:
+class TrainingSteps:
     """Shared by the monitor and the hooks at its optimizers. Watches until stop(), or until both are
     gone. Training thread."""
 
     __slots__ = (
         "core",
-        "begun",
+        "step_flags",
         "_output_dir",
-        "explicit",
-        "ended_by_itself",
+        "ended_by_program",
+        "ended_by_optimizer",
         "_modules",
         "_models",
         "_optimizers",
@@ -48,9 +48,9 @@ class Steps:
     def __init__(self, core: _gradmon.Core, output_dir: str, nonce: Optional[LaunchNonce] = None) -> None:
         self.core = core
         self._output_dir = output_dir
-        self.begun = 0  # flags of the current step: COLLECTS, WATCHES_FORWARDS, MAY_END
-        self.explicit = False  # the program calls step()
-        self.ended_by_itself = False
+        self.step_flags = 0  # flags of the current step: COLLECTS, WATCHES_FORWARDS, MAY_END
+        self.ended_by_program = False  # the program calls step()
+        self.ended_by_optimizer = False  # an optimizer or the scaler has ended a step
         self._modules = ModuleHooks()
         self._models: list[ModelParts] = []
         self._optimizers: list[OptimizerSteps] = []
@@ -76,25 +76,25 @@ class Steps:
             self._models.append(ModelParts(model))
             self._watch_modules()
             self.core.watch(model)
-        self._take(scaler)
+        self._set_scaler(scaler)
         if not has([known.optimizer for known in self._optimizers], optimizer):
-            self._make_room_for(optimizer)
+            self._remove_replaced(optimizer)
             self._optimizers.append(self._around(optimizer))
         self._looks_for_unheld = False  # The next call may add an optimizer.
-        self._take_up(self._prepared(self.core.begun()))
+        self._apply_flags(self._prepare_step(self.core.step_flags()))
         self._looks_for_unheld = True
 
     def end(self) -> None:
         """Ends the step and begins the next. Does nothing after stop()."""
-        begun = self.core.step()
-        if begun != 0 or self.begun != 0:
-            self._take_up(self._prepared(begun))
+        flags = self.core.step()
+        if flags != 0 or self.step_flags != 0:
+            self._apply_flags(self._prepare_step(flags))
 
     def end_by_program(self) -> None:
         """For Monitor.step(). Calls end(); from the first call on, nothing else ends a step. The first
         call ends no step if a step has ended by itself before."""
-        counted = not self.explicit and self.ended_by_itself
-        self.explicit = True
+        counted = not self.ended_by_program and self.ended_by_optimizer
+        self.ended_by_program = True
         calls = self._optimizers[0].calls if self._optimizers else 0
         if not counted:
             if self._scaler is None and calls == self._calls_before:
@@ -117,14 +117,14 @@ class Steps:
             self._scaler.remove()
             self._scaler = None
         self.core.stop(timeout)
-        self.begun &= _gradmon.MAY_END
+        self.step_flags &= _gradmon.MAY_END
 
     def __del__(self) -> None:
         self._modules.set(False)
 
     def _take_the_place_of_an_earlier_one(self, model: Any, optimizer: Any) -> None:
-        """Stops an earlier Steps of the same rank that has the same output directory, model or optimizer,
-        as when a notebook cell is run again. (A process may have several ranks.)"""
+        """Stops an earlier TrainingSteps of the same rank that has the same output directory, model or
+        optimizer, as when a notebook cell is run again. (A process may have several ranks.)"""
         for other in list(_alive):
             if other is self or other.core.rank != self.core.rank:
                 continue
@@ -140,29 +140,29 @@ class Steps:
         rounds.add(optimizer)
 
         def before(scaler: Any) -> None:
-            if rounds.stepped and self._ends_with_optimizers() and rounds.comes_again(optimizer):
-                self.ended_by_itself = True
+            if rounds.stepped and self._ends_with_optimizers() and rounds.steps_twice(optimizer):
+                self.ended_by_optimizer = True
                 self.end()
-            if self.begun & _COLLECTS:
-                self.core.before_update(optimizer, left_to(optimizer, scaler))
+            if self.step_flags & _COLLECTS:
+                self.core.before_update(optimizer, remaining_scale(optimizer, scaler))
 
         def after() -> None:
-            if self.begun & _COLLECTS:
+            if self.step_flags & _COLLECTS:
                 self.core.after_update(optimizer)
-            if self.explicit or self._scaler is not None:
+            if self.ended_by_program or self._scaler is not None:
                 return
-            if rounds.single or rounds.ends_with(optimizer):  # the same as end(), inlined for speed
-                self.ended_by_itself = True
-                begun = core_step()
-                if begun != 0 or self.begun != 0:
-                    self._take_up(self._prepared(begun))
+            if rounds.single or rounds.completes_iteration(optimizer):  # the same as end(), inlined for speed
+                self.ended_by_optimizer = True
+                flags = core_step()
+                if flags != 0 or self.step_flags != 0:
+                    self._apply_flags(self._prepare_step(flags))
 
         return OptimizerSteps(optimizer, before, after)
 
     def _ends_with_optimizers(self) -> bool:
-        return not self.explicit and self._scaler is None
+        return not self.ended_by_program and self._scaler is None
 
-    def _make_room_for(self, optimizer: Any) -> None:
+    def _remove_replaced(self, optimizer: Any) -> None:
         """Removes optimizers that share parameters with the new one: it replaces them."""
         taken = parameters_of(optimizer)
         for known in list(self._optimizers):
@@ -172,47 +172,47 @@ class Steps:
                 self._rounds.remove(known.optimizer)
                 self._calls_before = 0
 
-    def _take(self, scaler: Any) -> None:
+    def _set_scaler(self, scaler: Any) -> None:
         if scaler is None or not getattr(scaler, "is_enabled", lambda: True)():
             return
         if not self._optimizers:
-            self._scaler = ScalerUpdates(scaler, self._updated, self._left_out, self._calls_of)
+            self._scaler = ScalerUpdates(scaler, self._updated, self._step_skipped, self._calls_of)
         elif self._scaler is None or scaler is not self._scaler.scaler:
-            _gradmon.warn_once("ignored a scaler that the first watch() did not have")
+            _gradmon.warn_once("ignored scaler: pass it to the first watch()")
 
     def _updated(self) -> None:
         """The scaler has been updated; its scale may have changed."""
-        if not self.explicit:
-            self.ended_by_itself = True
+        if not self.ended_by_program:
+            self.ended_by_optimizer = True
             self.end()
-        elif self._scaler is not None and self.begun & _COLLECTS:
+        elif self._scaler is not None and self.step_flags & _COLLECTS:
             self._tell_scale(self._scaler)
 
     def _calls_of(self, optimizer: Any) -> int:
         return sum(known.calls for known in self._optimizers if known.optimizer is optimizer)
 
-    def _left_out(self, optimizer: Any) -> None:
+    def _step_skipped(self, optimizer: Any) -> None:
         """The scaler has skipped the optimizer's step: there are gradients, but no update."""
         if not has([known.optimizer for known in self._optimizers], optimizer):
             return
         self.core.skipped()
-        if self.begun & _COLLECTS:
+        if self.step_flags & _COLLECTS:
             self.core.before_update(optimizer)
 
     def _watch_modules(self) -> None:
         self._modules.watch(parts.model for parts in self._models)
 
-    def _prepared(self, begun: int) -> int:
+    def _prepare_step(self, flags: int) -> int:
         """Prepares the step that has begun: if it is collected, reads changed models and the scale.
         Returns the step's flags."""
-        if begun & _gradmon.LOOK and self._nonce is not None:
+        if flags & _gradmon.CHECK_MODELS and self._nonce is not None:
             self._look_for_nonce(self._nonce)
-        if not begun & _COLLECTS:
-            return begun
+        if not flags & _COLLECTS:
+            return flags
         self._look_at_models()
         if self._scaler is not None:
             self._tell_scale(self._scaler)
-        return self.core.begun() | begun & _gradmon.MAY_END
+        return self.core.step_flags() | flags & _gradmon.MAY_END
 
     def _look_at_models(self) -> None:
         self._look_at = time.monotonic() + _LOOK_EVERY_S
@@ -243,16 +243,16 @@ class Steps:
             if unheld:
                 more = f" and {len(unheld) - 3} more" if len(unheld) > 3 else ""
                 yield (
-                    f"{', '.join(unheld[:3])}{more} of {type(parts.model).__name__}: in no optimizer that is "
-                    "watched, so without rows in grad_reduced, param_*, exp_avg* and mg_direction; "
-                    "watch() theirs, too"
+                    f"{', '.join(unheld[:3])}{more} of {type(parts.model).__name__} are in no watched "
+                    "optimizer: no rows in grad_reduced, param_*, exp_avg* and mg_direction; "
+                    "watch() their optimizer too"
                 )
 
     def _look_for_nonce(self, nonce: LaunchNonce) -> None:
-        found = nonce.again()
+        found = nonce.poll()
         if found is not None:
             self._nonce = None
-            self.core.know_launch(found)
+            self.core.set_launch_nonce(found)
 
     def _tell_scale(self, scaler: ScalerUpdates) -> None:
         try:
@@ -260,14 +260,14 @@ class Steps:
         except (AttributeError, TypeError, ValueError, RuntimeError) as error:  # the program's own scaler
             _gradmon.warn_once(f"the scale of the gradients is unknown: {error!r}")
 
-    def _take_up(self, begun: int) -> None:
-        if begun & _gradmon.LOOK and time.monotonic() >= self._look_at:
+    def _apply_flags(self, flags: int) -> None:
+        if flags & _gradmon.CHECK_MODELS and time.monotonic() >= self._look_at:
             self._look_at_models()  # so that a config can name new parts
-        self.begun = begun = begun & ~_gradmon.LOOK
-        self._modules.set(bool(begun & _gradmon.WATCHES_FORWARDS))
+        self.step_flags = flags = flags & ~_gradmon.CHECK_MODELS
+        self._modules.set(bool(flags & _gradmon.WATCHES_FORWARDS))
 
 
-_alive: "weakref.WeakSet[Steps]" = weakref.WeakSet()
+_alive: "weakref.WeakSet[TrainingSteps]" = weakref.WeakSet()
 
 
 @atexit.register

@@ -64,13 +64,20 @@ class ColossalAIMonitor:
         Parameters
         ----------
         model : torch.nn.Module
+
+        Notes
+        -----
+        A second call watches its model instead of the first one.
         """
+        self.stop()
         scratch = tempfile.mkdtemp(prefix="gradmon-")
         config = Path(scratch) / "config.json"
         keys = {"wg_distribution": True, "ops": _COLUMNS, "format": "api", "squash_name": False}
         config.write_text(json.dumps(keys))
         options = with_process_group({"rank": None, "world_size": None})
-        self._core = _gradmon.Core(str(config), output_dir=scratch, dynamic=False, **options)
+        self._core = _gradmon.Core(
+            str(config), output_dir=scratch, dynamic=False, start_iteration=self._step, **options
+        )
         self._rank = self._core.rank
         self._core.watch(model)
         self._finalizer = weakref.finalize(self, _stop, self._core, scratch)

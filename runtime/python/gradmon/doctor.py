@@ -38,9 +38,9 @@ _KINDS: "dict[str, tuple[dict[str, Any], list[str]]]" = {
 
 def _hooks() -> "list[str]":
     """Lines about features of torch that differ between versions."""
-    keywords = "seen" if HAS_KEYWORD_INPUTS else "not seen (torch 2.x tells them)"
+    keywords = "visible" if HAS_KEYWORD_INPUTS else "not visible before torch 2"
     return [
-        f"optimizer step: met at the instance; modules: forward hooks, keyword inputs are {keywords}",
+        f"optimizer step: hooked on the instance; modules: forward hooks, keyword inputs are {keywords}",
         f"torch.distributed: {'there' if torch.distributed.is_available() else 'not in this torch'}",
     ]
 

@@ -84,15 +84,15 @@ def _chosen(df: "pandas.DataFrame", kind: Optional[str], op: str, rank: Optional
         kind = "grad_reduced" if "grad_reduced" in kinds else kinds[0]
     if kind not in kinds:
         asked = "which kind?" if kind is None else f"no rows of kind {kind!r};"
-        raise ValueError(f"{asked} there are: {', '.join(kinds) or 'none at all'}")
+        raise ValueError(f"{asked} available: {', '.join(kinds) or 'none'}")
     rows = df[df["kind"] == kind]
     ops = list(rows["op"].unique())
     if op not in ops:
-        raise ValueError(f"no {op!r} in {kind}; there are: {', '.join(ops)}")
+        raise ValueError(f"no {op!r} in {kind}; available: {', '.join(ops)}")
     rows = rows[rows["op"] == op]
     ranks = sorted(rows["rank"].unique())
     if rank is not None and rank not in ranks:
-        raise ValueError(f"no {op!r} in {kind} of rank {rank}; there are: {', '.join(map(str, ranks))}")
+        raise ValueError(f"no {op!r} in {kind} of rank {rank}; available: {', '.join(map(str, ranks))}")
     return rows[rows["rank"] == (ranks[0] if rank is None else rank)]
 
 

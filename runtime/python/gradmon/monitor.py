@@ -2,19 +2,20 @@
 """gradmon.Monitor."""
 import json
 import math
+import operator
 import os
 from pathlib import Path
 from types import TracebackType
-from typing import Any, Optional, Type, Union
+from typing import Any, Optional, Sequence, Type, Union
 
 import torch
 
 from gradmon import _gradmon
 from gradmon._launch_nonce import launch_nonce
-from gradmon._process_groups import ranks_of, shards_its_state, whole_parameters, with_process_group
-from gradmon._steps import Steps, after_signal
+from gradmon._process_groups import ranks_of, shards_its_state, with_process_group
+from gradmon._steps import TrainingSteps, after_signal
 
-_NOT_TAKEN = (TypeError, ValueError, RuntimeError)  # raised for an invalid argument
+_NOT_TAKEN = (TypeError, ValueError, RuntimeError, OverflowError)  # raised for an invalid argument
 
 
 class Monitor:
@@ -78,7 +79,7 @@ class Monitor:
             "dynamic": dynamic,
         }
         self._options["output_dir"] = None if output_dir is None else os.fsencode(output_dir)
-        self._steps: Optional[Steps] = None
+        self._steps: Optional[TrainingSteps] = None
 
     def watch(
         self,
@@ -149,18 +150,17 @@ class Monitor:
             options = with_process_group(self._options)
             named = _gradmon.environment_names_launch(options["rank"], options["world_size"])
             nonce = None if named else launch_nonce()
-            found = None if nonce is None else nonce.first()
+            found = None if nonce is None else nonce.wait()
             core = _gradmon.Core(
                 os.fsencode(self._config),
                 start_iteration=start_iteration,
                 grad_acc_steps=_whole_steps(grad_acc_steps),
                 data_ranks=ranks_of(dp_group),
                 tensor_ranks=ranks_of(tp_group),
-                whole=whole_parameters(model),
                 launch_nonce=None if nonce is None else found or "",
                 **options,
             )
-            self._steps = Steps(core, self._output_place(), nonce if found is None else None)
+            self._steps = TrainingSteps(core, self._output_place(), nonce if found is None else None)
         self._steps.watch(model, optimizer, scaler)
         return self
 
@@ -203,7 +203,7 @@ class Monitor:
         bool
             True after the one step that `print_struct` or `cc_log_only` asks for.
         """
-        return self._steps is not None and bool(self._steps.begun & _gradmon.MAY_END)
+        return self._steps is not None and bool(self._steps.step_flags & _gradmon.MAY_END)
 
     def scalar(self, name: str, value: float) -> None:
         """Reports a training scalar of this step.
@@ -225,7 +225,7 @@ class Monitor:
         >>> monitor.scalar("loss", loss)
         """
         steps = self._steps
-        if steps is None or not steps.begun & _gradmon.COLLECTS:
+        if steps is None or not steps.step_flags & _gradmon.COLLECTS:
             return
         try:
             steps.core.scalar(name, float(value))
@@ -239,9 +239,47 @@ class Monitor:
         ----------
         count : int
             Number of samples. Throughput and the column `samples` are computed from it.
+
+        Notes
+        -----
+        Raises nothing: a count that is not an integer is logged once.
         """
-        if self._steps is not None:
-            self._steps.core.samples(count)
+        if self._steps is None:
+            return
+        try:
+            self._steps.core.samples(operator.index(count))
+        except _NOT_TAKEN as error:
+            _gradmon.warn_once(f"samples: {error}")
+
+    def expert_load(self, layer: str, tokens: Union[Sequence[int], torch.Tensor]) -> None:
+        """Adds the tokens that each expert of a layer got in this step.
+
+        Parameters
+        ----------
+        layer : str
+            Name of the mixture-of-experts layer in the rows ``expert_load/LAYER/I``.
+        tokens : sequence of int or torch.Tensor
+            Number of tokens of each expert: integers, or a 1-D tensor of integers on any device. A
+            tensor is read, and so waited for, only if this step is collected.
+
+        Notes
+        -----
+        Raises nothing: tokens that are not integers are logged once. A row is the expert's share of
+        the layer's tokens over all calls of the step, 0 to 1. The config key `scalars` says where it
+        is written, under "expert_load".
+
+        Examples
+        --------
+        >>> monitor.expert_load("layers.3.mlp", torch.bincount(chosen, minlength=experts))
+        """
+        steps = self._steps
+        if steps is None or not steps.step_flags & _gradmon.COLLECTS:
+            return
+        try:
+            counts = tokens.tolist() if isinstance(tokens, torch.Tensor) else tokens
+            steps.core.expert_load(layer, [operator.index(count) for count in counts])
+        except _NOT_TAKEN as error:
+            _gradmon.warn_once(f"expert_load {layer!r}: {error}")
 
     def attention(self, name: str, q: torch.Tensor, k: torch.Tensor, causal: bool = True) -> None:
         """Reports the query and key of an attention during its forward pass.
@@ -262,7 +300,7 @@ class Monitor:
         Raises nothing: tensors that do not fit are logged once. METRICS.md has the formulas.
         """
         steps = self._steps
-        if steps is None or not steps.begun & _gradmon.WATCHES_FORWARDS:
+        if steps is None or not steps.step_flags & _gradmon.WATCHES_FORWARDS:
             return
         try:
             steps.core.attention(name, q, k, causal)
@@ -403,7 +441,7 @@ def _seconds(timeout: Optional[float]) -> Optional[float]:
     """The timeout in seconds. A value that is not a number is logged and becomes None."""
     try:
         seconds = None if timeout is None else float(timeout)
-    except (*_NOT_TAKEN, OverflowError) as error:
+    except _NOT_TAKEN as error:
         _gradmon.warn_once(f"stop(timeout={timeout!r}): {error}")
         return None
     if seconds is None or not math.isnan(seconds):
@@ -415,5 +453,5 @@ def _seconds(timeout: Optional[float]) -> Optional[float]:
 def _whole_steps(grad_acc_steps: Optional[float]) -> int:
     whole = 1 if grad_acc_steps is None else int(grad_acc_steps)
     if grad_acc_steps is not None and whole != grad_acc_steps:
-        raise ValueError(f"grad_acc_steps: {grad_acc_steps} is no whole number")
+        raise ValueError(f"grad_acc_steps: {grad_acc_steps} must be a whole number")
     return whole

@@ -31,7 +31,7 @@ TEST_CASE("case 3 waits for a rank that joins late and begins at the agreed step
   job.run_ticks(100);
   REQUIRE(job.process(0).next == Step{1});  // It holds the step after the first.
   REQUIRE_FALSE(job.tick_until([&] { return job.all_run(1); }, 80));
-  REQUIRE(job.pending() == "waiting for rank 2 of 3 to make its Monitor");
+  REQUIRE(job.pending() == "waiting for rank 2 of 3 to create its Monitor");
   job.process(2).paused = false;
   REQUIRE(job.tick_until([&] { return job.all_run(1) && job.process(0).next > Step{20}; }));
   REQUIRE(job.divergence().empty());
@@ -44,7 +44,8 @@ TEST_CASE("a rank that joins later than max_wait holds the others no longer than
   job.begin(job.plan(true, 2));
   REQUIRE(job.tick_until([&] { return job.process(0).next > Step{50}; }));
   REQUIRE(job.process(0).longest_stand <= Ticks{2'000});
-  REQUIRE(job.process(0).warnings.front() == "off: training goes on without an answer to its start");
+  REQUIRE(job.process(0).warnings.front() ==
+          "off: no answer to Hello; training continues without collecting");
   job.process(1).paused = false;
   REQUIRE(job.tick_until([&] { return job.all_run(1) && job.process(1).next > Step{5000}; }, 60'000));
   REQUIRE(job.divergence().empty());
@@ -55,7 +56,7 @@ TEST_CASE("a plan that starts off leaves nobody waiting") {
   SmallJob job(3);
   job.begin(nullptr);
   REQUIRE(job.tick_until([&] { return job.process(2).next > Step{100}; }));
-  REQUIRE(job.coordinator().status().reason == "not asked for");
+  REQUIRE(job.coordinator().status().reason == "never turned on");
   REQUIRE(job.coordinator().journal().entries().empty());
 }
 
@@ -80,7 +81,7 @@ TEST_CASE("updates that are left out on some ranks only are warned of once all h
   REQUIRE(job.coordinator().status().warnings.empty());
   REQUIRE(told(Step{3500}));
   REQUIRE(job.coordinator().status().warnings ==
-          std::vector<std::string>{"updates that GradScaler has left out: 1 on rank 1, 2 on rank 2: their "
+          std::vector<std::string>{"GradScaler skipped 1 updates on rank 1 and 2 on rank 2: their "
                                    "parameters differ"});
 }
 
@@ -266,7 +267,7 @@ TEST_CASE("a rank that was never heard is waited for and named") {
   job.tick_until([&] { return job.process(0).next > Step{10}; });
   job.propose(job.plan(true));
   job.run_ticks(6'000);  // Longer than a silent rank is waited for.
-  REQUIRE(job.pending() == "waiting for ranks 1, 2 of 3 to make their Monitor");
+  REQUIRE(job.pending() == "waiting for ranks 1, 2 of 3 to create their Monitor");
   REQUIRE(job.process(0).longest_stand == Ticks{});
   job.process(1).paused = job.process(2).paused = false;
   REQUIRE(job.tick_until([&] { return job.all_run(1); }, 10'000));
@@ -337,7 +338,7 @@ TEST_CASE("a silent rank is dropped after 15 s and what waited for it is decided
   job.propose(job.plan(true, 1'000'000));
   REQUIRE_FALSE(job.tick_until([&] { return job.committed(1); }, 1'000));
   REQUIRE(job.tick_until([&] { return job.committed(1); }, 400));
-  REQUIRE(job.coordinator().status().ranks[1].error.rfind("silent, last heard 15 s before", 0) == 0);
+  REQUIRE(job.coordinator().status().ranks[1].error.rfind("silent, last heard 15 s earlier", 0) == 0);
   REQUIRE(job.tick_until([&] { return job.process(0).revision == 1 && job.process(2).revision == 1; }, 100));
   // When it is heard again a resync brings it in.
   job.process(1).unheard = false;

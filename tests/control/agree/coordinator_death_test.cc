@@ -48,7 +48,7 @@ TEST_CASE("what was open when the coordinator died is aborted and proposed again
   job.run_ticks(10);
   job.restart_coordinator(true);
   REQUIRE(job.tick_until([&] { return job.committed(3) && job.all_run(3); }));
-  REQUIRE(job.coordinator().journal().find(Revision{2})->reason == "the hub was started anew");
+  REQUIRE(job.coordinator().journal().find(Revision{2})->reason == "the hub restarted");
   REQUIRE(job.process(0).collected.size() == job.process(2).collected.size());
   REQUIRE(job.counted_twice().empty());
 }
@@ -82,11 +82,11 @@ TEST_CASE("a verdict that cannot be logged is an abort and off is told all the s
   SmallJob job(2);
   go_on(job);
   job.propose(job.plan(true, 5));
-  job.tick_until([&] { return std::holds_alternative<AskedEntry>(job.decisions.entries.back()); });
+  job.tick_until([&] { return std::holds_alternative<OfferedEntry>(job.decisions.entries.back()); });
   job.decisions.failing = true;
   REQUIRE(job.tick_until([&] { return job.coordinator().journal().find(Revision{2})->verdict == "abort"; }));
   REQUIRE(job.coordinator().journal().find(Revision{2})->reason ==
-          "the decision log could not take the verdict");
+          "the verdict could not be written to the decision log");
   REQUIRE(job.all_run(1));
   job.propose(job.plan(false));
   REQUIRE(job.tick_until([&] { return job.last_entry().verdict == "commit"; }, 200));
@@ -109,6 +109,74 @@ TEST_CASE("an off that was never logged holds when the coordinator starts again"
   REQUIRE(job.coordinator().status().state == "off");
   job.propose(job.plan(true, 5));
   REQUIRE(job.tick_until([&] { return job.committed(3) && job.all_run(3); }, 500));
+}
+
+TEST_CASE("the number of an off that a rank told of is not given again after another restart") {
+  SmallJob job(2);
+  go_on(job);
+  job.decisions.failing = true;
+  job.propose(job.plan(false));
+  REQUIRE(job.tick_until([&] { return job.all_run(2); }, 300));
+  job.kill_coordinator();
+  job.decisions.failing = false;
+  job.restart_coordinator(true);
+  REQUIRE(job.tick_until([&] { return !job.coordinator().committed_plan()->on; }, 300));
+  job.restart_coordinator(true);
+  job.propose(job.plan(false));
+  CHECK(job.last_entry().revision == Revision{3});
+}
+
+TEST_CASE("an off that a rank tells of while a lower revision is open does not reopen what was decided") {
+  SmallJob job(2);
+  go_on(job);
+  job.decisions.failing = true;
+  for (std::uint64_t revision : {2, 3}) {
+    job.propose(job.plan(false));
+    REQUIRE(job.tick_until([&] { return job.all_run(revision); }, 300));
+  }
+  job.kill_coordinator();
+  job.decisions.failing = false;
+  job.restart_coordinator(true);
+  job.told.clear();
+  job.propose(job.plan(false));
+  REQUIRE(job.last_entry().revision == Revision{2});
+  REQUIRE(job.tick_until([&] { return job.all_run(4); }, 500));
+  for (const Envelope& told : job.told) {
+    if (const auto* decided = std::get_if<Decided>(&told.message); decided != nullptr && decided->last.commit)
+      CHECK(decided->last.closed >= decided->last.commit->revision);
+  }
+}
+
+TEST_CASE("a verdict is restored to the revision that it decides") {
+  SmallJob job(1);
+  Verdict off;
+  off.revision = Revision{7};
+  off.plan = job.plan(false);
+  Verdict aborted;
+  aborted.revision = Revision{5};
+  aborted.abort_reason = AbortReason::restarted;
+  NullDecisionLog log;
+  Coordinator coordinator({"epoch", "launch", 1, "run", 100}, log);
+  coordinator.restore({OfferedEntry{Revision{5}, job.plan(true), 50}, off, aborted}, 100);
+  coordinator.begin(nullptr, 100);
+  REQUIRE(coordinator.journal().entries().size() == 1);
+  CHECK(coordinator.journal().find(Revision{5})->verdict == "abort");
+  Hello hello;
+  hello.launch_id = "launch";
+  hello.process_id = "rank";
+  const auto actions = coordinator.on_message({"", Rank{0}, 0, hello}, 200);
+  CHECK(std::get<Welcome>(actions.send.front().message).last.closed == Revision{7});
+}
+
+TEST_CASE("a full disk is warned of once while a change waits for it") {
+  SmallJob job(2);
+  go_on(job);
+  job.decisions.failing = true;
+  job.propose(job.plan(true, 5));
+  job.run_ticks(1'000);
+  CHECK(job.warnings == std::vector<std::string>{"decision log: no space left on device"});
+  job.decisions.failing = false;
+  CHECK(job.tick_until([&] { return job.committed(2); }, 300));
 }
 
 TEST_CASE("a rank that had joined but was not yet brought in is so after the coordinator's death") {

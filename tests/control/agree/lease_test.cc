@@ -27,7 +27,7 @@ TEST_CASE("a rank without a lease counts nothing and is brought in again once it
   job.process(1).unheard = false;
   REQUIRE(job.tick_until([&] { return job.all_run(2); }));
   REQUIRE(job.last_entry().cause == "resync");
-  REQUIRE(job.last_entry().by == "rank 1 has joined again");
+  REQUIRE(job.last_entry().by == "rank 1 has rejoined");
   REQUIRE(job.counted_twice().empty());
 }
 
@@ -102,8 +102,8 @@ TEST_CASE("a second process with a rank's number is refused and both are named")
   go_on(job);
   SmallJob::Process& second = job.start(1, Step{0});
   REQUIRE(job.tick_until([&] { return !second.warnings.empty(); }));
-  REQUIRE(second.warnings.front() == "off: rank 1 is taken by pid 102 on host");
-  REQUIRE(job.coordinator().status().ranks[1].error == "claimed by pid 103 on host, too");
+  REQUIRE(second.warnings.front() == "off: rank 1 already belongs to pid 102 on host");
+  REQUIRE(job.coordinator().status().ranks[1].error == "pid 103 on host also claims this rank");
   job.run_ticks(2'000);
   REQUIRE(second.collected.empty());
   REQUIRE(job.processes()[1].revision == 1);
@@ -128,6 +128,34 @@ TEST_CASE("an evicted rank is out after 15 s whatever it says and does not come 
   REQUIRE(job.process(1).collected.size() == counted);
   REQUIRE(job.coordinator().status().ranks[1].state == "dropped");
   REQUIRE(job.process(1).warnings.back() == "off: rank 1 was evicted by somebody");
+}
+
+TEST_CASE("status says on while the new process of rank 0 is not yet brought in") {
+  SmallJob job(2);
+  go_on(job);
+  job.kill(0);
+  job.run_ticks(3);
+  const SmallJob::Process& next = job.start(0, Step{150});
+  job.loses = [](bool up, const Envelope& one) { return up && std::holds_alternative<Offered>(one.message); };
+  REQUIRE(job.tick_until([&] { return next.member->joined(); }));
+  job.run_ticks(100);
+  const Status status = job.coordinator().status();
+  CHECK(status.state == "on");
+  CHECK(status.revision == Revision{1});
+  CHECK(status.reason.empty());
+}
+
+TEST_CASE("status shows a plan that only a rank that is gone has applied") {
+  SmallJob job(2);
+  go_on(job);
+  job.process(1).paused = true;
+  job.propose(job.plan(true, 1'000'000));
+  REQUIRE(job.tick_until([&] { return job.coordinator().status().revision == Revision{2}; }, 200));
+  REQUIRE(job.process(1).revision == 1);
+  job.kill(0);
+  REQUIRE(job.tick_until([&] { return job.coordinator().status().ranks[0].state == "dropped"; }, 200));
+  CHECK(job.coordinator().status().state == "on");
+  CHECK(job.coordinator().status().revision == Revision{2});
 }
 
 TEST_CASE("an evicted rank stays evicted over the coordinator's death") {

@@ -18,7 +18,11 @@ PlanPtr plan(bool on, std::string hash = "hash") {
 // One member; its coordinator is the test.
 struct Alone {
   StepGate gate{Step{0}};
-  Member member{identity(), gate, [](const Plan&) -> tl::expected<std::int64_t, std::string> { return 1; }};
+  std::string objection;  // to every plan that is on; "": none
+  Member member{identity(), gate, [this](const Plan&) -> tl::expected<std::int64_t, std::string> {
+                  if (!objection.empty()) return tl::unexpected(objection);
+                  return 1;
+                }};
   Ticks now{};
   Step next;
   KnownDecisions last;
@@ -39,7 +43,7 @@ struct Alone {
       if (gate.try_begin(next)) continue;
       const Opening opening = gate.begin(next, now);
       if (opening.wait) return;
-      if (opening.collect && gate.still_counts(now)) counted.push_back(next.value);
+      if (opening.collect && gate.step_still_valid(now)) counted.push_back(next.value);
     }
   }
   MemberActions say(Message message) {
@@ -62,7 +66,7 @@ struct Alone {
     welcome.process_id = "me";
     welcome.incarnation = incarnation;
     welcome.number = hello.number;
-    welcome.starts_on = starts_on;
+    welcome.epoch_starts_on = starts_on;
     welcome.epoch_order = epoch_order;
     welcome.last = last;
     say(welcome);
@@ -105,6 +109,16 @@ TEST_CASE("the offer is answered without a promise and Prepare with one") {
   REQUIRE(ready->fence == Step{7});
   one.step(5);
   REQUIRE(one.next == Step{7});
+}
+
+TEST_CASE("a long objection is cut between two characters") {
+  Alone one;
+  one.welcome(one.join());
+  one.objection = "x";
+  for (int i = 0; i < 600; ++i) one.objection += "\xC3\xA4";
+  const auto reject = one.answer<Reject>(one.say(Offer{Revision{1}, plan(true)}));
+  REQUIRE(reject);
+  CHECK(reject->reason == one.objection.substr(0, 999));
 }
 
 TEST_CASE("a repeated Prepare gets the same answer with the same fence") {
@@ -335,7 +349,7 @@ TEST_CASE("a rank does not go back to an older epoch, and goes to a later one") 
   one.last = {};
   one.welcome(*hello);
   CHECK_FALSE(one.member.joined());
-  CHECK(one.member.refused() == "the hub that answers is of an epoch before this rank's");
+  CHECK(one.member.refused() == "the hub that answered belongs to an older epoch than this rank");
   one.step();
   CHECK(one.counted.size() == 2);  // It keeps its plan while its lease lasts.
   one.epoch = "later";

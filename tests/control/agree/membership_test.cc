@@ -70,15 +70,15 @@ TEST_CASE("a rank number is refused while its process is a member and both proce
   Hello other = hello("b");
   other.pid = 8;
   const Welcome second = f.members.on_hello(Rank{1}, other, Ticks{1}).welcome;
-  REQUIRE(second.refused == "rank 1 is taken by pid 7 on h");
-  REQUIRE(second.again);
-  REQUIRE(f.members.of(1).trouble == "claimed by pid 8 on h, too");
+  REQUIRE(second.refused == "rank 1 already belongs to pid 7 on h");
+  REQUIRE(second.retry);
+  REQUIRE(f.members.of(1).admission_error == "pid 8 on h also claims this rank");
 }
 
 TEST_CASE("the next process takes a dead one's number with a new incarnation") {
   Fixture f;
   const Welcome first = f.members.on_hello(Rank{1}, hello("a"), Ticks{0}).welcome;
-  f.members.on_disconnected(Rank{1}, Ticks{1}, "its process has gone");
+  f.members.on_disconnected(Rank{1}, Ticks{1}, "its process ended");
   const auto second = f.members.on_hello(Rank{1}, hello("b"), Ticks{1});
   REQUIRE(second.welcome.refused.empty());
   REQUIRE(second.joined);
@@ -115,8 +115,8 @@ TEST_CASE("another launch, world size or version is refused with the reason") {
   SECTION("version") { other.version = 1; }
   const Welcome answer = f.members.on_hello(Rank{1}, other, Ticks{0}).welcome;
   REQUIRE_FALSE(answer.refused.empty());
-  REQUIRE_FALSE(answer.again);
-  REQUIRE(f.members.unready(Ticks{0}) == answer.refused);
+  REQUIRE_FALSE(answer.retry);
+  REQUIRE(f.members.why_not_ready(Ticks{0}) == answer.refused);
 }
 
 TEST_CASE("ranks that start at different steps are not armed before something was effective") {
@@ -125,9 +125,11 @@ TEST_CASE("ranks that start at different steps are not armed before something wa
   Hello later = hello("b");
   later.start_iteration = Step{100};
   f.members.on_hello(Rank{1}, later, Ticks{0});
-  REQUIRE(f.members.unready(Ticks{0}) == "rank 1 starts at step 100, an earlier rank at step 0");
+  REQUIRE(f.members.why_not_ready(Ticks{0}) ==
+          "rank 1 starts at step 100, but a lower rank starts at step 0: all ranks need the same "
+          "start_iteration");
   f.members.plan_was_effective();
-  REQUIRE(f.members.unready(Ticks{0}).empty());
+  REQUIRE(f.members.why_not_ready(Ticks{0}).empty());
 }
 
 TEST_CASE("an evicted rank is out 15 s after its last acknowledgement and cannot come back") {
@@ -136,12 +138,19 @@ TEST_CASE("an evicted rank is out 15 s after its last acknowledgement and cannot
   f.members.on_hello(Rank{1}, hello("a"), Ticks{0});
   REQUIRE(f.members.evict(Rank{1}, "u"));
   f.members.of(0).last_heard = f.members.of(1).last_heard = Ticks{14'999};
-  REQUIRE(f.members.unready(Ticks{14'999}) == "waiting until rank 1 is out (evicted by u)");
+  REQUIRE(f.members.why_not_ready(Ticks{14'999}) == "waiting until rank 1 is dropped (evicted by u)");
   REQUIRE(f.members.drop_silent(Ticks{14'999}).empty());
   REQUIRE(f.members.drop_silent(Ticks{15'000}) == std::vector<int>{1});
   REQUIRE(f.members.on_hello(Rank{1}, hello("a", 2), Ticks{15'001}).welcome.refused ==
           "rank 1 was evicted by u");
   REQUIRE(f.members.on_hello(Rank{1}, hello("c"), Ticks{15'002}).welcome.refused.empty());
+}
+
+TEST_CASE("a rank that is no longer waited for is dropped with a reason") {
+  Fixture f;
+  f.members.stop_waiting_for(Rank{1});
+  CHECK(f.members.of(1).phase == Membership::Phase::dropped);
+  CHECK(f.members.of(1).departure_reason == "never heard");
 }
 
 TEST_CASE("what is restored stands under incarnations that nobody was given before") {

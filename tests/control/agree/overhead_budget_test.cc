@@ -83,7 +83,7 @@ TEST_CASE("where not even 4096 times the interval would do collecting goes off")
   REQUIRE(change);
   REQUIRE_FALSE(change->on);
   REQUIRE(change->why ==
-          "rank 2 spends 50 % of its time, allowed 0.01 %; even every 4096 steps would not do");
+          "rank 2 spends 50 % of its time, allowed 0.01 %; even every 4096 steps would exceed it");
 }
 
 TEST_CASE("a share that thinning out does not lower ends in off") {
@@ -239,7 +239,7 @@ TEST_CASE("off by the budget is written back like an end") {
   REQUIRE(job.coordinator().status().state == "off");
   REQUIRE(job.coordinator().status().reason ==
           "turned off by the budget (rank 1 spends 90 % of its time, allowed 0.001 %; even every 4096 steps "
-          "would not do) (revision 2)");
+          "would exceed it) (revision 2)");
   const std::size_t collected = job.process(0).collected.size();
   const Step done = job.process(0).next + 3000;
   REQUIRE(job.tick_until([&] { return job.process(0).next > done; }));

@@ -38,7 +38,7 @@ SmallJob::Process& SmallJob::start(int rank, Step start) {
   identity.hello.pid = 100 + static_cast<std::int64_t>(processes_.size());
   identity.hello.process_id = made.id;
   identity.hello.start_iteration = start;
-  made.gate->hold(start + 1, identity.max_wait);
+  made.gate->hold(start + 1, Ticks{2'000});
   made.member = std::make_unique<Member>(
       identity, *made.gate,
       [this, rank](const Plan& asked) -> tl::expected<std::int64_t, std::string> {
@@ -146,7 +146,7 @@ void SmallJob::begin_step(Process& own, const Opening& opening) {
 
 void SmallJob::train(Process& own, int steps) {
   for (int i = 0; i < steps && !own.paused && !own.left; ++i) {
-    if (const auto done = std::exchange(own.collecting, {}); done && own.gate->still_counts(now())) {
+    if (const auto done = std::exchange(own.collecting, {}); done && own.gate->step_still_valid(now())) {
       own.counted[done->value] = own.revision;
       own.collected.push_back(done->value);
     }

@@ -45,7 +45,7 @@ Seen run(StepGate& gate, std::int64_t first, std::int64_t last, Ticks now = {}) 
     seen.slow.push_back(n.value);
     if (opening.swap) seen.swaps.emplace_back(opening.swap->revision.value, n.value);
     if (opening.collect) seen.collected.push_back(n.value);
-    if (opening.collect && gate.still_counts(now)) seen.counted.push_back(n.value);
+    if (opening.collect && gate.step_still_valid(now)) seen.counted.push_back(n.value);
     if (opening.ended) seen.ended = n.value;
   }
   return seen;
@@ -192,7 +192,7 @@ TEST_CASE("a trainer that has stood at its fence for max_wait lapses by itself")
   REQUIRE_FALSE(gate.try_begin(Step{3}));
   REQUIRE(gate.begin(Step{3}, Ticks{100}).wait);
   REQUIRE(gate.begin(Step{3}, Ticks{2'099}).wait);
-  REQUIRE(gate.standing(Ticks{2'099}) == Ticks{1'999});
+  REQUIRE(gate.waiting_for(Ticks{2'099}) == Ticks{1'999});
   REQUIRE_FALSE(gate.begin(Step{3}, Ticks{2'100}).wait);
   REQUIRE(gate.lapsed());
   REQUIRE(run(gate, 4, 10).slow.empty());
@@ -220,7 +220,7 @@ TEST_CASE("a step does not count where the rank has lapsed since it began") {
   REQUIRE(gate.begin(Step{1}, Ticks{}).collect);
   gate.lapse();
   gate.rejoin();
-  REQUIRE_FALSE(gate.still_counts(Ticks{}));
+  REQUIRE_FALSE(gate.step_still_valid(Ticks{}));
 }
 
 TEST_CASE("a step does not count where the lease has run out before its end") {
@@ -231,7 +231,7 @@ TEST_CASE("a step does not count where the lease has run out before its end") {
   run(gate, 0, 0);
   gate.try_begin(Step{1});
   REQUIRE(gate.begin(Step{1}, Ticks{999}).collect);
-  REQUIRE_FALSE(gate.still_counts(Ticks{1'000}));
+  REQUIRE_FALSE(gate.step_still_valid(Ticks{1'000}));
   REQUIRE(gate.lapsed());
 }
 

@@ -26,8 +26,8 @@ std::string names_of(const TargetList& list) {
   return names;
 }
 
-TEST_CASE("noteworthy is what is silent or unmatched and the rest is counted") {
-  const TargetList list = noteworthy(list_of_four());
+TEST_CASE("only_silent_or_unmatched is what is silent or unmatched and the rest is counted") {
+  const TargetList list = only_silent_or_unmatched(list_of_four());
   REQUIRE(names_of(list) == "bd");
   REQUIRE(list.unmatched.size() == 1);
   REQUIRE(list.left_out == 2);
@@ -51,7 +51,7 @@ TEST_CASE("within a bound the unmatched come first then the silent then the rest
   REQUIRE(none.counts.silent == 2);
 }
 
-TEST_CASE("rank 0 tells all its targets and the others what is noteworthy") {
+TEST_CASE("rank 0 tells all its targets and the others what is only_silent_or_unmatched") {
   SmallJob job(3, {0.3, 0.2, 3, 5});
   job.list_targets = [](int rank, const Plan* plan) {
     TargetList list = list_of_four();
@@ -93,11 +93,11 @@ TEST_CASE("what a rank tells of its targets fits into a message") {
   }
 }
 
-TEST_CASE("sentences about many names without a match are bounded and the rest is counted") {
-  CHECK(sentences({}).empty());
-  CHECK(sentences({{"a", {"b", "c"}, ""}, {"(", {}, "bad"}}) ==
+TEST_CASE("lines about many names without a match are bounded and the rest is counted") {
+  CHECK(describe_all({}).empty());
+  CHECK(describe_all({{"a", {"b", "c"}, ""}, {"(", {}, "bad"}}) ==
         std::vector<std::string>{"\"a\" matches nothing (nearest: b, c)", "\"(\" matches nothing: bad"});
-  const std::vector<std::string> many = sentences(std::vector<UnmatchedTarget>(1000, {"name", {}, ""}));
+  const std::vector<std::string> many = describe_all(std::vector<UnmatchedTarget>(1000, {"name", {}, ""}));
   REQUIRE(many.size() > 2);
   std::size_t bytes = 0;
   for (const std::string& one : many) bytes += one.size();

@@ -23,7 +23,6 @@ using std::chrono::milliseconds;
 using Kind = EditError::Kind;
 
 const ConfigFile::Edits kOff{{"dynamic_on", "false"}};
-const std::string kBaseTime = "1234567890abcdef";
 
 FileContent first_content(ConfigFile& file) {
   auto report = wait_for_report(file);
@@ -165,22 +164,6 @@ TEST_CASE("who has the file open before an edit and writes half a minute later i
   }
 }
 
-TEST_CASE("a displaced file whose owner is another user may still be open", "[configfile]") {
-  if (::geteuid() != 0) {
-    WARN("skipped: only root can be another user");
-    return;
-  }
-  ScratchDirectory directory;
-  REQUIRE(::chmod(directory.path().c_str(), 0755) == 0);
-  const Displaced file{directory / "c.json", directory / "side", {}};
-  save_in_place(file.side, text_of(1));
-  CHECK_FALSE(is_open_elsewhere(file));
-  REQUIRE(::seteuid(1234) == 0);
-  const bool may_be_open = is_open_elsewhere(file);
-  REQUIRE(::seteuid(0) == 0);
-  CHECK(may_be_open);
-}
-
 TEST_CASE("who still has the displaced file open when the job ends is heard by the next", "[configfile]") {
   ScratchDirectory directory;
   const auto path = directory / "c.json";
@@ -197,7 +180,7 @@ TEST_CASE("who still has the displaced file open when the job ends is heard by t
   const auto text = text_of(2);
   REQUIRE(::write(fd, text.data(), text.size()) == static_cast<ssize_t>(text.size()));
   ::close(fd);
-  recover_displaced(path, std::chrono::seconds(-1));
+  recover_side_files(path, std::chrono::seconds(-1));
   CHECK(read_text(path) == text);
   CHECK(directory.names() == std::set<std::string>{"c.json"});
 }
@@ -211,7 +194,7 @@ TEST_CASE("what one job has displaced and somebody has open is left there by ano
   const auto seen = first_content(file);
   const int fd = ::open(path.c_str(), O_WRONLY | O_CLOEXEC);
   REQUIRE(file.edit(kOff, seen.identity).has_value());
-  CHECK(recover_displaced(path, std::chrono::seconds(-1)) == LeftOvers::some);
+  CHECK(recover_side_files(path, std::chrono::seconds(-1)) == LeftOvers::some);
   CHECK(directory.names().size() == 2);
   const auto text = text_of(2);
   REQUIRE(::write(fd, text.data(), text.size()) == static_cast<ssize_t>(text.size()));
@@ -252,7 +235,7 @@ TEST_CASE("an edit that is refused writes nothing", "[configfile]") {
   };
   CHECK(refused({{"a", "2"}}, [](std::string_view text) { return "not " + std::string(text); }) ==
         "not {\"a\": 2}");
-  CHECK(refused({{"a", "2"}, {"/a/b", "2"}}, nullptr) == "there is no \"b\" in /a");
+  CHECK(refused({{"a", "2"}, {"/a/b", "2"}}, nullptr) == "/a/b: there is no \"b\" in /a");
   CHECK(read_now(path).content.identity == identity);
   save_in_place(path, "{\"a\": 1,}");
   CHECK(refused({{"a", "2"}}, nullptr).find("trailing comma") != std::string::npos);
@@ -296,7 +279,7 @@ TEST_CASE("a file that cannot be replaced is left alone with the reason", "[conf
   }
   SECTION("a second link") {
     fs::create_hard_link(path, directory / "other");
-    reason = "it has a second link, which could not be kept";
+    reason = "it has more than one hard link, which replacing it would break";
   }
   ConfigFile file(path);
   first_content(file);
@@ -307,73 +290,6 @@ TEST_CASE("a file that cannot be replaced is left alone with the reason", "[conf
   CHECK(done.error().text == reason);
   CHECK(read_text(path) == text_of(1));
   CHECK(directory.names() == before);
-}
-
-TEST_CASE("where files cannot be exchanged they are compared and renamed", "[configfile]") {
-  ScratchDirectory directory;
-  const auto path = directory / "c.json";
-  save_in_place(path, text_of(1));
-  const auto base = read_now(path);
-  std::vector<Displaced> displaced;
-  const auto done = replace_content(path, base, text_of(2), displaced, Replacement::rename);
-  REQUIRE(done.has_value());
-  CHECK(read_text(path) == text_of(2));
-  CHECK(done->content.identity == read_now(path).content.identity);
-  const auto again = replace_content(path, base, text_of(3), displaced, Replacement::rename);
-  REQUIRE_FALSE(again.has_value());
-  CHECK(again.error().kind == ExchangeError::Kind::changed);
-  CHECK(read_text(path) == text_of(2));
-  CHECK(directory.names().size() == 1);
-}
-
-TEST_CASE("what a killed process has displaced goes back and its leftovers go", "[configfile]") {
-  ScratchDirectory directory;
-  const auto path = directory / "c.json";
-  const auto side =
-      directory / (".c.json.gradmon-prev-" + sha256_of(text_of(1)).substr(0, 12) + "-" +
-                   sha256_of(with_off(text_of(1))).substr(0, 12) + "-" + kBaseTime + "-00000000");
-  const auto set_time = [](const fs::path& file, std::int64_t ns) {
-    const timespec times[2] = {{ns / 1'000'000'000, ns % 1'000'000'000},
-                               {ns / 1'000'000'000, ns % 1'000'000'000}};
-    REQUIRE(::utimensat(AT_FDCWD, file.c_str(), times, 0) == 0);
-  };
-  std::string expected;
-  SECTION("killed before the exchange") {
-    save_in_place(path, expected = text_of(1));
-    save_in_place(side, with_off(text_of(1)));
-  }
-  SECTION("killed before the new file was whole") {
-    save_in_place(path, expected = with_off(text_of(1)));  // made up for since
-    save_in_place(directory / ".c.json.gradmon-new-00000000", "{");
-  }
-  SECTION("killed after the exchange") {
-    save_in_place(path, expected = with_off(text_of(1)));
-    save_in_place(side, text_of(1));
-    set_time(side, 0x1234567890abcdef);
-  }
-  SECTION("killed with the same text saved again in hand") {
-    save_in_place(path, with_off(text_of(1)));
-    save_in_place(side, expected = text_of(1));
-  }
-  SECTION("killed between two saves of the user that went back one after the other") {
-    save_in_place(path, text_of(2));
-    save_in_place(side, expected = text_of(3));
-    set_time(path, 0x1234567890abcdef);
-  }
-  SECTION("killed with a save of the user in hand") {
-    save_in_place(path, with_off(text_of(1)));
-    save_in_place(side, expected = text_of(2));
-  }
-  SECTION("the user has saved again since") {
-    save_in_place(path, expected = text_of(3));
-    save_in_place(side, text_of(2));
-    set_time(side, 0x1234567890abcdef);
-  }
-  recover_displaced(path, std::chrono::hours(1));
-  CHECK(directory.names().size() == 2);
-  recover_displaced(path, std::chrono::seconds(-1));
-  CHECK(read_text(path) == expected);
-  CHECK(directory.names() == std::set<std::string>{"c.json"});
 }
 
 namespace {

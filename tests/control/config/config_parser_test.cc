@@ -232,7 +232,7 @@ TEST_CASE("a file of nothing but mistakes is told of a hundred of them", "[confi
 
 TEST_CASE("both places of a key given twice are named", "[config]") {
   CHECK(said("{\n\"eps\": 1,\n\"\\u0065ps\": 2}") ==
-        "c.json:3:1: /eps: found the key \"\\u0065ps\" a second time, expected it once (first at 2:1)\n");
+        "c.json:3:1: /eps: duplicate key \"\\u0065ps\" (first at 2:1)\n");
 }
 
 TEST_CASE("after one pattern that is too large no other is compiled", "[config]") {
@@ -241,7 +241,8 @@ TEST_CASE("after one pattern that is too large no other is compiled", "[config]"
   const auto lines = said(text + "]}");
   CHECK(lines.find("/target_regex/0: found \"\\\\pL{1000}\", expected a pattern that RE2 accepts") !=
         std::string::npos);
-  CHECK(lines.find("/target_regex/1: found \"a\", expected patterns that together are simpler") !=
+  CHECK(lines.find(
+            "/target_regex/1: found \"a\", expected simpler patterns: together they exceed the size limit") !=
         std::string::npos);
 }
 
@@ -255,8 +256,8 @@ TEST_CASE("the reference has a line for every key that a config can have", "[con
 
 TEST_CASE("only keys that are fixed at start are told when they change", "[config]") {
   const auto running = good("{}");
-  CHECK(changed_fixed_keys(running, good(R"({"eps": 1, "ops": ["min"], "write_back": false})")).empty());
-  CHECK(changed_fixed_keys(running, good(R"({"queue_capacity": 1})")) ==
+  CHECK(changed_restart_keys(running, good(R"({"eps": 1, "ops": ["min"], "write_back": false})")).empty());
+  CHECK(changed_restart_keys(running, good(R"({"queue_capacity": 1})")) ==
         std::vector<std::string_view>{"queue_capacity"});
 }
 

@@ -100,16 +100,16 @@ TEST_CASE("what cannot be edited says why", "[config]") {
   CHECK(edited("{\"a\": 1,}", "/a", "2") ==
         "(error) 1:8: found a comma before \"}\", expected no trailing comma");
   CHECK(edited("{\"a\": 1}", "/a", "tru") ==
-        "(error) the value is no JSON: 1:1: found \"tru\", expected a value");
+        "(error) the value is not valid JSON: 1:1: found \"tru\", expected a value");
   CHECK(edited("{\"a\": 1}", "/a/b", "2") == "(error) there is no \"b\" in /a");
   CHECK(edited("{\"a\": [1]}", "/a/1", "2") == "(error) there is no \"1\" in /a");
   CHECK(edited("{\"a\": 1, \"a\": 2}", "/a", "2") == "(error) duplicate key /a");
-  CHECK(edited("{}", "", "2") == "(error) \"\" is no JSON pointer");
-  CHECK(edited("{}", "/a\xFF", "2").rfind("(error) the edit would leave no JSON: 1:", 0) == 0);
+  CHECK(edited("{}", "", "2") == "(error) \"\" is not a JSON pointer");
+  CHECK(edited("{}", "/a\xFF", "2").rfind("(error) the result would not be valid JSON: 1:", 0) == 0);
   const auto depth = kMaxJsonDepth - 1;
   CHECK(edited("{\"a\": 1}", "/a", std::string(depth, '[') + std::string(depth, ']')).front() == '{');
   CHECK(edited("{\"a\": [1]}", "/a/0", std::string(depth, '[') + std::string(depth, ']'))
-            .rfind("(error) the edit would leave no JSON: 1:", 0) == 0);
+            .rfind("(error) the result would not be valid JSON: 1:", 0) == 0);
 }
 
 TEST_CASE("a key may be given plainly or as a pointer", "[config]") {

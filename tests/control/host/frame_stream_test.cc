@@ -88,19 +88,19 @@ TEST_CASE("10,000 frames arrive in order, and no call takes more than its share 
 TEST_CASE("the longest frame passes in pieces, and one byte more breaks the stream") {
   SocketPair pair;
   FrameStream stream(pair.ours.release(), kLimits);
-  std::string bytes = framed(std::string(kLimits.most_bytes_in, 'x'));
+  std::string bytes = framed(std::string(kLimits.max_frame_bytes, 'x'));
   std::vector<std::string> frames;
   for (std::size_t written = 0; frames.empty();) {
     written += put(pair.bare, std::string_view(bytes).substr(written));
     frames = receive(stream).frames;
   }
-  CHECK(frames[0].size() == kLimits.most_bytes_in);
+  CHECK(frames[0].size() == kLimits.max_frame_bytes);
 
-  put(pair.bare, framed("last") + header_of(kLimits.most_bytes_in + 1));
+  put(pair.bare, framed("last") + header_of(kLimits.max_frame_bytes + 1));
   const Received got = receive(stream);
   CHECK(got.frames == std::vector<std::string>{"last"});
   CHECK(got.last.state == State::broken);
-  CHECK(got.last.reason == "a frame of 2097153 bytes, at most 2097152 are accepted");
+  CHECK(got.last.reason == "frame of 2097153 bytes exceeds the limit of 2097152");
   put(pair.bare, framed("after"));
   CHECK(stream.read([](std::string&&) { FAIL("a frame out of a broken stream"); }).state == State::broken);
 }
@@ -197,7 +197,7 @@ TEST_CASE("what a peer sent before it closed arrives before the end of the file"
   const Received got = receive(stream);
   CHECK(got.frames == std::vector<std::string>{"left"});
   CHECK(got.last.state == State::end_of_file);
-  CHECK(got.last.reason == "closed by the other side");
+  CHECK(got.last.reason == "the peer closed the connection");
   CHECK_FALSE(stream.send("still to nobody"));
 }
 
@@ -209,7 +209,7 @@ TEST_CASE("an end within a frame says so") {
   const Received got = receive(stream);
   CHECK(got.frames.empty());
   CHECK(got.last.state == State::end_of_file);
-  CHECK(got.last.reason == "closed by the other side within a frame");
+  CHECK(got.last.reason == "the peer closed the connection within a frame");
 }
 
 TEST_CASE("a stream closed while frames are handed out hands out no more") {

@@ -1,6 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "control/host/history_file.h"
 
+#include <signal.h>
+#include <sys/resource.h>
+
 #include <fstream>
 
 #include "control/debian_version.h"
@@ -74,6 +77,52 @@ TEST_CASE("a line cut short by a kill is skipped") {
   const auto history = history_from_files(directory.path());
   REQUIRE(history->size() == 2);
   CHECK(history->at(1).revision == Revision{3});
+}
+
+TEST_CASE("a change of a numbered entry's revision leaves no trace of the earlier one") {
+  TemporaryDirectory directory;
+  const auto file = directory / ".gradmon/e/history.jsonl";
+  REQUIRE(append_history(file, {{0, entry(1)}}));
+  REQUIRE(append_history(file, {{0, entry(2)}}));
+  REQUIRE(append_history(file, {{1, entry(1)}}));
+  const auto history = history_from_files(directory.path());
+  REQUIRE(history->size() == 2);
+  CHECK(history->at(0).revision == Revision{2});
+  CHECK(history->at(1).revision == Revision{1});
+}
+
+// Comparing each line with all entries would take minutes.
+TEST_CASE("a history of very many revisions is read in time") {
+  constexpr std::uint64_t revisions = 30'000;
+  TemporaryDirectory directory;
+  std::map<Journal::Key, HistoryEntry> entries;
+  for (std::uint64_t i = 0; i < revisions; ++i) entries[i] = entry(i + 1);
+  REQUIRE(append_history(directory / ".gradmon/e/history.jsonl", entries));
+  std::filesystem::create_directory(directory / "run");
+  std::ofstream switches(directory / "run/switches.jsonl");
+  for (std::uint64_t i = 1; i <= revisions; ++i)
+    switches << R"({"epoch":"e","rank":1,"revision":)" << i << R"(,"step":7})" << '\n';
+  switches.close();
+  const auto history = history_from_files(directory.path());
+  REQUIRE(history->size() == revisions);
+  CHECK(history->back().applied == std::map<int, std::int64_t>{{0, 5}, {1, 7}});
+}
+
+TEST_CASE("a write that the disk takes in part is an error with its cause") {
+  TemporaryDirectory directory;
+  const auto file = directory / ".gradmon/e/history.jsonl";
+  std::filesystem::create_directories(file.parent_path());
+  rlimit before{};
+  getrlimit(RLIMIT_FSIZE, &before);
+  rlimit full = before;
+  full.rlim_cur = 10;
+  const auto signal_before = signal(SIGXFSZ, SIG_IGN);
+  setrlimit(RLIMIT_FSIZE, &full);
+  const auto appended = append_history(file, {{0, entry(1)}});
+  setrlimit(RLIMIT_FSIZE, &before);
+  signal(SIGXFSZ, signal_before);
+  REQUIRE_FALSE(appended);
+  CHECK(appended.error() == file.string() + ": File too large");
 }
 
 TEST_CASE("a directory without history says so") {

@@ -30,7 +30,7 @@ struct Job {
 // Whether another process can take the lock.
 bool free_for_another(const JobDirectory& directory) {
   const pid_t other = fork();
-  if (other == 0) _exit(HubLock::take(directory) ? 0 : 1);
+  if (other == 0) _exit(HubLock::acquire(directory) ? 0 : 1);
   int status = -1;
   REQUIRE(waitpid(other, &status, 0) == other);
   return status == 0;
@@ -41,19 +41,20 @@ bool free_for_another(const JobDirectory& directory) {
 TEST_CASE("one hub at a time holds a job's lock") {
   const Job job;
   {
-    const auto lock = HubLock::take(job.directory);
+    const auto lock = HubLock::acquire(job.directory);
     INFO((lock ? "" : lock.error().reason));
     REQUIRE(lock);
-    CHECK(lock->is_held());
+    CHECK(lock->is_at_its_path());
     CHECK_FALSE(free_for_another(job.directory));
-    const auto second = HubLock::take(job.directory);
+    const auto second = HubLock::acquire(job.directory);
     REQUIRE_FALSE(second);
     CHECK(second.error().kind == Kind::taken);
-    CHECK(second.error().reason == job.directory.lock().string() + ": another hub of this job holds it");
+    CHECK(second.error().reason ==
+          job.directory.lock().string() + ": another hub of this job holds the lock");
   }
   CHECK(fs::exists(job.directory.lock()));
   CHECK(free_for_another(job.directory));
-  CHECK(HubLock::take(job.directory));
+  CHECK(HubLock::acquire(job.directory));
 }
 
 TEST_CASE("a lock goes with its process, however it ends") {
@@ -62,17 +63,17 @@ TEST_CASE("a lock goes with its process, however it ends") {
   REQUIRE(pipe(ready) == 0);
   const pid_t hub = fork();
   if (hub == 0) {
-    const auto lock = HubLock::take(job.directory);
+    const auto lock = HubLock::acquire(job.directory);
     if (write(ready[1], lock ? "y" : "n", 1) != 1) _exit(1);
     pause();
   }
   char taken = 0;
   REQUIRE(read(ready[0], &taken, 1) == 1);
   REQUIRE(taken == 'y');
-  CHECK(HubLock::take(job.directory).error().kind == Kind::taken);
+  CHECK(HubLock::acquire(job.directory).error().kind == Kind::taken);
   kill(hub, SIGKILL);
   REQUIRE(waitpid(hub, nullptr, 0) == hub);
-  CHECK(HubLock::take(job.directory));
+  CHECK(HubLock::acquire(job.directory));
   close(ready[0]);
   close(ready[1]);
 }
@@ -81,26 +82,26 @@ TEST_CASE("a lock survives in the child that a hub becomes by forking itself awa
   const Job job;
   int done[2];
   REQUIRE(pipe(done) == 0);
-  std::optional<HubLock> lock(std::move(HubLock::take(job.directory).value()));
+  std::optional<HubLock> lock(std::move(HubLock::acquire(job.directory).value()));
   const pid_t child = fork();
   if (child == 0) {
     close(done[1]);
     char byte = 0;
-    _exit(read(done[0], &byte, 1) == 0 && lock->is_held() ? 0 : 1);
+    _exit(read(done[0], &byte, 1) == 0 && lock->is_at_its_path() ? 0 : 1);
   }
   lock.reset();
-  CHECK(HubLock::take(job.directory).error().kind == Kind::taken);
+  CHECK(HubLock::acquire(job.directory).error().kind == Kind::taken);
   close(done[1]);
   int status = -1;
   REQUIRE(waitpid(child, &status, 0) == child);
   CHECK(status == 0);
   close(done[0]);
-  CHECK(HubLock::take(job.directory));
+  CHECK(HubLock::acquire(job.directory));
 }
 
 TEST_CASE("a lock whose path has gone or names another file is no longer ours") {
   const Job job;
-  const auto lock = HubLock::take(job.directory);
+  const auto lock = HubLock::acquire(job.directory);
   REQUIRE(lock);
   SECTION("lock file removed") { fs::remove(job.directory.lock()); }
   SECTION("lock file replaced") { write_text(job.directory.lock(), ""); }
@@ -111,16 +112,16 @@ TEST_CASE("a lock whose path has gone or names another file is no longer ours") 
     fs::rename(job.directory.path, before);
     REQUIRE(mkdir(job.directory.path.c_str(), 0700) == 0);
     fs::create_hard_link(before / "lock", job.directory.lock());
-    CHECK_FALSE(lock->is_held());
-    CHECK(HubLock::take(job.directory).error().kind == Kind::taken);
+    CHECK_FALSE(lock->is_at_its_path());
+    CHECK(HubLock::acquire(job.directory).error().kind == Kind::taken);
     return;
   }
-  CHECK_FALSE(lock->is_held());
+  CHECK_FALSE(lock->is_at_its_path());
   REQUIRE(make_job_directory("job", {{}, job.root / "shared"}));
-  CHECK_FALSE(lock->is_held());
-  const auto anew = HubLock::take(job.directory);
+  CHECK_FALSE(lock->is_at_its_path());
+  const auto anew = HubLock::acquire(job.directory);
   REQUIRE(anew);
-  CHECK(anew->is_held());
+  CHECK(anew->is_at_its_path());
 }
 
 TEST_CASE("a lock that cannot be taken says why") {
@@ -131,7 +132,7 @@ TEST_CASE("a lock that cannot be taken says why") {
   getrlimit(RLIMIT_NOFILE, &before);
   SECTION("a pipe") {
     REQUIRE(mkfifo(path.c_str(), 0600) == 0);
-    expected += "not a regular file, expected one: remove it";
+    expected += "is not a regular file; remove it";
   }
   SECTION("a link") {
     fs::create_symlink(job.root / "elsewhere", path);
@@ -145,21 +146,21 @@ TEST_CASE("a lock that cannot be taken says why") {
     if (geteuid() != 0) return;
     write_text(path, "");
     REQUIRE(chown(path.c_str(), 12'345, 0) == 0);
-    expected += "belongs to uid 12345, expected uid 0, who runs this";
+    expected += "belongs to uid 12345; expected uid 0 (the current user)";
   }
   SECTION("a directory open to others") {
     REQUIRE(chmod(job.directory.path.c_str(), 0755) == 0);
-    expected = job.directory.path.string() + ": has mode 0755, expected 0700: chmod 700 it";
+    expected = job.directory.path.string() + ": has mode 0755; expected 0700; run chmod 700";
   }
   SECTION("no descriptor") {
     const rlimit none{3, before.rlim_max};
     setrlimit(RLIMIT_NOFILE, &none);
     expected = job.root.path().string() + ": Too many open files";
   }
-  const auto lock = HubLock::take(job.directory);
+  const auto lock = HubLock::acquire(job.directory);
   setrlimit(RLIMIT_NOFILE, &before);
   REQUIRE_FALSE(lock);
-  CHECK(lock.error().kind == Kind::cannot);
+  CHECK(lock.error().kind == Kind::error);
   CHECK(lock.error().reason == expected);
   CHECK_FALSE(fs::exists(job.root / "elsewhere"));
 }

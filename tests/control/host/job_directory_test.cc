@@ -73,11 +73,11 @@ TEST_CASE("any other launch id becomes a safe name of its own") {
 
 TEST_CASE("XDG_RUNTIME_DIR is used only where it is this user's, closed to others and short") {
   const TemporaryDirectory directory(fs::path("/tmp"));
-  REQUIRE(job_bases(runtime_is(directory.path())).runtime == directory / "gradmon");
-  CHECK(job_bases(runtime_is(directory.path())).first() == directory / "gradmon");
+  REQUIRE(job_bases(runtime_is(directory.path())).xdg_runtime == directory / "gradmon");
+  CHECK(job_bases(runtime_is(directory.path())).preferred() == directory / "gradmon");
 
   const auto fallback = "/dev/shm/gradmon-" + std::to_string(geteuid());
-  CHECK(job_bases([](const char*) { return std::nullopt; }).first() == fallback);
+  CHECK(job_bases([](const char*) { return std::nullopt; }).preferred() == fallback);
   const auto long_one = directory / std::string(40, 'l');
   fs::create_directory(long_one);
   write_text(directory / "file", "");
@@ -85,14 +85,14 @@ TEST_CASE("XDG_RUNTIME_DIR is used only where it is this user's, closed to other
        {std::string(), std::string("relative"), std::string("."), (directory / "missing").string(),
         long_one.string(), (directory / "file").string()}) {
     CAPTURE(unusable);
-    CHECK(job_bases(runtime_is(unusable)).first() == fallback);
+    CHECK(job_bases(runtime_is(unusable)).preferred() == fallback);
   }
   REQUIRE(chmod(directory.path().c_str(), 0770) == 0);
-  CHECK_FALSE(job_bases(runtime_is(directory.path())).runtime);
+  CHECK_FALSE(job_bases(runtime_is(directory.path())).xdg_runtime);
   REQUIRE(chmod(directory.path().c_str(), 0700) == 0);
   if (geteuid() != 0) return;
   REQUIRE(chown(directory.path().c_str(), 12'345, 0) == 0);
-  CHECK_FALSE(job_bases(runtime_is(directory.path())).runtime);
+  CHECK_FALSE(job_bases(runtime_is(directory.path())).xdg_runtime);
 }
 
 TEST_CASE("a job's directory is made with mode 0700 whatever the umask, once for all") {
@@ -123,27 +123,27 @@ TEST_CASE("a base or directory that is not as it must be is refused at each use,
   std::string expected = target.string() + ": ";
   SECTION("wider mode") {
     REQUIRE(chmod(target.c_str(), 0750) == 0);
-    expected += "has mode 0750, expected 0700: chmod 700 it";
+    expected += "has mode 0750; expected 0700; run chmod 700";
   }
   SECTION("symbolic link to a proper directory") {
     fs::rename(target, bases.directory / "elsewhere");
     fs::create_directory_symlink(bases.directory / "elsewhere", target);
-    expected += "a symbolic link, expected a directory: remove it";
+    expected += "is a symbolic link; expected a directory; remove it";
   }
   SECTION("symbolic link to nothing") {
     fs::remove_all(target);
     fs::create_symlink(bases.directory / "nowhere", target);
-    expected += "a symbolic link, expected a directory: remove it";
+    expected += "is a symbolic link; expected a directory; remove it";
   }
   SECTION("a file") {
     fs::remove_all(target);
     write_text(target, "");
-    expected += "not a directory, expected one: remove it";
+    expected += "is not a directory; remove it";
   }
   SECTION("planted by another user") {
     if (geteuid() != 0) return;
     REQUIRE(chown(target.c_str(), 12'345, 0) == 0);
-    expected += "belongs to uid 12345, expected uid 0, who runs this";
+    expected += "belongs to uid 12345; expected uid 0 (the current user)";
   }
   const auto checked = job->check();
   REQUIRE_FALSE(checked);
@@ -173,9 +173,9 @@ TEST_CASE("all jobs of both bases are found") {
   CHECK(find_job_directories(bases.value).directories.empty());
   REQUIRE(make_job_directory("b", bases.value));
   REQUIRE(make_job_directory("a", bases.value));
-  bases.value.runtime.reset();
+  bases.value.xdg_runtime.reset();
   REQUIRE(make_job_directory("c", bases.value));
-  bases.value.runtime = bases.directory / "runtime";
+  bases.value.xdg_runtime = bases.directory / "runtime";
   const FoundJobs found = find_job_directories(bases.value);
   REQUIRE(found.directories.size() == 3);
   CHECK(found.directories[0].path == bases.directory / "runtime" / "a");

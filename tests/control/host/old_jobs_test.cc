@@ -16,10 +16,11 @@ using std::chrono::hours;
 
 struct Base {
   TemporaryDirectory scratch;
-  JobBases bases{{}, scratch / "base"};
+  JobBases bases{scratch / "other base", scratch / "base"};
 
-  JobDirectory job(const std::string& name, hours age) const {
-    auto made = make_job_directory(name, bases);
+  JobDirectory job(const std::string& name, hours age) const { return job_in(bases.dev_shm, name, age); }
+  JobDirectory job_in(const fs::path& base, const std::string& name, hours age) const {
+    auto made = make_job_directory(name, {{}, base});
     REQUIRE(made);
     write_text(made->log(), "a line\n");
     write_text(made->keys(), "a key\n");
@@ -29,7 +30,7 @@ struct Base {
     return *made;
   }
   std::size_t left() const {
-    const auto count = std::distance(fs::directory_iterator(bases.shared), fs::directory_iterator());
+    const auto count = std::distance(fs::directory_iterator(bases.dev_shm), fs::directory_iterator());
     return static_cast<std::size_t>(count);
   }
 };
@@ -38,7 +39,7 @@ TEST_CASE("what jobs have left goes after a week, and one that is held or has mo
   const Base base;
   const JobDirectory own = base.job("own", hours(500));
   const JobDirectory held = base.job("held", hours(500));
-  const auto lock = HubLock::take(held);
+  const auto lock = HubLock::acquire(held);
   REQUIRE(lock);
   fs::last_write_time(held.lock(), fs::file_time_type::clock::now() - hours(500));
   fs::last_write_time(held.path, fs::file_time_type::clock::now() - hours(500));
@@ -47,10 +48,33 @@ TEST_CASE("what jobs have left goes after a week, and one that is held or has mo
   fs::last_write_time(fuller.path, fs::file_time_type::clock::now() - hours(500));
   base.job("old", hours(169));
   base.job("younger", hours(100));
-  remove_old_jobs(own);
+  remove_old_jobs(own, base.bases);
   CHECK(base.left() == 4);
-  CHECK_FALSE(fs::exists(base.bases.shared / "old"));
+  CHECK_FALSE(fs::exists(base.bases.dev_shm / "old"));
   CHECK(fs::exists(fuller.path / "notes"));
+}
+
+TEST_CASE("an old job goes with all files that a hub writes, also those that a killed hub left half made") {
+  const Base base;
+  const JobDirectory own = base.job("own", hours(0));
+  const JobDirectory old = base.job("old", hours(169));
+  for (const char* name : {"hub.sock", "lock", "decisions", "decisions.new", "keys.new", "hub.log.1"}) {
+    write_text(old.path / name, "left");
+    fs::last_write_time(old.path / name, fs::file_time_type::clock::now() - hours(169));
+  }
+  fs::last_write_time(old.path, fs::file_time_type::clock::now() - hours(169));
+  remove_old_jobs(own, base.bases);
+  CHECK_FALSE(fs::exists(old.path));
+}
+
+TEST_CASE("old jobs go from every base") {
+  const Base base;
+  const JobDirectory own = base.job("own", hours(0));
+  const JobDirectory elsewhere = base.job_in(*base.bases.xdg_runtime, "elsewhere", hours(169));
+  const JobDirectory younger = base.job_in(*base.bases.xdg_runtime, "younger", hours(100));
+  remove_old_jobs(own, base.bases);
+  CHECK_FALSE(fs::exists(elsewhere.path));
+  CHECK(fs::exists(younger.path));
 }
 
 TEST_CASE("of many the newest stay, and what is in the making is not touched") {
@@ -58,13 +82,13 @@ TEST_CASE("of many the newest stay, and what is in the making is not touched") {
   const JobDirectory own = base.job("own", hours(0));
   for (int i = 0; i < 5; ++i) base.job("young" + std::to_string(i), hours(0));
   for (int i = 1; i < 4; ++i) base.job("hours" + std::to_string(i), hours(i));
-  OldJobs which;
-  which.more_than = 7;
-  remove_old_jobs(own, which);
+  RetentionPolicy policy;
+  policy.max_count = 7;
+  remove_old_jobs(own, base.bases, policy);
   CHECK(base.left() == 8);
-  CHECK_FALSE(fs::exists(base.bases.shared / "hours3"));
-  which.more_than = 0;
-  remove_old_jobs(own, which);
+  CHECK_FALSE(fs::exists(base.bases.dev_shm / "hours3"));
+  policy.max_count = 0;
+  remove_old_jobs(own, base.bases, policy);
   CHECK(base.left() == 6);
 }
 

@@ -31,7 +31,7 @@ JobBases bases_in(const std::filesystem::path& runtime) {
 [[noreturn]] void be_hub(const JobPlace& place, int tell) {
   ::signal(SIGPIPE, SIG_IGN);
   ::alarm(120);  // no test takes so long
-  log_to([](LogLevel, std::string_view) {});
+  set_log_sink([](LogLevel, std::string_view) {});
   auto hub = Hub::open(place.directory, place.launch);
   const bool taken = !hub && hub.error().kind == HubLock::Failure::Kind::taken;
   const char said = hub ? 'r' : taken ? 't' : 'c';
@@ -92,7 +92,7 @@ bool HubProcess::ended_within(milliseconds at_most) {
 HubPeer::HubPeer(const JobPlace& place) : process_id(random_hex(16)) {
   auto fd = connect_unix(place.directory.socket());
   if (!fd) throw std::runtime_error(fd.error());
-  stream_ = std::make_unique<FrameStream>(*fd, FrameStream::Limits{kMostBytesDown, std::size_t{16} << 20U});
+  stream_ = std::make_unique<FrameStream>(*fd, FrameStream::Limits{kMaxFrameBytes, std::size_t{16} << 20U});
 }
 
 void HubPeer::send(const Frame& frame) { send_bytes(encode(frame)); }
@@ -157,7 +157,7 @@ Introduction introduction_of(const JobPlace& place, int rank, int world, const s
   said.output_dir = place.output().string();
   said.endpoint = endpoint;
   said.insecure_loopback = true;
-  if (rank == 0) said.lead = LeadJob{place.config().string(), true, "", "2.5", {"grad_reduced"}, "name"};
+  if (rank == 0) said.lead_job = LeadJob{place.config().string(), true, "", "2.5", {"grad_reduced"}, "name"};
   return said;
 }
 

@@ -2,9 +2,7 @@
 // Whole hubs, and what comes to them by their Unix socket.
 #include "control/hub/hub.h"
 
-#include <netinet/in.h>
 #include <signal.h>
-#include <sys/socket.h>
 #include <unistd.h>
 
 #include <memory>
@@ -48,7 +46,7 @@ TEST_CASE("a client without introduction is answered, before a rank has come and
   HubPeer client(place);
   const CommandReply early = client.ask(CommandVerb::status);
   CHECK(early.outcome == CommandOutcome::failed);
-  CHECK(early.message == "no rank of this job has come yet");
+  CHECK(early.message == "no rank of this job has connected yet");
   HubPeer rank(place);
   rank.join(place, 0, 1);
   const Status status = client.status();
@@ -95,6 +93,23 @@ TEST_CASE("a rank that speaks for another is cut off and the other stays") {
   CHECK(state_of(client, 0) == "idle");
 }
 
+TEST_CASE("a rank that introduces itself again stays the member it is, and as another rank it is cut off") {
+  const JobPlace place;
+  const HubProcess hub(place);
+  HubPeer rank0(place), rank1(place), rank2(place), client(place);
+  rank0.join(place, 0, 3);
+  rank1.join(place, 1, 3);
+  rank2.join(place, 2, 3);
+  rank1.introduce(place, 1, 3);
+  rank1.say(1, Progress{});
+  CHECK(rank1.hear<ProgressAck>());
+  rank1.close();
+  CHECK(eventually([&] { return state_of(client, 1) == "dropped"; }, seconds(2)));
+  rank2.introduce(place, 0, 3);
+  CHECK(rank2.is_closed());
+  CHECK(state_of(client, 0) == "idle");
+}
+
 TEST_CASE("a rank of another launch is cut off") {
   const JobPlace place;
   const HubProcess hub(place);
@@ -112,8 +127,8 @@ TEST_CASE("a second process with a number whose connection lives is refused and 
   HubPeer first(place), second(place);
   first.join(place, 0, 1);
   const Welcome refused = second.join(place, 0, 1);
-  CHECK(refused.refused.find("rank 0 is taken by pid ") == 0);
-  CHECK(refused.again);
+  CHECK(refused.refused.find("rank 0 already belongs to pid ") == 0);
+  CHECK(refused.retry);
   first.say(0, Progress{});
   CHECK(first.hear<ProgressAck>());
   first.close();
@@ -235,7 +250,7 @@ TEST_CASE("a hub ends within two seconds after its last rank and leaves nothing 
     rank0.join(place, 0, 2);
     rank1.join(place, 1, 2);
     CHECK(client.status().ranks.size() == 2);
-    REQUIRE(eventually([&] { return !read_jobs(place.output()).empty(); }));
+    REQUIRE(eventually([&] { return !read_entries(place.output()).empty(); }));
     rank1.close();
     if (says_so) {
       rank0.say(0, Left{Step{5}});
@@ -245,7 +260,7 @@ TEST_CASE("a hub ends within two seconds after its last rank and leaves nothing 
     rank0.close();
     CHECK(hub.ended_within(milliseconds{2'500}));
     CHECK(place.files() == std::vector<std::string>{"hub.log"});
-    CHECK(read_jobs(place.output()).empty());
+    CHECK(read_entries(place.output()).empty());
     CHECK(client.is_closed());
   }
 }
@@ -301,7 +316,7 @@ TEST_CASE("a hub whose directory another one holds ends and touches nothing of i
   rank.join(place, 0, 1);
   first.kill(SIGSTOP);  // as long as it takes
   fs::remove_all(place.directory.path);
-  REQUIRE(place.directory.make_again());
+  REQUIRE(place.directory.ensure());
   HubProcess second(place);
   REQUIRE(second.opened() == Opened::runs);
   first.kill(SIGCONT);
@@ -335,7 +350,8 @@ TEST_CASE("after a kill the next hub goes on with the epoch and the members of t
   hub = std::make_unique<HubProcess>(place);
   REQUIRE(hub->opened() == Opened::runs);
   HubPeer rank0(place);
-  CHECK(rank0.join(place, 0, 2).refused == "rank 0 is taken by pid " + std::to_string(getpid()) + " on " + host_name());
+  CHECK(rank0.join(place, 0, 2).refused ==
+        "rank 0 already belongs to pid " + std::to_string(getpid()) + " on " + host_name());
   CHECK(rank0.epoch == epoch);
   HubPeer client(place);
   CHECK(client.status().ranks.at(1).state != "absent");
@@ -354,7 +370,7 @@ TEST_CASE("ranks of another host join the lead by way of their hub") {
   rank0.join(net.here, 0, 3, "tcp://127.0.0.1:*");
   std::string address;
   REQUIRE(eventually([&] {
-    const auto entry = find_job(net.here.output(), "launch");
+    const auto entry = find_entry(net.here.output(), "launch");
     if (entry) address = entry->address;
     return !address.empty();
   }));
@@ -379,7 +395,7 @@ TEST_CASE("what ranks of another host say at once reaches the lead whatever its 
   rank0.join(net.here, 0, 5, "tcp://127.0.0.1:*");
   std::string address;
   REQUIRE(eventually([&] {
-    const auto entry = find_job(net.here.output(), "launch");
+    const auto entry = find_entry(net.here.output(), "launch");
     if (entry) address = entry->address;
     return !address.empty();
   }));
@@ -418,27 +434,6 @@ TEST_CASE("a hub that finds no lead says so to its clients") {
   CHECK(reply.outcome == CommandOutcome::failed);
 }
 
-TEST_CASE("an endpoint that cannot be had is told in the status and the job goes on without") {
-  const auto trouble = [](const std::string& endpoint) {
-    const JobPlace place;
-    const HubProcess hub(place);
-    HubPeer rank(place), client(place);
-    CHECK(rank.join(place, 0, 1, endpoint).refused.empty());
-    const Status status = client.status();
-    return status.warnings.empty() ? "" : status.warnings.front();
-  };
-  const Descriptor taken(socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC, 0));
-  sockaddr_in address{AF_INET, 0, {htonl(INADDR_LOOPBACK)}, {}};
-  socklen_t size = sizeof address;
-  REQUIRE(bind(taken.get(), reinterpret_cast<sockaddr*>(&address), size) == 0);
-  REQUIRE(listen(taken.get(), 1) == 0);
-  REQUIRE(getsockname(taken.get(), reinterpret_cast<sockaddr*>(&address), &size) == 0);
-  const std::string endpoint = "tcp://127.0.0.1:" + std::to_string(ntohs(address.sin_port));
-  CHECK(trouble(endpoint) == "cannot listen on " + endpoint + ": Address already in use");
-  CHECK(trouble("tcp://no-such-host.invalid:5555").rfind("cannot listen on tcp://no-such-host", 0) == 0);
-  CHECK(trouble("tcp://").find("expected tcp://HOST:PORT") != std::string::npos);
-}
-
 TEST_CASE("messages from the network that make no sense are dropped, counted and told in the status") {
   const JobPlace place;
   const HubProcess hub(place);
@@ -446,11 +441,11 @@ TEST_CASE("messages from the network that make no sense are dropped, counted and
   rank.join(place, 0, 1, "tcp://127.0.0.1:*");
   std::string address;
   REQUIRE(eventually([&] {
-    const auto entry = find_job(place.output(), "launch");
+    const auto entry = find_entry(place.output(), "launch");
     if (entry) address = entry->address;
     return !address.empty();
   }));
-  const auto stranger = *Bus::ask({kMostBytesDown});
+  const auto stranger = *Bus::make_client({kMaxFrameBytes});
   REQUIRE(stranger->connect(address));
   std::mt19937 random(1);
   std::string noise(5'000, '\0');
@@ -466,12 +461,12 @@ TEST_CASE("messages from the network that make no sense are dropped, counted and
   const std::string wanted = std::to_string(nonsense.size()) + " messages from the network dropped; the last: ";
   CHECK(eventually([&] {
     for (const std::string& line : client.status().warnings) {
-      if (line == wanted + "an answer to nobody here") return true;
+      if (line == wanted + "unexpected message type: a reply that no request asked for") return true;
     }
     return false;
   }));
   // What is over the bound costs its sender the connection.
-  stranger->send("", std::string(kMostBytesDown + 1'000, 'x'));
+  stranger->send("", std::string(kMaxFrameBytes + 1'000, 'x'));
   CHECK(state_of(client, 0) == "idle");
   CHECK(rank.open());
 }

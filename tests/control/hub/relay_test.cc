@@ -30,7 +30,7 @@ struct Hosts {
     if (rank == 0) said.endpoint = "tcp://127.0.0.1:*";
     return said;
   }
-  std::optional<JobEntry> entry() const { return find_job(here.output(), "launch"); }
+  std::optional<JobEntry> entry() const { return find_entry(here.output(), "launch"); }
 };
 
 bool is_heard(HubPeer& peer, int rank) {
@@ -60,7 +60,7 @@ TEST_CASE("hubs make their keys by themselves and find each other by the output 
       keys->secret = SecretKey(KeyBytes{1, 2, 3});
       from_z85(entry->key, keys->server_public);
     }
-    const auto stranger = *Bus::ask({kMostBytesDown}, std::move(keys));
+    const auto stranger = *Bus::make_client({kMaxFrameBytes}, std::move(keys));
     REQUIRE(stranger->connect(entry->address));
     stranger->send("", encode(Frame(Command{})));
     CHECK_FALSE(stranger->poll(milliseconds{1'000}, -1));
@@ -73,8 +73,8 @@ bool exchange_notes(HubPeer& rank0, HubPeer& rank1, const std::function<bool()>&
       [&] {
         const auto entry = rank0.next<StoreNotes>();
         const auto note = rank1.next<StoreNotes>();
-        if (note && !note->own.empty()) rank0.send(StoreNotes{"", {"nonsense", note->own}});
-        if (entry && !entry->own.empty()) rank1.send(StoreNotes{"", {entry->own}});
+        if (note && !note->own_note.empty()) rank0.send(StoreNotes{"", {"nonsense", note->own_note}});
+        if (entry && !entry->own_note.empty()) rank1.send(StoreNotes{"", {entry->own_note}});
         return eventually(done, seconds(2));
       },
       seconds(30));
@@ -84,7 +84,7 @@ TEST_CASE("hubs without a directory in common find each other by training's stor
   const Hosts hosts;
   Introduction first = hosts.rank(0), second = hosts.rank(1);
   second.output_dir = hosts.there.output().string();
-  first.store = second.store = true;
+  first.has_store = second.has_store = true;
   HubPeer rank0(hosts.here), rank1(hosts.there);
   rank0.join(hosts.here, first);
   rank1.send(second);
@@ -132,7 +132,7 @@ TEST_CASE("a lead hub that comes back without what it knew is found again") {
   std::filesystem::remove_all(hosts.here.directory.path);
   hosts.lead->kill(SIGKILL);
   REQUIRE(hosts.lead->ended_within(seconds(5)));
-  REQUIRE(hosts.here.directory.make_again());
+  REQUIRE(hosts.here.directory.ensure());
   hosts.lead = std::make_unique<HubProcess>(hosts.here);
   rank0 = std::make_unique<HubPeer>(hosts.here);
   rank0->join(hosts.here, hosts.rank(0));
@@ -151,7 +151,7 @@ TEST_CASE("a hub tells its ranks why it does not reach the lead until it does") 
   silent.host = "elsewhere";
   silent.endpoint = "ipc:///nowhere";
   silent.trouble = "no room";
-  REQUIRE(keep_job(hosts.here.output(), silent));
+  REQUIRE(write_entry(hosts.here.output(), silent));
   const std::string why = "the lead hub on elsewhere does not listen for other hosts: no room";
   CHECK(rank1.next<Status>([&](const Status& status) { return status.reason == why; }));
   CHECK(client.ask(CommandVerb::status).message == why);

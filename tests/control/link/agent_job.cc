@@ -45,7 +45,7 @@ void AgentRank::train() {
       if (stopping_) break;
       if (opening.swap) {
         revision = opening.swap->revision;
-        agent_.boundary_passed();
+        agent_.plan_swapped();
       }
       collects = opening.collect;
       if (opening.ended) agent_.rows_on_disk(revision);
@@ -56,7 +56,7 @@ void AgentRank::train() {
     if (paused > longest_pause_) longest_pause_ = paused;
     if (first) agent_.start();
     std::this_thread::sleep_for(pause_);  // The length of a step, not a wait for anything.
-    if (collects && gate_.still_counts(boot_now())) collected[n.value] = revision.value;
+    if (collects && gate_.step_still_valid(boot_now())) collected[n.value] = revision.value;
   }
   agent_.stop(Step{n.value - 1});
 }

@@ -50,7 +50,7 @@ TEST_CASE("a rank alone starts on, collects, and its end is written back") {
 
 TEST_CASE("a saved file switches all ranks at one step and its end is written back") {
   AgentJob job(2, kOff);
-  REQUIRE(eventually([&] { return job.status().reason == "not asked for"; }));
+  REQUIRE(eventually([&] { return job.status().reason == "never turned on"; }));
   write_text(job.config_path(), "{\n  \"dynamic_on\": true,\n  \"collect_times\": 3\n}\n");
   REQUIRE(eventually([&] {
     return read_text(job.config_path()) == "{\n  \"dynamic_on\": false,\n  \"collect_times\": 3\n}\n";
@@ -69,7 +69,7 @@ TEST_CASE("what several ranks' programs ask for in one step is one change on all
   on.verb = CommandVerb::on;
   on.request_id = "step 7 on";
   on.collect_times = 4;
-  for (const int rank : {1, 0}) job.rank(rank).agent().ask(on);
+  for (const int rank : {1, 0}) job.rank(rank).agent().submit(on);
   REQUIRE(eventually([&] { return job.ask(CommandVerb::verdict, "step 7 on").settled; }));
   CHECK(job.settled("step 7 on").effective_step > 0);
   CHECK(read_text(job.config_path()).find(R"("collect_times": 4)") != std::string::npos);
@@ -123,7 +123,7 @@ TEST_CASE("a second process with a rank's number is refused and its training goe
   AgentRank second(job.options(0), std::chrono::microseconds(500));
   CHECK(steps_on(second, 10));
   CHECK(eventually([&] {
-    return second.agent().status().reason.find("rank 0 is taken by pid ") != std::string::npos;
+    return second.agent().status().reason.find("rank 0 already belongs to pid ") != std::string::npos;
   }));
   CHECK(job.status().ranks.at(0).state == "idle");
 }
@@ -170,7 +170,7 @@ TEST_CASE("a hub that is killed comes back, the epoch and the plan go on, and tr
 
 TEST_CASE("a config of nearly 1 MiB is agreed on and outlives the hub") {
   AgentJob job(2, kOff);
-  REQUIRE(eventually([&] { return job.status().reason == "not asked for"; }));
+  REQUIRE(eventually([&] { return job.status().reason == "never turned on"; }));
   write_text(job.config_path(), R"({"dynamic_on": true, "collect_times": 100000000, "note": ")" +
                                     std::string((1U << 20U) - 100, 'x') + "\"}");
   REQUIRE(is_on(job));
@@ -265,7 +265,7 @@ TEST_CASE("a launch id that is found later lets the rank join then") {
   auto known = std::make_shared<std::atomic<bool>>(false);
   const TemporaryDirectory scratch;
   AgentOptions options;
-  options.launch_trouble = "the launch is not known yet";
+  options.launch_id_error = "the launch is not known yet";
   options.ask_for_launch_id = [known]() -> tl::expected<std::optional<LaunchId>, std::string> {
     if (!*known) return std::nullopt;
     return LaunchId{"found", "a test"};
@@ -284,7 +284,7 @@ TEST_CASE("a launch id that is found later lets the rank join then") {
 TEST_CASE("a launch id that nothing tells is said in the status and costs training nothing") {
   const TemporaryDirectory scratch;
   AgentOptions options;
-  options.launch_trouble = "nothing names this launch";
+  options.launch_id_error = "nothing names this launch";
   options.ask_for_launch_id = []() -> tl::expected<std::optional<LaunchId>, std::string> {
     throw std::runtime_error("no store");
   };

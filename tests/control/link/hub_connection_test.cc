@@ -42,14 +42,14 @@ struct HubByHand {
     pollfd knocks{listener.get(), POLLIN, 0};
     REQUIRE(::poll(&knocks, 1, 5'000) == 1);
     return FrameStream(::accept4(listener.get(), nullptr, nullptr, SOCK_NONBLOCK | SOCK_CLOEXEC),
-                       {kMostBytesDown, kMostBytesDown});
+                       {kMaxFrameBytes, kMaxFrameBytes});
   }
 };
 
 TEST_CASE("a rank connects, speaks and hears") {
   HubByHand hub;
   hub.listen();
-  REQUIRE(hub.connection.connect_if_due(Clock::now()));
+  REQUIRE(hub.connection.poll_connect(Clock::now()));
   CHECK(hub.connection.connected());
   CHECK(hub.connection.trouble().empty());
   FrameStream peer = hub.accept();
@@ -61,14 +61,14 @@ TEST_CASE("a rank connects, speaks and hears") {
   }));
   REQUIRE(peer.send("welcome"));
   CHECK(eventually([&] {
-    return hub.connection.serve([&](std::string&& frame) { heard = frame; }) && heard == "welcome";
+    return hub.connection.process_io([&](std::string&& frame) { heard = frame; }) && heard == "welcome";
   }));
 }
 
 TEST_CASE("what the hub said before it went is all heard, also where it is answered") {
   HubByHand hub;
   hub.listen();
-  REQUIRE(hub.connection.connect_if_due(Clock::now()));
+  REQUIRE(hub.connection.poll_connect(Clock::now()));
   {
     FrameStream peer = hub.accept();
     for (int i = 0; i < 5; ++i) REQUIRE(peer.send("question " + std::to_string(i)));
@@ -76,7 +76,7 @@ TEST_CASE("what the hub said before it went is all heard, also where it is answe
   std::vector<std::string> heard;
   int answered = 0;
   CHECK(eventually([&] {
-    return !hub.connection.serve([&](std::string&& frame) {
+    return !hub.connection.process_io([&](std::string&& frame) {
       heard.push_back(std::move(frame));
       if (hub.connection.send("answer")) ++answered;
     });
@@ -85,15 +85,15 @@ TEST_CASE("what the hub said before it went is all heard, also where it is answe
   CHECK(heard.back() == "question 4");
   CHECK(answered == 0);
   CHECK_FALSE(hub.connection.connected());
-  CHECK(hub.connection.trouble() == "closed by the other side");
+  CHECK(hub.connection.trouble() == "the peer closed the connection");
   hub.listen();
-  CHECK(eventually([&] { return hub.connection.connect_if_due(Clock::now()); }));
+  CHECK(eventually([&] { return hub.connection.poll_connect(Clock::now()); }));
 }
 
 TEST_CASE("a Hello with a config of 1 MiB fits, and a hub that reads nothing costs frames and no connection") {
   HubByHand hub;
   hub.listen();
-  REQUIRE(hub.connection.connect_if_due(Clock::now()));
+  REQUIRE(hub.connection.poll_connect(Clock::now()));
   FrameStream peer = hub.accept();
   const std::string large(std::size_t{1'100} << 10U, 'x');
   int sent = 0;
@@ -101,10 +101,10 @@ TEST_CASE("a Hello with a config of 1 MiB fits, and a hub that reads nothing cos
   CHECK(sent >= 2);
   CHECK(sent < 100);
   CHECK(hub.connection.connected());
-  CHECK(hub.connection.serve([](std::string&&) {}));
+  CHECK(hub.connection.process_io([](std::string&&) {}));
   int heard = 0;
   CHECK(eventually([&] {
-    static_cast<void>(hub.connection.serve([](std::string&&) {}));
+    static_cast<void>(hub.connection.process_io([](std::string&&) {}));
     CHECK(peer.read([&](std::string&& frame) { heard += frame == large ? 1 : 100; }).state == State::open);
     return heard == sent;
   }));
@@ -114,24 +114,41 @@ TEST_CASE("a Hello with a config of 1 MiB fits, and a hub that reads nothing cos
 TEST_CASE("where no hub can be started the reason is told, and after a while there is no hope") {
   HubByHand hub;
   auto now = Clock::now();
-  CHECK_FALSE(hub.connection.connect_if_due(now));
+  CHECK_FALSE(hub.connection.poll_connect(now));
   CHECK(hub.connection.trouble() == "no program");
   CHECK_FALSE(hub.connection.gave_up_starting());
   CHECK(eventually([&] {
     now += milliseconds{10};
-    CHECK_FALSE(hub.connection.connect_if_due(now));
+    CHECK_FALSE(hub.connection.poll_connect(now));
     return hub.connection.gave_up_starting();
   }));
   // A hub may come all the same.
   hub.listen();
-  CHECK(hub.connection.connect_if_due(now + seconds(2)));
+  CHECK(hub.connection.poll_connect(now + seconds(2)));
   CHECK_FALSE(hub.connection.gave_up_starting());
+}
+
+TEST_CASE("a hub of another user is refused, and the reason names both users") {
+  if (geteuid() != 0) {
+    WARN("needs root, to listen as another user");
+    return;
+  }
+  HubByHand hub;
+  hub.listener.reset(bind_unix(hub.directory.socket()).value());
+  REQUIRE(seteuid(12'345) == 0);
+  const int listening = ::listen(hub.listener.get(), 10);
+  REQUIRE(seteuid(0) == 0);
+  REQUIRE(listening == 0);
+  CHECK_FALSE(hub.connection.poll_connect(Clock::now()));
+  CHECK_FALSE(hub.connection.connected());
+  CHECK(hub.connection.trouble() == hub.directory.socket().string() +
+                                        ": the hub belongs to uid 12345; expected uid 0 (the current user)");
 }
 
 TEST_CASE("a job's directory that is removed between two connections is made anew") {
   HubByHand hub;
   std::filesystem::remove_all(hub.directory.path.parent_path());
-  CHECK_FALSE(hub.connection.connect_if_due(Clock::now()));
+  CHECK_FALSE(hub.connection.poll_connect(Clock::now()));
   CHECK(std::filesystem::exists(hub.directory.path));
 }
 
@@ -139,9 +156,9 @@ TEST_CASE("a forked child does not hold the connection open") {
   HubByHand hub;
   hub.listen();
   std::optional<HubConnection> connection;
-  connection.emplace(kLaunch, HubConnection::Place{hub.bases, tl::unexpected(std::string("none")), {}},
+  connection.emplace(kLaunch, HubConnection::Settings{hub.bases, tl::unexpected(std::string("none")), {}},
                      milliseconds{0});
-  REQUIRE(connection->connect_if_due(Clock::now()));
+  REQUIRE(connection->poll_connect(Clock::now()));
   FrameStream peer = hub.accept();
   const pid_t child = fork();
   if (child == 0) {

@@ -99,14 +99,15 @@ TEST_CASE("what is not a program is passed over, and the error names what was lo
   fs::create_directories(root / "lib/gradmon-hub");
   fs::create_directories(root / "bin");
   write_text(root / "bin/gradmon-hub", "not executable");
-  const std::string looked_for = "no program " + (root / "lib/gradmon-hub").string() + ", " +
-                                 (root / "bin/gradmon-hub").string() + ", " +
-                                 (root / "lib/gradmon-hub").string() + ", ";
-  CHECK(find_hub_program(kNothingSet, object).error() ==
-        looked_for + "and GRADMON_HUB, the absolute path of one, is not set");
+  const std::string tried = "gradmon-hub not found: tried " + (root / "lib/gradmon-hub").string() + ", " +
+                            (root / "bin/gradmon-hub").string() + ", " + (root / "lib/gradmon-hub").string() +
+                            "; ";
+  CHECK(find_hub_program(kNothingSet, object).error() == tried + "set GRADMON_HUB to its absolute path");
+  CHECK(find_hub_program(kNothingSet, {}).error() ==
+        "gradmon-hub not found: set GRADMON_HUB to its absolute path");
   for (const std::string unusable : {"hub", "/nowhere/hub", "/tmp"}) {
     CHECK(find_hub_program(hub_is(unusable), object).error() ==
-          looked_for + "nor is GRADMON_HUB (" + unusable + ") the absolute path of one");
+          tried + "GRADMON_HUB=\"" + unusable + "\" is not the absolute path of an executable");
   }
 }
 
@@ -175,9 +176,9 @@ TEST_CASE("a hub that has forked itself away lives on and is nobody's child here
 TEST_CASE("a hub that cannot start is an error with its cause") {
   ScriptedHub hub("exit 3\n");
   const std::string program = hub.command.program.string();
-  CHECK(start_hub(hub.command).error() == program + ": ended with exit status 3");
+  CHECK(start_hub(hub.command).error() == program + ": exited with status 3");
   write_program(hub.command.program, "kill -9 $$\n");
-  CHECK(start_hub(hub.command).error() == program + ": ended by signal 9");
+  CHECK(start_hub(hub.command).error() == program + ": was killed by signal 9");
   fs::permissions(hub.command.program, fs::perms::owner_read);
   CHECK(start_hub(hub.command).error() == "cannot start " + program + ": Permission denied");
   fs::remove(hub.command.program);
@@ -189,7 +190,7 @@ TEST_CASE("a hub that stays in the foreground is ended after the wait") {
   ScriptedHub hub("exec sleep 600\n");
   hub.command.most_wait = std::chrono::milliseconds(50);
   CHECK(start_hub(hub.command).error() ==
-        hub.command.program.string() + ": has not gone into the background within 50 ms, killed");
+        hub.command.program.string() + ": did not daemonise within 50 ms: killed");
   CHECK_FALSE(has_children());
 }
 

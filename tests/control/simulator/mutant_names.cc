@@ -15,14 +15,14 @@ const std::vector<NamedMutant>& all_mutants() {
       {"waits_for_its_agent", Mutant::waits_for_its_agent},
       {"no_end_check", Mutant::no_end_check},
       {"lease_from_arrival", Mutant::lease_from_arrival},
-      {"takes_a_second", Mutant::takes_a_second},
+      {"second_promise", Mutant::second_promise},
       {"answers_anew", Mutant::answers_anew},
       {"verdict_without_plan", Mutant::verdict_without_plan},
       {"silent_counts_as_gone", Mutant::silent_counts_as_gone},
-      {"told_before_logged", Mutant::told_before_logged},
+      {"sent_before_logged", Mutant::sent_before_logged},
       {"old_incarnation_heard", Mutant::old_incarnation_heard},
       {"evicted_counts_in", Mutant::evicted_counts_in},
-      {"below_dropped", Mutant::below_dropped},
+      {"effective_below_dropped", Mutant::effective_below_dropped},
       {"forgets_promise_on_return", Mutant::forgets_promise_on_return},
   };
   return all;

@@ -8,7 +8,8 @@
 
 namespace gradmon {
 
-// As they are called on the command line, and in tests; without "none".
+// As they are called on the command line, and in tests; without "none", and without "passes_over", which
+// no script of the simulator brings out.
 struct NamedMutant {
   std::string name;
   Mutant mutant = Mutant::none;

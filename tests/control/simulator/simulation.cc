@@ -153,7 +153,7 @@ Process& Simulation::spawn(Rank rank, Step start) {
   identity.hello.world_size = static_cast<int>(script_.world);
   identity.hello.process_id = process.id;
   identity.hello.start_iteration = start;
-  process.gate->hold(start + 1, identity.max_wait);
+  process.gate->hold(start + 1, Ticks{2'000});
   process.member = std::make_unique<Member>(
       identity, *process.gate, [this, rank](const Plan& plan) { return can_carry_out(rank, plan); });
   if (tell_) tell_line(process.id + " begins at step " + std::to_string(start.value));

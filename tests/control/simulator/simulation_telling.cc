@@ -39,7 +39,7 @@ struct InWords {
   std::string operator()(const DryRunAnswer&) const { return "DryRunAnswer"; }
   std::string operator()(const Welcome& m) const {
     return "Welcome " + m.process_id + " to Hello " + std::to_string(m.number) + " as " +
-           std::to_string(m.incarnation) + (m.starts_on ? ", starts on" : "") + " " + m.refused +
+           std::to_string(m.incarnation) + (m.epoch_starts_on ? ", starts on" : "") + " " + m.refused +
            words(m.last);
   }
   std::string operator()(const Offer& m) const { return "Offer" + number(m.revision); }

@@ -33,7 +33,7 @@ void Simulation::take_leave(Process& process) {
 
 void Simulation::end_step(Process& process) {
   const auto row = std::exchange(process.collecting, std::nullopt);
-  if (row && process.gate->still_counts(clock())) check_row(process, *row);
+  if (row && process.gate->step_still_valid(clock())) check_row(process, *row);
 }
 
 void Simulation::swap(Process& process, const Commitment& commitment, Step step) {

@@ -37,5 +37,18 @@ TEST_CASE("overlong, cut off and stray bytes are malformed") {
   }
 }
 
+TEST_CASE("a prefix cuts no character") {
+  CHECK(utf8_prefix("abc", 3) == "abc");
+  CHECK(utf8_prefix("abcd", 3) == "abc");
+  CHECK(utf8_prefix("a\xC3\xA4", 2) == "a");
+  CHECK(utf8_prefix("a\xC3\xA4", 3) == "a\xC3\xA4");
+  const std::string four = encoded(0x1F600);
+  for (const std::size_t most : {1, 2, 3, 4}) CHECK(utf8_prefix("x" + four, most) == "x");
+  CHECK(utf8_prefix("x" + four + "y", 5) == "x" + four);
+  CHECK(utf8_prefix("\x80\x80\x80\x80\x80\x80", 5).size() == 5);
+  CHECK(utf8_prefix(four, 0).empty());
+  CHECK(utf8_prefix(four, 2).empty());
+}
+
 }  // namespace
 }  // namespace gradmon

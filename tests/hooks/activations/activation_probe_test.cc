@@ -12,7 +12,7 @@
 #include <tuple>
 
 #include "control/debian_version.h"
-#include "hooks/observe/forward_tap.h"
+#include "hooks/observe/forward_tracker.h"
 #include "tests/hooks/activation_records.h"
 #include "tests/hooks/observed_model.h"
 #include "tests/hooks/tiny_model.h"
@@ -86,7 +86,7 @@ TEST_CASE("an input that needs no gradient has no row of one") {
   CHECK(rows(stream, Kind::actv_grad) == Lines{"fc2.output@2/0", ".output/0", "fc2.input@2/0", "fc2.output/0",
                                                "fc2.input/0", "relu.output/0", "relu.input/0",
                                                "fc1.output/0"});
-  CHECK(hooks.counts().not_applicable == 0);
+  CHECK(hooks.not_applicable() == 0);
 }
 
 TEST_CASE("a module whose output is not used has activations and no gradients") {
@@ -312,12 +312,12 @@ TEST_CASE("a tensor that several modules see is read once") {
   HookFuse fuse;
   const WatchedModel all = watched(model);
   ActivationProbe probe(activations(), all, stream, fuse);
-  ForwardTap tap(all.modules, 1, {&probe}, fuse);
+  ForwardTracker tap(all.modules, 1, {&probe}, fuse);
   probe.begin_step({1});
   tap.begin_step();
   const at::Tensor y = observe(model)(observed_input());
   CHECK(probe.readings().read == 5);
-  CHECK(probe.readings().known == 5);
+  CHECK(probe.readings().hits == 5);
   y.sum().backward();
   CHECK(probe.readings().read == 9);  // One for each but fc1's, which has its own sum.
   tap.disarm();
@@ -430,7 +430,7 @@ TEST_CASE("a gradient that comes after its step is not taken and is counted") {
   late.sum().backward();
   hooks->end_step();
   CHECK(rows(stream, Kind::actv_grad).empty());
-  CHECK(hooks->counts().not_applicable == 8);
+  CHECK(hooks->not_applicable() == 8);
   hooks.reset();
   later.sum().backward();
   CHECK(model.fc1->weight.grad().defined());

@@ -70,7 +70,7 @@ struct Job {
     hooks.after_update({});
     hooks.end_step();
     CHECK_FALSE(hooks.failure());
-    not_applicable = hooks.counts().not_applicable;
+    not_applicable = hooks.not_applicable();
     return hooks.matches();
   }
   double value(std::size_t record, Column column) const {
@@ -212,15 +212,30 @@ TEST_CASE("L2 targets that mean nothing are named with the nearest or the reason
   const MatchReport report = job.train();
   REQUIRE(report.unmatched.size() == 2);
   CHECK(report.unmatched[0].pattern == "cores");
-  CHECK(report.unmatched[0].nearest.at(0) == "core");
-  CHECK(report.unmatched[1].error == "it has no 2-D parameter `weight` or `wg`");
+  CHECK(report.unmatched[0].suggestions.at(0) == "core");
+  CHECK(report.unmatched[1].error == "the module has no 2-D parameter `weight` or `wg`");
+}
+
+TEST_CASE("a freed weight has no row and the other kinds and weights keep theirs") {
+  Job job;
+  job.settings.l2->linear.emplace();
+  HookSet hooks(job.settings, watched(job.net), job.stream);
+  hooks.begin_step(Step{0}, HookSet::Collect::yes);
+  observe(job.net)(at::ones({5, 16})).backward();
+  job.net.lin->weight.storage().set_nbytes(0);
+  hooks.before_update({});
+  hooks.end_step();
+  CHECK_FALSE(hooks.failure());
+  CHECK(job.stream.targets(Kind::linear_hook) == Names{"0:gate.linear"});
+  CHECK(job.stream.targets(Kind::attention_hook) == Names{"0:free.attention"});
+  CHECK(hooks.not_applicable() == 1);
 }
 
 TEST_CASE("a parameter that another rank writes has no linear row") {
   Job job;
   job.settings.l2->linear = Names{"lin"};
   WatchedModel model = watched(job.net);
-  for (WatchedParameter& parameter : model.parameters) parameter.author = Author::another;
+  for (WatchedParameter& parameter : model.parameters) parameter.author = RowAuthor::another_rank;
   HookSet hooks(job.settings, model, job.stream);
   hooks.begin_step(Step{0}, HookSet::Collect::yes);
   hooks.before_update({});

@@ -8,7 +8,7 @@
 #include <nlohmann/json.hpp>
 
 #include "control/debian_version.h"
-#include "hooks/observe/forward_tap.h"
+#include "hooks/observe/forward_tracker.h"
 #include "tests/hooks/fake_stream.h"
 #include "tests/hooks/observed_model.h"
 #include GRADMON_CATCH_HEADER
@@ -146,7 +146,7 @@ TEST_CASE("a source of stacks is asked for each module and what it says is quote
   ModuleStructure probe(settings, all, stream, fuse, [] {
     return std::vector<StackFrame>{{"a.py", 3, "forward", "x = f(\"y\")"}, {"b.py", 7, "main", "forward()"}};
   });
-  ForwardTap tap(all.modules, 1, {&probe}, fuse);
+  ForwardTracker tap(all.modules, 1, {&probe}, fuse);
   probe.begin_step({1});
   tap.begin_step();
   observe(model)(observed_input());

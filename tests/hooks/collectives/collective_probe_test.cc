@@ -12,8 +12,8 @@
 #include <future>
 
 #include "control/debian_version.h"
-#include "hooks/observe/forward_tap.h"
 #include "hooks/hook_set.h"
+#include "hooks/observe/forward_tracker.h"
 #include "tests/hooks/fake_stream.h"
 #include "tests/hooks/gloo_ranks.h"
 #include "tests/hooks/observed_model.h"
@@ -80,7 +80,7 @@ TEST_CASE("every sort of collective call has its outputs and inputs in rows of i
     left = communicate_on_both();
     hooks.end_step();
     CHECK_FALSE(hooks.failure());
-    CHECK(hooks.counts().not_applicable == 0);
+    CHECK(hooks.not_applicable() == 0);
   }
   for (int rank = 0; rank < 2; ++rank) {
     const Tensors& tensors = left[static_cast<std::size_t>(rank)];
@@ -121,7 +121,6 @@ TEST_CASE("torch is observed in collected steps alone and by nobody afterwards")
     CHECK_FALSE(at::hasGlobalCallbacks());
     hooks.begin_step({1}, HookSet::Collect::yes);
     CHECK(at::hasGlobalCallbacks());
-    CHECK(hooks.counts().attached == 1);
     hooks.end_step();
     CHECK_FALSE(at::hasGlobalCallbacks());
     hooks.begin_step({2}, HookSet::Collect::no);
@@ -176,7 +175,7 @@ TEST_CASE("work that is under way when its step ends is in no step and its calle
     hooks->end_step();
     CHECK(stream.targets(Kind::other).size() == 3);  // rank 1's call is of this step
     CHECK(std::isnan(norm_after(stream, "all_reduce.post", 0)));
-    CHECK(hooks->counts().not_applicable == 1);
+    CHECK(hooks->not_applicable() == 1);
   }
   SECTION("the hooks go") {
     hooks.reset();
@@ -207,7 +206,7 @@ TEST_CASE("a collective call that fails throws at its caller alone") {
   CHECK(thrown);
   CHECK_FALSE(hooks.failure());
   CHECK(stream.targets(Kind::other) == Names{"0:all_reduce.pre_0@rank0.cc[7]"});
-  CHECK(hooks.counts().not_applicable == 1);
+  CHECK(hooks.not_applicable() == 1);
 }
 
 TEST_CASE("where calls are only logged there are no rows") {
@@ -270,7 +269,7 @@ TEST_CASE("a native call site is the innermost watched module that the thread is
       {"", 0, &identities[0]}, {"layers.0", 1, &identities[1]}, {"layers.0.mlp", 1, &identities[2]}};
   NativeCallSites sites(modules);
   HookFuse fuse;
-  ForwardTap tap(modules, 1, {&sites}, fuse);
+  ForwardTracker tap(modules, 1, {&sites}, fuse);
   const auto enter = [&](std::size_t module) {
     forward_entry::entered(&identities[module], ModuleMode::training, {});
   };
@@ -291,6 +290,22 @@ TEST_CASE("a native call site is the innermost watched module that the thread is
   CHECK(sites.here().vpp_stage == 0);
   forward_entry::left(&identities[0], {});
   CHECK(sites.here().frames.empty());
+}
+
+TEST_CASE("with two monitors a native call site is a module of its own model") {
+  const std::array<char, 3> identities{};
+  const std::vector<WatchedModule> outer{{"", 0, &identities[0]}, {"stem", 0, &identities[1]}};
+  const std::vector<WatchedModule> inner{{"head", 0, &identities[2]}, {"stem", 1, &identities[1]}};
+  NativeCallSites of_outer(outer), of_inner(inner);
+  HookFuse fuse;
+  ForwardTracker first(outer, 1, {&of_outer}, fuse), second(inner, 1, {&of_inner}, fuse);
+  first.begin_step();
+  second.begin_step();
+  for (const char& identity : identities) forward_entry::entered(&identity, ModuleMode::training, {});
+  CHECK(of_outer.here().frames == Names{"native[stem]", "native"});
+  CHECK(of_outer.here().vpp_stage == 0);
+  CHECK(of_inner.here().frames == Names{"native[head]", "native[stem]"});
+  for (const char& identity : identities) forward_entry::abandoned(&identity);
 }
 
 }  // namespace

@@ -17,7 +17,7 @@ namespace {
 Reading reading_of(const at::Tensor& tensor) {
   HookFuse fuse;
   Reading reading;
-  reading.take(tensor, 0.1, "x", fuse);
+  reading.read(tensor, 0.1, "x", fuse);
   REQUIRE_FALSE(fuse.tripped());
   return reading;
 }
@@ -28,7 +28,7 @@ TEST_CASE("tensors folded have the numbers of one that holds them all") {
   const Reading all =
       folded({reading_of(a), Reading{}, reading_of(b), reading_of(at::empty({0})), reading_of(c)});
   const Reading one = reading_of(at::cat({a.flatten(), b, c}));
-  REQUIRE(all.present);
+  REQUIRE(all.has_value);
   CHECK(all.sizes == std::vector<std::int64_t>{1});
   CHECK(all.stats.dtype == DType::float64);
   for (std::size_t op = 0; op < kOps; ++op) {
@@ -53,8 +53,8 @@ TEST_CASE("a NaN in one of the tensors is not lost in folding") {
 }
 
 TEST_CASE("nothing folded is no reading") {
-  CHECK_FALSE(folded({}).present);
-  CHECK_FALSE(folded({Reading{}, Reading{}}).present);
+  CHECK_FALSE(folded({}).has_value);
+  CHECK_FALSE(folded({Reading{}, Reading{}}).has_value);
 }
 
 TEST_CASE("a tensor without numbers makes the whole without") {

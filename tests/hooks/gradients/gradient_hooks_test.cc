@@ -217,7 +217,6 @@ TEST_CASE("a hook set that is gone leaves no hook") {
     HookSet hooks(gradients_only(), {model.parameters, {}}, stream);
     for (const auto& accumulator : accumulators) CHECK(accumulator->post_hooks().empty());
     hooks.begin_step({1}, HookSet::Collect::yes);
-    CHECK(hooks.counts().attached == 4);
     for (const auto& accumulator : accumulators) CHECK(accumulator->post_hooks().size() == 1);
   }
   for (const auto& accumulator : accumulators) CHECK(accumulator->post_hooks().empty());
@@ -232,13 +231,11 @@ TEST_CASE("a parameter that is thawed later is hooked and one that is frozen kee
   model[0].requires_grad_(false);
   HookSet hooks(gradients_only(), {model.parameters, {}}, stream);
   hooks.begin_step({0}, HookSet::Collect::yes);
-  CHECK(hooks.counts().attached == 3);
   model[0].requires_grad_(true);
   model[1].requires_grad_(false);
   hooks.begin_step({1}, HookSet::Collect::yes);
   model.backward();
   hooks.end_step();
-  CHECK(hooks.counts().attached == 4);
   CHECK(std::isfinite(stream.norm(Kind::grad_unreduced, "0:fc1.weight")));
   CHECK(stream.targets(Kind::grad_unreduced).size() == 3);
   hooks.begin_step({2}, HookSet::Collect::yes);

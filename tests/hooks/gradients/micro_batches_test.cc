@@ -115,6 +115,23 @@ TEST_CASE("a micro batch that leaves a parameter out is counted all the same") {
   }
 }
 
+TEST_CASE("a gradient that the program changes between micro batches has no row and the promise stays") {
+  TinyModel model;
+  FakeStream stream;
+  HookSet hooks(promised(2), {model.parameters, {}}, stream);
+  for (std::int64_t step = 1; step <= 2; ++step) {
+    stream.records.clear();
+    model.drop_grad();
+    hooks.begin_step({step}, HookSet::Collect::yes);
+    model[3].sum().backward();
+    model[3].mutable_grad().mul_(2);
+    (model[1] * 2).sum().backward();
+    hooks.end_step();
+    CHECK(stream.targets(Kind::grad_unreduced) == std::vector<std::string>{"0:fc1.bias"});
+    CHECK(hooks.not_applicable() == static_cast<std::uint64_t>(step));
+  }
+}
+
 TEST_CASE("passes within a pass belong to its micro batch though it delivers nothing itself") {
   TinyModel model;
   FakeStream stream;

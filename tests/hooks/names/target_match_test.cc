@@ -71,8 +71,8 @@ TEST_CASE("what matched nothing is reported with the closest names") {
   const auto report = match_targets({{"decoder.layer.10", "embedding"}, {"wieght"}, false}, kModel);
   REQUIRE(report.unmatched.size() == 2);
   CHECK(report.unmatched[0].pattern == "decoder.layer.10");
-  REQUIRE(!report.unmatched[0].nearest.empty());
-  CHECK(report.unmatched[0].nearest.front() == "decoder.layers.10");
+  REQUIRE(!report.unmatched[0].suggestions.empty());
+  CHECK(report.unmatched[0].suggestions.front() == "decoder.layers.10");
   CHECK(report.unmatched[1].pattern == "wieght");
   CHECK(report.unmatched[1].error.empty());
 }

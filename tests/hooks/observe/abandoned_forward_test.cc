@@ -117,6 +117,21 @@ TEST_CASE("a value of the same name in two chunks is the first of each") {
     if (record.kind == Kind::actv && text.find("middle") != std::string::npos) ++taps[text];
   }
   CHECK(taps == std::map<std::string, int>{{"0:middle.output", 1}, {"1:middle.output", 1}});
+  const std::vector<std::string> scores{"0:scores.attention", "1:scores.attention"};
+  CHECK(stream.targets(Kind::attention_hook) == scores);
+}
+
+TEST_CASE("an attention told of in the second chunk goes with its abandoned forward") {
+  Fragile model;
+  WatchedModel chunk = watched(model);
+  for (WatchedModule& module : chunk.modules) module.vpp_stage = 1;
+  FakeStream stream;
+  HookSet hooks(everything(), chunk, stream);
+  hooks.begin_step({1}, HookSet::Collect::yes);
+  fail(model);
+  train(model);
+  hooks.end_step();
+  CHECK(stream.targets(Kind::attention_hook) == std::vector<std::string>{"1:scores.attention"});
 }
 
 }  // namespace

@@ -39,16 +39,11 @@ void check_adam() {
   const LibtorchOptimizerState state(optimizer);
   CHECK(none_yet(state.of(parameter).first_moment));
   CHECK(none_yet(state.of(parameter).second_moment));
-  CHECK(state.of(parameter).steps == 0);
   step(optimizer, parameter);
   step(optimizer, parameter);
   const ParameterState kept = state.of(parameter);
   CHECK(all_near(kept.first_moment, 0.8 * 0.4 + 0.4));
   CHECK(all_near(kept.second_moment, 0.9 * 0.4 + 0.4));
-  CHECK(kept.steps == 2);
-  CHECK(kept.beta1 == 0.8);
-  CHECK(kept.beta2 == 0.9);
-  CHECK(kept.eps == 1e-6);
 }
 
 TEST_CASE("the state of Adam and AdamW is what they keep") {
@@ -65,7 +60,6 @@ TEST_CASE("the first moment of SGD is its momentum where it has one") {
   const ParameterState kept = LibtorchOptimizerState(with).of(parameter);
   CHECK(all_near(kept.first_moment, 3));
   CHECK_FALSE(kept.second_moment);
-  CHECK_FALSE(kept.beta1);
 
   SGD without({parameter}, SGDOptions(0.1));
   step(without, parameter);
@@ -79,7 +73,6 @@ TEST_CASE("the moments of RMSprop are its momentum and its mean of squares") {
   const ParameterState kept = LibtorchOptimizerState(with).of(parameter);
   CHECK(all_near(kept.first_moment, 2 / (std::sqrt(2.0) + 1e-8)));
   CHECK(all_near(kept.second_moment, 2));
-  CHECK(kept.steps == 1);
 
   RMSprop without({parameter}, RMSpropOptions(0.1));
   step(without, parameter);

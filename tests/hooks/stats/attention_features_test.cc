@@ -69,7 +69,7 @@ AttentionFeatures by_device(const at::Tensor& q, const at::Tensor& k, Causal cau
   const c10::NoGradGuard no_grad;
   DeviceBatch batch;
   batch.add(pending_attention_features(q.permute({1, 2, 0, 3}), k.permute({1, 2, 0, 3}), causal));
-  const auto values = batch.resolve().front();
+  const auto values = batch.resolve().front().value();
   return {values[0], values[1], {}};
 }
 
@@ -179,12 +179,16 @@ TEST_CASE("what is no pair of Q and K is named") {
   const at::Tensor q = numbers({4, 2, 6, 8});
   CHECK(refusal(at::Tensor(), q) == "Q and K are not 4-D");
   CHECK(refusal(q, numbers({4, 2, 48})) == "Q and K are not 4-D");
-  CHECK(refusal(q, at::ones({4, 2, 6, 8}, at::kLong)) == "Q and K are not of floating numbers");
+  CHECK(refusal(q, at::ones({4, 2, 6, 8}, at::kLong)) == "K is not floating-point");
   CHECK(refusal(q, numbers({4, 2, 6, 4})) == "Q and K have different head sizes");
   CHECK(refusal(q, numbers({4, 1, 6, 8})) == "Q and K have different batch sizes");
-  CHECK(refusal(q, numbers({4, 2, 4, 8})) == "the heads of Q are no multiple of those of K");
-  CHECK(refusal(numbers({0, 2, 6, 8}), q) == "Q or K is empty");
-  CHECK(refusal(at::empty({4, 2, 6, 8}, at::kMeta), q) == "meta tensors");
+  CHECK(refusal(q, numbers({4, 2, 4, 8})) ==
+        "the number of Q heads is not a multiple of the number of K heads");
+  CHECK(refusal(numbers({0, 2, 6, 8}), q) == "Q has no elements");
+  CHECK(refusal(at::empty({4, 2, 6, 8}, at::kMeta), q) == "meta tensor, or its storage is freed");
+  at::Tensor freed = numbers({4, 2, 6, 8});
+  freed.storage().set_nbytes(0);
+  CHECK(refusal(q, freed) == "meta tensor, or its storage is freed");
 }
 
 }  // namespace

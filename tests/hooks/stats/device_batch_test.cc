@@ -24,7 +24,7 @@ constexpr std::uint8_t kAllOps = (1U << kOps) - 1;
 Reading at_once(const at::Tensor& tensor) {
   HookFuse fuse;
   Reading reading;
-  reading.take(tensor, kEps, "x", fuse);
+  reading.read(tensor, kEps, "x", fuse);
   REQUIRE_FALSE(fuse.tripped());
   return reading;
 }
@@ -58,7 +58,7 @@ TEST_CASE("numbers of many tensors come from their device in the order asked for
   batch.add(by_device(integers).pending);
   const auto values = batch.resolve();
   REQUIRE(values.size() == expected.size());
-  for (std::size_t i = 0; i < values.size(); ++i) check_same(values[i], expected[i]);
+  for (std::size_t i = 0; i < values.size(); ++i) check_same(values[i].value(), expected[i]);
   CHECK(batch.resolve().empty());
 }
 
@@ -68,7 +68,7 @@ TEST_CASE("numbers are of the tensor as it was when it was read and do not hold 
   std::vector<Reading> readings{by_device(tensor), at_once(tensor), Reading{}};
   CHECK(tensor.use_count() == 1);
   tensor.zero_();
-  settle(readings);
+  resolve_pending({&readings[0], &readings[1], &readings[2]});
   check_same(readings[0].stats.values, expected);
   CHECK_FALSE(readings[0].pending);
   CHECK(readings[1].stats.values == expected.stats.values);
@@ -85,10 +85,8 @@ TEST_CASE("rows that wait for a device come with their values in the order writt
   rows.write({Kind::grad_reduced, target, 1}, by_device(b), "b");
   rows.write({Kind::grad_reduced, target, 2}, at_once(c), "c");
   CHECK(stream.records.size() == 1);
-  CHECK(rows.counts().rows == 1);
   rows.end_step();
   REQUIRE(stream.records.size() == 3);
-  CHECK(rows.counts().rows == 3);
   const std::array<at::Tensor, 3> written{a, b, c};
   for (std::size_t i = 0; i < 3; ++i) {
     const Record& record = stream.records[i];
@@ -102,7 +100,34 @@ TEST_CASE("rows that wait for a device come with their values in the order writt
   CHECK(stream.records.size() == 3);
 }
 
-DeviceNumbers::Values as_they_are(const double* numbers, double) { return {numbers[0], numbers[1]}; }
+std::optional<DeviceScalars::Values> as_they_are(const double* numbers, double) {
+  return DeviceScalars::Values{numbers[0], numbers[1]};
+}
+
+std::optional<DeviceScalars::Values> nothing(const double*, double) { return std::nullopt; }
+
+TEST_CASE("a row that gets no values from its device is left out and the others keep theirs") {
+  FakeStream stream;
+  RowWriter rows(stream, Revision{1}, kAllOps);
+  rows.begin_step(Step{5});
+  const at::Tensor scalars = at::randn({2}, at::kDouble);
+  rows.write({Kind::other, 0, 0}, {{Column::mg_direction, 0}}, pack_scalars({scalars[0]}, 0, nothing, "why"),
+             "a");
+  rows.write({Kind::other, 0, 1}, {{Column::mg_direction, 0}}, pack_scalars({scalars[1]}, 0, as_they_are),
+             "b");
+  rows.end_step();
+  REQUIRE(stream.records.size() == 1);
+  CHECK(stream.records[0].sequence == 1);
+  CHECK(stream.records[0].values[static_cast<std::size_t>(Column::mg_direction)] ==
+        scalars[1].item<double>());
+  CHECK(rows.not_applicable() == 1);
+}
+
+TEST_CASE("a failed reading says why whatever torch's message is") {
+  CHECK(first_line("") == "an exception without a message");
+  CHECK(first_line("\nat line 3") == "an exception without a message");
+  CHECK(first_line("no such op\nat line 3") == "no such op");
+}
 
 TEST_CASE("numbers of other sorts come from a device into their columns") {
   FakeStream stream;
@@ -111,9 +136,8 @@ TEST_CASE("numbers of other sorts come from a device into their columns") {
   const at::Tensor scalars = at::randn({3}, at::kDouble);
   const double nan = std::nan("");
   rows.write({Kind::attention_hook, 0, 0}, {{Column::entropy, nan}, {Column::softmax_max, nan}},
-             pending_numbers({scalars[0], scalars[1]}, 0, as_they_are));
-  rows.write({Kind::other, 0, 1}, {{Column::mg_direction, nan}},
-             pending_numbers({scalars[2]}, 0, as_they_are));
+             pack_scalars({scalars[0], scalars[1]}, 0, as_they_are));
+  rows.write({Kind::other, 0, 1}, {{Column::mg_direction, nan}}, pack_scalars({scalars[2]}, 0, as_they_are));
   rows.write({Kind::other, 0, 2}, {{Column::mg_direction, 0.5}});
   CHECK(stream.records.empty());
   rows.end_step();
@@ -147,7 +171,7 @@ TEST_CASE("a meta tensor is counted as without numbers and nothing waits for it"
   rows.write({Kind::grad_reduced, 0, 0}, reading, "a");
   rows.end_step();
   CHECK(stream.records.empty());
-  CHECK(rows.counts().not_applicable == 1);
+  CHECK(rows.not_applicable() == 1);
 }
 
 }  // namespace

@@ -70,12 +70,17 @@ TEST_CASE("an expert that is not to be had weighs nothing in the entropy") {
 }
 
 TEST_CASE("what is no router's is named") {
-  CHECK(router_cosine(at::Tensor()).error() == "there is no tensor");
+  CHECK(router_cosine(at::Tensor()).error() == "no tensor found");
   CHECK(router_cosine(at::ones({4})).error() == "the weight is not 2-D");
-  CHECK(router_cosine(at::ones({1, 4})).error() == "there is only one expert");
-  CHECK(router_entropy(at::ones({4, 4}, at::kLong)).error() == "not of floating numbers");
-  CHECK(router_entropy(at::empty({0, 4})).error() == "empty");
-  CHECK(router_entropy(at::empty({2, 4}, at::kMeta)).error() == "a meta tensor");
+  CHECK(router_cosine(at::ones({1, 4})).error() == "the cosine needs at least two experts");
+  CHECK(router_entropy(at::ones({4, 4}, at::kLong)).error() == "the tensor is not floating-point");
+  CHECK(router_entropy(at::empty({0, 4})).error() == "the tensor has no elements");
+  CHECK(router_entropy(at::empty({2, 4}, at::kMeta)).error() == "meta tensor, or its storage is freed");
+  CHECK(router_entropy(at::ones({})).error() == "the logits are a scalar");
+  at::Tensor freed = at::ones({4, 4});
+  freed.storage().set_nbytes(0);
+  CHECK(router_cosine(freed).error() == "meta tensor, or its storage is freed");
+  CHECK(router_entropy(freed).error() == "meta tensor, or its storage is freed");
 }
 
 }  // namespace

@@ -3,6 +3,7 @@
 
 #include <ATen/Parallel.h>
 #include <ATen/ops/empty.h>
+#include <ATen/ops/eye.h>
 #include <ATen/ops/from_blob.h>
 #include <ATen/ops/full.h>
 #include <ATen/ops/imag.h>
@@ -156,6 +157,13 @@ TEST_CASE("what has no numbers says so") {
   const at::Tensor wrapper = at::for_blob(nullptr, {100}).make_tensor();
   REQUIRE(wrapper.storage().nbytes() == 400);
   CHECK(measured(wrapper).outcome == Outcome::not_applicable);
+  for (const auto type : {at::kComplexFloat, at::kQInt32, at::kBFloat16}) {
+    at::Tensor other = type == at::kQInt32 ? at::quantize_per_tensor(at::zeros({100}), 0.1, 3, type)
+                                           : at::zeros({100}, type);
+    if (type == at::kComplexFloat) other = other.conj();
+    other.storage().set_nbytes(0);
+    CHECK(measured(other).outcome == Outcome::not_applicable);
+  }
 }
 
 TEST_CASE("sparse and complex and quantised and negated tensors give their values") {
@@ -171,6 +179,13 @@ TEST_CASE("sparse and complex and quantised and negated tensors give their value
     check_values(measured(x).values, torch_values(at::view_as_real(x.resolve_conj()), kEps));
     CHECK(measured(x).dtype == DType::complex128);
   }
+  const at::Tensor values = at::randn({3}, at::kComplexDouble);
+  const at::Tensor complex_sparse = at::sparse_coo_tensor(indices, values, {4});
+  check_values(measured(complex_sparse).values,
+               torch_values(at::view_as_real(complex_sparse.to_dense()), kEps));
+  const at::Tensor complex_rows = at::eye(2, at::kComplexDouble).to_sparse_csr();
+  check_values(measured(complex_rows).values,
+               torch_values(at::view_as_real(at::eye(2, at::kComplexDouble)), kEps));
   const at::Tensor quantised = at::quantize_per_tensor(at::rand({50}), 0.1, 3, at::kQInt8);
   check_values(measured(quantised).values, torch_values(quantised.dequantize(), kEps));
   const at::Tensor negated = at::imag(at::randn({50}, at::kComplexDouble).conj());
@@ -190,8 +205,8 @@ TEST_CASE("the number of threads does not change a bit") {
 }
 
 Values by_device(const at::Tensor& tensor, double eps) {
-  const PendingNumbers pending = device_stats(tensor, eps);
-  return pending->finish(pending->numbers.data_ptr<double>(), pending->elements);
+  const PendingScalars pending = device_stats(tensor, eps);
+  return pending->finish(pending->numbers.data_ptr<double>(), pending->elements).value();
 }
 
 TEST_CASE("torch's own ops on another device give the same numbers") {

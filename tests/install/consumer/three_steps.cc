@@ -5,6 +5,7 @@
 #include <torch/nn/modules/linear.h>
 #include <torch/optim/sgd.h>
 
+#include <chrono>
 #include <iostream>
 
 #ifdef NDEBUG
@@ -31,5 +32,19 @@ int main(int, char** argv) {
     monitor.step(optimizer);
   }
   monitor.stop();
+  // The other members. They do nothing after stop().
+  torch::nn::Linear second(2, 2);
+  monitor.watch(*second);
+  const gradmon::Monitor::Closure closure = [&] { return second(torch::ones({1, 2})).sum(); };
+  monitor.update(optimizer);
+  monitor.update(optimizer, closure);
+  monitor.step(optimizer, closure);
+  monitor.step();
+  monitor.on(1, 1);
+  monitor.off();
+  monitor.set("ndigits", "3");
+  monitor.metrics();
+  gradmon::attention(*second, torch::ones({1, 1, 1, 1}), torch::ones({1, 1, 1, 1}), gradmon::Causal::no);
+  monitor.stop(std::chrono::milliseconds(0));
   std::cout << monitor.status().mode << '\n';
 }

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Where collective calls are made and modules are called from: lines of Python."""
+"""Call sites of collectives and modules are lines of the Python program."""
 import csv
 import inspect
 import threading

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What a program asks of its job: on(), off(), set()."""
+"""The program switches its job: on(), off(), set()."""
 import json
 import time
 from pathlib import Path
@@ -61,13 +61,13 @@ def test_off_ends_what_on_began_and_set_changes_what_is_collected(tmp_path: Path
     assert json.loads(training.config.read_text())["param_distribution"] is True
 
 
-def test_what_is_asked_for_in_one_step_is_done_in_its_order(tmp_path: Path) -> None:
+def test_commands_of_one_step_take_effect_in_their_order(tmp_path: Path) -> None:
     training = Training(tmp_path)
     for op in ("max", "min", "max"):
         training.monitor.set("ops", [op])
     training.monitor.on()
     training.monitor.off()
-    training.monitor.set("ndigits", 7)  # when this is there, so is what came before
+    training.monitor.set("ndigits", 7)  # the last command: once it is done, so are the earlier ones
     training.until(lambda: json.loads(training.config.read_text())["ndigits"] == 7)
     kept = json.loads(training.config.read_text())
     assert kept["ops"] == ["max"] and kept["dynamic_on"] is False
@@ -82,7 +82,7 @@ def test_a_layer_that_came_while_nothing_was_collected_may_be_asked_for(
     training = Training(tmp_path, targets={"fc2.1": {}})
     jobs.train(training.model, training.optimizer, 2)
     training.model.fc2 = torch.nn.Sequential(training.model.fc2, torch.nn.Linear(2, 2))
-    jobs.train(training.model, training.optimizer, 20)  # it looks each sixteenth step
+    jobs.train(training.model, training.optimizer, 20)  # models are checked every 16 steps
     training.monitor.on(collect_times=1)
     training.until(lambda: json.loads(training.config.read_text()).get("collect_times") == 1)
     training.until(lambda: not json.loads(training.config.read_text())["dynamic_on"])
@@ -91,7 +91,7 @@ def test_a_layer_that_came_while_nothing_was_collected_may_be_asked_for(
     assert {name for name, _, _ in found} == {"fc2.1.weight", "fc2.1.bias"}
 
 
-def test_before_the_model_is_known_it_is_said_that_nothing_is_done(
+def test_commands_before_watch_are_logged_and_ignored(
     tmp_path: Path, capfd: pytest.CaptureFixture[str]
 ) -> None:
     gradmon.Monitor(tmp_path / "config.json").on()

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Switched on and off for a long time."""
+"""Collection is switched on and off many times."""
 import os
 import time
 from pathlib import Path
@@ -28,10 +28,6 @@ def descriptors() -> int:
     return len(os.listdir("/proc/self/fd"))
 
 
-def hooks_of(model: torch.nn.Module) -> int:
-    return sum(len(m._forward_hooks) + len(m._forward_pre_hooks) for m in model.modules())
-
-
 def test_neither_memory_nor_hooks_nor_descriptors_grow(tmp_path: Path) -> None:
     model = jobs.make_net()
     optimizer = torch.optim.AdamW(model.parameters(), lr=0.001)
@@ -51,10 +47,10 @@ def test_neither_memory_nor_hooks_nor_descriptors_grow(tmp_path: Path) -> None:
         for _ in range(CYCLES):
             cycle()
         jobs.train(model, optimizer, 2)
-        assert hooks_of(model) == 0
+        assert jobs.hooks_of(model) == 0
         assert len(vars(optimizer)) == attributes
         end = time.monotonic() + 10
-        while descriptors() > before[1]:  # the agent has some open for an instant
+        while descriptors() > before[1]:  # the agent opens some for a moment
             assert time.monotonic() < end
         assert resident() - before[0] <= MOST_GROWTH
     assert len(jobs.steps_of(jobs.rows(tmp_path / "out", "grad_reduced"))["fc1.weight"]) == CYCLES + 20

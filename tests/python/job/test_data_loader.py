@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""DataLoader workers, forked and spawned: training goes on, and they leave nothing."""
+"""Forked and spawned DataLoader workers do not disturb training, and write no files."""
 import json
 import os
 import subprocess
@@ -10,7 +10,7 @@ import jobs
 import pytest
 import twice
 
-# A file: a spawned worker imports it.
+# In a file, because a spawned worker imports it.
 SCRIPT = """
 import json, sys
 from pathlib import Path
@@ -66,7 +66,7 @@ if __name__ == "__main__":
         twice.check_rows(twice.read(Path(output), kind), tensors, kind)
     print("done")
 """
-WITHIN = 120  # seconds: else it hangs
+WITHIN = 120  # seconds; after that the job counts as hung
 
 
 @pytest.mark.parametrize(

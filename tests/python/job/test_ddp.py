@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Under real DistributedDataParallel, two ranks with gloo."""
+"""DistributedDataParallel with two ranks and gloo."""
 import json
 from pathlib import Path
 

@@ -1,6 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Gradients under DistributedDataParallel in every mode: before reduction each rank's own,
-after it alike, both plain torch's to the bit, and the training the same."""
+"""Every mode of DistributedDataParallel: gradients before and after reduction are those of plain torch,
+bit for bit, and so is the training."""
 from pathlib import Path
 from typing import Any
 
@@ -14,8 +14,7 @@ import twice
 
 @pytest.fixture(scope="module")
 def trained(tmp_path_factory: Any) -> "tuple[Path, str]":
-    """All modes in one job, one after another; with what went wrong in one, after which
-    there are no more."""
+    """Trains in all modes, one after another, in one job. A failed mode is the last one and has its error."""
     directory = tmp_path_factory.mktemp("modes")
     for name, mode in ddp_modes.MODES.items():
         (directory / name).mkdir()

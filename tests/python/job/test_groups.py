@@ -1,10 +1,11 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Process groups whose ranks share parameters: who writes what, two ranks with gloo."""
+"""Which rank writes which rows, if ranks share parameters; two ranks with gloo."""
 from pathlib import Path
 
 import jobs
 import pytest
 import ranks
+import twice
 
 SCRIPT = """
 import json, os, sys, torch, torch.distributed as dist, gradmon, jobs
@@ -33,7 +34,7 @@ ALL = {"fc1.weight", "fc1.bias", "fc2.weight", "fc2.bias"}
 
 
 def written(tmp_path: Path, shared: str, newer: bool = False, zero: bool = False) -> "list[dict[str, set]]":
-    """Names that each rank has rows of, by kind."""
+    """For each rank: the names in its rows, by kind."""
     config = jobs.write_config(tmp_path, wg_distribution=True, mv_distribution=True)
     out = tmp_path / "out"
     ranks.run(tmp_path, SCRIPT, out=str(out), config=str(config), shared=shared, newer=newer, zero=zero)
@@ -47,7 +48,7 @@ def written(tmp_path: Path, shared: str, newer: bool = False, zero: bool = False
 
 
 @pytest.mark.parametrize("newer", [False, True])
-def test_of_data_parallel_ranks_the_first_writes_what_is_alike_after_reduction(
+def test_the_first_of_data_parallel_ranks_writes_rows_that_are_equal_after_reduction(
     tmp_path: Path, newer: bool
 ) -> None:
     first, second = written(tmp_path, "dp", newer)
@@ -56,7 +57,7 @@ def test_of_data_parallel_ranks_the_first_writes_what_is_alike_after_reduction(
 
 
 @pytest.mark.parametrize("newer", [False, True])
-def test_of_tensor_parallel_ranks_each_writes_what_is_split(tmp_path: Path, newer: bool) -> None:
+def test_tensor_parallel_ranks_each_write_their_split_parameters(tmp_path: Path, newer: bool) -> None:
     first, second = written(tmp_path, "tp", newer)
     split = {"fc1.weight"}
     assert first == {"grad_unreduced": ALL, "grad_reduced": ALL, "exp_avg": ALL}
@@ -68,7 +69,43 @@ def test_without_groups_all_write_all(tmp_path: Path) -> None:
     assert first == second == {"grad_unreduced": ALL, "grad_reduced": ALL, "exp_avg": ALL}
 
 
-def test_moments_that_are_spread_over_the_group_are_all_written(tmp_path: Path) -> None:
+def test_moments_that_are_sharded_over_the_group_are_all_written(tmp_path: Path) -> None:
     first, second = written(tmp_path, "dp", zero=True)
     assert first["exp_avg"] | second["exp_avg"] == ALL
     assert first["exp_avg"] and second["exp_avg"] and not first["exp_avg"] & second["exp_avg"]
+
+
+CHUNKS = """
+import json, sys, torch, torch.distributed as dist, gradmon, jobs
+options = json.loads(sys.argv[1])
+dist.init_process_group("gloo")
+first, second = jobs.make_net(), jobs.make_net()
+first.fc1.weight.tensor_model_parallel = second.fc2.weight.tensor_model_parallel = True
+second.extra = torch.nn.Linear(2, 2)
+optimizer = torch.optim.SGD([*first.parameters(), *second.parameters()], lr=0.1)
+monitor = gradmon.Monitor(options["config"], output_dir=options["out"], dynamic=False)
+monitor.watch(first, optimizer, tp_group=dist.new_group([0, 1])).watch(second, optimizer)
+for step in range(4):
+    optimizer.zero_grad()
+    output = second.extra(second(jobs.batch(step)))
+    if step > 0:
+        output = second.late(output)
+    (first(jobs.batch(step)).sum() + output.sum()).backward()
+    optimizer.step()
+    if step == 0:
+        second.late = torch.nn.Linear(2, 2)
+        optimizer.add_param_group({"params": list(second.late.parameters())})
+monitor.stop()
+dist.barrier()
+"""
+
+
+def test_a_later_tensor_parallel_rank_writes_split_parameters_only_in_every_chunk(tmp_path: Path) -> None:
+    config = jobs.write_config(tmp_path, wg_distribution=True)
+    ranks.run(tmp_path, CHUNKS, out=str(tmp_path / "out"), config=str(config))
+    first, second = (
+        {name for name, _, _ in twice.read(tmp_path / "out", "grad_reduced", rank)} for rank in range(2)
+    )
+    others = {f"1:{layer}.{part}" for layer in ("extra", "late") for part in ("weight", "bias")}
+    assert first == ALL | {f"1:{name}" for name in ALL} | others
+    assert second == {"fc1.weight", "1:fc2.weight"}

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What the default process group has in common, however it was made."""
+"""The launch nonce: all ranks of one launch share it, however the default process group was made."""
 import importlib.util
 import json
 import os
@@ -12,6 +12,7 @@ from typing import Any
 
 import pytest
 import torch.distributed as dist
+from ranks import free_port
 
 SOURCE = Path(__file__).resolve().parents[3] / "runtime/python/gradmon/_launch_nonce.py"
 WITHIN = 60  # seconds
@@ -35,10 +36,10 @@ if rank == 0:
 said = []
 for monitor in range(2):
     nonce = module.launch_nonce()
-    found = nonce.first()
+    found = nonce.wait()
     at_first = found is not None
     while found is None:
-        found = nonce.again()
+        found = nonce.poll()
         time.sleep(0.05)
     said.append([found, at_first])
 print(json.dumps(said))
@@ -52,14 +53,6 @@ def load() -> Any:
     module = importlib.util.module_from_spec(spec)
     spec.loader.exec_module(module)
     return module
-
-
-def free_port() -> int:
-    import socket
-
-    with socket.socket() as probe:
-        probe.bind(("127.0.0.1", 0))
-        return int(probe.getsockname()[1])
 
 
 def launch(how: "dict[str, Any]", late: float = 0.0) -> "list[list[Any]]":
@@ -112,23 +105,23 @@ def test_a_rank_0_that_comes_late_is_heard_later(kind: str, tmp_path: Path) -> N
     assert said[0][0][1] is True
 
 
-def test_first_waits_three_seconds_and_again_waits_for_nobody() -> None:
+def test_wait_takes_three_seconds_at_most_and_poll_takes_none() -> None:
     module = load()
     store = dist.HashStore()
     now = [0.0]
     nonce = module.LaunchNonce(store, 1, lambda: now[0])
     module.time = type("Time", (), {"sleep": lambda seconds: now.__setitem__(0, now[0] + seconds)})
-    assert nonce.first() is None
+    assert nonce.wait() is None
     assert 2.5 <= now[0] <= 3.0
     before = now[0]
-    assert nonce.again() is None
+    assert nonce.poll() is None
     now[0] = before + 1.0
-    assert nonce.again() is None
+    assert nonce.poll() is None
     assert now[0] == before + 1.0
     store.add("gradmon/launch/0/1", 255)
-    assert nonce.again() is None  # within the second
+    assert nonce.poll() is None  # within the second
     now[0] = before + 2.0
-    assert nonce.again() == "ff"
+    assert nonce.poll() == "ff"
 
 
 def test_a_store_that_raises_is_no_store() -> None:
@@ -136,15 +129,15 @@ def test_a_store_that_raises_is_no_store() -> None:
         def add(self, key: str, number: int) -> int:
             raise RuntimeError("gone")
 
-    assert load().LaunchNonce(Broken(), 0).first() is None
+    assert load().LaunchNonce(Broken(), 0).wait() is None
 
 
-def test_the_groups_store_stays_usable_after_a_look_in_vain() -> None:
+def test_the_groups_store_stays_usable_after_a_wait_in_vain() -> None:
     store = dist.TCPStore("127.0.0.1", free_port(), 1, True, timedelta(seconds=10))
     module = load()
     nonce = module.LaunchNonce(store, 1)
     module._FIRST_S = 0.1
-    assert nonce.first() is None
+    assert nonce.wait() is None
     store.set("key", "value")
     assert store.get("key") == b"value"
 
@@ -189,7 +182,7 @@ def test_ranks_that_only_the_process_group_names_are_one_job(late: float, tmp_pa
     }
     env.update(USE_LIBUV="0", OMP_NUM_THREADS="1", XDG_RUNTIME_DIR=str(tmp_path))
     port = free_port()
-    # Under a shell each: their parents name no launch.
+    # Each under a shell of its own: a common parent process would identify the launch.
     ranks = [
         subprocess.Popen(
             ["sh", "-c", '"$@"; true', "sh", sys.executable, "-B", "-c", JOB, str(port), str(rank), str(late)]
@@ -209,7 +202,7 @@ def test_ranks_that_only_the_process_group_names_are_one_job(late: float, tmp_pa
 
 
 def test_ranks_outlive_the_store_that_they_still_ask(tmp_path: Path) -> None:
-    """libtorch 1.13's own client ended them where rank 0, which serves it, went first."""
+    """With libtorch 1.13's own client the ranks ended when rank 0, which serves the store, ended first."""
     (tmp_path / "config.json").write_text('{"wg_distribution": true}')
     command = [
         os.path.join(os.environ["GRADMON_BIN"], "gradmon-train"),

@@ -18,10 +18,6 @@ import torch
 GRADIENTS = {"wg_distribution": True}
 
 
-def hooks_of(model: torch.nn.Module) -> int:
-    return sum(len(m._forward_hooks) + len(m._forward_pre_hooks) for m in model.modules())
-
-
 def test_gradients_weights_and_moments_are_those_of_plain_torch(tmp_path: Path) -> None:
     model = jobs.make_net()
     optimizer = torch.optim.AdamW(model.parameters(), lr=0.01)
@@ -108,11 +104,11 @@ def test_nothing_is_left_after_stop_and_the_monitor_can_go(tmp_path: Path) -> No
         jobs.write_config(tmp_path, **jobs.EVERYTHING), output_dir=tmp_path / "out", dynamic=False
     )
     monitor.watch(model, optimizer)
-    assert hooks_of(model) == 2 * len(list(model.modules()))
+    assert jobs.hooks_of(model) == 2 * len(list(model.modules()))
     jobs.train(model, optimizer, 2)
     monitor.stop()
     monitor.stop()
-    assert hooks_of(model) == 0
+    assert jobs.hooks_of(model) == 0
     assert "step" not in vars(optimizer)
     before = jobs.steps_of(jobs.rows(tmp_path / "out", "actv"))
     jobs.train(model, optimizer, 2)
@@ -138,8 +134,8 @@ def test_models_and_optimizers_can_go_once_it_has_stopped(tmp_path: Path) -> Non
     assert [gone() for gone in going] == [None] * 3
     other = jobs.make_net()
     optimizer = torch.optim.SGD(other.parameters(), lr=0.1)
-    monitor.watch(other, optimizer)  # does nothing any more
-    assert hooks_of(other) == 0 and "step" not in vars(optimizer)
+    monitor.watch(other, optimizer)  # no effect after stop()
+    assert jobs.hooks_of(other) == 0 and "step" not in vars(optimizer)
 
 
 def test_a_monitor_that_nobody_keeps_watches_on_as_long_as_the_optimizer_lives(tmp_path: Path) -> None:
@@ -196,10 +192,10 @@ def test_a_config_edited_in_training_switches_on_and_ends_by_itself(tmp_path: Pa
 
         train_until(lambda: made >= 20)
         assert not (tmp_path / "out").exists() or not list((tmp_path / "out").rglob("*.csv"))
-        assert hooks_of(model) == 0
+        assert jobs.hooks_of(model) == 0
         edited = jobs.write_config(tmp_path, dynamic_on=True, collect_times=3, **jobs.EVERYTHING)
         train_until(lambda: '"dynamic_on": false' in edited.read_text())
-        assert hooks_of(model) == 0
+        assert jobs.hooks_of(model) == 0
         status = monitor.status()
         assert status is not None and status.mode == "dynamic"
     steps = jobs.steps_of(jobs.rows(tmp_path / "out", "grad_reduced"))["fc1.weight"]
@@ -218,7 +214,7 @@ def test_an_explicit_step_takes_over_from_the_optimizer_and_counts_the_first_ite
     for step in range(4):
         optimizer.zero_grad()
         model(jobs.batch(step)).pow(2).mean().backward()
-        if step != 2:  # as GradScaler leaves one out
+        if step != 2:  # as when GradScaler skips an update
             optimizer.step()
         monitor.step()
     monitor.stop()
@@ -262,7 +258,7 @@ def test_metrics_are_those_of_the_step_collected_last(tmp_path: Path) -> None:
         jobs.train(model, optimizer, 3, lambda step: seen.append(monitor.metrics()))
         monitor.step()  # takes over
         monitor.step()
-        assert monitor.metrics() == []  # of a step without rows
+        assert monitor.metrics() == []  # the last collected step had no rows
     for step, metrics in enumerate(seen):
         assert {metric.step for metric in metrics} == {step}
         for kind in ("grad_reduced", "actv", "other"):
@@ -363,7 +359,9 @@ def test_moments_of_an_optimizer_that_wraps_another_are_found(tmp_path: Path) ->
     assert jobs.steps_of(jobs.rows(tmp_path / "out", "exp_avg"))["fc1.weight"] == [1]
 
 
-def test_what_cannot_be_read_disturbs_no_training(tmp_path: Path, capfd: pytest.CaptureFixture[str]) -> None:
+def test_unreadable_outputs_and_optimizers_do_not_disturb_training(
+    tmp_path: Path, capfd: pytest.CaptureFixture[str]
+) -> None:
     class Odd(torch.nn.Module):
         def forward(self, x: torch.Tensor) -> "dict[object, object]":
             return {b"\xff": x, Unprintable(): x, "deep": [[x], ({"y": x},)]}
@@ -387,8 +385,8 @@ def test_what_cannot_be_read_disturbs_no_training(tmp_path: Path, capfd: pytest.
             optimizer.step()
     assert optimizer.steps == 3
     said = capfd.readouterr().err
-    assert said.count("the optimizer cannot be read: ") == 1
-    assert said.count("what comes out of a module cannot be read: RuntimeError: no text") == 1
+    assert said.count("cannot read the optimizer: ") == 1
+    assert said.count("cannot read a module's output: RuntimeError: no text") == 1
 
 
 def test_paths_may_be_any_that_the_system_takes(tmp_path: Path) -> None:

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""A Monitor made in a process that has one: a notebook's cell that is run again."""
+"""A second Monitor in one process, as when a notebook cell is run again."""
 import subprocess
 import sys
 import time
@@ -22,7 +22,7 @@ class Notebook:
         self.optimizer = torch.optim.SGD(self.model.parameters(), lr=0.1)
 
     def run_cell(self, name: str, **keys: Any) -> gradmon.Monitor:
-        """With a config and an output directory of that name, and the same model."""
+        """Runs the cell with a config and an output directory of that name, and the same model."""
         folder = self.directory / name
         folder.mkdir(exist_ok=True)
         config = jobs.write_config(folder, dynamic_on=True, collect_times=100_000, step_interval=1, **keys)
@@ -50,7 +50,7 @@ def test_a_second_monitor_takes_the_place_of_the_first(tmp_path: Path, dynamic: 
     notebook.train_until(lambda: any("param_updated" in name for name in notebook.files("two")))
     third = notebook.run_cell("two", param_distribution=True)
     third.stop()
-    assert notebook.files("one") == left  # whole once the second is there, and never written again
+    assert notebook.files("one") == left  # complete once the second Monitor writes, and final
     for stopped in (first, second, third):
         status = stopped.status()
         assert status is not None and status.state == "off"

@@ -1,6 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The program's own hooks, made before watch() and after it: they see, and change, what they
-do without us."""
+"""The program's own hooks, made before and after watch(), see and change the same values as without
+gradmon."""
 from pathlib import Path
 from typing import Any, Callable
 
@@ -65,7 +65,7 @@ def changed_gradients_of_parameters(model: Net, _: Any, say: Say) -> None:
 
 
 def of_accumulators(model: Net, _: Any, say: Say) -> None:
-    """As libraries have it that reduce gradients; whoever makes it must own the accumulator."""
+    """As in libraries that reduce gradients. The maker of the hook must keep the accumulator alive."""
     accumulator = model.fc1.weight.expand_as(model.fc1.weight).grad_fn.next_functions[0][0]
     accumulator.register_hook(lambda *_: say(model.fc1.weight.grad))
     vars(model).setdefault("accumulators", []).append(accumulator)
@@ -80,7 +80,7 @@ def changed_accumulated_gradients(model: Net, _: Any, say: Say) -> None:
 
 
 def of_any_module(model: Net, _: Any, say: Say) -> None:
-    """Of the process: the one who made it takes it off."""
+    """A hook of the whole process; clean_up() removes it."""
     register = torch.nn.modules.module.register_module_forward_hook
     handle = register(lambda module, x, y: said(say, y, None))
     vars(model).setdefault("handles", []).append(handle)
@@ -98,7 +98,7 @@ def of_steps(model: Net, optimizer: Any, say: Say) -> None:
     optimizer.register_step_post_hook(lambda *_: say(model.fc1.weight))
 
 
-# What this torch has not, by the method that makes it.
+# The method that each needs; some torch versions lack it.
 NEEDED = {
     gradients_of_outputs: (torch.nn.Module, "register_full_backward_pre_hook"),
     changed_accumulated_gradients: (torch.Tensor, "register_post_accumulate_grad_hook"),
@@ -130,7 +130,7 @@ def clean_up(model: Net) -> None:
         of_steps,
     ],
 )
-def test_they_see_and_change_what_they_do_without_us(
+def test_user_hooks_see_and_change_the_same_values_as_without_gradmon(
     tmp_path: Path, make: "Callable[[Net, Any, Say], None]"
 ) -> None:
     owner, name = NEEDED.get(make, (torch.nn.Module, "register_forward_hook"))
@@ -153,13 +153,13 @@ def test_they_see_and_change_what_they_do_without_us(
             optimizer.step()
         monitor.stop()
         optimizer.zero_grad()
-        model(jobs.batch(9)).pow(2).mean().backward()  # they are there still
+        model(jobs.batch(9)).pow(2).mean().backward()  # the program's hooks are still attached
         optimizer.step()
         clean_up(model)
         noted.end(model, optimizer)
 
     noted = twice.compare(tmp_path, training)
-    for when in ("before", "after") if make is not saved_tensors else ("after",):  # the last made
+    for when in ("before", "after") if make is not saved_tensors else ("after",):  # only the last one runs
         assert sum(what.startswith(when) for what in noted.fired) >= 4
 
 

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""tools/bench --python: that everything is measured; how much it is, only a quiet machine can say."""
+"""tools/bench --python measures every figure. (The values are meaningful on an idle machine only.)"""
 import json
 import math
 import subprocess

@@ -1,8 +1,9 @@
 # SPDX-License-Identifier: Apache-2.0
-"""ColossalAIMonitor's API, on gradmon."""
+"""gradmon.ColossalAIMonitor."""
 import csv
 import json
 import os
+import tempfile
 from pathlib import Path
 from typing import Any
 
@@ -96,7 +97,24 @@ def test_ranks_that_share_a_directory_append_to_one_pair_of_files(tmp_path: Path
         assert norms["global"][rank, step, parameter] == norms["global"][others]
 
 
-def test_what_the_config_leaves_out_is_empty(tmp_path: Path) -> None:
+def test_a_second_call_of_monitor_stops_the_first_and_goes_on_counting_steps(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    scratch = tmp_path / "scratch"
+    scratch.mkdir()
+    monkeypatch.setattr(tempfile, "tempdir", str(scratch))
+    monitor = gradmon.ColossalAIMonitor(write(tmp_path))
+    for _ in range(2):
+        model = jobs.make_net()
+        monitor.monitor(model)
+        assert len(os.listdir(scratch)) == 1
+        train(model, monitor, 1)
+    monitor.stop()
+    assert os.listdir(scratch) == []
+    assert {row["step"] for row in table(tmp_path / "out" / "grad_stats_global.csv")} == {"0", "1"}
+
+
+def test_columns_that_the_config_leaves_out_are_empty(tmp_path: Path) -> None:
     model = jobs.make_net()
     monitor = gradmon.ColossalAIMonitor(write(tmp_path, front=False, max=False, mean=False))
     monitor.monitor(model)

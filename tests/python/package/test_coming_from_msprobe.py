@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The page for those who come from msprobe knows what there is, and nothing else."""
+"""coming-from-msprobe.md names all keys, calls and kinds that exist, and no others."""
 import json
 import os
 import re
@@ -19,7 +19,7 @@ def section(title: str) -> str:
 
 
 def rows(title: str) -> "list[tuple[str, str]]":
-    """Both columns of a section's table, without its head."""
+    """The rows of a section's table, without the header: (left, right)."""
     lines = [line for line in section(title).splitlines() if line.startswith("| ")]
     return [(left, right) for left, right in (line.strip("| ").split(" | ", 1) for line in lines[2:])]
 
@@ -31,7 +31,7 @@ def schema() -> Any:
 
 
 def keys_of(schema: Any) -> Iterator[str]:
-    """Of the config and of the objects in it."""
+    """The keys of the config, and of the objects in it."""
     for key, value in schema.get("properties", {}).items():
         yield key
         yield from keys_of(value)

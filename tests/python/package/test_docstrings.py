@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What users call has docstrings in NumPy style, as its signature wants them."""
+"""Public functions have NumPy-style docstrings that match their signatures."""
 import ast
 from pathlib import Path
 from typing import Iterator, Union

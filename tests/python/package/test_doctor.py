@@ -27,7 +27,7 @@ def test_it_says_in_twenty_lines_that_all_works() -> None:
     ]
 
 
-def test_a_kind_that_has_no_rows_is_told(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_kind_without_rows_is_named(monkeypatch: pytest.MonkeyPatch) -> None:
     weights_alone = ({"param_distribution": True}, ["param_origin", "grad_reduced"])
     monkeypatch.setattr(doctor, "_KINDS", {"gradients": weights_alone, "weights": doctor._KINDS["weights"]})
     said: "list[str]" = []
@@ -35,7 +35,7 @@ def test_a_kind_that_has_no_rows_is_told(monkeypatch: pytest.MonkeyPatch) -> Non
     assert "gradients: no grad_reduced (no reason is known)" in said and "weights: works" in said
 
 
-def test_what_this_machine_refuses_is_told(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_refusal_of_the_machine_is_shown(monkeypatch: pytest.MonkeyPatch) -> None:
     def refuse(*_: object, **__: object) -> None:
         raise RuntimeError("unable to resolve\nits own name")
 
@@ -47,7 +47,7 @@ def test_what_this_machine_refuses_is_told(monkeypatch: pytest.MonkeyPatch) -> N
 
 @pytest.fixture
 def package(tmp_path: Path) -> Path:
-    """A copy of gradmon's, without what is compiled."""
+    """A copy of the package without the compiled extension."""
     copied = tmp_path / "gradmon"
     copied.mkdir()
     for source in Path(gradmon.__file__).parent.glob("*.py"):
@@ -63,7 +63,7 @@ def test_another_torch_is_refused_by_name_before_the_extension_is_loaded(package
     assert f"{beside}: it was built against torch 9.9.1" in result.stderr
 
 
-def test_an_extension_that_cannot_be_loaded_is_told(package: Path) -> None:
+def test_an_extension_that_cannot_be_loaded_is_reported(package: Path) -> None:
     (package / "_gradmon.so").write_text("no library")
     result = run("-m", "gradmon.doctor", PYTHONPATH=str(package.parent))
     assert result.returncode != 0

@@ -22,7 +22,7 @@ def pyplot(monkeypatch: pytest.MonkeyPatch) -> Any:
 
 
 def table(rows: "list[tuple[Any, ...]]", **columns: Any) -> pandas.DataFrame:
-    """(name, step, value) as load() has them."""
+    """A table as load() returns it, from tuples (name, step, value)."""
     df = pandas.DataFrame(rows, columns=["name", "step", "value"])
     rest = {"rank": 0, "micro_step": pandas.NA, "kind": "grad_reduced", "op": "norm", "vpp_stage": 0}
     df = df.assign(**{**rest, **columns}).astype({"value": float, "micro_step": "Int64"})
@@ -39,7 +39,7 @@ def cells(ax: Any, mesh: int = 0) -> "list[list[Optional[float]]]":
 
 
 def colors_of(ax: Any, pyplot: Any) -> Any:
-    """Of the cells as they are drawn, by name and step: red, green, blue."""
+    """The drawn colour (red, green, blue) of each cell, by name and step."""
     import numpy
 
     ax.figure.canvas.draw()
@@ -63,7 +63,7 @@ def test_a_training_is_drawn_layer_over_step(tmp_path: Path, pyplot: Any) -> Non
     marked = [label.get_text() for label in ax.get_xticklabels()]
     assert [text for text in marked if text] == ["0", "5", "10"]
     assert (ax.get_xlabel(), ax.get_title()) == ("step", "grad_reduced, rank 0")
-    assert ax.get_ylim() == (3.5, -0.5)  # the first on top
+    assert ax.get_ylim() == (3.5, -0.5)  # the first name is on top
     assert ax.collections[0].colorbar.ax.get_ylabel() == "norm"
 
 
@@ -110,11 +110,11 @@ def test_kind_op_and_rank_are_chosen(pyplot: Any) -> None:
     assert cells(gradmon.heatmap(df, rank=2)) == [[7]]
     assert cells(gradmon.heatmap(df, "actv", "mean")) == [[5]]
     assert cells(gradmon.heatmap(means, op="mean")) == [[5]]
-    with pytest.raises(ValueError, match="no rows of kind 'exp_avg'; there are: actv, grad_reduced"):
+    with pytest.raises(ValueError, match="no rows of kind 'exp_avg'; available: actv, grad_reduced"):
         gradmon.heatmap(df, "exp_avg")
-    with pytest.raises(ValueError, match="no 'norm' in actv; there are: mean"):
+    with pytest.raises(ValueError, match="no 'norm' in actv; available: mean"):
         gradmon.heatmap(df, "actv")
-    with pytest.raises(ValueError, match="of rank 0; there are: 1, 2"):
+    with pytest.raises(ValueError, match="of rank 0; available: 1, 2"):
         gradmon.heatmap(df, rank=0)
     with pytest.raises(ValueError, match="which kind"):
         gradmon.heatmap(table([]))
@@ -137,7 +137,7 @@ def test_it_draws_on_axes_that_are_given(pyplot: Any) -> None:
     ax = pyplot.subplots()[1]
     assert gradmon.heatmap(table([("a", 0, 1)]), ax=ax) is ax
     many = gradmon.heatmap(table([(f"n{i}", 0, 1) for i in range(1000)]))
-    assert names_on(many)[:2] == ["n0", "n4"]  # as many as can be read
+    assert names_on(many)[:2] == ["n0", "n4"]  # as many names as are readable
 
 
 def test_without_matplotlib_it_says_what_to_install(monkeypatch: pytest.MonkeyPatch) -> None:

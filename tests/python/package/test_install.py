@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The package as README has it installed, and by cmake --install."""
+"""The package is installed as README says, and by cmake --install."""
 import os
 import shutil
 import subprocess
@@ -25,7 +25,7 @@ with gradmon.Monitor(sys.argv[1], output_dir=sys.argv[2], dynamic=False).watch(m
 
 
 def collects(python: Path, tmp_path: Path, **environment: str) -> Path:
-    """Where it found the package, once it has collected."""
+    """Collects rows with the installed package; returns the directory that it was imported from."""
     env = {key: value for key, value in os.environ.items() if key != "PYTHONPATH"}
     config = jobs.write_config(tmp_path, wg_distribution=True)
     command = [
@@ -53,7 +53,7 @@ def stands_in(python: Path, tmp_path: Path, **environment: str) -> None:
 
 
 def test_the_wheel_in_a_virtual_environment(tmp_path: Path) -> None:
-    tree = tmp_path / "tree"  # pip leaves its traces there
+    tree = tmp_path / "tree"  # pip leaves build files there
     shutil.copytree(ROOT / "runtime" / "python", tree / "runtime" / "python")
     (tree / "build").mkdir()
     (tree / "build" / "release").symlink_to(BUILD)

@@ -81,7 +81,7 @@ def test_of_several_runs_one_is_taken(tmp_path: Path) -> None:
     assert new.exists()
 
 
-def test_what_cannot_be_read_is_named(tmp_path: Path) -> None:
+def test_an_unreadable_file_is_named(tmp_path: Path) -> None:
     with pytest.raises(FileNotFoundError, match="no run of gradmon's"):
         gradmon.load(tmp_path)
     write_run(

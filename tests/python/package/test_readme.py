@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What README shows is run as it stands there."""
+"""README's example runs as it is written there."""
 from pathlib import Path
 
 import jobs

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The package and its tests as the standard tools want them, and the stubs as mypy does."""
+"""The package and its tests pass black, flake8 and mypy."""
 import subprocess
 from pathlib import Path
 

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""msprobe's API, on gradmon."""
+"""gradmon.TrainerMon, and the stand-in for msprobe."""
 import json
 import os
 import subprocess
@@ -109,7 +109,7 @@ def test_metrics_are_tagged_as_msprobe_does(tmp_path: Path, training: Any, per_m
 
 def test_the_rank_is_the_launchers(tmp_path: Path, training: Any, monkeypatch: pytest.MonkeyPatch) -> None:
     _, model, optimizer = training
-    config = jobs.write_config(tmp_path, format="api", **KEYS)  # no file waits for rank 0
+    config = jobs.write_config(tmp_path, format="api", **KEYS)  # no rank waits for rank 0 to write a file
     monkeypatch.setenv("SLURM_PROCID", "3")
     monkeypatch.setenv("SLURM_NTASKS", "4")
     monkeypatch.setenv("SLURM_JOB_ID", "7")
@@ -191,7 +191,7 @@ def test_seed_all_seeds_what_a_training_draws_from(tmp_path: Path) -> None:
     assert result.returncode == 0, result.stderr
     drawn, off, drawn_again, on, default = result.stdout.splitlines()
     assert (drawn, off, on, default) == (drawn_again, "False", "True", "1234")
-    assert "rm_dropout" in result.stderr  # is not done, and said so
+    assert "rm_dropout" in result.stderr  # not supported: logs a warning
 
 
 def test_ops_and_activations_change_while_a_static_job_runs(tmp_path: Path, training: Any) -> None:
@@ -255,7 +255,7 @@ def test_a_dynamic_job_follows_its_file_and_the_program(
     until(lambda: json.loads(config.read_text())["ops"] == ["max"])
     before = mon.monitor.status().revision
     mon.monitor.on(collect_times=1)
-    until(lambda: mon.monitor.status().revision > before)  # one step on may be over before it is seen
+    until(lambda: mon.monitor.status().revision > before)  # one step may be over before the test sees it
     until(lambda: not json.loads(config.read_text())["dynamic_on"])
     mon.monitor.stop()
     gradients = jobs.rows(tmp_path / "out", "grad_reduced")

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Mixed precision: bfloat16 autocast, and losses that are scaled."""
+"""Mixed precision: bfloat16 autocast, and scaled losses."""
 from pathlib import Path
 from typing import Any, Optional
 
@@ -9,7 +9,7 @@ import torch
 import twice
 from torch.utils.checkpoint import checkpoint
 
-# torch 2.3 and later have one that works without a GPU.
+# Since torch 2.3 there is one that works without a GPU.
 GRAD_SCALER = getattr(torch.amp, "GradScaler", None)
 
 
@@ -82,8 +82,7 @@ def test_a_model_in_bfloat16_throughout(tmp_path: Path) -> None:
 
 
 class OwnScaler:
-    """As people write it, and torch's on a GPU: leaves an update out where a gradient is
-    not finite."""
+    """A scaler as programs write it: like torch's, it skips an update if a gradient is not finite."""
 
     def __init__(self) -> None:
         self.factor = 1024.0
@@ -128,9 +127,9 @@ def make(model: torch.nn.Module, scaler: str, fused: bool) -> "tuple[torch.optim
     ],
 )
 def test_a_scaler_that_leaves_an_update_out(tmp_path: Path, kind: str, clips: bool, fused: bool) -> None:
-    """Before reduction a gradient is what backward left, scaled; then what the optimizer
-    uses. `clips`: the program unscales, else the scaler or, `fused`, the optimizer."""
-    bad = 2  # its gradients are not finite
+    """grad_unreduced has the scaled gradient that backward left, grad_reduced the one that the optimizer
+    uses. `clips`: the program unscales. Otherwise the scaler does or, if `fused`, the optimizer."""
+    bad = 2  # the step whose gradients are not finite
 
     def training(noted: twice.Noted, monitor: Any) -> None:
         model = Net()
@@ -163,14 +162,14 @@ def test_a_scaler_that_leaves_an_update_out(tmp_path: Path, kind: str, clips: bo
     twice.check_same_training(plain, twice.with_monitor(config, tmp_path / "out", training))
     for name, tensors in plain.tensors.items():
         found = twice.read(tmp_path / "out", name)
-        if not fused:  # else it is the optimizer that does nothing
+        if not fused:  # otherwise the optimizer does nothing
             of_bad = sum(step == bad for _, step, _ in found)
             assert of_bad == (4 if name == "grad_unreduced" else 0), name
         twice.check_rows({key: row for key, row in found.items() if key[1] != bad}, tensors, name)
 
 
 def test_updates_left_out_where_the_optimizer_ends_the_steps(tmp_path: Path) -> None:
-    """A step then lasts until the next update."""
+    """After a skipped update the step lasts until the next update."""
 
     def training(noted: twice.Noted, monitor: Any) -> None:
         model = Net()
@@ -179,7 +178,7 @@ def test_updates_left_out_where_the_optimizer_ends_the_steps(tmp_path: Path) -> 
         for iteration in range(5):
             optimizer.zero_grad()
             scaler.scale(loss_of(model, iteration) * (float("inf") if iteration == 2 else 1.0)).backward()
-            step = iteration - (iteration > 2)  # what is noted of 3 hides what was of 2
+            step = iteration - (iteration > 2)  # iterations 2 and 3 are one step; its rows are of 3
             noted.gradients(model, step, "grad_unreduced")
             scaler.unscale_(optimizer)
             noted.gradients(model, step, "grad_reduced")

@@ -1,6 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
-"""A model that changes after watch(): from the next step collected on its rows are those
-of what it is then."""
+"""A model that changes after watch(): from the next collected step on, rows are those of the changed
+model."""
 from pathlib import Path
 from typing import Any, Callable
 
@@ -9,13 +9,13 @@ import pytest
 import torch
 import twice
 
-AFTER = 2  # steps have ended as the model is changed; so the next one has begun
+AFTER = 2  # the model is changed after this many steps, when the next one has begun
 STEPS = 5
 Change = Callable[[torch.nn.Module, torch.optim.Optimizer], None]
 
 
 def updates(model: torch.nn.Module, optimizer: torch.optim.Optimizer) -> None:
-    """As a program does for whom the model's parameters are others now."""
+    """Gives the optimizer the model's new parameters, as the program must."""
     optimizer.param_groups[0]["params"] = list(model.parameters())
 
 
@@ -48,7 +48,7 @@ def double(model: torch.nn.Module, _: torch.optim.Optimizer) -> None:
 
 
 def load(model: torch.nn.Module, _: torch.optim.Optimizer) -> None:
-    """The same tensors with other values."""
+    """Keeps the tensors and changes their values."""
     torch.manual_seed(99)
     for parameter in model.parameters():
         parameter.data = torch.randn_like(parameter)
@@ -97,7 +97,7 @@ def test_rows_are_of_the_parameters_that_the_model_has(
     twice.check_same_training(plain, twice.with_monitor(config, tmp_path / "out", training))
     for kind, tensors in plain.tensors.items():
         found = twice.read(tmp_path / "out", kind)
-        if not explicit:  # the step that had begun may lack rows of what is new, and have some of what went
+        if not explicit:  # that step may lack rows of new parameters, and have rows of removed ones
             both = {key for key in found.keys() | tensors.keys() if key[1] != AFTER}
             both |= found.keys() & tensors.keys()
             found = {key: row for key, row in found.items() if key in both}

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Activation checkpointing of both kinds: as if each forward ran once."""
+"""Both kinds of activation checkpointing: rows are as if each forward ran once."""
 import inspect
 from pathlib import Path
 from typing import Any, Optional
@@ -11,7 +11,7 @@ import twice
 from torch.distributed.algorithms._checkpoint.checkpoint_wrapper import CheckpointImpl, checkpoint_wrapper
 from torch.utils.checkpoint import checkpoint, checkpoint_sequential
 
-# torch 2.x wants to be told; 1.13 is not asked.
+# torch 2.x warns without this argument; 1.13 has no such argument.
 ASKED = "use_reentrant" in inspect.signature(checkpoint_sequential).parameters
 EXPLICIT = {"use_reentrant": True} if ASKED else {}
 KINDS = pytest.mark.parametrize("reentrant", [False, True], ids=["not_reentrant", "reentrant"])
@@ -29,8 +29,8 @@ class Block(torch.nn.Module):
 
 
 class Net(torch.nn.Module):
-    """Its inner blocks are recomputed, the second within the first if `nested`; not at all
-    where `reentrant` is None."""
+    """Recomputes its inner blocks; if `nested`, the second within the first. `reentrant` None: recomputes
+    none."""
 
     def __init__(self, reentrant: Optional[bool], nested: bool = False, tied: bool = False) -> None:
         super().__init__()
@@ -71,7 +71,7 @@ def train(
 
 
 def activations(model: torch.nn.Module, micro_batches: int = 1) -> "dict[str, dict[Any, torch.Tensor]]":
-    """Of the first step, without checkpoints."""
+    """Activations and their gradients in the first step, without checkpoints."""
     kinds: "dict[str, dict[Any, torch.Tensor]]" = {"actv": {}, "actv_grad": {}}
     for micro in range(micro_batches):
         seen = twice.plain_activations(model, lambda: model(jobs.batch(0, micro)).pow(2).mean())
@@ -154,7 +154,7 @@ def test_torchs_wrapper_has_no_rows_beside_those_of_what_it_wraps(
         layers = [checkpoint_wrapper(torch.nn.Linear(4, 4), checkpoint_impl=impl) for _ in range(2)]
         return torch.nn.Sequential(torch.nn.Linear(4, 4), *layers)
 
-    twice.compare(tmp_path, lambda noted, monitor: train(noted, monitor, model()))  # none twice
+    twice.compare(tmp_path, lambda noted, monitor: train(noted, monitor, model()))  # no name is there twice
     for kind, needless in (("actv", set()), ("actv_grad", {".input", "0.input"})):
         names = {name for name, step, _ in twice.read(tmp_path / "out", kind) if step == 0}
         of_modules = {"", "0", "1", "2"}
@@ -163,7 +163,7 @@ def test_torchs_wrapper_has_no_rows_beside_those_of_what_it_wraps(
 
 @KINDS
 def test_a_part_that_is_never_recomputed_has_its_rows(tmp_path: Path, reentrant: bool) -> None:
-    """Its output is left out of the loss."""
+    """Its output is not used in the loss, so backward never recomputes it."""
 
     class Beside(torch.nn.Module):
         def __init__(self) -> None:

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Models that torch has compiled: training goes on, with what can be seen from outside."""
+"""Models compiled by torch: training is unchanged, and rows that need no module hooks are there."""
 from pathlib import Path
 from typing import Any
 
@@ -45,7 +45,7 @@ def train(noted: twice.Noted, monitor: Any, within_autograd: bool) -> None:
 
 
 @pytest.mark.parametrize("within_autograd", [False, True])
-@pytest.mark.parametrize("first_collected", [0, 1])  # it is compiled in a collected step, or before
+@pytest.mark.parametrize("first_collected", [0, 1])  # compiled in a collected step, or before one
 def test_training_is_the_same(tmp_path: Path, within_autograd: bool, first_collected: int) -> None:
     twice.compare(
         tmp_path,

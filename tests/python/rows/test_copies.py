@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Copies that a program makes of a model while it is watched: they are the program's."""
+"""Copies that the program makes of a watched model are not watched."""
 import copy
 import os
 import subprocess
@@ -12,10 +12,6 @@ import jobs
 import pytest
 import torch
 import twice
-
-
-def hooks_of(model: torch.nn.Module) -> int:
-    return sum(len(m._forward_hooks) + len(m._forward_pre_hooks) for m in model.modules())
 
 
 Watched = "tuple[torch.nn.Module, torch.optim.Optimizer, gradmon.Monitor]"
@@ -33,7 +29,7 @@ def watched(tmp_path: Path) -> "Iterator[Watched]":
         yield model, optimizer, monitor
 
 
-def test_what_a_copy_does_is_not_recorded(tmp_path: Path, watched: Watched) -> None:
+def test_a_copy_of_the_model_is_not_recorded(tmp_path: Path, watched: Watched) -> None:
     model, optimizer, monitor = watched
     copied = copy.deepcopy(model)
     jobs.train(copied, torch.optim.SGD(copied.parameters(), lr=0.1), 3)
@@ -51,13 +47,13 @@ def test_what_a_copy_does_is_not_recorded(tmp_path: Path, watched: Watched) -> N
 
 def test_a_copy_is_left_without_our_hooks_once_it_is_used(watched: Watched) -> None:
     model, _, monitor = watched
-    assert hooks_of(model) > 0
+    assert jobs.hooks_of(model) > 0
     copied = copy.deepcopy(model)
     monitor.stop()
-    assert hooks_of(model) == 0
+    assert jobs.hooks_of(model) == 0
     jobs.train(copied, torch.optim.SGD(copied.parameters(), lr=0.1), 1)
     copied.spare(torch.zeros(1, 2))
-    assert hooks_of(copied) == 0
+    assert jobs.hooks_of(copied) == 0
 
 
 def test_a_copy_of_the_optimizer_is_not_patched(watched: Watched) -> None:

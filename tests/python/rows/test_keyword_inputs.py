@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Modules that are called with arguments by name."""
+"""Modules that are called with keyword arguments."""
 from pathlib import Path
 
 import gradmon
@@ -37,13 +37,13 @@ def activations(tmp_path: Path) -> "set[str]":
     return {name for name, _, _ in found}
 
 
-def test_inputs_by_name_stand_behind_those_by_place(tmp_path: Path) -> None:
+def test_keyword_inputs_come_after_positional_ones(tmp_path: Path) -> None:
     if not HAS_KEYWORD_INPUTS:
         pytest.skip("this torch tells hooks nothing of what is given by name")
     assert activations(tmp_path) >= {"masked.input", "masked.input_mask", "masked.output", "fc.input"}
 
 
-def test_where_hooks_are_not_told_the_rest_is_there(tmp_path: Path) -> None:
+def test_without_keyword_inputs_in_hooks_the_other_rows_are_there(tmp_path: Path) -> None:
     if HAS_KEYWORD_INPUTS:
         pytest.skip("this torch tells hooks of what is given by name")
     assert activations(tmp_path) >= {"masked.input", "masked.output", "fc.input"}

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""linear_hook: which modules have rows, and what they hold."""
+"""linear_hook: which modules have rows, and their values."""
 import csv
 from pathlib import Path
 from typing import Any

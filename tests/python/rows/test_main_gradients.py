@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Gradients that are kept beside the parameter (main_grad); their values are test_oracle's."""
+"""Gradients that are kept in main_grad. (test_oracle.py compares their values.)"""
 from pathlib import Path
 from typing import Any
 
@@ -12,7 +12,7 @@ import torch
 
 
 def train(tmp_path: Path, model: torch.nn.Module, **keys: Any) -> "dict[tuple[str, int, int], Any]":
-    """Two steps of two micro batches; the rows of grad_unreduced."""
+    """Trains two steps of two micro batches; returns the rows of grad_unreduced."""
     config = jobs.write_config(tmp_path, wg_distribution=True, **keys)
     monitor = gradmon.Monitor(config, output_dir=tmp_path / "out", dynamic=False)
     oracle_optimizers.train_on_main_gradients(oracle_loops.Run(monitor, False), model)
@@ -27,7 +27,8 @@ def test_what_a_kernel_adds_has_no_row_of_one_micro_batch(
     found = train(tmp_path, model, monitor_mbs_grad=True)
     assert {name for name, _, _ in found} == {"0.bias", "1.weight", "1.bias"}
     assert {micro for _, _, micro in found} == {0, 1}
-    assert "0.weight: no numbers (a kernel adds it to main_grad with all before)" in capfd.readouterr().err
+    said = capfd.readouterr().err
+    assert "0.weight: no row: a fused kernel adds each micro batch to main_grad directly" in said
 
 
 def test_main_gradients_that_come_later_are_read_from_the_next_step_on(tmp_path: Path) -> None:

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What rows call a module where squash_name is on: as the config writes it, like msprobe."""
+"""With squash_name, rows name a module as the config does, like msprobe."""
 from pathlib import Path
 from typing import Any
 

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Where an optimizer's step is met, and that it is left as it was."""
+"""Callbacks around an optimizer's step, and the optimizer after them."""
 import copy
 import sys
 import warnings
@@ -38,7 +38,7 @@ def test_a_scheduler_may_be_made_before_or_after(scheduler_first: bool) -> None:
     if scheduler is None:
         scheduler = torch.optim.lr_scheduler.StepLR(optimizer, 1)
     with warnings.catch_warnings():
-        warnings.simplefilter("error")  # the scheduler's own, of steps it does not see
+        warnings.simplefilter("error")  # the scheduler warns about steps that it does not see
         jobs.train(model, optimizer, 2, lambda _: scheduler.step())
     assert told.said == ["before", "after"] * 2
     assert optimizer.param_groups[0]["lr"] == pytest.approx(0.1 * 0.1 * 0.1)
@@ -93,7 +93,7 @@ def test_an_optimizer_that_is_no_torch_optimizer_is_met() -> None:
 
 
 def test_a_step_of_a_copy_is_the_copys() -> None:
-    class Own:  # what it copies is its __dict__, with the `step` that stands there
+    class Own:  # a copy has the same __dict__, and so our `step`
         def __init__(self) -> None:
             self.steps = 0
 
@@ -136,7 +136,7 @@ def test_a_closure_gets_what_it_is_called_with() -> None:
     assert told.said == ["before", "after"]
 
 
-def test_what_the_optimizer_throws_passes() -> None:
+def test_exceptions_of_the_optimizer_pass_through() -> None:
     class Failing:
         def step(self) -> None:
             raise RuntimeError("no more memory")
@@ -151,7 +151,7 @@ def test_what_the_optimizer_throws_passes() -> None:
 def test_reading_an_optimizer_runs_no_code_of_python(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capfd: pytest.CaptureFixture[str]
 ) -> None:
-    """In which the handler of a signal would run, whose exception is not ours to catch."""
+    """A signal handler would run in it, and gradmon would catch the handler's exception."""
     model = jobs.make_net()
     optimizer = torch.optim.SGD(model.parameters(), lr=0.1, momentum=0.9)
     config = jobs.write_config(tmp_path, wg_distribution=True, mv_distribution=True)
@@ -167,4 +167,22 @@ def test_reading_an_optimizer_runs_no_code_of_python(
         finally:
             sys.setprofile(None)
     assert seen == []
-    assert "cannot be read" not in capfd.readouterr().err
+    assert "cannot read" not in capfd.readouterr().err
+
+
+def test_after_an_update_only_the_parameters_are_read(tmp_path: Path) -> None:
+    """To read the scale would be to wait for the device."""
+    model = jobs.make_net()
+    read = []
+
+    class Scaled(torch.optim.SGD):
+        @property
+        def grad_scale(self) -> None:
+            read.append("grad_scale")
+
+    optimizer = Scaled(model.parameters(), lr=0.1)
+    config = jobs.write_config(tmp_path, param_distribution=True)
+    with gradmon.Monitor(config, output_dir=tmp_path / "out", dynamic=False).watch(model, optimizer):
+        jobs.train(model, optimizer, 1)
+    assert read == ["grad_scale"]
+    assert jobs.rows(tmp_path / "out", "param_updated")

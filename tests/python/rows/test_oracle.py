@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Every row of every kind against a recorder in plain torch, over many models and loops."""
+"""Compares every row of every kind with a recorder in plain torch, over many models and loops."""
 import csv
 import math
 import re
@@ -34,12 +34,13 @@ CONFIG = {
     "l2_targets": {"linear_hook": []},
 }
 
-# Rows that are not compared: that gradmon has not, with the reason that stands in its page, or as said.
+# By loop: rows (kind, pattern of names) that are not compared, because gradmon has no such row or another
+# value.
 EXPLAINED: "dict[str, list[tuple[str, str]]]" = {
-    # A dropout of 0 gives out its input as it is; attention is given one tensor thrice.
-    # What main_grad lacks while a backward runs cannot be told.
+    # The part that main_grad lacks while a backward runs is unknown.
     "main_gradients": [("grad_unreduced", ".*")],
-    # The gradient of the keys' bias is 0 but for rounding, which is another beside the recorder.
+    # A dropout of 0 returns its input itself; attention gets one tensor three times. The gradient of the
+    # keys' bias is 0 except for rounding, which the recorder's copies change.
     "post_norm_layer": [
         ("actv_grad", r"1\.dropout[12]?\.input|1\.self_attn\.input_[012]"),
         ("other", r"1\.self_attn\.in_proj_bias"),
@@ -50,7 +51,7 @@ _compared = 0
 
 @pytest.fixture(scope="module", autouse=True)
 def group(tmp_path_factory: pytest.TempPathFactory) -> Iterator[None]:
-    """Of one rank, for DDP."""
+    """A process group of one rank, for DDP."""
     store = tmp_path_factory.mktemp("group") / "store"
     torch.distributed.init_process_group("gloo", init_method=f"file://{store}", rank=0, world_size=1)
     yield
@@ -70,7 +71,7 @@ def is_explained(name: str, kind: str, row: str) -> bool:
 
 
 def near(found: "dict[str, Any]", tensor: torch.Tensor) -> bool:
-    """To what another order of sums may change."""
+    """Whether the row has the tensor's values, up to rounding in another order of summation."""
     x = tensor.detach().double().flatten()
     scale = max(x.abs().max().item(), 1e-30)
     wanted = jobs.expected(tensor)
@@ -79,7 +80,7 @@ def near(found: "dict[str, Any]", tensor: torch.Tensor) -> bool:
         for op in ("min", "max", "mean", "absmax")
     }
     close["norm"] = math.isclose(found["norm"], wanted["norm"], rel_tol=1e-4, abs_tol=1e-12)
-    # What is nearly 0 may be 0 in another order.
+    # Rounding decides whether a value near 0 counts as 0.
     close["zeros"] = abs(found["zeros"] - wanted["zeros"]) <= 0.2
     return all(close.values()) and found["nans"] == wanted["nans"]
 
@@ -134,6 +135,6 @@ def test_rows_are_what_plain_torch_has(name: str, tmp_path: Path) -> None:
 
 
 def test_as_many_values_were_compared_as_are_known() -> None:
-    """So that no loop and no kind falls away in silence."""
+    """A loop or a kind that is no longer compared must not go unnoticed."""
     assert len(oracle_loops.LOOPS) >= 40
     assert _compared >= 50_800

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Training in one process, as people write it: plain torch's values, the same bits."""
+"""Common training loops in one process: the same values as plain torch, bit for bit."""
 from pathlib import Path
 from typing import Any, Callable
 
@@ -78,7 +78,7 @@ def test_each_micro_batch_by_itself(tmp_path: Path) -> None:
 
 
 class Tied(torch.nn.Module):
-    """A weight of two names, a frozen layer, and activations written in place."""
+    """Has a weight under two names, a frozen layer, and in-place activations."""
 
     def __init__(self) -> None:
         super().__init__()
@@ -191,7 +191,7 @@ def test_of_a_closure_that_is_called_often_the_last_call_counts(tmp_path: Path) 
                 loss = loss_of(model, step)
                 loss.backward()
                 calls.append(step)
-                noted.gradients(model, step)  # each call's hides the one's before
+                noted.gradients(model, step)  # the last call of the closure wins
                 return loss
 
             optimizer.step(closure)

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Parameters that get another shape while they are watched, as torch lets them."""
+"""Parameters whose shape changes while they are watched."""
 from pathlib import Path
 from typing import Any, Callable
 
@@ -49,7 +49,7 @@ def test_another_shape_while_nothing_is_collected(tmp_path: Path) -> None:
 
     def between(step: int) -> None:
         if step == 1:
-            monitor.set("ops", ["norm"])  # hooks are made anew in a step that is not collected
+            monitor.set("ops", ["norm"])  # hooks are attached again in a step that is not collected
         if step == 3:
             grow(model)
             optimizer.zero_grad(set_to_none=True)

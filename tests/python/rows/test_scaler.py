@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Training with a GradScaler: which steps there are, and gradients without its scale."""
+"""Training with a GradScaler: where steps end, and gradients without the scale."""
 import copy
 import inspect
 from pathlib import Path
@@ -16,7 +16,7 @@ SCALE = 1024.0
 
 
 class SmallScaler:
-    """What GradScaler does, for a torch that has none on a CPU."""
+    """Does what GradScaler does, for a torch whose GradScaler needs a GPU."""
 
     def __init__(self, init_scale: float) -> None:
         self._scale = init_scale
@@ -58,7 +58,7 @@ def make_scaler(request: Any) -> Callable[[float], Any]:
 
 
 def train(model: Any, optimizer: Any, scaler: Any, steps: int, overflow_at: int) -> "list[torch.Tensor]":
-    """fc1.weight's gradients without the scale, before clipping or anything else."""
+    """Returns the gradient of fc1.weight in each step, without the scale."""
     plain = jobs.make_net()
     gradients = []
     for step in range(steps):
@@ -76,7 +76,7 @@ def train(model: Any, optimizer: Any, scaler: Any, steps: int, overflow_at: int)
     return gradients
 
 
-def test_every_iteration_counts_and_gradients_are_told_without_the_scale(
+def test_every_iteration_counts_and_gradients_are_written_without_the_scale(
     tmp_path: Path, make_scaler: Callable[[float], Any]
 ) -> None:
     model = jobs.make_net()
@@ -127,9 +127,7 @@ def test_an_explicit_step_ends_the_iteration_instead(
     assert jobs.steps_of(jobs.rows(tmp_path / "out", "grad_reduced"))["fc1.weight"] == [0, 1, 2]
 
 
-def test_a_scaler_that_does_not_tell_its_scale_is_complained_of_once(
-    tmp_path: Path, capfd: pytest.CaptureFixture[str]
-) -> None:
+def test_a_scaler_without_a_scale_is_logged_once(tmp_path: Path, capfd: pytest.CaptureFixture[str]) -> None:
     class Mute(SmallScaler):
         def get_scale(self) -> float:
             raise RuntimeError("not now")
@@ -182,7 +180,7 @@ def test_status_warns_where_ranks_leave_out_different_updates(tmp_path: Path, to
     config = jobs.write_config(tmp_path, dynamic_on=False)
     places = {"config": str(config), "out": str(tmp_path / "out")}
     said = ranks.run(tmp_path, SKIPPING, told=told, overflows=1, steps=-1, **places)[0]
-    assert "updates that GradScaler has left out: 0 on rank 0, 1 on rank 1" in said
+    assert "GradScaler skipped 0 updates on rank 0 and 1 on rank 1" in said
 
 
 @pytest.mark.parametrize("told", [True, False], ids=["scaler", "explicit_step"])
@@ -194,10 +192,10 @@ def test_status_warns_of_nothing_where_no_update_is_left_out(tmp_path: Path, tol
 
 
 class FusedSGD(torch.optim.SGD):
-    """Divides by the scale itself, as fused optimizers do."""
+    """Divides gradients by the scale itself, as fused optimizers do."""
 
     def step(self, closure: Any = None) -> Any:
-        scale, self.grad_scale = self.grad_scale, None  # 2.x's own would take itself for fused
+        scale, self.grad_scale = self.grad_scale, None  # else torch 2.x's SGD would count itself as fused
         for group in self.param_groups:
             for parameter in group["params"]:
                 if parameter.grad is not None:
@@ -205,7 +203,7 @@ class FusedSGD(torch.optim.SGD):
         return super().step(closure)
 
 
-def test_what_an_optimizer_is_to_divide_by_is_divided_by(tmp_path: Path) -> None:
+def test_a_scale_that_the_optimizer_divides_out_is_divided_out(tmp_path: Path) -> None:
     model = jobs.make_net()
     optimizer = FusedSGD(model.parameters(), lr=0.1)
     plain = jobs.make_net()
@@ -227,7 +225,7 @@ def test_zeros_are_those_of_the_gradient_without_the_scale(tmp_path: Path) -> No
     with gradmon.Monitor(config, output_dir=tmp_path / "out", dynamic=False).watch(
         model, optimizer, scaler=scaler
     ):
-        # Below eps without the scale, above it with the scale.
+        # Below eps without the scale, above eps with it.
         scaler.scale((weight * torch.tensor([1e-4, 1e-4, 1.0, 1.0])).sum()).backward()
         scaler.step(optimizer)
         scaler.update()
@@ -235,13 +233,13 @@ def test_zeros_are_those_of_the_gradient_without_the_scale(tmp_path: Path) -> No
         assert jobs.rows(tmp_path / "out", kind)["weight", 0, 0]["zeros"] == 0.5
 
 
-def test_main_grad_stands_for_the_gradient(tmp_path: Path) -> None:
+def test_main_grad_is_read_instead_of_grad(tmp_path: Path) -> None:
     model = jobs.make_net()
     optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
     config = jobs.write_config(tmp_path, wg_distribution=True, mg_direction=True)
     with gradmon.Monitor(config, output_dir=tmp_path / "out", dynamic=False).watch(model, optimizer):
         model(jobs.batch(0)).pow(2).mean().backward()
-        for parameter in model.fc1.parameters():  # as Megatron does, in float32 whatever the parameter is
+        for parameter in model.fc1.parameters():  # as Megatron does: always in float32
             parameter.main_grad = parameter.grad.double() * 3
             parameter.grad = None
         kept = model.fc1.weight.main_grad.clone()
@@ -252,7 +250,7 @@ def test_main_grad_stands_for_the_gradient(tmp_path: Path) -> None:
 
 
 class GivenScaler(torch.optim.SGD):
-    """A fused optimizer of torch 1.13, to which the scaler is handed."""
+    """A fused optimizer of torch 1.13: its step() is given the scaler."""
 
     def step(self, closure: Any = None, *, grad_scaler: Any = None) -> Any:
         for group in self.param_groups:
@@ -269,13 +267,13 @@ def test_an_optimizer_that_is_handed_the_scaler_has_its_scale_divided_by(tmp_pat
     plain(jobs.batch(0)).pow(2).mean().backward()
     scaler = SmallScaler(SCALE)
     with watched(tmp_path, model, optimizer):
-        assert "grad_scaler" in inspect.signature(optimizer.step).parameters  # as GradScaler asks
+        assert "grad_scaler" in inspect.signature(optimizer.step).parameters  # as GradScaler calls it
         scaler.scale(model(jobs.batch(0)).pow(2).mean()).backward()
         optimizer.step(grad_scaler=scaler)
     jobs.check(jobs.rows(tmp_path / "out", "grad_reduced")["fc1.weight", 0, 0], plain.fc1.weight.grad)
 
 
-def test_a_scaler_that_is_not_enabled_is_none(tmp_path: Path) -> None:
+def test_a_disabled_scaler_is_ignored(tmp_path: Path) -> None:
     model = jobs.make_net()
     optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
     scaler = SmallScaler(SCALE)

@@ -28,8 +28,8 @@ def freeze(model: torch.nn.Module, frozen: bool) -> None:
 def test_a_gan_whose_iterations_the_program_ends(
     tmp_path: Path, frozen: bool, discriminator_first: bool
 ) -> None:
-    """`frozen`: the discriminator, while the generator learns from it; else the generator's
-    backward adds to the discriminator's gradients, which nobody uses."""
+    """`frozen`: the discriminator is frozen while the generator learns from it. Otherwise the generator's
+    backward adds unused gradients to the discriminator."""
 
     def training(noted: twice.Noted, monitor: Any) -> None:
         generator, discriminator = mlp(4, 4), mlp(4, 1)
@@ -55,7 +55,7 @@ def test_a_gan_whose_iterations_the_program_ends(
             of_generator.zero_grad()
             softplus(-discriminator(fake)).mean().backward()
             noted.gradients(generator, step, prefix=at_generator)
-            if not frozen:  # the last delivery of the step
+            if not frozen:  # the last gradient that arrives in the step
                 noted.gradients(discriminator, step, "grad_unreduced", at_discriminator)
             of_generator.step()
             noted.weights(generator, step, "param_updated", at_generator)
@@ -170,7 +170,7 @@ def test_a_teacher_that_is_not_trained_is_left_alone(tmp_path: Path) -> None:
 
 
 def test_parameters_that_no_watched_optimizer_holds_are_named(tmp_path: Path, capfd: Any) -> None:
-    """Once all that the program watches is watched."""
+    """The warning comes after the program's last watch()."""
     model, other = jobs.make_net(), mlp(4, 2)
     of_model = torch.optim.SGD(model.fc1.parameters(), lr=0.1)
     of_other = torch.optim.SGD(other.parameters(), lr=0.1)
@@ -182,11 +182,11 @@ def test_parameters_that_no_watched_optimizer_holds_are_named(tmp_path: Path, ca
             of_model.step()
             of_other.step()
         assert jobs.eventually(
-            lambda: any("of Net: in no optimizer that is watched" in w for w in warnings_of(monitor))
+            lambda: any("of Net are in no watched optimizer" in w for w in warnings_of(monitor))
         )
     said = capfd.readouterr().err
-    assert said.count("in no optimizer that is watched") == 1
-    assert "fc2.weight, fc2.bias, spare.weight and 1 more of Net: " in said
+    assert said.count("in no watched optimizer") == 1
+    assert "fc2.weight, fc2.bias, spare.weight and 1 more of Net are " in said
     assert {name for name, _, _ in jobs.rows(tmp_path / "out", "grad_reduced")} >= {"fc1.weight", "0.weight"}
 
 
@@ -201,7 +201,7 @@ def idle_in(monitor: gradmon.Monitor) -> list[str]:
 
 @pytest.mark.parametrize("explicit", [False, True])
 def test_an_optimizer_that_stops_stepping_is_named_until_it_steps(tmp_path: Path, explicit: bool) -> None:
-    """After two iterations of all others."""
+    """The warning comes after two steps of all other optimizers."""
     model, other = jobs.make_net(), mlp(4, 2)
     stopping = torch.optim.SGD(model.parameters(), lr=0.1)
     going_on = torch.optim.Adam(other.parameters(), lr=0.1)
@@ -222,7 +222,7 @@ def test_an_optimizer_that_stops_stepping_is_named_until_it_steps(tmp_path: Path
         for _ in range(4):
             iterate(monitor, going_on)
         assert jobs.eventually(lambda: len(idle_in(monitor)) == 1)
-        assert idle_in(monitor)[0].startswith("SGD, which is watched, has not stepped since its step 4: ")
+        assert idle_in(monitor)[0].startswith("the watched optimizer SGD has not stepped since its step 4: ")
         for _ in range(4):
             iterate(monitor, stopping, going_on)
         assert jobs.eventually(lambda: not idle_in(monitor))
@@ -231,7 +231,7 @@ def test_an_optimizer_that_stops_stepping_is_named_until_it_steps(tmp_path: Path
 def test_an_optimizer_that_stops_stepping_is_named_after_a_minute(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """The program ends the steps itself; an evaluation, however long, names none."""
+    """The program ends the steps. An evaluation of any length causes no warning."""
     now = [0.0]
     monkeypatch.setattr(time, "monotonic", lambda: now[0])
     looks = IdleOptimizers()
@@ -244,12 +244,28 @@ def test_an_optimizer_that_stops_stepping_is_named_after_a_minute(
     now[0] = 659
     assert looks.look([watched]) == []
     now[0] = 660
-    assert "SGD, which is watched, has not stepped since its step 1: " in looks.look([watched])[0]
+    assert "the watched optimizer SGD has not stepped since its step 1: " in looks.look([watched])[0]
     optimizer.step()
     assert looks.look([watched]) == []
 
 
-def test_what_is_told_prints_itself(tmp_path: Path) -> None:
+def test_an_optimizer_is_compared_with_those_that_are_watched_now() -> None:
+    """A replaced optimizer no longer counts."""
+    looks = IdleOptimizers()
+    stopping, replaced, replacement = (
+        OptimizerSteps(torch.optim.SGD(jobs.make_net().parameters(), lr=0.1), lambda _: None, lambda: None)
+        for _ in range(3)
+    )
+    for _ in range(10):
+        replaced.optimizer.step()
+    assert looks.look([stopping, replaced]) == []
+    assert looks.look([stopping, replacement]) == []
+    for _ in range(2):
+        replacement.optimizer.step()
+    assert len(looks.look([stopping, replacement])) == 1
+
+
+def test_status_and_metrics_print_their_fields(tmp_path: Path) -> None:
     model = jobs.make_net()
     optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
     config = jobs.write_config(tmp_path, wg_distribution=True, format=["api"])
@@ -270,8 +286,8 @@ def test_what_is_told_prints_itself(tmp_path: Path) -> None:
 def test_an_optimizer_that_steps_more_often_than_another(
     tmp_path: Path, explicit: bool, capfd: pytest.CaptureFixture[str]
 ) -> None:
-    """From its second on each step of it ends an iteration, and who does not keep pace is named;
-    or the program says where iterations end."""
+    """From its second step on, each of its steps ends an iteration, and a warning names the slower
+    optimizer. `explicit`: the program ends the iterations."""
     often, seldom = mlp(4, 2), mlp(4, 2)
     optimizers = [torch.optim.SGD(model.parameters(), lr=0.1) for model in (often, seldom)]
     config = jobs.write_config(tmp_path, wg_distribution=True)
@@ -286,11 +302,11 @@ def test_an_optimizer_that_steps_more_often_than_another(
             if explicit:
                 monitor.step()
     said = capfd.readouterr().err
-    assert ("SGD: no step in an iteration in which SGD made several" in said) == (not explicit)
+    assert ("SGD stepped several times while SGD did not" in said) == (not explicit)
     steps = {chunk: set() for chunk in ("", "1:")}
     for name, step, _ in twice.read(tmp_path / "out", "grad_reduced"):
         steps["1:" if name.startswith("1:") else ""].add(step)
     if explicit:
         assert steps == {"": {0, 1, 2, 3, 4, 5}, "1:": {2, 5}}
-    else:  # what the second had learned had come before its iteration was known to be another
+    else:  # the slower one's gradients came before it was clear that a new iteration had begun
         assert steps[""] == {0, 2, 3, 4, 5} and steps["1:"] >= {3}

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What a program tells its monitor: scalars, samples, attention; and what is none of that."""
+"""Values that the program reports: scalars, samples, expert load, attention; and invalid ones."""
 import csv
 import math
 from pathlib import Path
@@ -48,10 +48,10 @@ def test_the_formats_page_example_of_scalars_does_what_it_says(
     assert "0.25" in capfd.readouterr().err  # the log
 
 
-def test_a_scalar_is_not_looked_at_while_nothing_is_collected(tmp_path: Path) -> None:
+def test_a_scalar_is_not_read_while_nothing_is_collected(tmp_path: Path) -> None:
     class Loss:
         def __float__(self) -> float:
-            raise AssertionError("on a device this would be to wait")
+            raise AssertionError("would wait for the device")
 
     model = jobs.make_net()
     config = jobs.write_config(tmp_path, scalars={"loss": "records"}, start_step=1)
@@ -67,9 +67,7 @@ def test_a_scalar_is_not_looked_at_while_nothing_is_collected(tmp_path: Path) ->
     assert file.read_text().splitlines()[1:] == ["loss,1,,1.5"]
 
 
-def test_what_is_no_number_and_no_tensor_ends_no_training(
-    tmp_path: Path, capfd: pytest.CaptureFixture[str]
-) -> None:
+def test_invalid_values_do_not_end_training(tmp_path: Path, capfd: pytest.CaptureFixture[str]) -> None:
     model = jobs.make_net()
     optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
     config = jobs.write_config(tmp_path, scalars={"loss": "records"}, **jobs.EVERYTHING)
@@ -78,17 +76,46 @@ def test_what_is_no_number_and_no_tensor_ends_no_training(
     ) as monitor:
         monitor.scalar("loss", None)
         monitor.scalar("loss", torch.zeros(2))
+        monitor.scalar("large", 10**400)
+        monitor.samples(256.0)
+        monitor.expert_load("moe", torch.zeros(2))
+        monitor.expert_load("moe.1", 3)
+        monitor.expert_load(4, [1])
         monitor.attention("fc1", None, None)
         monitor.on(collect_times="3")
         monitor.set("ops", {"norm"})
         jobs.train(model, optimizer, 1)
     said = capfd.readouterr().err
-    for what in ("scalar 'loss'", "attention 'fc1'", "on()", "set('ops')"):
+    for what in (
+        "scalar 'loss'",
+        "scalar 'large'",
+        "samples",
+        "expert_load 'moe'",
+        "expert_load 'moe.1'",
+        "expert_load 4",
+        "attention 'fc1'",
+        "on()",
+        "set('ops')",
+    ):
         assert f"gradmon: {what}" in said
 
 
+def test_the_load_of_experts_is_their_share_of_a_layers_tokens(tmp_path: Path) -> None:
+    model = jobs.make_net()
+    optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
+    config = jobs.write_config(tmp_path, scalars={"expert_load": "records"})
+    with gradmon.Monitor(config, output_dir=tmp_path / "out", dynamic=False).watch(
+        model, optimizer
+    ) as monitor:
+        monitor.expert_load("moe", [1, 0])
+        monitor.expert_load("moe", torch.tensor([2, 1], dtype=torch.int32))
+        jobs.train(model, optimizer, 1)
+    (file,) = (tmp_path / "out").rglob("scalar_*.csv")
+    assert file.read_text().splitlines()[1:] == ["expert_load/moe/0,0,,0.75", "expert_load/moe/1,0,,0.25"]
+
+
 @pytest.mark.parametrize("causal", [False, True])
-def test_attention_told_by_the_program_is_measured(tmp_path: Path, causal: bool) -> None:
+def test_reported_attention_is_measured(tmp_path: Path, causal: bool) -> None:
     model = jobs.make_net()
     optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
     config = jobs.write_config(

@@ -1,6 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
-"""One rank of trainings under DistributedDataParallel in all its modes, each without gradmon
-and with it; what plain torch has of one goes into a file. Run by test_ddp_modes.py."""
+"""One rank that trains in all modes of DistributedDataParallel, each without gradmon and with it. Writes
+the values of plain torch into a file. Run by test_ddp_modes.py."""
 import contextlib
 import copy
 import json
@@ -21,7 +21,7 @@ STEPS = 3
 
 
 class Net(torch.nn.Module):
-    """`spare` takes part where `branch` says so; `head` has the weight of `fc1`, if `tied`."""
+    """`spare` is called if `branch` says so. If `tied`, `head` has the weight of `fc1`."""
 
     def __init__(self, tied: bool = False, reentrant: Optional[bool] = None) -> None:
         super().__init__()
@@ -59,10 +59,10 @@ class Mode:
     zero: bool = False
     comm_hook: bool = False
     autocast: bool = False
-    uneven: bool = False  # the last rank has a step less
+    uneven: bool = False  # the last rank trains one step less
 
 
-MANY = {"bucket_cap_mb": 1e-5}  # a bucket for each parameter
+MANY = {"bucket_cap_mb": 1e-5}  # one bucket per parameter
 MODES = {
     "watched_as_ddp": Mode(watched="ddp"),
     "watched_before_ddp": Mode(watched="first", ddp={"gradient_as_bucket_view": True, **MANY}),
@@ -96,7 +96,7 @@ def loss_of(model: torch.nn.Module, mode: Mode, rank: int, step: int, micro: int
 
 
 def alone(model: Net, mode: Mode, rank: int, step: int, prefix: str, noted: twice.Noted) -> None:
-    """What this rank has before any reduction, by plain autograd on a copy without DDP."""
+    """This rank's gradients before reduction, by plain autograd on a copy without DDP."""
     plain = copy.deepcopy(model)
     plain.reentrant = None
     for parameter in plain.parameters():
@@ -155,14 +155,14 @@ def train(noted: twice.Noted, monitor: Any, mode: Mode) -> None:
 
 
 def halved(_: object, bucket: dist.GradBucket) -> torch.futures.Future[torch.Tensor]:
-    """A communication hook of the user's: rounds to bfloat16, and back."""
+    """A communication hook of the program: reduces in bfloat16."""
     rough = bucket.buffer().bfloat16().float() / dist.get_world_size()
     work = dist.all_reduce(rough, async_op=True)
     return work.get_future().then(lambda done: done.value()[0])
 
 
 def note_moments(noted: twice.Noted, model: Net, optimizer: Any, step: int) -> None:
-    """Those that this rank keeps: with ZeRO, a part of them."""
+    """Notes the moments that this rank keeps; with ZeRO, only a part of all."""
     state = optimizer.optim.state if isinstance(optimizer, ZeroRedundancyOptimizer) else {}
     for name, parameter in model.named_parameters():
         for kind in ("exp_avg", "exp_avg_sq"):

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Small trainings and what gradmon wrote of them."""
+"""A small model, its training, and the rows that gradmon has written."""
 import csv
 import json
 import math
@@ -28,7 +28,7 @@ def write_config(directory: Path, **keys: Any) -> Path:
 
 
 class Net(torch.nn.Module):
-    """Two layers with an activation in place; `spare` takes no part."""
+    """Two layers with an in-place activation between them. `spare` is never called."""
 
     def __init__(self) -> None:
         super().__init__()
@@ -62,7 +62,7 @@ def train(
 
 
 def rows(output: Path, kind: str, rank: int = 0) -> "dict[tuple[str, int, int], dict[str, float]]":
-    """Values by op, by (name, step, micro step); an empty cell is not there."""
+    """{(name, step, micro step): {op: value}}. An empty cell has no entry."""
     found: "dict[tuple[str, int, int], dict[str, float]]" = {}
     for path in sorted(output.glob(f"*-rank{rank}-*/{kind}_*.csv")):
         if not path.name[len(kind) + 1].isdigit():
@@ -75,6 +75,11 @@ def rows(output: Path, kind: str, rank: int = 0) -> "dict[tuple[str, int, int], 
                     op: float(value) for op, value in row.items() if op in OPS + ["mg_direction"] and value
                 }
     return found
+
+
+def hooks_of(model: torch.nn.Module) -> int:
+    """The number of forward hooks at all modules of the model."""
+    return sum(len(m._forward_hooks) + len(m._forward_pre_hooks) for m in model.modules())
 
 
 def steps_of(found: "dict[tuple[str, int, int], Any]") -> "dict[str, list[int]]":
@@ -103,7 +108,7 @@ def check(found: "dict[str, float]", tensor: torch.Tensor) -> None:
 
 
 def eventually(condition: Callable[[], bool]) -> bool:
-    """Whether it comes true within a minute."""
+    """Waits up to a minute for the condition; returns whether it came true."""
     until = time.monotonic() + 60
     while not condition():
         if time.monotonic() > until:

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Models and loops for the oracle: each a function that trains a few iterations with `run`."""
+"""The oracle's models and loops: each is a function that trains a few iterations with `run`."""
 from typing import Any, Callable
 
 import torch
@@ -16,7 +16,7 @@ class Run:
     def __init__(self, watcher: Any, ends_iterations: bool) -> None:
         self.watcher = watcher
         self.models: "list[nn.Module]" = []
-        self._ends_iterations = ends_iterations  # else the watcher has to find them
+        self._ends_iterations = ends_iterations  # False: the watcher must find their ends
 
     def watch(self, model: nn.Module, optimizer: Any, **keywords: Any) -> None:
         self.models.append(model)
@@ -59,7 +59,7 @@ def one_model(
     optimizer: Any = None,
     loss: Callable[[Any], torch.Tensor] = lambda out: out.pow(2).mean(),
 ) -> None:
-    """The plainest loop: one forward, one backward, one step."""
+    """The simplest loop: one forward, one backward, one step."""
     optimizer = adam(model) if optimizer is None else optimizer
     run.watch(model, optimizer)
     for step in range(STEPS):
@@ -76,7 +76,7 @@ def mlp(inputs: int = 4, outputs: int = 2, inplace: bool = False) -> nn.Module:
 
 
 class Parts(nn.Module):
-    """Any forward over some modules."""
+    """A model from named modules and a forward function."""
 
     def __init__(self, forward: Callable[..., Any], **modules: nn.Module) -> None:
         super().__init__()

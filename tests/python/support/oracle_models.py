@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""For the oracle: one model each, trained in the plainest loop."""
+"""The oracle's models, each trained in the simplest loop."""
 from typing import Any
 
 import torch
@@ -10,7 +10,7 @@ from torch.utils.checkpoint import checkpoint
 
 
 class Block(nn.Module):
-    """Of a transformer, normalized before each part."""
+    """A transformer block with a normalization before each part."""
 
     def __init__(self, width: int = 8, heads: int = 2) -> None:
         super().__init__()
@@ -187,7 +187,7 @@ def sparse_embedding(run: Run) -> None:
 
 
 class Waves(nn.Module):
-    """Its weight is complex."""
+    """A layer with a complex weight."""
 
     def __init__(self) -> None:
         super().__init__()

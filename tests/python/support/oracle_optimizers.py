@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""For the oracle: loops and optimizers of all sorts, around small models."""
+"""The oracle's loops and optimizers, with small models."""
 from typing import Any, Optional
 
 import torch
@@ -240,8 +240,8 @@ def one_optimizer_of_two_models(run: Run) -> None:
 
 
 def given_main_gradients(model: torch.nn.Module) -> "list[Any]":
-    """As Megatron's DDP does it: a hook at each accumulator adds to main_grad, unless a kernel
-    has, and lets the parameter's own go. Hold what it gives."""
+    """As in Megatron's DDP: a hook at each accumulator adds the gradient to main_grad, unless a kernel
+    has added it, and clears `grad`. The caller must keep the result alive."""
     accumulators = []
     for parameter in model.parameters():
         parameter.main_grad = torch.zeros(parameter.shape, dtype=torch.float64)
@@ -280,7 +280,7 @@ def main_gradients_by_hooks(run: Run) -> None:
 
 
 class Fused(torch.autograd.Function):
-    """A product whose weight's gradient a kernel adds to main_grad: what it gives back is garbage."""
+    """A matrix product. A kernel adds the weight's gradient to main_grad; the returned one is garbage."""
 
     @staticmethod
     def forward(context: Any, x: torch.Tensor, weight: torch.nn.Parameter) -> torch.Tensor:
@@ -308,7 +308,7 @@ def main_gradients_by_a_kernel(run: Run) -> None:
 
 @loop
 def main_gradients(run: Run) -> None:
-    """Accumulated beside the parameter by the program itself, which none of its hooks sees."""
+    """The program accumulates into main_grad itself, without a hook."""
     model = mlp()
     optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
     for parameter in model.parameters():
@@ -331,8 +331,8 @@ def main_gradients(run: Run) -> None:
 
 
 class MasterWeights:
-    """As Megatron's Float16OptimizerWithFloat16Params and apex' FP16_Optimizer hold them: an
-    optimizer over copies in float32, and which parameter each stands for."""
+    """An optimizer over copies in float32, with a list of pairs (parameter, copy), as in Megatron's
+    Float16OptimizerWithFloat16Params and apex' FP16_Optimizer."""
 
     def __init__(self, model: torch.nn.Module, names: "tuple[str, str]") -> None:
         parameters = list(model.parameters())
@@ -381,7 +381,7 @@ def master_weights_of_apex(run: Run) -> None:
 
 
 def ddp(run: Run, hook: Optional[str] = None, skip_sync: bool = False, **options: Any) -> None:
-    """Of one rank, so that what is reduced is what was there."""
+    """DDP over one rank: reduction changes no gradient."""
     model = DistributedDataParallel(mlp(), **options)
     if hook is not None:
         from torch.distributed.algorithms.ddp_comm_hooks import default_hooks

@@ -10,16 +10,19 @@ from pathlib import Path
 WITHIN = 120  # seconds
 
 
-def run(tmp_path: Path, script: str, **options: object) -> "list[str]":
-    """What each rank printed; `options` are the script's sys.argv[1], as JSON."""
+def free_port() -> int:
     with socket.socket() as probe:
         probe.bind(("127.0.0.1", 0))
-        port = probe.getsockname()[1]
+        return int(probe.getsockname()[1])
+
+
+def run(tmp_path: Path, script: str, **options: object) -> "list[str]":
+    """Returns each rank's standard output. The script gets `options` as JSON in sys.argv[1]."""
     env = {
         **os.environ,
         "WORLD_SIZE": "2",
         "MASTER_ADDR": "127.0.0.1",
-        "MASTER_PORT": str(port),
+        "MASTER_PORT": str(free_port()),
         "USE_LIBUV": "0",
         "GRADMON_RUN_ID": tmp_path.name,
         "OMP_NUM_THREADS": "1",

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What gradmon's rows ought to hold, by plain torch alone: hooks and copies."""
+"""Records, with torch's own hooks and copies, the values that gradmon's rows must have."""
 from collections import defaultdict
 from typing import Any, Callable, Optional
 
@@ -9,7 +9,7 @@ Key = "tuple[str, int, int]"  # name (after "1:" where it is the second chunk's)
 
 
 class _Tap(torch.autograd.Function):
-    """A copy of its own, whose gradient is that of one use."""
+    """Copies a tensor, so that the gradient of the copy is that of one use."""
 
     @staticmethod
     def forward(context: Any, tensor: torch.Tensor, note: Callable[[torch.Tensor], None]) -> torch.Tensor:
@@ -29,11 +29,11 @@ def _is_linear(module: torch.nn.Module) -> bool:
 
 
 class Recorder:
-    """Stands where gradmon's monitor does: one training, whose iterations the program ends."""
+    """Takes the place of a Monitor for one training. The program ends the iterations."""
 
     def __init__(self) -> None:
         self.tensors: "dict[str, dict[Key, torch.Tensor]]" = defaultdict(dict)  # by kind
-        # By kind, what is not of a tensor: by column.
+        # By kind: values that are not statistics of a tensor, by column.
         self.features: "dict[str, dict[Key, dict[str, float]]]" = defaultdict(dict)
         self.in_backward = False
         self._step = 0
@@ -74,7 +74,7 @@ class Recorder:
             tensor.to_dense() if tensor.is_sparse else tensor
         ).clone()
 
-    # What comes within an iteration is seen from the next one on.
+    # Modules and parameters added within an iteration are seen from the next one on.
     def _look(self) -> None:
         self._named.clear()
         self._linear.clear()
@@ -91,7 +91,7 @@ class Recorder:
         for name, parameter in self._named:
             if not parameter.requires_grad or id(parameter) in self._accumulators:
                 continue
-            # Gradients as they stand after each accumulation.
+            # Notes the accumulated gradient after each accumulation.
             accumulator = parameter.view_as(parameter).grad_fn.next_functions[0][0]
             accumulator.register_hook(self._accumulated(name, parameter))
             self._accumulators[id(parameter)] = accumulator
@@ -154,7 +154,7 @@ class Recorder:
         self.features["other"][name, self._step, 0] = {"mg_direction": (agreed + 1) / 2}
 
     def _note_spectra(self) -> None:
-        """Of the weights that the first update of the iteration finds."""
+        """Notes features of the weights before the first update of the iteration."""
         if any(step == self._step for _, step, _ in self.features["linear_hook"]):
             return
         for shown, module in self._linear:
@@ -164,7 +164,7 @@ class Recorder:
                 "kernel_norm": values[0].item(),
             }
 
-    # What goes into modules and comes out, and the gradients of both.
+    # Notes the inputs and outputs of the module, and their gradients.
     def _around(self, chunk: int, name: str, module: torch.nn.Module) -> None:
         shown = f"{chunk}:{name}" if chunk else name
         visits: "list[Optional[tuple[str, int]]]" = []
@@ -195,7 +195,7 @@ class Recorder:
         module.register_forward_hook(left)
 
     def _tapped(self, value: Any, name: str, suffix: str, micro: int) -> Any:
-        """The same, with copies in it."""
+        """The same value, with each tensor replaced by a copy that notes its gradient."""
         places = _places(value)
 
         def copy(tensor: torch.Tensor, key: str) -> torch.Tensor:

@@ -1,6 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
-"""A training done twice, without gradmon and with it: it must be the same bit for bit,
-and what gradmon wrote must be what plain torch had."""
+"""Trains twice, without gradmon and with it. Both must be equal bit for bit, and gradmon's rows must be
+the values of plain torch."""
 import csv
 from collections import defaultdict
 from pathlib import Path
@@ -15,7 +15,7 @@ EVERYTHING = {**jobs.EVERYTHING, "ndigits": 100}  # every bit of a double
 
 
 class Noted:
-    """What a training has seen of its own tensors, and what it ends with."""
+    """The values that a training notes of its own tensors, and its final state."""
 
     def __init__(self) -> None:
         self.tensors: "dict[str, dict[Key, torch.Tensor]]" = defaultdict(dict)  # by kind
@@ -28,7 +28,7 @@ class Noted:
         self.tensors[kind][unwrapped, step, micro] = tensor.detach().clone()
 
     def gradients(self, model: torch.nn.Module, step: int, kind: str = "", prefix: str = "") -> None:
-        """Of one process, where nothing is reduced, those before and after are the same."""
+        """Notes gradients. Without `kind` as both kinds: one process reduces nothing."""
         for name, parameter in model.named_parameters():
             if parameter.grad is not None:
                 for one in [kind] if kind else ["grad_unreduced", "grad_reduced"]:
@@ -40,11 +40,11 @@ class Noted:
                 self.note(kind, prefix + name, step, parameter)
 
     def fire(self, what: str) -> Callable[..., None]:
-        """A hook of the user's."""
+        """A hook of the program that notes `what` when it is called."""
         return lambda *_: self.fired.append(what)
 
     def end(self, model: torch.nn.Module, *optimizers: Any) -> None:
-        """The last of a training, after stop()."""
+        """Notes the final state of a training, after stop()."""
         self.ends += [tensor.detach().clone() for tensor in model.state_dict().values()]
         for optimizer in optimizers:
             for state in optimizer.state.values():
@@ -58,7 +58,7 @@ class Noted:
 
 
 class NoMonitor:
-    """Stands where gradmon's does."""
+    """Takes the place of a Monitor and does nothing."""
 
     def watch(self, *_: Any, **__: Any) -> "NoMonitor":
         return self
@@ -70,7 +70,7 @@ class NoMonitor:
         pass
 
 
-Training = Callable[[Noted, Any], None]  # it is given a monitor, to watch with, step and stop
+Training = Callable[[Noted, Any], None]  # its second argument is a Monitor or a NoMonitor
 
 
 def without(training: Training) -> Noted:
@@ -89,7 +89,7 @@ def with_monitor(config: Path, output: Path, training: Training) -> Noted:
 
 
 def compare(tmp_path: Path, training: Training, **keys: object) -> Noted:
-    """Does it twice; of each kind that the training has noted, the rows must be those."""
+    """Trains twice. For each kind that the training notes, the rows must be the noted tensors."""
     plain = without(training)
     config = jobs.write_config(tmp_path, **{**EVERYTHING, **keys})
     watched = with_monitor(config, tmp_path / "out", training)
@@ -131,7 +131,7 @@ def check_rows(found: "dict[Key, dict[str, Any]]", tensors: "dict[Key, torch.Ten
 
 
 def check_bits(found: "dict[str, Any]", tensor: torch.Tensor, what: object = "") -> None:
-    """Doubles may be summed in another order. So near, one bit of one float would show."""
+    """The tolerance allows another order of summation in double, but no wrong bit in one float."""
     assert found["dtype"] == str(tensor.dtype), what
     x = tensor.detach().double().flatten()
     said = {op: found[op] for op in jobs.OPS}
@@ -144,8 +144,8 @@ def check_bits(found: "dict[str, Any]", tensor: torch.Tensor, what: object = "")
 def plain_activations(
     model: torch.nn.Module, run: Callable[[], torch.Tensor]
 ) -> "tuple[dict[str, torch.Tensor], dict[str, torch.Tensor]]":
-    """What goes into and comes out of each module in run(), which returns a loss, and
-    the gradients of both; for models that write into none of it, and use all of it."""
+    """Inputs and outputs of each module in run(), which returns a loss, and their gradients. For models
+    that change no activation in place and use all of them."""
     seen: "dict[str, torch.Tensor]" = {}
     handles: "list[Any]" = []
 

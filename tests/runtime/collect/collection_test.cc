@@ -44,10 +44,25 @@ class Steps {
   explicit Steps(const std::string& config, std::int64_t queue_capacity = 65'536)
       : collection_(settings(scratch_ / "out", queue_capacity), [](Revision, Step) {}) {
     collection_.add_model(watched(network_));
+    begin_plan(config);
+  }
+
+  void begin_plan(const std::string& config) {
     Plan plan;
     plan.on = true;
     plan.config_text = config;
-    collection_.swap({Revision{1}, std::make_shared<const Plan>(std::move(plan)), Step{}});
+    auto parsed = parse_config(config, "config");
+    REQUIRE(parsed);
+    revision_.value += 1;
+    collection_.swap({revision_, std::make_shared<const Plan>(std::move(plan)), step_},
+                     std::make_shared<const Config>(std::move(parsed->config)));
+  }
+
+  void step_without_update() {
+    collection_.begin_step(step_, HookSet::Collect::yes, 0);
+    network_.forward(at::ones({2, 4})).sum().backward();
+    collection_.end_step(0, true);
+    step_.value += 1;
   }
 
   void step() {
@@ -83,6 +98,7 @@ class Steps {
   const TemporaryDirectory scratch_;
   Network network_;
   torch::optim::SGD optimizer_{network_.parameters(), 0.1};
+  Revision revision_;
   Step step_;
   TargetList list_;
   Collection collection_;
@@ -148,6 +164,19 @@ TEST_CASE("what is tried of a config names the L2 targets without a match and no
   CHECK(l2.unmatched[1].nearest == std::vector<std::string>{"fc1"});
 }
 
+TEST_CASE("a dry run names parameters and modules as their rows do") {
+  const auto parsed = parse_config(
+      R"({"xy_distribution": true, "wg_distribution": true,
+          "targets": {"decoder.layers.0.fc.weight": {}, "decoder.layers.0.fc": {}}})",
+      "");
+  REQUIRE(parsed);
+  const TargetList list = dry_run_target_list(
+      parsed->config, {{0, "decoder.layers.0.fc.weight"}, {0, "decoder.layers.0.fc", true}});
+  REQUIRE(list.targets.size() == 2);
+  CHECK(list.targets[0].name == "layers.0.fc.weight");
+  CHECK(list.targets[1].name == "decoder.layers.0.fc");
+}
+
 TEST_CASE("of all modules those without children are expected") {
   Steps steps(R"({"xy_distribution": true, "all_xy": true, "forward_only": true})");
   CHECK(steps.target("actv", "fc1") != nullptr);
@@ -183,10 +212,22 @@ TEST_CASE("what L2 features are asked of is expected by module") {
   CHECK_FALSE(steps.target("moe_router_weight_hook", "fc1.router")->silent());
 }
 
+TEST_CASE("steps without update are warned of once under each plan") {
+  const std::string config = R"({"wg_distribution": true, "targets": {"fc1": {}}})";
+  Steps steps(config);
+  for (int i = 0; i < 2; ++i) {
+    CHECK(steps.report().warnings.empty());
+    for (int step = 0; step < 2; ++step) steps.step_without_update();
+    REQUIRE(steps.report().warnings.size() == 1);
+    CHECK(steps.report().warnings.front().find("without update()") != std::string::npos);
+    steps.begin_plan(config);
+  }
+}
+
 TEST_CASE("a plan that is on and asks for no kind is warned of") {
   Steps nothing(R"({"monitor_mbs_grad": true})");
   REQUIRE(nothing.report().warnings.size() == 1);
-  CHECK(nothing.report().warnings.front().find("no kind is asked for") != std::string::npos);
+  CHECK(nothing.report().warnings.front().find("enables no kind of row") != std::string::npos);
   CHECK(Steps(R"({"print_struct": true})").report().warnings.empty());
 }
 

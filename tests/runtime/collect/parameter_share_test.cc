@@ -16,34 +16,36 @@ ParallelGroups two_by_two(int rank) {
   return groups;
 }
 
-Author author(int rank, const char* parameter) { return share_of(two_by_two(rank), rank, parameter).author; }
+RowAuthor author(int rank, const char* parameter) {
+  return share_of(two_by_two(rank), rank, parameter).author;
+}
 
 TEST_CASE("a rank without groups writes all it has as a whole") {
   const ParameterShare share = share_of({}, 3, "linear.weight");
-  CHECK(share.author == Author::self);
-  CHECK(share.scope.part == Scope::Part::whole);
+  CHECK(share.author == RowAuthor::this_rank);
+  CHECK(share.placement.part == ParameterPlacement::Part::whole);
 }
 
 TEST_CASE("what a data parallel group has alike is written by its first rank") {
-  CHECK(author(0, "linear.weight") == Author::self);
-  CHECK(author(1, "linear.weight") == Author::self);
-  CHECK(author(2, "linear.weight") == Author::self_before_reduction);
-  CHECK(author(3, "linear.weight") == Author::self_before_reduction);
+  CHECK(author(0, "linear.weight") == RowAuthor::this_rank);
+  CHECK(author(1, "linear.weight") == RowAuthor::this_rank);
+  CHECK(author(2, "linear.weight") == RowAuthor::this_rank_unreduced_only);
+  CHECK(author(3, "linear.weight") == RowAuthor::this_rank_unreduced_only);
 }
 
 TEST_CASE("a parameter that is not split is written by the first rank of the tensor group") {
-  CHECK(author(0, "norm.weight") == Author::self);
-  CHECK(author(1, "norm.weight") == Author::another);
-  CHECK(author(2, "norm.weight") == Author::self_before_reduction);
-  CHECK(author(3, "norm.weight") == Author::another);
+  CHECK(author(0, "norm.weight") == RowAuthor::this_rank);
+  CHECK(author(1, "norm.weight") == RowAuthor::another_rank);
+  CHECK(author(2, "norm.weight") == RowAuthor::this_rank_unreduced_only);
+  CHECK(author(3, "norm.weight") == RowAuthor::another_rank);
 }
 
 TEST_CASE("a shard says which part of how many it is and the rest that it is a replica") {
-  const Scope shard = share_of(two_by_two(3), 3, "linear.weight").scope;
-  CHECK(shard.part == Scope::Part::shard);
+  const ParameterPlacement shard = share_of(two_by_two(3), 3, "linear.weight").placement;
+  CHECK(shard.part == ParameterPlacement::Part::shard);
   CHECK(shard.index == 1);
   CHECK(shard.count == 2);
-  CHECK(share_of(two_by_two(3), 3, "norm.weight").scope.part == Scope::Part::replica);
+  CHECK(share_of(two_by_two(3), 3, "norm.weight").placement.part == ParameterPlacement::Part::replica);
 }
 
 TEST_CASE("groups that cannot be are refused with the rank that is wrong") {
@@ -51,10 +53,10 @@ TEST_CASE("groups that cannot be are refused with the rank that is wrong") {
   groups.data = {0, 4};
   CHECK(check_groups(groups, 0, 4).error() == "groups.data: rank 4, expected 0 to 3");
   groups.data = {0, 1, 1};
-  CHECK(check_groups(groups, 0, 4).error() == "groups.data: rank 1 is there twice");
+  CHECK(check_groups(groups, 0, 4).error() == "groups.data: duplicate rank 1");
   groups.data = {};
   groups.tensor = {1, 2};
-  CHECK(check_groups(groups, 0, 4).error() == "groups.tensor: rank 0 itself is not in it");
+  CHECK(check_groups(groups, 0, 4).error() == "groups.tensor: must contain this process's rank 0");
   CHECK(check_groups(two_by_two(1), 1, 4));
 }
 

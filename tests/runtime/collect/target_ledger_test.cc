@@ -37,7 +37,7 @@ TEST_CASE("before the first collected step nothing has fired and nothing is sile
 
 TEST_CASE("a target tells when it fired last and for how many collected steps it has not") {
   Fixture f;
-  f.ledger.see(Kind::grad_reduced, f.weight);
+  f.ledger.count_row(Kind::grad_reduced, f.weight);
   f.ledger.end_step(Step{10}, 1000);
   f.ledger.end_step(Step{15}, 2000);
   f.ledger.end_step(Step{20}, 3000);
@@ -49,7 +49,7 @@ TEST_CASE("a target tells when it fired last and for how many collected steps it
   REQUIRE(list.targets[1].last_step == -1);
   REQUIRE(list.targets[1].silent_steps == 3);
   REQUIRE(list.targets[1].why == "frozen");
-  f.ledger.see(Kind::grad_reduced, f.weight);
+  f.ledger.count_row(Kind::grad_reduced, f.weight);
   f.ledger.end_step(Step{25}, 4000);
   REQUIRE_FALSE(f.ledger.list().targets[0].silent());
   REQUIRE(f.ledger.list().targets[0].why.empty());
@@ -57,8 +57,8 @@ TEST_CASE("a target tells when it fired last and for how many collected steps it
 
 TEST_CASE("a row that nobody expected is told as well") {
   Fixture f;
-  f.ledger.see(Kind::actv, f.bias);
-  f.ledger.see(Kind::actv, f.bias);
+  f.ledger.count_row(Kind::actv, f.bias);
+  f.ledger.count_row(Kind::actv, f.bias);
   f.ledger.end_step(Step{10}, 1000);
   const TargetList list = f.ledger.list();
   REQUIRE(list.targets.size() == 3);
@@ -77,8 +77,8 @@ TEST_CASE("the counts are those of the list") {
                                            [](const TargetStatus& target) { return target.silent(); }));
     REQUIRE(counts.unmatched == static_cast<std::int64_t>(list.unmatched.size()));
     REQUIRE(list.counts.silent == counts.silent);
-    if (step % 2 == 0) f.ledger.see(Kind::grad_reduced, f.weight);
-    if (step == 3) f.ledger.see(Kind::actv, f.bias);
+    if (step % 2 == 0) f.ledger.count_row(Kind::grad_reduced, f.weight);
+    if (step == 3) f.ledger.count_row(Kind::actv, f.bias);
     f.ledger.end_step(Step{step}, 1000);
   }
 }
@@ -90,14 +90,14 @@ TEST_CASE("a module is expected until one of its rows has come") {
   const auto other_chunk = names.intern("fc1");
   const auto of = ExpectedTarget::Of::module;
   ledger.expect({{Kind::actv, fc1, "unseen", of}, {Kind::actv_grad, fc1, "no graph", of}}, {});
-  ledger.see(Kind::actv, names.intern("fc1.sub.input", 1));
-  ledger.see(Kind::actv, names.intern("fc1.output"));
+  ledger.count_row(Kind::actv, names.intern("fc1.sub.input", 1));
+  ledger.count_row(Kind::actv, names.intern("fc1.output"));
   ledger.end_step(Step{10}, 1000);
   REQUIRE(ledger.counts().silent == 2);
   REQUIRE(ledger.list().targets[0].why == "unseen");
   for (const char* row : {"fc1.input_x.y", "fc1.output"}) {
-    ledger.see(Kind::actv, names.intern(row, 1));
-    ledger.see(Kind::actv, other_chunk);
+    ledger.count_row(Kind::actv, names.intern(row, 1));
+    ledger.count_row(Kind::actv, other_chunk);
   }
   ledger.end_step(Step{11}, 1000);
   const TargetList list = ledger.list();
@@ -110,7 +110,7 @@ TEST_CASE("a module is expected until one of its rows has come") {
 
 TEST_CASE("what is expected again by another model chunk keeps what has fired") {
   Fixture f;
-  f.ledger.see(Kind::grad_reduced, f.weight);
+  f.ledger.count_row(Kind::grad_reduced, f.weight);
   f.ledger.end_step(Step{10}, 1000);
   const ExpectedTarget again{Kind::grad_reduced, f.weight, "no gradient"};
   f.ledger.expect({again, again}, {});
@@ -121,9 +121,9 @@ TEST_CASE("what is expected again by another model chunk keeps what has fired") 
 
 TEST_CASE("another plan begins with an empty ledger") {
   Fixture f;
-  f.ledger.see(Kind::grad_reduced, f.weight);
+  f.ledger.count_row(Kind::grad_reduced, f.weight);
   f.ledger.end_step(Step{10}, 1000);
-  f.ledger.see(Kind::grad_reduced, f.weight);
+  f.ledger.count_row(Kind::grad_reduced, f.weight);
   f.ledger.begin_plan();
   f.ledger.end_step(Step{11}, 1000);
   REQUIRE(f.ledger.list().targets.empty());

@@ -92,22 +92,22 @@ TEST_CASE("DYNAMIC_MONITOR chooses the mode in any case") {
   for (const char* yes : {"True", "true", "TRUE", "1", "yes", "Yes", "on", "ON"}) {
     const auto environment = read({{"DYNAMIC_MONITOR", yes}});
     REQUIRE(environment->dynamic);
-    REQUIRE(environment->objection.empty());
+    REQUIRE(environment->mode_error.empty());
   }
   for (const char* no : {"", "False", "false", "0", "no", "NO", "off", "Off"}) {
     const auto environment = read({{"DYNAMIC_MONITOR", no}});
     REQUIRE_FALSE(environment->dynamic);
-    REQUIRE(environment->objection.empty());
+    REQUIRE(environment->mode_error.empty());
   }
-  REQUIRE(read({})->objection.empty());
+  REQUIRE(read({})->mode_error.empty());
 }
 
-TEST_CASE("another DYNAMIC_MONITOR means static mode and an objection names it") {
+TEST_CASE("another DYNAMIC_MONITOR means static mode and an error names it") {
   for (const char* other : {"Ture", "2", "dynamic", " true", "01"}) {
     const auto environment = read({{"DYNAMIC_MONITOR", other}});
     REQUIRE(environment);
     REQUIRE_FALSE(environment->dynamic);
-    REQUIRE(environment->objection ==
+    REQUIRE(environment->mode_error ==
             "DYNAMIC_MONITOR=\"" + std::string(other) +
                 "\": expected 1, true, yes or on for dynamic mode; 0, false, no, off or nothing for static "
                 "mode. Static mode is used");

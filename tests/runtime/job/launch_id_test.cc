@@ -11,6 +11,9 @@
 #include GRADMON_CATCH_HEADER
 
 namespace gradmon {
+
+static bool operator==(const LaunchId& a, const LaunchId& b) { return a.id == b.id && a.source == b.source; }
+
 namespace {
 
 using std::chrono::milliseconds;
@@ -64,7 +67,7 @@ struct Launch {
     REQUIRE(environment);
     LaunchEnvironment world;
     world.lookup = lookup;
-    world.open_store = [store = store](const StorePlace&) { return store; };
+    world.open_store = [store = store](const StoreAddress&) { return store; };
     world.parent = [parent = parent] { return parent; };
     world.look_for = milliseconds{0};
     world.nonce = nonce;
@@ -231,7 +234,8 @@ TEST_CASE("a process group that does not know its nonce yet is waited for and no
   launch.nonce = [&] { return drawn; };
   const auto source = launch.of(rank(1));
   REQUIRE_FALSE(source.known);
-  REQUIRE(source.reason == "the launch has no id yet: rank 0 has left none in the process group's store");
+  REQUIRE(source.reason ==
+          "the launch id is unknown: rank 0 has not written it to the process group's store");
   REQUIRE_FALSE(*source.ask());
   drawn = "late";
   REQUIRE((**source.ask()).id == "late");
@@ -242,7 +246,7 @@ TEST_CASE("the first nonce in the store holds for all ranks and for rank 0 again
   const Launch launch{kTwo + kMaster};
   const auto zero = launch.of(rank(0));
   const auto one = launch.of(rank(1));
-  REQUIRE(one.reason == "the launch has no id yet: rank 0 has left none in the store at node0:29500");
+  REQUIRE(one.reason == "the launch id is unknown: rank 0 has not written it to the store at node0:29500");
   REQUIRE_FALSE(*one.ask());
   const auto id = **zero.ask();
   REQUIRE(id.id.size() == 24);
@@ -283,7 +287,7 @@ TEST_CASE("the parent process names a launch on one host where nothing else does
 
 TEST_CASE("a launch that nothing names has no id and the reason says what to do") {
   const std::string reason =
-      "nothing names this launch: set GRADMON_RUN_ID to one value on all ranks, a new one for each launch";
+      "cannot identify this launch: set GRADMON_RUN_ID to one value on all ranks, a new one for each launch";
   Launch launch{kTwo + Variables{{"LOCAL_WORLD_SIZE", "1"}}};  // several hosts
   REQUIRE_FALSE(launch.of(rank(0)).known);
   REQUIRE_FALSE(launch.of(rank(0)).ask);
@@ -291,6 +295,19 @@ TEST_CASE("a launch that nothing names has no id and the reason says what to do"
   launch.variables["LOCAL_WORLD_SIZE"] = "2";
   launch.parent = "";  // outside the container
   REQUIRE(launch.of(rank(0)).reason == reason);
+}
+
+TEST_CASE("a launch without an id has a name that its ranks on one host share") {
+  Launch launch{kTwo + Variables{{"LOCAL_WORLD_SIZE", "1"}}};  // several hosts
+  const std::string name = launch.of(rank(0)).name_on_host;
+  REQUIRE(name == launch.of(rank(1)).name_on_host);
+  launch.monitor = 2;
+  REQUIRE(name != launch.of(rank(0)).name_on_host);
+  launch.monitor = 1;
+  launch.parent = "host.8.99";
+  REQUIRE(name != launch.of(rank(0)).name_on_host);
+  launch.parent = "";  // outside the container
+  REQUIRE(launch.of(rank(0)).name_on_host != launch.of(rank(0)).name_on_host);
 }
 
 TEST_CASE("the process group is asked only where the environment does not name the launch") {
@@ -309,8 +326,8 @@ TEST_CASE("the process group is asked only where the environment does not name t
 }
 
 TEST_CASE("this process's parent is told by host and start time") {
-  REQUIRE(parent_process() ==
-          host_name() + "." + std::to_string(getppid()) + "." + std::to_string(process_start_of(getppid())));
+  REQUIRE(parent_process() == host_name() + "." + std::to_string(getppid()) + "." +
+                                  std::to_string(process_start_ticks(getppid())));
 }
 
 }  // namespace

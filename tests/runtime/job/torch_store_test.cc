@@ -18,13 +18,13 @@ using std::chrono::milliseconds;
 constexpr milliseconds kShort{300};
 constexpr milliseconds kLong{30'000};
 
-TorchStore::Place place_of(const StoreServer& server, milliseconds patience = kLong) {
+TorchStore::Address address_of(const StoreServer& server, milliseconds patience = kLong) {
   return {server.host(), server.port(), patience};
 }
 
 TEST_CASE("what nobody has put is absent and may still be put once") {
   const StoreServer server;
-  TorchStore store(place_of(server));
+  TorchStore store(address_of(server));
   REQUIRE(store.get("key"));
   REQUIRE_FALSE(*store.get("key"));
   REQUIRE(*store.put_once("key", "first") == "first");
@@ -48,7 +48,7 @@ TEST_CASE("a store where nobody listens is an error with its place") {
 
 TEST_CASE("a store that hangs is an error and is used again when it goes on") {
   StoreServer server;
-  TorchStore own(place_of(server, kShort));
+  TorchStore own(address_of(server, kShort));
   REQUIRE(eventually([&] { return own.put("key", "first").has_value(); }));
   server.pause();
   REQUIRE(eventually([&] { return !own.put("other", "x").has_value(); }));  // It may take one more before it stands.
@@ -78,7 +78,7 @@ std::size_t entries_of(const char* directory) {
 // libtorch 1.13's thread for it would end the process when the server's end resets the connection.
 TEST_CASE("between calls there is no thread of a store and no connection to one") {
   const StoreServer server;
-  TorchStore store(place_of(server));
+  TorchStore store(address_of(server));
   const std::size_t threads = entries_of("/proc/self/task");
   const std::size_t descriptors = entries_of("/proc/self/fd");
   REQUIRE(store.put("key", "first"));
@@ -89,7 +89,7 @@ TEST_CASE("between calls there is no thread of a store and no connection to one"
 
 TEST_CASE("a store whose server has died is an error") {
   StoreServer server;
-  TorchStore own(place_of(server));
+  TorchStore own(address_of(server));
   REQUIRE(own.put("key", "first"));
   server.kill();
   REQUIRE_FALSE(own.put("key", "second"));

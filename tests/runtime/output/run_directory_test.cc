@@ -27,8 +27,8 @@ TEST_CASE("the directory is made once and is closed to others") {
   const TemporaryDirectory directory;
   RunDirectory run(directory / "a/b", Rank{1}, "launch", [] { return JobIdentity{"e", "00000001", 0}; });
   REQUIRE(run.path().empty());
-  const auto made = run.make(std::chrono::milliseconds{0});
-  REQUIRE(made == run.make(std::chrono::milliseconds{0}));
+  const auto made = run.create(std::chrono::milliseconds{0});
+  REQUIRE(made == run.create(std::chrono::milliseconds{0}));
   REQUIRE(run.path() == made);
   struct stat status {};
   REQUIRE(stat(made.c_str(), &status) == 0);
@@ -38,7 +38,7 @@ TEST_CASE("the directory is made once and is closed to others") {
 TEST_CASE("where rank 0 does not answer the launch names the directory") {
   const TemporaryDirectory directory;
   RunDirectory run(directory.path(), Rank{1}, "launch", [] { return std::optional<JobIdentity>{}; });
-  const std::string name = run.make(std::chrono::milliseconds{0}).filename().string();
+  const std::string name = run.create(std::chrono::milliseconds{0}).filename().string();
   // printf launch | sha256sum
   REQUIRE(name.substr(name.size() - 15) == "-rank1-abfc412c");
 }

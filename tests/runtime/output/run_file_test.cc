@@ -33,9 +33,9 @@ RunFile sample() {
                       "{\n \"dynamic_on\": true, \"b\": [1], \"a\": 2}\n"});
   add_revision(file, {Revision{4}, Step{90}, false, "ctl", "me@node-a pid 9", "not JSON"});
   file.scopes = std::make_shared<const RunFile::Scopes>(
-      RunFile::Scopes{{"0:fc1.weight", Scope{Scope::Part::shard, 1, 4}},
-                      {"0:fc2.bias", Scope{Scope::Part::replica, 0, 1}},
-                      {"1:norm", Scope{}}});
+      RunFile::Scopes{{"0:fc1.weight", ParameterPlacement{ParameterPlacement::Part::shard, 1, 4}},
+                      {"0:fc2.bias", ParameterPlacement{ParameterPlacement::Part::replica, 0, 1}},
+                      {"1:norm", ParameterPlacement{}}});
   return file;
 }
 

@@ -18,8 +18,8 @@ using Values = std::map<std::string, double>;
 // A board whose clock is ticked by hand.
 class Board {
  public:
-  explicit Board(std::vector<std::string> asked, std::optional<double> baseline = {}, int devices = 1)
-      : board_({scalars(asked), baseline, devices},
+  explicit Board(std::vector<std::string> requested, std::optional<double> baseline = {}, int devices = 1)
+      : board_({scalars(requested), baseline, devices},
                {[this](const std::string& name) { return names_.intern(name); },
                 [this](std::uint32_t id) { return names_.name(id); }}) {}
 
@@ -37,9 +37,9 @@ class Board {
   }
 
  private:
-  static std::vector<Config::Scalar> scalars(const std::vector<std::string>& asked) {
+  static std::vector<Config::Scalar> scalars(const std::vector<std::string>& requested) {
     std::vector<Config::Scalar> made;
-    for (const std::string& name : asked) made.push_back({name, false, true});
+    for (const std::string& name : requested) made.push_back({name, false, true});
     return made;
   }
 
@@ -48,7 +48,7 @@ class Board {
   ScalarBoard board_;
 };
 
-TEST_CASE("only the scalars asked for are taken and the last report of a step counts") {
+TEST_CASE("only the scalars requested are taken and the last report of a step counts") {
   Board board({"loss", "learning-rate"});
   board.begin();
   board->report("loss", 3);
@@ -145,11 +145,11 @@ TEST_CASE("what no step has had is named until one has") {
   Board board({"loss", "throughput"});
   board.begin();
   board.end(milliseconds(500), 4);
-  CHECK(board->never_given() == std::vector<std::string>{"loss"});
+  CHECK(board->without_value() == std::vector<std::string>{"loss"});
   board.begin();
   board->report("loss", 1);
   board.end();
-  CHECK(board->never_given().empty());
+  CHECK(board->without_value().empty());
 }
 
 TEST_CASE("a line of the log names rank and samples where there are such") {

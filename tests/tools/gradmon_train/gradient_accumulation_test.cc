@@ -27,7 +27,7 @@ TEST_CASE("four micro batches give the gradient of the whole batch to rounding")
   const TextBatch batch = sample_batch(8);
   const auto at_once = accumulate_gradients(*model, {batch});
   const auto expected = gradients(*model);
-  forget_gradients(trainable_parameters(*model));
+  unset_gradients(trainable_parameters(*model));
   const auto in_four = accumulate_gradients(*model, in_parts(batch, 4));
   REQUIRE(at::allclose(in_four.loss, at_once.loss, 1e-5, 1e-7));
   const auto found = gradients(*model);
@@ -47,7 +47,7 @@ TEST_CASE("a forgotten gradient is undefined until there is another") {
   const auto parameters = trainable_parameters(*model);
   accumulate_gradients(*model, {sample_batch(1)});
   const auto first = gradients(*model);
-  forget_gradients(parameters);
+  unset_gradients(parameters);
   REQUIRE_FALSE(parameters.front().grad().defined());
   accumulate_gradients(*model, {sample_batch(1)});
   REQUIRE(same(gradients(*model), first));

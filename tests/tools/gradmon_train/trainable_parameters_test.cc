@@ -36,7 +36,7 @@ TEST_CASE("frozen parameters do not move and all others do") {
   const auto parameters = trainable_parameters(*model);
   torch::optim::AdamW optimizer(parameters, torch::optim::AdamWOptions(0.1));
   for (int i = 0; i < 2; ++i) {
-    forget_gradients(parameters);
+    unset_gradients(parameters);
     accumulate_gradients(*model, {sample_batch(2)});
     optimizer.step();
   }

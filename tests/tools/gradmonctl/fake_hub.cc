@@ -61,7 +61,7 @@ void FakeHub::answer(Peer peer, const std::string& bytes) {
   reply.settled = reply.applied_by_all = true;
   if (command->verb == CommandVerb::cancel) reply.message = "the pending change is withdrawn";
   if (command->verb == CommandVerb::evict)
-    reply.message = "rank " + std::to_string(command->rank.value_or(-1)) + " is out in 15 s";
+    reply.message = "rank " + std::to_string(command->rank.value_or(-1)) + " will be dropped in 15 s";
   static_cast<void>(server_->send(peer, encode(Frame(AddressedReply{command->request_id, reply}))));
 }
 

@@ -27,7 +27,7 @@ class FakeJob {
       return reply;
     };
   }
-  Pace pace() {
+  CommandClock clock() {
     return {[this] { return now_; }, [this](std::chrono::milliseconds time) { now_ += time; }};
   }
   Console console() { return {out, err}; }

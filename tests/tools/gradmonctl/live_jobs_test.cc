@@ -112,6 +112,25 @@ TEST_CASE("a name that two jobs have lists both, and one that no job has says wh
   CHECK(host.ctl({"history", "--job", "none-" + kRun}).code == 4);
 }
 
+TEST_CASE("each hub is asked once, however few jobs are found") {
+  const Host host;
+  const FakeHub hub(host.runtime_dir(), job(kName, kOne));
+  CHECK(host.ctl({"jobs"}).code == 0);
+  CHECK(hub.asked().size() == 1);
+  CHECK(host.ctl({"status", "--job", "none-" + kRun}).code == 4);
+  CHECK(hub.asked().size() == 2);
+}
+
+TEST_CASE("a job is not taken for that of an output directory that cannot be resolved") {
+  const Host host;
+  Status status = job(kName, kOne);
+  status.output_dir = "";
+  const FakeHub hub(host.runtime_dir(), status);
+  const auto loop = host.runtime_dir() / "loop";
+  std::filesystem::create_symlink(loop, loop);
+  CHECK(host.ctl({"status", "--output-dir", loop.string()}).code == 4);
+}
+
 TEST_CASE("cancel and evict reach the job and its answer is said") {
   const Host host;
   const FakeHub hub(host.runtime_dir(), job(kName, kOne));
@@ -120,7 +139,7 @@ TEST_CASE("cancel and evict reach the job and its answer is said") {
   CHECK(cancelled.err == "gradmonctl: the pending change is withdrawn\n");
   const Ended evicted = host.ctl({"evict", "3", "--job", kName});
   CHECK(evicted.code == 0);
-  CHECK(evicted.err == "gradmonctl: rank 3 is out in 15 s\n");
+  CHECK(evicted.err == "gradmonctl: rank 3 will be dropped in 15 s\n");
   CHECK(hub.asked().back().verb == CommandVerb::evict);
   CHECK(hub.asked().back().rank == 3);
 }
@@ -143,7 +162,7 @@ TEST_CASE("a directory that cannot be trusted is named") {
   REQUIRE(chmod(planted.c_str(), 0777) == 0);
   const Ended listed = host.ctl({"jobs"});
   CHECK(listed.code == 0);
-  CHECK(has(listed.err, "gradmonctl: ignored " + planted.string() + ": has mode 0777, expected 0700"));
+  CHECK(has(listed.err, "gradmonctl: ignored " + planted.string() + ": has mode 0777; expected 0700"));
 }
 
 }  // namespace

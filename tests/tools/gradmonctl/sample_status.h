@@ -73,7 +73,7 @@ inline Status troubled_status() {
   status.ranks.push_back(sample_rank(4));
   status.ranks[4].state = "dropped";
   status.ranks[4].last_seen_ms = 61'000;
-  status.ranks[4].error = "silent, last heard 15 s before";
+  status.ranks[4].error = "silent, last heard 15 s earlier";
   status.ranks.push_back(sample_rank(5));
   status.ranks[5].state = "left";
   return status;

@@ -92,7 +92,7 @@ TEST_CASE("with --all, with --json and outside a terminal nothing is left out") 
   const CrowdedJob job;
   GradmonctlProcess piped(job.words({"status"}), {"COLUMNS=50", "LINES=20"});
   CHECK(piped.wait() == 0);
-  CHECK(piped.out() == status_text(CrowdedJob::status()));
+  CHECK(piped.out() == full_text(status_listing(CrowdedJob::status())));
   CHECK(lines_in_terminal(kSmall, job.words({"status", "--all"}), {}) == lines_of(piped.out()));
   const Lines json = lines_in_terminal(kSmall, job.words({"status", "--json"}), {});
   CHECK(has(json, "\"rank\": 39"));
@@ -119,11 +119,10 @@ TEST_CASE("history on a small screen shows the newest changes") {
 
 TEST_CASE("jobs on a small screen says how many more there are") {
   FakeJob job;
-  FoundHere found{std::vector<JobEntry>(20), {}, {}};
-  const auto ask_at = [&](const std::string&) { return job.ask(); };
+  const HubReplies replies{std::vector<HubReplies::Answer>(20), {}};
   Console console = job.console();
   console.screen = Screen{40, 10};
-  CHECK(jobs_command({}, found, ask_at, console) == 0);
+  CHECK(jobs_command({}, replies, {}, console) == 0);
   CHECK(fits(lines_of(job.out.str()), *console.screen));
   CHECK(has(lines_of(job.out.str()), "… and 13 more jobs (--all shows all)"));
 }

@@ -26,7 +26,7 @@ TEST_CASE("a rank is killed") {
   Fault fault;
   fault.name = "rank killed";
   fault.begin = [](Scene& scene) { scene.job.kill_rank(kVictim); };
-  fault.status = of_rank("2", "gone|dropped|left|died");
+  fault.status = of_rank("2", "ended|dropped|left|died");
   fault.not_compared = {kVictim};
   check(fault);
 }

@@ -53,7 +53,7 @@ void AgentJob::begin(Step step) {
 }
 
 std::filesystem::path AgentJob::socket() const {
-  const std::filesystem::path base = job_bases(options_.environment).first();
+  const std::filesystem::path base = job_bases(options_.environment).preferred();
   return JobDirectory{base / job_file_name(options_.launch_id)}.socket();
 }
 

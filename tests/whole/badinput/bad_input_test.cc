@@ -14,6 +14,7 @@
 #include <thread>
 
 #include "control/config/config_parser.h"
+#include "control/config/json_locate.h"
 #include "control/debian_version.h"
 #include "control/wire/plan_source.h"
 #include "tests/control/config/scratch_directory.h"
@@ -252,7 +253,7 @@ TEST_CASE("a growing file: never more than 1 MiB of it") {
   CHECK(eventually([&] {
     const auto read = read_file(path);
     if (read) {
-      REQUIRE(read->content.text.size() <= kMaxConfigFileBytes);
+      REQUIRE(read->content.text.size() <= kMaxJsonBytes);
     } else {
       refused += read.error() == "it is larger than 1 MiB" ? 1 : 0;
     }

@@ -31,7 +31,7 @@ RankByHand::RankByHand(const AgentJob& job, Rank rank)
     : launch_id_(job.launch_id()),
       process_id_(random_hex(16)),
       rank_(rank),
-      stream_(connected_to(job.socket()), {kMostBytesDown, kMostBytesDown}) {
+      stream_(connected_to(job.socket()), {kMaxFrameBytes, kMaxFrameBytes}) {
   Introduction introduction;
   introduction.launch_id = launch_id_;
   introduction.rank = rank;

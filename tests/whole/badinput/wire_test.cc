@@ -56,7 +56,7 @@ AgentJob::Options on_loopback() { return {1, 1, "tcp://127.0.0.1:*"}; }
 std::string address_of(const AgentJob& job) {
   std::string address;
   REQUIRE(eventually([&] {
-    const auto entry = find_job(job.output_dir(), job.launch_id());
+    const auto entry = find_entry(job.output_dir(), job.launch_id());
     address = entry ? entry->address : "";
     return !address.empty();
   }));
@@ -119,9 +119,9 @@ TEST_CASE("a rank number that a living process has is refused and its holder nam
   RankByHand one(job, kOne);
   one.join();
   RankByHand other(job, kOne);
-  CHECK(other.send_hello().refused == "rank 1 is taken by " + own_name());
+  CHECK(other.send_hello().refused == "rank 1 already belongs to " + own_name());
   RankByHand zero(job, Rank{0});
-  CHECK(zero.send_hello().refused == "rank 0 is taken by " + own_name());
+  CHECK(zero.send_hello().refused == "rank 0 already belongs to " + own_name());
   other.say_as(Rank{0}, Left{Step{5}});
   CHECK(other.is_cut_off());
   const auto ranks = job.ask().ranks;
@@ -202,7 +202,7 @@ TEST_CASE("bytes that are no message end the connection and nothing else") {
     one.send_raw(bytes);
     CHECK(one.is_cut_off());
     RankByHand again(job, kOne);  // The process that was cut off may live: it is silent and no more.
-    CHECK(again.send_hello().refused == "rank 1 is taken by " + own_name());
+    CHECK(again.send_hello().refused == "rank 1 already belongs to " + own_name());
     CHECK(job.ask().ranks.at(0).state == "idle");
   }
 }

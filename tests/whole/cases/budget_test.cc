@@ -126,7 +126,7 @@ TEST_CASE("where no interval would do collecting goes off at one step and the fi
     return !changes.empty() && !changes.back().on && all_applied(changes.back(), world);
   }));
   const HistoryEntry off = by_the_budget(job.history()).back();
-  CHECK(off.by.find("even every 4096 steps would not do") != std::string::npos);
+  CHECK(off.by.find("even every 4096 steps would exceed it") != std::string::npos);
   REQUIRE(eventually([&] { return job.config_text().find("\"dynamic_on\": false") != std::string::npos; }));
   CHECK(job.status().state == "off");
   CHECK(job.status().reason.find("turned off by the budget (") == 0);

@@ -318,7 +318,7 @@ TEST_CASE("a rank that starts late is waited for by the change and not by traini
   REQUIRE(
       eventually([&] { return !job.status().ranks.empty() && job.status().ranks[0].step > 20; }, kPatience));
   write_text(job.config_path, config(true, 3));
-  REQUIRE(pending(job, "waiting for rank 1 of 2 to make its Monitor"));
+  REQUIRE(pending(job, "waiting for rank 1 of 2 to create its Monitor"));
   CHECK(steps_on(job.life(0)));
   job.start(1, launch("one"));
   REQUIRE(in_force(job, 2));
@@ -433,7 +433,9 @@ TEST_CASE("where the first step differs nothing is armed and the status names th
   job.start(2, launch("one", 90));
   REQUIRE(all_step(job, -1));
   write_text(job.config_path, config(true, 3));
-  REQUIRE(pending(job, "rank 2 starts at step 90, an earlier rank at step 100"));
+  REQUIRE(pending(job,
+                  "rank 2 starts at step 90, but a lower rank starts at step 100: all ranks need the same "
+                  "start_iteration"));
   CHECK(job.history()[0].verdict.empty());
   for (const int rank : {0, 1, 2}) CHECK(steps_on(job.life(rank)));
 }
@@ -444,7 +446,7 @@ TEST_CASE("a second process of a rank is refused while the first lives and takes
   REQUIRE(collects(job));
   Life& first = job.life(1);
   Life& second = job.start(1, launch("one"));
-  const std::string claim = "claimed by pid " + std::to_string(second.pid);
+  const std::string claim = "pid " + std::to_string(second.pid) + " on ";
   REQUIRE(eventually([&] { return job.status().ranks[1].error.find(claim) != std::string::npos; }, kPatience));
   CHECK(job.status().ranks[1].pid == first.pid);
   CHECK(steps_on(first));

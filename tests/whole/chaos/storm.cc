@@ -254,7 +254,7 @@ void Storm::ask_until_taken(Command command) {
   command.request_id = "change " + std::to_string(changes_) + " of launch " + std::to_string(launches_);
   const auto taken = [&] {
     const std::string said = job_.ask(command).message;
-    return said != "no rank of this job has come yet" && said != "the lead hub is not found yet";
+    return said != "no rank of this job has connected yet" && said != "the lead hub is not found yet";
   };
   if (!eventually(taken, kPatience)) note("nobody takes the command");
 }

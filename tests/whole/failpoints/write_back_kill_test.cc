@@ -10,7 +10,7 @@
 #include <random>
 
 #include "control/config/file_content.h"
-#include "control/config/file_exchange.h"
+#include "control/config/replace_content.h"
 #include "control/debian_version.h"
 #include "control/hub/service/write_back_note.h"
 #include "tests/support/temporary_directory.h"
@@ -126,7 +126,7 @@ class Round {
       FailpointProcess process(run("look", ""));
       process.wait();
     }
-    recover_displaced(config_, std::chrono::seconds(-1));
+    recover_side_files(config_, std::chrono::seconds(-1));
     return read_text(config_);
   }
 

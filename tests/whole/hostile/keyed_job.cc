@@ -23,7 +23,7 @@ fs::path make_keys(const fs::path& directory) {
 }
 
 std::string free_endpoint() {
-  return (*Bus::listen("tcp://127.0.0.1:*", InsecureLoopback::allowed, {1000}))->endpoint();
+  return (*Bus::make_server("tcp://127.0.0.1:*", InsecureLoopback::allowed, {1000}))->endpoint();
 }
 
 RealJob::Options options(int world, const fs::path& keys, const std::string& endpoint,
@@ -44,7 +44,7 @@ KeyedJob::KeyedJob(int world, const std::string& before)
       job_(options(world, keys_, endpoint_, before)) {
   const bool up = eventually(
       [&] {
-        const auto jobs = read_jobs(job_.output_dir);
+        const auto jobs = read_entries(job_.output_dir);
         if (jobs.empty()) return false;
         socket_ = jobs.front().endpoint.substr(std::string_view("ipc://").size());
         const Status now = status();

@@ -90,7 +90,7 @@ TEST_CASE("a key with the role read is answered and commands nothing and can be 
     CHECK(refused.outcome == CommandOutcome::not_allowed);
     CHECK(refused.message == "client \"alice\" may read, not command (its role in clients.allow is read)");
   }
-  auto bus = *Bus::ask({kMostBytesDown}, *read_operator_keys(alice));
+  auto bus = *Bus::make_client({kMaxFrameBytes}, *read_operator_keys(alice));
   REQUIRE(bus->connect(job.endpoint()));
   const Envelope left{job.status().epoch, Rank{1}, 1, Left{Step{1}}};
   bus->send("", encode(Frame(Bundles{bundle_of(left)})));

@@ -91,7 +91,7 @@ fs::path HostsJob::output_dir(int rank) const {
   return directory_ / (shared ? "out" : "out" + std::to_string(rank));
 }
 
-JobEntry HostsJob::entry() const { return find_job(output_dir(0), launch_).value_or(JobEntry{}); }
+JobEntry HostsJob::entry() const { return find_entry(output_dir(0), launch_).value_or(JobEntry{}); }
 
 pid_t HostsJob::hub(int host) const { return listener_of(socket(host)); }
 

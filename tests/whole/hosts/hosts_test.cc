@@ -318,7 +318,7 @@ TEST_CASE("links that go down and up while plans are switched make no step run u
 TEST_CASE("without a way to the lead the job stays off and names the rank and all train on") {
   HostsJob job({2, config(true), Rendezvous::none}, nullptr);
   CAPTURE(job.logs());
-  REQUIRE(eventually([&] { return reason_of(job) == "waiting for rank 1 of 2 to make its Monitor"; }));
+  REQUIRE(eventually([&] { return reason_of(job) == "waiting for rank 1 of 2 to create its Monitor"; }));
   REQUIRE(job.ask(CommandVerb::status, 1).message == "the lead hub is not found yet");
   REQUIRE(eventually([&] { return job.log(1).find("rank 1: off") != std::string::npos; }));
   REQUIRE(eventually([&] { return job.status().ranks.at(0).step > 2; }));

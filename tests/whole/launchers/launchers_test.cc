@@ -167,7 +167,7 @@ TEST_CASE("ranks in a container each have one launch id and none where only the 
   REQUIRE(launch_id_of(script) != first);
   for (const std::string& line : lines_of(ranks_under_shells(kByScript, each + "$PRINT"))) {
     REQUIRE(line ==
-            "- nothing names this launch: set GRADMON_RUN_ID to one value on all ranks, a new one for each "
+            "- cannot identify this launch: set GRADMON_RUN_ID to one value on all ranks, a new one for each "
             "launch");
   }
 }

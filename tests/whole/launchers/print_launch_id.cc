@@ -55,9 +55,9 @@ void finish(c10d::TCPStore& store, const Environment& environment) {
 
 std::string line_of(const Environment& environment) {
   gradmon::LaunchEnvironment world;
-  world.open_store = [](const gradmon::StorePlace& place) {
+  world.open_store = [](const gradmon::StoreAddress& address) {
     return std::make_shared<gradmon::TorchStore>(
-        gradmon::TorchStore::Place{place.host, place.port, milliseconds(1000)});
+        gradmon::TorchStore::Address{address.host, address.port, milliseconds(1000)});
   };
   world.parent = gradmon::parent_process;
   const auto source = gradmon::find_launch_id(environment, 1, world);
@@ -69,7 +69,7 @@ std::string line_of(const Environment& environment) {
     if (const auto id = search.poll(now())) return id->id + " from " + id->source;
     std::this_thread::sleep_for(milliseconds(10));
   }
-  return "- " + source.reason + "; " + search.objection();
+  return "- " + source.reason + "; " + search.last_error();
 }
 
 }  // namespace

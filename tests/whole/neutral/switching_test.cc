@@ -10,6 +10,7 @@
 #include <mutex>
 #include <vector>
 
+#include "control/config/config_parser.h"
 #include "control/debian_version.h"
 #include "hooks/rows/libtorch_optimizer_state.h"
 #include "runtime/collect/collection.h"
@@ -53,14 +54,14 @@ class Switching {
   // On, a step that is collected; then off or at the plan's end, and a step that is not.
   void there_and_back(bool ends_by_itself) {
     revision_.value += 1;
-    collection_.swap({revision_, on_, step_});
+    collection_.swap({revision_, on_, step_}, config_);
     step(HookSet::Collect::yes);
     hooks_ = std::max(hooks_, training_.hooks());
     if (ends_by_itself) {
       collection_.end_collection(step_);
     } else {
       const Revision off{revision_.value + 1};
-      collection_.swap({off, off_, step_});
+      collection_.swap({off, off_, step_}, nullptr);
       revision_ = off;
     }
     step(HookSet::Collect::no);
@@ -111,6 +112,8 @@ class Switching {
 
   const TemporaryDirectory scratch_;
   const PlanPtr on_ = plan(true), off_ = plan(false);
+  const std::shared_ptr<const Config> config_ =
+      std::make_shared<const Config>(parse_config(on_->config_text, "config").value().config);
   VariedTraining training_;
   Revision revision_;
   Step step_;

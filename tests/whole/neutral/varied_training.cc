@@ -83,7 +83,7 @@ at::Tensor VariedTraining::loss_of(int micro) {
 }
 
 void VariedTraining::step(const std::function<void(double loss)>& update) {
-  forget_gradients(trainable_parameters(model_));
+  unset_gradients(trainable_parameters(model_));
   double loss_of_step = 0;
   for (int micro = 0; micro < kMicroBatches; ++micro) {
     const at::Tensor loss = loss_of(micro);

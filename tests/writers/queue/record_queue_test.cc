@@ -16,8 +16,8 @@ namespace {
 
 constexpr std::size_t kAll = 1U << 30;
 
-QueueOptions options(std::size_t capacity, Overflow overflow, std::chrono::milliseconds patience = 60s) {
-  return {capacity, overflow, patience};
+QueueOptions options(std::size_t capacity, Overflow overflow, std::chrono::milliseconds max_wait = 60s) {
+  return {capacity, overflow, max_wait};
 }
 
 std::size_t push_many(RecordQueue& queue, std::size_t n) {
@@ -122,7 +122,7 @@ TEST_CASE("a queue of one place works") {
   CHECK(received.count == 800);
 }
 
-TEST_CASE("when patience is out the queue drops until it is half empty") {
+TEST_CASE("when max_wait is over the queue drops until it is half empty") {
   RecordQueue queue(options(64, Overflow::block, 10ms));
   CHECK(push_many(queue, 66) == 64);
   CHECK(queue.dropping());
@@ -136,7 +136,7 @@ TEST_CASE("when patience is out the queue drops until it is half empty") {
   CHECK(queue.dropped() == 3);
 }
 
-TEST_CASE("patience that was used in a step is back in the next") {
+TEST_CASE("the time waited in a step does not count in the next") {
   RecordQueue queue(options(2, Overflow::block, 20ms));
   CHECK(push_many(queue, 3) == 2);
   CHECK(queue.dropping());
@@ -191,10 +191,10 @@ TEST_CASE("the end of a step says how many records it had and takes no place") {
   queue.wait(RecordQueue::WakeFor::markers);
   queue.take_markers(markers);
   REQUIRE(markers.size() == 3);
-  CHECK(std::get<StepEnded>(markers[0].what).records == 4);
-  CHECK(std::get<StepEnded>(markers[0].what).step == Step{8});
-  CHECK(std::get<StepEnded>(markers[1].what).records == 2);
-  CHECK(std::get<CollectionEnded>(markers[2].what).last == Step{9});
+  CHECK(std::get<StepEnded>(markers[0].message).records == 4);
+  CHECK(std::get<StepEnded>(markers[0].message).step == Step{8});
+  CHECK(std::get<StepEnded>(markers[1].message).records == 2);
+  CHECK(std::get<CollectionEnded>(markers[2].message).last == Step{9});
 }
 
 TEST_CASE("a step of which nothing was accepted sends no marker") {

@@ -251,8 +251,8 @@ TEST_CASE("the end of a collection is reported once its rows can be read") {
     seen = read_text(scratch.path() / "run" / "grad_reduced_4-4.csv");
     story->tell("finished");
   });
-  writer.begin_revision(
-      layout(1), one(std::make_unique<CsvSink>(scratch.path() / "run", std::make_shared<NameTable>())));
+  writer.begin_revision(layout(1), one(std::make_unique<CsvSink>([&] { return scratch.path() / "run"; },
+                                                                 std::make_shared<NameTable>())));
   queue->push(plain_record(4, 0));
   queue->end_step(Revision{1}, Step{4});
   queue->end_collection(Revision{1}, Step{4});
@@ -265,8 +265,8 @@ TEST_CASE("rows that cannot be written are counted and named and end no process"
   const TemporaryDirectory scratch;
   const auto queue = make_queue(65536);
   WriterThread writer(queue, nullptr);
-  writer.begin_revision(layout(1),
-                        one(std::make_unique<CsvSink>(scratch.path(), std::make_shared<NameTable>())));
+  writer.begin_revision(layout(1), one(std::make_unique<CsvSink>([&] { return scratch.path(); },
+                                                                 std::make_shared<NameTable>())));
   rlimit before{};
   ::getrlimit(RLIMIT_FSIZE, &before);
   const rlimit small{4096, before.rlim_max};
@@ -343,6 +343,27 @@ TEST_CASE("a writer that is left behind tries no file again") {
   release.set_value();
   REQUIRE(story->wait_for("closed"));
   CHECK(story->text() == "tried stuck closed ");
+}
+
+TEST_CASE("files dropped in a burst are in the status until the files of the burst are written") {
+  WriterThread writer(make_queue(), nullptr);
+  std::promise<void> first, second;
+  const auto wait_for = [&](std::promise<void>& release) {
+    writer.write_file([released = release.get_future().share()]() -> tl::expected<void, std::string> {
+      released.wait();
+      return {};
+    });
+  };
+  wait_for(first);
+  wait_for(second);
+  for (int i = 0; i < 1000; ++i) writer.write_file([]() -> tl::expected<void, std::string> { return {}; });
+  first.set_value();
+  CHECK(eventually([&] {
+    return writer.status().last_error.find("2 files or log lines dropped: more than 1000 were waiting") !=
+           std::string::npos;
+  }));
+  second.set_value();
+  CHECK(eventually([&] { return writer.status().last_error.empty(); }));
 }
 
 TEST_CASE("in a forked child there is nothing to stop") {

@@ -38,7 +38,7 @@ std::int64_t step_until(Monitor& monitor, const std::string& state, const std::s
     const Status status = monitor.status();
     if (status.state == state && (reason.empty() || status.reason == reason)) return steps;
     if (std::chrono::steady_clock::now() > deadline) {
-      throw std::runtime_error("the monitor did not come to be " + state + " but is " + status.state + ", " +
+      throw std::runtime_error("the monitor did not reach state " + state + "; it is " + status.state + ", " +
                                status.reason);
     }
     monitor.step();

@@ -12,11 +12,11 @@ AskJob bounded_ask(AskJob ask) {
       [ask = std::move(ask)](const Command& command,
                              std::chrono::milliseconds timeout) -> tl::expected<CommandReply, std::string> {
         const std::size_t size = encode(Frame(command)).size();
-        if (size <= kMostBytesDown) return ask(command, timeout);
+        if (size <= kMaxFrameBytes) return ask(command, timeout);
         CommandReply refused;
         refused.outcome = CommandOutcome::failed;
         refused.message = "too large: the command takes " + std::to_string(size) + " bytes, a job accepts " +
-                          std::to_string(kMostBytesDown) + "; nothing was sent";
+                          std::to_string(kMaxFrameBytes) + "; nothing was sent";
         return refused;
       };
 }

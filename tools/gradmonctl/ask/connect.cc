@@ -13,49 +13,42 @@
 
 namespace gradmon {
 
-Pace real_pace() {
+CommandClock system_clock() {
   return {[] { return std::chrono::steady_clock::now(); },
           [](std::chrono::milliseconds time) { std::this_thread::sleep_for(time); }};
 }
 
-tl::expected<AskJob, NoJob> connect(const JobPlace& place) {
-  const auto endpoint = find_endpoint(place);
+tl::expected<AskJob, JobLookupError> connect(const JobSelector& selector) {
+  const auto endpoint = find_endpoint(selector);
   if (!endpoint) return tl::make_unexpected(endpoint.error());
-  auto keys = find_keys(place, *endpoint);
-  if (!keys) return tl::make_unexpected(NoJob{kExitUsage, printable(keys.error())});
+  auto keys = find_keys(selector, *endpoint);
+  if (!keys) return tl::make_unexpected(JobLookupError{kExitUsage, printable(keys.error())});
   try {
     const auto client = std::make_shared<CommandClient>(*endpoint, std::move(*keys));
     return bounded_ask([client](const Command& command, std::chrono::milliseconds timeout) {
       return client->ask(command, timeout);
     });
   } catch (const std::runtime_error& error) {
-    return tl::make_unexpected(NoJob{kExitUsage, error.what()});
+    return tl::make_unexpected(JobLookupError{kExitUsage, error.what()});
   }
 }
 
-AskJob connect_here(const std::string& endpoint) {
-  const auto client = std::make_shared<CommandClient>(endpoint);
-  return [client](const Command& command, std::chrono::milliseconds timeout) {
-    return client->ask(command, timeout);
-  };
-}
-
-AskJob ask_nobody(const NoJob& problem) {
+AskJob failing_ask(const JobLookupError& problem) {
   return [message = problem.message](const Command&, std::chrono::milliseconds) {
     return tl::expected<CommandReply, std::string>(tl::unexpect, message);
   };
 }
 
 // The message is already printable, and may contain line feeds.
-int give_up(const NoJob& problem, const Console& console) {
+int report_no_job(const JobLookupError& problem, const Console& console) {
   console.err << "gradmonctl: " << problem.message << (problem.message.back() == '\n' ? "" : "\n");
   return problem.code;
 }
 
-int with_job(const JobPlace& place, const Console& console,
+int with_job(const JobSelector& selector, const Console& console,
              const std::function<int(const AskJob&)>& command) {
-  const auto ask = connect(place);
-  return ask ? command(*ask) : give_up(ask.error(), console);
+  const auto ask = connect(selector);
+  return ask ? command(*ask) : report_no_job(ask.error(), console);
 }
 
 }  // namespace gradmon

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// Connects to the job that a JobPlace designates, over the real network.
+// Connects to the job that a JobSelector designates, over the real network.
 #pragma once
 
 #include <functional>
@@ -8,24 +8,23 @@
 
 #include "tools/gradmonctl/ask/find_job.h"
 #include "tools/gradmonctl/ask/job.h"
-#include "tools/gradmonctl/ask/job_place.h"
+#include "tools/gradmonctl/ask/job_selector.h"
 
 namespace gradmon {
 
-Pace real_pace();
+CommandClock system_clock();
 
 // Finds the job and its keys. The returned function sends the first command when called.
-tl::expected<AskJob, NoJob> connect(const JobPlace& place);
-// The same for an endpoint on this host, which needs no keys.
-AskJob connect_here(const std::string& endpoint);
+tl::expected<AskJob, JobLookupError> connect(const JobSelector& selector);
 // A function that answers every command with the error `problem`.
-AskJob ask_nobody(const NoJob& problem);
+AskJob failing_ask(const JobLookupError& problem);
 
 // Prints `problem` to `console.err`. Returns its exit code.
-int give_up(const NoJob& problem, const Console& console);
+int report_no_job(const JobLookupError& problem, const Console& console);
 
-// Runs `command` with the job at `place`; calls give_up() if there is none. Returns the
+// Runs `command` with the job at `selector`; calls report_no_job() if there is none. Returns the
 // exit code.
-int with_job(const JobPlace& place, const Console& console, const std::function<int(const AskJob&)>& command);
+int with_job(const JobSelector& selector, const Console& console,
+             const std::function<int(const AskJob&)>& command);
 
 }  // namespace gradmon

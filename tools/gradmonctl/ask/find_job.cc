@@ -16,15 +16,15 @@ std::string variable(const char* name) { return process_environment(name).value_
 
 }  // namespace
 
-std::string output_directory(const JobPlace& place) {
-  if (!place.output_dir.empty()) return place.output_dir;
+std::string output_directory(const JobSelector& selector) {
+  if (!selector.output_dir.empty()) return selector.output_dir;
   const std::string chosen = variable("MONITOR_OUTPUT_DIR");
   return chosen.empty() ? "./monitor_output" : chosen;
 }
 
-std::string chosen_name(const JobPlace& place) {
-  if (!place.job.empty()) return place.job;
-  return place.output_dir.empty() ? variable("GRADMON_JOB") : "";
+std::string chosen_name(const JobSelector& selector) {
+  if (!selector.job.empty()) return selector.job;
+  return selector.output_dir.empty() ? variable("GRADMON_JOB") : "";
 }
 
 std::vector<JobEntry> jobs_named(const std::string& name, std::vector<JobEntry> jobs) {
@@ -38,21 +38,21 @@ std::vector<JobEntry> jobs_named(const std::string& name, std::vector<JobEntry> 
   return keep([&name](const JobEntry& job) { return job.launch_id == name; });
 }
 
-tl::expected<std::string, NoJob> only_job(const LiveJobs& live, const std::string& which) {
+tl::expected<std::string, JobLookupError> only_job(const LiveJobs& live, const std::string& which) {
   const std::vector<JobEntry>& jobs = live.jobs;
   if (jobs.size() == 1) return jobs.front().endpoint;
   if (jobs.empty() && !live.denied.empty()) {
     std::string message;
     for (const std::string& line : live.denied) message += printable(line) + '\n';
-    return tl::make_unexpected(NoJob{kExitNotAllowed, message});
+    return tl::make_unexpected(JobLookupError{kExitNotAllowed, message});
   }
   if (jobs.empty() && !live.unanswered.empty()) {
-    std::string message = "no job " + which + " has answered:\n";
+    std::string message = "no job " + which + " answered:\n";
     for (const std::string& line : live.unanswered) message += printable(line) + '\n';
-    return tl::make_unexpected(NoJob{kExitNoAnswer, message});
+    return tl::make_unexpected(JobLookupError{kExitNoAnswer, message});
   }
   if (jobs.empty()) {
-    return tl::make_unexpected(NoJob{
+    return tl::make_unexpected(JobLookupError{
         kExitNoAnswer, "no live job " + which + " (gradmonctl jobs lists yours; --job, --output-dir or " +
                            "--endpoint chooses one)"});
   }
@@ -62,16 +62,17 @@ tl::expected<std::string, NoJob> only_job(const LiveJobs& live, const std::strin
     const std::string name = job.name.empty() ? "-" : job.name;
     table.add({job.endpoint, name, job.host, utc_text(job.started), job.launch_id});
   }
-  return tl::make_unexpected(NoJob{kExitUsage, std::to_string(jobs.size()) + " live jobs " + which +
-                                                   "; choose one with --job or --endpoint\n" + table.text()});
+  return tl::make_unexpected(JobLookupError{kExitUsage, std::to_string(jobs.size()) + " live jobs " + which +
+                                                            "; choose one with --job or --endpoint\n" +
+                                                            table.text()});
 }
 
-tl::expected<std::string, NoJob> find_endpoint(const JobPlace& place) {
-  if (!place.endpoint.empty()) return place.endpoint;
+tl::expected<std::string, JobLookupError> find_endpoint(const JobSelector& selector) {
+  if (!selector.endpoint.empty()) return selector.endpoint;
   const std::string given = variable("GRADMON_ENDPOINT");
-  if (place.output_dir.empty() && place.job.empty() && !given.empty()) return given;
-  const std::string directory = output_directory(place);
-  const std::string name = chosen_name(place);
+  if (selector.output_dir.empty() && selector.job.empty() && !given.empty()) return given;
+  const std::string directory = output_directory(selector);
+  const std::string name = chosen_name(selector);
   const std::string there = "with the output directory " + printable(directory);
   if (name.empty()) return only_job(live_jobs(directory), there);
   const std::string named = "named " + printable(name);
@@ -79,9 +80,11 @@ tl::expected<std::string, NoJob> find_endpoint(const JobPlace& place) {
     live.jobs = jobs_named(name, std::move(live.jobs));
     return live;
   };
-  if (!place.output_dir.empty()) return only_job(with_name(live_jobs(directory)), named + ' ' + there);
-  const LiveJobs here = with_name(jobs_of_this_host(name));
-  return only_job(here.jobs.empty() ? with_name(live_jobs(directory)) : here, named);
+  if (!selector.output_dir.empty()) return only_job(with_name(live_jobs(directory)), named + ' ' + there);
+  const HubReplies replies = query_all_hubs(
+      [&name](const Status& status) { return status.name == name || status.launch_id == name; });
+  const LiveJobs here = with_name(jobs_of_this_host(replies));
+  return only_job(here.jobs.empty() ? with_name(live_jobs(directory, replies)) : here, named);
 }
 
 }  // namespace gradmon

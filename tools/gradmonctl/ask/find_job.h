@@ -6,33 +6,33 @@
 #include <vector>
 
 #include "control/client/live_jobs.h"
-#include "tools/gradmonctl/ask/job_place.h"
+#include "tools/gradmonctl/ask/job_selector.h"
 #include "tools/gradmonctl/show/console.h"
 
 namespace gradmon {
 
 // --output-dir, else MONITOR_OUTPUT_DIR, else ./monitor_output.
-std::string output_directory(const JobPlace& place);
+std::string output_directory(const JobSelector& selector);
 
-struct NoJob {
+struct JobLookupError {
   int code = kExitNoAnswer;  // kExitUsage: several jobs; kExitNotAllowed: access is denied
   std::string message;       // readable; may have several lines
 };
 
 // --job, else GRADMON_JOB if --output-dir is not given; "" if neither names a job.
-std::string chosen_name(const JobPlace& place);
+std::string chosen_name(const JobSelector& selector);
 
 // The endpoint of the job: --endpoint, else the job of --job or --output-dir, else
 // GRADMON_ENDPOINT, else the job of GRADMON_JOB or the output directory. Without
 // --output-dir, a name is searched among this user's jobs on this host, then in the
 // output directory (.gradmon/jobs), which also lists jobs of other hosts.
-tl::expected<std::string, NoJob> find_endpoint(const JobPlace& place);
+tl::expected<std::string, JobLookupError> find_endpoint(const JobSelector& selector);
 
 // The decisions of find_endpoint(), pure.
 // The jobs with this name; if there are none, the jobs with this launch id.
 std::vector<JobEntry> jobs_named(const std::string& name, std::vector<JobEntry> jobs);
 // The endpoint of the only job; an error if there are none or several. `which` describes
 // the search in messages: "named train.py".
-tl::expected<std::string, NoJob> only_job(const LiveJobs& live, const std::string& which);
+tl::expected<std::string, JobLookupError> only_job(const LiveJobs& live, const std::string& which);
 
 }  // namespace gradmon

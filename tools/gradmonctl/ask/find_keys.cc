@@ -24,15 +24,15 @@ std::string usual_directory(const std::string& endpoint) {
 
 }  // namespace
 
-std::string key_directory(const JobPlace& place, const std::string& endpoint) {
-  const std::string directory = place.keys.empty() ? variable("GRADMON_KEYS") : place.keys;
+std::string key_directory(const JobSelector& selector, const std::string& endpoint) {
+  const std::string directory = selector.keys.empty() ? variable("GRADMON_KEYS") : selector.keys;
   return directory.empty() ? usual_directory(endpoint) : directory;
 }
 
-tl::expected<std::optional<ClientKeys>, std::string> find_keys(const JobPlace& place,
+tl::expected<std::optional<ClientKeys>, std::string> find_keys(const JobSelector& selector,
                                                                const std::string& endpoint) {
   if (!is_tcp(endpoint)) return std::optional<ClientKeys>{};
-  const std::string directory = key_directory(place, endpoint);
+  const std::string directory = key_directory(selector, endpoint);
   if (directory.empty()) return std::optional<ClientKeys>{};
   auto keys = read_operator_keys(directory);
   if (!keys) return tl::unexpected(keys.error());

@@ -22,7 +22,7 @@ std::string author() {
 
 }  // namespace
 
-Command question(CommandVerb verb) {
+Command make_command(CommandVerb verb) {
   Command command;
   command.verb = verb;
   command.request_id = random_hex(16);
@@ -30,7 +30,7 @@ Command question(CommandVerb verb) {
   return command;
 }
 
-int refusal(const tl::expected<CommandReply, std::string>& reply, const Console& console) {
+int report_failure(const tl::expected<CommandReply, std::string>& reply, const Console& console) {
   if (!reply) {
     console.err << "gradmonctl: " << printable_lines(reply.error(), "\n  ") << '\n';
     return kExitNoAnswer;
@@ -40,6 +40,14 @@ int refusal(const tl::expected<CommandReply, std::string>& reply, const Console&
               << (reply->message.empty() ? "the job refused" : printable_lines(reply->message, "\n  "))
               << '\n';
   return static_cast<int>(reply->outcome);
+}
+
+tl::expected<Status, int> ask_status(const AskJob& ask, const Console& console) {
+  auto reply = ask(make_command(CommandVerb::status), kAnswerTime);
+  if (const int code = report_failure(reply, console); code != kExitDone) return tl::make_unexpected(code);
+  if (reply->status) return std::move(*reply->status);
+  console.err << "gradmonctl: the job's answer has no status\n";
+  return tl::make_unexpected(kExitFailed);
 }
 
 }  // namespace gradmon

@@ -17,19 +17,22 @@ namespace gradmon {
 using AskJob =
     std::function<tl::expected<CommandReply, std::string>(const Command&, std::chrono::milliseconds)>;
 
-// The clock of the commands; tests substitute a fake clock.
-struct Pace {
+// The clock of the commands; tests substitute a fake.
+struct CommandClock {
   std::function<std::chrono::steady_clock::time_point()> now;
-  std::function<void(std::chrono::milliseconds)> pause;
+  std::function<void(std::chrono::milliseconds)> sleep;
 };
 
 inline constexpr std::chrono::milliseconds kAnswerTime{5000};
 
 // A new command with a random request id and this process as its author.
-Command question(CommandVerb verb);
+Command make_command(CommandVerb verb);
 
 // The exit code for a reply. If there is no answer or its outcome is not "done", prints
 // the cause to `console.err`; otherwise prints nothing and returns kExitDone.
-int refusal(const tl::expected<CommandReply, std::string>& reply, const Console& console);
+int report_failure(const tl::expected<CommandReply, std::string>& reply, const Console& console);
+
+// Asks for the status. The error is the exit code; the cause has been printed to `console.err`.
+tl::expected<Status, int> ask_status(const AskJob& ask, const Console& console);
 
 }  // namespace gradmon

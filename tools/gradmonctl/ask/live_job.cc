@@ -1,11 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "tools/gradmonctl/ask/live_job.h"
 
+#include <poll.h>
 #include <signal.h>
-
-#include <filesystem>
-#include <system_error>
-#include <thread>
 
 #include "control/client/live_jobs.h"
 #include "control/host/process_identity.h"
@@ -31,10 +28,10 @@ LiveJob live_job(const std::string& endpoint, AskJob ask) {
   job.ask = ask;
   job.now = wall_now;
   job.interrupted = interrupted;
-  job.lives = [endpoint] { return hub_is_there(endpoint); };
+  job.lives = [endpoint] { return hub_is_listening(endpoint); };
   job.next_state = [ask](std::chrono::milliseconds time) -> std::optional<Status> {
-    std::this_thread::sleep_for(time);
-    const auto reply = ask(question(CommandVerb::status), time);
+    if (poll(nullptr, 0, static_cast<int>(time.count())) < 0) return {};  // SIGINT ends the wait.
+    const auto reply = ask(make_command(CommandVerb::status), time);
     return reply ? reply->status : std::nullopt;
   };
   return job;

@@ -13,7 +13,7 @@ namespace gradmon {
 // A live job for `gradmonctl watch`; tests substitute a fake job.
 struct LiveJob {
   AskJob ask;
-  std::function<std::optional<Status>(std::chrono::milliseconds)> next_state;  // waits first; nullopt: no status
+  std::function<std::optional<Status>(std::chrono::milliseconds)> next_state;  // waits first; nullopt: none
   std::function<std::optional<bool>()> lives;  // nullopt: unknown
   std::function<bool()> interrupted;           // by the user; called only after the first answer
   std::function<WallTime()> now;

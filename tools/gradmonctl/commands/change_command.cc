@@ -15,22 +15,27 @@ namespace {
 
 using std::chrono::milliseconds;
 constexpr milliseconds kVerdictPause{50};
-constexpr std::int64_t kMostSeconds = 31'536'000;  // a year
+constexpr std::int64_t kMaxSeconds = 31'536'000;  // a year
 
 class VerdictWait {
  public:
-  VerdictWait(const ChangeRequest& request, const AskJob& ask, const Pace& pace, const Console& console)
-      : timeout_(request.timeout), ask_(ask), pace_(pace), console_(console), ends_(pace.now() + timeout_) {}
+  VerdictWait(const ChangeRequest& request, const AskJob& ask, const CommandClock& clock,
+              const Console& console)
+      : timeout_(request.timeout),
+        ask_(ask),
+        clock_(clock),
+        console_(console),
+        ends_(clock.now() + timeout_) {}
 
   int wait(Command command, CommandReply reply) {
     command.verb = CommandVerb::verdict;
     while (!(reply.settled && reply.applied_by_all)) {
       if (left() <= milliseconds(0)) return too_late(reply);
-      pace_.pause(std::min(kVerdictPause, left()));
+      clock_.sleep(std::min(kVerdictPause, left()));
       const milliseconds patience = std::clamp(left(), milliseconds(1), kAnswerTime);
       auto next = ask_(command, patience);
       if (!next && patience < kAnswerTime) continue;  // The timeout has expired.
-      if (const int code = refusal(next, console_); code != kExitDone) return code;
+      if (const int code = report_failure(next, console_); code != kExitDone) return code;
       reply = std::move(*next);
     }
     if (reply.effective_step >= 0) console_.out << reply.effective_step << '\n';
@@ -38,11 +43,11 @@ class VerdictWait {
   }
 
  private:
-  milliseconds left() const { return std::chrono::ceil<milliseconds>(ends_ - pace_.now()); }
+  milliseconds left() const { return std::chrono::ceil<milliseconds>(ends_ - clock_.now()); }
 
   int too_late(const CommandReply& reply) const {
     std::string why = reply.message;
-    const auto status = ask_(question(CommandVerb::status), milliseconds(1000));
+    const auto status = ask_(make_command(CommandVerb::status), milliseconds(1000));
     if (status && status->status && status->status->pending) why = status->status->pending->reason;
     console_.err << "gradmonctl: "
                  << (reply.settled ? "agreed for step " + std::to_string(reply.effective_step) +
@@ -55,14 +60,14 @@ class VerdictWait {
 
   const std::chrono::seconds timeout_;
   const AskJob& ask_;
-  const Pace& pace_;
+  const CommandClock& clock_;
   const Console& console_;
   const std::chrono::steady_clock::time_point ends_;
 };
 
 Command command_of(const ChangeRequest& request) {
   Command command = request.command;
-  const Command asked = question(command.verb);
+  const Command asked = make_command(command.verb);
   command.request_id = asked.request_id;
   command.by = asked.by;
   return command;
@@ -70,12 +75,12 @@ Command command_of(const ChangeRequest& request) {
 
 }  // namespace
 
-int change_command(const ChangeRequest& request, const AskJob& ask, const Pace& pace,
+int change_command(const ChangeRequest& request, const AskJob& ask, const CommandClock& clock,
                    const Console& console) {
   const Command command = command_of(request);
-  VerdictWait verdict(request, ask, pace, console);
+  VerdictWait verdict(request, ask, clock, console);
   auto reply = ask(command, kAnswerTime);
-  if (const int code = refusal(reply, console); code != kExitDone) return code;
+  if (const int code = report_failure(reply, console); code != kExitDone) return code;
   if (!reply->message.empty())
     console.err << "gradmonctl: " << printable_lines(reply->message, "\n  ") << '\n';
   if (request.wait) return verdict.wait(command, std::move(*reply));
@@ -93,8 +98,9 @@ class ChangeSubcommand : public SubcommandFor<ChangeRequest> {
     return "";
   }
   int perform(const Console& console) override {
-    return with_job(request().place, console,
-                    [&](const AskJob& ask) { return change_command(request(), ask, real_pace(), console); });
+    return with_job(request().selector, console, [&](const AskJob& ask) {
+      return change_command(request(), ask, system_clock(), console);
+    });
   }
 
  protected:
@@ -104,12 +110,13 @@ class ChangeSubcommand : public SubcommandFor<ChangeRequest> {
   void add_wait(Arguments& arguments, const std::string& excluded = "") {
     Argument wait{"--wait", &request().wait, "until every rank has applied it; prints the step"};
     wait.excludes = excluded;
-    Argument timeout{"--timeout", &timeout_, "give up waiting after so long (60)", "SECONDS"};
+    Argument timeout{"--timeout", &timeout_, "stop waiting after SECONDS (60)", "SECONDS"};
+    timeout.needs = "--wait";
     timeout.least = 1;
-    timeout.most = kMostSeconds;
+    timeout.most = kMaxSeconds;
     arguments.push_back(wait);
     arguments.push_back(timeout);
-    add_place(arguments, request().place);
+    add_job_options(arguments, request().selector);
   }
 
  private:
@@ -125,7 +132,7 @@ class OnSubcommand : public ChangeSubcommand {
   std::string summary() const override { return "Switch collection on, in every rank at the same step"; }
   Arguments arguments() override {
     Command& on = request().command;
-    Argument interval{"--step-interval", &on.step_interval, "collect every so many steps", "K"};
+    Argument interval{"--step-interval", &on.step_interval, "collect every K steps", "K"};
     interval.least = 1;
     Arguments arguments{{"--at", &on.at, "not before this step", "STEP"},
                         {"--collect-times", &on.collect_times, "stop after so many collected steps", "N"},
@@ -173,7 +180,7 @@ class SetSubcommand : public ChangeSubcommand {
   int perform(const Console& console) override {
     if (!request().file.empty()) return dry_run_of_file(request(), console);
     if (!request().dry_run) return ChangeSubcommand::perform(console);
-    return with_job(request().place, console,
+    return with_job(request().selector, console,
                     [&](const AskJob& ask) { return dry_run(request(), ask, console); });
   }
 

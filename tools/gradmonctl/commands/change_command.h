@@ -4,13 +4,13 @@
 #include <chrono>
 #include <string>
 #include "tools/gradmonctl/ask/job.h"
-#include "tools/gradmonctl/ask/job_place.h"
+#include "tools/gradmonctl/ask/job_selector.h"
 
 namespace gradmon {
 
 // A request of on, off or set. `command` has no request id and no author yet.
 struct ChangeRequest {
-  JobPlace place;
+  JobSelector selector;
   Command command;
   bool wait = false;
   bool dry_run = false;  // set only
@@ -21,6 +21,7 @@ struct ChangeRequest {
 // gradmonctl on, off and set. With --wait it polls for the verdict until every rank has
 // applied it, and prints the effective step (nothing if no change was needed). Returns the
 // exit code.
-int change_command(const ChangeRequest& request, const AskJob& ask, const Pace& pace, const Console& console);
+int change_command(const ChangeRequest& request, const AskJob& ask, const CommandClock& clock,
+                   const Console& console);
 
 }  // namespace gradmon

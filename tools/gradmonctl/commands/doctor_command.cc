@@ -27,8 +27,8 @@ using Level = Finding::Level;
 
 Finding examine_hooks(const Status& status) {
   if (status.torch.empty())
-    return {Level::warn, "torch", "the job does not say what it is built against",
-            "build it with this gradmon"};
+    return {Level::warn, "torch", "the job did not report its torch version",
+            "rebuild the job with this gradmon"};
   std::string kinds;
   for (const std::string& hook : status.hooks) kinds += (kinds.empty() ? "" : ", ") + hook;
   return {Level::ok, "torch", status.torch + "; hooks: " + (kinds.empty() ? "none" : kinds), ""};
@@ -40,8 +40,9 @@ void examine_job(const Status& status, Findings& findings) {
   if (status.last_error)
     findings.push_back({Level::warn, "last error", status.last_error->text, "gradmonctl status tells when"});
   if (status.ranks.empty() || status.ranks.front().host != host_name()) return;
-  if (const auto use = descriptor_use(status.ranks.front().pid))
-    findings.push_back(examine_descriptors("rank 0", *use));
+  const RankStatus& rank = status.ranks.front();
+  if (const auto use = descriptor_use(rank.pid))
+    findings.push_back(examine_descriptors("rank " + std::to_string(rank.rank.value), *use));
 }
 
 fs::path directory_of(const std::string& file) {
@@ -49,9 +50,9 @@ fs::path directory_of(const std::string& file) {
   return directory.empty() ? "." : directory;
 }
 
-void examine_keys_for(const JobPlace& place, Findings& findings) {
-  const auto endpoint = find_endpoint(place);
-  if (const std::string keys = key_directory(place, endpoint.value_or("")); !keys.empty())
+void examine_keys_for(const JobSelector& selector, Findings& findings) {
+  const auto endpoint = find_endpoint(selector);
+  if (const std::string keys = key_directory(selector, endpoint.value_or("")); !keys.empty())
     findings.push_back(examine_keys(keys));
 }
 
@@ -60,16 +61,16 @@ void examine_keys_for(const JobPlace& place, Findings& findings) {
 int doctor_command(const DoctorRequest& request, const AskJob& ask, const Console& console) {
   Findings findings;
   std::string file = request.file;
-  std::string output = output_directory(request.place);
-  const auto reply = ask(question(CommandVerb::status), kAnswerTime);
+  std::string output = output_directory(request.selector);
+  const auto reply = ask(make_command(CommandVerb::status), kAnswerTime);
   if (reply && reply->status) {
     examine_job(*reply->status, findings);
     if (file.empty()) file = reply->status->config_path;
-    if (request.place.output_dir.empty() && !reply->status->output_dir.empty())
+    if (request.selector.output_dir.empty() && !reply->status->output_dir.empty())
       output = reply->status->output_dir;
   } else {
     findings.push_back({Level::warn, "job", reply ? reply->message : reply.error(),
-                        "only this host is looked at; a job tells more"});
+                        "only this host was checked; start a job to check its status too"});
   }
   const auto take = [&findings](Findings more) {
     std::move(more.begin(), more.end(), std::back_inserter(findings));
@@ -80,9 +81,9 @@ int doctor_command(const DoctorRequest& request, const AskJob& ask, const Consol
   take(examine_config_directory(directory_of(file)));
   take(examine_output_directory(output));
   take(examine_hub());
-  examine_keys_for(request.place, findings);
+  examine_keys_for(request.selector, findings);
   findings.push_back(examine_inotify(inotify_use()));
-  if (const auto use = descriptor_use(getpid())) findings.push_back(examine_descriptors("this shell", *use));
+  if (const auto use = descriptor_use(getpid())) findings.push_back(examine_descriptors("gradmonctl", *use));
   console.out << (request.json ? findings_json(findings) : findings_text(findings));
   return worst(findings) == Level::fail ? kExitFailed : kExitDone;
 }
@@ -93,18 +94,18 @@ class DoctorSubcommand : public SubcommandFor<DoctorRequest> {
  public:
   std::string usage() const override { return "doctor [--json]"; }
   std::string summary() const override {
-    return "Try what gradmon needs of this host, and ask the job what it can do";
+    return "Check this host for what gradmon needs, and show what the job supports";
   }
   Arguments arguments() override {
     Arguments arguments{{"--json", &request().json, "one JSON object"},
                         {"--config", &request().file,
                          "the config file\n(default: the live job's, else ./monitor_config.json)", "FILE"}};
-    add_place(arguments, request().place);
+    add_job_options(arguments, request().selector);
     return arguments;
   }
   int perform(const Console& console) override {
-    const auto ask = connect(request().place);
-    return doctor_command(request(), ask ? *ask : ask_nobody(ask.error()), console);
+    const auto ask = connect(request().selector);
+    return doctor_command(request(), ask ? *ask : failing_ask(ask.error()), console);
   }
 };
 

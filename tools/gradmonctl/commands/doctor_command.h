@@ -3,12 +3,12 @@
 
 #include <string>
 #include "tools/gradmonctl/ask/job.h"
-#include "tools/gradmonctl/ask/job_place.h"
+#include "tools/gradmonctl/ask/job_selector.h"
 
 namespace gradmon {
 
 struct DoctorRequest {
-  JobPlace place;
+  JobSelector selector;
   std::string file;  // the config file; "": the live job's, else ./monitor_config.json
   bool json = false;
 };

@@ -1,10 +1,11 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "tools/gradmonctl/commands/dry_run.h"
 
-#include <map>
+#include <utility>
+#include <vector>
 
 #include "control/config/json_edit.h"
-#include "tools/gradmonctl/ask/matching_targets.h"
+#include "tools/gradmonctl/ask/match_counts.h"
 #include "tools/gradmonctl/config/config_text.h"
 #include "tools/gradmonctl/config/line_diff.h"
 #include "tools/gradmonctl/show/printable.h"
@@ -19,30 +20,30 @@ void show_change(const std::string& file, const std::string& before, const std::
   console.out << printable(file) << (lines.empty() ? ": nothing would change\n" : "\n" + lines);
 }
 
-std::string answer_text(const DryRunResult::Answer& answer, const MatchingTargets& matching) {
+std::string answer_text(const DryRunResult::Answer& answer, const MatchCounts& matching) {
   if (!answer.known) return "no answer";
   if (!answer.objection.empty()) return "rejects it: " + printable_lines(answer.objection, "; ");
   const auto found = matching.find(answer.rank.value);
-  return found == matching.end() ? "does not tell how many targets match" : matching_text(found->second);
+  return found == matching.end() ? "did not report the number of matching targets"
+                                 : matching_text(found->second);
 }
 
 // One line for all ranks with the same answer, in the order of the lowest rank.
-void show_answers(const std::vector<DryRunResult::Answer>& answers, const MatchingTargets& matching,
+void show_answers(const std::vector<DryRunResult::Answer>& answers, const MatchCounts& matching,
                   const Console& console) {
-  std::map<std::string, std::vector<int>> ranks;
-  std::vector<std::string> order;
-  for (const DryRunResult::Answer& answer : answers) {
-    const std::string text = answer_text(answer, matching);
-    if (ranks[text].empty()) order.push_back(text);
-    ranks[text].push_back(answer.rank.value);
-  }
-  for (const std::string& text : order)
-    console.out << rank_ranges(ranks[text]) << ": " << printable(text) << '\n';
+  std::vector<std::pair<int, std::string>> texts;
+  for (const DryRunResult::Answer& answer : answers)
+    texts.emplace_back(answer.rank.value, printable(answer_text(answer, matching)));
+  for (const std::string& line : grouped_by_text(texts)) console.out << line << '\n';
 }
 
 }  // namespace
 
-int judge_dry_run(const CommandReply& reply, const Console& console) {
+void report_warnings(const Status& status, const Console& console) {
+  for (const std::string& warning : status.warnings) console.err << "warning: " << printable(warning) << '\n';
+}
+
+int report_dry_run(const CommandReply& reply, const Console& console) {
   bool rejected = false;
   bool unknown = false;
   std::int64_t matches = 0;
@@ -62,19 +63,18 @@ int judge_dry_run(const CommandReply& reply, const Console& console) {
 }
 
 int dry_run(const ChangeRequest& request, const AskJob& ask, const Console& console) {
-  Command command = question(CommandVerb::dry_run);
+  Command command = make_command(CommandVerb::dry_run);
   command.edits = request.command.edits;
   const auto reply = ask(command, kAnswerTime);
-  if (const int code = refusal(reply, console); code != kExitDone) return code;
+  if (const int code = report_failure(reply, console); code != kExitDone) return code;
   if (!reply->status || reply->config_text.empty()) {
     console.err << "gradmonctl: the job does not support dry runs\n";
     return kExitFailed;
   }
-  for (const std::string& warning : reply->status->warnings)
-    console.err << "warning: " << printable(warning) << '\n';
+  report_warnings(*reply->status, console);
   show_change(reply->status->config_path, reply->config_before, reply->config_text, console);
   show_answers(reply->rank_answers, matching_with(request.command.edits, ask), console);
-  return judge_dry_run(*reply, console);
+  return report_dry_run(*reply, console);
 }
 
 int dry_run_of_file(const ChangeRequest& request, const Console& console) {
@@ -86,7 +86,7 @@ int dry_run_of_file(const ChangeRequest& request, const Console& console) {
     return kExitInvalidConfig;
   }
   show_change(request.file, *before, *after, console);
-  if (const int code = judge_config_text(*after, request.file, console); code != kExitDone) return code;
+  if (const int code = report_config_problems(*after, request.file, console); code != kExitDone) return code;
   console.err << "gradmonctl: no job was asked which targets match\n";
   return kExitDone;
 }

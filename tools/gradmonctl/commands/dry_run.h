@@ -12,8 +12,12 @@ namespace gradmon {
 // not answer.
 int dry_run(const ChangeRequest& request, const AskJob& ask, const Console& console);
 
-// Prints the ranks' answers to a dry run. Returns the exit code.
-int judge_dry_run(const CommandReply& reply, const Console& console);
+// Prints the warnings of the config that was tried to `console.err`.
+void report_warnings(const Status& status, const Console& console);
+
+// Prints the verdict of a dry run to `console.err`. `reply.status` must be set. Returns the exit
+// code.
+int report_dry_run(const CommandReply& reply, const Console& console);
 
 // Prints the lines of `request.file` that would change, and validates the result. Asks no job.
 // Returns the exit code.

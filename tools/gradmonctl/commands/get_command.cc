@@ -29,8 +29,8 @@ int show(const GetRequest& request, const std::string& text, const Console& cons
 }  // namespace
 
 int get_command(const GetRequest& request, const AskJob& ask, const Console& console) {
-  const auto reply = ask(question(CommandVerb::config), kAnswerTime);
-  if (const int code = refusal(reply, console); code != kExitDone) return code;
+  const auto reply = ask(make_command(CommandVerb::config), kAnswerTime);
+  if (const int code = report_failure(reply, console); code != kExitDone) return code;
   if (reply->config_text.empty()) {
     console.err << "gradmonctl: the job's answer has no config\n";
     return kExitFailed;
@@ -57,12 +57,12 @@ class GetSubcommand : public SubcommandFor<GetRequest> {
   Arguments arguments() override {
     Arguments arguments{{"KEY", &request().key, "a key or a JSON pointer (/alert/dump)"},
                         {"--config", &request().file, "ask this file instead of a job", "FILE"}};
-    add_place(arguments, request().place);
+    add_job_options(arguments, request().selector);
     return arguments;
   }
   int perform(const Console& console) override {
     if (!request().file.empty()) return get_from_file(request(), console);
-    return with_job(request().place, console,
+    return with_job(request().selector, console,
                     [&](const AskJob& ask) { return get_command(request(), ask, console); });
   }
 };

@@ -3,12 +3,12 @@
 
 #include <string>
 #include "tools/gradmonctl/ask/job.h"
-#include "tools/gradmonctl/ask/job_place.h"
+#include "tools/gradmonctl/ask/job_selector.h"
 
 namespace gradmon {
 
 struct GetRequest {
-  JobPlace place;
+  JobSelector selector;
   std::string key;   // "": the whole config
   std::string file;  // "": ask the job
 };

@@ -16,7 +16,7 @@ namespace {
 int show(const std::vector<HistoryEntry>& history, const HistoryRequest& request, const Console& console) {
   const auto screen = request.all ? std::nullopt : console.screen;
   console.out << (request.json ? history_json(history, JsonLayout::indented)
-                               : text_on(screen, history_listing(history)));
+                               : fit_to_screen(screen, history_listing(history)));
   return kExitDone;
 }
 
@@ -24,14 +24,14 @@ int show(const std::vector<HistoryEntry>& history, const HistoryRequest& request
 
 int history_command(const HistoryRequest& request, const AskJob& ask, const HistoryFiles& files,
                     const Console& console) {
-  const auto reply = ask(question(CommandVerb::history), kAnswerTime);
+  const auto reply = ask(make_command(CommandVerb::history), kAnswerTime);
   if (reply) {
-    const int code = refusal(reply, console);
+    const int code = report_failure(reply, console);
     return code == kExitDone ? show(reply->history, request, console) : code;
   }
   const auto history = files();
   console.err << "gradmonctl: " << printable(reply.error()) << "; "
-              << (history ? "this is what the job's files tell" : printable(history.error())) << '\n';
+              << (history ? "showing the history from the job's files" : printable(history.error())) << '\n';
   return history ? show(*history, request, console) : kExitNoAnswer;
 }
 
@@ -39,28 +39,28 @@ namespace {
 
 // Whether the files of the output directory may replace the answer of a job that was not found.
 // If the user named a job, the files may be those of another job and would mislead.
-bool tell_files(const JobPlace& place, const NoJob& problem) {
+bool tell_files(const JobSelector& selector, const JobLookupError& problem) {
   if (problem.code != kExitNoAnswer && problem.code != kExitNotAllowed) return false;
-  return chosen_name(place).empty() || !place.output_dir.empty();
+  return chosen_name(selector).empty() || !selector.output_dir.empty();
 }
 
 class HistorySubcommand : public SubcommandFor<HistoryRequest> {
  public:
   std::string usage() const override { return "history [--all] [--json]"; }
-  std::string summary() const override { return "Show what became of every change"; }
+  std::string summary() const override { return "Show the outcome of every change"; }
   Arguments arguments() override {
     Arguments arguments{list_all(request().all), {"--json", &request().json, "one JSON object"}};
-    add_place(arguments, request().place);
+    add_job_options(arguments, request().selector);
     return arguments;
   }
   int perform(const Console& console) override {
-    const JobPlace& place = request().place;
-    const auto ask = connect(place);
-    if (!ask && !tell_files(place, ask.error())) return give_up(ask.error(), console);
-    const std::string denial = ask ? "" : history_denial(output_directory(place));
-    if (!denial.empty()) return give_up({kExitNotAllowed, printable(denial)}, console);
-    const HistoryFiles files = [&place] { return history_from_files(output_directory(place)); };
-    return history_command(request(), ask ? *ask : ask_nobody(ask.error()), files, console);
+    const JobSelector& selector = request().selector;
+    const auto ask = connect(selector);
+    if (!ask && !tell_files(selector, ask.error())) return report_no_job(ask.error(), console);
+    const std::string denial = ask ? "" : history_denial(output_directory(selector));
+    if (!denial.empty()) return report_no_job({kExitNotAllowed, printable(denial)}, console);
+    const HistoryFiles files = [&selector] { return history_from_files(output_directory(selector)); };
+    return history_command(request(), ask ? *ask : failing_ask(ask.error()), files, console);
   }
 };
 

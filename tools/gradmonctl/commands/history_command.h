@@ -7,12 +7,12 @@
 #include <vector>
 
 #include "tools/gradmonctl/ask/job.h"
-#include "tools/gradmonctl/ask/job_place.h"
+#include "tools/gradmonctl/ask/job_selector.h"
 
 namespace gradmon {
 
 struct HistoryRequest {
-  JobPlace place;
+  JobSelector selector;
   bool json = false;
   bool all = false;  // also print every change and whole lines in a terminal
 };

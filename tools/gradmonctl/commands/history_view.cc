@@ -28,9 +28,11 @@ std::string applied_text(const std::map<int, std::int64_t>& applied) {
   return text;
 }
 
-// "-" for a refused config file: it is not known whether it asks for on or off.
+// It is not known what a refused config file asks for.
+bool knows_on_or_off(const HistoryEntry& entry) { return entry.verdict != "refused" || entry.cause == "ctl"; }
+
 const char* asked_text(const HistoryEntry& entry) {
-  if (entry.verdict == "refused" && entry.cause != "ctl") return "-";
+  if (!knows_on_or_off(entry)) return "-";
   return entry.on ? "on" : "off";
 }
 
@@ -41,7 +43,7 @@ OrderedJson json_of(const HistoryEntry& entry) {
       {"revision", entry.revision == Revision{} ? OrderedJson(nullptr) : OrderedJson(entry.revision.value)},
       {"cause", entry.cause},
       {"by", text_or_null(entry.by)},
-      {"on", entry.on},
+      {"on", knows_on_or_off(entry) ? OrderedJson(entry.on) : OrderedJson(nullptr)},
       {"verdict", text_or_null(entry.verdict)},
       {"reason", text_or_null(entry.reason)},
       {"proposed_at", time_or_null(entry.proposed_at)},
@@ -77,10 +79,6 @@ Listing history_listing(const std::vector<HistoryEntry>& history) {
   }
   table.fill(listing);
   return listing;
-}
-
-std::string history_text(const std::vector<HistoryEntry>& history) {
-  return whole_text(history_listing(history));
 }
 
 std::string history_json(const std::vector<HistoryEntry>& history, JsonLayout layout) {

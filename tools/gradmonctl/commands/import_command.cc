@@ -19,10 +19,10 @@
 namespace gradmon {
 namespace {
 
-constexpr std::size_t kMostImported = std::size_t{1} << 20;
-constexpr std::size_t kMostShown = 60;  // bytes of a value in the table
+constexpr std::size_t kMaxImportedBytes = std::size_t{1} << 20;
+constexpr std::size_t kMaxShownBytes = 60;  // bytes of a value in the table
 
-int give_up(const Console& console, const std::string& text) {
+int report_error(const Console& console, const std::string& text) {
   console.err << "gradmonctl: " << printable(text) << '\n';
   return kExitFailed;
 }
@@ -34,7 +34,7 @@ std::string line_of(const YamlError& error, const std::string& file) {
 }
 
 std::string shortened(const std::string& value) {
-  return value.size() <= kMostShown ? value : value.substr(0, kMostShown) + "...";
+  return value.size() <= kMaxShownBytes ? value : value.substr(0, kMaxShownBytes) + "...";
 }
 
 std::string table_of(const Imported& imported) {
@@ -52,13 +52,13 @@ int make_file(const std::string& file, const std::string& text, const Console& c
   bool good = fd >= 0 && write_all(fd, text);
   const int cause = errno;
   if (fd >= 0) good = close(fd) == 0 && good;
-  return good ? kExitDone : give_up(console, file + ": " + std::strerror(cause));
+  return good ? kExitDone : report_error(console, file + ": " + std::strerror(cause));
 }
 
 int import_file(const ImportRequest& request, const Console& console) {
   const auto text = read_config_text(request.file);
-  if (!text) return give_up(console, text.error());
-  if (text->size() > kMostImported) return give_up(console, request.file + ": more than 1 MiB");
+  if (!text) return report_error(console, text.error());
+  if (text->size() > kMaxImportedBytes) return report_error(console, request.file + ": more than 1 MiB");
   const auto imported = import_mindformers(*text);
   if (!imported) {
     for (const YamlError& error : imported.error())
@@ -67,7 +67,8 @@ int import_file(const ImportRequest& request, const Console& console) {
   }
   console.err << table_of(*imported);
   const std::string name = request.output.empty() ? "the config made of " + request.file : request.output;
-  if (const int code = judge_config_text(imported->config, name, console); code != kExitDone) return code;
+  if (const int code = report_config_problems(imported->config, name, console); code != kExitDone)
+    return code;
   if (!request.output.empty()) return make_file(request.output, imported->config, console);
   console.out << imported->config;
   return kExitDone;
@@ -80,7 +81,7 @@ int import_command(const ImportRequest& request, const Console& console) {
   try {
     return import_file(request, console);
   } catch (const std::exception& error) {
-    return give_up(console, request.file + ": " + error.what());
+    return report_error(console, request.file + ": " + error.what());
   }
 }
 

@@ -2,13 +2,11 @@
 #include "tools/gradmonctl/commands/jobs_command.h"
 
 #include <memory>
-#include <utility>
 
-#include "control/client/live_jobs.h"
 #include "control/host/job_directory.h"
-#include "tools/gradmonctl/ask/connect.h"
 #include "tools/gradmonctl/parse/subcommand.h"
 #include "tools/gradmonctl/show/json_rule.h"
+#include "tools/gradmonctl/show/listing.h"
 #include "tools/gradmonctl/show/printable.h"
 #include "tools/gradmonctl/show/text_table.h"
 #include "tools/gradmonctl/show/time_text.h"
@@ -16,23 +14,14 @@
 namespace gradmon {
 namespace {
 
-constexpr std::chrono::milliseconds kStateTime{2000};
-
-struct ListedJob {
-  JobEntry entry;
-  Status status;
-  bool answered = false;
-};
-
 std::string or_dash(const std::string& text) { return text.empty() ? "-" : text; }
 
-std::string state_text(const ListedJob& job) {
-  if (!job.answered) return "no answer";
-  if (job.status.state == "on" || job.status.reason.empty()) return job.status.state;
-  return job.status.state + ": " + printable_lines(job.status.reason, "; ");
+std::string state_text(const Status& job) {
+  if (job.state == "on" || job.reason.empty()) return job.state;
+  return job.state + ": " + printable_lines(job.reason, "; ");
 }
 
-Listing jobs_listing(const std::vector<ListedJob>& jobs) {
+Listing jobs_listing(const std::vector<HubReplies::Answer>& jobs) {
   Listing listing;
   listing.noun = "job";
   listing.before = jobs.empty() ? "no job of this user runs on this host\n" : "";
@@ -44,48 +33,40 @@ Listing jobs_listing(const std::vector<ListedJob>& jobs) {
                    {"state", left},
                    {"output directory", left},
                    {"endpoint", left}});
-  for (const ListedJob& job : jobs)
-    table.add({or_dash(job.entry.name), job.entry.launch_id, utc_text(job.entry.started), state_text(job),
-               or_dash(job.status.output_dir), job.entry.endpoint});
+  for (const auto& [endpoint, job] : jobs)
+    table.add({or_dash(job.name), job.launch_id, utc_text(job.started), state_text(job),
+               or_dash(job.output_dir), endpoint});
   table.fill(listing);
   return listing;
 }
 
-std::string jobs_json(const std::vector<ListedJob>& jobs) {
+std::string jobs_json(const std::vector<HubReplies::Answer>& jobs) {
   OrderedJson list = OrderedJson::array();
-  for (const ListedJob& job : jobs) {
-    list.push_back({{"name", text_or_null(job.entry.name)},
-                    {"launch_id", text_or_null(job.entry.launch_id)},
-                    {"epoch", text_or_null(job.entry.epoch)},
-                    {"started", time_or_null(job.entry.started)},
-                    {"answered", job.answered},
-                    {"mode", job.answered ? OrderedJson(job.status.mode) : OrderedJson(nullptr)},
-                    {"state", job.answered ? OrderedJson(job.status.state) : OrderedJson(nullptr)},
-                    {"reason", text_or_null(job.status.reason)},
-                    {"output_dir", text_or_null(job.status.output_dir)},
-                    {"config_path", text_or_null(job.status.config_path)},
-                    {"endpoint", job.entry.endpoint}});
+  for (const auto& [endpoint, job] : jobs) {
+    list.push_back({{"name", text_or_null(job.name)},
+                    {"launch_id", text_or_null(job.launch_id)},
+                    {"epoch", text_or_null(job.epoch)},
+                    {"started", time_or_null(job.started)},
+                    {"answered", true},
+                    {"mode", job.mode},
+                    {"state", job.state},
+                    {"reason", text_or_null(job.reason)},
+                    {"output_dir", text_or_null(job.output_dir)},
+                    {"config_path", text_or_null(job.config_path)},
+                    {"endpoint", endpoint}});
   }
   return json_text({{"schema_version", kJsonSchemaVersion}, {"jobs", std::move(list)}}, JsonLayout::indented);
 }
 
 }  // namespace
 
-int jobs_command(const JobsRequest& request, const FoundHere& found,
-                 const std::function<AskJob(const std::string& endpoint)>& ask_at, const Console& console) {
-  std::vector<ListedJob> jobs;
-  for (const JobEntry& entry : found.jobs) {
-    ListedJob job{entry, {}, false};
-    auto reply = ask_at(entry.endpoint)(question(CommandVerb::status), kStateTime);
-    job.answered = reply && reply->status;
-    if (job.answered) job.status = std::move(*reply->status);
-    jobs.push_back(std::move(job));
-  }
-  for (const std::string& why : found.refused)
-    console.err << "gradmonctl: ignored " << printable(why) << '\n';
-  for (const std::string& why : found.unanswered) console.err << "gradmonctl: " << printable(why) << '\n';
-  console.out << (request.json ? jobs_json(jobs)
-                               : text_on(request.all ? std::nullopt : console.screen, jobs_listing(jobs)));
+int jobs_command(const JobsRequest& request, const HubReplies& replies,
+                 const std::vector<std::string>& refused, const Console& console) {
+  for (const std::string& why : refused) console.err << "gradmonctl: ignored " << printable(why) << '\n';
+  for (const std::string& why : replies.unresponsive) console.err << "gradmonctl: " << printable(why) << '\n';
+  const auto screen = request.all ? std::nullopt : console.screen;
+  console.out << (request.json ? jobs_json(replies.answers)
+                               : fit_to_screen(screen, jobs_listing(replies.answers)));
   return kExitDone;
 }
 
@@ -99,9 +80,8 @@ class JobsSubcommand : public SubcommandFor<JobsRequest> {
     return {list_all(request().all), {"--json", &request().json, "one JSON object"}};
   }
   int perform(const Console& console) override {
-    LiveJobs live = jobs_of_this_host();
-    const FoundHere found{std::move(live.jobs), find_job_directories().refused, std::move(live.unanswered)};
-    return jobs_command(request(), found, connect_here, console);
+    const HubReplies replies = query_all_hubs([](const Status&) { return false; });
+    return jobs_command(request(), replies, find_job_directories().refused, console);
   }
 };
 

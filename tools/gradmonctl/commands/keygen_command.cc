@@ -33,12 +33,12 @@ class KeygenSubcommand : public SubcommandFor<KeygenRequest> {
   Arguments arguments() override {
     Argument directory{"DIR", &request().directory, "the directory; it must not exist yet, or be empty"};
     directory.required = true;
-    Argument role{"--role", &request().role, "what that client may do: read, or control (commands, too)",
+    Argument role{"--role", &request().role, "the client's permission: read, or control (commands, too)",
                   "ROLE"};
     role.choices = {"read", "control"};
     role.needs = "--client";
     return {directory,
-            {"--client", &request().client, "one more client's key instead, in a DIR that is there", "NAME"},
+            {"--client", &request().client, "add a key for one more client to an existing DIR", "NAME"},
             role};
   }
   std::string complete() override {

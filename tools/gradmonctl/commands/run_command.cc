@@ -9,7 +9,7 @@
 namespace gradmon {
 namespace {
 
-constexpr int kMostRanks = 1024;
+constexpr int kMaxRanks = 1024;
 
 class RunSubcommand : public SubcommandFor<RunRequest> {
  public:
@@ -19,7 +19,7 @@ class RunSubcommand : public SubcommandFor<RunRequest> {
     Argument ranks{"-n", &request().ranks, "number of ranks", "N"};
     ranks.required = true;
     ranks.least = 1;
-    ranks.most = kMostRanks;
+    ranks.most = kMaxRanks;
     return {ranks};
   }
   std::vector<std::string>* rest() override { return &request().command; }

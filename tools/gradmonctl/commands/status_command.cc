@@ -18,7 +18,7 @@ void show(const Status& status, const StatusRequest& request, const Console& con
     console.out << status_json(status, request.watch ? JsonLayout::one_line : JsonLayout::indented);
   } else {
     if (request.watch) console.out << (console.clears_screen ? kClearScreen : "");
-    console.out << text_on(request.all ? std::nullopt : console.screen, status_listing(status));
+    console.out << fit_to_screen(request.all ? std::nullopt : console.screen, status_listing(status));
     if (request.watch && !console.clears_screen) console.out << '\n';
   }
   console.out.flush();
@@ -26,18 +26,14 @@ void show(const Status& status, const StatusRequest& request, const Console& con
 
 }  // namespace
 
-int status_command(const StatusRequest& request, const AskJob& ask, const Pace& pace,
+int status_command(const StatusRequest& request, const AskJob& ask, const CommandClock& clock,
                    const Console& console) {
   while (console.out) {
-    const auto reply = ask(question(CommandVerb::status), kAnswerTime);
-    if (const int code = refusal(reply, console); code != kExitDone) return code;
-    if (!reply->status) {
-      console.err << "gradmonctl: the job's answer has no status\n";
-      return kExitFailed;
-    }
-    show(*reply->status, request, console);
+    const auto status = ask_status(ask, console);
+    if (!status) return status.error();
+    show(*status, request, console);
     if (!request.watch) break;
-    pace.pause(kWatchPause);
+    clock.sleep(kWatchPause);
   }
   return kExitDone;
 }
@@ -52,12 +48,13 @@ class StatusSubcommand : public SubcommandFor<StatusRequest> {
     Arguments arguments{{"--watch", &request().watch, "again every second, until interrupted"},
                         list_all(request().all),
                         {"--json", &request().json, "one JSON object (with --watch: one a line)"}};
-    add_place(arguments, request().place);
+    add_job_options(arguments, request().selector);
     return arguments;
   }
   int perform(const Console& console) override {
-    return with_job(request().place, console,
-                    [&](const AskJob& ask) { return status_command(request(), ask, real_pace(), console); });
+    return with_job(request().selector, console, [&](const AskJob& ask) {
+      return status_command(request(), ask, system_clock(), console);
+    });
   }
 };
 

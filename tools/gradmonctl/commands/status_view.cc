@@ -30,7 +30,7 @@ std::string pending_text(const Pending& pending) {
 
 // Whether this is a normal reason to be off. Other reasons are also shown beside a pending change.
 bool is_ordinary(const std::string& reason) {
-  return reason.empty() || reason == "not asked for" || reason == "finished" || reason == "starting" ||
+  return reason.empty() || reason == "never turned on" || reason == "finished" || reason == "starting" ||
          reason.rfind("turned off by ", 0) == 0;
 }
 
@@ -83,7 +83,7 @@ std::string note_on(const RankStatus& rank, const Status& status) {
   std::string note = printable_lines(rank.error, "; ");
   const auto add = [&note](const std::string& text) { note += (note.empty() ? "" : "; ") + text; };
   if (rank.state == "absent") {
-    if (note.empty()) add("never heard");
+    if (note.empty()) add("never connected");
     return note;
   }
   if (rank.last_seen_ms >= kHeardWithinMs) add("not heard for " + span_text(rank.last_seen_ms));
@@ -129,7 +129,7 @@ void list_ranks(const Status& status, Listing& listing) {
                    {"heard"},
                    {"records"},
                    {"dropped"},
-                   {"why not", left}});
+                   {"note", left}});
   for (const RankStatus& rank : status.ranks) table.add(cells_of(rank, status));
   if (status.ranks.empty()) return;
   listing.before += '\n';
@@ -225,8 +225,6 @@ Listing status_listing(const Status& status) {
   if (!status.config_path.empty()) listing.after += "\nconfig " + printable(status.config_path) + '\n';
   return listing;
 }
-
-std::string status_text(const Status& status) { return whole_text(status_listing(status)); }
 
 std::string status_json(const Status& status, JsonLayout layout) {
   OrderedJson ranks = OrderedJson::array();

@@ -21,7 +21,6 @@ std::string status_line(const Status& status);
 // Readable: the status line, a table of the ranks with the reason why each does not agree,
 // and problems.
 Listing status_listing(const Status& status);
-std::string status_text(const Status& status);
 
 // The whole status as one JSON object that follows json_rule.h. A revision of 0 means that
 // there is none yet.

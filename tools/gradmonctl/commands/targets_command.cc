@@ -15,7 +15,7 @@ namespace gradmon {
 namespace {
 
 tl::expected<Command, int> command_of(const TargetsRequest& request, const Console& console) {
-  Command command = question(request.dry_run ? CommandVerb::dry_run_targets : CommandVerb::targets);
+  Command command = make_command(request.dry_run ? CommandVerb::dry_run_targets : CommandVerb::targets);
   command.edits = request.edits;
   if (request.file.empty()) return command;
   auto text = valid_config_text(request.file, {console.err, console.err});
@@ -37,28 +37,27 @@ int targets_command(const TargetsRequest& request, const AskJob& ask, const Cons
   const auto command = command_of(request, console);
   if (!command) return command.error();
   const auto reply = ask(*command, kAnswerTime);
-  if (const int code = refusal(reply, console); code != kExitDone) return code;
+  if (const int code = report_failure(reply, console); code != kExitDone) return code;
   if (!reply->status || reply->rank_answers.empty()) {
     console.err << "gradmonctl: the job's answer has no targets\n";
     return kExitFailed;
   }
   if (request.dry_run) {
-    for (const std::string& warning : reply->status->warnings)
-      console.err << "warning: " << printable(warning) << '\n';
+    report_warnings(*reply->status, console);
   } else if (reply->status->state != "on") {
     console.err << "gradmonctl: nothing is collected"
                 << (reply->status->reason.empty() ? "" : ": " + printable_lines(reply->status->reason, "; "))
                 << '\n';
   }
   const bool runs = !request.dry_run && reply->status->state == "on";
-  const MatchingTargets matching = request.dry_run ? matching_targets(*reply)
-                                   : runs          ? matching_now(ask)
-                                                   : MatchingTargets();
+  const MatchCounts matching = request.dry_run ? match_counts(*reply)
+                               : runs          ? matching_now(ask)
+                                               : MatchCounts();
   const auto plan = request.dry_run ? TargetsOf::plan_tried : TargetsOf::plan_in_force;
   const auto screen = request.all ? std::nullopt : console.screen;
   console.out << (request.json ? targets_json(reply->rank_answers, matching, JsonLayout::indented)
-                               : text_on(screen, targets_listing(reply->rank_answers, matching, plan)));
-  return request.dry_run ? judge_dry_run(*reply, console) : end_of_list(*reply);
+                               : fit_to_screen(screen, targets_listing(reply->rank_answers, matching, plan)));
+  return request.dry_run ? report_dry_run(*reply, console) : end_of_list(*reply);
 }
 
 namespace {
@@ -84,12 +83,12 @@ class TargetsSubcommand : public SubcommandFor<TargetsRequest> {
         {"--dry-run", &request().dry_run, "what would be watched under another config; changes nothing"},
         edits,
         file};
-    add_place(arguments, request().place);
+    add_job_options(arguments, request().selector);
     return arguments;
   }
   std::string complete() override { return parse_edits(edits_, request().edits); }
   int perform(const Console& console) override {
-    return with_job(request().place, console,
+    return with_job(request().selector, console,
                     [&](const AskJob& ask) { return targets_command(request(), ask, console); });
   }
 

@@ -5,14 +5,14 @@
 #include <utility>
 #include <vector>
 #include "tools/gradmonctl/ask/job.h"
-#include "tools/gradmonctl/ask/job_place.h"
+#include "tools/gradmonctl/ask/job_selector.h"
 
 namespace gradmon {
 
 // The targets of the plan in force; with `dry_run`, those of the job's config, or of `file`,
 // with `edits`.
 struct TargetsRequest {
-  JobPlace place;
+  JobSelector selector;
   bool json = false;
   bool dry_run = false;
   std::vector<std::pair<std::string, std::string>> edits;

@@ -1,7 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "tools/gradmonctl/commands/targets_view.h"
 
-#include <map>
 #include <optional>
 #include <sstream>
 #include <utility>
@@ -57,7 +56,7 @@ std::string table_of(const std::vector<TargetStatus>& targets) {
   return table.text();
 }
 
-std::string answer_text(const DryRunResult::Answer& answer, const MatchingTargets& matching, TargetsOf plan) {
+std::string answer_text(const DryRunResult::Answer& answer, const MatchCounts& matching, TargetsOf plan) {
   if (!answer.known) return "no answer\n";
   if (!answer.objection.empty()) return "rejects it: " + printable_lines(answer.objection, "; ") + '\n';
   const TargetList& list = answer.targets;
@@ -81,7 +80,7 @@ OrderedJson json_of(const TargetStatus& target) {
           {"silent_steps", target.silent_steps},         {"why", text_or_null(target.why)}};
 }
 
-OrderedJson json_of(const DryRunResult::Answer& answer, const MatchingTargets& matching) {
+OrderedJson json_of(const DryRunResult::Answer& answer, const MatchCounts& matching) {
   const auto found = matching.find(answer.rank.value);
   const TargetList& list = answer.targets;
   OrderedJson unmatched = OrderedJson::array();
@@ -102,25 +101,21 @@ OrderedJson json_of(const DryRunResult::Answer& answer, const MatchingTargets& m
 
 }  // namespace
 
-Listing targets_listing(const std::vector<DryRunResult::Answer>& answers, const MatchingTargets& matching,
+Listing targets_listing(const std::vector<DryRunResult::Answer>& answers, const MatchCounts& matching,
                         TargetsOf plan) {
-  std::map<std::string, std::vector<int>> ranks;
-  std::vector<std::string> order;
-  for (const DryRunResult::Answer& answer : answers) {
-    std::string text = answer_text(answer, matching, plan);
-    if (ranks[text].empty()) order.push_back(text);
-    ranks[text].push_back(answer.rank.value);
-  }
+  std::vector<std::pair<int, std::string>> texts;
+  for (const DryRunResult::Answer& answer : answers)
+    texts.emplace_back(answer.rank.value, answer_text(answer, matching, plan));
   Listing listing;
   listing.noun = "line";
-  for (const std::string& text : order) {
-    std::istringstream lines(rank_ranges(ranks[text]) + ": " + text);
+  for (const std::string& text : grouped_by_text(texts)) {
+    std::istringstream lines(text);
     for (std::string line; std::getline(lines, line);) listing.entries.push_back(line);
   }
   return listing;
 }
 
-std::string targets_json(const std::vector<DryRunResult::Answer>& answers, const MatchingTargets& matching,
+std::string targets_json(const std::vector<DryRunResult::Answer>& answers, const MatchCounts& matching,
                          JsonLayout layout) {
   OrderedJson ranks = OrderedJson::array();
   for (const DryRunResult::Answer& answer : answers) ranks.push_back(json_of(answer, matching));

@@ -6,7 +6,7 @@
 #include <vector>
 
 #include "control/agree/dry_run.h"
-#include "tools/gradmonctl/ask/matching_targets.h"
+#include "tools/gradmonctl/ask/match_counts.h"
 #include "tools/gradmonctl/show/json_rule.h"
 #include "tools/gradmonctl/show/listing.h"
 
@@ -17,11 +17,11 @@ enum class TargetsOf : std::uint8_t { plan_in_force, plan_tried };
 // Readable; each line is an entry of the listing. Ranks with the same answer are shown
 // together. Rank 0 lists all that it watches; the other ranks list only what is silent or
 // unmatched.
-Listing targets_listing(const std::vector<DryRunResult::Answer>& answers, const MatchingTargets& matching,
+Listing targets_listing(const std::vector<DryRunResult::Answer>& answers, const MatchCounts& matching,
                         TargetsOf plan);
 
-// JSON: "matching" counts targets (matching_targets.h); "watched" and "silent" count series.
-std::string targets_json(const std::vector<DryRunResult::Answer>& answers, const MatchingTargets& matching,
+// JSON: "matching" counts targets (match_counts.h); "watched" and "silent" count series.
+std::string targets_json(const std::vector<DryRunResult::Answer>& answers, const MatchCounts& matching,
                          JsonLayout layout);
 
 }  // namespace gradmon

@@ -30,7 +30,7 @@ class View {
     } else if (console_.clears_screen) {
       Listing listing = status_listing(status);
       listing.all = "gradmonctl status --all shows all";
-      redraw(text_on(console_.screen, listing));
+      redraw(fit_to_screen(console_.screen, listing));
     } else if (std::string line = status_line(status); line != last_line_) {
       console_.out << utc_text(job_.now()) << "  " << line << '\n';
       last_line_ = std::move(line);
@@ -55,19 +55,11 @@ class View {
   std::string last_line_;
 };
 
-tl::expected<Status, int> ask_status(const LiveJob& job, const Console& console) {
-  auto reply = job.ask(question(CommandVerb::status), kAnswerTime);
-  if (const int code = refusal(reply, console); code != kExitDone) return tl::make_unexpected(code);
-  if (reply->status) return std::move(*reply->status);
-  console.err << "gradmonctl: the job's answer has no status\n";
-  return tl::make_unexpected(kExitFailed);
-}
-
 }  // namespace
 
 int watch_command(const WatchRequest& request, const LiveJob& job, const Console& console) {
   View view(request, job, console);
-  auto status = ask_status(job, console);
+  auto status = ask_status(job.ask, console);
   if (!status) return status.error();
   view.show(*status);
   bool complained = false;
@@ -88,7 +80,7 @@ int watch_command(const WatchRequest& request, const LiveJob& job, const Console
     }
     if (gone > 0) continue;
     if (++silent < kPausesBeforeAsking || complained || job.interrupted()) continue;
-    status = ask_status(job, console);
+    status = ask_status(job.ask, console);
     if (status) {
       view.show(*status);
       silent = 0;
@@ -110,19 +102,19 @@ class WatchSubcommand : public SubcommandFor<WatchRequest> {
   std::string summary() const override { return "Follow the job live, until it ends or you press Ctrl-C"; }
   Arguments arguments() override {
     Arguments arguments{{"--json", &request().json, "one JSON object a line for each state"}};
-    add_place(arguments, request().place);
+    add_job_options(arguments, request().selector);
     return arguments;
   }
   int perform(const Console& console) override {
-    JobPlace place = request().place;
-    const auto endpoint = find_endpoint(place);
-    if (!endpoint) return give_up(endpoint.error(), console);
-    place.endpoint = *endpoint;
-    return with_job(place, console, [&](const AskJob& ask) {
+    JobSelector selector = request().selector;
+    const auto endpoint = find_endpoint(selector);
+    if (!endpoint) return report_no_job(endpoint.error(), console);
+    selector.endpoint = *endpoint;
+    return with_job(selector, console, [&](const AskJob& ask) {
       try {
         return watch_command(request(), live_job(*endpoint, ask), console);
       } catch (const std::runtime_error& error) {
-        return give_up({kExitUsage, error.what()}, console);
+        return report_no_job({kExitUsage, error.what()}, console);
       }
     });
   }

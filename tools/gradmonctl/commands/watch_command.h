@@ -2,13 +2,13 @@
 #pragma once
 
 #include "tools/gradmonctl/ask/job.h"
+#include "tools/gradmonctl/ask/job_selector.h"
 #include "tools/gradmonctl/ask/live_job.h"
-#include "tools/gradmonctl/ask/job_place.h"
 
 namespace gradmon {
 
 struct WatchRequest {
-  JobPlace place;
+  JobSelector selector;
   bool json = false;
 };
 

@@ -36,7 +36,7 @@ tl::expected<std::string, std::string> read_config_text(const std::string& file)
   return tl::make_unexpected(denial.empty() ? file + ": " + std::strerror(cause) : denial);
 }
 
-int judge_config_text(const std::string& text, const std::string& file, const Console& console) {
+int report_config_problems(const std::string& text, const std::string& file, const Console& console) {
   const auto parsed = parse_config(text, file);
   if (!parsed) {
     for (const ConfigError& error : parsed.error()) console.err << printable(to_string(error)) << '\n';
@@ -54,7 +54,7 @@ tl::expected<std::string, int> valid_config_text(const std::string& file, const 
     console.err << "gradmonctl: " << printable(text.error()) << '\n';
     return tl::make_unexpected(kExitFailed);
   }
-  if (const int code = judge_config_text(*text, file, console); code != kExitDone)
+  if (const int code = report_config_problems(*text, file, console); code != kExitDone)
     return tl::make_unexpected(code);
   return std::move(*text);
 }

@@ -13,7 +13,7 @@ tl::expected<std::string, std::string> read_config_text(const std::string& file)
 
 // Prints all errors and warnings of a config text to `console.err`; the messages name
 // `file`. Returns kExitDone, or kExitInvalidConfig if there are errors.
-int judge_config_text(const std::string& text, const std::string& file, const Console& console);
+int report_config_problems(const std::string& text, const std::string& file, const Console& console);
 
 // Reads and validates a config file; returns its text. The error is the exit code; the
 // messages have been printed.

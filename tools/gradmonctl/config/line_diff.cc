@@ -10,7 +10,7 @@ namespace gradmon {
 namespace {
 
 using Lines = std::vector<std::string_view>;
-constexpr std::size_t kMostCells = 4'000'000;  // of the table; larger inputs are shown as one run
+constexpr std::size_t kMaxCells = 4'000'000;  // of the table; larger inputs are shown as one run
 
 Lines lines_of(std::string_view text) {
   Lines lines;
@@ -27,7 +27,7 @@ Lines lines_of(std::string_view text) {
 class CommonLines {
  public:
   CommonLines(const Lines& before, const Lines& after) : width_(after.size() + 1) {
-    if ((before.size() + 1) * width_ > kMostCells) return;
+    if ((before.size() + 1) * width_ > kMaxCells) return;
     lengths_.assign((before.size() + 1) * width_, 0);
     for (std::size_t i = before.size(); i-- > 0;) {
       for (std::size_t j = after.size(); j-- > 0;) {

@@ -17,7 +17,7 @@ Finding examine_config_file(const std::string& file, ConfigNamed named) {
   const auto parsed = parse_config(*text, file);
   if (!parsed) {
     return {Level::fail, "config", to_string(parsed.error()),
-            "mend the file; gradmonctl validate " + file + " looks at it again"};
+            "correct the file, then run gradmonctl validate " + file};
   }
   if (parsed->warnings.empty()) return {Level::ok, "config", file + ": valid", ""};
   std::string warnings;

@@ -11,7 +11,7 @@
 
 #include "control/client/access_denial.h"
 #include "control/hub/keys/curve_keys.h"
-#include "tools/gradmonctl/doctor/directory_trial.h"
+#include "tools/gradmonctl/doctor/directory_capabilities.h"
 
 namespace gradmon {
 namespace {
@@ -35,7 +35,7 @@ Finding examine_watch(bool works, bool network) {
 Finding examine_exchange(bool works) {
   if (works) return {Level::ok, "config write-back", "files can be exchanged: no save is lost", ""};
   return {Level::warn, "config write-back",
-          "files cannot be exchanged: a save in the instant of a write-back can be lost",
+          "files cannot be exchanged: a save during a write-back can be lost",
           "\"write_back\": false leaves the file alone; or put it on a file system with RENAME_EXCHANGE"};
 }
 
@@ -74,10 +74,10 @@ Findings examine_config_directory(const fs::path& directory) {
              "make it, or name the config file with --config"}};
   }
   Findings findings{{Level::ok, "config directory", directory.string() + " on " + kind, ""}};
-  const auto trial = try_directory(directory);
+  const auto trial = probe_directory(directory);
   if (!trial) {
     findings.push_back({Level::warn, "config write-back", trial.error(),
-                        "what would be written back is in gradmonctl status alone"});
+                        "gradmon cannot update the file; see gradmonctl status instead"});
     return findings;
   }
   findings.push_back(examine_watch(trial->watch, is_network_file_system(kind)));
@@ -88,16 +88,17 @@ Findings examine_config_directory(const fs::path& directory) {
 Findings examine_output_directory(const fs::path& directory) {
   const std::string kind = file_system_of(directory);
   if (kind.empty() && errno == ENOENT)
-    return {{Level::ok, "output directory", directory.string() + " is not there yet: a job makes it", ""}};
+    return {
+        {Level::ok, "output directory", directory.string() + " does not exist yet; the job creates it", ""}};
   if (kind.empty()) {
     const std::string why = std::strerror(errno);
     const std::string denial = access_denial(directory, Access::read);
     return {{Level::fail, "output directory", denial.empty() ? directory.string() + ": " + why : denial,
-             "or choose another one with MONITOR_OUTPUT_DIR"}};
+             "choose another one with MONITOR_OUTPUT_DIR"}};
   }
   Findings findings{{Level::ok, "output directory", directory.string() + " on " + kind, ""},
                     examine_output_mode(directory)};
-  const auto trial = try_directory(directory);
+  const auto trial = probe_directory(directory);
   if (!trial) {
     findings.push_back(
         {Level::fail, "output files", trial.error(), "choose another one with MONITOR_OUTPUT_DIR"});
@@ -110,10 +111,10 @@ Finding examine_keys(const fs::path& directory) {
   if (!client) return {Level::fail, "keys", client.error(), ""};
   std::error_code error;
   if (!fs::exists(directory / "server.secret", error))
-    return {Level::ok, "keys", directory.string() + ": a client's, in order", ""};
+    return {Level::ok, "keys", directory.string() + ": client keys are valid", ""};
   const auto server = read_server_keys(directory);
   if (!server) return {Level::fail, "keys", server.error(), ""};
-  return {Level::ok, "keys", directory.string() + ": the job's and a client's, in order", ""};
+  return {Level::ok, "keys", directory.string() + ": server and client keys are valid", ""};
 }
 
 }  // namespace gradmon

@@ -89,13 +89,14 @@ std::optional<DescriptorUse> descriptor_use(std::int64_t pid) {
   return error || use.soft == 0 ? std::nullopt : std::optional<DescriptorUse>(use);
 }
 
-Finding examine_descriptors(const char* whose, const DescriptorUse& use) {
-  Finding finding{Finding::Level::ok, std::string("descriptors of ") + whose,
+Finding examine_descriptors(const std::string& whose, const DescriptorUse& use) {
+  Finding finding{Finding::Level::ok, "descriptors of " + whose,
                   of(use.open, use.soft) + " are open (hard limit " + std::to_string(use.hard) + ")", ""};
   if (use.soft - use.open >= kSpareDescriptors) return finding;
   finding.level = Finding::Level::warn;
-  finding.remedy = "with fewer than " + std::to_string(kSpareDescriptors) +
-                   " to spare gradmon may reach no hub, and stays off; raise the limit with ulimit -n";
+  finding.remedy =
+      "with fewer than " + std::to_string(kSpareDescriptors) +
+      " free descriptors gradmon may not reach its hub and then stays off; raise the limit with ulimit -n";
   return finding;
 }
 

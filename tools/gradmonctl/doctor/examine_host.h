@@ -25,6 +25,6 @@ struct DescriptorUse {
   std::int64_t open = 0;
 };
 std::optional<DescriptorUse> descriptor_use(std::int64_t pid);  // nullopt: cannot be read
-Finding examine_descriptors(const char* whose, const DescriptorUse& use);
+Finding examine_descriptors(const std::string& whose, const DescriptorUse& use);
 
 }  // namespace gradmon

@@ -3,12 +3,14 @@
 
 #include <poll.h>
 #include <signal.h>
-#include <sys/socket.h>
 #include <sys/statvfs.h>
 
 #include <cerrno>
 #include <chrono>
+#include <cstdlib>
 #include <cstring>
+#include <fstream>
+#include <iterator>
 #include <optional>
 #include <string>
 #include <system_error>
@@ -29,7 +31,7 @@ using std::chrono::milliseconds;
 constexpr std::uint64_t kMiB = std::uint64_t{1} << 20U;
 constexpr std::uint64_t kNeeded = kMiB;      // a decision log and the start of the hub's log
 constexpr std::uint64_t kWanted = 8 * kMiB;  // both logs at full size, for several jobs
-constexpr milliseconds kConnectTime{2000};
+constexpr milliseconds kConnectTime{10'000};
 constexpr milliseconds kAnswerWithin{2000};
 constexpr milliseconds kNap{20};
 constexpr const char* kOtherBase =
@@ -56,15 +58,29 @@ Finding examine_base(const fs::path& base) {
   struct statvfs status {};
   if (statvfs(base.c_str(), &status) != 0)
     return {Level::fail, "job directories", base.string() + ": " + std::strerror(errno), kOtherBase};
-  return examine_room(
+  return check_free_space(
       base, {std::uint64_t{status.f_bavail} * status.f_frsize, status.f_files == 0 || status.f_favail > 0});
 }
 
-// A connection to the hub that serves a socket. The destructor kills the hub and waits
+// Kills the hub of a job directory, which its command line names.
+void kill_hub_of(const JobDirectory& directory) {
+  const std::string argument = '\0' + directory.path.string() + '\0';
+  std::error_code error;
+  for (fs::directory_iterator process("/proc", error), end; !error && process != end;
+       process.increment(error)) {
+    std::ifstream file(process->path() / "cmdline");
+    const std::string words{std::istreambuf_iterator<char>(file), {}};
+    const int pid = std::atoi(process->path().filename().c_str());
+    if (pid > 1 && words.find(argument) != std::string::npos) kill(pid, SIGKILL);
+  }
+}
+
+// A connection to the hub of a job directory. The destructor kills the hub, connected or not, and waits
 // for its end.
 class TrialHub {
  public:
-  explicit TrialHub(const fs::path& socket) {
+  explicit TrialHub(const JobDirectory& directory) : directory_(directory) {
+    const fs::path socket = directory.socket();
     for (auto waited = milliseconds{0}; waited < kConnectTime; waited += kNap) {
       auto fd = connect_unix(socket);
       if (fd) {
@@ -76,11 +92,8 @@ class TrialHub {
     }
   }
   ~TrialHub() {
-    ucred peer{};
-    socklen_t size = sizeof peer;
+    kill_hub_of(directory_);
     if (!connection_.valid()) return;
-    if (getsockopt(connection_.get(), SOL_SOCKET, SO_PEERCRED, &peer, &size) != 0) return;
-    if (peer.pid <= 1 || kill(peer.pid, SIGKILL) != 0) return;
     pollfd closed{connection_.get(), POLLIN, 0};  // The stream closes when the process ends.
     ::poll(&closed, 1, static_cast<int>(kConnectTime.count()));
   }
@@ -91,6 +104,7 @@ class TrialHub {
   const std::string& problem() const { return problem_; }
 
  private:
+  const JobDirectory& directory_;
   Descriptor connection_;
   std::string problem_;
 };
@@ -104,7 +118,7 @@ Finding examine_program(const fs::path& program, const JobDirectory& directory) 
   const std::string launch_id = directory.path.filename().string();
   if (const auto started = start_hub({program, directory, {launch_id}, hub_environment()}); !started)
     return failed_start(program, started.error());
-  const TrialHub hub(directory.socket());
+  const TrialHub hub(directory);
   if (!hub.connected()) return failed_start(program, hub.problem());
   Command question;
   question.request_id = random_hex(16);
@@ -115,7 +129,7 @@ Finding examine_program(const fs::path& program, const JobDirectory& directory) 
 
 }  // namespace
 
-Finding examine_room(const fs::path& base, const Room& room) {
+Finding check_free_space(const fs::path& base, const FreeSpace& room) {
   Finding finding{Level::ok, "job directories",
                   base.string() + ": mode 0700, " + std::to_string(room.free_bytes / kMiB) + " MiB free", ""};
   if (room.files && room.free_bytes >= kWanted) return finding;
@@ -127,7 +141,7 @@ Finding examine_room(const fs::path& base, const Room& room) {
 
 Findings examine_hub(const EnvironmentLookup& environment, const fs::path& object) {
   Findings findings;
-  const fs::path base = job_bases(environment).first();
+  const fs::path base = job_bases(environment).preferred();
   std::optional<TrialJob> trial;
   if (auto made = make_job_directory("doctor-" + random_hex(8), job_bases(environment))) {
     trial.emplace(std::move(*made));

@@ -18,10 +18,10 @@ Findings examine_hub(const EnvironmentLookup& environment = process_environment,
                      const std::filesystem::path& object = own_object());
 
 // The free space of a file system.
-struct Room {
+struct FreeSpace {
   std::uint64_t free_bytes = 0;
   bool files = true;  // more files can be created
 };
-Finding examine_room(const std::filesystem::path& base, const Room& room);
+Finding check_free_space(const std::filesystem::path& base, const FreeSpace& room);
 
 }  // namespace gradmon

@@ -67,8 +67,8 @@ const std::vector<std::string> kByExpertLoad = {"expert_load"};
 
 // The `names` that are in `told`, as "; needs monitor.scalar for loss, local_loss"; "" if
 // there are none.
-std::string needs(const std::string& call, const std::vector<std::string>& told,
-                  const std::vector<std::string>& names) {
+std::string required_calls(const std::string& call, const std::vector<std::string>& told,
+                           const std::vector<std::string>& names) {
   std::string text;
   for (const std::string& name : names) {
     if (std::find(told.begin(), told.end(), name) == told.end()) continue;
@@ -116,17 +116,17 @@ class Importer {
 
   std::string monitor(const std::string& key, const json& value) {
     if (key == "monitor_on") {
-      if (!value.is_boolean() && !value.is_null()) return wrong("true or false");
-      return monitor_on_ ? "dynamic_on: true" : "nothing: the keys beside it have no effect in the source";
+      if (!value.is_boolean() && !value.is_null()) return add_error("true or false");
+      return monitor_on_ ? "dynamic_on: true" : "nothing: without monitor_on the other keys have no effect";
     }
     if (!monitor_on_) return "nothing: monitor_on is not true";
     if (const Family* family = find(formats(), key)) return format(*family, value);
     if (key == "dump_path") return "nothing: output goes to the directory MONITOR_OUTPUT_DIR names";
     if (key == "target") return target(value);
-    if (key == "invert") return truth("invert", value);
+    if (key == "invert") return boolean_key("invert", value);
     if (key == "step_interval") return interval(value);
     if (key == "throughput_baseline") return baseline(value);
-    if (key == "print_struct") return truth("print_struct", value);
+    if (key == "print_struct") return boolean_key("print_struct", value);
     return unknown();
   }
 
@@ -140,9 +140,9 @@ class Importer {
       records = records || one == "tensorboard";
       good = good && (one == "log" || one == "tensorboard");
     }
-    if (!good) return wrong("'log', 'tensorboard', a list of these, or null");
+    if (!good) return add_error("'log', 'tensorboard', a list of these, or null");
     if (!log && !records) return "nothing: not asked for";
-    return take(family.scalars, log || !has_tensorboard_, records && has_tensorboard_);
+    return add_scalars(family.scalars, log || !has_tensorboard_, records && has_tensorboard_);
   }
 
   std::string target(const json& value) {
@@ -150,21 +150,21 @@ class Importer {
     const json list = value.is_string() ? json::array({value}) : value;
     const auto parsed =
         parse_config(json{{"target_regex", list}}.dump(-1, ' ', false, json::error_handler_t::replace), "");
-    if (!parsed) return wrong(parsed.error().front().expected);
+    if (!parsed) return add_error(parsed.error().front().expected);
     config_["target_regex"] = list;
     return "target_regex: " + config_["target_regex"].dump();
   }
 
-  std::string truth(const char* key, const json& value) {
+  std::string boolean_key(const char* key, const json& value) {
     if (value.is_null()) return "nothing: false by default";
-    if (!value.is_boolean()) return wrong("true or false");
+    if (!value.is_boolean()) return add_error("true or false");
     config_[key] = value;
     return std::string(key) + ": " + value.dump();
   }
 
   std::string interval(const json& value) {
     if (value.is_null()) return "nothing: every step by default";
-    if (!value.is_number_integer() || value < 1) return wrong("an integer >= 1");
+    if (!value.is_number_integer() || value < 1) return add_error("an integer >= 1");
     config_["step_interval"] = value;
     return "step_interval: " + value.dump();
   }
@@ -172,23 +172,23 @@ class Importer {
   std::string baseline(const json& value) {
     if (value.is_null()) return "nothing: not asked for";
     if (!value.is_number() || !(value > 0) || !std::isfinite(value.get<double>()))
-      return wrong("a number > 0");
+      return add_error("a number > 0");
     config_["throughput_baseline"] = value;
     return "throughput_baseline: " + value.dump() + ", " +
-           take({"throughput_linearity"}, true, has_tensorboard_);
+           add_scalars({"throughput_linearity"}, true, has_tensorboard_);
   }
 
   std::string tensorboard(const std::string& key, const json& value) {
     if (const Family* family = find(switches(), key)) {
-      if (!value.is_boolean() && !value.is_null()) return wrong("true or false");
-      return value == json(true) ? take(family->scalars, false, true) : "nothing: not asked for";
+      if (!value.is_boolean() && !value.is_null()) return add_error("true or false");
+      return value == json(true) ? add_scalars(family->scalars, false, true) : "nothing: not asked for";
     }
     if (key == "tensorboard_dir") {
       if (value.is_null()) return "nothing: not asked for";
       config_["format"] = {"csv", "tensorboard"};
       return "format: [\"csv\",\"tensorboard\"], in tensorboard/ of each rank's run directory";
     }
-    if (key == "tensorboard_queue_size") return "nothing: what is written can be read after every step";
+    if (key == "tensorboard_queue_size") return "nothing: output is readable after every step";
     return unknown();
   }
 
@@ -199,20 +199,20 @@ class Importer {
     if (name == "type") return callback_of(type);
     if (type == "MFLossMonitor" && name == "per_print_times") {
       if (!monitor_sets_interval_) return interval(value);
-      return "nothing: one step_interval holds for all, and monitor_config gives it";
+      return "nothing: monitor_config.step_interval applies to all";
     }
     return "nothing: no monitoring";
   }
 
   std::string callback_of(const json& type) {
-    if (type == "MFLossMonitor") return take(kLossMonitor, true, has_tensorboard_);
+    if (type == "MFLossMonitor") return add_scalars(kLossMonitor, true, has_tensorboard_);
     if (type == "TrainingStateMonitor") return "nothing of its own: it does what monitor_config says";
     if (type == "TopkBiasBalanceCallback")
-      return "nothing of its own: balancing is training's, its load is expert_load";
+      return "nothing: training balances the load itself; its metric is expert_load";
     return "nothing: no monitoring";
   }
 
-  std::string take(const std::vector<std::string>& names, bool log, bool records) {
+  std::string add_scalars(const std::vector<std::string>& names, bool log, bool records) {
     std::string text = "scalars: ";
     json where = log && records ? json::array({"log", "records"}) : json(log ? "log" : "records");
     for (const std::string& name : names) {
@@ -220,11 +220,11 @@ class Importer {
       text += (&name == &names.front() ? "" : ", ") + name;
     }
     text += " to " + std::string(log && records ? "log and records" : log ? "log" : "records");
-    return text + needs("scalar", kByScalar, names) + needs("samples", kBySamples, names) +
-           needs("expert_load", kByExpertLoad, names);
+    return text + required_calls("scalar", kByScalar, names) + required_calls("samples", kBySamples, names) +
+           required_calls("expert_load", kByExpertLoad, names);
   }
 
-  std::string wrong(const std::string& expected) {
+  std::string add_error(const std::string& expected) {
     errors_.push_back({entry_->place, "found " +
                                           entry_->value.dump(-1, ' ', false, json::error_handler_t::replace) +
                                           ", expected " + expected});

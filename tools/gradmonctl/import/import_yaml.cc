@@ -14,7 +14,7 @@
 namespace gradmon {
 namespace {
 
-constexpr std::size_t kMost = 4096;
+constexpr std::size_t kMaxElements = 4096;
 
 struct Refused {
   YamlError error;
@@ -61,7 +61,7 @@ class Reader {
   std::vector<YamlEntry> read(const std::string& text) {
     refuse_other_encodings(text);
     const std::vector<YAML::Node> documents = YAML::LoadAll(text);
-    if (documents.size() > 1) refuse("", documents[1], "expected one document, this is a second");
+    if (documents.size() > 1) refuse("", documents[1], "more than one YAML document");
     const YAML::Node document = documents.empty() ? YAML::Node() : documents.front();
     if (!document.IsMap()) refuse("", document, "expected a mapping of keys to values");
     std::set<std::string> seen;
@@ -78,8 +78,8 @@ class Reader {
     if (!key.IsScalar()) refuse(within, key, "expected a key that is text");
     const std::string whole = within + key.Scalar();
     if (key.Scalar() == "<<" && key.Tag() != "!")
-      refuse(whole, key, "merge keys are not read: write out the keys that it brings");
-    if (!seen.insert(whole).second) refuse(whole, key, "is given twice");
+      refuse(whole, key, "merge keys are not supported; write the merged keys out");
+    if (!seen.insert(whole).second) refuse(whole, key, "duplicate key");
     return whole;
   }
 
@@ -115,7 +115,8 @@ class Reader {
   }
 
   void count(const std::string& key, const YAML::Node& at) {
-    if (++counted_ > kMost) refuse(key, at, "more than " + std::to_string(kMost) + " keys and elements");
+    if (++counted_ > kMaxElements)
+      refuse(key, at, "more than " + std::to_string(kMaxElements) + " keys and elements");
   }
 
   const std::vector<std::string>& sections_;

@@ -35,7 +35,7 @@ using Arguments = std::vector<Argument>;
 
 // The option --all of the commands that fit a list to the terminal.
 inline Argument list_all(bool& all) {
-  return {"--all", &all, "in a terminal, too: the whole list, and whole lines"};
+  return {"--all", &all, "print the whole list and whole lines even in a terminal"};
 }
 
 }  // namespace gradmon

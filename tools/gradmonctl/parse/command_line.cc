@@ -102,13 +102,13 @@ class Grammar {
 
   Subcommands subcommands_;
   std::vector<std::string> names_;
-  CLI::App app_{"Look into a running training job, and steer what it collects.", "gradmonctl"};
+  CLI::App app_{"Inspect a running training job and control what it collects.", "gradmonctl"};
 };
 
-tl::unexpected<NoSubcommand> usage_error(const std::string& command, const std::string& text) {
+tl::unexpected<ParseExit> usage_error(const std::string& command, const std::string& text) {
   const std::string program = command.empty() ? "gradmonctl" : "gradmonctl " + command;
   return tl::make_unexpected(
-      NoSubcommand{kExitUsage, "gradmonctl: " + text + "\ntry \"" + program + " --help\"\n"});
+      ParseExit{kExitUsage, "gradmonctl: " + text + "\ntry \"" + program + " --help\"\n"});
 }
 
 std::string unknown_command(const std::string& word, const std::vector<std::string>& names) {
@@ -127,12 +127,12 @@ void split_rest(std::vector<std::string>& words, std::vector<std::string>* rest)
 
 }  // namespace
 
-tl::expected<std::unique_ptr<Subcommand>, NoSubcommand> parse_command_line(Subcommands subcommands, int argc,
-                                                                           const char* const* argv) {
+tl::expected<std::unique_ptr<Subcommand>, ParseExit> parse_command_line(Subcommands subcommands, int argc,
+                                                                        const char* const* argv) {
   std::vector<std::string> words(argv + std::min(argc, 1), argv + argc);
   Grammar grammar(std::move(subcommands));
   const auto help_of = [](const CLI::App& app, int code) {
-    return tl::make_unexpected(NoSubcommand{code, app.help()});
+    return tl::make_unexpected(ParseExit{code, app.help()});
   };
   if (words.empty()) return help_of(grammar.app(), kExitUsage);
   if (Subcommand* first = grammar.find(words.front())) {
@@ -146,7 +146,7 @@ tl::expected<std::unique_ptr<Subcommand>, NoSubcommand> parse_command_line(Subco
   } catch (const CLI::CallForHelp&) {
     return help_of(grammar.chosen() ? *grammar.chosen() : grammar.app(), kExitDone);
   } catch (const CLI::CallForVersion& version) {
-    return tl::make_unexpected(NoSubcommand{kExitDone, std::string(version.what()) + "\n"});
+    return tl::make_unexpected(ParseExit{kExitDone, std::string(version.what()) + "\n"});
   } catch (const CLI::Error& error) {
     return usage_error(grammar.chosen() ? grammar.chosen()->get_name() : "", error.what());
   }

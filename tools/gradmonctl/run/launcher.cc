@@ -9,8 +9,8 @@
 #include <unistd.h>
 
 #include <algorithm>
+#include <array>
 #include <cstring>
-#include <iostream>
 #include <optional>
 
 #include "control/host/process_identity.h"
@@ -21,6 +21,9 @@ namespace gradmon {
 namespace {
 
 using Clock = std::chrono::steady_clock;
+
+// How long a reader that has stopped reading is waited for after a signal to end.
+constexpr std::chrono::milliseconds kReaderTime{1000};
 
 // Reads the signals of this process from a signalfd; the destructor restores the signal
 // mask. An ignored signal (nohup, a background job) stays ignored.
@@ -75,20 +78,27 @@ class RankGroup {
   int wait();
 
  private:
-  void turn();
+  void poll_once();
   void take_signals();
   void reap();
   void reap_orphans() const;
-  void pass_on_all();
+  void copy_all_available();
+  void finish(RankStream& from, PendingOutput& to);
+  void wait_for_reader();
+  void add_streams(RankStream RankProcess::*stream, const PendingOutput& to,
+                   std::vector<pollfd>& files) const;
   int until_deadline() const;
   bool all_gone() const;
 
   const Launch& launch_;
   SignalFile signals_;
+  PendingOutput out_{STDOUT_FILENO};
+  PendingOutput err_{STDERR_FILENO};
   std::vector<RankProcess> ranks_;
   int running_ = 0;  // ranks whose own process has not ended
   int code_ = 0;     // exit code of the first rank that failed
   std::optional<Clock::time_point> kill_at_;
+  std::optional<Clock::time_point> signalled_;  // when the first signal to end came
 };
 
 tl::expected<void, std::string> RankGroup::start() {
@@ -115,22 +125,48 @@ void RankGroup::end_all() {
 }
 
 int RankGroup::wait() {
-  while (!all_gone()) turn();
+  while (!all_gone()) poll_once();
   for (RankProcess& rank : ranks_) {
-    rank.out.finish();
-    rank.err.finish();
+    finish(rank.out, out_);
+    finish(rank.err, err_);
   }
+  wait_for_reader();
   return code_;
 }
 
-void RankGroup::turn() {
-  std::vector<pollfd> files{{signals_.fd(), POLLIN, 0}};
-  for (const RankProcess& rank : ranks_) {
-    files.push_back({rank.out.fd(), POLLIN, 0});
-    files.push_back({rank.err.fd(), POLLIN, 0});
+void RankGroup::finish(RankStream& from, PendingOutput& to) {
+  // A pipe holds at most 1 MiB; more output comes from a process that left the group.
+  for (int reads = 0; reads < 16 && from.copy_available(to); ++reads) wait_for_reader();
+  from.end(to);
+}
+
+// Returns when all is written; after a signal to end, also after kReaderTime.
+void RankGroup::wait_for_reader() {
+  while (out_.blocked() || err_.blocked()) {
+    if (signalled_ && Clock::now() >= *signalled_ + kReaderTime) return;
+    std::array<pollfd, 3> files{{{signals_.fd(), POLLIN, 0},
+                                 {out_.blocked() ? out_.fd() : -1, POLLOUT, 0},
+                                 {err_.blocked() ? err_.fd() : -1, POLLOUT, 0}}};
+    poll(files.data(), files.size(), signalled_ ? 100 : -1);
+    take_signals();
+    out_.write_rest();
+    err_.write_rest();
   }
+}
+
+// The files of a stream of all ranks; of our own stream while it is blocked.
+void RankGroup::add_streams(RankStream RankProcess::*stream, const PendingOutput& to,
+                            std::vector<pollfd>& files) const {
+  if (to.blocked()) return files.push_back({to.fd(), POLLOUT, 0});
+  for (const RankProcess& rank : ranks_) files.push_back({(rank.*stream).fd(), POLLIN, 0});
+}
+
+void RankGroup::poll_once() {
+  std::vector<pollfd> files{{signals_.fd(), POLLIN, 0}};
+  add_streams(&RankProcess::out, out_, files);
+  add_streams(&RankProcess::err, err_, files);
   poll(files.data(), files.size(), until_deadline());
-  pass_on_all();
+  copy_all_available();
   take_signals();
   reap();
   reap_orphans();
@@ -143,6 +179,7 @@ void RankGroup::turn() {
 void RankGroup::take_signals() {
   while (const std::optional<int> signal = signals_.next()) {
     if (*signal == SIGCHLD) continue;
+    if (!signalled_) signalled_ = Clock::now();
     for (const RankProcess& rank : ranks_) rank.send(*signal);
   }
 }
@@ -154,8 +191,8 @@ void RankGroup::reap() {
     --running_;
     if (exit_code(*status) == 0 || code_ != 0) continue;
     code_ = exit_code(*status);
-    std::cerr << "gradmonctl: rank " << i << ' ' << how_it_ended(*status)
-              << (running_ > 0 ? "; ending the others\n" : "\n");
+    err_.write("gradmonctl: rank " + std::to_string(i) + ' ' + how_it_ended(*status) +
+               (running_ > 0 ? "; ending the others\n" : "\n"));
     end_all();
   }
 }
@@ -172,10 +209,12 @@ void RankGroup::reap_orphans() const {
   }
 }
 
-void RankGroup::pass_on_all() {
+void RankGroup::copy_all_available() {
+  out_.write_rest();
+  err_.write_rest();
   for (RankProcess& rank : ranks_) {
-    rank.out.pass_on();
-    rank.err.pass_on();
+    rank.out.copy_available(out_);
+    rank.err.copy_available(err_);
   }
 }
 

@@ -16,8 +16,8 @@ struct Launch {
 
 // Runs the command once for each rank on this host and waits for all ranks. Whole lines
 // of the ranks go to stdout and stderr as "[RANK] line", in the order of arrival. SIGINT,
-// SIGTERM and SIGHUP are forwarded to all ranks. If a rank fails, the others are
-// terminated. When all ranks have ended, the processes that they left behind are
+// SIGTERM and SIGHUP are forwarded to all ranks; after that a blocked stdout is waited for one second. If a
+// rank fails, the others are terminated. When all ranks have ended, the processes that they left behind are
 // terminated. If this process dies, the kernel kills the ranks.
 //
 // Returns the exit code: 0 if all ranks exited with 0, else the exit code of the rank that

@@ -2,7 +2,6 @@
 #include "tools/gradmonctl/run/rank_process.h"
 
 #include <fcntl.h>
-#include <poll.h>
 #include <sys/prctl.h>
 #include <sys/wait.h>
 #include <unistd.h>
@@ -18,20 +17,6 @@ namespace {
 
 constexpr int kCannotRun = 126;
 constexpr int kNotFound = 127;
-
-void write_or_wait(int fd, std::string_view bytes) {
-  while (!bytes.empty()) {
-    const ssize_t written = write(fd, bytes.data(), bytes.size());
-    if (written > 0) {
-      bytes.remove_prefix(static_cast<std::size_t>(written));
-    } else if (errno == EAGAIN) {
-      pollfd file{fd, POLLOUT, 0};
-      poll(&file, 1, -1);
-    } else if (errno != EINTR) {
-      return;
-    }
-  }
-}
 
 std::vector<char*> pointers(const std::vector<std::string>& strings) {
   std::vector<char*> result;
@@ -60,8 +45,8 @@ struct Pipe {
 };
 
 // Runs in the child after fork(). Does not return.
-[[noreturn]] void become(char** command, char** environment, const Pipe& out, const Pipe& err, pid_t launcher,
-                         const sigset_t& mask) {
+[[noreturn]] void exec_rank(char** command, char** environment, const Pipe& out, const Pipe& err,
+                            pid_t launcher, const sigset_t& mask) {
   setpgid(0, 0);
   prctl(PR_SET_PDEATHSIG, SIGKILL);
   if (getppid() != launcher) _exit(kCannotRun);
@@ -80,32 +65,24 @@ struct Pipe {
 }  // namespace
 
 RankStream::RankStream(RankStream&& other) noexcept
-    : from_(std::exchange(other.from_, -1)), to_(other.to_), lines_(std::move(other.lines_)) {}
+    : from_(std::exchange(other.from_, -1)), lines_(std::move(other.lines_)) {}
 
 RankStream::~RankStream() {
   if (from_ >= 0) close(from_);
 }
 
-bool RankStream::read_some() {
-  if (from_ < 0) return false;
+bool RankStream::copy_available(PendingOutput& to) {
+  if (from_ < 0 || to.blocked()) return false;
   std::array<char, 64 * 1024> buffer;
   const ssize_t size = read(from_, buffer.data(), buffer.size());
-  if (size > 0) write_or_wait(to_, lines_.feed({buffer.data(), static_cast<std::size_t>(size)}));
-  if (size == 0) end();
+  if (size > 0) to.write(lines_.feed({buffer.data(), static_cast<std::size_t>(size)}));
+  if (size == 0) end(to);
   return size > 0;
 }
 
-void RankStream::pass_on() { read_some(); }
-
-void RankStream::finish() {
-  // A pipe holds at most 1 MiB; more output comes from a process that left the group.
-  for (int reads = 0; reads < 16 && read_some();) ++reads;
-  end();
-}
-
-void RankStream::end() {
+void RankStream::end(PendingOutput& to) {
   if (from_ < 0) return;
-  write_or_wait(to_, lines_.finish());
+  to.write(lines_.finish());
   close(std::exchange(from_, -1));
 }
 
@@ -125,8 +102,8 @@ tl::expected<RankProcess, std::string> RankProcess::start(const std::vector<std:
   const pid_t pid = fork();
   if (pid < 0) return failed("fork");
   if (pid == 0) {
-    become(const_cast<char**>(arguments.data()), const_cast<char**>(variables.data()), out, err, launcher,
-           mask);
+    exec_rank(const_cast<char**>(arguments.data()), const_cast<char**>(variables.data()), out, err, launcher,
+              mask);
   }
   setpgid(pid, pid);  // The child does this too; either may be first.
   return RankProcess(pid, out.release(), err.release(), rank);

@@ -10,28 +10,25 @@
 #include <vector>
 
 #include "tools/gradmonctl/run/line_prefixer.h"
+#include "tools/gradmonctl/run/pending_output.h"
 
 namespace gradmon {
 
-// Copies stdout or stderr of a rank, line by line, to the same stream of this process. Reads
-// do not block. If our stream is closed, the lines are discarded and the rank runs on.
+// Copies stdout or stderr of a rank, line by line, to the same stream of this process. Does not block.
 class RankStream {
  public:
-  RankStream(int from, int to, int rank) : from_(from), to_(to), lines_(rank) {}
+  RankStream(int from, int rank) : from_(from), lines_(rank) {}
   ~RankStream();
   RankStream(RankStream&& other) noexcept;
   RankStream& operator=(RankStream&&) = delete;
 
   int fd() const { return from_; }  // for poll(); -1 after the end of the stream
-  void pass_on();                   // copies at most 64 KiB, without waiting
-  void finish();                    // copies the rest of the pipe, then closes it
+  // Copies at most 64 KiB; nothing while `to` is blocked. False: nothing was there.
+  bool copy_available(PendingOutput& to);
+  void end(PendingOutput& to);  // copies an unfinished line, then closes the pipe
 
  private:
-  bool read_some();
-  void end();
-
   int from_;  // Owned; non-blocking.
-  int to_;    // Borrowed: 1 or 2.
   LinePrefixer lines_;
 };
 
@@ -57,7 +54,7 @@ class RankProcess {
 
  private:
   RankProcess(pid_t pid, int out_fd, int err_fd, int rank)
-      : out(out_fd, 1, rank), err(err_fd, 2, rank), pid_(pid) {}
+      : out(out_fd, rank), err(err_fd, rank), pid_(pid) {}
 
   pid_t pid_;  // Constant after construction; also the group's id.
   bool gone_ = false;

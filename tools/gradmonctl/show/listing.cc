@@ -74,12 +74,12 @@ Lines shown_entries(const Listing& listing, std::size_t room) {
 
 }  // namespace
 
-std::string whole_text(const Listing& listing) {
+std::string full_text(const Listing& listing) {
   return listing.before + joined(listing.titles) + joined(listing.entries) + listing.after;
 }
 
-std::string text_on(const std::optional<Screen>& screen, const Listing& listing) {
-  if (!screen) return whole_text(listing);
+std::string fit_to_screen(const std::optional<Screen>& screen, const Listing& listing) {
+  if (!screen) return full_text(listing);
   const std::size_t room = std::max<std::size_t>(screen->rows, 2) - 1;
   Lines lines = folded(listing.before, screen->columns);
   const Lines after = folded(listing.after, screen->columns);

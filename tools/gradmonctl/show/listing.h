@@ -25,10 +25,10 @@ struct Listing {
 };
 
 // The complete text, for a file or a pipe.
-std::string whole_text(const Listing& listing);
+std::string full_text(const Listing& listing);
 // The text for a screen: no line is wider than the screen, and there are fewer lines than
 // rows, because a prompt follows. Wide entries are cut with an ellipsis; wide prose is
 // wrapped; one line tells the number of omitted entries. No screen: the complete text.
-std::string text_on(const std::optional<Screen>& screen, const Listing& listing);
+std::string fit_to_screen(const std::optional<Screen>& screen, const Listing& listing);
 
 }  // namespace gradmon

@@ -8,12 +8,13 @@
 namespace gradmon {
 namespace {
 
-bool disturbs(char32_t code) {
+bool is_unsafe(char32_t code) {
   const bool control = code < 0x20 || (code >= 0x7F && code < 0xA0);
   const bool separates_lines = code == 0x2028 || code == 0x2029;
-  const bool reorders = code == 0x200E || code == 0x200F || (code >= 0x202A && code <= 0x202E) ||
-                        (code >= 0x2066 && code <= 0x2069);
-  return control || separates_lines || reorders;
+  const bool reorders = code == 0x061C || code == 0x200E || code == 0x200F ||
+                        (code >= 0x202A && code <= 0x202E) || (code >= 0x2066 && code <= 0x2069);
+  const bool invisible = code == 0x200B || code == 0xFEFF;
+  return control || separates_lines || reorders || invisible;
 }
 
 std::string escaped(std::string_view bytes) {
@@ -37,7 +38,7 @@ std::string printable(std::string_view text) {
   while (!text.empty()) {
     const auto [size, code] = utf8_character(text, 0);
     const std::string_view piece = text.substr(0, std::max<std::size_t>(size, 1));
-    result += size == 0 || disturbs(code) ? escaped(piece) : std::string(piece);
+    result += size == 0 || is_unsafe(code) ? escaped(piece) : std::string(piece);
     text.remove_prefix(piece.size());
   }
   return result;

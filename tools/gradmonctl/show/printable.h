@@ -7,7 +7,7 @@
 namespace gradmon {
 
 // Makes untrusted text (host names, paths, errors) safe for a terminal: control
-// characters, line separators, bidirectional controls and bytes that are not UTF-8 become
+// characters, line separators, bidirectional controls, invisible spaces and bytes that are not UTF-8 become
 // "\n", "\t", "\r" or "\xNN" for each byte. Other UTF-8 stays.
 std::string printable(std::string_view text);
 

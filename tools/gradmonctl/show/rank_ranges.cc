@@ -1,6 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "tools/gradmonctl/show/rank_ranges.h"
 
+#include <map>
+
 namespace gradmon {
 
 std::string rank_ranges(const std::vector<int>& ranks) {
@@ -13,6 +15,17 @@ std::string rank_ranges(const std::vector<int>& ranks) {
     first = last + 1;
   }
   return text;
+}
+
+std::vector<std::string> grouped_by_text(const std::vector<std::pair<int, std::string>>& texts) {
+  std::map<std::string, std::vector<int>> ranks;
+  std::vector<std::string> order;
+  for (const auto& [rank, text] : texts) {
+    if (ranks[text].empty()) order.push_back(text);
+    ranks[text].push_back(rank);
+  }
+  for (std::string& text : order) text = rank_ranges(ranks[text]) + ": " + text;
+  return order;
 }
 
 }  // namespace gradmon

@@ -42,14 +42,15 @@ int open_new(const fs::path& path) {
   return ::open(path.c_str(), kFlags, 0640);
 }
 
-struct Shape {
+struct Extent {
   std::string first_line;
-  off_t whole = 0;  // up to and with the last line end outside quotes
+  off_t valid_bytes = 0;  // up to and with the last line end outside quotes
 };
 
-// -1 in `whole`: the file cannot be read.
-Shape read_shape(int fd) {
-  Shape shape;
+// -1 in `valid_bytes`: the file cannot be read. Reads no further than a first line that is longer than
+// `header`.
+Extent scan(int fd, std::string_view header) {
+  Extent extent;
   std::array<char, 65536> block;
   bool quoted = false;
   bool in_first = true;
@@ -57,15 +58,16 @@ Shape read_shape(int fd) {
   for (;;) {
     const ssize_t n = ::pread(fd, block.data(), block.size(), at);
     if (n < 0 && errno == EINTR) continue;
-    if (n < 0) shape.whole = -1;
-    if (n <= 0) return shape;
+    if (n < 0) extent.valid_bytes = -1;
+    if (n <= 0) return extent;
     for (ssize_t i = 0; i < n; ++i) {
       const char c = block[static_cast<std::size_t>(i)];
-      if (in_first) shape.first_line += c;
+      if (in_first) extent.first_line += c;
+      if (extent.first_line.size() > header.size()) return extent;
       if (c == '"') quoted = !quoted;
       if (c != '\n' || quoted) continue;
       in_first = false;
-      shape.whole = at + i + 1;
+      extent.valid_bytes = at + i + 1;
     }
     at += n;
   }
@@ -81,39 +83,41 @@ tl::expected<CsvFile::Outcome, std::string> CsvFile::append(const fs::path& path
   if (file.get() < 0 || ::fstat(file.get(), &seen) != 0) return failure("open", path, errno);
   if (!S_ISREG(seen.st_mode)) return tl::unexpected(path.string() + " is not a regular file");
 
-  off_t whole = seen.st_size;
-  const bool as_left = seen.st_ino == inode_ && seen.st_size == size_ && header == header_;
-  if (!as_left) {
-    const Shape shape = read_shape(file.get());
-    if (shape.whole < 0) return failure("read", path, errno);
-    if (shape.whole == 0) return create(path, header, rows);
-    if (shape.first_line != header) return Outcome::other_header;
-    whole = shape.whole;
+  off_t valid_bytes = seen.st_size;
+  const bool unchanged = seen.st_ino == inode_ && seen.st_size == size_ && header == header_;
+  if (!unchanged) {
+    const Extent extent = scan(file.get(), header);
+    if (extent.valid_bytes < 0) return failure("read", path, errno);
+    if (extent.first_line.size() > header.size()) return Outcome::other_header;
+    if (extent.valid_bytes == 0) return create(path, header, rows);
+    if (extent.first_line != header) return Outcome::other_header;
+    valid_bytes = extent.valid_bytes;
   }
   inode_ = 0;
-  if (whole != seen.st_size && ::ftruncate(file.get(), whole) != 0) return failure("repair", path, errno);
+  if (valid_bytes != seen.st_size && ::ftruncate(file.get(), valid_bytes) != 0)
+    return failure("repair", path, errno);
   if (!write_all(file.get(), rows)) {
     auto error = failure("write", path, errno);
     // If this fails too, the next call finds the partial row and cuts it off.
-    if (::ftruncate(file.get(), whole) != 0) error.value() += " (and not undone)";
+    if (::ftruncate(file.get(), valid_bytes) != 0) error.value() += " (a partial row remains)";
     return error;
   }
   if (!file.close()) return failure("write", path, errno);
-  remember(seen.st_ino, whole + static_cast<off_t>(rows.size()), header);
+  remember(seen.st_ino, valid_bytes + static_cast<off_t>(rows.size()), header);
   return Outcome::written;
 }
 
 tl::expected<CsvFile::Outcome, std::string> CsvFile::create(const fs::path& path, std::string_view header,
                                                             std::string_view rows) {
   inode_ = 0;
-  const fs::path fresh = path.parent_path() / ("." + path.filename().string() + ".new");
-  Descriptor file(open_new(fresh));
+  const fs::path temporary = path.parent_path() / ("." + path.filename().string() + ".new");
+  Descriptor file(open_new(temporary));
   struct stat seen {};
   if (file.get() < 0 || ::fstat(file.get(), &seen) != 0) return failure("make", path, errno);
   if (!write_all(file.get(), header) || !write_all(file.get(), rows) || !file.close() ||
-      ::rename(fresh.c_str(), path.c_str()) != 0) {
+      ::rename(temporary.c_str(), path.c_str()) != 0) {
     auto error = failure("write", path, errno);
-    ::unlink(fresh.c_str());
+    ::unlink(temporary.c_str());
     return error;
   }
   remember(seen.st_ino, static_cast<off_t>(header.size() + rows.size()), header);

@@ -18,11 +18,12 @@ void append_integer(std::string& line, std::int64_t value) {
 
 }  // namespace
 
-CsvSink::CsvSink(std::filesystem::path directory, std::shared_ptr<const NameTable> names)
-    : directory_(std::move(directory)), names_(std::move(names)) {}
+CsvSink::CsvSink(std::function<std::filesystem::path()> directory, std::shared_ptr<const NameTable> names)
+    : directory_of_run_(std::move(directory)), names_(std::move(names)) {}
 
 tl::expected<void, SinkError> CsvSink::begin_revision(const Layout& layout) {
   layout_ = layout;
+  directory_ = directory_of_run_();
   for (std::size_t kind = 0; kind < kKinds; ++kind) {
     Output& output = outputs_[kind] = Output{};
     output.columns = columns_of(static_cast<Kind>(kind), layout);
@@ -45,7 +46,7 @@ tl::expected<void, SinkError> CsvSink::write_step(Step step, const std::vector<R
     begin = next;
     if (begin == end || !on_part_ || on_part_(kind, rows)) continue;
     error.rows_lost += static_cast<std::uint64_t>(end - begin);
-    error.text = "the rest of step " + std::to_string(step.value) + " is given up: nobody waits for it";
+    error.text = "rest of step " + std::to_string(step.value) + " not written: stop() timed out";
     break;
   }
   if (!error.text.empty()) return tl::unexpected(std::move(error));
@@ -70,7 +71,8 @@ tl::expected<void, std::string> CsvSink::write_kind(Kind kind, Step step, const 
   }
   if (!outcome) return tl::unexpected(std::move(outcome.error()));
   if (*outcome == CsvFile::Outcome::written) return {};
-  return tl::unexpected(output.path.string() + " has other columns than this revision; move it away");
+  return tl::unexpected(output.path.string() +
+                        " has different columns than this revision; rename or remove it");
 }
 
 std::filesystem::path CsvSink::path_of(Kind kind, std::int64_t first_step, const std::string& suffix) const {

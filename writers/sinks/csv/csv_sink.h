@@ -6,6 +6,7 @@
 #include <array>
 #include <cstdint>
 #include <filesystem>
+#include <functional>
 #include <memory>
 #include <string>
 #include <utility>
@@ -20,9 +21,9 @@ namespace gradmon {
 
 class CsvSink : public Sink {
  public:
-  // Writes into `directory`, and makes it (0750) whenever it is missing. `names` resolves the ids
-  // in the records.
-  CsvSink(std::filesystem::path directory, std::shared_ptr<const NameTable> names);
+  // Writes into the directory that `directory` returns, and makes it (0750) whenever it is missing.
+  // begin_revision() calls `directory`. `names` resolves the ids in the records.
+  CsvSink(std::function<std::filesystem::path()> directory, std::shared_ptr<const NameTable> names);
 
   const char* name() const override { return "csv"; }
   void report_parts(OnPart on_part) override { on_part_ = std::move(on_part); }
@@ -54,11 +55,12 @@ class CsvSink : public Sink {
   const Text& text_of(std::uint32_t id);
 
   // Constant after construction.
-  const std::filesystem::path directory_;
+  const std::function<std::filesystem::path()> directory_of_run_;
   const std::shared_ptr<const NameTable> names_;
 
   // Writer thread only.
   OnPart on_part_;  // null: parts are not reported
+  std::filesystem::path directory_;
   Layout layout_;
   std::array<Output, kKinds> outputs_;
   std::string rows_;         // one step of one kind

@@ -1,6 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "control/hub/keys/curve_keys.h"
 
+#include <signal.h>
+#include <sys/resource.h>
 #include <sys/stat.h>
 #include <unistd.h>
 
@@ -66,7 +68,7 @@ TEST_CASE("keygen says what it made and prints no key") {
   REQUIRE(added);
   REQUIRE(without(*added, keys.directory.string()) ==
           "made KEYS/alice.secret\n"
-          "KEYS/clients.allow lists alice with the role read; jobs read it when they start\n"
+          "KEYS/clients.allow lists alice with the role read; running jobs read it within 2 s\n"
           "a client elsewhere needs a directory with alice.secret and server.public\n");
 }
 
@@ -120,6 +122,72 @@ TEST_CASE("keygen changes nothing that is there") {
   REQUIRE(all() == before);
   REQUIRE(without(make_key_directory(keys / "server.public").error(), keys.directory.string()) ==
           "KEYS/server.public: not a directory");
+}
+
+// A bound on the size of files stands for a file system that is full.
+struct NoRoom {
+  rlimit before{};
+  explicit NoRoom(rlim_t bytes) {
+    signal(SIGXFSZ, SIG_IGN);
+    getrlimit(RLIMIT_FSIZE, &before);
+    const rlimit now{bytes, before.rlim_max};
+    setrlimit(RLIMIT_FSIZE, &now);
+  }
+  ~NoRoom() { setrlimit(RLIMIT_FSIZE, &before); }
+  NoRoom(const NoRoom&) = delete;
+  NoRoom& operator=(const NoRoom&) = delete;
+};
+
+std::size_t files_in(const fs::path& directory) {
+  return static_cast<std::size_t>(std::distance(fs::directory_iterator(directory), fs::directory_iterator()));
+}
+
+TEST_CASE("a keygen that fails midway leaves nothing and can be repeated") {
+  const TemporaryDirectory scratch;
+  const fs::path keys = scratch / "keys";
+  for (const bool exists : {false, true}) {
+    fs::remove_all(keys);
+    if (exists) REQUIRE(mkdir(keys.c_str(), 0700) == 0);
+    {
+      const NoRoom full(50);  // enough for each key, but not for the list of clients
+      REQUIRE_FALSE(make_key_directory(keys));
+    }
+    REQUIRE(fs::exists(keys) == exists);
+    if (exists) REQUIRE(fs::is_empty(keys));
+    REQUIRE(make_key_directory(keys));
+  }
+}
+
+TEST_CASE("a client that cannot be listed leaves no secret and no other file") {
+  const Keys keys;
+  const std::string before = read_text(keys / "clients.allow");
+  const std::size_t files = files_in(keys.directory);
+  {
+    const NoRoom full(50);
+    REQUIRE_FALSE(add_client(keys.directory, {"alice", Role::read}));
+  }
+  REQUIRE(read_text(keys / "clients.allow") == before);
+  REQUIRE(files_in(keys.directory) == files);
+  REQUIRE(add_client(keys.directory, {"alice", Role::read}));
+}
+
+TEST_CASE("a listed client keeps its secret where the directory cannot be synced") {
+  const Keys keys;
+  if (geteuid() == 0) {
+    for (const char* name : {"", "clients.allow"}) REQUIRE(chown((keys / name).c_str(), 65534, 65534) == 0);
+    REQUIRE(chmod(keys.scratch.path().c_str(), 0755) == 0);
+    REQUIRE(seteuid(65534) == 0);
+  }
+  chmod(keys.directory.c_str(), 0300);  // It cannot be opened, and so not be synced.
+  const auto added = add_client(keys.directory, {"alice", Role::read});
+  chmod(keys.directory.c_str(), 0700);
+  const bool has_secret = fs::exists(keys / "alice.secret");
+  const std::string list = read_text(keys / "clients.allow");
+  if (getuid() == 0) REQUIRE(seteuid(0) == 0);
+  REQUIRE_FALSE(added);
+  CHECK(added.error().find("was added, but a crash") != std::string::npos);
+  CHECK(has_secret);
+  CHECK(list.find("alice read ") != std::string::npos);
 }
 
 TEST_CASE("a key directory that is not there or not safe is refused with the remedy") {
@@ -211,7 +279,7 @@ TEST_CASE("gradmonctl takes operator.secret or else the only one there is") {
           "KEYS: several clients' secrets (alice, bob) and no operator.secret: leave one");
   fs::remove(keys / "alice.secret");
   fs::remove(keys / "bob.secret");
-  REQUIRE(read_operator_keys(keys.directory).error().find("no client's secret in it") != std::string::npos);
+  REQUIRE(read_operator_keys(keys.directory).error().find("contains no client secret") != std::string::npos);
 }
 
 TEST_CASE("a secret is gone from memory with its owner") {

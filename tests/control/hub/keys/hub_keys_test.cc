@@ -20,7 +20,7 @@ TEST_CASE("a hub's own keys are kept for the next hub and nobody else can read t
   made->endpoint = "tcp://10.0.0.1:5";
   made->admitted = {hub_keys_in(file)->secret.public_key(), hub_keys_in(file)->secret.public_key()};
   REQUIRE(made->admitted.size() == 2);
-  REQUIRE(keep_hub_keys(file, *made));
+  REQUIRE(save_hub_keys(file, *made));
   struct stat status {};
   REQUIRE(stat(file.c_str(), &status) == 0);
   CHECK((status.st_mode & 07777U) == 0600);
@@ -34,7 +34,7 @@ TEST_CASE("a file of keys that others can read, is torn or holds nonsense is not
   const TemporaryDirectory directory;
   const auto file = directory / "keys";
   const auto made = hub_keys_in(file);
-  REQUIRE(keep_hub_keys(file, *made));
+  REQUIRE(save_hub_keys(file, *made));
   const std::string whole = read_text(file);
   const auto is_taken = [&] { return hub_keys_in(file)->secret.bytes() == made->secret.bytes(); };
   REQUIRE(is_taken());

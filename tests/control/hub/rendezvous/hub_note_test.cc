@@ -20,15 +20,15 @@ fs::path only_file(const fs::path& output) { return fs::directory_iterator(outpu
 TEST_CASE("a hub's note is read once and is no job") {
   const TemporaryDirectory output;
   const HubNote note{"launch", "host \"1\"", "key"};
-  REQUIRE(keep_note(output.path(), note));
-  REQUIRE(keep_note(output.path(), {"launch", "host", "other"}));
-  REQUIRE(keep_note(output.path(), {"launch2", "host", "foreign"}));
+  REQUIRE(write_note(output.path(), note));
+  REQUIRE(write_note(output.path(), {"launch", "host", "other"}));
+  REQUIRE(write_note(output.path(), {"launch2", "host", "foreign"}));
   std::set<std::string> seen;
   const auto notes = read_new_notes(output.path(), "launch", seen);
   REQUIRE(notes.size() == 2);
   for (const HubNote& each : notes) CHECK((each.key == "key" || each.key == "other"));
   CHECK(read_new_notes(output.path(), "launch", seen).empty());
-  CHECK(read_jobs(output.path()).empty());
+  CHECK(read_entries(output.path()).empty());
   remove_note(output.path(), note);
   remove_notes(output.path(), "launch2");
   seen.clear();
@@ -36,9 +36,22 @@ TEST_CASE("a hub's note is read once and is no job") {
   CHECK(read_new_notes(output.path(), "launch2", seen).empty());
 }
 
+TEST_CASE("the end of a job leaves the notes of a job whose name begins with this job's name and a dot") {
+  const TemporaryDirectory output;
+  REQUIRE(write_note(output.path(), {"run", "host", "key"}));
+  REQUIRE(write_note(output.path(), {"run.1", "host", "other"}));
+  std::set<std::string> seen;
+  CHECK(read_new_notes(output.path(), "run", seen).size() == 1);
+  CHECK(seen.size() == 1);
+  remove_notes(output.path(), "run");
+  seen.clear();
+  CHECK(read_new_notes(output.path(), "run", seen).empty());
+  CHECK(read_new_notes(output.path(), "run.1", seen).size() == 1);
+}
+
 TEST_CASE("a note that others could have written is passed over") {
   const TemporaryDirectory output;
-  REQUIRE(keep_note(output.path(), {"launch", "host", "key"}));
+  REQUIRE(write_note(output.path(), {"launch", "host", "key"}));
   const fs::path file = only_file(output.path());
   const auto count = [&] {
     std::set<std::string> seen;

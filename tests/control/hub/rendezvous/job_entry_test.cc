@@ -40,27 +40,27 @@ struct Output {
   fs::path jobs() const { return path() / ".gradmon" / "jobs"; }
   fs::path file(const std::string& launch) const { return jobs() / (job_file_name(launch) + ".json"); }
   // One entry under another name than the file it is copied from has.
-  void keep(const std::string& launch) const { REQUIRE(keep_job(path(), job(launch))); }
+  void keep(const std::string& launch) const { REQUIRE(write_entry(path(), job(launch))); }
 };
 
 std::vector<std::string> launches(const Output& out) {
   std::vector<std::string> ids;
-  for (const JobEntry& entry : read_jobs(out.path())) ids.push_back(entry.launch_id);
+  for (const JobEntry& entry : read_entries(out.path())) ids.push_back(entry.launch_id);
   return ids;
 }
 
 TEST_CASE("where there is no directory there are no jobs") {
   const Output out;
-  CHECK(read_jobs(out.path()).empty());
-  CHECK_FALSE(find_job(out.path(), "a"));
-  CHECK(read_jobs(out.path() / "missing").empty());
+  CHECK(read_entries(out.path()).empty());
+  CHECK_FALSE(find_entry(out.path(), "a"));
+  CHECK(read_entries(out.path() / "missing").empty());
 }
 
 TEST_CASE("a job is found until it is removed") {
   const Output out;
   const std::string launch = "launch \"1\"\n/../x";
-  REQUIRE(keep_job(out.path() / "new/deeper", job(launch)));
-  const auto found = find_job(out.path() / "new/deeper", launch);
+  REQUIRE(write_entry(out.path() / "new/deeper", job(launch)));
+  const auto found = find_entry(out.path() / "new/deeper", launch);
   REQUIRE(found);
   CHECK(found->launch_id == launch);
   CHECK(found->epoch == "e");
@@ -70,9 +70,9 @@ TEST_CASE("a job is found until it is removed") {
   CHECK(found->address == "tcp://10.0.0.1:5");
   CHECK(found->started == 1'234);
   CHECK(found->trouble == "none");
-  CHECK(read_jobs(out.path() / "new/deeper").size() == 1);
-  remove_job(out.path() / "new/deeper", job(launch));
-  CHECK(read_jobs(out.path() / "new/deeper").empty());
+  CHECK(read_entries(out.path() / "new/deeper").size() == 1);
+  remove_entry(out.path() / "new/deeper", job(launch));
+  CHECK(read_entries(out.path() / "new/deeper").empty());
 }
 
 TEST_CASE("an entry can be read by others and written by its owner alone whatever the umask") {
@@ -83,7 +83,7 @@ TEST_CASE("an entry can be read by others and written by its owner alone whateve
   struct stat status {};
   REQUIRE(stat(out.file("a").c_str(), &status) == 0);
   CHECK((status.st_mode & 0022U) == 0);
-  CHECK(find_job(out.path(), "a"));
+  CHECK(find_entry(out.path(), "a"));
 }
 
 TEST_CASE("two jobs with one output directory do not disturb each other") {
@@ -92,24 +92,24 @@ TEST_CASE("two jobs with one output directory do not disturb each other") {
   for (int i = 0; i < 8; ++i) {
     jobs.emplace_back([&, i] {
       for (int turn = 0; turn < 50; ++turn) {
-        static_cast<void>(keep_job(out.path(), job(std::to_string(i), std::to_string(turn))));
+        static_cast<void>(write_entry(out.path(), job(std::to_string(i), std::to_string(turn))));
       }
     });
   }
   for (std::thread& each : jobs) each.join();
-  CHECK(read_jobs(out.path()).size() == 8);
-  for (int i = 0; i < 8; ++i) CHECK(find_job(out.path(), std::to_string(i))->epoch == "49");
-  remove_job(out.path(), job("3", "49"));
-  CHECK(read_jobs(out.path()).size() == 7);
+  CHECK(read_entries(out.path()).size() == 8);
+  for (int i = 0; i < 8; ++i) CHECK(find_entry(out.path(), std::to_string(i))->epoch == "49");
+  remove_entry(out.path(), job("3", "49"));
+  CHECK(read_entries(out.path()).size() == 7);
   CHECK(std::distance(fs::directory_iterator(out.jobs()), fs::directory_iterator()) == 7);  // nothing half-made
 }
 
 TEST_CASE("the entry of a later epoch is not removed") {
   const Output out;
-  REQUIRE(keep_job(out.path(), job("a", "old")));
-  REQUIRE(keep_job(out.path(), job("a", "new")));
-  remove_job(out.path(), job("a", "old"));
-  CHECK(find_job(out.path(), "a")->epoch == "new");
+  REQUIRE(write_entry(out.path(), job("a", "old")));
+  REQUIRE(write_entry(out.path(), job("a", "new")));
+  remove_entry(out.path(), job("a", "old"));
+  CHECK(find_entry(out.path(), "a")->epoch == "new");
 }
 
 TEST_CASE("an entry that stands there is not written again and one that has vanished is") {
@@ -123,14 +123,14 @@ TEST_CASE("an entry that stands there is not written again and one that has vani
   CHECK(before.st_ino == after.st_ino);
   fs::remove_all(out.path() / ".gradmon");
   out.keep("a");
-  CHECK(find_job(out.path(), "a"));
+  CHECK(find_entry(out.path(), "a"));
 }
 
 TEST_CASE("the entry of another launch under this one's name is none") {
   const Output out;
   out.keep("a");
   fs::copy_file(out.file("a"), out.file("b"));
-  CHECK_FALSE(find_job(out.path(), "b"));
+  CHECK_FALSE(find_entry(out.path(), "b"));
 }
 
 // What lies where an entry should, made by `lay`; a sound entry lies beside it.
@@ -139,7 +139,7 @@ void check_passed_over(const std::function<void(const Output&, const fs::path&)>
   out.keep("good");
   lay(out, out.file("bad"));
   const auto begun = std::chrono::steady_clock::now();
-  CHECK_FALSE(find_job(out.path(), "bad"));
+  CHECK_FALSE(find_entry(out.path(), "bad"));
   CHECK(launches(out) == std::vector<std::string>{"good"});
   CHECK(std::chrono::steady_clock::now() - begun < std::chrono::seconds(1));
 }
@@ -216,7 +216,7 @@ TEST_CASE("an entry whose fields are of other kinds has none of them") {
   const Output out;
   out.keep("a");
   write_text(out.file("a"), R"({"launch_id": "a", "endpoint": "x", "started": 1e30, "host": null, "epoch": {}})");
-  const auto found = find_job(out.path(), "a");
+  const auto found = find_entry(out.path(), "a");
   REQUIRE(found);
   CHECK(found->started == 0);
   CHECK(found->host.empty());
@@ -229,17 +229,17 @@ TEST_CASE("what lies in an entry's place is replaced by the entry") {
   fs::remove(out.file("a"));
   fs::create_symlink(out.path() / "elsewhere", out.file("a"));
   out.keep("a");
-  CHECK(find_job(out.path(), "a"));
+  CHECK(find_entry(out.path(), "a"));
   CHECK_FALSE(fs::exists(out.path() / "elsewhere"));
 }
 
 TEST_CASE("an output directory that cannot be written is an error and leaves nothing") {
   const Output out;
   write_text(out.path() / ".gradmon", "in the way");
-  CHECK_FALSE(keep_job(out.path(), job("a")));
+  CHECK_FALSE(write_entry(out.path(), job("a")));
   CHECK(read_text(out.path() / ".gradmon") == "in the way");
-  remove_job(out.path(), job("a"));
-  CHECK(read_jobs(out.path()).empty());
+  remove_entry(out.path(), job("a"));
+  CHECK(read_entries(out.path()).empty());
 }
 
 TEST_CASE("of a thousand entries and more the reader takes no more") {
@@ -249,9 +249,9 @@ TEST_CASE("of a thousand entries and more the reader takes no more") {
     write_text(out.jobs() / (std::to_string(i) + ".json"),
                R"({"launch_id": ")" + std::to_string(i) + R"(", "endpoint": "x"})");
   }
-  CHECK(read_jobs(out.path()).size() == 1'000);
+  CHECK(read_entries(out.path()).size() == 1'000);
   out.keep("mine");
-  CHECK(find_job(out.path(), "mine"));
+  CHECK(find_entry(out.path(), "mine"));
 }
 
 }  // namespace

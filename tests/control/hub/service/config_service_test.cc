@@ -58,7 +58,7 @@ struct Desk {
 TEST_CASE("a write-back that was due when the last job died is done before the file is looked at") {
   Desk f;
   write_text(f.path, kOn);
-  REQUIRE(f.note.leave(identity_of(f.path)));
+  REQUIRE(f.note.write(identity_of(f.path)));
   CHECK(f.first() == kOff);
   CHECK(read_text(f.path) == kOff);
   CHECK_FALSE(fs::exists(f.note_path));
@@ -67,7 +67,7 @@ TEST_CASE("a write-back that was due when the last job died is done before the f
 TEST_CASE("a note of an older save changes nothing and goes") {
   Desk f;
   write_text(f.path, kOn);
-  REQUIRE(f.note.leave(identity_of(f.path)));
+  REQUIRE(f.note.write(identity_of(f.path)));
   fs::last_write_time(f.path, fs::file_time_type::clock::now() - std::chrono::hours(1));
   const auto saved_again = identity_of(f.path);
   CHECK(f.first() == kOn);
@@ -78,7 +78,7 @@ TEST_CASE("a note of an older save changes nothing and goes") {
 TEST_CASE("a note of another config file is left to that") {
   Desk f;
   write_text(f.path, kOn);
-  REQUIRE(WriteBackNote(f.output, f.directory / "other.json").leave(identity_of(f.path)));
+  REQUIRE(WriteBackNote(f.output, f.directory / "other.json").write(identity_of(f.path)));
   CHECK(f.first() == kOn);
   CHECK(fs::exists(f.note_path));
 }
@@ -98,7 +98,7 @@ TEST_CASE("a note that is cut short or not ours is no note") {
 TEST_CASE("a file that can no longer be written is taken as it is in spite of a note") {
   Desk f;
   write_text(f.path, kOn);
-  REQUIRE(f.note.leave(identity_of(f.path)));
+  REQUIRE(f.note.write(identity_of(f.path)));
   REQUIRE(::chmod(f.path.c_str(), 0444) == 0);
   CHECK(f.first() == kOn);
   CHECK(read_text(f.path) == kOn);
@@ -111,9 +111,9 @@ TEST_CASE("a note is read back as it was left and the newest counts") {
   CHECK_FALSE(note.read());
   const FileIdentity one{-5, 7, std::string(64, 'a')};
   const FileIdentity two{1'800'000'000'123'456'789, 1, std::string(64, 'b')};
-  REQUIRE(note.leave(one));
+  REQUIRE(note.write(one));
   CHECK(note.read() == one);
-  REQUIRE(note.leave(two));
+  REQUIRE(note.write(two));
   CHECK(note.read() == two);
   note.remove();
   CHECK_FALSE(note.read());

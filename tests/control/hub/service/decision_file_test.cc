@@ -30,13 +30,13 @@ PlanPtr plan(const std::string& text) {
   return plan;
 }
 
-LogEntry asked(std::uint64_t revision) { return AskedEntry{Revision{revision}, plan("{}")}; }
+LogEntry asked(std::uint64_t revision) { return OfferedEntry{Revision{revision}, plan("{}")}; }
 LogEntry verdict(std::uint64_t revision) {
   return Verdict{Revision{revision}, plan("{}"), Step{100}, AbortReason::none, ""};
 }
 
 std::uint64_t revision_of(const LogEntry& entry) {
-  if (const auto* each = std::get_if<AskedEntry>(&entry)) return each->revision.value;
+  if (const auto* each = std::get_if<OfferedEntry>(&entry)) return each->revision.value;
   if (const auto* each = std::get_if<Verdict>(&entry)) return each->revision.value;
   return 0;
 }
@@ -69,7 +69,7 @@ TEST_CASE("a log that was removed with its directory is written anew, whole, and
   fs::remove(log.path);
   CHECK_FALSE(opened.file->is_at_its_path());
   REQUIRE(opened.file->append(verdict(1)));
-  REQUIRE(opened.file->put_back());
+  REQUIRE(opened.file->relink());
   CHECK(opened.file->is_at_its_path());
   REQUIRE(opened.file->append(asked(2)));
   const auto again = log.open();
@@ -83,7 +83,7 @@ TEST_CASE("what another has put in the place of a log stays") {
   const auto opened = log.open(fresh("first"));
   fs::remove(log.path);
   write_text(log.path, "another");
-  CHECK_FALSE(opened.file->put_back());
+  CHECK_FALSE(opened.file->relink());
   CHECK(read_text(log.path) == "another");
   CHECK(std::distance(fs::directory_iterator(log.directory.path()), fs::directory_iterator()) == 1);
 }
@@ -261,10 +261,10 @@ TEST_CASE("where there is no room an entry is refused and not read later") {
     REQUIRE(opened.file->append(asked(++taken)));
     const NoRoom full(fs::file_size(log.path));
     // What was reserved is used up first.
-    while (opened.file->append(AskedEntry{Revision{taken + 1}, plan(std::string(10'000, 'x'))})) ++taken;
+    while (opened.file->append(OfferedEntry{Revision{taken + 1}, plan(std::string(10'000, 'x'))})) ++taken;
     CHECK(taken > 10);
     CHECK(taken < 1'000);
-    CHECK_FALSE(opened.file->append(AskedEntry{Revision{99'999}, plan(std::string(10'000, 'x'))}));
+    CHECK_FALSE(opened.file->append(OfferedEntry{Revision{99'999}, plan(std::string(10'000, 'x'))}));
   }
   const auto again = log.open();
   CHECK(again.header.epoch == "first");
@@ -277,12 +277,34 @@ TEST_CASE("when there is room again the log goes on") {
   const auto opened = log.open(fresh("first"));
   {
     const NoRoom full(fs::file_size(log.path));
-    CHECK_FALSE(opened.file->append(AskedEntry{Revision{1}, plan(std::string(3'000'000, 'x'))}));
+    CHECK_FALSE(opened.file->append(OfferedEntry{Revision{1}, plan(std::string(3'000'000, 'x'))}));
   }
   REQUIRE(opened.file->append(asked(2)));
   const auto again = log.open();
   REQUIRE(again.entries.size() == 1);
   CHECK(revision_of(again.entries[0]) == 2);
+}
+
+TEST_CASE("a log at its bound refuses entries, and the next hub reads all that it took") {
+  const Log log;
+  constexpr std::int64_t bound = 4 << 20;
+  std::uint64_t taken = 0;
+  std::string why;
+  {
+    const auto opened = DecisionFile::open(log.path, fresh("first"), bound);
+    REQUIRE(opened);
+    for (tl::expected<void, std::string> put; put && taken < 1'000; taken += put ? 1 : 0) {
+      put = opened->file->append(OfferedEntry{Revision{taken + 1}, plan(std::string(100'000, 'x'))});
+      if (!put) why = put.error();
+    }
+    CHECK(opened->file->append(asked(taken + 1)));  // A small one still fits.
+  }
+  CHECK(why == "the decision log has reached its bound of 4 MiB");
+  CHECK(taken > 30);
+  CHECK(fs::file_size(log.path) <= bound);
+  const auto again = DecisionFile::open(log.path, fresh("later"), bound);
+  REQUIRE(again);
+  CHECK(again->entries.size() == taken + 1);
 }
 
 TEST_CASE("a log for which there is no room at the start is an error") {
@@ -302,7 +324,7 @@ TEST_CASE("on a full tmpfs an entry is refused and the log goes on when there is
     auto opened = DecisionFile::open(path, fresh("first"));
     REQUIRE(opened);
     write_text(memory / "filler", std::string(4 << 20, 'x'));
-    while (opened->file->append(AskedEntry{Revision{taken + 1}, plan(std::string(10'000, 'x'))})) ++taken;
+    while (opened->file->append(OfferedEntry{Revision{taken + 1}, plan(std::string(10'000, 'x'))})) ++taken;
     CHECK(taken > 10);
     fs::remove(memory / "filler");
     CHECK(opened->file->append(asked(++taken)));

@@ -23,7 +23,7 @@ struct Place {
 
   std::unique_ptr<JobRegistry> job(const std::string& launch, const std::string& name = "") const {
     auto made = std::make_unique<JobRegistry>(file, JobRegistry::Job{launch, name, "here"});
-    made->look();
+    made->refresh();
     return made;
   }
 };
@@ -35,24 +35,42 @@ FileIdentity save(const std::string& text) {
 TEST_CASE("jobs with one config see each other while they live, and the last leaves nothing") {
   const Place place;
   auto one = place.job("launch-1", "train.py");
-  CHECK(one->look().empty());
+  CHECK(one->refresh().empty());
   auto two = place.job("launch-2");
-  CHECK(one->look() == Names{"job launch-2 on here"});
-  CHECK(two->look() == Names{"job train.py (launch launch-1) on here"});
+  CHECK(one->refresh() == Names{"job launch-2 on here"});
+  CHECK(two->refresh() == Names{"job train.py (launch launch-1) on here"});
   auto three = place.job("launch-3");
   two.reset();
-  CHECK(one->look() == Names{"job launch-3 on here"});
+  CHECK(one->refresh() == Names{"job launch-3 on here"});
   one.reset();
-  CHECK(three->look().empty());
+  CHECK(three->refresh().empty());
   three.reset();
   CHECK(fs::is_empty(place.directory.path()));
+}
+
+TEST_CASE("jobs with long names full of escapes see each other") {
+  const Place place;
+  const auto text = [](char last) { return std::string(299, '\x01') + last; };
+  JobRegistry one(place.file, {"1" + text('"'), text('\\'), text('\xff')});
+  JobRegistry two(place.file, {"2" + text('"'), text('\\'), text('\xff')});
+  JobRegistry again(place.file, {"1" + text('"'), text('\\'), text('\xff')});
+  one.refresh();
+  two.refresh();
+  again.refresh();
+  REQUIRE(one.refresh().size() == 1);
+  CHECK(one.refresh().front().rfind("job \x01", 0) == 0);
+  CHECK(two.refresh().size() == 2);
+  const FileIdentity written = save("{}");
+  one.about_to_write(written.sha256);
+  one.has_written(written);
+  CHECK(two.writer_of(written));
 }
 
 TEST_CASE("the same launch is no other job: its hub was started anew") {
   const Place place;
   const auto one = place.job("launch-1");
   const auto again = place.job("launch-1");
-  CHECK(one->look().empty());
+  CHECK(one->refresh().empty());
 }
 
 TEST_CASE("a file that was removed is made anew and all see each other again") {
@@ -60,9 +78,9 @@ TEST_CASE("a file that was removed is made anew and all see each other again") {
   const auto one = place.job("launch-1");
   const auto two = place.job("launch-2");
   fs::remove(place.file);
-  CHECK(two->look().empty());
-  CHECK(one->look() == Names{"job launch-2 on here"});
-  CHECK(two->look() == Names{"job launch-1 on here"});
+  CHECK(two->refresh().empty());
+  CHECK(one->refresh() == Names{"job launch-2 on here"});
+  CHECK(two->refresh() == Names{"job launch-1 on here"});
 }
 
 TEST_CASE("what a job writes is known to be its own before and after, and a later save is the user's") {
@@ -97,7 +115,7 @@ TEST_CASE("what somebody plants there is not opened, not believed, and ends noth
     const Place place;
     plant(place.file);
     JobRegistry job(place.file, {"launch-1", "", "here"});
-    return job.look().empty() && !job.writer_of(save("{}"));
+    return job.refresh().empty() && !job.writer_of(save("{}"));
   };
   CHECK(sees_nobody([](const fs::path& file) { fs::create_symlink("/dev/zero", file); }));
   CHECK(sees_nobody([](const fs::path& file) { REQUIRE(mkfifo(file.c_str(), 0666) == 0); }));

@@ -150,7 +150,7 @@ TEST_CASE("evict takes a member out and knows no other rank") {
   }
   evict.rank = 1;
   evict.request_id = "one";
-  CHECK(job.ask(evict).message == "rank 1 is out in 15 s");
+  CHECK(job.ask(evict).message == "rank 1 will be dropped in 15 s");
   job.turns(Ticks{16'000});
   CHECK(job.status().ranks[1].state == "dropped");
   job.ask(CommandVerb::on, "on");
@@ -166,7 +166,7 @@ TEST_CASE("off is decided without the file where the file is broken, which stays
   CHECK(job.status().state == "on");
   const CommandReply reply = job.ask(CommandVerb::off, "off");
   CHECK(reply.outcome == CommandOutcome::done);
-  CHECK(reply.message.find("the config file was left as it is: ") == 0);
+  CHECK(reply.message.find("the config file was not changed: ") == 0);
   CHECK(job.settled("off").outcome == CommandOutcome::done);
   CHECK(job.status().state == "off");
   CHECK(read_text(job.path) == broken);
@@ -193,9 +193,24 @@ TEST_CASE("off is decided without the file where its disk hangs for a second, an
   CHECK(job.history().size() == 2);  // the start and the off
 }
 
+TEST_CASE("a hub may end after its ranks though the disk of the config never answers an edit") {
+  ServedJob job(kOff);
+  REQUIRE(job.until([&] { return job.status().reason == "never turned on"; }));
+  const ServedJob::Hung hung(job.config_disk);
+  job.say(ServedJob::command(CommandVerb::on, "on"));
+  job.turns(Ticks{2'900});
+  CHECK(job.service->busy());
+  CHECK_FALSE(job.service->may_exit());
+  job.turns(Ticks{200});
+  REQUIRE(job.answer_to("on"));
+  CHECK_FALSE(job.service->busy());
+  job.ranks.clear();
+  CHECK(job.until([&] { return job.service->may_exit(); }));
+}
+
 TEST_CASE("an off that comes after an on that waits for a hung disk holds when the disk answers") {
   ServedJob job(kOff);
-  REQUIRE(job.until([&] { return job.status().reason == "not asked for"; }));
+  REQUIRE(job.until([&] { return job.status().reason == "never turned on"; }));
   {
     const ServedJob::Hung hung(job.config_disk);
     job.say(ServedJob::command(CommandVerb::on, "on"));
@@ -214,7 +229,7 @@ TEST_CASE("an off that comes after an on that waits for a hung disk holds when t
 
 TEST_CASE("a change whose disk hangs is answered after three seconds and comes about when it answers") {
   ServedJob job(kOff);
-  REQUIRE(job.until([&] { return job.status().reason == "not asked for"; }));
+  REQUIRE(job.until([&] { return job.status().reason == "never turned on"; }));
   {
     const ServedJob::Hung hung(job.config_disk);
     job.say(ServedJob::command(CommandVerb::on, "on"));
@@ -222,7 +237,7 @@ TEST_CASE("a change whose disk hangs is answered after three seconds and comes a
     CHECK(job.answers.empty());
     job.turns(Ticks{200});
     REQUIRE(job.answer_to("on"));
-    CHECK(job.answer_to("on")->outcome == CommandOutcome::partial);
+    CHECK(job.answer_to("on")->outcome == CommandOutcome::incomplete);
     CHECK_FALSE(job.ask(CommandVerb::verdict, "on").settled);
     CHECK(job.ask(CommandVerb::status).status->state == "off");
   }
@@ -233,8 +248,8 @@ TEST_CASE("a change whose disk hangs is answered after three seconds and comes a
 TEST_CASE("with write_back false a command leaves the file alone and says so") {
   const std::string text = R"({"write_back": false, "dynamic_on": false})";
   ServedJob job(text);
-  REQUIRE(job.until([&] { return job.status().reason == "not asked for"; }));
-  CHECK(job.ask(CommandVerb::on, "one").message == "the config file was left as it is: write_back is false");
+  REQUIRE(job.until([&] { return job.status().reason == "never turned on"; }));
+  CHECK(job.ask(CommandVerb::on, "one").message == "the config file was not changed: write_back is false");
   CHECK(job.settled("one").outcome == CommandOutcome::done);
   CHECK(read_text(job.path) == text);
 }
@@ -347,7 +362,7 @@ TEST_CASE("an edit in static mode is answered in the log, once") {
 
 TEST_CASE("messages of nobody here change nothing") {
   ServedJob job(kOff);
-  REQUIRE(job.until([&] { return job.status().reason == "not asked for"; }));
+  REQUIRE(job.until([&] { return job.status().reason == "never turned on"; }));
   for (const int rank : {-1, 1, 1 << 30}) {
     for (const Message& message : std::vector<Message>{
              Hello{}, Left{Step{1}}, Disconnected{}, Progress{}, Ready{}, Reject{}, Busy{}, Applied{},

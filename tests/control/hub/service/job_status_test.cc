@@ -31,7 +31,7 @@ TEST_CASE("a disk that does not answer is named with its time, and logged as it 
       CHECK(told(job, silent) == 1);
     }
     CHECK(job.until([&] { return !warns(job, silent); }));
-    CHECK(job.until([&] { return told(job, "over: " + silent) == 1; }));
+    CHECK(job.until([&] { return told(job, "resolved: " + silent) == 1; }));
   }
 }
 
@@ -42,7 +42,7 @@ TEST_CASE("a refused edit stands in the first line and is the last error until a
   CHECK(job.status().reason.rfind("the newest edit is refused: " + job.path.string() + ":1:", 0) == 0);
   write_text(job.path, kOff);
   CHECK(job.until([&] { return !job.status().last_error; }));
-  CHECK(job.status().reason == "not asked for");
+  CHECK(job.status().reason == "never turned on");
 }
 
 TEST_CASE("a write-back that failed is the last error until it has succeeded") {
@@ -60,7 +60,7 @@ TEST_CASE("a job has finished when all its ranks have, and who has not is named"
   REQUIRE(job.ask(on).outcome == CommandOutcome::done);
   REQUIRE(job.until_state("on"));
   job.ranks[1]->stands = true;
-  REQUIRE(job.until([&] { return job.status().reason == "waiting for the end on rank 1"; }));
+  REQUIRE(job.until([&] { return job.status().reason == "waiting for rank 1 to finish"; }));
   CHECK(job.status().state == "on");
   job.ranks[1]->stands = false;
   CHECK(job.until([&] { return job.status().reason == "finished"; }));
@@ -82,8 +82,10 @@ TEST_CASE("two jobs with one config name each other, and neither obeys what the 
   REQUIRE(both([&] { return one.status().state == "on" && two.status().state == "on"; }));
   two.ranks[0]->stands = true;
   REQUIRE(both([&] { return read_text(one.path) == R"({"dynamic_on": false, "collect_times": 400})"; }));
-  REQUIRE(both([&] { return told(two, one.path.string() + " was written by job launch on " + host_name() +
-                                          ", not by the user: left to that job") == 1; }));
+  REQUIRE(both([&] {
+    return told(two, one.path.string() + " was written by job launch on " + host_name() +
+                         ", not by the user: ignored") == 1;
+  }));
   two.turns(Ticks{2'000});
   CHECK(two.status().state == "on");
   two.ranks[0]->stands = false;

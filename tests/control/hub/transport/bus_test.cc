@@ -16,9 +16,9 @@ using std::chrono::milliseconds;
 constexpr milliseconds kSoon{5000};
 
 struct Pair {
-  std::unique_ptr<Bus> listener = *Bus::listen("tcp://127.0.0.1:*", InsecureLoopback::allowed, {1000});
+  std::unique_ptr<Bus> listener = *Bus::make_server("tcp://127.0.0.1:*", InsecureLoopback::allowed, {1000});
   std::string endpoint = listener->endpoint();
-  std::unique_ptr<Bus> asker = *Bus::ask({100'000});
+  std::unique_ptr<Bus> asker = *Bus::make_client({100'000});
   Pair() { REQUIRE(asker->connect(endpoint)); }
 };
 
@@ -35,7 +35,7 @@ TEST_CASE("a question reaches the listener and its answer comes back") {
 TEST_CASE("a message over the bound is not delivered and an honest one still is") {
   Pair pair;
   pair.asker->send("", std::string(50'000, 'x'));
-  auto honest = *Bus::ask({1000});
+  auto honest = *Bus::make_client({1000});
   REQUIRE(honest->connect(pair.endpoint));
   REQUIRE(honest->send("", "honest"));
   REQUIRE(pair.listener->poll(kSoon, -1)->bytes == "honest");
@@ -95,15 +95,15 @@ TEST_CASE("without descriptors to spare there is no network and no abort") {
   REQUIRE(getrlimit(RLIMIT_NOFILE, &before) == 0);
   const rlimit scarce{20, before.rlim_max};
   REQUIRE(setrlimit(RLIMIT_NOFILE, &scarce) == 0);
-  const auto bus = Bus::ask({1000});
+  const auto bus = Bus::make_client({1000});
   setrlimit(RLIMIT_NOFILE, &before);
   REQUIRE_FALSE(bus);
   REQUIRE(bus.error().find("file descriptors") != std::string::npos);
 }
 
 TEST_CASE("an endpoint in use is an error and not a crash") {
-  auto first = *Bus::listen("tcp://127.0.0.1:*", InsecureLoopback::allowed, {1000});
-  const auto second = Bus::listen(first->endpoint(), InsecureLoopback::allowed, {1000});
+  auto first = *Bus::make_server("tcp://127.0.0.1:*", InsecureLoopback::allowed, {1000});
+  const auto second = Bus::make_server(first->endpoint(), InsecureLoopback::allowed, {1000});
   REQUIRE_FALSE(second);
   REQUIRE(second.error().find("cannot listen on " + first->endpoint()) != std::string::npos);
 }

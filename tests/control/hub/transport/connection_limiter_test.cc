@@ -44,44 +44,44 @@ struct Client {
   Client(const Client&) = delete;
   Client& operator=(const Client&) = delete;
 
-  bool inside() const {
+  bool connected() const {
     pollfd ready{fd, POLLOUT, 0};
     return poll(&ready, 1, 0) == 1 && (ready.revents & (POLLERR | POLLHUP)) == 0;
   }
 };
 
-TEST_CASE("past its bound the door lets nobody in and those inside notice nothing") {
+TEST_CASE("past its bound the limiter blocks new connections and the open ones notice nothing") {
   const Listener listener;
-  ConnectionLimiter door(2);
-  door.listens(listener.fd);
+  ConnectionLimiter limiter(2);
+  limiter.add_listener(listener.fd);
   const Client first(listener);
-  REQUIRE(eventually([&] { return first.inside(); }));
-  door.came();
-  CHECK_FALSE(door.closed());
-  door.came();
-  CHECK(door.closed());
+  REQUIRE(eventually([&] { return first.connected(); }));
+  limiter.on_accept();
+  CHECK_FALSE(limiter.closed());
+  limiter.on_accept();
+  CHECK(limiter.closed());
   const Client late(listener);
-  CHECK_FALSE(late.inside());
-  CHECK(first.inside());
+  CHECK_FALSE(late.connected());
+  CHECK(first.connected());
   CHECK(send(first.fd, "x", 1, MSG_NOSIGNAL) == 1);
-  door.went();
-  CHECK_FALSE(door.closed());
-  CHECK(eventually([&] { return late.inside(); }));  // The kernel knocks again after a second.
+  limiter.on_close();
+  CHECK_FALSE(limiter.closed());
+  CHECK(eventually([&] { return late.connected(); }));  // The kernel tries again after a second.
 }
 
-TEST_CASE("the door does not flap at its bound") {
-  ConnectionLimiter door(100);
-  for (int i = 0; i < 100; ++i) door.came();
-  CHECK(door.closed());
-  for (int i = 0; i < 12; ++i) door.went();
-  CHECK(door.closed());
-  door.went();
-  CHECK_FALSE(door.closed());
-  CHECK(door.inside() == 87);
-  for (int i = 0; i < 12; ++i) door.came();
-  CHECK_FALSE(door.closed());
-  door.came();
-  CHECK(door.closed());
+TEST_CASE("the limiter does not flap at its bound") {
+  ConnectionLimiter limiter(100);
+  for (int i = 0; i < 100; ++i) limiter.on_accept();
+  CHECK(limiter.closed());
+  for (int i = 0; i < 12; ++i) limiter.on_close();
+  CHECK(limiter.closed());
+  limiter.on_close();
+  CHECK_FALSE(limiter.closed());
+  CHECK(limiter.active_connections() == 87);
+  for (int i = 0; i < 12; ++i) limiter.on_accept();
+  CHECK_FALSE(limiter.closed());
+  limiter.on_accept();
+  CHECK(limiter.closed());
 }
 
 }  // namespace

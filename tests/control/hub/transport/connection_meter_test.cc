@@ -60,8 +60,7 @@ ConnectionMeter::Limits limits(bool keys = false) {
   limits.most_in = 10'000;
   limits.most_out = 10'000;
   limits.keys = keys;
-  limits.messages_a_second = 10;
-  limits.most_messages_at_once = 3;
+  limits.messages = {10, 3};
   return limits;
 }
 
@@ -69,17 +68,17 @@ TEST_CASE("what comes and is no message is bounded, and what has become messages
   const TcpPair pair;
   ConnectionMeter meter(limits());
   Clock::time_point now{std::chrono::hours(1)};
-  const auto look = [&] { meter.look(now += milliseconds(100)); };
-  meter.came(pair.hub.get(), now);
-  look();
+  const auto check = [&] { meter.check(now += milliseconds(100)); };
+  meter.on_accept(pair.hub.get(), now);
+  check();
   for (int i = 0; i < 5; ++i) {
     pair.to_hub(5'000);
     CHECK(meter.received(pair.hub.get(), "a", 1, 5'000, now += milliseconds(200)));
-    look();
+    check();
   }
   CHECK_FALSE(pair.cut());
   pair.to_hub(12'000);
-  look();
+  check();
   CHECK(pair.cut());
 }
 
@@ -88,14 +87,14 @@ TEST_CASE("who has no key may send a handshake and no more") {
   const TcpPair friendly;
   ConnectionMeter meter(limits(true));
   Clock::time_point now{std::chrono::hours(1)};
-  meter.came(stranger.hub.get(), now);
-  meter.came(friendly.hub.get(), now);
+  meter.on_accept(stranger.hub.get(), now);
+  meter.on_accept(friendly.hub.get(), now);
   CHECK(meter.interval() == milliseconds(10));
   friendly.to_client(301);  // As much as is sent to whom was let in.
   stranger.to_hub(5'000);
   friendly.to_hub(5'000);
-  meter.look(now += milliseconds(100));
-  meter.look(now += milliseconds(100));
+  meter.check(now += milliseconds(100));
+  meter.check(now += milliseconds(100));
   CHECK(stranger.cut());
   CHECK_FALSE(friendly.cut());
 }
@@ -104,7 +103,7 @@ TEST_CASE("a peer that does not read is cut off, and one that reads is not") {
   const TcpPair pair;
   ConnectionMeter meter(limits());
   const Clock::time_point now{std::chrono::hours(1)};
-  meter.came(pair.hub.get(), now);
+  meter.on_accept(pair.hub.get(), now);
   CHECK(meter.received(pair.hub.get(), "a", 1, 1, now));
   for (int i = 0; i < 5; ++i) {
     CHECK(meter.may_send("a", 8'000));
@@ -121,13 +120,13 @@ TEST_CASE("a peer that sends too many messages a second is cut off") {
   const TcpPair pair;
   ConnectionMeter meter(limits());
   Clock::time_point now{std::chrono::hours(1)};
-  meter.came(pair.hub.get(), now);
+  meter.on_accept(pair.hub.get(), now);
   for (int i = 0; i < 10; ++i) CHECK(meter.received(pair.hub.get(), "a", 1, 1, now += milliseconds(100)));
   CHECK_FALSE(pair.cut());
   for (int i = 0; i < 3; ++i) static_cast<void>(meter.received(pair.hub.get(), "a", 1, 1, now));
   CHECK_FALSE(meter.received(pair.hub.get(), "a", 1, 1, now));
   CHECK(pair.cut());
-  meter.went(pair.hub.get());
+  meter.on_close(pair.hub.get());
   CHECK(meter.interval() == milliseconds(0));
 }
 

@@ -21,10 +21,10 @@ struct KeyedJob {
   KeyedJob() {
     REQUIRE(make_key_directory(keys));
     REQUIRE(add_client(keys, {"alice", Role::read}));
-    listener = *Bus::listen(kAnywhere, InsecureLoopback::refused, {1000}, *read_server_keys(keys));
+    listener = *Bus::make_server(kAnywhere, InsecureLoopback::refused, {1000}, *read_server_keys(keys));
   }
   std::unique_ptr<Bus> asker(std::optional<ClientKeys> with) const {
-    auto bus = *Bus::ask({1000}, std::move(with));
+    auto bus = *Bus::make_client({1000}, std::move(with));
     REQUIRE(bus->connect(listener->endpoint()));
     return bus;
   }
@@ -76,7 +76,7 @@ TEST_CASE("a key that is not listed is refused and told so") {
   REQUIRE(bus->send("", "hello"));
   REQUIRE_FALSE(job.arrives(*bus));
   REQUIRE(bus->refusal() == "the job's clients.allow does not list this key");
-  CHECK(job.listener->refusals().find("by a key that is not let in; the last: " + key + " at 127.0.0.1") !=
+  CHECK(job.listener->refusals().find("key not in clients.allow; last: " + key + " at 127.0.0.1") !=
         std::string::npos);
 }
 
@@ -86,9 +86,10 @@ TEST_CASE("a client without keys is refused and told so") {
   REQUIRE(bus->send("", "hello"));
   REQUIRE_FALSE(job.arrives(*bus));
   // Which of the two depends on whether the greeting or the end of the connection comes first.
-  const bool mismatch = bus->refusal() == "one end uses keys and the other does not";
+  const bool mismatch = bus->refusal() == "only one side uses keys";
   const bool hung_up =
-      bus->hint() == "it hung up: it asks for keys, which GRADMON_KEYS=DIR or --keys DIR names";
+      bus->hint() ==
+      "connection closed: the job requires keys; give them with GRADMON_KEYS=DIR or --keys DIR";
   REQUIRE((mismatch || hung_up));
 }
 
@@ -101,7 +102,7 @@ TEST_CASE("a client is not taken in by a job with another key") {
   const auto bus = job.asker(std::move(misled));
   REQUIRE(bus->send("", "secret"));
   REQUIRE_FALSE(job.arrives(*bus));
-  REQUIRE(bus->hint() == "it hung up: its key is not the one in server.public, or it uses none");
+  REQUIRE(bus->hint() == "connection closed: the job has another key than server.public, or uses no keys");
   const auto honest = job.asker(*read_rank_keys(job.keys));
   REQUIRE(honest->send("", "honest"));
   REQUIRE(job.arrives(*honest)->bytes == "honest");
@@ -150,19 +151,19 @@ TEST_CASE("who may come in follows the file, and what it does not say well chang
 
 TEST_CASE("no bind for other hosts without keys and with a reason that names the remedy") {
   const auto refused = [](const std::string& endpoint, std::optional<ServerKeys> keys) {
-    const auto bus = Bus::listen(endpoint, InsecureLoopback::allowed, {1000}, std::move(keys));
+    const auto bus = Bus::make_server(endpoint, InsecureLoopback::allowed, {1000}, std::move(keys));
     return bus ? "" : bus.error();
   };
   REQUIRE(refused("tcp://0.0.0.0:5555", {}) ==
           "refusing to listen on \"tcp://0.0.0.0:5555\" without keys: anybody in the network could command "
           "the job; \"gradmonctl keygen DIR\" makes keys, GRADMON_KEYS=DIR names them");
   const KeyedJob job;
-  REQUIRE(Bus::listen("tcp://0.0.0.0:*", InsecureLoopback::refused, {1000},
-                      *read_server_keys(job.keys)));
+  REQUIRE(
+      Bus::make_server("tcp://0.0.0.0:*", InsecureLoopback::refused, {1000}, *read_server_keys(job.keys)));
 }
 
 TEST_CASE("an endpoint of another host is not asked without keys") {
-  auto bus = *Bus::ask({1000});
+  auto bus = *Bus::make_client({1000});
   const auto connected = bus->connect("tcp://192.0.2.1:5555");
   REQUIRE_FALSE(connected);
   REQUIRE(connected.error() ==

@@ -54,9 +54,9 @@ TEST_CASE("a peer that breaks the framing is cut, with its reason, and others no
   put(endless, framed("first") + header_of(0xffffffff) + "and so on");
   hub.settle();
   CHECK(hub.endings.at(Peer{2}).how == Closed::cut);
-  CHECK(hub.endings.at(Peer{2}).reason == "an empty frame");
+  CHECK(hub.endings.at(Peer{2}).reason == "received an empty frame");
   CHECK(hub.frames.at(Peer{3}) == std::vector<std::string>{"first"});
-  CHECK(hub.endings.at(Peer{3}).reason == "a frame of 4294967295 bytes, at most 2162688 are accepted");
+  CHECK(hub.endings.at(Peer{3}).reason == "frame of 4294967295 bytes exceeds the limit of 2162688");
   REQUIRE(good->send("fine"));
   hub.settle();
   CHECK(hub.frames.at(Peer{1}).back() == "fine");
@@ -71,12 +71,12 @@ TEST_CASE("an admitted peer is held to the length of its kind") {
   CHECK(hub.frames.at(Peer{1}).back().size() == 100'000);
   REQUIRE(a->send(std::string(100'001, 'x')));
   hub.settle();
-  CHECK(hub.endings.at(Peer{1}).reason == "a frame of 100001 bytes, at most 100000 are accepted");
+  CHECK(hub.endings.at(Peer{1}).reason == "frame of 100001 bytes exceeds the limit of 100000");
 }
 
 TEST_CASE("a peer that never reads is cut at the bound, and one that reads slowly gets all") {
   StreamServer::Limits limits;
-  limits.stream.most_buffered_out = 1'000'000;
+  limits.stream.max_queued_bytes = 1'000'000;
   Served hub(limits);
   const auto deaf = hub.client();
   const auto slow = hub.client();
@@ -104,7 +104,7 @@ TEST_CASE("a peer that never reads is cut at the bound, and one that reads slowl
 
 TEST_CASE("a rank that floods is cut, and one that keeps to its rate is not, nor after a standstill") {
   StreamServer::Limits limits;
-  limits.rank = {10, 20};
+  limits.rank = {10, 30};
   Served hub(limits);
   const auto flood = hub.client();
   const auto good = hub.client();
@@ -139,7 +139,7 @@ TEST_CASE("a client that does not say who it is within its time is cut") {
   CHECK(hub.server->longest_wait(1h) == 0ms);
   hub.settle();
   CHECK(hub.endings.size() == 2);
-  CHECK(hub.endings.at(Peer{1}).reason == "has not said who it is within 5000 ms");
+  CHECK(hub.endings.at(Peer{1}).reason == "sent no frame within 5000 ms");
   hub.now += 1h;
   REQUIRE(good->send("x"));
   hub.settle();
@@ -175,13 +175,14 @@ TEST_CASE("a crowd that says nothing keeps nobody out who speaks") {
     hub.settle();
   }
   CHECK(hub.frames.size() == 200);
-  CHECK(hub.server->connections() <= 200 + StreamServer::Limits{}.most_silent);
-  CHECK(hub.endings.begin()->second.reason == "has not said who it is, and others wait");
+  CHECK(hub.server->connections() <= 200 + StreamServer::Limits{}.most_unidentified);
+  CHECK(hub.endings.begin()->second.reason ==
+        "sent no frame before the limit of 128 connections was reached");
 }
 
 TEST_CASE("a client that asks faster than it may waits, and all is answered in the end") {
   StreamServer::Limits limits;
-  limits.client = {10, 20};
+  limits.client = {10, 30};
   Served hub(limits);
   hub.on_frame = [&](Peer peer) { CHECK(hub.server->send(peer, "answer")); };
   FrameStream client(hub.connect().release(), {1'000, 100'000});
@@ -234,7 +235,7 @@ TEST_CASE("clients that ask and never read keep nobody out") {
   hub.settle();
   CHECK(received(good).size() == 1);
   const StreamServer::Limits limits;
-  CHECK(hub.server->connections() <= limits.most_clients + limits.most_silent);
+  CHECK(hub.server->connections() <= limits.most_clients + limits.most_unidentified);
 }
 
 TEST_CASE("of long frames that clients send only some are taken at a time") {
@@ -250,7 +251,7 @@ TEST_CASE("of long frames that clients send only some are taken at a time") {
   put(good, framed("question"));
   hub.settle();
   CHECK(hub.endings.size() == 1);
-  CHECK(hub.endings.at(Peer{1}).reason == "its frame is long, and others send, too");
+  CHECK(hub.endings.at(Peer{1}).reason == "too many clients are sending long frames");
   CHECK(hub.frames.count(Peer{4}) == 1);
   put(clients[1], std::string(99'999, 'x'));
   hub.settle();
@@ -407,7 +408,7 @@ TEST_CASE("beside peers that flood, lie, never read and never speak, a good one 
   });
   const Repeated endless([&] {
     const Descriptor socket = bare();
-    put(socket, header_of(StreamServer::Limits{}.stream.most_bytes_in));
+    put(socket, header_of(StreamServer::Limits{}.stream.max_frame_bytes));
     for (int i = 0; i < 100; ++i) put(socket, std::string(60'000, 'x'));
   });
   const Repeated liar([&] { put(bare(), header_of(0xffffffff) + "x"); });

@@ -91,12 +91,12 @@ TEST_CASE("peers may be cut and sent to while another one's end is told") {
 TEST_CASE("a path that has vanished is made anew, and peers stay") {
   Served hub;
   const auto a = hub.client();
-  CHECK(hub.server->remake().value() == StreamServer::Remade::kept);
+  CHECK(hub.server->rebind().value() == StreamServer::Rebound::kept);
   const Descriptor waiting = hub.connect();
   put(waiting, framed("just in time"));
   fs::remove(hub.path());
-  CHECK(hub.server->remake().value() == StreamServer::Remade::made);
-  CHECK(hub.server->remake().value() == StreamServer::Remade::kept);
+  CHECK(hub.server->rebind().value() == StreamServer::Rebound::made);
+  CHECK(hub.server->rebind().value() == StreamServer::Rebound::kept);
   const auto b = hub.client();
   REQUIRE(a->send("still"));
   hub.settle();
@@ -110,10 +110,10 @@ TEST_CASE("a path that another one has taken is left to it, and so is a missing 
   const auto a = hub.client();
   fs::remove(hub.path());
   write_text(hub.path(), "another's");
-  CHECK(hub.server->remake().error() == hub.path().string() + ": Address already in use");
+  CHECK(hub.server->rebind().error() == hub.path().string() + ": Address already in use");
   CHECK(read_text(hub.path()) == "another's");
   fs::remove_all(hub.directory.path());
-  CHECK(hub.server->remake().error() == hub.path().string() + ": No such file or directory");
+  CHECK(hub.server->rebind().error() == hub.path().string() + ": No such file or directory");
   REQUIRE(a->send("still"));
   hub.settle();
   CHECK(hub.frames.at(Peer{1}).back() == "still");

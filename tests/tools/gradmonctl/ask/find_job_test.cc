@@ -52,7 +52,7 @@ JobEntry live(const std::string& number) {
 TEST_CASE("the option names the job before the environment and that before the output directory") {
   TemporaryDirectory directory;
   const std::string out = (directory / "").string();
-  REQUIRE(keep_job(out, elsewhere("1")));
+  REQUIRE(write_entry(out, elsewhere("1")));
   const Variable output("MONITOR_OUTPUT_DIR", out.c_str());
   {
     const Variable endpoint("GRADMON_ENDPOINT", "ipc:///given");
@@ -77,8 +77,8 @@ TEST_CASE("a name chooses among the jobs of the output directory too") {
   const std::string out = (directory / "").string();
   const std::string one = random_hex(4);  // Any job of this user on this host can be found.
   const std::string two = random_hex(4);
-  REQUIRE(keep_job(out, elsewhere(one)));
-  REQUIRE(keep_job(out, elsewhere(two)));
+  REQUIRE(write_entry(out, elsewhere(one)));
+  REQUIRE(write_entry(out, elsewhere(two)));
   const Variable job("GRADMON_JOB", ("launch-" + two).c_str());
   {
     const Variable endpoint("GRADMON_ENDPOINT", nullptr);
@@ -117,7 +117,7 @@ TEST_CASE("where a hub does not answer nobody is told that there is no job") {
   REQUIRE(!none);
   CHECK(none.error().code == 4);
   CHECK(none.error().message ==
-        "no job named train.py has answered:\nthe hub at /run/hub.sock does not answer\n");
+        "no job named train.py answered:\nthe hub at /run/hub.sock does not answer\n");
   CHECK(only_job({{live("1")}, {"the hub at /run/hub.sock does not answer"}}, "").has_value());
 }
 

@@ -34,28 +34,28 @@ TEST_CASE("keys come from the option or else the variable or else the usual dire
   const auto job_of = [](const std::filesystem::path& directory) {
     return read_operator_keys(directory)->server_public;
   };
-  JobPlace place;
+  JobSelector selector;
   {
     const Variables variables((scratch / "variable").string(), (scratch / "home").string(), "");
-    CHECK((**find_keys(place, tcp)).server_public == job_of(scratch / "variable"));
-    place.keys = (scratch / "option").string();
-    CHECK((**find_keys(place, tcp)).server_public == job_of(scratch / "option"));
-    CHECK_FALSE(find_keys(place, "ipc:///tmp/x")->has_value());
-    place.keys = (scratch / "nothing").string();
-    CHECK(find_keys(place, tcp).error().find("nothing: No such file or directory") != std::string::npos);
+    CHECK((**find_keys(selector, tcp)).server_public == job_of(scratch / "variable"));
+    selector.keys = (scratch / "option").string();
+    CHECK((**find_keys(selector, tcp)).server_public == job_of(scratch / "option"));
+    CHECK_FALSE(find_keys(selector, "ipc:///tmp/x")->has_value());
+    selector.keys = (scratch / "nothing").string();
+    CHECK(find_keys(selector, tcp).error().find("nothing: No such file or directory") != std::string::npos);
   }
-  place.keys = "";
+  selector.keys = "";
   {
     const Variables variables("", (scratch / "home").string(), "");
-    CHECK((**find_keys(place, tcp)).server_public == job_of(scratch / "home/gradmon/keys"));
+    CHECK((**find_keys(selector, tcp)).server_public == job_of(scratch / "home/gradmon/keys"));
   }
   {
     const Variables variables("", (scratch / "home").string(), "1");
-    CHECK_FALSE(find_keys(place, tcp)->has_value());
-    CHECK(find_keys(place, "tcp://192.0.2.1:5555")->has_value());
+    CHECK_FALSE(find_keys(selector, tcp)->has_value());
+    CHECK(find_keys(selector, "tcp://192.0.2.1:5555")->has_value());
   }
   const Variables variables("", (scratch / "nowhere").string(), "");
-  CHECK_FALSE(find_keys(place, tcp)->has_value());
+  CHECK_FALSE(find_keys(selector, tcp)->has_value());
 }
 
 }  // namespace

@@ -27,7 +27,7 @@ CommandReply agreed(std::int64_t step, bool applied_by_all) {
 }
 
 int run(FakeJob& job, const ChangeRequest& request) {
-  return change_command(request, job.ask(), job.pace(), job.console());
+  return change_command(request, job.ask(), job.clock(), job.console());
 }
 
 TEST_CASE("without wait a change is asked for once") {
@@ -81,16 +81,16 @@ TEST_CASE("where no change was needed wait says so and prints no step") {
 
 TEST_CASE("what the job remarks on a change is said while waiting too") {
   FakeJob job;
-  job.answer(reply_with(CommandOutcome::done, "the config file was left as it is: read-only"));
+  job.answer(reply_with(CommandOutcome::done, "the config file was not changed: read-only"));
   job.answer(agreed(1200, true));
   CHECK(run(job, turn_on(true)) == 0);
   CHECK(job.out.str() == "1200\n");
-  CHECK(job.err.str() == "gradmonctl: the config file was left as it is: read-only\n");
+  CHECK(job.err.str() == "gradmonctl: the config file was not changed: read-only\n");
 }
 
 TEST_CASE("a refusal ends with the code that the job gives") {
   const auto outcome = GENERATE(CommandOutcome::failed, CommandOutcome::not_allowed,
-                                CommandOutcome::invalid_config, CommandOutcome::partial);
+                                CommandOutcome::invalid_config, CommandOutcome::incomplete);
   const bool wait = GENERATE(false, true);
   FakeJob job;
   job.answer(reply_with(outcome, "because"));

@@ -13,7 +13,7 @@
 #include "tools/gradmonctl/commands/get_command.h"
 #include "tools/gradmonctl/commands/history_command.h"
 #include "tools/gradmonctl/commands/jobs_command.h"
-#include "tools/gradmonctl/commands/order_command.h"
+#include "tools/gradmonctl/commands/one_shot_command.h"
 #include "tools/gradmonctl/commands/run_command.h"
 #include "tools/gradmonctl/commands/status_command.h"
 #include "tools/gradmonctl/commands/validate_command.h"
@@ -21,7 +21,7 @@
 namespace gradmon {
 namespace {
 
-tl::expected<std::unique_ptr<Subcommand>, NoSubcommand> parse(std::vector<const char*> words) {
+tl::expected<std::unique_ptr<Subcommand>, ParseExit> parse(std::vector<const char*> words) {
   words.insert(words.begin(), "gradmonctl");
   return parse_command_line(all_subcommands(), static_cast<int>(words.size()), words.data());
 }
@@ -60,7 +60,8 @@ TEST_CASE("a usage error names what is wrong and ends with 2") {
                                                     {"on", "--at", "soon"},
                                                     {"on", "--at", "-1"},
                                                     {"on", "--step-interval", "0"},
-                                                    {"on", "--timeout", "0"},
+                                                    {"on", "--wait", "--timeout", "0"},
+                                                    {"on", "--timeout", "5"},
                                                     {"set"},
                                                     {"set", "key"},
                                                     {"status", "extra"},
@@ -128,8 +129,8 @@ TEST_CASE("on takes what it is given and nothing else") {
   CHECK(full.command.step_interval == 3);
   CHECK(full.wait);
   CHECK(full.timeout == std::chrono::seconds(5));
-  CHECK(full.place.endpoint == "ipc:///x");
-  CHECK(full.place.output_dir == "/out");
+  CHECK(full.selector.endpoint == "ipc:///x");
+  CHECK(full.selector.output_dir == "/out");
 }
 
 TEST_CASE("set takes any number of keys in any place") {
@@ -146,11 +147,11 @@ TEST_CASE("the other commands are told apart") {
   CHECK(parsed<StatusRequest>({"status", "--json"}).json);
   CHECK(parsed<HistoryRequest>({"history", "--json"}).json);
   CHECK(parsed<JobsRequest>({"jobs", "--json"}).json);
-  CHECK(parsed<OrderRequest>({"cancel"}).verb == CommandVerb::cancel);
-  CHECK(!parsed<OrderRequest>({"cancel"}).rank);
-  CHECK(parsed<OrderRequest>({"evict", "0"}).verb == CommandVerb::evict);
-  CHECK(parsed<OrderRequest>({"evict", "0", "--job", "x"}).rank == 0);
-  CHECK(parsed<OrderRequest>({"evict", "0", "--job", "x"}).place.job == "x");
+  CHECK(parsed<OneShotRequest>({"cancel"}).verb == CommandVerb::cancel);
+  CHECK(!parsed<OneShotRequest>({"cancel"}).rank);
+  CHECK(parsed<OneShotRequest>({"evict", "0"}).verb == CommandVerb::evict);
+  CHECK(parsed<OneShotRequest>({"evict", "0", "--job", "x"}).rank == 0);
+  CHECK(parsed<OneShotRequest>({"evict", "0", "--job", "x"}).selector.job == "x");
   CHECK(parsed<ValidateRequest>({"validate", "a.json"}).file == "a.json");
 }
 

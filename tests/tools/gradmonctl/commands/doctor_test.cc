@@ -13,7 +13,7 @@
 #include "tests/tools/gradmonctl/fake_job.h"
 #include "tests/tools/gradmonctl/sample_status.h"
 #include "tools/gradmonctl/commands/doctor_command.h"
-#include "tools/gradmonctl/doctor/directory_trial.h"
+#include "tools/gradmonctl/doctor/directory_capabilities.h"
 #include "tools/gradmonctl/doctor/examine_config.h"
 #include "tools/gradmonctl/doctor/examine_directories.h"
 #include "tools/gradmonctl/doctor/examine_host.h"
@@ -47,12 +47,12 @@ TEST_CASE("a finding of several lines is shown in as many, with no escapes") {
 
 TEST_CASE("a directory is tried and nothing is left in it") {
   TemporaryDirectory directory;
-  const auto trial = try_directory(directory.path());
+  const auto trial = probe_directory(directory.path());
   REQUIRE(trial);
   CHECK(trial->link);
   CHECK(trial->exchange);
   CHECK(std::filesystem::is_empty(directory.path()));
-  CHECK(try_directory("/proc").error().find("no file can be made in /proc: ") == 0);
+  CHECK(probe_directory("/proc").error().find("no file can be made in /proc: ") == 0);
 }
 
 TEST_CASE("file systems are told by their names") {
@@ -120,7 +120,7 @@ TEST_CASE("the doctor tells what a job says of its torch and its hooks") {
   DoctorRequest request;
   request.file = (directory / "config.json").string();
   write_text(request.file, "{}");
-  request.place.output_dir = directory.path().string();
+  request.selector.output_dir = directory.path().string();
   CHECK(doctor_command(request, job.ask(), job.console()) == 0);
   CHECK(job.out.str().find("1.13.1; hooks: grad_unreduced, grad_reduced\n") != std::string::npos);
   CHECK(job.out.str().find("ok    output mode") != std::string::npos);
@@ -139,7 +139,7 @@ TEST_CASE("the doctor looks at the output directory that the job tells of") {
   request.file = (directory / "config.json").string();
   write_text(request.file, "{}");
   doctor_command(request, job.ask(), job.console());
-  const std::string finding = (directory / "later").string() + " is not there yet: a job makes it\n";
+  const std::string finding = (directory / "later").string() + " does not exist yet; the job creates it\n";
   CHECK(job.out.str().find(finding) != std::string::npos);
 }
 
@@ -157,7 +157,7 @@ TEST_CASE("the doctor fails where the file of --config is wrong, whatever the jo
     job.answer(reply);
     DoctorRequest request;
     request.file = given;
-    request.place.output_dir = directory.path().string();
+    request.selector.output_dir = directory.path().string();
     const int code = doctor_command(request, job.ask(), job.console());
     return std::make_pair(code, job.out.str());
   };
@@ -196,7 +196,7 @@ TEST_CASE("without a job the doctor looks at the host and a failure ends with 1"
   DoctorRequest request;
   request.file = (directory / "config.json").string();
   write_text(request.file, "{}");
-  request.place.output_dir = directory.path().string();
+  request.selector.output_dir = directory.path().string();
   CHECK(doctor_command(request, nobody.ask(), nobody.console()) == 0);
   CHECK(nobody.out.str().find("warn  job") == 0);
   request.file = "/no/such/directory/config.json";

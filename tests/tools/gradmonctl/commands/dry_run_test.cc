@@ -108,7 +108,7 @@ TEST_CASE("a dry run counts what matches as targets does, and not what may match
   job.answer(tried({0}));
   CHECK(dry_run(set_ops(), job.ask(), job.console()) == 0);
   CHECK(job.out.str().find("\nrank 0: 0 targets match\n"
-                           "rank 1: does not tell how many targets match\n") != std::string::npos);
+                           "rank 1: did not report the number of matching targets\n") != std::string::npos);
 }
 
 TEST_CASE("a dry run that the job refuses ends with its code") {

@@ -23,7 +23,7 @@ TEST_CASE("history is that of the job") {
   CHECK(history_command({}, job.ask(), no_files, job.console()) == 0);
   CHECK(history_command({{}, true}, job.ask(), no_files, job.console()) == 0);
   CHECK(job.out.str() ==
-        history_text(sample_history()) + history_json(sample_history(), JsonLayout::indented));
+        full_text(history_listing(sample_history())) + history_json(sample_history(), JsonLayout::indented));
   CHECK(job.err.str().empty());
 }
 
@@ -31,8 +31,8 @@ TEST_CASE("history of a job that is gone is in its files") {
   FakeJob job;
   CHECK(history_command(
             {}, job.ask(), [] { return sample_history(); }, job.console()) == 0);
-  CHECK(job.out.str() == history_text(sample_history()));
-  CHECK(job.err.str() == "gradmonctl: no answer; this is what the job's files tell\n");
+  CHECK(job.out.str() == full_text(history_listing(sample_history())));
+  CHECK(job.err.str() == "gradmonctl: no answer; showing the history from the job's files\n");
 }
 
 TEST_CASE("history without job and files ends with 4") {

@@ -10,40 +10,27 @@
 namespace gradmon {
 namespace {
 
-JobEntry entry(const std::string& name, const std::string& launch_id) {
-  JobEntry job;
-  job.epoch = "0123456789abcdef0123456789abcdef";
-  job.launch_id = launch_id;
-  job.name = name;
-  job.started = kSampleTime;
-  job.endpoint = "ipc:///run/user/1000/gradmon/" + launch_id + "/hub.sock";
+HubReplies::Answer answer(const std::string& name, const std::string& launch_id) {
+  HubReplies::Answer job{"ipc:///run/user/1000/gradmon/" + launch_id + "/hub.sock", sample_status()};
+  job.status.launch_id = launch_id;
+  job.status.name = name;
   return job;
 }
 
-// One that collects, one that is off, one that does not answer.
+// One that collects, one that is off, one that has just begun.
 std::string listing(bool json) {
-  FakeJob job;
-  CommandReply on;
-  on.status = sample_status();
-  job.answer(on);
-  CommandReply off;
-  off.status = sample_status();
-  off.status->state = "off";
-  off.status->reason = "rejected by rank 3: no such \x1b[31mformat";
-  off.status->output_dir = "/out/2";
-  job.answer(off);
-  std::vector<std::string> endpoints;
-  const FoundHere found{{entry("train.py", "launch-1"), entry("", "launch-2"), entry("evil\n", "launch-3")},
-                        {}};
-  const auto ask_at = [&](const std::string& endpoint) {
-    endpoints.push_back(endpoint);
-    return job.ask();
-  };
-  CHECK(jobs_command({json}, found, ask_at, job.console()) == 0);
-  CHECK(job.err.str().empty());
-  CHECK(endpoints.size() == 3);
-  CHECK(endpoints.back() == found.jobs.back().endpoint);
-  return job.out.str();
+  HubReplies::Answer off = answer("", "launch-2");
+  off.status.state = "off";
+  off.status.reason = "rejected by rank 3: no such \x1b[31mformat";
+  off.status.output_dir = "/out/2";
+  HubReplies::Answer young = answer("evil\n", "launch-3");
+  young.status.state = "off";
+  young.status.output_dir = "";
+  young.status.config_path = "";
+  FakeJob screen;
+  CHECK(jobs_command({json}, {{answer("train.py", "launch-1"), off, young}, {}}, {}, screen.console()) == 0);
+  CHECK(screen.err.str().empty());
+  return screen.out.str();
 }
 
 TEST_CASE("jobs are told to people and to programs") {
@@ -51,12 +38,13 @@ TEST_CASE("jobs are told to people and to programs") {
   CHECK(golden_difference("jobs.json", listing(true)) == "");
 }
 
-TEST_CASE("no job is no error, and a directory that was passed over is named") {
+TEST_CASE("no job is no error, and what was passed over or does not answer is named") {
   FakeJob nobody;
-  const auto ask_at = [&](const std::string&) { return nobody.ask(); };
-  CHECK(jobs_command({}, {{}, {"/run/x: has mode 0777"}}, ask_at, nobody.console()) == 0);
+  const HubReplies silent{{}, {"the hub at /run/y does not answer"}};
+  CHECK(jobs_command({}, silent, {"/run/x: has mode 0777"}, nobody.console()) == 0);
   CHECK(nobody.out.str() == "no job of this user runs on this host\n");
-  CHECK(nobody.err.str() == "gradmonctl: ignored /run/x: has mode 0777\n");
+  CHECK(nobody.err.str() ==
+        "gradmonctl: ignored /run/x: has mode 0777\ngradmonctl: the hub at /run/y does not answer\n");
 }
 
 }  // namespace

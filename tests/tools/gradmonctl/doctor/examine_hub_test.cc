@@ -51,7 +51,7 @@ TEST_CASE("a hub that is not found or does not start is a failure") {
   chmod((beside / "gradmon-hub").c_str(), 0700);
   const Findings broken = examine_hub(runtime.lookup(), beside / "library.so");
   CHECK(worst(broken) == Level::fail);
-  CHECK(broken.back().text.find("gradmon-hub: ended with exit status 3") != std::string::npos);
+  CHECK(broken.back().text.find("gradmon-hub: exited with status 3") != std::string::npos);
   CHECK(std::filesystem::is_empty(runtime.base()));
 }
 
@@ -61,17 +61,17 @@ TEST_CASE("a base that others can enter is a failure and says what to do") {
   chmod(runtime.base().c_str(), 0750);
   const Findings findings = examine_hub(runtime.lookup(), GRADMON_HUB_PROGRAM);
   CHECK(findings[0].level == Level::fail);
-  CHECK(findings[0].text == runtime.base().string() + ": has mode 0750, expected 0700: chmod 700 it");
+  CHECK(findings[0].text == runtime.base().string() + ": has mode 0750; expected 0700; run chmod 700");
   CHECK(findings[1].level == Level::warn);
 }
 
 TEST_CASE("a base without room is warned of, and one that is full is a failure") {
   constexpr std::uint64_t mib = std::uint64_t{1} << 20U;
-  CHECK(examine_room("/base", {100 * mib, true}).level == Level::ok);
-  CHECK(examine_room("/base", {100 * mib, true}).text == "/base: mode 0700, 100 MiB free");
-  CHECK(examine_room("/base", {5 * mib, true}).level == Level::warn);
-  CHECK(examine_room("/base", {mib / 2, true}).level == Level::fail);
-  CHECK(examine_room("/base", {100 * mib, false}).level == Level::fail);
+  CHECK(check_free_space("/base", {100 * mib, true}).level == Level::ok);
+  CHECK(check_free_space("/base", {100 * mib, true}).text == "/base: mode 0700, 100 MiB free");
+  CHECK(check_free_space("/base", {5 * mib, true}).level == Level::warn);
+  CHECK(check_free_space("/base", {mib / 2, true}).level == Level::fail);
+  CHECK(check_free_space("/base", {100 * mib, false}).level == Level::fail);
 }
 
 }  // namespace

@@ -3,13 +3,17 @@
 // test's own directory.
 #include "tools/gradmonctl/run/launcher.h"
 
+#include <fcntl.h>
 #include <signal.h>
+#include <sys/ioctl.h>
+#include <sys/stat.h>
 
 #include <algorithm>
 #include <sstream>
 
 #include "control/debian_version.h"
 #include GRADMON_CATCH_HEADER
+#include "control/files/descriptor.h"
 #include "tests/tools/gradmonctl/gradmonctl_process.h"
 
 namespace gradmon {
@@ -134,6 +138,27 @@ TEST_CASE("ranks that a forwarded signal kills give 128 and the signal") {
   REQUIRE(eventually([&] { return pids(directory, 2).size() == 2; }));
   kill(ctl.pid(), SIGTERM);
   CHECK(ctl.wait() == 128 + SIGTERM);
+  CHECK(all_gone(pids(directory, 2)));
+}
+
+TEST_CASE("a signal ends the ranks while nobody reads their lines") {
+  TemporaryDirectory directory;
+  const std::string path = directory / "fifo";
+  REQUIRE(mkfifo(path.c_str(), 0600) == 0);
+  const Descriptor fifo(open(path.c_str(), O_RDWR | O_CLOEXEC));
+  GradmonctlProcess ctl({"run", "-n", "1", "--", "bash", "-c",
+                         "exec " + std::string(GRADMONCTL) +
+                             " run -n 2 -- bash -c 'echo $$ >$DIR/pid$RANK; exec yes' >$DIR/fifo"},
+                        {variable(directory)});
+  constexpr int nearly_full = 60'000;  // of the 64 KiB that a FIFO holds
+  REQUIRE(eventually([&] {
+    int unread = 0;
+    return ioctl(fifo.get(), FIONREAD, &unread) == 0 && unread > nearly_full &&
+           pids(directory, 2).size() == 2;
+  }));
+  kill(ctl.pid(), SIGTERM);
+  CHECK(ctl.wait() == 128 + SIGTERM);
+  REQUIRE(pids(directory, 2).size() == 2);
   CHECK(all_gone(pids(directory, 2)));
 }
 

@@ -17,6 +17,15 @@ TEST_CASE("nothing that moves the cursor or reorders text reaches a terminal") {
   CHECK(printable(std::string_view("\0", 1)) == "\\x00");
   CHECK(printable("\xC2\x9B") == "\\xc2\\x9b");           // CSI in one character
   CHECK(printable("\xE2\x80\xAE") == "\\xe2\\x80\\xae");  // right to left
+  CHECK(printable("\xD8\x9C") == "\\xd8\\x9c");           // Arabic letter mark
+}
+
+TEST_CASE("characters that nobody sees are written out") {
+  CHECK(printable("a\xE2\x80\x8B"
+                  "b") ==
+        "a\\xe2\\x80\\x8b"
+        "b");                                             // zero width space
+  CHECK(printable("\xEF\xBB\xBF") == "\\xef\\xbb\\xbf");  // byte order mark
 }
 
 TEST_CASE("a text of several lines stays in lines, or comes on one, with no escapes") {

@@ -13,5 +13,10 @@ TEST_CASE("ranks that follow one another are told as a range") {
   CHECK(rank_ranges({0, 1, 2, 3, 7, 9, 10, 11}) == "ranks 0-3, 7, 9-11");
 }
 
+TEST_CASE("ranks with the same text come on one line, where the first of them would") {
+  CHECK(grouped_by_text({{0, "b"}, {1, "a"}, {2, "b"}}) ==
+        std::vector<std::string>{"ranks 0, 2: b", "rank 1: a"});
+}
+
 }  // namespace
 }  // namespace gradmon

@@ -137,6 +137,17 @@ TEST_CASE("a file with other columns is left as it is") {
   CHECK(read_text(path) == "name,step,norm\nx,1");
 }
 
+TEST_CASE("a large file without a line end is left as it is") {
+  const TemporaryDirectory scratch;
+  const auto path = scratch.path() / "a.csv";
+  write_text(path, "name");
+  constexpr std::uintmax_t kLarge = std::uintmax_t{1} << 30;  // sparse
+  fs::resize_file(path, kLarge);
+  CsvFile file;
+  CHECK(file.append(path, kHeader, "x,1\n") == CsvFile::Outcome::other_header);
+  CHECK(fs::file_size(path) == kLarge);
+}
+
 TEST_CASE("files are 0640 in a directory that is made 0750") {
   const TemporaryDirectory scratch;
   const mode_t before = ::umask(022);

@@ -44,7 +44,7 @@ class OneRow {
   }
   std::string text() const {
     const TemporaryDirectory scratch;
-    CsvSink sink(scratch.path(), names_);
+    CsvSink sink([&] { return scratch.path(); }, names_);
     Layout layout;
     layout.ops = {Op::norm, Op::nans};
     REQUIRE(sink.begin_revision(layout));

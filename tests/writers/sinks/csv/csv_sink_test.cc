@@ -23,7 +23,7 @@ namespace {
 const std::vector<Op> kAllOps = {Op::norm, Op::min, Op::max, Op::mean, Op::nans, Op::zeros};
 
 struct Fixture {
-  Fixture() : sink(scratch.path(), names) {}
+  Fixture() : sink([this] { return scratch.path(); }, names) {}
 
   void begin(const Layout& layout) { REQUIRE(sink.begin_revision(layout)); }
   bool write(std::int64_t step, const std::vector<Record>& records) {
@@ -190,7 +190,7 @@ std::string expected_rows(std::int64_t step) {
 // Writes steps from 0 on until it is killed; a byte on `told` for each.
 [[noreturn]] void write_for_ever(const std::filesystem::path& directory, std::int64_t steps_a_file,
                                  int told) {
-  CsvSink sink(directory, std::make_shared<NameTable>());
+  CsvSink sink([&] { return directory; }, std::make_shared<NameTable>());
   if (!sink.begin_revision(layout({Op::norm}, steps_a_file))) ::_exit(1);
   for (std::int64_t step = 0;; ++step) {
     if (!sink.write_step(Step{step}, many_records(step)) || ::write(told, "x", 1) != 1) ::_exit(1);
@@ -250,7 +250,7 @@ TEST_CASE("what a killed process left of a row is cut when its file is opened ag
     const std::string left = read_text(path);
     REQUIRE(all.compare(0, left.size(), left) == 0);
 
-    CsvSink again(scratch.path(), std::make_shared<NameTable>());
+    CsvSink again([&] { return scratch.path(); }, std::make_shared<NameTable>());
     REQUIRE(again.begin_revision(layout({Op::norm}, 1000000)));
     REQUIRE(again.write_step(Step{777}, {norm_record(777, 0, 5)}));
     const std::string whole = left.substr(0, left.rfind('\n') + 1);

@@ -4,13 +4,24 @@ import importlib.abc
 import importlib.machinery
 import sys
 import types
-from typing import Any, Optional, Sequence
+from typing import Any, Callable, Optional, Sequence
 
 _STOOD_IN_FOR = ("msprobe.pytorch", "msprobe.pytorch.monitor", "msprobe.pytorch.monitor.module_hook")
 
 
-def refusal(name: str) -> str:
+def _refusal(name: str) -> str:
     return f"gradmon does not stand in for {name}, only for msprobe.pytorch.TrainerMon and seed_all"
+
+
+def refusing(module: str) -> "Callable[[str], Any]":
+    """The `__refuse_` of a module of this stand-in: refuses any other name by raising ImportError."""
+
+    def refuse(name: str) -> Any:
+        if name.startswith("__"):
+            raise AttributeError(name)
+        raise ImportError(_refusal(f"{module}.{name}"))
+
+    return refuse
 
 
 class _Refusing(importlib.abc.MetaPathFinder):
@@ -18,14 +29,10 @@ class _Refusing(importlib.abc.MetaPathFinder):
         self, fullname: str, path: Optional[Sequence[str]], target: Optional[types.ModuleType] = None
     ) -> Optional[importlib.machinery.ModuleSpec]:
         if fullname.startswith("msprobe.") and fullname not in _STOOD_IN_FOR:
-            raise ImportError(refusal(fullname))
+            raise ImportError(_refusal(fullname))
         return None
 
 
 sys.meta_path.insert(0, _Refusing())
 
-
-def __getattr__(name: str) -> Any:
-    if name.startswith("__"):
-        raise AttributeError(name)
-    raise ImportError(refusal(f"msprobe.{name}"))
+__refuse_ = refusing(__name__)

@@ -2,11 +2,10 @@
 """Stands in for msprobe.pytorch."""
 import os
 import random
-from typing import Any
 
 import torch
 from gradmon import TrainerMon, _gradmon
-from msprobe import refusal
+from msprobe import refusing
 
 __all__ = ["TrainerMon", "seed_all"]
 
@@ -31,7 +30,4 @@ def seed_all(seed: int = 1234, mode: bool = False, rm_dropout: bool = False) -> 
         _gradmon.warn_once("seed_all(rm_dropout=True): dropouts are left as they are; give them p=0")
 
 
-def __getattr__(name: str) -> Any:
-    if name.startswith("__"):
-        raise AttributeError(name)
-    raise ImportError(refusal(f"msprobe.pytorch.{name}"))
+__getattr__ = refusing(__name__)

@@ -1,0 +1,52 @@
+// SPDX-License-Identifier: Apache-2.0
+#pragma once
+
+#include <algorithm>
+#include <chrono>
+#include <cstddef>
+#include <utility>
+
+namespace gradmon {
+
+// Bounds how many frames or messages one peer may send: each takes one token out of the bucket. One thread.
+class TokenBucket {
+ public:
+  using Clock = std::chrono::steady_clock;
+
+  struct Rate {
+    std::size_t per_second = 0;  // 0: the bucket is never refilled
+    std::size_t burst = 0;       // tokens in a full bucket
+  };
+
+  TokenBucket(Rate rate, Clock::time_point now) { change(rate, now); }
+
+  // Sets the rate and fills the bucket.
+  void change(Rate rate, Clock::time_point now) {
+    rate_ = static_cast<double>(rate.per_second);
+    most_ = static_cast<double>(rate.burst);
+    left_ = most_;
+    at_ = now;
+  }
+  // False: no token is left.
+  bool try_take(Clock::time_point now) {
+    const double seconds = std::chrono::duration<double>(now - std::exchange(at_, now)).count();
+    left_ = std::min(most_, left_ + seconds * rate_);
+    if (left_ < 1) return false;
+    left_ -= 1;
+    return true;
+  }
+  // When try_take() will return true; Clock::time_point::max(): never.
+  Clock::time_point next() const {
+    if (left_ >= 1) return at_;
+    if (rate_ <= 0) return Clock::time_point::max();
+    return at_ + std::chrono::ceil<Clock::duration>(std::chrono::duration<double>((1 - left_) / rate_));
+  }
+
+ private:
+  double rate_ = 0;
+  double most_ = 0;
+  double left_ = 0;
+  Clock::time_point at_;
+};
+
+}  // namespace gradmon

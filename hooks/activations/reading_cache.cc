@@ -1,0 +1,56 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "hooks/activations/reading_cache.h"
+
+#include <utility>
+
+#include "hooks/stats/readable.h"
+
+namespace gradmon {
+
+void ReadingCache::begin_step() {
+  if (!communication_) communication_.emplace();
+  const std::lock_guard lock(mutex_);
+  known_.clear();
+}
+
+std::optional<ReadingCache::Key> ReadingCache::key_of(const at::Tensor& tensor, int micro_step) {
+  if (tensor.layout() != at::kStrided || !tensor.has_storage() || tensor.is_inference()) return std::nullopt;
+  if (tensor.is_nested()) return std::nullopt;  // has no sizes
+  return Key{tensor.storage().unsafeGetStorageImpl(),
+             tensor.storage_offset(),
+             tensor.sizes().vec(),
+             tensor.strides().vec(),
+             static_cast<std::int8_t>(tensor.scalar_type()),
+             version_of(tensor).value_or(0),
+             micro_step};
+}
+
+Reading ReadingCache::read(const at::Tensor& tensor, int micro_step, const std::string& name,
+                           HookFuse& fuse) {
+  const auto key = key_of(tensor, micro_step);
+  const auto calls = [&] { return communication_ ? communication_->calls() : 0; };
+  const std::uint64_t calls_before = calls();
+  if (key) {
+    const std::lock_guard lock(mutex_);
+    if (std::exchange(calls_, calls_before) != calls_before) known_.clear();
+    const auto found = known_.find(*key);
+    if (found != known_.end()) {
+      ++counts_.hits;
+      return found->second.reading;
+    }
+  }
+  Reading reading;
+  reading.read(tensor, eps_, name, fuse);
+  const std::lock_guard lock(mutex_);
+  ++counts_.read;
+  if (!key || !reading.has_value || calls_before != calls()) return reading;
+  known_.emplace(*key, Known{tensor.storage().getWeakStorageImpl(), reading});
+  return reading;
+}
+
+ReadingCache::Counts ReadingCache::counts() const {
+  const std::lock_guard lock(mutex_);
+  return counts_;
+}
+
+}  // namespace gradmon

@@ -1,0 +1,260 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "hooks/observe/forward_tracker.h"
+
+#include <c10/core/GradMode.h>
+#include <torch/csrc/autograd/graph_task.h>
+
+#include <algorithm>
+#include <atomic>
+#include <mutex>
+#include <optional>
+#include <string>
+#include <utility>
+
+#include "hooks/observe/hook_gate.h"
+#include "hooks/observe/micro_step_counter.h"
+
+namespace gradmon {
+namespace {
+
+// A watched module whose forward is running on this thread.
+struct Frame {
+  std::uint64_t tracker = 0;       // number of the tracker that made the frame
+  std::uint64_t step = 0;          // number of the step, from the tracker's gate
+  const void* identity = nullptr;  // of the module
+  bool visited = false;            // false: the modules within are not visited either
+  ForwardVisit visit;
+};
+
+thread_local std::vector<Frame> frames;
+
+// Identifies a tracker. Unlike an address, a number is never reused.
+std::uint64_t next_number() noexcept {
+  static std::atomic<std::uint64_t> last{0};
+  return ++last;
+}
+
+const Frame* innermost(std::uint64_t tracker) {
+  const auto found =
+      std::find_if(frames.rbegin(), frames.rend(), [&](const Frame& f) { return f.tracker == tracker; });
+  return found == frames.rend() ? nullptr : &*found;
+}
+
+template <typename Condition>
+void drop(std::size_t from, Condition&& condition) {
+  const auto first = frames.begin() + static_cast<std::ptrdiff_t>(from);
+  frames.erase(std::remove_if(first, frames.end(), condition), frames.end());
+}
+
+MicroStepCounter::Gradients gradients_now() {
+  return c10::GradMode::is_enabled() ? MicroStepCounter::Gradients::enabled
+                                     : MicroStepCounter::Gradients::disabled;
+}
+
+bool in_backward() { return torch::autograd::get_current_graph_task_nodes_in_graph() != nullptr; }
+
+}  // namespace
+
+class ForwardTracker::Observer : public ForwardObserver {
+ public:
+  Observer(const std::vector<WatchedModule>& modules, int grad_acc_steps,
+           std::vector<ForwardListener*> listeners, HookFuse& fuse)
+      : modules_(modules),
+        module_indices_(module_indices(modules)),
+        listeners_(std::move(listeners)),
+        fuse_(fuse),
+        counter_(modules, grad_acc_steps) {}
+
+  void begin_step() {
+    gate_.close();
+    counter_.begin_step();
+    gate_.open();
+  }
+
+  void disarm() noexcept { gate_.close(); }
+
+  void entered(const void* module, ModuleMode mode, const ForwardTensors& inputs) noexcept override {
+    of_module(module, [&](std::size_t place, std::uint64_t step) {
+      // Checkpointing may end a recomputation early by an exception, which leaves its frames behind.
+      const bool forward = !in_backward();
+      drop(0, [&](const Frame& f) {
+        return f.tracker == number_ && (f.step != step || (forward && f.visit.recomputed));
+      });
+      if (modules_[place].name.empty()) retract(pop(module), step);
+      const Frame frame = frame_of(place, mode, step);
+      frames.push_back(frame);
+      if (!frame.visited) return;
+      for (ForwardListener* listener : listeners_) listener->before_forward(frame.visit, inputs);
+    });
+  }
+
+  void left(const void* module, const ForwardTensors& outputs) noexcept override {
+    const auto frame = pop(module);
+    if (!frame || !frame->visited) return;
+    of_module(module, [&](std::size_t, std::uint64_t step) {
+      if (frame->step != step) return;
+      for (ForwardListener* listener : listeners_) listener->after_forward(frame->visit, outputs);
+    });
+  }
+
+  void abandoned(const void* module) noexcept override {
+    const auto frame = pop(module);
+    of_module(module, [&](std::size_t, std::uint64_t step) { retract(frame, step); });
+  }
+
+  void tapped(std::string_view name, const at::Tensor& tensor) noexcept override {
+    during_step(name, [&](std::uint64_t step) {
+      const Frame* around = innermost(number_);
+      if (around && around->step != step) around = nullptr;
+      if (around ? !around->visited : !c10::GradMode::is_enabled()) return;
+      const auto visit = visit_of(std::string(name), around);
+      if (!visit) return;
+      for (ForwardListener* listener : listeners_) listener->tapped(*visit, name, tensor);
+    });
+  }
+
+  void attended(const void* module, std::string_view name, const at::Tensor& q, const at::Tensor& k,
+                Causal causal) noexcept override {
+    const auto place = module_indices_.find(module);
+    if (module && place == module_indices_.end()) return;
+    during_step(module ? modules_[place->second].name : name, [&](std::uint64_t step) {
+      const Frame* around = innermost(number_);
+      if (around && around->step != step) around = nullptr;
+      if (around ? !around->visited : !c10::GradMode::is_enabled()) return;
+      // The prefix keeps these keys apart from the names of tapped values.
+      const std::string key = module ? std::to_string(place->second) : std::string(name);
+      auto visit = visit_of((module ? "attention of module " : "attention ") + key, around);
+      if (!visit) return;
+      visit->module = module ? place->second : kNoModule;
+      for (ForwardListener* listener : listeners_) listener->attended(*visit, name, q, k, causal);
+    });
+  }
+
+ private:
+  template <typename Body>
+  void of_module(const void* module, Body&& body) noexcept {
+    const auto place = module_indices_.find(module);
+    if (place == module_indices_.end()) return;
+    during_step(modules_[place->second].name, [&](std::uint64_t step) { body(place->second, step); });
+  }
+
+  template <typename Body>
+  void during_step(std::string_view name, Body&& body) noexcept {
+    gate_.enter([&](std::uint64_t step) {
+      if (!fuse_.tripped()) fuse_.guard(name, [&] { body(step); });
+    });
+  }
+
+  Frame frame_of(std::size_t place, ModuleMode mode, std::uint64_t step) {
+    const Frame* around = innermost(number_);
+    Frame frame{number_, step, modules_[place].identity, false, {}};
+    frame.visit.module = place;
+    frame.visit.vpp_stage = modules_[place].vpp_stage;
+    frame.visit.recomputed = in_backward();
+    frame.visited = mode == ModuleMode::training &&
+                    (around && !frame.visit.recomputed ? around->visited : c10::GradMode::is_enabled());
+    if (!frame.visited) return frame;
+    const std::lock_guard lock(mutex_);
+    const auto counted = frame.visit.recomputed ? counter_.recomputed(place)
+                         : around ? counter_.within(place, around->visit.micro_step, gradients_now())
+                                  : counter_.outermost(place, gradients_now());
+    frame.visited = counted.has_value();
+    if (!counted) return frame;
+    frame.visit.micro_step = counted->micro_step;
+    frame.visit.call = counted->call;
+    return frame;
+  }
+
+  // Call it after the frame of a forward that threw has been removed.
+  void retract(const std::optional<Frame>& frame, std::uint64_t step) {
+    if (!frame || !frame->visited || frame->visit.recomputed || frame->step != step) return;
+    if (innermost(number_)) return;
+    {
+      const std::lock_guard lock(mutex_);
+      if (!counter_.retract(frame->visit.module, {frame->visit.micro_step, frame->visit.call})) return;
+    }
+    for (ForwardListener* listener : listeners_) listener->abandoned(frame->visit);
+  }
+
+  // Empty within a recomputation whose graph is never run.
+  std::optional<ForwardVisit> visit_of(const std::string& tapped, const Frame* around) {
+    ForwardVisit visit;
+    visit.module = around ? around->visit.module : kNoModule;
+    visit.recomputed = in_backward();
+    const std::lock_guard lock(mutex_);
+    visit.vpp_stage = around ? around->visit.vpp_stage : 0;
+    const int micro_step = around ? around->visit.micro_step : counter_.micro_step(0);
+    const auto counted = visit.recomputed
+                             ? counter_.tapped_again(visit.vpp_stage, tapped, micro_step)
+                             : counter_.tapped(visit.vpp_stage, tapped, micro_step, gradients_now());
+    if (!counted) return std::nullopt;
+    visit.micro_step = counted->micro_step;
+    visit.call = counted->call;
+    return visit;
+  }
+
+  // Removes and returns the innermost frame of the module. Also removes the frames within it, which
+  // exceptions have left behind. Ignores gate and fuse, so that no frame outlives its forward.
+  std::optional<Frame> pop(const void* module) noexcept {
+    const auto place = module_indices_.find(module);
+    if (place == module_indices_.end()) return std::nullopt;
+    for (std::size_t i = frames.size(); i-- > 0;) {
+      const Frame frame = frames[i];
+      if (frame.tracker != number_ || frame.visit.module != place->second) continue;
+      drop(i, [&](const Frame& f) { return f.tracker == number_; });
+      return frame;
+    }
+    return std::nullopt;
+  }
+
+  // Constant after construction.
+  const std::uint64_t number_ = next_number();
+  const std::vector<WatchedModule> modules_;
+  const ModuleIndices module_indices_;
+  const std::vector<ForwardListener*> listeners_;
+  HookFuse& fuse_;  // valid within the gate; may be destroyed otherwise
+
+  HookGate gate_;  // own synchronisation
+
+  std::mutex mutex_;
+  // Guarded by mutex_ while the gate is open.
+  MicroStepCounter counter_;
+};
+
+ForwardTracker::ForwardTracker(const std::vector<WatchedModule>& modules, int grad_acc_steps,
+                               std::vector<ForwardListener*> listeners, HookFuse& fuse)
+    : observer_(std::make_shared<Observer>(modules, grad_acc_steps, std::move(listeners), fuse)) {}
+
+ForwardTracker::~ForwardTracker() { disarm(); }
+
+void ForwardTracker::begin_step() {
+  observer_->begin_step();
+  forward_entry::arm(observer_);
+}
+
+void ForwardTracker::disarm() noexcept {
+  forward_entry::disarm(*observer_);
+  observer_->disarm();
+}
+
+ModuleIndices module_indices(const std::vector<WatchedModule>& modules) {
+  ModuleIndices indices;
+  for (std::size_t i = 0; i < modules.size(); ++i) indices.emplace(modules[i].identity, i);
+  return indices;
+}
+
+// Trackers that watch the same module have a frame each of one call: the first is enough.
+std::vector<std::size_t> modules_around(const ModuleIndices& modules) {
+  std::vector<std::size_t> around;
+  const Frame* last = nullptr;
+  for (auto frame = frames.rbegin(); frame != frames.rend(); ++frame) {
+    const auto module = modules.find(frame->identity);
+    const bool same_call = last && last->identity == frame->identity && last->tracker != frame->tracker;
+    if (module == modules.end() || same_call) continue;
+    last = &*frame;
+    around.push_back(module->second);
+  }
+  return around;
+}
+
+}  // namespace gradmon

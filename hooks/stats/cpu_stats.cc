@@ -1,0 +1,177 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "hooks/stats/cpu_stats.h"
+
+#include <c10/util/SmallVector.h>
+
+#include <algorithm>
+#include <array>
+#include <cstddef>
+#include <cstdint>
+
+#include "hooks/stats/float_chunks.h"
+
+namespace gradmon {
+namespace {
+
+constexpr std::size_t kBuffer = 1024;  // doubles gathered at a time
+constexpr std::int64_t kRun = 256;     // contiguous elements, at least, to be read in place
+
+struct Dimension {
+  std::int64_t stride;
+  std::int64_t size;
+};
+using Dimensions = c10::SmallVector<Dimension, 8>;
+
+// The dimensions, innermost first, without those of size 1 or stride 0; adjacent dimensions that are
+// contiguous are merged. Never empty. `repeats`: how often each remaining element counts.
+Dimensions dimensions_of(const at::Tensor& tensor, std::uint64_t& repeats) {
+  Dimensions found;
+  repeats = 1;
+  for (std::int64_t i = 0; i < tensor.dim(); ++i) {
+    const Dimension dimension{tensor.stride(i), tensor.size(i)};
+    if (dimension.size == 1) continue;
+    if (dimension.stride == 0) {
+      repeats *= static_cast<std::uint64_t>(dimension.size);
+    } else {
+      found.push_back(dimension);
+    }
+  }
+  std::sort(found.begin(), found.end(),
+            [](const Dimension& a, const Dimension& b) { return a.stride < b.stride; });
+  Dimensions merged;
+  for (const Dimension& next : found) {
+    if (!merged.empty() && next.stride == merged.back().stride * merged.back().size) {
+      merged.back().size *= next.size;
+    } else {
+      merged.push_back(next);
+    }
+  }
+  if (merged.empty()) merged.push_back({1, 1});
+  return merged;
+}
+
+PartialStats flat_stats(FloatType type, const void* data, std::size_t count, double eps) {
+  const auto read = [&](std::size_t first, std::size_t size) {
+    return kernel_stats(type, static_cast<const unsigned char*>(data) + first * size_of(type), size, eps);
+  };
+  return read_in_chunks<PartialStats>(count, read,
+                                      [](PartialStats& all, const PartialStats& one) { all.add(one); });
+}
+
+// Converts elements of any type and stride to double, and passes them to the kernel kBuffer at a time.
+class Gather {
+ public:
+  Gather(double eps, PartialStats& stats) : eps_(eps), stats_(stats) {}
+
+  template <typename T>
+  void take(const T* data, const Dimension& run) {
+    for (std::int64_t i = 0; i < run.size; ++i) {
+      if (filled_ == kBuffer) flush();
+      buffer_[filled_++] = static_cast<double>(data[i * run.stride]);
+    }
+  }
+
+  void flush() {
+    stats_.add(kernel_stats(FloatType::float64, buffer_.data(), filled_, eps_));
+    filled_ = 0;
+  }
+
+ private:
+  const double eps_;
+  PartialStats& stats_;
+  std::size_t filled_ = 0;
+  std::array<double, kBuffer> buffer_;
+};
+
+// Calls `read` with the start of each innermost run.
+template <typename T, typename Read>
+void each_run(const T* data, const Dimensions& dimensions, Read read) {
+  c10::SmallVector<std::int64_t, 8> index(dimensions.size(), 0);
+  for (;;) {
+    read(data);
+    std::size_t d = 1;
+    for (; d < dimensions.size(); ++d) {
+      data += dimensions[d].stride;
+      if (++index[d] < dimensions[d].size) break;
+      data -= dimensions[d].stride * dimensions[d].size;
+      index[d] = 0;
+    }
+    if (d == dimensions.size()) return;
+  }
+}
+
+template <typename T>
+PartialStats integer_stats(const at::Tensor& tensor, const Dimensions& dimensions, double eps) {
+  PartialStats stats;
+  Gather gather(eps, stats);
+  each_run(static_cast<const T*>(tensor.data_ptr()), dimensions,
+           [&](const T* run) { gather.take(run, dimensions[0]); });
+  gather.flush();
+  return stats;
+}
+
+template <typename T>
+PartialStats float_stats(const at::Tensor& tensor, const Dimensions& dimensions, double eps) {
+  if (dimensions[0].stride != 1 || dimensions[0].size < std::min(kRun, tensor.numel())) {
+    return integer_stats<T>(tensor, dimensions, eps);
+  }
+  const FloatType type = *float_type_of(tensor.scalar_type());
+  PartialStats stats;
+  const auto run_size = static_cast<std::size_t>(dimensions[0].size);
+  each_run(static_cast<const T*>(tensor.data_ptr()), dimensions,
+           [&](const T* run) { stats.add(flat_stats(type, run, run_size, eps)); });
+  return stats;
+}
+
+PartialStats stats_of(const at::Tensor& tensor, const Dimensions& dimensions, double eps) {
+  switch (tensor.scalar_type()) {
+    case c10::ScalarType::Float:
+      return float_stats<float>(tensor, dimensions, eps);
+    case c10::ScalarType::Double:
+      return float_stats<double>(tensor, dimensions, eps);
+    case c10::ScalarType::Half:
+      return float_stats<c10::Half>(tensor, dimensions, eps);
+    case c10::ScalarType::BFloat16:
+      return float_stats<c10::BFloat16>(tensor, dimensions, eps);
+    case c10::ScalarType::Char:
+      return integer_stats<std::int8_t>(tensor, dimensions, eps);
+    case c10::ScalarType::Short:
+      return integer_stats<std::int16_t>(tensor, dimensions, eps);
+    case c10::ScalarType::Int:
+      return integer_stats<std::int32_t>(tensor, dimensions, eps);
+    case c10::ScalarType::Long:
+      return integer_stats<std::int64_t>(tensor, dimensions, eps);
+    default:  // Byte, Bool
+      return integer_stats<std::uint8_t>(tensor, dimensions, eps);
+  }
+}
+
+}  // namespace
+
+bool reads_in_memory(c10::ScalarType type) {
+  switch (type) {
+    case c10::ScalarType::Float:
+    case c10::ScalarType::Double:
+    case c10::ScalarType::Half:
+    case c10::ScalarType::BFloat16:
+    case c10::ScalarType::Char:
+    case c10::ScalarType::Byte:
+    case c10::ScalarType::Short:
+    case c10::ScalarType::Int:
+    case c10::ScalarType::Long:
+    case c10::ScalarType::Bool:
+      return true;
+    default:
+      return false;
+  }
+}
+
+PartialStats cpu_stats(const at::Tensor& tensor, double eps) {
+  std::uint64_t repeats = 1;
+  const Dimensions dimensions = dimensions_of(tensor, repeats);
+  PartialStats stats = stats_of(tensor, dimensions, eps);
+  stats.repeat(repeats);
+  return stats;
+}
+
+}  // namespace gradmon

@@ -1,0 +1,32 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "hooks/stats/readable.h"
+
+#include <cstdint>
+
+namespace gradmon {
+
+bool has_allocated_storage(const at::Tensor& tensor) {
+  if (tensor.numel() == 0 || !tensor.has_storage()) return true;
+  if (tensor.storage().data() == nullptr) return false;
+  std::int64_t last = tensor.storage_offset();
+  for (std::int64_t i = 0; i < tensor.dim(); ++i) last += (tensor.size(i) - 1) * tensor.stride(i);
+  const std::int64_t needed = (last + 1) * static_cast<std::int64_t>(tensor.element_size());
+  return tensor.storage().nbytes() >= static_cast<std::size_t>(needed);
+}
+
+std::optional<std::uint32_t> version_of(const at::Tensor& tensor) {
+  if (!tensor.defined() || tensor.is_inference()) return std::nullopt;
+  return static_cast<std::uint32_t>(tensor._version());
+}
+
+std::string why_unreadable(const at::Tensor& tensor, std::string_view subject) {
+  const std::string name(subject);
+  if (!tensor.defined()) return "no tensor found";
+  if (!tensor.is_floating_point()) return name + " is not floating-point";
+  if (tensor.layout() != at::kStrided) return name + " is not dense";
+  if (tensor.numel() == 0) return name + " has no elements";
+  if (tensor.is_meta() || !has_allocated_storage(tensor)) return "meta tensor, or its storage is freed";
+  return "";
+}
+
+}  // namespace gradmon

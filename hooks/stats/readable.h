@@ -1,0 +1,26 @@
+// SPDX-License-Identifier: Apache-2.0
+// Whether the memory of a tensor can be read, and whether it was written.
+#pragma once
+
+#include <ATen/core/Tensor.h>
+
+#include <cstdint>
+#include <optional>
+#include <string>
+#include <string_view>
+
+namespace gradmon {
+
+// Whether the storage contains all elements; true for a tensor without elements or without a storage of its
+// own (sparse). FSDP frees the storage of a parameter and keeps its shape; the storage of a subclass that
+// wraps another tensor (DTensor) has a size but no memory.
+bool has_allocated_storage(const at::Tensor& tensor);
+
+// The version counter, which changes with each write; empty for a tensor without one (undefined, inference).
+std::optional<std::uint32_t> version_of(const at::Tensor& tensor);
+
+// "" for a strided floating-point tensor with elements in allocated memory; otherwise the reason why it is
+// none, which begins with `subject`.
+std::string why_unreadable(const at::Tensor& tensor, std::string_view subject = "the tensor");
+
+}  // namespace gradmon

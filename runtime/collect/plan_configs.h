@@ -1,0 +1,40 @@
+// SPDX-License-Identifier: Apache-2.0
+#pragma once
+
+#include <memory>
+#include <mutex>
+#include <string>
+#include <tl/expected.hpp>
+#include <vector>
+
+#include "control/agree/plan.h"
+#include "control/config/config.h"
+
+namespace gradmon {
+
+// The parsed configs of the two plans used last. Plans are told apart by `config_sha256`. Any thread.
+class PlanConfigs {
+ public:
+  using Result = tl::expected<std::shared_ptr<const Config>, std::string>;
+
+  // `file_name` is used in messages only.
+  explicit PlanConfigs(std::string file_name) : file_name_(std::move(file_name)) {}
+
+  // Parses the plan's config text unless its config is kept. The error lists all errors of the text.
+  Result of(const Plan& plan);
+  // Keeps the config of a plan whose text the caller has parsed.
+  void keep(const Plan& plan, Config config);
+
+ private:
+  struct Entry {
+    std::string config_sha256;
+    Result config;
+  };
+  void add(Entry entry);
+
+  const std::string file_name_;
+  std::mutex mutex_;
+  std::vector<Entry> entries_;  // guarded by mutex_; the one used last is first
+};
+
+}  // namespace gradmon

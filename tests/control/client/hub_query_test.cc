@@ -1,0 +1,44 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "control/client/hub_query.h"
+
+#include <stdlib.h>
+#include <sys/stat.h>
+
+#include <memory>
+
+#include "control/debian_version.h"
+#include "control/host/job_directory.h"
+#include "tests/support/temporary_directory.h"
+#include "tests/tools/gradmonctl/fake_hub.h"
+#include GRADMON_CATCH_HEADER
+
+namespace gradmon {
+namespace {
+
+Status status_of(const std::string& launch_id) {
+  Status status;
+  status.launch_id = launch_id;
+  return status;
+}
+
+TEST_CASE("a hub whose socket is missing for a moment is heard") {
+  const TemporaryDirectory runtime;
+  REQUIRE(chmod(runtime.path().c_str(), 0700) == 0);
+  setenv("XDG_RUNTIME_DIR", runtime.path().c_str(), 1);
+  const FakeHub first(runtime.path(), status_of("first"));
+  REQUIRE(make_job_directory("second"));  // of a hub that is about to bind its socket again
+  std::unique_ptr<FakeHub> second;
+  const auto replies = query_all_hubs([&](const Status& status) {
+    // The first hub's reply comes after the first try to connect to the second.
+    if (status.launch_id == "first") second = std::make_unique<FakeHub>(runtime.path(), status_of("second"));
+    return status.launch_id == "second";
+  });
+  unsetenv("XDG_RUNTIME_DIR");
+  bool heard = false;
+  for (const HubReplies::Answer& answer : replies.answers)
+    heard = heard || answer.status.launch_id == "second";
+  CHECK(heard);
+}
+
+}  // namespace
+}  // namespace gradmon

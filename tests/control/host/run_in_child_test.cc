@@ -1,0 +1,42 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "control/host/run_in_child.h"
+
+#include <poll.h>
+#include <sys/wait.h>
+
+#include <cerrno>
+#include <stdexcept>
+
+#include "control/debian_version.h"
+#include GRADMON_CATCH_HEADER
+
+namespace gradmon {
+namespace {
+
+using std::chrono::milliseconds;
+using std::chrono::seconds;
+
+TEST_CASE("an answer comes back whole, and none is none") {
+  const std::string large(1 << 20, '\0');
+  CHECK(run_in_child([&] { return large; }, seconds(20)) == large);
+  CHECK(run_in_child([] { return std::string(); }, seconds(20)) == "");
+  CHECK_FALSE(run_in_child([]() -> std::string { throw std::runtime_error("no"); }, seconds(20)));
+  CHECK_FALSE(run_in_child([]() -> std::string { throw 1; }, seconds(20)));
+}
+
+TEST_CASE("work that hangs is waited for so long and no longer") {
+  const auto begun = std::chrono::steady_clock::now();
+  CHECK_FALSE(run_in_child(
+      [] {
+        ::poll(nullptr, 0, -1);
+        return std::string();
+      },
+      milliseconds(50)));
+  CHECK(std::chrono::steady_clock::now() - begun < seconds(10));
+  errno = 0;
+  CHECK(::waitpid(-1, nullptr, WNOHANG) == -1);  // It is reaped.
+  CHECK(errno == ECHILD);
+}
+
+}  // namespace
+}  // namespace gradmon

@@ -1,0 +1,71 @@
+// SPDX-License-Identifier: Apache-2.0
+// The lead hub's TCP endpoint in a whole hub, where the port cannot be had.
+#include "control/hub/lead_endpoint.h"
+
+#include <netinet/in.h>
+#include <sys/socket.h>
+
+#include <algorithm>
+#include <vector>
+
+#include "control/debian_version.h"
+#include "control/files/descriptor.h"
+#include "control/hub/rendezvous/job_entry.h"
+#include "tests/control/hub/hub_process.h"
+#include GRADMON_CATCH_HEADER
+
+namespace gradmon {
+namespace {
+
+// A port of this host on which nobody else can listen meanwhile.
+struct TakenPort {
+  Descriptor socket{::socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC, 0)};
+  std::string endpoint;
+
+  TakenPort() {
+    sockaddr_in address{AF_INET, 0, {htonl(INADDR_LOOPBACK)}, {}};
+    socklen_t size = sizeof address;
+    REQUIRE(bind(socket.get(), reinterpret_cast<sockaddr*>(&address), size) == 0);
+    REQUIRE(listen(socket.get(), 1) == 0);
+    REQUIRE(getsockname(socket.get(), reinterpret_cast<sockaddr*>(&address), &size) == 0);
+    endpoint = "tcp://127.0.0.1:" + std::to_string(ntohs(address.sin_port));
+  }
+};
+
+TEST_CASE("a port that is in use is tried again until it is free, and the status tells of it so long") {
+  const JobPlace place;
+  const HubProcess hub(place);
+  TakenPort port;  // after the fork of the hub's process, which would share it
+  HubPeer rank(place), client(place);
+  CHECK(rank.join(place, 0, 1, port.endpoint).refused.empty());
+  const std::string trouble = "cannot listen on " + port.endpoint + ": Address already in use";
+  const auto is_told = [&] {
+    const std::vector<std::string> lines = client.status().warnings;
+    return std::count(lines.begin(), lines.end(), trouble) == 1;
+  };
+  CHECK(is_told());
+  port.socket.reset();
+  REQUIRE(eventually([&] {
+    const auto entry = find_entry(place.output(), "launch");
+    return entry && entry->address == port.endpoint;
+  }));
+  CHECK_FALSE(is_told());
+}
+
+TEST_CASE("an endpoint that cannot be had is told in the status and the job goes on without") {
+  const auto trouble = [](const std::string& endpoint) {
+    const JobPlace place;
+    const HubProcess hub(place);
+    HubPeer rank(place), client(place);
+    CHECK(rank.join(place, 0, 1, endpoint).refused.empty());
+    const Status status = client.status();
+    return status.warnings.empty() ? "" : status.warnings.front();
+  };
+  const TakenPort taken;
+  CHECK(trouble(taken.endpoint) == "cannot listen on " + taken.endpoint + ": Address already in use");
+  CHECK(trouble("tcp://no-such-host.invalid:5555").rfind("cannot listen on tcp://no-such-host", 0) == 0);
+  CHECK(trouble("tcp://").find("expected tcp://HOST:PORT") != std::string::npos);
+}
+
+}  // namespace
+}  // namespace gradmon

@@ -1,0 +1,115 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "control/wire/field_codec.h"
+
+#include <catch2/catch.hpp>
+#include <limits>
+
+#include "control/agree/journal.h"
+#include "tests/control/wire/status.pb.h"
+
+namespace gradmon {
+namespace {
+
+Status full_status() {
+  Status status;
+  status.epoch = "epoch 1";
+  status.mode = "static";
+  status.reason = std::string("a\0b\xff", 4);
+  status.revision = Revision{std::numeric_limits<std::uint64_t>::max()};
+  status.effective_step = 0;
+  status.pending = Pending{Revision{3}, "", -1};
+  status.last_error = LastError{1'700'000'000'000, "disk full", 300};
+  status.warnings = {"", "second", ""};
+  status.hooks = {"grad_reduced"};
+  RankStatus rank;
+  rank.rank = Rank{-1};
+  rank.pid = 4'194'304;
+  rank.applied_step = -1;
+  rank.step_ms = -0.0;
+  rank.overhead = {Revision{7}, 8, 0.125, 16};
+  rank.targets = {5, 2, 1};
+  status.ranks = {rank, RankStatus{}};
+  status.ranks[1].step_ms = 12.5;
+  status.ranks[1].rank = Rank{128};
+  status.started = std::numeric_limits<std::int64_t>::min();
+  return status;
+}
+
+}  // namespace
+
+TEST_CASE("protoc reads what was written, and writes the same bytes", "[wire]") {
+  const std::string bytes = encode_fields(full_status());
+  oracle::Status read;
+  REQUIRE(read.ParseFromString(bytes));
+  CHECK(read.mode() == "static");
+  CHECK(read.state() == "off");
+  CHECK(read.reason() == std::string("a\0b\xff", 4));
+  CHECK(read.revision() == std::numeric_limits<std::uint64_t>::max());
+  CHECK(read.effective_step() == 0);
+  REQUIRE(read.has_pending());
+  CHECK(read.pending().since() == -1);
+  REQUIRE(read.has_last_error());
+  CHECK(read.last_error().text() == "disk full");
+  REQUIRE(read.warnings_size() == 3);
+  CHECK(read.warnings(1) == "second");
+  REQUIRE(read.ranks_size() == 2);
+  CHECK(read.ranks(0).rank() == -1);
+  CHECK(read.ranks(0).overhead().share() == 0.125);
+  CHECK(read.ranks(0).targets().unmatched() == 1);
+  CHECK(read.ranks(1).step_ms() == 12.5);
+  CHECK(read.started() == std::numeric_limits<std::int64_t>::min());
+  std::string again;
+  REQUIRE(read.SerializeToString(&again));
+  CHECK(again == bytes);
+}
+
+TEST_CASE("what protoc writes is read, and a field that is not there is zero", "[wire]") {
+  oracle::Status written;
+  written.set_mode("dynamic");
+  written.set_collected(-5);
+  written.mutable_pending();
+  written.add_hooks("");
+  written.add_ranks()->set_waited_ms(70);
+  written.mutable_ranks(0)->mutable_overhead()->set_share(0.5);
+  const auto read = decode_fields<Status>(written.SerializeAsString());
+  REQUIRE(read.has_value());
+  CHECK(read->mode == "dynamic");
+  CHECK(read->state.empty());
+  CHECK(read->effective_step == 0);
+  CHECK(read->collected == -5);
+  REQUIRE(read->pending.has_value());
+  CHECK(read->pending->reason.empty());
+  CHECK_FALSE(read->last_error.has_value());
+  CHECK(read->hooks == std::vector<std::string>{""});
+  REQUIRE(read->ranks.size() == 1);
+  CHECK(read->ranks[0].waited_ms == 70);
+  CHECK(read->ranks[0].state.empty());
+  CHECK(read->ranks[0].applied_step == 0);
+  CHECK(read->ranks[0].overhead.share == 0.5);
+}
+
+TEST_CASE("a field of another version is skipped and a field of another type is left out", "[wire]") {
+  const std::string unknown(
+      "\xf8\x07\x01\xfd\x07\x01\x02\x03\x04\xf9\x07\x01\x02\x03\x04\x05\x06\x07\x08\xfa\x07\x01z", 23);
+  const auto read = decode_fields<Status>(unknown + encode_fields(full_status()));
+  REQUIRE(read.has_value());
+  CHECK(read->mode == "static");
+  const auto typed = decode_fields<Status>(std::string("\x08\x05\x12\x01x", 5));  // a number as the epoch
+  REQUIRE(typed.has_value());
+  CHECK(typed->epoch.empty());
+  CHECK(typed->mode == "x");
+}
+
+TEST_CASE("bytes that are no message are refused wherever they end", "[wire]") {
+  const std::string bytes = encode_fields(full_status());
+  oracle::Status oracle;
+  for (std::size_t size = 0; size <= bytes.size(); ++size) {
+    const std::string part = bytes.substr(0, size);
+    INFO("the first " << size << " bytes of " << bytes.size());
+    CHECK(decode_fields<Status>(part).has_value() == oracle.ParseFromString(part));
+  }
+  CHECK_FALSE(decode_fields<Status>(std::string("\x0b", 1)).has_value());  // the begin of a group
+  CHECK_FALSE(decode_fields<Status>(std::string("\x00\x01", 2)).has_value());
+}
+
+}  // namespace gradmon

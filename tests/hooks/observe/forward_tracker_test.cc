@@ -1,0 +1,365 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "hooks/observe/forward_tracker.h"
+
+#include <ATen/ops/equal.h>
+#include <ATen/ops/linspace.h>
+#include <ATen/ops/zeros.h>
+#include <c10/core/GradMode.h>
+#include <sys/mman.h>
+#include <torch/nn/modules/activation.h>
+#include <torch/nn/modules/container/sequential.h>
+#include <torch/nn/modules/linear.h>
+#include <torch/nn/modules/rnn.h>
+
+#include <functional>
+#include <map>
+#include <new>
+#include <optional>
+#include <stdexcept>
+#include <thread>
+
+#include "control/debian_version.h"
+#include "gradmon/observe.h"
+#include GRADMON_CATCH_HEADER
+
+namespace gradmon {
+namespace {
+
+using Lines = std::vector<std::string>;
+
+// Writes down what it is told.
+class Diary : public ForwardListener {
+ public:
+  Lines lines;
+  bool fails = false;
+
+  void before_forward(const ForwardVisit& visit, const ForwardTensors& inputs) override {
+    if (fails) throw std::runtime_error("cannot write");
+    write("> ", visit, inputs);
+  }
+  void after_forward(const ForwardVisit& visit, const ForwardTensors& outputs) override {
+    write("< ", visit, outputs);
+  }
+  void abandoned(const ForwardVisit& visit) override {
+    const std::lock_guard lock(mutex_);
+    lines.push_back("~ " + std::to_string(visit.module) + " " + place(visit));
+  }
+  void tapped(const ForwardVisit& within, std::string_view name, const at::Tensor&) override {
+    const std::lock_guard lock(mutex_);
+    lines.push_back("= " + std::string(name) + " in " +
+                    (within.module == kNoModule ? "nothing" : std::to_string(within.module)) + " " +
+                    place(within));
+  }
+
+ private:
+  static std::string place(const ForwardVisit& visit) {
+    return std::to_string(visit.micro_step) + "@" + std::to_string(visit.call) +
+           (visit.recomputed ? "r" : "");
+  }
+  void write(const char* direction, const ForwardVisit& visit, const ForwardTensors& tensors) {
+    std::string line = direction + std::to_string(visit.module) + " " + place(visit) + " ";
+    line += tensors.lone ? "lone" : "tuple[" + std::to_string(tensors.places) + "]";
+    for (const auto& element : tensors.elements) line += " " + element.key;
+    const std::lock_guard lock(mutex_);
+    lines.push_back(line);
+  }
+
+  std::mutex mutex_;
+};
+
+struct TwoOutputs : torch::nn::Module {
+  std::pair<at::Tensor, std::vector<at::Tensor>> forward(const at::Tensor& x, int times,
+                                                         const std::optional<at::Tensor>& mask,
+                                                         const std::string&) {
+    if (times < 0) throw std::runtime_error("not so");
+    return {x * times, {x, mask.value_or(x)}};
+  }
+};
+
+struct Block : torch::nn::Module {
+  torch::nn::Linear fc{nullptr};
+  std::shared_ptr<TwoOutputs> two;
+  Block() {
+    fc = register_module("fc", torch::nn::Linear(4, 4));
+    two = register_module("two", std::make_shared<TwoOutputs>());
+  }
+  at::Tensor forward(const at::Tensor& x) {
+    const at::Tensor y = observe(*fc)(x);
+    tap("middle", y);
+    const at::Tensor z = observe(*fc)(y);
+    return z + observe(*two)(y, 2, std::nullopt, "text").first;
+  }
+};
+
+// Modules by the order of named_modules(), the root first.
+std::vector<WatchedModule> modules_of(torch::nn::Module& model) {
+  std::vector<WatchedModule> modules{{"", 0, &model}};
+  for (const auto& item : model.named_modules("", false))
+    modules.push_back({item.key(), 0, item.value().get()});
+  return modules;
+}
+
+struct Fixture {
+  Block model;
+  Diary diary;
+  HookFuse fuse;
+  const at::Tensor x = at::linspace(-1, 1, 8).reshape({2, 4});
+};
+
+TEST_CASE("an observed module computes what it computes alone") {
+  Fixture f;
+  const at::Tensor alone = f.model.forward(f.x);
+  CHECK(at::equal(observe(f.model)(f.x), alone));
+  ForwardTracker tap(modules_of(f.model), 1, {&f.diary}, f.fuse);
+  tap.begin_step();
+  CHECK(at::equal(observe(f.model)(f.x), alone));
+  CHECK(!f.fuse.failure());
+}
+
+TEST_CASE("a visit names module and micro step and call with what goes in and comes out") {
+  Fixture f;
+  ForwardTracker tap(modules_of(f.model), 1, {&f.diary}, f.fuse);
+  tap.begin_step();
+  observe(f.model)(f.x);
+  const Lines first{"> 0 0@1 tuple[1] 0", "> 1 0@1 tuple[1] 0",     "< 1 0@1 lone ",
+                    "= middle in 0 0@1",  "> 1 0@2 tuple[1] 0",     "< 1 0@2 lone ",
+                    "> 2 0@1 tuple[4] 0", "< 2 0@1 tuple[3] 0 1 2", "< 0 0@1 lone "};
+  CHECK(f.diary.lines == first);
+  f.diary.lines.clear();
+  observe(f.model)(f.x);
+  REQUIRE(f.diary.lines.size() == 9);
+  CHECK(f.diary.lines[4] == "> 1 1@2 tuple[1] 0");
+  tap.begin_step();
+  f.diary.lines.clear();
+  observe(f.model)(f.x);
+  CHECK(f.diary.lines == first);
+}
+
+TEST_CASE("children of an observed Sequential are visited and so is what an AnyModule holds") {
+  torch::nn::Sequential inner(torch::nn::Linear(4, 4), torch::nn::ReLU());
+  torch::nn::AnyModule any{torch::nn::Linear(4, 3)};
+  torch::nn::Sequential recurrent(torch::nn::LSTM(4, 2));
+  torch::nn::Module root;
+  root.register_module("inner", inner.ptr());
+  root.register_module("any", any.ptr());
+  root.register_module("recurrent", recurrent.ptr());
+  const at::Tensor x = at::linspace(-1, 1, 8).reshape({2, 4});
+  const auto alone = any.forward(inner->forward(x));
+  Diary diary;
+  HookFuse fuse;
+  ForwardTracker tap(modules_of(root), 1, {&diary}, fuse);
+  tap.begin_step();
+  CHECK(at::equal(observe(any).forward(observe(inner)(x)), alone));  // holders, as what is in them
+  using Both = std::tuple<at::Tensor, std::tuple<at::Tensor, at::Tensor>>;
+  CHECK(std::get<0>(observe(recurrent).forward<Both>(x.reshape({1, 2, 4}))).defined());
+  CHECK(diary.lines == Lines{"> 1 0@1 tuple[1] 0", "> 2 0@1 tuple[1] 0", "< 2 0@1 lone ",
+                             "> 3 0@1 tuple[1] 0", "< 3 0@1 lone ", "< 1 0@1 lone ", "> 4 0@1 tuple[1] 0",
+                             "< 4 0@1 lone ", "> 5 0@1 tuple[1] 0", "> 6 0@1 tuple[1] 0",
+                             "< 6 0@1 tuple[3] 0 1 2", "< 5 0@1 tuple[3] 0 1 2"});
+}
+
+TEST_CASE("evaluation and forwards without gradients are passed over") {
+  Fixture f;
+  ForwardTracker tap(modules_of(f.model), 1, {&f.diary}, f.fuse);
+  tap.begin_step();
+  f.model.eval();
+  observe(f.model)(f.x);
+  f.model.train();
+  {
+    const c10::NoGradGuard no_grad;
+    observe(f.model)(f.x);
+  }
+  CHECK(f.diary.lines.empty());
+  observe(f.model)(f.x);
+  CHECK(f.diary.lines.at(0) == "> 0 0@1 tuple[1] 0");
+}
+
+TEST_CASE("a recomputation that has been ended by an exception is not around the next forward") {
+  Fixture f;
+  ForwardTracker tap(modules_of(f.model), 2, {&f.diary}, f.fuse);
+  tap.begin_step();
+  const at::Tensor output = observe(f.model)(f.x);
+  const auto first = f.diary.lines;
+  const at::Tensor watched = at::ones({1}).requires_grad_().clone();
+  watched.register_hook(
+      [&](const at::Tensor&) { forward_entry::entered(&f.model, ModuleMode::training, ForwardTensors{}); });
+  watched.backward();
+  CHECK(f.diary.lines == first);  // nothing of that forward ran without gradients
+  observe(f.model)(f.x);
+  CHECK(f.diary.lines.at(first.size()) == "> 0 1@1 tuple[1] 0");
+}
+
+TEST_CASE("within a forward that counts one without gradients counts as a checkpoint runs it") {
+  Fixture f;
+  ForwardTracker tap(modules_of(f.model), 1, {&f.diary}, f.fuse);
+  tap.begin_step();
+  ForwardPassage root(&f.model, ModuleMode::training, {});
+  const c10::NoGradGuard no_grad;
+  observe (*f.model.fc)(f.x);
+  f.model.fc->eval();
+  observe (*f.model.fc)(f.x);
+  root.leave({});
+  CHECK(f.diary.lines ==
+        Lines{"> 0 0@1 tuple[0]", "> 1 0@1 tuple[1] 0", "< 1 0@1 lone ", "< 0 0@1 tuple[0]"});
+}
+
+TEST_CASE("without an observed root micro steps are told by the first module and stay within bounds") {
+  Fixture f;
+  ForwardTracker tap(modules_of(f.model), 2, {&f.diary}, f.fuse);
+  tap.begin_step();
+  for (int i = 0; i < 3; ++i) {
+    observe (*f.model.two)(f.x, 1, f.x, "");
+    observe (*f.model.fc)(f.x);
+  }
+  CHECK(f.diary.lines.at(0) == "> 2 0@1 tuple[4] 0 2");
+  CHECK(f.diary.lines.at(2) == "> 1 0@1 tuple[1] 0");
+  CHECK(f.diary.lines.at(4) == "> 2 1@1 tuple[4] 0 2");
+  CHECK(f.diary.lines.at(6) == "> 1 1@1 tuple[1] 0");
+  CHECK(f.diary.lines.at(8) == "> 2 1@2 tuple[4] 0 2");
+}
+
+TEST_CASE("a forward that throws leaves nothing behind and its exception passes") {
+  Fixture f;
+  ForwardTracker tap(modules_of(f.model), 1, {&f.diary}, f.fuse);
+  tap.begin_step();
+  CHECK_THROWS(observe(*f.model.two)(f.x, -1, f.x, ""));
+  f.diary.lines.clear();
+  observe (*f.model.fc)(f.x);
+  CHECK(modules_around(module_indices(modules_of(f.model))).empty());
+  CHECK(f.diary.lines.at(0) == "> 1 0@1 tuple[1] 0");
+}
+
+TEST_CASE("a root that was never left is taken for left when it is entered again") {
+  Fixture f;
+  ForwardTracker tap(modules_of(f.model), 1, {&f.diary}, f.fuse);
+  tap.begin_step();
+  forward_entry::entered(&f.model, ModuleMode::training, {});
+  const torch::nn::Module* const fc = f.model.fc.get();
+  forward_entry::entered(fc, ModuleMode::training, {});
+  f.diary.lines.clear();
+  observe(f.model)(f.x);
+  CHECK(f.diary.lines.at(0) == "~ 0 0@1");
+  CHECK(f.diary.lines.at(1) == "> 0 0@1 tuple[1] 0");
+  CHECK(modules_around(module_indices(modules_of(f.model))).empty());
+}
+
+TEST_CASE("a listener that throws trips the fuse and the forward goes on") {
+  Fixture f;
+  f.diary.fails = true;
+  ForwardTracker tap(modules_of(f.model), 1, {&f.diary}, f.fuse);
+  tap.begin_step();
+  CHECK(observe(f.model)(f.x).defined());
+  REQUIRE(f.fuse.failure());
+  CHECK(f.fuse.failure()->cause == "cannot write");
+  CHECK(f.diary.lines.empty());
+  CHECK(modules_around(module_indices(modules_of(f.model))).empty());
+}
+
+TEST_CASE("a module registered twice is visited under its first name") {
+  Fixture f;
+  auto modules = modules_of(f.model);
+  modules.push_back({"tied", 0, f.model.fc.get()});
+  ForwardTracker tap(modules, 1, {&f.diary}, f.fuse);
+  tap.begin_step();
+  observe (*f.model.fc)(f.x);
+  CHECK(f.diary.lines.at(0) == "> 1 0@1 tuple[1] 0");
+}
+
+TEST_CASE("nobody is told before the step begins or once it has ended") {
+  Fixture f;
+  CHECK(!forward_entry::open());
+  {
+    ForwardTracker tap(modules_of(f.model), 1, {&f.diary}, f.fuse);
+    CHECK(!forward_entry::open());
+    tap.begin_step();
+    CHECK(forward_entry::open());
+    tap.disarm();
+    CHECK(!forward_entry::open());
+    observe(f.model)(f.x);
+    CHECK(f.diary.lines.empty());
+    tap.begin_step();
+  }
+  CHECK(!forward_entry::open());
+}
+
+// Ends another tap, and makes the memory of its fuse unreadable, once it is told of a forward.
+class Ender : public ForwardObserver {
+ public:
+  std::function<void()> end;
+  void entered(const void*, ModuleMode, const ForwardTensors&) noexcept override { end(); }
+  void left(const void*, const ForwardTensors&) noexcept override {}
+  void abandoned(const void*) noexcept override {}
+  void tapped(std::string_view, const at::Tensor&) noexcept override {}
+  void attended(const void*, std::string_view, const at::Tensor&, const at::Tensor&,
+                Causal) noexcept override {}
+};
+
+TEST_CASE("a tap that ends between being looked up and being told touches nothing of its owner") {
+  Fixture f;
+  const std::size_t size = sizeof(HookFuse);
+  void* const page = mmap(nullptr, size, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
+  REQUIRE(page != MAP_FAILED);
+  auto* const fuse = new (page) HookFuse;
+  std::optional<ForwardTracker> tap;
+  const auto ender = std::make_shared<Ender>();
+  ender->end = [&] {
+    tap.reset();
+    fuse->~HookFuse();
+    mprotect(page, size, PROT_NONE);
+  };
+  forward_entry::arm(ender);
+  tap.emplace(modules_of(f.model), 1, std::vector<ForwardListener*>{&f.diary}, *fuse);
+  tap->begin_step();
+  forward_entry::entered(&f.model, ModuleMode::training, {});
+  forward_entry::disarm(*ender);
+  CHECK(!tap);
+  CHECK(f.diary.lines.empty());
+  munmap(page, size);
+}
+
+TEST_CASE("two monitors of one process each see their own model") {
+  Fixture f, g;
+  ForwardTracker one(modules_of(f.model), 1, {&f.diary}, f.fuse);
+  ForwardTracker other(modules_of(g.model), 1, {&g.diary}, g.fuse);
+  one.begin_step();
+  other.begin_step();
+  observe(f.model)(f.x);
+  observe(g.model)(g.x);
+  CHECK(f.diary.lines.size() == 10);
+  CHECK(g.diary.lines.size() == 10);
+}
+
+TEST_CASE("forwards on several threads are told apart while steps begin and end") {
+  Fixture f;
+  ForwardTracker tap(modules_of(f.model), 1'000'000, {&f.diary}, f.fuse);
+  tap.begin_step();
+  std::vector<std::thread> threads;
+  for (int t = 0; t < 4; ++t) {
+    threads.emplace_back([&] {
+      for (int i = 0; i < 200; ++i) observe(f.model)(f.x);
+    });
+  }
+  for (int step = 0; step < 50; ++step) {
+    tap.disarm();
+    tap.begin_step();
+  }
+  for (std::thread& thread : threads) thread.join();
+  tap.begin_step();
+  f.diary.lines.clear();
+  threads.clear();
+  for (int t = 0; t < 4; ++t) {
+    threads.emplace_back([&] {
+      for (int i = 0; i < 200; ++i) observe(f.model)(f.x);
+    });
+  }
+  for (std::thread& thread : threads) thread.join();
+  std::map<std::string, int> roots;
+  for (const std::string& line : f.diary.lines) {
+    if (line.compare(0, 4, "> 0 ") == 0) ++roots[line];
+  }
+  CHECK(roots.size() == 800);
+  CHECK(!f.fuse.failure());
+}
+
+}  // namespace
+}  // namespace gradmon

@@ -1,0 +1,112 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "writers/queue/retrying_sink.h"
+
+#include <stdexcept>
+
+#include "control/debian_version.h"
+#include GRADMON_CATCH_HEADER
+
+using namespace gradmon;
+using namespace std::chrono_literals;
+
+namespace {
+
+struct Script {
+  int begins = 0;
+  int writes = 0;
+  bool begin_fails = false;
+  bool throws = false;
+  std::uint64_t loses = 0;
+};
+
+class ScriptedSink : public Sink {
+ public:
+  explicit ScriptedSink(Script& script) : script_(script) {}
+  const char* name() const override { return "scripted"; }
+  tl::expected<void, SinkError> begin_revision(const Layout&) override {
+    ++script_.begins;
+    if (script_.begin_fails) return tl::unexpected(SinkError{"no begin", 0});
+    return {};
+  }
+  tl::expected<void, SinkError> write_step(Step, const std::vector<Record>&) override {
+    ++script_.writes;
+    if (script_.throws) throw std::runtime_error("thrown");
+    if (script_.loses > 0) return tl::unexpected(SinkError{"no room", script_.loses});
+    return {};
+  }
+  tl::expected<void, SinkError> flush() override { return {}; }
+
+ private:
+  Script& script_;
+};
+
+const RetryingSink::Time kStart{};
+const std::vector<Record> kThree(3);
+
+RetryingSink retrying(Script& script) {
+  return RetryingSink(std::make_unique<ScriptedSink>(script), Layout{}, Pauses{100ms, 400ms});
+}
+
+}  // namespace
+
+TEST_CASE("a sink that keeps nothing is left alone twice as long each time") {
+  Script script;
+  RetryingSink sink = retrying(script);
+  script.loses = 3;
+  auto now = kStart;
+  for (const auto pause : {100ms, 200ms, 400ms, 400ms}) {
+    const int before = script.writes;
+    CHECK(sink.write(Step{1}, kThree, now).lost == 3);
+    CHECK(script.writes == before + 1);
+    CHECK(sink.write(Step{2}, kThree, now + pause - 1ms).lost == 3);
+    CHECK(script.writes == before + 1);
+    now += pause;
+  }
+  CHECK(sink.error() == "scripted: no room");
+}
+
+TEST_CASE("a sink that is well again writes at once and its next pause is short") {
+  Script script;
+  RetryingSink sink = retrying(script);
+  script.loses = 3;
+  sink.write(Step{1}, kThree, kStart);
+  script.loses = 0;
+  CHECK(sink.write(Step{2}, kThree, kStart + 100ms).written == 3);
+  CHECK(sink.write(Step{3}, kThree, kStart + 100ms).written == 3);
+  script.loses = 3;
+  sink.write(Step{4}, kThree, kStart + 200ms);
+  script.loses = 0;
+  CHECK(sink.write(Step{5}, kThree, kStart + 300ms).written == 3);
+}
+
+TEST_CASE("a sink that keeps a part is not left alone") {
+  Script script;
+  RetryingSink sink = retrying(script);
+  script.loses = 1;
+  for (int i = 0; i < 2; ++i) {
+    const auto outcome = sink.write(Step{i}, kThree, kStart);
+    CHECK(outcome.written == 2);
+    CHECK(outcome.lost == 1);
+  }
+  CHECK(script.writes == 2);
+}
+
+TEST_CASE("a revision that could not begin is begun before a later write") {
+  Script script;
+  RetryingSink sink = retrying(script);
+  script.begin_fails = true;
+  CHECK(sink.write(Step{1}, kThree, kStart).lost == 3);
+  CHECK(script.writes == 0);
+  script.begin_fails = false;
+  CHECK(sink.write(Step{2}, kThree, kStart + 1s).written == 3);
+  CHECK(sink.write(Step{3}, kThree, kStart + 1s).written == 3);
+  CHECK(script.begins == 2);
+}
+
+TEST_CASE("an exception from a sink is an error like any other") {
+  Script script;
+  RetryingSink sink = retrying(script);
+  script.throws = true;
+  CHECK(sink.write(Step{1}, kThree, kStart).lost == 3);
+  CHECK(sink.error() == "scripted: thrown");
+}

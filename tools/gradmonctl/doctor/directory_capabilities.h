@@ -1,0 +1,27 @@
+// SPDX-License-Identifier: Apache-2.0
+#pragma once
+
+#include <filesystem>
+#include <string>
+#include <tl/expected.hpp>
+
+namespace gradmon {
+
+// The type of a path's file system: "ext4", "nfs", or "0x1234abcd" for an unknown
+// type. "" if statfs() fails; errno then tells why.
+std::string file_system_of(const std::filesystem::path& path);
+// Whether changes made on another host raise no inotify events on this host.
+bool is_network_file_system(const std::string& kind);
+
+// The operations that a directory supports, tested with temporary files in it.
+struct DirectoryCapabilities {
+  bool watch = false;     // a rename raises an event within a second
+  bool exchange = false;  // renameat2(RENAME_EXCHANGE)
+  bool link = false;      // link(2), which must fail with EEXIST if the name exists
+};
+
+// Runs the tests and removes the files. The error, one readable line: no file can be
+// created in the directory.
+tl::expected<DirectoryCapabilities, std::string> probe_directory(const std::filesystem::path& directory);
+
+}  // namespace gradmon
