@@ -37,7 +37,8 @@ extern "C" int LLVMFuzzerTestOneInput(const std::uint8_t* data, std::size_t size
   if (!parsed) {
     promise(!parsed.error().empty(), "a refused config has an error");
     for (const auto& error : parsed.error()) {
-      promise(error.line >= 1 && error.column >= 1 && !error.expected.empty(), "an error has a place");
+      promise(error.place.line >= 1 && error.place.column >= 1, "an error has a place");
+      promise(!error.found.empty() || !error.expected.empty(), "an error says what is wrong");
     }
   }
   const bool marked = text.compare(0, gradmon::kByteOrderMark.size(), gradmon::kByteOrderMark) == 0;
