@@ -130,7 +130,7 @@ TEST_CASE("an off that a rank tells of while a lower revision is open does not r
   SmallJob job(2);
   go_on(job);
   job.decisions.failing = true;
-  for (std::uint64_t revision : {2, 3}) {
+  for (std::uint64_t revision : {std::uint64_t{2}, std::uint64_t{3}}) {
     job.propose(job.plan(false));
     REQUIRE(job.tick_until([&] { return job.all_run(revision); }, 300));
   }
