@@ -104,7 +104,7 @@ std::vector<std::string> missing_pages(const SourceTree& tree) {
   std::vector<std::string> found;
   for (const auto& [path, text] : tree) {
     if (!is_text(path) || lies_in(path, "tests/layout")) continue;
-    const auto missing = [&](const std::smatch& match) {
+    const auto missing = [&, &path = path, &text = text](const std::smatch& match) {
       found.push_back(place(path, text, static_cast<std::size_t>(match.position(1))) + "cites " +
                       match.str(1) + ", which is not in this repository");
     };
