@@ -8,7 +8,6 @@
 #include <chrono>
 #include <fstream>
 #include <sstream>
-#include <vector>
 
 namespace gradmon {
 std::string host_name() {
@@ -37,10 +36,10 @@ std::uint64_t process_start_ticks(std::int64_t pid) {
 
 std::string random_hex(std::size_t bytes) {
   [[maybe_unused]] const int initialised = sodium_init();
-  std::vector<unsigned char> raw(bytes);
+  std::string raw(bytes, '\0');  // not a vector: its data() may be null
   randombytes_buf(raw.data(), raw.size());
   std::string hex(2 * bytes + 1, '\0');
-  sodium_bin2hex(hex.data(), hex.size(), raw.data(), raw.size());
+  sodium_bin2hex(hex.data(), hex.size(), reinterpret_cast<const unsigned char*>(raw.data()), raw.size());
   hex.pop_back();  // the terminating NUL
   return hex;
 }
