@@ -95,10 +95,10 @@ struct Status {
   std::string mode = "dynamic";      // static or dynamic
   std::string state = "off";         // off or on
   std::string reason;                // why it is off or pending: "never turned on", "finished"
-  Revision revision;                 // in force in rank 0; 0: none yet
+  Revision revision;                 // the newest that any rank has applied; 0: none yet
   std::int64_t effective_step = -1;  // of that revision; -1: none
   std::optional<Pending> pending;
-  std::int64_t collected = 0;  // steps that rank 0 has collected under this revision
+  std::int64_t collected = 0;  // steps that the lowest rank taking part has collected under this revision
   std::int64_t collect_times = 0;
   std::int64_t step_interval = 1;
   std::string launch_id;

@@ -21,9 +21,8 @@ constexpr milliseconds kIdleTurn{500};
 constexpr milliseconds kDirectoryCheckInterval{1000};
 constexpr milliseconds kStateEvery{500};
 constexpr milliseconds kStateEveryWhenIdle{1000};
-constexpr milliseconds kFirstRankTimeout{10'000};  // the hub ends if no rank comes within this time
-constexpr milliseconds kLingerAfterLastRank{
-    1'000};  // the hub waits so long for a new rank after the last has gone
+constexpr milliseconds kFirstRankTimeout{10'000};    // the hub ends if no rank comes within this time
+constexpr milliseconds kLingerAfterLastRank{1'000};  // for a new rank after the last has gone
 constexpr std::size_t kMostRanks = 16'384;
 constexpr int kMostLockTries = 30;
 constexpr int kLargestWorld = 1 << 17;  // bounded, because the lead keeps a list of all ranks
@@ -84,7 +83,7 @@ void Hub::turn(milliseconds at_most) {
     at_most = relay_->longest_wait(at_most);
   }
   ::poll(polled.data(), polled.size(), static_cast<int>(server_->longest_wait(at_most).count()));
-  for (const Mailbox::Task& note : mailbox_->take()) note();
+  for (const Mailbox::Task& task : mailbox_->take()) task();
   // Before all else: another hub may have taken over during a pause, and then this one must not renew leases.
   if (Clock::now() - last_look_ >= kDirectoryCheckInterval) check_directory();
   if (replaced_) return;

@@ -51,9 +51,6 @@ inline void write(std::uint32_t number, const std::string& text, std::string& to
   if (!text.empty()) put_bytes(number, text, to);
 }
 
-inline void write(std::uint32_t number, Rank rank, std::string& to);
-inline void write(std::uint32_t number, Revision revision, std::string& to);
-
 template <typename Field>
 void write(std::uint32_t number, const Field& field, std::string& to) {
   if constexpr (std::is_same_v<Field, double>) {
@@ -68,14 +65,11 @@ void write(std::uint32_t number, const Field& field, std::string& to) {
     if (field == 0) return;
     put_tag(number, WireType::varint, to);
     put_varint(static_cast<std::uint64_t>(field), to);
+  } else if constexpr (std::is_same_v<Field, Rank> || std::is_same_v<Field, Revision>) {
+    write(number, field.value, to);
   } else {
     put_bytes(number, encode(field), to);
   }
-}
-
-inline void write(std::uint32_t number, Rank rank, std::string& to) { write(number, rank.value, to); }
-inline void write(std::uint32_t number, Revision revision, std::string& to) {
-  write(number, revision.value, to);
 }
 
 template <typename Value>

@@ -14,7 +14,7 @@ namespace {
 
 constexpr Ticks kWriteBackAgain{2'000};
 constexpr WallTime kSayPendingAfter = 1'000;
-constexpr int kRanksAMillisecond = 64;
+constexpr int kHistoryRanksPerMillisecond = 64;
 constexpr std::chrono::milliseconds kLookAtOutputEvery{2'000};
 constexpr std::size_t kMostRanksListed = 4'000;
 constexpr std::size_t kMostStatusBytes = 500'000;  // for the errors of all ranks
@@ -113,7 +113,7 @@ void JobService::tick(Ticks elapsed) {
   }
   // An entry grows with every rank that answers. So large jobs save it less often, and nothing is queued
   // behind a busy disk.
-  const bool due = clock_ - history_saved_ >= Ticks{job_.world_size / kRanksAMillisecond};
+  const bool due = clock_ - history_saved_ >= Ticks{job_.world_size / kHistoryRanksPerMillisecond};
   if (due && dependencies_.run_disk.current_task_age() == std::chrono::milliseconds{}) save_history();
 }
 
