@@ -253,8 +253,8 @@ class GradientHooks::Slot {
   // Guarded by mutex_.
   std::optional<GradientMark> before_;
   bool delivered_ = false;
-  std::optional<GradientMark>
-      last_mark_;               // after the last delivery; for parameters with a main gradient only
+  // After the last delivery; for parameters with a main gradient only.
+  std::optional<GradientMark> last_mark_;
   bool moved_to_main_ = false;  // in this step: see detect_moved_gradient()
   // Mark after the last unread delivery; unset if there was none.
   std::optional<std::optional<GradientMark>> postponed_;

@@ -10,6 +10,7 @@
 #include <algorithm>
 #include <atomic>
 #include <exception>
+#include <new>
 #include <string>
 #include <utility>
 
@@ -196,10 +197,14 @@ template <typename Condition>
 void TensorGradients::remove_hooks(Condition&& condition) noexcept {
   std::vector<std::shared_ptr<Node>> nodes;  // released without the lock: the end of a node may need the GIL
   const std::lock_guard lock(mutex_);
-  nodes.reserve(hooked_.size());
+  try {
+    nodes.reserve(hooked_.size());
+  } catch (const std::bad_alloc&) {  // The nodes are released with the lock held.
+  }
   const auto taken_off = [&](const Hooked& hooked) {
-    const auto& node = nodes.emplace_back(hooked.node.lock());
+    const auto node = hooked.node.lock();
     if (!node) return true;
+    if (nodes.size() < nodes.capacity()) nodes.push_back(node);
     const auto take_from = [&](auto& hooks, const auto* own) {
       const auto ours =
           std::find_if(hooks.begin(), hooks.end(), [&](const auto& hook) { return hook.get() == own; });

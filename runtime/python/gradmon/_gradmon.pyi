@@ -40,7 +40,7 @@ class RankStatus:
     error: str  # the current problem; "" if there is none
 
 class Status:
-    revision: int  # in force in rank 0; 0: none yet
+    revision: int  # the newest that any rank has applied; 0: none yet
     epoch: str
     mode: str  # "static" or "dynamic"
     state: str  # "off" or "on"
