@@ -35,6 +35,15 @@ void make_directory(const fs::path& path, uid_t user) {
     throw std::runtime_error("cannot prepare " + path.string());
 }
 
+void link_programs(const fs::path& to) {
+  fs::create_directory(to);
+  for (const char* name : {"availability-trainer", "gradmon-hub", "gradmonctl"}) {
+    std::error_code other_file_system;
+    fs::create_hard_link(test_binary(name), to / name, other_file_system);
+    if (other_file_system) fs::copy_file(test_binary(name), to / name);
+  }
+}
+
 // Whether that end of a Unix stream leads to a socket of this path.
 bool leads_to(int fd, const fs::path& path) {
   sockaddr_un peer{};
@@ -51,8 +60,12 @@ JobPlaces::JobPlaces(const fs::path& directory, uid_t user)
       config_directory(directory / "config"),
       config(config_directory / "monitor_config.json"),
       runtime(directory / "run"),
-      logs(directory / "logs") {
-  if (user != 0) fs::permissions(directory, fs::perms(0755));
+      logs(directory / "logs"),
+      programs(user == 0 ? fs::path(test_binary("")) : directory / "bin") {
+  if (user != 0) {
+    fs::permissions(directory, fs::perms(0755));
+    link_programs(programs);
+  }
   for (const fs::path& path : {output, config_directory, runtime, logs}) make_directory(path, user);
 }
 
@@ -73,7 +86,7 @@ std::map<std::string, std::string> TrainingJob::environment(int rank) const {
   return {{"RANK", std::to_string(rank)},
           {"WORLD_SIZE", std::to_string(options_.world)},
           {"GRADMON_RUN_ID", options_.launch},
-          {"GRADMON_HUB", test_binary("gradmon-hub")},
+          {"GRADMON_HUB", (places_.programs / "gradmon-hub").string()},
           {"MONITOR_OUTPUT_DIR", places_.output.string()},
           {"XDG_RUNTIME_DIR", places_.runtime.string()},
           {"DYNAMIC_MONITOR", "True"},
@@ -97,7 +110,7 @@ void TrainingJob::start(int rank, std::int64_t first_step) {
   ChildOptions child;
   if (const auto words = options_.before.find(rank); words != options_.before.end())
     child.command = words->second;
-  const std::vector<std::string> trainer{test_binary("availability-trainer"),
+  const std::vector<std::string> trainer{(places_.programs / "availability-trainer").string(),
                                          "--config",
                                          places_.config.string(),
                                          "--step-log",
@@ -193,7 +206,7 @@ void TrainingJob::signal_hub(int number) const {
 
 ChildOptions TrainingJob::ctl_options(std::vector<std::string> words) const {
   ChildOptions options;
-  options.command = {test_binary("gradmonctl")};
+  options.command = {(places_.programs / "gradmonctl").string()};
   options.command.insert(options.command.end(), words.begin(), words.end());
   if (by_socket_) {
     options.command.insert(options.command.end(), {"--endpoint", "ipc://" + socket().string()});

@@ -31,6 +31,8 @@ struct JobPlaces {
   std::filesystem::path config;
   std::filesystem::path runtime;  // XDG_RUNTIME_DIR
   std::filesystem::path logs;     // the test's own: never disturbed
+  // The programs of a job. Another user may not reach the build directory, so its jobs have links here.
+  std::filesystem::path programs;
 };
 
 struct JobOptions {
