@@ -98,9 +98,9 @@ class Reader {
 
   void read(std::uint32_t at, const Constraint& wanted, std::chrono::milliseconds& out) {
     constexpr double kLongest = 1e12;
-    double seconds = 0;
-    if (!read_whole(at, wanted, seconds)) return;
-    out = std::chrono::milliseconds(static_cast<std::int64_t>(std::min(std::ceil(seconds * 1000), kLongest)));
+    double in_seconds = 0;
+    if (!read_whole(at, wanted, in_seconds)) return;
+    out = std::chrono::milliseconds(static_cast<std::int64_t>(std::min(std::ceil(in_seconds * 1000), kLongest)));
   }
 
   void read(std::uint32_t at, const Constraint& wanted, std::string& out) {

@@ -18,4 +18,7 @@ inline std::optional<std::string> process_environment(const char* name) {
   return value == nullptr ? std::nullopt : std::optional<std::string>(value);
 }
 
+// process_environment(), or "" if the variable is not set.
+inline std::string environment_text(const char* name) { return process_environment(name).value_or(""); }
+
 }  // namespace gradmon

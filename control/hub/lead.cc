@@ -15,7 +15,7 @@ namespace {
 using std::chrono::milliseconds;
 
 constexpr std::size_t kMostRoutes = 100'000;
-constexpr int kMostInATurn = 1000;
+constexpr int kMostFromRelaysInATurn = 1000;
 constexpr std::chrono::seconds kEntryEvery{2};
 constexpr milliseconds kEntryEveryAtFirst{250};  // while ranks of other hosts are missing
 constexpr std::chrono::seconds kDiscoveryPhase{60};
@@ -95,7 +95,7 @@ void Lead::turn(Clock::time_point now) {
 // Takes a limited number of messages, so that a flood does not block the rest of the hub's turn.
 void Lead::take_messages(Bus& bus) {
   bus.maintain_connections();
-  for (int i = 0; i < kMostInATurn; ++i) {
+  for (int i = 0; i < kMostFromRelaysInATurn; ++i) {
     const auto incoming = bus.poll(milliseconds{0}, -1);
     if (!incoming) return;
     on_bytes(*incoming);

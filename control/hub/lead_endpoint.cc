@@ -6,6 +6,7 @@
 #include <utility>
 
 #include "control/hub/rendezvous/local_address.h"
+#include "control/hub/store_polling.h"
 #include "control/log.h"
 
 namespace gradmon {
@@ -15,10 +16,6 @@ using std::chrono::milliseconds;
 using std::chrono::seconds;
 
 constexpr std::size_t kMostForeign = 1000;  // connections besides those of the job's hubs
-constexpr seconds kAskStoreFor{60};
-constexpr seconds kAskStoreOftenFor{3};
-constexpr milliseconds kFastPoll{250};
-constexpr milliseconds kSlowPoll{1000};
 constexpr milliseconds kLookAtKeysEvery{2000};
 constexpr seconds kRetryInterval{2};
 
@@ -146,8 +143,9 @@ void LeadEndpoint::describe(JobEntry& entry) const {
 }
 
 void LeadEndpoint::look_in_store(Clock::time_point now, const JobEntry& entry) {
-  if (now < next_ask_ || now - opened_ > kAskStoreFor) return;
-  next_ask_ = now + (now - opened_ < kAskStoreOftenFor ? kFastPoll : kSlowPoll);
+  const auto interval = store_poll_interval(now - opened_);
+  if (now < next_ask_ || !interval) return;
+  next_ask_ = now + *interval;
   host_.ask_store({bus_ ? to_text(entry) : "", {}});
 }
 

@@ -6,6 +6,7 @@
 #include <utility>
 
 #include "control/host/process_identity.h"
+#include "control/hub/store_polling.h"
 #include "control/log.h"
 
 namespace gradmon {
@@ -16,13 +17,10 @@ using std::chrono::seconds;
 
 constexpr milliseconds kFastPoll{250};
 constexpr seconds kLookAgainEvery{2};  // the lead may have moved
-constexpr seconds kAskStoreOftenFor{3};
-constexpr seconds kAskStoreFor{60};
-constexpr seconds kAskStoreEvery{1};
 constexpr milliseconds kGatherFor{3};
 constexpr milliseconds kGatherProgressFor{300};  // nobody waits for Progress, and a lease lasts 10 s
 constexpr seconds kAnswersWithin{4};
-constexpr int kMostInATurn = 200;
+constexpr int kMostFromLeadInATurn = 200;
 constexpr std::size_t kMostGathered = 10'000;
 constexpr std::size_t kMostPendingCommands = 1'000;
 constexpr std::size_t kMostCandidates = 8;
@@ -88,8 +86,9 @@ void Relay::look_in_directory(Clock::time_point now) {
 }
 
 void Relay::look_in_store(Clock::time_point now) {
-  if (reached_ || now < next_ask_ || now - lost_since_ > kAskStoreFor) return;
-  next_ask_ = now + (now - lost_since_ < kAskStoreOftenFor ? Clock::duration(kFastPoll) : kAskStoreEvery);
+  const auto interval = store_poll_interval(now - lost_since_);
+  if (reached_ || now < next_ask_ || !interval) return;
+  next_ask_ = now + *interval;
   host_.ask_store({generated_keys_ ? to_text(note()) : "", {}});
 }
 
@@ -205,7 +204,7 @@ void Relay::turn(Clock::time_point now) {
 }
 
 void Relay::receive() {
-  for (int i = 0; i < kMostInATurn; ++i) {
+  for (int i = 0; i < kMostFromLeadInATurn; ++i) {
     const auto incoming = bus_->poll(milliseconds{0}, -1);
     if (!incoming) return;
     if (!std::exchange(reached_, true)) log_info("the lead hub is at " + endpoint_);

@@ -25,14 +25,14 @@ at::Tensor scale_to_one(const at::Tensor& length) {
 }
 
 // One Lanczos run: an orthonormal basis (its rows), and WᵀW projected onto the basis.
-struct LanczosRun {
+struct KrylovBasis {
   at::Tensor basis;      // [count, n]
   at::Tensor projected;  // [count, count]
   at::Tensor remainder;  // norm of the part of the last product that is orthogonal to the basis
 };
 
-LanczosRun run(const at::Tensor& w, const at::Tensor& first, std::int64_t count) {
-  LanczosRun lanczos{
+KrylovBasis run(const at::Tensor& w, const at::Tensor& first, std::int64_t count) {
+  KrylovBasis lanczos{
       at::zeros({count, first.size(0)}, first.options()), at::zeros({count, count}, first.options()), {}};
   const at::Tensor transposed = w.t();
   const auto times = [&](const at::Tensor& matrix, const at::Tensor& vector) {
@@ -86,7 +86,7 @@ PendingScalars pending_spectrum(const at::Tensor& weight, at::Tensor& vector) {
   const at::Tensor frobenius = weight.norm(2, at::kDouble);
   at::Tensor w = weight.size(0) < weight.size(1) ? weight.t() : weight;
   w = (w.to(type) / frobenius).to(type);
-  const LanczosRun lanczos = run(w, vector, std::min<std::int64_t>(kDeviceProducts, vector.size(0)));
+  const KrylovBasis lanczos = run(w, vector, std::min<std::int64_t>(kDeviceProducts, vector.size(0)));
   const at::Tensor share = leading_eigenvector(lanczos.projected);
   const at::Tensor value = share.dot(at::mv(lanczos.projected, share));
   const at::Tensor residual = lanczos.remainder * share[share.size(0) - 1].abs();

@@ -10,21 +10,16 @@
 #include "tools/gradmonctl/show/time_text.h"
 
 namespace gradmon {
-namespace {
-
-std::string variable(const char* name) { return process_environment(name).value_or(""); }
-
-}  // namespace
 
 std::string output_directory(const JobSelector& selector) {
   if (!selector.output_dir.empty()) return selector.output_dir;
-  const std::string chosen = variable("MONITOR_OUTPUT_DIR");
+  const std::string chosen = environment_text("MONITOR_OUTPUT_DIR");
   return chosen.empty() ? "./monitor_output" : chosen;
 }
 
 std::string chosen_name(const JobSelector& selector) {
   if (!selector.job.empty()) return selector.job;
-  return selector.output_dir.empty() ? variable("GRADMON_JOB") : "";
+  return selector.output_dir.empty() ? environment_text("GRADMON_JOB") : "";
 }
 
 std::vector<JobEntry> jobs_named(const std::string& name, std::vector<JobEntry> jobs) {
@@ -69,7 +64,7 @@ tl::expected<std::string, JobLookupError> only_job(const LiveJobs& live, const s
 
 tl::expected<std::string, JobLookupError> find_endpoint(const JobSelector& selector) {
   if (!selector.endpoint.empty()) return selector.endpoint;
-  const std::string given = variable("GRADMON_ENDPOINT");
+  const std::string given = environment_text("GRADMON_ENDPOINT");
   if (selector.output_dir.empty() && selector.job.empty() && !given.empty()) return given;
   const std::string directory = output_directory(selector);
   const std::string name = chosen_name(selector);

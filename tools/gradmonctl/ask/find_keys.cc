@@ -9,12 +9,10 @@
 namespace gradmon {
 namespace {
 
-std::string variable(const char* name) { return process_environment(name).value_or(""); }
-
 std::string usual_directory(const std::string& endpoint) {
-  if (variable("GRADMON_INSECURE_LOOPBACK") == "1" && is_loopback(endpoint)) return "";
-  const std::string home = variable("HOME");
-  std::string base = variable("XDG_CONFIG_HOME");
+  if (environment_text("GRADMON_INSECURE_LOOPBACK") == "1" && is_loopback(endpoint)) return "";
+  const std::string home = environment_text("HOME");
+  std::string base = environment_text("XDG_CONFIG_HOME");
   if (base.empty() && !home.empty()) base = home + "/.config";
   if (base.empty()) return "";
   const std::string directory = base + "/gradmon/keys";
@@ -25,7 +23,7 @@ std::string usual_directory(const std::string& endpoint) {
 }  // namespace
 
 std::string key_directory(const JobSelector& selector, const std::string& endpoint) {
-  const std::string directory = selector.keys.empty() ? variable("GRADMON_KEYS") : selector.keys;
+  const std::string directory = selector.keys.empty() ? environment_text("GRADMON_KEYS") : selector.keys;
   return directory.empty() ? usual_directory(endpoint) : directory;
 }
 
