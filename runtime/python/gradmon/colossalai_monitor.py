@@ -1,5 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
 """ColossalAIMonitor, for scripts that were written for it."""
+import atexit
 import csv
 import fcntl
 import io
@@ -71,6 +72,8 @@ class ColossalAIMonitor:
         """
         self.stop()
         scratch = tempfile.mkdtemp(prefix="gradmon-")
+        # Once more at exit: for a second after stop() the hub may make the directory of the job's entry anew.
+        atexit.register(shutil.rmtree, scratch, ignore_errors=True)
         config = Path(scratch) / "config.json"
         keys = {"wg_distribution": True, "ops": _COLUMNS, "format": "api", "squash_name": False}
         config.write_text(json.dumps(keys))
