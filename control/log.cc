@@ -6,11 +6,13 @@
 #include <signal.h>
 #include <spdlog/sinks/base_sink.h>
 #include <spdlog/spdlog.h>
+#include <sys/uio.h>
 #include <time.h>
 #include <unistd.h>
 
 #include <algorithm>
 #include <cctype>
+#include <cerrno>
 #include <climits>
 #include <cstdint>
 #include <cstdlib>
@@ -58,16 +60,25 @@ class NoSigpipe {
   bool was_pending_ = false;
 };
 
-// A pipe with POLLOUT set takes PIPE_BUF bytes without waiting. False: not all bytes were written.
+// Writes at most PIPE_BUF bytes. Linux before 6.4 has no RWF_NOWAIT for pipes, and terminals have none: there
+// POLLOUT must suffice, although another process may fill the pipe between poll() and write().
+ssize_t write_some(const char* bytes, std::size_t size) {
+  iovec part{const_cast<char*>(bytes), std::min<std::size_t>(size, PIPE_BUF)};
+  const ssize_t written = pwritev2(STDERR_FILENO, &part, 1, -1, RWF_NOWAIT);
+  if (written >= 0 || (errno != EOPNOTSUPP && errno != ENOSYS)) return written;
+  pollfd polled{STDERR_FILENO, POLLOUT, 0};
+  if (poll(&polled, 1, 0) <= 0 || (polled.revents & POLLOUT) == 0) return -1;
+  return write(STDERR_FILENO, bytes, part.iov_len);
+}
+
+// False: not all bytes were written.
 bool write_without_waiting(const char* bytes, std::size_t size) {
   const NoSigpipe no_sigpipe;
   while (size > 0) {
-    pollfd polled{STDERR_FILENO, POLLOUT, 0};
-    if (poll(&polled, 1, 0) <= 0 || (polled.revents & POLLOUT) == 0) return false;
-    const ssize_t n = write(STDERR_FILENO, bytes, std::min<std::size_t>(size, PIPE_BUF));
-    if (n <= 0) return false;
-    bytes += n;
-    size -= static_cast<std::size_t>(n);
+    const ssize_t written = write_some(bytes, size);
+    if (written <= 0) return false;
+    bytes += written;
+    size -= static_cast<std::size_t>(written);
   }
   return true;
 }

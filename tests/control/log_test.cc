@@ -1,12 +1,19 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "control/log.h"
 
+#include <signal.h>
+#include <sys/mman.h>
+#include <sys/uio.h>
 #include <sys/wait.h>
 #include <unistd.h>
 
 #include <array>
+#include <atomic>
+#include <chrono>
+#include <cstdint>
 #include <cstdlib>
 #include <string>
+#include <thread>
 
 #include "control/debian_version.h"
 #include GRADMON_CATCH_HEADER
@@ -51,6 +58,75 @@ TEST_CASE("an unknown word in GRADMON_LOG keeps the default level and is warned 
   CHECK(lines_under("verbose") ==
         "gradmon: GRADMON_LOG: unknown level \"verbose\" (expected debug, info, warn, error or off)\n" +
             kInfo);
+}
+
+bool pipes_have_nowait(int pipe_end) {
+  iovec nothing{nullptr, 0};
+  return pwritev2(pipe_end, &nothing, 0, -1, RWF_NOWAIT) >= 0;
+}
+
+// Two processes that log without end to the same pipe, as ranks with one launcher do. Killed by the
+// destructor.
+class LoggingRanks {
+ public:
+  explicit LoggingRanks(int stderr_end) {
+    for (std::size_t i = 0; i < pids_.size(); ++i) {
+      pids_[i] = fork();
+      if (pids_[i] == 0) log_without_end(stderr_end, (*lines_)[i]);
+      REQUIRE(pids_[i] > 0);
+    }
+  }
+  ~LoggingRanks() {
+    for (const pid_t pid : pids_) {
+      if (pid <= 0) continue;
+      kill(pid, SIGKILL);
+      waitpid(pid, nullptr, 0);
+    }
+    munmap(lines_, sizeof(Lines));
+  }
+  LoggingRanks(const LoggingRanks&) = delete;
+  LoggingRanks& operator=(const LoggingRanks&) = delete;
+
+  // Waits until each of them has logged, or dropped, some more lines. False: one has not within 20 s.
+  bool go_on() const {
+    const auto deadline = std::chrono::steady_clock::now() + std::chrono::seconds{20};
+    for (const std::atomic<std::uint64_t>& lines : *lines_) {
+      for (const std::uint64_t before = lines; lines < before + 4; std::this_thread::yield())
+        if (std::chrono::steady_clock::now() > deadline) return false;
+    }
+    return true;
+  }
+
+ private:
+  using Lines = std::array<std::atomic<std::uint64_t>, 2>;
+
+  [[noreturn]] static void log_without_end(int stderr_end, std::atomic<std::uint64_t>& lines) {
+    dup2(stderr_end, STDERR_FILENO);
+    for (const std::string line(3000, 'x');; ++lines) log_warn(line);
+  }
+
+  Lines* const lines_ = static_cast<Lines*>(
+      mmap(nullptr, sizeof(Lines), PROT_READ | PROT_WRITE, MAP_SHARED | MAP_ANONYMOUS, -1, 0));
+  std::array<pid_t, 2> pids_{};
+};
+
+// Two of their lines do not fit into one free page of the pipe: once one rank has written, the other must not
+// wait.
+TEST_CASE("ranks that share a full stderr pipe do not wait for its reader") {
+  std::array<int, 2> ends{};
+  REQUIRE(pipe(ends.data()) == 0);
+  if (!pipes_have_nowait(ends[1])) {
+    WARN("skipped: this kernel has no RWF_NOWAIT for pipes");
+    return;
+  }
+  const LoggingRanks ranks(ends[1]);
+  std::array<char, 4096> page{};
+  for (int pages = 0; pages < 400; ++pages) {
+    REQUIRE(read(ends[0], page.data(), page.size()) > 0);
+    REQUIRE(ranks.go_on());
+  }
+  close(ends[0]);
+  close(ends[1]);
 }
 
 }  // namespace
