@@ -1,6 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
 # gradmon_test(name SOURCES a_test.cc ... LINK target ... [LABELS label ...] [TIMEOUT seconds] [SERIAL] [DISABLED])
-# makes one test binary of a folder and tells ctest of each of its test cases.
+# makes one test binary of a folder and tells ctest of each of its test cases. SERIAL: they start many processes, so
+# only one such test case of the build runs at a time, beside tests that are not SERIAL.
 find_package(Catch2 REQUIRED)
 include(Catch)
 if(Catch2_VERSION VERSION_LESS 3)
@@ -19,12 +20,15 @@ function(gradmon_test name)
   if(NOT ARG_TIMEOUT)
     set(ARG_TIMEOUT 120)
   endif()
+  if(ARG_SERIAL)
+    set(lock RESOURCE_LOCK many_processes)
+  endif()
   add_executable(${name} ${ARG_SOURCES} $<TARGET_OBJECTS:gradmon_catch_main>)
   target_link_libraries(${name} PRIVATE gradmon_options Catch2::Catch2 ${ARG_LINK})
   set_property(GLOBAL APPEND PROPERTY GRADMON_TEST_BINARIES ${name})
   catch_discover_tests(${name} TEST_PREFIX "${name}: " ${GRADMON_CATCH_ARGS}
     TEST_LIST ${name}_cases
-    PROPERTIES TIMEOUT ${ARG_TIMEOUT} RUN_SERIAL "${ARG_SERIAL}" DISABLED "${ARG_DISABLED}"
+    PROPERTIES TIMEOUT ${ARG_TIMEOUT} ${lock} DISABLED "${ARG_DISABLED}"
     DISCOVERY_MODE PRE_TEST)
   # Not among PROPERTIES, where a list loses its ends and the rest goes astray.
   set(labels ${CMAKE_CURRENT_BINARY_DIR}/${name}_labels.cmake)
