@@ -24,7 +24,7 @@ make_root() {
   mkdir -p "$root.new" || return 1
   debootstrap --variant=minbase trixie "$root.new" "$mirror" >"$root.log" 2>&1 || {
     tail -n 5 "$root.log" >&2
-    say "debootstrap could not make it; is there a network, does it reach $mirror? All it said: $root.log"
+    say "debootstrap failed; is $mirror reachable? Its output: $root.log"
     return 1
   }
   mkdir -p "$root.new/gradmon" "$root.new/gradmon-build" && mv "$root.new" "$root"
@@ -32,7 +32,7 @@ make_root() {
 
 mount_all() {
   cp -L /etc/resolv.conf "$root/etc/resolv.conf" &&
-    mount --bind "$root" "$root" && # a mount point: tests unshare theirs, too
+    mount --bind "$root" "$root" && # / must be a mount point, because tests call unshare
     mount -t proc proc "$root/proc" &&
     mount --rbind /sys "$root/sys" &&
     mount --rbind /dev "$root/dev" &&
@@ -54,7 +54,7 @@ fi
 
 trap 'exit 130' INT TERM
 make_root || exit 1
-mount_all || fail "could not mount what $root needs"
+mount_all || fail "could not mount the file systems of $root"
 chroot "$root" /usr/bin/env -i HOME=/root TERM="${TERM:-dumb}" LANG=C.UTF-8 \
   PATH=/usr/sbin:/usr/bin:/sbin:/bin ${GRADMON_TEST_SCALE:+GRADMON_TEST_SCALE="$GRADMON_TEST_SCALE"} \
   ${http_proxy:+http_proxy="$http_proxy"} /bin/sh -c 'cd /gradmon && exec "$@"' sh "$@"

@@ -24,7 +24,7 @@ step_of() { sed -n 's/.*_\([0-9]*\)-[0-9]*\(\.r[0-9]*\)\{0,1\}\.csv$/\1/p' <<<"$
 # collected, and prints the result. Fails unless each prefix has the same two steps on
 # all ranks.
 collect() {
-  local title=$1 keys=$2 before steps files rows
+  local title=$1 keys=$2 before steps files rows prefix file
   shift 2
   before=$(find "$MONITOR_OUTPUT_DIR" -name '*.csv' 2>/dev/null | sort)
   printf '{"dynamic_on": true, "collect_times": 2, "ops": ["norm", "min", "max", "mean", "nans", "zeros"],\n %s}\n' "$keys" >"$config.new"
@@ -36,15 +36,13 @@ collect() {
     files=$(comm -13 <(echo "$before") <(in_run_directories "$prefix"))
     steps=$(while read -r file; do step_of "$file"; done <<<"$files" | sort -n | uniq -c | awk '{print $1 ":" $2}')
     [ "$(wc -w <<<"$steps")" = 2 ] || fail "$title: $prefix has the steps (files:step) $(tr '\n' ' ' <<<"$steps"), expected two"
-    [ "$(cut -d: -f1 <<<"$steps" | sort -u)" = "$(ranks_that_write "$prefix")" ] || fail "$title: $prefix is not there on the ranks it should be: $steps"
-    rows=$(tail -q -n +2 $files | wc -l)
+    [ "$(cut -d: -f1 <<<"$steps" | sort -u)" = "$ranks" ] || fail "$title: not every rank has files of $prefix (files:step): $steps"
+    rows=$(while read -r file; do tail -n +2 "$file"; done <<<"$files" | wc -l)
     printf '   %-24s steps %s, %d rows on %s ranks: %s\n' "$prefix" "$(cut -d: -f2 <<<"$steps" | paste -sd' ')" "$rows" \
-      "$(ranks_that_write "$prefix")" "$(basename "$(head -n 1 <<<"$files")")"
+      "$ranks" "$(basename "$(head -n 1 <<<"$files")")"
     sed -n '1,2s/^/      /p' "$(head -n 1 <<<"$files")"
   done
 }
-
-ranks_that_write() { echo $ranks; }
 
 # until_finished TITLE: waits until the collection has finished on all ranks, and the
 # config file says dynamic_on: false.
@@ -82,7 +80,7 @@ printf '{"dynamic_on": true, "collect_times": 1, "stack_info": true, "xy_distrib
 mv "$config.new" "$config"
 until_finished 'Stacks'
 stacks=$(find "$MONITOR_OUTPUT_DIR" -name stack_info.csv | sort)
-[ "$(wc -l <<<"$stacks")" = $ranks ] || fail "stack_info.csv is not there on all ranks: $stacks"
+[ "$(wc -l <<<"$stacks")" = $ranks ] || fail "not every rank has a stack_info.csv: $stacks"
 sed -n '1,2s/^/   /p' "$(head -n 1 <<<"$stacks")"
 
 echo 'What happened:'
@@ -91,7 +89,7 @@ ctl history | sed 's/^/   /'
 echo 'The structure of the model, after which training ends by itself'
 printf '{"dynamic_on": true, "collect_times": 1, "print_struct": true}\n' >"$config.new"
 mv "$config.new" "$config"
-wait "$job" || fail "training did not end well"
+wait "$job" || fail "training failed"
 job=''
 for ((rank = 0; rank < ranks; rank++)); do
   [ -s "$MONITOR_OUTPUT_DIR/module_struct/rank$rank/module_struct.json" ] || fail "no module_struct.json of rank $rank"

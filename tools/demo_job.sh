@@ -5,7 +5,7 @@
 place=$(mktemp -d "${TMPDIR:-/tmp}/gradmon-demo-XXXXXX")
 config=$place/monitor_config.json
 export MONITOR_OUTPUT_DIR=$place/monitor_output XDG_RUNTIME_DIR=$place DYNAMIC_MONITOR=True GRADMON_LOG=info
-unset GRADMON_ENDPOINT
+unset GRADMON_ENDPOINT GRADMON_JOB
 
 job=''
 finish() {
@@ -15,7 +15,7 @@ finish() {
     kill -TERM "$job" 2>/dev/null
     wait "$job" 2>/dev/null
   fi
-  if [ $code = 0 ]; then rm -rf "$place"; else say "what is left of the demo: $place"; fi
+  if [ $code = 0 ]; then rm -rf "$place"; else say "the demo's files are in $place"; fi
   exit $code
 }
 trap finish EXIT

@@ -28,7 +28,7 @@ wanted_packages() {
   done <"$gradmon_root/tools/packages.txt"
 }
 
-# missing_packages GROUP...: prints those of them that are not installed, one per line.
+# missing_packages GROUP...: prints the wanted packages that are not installed, one per line.
 missing_packages() {
   comm -23 <(wanted_packages "$@" | LC_ALL=C sort) \
     <(dpkg-query -W -f '${db:Status-Status} ${Package}\n' | sed -n 's/^installed //p' | LC_ALL=C sort -u)
@@ -44,11 +44,11 @@ ensure_packages() {
     return 1
   fi
   say "installing packages: $missing"
-  apt-get -qq update >&2 || say "apt-get update failed (no network?); trying with the lists that are here"
+  apt-get -qq update >&2 || say "apt-get update failed (no network?); trying the package lists of this machine"
   missing=$(missing_packages "$@" | tr '\n' ' ')
   # shellcheck disable=SC2086
   if ! DEBIAN_FRONTEND=noninteractive apt-get -qq -y --no-install-recommends install $missing >&2; then
-    say "apt-get could not install what is missing (no network?): $missing"
+    say "apt-get could not install (no network?): $missing"
     return 1
   fi
 }
@@ -65,21 +65,32 @@ build_jobs() {
 tests=ON
 without_tests() { tests=OFF; }
 
+# has_cache PRESET: whether build/PRESET was configured in this place: the tree may have been moved or copied.
+has_cache() {
+  grep -qsxF "CMAKE_HOME_DIRECTORY:INTERNAL=$gradmon_root" "$gradmon_root/build/$1/CMakeCache.txt"
+}
+
+# configure_preset PRESET [CMAKE_ARGUMENT...]: configures build/PRESET, from scratch if it has no cache.
+configure_preset() {
+  local preset=$1 fresh=''
+  shift
+  has_cache "$preset" || fresh=--fresh
+  (cd "$gradmon_root" && cmake --preset "$preset" $fresh "$@") >&2
+}
+
 # build_preset PRESET [TARGET...]: configures if needed, and builds build/PRESET.
 build_preset() {
-  local preset=$1 directory=$gradmon_root/build/$1 fresh='' tests=$tests
+  local preset=$1 directory=$gradmon_root/build/$1 tests=$tests
   local cache=$directory/CMakeCache.txt
   shift
   say "building build/$preset"
-  if ! grep -qsxF "CMAKE_HOME_DIRECTORY:INTERNAL=$gradmon_root" "$cache"; then
-    fresh=--fresh # none yet, or of a tree that was elsewhere
-  elif grep -qx 'GRADMON_TESTS:[A-Z]*=ON' "$cache"; then
-    tests=ON # a demo after the tests does not take them away
+  if has_cache "$preset" && grep -qx 'GRADMON_TESTS:[A-Z]*=ON' "$cache"; then
+    tests=ON # a demo must not remove the tests from a build tree
   fi
-  if [ -n "$fresh" ] || [ ! -f "$directory/build.ninja" ] ||
+  if ! has_cache "$preset" || [ ! -f "$directory/build.ninja" ] ||
     [ "$gradmon_root/CMakePresets.json" -nt "$cache" ] ||
     ! grep -qx "GRADMON_TESTS:[A-Z]*=$tests" "$cache"; then
-    (cd "$gradmon_root" && cmake --preset "$preset" $fresh -DGRADMON_TESTS=$tests) >&2 || return 1
+    configure_preset "$preset" -DGRADMON_TESTS=$tests || return 1
   fi
   NINJA_STATUS='gradmon: built %f of %t files in %e s: ' ninja -C "$directory" -j "$(build_jobs)" "$@" >&2
 }

@@ -21,7 +21,7 @@
 namespace gradmon {
 namespace {
 
-// What a process with this GRADMON_LOG writes to stderr if it logs one line of each level.
+// The stderr of a process with this GRADMON_LOG (null: unset) that logs a debug, an info and a warn line.
 std::string lines_under(const char* wanted) {
   std::array<int, 2> ends{};
   REQUIRE(pipe(ends.data()) == 0);
@@ -46,7 +46,7 @@ std::string lines_under(const char* wanted) {
 
 const std::string kInfo = "gradmon: informing\ngradmon: warning\n";
 
-TEST_CASE("GRADMON_LOG sets the lowest level shown, in any case") {
+TEST_CASE("GRADMON_LOG sets the lowest level shown whatever its letter case") {
   CHECK(lines_under(nullptr) == kInfo);
   CHECK(lines_under("INFO") == kInfo);
   CHECK(lines_under("Warn") == "gradmon: warning\n");
@@ -54,7 +54,7 @@ TEST_CASE("GRADMON_LOG sets the lowest level shown, in any case") {
   CHECK(lines_under("OFF").empty());
 }
 
-TEST_CASE("an unknown word in GRADMON_LOG keeps the default level and is warned of once") {
+TEST_CASE("an unknown level in GRADMON_LOG keeps the default level and causes one warning") {
   CHECK(lines_under("verbose") ==
         "gradmon: GRADMON_LOG: unknown level \"verbose\" (expected debug, info, warn, error or off)\n" +
             kInfo);

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// A config file of a stranger: a Config or errors that have a place, and what
-// is valid JSON is the same for the locator as for simdjson.
+// Any config text gives a Config, or errors with a place. simdjson and our locator accept the same JSON,
+// except for our limits and a byte order mark.
 #include <simdjson.h>
 
 #include <cstddef>
@@ -15,9 +15,10 @@ namespace {
 
 using gradmon::fuzz::promise;
 
-// Beyond what JSON asks, we refuse what is too deep or holds too many values.
+// Too short for more values than we allow.
 constexpr std::size_t kMostBytes = 4096;
 
+// Whether brackets may be nested deeper than we allow; counts those in strings, too.
 bool deep(const std::string& text) {
   std::size_t depth = 0;
   std::size_t deepest = 0;
@@ -47,6 +48,6 @@ extern "C" int LLVMFuzzerTestOneInput(const std::uint8_t* data, std::size_t size
   simdjson::dom::element root;
   const bool valid = parser.parse(simdjson::padded_string(text)).get(root) == simdjson::SUCCESS;
   promise(valid == !gradmon::locate_json(text).fault, "simdjson and the locator accept the same documents");
-  promise(valid || !parsed, "what is no JSON is no config");
+  promise(valid || !parsed, "a text that is not JSON is refused as a config");
   return 0;
 }

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// Any command line is a command, help or a usage error. One argument a line.
+// Any command line is a command, help or a usage error. Input: one argument per line.
 #include <cstddef>
 #include <cstdint>
 #include <sstream>
@@ -19,9 +19,9 @@ extern "C" int LLVMFuzzerTestOneInput(const std::uint8_t* data, std::size_t size
   const auto subcommand =
       gradmon::parse_command_line(gradmon::all_subcommands(), static_cast<int>(argv.size()), argv.data());
   if (subcommand) return 0;
-  const gradmon::ParseExit& nothing = subcommand.error();
-  gradmon::fuzz::promise(nothing.code == 0 || nothing.code == 2, "help is 0, misuse is 2");
-  gradmon::fuzz::promise(!nothing.text.empty() && nothing.text.back() == '\n',
-                         "whoever is refused is told why");
+  const gradmon::ParseExit& parse_exit = subcommand.error();
+  gradmon::fuzz::promise(parse_exit.code == 0 || parse_exit.code == 2, "help exits with 0, misuse with 2");
+  gradmon::fuzz::promise(!parse_exit.text.empty() && parse_exit.text.back() == '\n',
+                         "help and refusals have a text that ends with a line end");
   return 0;
 }

@@ -1,7 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// Write-back into any text: only the value's bytes change, and the result
-// means the same but for that value. Input: a line with the key, a line with
-// the value, the text.
+// set_value() in any text changes the bytes of the value only, and the result parses to the same JSON
+// except for the value. Input: a line with the key, a line with the value, the text.
 #include "control/config/json_edit.h"
 
 #include <algorithm>
@@ -36,9 +35,9 @@ void check_bytes(std::string_view before, std::string_view after, std::string_vi
                  std::string_view new_value) {
   const auto begin = static_cast<std::size_t>(old_value.data() - before.data());
   promise(after.substr(0, begin) == before.substr(0, begin), "no byte before the value changes");
-  promise(after.substr(begin, new_value.size()) == new_value, "the value is the one asked for");
+  promise(after.substr(begin, new_value.size()) == new_value, "the new value is written");
   promise(after.substr(begin + new_value.size()) == before.substr(begin + old_value.size()),
-          "no byte behind the value changes");
+          "no byte after the value changes");
 }
 
 }  // namespace
@@ -52,20 +51,20 @@ extern "C" int LLVMFuzzerTestOneInput(const std::uint8_t* data, std::size_t size
     promise(!edited.error().empty(), "a refusal says why");
     return 0;
   }
-  promise(!gradmon::locate_json(*edited).fault, "what was JSON stays JSON");
+  promise(!gradmon::locate_json(*edited).fault, "the result is JSON");
   const auto old_value = gradmon::value_at(text, pointer);
   const auto located = gradmon::locate_json(value);
-  promise(!located.fault, "only JSON is put in");
+  promise(!located.fault, "the new value is JSON");
   const std::string_view trimmed = located.nodes.front().value.of(value);
   if (old_value) check_bytes(text, *edited, *old_value, trimmed);
   Json before = parsed(text);
   const Json after = parsed(*edited);
   const Json asked = parsed(value);
   if (before.is_discarded() || asked.is_discarded()) return 0;
-  promise(!after.is_discarded(), "the result can be read");
-  promise(gradmon::value_at(*edited, pointer) == trimmed, "the value is found where it was put");
+  promise(!after.is_discarded(), "nlohmann reads the result");
+  promise(gradmon::value_at(*edited, pointer) == trimmed, "value_at() finds the new value");
   if (!old_value) return 0;
   before[Json::json_pointer(pointer)] = asked;
-  promise(before == after, "the result means the same but for the value");
+  promise(before == after, "no other value changes");
   return 0;
 }

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// An entry of the decision log: a value or an error, and a value is written as it
-// was read.
+// Any bytes decode to an entry of the decision log or to an error. An entry does not change when it is
+// encoded and decoded again.
 #include <cstddef>
 #include <cstdint>
 #include <string_view>
@@ -18,11 +18,11 @@ extern "C" int LLVMFuzzerTestOneInput(const std::uint8_t* data, std::size_t size
   }
   const std::string written = gradmon::encode(*entry);
   const auto again = gradmon::decode_log_entry(written);
-  promise(again.has_value() && gradmon::encode(*again) == written, "an entry is written as it was read");
-  promise(again->index() == entry->index(), "an entry stays of its kind");
+  promise(again.has_value() && gradmon::encode(*again) == written, "an entry encodes to the same bytes");
+  promise(again->index() == entry->index(), "an entry keeps its kind");
   if (const auto* asked = std::get_if<gradmon::OfferedEntry>(&*again))
-    promise(asked->plan != nullptr, "what is asked has its plan");
+    promise(asked->plan != nullptr, "an offered entry has a plan");
   if (const auto* verdict = std::get_if<gradmon::Verdict>(&*again))
-    promise(verdict->commit() == (verdict->plan != nullptr), "a commit has its plan");
+    promise(verdict->commit() == (verdict->plan != nullptr), "a commit has a plan and an abort has none");
   return 0;
 }

@@ -1,6 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// What a fuzz target promises of its input; a broken promise is a crash, which
-// the fuzzer reports with the input.
+// The assertion of the fuzz targets. A broken promise is a crash, which the fuzzer reports with the input.
 #pragma once
 
 #include <cstdio>

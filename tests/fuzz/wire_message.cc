@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// What comes over the network: a value or an error, and a value that was sent
-// on comes back the same.
+// Any bytes from the network decode to a frame or to an error. A frame does not change when it is encoded
+// and decoded again.
 #include <cstddef>
 #include <cstdint>
 #include <string_view>
@@ -16,7 +16,7 @@ extern "C" int LLVMFuzzerTestOneInput(const std::uint8_t* data, std::size_t size
   }
   const std::string sent = gradmon::encode(*frame);
   const auto again = gradmon::decode_frame(sent);
-  gradmon::fuzz::promise(again.has_value(), "what was taken can be sent on");
-  gradmon::fuzz::promise(gradmon::encode(*again) == sent, "and comes back the same");
+  gradmon::fuzz::promise(again.has_value(), "an encoded frame can be decoded");
+  gradmon::fuzz::promise(gradmon::encode(*again) == sent, "a frame encodes to the same bytes");
   return 0;
 }

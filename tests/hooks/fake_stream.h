@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// Keeps what hooks hand over, and fails where a test tells it to.
+// Keeps the records and documents of hooks in memory, and fails if a test says so.
 #pragma once
 
 #include <cmath>
@@ -40,7 +40,7 @@ class FakeStream : public RecordStream {
 
   const std::string& text(std::uint32_t id) const { return texts_.at(id); }
 
-  // "0:name" of the records of one kind, as they came.
+  // The targets ("0:name") of the records of one kind, in order of arrival.
   std::vector<std::string> targets(Kind kind) const {
     std::vector<std::string> found;
     for (const Record& record : records) {
@@ -49,7 +49,7 @@ class FakeStream : public RecordStream {
     return found;
   }
 
-  // The norm in the only record of that kind and target; NaN if there is not one.
+  // The norm in the only record of that kind and target; NaN if there is none or more than one.
   double norm(Kind kind, const std::string& target) const {
     double found = std::nan("");
     int count = 0;

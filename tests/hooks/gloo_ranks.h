@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// Real Gloo groups, one thread a rank.
+// Process groups of real Gloo, with a thread for each rank.
 #pragma once
 
 #include <torch/csrc/distributed/c10d/HashStore.hpp>
@@ -23,7 +23,7 @@ namespace gradmon {
 using Work = c10::intrusive_ptr<c10d::Work>;
 using Tensors = std::vector<at::Tensor>;
 
-// One rank's end of a group. The calls go through the dispatcher, as Python's do.
+// One rank of a group. Its calls go through the dispatcher, as in Python.
 class GlooRank {
  public:
   GlooRank(const c10::intrusive_ptr<c10d::Store>& store, int rank, int size) : rank_(rank) {
@@ -44,7 +44,6 @@ class GlooRank {
 #ifdef GRADMON_C10D_OPS
   Work all_reduce(Tensors tensors) { return c10d::ops::allreduce(group_, tensors); }
   Work broadcast(Tensors tensors) { return c10d::ops::broadcast(group_, tensors); }
-  Work reduce(Tensors tensors) { return c10d::ops::reduce(group_, tensors); }
   Work all_gather(std::vector<Tensors> out, Tensors in) { return c10d::ops::allgather(group_, out, in); }
   Work scatter(Tensors out, std::vector<Tensors> in) { return c10d::ops::scatter(group_, out, in); }
   Work send(Tensors tensors, int to) { return c10d::ops::send(group_, tensors, to, 0); }
@@ -53,7 +52,6 @@ class GlooRank {
 #else
   Work all_reduce(Tensors tensors) { return group_->allreduce(tensors); }
   Work broadcast(Tensors tensors) { return group_->broadcast(tensors); }
-  Work reduce(Tensors tensors) { return group_->reduce(tensors); }
   Work all_gather(std::vector<Tensors> out, Tensors in) { return group_->allgather(out, in); }
   Work scatter(Tensors out, std::vector<Tensors> in) { return group_->scatter(out, in); }
   Work send(Tensors tensors, int to) { return group_->send(tensors, to, 0); }
@@ -66,8 +64,8 @@ class GlooRank {
   c10::intrusive_ptr<c10d::ProcessGroup> group_;
 };
 
-// Runs `body` as each of the ranks; what one of them throws comes out here. Ignores SIGPIPE, as
-// Python does: Gloo writes to a peer that has gone.
+// Runs `body` once for each rank, on a thread of its own, and rethrows an exception of a rank. Ignores
+// SIGPIPE, as Python does, because Gloo may write to a rank that has ended.
 inline void run_ranks(int size, const std::function<void(GlooRank&)>& body) {
   std::signal(SIGPIPE, SIG_IGN);
   const auto store = c10::make_intrusive<c10d::HashStore>();

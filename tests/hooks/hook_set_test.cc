@@ -1,14 +1,16 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "hooks/hook_set.h"
 
+#include <ATen/CPUGeneratorImpl.h>
 #include <ATen/OpaqueTensorImpl.h>
 #include <ATen/ops/empty.h>
 #include <ATen/ops/equal.h>
-#include <ATen/ops/rand.h>
 #include <ATen/ops/zeros.h>
 #include <torch/csrc/autograd/function.h>
 #include <torch/csrc/autograd/variable.h>
 
+#include <cmath>
+#include <memory>
 #include <set>
 #include <stdexcept>
 
@@ -23,7 +25,7 @@ namespace {
 
 using Names = std::vector<std::string>;
 
-HookSettings everything() {
+HookSettings gradients_and_weights() {
   HookSettings settings;
   settings.gradients = settings.weights = true;
   return settings;
@@ -39,7 +41,7 @@ void train_step(TinyModel& model, HookSet* hooks, std::int64_t step, HookSet::Co
   if (hooks) hooks->end_step();
 }
 
-// A tensor of a device for which there are no kernels: to read it throws.
+// A tensor on a device without kernels. Reading it throws.
 at::Tensor unreadable(at::IntArrayRef sizes) {
   return at::detail::make_tensor<at::OpaqueTensorImpl<int>>(
       c10::DispatchKeySet(c10::DispatchKey::PrivateUse1), caffe2::TypeMeta::Make<float>(),
@@ -49,7 +51,7 @@ at::Tensor unreadable(at::IntArrayRef sizes) {
 TEST_CASE("weights are read just before and just after the update") {
   TinyModel model;
   FakeStream stream;
-  HookSet hooks(everything(), {model.parameters, {}}, stream);
+  HookSet hooks(gradients_and_weights(), {model.parameters, {}}, stream);
   const double before = norm_of(model[2]);
   train_step(model, &hooks, 1, HookSet::Collect::yes);
   CHECK(near(stream.norm(Kind::param_origin, "0:fc2.weight"), before));
@@ -62,10 +64,10 @@ TEST_CASE("weights are read just before and just after the update") {
   CHECK(stream.records.size() == 16);
 }
 
-TEST_CASE("a record says which step and revision and shape and ops it is of") {
+TEST_CASE("a record carries its step and revision and shape and ops") {
   TinyModel model;
   FakeStream stream;
-  HookSettings settings = everything();
+  HookSettings settings = gradients_and_weights();
   settings.revision = {7};
   settings.ops = static_cast<ValueMask>(bit_of(Op::max) | bit_of(Op::nans));
   HookSet hooks(settings, {model.parameters, {}}, stream);
@@ -82,36 +84,39 @@ TEST_CASE("a record says which step and revision and shape and ops it is of") {
   CHECK(stream.text(stream.records.front().shape) == "[4]");
 }
 
-TEST_CASE("parameters stay equal to the bit whether hooks are there or not") {
+TEST_CASE("training gives the same bits with and without hooks and hooks draw no random numbers") {
   TinyModel alone, watched, toggled;
   FakeStream stream, of_toggled;
-  HookSet hooks(everything(), {watched.parameters, {}}, stream);
-  std::unique_ptr<HookSet> sometimes;
-  const at::Tensor random_before = at::rand({1});
+  HookSet hooks(gradients_and_weights(), {watched.parameters, {}}, stream);
+  std::unique_ptr<HookSet> toggled_hooks;
+  const auto generator = at::detail::getDefaultCPUGenerator();
+  const at::Tensor random_state = generator.get_state();
   for (std::int64_t step = 1; step <= 30; ++step) {
     if (step % 3 == 0) {
-      if (sometimes) {
-        sometimes.reset();
+      if (toggled_hooks) {
+        toggled_hooks.reset();
       } else {
-        sometimes = std::make_unique<HookSet>(everything(), WatchedModel{toggled.parameters, {}}, of_toggled);
+        toggled_hooks = std::make_unique<HookSet>(gradients_and_weights(),
+                                                  WatchedModel{toggled.parameters, {}}, of_toggled);
       }
     }
     train_step(alone, nullptr, step, HookSet::Collect::no);
     train_step(watched, &hooks, step, step % 2 == 0 ? HookSet::Collect::yes : HookSet::Collect::no);
-    train_step(toggled, sometimes.get(), step, HookSet::Collect::yes);
+    train_step(toggled, toggled_hooks.get(), step, HookSet::Collect::yes);
   }
   for (std::size_t i = 0; i < 4; ++i) {
     CHECK(at::equal(alone[i], watched[i]));
     CHECK(at::equal(alone[i], toggled[i]));
   }
+  CHECK(at::equal(random_state, generator.get_state()));
   CHECK(stream.records.size() == 15 * 16);
   CHECK(!hooks.failure());
 }
 
-TEST_CASE("with several optimizers each gives rows of its own parameters") {
+TEST_CASE("each of several optimizers gives rows of its own parameters only") {
   TinyModel model;
   FakeStream stream;
-  HookSet hooks(everything(), {model.parameters, {}}, stream);
+  HookSet hooks(gradients_and_weights(), {model.parameters, {}}, stream);
   hooks.begin_step({1}, HookSet::Collect::yes);
   model.backward();
   hooks.before_update({model[3], model[2], at::zeros({2})});
@@ -125,10 +130,10 @@ TEST_CASE("with several optimizers each gives rows of its own parameters") {
   CHECK(stream.targets(Kind::grad_unreduced).size() == 4);
 }
 
-TEST_CASE("of two updates in one step the first origin and the last outcome count") {
+TEST_CASE("with two updates in a step the rows are from before the first and after the last") {
   TinyModel model;
   FakeStream stream;
-  HookSet hooks(everything(), {model.parameters, {}}, stream);
+  HookSet hooks(gradients_and_weights(), {model.parameters, {}}, stream);
   const double origin = norm_of(model[0]);
   hooks.begin_step({1}, HookSet::Collect::yes);
   for (int i = 0; i < 2; ++i) {
@@ -143,10 +148,10 @@ TEST_CASE("of two updates in one step the first origin and the last outcome coun
   CHECK(near(stream.norm(Kind::grad_reduced, "0:fc1.weight"), norm_of(model[0].grad())));
 }
 
-TEST_CASE("a step without an update has gradients before reduction only") {
+TEST_CASE("a step without an update has rows of unreduced gradients only") {
   TinyModel model;
   FakeStream stream;
-  HookSet hooks(everything(), {model.parameters, {}}, stream);
+  HookSet hooks(gradients_and_weights(), {model.parameters, {}}, stream);
   hooks.begin_step({1}, HookSet::Collect::yes);
   model.backward();
   hooks.end_step();
@@ -158,9 +163,15 @@ TEST_CASE("a tied parameter is watched once under its first selected name") {
   TinyModel model;
   FakeStream stream;
   model.parameters.push_back({"head.weight", 0, model[2]});
-  HookSet all(everything(), {model.parameters, {}}, stream);
+  HookSet all(gradients_and_weights(), {model.parameters, {}}, stream);
   CHECK(all.matches().matched.size() == 5);
-  HookSettings head = everything();
+  train_step(model, &all, 1, HookSet::Collect::yes);
+  CHECK(stream.targets(Kind::param_origin) ==
+        Names{"0:fc1.weight", "0:fc1.bias", "0:fc2.weight", "0:fc2.bias"});
+  CHECK(stream.targets(Kind::grad_unreduced).size() == 4);
+  CHECK(std::isfinite(stream.norm(Kind::grad_unreduced, "0:fc2.weight")));
+  stream.records.clear();
+  HookSettings head = gradients_and_weights();
   head.selection.targets = {"head"};
   HookSet one(head, {model.parameters, {}}, stream);
   one.begin_step({1}, HookSet::Collect::yes);
@@ -169,18 +180,18 @@ TEST_CASE("a tied parameter is watched once under its first selected name") {
   CHECK(stream.targets(Kind::grad_unreduced) == Names{"0:head.weight"});
 }
 
-TEST_CASE("a frozen parameter has weights and no gradient") {
+TEST_CASE("a frozen parameter has rows of its weights and none of gradients") {
   TinyModel model;
   FakeStream stream;
   model[1].requires_grad_(false);
-  HookSet hooks(everything(), {model.parameters, {}}, stream);
+  HookSet hooks(gradients_and_weights(), {model.parameters, {}}, stream);
   train_step(model, &hooks, 1, HookSet::Collect::yes);
   CHECK(stream.targets(Kind::grad_unreduced).size() == 3);
   CHECK(stream.targets(Kind::grad_reduced).size() == 3);
   CHECK(stream.targets(Kind::param_origin).size() == 4);
 }
 
-TEST_CASE("switches and targets decide what is read and unmatched ones are told") {
+TEST_CASE("only enabled kinds of matching targets are read and unmatched targets are reported") {
   TinyModel model;
   FakeStream stream;
   HookSettings settings;
@@ -210,12 +221,12 @@ TEST_CASE("records carry squashed names unless they would collide") {
         Names{"1:m.enc.layers.0.w", "1:m.dec.layers.0.w", "1:layers.1.w"});
 }
 
-TEST_CASE("what another rank of a group writes is not read here") {
+TEST_CASE("a tensor that another rank of the group writes is not read here") {
   TinyModel model;
   model.parameters[0].author = RowAuthor::another_rank;
   model.parameters[1].author = RowAuthor::this_rank_unreduced_only;
   FakeStream stream;
-  HookSet hooks(everything(), {model.parameters, {}}, stream);
+  HookSet hooks(gradients_and_weights(), {model.parameters, {}}, stream);
   train_step(model, &hooks, 1, HookSet::Collect::yes);
   const Names own{"0:fc2.weight", "0:fc2.bias"};
   CHECK(stream.targets(Kind::grad_reduced) == own);
@@ -226,7 +237,7 @@ TEST_CASE("what another rank of a group writes is not read here") {
         std::set<std::string>{"0:fc1.bias", "0:fc2.weight", "0:fc2.bias"});
 }
 
-TEST_CASE("what has no numbers is counted and a full stream trips nothing") {
+TEST_CASE("a meta tensor is counted as not applicable and a full stream trips no fuse") {
   FakeStream stream;
   HookSettings settings;
   settings.weights = true;
@@ -248,7 +259,7 @@ TEST_CASE("a tensor that torch cannot read is counted and the others are read") 
   TinyModel model;
   FakeStream stream;
   model.parameters.push_back({"opaque", 0, unreadable({2})});
-  HookSet hooks(everything(), {model.parameters, {}}, stream);
+  HookSet hooks(gradients_and_weights(), {model.parameters, {}}, stream);
   const auto accumulator = torch::autograd::impl::grad_accumulator(model[0]);
   hooks.begin_step({1}, HookSet::Collect::yes);
   model.backward();
@@ -263,21 +274,21 @@ TEST_CASE("a tensor that torch cannot read is counted and the others are read") 
   CHECK(hooks.not_applicable() == 2);
 }
 
-// One whose moments cannot be asked for.
-struct BrokenState : OptimizerState {
+// Throws when it is asked for moments.
+struct ThrowingState : OptimizerState {
   ParameterState of(const at::Tensor&) const override { throw std::runtime_error("no state"); }
 };
 
 TEST_CASE("a failure in a hook body trips the fuse and training goes on") {
   TinyModel model;
   FakeStream stream;
-  HookSettings settings = everything();
+  HookSettings settings = gradients_and_weights();
   settings.moments = true;
   HookSet hooks(settings, {model.parameters, {}}, stream);
   const auto accumulator = torch::autograd::impl::grad_accumulator(model[0]);
   hooks.begin_step({1}, HookSet::Collect::yes);
   model.backward();
-  const BrokenState state;
+  const ThrowingState state;
   hooks.before_update({}, &state);
   REQUIRE(hooks.failure());
   CHECK(hooks.failure()->cause == "no state");
@@ -291,31 +302,36 @@ TEST_CASE("a failure in a hook body trips the fuse and training goes on") {
   CHECK(accumulator->post_hooks().empty());
 }
 
-TEST_CASE("a stream that fails when hooks attach leaves none attached") {
+TEST_CASE("a stream that fails when hooks attach leaves no hook attached") {
   TinyModel model;
   FakeStream stream;
+  std::vector<std::shared_ptr<torch::autograd::Node>> accumulators;
+  for (std::size_t i = 0; i < 4; ++i)
+    accumulators.push_back(torch::autograd::impl::grad_accumulator(model[i]));
   stream.targets_fail = true;
-  HookSet hooks(everything(), {model.parameters, {}}, stream);
+  HookSet hooks(gradients_and_weights(), {model.parameters, {}}, stream);
   REQUIRE(hooks.failure());
   CHECK(hooks.failure()->cause == "no more targets");
-  train_step(model, &hooks, 1, HookSet::Collect::yes);
+  hooks.begin_step({1}, HookSet::Collect::yes);
+  for (const auto& accumulator : accumulators) CHECK(accumulator->post_hooks().empty());
+  train_step(model, &hooks, 2, HookSet::Collect::yes);
   CHECK(stream.records.empty());
 }
 
-TEST_CASE("a stream that fails when rows are handed over trips the fuse") {
+TEST_CASE("a stream that fails when rows are written trips the fuse") {
   TinyModel model;
   FakeStream stream;
   stream.shapes_fail = true;
-  HookSet hooks(everything(), {model.parameters, {}}, stream);
+  HookSet hooks(gradients_and_weights(), {model.parameters, {}}, stream);
   train_step(model, &hooks, 1, HookSet::Collect::yes);
   REQUIRE(hooks.failure());
   CHECK(hooks.failure()->cause == "no more shapes");
 }
 
-TEST_CASE("calls in any order do nothing wrong") {
+TEST_CASE("calls out of order and a step that did not end give no rows") {
   TinyModel model;
   FakeStream stream;
-  HookSet hooks(everything(), {model.parameters, {}}, stream);
+  HookSet hooks(gradients_and_weights(), {model.parameters, {}}, stream);
   hooks.end_step();
   hooks.before_update({});
   hooks.after_update({});

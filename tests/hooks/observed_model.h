@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// Modules to observe, and a checkpoint that recomputes them as reentrant ones do.
+// A model that reports its forwards, in part under reentrant checkpointing.
 #pragma once
 
 #include <ATen/TensorOperators.h>
@@ -23,7 +23,7 @@ namespace gradmon {
 
 using Forward = std::function<at::Tensor(const at::Tensor&)>;
 
-// Runs the forward without gradients, and again in backward.
+// Reentrant checkpointing: runs `body` without gradients, and again in the backward.
 class Checkpoint : public torch::autograd::Function<Checkpoint> {
  public:
   static at::Tensor forward(torch::autograd::AutogradContext* context, const at::Tensor& x,
@@ -53,7 +53,7 @@ class Checkpoint : public torch::autograd::Function<Checkpoint> {
   }
 };
 
-// Two linear layers with an in-place ReLU between them; fc2 runs twice.
+// Two linear layers with an in-place ReLU between them. fc2 runs twice.
 struct ObservedModel : torch::nn::Module {
   torch::nn::Linear fc1{nullptr}, fc2{nullptr};
   torch::nn::ReLU relu{nullptr};

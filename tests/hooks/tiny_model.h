@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// Two layers and gradient descent, with no more of torch than tensors.
+// Two layers and gradient descent on plain tensors, without torch::nn.
 #pragma once
 
 #include <ATen/TensorOperators.h>
@@ -47,7 +47,7 @@ struct TinyModel {
     }
   }
 
-  // As 1.13 does by default: gradients stay defined.
+  // The gradients stay defined, as by default in torch 1.13.
   void zero_grad() {
     const c10::NoGradGuard no_grad;
     for (WatchedParameter& parameter : parameters) {

@@ -12,7 +12,7 @@ namespace {
 
 namespace fs = std::filesystem;
 
-// An installation of this build in a directory of its own, and what uses it.
+// Installs this build into a temporary directory, and runs commands that use it.
 class Installation {
  public:
   Installation() {
@@ -23,7 +23,8 @@ class Installation {
   fs::path prefix() const { return scratch_ / "prefix"; }
   fs::path operator/(const std::string& name) const { return scratch_ / name; }
 
-  // In a shell, outside the build tree; fails the test with what it printed.
+  // Runs a shell command outside the build tree and returns its output. If the command fails, so does the
+  // test.
   std::string run(const std::string& command) const {
     const std::string output = (scratch_ / "output").string();
     const std::string script =
@@ -35,7 +36,7 @@ class Installation {
     return printed;
   }
 
-  // Whether the program collects: one row of each of two parameters in each of three steps.
+  // Checks that the program collects: a row for each of two parameters in each of three steps.
   void check(const fs::path& program) const {
     const std::string libraries = "LD_LIBRARY_PATH=" + (find("libgradmon.so").parent_path()).string();
     const std::string environment =
@@ -84,7 +85,7 @@ TEST_CASE("a program that finds gradmon by pkg-config builds and collects") {
   installed.check(installed / "three_steps");
 }
 
-TEST_CASE("the library shows what the public headers call and nothing else") {
+TEST_CASE("the library exports what the public headers call and nothing else") {
   const Installation installed;
   std::istringstream symbols(
       installed.run("nm -DC --defined-only " + installed.find("libgradmon.so").string()));
@@ -98,7 +99,7 @@ TEST_CASE("the library shows what the public headers call and nothing else") {
   CHECK(shown >= 8);
 }
 
-TEST_CASE("installing what is not built says what to build and puts nothing down") {
+TEST_CASE("installing before building says what to build and installs nothing") {
   const TemporaryDirectory scratch;
   const std::string build = (scratch / "build").string();
   const std::string prefix = (scratch / "prefix").string();

@@ -40,25 +40,25 @@ Files files_that_name(const std::string& word) {
   return files;
 }
 
-TEST_CASE("a statistic takes the files of its recipe, five at most") {
+TEST_CASE("a statistic takes the files of its recipe and at most five") {
   const Files files = files_of_recipe("A statistic of a tensor");
   CHECK(files.size() <= 5);
   CHECK(files_that_name("absmax") == files);
 }
 
-TEST_CASE("a command of gradmonctl takes the files of its recipe, two at most") {
+TEST_CASE("a command of gradmonctl takes the files of its recipe and at most two") {
   const Files files = files_of_recipe("A command of gradmonctl");
   CHECK(files.size() <= 2);
   CHECK(files_that_name("schema_subcommand") == files);
 }
 
-TEST_CASE("a field of status takes the files of its recipe, three at most") {
+TEST_CASE("a field of status takes the files of its recipe and at most three") {
   const Files files = files_of_recipe("A field of `gradmonctl status`");
   CHECK(files.size() <= 3);
   CHECK(files_that_name("last_stepped_ms") == files);
 }
 
-TEST_CASE("a sink takes the files of its recipe, four at most") {
+TEST_CASE("a sink takes the files of its recipe and at most four") {
   const Files files = files_of_recipe("A sink");
   CHECK(files.size() <= 4);
   Files named = files_that_name("memory_sink");

@@ -27,7 +27,7 @@ bool has(const std::string& text, const std::string& wanted) {
 
 }  // namespace
 
-TEST_CASE("what is shipped is bound at once, has its tables read-only, and checks stack and buffers") {
+TEST_CASE("shipped binaries are bound at once and have read-only tables and stack and buffer checks") {
   std::istringstream shipped(GRADMON_SHIPPED);
   int files = 0;
   for (std::string file; std::getline(shipped, file, ':'); ++files) {

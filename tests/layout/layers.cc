@@ -9,13 +9,13 @@
 namespace gradmon {
 namespace {
 
-using Words = std::vector<std::string>;
+using Strings = std::vector<std::string>;
 
-bool has(const Words& words, const std::string& word) {
+bool has(const Strings& words, const std::string& word) {
   return std::find(words.begin(), words.end(), word) != words.end();
 }
 
-bool lies_in_any(const std::string& path, const Words& places) {
+bool lies_in_any(const std::string& path, const Strings& places) {
   return std::any_of(places.begin(), places.end(), [&](const auto& place) { return lies_in(path, place); });
 }
 
@@ -36,15 +36,15 @@ std::string included(const std::string& line) {
   return end == std::string::npos ? std::string() : line.substr(begin, end - begin);
 }
 
-class Check {
+class IncludeCheck {
  public:
-  Check(const LayerTable& table, const std::string& path)
+  IncludeCheck(const LayerTable& table, const std::string& path)
       : table_(table), path_(path), room_(innermost(path)) {}
 
   bool has_room() const { return !room_.empty(); }
 
-  // The violation in a line; empty: none.
-  std::string breach(const std::string& line) const {
+  // The violation in a line; empty if there is none.
+  std::string violation(const std::string& line) const {
     for (const auto& [place, pieces] : table_.never_written) {
       if (!lies_in(path_, place)) continue;
       for (const auto& piece : pieces) {
@@ -54,7 +54,7 @@ class Check {
     const std::string include = included(line);
     if (include.empty()) return {};
     if (include[0] != '"' && include[0] != '<') return "the table cannot see what" + include + " includes";
-    return breach_of(include.substr(1), include[0] == '"');
+    return violation_of(include.substr(1), include[0] == '"');
   }
 
  private:
@@ -66,14 +66,14 @@ class Check {
     return found;
   }
 
-  std::string breach_of(const std::string& name, bool quoted) const {
+  std::string violation_of(const std::string& name, bool quoted) const {
     for (const auto& [place, names] : table_.banned) {
       if (lies_in(path_, place) && has(names, name)) return "<" + name + "> is banned in " + place;
     }
     if (has(table_.open, name)) return {};
     for (const auto& [library, beginnings] : table_.libraries) {
       for (const auto& beginning : beginnings) {
-        if (begins_with(name, beginning)) return breach_of_library(library, name);
+        if (begins_with(name, beginning)) return library_violation(library, name);
       }
     }
     if (const std::string theirs = innermost(name); !theirs.empty()) {
@@ -85,7 +85,7 @@ class Check {
     return standard ? std::string() : "<" + name + "> is of a library that the table does not know";
   }
 
-  std::string breach_of_library(const std::string& library, const std::string& name) const {
+  std::string library_violation(const std::string& library, const std::string& name) const {
     if (!has(table_.rooms.at(room_).libraries, library)) {
       return room_ + " may not know " + library + " (<" + name + ">)";
     }
@@ -104,15 +104,15 @@ bool is_cpp(const std::string& path) {
   return extension == ".h" || extension == ".cc" || extension == ".hpp" || extension == ".cpp";
 }
 
-Words rest(std::istringstream& line) {
-  Words words;
+Strings rest(std::istringstream& line) {
+  Strings words;
   for (std::string word; line >> word;) words.push_back(word);
   return words;
 }
 
 LayerTable::Room parse_room(std::istringstream& line) {
   LayerTable::Room room;
-  Words* target = &room.places;
+  Strings* target = &room.places;
   for (const auto& word : rest(line)) {
     if (word == "|") {
       target = &room.libraries;
@@ -157,10 +157,10 @@ LayerTable parse_layers(const std::string& text) {
 }
 
 std::vector<std::string> layer_violations(const SourceTree& tree, const LayerTable& table) {
-  Words found;
+  Strings found;
   for (const auto& [path, text] : tree) {
     if (!is_cpp(path) || lies_in(path, "tests")) continue;
-    const Check check(table, path);
+    const IncludeCheck check(table, path);
     if (!check.has_room()) {
       found.push_back(path + ":1: its folder has no line in layers.txt");
       continue;
@@ -169,8 +169,8 @@ std::vector<std::string> layer_violations(const SourceTree& tree, const LayerTab
     int number = 0;
     for (std::string line; std::getline(lines, line);) {
       ++number;
-      if (const auto breach = check.breach(line); !breach.empty()) {
-        found.push_back(path + ":" + std::to_string(number) + ": " + breach);
+      if (const auto violation = check.violation(line); !violation.empty()) {
+        found.push_back(path + ":" + std::to_string(number) + ": " + violation);
       }
     }
   }
@@ -178,7 +178,7 @@ std::vector<std::string> layer_violations(const SourceTree& tree, const LayerTab
 }
 
 std::vector<std::string> unused_lines(const SourceTree& tree, const LayerTable& table) {
-  Words found;
+  Strings found;
   std::set<std::string> libraries;
   for (const auto& [folder, room] : table.rooms) {
     const auto first = tree.lower_bound(folder + '/');

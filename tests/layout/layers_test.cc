@@ -8,28 +8,28 @@
 namespace gradmon {
 namespace {
 
-LayerTable the_table() { return parse_layers(read_file(GRADMON_SOURCE_DIR "/tests/layout/layers.txt")); }
+LayerTable layer_table() { return parse_layers(read_file(GRADMON_SOURCE_DIR "/tests/layout/layers.txt")); }
 
 std::vector<std::string> violations_of(const SourceTree& files) {
   const SeededTree seeded(files);
-  return layer_violations(read_tree(seeded.root()), the_table());
+  return layer_violations(read_tree(seeded.root()), layer_table());
 }
 
 using Lines = std::vector<std::string>;
 
 }  // namespace
 
-TEST_CASE("every include of this repository is one that the table allows", "[layers]") {
+TEST_CASE("the table allows every include of this repository", "[layers]") {
   const auto tree = read_tree(GRADMON_SOURCE_DIR);
   CHECK(tree.count("control/log.cc") == 1);
-  for (const auto& line : layer_violations(tree, the_table())) FAIL_CHECK(line);
+  for (const auto& line : layer_violations(tree, layer_table())) FAIL_CHECK(line);
 }
 
 TEST_CASE("every room of the table is a folder and every library of it is used", "[layers]") {
-  for (const auto& line : unused_lines(read_tree(GRADMON_SOURCE_DIR), the_table())) FAIL_CHECK(line);
+  for (const auto& line : unused_lines(read_tree(GRADMON_SOURCE_DIR), layer_table())) FAIL_CHECK(line);
 }
 
-TEST_CASE("a room without a file and a library without a room are named", "[layers]") {
+TEST_CASE("a room without a file and a library without a room are reported", "[layers]") {
   const SourceTree tree{{"control/a.cc", ""}, {"controls/b.cc", ""}};
   const LayerTable table = parse_layers("room control | used\nroom con |\nlibrary used u\nlibrary free f\n");
   CHECK(unused_lines(tree, table) ==
@@ -45,7 +45,7 @@ TEST_CASE("includes that follow the table are no violation", "[layers]") {
             .empty());
 }
 
-TEST_CASE("an include against the direction is named with file and line", "[layers]") {
+TEST_CASE("an include against the direction is reported with file and line", "[layers]") {
   CHECK(violations_of({{"control/agree/a.cc", "\n  #  include \"control/hub/transport/bus.h\"\n"}}) ==
         Lines{"control/agree/a.cc:2: control/agree may not include control/hub/transport/bus.h"});
   CHECK(violations_of({{"writers/a.h", "#include \"control/config/config.h\"\n"}}) ==
@@ -55,7 +55,7 @@ TEST_CASE("an include against the direction is named with file and line", "[laye
   CHECK(violations_of({{"tools/gradmonctl/a.cc", "#include \"runtime/monitor.h\"\n"}}).size() == 1);
 }
 
-TEST_CASE("the rank's side knows neither hub nor client, and ZeroMQ is the hub's transport's", "[layers]") {
+TEST_CASE("the rank's side includes neither hub nor client and only the hub's transport ZeroMQ", "[layers]") {
   CHECK(violations_of({{"runtime/a.cc", "#include \"control/link/agent.h\"\n"}}).empty());
   for (const char* folder : {"runtime", "control/link", "control/host", "control/wire"}) {
     const std::string file = std::string(folder) + "/a.cc";
@@ -84,7 +84,7 @@ TEST_CASE("a library with a single user is refused to the rest of its folder", "
               "control/config/config_parser.cc only"});
 }
 
-TEST_CASE("the agreement knows no thread and no clock and no file and no socket", "[layers]") {
+TEST_CASE("the agreement includes no thread and no file and no socket and reads no clock", "[layers]") {
   CHECK(violations_of({{"control/agree/a.cc",
                         "#include <chrono>\n#include <thread>\n#include <fstream>\n#include <filesystem>\n"
                         "#include <sys/socket.h>\nauto t = std::chrono::steady_clock::now();\n"}}) ==
@@ -95,7 +95,7 @@ TEST_CASE("the agreement knows no thread and no clock and no file and no socket"
               "control/agree/a.cc:6: `_clock::now` is not written in control/agree"});
 }
 
-TEST_CASE("what the table does not know is a violation", "[layers]") {
+TEST_CASE("an include or a folder that the table does not list is a violation", "[layers]") {
   CHECK(violations_of({{"writers/a.cc", "#include <boost/asio.hpp>\n"}}) ==
         Lines{"writers/a.cc:1: <boost/asio.hpp> is of a library that the table does not know"});
   CHECK(violations_of({{"writers/a.cc", "#include \"record.h\"\n"}}) ==

@@ -67,7 +67,7 @@ Lines unbuilt_tests(const SourceTree& tree, const std::vector<TestBinary>& binar
   for (const auto& binary : binaries) {
     for (const auto& source : binary.sources) {
       built.insert(source);
-      if (tree.count(source) == 0) found.push_back(source + ": source of " + binary.name + ", is not there");
+      if (tree.count(source) == 0) found.push_back(source + ": source of " + binary.name + ", missing");
     }
   }
   for (const auto& [path, text] : tree) {
@@ -90,7 +90,7 @@ Lines unlisted_cases(const std::vector<TestBinary>& binaries, const Lines& ctest
     }
     for (const auto& name : binary.cases) {
       const auto entry = binary.name + ": " + name;
-      if (!cases.insert(entry).second) found.push_back(entry + ": is there twice");
+      if (!cases.insert(entry).second) found.push_back(entry + ": is defined twice");
       if (entries.count(entry) == 0) found.push_back(entry + ": is not run by ctest");
     }
   }

@@ -22,7 +22,7 @@ struct TestBinary {
 // `*_test.cc` files below tests/ that are in no binary, and sources that do not exist.
 std::vector<std::string> unbuilt_tests(const SourceTree& tree, const std::vector<TestBinary>& binaries);
 
-// Test cases that ctest does not run or that are there twice, ctest entries (`BINARY: CASE`)
+// Test cases that ctest does not run or that are defined twice, ctest entries (`BINARY: CASE`)
 // that are no test case, and binaries that are not built or have no test case. Ignores ctest
 // entries that name no binary.
 std::vector<std::string> unlisted_cases(const std::vector<TestBinary>& binaries,

@@ -10,7 +10,7 @@ namespace {
 
 using Lines = std::vector<std::string>;
 
-std::vector<TestBinary> the_binaries() {
+std::vector<TestBinary> test_binaries() {
   return read_binaries(read_file(GRADMON_BUILD_DIR "/test_binaries.txt"), GRADMON_SOURCE_DIR);
 }
 
@@ -24,17 +24,17 @@ TestBinary built(const std::string& name, const Lines& sources, const Lines& cas
 TEST_CASE("every test file of this repository is in the build", "[listed]") {
   const auto tree = read_tree(GRADMON_SOURCE_DIR, {"tests"});
   CHECK(tree.count("tests/layout/listed_test.cc") == 1);
-  for (const auto& line : unbuilt_tests(tree, the_binaries())) FAIL_CHECK(line);
+  for (const auto& line : unbuilt_tests(tree, test_binaries())) FAIL_CHECK(line);
 }
 #endif
 
-TEST_CASE("every test case of this build is run by ctest and the reverse", "[listed]") {
+TEST_CASE("ctest runs every test case of this build and none that does not exist", "[listed]") {
   const auto entries = read_ctest_entries(GRADMON_CTEST, GRADMON_BUILD_DIR);
   CHECK(entries.size() > 1);
-  for (const auto& line : unlisted_cases(the_binaries(), entries)) FAIL_CHECK(line);
+  for (const auto& line : unlisted_cases(test_binaries(), entries)) FAIL_CHECK(line);
 }
 
-TEST_CASE("a test file in no binary is named", "[listed]") {
+TEST_CASE("a test file in no binary is reported", "[listed]") {
   const SeededTree seeded(
       {{"tests/hooks/a_test.cc", ""}, {"tests/hooks/b_test.cc", ""}, {"tests/hooks/c.cc", ""}});
   const auto tree = read_tree(seeded.root());
@@ -44,23 +44,23 @@ TEST_CASE("a test file in no binary is named", "[listed]") {
         Lines{"tests/hooks/b_test.cc: is in no gradmon_test()"});
 }
 
-TEST_CASE("a test case that ctest does not run is named", "[listed]") {
+TEST_CASE("a test case that ctest does not run is reported", "[listed]") {
   const auto binary = built("a", {}, {"one", "two: three"});
   CHECK(unlisted_cases({binary}, {"a: one", "a: two: three", "script"}).empty());
   CHECK(unlisted_cases({binary}, {"a: one"}) == Lines{"a: two: three: is not run by ctest"});
 }
 
-TEST_CASE("a ctest entry that is no test case is named", "[listed]") {
+TEST_CASE("a ctest entry that is no test case is reported", "[listed]") {
   CHECK(unlisted_cases({built("a", {}, {"one"})}, {"a: one", "a: on", "a: e"}) ==
         Lines{"a: e: ctest runs it, but it is no test case", "a: on: ctest runs it, but it is no test case"});
 }
 
-TEST_CASE("a binary that is not built or has no test case is named", "[listed]") {
+TEST_CASE("a binary that is not built or has no test case is reported", "[listed]") {
   CHECK(unlisted_cases({{"a", {}, TestBinary::State::missing, {}}, built("b", {}, {})},
                        {"a_NOT_BUILT-123"}) == Lines{"a: is not built", "b: has no test case"});
 }
 
-TEST_CASE("the cases of a real executable are read from it", "[listed]") {
+TEST_CASE("the cases of an executable are those that it lists", "[listed]") {
   const SeededTree seeded(SourceTree{{"tests/a_tests", "#!/bin/sh\nprintf 'one\\ntwo words\\n'\nexit 2\n"}});
   const auto executable = seeded.root() / "tests/a_tests";
   std::filesystem::permissions(executable, std::filesystem::perms::owner_all);

@@ -11,11 +11,11 @@ namespace {
 
 using Lines = std::vector<std::string>;
 
-TEST_CASE("no room of this repository is crowded") {
+TEST_CASE("no folder of this repository has too many names") {
   for (const auto& line : crowded_rooms(read_tree(GRADMON_SOURCE_DIR))) FAIL_CHECK(line);
 }
 
-TEST_CASE("a room with one name too many is named, a header and its source being one name") {
+TEST_CASE("a folder with one name too many is reported and a header and its source are one name") {
   SourceTree tree;
   for (int i = 0; i < 20; ++i) {
     tree["writers/full/" + std::to_string(i) + ".h"] = "";
@@ -27,7 +27,7 @@ TEST_CASE("a room with one name too many is named, a header and its source being
   CHECK(crowded_rooms(tree) == Lines{"writers/full: 21 names of code files, more than 20"});
 }
 
-TEST_CASE("every folder with code is a room of its own in the table or a folder of tests") {
+TEST_CASE("every folder with code outside tests has a line of its own in layers.txt") {
   const auto table = parse_layers(read_file(GRADMON_SOURCE_DIR "/tests/layout/layers.txt"));
   for (const auto& [path, text] : read_tree(GRADMON_SOURCE_DIR)) {
     const std::filesystem::path file(path);

@@ -29,7 +29,7 @@ TEST_CASE("every page that is cited is in this repository") {
   for (const auto& line : missing_pages(whole_tree())) FAIL_CHECK(line);
 }
 
-TEST_CASE("a name counts as a whole word, a phrase also across the lines of a comment") {
+TEST_CASE("a name is found as a whole word and a phrase also across the lines of a comment") {
   const WordList words =
       parse_words("# a comment\nname FrontDoor  # ConnectionLimiter\nphrase read it twice\n");
   CHECK(word_violations({{"a.h", "class FrontDoors {};\nFrontDoor door;\n"}}, words) ==
@@ -39,14 +39,14 @@ TEST_CASE("a name counts as a whole word, a phrase also across the lines of a co
   CHECK(word_violations({{"a.cc", "log(\"read \"\n    \"it twice\");\n"}}, words).size() == 1);
 }
 
-TEST_CASE("a link and a name of a page that is not there are named") {
+TEST_CASE("a link to a missing page and the name of a missing page are reported") {
   const SourceTree tree{{"docs/A.md", "[b](B.md) [c](../x/c.h#part) [d](../x) [e](https://e.org/f.md)\n"},
                         {"x/c.h", "// See A.md and FORMAT.md.\n"}};
   CHECK(missing_pages(tree) == Lines{"docs/A.md:1: cites B.md, which is not in this repository",
                                      "x/c.h:1: cites FORMAT.md, which is not in this repository"});
 }
 
-TEST_CASE("a line of words.txt that says neither name nor phrase is refused") {
+TEST_CASE("a line of words.txt without a name or a phrase is refused") {
   CHECK_THROWS_AS(parse_words("word x\n"), std::runtime_error);
   CHECK_THROWS_AS(parse_words("name\n"), std::runtime_error);
 }

@@ -21,7 +21,7 @@
 namespace gradmon {
 namespace {
 
-// A training program of two lines.
+// A training program with one layer.
 struct Training {
   torch::nn::Linear model{4, 3};
   torch::optim::SGD optimizer{model->parameters(), 0.1};
@@ -43,14 +43,14 @@ MonitorOptions options(const TemporaryDirectory& directory, bool dynamic) {
   return made;
 }
 
-std::filesystem::path config(const TemporaryDirectory& directory, const std::string& text) {
+std::filesystem::path write_config(const TemporaryDirectory& directory, const std::string& text) {
   write_text(directory / "config.json", text);
   return directory / "config.json";
 }
 
 int csv_files(const TemporaryDirectory& directory) {
   int count = 0;
-  std::error_code none;  // Nothing was ever written.
+  std::error_code none;  // There is no directory if nothing was written.
   for (const auto& entry : std::filesystem::recursive_directory_iterator(directory / "out", none)) {
     count += entry.path().extension() == ".csv" ? 1 : 0;
   }
@@ -58,17 +58,17 @@ int csv_files(const TemporaryDirectory& directory) {
 }
 
 std::string csv(const TemporaryDirectory& directory, const std::string& name) {
-  std::error_code none;  // Nothing was ever written.
+  std::error_code none;  // There is no directory if nothing was written.
   for (const auto& entry : std::filesystem::recursive_directory_iterator(directory / "out", none)) {
     if (entry.path().filename() == name) return read_text(entry.path());
   }
   return "";
 }
 
-TEST_CASE("static mode with a missing or invalid config says so by throwing") {
+TEST_CASE("static mode with a missing or invalid config throws") {
   const TemporaryDirectory directory;
   REQUIRE_THROWS_AS(Monitor(directory / "none.json", options(directory, false)), std::invalid_argument);
-  REQUIRE_THROWS_AS(Monitor(config(directory, R"({"step_interval": 0})"), options(directory, false)),
+  REQUIRE_THROWS_AS(Monitor(write_config(directory, R"({"step_interval": 0})"), options(directory, false)),
                     std::invalid_argument);
 }
 
@@ -81,12 +81,12 @@ TEST_CASE("dynamic mode with a missing config is off and does not throw") {
   REQUIRE(monitor.status().state == "off");
 }
 
-TEST_CASE("all four kinds of a step are written with their names") {
+TEST_CASE("a step's gradients and weights are written to four files with the parameters' names") {
   const TemporaryDirectory directory;
   Training training;
   {
     Monitor monitor(
-        config(directory, R"({"wg_distribution": true, "param_distribution": true, "collect_times": 1,
+        write_config(directory, R"({"wg_distribution": true, "param_distribution": true, "collect_times": 1,
                                           "ops": ["norm", "min"]})"),
         options(directory, false));
     monitor.watch(*training.model, training.optimizer);
@@ -110,32 +110,33 @@ TEST_CASE("the optimizer's exception passes through") {
   const TemporaryDirectory directory;
   Training training;
   Failing failing(training.model->parameters(), 0.1);
-  Monitor monitor(config(directory, R"({"wg_distribution": true})"), options(directory, false));
+  Monitor monitor(write_config(directory, R"({"wg_distribution": true})"), options(directory, false));
   monitor.watch(*training.model, failing);
   training.backward();
   REQUIRE_THROWS_AS(monitor.step(failing), std::domain_error);
 }
 
-TEST_CASE("a program whose RANK makes no sense trains on without a monitor") {
+TEST_CASE("a program with an impossible rank trains on without a monitor") {
   const TemporaryDirectory directory;
   Training training;
   MonitorOptions wrong = options(directory, false);
   wrong.rank = 3;
   wrong.world_size = 2;
-  Monitor monitor(config(directory, "{}"), wrong);
+  Monitor monitor(write_config(directory, "{}"), wrong);
   monitor.watch(*training.model, training.optimizer);
   for (int i = 0; i < 3; ++i) training.step(monitor);
   REQUIRE(monitor.status().reason == "setup failed; see the log");
 }
 
-TEST_CASE("a forked child's copy does nothing and the parent's goes on") {
+TEST_CASE("the monitor does nothing in a forked child and goes on in the parent") {
   const TemporaryDirectory directory;
   Training training;
-  Monitor monitor(config(directory, R"({"wg_distribution": true})"), options(directory, false));
+  Monitor monitor(write_config(directory, R"({"wg_distribution": true})"), options(directory, false));
   monitor.watch(*training.model, training.optimizer);
   training.step(monitor);
   const pid_t child = fork();
   if (child == 0) {
+    ::alarm(60);  // ctest kills only the parent if the child hangs
     for (int i = 0; i < 5; ++i) monitor.step();
     monitor.stop();
     _exit(0);
@@ -149,11 +150,11 @@ TEST_CASE("a forked child's copy does nothing and the parent's goes on") {
   REQUIRE(csv(directory, "grad_reduced_4-4.csv").empty());
 }
 
-TEST_CASE("a step without update collects no update kinds and the status says so") {
+TEST_CASE("a step without an update has no rows of the update and the status warns") {
   const TemporaryDirectory directory;
   Training training;
   {
-    Monitor monitor(config(directory, R"({"wg_distribution": true})"), options(directory, false));
+    Monitor monitor(write_config(directory, R"({"wg_distribution": true})"), options(directory, false));
     monitor.watch(*training.model, training.optimizer);
     training.backward();
     training.optimizer.step();
@@ -165,20 +166,20 @@ TEST_CASE("a step without update collects no update kinds and the status says so
   REQUIRE(csv(directory, "grad_reduced_0-0.csv").empty());
 }
 
-TEST_CASE("nothing is watched after stop") {
+TEST_CASE("nothing is collected after stop") {
   const TemporaryDirectory directory;
   Training training;
-  Monitor monitor(config(directory, R"({"wg_distribution": true})"), options(directory, false));
+  Monitor monitor(write_config(directory, R"({"wg_distribution": true})"), options(directory, false));
   monitor.stop();
   monitor.watch(*training.model, training.optimizer);
   for (int i = 0; i < 3; ++i) training.step(monitor);
   REQUIRE(csv(directory, "grad_reduced_0-0.csv").empty());
 }
 
-TEST_CASE("a format that is not there is told and nothing is measured for it") {
+TEST_CASE("an unsupported format is reported and nothing is measured for it") {
   const TemporaryDirectory directory;
   Training training;
-  Monitor monitor(config(directory, R"({"wg_distribution": true, "format": "tensorboard"})"),
+  Monitor monitor(write_config(directory, R"({"wg_distribution": true, "format": "tensorboard"})"),
                   options(directory, false));
   monitor.watch(*training.model, training.optimizer);
   for (int i = 0; i < 3; ++i) training.step(monitor);
@@ -189,12 +190,12 @@ TEST_CASE("a format that is not there is told and nothing is measured for it") {
   REQUIRE(monitor.status().ranks.front().dropped == 0);
 }
 
-TEST_CASE("an optimizer without parameters makes no rows for those of others") {
+TEST_CASE("an optimizer without parameters gives no rows of another optimizer's parameters") {
   const TemporaryDirectory directory;
   Training training;
   torch::optim::SGD empty(std::vector<at::Tensor>{}, 0.1);
   {
-    Monitor monitor(config(directory, R"({"wg_distribution": true})"), options(directory, false));
+    Monitor monitor(write_config(directory, R"({"wg_distribution": true})"), options(directory, false));
     monitor.watch(*training.model, training.optimizer);
     training.backward();
     monitor.step(empty);
@@ -202,8 +203,8 @@ TEST_CASE("an optimizer without parameters makes no rows for those of others") {
   REQUIRE(csv(directory, "grad_reduced_0-0.csv").empty());
 }
 
-// Of the threads of this process whose name begins with "gradmon-": whether each blocks a signal.
-std::vector<bool> own_threads_block(int signal) {
+// For each thread of this process named "gradmon-…": whether it blocks the signal.
+std::vector<bool> monitor_threads_block(int signal) {
   std::vector<bool> block;
   for (const auto& task : std::filesystem::directory_iterator("/proc/self/task")) {
     if (read_text(task.path() / "comm").rfind("gradmon-", 0) != 0) continue;
@@ -214,28 +215,28 @@ std::vector<bool> own_threads_block(int signal) {
   return block;
 }
 
-TEST_CASE("signals go to the threads of the program and never to one of the monitor's") {
+TEST_CASE("the monitor's threads block signals so that the program's threads get them") {
   const TemporaryDirectory directory;
   Training training;
-  Monitor monitor(config(directory, R"({"wg_distribution": true})"), options(directory, false));
+  Monitor monitor(write_config(directory, R"({"wg_distribution": true})"), options(directory, false));
   monitor.watch(*training.model, training.optimizer);
   training.step(monitor);
-  // Agent and writer thread; they name themselves when they begin to run.
-  REQUIRE(eventually([] { return own_threads_block(SIGUSR1).size() == 2; }));
+  // The agent and the writer. Each names itself when it begins to run.
+  REQUIRE(eventually([] { return monitor_threads_block(SIGUSR1).size() == 2; }));
   for (const int signal : {SIGUSR1, SIGTERM, SIGINT, SIGHUP}) {
-    REQUIRE(own_threads_block(signal) == std::vector<bool>(2, true));
+    REQUIRE(monitor_threads_block(signal) == std::vector<bool>(2, true));
   }
 }
 
-TEST_CASE("a writer that is left behind asks nothing of a monitor that has gone") {
+TEST_CASE("an abandoned writer thread does not use the destroyed monitor") {
   const TemporaryDirectory directory;
-  ::mallopt(M_PERTURB, 0xa5);  // Freed memory does not look as before.
+  ::mallopt(M_PERTURB, 0xa5);  // Overwrites memory when it is freed.
   {
     Training training;
-    MonitorOptions of_rank_1 = options(directory, false);
-    of_rank_1.rank = 1;  // Without rank 0 nobody knows the job's name, and the writer waits for it.
-    of_rank_1.world_size = 2;
-    Monitor monitor(config(directory, R"({"wg_distribution": true})"), std::move(of_rank_1));
+    MonitorOptions rank_1_options = options(directory, false);
+    rank_1_options.rank = 1;  // The writer waits for the job's name, which rank 0 would give.
+    rank_1_options.world_size = 2;
+    Monitor monitor(write_config(directory, R"({"wg_distribution": true})"), std::move(rank_1_options));
     monitor.watch(*training.model, training.optimizer);
     for (int i = 0; i < 3; ++i) training.step(monitor);
     REQUIRE(eventually([&] {
@@ -245,15 +246,16 @@ TEST_CASE("a writer that is left behind asks nothing of a monitor that has gone"
     monitor.stop(std::chrono::milliseconds{0});
     CHECK(monitor.status().ranks.front().dropped > 0);
   }
-  CHECK(eventually([] { return own_threads_block(SIGTERM).empty(); }));
+  CHECK(eventually([] { return monitor_threads_block(SIGTERM).empty(); }));
   ::mallopt(M_PERTURB, 0);
 }
 
-TEST_CASE("targets restrict the rows and one that matches nothing is told with the nearest name") {
+TEST_CASE("targets restrict the rows and a target without a match is reported with the nearest name") {
   const TemporaryDirectory directory;
   Training training;
-  Monitor monitor(config(directory, R"({"wg_distribution": true, "targets": {"weight": {}, "biass": {}}})"),
-                  options(directory, false));
+  Monitor monitor(
+      write_config(directory, R"({"wg_distribution": true, "targets": {"weight": {}, "biass": {}}})"),
+      options(directory, false));
   monitor.watch(*training.model, training.optimizer);
   training.step(monitor);
   training.step(monitor);
@@ -265,11 +267,11 @@ TEST_CASE("targets restrict the rows and one that matches nothing is told with t
   REQUIRE(rows.find("bias") == std::string::npos);
 }
 
-TEST_CASE("an output directory that cannot be made leaves training alone and is told") {
+TEST_CASE("an output directory that cannot be created is reported and training goes on") {
   const TemporaryDirectory directory;
   write_text(directory / "out", "a file is in the way");
   Training training;
-  Monitor monitor(config(directory, R"({"wg_distribution": true})"), options(directory, false));
+  Monitor monitor(write_config(directory, R"({"wg_distribution": true})"), options(directory, false));
   monitor.watch(*training.model, training.optimizer);
   for (int i = 0; i < 5; ++i) training.step(monitor);
   REQUIRE(eventually([&] {
@@ -278,11 +280,11 @@ TEST_CASE("an output directory that cannot be made leaves training alone and is 
   }));
 }
 
-TEST_CASE("the queue has the capacity of the plan in force and not of one that was refused before") {
+TEST_CASE("the queue has the capacity of the plan in force and not of an earlier refused plan") {
   const TemporaryDirectory directory;
   Training training;
   Monitor monitor(
-      config(directory, R"({"dynamic_on": true, "wg_distribution": true, "targets": {"no": {}}})"),
+      write_config(directory, R"({"dynamic_on": true, "wg_distribution": true, "targets": {"no": {}}})"),
       options(directory, true));
   monitor.watch(*training.model, training.optimizer);
   const auto steps_until = [&](const std::function<bool(const Status&)>& condition) {
@@ -293,21 +295,23 @@ TEST_CASE("the queue has the capacity of the plan in force and not of one that w
   };
   REQUIRE(steps_until(
       [](const Status& status) { return status.reason.find("no target matches") != std::string::npos; }));
-  config(directory,
-         R"({"dynamic_on": true, "wg_distribution": true, "queue_capacity": 1, "on_overflow": "drop"})");
+  write_config(
+      directory,
+      R"({"dynamic_on": true, "wg_distribution": true, "queue_capacity": 1, "on_overflow": "drop"})");
   CHECK(steps_until(
       [](const Status& status) { return !status.ranks.empty() && status.ranks.front().dropped > 0; }));
 }
 
-TEST_CASE("a plan that wants one step only says after it that the loop may end") {
+TEST_CASE("after the only step that a plan collects the loop may end") {
   const TemporaryDirectory directory;
   Training training;
-  Monitor monitor(config(directory, R"({"print_struct": true, "start_step": 2})"), options(directory, false));
+  Monitor monitor(write_config(directory, R"({"print_struct": true, "start_step": 2})"),
+                  options(directory, false));
   monitor.watch(*training.model, training.optimizer);
   CHECK(training.step(monitor) == Loop::goes_on);
   CHECK(training.step(monitor) == Loop::goes_on);
   CHECK(training.step(monitor) == Loop::may_end);
-  for (int i = 0; i < 3; ++i) CHECK(training.step(monitor) == Loop::may_end);  // and is not hindered
+  for (int i = 0; i < 3; ++i) CHECK(training.step(monitor) == Loop::may_end);  // more steps are allowed
   monitor.stop();
   CHECK(monitor.status().ranks.front().error.empty());
 }

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// README's example in C++, compiled and run as it stands there.
+// Compiles and runs README's example in C++, unchanged.
 #include <gradmon/monitor.h>
 #include <torch/nn/modules/linear.h>
 #include <torch/optim/sgd.h>
@@ -16,12 +16,26 @@ namespace {
 
 at::Tensor loss_of(torch::nn::LinearImpl& model) { return model.forward(at::ones({3, 4})).pow(2).mean(); }
 
+// Makes a directory the current one; the destructor goes back.
+class CurrentDirectory {
+ public:
+  explicit CurrentDirectory(const std::filesystem::path& directory) {
+    std::filesystem::current_path(directory);
+  }
+  ~CurrentDirectory() { std::filesystem::current_path(before_); }
+  CurrentDirectory(const CurrentDirectory&) = delete;
+  CurrentDirectory& operator=(const CurrentDirectory&) = delete;
+
+ private:
+  const std::filesystem::path before_ = std::filesystem::current_path();
+};
+
 int averaged = 0;
 void average_gradients(const torch::nn::Module&) { ++averaged; }
 
-TEST_CASE("README's example in C++ collects as the text beside it says") {
+TEST_CASE("README's example in C++ compiles and collects gradients") {
   const gradmon::TemporaryDirectory directory;
-  std::filesystem::current_path(directory.path());
+  const CurrentDirectory current(directory.path());  // After `directory`: goes back before it is removed.
   gradmon::write_text("monitor_config.json", R"({"wg_distribution": true, "ops": ["norm"]})");
   unsetenv("DYNAMIC_MONITOR");
   const auto model = std::make_shared<torch::nn::LinearImpl>(4, 2);

@@ -13,11 +13,11 @@
 namespace gradmon {
 namespace {
 
-constexpr std::ptrdiff_t kMostShown = 12;
+constexpr std::ptrdiff_t kMaxShownLines = 12;
 
 using Lines = std::vector<std::string>;
 
-// With their ends, so that a missing last one shows.
+// Each line keeps its line end, so that a missing last line end shows.
 Lines lines_of(const std::string& text) {
   Lines lines;
   for (std::size_t begin = 0; begin < text.size();) {
@@ -28,9 +28,9 @@ Lines lines_of(const std::string& text) {
   return lines;
 }
 
-void show(std::ostream& out, char mark, Lines::const_iterator begin, Lines::const_iterator end) {
+void print_lines(std::ostream& out, char mark, Lines::const_iterator begin, Lines::const_iterator end) {
   for (auto line = begin; line != end; ++line) {
-    if (line - begin == kMostShown) {
+    if (line - begin == kMaxShownLines) {
       out << mark << "... " << end - line << " more\n";
       return;
     }
@@ -52,8 +52,8 @@ std::string golden_difference(const std::string& name, const std::string& now) {
       std::mismatch(expected.rbegin(), expected.rbegin() + at_most, found.rbegin()).first - expected.rbegin();
   std::ostringstream out;
   out << path << ":" << left - expected.begin() + 1 << ": expected (-) and found (+)\n";
-  show(out, '-', left, expected.end() - same_tail);
-  show(out, '+', right, found.end() - same_tail);
+  print_lines(out, '-', left, expected.end() - same_tail);
+  print_lines(out, '+', right, found.end() - same_tail);
   return out.str();
 }
 

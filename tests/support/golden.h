@@ -5,10 +5,10 @@
 
 namespace gradmon {
 
-// Empty if `now` is what NAME in the folder `golden` beside the test holds;
-// otherwise the lines from the first to the last that differ, both ways, a
-// screenful of each. With GRADMON_WRITE_GOLDEN=1 in the environment the file is
-// first written anew: look at the diff before you commit it.
+// Compares `now` with the golden file NAME in the folder GRADMON_GOLDEN. Empty if
+// they are equal; otherwise the lines of both from the first to the last
+// difference, at most 12 of each. With GRADMON_WRITE_GOLDEN=1 in the environment
+// the file is first overwritten with `now`: look at the diff before you commit it.
 std::string golden_difference(const std::string& name, const std::string& now);
 
 }  // namespace gradmon

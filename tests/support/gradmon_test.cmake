@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
 # gradmon_test(name SOURCES a_test.cc ... LINK target ... [LABELS label ...] [TIMEOUT seconds] [SERIAL] [DISABLED])
-# makes one test binary of a folder and tells ctest of each of its test cases. SERIAL: they start many processes, so
-# only one such test case of the build runs at a time, beside tests that are not SERIAL.
+# builds one test binary and registers each of its test cases with ctest. SERIAL: they start many processes, so only
+# one such test case of the build runs at a time, beside tests that are not SERIAL.
 find_package(Catch2 REQUIRED)
 include(Catch)
 if(Catch2_VERSION VERSION_LESS 3)
@@ -30,7 +30,7 @@ function(gradmon_test name)
     TEST_LIST ${name}_cases
     PROPERTIES TIMEOUT ${ARG_TIMEOUT} ${lock} DISABLED "${ARG_DISABLED}"
     DISCOVERY_MODE PRE_TEST)
-  # Not among PROPERTIES, where a list loses its ends and the rest goes astray.
+  # Not among PROPERTIES above: there a list is flattened, and its second label would be read as a property.
   set(labels ${CMAKE_CURRENT_BINARY_DIR}/${name}_labels.cmake)
   file(WRITE ${labels} "if(${name}_cases)
   set_tests_properties(\${${name}_cases} PROPERTIES LABELS \"${name};${ARG_LABELS}\")

@@ -18,7 +18,7 @@ namespace fs = std::filesystem;
 
 fs::path directory_of(pid_t process) { return "/proc/" + std::to_string(process); }
 
-std::size_t number_behind(const fs::path& file, const std::string& label) {
+std::size_t number_after(const fs::path& file, const std::string& label) {
   const std::string text = read_text(file);
   const std::size_t at = text.find(label);
   return at == text.npos ? 0 : std::stoul(text.substr(at + label.size()));
@@ -43,7 +43,7 @@ pid_t listener_of(const fs::path& socket) {
 }
 
 double resident_mib(pid_t process) {
-  return static_cast<double>(number_behind(directory_of(process) / "status", "VmRSS:")) / 1024;
+  return static_cast<double>(number_after(directory_of(process) / "status", "VmRSS:")) / 1024;
 }
 
 std::size_t descriptors_of(pid_t process) { return entries_of(directory_of(process) / "fd"); }
@@ -52,7 +52,8 @@ std::size_t threads_of(pid_t process) { return entries_of(directory_of(process) 
 std::size_t tcp_sockets_of(pid_t process, TcpSockets which) {
   std::set<std::string> own;
   std::error_code gone;
-  for (fs::directory_iterator at(directory_of(process) / "fd", gone), end; !gone && at != end; at.increment(gone)) {
+  for (fs::directory_iterator at(directory_of(process) / "fd", gone), end; !gone && at != end;
+       at.increment(gone)) {
     std::error_code closed;
     const std::string target = fs::read_symlink(at->path(), closed).string();
     if (target.rfind("socket:[", 0) == 0) own.insert(target.substr(8, target.size() - 9));
@@ -71,7 +72,7 @@ std::size_t tcp_sockets_of(pid_t process, TcpSockets which) {
 }
 
 std::size_t descriptor_limit_of(pid_t process) {
-  return number_behind(directory_of(process) / "limits", "Max open files");
+  return number_after(directory_of(process) / "limits", "Max open files");
 }
 
 }  // namespace gradmon

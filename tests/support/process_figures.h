@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// What the kernel says of another process of this user's. 0 where it has gone.
+// Figures of another process of the same user, from /proc; 0 if that process has ended.
 #pragma once
 
 #include <sys/types.h>
@@ -9,16 +9,16 @@
 
 namespace gradmon {
 
-// Who listens at a Unix socket, as a hub does; -1: nobody.
+// The process that listens on a Unix socket, as a hub does; -1: none.
 pid_t listener_of(const std::filesystem::path& socket);
 
 double resident_mib(pid_t process);
 std::size_t descriptors_of(pid_t process);
 std::size_t threads_of(pid_t process);
-// Its TCP sockets, listening or connected; or the connected ones alone.
+// The number of all its TCP sockets, listening ones too, or of the connected ones only.
 enum class TcpSockets { all, connected };
 std::size_t tcp_sockets_of(pid_t process, TcpSockets which = TcpSockets::all);
-// The soft limit of descriptors.
+// The soft limit on open descriptors.
 std::size_t descriptor_limit_of(pid_t process);
 
 }  // namespace gradmon

@@ -3,26 +3,25 @@
 
 #include <fcntl.h>
 #include <signal.h>
+#include <sys/prctl.h>
 #include <sys/wait.h>
 #include <unistd.h>
 
 #include <algorithm>
 #include <cstdlib>
 #include <functional>
+#include <stdexcept>
 #include <string_view>
 
 #include "control/client/command_client.h"
-#include "control/hub/rendezvous/job_entry.h"
 #include "control/host/process_identity.h"
+#include "control/hub/rendezvous/job_entry.h"
 
 namespace gradmon {
-namespace {
 
 namespace fs = std::filesystem;
 
-int code_of(int status) { return WIFEXITED(status) ? WEXITSTATUS(status) : 128 + WTERMSIG(status); }
-
-}  // namespace
+int exit_code_of(int status) { return WIFEXITED(status) ? WEXITSTATUS(status) : 128 + WTERMSIG(status); }
 
 std::string program(const std::string& name) { return std::string(GRADMON_BIN) + "/" + name; }
 
@@ -34,7 +33,10 @@ int scaled(int quick, int full) {
 pid_t start_program(const std::vector<std::string>& command, const fs::path& log,
                     const std::map<std::string, std::string>& environment) {
   const pid_t child = fork();
+  // A caller would pass -1 to kill(), which then kills all processes of this user.
+  if (child < 0) throw std::runtime_error("cannot start " + command.front() + ": fork failed");
   if (child != 0) return child;
+  prctl(PR_SET_PDEATHSIG, SIGKILL);
   const int out = open(log.c_str(), O_WRONLY | O_CREAT | O_APPEND, 0600);
   dup2(out, STDOUT_FILENO);
   dup2(out, STDERR_FILENO);
@@ -50,7 +52,7 @@ int run_program(const std::vector<std::string>& command, const fs::path& log,
                 const std::map<std::string, std::string>& environment) {
   int status = 0;
   waitpid(start_program(command, log, environment), &status, 0);
-  return code_of(status);
+  return exit_code_of(status);
 }
 
 RealJob::RealJob(const Options& options) {
@@ -79,7 +81,7 @@ std::optional<int> RealJob::wait(std::chrono::milliseconds at_most) {
   eventually(
       [&] {
         int status = 0;
-        if (!code_ && waitpid(launcher_, &status, WNOHANG) == launcher_) code_ = code_of(status);
+        if (!code_ && waitpid(launcher_, &status, WNOHANG) == launcher_) code_ = exit_code_of(status);
         return code_.has_value();
       },
       at_most);
@@ -87,7 +89,7 @@ std::optional<int> RealJob::wait(std::chrono::milliseconds at_most) {
 }
 
 void RealJob::end() {
-  kill(launcher_, SIGTERM);
+  if (!code_) kill(launcher_, SIGTERM);
   wait(std::chrono::seconds(20));
 }
 
@@ -98,7 +100,8 @@ CommandReply RealJob::ask(Command command) {
   eventually(
       [&] {
         const auto jobs = read_entries(output_dir);
-        if (jobs.empty()) return code_.has_value();
+        // A launcher that has ended makes no job any more.
+        if (jobs.empty()) return wait(std::chrono::milliseconds(0)).has_value();
         auto answer = CommandClient(jobs.front().endpoint).ask(command, std::chrono::seconds(5));
         if (answer) reply = std::move(*answer);
         return answer.has_value();
@@ -112,8 +115,8 @@ bool RealJob::wait_for_all_ranks() {
   return eventually(
       [&] {
         const Status now = status();
-        return now.mode == "dynamic" &&
-               std::none_of(now.ranks.begin(), now.ranks.end(), [](const auto& rank) { return rank.state == "absent"; });
+        return now.mode == "dynamic" && std::none_of(now.ranks.begin(), now.ranks.end(),
+                                                     [](const auto& rank) { return rank.state == "absent"; });
       },
       std::chrono::seconds(60));
 }
@@ -129,7 +132,8 @@ bool RealJob::wait_for_changes(std::size_t count, std::chrono::milliseconds at_m
         }
         if (entries.size() < count || !entries.back().final) return false;
         const auto ranks = status().ranks;
-        return std::none_of(ranks.begin(), ranks.end(), [&](const auto& rank) { return rank.revision < newest; });
+        return std::none_of(ranks.begin(), ranks.end(),
+                            [&](const auto& rank) { return rank.revision < newest; });
       },
       at_most);
 }

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 // A real job: `gradmonctl run` with several gradmon-train processes, in a
-// directory of its own, and what can be read of it from outside.
+// directory of its own. It is asked and read from outside, as a user does it.
 #pragma once
 
 #include <sys/types.h>
@@ -8,7 +8,6 @@
 #include <filesystem>
 #include <map>
 #include <optional>
-#include <set>
 #include <string>
 #include <vector>
 
@@ -27,14 +26,14 @@ class RealJob {
   struct Options {
     int world = 2;
     std::string config = "{}";
-    std::vector<std::string> train;  // more arguments of gradmon-train
-    std::string before;              // shell commands each rank runs first
+    std::vector<std::string> train;  // further arguments of gradmon-train
+    std::string before;              // shell commands that each rank runs before gradmon-train
     bool dynamic = true;
   };
 
-  // Starts it.
+  // Starts the job.
   explicit RealJob(const Options& options);
-  // Ends it, if need be with SIGKILL.
+  // Ends the job: SIGTERM to the launcher, after 15 s SIGKILL.
   ~RealJob();
   RealJob(const RealJob&) = delete;
   RealJob& operator=(const RealJob&) = delete;
@@ -43,20 +42,23 @@ class RealJob {
 
   std::string config_text() const { return read_text(config_path); }
 
-  // Asks rank 0, as gradmonctl does; repeats while there is no job to be found yet.
+  // Asks the lead hub, as gradmonctl does. Repeats for 60 s until the job exists and
+  // answers; the outcome is `failed` if it does not.
   CommandReply ask(Command command);
   CommandReply ask(CommandVerb verb) { return ask({verb, "", "tester", {}, {}, {}, {}}); }
   Status status() { return *ask(CommandVerb::status).status; }
   std::vector<HistoryEntry> history() { return ask(CommandVerb::history).history; }
-  // Until every rank has come: one that comes after an off has been decided has nothing to apply.
+  // Waits until every rank has connected. (A rank that connects after an off was
+  // decided has nothing to apply.)
   bool wait_for_all_ranks();
-  // Until `count` changes are decided for good and every rank is at the newest commit: one that
-  // had lapsed as an off was decided has not applied that, but counts as off.
+  // Waits until `count` changes are decided for good and every rank has applied the
+  // newest commit. The state "off" alone would not prove that: a rank that had lapsed
+  // when an off was decided is off without having applied it.
   bool wait_for_changes(std::size_t count, std::chrono::milliseconds at_most = std::chrono::seconds(60));
 
-  // The launcher's exit code; none where it has not ended in time (it goes on).
+  // Waits for the launcher: its exit code, or none if it still runs after `at_most`.
   std::optional<int> wait(std::chrono::milliseconds at_most = std::chrono::seconds(120));
-  // SIGTERM to the launcher, and waits for it.
+  // Sends SIGTERM to the launcher and waits for its end, for 20 s at most.
   void end();
   std::string log() const { return read_text(directory_ / "log"); }
 
@@ -65,15 +67,19 @@ class RealJob {
   std::optional<int> code_;
 };
 
-// Starts a program and does not wait for it; its output is appended to `log`.
+// Starts a program without waiting for it; appends its output to `log`. The kernel kills
+// the program when the calling thread ends: call it from the test's main thread. Throws
+// if no process can be made.
 pid_t start_program(const std::vector<std::string>& command, const std::filesystem::path& log,
                     const std::map<std::string, std::string>& environment);
-// Runs a program to its end; its exit code. Output goes to `log`.
+// Runs a program to its end; appends its output to `log`. The exit code, or 128 + signal.
 int run_program(const std::vector<std::string>& command, const std::filesystem::path& log,
                 const std::map<std::string, std::string>& environment = {});
+// The exit code in a status of waitpid(), or 128 + signal.
+int exit_code_of(int status);
 // build/PRESET/bin/NAME
 std::string program(const std::string& name);
-// 40 here is 200 with GRADMON_TEST_SCALE=full.
+// `full` with GRADMON_TEST_SCALE=full, otherwise `quick`.
 int scaled(int quick, int full);
 
 }  // namespace gradmon

@@ -26,6 +26,7 @@ StoreServer::StoreServer(std::string host) : host_(std::move(host)) {
   int out[2];
   if (pipe2(in, O_CLOEXEC) != 0 || pipe2(out, O_CLOEXEC) != 0) throw std::runtime_error("no pipe");
   process_ = fork();
+  if (process_ < 0) throw std::runtime_error("cannot start store-server: fork failed");
   if (process_ == 0) {
     dup2(in[0], STDIN_FILENO);
     dup2(out[1], STDOUT_FILENO);
@@ -46,8 +47,13 @@ StoreServer::~StoreServer() {
   close(input_);
 }
 
-void StoreServer::pause() { ::kill(process_, SIGSTOP); }
-void StoreServer::resume() { ::kill(process_, SIGCONT); }
+void StoreServer::pause() {
+  if (process_ > 0) ::kill(process_, SIGSTOP);
+}
+
+void StoreServer::resume() {
+  if (process_ > 0) ::kill(process_, SIGCONT);
+}
 
 void StoreServer::kill() {
   if (process_ < 0) return;

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// store-server HOST: serves a TCPStore there until its standard input ends, as a
-// launcher of PyTorch does; its port is the one line of output.
+// store-server HOST: serves a TCPStore on HOST, as a launcher of PyTorch does, until
+// its standard input ends. Prints the port in one line.
 #include <chrono>
 #include <iostream>
 #include <string>

@@ -21,6 +21,10 @@ TemporaryDirectory::~TemporaryDirectory() {
   std::filesystem::remove_all(path_, ignored);
 }
 
+void keep_jobs_in(const TemporaryDirectory& directory) {
+  setenv("XDG_RUNTIME_DIR", directory.path().c_str(), 1);
+}
+
 std::string read_text(const std::filesystem::path& path) {
   std::ifstream in(path, std::ios::binary);
   std::ostringstream text;
@@ -29,7 +33,7 @@ std::string read_text(const std::filesystem::path& path) {
 }
 
 void write_text(const std::filesystem::path& path, const std::string& text) {
-  // By rename, as a careful editor saves.
+  // By rename, as careful editors save.
   const std::filesystem::path beside = path.string() + ".new";
   std::ofstream(beside, std::ios::binary) << text;
   std::filesystem::rename(beside, path);

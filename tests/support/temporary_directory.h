@@ -8,7 +8,7 @@
 
 namespace gradmon {
 
-// A directory of a test's own, gone with it.
+// A new temporary directory. The destructor removes it with all its files.
 class TemporaryDirectory {
  public:
   TemporaryDirectory() : TemporaryDirectory(std::filesystem::temp_directory_path()) {}
@@ -24,10 +24,15 @@ class TemporaryDirectory {
   std::filesystem::path path_;
 };
 
+// Sets XDG_RUNTIME_DIR of this process: the jobs that it creates have their directories
+// there, not among the user's own jobs. Call it before other threads run.
+void keep_jobs_in(const TemporaryDirectory& directory);
+
+// Empty if the file cannot be read.
 std::string read_text(const std::filesystem::path& path);
 void write_text(const std::filesystem::path& path, const std::string& text);
 
-// Looks every few milliseconds until it is so; false: not within `at_most`.
+// Checks the condition every 2 ms until it is true; false if it stays false for `at_most`.
 bool eventually(const std::function<bool()>& condition,
                 std::chrono::milliseconds at_most = std::chrono::seconds(20));
 

@@ -12,7 +12,7 @@
 
 namespace gradmon {
 
-// A record with every op, as the sample rows of FORMAT.md have it.
+// A record with a value for every op, like the sample rows of FORMAT.md.
 inline Record sample_record(Kind kind, std::int64_t step, std::uint32_t target, std::uint32_t shape,
                             const std::array<double, kOps>& values) {
   Record record;

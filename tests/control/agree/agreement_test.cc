@@ -1,5 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
+#include <algorithm>
 #include <cstdlib>
+#include <functional>
+#include <string>
 #include <string_view>
 
 #include "control/debian_version.h"
@@ -14,72 +17,76 @@ int scaled(int quick, int full) {
   return scale != nullptr && std::string_view(scale) == "full" ? full : quick;
 }
 
-TEST_CASE("case 3 begins at the step after the first where all ranks join in time") {
+TEST_CASE("a job that starts on collects from step 1 if all ranks join in time") {
   SmallJob job(4);
   job.begin(job.plan(true, 3));
-  REQUIRE(job.tick_until([&] { return job.all_run(1) && job.process(3).next > Step{10}; }));
+  REQUIRE(job.tick_until([&] { return job.in_force_on_all(1) && job.process(3).next > Step{10}; }));
   for (int rank = 0; rank < 4; ++rank) {
     REQUIRE(job.process(rank).collected == std::vector<std::int64_t>{1, 2, 3});
   }
   REQUIRE(job.log == std::vector<std::string>{"ON at step 1 (revision 1, file)"});
 }
 
-TEST_CASE("case 3 waits for a rank that joins late and begins at the agreed step") {
+TEST_CASE("a job that starts on waits for a late rank and all ranks collect the same steps") {
   SmallJob job(3);
-  job.process(2).paused = true;
+  job.process(2).trainer_stopped = true;
   job.begin(job.plan(true, 2));
   job.run_ticks(100);
-  REQUIRE(job.process(0).next == Step{1});  // It holds the step after the first.
-  REQUIRE_FALSE(job.tick_until([&] { return job.all_run(1); }, 80));
+  REQUIRE(job.process(0).next == Step{1});  // Rank 0 waits in front of the second step.
+  REQUIRE_FALSE(job.tick_until([&] { return job.in_force_on_all(1); }, 80));
   REQUIRE(job.pending() == "waiting for rank 2 of 3 to create its Monitor");
-  job.process(2).paused = false;
-  REQUIRE(job.tick_until([&] { return job.all_run(1) && job.process(0).next > Step{20}; }));
+  job.process(2).trainer_stopped = false;
+  REQUIRE(job.tick_until([&] { return job.in_force_on_all(1) && job.process(0).next > Step{20}; }));
   REQUIRE(job.divergence().empty());
   REQUIRE(job.process(0).collected == job.process(2).collected);
 }
 
-TEST_CASE("a rank that joins later than max_wait holds the others no longer than that") {
+TEST_CASE("a rank that joins later than max_wait delays the others by at most max_wait") {
   SmallJob job(2);
-  job.process(1).paused = true;
+  job.process(1).trainer_stopped = true;
   job.begin(job.plan(true, 2));
   REQUIRE(job.tick_until([&] { return job.process(0).next > Step{50}; }));
-  REQUIRE(job.process(0).longest_stand <= Ticks{2'000});
+  REQUIRE(job.process(0).longest_wait <= Ticks{2'000});
   REQUIRE(job.process(0).warnings.front() ==
           "off: no answer to Hello; training continues without collecting");
-  job.process(1).paused = false;
-  REQUIRE(job.tick_until([&] { return job.all_run(1) && job.process(1).next > Step{5000}; }, 60'000));
+  job.process(1).trainer_stopped = false;
+  REQUIRE(job.tick_until([&] { return job.in_force_on_all(1) && job.process(1).next > Step{5000}; }, 60'000));
   REQUIRE(job.divergence().empty());
   REQUIRE(job.process(0).collected == job.process(1).collected);
 }
 
-TEST_CASE("a plan that starts off leaves nobody waiting") {
+TEST_CASE("a job that starts off trains without waiting and its history is empty") {
   SmallJob job(3);
   job.begin(nullptr);
-  REQUIRE(job.tick_until([&] { return job.process(2).next > Step{100}; }));
+  REQUIRE(job.tick_until([&] { return job.all_past(100); }));
+  for (const SmallJob::Process& own : job.processes()) {
+    REQUIRE(own.longest_wait < Ticks{100});  // for the answer to Hello
+    REQUIRE(own.warnings.empty());
+  }
   REQUIRE(job.coordinator().status().reason == "never turned on");
-  REQUIRE(job.coordinator().journal().entries().empty());
+  REQUIRE(job.history().empty());
 }
 
-TEST_CASE("updates that are left out on some ranks only are warned of once all have told of that step") {
+TEST_CASE("different numbers of skipped updates are warned of once all ranks have passed those steps") {
   SmallJob job(3);
   job.begin(nullptr);
-  const auto told = [&](Step step) {
+  const auto all_reported = [&](Step step) {
     return job.tick_until([&] {
       const auto ranks = job.coordinator().status().ranks;
       return std::all_of(ranks.begin(), ranks.end(),
                          [&](const RankStatus& rank) { return rank.step > step.value; });
     });
   };
-  REQUIRE(told(Step{20}));
+  REQUIRE(all_reported(Step{20}));
   REQUIRE(job.coordinator().status().warnings.empty());
   for (const int rank : {0, 1, 2}) job.process(rank).skipped = {1, Step{15}};
-  REQUIRE(told(Step{200}));
+  REQUIRE(all_reported(Step{200}));
   REQUIRE(job.coordinator().status().warnings.empty());
-  // One that a rank has told of in a step that the others have yet to tell of.
+  // Rank 2 reports a skipped update in step 3000, before any rank has reported that step.
   job.process(2).skipped = {2, Step{3000}};
-  REQUIRE(told(Step{1000}));
+  REQUIRE(all_reported(Step{1000}));
   REQUIRE(job.coordinator().status().warnings.empty());
-  REQUIRE(told(Step{3500}));
+  REQUIRE(all_reported(Step{3500}));
   REQUIRE(job.coordinator().status().warnings ==
           std::vector<std::string>{"GradScaler skipped 1 updates on rank 1 and 2 on rank 2: their "
                                    "parameters differ"});
@@ -94,28 +101,28 @@ TEST_CASE("the end of a plan is written back once all ranks have finished") {
   REQUIRE(job.write_backs.front().revision == Revision{1});
   REQUIRE(job.coordinator().newest_is_off());
   REQUIRE(job.tick_until([&] { return job.coordinator().status().reason == "finished"; }));
-  REQUIRE(job.coordinator().journal().entries().front().finished_step == job.process(0).collected.back());
+  REQUIRE(job.history().front().finished_step == job.process(0).collected.back());
 }
 
-TEST_CASE("collect_times 0 takes effect, collects nothing and is written back") {
+TEST_CASE("a plan with collect_times 0 takes effect and collects nothing and is written back") {
   SmallJob job(2);
   job.begin(nullptr);
   job.tick_until([&] { return job.process(1).next > Step{10}; });
   job.propose(job.plan(true, 0));
   REQUIRE(job.tick_until([&] { return !job.write_backs.empty(); }));
   REQUIRE(job.process(0).collected.empty());
-  REQUIRE(job.coordinator().journal().entries().front().verdict == "commit");
+  REQUIRE(job.history().front().verdict == "commit");
 }
 
-TEST_CASE("of the changes that arrive while one is open the newest is taken up") {
+TEST_CASE("of several changes that arrive while one is open only the newest is committed") {
   SmallJob job(2, {0, 0, 20, 1});
   job.begin(nullptr);
   job.tick_until([&] { return job.process(1).next > Step{10}; });
   job.propose(job.plan(true, 5));
   job.propose(job.plan(true, 6));
   job.propose(job.plan(false));
-  REQUIRE(job.tick_until([&] { return job.committed(3) && job.all_run(3); }));
-  const auto entries = job.coordinator().journal().entries();
+  REQUIRE(job.tick_until([&] { return job.committed(3) && job.in_force_on_all(3); }));
+  const auto entries = job.history();
   REQUIRE(entries.size() == 3);
   REQUIRE(entries[0].reason == "superseded by a newer change (test)");
   REQUIRE(entries[1].verdict == "abort");
@@ -123,7 +130,7 @@ TEST_CASE("of the changes that arrive while one is open the newest is taken up")
   REQUIRE(job.divergence().empty());
 }
 
-TEST_CASE("a rank that cannot carry a plan out rejects it for all") {
+TEST_CASE("a plan that one rank cannot carry out is rejected on all ranks") {
   SmallJob job(3);
   job.can_carry_out = [](int rank, const Plan&) -> tl::expected<std::int64_t, std::string> {
     if (rank == 2) return tl::unexpected(std::string("no such format"));
@@ -132,13 +139,13 @@ TEST_CASE("a rank that cannot carry a plan out rejects it for all") {
   job.begin(nullptr);
   job.tick_until([&] { return job.process(2).next > Step{10}; });
   job.propose(job.plan(true));
-  REQUIRE(job.tick_until([&] { return job.coordinator().journal().entries().front().final; }));
-  REQUIRE(job.coordinator().journal().entries().front().reason == "rejected by rank 2: no such format");
+  REQUIRE(job.tick_until([&] { return job.history().front().final; }));
+  REQUIRE(job.history().front().reason == "rejected by rank 2: no such format");
   job.propose(job.plan(false));
-  REQUIRE(job.tick_until([&] { return job.all_run(2); }));
+  REQUIRE(job.tick_until([&] { return job.in_force_on_all(2); }));
 }
 
-TEST_CASE("a plan whose targets match on no rank is rejected and one that matches on some is not") {
+TEST_CASE("a plan whose targets match on no rank is rejected and a plan that matches on one rank is not") {
   SmallJob job(2);
   std::int64_t matches = 0;
   job.can_carry_out = [&](int rank, const Plan&) -> tl::expected<std::int64_t, std::string> {
@@ -147,14 +154,14 @@ TEST_CASE("a plan whose targets match on no rank is rejected and one that matche
   job.begin(nullptr);
   job.tick_until([&] { return job.process(1).next > Step{10}; });
   job.propose(job.plan(true));
-  REQUIRE(job.tick_until([&] { return job.coordinator().journal().entries().front().final; }));
+  REQUIRE(job.tick_until([&] { return job.history().front().final; }));
   REQUIRE(job.coordinator().status().reason == "no target matches on any rank");
   matches = 1;
   job.propose(job.plan(true));
-  REQUIRE(job.tick_until([&] { return job.all_run(2); }));
+  REQUIRE(job.tick_until([&] { return job.in_force_on_all(2); }));
 }
 
-TEST_CASE("a plan that matches nowhere is rejected with what matches nothing") {
+TEST_CASE("the rejection of a plan without a match names the patterns that match nothing") {
   SmallJob job(2);
   job.can_carry_out = [](int, const Plan&) -> tl::expected<std::int64_t, std::string> { return 0; };
   job.list_targets = [](int rank, const Plan* asked) {
@@ -165,13 +172,13 @@ TEST_CASE("a plan that matches nowhere is rejected with what matches nothing") {
   job.begin(nullptr);
   job.tick_until([&] { return job.process(1).next > Step{10}; });
   job.propose(job.plan(true));
-  REQUIRE(job.tick_until([&] { return job.coordinator().journal().entries().front().final; }));
+  REQUIRE(job.tick_until([&] { return job.history().front().final; }));
   REQUIRE(job.coordinator().status().reason ==
           "no target matches on any rank: \"blok\" matches nothing (nearest: blocks, lock); "
           "\"(\" matches nothing: bad");
 }
 
-TEST_CASE("a rank that ends counts as ready and finished") {
+TEST_CASE("a rank that has left counts as ready and finished") {
   SmallJob job(3);
   job.begin(nullptr);
   job.tick_until([&] { return job.process(2).next > Step{10}; });
@@ -182,19 +189,19 @@ TEST_CASE("a rank that ends counts as ready and finished") {
   REQUIRE(job.divergence().empty());
 }
 
-TEST_CASE("training that ends before the plan writes nothing back") {
+TEST_CASE("nothing is written back if training ends before the plan") {
   SmallJob job(2);
   job.begin(nullptr);
   job.tick_until([&] { return job.process(1).next > Step{10}; });
   job.propose(job.plan(true, 100'000'000));
-  REQUIRE(job.tick_until([&] { return job.all_run(1); }));
+  REQUIRE(job.tick_until([&] { return job.in_force_on_all(1); }));
   job.leave(0);
   job.leave(1);
   REQUIRE_FALSE(job.tick_until([&] { return !job.write_backs.empty(); }, 3000));
-  REQUIRE(job.coordinator().journal().entries().front().finished_step == -1);
+  REQUIRE(job.history().front().finished_step == -1);
 }
 
-TEST_CASE("a dry run tells what a plan would mean on every rank and changes nothing") {
+TEST_CASE("a dry run returns the matches of a plan on every rank and changes nothing") {
   SmallJob job(3, {0.4, 0.2, 3, 11});
   job.can_carry_out = [](int rank, const Plan&) -> tl::expected<std::int64_t, std::string> {
     if (rank == 2) return tl::unexpected(std::string("no such kind"));
@@ -211,11 +218,11 @@ TEST_CASE("a dry run tells what a plan would mean on every rank and changes noth
   REQUIRE(result.answers[1].matches == 11);
   REQUIRE(result.answers[2].known);
   REQUIRE(result.answers[2].objection == "no such kind");
-  REQUIRE(job.coordinator().journal().entries().empty());
+  REQUIRE(job.history().empty());
 }
 
-TEST_CASE("the more ranks there are the less of its targets each may tell") {
-  const auto told = [](int ranks) {
+TEST_CASE("the more ranks a job has the fewer targets each rank lists in a dry run") {
+  const auto listed = [](int ranks) {
     SmallJob job(ranks);
     job.list_targets = [](int, const Plan*) {
       TargetList list;
@@ -230,23 +237,24 @@ TEST_CASE("the more ranks there are the less of its targets each may tell") {
     REQUIRE(list.left_out + static_cast<std::int64_t>(list.unmatched.size()) == 1000);
     return list.unmatched.size();
   };
-  CHECK(told(2) > 300);
-  CHECK(told(64) < 60);
-  CHECK(told(64) > 0);
+  CHECK(listed(2) > 300);
+  CHECK(listed(64) < 60);
+  CHECK(listed(64) > 0);
 }
 
-TEST_CASE("a dry run ends after two seconds where a rank does not answer") {
+TEST_CASE("a dry run ends after two seconds if a rank does not answer") {
   SmallJob job(2);
   job.begin(nullptr);
   REQUIRE(job.tick_until([&] { return job.process(1).next > Step{200}; }));
-  job.process(1).deaf = true;
+  job.process(1).agent_stopped = true;
   job.dry_run("q", job.plan(true));
-  REQUIRE(job.tick_until([&] { return !job.dry_runs.empty(); }, 210));
+  REQUIRE_FALSE(job.tick_until([&] { return !job.dry_runs.empty(); }, 190));
+  REQUIRE(job.tick_until([&] { return !job.dry_runs.empty(); }, 20));
   REQUIRE(job.dry_runs.front().answers[0].known);
   REQUIRE_FALSE(job.dry_runs.front().answers[1].known);
 }
 
-TEST_CASE("a rank that rejects makes nobody wait") {
+TEST_CASE("no rank waits for a plan that another rank rejects") {
   SmallJob job(3);
   job.can_carry_out = [](int rank, const Plan&) -> tl::expected<std::int64_t, std::string> {
     if (rank == 2) return tl::unexpected(std::string("no such format"));
@@ -256,53 +264,53 @@ TEST_CASE("a rank that rejects makes nobody wait") {
   job.tick_until([&] { return job.all_past(10); });
   job.propose(job.plan(true));
   REQUIRE(job.tick_until([&] { return job.last_entry().final; }));
-  for (const Envelope& told : job.told) REQUIRE_FALSE(std::holds_alternative<Prepare>(told.message));
-  REQUIRE(job.process(0).longest_stand == Ticks{});
+  for (const Envelope& envelope : job.sent) REQUIRE_FALSE(std::holds_alternative<Prepare>(envelope.message));
+  REQUIRE(job.process(0).longest_wait == Ticks{});
 }
 
-TEST_CASE("a rank that was never heard is waited for and named") {
+TEST_CASE("a change waits for ranks that have never joined and names them") {
   SmallJob job(3);
-  job.process(1).paused = job.process(2).paused = true;
+  job.process(1).trainer_stopped = job.process(2).trainer_stopped = true;
   job.begin(nullptr);
   job.tick_until([&] { return job.process(0).next > Step{10}; });
   job.propose(job.plan(true));
-  job.run_ticks(6'000);  // Longer than a silent rank is waited for.
+  job.run_ticks(6'000);  // Longer than a silent member is kept.
   REQUIRE(job.pending() == "waiting for ranks 1, 2 of 3 to create their Monitor");
-  REQUIRE(job.process(0).longest_stand == Ticks{});
-  job.process(1).paused = job.process(2).paused = false;
-  REQUIRE(job.tick_until([&] { return job.all_run(1); }, 10'000));
+  REQUIRE(job.process(0).longest_wait == Ticks{});
+  job.process(1).trainer_stopped = job.process(2).trainer_stopped = false;
+  REQUIRE(job.tick_until([&] { return job.in_force_on_all(1); }, 10'000));
 }
 
-TEST_CASE("a change waits unasked for a rank that is not heard and names it") {
+TEST_CASE("a change is not offered while a rank is silent and its reason names the rank") {
   SmallJob job(3);
   job.begin(nullptr);
   job.tick_until([&] { return job.all_past(200); });
-  job.process(2).unheard = true;
+  job.process(2).partitioned = true;
   job.run_ticks(400);
   job.propose(job.plan(true));
   job.run_ticks(300);
   REQUIRE(job.pending().rfind("waiting for rank 2 (not heard for ", 0) == 0);
   REQUIRE(job.history().size() == 1);
-  REQUIRE(job.process(0).longest_stand == Ticks{});
-  job.process(2).unheard = false;
+  REQUIRE(job.process(0).longest_wait == Ticks{});
+  job.process(2).partitioned = false;
   REQUIRE(job.tick_until([&] { return job.committed(1); }, 110));
 }
 
-TEST_CASE("a rank that falls silent after Prepare aborts the change and it is decided once it is heard") {
+TEST_CASE("a change is aborted if a rank falls silent after Prepare and retried once the rank is heard") {
   SmallJob job(3);
   job.begin(nullptr);
   job.tick_until([&] { return job.all_past(200); });
-  job.loses = [](bool up, const Envelope& one) {
+  job.should_lose = [](bool up, const Envelope& one) {
     return up && one.rank == Rank{2} && std::holds_alternative<Ready>(one.message);
   };
   job.propose(job.plan(true));
   REQUIRE(job.tick_until([&] { return job.history().size() == 2; }, 150));
   REQUIRE(job.history().front().reason == "rank 2 did not answer");
-  REQUIRE(job.process(0).longest_stand <= Ticks{1'100});
-  job.loses = nullptr;
+  REQUIRE(job.process(0).longest_wait <= Ticks{1'100});
+  job.should_lose = nullptr;
   REQUIRE(job.tick_until([&] { return job.committed(2); }, 110));
   REQUIRE(job.last_entry().cause == "retry");
-  REQUIRE(job.tick_until([&] { return job.all_run(2); }));
+  REQUIRE(job.tick_until([&] { return job.in_force_on_all(2); }));
   REQUIRE(job.divergence().empty());
 }
 
@@ -314,14 +322,14 @@ TEST_CASE("a rank whose process dies is dropped at once and the next change is d
   job.run_ticks(2);
   REQUIRE(job.coordinator().status().ranks[1].state == "dropped");
   job.propose(job.plan(true));
-  REQUIRE(job.tick_until([&] { return job.committed(1) && job.all_run(1); }, 20));
+  REQUIRE(job.tick_until([&] { return job.committed(1) && job.in_force_on_all(1); }, 20));
 }
 
-TEST_CASE("a change that waits for an answer is decided at once when that rank's process dies") {
+TEST_CASE("a change that waits for a rank's answer is decided as soon as that rank's process dies") {
   SmallJob job(3);
   job.begin(nullptr);
   job.tick_until([&] { return job.all_past(200); });
-  job.process(1).deaf = true;
+  job.process(1).agent_stopped = true;
   job.propose(job.plan(true));
   job.run_ticks(150);
   REQUIRE_FALSE(job.committed(1));
@@ -329,107 +337,117 @@ TEST_CASE("a change that waits for an answer is decided at once when that rank's
   REQUIRE(job.tick_until([&] { return job.last_entry().verdict == "commit"; }, 50));
 }
 
-TEST_CASE("a silent rank is dropped after 15 s and what waited for it is decided") {
+TEST_CASE("a silent rank is dropped after 15 s and the waiting change is decided without it") {
   SmallJob job(3);
   job.begin(nullptr);
   job.tick_until([&] { return job.all_past(200); });
-  job.process(1).unheard = true;
+  job.process(1).partitioned = true;
   job.run_ticks(300);
   job.propose(job.plan(true, 1'000'000));
   REQUIRE_FALSE(job.tick_until([&] { return job.committed(1); }, 1'000));
   REQUIRE(job.tick_until([&] { return job.committed(1); }, 400));
   REQUIRE(job.coordinator().status().ranks[1].error.rfind("silent, last heard 15 s earlier", 0) == 0);
   REQUIRE(job.tick_until([&] { return job.process(0).revision == 1 && job.process(2).revision == 1; }, 100));
-  // When it is heard again a resync brings it in.
-  job.process(1).unheard = false;
-  REQUIRE(job.tick_until([&] { return job.all_run(2); }));
+  // Once it is heard again, a resync gives it the plan.
+  job.process(1).partitioned = false;
+  REQUIRE(job.tick_until([&] { return job.in_force_on_all(2); }));
   REQUIRE(job.last_entry().cause == "resync");
-  REQUIRE(job.counted_twice().empty());
+  REQUIRE(job.counted_divergence().empty());
 }
 
-TEST_CASE("off is decided within 2 s though all other ranks are silent") {
+TEST_CASE("off is decided within 2 s even if all other ranks are silent") {
   SmallJob job(4);
   job.begin(job.plan(true, 1'000'000));
-  REQUIRE(job.tick_until([&] { return job.all_run(1) && job.all_past(200); }));
-  for (int rank = 1; rank < 4; ++rank) job.process(rank).unheard = true;
-  SECTION("that have just fallen silent") { job.run_ticks(1); }
-  SECTION("that have been silent for long") { job.run_ticks(400); }
+  REQUIRE(job.tick_until([&] { return job.in_force_on_all(1) && job.all_past(200); }));
+  for (int rank = 1; rank < 4; ++rank) job.process(rank).partitioned = true;
+  SECTION("ranks that have just fallen silent") { job.run_ticks(1); }
+  SECTION("ranks that have been silent for 4 s") { job.run_ticks(400); }
   job.propose(job.plan(false));
   REQUIRE(job.tick_until([&] { return job.committed(2); }, 200));
   REQUIRE(job.coordinator().status().ranks[2].state != "dropped");
-  // Those that are silent are off by their lease.
+  // The silent ranks go off when their leases expire.
   job.run_ticks(1'010);
   const std::size_t counted = job.process(2).collected.size();
   job.run_ticks(100);
   REQUIRE(job.process(2).collected.size() == counted);
 }
 
-TEST_CASE("off is decided while a rank of an open change does not answer") {
+TEST_CASE("off is decided although a rank has not answered the open change") {
   SmallJob job(3);
   job.begin(nullptr);
   job.tick_until([&] { return job.all_past(200); });
-  job.process(1).deaf = true;
+  job.process(1).agent_stopped = true;
   job.propose(job.plan(true));
   job.run_ticks(20);
   job.propose(job.plan(false));
   REQUIRE(job.tick_until([&] { return job.committed(2); }, 200));
-  REQUIRE(job.process(0).longest_stand < Ticks{2'000});
+  REQUIRE(job.process(0).longest_wait < Ticks{2'000});
 }
 
-TEST_CASE("where deciding takes at most a fifth of a step the change holds from the next step") {
+TEST_CASE("a change takes effect at the next step if deciding takes at most a fifth of a step") {
   SmallJob job(2);
   job.begin(nullptr);
   for (int rank : {0, 1}) job.process(rank).step_ms = 1'000;
-  const auto slowly = [&](const std::function<bool()>& condition) {
+  const auto tick_with_slow_steps = [&](const std::function<bool()>& condition) {
     return job.tick_until([&] {
-      for (int rank : {0, 1}) job.process(rank).paused = job.now().count() % 1'000 != 0;
+      for (int rank : {0, 1}) job.process(rank).trainer_stopped = job.now().count() % 1'000 != 0;
       return condition();
     });
   };
-  REQUIRE(slowly([&] { return job.all_past(3); }));
+  REQUIRE(tick_with_slow_steps([&] { return job.all_past(3); }));
   for (std::uint64_t revision = 1; revision <= 3; ++revision) {
     const Step edited = job.process(0).gate->current();
     job.propose(job.plan(true, 1));
-    REQUIRE(slowly([&] { return job.committed(revision) && job.all_past(edited.value + 3); }));
+    REQUIRE(tick_with_slow_steps([&] { return job.committed(revision) && job.all_past(edited.value + 3); }));
     REQUIRE(job.process(0).collected.size() == revision);
     REQUIRE(job.process(0).collected.back() == edited.value + 1);
   }
 }
 
-TEST_CASE("a change of the user's is never replaced by one of gradmon's own") {
+TEST_CASE("a change by gradmon never replaces a waiting change by the user") {
   SmallJob job(2);
   job.begin(nullptr);
   job.tick_until([&] { return job.all_past(200); });
-  job.process(1).unheard = true;
+  job.process(1).partitioned = true;
   job.run_ticks(300);
   job.propose(job.plan(true, 7));
   auto own = std::make_shared<Plan>(*job.plan(true, 1));
   own->cause = Cause::alert;
   job.propose(own);
-  job.process(1).unheard = false;
-  REQUIRE(job.tick_until([&] { return job.committed(1) && job.all_run(1) && job.all_past(1'000); }));
+  job.process(1).partitioned = false;
+  REQUIRE(job.tick_until([&] { return job.committed(1) && job.in_force_on_all(1) && job.all_past(1'000); }));
   REQUIRE(job.process(0).collected.size() == 7);
   REQUIRE(job.history().size() == 2);
 }
 
-TEST_CASE("what is waiting or open can be cancelled") {
+TEST_CASE("a waiting or open change can be cancelled and is not retried") {
   SmallJob job(2);
   job.begin(nullptr);
   job.tick_until([&] { return job.all_past(200); });
   REQUIRE_FALSE(job.cancel());
-  job.process(1).deaf = true;
+  std::string verdict;
+  SECTION("waiting for a silent rank") {
+    job.process(1).partitioned = true;
+    job.run_ticks(300);
+    verdict = "withdrawn";
+  }
+  SECTION("open") {
+    job.process(1).agent_stopped = true;
+    verdict = "abort";
+  }
   job.propose(job.plan(true));
   job.run_ticks(10);
   REQUIRE(job.cancel());
+  REQUIRE(job.last_entry().verdict == verdict);
   REQUIRE(job.last_entry().reason == "withdrawn by somebody");
   REQUIRE(job.last_entry().final);
-  job.process(1).deaf = false;
+  job.process(1).partitioned = job.process(1).agent_stopped = false;
   job.run_ticks(1'000);
   REQUIRE(job.process(0).revision == 0);
   REQUIRE(job.history().size() == 1);
 }
 
-TEST_CASE("no step is counted under two revisions while messages are lost doubled delayed and ranks drift") {
+TEST_CASE("no step counts under two revisions while messages are lost or doubled or late and ranks drift") {
   const int seeds = scaled(40, 400);
   for (int seed = 1; seed <= seeds; ++seed) {
     SmallJob job(2 + seed % 4, {0.1 * (seed % 4), 0.1, seed % 30, static_cast<std::uint64_t>(seed)});
@@ -437,30 +455,30 @@ TEST_CASE("no step is counted under two revisions while messages are lost double
     job.begin(seed % 2 == 0 ? job.plan(true, 2) : nullptr);
     for (int change = 0; change < 12; ++change) {
       for (int i = 0; i < 40; ++i) {
-        job.process(static_cast<int>(random() % static_cast<std::uint64_t>(job.world()))).paused =
+        job.process(static_cast<int>(random() % static_cast<std::uint64_t>(job.world()))).trainer_stopped =
             random() % 3 == 0;
         job.tick(static_cast<int>(random() % 4));
       }
       job.propose(job.plan(random() % 2 == 0, static_cast<std::int64_t>(random() % 5)));
     }
-    for (int rank = 0; rank < job.world(); ++rank) job.process(rank).paused = false;
-    CAPTURE(seed, job.counted_twice());
-    REQUIRE(job.counted_twice().empty());
+    for (int rank = 0; rank < job.world(); ++rank) job.process(rank).trainer_stopped = false;
+    CAPTURE(seed, job.counted_divergence());
+    REQUIRE(job.counted_divergence().empty());
     job.propose(job.plan(true, 3));
     REQUIRE(job.tick_until(
         [&] {
           const auto entries = job.history();
           return entries.back().final && entries.back().verdict == "commit" &&
-                 job.all_run(entries.back().revision.value);
+                 job.in_force_on_all(entries.back().revision.value);
         },
         200'000));
     const std::int64_t done = job.process(0).next.value + 1000;
     REQUIRE(job.tick_until([&] { return job.all_past(done); }, 60'000));
-    REQUIRE(job.counted_twice().empty());
-    // Those that have never lapsed have collected the same steps.
+    REQUIRE(job.counted_divergence().empty());
+    // All processes that have never lapsed have collected the same steps.
     std::optional<std::vector<std::int64_t>> collected;
     for (const SmallJob::Process& own : job.processes()) {
-      REQUIRE(own.longest_stand <= Ticks{2'000});
+      REQUIRE(own.longest_wait <= Ticks{2'000});
       if (!own.warnings.empty()) continue;
       if (!collected) collected = own.collected;
       REQUIRE(own.collected == *collected);

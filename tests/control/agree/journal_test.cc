@@ -14,7 +14,7 @@ HistoryEntry entry(std::uint64_t revision, std::string request_id) {
   return made;
 }
 
-TEST_CASE("a request is found by its newest entry") {
+TEST_CASE("find_request returns the newest entry of a request") {
   Journal journal;
   journal.add(entry(1, "a"));
   journal.add(entry(2, "a"));
@@ -23,7 +23,7 @@ TEST_CASE("a request is found by its newest entry") {
   REQUIRE(journal.find_request("c") == nullptr);
 }
 
-TEST_CASE("only entries that have changed are handed out, once") {
+TEST_CASE("take_changed returns each changed entry once") {
   Journal journal;
   const auto first = journal.add(entry(1, "a"));
   journal.add(entry(2, "b"));
@@ -36,7 +36,7 @@ TEST_CASE("only entries that have changed are handed out, once") {
   REQUIRE(changed.at(first).reason == "x");
 }
 
-TEST_CASE("the journal is bounded and keeps the newest") {
+TEST_CASE("the journal keeps the newest 10000 entries") {
   Journal journal;
   for (std::uint64_t i = 1; i <= 10'005; ++i) journal.add(entry(i, ""));
   REQUIRE(journal.entries().size() == 10'000);

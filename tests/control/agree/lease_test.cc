@@ -1,7 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// Membership and leases, with a whole job.
-#include <algorithm>
-
+// Membership and leases, in a whole job.
 #include "control/debian_version.h"
 #include "tests/control/agree/small_job.h"
 #include GRADMON_CATCH_HEADER
@@ -9,62 +7,56 @@
 namespace gradmon {
 namespace {
 
-// All ranks run revision 1, which never ends.
-void go_on(SmallJob& job, std::int64_t times = 1'000'000) {
-  job.begin(job.plan(true, times));
-  REQUIRE(job.tick_until([&] { return job.all_run(1) && job.all_past(200); }));
-}
-
-TEST_CASE("a rank without a lease counts nothing and is brought in again once it is heard") {
+TEST_CASE("a rank whose lease has expired collects nothing until it is heard again and resynced") {
   SmallJob job(2);
-  go_on(job);
-  job.process(1).unheard = true;
+  job.start_collecting();
+  job.process(1).partitioned = true;
   job.run_ticks(1'010);
   const std::size_t counted = job.process(1).collected.size();
   job.run_ticks(100);
   REQUIRE(job.process(1).collected.size() == counted);
   REQUIRE(job.process(0).revision == 1);
-  job.process(1).unheard = false;
-  REQUIRE(job.tick_until([&] { return job.all_run(2); }));
+  job.process(1).partitioned = false;
+  REQUIRE(job.tick_until([&] { return job.in_force_on_all(2); }));
   REQUIRE(job.last_entry().cause == "resync");
   REQUIRE(job.last_entry().by == "rank 1 has rejoined");
-  REQUIRE(job.counted_twice().empty());
+  REQUIRE(job.counted_divergence().empty());
 }
 
-TEST_CASE("a trainer lapses by itself where its agent hangs") {
+TEST_CASE("a trainer lapses by itself if its agent hangs") {
   SmallJob job(2);
-  go_on(job);
-  job.process(1).deaf = true;
+  job.start_collecting();
+  job.process(1).agent_stopped = true;
   job.run_ticks(1'010);
   const std::size_t counted = job.process(1).collected.size();
   job.run_ticks(100);
   REQUIRE(job.process(1).collected.size() == counted);
 }
 
-TEST_CASE("a restarted rank is brought in at one step with what was left to collect") {
+TEST_CASE("a restarted rank gets the plan at one step with the steps that were left to collect") {
   SmallJob job(2);
-  go_on(job, 2'000);
+  job.start_collecting(2'000);
   job.kill(1);
   job.run_ticks(3);
-  // It resumes from a checkpoint of a while ago.
+  // It resumes from an earlier checkpoint.
   SmallJob::Process& next = job.start(1, Step{150});
-  REQUIRE(job.tick_until([&] { return job.all_run(2); }));
+  REQUIRE(job.tick_until([&] { return job.in_force_on_all(2); }));
   REQUIRE(job.last_entry().cause == "resync");
   REQUIRE(job.tick_until([&] { return job.all_past(2'100); }));
-  REQUIRE(job.counted_twice().empty());
+  REQUIRE(job.counted_divergence().empty());
   REQUIRE(job.process(0).collected.size() == 2'000);
   REQUIRE(job.process(0).collected.back() == 2'000);
   REQUIRE(next.collected.back() == 2'000);
   REQUIRE(next.collected.front() >= job.last_entry().effective_step);
 }
 
-TEST_CASE("a rank that joins while nothing is collected counts as off and nothing is pending") {
+TEST_CASE("a rank that joins while nothing is collected counts as off and no change is pending") {
   SmallJob job(2);
-  go_on(job, 5);
+  job.start_collecting(5);
   const bool off = GENERATE(false, true);
   if (off) {
     job.propose(job.plan(false));
-    REQUIRE(job.tick_until([&] { return job.all_run(2); }));
+    REQUIRE(job.tick_until([&] { return job.in_force_on_all(2); }));
   } else {
     REQUIRE(job.tick_until([&] { return job.write_backs.size() == 1; }));
   }
@@ -76,7 +68,7 @@ TEST_CASE("a rank that joins while nothing is collected counts as off and nothin
   REQUIRE(job.coordinator().applied_by_all(Revision{off ? 2u : 1u}));
 }
 
-TEST_CASE("a rank that resumes elsewhere before anything was effective is armed") {
+TEST_CASE("a rank that resumes at another step before any plan was effective does not block a new plan") {
   SmallJob job(2);
   job.begin(nullptr);
   REQUIRE(job.tick_until([&] { return job.all_past(200); }));
@@ -88,18 +80,18 @@ TEST_CASE("a rank that resumes elsewhere before anything was effective is armed"
   REQUIRE(job.tick_until([&] { return job.committed(1); }, 100));
 }
 
-TEST_CASE("a process that takes an exec'ed one's place at once is brought in") {
+TEST_CASE("a process that replaces its rank's old process at once gets the plan") {
   SmallJob job(2);
-  go_on(job);
+  job.start_collecting();
   job.kill(1);
   job.start(1, Step{0});
-  REQUIRE(job.tick_until([&] { return job.all_run(2); }));
-  REQUIRE(job.counted_twice().empty());
+  REQUIRE(job.tick_until([&] { return job.in_force_on_all(2); }));
+  REQUIRE(job.counted_divergence().empty());
 }
 
-TEST_CASE("a second process with a rank's number is refused and both are named") {
+TEST_CASE("a second process with a rank's number is refused and the errors name both processes") {
   SmallJob job(2);
-  go_on(job);
+  job.start_collecting();
   SmallJob::Process& second = job.start(1, Step{0});
   REQUIRE(job.tick_until([&] { return !second.warnings.empty(); }));
   REQUIRE(second.warnings.front() == "off: rank 1 already belongs to pid 102 on host");
@@ -107,15 +99,15 @@ TEST_CASE("a second process with a rank's number is refused and both are named")
   job.run_ticks(2'000);
   REQUIRE(second.collected.empty());
   REQUIRE(job.processes()[1].revision == 1);
-  // It is told so no longer than it is so.
+  // The error is cleared once the second process is gone.
   second.alive = false;
   job.run_ticks(400);
   REQUIRE(job.coordinator().status().ranks[1].error.empty());
 }
 
-TEST_CASE("an evicted rank is out after 15 s whatever it says and does not come back") {
+TEST_CASE("an evicted rank is dropped after 15 s although it still reports and cannot return") {
   SmallJob job(3);
-  go_on(job);
+  job.start_collecting();
   REQUIRE(job.evict(1));
   REQUIRE_FALSE(job.evict(7));
   job.run_ticks(1'010);
@@ -123,20 +115,22 @@ TEST_CASE("an evicted rank is out after 15 s whatever it says and does not come 
   job.propose(job.plan(true, 1'000'000));
   REQUIRE_FALSE(job.tick_until([&] { return job.committed(2); }, 400));
   REQUIRE(job.tick_until([&] { return job.committed(2); }, 200));
-  REQUIRE(job.process(0).longest_stand < Ticks{500});
+  REQUIRE(job.process(0).longest_wait < Ticks{500});
   job.run_ticks(2'000);
   REQUIRE(job.process(1).collected.size() == counted);
   REQUIRE(job.coordinator().status().ranks[1].state == "dropped");
   REQUIRE(job.process(1).warnings.back() == "off: rank 1 was evicted by somebody");
 }
 
-TEST_CASE("status says on while the new process of rank 0 is not yet brought in") {
+TEST_CASE("status is on while the new process of rank 0 has not yet got the plan") {
   SmallJob job(2);
-  go_on(job);
+  job.start_collecting();
   job.kill(0);
   job.run_ticks(3);
   const SmallJob::Process& next = job.start(0, Step{150});
-  job.loses = [](bool up, const Envelope& one) { return up && std::holds_alternative<Offered>(one.message); };
+  job.should_lose = [](bool up, const Envelope& one) {
+    return up && std::holds_alternative<Offered>(one.message);
+  };
   REQUIRE(job.tick_until([&] { return next.member->joined(); }));
   job.run_ticks(100);
   const Status status = job.coordinator().status();
@@ -145,10 +139,10 @@ TEST_CASE("status says on while the new process of rank 0 is not yet brought in"
   CHECK(status.reason.empty());
 }
 
-TEST_CASE("status shows a plan that only a rank that is gone has applied") {
+TEST_CASE("status shows a plan that only a dropped rank has applied") {
   SmallJob job(2);
-  go_on(job);
-  job.process(1).paused = true;
+  job.start_collecting();
+  job.process(1).trainer_stopped = true;
   job.propose(job.plan(true, 1'000'000));
   REQUIRE(job.tick_until([&] { return job.coordinator().status().revision == Revision{2}; }, 200));
   REQUIRE(job.process(1).revision == 1);
@@ -158,9 +152,9 @@ TEST_CASE("status shows a plan that only a rank that is gone has applied") {
   CHECK(job.coordinator().status().revision == Revision{2});
 }
 
-TEST_CASE("an evicted rank stays evicted over the coordinator's death") {
+TEST_CASE("an evicted rank stays evicted after the coordinator restarts") {
   SmallJob job(3);
-  go_on(job);
+  job.start_collecting();
   job.evict(1);
   job.run_ticks(500);
   job.restart_coordinator(true);
@@ -172,22 +166,22 @@ TEST_CASE("an evicted rank stays evicted over the coordinator's death") {
   REQUIRE(job.process(0).revision == 1);
 }
 
-TEST_CASE("a rank that stands at its fence when the coordinator dies goes on after max_wait, off") {
+TEST_CASE("a rank that waits at its fence when the coordinator dies goes on after max_wait and is off") {
   SmallJob job(2, {0, 0, 9, 1});
-  go_on(job);
+  job.start_collecting();
   job.propose(job.plan(true, 5));
-  REQUIRE(job.tick_until([&] { return job.process(1).stands_since.has_value(); }, 100));
+  REQUIRE(job.tick_until([&] { return job.process(1).waiting_since.has_value(); }, 100));
   job.kill_coordinator();
-  REQUIRE(job.tick_until([&] { return !job.process(1).stands_since; }, 250));
-  REQUIRE(job.process(1).longest_stand <= Ticks{2'000});
+  REQUIRE(job.tick_until([&] { return !job.process(1).waiting_since; }, 250));
+  REQUIRE(job.process(1).longest_wait <= Ticks{2'000});
   REQUIRE(job.process(1).revision == 0);
 }
 
-TEST_CASE("one wait of max_wait does not make a rank busy") {
+TEST_CASE("a single wait of max_wait does not make a rank busy") {
   SmallJob job(2, {0, 0, 9, 1});
-  go_on(job);
+  job.start_collecting();
   job.propose(job.plan(true, 1'000'000));
-  REQUIRE(job.tick_until([&] { return job.process(1).stands_since.has_value(); }, 100));
+  REQUIRE(job.tick_until([&] { return job.process(1).waiting_since.has_value(); }, 100));
   job.kill_coordinator();
   job.run_ticks(300);
   job.restart_coordinator(true);
@@ -195,49 +189,51 @@ TEST_CASE("one wait of max_wait does not make a rank busy") {
                          1'000));
 }
 
-TEST_CASE("a rank that has stood at the start for long is not busy") {
+TEST_CASE("a long wait at the start does not make a rank busy") {
   SmallJob job(2);
-  job.process(1).paused = true;
+  job.process(1).trainer_stopped = true;
   job.begin(job.plan(true, 1'000'000));
   job.run_ticks(300);
-  job.process(1).paused = false;
+  job.process(1).trainer_stopped = false;
   REQUIRE(job.tick_until(
-      [&] { return job.all_run(job.last_entry().revision.value) && job.process(0).revision != 0; }, 700));
+      [&] { return job.in_force_on_all(job.last_entry().revision.value) && job.process(0).revision != 0; },
+      700));
 }
 
-TEST_CASE("a pause of the coordinator is not its members' silence") {
+TEST_CASE("a pause of the coordinator does not count as silence of its members") {
   SmallJob job(2);
-  go_on(job);
+  job.start_collecting();
   job.coordinator_paused = true;
   job.run_ticks(3'000);
   job.coordinator_paused = false;
   job.run_ticks(5);
   REQUIRE(job.coordinator().status().ranks[1].state != "dropped");
-  REQUIRE(job.tick_until([&] { return job.all_run(2); }));
-  REQUIRE(job.counted_twice().empty());
+  REQUIRE(job.tick_until([&] { return job.in_force_on_all(2); }));
+  REQUIRE(job.counted_divergence().empty());
 }
 
-TEST_CASE("the effective step lies after the last step heard of from a rank that was dropped") {
+TEST_CASE("a commit takes effect after the last step that a dropped rank reported") {
   SmallJob job(3);
-  go_on(job);
+  job.start_collecting();
   // Rank 2 runs ahead of the others and dies.
-  job.process(0).paused = job.process(1).paused = true;
+  job.process(0).trainer_stopped = job.process(1).trainer_stopped = true;
   job.run_ticks(300);
   job.kill(2);
-  const Step last_told = *job.process(2).last_told;
-  REQUIRE(last_told > job.process(0).next + 100);
+  const Step last_reported = *job.process(2).last_reported;
+  REQUIRE(last_reported > job.process(0).next + 100);
   job.run_ticks(3);
-  job.process(0).paused = job.process(1).paused = false;
+  job.process(0).trainer_stopped = job.process(1).trainer_stopped = false;
   job.propose(job.plan(true, 1'000'000));
   REQUIRE(job.tick_until([&] { return job.committed(2); }));
-  REQUIRE(job.last_entry().effective_step > last_told.value);
+  REQUIRE(job.last_entry().effective_step > last_reported.value);
 }
 
-TEST_CASE("Hellos that are repeated before the answer comes do not cost a rank its place") {
+TEST_CASE("a rank that repeats Hello before the answer arrives is not replaced") {
   SmallJob job(2, {0, 0, 90, 3});
   job.begin(job.plan(true, 1'000'000));
   REQUIRE(job.tick_until(
-      [&] { return job.all_run(job.last_entry().revision.value) && job.process(0).revision != 0; }, 30'000));
+      [&] { return job.in_force_on_all(job.last_entry().revision.value) && job.process(0).revision != 0; },
+      30'000));
   for (int rank : {0, 1}) REQUIRE_FALSE(job.process(rank).member->replaced());
 }
 

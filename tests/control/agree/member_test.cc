@@ -1,6 +1,11 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "control/agree/member.h"
 
+#include <memory>
+#include <optional>
+#include <string>
+#include <vector>
+
 #include "control/debian_version.h"
 #include GRADMON_CATCH_HEADER
 
@@ -15,8 +20,8 @@ PlanPtr plan(bool on, std::string hash = "hash") {
   return made;
 }
 
-// One member; its coordinator is the test.
-struct Alone {
+// One member; the test plays its coordinator.
+struct MemberFixture {
   StepGate gate{Step{0}};
   std::string objection;  // to every plan that is on; "": none
   Member member{identity(), gate, [this](const Plan&) -> tl::expected<std::int64_t, std::string> {
@@ -46,7 +51,7 @@ struct Alone {
       if (opening.collect && gate.step_still_valid(now)) counted.push_back(next.value);
     }
   }
-  MemberActions say(Message message) {
+  MemberActions deliver(Message message) {
     return member.on_envelope({epoch, Rank{0}, incarnation, std::move(message)}, now);
   }
   template <typename T>
@@ -56,10 +61,16 @@ struct Alone {
     }
     return {};
   }
+  template <typename T>
+  T required(const MemberActions& actions) {
+    const std::optional<T> found = answer<T>(actions);
+    REQUIRE(found);
+    return *found;
+  }
   Hello join() {
     step();
     member.start(now);
-    return *answer<Hello>(member.connected(now));
+    return required<Hello>(member.connected(now));
   }
   void welcome(const Hello& hello, bool starts_on = false) {
     Welcome welcome;
@@ -69,11 +80,11 @@ struct Alone {
     welcome.epoch_starts_on = starts_on;
     welcome.epoch_order = epoch_order;
     welcome.last = last;
-    say(welcome);
+    deliver(welcome);
   }
   MemberActions prepare(std::uint64_t revision, PlanPtr asked, std::int64_t lookahead = 1) {
-    say(Offer{Revision{revision}, asked});
-    return say(Prepare{Revision{revision}, asked->config_sha256, lookahead, last});
+    deliver(Offer{Revision{revision}, asked});
+    return deliver(Prepare{Revision{revision}, asked->config_sha256, lookahead, last});
   }
   MemberActions commit(std::uint64_t revision, PlanPtr decided, std::int64_t effective) {
     Verdict verdict;
@@ -81,14 +92,13 @@ struct Alone {
     verdict.plan = std::move(decided);
     verdict.effective = Step{effective};
     last = {Revision{revision}, verdict};
-    return say(Decided{last});
+    return deliver(Decided{last});
   }
   std::uint64_t report() { return std::get<Progress>(member.report(member.progress(now), now)).number; }
-  // Joined, with a plan that is on in force from step 1.
-  void go_on() {
+  // Joins; then a plan that is on comes into force at step 1.
+  void start_collecting() {
     welcome(join());
-    const auto ready = answer<Ready>(prepare(1, plan(true)));
-    REQUIRE(ready->fence == Step{1});
+    REQUIRE(required<Ready>(prepare(1, plan(true))).fence == Step{1});
     commit(1, plan(true), 1);
     step();
     member.applied();
@@ -96,49 +106,47 @@ struct Alone {
   }
 };
 
-TEST_CASE("the offer is answered without a promise and Prepare with one") {
-  Alone one;
+TEST_CASE("an Offer is answered without a promise and a Prepare with a promise") {
+  MemberFixture one;
   one.welcome(one.join());
   const PlanPtr asked = plan(true);
-  const auto offered = one.answer<Offered>(one.say(Offer{Revision{1}, asked}));
-  REQUIRE(offered);
-  REQUIRE(offered->matches == 1);
+  const Offered offered = one.required<Offered>(one.deliver(Offer{Revision{1}, asked}));
+  REQUIRE(offered.matches == 1);
   one.step(5);
   REQUIRE(one.next == Step{6});
-  const auto ready = one.answer<Ready>(one.say(Prepare{Revision{1}, "hash", 2, {}}));
-  REQUIRE(ready->fence == Step{7});
+  const Ready ready = one.required<Ready>(one.deliver(Prepare{Revision{1}, "hash", 2, {}}));
+  REQUIRE(ready.fence == Step{7});
   one.step(5);
   REQUIRE(one.next == Step{7});
 }
 
 TEST_CASE("a long objection is cut between two characters") {
-  Alone one;
+  MemberFixture one;
   one.welcome(one.join());
   one.objection = "x";
   for (int i = 0; i < 600; ++i) one.objection += "\xC3\xA4";
-  const auto reject = one.answer<Reject>(one.say(Offer{Revision{1}, plan(true)}));
-  REQUIRE(reject);
-  CHECK(reject->reason == one.objection.substr(0, 999));
+  const Reject reject = one.required<Reject>(one.deliver(Offer{Revision{1}, plan(true)}));
+  CHECK(reject.reason == one.objection.substr(0, 999));
 }
 
 TEST_CASE("a repeated Prepare gets the same answer with the same fence") {
-  Alone one;
+  MemberFixture one;
   one.welcome(one.join());
-  const auto first = one.answer<Ready>(one.prepare(1, plan(true), 3));
+  const Ready first = one.required<Ready>(one.prepare(1, plan(true), 3));
   one.step(2);
-  const auto second = one.answer<Ready>(one.prepare(1, plan(true), 3));
-  REQUIRE(second->fence == first->fence);
+  const Ready second = one.required<Ready>(one.prepare(1, plan(true), 3));
+  REQUIRE(second.fence == first.fence);
 }
 
-TEST_CASE("a Prepare with another hash than the offer's is not answered") {
-  Alone one;
+TEST_CASE("a Prepare whose hash differs from the offer's is not answered") {
+  MemberFixture one;
   one.welcome(one.join());
-  one.say(Offer{Revision{1}, plan(true)});
-  REQUIRE(one.say(Prepare{Revision{1}, "other", 1, {}}).send.empty());
+  one.deliver(Offer{Revision{1}, plan(true)});
+  REQUIRE(one.deliver(Prepare{Revision{1}, "other", 1, {}}).send.empty());
 }
 
-TEST_CASE("a promised rank takes no second question before it has heard the verdict") {
-  Alone one;
+TEST_CASE("a rank makes no second promise before it knows the verdict on the first") {
+  MemberFixture one;
   one.welcome(one.join());
   one.prepare(1, plan(true), 5);
   REQUIRE_FALSE(one.answer<Ready>(one.prepare(2, plan(true), 1)));
@@ -146,13 +154,13 @@ TEST_CASE("a promised rank takes no second question before it has heard the verd
   REQUIRE(one.answer<Ready>(one.prepare(2, plan(true), 1)));
 }
 
-TEST_CASE("the lease counts from when the acknowledged Progress was sent") {
-  Alone one;
-  one.go_on();
+TEST_CASE("the lease counts from the time at which the acknowledged Progress was sent") {
+  MemberFixture one;
+  one.start_collecting();
   one.now = Ticks{5'000};
   const std::uint64_t number = one.report();
   one.now = Ticks{9'000};
-  one.say(ProgressAck{number});
+  one.deliver(ProgressAck{number});
   one.now = Ticks{14'999};
   one.step();
   REQUIRE(one.counted.back() == 2);
@@ -162,72 +170,70 @@ TEST_CASE("the lease counts from when the acknowledged Progress was sent") {
   REQUIRE(one.gate.lapsed());
 }
 
-TEST_CASE("a lapse is final: neither a late acknowledgement nor a late verdict takes it back") {
-  Alone one;
-  one.go_on();
+TEST_CASE("a lapse is final and neither a late acknowledgement nor a late verdict undoes it") {
+  MemberFixture one;
+  one.start_collecting();
   const std::uint64_t number = one.report();
   one.now = Ticks{10'000};
   one.step();
-  one.say(ProgressAck{number});
+  one.deliver(ProgressAck{number});
   one.commit(2, plan(true), 10);
   one.step(20);
   REQUIRE(one.counted.size() == 1);
-  // Only the answer to a Hello that says so, and then a promise, bring it in.
-  const auto hello = one.answer<Hello>(one.member.tick(one.now + Ticks{250}));
-  REQUIRE(hello);
-  REQUIRE(hello->lapsed);
-  REQUIRE_FALSE(hello->held);
+  // It collects again only after the answer to a Hello that reports the lapse, and a new promise.
+  const Hello hello = one.required<Hello>(one.member.tick(one.now + Ticks{250}));
+  REQUIRE(hello.lapsed);
+  REQUIRE_FALSE(hello.held);
   one.incarnation = 2;
-  one.welcome(*hello);
+  one.welcome(hello);
   REQUIRE(one.member.joined());
   one.step(5);
   REQUIRE(one.counted.size() == 1);
   REQUIRE(one.member.progress(one.now).applied == Revision{});
-  const auto ready = one.answer<Ready>(one.prepare(3, plan(true)));
-  REQUIRE(ready);
-  one.commit(3, plan(true), ready->fence.value);
+  const Ready ready = one.required<Ready>(one.prepare(3, plan(true)));
+  one.commit(3, plan(true), ready.fence.value);
   one.step();
   REQUIRE(one.counted.size() == 2);
 }
 
-TEST_CASE("a lapse that the trainer finds while its agent has no connection is told as one") {
-  Alone one;
-  one.go_on();
+TEST_CASE("the next Hello reports a lapse that the trainer detected while the agent was disconnected") {
+  MemberFixture one;
+  one.start_collecting();
   one.member.disconnected();
   one.now = Ticks{10'000};
   one.step();
   const MemberActions actions = one.member.tick(one.now);
   REQUIRE(actions.warnings.size() == 1);
-  const auto hello = one.answer<Hello>(one.member.connected(one.now));
-  REQUIRE(hello->lapsed);
+  const Hello hello = one.required<Hello>(one.member.connected(one.now));
+  REQUIRE(hello.lapsed);
   one.incarnation = 2;
-  one.welcome(*hello);
+  one.welcome(hello);
   one.member.disconnected();
-  const auto next = one.answer<Hello>(one.member.connected(one.now));
-  REQUIRE(next->lapsed);  // It still holds nothing.
-  REQUIRE_FALSE(next->held);
+  const Hello next = one.required<Hello>(one.member.connected(one.now));
+  REQUIRE(next.lapsed);  // It holds no commit yet.
+  REQUIRE_FALSE(next.held);
 }
 
-TEST_CASE("a Hello tells what is held and a repeated answer of another place is taken") {
-  Alone one;
-  one.go_on();
+TEST_CASE("a Hello carries the held commit and the answer to a repeated Hello sets the new incarnation") {
+  MemberFixture one;
+  one.start_collecting();
   one.member.disconnected();
-  const auto hello = one.answer<Hello>(one.member.connected(one.now));
-  REQUIRE_FALSE(hello->lapsed);
-  REQUIRE(hello->held->revision == Revision{1});
-  REQUIRE(hello->held_epoch == "epoch");
-  const auto again = one.answer<Hello>(one.member.tick(one.now + Ticks{250}));
-  REQUIRE(again);
+  const Hello hello = one.required<Hello>(one.member.connected(one.now));
+  REQUIRE_FALSE(hello.lapsed);
+  REQUIRE(hello.held);
+  REQUIRE(hello.held->revision == Revision{1});
+  REQUIRE(hello.held_epoch == "epoch");
+  const Hello again = one.required<Hello>(one.member.tick(one.now + Ticks{250}));
   one.incarnation = 2;
-  one.welcome(*hello);
+  one.welcome(hello);
   one.incarnation = 3;
-  one.welcome(*again);
+  one.welcome(again);
   REQUIRE(one.member.to_coordinator(Disconnected{}).incarnation == 3);
 }
 
 TEST_CASE("a late off applies at the next boundary") {
-  Alone one;
-  one.go_on();
+  MemberFixture one;
+  one.start_collecting();
   one.step(10);
   one.commit(2, plan(false), 5);
   const std::size_t counted = one.counted.size();
@@ -236,21 +242,21 @@ TEST_CASE("a late off applies at the next boundary") {
   REQUIRE_FALSE(one.gate.lapsed());
 }
 
-TEST_CASE("a late on lapses") {
-  Alone one;
-  one.go_on();
+TEST_CASE("a rank that learns too late of a plan that is on lapses") {
+  MemberFixture one;
+  one.start_collecting();
   one.step(10);
   const MemberActions actions = one.commit(2, plan(true), 5);
   REQUIRE(actions.warnings.front() == "missed revision 2, effective at step 5");
   const std::size_t counted = one.counted.size();
   one.step(10);
   REQUIRE(one.counted.size() == counted);
-  REQUIRE(one.answer<Hello>(actions)->lapsed);
+  REQUIRE(one.required<Hello>(actions).lapsed);
 }
 
-TEST_CASE("a promise lapses after max_wait though the agent is dead and the rank goes on off") {
-  Alone one;
-  one.go_on();
+TEST_CASE("a promise lapses after max_wait even without an agent and the rank goes on off") {
+  MemberFixture one;
+  one.start_collecting();
   one.prepare(2, plan(true));
   one.step();
   REQUIRE(one.next == Step{2});
@@ -260,73 +266,71 @@ TEST_CASE("a promise lapses after max_wait though the agent is dead and the rank
   REQUIRE(one.counted.size() == 1);
 }
 
-TEST_CASE("a rank that has waited more than 2 s in ten minutes is Busy, but never to off") {
-  Alone one;
-  one.go_on();
+TEST_CASE("a rank that has waited more than 2 s in ten minutes answers Busy to on and never to off") {
+  MemberFixture one;
+  one.start_collecting();
   for (std::uint64_t revision = 2; revision <= 3; ++revision) {
     REQUIRE(one.answer<Ready>(one.prepare(revision, plan(true))));
     one.step();
     one.now += Ticks{1'050};
-    one.say(ProgressAck{one.report()});
+    one.deliver(ProgressAck{one.report()});
     one.last.closed = Revision{revision};
-    one.say(Decided{one.last});
+    one.deliver(Decided{one.last});
     one.step();
   }
-  // It says so before anybody has promised anything.
-  REQUIRE(one.answer<Busy>(one.say(Offer{Revision{4}, plan(true)})));
-  const auto busy = one.answer<Busy>(one.prepare(4, plan(true)));
-  REQUIRE(busy);
-  REQUIRE(busy->reason == "training has waited 2100 ms for verdicts");
+  // It answers Busy to the Offer, before any rank has promised anything.
+  REQUIRE(one.answer<Busy>(one.deliver(Offer{Revision{4}, plan(true)})));
+  const Busy busy = one.required<Busy>(one.prepare(4, plan(true)));
+  REQUIRE(busy.reason == "training has waited 2100 ms for verdicts");
   REQUIRE(one.answer<Ready>(one.prepare(5, plan(false))));
 }
 
-TEST_CASE("a Welcome of another epoch lapses an open promise") {
-  Alone one;
-  one.go_on();
+TEST_CASE("a rank with an open promise lapses at a Welcome of another epoch") {
+  MemberFixture one;
+  one.start_collecting();
   one.prepare(2, plan(true), 3);
   one.member.disconnected();
-  const auto hello = one.answer<Hello>(one.member.connected(one.now));
+  const Hello hello = one.required<Hello>(one.member.connected(one.now));
   one.epoch = "next";
   one.last = {};
   Welcome welcome;
   welcome.process_id = "me";
-  welcome.number = hello->number;
+  welcome.number = hello.number;
   welcome.epoch_order = 11;
-  const auto again = one.answer<Hello>(one.say(welcome));
-  REQUIRE(again);
-  REQUIRE(again->lapsed);
+  const Hello again = one.required<Hello>(one.deliver(welcome));
+  REQUIRE(again.lapsed);
   one.step(10);
   REQUIRE(one.counted.size() == 1);
 }
 
-TEST_CASE("another epoch renews no lease of a plan in force before a commit of its own is") {
-  Alone one;
-  one.go_on();
+TEST_CASE("a new epoch does not renew the lease of the previous epoch's plan") {
+  MemberFixture one;
+  one.start_collecting();
   one.now = Ticks{5'000};
   one.member.disconnected();
-  const auto hello = one.answer<Hello>(one.member.connected(one.now));
+  const Hello hello = one.required<Hello>(one.member.connected(one.now));
   one.epoch = "next";
   one.last = {};
-  one.welcome(*hello);
+  one.welcome(hello);
   one.step();
   REQUIRE(one.counted.size() == 2);  // It keeps its plan.
-  one.say(ProgressAck{one.report()});
+  one.deliver(ProgressAck{one.report()});
   one.now = Ticks{10'000};
   one.step();
   REQUIRE(one.counted.size() == 2);
   REQUIRE(one.gate.lapsed());
 }
 
-TEST_CASE("what was applied and finished in another epoch is not said in the next") {
-  Alone one;
-  one.go_on();
+TEST_CASE("revisions that were applied or finished in one epoch are not reported in the next") {
+  MemberFixture one;
+  one.start_collecting();
   one.member.applied();
   REQUIRE(one.answer<Finished>(one.member.finished(Revision{1})));
   one.member.disconnected();
-  const auto hello = one.answer<Hello>(one.member.connected(one.now));
+  const Hello hello = one.required<Hello>(one.member.connected(one.now));
   one.epoch = "next";
   one.last = {};
-  one.welcome(*hello);
+  one.welcome(hello);
   CHECK(one.member.progress(one.now).applied == Revision{});
   CHECK(one.member.progress(one.now).finished == Revision{});
   CHECK(one.member.finished(Revision{1}).send.empty());
@@ -338,50 +342,53 @@ TEST_CASE("what was applied and finished in another epoch is not said in the nex
   CHECK(one.answer<Applied>(one.member.applied()));
 }
 
-TEST_CASE("a rank does not go back to an older epoch, and goes to a later one") {
-  Alone one;
-  one.go_on();
+TEST_CASE("a rank does not join an older epoch and joins a later one") {
+  MemberFixture one;
+  one.start_collecting();
   one.member.disconnected();
-  const auto hello = one.answer<Hello>(one.member.connected(one.now));
-  CHECK(hello->epoch_order == 10);
+  const Hello hello = one.required<Hello>(one.member.connected(one.now));
+  CHECK(hello.epoch_order == 10);
   one.epoch = "older";
   one.epoch_order = 9;
   one.last = {};
-  one.welcome(*hello);
+  one.welcome(hello);
   CHECK_FALSE(one.member.joined());
   CHECK(one.member.refused() == "the hub that answered belongs to an older epoch than this rank");
   one.step();
   CHECK(one.counted.size() == 2);  // It keeps its plan while its lease lasts.
   one.epoch = "later";
   one.epoch_order = 11;
-  one.welcome(*hello);
+  one.welcome(hello);
   CHECK(one.member.joined());
   CHECK(one.member.refused().empty());
 }
 
-TEST_CASE("a replaced process collects and promises nothing more") {
-  Alone one;
-  one.go_on();
-  one.say(Replaced{});
+TEST_CASE("a replaced process collects nothing and promises nothing") {
+  MemberFixture one;
+  one.start_collecting();
+  one.deliver(Replaced{});
   one.step(10);
   REQUIRE(one.counted.size() == 1);
   REQUIRE(one.prepare(2, plan(true)).send.empty());
   REQUIRE(one.member.left_acknowledged());
 }
 
-TEST_CASE("RejoinRequest makes a rank say Hello, and what it holds stays while its lease lasts") {
-  Alone one;
-  one.go_on();
-  const auto hello = one.answer<Hello>(one.say(RejoinRequest{}));
-  REQUIRE(hello);
-  REQUIRE_FALSE(hello->lapsed);
+TEST_CASE("RejoinRequest makes a rank send Hello and the rank keeps its plan") {
+  MemberFixture one;
+  one.start_collecting();
+  const Hello hello = one.required<Hello>(one.deliver(RejoinRequest{}));
+  REQUIRE_FALSE(hello.lapsed);
+  REQUIRE(hello.held);
+  REQUIRE(hello.held->revision == Revision{1});
+  one.step();
+  REQUIRE(one.counted == std::vector<std::int64_t>{1, 2});
 }
 
-TEST_CASE("a member drops what is of another place of its rank") {
-  Alone one;
-  one.go_on();
+TEST_CASE("a member drops messages of another incarnation") {
+  MemberFixture one;
+  one.start_collecting();
   one.incarnation = 7;
-  one.say(Replaced{});
+  one.deliver(Replaced{});
   REQUIRE_FALSE(one.member.replaced());
 }
 

@@ -25,7 +25,7 @@ struct Fixture {
   Envelope from(std::uint64_t incarnation) { return {"", Rank{1}, incarnation, Progress{}}; }
 };
 
-TEST_CASE("a Hello that is repeated before its answer came gets the same place") {
+TEST_CASE("a Hello that is repeated before its answer arrives gets the same incarnation") {
   Fixture f;
   const Welcome first = f.members.on_hello(Rank{1}, hello("a", 1), Ticks{0}).welcome;
   const Welcome doubled = f.members.on_hello(Rank{1}, hello("a", 1), Ticks{9}).welcome;
@@ -36,7 +36,7 @@ TEST_CASE("a Hello that is repeated before its answer came gets the same place")
   REQUIRE(again.number == 2);
 }
 
-TEST_CASE("a Hello that comes late changes nothing") {
+TEST_CASE("a Hello that arrives after a newer one changes nothing") {
   Fixture f;
   f.members.on_hello(Rank{1}, hello("a", 1), Ticks{0});
   const Welcome third = f.members.on_hello(Rank{1}, hello("a", 3), Ticks{500}).welcome;
@@ -45,7 +45,7 @@ TEST_CASE("a Hello that comes late changes nothing") {
   REQUIRE(f.members.find(f.from(third.incarnation)) != nullptr);
 }
 
-TEST_CASE("a Hello of a process that has left does not take it in again") {
+TEST_CASE("a Hello of a process that has left does not admit it again") {
   Fixture f;
   f.members.on_hello(Rank{1}, hello("a", 1), Ticks{0});
   f.members.on_left(Rank{1}, Step{9});
@@ -53,7 +53,7 @@ TEST_CASE("a Hello of a process that has left does not take it in again") {
   REQUIRE(f.members.of(1).left());
 }
 
-TEST_CASE("a process that has lapsed gets another incarnation and what it said before is dropped") {
+TEST_CASE("a process that has lapsed gets a new incarnation and its earlier messages are dropped") {
   Fixture f;
   const Welcome first = f.members.on_hello(Rank{1}, hello("a", 1), Ticks{0}).welcome;
   f.members.find(f.from(first.incarnation))->heard_since_hello = true;
@@ -64,7 +64,7 @@ TEST_CASE("a process that has lapsed gets another incarnation and what it said b
   REQUIRE(f.members.is_process_of(f.from(first.incarnation)));
 }
 
-TEST_CASE("a rank number is refused while its process is a member and both processes are named") {
+TEST_CASE("a rank number is refused while its process is a member and the errors name both processes") {
   Fixture f;
   f.members.on_hello(Rank{1}, hello("a"), Ticks{0});
   Hello other = hello("b");
@@ -75,7 +75,7 @@ TEST_CASE("a rank number is refused while its process is a member and both proce
   REQUIRE(f.members.of(1).admission_error == "pid 8 on h also claims this rank");
 }
 
-TEST_CASE("the next process takes a dead one's number with a new incarnation") {
+TEST_CASE("a new process takes a dead process's rank number with a new incarnation") {
   Fixture f;
   const Welcome first = f.members.on_hello(Rank{1}, hello("a"), Ticks{0}).welcome;
   f.members.on_disconnected(Rank{1}, Ticks{1}, "its process ended");
@@ -87,7 +87,7 @@ TEST_CASE("the next process takes a dead one's number with a new incarnation") {
   REQUIRE_FALSE(f.members.is_process_of(f.from(first.incarnation)));
 }
 
-TEST_CASE("the last step of those that are gone or have lapsed is remembered") {
+TEST_CASE("the last step of a rank that is gone or has lapsed is remembered") {
   Fixture f;
   f.members.on_hello(Rank{1}, hello("a"), Ticks{0});
   Progress progress;
@@ -107,7 +107,7 @@ TEST_CASE("the last step of those that are gone or have lapsed is remembered") {
   }
 }
 
-TEST_CASE("another launch, world size or version is refused with the reason") {
+TEST_CASE("a Hello of another launch or world size or version is refused with the reason") {
   Fixture f;
   Hello other = hello("a");
   SECTION("launch") { other.launch_id = "older"; }
@@ -119,7 +119,7 @@ TEST_CASE("another launch, world size or version is refused with the reason") {
   REQUIRE(f.members.why_not_ready(Ticks{0}) == answer.refused);
 }
 
-TEST_CASE("ranks that start at different steps are not armed before something was effective") {
+TEST_CASE("ranks that start at different steps are not ready until a plan was effective") {
   Fixture f;
   f.members.on_hello(Rank{0}, hello("a"), Ticks{0});
   Hello later = hello("b");
@@ -132,7 +132,7 @@ TEST_CASE("ranks that start at different steps are not armed before something wa
   REQUIRE(f.members.why_not_ready(Ticks{0}).empty());
 }
 
-TEST_CASE("an evicted rank is out 15 s after its last acknowledgement and cannot come back") {
+TEST_CASE("an evicted rank is dropped 15 s after its last acknowledgement and cannot return") {
   Fixture f;
   f.members.on_hello(Rank{0}, hello("b"), Ticks{0});
   f.members.on_hello(Rank{1}, hello("a"), Ticks{0});
@@ -153,7 +153,7 @@ TEST_CASE("a rank that is no longer waited for is dropped with a reason") {
   CHECK(f.members.of(1).departure_reason == "never heard");
 }
 
-TEST_CASE("what is restored stands under incarnations that nobody was given before") {
+TEST_CASE("a restored member gets an incarnation above all earlier ones") {
   Fixture f;
   f.members.restore(JoinedEntry{Rank{1}, 7, hello("a")}, Ticks{0});
   f.members.begin_incarnation();

@@ -1,6 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "control/agree/overhead_budget.h"
 
+#include <algorithm>
+
 #include "control/debian_version.h"
 #include "tests/control/agree/small_job.h"
 #include GRADMON_CATCH_HEADER
@@ -25,26 +27,26 @@ OverheadBudget::RankCost cost(int rank, double share, std::int64_t collected = 8
   return {rank, {Revision{revision}, collected, share, 0}};
 }
 
-TEST_CASE("a share within the budget changes nothing") {
+TEST_CASE("an overhead share within the budget changes nothing") {
   OverheadBudget budget;
   const Plan plan = plan_of(1, 0.01);
   budget.on_commit(plan);
   REQUIRE_FALSE(budget.change_due(plan, Revision{1}, {cost(0, 0.009), cost(1, 0.01, 5000)}));
 }
 
-TEST_CASE("one rank over the budget thins out straight to the interval that its cost asks for") {
+TEST_CASE("one rank over the budget raises the interval in one change to what its cost requires") {
   OverheadBudget budget;
   const Plan plan = plan_of(1, 0.01);
   budget.on_commit(plan);
   const auto change = budget.change_due(plan, Revision{1}, {cost(0, 0.002), cost(3, 0.041), cost(4, 0.02)});
   REQUIRE(change);
   REQUIRE(change->on);
-  // A cost of 0.041 / 0.959 of a step needs 4.23 steps.
+  // The cost is 0.041 / 0.959 of a step: 1 % of the time at an interval of 4.23 steps.
   REQUIRE(change->step_interval == 8);
   REQUIRE(change->why == "rank 3 spends 4.1 % of its time, allowed 1 %; every 8 steps, not every step");
 }
 
-TEST_CASE("fewer than eight collected steps or those of another plan prove nothing") {
+TEST_CASE("fewer than eight collected steps or steps of another plan change nothing") {
   OverheadBudget budget;
   const Plan plan = plan_of(1, 0.01);
   budget.on_commit(plan);
@@ -52,7 +54,7 @@ TEST_CASE("fewer than eight collected steps or those of another plan prove nothi
   REQUIRE(budget.change_due(plan, Revision{1}, {cost(0, 0.9, 8)}));
 }
 
-TEST_CASE("a plan without a budget may cost what it likes") {
+TEST_CASE("a plan without a budget is never changed") {
   OverheadBudget budget;
   Plan plan = plan_of(1, 0.01);
   plan.max_overhead.reset();
@@ -60,7 +62,7 @@ TEST_CASE("a plan without a budget may cost what it likes") {
   REQUIRE_FALSE(budget.change_due(plan, Revision{1}, {cost(0, 0.99)}));
 }
 
-TEST_CASE("a change is due once for each revision") {
+TEST_CASE("at most one change is due for each revision") {
   OverheadBudget budget;
   const Plan plan = plan_of(1, 0.01);
   budget.on_commit(plan);
@@ -68,14 +70,14 @@ TEST_CASE("a change is due once for each revision") {
   REQUIRE_FALSE(budget.change_due(plan, Revision{1}, {cost(0, 0.5, 100)}));
 }
 
-TEST_CASE("intervals are the user's doubled and doubled again") {
+TEST_CASE("intervals are the user's interval times a power of two") {
   OverheadBudget budget;
   const Plan plan = plan_of(3, 0.1);
   budget.on_commit(plan);
   REQUIRE(budget.change_due(plan, Revision{1}, {cost(0, 0.11)})->step_interval == 6);
 }
 
-TEST_CASE("where not even 4096 times the interval would do collecting goes off") {
+TEST_CASE("collecting goes off if even 4096 times the user's interval would exceed the budget") {
   OverheadBudget budget;
   const Plan plan = plan_of(1, 0.0001);
   budget.on_commit(plan);
@@ -86,7 +88,7 @@ TEST_CASE("where not even 4096 times the interval would do collecting goes off")
           "rank 2 spends 50 % of its time, allowed 0.01 %; even every 4096 steps would exceed it");
 }
 
-TEST_CASE("a share that thinning out does not lower ends in off") {
+TEST_CASE("collecting goes off if longer intervals do not lower the share") {
   OverheadBudget budget;
   Plan plan = plan_of(1, 0.01);
   budget.on_commit(plan);
@@ -105,7 +107,7 @@ TEST_CASE("a share that thinning out does not lower ends in off") {
   REQUIRE(changes == 3);
 }
 
-TEST_CASE("enormous intervals neither overflow nor grow past what a number holds") {
+TEST_CASE("the largest intervals do not overflow and collecting goes off") {
   OverheadBudget budget;
   const Plan plan = plan_of(std::int64_t{1} << 61, 0.01);
   budget.on_commit(plan);
@@ -114,16 +116,16 @@ TEST_CASE("enormous intervals neither overflow nor grow past what a number holds
   REQUIRE_FALSE(change->on);
 }
 
-TEST_CASE("it eases only where every rank has measured enough and stays well within") {
+TEST_CASE("the interval is lowered only if every rank has measured enough and stays well within the budget") {
   OverheadBudget budget;
   budget.on_commit(plan_of(2, 0.01));
-  const Plan thinned = plan_of(64, 0.01, Cause::budget);
-  budget.on_commit(thinned);
-  REQUIRE_FALSE(budget.change_due(thinned, Revision{2}, {cost(0, 0.001, 8, 2), cost(1, 0.001, 7, 2)}));
-  REQUIRE_FALSE(budget.change_due(thinned, Revision{2}, {cost(0, 0.001, 8, 2), cost(1, 0.0099, 8, 2)}));
-  // At 32 it would be 0.8 %: within, but not well within.
-  REQUIRE_FALSE(budget.change_due(thinned, Revision{2}, {cost(0, 0.004, 8, 2)}));
-  const auto change = budget.change_due(thinned, Revision{2}, {cost(0, 0.001, 8, 2), cost(1, 0.0012, 8, 2)});
+  const Plan raised = plan_of(64, 0.01, Cause::budget);
+  budget.on_commit(raised);
+  REQUIRE_FALSE(budget.change_due(raised, Revision{2}, {cost(0, 0.001, 8, 2), cost(1, 0.001, 7, 2)}));
+  REQUIRE_FALSE(budget.change_due(raised, Revision{2}, {cost(0, 0.001, 8, 2), cost(1, 0.0099, 8, 2)}));
+  // At interval 32 the share would be 0.8 %: within the budget, but above 0.7 of it.
+  REQUIRE_FALSE(budget.change_due(raised, Revision{2}, {cost(0, 0.004, 8, 2)}));
+  const auto change = budget.change_due(raised, Revision{2}, {cost(0, 0.001, 8, 2), cost(1, 0.0012, 8, 2)});
   REQUIRE(change);
   REQUIRE(change->on);
   REQUIRE(change->step_interval == 16);
@@ -131,36 +133,36 @@ TEST_CASE("it eases only where every rank has measured enough and stays well wit
           "no rank spends more than 0.12 % of its time, allowed 1 %; every 16 steps, not every 64 steps");
 }
 
-TEST_CASE("it never eases below the interval of the user") {
+TEST_CASE("the interval is never lowered below the user's") {
   OverheadBudget budget;
   budget.on_commit(plan_of(4, 0.01));
-  const Plan thinned = plan_of(8, 0.01, Cause::budget);
-  budget.on_commit(thinned);
-  REQUIRE(budget.change_due(thinned, Revision{2}, {cost(0, 0, 8, 2)})->step_interval == 4);
-  const Plan eased = plan_of(4, 0.01, Cause::budget);
-  budget.on_commit(eased);
-  REQUIRE_FALSE(budget.change_due(eased, Revision{3}, {cost(0, 0, 800, 3)}));
+  const Plan raised = plan_of(8, 0.01, Cause::budget);
+  budget.on_commit(raised);
+  REQUIRE(budget.change_due(raised, Revision{2}, {cost(0, 0, 8, 2)})->step_interval == 4);
+  const Plan lowered = plan_of(4, 0.01, Cause::budget);
+  budget.on_commit(lowered);
+  REQUIRE_FALSE(budget.change_due(lowered, Revision{3}, {cost(0, 0, 800, 3)}));
 }
 
-TEST_CASE("each easing that proves wrong makes the next wait twice as long") {
+TEST_CASE("each lowering that proves wrong doubles the number of collected steps before the next one") {
   OverheadBudget budget;
   budget.on_commit(plan_of(1, 0.01));
   std::int64_t patience = 8;
   for (std::uint64_t revision = 1; revision < 30; revision += 2) {
     REQUIRE(budget.change_due(plan_of(1, 0.01), Revision{revision}, {cost(0, 0.05, 8, revision)}));
-    const Plan thinned = plan_of(8, 0.01, Cause::budget);
-    budget.on_commit(thinned);
+    const Plan raised = plan_of(8, 0.01, Cause::budget);
+    budget.on_commit(raised);
     REQUIRE_FALSE(
-        budget.change_due(thinned, Revision{revision + 1}, {cost(0, 0, patience - 1, revision + 1)}));
-    REQUIRE(budget.change_due(thinned, Revision{revision + 1}, {cost(0, 0, patience, revision + 1)}));
+        budget.change_due(raised, Revision{revision + 1}, {cost(0, 0, patience - 1, revision + 1)}));
+    REQUIRE(budget.change_due(raised, Revision{revision + 1}, {cost(0, 0, patience, revision + 1)}));
     budget.on_commit(plan_of(1, 0.01, Cause::budget));
     patience = std::min<std::int64_t>(2 * patience, 1024);
   }
 }
 
-// --- With a whole job. ---
+// --- In a whole job. ---
 
-std::vector<std::int64_t> after(const std::vector<std::int64_t>& steps, std::int64_t first) {
+std::vector<std::int64_t> steps_from(const std::vector<std::int64_t>& steps, std::int64_t first) {
   std::vector<std::int64_t> found;
   for (const std::int64_t step : steps) {
     if (step >= first) found.push_back(step);
@@ -168,12 +170,12 @@ std::vector<std::int64_t> after(const std::vector<std::int64_t>& steps, std::int
   return found;
 }
 
-TEST_CASE("collecting thins out at one step on all ranks and says why") {
+TEST_CASE("the budget raises the interval at one step on all ranks and the history says why") {
   SmallJob job(3);
   job.process(1).cost = microseconds{410};
   job.begin(job.plan_within(0.01));
-  REQUIRE(job.tick_until([&] { return job.all_run(2) && job.process(0).collected.size() > 400; }));
-  const auto entries = job.coordinator().journal().entries();
+  REQUIRE(job.tick_until([&] { return job.in_force_on_all(2) && job.process(0).collected.size() > 400; }));
+  const auto entries = job.history();
   REQUIRE(entries.size() == 2);
   REQUIRE(entries[1].cause == "budget");
   REQUIRE(entries[1].verdict == "commit");
@@ -185,9 +187,10 @@ TEST_CASE("collecting thins out at one step on all ranks and says why") {
   REQUIRE(status.ranks[1].overhead.share > 0.005);
   REQUIRE(status.ranks[0].overhead.share == 0);
   REQUIRE(job.divergence().empty());
-  const auto thinned = after(job.process(0).collected, entries[1].effective_step);
+  const auto raised = steps_from(job.process(0).collected, entries[1].effective_step);
+  REQUIRE(raised.size() >= 50);
   for (std::size_t i = 0; i < 50; ++i) {
-    REQUIRE(thinned[i] == entries[1].effective_step + static_cast<std::int64_t>(8 * i));
+    REQUIRE(raised[i] == entries[1].effective_step + static_cast<std::int64_t>(8 * i));
   }
   for (int rank = 1; rank < 3; ++rank) {
     const auto& own = job.process(rank).collected;
@@ -197,7 +200,7 @@ TEST_CASE("collecting thins out at one step on all ranks and says why") {
   }
 }
 
-TEST_CASE("a thinned plan collects what was left and ends with one write-back of the same save") {
+TEST_CASE("a plan with a raised interval collects its remaining steps and is written back once") {
   SmallJob job(2);
   job.process(0).cost = milliseconds{1};
   auto plan = std::make_shared<Plan>(*job.plan_within(0.05));
@@ -211,28 +214,28 @@ TEST_CASE("a thinned plan collects what was left and ends with one write-back of
   REQUIRE(job.write_backs[0].file == *plan->file);
 }
 
-TEST_CASE("collecting is eased to the interval of the user when the cost has fallen") {
+TEST_CASE("the interval is lowered to the user's once the cost has fallen") {
   SmallJob job(2);
   job.process(1).cost = milliseconds{2};
   job.begin(job.plan_within(0.05, 2));
-  REQUIRE(job.tick_until([&] { return job.all_run(2); }));
+  REQUIRE(job.tick_until([&] { return job.in_force_on_all(2); }));
   REQUIRE(job.tick_until([&] { return job.coordinator().status().step_interval == 8; }));
   job.process(1).cost = {};
-  REQUIRE(job.tick_until([&] { return job.all_run(3); }));
+  REQUIRE(job.tick_until([&] { return job.in_force_on_all(3); }));
   REQUIRE(job.tick_until([&] { return job.coordinator().status().step_interval == 2; }));
   const Step done = job.process(0).next + 3000;
   REQUIRE(job.tick_until([&] { return job.process(0).next > done; }));
-  REQUIRE(job.all_run(3));
+  REQUIRE(job.in_force_on_all(3));
   REQUIRE(job.divergence().empty());
 }
 
-TEST_CASE("off by the budget is written back like an end") {
+TEST_CASE("a plan that the budget turns off is written back like a plan that has ended") {
   SmallJob job(2);
   job.process(1).cost = milliseconds{9};
   const PlanPtr plan = job.plan_within(0.000'01);
   job.begin(plan);
   REQUIRE(job.tick_until([&] { return !job.write_backs.empty(); }));
-  REQUIRE(job.all_run(2));
+  REQUIRE(job.in_force_on_all(2));
   REQUIRE(job.write_backs[0].revision == Revision{2});
   REQUIRE(job.write_backs[0].file == *plan->file);
   REQUIRE(job.coordinator().newest_is_off());
@@ -247,52 +250,52 @@ TEST_CASE("off by the budget is written back like an end") {
   REQUIRE(job.write_backs.size() == 1);
 }
 
-TEST_CASE("a change by the user resets what the budget has made of the last one") {
+TEST_CASE("a change by the user resets the interval that the budget has set") {
   SmallJob job(2);
   job.process(1).cost = milliseconds{1};
   job.begin(job.plan_within(0.05));
-  REQUIRE(job.tick_until([&] { return job.all_run(2); }));
+  REQUIRE(job.tick_until([&] { return job.in_force_on_all(2); }));
   job.propose(job.plan(true, 1'000'000));
-  REQUIRE(job.tick_until([&] { return job.all_run(3); }));
+  REQUIRE(job.tick_until([&] { return job.in_force_on_all(3); }));
   REQUIRE(job.tick_until([&] { return job.coordinator().status().step_interval == 1; }));
   REQUIRE(job.coordinator().status().reason.empty());
   const Step done = job.process(0).next + 3000;
   REQUIRE(job.tick_until([&] { return job.process(0).next > done; }));
-  REQUIRE(job.all_run(3));
+  REQUIRE(job.in_force_on_all(3));
 }
 
-TEST_CASE("a change by the user that comes while the budget's is open holds in the end") {
+TEST_CASE("a change by the user wins over an open change by the budget") {
   SmallJob job(2, {0, 0, 20, 1});
   job.process(1).cost = milliseconds{1};
   job.begin(job.plan_within(0.05));
-  const auto newest = [&] { return job.coordinator().journal().entries().back(); };
-  REQUIRE(job.tick_until([&] { return newest().cause == "budget"; }));
-  REQUIRE(newest().verdict.empty());
+  REQUIRE(job.tick_until([&] { return job.last_entry().cause == "budget"; }));
+  REQUIRE(job.last_entry().verdict.empty());
   job.propose(job.plan(false));
-  REQUIRE(
-      job.tick_until([&] { return newest().verdict == "commit" && job.all_run(newest().revision.value); }));
+  REQUIRE(job.tick_until([&] {
+    return job.last_entry().verdict == "commit" && job.in_force_on_all(job.last_entry().revision.value);
+  }));
   REQUIRE(job.coordinator().newest_is_off());
   REQUIRE(job.write_backs.empty());
   REQUIRE(job.divergence().empty());
 }
 
-TEST_CASE("a rank that misses the thinning out is brought to the thinned plan") {
+TEST_CASE("a rank that misses the raised interval is resynced to it") {
   SmallJob job(2);
   job.process(0).cost = milliseconds{1};
   auto plan = std::make_shared<Plan>(*job.plan_within(0.05));
   plan->max_wait = Ticks{1000};
   job.begin(plan);
   REQUIRE(job.tick_until([&] {
-    const auto entries = job.coordinator().journal().entries();
+    const auto entries = job.history();
     return entries.size() == 2 && entries[1].verdict == "commit";
   }));
-  job.process(1).unheard = true;
+  job.process(1).partitioned = true;
   job.run_ticks(1'700);
   REQUIRE(job.process(0).revision == 2);
   REQUIRE(job.process(1).revision == 0);
-  job.process(1).unheard = false;
-  REQUIRE(job.tick_until([&] { return job.all_run(3); }));
-  REQUIRE(job.coordinator().journal().entries()[2].cause == "resync");
+  job.process(1).partitioned = false;
+  REQUIRE(job.tick_until([&] { return job.in_force_on_all(3); }));
+  REQUIRE(job.history()[2].cause == "resync");
   REQUIRE(job.coordinator().status().step_interval == 4);
 }
 

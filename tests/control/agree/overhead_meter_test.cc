@@ -9,9 +9,9 @@ namespace {
 
 using std::chrono::milliseconds;
 
-bool about(double a, double b) { return a > b - 1e-9 && a < b + 1e-9; }
+bool nearly_equal(double a, double b) { return a > b - 1e-9 && a < b + 1e-9; }
 
-// A training thread whose steps take 10 ms, and `cost` more where collected.
+// A training thread. A step takes 10 ms, a collected step `cost` more.
 class Training {
  public:
   Training(OverheadMeter& meter, std::int64_t interval) : meter_(meter), interval_(interval) {}
@@ -33,7 +33,7 @@ class Training {
   OverheadMeter::Time spent_{};
 };
 
-TEST_CASE("nothing is known before a round has ended after the first") {
+TEST_CASE("nothing is measured until the round after the first has ended") {
   OverheadMeter meter;
   meter.begin_plan(Revision{4});
   Training training(meter, 1);
@@ -45,16 +45,16 @@ TEST_CASE("nothing is known before a round has ended after the first") {
   REQUIRE(meter.measured().revision == Revision{4});
 }
 
-TEST_CASE("the share is the time spent over the wall time of whole intervals") {
+TEST_CASE("the share is the time spent divided by the wall time of whole rounds") {
   OverheadMeter meter;
   Training every(meter, 1);
   every.collect(7, milliseconds{10});
-  REQUIRE(about(meter.measured().share, 0.5));
+  REQUIRE(nearly_equal(meter.measured().share, 0.5));
   REQUIRE(meter.measured().steps == 5);
   meter.begin_plan(Revision{2});
   Training tenth(meter, 10);
   tenth.collect(7, milliseconds{25});
-  REQUIRE(about(meter.measured().share, 0.2));
+  REQUIRE(nearly_equal(meter.measured().share, 0.2));
   REQUIRE(meter.measured().steps == 50);
 }
 
@@ -62,14 +62,14 @@ TEST_CASE("the window is the last eight rounds") {
   OverheadMeter meter;
   Training training(meter, 3);
   training.collect(30, milliseconds{30});
-  REQUIRE(about(meter.measured().share, 0.5));
+  REQUIRE(nearly_equal(meter.measured().share, 0.5));
   REQUIRE(meter.measured().collected == 28);
   REQUIRE(meter.measured().steps == 24);
   training.collect(9, milliseconds{0});
   REQUIRE(meter.measured().share == 0);
 }
 
-TEST_CASE("the first collected step of a plan warms up and does not count") {
+TEST_CASE("the first round of a plan is warm-up and does not count") {
   OverheadMeter meter;
   Training training(meter, 1);
   training.collect(1, milliseconds{4000});
@@ -78,7 +78,7 @@ TEST_CASE("the first collected step of a plan warms up and does not count") {
   REQUIRE(meter.measured().share == 0);
 }
 
-TEST_CASE("another plan knows nothing of the one before") {
+TEST_CASE("a new plan drops all measurements") {
   OverheadMeter meter;
   Training(meter, 1).collect(20, milliseconds{10});
   meter.begin_plan(Revision{2});
@@ -88,7 +88,7 @@ TEST_CASE("another plan knows nothing of the one before") {
   REQUIRE(meter.measured().share == 0);
 }
 
-TEST_CASE("a clock that stands still gives no share and no fault") {
+TEST_CASE("a clock that stands still gives a share of 0") {
   OverheadMeter meter;
   for (int i = 0; i < 20; ++i) meter.begin_collected(Step{i}, milliseconds{1}, milliseconds{0});
   REQUIRE(meter.measured().share == 0);

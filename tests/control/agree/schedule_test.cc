@@ -8,7 +8,7 @@
 namespace gradmon {
 namespace {
 
-TEST_CASE("a step is collected exactly by the formula of the design") {
+TEST_CASE("a step is collected exactly if the formula in schedule.h says so") {
   for (const std::int64_t first : {0, 1, 7}) {
     for (const std::int64_t interval : {1, 2, 3, 5}) {
       for (const std::int64_t times : {0, 1, 2, 4}) {
@@ -32,7 +32,7 @@ TEST_CASE("a step is collected exactly by the formula of the design") {
   }
 }
 
-TEST_CASE("the next change is the least step with work at its boundary") {
+TEST_CASE("next_change is the first step whose boundary has work to do") {
   for (const std::int64_t interval : {1, 2, 3, 5}) {
     for (const std::int64_t times : {0, 1, 2, 4}) {
       const Schedule schedule(Step{3}, interval, times);
@@ -68,7 +68,7 @@ TEST_CASE("static mode begins at the first step that start_step and interval all
   REQUIRE(static_schedule(Step{3}, Step{9}, 3, 5).first() == Step{9});
 }
 
-TEST_CASE("a plan that replaces an unfinished one collects what that had left") {
+TEST_CASE("a plan that replaces an unfinished plan collects its remaining steps") {
   Plan plan;
   plan.on = true;
   plan.collect_times = 100;
@@ -77,7 +77,7 @@ TEST_CASE("a plan that replaces an unfinished one collects what that had left") 
   REQUIRE(schedule_of(plan, Step{40}).times() == 0);
 }
 
-TEST_CASE("a plan on from a later step waits for it") {
+TEST_CASE("a plan with a later start step collects from that step") {
   Plan plan;
   plan.on = true;
   plan.collect_times = 2;

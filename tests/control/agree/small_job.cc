@@ -3,6 +3,7 @@
 
 #include <algorithm>
 #include <iterator>
+#include <stdexcept>
 #include <utility>
 
 namespace gradmon {
@@ -20,7 +21,7 @@ void SmallJob::make_coordinator(std::string epoch) {
   job.launch_id = "launch";
   job.world_size = world_;
   coordinator_ = std::make_unique<Coordinator>(job, decisions);
-  lives_ += 1;
+  generation_ += 1;
   running_ = true;
 }
 
@@ -71,6 +72,13 @@ PlanPtr SmallJob::plan_within(double max_overhead, std::int64_t interval) const 
 }
 
 void SmallJob::begin(PlanPtr first) { perform(coordinator_->begin(std::move(first), 0)); }
+
+void SmallJob::start_collecting(std::int64_t times) {
+  begin(plan(true, times));
+  const bool done = tick_until([&] { return in_force_on_all(1) && all_past(200); });
+  if (!done) throw std::runtime_error("revision 1 has not come into force on all ranks");
+}
+
 void SmallJob::propose(PlanPtr asked) { perform(coordinator_->propose(std::move(asked), 0)); }
 
 void SmallJob::dry_run(std::string id, PlanPtr asked) {
@@ -93,12 +101,12 @@ bool SmallJob::cancel() {
 
 void SmallJob::post(bool up, Envelope envelope, const Process* from) {
   std::uniform_real_distribution<double> chance(0, 1);
-  if (from != nullptr && from->unheard) return;
-  if (loses && loses(up, envelope)) return;
+  if (from != nullptr && from->partitioned) return;
+  if (should_lose && should_lose(up, envelope)) return;
   if (chance(random_) < faults_.lose) return;
-  const int copies = chance(random_) < faults_.twice ? 2 : 1;
+  const int copies = chance(random_) < faults_.duplicate ? 2 : 1;
   for (int copy = 0; copy < copies; ++copy) {
-    const int delay = std::uniform_int_distribution<int>(0, faults_.most_delay)(random_);
+    const int delay = std::uniform_int_distribution<int>(0, faults_.max_delay)(random_);
     network_.push_back({now_ + delay, up, envelope});
   }
 }
@@ -106,8 +114,8 @@ void SmallJob::post(bool up, Envelope envelope, const Process* from) {
 void SmallJob::perform(CoordinatorActions actions) {
   for (Outgoing& outgoing : actions.send) {
     for (const auto& [rank, incarnation] : outgoing.to) {
-      told.push_back({epoch_, Rank{rank}, incarnation, outgoing.message});
-      post(false, told.back(), nullptr);
+      sent.push_back({epoch_, Rank{rank}, incarnation, outgoing.message});
+      post(false, sent.back(), nullptr);
     }
   }
   std::move(actions.log.begin(), actions.log.end(), std::back_inserter(log));
@@ -124,13 +132,6 @@ void SmallJob::perform(Process& own, MemberActions actions) {
   std::move(actions.warnings.begin(), actions.warnings.end(), std::back_inserter(own.warnings));
 }
 
-void SmallJob::deliver(int rank, Message message) {
-  Process& own = process(rank);
-  Envelope envelope = own.member->to_coordinator(Disconnected{});
-  envelope.message = std::move(message);
-  perform(own, own.member->on_envelope(envelope, now()));
-}
-
 void SmallJob::begin_step(Process& own, const Opening& opening) {
   const Step n = own.next;
   if (opening.swap) {
@@ -145,55 +146,55 @@ void SmallJob::begin_step(Process& own, const Opening& opening) {
 }
 
 void SmallJob::train(Process& own, int steps) {
-  for (int i = 0; i < steps && !own.paused && !own.left; ++i) {
+  for (int i = 0; i < steps && !own.trainer_stopped && !own.left; ++i) {
     if (const auto done = std::exchange(own.collecting, {}); done && own.gate->step_still_valid(now())) {
-      own.counted[done->value] = own.revision;
+      own.revision_of_counted[done->value] = own.revision;
       own.collected.push_back(done->value);
     }
     const Step n = own.next;
-    // A trainer that stands goes on with begin(), as in StepGate::begin_or_wait.
-    if (own.stands_since || !own.gate->try_begin(n)) {
+    // A trainer that waits calls begin() again, as StepGate::begin_or_wait does.
+    if (own.waiting_since || !own.gate->try_begin(n)) {
       const Opening opening = own.gate->begin(n, now());
       if (opening.wait) {
-        if (!own.stands_since) own.stands_since = now();
-        own.longest_stand = std::max(own.longest_stand, now() - *own.stands_since);
+        if (!own.waiting_since) own.waiting_since = now();
+        own.longest_wait = std::max(own.longest_wait, now() - *own.waiting_since);
         return;
       }
       begin_step(own, opening);
     }
-    own.stands_since.reset();
-    own.ran[n.value] = own.revision;
+    own.waiting_since.reset();
+    own.revision_of_step[n.value] = own.revision;
     own.next = n + 1;
     if (!std::exchange(own.started, true)) perform(own, own.member->start(now()));
   }
 }
 
-void SmallJob::look_at_connection(Process& own) {
+void SmallJob::update_connection(Process& own) {
   const bool there = running_;
-  if (own.connected && (!there || own.life != lives_)) {
+  if (own.connected && (!there || own.coordinator_generation != generation_)) {
     own.connected = false;
     own.member->disconnected();
   }
   if (!own.connected && there) {
     own.connected = true;
-    own.life = lives_;
+    own.coordinator_generation = generation_;
     perform(own, own.member->connected(now()));
   }
 }
 
 void SmallJob::tick_agent(Process& own) {
-  look_at_connection(own);
+  update_connection(own);
   perform(own, own.member->applied());
   perform(own, own.member->tick(now()));
   const int every = own.member->busy() ? 50 : 100;
   if (now_ % every != 0 || !own.member->joined()) return;
-  Progress told_now = own.member->progress(now());
-  told_now.overhead = own.meter.measured();
-  told_now.skipped = own.skipped;
-  told_now.step_ms = own.step_ms;
-  own.last_told = told_now.step;
+  Progress reported = own.member->progress(now());
+  reported.overhead = own.meter.measured();
+  reported.skipped = own.skipped;
+  reported.step_ms = own.step_ms;
+  own.last_reported = reported.step;
   MemberActions progress;
-  progress.send.push_back(own.member->report(std::move(told_now), now()));
+  progress.send.push_back(own.member->report(std::move(reported), now()));
   perform(own, std::move(progress));
 }
 
@@ -209,7 +210,8 @@ void SmallJob::tick(int steps) {
     } else {
       for (Process& own : processes_) {
         if (own.rank.value != one.envelope.rank.value || !own.alive || !own.started) continue;
-        if (!own.deaf && !own.unheard) perform(own, own.member->on_envelope(one.envelope, now()));
+        if (!own.agent_stopped && !own.partitioned)
+          perform(own, own.member->on_envelope(one.envelope, now()));
       }
     }
   }
@@ -217,7 +219,7 @@ void SmallJob::tick(int steps) {
   for (Process& own : processes_) {
     if (!own.alive) continue;
     train(own, steps);
-    if (own.started && !own.deaf) tick_agent(own);
+    if (own.started && !own.agent_stopped) tick_agent(own);
   }
 }
 
@@ -239,10 +241,10 @@ void SmallJob::leave(int rank) {
   perform(own, own.member->leave(Step{own.next.value - 1}));
 }
 
-void SmallJob::kill(int rank, bool hub_tells) {
+void SmallJob::kill(int rank) {
   Process& own = process(rank);
   own.alive = false;
-  if (hub_tells) post(true, own.member->to_coordinator(Disconnected{}), nullptr);
+  post(true, own.member->to_coordinator(Disconnected{}), nullptr);
 }
 
 void SmallJob::kill_coordinator() {
@@ -262,7 +264,7 @@ void SmallJob::restart_coordinator(bool with_log, PlanPtr from_file) {
   begin(std::move(from_file));
 }
 
-bool SmallJob::all_run(std::uint64_t revision) {
+bool SmallJob::in_force_on_all(std::uint64_t revision) {
   return std::all_of(processes_.begin(), processes_.end(),
                      [&](const Process& own) { return own.left || !own.alive || own.revision == revision; });
 }
@@ -286,7 +288,7 @@ namespace {
 
 using Runs = std::map<std::int64_t, std::uint64_t>;
 
-std::string differing(const std::deque<SmallJob::Process>& processes, Runs SmallJob::Process::*runs) {
+std::string first_divergence(const std::deque<SmallJob::Process>& processes, Runs SmallJob::Process::*runs) {
   std::map<std::int64_t, std::pair<std::uint64_t, std::string>> agreed;
   for (const SmallJob::Process& own : processes) {
     for (const auto& [step, revision] : own.*runs) {
@@ -302,7 +304,9 @@ std::string differing(const std::deque<SmallJob::Process>& processes, Runs Small
 
 }  // namespace
 
-std::string SmallJob::divergence() const { return differing(processes_, &Process::ran); }
-std::string SmallJob::counted_twice() const { return differing(processes_, &Process::counted); }
+std::string SmallJob::divergence() const { return first_divergence(processes_, &Process::revision_of_step); }
+std::string SmallJob::counted_divergence() const {
+  return first_divergence(processes_, &Process::revision_of_counted);
+}
 
 }  // namespace gradmon

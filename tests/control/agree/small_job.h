@@ -1,9 +1,10 @@
 // SPDX-License-Identifier: Apache-2.0
 // A whole job in one thread: the real coordinator, members and gates, a decision
-// log in memory, a network that loses, doubles and delays by a seed. Time is
-// ticked by hand.
+// log in memory, and a network that loses, duplicates and delays messages, as a seed
+// decides. The test advances the time.
 #pragma once
 
+#include <cstdint>
 #include <deque>
 #include <functional>
 #include <map>
@@ -36,86 +37,89 @@ class MemoryLog : public DecisionLog {
 class SmallJob {
  public:
   struct Faults {
-    double lose = 0;  // share of messages
-    double twice = 0;
-    int most_delay = 0;  // ticks of 10 ms
+    double lose = 0;       // share of messages
+    double duplicate = 0;  // share of messages
+    int max_delay = 0;     // ticks of 10 ms
     std::uint64_t seed = 1;
   };
 
-  // One process of a rank: a gate, its member, and what its trainer has seen.
+  // One process of a rank: its gate, its member, and a record of its training.
   struct Process {
     std::string id;
     Rank rank;
     Step start;
     std::unique_ptr<StepGate> gate;
     std::unique_ptr<Member> member;
-    std::uint64_t revision = 0;                     // that it runs; 0: none, or off by a lapse
-    Step next;                                      // the step it will begin next
-    std::map<std::int64_t, std::uint64_t> ran;      // step to revision
-    std::map<std::int64_t, std::uint64_t> counted;  // collected steps whose rows count, to their revision
-    std::vector<std::int64_t> collected;            // those steps
-    std::optional<Step> collecting;                 // the step at hand, where it is collected
+    std::uint64_t revision = 0;  // in force; 0: none, or off after a lapse
+    Step next;                   // the step it will begin next
+    // Every step, to the revision in force.
+    std::map<std::int64_t, std::uint64_t> revision_of_step;
+    // Collected steps whose rows count, to the revision in force.
+    std::map<std::int64_t, std::uint64_t> revision_of_counted;
+    std::vector<std::int64_t> collected;  // the steps of `revision_of_counted`
+    std::optional<Step> collecting;       // the current step, if it is collected
     OverheadMeter meter;
-    SkippedUpdates skipped;      // that it tells of
-    OverheadMeter::Time cost{};  // of a collected step; a step takes 10 ms
-    double step_ms = 10;         // that it tells of
-    Ticks longest_stand{};
-    std::optional<Ticks> stands_since;
+    SkippedUpdates skipped;      // as reported in Progress
+    OverheadMeter::Time cost{};  // of monitoring in a collected step; a step takes 10 ms
+    double step_ms = 10;         // as reported in Progress
+    Ticks longest_wait{};        // at a fence
+    std::optional<Ticks> waiting_since;
     std::vector<std::string> warnings;
     bool alive = true;
-    bool paused = false;   // its trainer
-    bool deaf = false;     // its agent does nothing
-    bool unheard = false;  // its messages are lost, both ways
+    bool trainer_stopped = false;
+    bool agent_stopped = false;
+    bool partitioned = false;  // all messages from it and to it are lost
     bool connected = false;
-    int life = 0;  // of the coordinator that it is connected to
+    int coordinator_generation = 0;  // of the coordinator that it is connected to
     bool started = false;
     bool left = false;
-    std::optional<Step> last_told;  // by the newest Progress that was posted
+    std::optional<Step> last_reported;  // in the newest Progress
   };
 
   explicit SmallJob(int world, Faults faults);
   explicit SmallJob(int world);
 
   PlanPtr plan(bool on, std::int64_t times = 3, std::int64_t interval = 1) const;
-  // For ever, with a budget.
+  // A plan that never ends, with a budget.
   PlanPtr plan_within(double max_overhead, std::int64_t interval = 1) const;
   void begin(PlanPtr first);
+  // Begins with a plan that is on, and runs until it is in force on all ranks. Throws if it does not come
+  // into force.
+  void start_collecting(std::int64_t times = 1'000'000);
   void propose(PlanPtr plan);
   void dry_run(std::string id, PlanPtr plan);
   bool evict(int rank);
   bool cancel();
-  // One tick of 10 ms: messages arrive, agents tick, each trainer tries `steps`.
+  // One tick of 10 ms: messages arrive, coordinator and agents tick, each trainer tries `steps` steps.
   void tick(int steps = 1);
   bool tick_until(const std::function<bool()>& condition, int at_most = 5000, int steps = 1);
   void run_ticks(int count, int steps = 1);
   void leave(int rank);
-  // The process ends without a word; its hub tells the coordinator.
-  void kill(int rank, bool hub_tells = true);
-  // Another process of that rank begins at `start`.
+  // The process dies. Its hub reports the death to the coordinator.
+  void kill(int rank);
+  // Starts a new process of the rank, at step `start`.
   Process& start(int rank, Step start = Step{0});
 
   void kill_coordinator();
-  // With the log of the one before, or in a new epoch.
+  // `with_log`: in the same epoch, from its log. Otherwise the log is lost and a new epoch begins.
   void restart_coordinator(bool with_log, PlanPtr from_file = nullptr);
 
   Coordinator& coordinator() { return *coordinator_; }
-  // The newest of that rank.
+  // The newest process of the rank.
   Process& process(int rank);
   std::deque<Process>& processes() { return processes_; }
   int world() const { return world_; }
   Ticks now() const { return now_ * kTick; }
-  bool all_run(std::uint64_t revision);
+  bool in_force_on_all(std::uint64_t revision);
   bool all_past(std::int64_t step);
   std::vector<HistoryEntry> history() { return coordinator_->journal().entries(); }
   HistoryEntry last_entry() { return history().back(); }
   bool committed(std::uint64_t revision);
-  // The rank that is awaited and so on; "" where nothing is pending.
+  // Why a change is pending; "" if none is.
   std::string pending();
-  // "" where no step was run (or counted) under two revisions.
+  // The first step that was run (or counted) under two revisions; "" if there is none.
   std::string divergence() const;
-  std::string counted_twice() const;
-  // A message to one rank's newest process, as the coordinator would send it.
-  void deliver(int rank, Message message);
+  std::string counted_divergence() const;
 
   static constexpr Ticks kTick{10};
 
@@ -125,11 +129,11 @@ class SmallJob {
   std::vector<std::string> warnings;
   std::function<tl::expected<std::int64_t, std::string>(int rank, const Plan&)> can_carry_out;
   std::function<TargetList(int rank, const Plan*)> list_targets;
-  // Whether a message is lost; null: by chance alone.
-  std::function<bool(bool up, const Envelope&)> loses;
+  // Whether to lose the message; null: only Faults decide.
+  std::function<bool(bool up, const Envelope&)> should_lose;
   bool coordinator_paused = false;
   MemoryLog decisions;
-  std::vector<Envelope> told;  // by the coordinator, all
+  std::vector<Envelope> sent;  // every message that the coordinator has sent
 
  private:
   struct InFlight {
@@ -141,7 +145,7 @@ class SmallJob {
   void post(bool up, Envelope envelope, const Process* from);
   void perform(CoordinatorActions actions);
   void perform(Process& process, MemberActions actions);
-  void look_at_connection(Process& process);
+  void update_connection(Process& process);
   void tick_agent(Process& process);
   void train(Process& process, int steps);
   void begin_step(Process& process, const Opening& opening);
@@ -150,7 +154,7 @@ class SmallJob {
   Faults faults_;
   std::mt19937_64 random_;
   int now_ = 0;
-  int lives_ = 0;  // of the coordinator
+  int generation_ = 0;  // coordinators so far
   int epochs_ = 0;
   bool running_ = false;
   std::string epoch_;

@@ -26,29 +26,30 @@ Commitment off_from(std::int64_t effective, std::uint64_t revision = 2) {
   return {Revision{revision}, std::make_shared<Plan>(), Step{effective}};
 }
 
-// A clock that stands.
+// A clock that always shows 0.
 Ticks at_zero() { return Ticks{}; }
 
-// Runs the trainer from its present step up to `last`; what each step found.
-struct Seen {
+// The steps of run(), by the result of their boundary.
+struct RunResult {
   std::vector<std::int64_t> collected, counted, slow;
   std::vector<std::pair<std::uint64_t, std::int64_t>> swaps;
   std::optional<std::int64_t> ended;
 };
 
-Seen run(StepGate& gate, std::int64_t first, std::int64_t last, Ticks now = {}) {
-  Seen seen;
+// Trains from step `first` to step `last`.
+RunResult run(StepGate& gate, std::int64_t first, std::int64_t last, Ticks now = {}) {
+  RunResult result;
   for (Step n{first}; n <= Step{last}; n = n + 1) {
     if (gate.try_begin(n)) continue;
     const Opening opening = gate.begin(n, now);
     REQUIRE_FALSE(opening.wait);
-    seen.slow.push_back(n.value);
-    if (opening.swap) seen.swaps.emplace_back(opening.swap->revision.value, n.value);
-    if (opening.collect) seen.collected.push_back(n.value);
-    if (opening.collect && gate.step_still_valid(now)) seen.counted.push_back(n.value);
-    if (opening.ended) seen.ended = n.value;
+    result.slow.push_back(n.value);
+    if (opening.swap) result.swaps.emplace_back(opening.swap->revision.value, n.value);
+    if (opening.collect) result.collected.push_back(n.value);
+    if (opening.collect && gate.step_still_valid(now)) result.counted.push_back(n.value);
+    if (opening.ended) result.ended = n.value;
   }
-  return seen;
+  return result;
 }
 
 TEST_CASE("an idle gate lets every step pass") {
@@ -61,19 +62,19 @@ TEST_CASE("a plan is swapped in at its effective step and collects its steps") {
   run(gate, 0, 4);
   REQUIRE(gate.promise(3, kMaxWait) == Step{7});
   REQUIRE(gate.settle(on_from(7, 2)));
-  const Seen seen = run(gate, 5, 20);
-  REQUIRE(seen.swaps == std::vector<std::pair<std::uint64_t, std::int64_t>>{{1, 7}});
-  REQUIRE(seen.collected == std::vector<std::int64_t>{7, 8});
-  REQUIRE(seen.ended == 9);
+  const RunResult result = run(gate, 5, 20);
+  REQUIRE(result.swaps == std::vector<std::pair<std::uint64_t, std::int64_t>>{{1, 7}});
+  REQUIRE(result.collected == std::vector<std::int64_t>{7, 8});
+  REQUIRE(result.ended == 9);
   REQUIRE(gate.take_applied() == std::vector<std::pair<Revision, Step>>{{Revision{1}, Step{7}}});
 }
 
 TEST_CASE("steps between two collected ones take the fast path") {
   StepGate gate(Step{0});
   REQUIRE(gate.settle(on_from(10, 3, 10)));
-  const Seen seen = run(gate, 0, 60);
-  REQUIRE(seen.collected == std::vector<std::int64_t>{10, 20, 30});
-  REQUIRE(seen.slow == std::vector<std::int64_t>{10, 11, 20, 21, 30, 31});
+  const RunResult result = run(gate, 0, 60);
+  REQUIRE(result.collected == std::vector<std::int64_t>{10, 20, 30});
+  REQUIRE(result.slow == std::vector<std::int64_t>{10, 11, 20, 21, 30, 31});
 }
 
 TEST_CASE("a static plan may collect the very first step") {
@@ -82,7 +83,7 @@ TEST_CASE("a static plan may collect the very first step") {
   REQUIRE(run(gate, 5, 8).collected == std::vector<std::int64_t>{5});
 }
 
-TEST_CASE("a promised fence stands until its verdict") {
+TEST_CASE("a promised fence stops training until the promise is released") {
   StepGate gate(Step{0});
   run(gate, 0, 2);
   const Step fence = gate.promise(1, kMaxWait);
@@ -93,23 +94,23 @@ TEST_CASE("a promised fence stands until its verdict") {
   REQUIRE_FALSE(gate.begin(Step{3}, Ticks{}).wait);
 }
 
-TEST_CASE("a trainer that stands at the effective step has not begun it") {
+TEST_CASE("a trainer that waits at the effective step has not begun it") {
   StepGate gate(Step{0});
   run(gate, 0, 2);
   REQUIRE(gate.promise(1, kMaxWait) == Step{3});
-  REQUIRE_FALSE(gate.try_begin(Step{3}));  // Has not come to the slow path yet.
+  REQUIRE_FALSE(gate.try_begin(Step{3}));  // It has not reached the slow path yet.
   REQUIRE(gate.settle(on_from(3, 1)));
   REQUIRE(gate.begin(Step{3}, Ticks{}).collect);
 }
 
-TEST_CASE("a commit whose step has begun is refused and not entered") {
+TEST_CASE("a commit whose effective step has begun is refused") {
   StepGate gate(Step{0});
   run(gate, 0, 9);
   REQUIRE_FALSE(gate.settle(on_from(9, 5)));
   REQUIRE(run(gate, 10, 20).collected.empty());
 }
 
-TEST_CASE("a promise in a collected phase never lifts the gate over a step to collect") {
+TEST_CASE("a promise does not open the fast path for a step that is collected") {
   StepGate gate(Step{0});
   REQUIRE(gate.settle(on_from(1, 5)));
   run(gate, 0, 2);
@@ -120,7 +121,7 @@ TEST_CASE("a promise in a collected phase never lifts the gate over a step to co
   REQUIRE(gate.begin(Step{3}, Ticks{}).collect);
 }
 
-TEST_CASE("a commit that no fence protects is entered in time or refused by a trainer at full speed") {
+TEST_CASE("a commit without a fence takes effect at its step or is refused during training at full speed") {
   for (int round = 0; round < 300; ++round) {
     StepGate gate(Step{0});
     std::atomic<bool> stop{false};
@@ -143,7 +144,7 @@ TEST_CASE("a commit that no fence protects is entered in time or refused by a tr
   }
 }
 
-TEST_CASE("an abandoned gate holds nobody") {
+TEST_CASE("training never waits at an abandoned gate") {
   StepGate gate(Step{0});
   run(gate, 0, 0);
   gate.abandon();
@@ -151,16 +152,16 @@ TEST_CASE("an abandoned gate holds nobody") {
   REQUIRE(run(gate, 1, 5).slow.empty());
 }
 
-TEST_CASE("two commits wait for their steps one after the other") {
+TEST_CASE("two commits take effect at their steps one after the other") {
   StepGate gate(Step{0});
   REQUIRE(gate.settle(on_from(5, 100, 1, 1)));
   REQUIRE(gate.settle(on_from(8, 1, 1, 2)));
-  const Seen seen = run(gate, 0, 12);
-  REQUIRE(seen.collected == std::vector<std::int64_t>{5, 6, 7, 8});
-  REQUIRE(seen.swaps == std::vector<std::pair<std::uint64_t, std::int64_t>>{{1, 5}, {2, 8}});
+  const RunResult result = run(gate, 0, 12);
+  REQUIRE(result.collected == std::vector<std::int64_t>{5, 6, 7, 8});
+  REQUIRE(result.swaps == std::vector<std::pair<std::uint64_t, std::int64_t>>{{1, 5}, {2, 8}});
 }
 
-TEST_CASE("no fence is ever passed by a trainer at full speed") {
+TEST_CASE("a trainer at full speed never passes a promised fence") {
   StepGate gate(Step{0});
   std::atomic<std::int64_t> fence{kNever.value};
   std::atomic<bool> stop{false};
@@ -168,7 +169,7 @@ TEST_CASE("no fence is ever passed by a trainer at full speed") {
   std::thread trainer([&] {
     for (Step n{0}; !stop; n = n + 1) {
       if (!gate.try_begin(n)) gate.begin_or_wait(n, at_zero, [&] { return stop.load(); });
-      // The fence is shown only after it has been promised.
+      // `fence` is set only after the gate has promised it.
       if (n.value >= fence.load() && !stop) passed = true;
     }
   });
@@ -185,7 +186,7 @@ TEST_CASE("no fence is ever passed by a trainer at full speed") {
   REQUIRE_FALSE(passed);
 }
 
-TEST_CASE("a trainer that has stood at its fence for max_wait lapses by itself") {
+TEST_CASE("a trainer that has waited at its fence for max_wait lapses by itself") {
   StepGate gate(Step{0});
   run(gate, 0, 2);
   REQUIRE(gate.promise(1, kMaxWait) == Step{3});
@@ -198,21 +199,21 @@ TEST_CASE("a trainer that has stood at its fence for max_wait lapses by itself")
   REQUIRE(run(gate, 4, 10).slow.empty());
 }
 
-TEST_CASE("a lapse ends the plan in force at the next boundary and drops commits ahead") {
+TEST_CASE("a lapse ends the plan in force at the next boundary and drops later commits") {
   StepGate gate(Step{0});
   REQUIRE(gate.settle(on_from(1, 100)));
   REQUIRE(gate.settle(on_from(6, 100, 1, 2)));
   REQUIRE(run(gate, 0, 3).counted == std::vector<std::int64_t>{1, 2, 3});
   REQUIRE(gate.take_applied().size() == 1);
   gate.lapse();
-  const Seen seen = run(gate, 4, 20);
-  REQUIRE(seen.collected.empty());
-  REQUIRE(seen.swaps == std::vector<std::pair<std::uint64_t, std::int64_t>>{{0, 4}});
+  const RunResult result = run(gate, 4, 20);
+  REQUIRE(result.collected.empty());
+  REQUIRE(result.swaps == std::vector<std::pair<std::uint64_t, std::int64_t>>{{0, 4}});
   REQUIRE_FALSE(gate.in_force()->plan->on);
   REQUIRE(gate.take_applied().empty());
 }
 
-TEST_CASE("a step does not count where the rank has lapsed since it began") {
+TEST_CASE("a step does not count if the rank has lapsed since the step began") {
   StepGate gate(Step{0});
   REQUIRE(gate.settle(on_from(1, 100)));
   run(gate, 0, 0);
@@ -223,7 +224,7 @@ TEST_CASE("a step does not count where the rank has lapsed since it began") {
   REQUIRE_FALSE(gate.step_still_valid(Ticks{}));
 }
 
-TEST_CASE("a step does not count where the lease has run out before its end") {
+TEST_CASE("a step does not count if the lease expires before the step ends") {
   StepGate gate(Step{0});
   gate.require_lease();
   gate.renew_lease(Ticks{1'000});
@@ -235,20 +236,20 @@ TEST_CASE("a step does not count where the lease has run out before its end") {
   REQUIRE(gate.lapsed());
 }
 
-TEST_CASE("nothing is collected without a lease and a later renewal does not bring it back") {
+TEST_CASE("nothing is collected without a lease even if the lease is renewed later") {
   StepGate gate(Step{0});
   gate.require_lease();
   gate.renew_lease(Ticks{1'000});
   REQUIRE(gate.settle(on_from(1, 100)));
   REQUIRE(run(gate, 0, 3, Ticks{500}).counted.size() == 3);
-  const Seen without = run(gate, 4, 6, Ticks{1'000});
+  const RunResult without = run(gate, 4, 6, Ticks{1'000});
   REQUIRE(without.collected.empty());
   gate.renew_lease(Ticks{100'000});
   REQUIRE(run(gate, 7, 9, Ticks{1'001}).collected.empty());
   REQUIRE(gate.lapsed());
 }
 
-TEST_CASE("a lapsed gate takes neither a promise nor a commit before it has rejoined") {
+TEST_CASE("a lapsed gate accepts neither a promise nor a commit until it rejoins") {
   StepGate gate(Step{0});
   run(gate, 0, 2);
   gate.lapse();
@@ -261,7 +262,7 @@ TEST_CASE("a lapsed gate takes neither a promise nor a commit before it has rejo
   REQUIRE(run(gate, 11, 20).counted == std::vector<std::int64_t>{12, 13});
 }
 
-TEST_CASE("a gate that lapses twice before its next boundary still goes off there") {
+TEST_CASE("a gate that lapses twice before the next boundary still goes off there") {
   StepGate gate(Step{0});
   REQUIRE(gate.settle(on_from(1, 100)));
   run(gate, 0, 3);
@@ -272,14 +273,14 @@ TEST_CASE("a gate that lapses twice before its next boundary still goes off ther
   REQUIRE(run(gate, 4, 9).collected.empty());
 }
 
-TEST_CASE("a commit that is effective before one that waits replaces it") {
+TEST_CASE("a commit replaces a waiting commit with a later effective step") {
   StepGate gate(Step{0});
   REQUIRE(gate.settle(on_from(9, 100, 1, 1)));
   REQUIRE(gate.settle(on_from(5, 100, 1, 2)));
   REQUIRE(run(gate, 0, 12).swaps == std::vector<std::pair<std::uint64_t, std::int64_t>>{{2, 5}});
 }
 
-TEST_CASE("waits are counted for ten minutes, the wait at the start and a stopped process's are not") {
+TEST_CASE("a wait counts for ten minutes and at most max_wait unless it was the wait at the start") {
   StepGate gate(Step{0});
   gate.hold(Step{1}, kMaxWait);
   run(gate, 0, 0);
@@ -297,7 +298,7 @@ TEST_CASE("waits are counted for ten minutes, the wait at the start and a stoppe
   REQUIRE(gate.waited_in(Ticks{600'000}, Ticks{650'001}) == Ticks{});
 }
 
-TEST_CASE("an interrupted wait takes the promise back and lapses") {
+TEST_CASE("an interrupted wait drops the promise and lapses") {
   StepGate gate(Step{0});
   run(gate, 0, 2);
   gate.promise(1, kMaxWait);
@@ -308,7 +309,7 @@ TEST_CASE("an interrupted wait takes the promise back and lapses") {
   REQUIRE(run(gate, 4, 9).slow.empty());
 }
 
-TEST_CASE("an off that comes too late ends the plan at the next boundary") {
+TEST_CASE("an off whose step has begun is refused and an off at the next step ends the plan") {
   StepGate gate(Step{0});
   REQUIRE(gate.settle(on_from(1, 100)));
   run(gate, 0, 9);

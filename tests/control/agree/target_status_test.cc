@@ -26,7 +26,7 @@ std::string names_of(const TargetList& list) {
   return names;
 }
 
-TEST_CASE("only_silent_or_unmatched is what is silent or unmatched and the rest is counted") {
+TEST_CASE("only_silent_or_unmatched keeps silent and unmatched entries and counts the rest") {
   const TargetList list = only_silent_or_unmatched(list_of_four());
   REQUIRE(names_of(list) == "bd");
   REQUIRE(list.unmatched.size() == 1);
@@ -34,7 +34,7 @@ TEST_CASE("only_silent_or_unmatched is what is silent or unmatched and the rest 
   REQUIRE(list.counts.watched == 4);
 }
 
-TEST_CASE("within a bound the unmatched come first then the silent then the rest") {
+TEST_CASE("a bounded list keeps unmatched entries first and then silent targets and then the rest") {
   REQUIRE(names_of(within(list_of_four(), 10'000)) == "abcd");
   REQUIRE(within(list_of_four(), 10'000).left_out == 0);
   const TargetList most = within(list_of_four(), 320);
@@ -51,7 +51,7 @@ TEST_CASE("within a bound the unmatched come first then the silent then the rest
   REQUIRE(none.counts.silent == 2);
 }
 
-TEST_CASE("rank 0 tells all its targets and the others what is only_silent_or_unmatched") {
+TEST_CASE("rank 0 lists all its targets and the other ranks only silent or unmatched ones") {
   SmallJob job(3, {0.3, 0.2, 3, 5});
   job.list_targets = [](int rank, const Plan* plan) {
     TargetList list = list_of_four();
@@ -73,7 +73,7 @@ TEST_CASE("rank 0 tells all its targets and the others what is only_silent_or_un
   REQUIRE(job.dry_runs[1].answers[1].matches == 1);
 }
 
-TEST_CASE("what a rank tells of its targets fits into a message") {
+TEST_CASE("the targets that a rank lists fit into a message") {
   SmallJob job(2);
   job.list_targets = [](int, const Plan*) {
     TargetList list;
@@ -86,14 +86,14 @@ TEST_CASE("what a rank tells of its targets fits into a message") {
   REQUIRE(job.tick_until([&] { return !job.dry_runs.empty(); }));
   const auto& answers = job.dry_runs.front().answers;
   for (std::size_t rank : {0u, 1u}) {
-    const TargetList& told = answers[rank].targets;
-    REQUIRE(told.targets.size() > 100);
-    REQUIRE(told.targets.size() < 500);
-    REQUIRE(told.left_out + static_cast<std::int64_t>(told.targets.size()) == 10'000);
+    const TargetList& list = answers[rank].targets;
+    REQUIRE(list.targets.size() > 100);
+    REQUIRE(list.targets.size() < 500);
+    REQUIRE(list.left_out + static_cast<std::int64_t>(list.targets.size()) == 10'000);
   }
 }
 
-TEST_CASE("lines about many names without a match are bounded and the rest is counted") {
+TEST_CASE("lines about unmatched names are bounded and the rest is counted") {
   CHECK(describe_all({}).empty());
   CHECK(describe_all({{"a", {"b", "c"}, ""}, {"(", {}, "bad"}}) ==
         std::vector<std::string>{"\"a\" matches nothing (nearest: b, c)", "\"(\" matches nothing: bad"});

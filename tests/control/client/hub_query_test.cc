@@ -4,6 +4,7 @@
 #include <stdlib.h>
 #include <sys/stat.h>
 
+#include <filesystem>
 #include <memory>
 
 #include "control/debian_version.h"
@@ -21,10 +22,20 @@ Status status_of(const std::string& launch_id) {
   return status;
 }
 
-TEST_CASE("a hub whose socket is missing for a moment is heard") {
+// Sets XDG_RUNTIME_DIR for the life of this object.
+struct RuntimeVariable {
+  explicit RuntimeVariable(const std::filesystem::path& value) {
+    setenv("XDG_RUNTIME_DIR", value.c_str(), 1);
+  }
+  ~RuntimeVariable() { unsetenv("XDG_RUNTIME_DIR"); }
+  RuntimeVariable(const RuntimeVariable&) = delete;
+  RuntimeVariable& operator=(const RuntimeVariable&) = delete;
+};
+
+TEST_CASE("query_all_hubs finds a hub whose socket is missing for a moment") {
   const TemporaryDirectory runtime;
   REQUIRE(chmod(runtime.path().c_str(), 0700) == 0);
-  setenv("XDG_RUNTIME_DIR", runtime.path().c_str(), 1);
+  const RuntimeVariable variable(runtime.path());
   const FakeHub first(runtime.path(), status_of("first"));
   REQUIRE(make_job_directory("second"));  // of a hub that is about to bind its socket again
   std::unique_ptr<FakeHub> second;
@@ -33,7 +44,6 @@ TEST_CASE("a hub whose socket is missing for a moment is heard") {
     if (status.launch_id == "first") second = std::make_unique<FakeHub>(runtime.path(), status_of("second"));
     return status.launch_id == "second";
   });
-  unsetenv("XDG_RUNTIME_DIR");
   bool heard = false;
   for (const HubReplies::Answer& answer : replies.answers)
     heard = heard || answer.status.launch_id == "second";

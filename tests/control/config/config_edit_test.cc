@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// Write-back: nothing but the value changes, and no save of the user is lost.
+// ConfigFile::edit() changes only its value and loses no save of the user's.
 #include <fcntl.h>
 #include <sys/stat.h>
 #include <sys/xattr.h>
@@ -31,18 +31,9 @@ FileContent first_content(ConfigFile& file) {
   return report->value();
 }
 
-std::string text_of(int n) { return "{\n  \"n\": " + std::to_string(n) + ",\n  \"dynamic_on\": true\n}\n"; }
-std::string with_off(std::string text) { return set_value(text, "/dynamic_on", "false").value_or("?"); }
-
-FileRead read_now(const fs::path& path) {
-  auto read = read_file(path);
-  REQUIRE(read.has_value());
-  return *read;
-}
-
 }  // namespace
 
-TEST_CASE("an edit changes its value alone and is not reported", "[configfile]") {
+TEST_CASE("an edit changes only its value and is not reported", "[configfile]") {
   ScratchDirectory directory;
   const auto path = directory / "c.json";
   const std::string before = "\xEF\xBB\xBF{\r\n\t\"dynamic_on\" :true ,\r\n\t\"unknown\": [ 1,2 ]\r\n}";
@@ -60,7 +51,7 @@ TEST_CASE("an edit changes its value alone and is not reported", "[configfile]")
   CHECK(next_text(file) == before);
 }
 
-TEST_CASE("nothing is left beside the file two seconds after an edit", "[configfile]") {
+TEST_CASE("the side file is removed two seconds after an edit or with the ConfigFile", "[configfile]") {
   ScratchDirectory directory;
   const auto path = directory / "c.json";
   save_in_place(path, text_of(1));
@@ -90,15 +81,15 @@ TEST_CASE("an edit based on an older save is refused", "[configfile]") {
   const auto seen = first_content(file);
   SECTION("another content") { save_by_rename(path, text_of(2)); }
   SECTION("the same content saved again") { save_in_place(path, text_of(1)); }
-  const auto users = read_text(path);
+  const auto saved_text = read_text(path);
   const auto done = file.edit(kOff, seen.identity);
   REQUIRE_FALSE(done.has_value());
   CHECK(done.error().kind == Kind::changed);
-  CHECK(read_text(path) == users);
-  CHECK(next_text(file) == users);
+  CHECK(read_text(path) == saved_text);
+  CHECK(next_text(file) == saved_text);
 }
 
-TEST_CASE("a save made the moment after an edit holds and is reported", "[configfile]") {
+TEST_CASE("a save right after an edit stays and is reported", "[configfile]") {
   ScratchDirectory directory;
   const auto path = directory / "c.json";
   save_in_place(path, text_of(1));
@@ -108,13 +99,13 @@ TEST_CASE("a save made the moment after an edit holds and is reported", "[config
   REQUIRE(file.edit(kOff, seen.identity).has_value());
   SECTION("by rename") { save_by_rename(path, text_of(2)); }
   SECTION("in place") { save_in_place(path, text_of(2)); }
-  SECTION("the bytes that the edit has written") { save_in_place(path, with_off(text_of(1))); }
-  const auto users = read_text(path);
-  CHECK(next_text(file) == users);
-  CHECK(read_text(path) == users);
+  SECTION("the same bytes as the edit") { save_in_place(path, with_off(text_of(1))); }
+  const auto saved_text = read_text(path);
+  CHECK(next_text(file) == saved_text);
+  CHECK(read_text(path) == saved_text);
 }
 
-TEST_CASE("who had the file open before an edit and writes after it is not lost", "[configfile]") {
+TEST_CASE("a write after an edit through a descriptor opened before it is not lost", "[configfile]") {
   ScratchDirectory directory;
   const auto path = directory / "c.json";
   save_in_place(path, text_of(1));
@@ -130,7 +121,7 @@ TEST_CASE("who had the file open before an edit and writes after it is not lost"
   CHECK(read_text(path) == text);
 }
 
-TEST_CASE("who has the file open before an edit and writes half a minute later is not lost", "[configfile]") {
+TEST_CASE("a displaced file is watched while somebody has it open", "[configfile]") {
   ScratchDirectory directory;
   const auto path = directory / "c.json";
   save_in_place(path, text_of(1));
@@ -144,19 +135,19 @@ TEST_CASE("who has the file open before an edit and writes half a minute later i
     now += std::chrono::seconds(1);
     CHECK_FALSE(file.poll().has_value());
   }
-  SECTION("with a save") {
+  SECTION("until it is written to") {
     const auto text = text_of(2);
     REQUIRE(::write(fd, text.data(), text.size()) == static_cast<ssize_t>(text.size()));
     ::close(fd);
     file.poll();
     CHECK(read_text(path) == text);
   }
-  SECTION("nothing and closes it") {
+  SECTION("until it is closed unchanged") {
     ::close(fd);
     file.poll();
     CHECK(directory.names() == std::set<std::string>{"c.json"});
   }
-  SECTION("nothing and never closes it") {
+  SECTION("for at most a minute") {
     now += std::chrono::seconds(31);
     file.poll();
     CHECK(directory.names() == std::set<std::string>{"c.json"});
@@ -164,7 +155,7 @@ TEST_CASE("who has the file open before an edit and writes half a minute later i
   }
 }
 
-TEST_CASE("who still has the displaced file open when the job ends is heard by the next", "[configfile]") {
+TEST_CASE("a save into a displaced file after the job's end is restored by the next job", "[configfile]") {
   ScratchDirectory directory;
   const auto path = directory / "c.json";
   save_in_place(path, text_of(1));
@@ -185,7 +176,7 @@ TEST_CASE("who still has the displaced file open when the job ends is heard by t
   CHECK(directory.names() == std::set<std::string>{"c.json"});
 }
 
-TEST_CASE("what one job has displaced and somebody has open is left there by another", "[configfile]") {
+TEST_CASE("a displaced file that is still open is left alone by another job", "[configfile]") {
   ScratchDirectory directory;
   const auto path = directory / "c.json";
   save_in_place(path, text_of(1));
@@ -206,7 +197,7 @@ TEST_CASE("what one job has displaced and somebody has open is left there by ano
   CHECK(read_text(path) == text);
 }
 
-TEST_CASE("an edit without a base takes in a save that was not reported yet", "[configfile]") {
+TEST_CASE("an edit without a base includes a save that was not reported yet", "[configfile]") {
   ScratchDirectory directory;
   const auto path = directory / "c.json";
   save_in_place(path, text_of(1));
@@ -242,7 +233,7 @@ TEST_CASE("an edit that is refused writes nothing", "[configfile]") {
   CHECK(directory.names().size() == 1);
 }
 
-TEST_CASE("mode owner attributes and link are kept", "[configfile]") {
+TEST_CASE("an edit keeps mode and owner and attributes and the symbolic link", "[configfile]") {
   ScratchDirectory directory;
   const auto path = directory / "c.json";
   const auto target = directory / "real.json";
@@ -252,7 +243,9 @@ TEST_CASE("mode owner attributes and link are kept", "[configfile]") {
   REQUIRE(::chmod(target.c_str(), 0642) == 0);
   const bool root = ::geteuid() == 0;
   if (root) REQUIRE(::chown(target.c_str(), 1234, 4321) == 0);
+  if (!root) WARN("skipped: the owner, because only root can change it");
   const bool attributes = ::setxattr(target.c_str(), "user.gradmon", "kept", 4, 0) == 0;
+  if (!attributes) WARN("skipped: the attributes, because this file system has none");
   ConfigFile file(path);
   first_content(file);
   REQUIRE(file.edit(kOff, std::nullopt).has_value());
@@ -264,10 +257,11 @@ TEST_CASE("mode owner attributes and link are kept", "[configfile]") {
   if (root) CHECK((status.st_uid == 1234 && status.st_gid == 4321));
   char value[8] = {};
   if (attributes) CHECK(::getxattr(target.c_str(), "user.gradmon", value, sizeof value) == 4);
+  if (attributes) CHECK(std::string_view(value, 4) == "kept");
   CHECK(read_text(target) == with_off(text_of(1)));
 }
 
-TEST_CASE("a file that cannot be replaced is left alone with the reason", "[configfile]") {
+TEST_CASE("a file that cannot be replaced is unchanged and the error says why", "[configfile]") {
   ScratchDirectory directory;
   const auto path = directory / "c.json";
   save_in_place(path, text_of(1));
@@ -277,7 +271,7 @@ TEST_CASE("a file that cannot be replaced is left alone with the reason", "[conf
     REQUIRE(::chmod(path.c_str(), 0444) == 0);
     reason = "it is read-only";
   }
-  SECTION("a second link") {
+  SECTION("a second hard link") {
     fs::create_hard_link(path, directory / "other");
     reason = "it has more than one hard link, which replacing it would break";
   }
@@ -294,7 +288,7 @@ TEST_CASE("a file that cannot be replaced is left alone with the reason", "[conf
 
 namespace {
 
-// Races of one save with one write-back, each; ends with the last save in place.
+// Lets one save race with one edit, `races` times. After each race the save must be in place.
 void race(const fs::path& place, int races) {
   ScratchDirectory directory(place);
   const auto path = directory / "c.json";
@@ -334,7 +328,7 @@ void race(const fs::path& place, int races) {
     REQUIRE(seen.text == text_of(n));
     REQUIRE(read_text(path) == text_of(n));
   }
-  CHECK(edited > 0);  // else nothing raced
+  CHECK(edited > 0);  // otherwise no edit was early enough to race
 }
 
 }  // namespace
@@ -343,7 +337,7 @@ TEST_CASE("no save on disk is lost in a race with a write-back", "[configfile]")
   race(fs::temp_directory_path(), full_scale() ? 2000 : 80);
 }
 
-TEST_CASE("no save in memory is lost in a race with a write-back", "[configfile]") {
+TEST_CASE("no save in /dev/shm is lost in a race with a write-back", "[configfile]") {
   if (::access("/dev/shm", W_OK) != 0) {
     WARN("skipped: no /dev/shm to write to");
     return;
@@ -351,7 +345,7 @@ TEST_CASE("no save in memory is lost in a race with a write-back", "[configfile]
   race("/dev/shm", full_scale() ? 2000 : 80);
 }
 
-TEST_CASE("a user who saves all the time loses nothing to write-backs", "[configfile]") {
+TEST_CASE("a user who saves continuously loses no save to write-backs", "[configfile]") {
   ScratchDirectory directory;
   const auto path = directory / "c.json";
   save_in_place(path, text_of(0));

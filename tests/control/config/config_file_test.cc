@@ -1,16 +1,18 @@
 // SPDX-License-Identifier: Apache-2.0
-// What ConfigFile makes of odd files, and when: on a clock moved by hand.
+// Which files ConfigFile reports, and when. The test moves the clock.
 #include "control/config/config_file.h"
 
-#include <sys/resource.h>
 #include <sys/socket.h>
 #include <sys/stat.h>
 #include <sys/un.h>
 #include <unistd.h>
 
+#include <memory>
+
 #include "control/debian_version.h"
 #include "control/log.h"
 #include "tests/control/config/scratch_directory.h"
+#include "tests/control/host/resource_limit.h"
 #include GRADMON_CATCH_HEADER
 
 namespace gradmon {
@@ -26,9 +28,11 @@ struct FakeClock {
   }
 };
 
-// What the file says within so much fake time, polled as it asks for.
-std::vector<std::string> said_within(ConfigFile& file, FakeClock& clock, milliseconds duration) {
-  std::vector<std::string> all;
+using Reports = std::vector<std::string>;
+
+// All reports within `duration` of fake time; polls as often as next_poll() says.
+Reports reports_within(ConfigFile& file, FakeClock& clock, milliseconds duration) {
+  Reports all;
   const auto end = clock.now + duration;
   for (;;) {
     if (const auto report = file.poll())
@@ -41,11 +45,9 @@ std::vector<std::string> said_within(ConfigFile& file, FakeClock& clock, millise
   return all;
 }
 
-using HubLogLine = std::vector<std::string>;
-
 }  // namespace
 
-TEST_CASE("a file of long ago is reported by the first poll", "[configfile]") {
+TEST_CASE("a file that was saved long ago is reported by the first poll", "[configfile]") {
   ScratchDirectory directory;
   save_in_place(directory / "c", "{}");
   make_old(directory / "c");
@@ -60,29 +62,29 @@ TEST_CASE("a file of long ago is reported by the first poll", "[configfile]") {
   CHECK_FALSE(file.poll().has_value());
 }
 
-TEST_CASE("a file that is missing at the start is told of at once and taken when it comes", "[configfile]") {
+TEST_CASE("a file missing at the start is reported at once and read when it appears", "[configfile]") {
   ScratchDirectory directory;
   FakeClock clock;
   ConfigFile file(directory / "c", clock.clock());
-  CHECK(said_within(file, clock, milliseconds(5000)) == HubLogLine{"(problem) there is no such file"});
+  CHECK(reports_within(file, clock, milliseconds(5000)) == Reports{"(problem) there is no such file"});
   save_in_place(directory / "c", "{}");
-  CHECK(said_within(file, clock, milliseconds(500)) == HubLogLine{"{}"});
+  CHECK(reports_within(file, clock, milliseconds(500)) == Reports{"{}"});
 }
 
-TEST_CASE("a file deleted later is one problem and the next save is taken", "[configfile]") {
+TEST_CASE("a file deleted later is reported as missing once and the next save is read", "[configfile]") {
   ScratchDirectory directory;
   save_in_place(directory / "c", "{}");
   FakeClock clock;
   ConfigFile file(directory / "c", clock.clock());
-  REQUIRE(said_within(file, clock, milliseconds(3000)) == HubLogLine{"{}"});
+  REQUIRE(reports_within(file, clock, milliseconds(3000)) == Reports{"{}"});
   fs::rename(directory / "c", directory / "d");
-  CHECK(said_within(file, clock, milliseconds(900)).empty());
-  CHECK(said_within(file, clock, milliseconds(60'000)) == HubLogLine{"(problem) there is no such file"});
+  CHECK(reports_within(file, clock, milliseconds(900)).empty());
+  CHECK(reports_within(file, clock, milliseconds(60'000)) == Reports{"(problem) there is no such file"});
   fs::rename(directory / "d", directory / "c");
-  CHECK(said_within(file, clock, milliseconds(5000)) == HubLogLine{"{}"});
+  CHECK(reports_within(file, clock, milliseconds(5000)) == Reports{"{}"});
 }
 
-TEST_CASE("what is empty or broken is quiet for a second and then reported once", "[configfile]") {
+TEST_CASE("an empty or broken file is reported once after a second", "[configfile]") {
   for (const std::string& broken :
        {std::string(), std::string("  \n"), std::string("\0\0\0", 3), std::string("{\"a\""),
         std::string("[]"), std::string("\xFF\xFE{\0}\0", 6)}) {
@@ -90,14 +92,14 @@ TEST_CASE("what is empty or broken is quiet for a second and then reported once"
     save_in_place(directory / "c", "{}");
     FakeClock clock;
     ConfigFile file(directory / "c", clock.clock());
-    REQUIRE(said_within(file, clock, milliseconds(3000)) == HubLogLine{"{}"});
+    REQUIRE(reports_within(file, clock, milliseconds(3000)) == Reports{"{}"});
     save_in_place(directory / "c", broken);
-    CHECK(said_within(file, clock, milliseconds(900)).empty());
-    CHECK(said_within(file, clock, milliseconds(20'000)) == HubLogLine{broken});
+    CHECK(reports_within(file, clock, milliseconds(900)).empty());
+    CHECK(reports_within(file, clock, milliseconds(20'000)) == Reports{broken});
     save_by_rename(directory / "c", broken + " ");
-    CHECK(said_within(file, clock, milliseconds(900)).empty());
+    CHECK(reports_within(file, clock, milliseconds(900)).empty());
     save_by_rename(directory / "c", "{ }");
-    CHECK(said_within(file, clock, milliseconds(1)) == HubLogLine{"{ }"});
+    CHECK(reports_within(file, clock, milliseconds(1)) == Reports{"{ }"});
   }
 }
 
@@ -106,30 +108,30 @@ TEST_CASE("a rename is reported at once and writing in place after a pause", "[c
   save_in_place(directory / "c", "{}");
   FakeClock clock;
   ConfigFile file(directory / "c", clock.clock());
-  REQUIRE(said_within(file, clock, milliseconds(3000)) == HubLogLine{"{}"});
+  REQUIRE(reports_within(file, clock, milliseconds(3000)) == Reports{"{}"});
   save_by_rename(directory / "c", "{ }");
   const auto report = file.poll();
   REQUIRE(report.has_value());
   clock.now += milliseconds(1000);
   save_in_place(directory / "c", "{  }");
   CHECK_FALSE(file.poll().has_value());
-  CHECK(said_within(file, clock, milliseconds(99)).empty());
-  CHECK(said_within(file, clock, milliseconds(10)) == HubLogLine{"{  }"});
+  CHECK(reports_within(file, clock, milliseconds(99)).empty());
+  CHECK(reports_within(file, clock, milliseconds(10)) == Reports{"{  }"});
 }
 
-TEST_CASE("a writer that has not closed is waited for", "[configfile]") {
+TEST_CASE("a file that its writer has not closed is not reported yet", "[configfile]") {
   ScratchDirectory directory;
   save_in_place(directory / "c", "{}");
   FakeClock clock;
   ConfigFile file(directory / "c", clock.clock());
-  REQUIRE(said_within(file, clock, milliseconds(3000)) == HubLogLine{"{}"});
+  REQUIRE(reports_within(file, clock, milliseconds(3000)) == Reports{"{}"});
   std::ofstream writer(directory / "c", std::ios::trunc);
   writer << "{\"a\": 1}" << std::flush;
-  CHECK(said_within(file, clock, milliseconds(1000)).empty());
+  CHECK(reports_within(file, clock, milliseconds(1000)).empty());
   writer << "   " << std::flush;
-  CHECK(said_within(file, clock, milliseconds(1900)).empty());
+  CHECK(reports_within(file, clock, milliseconds(1900)).empty());
   writer.close();
-  CHECK(said_within(file, clock, milliseconds(200)) == HubLogLine{"{\"a\": 1}   "});
+  CHECK(reports_within(file, clock, milliseconds(200)) == Reports{"{\"a\": 1}   "});
 }
 
 TEST_CASE("the same content with another time stamp is a save", "[configfile]") {
@@ -137,16 +139,16 @@ TEST_CASE("the same content with another time stamp is a save", "[configfile]") 
   save_in_place(directory / "c", "{}");
   FakeClock clock;
   ConfigFile file(directory / "c", clock.clock());
-  REQUIRE(said_within(file, clock, milliseconds(3000)) == HubLogLine{"{}"});
+  REQUIRE(reports_within(file, clock, milliseconds(3000)) == Reports{"{}"});
   make_old(directory / "c");
-  CHECK(said_within(file, clock, milliseconds(3000)) == HubLogLine{"{}"});
+  CHECK(reports_within(file, clock, milliseconds(3000)) == Reports{"{}"});
   fs::last_write_time(directory / "c", fs::file_time_type::clock::now() + std::chrono::hours(1000));
-  CHECK(said_within(file, clock, milliseconds(3000)) == HubLogLine{"{}"});
+  CHECK(reports_within(file, clock, milliseconds(3000)) == Reports{"{}"});
   fs::permissions(directory / "c", fs::perms(0600));
-  CHECK(said_within(file, clock, milliseconds(30'000)).empty());
+  CHECK(reports_within(file, clock, milliseconds(30'000)).empty());
 }
 
-TEST_CASE("what is not a regular file is refused without blocking", "[configfile]") {
+TEST_CASE("a file that is not regular or too large is refused without blocking", "[configfile]") {
   ScratchDirectory directory;
   const auto path = directory / "c";
   std::string expected = "(problem) it is not a regular file";
@@ -157,6 +159,7 @@ TEST_CASE("what is not a regular file is refused without blocking", "[configfile
     const int fd = ::socket(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC, 0);
     sockaddr_un address{};
     address.sun_family = AF_UNIX;
+    REQUIRE(path.string().size() < sizeof address.sun_path);
     path.string().copy(address.sun_path, sizeof address.sun_path - 1);
     REQUIRE(::bind(fd, reinterpret_cast<const sockaddr*>(&address), sizeof address) == 0);
     ::close(fd);
@@ -165,64 +168,61 @@ TEST_CASE("what is not a regular file is refused without blocking", "[configfile
     fs::create_symlink("nowhere", path);
     expected = "(problem) there is no such file";
   }
-  SECTION("link in a circle") {
+  SECTION("link to itself") {
     fs::create_symlink("c", path);
     expected = "(problem) it cannot be read: Too many levels of symbolic links";
   }
-  SECTION("over a mebibyte") {
+  SECTION("over 1 MiB") {
     save_in_place(path, std::string((std::size_t{1} << 20U) + 1, ' '));
     expected = "(problem) it is larger than 1 MiB";
   }
-  SECTION("a gibibyte of holes") {
+  SECTION("a sparse file of 1 GiB") {
     save_in_place(path, "");
     fs::resize_file(path, std::uintmax_t{1} << 30U);
     expected = "(problem) it is larger than 1 MiB";
   }
   FakeClock clock;
   ConfigFile file(path, clock.clock());
-  CHECK(said_within(file, clock, milliseconds(5000)) == HubLogLine{expected});
+  CHECK(reports_within(file, clock, milliseconds(5000)) == Reports{expected});
   const auto edited = file.edit({{"a", "1"}}, std::nullopt);
   REQUIRE_FALSE(edited.has_value());
   CHECK(edited.error().kind == EditError::Kind::unreadable);
   fs::remove_all(path);
   save_in_place(path, "{}");
-  CHECK(said_within(file, clock, milliseconds(3000)) == HubLogLine{"{}"});
+  CHECK(reports_within(file, clock, milliseconds(3000)) == Reports{"{}"});
 }
 
-TEST_CASE("without inotify the file is polled and seen all the same", "[configfile]") {
+TEST_CASE("without inotify the file is polled and saves are still reported", "[configfile]") {
   ScratchDirectory directory;
   save_in_place(directory / "c", "{}");
   FakeClock clock;
-  // UBSan, too, wants descriptors, for each class that it meets for the first time: the logger's.
+  // UBSan needs a descriptor when it first sees a class: it must see the logger's before the limit.
   log_info("a process without descriptors follows");
-  rlimit before{};
-  REQUIRE(::getrlimit(RLIMIT_NOFILE, &before) == 0);
-  const rlimit none{0, before.rlim_max};
-  REQUIRE(::setrlimit(RLIMIT_NOFILE, &none) == 0);
+  auto none = std::make_unique<const DescriptorLimit>(rlim_t{0});
   ConfigFile file(directory / "c", clock.clock());
-  REQUIRE(::setrlimit(RLIMIT_NOFILE, &before) == 0);
+  none.reset();
   CHECK(file.event_fd() == -1);
-  CHECK(said_within(file, clock, milliseconds(3000)) == HubLogLine{"{}"});
+  CHECK(reports_within(file, clock, milliseconds(3000)) == Reports{"{}"});
   save_in_place(directory / "c", "{ }");
-  CHECK(said_within(file, clock, milliseconds(3000)) == HubLogLine{"{ }"});
+  CHECK(reports_within(file, clock, milliseconds(3000)) == Reports{"{ }"});
   save_by_rename(directory / "c", "{  }");
-  CHECK(said_within(file, clock, milliseconds(3000)) == HubLogLine{"{  }"});
+  CHECK(reports_within(file, clock, milliseconds(3000)) == Reports{"{  }"});
 }
 
-TEST_CASE("a directory that is replaced is watched again", "[configfile]") {
+TEST_CASE("a replaced directory is watched again", "[configfile]") {
   ScratchDirectory directory;
   fs::create_directory(directory / "conf");
   save_in_place(directory / "conf/c", "{}");
   FakeClock clock;
   ConfigFile file(directory / "conf/c", clock.clock());
-  REQUIRE(said_within(file, clock, milliseconds(3000)) == HubLogLine{"{}"});
+  REQUIRE(reports_within(file, clock, milliseconds(3000)) == Reports{"{}"});
   fs::create_directory(directory / "next");
   save_in_place(directory / "next/c", "{ }");
   fs::rename(directory / "conf", directory / "old");
   fs::rename(directory / "next", directory / "conf");
-  CHECK(said_within(file, clock, milliseconds(3000)) == HubLogLine{"{ }"});
+  CHECK(reports_within(file, clock, milliseconds(3000)) == Reports{"{ }"});
   save_by_rename(directory / "conf/c", "{  }");
-  CHECK(said_within(file, clock, milliseconds(300)) == HubLogLine{"{  }"});
+  CHECK(reports_within(file, clock, milliseconds(300)) == Reports{"{  }"});
 }
 
 }  // namespace gradmon

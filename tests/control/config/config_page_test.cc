@@ -8,8 +8,8 @@
 namespace gradmon {
 namespace {
 
-// Where it fails: run it with GRADMON_WRITE_GOLDEN=1, and read the difference.
-TEST_CASE("CONFIG.md is what the option tables say") {
+// If this fails: run it with GRADMON_WRITE_GOLDEN=1, and read the diff of CONFIG.md.
+TEST_CASE("CONFIG.md matches the option tables") {
   CHECK(golden_difference("CONFIG.md", config_page()) == "");
 }
 

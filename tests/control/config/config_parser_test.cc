@@ -8,13 +8,11 @@
 #include <algorithm>
 #include <chrono>
 #include <fstream>
-#include <iterator>
-#include <sstream>
 
 namespace gradmon {
 namespace {
 
-Config good(std::string_view text) {
+Config parse_valid(std::string_view text) {
   const auto parsed = parse_config(text, "c.json");
   INFO(text);
   INFO((parsed ? "" : to_string(parsed.error())));
@@ -22,8 +20,8 @@ Config good(std::string_view text) {
   return parsed->config;
 }
 
-// The messages, one a line: errors, or else the warnings.
-std::string said(std::string_view text) {
+// The messages, one per line: the errors, or the warnings if there is no error.
+std::string messages(std::string_view text) {
   const auto parsed = parse_config(text, "c.json");
   if (!parsed) return to_string(parsed.error()) + "\n";
   std::string lines;
@@ -31,15 +29,15 @@ std::string said(std::string_view text) {
   return lines;
 }
 
-// The texts of a golden file and what was said of each: a text begins behind a
-// line "--- title", what is said behind the line "=>".
-struct Golden {
-  std::string title, text, said;
+// One case of the golden file: the line "--- TITLE", a config, the line "=>", and
+// the messages for that config.
+struct GoldenCase {
+  std::string title, text, messages;
 };
-std::vector<Golden> read_golden(const char* path) {
+std::vector<GoldenCase> read_golden(const char* path) {
   std::ifstream file(path);
   REQUIRE(file.good());
-  std::vector<Golden> all;
+  std::vector<GoldenCase> all;
   std::string line;
   bool answer = false;
   while (std::getline(file, line)) {
@@ -49,7 +47,7 @@ std::vector<Golden> read_golden(const char* path) {
     } else if (line == "=>") {
       answer = true;
     } else {
-      (answer ? all.back().said : all.back().text) += line + "\n";
+      (answer ? all.back().messages : all.back().text) += line + "\n";
     }
   }
   return all;
@@ -57,8 +55,8 @@ std::vector<Golden> read_golden(const char* path) {
 
 }  // namespace
 
-TEST_CASE("an empty object is the config of all defaults", "[config]") {
-  const auto config = good("{}");
+TEST_CASE("an empty object gives the default of every key", "[config]") {
+  const auto config = parse_valid("{}");
   CHECK(config.targets.empty());
   CHECK_FALSE(config.dynamic_on);
   CHECK(config.collect_times == 100'000'000);
@@ -75,42 +73,74 @@ TEST_CASE("an empty object is the config of all defaults", "[config]") {
   CHECK_FALSE(config.l2_targets.linear_hook.has_value());
 }
 
-TEST_CASE("every key of a full file is read", "[config]") {
-  const auto config = good(R"({
-    "targets": {"b.weight": {}, "a": {"input": "tuple[2]:1", "output": "tensor", "output_grad": "tuple[3]"}},
+namespace {
+
+// Each key has another value than its default.
+constexpr char kFullConfig[] = R"({
+    "targets": {"b.weight": {}, "a": {"input": "tuple[2]:1", "output": "tensor",
+                                      "input_grad": "tuple[4]:3", "output_grad": "tuple[3]"}},
     "target_regex": ["layers\\.[0-3]\\."], "invert": true, "dynamic_on": true, "collect_times": 3,
     "start_step": 4, "step_interval": 5, "print_struct": true, "module_ranks": [0, 3],
-    "xy_distribution": true, "all_xy": true, "forward_only": true, "wg_distribution": true,
-    "monitor_mbs_grad": true, "mv_distribution": true, "param_distribution": true, "ur_distribution": true,
-    "mg_direction": true,
-    "cc_distribution": {"enable": true, "cc_codeline": ["train.py\\[23\\]"], "cc_pre_hook": true},
-    "stack_info": true, "l2_targets": {"attention_hook": ["att"], "linear_hook": []},
+    "xy_distribution": true, "all_xy": true, "forward_only": true, "backward_only": true,
+    "wg_distribution": true, "monitor_mbs_grad": true, "mv_distribution": true, "param_distribution": true,
+    "ur_distribution": true, "mg_direction": true,
+    "cc_distribution": {"enable": true, "cc_codeline": ["train.py\\[23\\]"], "cc_pre_hook": true,
+                        "cc_log_only": true},
+    "stack_info": true,
+    "l2_targets": {"attention_hook": ["att"], "linear_hook": [], "moe_router_weight_hook": ["weight"],
+                   "moe_router_logit_hook": ["logit"]},
     "recording_l2_features": true, "sa_order": "b,s,h,d", "sa_causal": false,
     "alert": {"rules": [{"rule_name": "AnomalyTurbulence", "args": {"threshold": 0.5}},
                         {"rule_name": "AnomalyNan"}], "dump": true},
     "format": ["csv", "sqlite", "csv"], "ops": ["max", "min", "max"], "eps": 1e-3, "ndigits": 12,
     "step_count_per_record": 7, "append_output": ["Dec03_21-34-40", "Dec03_21-34-41"], "squash_name": false,
-    "lookahead_steps": 8, "fence_timeout": 0.5, "on_partition": "wait", "queue_capacity": 1024,
-    "on_overflow": "drop", "max_overhead": 0.05, "keep_last": 9,
+    "lookahead_steps": 8, "max_wait": 1.5, "fence_timeout": 0.5, "on_partition": "wait",
+    "queue_capacity": 1024, "on_overflow": "drop", "max_overhead": 0.05, "keep_last": 9,
     "on_alert": {"collect": {"ops": ["nans"]}, "times": 2, "cooldown": 60, "exec": ["mail", "me"]},
     "scalars": {"loss": "log", "grad-norm": ["log", "records"]}, "throughput_baseline": 12.5,
-    "write_back": false})");
+    "write_back": false})";
+
+template <typename Part>
+void check_full_config_has() {
+  for (const auto& option : options<Part>()) {
+    const std::string key = "\"" + std::string(option.name) + "\":";
+    INFO(key);
+    CHECK(std::string_view(kFullConfig).find(key) != std::string_view::npos);
+  }
+}
+
+}  // namespace
+
+TEST_CASE("the full file of the next test has every key of the option tables", "[config]") {
+  check_full_config_has<Config>();
+  check_full_config_has<Config::Target>();
+  check_full_config_has<Config::CcDistribution>();
+  check_full_config_has<Config::L2Targets>();
+  check_full_config_has<Config::Alert>();
+  check_full_config_has<Config::OnAlert>();
+}
+
+TEST_CASE("every key of a full file is read", "[config]") {
+  const auto config = parse_valid(kFullConfig);
   REQUIRE(config.targets.size() == 2);
   CHECK(config.targets[0].name == "b.weight");
   CHECK(config.targets[1].input == Config::Selection{2, 1});
   CHECK(config.targets[1].output == Config::Selection{0, 0});
   CHECK(config.targets[1].output_grad == Config::Selection{3, 0});
-  CHECK_FALSE(config.targets[1].input_grad.has_value());
+  CHECK(config.targets[1].input_grad == Config::Selection{4, 3});
   CHECK(config.target_regex == std::vector<std::string>{"layers\\.[0-3]\\."});
   CHECK(
       (config.invert && config.dynamic_on && config.print_struct && config.xy_distribution && config.all_xy));
-  CHECK((config.forward_only && config.wg_distribution && config.monitor_mbs_grad && config.mv_distribution));
+  CHECK((config.forward_only && config.backward_only && config.wg_distribution));
+  CHECK((config.monitor_mbs_grad && config.mv_distribution));
   CHECK((config.param_distribution && config.ur_distribution && config.mg_direction && config.stack_info));
   CHECK((config.collect_times == 3 && config.start_step == 4 && config.step_interval == 5));
   CHECK(config.module_ranks == std::vector<std::int64_t>{0, 3});
-  CHECK(config.cc_distribution == Config::CcDistribution{true, {"train.py\\[23\\]"}, true, false});
+  CHECK(config.cc_distribution == Config::CcDistribution{true, {"train.py\\[23\\]"}, true, true});
   CHECK(config.l2_targets.attention_hook == std::vector<std::string>{"att"});
   CHECK(config.l2_targets.linear_hook == std::vector<std::string>{});
+  CHECK(config.l2_targets.moe_router_weight_hook == std::vector<std::string>{"weight"});
+  CHECK(config.l2_targets.moe_router_logit_hook == std::vector<std::string>{"logit"});
   CHECK((config.recording_l2_features && config.sa_order == AxisOrder::bshd));
   CHECK(config.sa_causal == CausalMask::no);
   REQUIRE(config.alert.rules.size() == 2);
@@ -123,6 +153,7 @@ TEST_CASE("every key of a full file is read", "[config]") {
   CHECK(config.append_output.size() == 2);
   CHECK_FALSE(config.squash_name);
   CHECK(config.lookahead_steps == 8);
+  CHECK(config.max_wait == std::chrono::milliseconds(1500));
   CHECK(config.fence_timeout == std::chrono::milliseconds(500));
   CHECK((config.on_partition == Config::OnPartition::wait && config.on_overflow == Config::OnOverflow::drop));
   CHECK((config.queue_capacity == 1024 && config.max_overhead == 0.05 && config.keep_last == 9));
@@ -137,7 +168,7 @@ TEST_CASE("every key of a full file is read", "[config]") {
   CHECK_FALSE(config.write_back);
 }
 
-TEST_CASE("the file that msprobe documents is taken as it is", "[config]") {
+TEST_CASE("the config file in msprobe's documentation is accepted unchanged", "[config]") {
   const auto parsed = parse_config(R"({
     "targets": {"language_model.encoder.layers.0": {"input": "tuple[2]:0", "output": "tensor",
                 "input_grad":"tuple[2]:0", "output_grad":"tuple[1]:0"}},
@@ -154,54 +185,54 @@ TEST_CASE("the file that msprobe documents is taken as it is", "[config]") {
   CHECK(parsed->config.ops.size() == 6);
 }
 
-TEST_CASE("what is said of each text is what the golden file has", "[config]") {
+TEST_CASE("the messages for each config are those of the golden file", "[config]") {
   const auto all = read_golden(GRADMON_CONFIG_GOLDEN);
   REQUIRE(all.size() > 40);
   for (const auto& golden : all) {
     INFO(golden.title);
-    CHECK(said(golden.text) == golden.said);
+    CHECK(messages(golden.text) == golden.messages);
   }
 }
 
 TEST_CASE("1.0 and 1e3 are integers", "[config]") {
-  CHECK(good(R"({"collect_times": 1.0})").collect_times == 1);
-  CHECK(good(R"({"collect_times": 1e3})").collect_times == 1000);
-  CHECK(good(R"({"collect_times": 9223372036854775807})").collect_times == 9223372036854775807);
+  CHECK(parse_valid(R"({"collect_times": 1.0})").collect_times == 1);
+  CHECK(parse_valid(R"({"collect_times": 1e3})").collect_times == 1000);
+  CHECK(parse_valid(R"({"collect_times": 9223372036854775807})").collect_times == 9223372036854775807);
 }
 
-TEST_CASE("a byte order mark and CRLF are accepted and do not shift places", "[config]") {
-  CHECK(good("\xEF\xBB\xBF{\"collect_times\": 2}\r\n").collect_times == 2);
-  CHECK(said("\xEF\xBB\xBF{\"eps\": 0}") == "c.json:1:9: /eps: found 0, expected a number > 0\n");
-  CHECK(said("{\r\n  \"eps\": 0\r\n}") == "c.json:2:10: /eps: found 0, expected a number > 0\n");
+TEST_CASE("a byte order mark and CRLF are accepted and do not shift positions", "[config]") {
+  CHECK(parse_valid("\xEF\xBB\xBF{\"collect_times\": 2}\r\n").collect_times == 2);
+  CHECK(messages("\xEF\xBB\xBF{\"eps\": 0}") == "c.json:1:9: /eps: found 0, expected a number > 0\n");
+  CHECK(messages("{\r\n  \"eps\": 0\r\n}") == "c.json:2:10: /eps: found 0, expected a number > 0\n");
 }
 
 TEST_CASE("columns are counted in characters", "[config]") {
-  CHECK(said("{\"\xE6\x9D\x83\": 1, \"eps\": 0}").find("c.json:1:17: /eps") != std::string::npos);
+  CHECK(messages("{\"\xE6\x9D\x83\": 1, \"eps\": 0}").find("c.json:1:17: /eps") != std::string::npos);
 }
 
-TEST_CASE("bytes that are not text are refused with their place", "[config]") {
-  CHECK(said(std::string("{\"a\": \"x\xFF\"}")) ==
+TEST_CASE("bytes that are not text are refused", "[config]") {
+  CHECK(messages(std::string("{\"a\": \"x\xFF\"}")) ==
         "c.json:1:9: found byte 0xff at byte offset 8, expected valid UTF-8\n");
-  CHECK(said(std::string("{\"a\": \"\xED\xA0\x80\"}")).find("valid UTF-8") != std::string::npos);
-  CHECK(said(std::string("{\"a\": \"\x01\"}")).find("control character 0x01") != std::string::npos);
-  CHECK(said(std::string("{\0}", 3)).find("UTF-16") != std::string::npos);
-  CHECK(said(std::string("\xFF\xFE{\0}\0", 6)).find("UTF-16") != std::string::npos);
-  CHECK(said(std::string("\0\0\0\0\0\0", 6)).find("NUL") != std::string::npos);
-  CHECK(said("").find("an empty file") != std::string::npos);
-  CHECK(said("  \n ").find("an empty file") != std::string::npos);
+  CHECK(messages(std::string("{\"a\": \"\xED\xA0\x80\"}")).find("valid UTF-8") != std::string::npos);
+  CHECK(messages(std::string("{\"a\": \"\x01\"}")).find("control character 0x01") != std::string::npos);
+  CHECK(messages(std::string("{\0}", 3)).find("UTF-16") != std::string::npos);
+  CHECK(messages(std::string("\xFF\xFE{\0}\0", 6)).find("UTF-16") != std::string::npos);
+  CHECK(messages(std::string("\0\0\0\0\0\0", 6)).find("NUL") != std::string::npos);
+  CHECK(messages("").find("an empty file") != std::string::npos);
+  CHECK(messages("  \n ").find("an empty file") != std::string::npos);
 }
 
 TEST_CASE("a config cut at any byte is refused", "[config]") {
   const std::string text =
       R"({"targets": {"a\u00e9": {}}, "ops": ["min", "max"], "eps": 1.5e-3, "invert": true, "format": "csv"})";
-  good(text);
+  parse_valid(text);
   for (std::size_t length = 0; length < text.size(); ++length) {
     INFO(length);
     CHECK_FALSE(parse_config(text.substr(0, length), "c.json").has_value());
   }
 }
 
-TEST_CASE("hostile texts are refused within their bounds", "[config]") {
+TEST_CASE("configs over a limit and patterns that RE2 refuses are refused", "[config]") {
   const auto refused = [](const std::string& text) { return !parse_config(text, "c.json").has_value(); };
   CHECK(refused(std::string(100'000, '[')));
   std::string deep;
@@ -222,7 +253,7 @@ TEST_CASE("hostile texts are refused within their bounds", "[config]") {
   CHECK(refused(R"({"target_regex": ["(unclosed"]})"));
 }
 
-TEST_CASE("a file of nothing but mistakes is told of a hundred of them", "[config]") {
+TEST_CASE("at most a hundred errors are reported", "[config]") {
   std::string text = "{\"module_ranks\": [-1";
   for (int i = 0; i < 200; ++i) text += ", -1";
   const auto parsed = parse_config(text + "]}", "c.json");
@@ -230,15 +261,15 @@ TEST_CASE("a file of nothing but mistakes is told of a hundred of them", "[confi
   CHECK(parsed.error().size() == 100);
 }
 
-TEST_CASE("both places of a key given twice are named", "[config]") {
-  CHECK(said("{\n\"eps\": 1,\n\"\\u0065ps\": 2}") ==
+TEST_CASE("a duplicate key is reported with both positions", "[config]") {
+  CHECK(messages("{\n\"eps\": 1,\n\"\\u0065ps\": 2}") ==
         "c.json:3:1: /eps: duplicate key \"\\u0065ps\" (first at 2:1)\n");
 }
 
-TEST_CASE("after one pattern that is too large no other is compiled", "[config]") {
+TEST_CASE("after a pattern that is too large no other pattern is compiled", "[config]") {
   std::string text = R"({"target_regex": ["\\pL{1000}")";
   for (int i = 0; i < 255; ++i) text += R"(, "a")";
-  const auto lines = said(text + "]}");
+  const auto lines = messages(text + "]}");
   CHECK(lines.find("/target_regex/0: found \"\\\\pL{1000}\", expected a pattern that RE2 accepts") !=
         std::string::npos);
   CHECK(lines.find(
@@ -246,7 +277,7 @@ TEST_CASE("after one pattern that is too large no other is compiled", "[config]"
         std::string::npos);
 }
 
-TEST_CASE("the reference has a line for every key that a config can have", "[config]") {
+TEST_CASE("the reference has one line for every config key", "[config]") {
   const auto reference = config_reference();
   CHECK(static_cast<std::size_t>(std::count(reference.begin(), reference.end(), '\n')) ==
         options<Config>().size());
@@ -254,10 +285,11 @@ TEST_CASE("the reference has a line for every key that a config can have", "[con
   CHECK(reference.find("takes effect at the next start") != std::string::npos);
 }
 
-TEST_CASE("only keys that are fixed at start are told when they change", "[config]") {
-  const auto running = good("{}");
-  CHECK(changed_restart_keys(running, good(R"({"eps": 1, "ops": ["min"], "write_back": false})")).empty());
-  CHECK(changed_restart_keys(running, good(R"({"queue_capacity": 1})")) ==
+TEST_CASE("only changed keys that take effect at the next start are listed", "[config]") {
+  const auto running = parse_valid("{}");
+  CHECK(changed_restart_keys(running, parse_valid(R"({"eps": 1, "ops": ["min"], "write_back": false})"))
+            .empty());
+  CHECK(changed_restart_keys(running, parse_valid(R"({"queue_capacity": 1})")) ==
         std::vector<std::string_view>{"queue_capacity"});
 }
 

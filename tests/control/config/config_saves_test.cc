@@ -1,10 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
-// How ConfigFile sees saves: every way of saving, once and whole.
+// ConfigFile reports each save once and complete, whichever way the file is saved.
 #include <fcntl.h>
-#include <sys/stat.h>
 #include <unistd.h>
 
-#include <atomic>
 #include <functional>
 #include <thread>
 #include <vector>
@@ -20,8 +18,8 @@ namespace {
 
 using namespace testing;
 
-// A text whose two numbers agree: half of one and half of another do not.
-std::string version(int n, int padding = 2000) {
+// A text that holds its number twice. In a mix of two versions the two numbers differ.
+std::string numbered_text(int n, int padding = 2000) {
   const auto digits = std::to_string(1'000'000 + n);
   return "{\"first\": " + digits + ", \"pad\": \"" + std::string(static_cast<std::size_t>(padding), 'x') +
          "\", \"last\": " + digits + "}\n";
@@ -31,6 +29,8 @@ int number_of(std::string_view text) {
   const auto last = value_at(text, "/last");
   return first && last && *first == *last ? std::stoi(std::string(*first)) - 1'000'000 : -1;
 }
+
+std::string quoted(const fs::path& path) { return "'" + path.string() + "'"; }
 
 void run(const std::string& command) {
   const int status = std::system(command.c_str());
@@ -42,13 +42,13 @@ void write_slowly(const fs::path& path, const std::string& text) {
   for (std::size_t at = 0; at < text.size(); at += 500) {
     const auto part = text.substr(at, 500);
     if (::write(fd, part.data(), part.size()) < 0) break;
-    std::this_thread::sleep_for(std::chrono::milliseconds(120));  // the subject: slower than a settled read
+    std::this_thread::sleep_for(std::chrono::milliseconds(120));  // longer than the settle time of 100 ms
   }
   ::close(fd);
 }
 
-// Overwrites without truncation, in two halves: between them the file is JSON
-// mixed of two versions.
+// Overwrites without truncation, in two halves. Between them the file is a mix of
+// two versions.
 void overwrite_in_halves(const fs::path& path, const std::string& text, std::chrono::milliseconds between) {
   const int fd = ::open(path.c_str(), O_WRONLY | O_CREAT | O_CLOEXEC, 0644);
   const auto half = text.size() / 2;
@@ -60,13 +60,13 @@ void overwrite_in_halves(const fs::path& path, const std::string& text, std::chr
   ::close(fd);
 }
 
-struct Saving {
+struct SaveMethod {
   const char* name;
   std::function<void(const fs::path&, const std::string&)> save;
 };
 
-const std::vector<Saving>& savings() {
-  static const std::vector<Saving> all{
+const std::vector<SaveMethod>& save_methods() {
+  static const std::vector<SaveMethod> all{
       {"in place", [](const fs::path& path, const std::string& text) { save_in_place(path, text); }},
       {"slowly", write_slowly},
       {"overwritten",
@@ -77,7 +77,7 @@ const std::vector<Saving>& savings() {
       {"sed -i",
        [](const fs::path& path, const std::string& text) {
          const auto old = std::to_string(1'000'000 + number_of(read_text(path)));
-         run("sed -i s/" + old + "/" + std::to_string(1'000'000 + number_of(text)) + "/g " + path.string());
+         run("sed -i s/" + old + "/" + std::to_string(1'000'000 + number_of(text)) + "/g " + quoted(path));
        }},
       {"backup and rename, as vim",
        [](const fs::path& path, const std::string& text) {
@@ -89,12 +89,12 @@ const std::vector<Saving>& savings() {
       {"cp",
        [](const fs::path& path, const std::string& text) {
          save_in_place(path.string() + ".other", text);
-         run("cp " + path.string() + ".other " + path.string());
+         run("cp " + quoted(path.string() + ".other") + " " + quoted(path));
        }},
       {"mv",
        [](const fs::path& path, const std::string& text) {
          save_in_place(path.string() + ".other", text);
-         run("mv " + path.string() + ".other " + path.string());
+         run("mv " + quoted(path.string() + ".other") + " " + quoted(path));
        }},
       {"removed and made again",
        [](const fs::path& path, const std::string& text) {
@@ -107,75 +107,75 @@ const std::vector<Saving>& savings() {
 
 }  // namespace
 
-TEST_CASE("each save is seen once and whole whichever way it is made", "[configfile]") {
+TEST_CASE("each save is reported once and complete whichever way it is made", "[configfile]") {
   ScratchDirectory directory;
   const auto path = directory / "config.json";
-  save_in_place(path, version(0));
+  save_in_place(path, numbered_text(0));
   make_old(path);
   ConfigFile file(path);
-  REQUIRE(next_text(file) == version(0));
+  REQUIRE(next_text(file) == numbered_text(0));
   int n = 0;
   for (int round = 0; round < (full_scale() ? 10 : 3); ++round) {
-    for (const auto& saving : savings()) {
-      INFO(saving.name);
+    for (const auto& method : save_methods()) {
+      INFO(method.name);
       ++n;
-      std::thread user([&] { saving.save(path, version(n)); });
+      std::thread user([&] { method.save(path, numbered_text(n)); });
       const auto seen = next_text(file);
       user.join();
       CHECK(number_of(seen) == n);
-      CHECK(seen == version(n));
+      CHECK(seen == numbered_text(n));
     }
   }
 }
 
-TEST_CASE("a swapped symbolic link is a save", "[configfile]") {
+TEST_CASE("a changed symbolic link is reported as a save", "[configfile]") {
   ScratchDirectory directory;
   const auto path = directory / "config.json";
-  save_in_place(directory / "a.json", version(1));
-  save_in_place(directory / "b.json", version(2));
+  save_in_place(directory / "a.json", numbered_text(1));
+  save_in_place(directory / "b.json", numbered_text(2));
   make_old(directory / "a.json");
   make_old(directory / "b.json");
   fs::create_symlink("a.json", path);
   ConfigFile file(path);
-  REQUIRE(next_text(file) == version(1));
-  run("ln -sfn b.json " + path.string());
-  CHECK(next_text(file) == version(2));
-  save_in_place(directory / "b.json", version(3));
-  CHECK(next_text(file) == version(3));
+  REQUIRE(next_text(file) == numbered_text(1));
+  run("ln -sfn b.json " + quoted(path));
+  CHECK(next_text(file) == numbered_text(2));
+  save_in_place(directory / "b.json", numbered_text(3));
+  CHECK(next_text(file) == numbered_text(3));
   fs::create_symlink("a.json", directory / "link");
   fs::rename(directory / "link", path);
-  CHECK(next_text(file) == version(1));
+  CHECK(next_text(file) == numbered_text(1));
 }
 
-TEST_CASE("an update of a Kubernetes config map is a save", "[configfile]") {
+TEST_CASE("an update of a Kubernetes config map is reported as a save", "[configfile]") {
   ScratchDirectory directory;
   const auto update = [&](int n) {
     const auto stamp = "..2026_0" + std::to_string(n);
     fs::create_directory(directory / stamp);
-    save_in_place(directory / stamp / "config.json", version(n));
+    save_in_place(directory / stamp / "config.json", numbered_text(n));
     fs::create_symlink(stamp, directory / "..data_tmp");
     fs::rename(directory / "..data_tmp", directory / "..data");
   };
   update(1);
   fs::create_symlink("..data/config.json", directory / "config.json");
   ConfigFile file(directory / "config.json");
-  REQUIRE(next_text(file) == version(1));
+  REQUIRE(next_text(file) == numbered_text(1));
   for (int n = 2; n < 6; ++n) {
     update(n);
-    CHECK(next_text(file) == version(n));
+    CHECK(next_text(file) == numbered_text(n));
     fs::remove_all(directory / ("..2026_0" + std::to_string(n - 1)));
   }
 }
 
-TEST_CASE("mixed saves back to back are never seen half and the last is seen", "[configfile]") {
+TEST_CASE("rapid mixed saves are never reported in part and the last one is reported", "[configfile]") {
   ScratchDirectory directory;
   const auto path = directory / "config.json";
-  save_in_place(path, version(0));
+  save_in_place(path, numbered_text(0));
   ConfigFile file(path);
   const int last = full_scale() ? 10'000 : 500;
   std::thread user([&] {
     for (int n = 1; n <= last; ++n) {
-      const auto text = version(n, n % 3 == 0 ? 2000 : 60'000);
+      const auto text = numbered_text(n, n % 3 == 0 ? 2000 : 60'000);
       switch (n % 4) {
         case 0:
           save_by_rename(path, text);
@@ -203,27 +203,25 @@ TEST_CASE("mixed saves back to back are never seen half and the last is seen", "
   CHECK(broken == std::vector<std::string>{});
 }
 
-TEST_CASE("a file that flips every millisecond gives few reports and the last one", "[configfile]") {
+TEST_CASE("saves every millisecond are reported at most four times a second and at the end", "[configfile]") {
   ScratchDirectory directory;
   const auto path = directory / "config.json";
-  save_in_place(path, version(0));
+  save_in_place(path, numbered_text(0));
   make_old(path);
   ConfigFile file(path);
-  REQUIRE(next_text(file) == version(0));
+  REQUIRE(next_text(file) == numbered_text(0));
   const auto start = std::chrono::steady_clock::now();
   std::thread user([&] {
     for (int n = 1; n <= 1000; ++n) {
-      save_by_rename(path, version(n));
+      save_by_rename(path, numbered_text(n));
       std::this_thread::sleep_for(std::chrono::milliseconds(1));
     }
   });
   int reports = 0;
-  for (int n = 0; n != 1000; ++reports) {
-    const auto text = next_text(file);
-    REQUIRE(text != "(nothing)");
-    n = number_of(text);
-  }
+  std::string text;
+  for (; number_of(text) != 1000 && text != "(nothing)"; ++reports) text = next_text(file);
   user.join();
+  CHECK(number_of(text) == 1000);
   const auto quarters = (std::chrono::steady_clock::now() - start) / std::chrono::milliseconds(250);
   CHECK(reports <= quarters + 2);
 }

@@ -15,7 +15,7 @@ std::string edited(std::string_view text, std::string_view pointer, std::string_
   return out ? *out : "(error) " + out.error();
 }
 
-// A random JSON value in a random layout.
+// Generates random JSON values with random white space.
 class Generator {
  public:
   explicit Generator(unsigned seed) : random_(seed) {}
@@ -45,7 +45,7 @@ class Generator {
 
 }  // namespace
 
-TEST_CASE("an edit changes the bytes of its value and no other", "[config]") {
+TEST_CASE("an edit changes only the bytes of its value", "[config]") {
   Generator generate(7);
   for (int i = 0; i < 20'000; ++i) {
     const auto text = generate.blank() + generate.value(4) + generate.blank();
@@ -64,7 +64,7 @@ TEST_CASE("an edit changes the bytes of its value and no other", "[config]") {
   }
 }
 
-TEST_CASE("a missing key is inserted first and all else stays", "[config]") {
+TEST_CASE("a missing key is inserted first and the rest is unchanged", "[config]") {
   Generator generate(8);
   for (int i = 0; i < 20'000; ++i) {
     const auto text = generate.blank() + "{" + generate.blank() +
@@ -96,7 +96,7 @@ TEST_CASE("an inserted key has the layout of the first member", "[config]") {
   CHECK(edited("{}", "/alert/dump", "true") == "{\"alert\": {\"dump\": true}}");
 }
 
-TEST_CASE("what cannot be edited says why", "[config]") {
+TEST_CASE("a refused edit says why", "[config]") {
   CHECK(edited("{\"a\": 1,}", "/a", "2") ==
         "(error) 1:8: found a comma before \"}\", expected no trailing comma");
   CHECK(edited("{\"a\": 1}", "/a", "tru") ==
@@ -112,7 +112,7 @@ TEST_CASE("what cannot be edited says why", "[config]") {
             .rfind("(error) the result would not be valid JSON: 1:", 0) == 0);
 }
 
-TEST_CASE("a key may be given plainly or as a pointer", "[config]") {
+TEST_CASE("a key may be given by name or as a JSON pointer", "[config]") {
   CHECK(to_pointer("eps") == "/eps");
   CHECK(to_pointer("/alert/dump") == "/alert/dump");
   CHECK(to_pointer("a/b~c") == "/a~1b~0c");

@@ -3,7 +3,6 @@
 
 #include <simdjson.h>
 
-#include <cstring>
 #include <random>
 
 #include "control/debian_version.h"
@@ -18,7 +17,7 @@ bool simdjson_accepts(const std::string& text) {
   return parser.parse(simdjson::padded_string(text)).error() == simdjson::SUCCESS;
 }
 
-// One random change that leaves a text nearly JSON.
+// Makes one random change, after which the text is nearly JSON.
 void mutate(std::string& text, std::mt19937& random) {
   static const std::vector<std::string> pieces{"{",
                                                "}",
@@ -118,7 +117,7 @@ TEST_CASE("spans are the bytes of keys and values", "[config]") {
   CHECK(line_column(text, nodes[1].key.begin).column == 3);
 }
 
-TEST_CASE("pointers escape what RFC 6901 says", "[config]") {
+TEST_CASE("pointers are escaped as RFC 6901 says", "[config]") {
   const std::string text = R"({"a/b~c": 1})";
   CHECK(pointer_of(locate_json(text), text, 1) == "/a~1b~0c");
   CHECK(split_pointer("/a~1b~0c") == std::vector<std::string>{"a/b~c"});
@@ -127,7 +126,7 @@ TEST_CASE("pointers escape what RFC 6901 says", "[config]") {
   CHECK_FALSE(split_pointer("/a~2").has_value());
 }
 
-TEST_CASE("a string survives being written and read", "[config]") {
+TEST_CASE("a string is unchanged after encoding and decoding", "[config]") {
   for (const std::string text : {"", "plain", "\"\\/\b\f\n\r\t", "\x01\x1f", "\xC3\xA9\xF0\x9F\x98\x80"}) {
     CHECK(decode_string(encode_string(text)) == text);
   }

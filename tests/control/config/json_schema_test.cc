@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// That the JSON Schema judges as our own validation does: on generated documents,
-// with python3-jsonschema as the other judge.
+// Compares the JSON Schema with our own validation on generated documents. python3-jsonschema applies the
+// schema.
 #include "control/config/json_schema.h"
 
 #include <cstdlib>
@@ -10,7 +10,7 @@
 #include "control/config/config_parser.h"
 #include "control/config/config_schema.h"
 #include "control/debian_version.h"
-#include "tests/support/temporary_directory.h"
+#include "tests/control/config/scratch_directory.h"
 #include GRADMON_CATCH_HEADER
 
 namespace gradmon {
@@ -18,14 +18,14 @@ namespace {
 
 using Json = nlohmann::ordered_json;
 
-// Random documents around the config: mostly right, sometimes wrong in each of
-// the ways that a schema can say.
-class Documents {
+// Random configs: mostly valid, sometimes with mistakes, of every kind that a schema
+// can express.
+class ConfigGenerator {
  public:
-  explicit Documents(std::uint64_t seed) : random_(seed) {}
+  explicit ConfigGenerator(std::uint64_t seed) : random_(seed) {}
 
   Json next() {
-    if (chance(100)) return anything();
+    if (chance(100)) return any_value();
     Json document = part(options<Config>());
     if (chance(3)) document["alert"] = alert();
     if (chance(3)) document["on_alert"] = on_alert();
@@ -39,8 +39,8 @@ class Documents {
     return of[random_() % of.size()];
   }
 
-  // Of any kind: wrong nearly everywhere.
-  Json anything() {
+  // A value of any type, wrong for nearly every key.
+  Json any_value() {
     static const std::vector<Json> kinds{nullptr,
                                          true,
                                          0,
@@ -70,9 +70,9 @@ class Documents {
     const std::uint64_t members = random_() % 4;
     for (std::uint64_t i = 0; i < members; ++i) {
       const Option<Part>& option = pick(table);
-      json[std::string(option.name)] = chance(12) ? anything() : value(option.name);
+      json[std::string(option.name)] = chance(12) ? any_value() : value(option.name);
     }
-    if (chance(20)) json[std::string(pick(table).name) + "_"] = anything();  // unknown: a warning only
+    if (chance(20)) json[std::string(pick(table).name) + "_"] = any_value();  // unknown: a warning only
     return json;
   }
 
@@ -116,17 +116,17 @@ class Documents {
     return pick(texts);
   }
 
-  Json list(Json (Documents::*item)()) {
+  Json list(Json (ConfigGenerator::*item)()) {
     Json json = Json::array();
     const std::uint64_t size = random_() % 4;
-    for (std::uint64_t i = 0; i < size; ++i) json.push_back(chance(12) ? anything() : (this->*item)());
+    for (std::uint64_t i = 0; i < size; ++i) json.push_back(chance(12) ? any_value() : (this->*item)());
     return json;
   }
 
   Json patterns() {
     if (chance(4)) return Json::array({std::string(chance(2) ? 1024 : 1025, 'a')});
     if (chance(8)) return Json(std::vector<std::string>(chance(2) ? 256 : 257, "a"));
-    return list(&Documents::text);
+    return list(&ConfigGenerator::text);
   }
 
   Json targets() {
@@ -134,7 +134,7 @@ class Documents {
     Json json = Json::object();
     const std::uint64_t size = random_() % 3;
     for (std::uint64_t i = 0; i < size; ++i)
-      json["layers." + std::to_string(i)] = chance(12) ? anything() : part(options<Config::Target>());
+      json["layers." + std::to_string(i)] = chance(12) ? any_value() : part(options<Config::Target>());
     return json;
   }
 
@@ -166,42 +166,42 @@ class Documents {
     if (!chance(8))
       json["rule_name"] = chance(8) ? text() : Json(chance(2) ? "AnomalyNan" : "AnomalyTurbulence");
     if (chance(12))
-      json["args"] = anything();
+      json["args"] = any_value();
     else if (!chance(4))
-      json["args"] = chance(6) ? Json::object() : Json{{"threshold", chance(8) ? anything() : number()}};
-    if (chance(8)) json["note"] = anything();
+      json["args"] = chance(6) ? Json::object() : Json{{"threshold", chance(8) ? any_value() : number()}};
+    if (chance(8)) json["note"] = any_value();
     return json;
   }
 
   Json alert() {
     Json json = part(options<Config::Alert>());
-    if (!chance(4)) json["rules"] = list(&Documents::rule);
+    if (!chance(4)) json["rules"] = list(&ConfigGenerator::rule);
     return json;
   }
 
   Json on_alert() {
-    if (chance(12)) return anything();
+    if (chance(12)) return any_value();
     Json json = part(options<Config::OnAlert>());
-    if (chance(2)) json["collect"] = chance(12) ? anything() : part(options<Config>());
+    if (chance(2)) json["collect"] = chance(12) ? any_value() : part(options<Config>());
     return json;
   }
 
-  // What is likely right for a key, of any part.
+  // A value that is probably valid for this key, whichever part of the config has it.
   Json value(std::string_view key) {
     if (key == "targets") return targets();
     if (key == "target_regex" || key == "cc_codeline") return patterns();
-    if (key == "module_ranks") return list(&Documents::number);
+    if (key == "module_ranks") return list(&ConfigGenerator::number);
     if (key == "cc_distribution") return part(options<Config::CcDistribution>());
     if (key == "l2_targets") return part(options<Config::L2Targets>());
     if (key == "alert") return alert();
     if (key == "on_alert") return on_alert();
-    if (key == "rules") return list(&Documents::rule);
+    if (key == "rules") return list(&ConfigGenerator::rule);
     if (key == "scalars") return scalars();
-    if (key == "format") return chance(2) ? text() : list(&Documents::text);
+    if (key == "format") return chance(2) ? text() : list(&ConfigGenerator::text);
     if (key == "sa_causal") return chance(2) ? Json(chance(2)) : text();
     for (const std::string_view one : {"ops", "append_output", "exec", "attention_hook", "linear_hook",
                                        "moe_router_weight_hook", "moe_router_logit_hook"}) {
-      if (key == one) return list(&Documents::text);
+      if (key == one) return list(&ConfigGenerator::text);
     }
     for (const std::string_view one :
          {"sa_order", "on_partition", "on_overflow", "input", "output", "input_grad", "output_grad"}) {
@@ -219,17 +219,16 @@ class Documents {
   std::mt19937_64 random_;
 };
 
-// Whether an error is of those that no schema can say.
+// Whether no schema can express this error.
 bool beyond_schema(const ConfigError& error) {
   return error.expected.find("RE2") != std::string::npos ||
          error.expected == "an element index below the size of the tuple";
 }
 
-TEST_CASE("the JSON Schema judges as our own validation does") {
-  const char* scale = std::getenv("GRADMON_TEST_SCALE");
-  const int count = scale != nullptr && std::string(scale) == "full" ? 100'000 : 6'000;
+TEST_CASE("the JSON Schema accepts the same configs as our own validation") {
+  const int count = testing::full_scale() ? 100'000 : 6'000;
   TemporaryDirectory directory;
-  Documents documents(4);
+  ConfigGenerator documents(4);
   std::string lines;
   int valid = 0;
   for (int i = 0; i < count; ++i) {
@@ -244,9 +243,9 @@ TEST_CASE("the JSON Schema judges as our own validation does") {
   REQUIRE(valid < count * 9 / 10);
   write_text(directory / "schema.json", config_json_schema());
   write_text(directory / "documents.txt", lines);
-  const std::string command = "/usr/bin/python3 " GRADMON_JUDGE " " + (directory / "schema.json").string() +
-                              " " + (directory / "documents.txt").string() + " >" +
-                              (directory / "differ").string() + " 2>&1";
+  const auto quoted = [&](const char* name) { return "'" + (directory / name).string() + "'"; };
+  const std::string command = "/usr/bin/python3 '" GRADMON_JUDGE "' " + quoted("schema.json") + " " +
+                              quoted("documents.txt") + " >" + quoted("differ") + " 2>&1";
   const int code = std::system(command.c_str());
   CAPTURE(read_text(directory / "differ"));
   REQUIRE(code == 0);

@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
 """judge_by_schema.py SCHEMA DOCUMENTS: each line of DOCUMENTS is "valid JSON" or "wrong JSON".
 
-Prints the first documents of which the schema says otherwise, and exits with 1.
+Prints the first documents on which the schema disagrees, and exits with 1 if there are any.
 """
 
 import json
@@ -27,7 +27,7 @@ def main(schema_file: str, documents_file: str) -> int:
             differ += 1
             if differ <= 10:
                 errors = [f"{list(error.path)}: {error.message[:200]}" for error in validator.iter_errors(document)]
-                print(f"with us {verdict}: {text[:400]}\n  schema: {errors[:3]}")
+                print(f"our validation: {verdict}: {text[:400]}\n  schema: {errors[:3]}")
     print(f"{judged} judged alike" if differ == 0 else f"{differ} of {judged} judged otherwise")
     return 1 if differ else 0
 

@@ -6,7 +6,6 @@
 #include <sys/stat.h>
 #include <unistd.h>
 
-#include "control/config/json_edit.h"
 #include "control/debian_version.h"
 #include "tests/control/config/scratch_directory.h"
 #include GRADMON_CATCH_HEADER
@@ -18,15 +17,6 @@ using namespace testing;
 
 const std::string kBaseTime = "1234567890abcdef";
 
-std::string text_of(int n) { return "{\n  \"n\": " + std::to_string(n) + ",\n  \"dynamic_on\": true\n}\n"; }
-std::string with_off(std::string text) { return set_value(text, "/dynamic_on", "false").value_or("?"); }
-
-FileRead read_now(const fs::path& path) {
-  auto read = read_file(path);
-  REQUIRE(read.has_value());
-  return *read;
-}
-
 // The side file of an edit that set `dynamic_on` of text_of(1) to false.
 fs::path side_of(const ScratchDirectory& directory) {
   return directory / (".c.json.gradmon-prev-" + sha256_of(text_of(1)).substr(0, 12) + "-" +
@@ -35,7 +25,7 @@ fs::path side_of(const ScratchDirectory& directory) {
 
 }  // namespace
 
-TEST_CASE("where files cannot be exchanged they are compared and renamed", "[configfile]") {
+TEST_CASE("the fallback without an exchange replaces the file only if it is unchanged", "[configfile]") {
   ScratchDirectory directory;
   const auto path = directory / "c.json";
   save_in_place(path, text_of(1));
@@ -52,7 +42,7 @@ TEST_CASE("where files cannot be exchanged they are compared and renamed", "[con
   CHECK(directory.names().size() == 1);
 }
 
-TEST_CASE("a displaced file whose owner is another user may still be open", "[configfile]") {
+TEST_CASE("a displaced file of another user counts as open", "[configfile]") {
   if (::geteuid() != 0) {
     WARN("skipped: only root can be another user");
     return;
@@ -68,7 +58,7 @@ TEST_CASE("a displaced file whose owner is another user may still be open", "[co
   CHECK(may_be_open);
 }
 
-TEST_CASE("a displaced file on which no lease can be taken may still be open", "[configfile]") {
+TEST_CASE("a displaced file on which no lease can be taken counts as open", "[configfile]") {
   ScratchDirectory directory;
   const DisplacedFile file{directory / "c.json", directory / "side", {}};
   CHECK_FALSE(is_open_elsewhere(file));
@@ -76,14 +66,14 @@ TEST_CASE("a displaced file on which no lease can be taken may still be open", "
   CHECK(is_open_elsewhere(file));
 }
 
-TEST_CASE("a displaced save stays while the target cannot be read and goes back later", "[configfile]") {
+TEST_CASE("a displaced save is kept while the target cannot be read and is restored later", "[configfile]") {
   ScratchDirectory directory;
   const auto path = directory / "c.json";
   const auto side = side_of(directory);
   const auto save = text_of(2);
   save_in_place(side, save);
   SECTION("the target is missing") {}
-  SECTION("the target is no file") { fs::create_directory(path); }
+  SECTION("the target is a directory") { fs::create_directory(path); }
   CHECK(recover_side_files(path, std::chrono::seconds(-1)) == LeftOvers::some);
   CHECK(read_text(side) == save);
   fs::remove(path);
@@ -93,7 +83,7 @@ TEST_CASE("a displaced save stays while the target cannot be read and goes back 
   CHECK(directory.names() == std::set<std::string>{"c.json"});
 }
 
-TEST_CASE("what a killed process has displaced goes back and its leftovers go", "[configfile]") {
+TEST_CASE("a save displaced by a killed process is restored and its leftovers are removed", "[configfile]") {
   ScratchDirectory directory;
   const auto path = directory / "c.json";
   const auto side = side_of(directory);
@@ -108,7 +98,7 @@ TEST_CASE("what a killed process has displaced goes back and its leftovers go", 
     save_in_place(side, with_off(text_of(1)));
   }
   SECTION("killed before the new file was whole") {
-    save_in_place(path, expected = with_off(text_of(1)));  // made up for since
+    save_in_place(path, expected = with_off(text_of(1)));  // a later edit has succeeded
     save_in_place(directory / ".c.json.gradmon-new-00000000", "{");
   }
   SECTION("killed after the exchange") {
@@ -116,16 +106,16 @@ TEST_CASE("what a killed process has displaced goes back and its leftovers go", 
     save_in_place(side, text_of(1));
     set_time(side, 0x1234567890abcdef);
   }
-  SECTION("killed with the same text saved again in hand") {
+  SECTION("killed with the same text saved again in the side file") {
     save_in_place(path, with_off(text_of(1)));
     save_in_place(side, expected = text_of(1));
   }
-  SECTION("killed between two saves of the user that went back one after the other") {
+  SECTION("killed while it restored two saves of the user one after the other") {
     save_in_place(path, text_of(2));
     save_in_place(side, expected = text_of(3));
     set_time(path, 0x1234567890abcdef);
   }
-  SECTION("killed with a save of the user in hand") {
+  SECTION("killed with a save of the user in the side file") {
     save_in_place(path, with_off(text_of(1)));
     save_in_place(side, expected = text_of(2));
   }

@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// The ways in which people save a file, and a loop that waits for what ConfigFile says.
+// Config texts, the ways in which users save a file, and functions that wait for the next report of a
+// ConfigFile.
 #pragma once
 
 #include <poll.h>
@@ -13,6 +14,7 @@
 #include <string_view>
 
 #include "control/config/config_file.h"
+#include "control/config/json_edit.h"
 #include "tests/support/temporary_directory.h"
 
 namespace gradmon::testing {
@@ -29,6 +31,16 @@ class ScratchDirectory : public TemporaryDirectory {
   }
 };
 
+inline std::string text_of(int n) {
+  return "{\n  \"n\": " + std::to_string(n) + ",\n  \"dynamic_on\": true\n}\n";
+}
+inline std::string with_off(const std::string& text) {
+  return set_value(text, "/dynamic_on", "false").value_or("?");
+}
+
+// Throws if the file cannot be read.
+inline FileRead read_now(const fs::path& path) { return read_file(path).value(); }
+
 inline void save_in_place(const fs::path& path, std::string_view text) {
   std::ofstream(path, std::ios::binary | std::ios::trunc) << text;
 }
@@ -44,7 +56,7 @@ inline bool full_scale() {
   return scale != nullptr && std::string_view(scale) == "full";
 }
 
-// A save of long ago: what a file is at the start of a job.
+// Makes the last save an hour old, as at the start of a job: ConfigFile then reports the file at once.
 inline void make_old(const fs::path& path) {
   fs::last_write_time(path, fs::file_time_type::clock::now() - std::chrono::hours(1));
 }
@@ -62,7 +74,7 @@ inline std::optional<Report> wait_for_report(ConfigFile& file,
   return std::nullopt;
 }
 
-// The text of the next report; what else came, in words.
+// The text of the next report, or "(problem) TEXT", or "(nothing)" if no report comes.
 inline std::string next_text(ConfigFile& file) {
   const auto report = wait_for_report(file);
   if (!report) return "(nothing)";

@@ -1,8 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "control/host/bounded_log.h"
 
-#include <signal.h>
-#include <sys/resource.h>
 #include <sys/stat.h>
 #include <unistd.h>
 
@@ -14,6 +12,8 @@
 #include "control/debian_version.h"
 #include GRADMON_CATCH_HEADER
 
+#include "tests/control/host/file_mode.h"
+#include "tests/control/host/resource_limit.h"
 #include "tests/support/temporary_directory.h"
 
 using namespace gradmon;
@@ -31,7 +31,7 @@ std::vector<std::string> lines_of(const fs::path& path) {
 
 }  // namespace
 
-TEST_CASE("lines are appended to a file of mode 0600, also by the next process") {
+TEST_CASE("lines are appended to a file of mode 0600 which the next log continues") {
   const TemporaryDirectory directory;
   const fs::path path = directory / "hub.log";
   BoundedLog(path).write("one");
@@ -39,12 +39,10 @@ TEST_CASE("lines are appended to a file of mode 0600, also by the next process")
   log.write("two");
   log.write("");
   CHECK(read_text(path) == "one\ntwo\n\n");
-  struct stat status {};
-  REQUIRE(lstat(path.c_str(), &status) == 0);
-  CHECK((status.st_mode & 07777U) == 0600);
+  CHECK(mode_of(path) == 0600);
 }
 
-TEST_CASE("a line stays one line, and control characters show") {
+TEST_CASE("a line stays one line and control characters are escaped") {
   const TemporaryDirectory directory;
   BoundedLog log(directory / "hub.log");
   log.write("a\nb\tc\x1b[31m\x7f größer");
@@ -57,7 +55,7 @@ TEST_CASE("a line stays one line, and control characters show") {
   CHECK(lines[2].size() == 4'096);
 }
 
-TEST_CASE("the file is bounded, and the one before is kept, and no line is lost between them") {
+TEST_CASE("the file is bounded and the previous file is kept and no line between them is lost") {
   const TemporaryDirectory directory;
   const fs::path path = directory / "hub.log";
   BoundedLog log(path, 1'000);
@@ -75,7 +73,7 @@ TEST_CASE("the file is bounded, and the one before is kept, and no line is lost 
   CHECK(files == 2);
 }
 
-TEST_CASE("a log that was removed is made anew") {
+TEST_CASE("a removed log file is created again") {
   const TemporaryDirectory directory;
   BoundedLog log(directory / "hub.log");
   log.write("one");
@@ -84,7 +82,7 @@ TEST_CASE("a log that was removed is made anew") {
   CHECK(read_text(directory / "hub.log") == "two\n");
 }
 
-TEST_CASE("lines that cannot be written are dropped and counted, and the log says so later") {
+TEST_CASE("lines that cannot be written are dropped and the log states their number later") {
   const TemporaryDirectory directory;
   const fs::path folder = directory / "job";
   BoundedLog log(folder / "hub.log");
@@ -96,7 +94,7 @@ TEST_CASE("lines that cannot be written are dropped and counted, and the log say
   CHECK(read_text(folder / "hub.log") == "(lines dropped because they could not be written: 2)\none\ntwo\n");
 }
 
-TEST_CASE("a file that is not its own is not written, and nobody is waited for") {
+TEST_CASE("a file that is not a regular file of this user is not written and does not block") {
   const TemporaryDirectory directory;
   const fs::path path = directory / "hub.log";
   SECTION("a pipe that nobody reads") { REQUIRE(mkfifo(path.c_str(), 0600) == 0); }
@@ -106,7 +104,10 @@ TEST_CASE("a file that is not its own is not written, and nobody is waited for")
   }
   SECTION("a directory") { fs::create_directory(path); }
   SECTION("another user's") {
-    if (geteuid() != 0) return;
+    if (geteuid() != 0) {
+      WARN("skipped: only root can make another user's file");
+      return;
+    }
     write_text(path, "");
     REQUIRE(chown(path.c_str(), 12'345, 0) == 0);
   }
@@ -115,27 +116,22 @@ TEST_CASE("a file that is not its own is not written, and nobody is waited for")
   CHECK((fs::is_directory(path) || !fs::is_regular_file(path) || fs::file_size(path) == 0));
 }
 
-TEST_CASE("a disk that is full leaves whole lines") {
+TEST_CASE("a full disk leaves only whole lines") {
   const TemporaryDirectory directory;
   const fs::path path = directory / "hub.log";
   BoundedLog log(path);
   log.write("12345");
-  rlimit before{};
-  getrlimit(RLIMIT_FSIZE, &before);
-  rlimit full = before;
-  full.rlim_cur = 10;
-  const auto signal_before = signal(SIGXFSZ, SIG_IGN);
-  setrlimit(RLIMIT_FSIZE, &full);
-  log.write("67890");
-  setrlimit(RLIMIT_FSIZE, &before);
-  signal(SIGXFSZ, signal_before);
+  {
+    const FileSizeLimit full(10);
+    log.write("67890");
+  }
   CHECK(read_text(path) == "12345\n");
   log.write("again");
   CHECK(lines_of(path) ==
         std::vector<std::string>{"12345", "(lines dropped because they could not be written: 1)", "again"});
 }
 
-TEST_CASE("a log where nothing can be renamed stays bounded") {
+TEST_CASE("a log that cannot be renamed stays bounded") {
   const TemporaryDirectory directory;
   const fs::path path = directory / "hub.log";
   fs::create_directories((directory / "hub.log.1") / "in the way");

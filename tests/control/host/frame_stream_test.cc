@@ -26,7 +26,7 @@ struct Received {
   FrameStream::Read last;
 };
 
-// Reads as a poll loop does, until nothing is there or the stream ends.
+// Reads like a poll loop until no bytes are left or the stream ends.
 Received receive(FrameStream& stream) {
   Received got;
   pollfd waited{stream.fd(), POLLIN, 0};
@@ -39,8 +39,8 @@ Received receive(FrameStream& stream) {
 
 TEST_CASE("frames arrive whole and in order, whatever bytes they hold") {
   SocketPair pair;
-  FrameStream a(pair.ours.release(), kLimits);
-  FrameStream b(pair.bare.release(), kLimits);
+  FrameStream a(pair.stream_socket.release(), kLimits);
+  FrameStream b(pair.raw_socket.release(), kLimits);
   const std::vector<std::string> sent{"x", std::string(4, '\0'), framed("within"),
                                       std::string(70'000, '\xff')};
   for (const std::string& frame : sent) CHECK(a.send(frame));
@@ -50,13 +50,13 @@ TEST_CASE("frames arrive whole and in order, whatever bytes they hold") {
   CHECK(receive(a).frames == std::vector<std::string>{"back"});
 }
 
-TEST_CASE("a frame that comes byte by byte is handed out once, with its last byte") {
+TEST_CASE("a frame that arrives byte by byte is delivered once and with its last byte") {
   SocketPair pair;
-  FrameStream stream(pair.ours.release(), kLimits);
+  FrameStream stream(pair.stream_socket.release(), kLimits);
   const std::string bytes = framed("hello") + framed("you");
   std::vector<std::string> frames;
   for (std::size_t i = 0; i < bytes.size(); ++i) {
-    REQUIRE(put(pair.bare, bytes.substr(i, 1)) == 1);
+    REQUIRE(send_raw(pair.raw_socket, bytes.substr(i, 1)) == 1);
     const Received got = receive(stream);
     CHECK(got.last.state == State::open);
     frames.insert(frames.end(), got.frames.begin(), got.frames.end());
@@ -65,15 +65,15 @@ TEST_CASE("a frame that comes byte by byte is handed out once, with its last byt
   CHECK(frames == std::vector<std::string>{"hello", "you"});
 }
 
-TEST_CASE("10,000 frames arrive in order, and no call takes more than its share of them") {
+TEST_CASE("10000 frames arrive in order and one read delivers only a limited number") {
   SocketPair pair;
-  FrameStream stream(pair.ours.release(), kLimits);
+  FrameStream stream(pair.stream_socket.release(), kLimits);
   std::string bytes;
   for (int i = 0; i < 10'000; ++i) bytes += framed(std::to_string(i));
   int expected = 0;
   int most_in_a_call = 0;
   for (std::size_t written = 0; expected < 10'000;) {
-    written += put(pair.bare, std::string_view(bytes).substr(written));
+    written += send_raw(pair.raw_socket, std::string_view(bytes).substr(written));
     const int before = expected;
     const auto read = stream.read([&](std::string&& frame) {
       if (frame == std::to_string(expected)) ++expected;
@@ -87,29 +87,29 @@ TEST_CASE("10,000 frames arrive in order, and no call takes more than its share 
 
 TEST_CASE("the longest frame passes in pieces, and one byte more breaks the stream") {
   SocketPair pair;
-  FrameStream stream(pair.ours.release(), kLimits);
+  FrameStream stream(pair.stream_socket.release(), kLimits);
   std::string bytes = framed(std::string(kLimits.max_frame_bytes, 'x'));
   std::vector<std::string> frames;
   for (std::size_t written = 0; frames.empty();) {
-    written += put(pair.bare, std::string_view(bytes).substr(written));
+    written += send_raw(pair.raw_socket, std::string_view(bytes).substr(written));
     frames = receive(stream).frames;
   }
   CHECK(frames[0].size() == kLimits.max_frame_bytes);
 
-  put(pair.bare, framed("last") + header_of(kLimits.max_frame_bytes + 1));
+  send_raw(pair.raw_socket, framed("last") + header_of(kLimits.max_frame_bytes + 1));
   const Received got = receive(stream);
   CHECK(got.frames == std::vector<std::string>{"last"});
   CHECK(got.last.state == State::broken);
   CHECK(got.last.reason == "frame of 2097153 bytes exceeds the limit of 2097152");
-  put(pair.bare, framed("after"));
+  send_raw(pair.raw_socket, framed("after"));
   CHECK(stream.read([](std::string&&) { FAIL("a frame out of a broken stream"); }).state == State::broken);
 }
 
 TEST_CASE("lengths of 0 and of 0xffffffff break the stream") {
   for (const std::size_t length : {std::size_t{0}, std::size_t{0xffffffff}}) {
     SocketPair pair;
-    FrameStream stream(pair.ours.release(), kLimits);
-    put(pair.bare, header_of(length) + "abc");
+    FrameStream stream(pair.stream_socket.release(), kLimits);
+    send_raw(pair.raw_socket, header_of(length) + "abc");
     const Received got = receive(stream);
     CHECK(got.frames.empty());
     CHECK(got.last.state == State::broken);
@@ -125,22 +125,22 @@ TEST_CASE("an announced length takes no memory before its bytes come") {
   const auto used = [] { return mallinfo2().uordblks + mallinfo2().hblkhd; };
   const std::size_t before = used();
   for (std::size_t i = 0; i < pairs.size(); ++i) {
-    streams.push_back(std::make_unique<FrameStream>(pairs[i].ours.release(), limits[i]));
-    put(pairs[i].bare, header_of(most) + std::string(1'000, 'x'));
+    streams.push_back(std::make_unique<FrameStream>(pairs[i].stream_socket.release(), limits[i]));
+    send_raw(pairs[i].raw_socket, header_of(most) + std::string(1'000, 'x'));
     CHECK(receive(*streams.back()).last.state == State::open);
   }
   CHECK(used() - before < 100 * 8'192);
 }
 
-TEST_CASE("a stream without the end of a frame is bounded by the frame's length") {
+TEST_CASE("an endless stream of bytes breaks after one frame of the longest length") {
   SocketPair pair;
-  FrameStream stream(pair.ours.release(), {100'000, 100'000});
-  put(pair.bare, header_of(100'000));
+  FrameStream stream(pair.stream_socket.release(), {100'000, 100'000});
+  send_raw(pair.raw_socket, header_of(100'000));
   std::size_t frames = 0;
   std::size_t sent = 0;
   FrameStream::Read last;
-  while (last.state == State::open && sent < 10'000'000) {  // 'xxxx' as a length is far over the bound
-    sent += put(pair.bare, std::string(3'000, 'x'));
+  while (last.state == State::open && sent < 10'000'000) {  // as a length 'xxxx' is far over the limit
+    sent += send_raw(pair.raw_socket, std::string(3'000, 'x'));
     last = stream.read([&](std::string&&) { ++frames; });
   }
   CHECK(frames == 1);
@@ -148,10 +148,10 @@ TEST_CASE("a stream without the end of a frame is bounded by the frame's length"
   CHECK(sent < 110'000);
 }
 
-TEST_CASE("what a peer does not read is bounded, and refused frames leave no trace") {
+TEST_CASE("the queue of unread frames is bounded and no part of a refused frame is sent") {
   SocketPair pair;
-  FrameStream a(pair.ours.release(), {1'000, 100'000});
-  FrameStream b(pair.bare.release(), {1'000, 100'000});
+  FrameStream a(pair.stream_socket.release(), {1'000, 100'000});
+  FrameStream b(pair.raw_socket.release(), {1'000, 100'000});
   std::vector<std::string> accepted;
   for (int i = 0; accepted.empty() || i < 100'000; ++i) {
     const std::string frame = std::to_string(i) + std::string(500, '.');
@@ -175,20 +175,20 @@ TEST_CASE("what a peer does not read is bounded, and refused frames leave no tra
   CHECK(receive(b).frames == std::vector<std::string>{"again"});
 }
 
-TEST_CASE("empty frames and frames over the bound of the queue are never sent") {
+TEST_CASE("empty frames and frames over the limit of the queue are never sent") {
   SocketPair pair;
-  FrameStream stream(pair.ours.release(), {100, 104});
+  FrameStream stream(pair.stream_socket.release(), {100, 104});
   CHECK_FALSE(stream.send(""));
   CHECK_FALSE(stream.send(std::string(101, 'x')));
   CHECK(stream.send(std::string(100, 'x')));
 }
 
-TEST_CASE("what a peer sent before it closed arrives before the end of the file") {
+TEST_CASE("frames that a peer sent before it closed arrive before the end of file") {
   SocketPair pair;
-  FrameStream stream(pair.ours.release(), kLimits);
-  REQUIRE(stream.send("never read"));  // its end then says ECONNRESET
-  put(pair.bare, framed("left"));
-  pair.bare.reset();
+  FrameStream stream(pair.stream_socket.release(), kLimits);
+  REQUIRE(stream.send("never read"));  // recv() then fails with ECONNRESET
+  send_raw(pair.raw_socket, framed("left"));
+  pair.raw_socket.reset();
   SECTION("read first") {}
   SECTION("written to first") {
     CHECK_FALSE(stream.send("to nobody"));
@@ -201,21 +201,21 @@ TEST_CASE("what a peer sent before it closed arrives before the end of the file"
   CHECK_FALSE(stream.send("still to nobody"));
 }
 
-TEST_CASE("an end within a frame says so") {
+TEST_CASE("an end of file within a frame is reported as such") {
   SocketPair pair;
-  FrameStream stream(pair.ours.release(), kLimits);
-  put(pair.bare, framed("half").substr(0, 6));
-  pair.bare.reset();
+  FrameStream stream(pair.stream_socket.release(), kLimits);
+  send_raw(pair.raw_socket, framed("half").substr(0, 6));
+  pair.raw_socket.reset();
   const Received got = receive(stream);
   CHECK(got.frames.empty());
   CHECK(got.last.state == State::end_of_file);
   CHECK(got.last.reason == "the peer closed the connection within a frame");
 }
 
-TEST_CASE("a stream closed while frames are handed out hands out no more") {
+TEST_CASE("a stream that on_frame closes delivers no more frames") {
   SocketPair pair;
-  FrameStream stream(pair.ours.release(), kLimits);
-  put(pair.bare, framed("one") + framed("two"));
+  FrameStream stream(pair.stream_socket.release(), kLimits);
+  send_raw(pair.raw_socket, framed("one") + framed("two"));
   int frames = 0;
   const auto read = stream.read([&](std::string&&) {
     ++frames;
@@ -227,9 +227,9 @@ TEST_CASE("a stream closed while frames are handed out hands out no more") {
   CHECK_FALSE(stream.send("x"));
 }
 
-TEST_CASE("a forked child that closes its copy leaves its parent connected, and exec closes it") {
+TEST_CASE("a forked child that closes its copy leaves its parent connected and exec closes the socket") {
   SocketPair pair;
-  FrameStream stream(pair.ours.release(), kLimits);
+  FrameStream stream(pair.stream_socket.release(), kLimits);
   CHECK((fcntl(stream.fd(), F_GETFD) & FD_CLOEXEC) != 0);
   const pid_t child = fork();
   if (child == 0) {
@@ -238,6 +238,6 @@ TEST_CASE("a forked child that closes its copy leaves its parent connected, and 
   }
   int status = -1;
   REQUIRE(waitpid(child, &status, 0) == child);
-  put(pair.bare, framed("still here"));
+  send_raw(pair.raw_socket, framed("still here"));
   CHECK(receive(stream).frames == std::vector<std::string>{"still here"});
 }

@@ -1,12 +1,10 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "control/host/history_file.h"
 
-#include <signal.h>
-#include <sys/resource.h>
-
 #include <fstream>
 
 #include "control/debian_version.h"
+#include "tests/control/host/resource_limit.h"
 #include "tests/support/temporary_directory.h"
 #include GRADMON_CATCH_HEADER
 
@@ -22,7 +20,7 @@ HistoryEntry entry(std::uint64_t revision) {
   return made;
 }
 
-TEST_CASE("the last word on an entry holds and ranks add what they noted themselves") {
+TEST_CASE("the last line of an entry counts and the ranks' own switch notes are added") {
   TemporaryDirectory directory;
   std::filesystem::create_directories(directory / ".gradmon/e");
   std::filesystem::create_directories(directory / "Nov21_01-02-03-rank1-00000000");
@@ -45,7 +43,7 @@ TEST_CASE("the last word on an entry holds and ranks add what they noted themsel
   REQUIRE(history->at(1).applied == std::map<int, std::int64_t>{{0, 5}});
 }
 
-TEST_CASE("a hub that was started anew takes no rank away that had applied a revision") {
+TEST_CASE("an entry of a restarted hub keeps the ranks that applied its revision before") {
   TemporaryDirectory directory;
   HistoryEntry again = entry(1);
   again.applied = {{1, 7}};
@@ -55,8 +53,8 @@ TEST_CASE("a hub that was started anew takes no rank away that had applied a rev
   CHECK(history->front().applied == std::map<int, std::int64_t>{{0, 5}, {1, 7}});
 }
 
-// Comparing each rank with each other would take minutes.
-TEST_CASE("an entry that very many ranks have applied is written and read in time") {
+// Comparing each rank with every other rank would take minutes.
+TEST_CASE("an entry with 300000 ranks is written and read without quadratic time") {
   TemporaryDirectory directory;
   HistoryEntry big = entry(1);
   for (int rank = 0; rank < 300'000; ++rank) big.applied[rank] = 5;
@@ -73,13 +71,13 @@ TEST_CASE("a line cut short by a kill is skipped") {
   REQUIRE(append_history(file, {{0, entry(1)}}));
   std::ofstream(file, std::ios::app) << R"({"key": 1, "revi)";
   REQUIRE(history_from_files(directory.path())->size() == 1);
-  REQUIRE(append_history(file, {{2, entry(3)}}));  // It does not take the next one with it.
+  REQUIRE(append_history(file, {{2, entry(3)}}));  // The next line is not lost with it.
   const auto history = history_from_files(directory.path());
   REQUIRE(history->size() == 2);
   CHECK(history->at(1).revision == Revision{3});
 }
 
-TEST_CASE("a change of a numbered entry's revision leaves no trace of the earlier one") {
+TEST_CASE("an entry whose revision changes is no longer the entry of its earlier revision") {
   TemporaryDirectory directory;
   const auto file = directory / ".gradmon/e/history.jsonl";
   REQUIRE(append_history(file, {{0, entry(1)}}));
@@ -92,7 +90,7 @@ TEST_CASE("a change of a numbered entry's revision leaves no trace of the earlie
 }
 
 // Comparing each line with all entries would take minutes.
-TEST_CASE("a history of very many revisions is read in time") {
+TEST_CASE("a history of 30000 revisions is read without quadratic time") {
   constexpr std::uint64_t revisions = 30'000;
   TemporaryDirectory directory;
   std::map<Journal::Key, HistoryEntry> entries;
@@ -108,24 +106,19 @@ TEST_CASE("a history of very many revisions is read in time") {
   CHECK(history->back().applied == std::map<int, std::int64_t>{{0, 5}, {1, 7}});
 }
 
-TEST_CASE("a write that the disk takes in part is an error with its cause") {
+TEST_CASE("a partial write is an error that names the cause") {
   TemporaryDirectory directory;
   const auto file = directory / ".gradmon/e/history.jsonl";
   std::filesystem::create_directories(file.parent_path());
-  rlimit before{};
-  getrlimit(RLIMIT_FSIZE, &before);
-  rlimit full = before;
-  full.rlim_cur = 10;
-  const auto signal_before = signal(SIGXFSZ, SIG_IGN);
-  setrlimit(RLIMIT_FSIZE, &full);
-  const auto appended = append_history(file, {{0, entry(1)}});
-  setrlimit(RLIMIT_FSIZE, &before);
-  signal(SIGXFSZ, signal_before);
+  const auto appended = [&] {
+    const FileSizeLimit full(10);
+    return append_history(file, {{0, entry(1)}});
+  }();
   REQUIRE_FALSE(appended);
   CHECK(appended.error() == file.string() + ": File too large");
 }
 
-TEST_CASE("a directory without history says so") {
+TEST_CASE("a directory without history is an error") {
   TemporaryDirectory directory;
   REQUIRE_FALSE(history_from_files(directory.path()));
 }

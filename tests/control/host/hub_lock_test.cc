@@ -1,16 +1,19 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "control/host/hub_lock.h"
 
-#include <sys/resource.h>
+#include <signal.h>
+#include <sys/prctl.h>
 #include <sys/stat.h>
 #include <sys/wait.h>
 #include <unistd.h>
 
+#include <memory>
 #include <optional>
 
 #include "control/debian_version.h"
 #include GRADMON_CATCH_HEADER
 
+#include "tests/control/host/resource_limit.h"
 #include "tests/support/temporary_directory.h"
 
 using namespace gradmon;
@@ -31,6 +34,7 @@ struct Job {
 bool free_for_another(const JobDirectory& directory) {
   const pid_t other = fork();
   if (other == 0) _exit(HubLock::acquire(directory) ? 0 : 1);
+  REQUIRE(other > 0);
   int status = -1;
   REQUIRE(waitpid(other, &status, 0) == other);
   return status == 0;
@@ -57,16 +61,19 @@ TEST_CASE("one hub at a time holds a job's lock") {
   CHECK(HubLock::acquire(job.directory));
 }
 
-TEST_CASE("a lock goes with its process, however it ends") {
+TEST_CASE("a lock is released when its process is killed") {
   const Job job;
   int ready[2];
   REQUIRE(pipe(ready) == 0);
   const pid_t hub = fork();
   if (hub == 0) {
+    prctl(PR_SET_PDEATHSIG, SIGKILL);
     const auto lock = HubLock::acquire(job.directory);
     if (write(ready[1], lock ? "y" : "n", 1) != 1) _exit(1);
-    pause();
+    while (true) pause();
   }
+  close(ready[1]);  // so that read() ends if the child does
+  REQUIRE(hub > 0);
   char taken = 0;
   REQUIRE(read(ready[0], &taken, 1) == 1);
   REQUIRE(taken == 'y');
@@ -75,10 +82,9 @@ TEST_CASE("a lock goes with its process, however it ends") {
   REQUIRE(waitpid(hub, nullptr, 0) == hub);
   CHECK(HubLock::acquire(job.directory));
   close(ready[0]);
-  close(ready[1]);
 }
 
-TEST_CASE("a lock survives in the child that a hub becomes by forking itself away") {
+TEST_CASE("a forked child keeps the lock after its parent has released it") {
   const Job job;
   int done[2];
   REQUIRE(pipe(done) == 0);
@@ -99,7 +105,7 @@ TEST_CASE("a lock survives in the child that a hub becomes by forking itself awa
   CHECK(HubLock::acquire(job.directory));
 }
 
-TEST_CASE("a lock whose path has gone or names another file is no longer ours") {
+TEST_CASE("a lock notices that its path has gone or names another file") {
   const Job job;
   const auto lock = HubLock::acquire(job.directory);
   REQUIRE(lock);
@@ -128,8 +134,7 @@ TEST_CASE("a lock that cannot be taken says why") {
   const Job job;
   const fs::path path = job.directory.lock();
   std::string expected = path.string() + ": ";
-  rlimit before{};
-  getrlimit(RLIMIT_NOFILE, &before);
+  std::unique_ptr<const DescriptorLimit> limit;
   SECTION("a pipe") {
     REQUIRE(mkfifo(path.c_str(), 0600) == 0);
     expected += "is not a regular file; remove it";
@@ -143,7 +148,10 @@ TEST_CASE("a lock that cannot be taken says why") {
     expected += "Is a directory";
   }
   SECTION("another user's") {
-    if (geteuid() != 0) return;
+    if (geteuid() != 0) {
+      WARN("skipped: only root can make another user's file");
+      return;
+    }
     write_text(path, "");
     REQUIRE(chown(path.c_str(), 12'345, 0) == 0);
     expected += "belongs to uid 12345; expected uid 0 (the current user)";
@@ -153,12 +161,11 @@ TEST_CASE("a lock that cannot be taken says why") {
     expected = job.directory.path.string() + ": has mode 0755; expected 0700; run chmod 700";
   }
   SECTION("no descriptor") {
-    const rlimit none{3, before.rlim_max};
-    setrlimit(RLIMIT_NOFILE, &none);
     expected = job.root.path().string() + ": Too many open files";
+    limit = std::make_unique<const DescriptorLimit>(rlim_t{3});
   }
   const auto lock = HubLock::acquire(job.directory);
-  setrlimit(RLIMIT_NOFILE, &before);
+  limit.reset();
   REQUIRE_FALSE(lock);
   CHECK(lock.error().kind == Kind::error);
   CHECK(lock.error().reason == expected);

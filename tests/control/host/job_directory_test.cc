@@ -7,6 +7,7 @@
 #include "control/debian_version.h"
 #include GRADMON_CATCH_HEADER
 
+#include "tests/control/host/file_mode.h"
 #include "tests/support/temporary_directory.h"
 
 using namespace gradmon;
@@ -15,18 +16,13 @@ namespace {
 
 namespace fs = std::filesystem;
 
-mode_t mode_of(const fs::path& path) {
-  struct stat status {};
-  return lstat(path.c_str(), &status) == 0 ? status.st_mode & 07777U : 0;
-}
-
 EnvironmentLookup runtime_is(const std::string& value) {
   return [value](const char* name) {
     return std::string(name) == "XDG_RUNTIME_DIR" ? std::optional(value) : std::nullopt;
   };
 }
 
-// Two bases below a directory of the test's own.
+// Two bases in a temporary directory.
 struct Bases {
   Bases() : value{directory / "runtime", directory / "shared"} {}
 
@@ -36,13 +32,13 @@ struct Bases {
 
 }  // namespace
 
-TEST_CASE("a short launch id of plain characters names its directory") {
+TEST_CASE("a short launch id of plain characters is the name of its directory") {
   for (const std::string name : {"a", "none", "5f0d1c9e-7d0c-4c6e-9a40-1f2e3d4c5b6a", "job_1.2-3"})
     CHECK(job_file_name(name) == name);
   CHECK(job_file_name(std::string(40, 'x')) == std::string(40, 'x'));
 }
 
-TEST_CASE("any other launch id becomes a safe name of its own") {
+TEST_CASE("any other launch id becomes a safe and unique name") {
   CHECK(job_file_name("") == "job-e3b0c44298fc1c14");
   CHECK(job_file_name("../../etc") == "job.._.._etc-74ccf3c5b4c19a81");
   CHECK(job_file_name("a/b") != job_file_name("a_b"));
@@ -71,8 +67,8 @@ TEST_CASE("any other launch id becomes a safe name of its own") {
   }
 }
 
-TEST_CASE("XDG_RUNTIME_DIR is used only where it is this user's, closed to others and short") {
-  const TemporaryDirectory directory(fs::path("/tmp"));
+TEST_CASE("XDG_RUNTIME_DIR is used only if it is short and this user owns it and others cannot write") {
+  const TemporaryDirectory directory(fs::path("/tmp"));  // short: more than 48 bytes would be refused
   REQUIRE(job_bases(runtime_is(directory.path())).xdg_runtime == directory / "gradmon");
   CHECK(job_bases(runtime_is(directory.path())).preferred() == directory / "gradmon");
 
@@ -90,12 +86,15 @@ TEST_CASE("XDG_RUNTIME_DIR is used only where it is this user's, closed to other
   REQUIRE(chmod(directory.path().c_str(), 0770) == 0);
   CHECK_FALSE(job_bases(runtime_is(directory.path())).xdg_runtime);
   REQUIRE(chmod(directory.path().c_str(), 0700) == 0);
-  if (geteuid() != 0) return;
+  if (geteuid() != 0) {
+    WARN("skipped: only root can give the directory to another user");
+    return;
+  }
   REQUIRE(chown(directory.path().c_str(), 12'345, 0) == 0);
   CHECK_FALSE(job_bases(runtime_is(directory.path())).xdg_runtime);
 }
 
-TEST_CASE("a job's directory is made with mode 0700 whatever the umask, once for all") {
+TEST_CASE("a job's directory is made once and with mode 0700 whatever the umask") {
   const Bases bases;
   const mode_t before = umask(0777);
   const auto job = make_job_directory("job", bases.value);
@@ -115,7 +114,7 @@ TEST_CASE("a job's directory is made with mode 0700 whatever the umask, once for
   CHECK(again->path == job->path);
 }
 
-TEST_CASE("a base or directory that is not as it must be is refused at each use, with the reason") {
+TEST_CASE("an unsafe base or job directory is refused at every use and the error says why") {
   const Bases bases;
   const auto job = make_job_directory("job", bases.value);
   REQUIRE(job);
@@ -141,7 +140,10 @@ TEST_CASE("a base or directory that is not as it must be is refused at each use,
     expected += "is not a directory; remove it";
   }
   SECTION("planted by another user") {
-    if (geteuid() != 0) return;
+    if (geteuid() != 0) {
+      WARN("skipped: only root can make another user's directory");
+      return;
+    }
     REQUIRE(chown(target.c_str(), 12'345, 0) == 0);
     expected += "belongs to uid 12345; expected uid 0 (the current user)";
   }
@@ -156,7 +158,7 @@ TEST_CASE("a base or directory that is not as it must be is refused at each use,
   CHECK(found.refused == std::vector<std::string>{expected});
 }
 
-TEST_CASE("a directory that has vanished is missed, and made again") {
+TEST_CASE("a removed directory fails the check and is made again") {
   const Bases bases;
   const auto job = make_job_directory("job", bases.value);
   REQUIRE(job);

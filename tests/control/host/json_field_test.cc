@@ -18,7 +18,7 @@ TEST_CASE("a field of the wanted type is read") {
   CHECK(field<std::uint64_t>(json, "all") == std::numeric_limits<std::uint64_t>::max());
 }
 
-TEST_CASE("a field that is missing or of another type reads as nothing") {
+TEST_CASE("a field that is missing or of another type reads as the empty value") {
   const auto json = nlohmann::json::parse(R"({"text": "a", "number": 1, "real": 1.5, "yes": true})");
   CHECK(field<std::string>(json, "missing").empty());
   CHECK(field<std::string>(json, "number").empty());
@@ -27,7 +27,7 @@ TEST_CASE("a field that is missing or of another type reads as nothing") {
   CHECK(field<std::uint64_t>(json, "yes") == 0);
 }
 
-TEST_CASE("an integer outside the range of its field reads as nothing") {
+TEST_CASE("an integer outside the range of its field reads as 0") {
   const auto json = nlohmann::json::parse(R"({"negative": -1, "over": 9223372036854775808})");
   CHECK(field<std::uint64_t>(json, "negative") == 0);
   CHECK(field<std::int64_t>(json, "over") == 0);

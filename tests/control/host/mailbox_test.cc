@@ -9,7 +9,7 @@
 namespace gradmon {
 namespace {
 
-TEST_CASE("tasks are taken once, in their order") {
+TEST_CASE("tasks are taken once and in order") {
   Mailbox mailbox;
   std::string done;
   mailbox.post([&] { done += "a"; });
@@ -19,7 +19,7 @@ TEST_CASE("tasks are taken once, in their order") {
   CHECK(mailbox.take().empty());
 }
 
-TEST_CASE("a mailbox whose loop has ended keeps no task") {
+TEST_CASE("a closed mailbox drops its tasks and all later ones") {
   Mailbox mailbox;
   const auto held = std::make_shared<int>(0);
   mailbox.post([held] {});

@@ -35,7 +35,7 @@ struct Base {
   }
 };
 
-TEST_CASE("what jobs have left goes after a week, and one that is held or has more in it stays") {
+TEST_CASE("a job directory is removed after a week unless it is locked or holds other files") {
   const Base base;
   const JobDirectory own = base.job("own", hours(500));
   const JobDirectory held = base.job("held", hours(500));
@@ -54,7 +54,7 @@ TEST_CASE("what jobs have left goes after a week, and one that is held or has mo
   CHECK(fs::exists(fuller.path / "notes"));
 }
 
-TEST_CASE("an old job goes with all files that a hub writes, also those that a killed hub left half made") {
+TEST_CASE("an old job is removed with every file of a hub and the partial files of a killed hub") {
   const Base base;
   const JobDirectory own = base.job("own", hours(0));
   const JobDirectory old = base.job("old", hours(169));
@@ -67,7 +67,7 @@ TEST_CASE("an old job goes with all files that a hub writes, also those that a k
   CHECK_FALSE(fs::exists(old.path));
 }
 
-TEST_CASE("old jobs go from every base") {
+TEST_CASE("old jobs are removed from every base") {
   const Base base;
   const JobDirectory own = base.job("own", hours(0));
   const JobDirectory elsewhere = base.job_in(*base.bases.xdg_runtime, "elsewhere", hours(169));
@@ -77,7 +77,7 @@ TEST_CASE("old jobs go from every base") {
   CHECK(fs::exists(younger.path));
 }
 
-TEST_CASE("of many the newest stay, and what is in the making is not touched") {
+TEST_CASE("only the newest jobs are kept and a job younger than ten minutes always stays") {
   const Base base;
   const JobDirectory own = base.job("own", hours(0));
   for (int i = 0; i < 5; ++i) base.job("young" + std::to_string(i), hours(0));
@@ -92,7 +92,7 @@ TEST_CASE("of many the newest stay, and what is in the making is not touched") {
   CHECK(base.left() == 6);
 }
 
-TEST_CASE("old histories go with what is theirs, not the own and not what lies beside") {
+TEST_CASE("old histories are removed but not the own history and not other files") {
   const TemporaryDirectory output;
   const auto epoch = [&](const std::string& name, hours age) {
     const fs::path history = output / ".gradmon" / name / "history.jsonl";

@@ -9,7 +9,7 @@
 namespace gradmon {
 namespace {
 
-TEST_CASE("random bytes are two lower-case hex digits each, and differ") {
+TEST_CASE("random bytes are two lower-case hex digits each and differ between calls") {
   CHECK(random_hex(0).empty());
   const std::string text = random_hex(16);
   CHECK(text.size() == 32);
@@ -17,7 +17,7 @@ TEST_CASE("random bytes are two lower-case hex digits each, and differ") {
   CHECK(text != random_hex(16));
 }
 
-TEST_CASE("a process that runs has a start time, and one that does not has none") {
+TEST_CASE("a running process has a start time and an invalid pid has none") {
   CHECK(process_start_ticks(getpid()) > 0);
   CHECK(process_start_ticks(getpid()) == process_start_ticks(getpid()));
   CHECK(process_start_ticks(-1) == 0);

@@ -16,7 +16,7 @@ namespace {
 using std::chrono::milliseconds;
 using std::chrono::seconds;
 
-TEST_CASE("an answer comes back whole, and none is none") {
+TEST_CASE("a result comes back whole and an exception gives no result") {
   const std::string large(1 << 20, '\0');
   CHECK(run_in_child([&] { return large; }, seconds(20)) == large);
   CHECK(run_in_child([] { return std::string(); }, seconds(20)) == "");
@@ -24,7 +24,7 @@ TEST_CASE("an answer comes back whole, and none is none") {
   CHECK_FALSE(run_in_child([]() -> std::string { throw 1; }, seconds(20)));
 }
 
-TEST_CASE("work that hangs is waited for so long and no longer") {
+TEST_CASE("work that hangs is ended at the timeout") {
   const auto begun = std::chrono::steady_clock::now();
   CHECK_FALSE(run_in_child(
       [] {
@@ -34,7 +34,7 @@ TEST_CASE("work that hangs is waited for so long and no longer") {
       milliseconds(50)));
   CHECK(std::chrono::steady_clock::now() - begun < seconds(10));
   errno = 0;
-  CHECK(::waitpid(-1, nullptr, WNOHANG) == -1);  // It is reaped.
+  CHECK(::waitpid(-1, nullptr, WNOHANG) == -1);  // The child is reaped.
   CHECK(errno == ECHILD);
 }
 

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// Two connected ends of a Unix stream, one of them bare, for bytes that no
-// FrameStream would send.
+// Two connected Unix stream sockets: one for a FrameStream, one raw, for bytes that
+// no FrameStream would send.
 #pragma once
 
 #include <sys/socket.h>
@@ -18,12 +18,12 @@ struct SocketPair {
     int fds[2];
     if (::socketpair(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC, 0, fds) != 0)
       throw std::runtime_error("no sockets");
-    ours.reset(fds[0]);
-    bare.reset(fds[1]);
+    stream_socket.reset(fds[0]);
+    raw_socket.reset(fds[1]);
   }
 
-  Descriptor ours;
-  Descriptor bare;
+  Descriptor stream_socket;
+  Descriptor raw_socket;
 };
 
 inline std::string header_of(std::size_t length) {
@@ -34,8 +34,8 @@ inline std::string header_of(std::size_t length) {
 
 inline std::string framed(std::string_view frame) { return header_of(frame.size()) + std::string(frame); }
 
-// What fits without waiting; 0 where the peer is gone or full.
-inline std::size_t put(const Descriptor& socket, std::string_view bytes) {
+// Sends what fits without waiting. Returns the bytes sent; 0 if the peer has gone or its buffer is full.
+inline std::size_t send_raw(const Descriptor& socket, std::string_view bytes) {
   const ssize_t sent = ::send(socket.get(), bytes.data(), bytes.size(), MSG_NOSIGNAL | MSG_DONTWAIT);
   return sent > 0 ? static_cast<std::size_t>(sent) : 0;
 }

@@ -12,16 +12,12 @@
 #include GRADMON_CATCH_HEADER
 
 #include "control/files/descriptor.h"
+#include "tests/control/host/file_mode.h"
 #include "tests/support/temporary_directory.h"
 
 using namespace gradmon;
 
 namespace {
-
-mode_t mode_of(const std::filesystem::path& path) {
-  struct stat status {};
-  return lstat(path.c_str(), &status) == 0 ? status.st_mode & 07777U : 0;
-}
 
 Descriptor listening(const std::filesystem::path& path, int backlog = 8) {
   const auto bound = bind_unix(path);
@@ -47,7 +43,7 @@ TEST_CASE("a bound socket has mode 0600 whatever the umask") {
   }
 }
 
-TEST_CASE("a connection is non-blocking, closes on exec and tells the peer's user") {
+TEST_CASE("a connection is non-blocking and close-on-exec and gives the peer's user id") {
   const TemporaryDirectory directory;
   const Descriptor server = listening(directory / "socket");
   const auto connected = connect_unix(directory / "socket");
@@ -61,7 +57,7 @@ TEST_CASE("a connection is non-blocking, closes on exec and tells the peer's use
   CHECK_FALSE(peer_uid(-1));
 }
 
-TEST_CASE("a socket is reached by a path longer than an address") {
+TEST_CASE("a path longer than a socket address can be bound and connected to") {
   const TemporaryDirectory directory;
   const auto deep = directory / std::string(200, 'd');
   std::filesystem::create_directory(deep);
@@ -77,7 +73,7 @@ TEST_CASE("a socket is reached by a path longer than an address") {
   CHECK(too_long.error().find("file name has 100 bytes; at most about 80 fit") != std::string::npos);
 }
 
-TEST_CASE("an address of exactly 107 bytes needs no detour") {
+TEST_CASE("a path of exactly 107 bytes can be bound and connected to") {
   const TemporaryDirectory directory;
   const std::string name(107 - directory.path().string().size() - 1, 's');
   const Descriptor server = listening(directory / name);
@@ -86,7 +82,7 @@ TEST_CASE("an address of exactly 107 bytes needs no detour") {
   const Descriptor client(*connected);
 }
 
-TEST_CASE("a connection that cannot be made names its path and the cause") {
+TEST_CASE("a failed connect or bind names the path and the cause") {
   const TemporaryDirectory directory;
   const auto missing = connect_unix(directory / "socket");
   REQUIRE_FALSE(missing);
@@ -101,7 +97,7 @@ TEST_CASE("a connection that cannot be made names its path and the cause") {
   CHECK_FALSE(connect_unix(""));
 }
 
-TEST_CASE("a server that does not accept makes nobody wait") {
+TEST_CASE("connecting to a server that does not accept never waits") {
   const TemporaryDirectory directory;
   const Descriptor server = listening(directory / "socket", 1);
   std::vector<Descriptor> clients;

@@ -3,6 +3,7 @@
 
 #include <poll.h>
 #include <signal.h>
+#include <sys/prctl.h>
 #include <sys/wait.h>
 #include <unistd.h>
 
@@ -23,20 +24,22 @@ using std::chrono::milliseconds;
 
 constexpr std::chrono::seconds kAnswerTime{10};
 
-JobBases bases_in(const std::filesystem::path& runtime) {
-  return {runtime / "gradmon", runtime / "shared"};
-}
+JobBases bases_in(const std::filesystem::path& runtime) { return {runtime / "gradmon", runtime / "shared"}; }
 
-// For the hub's whole life.
-[[noreturn]] void be_hub(const JobPlace& place, int tell) {
+// Runs a hub. First writes to `result_pipe` whether it runs ('r'), is taken ('t') or cannot start ('c').
+// An exception must not return to the child's copy of the test.
+[[noreturn]] void run_hub(const JobPlace& place, int result_pipe) noexcept {
+  ::prctl(PR_SET_PDEATHSIG, SIGKILL);
   ::signal(SIGPIPE, SIG_IGN);
-  ::alarm(120);  // no test takes so long
+  // While this hub lives, an inherited socket of the test would stay open after the test has closed it.
+  result_pipe = ::dup2(result_pipe, STDERR_FILENO + 1);
+  ::close_range(STDERR_FILENO + 2, ~0U, 0);
   set_log_sink([](LogLevel, std::string_view) {});
   auto hub = Hub::open(place.directory, place.launch);
   const bool taken = !hub && hub.error().kind == HubLock::Failure::Kind::taken;
   const char said = hub ? 'r' : taken ? 't' : 'c';
-  if (::write(tell, &said, 1) != 1 || !hub) ::_exit(1);
-  ::close(tell);
+  if (::write(result_pipe, &said, 1) != 1 || !hub) ::_exit(1);
+  ::close(result_pipe);
   (*hub)->run();
   hub->reset();
   ::_exit(0);
@@ -62,28 +65,50 @@ std::vector<std::string> JobPlace::files() const {
 }
 
 HubProcess::HubProcess(const JobPlace& place) {
+  start(place);
+  wait_for_answer();
+}
+
+std::vector<std::unique_ptr<HubProcess>> HubProcess::start_together(const JobPlace& place, int count) {
+  std::vector<std::unique_ptr<HubProcess>> hubs;
+  for (int i = 0; i < count; ++i) {
+    hubs.emplace_back(new HubProcess());
+    hubs.back()->start(place);
+  }
+  for (const auto& hub : hubs) hub->wait_for_answer();
+  return hubs;
+}
+
+void HubProcess::start(const JobPlace& place) {
   int ends[2];
   if (::pipe(ends) != 0) throw std::runtime_error("no pipe");
+  answer_.reset(ends[0]);
+  const Descriptor result_pipe(ends[1]);
   pid_ = ::fork();
-  if (pid_ == 0) {
-    ::close(ends[0]);
-    be_hub(place, ends[1]);
-  }
-  ::close(ends[1]);
+  if (pid_ < 0) throw std::runtime_error("no process");
+  if (pid_ == 0) run_hub(place, result_pipe.get());
+}
+
+void HubProcess::wait_for_answer() {
   char said = 'c';
-  if (::read(ends[0], &said, 1) == 1) {
+  if (::read(answer_.get(), &said, 1) == 1) {
     opened_ = said == 'r' ? Opened::runs : said == 't' ? Opened::taken : Opened::cannot;
   }
-  ::close(ends[0]);
+  answer_.reset();
 }
 
 HubProcess::~HubProcess() {
-  if (ended_) return;
+  if (pid_ < 0 || ended_) return;  // kill(-1) would reach every process of this user
   kill(SIGKILL);
   ended_within(std::chrono::seconds(10));
 }
 
-void HubProcess::kill(int signal) const { ::kill(pid_, signal); }
+void HubProcess::kill(int signal) const {
+  ::kill(pid_, signal);
+  siginfo_t stopped{};
+  // WNOWAIT: ended_within() still finds a process that ends instead.
+  if (signal == SIGSTOP) ::waitid(P_PID, static_cast<id_t>(pid_), &stopped, WSTOPPED | WEXITED | WNOWAIT);
+}
 
 bool HubProcess::ended_within(milliseconds at_most) {
   return ended_ = ended_ || eventually([&] { return ::waitpid(pid_, nullptr, WNOHANG) == pid_; }, at_most);
@@ -176,7 +201,7 @@ Welcome HubPeer::join(const JobPlace& place, int rank, int world, const std::str
 Welcome HubPeer::join(const JobPlace& place, const Introduction& said) {
   const int rank = said.rank.value;
   send(said);
-  // A relay may not have found its lead yet; a rank asks again, too.
+  // Repeats Hello, as a rank does, because a relay may not have found the lead hub yet.
   for (int tries = 0; tries < 20; ++tries) {
     send(Bundles{{"", {{rank, 0}}, hello_of(place, said.world_size, process_id)}});
     if (auto welcome = hear<Welcome>()) return *welcome;

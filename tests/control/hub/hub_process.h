@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// Real hubs in processes of their own, and what a rank or a client of one says by hand.
+// Real hubs in processes of their own, and peers of them that the test scripts message by message.
 #pragma once
 
 #include <sys/types.h>
@@ -11,6 +11,7 @@
 #include <string>
 #include <vector>
 
+#include "control/files/descriptor.h"
 #include "control/host/frame_stream.h"
 #include "control/host/job_directory.h"
 #include "control/wire/messages.h"
@@ -18,7 +19,7 @@
 
 namespace gradmon {
 
-// A place for jobs, with one job's directory in it, and its output beside.
+// A host's base directories with one job's directory, its output directory and its config file.
 struct JobPlace {
   explicit JobPlace(std::string launch = "launch");
 
@@ -30,40 +31,49 @@ struct JobPlace {
   std::filesystem::path output() const { return scratch / "out"; }
   std::filesystem::path config() const { return scratch / "config.json"; }
   std::string endpoint() const { return "ipc://" + directory.socket().string(); }
-  // What lies in the job's directory, in the order of the names.
+  // The names of the files in the job's directory, sorted.
   std::vector<std::string> files() const;
 };
 
-// Hub::open() and run() in a child process. Ends with this object.
+// Hub::open() and Hub::run() in a child process, which the destructor kills. The child inherits no socket.
 class HubProcess {
  public:
   enum class Opened { runs, taken, cannot };
 
+  // Waits until the hub runs or has failed to start.
   explicit HubProcess(const JobPlace& place);
+  // Starts so many hubs before it waits for the first.
+  static std::vector<std::unique_ptr<HubProcess>> start_together(const JobPlace& place, int count);
   ~HubProcess();
   HubProcess(const HubProcess&) = delete;
   HubProcess& operator=(const HubProcess&) = delete;
 
   Opened opened() const { return opened_; }
+  // After SIGSTOP, returns when the process has stopped.
   void kill(int signal) const;
-  // Whether the process has ended, by itself or not, within this time.
+  // Waits at most so long. Returns whether the process has ended, by itself or by a signal.
   bool ended_within(std::chrono::milliseconds at_most);
 
  private:
+  HubProcess() = default;
+  void start(const JobPlace& place);
+  void wait_for_answer();
+
   pid_t pid_ = -1;
+  Descriptor answer_;  // the hub writes its Opened to the other end
   bool ended_ = false;
   Opened opened_ = Opened::cannot;
 };
 
-// One end of a stream to a hub.
+// A stream to a hub, as a rank or a client has it.
 class HubPeer {
  public:
   explicit HubPeer(const JobPlace& place);
 
   void send(const Frame& frame);
   void send_bytes(std::string_view bytes);
-  // The next frame of this kind that `wanted` takes; others are passed over. None
-  // within ten seconds, or where the hub has closed.
+  // The next frame of this kind that `wanted` accepts; other frames are dropped. None
+  // if it does not come within ten seconds or the hub closes the stream.
   template <class Kind>
   std::optional<Kind> next(const std::function<bool(const Kind&)>& wanted = nullptr) {
     std::optional<Kind> found;
@@ -75,7 +85,7 @@ class HubPeer {
     });
     return found;
   }
-  // The next message of this kind in a bundle; its address is kept, as a rank does.
+  // The next message of this kind in a bundle. Keeps its epoch and incarnation for say().
   template <class Kind>
   std::optional<Kind> hear() {
     std::optional<Kind> found;
@@ -97,13 +107,12 @@ class HubPeer {
   Status status();
   // Whether the hub closes the connection within five seconds.
   bool is_closed();
-  bool open() const { return open_; }
   void close() { stream_.reset(); }
 
-  // As a rank.
+  // Messages of a rank.
   void introduce(const JobPlace& place, int rank, int world, const std::string& endpoint = "");
   void say(int rank, Message message);
-  // Introduction, Hello, and the answer to it.
+  // Sends Introduction and Hello, and returns the answer.
   Welcome join(const JobPlace& place, int rank, int world, const std::string& endpoint = "");
   Welcome join(const JobPlace& place, const Introduction& said);
 
@@ -115,7 +124,7 @@ class HubPeer {
   void wait(const std::function<bool(const Frame&)>& done);
 
   std::unique_ptr<FrameStream> stream_;
-  std::vector<Frame> waiting_;  // come, not yet asked for
+  std::vector<Frame> waiting_;  // received, not yet returned
   bool open_ = true;
 };
 

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// The lead hub's TCP endpoint in a whole hub, where the port cannot be had.
+// The lead hub's TCP endpoint, in a whole hub, if it cannot be bound.
 #include "control/hub/lead_endpoint.h"
 
 #include <netinet/in.h>
@@ -17,12 +17,12 @@
 namespace gradmon {
 namespace {
 
-// A port of this host on which nobody else can listen meanwhile.
-struct TakenPort {
+// A loopback port that is in use until `socket` is closed.
+struct PortInUse {
   Descriptor socket{::socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC, 0)};
   std::string endpoint;
 
-  TakenPort() {
+  PortInUse() {
     sockaddr_in address{AF_INET, 0, {htonl(INADDR_LOOPBACK)}, {}};
     socklen_t size = sizeof address;
     REQUIRE(bind(socket.get(), reinterpret_cast<sockaddr*>(&address), size) == 0);
@@ -32,27 +32,27 @@ struct TakenPort {
   }
 };
 
-TEST_CASE("a port that is in use is tried again until it is free, and the status tells of it so long") {
+TEST_CASE("a port in use is tried again until it is free and the status warns of it until then") {
   const JobPlace place;
   const HubProcess hub(place);
-  TakenPort port;  // after the fork of the hub's process, which would share it
+  PortInUse port;
   HubPeer rank(place), client(place);
   CHECK(rank.join(place, 0, 1, port.endpoint).refused.empty());
   const std::string trouble = "cannot listen on " + port.endpoint + ": Address already in use";
-  const auto is_told = [&] {
+  const auto status_warns = [&] {
     const std::vector<std::string> lines = client.status().warnings;
     return std::count(lines.begin(), lines.end(), trouble) == 1;
   };
-  CHECK(is_told());
+  CHECK(status_warns());
   port.socket.reset();
   REQUIRE(eventually([&] {
     const auto entry = find_entry(place.output(), "launch");
     return entry && entry->address == port.endpoint;
   }));
-  CHECK_FALSE(is_told());
+  CHECK_FALSE(status_warns());
 }
 
-TEST_CASE("an endpoint that cannot be had is told in the status and the job goes on without") {
+TEST_CASE("an endpoint that cannot be bound is a warning in the status and the job runs without it") {
   const auto trouble = [](const std::string& endpoint) {
     const JobPlace place;
     const HubProcess hub(place);
@@ -61,7 +61,7 @@ TEST_CASE("an endpoint that cannot be had is told in the status and the job goes
     const Status status = client.status();
     return status.warnings.empty() ? "" : status.warnings.front();
   };
-  const TakenPort taken;
+  const PortInUse taken;
   CHECK(trouble(taken.endpoint) == "cannot listen on " + taken.endpoint + ": Address already in use");
   CHECK(trouble("tcp://no-such-host.invalid:5555").rfind("cannot listen on tcp://no-such-host", 0) == 0);
   CHECK(trouble("tcp://").find("expected tcp://HOST:PORT") != std::string::npos);

@@ -19,7 +19,8 @@ namespace {
 using std::chrono::milliseconds;
 
 AgentCalls calls() {
-  return {[](const Plan&) -> tl::expected<std::int64_t, std::string> { return 1; }, [] { return CollectingReport{}; }};
+  return {[](const Plan&) -> tl::expected<std::int64_t, std::string> { return 1; },
+          [] { return CollectingReport{}; }};
 }
 
 }  // namespace
@@ -61,6 +62,26 @@ void AgentRank::train() {
   agent_.stop(Step{n.value - 1});
 }
 
+pid_t listening_process(const std::filesystem::path& socket) {
+  const auto fd = connect_unix(socket);
+  if (!fd) return 0;
+  const Descriptor connection(*fd);
+  ucred who{};
+  socklen_t size = sizeof who;
+  return ::getsockopt(connection.get(), SOL_SOCKET, SO_PEERCRED, &who, &size) == 0 ? who.pid : 0;
+}
+
+void wait_for_end_of_hub(const std::filesystem::path& socket) {
+  pid_t hub = 0;
+  const bool ended = eventually(
+      [&] {
+        hub = listening_process(socket);
+        return hub == 0;
+      },
+      std::chrono::seconds(10));
+  if (!ended && hub > 1) ::kill(hub, SIGKILL);
+}
+
 AgentOptions options_in(const std::filesystem::path& scratch, AgentOptions options) {
   const std::string runtime = scratch.string();
   options.environment = [runtime](const char* name) -> std::optional<std::string> {
@@ -83,13 +104,13 @@ AgentJob::AgentJob(int world, const std::string& config, AgentOptions options)
   if (!made) throw std::runtime_error(made.error());
   directory_ = *made;
   for (int rank = 0; rank < world; ++rank)
-    ranks_.push_back(std::make_unique<AgentRank>(this->options(rank), std::chrono::microseconds(500 + 700 * rank)));
+    ranks_.push_back(
+        std::make_unique<AgentRank>(this->options(rank), std::chrono::microseconds(500 + 700 * rank)));
 }
 
 AgentJob::~AgentJob() {
   stop();
-  // The hub ends by itself; before the directory goes.
-  if (!eventually([&] { return hub() == 0; }, std::chrono::seconds(10)) && hub() > 1) ::kill(hub(), SIGKILL);
+  wait_for_end_of_hub(directory_.socket());
 }
 
 AgentOptions AgentJob::options(int rank) const {
@@ -116,7 +137,7 @@ CommandReply AgentJob::ask(CommandVerb verb, std::string request_id) {
   return ask(command);
 }
 
-CommandReply AgentJob::settled(const std::string& request_id) {
+CommandReply AgentJob::wait_until_settled(const std::string& request_id) {
   CommandReply reply;
   const bool done = eventually([&] {
     reply = ask(CommandVerb::verdict, request_id);
@@ -124,15 +145,6 @@ CommandReply AgentJob::settled(const std::string& request_id) {
   });
   if (!done) throw std::runtime_error("no verdict: " + reply.message);
   return reply;
-}
-
-pid_t AgentJob::hub() const {
-  const auto fd = connect_unix(directory_.socket());
-  if (!fd) return 0;
-  const Descriptor socket(*fd);
-  ucred who{};
-  socklen_t size = sizeof who;
-  return ::getsockopt(socket.get(), SOL_SOCKET, SO_PEERCRED, &who, &size) == 0 ? who.pid : 0;
 }
 
 std::string AgentJob::divergence() {

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 // A whole job without torch: real agents in this process, the real gradmon-hub, and
-// trainers that only count.
+// trainers that only count steps.
 #pragma once
 
 #include <sys/types.h>
@@ -21,7 +21,7 @@
 
 namespace gradmon {
 
-// One rank whose trainer thread steps every `pause`.
+// One rank. Its trainer thread begins a step every `pause`.
 class AgentRank {
  public:
   AgentRank(const AgentOptions& options, std::chrono::microseconds pause);
@@ -35,8 +35,8 @@ class AgentRank {
   // The longest time between two steps.
   std::chrono::milliseconds longest_pause() const { return std::chrono::milliseconds(longest_pause_); }
 
-  // Collected steps that count, with the revision they were collected under. Read
-  // once it has stopped.
+  // Collected steps that count, with the revision that collected them. Read it after
+  // stop() only.
   std::map<std::int64_t, std::uint64_t> collected;
 
  private:
@@ -52,6 +52,12 @@ class AgentRank {
   std::thread trainer_;
 };
 
+// The process that listens on a hub's socket; 0: none.
+pid_t listening_process(const std::filesystem::path& socket);
+// The hub ends by itself after its last rank. Waits for that, because its directory must outlive it. Kills
+// the hub if it does not end within 10 s.
+void wait_for_end_of_hub(const std::filesystem::path& socket);
+
 class AgentJob {
  public:
   explicit AgentJob(int world, const std::string& config, AgentOptions options = {});
@@ -62,19 +68,19 @@ class AgentJob {
   std::filesystem::path config_path() const { return scratch_ / "config.json"; }
   const JobDirectory& directory() const { return directory_; }
   AgentRank& rank(int rank) { return *ranks_[static_cast<std::size_t>(rank)]; }
-  // What the ranks were made from, for another process of the job.
+  // The options of the rank, for another process of the job.
   AgentOptions options(int rank) const;
   void stop();
 
   CommandReply ask(const Command& command);
   CommandReply ask(CommandVerb verb, std::string request_id = "");
   Status status() { return ask(CommandVerb::status).status.value_or(Status{}); }
-  // Until the change is decided and applied everywhere.
-  CommandReply settled(const std::string& request_id);
+  // Waits until the change is decided and, if it is done, applied on all ranks. Throws after 20 s.
+  CommandReply wait_until_settled(const std::string& request_id);
   std::vector<HistoryEntry> history() { return ask(CommandVerb::history).history; }
-  // The process that listens; 0: nobody does.
-  pid_t hub() const;
-  // Stops all ranks; "" where no step was collected under two revisions.
+  // The process that listens on the hub's socket; 0: none.
+  pid_t hub_pid() const { return listening_process(directory_.socket()); }
+  // Stops all ranks. The first step collected under two revisions; "" if there is none.
   std::string divergence();
 
  private:
@@ -84,7 +90,7 @@ class AgentJob {
   std::vector<std::unique_ptr<AgentRank>> ranks_;
 };
 
-// A new job's options in this place: environment, launch id, output, config.
+// The options of a new job whose files are in `scratch`: environment, launch id, output, config.
 AgentOptions options_in(const std::filesystem::path& scratch, AgentOptions options);
 
 }  // namespace gradmon

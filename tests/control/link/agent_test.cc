@@ -2,8 +2,6 @@
 #include "control/link/agent.h"
 
 #include <signal.h>
-#include <sys/wait.h>
-#include <unistd.h>
 
 #include <algorithm>
 #include <atomic>
@@ -13,6 +11,7 @@
 #include "control/debian_version.h"
 #include "control/host/process_identity.h"
 #include "tests/control/link/agent_job.h"
+#include "tests/control/link/paused_child.h"
 #include GRADMON_CATCH_HEADER
 
 namespace gradmon {
@@ -25,21 +24,32 @@ using std::chrono::seconds;
 const std::string kOff = R"({"dynamic_on": false})";
 const std::string kOnForLong = R"({"dynamic_on": true, "collect_times": 100000000})";
 
-bool steps_on(AgentRank& rank, std::int64_t steps = 50) {
+bool keeps_stepping(AgentRank& rank, std::int64_t steps = 50) {
   const std::int64_t before = rank.step();
   return eventually([&] { return rank.step() >= before + steps; });
 }
 
-bool is_on(AgentJob& job) {
+// Kills the hub and waits until another one listens.
+void replace_hub(AgentJob& job) {
+  const pid_t killed = job.hub_pid();
+  REQUIRE(killed > 1);
+  REQUIRE(kill(killed, SIGKILL) == 0);
+  REQUIRE(eventually([&] {
+    const pid_t now = job.hub_pid();
+    return now > 1 && now != killed;
+  }));
+}
+
+bool wait_until_on(AgentJob& job) {
   return eventually([&] {
     const Status status = job.status();
     return status.state == "on" && !status.pending;
   });
 }
 
-// --- What a job does. ---
+// --- The job. ---
 
-TEST_CASE("a rank alone starts on, collects, and its end is written back") {
+TEST_CASE("a job of one rank that starts on collects its steps and is written back") {
   AgentJob job(1, R"({"dynamic_on": true, "collect_times": 2})");
   REQUIRE(eventually(
       [&] { return read_text(job.config_path()) == R"({"dynamic_on": false, "collect_times": 2})"; }));
@@ -48,7 +58,7 @@ TEST_CASE("a rank alone starts on, collects, and its end is written back") {
   CHECK(job.rank(0).collected.size() == 2);
 }
 
-TEST_CASE("a saved file switches all ranks at one step and its end is written back") {
+TEST_CASE("a saved file switches all ranks at one step and the end of the plan is written back") {
   AgentJob job(2, kOff);
   REQUIRE(eventually([&] { return job.status().reason == "never turned on"; }));
   write_text(job.config_path(), "{\n  \"dynamic_on\": true,\n  \"collect_times\": 3\n}\n");
@@ -63,7 +73,7 @@ TEST_CASE("a saved file switches all ranks at one step and its end is written ba
   CHECK(job.rank(1).collected == job.rank(0).collected);
 }
 
-TEST_CASE("what several ranks' programs ask for in one step is one change on all ranks") {
+TEST_CASE("the same request of several ranks' programs is one change on all ranks") {
   AgentJob job(2, kOff);
   Command on;
   on.verb = CommandVerb::on;
@@ -71,30 +81,34 @@ TEST_CASE("what several ranks' programs ask for in one step is one change on all
   on.collect_times = 4;
   for (const int rank : {1, 0}) job.rank(rank).agent().submit(on);
   REQUIRE(eventually([&] { return job.ask(CommandVerb::verdict, "step 7 on").settled; }));
-  CHECK(job.settled("step 7 on").effective_step > 0);
+  CHECK(job.wait_until_settled("step 7 on").effective_step > 0);
   CHECK(read_text(job.config_path()).find(R"("collect_times": 4)") != std::string::npos);
   const auto history = job.history();
-  CHECK(std::count_if(history.begin(), history.end(), [](const HistoryEntry& entry) {
-          return entry.request_id == "step 7 on";
-        }) == 1);
+  CHECK(std::count_if(history.begin(), history.end(),
+                      [](const HistoryEntry& entry) { return entry.request_id == "step 7 on"; }) == 1);
   CHECK(history.front().by.find("the program of rank ") == 0);
   CHECK(job.divergence().empty());
 }
 
-TEST_CASE("changes back to back are all accounted for and the last one holds") {
+TEST_CASE("every change in a quick series gets a verdict and the last one holds") {
   AgentJob job(2, kOff);
-  for (int i = 0; i < 20; ++i) job.ask(i % 2 == 0 ? CommandVerb::on : CommandVerb::off, "r" + std::to_string(i));
+  for (int i = 0; i < 20; ++i)
+    job.ask(i % 2 == 0 ? CommandVerb::on : CommandVerb::off, "r" + std::to_string(i));
   job.ask(CommandVerb::on, "last");
-  CHECK(job.settled("last").outcome == CommandOutcome::done);
+  CHECK(job.wait_until_settled("last").outcome == CommandOutcome::done);
   for (const HistoryEntry& entry : job.history()) {
     CAPTURE(entry.revision.value, entry.reason);
     CHECK(!entry.verdict.empty());
+  }
+  for (int i = 0; i < 20; ++i) {
+    CAPTURE(i);
+    CHECK(eventually([&] { return job.ask(CommandVerb::verdict, "r" + std::to_string(i)).settled; }));
   }
   CHECK(job.status().state == "on");
   CHECK(job.divergence().empty());
 }
 
-TEST_CASE("rank 0's process knows the state of the job and every process what all have in common") {
+TEST_CASE("rank 0's agent knows the status of the job and every agent the job's identity") {
   AgentJob job(2, kOff);
   REQUIRE(eventually([&] {
     const Status status = job.rank(0).agent().status();
@@ -117,11 +131,11 @@ TEST_CASE("static mode answers status and refuses commands") {
   CHECK(reply.message.find("static mode") == 0);
 }
 
-TEST_CASE("a second process with a rank's number is refused and its training goes on off") {
+TEST_CASE("a second process with a rank's number is refused and its training goes on") {
   AgentJob job(1, kOff);
   REQUIRE(eventually([&] { return job.rank(0).agent().job().has_value(); }));
   AgentRank second(job.options(0), std::chrono::microseconds(500));
-  CHECK(steps_on(second, 10));
+  CHECK(keeps_stepping(second, 10));
   CHECK(eventually([&] {
     return second.agent().status().reason.find("rank 0 already belongs to pid ") != std::string::npos;
   }));
@@ -130,55 +144,49 @@ TEST_CASE("a second process with a rank's number is refused and its training goe
 
 // --- The hub's process. ---
 
-TEST_CASE("the hub ends after the last rank and leaves nothing but its log") {
+TEST_CASE("the hub ends after the last rank and leaves only its log") {
   AgentJob job(2, kOff);
   REQUIRE(eventually([&] { return job.rank(1).agent().job() && job.rank(0).agent().job(); }));
   job.stop();
-  CHECK(eventually([&] { return job.hub() == 0; }, seconds(4)));
+  CHECK(eventually([&] { return job.hub_pid() == 0; }, seconds(10)));
   std::vector<std::string> files;
-  for (const auto& file : fs::directory_iterator(job.directory().path)) files.push_back(file.path().filename());
-  files.erase(std::remove(files.begin(), files.end(), "hub.log"), files.end());  // where it had something to say
+  for (const auto& file : fs::directory_iterator(job.directory().path))
+    files.push_back(file.path().filename());
+  files.erase(std::remove(files.begin(), files.end(), "hub.log"), files.end());  // if any
   CHECK(files.empty());
 }
 
-TEST_CASE("a hub that is killed comes back, the epoch and the plan go on, and training feels nothing") {
+TEST_CASE("a killed hub restarts with its epoch and its plan and no step is delayed by 2 s") {
   AgentJob job(2, kOnForLong);
-  REQUIRE(is_on(job));
+  REQUIRE(wait_until_on(job));
   const Status before = job.status();
   for (int i = 0; i < 2; ++i) {
-    const pid_t killed = job.hub();
-    REQUIRE(killed > 1);
-    REQUIRE(kill(killed, SIGKILL) == 0);
-    REQUIRE(eventually([&] {
-      const pid_t now = job.hub();
-      return now > 1 && now != killed;
-    }));
-    REQUIRE(is_on(job));
+    replace_hub(job);
+    REQUIRE(wait_until_on(job));
   }
   CHECK(job.status().epoch == before.epoch);
   CHECK(job.status().effective_step == before.effective_step);
   CHECK(job.history().size() <= 1);  // no resync was needed
   job.ask(CommandVerb::off, "off");
-  CHECK(job.settled("off").outcome == CommandOutcome::done);
+  CHECK(job.wait_until_settled("off").outcome == CommandOutcome::done);
   CHECK(job.rank(0).longest_pause() < seconds(2));
   CHECK(job.divergence().empty());
   const auto& collected = job.rank(0).collected;
   REQUIRE_FALSE(collected.empty());
-  // Each step from the first to the last.
-  CHECK(collected.rbegin()->first - collected.begin()->first + 1 == static_cast<std::int64_t>(collected.size()));
+  // No step between the first and the last is missing.
+  CHECK(collected.rbegin()->first - collected.begin()->first + 1 ==
+        static_cast<std::int64_t>(collected.size()));
 }
 
-TEST_CASE("a config of nearly 1 MiB is agreed on and outlives the hub") {
+TEST_CASE("a config of nearly 1 MiB is agreed on and survives the hub's death") {
   AgentJob job(2, kOff);
   REQUIRE(eventually([&] { return job.status().reason == "never turned on"; }));
   write_text(job.config_path(), R"({"dynamic_on": true, "collect_times": 100000000, "note": ")" +
                                     std::string((1U << 20U) - 100, 'x') + "\"}");
-  REQUIRE(is_on(job));
+  REQUIRE(wait_until_on(job));
   const Status before = job.status();
-  const pid_t killed = job.hub();
-  REQUIRE(kill(killed, SIGKILL) == 0);
-  REQUIRE(eventually([&] { return job.hub() > 1 && job.hub() != killed; }));
-  REQUIRE(is_on(job));
+  replace_hub(job);
+  REQUIRE(wait_until_on(job));
   CHECK(eventually([&] {
     const Status status = job.status();
     return status.ranks.at(0).state == "collecting" && status.ranks.at(1).state == "collecting";
@@ -187,30 +195,31 @@ TEST_CASE("a config of nearly 1 MiB is agreed on and outlives the hub") {
   CHECK(job.divergence().empty());
 }
 
-TEST_CASE("a hub that hangs costs no step, and the ranks are off when their lease is over") {
+TEST_CASE("a hub that hangs delays no step by 2 s and the ranks go off when their lease expires") {
   AgentJob job(1, kOnForLong);
-  REQUIRE(is_on(job));
-  const pid_t hub = job.hub();
+  REQUIRE(wait_until_on(job));
+  const pid_t hub = job.hub_pid();
+  REQUIRE(hub > 1);
   REQUIRE(kill(hub, SIGSTOP) == 0);
   const auto begun = std::chrono::steady_clock::now();
   CHECK(eventually([&] { return job.rank(0).agent().status().state == "off"; }, seconds(20)));
   const auto lasted = std::chrono::steady_clock::now() - begun;
   CHECK(lasted > seconds(7));
   CHECK(lasted < seconds(14));
-  CHECK(steps_on(job.rank(0)));
+  CHECK(keeps_stepping(job.rank(0)));
   CHECK(job.rank(0).longest_pause() < seconds(2));
   REQUIRE(kill(hub, SIGCONT) == 0);
-  CHECK(is_on(job));
-  CHECK(job.hub() == hub);
+  CHECK(wait_until_on(job));
+  CHECK(job.hub_pid() == hub);
   CHECK(job.divergence().empty());
 }
 
-TEST_CASE("a job's directory that is removed is made anew and the job goes on") {
+TEST_CASE("a job directory that is removed is created again and the job goes on") {
   AgentJob job(1, kOnForLong);
-  REQUIRE(is_on(job));
+  REQUIRE(wait_until_on(job));
   const Status before = job.status();
   fs::remove_all(job.directory().path.parent_path());
-  REQUIRE(eventually([&] { return job.hub() > 1; }, seconds(5)));
+  REQUIRE(eventually([&] { return job.hub_pid() > 1; }));
   CHECK(job.status().epoch == before.epoch);
   CHECK(job.status().state == "on");
 }
@@ -218,17 +227,12 @@ TEST_CASE("a job's directory that is removed is made anew and the job goes on") 
 TEST_CASE("a forked child does not hold the connection open") {
   AgentJob job(1, kOff);
   REQUIRE(eventually([&] { return job.rank(0).agent().job().has_value(); }));
-  const pid_t child = fork();
-  if (child == 0) {
-    for (;;) pause();
-  }
+  const PausedChild child;
   job.stop();
-  CHECK(eventually([&] { return job.hub() == 0; }, seconds(4)));
-  kill(child, SIGKILL);
-  waitpid(child, nullptr, 0);
+  CHECK(eventually([&] { return job.hub_pid() == 0; }, seconds(10)));
 }
 
-TEST_CASE("where there is no hub's program training goes on off and the status says why") {
+TEST_CASE("training waits less than max_wait without a hub program and the status says why") {
   const TemporaryDirectory scratch;
   AgentOptions options = options_in(scratch.path(), {});
   const auto with_hub = options.environment;
@@ -236,18 +240,19 @@ TEST_CASE("where there is no hub's program training goes on off and the status s
     return std::string(name) == "GRADMON_HUB" ? std::nullopt : with_hub(name);
   };
   AgentRank rank(options, std::chrono::microseconds(500));
-  CHECK(steps_on(rank));
+  CHECK(keeps_stepping(rank));
   std::string reason;
   CHECK(eventually([&] {
     reason = rank.agent().status().reason;
     return reason.find("no hub on this host: ") == 0;
   }));
+  CHECK(rank.longest_pause() < seconds(2));
   CHECK(reason.find("gradmon-hub") != std::string::npos);
   CHECK(rank.agent().status().state == "off");
   CHECK_FALSE(rank.agent().job());
 }
 
-TEST_CASE("a hub's program that ends at once costs training nothing") {
+TEST_CASE("training waits less than max_wait if the hub program ends at once") {
   const TemporaryDirectory scratch;
   AgentOptions options = options_in(scratch.path(), {});
   const auto with_hub = options.environment;
@@ -255,13 +260,14 @@ TEST_CASE("a hub's program that ends at once costs training nothing") {
     return std::string(name) == "GRADMON_HUB" ? std::optional<std::string>("/bin/false") : with_hub(name);
   };
   AgentRank rank(options, std::chrono::microseconds(500));
-  CHECK(steps_on(rank));
+  CHECK(keeps_stepping(rank));
   CHECK(eventually([&] { return rank.agent().status().reason.find("no hub on this host: ") == 0; }));
+  CHECK(rank.longest_pause() < seconds(2));
 }
 
 // --- The launch id. ---
 
-TEST_CASE("a launch id that is found later lets the rank join then") {
+TEST_CASE("a rank joins once its launch id is found") {
   auto known = std::make_shared<std::atomic<bool>>(false);
   const TemporaryDirectory scratch;
   AgentOptions options;
@@ -273,15 +279,16 @@ TEST_CASE("a launch id that is found later lets the rank join then") {
   options = options_in(scratch.path(), std::move(options));
   write_text(scratch / "config.json", kOff);
   AgentRank rank(options, std::chrono::microseconds(500));
-  CHECK(steps_on(rank));
+  CHECK(keeps_stepping(rank));
   CHECK(eventually([&] { return rank.agent().status().reason == "the launch is not known yet"; }));
   *known = true;
   CHECK(eventually([&] { return rank.agent().job().has_value(); }));
   CHECK(eventually([&] { return rank.agent().status().launch_id == "found"; }));
   rank.stop();
+  wait_for_end_of_hub(make_job_directory("found", job_bases(options.environment)).value().socket());
 }
 
-TEST_CASE("a launch id that nothing tells is said in the status and costs training nothing") {
+TEST_CASE("training goes on without a launch id and the status says why") {
   const TemporaryDirectory scratch;
   AgentOptions options;
   options.launch_id_error = "nothing names this launch";
@@ -289,7 +296,7 @@ TEST_CASE("a launch id that nothing tells is said in the status and costs traini
     throw std::runtime_error("no store");
   };
   AgentRank rank(options_in(scratch.path(), std::move(options)), std::chrono::microseconds(500));
-  CHECK(steps_on(rank));
+  CHECK(keeps_stepping(rank));
   CHECK(eventually([&] { return rank.agent().status().reason == "nothing names this launch: no store"; }));
 }
 

@@ -25,11 +25,11 @@ Call::Outcome outcome_of(std::function<Call::Outcome()> work) {
   return *outcome;
 }
 
-TEST_CASE("a call's answer comes back") {
+TEST_CASE("poll returns the answer of a call") {
   CHECK(outcome_of([] { return 7; }) == 7);
 }
 
-TEST_CASE("whatever a call throws becomes an error") {
+TEST_CASE("an exception of a call becomes an error") {
   CHECK(outcome_of([]() -> Call::Outcome { throw std::runtime_error("no store"); }).error() == "no store");
   CHECK(outcome_of([]() -> Call::Outcome { throw 1; }).error() == "unknown exception");
 }

@@ -2,9 +2,7 @@
 #include "control/link/hub_connection.h"
 
 #include <poll.h>
-#include <signal.h>
 #include <sys/socket.h>
-#include <sys/wait.h>
 #include <unistd.h>
 
 #include <optional>
@@ -12,6 +10,7 @@
 #include "control/debian_version.h"
 #include "control/host/unix_socket.h"
 #include "control/wire/messages.h"
+#include "tests/control/link/paused_child.h"
 #include "tests/support/temporary_directory.h"
 #include GRADMON_CATCH_HEADER
 
@@ -25,8 +24,8 @@ using Clock = HubConnection::Clock;
 
 constexpr char kLaunch[] = "launch";
 
-// A hub by hand, and a rank's connection to it.
-struct HubByHand {
+// A hub that the test plays, and a rank's connection to it.
+struct HubFixture {
   const TemporaryDirectory scratch;
   const JobBases bases{scratch / "gradmon", scratch / "shared"};
   const JobDirectory directory = make_job_directory(kLaunch, bases).value();
@@ -39,15 +38,16 @@ struct HubByHand {
     REQUIRE(::listen(listener.get(), 10) == 0);
   }
   FrameStream accept() const {
-    pollfd knocks{listener.get(), POLLIN, 0};
-    REQUIRE(::poll(&knocks, 1, 5'000) == 1);
-    return FrameStream(::accept4(listener.get(), nullptr, nullptr, SOCK_NONBLOCK | SOCK_CLOEXEC),
-                       {kMaxFrameBytes, kMaxFrameBytes});
+    pollfd incoming{listener.get(), POLLIN, 0};
+    REQUIRE(::poll(&incoming, 1, 5'000) == 1);
+    const int fd = ::accept4(listener.get(), nullptr, nullptr, SOCK_NONBLOCK | SOCK_CLOEXEC);
+    REQUIRE(fd >= 0);
+    return FrameStream(fd, {kMaxFrameBytes, kMaxFrameBytes});
   }
 };
 
-TEST_CASE("a rank connects, speaks and hears") {
-  HubByHand hub;
+TEST_CASE("a rank connects and sends and receives frames") {
+  HubFixture hub;
   hub.listen();
   REQUIRE(hub.connection.poll_connect(Clock::now()));
   CHECK(hub.connection.connected());
@@ -65,8 +65,8 @@ TEST_CASE("a rank connects, speaks and hears") {
   }));
 }
 
-TEST_CASE("what the hub said before it went is all heard, also where it is answered") {
-  HubByHand hub;
+TEST_CASE("all frames that the hub sent before it closed arrive even if the rank answers each") {
+  HubFixture hub;
   hub.listen();
   REQUIRE(hub.connection.poll_connect(Clock::now()));
   {
@@ -90,8 +90,8 @@ TEST_CASE("what the hub said before it went is all heard, also where it is answe
   CHECK(eventually([&] { return hub.connection.poll_connect(Clock::now()); }));
 }
 
-TEST_CASE("a Hello with a config of 1 MiB fits, and a hub that reads nothing costs frames and no connection") {
-  HubByHand hub;
+TEST_CASE("a Hello with a config of 1 MiB fits and a hub that reads nothing loses frames but no connection") {
+  HubFixture hub;
   hub.listen();
   REQUIRE(hub.connection.poll_connect(Clock::now()));
   FrameStream peer = hub.accept();
@@ -111,8 +111,8 @@ TEST_CASE("a Hello with a config of 1 MiB fits, and a hub that reads nothing cos
   CHECK(hub.connection.send("next"));
 }
 
-TEST_CASE("where no hub can be started the reason is told, and after a while there is no hope") {
-  HubByHand hub;
+TEST_CASE("a hub that cannot be started is given up with a reason but is still found when it comes") {
+  HubFixture hub;
   auto now = Clock::now();
   CHECK_FALSE(hub.connection.poll_connect(now));
   CHECK(hub.connection.trouble() == "no program");
@@ -122,18 +122,18 @@ TEST_CASE("where no hub can be started the reason is told, and after a while the
     CHECK_FALSE(hub.connection.poll_connect(now));
     return hub.connection.gave_up_starting();
   }));
-  // A hub may come all the same.
+  // Another process may start a hub later.
   hub.listen();
   CHECK(hub.connection.poll_connect(now + seconds(2)));
   CHECK_FALSE(hub.connection.gave_up_starting());
 }
 
-TEST_CASE("a hub of another user is refused, and the reason names both users") {
+TEST_CASE("a hub of another user is refused and the error names both users") {
   if (geteuid() != 0) {
-    WARN("needs root, to listen as another user");
+    WARN("skipped: needs root, to listen as another user");
     return;
   }
-  HubByHand hub;
+  HubFixture hub;
   hub.listener.reset(bind_unix(hub.directory.socket()).value());
   REQUIRE(seteuid(12'345) == 0);
   const int listening = ::listen(hub.listener.get(), 10);
@@ -145,31 +145,26 @@ TEST_CASE("a hub of another user is refused, and the reason names both users") {
                                         ": the hub belongs to uid 12345; expected uid 0 (the current user)");
 }
 
-TEST_CASE("a job's directory that is removed between two connections is made anew") {
-  HubByHand hub;
+TEST_CASE("a job directory that is removed between two connections is created again") {
+  HubFixture hub;
   std::filesystem::remove_all(hub.directory.path.parent_path());
   CHECK_FALSE(hub.connection.poll_connect(Clock::now()));
   CHECK(std::filesystem::exists(hub.directory.path));
 }
 
 TEST_CASE("a forked child does not hold the connection open") {
-  HubByHand hub;
+  HubFixture hub;
   hub.listen();
   std::optional<HubConnection> connection;
   connection.emplace(kLaunch, HubConnection::Settings{hub.bases, tl::unexpected(std::string("none")), {}},
                      milliseconds{0});
   REQUIRE(connection->poll_connect(Clock::now()));
   FrameStream peer = hub.accept();
-  const pid_t child = fork();
-  if (child == 0) {
-    for (;;) pause();
-  }
+  const PausedChild child;
   const auto state = [&] { return peer.read([](std::string&&) {}).state; };
-  CHECK(state() == State::open);  // the child's closing its copy is no end
+  CHECK(state() == State::open);  // the child's close does not end the stream
   connection.reset();
-  CHECK(eventually([&] { return state() == State::end_of_file; }, seconds(5)));
-  kill(child, SIGKILL);
-  waitpid(child, nullptr, 0);
+  CHECK(eventually([&] { return state() == State::end_of_file; }));
 }
 
 }  // namespace

@@ -9,7 +9,7 @@ namespace {
 
 using std::chrono::seconds;
 
-TEST_CASE("a text is logged once") {
+TEST_CASE("the same text is logged once") {
   LogLimiter limiter;
   CHECK(limiter.allows("no id", seconds(0)));
   CHECK(limiter.allows("no id: no store", seconds(1)));
@@ -17,7 +17,7 @@ TEST_CASE("a text is logged once") {
     CHECK_FALSE(limiter.allows(i % 2 == 0 ? "no id" : "no id: no store", seconds(i)));
 }
 
-TEST_CASE("a text that changes at each look is logged at most once a minute, and not for ever") {
+TEST_CASE("texts that vary are logged at most once a minute and at most 100 times") {
   LogLimiter limiter;
   int logged = 0;
   for (int i = 0; i < 600; ++i) logged += limiter.allows("port " + std::to_string(i), seconds(i)) ? 1 : 0;
@@ -27,7 +27,7 @@ TEST_CASE("a text that changes at each look is logged at most once a minute, and
   CHECK(logged == 100);
 }
 
-TEST_CASE("a text that came too early is logged when its time has come") {
+TEST_CASE("a text that must wait is logged after a minute") {
   LogLimiter limiter;
   CHECK(limiter.allows("a", seconds(0)));
   CHECK(limiter.allows("b", seconds(1)));

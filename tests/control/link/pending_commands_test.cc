@@ -15,7 +15,7 @@ Command command(const std::string& id) {
   return made;
 }
 
-TEST_CASE("a command is asked each second until it is answered") {
+TEST_CASE("a command is sent every second until it is answered") {
   PendingCommands own;
   const PendingCommands::Clock::time_point start{seconds(1'000)};
   own.add(command("a"), start);
@@ -31,7 +31,7 @@ TEST_CASE("a command is asked each second until it is answered") {
   CHECK(own.due(start + seconds(2)).empty());
 }
 
-TEST_CASE("what nobody answers within a minute is dropped, and of many the oldest") {
+TEST_CASE("a command without an answer is dropped after a minute and the oldest of more than 100 at once") {
   PendingCommands own;
   const PendingCommands::Clock::time_point start{seconds(1'000)};
   for (int i = 0; i < 150; ++i) own.add(command(std::to_string(i)), start);
@@ -44,7 +44,7 @@ TEST_CASE("what nobody answers within a minute is dropped, and of many the oldes
   CHECK(own.due(start + seconds(61)).empty());
 }
 
-TEST_CASE("a command that could never be sent is dropped a minute after the program asked") {
+TEST_CASE("a command that was never sent is dropped a minute after it was added") {
   PendingCommands own;
   const PendingCommands::Clock::time_point start{seconds(1'000)};
   own.add(command("a"), start);

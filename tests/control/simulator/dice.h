@@ -6,7 +6,7 @@
 
 namespace gradmon {
 
-// Chance from a seed, the same on every machine (std::uniform_* is not).
+// Random numbers from a seed: the same on every machine, unlike those of std::uniform_*_distribution.
 class Dice {
  public:
   explicit Dice(std::uint64_t seed) : state_(seed * 0x9e3779b97f4a7c15u + 0x632be59bd9b4e019u) {}
@@ -23,8 +23,8 @@ class Dice {
     return least + static_cast<std::int64_t>(next() % static_cast<std::uint64_t>(most - least + 1));
   }
   bool chance(std::int64_t per_mille) { return between(0, 999) < per_mille; }
-  // Each magnitude as likely as any other: short things are many, long ones few.
-  std::int64_t of_any_size(double least, double most) {
+  // Log-uniform: small numbers are frequent, large ones rare.
+  std::int64_t log_uniform(double least, double most) {
     const double share = static_cast<double>(next() >> 11) * 0x1.0p-53;
     return static_cast<std::int64_t>(least * std::pow(most / least, share));
   }

@@ -8,12 +8,11 @@
 
 namespace gradmon {
 
-// As they are called on the command line, and in tests; without "none", and without "passes_over", which
-// no script of the simulator brings out.
 struct NamedMutant {
-  std::string name;
+  std::string name;  // on the command line
   Mutant mutant = Mutant::none;
 };
+// All mutants of mutant.h except `none` and `passes_over`, which shows in no script of the simulator.
 const std::vector<NamedMutant>& all_mutants();
 
 }  // namespace gradmon

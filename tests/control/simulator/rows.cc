@@ -5,22 +5,22 @@
 
 namespace gradmon {
 
-void Rows::mark_unheard(const std::string& by, Step heard) {
+void Rows::mark_unknown(const std::string& process_id, Step heard) {
   for (auto at = rows_.upper_bound(heard.value); at != rows_.end(); ++at) {
-    for (Row& row : at->second) row.unheard = row.unheard || row.by == by;
+    for (Row& row : at->second) row.unknown = row.unknown || row.process_id == process_id;
   }
 }
 
 std::string Rows::conflict() const {
   for (const auto& [step, rows] : rows_) {
-    const Row* sure = nullptr;
+    const Row* first = nullptr;
     for (const Row& row : rows) {
-      if (row.unheard) continue;
-      if (sure == nullptr) sure = &row;
-      if (row.epoch == sure->epoch && row.revision == sure->revision) continue;
-      return "step " + std::to_string(step) + " counts under revision " + std::to_string(sure->revision) +
-             " of " + sure->epoch + " (" + sure->by + ") and under revision " + std::to_string(row.revision) +
-             " of " + row.epoch + " (" + row.by + ")";
+      if (row.unknown) continue;
+      if (first == nullptr) first = &row;
+      if (row.epoch == first->epoch && row.revision == first->revision) continue;
+      return "step " + std::to_string(step) + " counts under revision " + std::to_string(first->revision) +
+             " of " + first->epoch + " (" + first->process_id + ") and under revision " +
+             std::to_string(row.revision) + " of " + row.epoch + " (" + row.process_id + ")";
     }
   }
   return "";

@@ -2,7 +2,9 @@
 #include "tests/control/simulator/script.h"
 
 #include <array>
+#include <charconv>
 #include <sstream>
+#include <system_error>
 
 namespace gradmon {
 namespace {
@@ -51,6 +53,12 @@ void write(std::ostream& out, const Incident& incident) {
   out << '\n';
 }
 
+bool read_number(const std::string& text, std::int64_t& number) {
+  const char* const end = text.data() + text.size();
+  const auto [rest, error] = std::from_chars(text.data(), end, number);
+  return error == std::errc{} && rest == end;
+}
+
 tl::expected<Incident, std::string> read_incident(std::istream& in, std::int64_t at) {
   Incident incident;
   incident.at = at;
@@ -67,7 +75,8 @@ tl::expected<Incident, std::string> read_incident(std::istream& in, std::int64_t
       if (word.substr(0, equals) == field.name) found = &field;
     }
     if (equals == std::string::npos || found == nullptr) return tl::unexpected("not a field: " + word);
-    incident.*found->value = std::stoll(word.substr(equals + 1));
+    if (!read_number(word.substr(equals + 1), incident.*found->value))
+      return tl::unexpected("not a number: " + word);
   }
   return incident;
 }
@@ -75,9 +84,9 @@ tl::expected<Incident, std::string> read_incident(std::istream& in, std::int64_t
 std::string read_line(std::istream& in, Script& script) {
   std::string word;
   if (!(in >> word) || word[0] == '#') return "";
-  if (word == "seed") return in >> script.seed ? "" : "a seed is a number";
+  if (word == "seed") return in >> script.seed ? "" : "seed must be a number";
   for (const ScriptField& field : kScriptFields) {
-    if (word == field.name) return in >> script.*field.value ? "" : word + " is a number";
+    if (word == field.name) return in >> script.*field.value ? "" : word + " must be a number";
   }
   if (word == "step_ms" || word == "joins") {
     auto& list = word == "joins" ? script.joins : script.step_ms;
@@ -129,7 +138,7 @@ tl::expected<Script, std::string> script_from_text(const std::string& text) {
   }
   const auto world = static_cast<std::size_t>(script.world);
   if (script.step_ms.size() != world || script.joins.size() != world)
-    return tl::unexpected(std::string("step_ms and joins have one number a rank"));
+    return tl::unexpected(std::string("step_ms and joins need one number for each rank"));
   return script;
 }
 

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
-// What happens to a job in one simulated history, as values: what the user asks
-// for, and what goes wrong. The fate of single messages is not in it: that is
-// thrown with dice from the seed.
+// The script of one simulated history, as values: what the user asks for, and what
+// goes wrong. It does not contain the fate of single messages: Dice decide that,
+// from the seed.
 #pragma once
 
 #include <cstdint>
@@ -14,21 +14,21 @@ namespace gradmon {
 struct Incident {
   enum class Kind {
     propose,       // the user changes the plan
-    stop_trainer,  // one long step, for `lasts`
-    stop_agent,    // its control thread gets no time
+    stop_trainer,  // training takes no step for `lasts`
+    stop_agent,    // the agent thread does not run for `lasts`
     stop_process,  // SIGSTOP, SIGCONT after `lasts`
-    crash,         // comes back after `lasts`, if that is not 0
-    leave,         // finishes early
-    cut_up,        // nothing arrives that this rank says
-    cut_down,      // nothing arrives that is said to this rank
-    reconnect,     // its connection ends and another is made
-    storm,         // lose, twice and delay are these, for `lasts`
-    costs,         // a collected step of this rank takes more of its time, for `lasts`
+    crash,         // a new process starts after `lasts`, if that is not 0
+    leave,         // the rank finishes training early
+    cut_up,        // messages from this rank do not arrive, for `lasts`
+    cut_down,      // messages to this rank do not arrive, for `lasts`
+    reconnect,     // the rank's connection ends and a new one begins
+    storm,         // `lose`, `twice` and `delay` hold for all messages, for `lasts`
+    costs,         // monitoring takes `cost` more of this rank's collected steps, for `lasts`
     twin,          // a second process takes this rank's number, for `lasts`
     evict,         // by the user
-    cancel,        // likewise
+    cancel,        // by the user: cancels the waiting or open change
     stop_hub,      // SIGSTOP of the coordinator, for `lasts`
-    hub_dies,      // comes back after `lasts`; with its log where `keeps`
+    hub_dies,      // restarts after `lasts`, with its log if `keeps`
     log_fails,     // the decision log cannot be written, for `lasts`
   };
 
@@ -40,37 +40,37 @@ struct Incident {
   std::int64_t on = 0;
   std::int64_t interval = 1;
   std::int64_t times = 1;
-  std::int64_t later = 0;      // `at` is so many steps ahead; 0: none
-  std::int64_t lookahead = 0;  // 0: chosen by itself
+  std::int64_t later = 0;      // Plan::at, in steps after the furthest rank; 0: unset
+  std::int64_t lookahead = 0;  // 0: the coordinator chooses
   std::int64_t max_wait = 2000;
   std::int64_t budget = 0;  // max_overhead, per mille; 0: none
-  std::int64_t answer = 0;  // 0 matches everywhere, 1 rejected by `rank`, 2 matches nowhere, 3 only on `rank`
-  // Of a cut: messages arrive when it ends, and are not lost.
+  std::int64_t answer = 0;  // 0: all ranks match; 1: `rank` rejects; 2: none matches; 3: only `rank` matches
+  // Of a cut: 1: messages arrive after it; 0: they are lost. Of hub_dies: 1: the log survives.
   std::int64_t keeps = 0;
   // Of a storm: per mille, per mille, ms.
   std::int64_t lose = 0;
   std::int64_t twice = 0;
   std::int64_t delay = 0;
-  std::int64_t behind = 0;  // of a crash: it comes back so many steps behind
-  // Of costs: per mille of the time of a step.
+  std::int64_t behind = 0;  // of a crash: the new process resumes this many steps earlier
+  // Of costs: per mille of the rank's step time.
   std::int64_t cost = 0;
 };
 
 struct Script {
   std::uint64_t seed = 0;
   std::int64_t world = 2;
-  std::int64_t coupled = 0;  // a collective in each step
+  std::int64_t coupled = 0;  // 1: each step has a collective
   std::int64_t first_step = 0;
-  std::int64_t calm_from = 0;  // ms; nothing goes wrong after it
+  std::int64_t calm_from = 0;  // ms; no incident goes on after it
   std::vector<std::int64_t> step_ms;
-  std::vector<std::int64_t> joins;  // ms
-  std::vector<Incident> starts;     // with one proposal: the epoch starts on; else empty
-  std::vector<Incident> incidents;  // by `at`
+  std::vector<std::int64_t> joins;  // ms, of each rank's first process
+  std::vector<Incident> starts;     // one proposal if the epoch starts on, else empty
+  std::vector<Incident> incidents;  // sorted by `at`
 };
 
 const char* name_of(Incident::Kind kind);
 
-// One line a field, one an incident; what has its default is left out.
+// One line for each field and each incident. Incidents omit fields that have their default.
 std::string to_text(const Script& script);
 tl::expected<Script, std::string> script_from_text(const std::string& text);
 

@@ -10,9 +10,9 @@ namespace {
 
 using Kind = Incident::Kind;
 
-constexpr std::int64_t kQuiet = 45'000;  // ms
+constexpr std::int64_t kQuiet = 45'000;  // ms without other proposals
 
-Incident a_proposal(Dice& dice, const Script& script) {
+Incident random_proposal(Dice& dice, const Script& script) {
   Incident made;
   made.kind = Kind::propose;
   made.on = dice.chance(700);
@@ -26,8 +26,8 @@ Incident a_proposal(Dice& dice, const Script& script) {
   return made;
 }
 
-// A lone fault.
-Incident a_fault(Dice& dice, const Script& script) {
+// A single fault.
+Incident random_fault(Dice& dice, const Script& script) {
   static constexpr Kind kinds[] = {Kind::stop_trainer, Kind::stop_agent, Kind::stop_process, Kind::cut_up,
                                    Kind::cut_down,     Kind::storm,      Kind::crash,        Kind::crash,
                                    Kind::hub_dies,     Kind::hub_dies,   Kind::stop_hub,     Kind::reconnect,
@@ -35,16 +35,16 @@ Incident a_fault(Dice& dice, const Script& script) {
   Incident made;
   made.kind = kinds[dice.between(0, 13)];
   made.rank = dice.between(0, script.world - 1);
-  made.lasts = dice.of_any_size(20, 25'000);
+  made.lasts = dice.log_uniform(20, 25'000);
   made.keeps = dice.chance(500);
   if (made.kind == Kind::storm) {
     made.lose = dice.between(0, 500);
     made.twice = dice.between(0, 300);
-    made.delay = dice.of_any_size(2, 600);
+    made.delay = dice.log_uniform(2, 600);
   } else if (made.kind == Kind::crash) {
-    // Alone it can come back only where the others do not stand in a collective with it.
+    // In a coupled job the others would wait in a collective for the rank that died: it stops instead.
     const bool for_good = dice.chance(200);
-    made.lasts = dice.of_any_size(1, 5000);
+    made.lasts = dice.log_uniform(1, 5000);
     if (script.coupled != 0) {
       made.kind = Kind::stop_process;
     } else if (for_good) {
@@ -52,17 +52,17 @@ Incident a_fault(Dice& dice, const Script& script) {
     }
     made.behind = dice.chance(500) ? 0 : dice.between(0, 60);
   } else if (made.kind == Kind::hub_dies) {
-    made.lasts = dice.of_any_size(5, 4000);
+    made.lasts = dice.log_uniform(5, 4000);
     made.keeps = dice.chance(800);
   } else if (made.kind == Kind::stop_hub || made.kind == Kind::log_fails) {
-    made.lasts = dice.of_any_size(20, 12'000);
+    made.lasts = dice.log_uniform(20, 12'000);
   } else if (made.kind == Kind::reconnect || made.kind == Kind::cancel) {
     made.lasts = 0;
   }
   return made;
 }
 
-// A rank that is heard by nobody, or hears nobody, or both.
+// Cuts off a rank's messages to the coordinator, or from it, or both.
 void isolate(Dice& dice, Script& script, std::int64_t at) {
   Incident cut;
   cut.at = at;
@@ -76,8 +76,8 @@ void isolate(Dice& dice, Script& script, std::int64_t at) {
   }
 }
 
-Incident a_long_plan(Dice& dice, const Script& script, std::int64_t at) {
-  Incident on = a_proposal(dice, script);
+Incident endless_plan(Dice& dice, const Script& script, std::int64_t at) {
+  Incident on = random_proposal(dice, script);
   on.at = at;
   on.on = 1;
   on.interval = 1;
@@ -93,10 +93,11 @@ void cut_both_ways(Script& script, Incident made) {
   }
 }
 
-// Acknowledgements that are long on their way, to an agent that reads them late and is
-// cut off then.
-void hear_late(Dice& dice, Script& script, std::int64_t at, std::vector<std::int64_t>& quiet_from) {
-  script.incidents.push_back(a_long_plan(dice, script, at));
+// Acknowledgements arrive late at a rank, its agent reads them even later, and then the
+// rank is cut off.
+void delay_acknowledgements(Dice& dice, Script& script, std::int64_t at,
+                            std::vector<std::int64_t>& quiet_from) {
+  script.incidents.push_back(endless_plan(dice, script, at));
   Incident made;
   made.kind = Kind::cut_down;
   made.at = at + 2'000;
@@ -115,13 +116,13 @@ void hear_late(Dice& dice, Script& script, std::int64_t at, std::vector<std::int
   quiet_from.push_back(at);
 }
 
-// A rank loses its lease while a commit lies far ahead of it, hears nothing of the off
-// that follows, and is back before that commit's step.
+// A rank loses its lease while a commit is still far ahead, misses the off that
+// follows, and returns before the commit's effective step.
 void lapse_before_effective(Dice& dice, Script& script, std::vector<std::int64_t>& quiet_from) {
   const std::int64_t at = dice.between(500, 2'000);
   for (std::int64_t& step : script.step_ms) step = 100;
   script.calm_from = std::max(script.calm_from, at + kQuiet);
-  Incident on = a_long_plan(dice, script, at);
+  Incident on = endless_plan(dice, script, at);
   on.lookahead = 220;
   script.incidents.push_back(on);
   Incident made;
@@ -136,9 +137,9 @@ void lapse_before_effective(Dice& dice, Script& script, std::vector<std::int64_t
   quiet_from.push_back(at);
 }
 
-// A promise is on its way when its rank connects anew.
-void reconnect_in_doubt(Dice& dice, Script& script, std::int64_t at) {
-  Incident made = a_long_plan(dice, script, at);
+// A rank reconnects while its promise is on the way.
+void reconnect_during_promise(Dice& dice, Script& script, std::int64_t at) {
+  Incident made = endless_plan(dice, script, at);
   script.incidents.push_back(made);
   made = {};
   made.rank = dice.between(0, script.world - 1);
@@ -159,9 +160,9 @@ void reconnect_in_doubt(Dice& dice, Script& script, std::int64_t at) {
   script.incidents.push_back(made);
 }
 
-// A rank that does not hear of an off, and is heard again; then nothing for long.
-void turn_off_unheard(Dice& dice, Script& script, std::int64_t at, std::vector<std::int64_t>& quiet_from) {
-  Incident on = a_long_plan(dice, script, at);
+// A rank misses an off and is heard again. No other proposal follows for long.
+void miss_an_off(Dice& dice, Script& script, std::int64_t at, std::vector<std::int64_t>& quiet_from) {
+  Incident on = endless_plan(dice, script, at);
   script.incidents.push_back(on);
   Incident made;
   made.rank = dice.between(0, script.world - 1);
@@ -174,17 +175,17 @@ void turn_off_unheard(Dice& dice, Script& script, std::int64_t at, std::vector<s
   quiet_from.push_back(at);
 }
 
-// The coordinator, or a rank, dies while a change is being decided.
-void die_in_doubt(Dice& dice, Script& script, std::int64_t at) {
+// The coordinator or a rank dies while a change is being decided.
+void crash_during_decision(Dice& dice, Script& script, std::int64_t at) {
   for (std::int64_t count = dice.between(1, 2); count > 0; --count) {
-    script.incidents.push_back(a_proposal(dice, script));
+    script.incidents.push_back(random_proposal(dice, script));
     script.incidents.back().at = at + dice.between(0, 20);
   }
   Incident made;
   made.at = at + dice.between(0, 60);
   made.rank = dice.between(0, script.world - 1);
   made.kind = script.coupled == 0 && dice.chance(400) ? Kind::crash : Kind::hub_dies;
-  made.lasts = dice.of_any_size(5, 2000);
+  made.lasts = dice.log_uniform(5, 2000);
   made.keeps = dice.chance(900);
   script.incidents.push_back(made);
 }
@@ -195,7 +196,7 @@ void add_rare(Dice& dice, Script& script) {
   made.rank = dice.between(0, script.world - 1);
   if (dice.chance(150)) {
     made.kind = Kind::twin;
-    made.lasts = dice.of_any_size(100, 20'000);
+    made.lasts = dice.log_uniform(100, 20'000);
   } else if (dice.chance(150)) {
     made.kind = Kind::evict;
   } else if (dice.chance(100)) {
@@ -213,17 +214,17 @@ void add_faults(Dice& dice, Script& script, std::vector<std::int64_t>& quiet_fro
     if (dice.chance(100)) {
       isolate(dice, script, at);
     } else if (dice.chance(150)) {
-      die_in_doubt(dice, script, at);
+      crash_during_decision(dice, script, at);
     } else if (dice.chance(60)) {
-      hear_late(dice, script, at, quiet_from);
+      delay_acknowledgements(dice, script, at, quiet_from);
     } else if (dice.chance(30)) {
-      turn_off_unheard(dice, script, at, quiet_from);
+      miss_an_off(dice, script, at, quiet_from);
     } else if (dice.chance(20)) {
       lapse_before_effective(dice, script, quiet_from);
     } else if (dice.chance(60)) {
-      reconnect_in_doubt(dice, script, at);
+      reconnect_during_promise(dice, script, at);
     } else {
-      script.incidents.push_back(a_fault(dice, script));
+      script.incidents.push_back(random_fault(dice, script));
       script.incidents.back().at = at;
     }
   }
@@ -235,17 +236,17 @@ void add_faults(Dice& dice, Script& script, std::vector<std::int64_t>& quiet_fro
   }
 }
 
-// By dice of their own: the rest of the history is what it would be without.
+// Has its own dice, so that the draws of the other functions stay the same.
 void add_budgets(Script& script) {
   Dice dice(script.seed ^ 0xb0d6e7);
   if (!dice.chance(300)) return;
   const auto limit = [&](Incident& proposal) {
     if (proposal.kind != Kind::propose || !dice.chance(600)) return;
-    proposal.budget = dice.of_any_size(1, 200);
+    proposal.budget = dice.log_uniform(1, 200);
     if (dice.chance(700)) proposal.times = dice.between(20, 100'000);
     if (dice.chance(700)) proposal.interval = 1;
   };
-  // A plan must live for some collected steps before it is known what it costs.
+  // Most proposals go: a plan's cost is known only after it has collected some steps.
   auto& incidents = script.incidents;
   const auto dropped = [&](const Incident& one) { return one.kind == Kind::propose && dice.chance(800); };
   incidents.erase(std::remove_if(incidents.begin(), incidents.end(), dropped), incidents.end());
@@ -262,12 +263,12 @@ void add_budgets(Script& script) {
   }
 }
 
-// A rank does not hear a verdict, and the next change comes before it can. By dice of
-// their own, likewise.
-void lose_a_verdict(Script& script) {
+// A rank misses a verdict, and the next change follows before the rank can learn it.
+// Has its own dice, too.
+void add_lost_verdict(Script& script) {
   Dice dice(script.seed ^ 0x7e4d1c);
   if (!dice.chance(150)) return;
-  Incident made = a_long_plan(dice, script, dice.between(2'000, script.calm_from - 2'000));
+  Incident made = endless_plan(dice, script, dice.between(2'000, script.calm_from - 2'000));
   script.incidents.push_back(made);
   made.at += dice.between(20, 150);
   script.incidents.push_back(made);
@@ -289,28 +290,28 @@ Script script_of(std::uint64_t seed) {
   script.coupled = dice.chance(400);
   script.first_step = dice.chance(300) ? dice.between(1, 1000) : 0;
   script.calm_from = dice.between(15'000, 60'000);
-  const std::int64_t step = dice.of_any_size(8, 150);
+  const std::int64_t step = dice.log_uniform(8, 150);
   for (std::int64_t rank = 0; rank < script.world; ++rank) {
     script.step_ms.push_back(script.coupled != 0 ? step : dice.between(step, step + step / 2));
-    script.joins.push_back(dice.chance(50) ? dice.of_any_size(100, 10'000) : dice.between(0, 200));
+    script.joins.push_back(dice.chance(50) ? dice.log_uniform(100, 10'000) : dice.between(0, 200));
   }
   if (dice.chance(500)) {
-    script.starts.push_back(a_proposal(dice, script));
+    script.starts.push_back(random_proposal(dice, script));
     script.starts.back().on = 1;
     script.starts.back().answer = 0;
   }
   std::vector<std::int64_t> quiet_from;
   add_faults(dice, script, quiet_from);
-  const std::int64_t longest = dice.of_any_size(200, 3000);
+  const std::int64_t longest = dice.log_uniform(200, 3000);
   for (std::int64_t at = dice.between(100, 1000); at < script.calm_from; at += dice.between(20, longest)) {
     const bool quiet = std::any_of(quiet_from.begin(), quiet_from.end(),
                                    [&](std::int64_t from) { return at >= from && at < from + kQuiet; });
     if (quiet) continue;
-    script.incidents.push_back(a_proposal(dice, script));
+    script.incidents.push_back(random_proposal(dice, script));
     script.incidents.back().at = at;
   }
   add_budgets(script);
-  lose_a_verdict(script);
+  add_lost_verdict(script);
   std::stable_sort(script.incidents.begin(), script.incidents.end(),
                    [](const Incident& a, const Incident& b) { return a.at < b.at; });
   return script;

@@ -5,7 +5,7 @@
 
 namespace gradmon {
 
-// The history that a seed stands for.
+// Generates the script of a seed.
 Script script_of(std::uint64_t seed);
 
 }  // namespace gradmon

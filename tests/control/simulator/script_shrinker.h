@@ -7,9 +7,9 @@
 
 namespace gradmon {
 
-// The script with as few incidents as still go wrong (delta debugging: halves
-// left out, then quarters, … then single ones, until none can be), and with as
-// plain a job. `goes_wrong` is asked of each try.
-Script shrink(Script script, const std::function<bool(const Script&)>& goes_wrong);
+// A smaller script that still fails. Delta debugging: leaves out halves of the
+// incidents, then quarters, … then single ones, until none can be left out. Also
+// simplifies the job. Calls `fails` for each attempt.
+Script shrink(Script script, const std::function<bool(const Script&)>& fails);
 
 }  // namespace gradmon

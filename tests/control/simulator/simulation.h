@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
-// A whole job, and the world it lives in, in one thread: the real coordinator,
-// members, gates and leases, driven by a virtual clock. The same script gives
-// the same history, to the last message.
+// A whole job and its environment in one thread: the real coordinator, members,
+// gates and leases, driven by a virtual clock. The same script gives the same
+// history, to the last message.
 #pragma once
 
 #include <cstdint>
@@ -22,14 +22,14 @@
 namespace gradmon {
 
 struct Outcome {
-  std::string wrong;           // "" or the first promise that was broken
-  std::uint64_t digest = 0;    // of all that happened
-  std::uint64_t switches = 0;  // plans that were put in force
+  std::string failure;         // the first broken promise; "": none
+  std::uint64_t digest = 0;    // of the messages read and the steps begun
+  std::uint64_t switches = 0;  // plans that came into force
   std::uint64_t commits = 0;
   std::uint64_t lapses = 0;
-  std::uint64_t budgets = 0;  // commits that keep a budget
-  std::uint64_t lives = 0;    // of coordinators
-  std::uint64_t steps = 0;    // of all ranks
+  std::uint64_t budgets = 0;       // commits that the budget proposed
+  std::uint64_t coordinators = 0;  // started
+  std::uint64_t steps = 0;         // of all ranks
   std::uint64_t messages = 0;
 };
 
@@ -40,14 +40,17 @@ class Simulation {
   Simulation(const Simulation&) = delete;
   Simulation& operator=(const Simulation&) = delete;
 
-  // Tells every event, one line each.
-  void tell(std::function<void(const std::string&)> listener) { tell_ = std::move(listener); }
+  // Calls the listener with one line for each event.
+  void trace(std::function<void(const std::string&)> listener) { trace_ = std::move(listener); }
   Outcome run();
 
  private:
+  static constexpr Instant kBusyTurn{10'000};
+  static constexpr Instant kIdleTurn{100'000};
+
   // --- The world. ---
-  void handle(const Due& due);
-  void settle_down();
+  void handle(const Event& event);
+  void run_until_settled();
   Process& spawn(Rank rank, Step start);
   void end_process(Process& process);
   void crash(Process& process);
@@ -60,7 +63,7 @@ class Simulation {
   void propose_file();
   PlanPtr plan_of(const Incident& incident);
   tl::expected<std::int64_t, std::string> can_carry_out(Rank rank, const Plan& plan) const;
-  Process* seat_of(std::int64_t rank);  // null: none lives
+  Process* living_process(std::int64_t rank);  // null: none
   Step furthest() const;
 
   // --- The coordinator. ---
@@ -69,7 +72,7 @@ class Simulation {
   void hub_turn();
   void wake_hub(Instant at);
   void hub_reads(std::uint32_t message);
-  void hub_catches_up();
+  void resume_hub();
   void perform(CoordinatorActions actions);
   void post_down(const Outgoing& outgoing);
   bool hub_runs() const { return hub_.alive && hub_.stopped == 0; }
@@ -78,10 +81,10 @@ class Simulation {
   void deliver(Process& process, std::uint32_t message);
   void read(Process& process, std::uint32_t message);
   void turn(Process& process);
-  void look_at_connection(Process& process);
+  void update_connection(Process& process);
   void wake(Process& process, Instant at);
   void report(Process& process);
-  void try_to_go(Process& process);
+  void try_to_exit(Process& process);
   void perform(Process& process, MemberActions actions);
   void note_sent(Process& process, const Envelope& envelope);
   void note_received(Process& process, const Envelope& envelope);
@@ -93,10 +96,10 @@ class Simulation {
   // --- Trainers. ---
   void reach_boundary(Process& process);
   void try_step(Process& process);
-  void take_leave(Process& process);
+  void begin_leaving(Process& process);
   void end_step(Process& process);
   void swap(Process& process, const Commitment& commitment, Step step);
-  void begun(Process& process, Step step, bool collects);
+  void on_step_begun(Process& process, Step step, bool collects);
   void schedule_boundary(Process& process);
   void join_collective(Process& process);
   void complete_collective();
@@ -105,8 +108,8 @@ class Simulation {
   // --- The checks. ---
   Ticks clock() const { return std::chrono::floor<Ticks>(now_); }
   EpochRecord& epoch_record() { return epochs_[hub_.epoch]; }
-  void check_told(const Message& message);
-  void check_last_word(const KnownDecisions& last);
+  void check_sent(const Message& message);
+  void check_known_decisions(const KnownDecisions& last);
   void check_decided();
   void check_promise(Process& process, Step step);
   void check_wait(const Process& process);
@@ -119,11 +122,11 @@ class Simulation {
   std::string why_not_settled();
   std::string changes_without_end() const;
   bool settled_but_for_busy() const;
-  bool on_the_way();  // a rank steps and has not come to the newest commit's step
+  bool progressing_to_end();  // some rank steps and is not past the end of the newest commit
   void fail(const std::string& what);
-  void tell_line(const std::string& line) const;
-  void tell_message(const std::string& to, const Envelope& envelope) const;
-  void mix(std::uint64_t value) { digest_ = (digest_ ^ value) * 0x100000001b3u; }
+  void trace_line(const std::string& line) const;
+  void trace_message(const std::string& to, const Envelope& envelope) const;
+  void add_to_digest(std::uint64_t value) { digest_ = (digest_ ^ value) * 0x100000001b3u; }
 
   const Script script_;
   Dice dice_;
@@ -133,34 +136,35 @@ class Simulation {
   std::int64_t twice_ = 0;  // per mille
   std::int64_t delay_ = 0;  // ms
   std::deque<Process> processes_;
-  std::vector<Process*> seats_;  // the newest process of each rank that is no twin; null: not yet
-  std::vector<int> lives_;       // of each rank
+  std::vector<Process*> newest_processes_;  // by rank: the newest process that is no twin; null: none yet
+  std::vector<int> process_counts_;         // by rank: processes so far
   Hub hub_;
   Instant hub_turn_at_{};
-  // A coupled job: who has begun the step that all are in.
-  int begun_ = 0;
-  int in_group_ = 0;
-  PlanPtr file_;                      // what the user's file says; null: off from the start
-  std::vector<Incident> proposals_;   // a plan's request id has the index
-  std::vector<std::string> changes_;  // request ids of this life of the coordinator
+  // A coupled job: how many ranks have begun the present step, and how many must.
+  int ranks_in_step_ = 0;
+  int coupled_ranks_ = 0;
+  PlanPtr file_;                      // the plan in the user's file; null: none so far
+  std::vector<Incident> proposals_;   // a plan's FileIdentity::mtime_ns is the index
+  std::vector<std::string> changes_;  // request ids given to the present coordinator
   struct OffAsked {
     std::string request_id;
-    Ticks at;  // as the coordinator's ticks count
+    Ticks at;  // Hub::ticked when it was asked
   };
   std::optional<OffAsked> off_asked_;
-  std::map<std::string, std::optional<Instant>> evicted_;  // process to when; none: it may come back
+  std::map<std::string, std::optional<Instant>> evicted_;  // process to when; none: not logged, may return
   std::vector<Envelope> messages_;
   std::vector<std::uint32_t> free_messages_;
   std::map<std::string, EpochRecord> epochs_;
   Rows rows_;
-  Process* acting_ = nullptr;  // whose agent has its turn
+  Process* running_agent_ = nullptr;  // the process whose agent runs now; null: none
+  std::uint64_t events_ = 0;          // handled so far
   std::uint64_t digest_ = 0xcbf29ce484222325u;
-  std::string wrong_;
+  std::string failure_;
   Outcome outcome_;
-  std::function<void(const std::string&)> tell_;
+  std::function<void(const std::string&)> trace_;
 };
 
-// The history of a script.
+// Runs the history of a script.
 Outcome simulate(const Script& script);
 
 }  // namespace gradmon

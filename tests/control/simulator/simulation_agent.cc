@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// The agents of a simulated job: messages in, a turn, messages out.
+// Simulation: the agents. They read messages, take turns and send messages.
 #include <algorithm>
 #include <utility>
 
@@ -10,8 +10,6 @@ namespace {
 
 using std::chrono::milliseconds;
 
-constexpr milliseconds kBusyTurn{10};
-constexpr milliseconds kIdleTurn{100};
 constexpr milliseconds kProgressEvery{1000};
 constexpr milliseconds kBusyProgressEvery{500};
 
@@ -32,24 +30,24 @@ void Simulation::read(Process& process, std::uint32_t index) {
   const Envelope envelope = std::move(messages_[index]);
   free_messages_.push_back(index);
   outcome_.messages += 1;
-  mix(static_cast<std::uint64_t>(now_.count()) * 64 + process.index);
-  mix(envelope.message.index());
+  add_to_digest(static_cast<std::uint64_t>(now_.count()) * 64 + process.index);
+  add_to_digest(envelope.message.index());
   if (!process.started) return;
-  if (tell_) tell_message("to " + process.id, envelope);
+  if (trace_) trace_message("to " + process.id, envelope);
   note_received(process, envelope);
-  acting_ = &process;
+  running_agent_ = &process;
   perform(process, process.member->on_envelope(envelope, clock()));
-  acting_ = nullptr;
+  running_agent_ = nullptr;
   if (process.promise && process.member->progress(clock()).closed >= process.promise->revision)
     process.promise.reset();
 }
 
-void Simulation::look_at_connection(Process& process) {
-  const int life = hub_.alive ? hub_.life : 0;
-  if (process.life == life) return;
-  if (process.life != 0) process.member->disconnected();
-  process.life = life;
-  if (life != 0) perform(process, process.member->connected(clock()));
+void Simulation::update_connection(Process& process) {
+  const int generation = hub_.alive ? hub_.generation : 0;
+  if (process.hub_generation == generation) return;
+  if (process.hub_generation != 0) process.member->disconnected();
+  process.hub_generation = generation;
+  if (generation != 0) perform(process, process.member->connected(clock()));
 }
 
 void Simulation::turn(Process& process) {
@@ -57,20 +55,20 @@ void Simulation::turn(Process& process) {
     process.turn_due = true;
     return;
   }
-  acting_ = &process;
+  running_agent_ = &process;
   if (std::exchange(process.to_start, false)) {
     process.started = true;
     perform(process, process.member->start(clock()));
   }
   if (process.started) {
-    look_at_connection(process);
+    update_connection(process);
     perform(process, process.member->tick(clock()));
     perform(process, process.member->applied());
     report(process);
   }
-  acting_ = nullptr;
+  running_agent_ = nullptr;
   if (process.waiting && process.trainer_runs()) try_step(process);
-  try_to_go(process);
+  try_to_exit(process);
   if (process.alive)
     wake(process, now_ + (process.member->busy() || process.leave_by ? kBusyTurn : kIdleTurn));
 }
@@ -91,10 +89,10 @@ void Simulation::wake(Process& process, Instant at) {
   process.turn_at = at;
   if (process.turn_entered > now_ && process.turn_entered <= at) return;
   process.turn_entered = at;
-  timeline_.add(at, Due::Kind::turn, process.index);
+  timeline_.add(at, Event::Kind::turn, process.index);
 }
 
-void Simulation::try_to_go(Process& process) {
+void Simulation::try_to_exit(Process& process) {
   if (!process.leave_by) return;
   const bool heard = process.member->left_acknowledged();
   if (!heard && now_ < *process.leave_by) return;
@@ -104,11 +102,12 @@ void Simulation::try_to_go(Process& process) {
 
 void Simulation::perform(Process& process, MemberActions actions) {
   for (std::string& warning : actions.warnings) {
-    if (warning.rfind("off:", 0) == 0) {
+    // A refused Hello does not end a promise.
+    if (warning.rfind("off:", 0) == 0 && warning != "off: " + process.member->refused()) {
       outcome_.lapses += 1;
       process.promise.reset();
     }
-    if (tell_) tell_line(process.id + " says: " + warning);
+    if (trace_) trace_line(process.id + " says: " + warning);
   }
   for (Message& message : actions.send) {
     Envelope envelope = process.member->to_coordinator(std::move(message));
@@ -123,6 +122,10 @@ void Simulation::note_sent(Process& process, const Envelope& envelope) {
   if (const auto* progress = std::get_if<Progress>(&message)) process.sent[progress->number] = now_;
   if (const auto* ready = std::get_if<Ready>(&message)) {
     process.promised_in[{envelope.epoch, ready->revision.value}] = envelope.incarnation;
+    // The hold at the start keeps its limit when it becomes a promise, and so does a wait that has begun.
+    const bool keeps_limit = process.waiting || ready->fence == process.start + 1;
+    process.max_wait =
+        std::max(process.offered_waits[ready->config_sha256], keeps_limit ? process.max_wait : Ticks{});
     const bool newer = !process.promise || process.promise->revision < ready->revision;
     if (newer) process.promise = Process::Promise{ready->revision, ready->fence};
     if (newer && ready->fence < process.next)
@@ -130,7 +133,7 @@ void Simulation::note_sent(Process& process, const Envelope& envelope) {
   }
 }
 
-// What an acknowledgement is worth, and which epoch a verdict is of, as seen from outside.
+// Computes the lease and the epoch of each verdict from the messages, without asking the member.
 void Simulation::note_received(Process& process, const Envelope& envelope) {
   const auto renew = [&](std::uint64_t number) {
     const auto sent = process.sent.find(number);
@@ -144,7 +147,7 @@ void Simulation::note_received(Process& process, const Envelope& envelope) {
     note_verdict(process, welcome->last, envelope.epoch);
   }
   if (const auto* offer = std::get_if<Offer>(&envelope.message))
-    process.max_wait = std::max(process.max_wait, offer->plan->max_wait);
+    process.offered_waits[offer->plan->config_sha256] = offer->plan->max_wait;
   if (const auto* prepare = std::get_if<Prepare>(&envelope.message))
     note_verdict(process, prepare->last, envelope.epoch);
   if (const auto* decided = std::get_if<Decided>(&envelope.message))
@@ -174,7 +177,7 @@ void Simulation::send(Process& member, bool up, Envelope envelope) {
     return;
   }
   if (dice_.chance(lose_)) return;
-  const auto kind = up ? Due::Kind::hub_mail : Due::Kind::mail;
+  const auto kind = up ? Event::Kind::hub_message : Event::Kind::rank_message;
   for (int copies = dice_.chance(twice_) ? 2 : 1; copies > 0; --copies) {
     const Instant takes{dice_.between(50, 400) + 1000 * dice_.between(0, delay_)};
     timeline_.add(now_ + takes, kind, member.index, store(envelope));

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// What is checked of a simulated job: what is told, what counts, who waits, and
-// that all comes to rest once nothing goes wrong any more.
+// Simulation: the checks of messages, rows and waits, and the check that the job
+// settles once no incident goes on.
 #include <algorithm>
 
 #include "tests/control/simulator/simulation.h"
@@ -10,10 +10,10 @@ namespace {
 
 using std::chrono::milliseconds;
 
-constexpr Ticks kOffWithin{2'050};  // with a turn of the coordinator
-constexpr milliseconds kSlice{60};  // in which a trainer looks again, and what a clock of whole ms adds
-constexpr milliseconds kOffEverywhere{30'000};  // a lease, and storms in which each second message is lost
-constexpr milliseconds kEvictedWithin{12'000};  // a lease, and messages on their way
+constexpr Ticks kOffWithin{2'050};  // 2 s and a turn of the coordinator
+constexpr milliseconds kSlice{60};  // pause between two looks of a waiting trainer, and rounding to ms
+constexpr milliseconds kOffEverywhere{30'000};  // a lease, and storms that lose every second message
+constexpr milliseconds kEvictedWithin{12'000};  // a lease, and messages on the way
 
 std::string named(Revision revision) { return "revision " + std::to_string(revision.value); }
 
@@ -25,41 +25,41 @@ std::string meaning(const Plan& plan) {
 
 }  // namespace
 
-void Simulation::check_told(const Message& message) {
+void Simulation::check_sent(const Message& message) {
   if (const auto* offer = std::get_if<Offer>(&message)) {
-    if (hub_.log.failing > 0) return;  // An off that was never logged may leave its number to another plan.
+    if (hub_.log.failing > 0) return;  // Another plan may get the number of an unlogged off.
     const auto known = epoch_record().offered.emplace(offer->revision.value, meaning(*offer->plan)).first;
     if (known->second != meaning(*offer->plan) && offer->plan->on)
       fail(named(offer->revision) + " means two plans: " + known->second + " and " + meaning(*offer->plan));
   }
-  if (const auto* welcome = std::get_if<Welcome>(&message)) check_last_word(welcome->last);
-  if (const auto* prepare = std::get_if<Prepare>(&message)) check_last_word(prepare->last);
-  if (const auto* decided = std::get_if<Decided>(&message)) check_last_word(decided->last);
+  if (const auto* welcome = std::get_if<Welcome>(&message)) check_known_decisions(welcome->last);
+  if (const auto* prepare = std::get_if<Prepare>(&message)) check_known_decisions(prepare->last);
+  if (const auto* decided = std::get_if<Decided>(&message)) check_known_decisions(decided->last);
 }
 
-// What has been told of a verdict once is so for ever; but for an off that the log could not take.
-void Simulation::check_last_word(const KnownDecisions& last) {
+// A verdict that was sent never changes, unless it is an off that could not be logged.
+void Simulation::check_known_decisions(const KnownDecisions& last) {
   EpochRecord& record = epoch_record();
   const Revision newest = last.commit ? last.commit->revision : Revision{};
-  if (record.sure > newest && last.closed >= record.sure)
-    return fail(named(record.sure) + " was told as a commit and holds no more");
+  if (record.newest_logged > newest && last.closed >= record.newest_logged)
+    return fail(named(record.newest_logged) + " was sent as a commit and holds no longer");
   if (!last.commit) return;
   const Verdict& commit = *last.commit;
   const auto [known, first] = record.commits.emplace(newest.value, commit);
   if (!first) {
     const bool same =
         known->second.effective == commit.effective && meaning(*known->second.plan) == meaning(*commit.plan);
-    // An off that the log could not take is forgotten where nobody has heard it.
-    const bool forgotten = !known->second.plan->on && record.sure < newest;
+    // An unlogged off is forgotten if no rank has received it.
+    const bool forgotten = !known->second.plan->on && record.newest_logged < newest;
     if (!same && commit.plan->on && !forgotten) fail(named(newest) + " has two verdicts");
     if (same || !forgotten) return;
     known->second = commit;
   }
-  if (hub_.log.has_verdict(newest)) {
-    record.sure = newest;
+  if (hub_.log.has_commit(newest)) {
+    record.newest_logged = newest;
     if (!commit.plan->on) record.off[newest.value] = now_;
   } else if (commit.plan->on) {
-    fail(named(newest) + " is told before it is logged");
+    fail(named(newest) + " is sent before it is logged");
   }
   for (const auto& [revision, earlier] : record.commits) {
     const bool known_to_it = earlier.plan->on || record.off.count(revision) != 0;
@@ -68,7 +68,7 @@ void Simulation::check_last_word(const KnownDecisions& last) {
   }
 }
 
-// What has just been decided: each member has promised it, and not in an earlier membership.
+// Every member has promised each new commit that is on, in its present incarnation.
 void Simulation::check_decided() {
   const auto& entries = hub_.log.entries;
   for (; hub_.checked < entries.size(); ++hub_.checked) {
@@ -106,7 +106,7 @@ void Simulation::check_schedule(const Process& process, Step step, bool collects
   const auto& commits = epochs_[process.epoch].commits;
   const auto verdict = commits.find(process.revision);
   const std::string where = process.id + " at step " + std::to_string(step.value);
-  if (verdict == commits.end()) return fail(where + " runs what was never committed");
+  if (verdict == commits.end()) return fail(where + " runs a revision that was never committed");
   const Verdict& commit = verdict->second;
   if (commit.plan->on && step < commit.effective) return fail(where + " runs a plan before it is effective");
   if (is_collected(commit, step) != collects) fail(where + (collects ? " collects" : " does not collect"));
@@ -130,17 +130,17 @@ void Simulation::check_row(Process& process, const Process::Collecting& row) {
   rows_.add(row.step, {process.id, row.epoch, row.revision, process.unknown});
 }
 
-// A coordinator that has lost its log does not know of other processes than the
-// one that it takes in, or of any of a rank that it gives up.
+// A coordinator that has lost its log knows only the process of the rank that it
+// admits, or none if it stops waiting for the rank. Marks the others as unknown.
 void Simulation::note_unknown(int rank, const std::string& known) {
   for (Process& process : processes_) {
     if (process.rank.value != rank || process.id == known) continue;
     process.unknown = true;
-    rows_.mark_unheard(process.id, Step{-1});
+    rows_.mark_unknown(process.id, Step{-1});
   }
 }
 
-// The coordinator knows how far a rank has come from what it has heard of it, no more.
+// If the coordinator drops a process, marks that process's rows after the last step it has heard of.
 void Simulation::note_dropped() {
   if (!hub_.alive) return;
   const Membership& members = hub_.coordinator->membership();
@@ -157,12 +157,12 @@ void Simulation::note_dropped() {
     id = member.hello.process_id;
     if (never_heard && hub_.epochs > 1) note_unknown(rank, id);
     if (phase != Membership::Phase::dropped) continue;
-    if (!id.empty()) rows_.mark_unheard(id, member.last_step);
+    if (!id.empty()) rows_.mark_unknown(id, member.last_step);
   }
 }
 
 void Simulation::check_hub() {
-  if (off_asked_ && hub_.ran - off_asked_->at > kOffWithin) {
+  if (off_asked_ && hub_.ticked - off_asked_->at > kOffWithin) {
     const HistoryEntry* entry = hub_.coordinator->journal().find_request(off_asked_->request_id);
     if (entry == nullptr || !entry->final)
       fail("off is not decided after " + std::to_string(kOffWithin.count()) + " ms");
@@ -170,7 +170,7 @@ void Simulation::check_hub() {
   }
   if (++hub_.turns % 64 != 0 || !hub_.coordinator->busy()) return;
   const auto pending = hub_.coordinator->status().pending;
-  if (!pending || pending->reason.empty()) fail("a change is pending and nobody says why");
+  if (!pending || pending->reason.empty()) fail("a change is pending without a reason");
 }
 
 void Simulation::check_write_back(const CoordinatorActions& actions) {
@@ -178,15 +178,15 @@ void Simulation::check_write_back(const CoordinatorActions& actions) {
   const std::string what = "the write-back of " + named(revision);
   EpochRecord& record = epoch_record();
   const auto verdict = record.commits.find(revision.value);
-  if (verdict == record.commits.end() && hub_.log.has_verdict(revision)) return;  // All had left.
+  if (verdict == record.commits.end() && hub_.log.has_commit(revision)) return;  // Never sent: all had left.
   if (verdict == record.commits.end()) return fail(what + " is of no commit");
   const bool again = !record.written_back.insert(revision.value).second;
   if (again && hub_.log.failing == 0 && !hub_.log_failed) return fail(what + " comes twice");
   if (actions.write_back->file != *verdict->second.plan->file) return fail(what + " is of another file");
   const bool on = verdict->second.plan->on;
-  for (const Process* one : seats_) {
+  for (const Process* one : newest_processes_) {
     if (one == nullptr || !one->alive || one->leave_by) continue;
-    const bool off = one->revision == 0 || one->revision >= revision.value;  // 0: by a lapse
+    const bool off = one->revision == 0 || one->revision >= revision.value;  // 0: off after a lapse
     const bool done = on ? one->finished >= revision : off;
     const Membership::Member& member = hub_.coordinator->membership().of(one->rank.value);
     if (done || member.gone() || member.hello.process_id != one->id) continue;
@@ -202,7 +202,7 @@ std::string Simulation::changes_without_end() const {
   for (const std::string& change : changes_) {
     const HistoryEntry* entry = hub_.coordinator->journal().find_request(change);
     if (entry == nullptr) return "change " + change + " was forgotten";
-    if (!entry->final || entry->verdict.empty()) return "change " + change + " has no last word";
+    if (!entry->final || entry->verdict.empty()) return "change " + change + " has no final verdict";
     const bool refused = entry->reason.find("rejected by") != std::string::npos ||
                          entry->reason.find("no target") != std::string::npos ||
                          entry->reason.find("withdrawn") != std::string::npos ||
@@ -220,13 +220,13 @@ bool Simulation::settled_but_for_busy() const {
   return false;
 }
 
-bool Simulation::on_the_way() {
+bool Simulation::progressing_to_end() {
   const auto& commits = epoch_record().commits;
   if (commits.empty()) return false;
   const Verdict& newest = commits.rbegin()->second;
   const Step last = std::max(schedule_of(*newest.plan, newest.effective).end(), newest.effective,
                              [](Step a, Step b) { return a < b; });
-  return std::any_of(seats_.begin(), seats_.end(), [&](const Process* process) {
+  return std::any_of(newest_processes_.begin(), newest_processes_.end(), [&](const Process* process) {
     return process != nullptr && process->alive && !process->waiting && process->next <= last &&
            last < kNever;
   });
@@ -236,9 +236,9 @@ std::string Simulation::why_not_settled() {
   const Membership& members = hub_.coordinator->membership();
   const auto pending = hub_.coordinator->status().pending;
   bool any = false;
-  bool lost = false;  // a rank has died before anybody had heard of it
-  for (std::size_t rank = 0; rank < seats_.size(); ++rank) {
-    const Process* process = seats_[rank];
+  bool lost = false;  // a rank died before the coordinator heard of it
+  for (std::size_t rank = 0; rank < newest_processes_.size(); ++rank) {
+    const Process* process = newest_processes_[rank];
     any = any || (process != nullptr && process->alive && evicted_.count(process->id) == 0);
     lost = lost || (process != nullptr && !process->alive &&
                     members.of(static_cast<int>(rank)).phase == Membership::Phase::absent);
@@ -247,7 +247,7 @@ std::string Simulation::why_not_settled() {
   if (lost && pending && pending->reason.find("Monitor") != std::string::npos) return "";
   const auto& commits = epoch_record().commits;
   const Revision newest = commits.empty() ? Revision{} : Revision{commits.rbegin()->first};
-  for (const Process* process : seats_) {
+  for (const Process* process : newest_processes_) {
     if (process == nullptr) return "a rank is not there yet";
     if (!process->alive || process->leave_by || evicted_.count(process->id) != 0) continue;
     if (process->waiting) return process->id + " waits at step " + std::to_string(process->next.value);

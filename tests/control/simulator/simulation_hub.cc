@@ -1,19 +1,11 @@
 // SPDX-License-Identifier: Apache-2.0
-// The coordinator of a simulated job: its lives, its turns, its ways to the ranks.
+// Simulation: the coordinator. It starts and dies, takes turns, reads and sends messages.
 #include <algorithm>
 #include <utility>
 
 #include "tests/control/simulator/simulation.h"
 
 namespace gradmon {
-namespace {
-
-using std::chrono::milliseconds;
-
-constexpr milliseconds kBusyTurn{10};
-constexpr milliseconds kIdleTurn{100};
-
-}  // namespace
 
 void Simulation::start_hub(bool with_log) {
   std::vector<LogEntry> entries;
@@ -24,22 +16,22 @@ void Simulation::start_hub(bool with_log) {
     hub_.checked = 0;
     evicted_.clear();
     hub_.epoch = "epoch " + std::to_string(hub_.epochs++);
-    // Nobody knows any more how far those had come that are dead.
+    // The new coordinator cannot know the last steps of dead processes.
     for (const Process& process : processes_) {
-      if (!process.alive) rows_.mark_unheard(process.id, Step{-1});
+      if (!process.alive) rows_.mark_unknown(process.id, Step{-1});
     }
   }
   hub_.alive = true;
   hub_.file_due = false;
-  hub_.life += 1;
-  outcome_.lives += 1;
-  if (tell_) tell_line("the coordinator begins in " + hub_.epoch);
+  hub_.generation += 1;
+  outcome_.coordinators += 1;
+  if (trace_) trace_line("the coordinator begins in " + hub_.epoch);
   Coordinator::Job job;
   job.epoch = hub_.epoch;
   job.launch_id = "launch";
   job.world_size = static_cast<int>(script_.world);
   hub_.coordinator = std::make_unique<Coordinator>(job, hub_.log);
-  hub_.seen.assign(seats_.size(), {});
+  hub_.seen.assign(newest_processes_.size(), {});
   hub_.last_turn = now_;
   changes_.clear();
   off_asked_.reset();
@@ -49,7 +41,7 @@ void Simulation::start_hub(bool with_log) {
 }
 
 void Simulation::kill_hub() {
-  if (tell_) tell_line("the coordinator dies");
+  if (trace_) trace_line("the coordinator dies");
   hub_.alive = false;
   hub_.coordinator.reset();
   for (const std::uint32_t message : std::exchange(hub_.inbox, {})) free_messages_.push_back(message);
@@ -57,14 +49,14 @@ void Simulation::kill_hub() {
 
 void Simulation::wake_hub(Instant at) {
   hub_turn_at_ = at;
-  timeline_.add(at, Due::Kind::hub_turn, 0);
+  timeline_.add(at, Event::Kind::hub_turn, 0);
 }
 
 void Simulation::hub_turn() {
   if (!hub_runs()) return;
   const auto elapsed = std::chrono::floor<Ticks>(now_ - hub_.last_turn);
   hub_.last_turn += elapsed;
-  hub_.ran += std::min(elapsed, Ticks{1'000});
+  hub_.ticked += std::min(elapsed, Ticks{1'000});
   perform(hub_.coordinator->tick(elapsed, now_.count()));
   check_hub();
   wake_hub(now_ + (hub_.coordinator->busy() ? kBusyTurn : kIdleTurn));
@@ -82,14 +74,14 @@ void Simulation::hub_reads(std::uint32_t index) {
   const Envelope envelope = std::move(messages_[index]);
   free_messages_.push_back(index);
   outcome_.messages += 1;
-  mix(static_cast<std::uint64_t>(now_.count()) * 64 + 63);
-  mix(envelope.message.index());
-  if (tell_) tell_message("from rank " + std::to_string(envelope.rank.value), envelope);
+  add_to_digest(static_cast<std::uint64_t>(now_.count()) * 64 + 63);
+  add_to_digest(envelope.message.index());
+  if (trace_) trace_message("from rank " + std::to_string(envelope.rank.value), envelope);
   perform(hub_.coordinator->on_message(envelope, now_.count()));
   if (hub_.coordinator->busy() && hub_turn_at_ > now_ + kBusyTurn) wake_hub(now_ + kBusyTurn);
 }
 
-void Simulation::hub_catches_up() {
+void Simulation::resume_hub() {
   if (!hub_runs()) return;
   for (const std::uint32_t message : std::exchange(hub_.inbox, {})) hub_reads(message);
   if (hub_.file_due) propose_file();
@@ -100,11 +92,11 @@ void Simulation::perform(CoordinatorActions actions) {
   note_dropped();
   check_decided();
   for (const Outgoing& outgoing : actions.send) {
-    check_told(outgoing.message);
+    check_sent(outgoing.message);
     post_down(outgoing);
   }
-  if (tell_) {
-    for (const std::string& line : actions.warnings) tell_line("the coordinator warns: " + line);
+  if (trace_) {
+    for (const std::string& line : actions.warnings) trace_line("the coordinator warns: " + line);
   }
   if (!actions.write_back) return;
   check_write_back(actions);
@@ -117,7 +109,7 @@ void Simulation::perform(CoordinatorActions actions) {
   hub_.coordinator->write_back_ended(actions.write_back->revision);
 }
 
-// To every process of the rank: whose it is, each knows by itself.
+// Sends to every process of the rank. Each drops messages of another incarnation.
 void Simulation::post_down(const Outgoing& outgoing) {
   for (const auto& [rank, incarnation] : outgoing.to) {
     for (Process& process : processes_) {

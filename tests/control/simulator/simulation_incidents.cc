@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// What the script says happens to a simulated job.
+// Simulation: the incidents of the script.
 #include <algorithm>
 #include <utility>
 
@@ -16,9 +16,9 @@ constexpr milliseconds kHubSeesTheEnd{3};
 }  // namespace
 
 void Simulation::begin_incident(const Incident& incident, std::uint32_t index) {
-  if (tell_)
-    tell_line(std::string("begins: ") + name_of(incident.kind) + " rank " + std::to_string(incident.rank) +
-              " for " + std::to_string(incident.lasts));
+  if (trace_)
+    trace_line(std::string("begins: ") + name_of(incident.kind) + " rank " + std::to_string(incident.rank) +
+               " for " + std::to_string(incident.lasts));
   if (incident.kind == Kind::propose) return propose(incident);
   if (incident.kind == Kind::storm) {
     lose_ = incident.lose;
@@ -32,18 +32,18 @@ void Simulation::begin_incident(const Incident& incident, std::uint32_t index) {
   } else if (incident.kind == Kind::hub_dies) {
     if (!hub_.alive) return;
     kill_hub();
-    timeline_.add(now_ + milliseconds{incident.lasts}, Due::Kind::hub_returns, 0,
+    timeline_.add(now_ + milliseconds{incident.lasts}, Event::Kind::hub_returns, 0,
                   static_cast<std::uint32_t>(incident.keeps));
     return;
   } else if (incident.kind == Kind::cancel) {
     CoordinatorActions actions;
     if (hub_runs()) hub_.coordinator->cancel("the user", actions, now_.count());
     return perform(std::move(actions));
-  } else if (Process* process = seat_of(incident.rank)) {
+  } else if (Process* process = living_process(incident.rank)) {
     begin_on_rank(*process, incident, index);
   }
   if (incident.lasts > 0)
-    timeline_.add(now_ + milliseconds{incident.lasts}, Due::Kind::incident_ends, 0, index);
+    timeline_.add(now_ + milliseconds{incident.lasts}, Event::Kind::incident_ends, 0, index);
 }
 
 void Simulation::begin_on_rank(Process& process, const Incident& incident, std::uint32_t index) {
@@ -54,7 +54,7 @@ void Simulation::begin_on_rank(Process& process, const Incident& incident, std::
       process.to_leave = true;
       return;
     case Kind::reconnect:
-      process.life = 0;
+      process.hub_generation = 0;
       process.member->disconnected();
       return wake(process, now_ + kHubSeesTheEnd);
     case Kind::twin:
@@ -63,8 +63,10 @@ void Simulation::begin_on_rank(Process& process, const Incident& incident, std::
     case Kind::evict: {
       CoordinatorActions actions;
       const bool done = hub_runs() && hub_.coordinator->evict(process.rank, "the user", actions);
-      // Who holds the number, which may be a process before this one.
-      const auto evicted = [&] { return hub_.coordinator->membership().of(process.rank.value).hello.process_id; };
+      // The process that holds the rank number may be an earlier one.
+      const auto evicted = [&] {
+        return hub_.coordinator->membership().of(process.rank.value).hello.process_id;
+      };
       if (done) evicted_[evicted()] = hub_.log.failing == 0 ? std::optional(now_) : std::nullopt;
       return perform(std::move(actions));
     }
@@ -79,18 +81,18 @@ void Simulation::begin_on_rank(Process& process, const Incident& incident, std::
 }
 
 void Simulation::end_incident(const Incident& incident, std::uint32_t index) {
-  if (tell_)
-    tell_line(std::string("ends: ") + name_of(incident.kind) + " rank " + std::to_string(incident.rank));
+  if (trace_)
+    trace_line(std::string("ends: ") + name_of(incident.kind) + " rank " + std::to_string(incident.rank));
   if (incident.kind == Kind::storm) {
     lose_ = twice_ = delay_ = 0;
   } else if (incident.kind == Kind::stop_hub) {
     hub_.stopped -= 1;
-    hub_catches_up();
+    resume_hub();
   } else if (incident.kind == Kind::log_fails) {
     hub_.log.failing -= 1;
   } else if (incident.kind == Kind::crash) {
     if (incident.rank >= script_.world) return;
-    Process* dead = seats_[static_cast<std::size_t>(incident.rank)];
+    Process* dead = newest_processes_[static_cast<std::size_t>(incident.rank)];
     if (dead == nullptr || dead->alive || dead->left || dead->leave_by) return;
     const std::int64_t step = std::max(script_.first_step, dead->next.value - incident.behind);
     spawn(dead->rank, Step{step});
@@ -112,12 +114,12 @@ void Simulation::end_incident(const Incident& incident, std::uint32_t index) {
   }
 }
 
-// Its hub sees the end of the connection, and says so, unless it is cut off.
+// The rank's hub sees the connection end and reports it, unless the rank is cut off.
 void Simulation::crash(Process& process) {
-  if (tell_) tell_line(process.id + " ends before step " + std::to_string(process.next.value));
+  if (trace_) trace_line(process.id + " ends before step " + std::to_string(process.next.value));
   Envelope gone = process.member->to_coordinator(Disconnected{});
   if (process.cut_up == 0)
-    timeline_.add(now_ + kHubSeesTheEnd, Due::Kind::hub_mail, 0, store(std::move(gone)));
+    timeline_.add(now_ + kHubSeesTheEnd, Event::Kind::hub_message, 0, store(std::move(gone)));
   end_process(process);
 }
 
@@ -136,8 +138,8 @@ void Simulation::hold(Process& process, Kind kind, int by) {
 void Simulation::resume(Process& process) {
   if (process.cut_up == 0 && process.cut_down == 0) {
     for (const auto& [up, message] : std::exchange(process.kept, {}))
-      timeline_.add(now_ + Instant{dice_.between(100, 5000)}, up ? Due::Kind::hub_mail : Due::Kind::mail,
-                    process.index, message);
+      timeline_.add(now_ + Instant{dice_.between(100, 5000)},
+                    up ? Event::Kind::hub_message : Event::Kind::rank_message, process.index, message);
   }
   const bool trainer_first = dice_.chance(500);
   if (trainer_first && process.trainer_runs() && std::exchange(process.boundary_due, false))
@@ -168,7 +170,7 @@ PlanPtr Simulation::plan_of(const Incident& incident) {
   return plan;
 }
 
-// A save of the file: read at once, or when the coordinator runs again.
+// The user saves the file. The coordinator reads it at once, or when it runs again.
 void Simulation::propose(const Incident& incident) {
   file_ = plan_of(incident);
   if (!hub_runs()) {
@@ -181,7 +183,7 @@ void Simulation::propose(const Incident& incident) {
 void Simulation::propose_file() {
   hub_.file_due = false;
   changes_.push_back(file_->request_id);
-  if (!file_->on) off_asked_ = OffAsked{file_->request_id, hub_.ran};
+  if (!file_->on) off_asked_ = OffAsked{file_->request_id, hub_.ticked};
   perform(hub_.coordinator->propose(file_, now_.count()));
   wake_hub(now_ + milliseconds{10});
 }

@@ -11,15 +11,15 @@ namespace gradmon {
 // Virtual time since a history began.
 using Instant = std::chrono::microseconds;
 
-// Something that is due to happen.
-struct Due {
+// An event that is due.
+struct Event {
   enum class Kind : std::uint8_t {
     turn,
     boundary,
-    mail,
+    rank_message,
     rows,
     hub_turn,
-    hub_mail,
+    hub_message,
     hub_returns,
     incident,
     incident_ends,
@@ -27,22 +27,22 @@ struct Due {
   };
 
   Instant at{};
-  std::uint64_t order = 0;  // of those at one instant, and the token of a boundary
+  std::uint64_t order = 0;  // order of insertion; identifies a boundary
   Kind kind = Kind::turn;
-  std::uint32_t who = 0;   // a process, a rank
-  std::uint32_t what = 0;  // a message, an incident, a step
+  std::uint32_t target = 0;   // index of a process, or a rank
+  std::uint32_t payload = 0;  // index of a message or incident, a step or a revision
 };
 
-// What is due, by time; at one instant, in the order in which it was entered.
+// The events that are due, by time; at one instant, by order of insertion.
 class Timeline {
  public:
-  std::uint64_t add(Instant at, Due::Kind kind, std::uint32_t who, std::uint32_t what = 0) {
-    queue_.push({at, ++entered_, kind, who, what});
+  std::uint64_t add(Instant at, Event::Kind kind, std::uint32_t target, std::uint32_t payload = 0) {
+    queue_.push({at, ++entered_, kind, target, payload});
     return entered_;
   }
   bool empty() const { return queue_.empty(); }
-  Due take() {
-    const Due next = queue_.top();
+  Event take() {
+    const Event next = queue_.top();
     queue_.pop();
     return next;
   }
@@ -50,11 +50,11 @@ class Timeline {
 
  private:
   struct Later {
-    bool operator()(const Due& a, const Due& b) const {
+    bool operator()(const Event& a, const Event& b) const {
       return a.at != b.at ? a.at > b.at : a.order > b.order;
     }
   };
-  std::priority_queue<Due, std::vector<Due>, Later> queue_;
+  std::priority_queue<Event, std::vector<Event>, Later> queue_;
   std::uint64_t entered_ = 0;
 };
 

@@ -7,7 +7,7 @@
 namespace gradmon {
 namespace {
 
-TEST_CASE("the edit distance is counted up to its limit") {
+TEST_CASE("the edit distance is exact up to its limit") {
   CHECK(edit_distance("layers", "layers", 3) == 0);
   CHECK(edit_distance("kitten", "sitting", 5) == 3);
   CHECK(edit_distance("kitten", "sitting", 2) == 3);

@@ -9,7 +9,7 @@
 namespace gradmon {
 namespace {
 
-// RFC 3629, section 3, by its own arithmetic.
+// Encodes as RFC 3629, section 3, independently of the code under test. Encodes invalid code points, too.
 std::string encoded(char32_t code) {
   const auto byte = [](char32_t value) { return static_cast<char>(static_cast<unsigned char>(value)); };
   if (code < 0x80) return {byte(code)};
@@ -20,7 +20,7 @@ std::string encoded(char32_t code) {
           byte(0x80 | (code & 0x3F))};
 }
 
-TEST_CASE("every code point is read back, surrogates and what is above the last one are malformed") {
+TEST_CASE("every code point is decoded and surrogates and values above U+10FFFF are malformed") {
   for (char32_t code = 0; code <= 0x110010; ++code) {
     const bool valid = (code < 0xD800 || code > 0xDFFF) && code <= 0x10FFFF;
     const std::string text = "x" + encoded(code) + "y";

@@ -1,11 +1,12 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "control/wire/field_codec.h"
 
-#include <catch2/catch.hpp>
 #include <limits>
 
 #include "control/agree/journal.h"
+#include "control/debian_version.h"
 #include "tests/control/wire/status.pb.h"
+#include GRADMON_CATCH_HEADER
 
 namespace gradmon {
 namespace {
@@ -37,7 +38,7 @@ Status full_status() {
 
 }  // namespace
 
-TEST_CASE("protoc reads what was written, and writes the same bytes", "[wire]") {
+TEST_CASE("protoc reads the codec's bytes and writes the same bytes", "[wire]") {
   const std::string bytes = encode_fields(full_status());
   oracle::Status read;
   REQUIRE(read.ParseFromString(bytes));
@@ -63,7 +64,7 @@ TEST_CASE("protoc reads what was written, and writes the same bytes", "[wire]") 
   CHECK(again == bytes);
 }
 
-TEST_CASE("what protoc writes is read, and a field that is not there is zero", "[wire]") {
+TEST_CASE("the codec reads protoc's bytes and a missing field is zero", "[wire]") {
   oracle::Status written;
   written.set_mode("dynamic");
   written.set_collected(-5);
@@ -88,7 +89,7 @@ TEST_CASE("what protoc writes is read, and a field that is not there is zero", "
   CHECK(read->ranks[0].overhead.share == 0.5);
 }
 
-TEST_CASE("a field of another version is skipped and a field of another type is left out", "[wire]") {
+TEST_CASE("an unknown field is skipped and a field of another wire type is ignored", "[wire]") {
   const std::string unknown(
       "\xf8\x07\x01\xfd\x07\x01\x02\x03\x04\xf9\x07\x01\x02\x03\x04\x05\x06\x07\x08\xfa\x07\x01z", 23);
   const auto read = decode_fields<Status>(unknown + encode_fields(full_status()));
@@ -100,7 +101,7 @@ TEST_CASE("a field of another version is skipped and a field of another type is 
   CHECK(typed->mode == "x");
 }
 
-TEST_CASE("bytes that are no message are refused wherever they end", "[wire]") {
+TEST_CASE("truncated bytes are refused exactly where protoc refuses them", "[wire]") {
   const std::string bytes = encode_fields(full_status());
   oracle::Status oracle;
   for (std::size_t size = 0; size <= bytes.size(); ++size) {
@@ -108,7 +109,7 @@ TEST_CASE("bytes that are no message are refused wherever they end", "[wire]") {
     INFO("the first " << size << " bytes of " << bytes.size());
     CHECK(decode_fields<Status>(part).has_value() == oracle.ParseFromString(part));
   }
-  CHECK_FALSE(decode_fields<Status>(std::string("\x0b", 1)).has_value());  // the begin of a group
+  CHECK_FALSE(decode_fields<Status>(std::string("\x0b", 1)).has_value());  // the start of a group
   CHECK_FALSE(decode_fields<Status>(std::string("\x00\x01", 2)).has_value());
 }
 

@@ -5,6 +5,7 @@
 #include <random>
 
 #include "control/debian_version.h"
+#include "tests/control/wire/frame_round_trip.h"
 #include GRADMON_CATCH_HEADER
 
 namespace gradmon {
@@ -19,13 +20,6 @@ T round_trip(const Message& message) {
   REQUIRE(bundles[0].epoch == "epoch");
   REQUIRE(bundles[0].to == Outgoing::To{{3, 7}});
   return std::get<T>(bundles[0].message);
-}
-
-template <class T>
-T frame_round_trip(const T& value) {
-  const auto frame = decode_frame(encode(Frame(value)));
-  REQUIRE(frame);
-  return std::get<T>(*frame);
 }
 
 template <class T>
@@ -55,7 +49,7 @@ std::shared_ptr<Plan> plan() {
 }
 
 Verdict commit() { return {Revision{8}, plan(), Step{100}, AbortReason::none, ""}; }
-KnownDecisions last_word() { return {Revision{9}, commit()}; }
+KnownDecisions known_decisions() { return {Revision{9}, commit()}; }
 
 Hello hello() {
   Hello hello{"launch", 4, "host", 77, "process", Step{5}, 2, 13, Step{6}, false, "held epoch", 12, commit()};
@@ -83,7 +77,7 @@ void check_plan(const Plan& back) {
   CHECK(back.max_overhead == 0.01);
 }
 
-void check_last(const KnownDecisions& back) {
+void check_known_decisions(const KnownDecisions& back) {
   CHECK(back.closed == Revision{9});
   REQUIRE(back.commit);
   CHECK(back.commit->revision == Revision{8});
@@ -107,9 +101,9 @@ void check_hello(const Hello& back) {
   CHECK(back.epoch_order == 12);
 }
 
-// --- Upwards. ---
+// --- Member to coordinator. ---
 
-TEST_CASE("a Hello comes back with all it says") {
+TEST_CASE("a Hello is decoded with all its fields") {
   const Hello back = round_trip<Hello>(hello());
   check_hello(back);
   REQUIRE(back.held);
@@ -121,7 +115,7 @@ TEST_CASE("a Hello comes back with all it says") {
   CHECK(round_trip<Hello>(fresh).lapsed);
 }
 
-TEST_CASE("the answers of a member come back as they were sent") {
+TEST_CASE("the answers of a member are decoded as they were sent") {
   const auto offered = round_trip<Offered>(Offered{Revision{1}, "s", 5, "u"});
   CHECK(offered.revision == Revision{1});
   CHECK(offered.config_sha256 == "s");
@@ -142,7 +136,7 @@ TEST_CASE("the answers of a member come back as they were sent") {
   round_trip<Disconnected>(Disconnected{});
 }
 
-TEST_CASE("a Progress comes back with all it says") {
+TEST_CASE("a Progress is decoded with all its fields") {
   Progress progress;
   progress.number = 41;
   progress.step = Step{12};
@@ -182,7 +176,7 @@ TEST_CASE("a Progress comes back with all it says") {
   CHECK((back.skipped.count == 5 && back.skipped.last == Step{11}));
 }
 
-TEST_CASE("what a rank watches comes back as it was sent") {
+TEST_CASE("the answer to a dry run is decoded as it was sent") {
   DryRunAnswer sent{"id", 3, "no", {}};
   sent.targets.counts = {7, 1, 1};
   sent.targets.unmatched = {{"fc9", {"fc1", "fc2"}, "why"}};
@@ -201,11 +195,11 @@ TEST_CASE("what a rank watches comes back as it was sent") {
   CHECK(back.targets.left_out == 6);
 }
 
-// --- Downwards. ---
+// --- Coordinator to member. ---
 
-TEST_CASE("what the coordinator says comes back as it was sent") {
-  const Welcome back =
-      round_trip<Welcome>(Welcome{"process", 3, 14, "why", true, true, "0badcafe", 1'234, 1'235, last_word()});
+TEST_CASE("the messages of the coordinator are decoded as they were sent") {
+  const Welcome back = round_trip<Welcome>(
+      Welcome{"process", 3, 14, "why", true, true, "0badcafe", 1'234, 1'235, known_decisions()});
   CHECK(back.process_id == "process");
   CHECK(back.incarnation == 3);
   CHECK(back.number == 14);
@@ -215,16 +209,16 @@ TEST_CASE("what the coordinator says comes back as it was sent") {
   CHECK(back.run_id == "0badcafe");
   CHECK(back.started == 1'234);
   CHECK(back.epoch_order == 1'235);
-  check_last(back.last);
+  check_known_decisions(back.last);
   const Offer offer = round_trip<Offer>(Offer{Revision{5}, plan()});
   CHECK(offer.revision == Revision{5});
   check_plan(*offer.plan);
-  const Prepare prepare = round_trip<Prepare>(Prepare{Revision{5}, "s", 12, last_word()});
+  const Prepare prepare = round_trip<Prepare>(Prepare{Revision{5}, "s", 12, known_decisions()});
   CHECK(prepare.revision == Revision{5});
   CHECK(prepare.config_sha256 == "s");
   CHECK(prepare.lookahead == 12);
-  check_last(prepare.last);
-  check_last(round_trip<Decided>(Decided{last_word()}).last);
+  check_known_decisions(prepare.last);
+  check_known_decisions(round_trip<Decided>(Decided{known_decisions()}).last);
   CHECK_FALSE(round_trip<Decided>(Decided{{Revision{4}, {}}}).last.commit);
   CHECK(round_trip<ProgressAck>(ProgressAck{7}).number == 7);
   round_trip<LeftAck>(LeftAck{});
@@ -254,7 +248,7 @@ TEST_CASE("a bundle keeps the order of its messages and all addresses") {
 
 // --- The other frames. ---
 
-TEST_CASE("bundles too long for one frame go in several that keep their order") {
+TEST_CASE("bundles too long for one frame are split over several in the same order") {
   CHECK(frames_of({}).empty());
   Bundles bundles;
   for (int rank = 0; rank < 5; ++rank)
@@ -272,7 +266,7 @@ TEST_CASE("bundles too long for one frame go in several that keep their order") 
   CHECK(frames_of({bundles.front(), bundles.front()}).size() == 1);
 }
 
-TEST_CASE("an introduction comes back as it was sent") {
+TEST_CASE("an Introduction is decoded as it was sent") {
   Introduction sent;
   sent.launch_id = std::string("l\0\n", 3);
   sent.rank = Rank{3};
@@ -310,85 +304,21 @@ TEST_CASE("an introduction comes back as it was sent") {
   CHECK(lead->name == "name");
 }
 
-TEST_CASE("notes for training's store come back as they were sent") {
+TEST_CASE("notes for training's store are decoded as they were sent") {
   const StoreNotes notes = frame_round_trip(StoreNotes{"own", {"a", std::string("\0\n", 2)}});
   CHECK(notes.own_note == "own");
   CHECK(notes.other_notes == std::vector<std::string>{"a", std::string("\0\n", 2)});
 }
 
-TEST_CASE("a line that rank 0 is to tell keeps its level and a level nobody knows is an error") {
+TEST_CASE("a line of the hub's log keeps its level and an unknown level is decoded as error") {
   CHECK(frame_round_trip(HubLogLine{LogLevel::warn, "x"}).level == LogLevel::warn);
   CHECK(frame_round_trip(HubLogLine{LogLevel::warn, "x"}).text == "x");
   CHECK(frame_round_trip(HubLogLine{static_cast<LogLevel>(77), "x"}).level == LogLevel::error);
 }
 
-TEST_CASE("a command comes back as it was sent") {
-  Command sent;
-  sent.verb = CommandVerb::evict;
-  sent.request_id = "id";
-  sent.by = "me";
-  sent.at = 5;
-  sent.collect_times = 0;
-  sent.step_interval = 7;
-  sent.edits = {{"/a/b", "1"}, {"", ""}};
-  sent.config_text = "{}";
-  sent.rank = 3;
-  const Command back = frame_round_trip(sent);
-  CHECK(back.verb == CommandVerb::evict);
-  CHECK(back.request_id == "id");
-  CHECK(back.by == "me");
-  CHECK(back.at == 5);
-  CHECK(back.collect_times == 0);
-  CHECK(back.step_interval == 7);
-  CHECK(back.edits == sent.edits);
-  CHECK(back.config_text == "{}");
-  CHECK(back.rank == 3);
-  const Command bare = frame_round_trip(Command{});
-  CHECK_FALSE((bare.at || bare.collect_times || bare.step_interval || bare.rank));
-}
-
-TEST_CASE("an unknown command is refused, and an unknown outcome is no success") {
-  Command unknown;
-  unknown.verb = static_cast<CommandVerb>(static_cast<int>(CommandVerb::evict) + 1);
-  CHECK_FALSE(decode_frame(encode(Frame(unknown))));
-  CommandReply reply;
-  reply.outcome = static_cast<CommandOutcome>(99);
-  CHECK(frame_round_trip(AddressedReply{"id", reply}).reply.outcome == CommandOutcome::failed);
-}
-
-TEST_CASE("a status and a history come back as they were sent") {
-  CommandReply reply;
-  reply.outcome = CommandOutcome::incomplete;
-  reply.status = Status{};
-  reply.status->pending = Pending{Revision{2}, "waiting", 5};
-  reply.status->last_error = LastError{1, "text", 3};
-  reply.status->ranks.resize(2);
-  reply.status->ranks[1].state = "collecting";
-  reply.status->ranks[1].overhead.share = 0.5;
-  reply.status->ranks[1].waited_ms = 9;
-  reply.status->launch_id = "launch";
-  reply.history.resize(1);
-  reply.history[0].applied = {{0, 4}, {7, 4}};
-  reply.history[0].final = true;
-  reply.rank_answers.resize(1);
-  reply.rank_answers[0].objection = "no";
-  const AddressedReply back = frame_round_trip(AddressedReply{"id", reply});
-  CHECK(back.request_id == "id");
-  CHECK(back.reply.outcome == CommandOutcome::incomplete);
-  CHECK(back.reply.status->pending->reason == "waiting");
-  CHECK(back.reply.status->last_error->count == 3);
-  CHECK(back.reply.status->ranks[1].state == "collecting");
-  CHECK(back.reply.status->ranks[1].overhead.share == 0.5);
-  CHECK(back.reply.status->ranks[1].waited_ms == 9);
-  CHECK(back.reply.history[0].applied == reply.history[0].applied);
-  CHECK(back.reply.history[0].final);
-  CHECK(back.reply.rank_answers.at(0).objection == "no");
-  CHECK(frame_round_trip(*reply.status).launch_id == "launch");
-}
-
 // --- The decision log. ---
 
-TEST_CASE("an entry of the decision log comes back as it was written") {
+TEST_CASE("an entry of the decision log is decoded as it was written") {
   const auto asked = entry_round_trip(OfferedEntry{Revision{3}, plan(), 1'700'000});
   CHECK(asked.revision == Revision{3});
   CHECK(asked.at == 1'700'000);
@@ -404,7 +334,8 @@ TEST_CASE("an entry of the decision log comes back as it was written") {
   CHECK(joined.rank == Rank{2});
   CHECK(joined.incarnation == 6);
   check_hello(joined.hello);
-  for (const auto how : {DepartureEntry::How::left, DepartureEntry::How::dropped}) {
+  for (const auto how :
+       {DepartureEntry::How::left, DepartureEntry::How::dropped, DepartureEntry::How::evicted}) {
     const auto gone = entry_round_trip(DepartureEntry{Rank{2}, how, Step{9}, "tester"});
     CHECK(gone.rank == Rank{2});
     CHECK(gone.how == how);
@@ -415,33 +346,35 @@ TEST_CASE("an entry of the decision log comes back as it was written") {
   CHECK_FALSE(decode_log_entry(""));
 }
 
-// --- What strangers send. ---
+// --- Untrusted bytes. ---
 
-TEST_CASE("a plan with numbers out of range is refused wherever it comes") {
-  for (auto spoil :
+TEST_CASE("a plan with numbers out of range is refused in every message and log entry") {
+  for (auto invalidate :
        {+[](Plan& plan) { plan.step_interval = 0; }, +[](Plan& plan) { plan.collect_times = -1; },
         +[](Plan& plan) { plan.lookahead = 0; }, +[](Plan& plan) { plan.max_overhead = 0; },
-        +[](Plan& plan) { plan.max_wait = Ticks{0}; }, +[](Plan& plan) { plan.cause = static_cast<Cause>(99); },
+        +[](Plan& plan) { plan.max_wait = Ticks{0}; },
+        +[](Plan& plan) { plan.cause = static_cast<Cause>(99); },
         +[](Plan& plan) { plan.continues = Schedule(Step{0}, 0, 1); },
         +[](Plan& plan) { plan.continues = Schedule(Step{0}, 1, -1); }}) {
-    auto spoilt = plan();
-    spoil(*spoilt);
-    const Verdict verdict{Revision{1}, spoilt, Step{1}, AbortReason::none, ""};
+    auto invalid_plan = plan();
+    invalidate(*invalid_plan);
+    const Verdict verdict{Revision{1}, invalid_plan, Step{1}, AbortReason::none, ""};
     Hello holds = hello();
     holds.held = verdict;
     const KnownDecisions last{Revision{1}, verdict};
     CHECK_FALSE(decode_log_entry(encode(LogEntry(verdict))));
-    CHECK_FALSE(decode_log_entry(encode(LogEntry(OfferedEntry{Revision{1}, spoilt}))));
+    CHECK_FALSE(decode_log_entry(encode(LogEntry(OfferedEntry{Revision{1}, invalid_plan}))));
     for (const Message& message :
-         std::vector<Message>{holds, Offer{Revision{1}, spoilt}, Decided{last}, DryRun{"id", spoilt, 1},
-                              Prepare{Revision{1}, "", 1, last}}) {
+         std::vector<Message>{holds, Offer{Revision{1}, invalid_plan}, Decided{last},
+                              DryRun{"id", invalid_plan, 1}, Prepare{Revision{1}, "", 1, last}}) {
       CHECK_FALSE(decode_frame(encode(Frame(Bundles{{"e", {{0, 1}}, message}}))));
     }
   }
-  CHECK_FALSE(decode_frame(encode(Frame(Bundles{{"e", {{0, 1}}, Prepare{Revision{1}, "", 0, last_word()}}}))));
+  CHECK_FALSE(
+      decode_frame(encode(Frame(Bundles{{"e", {{0, 1}}, Prepare{Revision{1}, "", 0, known_decisions()}}}))));
 }
 
-TEST_CASE("an abort is no commit whatever else it says") {
+TEST_CASE("an abort is refused where a commit is required") {
   Hello holds = hello();
   holds.held = Verdict{};
   const KnownDecisions last{Revision{1}, Verdict{}};
@@ -451,7 +384,7 @@ TEST_CASE("an abort is no commit whatever else it says") {
   CHECK_FALSE(decode_log_entry(encode(LogEntry(unknown))));
 }
 
-TEST_CASE("an overhead or a step time that cannot be true is unknown") {
+TEST_CASE("an impossible overhead or step time is decoded as unknown") {
   Progress progress;
   progress.overhead = {Revision{4}, 9, 0.1, -16};
   CHECK(round_trip<Progress>(progress).overhead.steps == 0);
@@ -464,12 +397,12 @@ TEST_CASE("an overhead or a step time that cannot be true is unknown") {
   }
 }
 
-TEST_CASE("one message of a bundle that makes no sense spoils the whole frame") {
+TEST_CASE("one invalid message makes the whole frame invalid") {
   const Bundles sent{{"e", {{0, 1}}, LeftAck{}}, {"e", {{0, 1}}, Decided{{Revision{1}, Verdict{}}}}};
   CHECK_FALSE(decode_frame(encode(Frame(sent))));
 }
 
-TEST_CASE("bytes of no frame are an error with a reason") {
+TEST_CASE("bytes that are no frame are an error with a reason") {
   for (const std::string& bytes :
        {std::string(), std::string("x"), std::string(60'000, '\xff'), std::string("\x0a\x02\x0a\x00", 4)}) {
     const auto frame = decode_frame(bytes);
@@ -478,14 +411,15 @@ TEST_CASE("bytes of no frame are an error with a reason") {
   }
 }
 
-TEST_CASE("random bytes are an error or a value and never a crash") {
+TEST_CASE("random bytes are refused or decoded to a value that can be encoded again") {
   std::mt19937 random(7);
-  const std::vector<std::string> honest = {
-      encode(Frame(Bundles{{"e", {{0, 1}}, Decided{last_word()}}, {"", {{0, 0}}, hello()}})),
+  const std::vector<std::string> valid_encodings = {
+      encode(Frame(Bundles{{"e", {{0, 1}}, Decided{known_decisions()}}, {"", {{0, 0}}, hello()}})),
       encode(Frame(Introduction{"l", Rank{0}, 2, LeadJob{}, "", "", "", false, true, "", true})),
       encode(LogEntry(JoinedEntry{Rank{1}, 2, hello()}))};
   for (int i = 0; i < 20'000; ++i) {
-    std::string bytes = i % 4 != 0 ? honest[static_cast<std::size_t>(i % 4 - 1)] : std::string(random() % 200, '\0');
+    std::string bytes =
+        i % 4 != 0 ? valid_encodings[static_cast<std::size_t>(i % 4 - 1)] : std::string(random() % 200, '\0');
     for (std::size_t flips = 1 + random() % 8; flips > 0 && !bytes.empty(); --flips) {
       bytes[random() % bytes.size()] = static_cast<char>(random());
     }

@@ -21,7 +21,7 @@
 namespace gradmon {
 namespace {
 
-// What the model's forward and backward hold, in double, by plain torch.
+// The model's activations with their gradients, computed by plain torch in double.
 struct Reference {
   at::Tensor x, fc1_out, relu_out, mid, out;
   explicit Reference(ObservedModel& model, const at::Tensor& input) {
@@ -78,7 +78,7 @@ TEST_CASE("activations and their gradients are those of plain torch around an in
   CHECK(rows(stream, Kind::actv_grad).size() == 10);
 }
 
-TEST_CASE("an input that needs no gradient has no row of one") {
+TEST_CASE("an input that requires no gradient has no gradient row") {
   ObservedModel model;
   FakeStream stream;
   HookSet hooks(activations(), watched(model), stream);
@@ -100,7 +100,7 @@ TEST_CASE("a module whose output is not used has activations and no gradients") 
   CHECK(rows(stream, Kind::actv_grad).empty());
 }
 
-TEST_CASE("a recomputed forward adds no activations and its gradients come once") {
+TEST_CASE("a recomputed forward adds no activation rows and one row for each gradient") {
   ObservedModel plain, checkpointed;
   checkpointed.checkpoint = true;
   FakeStream expected, stream;
@@ -122,7 +122,7 @@ TEST_CASE("a recomputed forward adds no activations and its gradients come once"
   CHECK(rows(stream, Kind::actv_grad).size() == 8);
 }
 
-TEST_CASE("a recomputation of the same input gives no second row of its gradient") {
+TEST_CASE("a recomputation from the same input gives no second row of its gradient") {
   ObservedModel model;
   FakeStream stream;
   HookSet hooks(activations(), watched(model), stream);
@@ -139,7 +139,7 @@ TEST_CASE("a recomputation of the same input gives no second row of its gradient
   CHECK(rows(stream, Kind::actv_grad) == Lines{"fc2.output/0", "fc2.input/0", "fc1.output/0"});
 }
 
-TEST_CASE("of several passes through one graph the gradient of the last is recorded") {
+TEST_CASE("of several backward passes through one graph the last one's gradient is recorded") {
   ObservedModel model;
   FakeStream stream;
   HookSet hooks(activations(), watched(model), stream);
@@ -154,7 +154,7 @@ TEST_CASE("of several passes through one graph the gradient of the last is recor
   CHECK(near(value(stream, Kind::actv_grad, ".input", Op::norm), norm_of(x.grad())));
 }
 
-TEST_CASE("evaluation between micro batches gives no rows and counts for nothing") {
+TEST_CASE("evaluation between micro batches gives no rows and is not counted as a micro step") {
   ObservedModel model;
   FakeStream stream;
   HookSettings settings = activations();
@@ -176,7 +176,7 @@ TEST_CASE("evaluation between micro batches gives no rows and counts for nothing
   CHECK(near(value(stream, Kind::actv, ".input", Op::norm, 1), norm_of(observed_input(6))));
 }
 
-TEST_CASE("gradients carry the micro step of their own forward in whatever order they come") {
+TEST_CASE("gradients carry the micro step of their forward whatever the order of the backwards") {
   ObservedModel model;
   FakeStream stream;
   HookSettings settings = activations();
@@ -201,7 +201,7 @@ struct Branches : torch::nn::Module {
   }
 };
 
-TEST_CASE("elements of tuples and maps have names of their own and what is no tensor none") {
+TEST_CASE("tensors in tuples and maps have rows of their own and other elements have none") {
   Branches model;
   FakeStream stream;
   HookSet hooks(activations(), watched(model), stream);
@@ -214,7 +214,7 @@ TEST_CASE("elements of tuples and maps have names of their own and what is no te
   CHECK(rows(stream, Kind::actv_grad) == Lines{".output_loss/0", ".input_0/0"});
 }
 
-TEST_CASE("a selection takes its element and a tuple of another size does not hide it") {
+TEST_CASE("a selected element is recorded even if the tuple has another size") {
   const auto names = [](TensorSelection input, TensorSelection output) {
     Branches model;
     torch::nn::Module root;
@@ -234,7 +234,7 @@ TEST_CASE("a selection takes its element and a tuple of another size does not hi
   CHECK(names({3, 2}, {9, 8}).empty());
 }
 
-TEST_CASE("targets name modules whole and patterns find more of them") {
+TEST_CASE("targets select modules by their whole names and patterns by parts of names") {
   const auto names = [](HookSettings settings) {
     ObservedModel model;
     FakeStream stream;
@@ -285,7 +285,7 @@ TEST_CASE("module names are squashed unless they would collide") {
                                           "layers.1.output/0"});
 }
 
-TEST_CASE("a tapped value is recorded as the output of its name") {
+TEST_CASE("a tapped tensor is recorded as an output under its own name") {
   ObservedModel model;
   FakeStream stream;
   HookSettings settings = activations();
@@ -312,20 +312,20 @@ TEST_CASE("a tensor that several modules see is read once") {
   HookFuse fuse;
   const WatchedModel all = watched(model);
   ActivationProbe probe(activations(), all, stream, fuse);
-  ForwardTracker tap(all.modules, 1, {&probe}, fuse);
+  ForwardTracker tracker(all.modules, 1, {&probe}, fuse);
   probe.begin_step({1});
-  tap.begin_step();
+  tracker.begin_step();
   const at::Tensor y = observe(model)(observed_input());
   CHECK(probe.readings().read == 5);
   CHECK(probe.readings().hits == 5);
   y.sum().backward();
-  CHECK(probe.readings().read == 9);  // One for each but fc1's, which has its own sum.
-  tap.disarm();
+  CHECK(probe.readings().read == 9);  // The gradients of these tensors, except x, which requires none.
+  tracker.disarm();
   probe.disarm();
   CHECK(!fuse.failure());
 }
 
-TEST_CASE("training is the same to the bit whether activations are collected or not") {
+TEST_CASE("training gives the same bits whether activations are collected or not") {
   ObservedModel alone, collected;
   alone.checkpoint = collected.checkpoint = true;
   FakeStream stream;
@@ -349,7 +349,7 @@ TEST_CASE("training is the same to the bit whether activations are collected or 
     CHECK(at::equal(alone.parameters()[i], collected.parameters()[i]));
 }
 
-TEST_CASE("no tensor and no graph lives longer for being collected") {
+TEST_CASE("collecting keeps no tensor and no graph alive") {
   ObservedModel model;
   FakeStream stream;
   HookSet hooks(activations(), watched(model), stream);
@@ -381,7 +381,7 @@ TEST_CASE("a leaf that outlives the step keeps no hook") {
   }
 }
 
-TEST_CASE("a graph that outlives its step keeps no hook once its gradients have come") {
+TEST_CASE("a graph that outlives its step keeps no hook once its gradients have arrived") {
   ObservedModel model;
   FakeStream stream;
   HookSet hooks(activations(), watched(model), stream);
@@ -400,7 +400,7 @@ TEST_CASE("a graph that outlives its step keeps no hook once its gradients have 
   }
 }
 
-TEST_CASE("a graph whose gradients have not come keeps the hooks for a step and none when off") {
+TEST_CASE("a graph whose gradients have not arrived keeps hooks until the next step ends or until off") {
   ObservedModel model;
   FakeStream stream;
   auto hooks = std::make_unique<HookSet>(activations(), watched(model), stream);
@@ -412,6 +412,10 @@ TEST_CASE("a graph whose gradients have not come keeps the hooks for a step and 
     hooks->end_step();
     CHECK(y.grad_fn()->pre_hooks().size() == 2);
     CHECK(y.grad_fn()->post_hooks().size() == 1);
+    if (last.defined()) {  // the graph of the previous step
+      CHECK(last.grad_fn()->pre_hooks().empty());
+      CHECK(last.grad_fn()->post_hooks().empty());
+    }
     last = y;
   }
   hooks.reset();
@@ -419,7 +423,7 @@ TEST_CASE("a graph whose gradients have not come keeps the hooks for a step and 
   CHECK(last.grad_fn()->post_hooks().empty());
 }
 
-TEST_CASE("a gradient that comes after its step is not taken and is counted") {
+TEST_CASE("a gradient that arrives after its step is counted and has no row") {
   ObservedModel model;
   FakeStream stream;
   auto hooks = std::make_unique<HookSet>(activations(), watched(model), stream);
@@ -453,7 +457,7 @@ TEST_CASE("several threads may run forwards and backwards of one model") {
   CHECK(stream.records.size() == 15 * 20);
 }
 
-TEST_CASE("a parameter given to a module has no row of its gradient here") {
+TEST_CASE("a parameter passed to a module as an input has no activation gradient row") {
   struct Scale : torch::nn::Module {
     at::Tensor forward(const at::Tensor& x, const at::Tensor& w) { return x * w; }
     at::Tensor weight = register_parameter("weight", at::ones({4}));

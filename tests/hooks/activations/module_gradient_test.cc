@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// The gradient of an input is what comes through the module.
+// The gradient of a module's input: the part that comes through the module.
 #include <ATen/ops/sin.h>
 #include <torch/csrc/autograd/autograd.h>
 
@@ -14,14 +14,14 @@
 namespace gradmon {
 namespace {
 
-// A pre-norm block: its input goes around it as well.
+// A pre-norm block, with a residual connection around it.
 struct Residual : torch::nn::Module {
   torch::nn::Linear norm{register_module("norm", torch::nn::Linear(4, 4))};
   torch::nn::Linear body{register_module("body", torch::nn::Linear(4, 4))};
   at::Tensor forward(const at::Tensor& x) { return x + observe(*body)(observe(*norm)(x)).tanh(); }
 };
 
-TEST_CASE("the gradient of an input is what comes through the module and not by a residual") {
+TEST_CASE("the gradient of an input is the part through the module and not through a residual") {
   Residual block;
   struct Model : torch::nn::Module {
     std::shared_ptr<Residual> block;
@@ -35,19 +35,20 @@ TEST_CASE("the gradient of an input is what comes through the module and not by 
   const at::Tensor y = observe(block)(x);
   (y.pow(2).sum() + x.sum()).backward();
   hooks.end_step();
-  // By plain torch, with what each branch takes as a leaf of its own.
+  // Computed by plain torch, with a leaf of its own for each branch.
   const at::Tensor around = x.detach().clone().requires_grad_(), within = x.detach().clone().requires_grad_();
   const at::Tensor out = around + block.body->forward(block.norm->forward(within)).tanh();
   out.pow(2).sum().backward();
   CHECK(near(value(stream, Kind::actv_grad, "norm.input", Op::norm), norm_of(within.grad())));
-  CHECK(near(value(stream, Kind::actv_grad, "block.input", Op::norm), norm_of(around.grad() + within.grad())));
+  CHECK(
+      near(value(stream, Kind::actv_grad, "block.input", Op::norm), norm_of(around.grad() + within.grad())));
   CHECK(near(value(stream, Kind::actv_grad, "block.input", Op::min),
              (around.grad() + within.grad()).min().item<double>()));
   CHECK(rows(stream, Kind::actv_grad) == Lines{"block.output/0", "block.body.output/0", "block.body.input/0",
                                                "norm.output/0", "norm.input/0", "block.input/0"});
 }
 
-TEST_CASE("an input that is used several times within its module has the sum once in each pass") {
+TEST_CASE("an input used several times within its module has the sum as its gradient in each pass") {
   struct Twice : torch::nn::Module {
     at::Tensor forward(const at::Tensor& x) { return (x * 2).sum() + (x.pow(2) + x.sin()).sum(); }
   } model;
@@ -66,10 +67,11 @@ TEST_CASE("an input that is used several times within its module has the sum onc
   CHECK(rows(stream, Kind::actv_grad) == Lines{".output/0", ".input/0", ".output/1", ".input/1"});
   const at::Tensor x = leaf.detach();
   for (const int forward : {0, 1})
-    CHECK(near(value(stream, Kind::actv_grad, ".input", Op::norm, forward), norm_of((2 + 2 * x + x.cos()) * 3)));
+    CHECK(near(value(stream, Kind::actv_grad, ".input", Op::norm, forward),
+               norm_of((2 + 2 * x + x.cos()) * 3)));
 }
 
-TEST_CASE("a pass that does not go through a module gives its input no gradient") {
+TEST_CASE("a backward that does not pass through a module gives its input no gradient row") {
   ObservedModel model;
   FakeStream stream;
   HookSet hooks(activations(), watched(model), stream);
@@ -81,14 +83,14 @@ TEST_CASE("a pass that does not go through a module gives its input no gradient"
   CHECK(rows(stream, Kind::actv_grad).empty());
 }
 
-TEST_CASE("an input whose gradient cannot be told apart has no row and counts as not applicable") {
-  struct PassesOn : torch::nn::Module {
+TEST_CASE("an input whose part of the gradient cannot be separated is counted as not applicable") {
+  struct Identity : torch::nn::Module {
     at::Tensor forward(const at::Tensor& x) { return x; }
   };
   struct Product : torch::nn::Module {
     at::Tensor forward(const at::Tensor& a, const at::Tensor& b) { return a * b; }
   };
-  PassesOn same;
+  Identity same;
   Product product;
   torch::nn::Module root;
   root.register_module("same", std::shared_ptr<torch::nn::Module>(&same, [](auto*) {}));

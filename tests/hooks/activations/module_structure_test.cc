@@ -19,10 +19,10 @@ namespace {
 constexpr auto kStructure = RecordStream::Document::module_struct;
 constexpr auto kStacks = RecordStream::Document::stack_info;
 
-struct Text : torch::nn::Module {
+struct TextModel : torch::nn::Module {
   torch::nn::Embedding words{nullptr};
   torch::nn::Linear unused{nullptr};
-  Text() {
+  TextModel() {
     words = register_module("words", torch::nn::Embedding(10, 4));
     unused = register_module("unused", torch::nn::Linear(2, 2));
   }
@@ -38,8 +38,8 @@ HookSettings structure() {
   return settings;
 }
 
-TEST_CASE("the structure says sizes and types of what each module takes and gives") {
-  Text model;
+TEST_CASE("the structure has the sizes and types of each module's inputs and outputs") {
+  TextModel model;
   FakeStream stream;
   HookSet hooks(structure(), watched(model), stream);
   hooks.begin_step({1}, HookSet::Collect::yes);
@@ -94,7 +94,7 @@ TEST_CASE("the structure says sizes and types of what each module takes and give
 )");
 }
 
-TEST_CASE("the structure is that of the first collected step and is written once") {
+TEST_CASE("the structure is that of the first collected forward and is written once") {
   ObservedModel model;
   model.checkpoint = true;
   FakeStream stream;
@@ -118,7 +118,7 @@ TEST_CASE("the structure is that of the first collected step and is written once
   CHECK(hooks.structure_written());
 }
 
-TEST_CASE("without a source of stacks they are the modules around a module") {
+TEST_CASE("without a source of stacks a module's stack is the modules around it") {
   ObservedModel model;
   FakeStream stream;
   HookSettings settings;
@@ -135,7 +135,7 @@ TEST_CASE("without a source of stacks they are the modules around a module") {
         "0:relu,\"File @native, line 0, in the model, \n forward \n\"\n");
 }
 
-TEST_CASE("a source of stacks is asked for each module and what it says is quoted") {
+TEST_CASE("a module's stack comes from the source of stacks and is quoted") {
   ObservedModel model;
   FakeStream stream;
   HookFuse fuse;
@@ -146,11 +146,11 @@ TEST_CASE("a source of stacks is asked for each module and what it says is quote
   ModuleStructure probe(settings, all, stream, fuse, [] {
     return std::vector<StackFrame>{{"a.py", 3, "forward", "x = f(\"y\")"}, {"b.py", 7, "main", "forward()"}};
   });
-  ForwardTracker tap(all.modules, 1, {&probe}, fuse);
+  ForwardTracker tracker(all.modules, 1, {&probe}, fuse);
   probe.begin_step({1});
-  tap.begin_step();
+  tracker.begin_step();
   observe(model)(observed_input());
-  tap.disarm();
+  tracker.disarm();
   probe.disarm();
   RowWriter rows(stream, {1}, 1);
   probe.write_rows(rows);
@@ -159,21 +159,30 @@ TEST_CASE("a source of stacks is asked for each module and what it says is quote
         "File b.py, line 7, in main, \n forward() \n\"\n");
 }
 
-TEST_CASE("a gradient that comes when the structure is written changes nothing") {
-  Text model;
+TEST_CASE("a gradient that arrives after the structure is written changes nothing") {
+  TextModel model;
   FakeStream stream;
   auto hooks = std::make_unique<HookSet>(structure(), watched(model), stream);
   hooks->begin_step({1}, HookSet::Collect::yes);
   const at::Tensor late = observe(model)(at::arange(3), 0.5).first;
   hooks->end_step();
-  CHECK(stream.documents.at(kStructure).find("output_grad") == std::string::npos);
-  hooks.reset();
-  late.sum().backward();
+  const auto documents = stream.documents;
+  CHECK(documents.at(kStructure).find("output_grad") == std::string::npos);
+  SECTION("while the hooks stay attached") {
+    hooks->begin_step({2}, HookSet::Collect::yes);
+    late.sum().backward();
+    hooks->end_step();
+    CHECK_FALSE(hooks->failure());
+  }
+  SECTION("after the hooks are destroyed") {
+    hooks.reset();
+    late.sum().backward();
+  }
+  CHECK(stream.documents == documents);
   CHECK(model.words->weight.grad().defined());
 }
 
-// Names that a program may give its modules.
-TEST_CASE("hostile names of modules are escaped and come back as they were") {
+TEST_CASE("hostile module names are escaped and parsed back unchanged") {
   const std::string long_name(4096, 'x');
   const std::vector<std::string> names{"a/b\\c",  "..",      "x,y\"z\"=", "line\nend\x1b[31m",
                                        long_name, "größe.層"};

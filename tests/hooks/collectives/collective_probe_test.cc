@@ -27,85 +27,86 @@ using Names = std::vector<std::string>;
 
 thread_local int this_rank = 0;
 
-std::vector<StackFrame> site_of_rank() {
+std::vector<StackFrame> stack_of_rank() {
   return {{"/job/rank" + std::to_string(this_rank) + ".cc", 7, "main", ""}};
 }
 
-HookSettings communication() {
+HookSettings collective_settings() {
   HookSettings settings;
   settings.collectives.enabled = true;
   settings.collectives.inputs = true;
   return settings;
 }
 
-at::Tensor numbers(int rank) { return at::linspace(-1, 2, 12) * (rank + 1); }
+at::Tensor rank_input(int rank) { return at::linspace(-1, 2, 12) * (rank + 1); }
 
-// All the calls, and what they leave in the tensors.
-Tensors communicate(GlooRank& group) {
+// Makes a call of each kind. Returns the tensors after the calls.
+Tensors run_collectives(GlooRank& group) {
   this_rank = group.rank();
   const int other = 1 - group.rank();
-  at::Tensor reduced = numbers(group.rank());
+  at::Tensor reduced = rank_input(group.rank());
   group.all_reduce({reduced})->wait();
-  at::Tensor shared = numbers(group.rank());
+  at::Tensor shared = rank_input(group.rank());
   group.broadcast({shared})->wait();
   Tensors gathered{at::zeros({12}), at::zeros({12})};
-  group.all_gather({gathered}, {numbers(group.rank())})->wait();
+  group.all_gather({gathered}, {rank_input(group.rank())})->wait();
   at::Tensor part = at::zeros({12});
   std::vector<Tensors> parts;
-  if (group.rank() == 0) parts = {{numbers(4), numbers(5)}};
+  if (group.rank() == 0) parts = {{rank_input(4), rank_input(5)}};
   group.scatter({part}, parts)->wait();
-  at::Tensor passed = numbers(group.rank() + 2);
+  at::Tensor passed = rank_input(group.rank() + 2);
   group.rank() == 0 ? group.send({passed}, other)->wait() : group.recv({passed}, other)->wait();
   group.barrier()->wait();
   return {reduced, shared, gathered[0], gathered[1], part, passed};
 }
 
-std::vector<Tensors> communicate_on_both() {
-  std::vector<Tensors> left(2);
-  run_ranks(2, [&](GlooRank& group) { left[static_cast<std::size_t>(group.rank())] = communicate(group); });
-  return left;
+std::vector<Tensors> run_collectives_on_two_ranks() {
+  std::vector<Tensors> results(2);
+  run_ranks(
+      2, [&](GlooRank& group) { results[static_cast<std::size_t>(group.rank())] = run_collectives(group); });
+  return results;
 }
 
-double norm_after(FakeStream& stream, const std::string& op, int rank, int place = 0) {
+double row_norm(FakeStream& stream, const std::string& op, int rank, int place = 0) {
   return stream.norm(Kind::other,
                      "0:" + op + "_" + std::to_string(place) + "@rank" + std::to_string(rank) + ".cc[7]");
 }
 
-TEST_CASE("every sort of collective call has its outputs and inputs in rows of its call site") {
+TEST_CASE("each kind of collective call gives rows of its inputs and outputs named after its call site") {
   FakeStream stream;
-  std::vector<Tensors> left;
+  std::vector<Tensors> results;
   {
-    HookSet hooks(communication(), {}, stream, site_of_rank);
+    HookSet hooks(collective_settings(), {}, stream, stack_of_rank);
     hooks.begin_step({3}, HookSet::Collect::yes);
-    left = communicate_on_both();
+    results = run_collectives_on_two_ranks();
     hooks.end_step();
     CHECK_FALSE(hooks.failure());
     CHECK(hooks.not_applicable() == 0);
   }
   for (int rank = 0; rank < 2; ++rank) {
-    const Tensors& tensors = left[static_cast<std::size_t>(rank)];
+    const Tensors& tensors = results[static_cast<std::size_t>(rank)];
     INFO("rank " << rank);
-    CHECK(near(norm_after(stream, "all_reduce.pre", rank), norm_of(numbers(rank))));
-    CHECK(near(norm_after(stream, "all_reduce.post", rank), norm_of(numbers(0) * 3)));
-    CHECK(near(norm_after(stream, "broadcast.pre", rank), norm_of(numbers(rank))));
-    CHECK(near(norm_after(stream, "broadcast.post", rank), norm_of(tensors[1])));
-    CHECK(near(norm_after(stream, "all_gather.pre", rank), norm_of(numbers(rank))));
-    CHECK(near(norm_after(stream, "all_gather.post", rank, 0), norm_of(numbers(0))));
-    CHECK(near(norm_after(stream, "all_gather.post", rank, 1), norm_of(numbers(1))));
-    CHECK(near(norm_after(stream, "scatter.post", rank), norm_of(numbers(4 + rank))));
+    CHECK(near(row_norm(stream, "all_reduce.pre", rank), norm_of(rank_input(rank))));
+    CHECK(near(row_norm(stream, "all_reduce.post", rank), norm_of(rank_input(0) * 3)));
+    CHECK(near(row_norm(stream, "broadcast.pre", rank), norm_of(rank_input(rank))));
+    CHECK(near(row_norm(stream, "broadcast.post", rank), norm_of(tensors[1])));
+    CHECK(near(row_norm(stream, "all_gather.pre", rank), norm_of(rank_input(rank))));
+    CHECK(near(row_norm(stream, "all_gather.post", rank, 0), norm_of(rank_input(0))));
+    CHECK(near(row_norm(stream, "all_gather.post", rank, 1), norm_of(rank_input(1))));
+    CHECK(near(row_norm(stream, "scatter.post", rank), norm_of(rank_input(4 + rank))));
   }
-  CHECK(near(norm_after(stream, "scatter.pre", 0, 1), norm_of(numbers(5))));
-  CHECK(near(norm_after(stream, "send.pre", 0), norm_of(numbers(2))));
-  CHECK(near(norm_after(stream, "recv.post", 1), norm_of(numbers(2))));
-  CHECK(stream.records.size() == 20);  // these and rank 0's first input of scatter; none of barrier
+  CHECK(near(row_norm(stream, "scatter.pre", 0, 1), norm_of(rank_input(5))));
+  CHECK(near(row_norm(stream, "send.pre", 0), norm_of(rank_input(2))));
+  CHECK(near(row_norm(stream, "recv.post", 1), norm_of(rank_input(2))));
+  CHECK(stream.records.size() == 20);  // the above and rank 0's first input of scatter; barrier has none
 }
 
-TEST_CASE("communication gives the same bits with it and without") {
-  const std::vector<Tensors> without = communicate_on_both();
+TEST_CASE("collective calls give the same bits whether they are observed or not") {
+  const std::vector<Tensors> without = run_collectives_on_two_ranks();
   FakeStream stream;
-  HookSet hooks(communication(), {}, stream, site_of_rank);
+  HookSet hooks(collective_settings(), {}, stream, stack_of_rank);
   hooks.begin_step({3}, HookSet::Collect::yes);
-  const std::vector<Tensors> with = communicate_on_both();
+  const std::vector<Tensors> with = run_collectives_on_two_ranks();
   hooks.end_step();
   CHECK_FALSE(stream.records.empty());
   for (std::size_t rank = 0; rank < 2; ++rank) {
@@ -113,11 +114,11 @@ TEST_CASE("communication gives the same bits with it and without") {
   }
 }
 
-TEST_CASE("torch is observed in collected steps alone and by nobody afterwards") {
+TEST_CASE("collective calls are observed only during collected steps") {
   REQUIRE_FALSE(at::hasGlobalCallbacks());
   FakeStream stream;
   {
-    HookSet hooks(communication(), {}, stream);
+    HookSet hooks(collective_settings(), {}, stream);
     CHECK_FALSE(at::hasGlobalCallbacks());
     hooks.begin_step({1}, HookSet::Collect::yes);
     CHECK(at::hasGlobalCallbacks());
@@ -128,33 +129,33 @@ TEST_CASE("torch is observed in collected steps alone and by nobody afterwards")
     hooks.begin_step({3}, HookSet::Collect::yes);
   }
   CHECK_FALSE(at::hasGlobalCallbacks());
-  communicate_on_both();
+  run_collectives_on_two_ranks();
   CHECK(stream.records.empty());
 }
 
-TEST_CASE("two sets observe at once and the one that stays goes on") {
+TEST_CASE("destroying one of two observing hook sets leaves the other one observing") {
   FakeStream first, second;
-  HookSet stays(communication(), {}, second, site_of_rank);
+  HookSet stays(collective_settings(), {}, second, stack_of_rank);
   {
-    HookSet goes(communication(), {}, first, site_of_rank);
+    HookSet goes(collective_settings(), {}, first, stack_of_rank);
     goes.begin_step({1}, HookSet::Collect::yes);
     stays.begin_step({1}, HookSet::Collect::yes);
-    communicate_on_both();
+    run_collectives_on_two_ranks();
     goes.end_step();
   }
-  communicate_on_both();
+  run_collectives_on_two_ranks();
   stays.end_step();
   CHECK(first.records.size() == second.records.size());
-  const double once = norm_after(first, "all_reduce.post", 0);
-  CHECK(near(norm_after(second, "all_reduce.post", 0), once * std::sqrt(2.0)));
+  const double once = row_norm(first, "all_reduce.post", 0);
+  CHECK(near(row_norm(second, "all_reduce.post", 0), once * std::sqrt(2.0)));
 }
 
-TEST_CASE("work that is under way when its step ends is in no step and its caller gets it all the same") {
+TEST_CASE("a collective call in progress at the end of its step gives no output row and still completes") {
   FakeStream stream;
-  auto hooks = std::make_unique<HookSet>(communication(), WatchedModel{}, stream, site_of_rank);
+  auto hooks = std::make_unique<HookSet>(collective_settings(), WatchedModel{}, stream, stack_of_rank);
   std::promise<void> launched, ended;
   const auto step_ended = ended.get_future().share();
-  std::vector<at::Tensor> reduced{numbers(0), numbers(1)};
+  std::vector<at::Tensor> reduced{rank_input(0), rank_input(1)};
   hooks->begin_step({1}, HookSet::Collect::yes);
   std::thread ranks([&] {
     run_ranks(2, [&](GlooRank& group) {
@@ -168,34 +169,34 @@ TEST_CASE("work that is under way when its step ends is in no step and its calle
   launched.get_future().wait();
   hooks->end_step();
   CHECK(stream.targets(Kind::other) == Names{"0:all_reduce.pre_0@rank0.cc[7]"});
-  SECTION("the hooks stay") {
+  SECTION("while the hooks stay attached") {
     hooks->begin_step({2}, HookSet::Collect::yes);
     ended.set_value();
     ranks.join();
     hooks->end_step();
-    CHECK(stream.targets(Kind::other).size() == 3);  // rank 1's call is of this step
-    CHECK(std::isnan(norm_after(stream, "all_reduce.post", 0)));
+    CHECK(stream.targets(Kind::other).size() == 3);  // rank 1's call belongs to this step
+    CHECK(std::isnan(row_norm(stream, "all_reduce.post", 0)));
     CHECK(hooks->not_applicable() == 1);
   }
-  SECTION("the hooks go") {
+  SECTION("after the hooks are destroyed") {
     hooks.reset();
     ended.set_value();
     ranks.join();
     CHECK(stream.records.size() == 1);
   }
-  for (const at::Tensor& tensor : reduced) CHECK(at::equal(tensor, numbers(0) + numbers(1)));
+  for (const at::Tensor& tensor : reduced) CHECK(at::equal(tensor, rank_input(0) + rank_input(1)));
 }
 
-TEST_CASE("a collective call that fails throws at its caller alone") {
+TEST_CASE("a failing collective call throws at its caller and trips no fuse") {
   FakeStream stream;
-  HookSet hooks(communication(), {}, stream, site_of_rank);
+  HookSet hooks(collective_settings(), {}, stream, stack_of_rank);
   hooks.begin_step({1}, HookSet::Collect::yes);
   bool thrown = false;
   run_ranks(2, [&](GlooRank& group) {
     group.barrier()->wait();
-    if (group.rank() == 1) return;  // and takes its end of the group along
+    if (group.rank() == 1) return;  // destroys rank 1's process group
     this_rank = 0;
-    at::Tensor tensor = numbers(0);
+    at::Tensor tensor = rank_input(0);
     try {
       group.all_reduce({tensor})->wait();
     } catch (const std::exception&) {
@@ -209,24 +210,24 @@ TEST_CASE("a collective call that fails throws at its caller alone") {
   CHECK(hooks.not_applicable() == 1);
 }
 
-TEST_CASE("where calls are only logged there are no rows") {
+TEST_CASE("calls that are only logged give no rows") {
   FakeStream stream;
-  HookSettings settings = communication();
+  HookSettings settings = collective_settings();
   settings.collectives.log_only = true;
-  HookSet hooks(settings, {}, stream, site_of_rank);
+  HookSet hooks(settings, {}, stream, stack_of_rank);
   hooks.begin_step({1}, HookSet::Collect::yes);
-  communicate_on_both();
+  run_collectives_on_two_ranks();
   hooks.end_step();
   CHECK(stream.records.empty());
   CHECK_FALSE(hooks.failure());
 }
 
-// Adds up what its layer gives, in place, as a layer split among ranks does.
-struct Split : torch::nn::Module {
+// Sums the output of `layer` over the ranks in place, as tensor parallelism does.
+struct TensorParallelLayer : torch::nn::Module {
   torch::nn::Linear layer{nullptr};
   torch::nn::ReLU next{nullptr};
   GlooRank& group;
-  explicit Split(GlooRank& ranks) : group(ranks) {
+  explicit TensorParallelLayer(GlooRank& ranks) : group(ranks) {
     layer = register_module("layer", torch::nn::Linear(4, 4));
     next = register_module("next", torch::nn::ReLU());
   }
@@ -237,7 +238,7 @@ struct Split : torch::nn::Module {
   }
 };
 
-TEST_CASE("an activation that communication has written to since it was read is read again") {
+TEST_CASE("an activation is read again after a collective call has written to it") {
   FakeStream stream;
   double before = 0, after = 0;
   HookSettings settings;
@@ -247,7 +248,7 @@ TEST_CASE("an activation that communication has written to since it was read is 
       group.all_reduce({at::full({3, 4}, 100.0, at::kFloat)})->wait();
       return;
     }
-    Split model(group);
+    TensorParallelLayer model(group);
     const at::Tensor x = at::linspace(-1, 1, 12).reshape({3, 4});
     HookSet hooks(settings, watched(model), stream);
     hooks.begin_step({1}, HookSet::Collect::yes);
@@ -263,17 +264,17 @@ TEST_CASE("an activation that communication has written to since it was read is 
   CHECK_FALSE(at::hasGlobalCallbacks());
 }
 
-TEST_CASE("a native call site is the innermost watched module that the thread is in") {
+TEST_CASE("a native call site is the innermost watched module whose forward runs on the thread") {
   const std::array<char, 3> identities{};
   const std::vector<WatchedModule> modules{
       {"", 0, &identities[0]}, {"layers.0", 1, &identities[1]}, {"layers.0.mlp", 1, &identities[2]}};
   NativeCallSites sites(modules);
   HookFuse fuse;
-  ForwardTracker tap(modules, 1, {&sites}, fuse);
+  ForwardTracker tracker(modules, 1, {&sites}, fuse);
   const auto enter = [&](std::size_t module) {
     forward_entry::entered(&identities[module], ModuleMode::training, {});
   };
-  tap.begin_step();
+  tracker.begin_step();
   CHECK(sites.here().place == "native");
   enter(0);
   CHECK(sites.here().place == "native");
@@ -283,7 +284,7 @@ TEST_CASE("a native call site is the innermost watched module that the thread is
   CHECK(sites.here().frames == Names{"native[layers.0.mlp]", "native[layers.0]", "native"});
   CHECK(sites.here().vpp_stage == 1);
   std::thread([&] { CHECK(sites.here().place == "native"); }).join();
-  forward_entry::abandoned(&identities[2]);  // an exception has left it
+  forward_entry::abandoned(&identities[2]);  // its forward threw
   CHECK(sites.here().place == "native[layers.0]");
   forward_entry::left(&identities[1], {});
   CHECK(sites.here().place == "native");
@@ -292,7 +293,7 @@ TEST_CASE("a native call site is the innermost watched module that the thread is
   CHECK(sites.here().frames.empty());
 }
 
-TEST_CASE("with two monitors a native call site is a module of its own model") {
+TEST_CASE("each of two monitors names native call sites after modules of its own model") {
   const std::array<char, 3> identities{};
   const std::vector<WatchedModule> outer{{"", 0, &identities[0]}, {"stem", 0, &identities[1]}};
   const std::vector<WatchedModule> inner{{"head", 0, &identities[2]}, {"stem", 1, &identities[1]}};

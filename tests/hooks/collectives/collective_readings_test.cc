@@ -14,12 +14,12 @@
 namespace gradmon {
 namespace {
 
-// A work that a test completes.
-class PlannedWork : public c10d::Work {
+// Work that completes when a test says so.
+class ControlledWork : public c10d::Work {
  public:
-  enum class Has { future, no_future };
-  explicit PlannedWork(Has has) {
-    if (has == Has::future)
+  enum class WorkKind { future, no_future };
+  explicit ControlledWork(WorkKind kind) {
+    if (kind == WorkKind::future)
       future_ = c10::make_intrusive<c10::ivalue::Future>(c10::ListType::create(c10::TensorType::get()));
   }
   c10::intrusive_ptr<c10::ivalue::Future> getFuture() override {
@@ -34,19 +34,19 @@ class PlannedWork : public c10d::Work {
  private:
   c10::intrusive_ptr<c10::ivalue::Future> future_;
 };
-using Has = PlannedWork::Has;
+using WorkKind = ControlledWork::WorkKind;
 
-struct Observed {
+struct ReadingsFixture {
   CallSite site{"train.py[23]", {"train.py[23] main"}, 0};
   std::shared_ptr<CollectiveReadings> readings;
 
-  explicit Observed(CollectiveSettings settings = {})
+  explicit ReadingsFixture(CollectiveSettings settings = {})
       : readings(std::make_shared<CollectiveReadings>(settings, 1e-8, [this] { return site; })) {
     readings->open();
   }
 
-  c10::intrusive_ptr<PlannedWork> call(const at::Tensor& tensor, Has has = Has::future) {
-    auto work = c10::make_intrusive<PlannedWork>(has);
+  c10::intrusive_ptr<ControlledWork> call(const at::Tensor& tensor, WorkKind kind = WorkKind::future) {
+    auto work = c10::make_intrusive<ControlledWork>(kind);
     if (auto scope = readings->on_call({"all_reduce", "gloo", 2, 0, {tensor}, {tensor}}))
       scope->on_return(work);
     return work;
@@ -59,15 +59,15 @@ struct Observed {
 
 double norm_of(const Reading& reading) { return reading.stats.values[static_cast<std::size_t>(Op::norm)]; }
 
-TEST_CASE("outputs are read when the work completes and inputs before the call") {
+TEST_CASE("inputs are read before the call and outputs when the work completes") {
   CollectiveSettings settings;
   settings.inputs = true;
-  Observed observed(settings);
+  ReadingsFixture fixture(settings);
   at::Tensor tensor = at::ones({4});
-  const auto work = observed.call(tensor);
-  tensor.data_ptr<float>()[0] = 7;  // as communication does: no version counter moves
+  const auto work = fixture.call(tensor);
+  tensor.data_ptr<float>()[0] = 7;  // like communication: the version does not change
   work->complete();
-  const CollectiveStep step = observed.end();
+  const CollectiveStep step = fixture.end();
   REQUIRE(step.rows.size() == 2);
   CHECK(step.rows[0].name == "all_reduce.pre_0@train.py[23]");
   CHECK(norm_of(step.rows[0].readings.at(0)) == 2);
@@ -75,152 +75,156 @@ TEST_CASE("outputs are read when the work completes and inputs before the call")
   CHECK(norm_of(step.rows[1].readings.at(0)) == std::sqrt(52.0));
 }
 
-TEST_CASE("a work that completes after its step is counted and in no step's rows") {
-  for (const Has has : {Has::future, Has::no_future}) {
-    Observed observed;
-    const auto work = observed.call(at::ones({4}), has);
-    const CollectiveStep first = observed.end();
+TEST_CASE("work that completes after its step is counted as late and has no row") {
+  for (const WorkKind kind : {WorkKind::future, WorkKind::no_future}) {
+    ReadingsFixture fixture;
+    const auto work = fixture.call(at::ones({4}), kind);
+    const CollectiveStep first = fixture.end();
     CHECK(first.rows.empty());
-    observed.readings->open();
+    fixture.readings->open();
     work->complete();
-    const CollectiveStep second = observed.end();
+    const CollectiveStep second = fixture.end();
     CHECK(second.rows.empty());
     CHECK(first.late + second.late == 1);
   }
 }
 
-TEST_CASE("a call that returns after its step is counted and holds nothing") {
-  for (const Has has : {Has::future, Has::no_future}) {
-    Observed observed;
+TEST_CASE("a call that returns after its step is counted as late and keeps no tensor") {
+  for (const WorkKind kind : {WorkKind::future, WorkKind::no_future}) {
+    ReadingsFixture fixture;
     const at::Tensor tensor = at::ones({4});
-    auto scope = observed.readings->on_call({"all_reduce", "gloo", 2, 0, {}, {tensor}});
-    observed.readings->close();
-    scope->on_return(c10::make_intrusive<PlannedWork>(has));
+    auto scope = fixture.readings->on_call({"all_reduce", "gloo", 2, 0, {}, {tensor}});
+    fixture.readings->close();
+    scope->on_return(c10::make_intrusive<ControlledWork>(kind));
     scope.reset();
     CHECK(tensor.use_count() == 1);
-    CHECK(observed.readings->take().late == 1);
+    CHECK(fixture.readings->take().late == 1);
   }
 }
 
-TEST_CASE("a work that fails is counted and has no row") {
-  for (const Has has : {Has::future, Has::no_future}) {
-    Observed observed;
-    observed.call(at::ones({4}), has)->fail();
-    const CollectiveStep step = observed.end();
+TEST_CASE("failed work is counted and has no row") {
+  for (const WorkKind kind : {WorkKind::future, WorkKind::no_future}) {
+    ReadingsFixture fixture;
+    fixture.call(at::ones({4}), kind)->fail();
+    const CollectiveStep step = fixture.end();
     CHECK(step.rows.empty());
     CHECK(step.failed == 1);
-    CHECK_FALSE(observed.readings->failure());
+    CHECK_FALSE(fixture.readings->failure());
   }
 }
 
 TEST_CASE("a call that throws is counted as failed") {
-  Observed observed;
-  observed.readings->on_call({"all_reduce", "gloo", 2, 0, {}, {at::ones({4})}})->on_return({});
-  CHECK(observed.end().failed == 1);
+  ReadingsFixture fixture;
+  fixture.readings->on_call({"all_reduce", "gloo", 2, 0, {}, {at::ones({4})}})->on_return({});
+  CHECK(fixture.end().failed == 1);
 }
 
-TEST_CASE("outputs that were written to before they could be read have no row") {
-  Observed observed;
+TEST_CASE("outputs written to before they are read are counted and have no row") {
+  ReadingsFixture fixture;
   at::Tensor tensor = at::ones({4});
-  const auto work = observed.call(tensor, Has::no_future);
+  const auto work = fixture.call(tensor, WorkKind::no_future);
   work->complete();
   tensor.add_(1);
-  const CollectiveStep step = observed.end();
+  const CollectiveStep step = fixture.end();
   CHECK(step.rows.empty());
   CHECK(step.changed == 1);
 }
 
-TEST_CASE("a work without a future is read once it has completed") {
-  Observed observed;
-  const auto work = observed.call(at::full({4}, 3.0), Has::no_future);
+TEST_CASE("outputs of work without a future are read once the work has completed") {
+  ReadingsFixture fixture;
+  const auto work = fixture.call(at::full({4}, 3.0), WorkKind::no_future);
   work->complete();
-  const CollectiveStep step = observed.end();
+  const CollectiveStep step = fixture.end();
   REQUIRE(step.rows.size() == 1);
   CHECK(norm_of(step.rows[0].readings.at(0)) == 6);
 }
 
-// Asks another thread, as one of Python's waits for whoever has the interpreter.
-class AskingWork : public c10d::Work {
+// isCompleted() waits for another thread that uses the readings. Python's work does so: it waits for the
+// GIL, whose holder may make a collective call.
+class BlockingWork : public c10d::Work {
  public:
-  explicit AskingWork(std::shared_ptr<CollectiveReadings> readings) : readings_(std::move(readings)) {}
+  explicit BlockingWork(std::shared_ptr<CollectiveReadings> readings) : readings_(std::move(readings)) {}
   bool isCompleted() override {
-    const auto answer = std::async(std::launch::async, [&] { readings_->take(); });
-    answered = answer.wait_for(std::chrono::seconds(20)) == std::future_status::ready;
+    answer_ = std::async(std::launch::async, [&] { readings_->take(); });
+    answered = answer_.wait_for(std::chrono::seconds(20)) == std::future_status::ready;
     return true;
   }
   bool answered = false;
 
  private:
   const std::shared_ptr<CollectiveReadings> readings_;
+  // Not local to isCompleted(): its destructor waits for the thread, which would never end if it waited for
+  // isCompleted() to return. Keep last: the thread uses readings_.
+  std::future<void> answer_;
 };
 
-TEST_CASE("a work may wait for a thread that observes while it is asked whether it has completed") {
-  Observed observed;
-  const auto work = c10::make_intrusive<AskingWork>(observed.readings);
-  observed.readings->on_call({"send", "gloo", 2, 0, {}, {at::ones({4})}})->on_return(work);
-  observed.end();
+TEST_CASE("polling work does not block another thread that uses the readings") {
+  ReadingsFixture fixture;
+  const auto work = c10::make_intrusive<BlockingWork>(fixture.readings);
+  fixture.readings->on_call({"send", "gloo", 2, 0, {}, {at::ones({4})}})->on_return(work);
+  fixture.end();
   CHECK(work->answered);
 }
 
-TEST_CASE("outputs are held until the work completes and no longer") {
-  for (const Has has : {Has::future, Has::no_future}) {
-    Observed observed;
+TEST_CASE("output tensors are kept until the work completes and no longer") {
+  for (const WorkKind kind : {WorkKind::future, WorkKind::no_future}) {
+    ReadingsFixture fixture;
     const at::Tensor tensor = at::ones({4});
-    const auto work = observed.call(tensor, has);
+    const auto work = fixture.call(tensor, kind);
     CHECK(tensor.use_count() > 1);
     work->complete();
-    if (has == Has::no_future) observed.readings->close();
+    if (kind == WorkKind::no_future) fixture.readings->close();
     CHECK(tensor.use_count() == 1);
   }
 }
 
-TEST_CASE("a work may complete after all that observed it is gone") {
-  c10::intrusive_ptr<PlannedWork> work;
+TEST_CASE("work in progress keeps the readings alive until it completes") {
+  c10::intrusive_ptr<ControlledWork> work;
   std::weak_ptr<CollectiveReadings> gone;
   {
-    Observed observed;
-    work = observed.call(at::ones({4}));
-    observed.readings->close();
-    gone = observed.readings;
+    ReadingsFixture fixture;
+    work = fixture.call(at::ones({4}));
+    fixture.readings->close();
+    gone = fixture.readings;
   }
   CHECK_FALSE(gone.expired());
   work->complete();
   CHECK(gone.expired());
 }
 
-TEST_CASE("only call sites that match are observed in their own line or a caller's") {
+TEST_CASE("a call is read if its own line or a caller's line matches a pattern") {
   CollectiveSettings settings;
   settings.code_lines = {R"(train\.py\[23\])", "("};
-  Observed observed(settings);
-  observed.call(at::ones({4}))->complete();
-  observed.site = {"lib.py[1]", {"lib.py[1] reduce", "train.py[23] main"}, 2};
-  observed.call(at::ones({4}))->complete();
-  observed.site = {"train.py[24]", {}, 0};
-  observed.call(at::ones({4}))->complete();
-  const CollectiveStep step = observed.end();
+  ReadingsFixture fixture(settings);
+  fixture.call(at::ones({4}))->complete();
+  fixture.site = {"lib.py[1]", {"lib.py[1] reduce", "train.py[23] main"}, 2};
+  fixture.call(at::ones({4}))->complete();
+  fixture.site = {"train.py[24]", {}, 0};
+  fixture.call(at::ones({4}))->complete();
+  const CollectiveStep step = fixture.end();
   REQUIRE(step.rows.size() == 2);
   CHECK(step.rows[0].name == "all_reduce.post_0@train.py[23]");
   CHECK(step.rows[1].name == "all_reduce.post_0@lib.py[1]");
   CHECK(step.rows[1].vpp_stage == 2);
 }
 
-TEST_CASE("several calls of a site in one step are readings of one row") {
-  Observed observed;
-  observed.call(at::ones({4}))->complete();
-  observed.call(at::ones({5}))->complete();
-  const CollectiveStep step = observed.end();
+TEST_CASE("several calls at one site in a step give one row with a reading for each") {
+  ReadingsFixture fixture;
+  fixture.call(at::ones({4}))->complete();
+  fixture.call(at::ones({5}))->complete();
+  const CollectiveStep step = fixture.end();
   REQUIRE(step.rows.size() == 1);
   CHECK(step.rows[0].readings.size() == 2);
 }
 
-TEST_CASE("where calls are only logged each sort has one line and nothing is read") {
+TEST_CASE("calls that are only logged give one line for each different call and no reading") {
   CollectiveSettings settings;
   settings.log_only = true;
-  Observed observed(settings);
-  observed.call(at::ones({4, 2}));
-  observed.call(at::ones({4, 2}));
-  observed.call(at::ones({3}));
-  const CollectiveStep step = observed.end();
+  ReadingsFixture fixture(settings);
+  fixture.call(at::ones({4, 2}));
+  fixture.call(at::ones({4, 2}));
+  fixture.call(at::ones({3}));
+  const CollectiveStep step = fixture.end();
   CHECK(step.rows.empty());
   REQUIRE(step.log.size() == 2);
   CHECK(step.log[0] ==
@@ -228,7 +232,7 @@ TEST_CASE("where calls are only logged each sort has one line and nothing is rea
         "train.py[23] main");
 }
 
-TEST_CASE("a call site that cannot be told ends the reading and not the call") {
+TEST_CASE("an unknown call site is a failure that ends reading and not the call") {
   CollectiveReadings readings({}, 1e-8, []() -> CallSite { throw std::runtime_error("no frames"); });
   readings.open();
   CHECK_FALSE(readings.on_call({"all_reduce", "gloo", 2, 0, {}, {at::ones({4})}}));
@@ -236,12 +240,12 @@ TEST_CASE("a call site that cannot be told ends the reading and not the call") {
   CHECK(readings.failure()->cause == "no frames");
 }
 
-TEST_CASE("a call that cannot be understood is a failure that can be asked for") {
-  Observed observed;
-  observed.readings->on_failure("an argument of unknown type");
-  REQUIRE(observed.readings->failure());
-  CHECK(observed.readings->failure()->cause == "an argument of unknown type");
-  CHECK_FALSE(observed.readings->on_call({"all_reduce", "gloo", 2, 0, {}, {at::ones({4})}}));
+TEST_CASE("a call whose arguments cannot be read is a failure that ends reading") {
+  ReadingsFixture fixture;
+  fixture.readings->on_failure("an argument of unknown type");
+  REQUIRE(fixture.readings->failure());
+  CHECK(fixture.readings->failure()->cause == "an argument of unknown type");
+  CHECK_FALSE(fixture.readings->on_call({"all_reduce", "gloo", 2, 0, {}, {at::ones({4})}}));
 }
 
 }  // namespace

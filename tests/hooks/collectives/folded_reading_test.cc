@@ -22,7 +22,7 @@ Reading reading_of(const at::Tensor& tensor) {
   return reading;
 }
 
-TEST_CASE("tensors folded have the numbers of one that holds them all") {
+TEST_CASE("folded readings have the numbers of the concatenated tensor") {
   const at::Tensor a = at::randn({7, 3}, at::kDouble), b = at::randn({500}, at::kDouble),
                    c = at::randn({1}, at::kDouble).mul(10);
   const Reading all =
@@ -52,12 +52,12 @@ TEST_CASE("a NaN in one of the tensors is not lost in folding") {
   }
 }
 
-TEST_CASE("nothing folded is no reading") {
+TEST_CASE("folding nothing gives an empty reading") {
   CHECK_FALSE(folded({}).has_value);
   CHECK_FALSE(folded({Reading{}, Reading{}}).has_value);
 }
 
-TEST_CASE("a tensor without numbers makes the whole without") {
+TEST_CASE("one tensor that is not applicable makes the folded reading not applicable") {
   const Reading all = folded({reading_of(at::randn({4})), reading_of(at::empty({4}, at::TensorOptions(at::kMeta)))});
   CHECK(all.stats.outcome == TensorStats::Outcome::not_applicable);
 }

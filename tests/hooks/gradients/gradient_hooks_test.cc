@@ -29,7 +29,7 @@ HookSettings gradients_only() {
   return settings;
 }
 
-// What DDP does: scales the gradient where it lies, in a post-hook of its own.
+// Scales the gradient in place in a post-hook of its own, as DDP does.
 class Reducer : public torch::autograd::FunctionPostHook {
  public:
   explicit Reducer(at::Tensor parameter) : parameter_(std::move(parameter)) {}
@@ -47,7 +47,7 @@ std::shared_ptr<Node> accumulator_of(const at::Tensor& parameter) {
   return torch::autograd::impl::grad_accumulator(parameter);
 }
 
-TEST_CASE("a gradient is read before hooks attached earlier or later reduce it") {
+TEST_CASE("a gradient is read before reducing hooks that were attached earlier or later") {
   TinyModel alone;
   alone.backward();
   for (const bool reducer_first : {true, false}) {
@@ -75,7 +75,7 @@ TEST_CASE("a gradient is read before hooks attached earlier or later reduce it")
   }
 }
 
-TEST_CASE("tensor hooks of the user fire before and are still there after") {
+TEST_CASE("the program's tensor hooks run before the reading and outlive the hook set") {
   TinyModel alone, model;
   FakeStream stream;
   int fired = 0;
@@ -95,7 +95,7 @@ TEST_CASE("tensor hooks of the user fire before and are still there after") {
   CHECK(fired == 4);
 }
 
-TEST_CASE("the last of several micro batches gives the row") {
+TEST_CASE("the row is the gradient after the last of several micro batches") {
   TinyModel alone, model;
   FakeStream stream;
   HookSet hooks(gradients_only(), {model.parameters, {}}, stream);
@@ -111,7 +111,7 @@ TEST_CASE("the last of several micro batches gives the row") {
   }
 }
 
-TEST_CASE("rows come in the order in which gradients first arrived") {
+TEST_CASE("rows are in the order in which gradients first arrived") {
   TinyModel model;
   FakeStream stream;
   HookSet hooks(gradients_only(), {model.parameters, {}}, stream);
@@ -129,7 +129,7 @@ TEST_CASE("rows come in the order in which gradients first arrived") {
   CHECK(stream.records[3].sequence == 3);
 }
 
-TEST_CASE("a replaced accumulator is hooked again at the next collected boundary") {
+TEST_CASE("a replaced accumulator is hooked at the next collected step") {
   TinyModel model;
   FakeStream stream;
   HookSet hooks(gradients_only(), {model.parameters, {}}, stream);
@@ -148,7 +148,7 @@ TEST_CASE("a replaced accumulator is hooked again at the next collected boundary
   CHECK(after->post_hooks().size() == 1);
 }
 
-TEST_CASE("a parameter that took no part has no row though its gradient is defined") {
+TEST_CASE("a parameter without a new gradient has no row even if its gradient is defined") {
   TinyModel model;
   FakeStream stream;
   HookSet hooks(gradients_only(), {model.parameters, {}}, stream);
@@ -163,7 +163,7 @@ TEST_CASE("a parameter that took no part has no row though its gradient is defin
   CHECK(stream.targets(Kind::grad_reduced) == Names{"0:fc2.bias"});
 }
 
-TEST_CASE("a gradient that only others gave has a reduced row alone") {
+TEST_CASE("a gradient that only other ranks contributed to has a reduced row only") {
   TinyModel model;
   FakeStream stream;
   HookSet hooks(gradients_only(), {model.parameters, {}}, stream);
@@ -179,7 +179,7 @@ TEST_CASE("a gradient that only others gave has a reduced row alone") {
   CHECK(stream.norm(Kind::grad_reduced, "0:fc2.bias") == 4);
 }
 
-TEST_CASE("a zero gradient that was delivered has its row") {
+TEST_CASE("a gradient of zeros that backward delivers has its rows") {
   TinyModel model;
   FakeStream stream;
   HookSet hooks(gradients_only(), {model.parameters, {}}, stream);
@@ -191,7 +191,7 @@ TEST_CASE("a zero gradient that was delivered has its row") {
   CHECK(stream.norm(Kind::grad_reduced, "0:fc2.bias") == 0);
 }
 
-TEST_CASE("steps in between give nothing") {
+TEST_CASE("steps that are not collected give no rows") {
   TinyModel model;
   FakeStream stream;
   HookSet hooks(gradients_only(), {model.parameters, {}}, stream);
@@ -207,7 +207,7 @@ TEST_CASE("steps in between give nothing") {
   CHECK(stream.records[15].step == 6);
 }
 
-TEST_CASE("a hook set that is gone leaves no hook") {
+TEST_CASE("a destroyed hook set leaves no hook") {
   TinyModel model;
   FakeStream stream;
   std::vector<std::shared_ptr<Node>> accumulators;
@@ -225,7 +225,7 @@ TEST_CASE("a hook set that is gone leaves no hook") {
   CHECK(stream.records.empty());
 }
 
-TEST_CASE("a parameter that is thawed later is hooked and one that is frozen keeps its hook for later") {
+TEST_CASE("a parameter unfrozen later is hooked and a parameter frozen later keeps its hook") {
   TinyModel model;
   FakeStream stream;
   model[0].requires_grad_(false);
@@ -245,7 +245,7 @@ TEST_CASE("a parameter that is thawed later is hooked and one that is frozen kee
   CHECK(stream.targets(Kind::grad_unreduced).size() == 7);
 }
 
-// Passes on several threads at once, all within one that has begun to deliver.
+// Runs passes on several threads at once, inside a pass that has already delivered a gradient.
 void overlapping_passes(const at::Tensor& first, const at::Tensor& shared) {
   const at::Tensor second = at::ones({4}).requires_grad_().clone();
   second.register_hook([&](const at::Tensor&) {
@@ -260,7 +260,7 @@ void overlapping_passes(const at::Tensor& first, const at::Tensor& shared) {
   (first + second).sum().backward();
 }
 
-TEST_CASE("a gradient that several threads add to at once is read as the last of them left it") {
+TEST_CASE("a gradient that several threads add to at once is read after the last of them") {
   const at::Tensor first = at::ones({4}).requires_grad_();
   at::Tensor shared = at::ones({1 << 18}).requires_grad_();
   for (const bool each : {false, true}) {

@@ -23,16 +23,15 @@ HookSettings each_micro_batch() {
   return settings;
 }
 
-HookSettings promised(int micro_batches) {
+HookSettings with_grad_acc_steps(int micro_batches) {
   HookSettings settings;
   settings.gradients = true;
   settings.grad_acc_steps = micro_batches;
   return settings;
 }
 
-// Multiplies by a parameter, and works that out again within the backward, as
-// reentrant checkpointing does: the pass within delivers to the parameter, the
-// one around it only says that it has nothing.
+// Multiplies by a parameter, and again in the backward, as reentrant checkpointing does. The nested pass
+// delivers the parameter's gradient; the outer pass delivers an undefined one.
 struct Checkpointed : torch::autograd::Function<Checkpointed> {
   static at::Tensor forward(torch::autograd::AutogradContext* context, const at::Tensor& input,
                             const at::Tensor& weight) {
@@ -96,7 +95,7 @@ TEST_CASE("each micro batch has the row of its own gradient") {
   }
 }
 
-TEST_CASE("a micro batch that leaves a parameter out is counted all the same") {
+TEST_CASE("a micro batch also counts for the parameters that it leaves out") {
   TinyModel model;
   FakeStream stream;
   HookSet hooks(each_micro_batch(), {model.parameters, {}}, stream);
@@ -115,10 +114,10 @@ TEST_CASE("a micro batch that leaves a parameter out is counted all the same") {
   }
 }
 
-TEST_CASE("a gradient that the program changes between micro batches has no row and the promise stays") {
+TEST_CASE("a gradient changed between micro batches has no row and grad_acc_steps stays in effect") {
   TinyModel model;
   FakeStream stream;
-  HookSet hooks(promised(2), {model.parameters, {}}, stream);
+  HookSet hooks(with_grad_acc_steps(2), {model.parameters, {}}, stream);
   for (std::int64_t step = 1; step <= 2; ++step) {
     stream.records.clear();
     model.drop_grad();
@@ -132,7 +131,7 @@ TEST_CASE("a gradient that the program changes between micro batches has no row 
   }
 }
 
-TEST_CASE("passes within a pass belong to its micro batch though it delivers nothing itself") {
+TEST_CASE("nested passes belong to the outer pass's micro batch even if it delivers nothing itself") {
   TinyModel model;
   FakeStream stream;
   HookSet hooks(each_micro_batch(), {model.parameters, {}}, stream);
@@ -154,7 +153,7 @@ TEST_CASE("passes within a pass belong to its micro batch though it delivers not
   }
 }
 
-TEST_CASE("a parameter delivered twice in a micro batch has one row with what has accumulated") {
+TEST_CASE("a parameter delivered twice in a micro batch has one row of the accumulated gradient") {
   TinyModel model;
   FakeStream stream;
   HookSet hooks(each_micro_batch(), {model.parameters, {}}, stream);
@@ -184,21 +183,23 @@ TEST_CASE("a backward that throws ends its micro batch") {
     if (gradient.defined()) throw std::domain_error("mine");
     return gradient;
   });
-  // The bias arrives before the product's gradient is asked for.
+  // The bias's gradient is delivered before the hook of the product throws.
   const at::Tensor loss = (product.slice(0, 0, 4) * model[3]).sum();
   REQUIRE_THROWS(loss.backward());
   model[3].sum().backward();
   hooks.end_step();
   const auto rows = rows_of(stream);
-  REQUIRE_FALSE(rows.empty());
-  CHECK(rows.back().target == "0:fc2.bias");
-  CHECK(rows.back().micro_step == static_cast<int>(rows.size()) - 1);
+  REQUIRE(rows.size() == 2);
+  for (std::size_t i = 0; i < 2; ++i) {
+    CHECK(rows[i].target == "0:fc2.bias");
+    CHECK(rows[i].micro_step == static_cast<int>(i));
+  }
 }
 
-TEST_CASE("with the number of micro batches known a gradient is read in the last one") {
+TEST_CASE("if grad_acc_steps is known a gradient is read in the last micro batch") {
   TinyModel alone, model;
   FakeStream stream;
-  HookSet hooks(promised(3), {model.parameters, {}}, stream);
+  HookSet hooks(with_grad_acc_steps(3), {model.parameters, {}}, stream);
   for (std::int64_t step = 1; step <= 2; ++step) {
     stream.records.clear();
     alone.drop_grad();
@@ -221,7 +222,7 @@ TEST_CASE("with the number of micro batches known a gradient is read in the last
 TEST_CASE("a parameter that the last micro batch leaves out has the row of an earlier one") {
   TinyModel model;
   FakeStream stream;
-  HookSet hooks(promised(3), {model.parameters, {}}, stream);
+  HookSet hooks(with_grad_acc_steps(3), {model.parameters, {}}, stream);
   hooks.begin_step({1}, HookSet::Collect::yes);
   (model[1] * 2).sum().backward();
   (model[3] + model[1].slice(0, 0, 4)).sum().backward();
@@ -233,10 +234,10 @@ TEST_CASE("a parameter that the last micro batch leaves out has the row of an ea
   CHECK(stream.norm(Kind::grad_unreduced, "0:fc2.bias") == 10);
 }
 
-TEST_CASE("a step with fewer micro batches than promised has no wrong row and the next ones are read") {
+TEST_CASE("a step with fewer micro batches than grad_acc_steps has no wrong row and later steps are read") {
   TinyModel model;
   FakeStream stream;
-  HookSet hooks(promised(3), {model.parameters, {}}, stream);
+  HookSet hooks(with_grad_acc_steps(3), {model.parameters, {}}, stream);
   for (std::int64_t step = 1; step <= 2; ++step) {
     stream.records.clear();
     model.drop_grad();
@@ -252,7 +253,7 @@ TEST_CASE("a step with fewer micro batches than promised has no wrong row and th
   CHECK(stream.norm(Kind::grad_unreduced, "0:fc2.bias") == 4);
 }
 
-TEST_CASE("a pass that is still going on when a step begins is of the step before") {
+TEST_CASE("a pass in progress when a step begins belongs to the previous step") {
   MicroBatches micro_batches;
   std::promise<void> entered, begun;
   std::thread lingering([&] {

@@ -39,7 +39,7 @@ struct Training {
 
   explicit Training(const HookSettings& settings) : hooks(settings, {model.parameters, {}}, stream) {}
 
-  // One step of which `backward` is the forward and backward.
+  // Trains one step. `backward` runs the forward and the backward.
   template <typename Backward>
   void step(std::int64_t number, Backward backward) {
     const LibtorchOptimizerState state(optimizer);
@@ -53,20 +53,20 @@ struct Training {
   }
 };
 
-double kept_norm(const Training& training, std::size_t place, bool second) {
+double moment_norm(const Training& training, std::size_t place, bool second) {
   const auto state = LibtorchOptimizerState(training.optimizer).of(training.model.parameters[place].tensor);
   return norm_of(second ? *state.second_moment : *state.first_moment);
 }
 
-TEST_CASE("moments are those before the step and none before the first") {
+TEST_CASE("moments are read before the update and the first step has none") {
   Training training(moments());
   training.step(1, [&] { training.model.backward(); });
   CHECK(training.stream.records.empty());
   for (std::int64_t step = 2; step <= 4; ++step) {
     std::vector<double> first, second;
     for (std::size_t i = 0; i < 4; ++i) {
-      first.push_back(kept_norm(training, i, false));
-      second.push_back(kept_norm(training, i, true));
+      first.push_back(moment_norm(training, i, false));
+      second.push_back(moment_norm(training, i, true));
     }
     training.model.drop_grad();
     training.step(step, [&] { training.model.backward(1.0 / static_cast<double>(step)); });
@@ -80,7 +80,7 @@ TEST_CASE("moments are those before the step and none before the first") {
   CHECK(training.hooks.not_applicable() == 0);
 }
 
-TEST_CASE("a branch used every other step has rows in those steps alone") {
+TEST_CASE("a branch used every other step has rows of gradients and moments in those steps only") {
   for (const bool drop : {true, false}) {
     Training training(everything());
     auto& stream = training.stream;
@@ -106,7 +106,7 @@ TEST_CASE("a branch used every other step has rows in those steps alone") {
   }
 }
 
-TEST_CASE("a frozen parameter has weights only") {
+TEST_CASE("a frozen parameter has rows of its weights only") {
   Training training(everything());
   training.step(1, [&] { training.model.backward(); });
   training.model[0].requires_grad_(false);
@@ -120,7 +120,7 @@ TEST_CASE("a frozen parameter has weights only") {
   }
 }
 
-TEST_CASE("only an optimizer's own parameters have its moments") {
+TEST_CASE("moments are read only for the parameters of the optimizer that updates") {
   Training training(moments());
   const LibtorchOptimizerState state(training.optimizer);
   for (std::int64_t step = 1; step <= 2; ++step) {
@@ -134,11 +134,11 @@ TEST_CASE("only an optimizer's own parameters have its moments") {
   CHECK(training.stream.targets(Kind::exp_avg) == Names{"0:fc1.bias"});
 }
 
-TEST_CASE("of several updates in a step the first one's moments count") {
+TEST_CASE("with several updates in a step the moments are those before the first") {
   Training training(moments());
   training.step(1, [&] { training.model.backward(); });
   training.model.drop_grad();
-  const double before = kept_norm(training, 2, false);
+  const double before = moment_norm(training, 2, false);
   const LibtorchOptimizerState state(training.optimizer);
   training.hooks.begin_step({2}, HookSet::Collect::yes);
   for (int i = 0; i < 2; ++i) {
@@ -150,7 +150,7 @@ TEST_CASE("of several updates in a step the first one's moments count") {
   CHECK(near(training.stream.norm(Kind::exp_avg, "0:fc2.weight"), before));
 }
 
-TEST_CASE("an optimizer whose state is not known is counted and trips nothing") {
+TEST_CASE("an optimizer of unknown state is counted as not applicable and trips no fuse") {
   TinyModel model;
   FakeStream stream;
   HookSet hooks(moments(), {model.parameters, {}}, stream);

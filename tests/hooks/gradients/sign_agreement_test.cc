@@ -15,9 +15,10 @@
 #include <optional>
 
 #include "control/debian_version.h"
-#include "hooks/stats/device_batch.h"
 #include "hooks/rows/libtorch_optimizer_state.h"
+#include "hooks/stats/device_batch.h"
 #include "tests/hooks/fake_stream.h"
+#include "tests/hooks/stats/thread_count.h"
 #include "tests/hooks/tiny_model.h"
 #include GRADMON_CATCH_HEADER
 
@@ -34,7 +35,7 @@ double expected(const at::Tensor& g, const at::Tensor& m) {
   return ((signs(g) * signs(m)).sum().item<double>() / static_cast<double>(g.numel()) + 1) / 2;
 }
 
-// Signs, zeros, infinities and NaN by turns; `phase` shifts which is where.
+// Positive and negative numbers, zeros, infinities and NaN in turn; `phase` shifts their positions.
 at::Tensor mixture(std::int64_t count, std::int64_t phase, c10::ScalarType type) {
   const double inf = std::numeric_limits<double>::infinity();
   const at::Tensor values =
@@ -54,7 +55,7 @@ TEST_CASE("the share of agreeing signs is what the formula gives") {
   }
 }
 
-TEST_CASE("the share comes from a device as it is in memory") {
+TEST_CASE("the device path gives the same share") {
   const at::Tensor m = mixture(1000, 4, at::kFloat);
   at::Tensor g = mixture(1000, 0, at::kBFloat16);
   const double share = expected(g, m);
@@ -66,21 +67,26 @@ TEST_CASE("the share comes from a device as it is in memory") {
   CHECK(batch.resolve().front().value()[0] == share);
 }
 
-TEST_CASE("large tensors are counted exactly whatever their number of threads") {
+TEST_CASE("large tensors are counted exactly whatever the number of threads") {
   const at::Tensor g = mixture(3'000'001, 0, at::kFloat);
   const at::Tensor m = mixture(3'000'001, 4, at::kFloat);
-  CHECK(share_of(g, m) == expected(g, m));
-  CHECK(share_of(g.abs() + 1e-3, g.abs() + 1e-3) == expected(g.abs() + 1e-3, g.abs() + 1e-3));
+  const at::Tensor positive = g.abs() + 1e-3;
+  const double share = expected(g, m), all = expected(positive, positive);
+  for (const int threads : {1, 3}) {
+    const ThreadCount count(threads);
+    CHECK(share_of(g, m) == share);
+    CHECK(share_of(positive, positive) == all);
+  }
 }
 
-TEST_CASE("numbers that multiply to nothing have their signs all the same") {
+TEST_CASE("numbers whose product underflows are compared by their signs") {
   const at::Tensor tiny = at::full({9}, 1e-42, at::kFloat);
   CHECK(share_of(tiny, tiny) == 1.0);
   CHECK(share_of(tiny, -tiny) == 0.0);
   CHECK(share_of(tiny, at::full({9}, std::nan(""), at::kFloat)) == 0.5);
 }
 
-TEST_CASE("tensors that lie otherwise are compared as well") {
+TEST_CASE("tensors with other strides or types are compared element by element") {
   const at::Tensor g = mixture(1200, 0, at::kFloat).reshape({30, 40});
   const at::Tensor m = mixture(1200, 3, at::kFloat).reshape({30, 40});
   const double share = expected(g, m);
@@ -91,7 +97,7 @@ TEST_CASE("tensors that lie otherwise are compared as well") {
   CHECK(share_of(wide.slice(1, 0, 40), m) == expected(wide.slice(1, 0, 40), m));
 }
 
-TEST_CASE("what cannot be compared gives no share and throws nothing") {
+TEST_CASE("tensors that cannot be compared give no share and no exception") {
   const at::Tensor g = at::ones({4});
   CHECK_FALSE(share_of(g, at::Tensor()));
   CHECK_FALSE(share_of(g, at::ones({5})));
@@ -105,9 +111,9 @@ TEST_CASE("what cannot be compared gives no share and throws nothing") {
   CHECK_FALSE(share_of(freed, g));
 }
 
-// One step under a monitor: the mg_direction of the parameter `target`, NaN for none.
-double direction(HookSet& hooks, TinyModel& model, torch::optim::Optimizer& optimizer, FakeStream& stream,
-                 std::int64_t step, double scale) {
+// Trains one step. Returns the mg_direction of fc2.weight; NaN if it has no row.
+double mg_direction_of_step(HookSet& hooks, TinyModel& model, torch::optim::Optimizer& optimizer,
+                            FakeStream& stream, std::int64_t step, double scale) {
   const LibtorchOptimizerState state(optimizer);
   stream.records.clear();
   hooks.begin_step({step}, HookSet::Collect::yes);
@@ -126,14 +132,14 @@ double direction(HookSet& hooks, TinyModel& model, torch::optim::Optimizer& opti
   return std::nan("");
 }
 
-TEST_CASE("mg_direction compares a step's gradient with the momentum before it") {
+TEST_CASE("mg_direction compares a step's gradient with the momentum before the step") {
   TinyModel model;
   FakeStream stream;
   HookSettings settings;
   settings.momentum_agreement = true;
   HookSet hooks(settings, {model.parameters, {}}, stream);
   torch::optim::Adam optimizer({model[0], model[1], model[2], model[3]}, torch::optim::AdamOptions(0.05));
-  CHECK(std::isnan(direction(hooks, model, optimizer, stream, 1, 1)));
+  CHECK(std::isnan(mg_direction_of_step(hooks, model, optimizer, stream, 1, 1)));
   for (std::int64_t step = 2; step <= 4; ++step) {
     TinyModel alone;
     for (std::size_t i = 0; i < 4; ++i) alone[i].set_data(model[i].detach().clone());
@@ -141,7 +147,7 @@ TEST_CASE("mg_direction compares a step's gradient with the momentum before it")
     const double share =
         expected(alone[2].grad(), *LibtorchOptimizerState(optimizer).of(model[2]).first_moment);
     const auto scale = 1.0 / static_cast<double>(step);
-    CHECK(direction(hooks, model, optimizer, stream, step, scale) == share);
+    CHECK(mg_direction_of_step(hooks, model, optimizer, stream, step, scale) == share);
     CHECK(stream.records.size() == 4);
   }
 }
@@ -154,7 +160,7 @@ TEST_CASE("an optimizer without momentum is counted as not applicable and traini
   HookSet hooks(settings, {model.parameters, {}}, stream);
   torch::optim::SGD optimizer({model[0], model[1], model[2], model[3]}, 0.1);
   for (std::int64_t step = 1; step <= 2; ++step)
-    CHECK(std::isnan(direction(hooks, model, optimizer, stream, step, 1)));
+    CHECK(std::isnan(mg_direction_of_step(hooks, model, optimizer, stream, step, 1)));
   CHECK(hooks.not_applicable() == 8);
   CHECK_FALSE(hooks.failure());
 }

@@ -7,7 +7,7 @@
 namespace gradmon {
 namespace {
 
-TEST_CASE("modules and parameters are offered and the closest comes first") {
+TEST_CASE("modules and parameters are suggested and the closest comes first") {
   const std::vector<TargetName> names{{0, "module.decoder.fc1.weight"}, {1, "module.decoder.fc2.weight"}};
   CHECK(name_suggestions("decodr.fc2", names) == std::vector<std::string>{"decoder.fc2", "decoder.fc1"});
   CHECK(name_suggestions("decodr", names) == std::vector<std::string>{"decoder"});

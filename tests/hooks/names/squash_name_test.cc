@@ -8,7 +8,7 @@
 namespace gradmon {
 namespace {
 
-TEST_CASE("the first of the five patterns that matches says what is kept") {
+TEST_CASE("the first matching one of five patterns decides which part of a name is kept") {
   CHECK(squashed_name("module.encoder.layers.1.fc.weight") == "layers.1.fc.weight");
   CHECK(squashed_name("model.layer.3.norm.weight") == "layer.3.norm.weight");
   CHECK(squashed_name("a.layers.0.b.layers.1.w") == "layers.1.w");
@@ -26,7 +26,7 @@ TEST_CASE("a name that no pattern matches stays as it is") {
   }
 }
 
-TEST_CASE("wrappers are removed from names and module stays") {
+TEST_CASE("an unwrapped name keeps the parts called module and a plain name does not") {
   CHECK(unwrapped_name("module._orig_mod.fc._fsdp_wrapped_module.weight") == "module.fc.weight");
   CHECK(unwrapped_name("a._checkpoint_wrapped_module.b") == "a.b");
   CHECK(unwrapped_name("my_orig_mod.fc") == "my_orig_mod.fc");
@@ -41,7 +41,7 @@ TEST_CASE("names that would collide keep their full form") {
   CHECK(record_names(names, Squash::yes) == expected);
 }
 
-TEST_CASE("names that the config writes in full stay so") {
+TEST_CASE("names that the config writes in full are not squashed") {
   const std::vector<TargetName> names{
       {0, "enc.layers.0.fc"}, {0, "enc.layers.1.fc"}, {0, "module.layers.2.fc"}, {1, "enc.layers.0.fc"}};
   const auto recorded = [&](const std::vector<std::string>& written) {
@@ -51,7 +51,7 @@ TEST_CASE("names that the config writes in full stay so") {
         std::vector<std::string>{"enc.layers.0.fc", "layers.1.fc", "layers.2.fc", "enc.layers.0.fc"});
   CHECK(recorded({"1:module.enc.layers.0.fc"}) ==
         std::vector<std::string>{"layers.0.fc", "layers.1.fc", "layers.2.fc", "enc.layers.0.fc"});
-  CHECK(recorded({"enc.layers.0"})[0] == "layers.0.fc");  // what lies beneath is not written
+  CHECK(recorded({"enc.layers.0"})[0] == "layers.0.fc");  // names the module and not this parameter
 }
 
 TEST_CASE("names of different model chunks do not collide") {
@@ -59,18 +59,18 @@ TEST_CASE("names of different model chunks do not collide") {
   CHECK(record_names(names, Squash::yes) == std::vector<std::string>{"layers.0.w", "layers.0.w"});
 }
 
-TEST_CASE("a full form that meets another name's short form is settled too") {
+TEST_CASE("a name is not squashed to the full form that another name keeps") {
   const std::vector<TargetName> names{{0, "layers.0.norm"}, {0, "q.norm"}, {0, "a.layers.0.norm"}};
   const std::vector<std::string> expected{"layers.0.norm", "q.norm", "a.layers.0.norm"};
   CHECK(record_names(names, Squash::yes) == expected);
 }
 
-TEST_CASE("without squashing only wrappers go") {
+TEST_CASE("without squashing only wrapper parts are removed") {
   CHECK(record_names({{0, "m._orig_mod.layers.0.w"}}, Squash::no) ==
         std::vector<std::string>{"m.layers.0.w"});
 }
 
-std::vector<std::string> visited(const std::vector<std::string>& names) {
+std::vector<std::string> names_without_wrappers(const std::vector<std::string>& names) {
   std::vector<WatchedModule> modules;
   for (const std::string& name : names) modules.push_back({name, 0, nullptr});
   std::vector<std::string> kept;
@@ -80,19 +80,19 @@ std::vector<std::string> visited(const std::vector<std::string>& names) {
 
 using Names = std::vector<std::string>;
 
-TEST_CASE("of a module and what wraps it what is wrapped is visited") {
-  CHECK(visited({"", "0", "0._checkpoint_wrapped_module", "1"}) ==
+TEST_CASE("of a wrapper and the module in it the module is visited") {
+  CHECK(names_without_wrappers({"", "0", "0._checkpoint_wrapped_module", "1"}) ==
         Names{"", "0._checkpoint_wrapped_module", "1"});
-  CHECK(visited({"", "_fsdp_wrapped_module", "_fsdp_wrapped_module.a",
-                 "_fsdp_wrapped_module.a._fsdp_wrapped_module"}) ==
+  CHECK(names_without_wrappers({"", "_fsdp_wrapped_module", "_fsdp_wrapped_module.a",
+                                "_fsdp_wrapped_module.a._fsdp_wrapped_module"}) ==
         Names{"_fsdp_wrapped_module", "_fsdp_wrapped_module.a._fsdp_wrapped_module"});
-  CHECK(visited({"", "module", "module.a"}) == Names{"", "module", "module.a"});
+  CHECK(names_without_wrappers({"", "module", "module.a"}) == Names{"", "module", "module.a"});
 }
 
-TEST_CASE("of what is compiled the outside is visited") {
-  CHECK(visited({"", "_orig_mod", "_orig_mod.fc"}) == Names{"", "_orig_mod.fc"});
-  CHECK(visited({"", "_orig_mod", "_orig_mod._fsdp_wrapped_module"}) == Names{""});
-  CHECK(visited({"", "_fsdp_wrapped_module", "_fsdp_wrapped_module._orig_mod"}) ==
+TEST_CASE("of a compiled module the outer one is visited") {
+  CHECK(names_without_wrappers({"", "_orig_mod", "_orig_mod.fc"}) == Names{"", "_orig_mod.fc"});
+  CHECK(names_without_wrappers({"", "_orig_mod", "_orig_mod._fsdp_wrapped_module"}) == Names{""});
+  CHECK(names_without_wrappers({"", "_fsdp_wrapped_module", "_fsdp_wrapped_module._orig_mod"}) ==
         Names{"_fsdp_wrapped_module"});
 }
 

@@ -23,13 +23,13 @@ Indices matched(std::vector<std::string> targets, std::vector<std::string> patte
   return match_targets({std::move(targets), std::move(patterns), invert}, kModel).matched;
 }
 
-TEST_CASE("nothing given selects everything") {
+TEST_CASE("no targets and no patterns select everything") {
   CHECK(matched({}) == Indices{0, 1, 2, 3, 4, 5});
   CHECK(matched({}, {}, true) == Indices{0, 1, 2, 3, 4, 5});
   CHECK(match_targets({}, {}).matched.empty());
 }
 
-TEST_CASE("a module name covers what is beneath it by whole parts") {
+TEST_CASE("a module name selects everything beneath it by whole parts of names") {
   CHECK(matched({"module.decoder.layers.1"}) == Indices{1, 2, 4});
   CHECK(matched({"module.decoder.layers"}) == Indices{1, 2, 3, 4});
   CHECK(matched({"decoder.layers.1.fc.bias"}) == Indices{2});
@@ -37,7 +37,7 @@ TEST_CASE("a module name covers what is beneath it by whole parts") {
   CHECK(matched({"fc"}).empty());
 }
 
-TEST_CASE("targets may be squashed and carry module and stage and wrappers or not") {
+TEST_CASE("targets may be full or squashed and with or without module and stage and wrappers") {
   for (const char* target :
        {"layers.10", "10.fc", "0:layers.10", "decoder.layers.10.fc", "module.decoder.layers.10.",
         "0:module.decoder._fsdp_wrapped_module.layers.10", "_orig_mod.decoder.layers.10"}) {
@@ -49,25 +49,25 @@ TEST_CASE("targets may be squashed and carry module and stage and wrappers or no
   CHECK(matched({"module"}).size() == kModel.size());
 }
 
-TEST_CASE("wrappers in the model are no part of a name") {
+TEST_CASE("wrapper parts in the model's names are ignored") {
   const std::vector<TargetName> wrapped{
       {0, "_fsdp_wrapped_module.layers.1._checkpoint_wrapped_module.fc.weight"}};
   CHECK(match_targets({{"layers.1.fc"}, {}, false}, wrapped).matched == Indices{0});
 }
 
-TEST_CASE("a pattern is searched and invert takes the others") {
+TEST_CASE("a pattern matches anywhere in a name and invert selects the other names") {
   CHECK(matched({}, {"bias$", "^embedding"}) == Indices{0, 2});
   CHECK(matched({}, {"decoder.layers.1.fc.weight"}) == Indices{1, 4});
   CHECK(matched({}, {"layers\\.\\d+"}, true) == Indices{0, 5});
   CHECK(matched({}, {"^1:"}) == Indices{4, 5});
 }
 
-TEST_CASE("targets and patterns add up and inverted patterns take away") {
+TEST_CASE("patterns add to the targets and inverted patterns remove from them") {
   CHECK(matched({"embedding"}, {"bias"}) == Indices{0, 2});
   CHECK(matched({"layers.1"}, {"bias"}, true) == Indices{1, 4});
 }
 
-TEST_CASE("what matched nothing is reported with the closest names") {
+TEST_CASE("targets and patterns that match nothing are reported with the closest names") {
   const auto report = match_targets({{"decoder.layer.10", "embedding"}, {"wieght"}, false}, kModel);
   REQUIRE(report.unmatched.size() == 2);
   CHECK(report.unmatched[0].pattern == "decoder.layer.10");
@@ -77,7 +77,7 @@ TEST_CASE("what matched nothing is reported with the closest names") {
   CHECK(report.unmatched[1].error.empty());
 }
 
-TEST_CASE("a whole name covers nothing beneath it and no target means nothing") {
+TEST_CASE("a whole name matches nothing beneath it and without targets nothing matches") {
   const std::vector<TargetName> modules{
       {0, "decoder.layers.1"}, {0, "decoder.layers.1.mlp"}, {1, "decoder.layers.1"}};
   CHECK(match_whole_names({"layers.1"}, modules).matched == Indices{0, 2});
@@ -87,7 +87,7 @@ TEST_CASE("a whole name covers nothing beneath it and no target means nothing") 
   CHECK(match_whole_names({}, modules).matched.empty());
 }
 
-TEST_CASE("an invalid pattern matches nothing and says why") {
+TEST_CASE("an invalid pattern matches nothing and is reported with its error") {
   const auto report = match_targets({{}, {"layers.(1"}, false}, kModel);
   CHECK(report.matched.empty());
   REQUIRE(report.unmatched.size() == 1);

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// A forward that throws and is made again: out of memory, and then a smaller batch.
+// Forwards that throw and are retried, as with a smaller batch after running out of memory.
 #include <ATen/ops/ones.h>
 
 #include <map>
@@ -13,11 +13,11 @@
 namespace gradmon {
 namespace {
 
-struct Fragile : torch::nn::Module {
+struct ThrowingModel : torch::nn::Module {
   torch::nn::Linear fc1{nullptr}, fc2{nullptr};
-  bool breaks = false;
+  bool throws = false;
 
-  Fragile() {
+  ThrowingModel() {
     fc1 = register_module("fc1", torch::nn::Linear(4, 4));
     fc2 = register_module("fc2", torch::nn::Linear(4, 4));
   }
@@ -26,7 +26,7 @@ struct Fragile : torch::nn::Module {
     tap("middle", y);
     const at::Tensor heads = y.reshape({-1, 1, 1, 4});
     attention("scores", heads, heads, Causal::no);
-    if (breaks) throw std::runtime_error("out of memory");
+    if (throws) throw std::runtime_error("out of memory");
     return observe(*fc2)(y);
   }
 };
@@ -38,8 +38,8 @@ HookSettings everything() {
   return settings;
 }
 
-// How often each row came: "name/micro step".
-std::map<std::string, int> rows(const FakeStream& stream, Kind kind) {
+// The number of rows with each "name/micro step".
+std::map<std::string, int> row_counts(const FakeStream& stream, Kind kind) {
   std::map<std::string, int> found;
   for (const Record& record : stream.records) {
     if (record.kind == kind)
@@ -48,23 +48,23 @@ std::map<std::string, int> rows(const FakeStream& stream, Kind kind) {
   return found;
 }
 
-void train(Fragile& model) { observe(model)(at::ones({2, 4})).pow(2).mean().backward(); }
+void train(ThrowingModel& model) { observe(model)(at::ones({2, 4})).pow(2).mean().backward(); }
 
-void fail(Fragile& model) {
-  model.breaks = true;
+void train_and_throw(ThrowingModel& model) {
+  model.throws = true;
   CHECK_THROWS(train(model));
-  model.breaks = false;
+  model.throws = false;
 }
 
-TEST_CASE("a forward that threw has no rows and its retry is the micro step that it was") {
-  Fragile model;
+TEST_CASE("a forward that threw has no rows and its retry takes over its micro step") {
+  ThrowingModel model;
   FakeStream stream;
   HookSet hooks(everything(), watched(model), stream);
   hooks.begin_step({1}, HookSet::Collect::yes);
-  fail(model);
+  train_and_throw(model);
   train(model);
-  fail(model);
-  fail(model);
+  train_and_throw(model);
+  train_and_throw(model);
   train(model);
   hooks.end_step();
   CHECK(!hooks.failure());
@@ -73,16 +73,16 @@ TEST_CASE("a forward that threw has no rows and its retry is the micro step that
        {".input", ".output", "fc1.input", "fc1.output", "fc2.input", "fc2.output", "middle.output"}) {
     for (const char* micro_step : {"/0", "/1"}) forward[std::string(name) + micro_step] = 1;
   }
-  CHECK(rows(stream, Kind::actv) == forward);
-  // What went in needs no gradient.
+  CHECK(row_counts(stream, Kind::actv) == forward);
+  // The input requires no gradient.
   for (const char* none : {".input/0", ".input/1", "fc1.input/0", "fc1.input/1"}) forward.erase(none);
-  CHECK(rows(stream, Kind::actv_grad) == forward);
-  CHECK(rows(stream, Kind::attention_hook) ==
+  CHECK(row_counts(stream, Kind::actv_grad) == forward);
+  CHECK(row_counts(stream, Kind::attention_hook) ==
         std::map<std::string, int>{{"scores.attention/0", 1}, {"scores.attention/1", 1}});
 }
 
-TEST_CASE("what a module within a forward threw and the forward caught stays with its micro step") {
-  Fragile model;
+TEST_CASE("rows of an inner forward that threw stay if the outer forward catches the exception") {
+  ThrowingModel model;
   FakeStream stream;
   HookSet hooks(everything(), watched(model), stream);
   hooks.begin_step({1}, HookSet::Collect::yes);
@@ -94,12 +94,12 @@ TEST_CASE("what a module within a forward threw and the forward caught stays wit
   observe (*model.fc2)(at::ones({2, 4}));
   forward_entry::left(root, {});
   hooks.end_step();
-  CHECK(rows(stream, Kind::actv) ==
+  CHECK(row_counts(stream, Kind::actv) ==
         std::map<std::string, int>{{"fc1.input/0", 1}, {"fc2.input/0", 1}, {"fc2.output/0", 1}});
 }
 
-TEST_CASE("a value of the same name in two chunks is the first of each") {
-  Fragile first, second;
+TEST_CASE("a tapped name is counted separately in each model chunk") {
+  ThrowingModel first, second;
   WatchedModel both = watched(first);
   for (WatchedModule module : watched(second).modules) {
     module.vpp_stage = 1;
@@ -121,14 +121,14 @@ TEST_CASE("a value of the same name in two chunks is the first of each") {
   CHECK(stream.targets(Kind::attention_hook) == scores);
 }
 
-TEST_CASE("an attention told of in the second chunk goes with its abandoned forward") {
-  Fragile model;
+TEST_CASE("an attention reported in the second chunk is discarded with its abandoned forward") {
+  ThrowingModel model;
   WatchedModel chunk = watched(model);
   for (WatchedModule& module : chunk.modules) module.vpp_stage = 1;
   FakeStream stream;
   HookSet hooks(everything(), chunk, stream);
   hooks.begin_step({1}, HookSet::Collect::yes);
-  fail(model);
+  train_and_throw(model);
   train(model);
   hooks.end_step();
   CHECK(stream.targets(Kind::attention_hook) == std::vector<std::string>{"1:scores.attention"});

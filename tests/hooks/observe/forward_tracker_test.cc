@@ -20,6 +20,7 @@
 
 #include "control/debian_version.h"
 #include "gradmon/observe.h"
+#include "tests/hooks/observed_model.h"
 #include GRADMON_CATCH_HEADER
 
 namespace gradmon {
@@ -27,8 +28,10 @@ namespace {
 
 using Lines = std::vector<std::string>;
 
-// Writes down what it is told.
-class Diary : public ForwardListener {
+// Writes a line for each call. "> 1 0@2 tuple[1] 0": before the forward of module 1, in micro step 0, its
+// call 2 (`r`: recomputed), with one input, the tensor "0". `<`: after the forward; `~`: abandoned;
+// `=`: tapped.
+class ForwardLog : public ForwardListener {
  public:
   Lines lines;
   bool fails = false;
@@ -91,51 +94,46 @@ struct Block : torch::nn::Module {
   }
 };
 
-// Modules by the order of named_modules(), the root first.
-std::vector<WatchedModule> modules_of(torch::nn::Module& model) {
-  std::vector<WatchedModule> modules{{"", 0, &model}};
-  for (const auto& item : model.named_modules("", false))
-    modules.push_back({item.key(), 0, item.value().get()});
-  return modules;
-}
+// In the order of named_modules(), with the root first.
+std::vector<WatchedModule> modules_of(torch::nn::Module& model) { return watched(model).modules; }
 
 struct Fixture {
   Block model;
-  Diary diary;
+  ForwardLog forward_log;
   HookFuse fuse;
   const at::Tensor x = at::linspace(-1, 1, 8).reshape({2, 4});
 };
 
-TEST_CASE("an observed module computes what it computes alone") {
+TEST_CASE("observing a module does not change its result") {
   Fixture f;
   const at::Tensor alone = f.model.forward(f.x);
   CHECK(at::equal(observe(f.model)(f.x), alone));
-  ForwardTracker tap(modules_of(f.model), 1, {&f.diary}, f.fuse);
-  tap.begin_step();
+  ForwardTracker tracker(modules_of(f.model), 1, {&f.forward_log}, f.fuse);
+  tracker.begin_step();
   CHECK(at::equal(observe(f.model)(f.x), alone));
   CHECK(!f.fuse.failure());
 }
 
-TEST_CASE("a visit names module and micro step and call with what goes in and comes out") {
+TEST_CASE("a visit has its module and micro step and call and input and output tensors") {
   Fixture f;
-  ForwardTracker tap(modules_of(f.model), 1, {&f.diary}, f.fuse);
-  tap.begin_step();
+  ForwardTracker tracker(modules_of(f.model), 1, {&f.forward_log}, f.fuse);
+  tracker.begin_step();
   observe(f.model)(f.x);
   const Lines first{"> 0 0@1 tuple[1] 0", "> 1 0@1 tuple[1] 0",     "< 1 0@1 lone ",
                     "= middle in 0 0@1",  "> 1 0@2 tuple[1] 0",     "< 1 0@2 lone ",
                     "> 2 0@1 tuple[4] 0", "< 2 0@1 tuple[3] 0 1 2", "< 0 0@1 lone "};
-  CHECK(f.diary.lines == first);
-  f.diary.lines.clear();
+  CHECK(f.forward_log.lines == first);
+  f.forward_log.lines.clear();
   observe(f.model)(f.x);
-  REQUIRE(f.diary.lines.size() == 9);
-  CHECK(f.diary.lines[4] == "> 1 1@2 tuple[1] 0");
-  tap.begin_step();
-  f.diary.lines.clear();
+  REQUIRE(f.forward_log.lines.size() == 9);
+  CHECK(f.forward_log.lines[4] == "> 1 1@2 tuple[1] 0");
+  tracker.begin_step();
+  f.forward_log.lines.clear();
   observe(f.model)(f.x);
-  CHECK(f.diary.lines == first);
+  CHECK(f.forward_log.lines == first);
 }
 
-TEST_CASE("children of an observed Sequential are visited and so is what an AnyModule holds") {
+TEST_CASE("children of an observed Sequential and the module in an AnyModule are visited") {
   torch::nn::Sequential inner(torch::nn::Linear(4, 4), torch::nn::ReLU());
   torch::nn::AnyModule any{torch::nn::Linear(4, 3)};
   torch::nn::Sequential recurrent(torch::nn::LSTM(4, 2));
@@ -145,23 +143,23 @@ TEST_CASE("children of an observed Sequential are visited and so is what an AnyM
   root.register_module("recurrent", recurrent.ptr());
   const at::Tensor x = at::linspace(-1, 1, 8).reshape({2, 4});
   const auto alone = any.forward(inner->forward(x));
-  Diary diary;
+  ForwardLog forward_log;
   HookFuse fuse;
-  ForwardTracker tap(modules_of(root), 1, {&diary}, fuse);
-  tap.begin_step();
-  CHECK(at::equal(observe(any).forward(observe(inner)(x)), alone));  // holders, as what is in them
+  ForwardTracker tracker(modules_of(root), 1, {&forward_log}, fuse);
+  tracker.begin_step();
+  CHECK(at::equal(observe(any).forward(observe(inner)(x)), alone));  // a holder counts as its module
   using Both = std::tuple<at::Tensor, std::tuple<at::Tensor, at::Tensor>>;
   CHECK(std::get<0>(observe(recurrent).forward<Both>(x.reshape({1, 2, 4}))).defined());
-  CHECK(diary.lines == Lines{"> 1 0@1 tuple[1] 0", "> 2 0@1 tuple[1] 0", "< 2 0@1 lone ",
-                             "> 3 0@1 tuple[1] 0", "< 3 0@1 lone ", "< 1 0@1 lone ", "> 4 0@1 tuple[1] 0",
-                             "< 4 0@1 lone ", "> 5 0@1 tuple[1] 0", "> 6 0@1 tuple[1] 0",
-                             "< 6 0@1 tuple[3] 0 1 2", "< 5 0@1 tuple[3] 0 1 2"});
+  CHECK(forward_log.lines == Lines{"> 1 0@1 tuple[1] 0", "> 2 0@1 tuple[1] 0", "< 2 0@1 lone ",
+                                   "> 3 0@1 tuple[1] 0", "< 3 0@1 lone ", "< 1 0@1 lone ",
+                                   "> 4 0@1 tuple[1] 0", "< 4 0@1 lone ", "> 5 0@1 tuple[1] 0",
+                                   "> 6 0@1 tuple[1] 0", "< 6 0@1 tuple[3] 0 1 2", "< 5 0@1 tuple[3] 0 1 2"});
 }
 
-TEST_CASE("evaluation and forwards without gradients are passed over") {
+TEST_CASE("forwards in evaluation mode or without gradients are not visited") {
   Fixture f;
-  ForwardTracker tap(modules_of(f.model), 1, {&f.diary}, f.fuse);
-  tap.begin_step();
+  ForwardTracker tracker(modules_of(f.model), 1, {&f.forward_log}, f.fuse);
+  tracker.begin_step();
   f.model.eval();
   observe(f.model)(f.x);
   f.model.train();
@@ -169,89 +167,89 @@ TEST_CASE("evaluation and forwards without gradients are passed over") {
     const c10::NoGradGuard no_grad;
     observe(f.model)(f.x);
   }
-  CHECK(f.diary.lines.empty());
+  CHECK(f.forward_log.lines.empty());
   observe(f.model)(f.x);
-  CHECK(f.diary.lines.at(0) == "> 0 0@1 tuple[1] 0");
+  CHECK(f.forward_log.lines.at(0) == "> 0 0@1 tuple[1] 0");
 }
 
-TEST_CASE("a recomputation that has been ended by an exception is not around the next forward") {
+TEST_CASE("a forward after a recomputation that an exception ended is not part of the recomputation") {
   Fixture f;
-  ForwardTracker tap(modules_of(f.model), 2, {&f.diary}, f.fuse);
-  tap.begin_step();
+  ForwardTracker tracker(modules_of(f.model), 2, {&f.forward_log}, f.fuse);
+  tracker.begin_step();
   const at::Tensor output = observe(f.model)(f.x);
-  const auto first = f.diary.lines;
+  const auto first = f.forward_log.lines;
   const at::Tensor watched = at::ones({1}).requires_grad_().clone();
   watched.register_hook(
       [&](const at::Tensor&) { forward_entry::entered(&f.model, ModuleMode::training, ForwardTensors{}); });
   watched.backward();
-  CHECK(f.diary.lines == first);  // nothing of that forward ran without gradients
+  CHECK(f.forward_log.lines == first);  // not visited: gradients are disabled in the hook
   observe(f.model)(f.x);
-  CHECK(f.diary.lines.at(first.size()) == "> 0 1@1 tuple[1] 0");
+  CHECK(f.forward_log.lines.at(first.size()) == "> 0 1@1 tuple[1] 0");
 }
 
-TEST_CASE("within a forward that counts one without gradients counts as a checkpoint runs it") {
+TEST_CASE("a forward without gradients inside a visited one is visited because checkpointing does so") {
   Fixture f;
-  ForwardTracker tap(modules_of(f.model), 1, {&f.diary}, f.fuse);
-  tap.begin_step();
+  ForwardTracker tracker(modules_of(f.model), 1, {&f.forward_log}, f.fuse);
+  tracker.begin_step();
   ForwardPassage root(&f.model, ModuleMode::training, {});
   const c10::NoGradGuard no_grad;
   observe (*f.model.fc)(f.x);
   f.model.fc->eval();
   observe (*f.model.fc)(f.x);
   root.leave({});
-  CHECK(f.diary.lines ==
+  CHECK(f.forward_log.lines ==
         Lines{"> 0 0@1 tuple[0]", "> 1 0@1 tuple[1] 0", "< 1 0@1 lone ", "< 0 0@1 tuple[0]"});
 }
 
-TEST_CASE("without an observed root micro steps are told by the first module and stay within bounds") {
+TEST_CASE("without an observed root the first module counts micro steps and not beyond grad_acc_steps") {
   Fixture f;
-  ForwardTracker tap(modules_of(f.model), 2, {&f.diary}, f.fuse);
-  tap.begin_step();
+  ForwardTracker tracker(modules_of(f.model), 2, {&f.forward_log}, f.fuse);
+  tracker.begin_step();
   for (int i = 0; i < 3; ++i) {
     observe (*f.model.two)(f.x, 1, f.x, "");
     observe (*f.model.fc)(f.x);
   }
-  CHECK(f.diary.lines.at(0) == "> 2 0@1 tuple[4] 0 2");
-  CHECK(f.diary.lines.at(2) == "> 1 0@1 tuple[1] 0");
-  CHECK(f.diary.lines.at(4) == "> 2 1@1 tuple[4] 0 2");
-  CHECK(f.diary.lines.at(6) == "> 1 1@1 tuple[1] 0");
-  CHECK(f.diary.lines.at(8) == "> 2 1@2 tuple[4] 0 2");
+  CHECK(f.forward_log.lines.at(0) == "> 2 0@1 tuple[4] 0 2");
+  CHECK(f.forward_log.lines.at(2) == "> 1 0@1 tuple[1] 0");
+  CHECK(f.forward_log.lines.at(4) == "> 2 1@1 tuple[4] 0 2");
+  CHECK(f.forward_log.lines.at(6) == "> 1 1@1 tuple[1] 0");
+  CHECK(f.forward_log.lines.at(8) == "> 2 1@2 tuple[4] 0 2");
 }
 
-TEST_CASE("a forward that throws leaves nothing behind and its exception passes") {
+TEST_CASE("a forward that throws is no longer open and its exception passes through") {
   Fixture f;
-  ForwardTracker tap(modules_of(f.model), 1, {&f.diary}, f.fuse);
-  tap.begin_step();
+  ForwardTracker tracker(modules_of(f.model), 1, {&f.forward_log}, f.fuse);
+  tracker.begin_step();
   CHECK_THROWS(observe(*f.model.two)(f.x, -1, f.x, ""));
-  f.diary.lines.clear();
+  f.forward_log.lines.clear();
   observe (*f.model.fc)(f.x);
   CHECK(modules_around(module_indices(modules_of(f.model))).empty());
-  CHECK(f.diary.lines.at(0) == "> 1 0@1 tuple[1] 0");
+  CHECK(f.forward_log.lines.at(0) == "> 1 0@1 tuple[1] 0");
 }
 
-TEST_CASE("a root that was never left is taken for left when it is entered again") {
+TEST_CASE("entering a root again abandons its earlier forward that is still open") {
   Fixture f;
-  ForwardTracker tap(modules_of(f.model), 1, {&f.diary}, f.fuse);
-  tap.begin_step();
+  ForwardTracker tracker(modules_of(f.model), 1, {&f.forward_log}, f.fuse);
+  tracker.begin_step();
   forward_entry::entered(&f.model, ModuleMode::training, {});
   const torch::nn::Module* const fc = f.model.fc.get();
   forward_entry::entered(fc, ModuleMode::training, {});
-  f.diary.lines.clear();
+  f.forward_log.lines.clear();
   observe(f.model)(f.x);
-  CHECK(f.diary.lines.at(0) == "~ 0 0@1");
-  CHECK(f.diary.lines.at(1) == "> 0 0@1 tuple[1] 0");
+  CHECK(f.forward_log.lines.at(0) == "~ 0 0@1");
+  CHECK(f.forward_log.lines.at(1) == "> 0 0@1 tuple[1] 0");
   CHECK(modules_around(module_indices(modules_of(f.model))).empty());
 }
 
 TEST_CASE("a listener that throws trips the fuse and the forward goes on") {
   Fixture f;
-  f.diary.fails = true;
-  ForwardTracker tap(modules_of(f.model), 1, {&f.diary}, f.fuse);
-  tap.begin_step();
+  f.forward_log.fails = true;
+  ForwardTracker tracker(modules_of(f.model), 1, {&f.forward_log}, f.fuse);
+  tracker.begin_step();
   CHECK(observe(f.model)(f.x).defined());
   REQUIRE(f.fuse.failure());
   CHECK(f.fuse.failure()->cause == "cannot write");
-  CHECK(f.diary.lines.empty());
+  CHECK(f.forward_log.lines.empty());
   CHECK(modules_around(module_indices(modules_of(f.model))).empty());
 }
 
@@ -259,31 +257,31 @@ TEST_CASE("a module registered twice is visited under its first name") {
   Fixture f;
   auto modules = modules_of(f.model);
   modules.push_back({"tied", 0, f.model.fc.get()});
-  ForwardTracker tap(modules, 1, {&f.diary}, f.fuse);
-  tap.begin_step();
+  ForwardTracker tracker(modules, 1, {&f.forward_log}, f.fuse);
+  tracker.begin_step();
   observe (*f.model.fc)(f.x);
-  CHECK(f.diary.lines.at(0) == "> 1 0@1 tuple[1] 0");
+  CHECK(f.forward_log.lines.at(0) == "> 1 0@1 tuple[1] 0");
 }
 
-TEST_CASE("nobody is told before the step begins or once it has ended") {
+TEST_CASE("no listener is called before the step begins or after it has ended") {
   Fixture f;
   CHECK(!forward_entry::open());
   {
-    ForwardTracker tap(modules_of(f.model), 1, {&f.diary}, f.fuse);
+    ForwardTracker tracker(modules_of(f.model), 1, {&f.forward_log}, f.fuse);
     CHECK(!forward_entry::open());
-    tap.begin_step();
+    tracker.begin_step();
     CHECK(forward_entry::open());
-    tap.disarm();
+    tracker.disarm();
     CHECK(!forward_entry::open());
     observe(f.model)(f.x);
-    CHECK(f.diary.lines.empty());
-    tap.begin_step();
+    CHECK(f.forward_log.lines.empty());
+    tracker.begin_step();
   }
   CHECK(!forward_entry::open());
 }
 
-// Ends another tap, and makes the memory of its fuse unreadable, once it is told of a forward.
-class Ender : public ForwardObserver {
+// Calls `end` when a forward begins.
+class CallbackObserver : public ForwardObserver {
  public:
   std::function<void()> end;
   void entered(const void*, ModuleMode, const ForwardTensors&) noexcept override { end(); }
@@ -294,45 +292,45 @@ class Ender : public ForwardObserver {
                 Causal) noexcept override {}
 };
 
-TEST_CASE("a tap that ends between being looked up and being told touches nothing of its owner") {
+TEST_CASE("a tracker destroyed between its lookup and its call touches nothing of its owner") {
   Fixture f;
   const std::size_t size = sizeof(HookFuse);
   void* const page = mmap(nullptr, size, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
   REQUIRE(page != MAP_FAILED);
   auto* const fuse = new (page) HookFuse;
-  std::optional<ForwardTracker> tap;
-  const auto ender = std::make_shared<Ender>();
-  ender->end = [&] {
-    tap.reset();
+  std::optional<ForwardTracker> tracker;
+  const auto observer = std::make_shared<CallbackObserver>();
+  observer->end = [&] {
+    tracker.reset();
     fuse->~HookFuse();
     mprotect(page, size, PROT_NONE);
   };
-  forward_entry::arm(ender);
-  tap.emplace(modules_of(f.model), 1, std::vector<ForwardListener*>{&f.diary}, *fuse);
-  tap->begin_step();
+  forward_entry::arm(observer);
+  tracker.emplace(modules_of(f.model), 1, std::vector<ForwardListener*>{&f.forward_log}, *fuse);
+  tracker->begin_step();
   forward_entry::entered(&f.model, ModuleMode::training, {});
-  forward_entry::disarm(*ender);
-  CHECK(!tap);
-  CHECK(f.diary.lines.empty());
+  forward_entry::disarm(*observer);
+  CHECK(!tracker);
+  CHECK(f.forward_log.lines.empty());
   munmap(page, size);
 }
 
 TEST_CASE("two monitors of one process each see their own model") {
   Fixture f, g;
-  ForwardTracker one(modules_of(f.model), 1, {&f.diary}, f.fuse);
-  ForwardTracker other(modules_of(g.model), 1, {&g.diary}, g.fuse);
+  ForwardTracker one(modules_of(f.model), 1, {&f.forward_log}, f.fuse);
+  ForwardTracker other(modules_of(g.model), 1, {&g.forward_log}, g.fuse);
   one.begin_step();
   other.begin_step();
   observe(f.model)(f.x);
   observe(g.model)(g.x);
-  CHECK(f.diary.lines.size() == 10);
-  CHECK(g.diary.lines.size() == 10);
+  CHECK(f.forward_log.lines.size() == 10);
+  CHECK(g.forward_log.lines.size() == 10);
 }
 
-TEST_CASE("forwards on several threads are told apart while steps begin and end") {
+TEST_CASE("forwards on several threads survive step boundaries and have distinct micro steps") {
   Fixture f;
-  ForwardTracker tap(modules_of(f.model), 1'000'000, {&f.diary}, f.fuse);
-  tap.begin_step();
+  ForwardTracker tracker(modules_of(f.model), 1'000'000, {&f.forward_log}, f.fuse);
+  tracker.begin_step();
   std::vector<std::thread> threads;
   for (int t = 0; t < 4; ++t) {
     threads.emplace_back([&] {
@@ -340,12 +338,12 @@ TEST_CASE("forwards on several threads are told apart while steps begin and end"
     });
   }
   for (int step = 0; step < 50; ++step) {
-    tap.disarm();
-    tap.begin_step();
+    tracker.disarm();
+    tracker.begin_step();
   }
   for (std::thread& thread : threads) thread.join();
-  tap.begin_step();
-  f.diary.lines.clear();
+  tracker.begin_step();
+  f.forward_log.lines.clear();
   threads.clear();
   for (int t = 0; t < 4; ++t) {
     threads.emplace_back([&] {
@@ -354,7 +352,7 @@ TEST_CASE("forwards on several threads are told apart while steps begin and end"
   }
   for (std::thread& thread : threads) thread.join();
   std::map<std::string, int> roots;
-  for (const std::string& line : f.diary.lines) {
+  for (const std::string& line : f.forward_log.lines) {
     if (line.compare(0, 4, "> 0 ") == 0) ++roots[line];
   }
   CHECK(roots.size() == 800);

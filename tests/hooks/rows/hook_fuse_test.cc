@@ -12,37 +12,37 @@ namespace {
 using std::chrono::milliseconds;
 using std::chrono::steady_clock;
 
-void let_pass(milliseconds time) {
+void busy_wait(milliseconds time) {
   const auto until = steady_clock::now() + time;
   while (steady_clock::now() < until) continue;
 }
 
-TEST_CASE("the time of a body is counted and of one within another only once") {
+TEST_CASE("the time of a body is counted and that of a nested body only once") {
   HookFuse fuse;
   REQUIRE(fuse.hook_time() == milliseconds{0});
   const auto begun = steady_clock::now();
-  fuse.guard("outer", [&] { fuse.guard("inner", [] { let_pass(milliseconds{2}); }); });
+  fuse.guard("outer", [&] { fuse.guard("inner", [] { busy_wait(milliseconds{2}); }); });
   const auto all = steady_clock::now() - begun;
   REQUIRE(fuse.hook_time() >= milliseconds{2});
   REQUIRE(fuse.hook_time() <= all);
 }
 
-TEST_CASE("a body that throws counts as well and leaves the count right") {
+TEST_CASE("the time of a body that throws is counted and later bodies are counted right") {
   HookFuse fuse;
   const auto begun = steady_clock::now();
   fuse.guard("outer", [&] {
     fuse.guard("inner", [] { throw std::runtime_error("no"); });
-    let_pass(milliseconds{1});
+    busy_wait(milliseconds{1});
   });
   const auto between = fuse.hook_time();
   REQUIRE(between >= milliseconds{1});
-  fuse.guard("next", [] { let_pass(milliseconds{1}); });
+  fuse.guard("next", [] { busy_wait(milliseconds{1}); });
   REQUIRE(fuse.hook_time() >= between + milliseconds{1});
   REQUIRE(fuse.hook_time() <= steady_clock::now() - begun);
   REQUIRE(fuse.failure()->cause == "no");
 }
 
-TEST_CASE("the first failure is the one that is told") {
+TEST_CASE("only the first failure is recorded and with the first line of its cause") {
   HookFuse fuse;
   CHECK_FALSE(fuse.failure());
   fuse.guard("first", [] { throw std::runtime_error("a reason\nand a backtrace"); });

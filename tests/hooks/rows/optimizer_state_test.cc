@@ -20,7 +20,7 @@ using namespace torch::optim;
 
 at::Tensor weight() { return at::ones({3}).requires_grad_(); }
 
-// A step with the gradient 2.
+// One step in which every element of the gradient is 2.
 void step(Optimizer& optimizer, at::Tensor& parameter) {
   parameter.mutable_grad() = at::ones({3}) * 2;
   optimizer.step();
@@ -30,15 +30,15 @@ bool all_near(const std::optional<at::Tensor>& tensor, double value) {
   return tensor && tensor->defined() && near(norm_of(*tensor), std::sqrt(3.0) * value);
 }
 
-bool none_yet(const std::optional<at::Tensor>& tensor) { return tensor && !tensor->defined(); }
+bool not_yet_defined(const std::optional<at::Tensor>& tensor) { return tensor && !tensor->defined(); }
 
 template <typename O, typename Options>
 void check_adam() {
   at::Tensor parameter = weight();
   O optimizer({parameter}, Options(0.1).betas({0.8, 0.9}).eps(1e-6));
   const LibtorchOptimizerState state(optimizer);
-  CHECK(none_yet(state.of(parameter).first_moment));
-  CHECK(none_yet(state.of(parameter).second_moment));
+  CHECK(not_yet_defined(state.of(parameter).first_moment));
+  CHECK(not_yet_defined(state.of(parameter).second_moment));
   step(optimizer, parameter);
   step(optimizer, parameter);
   const ParameterState kept = state.of(parameter);
@@ -46,15 +46,15 @@ void check_adam() {
   CHECK(all_near(kept.second_moment, 0.9 * 0.4 + 0.4));
 }
 
-TEST_CASE("the state of Adam and AdamW is what they keep") {
+TEST_CASE("the moments of Adam and AdamW are the averages that they keep") {
   check_adam<Adam, AdamOptions>();
   check_adam<AdamW, AdamWOptions>();
 }
 
-TEST_CASE("the first moment of SGD is its momentum where it has one") {
+TEST_CASE("the first moment of SGD is its momentum if it has one") {
   at::Tensor parameter = weight();
   SGD with({parameter}, SGDOptions(0.1).momentum(0.5));
-  CHECK(none_yet(LibtorchOptimizerState(with).of(parameter).first_moment));
+  CHECK(not_yet_defined(LibtorchOptimizerState(with).of(parameter).first_moment));
   step(with, parameter);
   step(with, parameter);
   const ParameterState kept = LibtorchOptimizerState(with).of(parameter);
@@ -80,7 +80,7 @@ TEST_CASE("the moments of RMSprop are its momentum and its mean of squares") {
   CHECK(LibtorchOptimizerState(without).of(parameter).second_moment->defined());
 }
 
-TEST_CASE("each group of an optimizer has its own options") {
+TEST_CASE("each parameter group of an optimizer has its own options") {
   at::Tensor first = weight(), second = weight();
   SGD optimizer(
       std::vector<OptimizerParamGroup>{
@@ -91,14 +91,14 @@ TEST_CASE("each group of an optimizer has its own options") {
   CHECK_FALSE(LibtorchOptimizerState(optimizer).of(second).first_moment);
 }
 
-TEST_CASE("of another optimizer or parameter the state is empty") {
-  at::Tensor parameter = weight(), stranger = weight();
+TEST_CASE("the state of an unsupported optimizer or of an unknown parameter is empty") {
+  at::Tensor parameter = weight(), unknown_parameter = weight();
   Adagrad other({parameter});
   step(other, parameter);
   CHECK_FALSE(LibtorchOptimizerState(other).of(parameter).first_moment);
   CHECK_FALSE(LibtorchOptimizerState(other).of(parameter).second_moment);
   Adam adam({parameter});
-  CHECK_FALSE(LibtorchOptimizerState(adam).of(stranger).first_moment);
+  CHECK_FALSE(LibtorchOptimizerState(adam).of(unknown_parameter).first_moment);
 }
 
 }  // namespace

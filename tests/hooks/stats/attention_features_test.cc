@@ -1,7 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "hooks/stats/attention_features.h"
 
-#include <ATen/Parallel.h>
 #include <ATen/TensorOperators.h>
 #include <ATen/ops/empty.h>
 #include <ATen/ops/matmul.h>
@@ -18,6 +17,7 @@
 
 #include "control/debian_version.h"
 #include "hooks/stats/device_batch.h"
+#include "tests/hooks/stats/thread_count.h"
 #include GRADMON_CATCH_HEADER
 
 namespace gradmon {
@@ -25,7 +25,7 @@ namespace {
 
 constexpr double kInf = std::numeric_limits<double>::infinity();
 
-// From the whole matrix of weights, in double.
+// The features computed from the full attention matrix, in double.
 AttentionFeatures reference(const at::Tensor& q, const at::Tensor& k, AxisOrder order, Causal causal) {
   const auto arranged = [&](const at::Tensor& x) {
     return x.to(at::kDouble)
@@ -62,10 +62,10 @@ void compare(const at::Tensor& q, const at::Tensor& k, AxisOrder order, double t
   }
 }
 
-at::Tensor numbers(at::IntArrayRef sizes, double scale = 1) { return at::randn(sizes) * scale; }
+at::Tensor random_tensor(at::IntArrayRef sizes, double scale = 1) { return at::randn(sizes) * scale; }
 
-// As if Q and K were on a device.
-AttentionFeatures by_device(const at::Tensor& q, const at::Tensor& k, Causal causal) {
+// Takes the path of device tensors with tensors of the CPU.
+AttentionFeatures features_by_device_path(const at::Tensor& q, const at::Tensor& k, Causal causal) {
   const c10::NoGradGuard no_grad;
   DeviceBatch batch;
   batch.add(pending_attention_features(q.permute({1, 2, 0, 3}), k.permute({1, 2, 0, 3}), causal));
@@ -79,61 +79,63 @@ std::string refusal(const at::Tensor& q, const at::Tensor& k) {
   return features.error();
 }
 
-TEST_CASE("attention features come from a device as they are in memory") {
+TEST_CASE("the device path gives the same attention features") {
   for (const Causal causal : {Causal::no, Causal::yes}) {
-    const at::Tensor q = numbers({70, 2, 6, 16}), k = numbers({90, 2, 3, 16});
-    const AttentionFeatures got = by_device(q, k, causal);
+    const at::Tensor q = random_tensor({70, 2, 6, 16}), k = random_tensor({90, 2, 3, 16});
+    const AttentionFeatures got = features_by_device_path(q, k, causal);
     const AttentionFeatures wanted = reference(q, k, AxisOrder::sbhd, causal);
     CHECK(agree(got.entropy, wanted.entropy, 1e-5));
     CHECK(agree(got.softmax_max, wanted.softmax_max, 1e-5));
   }
 }
 
-TEST_CASE("attention features equal those of the whole matrix in double") {
+TEST_CASE("attention features equal those of the full attention matrix in double") {
   for (const double scale : {0.1, 1.0, 3.0}) {
     for (const std::int64_t length : {1, 5, 64, 257, 700}) {
-      compare(numbers({length, 2, 3, 32}, scale), numbers({length, 2, 3, 32}, scale), AxisOrder::sbhd, 1e-6);
+      compare(random_tensor({length, 2, 3, 32}, scale), random_tensor({length, 2, 3, 32}, scale),
+              AxisOrder::sbhd, 1e-6);
     }
   }
-  compare(numbers({2, 130, 2, 7}), numbers({2, 130, 2, 7}), AxisOrder::bshd, 1e-6);
-  compare(numbers({1, 40, 1, 1}), numbers({1, 40, 1, 1}), AxisOrder::bshd, 1e-6);
+  compare(random_tensor({2, 130, 2, 7}), random_tensor({2, 130, 2, 7}), AxisOrder::bshd, 1e-6);
+  compare(random_tensor({1, 40, 1, 1}), random_tensor({1, 40, 1, 1}), AxisOrder::bshd, 1e-6);
 }
 
-TEST_CASE("attention with fewer keys than queries or more is measured whole") {
-  compare(numbers({100, 1, 2, 16}), numbers({300, 1, 2, 16}), AxisOrder::sbhd, 1e-6);
-  compare(numbers({300, 1, 2, 16}), numbers({100, 1, 2, 16}), AxisOrder::sbhd, 1e-6);
-  compare(numbers({1, 1, 2, 16}), numbers({513, 1, 2, 16}), AxisOrder::sbhd, 1e-6);
+TEST_CASE("the numbers of queries and keys may differ") {
+  compare(random_tensor({100, 1, 2, 16}), random_tensor({300, 1, 2, 16}), AxisOrder::sbhd, 1e-6);
+  compare(random_tensor({300, 1, 2, 16}), random_tensor({100, 1, 2, 16}), AxisOrder::sbhd, 1e-6);
+  compare(random_tensor({1, 1, 2, 16}), random_tensor({513, 1, 2, 16}), AxisOrder::sbhd, 1e-6);
 }
 
 TEST_CASE("grouped queries share the keys of their group") {
-  compare(numbers({65, 2, 6, 16}), numbers({65, 2, 2, 16}), AxisOrder::sbhd, 1e-6);
-  compare(numbers({2, 65, 6, 16}), numbers({2, 65, 1, 16}), AxisOrder::bshd, 1e-6);
+  compare(random_tensor({65, 2, 6, 16}), random_tensor({65, 2, 2, 16}), AxisOrder::sbhd, 1e-6);
+  compare(random_tensor({2, 65, 6, 16}), random_tensor({2, 65, 1, 16}), AxisOrder::bshd, 1e-6);
 }
 
-TEST_CASE("attention features take every floating type as it is") {
-  const at::Tensor q = numbers({90, 1, 2, 24}), k = numbers({90, 1, 2, 24});
+TEST_CASE("Q and K may be of any floating type") {
+  const at::Tensor q = random_tensor({90, 1, 2, 24}), k = random_tensor({90, 1, 2, 24});
   compare(q.to(at::kDouble), k.to(at::kDouble), AxisOrder::sbhd, 1e-12);
   compare(q.to(at::kHalf), k.to(at::kHalf), AxisOrder::sbhd, 1e-6);
   compare(q.to(at::kBFloat16), k.to(at::kBFloat16), AxisOrder::sbhd, 1e-6);
   compare(q.to(at::kBFloat16), k, AxisOrder::sbhd, 1e-6);
 }
 
-TEST_CASE("attention features read any strides") {
-  const at::Tensor both = numbers({50, 2, 3, 2, 16});
+TEST_CASE("Q and K may have any strides") {
+  const at::Tensor both = random_tensor({50, 2, 3, 2, 16});
   compare(both.select(3, 0), both.select(3, 1), AxisOrder::sbhd, 1e-6);
-  compare(numbers({16, 3, 2, 50}).permute({3, 2, 1, 0}), numbers({50, 2, 3, 16}), AxisOrder::sbhd, 1e-6);
-  compare(numbers({1, 2, 1, 16}).expand({50, 2, 3, 16}), numbers({50, 2, 1, 16}).expand({50, 2, 3, 16}),
-          AxisOrder::sbhd, 1e-6);
+  compare(random_tensor({16, 3, 2, 50}).permute({3, 2, 1, 0}), random_tensor({50, 2, 3, 16}), AxisOrder::sbhd,
+          1e-6);
+  compare(random_tensor({1, 2, 1, 16}).expand({50, 2, 3, 16}),
+          random_tensor({50, 2, 1, 16}).expand({50, 2, 3, 16}), AxisOrder::sbhd, 1e-6);
 }
 
-TEST_CASE("all heads and batches count and not the first alone") {
-  const at::Tensor q = numbers({20, 2, 2, 8}, 0.01), k = numbers({20, 2, 2, 8}, 0.01);
+TEST_CASE("every head and every batch element counts") {
+  const at::Tensor q = random_tensor({20, 2, 2, 8}, 0.01), k = random_tensor({20, 2, 2, 8}, 0.01);
   const double even = features_of(q, k, AxisOrder::sbhd, Causal::no).softmax_max;
   q.select(1, 1).select(1, 1).mul_(1e7);
   CHECK(features_of(q, k, AxisOrder::sbhd, Causal::no).softmax_max > 2 * even);
 }
 
-TEST_CASE("scores far apart make attention that looks at one key") {
+TEST_CASE("a dominant score gives entropy 0 and softmax_max 1") {
   const at::Tensor q = at::ones({3, 1, 1, 4}) * 1e4;
   const at::Tensor k = at::zeros({600, 1, 1, 4});
   k.select(0, 599).fill_(1e4);
@@ -142,7 +144,7 @@ TEST_CASE("scores far apart make attention that looks at one key") {
   CHECK(features.softmax_max == 1);
 }
 
-TEST_CASE("a NaN or infinite score that is seen makes NaN and a masked one does not") {
+TEST_CASE("a NaN or infinite score gives NaN unless it is masked") {
   for (const double bad : {std::nan(""), kInf}) {
     const at::Tensor q = at::ones({300, 1, 1, 4}), k = at::ones({300, 1, 1, 4});
     k.select(0, 299).select(2, 0).fill_(bad);
@@ -154,7 +156,7 @@ TEST_CASE("a NaN or infinite score that is seen makes NaN and a masked one does 
   }
 }
 
-TEST_CASE("a score of minus infinity weighs nothing unless there is no other") {
+TEST_CASE("a score of minus infinity has weight 0 and a query with no other score gives NaN") {
   const at::Tensor q = at::ones({2, 1, 1, 4}), k = at::ones({300, 1, 1, 4});
   k.narrow(0, 0, 298).select(3, 0).fill_(-kInf);
   CHECK(agree(features_of(q, k, AxisOrder::sbhd, Causal::no).entropy, std::log(2.0), 1e-6));
@@ -164,29 +166,28 @@ TEST_CASE("a score of minus infinity weighs nothing unless there is no other") {
 }
 
 TEST_CASE("attention features do not depend on the number of threads") {
-  const int before = at::get_num_threads();
-  const at::Tensor q = numbers({900, 1, 2, 16}), k = numbers({900, 1, 2, 16});
-  at::set_num_threads(1);
-  const AttentionFeatures alone = features_of(q, k, AxisOrder::sbhd, Causal::yes);
-  at::set_num_threads(4);
-  const AttentionFeatures together = features_of(q, k, AxisOrder::sbhd, Causal::yes);
-  at::set_num_threads(before);
+  const at::Tensor q = random_tensor({900, 1, 2, 16}), k = random_tensor({900, 1, 2, 16});
+  const auto with_threads = [&](int threads) {
+    const ThreadCount count(threads);
+    return features_of(q, k, AxisOrder::sbhd, Causal::yes);
+  };
+  const AttentionFeatures alone = with_threads(1), together = with_threads(4);
   CHECK(alone.entropy == together.entropy);
   CHECK(alone.softmax_max == together.softmax_max);
 }
 
-TEST_CASE("what is no pair of Q and K is named") {
-  const at::Tensor q = numbers({4, 2, 6, 8});
+TEST_CASE("tensors that cannot be Q and K are refused with the reason") {
+  const at::Tensor q = random_tensor({4, 2, 6, 8});
   CHECK(refusal(at::Tensor(), q) == "Q and K are not 4-D");
-  CHECK(refusal(q, numbers({4, 2, 48})) == "Q and K are not 4-D");
+  CHECK(refusal(q, random_tensor({4, 2, 48})) == "Q and K are not 4-D");
   CHECK(refusal(q, at::ones({4, 2, 6, 8}, at::kLong)) == "K is not floating-point");
-  CHECK(refusal(q, numbers({4, 2, 6, 4})) == "Q and K have different head sizes");
-  CHECK(refusal(q, numbers({4, 1, 6, 8})) == "Q and K have different batch sizes");
-  CHECK(refusal(q, numbers({4, 2, 4, 8})) ==
+  CHECK(refusal(q, random_tensor({4, 2, 6, 4})) == "Q and K have different head sizes");
+  CHECK(refusal(q, random_tensor({4, 1, 6, 8})) == "Q and K have different batch sizes");
+  CHECK(refusal(q, random_tensor({4, 2, 4, 8})) ==
         "the number of Q heads is not a multiple of the number of K heads");
-  CHECK(refusal(numbers({0, 2, 6, 8}), q) == "Q has no elements");
+  CHECK(refusal(random_tensor({0, 2, 6, 8}), q) == "Q has no elements");
   CHECK(refusal(at::empty({4, 2, 6, 8}, at::kMeta), q) == "meta tensor, or its storage is freed");
-  at::Tensor freed = numbers({4, 2, 6, 8});
+  at::Tensor freed = random_tensor({4, 2, 6, 8});
   freed.storage().set_nbytes(0);
   CHECK(refusal(q, freed) == "meta tensor, or its storage is freed");
 }

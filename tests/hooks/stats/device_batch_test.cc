@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// The device path, gone by tensors of the CPU: no other device is at hand.
+// Tests the path of device tensors with tensors of the CPU, because there may be no other device.
 #include "hooks/stats/device_batch.h"
 
 #include <ATen/ops/empty.h>
@@ -10,8 +10,8 @@
 #include <cmath>
 
 #include "control/debian_version.h"
-#include "hooks/stats/device_stats.h"
 #include "hooks/rows/row_writer.h"
+#include "hooks/stats/device_stats.h"
 #include "tests/hooks/fake_stream.h"
 #include GRADMON_CATCH_HEADER
 
@@ -21,7 +21,7 @@ namespace {
 constexpr double kEps = 1e-2;
 constexpr std::uint8_t kAllOps = (1U << kOps) - 1;
 
-Reading at_once(const at::Tensor& tensor) {
+Reading read_directly(const at::Tensor& tensor) {
   HookFuse fuse;
   Reading reading;
   reading.read(tensor, kEps, "x", fuse);
@@ -29,10 +29,10 @@ Reading at_once(const at::Tensor& tensor) {
   return reading;
 }
 
-// As if the tensor were on a device.
-Reading by_device(const at::Tensor& tensor) {
+// Reads the tensor as if it were on a device: the values are pending.
+Reading read_as_pending(const at::Tensor& tensor) {
   const c10::NoGradGuard no_grad;
-  Reading reading = at_once(tensor);
+  Reading reading = read_directly(tensor);
   reading.stats.values.fill(std::nan(""));
   reading.pending = device_stats(tensor, kEps);
   return reading;
@@ -45,27 +45,27 @@ void check_same(const std::array<double, kOps>& found, const Reading& expected) 
   }
 }
 
-TEST_CASE("numbers of many tensors come from their device in the order asked for") {
+TEST_CASE("a batch returns the numbers of its tensors in the order they were added") {
   DeviceBatch batch;
   std::vector<Reading> expected;
   for (const auto type : {at::kFloat, at::kDouble, at::kBFloat16}) {
     const at::Tensor tensor = at::randn({30, 20}).to(type);
-    expected.push_back(at_once(tensor));
-    batch.add(by_device(tensor).pending);
+    expected.push_back(read_directly(tensor));
+    batch.add(read_as_pending(tensor).pending);
   }
   const at::Tensor integers = at::randint(-5, 5, {77}, at::kInt);
-  expected.push_back(at_once(integers));
-  batch.add(by_device(integers).pending);
+  expected.push_back(read_directly(integers));
+  batch.add(read_as_pending(integers).pending);
   const auto values = batch.resolve();
   REQUIRE(values.size() == expected.size());
   for (std::size_t i = 0; i < values.size(); ++i) check_same(values[i].value(), expected[i]);
   CHECK(batch.resolve().empty());
 }
 
-TEST_CASE("numbers are of the tensor as it was when it was read and do not hold it") {
+TEST_CASE("pending numbers are those at the time of reading and keep no tensor alive") {
   at::Tensor tensor = at::randn({50});
-  const Reading expected = at_once(tensor);
-  std::vector<Reading> readings{by_device(tensor), at_once(tensor), Reading{}};
+  const Reading expected = read_directly(tensor);
+  std::vector<Reading> readings{read_as_pending(tensor), read_directly(tensor), Reading{}};
   CHECK(tensor.use_count() == 1);
   tensor.zero_();
   resolve_pending({&readings[0], &readings[1], &readings[2]});
@@ -74,16 +74,16 @@ TEST_CASE("numbers are of the tensor as it was when it was read and do not hold 
   CHECK(readings[1].stats.values == expected.stats.values);
 }
 
-TEST_CASE("rows that wait for a device come with their values in the order written") {
+TEST_CASE("rows with pending numbers are written with their values in the order of the calls") {
   FakeStream stream;
   RowWriter rows(stream, Revision{1}, kAllOps);
   rows.begin_step(Step{5});
   const at::Tensor a = at::randn({4}), b = at::randn({6}), c = at::randn({8});
   const std::uint32_t target = stream.target_id(0, "x");
-  rows.write({Kind::grad_reduced, target, 0}, at_once(a), "a");
+  rows.write({Kind::grad_reduced, target, 0}, read_directly(a), "a");
   CHECK(stream.records.size() == 1);
-  rows.write({Kind::grad_reduced, target, 1}, by_device(b), "b");
-  rows.write({Kind::grad_reduced, target, 2}, at_once(c), "c");
+  rows.write({Kind::grad_reduced, target, 1}, read_as_pending(b), "b");
+  rows.write({Kind::grad_reduced, target, 2}, read_directly(c), "c");
   CHECK(stream.records.size() == 1);
   rows.end_step();
   REQUIRE(stream.records.size() == 3);
@@ -94,27 +94,27 @@ TEST_CASE("rows that wait for a device come with their values in the order writt
     CHECK(record.step == 5);
     std::array<double, kOps> values{};
     std::copy_n(record.values.begin(), kOps, values.begin());
-    check_same(values, at_once(written[i]));
+    check_same(values, read_directly(written[i]));
   }
   rows.end_step();
   CHECK(stream.records.size() == 3);
 }
 
-std::optional<DeviceScalars::Values> as_they_are(const double* numbers, double) {
+std::optional<DeviceScalars::Values> first_two_numbers(const double* numbers, double) {
   return DeviceScalars::Values{numbers[0], numbers[1]};
 }
 
-std::optional<DeviceScalars::Values> nothing(const double*, double) { return std::nullopt; }
+std::optional<DeviceScalars::Values> no_values(const double*, double) { return std::nullopt; }
 
-TEST_CASE("a row that gets no values from its device is left out and the others keep theirs") {
+TEST_CASE("a row whose pending numbers give no values is left out and counted") {
   FakeStream stream;
   RowWriter rows(stream, Revision{1}, kAllOps);
   rows.begin_step(Step{5});
   const at::Tensor scalars = at::randn({2}, at::kDouble);
-  rows.write({Kind::other, 0, 0}, {{Column::mg_direction, 0}}, pack_scalars({scalars[0]}, 0, nothing, "why"),
-             "a");
-  rows.write({Kind::other, 0, 1}, {{Column::mg_direction, 0}}, pack_scalars({scalars[1]}, 0, as_they_are),
-             "b");
+  rows.write({Kind::other, 0, 0}, {{Column::mg_direction, 0}},
+             pack_scalars({scalars[0]}, 0, no_values, "why"), "a");
+  rows.write({Kind::other, 0, 1}, {{Column::mg_direction, 0}},
+             pack_scalars({scalars[1]}, 0, first_two_numbers), "b");
   rows.end_step();
   REQUIRE(stream.records.size() == 1);
   CHECK(stream.records[0].sequence == 1);
@@ -123,21 +123,22 @@ TEST_CASE("a row that gets no values from its device is left out and the others 
   CHECK(rows.not_applicable() == 1);
 }
 
-TEST_CASE("a failed reading says why whatever torch's message is") {
+TEST_CASE("the cause of a failure is the first line of torch's message and never empty") {
   CHECK(first_line("") == "an exception without a message");
   CHECK(first_line("\nat line 3") == "an exception without a message");
   CHECK(first_line("no such op\nat line 3") == "no such op");
 }
 
-TEST_CASE("numbers of other sorts come from a device into their columns") {
+TEST_CASE("pending scalars are written to the columns of their row") {
   FakeStream stream;
   RowWriter rows(stream, Revision{1}, kAllOps);
   rows.begin_step(Step{5});
   const at::Tensor scalars = at::randn({3}, at::kDouble);
   const double nan = std::nan("");
   rows.write({Kind::attention_hook, 0, 0}, {{Column::entropy, nan}, {Column::softmax_max, nan}},
-             pack_scalars({scalars[0], scalars[1]}, 0, as_they_are));
-  rows.write({Kind::other, 0, 1}, {{Column::mg_direction, nan}}, pack_scalars({scalars[2]}, 0, as_they_are));
+             pack_scalars({scalars[0], scalars[1]}, 0, first_two_numbers));
+  rows.write({Kind::other, 0, 1}, {{Column::mg_direction, nan}},
+             pack_scalars({scalars[2]}, 0, first_two_numbers));
   rows.write({Kind::other, 0, 2}, {{Column::mg_direction, 0.5}});
   CHECK(stream.records.empty());
   rows.end_step();
@@ -152,21 +153,21 @@ TEST_CASE("numbers of other sorts come from a device into their columns") {
   CHECK(value(2, Column::mg_direction) == 0.5);
 }
 
-TEST_CASE("rows of a step that failed before its end are not those of the next") {
+TEST_CASE("pending rows of a step that did not end are discarded") {
   FakeStream stream;
   RowWriter rows(stream, Revision{1}, kAllOps);
   rows.begin_step(Step{5});
-  rows.write({Kind::grad_reduced, 0, 0}, by_device(at::randn({4})), "a");
+  rows.write({Kind::grad_reduced, 0, 0}, read_as_pending(at::randn({4})), "a");
   rows.begin_step(Step{6});
   rows.end_step();
   CHECK(stream.records.empty());
 }
 
-TEST_CASE("a meta tensor is counted as without numbers and nothing waits for it") {
+TEST_CASE("a meta tensor is counted as not applicable and nothing is pending for it") {
   FakeStream stream;
   RowWriter rows(stream, Revision{1}, kAllOps);
   rows.begin_step(Step{5});
-  const Reading reading = at_once(at::empty({4, 4}, at::TensorOptions(at::kFloat).device(at::kMeta)));
+  const Reading reading = read_directly(at::empty({4, 4}, at::TensorOptions(at::kFloat).device(at::kMeta)));
   CHECK_FALSE(reading.pending);
   rows.write({Kind::grad_reduced, 0, 0}, reading, "a");
   rows.end_step();

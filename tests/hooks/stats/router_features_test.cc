@@ -19,7 +19,7 @@
 namespace gradmon {
 namespace {
 
-// Pair by pair.
+// The mean cosine of all pairs, computed pair by pair.
 double mean_cosine(const at::Tensor& experts) {
   double sum = 0;
   int pairs = 0;
@@ -46,7 +46,7 @@ TEST_CASE("router cosine is the mean over all pairs of experts") {
   CHECK(agree(cosine(at::eye(5)), 0));
 }
 
-TEST_CASE("an expert of zeros is like no other and one of NaN makes NaN") {
+TEST_CASE("an expert of zeros has cosine 0 with the others and a NaN gives NaN") {
   const at::Tensor weight = at::ones({3, 9});
   weight[1].zero_();
   CHECK(agree(cosine(weight), 1.0 / 3));
@@ -61,7 +61,7 @@ TEST_CASE("router entropy is the mean over tokens") {
   CHECK(agree(entropy(at::zeros({7, 16}, at::kHalf)), std::log(16.0)));
 }
 
-TEST_CASE("an expert that is not to be had weighs nothing in the entropy") {
+TEST_CASE("a masked expert does not count in the entropy and NaN logits give NaN") {
   const at::Tensor logits = at::zeros({4, 8});
   logits.narrow(1, 0, 4).fill_(-std::numeric_limits<double>::infinity());
   CHECK(agree(entropy(logits), std::log(4.0)));
@@ -69,7 +69,7 @@ TEST_CASE("an expert that is not to be had weighs nothing in the entropy") {
   CHECK(std::isnan(entropy(logits)));
 }
 
-TEST_CASE("what is no router's is named") {
+TEST_CASE("tensors that cannot be a router's are refused with the reason") {
   CHECK(router_cosine(at::Tensor()).error() == "no tensor found");
   CHECK(router_cosine(at::ones({4})).error() == "the weight is not 2-D");
   CHECK(router_cosine(at::ones({1, 4})).error() == "the cosine needs at least two experts");

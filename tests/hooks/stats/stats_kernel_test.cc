@@ -42,7 +42,7 @@ std::uint16_t half_bits(double x) {
                                     (fraction < 0x400 ? fraction : ((exponent + 14) << 10) + fraction));
 }
 
-// `values` as memory of the type; those it cannot hold are cut to what it can.
+// `values` stored as `type`. Values that the type cannot hold are rounded.
 std::vector<double> storage_of(FloatType type, const std::vector<double>& values) {
   std::vector<double> storage(values.size() + 1);
   auto* bytes = reinterpret_cast<unsigned char*>(storage.data());
@@ -85,7 +85,7 @@ void check_agreement(FloatType type, const std::vector<double>& values, double e
   });
 }
 
-// All of one sign, so that a relative tolerance for the sum has a meaning.
+// All of one sign: no cancellation, so a relative tolerance suits the sum.
 std::vector<double> random_values(std::size_t count, double scale) {
   std::mt19937_64 engine(count + 1);
   std::uniform_real_distribution<double> uniform(1e-4, 1);
@@ -94,19 +94,19 @@ std::vector<double> random_values(std::size_t count, double scale) {
   return values;
 }
 
-TEST_CASE("every target computes what the plain loop does at every length") {
+TEST_CASE("every instruction set gives the numbers of the plain loop at every length") {
   for (const FloatType type : kTypes) {
     for (std::size_t count = 0; count <= 200; ++count) check_agreement(type, random_values(count, -3));
     check_agreement(type, random_values(100003, 0.01));
   }
 }
 
-TEST_CASE("counts survive blocks of more elements than a pass takes at once") {
+TEST_CASE("counts are right for arrays of many blocks") {
   check_agreement(FloatType::bfloat16, std::vector<double>((1U << 21) + 5, 1e-9));
   check_agreement(FloatType::float32, std::vector<double>((1U << 20) + 1, std::nan("")));
 }
 
-TEST_CASE("special values are counted and ordered alike in every place of a vector") {
+TEST_CASE("special values are counted and ordered alike at every position in a vector") {
   const double infinity = std::numeric_limits<double>::infinity();
   const double specials[] = {std::nan(""), infinity, -infinity, 0.0,   -0.0, 5e-324,
                              1e-40,        6e-8,     1e-3,      65504, 3e38};
@@ -128,7 +128,7 @@ TEST_CASE("denormals of each type are exact") {
   check_agreement(FloatType::float64, std::vector<double>(99, 5e-324), 1e-320);
 }
 
-TEST_CASE("the float threshold splits floats as the double does") {
+TEST_CASE("the float threshold separates floats as the double threshold does") {
   for (const double eps : {1e-8, 1e-3, 0.1, 0.0, 1e-45, 1e-50, 5e-324, 1e39, 3.5e38, 1.0}) {
     const float threshold = float_threshold(eps);
     INFO("eps " << eps);
@@ -139,7 +139,7 @@ TEST_CASE("the float threshold splits floats as the double does") {
   }
 }
 
-TEST_CASE("parts combine to the whole and repetition counts each element again") {
+TEST_CASE("parts add up to the whole and repeated elements count each time") {
   const auto values = random_values(1000, 2);
   const auto storage = storage_of(FloatType::float64, values);
   const auto whole = kernel_stats(FloatType::float64, storage.data(), 1000, kEps);

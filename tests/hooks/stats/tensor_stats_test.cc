@@ -1,7 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "hooks/stats/tensor_stats.h"
 
-#include <ATen/Parallel.h>
 #include <ATen/ops/empty.h>
 #include <ATen/ops/eye.h>
 #include <ATen/ops/from_blob.h>
@@ -25,6 +24,7 @@
 
 #include "control/debian_version.h"
 #include "hooks/stats/device_stats.h"
+#include "tests/hooks/stats/thread_count.h"
 #include GRADMON_CATCH_HEADER
 
 namespace gradmon {
@@ -37,7 +37,7 @@ constexpr double kEps = 1e-3;
 constexpr double kInfinity = std::numeric_limits<double>::infinity();
 const c10::ScalarType kFloats[] = {at::kFloat, at::kDouble, at::kHalf, at::kBFloat16};
 
-// By torch, op by op, on a copy in double.
+// Computed by torch, op by op, on a copy in double.
 Values torch_values(const at::Tensor& tensor, double eps) {
   const at::Tensor x = tensor.detach().to(at::kDouble).contiguous();
   return {x.min().item<double>(),
@@ -86,7 +86,7 @@ TEST_CASE("every op of every float type is what torch computes in double") {
   }
 }
 
-TEST_CASE("NaN and infinities and zeros are what torch makes of them") {
+TEST_CASE("NaN and infinities and zeros give what torch computes") {
   for (const auto type : kFloats) {
     for (const double special : {std::nan(""), kInfinity, -kInfinity, 0.0, -0.0}) {
       at::Tensor x = random({100}).to(type);
@@ -109,7 +109,7 @@ TEST_CASE("denormal and tiny and huge numbers keep their value") {
   check_as_torch(at::full({33}, 5e-324, at::kDouble), 1e-320);
 }
 
-TEST_CASE("integers and booleans widen") {
+TEST_CASE("integers and booleans are measured as doubles") {
   for (const auto type : {at::kChar, at::kByte, at::kShort, at::kInt, at::kLong}) {
     check_as_torch(at::randint(0, 100, {3, 777}, type));
     check_as_torch(at::randint(0, 100, {30, 40}, type).t().slice(0, 3, 33, 2));
@@ -118,7 +118,7 @@ TEST_CASE("integers and booleans widen") {
   CHECK(measured(at::zeros({2}, at::kBool)).dtype == DType::boolean);
 }
 
-TEST_CASE("strides do not matter") {
+TEST_CASE("tensors with any strides are measured") {
   for (const auto type : kFloats) {
     const at::Tensor x = random({6, 700, 5}).to(type);
     check_as_torch(x.transpose(0, 2));
@@ -140,7 +140,7 @@ TEST_CASE("an expanded tensor counts each element as often as it appears") {
   }
 }
 
-TEST_CASE("a tensor without dimensions has one element and an empty one no numbers") {
+TEST_CASE("a tensor without dimensions has one element and an empty tensor has no numbers") {
   for (const auto type : kFloats) {
     check_as_torch(random({}).to(type));
     CHECK(measured(at::empty({0}, type)).outcome == Outcome::empty);
@@ -148,7 +148,7 @@ TEST_CASE("a tensor without dimensions has one element and an empty one no numbe
   }
 }
 
-TEST_CASE("what has no numbers says so") {
+TEST_CASE("tensors whose numbers cannot be read are not applicable") {
   CHECK(measured(at::Tensor()).outcome == Outcome::not_applicable);
   CHECK(measured(at::empty({3}, at::TensorOptions(at::kMeta))).outcome == Outcome::not_applicable);
   at::Tensor freed = at::zeros({100});
@@ -166,7 +166,7 @@ TEST_CASE("what has no numbers says so") {
   }
 }
 
-TEST_CASE("sparse and complex and quantised and negated tensors give their values") {
+TEST_CASE("sparse and complex and quantised and negated tensors are measured by their values") {
   const at::Tensor indices = at::tensor({0, 2, 2}, at::kLong).unsqueeze(0);
   const at::Tensor sparse = at::sparse_coo_tensor(indices, at::tensor({1.0, 2.0, 3.0}, at::kDouble), {4});
   check_values(measured(sparse).values, torch_values(sparse.to_dense(), kEps));
@@ -195,35 +195,33 @@ TEST_CASE("sparse and complex and quantised and negated tensors give their value
 
 TEST_CASE("the number of threads does not change a bit") {
   const at::Tensor x = at::randn({3, 1000003});
-  const int threads = at::get_num_threads();
-  at::set_num_threads(1);
-  const Values one = measured(x).values;
-  at::set_num_threads(3);
-  const Values three = measured(x).values;
-  at::set_num_threads(threads);
-  CHECK(one == three);
+  const auto with_threads = [&](int threads) {
+    const ThreadCount count(threads);
+    return measured(x).values;
+  };
+  CHECK(with_threads(1) == with_threads(3));
 }
 
-Values by_device(const at::Tensor& tensor, double eps) {
+Values values_by_device_path(const at::Tensor& tensor, double eps) {
   const PendingScalars pending = device_stats(tensor, eps);
   return pending->finish(pending->numbers.data_ptr<double>(), pending->elements).value();
 }
 
-TEST_CASE("torch's own ops on another device give the same numbers") {
+TEST_CASE("the device path gives what torch computes") {
   const c10::NoGradGuard no_grad;
   for (const auto type : {at::kFloat, at::kDouble, at::kBFloat16}) {
     at::Tensor x = random({50, 20}).to(type);
     x[3][4] = 0;
-    check_values(by_device(x, kEps), torch_values(x, kEps));
-    check_values(by_device(x.t(), 1e-8), torch_values(x, 1e-8));
+    check_values(values_by_device_path(x, kEps), torch_values(x, kEps));
+    check_values(values_by_device_path(x.t(), 1e-8), torch_values(x, 1e-8));
     x[5][5] = std::nan("");
-    check_values(by_device(x, kEps), torch_values(x, kEps));
+    check_values(values_by_device_path(x, kEps), torch_values(x, kEps));
   }
   const at::Tensor integers = at::randint(-5, 5, {77}, at::kInt);
-  check_values(by_device(integers, kEps), torch_values(integers, kEps));
+  check_values(values_by_device_path(integers, kEps), torch_values(integers, kEps));
 }
 
-TEST_CASE("a tensor that requires grad is read without a trace") {
+TEST_CASE("reading a tensor that requires grad changes neither its version nor the gradient mode") {
   at::Tensor x = at::randn({100}).requires_grad_();
   const auto version = x._version();
   check_as_torch(x);

@@ -64,18 +64,18 @@ TEST_CASE("kernel_norm is the largest singular value and sr the Frobenius norm o
   }
 }
 
-TEST_CASE("the spectrum of singular values close to each other is found") {
+TEST_CASE("the largest singular value is found among others close to it") {
   const at::Tensor u = std::get<0>(at::randn({150, 150}, at::kDouble).svd());
   for (const double second : {1.0, 1 - 1e-8, 1 - 1e-5, 1 - 1e-3, 0.97}) {
     const at::Tensor values = at::linspace(0.1, second, 150, at::kDouble);
     values[0].fill_(1.0);
-    const bool next_to_it = second > 1 - 1e-4;  // may be taken for it
-    compare(at::matmul(u * values, u.t()), next_to_it ? std::max(1e-6, 1.1 * (1 - second)) : 1e-6);
+    const bool second_is_close = second > 1 - 1e-4;  // may be found instead of 1
+    compare(at::matmul(u * values, u.t()), second_is_close ? std::max(1e-6, 1.1 * (1 - second)) : 1e-6);
   }
   compare(at::eye(70));
 }
 
-TEST_CASE("a weight of any floating type and stride is measured as it is") {
+TEST_CASE("weights of any floating type and any strides are measured") {
   const at::Tensor weight = at::randn({80, 60});
   compare(weight.to(at::kHalf));
   compare(weight.to(at::kBFloat16));
@@ -85,13 +85,13 @@ TEST_CASE("a weight of any floating type and stride is measured as it is") {
   compare(at::randn({60}).expand({80, 60}));
 }
 
-TEST_CASE("weights whose squares overflow or vanish are measured") {
+TEST_CASE("weights whose squares overflow or underflow are measured") {
   compare(at::randn({40, 30}) * 1e36);
   compare(at::randn({40, 30}) * 1e-36);
   compare(at::randn({40, 30}, at::kDouble) * 1e150);
 }
 
-TEST_CASE("zeros NaN and infinity have the norms of their matrix") {
+TEST_CASE("a matrix of zeros has norm 0 and infinity or NaN in a weight becomes its norm") {
   const Spectrum none = measured(at::zeros({4, 5}));
   CHECK(none.kernel_norm == 0);
   CHECK(std::isnan(none.stable_rank()));
@@ -104,8 +104,8 @@ TEST_CASE("zeros NaN and infinity have the norms of their matrix") {
   CHECK(std::isnan(measured(weight).stable_rank()));
 }
 
-// As if the weight were on a device: sr and kernel_norm after some steps; empty if they have not converged.
-std::optional<std::pair<double, double>> by_device(const at::Tensor& weight, int steps) {
+// Takes the path of a device tensor: sr and kernel_norm after `steps` steps; empty if not converged.
+std::optional<std::pair<double, double>> spectrum_by_device_path(const at::Tensor& weight, int steps) {
   const c10::NoGradGuard no_grad;
   at::Tensor vector = at::randn({std::min(weight.size(0), weight.size(1))}, at::kDouble);
   vector = vector / vector.norm();
@@ -119,32 +119,32 @@ std::optional<std::pair<double, double>> by_device(const at::Tensor& weight, int
   return std::pair((*values)[0], (*values)[1]);
 }
 
-TEST_CASE("the spectrum comes from a device as it is in memory once it has been followed") {
+TEST_CASE("the device path converges to the same spectrum within six steps") {
   for (const auto& [rows, columns] :
        {std::pair{1, 1}, {1, 9}, {3, 3}, {64, 64}, {200, 40}, {40, 200}, {300, 256}}) {
     for (const auto type : {at::kFloat, at::kDouble, at::kBFloat16}) {
       const at::Tensor weight = (at::randn({rows, columns}) * 0.02).to(type);
-      const auto [sr, kernel_norm] = by_device(weight, 6).value();
+      const auto [sr, kernel_norm] = spectrum_by_device_path(weight, 6).value();
       const double wanted = largest_singular_value(weight);
       CAPTURE(rows, columns, kernel_norm, wanted);
       CHECK(agree(kernel_norm, wanted, 1e-5));
       CHECK(agree(sr, weight.to(at::kDouble).norm().item<double>() / wanted, 1e-5));
-      if (const auto first = by_device(weight, 1)) CHECK(first->second <= wanted * (1 + 1e-6));
+      if (const auto first = spectrum_by_device_path(weight, 1)) CHECK(first->second <= wanted * (1 + 1e-6));
     }
   }
-  CHECK(agree(by_device(at::eye(70), 1).value().second, 1));
+  CHECK(agree(spectrum_by_device_path(at::eye(70), 1).value().second, 1));
 }
 
-TEST_CASE("on a device too zeros NaN and infinity have the norms of their matrix") {
-  const auto none = by_device(at::zeros({4, 5}), 2).value();
+TEST_CASE("on the device path too zeros have norm 0 and infinity or NaN becomes the norm") {
+  const auto none = spectrum_by_device_path(at::zeros({4, 5}), 2).value();
   CHECK(none.second == 0);
   CHECK(std::isnan(none.first));
   at::Tensor weight = at::ones({4, 5});
   weight[1][2].fill_(std::numeric_limits<double>::infinity());
-  CHECK(by_device(weight, 1).value().second == std::numeric_limits<double>::infinity());
-  CHECK(std::isnan(by_device(weight, 1).value().first));
+  CHECK(spectrum_by_device_path(weight, 1).value().second == std::numeric_limits<double>::infinity());
+  CHECK(std::isnan(spectrum_by_device_path(weight, 1).value().first));
   weight[3][4].fill_(std::nan(""));
-  CHECK(std::isnan(by_device(weight, 1).value().second));
+  CHECK(std::isnan(spectrum_by_device_path(weight, 1).value().second));
 }
 
 TEST_CASE("a weight that has changed little is measured with fewer products") {
@@ -157,7 +157,7 @@ TEST_CASE("a weight that has changed little is measured with fewer products") {
   CHECK(agree(warm.kernel_norm, largest_singular_value(next)));
 }
 
-TEST_CASE("a singular value that grows past the one followed is not overlooked") {
+TEST_CASE("a singular value that grows past the tracked one is found") {
   WeightSpectrum spectrum("weight");
   at::Tensor weight = at::diag(at::linspace(0.1, 1, 50));
   CHECK(agree(measured(spectrum, weight).kernel_norm, 1));
@@ -171,7 +171,7 @@ TEST_CASE("the same weight under the same name gives the same bits") {
   CHECK(measured(weight).kernel_norm == measured(weight).kernel_norm);
 }
 
-TEST_CASE("measuring a spectrum leaves torch's random stream where it was") {
+TEST_CASE("measuring a spectrum leaves torch's random generator unchanged") {
   const at::Tensor weight = at::randn({90, 120});
   const auto generator = at::detail::getDefaultCPUGenerator();
   const at::Tensor before = generator.get_state();
@@ -179,7 +179,7 @@ TEST_CASE("measuring a spectrum leaves torch's random stream where it was") {
   CHECK(before.equal(generator.get_state()));
 }
 
-TEST_CASE("what has no spectrum is named") {
+TEST_CASE("tensors without a spectrum are refused with the reason") {
   WeightSpectrum spectrum("weight");
   CHECK(spectrum.measure(at::Tensor()).error() == "the weight is not 2-D");
   CHECK(spectrum.measure(at::ones({2, 2, 2})).error() == "the weight is not 2-D");
@@ -191,10 +191,10 @@ TEST_CASE("what has no spectrum is named") {
   CHECK(spectrum.measure(freed).error() == "meta tensor, or its storage is freed");
 }
 
-TEST_CASE("on a device a spectrum that has not converged has no numbers until later steps have followed it") {
+TEST_CASE("the device path gives no numbers until the spectrum has converged") {
   const at::Tensor weight = at::diag(at::linspace(0.1, 1, 900, at::kDouble));
-  CHECK_FALSE(by_device(weight, 1));
-  const auto followed = by_device(weight, 12);
+  CHECK_FALSE(spectrum_by_device_path(weight, 1));
+  const auto followed = spectrum_by_device_path(weight, 12);
   REQUIRE(followed);
   CHECK(agree(followed->second, 1, 5e-6));
 }

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// A training program outside gradmon's tree: three steps, watched.
+// A training program outside gradmon's tree, with three monitored steps.
 #include <gradmon/monitor.h>
 #include <gradmon/observe.h>
 #include <torch/nn/modules/linear.h>
@@ -9,10 +9,10 @@
 #include <iostream>
 
 #ifdef NDEBUG
-#error "to link gradmon switches off the program's own assertions"
+#error "linking gradmon defines NDEBUG, which removes the program's own assertions"
 #endif
 #if __has_include("control/step.h") || __has_include("control/vocabulary.h")
-#error "gradmon's inner headers are found by names that may be the program's own"
+#error "gradmon's internal headers are found under names that the program may use itself"
 #endif
 
 int main(int, char** argv) {
@@ -32,7 +32,7 @@ int main(int, char** argv) {
     monitor.step(optimizer);
   }
   monitor.stop();
-  // The other members. They do nothing after stop().
+  // The other members, so that they are linked. They do nothing after stop().
   torch::nn::Linear second(2, 2);
   monitor.watch(*second);
   const gradmon::Monitor::Closure closure = [&] { return second(torch::ones({1, 2})).sum(); };

@@ -26,7 +26,7 @@ WatchedModel watched(torch::nn::Module& model) {
   return all;
 }
 
-// A network whose `idle` layer and `parts` are there and never run.
+// A network whose layers `idle` and `parts` never run.
 struct Network : torch::nn::Module {
   torch::nn::Linear fc1 = register_module("fc1", torch::nn::Linear(4, 4));
   torch::nn::Linear idle = register_module("idle", torch::nn::Linear(4, 4));
@@ -38,10 +38,10 @@ struct Network : torch::nn::Module {
   }
 };
 
-// One rank's collection, step by step, under one plan.
-class Steps {
+// One rank's Collection, run step by step.
+class CollectionFixture {
  public:
-  explicit Steps(const std::string& config, std::int64_t queue_capacity = 65'536)
+  explicit CollectionFixture(const std::string& config, std::int64_t queue_capacity = 65'536)
       : collection_(settings(scratch_ / "out", queue_capacity), [](Revision, Step) {}) {
     collection_.add_model(watched(network_));
     begin_plan(config);
@@ -105,38 +105,38 @@ class Steps {
 };
 
 TEST_CASE("a row that the full queue dropped does not make its target silent") {
-  Steps steps(R"({"wg_distribution": true, "targets": {"fc1": {}}, "on_overflow": "drop"})", 1);
-  for (int i = 0; i < 1000 && steps.report().dropped == 0; ++i) {
-    steps.step();
+  CollectionFixture fixture(R"({"wg_distribution": true, "targets": {"fc1": {}}, "on_overflow": "drop"})", 1);
+  for (int i = 0; i < 1000 && fixture.report().dropped == 0; ++i) {
+    fixture.step();
     CAPTURE(i);
-    REQUIRE(steps.report().targets.silent == 0);
+    REQUIRE(fixture.report().targets.silent == 0);
   }
-  REQUIRE(steps.report().dropped > 0);
+  REQUIRE(fixture.report().dropped > 0);
 }
 
 TEST_CASE("a module whose forward is not seen is silent and says why") {
-  Steps steps(R"({"xy_distribution": true, "targets": {"idle": {}, "fc1": {}}})");
-  steps.step();
-  REQUIRE(steps.target("actv", "idle") != nullptr);
-  CHECK(steps.target("actv", "idle")->silent_steps == 1);
-  CHECK(steps.target("actv", "idle")->why == "its forward was not seen: gradmon::observe");
-  CHECK(steps.target("actv_grad", "idle")->why == "not in the graph");
-  CHECK(steps.target("actv", "fc1") == nullptr);
-  CHECK(steps.target("actv", "fc1.output") != nullptr);
-  CHECK(steps.report().targets.silent == 2);
+  CollectionFixture fixture(R"({"xy_distribution": true, "targets": {"idle": {}, "fc1": {}}})");
+  fixture.step();
+  REQUIRE(fixture.target("actv", "idle") != nullptr);
+  CHECK(fixture.target("actv", "idle")->silent_steps == 1);
+  CHECK(fixture.target("actv", "idle")->why == "its forward was not seen: gradmon::observe");
+  CHECK(fixture.target("actv_grad", "idle")->why == "not in the graph");
+  CHECK(fixture.target("actv", "fc1") == nullptr);
+  CHECK(fixture.target("actv", "fc1.output") != nullptr);
+  CHECK(fixture.report().targets.silent == 2);
 }
 
-TEST_CASE("a name that the program taps is unmatched until it has come") {
-  Steps steps(R"({"xy_distribution": true, "targets": {"hidden": {}, "hiden": {}}})");
-  CHECK(steps.report().warnings.size() == 2);
-  steps.step();
-  REQUIRE(steps.report().warnings.size() == 1);
-  CHECK(steps.report().warnings.front().find("\"hiden\" matches nothing") == 0);
-  CHECK(steps.report().targets.unmatched == 1);
-  REQUIRE(steps.target("actv", "hidden.output") != nullptr);
+TEST_CASE("a name that the program taps is unmatched until its first tap") {
+  CollectionFixture fixture(R"({"xy_distribution": true, "targets": {"hidden": {}, "hiden": {}}})");
+  CHECK(fixture.report().warnings.size() == 2);
+  fixture.step();
+  REQUIRE(fixture.report().warnings.size() == 1);
+  CHECK(fixture.report().warnings.front().find("\"hiden\" matches nothing") == 0);
+  CHECK(fixture.report().targets.unmatched == 1);
+  REQUIRE(fixture.target("actv", "hidden.output") != nullptr);
 }
 
-TEST_CASE("a config whose names may be taps or that needs no target does not match nothing") {
+TEST_CASE("a config has a possible match if its names may be taps or it needs no target") {
   const auto possible = [](const std::string& text) {
     const auto parsed = parse_config(text, "");
     REQUIRE(parsed);
@@ -149,15 +149,15 @@ TEST_CASE("a config whose names may be taps or that needs no target does not mat
   CHECK(possible(R"({"scalars": {"loss": "log"}, "targets": {"hidden": {}}})") == 1);
 }
 
-TEST_CASE("what is tried of a config names the L2 targets without a match and nothing where no kind is on") {
-  const auto tried = [](const std::string& text) {
+TEST_CASE("a dry run lists L2 targets without a match and no target if no kind is enabled") {
+  const auto dry_run = [](const std::string& text) {
     const auto parsed = parse_config(text, "");
     REQUIRE(parsed);
     return dry_run_target_list(parsed->config, {{0, "fc1.weight"}, {0, "fc1"}});
   };
-  CHECK(tried(R"({"wg_distribution": true})").targets.size() == 2);
-  CHECK(tried(R"({"monitor_mbs_grad": true})").targets.empty());
-  const TargetList l2 = tried(R"({"recording_l2_features": true,
+  CHECK(dry_run(R"({"wg_distribution": true})").targets.size() == 2);
+  CHECK(dry_run(R"({"monitor_mbs_grad": true})").targets.empty());
+  const TargetList l2 = dry_run(R"({"recording_l2_features": true,
       "l2_targets": {"attention_hook": ["core"], "linear_hook": ["fc2", "fc1"]}})");
   REQUIRE(l2.unmatched.size() == 2);
   CHECK(l2.unmatched[0].pattern == "core");
@@ -177,58 +177,59 @@ TEST_CASE("a dry run names parameters and modules as their rows do") {
   CHECK(list.targets[1].name == "decoder.layers.0.fc");
 }
 
-TEST_CASE("of all modules those without children are expected") {
-  Steps steps(R"({"xy_distribution": true, "all_xy": true, "forward_only": true})");
-  CHECK(steps.target("actv", "fc1") != nullptr);
-  CHECK(steps.target("actv", "parts.0") != nullptr);
-  CHECK(steps.target("actv", "parts") == nullptr);
+TEST_CASE("if all modules are selected only those without children are expected") {
+  CollectionFixture fixture(R"({"xy_distribution": true, "all_xy": true, "forward_only": true})");
+  CHECK(fixture.target("actv", "fc1") != nullptr);
+  CHECK(fixture.target("actv", "parts.0") != nullptr);
+  CHECK(fixture.target("actv", "parts") == nullptr);
 }
 
-TEST_CASE("what an optimizer does not keep is silent and says why") {
-  Steps steps(R"({"mv_distribution": true, "mg_direction": true, "targets": {"fc1.weight": {}}})");
-  steps.step();
+TEST_CASE("a moment that the optimizer does not keep is silent and says why") {
+  CollectionFixture fixture(
+      R"({"mv_distribution": true, "mg_direction": true, "targets": {"fc1.weight": {}}})");
+  fixture.step();
   for (const char* kind : {"exp_avg", "exp_avg_sq"}) {
-    REQUIRE(steps.target(kind, "fc1.weight") != nullptr);
-    CHECK(steps.target(kind, "fc1.weight")->why == "its optimizer keeps none, or no watched one has it");
+    REQUIRE(fixture.target(kind, "fc1.weight") != nullptr);
+    CHECK(fixture.target(kind, "fc1.weight")->why == "its optimizer keeps none, or no watched one has it");
   }
-  REQUIRE(steps.target("other", "fc1.weight") != nullptr);
-  CHECK(steps.target("other", "fc1.weight")->silent());
+  REQUIRE(fixture.target("other", "fc1.weight") != nullptr);
+  CHECK(fixture.target("other", "fc1.weight")->silent());
 }
 
-TEST_CASE("what L2 features are asked of is expected by module") {
-  Steps steps(R"({"recording_l2_features": true, "l2_targets": {"attention_hook": ["idle"],
+TEST_CASE("the rows of L2 features are expected for each listed module") {
+  CollectionFixture fixture(R"({"recording_l2_features": true, "l2_targets": {"attention_hook": ["idle"],
       "linear_hook": [], "moe_router_weight_hook": ["fc1"], "moe_router_logit_hook": ["idle"]}})");
-  steps.step();
-  REQUIRE(steps.target("attention_hook", "idle.attention") != nullptr);
-  CHECK(steps.target("attention_hook", "idle.attention")->why ==
+  fixture.step();
+  REQUIRE(fixture.target("attention_hook", "idle.attention") != nullptr);
+  CHECK(fixture.target("attention_hook", "idle.attention")->why ==
         "its forward was not seen: gradmon::observe");
-  REQUIRE(steps.target("moe_router_logit_hook", "idle.router") != nullptr);
-  CHECK(steps.target("moe_router_logit_hook", "idle.router")->silent());
+  REQUIRE(fixture.target("moe_router_logit_hook", "idle.router") != nullptr);
+  CHECK(fixture.target("moe_router_logit_hook", "idle.router")->silent());
   for (const char* name : {"fc1.linear", "idle.linear"}) {
-    REQUIRE(steps.target("linear_hook", name) != nullptr);
-    CHECK_FALSE(steps.target("linear_hook", name)->silent());
+    REQUIRE(fixture.target("linear_hook", name) != nullptr);
+    CHECK_FALSE(fixture.target("linear_hook", name)->silent());
   }
-  REQUIRE(steps.target("moe_router_weight_hook", "fc1.router") != nullptr);
-  CHECK_FALSE(steps.target("moe_router_weight_hook", "fc1.router")->silent());
+  REQUIRE(fixture.target("moe_router_weight_hook", "fc1.router") != nullptr);
+  CHECK_FALSE(fixture.target("moe_router_weight_hook", "fc1.router")->silent());
 }
 
-TEST_CASE("steps without update are warned of once under each plan") {
+TEST_CASE("steps without an update give one warning for each plan") {
   const std::string config = R"({"wg_distribution": true, "targets": {"fc1": {}}})";
-  Steps steps(config);
+  CollectionFixture fixture(config);
   for (int i = 0; i < 2; ++i) {
-    CHECK(steps.report().warnings.empty());
-    for (int step = 0; step < 2; ++step) steps.step_without_update();
-    REQUIRE(steps.report().warnings.size() == 1);
-    CHECK(steps.report().warnings.front().find("without update()") != std::string::npos);
-    steps.begin_plan(config);
+    CHECK(fixture.report().warnings.empty());
+    for (int step = 0; step < 2; ++step) fixture.step_without_update();
+    REQUIRE(fixture.report().warnings.size() == 1);
+    CHECK(fixture.report().warnings.front().find("without update()") != std::string::npos);
+    fixture.begin_plan(config);
   }
 }
 
-TEST_CASE("a plan that is on and asks for no kind is warned of") {
-  Steps nothing(R"({"monitor_mbs_grad": true})");
+TEST_CASE("a plan that is on and enables no kind gives a warning") {
+  CollectionFixture nothing(R"({"monitor_mbs_grad": true})");
   REQUIRE(nothing.report().warnings.size() == 1);
   CHECK(nothing.report().warnings.front().find("enables no kind of row") != std::string::npos);
-  CHECK(Steps(R"({"print_struct": true})").report().warnings.empty());
+  CHECK(CollectionFixture(R"({"print_struct": true})").report().warnings.empty());
 }
 
 }  // namespace

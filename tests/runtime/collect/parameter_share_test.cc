@@ -7,7 +7,7 @@
 namespace gradmon {
 namespace {
 
-// Two by two: 0 and 1 split layers, 0 and 2 hold the same.
+// Two by two ranks: 0 and 1 split layers, 0 and 2 are replicas.
 ParallelGroups two_by_two(int rank) {
   ParallelGroups groups;
   groups.data = rank % 2 == 0 ? std::vector<int>{0, 2} : std::vector<int>{1, 3};
@@ -20,13 +20,13 @@ RowAuthor author(int rank, const char* parameter) {
   return share_of(two_by_two(rank), rank, parameter).author;
 }
 
-TEST_CASE("a rank without groups writes all it has as a whole") {
+TEST_CASE("a rank without groups writes all its parameters as whole ones") {
   const ParameterShare share = share_of({}, 3, "linear.weight");
   CHECK(share.author == RowAuthor::this_rank);
   CHECK(share.placement.part == ParameterPlacement::Part::whole);
 }
 
-TEST_CASE("what a data parallel group has alike is written by its first rank") {
+TEST_CASE("reduced rows of a data-parallel group are written by its first rank") {
   CHECK(author(0, "linear.weight") == RowAuthor::this_rank);
   CHECK(author(1, "linear.weight") == RowAuthor::this_rank);
   CHECK(author(2, "linear.weight") == RowAuthor::this_rank_unreduced_only);
@@ -40,7 +40,7 @@ TEST_CASE("a parameter that is not split is written by the first rank of the ten
   CHECK(author(3, "norm.weight") == RowAuthor::another_rank);
 }
 
-TEST_CASE("a shard says which part of how many it is and the rest that it is a replica") {
+TEST_CASE("a split parameter is a shard with index and count and any other is a replica") {
   const ParameterPlacement shard = share_of(two_by_two(3), 3, "linear.weight").placement;
   CHECK(shard.part == ParameterPlacement::Part::shard);
   CHECK(shard.index == 1);
@@ -48,7 +48,7 @@ TEST_CASE("a shard says which part of how many it is and the rest that it is a r
   CHECK(share_of(two_by_two(3), 3, "norm.weight").placement.part == ParameterPlacement::Part::replica);
 }
 
-TEST_CASE("groups that cannot be are refused with the rank that is wrong") {
+TEST_CASE("invalid groups are refused with the wrong rank") {
   ParallelGroups groups;
   groups.data = {0, 4};
   CHECK(check_groups(groups, 0, 4).error() == "groups.data: rank 4, expected 0 to 3");

@@ -35,7 +35,7 @@ TEST_CASE("before the first collected step nothing has fired and nothing is sile
   REQUIRE(list.unmatched[0].nearest == std::vector<std::string>{"fc1"});
 }
 
-TEST_CASE("a target tells when it fired last and for how many collected steps it has not") {
+TEST_CASE("a target has the step in which it last fired and the number of silent steps since") {
   Fixture f;
   f.ledger.count_row(Kind::grad_reduced, f.weight);
   f.ledger.end_step(Step{10}, 1000);
@@ -55,7 +55,7 @@ TEST_CASE("a target tells when it fired last and for how many collected steps it
   REQUIRE(f.ledger.list().targets[0].why.empty());
 }
 
-TEST_CASE("a row that nobody expected is told as well") {
+TEST_CASE("a row that was not expected is listed too") {
   Fixture f;
   f.ledger.count_row(Kind::actv, f.bias);
   f.ledger.count_row(Kind::actv, f.bias);
@@ -108,7 +108,7 @@ TEST_CASE("a module is expected until one of its rows has come") {
   REQUIRE(ledger.counts().silent == 3);
 }
 
-TEST_CASE("what is expected again by another model chunk keeps what has fired") {
+TEST_CASE("a target that is expected again keeps the step in which it last fired") {
   Fixture f;
   f.ledger.count_row(Kind::grad_reduced, f.weight);
   f.ledger.end_step(Step{10}, 1000);

@@ -18,7 +18,7 @@ tl::expected<Environment, std::string> read(const Variables& variables) {
   });
 }
 
-TEST_CASE("nothing set is a single rank in static mode with the default directory") {
+TEST_CASE("an empty environment is a single rank in static mode with the default directory") {
   const auto environment = read({});
   REQUIRE(environment->rank == 0);
   REQUIRE(environment->world_size == 1);
@@ -26,14 +26,14 @@ TEST_CASE("nothing set is a single rank in static mode with the default director
   REQUIRE(environment->output_dir == "./monitor_output");
 }
 
-TEST_CASE("a key directory is named by its path which becomes absolute") {
+TEST_CASE("the path of the key directory becomes absolute") {
   REQUIRE(read({{"GRADMON_KEYS", "/etc/keys"}})->keys == "/etc/keys");
   REQUIRE(read({{"GRADMON_KEYS", "keys"}})->keys == std::filesystem::absolute("keys"));
   REQUIRE_FALSE(read({{"GRADMON_KEYS", ""}})->keys);
   REQUIRE_FALSE(read({})->keys);
 }
 
-TEST_CASE("rank and size are taken from the first launcher that tells them") {
+TEST_CASE("rank and size are taken from the first launcher that sets them") {
   REQUIRE(read({{"RANK", "3"}, {"WORLD_SIZE", "8"}})->rank == 3);
   const Variables task{{"SLURM_PROCID", "5"}, {"SLURM_NTASKS", "8"}, {"SLURM_STEP_ID", "0"}};
   REQUIRE(read(task)->rank == 5);
@@ -49,7 +49,7 @@ TEST_CASE("rank and size are taken from the first launcher that tells them") {
       2);
 }
 
-TEST_CASE("one process in an allocation of four tasks is a single rank") {
+TEST_CASE("one process in a Slurm allocation of four tasks is a single rank") {
   Variables script{{"SLURM_JOB_ID", "7"}, {"SLURM_NTASKS", "4"}};
   REQUIRE(read(script)->world_size == 1);
   script["SLURM_PROCID"] = "0";
@@ -62,23 +62,24 @@ TEST_CASE("one process in an allocation of four tasks is a single rank") {
   REQUIRE(read(script)->world_size == 4);
 }
 
-TEST_CASE("whether there are several hosts is what the launcher of so many ranks says") {
-  const auto said = [](Variables more) {
+TEST_CASE("the launcher with the same number of ranks decides whether there are several hosts") {
+  const auto several_hosts_with = [](Variables more) {
     more.insert({{"RANK", "0"}, {"WORLD_SIZE", "4"}});
     return read(more)->several_hosts;
   };
-  REQUIRE_FALSE(said({}).has_value());
-  REQUIRE(said({{"LOCAL_WORLD_SIZE", "2"}}) == true);
-  REQUIRE(said({{"LOCAL_WORLD_SIZE", "4"}}) == false);
-  REQUIRE_FALSE(said({{"LOCAL_WORLD_SIZE", "what"}}).has_value());
-  REQUIRE(said({{"OMPI_COMM_WORLD_SIZE", "4"}, {"OMPI_COMM_WORLD_LOCAL_SIZE", "2"}}) == true);
-  REQUIRE_FALSE(said({{"OMPI_COMM_WORLD_SIZE", "2"}, {"OMPI_COMM_WORLD_LOCAL_SIZE", "1"}}).has_value());
-  REQUIRE(said({{"PMI_SIZE", "4"}, {"MPI_LOCALNRANKS", "4"}}) == false);
-  REQUIRE(said({{"SLURM_NTASKS", "4"}, {"SLURM_STEP_NUM_NODES", "2"}}) == true);
+  REQUIRE_FALSE(several_hosts_with({}).has_value());
+  REQUIRE(several_hosts_with({{"LOCAL_WORLD_SIZE", "2"}}) == true);
+  REQUIRE(several_hosts_with({{"LOCAL_WORLD_SIZE", "4"}}) == false);
+  REQUIRE_FALSE(several_hosts_with({{"LOCAL_WORLD_SIZE", "what"}}).has_value());
+  REQUIRE(several_hosts_with({{"OMPI_COMM_WORLD_SIZE", "4"}, {"OMPI_COMM_WORLD_LOCAL_SIZE", "2"}}) == true);
+  REQUIRE_FALSE(
+      several_hosts_with({{"OMPI_COMM_WORLD_SIZE", "2"}, {"OMPI_COMM_WORLD_LOCAL_SIZE", "1"}}).has_value());
+  REQUIRE(several_hosts_with({{"PMI_SIZE", "4"}, {"MPI_LOCALNRANKS", "4"}}) == false);
+  REQUIRE(several_hosts_with({{"SLURM_NTASKS", "4"}, {"SLURM_STEP_NUM_NODES", "2"}}) == true);
   REQUIRE(read({})->several_hosts == false);
 }
 
-TEST_CASE("a rank that cannot be is refused with its variable and value") {
+TEST_CASE("an impossible rank or size is refused with its variable and value") {
   REQUIRE(read({{"RANK", "abc"}, {"WORLD_SIZE", "2"}}).error() == "RANK=\"abc\": expected an integer >= 0");
   REQUIRE(read({{"RANK", "2"}, {"WORLD_SIZE", "2"}}).error() ==
           "RANK=\"2\": expected less than WORLD_SIZE (2)");
@@ -88,7 +89,7 @@ TEST_CASE("a rank that cannot be is refused with its variable and value") {
   REQUIRE(read({{"WORLD_SIZE", "1"}})->world_size == 1);
 }
 
-TEST_CASE("DYNAMIC_MONITOR chooses the mode in any case") {
+TEST_CASE("DYNAMIC_MONITOR chooses the mode in upper or lower case") {
   for (const char* yes : {"True", "true", "TRUE", "1", "yes", "Yes", "on", "ON"}) {
     const auto environment = read({{"DYNAMIC_MONITOR", yes}});
     REQUIRE(environment->dynamic);
@@ -102,7 +103,7 @@ TEST_CASE("DYNAMIC_MONITOR chooses the mode in any case") {
   REQUIRE(read({})->mode_error.empty());
 }
 
-TEST_CASE("another DYNAMIC_MONITOR means static mode and an error names it") {
+TEST_CASE("an invalid DYNAMIC_MONITOR means static mode and an error that quotes it") {
   for (const char* other : {"Ture", "2", "dynamic", " true", "01"}) {
     const auto environment = read({{"DYNAMIC_MONITOR", other}});
     REQUIRE(environment);
@@ -114,7 +115,7 @@ TEST_CASE("another DYNAMIC_MONITOR means static mode and an error names it") {
   }
 }
 
-TEST_CASE("training's store is where MASTER_ADDR and MASTER_PORT or GRADMON_STORE say") {
+TEST_CASE("training's store is at GRADMON_STORE or else at MASTER_ADDR and MASTER_PORT") {
   const Variables training{{"MASTER_ADDR", "node0"}, {"MASTER_PORT", "29500"}};
   REQUIRE(read(training)->store->host == "node0");
   REQUIRE(read(training)->store->port == 29500);
@@ -128,7 +129,7 @@ TEST_CASE("training's store is where MASTER_ADDR and MASTER_PORT or GRADMON_STOR
   REQUIRE_FALSE(read({{"MASTER_ADDR", "node0"}, {"MASTER_PORT", "what"}})->store);
 }
 
-TEST_CASE("a store that cannot be is refused with what was expected") {
+TEST_CASE("an invalid GRADMON_STORE is refused with what was expected") {
   REQUIRE(read({{"GRADMON_STORE", "here"}}).error() ==
           "GRADMON_STORE=\"here\": expected HOST:PORT of a TCPStore, or none");
   REQUIRE(read({{"GRADMON_STORE", "here:0"}}).error() == "GRADMON_STORE=\"0\": expected an integer >= 1");

@@ -16,8 +16,8 @@ namespace {
 using Time = LaunchIdSearch::Time;
 using Answer = tl::expected<std::optional<LaunchId>, std::string>;
 
-// What a try gives; a try waits while it is held.
-class Question {
+// The answers to tries. A try blocks while `held` is set.
+class FakeIdSource {
  public:
   AskForLaunchId ask() {
     return [state = state_]() -> Answer {
@@ -38,11 +38,11 @@ class Question {
   void hold() {
     change([&] { state_->held = true; });
   }
-  void let_go() {
+  void release() {
     change([&] { state_->held = false; });
   }
-  // The search's thread and the search itself, besides this.
-  long holders() const { return state_.use_count() - 1; }
+  // Other owners of the state: the search, and the thread of a running try.
+  long owners() const { return state_.use_count() - 1; }
 
  private:
   struct State {
@@ -64,76 +64,76 @@ class Question {
   const std::shared_ptr<State> state_ = std::make_shared<State>();
 };
 
-// Until the try under way has been taken in.
-std::optional<LaunchId> taken_in(const Question& question, LaunchIdSearch& search, Time now) {
+// Polls, waits until the try has ended, and polls again for its answer.
+std::optional<LaunchId> poll_for_answer(const FakeIdSource& id_source, LaunchIdSearch& search, Time now) {
   search.poll(now);
-  REQUIRE(eventually([&] { return question.holders() == 1; }));  // the search's own; the thread has ended
+  REQUIRE(eventually([&] { return id_source.owners() == 1; }));  // the search; the thread has ended
   return search.poll(now);
 }
 
 TEST_CASE("the first try begins at once and its id stays known") {
-  Question question;
-  question.answer(LaunchId{"x", "a test"});
-  LaunchIdSearch search(question.ask(), Time{500});
-  REQUIRE(taken_in(question, search, Time{500})->source == "a test");
+  FakeIdSource id_source;
+  id_source.answer(LaunchId{"x", "a test"});
+  LaunchIdSearch search(id_source.ask(), Time{500});
+  REQUIRE(poll_for_answer(id_source, search, Time{500})->source == "a test");
   REQUIRE(search.poll(Time{100'000})->id == "x");
-  REQUIRE(question.tries() == 1);
+  REQUIRE(id_source.tries() == 1);
 }
 
-TEST_CASE("tries come each second for a minute and each ten seconds after it") {
-  Question question;
-  LaunchIdSearch search(question.ask(), Time{0});
+TEST_CASE("tries are made every second for a minute and every ten seconds afterwards") {
+  FakeIdSource id_source;
+  LaunchIdSearch search(id_source.ask(), Time{0});
   int tries = 0;
   for (Time now{0}; now < Time{60'000}; now += Time{1'000}) {
-    REQUIRE_FALSE(taken_in(question, search, now));
-    REQUIRE(question.tries() == ++tries);
+    REQUIRE_FALSE(poll_for_answer(id_source, search, now));
+    REQUIRE(id_source.tries() == ++tries);
     search.poll(now + Time{999});
-    REQUIRE(question.tries() == tries);
+    REQUIRE(id_source.tries() == tries);
   }
-  REQUIRE_FALSE(taken_in(question, search, Time{60'000}));
-  REQUIRE(question.tries() == ++tries);
+  REQUIRE_FALSE(poll_for_answer(id_source, search, Time{60'000}));
+  REQUIRE(id_source.tries() == ++tries);
   search.poll(Time{69'999});
-  REQUIRE(question.tries() == tries);
-  REQUIRE_FALSE(taken_in(question, search, Time{70'000}));
-  REQUIRE(question.tries() == ++tries);
+  REQUIRE(id_source.tries() == tries);
+  REQUIRE_FALSE(poll_for_answer(id_source, search, Time{70'000}));
+  REQUIRE(id_source.tries() == ++tries);
 }
 
-TEST_CASE("a try that takes long blocks nobody and no other begins beside it") {
-  Question question;
-  question.hold();
-  LaunchIdSearch search(question.ask(), Time{0});
+TEST_CASE("a slow try does not block polling and no second try begins beside it") {
+  FakeIdSource id_source;
+  id_source.hold();
+  LaunchIdSearch search(id_source.ask(), Time{0});
   for (Time now{0}; now < Time{5'000}; now += Time{100}) REQUIRE_FALSE(search.poll(now));
-  REQUIRE(question.tries() <= 1);
-  question.answer(LaunchId{"x", ""});
-  question.let_go();
-  REQUIRE(taken_in(question, search, Time{5'000})->id == "x");
-  REQUIRE(question.tries() == 1);
+  REQUIRE(id_source.tries() <= 1);
+  id_source.answer(LaunchId{"x", ""});
+  id_source.release();
+  REQUIRE(poll_for_answer(id_source, search, Time{5'000})->id == "x");
+  REQUIRE(id_source.tries() == 1);
 }
 
-TEST_CASE("the last error is the last try's") {
-  Question question;
-  question.answer(tl::unexpected(std::string("Connection refused")));
-  LaunchIdSearch search(question.ask(), Time{0});
-  REQUIRE_FALSE(taken_in(question, search, Time{0}));
+TEST_CASE("the last error is that of the last try") {
+  FakeIdSource id_source;
+  id_source.answer(tl::unexpected(std::string("Connection refused")));
+  LaunchIdSearch search(id_source.ask(), Time{0});
+  REQUIRE_FALSE(poll_for_answer(id_source, search, Time{0}));
   REQUIRE(search.last_error() == "Connection refused");
-  question.answer(std::optional<LaunchId>());
-  REQUIRE_FALSE(taken_in(question, search, Time{1'000}));
+  id_source.answer(std::optional<LaunchId>());
+  REQUIRE_FALSE(poll_for_answer(id_source, search, Time{1'000}));
   REQUIRE(search.last_error().empty());
-  question.throws();
-  REQUIRE_FALSE(taken_in(question, search, Time{2'000}));
+  id_source.throws();
+  REQUIRE_FALSE(poll_for_answer(id_source, search, Time{2'000}));
   REQUIRE(search.last_error() == "thrown");
 }
 
-TEST_CASE("a search that goes away waits for no try and the try's thread ends by itself") {
-  Question question;
-  question.hold();
+TEST_CASE("a destroyed search waits for no try and the try's thread ends by itself") {
+  FakeIdSource id_source;
+  id_source.hold();
   {
-    LaunchIdSearch search(question.ask(), Time{0});
+    LaunchIdSearch search(id_source.ask(), Time{0});
     search.poll(Time{0});
   }
-  REQUIRE(eventually([&] { return question.tries() == 1; }));
-  question.let_go();
-  REQUIRE(eventually([&] { return question.holders() == 0; }));
+  REQUIRE(eventually([&] { return id_source.tries() == 1; }));
+  id_source.release();
+  REQUIRE(eventually([&] { return id_source.owners() == 0; }));
 }
 
 }  // namespace

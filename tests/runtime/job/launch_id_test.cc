@@ -38,7 +38,7 @@ class MemoryStore : public SharedStore {
     return at == held.end() ? std::nullopt : std::optional(at->second);
   }
 
-  std::string refusal;  // "": it answers
+  std::string refusal;  // if not "", get() and put_once() fail with it
   std::map<std::string, std::string> held;
   std::map<std::string, std::int64_t> numbers;
 };
@@ -48,7 +48,14 @@ Variables operator+(Variables a, const Variables& b) {
   return a;
 }
 
-// What a launcher says to each rank, and the way to find its id.
+Lookup lookup_in(Variables variables) {
+  return [variables = std::move(variables)](const char* name) -> std::optional<std::string> {
+    const auto at = variables.find(name);
+    return at == variables.end() ? std::nullopt : std::optional(at->second);
+  };
+}
+
+// One launch: the variables that its launcher sets, and the search for its id.
 struct Launch {
   Launch(Variables all) : variables(std::move(all)) {}
 
@@ -58,11 +65,8 @@ struct Launch {
   int monitor = 1;
   std::function<std::optional<std::string>()> nonce;  // null: no process group
 
-  LaunchIdSource of(const Variables& rank) const {
-    const Lookup lookup = [all = variables + rank](const char* name) -> std::optional<std::string> {
-      const auto at = all.find(name);
-      return at == all.end() ? std::nullopt : std::optional(at->second);
-    };
+  LaunchIdSource source_for(const Variables& rank) const {
+    const Lookup lookup = lookup_in(variables + rank);
     const auto environment = read_environment(lookup);
     REQUIRE(environment);
     LaunchEnvironment world;
@@ -75,16 +79,15 @@ struct Launch {
   }
 };
 
-const Variables kTwo{{"WORLD_SIZE", "2"}};
+const Variables kWorldOfTwo{{"WORLD_SIZE", "2"}};
 const Variables kMaster{{"MASTER_ADDR", "node0"}, {"MASTER_PORT", "29500"}};
 
 Variables rank(int number) { return {{"RANK", std::to_string(number)}}; }
 
-// The id of both ranks where it is known at once.
-std::string known_to_both(const Launch& launch, const Variables& zero = rank(0),
-                          const Variables& one = rank(1)) {
-  const auto first = launch.of(zero);
-  const auto second = launch.of(one);
+// Checks that both ranks know the same id at once. Returns the id.
+std::string common_id(const Launch& launch, const Variables& zero = rank(0), const Variables& one = rank(1)) {
+  const auto first = launch.source_for(zero);
+  const auto second = launch.source_for(one);
   REQUIRE(first.known);
   REQUIRE(second.known);
   REQUIRE(*first.known == *second.known);
@@ -93,90 +96,90 @@ std::string known_to_both(const Launch& launch, const Variables& zero = rank(0),
   return first.known->id;
 }
 
-TEST_CASE("GRADMON_RUN_ID goes before everything else") {
+TEST_CASE("GRADMON_RUN_ID takes precedence over everything else") {
   const Launch launch{
-      kTwo + kMaster +
+      kWorldOfTwo + kMaster +
       Variables{{"GRADMON_RUN_ID", "mine"}, {"TORCHELASTIC_RUN_ID", "t"}, {"SLURM_JOB_ID", "7"}}};
-  REQUIRE(known_to_both(launch) == "mine");
+  REQUIRE(common_id(launch) == "mine");
 }
 
 TEST_CASE("the n-th monitor of a process has an id of its own") {
-  Launch launch{kTwo + Variables{{"GRADMON_RUN_ID", "mine"}}};
+  Launch launch{kWorldOfTwo + Variables{{"GRADMON_RUN_ID", "mine"}}};
   launch.monitor = 3;
-  REQUIRE(known_to_both(launch) == "mine#3");
+  REQUIRE(common_id(launch) == "mine#3");
 }
 
 TEST_CASE("a single rank draws an id that no other process draws") {
   const Launch launch{kMaster};
-  const auto first = launch.of({});
-  const auto second = launch.of({});
+  const auto first = launch.source_for({});
+  const auto second = launch.source_for({});
   REQUIRE(first.known->id.size() == 24);
   REQUIRE(first.known->id != second.known->id);
   REQUIRE(first.known->source == "a single rank");
 }
 
-TEST_CASE("torchrun's run id and restart count name a launch of one agent") {
+TEST_CASE("torchrun's run id and restart count identify a launch of one agent") {
   const Variables run{{"TORCHELASTIC_RUN_ID", "t"}, {"LOCAL_WORLD_SIZE", "2"}, {"GROUP_WORLD_SIZE", "1"}};
-  REQUIRE(known_to_both(Launch{kTwo + kMaster + run}) == "t.0");
-  REQUIRE(known_to_both(Launch{kTwo + kMaster + run + Variables{{"TORCHELASTIC_RESTART_COUNT", "2"}}}) ==
+  REQUIRE(common_id(Launch{kWorldOfTwo + kMaster + run}) == "t.0");
+  REQUIRE(common_id(Launch{kWorldOfTwo + kMaster + run + Variables{{"TORCHELASTIC_RESTART_COUNT", "2"}}}) ==
           "t.2");
 }
 
-TEST_CASE("several torchrun agents whose restart counts differ agree by training's store") {
-  const Launch launch{kTwo + kMaster +
+TEST_CASE("several torchrun agents with different restart counts agree through training's store") {
+  const Launch launch{kWorldOfTwo + kMaster +
                       Variables{{"TORCHELASTIC_RUN_ID", "t"},
                                 {"LOCAL_WORLD_SIZE", "1"},
                                 {"GROUP_WORLD_SIZE", "2"},
                                 {"TORCHELASTIC_USE_AGENT_STORE", "False"}}};
-  const auto zero = launch.of(rank(0) + Variables{{"TORCHELASTIC_RESTART_COUNT", "1"}});
-  const auto one = launch.of(rank(1) + Variables{{"TORCHELASTIC_RESTART_COUNT", "0"}});
+  const auto zero = launch.source_for(rank(0) + Variables{{"TORCHELASTIC_RESTART_COUNT", "1"}});
+  const auto one = launch.source_for(rank(1) + Variables{{"TORCHELASTIC_RESTART_COUNT", "0"}});
   REQUIRE_FALSE(zero.known);
   const auto id = **zero.ask();
   REQUIRE(**one.ask() == id);
   REQUIRE(launch.store->held.begin()->first == "gradmon/launch/t/1");
 }
 
-TEST_CASE("torchrun without a run id leaves a nonce for each restart in the agent's store") {
-  Launch launch{kTwo + kMaster +
+TEST_CASE("torchrun without a run id has a nonce for each restart in the agent's store") {
+  Launch launch{kWorldOfTwo + kMaster +
                 Variables{{"TORCHELASTIC_RUN_ID", "none"},
                           {"TORCHELASTIC_USE_AGENT_STORE", "True"},
                           {"TORCHELASTIC_RESTART_COUNT", "0"},
                           {"SLURM_JOB_ID", "7"},
                           {"SLURM_STEP_ID", "0"},
                           {"SLURM_NTASKS", "2"}}};
-  const auto before = **launch.of(rank(0)).ask();
-  REQUIRE(**launch.of(rank(1)).ask() == before);
+  const auto before = **launch.source_for(rank(0)).ask();
+  REQUIRE(**launch.source_for(rank(1)).ask() == before);
   launch.variables["TORCHELASTIC_RESTART_COUNT"] = "1";
-  const auto early = launch.of(rank(1));
+  const auto early = launch.source_for(rank(1));
   REQUIRE_FALSE(*early.ask());
-  const auto after = **launch.of(rank(0)).ask();
+  const auto after = **launch.source_for(rank(0)).ask();
   REQUIRE_FALSE(after == before);
   REQUIRE(**early.ask() == after);
 }
 
-TEST_CASE("a Slurm step names the ranks it has numbered and a requeued job another launch") {
+TEST_CASE("a Slurm step identifies the ranks that it numbered and a requeued job is another launch") {
   const Variables step{{"SLURM_JOB_ID", "7"}, {"SLURM_STEP_ID", "1"}, {"SLURM_NTASKS", "2"}};
   const auto task = [](int number) { return Variables{{"SLURM_PROCID", std::to_string(number)}}; };
-  REQUIRE(known_to_both(Launch{step + kMaster}, task(0), task(1)) == "7.1.0");
-  REQUIRE(known_to_both(Launch{step + Variables{{"SLURM_RESTART_COUNT", "2"}}}, task(0), task(1)) == "7.1.2");
+  REQUIRE(common_id(Launch{step + kMaster}, task(0), task(1)) == "7.1.0");
+  REQUIRE(common_id(Launch{step + Variables{{"SLURM_RESTART_COUNT", "2"}}}, task(0), task(1)) == "7.1.2");
 }
 
 TEST_CASE("two launches of one batch script are told apart by training's store") {
   const Variables script{{"SLURM_JOB_ID", "7"}, {"SLURM_NTASKS", "2"}, {"SLURM_PROCID", "0"}};
-  const Launch first{kTwo + kMaster + script};
-  const Launch second{kTwo + kMaster + script};
-  const auto id = **first.of(rank(0)).ask();
-  REQUIRE(**first.of(rank(1)).ask() == id);
-  REQUIRE_FALSE(**second.of(rank(0)).ask() == id);
+  const Launch first{kWorldOfTwo + kMaster + script};
+  const Launch second{kWorldOfTwo + kMaster + script};
+  const auto id = **first.source_for(rank(0)).ask();
+  REQUIRE(**first.source_for(rank(1)).ask() == id);
+  REQUIRE_FALSE(**second.source_for(rank(0)).ask() == id);
 }
 
-TEST_CASE("a Slurm step around other launchers counts only where nothing else does") {
+TEST_CASE("a Slurm step around another launcher counts only if nothing else identifies the launch") {
   const Variables step{{"SLURM_JOB_ID", "7"}, {"SLURM_STEP_ID", "1"}, {"SLURM_NTASKS", "1"}};
-  REQUIRE_FALSE(Launch{kTwo + kMaster + step}.of(rank(0)).known);
-  REQUIRE(known_to_both(Launch{kTwo + step}) == "7.1.0");
+  REQUIRE_FALSE(Launch{kWorldOfTwo + kMaster + step}.source_for(rank(0)).known);
+  REQUIRE(common_id(Launch{kWorldOfTwo + step}) == "7.1.0");
 }
 
-// As Open MPI 4.1.4 sets them, on one host and on two.
+// The variables that Open MPI 4.1.4 sets, on one host and on two.
 const Variables kOpenMpi{{"OMPI_COMM_WORLD_SIZE", "2"},
                          {"PMIX_NAMESPACE", "1554710529"},
                          {"OMPI_MCA_ess_base_jobid", "1554710529"},
@@ -187,52 +190,52 @@ Variables open_mpi_rank(int number) {
           {"OMPI_MCA_ess_base_vpid", std::to_string(number)}};
 }
 
-TEST_CASE("Open MPI's namespace and transport key name a launch of mpirun") {
-  REQUIRE(known_to_both(Launch{kOpenMpi}, open_mpi_rank(0), open_mpi_rank(1)) ==
+TEST_CASE("Open MPI's namespace and transport key identify a launch of mpirun") {
+  REQUIRE(common_id(Launch{kOpenMpi}, open_mpi_rank(0), open_mpi_rank(1)) ==
           "1554710529.206e7b58a08b9eed-3957e5220cc5019d");
   const Launch prte{Variables{{"OMPI_COMM_WORLD_SIZE", "2"}, {"PMIX_NAMESPACE", "prterun-host-77@1"}}};
-  REQUIRE(known_to_both(prte, open_mpi_rank(0), open_mpi_rank(1)) == "prterun-host-77@1");
+  REQUIRE(common_id(prte, open_mpi_rank(0), open_mpi_rank(1)) == "prterun-host-77@1");
 }
 
-TEST_CASE("mpirun in a batch job is named by mpirun on every host") {
-  // The daemon of another host is a step of its own; that of the script's host is none.
-  const Variables job = kTwo + kOpenMpi + Variables{{"SLURM_JOB_ID", "7"}, {"SLURM_NTASKS", "2"}};
-  REQUIRE(known_to_both(Launch{job}, rank(0), rank(1) + Variables{{"SLURM_STEP_ID", "3"}}) ==
+TEST_CASE("mpirun in a batch job is identified by mpirun's variables on every host") {
+  // On another host mpirun's daemon runs in a Slurm step of its own, on the script's host in none.
+  const Variables job = kWorldOfTwo + kOpenMpi + Variables{{"SLURM_JOB_ID", "7"}, {"SLURM_NTASKS", "2"}};
+  REQUIRE(common_id(Launch{job}, rank(0), rank(1) + Variables{{"SLURM_STEP_ID", "3"}}) ==
           "1554710529.206e7b58a08b9eed-3957e5220cc5019d");
 }
 
-TEST_CASE("a PMI launcher's id of the launch counts and PMI_ID does not") {
+TEST_CASE("a PMI launcher's job id identifies the launch and PMI_ID does not") {
   const auto pmi = [](int number) {
     return Variables{{"PMI_RANK", std::to_string(number)}, {"PMI_ID", std::to_string(number)}};
   };
   const Variables two{{"PMI_SIZE", "2"}};
-  REQUIRE(known_to_both(Launch{two + Variables{{"I_MPI_HYDRA_UUID", "u"}}}, pmi(0), pmi(1)) == "u");
-  REQUIRE(known_to_both(Launch{two + Variables{{"PALS_APID", "a"}, {"PMI_JOBID", "7"}}}, pmi(0), pmi(1)) ==
-          "a");
-  REQUIRE(known_to_both(Launch{two + Variables{{"PMI_JOBID", "7.1"}}}, pmi(0), pmi(1)) == "7.1");
-  REQUIRE(known_to_both(Launch{two}, pmi(0), pmi(1)) == "host.7.99");
-  REQUIRE_FALSE(Launch{two + kMaster}.of(pmi(0)).known);
+  REQUIRE(common_id(Launch{two + Variables{{"I_MPI_HYDRA_UUID", "u"}}}, pmi(0), pmi(1)) == "u");
+  REQUIRE(common_id(Launch{two + Variables{{"PALS_APID", "a"}, {"PMI_JOBID", "7"}}}, pmi(0), pmi(1)) == "a");
+  REQUIRE(common_id(Launch{two + Variables{{"PMI_JOBID", "7.1"}}}, pmi(0), pmi(1)) == "7.1");
+  REQUIRE(common_id(Launch{two}, pmi(0), pmi(1)) == "host.7.99");
+  REQUIRE_FALSE(Launch{two + kMaster}.source_for(pmi(0)).known);
 }
 
-TEST_CASE("variables of a launcher around another one do not name the inner launch") {
-  const Launch launch{kTwo + kMaster + Variables{{"OMPI_COMM_WORLD_SIZE", "1"}, {"PMIX_NAMESPACE", "outer"}}};
-  REQUIRE_FALSE(launch.of(rank(0)).known);
+TEST_CASE("variables of an outer launcher do not identify the inner launch") {
+  const Launch launch{kWorldOfTwo + kMaster +
+                      Variables{{"OMPI_COMM_WORLD_SIZE", "1"}, {"PMIX_NAMESPACE", "outer"}}};
+  REQUIRE_FALSE(launch.source_for(rank(0)).known);
 }
 
-TEST_CASE("the nonce of the process group goes before the store and after the launcher") {
-  Launch launch{kTwo + kMaster};
+TEST_CASE("the nonce of the process group comes before the store and after the launcher") {
+  Launch launch{kWorldOfTwo + kMaster};
   launch.nonce = [] { return "drawn"; };
-  REQUIRE(known_to_both(launch) == "drawn");
+  REQUIRE(common_id(launch) == "drawn");
   launch.variables["TORCHELASTIC_RUN_ID"] = "t";
   launch.variables["LOCAL_WORLD_SIZE"] = "2";
-  REQUIRE(known_to_both(launch) == "t.0");
+  REQUIRE(common_id(launch) == "t.0");
 }
 
-TEST_CASE("a process group that does not know its nonce yet is waited for and nothing else is taken") {
-  Launch launch{kTwo + kMaster};
+TEST_CASE("a process group without a nonce yet is asked again and the store is not used") {
+  Launch launch{kWorldOfTwo + kMaster};
   std::optional<std::string> drawn;
   launch.nonce = [&] { return drawn; };
-  const auto source = launch.of(rank(1));
+  const auto source = launch.source_for(rank(1));
   REQUIRE_FALSE(source.known);
   REQUIRE(source.reason ==
           "the launch id is unknown: rank 0 has not written it to the process group's store");
@@ -242,90 +245,87 @@ TEST_CASE("a process group that does not know its nonce yet is waited for and no
   REQUIRE(launch.store->held.empty());
 }
 
-TEST_CASE("the first nonce in the store holds for all ranks and for rank 0 again") {
-  const Launch launch{kTwo + kMaster};
-  const auto zero = launch.of(rank(0));
-  const auto one = launch.of(rank(1));
+TEST_CASE("the first nonce in the store holds for all ranks and for a restarted rank 0") {
+  const Launch launch{kWorldOfTwo + kMaster};
+  const auto zero = launch.source_for(rank(0));
+  const auto one = launch.source_for(rank(1));
   REQUIRE(one.reason == "the launch id is unknown: rank 0 has not written it to the store at node0:29500");
   REQUIRE_FALSE(*one.ask());
   const auto id = **zero.ask();
   REQUIRE(id.id.size() == 24);
   REQUIRE(id.source == "training's store at node0:29500");
   REQUIRE(**one.ask() == id);
-  REQUIRE(**launch.of(rank(0)).ask() == id);  // another process in its place
+  REQUIRE(**launch.source_for(rank(0)).ask() == id);  // a restarted rank 0
 }
 
 TEST_CASE("each monitor of a process has a nonce of its own") {
-  Launch launch{kTwo + kMaster};
-  const auto first = **launch.of(rank(0)).ask();
+  Launch launch{kWorldOfTwo + kMaster};
+  const auto first = **launch.source_for(rank(0)).ask();
   launch.monitor = 2;
-  REQUIRE_FALSE(**launch.of(rank(0)).ask() == first);
+  REQUIRE_FALSE(**launch.source_for(rank(0)).ask() == first);
 }
 
-TEST_CASE("a store that outlives launches has the restarts in its key") {
-  const Launch launch{kTwo + Variables{{"GRADMON_STORE", "keeper:1"},
-                                       {"TORCHELASTIC_RUN_ID", "none"},
-                                       {"TORCHELASTIC_RESTART_COUNT", "3"},
-                                       {"SLURM_RESTART_COUNT", "2"}}};
-  REQUIRE(launch.of(rank(0)).ask());
+TEST_CASE("the key in a store that outlives launches contains the restart counts") {
+  const Launch launch{kWorldOfTwo + Variables{{"GRADMON_STORE", "keeper:1"},
+                                              {"TORCHELASTIC_RUN_ID", "none"},
+                                              {"TORCHELASTIC_RESTART_COUNT", "3"},
+                                              {"SLURM_RESTART_COUNT", "2"}}};
+  REQUIRE(launch.source_for(rank(0)).ask());
   REQUIRE(launch.store->held.begin()->first == "gradmon/launch/3/2/1");
 }
 
 TEST_CASE("a store that does not answer is an error of the try") {
-  const Launch launch{kTwo + kMaster};
+  const Launch launch{kWorldOfTwo + kMaster};
   launch.store->refusal = "Connection refused";
-  REQUIRE(launch.of(rank(0)).ask().error() == "Connection refused");
-  REQUIRE(launch.of(rank(1)).ask().error() == "Connection refused");
+  REQUIRE(launch.source_for(rank(0)).ask().error() == "Connection refused");
+  REQUIRE(launch.source_for(rank(1)).ask().error() == "Connection refused");
 }
 
-TEST_CASE("the parent process names a launch on one host where nothing else does") {
-  Launch launch{kTwo};
-  REQUIRE(known_to_both(launch) == "host.7.99");
+TEST_CASE("the parent process identifies a launch on one host if nothing else does") {
+  Launch launch{kWorldOfTwo};
+  REQUIRE(common_id(launch) == "host.7.99");
   launch.monitor = 2;
-  REQUIRE(known_to_both(launch) == "host.7.99#2");
+  REQUIRE(common_id(launch) == "host.7.99#2");
 }
 
-TEST_CASE("a launch that nothing names has no id and the reason says what to do") {
+TEST_CASE("a launch that nothing identifies has no id and the reason says what to do") {
   const std::string reason =
       "cannot identify this launch: set GRADMON_RUN_ID to one value on all ranks, a new one for each launch";
-  Launch launch{kTwo + Variables{{"LOCAL_WORLD_SIZE", "1"}}};  // several hosts
-  REQUIRE_FALSE(launch.of(rank(0)).known);
-  REQUIRE_FALSE(launch.of(rank(0)).ask);
-  REQUIRE(launch.of(rank(0)).reason == reason);
+  Launch launch{kWorldOfTwo + Variables{{"LOCAL_WORLD_SIZE", "1"}}};  // several hosts
+  REQUIRE_FALSE(launch.source_for(rank(0)).known);
+  REQUIRE_FALSE(launch.source_for(rank(0)).ask);
+  REQUIRE(launch.source_for(rank(0)).reason == reason);
   launch.variables["LOCAL_WORLD_SIZE"] = "2";
-  launch.parent = "";  // outside the container
-  REQUIRE(launch.of(rank(0)).reason == reason);
+  launch.parent = "";  // the parent is outside the container
+  REQUIRE(launch.source_for(rank(0)).reason == reason);
 }
 
 TEST_CASE("a launch without an id has a name that its ranks on one host share") {
-  Launch launch{kTwo + Variables{{"LOCAL_WORLD_SIZE", "1"}}};  // several hosts
-  const std::string name = launch.of(rank(0)).name_on_host;
-  REQUIRE(name == launch.of(rank(1)).name_on_host);
+  Launch launch{kWorldOfTwo + Variables{{"LOCAL_WORLD_SIZE", "1"}}};  // several hosts
+  const std::string name = launch.source_for(rank(0)).name_on_host;
+  REQUIRE(name == launch.source_for(rank(1)).name_on_host);
   launch.monitor = 2;
-  REQUIRE(name != launch.of(rank(0)).name_on_host);
+  REQUIRE(name != launch.source_for(rank(0)).name_on_host);
   launch.monitor = 1;
   launch.parent = "host.8.99";
-  REQUIRE(name != launch.of(rank(0)).name_on_host);
-  launch.parent = "";  // outside the container
-  REQUIRE(launch.of(rank(0)).name_on_host != launch.of(rank(0)).name_on_host);
+  REQUIRE(name != launch.source_for(rank(0)).name_on_host);
+  launch.parent = "";  // the parent is outside the container
+  REQUIRE(launch.source_for(rank(0)).name_on_host != launch.source_for(rank(0)).name_on_host);
 }
 
-TEST_CASE("the process group is asked only where the environment does not name the launch") {
+TEST_CASE("the process group is asked only if the environment does not identify the launch") {
   const auto named = [](const Variables& all) {
-    const Lookup lookup = [&](const char* name) -> std::optional<std::string> {
-      const auto at = all.find(name);
-      return at == all.end() ? std::nullopt : std::optional(at->second);
-    };
+    const Lookup lookup = lookup_in(all);
     return environment_names_launch(*read_environment(lookup), lookup);
   };
   REQUIRE(named({}));
-  REQUIRE(named(kTwo + rank(0) + Variables{{"GRADMON_RUN_ID", "mine"}}));
+  REQUIRE(named(kWorldOfTwo + rank(0) + Variables{{"GRADMON_RUN_ID", "mine"}}));
   REQUIRE(named(kOpenMpi + open_mpi_rank(1)));
-  REQUIRE_FALSE(named(kTwo + kMaster + rank(0)));
-  REQUIRE_FALSE(named(kTwo + rank(0)));
+  REQUIRE_FALSE(named(kWorldOfTwo + kMaster + rank(0)));
+  REQUIRE_FALSE(named(kWorldOfTwo + rank(0)));
 }
 
-TEST_CASE("this process's parent is told by host and start time") {
+TEST_CASE("the parent process is identified by host and pid and start time") {
   REQUIRE(parent_process() == host_name() + "." + std::to_string(getppid()) + "." +
                                   std::to_string(process_start_ticks(getppid())));
 }

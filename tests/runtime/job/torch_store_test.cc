@@ -1,11 +1,16 @@
 // SPDX-License-Identifier: Apache-2.0
-// A real TCPStore that another process serves.
+// Tests with a real TCPStore that another process serves.
 #include "runtime/job/torch_store.h"
+
+#include <arpa/inet.h>
+#include <netinet/in.h>
+#include <sys/socket.h>
 
 #include <filesystem>
 #include <iterator>
 
 #include "control/debian_version.h"
+#include "control/files/descriptor.h"
 #include "tests/support/store_server.h"
 #include "tests/support/temporary_directory.h"
 #include GRADMON_CATCH_HEADER
@@ -22,7 +27,7 @@ TorchStore::Address address_of(const StoreServer& server, milliseconds patience 
   return {server.host(), server.port(), patience};
 }
 
-TEST_CASE("what nobody has put is absent and may still be put once") {
+TEST_CASE("an absent key can be put once and later replaced") {
   const StoreServer server;
   TorchStore store(address_of(server));
   REQUIRE(store.get("key"));
@@ -34,25 +39,30 @@ TEST_CASE("what nobody has put is absent and may still be put once") {
   REQUIRE(**store.get("key") == "third");
 }
 
-TEST_CASE("a store where nobody listens is an error with its place") {
-  std::uint16_t port = 0;
-  {
-    const StoreServer server;
-    port = server.port();
-  }
+TEST_CASE("a store where nobody listens is an error with its address") {
+  // Bound, so that no other process gets the port, but not listening.
+  const Descriptor bound(::socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC, 0));
+  sockaddr_in address{};
+  address.sin_family = AF_INET;
+  address.sin_addr.s_addr = htonl(INADDR_LOOPBACK);
+  socklen_t size = sizeof address;
+  REQUIRE(::bind(bound.get(), reinterpret_cast<const sockaddr*>(&address), size) == 0);
+  REQUIRE(::getsockname(bound.get(), reinterpret_cast<sockaddr*>(&address), &size) == 0);
+  const std::uint16_t port = ntohs(address.sin_port);
   TorchStore store({"127.0.0.1", port, kLong});
   const auto got = store.get("key");
   REQUIRE_FALSE(got);
   REQUIRE(got.error() == "the store at 127.0.0.1:" + std::to_string(port) + ": Connection refused");
 }
 
-TEST_CASE("a store that hangs is an error and is used again when it goes on") {
+TEST_CASE("a store that hangs is an error and is used again when it resumes") {
   StoreServer server;
   TorchStore own(address_of(server, kShort));
   REQUIRE(eventually([&] { return own.put("key", "first").has_value(); }));
   server.pause();
-  REQUIRE(eventually([&] { return !own.put("other", "x").has_value(); }));  // It may take one more before it stands.
-  // More often than calls may hang: a store that is gone for hours costs no more.
+  // The server may answer one more call before it stops.
+  REQUIRE(eventually([&] { return !own.put("other", "x").has_value(); }));
+  // More calls than may hang at a time: a store that hangs for hours costs no more threads.
   for (int i = 0; i < 10; ++i) {
     const auto put = own.put_once("later", "a");
     REQUIRE_FALSE(put);
@@ -65,7 +75,7 @@ TEST_CASE("a store that hangs is an error and is used again when it goes on") {
     if (put) held = *put;
     return put.has_value();
   }));
-  // One that hung may have been done meanwhile.
+  // The server may have executed a call that hung.
   REQUIRE((held == "a" || held == "b"));
   REQUIRE(**own.get("key") == "first");
 }
@@ -75,8 +85,8 @@ std::size_t entries_of(const char* directory) {
   return static_cast<std::size_t>(std::distance(begin(entries), end(entries)));
 }
 
-// libtorch 1.13's thread for it would end the process when the server's end resets the connection.
-TEST_CASE("between calls there is no thread of a store and no connection to one") {
+// Reason: torch 1.13's own client has a thread that ends the process if the server resets the connection.
+TEST_CASE("between calls a store has no thread and no connection") {
   const StoreServer server;
   TorchStore store(address_of(server));
   const std::size_t threads = entries_of("/proc/self/task");

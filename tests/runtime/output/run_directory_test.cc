@@ -3,31 +3,31 @@
 
 #include <sys/stat.h>
 
-#include <cstdlib>
-#include <ctime>
-
 #include "control/debian_version.h"
+#include "tests/runtime/output/scoped_variable.h"
 #include "tests/support/temporary_directory.h"
 #include GRADMON_CATCH_HEADER
 
 namespace gradmon {
 namespace {
 
-TEST_CASE("a rank's directory carries the job's time in the local zone and the job's id") {
-  setenv("TZ", "UTC-8", 1);
-  tzset();
+TEST_CASE("a rank's directory is named after the job's local start time and the job's id") {
   const JobIdentity job{"epoch", "0123abcd", 1'733'233'000'000};  // 2024-12-03 13:36:40 UTC
-  REQUIRE(run_directory_of("out", Rank{12}, job) == "out/Dec03_21-36-40-rank12-0123abcd");
-  setenv("TZ", "UTC", 1);
-  tzset();
+  {
+    const ScopedVariable zone("TZ", "UTC-8");
+    REQUIRE(run_directory_of("out", Rank{12}, job) == "out/Dec03_21-36-40-rank12-0123abcd");
+  }
+  const ScopedVariable zone("TZ", "UTC");
   REQUIRE(run_directory_of("out", Rank{0}, job) == "out/Dec03_13-36-40-rank0-0123abcd");
 }
 
-TEST_CASE("the directory is made once and is closed to others") {
+TEST_CASE("the directory is created once and with mode 0750") {
   const TemporaryDirectory directory;
   RunDirectory run(directory / "a/b", Rank{1}, "launch", [] { return JobIdentity{"e", "00000001", 0}; });
   REQUIRE(run.path().empty());
+  const mode_t before = ::umask(022);
   const auto made = run.create(std::chrono::milliseconds{0});
+  ::umask(before);
   REQUIRE(made == run.create(std::chrono::milliseconds{0}));
   REQUIRE(run.path() == made);
   struct stat status {};
@@ -35,7 +35,7 @@ TEST_CASE("the directory is made once and is closed to others") {
   REQUIRE((status.st_mode & 0777U) == 0750);
 }
 
-TEST_CASE("where rank 0 does not answer the launch names the directory") {
+TEST_CASE("without an answer from rank 0 the directory is named after the launch") {
   const TemporaryDirectory directory;
   RunDirectory run(directory.path(), Rank{1}, "launch", [] { return std::optional<JobIdentity>{}; });
   const std::string name = run.create(std::chrono::milliseconds{0}).filename().string();

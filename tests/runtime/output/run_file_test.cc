@@ -1,9 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "runtime/output/run_file.h"
 
-#include <stdlib.h>
-#include <time.h>
-
 #include <gradmon/monitor.h>
 #include <torch/nn/modules/linear.h>
 #include <torch/optim/sgd.h>
@@ -14,6 +11,7 @@
 #include <optional>
 
 #include "control/debian_version.h"
+#include "tests/runtime/output/scoped_variable.h"
 #include "tests/support/real_job.h"
 #include "tests/support/temporary_directory.h"
 #include "tools/demo_report/outcome.h"
@@ -39,35 +37,11 @@ RunFile sample() {
   return file;
 }
 
-// A variable of the process's environment, for a while.
-class Variable {
- public:
-  Variable(const char* name, const char* value) : name_(name) {
-    if (const char* const was = getenv(name)) was_ = was;
-    setenv(name, value, 1);
-    tzset();
-  }
-  ~Variable() {
-    if (was_) {
-      setenv(name_, was_->c_str(), 1);
-    } else {
-      unsetenv(name_);
-    }
-    tzset();
-  }
-  Variable(const Variable&) = delete;
-  Variable& operator=(const Variable&) = delete;
-
- private:
-  const char* const name_;
-  std::optional<std::string> was_;
-};
-
 nlohmann::json run_file_in(const std::filesystem::path& output_dir) {
   nlohmann::json found;
   for (const auto& entry : std::filesystem::directory_iterator(output_dir)) {
     const std::string name = entry.path().filename().string();
-    if (name.find("run-") != 0 || entry.path().extension() != ".json") continue;  // .new: just being written
+    if (name.find("run-") != 0 || entry.path().extension() != ".json") continue;  // .new: being written
     INFO(name);
     REQUIRE(found.is_null());
     found = nlohmann::json::parse(read_text(entry.path()));
@@ -76,8 +50,8 @@ nlohmann::json run_file_in(const std::filesystem::path& output_dir) {
   return found;
 }
 
-TEST_CASE("the file of a run comes out to the letter") {
-  const Variable zone("TZ", "XYZ-5:30");
+TEST_CASE("the text of a sample run file is exact") {
+  const ScopedVariable zone("TZ", "XYZ-5:30");
   CHECK(to_json(sample()) == R"({
   "format": 1,
   "run_id": "0badcafe",
@@ -104,7 +78,7 @@ TEST_CASE("the file of a run comes out to the letter") {
   CHECK(nlohmann::json::parse(to_json(sample())).at("revisions").at(0).at("config").at("a") == 2);
 }
 
-TEST_CASE("of very many revisions the first and the newest are kept and the others counted") {
+TEST_CASE("of many revisions the first and the newest are kept and the others are counted") {
   RunFile file;
   for (std::uint64_t i = 1; i <= 1203; ++i) add_revision(file, {Revision{i}, Step{}, true, "file", "", "{}"});
   CHECK(file.revisions.size() == 1000);
@@ -119,12 +93,12 @@ TEST_CASE("of very many revisions the first and the newest are kept and the othe
   CHECK(file.revisions_left_out == 1205);
 }
 
-TEST_CASE("west of Greenwich the zone has a minus") {
-  const Variable zone("TZ", "XYZ8");
+TEST_CASE("a time zone west of Greenwich has a minus sign") {
+  const ScopedVariable zone("TZ", "XYZ8");
   CHECK(to_json(sample()).find("T06:15:23.045-08:00\"") != std::string::npos);
 }
 
-TEST_CASE("the file is named after the run and replaces an earlier one") {
+TEST_CASE("a run file is named after its run and replaces an earlier one") {
   const TemporaryDirectory scratch;
   RunDirectory directory(scratch.path(), Rank{0}, "launch", [] {
     return JobIdentity{"epoch", "12345678", 1'790'000'123'045};
@@ -139,7 +113,7 @@ TEST_CASE("the file is named after the run and replaces an earlier one") {
   CHECK(std::distance(std::filesystem::directory_iterator(scratch.path()), {}) == 1);
 }
 
-TEST_CASE("a job's revisions and ranks and what rank 0 holds are in its run file") {
+TEST_CASE("the run file has the job's revisions and ranks and the scopes of rank 0's parameters") {
   RealJob::Options options;
   options.config = R"({"dynamic_on": false, "wg_distribution": true})";
   options.train = {"--steps", "100000000", "--step-ms", "2"};
@@ -175,9 +149,9 @@ TEST_CASE("a job's revisions and ranks and what rank 0 holds are in its run file
   for (const auto& scope : run.at("scopes")) CHECK(scope.at("scope") == "whole");
 }
 
-// One step of a rank of a job of two, in static mode.
+// Runs one step of one rank, in a job of two ranks in static mode.
 void run_one_step(MonitorOptions options, const TemporaryDirectory& scratch) {
-  const Variable launch("GRADMON_RUN_ID", "run_file_test");
+  const ScopedVariable launch("GRADMON_RUN_ID", "run_file_test");
   write_text(scratch / "config.json", R"({"wg_distribution": true})");
   options.world_size = 2;
   options.dynamic = false;
@@ -192,7 +166,7 @@ void run_one_step(MonitorOptions options, const TemporaryDirectory& scratch) {
   monitor.step(optimizer);
 }
 
-TEST_CASE("what the groups say of a parameter is its scope in the run file") {
+TEST_CASE("the groups decide a parameter's scope in the run file") {
   const TemporaryDirectory scratch;
   MonitorOptions options;
   options.rank = 0;
@@ -208,7 +182,7 @@ TEST_CASE("what the groups say of a parameter is its scope in the run file") {
   CHECK(run.at("revisions").at(0).at("revision") == 0);
 }
 
-TEST_CASE("a rank that is not the first makes no run file") {
+TEST_CASE("a rank other than 0 writes no run file") {
   const TemporaryDirectory scratch;
   MonitorOptions options;
   options.rank = 1;

@@ -15,7 +15,7 @@ namespace {
 using std::chrono::milliseconds;
 using Values = std::map<std::string, double>;
 
-// A board whose clock is ticked by hand.
+// A ScalarBoard with a fake clock.
 class Board {
  public:
   explicit Board(std::vector<std::string> requested, std::optional<double> baseline = {}, int devices = 1)
@@ -48,7 +48,7 @@ class Board {
   ScalarBoard board_;
 };
 
-TEST_CASE("only the scalars requested are taken and the last report of a step counts") {
+TEST_CASE("only requested scalars are kept and the last report of a step counts") {
   Board board({"loss", "learning-rate"});
   board.begin();
   board->report("loss", 3);
@@ -57,7 +57,7 @@ TEST_CASE("only the scalars requested are taken and the last report of a step co
   CHECK(board.end() == Values{{"loss", 2}});
 }
 
-TEST_CASE("nothing of a step is left in the next") {
+TEST_CASE("the values of a step are not carried over to the next") {
   Board board({"loss", "device_local_loss", "grad-norm", "local_norm", "expert_load"});
   board.begin();
   board->report("loss", 3);
@@ -70,7 +70,7 @@ TEST_CASE("nothing of a step is left in the next") {
   CHECK(board.end().empty());
 }
 
-TEST_CASE("local losses of a step add up to the device's") {
+TEST_CASE("local losses of a step add up to device_local_loss") {
   Board board({"local_loss", "device_local_loss"});
   board.begin();
   board->report("local_loss", 1.5);
@@ -78,7 +78,7 @@ TEST_CASE("local losses of a step add up to the device's") {
   CHECK(board.end() == Values{{"local_loss", 2.25}, {"device_local_loss", 3.75}});
 }
 
-TEST_CASE("throughput is per device and its linearity is against the baseline") {
+TEST_CASE("throughput is per device and throughput_linearity is relative to the baseline") {
   Board board({"iteration-time", "batch-size", "throughput", "throughput_linearity", "B-samples-per-day"}, 40,
               4);
   board.begin(1000);
@@ -90,7 +90,7 @@ TEST_CASE("throughput is per device and its linearity is against the baseline") 
   CHECK(std::fabs(values.at("B-samples-per-day") - 128 * 86400 / 1e9) < 1e-15);
 }
 
-TEST_CASE("without samples or a baseline there is no throughput") {
+TEST_CASE("without samples there is no throughput and without a baseline no throughput_linearity") {
   Board board({"iteration-time", "throughput", "throughput_linearity"});
   board.begin();
   CHECK(board.end() == Values{{"iteration-time", 0.5}});
@@ -133,7 +133,7 @@ TEST_CASE("expert load is the share of a layer's tokens over all counts of the s
         Values{{"expert_load/moe/0", 0.375}, {"expert_load/moe/1", 0.125}, {"expert_load/moe/2", 0.5}});
 }
 
-TEST_CASE("what the program reports wins over what is taken") {
+TEST_CASE("a reported value replaces the computed one") {
   Board board({"grad-norm", "throughput"});
   board.begin();
   board.norm(NormOf::all_parameters, Kind::grad_reduced, "a", 3);
@@ -141,7 +141,7 @@ TEST_CASE("what the program reports wins over what is taken") {
   CHECK(board.end(milliseconds(500), 4) == Values{{"grad-norm", 17}, {"throughput", 8}});
 }
 
-TEST_CASE("what no step has had is named until one has") {
+TEST_CASE("a requested scalar is listed as without value until a step has one") {
   Board board({"loss", "throughput"});
   board.begin();
   board.end(milliseconds(500), 4);
@@ -152,7 +152,7 @@ TEST_CASE("what no step has had is named until one has") {
   CHECK(board->without_value().empty());
 }
 
-TEST_CASE("a line of the log names rank and samples where there are such") {
+TEST_CASE("a line of the log has the rank if there are several and the samples if they are known") {
   CHECK(scalar_line(Rank{0}, 1, Step{12}, 0, {{"loss", 2.3456789}}) == "step 12: loss 2.345679");
   CHECK(scalar_line(Rank{3}, 4, Step{12}, 3072, {{"loss", 2}, {"a\nb", 1e-9}}) ==
         "rank 3: step 12, 3072 samples: loss 2.0, a?b 1.00000e-09");

@@ -6,10 +6,10 @@
 #include <torch/optim/sgd.h>
 #include <unistd.h>
 
+#include <algorithm>
 #include <cmath>
 #include <map>
 #include <sstream>
-#include <thread>
 
 #include "control/debian_version.h"
 #include "tests/support/temporary_directory.h"
@@ -36,7 +36,7 @@ struct Training {
   }
 };
 
-// Everything that goes to stderr, from begin to end.
+// Captures stderr until end().
 class StderrCapture {
  public:
   StderrCapture() : saved_(::dup(2)) {
@@ -73,7 +73,7 @@ struct Fixture {
     }
     return "";
   }
-  // Name to value of a file of scalars.
+  // The values in a file of scalars, by name.
   std::map<std::string, double> values(const std::string& name) const {
     std::map<std::string, double> values;
     std::istringstream lines(csv(name));
@@ -91,7 +91,7 @@ struct Fixture {
 
 bool near(double a, double b) { return std::fabs(a - b) <= 2e-6 * std::max(1.0, std::fabs(b)); }
 
-TEST_CASE("what the program reports stands beside the samples seen") {
+TEST_CASE("reported scalars are written with the number of samples seen") {
   Fixture f;
   {
     Monitor monitor = f.monitor_of(
@@ -113,7 +113,7 @@ TEST_CASE("what the program reports stands beside the samples seen") {
   CHECK(f.csv("scalar_3-3.csv") == "name,step,samples,value\nloss,3,132,13.0\nmy/own,3,132,-0.5\n");
 }
 
-TEST_CASE("norms are those of the tensors whether the plan collects them or not") {
+TEST_CASE("norms of gradients and weights are right whether the plan collects them or not") {
   for (const char* const also : {"", R"("wg_distribution": true, "param_distribution": true, )",
                                  R"("wg_distribution": true, "ops": ["min"], )"}) {
     CAPTURE(also);
@@ -142,7 +142,7 @@ TEST_CASE("norms are those of the tensors whether the plan collects them or not"
   }
 }
 
-TEST_CASE("targets choose the norms of each parameter and not the norms over all") {
+TEST_CASE("targets restrict the norms of single parameters and not the norms over all") {
   Fixture f;
   double gradients = 0;
   {
@@ -161,7 +161,7 @@ TEST_CASE("targets choose the norms of each parameter and not the norms over all
   CHECK(values.count("local_norm/1.bias") == 1);
 }
 
-TEST_CASE("scalars for the log are one line a step and no record") {
+TEST_CASE("scalars for the log give one line for each step and no rows") {
   Fixture f;
   StderrCapture capture;
   {
@@ -182,7 +182,7 @@ TEST_CASE("scalars for the log are one line a step and no record") {
   CHECK(f.csv("scalar_0-0.csv").empty());
 }
 
-TEST_CASE("time and throughput are taken without the program's help") {
+TEST_CASE("iteration time and throughput need only the program's samples") {
   Fixture f;
   {
     Monitor monitor = f.monitor_of(
@@ -200,7 +200,7 @@ TEST_CASE("time and throughput are taken without the program's help") {
   CHECK(std::fabs(values.at("throughput_linearity") * 2 / values.at("throughput") - 1) < 1e-4);
 }
 
-TEST_CASE("a scalar that nobody gives is told of in the status") {
+TEST_CASE("a scalar without a value is a warning in the status") {
   Fixture f;
   Monitor monitor = f.monitor_of(R"({"scalars": {"loss": "records", "iteration-time": "records"}})");
   monitor.watch(*f.training.model, f.training.optimizer);
@@ -209,13 +209,10 @@ TEST_CASE("a scalar that nobody gives is told of in the status") {
     monitor.step(f.training.optimizer);
   }
   const std::string expected = "scalar \"loss\" was never reported and cannot be computed here";
-  bool told = false;
-  const auto deadline = std::chrono::steady_clock::now() + std::chrono::seconds(20);
-  while (!told && std::chrono::steady_clock::now() < deadline) {
-    for (const std::string& warning : monitor.status().warnings) told = told || warning == expected;
-    std::this_thread::yield();
-  }
-  CHECK(told);
+  CHECK(eventually([&] {
+    const auto warnings = monitor.status().warnings;
+    return std::find(warnings.begin(), warnings.end(), expected) != warnings.end();
+  }));
 }
 
 TEST_CASE("a step without a backward has its scalars and no norms") {

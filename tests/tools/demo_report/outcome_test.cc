@@ -9,7 +9,7 @@ namespace {
 
 using Steps = std::set<std::int64_t>;
 
-HistoryEntry on_from(std::int64_t step, std::int64_t times) {
+HistoryEntry committed_plan(std::int64_t step, std::int64_t times) {
   HistoryEntry entry;
   entry.revision = Revision{1};
   entry.verdict = "commit";
@@ -23,18 +23,18 @@ Steps agreed(const std::vector<HistoryEntry>& commits, const std::map<int, RowsB
   return steps_agreed(commits, last_known_step(commits, rows));
 }
 
-TEST_CASE("steps that no rank has written at the end are agreed all the same") {
-  HistoryEntry finished = on_from(10, 4);
+TEST_CASE("the agreed steps of a finished plan do not depend on rows") {
+  HistoryEntry finished = committed_plan(10, 4);
   finished.finished_step = 13;
   CHECK(agreed({finished}, {{0, {{10, 1}, {11, 1}}}, {1, {{10, 1}, {11, 1}}}}) == Steps{10, 11, 12, 13});
 }
 
-TEST_CASE("without any row the first step of a plan is agreed") {
-  CHECK(agreed({on_from(10, 4)}, {{0, {}}, {1, {}}}) == Steps{10});
+TEST_CASE("without rows only the first step of an unfinished plan is agreed") {
+  CHECK(agreed({committed_plan(10, 4)}, {{0, {}}, {1, {}}}) == Steps{10});
 }
 
-TEST_CASE("the steps of a plan end where the program has ended") {
-  CHECK(agreed({on_from(10, 4)}, {{0, {{10, 1}, {11, 1}}}}) == Steps{10, 11});
+TEST_CASE("the agreed steps of an unfinished plan end with the last step that has rows") {
+  CHECK(agreed({committed_plan(10, 4)}, {{0, {{10, 1}, {11, 1}}}}) == Steps{10, 11});
 }
 
 }  // namespace

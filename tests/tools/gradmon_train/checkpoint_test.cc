@@ -14,12 +14,12 @@
 namespace gradmon {
 namespace {
 
-struct Outcome {
+struct StepResult {
   at::Tensor loss;
   std::vector<at::Tensor> gradients;
 };
 
-Outcome outcome(TransformerShape shape, BlockValues values, const std::vector<std::string>& frozen) {
+StepResult run_step(TransformerShape shape, BlockValues values, const std::vector<std::string>& frozen) {
   shape.block_values = values;
   const auto model = seeded_model(shape);
   freeze(*model, frozen);
@@ -27,28 +27,28 @@ Outcome outcome(TransformerShape shape, BlockValues values, const std::vector<st
   return {done.loss, gradients(*model)};
 }
 
-TEST_CASE("gradients with recomputed blocks equal those with kept ones bit for bit") {
+TEST_CASE("recomputed blocks give the same gradients as kept blocks") {
   TransformerShape shape = small_shape();
   std::vector<std::string> frozen;
-  SECTION("of a perceptron") {}
-  SECTION("of in-place activations") { shape.activation = Activation::relu_in_place; }
-  SECTION("of a mixture of experts") { shape.experts = 5; }
-  SECTION("of a mixture that each token asks twice") {
+  SECTION("with a perceptron") {}
+  SECTION("with in-place activations") { shape.activation = Activation::relu_in_place; }
+  SECTION("with a mixture of experts") { shape.experts = 5; }
+  SECTION("with two experts per token") {
     shape.experts = 5;
     shape.experts_per_token = 2;
   }
-  SECTION("of a shared weight") { shape.head_weight = HeadWeight::token_embedding; }
+  SECTION("with a shared weight") { shape.head_weight = HeadWeight::token_embedding; }
   SECTION("where the first block's input needs no gradient") { frozen = {"embedding"}; }
-  SECTION("where a whole block needs none") { frozen = {"embedding", "blocks.0."}; }
-  const Outcome kept = outcome(shape, BlockValues::kept, frozen);
-  const Outcome recomputed = outcome(shape, BlockValues::recomputed, frozen);
-  REQUIRE(same({kept.loss}, {recomputed.loss}));
-  REQUIRE(same(kept.gradients, recomputed.gradients));
+  SECTION("where a whole block is frozen") { frozen = {"embedding", "blocks.0."}; }
+  const StepResult kept = run_step(shape, BlockValues::kept, frozen);
+  const StepResult recomputed = run_step(shape, BlockValues::recomputed, frozen);
+  REQUIRE(equal_tensors({kept.loss}, {recomputed.loss}));
+  REQUIRE(equal_tensors(kept.gradients, recomputed.gradients));
 }
 
-TEST_CASE("a segment runs once in the forward and once in the backward and in its graph task") {
+TEST_CASE("a segment runs once without gradients in forward and once inside the backward's graph task") {
   torch::nn::Linear linear(4, 4);
-  std::vector<std::pair<bool, bool>> runs;  // gradients enabled? in a backward?
+  std::vector<std::pair<bool, bool>> runs;  // {gradients enabled, in a graph task}
   const auto segment = [&](const at::Tensor& x) {
     runs.emplace_back(at::GradMode::is_enabled(),
                       torch::autograd::get_current_graph_task_nodes_in_graph() != nullptr);
@@ -61,13 +61,13 @@ TEST_CASE("a segment runs once in the forward and once in the backward and in it
   REQUIRE(linear->weight.grad().defined());
 }
 
-TEST_CASE("where no gradient is wanted a segment leaves no graph") {
+TEST_CASE("without gradient mode a checkpoint records no graph") {
   const at::NoGradGuard no_graph;
   const auto output = checkpoint([](const at::Tensor& x) { return x * 2; }, at::ones({2}).requires_grad_());
   REQUIRE_FALSE(output.requires_grad());
 }
 
-TEST_CASE("an input that was overwritten before the backward is refused") {
+TEST_CASE("backward fails if the input of a checkpoint was overwritten") {
   const auto x = at::ones({2}).requires_grad_() * 1;
   const auto output = checkpoint([](const at::Tensor& values) { return values * values; }, x);
   x.detach().zero_();

@@ -11,8 +11,8 @@
 namespace gradmon {
 namespace {
 
-TEST_CASE("activations in place train as those out of place bit for bit") {
-  const auto of = [](Activation activation) {
+TEST_CASE("in-place relu gives the same loss and gradients as relu") {
+  const auto loss_and_gradients = [](Activation activation) {
     TransformerShape shape = small_shape();
     shape.activation = activation;
     const auto model = seeded_model(shape);
@@ -20,19 +20,19 @@ TEST_CASE("activations in place train as those out of place bit for bit") {
     for (auto& gradient : gradients(*model)) result.push_back(gradient);
     return result;
   };
-  REQUIRE(same(of(Activation::relu_in_place), of(Activation::relu)));
-  REQUIRE_FALSE(same(of(Activation::relu), of(Activation::gelu)));
+  REQUIRE(equal_tensors(loss_and_gradients(Activation::relu_in_place), loss_and_gradients(Activation::relu)));
+  REQUIRE_FALSE(equal_tensors(loss_and_gradients(Activation::relu), loss_and_gradients(Activation::gelu)));
 }
 
-TEST_CASE("only an activation in place overwrites what it is given") {
-  const auto after = [](Activation activation) {
+TEST_CASE("only an in-place activation overwrites its input") {
+  const auto input_sum_after = [](Activation activation) {
     const at::Tensor x = -at::ones({3});
     ActivationFunction(activation).forward(x);
     return x.sum().item<float>();
   };
-  REQUIRE(after(Activation::relu_in_place) == 0);
-  REQUIRE(after(Activation::relu) == -3);
-  REQUIRE(after(Activation::gelu) == -3);
+  REQUIRE(input_sum_after(Activation::relu_in_place) == 0);
+  REQUIRE(input_sum_after(Activation::relu) == -3);
+  REQUIRE(input_sum_after(Activation::gelu) == -3);
 }
 
 }  // namespace

@@ -11,7 +11,7 @@
 namespace gradmon {
 namespace {
 
-std::vector<TextBatch> in_parts(const TextBatch& whole, std::int64_t parts) {
+std::vector<TextBatch> split_batch(const TextBatch& whole, std::int64_t parts) {
   std::vector<TextBatch> result;
   for (std::int64_t i = 0; i < parts; ++i) {
     result.push_back({whole.inputs.chunk(parts)[static_cast<std::size_t>(i)],
@@ -20,7 +20,7 @@ std::vector<TextBatch> in_parts(const TextBatch& whole, std::int64_t parts) {
   return result;
 }
 
-TEST_CASE("four micro batches give the gradient of the whole batch to rounding") {
+TEST_CASE("four micro batches give the same result as one whole batch up to rounding") {
   TransformerShape shape = small_shape();
   shape.experts = GENERATE(0, 4);
   const auto model = seeded_model(shape);
@@ -28,7 +28,7 @@ TEST_CASE("four micro batches give the gradient of the whole batch to rounding")
   const auto at_once = accumulate_gradients(*model, {batch});
   const auto expected = gradients(*model);
   unset_gradients(trainable_parameters(*model));
-  const auto in_four = accumulate_gradients(*model, in_parts(batch, 4));
+  const auto in_four = accumulate_gradients(*model, split_batch(batch, 4));
   REQUIRE(at::allclose(in_four.loss, at_once.loss, 1e-5, 1e-7));
   const auto found = gradients(*model);
   for (std::size_t i = 0; i < expected.size(); ++i) {
@@ -38,11 +38,11 @@ TEST_CASE("four micro batches give the gradient of the whole batch to rounding")
   }
   REQUIRE(in_four.expert_load.size() == at_once.expert_load.size());
   for (std::size_t i = 0; i < at_once.expert_load.size(); ++i) {
-    REQUIRE(same({in_four.expert_load[i].tokens}, {at_once.expert_load[i].tokens}));
+    REQUIRE(equal_tensors({in_four.expert_load[i].tokens}, {at_once.expert_load[i].tokens}));
   }
 }
 
-TEST_CASE("a forgotten gradient is undefined until there is another") {
+TEST_CASE("an unset gradient is undefined until the next backward") {
   const auto model = seeded_model(small_shape());
   const auto parameters = trainable_parameters(*model);
   accumulate_gradients(*model, {sample_batch(1)});
@@ -50,7 +50,7 @@ TEST_CASE("a forgotten gradient is undefined until there is another") {
   unset_gradients(parameters);
   REQUIRE_FALSE(parameters.front().grad().defined());
   accumulate_gradients(*model, {sample_batch(1)});
-  REQUIRE(same(gradients(*model), first));
+  REQUIRE(equal_tensors(gradients(*model), first));
 }
 
 }  // namespace

@@ -18,13 +18,13 @@ namespace {
 
 constexpr std::int64_t kExperts = 6;
 
-std::shared_ptr<MixtureOfExperts> mixture(std::int64_t experts_per_token) {
+std::shared_ptr<MixtureOfExperts> seeded_mixture(std::int64_t experts_per_token) {
   torch::manual_seed(5);
   return std::make_shared<MixtureOfExperts>(
       MixtureOfExperts::Shape{4, kExperts, experts_per_token, Activation::gelu});
 }
 
-// Token by token, expert by expert.
+// The output of `model`, computed token by token and expert by expert.
 at::Tensor reference(const MixtureOfExperts& model, const at::Tensor& x, std::int64_t experts_per_token) {
   const auto p = model.named_parameters();
   const auto tokens = x.flatten(0, 1);
@@ -45,9 +45,9 @@ at::Tensor reference(const MixtureOfExperts& model, const at::Tensor& x, std::in
   return result.view(x.sizes());
 }
 
-TEST_CASE("a token gets the answers of the experts it asks as the router weighs them") {
+TEST_CASE("a token's output is the sum of its experts' outputs weighted by the router") {
   const auto experts_per_token = GENERATE(std::int64_t{1}, std::int64_t{2});
-  const auto model = mixture(experts_per_token);
+  const auto model = seeded_mixture(experts_per_token);
   const auto x = at::randn({3, 5, 4});
   const at::NoGradGuard no_graph;
   REQUIRE(at::allclose(model->forward(x), reference(*model, x, experts_per_token), 1e-5, 1e-6));
@@ -55,8 +55,8 @@ TEST_CASE("a token gets the answers of the experts it asks as the router weighs 
   REQUIRE(model->tokens_per_expert().sum().item<std::int64_t>() == 15 * experts_per_token);
 }
 
-TEST_CASE("an expert without tokens gets no gradient and the others and the router do") {
-  const auto model = mixture(1);
+TEST_CASE("only the router and the experts with tokens get gradients") {
+  const auto model = seeded_mixture(1);
   model->forward(at::randn({1, 3, 4})).sum().backward();
   const auto tokens = model->tokens_per_expert();
   int without = 0;
@@ -71,7 +71,7 @@ TEST_CASE("an expert without tokens gets no gradient and the others and the rout
   REQUIRE(model->named_parameters()["router.weight"].grad().abs().sum().item<float>() > 0);
 }
 
-TEST_CASE("a layer's load carries its mixture's name") {
+TEST_CASE("the expert load names the mixture and does not count recomputation") {
   TransformerShape shape = small_shape();
   const auto dense = seeded_model(shape);
   dense->forward(sample_batch(1).inputs);
@@ -86,8 +86,8 @@ TEST_CASE("a layer's load carries its mixture's name") {
   REQUIRE(load[1].layer == "blocks.1.mixture");
   REQUIRE(model->named_modules()[load[1].layer]);
   REQUIRE(load[1].tokens.sum().item<std::int64_t>() == 16);
-  loss.backward();  // Recomputation counts the same tokens, not more.
-  REQUIRE(same({model->expert_load()[1].tokens}, {load[1].tokens}));
+  loss.backward();  // Recomputation must not count the tokens again.
+  REQUIRE(equal_tensors({model->expert_load()[1].tokens}, {load[1].tokens}));
 }
 
 }  // namespace

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// Small models and batches, the same ones each time.
+// Small models and batches from fixed seeds.
 #pragma once
 
 #include <memory>
@@ -14,12 +14,12 @@ namespace gradmon {
 // Two layers, sixteen wide, eight bytes of context.
 TransformerShape small_shape();
 std::shared_ptr<CharTransformer> seeded_model(const TransformerShape& shape);
-// Random bytes.
+// `texts` rows of `length` random bytes; the targets are random too.
 TextBatch sample_batch(std::int64_t texts, std::int64_t length = 8);
 
-// Of each distinct parameter, in the model's order; undefined ones too.
+// The gradient of each distinct parameter, in the model's order; undefined if the parameter has none.
 std::vector<at::Tensor> gradients(const torch::nn::Module& model);
-// Both undefined, or the same bits.
-bool same(const std::vector<at::Tensor>& a, const std::vector<at::Tensor>& b);
+// Whether the tensors of each pair are bit for bit equal, or both undefined.
+bool equal_tensors(const std::vector<at::Tensor>& a, const std::vector<at::Tensor>& b);
 
 }  // namespace gradmon

@@ -24,11 +24,11 @@ TEST_CASE("a shared weight is one parameter under the first of its names") {
   const auto listed = model->named_parameters();
   REQUIRE(listed["head.weight"].is_same(listed["token_embedding.weight"]));
   accumulate_gradients(*model, {sample_batch(1)});
-  // Only the head gives a gradient to bytes that the text does not have.
+  // Every row has a gradient: the head uses the rows of bytes that the text lacks.
   REQUIRE(shared["token_embedding.weight"].grad().abs().sum(1).gt(0).all().item<bool>());
 }
 
-TEST_CASE("frozen parameters do not move and all others do") {
+TEST_CASE("training changes every parameter except frozen ones") {
   const auto model = seeded_model(small_shape());
   freeze(*model, {"norm", "blocks.1.attention."});
   std::vector<at::Tensor> before;
@@ -50,7 +50,7 @@ TEST_CASE("frozen parameters do not move and all others do") {
   }
 }
 
-TEST_CASE("a pattern that freezes nothing and one that leaves nothing are refused") {
+TEST_CASE("freeze refuses a pattern without a match and patterns that match every parameter") {
   const auto model = seeded_model(small_shape());
   REQUIRE_THROWS_AS(freeze(*model, {"nrom"}), std::invalid_argument);
   REQUIRE_THROWS_AS(freeze(*model, {"embedding", "blocks", "norm", "head"}), std::invalid_argument);

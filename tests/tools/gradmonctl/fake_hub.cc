@@ -16,7 +16,10 @@ FakeHub::FakeHub(const std::filesystem::path& runtime_dir, Status status) : stat
   const auto lookup = [&](const char* name) {
     return std::string(name) == "XDG_RUNTIME_DIR" ? std::optional(runtime_dir.string()) : std::nullopt;
   };
-  const auto directory = make_job_directory(status_.launch_id, job_bases(lookup));
+  const JobBases bases = job_bases(lookup);
+  if (bases.preferred() != runtime_dir / "gradmon")
+    throw std::runtime_error(runtime_dir.string() + ": its path is too long for a hub; set TMPDIR");
+  const auto directory = make_job_directory(status_.launch_id, bases);
   if (!directory) throw std::runtime_error(directory.error());
   socket_ = directory->socket();
   auto server = StreamServer::listen(socket_, {});
@@ -26,7 +29,7 @@ FakeHub::FakeHub(const std::filesystem::path& runtime_dir, Status status) : stat
 }
 
 FakeHub::~FakeHub() {
-  stops_ = true;
+  stopping_ = true;
   thread_.join();
 }
 
@@ -39,7 +42,7 @@ std::vector<Command> FakeHub::asked() const {
 
 void FakeHub::serve() {
   std::vector<pollfd> polled;
-  while (!stops_) {
+  while (!stopping_) {
     polled.clear();
     server_->add_to(polled);
     poll(polled.data(), polled.size(), 10);

@@ -14,10 +14,10 @@
 
 namespace gradmon {
 
-// A hub as gradmonctl sees one: it serves a job's socket, and answers every command
-// with `status` and a message that names the verb. `runtime_dir` is what
-// XDG_RUNTIME_DIR is for the gradmonctl that is to find it. The commands come in on
-// a thread of its own.
+// Stands in for a hub in tests that run gradmonctl as a process: serves a job's socket, and
+// answers every command with `status`. The answers to cancel and evict also have a message.
+// gradmonctl finds the hub if its XDG_RUNTIME_DIR is `runtime_dir`, whose path must be short.
+// A thread of the hub's own receives the commands; asked() may be called from any thread.
 class FakeHub {
  public:
   FakeHub(const std::filesystem::path& runtime_dir, Status status);
@@ -34,12 +34,12 @@ class FakeHub {
 
   const Status status_;
   std::filesystem::path socket_;
-  std::unique_ptr<StreamServer> server_;  // the thread's alone, once that runs
+  std::unique_ptr<StreamServer> server_;  // used by thread_ alone after its start
 
-  std::atomic<bool> stops_{false};
+  std::atomic<bool> stopping_{false};
   mutable std::mutex mutex_;
   std::vector<Command> asked_;  // guarded by mutex_
-  std::thread thread_;          // Keep last: it uses what is above.
+  std::thread thread_;          // Keep last: it uses the members above.
 };
 
 }  // namespace gradmon

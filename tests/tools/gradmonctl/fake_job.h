@@ -1,28 +1,31 @@
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
 
+#include <cstdint>
 #include <deque>
 #include <sstream>
+#include <utility>
 #include <vector>
 
 #include "tools/gradmonctl/ask/job.h"
 
 namespace gradmon {
 
-// A job that says what the test has laid down, in that order, then nothing more;
-// with a clock that only moves when somebody waits.
+// Stands in for a job in tests that call a command's function: gives the queued answers in order, then no
+// answer. Its clock advances only while a command sleeps or waits in vain for an answer. A gradmonctl
+// process needs a FakeHub instead.
 class FakeJob {
  public:
   void answer(CommandReply reply) { answers_.push_back(std::move(reply)); }
   void stay_silent() { answers_.push_back(tl::unexpected(std::string("no answer"))); }
-  void repeat_last_answer() { repeats_ = true; }
+  void repeat_last_answer() { repeats_last_answer_ = true; }
 
   AskJob ask() {
     return [this](const Command& command, std::chrono::milliseconds patience) {
       asked.push_back(command);
       if (answers_.empty()) answers_.push_back(tl::unexpected(std::string("no answer")));
       auto reply = answers_.front();
-      if (!repeats_ || answers_.size() > 1) answers_.pop_front();
+      if (!repeats_last_answer_ || answers_.size() > 1) answers_.pop_front();
       if (!reply) now_ += patience;
       return reply;
     };
@@ -38,7 +41,7 @@ class FakeJob {
 
  private:
   std::deque<tl::expected<CommandReply, std::string>> answers_;
-  bool repeats_ = false;
+  bool repeats_last_answer_ = false;
   std::chrono::steady_clock::time_point now_{};
 };
 
@@ -46,6 +49,18 @@ inline CommandReply reply_with(CommandOutcome outcome, const std::string& messag
   CommandReply reply;
   reply.outcome = outcome;
   reply.message = message;
+  return reply;
+}
+
+// The reply to dry_run_targets: how many targets match on rank 0, rank 1 and so on.
+inline CommandReply match_counts_reply(const std::vector<std::int64_t>& matching) {
+  CommandReply reply;
+  for (const std::int64_t count : matching) {
+    TargetList list;
+    list.counts.watched = count;
+    const Rank rank{static_cast<int>(reply.rank_answers.size())};
+    reply.rank_answers.push_back({rank, true, count, "", std::move(list)});
+  }
   return reply;
 }
 

@@ -11,11 +11,11 @@
 
 namespace gradmon {
 
-// gradmonctl as a user runs it. Killed, where it still runs, with this object.
+// A gradmonctl process. The destructor kills it if wait() was not called.
 class GradmonctlProcess {
  public:
-  // `environment`: NAME=VALUE, in addition to this process's own. `user`: as whom it
-  // runs, where this process is root's.
+  // `environment`: NAME=VALUE, added to the environment of this process. `user`: the
+  // user to run as; needs root.
   explicit GradmonctlProcess(const std::vector<std::string>& arguments,
                              const std::vector<std::string>& environment = {},
                              std::optional<uid_t> user = {});
@@ -24,7 +24,7 @@ class GradmonctlProcess {
   GradmonctlProcess& operator=(const GradmonctlProcess&) = delete;
 
   pid_t pid() const { return pid_; }
-  int wait();  // its exit code, 128 + signal where it was killed
+  int wait();  // the exit code; 128 + signal if it was killed; throws if called twice
   std::string out() const { return read_text(scratch_ / "out"); }
   std::string err() const { return read_text(scratch_ / "err"); }
 
@@ -32,5 +32,21 @@ class GradmonctlProcess {
   TemporaryDirectory scratch_;
   pid_t pid_ = -1;
 };
+
+struct ProcessResult {
+  int code;  // as from GradmonctlProcess::wait()
+  std::string out;
+  std::string err;
+};
+
+// Runs gradmonctl to its end. The parameters are those of GradmonctlProcess.
+ProcessResult run_gradmonctl(const std::vector<std::string>& arguments,
+                             const std::vector<std::string>& environment = {},
+                             std::optional<uid_t> user = {});
+
+// Turns this process, a forked child, into gradmonctl. The parameters are those of GradmonctlProcess.
+[[noreturn]] void exec_gradmonctl(const std::vector<std::string>& arguments,
+                                  const std::vector<std::string>& environment,
+                                  std::optional<uid_t> user = {});
 
 }  // namespace gradmon

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// A job of four ranks that collects, as the golden files show it.
+// The job of the golden files: four ranks that collect.
 #pragma once
 
 #include <vector>
@@ -50,7 +50,7 @@ inline Status sample_status() {
   return status;
 }
 
-// Everything that can be wrong is.
+// The same job with troubles of all kinds; two more ranks were dropped or have ended.
 inline Status troubled_status() {
   Status status = sample_status();
   status.state = "off";

@@ -11,24 +11,9 @@
 #include <stdexcept>
 
 #include "control/files/descriptor.h"
+#include "tests/tools/gradmonctl/gradmonctl_process.h"
 
 namespace gradmon {
-namespace {
-
-[[noreturn]] void become_gradmonctl(const std::vector<std::string>& arguments,
-                                    const std::vector<std::string>& environment) {
-  for (const std::string& entry : environment) {
-    const std::size_t equals = entry.find('=');
-    setenv(entry.substr(0, equals).c_str(), entry.substr(equals + 1).c_str(), 1);
-  }
-  std::vector<char*> words{const_cast<char*>("gradmonctl")};
-  for (const std::string& argument : arguments) words.push_back(const_cast<char*>(argument.c_str()));
-  words.push_back(nullptr);
-  execv(GRADMONCTL, words.data());
-  _exit(125);
-}
-
-}  // namespace
 
 std::vector<std::string> lines_in_terminal(const Screen& screen, const std::vector<std::string>& arguments,
                                            const std::vector<std::string>& environment) {
@@ -37,14 +22,23 @@ std::vector<std::string> lines_in_terminal(const Screen& screen, const std::vect
   size.ws_row = static_cast<unsigned short>(screen.rows);
   int master = -1;
   const pid_t child = forkpty(&master, nullptr, nullptr, &size);
-  if (child < 0) throw std::runtime_error("no terminal can be had");
-  if (child == 0) become_gradmonctl(arguments, environment);
+  if (child < 0) throw std::runtime_error("cannot create a pseudo terminal");
+  if (child == 0) {
+    for (const char* name : {"COLUMNS", "LINES"}) unsetenv(name);
+    exec_gradmonctl(arguments, environment);
+  }
   const Descriptor terminal(master);
   std::string text;
   std::array<char, 4096> piece{};
   for (ssize_t n = 0; (n = read(terminal.get(), piece.data(), piece.size())) > 0;)
     text.append(piece.data(), static_cast<std::size_t>(n));
-  waitpid(child, nullptr, 0);
+  int status = 0;
+  if (waitpid(child, &status, 0) != child || status != 0)
+    throw std::runtime_error("gradmonctl failed in the terminal: " + text);
+  return lines_of(text);
+}
+
+std::vector<std::string> lines_of(const std::string& text) {
   std::vector<std::string> lines;
   std::istringstream in(text);
   for (std::string line; std::getline(in, line);) {

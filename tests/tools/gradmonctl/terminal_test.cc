@@ -1,7 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// The program itself in a terminal.
-#include <sys/stat.h>
-
+// gradmonctl in a small terminal.
 #include <algorithm>
 
 #include "control/debian_version.h"
@@ -25,11 +23,9 @@ using Lines = std::vector<std::string>;
 
 constexpr Screen kSmall{60, 16};
 
-// A job of many ranks, with names that are wide.
-class CrowdedJob {
+// A fake hub of 40 ranks, with wide characters in the host names.
+class ManyRanksHub {
  public:
-  CrowdedJob() { chmod(runtime_.path().c_str(), 0700); }
-
   static Status status() {
     Status status = sample_status();
     status.launch_id = "crowd";
@@ -39,7 +35,7 @@ class CrowdedJob {
     status.warnings = {"a warning that is a good deal longer than one line of a small terminal can ever be"};
     return status;
   }
-  Lines words(Lines more) const {
+  Lines with_endpoint(Lines more) const {
     more.insert(more.end(), {"--endpoint", hub_.endpoint()});
     return more;
   }
@@ -60,41 +56,37 @@ bool has(const Lines& lines, const std::string& part) {
                      [&](const std::string& line) { return line.find(part) != std::string::npos; });
 }
 
-// Neither wraps nor scrolls, with a prompt below.
+// Whether no line wraps and one row is left for the prompt.
 bool fits(const Lines& lines, const Screen& screen) {
   return widest(lines) <= screen.columns && lines.size() < screen.rows;
 }
 
-Lines lines_of(const std::string& text) {
-  Lines lines;
-  std::istringstream in(text);
-  for (std::string line; std::getline(in, line);) lines.push_back(line);
-  return lines;
-}
-
-TEST_CASE("status fits into its terminal and says how many ranks it leaves out") {
-  const CrowdedJob job;
-  const Lines shown = lines_in_terminal(kSmall, job.words({"status"}), {});
+TEST_CASE("status fits into the terminal and tells the number of omitted ranks") {
+  const ManyRanksHub job;
+  const Lines shown = lines_in_terminal(kSmall, job.with_endpoint({"status"}), {});
   CHECK(fits(shown, kSmall));
   CHECK(has(shown, "…"));
   CHECK(has(shown, " more ranks (--all shows all)"));
-  CHECK(has(shown, "0 rows dropped"));  // The answer is whole.
+  CHECK(has(shown, "0 rows dropped"));  // The first line is wrapped, not cut.
+  REQUIRE_FALSE(shown.empty());
   CHECK(shown.back() == "config /home/me/monitor_config.json");
 }
 
-TEST_CASE("COLUMNS and LINES come before the terminal's own size") {
-  const CrowdedJob job;
-  const Lines shown = lines_in_terminal({200, 100}, job.words({"status"}), {"COLUMNS=50", "LINES=20"});
+TEST_CASE("COLUMNS and LINES override the size of the terminal") {
+  const ManyRanksHub job;
+  const Lines shown =
+      lines_in_terminal({200, 100}, job.with_endpoint({"status"}), {"COLUMNS=50", "LINES=20"});
   CHECK(fits(shown, {50, 20}));
+  CHECK(has(shown, " more ranks (--all shows all)"));
 }
 
-TEST_CASE("with --all, with --json and outside a terminal nothing is left out") {
-  const CrowdedJob job;
-  GradmonctlProcess piped(job.words({"status"}), {"COLUMNS=50", "LINES=20"});
+TEST_CASE("nothing is omitted with --all or --json or outside a terminal") {
+  const ManyRanksHub job;
+  GradmonctlProcess piped(job.with_endpoint({"status"}), {"COLUMNS=50", "LINES=20"});
   CHECK(piped.wait() == 0);
-  CHECK(piped.out() == full_text(status_listing(CrowdedJob::status())));
-  CHECK(lines_in_terminal(kSmall, job.words({"status", "--all"}), {}) == lines_of(piped.out()));
-  const Lines json = lines_in_terminal(kSmall, job.words({"status", "--json"}), {});
+  CHECK(piped.out() == full_text(status_listing(ManyRanksHub::status())));
+  CHECK(lines_in_terminal(kSmall, job.with_endpoint({"status", "--all"}), {}) == lines_of(piped.out()));
+  const Lines json = lines_in_terminal(kSmall, job.with_endpoint({"status", "--json"}), {});
   CHECK(has(json, "\"rank\": 39"));
   CHECK_FALSE(has(json, "…"));
 }
@@ -113,11 +105,12 @@ TEST_CASE("history on a small screen shows the newest changes") {
   CHECK(history_command({}, job.ask(), none, console) == 0);
   const Lines shown = lines_of(job.out.str());
   CHECK(fits(shown, *console.screen));
+  REQUIRE(shown.size() > 1);
   CHECK(shown[1] == "… and 23 more changes (--all shows all)");
   CHECK(has(shown, "the newest"));
 }
 
-TEST_CASE("jobs on a small screen says how many more there are") {
+TEST_CASE("jobs on a small screen tells the number of omitted jobs") {
   FakeJob job;
   const HubReplies replies{std::vector<HubReplies::Answer>(20), {}};
   Console console = job.console();
@@ -127,7 +120,7 @@ TEST_CASE("jobs on a small screen says how many more there are") {
   CHECK(has(lines_of(job.out.str()), "… and 13 more jobs (--all shows all)"));
 }
 
-TEST_CASE("targets on a small screen says how many more lines there are") {
+TEST_CASE("targets on a small screen tells the number of omitted lines") {
   FakeJob job;
   CommandReply reply;
   reply.status = sample_status();

@@ -12,7 +12,7 @@ namespace {
 
 using Steps = std::set<std::int64_t>;
 
-// The revision in force by the first step it was in force.
+// The revisions that were in force on a rank, by the first step of each.
 using InForce = std::map<std::int64_t, std::uint64_t>;
 
 InForce in_force(const StepLogContent& content) {
@@ -23,8 +23,9 @@ InForce in_force(const StepLogContent& content) {
   return found;
 }
 
-// 0: not known. `all`: the revisions that any rank had in force. One between those
-// that this rank showed may have been in force here too, for less than the status tells.
+// The revision in force at `step`; 0: unknown. `all`: the revisions that any rank had in
+// force. The status of a rank may miss a revision that was in force for a short time: if
+// `all` has a revision between two known ones, the answer is unknown.
 std::uint64_t revision_at(const InForce& known, std::int64_t step, const std::set<std::uint64_t>& all) {
   const auto after = known.upper_bound(step);
   if (after == known.begin()) return 0;
@@ -34,7 +35,7 @@ std::uint64_t revision_at(const InForce& known, std::int64_t step, const std::se
   return may_be_another ? 0 : found;
 }
 
-// A plan that became off by itself keeps its revision, from another step on.
+// A rank that lapses keeps its revision, but reports a new applied step.
 bool has_lapsed(const InForce& known) {
   std::set<std::uint64_t> seen;
   return std::any_of(known.begin(), known.end(),
@@ -46,8 +47,9 @@ bool has_lapsed(const InForce& known) {
 std::vector<int> lapsed_ranks(TrainingJob& job) {
   std::vector<int> lapsed;
   for (const auto& [rank, content] : job.steps()) {
-    const bool says_so = read_text(job.life(rank).output).find("rank " + std::to_string(rank) + ": off: ") !=
-                         std::string::npos;
+    const bool says_so =
+        read_text(job.rank_process(rank).output).find("rank " + std::to_string(rank) + ": off: ") !=
+        std::string::npos;
     if (says_so || has_lapsed(in_force(content))) lapsed.push_back(rank);
   }
   return lapsed;
@@ -62,7 +64,7 @@ std::vector<std::string> disagreements(TrainingJob& job) {
     if (std::count(lapsed.begin(), lapsed.end(), rank) != 0 || content.lines.empty()) continue;
     known[rank] = in_force(content);
     for (const auto& [step, revision] : job.applied(rank)) known[rank][step] = revision;
-    // A process that executed itself has nothing in force before it is told anew.
+    // After an exec the process has no revision in force until it learns one.
     known[rank].emplace(content.start, 0);
     run[rank] = {content.lines.front().step, content.lines.back().step};
     for (const StepLine& line : content.lines) {

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// Who has collected which step under which revision, from the step logs.
+// Reads the step logs: whether the ranks collected the same steps under the same revisions.
 #pragma once
 
 #include <string>
@@ -9,12 +9,12 @@
 
 namespace gradmon {
 
-// Steps that two ranks collected under different revisions, or one rank left out
-// that the others collected under the revision it had in force; ranks that lapsed are
-// not counted. Each a line.
+// One line for each pair of ranks that disagree on a step: both collected it, but under
+// different revisions; or one of them did not collect it, although both had the same
+// revision in force. Ranks that lapsed are left out.
 std::vector<std::string> disagreements(TrainingJob& job);
 
-// Ranks whose log says that they gave their plan up by themselves.
+// The ranks that lapsed, by their output or their step logs.
 std::vector<int> lapsed_ranks(TrainingJob& job);
 
 }  // namespace gradmon

@@ -17,7 +17,7 @@ namespace gradmon {
 namespace {
 
 constexpr long kFuseMagic = 0x65735546;
-constexpr const char* kBallast = ".ballast";
+constexpr const char* kFillerFile = ".ballast";
 
 [[noreturn]] void fail(const std::string& what) {
   throw std::runtime_error(what + ": " + std::strerror(errno));
@@ -25,13 +25,13 @@ constexpr const char* kBallast = ".ballast";
 
 }  // namespace
 
-std::string own_mounts() {
-  static const std::string trouble = [] {
+std::string isolate_mounts() {
+  static const std::string error = [] {
     if (unshare(CLONE_NEWNS) == 0 && mount("none", "/", nullptr, MS_REC | MS_PRIVATE, nullptr) == 0)
       return std::string();
-    return std::string("no mount namespace of its own: ") + std::strerror(errno);
+    return std::string("no own mount namespace: ") + std::strerror(errno);
   }();
-  return trouble;
+  return error;
 }
 
 SmallDisk::SmallDisk(std::filesystem::path at, std::size_t bytes) : at_(std::move(at)) {
@@ -43,7 +43,8 @@ SmallDisk::SmallDisk(std::filesystem::path at, std::size_t bytes) : at_(std::mov
 SmallDisk::~SmallDisk() { umount2(at_.c_str(), MNT_DETACH); }
 
 void SmallDisk::fill() {
-  const int fd = open((at_ / kBallast).c_str(), O_WRONLY | O_CREAT | O_CLOEXEC | O_APPEND, 0600);
+  const int fd = open((at_ / kFillerFile).c_str(), O_WRONLY | O_CREAT | O_CLOEXEC | O_APPEND, 0600);
+  if (fd < 0) fail("open " + (at_ / kFillerFile).string());
   const std::vector<char> block(65'536);
   for (std::size_t size = block.size(); size > 0; size /= 2) {
     while (write(fd, block.data(), size) > 0) continue;
@@ -51,15 +52,15 @@ void SmallDisk::fill() {
   close(fd);
 }
 
-void SmallDisk::make_room() { unlink((at_ / kBallast).c_str()); }
+void SmallDisk::make_room() { unlink((at_ / kFillerFile).c_str()); }
 
 HangingDisk::HangingDisk(std::filesystem::path at) : at_(std::move(at)) {
   std::filesystem::create_directories(at_);
   std::filesystem::permissions(backing_.path(), std::filesystem::perms::owner_all);
-  ChildOptions options;
+  ProcessOptions options;
   options.command = {test_binary("hanging-disk"), at_.string(), backing_.path().string()};
   options.output = control_ / "log";
-  server_ = std::make_unique<Child>(options);
+  server_ = std::make_unique<ChildProcess>(options);
   const bool mounted = eventually([&] {
     struct statfs found {};
     return statfs(at_.c_str(), &found) == 0 && found.f_type == kFuseMagic;
@@ -68,12 +69,12 @@ HangingDisk::HangingDisk(std::filesystem::path at) : at_(std::move(at)) {
 }
 
 HangingDisk::~HangingDisk() {
-  server_.reset();  // Its death ends the calls that hang.
+  server_.reset();  // Killing the server ends the calls that hang.
   umount2(at_.c_str(), MNT_DETACH);
 }
 
 void HangingDisk::hang() { server_->signal(SIGUSR1); }
 void HangingDisk::make_read_only() { server_->signal(SIGHUP); }
-void HangingDisk::go_on() { server_->signal(SIGUSR2); }
+void HangingDisk::recover() { server_->signal(SIGUSR2); }
 
 }  // namespace gradmon

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// File systems of a test's own. They are mounted in a mount namespace of the test
-// process, so that nothing is left behind when it is killed.
+// File systems made by a test. They are mounted in a mount namespace of the test
+// process, so that no mount is left when the test is killed.
 #pragma once
 
 #include <filesystem>
@@ -8,15 +8,15 @@
 #include <string>
 
 #include "tests/support/temporary_directory.h"
-#include "tests/whole/availability/child.h"
+#include "tests/whole/availability/child_process.h"
 
 namespace gradmon {
 
-// Once, before the first mount: what is mounted from here on is seen by this
-// process and its children alone. The error: why that cannot be.
-std::string own_mounts();
+// Call before the first mount: moves this process to a mount namespace of its own, once.
+// Later mounts are visible to this process and its children only. Returns "" or the error.
+std::string isolate_mounts();
 
-// A tmpfs at a directory that exists.
+// A tmpfs of the given size at a directory.
 class SmallDisk {
  public:
   SmallDisk(std::filesystem::path at, std::size_t bytes);
@@ -24,15 +24,15 @@ class SmallDisk {
   SmallDisk(const SmallDisk&) = delete;
   SmallDisk& operator=(const SmallDisk&) = delete;
 
-  void fill();  // not a byte more can be written
+  void fill();  // to the last byte
   void make_room();
 
  private:
   const std::filesystem::path at_;
 };
 
-// A FUSE file system over a directory of its own: while it hangs, no call on it
-// returns, as on an NFS server that is away.
+// A FUSE file system over a temporary directory. While it hangs, no call on it
+// returns, as when an NFS server is away.
 class HangingDisk {
  public:
   explicit HangingDisk(std::filesystem::path at);
@@ -42,15 +42,13 @@ class HangingDisk {
 
   void hang();
   void make_read_only();
-  void go_on();
-  // The same files, without FUSE: for the test, which must not hang.
-  const std::filesystem::path& backing() const { return backing_.path(); }
+  void recover();
 
  private:
   const std::filesystem::path at_;
   const TemporaryDirectory backing_;
   const TemporaryDirectory control_;
-  std::unique_ptr<Child> server_;
+  std::unique_ptr<ChildProcess> server_;
 };
 
 }  // namespace gradmon

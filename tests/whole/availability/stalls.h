@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// What an incident has cost training, from the step logs of all ranks.
+// The time that a fault cost training, from the step logs of all ranks.
 #pragma once
 
 #include <chrono>
@@ -12,8 +12,8 @@
 
 namespace gradmon {
 
-// What monitor.step() took beyond the step itself, and beyond the time in which the
-// rank was stopped or had no CPU.
+// A long call of monitor.step(): its time beyond the rank's median, less the time in
+// which the test had stopped the rank or the rank waited for a CPU.
 struct Stall {
   int rank = 0;
   std::int64_t step = 0;
@@ -22,15 +22,15 @@ struct Stall {
 };
 
 struct StallBounds {
-  std::chrono::milliseconds longest{2'100};  // max_wait + 100 ms, once
-  std::chrono::milliseconds otherwise{250};
-  std::chrono::milliseconds together{2'500};
+  std::chrono::milliseconds longest{2'100};    // of any stall: max_wait + 100 ms
+  std::chrono::milliseconds all_but_one{250};  // of all stalls of a rank but one
+  std::chrono::milliseconds total{2'500};      // of all ranks, simultaneous stalls counted once
 };
 
-// Those of `from` to `until` (us) that are long enough to be noticed.
+// The stalls of at least 5 ms between `from` and `until` (us).
 std::vector<Stall> stalls(TrainingJob& job, std::int64_t from, std::int64_t until);
-// The bounds that they break, in words.
-std::vector<std::string> broken_bounds(const std::vector<Stall>& stalls, const StallBounds& bounds);
+// One line for each broken bound.
+std::vector<std::string> bound_violations(const std::vector<Stall>& stalls, const StallBounds& bounds);
 std::string to_string(const std::vector<Stall>& stalls);
 
 }  // namespace gradmon

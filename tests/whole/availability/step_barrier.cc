@@ -13,7 +13,7 @@
 namespace gradmon {
 namespace {
 
-// As a collective polls its peers; short against a step.
+// Short compared with a step.
 void pause_briefly() {
   const timespec pause{0, 300'000};
   nanosleep(&pause, nullptr);
@@ -34,29 +34,29 @@ StepBarrier::StepBarrier(const std::filesystem::path& file, Open open, int ranks
   if (open == Open::existing) return;
   shared_->last = INT64_MAX;
   for (int rank = 0; rank < kMostRanks; ++rank) {
-    shared_->seats[rank].step = -1;
-    shared_->seats[rank].present = rank < ranks;
+    shared_->slots[rank].step = -1;
+    shared_->slots[rank].present = rank < ranks;
   }
 }
 
 StepBarrier::~StepBarrier() { munmap(shared_, sizeof(Shared)); }
 
 void StepBarrier::join(int rank, std::int64_t first) {
-  shared_->seats[rank].step = first - 1;
-  shared_->seats[rank].present = true;
+  shared_->slots[rank].step = first - 1;
+  shared_->slots[rank].present = true;
 }
 
 void StepBarrier::wait(int rank, std::int64_t step) {
-  shared_->seats[rank].step = step;
-  const auto waits_for = [&](const Seat& seat) { return seat.present && seat.step < step; };
-  while (std::any_of(std::begin(shared_->seats), std::end(shared_->seats), waits_for)) pause_briefly();
+  shared_->slots[rank].step = step;
+  const auto waits_for = [&](const RankSlot& slot) { return slot.present && slot.step < step; };
+  while (std::any_of(std::begin(shared_->slots), std::end(shared_->slots), waits_for)) pause_briefly();
 }
 
-void StepBarrier::leave(int rank) { shared_->seats[rank].present = false; }
+void StepBarrier::leave(int rank) { shared_->slots[rank].present = false; }
 
-std::int64_t StepBarrier::furthest() const {
+std::int64_t StepBarrier::newest_step() const {
   std::int64_t most = -1;
-  for (const Seat& seat : shared_->seats) most = std::max<std::int64_t>(most, seat.step);
+  for (const RankSlot& slot : shared_->slots) most = std::max<std::int64_t>(most, slot.step);
   return most;
 }
 

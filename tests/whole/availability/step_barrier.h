@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
-// Couples the ranks of a job as an allreduce does: none goes on before all of them
-// have come to the same step. A file that every process maps; no descriptor is kept.
+// Couples the ranks of a job as an allreduce does: no rank goes on before all ranks have
+// reached the same step. The state is a file that every process maps; no descriptor stays
+// open.
 #pragma once
 
 #include <atomic>
@@ -15,35 +16,34 @@ class StepBarrier {
 
   enum class Open { create, existing };
 
-  // create: all of `ranks` are expected, and nobody has come.
+  // create: ranks 0 to `ranks` - 1 take part, and none has reached a step. existing: `ranks` is ignored.
   StepBarrier(const std::filesystem::path& file, Open open, int ranks);
   ~StepBarrier();
   StepBarrier(const StepBarrier&) = delete;
   StepBarrier& operator=(const StepBarrier&) = delete;
 
-  // A rank: it takes part from `first` on.
+  // The rank takes part from step `first` on.
   void join(int rank, std::int64_t first);
-  // A rank: returns when all that take part have come to `step`.
+  // Returns when every rank that takes part has reached `step`.
   void wait(int rank, std::int64_t step);
-  // A rank, or the test for a rank that died: nobody waits for it any more.
+  // The rank takes part no longer. Called by the rank, or by the test if the rank was killed.
   void leave(int rank);
 
-  // Ranks end after this step.
+  // The last step of training.
   void end_after(std::int64_t step) { shared_->last = step; }
   std::int64_t last() const { return shared_->last; }
-  // The step at which a rank has arrived; -1: none.
-  std::int64_t step(int rank) const { return shared_->seats[rank].step; }
-  std::int64_t furthest() const;
-  bool takes_part(int rank) const { return shared_->seats[rank].present; }
+  // The step that the rank has reached; -1: none.
+  std::int64_t step(int rank) const { return shared_->slots[rank].step; }
+  std::int64_t newest_step() const;
 
  private:
-  struct Seat {
+  struct RankSlot {
     std::atomic<bool> present;
     std::atomic<std::int64_t> step;
   };
   struct Shared {
     std::atomic<std::int64_t> last;
-    Seat seats[kMostRanks];
+    RankSlot slots[kMostRanks];
   };
   static_assert(std::atomic<std::int64_t>::is_always_lock_free);
 

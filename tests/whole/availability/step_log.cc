@@ -31,17 +31,17 @@ std::int64_t StepLog::run_delay() const {
   return std::strtoll(second, nullptr, 10) / 1000;
 }
 
-void StepLog::call() {
+void StepLog::before_step() {
   delay_before_ = run_delay();
   called_ = monotonic_us();
 }
 
-void StepLog::back(StepLine line) {
-  line.called = called_;
-  line.back = monotonic_us();
+void StepLog::after_step(StepLine line) {
+  line.called_at = called_;
+  line.returned_at = monotonic_us();
   line.run_delay = run_delay() - delay_before_;
   std::ostringstream text;
-  text << line.step << ' ' << line.called << ' ' << line.back << ' ' << line.run_delay << ' '
+  text << line.step << ' ' << line.called_at << ' ' << line.returned_at << ' ' << line.run_delay << ' '
        << line.collected << ' ' << line.revision << ' ' << line.applied_step << '\n';
   write(text.str());
 }
@@ -52,7 +52,9 @@ void StepLog::parameters(std::int64_t step, const std::string& hash) {
   write("parameters " + std::to_string(step) + ' ' + hash + '\n');
 }
 
-void StepLog::end(const TrainingEnd& end) { write("end " + end.parameters + ' ' + end.random + '\n'); }
+void StepLog::end(const TrainingEnd& end) {
+  write("end " + end.parameters + ' ' + end.rand_and_umask + '\n');
+}
 
 void StepLog::write(const std::string& text) {
   if (::write(file_, text.data(), text.size()) != static_cast<ssize_t>(text.size())) std::abort();
@@ -74,7 +76,7 @@ StepLogContent read_step_log(const std::filesystem::path& path) {
     if (first == "end") {
       TrainingEnd end;
       words >> end.parameters >> std::ws;
-      std::getline(words, end.random);
+      std::getline(words, end.rand_and_umask);
       content.end = end;
     } else if (first == "start") {
       words >> content.start;
@@ -83,7 +85,7 @@ StepLogContent read_step_log(const std::filesystem::path& path) {
     } else {
       StepLine line;
       line.step = std::stoll(first);
-      if (words >> line.called >> line.back >> line.run_delay >> line.collected >> line.revision >>
+      if (words >> line.called_at >> line.returned_at >> line.run_delay >> line.collected >> line.revision >>
           line.applied_step)
         content.lines.push_back(line);
     }

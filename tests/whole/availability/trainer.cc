@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 // availability-trainer: the training under test. A tiny linear model, steps of a
-// given length, ranks coupled by a StepBarrier. Its parameters follow from the
-// number of its steps alone. SIGUSR1: it executes itself, and counts on.
-#include <torch/types.h>  // Keep first: the headers below need it and do not say so.
+// given length, ranks coupled by a StepBarrier. The parameters depend only on the first
+// and the last step. SIGUSR1: the process executes itself and goes on with the next step.
+#include <torch/types.h>  // Keep first: the headers below need it and do not include it.
 
 #include <ATen/Parallel.h>
 #include <gradmon/monitor.h>
@@ -32,19 +32,19 @@ namespace {
 
 using Clock = std::chrono::steady_clock;
 
-volatile sig_atomic_t exec_wanted = 0;
+volatile sig_atomic_t exec_requested = 0;
 
 struct Options {
   std::string config;
   std::string step_log;
-  std::string barrier;     // "": alone
-  std::string limit;       // "nofile", "as" or "nproc": lowered before the Monitor is made
-  std::int64_t left = 0;   // so many descriptors, 4 MiB pieces or processes are left then
-  std::int64_t start = 0;  // iteration
+  std::string barrier;        // file of the StepBarrier; "": not coupled
+  std::string limit;          // "nofile", "as" or "nproc": lowered before the Monitor is created; "": none
+  std::int64_t headroom = 0;  // descriptors, blocks of 4 MiB, or processes that the limit leaves
+  std::int64_t start = 0;     // the first step
   std::int64_t steps = INT64_MAX;
   std::chrono::milliseconds step_time{15};
   bool monitored = true;
-  bool every_hash = false;  // the hash of the parameters after every step
+  bool every_hash = false;  // log the hash of the parameters after every step
 };
 
 Options parse(int argc, char** argv) {
@@ -59,7 +59,7 @@ Options parse(int argc, char** argv) {
   options.step_log = text("--step-log");
   options.barrier = text("--barrier");
   options.limit = text("--limit");
-  options.left = number("--left", 0);
+  options.headroom = number("--headroom", 0);
   options.start = number("--start-iteration", 0);
   options.steps = number("--steps", INT64_MAX);
   options.step_time = std::chrono::milliseconds(number("--step-ms", 15));
@@ -83,8 +83,8 @@ std::string hash_of(const torch::nn::Linear& model) {
   return std::to_string(hash);
 }
 
-// rand() and the umask belong to the training program. Asked once, at the end.
-std::string random_and_umask() {
+// gradmon must leave rand() and the umask to the training program. Call once, at the end.
+std::string rand_and_umask() {
   std::string text;
   for (int i = 0; i < 4; ++i) text += std::to_string(std::rand()) + ' ';  // NOLINT
   const mode_t mask = umask(0);
@@ -105,7 +105,7 @@ std::int64_t address_space() {
   return pages * sysconf(_SC_PAGESIZE);
 }
 
-// Of this user: threads, as the limit counts them. The user is the test's own.
+// The threads of this user, as RLIMIT_NPROC counts them. Only the test has processes of this user.
 std::int64_t own_processes() {
   std::int64_t count = 0;
   for (const auto& entry : std::filesystem::directory_iterator("/proc")) {
@@ -120,9 +120,9 @@ std::int64_t own_processes() {
   return count;
 }
 
-// What training itself still asks for lies in the heap already: it lives under any
-// limit that is set after this.
-void keep_memory() {
+// Grows the heap by 8 MiB of free memory, so that training itself can go on under any
+// limit that is set later.
+void reserve_heap() {
   constexpr std::size_t kPiece = 16'384;
   constexpr int kPieces = 512;
   std::vector<void*> pieces;
@@ -132,14 +132,14 @@ void keep_memory() {
 
 void lower_limit(const Options& options) {
   if (options.limit.empty()) return;
-  keep_memory();
+  reserve_heap();
   const bool of_memory = options.limit == "as";
   const bool of_descriptors = options.limit == "nofile";
   constexpr std::int64_t kPiece = std::int64_t{4} << 20U;
   const std::int64_t used = of_memory        ? address_space()
                             : of_descriptors ? open_descriptors()
                                              : own_processes();
-  const auto most = static_cast<rlim_t>(used + options.left * (of_memory ? kPiece : 1));
+  const auto most = static_cast<rlim_t>(used + options.headroom * (of_memory ? kPiece : 1));
   const rlimit limit{most, most};
   if (setrlimit(of_memory ? RLIMIT_AS : of_descriptors ? RLIMIT_NOFILE : RLIMIT_NPROC, &limit) != 0)
     std::abort();
@@ -156,9 +156,9 @@ class Training {
     if (!options.barrier.empty()) barrier_.emplace(options.barrier, StepBarrier::Open::existing, 0);
   }
 
-  // True: it is to execute itself, at this step.
+  // The step to go on with after an exec; unset: training has ended.
   std::optional<std::int64_t> run() {
-    for (int i = 0; i < 3; ++i) forward_and_backward(options_.start);  // What torch makes at first use.
+    for (int i = 0; i < 3; ++i) forward_and_backward(options_.start);  // torch allocates at first use
     optimizer_.zero_grad();
     lower_limit(options_);
     if (options_.monitored) {
@@ -173,12 +173,12 @@ class Training {
       const auto deadline = Clock::now() + options_.step_time;
       one_step(step);
       if (step - options_.start + 1 >= options_.steps || (barrier_ && barrier_->last() <= step)) break;
-      if (exec_wanted != 0) return step + 1;
-      if (!barrier_ || barrier_->furthest() <= step) std::this_thread::sleep_until(deadline);
+      if (exec_requested != 0) return step + 1;
+      if (!barrier_ || barrier_->newest_step() <= step) std::this_thread::sleep_until(deadline);
     }
     if (barrier_) barrier_->leave(rank_);
     monitor_.reset();
-    log_.end({hash_of(model_), random_and_umask()});
+    log_.end({hash_of(model_), rand_and_umask()});
     return {};
   }
 
@@ -196,7 +196,7 @@ class Training {
     StepLine line;
     line.step = step;
     line.collected = monitor_ && MonitorBinding(*monitor_).collecting();
-    log_.call();
+    log_.before_step();
     if (monitor_) {
       monitor_->step(optimizer_);
     } else {
@@ -209,7 +209,7 @@ class Training {
       line.revision = own->revision.value;
       line.applied_step = own->applied_step;
     }
-    log_.back(line);
+    log_.after_step(line);
     if (options_.every_hash) log_.parameters(step, hash_of(model_));
   }
 
@@ -222,7 +222,7 @@ class Training {
   std::optional<Monitor> monitor_;
 };
 
-// The same arguments, but for the step to go on with.
+// With the same arguments, and the step to go on with.
 [[noreturn]] void exec_again(char** argv, std::int64_t step) {
   std::vector<std::string> words;
   for (char** word = argv; *word != nullptr; ++word) words.emplace_back(*word);
@@ -238,12 +238,12 @@ class Training {
 }  // namespace gradmon
 
 int main(int argc, char** argv) {
-  signal(SIGUSR1, [](int) { gradmon::exec_wanted = 1; });
+  signal(SIGUSR1, [](int) { gradmon::exec_requested = 1; });
   at::set_num_threads(1);
   torch::manual_seed(7);
   try {
     std::optional<gradmon::Training> training(gradmon::parse(argc, argv));
-    // The monitor is not closed before: a process that executes itself asks nobody.
+    // The Monitor stays open: a process that executes itself does not close it first.
     if (const auto step = training->run()) gradmon::exec_again(argv, *step);
   } catch (const std::exception& error) {
     std::cerr << "availability-trainer: " << error.what() << std::endl;

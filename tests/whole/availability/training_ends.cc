@@ -5,7 +5,7 @@
 #include <stdexcept>
 
 #include "tests/support/temporary_directory.h"
-#include "tests/whole/availability/child.h"
+#include "tests/whole/availability/child_process.h"
 
 namespace gradmon {
 
@@ -15,7 +15,7 @@ const StepLogContent& BareTraining::run(std::int64_t first, std::int64_t last) {
   StepLogContent& known = runs_[first];
   if (known.parameters.count(last) != 0) return known;
   const fs::path steps = scratch_ / ("bare-" + std::to_string(first) + "-" + std::to_string(last));
-  ChildOptions options;
+  ProcessOptions options;
   options.command = {test_binary("availability-trainer"),
                      "--bare",
                      "1",
@@ -30,8 +30,8 @@ const StepLogContent& BareTraining::run(std::int64_t first, std::int64_t last) {
                      "--steps",
                      std::to_string(last - first + 1)};
   options.output = scratch_ / "bare";
-  options.environment = {{"OMP_NUM_THREADS", "1"}};  // as a job's
-  Child child(options);
+  options.environment = {{"OMP_NUM_THREADS", "1"}};  // as in TrainingJob
+  ChildProcess child(options);
   if (child.wait(std::chrono::seconds(60)) != 0)
     throw std::runtime_error("the bare trainer failed: " + read_text(options.output));
   known = read_step_log(steps);
@@ -44,7 +44,7 @@ std::vector<std::string> different_ends(TrainingJob& job, const std::map<int, st
   BareTraining bare(job.places().logs);
   for (const auto& [rank, content] : job.steps()) {
     if (not_compared.count(rank) != 0) continue;
-    const std::string who = job.options().launch + " rank " + std::to_string(rank);
+    const std::string who = job.options().launch_id + " rank " + std::to_string(rank);
     const auto code = codes.at(rank);
     if (code != 0)
       different.push_back(who + (code ? " ended with " + std::to_string(*code) : " does not end"));
@@ -53,9 +53,9 @@ std::vector<std::string> different_ends(TrainingJob& job, const std::map<int, st
     const StepLogContent& plain = bare.run(content.start, last);
     if (content.end->parameters != plain.parameters.at(last))
       different.push_back(who + " has other parameters than without gradmon");
-    if (content.end->random != plain.end->random)
-      different.push_back(who + ": rand() and umask are " + content.end->random + ", not " +
-                          plain.end->random);
+    if (content.end->rand_and_umask != plain.end->rand_and_umask)
+      different.push_back(who + ": rand() and umask are " + content.end->rand_and_umask + ", not " +
+                          plain.end->rand_and_umask);
   }
   return different;
 }

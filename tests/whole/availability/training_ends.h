@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// Whether training came out as it does without gradmon.
+// Compares the end of training with that of training without gradmon.
 #pragma once
 
 #include <filesystem>
@@ -15,8 +15,8 @@
 
 namespace gradmon {
 
-// The hash of the parameters after each step, and what a training without gradmon
-// leaves at its end: a bare trainer, run once for each first step.
+// Runs the trainer without gradmon, with the hash of the parameters after each step. The
+// runs are cached by first step, and repeated only for a later last step.
 class BareTraining {
  public:
   explicit BareTraining(std::filesystem::path scratch) : scratch_(std::move(scratch)) {}
@@ -28,8 +28,8 @@ class BareTraining {
   std::map<std::int64_t, StepLogContent> runs_;  // by first step
 };
 
-// What is different in exit code, parameters, rand() and umask, each a line. `codes`:
-// of TrainingJob::end().
+// One line for each difference in exit code, parameters, rand() or umask. `codes`: from
+// TrainingJob::end().
 std::vector<std::string> different_ends(TrainingJob& job, const std::map<int, std::optional<int>>& codes,
                                         const std::set<int>& not_compared = {});
 

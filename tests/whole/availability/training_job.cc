@@ -27,7 +27,7 @@ using std::chrono::seconds;
 constexpr const char* kConfig =
     "{\n  \"wg_distribution\": true,\n  \"dynamic_on\": false,\n  \"collect_times\": 1000000,\n"
     "  \"step_interval\": 1,\n  \"ops\": [\"norm\"],\n  \"max_wait\": 2\n}\n";
-constexpr std::int64_t kRunsFor = 5;  // steps, then it runs
+constexpr std::int64_t kRunningAfterSteps = 5;  // steps of each rank before the job counts as running
 
 void make_directory(const fs::path& path, uid_t user) {
   fs::create_directories(path);
@@ -44,8 +44,9 @@ void link_programs(const fs::path& to) {
   }
 }
 
-// Whether that end of a Unix stream leads to a socket of this path.
-bool leads_to(int fd, const fs::path& path) {
+// Whether the descriptor is a Unix stream connected to a socket with the file name of `path`.
+// The hub may have bound it by another name of the directory: see bind_unix().
+bool is_connected_to(int fd, const fs::path& path) {
   sockaddr_un peer{};
   socklen_t length = sizeof peer;
   if (getpeername(fd, reinterpret_cast<sockaddr*>(&peer), &length) != 0 || peer.sun_family != AF_UNIX)
@@ -71,21 +72,21 @@ JobPlaces::JobPlaces(const fs::path& directory, uid_t user)
 
 TrainingJob::TrainingJob(JobPlaces places, JobOptions options)
     : places_(std::move(places)), options_(std::move(options)) {
-  barrier_ = std::make_unique<StepBarrier>(places_.logs / (options_.launch + "-barrier"),
+  barrier_ = std::make_unique<StepBarrier>(places_.logs / (options_.launch_id + "-barrier"),
                                            StepBarrier::Open::create, options_.world);
 }
 
 TrainingJob::~TrainingJob() {
-  lives_.clear();
-  former_.clear();
-  // The hub ends by itself; a stopped one does not.
+  processes_.clear();
+  ended_processes_.clear();
+  // A hub ends by itself after its last rank, unless it is stopped.
   if (const pid_t left = hub(); left > 0) kill(left, SIGKILL);
 }
 
 std::map<std::string, std::string> TrainingJob::environment(int rank) const {
   return {{"RANK", std::to_string(rank)},
           {"WORLD_SIZE", std::to_string(options_.world)},
-          {"GRADMON_RUN_ID", options_.launch},
+          {"GRADMON_RUN_ID", options_.launch_id},
           {"GRADMON_HUB", (places_.programs / "gradmon-hub").string()},
           {"MONITOR_OUTPUT_DIR", places_.output.string()},
           {"XDG_RUNTIME_DIR", places_.runtime.string()},
@@ -103,42 +104,42 @@ void TrainingJob::start_all() {
 }
 
 void TrainingJob::start(int rank, std::int64_t first_step) {
-  const std::string name = options_.launch + "-" + std::to_string(started_++);
-  Life life;
-  life.steps = places_.logs / ("steps-" + name);
-  life.output = places_.logs / ("output-" + name);
-  ChildOptions child;
-  if (const auto words = options_.before.find(rank); words != options_.before.end())
+  const std::string name = options_.launch_id + "-" + std::to_string(started_++);
+  RankProcess rank_process;
+  rank_process.steps = places_.logs / ("steps-" + name);
+  rank_process.output = places_.logs / ("output-" + name);
+  ProcessOptions child;
+  if (const auto words = options_.command_prefix.find(rank); words != options_.command_prefix.end())
     child.command = words->second;
   const std::vector<std::string> trainer{(places_.programs / "availability-trainer").string(),
                                          "--config",
                                          places_.config.string(),
                                          "--step-log",
-                                         life.steps.string(),
+                                         rank_process.steps.string(),
                                          "--barrier",
-                                         (places_.logs / (options_.launch + "-barrier")).string(),
+                                         (places_.logs / (options_.launch_id + "-barrier")).string(),
                                          "--step-ms",
                                          std::to_string(options_.step_time.count()),
                                          "--start-iteration",
                                          std::to_string(first_step)};
   child.command.insert(child.command.end(), trainer.begin(), trainer.end());
-  if (const auto words = options_.trainer.find(rank); words != options_.trainer.end())
+  if (const auto words = options_.trainer_arguments.find(rank); words != options_.trainer_arguments.end())
     child.command.insert(child.command.end(), words->second.begin(), words->second.end());
   child.environment = environment(rank);
-  child.output = life.output;
-  child.error = options_.error;
+  child.output = rank_process.output;
+  child.error = options_.stderr_descriptor;
   child.user = options_.user;
-  life.process = std::make_unique<Child>(child);
-  if (const auto before = lives_.find(rank); before != lives_.end())
-    former_.push_back(std::move(before->second));
-  lives_[rank] = std::move(life);
+  rank_process.process = std::make_unique<ChildProcess>(child);
+  if (const auto before = processes_.find(rank); before != processes_.end())
+    ended_processes_.push_back(std::move(before->second));
+  processes_[rank] = std::move(rank_process);
 }
 
-bool TrainingJob::wait_until_it_runs() {
+bool TrainingJob::wait_until_running() {
   return eventually(
       [&] {
         for (int rank = 0; rank < options_.world; ++rank) {
-          if (barrier_->step(rank) < kRunsFor) return false;
+          if (barrier_->step(rank) < kRunningAfterSteps) return false;
         }
         const auto now = status();
         if (!now.is_object()) return false;
@@ -150,33 +151,32 @@ bool TrainingJob::wait_until_it_runs() {
 }
 
 void TrainingJob::stop_rank(int rank) {
-  Life& stopped = life(rank);
+  RankProcess& stopped = rank_process(rank);
   stopped.stopped.emplace_back(monotonic_us(), INT64_MAX);
   stopped.process->signal(SIGSTOP);
 }
 
 void TrainingJob::continue_rank(int rank) {
-  Life& stopped = life(rank);
+  RankProcess& stopped = rank_process(rank);
   stopped.process->signal(SIGCONT);
   stopped.stopped.back().second = monotonic_us();
 }
 
 void TrainingJob::kill_rank(int rank) {
-  life(rank).killed = true;
-  life(rank).process->signal(SIGKILL);
-  life(rank).process->wait(seconds(10));
+  rank_process(rank).process->signal(SIGKILL);
+  rank_process(rank).process->wait(seconds(10));
   barrier_->leave(rank);
 }
 
 bool TrainingJob::cut_connection(int rank) {
-  const pid_t pid = life(rank).process->pid();
+  const pid_t pid = rank_process(rank).process->pid();
   const int process = static_cast<int>(syscall(SYS_pidfd_open, pid, 0));
   bool cut = false;
   for (const auto& entry : fs::directory_iterator("/proc/" + std::to_string(pid) + "/fd")) {
     const int fd =
         static_cast<int>(syscall(SYS_pidfd_getfd, process, std::stoi(entry.path().filename().string()), 0));
     if (fd < 0) continue;
-    if (leads_to(fd, socket())) cut = shutdown(fd, SHUT_RDWR) == 0;
+    if (is_connected_to(fd, socket())) cut = shutdown(fd, SHUT_RDWR) == 0;
     close(fd);
   }
   close(process);
@@ -204,8 +204,8 @@ void TrainingJob::signal_hub(int number) const {
   if (const pid_t found = hub(); found > 0) kill(found, number);
 }
 
-ChildOptions TrainingJob::ctl_options(std::vector<std::string> words) const {
-  ChildOptions options;
+ProcessOptions TrainingJob::gradmonctl_options(std::vector<std::string> words) const {
+  ProcessOptions options;
   options.command = {(places_.programs / "gradmonctl").string()};
   options.command.insert(options.command.end(), words.begin(), words.end());
   if (by_socket_) {
@@ -219,40 +219,41 @@ ChildOptions TrainingJob::ctl_options(std::vector<std::string> words) const {
   return options;
 }
 
-Answer TrainingJob::ctl(std::vector<std::string> words, milliseconds at_most) const {
-  return answer_of(ctl_options(std::move(words)), at_most);
+ProcessResult TrainingJob::run_gradmonctl(std::vector<std::string> words, milliseconds at_most) const {
+  return run_process(gradmonctl_options(std::move(words)), at_most);
 }
 
 nlohmann::json TrainingJob::status() const {
-  const Answer answer = ctl({"status", "--json"}, seconds(5));
+  const ProcessResult answer = run_gradmonctl({"status", "--json"}, seconds(5));
   if (answer.code != 0) return nullptr;
   return nlohmann::json::parse(answer.out, nullptr, false);
 }
 
-void TrainingJob::keep_history() {
-  const Answer answer = ctl({"history", "--json"}, seconds(5));
+bool TrainingJob::store_history() {
+  const ProcessResult answer = run_gradmonctl({"history", "--json"}, seconds(5));
   const auto history = nlohmann::json::parse(answer.out, nullptr, false);
-  if (!history.is_object()) return;
+  if (answer.code != 0 || !history.is_object()) return false;
   for (const auto& entry : history.at("revisions")) {
     if (!entry.at("revision").is_number()) continue;
     for (const auto& [rank, step] : entry.at("applied").items())
       applied_[std::stoi(rank)][step.get<std::int64_t>()] = entry.at("revision").get<std::uint64_t>();
   }
+  return true;
 }
 
 std::map<int, StepLogContent> TrainingJob::steps() const {
   std::map<int, StepLogContent> all;
-  for (const auto& [rank, life] : lives_) all[rank] = read_step_log(life.steps);
+  for (const auto& [rank, rank_process] : processes_) all[rank] = read_step_log(rank_process.steps);
   return all;
 }
 
 std::map<int, std::optional<int>> TrainingJob::end(milliseconds at_most) {
-  barrier_->end_after(barrier_->furthest() + 5);
+  barrier_->end_after(barrier_->newest_step() + 5);
   const auto until = std::chrono::steady_clock::now() + at_most;
   std::map<int, std::optional<int>> codes;
-  for (auto& [rank, life] : lives_) {
+  for (auto& [rank, rank_process] : processes_) {
     const auto left = std::chrono::duration_cast<milliseconds>(until - std::chrono::steady_clock::now());
-    codes[rank] = life.process->wait(std::max(left, milliseconds(1)));
+    codes[rank] = rank_process.process->wait(std::max(left, milliseconds(1)));
   }
   return codes;
 }
@@ -261,7 +262,7 @@ std::string TrainingJob::output() const {
   std::string all;
   for (const auto& entry : fs::directory_iterator(places_.logs)) {
     const std::string name = entry.path().filename().string();
-    if (name.rfind("output-" + options_.launch, 0) == 0)
+    if (name.rfind("output-" + options_.launch_id, 0) == 0)
       all += "--- " + name + "\n" + read_text(entry.path());
   }
   return all + "--- hub.log\n" + read_text(job_directory() / "hub.log");

@@ -1,6 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// A config file that cannot be read because its disk or
-// server is ill.
+// A config file that cannot be read because its disk or file server fails.
 #include <algorithm>
 
 #include "control/debian_version.h"
@@ -11,11 +10,11 @@
 namespace gradmon {
 namespace {
 
-// What a process says that waits for a readable config while these calls fail,
-// and how often it has tried to open it.
+// A process that waits for a readable config while calls fail: its output, how often
+// it opened the config, and its exit code.
 struct Outcome {
-  std::string said;
-  std::ptrdiff_t opened = 0;
+  std::string output;
+  std::ptrdiff_t opens = 0;
   int code = -1;
 };
 
@@ -30,19 +29,19 @@ Outcome wait_for_config(const std::string& points) {
                             conf,
                             points,
                             directory / "calls",
-                            directory / "said"});
+                            directory / "output"});
   process.wait();
-  const auto calls = lines_of(directory / "calls");
-  const auto opens = [](const std::string& call) {
+  const auto calls = read_lines(directory / "calls");
+  const auto opens_config = [](const std::string& call) {
     return call.find("/c.json") != call.npos && call.find(" open:") != call.npos;
   };
-  return {read_text(directory / "said"), std::count_if(calls.begin(), calls.end(), opens),
+  return {read_text(directory / "output"), std::count_if(calls.begin(), calls.end(), opens_config),
           process.exit_code()};
 }
 
 }  // namespace
 
-TEST_CASE("EIO and ESTALE on reading: said once and tried again each second until it can be read") {
+TEST_CASE("EIO or ESTALE on reading the config is reported once and reading is retried until it succeeds") {
   const std::pair<const char*, const char*> codes[] = {{"EIO", "Input/output error"},
                                                        {"ESTALE", "Stale file handle"}};
   for (const auto& [code, text] : codes) {
@@ -51,9 +50,9 @@ TEST_CASE("EIO and ESTALE on reading: said once and tried again each second unti
       const std::string fails = std::string(" ") + code;
       const Outcome out =
           wait_for_config(call + ":1" + fails + ";" + call + ":2" + fails + ";" + call + ":3" + fails);
-      CHECK(out.said == std::string("problem it cannot be read: ") + text + "\n");
-      // inotify is read as well, and the file that tells of other jobs opened
-      CHECK(out.opened >= (std::string(call) == "read" ? 2 : 3));
+      CHECK(out.output == std::string("problem it cannot be read: ") + text + "\n");
+      // Failing calls may also hit inotify or the file that lists other jobs.
+      CHECK(out.opens >= (std::string(call) == "read" ? 2 : 3));
       CHECK(out.code == 0);
     }
   }

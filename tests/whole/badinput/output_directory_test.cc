@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// An output directory that turns read-only under a job.
+// An output directory that becomes read-only while a job runs.
 #include <gradmon/monitor.h>
 #include <sched.h>
 #include <sys/mount.h>
@@ -18,8 +18,8 @@ namespace {
 
 namespace fs = std::filesystem;
 
-// A file system that can be made read-only, of the calling thread and of those
-// that it starts; gone with them.
+// A tmpfs that can be made read-only. Only the calling thread and the threads it
+// starts see it, and it ends with them.
 class OwnMount {
  public:
   explicit OwnMount(fs::path path) : path_(std::move(path)) {
@@ -53,7 +53,7 @@ class Job {
       monitor_.step(optimizer_);
     }
   }
-  // Trains on until it is so.
+  // Trains until the condition is true; false if it stays false too long.
   bool train_until(const std::function<bool()>& condition) {
     return eventually([&] {
       train(1);
@@ -91,14 +91,14 @@ bool is_there(const fs::path& directory, int step) {
 struct Outcome {
   bool mounted = false;
   bool written_before = false;
-  bool said = false;
-  std::uint64_t lost = 0;
+  bool reported = false;
+  std::uint64_t dropped = 0;
   bool trained_meanwhile = false;
   bool written_again = false;
   std::string error_after;
 };
 
-Outcome live_through_a_read_only_disk(const fs::path& directory) {
+Outcome train_across_read_only_period(const fs::path& directory) {
   Outcome out;
   const OwnMount disk(directory / "disk");
   out.mounted = disk.made();
@@ -106,11 +106,11 @@ Outcome live_through_a_read_only_disk(const fs::path& directory) {
   Job job(directory);
   out.written_before = job.train_until([&] { return is_there(directory / "disk", 0); });
   if (!eventually([&] { return disk.read_only(); }))
-    return out;  // while a file is open for writing it cannot be
+    return out;  // Repeated: it fails while a file is open for writing.
   const int last_before = job.step();
-  out.said =
+  out.reported =
       job.train_until([&] { return job.status().error.find("Read-only file system") != std::string::npos; });
-  out.lost = job.status().dropped;
+  out.dropped = job.status().dropped;
   out.trained_meanwhile = job.step() > last_before;
   if (!disk.writable()) return out;
   const int first_after = job.step();
@@ -124,18 +124,19 @@ Outcome live_through_a_read_only_disk(const fs::path& directory) {
 }  // namespace
 
 TEST_CASE(
-    "output directory read-only: rows are counted as lost and said and written again when they can be") {
+    "rows lost to a read-only output directory are counted and reported and later rows are written again") {
   const TemporaryDirectory directory;
+  keep_jobs_in(directory);
   fs::create_directory(directory / "disk");
   Outcome out;
-  std::thread([&] { out = live_through_a_read_only_disk(directory.path()); }).join();
+  std::thread([&] { out = train_across_read_only_period(directory.path()); }).join();
   if (!out.mounted) {
-    WARN("not root: no disk to make read-only");
+    WARN("skipped: needs root, to mount a tmpfs");
     return;
   }
   CHECK(out.written_before);
-  CHECK(out.said);
-  CHECK(out.lost > 0);
+  CHECK(out.reported);
+  CHECK(out.dropped > 0);
   CHECK(out.trained_meanwhile);
   CHECK(out.written_again);
   CHECK(out.error_after.empty());

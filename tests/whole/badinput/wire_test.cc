@@ -1,7 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// What the wire may bring to the lead hub from ranks that are
-// wrong or old, and what a plan is told that means nothing. (Sizes, endpoints and
-// keys: tests/control/hub.)
+// Messages to the lead hub from ranks that are wrong or old, and the answer to a plan
+// without targets. (Sizes, endpoints and keys: tests/control/hub.)
 #include <netinet/in.h>
 #include <sys/socket.h>
 #include <unistd.h>
@@ -13,7 +12,7 @@
 #include "control/host/process_identity.h"
 #include "control/hub/rendezvous/job_entry.h"
 #include "tests/support/process_figures.h"
-#include "tests/whole/badinput/rank_by_hand.h"
+#include "tests/whole/badinput/scripted_rank.h"
 #include GRADMON_CATCH_HEADER
 
 namespace gradmon {
@@ -21,7 +20,7 @@ namespace {
 
 constexpr Rank kOne{1};
 
-AgentJob::Options of_two(std::int64_t matches = 1) { return {2, matches, ""}; }
+OneAgentJob::Options of_two(std::int64_t matches = 1) { return {2, matches, ""}; }
 
 Command command_of(CommandVerb verb) {
   Command command;
@@ -39,8 +38,8 @@ Ready ready_for(const Prepare& prepare, std::int64_t fence) {
   return {prepare.revision, prepare.config_sha256, Step{fence}};
 }
 
-// Once it is decided.
-HistoryEntry decided(const AgentJob& job, Revision revision) {
+// Waits for the verdict on a revision: its history entry.
+HistoryEntry wait_for_verdict(const OneAgentJob& job, Revision revision) {
   HistoryEntry found;
   REQUIRE(eventually([&] {
     for (const HistoryEntry& entry : job.ask(command_of(CommandVerb::history)).history) {
@@ -51,9 +50,9 @@ HistoryEntry decided(const AgentJob& job, Revision revision) {
   return found;
 }
 
-AgentJob::Options on_loopback() { return {1, 1, "tcp://127.0.0.1:*"}; }
+OneAgentJob::Options on_loopback() { return {1, 1, "tcp://127.0.0.1:*"}; }
 
-std::string address_of(const AgentJob& job) {
+std::string address_of(const OneAgentJob& job) {
   std::string address;
   REQUIRE(eventually([&] {
     const auto entry = find_entry(job.output_dir(), job.launch_id());
@@ -90,7 +89,10 @@ std::string handshake_without_keys() {
   greeting[9] = '\x7f';
   greeting[10] = 3;
   greeting.replace(12, 4, "NULL");
-  const std::string type("\x0bSocket-Type\0\0\0\x06" "DEALER", 22);
+  const std::string type(
+      "\x0bSocket-Type\0\0\0\x06"
+      "DEALER",
+      22);
   const std::string ready = "\x05READY" + type;
   return greeting + '\x04' + static_cast<char>(ready.size()) + ready;
 }
@@ -99,9 +101,9 @@ std::string own_name() { return "pid " + std::to_string(getpid()) + " on " + hos
 
 }  // namespace
 
-TEST_CASE("a rank of another protocol version is refused and both are named") {
-  const AgentJob job(of_two());
-  RankByHand one(job, kOne);
+TEST_CASE("a rank with another protocol version is refused and both versions are named") {
+  const OneAgentJob job(of_two());
+  ScriptedRank one(job, kOne);
   const std::string why =
       "rank 1 speaks protocol version 99, this job speaks " + std::to_string(kProtocolVersion);
   CHECK(one.send_hello(99).refused == why);
@@ -109,69 +111,69 @@ TEST_CASE("a rank of another protocol version is refused and both are named") {
   const auto pending = job.ask().pending;
   REQUIRE(pending);
   CHECK(pending->reason == why);
-  RankByHand repaired(job, kOne);
+  ScriptedRank repaired(job, kOne);
   repaired.join();
-  CHECK(repaired.hear<Offer>().plan->on);
+  CHECK(repaired.receive<Offer>().plan->on);
 }
 
-TEST_CASE("a rank number that a living process has is refused and its holder named") {
-  const AgentJob job(of_two());
-  RankByHand one(job, kOne);
+TEST_CASE("a rank number that a running process holds is refused and its holder is named") {
+  const OneAgentJob job(of_two());
+  ScriptedRank one(job, kOne);
   one.join();
-  RankByHand other(job, kOne);
+  ScriptedRank other(job, kOne);
   CHECK(other.send_hello().refused == "rank 1 already belongs to " + own_name());
-  RankByHand zero(job, Rank{0});
+  ScriptedRank zero(job, Rank{0});
   CHECK(zero.send_hello().refused == "rank 0 already belongs to " + own_name());
-  other.say_as(Rank{0}, Left{Step{5}});
-  CHECK(other.is_cut_off());
+  other.send_as(Rank{0}, Left{Step{5}});
+  CHECK(other.wait_for_close());
   const auto ranks = job.ask().ranks;
   CHECK(ranks.at(0).state == "idle");
   CHECK(ranks.at(1).state == "idle");
 }
 
-TEST_CASE("a process of another launch is cut off") {
-  const AgentJob job(of_two());
-  const AgentJob another(of_two());
-  RankByHand one(job, kOne);
+TEST_CASE("a process of another launch is disconnected") {
+  const OneAgentJob job(of_two());
+  const OneAgentJob another(of_two());
+  ScriptedRank one(job, kOne);
   Introduction introduction;
   introduction.launch_id = another.launch_id();
   introduction.rank = kOne;
   introduction.world_size = 2;
   one.send_raw(encode(Frame(introduction)));
-  CHECK(one.is_cut_off());
+  CHECK(one.wait_for_close());
   CHECK(job.ask().ranks.at(1).state == "absent");
 }
 
-// An honest rank says the same twice where an answer was lost, so this is not
-// counted: it must not matter.
-TEST_CASE("what is said of an old revision or said twice changes nothing") {
-  const AgentJob job(of_two());
-  RankByHand one(job, kOne);
+// An honest rank repeats a message if the answer was lost. So a repeated message is no
+// error and is not counted, but it must have no effect.
+TEST_CASE("messages about an old revision and repeated messages change nothing") {
+  const OneAgentJob job(of_two());
+  ScriptedRank one(job, kOne);
   one.join();
   job.ask(command_of(CommandVerb::on));
-  const auto first = one.hear<Offer>();
-  one.say(Reject{first.revision, "not I"});
-  REQUIRE(decided(job, first.revision).verdict == "abort");
+  const auto first = one.receive<Offer>();
+  one.send(Reject{first.revision, "not I"});
+  REQUIRE(wait_for_verdict(job, first.revision).verdict == "abort");
 
   const Command on = command_of(CommandVerb::on);
   job.ask(on);
-  auto second = one.hear<Offer>();
-  while (second.revision == first.revision) second = one.hear<Offer>();
-  one.say(Reject{first.revision, "not I"});
-  one.say(Ready{first.revision, first.plan->config_sha256, Step{7}});
-  one.say(answer_to(second));
-  const auto prepare = one.hear<Prepare>();
+  auto second = one.receive<Offer>();
+  while (second.revision == first.revision) second = one.receive<Offer>();
+  one.send(Reject{first.revision, "not I"});
+  one.send(Ready{first.revision, first.plan->config_sha256, Step{7}});
+  one.send(answer_to(second));
+  const auto prepare = one.receive<Prepare>();
   REQUIRE(prepare.revision == second.revision);
-  one.say(ready_for(prepare, 50));
-  one.say(ready_for(prepare, 9));
-  const HistoryEntry entry = decided(job, second.revision);
+  one.send(ready_for(prepare, 50));
+  one.send(ready_for(prepare, 9));
+  const HistoryEntry entry = wait_for_verdict(job, second.revision);
   CHECK(entry.verdict == "commit");
   CHECK(entry.effective_step == 50);
-  one.say(Reject{second.revision, "too late"});
-  one.say(ready_for(prepare, 60));
-  one.wait_until_heard();
+  one.send(Reject{second.revision, "too late"});
+  one.send(ready_for(prepare, 60));
+  one.wait_until_read();
   const std::size_t changes = job.ask(command_of(CommandVerb::history)).history.size();
-  CHECK(job.ask(on).message == job.ask(on).message);  // A command that is sent again is no new one.
+  CHECK(job.ask(on).message == job.ask(on).message);  // A repeated command is no new command.
   const auto history = job.ask(command_of(CommandVerb::history)).history;
   CHECK(history.size() == changes);
   CHECK(history.back().verdict == "commit");
@@ -179,36 +181,36 @@ TEST_CASE("what is said of an old revision or said twice changes nothing") {
 }
 
 TEST_CASE("a message of another epoch changes nothing and its sender is named") {
-  const AgentJob job(of_two());
-  RankByHand one(job, kOne);
+  const OneAgentJob job(of_two());
+  ScriptedRank one(job, kOne);
   one.join();
   const std::string epoch = std::exchange(one.epoch, "0123456789abcdef0123456789abcdef");
-  one.say(Left{Step{5}});
+  one.send(Left{Step{5}});
   CHECK(job.warning("rank 1 of an earlier launch") ==
         "rank 1 of an earlier launch (epoch 01234567) still runs");
   CHECK(job.ask().ranks.at(1).state == "idle");
   one.epoch = epoch;
-  one.incarnation += 1;  // That of a process which has not come yet.
-  one.say(Left{Step{5}});
-  one.wait_until_heard();
+  one.incarnation += 1;  // That of a process which has not joined yet.
+  one.send(Left{Step{5}});
+  one.wait_until_read();
   CHECK(job.ask().ranks.at(1).state == "idle");
 }
 
-TEST_CASE("bytes that are no message end the connection and nothing else") {
+TEST_CASE("bytes that are no message close the connection and have no other effect") {
   for (const std::string& bytes : {std::string("x"), std::string(60'000, '\xff'), encode(Frame(Status{}))}) {
-    const AgentJob job(of_two());
-    RankByHand one(job, kOne);
+    const OneAgentJob job(of_two());
+    ScriptedRank one(job, kOne);
     one.join();
     one.send_raw(bytes);
-    CHECK(one.is_cut_off());
-    RankByHand again(job, kOne);  // The process that was cut off may live: it is silent and no more.
+    CHECK(one.wait_for_close());
+    ScriptedRank again(job, kOne);  // The process may still run: only its connection is gone.
     CHECK(again.send_hello().refused == "rank 1 already belongs to " + own_name());
     CHECK(job.ask().ranks.at(0).state == "idle");
   }
 }
 
 TEST_CASE("a message of a thousand frames is dropped and counted") {
-  const AgentJob job(on_loopback());
+  const OneAgentJob job(on_loopback());
   zmq::context_t context;
   zmq::socket_t socket(context, zmq::socket_type::dealer);
   socket.set(zmq::sockopt::linger, 1000);
@@ -223,34 +225,35 @@ TEST_CASE("a message of a thousand frames is dropped and counted") {
   CHECK(job.ask().mode == "dynamic");
 }
 
-TEST_CASE("a message that never ends ends the connection") {
-  const AgentJob job(on_loopback());
+TEST_CASE("a message without end closes the connection and does not fill the hub's memory") {
+  const OneAgentJob job(on_loopback());
   const Descriptor fd(connected_to_port_of(address_of(job)));
   const pid_t hub = listener_of(job.socket());
   REQUIRE(send_all(fd.get(), handshake_without_keys()));
-  // What is cut off in the middle may stand a minute in the kernel: nobody reads it any more.
+  // The hub stops reading, and the kernel may keep unread bytes for a minute: send() must not block.
   const timeval patience{2, 0};
   REQUIRE(setsockopt(fd.get(), SOL_SOCKET, SO_SNDTIMEO, &patience, sizeof patience) == 0);
-  const std::string frame = std::string("\x03\0\0\0\0\0\1\0\0", 9) + std::string(65'536, 'x');  // more follow
+  // A frame of 64 KiB, with the flag that more frames follow.
+  const std::string frame = std::string("\x03\0\0\0\0\0\1\0\0", 9) + std::string(65'536, 'x');
   std::size_t sent = 0;
   while (sent < (std::size_t{1} << 30U) && send_all(fd.get(), frame)) sent += frame.size();
   CHECK(sent < std::size_t{1} << 28U);
-  CHECK(resident_mib(hub) < 128);  // A sender on the same host is quick, and looked at each 50 ms.
+  CHECK(resident_mib(hub) < 128);  // The hub checks only every 50 ms, and a local sender is fast.
   CHECK(listener_of(job.socket()) == hub);
   CHECK(job.ask().mode == "dynamic");
 }
 
-TEST_CASE("a plan whose targets match on no rank is refused and one that matches on some is not") {
+TEST_CASE("a plan that matches on no rank is refused and a plan that matches on some ranks is committed") {
   for (const std::int64_t matches_on_one : {0, 3}) {
-    AgentJob job(of_two(0));
-    job.begin(Step{1});  // In the first step models may still come.
-    RankByHand one(job, kOne);
+    OneAgentJob job(of_two(0));
+    job.begin(Step{1});  // In the first step models may still be watched.
+    ScriptedRank one(job, kOne);
     one.join();
     job.ask(command_of(CommandVerb::on));
-    const auto offer = one.hear<Offer>();
-    one.say(answer_to(offer, matches_on_one));
-    if (matches_on_one > 0) one.say(ready_for(one.hear<Prepare>(), 5));
-    const HistoryEntry entry = decided(job, offer.revision);
+    const auto offer = one.receive<Offer>();
+    one.send(answer_to(offer, matches_on_one));
+    if (matches_on_one > 0) one.send(ready_for(one.receive<Prepare>(), 5));
+    const HistoryEntry entry = wait_for_verdict(job, offer.revision);
     CHECK(entry.verdict == (matches_on_one == 0 ? "abort" : "commit"));
     CHECK(entry.reason == (matches_on_one == 0 ? "no target matches on any rank" : ""));
     CHECK(entry.final);

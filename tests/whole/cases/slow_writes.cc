@@ -1,7 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// Preloaded into a rank under test: each write(2) to a CSV file, or to what will be
-// renamed to one, takes GRADMON_SLOW_WRITE_MS longer, as on a disk that is far away;
-// each open(2) of one GRADMON_SLOW_OPEN_MS.
+// Preloaded into a rank under test: a slow disk. Each write(2) to a file with ".csv" in its
+// path takes GRADMON_SLOW_WRITE_MS longer, each open(2) GRADMON_SLOW_OPEN_MS.
 #include <dlfcn.h>
 #include <fcntl.h>
 #include <time.h>

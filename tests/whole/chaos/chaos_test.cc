@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// Real ranks and hubs, stopped and killed: no step is ever collected under two
-// revisions, and who could not be reached goes on off and says so.
+// Real ranks and hubs are stopped and killed at random. No step may be collected
+// under two revisions. A rank that could not be reached must go off, and note that.
 #include <chrono>
 #include <cstdlib>
 #include <iostream>
@@ -9,17 +9,17 @@
 #include "control/debian_version.h"
 #include "tests/support/process_figures.h"
 #include "tests/support/real_job.h"
-#include "tests/whole/chaos/storm.h"
+#include "tests/whole/chaos/random_faults.h"
 #include GRADMON_CATCH_HEADER
 
 namespace gradmon {
 namespace {
 
-// The call updates the parameters besides, on a machine with more ranks than cores.
-constexpr std::chrono::milliseconds kOptimizer{500};
+// Monitor::step() also runs the optimizer, on a machine with more ranks than cores.
+constexpr std::chrono::milliseconds kOptimizerTime{500};
 
-// One hub a host, which speak with each other by TCP and nothing else.
-bool hubs_are_apart(const MortalJob& job) {
+// Whether each host runs exactly one hub, and that hub has an open TCP connection.
+bool hubs_are_apart(const KillableJob& job) {
   for (int host = 0; host < job.hosts(); ++host) {
     const auto hubs = job.hubs(host);
     if (hubs.size() != 1 || tcp_sockets_of(hubs.front(), TcpSockets::connected) == 0) return false;
@@ -27,45 +27,54 @@ bool hubs_are_apart(const MortalJob& job) {
   return true;
 }
 
-// GRADMON_STORM_SEED begins at another seed, to see one storm again.
-void weather(int world, int switches, unsigned seed, int hosts = 1) {
-  constexpr int switches_a_job = 10;
-  if (const char* other = std::getenv("GRADMON_STORM_SEED")) seed = static_cast<unsigned>(std::stoul(other));
-  for (int done = 0; done < switches; ++seed) {
-    Storm storm(world, seed, hosts);
-    for (int i = 0; i < switches_a_job && done < switches; ++i, ++done) {
-      const bool decided = storm.switch_once();
-      CAPTURE(seed, done, storm.what());
+// Makes `changes` changes of plan, ten in each job, each job with the next seed.
+// GRADMON_CHAOS_SEED replaces the first seed, to repeat the faults of a job.
+void run_random_faults(int world, int changes, unsigned seed, int hosts = 1) {
+  constexpr int kChangesPerJob = 10;
+  if (const char* other = std::getenv("GRADMON_CHAOS_SEED")) seed = static_cast<unsigned>(std::stoul(other));
+  for (int done = 0; done < changes; ++seed) {
+    RandomFaults faults(world, seed, hosts);
+    for (int i = 0; i < kChangesPerJob && done < changes; ++i, ++done) {
+      const bool decided = faults.change_plan_under_fault();
+      CAPTURE(seed, done, faults.event_log());
       REQUIRE(decided);
     }
-    const bool rested = storm.come_to_rest();
-    const Evidence found = storm.evidence();
+    const bool finished = faults.run_last_plan();
+    const Audit found = faults.audit();
     if (hosts > 1) {
-      const auto apart = [&] { return hubs_are_apart(storm.job()); };
-      CAPTURE(storm.what());
+      const auto apart = [&] { return hubs_are_apart(faults.job()); };
+      CAPTURE(faults.event_log());
       CHECK(eventually(apart, std::chrono::seconds(10)));
     }
-    CAPTURE(seed, storm.what(), found.breaches, found.slowest);
-    CHECK(rested);
-    CHECK(found.breaches.empty());
-    CHECK(found.longest_call < std::chrono::duration<double>(Storm::kMaxWait) + kOptimizer);
+    CAPTURE(seed, faults.event_log(), found.violations, found.slowest);
+    CHECK(finished);
+    CHECK(found.violations.empty());
+    CHECK(found.longest_call < std::chrono::duration<double>(RandomFaults::kMaxWait) + kOptimizerTime);
     std::cout << world << " ranks, seed " << seed << ": " << found.commits << " commits, " << found.aborts
-              << " aborts, " << found.lapses.size() << " lapses, " << found.ahead_of_its_death
-              << " steps ahead of a death, longest wait "
-              << found.longest_call.count() / 1000 << " ms" << std::endl;
+              << " aborts, " << found.lapses.size() << " lapses, " << found.stale_steps_before_kill
+              << " stale steps before a kill, longest wait " << found.longest_call.count() / 1000 << " ms"
+              << std::endl;
   }
 }
 
-TEST_CASE("2 ranks in a storm never collect a step under two revisions") { weather(2, scaled(20, 700), 100); }
-TEST_CASE("4 ranks in a storm never collect a step under two revisions") { weather(4, scaled(20, 700), 200); }
-TEST_CASE("8 ranks in a storm never collect a step under two revisions") { weather(8, scaled(20, 600), 300); }
+TEST_CASE("2 ranks under random faults never collect a step under two revisions") {
+  run_random_faults(2, scaled(20, 700), 100);
+}
 
-TEST_CASE("8 ranks on two hosts in a storm never collect a step under two revisions") {
-  if (const std::string why = HostNetwork::objection(); !why.empty()) {
-    WARN(why);
+TEST_CASE("4 ranks under random faults never collect a step under two revisions") {
+  run_random_faults(4, scaled(20, 700), 200);
+}
+
+TEST_CASE("8 ranks under random faults never collect a step under two revisions") {
+  run_random_faults(8, scaled(20, 600), 300);
+}
+
+TEST_CASE("8 ranks on two hosts under random faults never collect a step under two revisions") {
+  if (const std::string why = HostNetwork::why_unavailable(); !why.empty()) {
+    WARN("skipped: " << why);
     return;
   }
-  weather(8, scaled(10, 500), 400, 2);
+  run_random_faults(8, scaled(10, 500), 400, 2);
 }
 
 }  // namespace

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// What collectives carry, through the whole path into the file: several calls of
-// one place in a step are combined by each op's own rule.
+// The CSV rows of collectives: several calls from one place in a step are combined by
+// each op's own rule.
 #include <ATen/ops/arange.h>
 #include <ATen/ops/cat.h>
 #include <ATen/ops/zeros.h>
@@ -20,7 +20,7 @@ namespace {
 at::Tensor first(int step) { return at::arange(6, at::kFloat) - 2.5 + step; }
 at::Tensor second(int step) { return at::arange(3, at::kFloat) * 0.1 - step; }
 
-// Three steps: two calls of all_reduce from one place, one of broadcast.
+// Makes three steps, each with two calls of all_reduce from one place and one of broadcast.
 std::vector<CsvRow> communicate(const std::string& keys) {
   OneRankJob job(R"("ops": ["norm", "min", "max", "mean", "nans"], "ndigits": 17, )" + keys);
   torch::nn::Linear model(1, 1);
@@ -51,21 +51,21 @@ void compare(const CsvRow& row, const at::Tensor& all) {
   CHECK(row.at("mg_direction").empty());
 }
 
-bool begins(const std::string& text, const std::string& with) {
+bool starts_with(const std::string& text, const std::string& with) {
   return text.compare(0, with.size(), with) == 0;
 }
 
-TEST_CASE("collectives of one place in a step equal those of all their elements") {
+TEST_CASE("the row of several collectives from one place has the statistics of all their elements") {
   const auto rows = communicate(R"("cc_distribution": {"enable": true, "cc_pre_hook": true})");
   REQUIRE(rows.size() == 3 * 4);
   for (const char* direction : {"pre", "post"}) {
     int reduced = 0, shared = 0;
     for (const CsvRow& row : rows) {
       const int step = std::stoi(row.at("step"));
-      if (begins(row.at("name"), std::string("all_reduce.") + direction + "_0@")) {
+      if (starts_with(row.at("name"), std::string("all_reduce.") + direction + "_0@")) {
         compare(row, at::cat({first(step), second(step)}));
         ++reduced;
-      } else if (begins(row.at("name"), std::string("broadcast.") + direction + "_0@")) {
+      } else if (starts_with(row.at("name"), std::string("broadcast.") + direction + "_0@")) {
         compare(row, first(step));
         ++shared;
       }
@@ -76,7 +76,7 @@ TEST_CASE("collectives of one place in a step equal those of all their elements"
   }
 }
 
-TEST_CASE("what goes into collectives is collected only where that is asked for") {
+TEST_CASE("inputs of collectives are collected only with cc_pre_hook") {
   const auto rows = communicate(R"("cc_distribution": {"enable": true})");
   REQUIRE(rows.size() == 3 * 2);
   for (const CsvRow& row : rows) CHECK(row.at("name").find(".post_") != std::string::npos);

@@ -10,7 +10,7 @@ namespace {
 
 namespace fs = std::filesystem;
 
-// The first step of `{prefix}_{a}-{b}.csv`; −1 if it is none of that prefix.
+// The first step of `{prefix}_{a}-{b}.csv`; −1 for any other file.
 long first_step(const fs::path& file, const std::string& prefix) {
   const std::string name = file.filename().string();
   if (file.extension() != ".csv" || name.rfind(prefix + "_", 0) != 0) return -1;

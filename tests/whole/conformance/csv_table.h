@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// The CSV files of one run directory, read back by name of row.
+// Reads the CSV files of one run directory.
 #pragma once
 
 #include <filesystem>
@@ -11,13 +11,13 @@ namespace gradmon {
 
 using CsvRow = std::map<std::string, std::string>;  // by column
 
-// Cells of one line; quoted ones without their quotes.
+// The cells of one line, without quotes.
 std::vector<std::string> split_csv(const std::string& line);
 
-// All rows of files named `{prefix}_…`, in the order of steps and rows.
+// All rows of the files `{prefix}_{first step}-{last step}.csv`, in the order of the files' first steps.
 std::vector<CsvRow> csv_rows(const std::filesystem::path& run_directory, const std::string& prefix);
 
-// The only directory below `output` with CSV files in it; empty if there is not one.
+// The only directory below `output` with CSV files in it; empty if there are none or several.
 std::filesystem::path run_directory_in(const std::filesystem::path& output);
 
 }  // namespace gradmon

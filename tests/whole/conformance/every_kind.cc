@@ -1,24 +1,13 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "tests/whole/conformance/every_kind.h"
 
-#include <ATen/ops/arange.h>
-#include <ATen/ops/sin.h>
 #include <c10/core/GradMode.h>
 #include <gradmon/observe.h>
 
 #include "tests/hooks/gloo_ranks.h"
+#include "tests/whole/conformance/sine_values.h"
 
 namespace gradmon {
-namespace {
-
-// Fixed numbers without any random generator.
-at::Tensor waves(at::IntArrayRef sizes, double phase) {
-  std::int64_t count = 1;
-  for (const std::int64_t size : sizes) count *= size;
-  return at::sin(at::arange(count, at::kDouble) * 0.7 + phase).to(at::kFloat).reshape(sizes);
-}
-
-}  // namespace
 
 at::Tensor EveryKindNet::Core::forward(const at::Tensor& q, const at::Tensor& k) { return q * k; }
 
@@ -36,7 +25,8 @@ EveryKindNet::EveryKindNet()
       spare_(register_module("spare", torch::nn::Linear(4, 4))) {
   const c10::NoGradGuard no_grad;
   double phase = 0;
-  for (at::Tensor& parameter : parameters()) parameter.copy_(waves(parameter.sizes(), phase += 0.3) * 0.2);
+  for (at::Tensor& parameter : parameters())
+    parameter.copy_(sine_values(parameter.sizes(), phase += 0.3) * 0.2);
 }
 
 at::Tensor EveryKindNet::forward(const at::Tensor& x, Branch branch) {
@@ -56,11 +46,12 @@ void EveryKindTraining::run(Monitor& monitor, int steps, const std::function<Bra
   monitor.watch(net_, optimizer_);
   run_ranks(1, [&](GlooRank& group) {
     net_.communicate = [&](const at::Tensor& tensor) { group.all_reduce({tensor})->wait(); };
-    for (Loop loop = Loop::goes_on; made_ < steps && loop == Loop::goes_on; ++made_) {
+    for (Loop loop = Loop::goes_on; steps_done_ < steps && loop == Loop::goes_on; ++steps_done_) {
       optimizer_.zero_grad();
       double loss_of_step = 0;
       for (int micro = 0; micro < kMicroBatches; ++micro) {
-        const at::Tensor loss = observe(net_)(waves({6, 8}, made_ * 1.1 + micro * 0.4), branch_of(made_));
+        const at::Tensor loss =
+            observe(net_)(sine_values({6, 8}, steps_done_ * 1.1 + micro * 0.4), branch_of(steps_done_));
         loss.backward();
         loss_of_step += loss.item<double>();
       }

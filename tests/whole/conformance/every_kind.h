@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// A small training that has rows of every kind.
+// A small training job with rows of every kind.
 #pragma once
 
 #include <gradmon/monitor.h>
@@ -14,7 +14,7 @@
 
 namespace gradmon {
 
-// The keys of a config that switch every kind on.
+// The config keys that enable every kind.
 inline constexpr const char* kEveryKind = R"("wg_distribution": true, "monitor_mbs_grad": true,
     "param_distribution": true, "mv_distribution": true, "mg_direction": true, "xy_distribution": true,
     "all_xy": true, "cc_distribution": {"enable": true, "cc_pre_hook": true}, "recording_l2_features": true,
@@ -24,12 +24,12 @@ inline constexpr const char* kEveryKind = R"("wg_distribution": true, "monitor_m
 
 enum class Branch : bool { left_out, taken };
 
-// fc1, ReLU in place; then, where the branch is taken: core (Q and K), split
-// (two outputs), router on the first, fc2 twice on the second. `spare` never runs.
+// fc1 and an in-place ReLU. If the branch is taken, also: core (Q and K), split (two
+// outputs), router on the first output, fc2 twice on the second. `spare` never runs.
 class EveryKindNet : public torch::nn::Module {
  public:
   EveryKindNet();
-  // 6 × 8, to a loss.
+  // From 6 × 8 to the loss.
   at::Tensor forward(const at::Tensor& x, Branch branch);
 
   std::function<void(const at::Tensor&)> communicate;  // called in the branch, if set
@@ -49,22 +49,22 @@ class EveryKindNet : public torch::nn::Module {
   torch::nn::Linear router_, fc2_, spare_;
 };
 
-// Trains on fixed numbers, of two micro batches a step.
+// Trains on fixed inputs, with two micro batches a step.
 class EveryKindTraining {
  public:
   static constexpr int kMicroBatches = 2;
 
   EveryKindTraining();
-  // Watches the model; with communication in the branch, within a Gloo group of one.
-  // `branch_of` says of each step, counted from 0, whether the branch is taken. Ends
-  // where a step says that the loop may.
+  // Watches the model and makes `steps` steps in a Gloo group of one rank; the branch
+  // calls all_reduce. `branch_of` tells for each step, from 0, whether the branch is
+  // taken. Ends earlier if Monitor::step() says that the loop may end.
   void run(Monitor& monitor, int steps, const std::function<Branch(int)>& branch_of);
-  int steps_made() const { return made_; }
+  int steps_done() const { return steps_done_; }
 
  private:
   EveryKindNet net_;
   torch::optim::AdamW optimizer_;
-  int made_ = 0;
+  int steps_done_ = 0;
 };
 
 }  // namespace gradmon

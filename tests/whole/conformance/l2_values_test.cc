@@ -1,11 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
-// The L2 features, through the whole path into the file, equal what plain torch
-// computes in double.
-#include <ATen/ops/arange.h>
+// The CSV files: the L2 features equal the values that plain torch computes in double.
 #include <ATen/ops/cosine_similarity.h>
 #include <ATen/ops/full.h>
 #include <ATen/ops/matmul.h>
-#include <ATen/ops/sin.h>
 #include <ATen/ops/xlogy.h>
 #include <gradmon/observe.h>
 #include <torch/nn/modules/linear.h>
@@ -16,18 +13,13 @@
 
 #include "control/debian_version.h"
 #include "tests/whole/conformance/one_rank_job.h"
+#include "tests/whole/conformance/sine_values.h"
 #include GRADMON_CATCH_HEADER
 
 namespace gradmon {
 namespace {
 
 constexpr std::int64_t kBatches = 2, kLength = 7, kHeads = 3, kSize = 4, kExperts = 5;
-
-at::Tensor waves(at::IntArrayRef sizes, double phase) {
-  std::int64_t count = 1;
-  for (const std::int64_t size : sizes) count *= size;
-  return at::sin(at::arange(count, at::kDouble) * 0.7 + phase).to(at::kFloat).reshape(sizes);
-}
 
 struct Core : torch::nn::Module {
   static at::Tensor forward(const at::Tensor& q, const at::Tensor& k) { return q * k; }
@@ -39,8 +31,8 @@ struct Net : torch::nn::Module {
 
   Net() {
     const at::NoGradGuard no_grad;
-    router->weight.copy_(waves(router->weight.sizes(), 0.2));
-    router->bias.copy_(waves(router->bias.sizes(), 0.9));
+    router->weight.copy_(sine_values(router->weight.sizes(), 0.2));
+    router->bias.copy_(sine_values(router->bias.sizes(), 0.9));
   }
   at::Tensor forward(const at::Tensor& q, const at::Tensor& k) {
     return observe(*router)(observe(*core)(q, k));
@@ -49,8 +41,8 @@ struct Net : torch::nn::Module {
 
 struct Inputs {
   explicit Inputs(int step)
-      : q(waves({kLength, kBatches, kHeads, kSize}, step)),
-        k(waves({kLength, kBatches, kHeads, kSize}, step + 0.5)) {}
+      : q(sine_values({kLength, kBatches, kHeads, kSize}, step)),
+        k(sine_values({kLength, kBatches, kHeads, kSize}, step + 0.5)) {}
   at::Tensor q, k;  // s,b,h,d
 };
 
@@ -88,7 +80,7 @@ bool equal(const std::string& found, double wanted) {
   return std::fabs(std::stod(found) - wanted) <= 1e-6 * std::fabs(wanted);
 }
 
-TEST_CASE("entropy and largest weight of attention equal those of the whole matrix") {
+TEST_CASE("entropy and largest weight of attention equal those of the full attention matrix") {
   for (const bool causal : {false, true}) {
     const auto rows = collect(causal ? "true" : "false", "attention_hook");
     REQUIRE(rows.size() == 3);

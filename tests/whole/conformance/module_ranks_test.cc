@@ -7,7 +7,7 @@
 namespace gradmon {
 namespace {
 
-TEST_CASE("point 14: ranks outside module_ranks collect nothing and switch off with the others") {
+TEST_CASE("ranks outside module_ranks collect nothing and switch off with the others") {
   const std::string keys =
       R"({"wg_distribution": true, "module_ranks": [1], "collect_times": 3, "dynamic_on": )";
   RealJob job({3, keys + "true}", {"--steps", "100000000", "--step-ms", "5"}, "", true});

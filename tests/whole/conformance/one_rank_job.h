@@ -14,15 +14,17 @@
 
 namespace gradmon {
 
-// A monitor of one rank, its config and its output.
+// A Monitor of one rank, its config file and its output directory.
 struct OneRankJob {
   explicit OneRankJob(const std::string& keys, bool dynamic = false) {
+    keep_jobs_in(directory);
     write("{" + keys + "}");
     options.output_dir = directory / "out";
     options.dynamic = dynamic;
     monitor.emplace(directory / "config.json", options);
   }
   void write(const std::string& text) { write_text(directory / "config.json", text); }
+  // Stops the monitor, then reads the files.
   std::vector<CsvRow> rows(const std::string& prefix) {
     monitor->stop();
     const auto run = run_directory_in(directory / "out");

@@ -1,44 +1,37 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "tests/whole/conformance/plain_training.h"
 
-#include <ATen/ops/arange.h>
 #include <ATen/ops/relu.h>
-#include <ATen/ops/sin.h>
 #include <ATen/ops/zeros_like.h>
 #include <c10/core/GradMode.h>
 #include <gradmon/observe.h>
+
+#include "tests/whole/conformance/sine_values.h"
 
 namespace gradmon {
 namespace {
 
 constexpr double kRate = 0.01;
 
-// Fixed numbers without any random generator.
-at::Tensor waves(at::IntArrayRef sizes, double phase) {
-  std::int64_t count = 1;
-  for (const std::int64_t size : sizes) count *= size;
-  return at::sin(at::arange(count, at::kDouble) * 0.7 + phase).to(at::kFloat).reshape(sizes);
-}
-
 at::Tensor loss_of(const at::Tensor& out, int micro_batches) { return out.pow(2).mean() / micro_batches; }
 
-// Forward and backward by hand, each value kept.
-void take_activations(PlainNet& net, const at::Tensor& x, int step, int micro, int micro_batches,
-                      ExpectedValues& expected) {
+// Runs forward and backward module by module and keeps each value.
+void expect_activations(PlainNet& net, const at::Tensor& x, int step, int micro, int micro_batches,
+                        ExpectedValues& expected) {
   const at::Tensor h1 = net.fc1->forward(x);
   const at::Tensor h2 = at::relu(h1);
   const at::Tensor h3 = net.fc2->forward(h2);
   for (const at::Tensor& h : {h1, h2, h3}) h.retain_grad();
   loss_of(h3, micro_batches).backward();
-  const auto put = [&](const char* name, const at::Tensor& value) {
+  const auto add = [&](const char* name, const at::Tensor& value) {
     expected[{"actv", name, step, micro}] = value.detach().clone();
     if (value.grad().defined()) expected[{"actv_grad", name, step, micro}] = value.grad().clone();
   };
-  put(".input", x), put("fc1.input", x), put("fc1.output", h1), put("act.input", h1), put("act.output", h2),
-      put("fc2.input", h2), put("fc2.output", h3), put(".output", h3);
+  add(".input", x), add("fc1.input", x), add("fc1.output", h1), add("act.input", h1), add("act.output", h2),
+      add("fc2.input", h2), add("fc2.output", h3), add(".output", h3);
 }
 
-// AdamW's moments as torch computes them, beside it.
+// AdamW's moments, computed as torch does, but apart from its optimizer.
 struct Moments {
   at::Tensor exp_avg, exp_avg_sq;
   void update(const at::Tensor& gradient) {
@@ -59,7 +52,8 @@ PlainNet::PlainNet(bool in_place)
       act(register_module("act", torch::nn::ReLU(torch::nn::ReLUOptions(in_place)))) {
   const c10::NoGradGuard no_grad;
   double phase = 0;
-  for (at::Tensor& parameter : parameters()) parameter.copy_(waves(parameter.sizes(), phase += 0.3) * 0.2);
+  for (at::Tensor& parameter : parameters())
+    parameter.copy_(sine_values(parameter.sizes(), phase += 0.3) * 0.2);
 }
 
 at::Tensor PlainNet::forward(const at::Tensor& x) { return observe(*fc2)(observe(*act)(observe(*fc1)(x))); }
@@ -69,7 +63,9 @@ PlainTraining::PlainTraining(int micro_batches, bool in_place)
       model_(in_place),
       optimizer_(model_.parameters(), torch::optim::AdamWOptions(kRate)) {}
 
-at::Tensor PlainTraining::batch(int step, int micro) const { return waves({5, 8}, step * 1.1 + micro * 0.4); }
+at::Tensor PlainTraining::batch(int step, int micro) const {
+  return sine_values({5, 8}, step * 1.1 + micro * 0.4);
+}
 
 void PlainTraining::halve_gradients() {
   const c10::NoGradGuard no_grad;
@@ -94,7 +90,7 @@ ExpectedValues PlainTraining::expected(int micro_batches, int steps) {
     training.optimizer_.zero_grad();
     std::map<std::string, at::Tensor> before;
     for (int micro = 0; micro < micro_batches; ++micro) {
-      take_activations(training.model_, training.batch(step, micro), step, micro, micro_batches, expected);
+      expect_activations(training.model_, training.batch(step, micro), step, micro, micro_batches, expected);
       for (const auto& item : training.model_.named_parameters()) {
         const at::Tensor gradient = item.value().grad().clone();
         const at::Tensor own = before.count(item.key()) != 0 ? gradient - before[item.key()] : gradient;

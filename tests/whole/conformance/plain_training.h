@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// A small training with fixed weights and inputs, and what of it is to be
-// collected, taken by hand with plain torch.
+// A small training job with fixed weights and inputs, and the values that gradmon
+// must collect from it, computed with plain torch.
 #pragma once
 
 #include <gradmon/monitor.h>
@@ -24,9 +24,9 @@ struct PlainNet : torch::nn::Module {
   torch::nn::ReLU act;
 };
 
-// Prefix of the file, name, step, micro step.
+// Kind (the prefix of the file, or "micro_grad"), name, step, micro step.
 using ValueKey = std::tuple<std::string, std::string, int, int>;
-// The tensor of each value that has a row.
+// The tensor behind each expected row.
 using ExpectedValues = std::map<ValueKey, at::Tensor>;
 
 class PlainTraining {
@@ -35,11 +35,11 @@ class PlainTraining {
 
   PlainNet& model() { return model_; }
   torch::optim::AdamW& optimizer() { return optimizer_; }
-  // One step as a program makes it; gradients are halved between reduction and
-  // update, so that before and after differ.
+  // One training step. Halves the gradients between reduction and update, so that the
+  // gradients before and after reduction differ.
   void step(Monitor& monitor);
 
-  // The same training of `steps` steps without gradmon, written down.
+  // The values of `steps` steps of the same training without gradmon.
   static ExpectedValues expected(int micro_batches, int steps);
 
  private:

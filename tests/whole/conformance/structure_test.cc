@@ -1,7 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// What scripts rely on beside the values: the names of files, their columns, the
-// names in their rows and the order of these, as golden files. Where they change,
-// other people's scripts break.
+// Golden files of the names of files, their columns, and the names in their rows with
+// their order. Users' scripts rely on them: a change here breaks those scripts.
 #include <algorithm>
 #include <fstream>
 #include <sstream>
@@ -20,12 +19,12 @@ namespace fs = std::filesystem;
 Branch always(int) { return Branch::taken; }
 
 bool is_value(const std::string& column) {
-  static const std::set<std::string> kept{"vpp_stage", "name",  "step", "micro_step",
-                                          "samples",   "shape", "dtype"};
-  return kept.count(column) == 0;
+  static const std::set<std::string> key_columns{"vpp_stage", "name",  "step", "micro_step",
+                                                 "samples",   "shape", "dtype"};
+  return key_columns.count(column) == 0;
 }
 
-// Numbers that vary become `#`; empty cells and those that are not numbers stay.
+// The file with `#` for each number that varies. Empty cells and `nan` stay.
 std::string without_values(const fs::path& csv) {
   std::ifstream file(csv);
   std::string line;
@@ -53,8 +52,9 @@ std::vector<fs::path> files_below(const fs::path& directory) {
   return files;
 }
 
-TEST_CASE("files and columns and rows of every kind are those that scripts know") {
+TEST_CASE("files and columns and row names of every kind stay as they are") {
   const TemporaryDirectory directory;
+  keep_jobs_in(directory);
   write_text(directory / "config.json", "{" + std::string(kEveryKind) + R"(, "step_count_per_record": 2})");
   MonitorOptions options;
   options.output_dir = directory / "out";
@@ -73,12 +73,12 @@ TEST_CASE("files and columns and rows of every kind are those that scripts know"
   CHECK(golden_difference("every_kind.txt", text) == "");
 }
 
-TEST_CASE("the structure of modules and their stacks are written once and the loop may end") {
+TEST_CASE("module structure and call stacks are complete after one step and the loop may end") {
   OneRankJob job(R"("print_struct": true, "stack_info": true)");
   EveryKindTraining training;
   training.run(*job.monitor, 5, always);
   job.monitor->stop();
-  CHECK(training.steps_made() == 1);
+  CHECK(training.steps_done() == 1);
   const fs::path out = job.directory / "out";
   const std::string structure = read_text(out / "module_struct" / "rank0" / "module_struct.json");
   CHECK(golden_difference("module_struct.json", structure) == "");

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// Every kind and op, through the whole path into the file, equals what plain
-// torch computes in double.
+// The CSV files: every kind and op equals the value that plain torch computes in
+// double.
 #include <ATen/ops/linalg_svdvals.h>
 #include <gradmon/monitor.h>
 
@@ -19,10 +19,11 @@ namespace {
 constexpr int kSteps = 4;
 constexpr double kEps = 0.05;
 
-// The files of a training of kSteps steps under a config, in static mode.
-class Collected {
+// Trains kSteps steps under a config, in static mode, and gives the rows of the files.
+class CollectedRun {
  public:
-  explicit Collected(const std::string& kinds, int micro_batches = 1, bool in_place = false) {
+  explicit CollectedRun(const std::string& kinds, int micro_batches = 1, bool in_place = false) {
+    keep_jobs_in(directory_);
     write_text(
         directory_ / "config.json",
         R"({"ops": ["norm", "min", "max", "mean", "nans", "zeros", "absmax"], "eps": 0.05, "ndigits": 17, )" +
@@ -61,7 +62,7 @@ double reference(const std::string& op, const at::Tensor& tensor) {
   return x.abs().lt(kEps).to(at::kDouble).mean().item<double>();
 }
 
-// To a millionth of the value, or for a mean, which may cancel out, of the mean magnitude.
+// To a millionth of the value; for a mean, which may cancel out, to a millionth of the mean magnitude.
 bool equals(const std::string& op, const at::Tensor& tensor, double found) {
   const double wanted = reference(op, tensor);
   const double scale = op == "mean" ? tensor.to(at::kDouble).abs().mean().item<double>() : std::fabs(wanted);
@@ -75,8 +76,8 @@ std::string shape_of(const at::Tensor& tensor) {
   return text + "]";
 }
 
-// That the rows of a file are exactly those expected under `key`, value by value.
-void compare(const Collected& collected, const std::string& prefix, const std::string& key,
+// Requires exactly the rows expected under `key`, with equal values.
+void compare(const CollectedRun& collected, const std::string& prefix, const std::string& key,
              int micro_batches) {
   const ExpectedValues expected = PlainTraining::expected(micro_batches, kSteps);
   std::set<ValueKey> seen;
@@ -95,57 +96,57 @@ void compare(const Collected& collected, const std::string& prefix, const std::s
     REQUIRE(row.at("dtype") == "torch.float32");
     REQUIRE(row.at("vpp_stage") == "0");
   }
-  std::size_t due = 0;
-  for (const auto& [at, tensor] : expected) due += std::get<0>(at) == key ? 1 : 0;
+  std::size_t expected_rows = 0;
+  for (const auto& [at, tensor] : expected) expected_rows += std::get<0>(at) == key ? 1 : 0;
   CAPTURE(prefix);
-  REQUIRE(due > 0);
-  REQUIRE(seen.size() == due);
+  REQUIRE(expected_rows > 0);
+  REQUIRE(seen.size() == expected_rows);
 }
 
 TEST_CASE("gradients before and after reduction equal those of plain torch") {
   for (const int micro_batches : {1, 3}) {
-    const Collected collected(R"("wg_distribution": true)", micro_batches);
+    const CollectedRun collected(R"("wg_distribution": true)", micro_batches);
     compare(collected, "grad_unreduced", "grad_unreduced", micro_batches);
     compare(collected, "grad_reduced", "grad_reduced", micro_batches);
   }
 }
 
-TEST_CASE("gradients per micro batch equal those that each backward adds") {
-  const Collected collected(R"("wg_distribution": true, "monitor_mbs_grad": true)", 3);
+TEST_CASE("gradients per micro batch equal the increment of each backward pass") {
+  const CollectedRun collected(R"("wg_distribution": true, "monitor_mbs_grad": true)", 3);
   compare(collected, "grad_unreduced", "micro_grad", 3);
 }
 
 TEST_CASE("weights and moments around the update equal those of plain torch") {
-  const Collected collected(R"("param_distribution": true, "mv_distribution": true)");
+  const CollectedRun collected(R"("param_distribution": true, "mv_distribution": true)");
   for (const char* prefix : {"param_origin", "param_updated", "exp_avg", "exp_avg_sq"})
     compare(collected, prefix, prefix, 1);
 }
 
 TEST_CASE("activations and their gradients equal those of plain torch") {
   for (const int micro_batches : {1, 2}) {
-    const Collected collected(R"("xy_distribution": true, "all_xy": true)", micro_batches);
+    const CollectedRun collected(R"("xy_distribution": true, "all_xy": true)", micro_batches);
     compare(collected, "actv", "actv", micro_batches);
     compare(collected, "actv_grad", "actv_grad", micro_batches);
   }
 }
 
-TEST_CASE("activations around an in-place module equal those of the same out of place") {
-  const Collected collected(R"("xy_distribution": true, "all_xy": true)", 1, true);
+TEST_CASE("activations around an in-place module equal those of its out-of-place form") {
+  const CollectedRun collected(R"("xy_distribution": true, "all_xy": true)", 1, true);
   compare(collected, "actv", "actv", 1);
   compare(collected, "actv_grad", "actv_grad", 1);
 }
 
-TEST_CASE("one direction only is collected where that is asked for") {
-  const Collected forward(R"("xy_distribution": true, "all_xy": true, "forward_only": true)");
+TEST_CASE("forward_only and backward_only collect one direction only") {
+  const CollectedRun forward(R"("xy_distribution": true, "all_xy": true, "forward_only": true)");
   compare(forward, "actv", "actv", 1);
   CHECK(forward.rows("actv_grad").empty());
-  const Collected backward(R"("xy_distribution": true, "all_xy": true, "backward_only": true)");
+  const CollectedRun backward(R"("xy_distribution": true, "all_xy": true, "backward_only": true)");
   compare(backward, "actv_grad", "actv_grad", 1);
   CHECK(backward.rows("actv").empty());
 }
 
-TEST_CASE("gradient against momentum equals the share of equal signs") {
-  const Collected collected(R"("mg_direction": true)");
+TEST_CASE("mg_direction equals the share of equal signs of gradient and momentum") {
+  const CollectedRun collected(R"("mg_direction": true)");
   const ExpectedValues expected = PlainTraining::expected(1, kSteps);
   std::size_t rows = 0;
   for (const CsvRow& row : collected.rows("other")) {
@@ -161,8 +162,8 @@ TEST_CASE("gradient against momentum equals the share of equal signs") {
   CHECK(rows == 4 * (kSteps - 1));  // no momentum before the first step
 }
 
-TEST_CASE("stable rank and largest singular value equal those of a decomposition") {
-  const Collected collected(R"("recording_l2_features": true, "l2_targets": {"linear_hook": []})");
+TEST_CASE("stable rank and largest singular value equal those of a singular value decomposition") {
+  const CollectedRun collected(R"("recording_l2_features": true, "l2_targets": {"linear_hook": []})");
   const ExpectedValues expected = PlainTraining::expected(1, kSteps);
   std::size_t rows = 0;
   for (const CsvRow& row : collected.rows("linear_hook")) {
@@ -179,8 +180,8 @@ TEST_CASE("stable rank and largest singular value equal those of a decomposition
   CHECK(rows == 2 * kSteps);
 }
 
-TEST_CASE("all kinds at once give what each gives alone and nothing is refused") {
-  const Collected collected(
+TEST_CASE("all kinds at once equal plain torch and no row is dropped") {
+  const CollectedRun collected(
       R"("wg_distribution": true, "param_distribution": true, "mv_distribution": true,
          "xy_distribution": true, "all_xy": true, "mg_direction": true)");
   for (const char* prefix :

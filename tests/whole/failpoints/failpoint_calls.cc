@@ -1,7 +1,10 @@
 // SPDX-License-Identifier: Apache-2.0
-// Preloaded into a process under test: counts its calls on files below one
-// directory, and lets chosen ones fail, stop the process or kill it. See
-// failpoints.h for what the environment says.
+// Preloaded into a process under test: counts its calls on files below one directory, and
+// makes chosen calls fail, stop the process or kill it. Not counted: openat, mkdirat,
+// fstatat, fchown, extended attributes by descriptor, fcntl, posix_fallocate, pwrite and
+// rmdir. Environment:
+// GRADMON_FAILPOINT_BELOW is the directory, GRADMON_FAILPOINT_LOG the log of calls, and
+// GRADMON_FAILPOINTS the chosen calls (see failpoints.h).
 #include <dirent.h>
 #include <dlfcn.h>
 #include <fcntl.h>
@@ -26,11 +29,11 @@ namespace {
 
 enum class Action { fail, stop, kill };
 
-// "7 EIO", "7+ EIO" (and all that follow), "fsync:2 ENOSPC", "9 stop", "12 kill"
+// "7 EIO", "7+ EIO" (call 7 and all later ones), "fsync:2 ENOSPC", "9 stop", "12 kill"
 struct Failpoint {
-  char name[24] = "";  // "": calls of all names are counted together
+  char name[24] = "";  // `at` counts calls of this name; "": all calls
   long at = 0;
-  bool ever = false;
+  bool and_later = false;  // also all later calls
   Action action = Action::fail;
   int code = 0;
 };
@@ -70,7 +73,7 @@ struct Plan {
     }
     char* end = nullptr;
     point.at = std::strtol(text, &end, 10);
-    point.ever = *end == '+';
+    point.and_later = *end == '+';
     std::sscanf(space, " %15[^;]", what);
     if (std::strcmp(what, "stop") == 0) point.action = Action::stop;
     if (std::strcmp(what, "kill") == 0) point.action = Action::kill;
@@ -92,27 +95,27 @@ bool is_below(const char* path) {
   return std::strncmp(path, now.below, length) == 0 && (path[length] == '/' || path[length] == '\0');
 }
 
-struct Counted {
+struct CallCount {
   const char* name;
   long calls;
 };
 std::mutex counts_mutex;
-std::array<Counted, 64> counts;  // guarded by counts_mutex
-long all_calls = 0;              // likewise
+std::array<CallCount, 64> counts;  // guarded by counts_mutex
+long all_calls = 0;                // guarded by counts_mutex
 
-struct Number {
+struct CallNumber {
   long of_all, of_name;
 };
-Number count_call(const char* name) {
+CallNumber count_call(const char* name) {
   const std::lock_guard lock(counts_mutex);
-  for (Counted& counted : counts) {
+  for (CallCount& counted : counts) {
     if (counted.name == nullptr) counted.name = name;
     if (counted.name == name) return {++all_calls, ++counted.calls};
   }
   std::abort();
 }
 
-void note(const char* name, Number number, const char* path, const char* outcome) {
+void log_call(const char* name, CallNumber number, const char* path, const char* outcome) {
   if (plan().log < 0) return;
   char line[1200];
   const int length = std::snprintf(line, sizeof line, "%ld %s:%ld %s%s\n", number.of_all, name,
@@ -120,28 +123,28 @@ void note(const char* name, Number number, const char* path, const char* outcome
   ::syscall(SYS_write, plan().log, line, static_cast<std::size_t>(length));
 }
 
-// The errno this call is to fail with; 0: it may go on.
-int judge(const char* name, const char* path) {
+// Counts and logs the call; may stop or kill the process. Returns the errno to fail with, or 0.
+int apply_failpoints(const char* name, const char* path) {
   if (!is_below(path)) return 0;
   const int before = errno;
-  const Number number = count_call(name);
+  const CallNumber number = count_call(name);
   for (std::size_t i = 0; i < plan().count; ++i) {
     const Failpoint& point = plan().points[i];
     if (point.name[0] != '\0' && std::strcmp(point.name, name) != 0) continue;
     const long n = point.name[0] != '\0' ? number.of_name : number.of_all;
-    if (n != point.at && !(point.ever && n > point.at)) continue;
-    note(name, number, path, point.action == Action::fail ? " failed" : " stopped");
+    if (n != point.at && !(point.and_later && n > point.at)) continue;
+    log_call(name, number, path, point.action == Action::fail ? " failed" : " stopped");
     if (point.action == Action::fail) return point.code;
     ::syscall(SYS_kill, ::getpid(), point.action == Action::kill ? SIGKILL : SIGSTOP);
     errno = before;
     return 0;
   }
-  note(name, number, path, "");
+  log_call(name, number, path, "");
   errno = before;
   return 0;
 }
 
-int judge_fd(const char* name, int fd) {
+int apply_failpoints_fd(const char* name, int fd) {
   if (plan().below == nullptr) return 0;
   const int before = errno;
   char link[64];
@@ -151,8 +154,9 @@ int judge_fd(const char* name, int fd) {
   errno = before;
   if (length <= 0) return 0;
   path[length] = '\0';
+  // An inotify descriptor counts as the directory.
   if (std::strcmp(path, "anon_inode:inotify") == 0) std::snprintf(path, sizeof path, "%s", plan().below);
-  return judge(name, path);
+  return apply_failpoints(name, path);
 }
 
 template <class F>
@@ -173,16 +177,16 @@ R failed(int code) {
 }  // namespace
 
 // NOLINTBEGIN
-#define GRADMON_WRAP(RESULT, NAME, PARAMETERS, ARGUMENTS, JUDGE, SUBJECT)                \
+#define GRADMON_WRAP(RESULT, NAME, PARAMETERS, ARGUMENTS, APPLY, SUBJECT)                \
   extern "C" RESULT NAME PARAMETERS {                                                    \
     static const auto next = next_of(static_cast<RESULT(*) PARAMETERS>(nullptr), #NAME); \
-    if (const int code = JUDGE(#NAME, SUBJECT)) return failed<RESULT>(code);             \
+    if (const int code = APPLY(#NAME, SUBJECT)) return failed<RESULT>(code);             \
     return next ARGUMENTS;                                                               \
   }
 #define GRADMON_WRAP_PATH(RESULT, NAME, PARAMETERS, ARGUMENTS, PATH) \
-  GRADMON_WRAP(RESULT, NAME, PARAMETERS, ARGUMENTS, judge, PATH)
+  GRADMON_WRAP(RESULT, NAME, PARAMETERS, ARGUMENTS, apply_failpoints, PATH)
 #define GRADMON_WRAP_FD(RESULT, NAME, PARAMETERS, ARGUMENTS) \
-  GRADMON_WRAP(RESULT, NAME, PARAMETERS, ARGUMENTS, judge_fd, fd)
+  GRADMON_WRAP(RESULT, NAME, PARAMETERS, ARGUMENTS, apply_failpoints_fd, fd)
 
 #define GRADMON_WRAP_OPEN(NAME)                                                                    \
   extern "C" int NAME(const char* path, int flags, ...) {                                          \
@@ -191,7 +195,7 @@ R failed(int code) {
     va_start(rest, flags);                                                                         \
     const mode_t mode = va_arg(rest, mode_t);                                                      \
     va_end(rest);                                                                                  \
-    if (const int code = judge("open", path)) return failed<int>(code);                            \
+    if (const int code = apply_failpoints("open", path)) return failed<int>(code);                 \
     return next(path, flags, mode);                                                                \
   }
 GRADMON_WRAP_OPEN(open)
@@ -227,10 +231,10 @@ GRADMON_WRAP_FD(int, futimens, (int fd, const timespec* times) noexcept, (fd, ti
 GRADMON_WRAP_FD(int, ftruncate, (int fd, off_t size) noexcept, (fd, size))
 GRADMON_WRAP_FD(int, flock, (int fd, int operation) noexcept, (fd, operation))
 
-// It is closed all the same, as the kernel does.
+// Also closes the descriptor if it fails, as the kernel does.
 extern "C" int close(int fd) {
   static const auto next = next_of(static_cast<int (*)(int)>(nullptr), "close");
-  const int code = judge_fd("close", fd);
+  const int code = apply_failpoints_fd("close", fd);
   const int closed = next(fd);
   return code != 0 ? failed<int>(code) : closed;
 }
@@ -243,7 +247,8 @@ extern "C" long syscall(long number, ...) noexcept {
              e = va_arg(rest, long), f = va_arg(rest, long);
   va_end(rest);
   if (number == SYS_renameat2) {
-    if (const int code = judge("renameat2", reinterpret_cast<const char*>(d))) return failed<long>(code);
+    if (const int code = apply_failpoints("renameat2", reinterpret_cast<const char*>(d)))
+      return failed<long>(code);
   }
   return next(number, a, b, c, d, e, f);
 }

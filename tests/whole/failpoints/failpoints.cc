@@ -3,6 +3,7 @@
 
 #include <fcntl.h>
 #include <signal.h>
+#include <sys/prctl.h>
 #include <sys/wait.h>
 #include <unistd.h>
 
@@ -16,7 +17,8 @@ namespace {
 pid_t start(const FailpointRun& run) {
   const pid_t child = fork();
   if (child != 0) return child;
-  alarm(60);  // Survives exec: no hang outlives the test.
+  prctl(PR_SET_PDEATHSIG, SIGKILL);
+  alarm(60);  // Survives exec, so that a program that hangs ends.
   const int out = open(run.output.c_str(), O_WRONLY | O_CREAT | O_APPEND | O_CLOEXEC, 0600);
   dup2(out, STDOUT_FILENO);
   dup2(out, STDERR_FILENO);
@@ -24,7 +26,7 @@ pid_t start(const FailpointRun& run) {
   setenv("LD_PRELOAD", GRADMON_FAILPOINT_CALLS, 1);
   setenv("ASAN_OPTIONS", "verify_asan_link_order=0:detect_leaks=0", 1);
   setenv("GRADMON_FAILPOINT_BELOW", run.below.c_str(), 1);
-  setenv("GRADMON_FAILPOINT_LOG", run.calls.c_str(), 1);
+  setenv("GRADMON_FAILPOINT_LOG", run.call_log.c_str(), 1);
   setenv("GRADMON_FAILPOINTS", run.points.c_str(), 1);
   std::vector<char*> arguments;
   for (const std::string& argument : run.command) arguments.push_back(const_cast<char*>(argument.c_str()));
@@ -38,7 +40,7 @@ pid_t start(const FailpointRun& run) {
 FailpointProcess::FailpointProcess(const FailpointRun& run) : pid_(start(run)) {}
 
 FailpointProcess::~FailpointProcess() {
-  if (gone_) return;
+  if (ended_) return;
   kill(pid_, SIGKILL);
   waitpid(pid_, nullptr, 0);
 }
@@ -47,19 +49,20 @@ FailpointProcess::State FailpointProcess::wait() {
   int status = 0;
   waitpid(pid_, &status, WUNTRACED);
   if (WIFSTOPPED(status)) return State::stopped;
-  gone_ = true;
+  ended_ = true;
   code_ = WIFEXITED(status) ? WEXITSTATUS(status) : 128 + WTERMSIG(status);
-  return WIFEXITED(status) ? State::exited : State::killed;
+  if (WIFEXITED(status)) return State::exited;
+  return WTERMSIG(status) == SIGKILL ? State::killed : State::crashed;
 }
 
-void FailpointProcess::go_on() { kill(pid_, SIGCONT); }
+void FailpointProcess::resume() { kill(pid_, SIGCONT); }
 
 bool full_scale() {
   const char* const scale = std::getenv("GRADMON_TEST_SCALE");
   return scale != nullptr && std::string_view(scale) == "full";
 }
 
-std::vector<std::string> lines_of(const std::filesystem::path& file) {
+std::vector<std::string> read_lines(const std::filesystem::path& file) {
   std::ifstream in(file);
   std::vector<std::string> lines;
   for (std::string line; std::getline(in, line);) lines.push_back(line);

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// A program whose calls on files below one directory can be made to fail, or
-// to stop or kill it, by a library of ours that is loaded into it.
+// Runs a program with failpoint_calls.cc preloaded: chosen calls on files below one
+// directory fail, or stop or kill the program.
 #pragma once
 
 #include <sys/types.h>
@@ -16,15 +16,16 @@ namespace gradmon {
 struct FailpointRun {
   std::vector<std::string> command;
   std::map<std::string, std::string> environment;
-  std::filesystem::path below;  // absolute; the calls on what is here are counted from 1
-  // Up to eight, with ";" between them: "7 EIO" (the seventh call fails), "7+ EIO"
-  // (and all that follow), "fsync:2 ENOSPC" (the second of its name), "7 stop", "9 kill".
+  std::filesystem::path below;  // absolute; calls on files below it are counted from 1
+  // Up to eight, separated by ";": "7 EIO" (the seventh call fails), "7+ EIO" (and all
+  // later ones), "fsync:2 ENOSPC" (the second fsync), "7 stop", "9 kill".
   std::string points;
-  std::filesystem::path calls;   // gets a line a call: "7 fsync:2 /the/path", with " failed" if so
-  std::filesystem::path output;  // gets what the program prints
+  // Appended, one line for each call: "7 fsync:2 /the/path"; then " failed", or " stopped" for stop and kill.
+  std::filesystem::path call_log;
+  std::filesystem::path output;  // appended: the output of the program
 };
 
-// A running program. Killed when it goes.
+// A running program. The destructor kills it.
 class FailpointProcess {
  public:
   explicit FailpointProcess(const FailpointRun& run);
@@ -32,22 +33,23 @@ class FailpointProcess {
   FailpointProcess(const FailpointProcess&) = delete;
   FailpointProcess& operator=(const FailpointProcess&) = delete;
 
-  enum class State { stopped, exited, killed };
-  // Until it is no longer running; gives up, and kills it, after a minute.
+  // killed: by SIGKILL. crashed: by another signal; SIGALRM ends a program that hangs after a minute.
+  enum class State { stopped, exited, killed, crashed };
+  // Waits until the program stops or ends.
   State wait();
-  void go_on();
-  int exit_code() const { return code_; }
+  void resume();
+  int exit_code() const { return code_; }  // or 128 + signal
 
  private:
   const pid_t pid_;
-  bool gone_ = false;
+  bool ended_ = false;
   int code_ = -1;
 };
 
 // GRADMON_TEST_SCALE=full
 bool full_scale();
-// The lines of FailpointRun::calls.
-std::vector<std::string> lines_of(const std::filesystem::path& file);
+// The lines of FailpointRun::call_log.
+std::vector<std::string> read_lines(const std::filesystem::path& file);
 // build/PRESET/bin/NAME
 std::string test_program(const std::string& name);
 

@@ -1,10 +1,13 @@
 // SPDX-License-Identifier: Apache-2.0
-// The hub of a real training is killed before chosen calls on the config file.
-// The next one, which the rank or the next launch starts, does what is left.
+// The hub of a real training is killed before chosen calls on the config file. The next
+// hub, started by the rank or by the next launch, completes the write-back.
+#include <signal.h>
+
 #include <fstream>
 
 #include "control/debian_version.h"
 #include "control/host/job_directory.h"
+#include "tests/support/process_figures.h"
 #include "tests/support/temporary_directory.h"
 #include "tests/whole/failpoints/failpoints.h"
 #include GRADMON_CATCH_HEADER
@@ -19,10 +22,10 @@ std::string config(const char* on) {
   return std::string("{\"dynamic_on\": ") + on + ", \"collect_times\": 3, \"wg_distribution\": true}";
 }
 
-// A training whose hub has been started before it, to be killed at a chosen call.
-class OneJob {
+// A job whose hub is started first, with a failpoint that kills it.
+class KilledHubJob {
  public:
-  explicit OneJob(const std::string& point) {
+  explicit KilledHubJob(const std::string& point) {
     fs::create_directory(conf_);
     write_text(config_, config("true"));
     const JobBases bases{directory_ / "gradmon", directory_ / "gradmon"};
@@ -34,9 +37,21 @@ class OneJob {
                           point,
                           directory_ / "calls",
                           directory_ / "printed"});
-    hub.wait();  // It has gone into the background.
+    hub.wait();  // The hub goes into the background.
     REQUIRE(eventually([&] { return fs::exists(made->socket()); }));
   }
+  // Kills the hubs that still run: they write to the directory.
+  ~KilledHubJob() {
+    for (const char* launch : {"one", "two"}) {
+      const fs::path socket = JobDirectory{directory_ / "gradmon" / launch}.socket();
+      const pid_t hub = listener_of(socket);
+      if (hub <= 0) continue;
+      kill(hub, SIGKILL);
+      eventually([&] { return listener_of(socket) != hub; });
+    }
+  }
+  KilledHubJob(const KilledHubJob&) = delete;
+  KilledHubJob& operator=(const KilledHubJob&) = delete;
 
   void train(const std::string& launch, int steps) {
     FailpointProcess rank({{test_program("gradmon-train"), "--config", config_.string(), "--threads", "1",
@@ -57,12 +72,12 @@ class OneJob {
   bool written_back() const {
     return eventually([&] { return read_text(config_) == config("false"); });
   }
-  std::vector<std::string> calls() const { return lines_of(directory_ / "calls"); }
+  std::vector<std::string> calls() const { return read_lines(directory_ / "calls"); }
   bool killed() const {
     const auto all = calls();
     return !all.empty() && all.back().find(" stopped") != std::string::npos;
   }
-  std::string told() const {
+  std::string log() const {
     return "the file is " + read_text(config_) + "\n" + read_text(directory_ / "printed") +
            read_text(directory_ / "gradmon" / "one" / "hub.log");
   }
@@ -73,37 +88,37 @@ class OneJob {
   const fs::path config_ = conf_ / "c.json";
 };
 
-std::size_t calls_of_one() {
-  OneJob job("");
+std::size_t count_calls() {
+  KilledHubJob job("");
   job.train("one", 400);
-  INFO(job.told());
+  INFO(job.log());
   REQUIRE(job.written_back());
   return job.calls().size();
 }
 
 }  // namespace
 
-TEST_CASE("a hub killed at any of its calls on the config file is followed by one that writes back") {
-  const std::size_t calls = calls_of_one();
+TEST_CASE("if a hub is killed at any of its calls on the config file the next hub writes back") {
+  const std::size_t calls = count_calls();
   REQUIRE(calls > 20);
   const std::size_t stride = full_scale() ? 1 : calls / 8;
   int killed = 0;
   for (std::size_t n = 1; n <= calls; n += stride) {
-    OneJob job(std::to_string(n) + " kill");
+    KilledHubJob job(std::to_string(n) + " kill");
     job.train("one", 800);
-    CAPTURE(n, job.told());
+    CAPTURE(n, job.log());
     killed += job.killed() ? 1 : 0;
     CHECK(job.written_back());
   }
   CHECK(killed > 4);
 }
 
-// The rank ends while its hub has still to write back: nobody starts another.
-TEST_CASE("what a hub killed after its job has left undone the next launch makes up for") {
+// The rank ends before its hub has written back, so that no rank starts another hub.
+TEST_CASE("the next launch completes the write-back of a hub that was killed after its job") {
   for (const char* point : {"renameat2:1 kill", "fsync:1 kill"}) {
-    OneJob job(point);
+    KilledHubJob job(point);
     job.train("one", 60);
-    CAPTURE(point, job.told());
+    CAPTURE(point, job.log());
     CHECK(eventually([&] { return job.killed(); }));
     job.train("two", 400);
     CHECK(job.written_back());

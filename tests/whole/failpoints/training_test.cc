@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
-// A real training whose rank's calls on its job's directory and its output fail
-// one after another, each once and each for good: it ends well with the same
-// parameters, the config file is whole, and what has not been done has been said.
-// (Where a hub's calls fail: write_back_kill_test, hub_kill_test.)
+// A real training whose calls on the files of its job fail, a different call in each run,
+// once or for good. Training ends with the same parameters, the config file is whole, and
+// the log reports missing rows and a missing write-back. (For calls of the hub:
+// write_back_kill_test, hub_kill_test.)
 #include <algorithm>
 #include <cstring>
 
@@ -17,15 +17,14 @@ namespace {
 namespace fs = std::filesystem;
 
 std::string config(const char* on) {
-  return std::string("{\"dynamic_on\": ") + on +
-         ", \"collect_times\": 3, \"wg_distribution\": true}";
+  return std::string("{\"dynamic_on\": ") + on + ", \"collect_times\": 3, \"wg_distribution\": true}";
 }
 
 struct Outcome {
   int code = -1;
   std::string parameters;
   std::string config;
-  std::string said;
+  std::string log;
   std::size_t rows = 0;
   std::vector<std::string> calls;
 };
@@ -55,26 +54,26 @@ Outcome train(const std::string& points) {
        job,
        points,
        directory / "calls",
-       directory / "said"});
+       directory / "log"});
   process.wait();
   Outcome out;
   out.code = process.exit_code();
   out.parameters = read_text(directory / "parameters");
-  // Its hub outlives it a little.
-  eventually([&] { return hub_has_gone(job / "run"); });
+  INFO(points);
+  CHECK(eventually([&] { return hub_has_gone(job / "run"); }));  // It ends a little later than the rank.
   out.config = read_text(job / "c.json");
-  out.said = read_text(directory / "said");
-  out.calls = lines_of(directory / "calls");
+  out.log = read_text(directory / "log");
+  out.calls = read_lines(directory / "calls");
   std::error_code none;
   for (fs::recursive_directory_iterator i(job / "out", none), end; i != end; i.increment(none)) {
-    if (i->path().extension() == ".csv") out.rows += lines_of(i->path()).size();
+    if (i->path().extension() == ".csv") out.rows += read_lines(i->path()).size();
   }
   return out;
 }
 
 }  // namespace
 
-TEST_CASE("training goes on bit for bit whichever call fails and what is not done is said") {
+TEST_CASE("training computes the same bits whichever call fails and the log reports missing rows") {
   const Outcome sound = train("");
   REQUIRE(sound.code == 0);
   REQUIRE(sound.parameters.size() > 1000);
@@ -84,24 +83,31 @@ TEST_CASE("training goes on bit for bit whichever call fails and what is not don
   const std::size_t stride = full_scale() ? 1 : std::max<std::size_t>(1, sound.calls.size() / 6);
   const char* const codes[] = {"EIO", "ENOSPC", "EROFS", "EACCES", "EMFILE", "ESTALE"};
   const int numbers[] = {EIO, ENOSPC, EROFS, EACCES, EMFILE, ESTALE};
-  std::size_t failed = 0;
+  int runs = 0;
+  int without_failure = 0;
   for (std::size_t n = 1; n <= sound.calls.size(); n += stride) {
     for (const char* how_long : {" ", "+ "}) {
       const std::size_t which = n % 6;
       const std::string point = std::to_string(n) + how_long + codes[which];
       const Outcome out = train(point);
-      CAPTURE(point, sound.calls[n - 1], out.said);
+      CAPTURE(point, sound.calls[n - 1], out.log);
       REQUIRE(out.code == 0);
       REQUIRE(out.parameters == sound.parameters);
       const bool off = out.config == config("false");
       REQUIRE((off || out.config == config("true")));
-      const bool said = out.said.find(std::strerror(numbers[which])) != std::string::npos ||
-                        out.said.find("could not be written back: ") != std::string::npos;
+      const bool said = out.log.find(std::strerror(numbers[which])) != std::string::npos ||
+                        out.log.find("could not be written back: ") != std::string::npos;
       if (!off || out.rows != sound.rows) REQUIRE(said);
-      for (const std::string& call : out.calls) failed += call.find(" failed") != std::string::npos ? 1 : 0;
+      const bool failed = std::any_of(out.calls.begin(), out.calls.end(), [](const std::string& call) {
+        return call.find(" failed") != std::string::npos;
+      });
+      runs += 1;
+      without_failure += failed ? 0 : 1;
     }
   }
-  REQUIRE(failed > sound.calls.size() / stride);
+  // The number of calls varies a little: the last ones are not in every run.
+  CAPTURE(runs, without_failure);
+  REQUIRE(without_failure <= runs / 4);
 }
 
 }  // namespace gradmon

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
-// A process that writes dynamic_on back as the lead hub does is stopped before a chosen call,
-// the user saves, it goes on, and is killed before a later one. Afterwards the
-// file is whole, and the user's save is in it once the next job has started.
+// A process writes dynamic_on back as the lead hub does. It is stopped before a chosen
+// call, the user saves, the process goes on and is killed before a later call. Afterwards
+// the file is whole, and has the user's save once the next job has started.
 #include <fcntl.h>
 #include <sys/stat.h>
 #include <unistd.h>
@@ -27,24 +27,25 @@ std::string text_of(int n, const char* on) {
   return "{\n  \"n\": " + std::to_string(n) + ",\n  \"dynamic_on\": " + on + "\n}\n";
 }
 
-enum class Saving { none, rename, in_place, same_again, held_open };
+enum class Saving { none, rename, in_place, same_content, held_open };
 const char* name_of(Saving saving) {
   constexpr const char* names[] = {"none", "rename", "in place", "the same again", "held open"};
   return names[static_cast<int>(saving)];
 }
 
-// One config file, and one write-back that meets a save of the user.
-class Round {
+// One config file, one write-back, and a save by the user in the middle of it.
+class WriteBackRun {
  public:
-  explicit Round(const fs::path& parent) : directory_(parent / "job") {
+  explicit WriteBackRun(const fs::path& parent) : directory_(parent / "job") {
     fs::remove_all(directory_);
     fs::create_directories(directory_ / "conf");
     std::ofstream(config_) << text_of(1, "true");
     set_time(config_, 1'700'000'000'123'456'789);
   }
 
-  // "" or what was lost. `save_at` 0: the user does not save; `kill_at` 0: it runs to its end.
-  std::string play(Saving saving, int save_at, int kill_at) {
+  // Returns "" or the error. The process is stopped before call `save_at` for the save (not
+  // with Saving::none), and killed before call `kill_at` (0: not killed).
+  std::string run_once(Saving saving, int save_at, int kill_at) {
     std::string points = saving == Saving::none ? "" : std::to_string(save_at) + " stop";
     if (kill_at > 0) points += (points.empty() ? "" : ";") + std::to_string(kill_at) + " kill";
     {
@@ -52,26 +53,26 @@ class Round {
       State state = process.wait();
       if (state == State::stopped) {
         begin_save(saving);
-        process.go_on();
+        process.resume();
         state = process.wait();
       }
       killed = state == State::killed;
-      if (state == State::exited && process.exit_code() != 0 && process.exit_code() != 3)
+      if (!killed && process.exit_code() != 0 && process.exit_code() != 3)
         return "the process ended with " + std::to_string(process.exit_code());
     }
     const bool due = note_.read().has_value() && note_.read() == identity();
     end_save();
-    if (saved_) return look_at_save();
+    if (saved_) return check_save();
     const std::string left = read_text(config_);
     if (left != text_of(1, "true") && left != text_of(1, "false")) return "not whole: " + left;
     const std::string after = next_job();
-    if (due && after != text_of(1, "false")) return "what was due has not been made up for";
+    if (due && after != text_of(1, "false")) return "the next job has not completed the write-back";
     if (!killed && after != text_of(1, "false")) return "not written back";
     return after == left || due ? "" : "changed without a reason: " + after;
   }
 
   bool killed = false;
-  std::size_t calls() const { return lines_of(directory_ / "calls").size(); }
+  std::size_t calls() const { return read_lines(directory_ / "calls").size(); }
 
  private:
   static void set_time(const fs::path& file, std::int64_t ns) {
@@ -120,7 +121,7 @@ class Round {
                             sha256_of(text)};
   }
 
-  // What a later job finds, after it has looked and tidied up.
+  // The content of the file after the next job has finished the write-back and recovered the side files.
   std::string next_job() {
     if (note_.read()) {
       FailpointProcess process(run("look", ""));
@@ -130,8 +131,8 @@ class Round {
     return read_text(config_);
   }
 
-  // The save is there as it was made, or the process has seen it and turned it off.
-  std::string look_at_save() {
+  // Returns "" if the file has the user's save, or the save with dynamic_on false if the process had read it.
+  std::string check_save() {
     const bool was_seen =
         read_text(directory_ / "printed").find("base " + std::to_string(saved_->mtime_ns) + "\n") !=
         std::string::npos;
@@ -150,37 +151,37 @@ class Round {
   std::optional<FileIdentity> saved_;
 };
 
-int calls_of_one(const fs::path& parent) {
-  Round round(parent);
-  REQUIRE(round.play(Saving::none, 0, 0).empty());
-  return static_cast<int>(round.calls());
+int count_calls(const fs::path& parent) {
+  WriteBackRun write_back(parent);
+  REQUIRE(write_back.run_once(Saving::none, 0, 0).empty());
+  return static_cast<int>(write_back.calls());
 }
 
-// On disk, and in memory.
-std::vector<fs::path> places() {
+// A directory on disk, and one in memory.
+std::vector<fs::path> parent_directories() {
   std::vector<fs::path> all{fs::temp_directory_path()};
   if (::access("/dev/shm", W_OK) == 0) {
     all.emplace_back("/dev/shm");
   } else {
-    WARN("no /dev/shm: on disk alone");
+    WARN("skipped: there is no /dev/shm; the test runs only on disk");
   }
   return all;
 }
 
 }  // namespace
 
-TEST_CASE("a write-back killed before any of its calls leaves a whole file and is made up for",
+TEST_CASE("a write-back killed before any of its calls leaves a whole file and the next job completes it",
           "[configfile]") {
-  for (const fs::path& place : places()) {
-    const TemporaryDirectory directory(place);
-    const int calls = calls_of_one(directory.path());
+  for (const fs::path& parent : parent_directories()) {
+    const TemporaryDirectory directory(parent);
+    const int calls = count_calls(directory.path());
     REQUIRE(calls > 30);
     int killed = 0;
     for (int n = 1; n <= calls; ++n) {
-      Round round(directory.path());
-      CAPTURE(place, n);
-      CHECK(round.play(Saving::none, 0, n) == "");
-      killed += round.killed ? 1 : 0;
+      WriteBackRun write_back(directory.path());
+      CAPTURE(parent, n);
+      CHECK(write_back.run_once(Saving::none, 0, n) == "");
+      killed += write_back.killed ? 1 : 0;
     }
     CHECK(killed > calls / 2);
   }
@@ -188,34 +189,35 @@ TEST_CASE("a write-back killed before any of its calls leaves a whole file and i
 
 TEST_CASE("a save at any moment of a write-back is not lost", "[configfile]") {
   const int stride = full_scale() ? 1 : 4;
-  for (const fs::path& place : places()) {
-    const TemporaryDirectory directory(place);
-    const int calls = calls_of_one(directory.path());
-    for (const Saving saving : {Saving::rename, Saving::in_place, Saving::same_again, Saving::held_open}) {
+  for (const fs::path& parent : parent_directories()) {
+    const TemporaryDirectory directory(parent);
+    const int calls = count_calls(directory.path());
+    for (const Saving saving : {Saving::rename, Saving::in_place, Saving::same_content, Saving::held_open}) {
       for (int n = 1; n <= calls; n += stride) {
-        Round round(directory.path());
-        CAPTURE(place, n, name_of(saving));
-        CHECK(round.play(saving, n, 0) == "");
+        WriteBackRun write_back(directory.path());
+        CAPTURE(parent, n, name_of(saving));
+        CHECK(write_back.run_once(saving, n, 0) == "");
       }
     }
   }
 }
 
-TEST_CASE("a save during a write-back that is then killed is there or recovered", "[configfile]") {
-  const int wanted = full_scale() ? 500 : 50;  // in each place
-  for (const fs::path& place : places()) {
-    const TemporaryDirectory directory(place);
-    const int calls = calls_of_one(directory.path());
+TEST_CASE("a save during a write-back that is then killed is in the file or recovered by the next job",
+          "[configfile]") {
+  const int wanted = full_scale() ? 500 : 50;  // in each directory
+  for (const fs::path& parent : parent_directories()) {
+    const TemporaryDirectory directory(parent);
+    const int calls = count_calls(directory.path());
     std::mt19937 random(11);
     int killed = 0;
     for (int i = 0; killed < wanted && i < 4 * wanted; ++i) {
       const auto saving = static_cast<Saving>(1 + random() % 4);
       const int save_at = 1 + static_cast<int>(random() % static_cast<unsigned>(calls));
       const int kill_at = save_at + 1 + static_cast<int>(random() % 30U);
-      Round round(directory.path());
-      CAPTURE(place, i, name_of(saving), save_at, kill_at);
-      CHECK(round.play(saving, save_at, kill_at) == "");
-      killed += round.killed ? 1 : 0;
+      WriteBackRun write_back(directory.path());
+      CAPTURE(parent, i, name_of(saving), save_at, kill_at);
+      CHECK(write_back.run_once(saving, save_at, kill_at) == "");
+      killed += write_back.killed ? 1 : 0;
     }
     CHECK(killed == wanted);
   }

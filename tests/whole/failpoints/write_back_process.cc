@@ -1,8 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
-// failpoint-write-back CONFIG OUTPUT_DIR look|write: what the lead hub does with its
-// config file, in a process that may be stopped and killed at any call. Looks at
-// the first save; with `write` it says "base MTIME_NS" and writes dynamic_on back.
-// Where there is none it says "problem WHY" and goes on looking.
+// failpoint-write-back CONFIG OUTPUT_DIR look|write: reads the config file as the lead hub
+// does, in a process that a test can stop or kill at any call. Ends after the first save
+// that it reads; with `write` it prints "base MTIME_NS" and writes dynamic_on back first.
+// If the file cannot be read it prints "problem WHY" and reads again. Exit code 3: the
+// write-back was refused.
 #include <iostream>
 #include <optional>
 #include <string_view>
@@ -15,7 +16,7 @@ namespace {
 int look_and_write(const std::filesystem::path& config, const std::filesystem::path& output_dir, bool write) {
   const auto mailbox = std::make_shared<Mailbox>();
   DiskThread disk;
-  ConfigService desk({config, output_dir, {"launch", "", "host"}}, disk, mailbox);
+  ConfigService config_service({config, output_dir, {"launch", "", "host"}}, disk, mailbox);
   std::optional<int> code;
   const auto on_content = [&](const ConfigService::Content& content, const std::string&) {
     if (!content) {
@@ -25,9 +26,10 @@ int look_and_write(const std::filesystem::path& config, const std::filesystem::p
     if (!write) code = 0;
     if (!std::exchange(write, false)) return;
     std::cout << "base " << content->identity.mtime_ns << std::endl;
-    desk.write_back(content->identity, [&](const ConfigService::Edited& edited) { code = edited ? 0 : 3; });
+    config_service.write_back(content->identity,
+                              [&](const ConfigService::Edited& edited) { code = edited ? 0 : 3; });
   };
-  desk.watch({on_content, [](const std::vector<std::string>&) {}});
+  config_service.watch({on_content, [](const std::vector<std::string>&) {}});
   while (!code) {
     mailbox->wait(std::chrono::milliseconds(100));
     for (const auto& note : mailbox->take()) note();

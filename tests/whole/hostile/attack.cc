@@ -7,6 +7,7 @@
 #include <netinet/in.h>
 #include <poll.h>
 #include <signal.h>
+#include <sys/prctl.h>
 #include <sys/socket.h>
 #include <sys/wait.h>
 #include <unistd.h>
@@ -14,12 +15,14 @@
 #include <array>
 #include <cerrno>
 #include <random>
+#include <stdexcept>
 #include <vector>
 
 namespace gradmon {
 namespace {
 
 constexpr uid_t kNobody = 65534;
+constexpr int kCannotBecomeNobody = 99;
 
 bool become_nobody() {
   if (geteuid() != 0) return true;
@@ -79,10 +82,13 @@ std::vector<unsigned char> header_of(std::uint64_t length) {
 }  // namespace
 
 Attack::Attack(const std::function<int()>& attack) : pid_(fork()) {
+  if (pid_ < 0) throw std::runtime_error("cannot start an attack: fork failed");
   if (pid_ != 0) return;
   signal(SIGPIPE, SIG_IGN);
   alarm(200);
-  _exit(become_nobody() ? attack() : 99);
+  if (!become_nobody()) _exit(kCannotBecomeNobody);
+  prctl(PR_SET_PDEATHSIG, SIGKILL);  // here: setresuid() clears it
+  _exit(attack());
 }
 
 Attack::~Attack() {
@@ -91,7 +97,13 @@ Attack::~Attack() {
   waitpid(pid_, nullptr, 0);
 }
 
+bool Attack::running() {
+  if (pid_ > 0 && waitpid(pid_, nullptr, WNOHANG) == pid_) pid_ = -1;
+  return pid_ > 0;
+}
+
 int Attack::wait() {
+  if (pid_ <= 0) return -1;
   int status = 0;
   waitpid(pid_, &status, 0);
   pid_ = -1;
@@ -99,17 +111,17 @@ int Attack::wait() {
 }
 
 int hold_idle_peers(std::uint16_t port, int count) {
-  // More at once than the backlog holds would knock again only seconds later.
-  constexpr int most_in_a_round = 40;
+  // A connection that finds the backlog full would be tried again only seconds later.
+  constexpr int kMaxConnectsPerRound = 40;
   std::vector<int> peers(static_cast<std::size_t>(count), -1);
   for (;;) {
-    int knocking = 0;
+    int connecting = 0;
     for (int& peer : peers) {
       if (peer >= 0 && hung_up(peer)) {
         close(peer);
         peer = -1;
       }
-      if (peer < 0 && knocking++ < most_in_a_round) peer = socket_to(port, SOCK_NONBLOCK);
+      if (peer < 0 && connecting++ < kMaxConnectsPerRound) peer = socket_to(port, SOCK_NONBLOCK);
     }
     poll(nullptr, 0, 20);
   }
@@ -126,14 +138,14 @@ int send_noise(std::uint16_t port, int connections, unsigned seed) {
     }
     std::vector<unsigned char> bytes(1 + random() % 2000);
     for (unsigned char& byte : bytes) byte = static_cast<unsigned char>(random());
-    if (i % 4 == 0) bytes[0] = 0xff;  // As a greeting begins.
+    if (i % 4 == 0) bytes[0] = 0xff;  // The first byte of a greeting.
     send_all(fd, bytes);
     close(fd);
   }
   return failed > 255 ? 255 : failed;
 }
 
-int hold_begun_frames(std::uint16_t port, int count, std::uint64_t length) {
+int hold_unfinished_frames(std::uint16_t port, int count, std::uint64_t length) {
   std::vector<unsigned char> bytes = header_of(length);
   bytes.resize(bytes.size() + length - 1, 'x');
   struct Peer {

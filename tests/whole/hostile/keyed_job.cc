@@ -8,7 +8,6 @@
 #include "control/host/process_identity.h"
 #include "control/hub/keys/keygen.h"
 #include "control/hub/rendezvous/job_entry.h"
-#include "control/hub/transport/bus.h"
 #include "tests/support/process_figures.h"
 
 namespace gradmon {
@@ -22,30 +21,26 @@ fs::path make_keys(const fs::path& directory) {
   return directory;
 }
 
-std::string free_endpoint() {
-  return (*Bus::make_server("tcp://127.0.0.1:*", InsecureLoopback::allowed, {1000}))->endpoint();
-}
-
-RealJob::Options options(int world, const fs::path& keys, const std::string& endpoint,
-                         const std::string& before) {
+RealJob::Options options(int world, const fs::path& keys, const std::string& before) {
   RealJob::Options options;
   options.world = world;
   options.config = R"({"dynamic_on": false, "wg_distribution": true})";
   options.train = {"--steps", "100000000"};
-  options.before = before + " export GRADMON_KEYS=" + keys.string() + " GRADMON_ENDPOINT=" + endpoint + ";";
+  // The hub chooses a free port.
+  options.before =
+      before + " export GRADMON_KEYS=" + keys.string() + " GRADMON_ENDPOINT='tcp://127.0.0.1:*';";
   return options;
 }
 
 }  // namespace
 
 KeyedJob::KeyedJob(int world, const std::string& before)
-    : keys_(make_keys(scratch_ / "keys")),
-      endpoint_(free_endpoint()),
-      job_(options(world, keys_, endpoint_, before)) {
+    : keys_(make_keys(scratch_ / "keys")), job_(options(world, keys_, before)) {
   const bool up = eventually(
       [&] {
         const auto jobs = read_entries(job_.output_dir);
-        if (jobs.empty()) return false;
+        if (jobs.empty() || jobs.front().address.empty()) return false;
+        endpoint_ = jobs.front().address;
         socket_ = jobs.front().endpoint.substr(std::string_view("ipc://").size());
         const Status now = status();
         for (const RankStatus& rank : now.ranks) {

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// What a key may do, and where none is ever seen.
+// The rights of a key, and the places where no secret key may appear.
 #include <vector>
 
 #include "control/debian_version.h"
@@ -24,7 +24,7 @@ std::string hex_of(const std::string& bytes) {
   return hex;
 }
 
-// Every form of every secret in the directory.
+// Every secret key in the directory, as Z85, as bytes and as hex.
 std::vector<std::string> secrets_in(const fs::path& keys) {
   std::vector<std::string> forms;
   for (const auto& file : fs::directory_iterator(keys)) {
@@ -45,7 +45,7 @@ Command command_of(CommandVerb verb) {
   return command;
 }
 
-TEST_CASE("no key is in arguments or environment or log or status or files") {
+TEST_CASE("no secret key is in arguments or environment or logs or answers or files") {
   KeyedJob job(2);
   const std::vector<std::string> secrets = secrets_in(job.keys());
   REQUIRE(secrets.size() == 12);
@@ -79,7 +79,7 @@ TEST_CASE("no key is in arguments or environment or log or status or files") {
   for (const std::string& secret : secrets) CHECK(seen.find(secret) == seen.npos);
 }
 
-TEST_CASE("a key with the role read is answered and commands nothing and can be no rank") {
+TEST_CASE("a key with the role read may ask but neither command nor act as a rank") {
   KeyedJob job(2);
   const fs::path alice = job.keys_of("alice");
   CHECK(job.ask(command_of(CommandVerb::status), alice).status->ranks.size() == 2);
@@ -110,7 +110,7 @@ TEST_CASE("a key with the role read is answered and commands nothing and can be 
 
 TEST_CASE("a client whose key is not listed is refused and training goes on") {
   KeyedJob job(1);
-  // Listed only after the job has read its list.
+  // The job has already read its list of clients.
   REQUIRE(add_client(job.keys(), {"late", Role::control}));
   const CommandReply late = job.ask(command_of(CommandVerb::status), job.keys_of("late"));
   CHECK(late.outcome == CommandOutcome::not_allowed);

@@ -18,12 +18,12 @@ namespace fs = std::filesystem;
 constexpr char kNamespaces[] = "/run/netns";
 constexpr char kPrefix[] = "gradmon-";
 
-// Words of our own making: nothing to quote.
+// The arguments are names and addresses made here: none needs quoting.
 bool ip(const std::string& arguments) {
   return std::system(("ip " + arguments + " >/dev/null 2>&1").c_str()) == 0;
 }
 
-void must(const std::string& arguments) {
+void ip_or_throw(const std::string& arguments) {
   if (!ip(arguments)) throw std::runtime_error("ip " + arguments + " failed");
 }
 
@@ -49,7 +49,7 @@ void remove_leftovers() {
 
 }  // namespace
 
-std::string HostNetwork::objection() {
+std::string HostNetwork::why_unavailable() {
   if (geteuid() != 0) return "network namespaces need root";
   if (!ip("-V")) return "there is no ip command (iproute2)";
   const std::string trial = kPrefix + std::to_string(getpid()) + "-trial";
@@ -60,32 +60,33 @@ std::string HostNetwork::objection() {
   return possible ? "" : "the kernel makes no network namespace, bridge or veth here";
 }
 
-HostNetwork::HostNetwork(int hosts) : hosts_(hosts), prefix_(kPrefix + std::to_string(getpid()) + "-") {
+HostNetwork::HostNetwork(int hosts) : prefix_(kPrefix + std::to_string(getpid()) + "-") {
   remove_leftovers();
   const std::string inside = "-n " + switch_name() + " ";
-  must("netns add " + switch_name());
-  must(inside + "link add name bridge0 type bridge");
-  must(inside + "address add " + switch_address() + "/24 dev bridge0");
-  must(inside + "link set bridge0 up");
-  must(inside + "link set lo up");
+  ip_or_throw("netns add " + switch_name());
+  ip_or_throw(inside + "link add name bridge0 type bridge");
+  ip_or_throw(inside + "address add " + switch_address() + "/24 dev bridge0");
+  ip_or_throw(inside + "link set bridge0 up");
+  ip_or_throw(inside + "link set lo up");
   for (int host = 0; host < hosts; ++host) {
     const std::string port = "port" + std::to_string(host);
-    must("netns add " + name_of(host));
-    must(inside + "link add name " + port + " type veth peer name eth0 netns " + name_of(host));
-    must(inside + "link set " + port + " master bridge0 up");
-    must("-n " + name_of(host) + " address add " + address(host) + "/24 dev eth0");
-    must("-n " + name_of(host) + " link set eth0 up");
-    must("-n " + name_of(host) + " link set lo up");
+    ip_or_throw("netns add " + name_of(host));
+    ip_or_throw(inside + "link add name " + port + " type veth peer name eth0 netns " + name_of(host));
+    ip_or_throw(inside + "link set " + port + " master bridge0 up");
+    ip_or_throw("-n " + name_of(host) + " address add " + address(host) + "/24 dev eth0");
+    ip_or_throw("-n " + name_of(host) + " link set eth0 up");
+    ip_or_throw("-n " + name_of(host) + " link set lo up");
   }
-  home_ = open("/proc/thread-self/ns/net", O_RDONLY | O_CLOEXEC);
+  previous_namespace_ = open("/proc/thread-self/ns/net", O_RDONLY | O_CLOEXEC);
   const int there = open((std::string(kNamespaces) + "/" + switch_name()).c_str(), O_RDONLY | O_CLOEXEC);
-  if (home_ < 0 || there < 0 || setns(there, CLONE_NEWNET) != 0) throw std::runtime_error("setns failed");
+  if (previous_namespace_ < 0 || there < 0 || setns(there, CLONE_NEWNET) != 0)
+    throw std::runtime_error("setns failed");
   close(there);
 }
 
 HostNetwork::~HostNetwork() {
-  setns(home_, CLONE_NEWNET);
-  close(home_);
+  setns(previous_namespace_, CLONE_NEWNET);
+  close(previous_namespace_);
   remove_namespaces(prefix_);
 }
 
@@ -94,9 +95,11 @@ std::string HostNetwork::switch_address() { return "10.77.0.254"; }
 std::string HostNetwork::name_of(int host) const { return prefix_ + std::to_string(host); }
 std::string HostNetwork::switch_name() const { return prefix_ + "switch"; }
 
-std::string HostNetwork::namespace_file(int host) const { return std::string(kNamespaces) + "/" + name_of(host); }
+std::string HostNetwork::namespace_file(int host) const {
+  return std::string(kNamespaces) + "/" + name_of(host);
+}
 
-std::vector<std::string> HostNetwork::on_host(int host) const {
+std::vector<std::string> HostNetwork::host_prefix(int host) const {
   return {"ip",          "netns",   "exec",
           name_of(host), "unshare", "--uts",
           "sh",          "-c",      "hostname host" + std::to_string(host) + " && exec \"$@\"",
@@ -104,11 +107,11 @@ std::vector<std::string> HostNetwork::on_host(int host) const {
 }
 
 void HostNetwork::take_down(int host) const {
-  must("-n " + switch_name() + " link set port" + std::to_string(host) + " down");
+  ip_or_throw("-n " + switch_name() + " link set port" + std::to_string(host) + " down");
 }
 
 void HostNetwork::bring_up(int host) const {
-  must("-n " + switch_name() + " link set port" + std::to_string(host) + " up");
+  ip_or_throw("-n " + switch_name() + " link set port" + std::to_string(host) + " up");
 }
 
 }  // namespace gradmon

@@ -6,14 +6,14 @@
 
 namespace gradmon {
 
-// Hosts of a test's own: a network namespace and a host name each, one link from
-// each to a switch, which is a namespace too, and in which the process that made
-// this lives meanwhile (threads it has started before do not). Needs root.
-// What dead tests have left behind is removed first.
+// Virtual hosts: each is a network namespace, with a link to a switch. The switch is a
+// network namespace, too; the thread that creates this object moves into it until the
+// object is destroyed, with the processes and threads that it starts then. Needs root.
+// Removes namespaces that dead tests left behind.
 class HostNetwork {
  public:
-  // Why it cannot be made here; "" if it can.
-  static std::string objection();
+  // Why this machine cannot have it; "" if it can.
+  static std::string why_unavailable();
 
   explicit HostNetwork(int hosts);
   ~HostNetwork();
@@ -22,13 +22,13 @@ class HostNetwork {
 
   static std::string address(int host);
   static std::string switch_address();
-  // What a command line is begun with to run on a host.
-  std::vector<std::string> on_host(int host) const;
+  // The prefix of a command that runs it on a host, with the host name `host0`, `host1`, ….
+  std::vector<std::string> host_prefix(int host) const;
 
-  // Of the host's network.
+  // The file of the host's network namespace.
   std::string namespace_file(int host) const;
 
-  // The cable of a host: pulled, nothing passes and nobody is told.
+  // The host's link. While it is down packets are lost, and the host sees no error.
   void take_down(int host) const;
   void bring_up(int host) const;
 
@@ -36,9 +36,8 @@ class HostNetwork {
   std::string name_of(int host) const;
   std::string switch_name() const;
 
-  const int hosts_;
   const std::string prefix_;
-  int home_ = -1;  // the namespace this process came from
+  int previous_namespace_ = -1;  // descriptor of the network namespace that the thread was in before
 };
 
 }  // namespace gradmon

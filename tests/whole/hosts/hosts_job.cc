@@ -57,13 +57,13 @@ void HostsJob::start(int rank, const HostNetwork* network) {
                                                  {"MONITOR_OUTPUT_DIR", output_dir(rank).string()},
                                                  {"MASTER_ADDR", HostNetwork::address(0)},
                                                  {"GRADMON_STORE", "none"}};
-  if (options_.launcher_says_hosts) environment["LOCAL_WORLD_SIZE"] = "1";
+  if (options_.set_local_world_size) environment["LOCAL_WORLD_SIZE"] = "1";
   if (options_.rendezvous == Rendezvous::endpoint)
     environment["GRADMON_ENDPOINT"] = "tcp://" + HostNetwork::address(0) + ":" + kPort;
   if (options_.keys_by_hand) environment["GRADMON_KEYS"] = keys_.string();
   if (store_) environment["GRADMON_STORE"] = store_->host() + ":" + std::to_string(store_->port());
   std::vector<std::string> command;
-  if (network != nullptr) command = network->on_host(rank);
+  if (network != nullptr) command = network->host_prefix(rank);
   const std::vector<std::string> train{program("gradmon-train"),
                                        "--config",
                                        config_path().string(),
@@ -117,7 +117,7 @@ CommandReply HostsJob::ask(CommandVerb verb, int host) {
   return ask(command, host);
 }
 
-bool HostsJob::together(std::chrono::milliseconds at_most) {
+bool HostsJob::wait_until_agreed(std::chrono::milliseconds at_most) {
   return eventually(
       [&] {
         const auto entries = history();
@@ -139,16 +139,22 @@ std::string HostsJob::logs() const {
   return all;
 }
 
-bool HostsJob::trains(int rank) const {
-  return waitpid(ranks_[static_cast<std::size_t>(rank)], nullptr, WNOHANG) == 0;
+bool HostsJob::is_running(int rank) {
+  pid_t& process = ranks_[static_cast<std::size_t>(rank)];
+  if (process > 0 && waitpid(process, nullptr, WNOHANG) != 0) process = -1;
+  return process > 0;
 }
 
 void HostsJob::end() {
   for (int host = 0; host < static_cast<int>(ranks_.size()); ++host) {
     if (const pid_t hub = listener_of(socket(host)); hub > 0) kill(hub, SIGKILL);
   }
-  for (const pid_t rank : ranks_) kill(rank, SIGKILL);
-  for (const pid_t rank : ranks_) waitpid(rank, nullptr, 0);
+  for (const pid_t rank : ranks_) {
+    if (rank > 0) kill(rank, SIGKILL);
+  }
+  for (const pid_t rank : ranks_) {
+    if (rank > 0) waitpid(rank, nullptr, 0);
+  }
   ranks_.clear();
 }
 

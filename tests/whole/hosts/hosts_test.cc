@@ -1,10 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
-// Real ranks on several hosts: how their hubs find the lead, with keys made by hand and
-// without, whose links are pulled while plans are switched, and who else gets in.
+// Real ranks on several hosts: how their hubs find the lead hub, with and without keys made
+// by hand; switching while links go down; and which foreign peers get an answer.
 #include <signal.h>
 
 #include <fstream>
-#include <iostream>
 #include <nlohmann/json.hpp>
 #include <random>
 #include <set>
@@ -29,18 +28,18 @@ std::string config(bool on, int times = 3) {
          "}\n";
 }
 
-// Says why, where the machine has no network namespaces or the test is for the full scale.
+// Whether to skip the test. `quick` 0: the test is for the full scale only.
 bool skipped(int quick) {
-  std::string why = HostNetwork::objection();
+  std::string why = HostNetwork::why_unavailable();
   if (why.empty() && scaled(quick, 1) == 0) why = "GRADMON_TEST_SCALE=full only";
   if (why.empty()) return false;
-  std::cout << "skipped: " << why << std::endl;
+  WARN("skipped: " << why);
   return true;
 }
 
-using Steps = std::map<std::int64_t, std::uint64_t>;  // step to revision
+using Steps = std::map<std::int64_t, std::uint64_t>;  // revision by step
 
-// Which steps a rank has rows of, and which revision was in force there then.
+// The steps of which a rank has rows, with the revision in force on the rank.
 Steps collected_by(const HostsJob& job, int rank) {
   Steps collected;
   for (const auto& [of, directory] : run_directories(job.output_dir(rank))) {
@@ -59,8 +58,8 @@ Steps collected_by(const HostsJob& job, int rank) {
   return collected;
 }
 
-// "" where no step was collected under two revisions.
-std::string breach(const HostsJob& job, int world) {
+// A step that was collected under two revisions; "" if there is none.
+std::string revision_conflict(const HostsJob& job, int world) {
   Steps all;
   for (int rank = 0; rank < world; ++rank) {
     for (const auto& [step, revision] : collected_by(job, rank)) {
@@ -71,8 +70,8 @@ std::string breach(const HostsJob& job, int world) {
   return "";
 }
 
-// "" where every rank has rows of exactly the steps that were agreed.
-std::string difference(const HostsJob& job, int world) {
+// "" if every rank has rows of exactly the agreed steps, and revision_conflict() is "".
+std::string wrong_steps(const HostsJob& job, int world) {
   const auto commits = commits_in_history(job.output_dir(0));
   if (commits.empty()) return "nothing was committed";
   const std::set<std::int64_t> agreed = steps_agreed(commits, commits.back().steps.end().value);
@@ -81,10 +80,10 @@ std::string difference(const HostsJob& job, int world) {
     for (const auto& [step, revision] : collected_by(job, rank)) own.insert(step);
     if (own != agreed) return "rank " + std::to_string(rank) + " has rows of other steps";
   }
-  return breach(job, world);
+  return revision_conflict(job, world);
 }
 
-bool finished(HostsJob& job) {
+bool wait_until_finished(HostsJob& job) {
   return eventually(
       [&] {
         const auto history = job.history();
@@ -98,107 +97,124 @@ std::string reason_of(HostsJob& job) {
   return status.pending ? status.pending->reason : "";
 }
 
+// Fails the test with the newest logs.
+void require(const HostsJob& job, const std::string& claim, bool holds) {
+  CAPTURE(claim, job.logs());
+  REQUIRE(holds);
+}
+
 void switch_together(HostsJob::Options options) {
   const int world = options.world;
   options.config = config(true);
   const HostNetwork network(world);
   HostsJob job(options, &network);
-  const bool agreed = job.together();
-  CAPTURE(job.logs());
-  REQUIRE(agreed);
+  require(job, "the first plan is agreed on", job.wait_until_agreed());
   const Status status = job.status();
   for (int rank = 0; rank < world; ++rank)
     REQUIRE(status.ranks.at(static_cast<std::size_t>(rank)).host == "host" + std::to_string(rank));
-  REQUIRE(finished(job));
-  REQUIRE(difference(job, world) == "");
-  // A command that comes by way of another host's hub.
+  require(job, "the first plan finishes", wait_until_finished(job));
+  REQUIRE(wrong_steps(job, world) == "");
+  // A command sent to another host's hub.
   Command on;
   on.verb = CommandVerb::on;
   on.by = "tester";
   on.collect_times = 2;
   REQUIRE(job.ask(on, world - 1).outcome == CommandOutcome::done);
-  REQUIRE(job.together());
-  REQUIRE(finished(job));
-  REQUIRE(difference(job, world) == "");
+  require(job, "the second plan is agreed on", job.wait_until_agreed());
+  require(job, "the second plan finishes", wait_until_finished(job));
+  REQUIRE(wrong_steps(job, world) == "");
 }
 
-TEST_CASE("two hosts with keys made by hand switch together by way of the endpoint") {
+TEST_CASE("two hosts with an endpoint and keys made by hand switch together") {
   if (skipped(1)) return;
   switch_together({2, "", Rendezvous::endpoint, true});
 }
 
-TEST_CASE("two hosts without keys made by hand switch together by way of the endpoint") {
+TEST_CASE("two hosts with an endpoint and no keys made by hand switch together") {
   if (skipped(1)) return;
   switch_together({2, "", Rendezvous::endpoint});
 }
 
-TEST_CASE("two hosts with one output directory find the lead there") {
+TEST_CASE("two hosts with one output directory find the lead hub there") {
   if (skipped(1)) return;
   switch_together({2, "", Rendezvous::directory});
 }
 
-TEST_CASE("two hosts of which the launcher says nothing find each other by the output directory") {
+TEST_CASE("two hosts without LOCAL_WORLD_SIZE find the lead hub by the output directory") {
   if (skipped(1)) return;
   switch_together({2, "", Rendezvous::directory, false, false});
 }
 
-TEST_CASE("two hosts with nothing in common but training's store find the lead there") {
+TEST_CASE("two hosts that share only training's store find the lead hub there") {
   if (skipped(1)) return;
   switch_together({2, "", Rendezvous::store});
 }
 
-TEST_CASE("two hosts of which the launcher says nothing find each other by training's store") {
+TEST_CASE("two hosts without LOCAL_WORLD_SIZE find the lead hub by training's store") {
   if (skipped(0)) return;
   switch_together({2, "", Rendezvous::store, false, false});
 }
 
-TEST_CASE("four hosts switch together however they find the lead") {
+TEST_CASE("four hosts switch together however they find the lead hub") {
   const auto rendezvous = GENERATE(Rendezvous::store, Rendezvous::directory, Rendezvous::endpoint);
   if (skipped(rendezvous == Rendezvous::store ? 1 : 0)) return;
   switch_together({4, "", rendezvous});
 }
 
-// A gradmonctl on the third host, which has no rank.
-class OtherHost {
+// Runs gradmonctl on the third host, which has no rank.
+class ForeignPeer {
  public:
-  OtherHost(const HostNetwork& network, const HostsJob& job) : network_(network), job_(job) {}
+  ForeignPeer(const HostNetwork& network, const HostsJob& job) : network_(network), job_(job) {}
 
   int ask(const std::vector<std::string>& words, const std::string& keys) {
     const auto answers = job_.directory() / "answers";
     std::filesystem::remove(answers);
-    std::vector<std::string> command = network_.on_host(2);
+    std::vector<std::string> command = network_.host_prefix(2);
     command.push_back(program("gradmonctl"));
     command.insert(command.end(), words.begin(), words.end());
     command.insert(command.end(), {"--endpoint", job_.address()});
     if (!keys.empty()) command.insert(command.end(), {"--keys", keys});
-    const int code = run_program(command, answers, {{"XDG_RUNTIME_DIR", (job_.directory() / "run2").string()}});
-    said = read_text(answers);
+    const int code =
+        run_program(command, answers, {{"XDG_RUNTIME_DIR", (job_.directory() / "run2").string()}});
+    output = read_text(answers);
     return code;
   }
-  // A key directory that no job knows.
+  // A new key directory, unknown to the job.
   std::string foreign_keys() const {
     const auto made = job_.directory() / "foreign";
-    const int code = run_program({program("gradmonctl"), "keygen", made.string()}, job_.directory() / "said");
-    if (code != 0) throw std::runtime_error(read_text(job_.directory() / "said"));
+    const int code =
+        run_program({program("gradmonctl"), "keygen", made.string()}, job_.directory() / "keygen");
+    if (code != 0) throw std::runtime_error(read_text(job_.directory() / "keygen"));
     return made.string();
   }
-  void gets_nothing(const std::string& keys) {
-    CAPTURE(keys);
-    CHECK(ask({"status", "--json"}, keys) != 0);
-    CHECK(said.find("host1") == said.npos);
-    CHECK(said.find("config.json") == said.npos);
-    CHECK(ask({"on"}, keys) != 0);
+  void check_refused(const std::string& keys, int exit_code, const std::string& reason) {
+    const std::vector<std::string> status{"status", "--json"};
+    const std::vector<std::string> on{"on"};
+    for (const auto& words : {status, on}) {
+      const int code = ask(words, keys);
+      CAPTURE(keys, words, output);
+      CHECK(code == exit_code);
+      CHECK(output.find(reason) != output.npos);
+      CHECK(output.find("host1") == output.npos);
+      CHECK(output.find("config.json") == output.npos);
+    }
+  }
+  // gradmonctl sends nothing without keys.
+  void check_refused_without_keys() { check_refused("", 2, "without keys: GRADMON_KEYS=DIR names them"); }
+  // The hub closes the connection: it cannot decrypt the handshake.
+  void check_refused_with_another_server_key(const std::string& keys) {
+    check_refused(keys, 4, "connection closed: the job has another key than server.public");
   }
 
-  std::string said;
+  std::string output;
 
  private:
   const HostNetwork& network_;
   const HostsJob& job_;
 };
 
-// Status lists a rank that has not come yet, too, without its host.
-bool both_have_come(HostsJob& job) {
+// The host shows that a rank has come: status also lists ranks that have not.
+bool wait_for_both_ranks(HostsJob& job) {
   return eventually(
       [&] {
         const auto ranks = job.status().ranks;
@@ -207,51 +223,50 @@ bool both_have_come(HostsJob& job) {
       seconds(60));
 }
 
-TEST_CASE("from another host only the operator's key gets an answer") {
+TEST_CASE("a gradmonctl on another host gets an answer only with the operator's key") {
   if (skipped(1)) return;
   const HostNetwork network(3);
   HostsJob job({2, config(false), Rendezvous::endpoint, true}, &network);
-  REQUIRE(both_have_come(job));
-  OtherHost other(network, job);
+  REQUIRE(wait_for_both_ranks(job));
+  ForeignPeer other(network, job);
   CHECK(other.ask({"status", "--json"}, job.keys().string()) == 0);
-  CHECK(other.said.find("host1") != other.said.npos);
+  CHECK(other.output.find("host1") != other.output.npos);
   CHECK(other.ask({"off"}, job.keys().string()) == 0);
-  other.gets_nothing("");
-  other.gets_nothing(other.foreign_keys());
+  other.check_refused_without_keys();
+  other.check_refused_with_another_server_key(other.foreign_keys());
   CHECK(job.history().empty());
-  CHECK(job.trains(0));
-  CHECK(job.trains(1));
+  CHECK(job.is_running(0));
+  CHECK(job.is_running(1));
 }
 
-TEST_CASE("a stranger with the port and the public key of a job without keys by hand gets nothing") {
+TEST_CASE("a foreign peer with the port and public key of a job without keys by hand gets nothing") {
   if (skipped(1)) return;
   const HostNetwork network(3);
   HostsJob job({2, config(false), Rendezvous::directory}, &network);
-  const bool came = both_have_come(job);
-  CAPTURE(job.logs());
-  REQUIRE(came);
-  OtherHost stranger(network, job);
-  stranger.gets_nothing("");
-  const std::string keys = stranger.foreign_keys();
-  stranger.gets_nothing(keys);
+  require(job, "both ranks come", wait_for_both_ranks(job));
+  ForeignPeer foreign_peer(network, job);
+  foreign_peer.check_refused_without_keys();
+  const std::string keys = foreign_peer.foreign_keys();
+  foreign_peer.check_refused_with_another_server_key(keys);
   REQUIRE(job.entry().key.size() == 40);
   write_text(std::filesystem::path(keys) / "server.public", job.entry().key + "\n");
-  stranger.gets_nothing(keys);
+  foreign_peer.check_refused(keys, 5, "the job's clients.allow does not list this key");
   CHECK(job.history().empty());
 }
 
 TEST_CASE("a job on one host listens on no port") {
   HostsJob job({1, config(false), Rendezvous::none}, nullptr);
-  REQUIRE(eventually([&] { return !job.entry().endpoint.empty() && job.status().state == "off"; }, seconds(60)));
+  REQUIRE(
+      eventually([&] { return !job.entry().endpoint.empty() && job.status().state == "off"; }, seconds(60)));
   CHECK(job.address().empty());
   CHECK(tcp_sockets_of(job.hub(0)) == 0);
 }
 
-TEST_CASE("after the death of the lead hub or of another host's hub the job agrees as before") {
+TEST_CASE("the job agrees on changes again after the lead hub or another host's hub was killed") {
   if (skipped(1)) return;
   const HostNetwork network(2);
   HostsJob job({2, config(true, 100'000), Rendezvous::store}, &network);
-  REQUIRE(job.together());
+  REQUIRE(job.wait_until_agreed());
   for (const int host : {0, 1, 0}) {
     const pid_t before = job.hub(host);
     REQUIRE(before > 0);
@@ -259,71 +274,76 @@ TEST_CASE("after the death of the lead hub or of another host's hub the job agre
     REQUIRE(eventually([&] { return job.hub(host) > 0 && job.hub(host) != before; }));
     const std::size_t changes = job.history().size();
     job.save(config(true, 90'000 + host + static_cast<int>(changes)));
-    const bool agreed = eventually([&] { return job.history().size() > changes && job.together(); }, seconds(60));
-    CAPTURE(host, job.logs());
-    REQUIRE(agreed);
+    require(
+        job, "the job agrees on a change after the hub of host " + std::to_string(host) + " was killed",
+        eventually([&] { return job.history().size() > changes && job.wait_until_agreed(); }, seconds(60)));
   }
-  REQUIRE(breach(job, 2) == "");
+  REQUIRE(revision_conflict(job, 2) == "");
 }
 
-TEST_CASE("a rank whose link is down goes off by itself and comes in again when it is back") {
+TEST_CASE("a rank whose link is down goes off by itself and rejoins when the link is up") {
   if (skipped(0)) return;
   const HostNetwork network(3);
   HostsJob job({3, config(true, 100'000), Rendezvous::store}, &network);
-  REQUIRE(job.together());
+  REQUIRE(job.wait_until_agreed());
   network.take_down(2);
-  CAPTURE(job.logs());
   const std::int64_t there = job.status().ranks.at(0).step;
-  REQUIRE(eventually([&] { return job.log(2).find("rank 2: off") != std::string::npos; }, seconds(60)));
-  REQUIRE(eventually([&] { return job.status().ranks.at(2).state == "dropped"; }, seconds(60)));
+  require(job, "rank 2 goes off",
+          eventually([&] { return job.log(2).find("rank 2: off") != std::string::npos; }, seconds(60)));
+  require(job, "rank 2 is dropped",
+          eventually([&] { return job.status().ranks.at(2).state == "dropped"; }, seconds(60)));
   REQUIRE(job.status().ranks.at(0).step > there);
   job.save(config(true, 90'000));
-  REQUIRE(eventually([&] {
+  const auto two_have_applied = [&] {
     const auto history = job.history();
     return history.size() >= 2 && history.back().verdict == "commit" && history.back().applied.size() == 2;
-  }, seconds(60)));
+  };
+  require(job, "the other ranks apply a change", eventually(two_have_applied, seconds(60)));
   network.bring_up(2);
-  REQUIRE(job.together());
+  require(job, "all ranks agree again", job.wait_until_agreed());
   REQUIRE(job.history().back().cause == "resync");
-  REQUIRE(breach(job, 3) == "");
+  REQUIRE(revision_conflict(job, 3) == "");
 }
 
-TEST_CASE("links that go down and up while plans are switched make no step run under two revisions") {
+TEST_CASE("no step is collected under two revisions while links go down and up") {
   if (skipped(0)) return;
   constexpr int world = 3;
   const HostNetwork network(world);
   HostsJob job({world, config(true), Rendezvous::directory}, &network);
-  REQUIRE(job.together());
+  REQUIRE(job.wait_until_agreed());
   std::mt19937 random(7);
   for (int i = 0; i < 20; ++i) {
     const int host = static_cast<int>(random() % world);
     if (random() % 2 == 0) network.take_down(host);
     job.save(config(random() % 3 != 0, 2 + i % 5));
-    std::this_thread::sleep_for(std::chrono::milliseconds(random() % 2500));  // How long the outage is.
+    std::this_thread::sleep_for(std::chrono::milliseconds(random() % 2500));  // the length of the outage
     network.take_down(host);
     std::this_thread::sleep_for(std::chrono::milliseconds(random() % 2500));
     network.bring_up(host);
-    CAPTURE(i, host, job.logs());
     if (random() % 2 == 0)
-      REQUIRE(eventually([&] { return job.status().pending == std::nullopt; }, seconds(90)));
+      require(job,
+              "no change stays open after outage " + std::to_string(i) + " of host " + std::to_string(host),
+              eventually([&] { return job.status().pending == std::nullopt; }, seconds(90)));
   }
   const std::size_t before = job.history().size();
   job.save(config(true, 2));
-  REQUIRE(eventually([&] { return job.history().size() > before && job.together(); }, seconds(120)));
-  REQUIRE(finished(job));
+  require(job, "all ranks agree on the last change",
+          eventually([&] { return job.history().size() > before && job.wait_until_agreed(); }, seconds(120)));
+  require(job, "the last plan finishes", wait_until_finished(job));
   CAPTURE(job.logs());
-  REQUIRE(breach(job, world) == "");
+  REQUIRE(revision_conflict(job, world) == "");
 }
 
-TEST_CASE("without a way to the lead the job stays off and names the rank and all train on") {
+TEST_CASE("if a rank cannot find the lead hub the job stays off and names the rank and all train on") {
   HostsJob job({2, config(true), Rendezvous::none}, nullptr);
-  CAPTURE(job.logs());
-  REQUIRE(eventually([&] { return reason_of(job) == "waiting for rank 1 of 2 to create its Monitor"; }));
+  require(job, "the status names the missing rank",
+          eventually([&] { return reason_of(job) == "waiting for rank 1 of 2 to create its Monitor"; }));
   REQUIRE(job.ask(CommandVerb::status, 1).message == "the lead hub is not found yet");
-  REQUIRE(eventually([&] { return job.log(1).find("rank 1: off") != std::string::npos; }));
-  REQUIRE(eventually([&] { return job.status().ranks.at(0).step > 2; }));
+  require(job, "rank 1 goes off",
+          eventually([&] { return job.log(1).find("rank 1: off") != std::string::npos; }));
+  require(job, "rank 0 trains on", eventually([&] { return job.status().ranks.at(0).step > 2; }));
   REQUIRE(job.status().state == "off");
-  REQUIRE(job.trains(1));
+  REQUIRE(job.is_running(1));
 }
 
 }  // namespace

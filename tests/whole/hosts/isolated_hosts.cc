@@ -20,9 +20,11 @@ namespace {
 namespace fs = std::filesystem;
 
 constexpr std::size_t kTmpfsBytes = std::size_t{8} << 20U;
-constexpr const char* kBallast = ".ballast";
+constexpr const char* kFillerFile = ".ballast";
 
-[[noreturn]] void fail(const std::string& what) { throw std::runtime_error(what + ": " + std::strerror(errno)); }
+[[noreturn]] void fail(const std::string& what) {
+  throw std::runtime_error(what + ": " + std::strerror(errno));
+}
 
 int open_namespace(const std::string& file) { return open(file.c_str(), O_RDONLY | O_CLOEXEC); }
 
@@ -37,8 +39,9 @@ std::string of_process(pid_t process, const std::string& name) {
   return "/proc/" + std::to_string(process) + "/ns/" + name;
 }
 
-// The first process of a host, which reaps all others.
-[[noreturn]] void be_init(const std::string& network, const std::string& name, const fs::path& tmpfs, int tell) {
+// The first process of a host: makes its namespaces, writes a byte to `tell`, and reaps orphans.
+[[noreturn]] void run_init(const std::string& network, const std::string& name, const fs::path& tmpfs,
+                           int tell) {
   prctl(PR_SET_PDEATHSIG, SIGKILL);
   const std::string options = "mode=0700,size=" + std::to_string(kTmpfsBytes);
   const bool made = enter(network, CLONE_NEWNET) && unshare(CLONE_NEWUTS | CLONE_NEWNS) == 0 &&
@@ -69,7 +72,7 @@ pid_t IsolatedHosts::start_init(int host) const {
   int ends[2];
   if (pipe2(ends, O_CLOEXEC) != 0 || unshare(CLONE_NEWPID) != 0) fail("no host");
   const pid_t init = fork();
-  if (init == 0) be_init(network_.namespace_file(host), "host" + std::to_string(host), tmpfs_, ends[1]);
+  if (init == 0) run_init(network_.namespace_file(host), "host" + std::to_string(host), tmpfs_, ends[1]);
   if (setns(own_pids_, CLONE_NEWPID) != 0) fail("setns");
   close(ends[1]);
   char made = 0;
@@ -88,8 +91,9 @@ pid_t IsolatedHosts::start(int host, const std::vector<std::string>& command, co
     if (setns(own_pids_, CLONE_NEWPID) != 0) fail("setns");
     return child;
   }
-  // The mounts last: in them /proc knows the host's processes alone.
-  const bool there = enter(of_process(init, "net"), CLONE_NEWNET) && enter(of_process(init, "uts"), CLONE_NEWUTS) &&
+  // The mount namespace last: its /proc has the processes of the host only.
+  const bool there = enter(of_process(init, "net"), CLONE_NEWNET) &&
+                     enter(of_process(init, "uts"), CLONE_NEWUTS) &&
                      enter(of_process(init, "mnt"), CLONE_NEWNS);
   const int out = open(log.c_str(), O_WRONLY | O_CREAT | O_APPEND, 0600);
   if (!there || out < 0) _exit(126);
@@ -106,15 +110,18 @@ pid_t IsolatedHosts::start(int host, const std::vector<std::string>& command, co
 bool IsolatedHosts::runs(int host, pid_t process) const {
   std::error_code gone;
   const auto theirs = fs::read_symlink(of_process(process, "uts"), gone);
-  return !gone && theirs == fs::read_symlink(of_process(inits_.at(static_cast<std::size_t>(host)), "uts"), gone);
+  return !gone &&
+         theirs == fs::read_symlink(of_process(inits_.at(static_cast<std::size_t>(host)), "uts"), gone);
 }
 
-fs::path IsolatedHosts::seen(int host, const fs::path& path) const {
+fs::path IsolatedHosts::path_from_test(int host, const fs::path& path) const {
   return "/proc/" + std::to_string(inits_.at(static_cast<std::size_t>(host))) + "/root" + path.string();
 }
 
 void IsolatedHosts::fill(int host) const {
-  const int fd = open(seen(host, tmpfs_ / kBallast).c_str(), O_WRONLY | O_CREAT | O_CLOEXEC | O_APPEND, 0600);
+  const fs::path file = path_from_test(host, tmpfs_ / kFillerFile);
+  const int fd = open(file.c_str(), O_WRONLY | O_CREAT | O_CLOEXEC | O_APPEND, 0600);
+  if (fd < 0) fail("open " + file.string());
   const std::vector<char> block(65'536);
   for (std::size_t size = block.size(); size > 0; size /= 2) {
     while (write(fd, block.data(), size) > 0) continue;
@@ -122,6 +129,6 @@ void IsolatedHosts::fill(int host) const {
   close(fd);
 }
 
-void IsolatedHosts::make_room(int host) const { unlink(seen(host, tmpfs_ / kBallast).c_str()); }
+void IsolatedHosts::make_room(int host) const { unlink(path_from_test(host, tmpfs_ / kFillerFile).c_str()); }
 
 }  // namespace gradmon

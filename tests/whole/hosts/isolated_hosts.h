@@ -12,9 +12,9 @@
 
 namespace gradmon {
 
-// Hosts of a test's own, each with a network, mount, UTS and pid namespace, and a tmpfs
-// of its own at one path. All that runs on a host ends with this object, or with the test.
-// Other files are those of the test, as it has mounted them before. Needs root.
+// Virtual hosts, each with its own network, mount, UTS and pid namespace, and its own tmpfs
+// at the same path. All processes of a host end with this object, or with the test. The
+// hosts see all other files, and the mounts that the test made before. Needs root.
 class IsolatedHosts {
  public:
   IsolatedHosts(int hosts, std::filesystem::path tmpfs);
@@ -25,15 +25,15 @@ class IsolatedHosts {
   int count() const { return static_cast<int>(inits_.size()); }
   const HostNetwork& network() const { return network_; }
 
-  // Starts a program there as a child of this process; its output is appended to `log`.
+  // Starts a program on a host, as a child of this process; its output is appended to `log`.
   pid_t start(int host, const std::vector<std::string>& command, const std::filesystem::path& log,
               const std::map<std::string, std::string>& environment) const;
-  // Whether that process runs on that host.
+  // Whether the process runs on the host.
   bool runs(int host, pid_t process) const;
-  // How this process sees a path of that host.
-  std::filesystem::path seen(int host, const std::filesystem::path& path) const;
+  // The path by which this process reaches `path` of the host.
+  std::filesystem::path path_from_test(int host, const std::filesystem::path& path) const;
 
-  // The tmpfs of a host: not a byte more can be written.
+  // Fills the tmpfs of a host to the last byte.
   void fill(int host) const;
   void make_room(int host) const;
 
@@ -42,7 +42,7 @@ class IsolatedHosts {
 
   const std::filesystem::path tmpfs_;
   const HostNetwork network_;
-  const int own_pids_;  // descriptor of this process's pid namespace
+  const int own_pids_;  // descriptor of the test's pid namespace
   std::vector<pid_t> inits_;
 };
 

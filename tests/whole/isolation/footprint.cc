@@ -29,9 +29,9 @@ Footprint footprint(pid_t pid) {
   for (const auto& entry : fs::directory_iterator(process / "fd")) {
     std::error_code error;
     const std::string target = fs::read_symlink(entry.path(), error).string();
-    if (error) continue;  // closed meanwhile
+    if (error) continue;  // closed since
     const bool numbered = target.rfind("socket:", 0) == 0 || target.rfind("pipe:", 0) == 0;
-    // A file is a file: names differ between processes.
+    // Files have no name here: the names differ between processes.
     found.descriptors.push_back(numbered           ? target.substr(0, target.find(':'))
                                 : target[0] == '/' ? "file"
                                                    : target);
@@ -44,7 +44,7 @@ Footprint footprint(pid_t pid) {
   return found;
 }
 
-std::vector<std::string> beyond(const Footprint& more, const Footprint& less) {
+std::vector<std::string> additional_descriptors(const Footprint& more, const Footprint& less) {
   std::vector<std::string> result;
   std::set_difference(more.descriptors.begin(), more.descriptors.end(), less.descriptors.begin(),
                       less.descriptors.end(), std::back_inserter(result));

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// What a process holds, as /proc tells it.
+// The descriptors, threads and memory of a process, from /proc.
 #pragma once
 
 #include <sys/types.h>
@@ -11,15 +11,14 @@
 namespace gradmon {
 
 struct Footprint {
-  std::vector<std::string>
-      descriptors;  // what each leads to, without numbers: "socket", "anon_inode:[eventfd]"
+  std::vector<std::string> descriptors;  // the kind of each, sorted: "socket", "file", "anon_inode:[eventfd]"
   int threads = 0;
   std::int64_t address_space = 0;  // bytes
-  std::int64_t memory = 0;         // anonymous, resident
+  std::int64_t memory = 0;         // anonymous and resident, bytes
 };
 
 Footprint footprint(pid_t pid);
-// Descriptors of `more` that `less` has not.
-std::vector<std::string> beyond(const Footprint& more, const Footprint& less);
+// The descriptors of `more` that are not in `less`.
+std::vector<std::string> additional_descriptors(const Footprint& more, const Footprint& less);
 
 }  // namespace gradmon

@@ -16,7 +16,7 @@
 namespace gradmon {
 namespace {
 
-// As long as a rank's may be: the hub has to take it as it comes.
+// Below kMaxFrameBytes: the hub must accept the frame and wait for the rest.
 constexpr std::uint32_t kAnnounced = 2U << 20U;
 
 std::string framed(const std::string& bytes, std::uint32_t announced) {
@@ -26,7 +26,7 @@ std::string framed(const std::string& bytes, std::uint32_t announced) {
   return frame + bytes;
 }
 
-std::string question() {
+std::string history_commands() {
   Command command;
   command.verb = CommandVerb::history;
   command.request_id = "hostile";
@@ -37,11 +37,11 @@ std::string question() {
   return many;
 }
 
-const std::string& what_to_send(HostileClients::Kind kind) {
+const std::string& bytes_to_send(HostileClients::Kind kind) {
   static const std::string nothing;
   static const std::string endless = framed(std::string(65'536, 'x'), kAnnounced);
   static const std::string garbage(4096, '\xff');
-  static const std::string questions = question();
+  static const std::string questions = history_commands();
   switch (kind) {
     case HostileClients::Kind::idle:
       return nothing;
@@ -71,7 +71,7 @@ HostileClients::HostileClients(std::filesystem::path socket, Kind kind, int coun
 }
 
 HostileClients::~HostileClients() {
-  ends_ = true;
+  stopping_ = true;
   thread_.join();
   for (const int fd : clients_) {
     if (fd >= 0) close(fd);
@@ -79,17 +79,17 @@ HostileClients::~HostileClients() {
 }
 
 void HostileClients::run() {
-  while (!ends_) {
-    for (int& fd : clients_) press(fd);
+  while (!stopping_) {
+    for (int& fd : clients_) connect_and_send(fd);
     ::poll(nullptr, 0, 1);
   }
 }
 
-void HostileClients::press(int& fd) {
-  if (ends_) return;
+void HostileClients::connect_and_send(int& fd) {
+  if (stopping_) return;
   if (fd < 0) fd = connect_unix(socket_).value_or(-1);
   if (fd < 0) return;
-  const std::string& bytes = what_to_send(kind_);
+  const std::string& bytes = bytes_to_send(kind_);
   if (bytes.empty()) return;
   const ssize_t count = send(fd, bytes.data(), bytes.size(), MSG_NOSIGNAL | MSG_DONTWAIT);
   if (count > 0) sent_ += static_cast<std::uint64_t>(count);

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// Clients of a hub's socket that mean harm, all at once, on a thread of their own.
+// Many hostile clients of a hub's socket, driven by one thread.
 #pragma once
 
 #include <atomic>
@@ -13,32 +13,32 @@ namespace gradmon {
 class HostileClients {
  public:
   enum class Kind : std::uint8_t {
-    idle,      // connect and say nothing
+    idle,      // connect and send nothing
     endless,   // announce a long frame and send without end
-    garbage,   // send what is no frame
-    no_reader  // ask again and again, and never read an answer
+    garbage,   // send bytes that are no frame
+    no_reader  // send commands, and never read a reply
   };
 
-  // They come again where the hub closes them.
+  // Clients that the hub disconnects connect again.
   HostileClients(std::filesystem::path socket, Kind kind, int count);
-  // All go.
+  // Closes all connections.
   ~HostileClients();
   HostileClients(const HostileClients&) = delete;
   HostileClients& operator=(const HostileClients&) = delete;
 
-  // Bytes that the hub has taken.
+  // Bytes sent by all clients.
   std::uint64_t sent() const { return sent_; }
 
  private:
   void run();
-  void press(int& fd);
+  void connect_and_send(int& fd);
 
   const std::filesystem::path socket_;
   const Kind kind_;
-  std::vector<int> clients_;  // the thread's own
+  std::vector<int> clients_;  // used by thread_ only
   std::atomic<std::uint64_t> sent_{0};
-  std::atomic<bool> ends_{false};
-  // Keep last: it uses the others.
+  std::atomic<bool> stopping_{false};
+  // Keep last: it uses the other members.
   std::thread thread_;
 };
 

@@ -18,9 +18,10 @@
 
 namespace gradmon {
 
-std::vector<std::string> lines_of(const std::string& script) {
+std::vector<std::string> run_launch(const std::string& script) {
   const TemporaryDirectory directory;
-  write_text(directory / "launch", "PRINT=" GRADMON_BIN "/print-launch-id\nexport PRINT\n" + script + "\n");
+  write_text(directory / "launch", "export PRINT=" GRADMON_BIN "/print-launch-id HERE=" +
+                                       directory.path().string() + "\n" + script + "\n");
   const std::string command = "timeout -k 1 60 bash " + (directory / "launch").string() + " >" +
                               (directory / "out").string() + " 2>" + (directory / "error").string();
   const int status = std::system(command.c_str());
@@ -33,7 +34,7 @@ std::vector<std::string> lines_of(const std::string& script) {
 }
 
 std::string launch_id_of(const std::string& script, int ranks) {
-  const auto lines = lines_of(script);
+  const auto lines = run_launch(script);
   REQUIRE(lines.size() == static_cast<std::size_t>(ranks));
   for (const std::string& line : lines) {
     REQUIRE(line == lines.front());

@@ -7,15 +7,16 @@
 
 namespace gradmon {
 
-// What one launch, a bash script, printed line by line. Each rank prints one line,
-// in no order. `$PRINT` in the script is print-launch-id. Ends it after a minute.
-std::vector<std::string> lines_of(const std::string& script);
+// Runs a bash script that launches a job, and returns the lines that it printed: one for
+// each rank, in any order. `$PRINT` in the script is print-launch-id, `$HERE` a temporary
+// directory. Fails the test if the script fails; ends the script after a minute.
+std::vector<std::string> run_launch(const std::string& script);
 
-// The one line that all `ranks` ranks have printed; fails the test where they differ,
-// are more or fewer, or name no launch.
+// The line that every rank printed. Fails the test if the lines differ, are not `ranks`
+// lines, or name no launch id.
 std::string launch_id_of(const std::string& script, int ranks = 2);
 
-// A port that nobody listened on a moment ago.
+// A TCP port that was free a moment ago.
 std::uint16_t free_port();
 
 }  // namespace gradmon

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// The launch id under each way to start a job: all ranks print the same, two launches differ.
+// The launch id under each launcher: the same on all ranks of a launch, different for two launches.
 #include <unistd.h>
 
 #include <cstdlib>
@@ -15,20 +15,20 @@ namespace {
 
 using std::to_string;
 
-// Each rank under a shell of its own, which stays: `exports` may use $rank.
+// Starts each rank under its own shell, which stays its parent. `exports` may use $rank.
 std::string ranks_under_shells(const std::string& exports, const std::string& program, int ranks = 2) {
   return "for rank in $(seq 0 " + to_string(ranks - 1) + "); do (export rank; " + exports + "\n bash -c '" +
          program + "; true') & done; wait";
 }
 
-std::string master(std::uint16_t port) {
+std::string master_exports(std::uint16_t port) {
   return "export MASTER_ADDR=127.0.0.1 MASTER_PORT=" + to_string(port) + ";";
 }
 
-const std::string kByScript = "export RANK=$rank WORLD_SIZE=2;";
+const std::string kRankExports = "export RANK=$rank WORLD_SIZE=2;";
 
-// The real one. Debian 12's cannot read its own default of --redirects (its Python's
-// flags have no member of value 0): mended on the way. Debian 13's has no libuv.
+// The real torchrun. Debian 12's cannot parse its own default of --redirects, since its
+// Python's Flag has no member of value 0: the parser is replaced. Debian 13's has no libuv.
 std::string torchrun(const std::string& options) {
   return "export OMP_NUM_THREADS=1 USE_LIBUV=0; /usr/bin/python3 -c '\n"
          "from torch.distributed.elastic.multiprocessing.api import Std\n"
@@ -38,21 +38,21 @@ std::string torchrun(const std::string& options) {
          options + " ";
 }
 
-TEST_CASE("a script that starts each rank under a shell of its own has one launch id") {
+TEST_CASE("ranks that a script starts under shells of their own share a launch id") {
   const std::uint16_t port = free_port();
-  const std::string script = ranks_under_shells(kByScript + master(port), "$PRINT --train");
+  const std::string script = ranks_under_shells(kRankExports + master_exports(port), "$PRINT --train");
   const std::string first = launch_id_of(script);
   REQUIRE(first.find("from training's store at 127.0.0.1:" + to_string(port)) != std::string::npos);
   REQUIRE(launch_id_of(script) != first);
 }
 
-TEST_CASE("ranks that ask before rank 0 serves the store get the id when it does") {
-  launch_id_of(ranks_under_shells(kByScript + master(free_port()), "$PRINT --train --late 2500"));
+TEST_CASE("ranks that ask before rank 0 serves the store get the launch id later") {
+  launch_id_of(ranks_under_shells(kRankExports + master_exports(free_port()), "$PRINT --train --late 2500"));
 }
 
-TEST_CASE("what torchrun sets gives one launch id which a restart changes") {
+TEST_CASE("torchrun's variables give one launch id and another one after a restart or in a new run") {
   const auto launch = [](const std::string& run, int restart) {
-    return ranks_under_shells(kByScript + master(1) +
+    return ranks_under_shells(kRankExports + master_exports(1) +
                                   "export LOCAL_WORLD_SIZE=2 GROUP_WORLD_SIZE=1 TORCHELASTIC_RUN_ID=" + run +
                                   " TORCHELASTIC_RESTART_COUNT=" + to_string(restart),
                               "$PRINT");
@@ -62,30 +62,35 @@ TEST_CASE("what torchrun sets gives one launch id which a restart changes") {
   REQUIRE(ids.size() == 3);
 }
 
-TEST_CASE("torchrun without options has one launch id and two of them on one port differ") {
+TEST_CASE("torchrun gives one launch id and another one to a second launch on the same port") {
   const std::string script = torchrun("--master_port " + to_string(free_port())) + "$PRINT --train";
   const std::string first = launch_id_of(script);
   REQUIRE(first.find("from training's store") != std::string::npos);
   REQUIRE(launch_id_of(script) != first);
 }
 
-TEST_CASE("torchrun --standalone has one launch id and two of them differ") {
+TEST_CASE("torchrun --standalone gives one launch id and another one to a second launch") {
   const std::string script = torchrun("--standalone") + "$PRINT --train";
   const std::string first = launch_id_of(script);
   REQUIRE(first.find("from TORCHELASTIC_RUN_ID") != std::string::npos);
   REQUIRE(launch_id_of(script) != first);
 }
 
-TEST_CASE("ranks that torchrun starts again have another launch id") {
-  const auto lines = lines_of(torchrun("--max_restarts 1 --master_port " + to_string(free_port())) +
-                              "bash -c '$PRINT && sleep 1 && [ $TORCHELASTIC_RESTART_COUNT = 1 ]'");
+TEST_CASE("ranks that torchrun restarts have another launch id") {
+  // A rank fails, or ends, once both ranks have printed: torchrun kills the other rank.
+  const std::string both_have_printed =
+      "printed=$HERE/$TORCHELASTIC_RESTART_COUNT-; touch $printed$RANK; "
+      "until [ -e ${printed}0 ] && [ -e ${printed}1 ]; do sleep 0.05; done";
+  const auto lines =
+      run_launch(torchrun("--max_restarts 1 --master_port " + to_string(free_port())) +
+                 "bash -c '$PRINT || exit; " + both_have_printed + "; [ $TORCHELASTIC_RESTART_COUNT = 1 ]'");
   REQUIRE(lines.size() == 4);
   REQUIRE(lines[0] == lines[1]);
   REQUIRE(lines[2] == lines[3]);
   REQUIRE(lines[0] != lines[2]);
 }
 
-TEST_CASE("two torchrun agents have one launch id by rendezvous and by address") {
+TEST_CASE("two torchrun agents share a launch id by rendezvous or by address") {
   const auto agents = [](const std::string& first, const std::string& second) {
     return torchrun("--nnodes 2 " + first) + "$PRINT --train & " + torchrun("--nnodes 2 " + second) +
            "$PRINT --train & wait";
@@ -99,7 +104,7 @@ TEST_CASE("two torchrun agents have one launch id by rendezvous and by address")
   launch_id_of(agents(fixed + "0", fixed + "1"), 4);
 }
 
-TEST_CASE("what Open MPI sets gives one launch id under shells of the ranks' own") {
+TEST_CASE("Open MPI's variables give one launch id to ranks under shells of their own") {
   const std::string script =
       "job=$RANDOM$RANDOM\n" +
       ranks_under_shells(
@@ -111,27 +116,27 @@ TEST_CASE("what Open MPI sets gives one launch id under shells of the ranks' own
   REQUIRE(launch_id_of(script) != first);
 }
 
-TEST_CASE("a real mpirun has one launch id") {
+TEST_CASE("a real mpirun gives one launch id and another one to a second launch") {
   if (std::system("command -v mpirun >/dev/null 2>&1") != 0) {
-    WARN("there is no mpirun here");
+    WARN("skipped: there is no mpirun here");
     return;
   }
   const std::string script = "export OMPI_ALLOW_RUN_AS_ROOT=1 OMPI_ALLOW_RUN_AS_ROOT_CONFIRM=1\n" +
-                             master(free_port()) + "mpirun -n 2 bash -c '$PRINT --train; true'";
+                             master_exports(free_port()) + "mpirun -n 2 bash -c '$PRINT --train; true'";
   const std::string first = launch_id_of(script);
   REQUIRE(launch_id_of(script) != first);
 }
 
-TEST_CASE("what MPICH's mpiexec sets names no launch and training's store does") {
+TEST_CASE("MPICH's variables name no launch and the launch id comes from training's store") {
   const std::string script = ranks_under_shells(
-      "export PMI_RANK=$rank PMI_SIZE=2 PMI_ID=$rank PMI_FD=$((6 + rank));" + master(free_port()),
+      "export PMI_RANK=$rank PMI_SIZE=2 PMI_ID=$rank PMI_FD=$((6 + rank));" + master_exports(free_port()),
       "$PRINT --train");
   const std::string first = launch_id_of(script);
   REQUIRE(first.find("from training's store") != std::string::npos);
   REQUIRE(launch_id_of(script) != first);
 }
 
-TEST_CASE("what srun sets gives one launch id which another step and a requeue change") {
+TEST_CASE("srun's variables give one launch id and another one in a new step or after a requeue") {
   const auto launch = [](int step, const std::string& more) {
     return ranks_under_shells("export SLURM_JOB_ID=7 SLURM_STEP_ID=" + to_string(step) +
                                   " SLURM_PROCID=$rank SLURM_NTASKS=2 " + more,
@@ -148,7 +153,7 @@ TEST_CASE("one process in an allocation of four tasks is a single rank") {
     REQUIRE(launch_id_of(batch + more + "; $PRINT", 1).find("from a single rank") != std::string::npos);
 }
 
-TEST_CASE("mpirun in a Slurm job numbers the ranks though its daemons are tasks of a step") {
+TEST_CASE("under mpirun in a Slurm job the ranks and the launch id come from mpirun") {
   const std::string id = launch_id_of(ranks_under_shells(
       "export SLURM_JOB_ID=7 SLURM_STEP_ID=0 SLURM_NTASKS=1 SLURM_PROCID=0 OMPI_COMM_WORLD_RANK=$rank "
       "OMPI_COMM_WORLD_SIZE=2 PMIX_NAMESPACE=job",
@@ -156,32 +161,33 @@ TEST_CASE("mpirun in a Slurm job numbers the ranks though its daemons are tasks 
   REQUIRE(id == "job from mpirun");
 }
 
-TEST_CASE("ranks in a container each have one launch id and none where only the directory is shared") {
+TEST_CASE("ranks in containers of their own share a launch id by training's store and have none without it") {
   if (geteuid() != 0) {
-    WARN("pid namespaces need root");
+    WARN("skipped: pid namespaces need root");
     return;
   }
   const std::string each = "unshare -pf --mount-proc ";
-  const std::string script = ranks_under_shells(kByScript + master(free_port()), each + "$PRINT --train");
+  const std::string script =
+      ranks_under_shells(kRankExports + master_exports(free_port()), each + "$PRINT --train");
   const std::string first = launch_id_of(script);
   REQUIRE(launch_id_of(script) != first);
-  for (const std::string& line : lines_of(ranks_under_shells(kByScript, each + "$PRINT"))) {
+  for (const std::string& line : run_launch(ranks_under_shells(kRankExports, each + "$PRINT"))) {
     REQUIRE(line ==
             "- cannot identify this launch: set GRADMON_RUN_ID to one value on all ranks, a new one for each "
             "launch");
   }
 }
 
-TEST_CASE("two hosts with MASTER_ADDR alone have one launch id") {
-  if (const std::string why = HostNetwork::objection(); !why.empty()) {
-    WARN(why);
+TEST_CASE("two hosts that share only MASTER_ADDR share a launch id") {
+  if (const std::string why = HostNetwork::why_unavailable(); !why.empty()) {
+    WARN("skipped: " << why);
     return;
   }
   const HostNetwork network(2);
   std::string script;
   for (int host = 0; host < 2; ++host) {
     std::string words;
-    for (const std::string& word : network.on_host(host)) words += "'" + word + "' ";
+    for (const std::string& word : network.host_prefix(host)) words += "'" + word + "' ";
     script += "MASTER_ADDR=" + HostNetwork::address(0) + " MASTER_PORT=29511 RANK=" + to_string(host) +
               " WORLD_SIZE=2 " + words + "$PRINT --train &\n";
   }

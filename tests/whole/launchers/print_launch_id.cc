@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 // print-launch-id [--train] [--late MILLISECONDS]: prints the launch id that a rank
-// started in this environment finds, and its source; `-` and the reason where it
-// finds none within 20 s. With --train it has training's store at MASTER_ADDR, as
-// init_process_group() makes it: rank 0 serves it, which begins late with --late.
+// started in this environment finds, and its source; or `-` and the reason, if it finds
+// none within 20 s. With --train it opens training's store at MASTER_ADDR, as
+// init_process_group() does: rank 0 serves the store. --late delays rank 0.
 #include <chrono>
 #include <cstring>
 #include <iostream>
@@ -20,7 +20,7 @@ namespace {
 using gradmon::Environment;
 using std::chrono::milliseconds;
 
-constexpr milliseconds kWithin{20'000};
+constexpr milliseconds kSearchTimeout{20'000};
 
 template <typename Options>
 auto refuse_libuv(Options& options, int) -> decltype(options.useLibUV, void()) {
@@ -44,8 +44,8 @@ c10::intrusive_ptr<c10d::TCPStore> training_store(const Environment& environment
   return c10::make_intrusive<c10d::TCPStore>(environment.store->host, options);
 }
 
-// Rank 0 serves until all ranks are here.
-void finish(c10d::TCPStore& store, const Environment& environment) {
+// Rank 0 serves the store until all ranks have called this.
+void serve_until_all_ranks_are_done(c10d::TCPStore& store, const Environment& environment) {
   auto here = store.add("print-launch-id/finished", 1);
   while (environment.rank == 0 && here < environment.world_size) {
     std::this_thread::sleep_for(milliseconds(20));
@@ -53,7 +53,7 @@ void finish(c10d::TCPStore& store, const Environment& environment) {
   }
 }
 
-std::string line_of(const Environment& environment) {
+std::string launch_id_line(const Environment& environment) {
   gradmon::LaunchEnvironment world;
   world.open_store = [](const gradmon::StoreAddress& address) {
     return std::make_shared<gradmon::TorchStore>(
@@ -65,7 +65,7 @@ std::string line_of(const Environment& environment) {
   if (!source.ask) return "- " + source.reason;
   const milliseconds start = now();
   gradmon::LaunchIdSearch search(source.ask, start);
-  while (now() - start < kWithin) {
+  while (now() - start < kSearchTimeout) {
     if (const auto id = search.poll(now())) return id->id + " from " + id->source;
     std::this_thread::sleep_for(milliseconds(10));
   }
@@ -87,16 +87,16 @@ int main(int argc, char** argv) {
     return 2;
   }
   c10::intrusive_ptr<c10d::TCPStore> store;
-  std::thread training;  // makes the process group while the agent asks already
+  std::thread training;  // opens the store while launch_id_line() searches
   if (trains) {
     training = std::thread([&] {
       if (environment->rank == 0) std::this_thread::sleep_for(late);
       store = training_store(*environment);
     });
   }
-  std::cout << line_of(*environment) + "\n" << std::flush;
+  std::cout << launch_id_line(*environment) + "\n" << std::flush;
   if (!trains) return 0;
   training.join();
-  finish(*store, *environment);
+  serve_until_all_ranks_are_done(*store, *environment);
   return 0;
 }

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// No kind that can be collected changes a bit of training, alone or with the
-// others, and each leaves nothing behind.
+// No kind changes a bit of training, alone or together with the others, and none
+// leaves a hook behind.
 #include <gradmon/monitor.h>
 
 #include <map>
@@ -15,7 +15,7 @@ namespace gradmon {
 namespace {
 
 constexpr int kSteps = 12;
-constexpr int kPlanEnds = 8;  // before the last: collected are 0, 2, 4, 6
+constexpr int kStepsOfPlan = 8;  // steps 0, 2, 4 and 6 are collected
 
 std::string without_monitor(const Variation& variation) {
   std::string fingerprint;
@@ -27,7 +27,7 @@ std::string without_monitor(const Variation& variation) {
   return fingerprint;
 }
 
-struct Monitored {
+struct MonitoredRun {
   std::string fingerprint;
   std::size_t hooks_within = 0;      // the most while the plan was in force
   std::size_t hooks_afterwards = 0;  // the most after it had ended
@@ -36,7 +36,7 @@ struct Monitored {
   RankStatus status;
 };
 
-std::size_t files_below(const std::filesystem::path& directory) {
+std::size_t count_output_files(const std::filesystem::path& directory) {
   std::size_t count = 0;
   for (const auto& entry : std::filesystem::recursive_directory_iterator(directory)) {
     const std::string name = entry.path().filename().string();
@@ -45,9 +45,10 @@ std::size_t files_below(const std::filesystem::path& directory) {
   return count;
 }
 
-Monitored with_monitor(const Variation& variation, const std::string& keys) {
-  Monitored seen;
+MonitoredRun with_monitor(const Variation& variation, const std::string& keys) {
+  MonitoredRun run;
   const TemporaryDirectory directory;
+  keep_jobs_in(directory);
   write_text(directory / "config.json", "{" + keys + R"(, "step_interval": 2, "collect_times": 4})");
   MonitorOptions options;
   options.output_dir = directory / "out";
@@ -58,42 +59,42 @@ Monitored with_monitor(const Variation& variation, const std::string& keys) {
     VariedTraining training(variation, &group);
     monitor.watch(training.model(), training.optimizer());
     for (int i = 0; i < kSteps; ++i) {
-      std::size_t& hooks = i < kPlanEnds - 1 ? seen.hooks_within : seen.hooks_afterwards;
-      if (i != kPlanEnds - 1) hooks = std::max(hooks, training.hooks());
+      std::size_t& hooks = i < kStepsOfPlan - 1 ? run.hooks_within : run.hooks_afterwards;
+      if (i != kStepsOfPlan - 1) hooks = std::max(hooks, training.hooks());
       training.step([&](double loss) {
         monitor.scalar("loss", loss);
         monitor.step(training.optimizer());
       });
     }
-    seen.fingerprint = training.fingerprint();
-    seen.unused = training.unused();
+    run.fingerprint = training.fingerprint();
+    run.unused = training.unused();
     monitor.stop();
-    seen.status = monitor.status().ranks.front();
+    run.status = monitor.status().ranks.front();
   });
-  seen.files = files_below(directory / "out");
-  return seen;
+  run.files = count_output_files(directory / "out");
+  return run;
 }
 
-TEST_CASE("each kind alone and all together leave training as it is bit for bit") {
+TEST_CASE("each kind alone and all together leave training bit-identical") {
   for (const Variation& variation : variations()) {
     const std::string alone = without_monitor(variation);
     std::vector<KindKeys> kinds = kinds_alone();
     kinds.push_back({"all", all_kinds()});
     for (const KindKeys& kind : kinds) {
-      const Monitored seen = with_monitor(variation, kind.keys);
-      CAPTURE(variation.name, kind.name, seen.status.error);
-      CHECK((seen.fingerprint == alone));
-      CHECK(seen.status.error.empty());
-      CHECK(seen.hooks_afterwards == 0);
-      CHECK(seen.files > 0);
-      if (kind.name == "all") CHECK(seen.hooks_within > 10);
-      if (variation.shape.experts > 0) CHECK(seen.unused > 0);
+      const MonitoredRun run = with_monitor(variation, kind.keys);
+      CAPTURE(variation.name, kind.name, run.status.error);
+      CHECK((run.fingerprint == alone));
+      CHECK(run.status.error.empty());
+      CHECK(run.hooks_afterwards == 0);
+      CHECK(run.files > 0);
+      if (kind.name == "all") CHECK(run.hooks_within > 10);
+      if (variation.shape.experts > 0) CHECK(run.unused > 0);
     }
   }
 }
 
-// The parameters of both ranks of a job that recomputes, shares, freezes and mixes experts.
-std::string two_ranks(const std::string& monitor) {
+// The final parameters of both ranks of a job with recomputation, experts, shared and frozen weights.
+std::string train_two_ranks(const std::string& monitor) {
   const TemporaryDirectory directory;
   write_text(directory / "config.json", "{" + all_kinds() + R"(, "dynamic_on": true})");
   std::vector<std::string> command{program("gradmonctl"), "run", "-n", "2", "--", program("gradmon-train")};
@@ -130,23 +131,25 @@ std::string two_ranks(const std::string& monitor) {
     command.push_back(argument);
   }
   const int code = run_program(command, directory / "log",
-                               {{"MONITOR_OUTPUT_DIR", directory / "out"}, {"DYNAMIC_MONITOR", "True"}});
+                               {{"MONITOR_OUTPUT_DIR", (directory / "out").string()},
+                                {"XDG_RUNTIME_DIR", directory.path().string()},
+                                {"DYNAMIC_MONITOR", "True"}});
   CAPTURE(read_text(directory / "log"));
   REQUIRE(code == 0);
   if (monitor == "on") {
     CHECK(read_text(directory / "log").find("hooks are off") == std::string::npos);
-    CHECK(files_below(directory / "out") > 100);
+    CHECK(count_output_files(directory / "out") > 100);
   }
   return read_text(save + "0") + read_text(save + "1");
 }
 
-TEST_CASE("two coupled ranks end with the same bits with every kind collected") {
-  const std::string absent = two_ranks("off");
+TEST_CASE("two coupled ranks end with identical parameters with every kind collected") {
+  const std::string absent = train_two_ranks("off");
   REQUIRE(absent.size() > 1000);
-  CHECK((two_ranks("on") == absent));
+  CHECK((train_two_ranks("on") == absent));
 }
 
-TEST_CASE("a training that differs in one bit is told apart") {
+TEST_CASE("the fingerprint changes with one more random number") {
   const std::string alone = without_monitor(variations()[0]);
   run_ranks(1, [&](GlooRank& group) {
     VariedTraining training(variations()[0], &group);

@@ -11,6 +11,8 @@
 #include <torch/optim/adamw.h>
 #include <torch/utils.h>
 
+#include <algorithm>
+#include <filesystem>
 #include <map>
 
 #include "control/debian_version.h"
@@ -70,55 +72,81 @@ std::string train(Monitor* monitor, const std::function<void(int, torch::nn::Seq
   return bytes;
 }
 
-struct Fixture {
+struct DynamicJob {
   const TemporaryDirectory directory;
   const std::filesystem::path path = directory / "config.json";
   MonitorOptions options;
-  Fixture() {
+  DynamicJob() {
+    keep_jobs_in(directory);
     options.output_dir = directory / "out";
     options.dynamic = true;
   }
 };
 
-TEST_CASE("parameters after 200 steps are bit equal with the monitor absent off and on") {
-  const std::string absent = train(nullptr);
-  for (const char* dynamic_on : {"false", "true"}) {
-    Fixture f;
-    write_text(f.path, config(dynamic_on));
-    Monitor monitor(f.path, f.options);
-    CAPTURE(dynamic_on);
-    REQUIRE(train(&monitor) == absent);
-  }
-  Fixture f;
-  write_text(f.path, config("false"));
-  f.options.dynamic = false;
-  Monitor monitor(f.path, f.options);
-  REQUIRE(train(&monitor) == absent);
+// Whether the monitor has collected anything: without rows a test of its effect would prove nothing.
+bool has_rows(const DynamicJob& job) {
+  const std::filesystem::path output = job.directory / "out";
+  if (!std::filesystem::exists(output)) return false;
+  const std::filesystem::recursive_directory_iterator files(output);
+  return std::any_of(begin(files), end(files),
+                     [](const auto& file) { return file.path().extension() == ".csv"; });
 }
 
-TEST_CASE("parameters after 200 steps are bit equal when toggled every third step") {
+std::string error_of(const Monitor& monitor) {
+  std::string error;
+  for (const RankStatus& rank : monitor.status().ranks) error += rank.error;
+  return error;
+}
+
+TEST_CASE("parameters after 200 steps are bit-identical with the monitor absent and off and on") {
   const std::string absent = train(nullptr);
-  Fixture f;
-  write_text(f.path, config("false"));
-  Monitor monitor(f.path, f.options);
+  for (const bool on : {false, true}) {
+    DynamicJob job;
+    write_text(job.path, config(on ? "true" : "false"));
+    Monitor monitor(job.path, job.options);
+    CAPTURE(on);
+    REQUIRE(train(&monitor) == absent);
+    CHECK(has_rows(job) == on);
+    CHECK(error_of(monitor) == "");
+  }
+  DynamicJob job;
+  write_text(job.path, config("false"));
+  job.options.dynamic = false;  // static mode: on, whatever dynamic_on says
+  Monitor monitor(job.path, job.options);
+  REQUIRE(train(&monitor) == absent);
+  CHECK(has_rows(job));
+  CHECK(error_of(monitor) == "");
+}
+
+TEST_CASE("parameters after 200 steps are bit-identical with the monitor toggled every third step") {
+  const std::string absent = train(nullptr);
+  DynamicJob job;
+  write_text(job.path, config("false"));
+  Monitor monitor(job.path, job.options);
   int toggles = 0;
-  const std::string toggled = train(&monitor, [&](int i, torch::nn::Sequential&) {
+  bool was_off = false, was_on = false;
+  const std::string toggled = train(&monitor, [&](int i, torch::nn::Sequential& model) {
+    (hooks_on(model) > 0 ? was_on : was_off) = true;
     if (i % 3 != 2) return;
     const Status before = monitor.status();
-    write_text(f.path, config(before.state == "on" ? "false" : "true"));
-    // The agreement goes on while the trainer stands between two steps.
+    write_text(job.path, config(before.state == "on" ? "false" : "true"));
+    // The agreement continues while the training thread waits here between two steps.
     REQUIRE(
         eventually([&] { return monitor.status().pending || monitor.status().revision > before.revision; }));
     toggles += 1;
   });
   REQUIRE(toggles == kSteps / 3);
+  REQUIRE(was_off);
+  REQUIRE(was_on);
   REQUIRE(toggled == absent);
+  CHECK(has_rows(job));
+  CHECK(error_of(monitor) == "");
 }
 
-TEST_CASE("no hook is there before a plan is on nor after it has ended by itself") {
-  Fixture f;
-  write_text(f.path, R"({"wg_distribution": true, "dynamic_on": true, "collect_times": 5})");
-  Monitor monitor(f.path, f.options);
+TEST_CASE("no hook exists before a plan is on or after it has run out") {
+  DynamicJob job;
+  write_text(job.path, R"({"wg_distribution": true, "dynamic_on": true, "collect_times": 5})");
+  Monitor monitor(job.path, job.options);
   std::map<int, std::size_t> hooks;
   train(&monitor, [&](int i, torch::nn::Sequential& model) { hooks[i] = hooks_on(model); });
   REQUIRE(hooks[0] == 0);
@@ -127,39 +155,40 @@ TEST_CASE("no hook is there before a plan is on nor after it has ended by itself
   for (int i = 6; i < kSteps; ++i) REQUIRE(hooks[i] == 0);
 }
 
-TEST_CASE("two coupled ranks end with the same bits with and without the monitor") {
+TEST_CASE("two coupled ranks end with identical parameters with and without the monitor") {
   const TemporaryDirectory directory;
   const auto run = [&](const std::string& name, const std::string& monitor, const std::string& text) {
     write_text(directory / "config.json", text);
-    const int code =
-        run_program({program("gradmonctl"),
-                     "run",
-                     "-n",
-                     "2",
-                     "--",
-                     program("gradmon-train"),
-                     "--steps",
-                     "60",
-                     "--layers",
-                     "1",
-                     "--width",
-                     "16",
-                     "--context",
-                     "8",
-                     "--batch",
-                     "2",
-                     "--threads",
-                     "1",
-                     "--seed",
-                     "3",
-                     "--config",
-                     (directory / "config.json").string(),
-                     "--monitor",
-                     monitor,
-                     "--save",
-                     (directory / (name + "{rank}")).string()},
-                    directory / "log",
-                    {{"MONITOR_OUTPUT_DIR", (directory / "out").string()}, {"DYNAMIC_MONITOR", "True"}});
+    const int code = run_program({program("gradmonctl"),
+                                  "run",
+                                  "-n",
+                                  "2",
+                                  "--",
+                                  program("gradmon-train"),
+                                  "--steps",
+                                  "60",
+                                  "--layers",
+                                  "1",
+                                  "--width",
+                                  "16",
+                                  "--context",
+                                  "8",
+                                  "--batch",
+                                  "2",
+                                  "--threads",
+                                  "1",
+                                  "--seed",
+                                  "3",
+                                  "--config",
+                                  (directory / "config.json").string(),
+                                  "--monitor",
+                                  monitor,
+                                  "--save",
+                                  (directory / (name + "{rank}")).string()},
+                                 directory / "log",
+                                 {{"MONITOR_OUTPUT_DIR", (directory / "out").string()},
+                                  {"XDG_RUNTIME_DIR", directory.path().string()},
+                                  {"DYNAMIC_MONITOR", "True"}});
     CAPTURE(read_text(directory / "log"));
     REQUIRE(code == 0);
     return read_text(directory / (name + "0")) + read_text(directory / (name + "1"));

@@ -1,13 +1,15 @@
 // SPDX-License-Identifier: Apache-2.0
-// Switching all that can be collected on and off, again and again, changes no
-// bit of training and keeps no memory.
+// Switching all kinds on and off again and again changes no bit of training and leaks
+// no memory.
 #include <malloc.h>
 #include <unistd.h>
 
 #include <algorithm>
+#include <chrono>
 #include <condition_variable>
 #include <fstream>
 #include <mutex>
+#include <stdexcept>
 #include <vector>
 
 #include "control/config/config_parser.h"
@@ -40,10 +42,10 @@ WatchedModel watched(torch::nn::Module& model) {
   return all;
 }
 
-// A training whose plan changes at every step, as a session does it at a boundary.
-class Switching {
+// A training job whose plan changes at every step boundary, as Monitor::Session changes it.
+class SwitchedTraining {
  public:
-  Switching(const Variation& variation, GlooRank& group)
+  SwitchedTraining(const Variation& variation, GlooRank& group)
       : training_(variation, &group),
         directory_(std::make_shared<RunDirectory>(scratch_ / "out", Rank{0}, "flat",
                                                   [] { return std::optional(JobIdentity{}); })),
@@ -51,8 +53,9 @@ class Switching {
     collection_.add_model(watched(training_.model()));
   }
 
-  // On, a step that is collected; then off or at the plan's end, and a step that is not.
-  void there_and_back(bool ends_by_itself) {
+  // Switches on and makes a collected step; then switches off, or lets the plan run out, and makes a step
+  // that is not collected.
+  void switch_on_and_off(bool ends_by_itself) {
     revision_.value += 1;
     collection_.swap({revision_, on_, step_}, config_);
     step(HookSet::Collect::yes);
@@ -67,11 +70,12 @@ class Switching {
     step(HookSet::Collect::no);
   }
 
-  // Everything is on disk; and taken away, or the disk would fill.
-  void settle() {
-    there_and_back(true);
+  // Waits until all rows are on disk, then removes them: they would fill the disk.
+  void wait_until_written() {
+    switch_on_and_off(true);
     std::unique_lock lock(mutex_);
-    changed_.wait(lock, [&] { return finished_ == revision_; });
+    if (!changed_.wait_for(lock, std::chrono::seconds(120), [&] { return finished_ == revision_; }))
+      throw std::runtime_error("the rows were not written within two minutes");
     for (const auto& run : fs::directory_iterator(scratch_ / "out")) fs::remove_all(run);
   }
 
@@ -127,7 +131,7 @@ class Switching {
 
 struct Memory {
   std::int64_t resident = 0;  // bytes
-  std::int64_t in_use = 0;    // of what malloc has; 0 where another one serves
+  std::int64_t in_use = 0;    // in bytes, of malloc; 0 if a sanitizer replaces malloc
 };
 
 Memory memory() {
@@ -138,7 +142,7 @@ Memory memory() {
   return {resident * sysconf(_SC_PAGESIZE), static_cast<std::int64_t>(mallinfo2().uordblks)};
 }
 
-TEST_CASE("training is the same bit for bit when all kinds are switched at every step") {
+TEST_CASE("training is bit-identical when all kinds are switched at every step") {
   constexpr int kSwitches = 15;
   for (const Variation& variation : variations()) {
     run_ranks(1, [&](GlooRank& group) {
@@ -146,8 +150,8 @@ TEST_CASE("training is the same bit for bit when all kinds are switched at every
       VariedTraining alone(variation, &group);
       for (int i = 0; i < 2 * kSwitches; ++i) alone.step([&](double) { alone.optimizer().step(); });
       const std::string expected = alone.fingerprint();
-      Switching job(variation, group);
-      for (int i = 0; i < kSwitches; ++i) job.there_and_back(i % 2 == 0);
+      SwitchedTraining job(variation, group);
+      for (int i = 0; i < kSwitches; ++i) job.switch_on_and_off(i % 2 == 0);
       CHECK((job.fingerprint() == expected));
       CHECK(job.hooks_while_on() > 10);
       CHECK(job.report().error.empty());
@@ -155,26 +159,26 @@ TEST_CASE("training is the same bit for bit when all kinds are switched at every
   }
 }
 
-TEST_CASE("memory is flat however often all kinds are switched on and off") {
+TEST_CASE("switching all kinds on and off again and again uses no more memory") {
   constexpr int kBetweenSettling = 25, kWarmUp = 50, kStretches = 4;
-  const int switches = scaled(50, 2'500);  // a stretch
+  const int switches = scaled(50, 2'500);  // per stretch
   run_ranks(1, [&](GlooRank& group) {
     Variation small = variations().back();
     small.shape.experts = 3;
-    Switching job(small, group);
-    const auto go = [&](int count) {
+    SwitchedTraining job(small, group);
+    const auto run = [&](int count) {
       for (int i = 1; i <= count; ++i)
-        i % kBetweenSettling == 0 ? job.settle() : job.there_and_back(i % 2 == 0);
+        i % kBetweenSettling == 0 ? job.wait_until_written() : job.switch_on_and_off(i % 2 == 0);
       return memory();
     };
-    const Memory first = go(kWarmUp);
-    if (first.in_use == 0) WARN("malloc is another's: a sanitizer looks for leaks then");
-    // The queue and the writer keep the room of the largest backlog that there was, which may
-    // come in any stretch; what is lost at each switch is lost in all of them.
+    const Memory first = run(kWarmUp);
+    if (first.in_use == 0) WARN("malloc is the sanitizer's, which looks for leaks itself");
+    // The queue and the writer keep memory for their largest backlog, which may occur in any
+    // stretch. A leak at each switch shows in every stretch, so the smallest growth is checked.
     Memory last = first;
     std::vector<std::int64_t> grown;
     for (int i = 0; i < kStretches; ++i) {
-      const Memory now = go(switches);
+      const Memory now = run(switches);
       grown.push_back(now.in_use - last.in_use);
       last = now;
     }

@@ -26,7 +26,7 @@ void append(std::string& bytes, const at::Tensor& tensor) {
   bytes.append(static_cast<const char*>(values.data_ptr()), values.nbytes());
 }
 
-// Before the model draws its weights.
+// Sets the seed before the model draws its weights.
 const TransformerShape& with_seed(const TransformerShape& shape) {
   torch::manual_seed(7);
   return shape;
@@ -64,7 +64,7 @@ std::vector<KindKeys> kinds_alone() {
 std::string all_kinds() {
   std::string keys = R"("ops": ["norm", "min", "max", "mean", "nans", "zeros"])";
   for (const KindKeys& kind : kinds_alone()) {
-    // Gradients of micro batches say it again; and with the structure a training ends.
+    // The kind "gradients of micro batches" has the same key; the structure lets the loop end.
     if (kind.name != "gradients" && kind.name != "structure") keys += ", " + kind.keys;
   }
   return keys;
@@ -77,7 +77,8 @@ VariedTraining::VariedTraining(const Variation& variation, GlooRank* group)
       group_(group) {}
 
 at::Tensor VariedTraining::loss_of(int micro) {
-  const at::Tensor bytes = (at::arange(kContext + 1, at::kLong) * 37 + made_ * 13 + micro * 5).remainder(256);
+  const at::Tensor bytes =
+      (at::arange(kContext + 1, at::kLong) * 37 + steps_done_ * 13 + micro * 5).remainder(256);
   const at::Tensor logits = observe(model_)(bytes.slice(0, 0, kContext).reshape({1, kContext}));
   return at::cross_entropy_loss(at::dropout(logits, 0.1, true).view({kContext, -1}), bytes.slice(0, 1));
 }
@@ -96,7 +97,7 @@ void VariedTraining::step(const std::function<void(double loss)>& update) {
     }
   }
   update(loss_of_step);
-  ++made_;
+  ++steps_done_;
 }
 
 std::string VariedTraining::fingerprint() const {

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// A training with all that a hook could disturb: shared, frozen and unused
-// parameters, modules in place, recomputation, random numbers, collectives.
+// A training job with everything that a hook could disturb: shared, frozen and unused
+// parameters, in-place modules, recomputation, random numbers, collectives.
 #pragma once
 
 #include <torch/optim/adamw.h>
@@ -21,12 +21,12 @@ struct Variation {
   std::vector<std::string> frozen;
 };
 
-// Everything kept and owned; and everything recomputed, shared, in place, with
-// more experts than tokens.
+// Two variations: activations kept and no weight shared; and activations recomputed, a
+// weight shared, a module in place, and more experts than tokens.
 std::vector<Variation> variations();
 
-// What a config has to say for one kind, or for all of them together (but for the
-// structure, after which a training may end).
+// The config keys of one kind. all_kinds() joins those of all kinds but the structure,
+// after which the loop may end.
 struct KindKeys {
   std::string name;
   std::string keys;
@@ -38,21 +38,21 @@ class VariedTraining {
  public:
   static constexpr int kMicroBatches = 2;
 
-  // The group outlives it; null: no collective is called.
+  // The group must outlive the training; null: no collective is called.
   VariedTraining(const Variation& variation, GlooRank* group);
 
   CharTransformer& model() { return model_; }
   torch::optim::AdamW& optimizer() { return optimizer_; }
-  // One step; `update` is to step the optimizer.
+  // One training step. `update` must step the optimizer.
   void step(const std::function<void(double loss)>& update);
 
   // Bytes of all parameters and gradients, their version counters, and the state
   // of torch's random generator.
   std::string fingerprint() const;
-  // Hooks of anybody's on parameters and their accumulators, forwards that are
-  // listened to, observers of the dispatcher.
+  // The number of hooks on parameters and their accumulators, plus one if forward calls
+  // are observed, plus one if the dispatcher is.
   std::size_t hooks() const;
-  // Parameters that have no gradient now though they want one.
+  // The number of trainable parameters that have no gradient now.
   std::size_t unused() const;
 
  private:
@@ -61,7 +61,7 @@ class VariedTraining {
   CharTransformer model_;
   torch::optim::AdamW optimizer_;
   GlooRank* const group_;
-  int made_ = 0;
+  int steps_done_ = 0;
 };
 
 }  // namespace gradmon

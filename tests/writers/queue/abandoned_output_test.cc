@@ -6,7 +6,7 @@
 
 using namespace gradmon;
 
-TEST_CASE("what was given up is told by kind") {
+TEST_CASE("abandoned rows and files are listed by kind") {
   AbandonedOutput abandoned_output;
   CHECK(to_string(abandoned_output) == "0 rows");
   abandoned_output.files = 1;

@@ -23,14 +23,14 @@ TEST_CASE("the same text and stage give the same id") {
   CHECK(names.vpp_stage(weight) == 0);
 }
 
-TEST_CASE("id 0 is the empty text and so is an id never given out") {
+TEST_CASE("id 0 and unknown ids are the empty text") {
   NameTable names;
   CHECK(names.intern("") == 0);
   CHECK(names.name(0).empty());
   CHECK(names.name(77).empty());
 }
 
-TEST_CASE("a name stays where it is while others come") {
+TEST_CASE("a name keeps its address while others are added") {
   NameTable names;
   const auto id = names.intern("first");
   const std::string* const place = &names.name(id);

@@ -20,7 +20,7 @@ std::vector<Record> take_all(ProducerLanes& lanes) {
 
 }  // namespace
 
-TEST_CASE("what one thread puts comes out in that order") {
+TEST_CASE("records of one thread are taken in the order they were put") {
   ProducerLanes lanes;
   for (std::uint64_t i = 0; i < 600; ++i) REQUIRE(lanes.put(plain_record(0, i)));
   const auto records = take_all(lanes);
@@ -31,7 +31,7 @@ TEST_CASE("what one thread puts comes out in that order") {
   CHECK(take_all(lanes).empty());
 }
 
-TEST_CASE("a lane goes to the next thread when its own has ended") {
+TEST_CASE("a lane is reused by the next thread when its thread has ended") {
   ProducerLanes lanes;
   for (int i = 0; i < 100; ++i) {
     std::thread([&] { lanes.put(plain_record(0, 0)); }).join();
@@ -40,7 +40,7 @@ TEST_CASE("a lane goes to the next thread when its own has ended") {
   CHECK(lanes.count() == 1);
 }
 
-TEST_CASE("a thread may outlive lanes it put into") {
+TEST_CASE("a thread may outlive lanes that it has put records into") {
   auto first = std::make_unique<ProducerLanes>();
   ProducerLanes second;
   first->put(plain_record(0, 0));

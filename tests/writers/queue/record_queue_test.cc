@@ -14,7 +14,7 @@ using namespace std::chrono_literals;
 
 namespace {
 
-constexpr std::size_t kAll = 1U << 30;
+constexpr std::size_t kNoLimit = 1U << 30;
 
 QueueOptions options(std::size_t capacity, Overflow overflow, std::chrono::milliseconds max_wait = 60s) {
   return {capacity, overflow, max_wait};
@@ -28,10 +28,10 @@ std::size_t push_many(RecordQueue& queue, std::size_t n) {
 
 std::size_t take_all(RecordQueue& queue) {
   std::vector<Record> records;
-  return queue.take(records, kAll);
+  return queue.take(records, kNoLimit);
 }
 
-// Each producer's records carry its number as target and count up in sequence.
+// The target of each record is the producer's number; the sequence counts from 0.
 void produce(RecordQueue& queue, std::uint32_t producer, std::uint64_t n) {
   for (std::uint64_t i = 0; i < n; ++i) {
     Record record = plain_record(0, i);
@@ -45,7 +45,7 @@ struct Received {
   bool in_order = true;
 };
 
-// Takes until `done` says that nothing more comes.
+// Takes records until `done` returns true, and then once more.
 template <typename Done>
 Received receive(RecordQueue& queue, Done done) {
   Received received;
@@ -54,7 +54,7 @@ Received receive(RecordQueue& queue, Done done) {
   for (bool last = false; !last;) {
     last = done();
     records.clear();
-    queue.take(records, kAll);
+    queue.take(records, kNoLimit);
     for (const Record& record : records) {
       received.in_order = received.in_order && record.sequence >= next[record.target];
       next[record.target] = record.sequence + 1;
@@ -64,7 +64,7 @@ Received receive(RecordQueue& queue, Done done) {
   return received;
 }
 
-Received race(RecordQueue& queue, std::uint64_t each) {
+Received produce_and_receive(RecordQueue& queue, std::uint64_t each) {
   std::atomic<int> running{4};
   std::vector<std::thread> threads;
   for (std::uint32_t producer = 0; producer < 4; ++producer) {
@@ -80,7 +80,7 @@ Received race(RecordQueue& queue, std::uint64_t each) {
 
 }  // namespace
 
-TEST_CASE("a queue that drops holds its capacity and counts the rest") {
+TEST_CASE("a queue that drops holds its capacity and counts the dropped records") {
   RecordQueue queue(options(64, Overflow::drop));
   CHECK(push_many(queue, 100) == 64);
   CHECK(queue.accepted() == 64);
@@ -89,7 +89,7 @@ TEST_CASE("a queue that drops holds its capacity and counts the rest") {
   CHECK(push_many(queue, 64) == 64);
 }
 
-TEST_CASE("a thread finds every place free that another filled and the writer drained") {
+TEST_CASE("all places are free for a thread after another thread's records were taken") {
   RecordQueue queue(options(64, Overflow::drop));
   CHECK(push_many(queue, 64) == 64);
   CHECK(take_all(queue) == 64);
@@ -98,27 +98,27 @@ TEST_CASE("a thread finds every place free that another filled and the writer dr
   CHECK(accepted == 64);
 }
 
-TEST_CASE("several producers that drop lose nothing uncounted") {
+TEST_CASE("with several producers every dropped record is counted") {
   constexpr std::uint64_t kEach = 50000;
   RecordQueue queue(options(256, Overflow::drop));
-  const Received received = race(queue, kEach);
+  const Received received = produce_and_receive(queue, kEach);
   CHECK(queue.accepted() + queue.dropped() == 4 * kEach);
   CHECK(received.count == queue.accepted());
   CHECK(received.in_order);
 }
 
-TEST_CASE("several producers that wait for places lose nothing") {
+TEST_CASE("with several producers that wait for free places nothing is lost") {
   constexpr std::uint64_t kEach = 50000;
   RecordQueue queue(options(256, Overflow::block));
-  const Received received = race(queue, kEach);
+  const Received received = produce_and_receive(queue, kEach);
   CHECK(queue.dropped() == 0);
   CHECK(received.count == 4 * kEach);
   CHECK(received.in_order);
 }
 
-TEST_CASE("a queue of one place works") {
+TEST_CASE("a queue of capacity 1 loses nothing if producers wait") {
   RecordQueue queue(options(1, Overflow::block));
-  const Received received = race(queue, 200);
+  const Received received = produce_and_receive(queue, 200);
   CHECK(received.count == 800);
 }
 
@@ -159,7 +159,7 @@ TEST_CASE("a queue that fills up again in the same step drops again") {
   CHECK(queue.dropping());
 }
 
-TEST_CASE("an abandoned queue lets waiting threads go and drops at once") {
+TEST_CASE("an abandoned queue releases waiting threads and drops records at once") {
   RecordQueue queue(options(2, Overflow::block, 600s));
   CHECK(push_many(queue, 2) == 2);
   bool accepted = true;
@@ -173,14 +173,14 @@ TEST_CASE("an abandoned queue lets waiting threads go and drops at once") {
   CHECK(queue.dropped() == 2);
 }
 
-TEST_CASE("the policy can be changed while the queue is in use") {
+TEST_CASE("the overflow policy can be changed while the queue is in use") {
   RecordQueue queue(options(1, Overflow::block, 600s));
   CHECK(push_many(queue, 1) == 1);
   queue.set_overflow(Overflow::drop);
   CHECK(push_many(queue, 1) == 0);
 }
 
-TEST_CASE("the end of a step says how many records it had and takes no place") {
+TEST_CASE("the marker of a step's end has the step's record count and takes no place") {
   RecordQueue queue(options(4, Overflow::drop));
   push_many(queue, 5);
   queue.end_step(Revision{3}, Step{8});
@@ -197,7 +197,7 @@ TEST_CASE("the end of a step says how many records it had and takes no place") {
   CHECK(std::get<CollectionEnded>(markers[2].message).last == Step{9});
 }
 
-TEST_CASE("a step of which nothing was accepted sends no marker") {
+TEST_CASE("a step without an accepted record sends no marker") {
   RecordQueue queue(options(4, Overflow::drop));
   queue.end_step(Revision{3}, Step{8});
   std::vector<Marker> markers;

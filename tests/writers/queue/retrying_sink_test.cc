@@ -49,7 +49,7 @@ RetryingSink retrying(Script& script) {
 
 }  // namespace
 
-TEST_CASE("a sink that keeps nothing is left alone twice as long each time") {
+TEST_CASE("the pause of a sink that loses all rows doubles each time up to the longest pause") {
   Script script;
   RetryingSink sink = retrying(script);
   script.loses = 3;
@@ -65,7 +65,7 @@ TEST_CASE("a sink that keeps nothing is left alone twice as long each time") {
   CHECK(sink.error() == "scripted: no room");
 }
 
-TEST_CASE("a sink that is well again writes at once and its next pause is short") {
+TEST_CASE("a sink that works again is used at once and its next pause is short") {
   Script script;
   RetryingSink sink = retrying(script);
   script.loses = 3;
@@ -79,7 +79,7 @@ TEST_CASE("a sink that is well again writes at once and its next pause is short"
   CHECK(sink.write(Step{5}, kThree, kStart + 300ms).written == 3);
 }
 
-TEST_CASE("a sink that keeps a part is not left alone") {
+TEST_CASE("a sink that writes some of the rows gets no pause") {
   Script script;
   RetryingSink sink = retrying(script);
   script.loses = 1;
@@ -91,7 +91,7 @@ TEST_CASE("a sink that keeps a part is not left alone") {
   CHECK(script.writes == 2);
 }
 
-TEST_CASE("a revision that could not begin is begun before a later write") {
+TEST_CASE("a revision that could not begin is begun again before a later write") {
   Script script;
   RetryingSink sink = retrying(script);
   script.begin_fails = true;

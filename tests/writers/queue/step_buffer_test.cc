@@ -38,7 +38,7 @@ TEST_CASE("a closed step is sorted by kind and then sequence") {
   CHECK(steps.lost() == 0);
 }
 
-TEST_CASE("records of the next step wait for its own end") {
+TEST_CASE("records of the next step are kept until its own end") {
   StepBuffer steps;
   steps.add({record(1, 6, Kind::actv, 0), record(1, 5, Kind::actv, 0), record(2, 7, Kind::actv, 3)});
   CHECK(order(steps.close(Revision{1}, Step{5})) == "actv0 ");
@@ -47,7 +47,7 @@ TEST_CASE("records of the next step wait for its own end") {
   CHECK(order(steps.close(Revision{2}, Step{7})) == "actv3 ");
 }
 
-TEST_CASE("what comes after its step was closed is counted lost") {
+TEST_CASE("a record that arrives after its step was closed is counted as lost") {
   StepBuffer steps;
   steps.add({record(1, 5, Kind::actv, 0)});
   steps.close(Revision{1}, Step{5});
@@ -64,7 +64,7 @@ TEST_CASE("a step that never ended is lost when a later one ends") {
   CHECK(steps.held() == 0);
 }
 
-TEST_CASE("clearing loses what is held") {
+TEST_CASE("clearing counts the held records as lost") {
   StepBuffer steps;
   steps.add({record(1, 5, Kind::actv, 0)});
   steps.clear();

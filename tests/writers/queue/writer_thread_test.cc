@@ -24,10 +24,10 @@ using namespace std::chrono_literals;
 
 namespace {
 
-// What sinks were told, in words. Any thread.
-class Story {
+// The calls of sinks, as words. Any thread.
+class CallLog {
  public:
-  void tell(const std::string& word) {
+  void add(const std::string& word) {
     const std::lock_guard lock(mutex_);
     text_ += word + " ";
     changed_.notify_all();
@@ -36,7 +36,7 @@ class Story {
     const std::lock_guard lock(mutex_);
     return text_;
   }
-  // False: the word has not come within a minute.
+  // False: the word was not there within a minute.
   bool wait_for(const std::string& word) {
     std::unique_lock lock(mutex_);
     return changed_.wait_for(lock, 60s, [&] { return text_.find(word + " ") != std::string::npos; });
@@ -48,30 +48,30 @@ class Story {
   std::string text_;
 };
 
-class StorySink : public Sink {
+class LoggingSink : public Sink {
  public:
-  StorySink(std::shared_ptr<Story> story, std::string name)
-      : story_(std::move(story)), name_(std::move(name)) {}
-  ~StorySink() override { story_->tell(name_ + ":closed"); }
+  LoggingSink(std::shared_ptr<CallLog> calls, std::string name)
+      : calls_(std::move(calls)), name_(std::move(name)) {}
+  ~LoggingSink() override { calls_->add(name_ + ":closed"); }
   const char* name() const override { return name_.c_str(); }
   tl::expected<void, SinkError> begin_revision(const Layout&) override {
-    story_->tell(name_ + ":begun");
+    calls_->add(name_ + ":begun");
     return {};
   }
   tl::expected<void, SinkError> write_step(Step step, const std::vector<Record>& records) override {
     std::ostringstream word;
     word << name_ << ":" << step.value;
     for (const Record& record : records) word << (&record == records.data() ? "=" : "+") << record.sequence;
-    story_->tell(word.str());
+    calls_->add(word.str());
     return {};
   }
   tl::expected<void, SinkError> flush() override {
-    story_->tell(name_ + ":flushed");
+    calls_->add(name_ + ":flushed");
     return {};
   }
 
  private:
-  const std::shared_ptr<Story> story_;
+  const std::shared_ptr<CallLog> calls_;
   const std::string name_;
 };
 
@@ -79,9 +79,9 @@ enum class StuckIn { write, flush };
 
 class StuckSink : public Sink {
  public:
-  StuckSink(std::shared_ptr<Story> story, std::shared_future<void> release, StuckIn where)
-      : story_(std::move(story)), release_(std::move(release)), where_(where) {}
-  ~StuckSink() override { story_->tell("closed"); }
+  StuckSink(std::shared_ptr<CallLog> calls, std::shared_future<void> release, StuckIn where)
+      : calls_(std::move(calls)), release_(std::move(release)), where_(where) {}
+  ~StuckSink() override { calls_->add("closed"); }
   const char* name() const override { return "stuck"; }
   tl::expected<void, SinkError> begin_revision(const Layout&) override { return {}; }
   tl::expected<void, SinkError> write_step(Step, const std::vector<Record>&) override {
@@ -95,16 +95,16 @@ class StuckSink : public Sink {
 
  private:
   void hang() {
-    story_->tell("stuck");
+    calls_->add("stuck");
     release_.wait();
   }
 
-  const std::shared_ptr<Story> story_;
+  const std::shared_ptr<CallLog> calls_;
   const std::shared_future<void> release_;
   const StuckIn where_;
 };
 
-std::vector<std::unique_ptr<Sink>> one(std::unique_ptr<Sink> sink) {
+std::vector<std::unique_ptr<Sink>> single_sink(std::unique_ptr<Sink> sink) {
   std::vector<std::unique_ptr<Sink>> sinks;
   sinks.push_back(std::move(sink));
   return sinks;
@@ -120,19 +120,19 @@ std::shared_ptr<RecordQueue> make_queue(std::size_t capacity = 1024, Overflow ov
   return std::make_shared<RecordQueue>(QueueOptions{capacity, overflow, 60s});
 }
 
-WriterThread::OnFinished teller(const std::shared_ptr<Story>& story) {
-  return [story](Revision revision, Step last) {
-    story->tell("finished:" + std::to_string(revision.value) + ":" + std::to_string(last.value));
+WriterThread::OnFinished log_finished(const std::shared_ptr<CallLog>& calls) {
+  return [calls](Revision revision, Step last) {
+    calls->add("finished:" + std::to_string(revision.value) + ":" + std::to_string(last.value));
   };
 }
 
 }  // namespace
 
 TEST_CASE("steps are written whole and ordered and then the end is reported") {
-  const auto story = std::make_shared<Story>();
+  const auto calls = std::make_shared<CallLog>();
   const auto queue = make_queue();
-  WriterThread writer(queue, teller(story));
-  writer.begin_revision(layout(1), one(std::make_unique<StorySink>(story, "a")));
+  WriterThread writer(queue, log_finished(calls));
+  writer.begin_revision(layout(1), single_sink(std::make_unique<LoggingSink>(calls, "a")));
   for (const std::int64_t step : {1, 2}) {
     queue->begin_step();
     queue->push(plain_record(step, 2));
@@ -141,34 +141,34 @@ TEST_CASE("steps are written whole and ordered and then the end is reported") {
     queue->end_step(Revision{1}, Step{step});
   }
   queue->end_collection(Revision{1}, Step{2});
-  REQUIRE(story->wait_for("finished:1:2"));
+  REQUIRE(calls->wait_for("finished:1:2"));
   CHECK(writer.stop(60s));
-  CHECK(story->text() == "a:begun a:1=0+1+2 a:2=0+1+2 a:flushed finished:1:2 a:flushed a:closed ");
+  CHECK(calls->text() == "a:begun a:1=0+1+2 a:2=0+1+2 a:flushed finished:1:2 a:flushed a:closed ");
   CHECK(writer.status().written == 6);
   CHECK(writer.status().lost == 0);
 }
 
 TEST_CASE("each revision has its own sinks and the old ones are closed first") {
-  const auto story = std::make_shared<Story>();
+  const auto calls = std::make_shared<CallLog>();
   const auto queue = make_queue();
   WriterThread writer(queue, nullptr);
-  writer.begin_revision(layout(1), one(std::make_unique<StorySink>(story, "a")));
+  writer.begin_revision(layout(1), single_sink(std::make_unique<LoggingSink>(calls, "a")));
   queue->push(plain_record(1, 0, 1));
   queue->end_step(Revision{1}, Step{1});
-  writer.begin_revision(layout(2), one(std::make_unique<StorySink>(story, "b")));
+  writer.begin_revision(layout(2), single_sink(std::make_unique<LoggingSink>(calls, "b")));
   queue->push(plain_record(2, 0, 2));
   queue->end_step(Revision{2}, Step{2});
   CHECK(writer.stop(60s));
-  CHECK(story->text() == "a:begun a:1=0 a:flushed a:closed b:begun b:2=0 b:flushed b:closed ");
+  CHECK(calls->text() == "a:begun a:1=0 a:flushed a:closed b:begun b:2=0 b:flushed b:closed ");
 }
 
-TEST_CASE("every record of a step from several threads is in it") {
+TEST_CASE("a step contains all records that several threads pushed") {
   constexpr std::uint64_t kEach = 5000;
   constexpr std::int64_t kSteps = 5;
   const auto last = std::make_shared<LastStep>();
   const auto queue = make_queue(256);
   WriterThread writer(queue, nullptr);
-  writer.begin_revision(layout(1), one(std::make_unique<MemorySink>(last)));
+  writer.begin_revision(layout(1), single_sink(std::make_unique<MemorySink>(last)));
   for (std::int64_t step = 0; step < kSteps; ++step) {
     std::atomic<std::uint64_t> sequence{0};
     std::vector<std::thread> threads;
@@ -191,16 +191,16 @@ TEST_CASE("every record of a step from several threads is in it") {
   CHECK(ordered);
 }
 
-TEST_CASE("a step that never ends fills the queue and no more memory than allowed") {
-  const auto story = std::make_shared<Story>();
+TEST_CASE("a step that never ends fills the queue and holds a bounded number of records") {
+  const auto calls = std::make_shared<CallLog>();
   const auto queue = make_queue(16, Overflow::drop);
   WriterOptions options;
   options.most_held = 1;
   WriterThread writer(queue, nullptr, options);
-  writer.begin_revision(layout(1), one(std::make_unique<StorySink>(story, "a")));
+  writer.begin_revision(layout(1), single_sink(std::make_unique<LoggingSink>(calls, "a")));
   constexpr std::uint64_t kPushed = 100000;
   for (std::uint64_t i = 0; i < kPushed; ++i) queue->push(plain_record(1, i));
-  // Takes are of 4096 at most, and none is made while anything is held.
+  // The writer takes at most 4096 records at a time, and none while it holds a record (most_held is 1).
   CHECK(queue->accepted() <= 4096 + 16);
   CHECK(queue->accepted() + queue->dropped() == kPushed);
   queue->end_step(Revision{1}, Step{1});
@@ -209,10 +209,10 @@ TEST_CASE("a step that never ends fills the queue and no more memory than allowe
 }
 
 TEST_CASE("a step that has not ended when the writer stops is lost and counted") {
-  const auto story = std::make_shared<Story>();
+  const auto calls = std::make_shared<CallLog>();
   const auto queue = make_queue();
   WriterThread writer(queue, nullptr);
-  writer.begin_revision(layout(1), one(std::make_unique<StorySink>(story, "a")));
+  writer.begin_revision(layout(1), single_sink(std::make_unique<LoggingSink>(calls, "a")));
   queue->push(plain_record(1, 0));
   queue->end_step(Revision{1}, Step{1});
   queue->push(plain_record(2, 0));
@@ -222,55 +222,56 @@ TEST_CASE("a step that has not ended when the writer stops is lost and counted")
   CHECK(writer.status().lost == 2);
 }
 
-TEST_CASE("a record after the end of its step is lost and holds up no other") {
-  const auto story = std::make_shared<Story>();
+TEST_CASE("a record after the end of its step is lost and delays no other") {
+  const auto calls = std::make_shared<CallLog>();
   const auto queue = make_queue();
-  WriterThread writer(queue, teller(story));
-  writer.begin_revision(layout(1), one(std::make_unique<StorySink>(story, "a")));
+  WriterThread writer(queue, log_finished(calls));
+  writer.begin_revision(layout(1), single_sink(std::make_unique<LoggingSink>(calls, "a")));
   queue->push(plain_record(1, 0));
   queue->end_step(Revision{1}, Step{1});
   queue->end_collection(Revision{1}, Step{1});
-  REQUIRE(story->wait_for("finished:1:1"));
+  REQUIRE(calls->wait_for("finished:1:1"));
   queue->push(plain_record(1, 1));
   queue->push(plain_record(2, 0));
   queue->end_step(Revision{1}, Step{2});
   queue->end_collection(Revision{1}, Step{2});
-  REQUIRE(story->wait_for("finished:1:2"));
-  CHECK(story->text().find("a:2=0 ") != std::string::npos);
+  REQUIRE(calls->wait_for("finished:1:2"));
+  CHECK(calls->text().find("a:2=0 ") != std::string::npos);
   REQUIRE(writer.stop(60s));
   CHECK(writer.status().written == 2);
   CHECK(writer.status().lost == 1);
 }
 
-TEST_CASE("the end of a collection is reported once its rows can be read") {
+TEST_CASE("the end of a collection is reported after its rows can be read") {
   const TemporaryDirectory scratch;
   const auto queue = make_queue();
-  const auto story = std::make_shared<Story>();
+  const auto calls = std::make_shared<CallLog>();
   std::string seen;
   WriterThread writer(queue, [&](Revision, Step) {
     seen = read_text(scratch.path() / "run" / "grad_reduced_4-4.csv");
-    story->tell("finished");
+    calls->add("finished");
   });
-  writer.begin_revision(layout(1), one(std::make_unique<CsvSink>([&] { return scratch.path() / "run"; },
-                                                                 std::make_shared<NameTable>())));
+  writer.begin_revision(layout(1),
+                        single_sink(std::make_unique<CsvSink>([&] { return scratch.path() / "run"; },
+                                                              std::make_shared<NameTable>())));
   queue->push(plain_record(4, 0));
   queue->end_step(Revision{1}, Step{4});
   queue->end_collection(Revision{1}, Step{4});
-  REQUIRE(story->wait_for("finished"));
+  REQUIRE(calls->wait_for("finished"));
   CHECK(writer.stop(60s));
   CHECK(seen == "vpp_stage,name,step,norm,shape,dtype\n0,,4,0.0,,\n");
 }
 
-TEST_CASE("rows that cannot be written are counted and named and end no process") {
+TEST_CASE("rows that cannot be written are counted and reported and do not kill the process") {
   const TemporaryDirectory scratch;
   const auto queue = make_queue(65536);
   WriterThread writer(queue, nullptr);
-  writer.begin_revision(layout(1), one(std::make_unique<CsvSink>([&] { return scratch.path(); },
-                                                                 std::make_shared<NameTable>())));
+  writer.begin_revision(layout(1), single_sink(std::make_unique<CsvSink>([&] { return scratch.path(); },
+                                                                         std::make_shared<NameTable>())));
   rlimit before{};
   ::getrlimit(RLIMIT_FSIZE, &before);
   const rlimit small{4096, before.rlim_max};
-  // SIGXFSZ has its default action here, which is to kill.
+  // The default action of SIGXFSZ is to kill the process.
   ::setrlimit(RLIMIT_FSIZE, &small);
   for (std::uint64_t i = 0; i < 1000; ++i) queue->push(plain_record(1, i));
   queue->end_step(Revision{1}, Step{1});
@@ -284,65 +285,65 @@ TEST_CASE("rows that cannot be written are counted and named and end no process"
   CHECK(files_in(scratch.path()).empty());
 }
 
-TEST_CASE("a writer stuck in a sink says so in its status until it goes on") {
-  const auto story = std::make_shared<Story>();
+TEST_CASE("a writer stuck in a sink says so in its status until it continues") {
+  const auto calls = std::make_shared<CallLog>();
   std::promise<void> release;
   const auto queue = make_queue(16, Overflow::drop);
   WriterThread writer(queue, nullptr);
-  auto sink = std::make_unique<StuckSink>(story, release.get_future().share(), StuckIn::write);
-  writer.begin_revision(layout(1), one(std::move(sink)));
+  auto sink = std::make_unique<StuckSink>(calls, release.get_future().share(), StuckIn::write);
+  writer.begin_revision(layout(1), single_sink(std::move(sink)));
   queue->push(plain_record(1, 0));
   queue->end_step(Revision{1}, Step{1});
-  REQUIRE(story->wait_for("stuck"));
+  REQUIRE(calls->wait_for("stuck"));
   CHECK(eventually([&] { return writer.status().last_error == "the writer has made no progress for 2 s"; }));
   release.set_value();
   CHECK(eventually([&] { return writer.status().last_error.empty(); }));
 }
 
-TEST_CASE("a writer stuck in a sink is left behind and reports nothing any more") {
+TEST_CASE("a writer stuck in a sink is abandoned by stop and reports nothing afterwards") {
   for (const StuckIn where : {StuckIn::write, StuckIn::flush}) {
-    const auto story = std::make_shared<Story>();
+    const auto calls = std::make_shared<CallLog>();
     std::promise<void> release;
     {
       const auto queue = make_queue(16, Overflow::drop);
-      WriterThread writer(queue, teller(story));
-      writer.begin_revision(layout(1),
-                            one(std::make_unique<StuckSink>(story, release.get_future().share(), where)));
+      WriterThread writer(queue, log_finished(calls));
+      writer.begin_revision(
+          layout(1), single_sink(std::make_unique<StuckSink>(calls, release.get_future().share(), where)));
       queue->push(plain_record(1, 0));
       queue->end_step(Revision{1}, Step{1});
       queue->end_collection(Revision{1}, Step{1});
-      REQUIRE(story->wait_for("stuck"));
+      REQUIRE(calls->wait_for("stuck"));
       CHECK_FALSE(writer.stop(20ms));
       CHECK_FALSE(queue->push(plain_record(2, 0)));
     }
     release.set_value();
-    REQUIRE(story->wait_for("closed"));
-    CHECK(story->text() == "stuck closed ");
+    REQUIRE(calls->wait_for("closed"));
+    CHECK(calls->text() == "stuck closed ");
   }
 }
 
-TEST_CASE("a writer that is left behind tries no file again") {
-  const auto story = std::make_shared<Story>();
+TEST_CASE("an abandoned writer retries no file") {
+  const auto calls = std::make_shared<CallLog>();
   std::promise<void> release;
   {
     const auto queue = make_queue(16, Overflow::drop);
     WriterOptions options;
     options.pauses = {0ms, 0ms};
     WriterThread writer(queue, nullptr, options);
-    writer.begin_revision(
-        layout(1), one(std::make_unique<StuckSink>(story, release.get_future().share(), StuckIn::write)));
-    writer.write_file([story]() -> tl::expected<void, std::string> {
-      story->tell("tried");
+    writer.begin_revision(layout(1), single_sink(std::make_unique<StuckSink>(
+                                         calls, release.get_future().share(), StuckIn::write)));
+    writer.write_file([calls]() -> tl::expected<void, std::string> {
+      calls->add("tried");
       return tl::unexpected(std::string("no room"));
     });
     queue->push(plain_record(1, 0));
     queue->end_step(Revision{1}, Step{1});
-    REQUIRE(story->wait_for("stuck"));
+    REQUIRE(calls->wait_for("stuck"));
     CHECK_FALSE(writer.stop(20ms));
   }
   release.set_value();
-  REQUIRE(story->wait_for("closed"));
-  CHECK(story->text() == "tried stuck closed ");
+  REQUIRE(calls->wait_for("closed"));
+  CHECK(calls->text() == "tried stuck closed ");
 }
 
 TEST_CASE("files dropped in a burst are in the status until the files of the burst are written") {
@@ -366,7 +367,7 @@ TEST_CASE("files dropped in a burst are in the status until the files of the bur
   CHECK(eventually([&] { return writer.status().last_error.empty(); }));
 }
 
-TEST_CASE("in a forked child there is nothing to stop") {
+TEST_CASE("stop succeeds at once in a forked child") {
   const auto queue = make_queue();
   WriterThread writer(queue, nullptr);
   const pid_t child = ::fork();

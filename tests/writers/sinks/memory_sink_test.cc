@@ -7,7 +7,7 @@
 
 using namespace gradmon;
 
-TEST_CASE("the last step is kept and only that") {
+TEST_CASE("only the last step is kept") {
   const auto last = std::make_shared<LastStep>();
   CHECK(last->content().step == Step{-1});
   MemorySink sink(last);

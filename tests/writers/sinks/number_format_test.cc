@@ -33,7 +33,7 @@ std::string count(double value) {
 
 }  // namespace
 
-TEST_CASE("a number is printed as Python prints round of it") {
+TEST_CASE("a number is printed as Python prints its rounded value") {
   const std::vector<Case> cases = {
       {0.0, 6, "0.0"},
       {-0.0, 6, "-0.0"},
@@ -78,7 +78,7 @@ TEST_CASE("a number is printed as Python prints round of it") {
   }
 }
 
-TEST_CASE("a value that rounding would wipe out keeps its significant digits") {
+TEST_CASE("a value that would round to 0 keeps its significant digits") {
   const std::vector<Case> cases = {
       {1.23456789e-09, 6, "1.23457e-09"}, {-1e-09, 6, "-1.00000e-09"}, {5e-324, 6, "4.94066e-324"},
       {4.9e-07, 6, "4.90000e-07"},        {0.04, 0, "4e-02"},          {3e-09, 3, "3.00e-09"},
@@ -89,7 +89,7 @@ TEST_CASE("a value that rounding would wipe out keeps its significant digits") {
   }
 }
 
-TEST_CASE("what is not finite is named") {
+TEST_CASE("values that are not finite are printed as nan and inf and -inf") {
   constexpr double inf = std::numeric_limits<double>::infinity();
   CHECK(number(std::nan(""), 6) == "nan");
   CHECK(number(-std::nan(""), 6) == "nan");
@@ -98,7 +98,7 @@ TEST_CASE("what is not finite is named") {
   CHECK(count(std::nan("")) == "nan");
 }
 
-TEST_CASE("a count has no point") {
+TEST_CASE("a count has no decimal point") {
   CHECK(count(0) == "0");
   CHECK(count(40) == "40");
   CHECK(count(4294967296.0) == "4294967296");

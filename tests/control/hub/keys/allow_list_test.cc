@@ -15,7 +15,7 @@ std::string why(const std::string& text) {
   return list ? "" : list.error();
 }
 
-TEST_CASE("a key survives the way to text and back") {
+TEST_CASE("a key is unchanged after encoding and decoding") {
   KeyBytes key{};
   REQUIRE_FALSE(from_z85(kKey, key));
   REQUIRE(to_z85(key) == kKey);
@@ -29,7 +29,7 @@ TEST_CASE("a key survives the way to text and back") {
   REQUIRE(from_z85(kKey.substr(0, 39), key) == 39U);
 }
 
-TEST_CASE("an allow-list names clients and what they may do") {
+TEST_CASE("an allow-list gives the name and the role of each key") {
   const auto list = parse_allow_list(
       "# title\n\nalice read " + kKey + "\r\n\t bob_2\tcontrol " + kOther + "  \n", "clients.allow");
   REQUIRE(list);
@@ -44,7 +44,7 @@ TEST_CASE("an allow-list names clients and what they may do") {
   REQUIRE(allow_list_line({"bob", Role::control}, key) == "bob control " + kOther + "\n");
 }
 
-TEST_CASE("a broken allow-list is refused with file and line and column and without any key") {
+TEST_CASE("an invalid allow-list is refused with the position of the error and without any key") {
   REQUIRE(why("") == "clients.allow: lists no client: nobody could connect");
   REQUIRE(why("# nobody\n\n") == "clients.allow: lists no client: nobody could connect");
   REQUIRE(why("alice read") == "clients.allow:1:11: expected NAME ROLE PUBLICKEY, got 2 words");

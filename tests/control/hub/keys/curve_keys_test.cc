@@ -1,13 +1,15 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "control/hub/keys/curve_keys.h"
 
-#include <signal.h>
-#include <sys/resource.h>
 #include <sys/stat.h>
 #include <unistd.h>
 
+#include <array>
+
 #include "control/debian_version.h"
 #include "control/hub/keys/keygen.h"
+#include "tests/control/host/file_mode.h"
+#include "tests/control/host/resource_limit.h"
 #include "tests/support/temporary_directory.h"
 #include GRADMON_CATCH_HEADER
 
@@ -19,7 +21,7 @@ namespace fs = std::filesystem;
 struct Keys {
   TemporaryDirectory scratch;
   fs::path directory = scratch / "keys";
-  std::string told = *make_key_directory(directory);
+  std::string message = *make_key_directory(directory);
 
   fs::path operator/(const std::string& name) const { return directory / name; }
   std::string server_error() const {
@@ -28,18 +30,12 @@ struct Keys {
   }
 };
 
-unsigned mode_of(const fs::path& path) {
-  struct stat status {};
-  REQUIRE(lstat(path.c_str(), &status) == 0);
-  return status.st_mode & 07777U;
-}
-
 std::string without(std::string text, const std::string& what) {
   for (std::size_t at = 0; (at = text.find(what)) != text.npos;) text.replace(at, what.size(), "KEYS");
   return text;
 }
 
-TEST_CASE("keygen makes a directory that rank 0 and ranks and gradmonctl can read") {
+TEST_CASE("keygen makes the keys of rank 0 and of the ranks and of gradmonctl") {
   const Keys keys;
   const auto server = read_server_keys(keys.directory);
   REQUIRE(server);
@@ -54,9 +50,9 @@ TEST_CASE("keygen makes a directory that rank 0 and ranks and gradmonctl can rea
   REQUIRE(server->clients.at(gradmonctl->secret.public_key()).name == "operator");
 }
 
-TEST_CASE("keygen says what it made and prints no key") {
+TEST_CASE("keygen lists the files that it made and prints no key") {
   const Keys keys;
-  REQUIRE(without(keys.told, keys.directory.string()) ==
+  REQUIRE(without(keys.message, keys.directory.string()) ==
           "made KEYS\n"
           "  server.secret    the job's own key, for rank 0\n"
           "  server.public    what its clients know it by\n"
@@ -72,7 +68,7 @@ TEST_CASE("keygen says what it made and prints no key") {
           "a client elsewhere needs a directory with alice.secret and server.public\n");
 }
 
-TEST_CASE("a key directory may be named with a slash behind it") {
+TEST_CASE("a key directory may be named with a trailing slash") {
   TemporaryDirectory scratch;
   const auto made = make_key_directory(scratch / "new/keys/");
   CAPTURE(made ? "" : made.error());
@@ -80,14 +76,14 @@ TEST_CASE("a key directory may be named with a slash behind it") {
   REQUIRE((mode_of(scratch / "new/keys") & 0077U) == 0U);
 }
 
-TEST_CASE("secrets are for their owner alone whatever the umask") {
+TEST_CASE("only the owner can read secrets whatever the umask") {
   for (const mode_t mask : {0000U, 0022U, 0777U}) {
     const mode_t before = umask(mask);
     TemporaryDirectory scratch;
     const auto made = make_key_directory(scratch / "keys");
     umask(before);
     CAPTURE(mask, made ? "" : made.error());
-    if (mask == 0777U && !made) continue;  // Not even its maker may use such a directory.
+    if (mask == 0777U && !made) continue;  // With this umask not even the owner can use the directory.
     REQUIRE(made);
     const fs::path keys = scratch / "keys";
     for (const char* secret : {"server.secret", "ranks.secret", "operator.secret"})
@@ -98,7 +94,7 @@ TEST_CASE("secrets are for their owner alone whatever the umask") {
   }
 }
 
-TEST_CASE("keygen changes nothing that is there") {
+TEST_CASE("keygen changes no existing file") {
   const Keys keys;
   REQUIRE(add_client(keys.directory, {"alice", Role::read}));
   const auto all = [&] {
@@ -124,20 +120,6 @@ TEST_CASE("keygen changes nothing that is there") {
           "KEYS/server.public: not a directory");
 }
 
-// A bound on the size of files stands for a file system that is full.
-struct NoRoom {
-  rlimit before{};
-  explicit NoRoom(rlim_t bytes) {
-    signal(SIGXFSZ, SIG_IGN);
-    getrlimit(RLIMIT_FSIZE, &before);
-    const rlimit now{bytes, before.rlim_max};
-    setrlimit(RLIMIT_FSIZE, &now);
-  }
-  ~NoRoom() { setrlimit(RLIMIT_FSIZE, &before); }
-  NoRoom(const NoRoom&) = delete;
-  NoRoom& operator=(const NoRoom&) = delete;
-};
-
 std::size_t files_in(const fs::path& directory) {
   return static_cast<std::size_t>(std::distance(fs::directory_iterator(directory), fs::directory_iterator()));
 }
@@ -149,7 +131,7 @@ TEST_CASE("a keygen that fails midway leaves nothing and can be repeated") {
     fs::remove_all(keys);
     if (exists) REQUIRE(mkdir(keys.c_str(), 0700) == 0);
     {
-      const NoRoom full(50);  // enough for each key, but not for the list of clients
+      const FileSizeLimit full(50);  // enough for each key, but not for the list of clients
       REQUIRE_FALSE(make_key_directory(keys));
     }
     REQUIRE(fs::exists(keys) == exists);
@@ -163,7 +145,7 @@ TEST_CASE("a client that cannot be listed leaves no secret and no other file") {
   const std::string before = read_text(keys / "clients.allow");
   const std::size_t files = files_in(keys.directory);
   {
-    const NoRoom full(50);
+    const FileSizeLimit full(50);
     REQUIRE_FALSE(add_client(keys.directory, {"alice", Role::read}));
   }
   REQUIRE(read_text(keys / "clients.allow") == before);
@@ -171,14 +153,14 @@ TEST_CASE("a client that cannot be listed leaves no secret and no other file") {
   REQUIRE(add_client(keys.directory, {"alice", Role::read}));
 }
 
-TEST_CASE("a listed client keeps its secret where the directory cannot be synced") {
+TEST_CASE("a listed client keeps its secret if the directory cannot be synced") {
   const Keys keys;
   if (geteuid() == 0) {
     for (const char* name : {"", "clients.allow"}) REQUIRE(chown((keys / name).c_str(), 65534, 65534) == 0);
     REQUIRE(chmod(keys.scratch.path().c_str(), 0755) == 0);
     REQUIRE(seteuid(65534) == 0);
   }
-  chmod(keys.directory.c_str(), 0300);  // It cannot be opened, and so not be synced.
+  chmod(keys.directory.c_str(), 0300);  // The directory cannot be opened, so it cannot be synced.
   const auto added = add_client(keys.directory, {"alice", Role::read});
   chmod(keys.directory.c_str(), 0700);
   const bool has_secret = fs::exists(keys / "alice.secret");
@@ -190,7 +172,7 @@ TEST_CASE("a listed client keeps its secret where the directory cannot be synced
   CHECK(list.find("alice read ") != std::string::npos);
 }
 
-TEST_CASE("a key directory that is not there or not safe is refused with the remedy") {
+TEST_CASE("a key directory that is missing or unsafe is refused with the remedy") {
   const Keys keys;
   const auto why = [&] { return without(keys.server_error(), keys.directory.string()); };
   REQUIRE(why().empty());
@@ -242,7 +224,7 @@ TEST_CASE("a key file that is missing or can be read by others or is not Z85 is 
   fs::create_symlink("loop", secret);
   REQUIRE(why() == "KEYS/server.secret: Too many levels of symbolic links");
   fs::remove(secret);
-  write_text(keys / "real", good.substr(0, 40));  // A link, as Kubernetes has them, and no line feed.
+  write_text(keys / "real", good.substr(0, 40));  // A link, as Kubernetes has it, and no line feed.
   chmod((keys / "real").c_str(), 0400);
   fs::create_symlink("real", secret);
   REQUIRE(why().empty());
@@ -252,7 +234,7 @@ TEST_CASE("a key file that is missing or can be read by others or is not Z85 is 
   REQUIRE(why() == "KEYS/clients.allow: No such file or directory");
 }
 
-TEST_CASE("a key file of somebody else is refused") {
+TEST_CASE("a key file of another user is refused") {
   if (geteuid() != 0) {
     WARN("skipped: needs root");
     return;
@@ -263,7 +245,7 @@ TEST_CASE("a key file of somebody else is refused") {
           "KEYS/server.secret: belongs to uid 65534, not to uid 0 who runs this");
 }
 
-TEST_CASE("gradmonctl takes operator.secret or else the only one there is") {
+TEST_CASE("gradmonctl uses operator.secret or else the only client's secret") {
   const Keys keys;
   REQUIRE(add_client(keys.directory, {"alice", Role::read}));
   const auto server = read_server_keys(keys.directory);
@@ -282,16 +264,22 @@ TEST_CASE("gradmonctl takes operator.secret or else the only one there is") {
   REQUIRE(read_operator_keys(keys.directory).error().find("contains no client secret") != std::string::npos);
 }
 
-TEST_CASE("a secret is gone from memory with its owner") {
+TEST_CASE("a secret that is destroyed or moved is wiped from memory") {
   alignas(SecretKey) std::array<unsigned char, sizeof(SecretKey)> place{};
   KeyBytes bytes{};
   bytes.fill(0x5a);
   auto* secret = new (place.data()) SecretKey(bytes);
   REQUIRE(place[0] == 0x5a);
-  const SecretKey moved(std::move(*secret));
-  REQUIRE(moved.bytes() == bytes);
-  secret->~SecretKey();
-  REQUIRE(place == decltype(place){});
+  SECTION("destroyed") {
+    secret->~SecretKey();
+    CHECK(place == decltype(place){});
+  }
+  SECTION("moved") {
+    const SecretKey moved(std::move(*secret));
+    CHECK(moved.bytes() == bytes);
+    CHECK(place == decltype(place){});
+    secret->~SecretKey();
+  }
 }
 
 }  // namespace

@@ -2,16 +2,16 @@
 #include "control/hub/keys/hub_keys.h"
 
 #include <sys/stat.h>
-#include <unistd.h>
 
 #include "control/debian_version.h"
+#include "tests/control/host/file_mode.h"
 #include "tests/support/temporary_directory.h"
 #include GRADMON_CATCH_HEADER
 
 namespace gradmon {
 namespace {
 
-TEST_CASE("a hub's own keys are kept for the next hub and nobody else can read them") {
+TEST_CASE("a hub's own keys are saved for the next hub and only the owner can read them") {
   const TemporaryDirectory directory;
   const auto file = directory / "keys";
   auto made = hub_keys_in(file);
@@ -21,16 +21,14 @@ TEST_CASE("a hub's own keys are kept for the next hub and nobody else can read t
   made->admitted = {hub_keys_in(file)->secret.public_key(), hub_keys_in(file)->secret.public_key()};
   REQUIRE(made->admitted.size() == 2);
   REQUIRE(save_hub_keys(file, *made));
-  struct stat status {};
-  REQUIRE(stat(file.c_str(), &status) == 0);
-  CHECK((status.st_mode & 07777U) == 0600);
+  CHECK(mode_of(file) == 0600);
   const auto again = hub_keys_in(file);
   CHECK(again->secret.bytes() == made->secret.bytes());
   CHECK(again->endpoint == made->endpoint);
   CHECK(again->admitted == made->admitted);
 }
 
-TEST_CASE("a file of keys that others can read, is torn or holds nonsense is not taken") {
+TEST_CASE("a key file that others can read or that is damaged is not used") {
   const TemporaryDirectory directory;
   const auto file = directory / "keys";
   const auto made = hub_keys_in(file);

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// The config file as the agent has it: what a job leaves to the next.
+// ConfigService, and the write-back note that a job leaves to the next.
 #include "control/hub/service/config_service.h"
 
 #include <sys/stat.h>
@@ -23,23 +23,23 @@ FileIdentity identity_of(const fs::path& path) {
   return read->content.identity;
 }
 
-// A desk with the agent thread's part done by the test.
-struct Desk {
+// A ConfigService. The test takes its results from the mailbox, as the hub's thread does.
+struct ConfigServiceFixture {
   const TemporaryDirectory directory;
   const fs::path path = directory / "config.json";
   const fs::path output = directory / "out";
   const fs::path note_path = output / ".gradmon" / "writeback.json";
   const WriteBackNote note{output, path};
   const std::shared_ptr<Mailbox> mailbox = std::make_shared<Mailbox>();
-  std::vector<std::string> said;  // contents and problems, in order
+  std::vector<std::string> reports;  // contents and problems, in order
   DiskThread disk;
-  ConfigService desk{{path, output, {"launch", "", "host"}}, disk, mailbox};
+  ConfigService service{{path, output, {"launch", "", "host"}}, disk, mailbox};
 
   void watch() {
-    desk.watch({[this](const ConfigService::Content& content, const std::string&) {
-                  said.push_back(content ? content->text : "(problem) " + content.error());
-                },
-                [](const std::vector<std::string>&) {}});
+    service.watch({[this](const ConfigService::Content& content, const std::string&) {
+                     reports.push_back(content ? content->text : "(problem) " + content.error());
+                   },
+                   [](const std::vector<std::string>&) {}});
   }
   bool until(const std::function<bool()>& condition) {
     return eventually([&] {
@@ -49,14 +49,14 @@ struct Desk {
   }
   std::string first() {
     watch();
-    return until([&] { return !said.empty(); }) ? said.front() : "(nothing)";
+    return until([&] { return !reports.empty(); }) ? reports.front() : "(nothing)";
   }
 };
 
 }  // namespace
 
-TEST_CASE("a write-back that was due when the last job died is done before the file is looked at") {
-  Desk f;
+TEST_CASE("a write-back that the last job left undone is done before the first report") {
+  ConfigServiceFixture f;
   write_text(f.path, kOn);
   REQUIRE(f.note.write(identity_of(f.path)));
   CHECK(f.first() == kOff);
@@ -64,8 +64,8 @@ TEST_CASE("a write-back that was due when the last job died is done before the f
   CHECK_FALSE(fs::exists(f.note_path));
 }
 
-TEST_CASE("a note of an older save changes nothing and goes") {
-  Desk f;
+TEST_CASE("a note of an older save changes nothing and is removed") {
+  ConfigServiceFixture f;
   write_text(f.path, kOn);
   REQUIRE(f.note.write(identity_of(f.path)));
   fs::last_write_time(f.path, fs::file_time_type::clock::now() - std::chrono::hours(1));
@@ -75,18 +75,18 @@ TEST_CASE("a note of an older save changes nothing and goes") {
   CHECK_FALSE(fs::exists(f.note_path));
 }
 
-TEST_CASE("a note of another config file is left to that") {
-  Desk f;
+TEST_CASE("a note of another config file is left alone") {
+  ConfigServiceFixture f;
   write_text(f.path, kOn);
   REQUIRE(WriteBackNote(f.output, f.directory / "other.json").write(identity_of(f.path)));
   CHECK(f.first() == kOn);
   CHECK(fs::exists(f.note_path));
 }
 
-TEST_CASE("a note that is cut short or not ours is no note") {
+TEST_CASE("a note that is cut short or invalid is ignored") {
   for (const char* text :
        {"", "{", "[]", "{}", R"({"config": 1})", R"({"config": "/c", "mtime_ns": "x", "size": -1})"}) {
-    Desk f;
+    ConfigServiceFixture f;
     write_text(f.path, kOn);
     fs::create_directories(f.note_path.parent_path());
     write_text(f.note_path, text);
@@ -95,8 +95,8 @@ TEST_CASE("a note that is cut short or not ours is no note") {
   }
 }
 
-TEST_CASE("a file that can no longer be written is taken as it is in spite of a note") {
-  Desk f;
+TEST_CASE("a file that has become read-only is reported as it is and its note is removed") {
+  ConfigServiceFixture f;
   write_text(f.path, kOn);
   REQUIRE(f.note.write(identity_of(f.path)));
   REQUIRE(::chmod(f.path.c_str(), 0444) == 0);
@@ -105,7 +105,7 @@ TEST_CASE("a file that can no longer be written is taken as it is in spite of a 
   CHECK_FALSE(fs::exists(f.note_path));
 }
 
-TEST_CASE("a note is read back as it was left and the newest counts") {
+TEST_CASE("a note is read back unchanged and a newer note replaces it") {
   const TemporaryDirectory directory;
   const WriteBackNote note(directory / "new" / "out", directory / "c.json");
   CHECK_FALSE(note.read());
@@ -119,14 +119,14 @@ TEST_CASE("a note is read back as it was left and the newest counts") {
   CHECK_FALSE(note.read());
 }
 
-TEST_CASE("a write-back leaves neither a note nor an older content") {
-  Desk f;
+TEST_CASE("a write-back leaves no note and changes only the save that it is for") {
+  ConfigServiceFixture f;
   write_text(f.path, kOn);
   REQUIRE(f.first() == kOn);
   std::optional<ConfigService::Edited> edited;
   const auto write_back = [&](const FileIdentity& save) {
     edited.reset();
-    f.desk.write_back(save, [&](ConfigService::Edited done) { edited = std::move(done); });
+    f.service.write_back(save, [&](ConfigService::Edited done) { edited = std::move(done); });
     REQUIRE(f.until([&] { return edited.has_value(); }));
   };
   write_back({1, 2, "another"});
@@ -139,8 +139,8 @@ TEST_CASE("a write-back leaves neither a note nor an older content") {
   CHECK_FALSE(fs::exists(f.note_path));
 }
 
-TEST_CASE("what another job writes into the config is told with its name, a save of the user's without") {
-  Desk f;
+TEST_CASE("a save by another job is reported with its name and a save by the user without") {
+  ConfigServiceFixture f;
   write_text(f.path, kOn);
   std::vector<std::string> writers;
   DiskThread disk;
@@ -149,27 +149,28 @@ TEST_CASE("what another job writes into the config is told with its name, a save
   other.watch({[&](const ConfigService::Content&, const std::string& writer) { writers.push_back(writer); },
                [&](std::vector<std::string> jobs) { others = std::move(jobs); }});
   REQUIRE(f.first() == kOn);
-  REQUIRE(f.until([&] { return writers.size() == 1 && others == std::vector<std::string>{"job launch on host"}; }));
-  f.desk.write_back(identity_of(f.path), [](const ConfigService::Edited&) {});
+  REQUIRE(f.until(
+      [&] { return writers.size() == 1 && others == std::vector<std::string>{"job launch on host"}; }));
+  f.service.write_back(identity_of(f.path), [](const ConfigService::Edited&) {});
   REQUIRE(f.until([&] { return writers.size() == 2; }));
   write_text(f.path, kOn);
   REQUIRE(f.until([&] { return writers.size() == 3; }));
   CHECK(writers == std::vector<std::string>{"", "job launch on host", ""});
 }
 
-TEST_CASE("an output directory that cannot be made keeps no write-back from the file") {
-  Desk f;
+TEST_CASE("a write-back is made even if the output directory cannot be made") {
+  ConfigServiceFixture f;
   write_text(f.path, kOn);
   write_text(f.output, "in the way");
   REQUIRE(f.first() == kOn);
   std::optional<ConfigService::Edited> edited;
-  f.desk.write_back(identity_of(f.path), [&](ConfigService::Edited done) { edited = std::move(done); });
+  f.service.write_back(identity_of(f.path), [&](ConfigService::Edited done) { edited = std::move(done); });
   REQUIRE(f.until([&] { return edited.has_value(); }));
   CHECK(edited->has_value());
   CHECK(read_text(f.path) == kOff);
 }
 
-TEST_CASE("the file is let go of on the disk thread and not by who destroys the desk") {
+TEST_CASE("the disk thread releases the file when it ends and not the destructor of the service") {
   const TemporaryDirectory directory;
   const fs::path path = directory / "config.json";
   write_text(path, kOn);
@@ -178,25 +179,26 @@ TEST_CASE("the file is let go of on the disk thread and not by who destroys the 
   };
   const auto mailbox = std::make_shared<Mailbox>();
   auto disk = std::make_unique<DiskThread>();
-  ConfigService desk({path, directory.path(), {"launch", "", "host"}}, *disk, mailbox);
+  ConfigService service({path, directory.path(), {"launch", "", "host"}}, *disk, mailbox);
   bool edited = false;
-  desk.watch({[](const ConfigService::Content&, const std::string&) {},
-              [](const std::vector<std::string>&) {}});
-  desk.edit({{"dynamic_on", "false"}}, [&](const ConfigService::Edited& done) { edited = done.has_value(); });
+  service.watch(
+      {[](const ConfigService::Content&, const std::string&) {}, [](const std::vector<std::string>&) {}});
+  service.edit({{"dynamic_on", "false"}},
+               [&](const ConfigService::Edited& done) { edited = done.has_value(); });
   REQUIRE(eventually([&] {
     for (const auto& job : mailbox->take()) job();
     return edited;
   }));
-  REQUIRE(files() == 3);  // with what the edit has displaced, and the jobs' records
+  REQUIRE(files() == 3);  // the config, the displaced file and the job registry
   disk.reset();
   CHECK(eventually([&] { return files() == 1; }));
 }
 
 TEST_CASE("an edit of a file that is not watched is refused") {
-  Desk f;
+  ConfigServiceFixture f;
   write_text(f.path, kOn);
   std::optional<ConfigService::Edited> edited;
-  f.desk.edit({{"dynamic_on", "false"}}, [&](ConfigService::Edited done) { edited = std::move(done); });
+  f.service.edit({{"dynamic_on", "false"}}, [&](ConfigService::Edited done) { edited = std::move(done); });
   REQUIRE(f.until([&] { return edited.has_value(); }));
   CHECK(edited->error().kind == EditError::Kind::unwritable);
   CHECK(read_text(f.path) == kOn);

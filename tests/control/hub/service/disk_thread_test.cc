@@ -14,7 +14,7 @@
 namespace gradmon {
 namespace {
 
-TEST_CASE("jobs run one after another in their order") {
+TEST_CASE("jobs run one after another in the order of post") {
   DiskThread disk;
   std::vector<int> order;
   for (int i = 0; i < 100; ++i) {
@@ -25,7 +25,7 @@ TEST_CASE("jobs run one after another in their order") {
   for (int i = 0; i < 100; ++i) REQUIRE(order[static_cast<std::size_t>(i)] == i);
 }
 
-TEST_CASE("an exception of any type, also of what is watched, ends nothing") {
+TEST_CASE("an exception of any type in a job or in the watch does not end the thread") {
   auto done = std::make_shared<std::atomic<bool>>(false);
   DiskThread disk;
   disk.watch([] {
@@ -37,7 +37,7 @@ TEST_CASE("an exception of any type, also of what is watched, ends nothing") {
   CHECK(eventually([&] { return done->load(); }));
 }
 
-TEST_CASE("nobody waits at exit for a job that hangs") {
+TEST_CASE("the destructor does not wait for a job that hangs") {
   auto release = std::make_shared<std::promise<void>>();
   auto done = std::make_shared<std::promise<void>>();
   {
@@ -54,7 +54,7 @@ TEST_CASE("nobody waits at exit for a job that hangs") {
   REQUIRE(done->get_future().wait_for(std::chrono::seconds(10)) == std::future_status::ready);
 }
 
-TEST_CASE("a call that does not return is told with its time until it has returned") {
+TEST_CASE("a job or a watch that hangs has an age until it returns") {
   std::promise<void> release;
   DiskThread disk;
   CHECK(disk.current_task_age() == std::chrono::milliseconds(0));
@@ -62,7 +62,7 @@ TEST_CASE("a call that does not return is told with its time until it has return
   CHECK(eventually([&] { return disk.current_task_age() >= std::chrono::milliseconds(20); }));
   release.set_value();
   CHECK(eventually([&] { return disk.current_task_age() == std::chrono::milliseconds(0); }));
-  // So is a look at what is watched.
+  // A call of the watch has an age, too.
   std::promise<void> look;
   disk.watch([&] {
     return DiskThread::Watch{[] { return -1; }, [] { return std::chrono::milliseconds(60'000); },
@@ -73,7 +73,7 @@ TEST_CASE("a call that does not return is told with its time until it has return
   CHECK(eventually([&] { return disk.current_task_age() == std::chrono::milliseconds(0); }));
 }
 
-TEST_CASE("what is watched is looked at when its descriptor is readable") {
+TEST_CASE("the watch is called when its descriptor is readable") {
   auto wake = std::make_shared<WakeUp>();
   auto looks = std::make_shared<std::atomic<int>>(0);
   DiskThread disk;

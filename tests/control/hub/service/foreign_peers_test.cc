@@ -18,39 +18,39 @@ Envelope hello_of(const std::string& launch) {
   return {"", Rank{3}, 0, hello};
 }
 
-TEST_CASE("a process of an earlier launch is named once in the log and stays in the status while it speaks") {
-  ForeignPeers strangers(kOwn, "second");
+TEST_CASE("a process of an earlier launch is logged once and stays in the status while it sends") {
+  ForeignPeers foreign_peers(kOwn, "second");
   const Envelope old{kOld, Rank{1}, 1, Progress{}};
   const std::string line = "rank 1 of an earlier launch (epoch fedcba98) still runs";
-  CHECK(strangers.hear(old, Ticks{1000}) == line);
-  CHECK_FALSE(strangers.hear(old, Ticks{9000}));
-  CHECK(strangers.heard(Ticks{18000}) == std::vector<std::string>{line});
-  CHECK(strangers.heard(Ticks{19000}).empty());
+  CHECK(foreign_peers.hear(old, Ticks{1000}) == line);
+  CHECK_FALSE(foreign_peers.hear(old, Ticks{9000}));
+  CHECK(foreign_peers.heard(Ticks{18000}) == std::vector<std::string>{line});
+  CHECK(foreign_peers.heard(Ticks{19000}).empty());
 }
 
 TEST_CASE("a process of another launch that asks to join is named with its pid") {
-  ForeignPeers strangers(kOwn, "second");
-  CHECK(strangers.hear(hello_of("first"), Ticks{0}) ==
+  ForeignPeers foreign_peers(kOwn, "second");
+  CHECK(foreign_peers.hear(hello_of("first"), Ticks{0}) ==
         "rank 3 of another launch (\"first\", pid 77 on far) asks to join");
 }
 
-TEST_CASE("whoever is of this job is no stranger") {
-  ForeignPeers strangers(kOwn, "second");
-  CHECK_FALSE(strangers.hear(hello_of("second"), Ticks{0}));
-  CHECK_FALSE(strangers.hear({kOwn, Rank{1}, 1, Progress{}}, Ticks{0}));
-  CHECK(strangers.heard(Ticks{0}).empty());
+TEST_CASE("a process of this job is not a foreign peer") {
+  ForeignPeers foreign_peers(kOwn, "second");
+  CHECK_FALSE(foreign_peers.hear(hello_of("second"), Ticks{0}));
+  CHECK_FALSE(foreign_peers.hear({kOwn, Rank{1}, 1, Progress{}}, Ticks{0}));
+  CHECK(foreign_peers.heard(Ticks{0}).empty());
 }
 
-TEST_CASE("whoever has joined no launch yet is of no earlier one") {
-  ForeignPeers strangers(kOwn, "second");
-  CHECK_FALSE(strangers.hear({"", Rank{1}, 0, Progress{}}, Ticks{0}));
-  CHECK(strangers.heard(Ticks{0}).empty());
+TEST_CASE("a process that has not joined any launch yet is not a foreign peer") {
+  ForeignPeers foreign_peers(kOwn, "second");
+  CHECK_FALSE(foreign_peers.hear({"", Rank{1}, 0, Progress{}}, Ticks{0}));
+  CHECK(foreign_peers.heard(Ticks{0}).empty());
 }
 
-TEST_CASE("a flood of made-up strangers fills no memory") {
-  ForeignPeers strangers(kOwn, "second");
-  for (int i = 0; i < 1000; ++i) strangers.hear({std::to_string(i), Rank{1}, 1, Progress{}}, Ticks{0});
-  CHECK(strangers.heard(Ticks{0}).size() == 16);
+TEST_CASE("at most 16 foreign peers are remembered") {
+  ForeignPeers foreign_peers(kOwn, "second");
+  for (int i = 0; i < 1000; ++i) foreign_peers.hear({std::to_string(i), Rank{1}, 1, Progress{}}, Ticks{0});
+  CHECK(foreign_peers.heard(Ticks{0}).size() == 16);
 }
 
 }  // namespace

@@ -3,6 +3,7 @@
 
 #include <sys/stat.h>
 
+#include <functional>
 #include <memory>
 
 #include "control/config/file_content.h"
@@ -17,7 +18,7 @@ namespace {
 namespace fs = std::filesystem;
 using Names = std::vector<std::string>;
 
-struct Place {
+struct RegistryFixture {
   TemporaryDirectory directory;
   fs::path file = directory / ".config.json.gradmon-jobs";
 
@@ -28,32 +29,30 @@ struct Place {
   }
 };
 
-FileIdentity save(const std::string& text) {
-  return {wall_now() * 1'000'000, text.size(), sha256_of(text)};
-}
+FileIdentity save(const std::string& text) { return {wall_now() * 1'000'000, text.size(), sha256_of(text)}; }
 
-TEST_CASE("jobs with one config see each other while they live, and the last leaves nothing") {
-  const Place place;
-  auto one = place.job("launch-1", "train.py");
+TEST_CASE("jobs with one config see each other while they live and the last job removes the file") {
+  const RegistryFixture fixture;
+  auto one = fixture.job("launch-1", "train.py");
   CHECK(one->refresh().empty());
-  auto two = place.job("launch-2");
+  auto two = fixture.job("launch-2");
   CHECK(one->refresh() == Names{"job launch-2 on here"});
   CHECK(two->refresh() == Names{"job train.py (launch launch-1) on here"});
-  auto three = place.job("launch-3");
+  auto three = fixture.job("launch-3");
   two.reset();
   CHECK(one->refresh() == Names{"job launch-3 on here"});
   one.reset();
   CHECK(three->refresh().empty());
   three.reset();
-  CHECK(fs::is_empty(place.directory.path()));
+  CHECK(fs::is_empty(fixture.directory.path()));
 }
 
 TEST_CASE("jobs with long names full of escapes see each other") {
-  const Place place;
+  const RegistryFixture fixture;
   const auto text = [](char last) { return std::string(299, '\x01') + last; };
-  JobRegistry one(place.file, {"1" + text('"'), text('\\'), text('\xff')});
-  JobRegistry two(place.file, {"2" + text('"'), text('\\'), text('\xff')});
-  JobRegistry again(place.file, {"1" + text('"'), text('\\'), text('\xff')});
+  JobRegistry one(fixture.file, {"1" + text('"'), text('\\'), text('\xff')});
+  JobRegistry two(fixture.file, {"2" + text('"'), text('\\'), text('\xff')});
+  JobRegistry again(fixture.file, {"1" + text('"'), text('\\'), text('\xff')});
   one.refresh();
   two.refresh();
   again.refresh();
@@ -66,27 +65,27 @@ TEST_CASE("jobs with long names full of escapes see each other") {
   CHECK(two.writer_of(written));
 }
 
-TEST_CASE("the same launch is no other job: its hub was started anew") {
-  const Place place;
-  const auto one = place.job("launch-1");
-  const auto again = place.job("launch-1");
+TEST_CASE("an earlier hub of the same launch is not another job") {
+  const RegistryFixture fixture;
+  const auto one = fixture.job("launch-1");
+  const auto again = fixture.job("launch-1");
   CHECK(one->refresh().empty());
 }
 
-TEST_CASE("a file that was removed is made anew and all see each other again") {
-  const Place place;
-  const auto one = place.job("launch-1");
-  const auto two = place.job("launch-2");
-  fs::remove(place.file);
+TEST_CASE("a removed file is made again and the jobs see each other again") {
+  const RegistryFixture fixture;
+  const auto one = fixture.job("launch-1");
+  const auto two = fixture.job("launch-2");
+  fs::remove(fixture.file);
   CHECK(two->refresh().empty());
   CHECK(one->refresh() == Names{"job launch-2 on here"});
   CHECK(two->refresh() == Names{"job launch-1 on here"});
 }
 
-TEST_CASE("what a job writes is known to be its own before and after, and a later save is the user's") {
-  const Place place;
-  const auto one = place.job("launch-1");
-  const auto two = place.job("launch-2");
+TEST_CASE("a write is attributed to its job before and after it and a later save to the user") {
+  const RegistryFixture fixture;
+  const auto one = fixture.job("launch-1");
+  const auto two = fixture.job("launch-2");
   const FileIdentity written = save("{}");
   CHECK_FALSE(two->writer_of(written));
   one->about_to_write(written.sha256);
@@ -100,28 +99,55 @@ TEST_CASE("what a job writes is known to be its own before and after, and a late
   CHECK_FALSE(one->writer_of(written));
 }
 
-TEST_CASE("bytes that were announced and came much later are the user's") {
-  const Place place;
-  const auto one = place.job("launch-1");
-  const auto two = place.job("launch-2");
+TEST_CASE("a save of announced bytes is the user's if it comes much later") {
+  const RegistryFixture fixture;
+  const auto one = fixture.job("launch-1");
+  const auto two = fixture.job("launch-2");
   FileIdentity late = save("{}");
   one->about_to_write(late.sha256);
   late.mtime_ns += 60'000'000'000;
   CHECK_FALSE(two->writer_of(late));
 }
 
-TEST_CASE("what somebody plants there is not opened, not believed, and ends nothing") {
-  const auto sees_nobody = [](const std::function<void(const fs::path&)>& plant) {
-    const Place place;
-    plant(place.file);
-    JobRegistry job(place.file, {"launch-1", "", "here"});
-    return job.refresh().empty() && !job.writer_of(save("{}"));
+// How a job deals with a file that was planted in the registry's place.
+struct Outcome {
+  bool shows_no_job;
+  bool leaves_it_alone;
+};
+
+Outcome with_planted(const std::function<void(const fs::path&)>& plant) {
+  const RegistryFixture fixture;
+  plant(fixture.file);
+  struct stat before {};
+  REQUIRE(stat(fixture.file.c_str(), &before) == 0);
+  bool shows_no_job = false;
+  {
+    JobRegistry job(fixture.file, {"launch-1", "", "here"});
+    shows_no_job = job.refresh().empty() && !job.writer_of(save("{}"));
+  }
+  struct stat after {};
+  const bool is_there = stat(fixture.file.c_str(), &after) == 0 && after.st_ino == before.st_ino;
+  const bool is_unchanged = after.st_size == before.st_size &&
+                            after.st_mtim.tv_sec == before.st_mtim.tv_sec &&
+                            after.st_mtim.tv_nsec == before.st_mtim.tv_nsec;
+  return {shows_no_job, is_there && is_unchanged};
+}
+
+TEST_CASE("a planted file shows no other job and is left alone unless it could be a registry") {
+  const auto check_left_alone = [](const std::function<void(const fs::path&)>& plant) {
+    const Outcome outcome = with_planted(plant);
+    CHECK(outcome.shows_no_job);
+    CHECK(outcome.leaves_it_alone);
   };
-  CHECK(sees_nobody([](const fs::path& file) { fs::create_symlink("/dev/zero", file); }));
-  CHECK(sees_nobody([](const fs::path& file) { REQUIRE(mkfifo(file.c_str(), 0666) == 0); }));
-  CHECK(sees_nobody([](const fs::path& file) { fs::create_directory(file); }));
-  CHECK(sees_nobody([](const fs::path& file) { write_text(file, std::string(1 << 20, 'x')); }));
-  CHECK(sees_nobody([](const fs::path& file) { write_text(file, std::string(5000, '{')); }));
+  check_left_alone([](const fs::path& file) { fs::create_symlink("/dev/zero", file); });
+  check_left_alone([](const fs::path& file) {
+    write_text(file.parent_path() / "mine", "mine");
+    fs::create_symlink("mine", file);
+  });
+  check_left_alone([](const fs::path& file) { REQUIRE(mkfifo(file.c_str(), 0666) == 0); });
+  check_left_alone([](const fs::path& file) { fs::create_directory(file); });
+  check_left_alone([](const fs::path& file) { write_text(file, std::string(1 << 20, 'x')); });
+  CHECK(with_planted([](const fs::path& file) { write_text(file, std::string(5000, '{')); }).shows_no_job);
 }
 
 }  // namespace

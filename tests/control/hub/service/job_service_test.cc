@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// What gradmonctl asks of a job.
+// How JobService answers the commands of gradmonctl.
 #include <sys/stat.h>
 
 #include <algorithm>
@@ -11,7 +11,7 @@ namespace {
 
 namespace fs = std::filesystem;
 
-TEST_CASE("on and off go into the file, are agreed on, and are sets and not flips") {
+TEST_CASE("on and off are written into the file and agreed on and do nothing when repeated") {
   ServedJob job(kOff);
   REQUIRE(job.ask(CommandVerb::on, "one").outcome == CommandOutcome::done);
   CHECK(job.settled("one").effective_step > 0);
@@ -36,12 +36,20 @@ TEST_CASE("a new on is a new save and restarts the count") {
   job.settled("one");
   on.request_id = "two";
   job.ask(on);
-  job.settled("two");
+  const std::int64_t second = job.settled("two").effective_step;
   CHECK(job.history().size() == 2);
-  REQUIRE(job.until([&] { return job.status().reason == "finished"; }));
+  const std::vector<std::int64_t>& collected = job.ranks[0]->collected;
+  const auto of_second = [&] {
+    return std::count_if(collected.begin(), collected.end(),
+                         [&](std::int64_t step) { return step >= second; });
+  };
+  REQUIRE(job.until([&] { return job.status().reason == "finished" && of_second() == 3; }));
+  job.turns(Ticks{500});
+  CHECK(of_second() == 3);
+  CHECK(collected.size() > 3);  // the first plan has collected, too
 }
 
-TEST_CASE("a set goes into the file and keeps what stands there") {
+TEST_CASE("a set is written into the file and keeps the other keys") {
   ServedJob job("{\n  \"note\": 7,\n  \"dynamic_on\": false\n}\n");
   Command set = ServedJob::command(CommandVerb::set, "set");
   set.edits = {{"collect_times", "4"}, {"/step_interval", "2"}};
@@ -68,7 +76,7 @@ TEST_CASE("a set that would make the config invalid writes nothing") {
   CHECK(job.history().back().reason == reply.message);
 }
 
-TEST_CASE("an edit of the file that is refused stands in the history with its place and its reason") {
+TEST_CASE("a refused edit of the file is in the history with its position and its reason") {
   ServedJob job(kOff);
   const std::string path = job.path.string();
   const auto refused = [&](const std::function<void()>& edit) {
@@ -99,7 +107,7 @@ TEST_CASE("an edit of the file that is refused stands in the history with its pl
   CHECK(job.history().size() == 3);
 }
 
-TEST_CASE("a file that is refused again for the same reason stands in the history once") {
+TEST_CASE("a file that is refused again for the same reason is in the history once") {
   ServedJob job("{]");
   REQUIRE(job.history().size() == 1);
   CHECK(job.history().back().cause == "start");
@@ -111,7 +119,7 @@ TEST_CASE("a file that is refused again for the same reason stands in the histor
   CHECK(job.history().size() == 1);
 }
 
-TEST_CASE("a file with many faults is refused with the first of them") {
+TEST_CASE("a file with many errors is refused with the first of them") {
   std::string ops = "1";
   for (int i = 0; i < 50; ++i) ops += ",\n1";
   ServedJob job("{\"ops\": [" + ops + "]}");
@@ -121,12 +129,12 @@ TEST_CASE("a file with many faults is refused with the first of them") {
   CHECK(reason.size() < 1'100);
 }
 
-TEST_CASE("a request nobody has made has no verdict") {
+TEST_CASE("an unknown request has no verdict") {
   ServedJob job(kOff);
   CHECK(job.ask(CommandVerb::verdict, "what").outcome == CommandOutcome::failed);
 }
 
-TEST_CASE("cancel withdraws what waits for a rank and says where there is nothing") {
+TEST_CASE("cancel withdraws a change that waits for a rank and says if no change is pending") {
   ServedJob job(kOff, 2, 1);
   CHECK(job.ask(CommandVerb::cancel).message == "no change is pending");
   job.ask(CommandVerb::on, "one");
@@ -139,7 +147,7 @@ TEST_CASE("cancel withdraws what waits for a rank and says where there is nothin
   CHECK_FALSE(job.status().pending);
 }
 
-TEST_CASE("evict takes a member out and knows no other rank") {
+TEST_CASE("evict drops a member and refuses an unknown rank") {
   ServedJob job(kOff, 2, 2);
   REQUIRE(job.until([&] { return job.status().ranks.size() == 2 && job.status().ranks[1].state == "idle"; }));
   Command evict = ServedJob::command(CommandVerb::evict, "one");
@@ -157,7 +165,7 @@ TEST_CASE("evict takes a member out and knows no other rank") {
   CHECK(job.settled("on").outcome == CommandOutcome::done);
 }
 
-TEST_CASE("off is decided without the file where the file is broken, which stays as it is") {
+TEST_CASE("off is decided without the file if the file is broken and the file stays as it is") {
   ServedJob job(kOn);
   REQUIRE(job.until_state("on"));
   const std::string broken = R"({"dynamic_on": tru)";
@@ -173,12 +181,12 @@ TEST_CASE("off is decided without the file where the file is broken, which stays
   CHECK(job.ask(CommandVerb::on, "on").outcome == CommandOutcome::invalid_config);
 }
 
-TEST_CASE("off is decided without the file where its disk hangs for a second, and written when it answers") {
+TEST_CASE("off is decided without the file if its disk hangs and written when the disk answers") {
   ServedJob job(kOn);
   REQUIRE(job.until_state("on"));
   {
-    const ServedJob::Hung hung(job.config_disk);
-    job.say(ServedJob::command(CommandVerb::off, "off"));
+    const ServedJob::BlockedDisk blocked(job.config_disk);
+    job.send_command(ServedJob::command(CommandVerb::off, "off"));
     job.turns(Ticks{900});
     CHECK(job.answers.empty());
     job.turns(Ticks{1'000});
@@ -193,11 +201,11 @@ TEST_CASE("off is decided without the file where its disk hangs for a second, an
   CHECK(job.history().size() == 2);  // the start and the off
 }
 
-TEST_CASE("a hub may end after its ranks though the disk of the config never answers an edit") {
+TEST_CASE("a hub may end after its ranks even if the disk of the config never answers an edit") {
   ServedJob job(kOff);
   REQUIRE(job.until([&] { return job.status().reason == "never turned on"; }));
-  const ServedJob::Hung hung(job.config_disk);
-  job.say(ServedJob::command(CommandVerb::on, "on"));
+  const ServedJob::BlockedDisk blocked(job.config_disk);
+  job.send_command(ServedJob::command(CommandVerb::on, "on"));
   job.turns(Ticks{2'900});
   CHECK(job.service->busy());
   CHECK_FALSE(job.service->may_exit());
@@ -208,14 +216,14 @@ TEST_CASE("a hub may end after its ranks though the disk of the config never ans
   CHECK(job.until([&] { return job.service->may_exit(); }));
 }
 
-TEST_CASE("an off that comes after an on that waits for a hung disk holds when the disk answers") {
+TEST_CASE("an off that follows an on while the disk hangs wins when the disk answers") {
   ServedJob job(kOff);
   REQUIRE(job.until([&] { return job.status().reason == "never turned on"; }));
   {
-    const ServedJob::Hung hung(job.config_disk);
-    job.say(ServedJob::command(CommandVerb::on, "on"));
+    const ServedJob::BlockedDisk blocked(job.config_disk);
+    job.send_command(ServedJob::command(CommandVerb::on, "on"));
     job.turns(Ticks{100});
-    job.say(ServedJob::command(CommandVerb::off, "off"));
+    job.send_command(ServedJob::command(CommandVerb::off, "off"));
     job.turns(Ticks{4'000});
     CHECK(job.answer_to("on"));
     CHECK(job.answer_to("off"));
@@ -227,12 +235,12 @@ TEST_CASE("an off that comes after an on that waits for a hung disk holds when t
   CHECK(job.status().state == "off");
 }
 
-TEST_CASE("a change whose disk hangs is answered after three seconds and comes about when it answers") {
+TEST_CASE("a change whose disk hangs is answered after three seconds and made when the disk answers") {
   ServedJob job(kOff);
   REQUIRE(job.until([&] { return job.status().reason == "never turned on"; }));
   {
-    const ServedJob::Hung hung(job.config_disk);
-    job.say(ServedJob::command(CommandVerb::on, "on"));
+    const ServedJob::BlockedDisk blocked(job.config_disk);
+    job.send_command(ServedJob::command(CommandVerb::on, "on"));
     job.turns(Ticks{2'900});
     CHECK(job.answers.empty());
     job.turns(Ticks{200});
@@ -262,7 +270,7 @@ TEST_CASE("the end of a plan is written back") {
   CHECK(job.history().size() == 1);
 }
 
-TEST_CASE("a write-back that fails is said once and tried again until it succeeds") {
+TEST_CASE("a write-back that fails is reported once and tried again until it succeeds") {
   const std::string on = R"({"dynamic_on": true, "collect_times": 2})";
   ServedJob job(on);
   REQUIRE(::chmod(job.path.c_str(), 0444) == 0);
@@ -275,7 +283,7 @@ TEST_CASE("a write-back that fails is said once and tried again until it succeed
   REQUIRE(job.until([&] { return read_text(job.path) == R"({"dynamic_on": false, "collect_times": 2})"; }));
 }
 
-TEST_CASE("a write-back that fails ends where the file is another") {
+TEST_CASE("a write-back that fails is not tried again after another save of the file") {
   ServedJob job(R"({"dynamic_on": true, "collect_times": 2})");
   REQUIRE(::chmod(job.path.c_str(), 0444) == 0);
   REQUIRE(job.until([&] { return job.status().last_error.has_value(); }));
@@ -288,7 +296,7 @@ TEST_CASE("a write-back that fails ends where the file is another") {
   CHECK(job.status().state == "on");
 }
 
-TEST_CASE("while a write-back is due the note of it stays for the next job") {
+TEST_CASE("the note of a write-back stays for the next job until the write-back is done") {
   ServedJob job(R"({"dynamic_on": true, "collect_times": 2})");
   const fs::path note = job.output / ".gradmon" / "writeback.json";
   REQUIRE(::chmod(job.path.c_str(), 0444) == 0);
@@ -299,7 +307,7 @@ TEST_CASE("while a write-back is due the note of it stays for the next job") {
   CHECK(eventually([&] { return !fs::exists(note); }));
 }
 
-TEST_CASE("a dry_run_ended change is validated and asked of every rank and changes nothing") {
+TEST_CASE("a dry run validates the change and asks every rank and changes nothing") {
   ServedJob job(R"({"collect_times": 5})");
   Command dry_run = ServedJob::command(CommandVerb::dry_run, "r");
   dry_run.edits = {{"dynamic_on", "true"}};
@@ -315,7 +323,7 @@ TEST_CASE("a dry_run_ended change is validated and asked of every rank and chang
   CHECK(job.history().empty());
 }
 
-TEST_CASE("a missing config is waited for") {
+TEST_CASE("a job waits for a missing config") {
   ServedJob job("");
   REQUIRE(job.status().last_error);
   fs::remove(job.path);
@@ -325,9 +333,10 @@ TEST_CASE("a missing config is waited for") {
   CHECK(job.ask(CommandVerb::config).config_text == kOn);
 }
 
-TEST_CASE("of too many dry runs the oldest is given up, whatever its name") {
+TEST_CASE("of too many dry runs the oldest is dropped whatever its request id") {
   ServedJob job(kOff, 2);  // The other rank never answers.
-  for (char id = 'z'; id >= 'j'; --id) job.say(ServedJob::command(CommandVerb::dry_run, std::string(1, id)));
+  for (char id = 'z'; id >= 'j'; --id)
+    job.send_command(ServedJob::command(CommandVerb::dry_run, std::string(1, id)));
   REQUIRE(job.until([&] { return job.answer_to("j") != nullptr; }));
   CHECK(job.answer_to("k") != nullptr);
   CHECK(job.answer_to("y") != nullptr);
@@ -345,22 +354,22 @@ TEST_CASE("static mode answers status and refuses commands") {
   }
 }
 
-TEST_CASE("an edit in static mode is answered in the log, once") {
+TEST_CASE("an edit in static mode is logged once") {
   ServedJob job("{}", 1, 1, false);
-  const auto said = [&] {
-    return std::count_if(job.told.begin(), job.told.end(),
+  const auto times_logged = [&] {
+    return std::count_if(job.log_lines.begin(), job.log_lines.end(),
                          [](const std::string& line) { return line.find("static mode: edits are") == 0; });
   };
   job.turns(Ticks{2'000});
-  CHECK(said() == 0);
+  CHECK(times_logged() == 0);
   write_text(job.path, kOn);
-  CHECK(job.until([&] { return said() == 1; }));
+  CHECK(job.until([&] { return times_logged() == 1; }));
   CHECK(job.ask(CommandVerb::on).outcome == CommandOutcome::failed);
-  CHECK(said() == 1);
+  CHECK(times_logged() == 1);
   CHECK(job.status().state == "off");
 }
 
-TEST_CASE("messages of nobody here change nothing") {
+TEST_CASE("messages of unknown ranks change nothing") {
   ServedJob job(kOff);
   REQUIRE(job.until([&] { return job.status().reason == "never turned on"; }));
   for (const int rank : {-1, 1, 1 << 30}) {
@@ -376,10 +385,10 @@ TEST_CASE("messages of nobody here change nothing") {
   CHECK(job.settled("on").outcome == CommandOutcome::done);
 }
 
-TEST_CASE("copies of the history do not pile up behind an output disk that hangs") {
+TEST_CASE("the history is not queued again and again while the output disk hangs") {
   ServedJob job(kOff);
   {
-    const ServedJob::Hung hung(job.run_disk);
+    const ServedJob::BlockedDisk blocked(job.run_disk);
     job.ask(CommandVerb::on, "one");
     job.settled("one");
     job.ask(CommandVerb::off, "two");

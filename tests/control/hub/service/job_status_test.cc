@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// That the status tells the truth: what is wrong while it is, and no longer.
+// The status names a problem as long as it lasts, and no longer.
 #include <sys/stat.h>
 
 #include <algorithm>
@@ -15,27 +15,27 @@ bool warns(const ServedJob& job, const std::string& beginning) {
                      [&](const std::string& line) { return line.rfind(beginning, 0) == 0; });
 }
 
-long told(const ServedJob& job, const std::string& line) {
-  return std::count(job.told.begin(), job.told.end(), line);
+long times_logged(const ServedJob& job, const std::string& line) {
+  return std::count(job.log_lines.begin(), job.log_lines.end(), line);
 }
 
-TEST_CASE("a disk that does not answer is named with its time, and logged as it begins and ends") {
+TEST_CASE("a disk that does not answer is in the status and its begin and end are in the log") {
   ServedJob job(kOff);
   for (const bool of_config : {true, false}) {
     const std::string place =
         of_config ? "config " + job.path.string() : "output directory " + job.output.string();
     const std::string silent = place + ": no answer from the disk";
     {
-      const ServedJob::Hung hung(of_config ? job.config_disk : job.run_disk);
+      const ServedJob::BlockedDisk blocked(of_config ? job.config_disk : job.run_disk);
       REQUIRE(job.until([&] { return warns(job, silent + " for 3 s"); }));
-      CHECK(told(job, silent) == 1);
+      CHECK(times_logged(job, silent) == 1);
     }
     CHECK(job.until([&] { return !warns(job, silent); }));
-    CHECK(job.until([&] { return told(job, "resolved: " + silent) == 1; }));
+    CHECK(job.until([&] { return times_logged(job, "resolved: " + silent) == 1; }));
   }
 }
 
-TEST_CASE("a refused edit stands in the first line and is the last error until a good one comes") {
+TEST_CASE("a refused edit is the reason and the last error in the status until a valid edit") {
   ServedJob job(kOff);
   write_text(job.path, R"({"dynamic_on": tru})");
   REQUIRE(job.until([&] { return job.status().last_error.has_value(); }));
@@ -45,7 +45,7 @@ TEST_CASE("a refused edit stands in the first line and is the last error until a
   CHECK(job.status().reason == "never turned on");
 }
 
-TEST_CASE("a write-back that failed is the last error until it has succeeded") {
+TEST_CASE("a write-back that fails is the last error until it succeeds") {
   ServedJob job(R"({"dynamic_on": true, "collect_times": 2})");
   REQUIRE(::chmod(job.path.c_str(), 0444) == 0);
   REQUIRE(job.until([&] { return job.status().last_error.has_value(); }));
@@ -53,23 +53,27 @@ TEST_CASE("a write-back that failed is the last error until it has succeeded") {
   CHECK(job.until([&] { return !job.status().last_error; }));
 }
 
-TEST_CASE("a job has finished when all its ranks have, and who has not is named") {
+TEST_CASE("a job has finished when all its ranks have and the status names those that have not") {
   ServedJob job(kOff, 2, 2);
   Command on = ServedJob::command(CommandVerb::on, "on");
   on.collect_times = 200;
   REQUIRE(job.ask(on).outcome == CommandOutcome::done);
   REQUIRE(job.until_state("on"));
-  job.ranks[1]->stands = true;
+  job.ranks[1]->trainer_hangs = true;
   REQUIRE(job.until([&] { return job.status().reason == "waiting for rank 1 to finish"; }));
   CHECK(job.status().state == "on");
-  job.ranks[1]->stands = false;
+  job.ranks[1]->trainer_hangs = false;
   CHECK(job.until([&] { return job.status().reason == "finished"; }));
   CHECK(job.status().state == "off");
 }
 
-TEST_CASE("two jobs with one config name each other, and neither obeys what the other writes by itself") {
+TEST_CASE("two jobs with one config name each other and ignore each other's write-backs") {
+  const bool launch_ends_first = GENERATE(true, false);
   ServedJob one(kOff);
   ServedJob two(kOff, 1, 1, true, &one);
+  ServedJob& early = launch_ends_first ? one : two;
+  ServedJob& late = launch_ends_first ? two : one;
+  const std::string writer = launch_ends_first ? "launch" : "second";
   const auto both = [&](const std::function<bool()>& condition) {
     return one.until([&] {
       two.turn();
@@ -80,17 +84,16 @@ TEST_CASE("two jobs with one config name each other, and neither obeys what the 
   REQUIRE(both([&] { return warns(one, config + "second") && warns(two, config + "launch"); }));
   write_text(one.path, R"({"dynamic_on": true, "collect_times": 400})");
   REQUIRE(both([&] { return one.status().state == "on" && two.status().state == "on"; }));
-  two.ranks[0]->stands = true;
+  late.ranks[0]->trainer_hangs = true;
   REQUIRE(both([&] { return read_text(one.path) == R"({"dynamic_on": false, "collect_times": 400})"; }));
-  REQUIRE(both([&] {
-    return told(two, one.path.string() + " was written by job launch on " + host_name() +
-                         ", not by the user: ignored") == 1;
-  }));
-  two.turns(Ticks{2'000});
-  CHECK(two.status().state == "on");
-  two.ranks[0]->stands = false;
-  CHECK(both([&] { return two.status().reason == "finished"; }));
-  CHECK(two.ranks[0]->collected.size() == 400);
+  const std::string line = one.path.string() + " was written by job " + writer + " on " + host_name() +
+                           ", not by the user: ignored";
+  REQUIRE(both([&] { return times_logged(late, line) == 1; }));
+  late.turns(Ticks{2'000});
+  CHECK(late.status().state == "on");
+  late.ranks[0]->trainer_hangs = false;
+  CHECK(both([&] { return late.status().reason == "finished"; }));
+  CHECK(late.ranks[0]->collected.size() == 400);
 }
 
 }  // namespace

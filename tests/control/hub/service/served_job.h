@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// A job as its lead hub serves it: commands, file and agreement together, with ranks
-// that need no thread and no socket. Only the files are real.
+// A JobService with simulated ranks, which need no thread and no socket. Only the files and
+// the disk threads are real.
 #pragma once
 
 #include <future>
@@ -20,17 +20,17 @@ constexpr Ticks kTurn{10};
 inline const std::string kOff = R"({"dynamic_on": false})";
 inline const std::string kOn = R"({"dynamic_on": true})";
 
-// A rank whose trainer steps once a turn.
-class QuietRank {
+// A rank whose trainer takes one step per turn.
+class SimulatedRank {
  public:
-  QuietRank(int rank, int world, const std::string& launch, std::function<void(const Envelope&)> send)
+  SimulatedRank(int rank, int world, const std::string& launch, std::function<void(const Envelope&)> send)
       : rank_{rank},
         send_(std::move(send)),
         member_(identity(rank, world, launch), gate_,
                 [](const Plan&) -> tl::expected<std::int64_t, std::string> { return 1; }) {}
 
   std::vector<std::int64_t> collected;
-  bool stands = false;  // its trainer is in one step for ever
+  bool trainer_hangs = false;  // the trainer does not end its current step
 
   void start(Ticks now) {
     gate_.hold(Step{1}, Ticks{2'000});
@@ -39,10 +39,10 @@ class QuietRank {
   }
   void turn(Ticks now) {
     perform(member_.tick(now));
-    if (!stands) step(now);
+    if (!trainer_hangs) step(now);
     perform(member_.applied());
-    if (now - said_ < Ticks{200} || !member_.joined()) return;
-    said_ = now;
+    if (now - last_progress_ < Ticks{200} || !member_.joined()) return;
+    last_progress_ = now;
     perform(member_.report(member_.progress(now), now));
   }
   void hear(const Envelope& envelope, Ticks now) { perform(member_.on_envelope(envelope, now)); }
@@ -77,7 +77,7 @@ class QuietRank {
   Member member_;
   bool waiting_ = false;
   Revision revision_;
-  Ticks said_{};
+  Ticks last_progress_{};
 };
 
 struct Answer {
@@ -94,14 +94,14 @@ struct ServedJob {
   NullDecisionLog log;
   DiskThread config_disk, run_disk;
   std::vector<Answer> answers;
-  std::vector<std::string> told;
-  std::vector<Envelope> downwards;
-  std::vector<std::unique_ptr<QuietRank>> ranks;
+  std::vector<std::string> log_lines;
+  std::vector<Envelope> to_ranks;
+  std::vector<std::unique_ptr<SimulatedRank>> ranks;
   bool started = false;
   std::unique_ptr<JobService> service;
   Ticks now{1'000};
 
-  // `beside`: a job that has the same config and output directory.
+  // `beside`: another job, whose config and output directory this job shares.
   explicit ServedJob(const std::string& config, int world = 1, int present = 1, bool dynamic = true,
                      const ServedJob* beside = nullptr) {
     if (beside != nullptr) path = beside->path;
@@ -121,18 +121,18 @@ struct ServedJob {
                  config_disk, run_disk, log, mailbox,
                  [this](Outgoing outgoing) {
                    for (const auto& [rank, incarnation] : outgoing.to)
-                     downwards.push_back({"epoch", Rank{rank}, incarnation, outgoing.message});
+                     to_ranks.push_back({"epoch", Rank{rank}, incarnation, outgoing.message});
                  },
                  [this](const std::string& peer, const Command& command, const CommandReply& reply) {
                    answers.push_back({peer, command.request_id, reply});
                  },
-                 [this](LogLevel, const std::string& text) { told.push_back(text); }});
+                 [this](LogLevel, const std::string& text) { log_lines.push_back(text); }});
     for (int rank = 0; rank < present; ++rank) {
-      ranks.push_back(std::make_unique<QuietRank>(
+      ranks.push_back(std::make_unique<SimulatedRank>(
           rank, world, job.launch_id, [this](const Envelope& envelope) { service->on_message(envelope); }));
     }
     service->open({});
-    // The ranks' time passes quicker than the disk's: they come when the file is read.
+    // Fake time runs faster than the disk, so the ranks start when the file has been read.
     REQUIRE(until([&] { return status().reason != "starting"; }));
     for (auto& rank : ranks) rank->start(now);
     started = true;
@@ -142,7 +142,7 @@ struct ServedJob {
     mailbox->wait(std::chrono::milliseconds{1});
     for (const auto& note : mailbox->take()) note();
     now += kTurn;
-    for (const Envelope& envelope : std::exchange(downwards, {})) {
+    for (const Envelope& envelope : std::exchange(to_ranks, {})) {
       const auto rank = static_cast<std::size_t>(envelope.rank.value);
       if (rank < ranks.size()) ranks[rank]->hear(envelope, now);
     }
@@ -154,7 +154,7 @@ struct ServedJob {
   void turns(Ticks span) {
     for (const Ticks end = now + span; now < end;) turn();
   }
-  // Real time: files are waited for.
+  // Waits for at most 20 s of real time, because the files are real.
   bool until(const std::function<bool()>& condition) {
     const auto end = std::chrono::steady_clock::now() + std::chrono::seconds(20);
     while (!condition()) {
@@ -175,24 +175,26 @@ struct ServedJob {
     made.by = "tester";
     return made;
   }
-  void say(const Command& command) { service->on_command("client", command); }
+  void send_command(const Command& command) { service->on_command("client", command); }
   const CommandReply* answer_to(const std::string& id) const {
     for (const Answer& answer : answers) {
       if (answer.request_id == id) return &answer.reply;
     }
     return nullptr;
   }
-  // The first answer.
+  // Repeats the command until it is answered; returns the answer.
   CommandReply ask(const Command& command) {
     answers.clear();
     REQUIRE(until([&] {
-      if (!answer_to(command.request_id)) say(command);
+      if (!answer_to(command.request_id)) send_command(command);
       return answer_to(command.request_id) != nullptr;
     }));
     return *answer_to(command.request_id);
   }
-  CommandReply ask(CommandVerb verb, std::string id = random_hex(8)) { return ask(command(verb, std::move(id))); }
-  // What became of it.
+  CommandReply ask(CommandVerb verb, std::string id = random_hex(8)) {
+    return ask(command(verb, std::move(id)));
+  }
+  // Asks for the verdict on a request until it is final; returns it.
   CommandReply settled(const std::string& id) {
     CommandReply reply;
     REQUIRE(until([&] {
@@ -203,10 +205,10 @@ struct ServedJob {
   }
   std::vector<HistoryEntry> history() { return ask(CommandVerb::history).history; }
 
-  // From the disk's thread on nothing moves until this goes.
-  struct Hung {
+  // Blocks a disk thread until this object is destroyed.
+  struct BlockedDisk {
     std::shared_ptr<std::promise<void>> release = std::make_shared<std::promise<void>>();
-    explicit Hung(DiskThread& disk) {
+    explicit BlockedDisk(DiskThread& disk) {
       auto begun = std::make_shared<std::promise<void>>();
       disk.post([begun, release = release] {
         begun->set_value();
@@ -214,9 +216,9 @@ struct ServedJob {
       });
       begun->get_future().wait();
     }
-    ~Hung() { release->set_value(); }
-    Hung(const Hung&) = delete;
-    Hung& operator=(const Hung&) = delete;
+    ~BlockedDisk() { release->set_value(); }
+    BlockedDisk(const BlockedDisk&) = delete;
+    BlockedDisk& operator=(const BlockedDisk&) = delete;
   };
 };
 

@@ -1,12 +1,12 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "control/hub/transport/bus.h"
 
-#include <sys/resource.h>
 #include <unistd.h>
 
 #include <vector>
 
 #include "control/debian_version.h"
+#include "tests/control/host/resource_limit.h"
 #include GRADMON_CATCH_HEADER
 
 namespace gradmon {
@@ -15,65 +15,68 @@ namespace {
 using std::chrono::milliseconds;
 constexpr milliseconds kSoon{5000};
 
-struct Pair {
+struct ConnectedBuses {
   std::unique_ptr<Bus> listener = *Bus::make_server("tcp://127.0.0.1:*", InsecureLoopback::allowed, {1000});
   std::string endpoint = listener->endpoint();
   std::unique_ptr<Bus> asker = *Bus::make_client({100'000});
-  Pair() { REQUIRE(asker->connect(endpoint)); }
+  ConnectedBuses() { REQUIRE(asker->connect(endpoint)); }
 };
 
 TEST_CASE("a question reaches the listener and its answer comes back") {
-  Pair pair;
-  REQUIRE(pair.asker->send("", "question"));
-  const auto question = pair.listener->poll(kSoon, -1);
+  ConnectedBuses buses;
+  REQUIRE(buses.asker->send("", "question"));
+  const auto question = buses.listener->poll(kSoon, -1);
   REQUIRE(question);
   REQUIRE(question->bytes == "question");
-  REQUIRE(pair.listener->send(question->peer, "answer"));
-  REQUIRE(pair.asker->poll(kSoon, -1)->bytes == "answer");
+  REQUIRE(buses.listener->send(question->peer, "answer"));
+  REQUIRE(buses.asker->poll(kSoon, -1)->bytes == "answer");
 }
 
-TEST_CASE("a message over the bound is not delivered and an honest one still is") {
-  Pair pair;
-  pair.asker->send("", std::string(50'000, 'x'));
+TEST_CASE("a message over the size limit is not delivered and a shorter one still is") {
+  ConnectedBuses buses;
+  REQUIRE(buses.asker->send("", "short"));
+  REQUIRE(buses.listener->poll(kSoon, -1)->bytes == "short");  // connected: the next one would arrive first
+  REQUIRE(buses.asker->send("", std::string(50'000, 'x')));
   auto honest = *Bus::make_client({1000});
-  REQUIRE(honest->connect(pair.endpoint));
+  REQUIRE(honest->connect(buses.endpoint));
   REQUIRE(honest->send("", "honest"));
-  REQUIRE(pair.listener->poll(kSoon, -1)->bytes == "honest");
+  REQUIRE(buses.listener->poll(kSoon, -1)->bytes == "honest");
+  CHECK_FALSE(buses.listener->poll(milliseconds(200), -1));
 }
 
-// As a hub does: polls the descriptors themselves, and takes all there is.
-TEST_CASE("who polls the descriptors is woken by every message and loses none") {
-  Pair pair;
+// Like a hub: polls the descriptors itself, and takes all messages.
+TEST_CASE("polling the descriptors reports every message and loses none") {
+  ConnectedBuses buses;
   int heard = 0;
   for (int sent = 1; sent <= 50; ++sent) {
-    REQUIRE(pair.asker->send("", "x"));
+    REQUIRE(buses.asker->send("", "x"));
     while (heard < sent) {
       std::vector<pollfd> polled{{-1, 0, 0}};
-      pair.listener->add_to(polled);
+      buses.listener->add_to(polled);
       REQUIRE(polled.size() >= 2);
       REQUIRE(::poll(polled.data(), polled.size(), 5'000) > 0);
-      while (pair.listener->poll(milliseconds{0}, -1)) ++heard;
+      while (buses.listener->poll(milliseconds{0}, -1)) ++heard;
     }
   }
   CHECK(heard == 50);
 }
 
 TEST_CASE("a wake-up ends a wait without a message") {
-  Pair pair;
+  ConnectedBuses buses;
   int ends[2];
   REQUIRE(pipe(ends) == 0);
   REQUIRE(write(ends[1], "x", 1) == 1);
-  CHECK_FALSE(pair.listener->poll(std::chrono::minutes(1), ends[0]));
+  CHECK_FALSE(buses.listener->poll(std::chrono::minutes(1), ends[0]));
   close(ends[0]);
   close(ends[1]);
 }
 
-TEST_CASE("sending to a peer that has gone says so") {
-  Pair pair;
-  REQUIRE_FALSE(pair.listener->send("nobody", "x"));
+TEST_CASE("sending to an unknown peer fails") {
+  ConnectedBuses buses;
+  REQUIRE_FALSE(buses.listener->send("nobody", "x"));
 }
 
-TEST_CASE("every bind without keys is refused with the reason, but where the user has accepted it") {
+TEST_CASE("a bind without keys is refused unless it is on loopback and the user allows it") {
   const auto why = [](const std::string& endpoint) {
     return bind_objection(endpoint, InsecureLoopback::refused);
   };
@@ -90,13 +93,11 @@ TEST_CASE("every bind without keys is refused with the reason, but where the use
   }
 }
 
-TEST_CASE("without descriptors to spare there is no network and no abort") {
-  rlimit before{};
-  REQUIRE(getrlimit(RLIMIT_NOFILE, &before) == 0);
-  const rlimit scarce{20, before.rlim_max};
-  REQUIRE(setrlimit(RLIMIT_NOFILE, &scarce) == 0);
-  const auto bus = Bus::make_client({1000});
-  setrlimit(RLIMIT_NOFILE, &before);
+TEST_CASE("too few free descriptors are an error and not an abort") {
+  const auto bus = [] {
+    const DescriptorLimit scarce(20);
+    return Bus::make_client({1000});
+  }();
   REQUIRE_FALSE(bus);
   REQUIRE(bus.error().find("file descriptors") != std::string::npos);
 }

@@ -8,6 +8,7 @@
 #include <unistd.h>
 
 #include "control/debian_version.h"
+#include "control/files/descriptor.h"
 #include "tests/support/temporary_directory.h"
 #include GRADMON_CATCH_HEADER
 
@@ -50,12 +51,14 @@ struct Client {
   }
 };
 
-TEST_CASE("past its bound the limiter blocks new connections and the open ones notice nothing") {
+TEST_CASE("at its limit the limiter blocks new connections and keeps the open ones") {
   const Listener listener;
   ConnectionLimiter limiter(2);
   limiter.add_listener(listener.fd);
   const Client first(listener);
   REQUIRE(eventually([&] { return first.connected(); }));
+  const Descriptor accepted(accept(listener.fd, nullptr, nullptr));
+  REQUIRE(accepted.valid());
   limiter.on_accept();
   CHECK_FALSE(limiter.closed());
   limiter.on_accept();
@@ -64,12 +67,14 @@ TEST_CASE("past its bound the limiter blocks new connections and the open ones n
   CHECK_FALSE(late.connected());
   CHECK(first.connected());
   CHECK(send(first.fd, "x", 1, MSG_NOSIGNAL) == 1);
+  char received = 0;
+  CHECK(eventually([&] { return recv(accepted.get(), &received, 1, MSG_DONTWAIT) == 1; }));
   limiter.on_close();
   CHECK_FALSE(limiter.closed());
   CHECK(eventually([&] { return late.connected(); }));  // The kernel tries again after a second.
 }
 
-TEST_CASE("the limiter does not flap at its bound") {
+TEST_CASE("the limiter opens again only when an eighth of the connections has gone") {
   ConnectionLimiter limiter(100);
   for (int i = 0; i < 100; ++i) limiter.on_accept();
   CHECK(limiter.closed());

@@ -7,7 +7,7 @@
 namespace gradmon {
 namespace {
 
-TEST_CASE("dropped messages fill no log") {
+TEST_CASE("dropped messages are logged at most once a minute") {
   DroppedMessages dropped;
   const auto start = DroppedMessages::Clock::now();
   CHECK(dropped.warning().empty());

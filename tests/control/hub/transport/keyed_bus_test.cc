@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// Real sockets with keys.
+// A Bus with keys, over real sockets.
 #include "control/debian_version.h"
 #include "control/hub/keys/keygen.h"
 #include "control/hub/transport/bus.h"
@@ -28,7 +28,8 @@ struct KeyedJob {
     REQUIRE(bus->connect(listener->endpoint()));
     return bus;
   }
-  // Both ends in turn: the listener answers for the allow-list while it polls.
+  // The next message at the listener; none if the asker is refused. Polls both ends in turn, because the
+  // listener checks keys while it polls.
   std::optional<Bus::Incoming> arrives(Bus& asker) const {
     std::optional<Bus::Incoming> incoming;
     eventually([&] {
@@ -40,12 +41,12 @@ struct KeyedJob {
   }
 };
 
-ClientKeys alice_of(const std::filesystem::path& keys) {
+ClientKeys alice_keys(const std::filesystem::path& keys) {
   std::filesystem::remove(keys / "operator.secret");
   return *read_operator_keys(keys);
 }
 
-TEST_CASE("a message says by whose key it came and what that client may do") {
+TEST_CASE("a message carries the name and the role of its sender's key") {
   const KeyedJob job;
   const auto rank = job.asker(*read_rank_keys(job.keys));
   REQUIRE(rank->send("", "hello"));
@@ -56,7 +57,7 @@ TEST_CASE("a message says by whose key it came and what that client may do") {
   REQUIRE(first->role == Role::control);
   REQUIRE(job.listener->send(first->peer, "welcome"));
   REQUIRE(rank->poll(kSoon, -1)->bytes == "welcome");
-  const auto reader = job.asker(alice_of(job.keys));
+  const auto reader = job.asker(alice_keys(job.keys));
   REQUIRE(reader->send("", "hello"));
   const auto second = job.arrives(*reader);
   REQUIRE(second);
@@ -64,15 +65,15 @@ TEST_CASE("a message says by whose key it came and what that client may do") {
   REQUIRE(second->role == Role::read);
 }
 
-TEST_CASE("a key that is not listed is refused and told so") {
+TEST_CASE("a key that is not listed is refused and the client is told why") {
   const KeyedJob job;
   const TemporaryDirectory other;
   REQUIRE(make_key_directory(other / "keys"));
-  auto stranger = *read_rank_keys(other / "keys");
-  stranger.server_public = read_rank_keys(job.keys)->server_public;
-  const std::string key = to_z85(stranger.secret.public_key());
+  auto unlisted_keys = *read_rank_keys(other / "keys");
+  unlisted_keys.server_public = read_rank_keys(job.keys)->server_public;
+  const std::string key = to_z85(unlisted_keys.secret.public_key());
   CHECK(job.listener->refusals().empty());
-  const auto bus = job.asker(std::move(stranger));
+  const auto bus = job.asker(std::move(unlisted_keys));
   REQUIRE(bus->send("", "hello"));
   REQUIRE_FALSE(job.arrives(*bus));
   REQUIRE(bus->refusal() == "the job's clients.allow does not list this key");
@@ -80,7 +81,7 @@ TEST_CASE("a key that is not listed is refused and told so") {
         std::string::npos);
 }
 
-TEST_CASE("a client without keys is refused and told so") {
+TEST_CASE("a client without keys is refused and told why") {
   const KeyedJob job;
   const auto bus = job.asker({});
   REQUIRE(bus->send("", "hello"));
@@ -93,7 +94,7 @@ TEST_CASE("a client without keys is refused and told so") {
   REQUIRE((mismatch || hung_up));
 }
 
-TEST_CASE("a client is not taken in by a job with another key") {
+TEST_CASE("a client sends nothing to a job with another key") {
   const KeyedJob job;
   const TemporaryDirectory other;
   REQUIRE(make_key_directory(other / "keys"));
@@ -108,18 +109,19 @@ TEST_CASE("a client is not taken in by a job with another key") {
   REQUIRE(job.arrives(*honest)->bytes == "honest");
 }
 
-TEST_CASE("with keys a message up to the bound arrives and one over it does not") {
+TEST_CASE("with keys a message up to the size limit arrives and a longer one does not") {
   const KeyedJob job;
-  const auto honest = job.asker(*read_rank_keys(job.keys));
-  REQUIRE(honest->send("", std::string(1000, 'x')));
-  REQUIRE(job.arrives(*honest)->bytes.size() == 1000);
   const auto greedy = job.asker(*read_rank_keys(job.keys));
-  greedy->send("", std::string(1000 + 100, 'x'));
-  honest->send("", "next");
-  REQUIRE(job.arrives(*honest)->bytes == "next");
+  REQUIRE(greedy->send("", std::string(1000, 'x')));
+  REQUIRE(job.arrives(*greedy)->bytes.size() == 1000);  // connected: its next one would arrive first
+  REQUIRE(greedy->send("", std::string(1000 + 100, 'x')));
+  const auto honest = job.asker(*read_rank_keys(job.keys));
+  REQUIRE(honest->send("", "honest"));
+  REQUIRE(job.arrives(*honest)->bytes == "honest");
+  CHECK_FALSE(job.listener->poll(milliseconds(200), -1));
 }
 
-TEST_CASE("who may come in follows the file, and what it does not say well changes nothing") {
+TEST_CASE("a changed allow-list takes effect and an invalid one changes nothing") {
   const KeyedJob job;
   AllowListFile file(job.keys);
   REQUIRE(file.look());
@@ -142,6 +144,7 @@ TEST_CASE("who may come in follows the file, and what it does not say well chang
   const auto refused = job.asker(*read_rank_keys(job.keys));
   REQUIRE(refused->send("", "hello"));
   CHECK_FALSE(job.arrives(*refused));
+  CHECK(refused->refusal() == "the job's clients.allow does not list this key");
   write_text(list, "nonsense\n");
   const auto wrong = file.look();
   REQUIRE(wrong);
@@ -149,7 +152,7 @@ TEST_CASE("who may come in follows the file, and what it does not say well chang
   CHECK_FALSE(file.look());
 }
 
-TEST_CASE("no bind for other hosts without keys and with a reason that names the remedy") {
+TEST_CASE("a bind for other hosts without keys is refused and the error names the remedy") {
   const auto refused = [](const std::string& endpoint, std::optional<ServerKeys> keys) {
     const auto bus = Bus::make_server(endpoint, InsecureLoopback::allowed, {1000}, std::move(keys));
     return bus ? "" : bus.error();
@@ -162,7 +165,7 @@ TEST_CASE("no bind for other hosts without keys and with a reason that names the
       Bus::make_server("tcp://0.0.0.0:*", InsecureLoopback::refused, {1000}, *read_server_keys(job.keys)));
 }
 
-TEST_CASE("an endpoint of another host is not asked without keys") {
+TEST_CASE("a client without keys does not connect to another host") {
   auto bus = *Bus::make_client({1000});
   const auto connected = bus->connect("tcp://192.0.2.1:5555");
   REQUIRE_FALSE(connected);

@@ -1,22 +1,22 @@
 // SPDX-License-Identifier: Apache-2.0
-// What a StreamServer bounds, one peer at a time.
+// The limits of a StreamServer, for one peer and for all of them.
 #include "control/hub/transport/stream_server.h"
 
 #include <signal.h>
 #include <sys/prctl.h>
-#include <sys/resource.h>
 #include <sys/socket.h>
 #include <sys/wait.h>
 #include <unistd.h>
 
-#include <algorithm>
 #include <optional>
+#include <stdexcept>
 
 #include "control/debian_version.h"
 #include GRADMON_CATCH_HEADER
 
+#include "tests/control/host/resource_limit.h"
 #include "tests/control/host/socket_pair.h"
-#include "tests/control/hub/transport/served.h"
+#include "tests/control/hub/transport/server_fixture.h"
 
 using namespace gradmon;
 using namespace std::chrono_literals;
@@ -24,34 +24,39 @@ using Closed = StreamServer::Closed;
 
 namespace {
 
-// A process that does a deed again and again until this object goes.
-class Repeated {
+// A process that repeats an action until this object is destroyed.
+class RepeatingProcess {
  public:
-  explicit Repeated(const std::function<void()>& deed) : process_(fork()) {
-    if (process_ != 0) return;
-    prctl(PR_SET_PDEATHSIG, SIGKILL);
-    while (true) deed();
+  explicit RepeatingProcess(const std::function<void()>& action) : process_(fork()) {
+    if (process_ < 0) throw std::runtime_error("no process");
+    if (process_ == 0) repeat(action);
   }
-  ~Repeated() {
+  ~RepeatingProcess() {
     kill(process_, SIGKILL);
     waitpid(process_, nullptr, 0);
   }
-  Repeated(const Repeated&) = delete;
-  Repeated& operator=(const Repeated&) = delete;
+  RepeatingProcess(const RepeatingProcess&) = delete;
+  RepeatingProcess& operator=(const RepeatingProcess&) = delete;
 
  private:
+  // An exception must not return to the child's copy of the test.
+  [[noreturn]] static void repeat(const std::function<void()>& action) noexcept {
+    prctl(PR_SET_PDEATHSIG, SIGKILL);
+    while (true) action();
+  }
+
   const pid_t process_;
 };
 
 }  // namespace
 
-TEST_CASE("a peer that breaks the framing is cut, with its reason, and others notice nothing") {
-  Served hub;
-  const auto good = hub.client();
+TEST_CASE("a peer that breaks the framing is cut with the reason and others are not affected") {
+  ServerFixture hub;
+  const auto good = hub.connect_admitted();
   const Descriptor empty = hub.connect();
   const Descriptor endless = hub.connect();
-  put(empty, header_of(0));
-  put(endless, framed("first") + header_of(0xffffffff) + "and so on");
+  send_raw(empty, header_of(0));
+  send_raw(endless, framed("first") + header_of(0xffffffff) + "and so on");
   hub.settle();
   CHECK(hub.endings.at(Peer{2}).how == Closed::cut);
   CHECK(hub.endings.at(Peer{2}).reason == "received an empty frame");
@@ -63,9 +68,9 @@ TEST_CASE("a peer that breaks the framing is cut, with its reason, and others no
   CHECK(hub.endings.size() == 2);
 }
 
-TEST_CASE("an admitted peer is held to the length of its kind") {
-  Served hub;
-  const auto a = hub.client();  // admitted with 100,000
+TEST_CASE("an admitted peer is cut if its frame is longer than admit allowed") {
+  ServerFixture hub;
+  const auto a = hub.connect_admitted();  // admitted with 100,000
   REQUIRE(a->send(std::string(100'000, 'x')));
   hub.settle();
   CHECK(hub.frames.at(Peer{1}).back().size() == 100'000);
@@ -74,12 +79,12 @@ TEST_CASE("an admitted peer is held to the length of its kind") {
   CHECK(hub.endings.at(Peer{1}).reason == "frame of 100001 bytes exceeds the limit of 100000");
 }
 
-TEST_CASE("a peer that never reads is cut at the bound, and one that reads slowly gets all") {
+TEST_CASE("a peer that never reads is cut at the limit and a slow reader gets every frame") {
   StreamServer::Limits limits;
   limits.stream.max_queued_bytes = 1'000'000;
-  Served hub(limits);
-  const auto deaf = hub.client();
-  const auto slow = hub.client();
+  ServerFixture hub(limits);
+  const auto non_reader = hub.connect_admitted();
+  const auto slow = hub.connect_admitted();
   std::vector<std::string> sent;
   std::size_t got = 0;
   bool cut = false;
@@ -102,12 +107,12 @@ TEST_CASE("a peer that never reads is cut at the bound, and one that reads slowl
   CHECK(hub.endings.at(Peer{1}).reason == "reads too slowly: more than 1000000 bytes wait for it");
 }
 
-TEST_CASE("a rank that floods is cut, and one that keeps to its rate is not, nor after a standstill") {
+TEST_CASE("a rank that exceeds its rate is cut and a rank within its rate is not even after a pause") {
   StreamServer::Limits limits;
   limits.rank = {10, 30};
-  Served hub(limits);
-  const auto flood = hub.client();
-  const auto good = hub.client();
+  ServerFixture hub(limits);
+  const auto flood = hub.connect_admitted();
+  const auto good = hub.connect_admitted();
   for (int second = 0; second < 60; ++second) {
     hub.now += 1s;
     for (int i = 0; i < 10; ++i) REQUIRE(good->send("x"));
@@ -123,12 +128,12 @@ TEST_CASE("a rank that floods is cut, and one that keeps to its rate is not, nor
   CHECK(hub.frames.at(Peer{2}).size() == 631);
 }
 
-TEST_CASE("a client that does not say who it is within its time is cut") {
-  Served hub;
+TEST_CASE("a client that sends no whole frame in time is cut") {
+  ServerFixture hub;
   const Descriptor silent = hub.connect();
   const Descriptor half = hub.connect();
-  put(half, framed("hello").substr(0, 7));
-  const auto good = hub.client();
+  send_raw(half, framed("hello").substr(0, 7));
+  const auto good = hub.connect_admitted();
   CHECK(hub.server->connections() == 3);
   CHECK(hub.server->longest_wait(1h) == 5s);
   hub.now += 4'999ms;
@@ -146,27 +151,27 @@ TEST_CASE("a client that does not say who it is within its time is cut") {
   CHECK(hub.frames.at(Peer{3}).size() == 2);
 }
 
-TEST_CASE("a client that spoke while the hub stood still is heard, not cut") {
-  Served hub;
+TEST_CASE("a client that sent a frame while the hub was paused is not cut") {
+  ServerFixture hub;
   const Descriptor client = hub.connect();
   hub.settle();
   hub.on_frame = [&](Peer peer) { hub.server->admit(peer, 1'000); };
-  put(client, framed("hello"));
+  send_raw(client, framed("hello"));
   hub.now += 1min;
   hub.settle();
   CHECK(hub.frames.at(Peer{1}) == std::vector<std::string>{"hello"});
   CHECK(hub.endings.empty());
 }
 
-TEST_CASE("a crowd that says nothing keeps nobody out who speaks") {
-  Served hub;
+TEST_CASE("silent clients do not keep out clients that send") {
+  ServerFixture hub;
   hub.on_frame = [&](Peer peer) { hub.server->admit(peer, 1'000); };
-  std::vector<Descriptor> crowd;
+  std::vector<Descriptor> other_clients;
   std::vector<Descriptor> speakers;
   for (int i = 0; i < 200; ++i) {
-    for (int j = 0; j < 10; ++j) crowd.push_back(hub.connect());
+    for (int j = 0; j < 10; ++j) other_clients.push_back(hub.connect());
     speakers.push_back(hub.connect());
-    put(speakers.back(), framed("hello"));
+    send_raw(speakers.back(), framed("hello"));
     if (i % 10 == 0) hub.settle();
     hub.now += 10ms;
   }
@@ -180,10 +185,10 @@ TEST_CASE("a crowd that says nothing keeps nobody out who speaks") {
         "sent no frame before the limit of 128 connections was reached");
 }
 
-TEST_CASE("a client that asks faster than it may waits, and all is answered in the end") {
+TEST_CASE("a client that exceeds its rate has to wait but gets every answer") {
   StreamServer::Limits limits;
   limits.client = {10, 30};
-  Served hub(limits);
+  ServerFixture hub(limits);
   hub.on_frame = [&](Peer peer) { CHECK(hub.server->send(peer, "answer")); };
   FrameStream client(hub.connect().release(), {1'000, 100'000});
   for (int i = 0; i < 100; ++i) REQUIRE(client.send("question"));
@@ -203,11 +208,11 @@ TEST_CASE("a client that asks faster than it may waits, and all is answered in t
   CHECK(hub.endings.empty());
 }
 
-TEST_CASE("a client that does not read is asked nothing more, and is cut") {
-  Served hub;
+TEST_CASE("no more frames are taken from a client that does not read and it is cut") {
+  ServerFixture hub;
   hub.on_frame = [&](Peer peer) { CHECK(hub.server->send(peer, std::string(1'000'000, 'x'))); };
-  FrameStream deaf(hub.connect().release(), {1'000, 100'000});
-  for (int i = 0; i < 10; ++i) REQUIRE(deaf.send("question"));
+  FrameStream non_reader(hub.connect().release(), {1'000, 100'000});
+  for (int i = 0; i < 10; ++i) REQUIRE(non_reader.send("question"));
   hub.settle();
   CHECK(hub.frames.at(Peer{1}).size() == 1);
   CHECK(hub.server->longest_wait(1h) == 3s);
@@ -216,19 +221,20 @@ TEST_CASE("a client that does not read is asked nothing more, and is cut") {
   CHECK(hub.endings.at(Peer{1}).reason == "has not read its answer within 3000 ms");
 }
 
-TEST_CASE("clients that ask and never read keep nobody out") {
-  rlimit limit{};
-  getrlimit(RLIMIT_NOFILE, &limit);
-  limit.rlim_cur = std::min<rlim_t>(limit.rlim_max, 4'096);
-  REQUIRE(setrlimit(RLIMIT_NOFILE, &limit) == 0);
-  Served hub;
+TEST_CASE("clients that never read their answers do not keep others out") {
+  const DescriptorLimit descriptors(2'200);
+  if (!descriptors.is_set()) {
+    WARN("skipped: needs 2,200 descriptors");
+    return;
+  }
+  ServerFixture hub;
   hub.on_frame = [&](Peer peer) { static_cast<void>(hub.server->send(peer, std::string(10'000, 'x'))); };
-  std::vector<Descriptor> crowd;
+  std::vector<Descriptor> other_clients;
   std::string many;
   for (int i = 0; i < 100; ++i) many += framed("question");
   for (int i = 0; i < 1'000; ++i) {
-    crowd.push_back(hub.connect());
-    put(crowd.back(), many);
+    other_clients.push_back(hub.connect());
+    send_raw(other_clients.back(), many);
   }
   FrameStream good(hub.connect().release(), {100'000, 100'000});
   REQUIRE(good.send("question"));
@@ -238,30 +244,30 @@ TEST_CASE("clients that ask and never read keep nobody out") {
   CHECK(hub.server->connections() <= limits.most_clients + limits.most_unidentified);
 }
 
-TEST_CASE("of long frames that clients send only some are taken at a time") {
+TEST_CASE("only a few clients at a time may be sending long frames") {
   StreamServer::Limits limits;
   limits.most_long_frames = 2;
-  Served hub(limits);
+  ServerFixture hub(limits);
   std::vector<Descriptor> clients;
   for (int i = 0; i < 3; ++i) {
     clients.push_back(hub.connect());
-    put(clients.back(), header_of(100'000) + "x");
+    send_raw(clients.back(), header_of(100'000) + "x");
   }
   const Descriptor good = hub.connect();
-  put(good, framed("question"));
+  send_raw(good, framed("question"));
   hub.settle();
   CHECK(hub.endings.size() == 1);
   CHECK(hub.endings.at(Peer{1}).reason == "too many clients are sending long frames");
   CHECK(hub.frames.count(Peer{4}) == 1);
-  put(clients[1], std::string(99'999, 'x'));
+  send_raw(clients[1], std::string(99'999, 'x'));
   hub.settle();
   CHECK(hub.frames.count(Peer{2}) == 1);
 }
 
-TEST_CASE("for a new client goes who does not read, else who had most turns") {
+TEST_CASE("a new client displaces one that does not read or else the one with the most turns") {
   StreamServer::Limits limits;
   limits.most_clients = 3;
-  Served hub(limits);
+  ServerFixture hub(limits);
   std::size_t answer = 10;
   hub.on_frame = [&](Peer peer) { CHECK(hub.server->send(peer, std::string(answer, 'x'))); };
   std::vector<std::unique_ptr<FrameStream>> clients;
@@ -289,16 +295,16 @@ TEST_CASE("for a new client goes who does not read, else who had most turns") {
   CHECK(received(*clients[0]).size() == 2);
 }
 
-TEST_CASE("clients have their turns one after another, as far as the time goes") {
-  Served hub;
+TEST_CASE("clients are served in turn until the time slice is used up") {
+  ServerFixture hub;
   hub.on_frame = [&](Peer peer) {
     if (peer != Peer{1}) hub.now += 4ms;
   };
-  const auto rank = hub.client();
+  const auto rank = hub.connect_admitted();
   std::vector<Descriptor> clients;
   for (int i = 0; i < 5; ++i) clients.push_back(hub.connect());
   hub.settle();
-  for (const Descriptor& client : clients) put(client, framed("a") + framed("b"));
+  for (const Descriptor& client : clients) send_raw(client, framed("a") + framed("b"));
   std::vector<std::size_t> served;
   for (int round = 0; round < 5; ++round) {
     REQUIRE(rank->send("x"));
@@ -312,15 +318,15 @@ TEST_CASE("clients have their turns one after another, as far as the time goes")
     if (round == 1) CHECK(served == std::vector<std::size_t>{2, 1, 1, 1, 1});
   }
   CHECK(served == std::vector<std::size_t>{2, 2, 2, 2, 2});
-  CHECK(hub.frames.at(Peer{1}).size() == 6);  // every time
+  CHECK(hub.frames.at(Peer{1}).size() == 6);  // in every round
 }
 
-TEST_CASE("connections over the bound are closed at once, and counted") {
+TEST_CASE("connections over the limit are closed at once and counted") {
   StreamServer::Limits limits;
   limits.most_connections = 3;
-  Served hub(limits);
+  ServerFixture hub(limits);
   std::vector<std::unique_ptr<FrameStream>> clients;
-  for (int i = 0; i < 3; ++i) clients.push_back(hub.client());
+  for (int i = 0; i < 3; ++i) clients.push_back(hub.connect_admitted());
   FrameStream fourth(hub.connect().release(), limits.stream);
   hub.settle();
   CHECK(ended(fourth));
@@ -329,20 +335,17 @@ TEST_CASE("connections over the bound are closed at once, and counted") {
   CHECK(hub.server->connections() == 3);
   clients.pop_back();
   hub.settle();
-  clients.push_back(hub.client());
+  clients.push_back(hub.connect_admitted());
   CHECK(hub.server->send(hub.newest(), "welcome"));
 }
 
 TEST_CASE("1,000 connections are all served") {
-  rlimit limit{};
-  getrlimit(RLIMIT_NOFILE, &limit);
-  limit.rlim_cur = std::min<rlim_t>(limit.rlim_max, 4'096);
-  REQUIRE(setrlimit(RLIMIT_NOFILE, &limit) == 0);
-  if (limit.rlim_cur < 2'200) {
-    WARN("needs 2,200 descriptors");
+  const DescriptorLimit descriptors(2'200);
+  if (!descriptors.is_set()) {
+    WARN("skipped: needs 2,200 descriptors");
     return;
   }
-  Served hub;
+  ServerFixture hub;
   hub.on_frame = [&](Peer peer) {
     hub.server->admit(peer, 1'000);
     CHECK(hub.server->send(peer, std::to_string(peer.value)));
@@ -362,27 +365,24 @@ TEST_CASE("1,000 connections are all served") {
   CHECK(hub.endings.size() == 1'000);
 }
 
-TEST_CASE("out of descriptors, peers are served and the server does not spin") {
-  Served hub;
-  const auto good = hub.client();
+TEST_CASE("without free descriptors peers are served and the server does not spin") {
+  ServerFixture hub;
+  const auto good = hub.connect_admitted();
   const Descriptor first = hub.connect();
   const Descriptor second = hub.connect();
-  rlimit before{};
-  getrlimit(RLIMIT_NOFILE, &before);
-  rlimit none = before;
-  none.rlim_cur = 3;
-  // No assertion in between: UBSan looks at each by a pipe, and takes none for bad memory.
-  const bool limited = setrlimit(RLIMIT_NOFILE, &none) == 0;
-  const bool sent = good->send("still");
+  bool sent = false;
   std::vector<pollfd> fds;
-  hub.server->add_to(fds);
-  for (pollfd& one : fds) one.revents = POLLIN;  // poll(2) itself takes no more than the limit
-  hub.server->handle(fds, hub.callbacks);
-  fds.clear();
-  hub.server->add_to(fds);
-  const auto wait = hub.server->longest_wait(1h);
-  REQUIRE(setrlimit(RLIMIT_NOFILE, &before) == 0);
-  REQUIRE(limited);
+  std::chrono::milliseconds wait{};
+  {
+    const DescriptorLimit none(3);
+    sent = good->send("still");
+    hub.server->add_to(fds);
+    for (pollfd& one : fds) one.revents = POLLIN;  // poll(2) refuses more entries than the limit
+    hub.server->handle(fds, hub.callbacks);
+    fds.clear();
+    hub.server->add_to(fds);
+    wait = hub.server->longest_wait(1h);
+  }
   REQUIRE(sent);
   CHECK(hub.frames.at(Peer{1}).back() == "still");
   CHECK(fds.size() == 1);
@@ -393,36 +393,36 @@ TEST_CASE("out of descriptors, peers are served and the server does not spin") {
   CHECK(hub.server->connections() == 3);
 }
 
-TEST_CASE("beside peers that flood, lie, never read and never speak, a good one is answered") {
-  Served hub;
+TEST_CASE("a good client is answered beside clients that flood or lie or never read or stay silent") {
+  ServerFixture hub;
   hub.on_frame = [&](Peer peer) {
     if (hub.frames.at(peer).back() == "good") CHECK(hub.server->send(peer, "answer"));
     hub.frames.at(peer).clear();
   };
-  const auto bare = [&] { return Descriptor(connect_unix(hub.path()).value_or(-1)); };
-  const Repeated flood([&] {  // comes again when it is cut
-    const Descriptor socket = bare();
+  const auto connect_raw = [&] { return Descriptor(connect_unix(hub.path()).value_or(-1)); };
+  const RepeatingProcess flood([&] {  // connects again when it is cut
+    const Descriptor socket = connect_raw();
     std::string many;
     for (int i = 0; i < 1'000; ++i) many += framed("x");
     while (::send(socket.get(), many.data(), many.size(), MSG_NOSIGNAL) > 0) continue;
   });
-  const Repeated endless([&] {
-    const Descriptor socket = bare();
-    put(socket, header_of(StreamServer::Limits{}.stream.max_frame_bytes));
-    for (int i = 0; i < 100; ++i) put(socket, std::string(60'000, 'x'));
+  const RepeatingProcess endless([&] {
+    const Descriptor socket = connect_raw();
+    send_raw(socket, header_of(StreamServer::Limits{}.stream.max_frame_bytes));
+    for (int i = 0; i < 100; ++i) send_raw(socket, std::string(60'000, 'x'));
   });
-  const Repeated liar([&] { put(bare(), header_of(0xffffffff) + "x"); });
-  const Repeated crowd([&] {
+  const RepeatingProcess liar([&] { send_raw(connect_raw(), header_of(0xffffffff) + "x"); });
+  const RepeatingProcess other_clients([&] {
     std::vector<Descriptor> silent(100);
-    for (Descriptor& one : silent) one = bare();
+    for (Descriptor& one : silent) one = connect_raw();
   });
 
-  // As gradmonctl: one connection a question, and another where that is cut.
+  // Like gradmonctl: one connection for each question, and a new one if it is cut.
   std::optional<FrameStream> good;
   int answers = 0;
   for (int rounds = 0; answers < 20 || hub.endings.size() < 500; ++rounds) {
     REQUIRE(rounds < 100'000);
-    if (Descriptor socket; !good && (socket = bare()).valid()) {  // none: others crowd at the door
+    if (Descriptor socket; !good && (socket = connect_raw()).valid()) {  // invalid: the listen queue is full
       good.emplace(socket.release(), FrameStream::Limits{1'000, 100'000});
       REQUIRE(good->send("good"));
     }

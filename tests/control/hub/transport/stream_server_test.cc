@@ -7,17 +7,17 @@
 #include GRADMON_CATCH_HEADER
 
 #include "tests/control/host/socket_pair.h"
-#include "tests/control/hub/transport/served.h"
+#include "tests/control/hub/transport/server_fixture.h"
 
 using namespace gradmon;
 using namespace std::chrono_literals;
 namespace fs = std::filesystem;
 using Closed = StreamServer::Closed;
 
-TEST_CASE("each peer has a number of its own, is heard and is answered") {
-  Served hub;
-  const auto a = hub.client();
-  const auto b = hub.client();
+TEST_CASE("each peer has a number of its own and gets the frames sent to that number") {
+  ServerFixture hub;
+  const auto a = hub.connect_admitted();
+  const auto b = hub.connect_admitted();
   CHECK(hub.server->connections() == 2);
   CHECK(hub.frames.at(Peer{1}) == std::vector<std::string>{"hello"});
   CHECK(hub.server->send(Peer{1}, "to a"));
@@ -28,9 +28,9 @@ TEST_CASE("each peer has a number of its own, is heard and is answered") {
   CHECK_FALSE(hub.server->send(Peer{}, "to nobody"));
 }
 
-TEST_CASE("a peer that goes is reported after its last frame, and its number does not come back") {
-  Served hub;
-  auto a = hub.client();
+TEST_CASE("a peer that closes is reported after its last frame and its number is not reused") {
+  ServerFixture hub;
+  auto a = hub.connect_admitted();
   REQUIRE(hub.server->send(Peer{1}, "unread"));
   REQUIRE(a->send("left"));
   a.reset();
@@ -40,13 +40,13 @@ TEST_CASE("a peer that goes is reported after its last frame, and its number doe
   CHECK(hub.frames.at(Peer{1}) == std::vector<std::string>{"hello", "left"});
   CHECK(hub.endings.at(Peer{1}).how == Closed::by_peer);
   CHECK(hub.server->connections() == 0);
-  const auto b = hub.client();
+  const auto b = hub.connect_admitted();
   CHECK(hub.newest() == Peer{2});
 }
 
-TEST_CASE("a peer that is cut hears no more, is heard no more, and is reported once") {
-  Served hub;
-  const auto a = hub.client();
+TEST_CASE("a peer that is cut sends and receives nothing more and is reported once") {
+  ServerFixture hub;
+  const auto a = hub.connect_admitted();
   hub.on_frame = [&](Peer peer) {
     hub.server->cut(peer, "enough");
     hub.server->cut(peer, "again");
@@ -61,9 +61,9 @@ TEST_CASE("a peer that is cut hears no more, is heard no more, and is reported o
   CHECK(ended(*a));
 }
 
-TEST_CASE("a cut from outside is reported by the next handle, which is not to be waited for") {
-  Served hub;
-  const auto a = hub.client();
+TEST_CASE("a cut between two calls of handle is reported by the next call without delay") {
+  ServerFixture hub;
+  const auto a = hub.connect_admitted();
   CHECK(hub.server->longest_wait(1h) == 1h);
   hub.server->cut(Peer{1}, "why not");
   CHECK(hub.server->longest_wait(1h) == 0ms);
@@ -71,11 +71,11 @@ TEST_CASE("a cut from outside is reported by the next handle, which is not to be
   CHECK(hub.endings.at(Peer{1}).reason == "why not");
 }
 
-TEST_CASE("peers may be cut and sent to while another one's end is told") {
-  Served hub;
-  auto a = hub.client();
-  const auto b = hub.client();
-  const auto c = hub.client();
+TEST_CASE("on_closed may cut other peers and send to them") {
+  ServerFixture hub;
+  auto a = hub.connect_admitted();
+  const auto b = hub.connect_admitted();
+  const auto c = hub.connect_admitted();
   const auto tell = hub.callbacks.on_closed;
   hub.callbacks.on_closed = [&](Peer peer, Closed how, const std::string& reason) {
     tell(peer, how, reason);
@@ -88,16 +88,16 @@ TEST_CASE("peers may be cut and sent to while another one's end is told") {
   CHECK(received(*c).size() == 2);
 }
 
-TEST_CASE("a path that has vanished is made anew, and peers stay") {
-  Served hub;
-  const auto a = hub.client();
+TEST_CASE("a removed path is made again and the peers stay connected") {
+  ServerFixture hub;
+  const auto a = hub.connect_admitted();
   CHECK(hub.server->rebind().value() == StreamServer::Rebound::kept);
   const Descriptor waiting = hub.connect();
-  put(waiting, framed("just in time"));
+  send_raw(waiting, framed("just in time"));
   fs::remove(hub.path());
   CHECK(hub.server->rebind().value() == StreamServer::Rebound::made);
   CHECK(hub.server->rebind().value() == StreamServer::Rebound::kept);
-  const auto b = hub.client();
+  const auto b = hub.connect_admitted();
   REQUIRE(a->send("still"));
   hub.settle();
   CHECK(hub.frames.at(Peer{1}).back() == "still");
@@ -105,9 +105,9 @@ TEST_CASE("a path that has vanished is made anew, and peers stay") {
   CHECK(hub.frames.at(Peer{3}).back() == "hello");
 }
 
-TEST_CASE("a path that another one has taken is left to it, and so is a missing directory") {
-  Served hub;
-  const auto a = hub.client();
+TEST_CASE("a path that is taken or whose directory is missing is an error and the peers stay") {
+  ServerFixture hub;
+  const auto a = hub.connect_admitted();
   fs::remove(hub.path());
   write_text(hub.path(), "another's");
   CHECK(hub.server->rebind().error() == hub.path().string() + ": Address already in use");
@@ -119,10 +119,10 @@ TEST_CASE("a path that another one has taken is left to it, and so is a missing 
   CHECK(hub.frames.at(Peer{1}).back() == "still");
 }
 
-TEST_CASE("descriptors that are not the server's are passed over") {
-  Served hub;
+TEST_CASE("descriptors that are not the server's are ignored") {
+  ServerFixture hub;
   const SocketPair other;
-  put(other.bare, "something");
-  hub.server->handle({{other.ours.get(), POLLIN, POLLIN}, {-1, POLLIN, POLLNVAL}}, hub.callbacks);
+  send_raw(other.raw_socket, "something");
+  hub.server->handle({{other.stream_socket.get(), POLLIN, POLLIN}, {-1, POLLIN, POLLNVAL}}, hub.callbacks);
   CHECK(hub.frames.empty());
 }

@@ -9,7 +9,7 @@ namespace {
 
 using std::chrono::milliseconds;
 
-TEST_CASE("an empty bucket is refilled at its rate and says when") {
+TEST_CASE("an empty bucket is refilled at its rate and says when a token is due") {
   TokenBucket::Clock::time_point now{std::chrono::hours(1)};
   TokenBucket bucket({10, 3}, now);
   for (int i = 0; i < 3; ++i) CHECK(bucket.try_take(now));

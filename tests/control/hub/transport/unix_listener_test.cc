@@ -1,20 +1,19 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "control/hub/transport/unix_listener.h"
 
-#include <sys/resource.h>
 #include <sys/socket.h>
 #include <sys/stat.h>
-#include <sys/un.h>
 #include <sys/wait.h>
 #include <unistd.h>
 
-#include <cstring>
 #include <vector>
 
 #include "control/debian_version.h"
 #include GRADMON_CATCH_HEADER
 
 #include "control/host/unix_socket.h"
+#include "tests/control/host/file_mode.h"
+#include "tests/control/host/resource_limit.h"
 #include "tests/support/temporary_directory.h"
 
 using namespace gradmon;
@@ -23,23 +22,6 @@ namespace {
 
 namespace fs = std::filesystem;
 using Kind = UnixListener::Accepted::Kind;
-
-// Lowers the limit so that no descriptor can be made; the descriptors there are stay.
-class NoDescriptorLeft {
- public:
-  NoDescriptorLeft() {
-    getrlimit(RLIMIT_NOFILE, &before_);
-    rlimit none = before_;
-    none.rlim_cur = 3;
-    setrlimit(RLIMIT_NOFILE, &none);
-  }
-  ~NoDescriptorLeft() { setrlimit(RLIMIT_NOFILE, &before_); }
-  NoDescriptorLeft(const NoDescriptorLeft&) = delete;
-  NoDescriptorLeft& operator=(const NoDescriptorLeft&) = delete;
-
- private:
-  rlimit before_{};
-};
 
 Descriptor connected(const fs::path& path) {
   const auto socket = connect_unix(path);
@@ -55,14 +37,12 @@ bool ended(const Descriptor& client) {
 
 }  // namespace
 
-TEST_CASE("a listener binds with mode 0600, accepts its own user and goes with its path") {
+TEST_CASE("a listener binds with mode 0600 and accepts its own user and removes its path at its end") {
   const TemporaryDirectory directory;
   {
     auto listener = UnixListener::listen(directory / "hub.sock");
     REQUIRE(listener);
-    struct stat status {};
-    REQUIRE(lstat((directory / "hub.sock").c_str(), &status) == 0);
-    CHECK((status.st_mode & 07777U) == 0600);
+    CHECK(mode_of(directory / "hub.sock") == 0600);
     CHECK(listener->accept().kind == Kind::nobody);
     const Descriptor client = connected(directory / "hub.sock");
     CHECK(listener->accept().kind == Kind::peer);
@@ -71,7 +51,7 @@ TEST_CASE("a listener binds with mode 0600, accepts its own user and goes with i
   CHECK_FALSE(fs::exists(directory / "hub.sock"));
 }
 
-TEST_CASE("an earlier hub's socket is replaced, anything else is left and named") {
+TEST_CASE("an earlier hub's socket is replaced and any other file is kept and named in the error") {
   const TemporaryDirectory directory;
   const fs::path path = directory / "hub.sock";
   { const Descriptor left_behind(bind_unix(path).value()); }
@@ -87,14 +67,17 @@ TEST_CASE("an earlier hub's socket is replaced, anything else is left and named"
   fs::remove(path);
   CHECK(UnixListener::listen(directory / "missing" / "hub.sock").error() ==
         (directory / "missing" / "hub.sock").string() + ": No such file or directory");
-  if (geteuid() != 0) return;
+  if (geteuid() != 0) {
+    WARN("skipped: only root can make another user's socket");
+    return;
+  }
   { const Descriptor planted(bind_unix(path).value()); }
   REQUIRE(chown(path.c_str(), 12'345, 0) == 0);
   CHECK(UnixListener::listen(path).error() ==
         path.string() + ": belongs to uid 12345, expected uid 0, who runs this");
 }
 
-TEST_CASE("a path that another hub has taken is not removed by the one before") {
+TEST_CASE("a listener does not remove a path that another hub has taken") {
   const TemporaryDirectory directory;
   const fs::path path = directory / "hub.sock";
   auto first = std::make_unique<UnixListener>(UnixListener::listen(path).value());
@@ -108,9 +91,9 @@ TEST_CASE("a path that another hub has taken is not removed by the one before") 
   const Descriptor client = connected(path);
 }
 
-TEST_CASE("another user is turned away though the socket lets him in") {
+TEST_CASE("another user is refused even if the socket's mode admits everybody") {
   if (geteuid() != 0) {
-    WARN("needs root, to become another user");
+    WARN("skipped: needs root to become another user");
     return;
   }
   const TemporaryDirectory directory;
@@ -133,7 +116,7 @@ TEST_CASE("another user is turned away though the socket lets him in") {
   CHECK(accepted.reason == "uid 65534 is neither this user nor root");
 }
 
-TEST_CASE("out of descriptors, a client is turned away at once, and later ones are let in") {
+TEST_CASE("without free descriptors a client is refused at once and later clients are accepted") {
   const TemporaryDirectory directory;
   const fs::path path = directory / "hub.sock";
   auto listener = UnixListener::listen(path);
@@ -143,8 +126,8 @@ TEST_CASE("out of descriptors, a client is turned away at once, and later ones a
   UnixListener::Accepted first;
   UnixListener::Accepted second;
   {
-    // Under a limit of 3 not even the spare's number can be used.
-    const NoDescriptorLeft limit;
+    // Under a limit of 3 even the number of the spare descriptor is too high.
+    const DescriptorLimit limit(3);
     first = listener->accept();
     second = listener->accept();
   }
@@ -155,19 +138,17 @@ TEST_CASE("out of descriptors, a client is turned away at once, and later ones a
   CHECK(listener->accept().kind == Kind::peer);
   CHECK(listener->accept().kind == Kind::nobody);
 
-  // Under a limit whose numbers are all in use, the spare's can.
+  // If all numbers below the limit are in use, the number of the spare descriptor can be used.
   const Descriptor third = connected(path);
-  rlimit all{};
-  getrlimit(RLIMIT_NOFILE, &all);
-  rlimit few = all;
-  few.rlim_cur = 64;
-  setrlimit(RLIMIT_NOFILE, &few);
-  std::vector<Descriptor> taken;
-  for (int fd = dup(0); fd >= 0; fd = dup(0)) taken.emplace_back(fd);
-  const auto turned_away = listener->accept();
-  const auto nobody = listener->accept();
-  setrlimit(RLIMIT_NOFILE, &all);
-  taken.clear();
+  UnixListener::Accepted turned_away;
+  UnixListener::Accepted nobody;
+  {
+    const DescriptorLimit few(64);
+    std::vector<Descriptor> taken;
+    for (int fd = dup(0); fd >= 0; fd = dup(0)) taken.emplace_back(fd);
+    turned_away = listener->accept();
+    nobody = listener->accept();
+  }
   CHECK(turned_away.kind == Kind::refused);
   CHECK(nobody.kind == Kind::nobody);
   CHECK(ended(third));

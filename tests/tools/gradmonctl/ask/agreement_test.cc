@@ -20,7 +20,7 @@ TEST_CASE("a rank agrees when it was heard within three seconds and has applied 
   CHECK(agreement_of(status).counted == 4);
 }
 
-TEST_CASE("a rank that was never heard does not agree, also where there is no revision yet") {
+TEST_CASE("a rank that was never heard does not agree even before the first revision") {
   Status status = sample_status();
   status.revision = Revision{};
   for (RankStatus& rank : status.ranks) rank.revision = Revision{};
@@ -35,7 +35,7 @@ TEST_CASE("ranks that have ended or were dropped are named and not counted") {
   status.ranks[1].state = "left";
   status.ranks[3].rank = Rank{3};
   status.ranks[3].state = "dropped";
-  status.ranks[3].waited_ms = 1'900;  // what it said last
+  status.ranks[3].waited_ms = 1'900;  // from its last message
   const Agreement agreement = agreement_of(status);
   CHECK(agreement.agreeing == 2);
   CHECK(agreement.counted == 2);
@@ -44,7 +44,7 @@ TEST_CASE("ranks that have ended or were dropped are named and not counted") {
   CHECK(agreement.waited_ms == 0);
 }
 
-TEST_CASE("training has waited as long as the rank that waits longest") {
+TEST_CASE("the wait of training is the longest wait of a rank") {
   Status status = sample_status();
   status.ranks[1].waited_ms = 200;
   status.ranks[2].waited_ms = 1'500;

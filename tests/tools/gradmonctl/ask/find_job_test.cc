@@ -1,36 +1,19 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "tools/gradmonctl/ask/find_job.h"
 
-#include <stdlib.h>
-
-#include <optional>
-
 #include "control/debian_version.h"
 #include GRADMON_CATCH_HEADER
 #include "control/host/process_identity.h"
-#include "tests/tools/gradmonctl/gradmonctl_process.h"
+#include "tests/support/temporary_directory.h"
+#include "tests/tools/gradmonctl/no_job_message.h"
+#include "tests/tools/gradmonctl/sample_status.h"
+#include "tests/tools/gradmonctl/scoped_variable.h"
 
 namespace gradmon {
 namespace {
 
-// A variable as the test wants it; as it was afterwards.
-class Variable {
- public:
-  Variable(const char* name, const char* value) : name_(name) {
-    if (const char* old = getenv(name)) old_ = old;
-    value != nullptr ? setenv(name, value, 1) : unsetenv(name);
-  }
-  ~Variable() { old_ ? setenv(name_, old_->c_str(), 1) : unsetenv(name_); }
-  Variable(const Variable&) = delete;
-  Variable& operator=(const Variable&) = delete;
-
- private:
-  const char* name_;
-  std::optional<std::string> old_;
-};
-
-// Of another host, where nobody can look whether it lives.
-JobEntry elsewhere(const std::string& number) {
+// The entry of a job on another host. This host cannot check whether the job lives.
+JobEntry entry_on_other_host(const std::string& number) {
   JobEntry job;
   job.epoch = number;
   job.launch_id = "launch-" + number;
@@ -38,91 +21,93 @@ JobEntry elsewhere(const std::string& number) {
   job.endpoint = "ipc:///only/there";
   job.address = "tcp://elsewhere:" + number;
   job.host = "elsewhere";
-  job.started = 1'783'341'296'789;
+  job.started = kSampleTime;
   return job;
 }
 
-// As live_jobs() tells of it.
-JobEntry live(const std::string& number) {
-  JobEntry job = elsewhere(number);
+// The entry as live_jobs() returns it.
+JobEntry live_entry(const std::string& number) {
+  JobEntry job = entry_on_other_host(number);
   job.endpoint = job.address;
   return job;
 }
 
-TEST_CASE("the option names the job before the environment and that before the output directory") {
+TEST_CASE("options override GRADMON_ENDPOINT and that overrides MONITOR_OUTPUT_DIR") {
   TemporaryDirectory directory;
   const std::string out = (directory / "").string();
-  REQUIRE(write_entry(out, elsewhere("1")));
-  const Variable output("MONITOR_OUTPUT_DIR", out.c_str());
+  REQUIRE(write_entry(out, entry_on_other_host("1")));
+  const ScopedVariable output("MONITOR_OUTPUT_DIR", out.c_str());
+  const ScopedVariable job("GRADMON_JOB", nullptr);
   {
-    const Variable endpoint("GRADMON_ENDPOINT", "ipc:///given");
+    const ScopedVariable endpoint("GRADMON_ENDPOINT", "ipc:///given");
     CHECK(*find_endpoint({"ipc:///option", ""}) == "ipc:///option");
     CHECK(*find_endpoint({}) == "ipc:///given");
     CHECK(*find_endpoint({"", out}) == "tcp://elsewhere:1");
   }
-  const Variable endpoint("GRADMON_ENDPOINT", nullptr);
+  const ScopedVariable endpoint("GRADMON_ENDPOINT", nullptr);
   CHECK(*find_endpoint({}) == "tcp://elsewhere:1");
 }
 
-TEST_CASE("the output directory is the option or the variable or the default") {
-  const Variable unset("MONITOR_OUTPUT_DIR", nullptr);
+TEST_CASE("the output directory is the option or else the variable or else the default") {
+  const ScopedVariable unset("MONITOR_OUTPUT_DIR", nullptr);
   CHECK(output_directory({}) == "./monitor_output");
-  const Variable output("MONITOR_OUTPUT_DIR", "/out");
+  const ScopedVariable output("MONITOR_OUTPUT_DIR", "/out");
   CHECK(output_directory({}) == "/out");
   CHECK(output_directory({"", "/mine"}) == "/mine");
 }
 
-TEST_CASE("a name chooses among the jobs of the output directory too") {
+TEST_CASE("a name also chooses among the jobs of the output directory") {
   TemporaryDirectory directory;
   const std::string out = (directory / "").string();
-  const std::string one = random_hex(4);  // Any job of this user on this host can be found.
+  const std::string one = random_hex(4);  // Random: any job of this user on this host can be found.
   const std::string two = random_hex(4);
-  REQUIRE(write_entry(out, elsewhere(one)));
-  REQUIRE(write_entry(out, elsewhere(two)));
-  const Variable job("GRADMON_JOB", ("launch-" + two).c_str());
+  REQUIRE(write_entry(out, entry_on_other_host(one)));
+  REQUIRE(write_entry(out, entry_on_other_host(two)));
+  const ScopedVariable job("GRADMON_JOB", ("launch-" + two).c_str());
   {
-    const Variable endpoint("GRADMON_ENDPOINT", nullptr);
+    const ScopedVariable endpoint("GRADMON_ENDPOINT", nullptr);
     CHECK(*find_endpoint({"", out, "", "launch-" + one}) == "tcp://elsewhere:" + one);
     CHECK(find_endpoint({"", out}).error().code == 2);
   }
-  const Variable output("MONITOR_OUTPUT_DIR", out.c_str());
-  const Variable endpoint("GRADMON_ENDPOINT", "ipc:///given");
+  const ScopedVariable output("MONITOR_OUTPUT_DIR", out.c_str());
+  const ScopedVariable endpoint("GRADMON_ENDPOINT", "ipc:///given");
   CHECK(*find_endpoint({}) == "ipc:///given");
   CHECK(*find_endpoint({"", "", "", "launch-" + one}) == "tcp://elsewhere:" + one);
-  const Variable unset("GRADMON_ENDPOINT", nullptr);
+  const ScopedVariable unset("GRADMON_ENDPOINT", nullptr);
   CHECK(*find_endpoint({}) == "tcp://elsewhere:" + two);
-  CHECK(find_endpoint({"", "", "", one}).error().message.find("no live job named " + one + " (") == 0);
+  CHECK(says_no_job(find_endpoint({"", "", "", one}).error().message, "named " + one));
 }
 
-TEST_CASE("a name is meant before a launch id") {
-  JobEntry one = live("1");
-  JobEntry two = live("2");
+TEST_CASE("a job with this name has precedence over a job with this launch id") {
+  JobEntry one = live_entry("1");
+  JobEntry two = live_entry("2");
   one.name = "launch-2";
   REQUIRE(jobs_named("launch-2", {one, two}).size() == 1);
   CHECK(jobs_named("launch-2", {one, two}).front().launch_id == "launch-1");
   CHECK(jobs_named("launch-1", {one, two}).size() == 1);
-  CHECK(jobs_named("", {live("1")}).empty());
+  CHECK(jobs_named("", {live_entry("1")}).empty());
 }
 
-TEST_CASE("without a live job there is no answer to be had") {
+TEST_CASE("without a live job the search fails with 4") {
   TemporaryDirectory directory;
-  const auto none = find_endpoint({"", (directory / "").string()});
+  const std::string out = (directory / "").string();
+  const auto none = find_endpoint({"", out});
   REQUIRE(!none);
   CHECK(none.error().code == 4);
-  CHECK(none.error().message.find("no live job with the output directory ") == 0);
+  CHECK(says_no_job(none.error().message, "with the output directory " + out));
 }
 
-TEST_CASE("where a hub does not answer nobody is told that there is no job") {
+TEST_CASE("an unresponsive hub is reported instead of a missing job") {
   const auto none = only_job({{}, {"the hub at /run/hub.sock does not answer"}}, "named train.py");
   REQUIRE(!none);
   CHECK(none.error().code == 4);
   CHECK(none.error().message ==
         "no job named train.py answered:\nthe hub at /run/hub.sock does not answer\n");
-  CHECK(only_job({{live("1")}, {"the hub at /run/hub.sock does not answer"}}, "").has_value());
+  CHECK(only_job({{live_entry("1")}, {"the hub at /run/hub.sock does not answer"}}, "").has_value());
 }
 
-TEST_CASE("several live jobs are listed and one is to be chosen") {
-  const auto several = only_job({{live("1"), live("2")}, {}}, "with the output directory /out");
+TEST_CASE("several live jobs are an error that lists them") {
+  const auto several = only_job({{live_entry("1"), live_entry("2")}, {}}, "with the output directory /out");
   REQUIRE(!several);
   CHECK(several.error().code == 2);
   CHECK(several.error().message ==

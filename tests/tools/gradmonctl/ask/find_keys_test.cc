@@ -1,32 +1,32 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "tools/gradmonctl/ask/find_keys.h"
 
-#include <cstdlib>
 #include <filesystem>
 
 #include "control/debian_version.h"
 #include "control/hub/keys/keygen.h"
 #include "tests/support/temporary_directory.h"
+#include "tests/tools/gradmonctl/scoped_variable.h"
 #include GRADMON_CATCH_HEADER
 
 namespace gradmon {
 namespace {
 
-// The variables that find_keys reads, as the test wants them.
-struct Variables {
-  Variables(const std::string& keys, const std::string& config_home, const std::string& insecure) {
-    setenv("GRADMON_KEYS", keys.c_str(), 1);
-    setenv("XDG_CONFIG_HOME", config_home.c_str(), 1);
-    setenv("GRADMON_INSECURE_LOOPBACK", insecure.c_str(), 1);
-  }
-  ~Variables() {
-    for (const char* name : {"GRADMON_KEYS", "XDG_CONFIG_HOME", "GRADMON_INSECURE_LOOPBACK"}) unsetenv(name);
-  }
-  Variables(const Variables&) = delete;
-  Variables& operator=(const Variables&) = delete;
+// Sets the variables that find_keys() reads.
+class ScopedKeyVariables {
+ public:
+  ScopedKeyVariables(const std::string& keys, const std::string& config_home, const std::string& insecure)
+      : keys_("GRADMON_KEYS", keys.c_str()),
+        config_home_("XDG_CONFIG_HOME", config_home.c_str()),
+        insecure_("GRADMON_INSECURE_LOOPBACK", insecure.c_str()) {}
+
+ private:
+  const ScopedVariable keys_;
+  const ScopedVariable config_home_;
+  const ScopedVariable insecure_;
 };
 
-TEST_CASE("keys come from the option or else the variable or else the usual directory") {
+TEST_CASE("keys come from the option or else GRADMON_KEYS or else the default directory") {
   const TemporaryDirectory scratch;
   const std::string tcp = "tcp://127.0.0.1:5555";
   for (const char* name : {"option", "variable"}) REQUIRE(make_key_directory(scratch / name));
@@ -36,7 +36,7 @@ TEST_CASE("keys come from the option or else the variable or else the usual dire
   };
   JobSelector selector;
   {
-    const Variables variables((scratch / "variable").string(), (scratch / "home").string(), "");
+    const ScopedKeyVariables variables((scratch / "variable").string(), (scratch / "home").string(), "");
     CHECK((**find_keys(selector, tcp)).server_public == job_of(scratch / "variable"));
     selector.keys = (scratch / "option").string();
     CHECK((**find_keys(selector, tcp)).server_public == job_of(scratch / "option"));
@@ -46,15 +46,15 @@ TEST_CASE("keys come from the option or else the variable or else the usual dire
   }
   selector.keys = "";
   {
-    const Variables variables("", (scratch / "home").string(), "");
+    const ScopedKeyVariables variables("", (scratch / "home").string(), "");
     CHECK((**find_keys(selector, tcp)).server_public == job_of(scratch / "home/gradmon/keys"));
   }
   {
-    const Variables variables("", (scratch / "home").string(), "1");
+    const ScopedKeyVariables variables("", (scratch / "home").string(), "1");
     CHECK_FALSE(find_keys(selector, tcp)->has_value());
     CHECK(find_keys(selector, "tcp://192.0.2.1:5555")->has_value());
   }
-  const Variables variables("", (scratch / "nowhere").string(), "");
+  const ScopedKeyVariables variables("", (scratch / "nowhere").string(), "");
   CHECK_FALSE(find_keys(selector, tcp)->has_value());
 }
 

@@ -17,7 +17,7 @@ ChangeRequest turn_on(bool wait) {
   return request;
 }
 
-CommandReply agreed(std::int64_t step, bool applied_by_all) {
+CommandReply agreed_reply(std::int64_t step, bool applied_by_all) {
   CommandReply reply;
   reply.revision = Revision{7};
   reply.settled = true;
@@ -30,7 +30,7 @@ int run(FakeJob& job, const ChangeRequest& request) {
   return change_command(request, job.ask(), job.clock(), job.console());
 }
 
-TEST_CASE("without wait a change is asked for once") {
+TEST_CASE("without --wait one command is sent") {
   FakeJob job;
   job.answer({});
   CHECK(run(job, turn_on(false)) == 0);
@@ -38,7 +38,7 @@ TEST_CASE("without wait a change is asked for once") {
   CHECK(job.out.str().empty());
 }
 
-TEST_CASE("a change carries what was asked with an id and an author of its own") {
+TEST_CASE("each change has its own request id and an author") {
   FakeJob job;
   job.answer({});
   job.answer({});
@@ -46,6 +46,7 @@ TEST_CASE("a change carries what was asked with an id and an author of its own")
   request.command.at = 1200;
   run(job, request);
   run(job, request);
+  REQUIRE(job.asked.size() == 2);
   CHECK(job.asked[0].verb == CommandVerb::on);
   CHECK(job.asked[0].at == 1200);
   CHECK(job.asked[0].request_id.size() == 32);
@@ -54,12 +55,12 @@ TEST_CASE("a change carries what was asked with an id and an author of its own")
   CHECK(job.asked[0].by.find(" pid ") != std::string::npos);
 }
 
-TEST_CASE("wait asks for the verdict until every rank obeys and prints the step") {
+TEST_CASE("waiting asks for the verdict until every rank has applied it and prints the step") {
   FakeJob job;
   job.answer({});
   job.answer({});
-  job.answer(agreed(1200, false));
-  job.answer(agreed(1200, true));
+  job.answer(agreed_reply(1200, false));
+  job.answer(agreed_reply(1200, true));
   CHECK(run(job, turn_on(true)) == 0);
   CHECK(job.out.str() == "1200\n");
   CHECK(job.err.str().empty());
@@ -69,9 +70,9 @@ TEST_CASE("wait asks for the verdict until every rank obeys and prints the step"
   }));
 }
 
-TEST_CASE("where no change was needed wait says so and prints no step") {
+TEST_CASE("waiting for a change that is not needed says so and prints no step") {
   FakeJob job;
-  CommandReply reply = agreed(-1, true);
+  CommandReply reply = agreed_reply(-1, true);
   reply.message = "already off";
   job.answer(reply);
   CHECK(run(job, turn_on(true)) == 0);
@@ -79,16 +80,16 @@ TEST_CASE("where no change was needed wait says so and prints no step") {
   CHECK(job.err.str() == "gradmonctl: already off\n");
 }
 
-TEST_CASE("what the job remarks on a change is said while waiting too") {
+TEST_CASE("the job's message is printed even with --wait") {
   FakeJob job;
   job.answer(reply_with(CommandOutcome::done, "the config file was not changed: read-only"));
-  job.answer(agreed(1200, true));
+  job.answer(agreed_reply(1200, true));
   CHECK(run(job, turn_on(true)) == 0);
   CHECK(job.out.str() == "1200\n");
   CHECK(job.err.str() == "gradmonctl: the config file was not changed: read-only\n");
 }
 
-TEST_CASE("a refusal ends with the code that the job gives") {
+TEST_CASE("a refusal ends with the job's outcome as exit code") {
   const auto outcome = GENERATE(CommandOutcome::failed, CommandOutcome::not_allowed,
                                 CommandOutcome::invalid_config, CommandOutcome::incomplete);
   const bool wait = GENERATE(false, true);
@@ -99,7 +100,7 @@ TEST_CASE("a refusal ends with the code that the job gives") {
   CHECK(job.out.str().empty());
 }
 
-TEST_CASE("a change that is superseded ends with 1 and says by what") {
+TEST_CASE("a superseded change ends with 1 and names the newer change") {
   FakeJob job;
   job.answer({});
   CommandReply reply = reply_with(CommandOutcome::failed, "superseded by a newer change (me@host pid 1)");
@@ -118,7 +119,7 @@ TEST_CASE("a job that does not answer ends with 4") {
   CHECK(run(gone, turn_on(true)) == 4);
 }
 
-TEST_CASE("no verdict in time ends with 7 and tells what it waits for") {
+TEST_CASE("no verdict in time ends with 7 and the reason of the pending change") {
   FakeJob job;
   CommandReply reply;
   reply.status = Status{};
@@ -130,15 +131,15 @@ TEST_CASE("no verdict in time ends with 7 and tells what it waits for") {
   CHECK(job.out.str().empty());
 }
 
-TEST_CASE("a verdict that only some ranks obey in time ends with 7 and names the step") {
+TEST_CASE("a verdict that not every rank applies in time ends with 7 and names the step") {
   FakeJob job;
-  job.answer(agreed(1200, false));
+  job.answer(agreed_reply(1200, false));
   job.repeat_last_answer();
   CHECK(run(job, turn_on(true)) == 7);
   CHECK(job.err.str() == "gradmonctl: agreed for step 1200, but not applied by every rank within 60 s\n");
 }
 
-TEST_CASE("messages from a job reach the terminal without its control characters") {
+TEST_CASE("control characters in a job's message are escaped") {
   FakeJob job;
   job.answer(reply_with(CommandOutcome::failed, "a\x1b[2Jb"));
   run(job, turn_on(false));

@@ -14,7 +14,7 @@ DryRunResult::Answer answer(int rank, std::int64_t matches, const std::string& o
   return {Rank{rank}, true, matches, objection, {}};
 }
 
-CommandReply dry_run_ended(std::vector<DryRunResult::Answer> answers) {
+CommandReply dry_run_reply(std::vector<DryRunResult::Answer> answers) {
   CommandReply reply;
   reply.status = Status{};
   reply.status->state = "on";
@@ -22,17 +22,6 @@ CommandReply dry_run_ended(std::vector<DryRunResult::Answer> answers) {
   reply.config_before = "{\n  \"dynamic_on\": true,\n  \"ops\": [\"norm\"]\n}\n";
   reply.config_text = "{\n  \"dynamic_on\": true,\n  \"ops\": [\"norm\", \"nans\"]\n}\n";
   reply.rank_answers = std::move(answers);
-  return reply;
-}
-
-// What the ranks say besides, asked of the same plan: the numbers that `targets` shows.
-CommandReply tried(const std::vector<std::int64_t>& matching) {
-  CommandReply reply;
-  for (const std::int64_t count : matching) {
-    TargetList list;
-    list.counts.watched = count;
-    reply.rank_answers.push_back({Rank{static_cast<int>(reply.rank_answers.size())}, true, count, "", list});
-  }
   return reply;
 }
 
@@ -45,8 +34,8 @@ ChangeRequest set_ops() {
 
 TEST_CASE("a dry run shows the lines that would change and what each rank would match") {
   FakeJob job;
-  job.answer(dry_run_ended({answer(0, 12), answer(1, 12), answer(2, 0), answer(3, 1)}));
-  job.answer(tried({12, 12, 0, 1}));
+  job.answer(dry_run_reply({answer(0, 12), answer(1, 12), answer(2, 0), answer(3, 1)}));
+  job.answer(match_counts_reply({12, 12, 0, 1}));  // to the second command of the dry run
   CHECK(dry_run(set_ops(), job.ask(), job.console()) == 0);
   CHECK(golden_difference("dry_run.txt", job.out.str()) == "");
   CHECK(job.err.str().empty());
@@ -59,9 +48,9 @@ TEST_CASE("a dry run shows the lines that would change and what each rank would 
 
 TEST_CASE("a dry run that a rank would reject ends with 1 and names the rank and the reason") {
   FakeJob job;
-  job.answer(dry_run_ended(
+  job.answer(dry_run_reply(
       {answer(0, 12), answer(1, 0, "no room\x1b for it"), DryRunResult::Answer{Rank{2}, false, 0, "", {}}}));
-  job.answer(tried({12}));
+  job.answer(match_counts_reply({12}));
   CHECK(dry_run(set_ops(), job.ask(), job.console()) == 1);
   CHECK(golden_difference("dry_run_rejected.txt", job.out.str()) == "");
   CHECK(job.err.str() == "gradmonctl: the job would reject it\n");
@@ -69,9 +58,9 @@ TEST_CASE("a dry run that a rank would reject ends with 1 and names the rank and
 
 TEST_CASE("a dry run that would match nothing ends with 1") {
   FakeJob job;
-  CommandReply reply = dry_run_ended({answer(0, 0), answer(1, 0)});
+  CommandReply reply = dry_run_reply({answer(0, 0), answer(1, 0)});
   job.answer(reply);
-  job.answer(tried({0, 0}));
+  job.answer(match_counts_reply({0, 0}));
   CHECK(dry_run(set_ops(), job.ask(), job.console()) == 1);
   reply.status->state = "off";
   job.answer(reply);
@@ -83,18 +72,18 @@ TEST_CASE("a dry run that would match nothing ends with 1") {
 
 TEST_CASE("a dry run that some ranks do not answer ends with 7") {
   FakeJob job;
-  job.answer(dry_run_ended({answer(0, 3), DryRunResult::Answer{Rank{1}, false, 0, "", {}}}));
+  job.answer(dry_run_reply({answer(0, 3), DryRunResult::Answer{Rank{1}, false, 0, "", {}}}));
   CHECK(dry_run(set_ops(), job.ask(), job.console()) == 7);
 }
 
-TEST_CASE("a dry run tells of warnings and of what stays off and of no change at all") {
+TEST_CASE("a dry run reports warnings and a plan that is off and an unchanged file") {
   FakeJob job;
-  CommandReply reply = dry_run_ended({answer(0, 3)});
+  CommandReply reply = dry_run_reply({answer(0, 3)});
   reply.status->state = "off";
   reply.status->warnings = {"monitor_config.json:2:3: unknown key \"x\""};
   reply.config_text = reply.config_before;
   job.answer(reply);
-  job.answer(tried({3}));
+  job.answer(match_counts_reply({3}));
   CHECK(dry_run(set_ops(), job.ask(), job.console()) == 0);
   CHECK(job.out.str() == "/home/me/monitor_config.json: nothing would change\nrank 0: 3 targets match\n");
   CHECK(job.err.str() ==
@@ -102,16 +91,16 @@ TEST_CASE("a dry run tells of warnings and of what stays off and of no change at
         "gradmonctl: nothing is collected: dynamic_on is false\n");
 }
 
-TEST_CASE("a dry run counts what matches as targets does, and not what may match") {
+TEST_CASE("a dry run shows the counts of the targets command") {
   FakeJob job;
-  job.answer(dry_run_ended({answer(0, 2), answer(1, 2)}));
-  job.answer(tried({0}));
+  job.answer(dry_run_reply({answer(0, 2), answer(1, 2)}));
+  job.answer(match_counts_reply({0}));
   CHECK(dry_run(set_ops(), job.ask(), job.console()) == 0);
   CHECK(job.out.str().find("\nrank 0: 0 targets match\n"
                            "rank 1: did not report the number of matching targets\n") != std::string::npos);
 }
 
-TEST_CASE("a dry run that the job refuses ends with its code") {
+TEST_CASE("a dry run that is refused or not answered ends with its exit code") {
   FakeJob job;
   job.answer(
       reply_with(CommandOutcome::invalid_config, "monitor_config.json:3:10: found 1, expected a list"));
@@ -122,7 +111,7 @@ TEST_CASE("a dry run that the job refuses ends with its code") {
   CHECK(dry_run(set_ops(), job.ask(), job.console()) == 4);
 }
 
-TEST_CASE("a dry run on a file validates the outcome and writes nothing") {
+TEST_CASE("a dry run of a file validates the result and writes nothing") {
   TemporaryDirectory directory;
   ChangeRequest request = set_ops();
   request.file = (directory / "config.json").string();

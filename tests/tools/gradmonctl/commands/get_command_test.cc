@@ -1,8 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "tools/gradmonctl/commands/get_command.h"
 
-#include <fstream>
-
 #include "control/debian_version.h"
 #include GRADMON_CATCH_HEADER
 #include "tests/support/temporary_directory.h"
@@ -20,10 +18,11 @@ CommandReply config_reply(const std::string& text) {
 
 GetRequest get(const std::string& key) { return {{}, key, ""}; }
 
-TEST_CASE("without a key the config is printed as the job has it") {
+TEST_CASE("without a key the job's config is printed unchanged") {
   FakeJob job;
   job.answer(config_reply("{\r\n  \"eps\" : 1 }"));
   CHECK(get_command(get(""), job.ask(), job.console()) == 0);
+  REQUIRE(job.asked.size() == 1);
   CHECK(job.asked[0].verb == CommandVerb::config);
   CHECK(job.out.str() == "{\r\n  \"eps\" : 1 }\n");
   CHECK(job.err.str().empty());
@@ -44,7 +43,7 @@ TEST_CASE("an unknown key is a usage error") {
   CHECK(job.err.str() == "gradmonctl: unknown key \"epss\" (did you mean \"eps\"?)\n");
 }
 
-TEST_CASE("a change on its way is mentioned beside what is in force") {
+TEST_CASE("a pending change is mentioned beside the value in force") {
   FakeJob job;
   CommandReply reply = config_reply("{\"eps\": 0.5}");
   reply.status->pending = Pending{Revision{3}, "waiting for rank 3", 0};
@@ -54,7 +53,7 @@ TEST_CASE("a change on its way is mentioned beside what is in force") {
   CHECK(job.err.str() == "gradmonctl: a change is pending: waiting for rank 3\n");
 }
 
-TEST_CASE("a job without a config refuses and a silent one does not answer") {
+TEST_CASE("get fails with the reason if the job has no config or does not answer") {
   FakeJob job;
   job.answer(reply_with(CommandOutcome::failed, "the job has no valid config yet"));
   CHECK(get_command(get(""), job.ask(), job.console()) == 1);
@@ -68,7 +67,7 @@ TEST_CASE("a job without a config refuses and a silent one does not answer") {
         "gradmonctl: no answer\n");
 }
 
-TEST_CASE("a file is asked without a job and is validated first") {
+TEST_CASE("get reads a file without a job and validates it first") {
   TemporaryDirectory directory;
   const std::string file = (directory / "config.json").string();
   FakeJob job;

@@ -14,7 +14,7 @@ tl::expected<std::vector<HistoryEntry>, std::string> no_files() {
   return tl::unexpected(std::string("no files"));
 }
 
-TEST_CASE("history is that of the job") {
+TEST_CASE("history prints the job's answer") {
   FakeJob job;
   CommandReply reply;
   reply.history = sample_history();
@@ -27,7 +27,7 @@ TEST_CASE("history is that of the job") {
   CHECK(job.err.str().empty());
 }
 
-TEST_CASE("history of a job that is gone is in its files") {
+TEST_CASE("history of a job that does not answer comes from its files") {
   FakeJob job;
   CHECK(history_command(
             {}, job.ask(), [] { return sample_history(); }, job.console()) == 0);
@@ -41,7 +41,7 @@ TEST_CASE("history without job and files ends with 4") {
   CHECK(job.err.str() == "gradmonctl: no answer; no files\n");
 }
 
-TEST_CASE("a job that refuses its history is not gone behind") {
+TEST_CASE("the files do not replace a history that the job refuses") {
   FakeJob job;
   job.answer(reply_with(CommandOutcome::not_allowed, "no"));
   CHECK(history_command(

@@ -9,12 +9,12 @@
 namespace gradmon {
 namespace {
 
-TEST_CASE("history for people looks like its golden file") {
+TEST_CASE("history as text matches its golden file") {
   const std::string text = full_text(history_listing(sample_history()));
   CHECK(golden_difference("history.txt", text) == "");
 }
 
-TEST_CASE("a refused edit is one line with all that speaks against it") {
+TEST_CASE("a refused edit is one line with all its errors") {
   HistoryEntry refused;
   refused.verdict = "refused";
   refused.cause = "file";
@@ -22,7 +22,7 @@ TEST_CASE("a refused edit is one line with all that speaks against it") {
   refused.reason = "a.json:1:2: one\na.json:3:4: two";
   const std::string text = full_text(history_listing({refused}));
   CHECK(text.find("  a.json  a.json:1:2: one; a.json:3:4: two\n") != std::string::npos);
-  CHECK(text.find("  refused  -         file") != std::string::npos);  // Nobody knows what it asks for.
+  CHECK(text.find("  refused  -         file") != std::string::npos);  // "-": neither on nor off.
   CHECK(history_json({refused}, JsonLayout::one_line).find("\"on\":null") != std::string::npos);
 }
 

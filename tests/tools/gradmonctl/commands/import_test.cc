@@ -13,7 +13,7 @@
 namespace gradmon {
 namespace {
 
-// The example of MindSpore Transformers' documentation, and the keys it leaves out.
+// The example in the documentation of MindSpore Transformers, with the keys that it omits.
 const char* const kExample = R"(seed: 0
 output_dir: './output'
 
@@ -48,15 +48,15 @@ callbacks:
       prefix: "llm"
 )";
 
-struct Run {
-  explicit Run(const std::string& yaml, const std::string& output = "") {
+struct ImportRun {
+  explicit ImportRun(const std::string& yaml, const std::string& output = "") {
     file = (scratch / "train.yaml").string();
     std::ofstream(file) << yaml;
     const Console console{out, err};
     code = import_command({file, output.empty() ? "" : (scratch / output).string()}, console);
   }
-  // What went to stderr, without the file's directory.
-  std::string said() const {
+  // The text on stderr, without the file's directory.
+  std::string messages() const {
     std::string text = err.str();
     for (std::size_t at = text.find(file); at != std::string::npos; at = text.find(file))
       text.replace(at, file.size(), "train.yaml");
@@ -79,20 +79,20 @@ Config config_of(const std::string& yaml) {
 }
 
 std::string error_of(const std::string& yaml) {
-  const Run run(yaml);
+  const ImportRun run(yaml);
   CHECK(run.code == kExitInvalidConfig);
   CHECK(run.out.str().empty());
-  return run.said();
+  return run.messages();
 }
 
 TEST_CASE("the documented example becomes a config and a table of every key") {
-  const Run run(kExample);
+  const ImportRun run(kExample);
   CHECK(run.code == kExitDone);
   CHECK(golden_difference("import_config.json", run.out.str()) == "");
-  CHECK(golden_difference("import_table.txt", run.said()) == "");
+  CHECK(golden_difference("import_table.txt", run.messages()) == "");
 }
 
-TEST_CASE("what is imported is a valid config that means the same") {
+TEST_CASE("the imported config is valid and has the same meaning") {
   const Config config = config_of(kExample);
   CHECK(config.dynamic_on);
   CHECK(config.target_regex == std::vector<std::string>{"layers.0", "layers.1"});
@@ -102,7 +102,7 @@ TEST_CASE("what is imported is a valid config that means the same") {
   CHECK(config.scalars[3] == Config::Scalar{"device_local_norm", false, true});
 }
 
-TEST_CASE("without a tensorboard section everything goes to the log") {
+TEST_CASE("without a tensorboard section all scalars go to the log") {
   const Config config =
       config_of("monitor_config: {monitor_on: yes, local_norm_format: tensorboard, throughput_baseline: 3}");
   REQUIRE(config.scalars.size() == 2);
@@ -111,7 +111,7 @@ TEST_CASE("without a tensorboard section everything goes to the log") {
   CHECK(config.format == std::vector<Config::Format>{Config::Format::csv});
 }
 
-TEST_CASE("a monitor that is off leaves only what callbacks and tensorboard ask for") {
+TEST_CASE("with the monitor off only the scalars of callbacks are imported") {
   const Config config = config_of(
       "monitor_config: {monitor_on: False, local_norm_format: log, step_interval: 5}\n"
       "callbacks: [{type: MFLossMonitor, per_print_times: 10}]");
@@ -122,7 +122,7 @@ TEST_CASE("a monitor that is off leaves only what callbacks and tensorboard ask 
   CHECK_FALSE(config_of("monitor_config:\n").dynamic_on);
 }
 
-TEST_CASE("a key that is wrong is told with its place and what was expected") {
+TEST_CASE("an invalid value is an error with its place and the expected value") {
   CHECK(error_of("monitor_config:\n  monitor_on: True\n  step_interval: 0\n") ==
         "train.yaml:3:3: monitor_config.step_interval: found 0, expected an integer >= 1\n");
   CHECK(error_of("monitor_config:\n  monitor_on: True\n  invert: 'no'\n  local_norm_format: [log, file]\n"
@@ -137,12 +137,12 @@ TEST_CASE("a key that is wrong is told with its place and what was expected") {
         "train.yaml:2:3: tensorboard.log_timers_to_tensorboard: found 1, expected true or false\n");
 }
 
-TEST_CASE("a pattern that cannot be searched here is an error") {
+TEST_CASE("an unsupported regular expression is an error") {
   const std::string said = error_of("monitor_config: {monitor_on: True, target: ['(?=x)']}");
   CHECK(said.find("train.yaml:1:36: monitor_config.target: found [\"(?=x)\"], expected") == 0);
 }
 
-TEST_CASE("what is no YAML or gives a key twice is an error at its place") {
+TEST_CASE("invalid YAML and duplicate keys are errors with their place") {
   CHECK(error_of("").find("train.yaml:1:1: expected a mapping") == 0);
   CHECK(error_of("a: 1\n---\nb: 2\n") == "train.yaml:3:1: more than one YAML document\n");
   CHECK(error_of("monitor_config: " + std::string(100'000, '[')).find("nested too deeply\n") !=
@@ -155,7 +155,7 @@ TEST_CASE("what is no YAML or gives a key twice is an error at its place") {
         "train.yaml:1:14: tensorboard: expected a mapping, or a list of mappings\n");
 }
 
-TEST_CASE("a target that is no list of texts is an error") {
+TEST_CASE("a target that is not a list of strings is an error") {
   for (const char* target : {"[[a]]", "{a: b}", "[a, {b: c}]", "&self [*self]"}) {
     CAPTURE(target);
     const std::string said =
@@ -164,7 +164,7 @@ TEST_CASE("a target that is no list of texts is an error") {
   }
 }
 
-TEST_CASE("a merge key is refused by its name") {
+TEST_CASE("a merge key is an error that names it") {
   const std::string text = "merge keys are not supported; write the merged keys out\n";
   CHECK(error_of("base: &base {monitor_on: True}\nmonitor_config:\n  <<: *base\n") ==
         "train.yaml:3:3: monitor_config.<<: " + text);
@@ -172,7 +172,7 @@ TEST_CASE("a merge key is refused by its name") {
         "train.yaml:2:1: <<: " + text);
 }
 
-TEST_CASE("what is not UTF-8 is an error at its place") {
+TEST_CASE("bytes that are not UTF-8 are an error with their place") {
   CHECK(error_of("monitor_config:\n  monitor_on: true\n  target: [\"\xff\xfe\"]\n") ==
         "train.yaml:3:13: not valid UTF-8\n");
   CHECK(error_of("a: \xe5\xb1\x82 # \xff\n") == "train.yaml:1:8: not valid UTF-8\n");
@@ -181,7 +181,7 @@ TEST_CASE("what is not UTF-8 is an error at its place") {
                              6)) == "train.yaml:1:1: not valid UTF-8\n");
 }
 
-TEST_CASE("aliases within aliases cost no more than their own elements") {
+TEST_CASE("nested aliases are not expanded") {
   std::string bomb = "a0: &a0 [x, x, x, x, x, x, x, x, x]\n";
   for (int i = 1; i < 30; ++i) {
     const std::string last = "*a" + std::to_string(i - 1);
@@ -192,8 +192,8 @@ TEST_CASE("aliases within aliases cost no more than their own elements") {
   CHECK(imported->keys.at(0).value == "[{},{}]");
 }
 
-TEST_CASE("a new file is made and one that is there is left alone") {
-  const Run made(kExample, "config.json");
+TEST_CASE("import creates a new file and does not overwrite an existing one") {
+  const ImportRun made(kExample, "config.json");
   CHECK(made.code == kExitDone);
   CHECK(made.out.str().empty());
   CHECK(golden_difference("import_config.json", read_text(made.scratch / "config.json")) == "");
@@ -204,7 +204,7 @@ TEST_CASE("a new file is made and one that is there is left alone") {
   CHECK(read_text(made.file) == kExample);
 }
 
-TEST_CASE("a file that cannot be read is said to be missing") {
+TEST_CASE("a missing file is an error with the reason") {
   std::ostringstream out;
   std::ostringstream err;
   CHECK(import_command({"/no/such.yaml", ""}, Console{out, err}) == kExitFailed);

@@ -17,7 +17,7 @@ HubReplies::Answer answer(const std::string& name, const std::string& launch_id)
   return job;
 }
 
-// One that collects, one that is off, one that has just begun.
+// The list of three jobs: one collects, one is off, one has just started.
 std::string listing(bool json) {
   HubReplies::Answer off = answer("", "launch-2");
   off.status.state = "off";
@@ -33,12 +33,12 @@ std::string listing(bool json) {
   return screen.out.str();
 }
 
-TEST_CASE("jobs are told to people and to programs") {
+TEST_CASE("jobs as text and as JSON match their golden files") {
   CHECK(golden_difference("jobs.txt", listing(false)) == "");
   CHECK(golden_difference("jobs.json", listing(true)) == "");
 }
 
-TEST_CASE("no job is no error, and what was passed over or does not answer is named") {
+TEST_CASE("no job is no error and ignored directories and silent hubs are named") {
   FakeJob nobody;
   const HubReplies silent{{}, {"the hub at /run/y does not answer"}};
   CHECK(jobs_command({}, silent, {"/run/x: has mode 0777"}, nobody.console()) == 0);

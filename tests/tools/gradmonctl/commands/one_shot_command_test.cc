@@ -8,7 +8,7 @@
 namespace gradmon {
 namespace {
 
-TEST_CASE("cancel asks once, with an author, and says the answer") {
+TEST_CASE("cancel sends one command with an author and prints the answer") {
   FakeJob job;
   job.answer(reply_with(CommandOutcome::done, "no change is pending"));
   CHECK(one_shot_command({{}, CommandVerb::cancel}, job.ask(), job.console()) == 0);
@@ -20,15 +20,16 @@ TEST_CASE("cancel asks once, with an author, and says the answer") {
   CHECK(!job.asked[0].rank);
 }
 
-TEST_CASE("evict names the rank, and a rank that is none ends with 1") {
+TEST_CASE("evict sends the rank and ends with 1 if the job does not know it") {
   FakeJob job;
   job.answer(reply_with(CommandOutcome::failed, "rank 9 is no member of this job"));
   CHECK(one_shot_command({{}, CommandVerb::evict, 9}, job.ask(), job.console()) == 1);
   CHECK(job.err.str() == "gradmonctl: rank 9 is no member of this job\n");
+  REQUIRE(job.asked.size() == 1);
   CHECK(job.asked[0].rank == 9);
 }
 
-TEST_CASE("an order that is not allowed or not answered ends as other commands do") {
+TEST_CASE("a command that is not allowed ends with 5 and one without an answer with 4") {
   FakeJob job;
   job.answer(reply_with(CommandOutcome::not_allowed, "no"));
   CHECK(one_shot_command({}, job.ask(), job.console()) == 5);

@@ -16,7 +16,7 @@ CommandReply sample_reply() {
   return reply;
 }
 
-TEST_CASE("status is shown once for people or for programs") {
+TEST_CASE("status is printed once as text or as JSON") {
   FakeJob job;
   job.answer(sample_reply());
   job.answer(sample_reply());
@@ -27,7 +27,7 @@ TEST_CASE("status is shown once for people or for programs") {
   CHECK(job.err.str().empty());
 }
 
-TEST_CASE("status of a job that does not answer or refuses ends with its code") {
+TEST_CASE("status ends with the exit code of a refusal or of no answer") {
   FakeJob silent;
   CHECK(status_command({}, silent.ask(), silent.clock(), silent.console()) == 4);
   FakeJob closed;
@@ -43,7 +43,7 @@ TEST_CASE("status of a job that does not answer or refuses ends with its code") 
   CHECK(status_command({}, empty.ask(), empty.clock(), empty.console()) == 1);
 }
 
-TEST_CASE("watched for programs every status is a line until the job is gone") {
+TEST_CASE("status with --watch and --json prints one line each until the job is gone") {
   FakeJob job;
   for (int i = 0; i < 3; ++i) job.answer(sample_reply());
   CHECK(status_command({{}, true, true}, job.ask(), job.clock(), job.console()) == 4);
@@ -51,7 +51,7 @@ TEST_CASE("watched for programs every status is a line until the job is gone") {
   CHECK(job.out.str() == line + line + line);
 }
 
-TEST_CASE("watching clears the screen only of a terminal that knows how") {
+TEST_CASE("status with --watch clears the screen only of a terminal that supports it") {
   FakeJob job;
   job.answer(sample_reply());
   status_command({{}, true, false}, job.ask(), job.clock(), job.console());
@@ -62,7 +62,7 @@ TEST_CASE("watching clears the screen only of a terminal that knows how") {
   CHECK(terminal.out.str() == "\x1b[H\x1b[2J" + full_text(status_listing(sample_status())));
 }
 
-TEST_CASE("watching ends when nobody reads any more") {
+TEST_CASE("status with --watch ends when its output has no reader") {
   FakeJob job;
   job.answer(sample_reply());
   job.repeat_last_answer();

@@ -9,12 +9,12 @@
 namespace gradmon {
 namespace {
 
-TEST_CASE("the first line of status is the answer") {
+TEST_CASE("the first line of status has the state and the agreement and the dropped rows") {
   CHECK(status_line(sample_status()) ==
         "ON since step 1200 · 3 of 5 collections left · 4/4 ranks agree (revision 7) · 0 rows dropped");
 }
 
-TEST_CASE("off comes with its reason") {
+TEST_CASE("off is shown with its reason") {
   Status status = sample_status();
   status.state = "off";
   status.reason = "finished";
@@ -28,7 +28,7 @@ TEST_CASE("off comes with its reason") {
   CHECK(status_line(status) == "OFF: never turned on · 4/4 ranks agree (no revision yet) · 0 rows dropped");
 }
 
-TEST_CASE("a pending change comes with its reason while off and while on") {
+TEST_CASE("a pending change is shown with its reason while off and while on") {
   Status status = sample_status();
   status.pending = Pending{Revision{8}, "rank 3 has not stepped for 90 s", 0};
   CHECK(
@@ -48,7 +48,7 @@ TEST_CASE("a pending change comes with its reason while off and while on") {
         "OFF, a change pending: waiting for rank 3 · 4/4 ranks agree (revision 7) · 0 rows dropped");
 }
 
-TEST_CASE("a reason of several lines is on the first line, and the last error in lines") {
+TEST_CASE("a reason of several lines is joined to one and the last error keeps its lines") {
   Status status = sample_status();
   status.state = "off";
   status.reason = "the newest edit is refused: a.json:1:2: one\na.json:3:4: two";
@@ -86,7 +86,7 @@ TEST_CASE("the first line says for how long training has waited") {
         "4/4 ranks agree (revision 7) · 0 rows dropped");
 }
 
-TEST_CASE("ranks that were dropped or have ended are named and not counted") {
+TEST_CASE("the first line names ranks that were dropped or have ended and does not count them") {
   Status status = sample_status();
   status.ranks[3].state = "dropped";
   CHECK(status_line(status).find("3/3 ranks agree (revision 7), without rank 3 (dropped) · ") !=
@@ -101,7 +101,7 @@ TEST_CASE("ranks that were dropped or have ended are named and not counted") {
   CHECK(status_line(status).find("every rank has ended · ") != std::string::npos);
 }
 
-TEST_CASE("many dropped ranks do not make the first line long") {
+TEST_CASE("the first line counts many dropped ranks instead of naming them") {
   Status status = sample_status();
   for (int rank = 4; rank < 1000; ++rank) {
     status.ranks.push_back(sample_rank(rank));
@@ -110,20 +110,20 @@ TEST_CASE("many dropped ranks do not make the first line long") {
   CHECK(status_line(status).find("without 498 ranks (dropped) · ") != std::string::npos);
 }
 
-TEST_CASE("what all ranks dropped is added up") {
+TEST_CASE("the dropped rows of all ranks are added up") {
   Status status = sample_status();
   status.ranks[0].dropped = 5;
   status.ranks[3].dropped = 7;
   CHECK(status_line(status).find(" · 12 rows dropped") != std::string::npos);
 }
 
-TEST_CASE("static mode has no agreement to speak of") {
+TEST_CASE("static mode is shown without an agreement") {
   Status status = sample_status();
   status.mode = "static";
   CHECK(status_line(status) == "ON since step 1200 · 3 of 5 collections left · static mode · 0 rows dropped");
 }
 
-TEST_CASE("status for people looks like its golden files") {
+TEST_CASE("status as text matches its golden files") {
   const std::string collecting = full_text(status_listing(sample_status()));
   CHECK(golden_difference("status_on.txt", collecting) == "");
   const std::string troubled = full_text(status_listing(troubled_status()));

@@ -11,7 +11,7 @@
 namespace gradmon {
 namespace {
 
-DryRunResult::Answer rank_that_watches(int rank, TargetList list) {
+DryRunResult::Answer rank_answer(int rank, TargetList list) {
   return {Rank{rank}, true, list.counts.watched, "", std::move(list)};
 }
 
@@ -26,7 +26,7 @@ TargetList whole_list() {
   return list;
 }
 
-TargetList silent_alone() {
+TargetList silent_targets_only() {
   TargetList list;
   list.counts = {24, 1, 0};
   list.targets = {{"actv", "evil\x1b[31m", -1, 0, 3, "not in the graph"}};
@@ -41,36 +41,30 @@ CommandReply targets_reply() {
   TargetList well;
   well.counts = {24, 0, 0};
   well.left_out = 24;
-  reply.rank_answers = {rank_that_watches(0, whole_list()), rank_that_watches(1, silent_alone()),
-                        rank_that_watches(2, well), rank_that_watches(3, well)};
+  reply.rank_answers = {rank_answer(0, whole_list()), rank_answer(1, silent_targets_only()),
+                        rank_answer(2, well), rank_answer(3, well)};
   return reply;
 }
 
-// What the job says when it is asked how many targets match: its config, and the counts.
-void answer_how_many_match(FakeJob& job, const std::vector<std::int64_t>& matching) {
+// Queues the two replies about matching targets: the job's config, and the count of each rank.
+void queue_match_counts(FakeJob& job, const std::vector<std::int64_t>& matching) {
   CommandReply config;
   config.config_text = "{}";
   job.answer(config);
-  CommandReply counted;
-  for (const std::int64_t count : matching) {
-    TargetList list;
-    list.counts.watched = count;
-    counted.rank_answers.push_back(rank_that_watches(static_cast<int>(counted.rank_answers.size()), list));
-  }
-  job.answer(counted);
+  job.answer(match_counts_reply(matching));
 }
 
-TargetsRequest dry_run_with(const std::string& file) {
+TargetsRequest dry_run_request(const std::string& file) {
   TargetsRequest request;
   request.dry_run = true;
   request.file = file;
   return request;
 }
 
-TEST_CASE("targets are shown whole for rank 0 and for the others where something is amiss") {
+TEST_CASE("targets as text match their golden file") {
   FakeJob job;
   job.answer(targets_reply());
-  answer_how_many_match(job, {2, 12, 12, 12});
+  queue_match_counts(job, {2, 12, 12, 12});
   CHECK(targets_command({}, job.ask(), job.console()) == 0);
   CHECK(golden_difference("targets.txt", job.out.str()) == "");
   CHECK(job.err.str().empty());
@@ -80,19 +74,19 @@ TEST_CASE("targets are shown whole for rank 0 and for the others where something
   CHECK(job.asked[2].config_text == "{}");
 }
 
-TEST_CASE("targets as JSON look like their golden file") {
+TEST_CASE("targets as JSON match their golden file") {
   FakeJob job;
   CommandReply reply = targets_reply();
   reply.rank_answers.pop_back();
   job.answer(reply);
-  answer_how_many_match(job, {2, 12});  // Rank 2 does not tell.
+  queue_match_counts(job, {2, 12});  // Rank 2 reports no count.
   TargetsRequest request;
   request.json = true;
   CHECK(targets_command(request, job.ask(), job.console()) == 0);
   CHECK(golden_difference("targets.json", job.out.str()) == "");
 }
 
-TEST_CASE("a rank that does not say what it watches ends targets with 7") {
+TEST_CASE("a rank without an answer ends targets with 7") {
   FakeJob job;
   CommandReply reply = targets_reply();
   reply.rank_answers[2] = DryRunResult::Answer{Rank{2}, false, 0, "", {}};
@@ -101,7 +95,7 @@ TEST_CASE("a rank that does not say what it watches ends targets with 7") {
   CHECK(job.out.str().find("rank 2: no answer\n") != std::string::npos);
 }
 
-TEST_CASE("targets while nothing is collected say so with the reason") {
+TEST_CASE("targets says why nothing is collected") {
   FakeJob job;
   CommandReply reply = targets_reply();
   reply.status->state = "off";
@@ -111,7 +105,7 @@ TEST_CASE("targets while nothing is collected say so with the reason") {
   CHECK(job.err.str() == "gradmonctl: nothing is collected: finished\n");
 }
 
-TEST_CASE("targets of a config that is only tried change nothing and warn of what is off") {
+TEST_CASE("targets with --dry-run reports warnings and a config that is off") {
   FakeJob job;
   CommandReply reply = targets_reply();
   reply.status->state = "off";
@@ -120,9 +114,10 @@ TEST_CASE("targets of a config that is only tried change nothing and warn of wha
     for (TargetStatus& target : answer.targets.targets) target = {target.kind, target.name, -1, 0, 0, ""};
   }
   job.answer(reply);
-  TargetsRequest request = dry_run_with("");
+  TargetsRequest request = dry_run_request("");
   request.edits = {{"targets", "{\"fc1\": {}}"}};
   CHECK(targets_command(request, job.ask(), job.console()) == 0);
+  REQUIRE_FALSE(job.asked.empty());
   CHECK(job.asked[0].verb == CommandVerb::dry_run_targets);
   CHECK(job.asked[0].edits == request.edits);
   CHECK(job.out.str().find("rank 0: 4 targets match, ") == 0);
@@ -131,36 +126,38 @@ TEST_CASE("targets of a config that is only tried change nothing and warn of wha
         "gradmonctl: nothing is collected: dynamic_on is false\n");
 }
 
-TEST_CASE("targets of a config that would be rejected or match nothing end with 1") {
+TEST_CASE("targets with --dry-run ends with 1 if a rank rejects the config or nothing matches") {
   FakeJob job;
   CommandReply reply = targets_reply();
   reply.rank_answers = {DryRunResult::Answer{Rank{0}, true, 0, "", {}}};
   job.answer(reply);
-  CHECK(targets_command(dry_run_with(""), job.ask(), job.console()) == 1);
+  CHECK(targets_command(dry_run_request(""), job.ask(), job.console()) == 1);
   reply.rank_answers = {DryRunResult::Answer{Rank{0}, true, 0, "no such format", {}}};
   job.answer(reply);
-  CHECK(targets_command(dry_run_with(""), job.ask(), job.console()) == 1);
+  CHECK(targets_command(dry_run_request(""), job.ask(), job.console()) == 1);
   CHECK(job.out.str().find("rank 0: rejects it: no such format\n") != std::string::npos);
 }
 
-TEST_CASE("the config file that targets are asked for is checked here and sent whole") {
+TEST_CASE("targets with --config validates the file and sends the whole text") {
   TemporaryDirectory directory;
   const std::string file = (directory / "other.json").string();
   write_text(file, "{\"targets\": {\"fc1\": {}}, \"dynamic_on\": true}\n");
   FakeJob job;
   job.answer(targets_reply());
-  CHECK(targets_command(dry_run_with(file), job.ask(), job.console()) == 0);
+  CHECK(targets_command(dry_run_request(file), job.ask(), job.console()) == 0);
+  REQUIRE(job.asked.size() == 1);
   CHECK(job.asked[0].config_text == read_text(file));
   write_text(file, "{]");
-  CHECK(targets_command(dry_run_with(file), job.ask(), job.console()) == 6);
+  CHECK(targets_command(dry_run_request(file), job.ask(), job.console()) == 6);
   CHECK(job.asked.size() == 1);
   write_text(file, "{}" + std::string(500'000, ' '));
   job.answer(targets_reply());
-  CHECK(targets_command(dry_run_with(file), job.ask(), job.console()) == 0);
+  CHECK(targets_command(dry_run_request(file), job.ask(), job.console()) == 0);
+  REQUIRE(job.asked.size() == 2);
   CHECK(job.asked[1].config_text == read_text(file));
 }
 
-TEST_CASE("a job that refuses or does not answer ends targets with its code") {
+TEST_CASE("targets ends with the exit code of a refusal or of no answer") {
   FakeJob job;
   job.answer(reply_with(CommandOutcome::not_allowed, "no"));
   CHECK(targets_command({}, job.ask(), job.console()) == 5);

@@ -12,10 +12,10 @@
 namespace gradmon {
 namespace {
 
-// A job whose next states the test has laid down; then it falls silent.
-class FollowedJob {
+// A job with a queue of states; it sends no state when the queue is empty.
+class FakeLiveJob {
  public:
-  FollowedJob() {
+  FakeLiveJob() {
     CommandReply first;
     first.status = sample_status();
     fake.answer(first);
@@ -23,8 +23,8 @@ class FollowedJob {
 
   int watch(bool json = false, bool terminal = false, std::optional<Screen> screen = {}) {
     const LiveJob job{fake.ask(), [this](std::chrono::milliseconds) { return next(); },
-                      [this] { return look(); }, [this] { return interrupt_after-- <= 0; },
-                      [] { return WallTime{1783341296789}; }};
+                      [this] { return hub_lives(); }, [this] { return interrupt_after-- <= 0; },
+                      [] { return kSampleTime; }};
     return watch_command({{}, json}, job, {fake.out, fake.err, terminal, screen});
   }
   std::string out() const { return fake.out.str(); }
@@ -34,13 +34,13 @@ class FollowedJob {
   std::vector<Status> states;
   std::optional<bool> lives = false;
   int interrupt_after = 1000;
-  int gone_for = 0;  // so many looks find no hub
-  std::vector<Status> states_after_gone;
+  int looks_without_hub = 0;  // how many calls of `lives` find no hub
+  std::vector<Status> states_after_absence;
 
  private:
-  std::optional<bool> look() {
-    if (gone_for-- <= 0) return lives;
-    states = std::exchange(states_after_gone, {});
+  std::optional<bool> hub_lives() {
+    if (looks_without_hub-- <= 0) return lives;
+    states = std::exchange(states_after_absence, {});
     return false;
   }
   std::optional<Status> next() {
@@ -51,8 +51,8 @@ class FollowedJob {
   }
 };
 
-TEST_CASE("a live view fits into a small terminal and says how to see all") {
-  FollowedJob job;
+TEST_CASE("watch fits into a small terminal and says how to see all ranks") {
+  FakeLiveJob job;
   CHECK(job.watch(false, true, Screen{100, 8}) == 0);
   CHECK(job.out().find("… and 3 more ranks (gradmonctl status --all shows all)") != std::string::npos);
 }
@@ -63,8 +63,8 @@ Status collected(std::int64_t count) {
   return status;
 }
 
-TEST_CASE("without a terminal each change is one line and what stays the same is none") {
-  FollowedJob job;
+TEST_CASE("without a terminal watch prints one line for each change") {
+  FakeLiveJob job;
   job.states = {sample_status(), collected(3), collected(3)};
   CHECK(job.watch() == 0);
   CHECK(job.out() == "2026-07-06 12:34:56 UTC  " + status_line(sample_status()) +
@@ -72,34 +72,34 @@ TEST_CASE("without a terminal each change is one line and what stays the same is
   CHECK(job.err() == "gradmonctl: the job has ended\n");
 }
 
-TEST_CASE("a hub that is gone for a moment is not the end of the job") {
-  FollowedJob job;
-  job.gone_for = 1;
+TEST_CASE("watch goes on after a short absence of the hub") {
+  FakeLiveJob job;
+  job.looks_without_hub = 1;
   job.lives = true;
-  job.states_after_gone = {collected(3)};
+  job.states_after_absence = {collected(3)};
   job.interrupt_after = 3;
   CHECK(job.watch() == 0);
   CHECK(job.out().find(status_line(collected(3))) != std::string::npos);
   CHECK(job.err().empty());
 }
 
-TEST_CASE("a terminal shows one screen that is drawn over") {
-  FollowedJob job;
+TEST_CASE("in a terminal watch overwrites one screen") {
+  FakeLiveJob job;
   CHECK(job.watch(false, true) == 0);
   CHECK(job.out().find("\x1b[H" + status_line(sample_status()) + "\x1b[K\n") == 0);
   CHECK(job.out().substr(job.out().size() - 3) == "\x1b[J");
 }
 
-TEST_CASE("for programs every state is one line") {
-  FollowedJob job;
+TEST_CASE("watch as JSON prints one line for each state") {
+  FakeLiveJob job;
   job.states = {sample_status(), collected(3)};
   CHECK(job.watch(true) == 0);
   const std::string line = status_json(sample_status(), JsonLayout::one_line);
   CHECK(job.out() == line + line + status_json(collected(3), JsonLayout::one_line));
 }
 
-TEST_CASE("an interrupt ends watching with 0 and without a word") {
-  FollowedJob job;
+TEST_CASE("an interrupt ends watch with 0 and without a message") {
+  FakeLiveJob job;
   job.states = {collected(3), collected(4)};
   job.interrupt_after = 1;
   CHECK(job.watch() == 0);
@@ -107,8 +107,8 @@ TEST_CASE("an interrupt ends watching with 0 and without a word") {
   CHECK(job.states.size() == 1);
 }
 
-TEST_CASE("a job that is there but silent is asked, waited for, and complained of once") {
-  FollowedJob job;
+TEST_CASE("watch asks a silent job once more and reports its silence once") {
+  FakeLiveJob job;
   job.lives = true;
   job.interrupt_after = 50;
   CHECK(job.watch() == 0);
@@ -116,8 +116,8 @@ TEST_CASE("a job that is there but silent is asked, waited for, and complained o
   CHECK(job.err() == "gradmonctl: no answer\ngradmonctl: its hub is running; waiting for an answer\n");
 }
 
-TEST_CASE("a silent job that still answers goes on being shown") {
-  FollowedJob job;
+TEST_CASE("watch shows the answers of a job that sends no states") {
+  FakeLiveJob job;
   job.lives = true;
   job.interrupt_after = 10;
   CommandReply again;
@@ -129,14 +129,14 @@ TEST_CASE("a silent job that still answers goes on being shown") {
   CHECK(job.err().empty());
 }
 
-TEST_CASE("where nothing tells whether the job lives its silence ends with 4") {
-  FollowedJob job;
+TEST_CASE("silence ends watch with 4 if it is unknown whether the job lives") {
+  FakeLiveJob job;
   job.lives = std::nullopt;
   CHECK(job.watch() == 4);
   CHECK(job.err() == "gradmonctl: no answer\n");
 }
 
-TEST_CASE("watching a job that does not answer at first ends as other commands do") {
+TEST_CASE("watch of a job that never answers ends with 4") {
   FakeJob silent;
   const LiveJob job{silent.ask(), {}, {}, {}, {}};
   CHECK(watch_command({}, job, silent.console()) == 4);

@@ -10,14 +10,14 @@ namespace {
 constexpr const char* kText = R"({"step_interval": 1e0, "alert": {"dump": true},
   "targets": {"layers.3": {"input": "tensor"}}, "note": [1,  2]})";
 
-TEST_CASE("a value is told as it is written, unknown keys of the file included") {
+TEST_CASE("a value is returned as written even for an unknown key of the file") {
   CHECK(config_value(kText, "step_interval") == "1e0");
   CHECK(config_value(kText, "/alert/dump") == "true");
   CHECK(config_value(kText, "/targets/layers.3/input") == "\"tensor\"");
   CHECK(config_value(kText, "note") == "[1,  2]");
 }
 
-TEST_CASE("a key that is not written has its default") {
+TEST_CASE("a key that the file lacks has its default") {
   CHECK(config_value(kText, "ops") == "[\"norm\"]");
   CHECK(config_value(kText, "collect_times") == "100000000");
   CHECK(config_value(kText, "/alert/rules") == "[]");
@@ -25,7 +25,7 @@ TEST_CASE("a key that is not written has its default") {
   CHECK(config_value(kText, "max_overhead") == "null");
 }
 
-TEST_CASE("an unknown key is answered with the nearest one of its object") {
+TEST_CASE("the error for an unknown key suggests the nearest key of the same object") {
   const auto error = [](const char* key) { return config_value(kText, key).error(); };
   CHECK(error("step_intervall") == "unknown key \"step_intervall\" (did you mean \"step_interval\"?)");
   CHECK(error("/alert/dumb") == "unknown key \"dumb\" in /alert (did you mean \"dump\"?)");
@@ -34,7 +34,7 @@ TEST_CASE("an unknown key is answered with the nearest one of its object") {
   CHECK(error("bananas") == "unknown key \"bananas\"");
 }
 
-TEST_CASE("what is no pointer is no key") {
+TEST_CASE("an invalid JSON pointer is an error") {
   CHECK(config_value(kText, "/a~2").error() == "\"/a~2\" is not a key or JSON pointer");
 }
 

@@ -12,13 +12,13 @@ TEST_CASE("equal texts have no difference") {
   CHECK(line_diff("{\n}\n", "{\n}\n").empty());
 }
 
-TEST_CASE("only the lines that differ are told with the number of the old line") {
+TEST_CASE("only the different lines are shown under the line number of the old text") {
   CHECK(line_diff("{\n  \"a\": 1,\n  \"b\": 2\n}\n", "{\n  \"a\": 5,\n  \"b\": 2\n}\n") ==
         "line 2:\n-   \"a\": 1,\n+   \"a\": 5,\n");
   CHECK(line_diff("a\nb\nc\nd\ne\n", "a\nB\nc\nd\nE\nF\n") == "line 2:\n- b\n+ B\nline 5:\n- e\n+ E\n+ F\n");
 }
 
-TEST_CASE("lines that come or go are told alone") {
+TEST_CASE("added lines and removed lines are shown alone") {
   CHECK(line_diff("{\n}\n", "{\n  \"a\": 1\n}\n") == "line 2:\n+   \"a\": 1\n");
   CHECK(line_diff("a\nb\nb\nc\n", "a\nb\nc\n") == "line 3:\n- b\n");
   CHECK(line_diff("", "a") == "line 1:\n+ a\n");
@@ -29,7 +29,7 @@ TEST_CASE("line endings and control characters do not reach the terminal") {
   CHECK(line_diff("a\r\n", "\x1b[2J\r\n") == "line 1:\n- a\n+ \\x1b[2J\n");
 }
 
-TEST_CASE("very long texts that differ throughout are told as one run") {
+TEST_CASE("very long texts without a common line are shown as one run") {
   std::string before;
   std::string after;
   for (int i = 0; i < 3000; ++i) {

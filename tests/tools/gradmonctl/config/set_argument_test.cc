@@ -9,7 +9,7 @@ namespace {
 
 using Edit = std::pair<std::string, std::string>;
 
-TEST_CASE("a value that is JSON is taken as it is") {
+TEST_CASE("a value that is JSON stays unchanged") {
   CHECK(*parse_set_argument("collect_times=5") == Edit{"collect_times", "5"});
   CHECK(*parse_set_argument("dynamic_on=true") == Edit{"dynamic_on", "true"});
   CHECK(*parse_set_argument("ops=[\"min\", \"max\"]") == Edit{"ops", "[\"min\", \"max\"]"});
@@ -17,7 +17,7 @@ TEST_CASE("a value that is JSON is taken as it is") {
   CHECK(*parse_set_argument("format=\"csv\"") == Edit{"format", "\"csv\""});
 }
 
-TEST_CASE("a value that is not JSON is a string") {
+TEST_CASE("a value that is not JSON becomes a string") {
   CHECK(*parse_set_argument("format=csv") == Edit{"format", "\"csv\""});
   CHECK(*parse_set_argument("eps=NaN") == Edit{"eps", "\"NaN\""});
   CHECK(*parse_set_argument("format=") == Edit{"format", "\"\""});
@@ -30,7 +30,7 @@ TEST_CASE("the key ends at the first equals sign") {
   CHECK(*parse_set_argument("x=a=b") == Edit{"x", "\"a=b\""});
 }
 
-TEST_CASE("a key with a dot is refused with what it may mean") {
+TEST_CASE("a key with a dot is refused and the error suggests a JSON pointer") {
   const auto refused = parse_set_argument("cc_distribution.enable=true");
   REQUIRE(!refused);
   CHECK(refused.error() ==
@@ -39,7 +39,7 @@ TEST_CASE("a key with a dot is refused with what it may mean") {
   CHECK(parse_set_argument("/targets/blocks.0={}"));
 }
 
-TEST_CASE("what is no KEY=VALUE is refused") {
+TEST_CASE("an argument that is not KEY=VALUE is refused") {
   CHECK(!parse_set_argument("collect_times"));
   CHECK(!parse_set_argument("=5"));
   CHECK(!parse_set_argument(""));

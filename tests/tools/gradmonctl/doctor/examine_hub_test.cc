@@ -3,7 +3,10 @@
 
 #include <sys/stat.h>
 
+#include <chrono>
+#include <filesystem>
 #include <fstream>
+#include <system_error>
 
 #include "control/debian_version.h"
 #include GRADMON_CATCH_HEADER
@@ -14,11 +17,9 @@ namespace {
 
 using Level = Finding::Level;
 
-// $XDG_RUNTIME_DIR is a directory of the test's own.
-class Runtime {
+// A temporary directory as $XDG_RUNTIME_DIR.
+class RuntimeDirectory {
  public:
-  Runtime() { chmod(directory_.path().c_str(), 0700); }
-
   std::filesystem::path base() const { return directory_ / "gradmon"; }
   EnvironmentLookup lookup() const {
     return [path = directory_.path().string()](const char* name) {
@@ -30,8 +31,19 @@ class Runtime {
   TemporaryDirectory directory_;
 };
 
-TEST_CASE("a hub is found, started and asked, and nothing of the trial is left") {
-  const Runtime runtime;
+// Whether the command line of a process names a path in `directory`, as that of a hub does.
+bool named_by_a_process(const std::filesystem::path& directory) {
+  std::error_code error;
+  for (std::filesystem::directory_iterator process("/proc", error), end; !error && process != end;
+       process.increment(error)) {
+    const std::string command_line = read_text(process->path() / "cmdline");
+    if (command_line.find(directory.string() + '/') != std::string::npos) return true;
+  }
+  return false;
+}
+
+TEST_CASE("the doctor finds and starts a trial hub and removes its directory") {
+  const RuntimeDirectory runtime;
   const Findings findings = examine_hub(runtime.lookup(), GRADMON_HUB_PROGRAM);
   REQUIRE(findings.size() == 2);
   CHECK(findings[0].level == Level::ok);
@@ -39,33 +51,37 @@ TEST_CASE("a hub is found, started and asked, and nothing of the trial is left")
   CHECK(findings[1].text == GRADMON_HUB_PROGRAM " starts and answers");
   CHECK(findings[1].level == Level::ok);
   CHECK(std::filesystem::is_empty(runtime.base()));
+  // Less than a second: a hub ends by itself about a second after its directory is gone.
+  const std::chrono::milliseconds soon{500};
+  CHECK(eventually([&] { return !named_by_a_process(runtime.base()); }, soon));
 }
 
 TEST_CASE("a hub that is not found or does not start is a failure") {
-  const Runtime runtime;
+  const RuntimeDirectory runtime;
   const Findings missing = examine_hub(runtime.lookup(), "/no/such/library.so");
-  CHECK(worst(missing) == Level::fail);
+  REQUIRE(worst(missing) == Level::fail);
   CHECK(missing.back().text.find("/no/such/gradmon-hub") != std::string::npos);
   TemporaryDirectory beside;
   std::ofstream(beside / "gradmon-hub") << "#!/bin/sh\nexit 3\n";
   chmod((beside / "gradmon-hub").c_str(), 0700);
   const Findings broken = examine_hub(runtime.lookup(), beside / "library.so");
-  CHECK(worst(broken) == Level::fail);
+  REQUIRE(worst(broken) == Level::fail);
   CHECK(broken.back().text.find("gradmon-hub: exited with status 3") != std::string::npos);
   CHECK(std::filesystem::is_empty(runtime.base()));
 }
 
-TEST_CASE("a base that others can enter is a failure and says what to do") {
-  const Runtime runtime;
+TEST_CASE("a base directory that others can enter is a failure with its remedy") {
+  const RuntimeDirectory runtime;
   std::filesystem::create_directory(runtime.base());
   chmod(runtime.base().c_str(), 0750);
   const Findings findings = examine_hub(runtime.lookup(), GRADMON_HUB_PROGRAM);
+  REQUIRE(findings.size() == 2);
   CHECK(findings[0].level == Level::fail);
   CHECK(findings[0].text == runtime.base().string() + ": has mode 0750; expected 0700; run chmod 700");
   CHECK(findings[1].level == Level::warn);
 }
 
-TEST_CASE("a base without room is warned of, and one that is full is a failure") {
+TEST_CASE("little free space is a warning and a full file system is a failure") {
   constexpr std::uint64_t mib = std::uint64_t{1} << 20U;
   CHECK(check_free_space("/base", {100 * mib, true}).level == Level::ok);
   CHECK(check_free_space("/base", {100 * mib, true}).text == "/base: mode 0700, 100 MiB free");

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// gradmonctl run, as a user runs it. The ranks are shell scripts; $DIR is the
-// test's own directory.
+// `gradmonctl run` as a process. The ranks are shell scripts; $DIR is the test's
+// directory.
 #include "tools/gradmonctl/run/launcher.h"
 
 #include <fcntl.h>
@@ -19,7 +19,7 @@
 namespace gradmon {
 namespace {
 
-std::vector<std::string> run(int ranks, const std::string& script) {
+std::vector<std::string> run_arguments(int ranks, const std::string& script) {
   return {"run", "-n", std::to_string(ranks), "--", "bash", "-c", script};
 }
 
@@ -31,7 +31,7 @@ std::vector<std::string> sorted_lines(const std::string& text) {
   return lines;
 }
 
-// The process ids that ranks have written, one a file, to DIR/pidN.
+// The process ids in $DIR/pid0 … that the ranks have written completely.
 std::vector<pid_t> pids(const TemporaryDirectory& directory, int count) {
   std::vector<pid_t> result;
   for (int i = 0; i < count; ++i) {
@@ -41,20 +41,22 @@ std::vector<pid_t> pids(const TemporaryDirectory& directory, int count) {
   return result;
 }
 
-// Ended; whether its parent has collected it is not ours to wait for.
-bool gone(pid_t pid) {
+// Whether the process has ended. A zombie has: only its parent can reap it.
+bool has_ended(pid_t pid) {
   const std::string state = read_text("/proc/" + std::to_string(pid) + "/stat");
   return state.empty() || state.find(") Z ") != std::string::npos;
 }
 
-bool all_gone(const std::vector<pid_t>& processes) {
-  return std::all_of(processes.begin(), processes.end(), gone);
+bool all_ended(const std::vector<pid_t>& processes) {
+  return std::all_of(processes.begin(), processes.end(), has_ended);
 }
 
-std::string variable(const TemporaryDirectory& directory) { return "DIR=" + (directory / "").string(); }
+std::string directory_variable(const TemporaryDirectory& directory) {
+  return "DIR=" + (directory / "").string();
+}
 
-TEST_CASE("each rank is told who it is and its lines say so") {
-  GradmonctlProcess ctl(run(3, "echo $RANK of $WORLD_SIZE; echo bad >&2; printf 'no line feed'"));
+TEST_CASE("ranks know their number and the world size and their lines are prefixed") {
+  GradmonctlProcess ctl(run_arguments(3, "echo $RANK of $WORLD_SIZE; echo bad >&2; printf 'no line feed'"));
   CHECK(ctl.wait() == 0);
   CHECK(sorted_lines(ctl.out()) == std::vector<std::string>{"[0] 0 of 3", "[0] no line feed", "[1] 1 of 3",
                                                             "[1] no line feed", "[2] 2 of 3",
@@ -63,7 +65,7 @@ TEST_CASE("each rank is told who it is and its lines say so") {
 }
 
 TEST_CASE("no line is lost or mixed however much the ranks write") {
-  GradmonctlProcess ctl(run(4, "seq -f \"$RANK-%g\" 1 20000"));
+  GradmonctlProcess ctl(run_arguments(4, "seq -f \"$RANK-%g\" 1 20000"));
   CHECK(ctl.wait() == 0);
   std::istringstream stream(ctl.out());
   std::vector<int> next(4, 1);
@@ -75,41 +77,45 @@ TEST_CASE("no line is lost or mixed however much the ranks write") {
   CHECK(next == std::vector<int>(4, 20001));
 }
 
-TEST_CASE("ranks read nothing from the terminal") {
-  GradmonctlProcess ctl(run(2, "cat"));
+TEST_CASE("ranks read end of file from stdin") {
+  // The rank of the outer gradmonctl is a shell, which gives the inner gradmonctl a stdin with data.
+  GradmonctlProcess ctl(run_arguments(1, "echo data | " + std::string(GRADMONCTL) + " run -n 2 -- cat"));
   CHECK(ctl.wait() == 0);
+  CHECK(ctl.out().empty());
 }
 
 TEST_CASE("one failing rank ends the others and gives its exit code") {
   TemporaryDirectory directory;
-  GradmonctlProcess ctl(run(3,
-                            "echo $$ >$DIR/pid$RANK; [ $RANK = 1 ] || exec sleep 1000; "
-                            "until [ -s $DIR/pid0 ] && [ -s $DIR/pid2 ]; do sleep 0.01; done; exit 37"),
-                        {variable(directory)});
+  GradmonctlProcess ctl(
+      run_arguments(3,
+                    "echo $$ >$DIR/pid$RANK; [ $RANK = 1 ] || exec sleep 1000; "
+                    "until [ -s $DIR/pid0 ] && [ -s $DIR/pid2 ]; do sleep 0.01; done; exit 37"),
+      {directory_variable(directory)});
   CHECK(ctl.wait() == 37);
   CHECK(ctl.err() == "gradmonctl: rank 1 ended with exit code 37; ending the others\n");
   REQUIRE(pids(directory, 3).size() == 3);
-  CHECK(all_gone(pids(directory, 3)));
+  CHECK(all_ended(pids(directory, 3)));
 }
 
-TEST_CASE("a killed rank gives 128 and the signal") {
-  GradmonctlProcess ctl(run(2, "[ $RANK = 1 ] && kill -SEGV $$; exec sleep 1000"));
+TEST_CASE("a killed rank gives 128 plus the signal") {
+  GradmonctlProcess ctl(run_arguments(2, "[ $RANK = 1 ] && kill -SEGV $$; exec sleep 1000"));
   CHECK(ctl.wait() == 128 + SIGSEGV);
   CHECK(ctl.err().find("rank 1 was killed by signal 11") != std::string::npos);
 }
 
-TEST_CASE("a rank that ignores SIGTERM is killed in the end") {
+TEST_CASE("a rank that ignores SIGTERM is killed after the grace time") {
   TemporaryDirectory directory;
-  GradmonctlProcess ctl(run(2,
-                            "trap '' TERM; echo $$ >$DIR/pid$RANK; [ $RANK = 0 ] || exec sleep 1000; "
-                            "until [ -s $DIR/pid1 ]; do sleep 0.01; done; exit 5"),
-                        {variable(directory)});
+  GradmonctlProcess ctl(
+      run_arguments(2,
+                    "trap '' TERM; echo $$ >$DIR/pid$RANK; [ $RANK = 0 ] || exec sleep 1000; "
+                    "until [ -s $DIR/pid1 ]; do sleep 0.01; done; exit 5"),
+      {directory_variable(directory)});
   CHECK(ctl.wait() == 5);
   REQUIRE(pids(directory, 2).size() == 2);
-  CHECK(all_gone(pids(directory, 2)));
+  CHECK(all_ended(pids(directory, 2)));
 }
 
-TEST_CASE("a command that cannot be run says so") {
+TEST_CASE("a missing command ends with 127 and a file that is no program with 126") {
   GradmonctlProcess missing({"run", "-n", "1", "--", "/no/such/program"});
   CHECK(missing.wait() == 127);
   CHECK(missing.err().find("[0] gradmonctl: cannot run /no/such/program: No such file") != std::string::npos);
@@ -117,14 +123,14 @@ TEST_CASE("a command that cannot be run says so") {
   CHECK(data.wait() == 126);
 }
 
-TEST_CASE("signals reach every rank and their codes come back") {
+TEST_CASE("signals reach every rank and the ranks' exit code is returned") {
   const int signal = GENERATE(SIGINT, SIGTERM, SIGHUP);
   TemporaryDirectory directory;
-  GradmonctlProcess ctl(run(3,
-                            "trap 'echo INT; exit 0' INT; trap 'echo TERM; exit 0' TERM; "
-                            "trap 'echo HUP; exit 0' HUP; echo $$ >$DIR/pid$RANK; "
-                            "while :; do sleep 0.01; done"),
-                        {variable(directory)});
+  GradmonctlProcess ctl(run_arguments(3,
+                                      "trap 'echo INT; exit 0' INT; trap 'echo TERM; exit 0' TERM; "
+                                      "trap 'echo HUP; exit 0' HUP; echo $$ >$DIR/pid$RANK; "
+                                      "while :; do sleep 0.01; done"),
+                        {directory_variable(directory)});
   REQUIRE(eventually([&] { return pids(directory, 3).size() == 3; }));
   kill(ctl.pid(), signal);
   CHECK(ctl.wait() == 0);
@@ -132,24 +138,26 @@ TEST_CASE("signals reach every rank and their codes come back") {
   CHECK(sorted_lines(ctl.out()) == std::vector<std::string>{"[0] " + name, "[1] " + name, "[2] " + name});
 }
 
-TEST_CASE("ranks that a forwarded signal kills give 128 and the signal") {
+TEST_CASE("ranks killed by a forwarded signal give 128 plus the signal") {
   TemporaryDirectory directory;
-  GradmonctlProcess ctl(run(2, "echo $$ >$DIR/pid$RANK; exec sleep 1000"), {variable(directory)});
+  GradmonctlProcess ctl(run_arguments(2, "echo $$ >$DIR/pid$RANK; exec sleep 1000"),
+                        {directory_variable(directory)});
   REQUIRE(eventually([&] { return pids(directory, 2).size() == 2; }));
   kill(ctl.pid(), SIGTERM);
   CHECK(ctl.wait() == 128 + SIGTERM);
-  CHECK(all_gone(pids(directory, 2)));
+  CHECK(all_ended(pids(directory, 2)));
 }
 
-TEST_CASE("a signal ends the ranks while nobody reads their lines") {
+TEST_CASE("a signal ends the ranks even if nobody reads their output") {
   TemporaryDirectory directory;
   const std::string path = directory / "fifo";
   REQUIRE(mkfifo(path.c_str(), 0600) == 0);
   const Descriptor fifo(open(path.c_str(), O_RDWR | O_CLOEXEC));
+  // A shell turns into the inner gradmonctl, to redirect its stdout.
   GradmonctlProcess ctl({"run", "-n", "1", "--", "bash", "-c",
                          "exec " + std::string(GRADMONCTL) +
                              " run -n 2 -- bash -c 'echo $$ >$DIR/pid$RANK; exec yes' >$DIR/fifo"},
-                        {variable(directory)});
+                        {directory_variable(directory)});
   constexpr int nearly_full = 60'000;  // of the 64 KiB that a FIFO holds
   REQUIRE(eventually([&] {
     int unread = 0;
@@ -159,46 +167,49 @@ TEST_CASE("a signal ends the ranks while nobody reads their lines") {
   kill(ctl.pid(), SIGTERM);
   CHECK(ctl.wait() == 128 + SIGTERM);
   REQUIRE(pids(directory, 2).size() == 2);
-  CHECK(all_gone(pids(directory, 2)));
+  CHECK(all_ended(pids(directory, 2)));
 }
 
-TEST_CASE("what a rank leaves running is ended with it") {
+TEST_CASE("processes that a rank leaves behind are ended") {
   TemporaryDirectory directory;
-  GradmonctlProcess ctl(run(1, "sleep 1000 & echo $! >$DIR/pid0; exit 0"), {variable(directory)});
+  GradmonctlProcess ctl(run_arguments(1, "sleep 1000 & echo $! >$DIR/pid0; exit 0"),
+                        {directory_variable(directory)});
   CHECK(ctl.wait() == 0);
   REQUIRE(pids(directory, 1).size() == 1);
-  CHECK(all_gone(pids(directory, 1)));
+  CHECK(all_ended(pids(directory, 1)));
 }
 
-TEST_CASE("ranks die with a launcher that is killed") {
+TEST_CASE("ranks die when their launcher is killed") {
   TemporaryDirectory directory;
-  GradmonctlProcess ctl(run(3, "echo $$ >$DIR/pid$RANK; exec sleep 1000"), {variable(directory)});
+  GradmonctlProcess ctl(run_arguments(3, "echo $$ >$DIR/pid$RANK; exec sleep 1000"),
+                        {directory_variable(directory)});
   REQUIRE(eventually([&] { return pids(directory, 3).size() == 3; }));
   kill(ctl.pid(), SIGKILL);
   CHECK(ctl.wait() == 128 + SIGKILL);
-  CHECK(eventually([&] { return all_gone(pids(directory, 3)); }));
+  CHECK(eventually([&] { return all_ended(pids(directory, 3)); }));
 }
 
-TEST_CASE("ranks run on where nobody reads their lines any more") {
+TEST_CASE("ranks run on after the reader of their output has gone") {
   TemporaryDirectory directory;
-  // The shell that starts gradmonctl has closed the reading end of its stdout.
+  // A shell makes the pipe. head ends after one line, and so closes the reading end of gradmonctl's stdout.
   GradmonctlProcess ctl({"run", "-n", "1", "--", "bash", "-c",
                          std::string(GRADMONCTL) +
                              " run -n 2 -- bash -c 'seq 1 200000; echo done >$DIR/done$RANK' | head -n 1"},
-                        {variable(directory)});
+                        {directory_variable(directory)});
   CHECK(ctl.wait() == 0);
   CHECK(read_text(directory / "done0") == "done\n");
   CHECK(read_text(directory / "done1") == "done\n");
 }
 
-TEST_CASE("how ranks end is seen under a parent that ignores its children") {
+TEST_CASE("exit codes are returned even if the parent ignores SIGCHLD") {
+  // The outer gradmonctl only starts env, which starts the inner gradmonctl with SIGCHLD ignored.
   GradmonctlProcess ctl({"run", "-n", "1", "--", "env", "--ignore-signal=CHLD", GRADMONCTL, "run", "-n", "1",
                          "--", "bash", "-c", "exit 3"});
   CHECK(ctl.wait() == 3);
 }
 
-TEST_CASE("ranks get back the signals that the launcher has taken") {
-  GradmonctlProcess ctl(run(1, "grep -E 'SigBlk|SigIgn' /proc/self/status | cut -f 2"));
+TEST_CASE("ranks start with no signal blocked or ignored") {
+  GradmonctlProcess ctl(run_arguments(1, "grep -E 'SigBlk|SigIgn' /proc/self/status | cut -f 2"));
   CHECK(ctl.wait() == 0);
   CHECK(ctl.out() == "[0] 0000000000000000\n[0] 0000000000000000\n");
 }

@@ -6,7 +6,7 @@
 
 using gradmon::LinePrefixer;
 
-TEST_CASE("a line comes out once it is whole and says whose it is") {
+TEST_CASE("a line is returned with its rank once it is complete") {
   LinePrefixer lines(17);
   CHECK(lines.feed("lo").empty());
   CHECK(lines.feed("ss 1\nloss 2\n\nlo") == "[17] loss 1\n[17] loss 2\n[17] \n");
@@ -20,7 +20,7 @@ TEST_CASE("a last line without a line feed gets one") {
   CHECK(lines.finish().empty());
 }
 
-TEST_CASE("a line without end is cut rather than kept in memory") {
+TEST_CASE("an overlong line is cut") {
   LinePrefixer lines(1);
   const std::string longest(LinePrefixer::kLongestLine, 'x');
   CHECK(lines.feed(longest + "yz") == "[1] " + longest + "\n");

@@ -5,7 +5,6 @@
 
 #include "control/debian_version.h"
 #include GRADMON_CATCH_HEADER
-#include "control/host/process_identity.h"
 
 namespace gradmon {
 namespace {
@@ -14,7 +13,7 @@ bool has(const std::vector<std::string>& environment, const std::string& entry) 
   return std::count(environment.begin(), environment.end(), entry) == 1;
 }
 
-TEST_CASE("a rank is told what torchrun would tell it") {
+TEST_CASE("a rank gets the variables of torchrun and of gradmon") {
   const auto variables =
       rank_environment({"PATH=/bin", "RANK=9", "MASTER_ADDR=elsewhere"}, 2, {4, 1234, "id"});
   for (const char* entry :
@@ -26,7 +25,7 @@ TEST_CASE("a rank is told what torchrun would tell it") {
   CHECK(variables.size() == 10);
 }
 
-TEST_CASE("DYNAMIC_MONITOR stays as the user has set it, also where that is empty") {
+TEST_CASE("DYNAMIC_MONITOR stays as the user has set it even if it is empty") {
   CHECK(has(rank_environment({"DYNAMIC_MONITOR=0"}, 0, {1, 1, "id"}), "DYNAMIC_MONITOR=0"));
   CHECK(has(rank_environment({"DYNAMIC_MONITOR="}, 0, {1, 1, "id"}), "DYNAMIC_MONITOR="));
 }
@@ -35,20 +34,13 @@ TEST_CASE("USE_LIBUV stays as the user has set it") {
   CHECK(has(rank_environment({"USE_LIBUV=1"}, 0, {1, 1, "id"}), "USE_LIBUV=1"));
 }
 
-TEST_CASE("a variable may hold equals signs and nothing") {
+TEST_CASE("the value of a variable may contain equals signs or be empty") {
   const auto variables = rank_environment({"A=b=c", "EMPTY="}, 0, {1, 1, "id"});
   CHECK(has(variables, "A=b=c"));
   CHECK(has(variables, "EMPTY="));
 }
 
-TEST_CASE("a random id has 32 hex digits and does not come twice") {
-  const std::string id = random_hex(16);
-  CHECK(id.size() == 32);
-  CHECK(id.find_first_not_of("0123456789abcdef") == std::string::npos);
-  CHECK(id != random_hex(16));
-}
-
-TEST_CASE("a free port can be had") {
+TEST_CASE("free_port returns a valid port") {
   const auto port = free_port();
   REQUIRE(port);
   CHECK(*port > 0);

@@ -14,7 +14,7 @@ TEST_CASE("wide characters take two columns and combining ones none") {
   CHECK(display_width("\xF0\x9F\x98\x80") == 2);
 }
 
-TEST_CASE("a line is cut by its width, never within a character") {
+TEST_CASE("a line is cut to its display width and never within a character") {
   CHECK(cut_to_width("abc", 3) == "abc");
   CHECK(cut_to_width("abcd", 3) == "ab…");
   CHECK(cut_to_width("权重权重", 5) == "权重…");

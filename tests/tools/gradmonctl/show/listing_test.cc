@@ -17,22 +17,22 @@ Listing animals(std::size_t count) {
   return listing;
 }
 
-TEST_CASE("without a screen a listing is whole") {
+TEST_CASE("without a screen nothing is omitted") {
   CHECK(fit_to_screen({}, animals(2)) == full_text(animals(2)));
   CHECK(full_text(animals(2)) ==
         "many animals of all kinds\nnumber  name\n1  a tall giraffe\n2  a tall giraffe\n\nzoo /z\n");
 }
 
-TEST_CASE("on a screen that is large enough nothing is left out") {
+TEST_CASE("on a large screen nothing is omitted") {
   CHECK(fit_to_screen(Screen{80, 7}, animals(2)) == full_text(animals(2)));
 }
 
-TEST_CASE("entries are cut, prose goes on in the next line") {
+TEST_CASE("wide entries are cut and wide prose is wrapped") {
   CHECK(fit_to_screen(Screen{13, 20}, animals(1)) ==
         "many animals\n  of all\n  kinds\nnumber  name\n1  a tall gi…\n\nzoo /z\n");
 }
 
-TEST_CASE("a list that is longer than the screen says how many more there are") {
+TEST_CASE("a list longer than the screen tells the number of omitted entries") {
   CHECK(fit_to_screen(Screen{80, 8}, animals(9)) ==
         "many animals of all kinds\nnumber  name\n1  a tall giraffe\n2  a tall giraffe\n"
         "… and 7 more animals (--all shows all)\n\nzoo /z\n");
@@ -43,12 +43,12 @@ TEST_CASE("a list that is longer than the screen says how many more there are") 
         "8  a tall giraffe\n9  a tall giraffe\n\nzoo /z\n");
 }
 
-TEST_CASE("where there is room for one line alone it counts the entries") {
+TEST_CASE("a screen with room for one line of the list shows the number of entries") {
   CHECK(fit_to_screen(Screen{80, 6}, animals(9)) ==
         "many animals of all kinds\nnumber  name\n… and 9 more animals (--all shows all)\n\nzoo /z\n");
 }
 
-TEST_CASE("prose that is longer than the screen is cut, too") {
+TEST_CASE("prose longer than the screen is cut") {
   CHECK(fit_to_screen(Screen{80, 4}, animals(9)) ==
         "many animals of all kinds\nnumber  name\n… and 3 more lines (--all shows all)\n");
 }

@@ -33,7 +33,7 @@ unsigned mode_of(const fs::path& path) {
   return ::stat(path.c_str(), &seen) == 0 ? seen.st_mode & 07777U : 0;
 }
 
-// No file of this process can grow beyond it, as on a full disk.
+// Limits the size of the files that this process writes. A longer write fails, as on a full disk.
 class FileSizeLimit {
  public:
   explicit FileSizeLimit(rlim_t bytes) : handler_(::signal(SIGXFSZ, SIG_IGN)) {
@@ -55,7 +55,7 @@ class FileSizeLimit {
 
 }  // namespace
 
-TEST_CASE("a file has one header and the rows in the order they came") {
+TEST_CASE("a file has one header and the rows in the order of the calls") {
   const TemporaryDirectory scratch;
   CsvFile file;
   CHECK(writes(file, scratch.path() / "a.csv", "x,1\n"));
@@ -66,7 +66,7 @@ TEST_CASE("a file has one header and the rows in the order they came") {
   CHECK(files_in(scratch.path()) == std::set<std::string>{"a.csv"});
 }
 
-TEST_CASE("a new file is never seen under its name before its rows are in it") {
+TEST_CASE("a new file gets its name only after its rows are in it") {
   const TemporaryDirectory scratch;
   const int watch = ::inotify_init1(IN_NONBLOCK | IN_CLOEXEC);
   REQUIRE(::inotify_add_watch(watch, scratch.path().c_str(), IN_CREATE | IN_MODIFY | IN_MOVED_TO) >= 0);
@@ -97,7 +97,7 @@ TEST_CASE("a partial last row is cut off before rows are added") {
   }
 }
 
-TEST_CASE("a file that was put in the place of ours is looked at again") {
+TEST_CASE("a file that has replaced ours is checked again before rows are added") {
   const TemporaryDirectory scratch;
   const auto path = scratch.path() / "a.csv";
   CsvFile file;
@@ -117,7 +117,7 @@ TEST_CASE("a quoted line end is not the end of a row") {
   CHECK(read_text(path) == "name,step\n\"a\nb\",1\nz,2\n");
 }
 
-TEST_CASE("a file without a whole header is begun anew") {
+TEST_CASE("a file without a whole header is written anew") {
   const TemporaryDirectory scratch;
   const auto path = scratch.path() / "a.csv";
   for (const char* const left : {"", "name,st"}) {
@@ -148,7 +148,7 @@ TEST_CASE("a large file without a line end is left as it is") {
   CHECK(fs::file_size(path) == kLarge);
 }
 
-TEST_CASE("files are 0640 in a directory that is made 0750") {
+TEST_CASE("new files have mode 0640 and new directories 0750") {
   const TemporaryDirectory scratch;
   const mode_t before = ::umask(022);
   CsvFile file;
@@ -160,7 +160,7 @@ TEST_CASE("files are 0640 in a directory that is made 0750") {
   CHECK(mode_of(path.parent_path().parent_path()) == 0750);
 }
 
-TEST_CASE("a directory that is gone is made again") {
+TEST_CASE("a removed directory is created again") {
   const TemporaryDirectory scratch;
   CsvFile file;
   const auto path = scratch.path() / "run" / "a.csv";
@@ -170,7 +170,7 @@ TEST_CASE("a directory that is gone is made again") {
   CHECK(read_text(path) == "name,step\nx,2\n");
 }
 
-TEST_CASE("what is not a regular file is refused") {
+TEST_CASE("a path that is not a regular file is refused") {
   const TemporaryDirectory scratch;
   const auto path = scratch.path() / "a.csv";
   REQUIRE(::mkfifo(path.c_str(), 0600) == 0);
@@ -201,14 +201,17 @@ TEST_CASE("rows that do not fit leave the file as it was") {
   CHECK(read_text(path) == "name,step\nx,1\nx,2\n");
 }
 
-TEST_CASE("where the directory cannot be made the error says why") {
+TEST_CASE("a directory that cannot be created is an error with the directory's reason") {
+  const TemporaryDirectory scratch;
+  // "missing" can be created. The name of the directory in it is too long for any file system.
+  const auto path = scratch.path() / "missing" / std::string(300, 'n') / "x.csv";
   CsvFile file;
-  const auto appended = file.append("/sys/gradmon/x.csv", kHeader, "x,1\n");
-  REQUIRE(!appended);
-  CHECK(appended.error().find("No such file or directory") == std::string::npos);
+  const auto appended = file.append(path, kHeader, "x,1\n");
+  REQUIRE_FALSE(appended);
+  CHECK(appended.error() == "cannot make " + path.string() + ": File name too long");
 }
 
-TEST_CASE("rows lost to a full disk are named and later ones are written again") {
+TEST_CASE("rows lost to a full disk are reported and later rows are written again") {
   const TemporaryDirectory scratch;
   const auto path = scratch.path() / "a.csv";
   const std::string many(200000, '\n');
@@ -217,7 +220,7 @@ TEST_CASE("rows lost to a full disk are named and later ones are written again")
   std::string error;
   std::string kept;
   bool again = false;
-  // A mount of this thread's own, gone with it.
+  // The mount is in a namespace of this thread and ends with it.
   std::thread([&] {
     mounted = ::unshare(CLONE_NEWNS) == 0 &&
               ::mount(nullptr, "/", nullptr, MS_REC | MS_PRIVATE, nullptr) == 0 &&
@@ -231,7 +234,7 @@ TEST_CASE("rows lost to a full disk are named and later ones are written again")
     again = writes(file, path, "x,2\n");
   }).join();
   if (!mounted) {
-    WARN("not root: no small disk to fill");
+    WARN("skipped: needs root, to mount a small disk");
     return;
   }
   CHECK(first);

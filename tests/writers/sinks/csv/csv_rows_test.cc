@@ -16,28 +16,28 @@ using namespace gradmon;
 
 namespace {
 
-// One row of a kind, as the sink writes it into a file of step 4.
-class OneRow {
+// Builds one row of step 4; text() is the file that the sink writes.
+class RowBuilder {
  public:
-  explicit OneRow(Kind kind) {
+  explicit RowBuilder(Kind kind) {
     record_.kind = kind;
     record_.step = 4;
   }
-  OneRow& name(const char* text, int vpp_stage = 0) {
+  RowBuilder& name(const char* text, int vpp_stage = 0) {
     record_.target = names_->intern(text, vpp_stage);
     return *this;
   }
-  OneRow& micro_step(int value) {
+  RowBuilder& micro_step(int value) {
     record_.micro_step = value;
     return *this;
   }
-  OneRow& tensor(const char* shape, DType dtype) {
+  RowBuilder& tensor(const char* shape, DType dtype) {
     record_.shape = names_->intern(shape);
     record_.dtype = dtype;
     return *this;
   }
   template <typename Which>
-  OneRow& value(Which which, double value) {
+  RowBuilder& value(Which which, double value) {
     record_.values[static_cast<std::size_t>(which)] = value;
     record_.mask = static_cast<ValueMask>(record_.mask | bit_of(which));
     return *this;
@@ -60,7 +60,7 @@ class OneRow {
 }  // namespace
 
 TEST_CASE("attention features have their micro step and no shape") {
-  CHECK(OneRow(Kind::attention_hook)
+  CHECK(RowBuilder(Kind::attention_hook)
             .name("core.attention")
             .micro_step(2)
             .value(Column::entropy, 0.9319061)
@@ -71,7 +71,7 @@ TEST_CASE("attention features have their micro step and no shape") {
 }
 
 TEST_CASE("weight spectra have neither micro step nor shape") {
-  CHECK(OneRow(Kind::linear_hook)
+  CHECK(RowBuilder(Kind::linear_hook)
             .name("lin.linear", 1)
             .value(Column::sr, 1.630293)
             .value(Column::kernel_norm, 0.987109)
@@ -79,7 +79,7 @@ TEST_CASE("weight spectra have neither micro step nor shape") {
 }
 
 TEST_CASE("a communication row leaves the momentum's cell empty") {
-  CHECK(OneRow(Kind::other)
+  CHECK(RowBuilder(Kind::other)
             .name("all_reduce.post_0@a,b[3]")
             .tensor("[8]", DType::bfloat16)
             .value(Op::norm, 2)
@@ -90,31 +90,31 @@ TEST_CASE("a communication row leaves the momentum's cell empty") {
 }
 
 TEST_CASE("a momentum row leaves the cells of communication empty") {
-  CHECK(OneRow(Kind::other).name("fc.weight").value(Column::mg_direction, 0.75).text() ==
+  CHECK(RowBuilder(Kind::other).name("fc.weight").value(Column::mg_direction, 0.75).text() ==
         "vpp_stage,name,step,mg_direction,norm,nans,shape,dtype\n0,fc.weight,4,0.75,,,,\n");
 }
 
 TEST_CASE("router features have one number each") {
-  CHECK(OneRow(Kind::moe_router_weight_hook).name("moe.router").value(Column::cosine, -0.125).text() ==
+  CHECK(RowBuilder(Kind::moe_router_weight_hook).name("moe.router").value(Column::cosine, -0.125).text() ==
         "vpp_stage,name,step,cosine\n0,moe.router,4,-0.125\n");
-  CHECK(OneRow(Kind::moe_router_logit_hook)
+  CHECK(RowBuilder(Kind::moe_router_logit_hook)
             .name("moe.router")
             .micro_step(1)
             .value(Column::entropy, std::nan(""))
             .text() == "vpp_stage,name,step,micro_step,entropy\n0,moe.router,4,1,nan\n");
 }
 
-TEST_CASE("a training scalar has the samples seen and no stage") {
-  CHECK(OneRow(Kind::scalar)
+TEST_CASE("a training scalar has the number of samples seen and no stage") {
+  CHECK(RowBuilder(Kind::scalar)
             .name("loss", 3)
             .value(Column::samples, 123456789012.0)
             .value(Column::value, 2.345678)
             .text() == "name,step,samples,value\nloss,4,123456789012,2.345678\n");
-  CHECK(OneRow(Kind::scalar).name("loss").value(Column::value, 1).text() ==
+  CHECK(RowBuilder(Kind::scalar).name("loss").value(Column::value, 1).text() ==
         "name,step,samples,value\nloss,4,,1.0\n");
 }
 
-TEST_CASE("every kind has a header that its rows fill") {
+TEST_CASE("the header of every kind has one name for each column") {
   for (std::size_t kind = 0; kind < kKinds; ++kind) {
     const auto columns = columns_of(static_cast<Kind>(kind), Layout{});
     const std::string header = csv_header(columns);

@@ -53,7 +53,7 @@ Record norm_record(std::int64_t step, std::uint32_t target, double norm) {
 
 }  // namespace
 
-TEST_CASE("the sample rows of the format come out to the letter") {
+TEST_CASE("the sample rows of FORMAT.md are written exactly") {
   Fixture f;
   f.begin(layout(kAllOps));
   const auto input = f.names->intern("fc1.input");
@@ -73,7 +73,7 @@ TEST_CASE("the sample rows of the format come out to the letter") {
         "0,fc1.weight,1,0.469681,-0.102757,0.106964,-0.001369,0,0.0,\"[16, 8]\",torch.float32\n");
 }
 
-TEST_CASE("awkward names are quoted as Python's csv module does") {
+TEST_CASE("names with special characters are quoted as by Python's csv module") {
   Fixture f;
   f.begin(layout({Op::norm}));
   std::vector<Record> records;
@@ -93,7 +93,7 @@ TEST_CASE("awkward names are quoted as Python's csv module does") {
             longest + ",3,1.0,,\n");
 }
 
-TEST_CASE("values that are not finite are named and those not taken leave their cell empty") {
+TEST_CASE("values that are not finite are written as nan or inf and absent values leave an empty cell") {
   Fixture f;
   f.begin(layout({Op::norm, Op::min, Op::max, Op::nans}));
   Record record = norm_record(0, 0, std::nan(""));
@@ -104,7 +104,7 @@ TEST_CASE("values that are not finite are named and those not taken leave their 
         "vpp_stage,name,step,norm,min,max,nans,shape,dtype\n0,,0,nan,-inf,,7,,\n");
 }
 
-TEST_CASE("ndigits sets the decimals") {
+TEST_CASE("ndigits sets the number of decimals") {
   Fixture f;
   Layout three = layout({Op::norm});
   three.ndigits = 3;
@@ -125,7 +125,7 @@ TEST_CASE("a file holds the steps of its range") {
   CHECK(files_in(f.scratch.path()).size() == 3);
 }
 
-TEST_CASE("micro steps of unreduced gradients have a column where the layout says so") {
+TEST_CASE("micro steps of unreduced gradients have a column if the layout says so") {
   Fixture f;
   Layout micro = layout({Op::norm});
   Record record = norm_record(2, 0, 1);
@@ -171,7 +171,7 @@ TEST_CASE("a file that cannot be written loses its rows and no others") {
 namespace {
 
 constexpr int kRowsAStep = 3000;
-const char* const kKillHeader = "vpp_stage,name,step,norm,shape,dtype\n";
+const char* const kNormHeader = "vpp_stage,name,step,norm,shape,dtype\n";
 
 std::vector<Record> many_records(std::int64_t step) {
   std::vector<Record> records;
@@ -187,13 +187,13 @@ std::string expected_rows(std::int64_t step) {
   return rows;
 }
 
-// Writes steps from 0 on until it is killed; a byte on `told` for each.
-[[noreturn]] void write_for_ever(const std::filesystem::path& directory, std::int64_t steps_a_file,
-                                 int told) {
+// Writes steps from 0 on until it is killed, and a byte to `progress_fd` after each step.
+[[noreturn]] void write_until_killed(const std::filesystem::path& directory, std::int64_t steps_a_file,
+                                     int progress_fd) {
   CsvSink sink([&] { return directory; }, std::make_shared<NameTable>());
   if (!sink.begin_revision(layout({Op::norm}, steps_a_file))) ::_exit(1);
   for (std::int64_t step = 0;; ++step) {
-    if (!sink.write_step(Step{step}, many_records(step)) || ::write(told, "x", 1) != 1) ::_exit(1);
+    if (!sink.write_step(Step{step}, many_records(step)) || ::write(progress_fd, "x", 1) != 1) ::_exit(1);
   }
 }
 
@@ -202,27 +202,32 @@ void kill_after(int steps, const std::filesystem::path& directory, std::int64_t 
   REQUIRE(::pipe(pipe) == 0);
   const pid_t child = ::fork();
   REQUIRE(child >= 0);
-  if (child == 0) write_for_ever(directory, steps_a_file, pipe[1]);
+  if (child == 0) {
+    ::close(pipe[0]);  // If the parent dies, the next write() to the pipe fails and ends the child.
+    write_until_killed(directory, steps_a_file, pipe[1]);
+  }
   ::close(pipe[1]);
   char byte = 0;
-  for (int i = 0; i < steps; ++i) REQUIRE(::read(pipe[0], &byte, 1) == 1);
+  int written = 0;
+  while (written < steps && ::read(pipe[0], &byte, 1) == 1) ++written;
   ::kill(child, SIGKILL);
   int status = 0;
   ::waitpid(child, &status, 0);
   ::close(pipe[0]);
+  REQUIRE(written == steps);
   REQUIRE(WIFSIGNALED(status));
 }
 
-int kills() {
+int kill_count() {
   const char* const scale = std::getenv("GRADMON_TEST_SCALE");
   return scale && std::string(scale) == "full" ? 200 : 20;
 }
 
 }  // namespace
 
-TEST_CASE("a killed process leaves whole files where a file is one step") {
+TEST_CASE("a killed process leaves only whole files if each file holds one step") {
   std::mt19937 random(1);
-  for (int i = 0; i < kills(); ++i) {
+  for (int i = 0; i < kill_count(); ++i) {
     const TemporaryDirectory scratch;
     const int steps = 1 + static_cast<int>(random() % 8);
     kill_after(steps, scratch.path(), 1);
@@ -230,21 +235,21 @@ TEST_CASE("a killed process leaves whole files where a file is one step") {
     while (std::filesystem::exists(
         scratch.path() / ("grad_reduced_" + std::to_string(whole) + "-" + std::to_string(whole) + ".csv"))) {
       const std::string name = std::to_string(whole) + "-" + std::to_string(whole) + ".csv";
-      REQUIRE(read_text(scratch.path() / ("grad_reduced_" + name)) == kKillHeader + expected_rows(whole));
+      REQUIRE(read_text(scratch.path() / ("grad_reduced_" + name)) == kNormHeader + expected_rows(whole));
       ++whole;
     }
     REQUIRE(whole >= steps);
   }
 }
 
-TEST_CASE("what a killed process left of a row is cut when its file is opened again") {
+TEST_CASE("a partial row of a killed process is cut off when its file is opened again") {
   std::mt19937 random(2);
-  for (int i = 0; i < kills(); ++i) {
+  for (int i = 0; i < kill_count(); ++i) {
     const TemporaryDirectory scratch;
     const int steps = 1 + static_cast<int>(random() % 8);
     kill_after(steps, scratch.path(), 1000000);
     const auto path = scratch.path() / "grad_reduced_0-999999.csv";
-    std::string all = kKillHeader;
+    std::string all = kNormHeader;
     for (std::int64_t step = 0; all.size() < std::filesystem::file_size(path); ++step)
       all += expected_rows(step);
     const std::string left = read_text(path);

@@ -1,0 +1,33 @@
+// SPDX-License-Identifier: Apache-2.0
+// Checks that the fuzzer's inputs reach what they are there for.
+#include "control/config/config_parser.h"
+#include "control/config/config_schema.h"
+#include "control/debian_version.h"
+#include "tests/support/temporary_directory.h"
+#include GRADMON_CATCH_HEADER
+
+namespace gradmon {
+namespace {
+
+template <typename Part>
+void check_keys(const std::string& text) {
+  for (const auto& option : options<Part>()) {
+    const std::string key(option.name);
+    CAPTURE(key);
+    CHECK(text.find('"' + key + "\":") != std::string::npos);
+  }
+}
+
+TEST_CASE("every_key.json of the corpus is a valid config with every key") {
+  const std::string text = read_text(GRADMON_CORPUS "/config_text/every_key.json");
+  CHECK(parse_config(text, "every_key.json"));
+  check_keys<Config>(text);
+  check_keys<Config::Target>(text);
+  check_keys<Config::CcDistribution>(text);
+  check_keys<Config::L2Targets>(text);
+  check_keys<Config::Alert>(text);
+  check_keys<Config::OnAlert>(text);
+}
+
+}  // namespace
+}  // namespace gradmon

@@ -1,0 +1,201 @@
+// SPDX-License-Identifier: Apache-2.0
+// Defects that users met in msprobe's monitor, and that gradmon must not have. Here:
+// those of collection. Those of switching and of the config file have other tests
+// (`ctest -L 'agreement|configfile|cases'`).
+#include <ATen/ops/rand.h>
+#include <gradmon/observe.h>
+#include <torch/csrc/autograd/functions/accumulate_grad.h>
+#include <torch/csrc/autograd/variable.h>
+#include <torch/nn/modules/linear.h>
+#include <torch/optim/adamw.h>
+#include <torch/optim/sgd.h>
+#include <torch/utils.h>
+
+#include <cmath>
+#include <set>
+
+#include "control/debian_version.h"
+#include "tests/support/real_job.h"
+#include "tests/whole/conformance/one_rank_job.h"
+#include GRADMON_CATCH_HEADER
+
+namespace gradmon {
+namespace {
+
+struct TwoTowers : torch::nn::Module {
+  torch::nn::Linear left{register_module("left", torch::nn::Linear(4, 4))};
+  torch::nn::Linear right{register_module("right", torch::nn::Linear(4, 4))};
+};
+
+std::size_t hooks_on(const torch::nn::Module& model) {
+  std::size_t count = 0;
+  for (const at::Tensor& parameter : model.parameters()) {
+    const auto accumulator = torch::autograd::impl::try_get_grad_accumulator(parameter);
+    if (accumulator) count += accumulator->post_hooks().size();
+  }
+  return count;
+}
+
+using Steps = std::set<std::string>;
+
+TEST_CASE("repeated plan changes never stack hooks and off removes all of them") {
+  OneRankJob job(R"("wg_distribution": true)", true);
+  TwoTowers model;
+  torch::optim::SGD optimizer(model.parameters(), 0.1);
+  job.monitor->watch(model, optimizer);
+  const auto step = [&] {
+    optimizer.zero_grad();
+    model.left->forward(at::rand({2, 4})).sum().backward();
+    job.monitor->step(optimizer);
+  };
+  const auto until = [&](const std::string& state, Revision after) {
+    return eventually([&] {
+      step();
+      const Status status = job.monitor->status();
+      return status.state == state && status.revision > after && !status.pending;
+    });
+  };
+  std::set<std::size_t> seen;
+  for (int i = 0; i < scaled(10, 50); ++i) {
+    const Revision before = job.monitor->status().revision;
+    job.write(R"({"wg_distribution": true, "dynamic_on": true, "collect_times": )" +
+              std::to_string(1000 + i) + "}");
+    REQUIRE(until("on", before));
+    seen.insert(hooks_on(model));
+  }
+  REQUIRE(seen == std::set<std::size_t>{4});
+  const Revision before = job.monitor->status().revision;
+  job.write(R"({"dynamic_on": false})");
+  REQUIRE(until("off", before));
+  REQUIRE(hooks_on(model) == 0);
+}
+
+TEST_CASE("between the steps of step_interval nothing is collected") {
+  OneRankJob job(
+      R"("wg_distribution": true, "param_distribution": true, "step_interval": 3, "collect_times": 3)");
+  TwoTowers model;
+  torch::optim::SGD optimizer(model.parameters(), 0.1);
+  job.monitor->watch(model, optimizer);
+  for (int i = 0; i < 12; ++i) {
+    optimizer.zero_grad();
+    (model.left->forward(at::rand({2, 4})) + model.right->forward(at::rand({2, 4}))).sum().backward();
+    job.monitor->step(optimizer);
+  }
+  for (const char* prefix : {"grad_unreduced", "grad_reduced", "param_origin", "param_updated"}) {
+    const auto steps_by_name = job.steps_by_name(prefix);
+    CAPTURE(prefix);
+    REQUIRE(steps_by_name.size() == 4);
+    for (const auto& [name, steps] : steps_by_name) {
+      CAPTURE(name);
+      CHECK(steps == Steps{"0", "3", "6"});
+    }
+  }
+}
+
+TEST_CASE("mg_direction without momentum in the optimizer has no rows and causes no error") {
+  OneRankJob job(R"("mg_direction": true, "mv_distribution": true, "wg_distribution": true)");
+  TwoTowers model;
+  torch::optim::SGD optimizer(model.parameters(), torch::optim::SGDOptions(0.1));
+  job.monitor->watch(model, optimizer);
+  for (int i = 0; i < 3; ++i) {
+    optimizer.zero_grad();
+    model.left->forward(at::rand({2, 4})).sum().backward();
+    job.monitor->step(optimizer);
+  }
+  CHECK(job.rows("other").empty());
+  CHECK(job.rows("exp_avg").empty());
+  CHECK(job.rows("grad_reduced").size() == 6);
+  CHECK(job.monitor->status().ranks.front().error.empty());
+}
+
+TEST_CASE("a module without part in a step has no row for it") {
+  OneRankJob job(R"("wg_distribution": true, "mv_distribution": true, "mg_direction": true,
+             "xy_distribution": true, "all_xy": true)");
+  TwoTowers model;
+  torch::optim::AdamW optimizer(model.parameters(), torch::optim::AdamWOptions(0.01));
+  job.monitor->watch(model, optimizer);
+  for (int i = 0; i < 6; ++i) {
+    optimizer.zero_grad();
+    observe(i % 2 == 0 ? *model.left : *model.right)(at::rand({2, 4})).sum().backward();
+    job.monitor->step(optimizer);
+  }
+  job.monitor->stop();
+  const Steps even{"0", "2", "4"}, odd{"1", "3", "5"};
+  for (const char* prefix : {"grad_unreduced", "grad_reduced"}) {
+    auto steps = job.steps_by_name(prefix);
+    CAPTURE(prefix);
+    CHECK(steps["left.weight"] == even);
+    CHECK(steps["right.weight"] == odd);
+  }
+  for (const char* prefix : {"actv", "actv_grad"}) {
+    auto steps = job.steps_by_name(prefix);
+    CAPTURE(prefix);
+    CHECK(steps["left.output"] == even);
+    CHECK(steps["right.output"] == odd);
+  }
+  for (const char* prefix : {"exp_avg", "exp_avg_sq", "other"}) {
+    auto steps = job.steps_by_name(prefix);
+    CAPTURE(prefix);
+    CHECK(steps["left.weight"] == Steps{"2", "4"});  // no moments before the first update
+    CHECK(steps["right.weight"] == Steps{"3", "5"});
+  }
+}
+
+TEST_CASE("spectral features do not change training's random numbers") {
+  const auto numbers = [](bool watched) {
+    OneRankJob job(R"("recording_l2_features": true, "l2_targets": {"linear_hook": []})");
+    TwoTowers model;
+    torch::optim::SGD optimizer(model.parameters(), 0.1);
+    if (watched) job.monitor->watch(model, optimizer);
+    torch::manual_seed(3);
+    for (int i = 0; i < 3; ++i) {
+      optimizer.zero_grad();
+      model.left->forward(at::rand({2, 4})).sum().backward();
+      job.monitor->step(optimizer);
+    }
+    if (watched) REQUIRE(job.rows("linear_hook").size() == 6);
+    return at::rand({4}).sum().item<double>();
+  };
+  CHECK(numbers(true) == numbers(false));
+}
+
+TEST_CASE("a small value is not printed as zero") {
+  OneRankJob job(R"("param_distribution": true, "ops": ["max"])");
+  TwoTowers model;
+  {
+    const torch::NoGradGuard no_grad;
+    for (at::Tensor& parameter : model.parameters()) parameter.fill_(3.25e-12);
+  }
+  torch::optim::SGD optimizer(model.parameters(), 0.1);
+  job.monitor->watch(model, optimizer);
+  job.monitor->step(optimizer);
+  const auto rows = job.rows("param_origin");
+  REQUIRE(rows.size() == 4);
+  for (const CsvRow& row : rows) CHECK(std::fabs(std::stod(row.at("max")) / 3.25e-12 - 1) < 1e-5);
+}
+
+TEST_CASE("two optimizers in one step count as one step") {
+  OneRankJob job(R"("wg_distribution": true, "param_distribution": true)");
+  TwoTowers model;
+  torch::optim::SGD left(model.left->parameters(), 0.1), right(model.right->parameters(), 0.1);
+  job.monitor->watch(model, left);
+  for (int i = 0; i < 3; ++i) {
+    left.zero_grad();
+    right.zero_grad();
+    (model.left->forward(at::rand({2, 4})) + model.right->forward(at::rand({2, 4}))).sum().backward();
+    job.monitor->update(left);
+    job.monitor->update(right);
+    job.monitor->step();
+  }
+  for (const char* prefix : {"grad_reduced", "param_origin", "param_updated"}) {
+    const auto steps = job.steps_by_name(prefix);
+    REQUIRE(steps.size() == 4);
+    for (const auto& [name, of] : steps) {
+      CAPTURE(prefix, name);
+      CHECK(of == Steps{"0", "1", "2"});
+    }
+  }
+}
+
+}  // namespace
+}  // namespace gradmon
