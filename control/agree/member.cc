@@ -40,6 +40,8 @@ Member::Member(Identity identity, StepGate& gate, CanCarryOut can_carry_out, Lis
 
 MemberActions Member::start(Ticks now) {
   started_ = true;
+  // Agent::start() has just held the start, also if give_up() came earlier.
+  if (identity_.dynamic && !start_hold_) gate_.settle({}, standing_fence());
   return send_hello(now);
 }
 

@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "control/agree/member.h"
 
+#include <chrono>
 #include <memory>
 #include <optional>
 #include <string>
@@ -105,6 +106,15 @@ struct MemberFixture {
     REQUIRE(counted == std::vector<std::int64_t>{1});
   }
 };
+
+TEST_CASE("a rank that gave up before its first step does not wait at its second") {
+  MemberFixture rank;
+  rank.member.give_up("there is no hub program");
+  rank.gate.hold(Step{1}, std::chrono::seconds{2});  // as Agent::start() does
+  rank.member.start(rank.now);
+  rank.step(3);
+  CHECK(rank.next == Step{3});
+}
 
 TEST_CASE("an Offer is answered without a promise and a Prepare with a promise") {
   MemberFixture one;
