@@ -30,7 +30,7 @@ int number_of(std::string_view text) {
   return first && last && *first == *last ? std::stoi(std::string(*first)) - 1'000'000 : -1;
 }
 
-std::string quoted(const fs::path& path) { return "'" + path.string() + "'"; }
+std::string shell_quoted(const fs::path& path) { return "'" + path.string() + "'"; }
 
 void run(const std::string& command) {
   const int status = std::system(command.c_str());
@@ -77,7 +77,7 @@ const std::vector<SaveMethod>& save_methods() {
       {"sed -i",
        [](const fs::path& path, const std::string& text) {
          const auto old = std::to_string(1'000'000 + number_of(read_text(path)));
-         run("sed -i s/" + old + "/" + std::to_string(1'000'000 + number_of(text)) + "/g " + quoted(path));
+         run("sed -i s/" + old + "/" + std::to_string(1'000'000 + number_of(text)) + "/g " + shell_quoted(path));
        }},
       {"backup and rename, as vim",
        [](const fs::path& path, const std::string& text) {
@@ -89,12 +89,12 @@ const std::vector<SaveMethod>& save_methods() {
       {"cp",
        [](const fs::path& path, const std::string& text) {
          save_in_place(path.string() + ".other", text);
-         run("cp " + quoted(path.string() + ".other") + " " + quoted(path));
+         run("cp " + shell_quoted(path.string() + ".other") + " " + shell_quoted(path));
        }},
       {"mv",
        [](const fs::path& path, const std::string& text) {
          save_in_place(path.string() + ".other", text);
-         run("mv " + quoted(path.string() + ".other") + " " + quoted(path));
+         run("mv " + shell_quoted(path.string() + ".other") + " " + shell_quoted(path));
        }},
       {"removed and made again",
        [](const fs::path& path, const std::string& text) {
@@ -138,7 +138,7 @@ TEST_CASE("a changed symbolic link is reported as a save", "[configfile]") {
   fs::create_symlink("a.json", path);
   ConfigFile file(path);
   REQUIRE(next_text(file) == numbered_text(1));
-  run("ln -sfn b.json " + quoted(path));
+  run("ln -sfn b.json " + shell_quoted(path));
   CHECK(next_text(file) == numbered_text(2));
   save_in_place(directory / "b.json", numbered_text(3));
   CHECK(next_text(file) == numbered_text(3));

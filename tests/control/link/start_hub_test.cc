@@ -118,7 +118,8 @@ TEST_CASE("a hub gets its own session and signals and descriptors and environmen
       "cat /proc/self/status > $1/status\n"
       "cat /proc/self/stat > $1/stat\n"
       "ls -l /proc/self/fd > $1/descriptors\n"
-      "readlink /proc/$$/fd/0 /proc/$$/fd/1 /proc/$$/fd/2 > $1/standard\n"
+      "standard=$(readlink /proc/$$/fd/0 /proc/$$/fd/1 /proc/$$/fd/2)\n"  // dash redirects itself
+      "echo \"$standard\" > $1/standard\n"
       "env > $1/environment\n"
       "echo $# $2 $3 > $1/arguments\n");
   hub.command.arguments = {"--two words", "three"};

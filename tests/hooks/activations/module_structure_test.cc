@@ -178,7 +178,7 @@ TEST_CASE("a gradient that arrives after the structure is written changes nothin
     hooks.reset();
     late.sum().backward();
   }
-  CHECK(stream.documents == documents);
+  CHECK((stream.documents == documents));
   CHECK(model.words->weight.grad().defined());
 }
 

@@ -71,7 +71,6 @@ TEST_CASE("two jobs with one config name each other and ignore each other's writ
   const bool launch_ends_first = GENERATE(true, false);
   ServedJob one(kOff);
   ServedJob two(kOff, 1, 1, true, &one);
-  ServedJob& early = launch_ends_first ? one : two;
   ServedJob& late = launch_ends_first ? two : one;
   const std::string writer = launch_ends_first ? "launch" : "second";
   const auto both = [&](const std::function<bool()>& condition) {
