@@ -14,8 +14,6 @@ using std::chrono::milliseconds;
 // Longer than the longest pause between two attempts at a change, one minute.
 constexpr milliseconds kSettlesWithin{150'000};
 constexpr milliseconds kOffSettlesWithin{30'000};
-// Longer than the slowest rank needs to reach the effective step of the last change.
-constexpr milliseconds kCatchesUpWithin{600'000};
 constexpr milliseconds kLookEvery{200};
 constexpr std::uint64_t kMostEvents = 20'000'000;
 
@@ -76,7 +74,6 @@ void Simulation::run_until_settled() {
   last.times = 2;
   if (!hub_.alive) start_hub(true);
   propose(last);
-  const Instant last_extension = now_ + kCatchesUpWithin;
   Instant bound = now_ + kSettlesWithin;
   Instant look = now_ + kLookEvery;
   std::string trouble;
@@ -89,7 +86,7 @@ void Simulation::run_until_settled() {
     look += kLookEvery;
     trouble = why_not_settled();
     if (trouble.empty()) return;
-    if (now_ < last_extension && progressing_to_end()) bound = std::max(bound, now_ + kOffSettlesWithin);
+    if (progressing_to_end()) bound = std::max(bound, now_ + kOffSettlesWithin);
     if (now_ < bound) continue;
     if (last.on == 0 || !settled_but_for_busy()) return fail("not settled in time: " + trouble);
     last.on = 0;
