@@ -12,9 +12,3 @@
 #define GRADMON_CATCH2_MAJOR 2
 #define GRADMON_CATCH_HEADER <catch2/catch.hpp>
 #endif
-
-// A collective can be observed only if it goes through torch's dispatcher. In torch 1.13 the functions of
-// Ops.hpp send it there; in torch 2.x the methods of ProcessGroup do.
-#if __has_include(<torch/csrc/distributed/c10d/Ops.hpp>)
-#define GRADMON_C10D_OPS 1
-#endif

@@ -1,16 +1,9 @@
-#!/bin/bash
 # SPDX-License-Identifier: Apache-2.0
-# tools/demo --full: collects every kind of record, one after another, in one run of two
-# ranks, by edits of the config file alone.
-set -u -o pipefail
-# shellcheck source=tools/setup.sh
-source "$(dirname "$(readlink -f "${BASH_SOURCE[0]}")")/setup.sh"
-
+# shellcheck shell=bash
+# tools/demo --full, which sources it: collects every kind of record, one after another, in one run of
+# two ranks, by edits of the config file alone. Uses $bin.
 ranks=2
-ensure_packages build || exit 1
-without_tests
 build_preset release gradmonctl gradmon-train || exit 1
-bin=$gradmon_root/build/release/bin
 # shellcheck source=tools/demo_job.sh
 source "$gradmon_root/tools/demo_job.sh"
 

@@ -1,10 +1,15 @@
 # SPDX-License-Identifier: Apache-2.0
 # shellcheck shell=bash
 # Sourced by the commands in this folder: installs packages on a bare Debian, and builds.
-# Sets gradmon_root. Functions report on stderr; if they fail, they print a message and
+# Sets gradmon_root and gradmon_venv. Functions report on stderr; if they fail, they print a message and
 # return non-zero.
 
 gradmon_root=$(cd "$(dirname "${BASH_SOURCE[0]}")/.." && pwd)
+gradmon_venv=$gradmon_root/build/venv
+# Of choose_torch.
+torch=pip
+torch_packages=pip
+gradmon_python=$gradmon_venv/bin/python3
 
 say() { echo "gradmon: $*" >&2; }
 
@@ -53,6 +58,99 @@ ensure_packages() {
   fi
 }
 
+# torch_of_environment: prints the Python of the active environment if that has torch 2.6 or later from the
+# Python index.
+torch_of_environment() {
+  local python
+  python=$(command -v python3) || return 0
+  "$python" - 2>/dev/null <<'END'
+import importlib.metadata, re, sys
+version = importlib.metadata.version("torch")
+if tuple(map(int, re.findall(r"\d+", version)[:2])) >= (2, 6) and sys.executable != "/usr/bin/python3":
+    print(sys.executable)
+END
+}
+
+# torch_option OTHERWISE ARGUMENT...: reads a leading --torch, which every program has, and chooses that torch;
+# sets arguments to the rest.
+torch_option() {
+  local otherwise=$1 wanted=auto
+  shift
+  if [ "${1:-}" = --torch ]; then
+    wanted=${2:-}
+    shift $(($# < 2 ? $# : 2))
+  fi
+  arguments=("$@")
+  choose_torch "$wanted" "$otherwise"
+}
+
+# choose_torch auto|pip|debian|PATH OTHERWISE: chooses the torch that programs are built for. Sets torch (pip,
+# debian or a version), gradmon_python (its Python) and torch_packages. `auto` is the torch of the active
+# environment; OTHERWISE is what it stands for where there is none.
+choose_torch() {
+  local wanted=$1
+  if [ "$wanted" = auto ]; then
+    wanted=$(torch_of_environment)
+    wanted=${wanted:-$2}
+  fi
+  case $wanted in
+    pip) gradmon_python=$gradmon_venv/bin/python3 ;;
+    debian) gradmon_python=/usr/bin/python3 ;;
+    *) gradmon_python=$wanted ;;
+  esac
+  [ ! -d "$gradmon_python" ] || gradmon_python=$gradmon_python/bin/python3
+  case $gradmon_python in
+    "$gradmon_venv"/*)
+      torch=pip torch_packages=pip
+      say "torch $(sed -n 's/^torch==//p' "$gradmon_root/tools/requirements-torch.txt") from the Python index, in $gradmon_venv"
+      ;;
+    /usr/bin/python3)
+      torch=debian torch_packages=debian-torch
+      say "torch of $(debian_release) (libtorch-dev, python3-torch)"
+      ;;
+    *)
+      torch_packages=''
+      torch=$("$gradmon_python" -c 'import importlib.metadata as m; print(m.version("torch"))' 2>/dev/null) || {
+        say "--torch: expected auto, pip, debian, or a virtual environment or Python that has torch; got $1"
+        return 1
+      }
+      say "torch $torch of $gradmon_python"
+      ;;
+  esac
+}
+
+# debian_release: prints debian12 or debian13.
+debian_release() { (. /etc/os-release && echo "$ID${VERSION_ID%%.*}"); }
+
+# ensure_torch: installs the chosen torch where gradmon is the one who does that.
+ensure_torch() {
+  local wanted
+  [ "$torch" = pip ] || return 0
+  wanted=$(cat "$gradmon_root"/tools/requirements-{torch,tests}.txt)
+  [ "$wanted" != "$(cat "$gradmon_venv/installed.txt" 2>/dev/null)" ] || return 0
+  say "installing torch and what the tests need in $gradmon_venv"
+  # torch first and by itself: what requires it could bring another one.
+  if rm -rf "$gradmon_venv" && /usr/bin/python3 -m venv "$gradmon_venv" &&
+    "$gradmon_venv/bin/pip" install -q --disable-pip-version-check -r "$gradmon_root/tools/requirements-torch.txt" >&2 &&
+    "$gradmon_venv/bin/pip" install -q --disable-pip-version-check -r "$gradmon_root/tools/requirements-tests.txt" >&2; then
+    echo "$wanted" >"$gradmon_venv/installed.txt"
+  else
+    say "pip could not install tools/requirements-torch.txt and requirements-tests.txt (no network?); --torch debian needs Debian's packages only"
+    return 1
+  fi
+}
+
+# build_tree PRESET: prints the name of its folder below build/; each torch has its own.
+build_tree() {
+  local of_torch=torch-$torch
+  [ "$torch" != debian ] || of_torch=$(debian_release)
+  case $torch/$1 in
+    */release) [ "$torch" = pip ] && echo release || echo "$of_torch" ;;
+    pip/* | */tsan | */clang | */fuzz) echo "$1" ;;
+    *) echo "$of_torch-$1" ;;
+  esac
+}
+
 # build_jobs: prints the number of parallel build processes; a file that includes torch takes over 1 GB.
 build_jobs() {
   local by_memory cores
@@ -65,32 +163,35 @@ build_jobs() {
 tests=ON
 without_tests() { tests=OFF; }
 
-# has_cache PRESET: whether build/PRESET was configured in this place: the tree may have been moved or copied.
+# has_cache TREE: whether it was configured in this place: the tree may have been moved or copied.
 has_cache() {
-  grep -qsxF "CMAKE_HOME_DIRECTORY:INTERNAL=$gradmon_root" "$gradmon_root/build/$1/CMakeCache.txt"
+  grep -qsxF "CMAKE_HOME_DIRECTORY:INTERNAL=$gradmon_root" "$1/CMakeCache.txt"
 }
 
-# configure_preset PRESET [CMAKE_ARGUMENT...]: configures build/PRESET, from scratch if it has no cache.
+# configure_preset PRESET [CMAKE_ARGUMENT...]: configures its build tree, from scratch if it has no cache.
 configure_preset() {
-  local preset=$1 fresh=''
+  local preset=$1 fresh='' tree
   shift
-  has_cache "$preset" || fresh=--fresh
-  (cd "$gradmon_root" && cmake --preset "$preset" $fresh "$@") >&2
+  tree=$gradmon_root/build/$(build_tree "$preset")
+  has_cache "$tree" || fresh=--fresh
+  (cd "$gradmon_root" && cmake --preset "$preset" -B "$tree" $fresh -DPython_EXECUTABLE="$gradmon_python" "$@") >&2
 }
 
-# build_preset PRESET [TARGET...]: configures if needed, and builds build/PRESET.
+# build_preset PRESET [TARGET...]: configures if needed, and builds.
 build_preset() {
-  local preset=$1 directory=$gradmon_root/build/$1 tests=$tests
-  local cache=$directory/CMakeCache.txt
+  local preset=$1 tree tests=$tests
+  tree=$gradmon_root/build/$(build_tree "$preset")
+  local cache=$tree/CMakeCache.txt
   shift
-  say "building build/$preset"
-  if has_cache "$preset" && grep -qx 'GRADMON_TESTS:[A-Z]*=ON' "$cache"; then
+  say "building build/${tree##*/}"
+  if has_cache "$tree" && grep -qx 'GRADMON_TESTS:[A-Z]*=ON' "$cache"; then
     tests=ON # a demo must not remove the tests from a build tree
   fi
-  if ! has_cache "$preset" || [ ! -f "$directory/build.ninja" ] ||
+  if ! has_cache "$tree" || [ ! -f "$tree/build.ninja" ] ||
     [ "$gradmon_root/CMakePresets.json" -nt "$cache" ] ||
-    ! grep -qx "GRADMON_TESTS:[A-Z]*=$tests" "$cache"; then
+    ! grep -qx "GRADMON_TESTS:[A-Z]*=$tests" "$cache" ||
+    { [[ $preset == @(release|asan) ]] && ! grep -qx "Python_EXECUTABLE:[A-Z]*=$gradmon_python" "$cache"; }; then
     configure_preset "$preset" -DGRADMON_TESTS=$tests || return 1
   fi
-  NINJA_STATUS='gradmon: built %f of %t files in %e s: ' ninja -C "$directory" -j "$(build_jobs)" "$@" >&2
+  NINJA_STATUS='gradmon: built %f of %t files in %e s: ' ninja -C "$tree" -j "$(build_jobs)" "$@" >&2
 }

@@ -12,8 +12,9 @@
 #include <utility>
 
 #include "control/log.h"
-#include "hooks/observe/compiled_autograd.h"
 #include "hooks/gradients/gradient_mark.h"
+#include "hooks/observe/compiled_autograd.h"
+#include "hooks/observe/graph_node.h"
 
 namespace gradmon {
 namespace {
@@ -47,7 +48,7 @@ bool fits(const Node& accumulator, const at::Tensor& parameter) {
 }
 
 // Whether the backward pass that runs on this thread executes this accumulator.
-bool reaches(const std::shared_ptr<Node>& accumulator) {
+bool reaches(const NodePointer& accumulator) {
   const auto* nodes = torch::autograd::get_current_graph_task_nodes_in_graph();
   return nodes != nullptr && nodes->count(accumulator.get()) > 0;
 }
@@ -122,7 +123,7 @@ class GradientHooks::Slot {
   }
 
  private:
-  void attach(std::shared_ptr<Node> accumulator) {
+  void attach(NodePointer accumulator) {
     accumulator_ = std::move(accumulator);
     key_ = accumulator_->add_post_hook(
         std::make_unique<DeliveryHook>([this](const variable_list& inputs) { delivered(inputs); }));
@@ -246,7 +247,7 @@ class GradientHooks::Slot {
   const WatchedTensor& watched_;
   GradientHooks& hooks_;
   // Changed by the training thread only, at step boundaries.
-  std::shared_ptr<Node> accumulator_;
+  NodePointer accumulator_;
   std::uintptr_t key_ = 0;
 
   mutable std::mutex mutex_;

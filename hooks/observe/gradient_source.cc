@@ -7,7 +7,7 @@ namespace gradmon {
 
 GradientSource GradientSource::of(const at::Tensor& tensor) {
   if (!tensor.requires_grad()) return {};
-  if (std::shared_ptr<torch::autograd::Node> node = tensor.grad_fn())
+  if (NodePointer node = tensor.grad_fn())
     return {Kind::node, node, static_cast<std::size_t>(tensor.output_nr()), {}};
   return {Kind::leaf, {}, 0, c10::weak_intrusive_ptr<c10::TensorImpl>(tensor.getIntrusivePtr())};
 }
@@ -19,7 +19,7 @@ bool GradientSource::is(const GradientSource& other) const {
   return own != nullptr && own == other.node.lock();
 }
 
-std::shared_ptr<torch::autograd::Node> GradientSource::find() const {
+NodePointer GradientSource::find() const {
   if (!leaf) return node.lock();
   const at::Tensor alive(leaf->lock());
   return alive.defined() ? torch::autograd::impl::try_get_grad_accumulator(alive) : nullptr;

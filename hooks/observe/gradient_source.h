@@ -6,12 +6,9 @@
 
 #include <cstddef>
 #include <cstdint>
-#include <memory>
 #include <optional>
 
-namespace torch::autograd {
-struct Node;
-}
+#include "hooks/observe/graph_node.h"
 
 namespace gradmon {
 
@@ -25,7 +22,7 @@ struct GradientSource {
     parameter,  // a parameter of the model; GradientHooks reads its gradient
   };
   Kind kind = Kind::none;
-  std::weak_ptr<torch::autograd::Node> node;
+  WeakNodePointer node;
   std::size_t output = 0;  // of the node
   std::optional<c10::weak_intrusive_ptr<c10::TensorImpl>> leaf;
 
@@ -34,7 +31,7 @@ struct GradientSource {
 
   // The node, or the leaf's accumulator. Null if it is gone, or if the leaf has no accumulator yet; a
   // leaf gets one when the first operation that uses it has run.
-  std::shared_ptr<torch::autograd::Node> find() const;
+  NodePointer find() const;
 };
 
 }  // namespace gradmon

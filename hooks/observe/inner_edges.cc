@@ -19,7 +19,7 @@ std::vector<std::vector<InnerEdge>> inner_edges(const std::vector<GradientSource
                                                 const ForwardTensors& outputs, std::uint64_t first) {
   std::vector<std::vector<InnerEdge>> found(sources.size());
   std::multimap<std::pair<const Node*, std::size_t>, std::size_t> ends;  // to the index in `sources`
-  std::vector<std::shared_ptr<Node>> held;
+  std::vector<NodePointer> held;
   for (std::size_t i = 0; i < sources.size(); ++i) {
     const auto end = sources[i].find();
     if (!end) continue;
@@ -27,8 +27,8 @@ std::vector<std::vector<InnerEdge>> inner_edges(const std::vector<GradientSource
     held.push_back(end);
   }
   std::unordered_set<const Node*> seen;
-  std::vector<std::shared_ptr<Node>> next;
-  const auto visit = [&](const std::shared_ptr<Node>& node) {
+  std::vector<NodePointer> next;
+  const auto visit = [&](const NodePointer& node) {
     if (node && node->sequence_nr() >= first && node->num_outputs() > 0 && seen.insert(node.get()).second)
       next.push_back(node);
   };
@@ -36,7 +36,7 @@ std::vector<std::vector<InnerEdge>> inner_edges(const std::vector<GradientSource
     if (output.tensor.requires_grad()) visit(output.tensor.grad_fn());
   }
   while (!next.empty()) {
-    const std::shared_ptr<Node> node = std::move(next.back());
+    const NodePointer node = std::move(next.back());
     next.pop_back();
     for (std::size_t number = 0; number < node->num_outputs(); ++number) {
       const auto& edge = node->next_edge(number);

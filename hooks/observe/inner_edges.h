@@ -14,7 +14,7 @@ namespace gradmon {
 
 // Output `number` of the node's backward.
 struct InnerEdge {
-  std::shared_ptr<torch::autograd::Node> from;
+  NodePointer from;
   std::size_t number = 0;
 };
 

@@ -147,7 +147,7 @@ GradientSource TensorGradients::source_of(const at::Tensor& tensor) const {
 }
 
 void TensorGradients::watch(const GradientSource& source, Body body) {
-  const std::shared_ptr<Node> node = source.find();
+  const NodePointer node = source.find();
   if (node)
     add_pre_hook_to(node, std::make_unique<PreHook>(source.output, std::move(body)), source.leaf.has_value());
 }
@@ -166,14 +166,13 @@ void TensorGradients::watch_edges(const GradientSource& into, std::vector<InnerE
   sums_.push_back(sum);
 }
 
-void TensorGradients::add_pre_hook_to(const std::shared_ptr<Node>& node, std::unique_ptr<PreHook> hook,
-                                      bool leaf) {
+void TensorGradients::add_pre_hook_to(const NodePointer& node, std::unique_ptr<PreHook> hook, bool leaf) {
   const std::lock_guard lock(mutex_);
   hooked_.push_back({node, hook.get(), nullptr, leaf, step_});
   node->add_pre_hook(std::move(hook));
 }
 
-void TensorGradients::add_post_hook_to(const std::shared_ptr<Node>& node, std::unique_ptr<PostHook> hook) {
+void TensorGradients::add_post_hook_to(const NodePointer& node, std::unique_ptr<PostHook> hook) {
   const std::lock_guard lock(mutex_);
   hooked_.push_back({node, nullptr, hook.get(), false, step_});
   node->add_post_hook(std::move(hook));
@@ -195,7 +194,7 @@ void TensorGradients::end_step() noexcept {
 
 template <typename Condition>
 void TensorGradients::remove_hooks(Condition&& condition) noexcept {
-  std::vector<std::shared_ptr<Node>> nodes;  // released without the lock: the end of a node may need the GIL
+  std::vector<NodePointer> nodes;  // released without the lock: the end of a node may need the GIL
   const std::lock_guard lock(mutex_);
   try {
     nodes.reserve(hooked_.size());

@@ -52,7 +52,7 @@ class TensorGradients {
   class PostHook;  // a hook after a node
   class EdgeSum;
   struct Hooked {
-    std::weak_ptr<torch::autograd::Node> node;
+    WeakNodePointer node;
     // The hook, while the node has it.
     const PreHook* before = nullptr;
     const PostHook* after = nullptr;
@@ -60,9 +60,8 @@ class TensorGradients {
     std::uint64_t step = 0;
   };
 
-  void add_pre_hook_to(const std::shared_ptr<torch::autograd::Node>& node, std::unique_ptr<PreHook> hook,
-                       bool leaf);
-  void add_post_hook_to(const std::shared_ptr<torch::autograd::Node>& node, std::unique_ptr<PostHook> hook);
+  void add_pre_hook_to(const NodePointer& node, std::unique_ptr<PreHook> hook, bool leaf);
+  void add_post_hook_to(const NodePointer& node, std::unique_ptr<PostHook> hook);
   // Removes the hooks for which condition(hooked, whether its gradient has arrived) is true.
   template <typename Condition>
   void remove_hooks(Condition&& condition) noexcept;

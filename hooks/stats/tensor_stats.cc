@@ -39,7 +39,8 @@ at::Tensor plain_values(const at::Tensor& tensor) {
   if (tensor.layout() == at::kMkldnn || (tensor.layout() != at::kStrided && !in_memory))
     return plain_values(tensor.to_dense());
   if (tensor.is_sparse()) return plain_values(tensor.coalesce()._values());
-  if (tensor.layout() != at::kStrided) return plain_values(tensor.values());  // compressed sparse
+  // Compressed sparse. Detached, because view_as_real() of torch 2.13 refuses what is a view of that layout.
+  if (tensor.layout() != at::kStrided) return plain_values(tensor.values().detach());
   if (tensor.is_complex()) return plain_values(at::view_as_real(tensor.resolve_conj()));
   if (tensor.is_quantized()) return tensor.dequantize();
   if (tensor.is_neg()) return tensor.resolve_neg();

@@ -53,13 +53,12 @@ bool several_agents(const Given& given, const Environment& environment) {
   return !given.is("LOCAL_WORLD_SIZE", environment.world_size);
 }
 
-// Each agent counts its own restarts: the agent whose ranks fail counts one, the others may not. If
-// training has a new store after each restart, returns nullopt: the id must then come from the store.
+// Each agent counts its own restarts: the agent whose ranks fail counts one, the others may not. With several
+// agents the id must therefore come from the store, and is nullopt here.
 std::optional<LaunchId> of_torchrun(const Given& given, const Environment& environment) {
   const std::string run = given("TORCHELASTIC_RUN_ID");
   if (run.empty()) return std::nullopt;
-  if (environment.store && several_agents(given, environment) && !given.agents_serve_store())
-    return std::nullopt;
+  if (environment.store && several_agents(given, environment)) return std::nullopt;
   return LaunchId{run + "." + given.or_zero("TORCHELASTIC_RESTART_COUNT"), "TORCHELASTIC_RUN_ID"};
 }
 
@@ -113,12 +112,14 @@ LaunchId of_monitor(LaunchId id, int monitor) {
   return id;
 }
 
-// If the store may outlive a restart of the ranks, the key contains the restart count.
-std::string key_of(const Given& given, int monitor) {
+// If the store may outlive a restart of the ranks, the key contains the restart count, unless several agents
+// count differently: what they start again in one store has the same launch id.
+std::string key_of(const Given& given, const Environment& environment, int monitor) {
   std::string key = "gradmon/launch/";
   const bool named = !given("GRADMON_STORE").empty();
   if (const std::string run = given("TORCHELASTIC_RUN_ID"); !run.empty()) key += run + "/";
-  if (named || given.agents_serve_store()) key += given.or_zero("TORCHELASTIC_RESTART_COUNT") + "/";
+  if (named || (given.agents_serve_store() && !several_agents(given, environment)))
+    key += given.or_zero("TORCHELASTIC_RESTART_COUNT") + "/";
   if (named) key += given.or_zero("SLURM_RESTART_COUNT") + "/";
   return key + std::to_string(monitor);
 }
@@ -165,7 +166,7 @@ LaunchIdSource in_store(const Environment& environment, int monitor, const Given
                         const LaunchEnvironment& world) {
   const std::string address = environment.store->host + ":" + std::to_string(environment.store->port);
   LaunchIdSource source;
-  source.ask = NonceInStore(world.open_store(*environment.store), key_of(given, monitor),
+  source.ask = NonceInStore(world.open_store(*environment.store), key_of(given, environment, monitor),
                             environment.rank == 0, "training's store at " + address, world.look_for);
   source.reason = environment.rank == 0
                       ? "the launch id is unknown: cannot write to the store at " + address

@@ -15,6 +15,7 @@
 #include <stdexcept>
 
 #include "control/debian_version.h"
+#include "hooks/observe/graph_node.h"
 #include "hooks/rows/optimizer_state.h"
 #include "tests/hooks/fake_stream.h"
 #include "tests/hooks/tiny_model.h"
@@ -305,7 +306,7 @@ TEST_CASE("a failure in a hook body trips the fuse and training goes on") {
 TEST_CASE("a stream that fails when hooks attach leaves no hook attached") {
   TinyModel model;
   FakeStream stream;
-  std::vector<std::shared_ptr<torch::autograd::Node>> accumulators;
+  std::vector<NodePointer> accumulators;
   for (std::size_t i = 0; i < 4; ++i)
     accumulators.push_back(torch::autograd::impl::grad_accumulator(model[i]));
   stream.targets_fail = true;

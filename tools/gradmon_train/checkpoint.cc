@@ -8,6 +8,8 @@
 
 #include <utility>
 
+#include "hooks/observe/graph_node.h"
+
 namespace gradmon {
 namespace {
 
@@ -45,7 +47,7 @@ at::Tensor checkpoint(Segment segment, const at::Tensor& x) {
     output = segment(x);
   }
   if (!at::GradMode::is_enabled()) return output;
-  torch::autograd::create_gradient_edge(output, std::make_shared<Recomputation>(std::move(segment), x));
+  torch::autograd::create_gradient_edge(output, make_node<Recomputation>(std::move(segment), x));
   return output;
 }
 

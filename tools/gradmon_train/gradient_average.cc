@@ -4,23 +4,16 @@
 #include <ATen/ops/empty.h>
 #include <ATen/ops/zeros.h>
 
-#include <torch/csrc/distributed/c10d/ProcessGroup.hpp>
-#include <torch/csrc/distributed/c10d/ProcessGroupGloo.hpp>
 #include <torch/csrc/distributed/c10d/TCPStore.hpp>
 
-#include <cstdlib>
 #include <stdexcept>
 
-#include "control/debian_version.h"
-#ifdef GRADMON_C10D_OPS
-#include <torch/csrc/distributed/c10d/Ops.hpp>
-#endif
+#include "tools/gradmon_train/gloo_group.h"
 
 namespace gradmon {
 namespace {
 
 constexpr std::chrono::minutes kMeetTimeout{2};
-constexpr std::chrono::minutes kCollectiveTimeout{30};
 
 // Debian's torch 2.6 uses libuv by default but is built without it; 1.13 has no such option.
 template <typename Options>
@@ -50,47 +43,26 @@ c10::intrusive_ptr<c10d::Store> meet(const Rendezvous& where) {
   return store;
 }
 
-auto device(const std::string& master_address) {
-  if (const char* interface = std::getenv("GLOO_SOCKET_IFNAME"); interface != nullptr && *interface != '\0') {
-    return c10d::ProcessGroupGloo::createDeviceForInterface(interface);
-  }
-  const bool one_host = master_address == "localhost" || master_address.compare(0, 4, "127.") == 0;
-  return one_host ? c10d::ProcessGroupGloo::createDeviceForHostname("127.0.0.1")
-                  : c10d::ProcessGroupGloo::createDefaultDevice();
+bool on_one_host(const std::string& master_address) {
+  return master_address == "localhost" || master_address.compare(0, 4, "127.") == 0;
 }
 
 }  // namespace
 
 struct GradientAverage::Group {
-  explicit Group(const Rendezvous& where) {
-    auto options = c10d::ProcessGroupGloo::Options::create(kCollectiveTimeout);
-    options->devices.push_back(device(where.master_address));
-    options->threads = 1;
-    const auto store = meet(where);
-    auto gloo = c10::make_intrusive<c10d::ProcessGroupGloo>(store, where.rank, where.world_size, options);
-#ifdef GRADMON_C10D_OPS
-    all = gloo;
-#else
-    all = c10::make_intrusive<c10d::ProcessGroup>(store, where.rank, where.world_size);
-    all->setBackend(at::kCPU, c10d::ProcessGroup::BackendType::GLOO, gloo);
-#endif
-  }
+  explicit Group(const Rendezvous& where)
+      : all(meet(where), where.rank, where.world_size, on_one_host(where.master_address)) {}
 
-  void sum(const at::Tensor& tensor) const {
-    std::vector<at::Tensor> tensors{tensor};
+  void sum(const at::Tensor& tensor) {
     try {
-#ifdef GRADMON_C10D_OPS
-      c10d::ops::allreduce(all, tensors)->wait();
-#else
-      all->allreduce(tensors)->wait();
-#endif
+      all.all_reduce({tensor})->wait();
     } catch (const std::exception& error) {
       throw std::runtime_error(std::string("the gradients could not be averaged, a rank is lost: ") +
                                error.what());
     }
   }
 
-  c10::intrusive_ptr<c10d::ProcessGroup> all;
+  GlooGroup all;
 };
 
 GradientAverage::GradientAverage(const Rendezvous& where, std::vector<at::Tensor> parameters,
@@ -128,7 +100,7 @@ void GradientAverage::average() {
     gradient.defined() ? slices_[i].copy_(gradient) : slices_[i].zero_();
   }
   group_->sum(flat_);
-  flat_.div_(group_->all->getSize());
+  flat_.div_(group_->all.size());
   for (std::size_t i = 0; i < parameters_.size(); ++i) {
     auto& gradient = parameters_[i].mutable_grad();
     if (gradient.defined()) {

@@ -77,8 +77,10 @@ def launch_nonce() -> Optional[LaunchNonce]:
 
 
 def _key(monitor: int) -> str:
-    # A store that torchrun's agents serve outlives a restart of the ranks, so the key needs the restart
-    # count. Any other store is new after a restart, and the agents' restart counts may differ.
-    lasting = os.environ.get("TORCHELASTIC_USE_AGENT_STORE") == "True"
+    # A store that torchrun's agent serves outlives a restart of the ranks, so the key needs the restart
+    # count. Any other store is new after a restart. The restart counts of several agents may differ.
+    environment = os.environ
+    lasting = environment.get("TORCHELASTIC_USE_AGENT_STORE") == "True"
+    lasting = lasting and environment.get("GROUP_WORLD_SIZE") == "1"
     restart = os.environ.get("TORCHELASTIC_RESTART_COUNT", "0") if lasting else "0"
     return f"gradmon/launch/{restart}/{monitor}"

@@ -244,7 +244,7 @@ TEST_CASE("the JSON Schema accepts the same configs as our own validation") {
   write_text(directory / "schema.json", config_json_schema());
   write_text(directory / "documents.txt", lines);
   const auto quoted = [&](const char* name) { return "'" + (directory / name).string() + "'"; };
-  const std::string command = "/usr/bin/python3 '" GRADMON_JUDGE "' " + quoted("schema.json") + " " +
+  const std::string command = "'" GRADMON_PYTHON "' '" GRADMON_JUDGE "' " + quoted("schema.json") + " " +
                               quoted("documents.txt") + " >" + quoted("differ") + " 2>&1";
   const int code = std::system(command.c_str());
   CAPTURE(read_text(directory / "differ"));

@@ -41,29 +41,29 @@ HookSettings collective_settings() {
 at::Tensor rank_input(int rank) { return at::linspace(-1, 2, 12) * (rank + 1); }
 
 // Makes a call of each kind. Returns the tensors after the calls.
-Tensors run_collectives(GlooRank& group) {
+GlooGroup::Tensors run_collectives(GlooGroup& group) {
   this_rank = group.rank();
   const int other = 1 - group.rank();
   at::Tensor reduced = rank_input(group.rank());
   group.all_reduce({reduced})->wait();
   at::Tensor shared = rank_input(group.rank());
   group.broadcast({shared})->wait();
-  Tensors gathered{at::zeros({12}), at::zeros({12})};
+  GlooGroup::Tensors gathered{at::zeros({12}), at::zeros({12})};
   group.all_gather({gathered}, {rank_input(group.rank())})->wait();
   at::Tensor part = at::zeros({12});
-  std::vector<Tensors> parts;
+  std::vector<GlooGroup::Tensors> parts;
   if (group.rank() == 0) parts = {{rank_input(4), rank_input(5)}};
   group.scatter({part}, parts)->wait();
   at::Tensor passed = rank_input(group.rank() + 2);
-  group.rank() == 0 ? group.send({passed}, other)->wait() : group.recv({passed}, other)->wait();
+  group.rank() == 0 ? group.send({passed}, other)->wait() : group.receive({passed}, other)->wait();
   group.barrier()->wait();
   return {reduced, shared, gathered[0], gathered[1], part, passed};
 }
 
-std::vector<Tensors> run_collectives_on_two_ranks() {
-  std::vector<Tensors> results(2);
+std::vector<GlooGroup::Tensors> run_collectives_on_two_ranks() {
+  std::vector<GlooGroup::Tensors> results(2);
   run_ranks(
-      2, [&](GlooRank& group) { results[static_cast<std::size_t>(group.rank())] = run_collectives(group); });
+      2, [&](GlooGroup& group) { results[static_cast<std::size_t>(group.rank())] = run_collectives(group); });
   return results;
 }
 
@@ -74,7 +74,7 @@ double row_norm(FakeStream& stream, const std::string& op, int rank, int place =
 
 TEST_CASE("each kind of collective call gives rows of its inputs and outputs named after its call site") {
   FakeStream stream;
-  std::vector<Tensors> results;
+  std::vector<GlooGroup::Tensors> results;
   {
     HookSet hooks(collective_settings(), {}, stream, stack_of_rank);
     hooks.begin_step({3}, HookSet::Collect::yes);
@@ -84,7 +84,7 @@ TEST_CASE("each kind of collective call gives rows of its inputs and outputs nam
     CHECK(hooks.not_applicable() == 0);
   }
   for (int rank = 0; rank < 2; ++rank) {
-    const Tensors& tensors = results[static_cast<std::size_t>(rank)];
+    const GlooGroup::Tensors& tensors = results[static_cast<std::size_t>(rank)];
     INFO("rank " << rank);
     CHECK(near(row_norm(stream, "all_reduce.pre", rank), norm_of(rank_input(rank))));
     CHECK(near(row_norm(stream, "all_reduce.post", rank), norm_of(rank_input(0) * 3)));
@@ -102,11 +102,11 @@ TEST_CASE("each kind of collective call gives rows of its inputs and outputs nam
 }
 
 TEST_CASE("collective calls give the same bits whether they are observed or not") {
-  const std::vector<Tensors> without = run_collectives_on_two_ranks();
+  const std::vector<GlooGroup::Tensors> without = run_collectives_on_two_ranks();
   FakeStream stream;
   HookSet hooks(collective_settings(), {}, stream, stack_of_rank);
   hooks.begin_step({3}, HookSet::Collect::yes);
-  const std::vector<Tensors> with = run_collectives_on_two_ranks();
+  const std::vector<GlooGroup::Tensors> with = run_collectives_on_two_ranks();
   hooks.end_step();
   CHECK_FALSE(stream.records.empty());
   for (std::size_t rank = 0; rank < 2; ++rank) {
@@ -158,10 +158,10 @@ TEST_CASE("a collective call in progress at the end of its step gives no output 
   std::vector<at::Tensor> reduced{rank_input(0), rank_input(1)};
   hooks->begin_step({1}, HookSet::Collect::yes);
   std::thread ranks([&] {
-    run_ranks(2, [&](GlooRank& group) {
+    run_ranks(2, [&](GlooGroup& group) {
       this_rank = group.rank();
       if (group.rank() == 1) step_ended.wait();
-      const Work work = group.all_reduce({reduced[static_cast<std::size_t>(group.rank())]});
+      const GlooGroup::Work work = group.all_reduce({reduced[static_cast<std::size_t>(group.rank())]});
       if (group.rank() == 0) launched.set_value();
       work->wait();
     });
@@ -192,7 +192,7 @@ TEST_CASE("a failing collective call throws at its caller and trips no fuse") {
   HookSet hooks(collective_settings(), {}, stream, stack_of_rank);
   hooks.begin_step({1}, HookSet::Collect::yes);
   bool thrown = false;
-  run_ranks(2, [&](GlooRank& group) {
+  run_ranks(2, [&](GlooGroup& group) {
     group.barrier()->wait();
     if (group.rank() == 1) return;  // destroys rank 1's process group
     this_rank = 0;
@@ -226,8 +226,8 @@ TEST_CASE("calls that are only logged give no rows") {
 struct TensorParallelLayer : torch::nn::Module {
   torch::nn::Linear layer{nullptr};
   torch::nn::ReLU next{nullptr};
-  GlooRank& group;
-  explicit TensorParallelLayer(GlooRank& ranks) : group(ranks) {
+  GlooGroup& group;
+  explicit TensorParallelLayer(GlooGroup& ranks) : group(ranks) {
     layer = register_module("layer", torch::nn::Linear(4, 4));
     next = register_module("next", torch::nn::ReLU());
   }
@@ -243,7 +243,7 @@ TEST_CASE("an activation is read again after a collective call has written to it
   double before = 0, after = 0;
   HookSettings settings;
   settings.activations.forward = settings.activations.all = true;
-  run_ranks(2, [&](GlooRank& group) {
+  run_ranks(2, [&](GlooGroup& group) {
     if (group.rank() == 1) {
       group.all_reduce({at::full({3, 4}, 100.0, at::kFloat)})->wait();
       return;

@@ -12,6 +12,7 @@
 #include <thread>
 
 #include "control/debian_version.h"
+#include "hooks/observe/graph_node.h"
 #include "tests/hooks/fake_stream.h"
 #include "tests/hooks/tiny_model.h"
 #include GRADMON_CATCH_HEADER
@@ -43,7 +44,7 @@ class Reducer : public torch::autograd::FunctionPostHook {
   at::Tensor parameter_;
 };
 
-std::shared_ptr<Node> accumulator_of(const at::Tensor& parameter) {
+NodePointer accumulator_of(const at::Tensor& parameter) {
   return torch::autograd::impl::grad_accumulator(parameter);
 }
 
@@ -210,7 +211,7 @@ TEST_CASE("steps that are not collected give no rows") {
 TEST_CASE("a destroyed hook set leaves no hook") {
   TinyModel model;
   FakeStream stream;
-  std::vector<std::shared_ptr<Node>> accumulators;
+  std::vector<NodePointer> accumulators;
   for (std::size_t i = 0; i < 4; ++i) accumulators.push_back(accumulator_of(model[i]));
   at::Tensor pending = model.loss();
   {

@@ -119,11 +119,13 @@ def test_no_row_is_given_up_while_rows_are_written(
 
 
 def test_a_timeout_bounds_the_stop_and_what_is_given_up_is_counted_by_kind(tmp_path: Path) -> None:
-    seconds, printed, said = end_on_slow_disk(tmp_path, "stop 0.5", open_ms=1000, steps=20)
+    seconds, printed, said = end_on_slow_disk(tmp_path, "stop 0.5", open_ms=1000, steps=60)
     given_up = re.search(r"did not end in time; not written: (\d+) rows \(.*\d+ of param_updated.*\)", said)
     assert given_up, said
     assert int(printed) >= int(given_up.group(1))
-    assert seconds < 10  # the end of the process does not wait for the writer either
+    assert (
+        seconds < 30
+    )  # of the 60 that the files take: the end of the process does not wait for the writer either
 
 
 def test_a_longer_timeout_outlasts_a_file_that_takes_long(tmp_path: Path) -> None:

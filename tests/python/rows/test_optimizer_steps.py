@@ -181,8 +181,10 @@ def test_after_an_update_only_the_parameters_are_read(tmp_path: Path) -> None:
             read.append("grad_scale")
 
     optimizer = Scaled(model.parameters(), lr=0.1)
+    jobs.train(model, optimizer, 1)
+    by_torch = len(read)  # none before torch 2.13
     config = jobs.write_config(tmp_path, param_distribution=True)
     with gradmon.Monitor(config, output_dir=tmp_path / "out", dynamic=False).watch(model, optimizer):
         jobs.train(model, optimizer, 1)
-    assert read == ["grad_scale"]
+    assert len(read) == 2 * by_torch + 1
     assert jobs.rows(tmp_path / "out", "param_updated")

@@ -71,7 +71,8 @@ def pre_norm_transformer(run: Run) -> None:
 @loop
 def post_norm_layer(run: Run) -> None:
     layer = nn.TransformerEncoderLayer(4, 2, 8, dropout=0.0, batch_first=True)
-    model = nn.Sequential(nn.Linear(4, 4), layer)
+    # The last layer, because the squares of a normalized output sum to a constant: all gradients would be 0.
+    model = nn.Sequential(nn.Linear(4, 4), layer, nn.Linear(4, 2))
     # The keys' bias has a gradient of rounding errors, which differ between two runs of plain torch. With the
     # usual eps Adam would make steps of lr of them.
     one_model(run, model, lambda step: data(2, 3, 4, step=step), adam(model, eps=1e-3))

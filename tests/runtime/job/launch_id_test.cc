@@ -126,11 +126,12 @@ TEST_CASE("torchrun's run id and restart count identify a launch of one agent") 
 }
 
 TEST_CASE("several torchrun agents with different restart counts agree through training's store") {
+  const std::string served_by_agents = GENERATE("False", "True");
   const Launch launch{kWorldOfTwo + kMaster +
                       Variables{{"TORCHELASTIC_RUN_ID", "t"},
                                 {"LOCAL_WORLD_SIZE", "1"},
                                 {"GROUP_WORLD_SIZE", "2"},
-                                {"TORCHELASTIC_USE_AGENT_STORE", "False"}}};
+                                {"TORCHELASTIC_USE_AGENT_STORE", served_by_agents}}};
   const auto zero = launch.source_for(rank(0) + Variables{{"TORCHELASTIC_RESTART_COUNT", "1"}});
   const auto one = launch.source_for(rank(1) + Variables{{"TORCHELASTIC_RESTART_COUNT", "0"}});
   REQUIRE_FALSE(zero.known);
@@ -144,6 +145,7 @@ TEST_CASE("torchrun without a run id has a nonce for each restart in the agent's
                 Variables{{"TORCHELASTIC_RUN_ID", "none"},
                           {"TORCHELASTIC_USE_AGENT_STORE", "True"},
                           {"TORCHELASTIC_RESTART_COUNT", "0"},
+                          {"GROUP_WORLD_SIZE", "1"},
                           {"SLURM_JOB_ID", "7"},
                           {"SLURM_STEP_ID", "0"},
                           {"SLURM_NTASKS", "2"}}};

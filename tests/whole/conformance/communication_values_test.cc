@@ -26,7 +26,7 @@ std::vector<CsvRow> communicate(const std::string& keys) {
   torch::nn::Linear model(1, 1);
   torch::optim::SGD optimizer(model->parameters(), torch::optim::SGDOptions(0));
   job.monitor->watch(*model, optimizer);
-  run_ranks(1, [&](GlooRank& group) {
+  run_ranks(1, [&](GlooGroup& group) {
     for (int step = 0; step < 3; ++step) {
       for (const at::Tensor& tensor : {first(step), second(step)}) group.all_reduce({tensor})->wait();
       group.broadcast({first(step)})->wait();

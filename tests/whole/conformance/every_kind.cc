@@ -44,7 +44,7 @@ EveryKindTraining::EveryKindTraining() : optimizer_(net_.parameters(), torch::op
 
 void EveryKindTraining::run(Monitor& monitor, int steps, const std::function<Branch(int)>& branch_of) {
   monitor.watch(net_, optimizer_);
-  run_ranks(1, [&](GlooRank& group) {
+  run_ranks(1, [&](GlooGroup& group) {
     net_.communicate = [&](const at::Tensor& tensor) { group.all_reduce({tensor})->wait(); };
     for (Loop loop = Loop::goes_on; steps_done_ < steps && loop == Loop::goes_on; ++steps_done_) {
       optimizer_.zero_grad();

@@ -18,12 +18,13 @@
 
 namespace gradmon {
 
-std::vector<std::string> run_launch(const std::string& script) {
+std::vector<std::string> run_launch(const std::string& script, int seconds) {
   const TemporaryDirectory directory;
   write_text(directory / "launch", "export PRINT=" GRADMON_BIN "/print-launch-id HERE=" +
                                        directory.path().string() + "\n" + script + "\n");
-  const std::string command = "timeout -k 1 60 bash " + (directory / "launch").string() + " >" +
-                              (directory / "out").string() + " 2>" + (directory / "error").string();
+  const std::string command = "timeout -k 1 " + std::to_string(seconds) + " bash " +
+                              (directory / "launch").string() + " >" + (directory / "out").string() + " 2>" +
+                              (directory / "error").string();
   const int status = std::system(command.c_str());
   INFO(read_text(directory / "error"));
   CHECK(status == 0);

@@ -29,13 +29,16 @@ const std::string kRankExports = "export RANK=$rank WORLD_SIZE=2;";
 
 // The real torchrun. Debian 12's cannot parse its own default of --redirects, since its
 // Python's Flag has no member of value 0: the parser is replaced. Debian 13's has no libuv.
+const bool of_debian = std::string(GRADMON_PYTHON) == "/usr/bin/python3";
 std::string torchrun(const std::string& options) {
-  return "export OMP_NUM_THREADS=1 USE_LIBUV=0; /usr/bin/python3 -c '\n"
-         "from torch.distributed.elastic.multiprocessing.api import Std\n"
-         "Std.from_str = classmethod(lambda kind, text: kind(int(text)))\n"
-         "from torch.distributed.run import main\n"
-         "main()' --no_python --nproc_per_node 2 " +
-         options + " ";
+  return (of_debian ? "export OMP_NUM_THREADS=1 USE_LIBUV=0; " GRADMON_PYTHON
+                      " -c '\n"
+                      "from torch.distributed.elastic.multiprocessing.api import Std\n"
+                      "Std.from_str = classmethod(lambda kind, text: kind(int(text)))\n"
+                      "from torch.distributed.run import main\n"
+                      "main()' "
+                    : "export OMP_NUM_THREADS=1; $(dirname " GRADMON_PYTHON ")/torchrun ") +
+         std::string("--no_python --nproc_per_node 2 ") + options + " ";
 }
 
 TEST_CASE("ranks that a script starts under shells of their own share a launch id") {
@@ -194,6 +197,30 @@ TEST_CASE("two hosts that share only MASTER_ADDR share a launch id") {
   script += "wait";
   const std::string first = launch_id_of(script);
   REQUIRE(launch_id_of(script) != first);
+}
+
+TEST_CASE("under torchrun on two hosts all ranks collect the same steps before and after one is killed") {
+  if (const std::string why = HostNetwork::why_unavailable(); !why.empty()) {
+    WARN("skipped: " << why);
+    return;
+  }
+  if (of_debian) {
+    WARN("skipped: torchrun of Debian's torch has no agent that starts ranks of two hosts again");
+    return;
+  }
+  const HostNetwork network(2);
+  std::string script = "BIN=" GRADMON_BIN " PYTHON=" GRADMON_PYTHON " TREE=" GRADMON_SOURCE_DIR "\n";
+  for (int host = 0; host < 2; ++host) {
+    std::string words;
+    for (const std::string& word : network.host_prefix(host)) words += "'" + word + "' ";
+    script += "host" + to_string(host) + "=(" + words + ") address" + to_string(host) + "=" +
+              HostNetwork::address(host) + "\n";
+  }
+  const auto lines =
+      run_launch(script + "source " GRADMON_SOURCE_DIR "/tests/whole/launchers/two_hosts.sh", 240);
+  REQUIRE(lines == std::vector<std::string>{"4 ranks collected the same steps",
+                                            "4 ranks collected the same steps after a rank was killed",
+                                            "no process is left"});
 }
 
 }  // namespace

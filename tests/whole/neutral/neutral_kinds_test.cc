@@ -19,7 +19,7 @@ constexpr int kStepsOfPlan = 8;  // steps 0, 2, 4 and 6 are collected
 
 std::string without_monitor(const Variation& variation) {
   std::string fingerprint;
-  run_ranks(1, [&](GlooRank& group) {
+  run_ranks(1, [&](GlooGroup& group) {
     VariedTraining training(variation, &group);
     for (int i = 0; i < kSteps; ++i) training.step([&](double) { training.optimizer().step(); });
     fingerprint = training.fingerprint();
@@ -54,7 +54,7 @@ MonitoredRun with_monitor(const Variation& variation, const std::string& keys) {
   options.output_dir = directory / "out";
   options.dynamic = false;
   options.grad_acc_steps = VariedTraining::kMicroBatches;
-  run_ranks(1, [&](GlooRank& group) {
+  run_ranks(1, [&](GlooGroup& group) {
     Monitor monitor(directory / "config.json", options);
     VariedTraining training(variation, &group);
     monitor.watch(training.model(), training.optimizer());
@@ -151,7 +151,7 @@ TEST_CASE("two coupled ranks end with identical parameters with every kind colle
 
 TEST_CASE("the fingerprint changes with one more random number") {
   const std::string alone = without_monitor(variations()[0]);
-  run_ranks(1, [&](GlooRank& group) {
+  run_ranks(1, [&](GlooGroup& group) {
     VariedTraining training(variations()[0], &group);
     for (int i = 0; i < kSteps; ++i) training.step([&](double) { training.optimizer().step(); });
     CHECK((training.fingerprint() == alone));

@@ -45,7 +45,7 @@ WatchedModel watched(torch::nn::Module& model) {
 // A training job whose plan changes at every step boundary, as Monitor::Session changes it.
 class SwitchedTraining {
  public:
-  SwitchedTraining(const Variation& variation, GlooRank& group)
+  SwitchedTraining(const Variation& variation, GlooGroup& group)
       : training_(variation, &group),
         directory_(std::make_shared<RunDirectory>(scratch_ / "out", Rank{0}, "flat",
                                                   [] { return std::optional(JobIdentity{}); })),
@@ -145,7 +145,7 @@ Memory memory() {
 TEST_CASE("training is bit-identical when all kinds are switched at every step") {
   constexpr int kSwitches = 15;
   for (const Variation& variation : variations()) {
-    run_ranks(1, [&](GlooRank& group) {
+    run_ranks(1, [&](GlooGroup& group) {
       CAPTURE(variation.name);
       VariedTraining alone(variation, &group);
       for (int i = 0; i < 2 * kSwitches; ++i) alone.step([&](double) { alone.optimizer().step(); });
@@ -162,7 +162,7 @@ TEST_CASE("training is bit-identical when all kinds are switched at every step")
 TEST_CASE("switching all kinds on and off again and again uses no more memory") {
   constexpr int kBetweenSettling = 25, kWarmUp = 50, kStretches = 4;
   const int switches = scaled(50, 2'500);  // per stretch
-  run_ranks(1, [&](GlooRank& group) {
+  run_ranks(1, [&](GlooGroup& group) {
     Variation small = variations().back();
     small.shape.experts = 3;
     SwitchedTraining job(small, group);

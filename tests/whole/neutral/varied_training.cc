@@ -70,7 +70,7 @@ std::string all_kinds() {
   return keys;
 }
 
-VariedTraining::VariedTraining(const Variation& variation, GlooRank* group)
+VariedTraining::VariedTraining(const Variation& variation, GlooGroup* group)
     : model_(with_seed(variation.shape)),
       optimizer_((freeze(model_, variation.frozen), trainable_parameters(model_)),
                  torch::optim::AdamWOptions(0.01)),

@@ -13,7 +13,7 @@
 
 namespace gradmon {
 
-class GlooRank;
+class GlooGroup;
 
 struct Variation {
   std::string name;
@@ -39,7 +39,7 @@ class VariedTraining {
   static constexpr int kMicroBatches = 2;
 
   // The group must outlive the training; null: no collective is called.
-  VariedTraining(const Variation& variation, GlooRank* group);
+  VariedTraining(const Variation& variation, GlooGroup* group);
 
   CharTransformer& model() { return model_; }
   torch::optim::AdamW& optimizer() { return optimizer_; }
@@ -60,7 +60,7 @@ class VariedTraining {
 
   CharTransformer model_;
   torch::optim::AdamW optimizer_;
-  GlooRank* const group_;
+  GlooGroup* const group_;
   int steps_done_ = 0;
 };
 

@@ -1,0 +1,56 @@
+// SPDX-License-Identifier: Apache-2.0
+// Pointers to nodes of autograd's graph: std::shared_ptr in torch 1.13 and 2.6,
+// c10::intrusive_ptr in 2.13.
+#pragma once
+
+#include <ATen/core/Tensor.h>
+#include <c10/util/intrusive_ptr.h>
+#include <torch/csrc/autograd/function.h>
+
+#include <memory>
+#include <optional>
+#include <type_traits>
+#include <utility>
+
+namespace gradmon {
+
+using NodePointer = std::decay_t<decltype(std::declval<const at::Tensor&>().grad_fn())>;
+
+namespace detail {
+
+template <typename Pointer>
+struct WeakPointerOf;
+template <typename Node>
+struct WeakPointerOf<std::shared_ptr<Node>> {
+  using type = std::weak_ptr<Node>;
+};
+template <typename Node>
+struct WeakPointerOf<c10::intrusive_ptr<Node>> {
+  using type = c10::weak_intrusive_ptr<Node>;
+};
+
+}  // namespace detail
+
+template <typename Node, typename... Arguments>
+NodePointer make_node(Arguments&&... arguments) {
+  if constexpr (std::is_constructible_v<NodePointer, std::shared_ptr<Node>>) {
+    return std::make_shared<Node>(std::forward<Arguments>(arguments)...);
+  } else {
+    return c10::make_intrusive<Node>(std::forward<Arguments>(arguments)...);
+  }
+}
+
+// Does not keep the node alive.
+class WeakNodePointer {
+ public:
+  WeakNodePointer() = default;
+  WeakNodePointer(const NodePointer& node) : node_(node) {}  // implicit, as that of std::weak_ptr
+
+  // Null if the node is gone.
+  NodePointer lock() const { return node_ ? node_->lock() : NodePointer(); }
+
+ private:
+  std::optional<detail::WeakPointerOf<NodePointer>::type> node_;
+};
+
+}  // namespace gradmon

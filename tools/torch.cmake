@@ -1,0 +1,64 @@
+# SPDX-License-Identifier: Apache-2.0
+# Finds the torch of a Python interpreter, from the Python index or from Debian: target gradmon_torch.
+set(Python_EXECUTABLE /usr/bin/python3 CACHE FILEPATH "The Python whose torch gradmon is built for")
+
+execute_process(
+  COMMAND ${Python_EXECUTABLE} -c "import importlib.util as u; print(*u.find_spec('torch').submodule_search_locations)"
+  OUTPUT_VARIABLE GRADMON_TORCH_PACKAGE OUTPUT_STRIP_TRAILING_WHITESPACE ERROR_QUIET RESULT_VARIABLE failed)
+if(failed)
+  message(FATAL_ERROR "${Python_EXECUTABLE} has no torch: install it there, or pass -DPython_EXECUTABLE=...")
+endif()
+if(NOT GRADMON_TORCH_PACKAGE STREQUAL GRADMON_FOUND_TORCH_PACKAGE)  # Forget what was found for another one.
+  unset(TORCH_LIBRARY CACHE)
+  unset(c10_LIBRARY CACHE)
+  unset(kineto_LIBRARY CACHE)
+  unset(TORCH_PYTHON_LIBRARY CACHE)
+  unset(Torch_DIR CACHE)
+  unset(Caffe2_DIR CACHE)
+  unset(OpenMP_gomp_LIBRARY CACHE)
+  set(GRADMON_FOUND_TORCH_PACKAGE ${GRADMON_TORCH_PACKAGE} CACHE INTERNAL "")
+endif()
+if(EXISTS ${GRADMON_TORCH_PACKAGE}/share/cmake/Torch)
+  # Not by CMAKE_PREFIX_PATH: wheels of torch may have a protoc of another release in them. Without the
+  # other two, CMake would mix in Debian's torch where that is installed.
+  set(Torch_DIR ${GRADMON_TORCH_PACKAGE}/share/cmake/Torch CACHE PATH "")
+  set(Caffe2_DIR ${GRADMON_TORCH_PACKAGE}/share/cmake/Caffe2 CACHE PATH "")
+  list(PREPEND CMAKE_LIBRARY_PATH ${GRADMON_TORCH_PACKAGE}/lib)
+  if(EXISTS ${GRADMON_TORCH_PACKAGE}/lib/libgomp.so.1)  # A process has one OpenMP.
+    set(OpenMP_gomp_LIBRARY ${GRADMON_TORCH_PACKAGE}/lib/libgomp.so.1 CACHE FILEPATH "" FORCE)
+  endif()
+endif()
+find_package(Torch REQUIRED)
+if(EXISTS ${GRADMON_TORCH_PACKAGE}/share/cmake/Torch)  # A wheel has its protobuf in it, and needs no other.
+  get_target_property(needed torch_cpu INTERFACE_LINK_LIBRARIES)
+  list(REMOVE_ITEM needed protobuf::libprotobuf)
+  set_target_properties(torch_cpu PROPERTIES INTERFACE_LINK_LIBRARIES "${needed}")
+endif()
+if(TORCH_CXX_FLAGS MATCHES "_GLIBCXX_USE_CXX11_ABI=0")
+  message(FATAL_ERROR "the torch of ${Python_EXECUTABLE} was built with g++'s old ABI, unlike the libraries of "
+    "Debian. torch's wheels have the new one since 2.7.")
+endif()
+
+# The headers' version; Debian's Python package may say another.
+foreach(header torch/headeronly/version.h torch/version.h)
+  foreach(directory ${TORCH_INCLUDE_DIRS})
+    if(EXISTS ${directory}/${header} AND NOT GRADMON_TORCH_VERSION)
+      file(STRINGS ${directory}/${header} lines REGEX "^#define TORCH_VERSION_(MAJOR|MINOR|PATCH) ")
+      string(REGEX MATCHALL "[0-9]+" GRADMON_TORCH_VERSION "${lines}")
+      string(REPLACE ";" "." GRADMON_TORCH_VERSION "${GRADMON_TORCH_VERSION}")
+    endif()
+  endforeach()
+endforeach()
+message(STATUS "torch ${GRADMON_TORCH_VERSION} of ${Python_EXECUTABLE}")
+if(GRADMON_TORCH_VERSION VERSION_GREATER_EQUAL 2.14)
+  set(CMAKE_CXX_STANDARD 20)
+endif()
+
+# NDEBUG, as torch was built with it: the layout of its classes depends on that. SYSTEM: no
+# warnings from its headers.
+add_library(gradmon_torch INTERFACE)
+target_include_directories(gradmon_torch SYSTEM INTERFACE ${TORCH_INCLUDE_DIRS})
+target_link_libraries(gradmon_torch INTERFACE ${TORCH_LIBRARIES})
+target_compile_definitions(gradmon_torch INTERFACE NDEBUG)
+# Some of the libraries beside it ask for it: a precompiled header wants the same everywhere.
+target_compile_options(gradmon_torch INTERFACE -pthread)
