@@ -1,0 +1,85 @@
+# SPDX-License-Identifier: Apache-2.0
+"""The documented differences: which findings they explain, and where users read of them."""
+import json
+import re
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any, Optional
+
+from comparison import Finding
+
+# Fields of a finding that an entry may restrict, each by a regular expression of the whole text.
+_FIELDS = ("case", "what", "file", "name", "column", "step", "original", "ours")
+_VERDICTS = ("better", "differs")
+
+
+@dataclass
+class Difference:
+    """An entry of differences.json. `page` is a part of a sentence of coming-from-msprobe.md."""
+
+    id: str
+    verdict: str
+    page: str
+    patterns: "dict[str, re.Pattern[str]]"
+    relation: str = ""
+    cases: "dict[str, int]" = field(default_factory=dict)  # findings that it explains, by case
+
+    def explains(self, finding: Finding) -> bool:
+        matches = (bool(pattern.fullmatch(getattr(finding, name))) for name, pattern in self.patterns.items())
+        return all(matches) and _RELATIONS[self.relation](finding.original, finding.ours)
+
+    def as_json(self) -> "dict[str, Any]":
+        return {"id": self.id, "verdict": self.verdict, "page": self.page, "cases": self.cases}
+
+
+class DifferencesError(Exception):
+    """An entry that is not usable, or that no page documents."""
+
+
+def read_differences(path: Path, page: Path) -> "list[Difference]":
+    text = " ".join(page.read_text().split())
+    differences = []
+    for entry in json.loads(path.read_text()):
+        patterns = {name: re.compile(entry.pop(name), re.DOTALL) for name in _FIELDS if name in entry}
+        difference = Difference(patterns=patterns, **entry)
+        if difference.verdict not in _VERDICTS or difference.relation not in _RELATIONS or not patterns:
+            raise DifferencesError(f"{path.name}: {difference.id}: unusable verdict, relation or pattern")
+        if difference.page not in text:
+            raise DifferencesError(f'{page.name} does not say "{difference.page}" ({difference.id})')
+        differences.append(difference)
+    return differences
+
+
+def explanation(finding: Finding, differences: "list[Difference]") -> Optional[Difference]:
+    """The first entry that explains the finding; it counts it."""
+    for difference in differences:
+        if difference.explains(finding):
+            difference.cases[finding.case] = difference.cases.get(finding.case, 0) + 1
+            return difference
+    return None
+
+
+def _ratio(original: str, ours: str) -> Optional[float]:
+    try:
+        return float(original) / float(ours)
+    except (ValueError, ZeroDivisionError):
+        return None
+
+
+def _float32(original: str, ours: str) -> bool:
+    """Whether rounding to float32 explains the difference."""
+    ratio = _ratio(original, ours)
+    return ratio is not None and abs(ratio - 1) < 2.0**-23
+
+
+def _float32_sum(original: str, ours: str) -> bool:
+    """Whether a sum in float32 explains the difference from a sum in double precision."""
+    return abs(float(original) - float(ours)) <= 1e-6 * abs(float(ours)) + 1e-7
+
+
+_RELATIONS = {
+    "": lambda original, ours: True,
+    "float32": _float32,
+    "float32 sum": _float32_sum,
+    "half": _half,
+}
