@@ -23,15 +23,18 @@ std::string bytes_of(const py::object& text) {
   return bytes;
 }
 
+std::string file_of(const char* module) { return bytes_of(py::module_::import(module).attr("__file__")); }
+
 // The folder of an imported package, with a slash at the end.
 std::string folder_of(const char* package) {
-  const std::string file = bytes_of(py::module_::import(package).attr("__file__"));
+  const std::string file = file_of(package);
   return file.substr(0, file.rfind('/') + 1);
 }
 
-bool is_in(const std::vector<std::string>& folders, const std::string& path) {
-  return std::any_of(folders.begin(), folders.end(),
-                     [&](const std::string& folder) { return path.compare(0, folder.size(), folder) == 0; });
+// Whether the path begins with one of these: folders or files.
+bool is_in(const std::vector<std::string>& places, const std::string& path) {
+  return std::any_of(places.begin(), places.end(),
+                     [&](const std::string& place) { return path.compare(0, place.size(), place) == 0; });
 }
 
 py::object caller_of(const py::object& frame) {
@@ -55,11 +58,11 @@ std::vector<StackFrame> stack_outside(const std::vector<std::string>& libraries)
 
 }  // namespace
 
-// Finds the libraries' folders here and not while a stack is read: an import may release the GIL and run
-// other Python code.
+// Finds the libraries here and not while a stack is read: an import may release the GIL and run other Python
+// code. typing_extensions: its @deprecated wraps functions of torch.
 StackSource python_stacks() {
   const py::gil_scoped_acquire ours;
-  return [libraries = std::vector{folder_of("torch"), folder_of("gradmon")}] {
+  return [libraries = std::vector{folder_of("torch"), folder_of("gradmon"), file_of("typing_extensions")}] {
     return stack_outside(libraries);
   };
 }

@@ -59,6 +59,24 @@ def test_a_call_is_named_by_the_line_that_makes_it(tmp_path: Path, group: None) 
     }
 
 
+def gather(tensor: torch.Tensor) -> None:
+    dist.all_gather_into_tensor(torch.empty_like(tensor), tensor)
+
+
+@pytest.mark.skipif(torch.__version__ < "2", reason="Gloo has no all_gather_into_tensor before torch 2")
+def test_a_call_is_not_named_by_a_decorator_that_torch_wraps_around_it(tmp_path: Path, group: None) -> None:
+    model = jobs.make_net()
+    optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
+    config = jobs.write_config(tmp_path, cc_distribution={"enable": True})
+    out = tmp_path / "out"
+    with gradmon.Monitor(config, output_dir=out, dynamic=False, rank=0, world_size=1).watch(model, optimizer):
+        model(jobs.batch(0)).pow(2).mean().backward()
+        gather(model.fc1.weight.grad)
+        optimizer.step()
+    (name,) = other_rows(out)
+    assert name.endswith(f"@{HERE}[{line_of(gather, 'all_gather')}]")
+
+
 def test_code_lines_select_by_the_call_or_by_what_has_called_it(tmp_path: Path, group: None) -> None:
     line = line_of(train, "average(")
     names = other_rows(train(tmp_path, cc_codeline=[rf"{HERE}\[{line}\]"]))
