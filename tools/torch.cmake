@@ -9,30 +9,25 @@ if(failed)
   message(FATAL_ERROR "${Python_EXECUTABLE} has no torch: install it there, or pass -DPython_EXECUTABLE=...")
 endif()
 if(NOT GRADMON_TORCH_PACKAGE STREQUAL GRADMON_FOUND_TORCH_PACKAGE)  # Forget what was found for another one.
-  unset(TORCH_LIBRARY CACHE)
-  unset(c10_LIBRARY CACHE)
-  unset(kineto_LIBRARY CACHE)
-  unset(TORCH_PYTHON_LIBRARY CACHE)
-  unset(Torch_DIR CACHE)
-  unset(Caffe2_DIR CACHE)
-  unset(OpenMP_gomp_LIBRARY CACHE)
+  foreach(found TORCH_LIBRARY c10_LIBRARY kineto_LIBRARY TORCH_PYTHON_LIBRARY Torch_DIR Caffe2_DIR OpenMP_gomp_LIBRARY)
+    unset(${found} CACHE)
+  endforeach()
   set(GRADMON_FOUND_TORCH_PACKAGE ${GRADMON_TORCH_PACKAGE} CACHE INTERNAL "")
 endif()
 if(EXISTS ${GRADMON_TORCH_PACKAGE}/share/cmake/Torch)
-  # Not by CMAKE_PREFIX_PATH: wheels of torch may have a protoc of another release in them. Without the
-  # other two, CMake would mix in Debian's torch where that is installed.
-  set(Torch_DIR ${GRADMON_TORCH_PACKAGE}/share/cmake/Torch CACHE PATH "")
-  set(Caffe2_DIR ${GRADMON_TORCH_PACKAGE}/share/cmake/Caffe2 CACHE PATH "")
-  list(PREPEND CMAKE_LIBRARY_PATH ${GRADMON_TORCH_PACKAGE}/lib)
+  # A wheel. Not by its own TorchConfig.cmake, which asks for more than gradmon does: of a torch for CUDA it
+  # wants the CUDA toolkit; and it would mix in Debian's protobuf and torch where those are installed.
+  set(Torch_DIR ${GRADMON_TORCH_PACKAGE}/share/cmake/Torch)
+  set(TORCH_INSTALL_PREFIX ${GRADMON_TORCH_PACKAGE})
+  set(TORCH_INCLUDE_DIRS ${GRADMON_TORCH_PACKAGE}/include ${GRADMON_TORCH_PACKAGE}/include/torch/csrc/api/include)
+  set(TORCH_LIBRARY ${GRADMON_TORCH_PACKAGE}/lib/libtorch.so)
+  set(TORCH_LIBRARIES ${TORCH_LIBRARY} ${GRADMON_TORCH_PACKAGE}/lib/libtorch_cpu.so ${GRADMON_TORCH_PACKAGE}/lib/libc10.so)
+  file(STRINGS ${Torch_DIR}/TorchConfig.cmake TORCH_CXX_FLAGS REGEX "_GLIBCXX_USE_CXX11_ABI=")
   if(EXISTS ${GRADMON_TORCH_PACKAGE}/lib/libgomp.so.1)  # A process has one OpenMP.
     set(OpenMP_gomp_LIBRARY ${GRADMON_TORCH_PACKAGE}/lib/libgomp.so.1 CACHE FILEPATH "" FORCE)
   endif()
-endif()
-find_package(Torch REQUIRED)
-if(EXISTS ${GRADMON_TORCH_PACKAGE}/share/cmake/Torch)  # A wheel has its protobuf in it, and needs no other.
-  get_target_property(needed torch_cpu INTERFACE_LINK_LIBRARIES)
-  list(REMOVE_ITEM needed protobuf::libprotobuf)
-  set_target_properties(torch_cpu PROPERTIES INTERFACE_LINK_LIBRARIES "${needed}")
+else()
+  find_package(Torch REQUIRED)
 endif()
 if(TORCH_CXX_FLAGS MATCHES "_GLIBCXX_USE_CXX11_ABI=0")
   message(FATAL_ERROR "the torch of ${Python_EXECUTABLE} was built with g++'s old ABI, unlike the libraries of "
