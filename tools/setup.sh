@@ -122,22 +122,32 @@ choose_torch() {
 # debian_release: prints debian12 or debian13.
 debian_release() { (. /etc/os-release && echo "$ID${VERSION_ID%%.*}"); }
 
+# ensure_venv DIRECTORY PURPOSE...: makes a virtual environment with tools/requirements-PURPOSE.txt of each
+# purpose, in this order, unless it has them already.
+ensure_venv() {
+  local venv=$1 purpose wanted
+  shift
+  wanted=$(for purpose; do cat "$gradmon_root/tools/requirements-$purpose.txt"; done)
+  [ "$wanted" != "$(cat "$venv/installed.txt" 2>/dev/null)" ] || return 0
+  rm -rf "$venv" && /usr/bin/python3 -m venv "$venv" || return 1
+  for purpose; do
+    say "installing tools/requirements-$purpose.txt in $venv"
+    "$venv/bin/pip" install -q --disable-pip-version-check -r "$gradmon_root/tools/requirements-$purpose.txt" >&2 || {
+      say "pip could not install tools/requirements-$purpose.txt (no network?)"
+      return 1
+    }
+  done
+  echo "$wanted" >"$venv/installed.txt"
+}
+
 # ensure_torch: installs the chosen torch where gradmon is the one who does that.
 ensure_torch() {
-  local wanted
   [ "$torch" = pip ] || return 0
-  wanted=$(cat "$gradmon_root"/tools/requirements-{torch,tests}.txt)
-  [ "$wanted" != "$(cat "$gradmon_venv/installed.txt" 2>/dev/null)" ] || return 0
-  say "installing torch and what the tests need in $gradmon_venv"
   # torch first and by itself: what requires it could bring another one.
-  if rm -rf "$gradmon_venv" && /usr/bin/python3 -m venv "$gradmon_venv" &&
-    "$gradmon_venv/bin/pip" install -q --disable-pip-version-check -r "$gradmon_root/tools/requirements-torch.txt" >&2 &&
-    "$gradmon_venv/bin/pip" install -q --disable-pip-version-check -r "$gradmon_root/tools/requirements-tests.txt" >&2; then
-    echo "$wanted" >"$gradmon_venv/installed.txt"
-  else
-    say "pip could not install tools/requirements-torch.txt and requirements-tests.txt (no network?); --torch debian needs Debian's packages only"
+  ensure_venv "$gradmon_venv" torch tests || {
+    say "--torch debian needs Debian's packages only"
     return 1
-  fi
+  }
 }
 
 # build_tree PRESET: prints the name of its folder below build/; each torch has its own.

@@ -10,14 +10,17 @@ import torch
 SKIPPED: "dict[str, dict[str, int]]" = {
     "1.13": {
         "test_autocast.py": 4,
+        "test_call_sites.py": 1,
         "test_compiled.py": 4,
         "test_keyword_inputs.py": 1,
         "test_scaler.py": 3,
         "test_torchrun.py": 4,
         "test_user_hooks.py": 3,
+        "test_wheel.py": 1,
     },
     "2.6": {
         "test_keyword_inputs.py": 1,
+        "test_wheel.py": 1,
     },
     "2.13": {
         "test_keyword_inputs.py": 1,

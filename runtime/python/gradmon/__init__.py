@@ -16,9 +16,9 @@ import torch
 from gradmon._torch_versions import check_torch
 
 try:
-    from gradmon._built_against import TORCH
+    from gradmon._built_against import TORCH, VERSION
 
-    check_torch(TORCH)
+    check_torch(VERSION, TORCH)
     from gradmon import _gradmon
 except ImportError as error:
     raise ImportError(

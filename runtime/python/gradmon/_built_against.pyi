@@ -1,2 +1,4 @@
 # SPDX-License-Identifier: Apache-2.0
-TORCH: str  # "1.13.0"; CMake writes it beside the extension
+# CMake writes this module beside the extension.
+VERSION: str  # "0.2.0"
+TORCH: str  # "2.13.0"

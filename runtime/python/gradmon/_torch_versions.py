@@ -4,11 +4,15 @@ import torch
 
 
 def _release(version: str) -> str:
-    """ "1.13" of "1.13.0a0", "2.6" of "2.6.0+debian"."""
+    """ "1.13" of "1.13.0a0", "2.13" of "2.13.0+cpu"."""
     return ".".join(version.split("+")[0].split(".")[:2])
 
 
-def check_torch(built_against: str) -> None:
+def check_torch(version: str, built_against: str) -> None:
     """Raises ImportError if the extension was built against another torch than the imported one."""
-    if _release(built_against) != _release(torch.__version__):
-        raise ImportError(f"it was built against torch {built_against}; build it with this one")
+    wanted = _release(torch.__version__)
+    if _release(built_against) != wanted:
+        raise ImportError(
+            f"it was built against torch {built_against}; install the wheel gradmon-{version}+torch{wanted}, "
+            "or build gradmon with this torch"
+        )

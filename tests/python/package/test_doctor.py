@@ -56,11 +56,13 @@ def package(tmp_path: Path) -> Path:
 
 
 def test_another_torch_is_refused_by_name_before_the_extension_is_loaded(package: Path) -> None:
-    (package / "_built_against.py").write_text('TORCH = "9.9.1"\n')
+    (package / "_built_against.py").write_text('VERSION = "0.9.0"\nTORCH = "9.9.1"\n')
     result = run("-m", "gradmon.doctor", PYTHONPATH=str(package.parent))
     assert result.returncode != 0
     beside = f"cannot be loaded beside torch {torch.__version__} ({torch.__file__})"
-    assert f"{beside}: it was built against torch 9.9.1" in result.stderr
+    release = ".".join(torch.__version__.split(".")[:2])
+    wheel = f"install the wheel gradmon-0.9.0+torch{release}"
+    assert f"{beside}: it was built against torch 9.9.1; {wheel}" in result.stderr
 
 
 def test_an_extension_that_cannot_be_loaded_is_reported(package: Path) -> None:

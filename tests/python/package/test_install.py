@@ -1,5 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The package is installed as README says, and by cmake --install."""
+"""The package is installed from the sources as README says, and by cmake --install."""
+import importlib.metadata
 import os
 import shutil
 import subprocess
@@ -7,6 +8,7 @@ import sys
 from pathlib import Path
 
 import jobs
+import pytest
 import torch
 
 ROOT = Path(__file__).resolve().parents[3]
@@ -52,36 +54,97 @@ def stands_in(python: Path, tmp_path: Path, **environment: str) -> None:
     assert result.stdout == "gradmon.trainer_mon\n", result.stderr
 
 
-def test_the_wheel_in_a_virtual_environment(tmp_path: Path) -> None:
-    tree = tmp_path / "tree"  # pip leaves build files there
-    shutil.copytree(ROOT / "runtime" / "python", tree / "runtime" / "python")
-    (tree / "build").mkdir()
-    (tree / "build" / "release").symlink_to(BUILD)
-    subprocess.run(
-        [sys.executable, "-m", "venv", "--system-site-packages", str(tmp_path / "env")], check=True
-    )
-    python = tmp_path / "env" / "bin" / "python3"
-    readme = (ROOT / "README.md").read_text()
+@pytest.fixture(scope="module")
+def archive(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """The archive of the sources."""
+    scratch = tmp_path_factory.mktemp("archive")
+    tree = scratch / "tree"  # setuptools leaves files there
+    shutil.copytree(ROOT, tree, ignore=shutil.ignore_patterns("build", ".git", "__pycache__"))
+    code = f"import build_gradmon; build_gradmon.build_sdist({str(scratch)!r})"
+    env = {**os.environ, "PYTHONPATH": str(tree / "runtime" / "python")}
+    subprocess.run([sys.executable, "-c", code], cwd=tree, env=env, check=True, capture_output=True)
+    (made,) = scratch.glob("gradmon-*.tar.gz")
+    return made
+
+
+@pytest.fixture(scope="module")
+def environment(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """Python of a new virtual environment that sees the torch of this one."""
+    directory = tmp_path_factory.mktemp("env")
+    subprocess.run([sys.executable, "-m", "venv", "--system-site-packages", str(directory)], check=True)
+    # Where this Python is itself one of a virtual environment, "system" is not that environment.
+    (site,) = (directory / "lib").glob("python3*/site-packages")
+    torch_first = f"import sys; sys.path.insert(0, {str(Path(torch.__file__).parents[1])!r})\n"
+    (site / "torch.pth").write_text(torch_first)
+    return directory / "bin" / "python3"
+
+
+def install(python: Path, archive: Path, **environment: str) -> "subprocess.CompletedProcess[str]":
+    """Installs the archive as README says."""
     options = ["--no-build-isolation", "--no-deps"]
-    assert f"pip install {' '.join(options)} runtime/python" in readme
-    command = [str(python), "-m", "pip", "install", "--quiet", *options, "runtime/python"]
-    env = {key: value for key, value in os.environ.items() if key != "GRADMON_BUILD_DIR"}
-    result = subprocess.run(command, capture_output=True, text=True, cwd=tree, env=env)
+    assert f"pip install {' '.join(options)} ." in (ROOT / "README.md").read_text()
+    command = [str(python), "-m", "pip", "install", "--quiet", *options, str(archive)]
+    env = {**os.environ, **environment}
+    env.pop("PYTHONPATH", None)
+    return subprocess.run(command, capture_output=True, text=True, env=env)
+
+
+def test_the_archive_of_the_sources_is_installed_by_pip(
+    archive: Path, environment: Path, tmp_path: Path
+) -> None:
+    result = install(environment, archive)  # what is compiled comes from GRADMON_BUILD_DIR
     assert result.returncode == 0, result.stderr
-    assert tmp_path / "env" in collects(python, tmp_path).parents
-    stands_in(python, tmp_path)
+    assert environment.parents[1] in collects(environment, tmp_path).parents
+    stands_in(environment, tmp_path)
     shown = subprocess.run(
-        [str(python), "-m", "pip", "show", "gradmon"], capture_output=True, text=True
+        [str(environment), "-m", "pip", "show", "gradmon"], capture_output=True, text=True
     ).stdout
     assert f"+torch{'.'.join(torch.__version__.split('.')[:2])}" in shown
+    version = subprocess.run(
+        [str(environment.with_name("gradmonctl")), "--version"], capture_output=True, text=True
+    )
+    assert version.stdout.startswith("gradmonctl "), version.stderr
+
+
+def test_the_archive_of_the_sources_can_be_configured(archive: Path, tmp_path: Path) -> None:
+    shutil.unpack_archive(archive, tmp_path)
+    (tree,) = tmp_path.iterdir()
+    command = ["cmake", "--preset", "release", "-B", str(tmp_path / "build"), "-DGRADMON_TESTS=OFF"]
+    result = subprocess.run(
+        [*command, f"-DPython_EXECUTABLE={sys.executable}"], cwd=tree, capture_output=True, text=True
+    )
+    assert result.returncode == 0, result.stderr
+
+
+def test_a_build_without_torch_says_so(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.syspath_prepend(str(ROOT / "runtime" / "python"))
+    import build_gradmon
+
+    def not_found(name: str) -> str:
+        raise importlib.metadata.PackageNotFoundError(name)
+
+    assert build_gradmon.missing() == ""
+    monkeypatch.setattr(importlib.metadata, "version", not_found)
+    wanted = f"{sys.executable} has no torch: install it, and call pip with --no-build-isolation"
+    assert build_gradmon.missing() == wanted
+
+
+def test_a_build_without_packages_names_them(archive: Path, environment: Path, tmp_path: Path) -> None:
+    query = tmp_path / "dpkg-query"  # knows of one package
+    query.write_text("#!/bin/sh\necho 'installed cmake'\n")
+    query.chmod(0o755)
+    result = install(environment, archive, PATH=f"{tmp_path}:{os.environ['PATH']}")
+    assert result.returncode != 0
+    assert "gradmon cannot be built: these packages are missing: apt-get install " in result.stderr
+    assert " libzmq3-dev " in result.stderr and " cmake " not in result.stderr
 
 
 def test_cmake_install(tmp_path: Path) -> None:
     prefix = tmp_path / "prefix"
     command = ["cmake", "--install", str(BUILD / "runtime" / "python"), "--prefix", str(prefix)]
     subprocess.run(command, check=True, capture_output=True)
-    readme = (ROOT / "README.md").read_text()
-    assert "`cmake --install build/release/runtime/python --prefix DIR`" in readme
+    page = (ROOT / "runtime" / "python" / "INSTALL.md").read_text()
+    assert "`cmake --install build/release/runtime/python --prefix DIR`" in page
     packages = prefix / "lib" / "python3" / "dist-packages"
     found = collects(Path(sys.executable), tmp_path, PYTHONPATH=str(packages))
     assert found == packages / "gradmon" / "__init__.py"

@@ -7,15 +7,16 @@ import pytest
 
 ROOT = Path(__file__).resolve().parents[3]
 PACKAGE = ROOT / "runtime" / "python"
+CONFIG = str(ROOT / "pyproject.toml")
 ALL = [".", *(str(ROOT / path) for path in ("tests/python", "tools/benchmarks", "tools/train_ddp.py"))]
 
 
 @pytest.mark.parametrize(
     "command",
     [
-        ["black", "--config", "pyproject.toml", "--check", *ALL],
+        ["black", "--config", CONFIG, "--check", *ALL],
         ["flake8", "--max-line-length", "110", "--extend-ignore", "E203", *ALL],
-        ["mypy", "--config-file", "pyproject.toml", "--cache-dir", "/dev/null", "gradmon"],
+        ["mypy", "--config-file", CONFIG, "--cache-dir", "/dev/null", "gradmon"],
     ],
     ids=lambda command: command[0],
 )

@@ -1,0 +1,10 @@
+# SPDX-License-Identifier: Apache-2.0
+"""The command `gradmonctl` of the wheel. Outside the package, which imports torch."""
+import os
+import sys
+from pathlib import Path
+
+
+def main() -> None:
+    program = Path(__file__).with_name("gradmon") / "gradmonctl"
+    os.execv(program, ["gradmonctl", *sys.argv[1:]])

@@ -1,0 +1,171 @@
+# SPDX-License-Identifier: Apache-2.0
+"""tools/wheel makes a wheel that works where Python and torch are, and none of the packages that it was
+built with; beside other releases of the libraries in it."""
+import os
+import shutil
+import subprocess
+import sys
+import zipfile
+from pathlib import Path
+
+import pytest
+import torch
+
+ROOT = Path(__file__).resolve().parents[3]
+BUILD = Path(os.environ["GRADMON_BUILD_DIR"])
+SUPPORT = ROOT / "tests" / "python" / "support"
+RELEASE = ".".join(torch.__version__.split(".")[:2])
+LIBRARIES = ["fmt", "protobuf-lite", "re2", "simdjson", "sodium", "spdlog", "zmq"]
+
+if sys.prefix == sys.base_prefix:
+    pytest.skip("the wheel is for torch from the Python index", allow_module_level=True)
+
+
+@pytest.fixture(scope="module")
+def wheel(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    directory = tmp_path_factory.mktemp("dist")
+    command = [str(ROOT / "tools" / "wheel"), "--torch", sys.executable, str(directory)]
+    result = subprocess.run(command, capture_output=True, text=True)
+    assert result.returncode == 0, result.stderr
+    (made,) = directory.glob("*.whl")
+    assert result.stdout == f"{made}\n"
+    return made
+
+
+class BareRoot:
+    """A root directory with Debian's python3 and the wheel, and this virtual environment mounted in it."""
+
+    def __init__(self, path: Path, wheel: Path) -> None:
+        self.path = path
+        for folder in ("bin", "lib", "lib64", "sbin"):
+            (path / "usr" / folder).mkdir(parents=True)
+            (path / folder).symlink_to(f"usr/{folder}")
+        self.mounted = [sys.prefix, str(SUPPORT), "/dev"]
+        for place in [*self.mounted, "/proc", "/tmp", "/etc"]:
+            (path / place.lstrip("/")).mkdir(parents=True, exist_ok=True)
+        self._copy_packages("python3", "libstdc++6", "bash", "coreutils")
+        shutil.copy(wheel, path / "tmp")
+        install = [sys.executable, "-m", "pip", "install", "--quiet", "--no-index", "--no-deps"]
+        self.run(*install, "--target", "/site", f"/tmp/{wheel.name}")
+
+    def _copy_packages(self, *names: str) -> None:
+        """Copies what these installed packages consist of, and all that they depend on."""
+        only = [f"--no-{kind}" for kind in "recommends suggests conflicts breaks replaces enhances".split()]
+        command = ["apt-cache", "depends", "--recurse", "--installed", *only, *names]
+        named = subprocess.run(command, check=True, capture_output=True, text=True).stdout.splitlines()
+        packages = [name for name in named if not name.startswith((" ", "<"))]
+        files = subprocess.run(["dpkg", "-L", *packages], capture_output=True, text=True).stdout
+        paths = sorted({line for line in files.splitlines() if os.path.lexists(line)} - {"/."})
+        pack = ["tar", "-c", "--no-recursion", "--absolute-names", "-T", "-"]
+        unpack = ["tar", "-x", "--keep-directory-symlink", "-C", str(self.path)]
+        packed = subprocess.run(pack, input="\n".join(paths).encode(), check=True, capture_output=True).stdout
+        subprocess.run(unpack, input=packed, check=True, stderr=subprocess.DEVNULL)
+
+    def run(self, *command: str) -> str:
+        """Runs a command in the root, in namespaces of its own, and returns what it prints."""
+        mounts = [f"mount --rbind {place} {self.path}{place}" for place in self.mounted]
+        mounts.append(f"mount -t proc proc {self.path}/proc")
+        mounts.append(f"mount -t tmpfs tmpfs {self.path}/dev/shm")
+        inside = ["env", "-i", "HOME=/tmp", "PATH=/site/bin:/usr/bin", "PYTHONPATH=/site", *command]
+        script = " && ".join([*mounts, f'exec chroot {self.path} "$@"'])
+        namespaces = ["unshare", "--mount", "--pid", "--fork", "--kill-child", "sh", "-c", script, "sh"]
+        result = subprocess.run([*namespaces, *inside], capture_output=True, text=True, timeout=120)
+        assert result.returncode == 0, result.stdout + result.stderr
+        return result.stdout
+
+
+@pytest.fixture(scope="module")
+def bare(tmp_path_factory: pytest.TempPathFactory, wheel: Path) -> BareRoot:
+    if os.geteuid() != 0:
+        pytest.skip("skipped: only root can change the root directory")
+    return BareRoot(tmp_path_factory.mktemp("root"), wheel)
+
+
+def test_it_is_small_and_named_after_its_torch_and_its_oldest_glibc(wheel: Path) -> None:
+    python = f"cp3{sys.version_info.minor}"
+    assert f"+torch{RELEASE}-{python}-{python}-manylinux_2_" in wheel.name
+    assert wheel.stat().st_size <= 12_000_000
+
+
+def test_its_extension_shows_one_symbol(wheel: Path, tmp_path: Path) -> None:
+    with zipfile.ZipFile(wheel) as archive:
+        (name,) = [name for name in archive.namelist() if "/_gradmon." in name and name.endswith(".so")]
+        extension = archive.extract(name, tmp_path)
+    command = ["nm", "--dynamic", "--defined-only", extension]
+    symbols = subprocess.run(command, capture_output=True, text=True, check=True).stdout.split()[2::3]
+    assert symbols == ["PyInit__gradmon"]
+
+
+def test_the_bare_root_has_none_of_our_libraries(bare: BareRoot) -> None:
+    for name in LIBRARIES:
+        found = [path for path in (bare.path / "usr").rglob(f"lib{name}*.so*")]
+        assert not found
+    ours = [path.name for path in (bare.path / "site" / "gradmon.libs").iterdir()]
+    for name in LIBRARIES:
+        assert [library for library in ours if library.startswith(f"lib{name}-")], name
+
+
+COLLECT = """
+import sys
+sys.path.append(sys.argv[1])  # jobs alone
+from pathlib import Path
+import gradmon, jobs, torch
+assert gradmon.__file__ == "/site/gradmon/__init__.py"
+model = jobs.make_net()
+optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
+directory = Path("/tmp/job")
+directory.mkdir()
+config = jobs.write_config(directory, wg_distribution=True, dynamic_on=True, collect_times=2)
+with gradmon.Monitor(config, output_dir=directory, dynamic=True).watch(model, optimizer):
+    jobs.train(model, optimizer, 5)
+print(jobs.steps_of(jobs.rows(directory, "grad_reduced"))["fc1.weight"])
+"""
+
+
+def test_it_collects_in_the_bare_root_with_its_own_hub(bare: BareRoot) -> None:
+    assert bare.run(sys.executable, "-c", COLLECT, str(SUPPORT)) == "[1, 2]\n"
+
+
+def test_its_doctor_finds_nothing_missing(bare: BareRoot) -> None:
+    assert "communication: works\n" in bare.run(sys.executable, "-m", "gradmon.doctor")
+
+
+def test_gradmonctl_of_the_wheel_runs_without_torch(bare: BareRoot) -> None:
+    version = bare.run("/usr/bin/python3", "/site/bin/gradmonctl", "--version")
+    built = subprocess.run([str(BUILD / "bin" / "gradmonctl"), "--version"], capture_output=True, text=True)
+    assert version == built.stdout and version
+
+
+BESIDE = """
+import ctypes, sys
+def use_others():
+    import google.protobuf.struct_pb2 as pb, zmq
+    from tensorboard.compat.proto.event_pb2 import Event
+    message = pb.Struct()
+    message["loss"] = 0.5
+    assert pb.Struct.FromString(message.SerializeToString())["loss"] == 0.5
+    assert Event.FromString(Event(step=7).SerializeToString()).step == 7
+    context = zmq.Context()
+    left, right = context.socket(zmq.PAIR), context.socket(zmq.PAIR)
+    left.bind("inproc://both"), right.connect("inproc://both"), left.send(b"x")
+    assert right.recv() == b"x"
+    context.destroy()
+def use_gradmon():
+    import gradmon
+    from gradmon import doctor
+    assert doctor.examine(lambda line: None)
+for use in [use_others, use_gradmon][:: int(sys.argv[1])] * 2:
+    use()
+shown = ctypes.CDLL(None)
+for name in ("zmq_version", "sodium_init", "_ZN6google8protobuf11MessageLiteD2Ev"):
+    assert not hasattr(shown, name), name
+loaded = {line.split("/")[-1].strip() for line in open("/proc/self/maps") if "/" in line}
+print(*sorted(name for name in loaded if "zmq" in name or "protobuf" in name))
+"""
+
+
+@pytest.mark.parametrize("order", ["1", "-1"], ids=["after the others", "before the others"])
+def test_it_lives_beside_other_releases_of_its_libraries(bare: BareRoot, order: str) -> None:
+    loaded = bare.run(sys.executable, "-c", BESIDE, order).split()
+    assert sum(name.startswith("libzmq-") for name in loaded) == 1  # pyzmq's; ranks have none
+    assert sum(name.startswith("libprotobuf-lite-") for name in loaded) == 1
