@@ -35,7 +35,7 @@ wanted_packages() {
 
 # missing_packages GROUP...: prints the wanted packages that are not installed, one per line.
 missing_packages() {
-  comm -23 <(wanted_packages "$@" | LC_ALL=C sort) \
+  comm -23 <(wanted_packages "$@" | LC_ALL=C sort -u) \
     <(dpkg-query -W -f '${db:Status-Status} ${Package}\n' | sed -n 's/^installed //p' | LC_ALL=C sort -u)
 }
 
