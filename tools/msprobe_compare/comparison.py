@@ -159,9 +159,8 @@ class Comparison:
         )
 
     def _cells(self, kind: str, name: str, step: str, cells: "dict[str, tuple[str, str]]") -> None:
-        scale = max(
-            (abs(x) for pair in cells.values() for x in map(_number, pair) if _is_finite(x)), default=0.0
-        )
+        numbers = [_number(text) for pair in cells.values() for text in pair]
+        scale = max((abs(x) for x in numbers if x is not None and math.isfinite(x)), default=0.0)
         for column, (original, ours) in cells.items():
             if original == ours:
                 self.same["cells"] += 1
@@ -257,10 +256,6 @@ def _number(text: str) -> Optional[float]:
         return float(text)
     except ValueError:
         return None
-
-
-def _is_finite(number: Optional[float]) -> bool:
-    return number is not None and math.isfinite(number)
 
 
 def accumulated(

@@ -81,5 +81,4 @@ _RELATIONS = {
     "": lambda original, ours: True,
     "float32": _float32,
     "float32 sum": _float32_sum,
-    "half": _half,
 }

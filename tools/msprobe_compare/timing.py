@@ -79,7 +79,10 @@ class TimedRun:
 
 
 def runs(scratch: Path, package: Path, stack: ExitStack) -> "list[TimedRun]":
-    wanted = [("plain torch", "plain", {}), ("plain torch, again", "plain", {})]
+    wanted: "list[tuple[str, str, dict[str, Any]]]" = [
+        ("plain torch", "plain", {}),
+        ("plain torch, again", "plain", {}),
+    ]
     for name, config in _CONFIGS.items():
         wanted += [(f"msprobe, {name}", "msprobe", config), (f"gradmon, {name}", "gradmon", config)]
     started = []
