@@ -92,6 +92,7 @@ class Comparison:
             return
         self.same["files"] += 1
         self._one("header", ",".join(original.header), ",".join(ours.header), file=kind)
+        original = Table([self._release.columns.get(c, c) for c in original.header], original.rows)
         if kind == "stack_info.csv":
             self._stacks(original, ours)
             return
@@ -221,17 +222,25 @@ class Comparison:
         if theirs is None and mine is None:
             return
         self._one("place", place, STRUCTURE, file="module_struct.json")
-        renamed = {self._known(name, theirs or {}): value for name, value in (mine or {}).items()}
+        renamed = self._known_all(mine or {}, theirs or {})
         self._parts("module_struct.json", structure_parts(theirs or {}), structure_parts(renamed))
 
     def _stacks(self, original: Table, ours: Table) -> None:
-        theirs, mine = dict(original.rows), dict(ours.rows)
-        self._one("order", list(theirs), [self._known(name, theirs) for name in mine], file="stack_info.csv")
-        self._parts(
-            "stack_info.csv",
-            stack_parts(theirs),
-            stack_parts({self._known(name, theirs): text for name, text in mine.items()}),
-        )
+        theirs: "dict[str, str]" = {}
+        for name, text in original.rows:
+            theirs[f"{name} (2)" if name in theirs else name] = text
+        mine = self._known_all(dict(ours.rows), theirs)
+        self._one("order", list(theirs), list(mine), file="stack_info.csv")
+        self._parts("stack_info.csv", stack_parts(theirs), stack_parts(mine))
+
+    def _known_all(self, ours: "dict[str, Any]", known: "dict[str, Any]") -> "dict[str, Any]":
+        """Ours by msprobe's names. The second of two modules with one name is `{name} (2)` if known."""
+        renamed: "dict[str, Any]" = {}
+        for name, value in ours.items():
+            theirs = self._known(name, known)
+            second = f"{theirs} (2)"
+            renamed[theirs if theirs not in renamed else second if second in known else name] = value
+        return renamed
 
     def _known_tag(self, tag: str, known: "dict[str, Any]") -> str:
         """Likewise of a tag `{vpp}:{name}:{micro}/rank{R}/{task}` of the api."""

@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
 """The releases of msprobe that are compared: how each shortens names, and where it puts files."""
 import re
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Optional
 
 _PLACE = re.compile(r"\.(input|output)(_\w+)?(@\d+)?$")
@@ -15,9 +15,11 @@ class Release:
     shortening: "tuple[str, ...]"  # patterns of squash_param_name in module_metric.py; the first match counts
     squash_name: bool  # the default of the key
     structure: str  # where print_struct writes
+    columns: "dict[str, str]" = field(default_factory=dict)  # those of another name here
 
     def short_name(self, name: str, squash_name: "Optional[bool]" = None) -> str:
-        """The name of our row as this release shortens it."""
+        """The name that this release gives to our row."""
+        name = re.sub(r"\.router$", ".moe_router", name)
         if not (self.squash_name if squash_name is None else squash_name):
             return name
         stage, colon, name = name.rpartition(":")
@@ -50,6 +52,7 @@ RELEASES = {
             ),
             squash_name=False,
             structure="module_struct/rank0/module_struct.json",
+            columns={"router_weight_similarity": "cosine", "per_token_expert_entropy": "entropy"},
         ),
     )
 }

@@ -50,8 +50,11 @@ def main() -> None:
     model = Transformer()
     optimizer = torch.optim.AdamW(model.parameters(), lr=0.0 if options.option == "still" else 1e-2)
     monitor = TrainerMon(options.config, params_have_main_grad=False)
+    if options.option != "late scheduler":
+        scheduler = torch.optim.lr_scheduler.StepLR(optimizer, step_size=2)
     monitor.set_monitor(model, optimizer=optimizer, grad_acc_steps=1)
-    scheduler = torch.optim.lr_scheduler.StepLR(optimizer, step_size=2)
+    if options.option == "late scheduler":
+        scheduler = torch.optim.lr_scheduler.StepLR(optimizer, step_size=2)
     text = torch.randint(CHARACTERS, (3, CONTEXT + 1))
     until = time.monotonic() + DYNAMIC_LIMIT
     step = 0
