@@ -13,6 +13,7 @@ from comparison import Comparison, Finding
 from differences import Difference, DifferencesError, explanation, read_differences
 from launching import FOLDER, Case, read_cases, run
 from readings import Side
+from releases import RELEASES, Release
 from timing import measure
 
 PAGE = FOLDER.parents[1] / "runtime" / "python" / "coming-from-msprobe.md"
@@ -65,10 +66,12 @@ def check_plain(case: Case, comparison: Comparison, plain: Side, gradmon: Side) 
                 comparison.findings.append(finding)
 
 
-def compare_case(case: Case, scratch: Path, package: Path, differences: "list[Difference]") -> Outcome:
+def compare_case(
+    case: Case, release: Release, scratch: Path, package: Path, differences: "list[Difference]"
+) -> Outcome:
     folder = scratch / "".join(c if c.isalnum() else "_" for c in case.name)
     sides = {side: run(case, side, folder, package) for side in ("plain", "msprobe", "gradmon")}
-    comparison = Comparison(case.name, case.ndigits, bool(case.config.get("squash_name", True)))
+    comparison = Comparison(case.name, case.ndigits, case.config.get("squash_name"), release)
     check_plain(case, comparison, sides["plain"], sides["gradmon"])
     comparison.compare(sides["msprobe"], sides["gradmon"])
     for what, number in (("steps", case.stride), ("runs", len(case.one_by_one) or 1)):
@@ -100,26 +103,33 @@ def print_differences(differences: "list[Difference]") -> None:
 
 
 def compare_all(options: argparse.Namespace, scratch: Path) -> "tuple[int, dict[str, Any]]":
-    differences = read_differences(FOLDER / "differences.json", PAGE)
-    cases = [
+    release = RELEASES[options.release]
+    differences = read_differences(FOLDER / "differences.json", PAGE, release.name)
+    wanted = [
         case for case in read_cases(FOLDER / "cases.json") if options.only in (None, case.name, case.script)
     ]
-    if not cases:
+    cases = [case for case in wanted if release.name not in case.not_in]
+    if not wanted:
         raise DifferencesError(f"no case or script is named {options.only!r}; tools/compare msprobe --list")
     print(header_line())
     outcomes = []
     for case in cases:
-        outcomes.append(compare_case(case, scratch, options.package, differences))
+        outcomes.append(compare_case(case, release, scratch, options.package, differences))
         print(outcomes[-1].line(), flush=True)
         print_undocumented(outcomes[-1])
+    left_out = {case.name: case.not_in[release.name] for case in wanted if case not in cases}
+    for name, reason in left_out.items():
+        print(f"{name:50}  left out: {reason}")
     print_differences(differences)
     unseen = [] if options.only else [entry.id for entry in differences if not entry.cases]
     for name in unseen:
         print(f"not seen any more: {name} (differences.json)")
     unexpected = sum(len(outcome.undocumented) for outcome in outcomes)
-    print(f"{unexpected} undocumented differences in {len(outcomes)} cases")
+    print(f"msprobe {release.name}: {unexpected} undocumented differences in {len(outcomes)} cases")
     document = {
+        "release": release.name,
         "cases": [outcome.as_json() for outcome in outcomes],
+        "left_out": left_out,
         "differences": [entry.as_json() for entry in differences if entry.cases],
         "not_seen": unseen,
         "undocumented": unexpected,
@@ -130,6 +140,7 @@ def compare_all(options: argparse.Namespace, scratch: Path) -> "tuple[int, dict[
 def parse(arguments: "Optional[list[str]]" = None) -> argparse.Namespace:
     parser = argparse.ArgumentParser(prog="tools/compare msprobe", description=__doc__)
     parser.add_argument("--package", type=Path, required=True, help=argparse.SUPPRESS)
+    parser.add_argument("--release", choices=[*RELEASES], default="8.1", help="of msprobe")
     parser.add_argument("--json", type=Path, metavar="OUT", help="writes the result to this file")
     parser.add_argument("--only", metavar="NAME", help="only the case or the script of this name")
     parser.add_argument("--time", action="store_true", help="measures step times instead")
@@ -147,7 +158,9 @@ def main() -> int:
         print("\n".join(case.name for case in read_cases(FOLDER / "cases.json")))
         return 0
     versions = {name: importlib.metadata.version(name) for name in ("mindstudio-probe", "torch", "numpy")}
-    print(", ".join(f"{name} {version}" for name, version in versions.items()) + "; msprobe needs no shim")
+    print(", ".join(f"{name} {version}" for name, version in versions.items()))
+    if not versions["mindstudio-probe"].startswith(options.release + "."):
+        sys.exit(f"gradmon: --release {options.release}, but {sys.prefix} has another release of msprobe")
     with tempfile.TemporaryDirectory(prefix="gradmon-compare-") as temporary:
         scratch = options.keep or Path(temporary)
         try:

@@ -5,9 +5,9 @@ from collections import Counter
 from dataclasses import dataclass
 from typing import Any, Optional
 
-from other_files import ORIGINAL_STRUCTURE, STRUCTURE, stack_parts, structure_parts
+from other_files import STRUCTURE, stack_parts, structure_parts
 from readings import KEY_COLUMNS, Side, Table, prefix_of
-from renaming import name_in_msprobe
+from releases import Release
 
 _EXACT = ("min", "max", "nans", "zeros")
 
@@ -35,10 +35,11 @@ class Finding:
 class Comparison:
     """Compares the two sides of a case."""
 
-    def __init__(self, case: str, ndigits: int, squash_name: bool) -> None:
+    def __init__(self, case: str, ndigits: int, squash_name: Optional[bool], release: Release) -> None:
         self._case = case
         self._ndigits = ndigits
-        self._squash_name = squash_name
+        self._squash_name = squash_name  # None: the release's default
+        self._release = release
         self.same: "Counter[str]" = Counter()  # files, rows and cells that are the same
         self.findings: "list[Finding]" = []
 
@@ -91,6 +92,7 @@ class Comparison:
             return
         self.same["files"] += 1
         self._one("header", ",".join(original.header), ",".join(ours.header), file=kind)
+        original = Table([self._release.columns.get(c, c) for c in original.header], original.rows)
         if kind == "stack_info.csv":
             self._stacks(original, ours)
             return
@@ -123,14 +125,22 @@ class Comparison:
 
     def _renamed(self, kind: str, original: Table, ours: Table) -> "dict[tuple[str, ...], list[str]]":
         """Our rows by msprobe's keys, where only the shortened name differs."""
-        known = {key[1] for key in original.keyed()}
+        known = original.keyed()
+        names = {key[1] for key in known}
         renamed: "dict[tuple[str, ...], list[str]]" = {}
-        for key, row in ours.keyed().items():
-            theirs = self._known(key[1], known)
-            if theirs != key[1]:
-                self._add("name", file=kind, name=key[1], step=key[2], original=theirs, ours=key[1])
-                key = (key[0], theirs, *key[2:])
-            renamed[key] = row
+        own_keys: "dict[tuple[str, ...], tuple[str, ...]]" = {}
+        for own_key, row in ours.keyed().items():
+            theirs = self._known(own_key[1], names)
+            key = (own_key[0], theirs, *own_key[2:])
+            if theirs != own_key[1]:
+                self._add(
+                    "name", file=kind, name=own_key[1], step=own_key[2], original=theirs, ours=own_key[1]
+                )
+            if key in renamed and (*key, "2") in known:  # a second module that msprobe gives the same name
+                key = (*key, "2")
+            elif key in renamed:  # msprobe has the row of the last module with this name
+                renamed[own_keys[key]] = renamed.pop(key)
+            renamed[key], own_keys[key] = row, own_key
         return renamed
 
     def _last_calls(
@@ -159,9 +169,8 @@ class Comparison:
         )
 
     def _cells(self, kind: str, name: str, step: str, cells: "dict[str, tuple[str, str]]") -> None:
-        scale = max(
-            (abs(x) for pair in cells.values() for x in map(_number, pair) if _is_finite(x)), default=0.0
-        )
+        numbers = [_number(text) for pair in cells.values() for text in pair]
+        scale = max((abs(x) for x in numbers if x is not None and math.isfinite(x)), default=0.0)
         for column, (original, ours) in cells.items():
             if original == ours:
                 self.same["cells"] += 1
@@ -208,31 +217,40 @@ class Comparison:
 
     def _structure(self, original: Side, ours: Side) -> None:
         """module_struct.json, whose place differs too."""
-        theirs, mine = original.files.pop(ORIGINAL_STRUCTURE, None), ours.files.pop(STRUCTURE, None)
+        place = self._release.structure
+        theirs, mine = original.files.pop(place, None), ours.files.pop(STRUCTURE, None)
         if theirs is None and mine is None:
             return
-        self._one("place", ORIGINAL_STRUCTURE, STRUCTURE, file=ORIGINAL_STRUCTURE)
-        renamed = {self._known(name, theirs or {}): value for name, value in (mine or {}).items()}
-        self._parts(ORIGINAL_STRUCTURE, structure_parts(theirs or {}), structure_parts(renamed))
+        self._one("place", place, STRUCTURE, file="module_struct.json")
+        renamed = self._known_all(mine or {}, theirs or {})
+        self._parts("module_struct.json", structure_parts(theirs or {}), structure_parts(renamed))
 
     def _stacks(self, original: Table, ours: Table) -> None:
-        theirs, mine = dict(original.rows), dict(ours.rows)
-        self._one("order", list(theirs), [self._known(name, theirs) for name in mine], file="stack_info.csv")
-        self._parts(
-            "stack_info.csv",
-            stack_parts(theirs),
-            stack_parts({self._known(name, theirs): text for name, text in mine.items()}),
-        )
+        theirs: "dict[str, str]" = {}
+        for name, text in original.rows:
+            theirs[f"{name} (2)" if name in theirs else name] = text
+        mine = self._known_all(dict(ours.rows), theirs)
+        self._one("order", list(theirs), list(mine), file="stack_info.csv")
+        self._parts("stack_info.csv", stack_parts(theirs), stack_parts(mine))
+
+    def _known_all(self, ours: "dict[str, Any]", known: "dict[str, Any]") -> "dict[str, Any]":
+        """Ours by msprobe's names. The second of two modules with one name is `{name} (2)` if known."""
+        renamed: "dict[str, Any]" = {}
+        for name, value in ours.items():
+            theirs = self._known(name, known)
+            second = f"{theirs} (2)"
+            renamed[theirs if theirs not in renamed else second if second in known else name] = value
+        return renamed
 
     def _known_tag(self, tag: str, known: "dict[str, Any]") -> str:
         """Likewise of a tag `{vpp}:{name}:{micro}/rank{R}/{task}` of the api."""
         stage, name, rest = tag.split(":", 2)
-        theirs = f"{stage}:{name_in_msprobe(name, self._squash_name)}:{rest}"
+        theirs = f"{stage}:{self._release.short_name(name, self._squash_name)}:{rest}"
         return theirs if tag not in known and theirs in known else tag
 
     def _known(self, name: str, known: "Any") -> str:
         """Our name as msprobe has it, if it is one of the known."""
-        theirs = name_in_msprobe(name, self._squash_name)
+        theirs = self._release.short_name(name, self._squash_name)
         return theirs if name not in known and theirs in known else name
 
 
@@ -257,10 +275,6 @@ def _number(text: str) -> Optional[float]:
         return float(text)
     except ValueError:
         return None
-
-
-def _is_finite(number: Optional[float]) -> bool:
-    return number is not None and math.isfinite(number)
 
 
 def accumulated(

@@ -7,6 +7,7 @@ from pathlib import Path
 from typing import Any, Optional
 
 from comparison import Finding
+from releases import RELEASES
 
 # Fields of a finding that an entry may restrict, each by a regular expression of the whole text.
 _FIELDS = ("case", "what", "file", "name", "column", "step", "original", "ours")
@@ -15,13 +16,17 @@ _VERDICTS = ("better", "differs")
 
 @dataclass
 class Difference:
-    """An entry of differences.json. `page` is a part of a sentence of coming-from-msprobe.md."""
+    """An entry of differences.json. `page` is a part of a sentence of coming-from-msprobe.md.
+
+    `release` names the only release of msprobe that the entry is for; without it, it is for all.
+    """
 
     id: str
     verdict: str
     page: str
     patterns: "dict[str, re.Pattern[str]]"
     relation: str = ""
+    release: str = ""
     cases: "dict[str, int]" = field(default_factory=dict)  # findings that it explains, by case
 
     def explains(self, finding: Finding) -> bool:
@@ -36,7 +41,8 @@ class DifferencesError(Exception):
     """An entry that is not usable, or that no page documents."""
 
 
-def read_differences(path: Path, page: Path) -> "list[Difference]":
+def read_differences(path: Path, page: Path, release: str) -> "list[Difference]":
+    """The entries for this release. Those for others are checked too."""
     text = " ".join(page.read_text().split())
     differences = []
     for entry in json.loads(path.read_text()):
@@ -46,7 +52,10 @@ def read_differences(path: Path, page: Path) -> "list[Difference]":
             raise DifferencesError(f"{path.name}: {difference.id}: unusable verdict, relation or pattern")
         if difference.page not in text:
             raise DifferencesError(f'{page.name} does not say "{difference.page}" ({difference.id})')
-        differences.append(difference)
+        if difference.release not in ("", *RELEASES):
+            raise DifferencesError(f"{path.name}: {difference.id}: no release {difference.release!r}")
+        if difference.release in ("", release):
+            differences.append(difference)
     return differences
 
 
@@ -81,5 +90,4 @@ _RELATIONS = {
     "": lambda original, ours: True,
     "float32": _float32,
     "float32 sum": _float32_sum,
-    "half": _half,
 }

@@ -34,6 +34,8 @@ class Case:
     one_by_one: "list[str]" = field(default_factory=list)
     # msprobe counts this many steps for one of training.
     stride: int = 1
+    # Releases of msprobe that the case is not for, each with the reason.
+    not_in: "dict[str, str]" = field(default_factory=dict)
 
     @property
     def ndigits(self) -> int:

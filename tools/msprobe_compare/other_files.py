@@ -3,8 +3,7 @@
 import re
 from typing import Any
 
-# Where msprobe 8.1 puts the modules' structure, and where it is here.
-ORIGINAL_STRUCTURE = "module_struct.json"
+# Where the modules' structure is here.
 STRUCTURE = "module_struct/rank0/module_struct.json"
 
 _FRAME = re.compile(r"File (.*?), line (\d+), in (.*?), \n (.*?) \n", re.DOTALL)

@@ -111,9 +111,10 @@ def rebased(side: Side) -> Side:
         for name, table in tables.items():
             del side.tables[rank, name]
             renamed = _PERIOD.sub(lambda m: f"_{int(m[1]) - first}-{int(m[2]) - first}{m[3] or ''}.csv", name)
-            place = table.header.index("step") if "step" in table.header else None
-            for row in table.rows if place is not None else ():
-                row[place] = str(int(row[place]) - first)
+            if "step" in table.header:
+                place = table.header.index("step")
+                for row in table.rows:
+                    row[place] = str(int(row[place]) - first)
             side.tables[rank, renamed] = table
     return side
 

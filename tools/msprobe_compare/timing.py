@@ -2,12 +2,13 @@
 """Step times of plain torch, msprobe and gradmon: a process each, of which one runs at a time."""
 import argparse
 import json
+import math
 import os
 import statistics
 import subprocess
 from contextlib import ExitStack
 from pathlib import Path
-from typing import Any
+from typing import Any, Callable
 
 from launching import command, environment
 
@@ -22,6 +23,7 @@ _CONFIGS: "dict[str, dict[str, Any]]" = {
     "activations": {"xy_distribution": True, "all_xy": True},
     "off": {"dynamic_on": False},
 }
+_PLAIN, _AGAIN = "plain torch", "plain torch, again"
 
 
 class TimedRun:
@@ -30,7 +32,7 @@ class TimedRun:
     def __init__(self, label: str, side: str, config: "dict[str, Any]", scratch: Path, package: Path) -> None:
         self.label = label
         self.seconds: "list[float]" = []
-        self.processor: "list[float]" = []  # seconds of all threads
+        self.processor: "list[float]" = []  # seconds of all threads, until they are idle
         folder = scratch / label.replace(" ", "_").replace(",", "")
         folder.mkdir(parents=True)
         path = folder / "monitor_config.json"
@@ -79,9 +81,12 @@ class TimedRun:
 
 
 def runs(scratch: Path, package: Path, stack: ExitStack) -> "list[TimedRun]":
-    wanted = [("plain torch", "plain", {}), ("plain torch, again", "plain", {})]
+    """All trainings. The two without a monitor are half a round apart, so that their mean is its middle."""
+    wanted: "list[tuple[str, str, dict[str, Any]]]" = []
     for name, config in _CONFIGS.items():
         wanted += [(f"msprobe, {name}", "msprobe", config), (f"gradmon, {name}", "gradmon", config)]
+    wanted.insert(len(wanted) // 2, (_AGAIN, "plain", {}))
+    wanted.insert(0, (_PLAIN, "plain", {}))
     started = []
     for label, side, config in wanted:
         started.append(TimedRun(label, side, dict(config), scratch, package))
@@ -90,40 +95,54 @@ def runs(scratch: Path, package: Path, stack: ExitStack) -> "list[TimedRun]":
 
 
 def measure(options: argparse.Namespace, scratch: Path) -> "tuple[int, dict[str, Any]]":
-    """Times steps in turns. Each ratio is to plain torch in the same round."""
+    """Times steps in turns: one process runs at a time, and each round has another order."""
     with ExitStack() as stack:
         timed = runs(scratch, options.package, stack)
-        for number in range(options.rounds + 1):
+        for number in range(options.rounds + 1):  # the first round warms up
             order = timed[number % len(timed) :] + timed[: number % len(timed)]
             for one in order if number % 2 else reversed(order):
                 one.step()
-    figures = [figure(one, timed[0]) for one in timed]
-    print(
-        f"{'a step of 2,048 tokens':38}{'seconds':>9}{'ratio':>8}{'25 % to 75 %':>17}{'processor time':>17}"
-    )
+    plain = [one for one in timed if one.label in (_PLAIN, _AGAIN)]
+    figures = [figure(one, plain) for one in timed]
+    columns = f"{'seconds':>9}{'ratio':>8}{'95 %':>17}{'processor time':>17}"
+    print(f"{'a step of 2,048 tokens':38}{columns}")
     for entry in figures:
-        low, high = entry["quartiles"]
-        between = f"{low:.3f} to {high:.3f}"
-        numbers = (
-            f"{entry['seconds']:>9.3f}{entry['ratio']:>8.3f}{between:>17}{entry['processor_ratio']:>17.3f}"
+        between = "{:.3f} to {:.3f}".format(*entry["interval"])
+        print(
+            f"{entry['name']:38}{entry['seconds']:>9.3f}{entry['ratio']:>8.3f}{between:>17}"
+            f"{entry['processor_ratio']:>17.3f}"
         )
-        print(f"{entry['name']:38}{numbers}")
     print(
-        f"medians of {options.rounds} rounds; ratios to plain torch in the same round. Processor time is that"
+        f"Medians of {options.rounds} rounds. A ratio is to the mean of the two trainings of plain torch in\n"
+        "the same round; the ratio of one of these is to the other, and its distance from 1 is noise.\n"
+        "95 % is the confidence interval of the ratio. Processor time is a ratio too, of all threads\n"
+        "until the process is idle: it includes the work of a monitor beside training."
     )
-    print("of all threads of the training: beside other work it varies less than seconds")
     return 0, {"rounds": options.rounds, "times": figures}
 
 
-def figure(one: TimedRun, plain: TimedRun) -> "dict[str, Any]":
+def figure(one: TimedRun, plain: "list[TimedRun]") -> "dict[str, Any]":
     """Medians of a run, without its first round."""
-    ratios = [mine / bare for mine, bare in zip(one.seconds[1:], plain.seconds[1:])]
-    processor = [mine / bare for mine, bare in zip(one.processor[1:], plain.processor[1:])]
-    quartiles = statistics.quantiles(ratios, n=4) if len(ratios) > 1 else ratios * 3
+    bare = [other for other in plain if other is not one]
+
+    def ratios(times: "Callable[[TimedRun], list[float]]") -> "list[float]":
+        return [
+            mine / statistics.mean(of_bare)
+            for mine, *of_bare in zip(times(one)[1:], *(times(other)[1:] for other in bare))
+        ]
+
+    seconds = ratios(lambda run: run.seconds)
     return {
         "name": one.label,
         "seconds": statistics.median(one.seconds[1:]),
-        "ratio": statistics.median(ratios),
-        "quartiles": [quartiles[0], quartiles[2]],
-        "processor_ratio": statistics.median(processor),
+        "ratio": statistics.median(seconds),
+        "interval": median_interval(seconds),
+        "processor_ratio": statistics.median(ratios(lambda run: run.processor)),
     }
+
+
+def median_interval(values: "list[float]") -> "tuple[float, float]":
+    """The 95 % confidence interval of the median, for any distribution (tools/benchmarks/measure/range.h)."""
+    count = len(values)
+    cut = max(0, math.floor((count - 1) / 2 - 0.98 * math.sqrt(count)))
+    return sorted(values)[cut], sorted(values)[count - 1 - cut]

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The package and its tests pass black, flake8 and mypy."""
+"""The Python code passes black and flake8; the package and tools/msprobe_compare pass mypy too."""
 import subprocess
 from pathlib import Path
 
@@ -8,7 +8,10 @@ import pytest
 ROOT = Path(__file__).resolve().parents[3]
 PACKAGE = ROOT / "runtime" / "python"
 CONFIG = str(ROOT / "pyproject.toml")
-ALL = [".", *(str(ROOT / path) for path in ("tests/python", "tools/benchmarks", "tools/train_ddp.py"))]
+COMPARISON = ROOT / "tools" / "msprobe_compare"
+OTHERS = ("tests/python", "tools/benchmarks", "tools/train_ddp.py")
+ALL = [".", *(str(ROOT / path) for path in OTHERS), str(COMPARISON)]
+MYPY = ["mypy", "--config-file", CONFIG, "--cache-dir", "/dev/null"]
 
 
 @pytest.mark.parametrize(
@@ -16,9 +19,10 @@ ALL = [".", *(str(ROOT / path) for path in ("tests/python", "tools/benchmarks", 
     [
         ["black", "--config", CONFIG, "--check", *ALL],
         ["flake8", "--max-line-length", "110", "--extend-ignore", "E203", *ALL],
-        ["mypy", "--config-file", CONFIG, "--cache-dir", "/dev/null", "gradmon"],
+        [*MYPY, "gradmon"],
+        [*MYPY, str(COMPARISON / "compare.py")],
     ],
-    ids=lambda command: command[0],
+    ids=lambda command: f"{command[0]}, {Path(command[-1]).name}",
 )
 def test_style(command: "list[str]") -> None:
     result = subprocess.run(

@@ -1,5 +1,10 @@
 # SPDX-License-Identifier: Apache-2.0
-"""A transformer of which blocks of steps are timed: one block for each line on stdin."""
+"""A transformer of which blocks of steps are timed: one block for each line on stdin.
+
+Prints the seconds of a step when the block has ended, and a step's processor time when the process has
+become idle: that includes what a monitor's writer does after the step, which must not run into the block
+of another process.
+"""
 import argparse
 import sys
 import time
@@ -9,6 +14,10 @@ from msprobe.pytorch import TrainerMon
 from torch import nn
 
 WIDTH, LAYERS, CHARACTERS, CONTEXT, BATCH = 512, 6, 96, 128, 16
+
+
+IDLE = 0.001, 0.02  # seconds of processor time that an idle process takes at most in this many seconds
+IDLE_LIMIT = 2.0  # seconds
 
 
 class Model(nn.Module):
@@ -26,6 +35,17 @@ class Model(nn.Module):
         for layer in self.layers:
             x = layer(x)
         return self.final(x)
+
+
+def idle_processor_time() -> float:
+    """The process's processor time, once its threads have finished their work."""
+    until = time.monotonic() + IDLE_LIMIT
+    while True:
+        before = time.process_time()
+        time.sleep(IDLE[1])
+        after = time.process_time()
+        if after - before < IDLE[0] or time.monotonic() > until:
+            return after
 
 
 def main() -> None:
@@ -51,8 +71,9 @@ def main() -> None:
         begin, begin_processor = time.perf_counter(), time.process_time()
         for _ in range(options.steps):
             step()
-        processor = (time.process_time() - begin_processor) / options.steps
-        print("seconds", (time.perf_counter() - begin) / options.steps, processor, flush=True)
+        seconds = time.perf_counter() - begin
+        processor = idle_processor_time() - begin_processor
+        print("seconds", seconds / options.steps, processor / options.steps, flush=True)
 
 
 if __name__ == "__main__":

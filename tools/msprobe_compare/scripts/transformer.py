@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""A small transformer with AdamW, clipped gradients and a scheduler, watched through TrainerMon."""
+"""A small transformer with AdamW and clipped gradients, watched through TrainerMon."""
 import time
 
 import torch
@@ -50,8 +50,12 @@ def main() -> None:
     model = Transformer()
     optimizer = torch.optim.AdamW(model.parameters(), lr=0.0 if options.option == "still" else 1e-2)
     monitor = TrainerMon(options.config, params_have_main_grad=False)
+    scheduler = None
+    if options.option == "scheduler before":
+        scheduler = torch.optim.lr_scheduler.StepLR(optimizer, step_size=2)
     monitor.set_monitor(model, optimizer=optimizer, grad_acc_steps=1)
-    scheduler = torch.optim.lr_scheduler.StepLR(optimizer, step_size=2)
+    if options.option == "scheduler after":
+        scheduler = torch.optim.lr_scheduler.StepLR(optimizer, step_size=2)
     text = torch.randint(CHARACTERS, (3, CONTEXT + 1))
     until = time.monotonic() + DYNAMIC_LIMIT
     step = 0
@@ -67,7 +71,8 @@ def main() -> None:
         nn.functional.cross_entropy(logits.flatten(0, 1), text[:, 1:].flatten()).backward()
         nn.utils.clip_grad_norm_(model.parameters(), 0.5)
         optimizer.step()
-        scheduler.step()
+        if scheduler is not None:
+            scheduler.step()
         step += 1
         if time.monotonic() > until:
             training.fail("the collection did not end")
