@@ -43,8 +43,9 @@ class SqliteRun {
   fs::path database() const { return out() / kMetricsFileName; }
 
   // "" if the process has ended by itself, its counts add up and the database has the rows it counted as
-  // written.
-  std::string wrong_counts() const {
+  // written. `doubtful`: it may have one step more, whose commit failed, and which nobody could look at after
+  // that.
+  std::string wrong_counts(std::uint64_t doubtful = 0) const {
     std::uint64_t sent = 0;
     std::uint64_t written = 0;
     std::uint64_t lost = 0;
@@ -53,7 +54,8 @@ class SqliteRun {
       return "printed " + last_line_;
     if (sent != kSteps * kRowsOfStep || written + lost != sent) return "counted " + last_line_;
     const std::uint64_t stored = stored_rows_in(out());
-    if (stored != written) return std::to_string(stored) + " rows are stored; counted " + last_line_;
+    if (stored != written && stored != written + doubtful * kRowsOfStep)
+      return std::to_string(stored) + " rows are stored; counted " + last_line_;
     return damage();
   }
 
@@ -89,7 +91,7 @@ void fail_each_call(const char* journal, const std::string& what, int stride) {
   for (int n = 1; n <= calls; n += full_scale() ? 1 : stride) {
     const SqliteRun run(directory.path(), journal, std::to_string(n) + what);
     CAPTURE(journal, n, what);
-    CHECK(run.wrong_counts() == "");
+    CHECK(run.wrong_counts(what[0] == '+' ? 1 : 0) == "");
   }
 }
 

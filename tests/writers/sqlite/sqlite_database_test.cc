@@ -60,7 +60,7 @@ TEST_CASE("a statement is used again after its end and after an error") {
 
 TEST_CASE("an error says what SQLite says") {
   SqliteDatabase database = memory();
-  const auto wrong = database.prepare("SELECT nothing FROM nowhere");
+  const auto wrong = database.prepare("SELECT a FROM nowhere");
   REQUIRE_FALSE(wrong);
   CHECK(wrong.error().text == "no such table: nowhere");
   CHECK(wrong.error().cause == SqliteError::Cause::damaged);

@@ -77,7 +77,7 @@ class QuerySubcommand : public SubcommandFor<QueryRequest> {
         {"--metric", &query.filter.metric, "instead of SQL: a kind of row, as grad_reduced", "NAME"},
         {"--target", &query.filter.target, "a pattern of target names with * and ?, as 'layers.3.*'", "GLOB"},
         {"--op", &query.filter.op, "a statistic, as norm", "NAME"},
-        {"--steps", &steps_, "steps from FIRST to LAST; either may be missing", "FIRST:LAST"},
+        {"--steps", &steps_, "steps, as 100:200, 100:, :200 or 100", "RANGE"},
         {"--rank", &rank_, "one rank", "RANK"},
         {"--run", &query.run_id, "8 hex digits of a run's directories (default: the newest run)", "ID"},
         format,

@@ -48,6 +48,28 @@ SqliteResult<SqliteDatabase> open_any(const fs::path& path) {
   return database;
 }
 
+enum class Content { none_yet, ours, other };
+
+SqliteResult<Content> content_of(SqliteDatabase& database) {
+  // Tables, not views, which may never end.
+  auto row = database.prepare(
+      "SELECT count(*), sum(type = 'table' AND name IN ('monitoring_metrics', 'metric_stats', "
+      "'monitoring_targets')) FROM sqlite_schema");
+  if (!row) return tl::unexpected(row.error());
+  const auto found = row->step();
+  if (!found) return tl::unexpected(found.error());
+  const std::int64_t objects = row->integer(0);
+  const std::int64_t known = row->integer(1);
+  row->reset();
+  const auto application = database.integer("PRAGMA application_id");
+  if (!application) return tl::unexpected(application.error());
+  const auto version = database.integer("PRAGMA user_version");
+  if (!version) return tl::unexpected(version.error());
+  if (objects == 0 && *application == 0) return Content::none_yet;
+  const bool ours = *application == kMetricsApplicationId && *version == kMetricsSchemaVersion && known == 3;
+  return ours ? Content::ours : Content::other;
+}
+
 std::optional<double> number_of(const SqliteValue& value) {
   if (value.type == SqliteValue::Type::real) return value.real;
   if (value.type == SqliteValue::Type::integer) return static_cast<double>(value.integer);
@@ -62,21 +84,19 @@ tl::expected<RankDatabase, std::string> RankDatabase::open(const fs::path& path)
   auto database = open_any(path);
   if (!database) return tl::unexpected(made.describe(database.error()));
   made.database_ = std::move(*database);
-  const auto application = made.database_.integer("PRAGMA application_id");
-  if (!application) return tl::unexpected(made.describe(application.error()));
-  const auto version = made.database_.integer("PRAGMA user_version");
-  if (!version) return tl::unexpected(made.describe(version.error()));
-  const auto tables = made.database_.integer("SELECT count(*) FROM sqlite_schema");
-  if (!tables) return tl::unexpected(made.describe(tables.error()));
-  if (*tables == 0 && *application == 0) return made;
-  if (*application != kMetricsApplicationId)
-    return tl::unexpected(path.string() + ": found a database of another program; expected one of gradmon's");
-  if (*version != kMetricsSchemaVersion)
-    return tl::unexpected(path.string() + ": found schema version " + std::to_string(*version) +
-                          "; expected " + std::to_string(kMetricsSchemaVersion));
-  auto metrics = gradmon::read_metrics(made.database_);
-  if (!metrics) return tl::unexpected(made.describe(metrics.error()));
-  made.metrics_ = std::move(*metrics);
+  if (auto begun = made.database_.run("BEGIN"); !begun) return tl::unexpected(made.describe(begun.error()));
+  const auto content = content_of(made.database_);
+  if (!content) return tl::unexpected(made.describe(content.error()));
+  if (*content == Content::other)
+    return tl::unexpected(path.string() +
+                          ": found another database; expected one of gradmon's, schema version " +
+                          std::to_string(kMetricsSchemaVersion));
+  if (*content == Content::ours) {
+    auto metrics = gradmon::read_metrics(made.database_);
+    if (!metrics) return tl::unexpected(made.describe(metrics.error()));
+    made.metrics_ = std::move(*metrics);
+  }
+  if (auto ended = made.database_.run("COMMIT"); !ended) return tl::unexpected(made.describe(ended.error()));
   return made;
 }
 

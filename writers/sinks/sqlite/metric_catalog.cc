@@ -113,6 +113,15 @@ SqliteResult<std::string> MetricCatalog::ensure(SqliteDatabase& database, Kind k
   return partition;
 }
 
+std::vector<std::string> MetricCatalog::partitions_with(Step step) const {
+  std::vector<std::string> names;
+  for (const auto& [id, metric] : metrics_) {
+    const std::string name = partition_of(id, step.value).text();
+    if (contains(metric.partitions, name)) names.push_back(name);
+  }
+  return names;
+}
+
 SqliteResult<void> MetricCatalog::add_stats(SqliteDatabase& database, StoredMetric& metric,
                                             const std::vector<MetricStat>& stats) {
   std::string statements;

@@ -28,6 +28,9 @@ class MetricCatalog {
   [[nodiscard]] SqliteResult<std::string> ensure(SqliteDatabase& database, Kind kind, Step step,
                                                  const std::vector<MetricStat>& stats);
 
+  // The names of all partitions for that step.
+  std::vector<std::string> partitions_with(Step step) const;
+
  private:
   SqliteResult<void> add_stats(SqliteDatabase& database, StoredMetric& metric,
                                const std::vector<MetricStat>& stats);

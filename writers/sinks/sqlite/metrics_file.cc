@@ -34,6 +34,25 @@ std::optional<struct stat> look_at(const fs::path& path) {
   return seen;
 }
 
+// The texts of all tables that every database has.
+constexpr const char* kTables =
+    "SELECT group_concat(sql, ';') FROM (SELECT sql FROM sqlite_schema WHERE name IN ('monitoring_targets', "
+    "'monitoring_metrics', 'metric_stats', 'global_stats', 'target_tensors', 'target_scope', "
+    "'target_layers') "
+    "ORDER BY name)";
+
+// Whether the tables are what this version makes. Anything else, a view that never ends too, is not read.
+SqliteResult<bool> has_our_tables(SqliteDatabase& database) {
+  auto own = SqliteDatabase::open("", SqliteDatabase::Access::in_memory);
+  if (!own) return tl::unexpected(own.error());
+  if (auto made = own->run(create_metrics_schema()); !made) return tl::unexpected(made.error());
+  const auto expected = own->text(kTables);
+  if (!expected) return tl::unexpected(expected.error());
+  const auto found = database.text(kTables);
+  if (!found) return tl::unexpected(found.error());
+  return *found == *expected;
+}
+
 std::string message(int error) { return std::system_category().message(error); }
 
 }  // namespace
@@ -110,7 +129,8 @@ SqliteResult<bool> MetricsFile::is_ours() {
   if (!application) return tl::unexpected(application.error());
   const auto version = database_.integer("PRAGMA user_version");
   if (!version) return tl::unexpected(version.error());
-  if (*application == kMetricsApplicationId) return *version == kMetricsSchemaVersion;
+  if (*application == kMetricsApplicationId && *version == kMetricsSchemaVersion)
+    return has_our_tables(database_);
   const auto tables = database_.integer("SELECT count(*) FROM sqlite_schema");
   if (!tables) return tl::unexpected(tables.error());
   return *application == 0 && *version == 0 && *tables == 0;

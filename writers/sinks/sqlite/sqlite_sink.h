@@ -3,17 +3,16 @@
 // one transaction: all its rows are kept, or none. Rows that are kept survive the end of the process.
 #pragma once
 
-#include <array>
 #include <cstdint>
 #include <memory>
+#include <optional>
 #include <utility>
 #include <vector>
 
 #include "writers/queue/name_table.h"
 #include "writers/queue/sink.h"
-#include "writers/sinks/sqlite/metric_catalog.h"
 #include "writers/sinks/sqlite/metrics_file.h"
-#include "writers/sinks/sqlite/target_table.h"
+#include "writers/sinks/sqlite/step_writer.h"
 
 namespace gradmon {
 
@@ -32,38 +31,24 @@ class SqliteSink : public Sink {
   [[nodiscard]] tl::expected<void, SinkError> flush() override { return {}; }
 
  private:
-  static constexpr std::size_t kRowsOfInsert = 32;  // several rows a statement: twice as fast
+  // The steps whose commit failed, and of which it is unknown whether they are kept.
+  using Doubtful = std::vector<Step>;
+  static constexpr std::size_t kMostDoubtful = 64;
 
-  // The partition of one kind for the current range of steps.
-  struct Output {
-    std::vector<MetricStat> stats;
-    bool has_micro_step = false;
-    std::int64_t first_step = -1;  // of the partition that the statements insert into; -1: none
-    SqliteStatement insert_one;
-    SqliteStatement insert_many;  // kRowsOfInsert
-  };
-  using Records = std::pair<const Record*, const Record*>;
-
+  SqliteResult<std::uint64_t> write_or_look(Step step, const std::vector<Record>& records);
   SqliteResult<std::uint64_t> write_transaction(Step step, const std::vector<Record>& records);
-  SqliteResult<void> prepare_database();
-  SqliteResult<std::uint64_t> write_kind(Kind kind, Step step, Records records);
-  SqliteResult<void> open_partition(Kind kind, Step step);
-  SqliteResult<void> insert(Output& output, SqliteStatement& statement, const Record* begin,
-                            std::size_t rows);
-  SqliteResult<void> note_step(Step step);
-  void release_statements();
-
-  // Constant after construction.
-  const std::shared_ptr<const NameTable> names_;
-  const Rank rank_;
+  SqliteResult<std::uint64_t> write_rows(Step step, const std::vector<Record>& records);
+  SqliteResult<void> open();
+  tl::unexpected<SqliteError> failure(const SqliteError& error) const;
+  SqliteResult<bool> is_kept(Step step);
+  void close(const SqliteError& error);
 
   // Writer thread only.
   OnPart on_part_;  // null: parts are not reported
   MetricsFile file_;
-  MetricCatalog catalog_;
-  TargetTable targets_;
-  std::array<Output, kKinds> outputs_;
-  SqliteStatement note_step_;
+  StepWriter rows_;                          // uses file_
+  std::optional<std::uint64_t> committing_;  // rows of the transaction whose commit was tried last
+  Doubtful doubtful_;                        // counted as lost; the next transaction removes their rows
 };
 
 }  // namespace gradmon

@@ -11,15 +11,20 @@ namespace {
 
 namespace fs = std::filesystem;
 
-std::string text_of(const SqliteValue& value) {
+std::string as_python_prints(double value) {
   char text[40];
+  std::string shortest(text, std::to_chars(text, text + sizeof text, value).ptr);
+  return shortest.find_first_not_of("-0123456789") == std::string::npos ? shortest + ".0" : shortest;
+}
+
+std::string text_of(const SqliteValue& value) {
   switch (value.type) {
     case SqliteValue::Type::null:
       return "";
     case SqliteValue::Type::integer:
       return std::to_string(value.integer);
     case SqliteValue::Type::real:
-      return {text, std::to_chars(text, text + sizeof text, value.real).ptr};
+      return as_python_prints(value.real);
     case SqliteValue::Type::text:
       return std::string(value.text);
   }

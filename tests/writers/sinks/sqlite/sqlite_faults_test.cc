@@ -144,13 +144,14 @@ TEST_CASE("a directory, a link and a pipe in the place of the database are moved
   }
 }
 
-TEST_CASE("a database with our mark and other tables, triggers or a newer version is moved aside") {
+TEST_CASE("a database with our mark and other tables, an endless view or a newer version is moved aside") {
   const std::string mark = "PRAGMA application_id = " + std::to_string(kMetricsApplicationId) + ";";
   for (const std::string& content :
        {mark + "PRAGMA user_version = 2; CREATE TABLE a (b)",
         mark + "PRAGMA user_version = 1; CREATE TABLE a (b)",
-        mark + "PRAGMA user_version = 1; CREATE TABLE monitoring_targets (a); CREATE VIEW monitoring_metrics "
-               "(metric_id, metric_name) AS SELECT 1, load_extension('x')"}) {
+        mark + "PRAGMA user_version = 1; CREATE VIEW monitoring_metrics (metric_id, metric_name) AS WITH "
+               "RECURSIVE "
+               "r (x) AS (SELECT 1 UNION ALL SELECT x + 1 FROM r) SELECT x, 'endless' FROM r"}) {
     Fixture f;
     fs::create_directories(f.path().parent_path());
     write_text(f.path(), "");

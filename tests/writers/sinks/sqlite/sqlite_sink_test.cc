@@ -49,7 +49,7 @@ TEST_CASE("a row has the values of its record, with the rank, the step and the t
                             f.names->intern("[16, 8]"), values)});
   CHECK(f.rows("SELECT p.*, target_name, vpp_stage, micro_step FROM metric_4_step_0_499 p JOIN "
                "monitoring_targets USING (target_id)") ==
-        TextRows{"3|7|1|6.6531857|-2.5|1.75|0.25|2|0.1|0|fc1.weight|1|0"});
+        TextRows{"3|7|1|6.6531857|-2.5|1.75|0.25|2.0|0.1|0|fc1.weight|1|0"});
   CHECK(f.rows("SELECT * FROM target_tensors") == TextRows{"4|1|3|7|[16, 8]|torch.float32"});
   CHECK(f.rows("SELECT * FROM monitoring_metrics") == TextRows{"4|grad_reduced"});
   CHECK(f.rows("SELECT * FROM global_stats ORDER BY 1") ==
