@@ -40,7 +40,7 @@ SqliteResult<void> add_tables(SqliteDatabase& database, const std::shared_ptr<Ra
   if (auto added = add_files(database, databases->files()); !added) return added;
   // The query must not reach other files.
   database.forbid_attaching();
-  return database.run("PRAGMA query_only = ON; PRAGMA temp_store = MEMORY");
+  return database.run("PRAGMA query_only = ON");
 }
 
 bool parse_step(std::string_view text, std::int64_t& step) {
