@@ -34,13 +34,12 @@ SqliteResult<SqliteDatabase> open_as(const fs::path& path, Access access) {
   return database;
 }
 
+// A connection that may write, although none of its statements does: only it can roll back what a killed rank
+// has left, and remove the log's side files when it closes.
 SqliteResult<SqliteDatabase> open_any(const fs::path& path) {
-  auto database = open_as(path, Access::read_only);
+  auto database = open_as(path, Access::read_write);
   if (database) return database;
-  // A killed writer has left a rollback journal, which only a connection that may write can roll back.
-  if (!is_empty_or_missing(path.string() + "-journal")) {
-    if (auto recovered = open_as(path, Access::read_write)) return recovered;
-  }
+  if (auto reader = open_as(path, Access::read_only)) return reader;
   // A directory that this user must not write has no place for the log's shared memory.
   if (is_empty_or_missing(path.string() + "-wal")) {
     if (auto closed = open_as(path, Access::read_only_closed)) return closed;

@@ -55,6 +55,10 @@ SqliteResult<bool> has_our_tables(SqliteDatabase& database) {
 
 std::string message(int error) { return std::system_category().message(error); }
 
+tl::unexpected<std::string> failure(const char* verb, const std::string& cause) {
+  return tl::unexpected("cannot " + std::string(verb) + " it: " + cause);
+}
+
 }  // namespace
 
 tl::expected<MetricsFile::Opened, std::string> MetricsFile::open() {
@@ -78,7 +82,7 @@ tl::expected<void, std::string> MetricsFile::open_existing() {
   auto seen = look_at(path_);
   if (seen && !S_ISREG(seen->st_mode)) {
     damage_ = "it is not a regular file";
-    return tl::unexpected(path_.string() + ": " + damage_);
+    return tl::unexpected(damage_);
   }
   if (!seen) {
     if (auto made = create_file(); !made) return made;
@@ -192,12 +196,8 @@ tl::expected<void, std::string> MetricsFile::move_aside(const std::string& why) 
     log_warn(path_.string() + ": " + why + "; moved to " + aside.string());
     return {};
   }
-  return failure("use",
-                 why + ", and " + std::to_string(kMostAside) + " files are already moved aside; remove them");
-}
-
-tl::unexpected<std::string> MetricsFile::failure(const char* verb, const std::string& cause) const {
-  return tl::unexpected("cannot " + std::string(verb) + " " + path_.string() + ": " + cause);
+  return tl::unexpected(why + ", and " + std::to_string(kMostAside) +
+                        " files are already moved aside; remove them");
 }
 
 }  // namespace gradmon

@@ -39,7 +39,7 @@ class MetricsFile {
 
   // Opens the database, and first makes it (0640, under the umask) if it is missing. A file that is no
   // database of this schema, and one that this object has called damaged, is moved aside, with a line in
-  // the log.
+  // the log. An error does not name the file: path() does.
   [[nodiscard]] tl::expected<Opened, std::string> open();
 
   bool is_open() const { return database_.is_open(); }
@@ -51,6 +51,7 @@ class MetricsFile {
 
   // Only while it is open.
   SqliteDatabase& database() { return database_; }
+  // Of the last open().
   const std::filesystem::path& path() const { return path_; }
 
   // Destroy all statements first.
@@ -65,7 +66,6 @@ class MetricsFile {
   SqliteResult<bool> is_ours();
   SqliteResult<void> create_schema();
   tl::expected<void, std::string> move_aside(const std::string& why) const;
-  tl::unexpected<std::string> failure(const char* verb, const std::string& cause) const;
 
   const Options options_;
   std::filesystem::path path_;

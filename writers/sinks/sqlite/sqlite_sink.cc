@@ -21,16 +21,15 @@ tl::expected<void, SinkError> SqliteSink::write_step(Step step, const std::vecto
   // The damaged file is moved aside, and the step goes to a new one.
   if (!written && written.error().cause == SqliteError::Cause::damaged)
     written = write_or_look(step, records);
-  if (!written) return tl::unexpected(SinkError{std::move(written.error().text), count});
+  if (!written) return tl::unexpected(error_of(written.error().text, count));
   each_kind(records, [this](Kind kind, const Record* begin, const Record* end) {
     return !on_part_ || on_part_(kind, static_cast<std::uint64_t>(end - begin));
   });
   if (*written == count) return {};
   const std::uint64_t lost = count - *written;
-  return tl::unexpected(SinkError{file_.path().string() + ": " + std::to_string(lost) + " rows of step " +
-                                      std::to_string(step.value) +
-                                      " are already there and were not written again",
-                                  lost});
+  return tl::unexpected(error_of(std::to_string(lost) + " rows of step " + std::to_string(step.value) +
+                                     " are already there and were not written again",
+                                 lost));
 }
 
 // A commit that fails may still have been made: looks.
@@ -66,7 +65,7 @@ SqliteResult<std::uint64_t> SqliteSink::write_transaction(Step step, const std::
 SqliteResult<std::uint64_t> SqliteSink::write_rows(Step step, const std::vector<Record>& records) {
   if (auto opened = open(); !opened) return tl::unexpected(opened.error());
   SqliteDatabase& database = file_.database();
-  if (auto begun = database.run("BEGIN IMMEDIATE"); !begun) return failure(begun.error());
+  if (auto begun = database.run("BEGIN IMMEDIATE"); !begun) return tl::unexpected(begun.error());
   for (const Step doubtful : doubtful_) {
     if (auto removed = rows_.remove_rows(database, doubtful); !removed)
       return tl::unexpected(removed.error());
@@ -74,9 +73,9 @@ SqliteResult<std::uint64_t> SqliteSink::write_rows(Step step, const std::vector<
   // Nothing is committed yet: this only shows progress.
   const auto written =
       rows_.write(database, step, records, [this](Kind kind) { return !on_part_ || on_part_(kind, 0); });
-  if (!written) return failure(written.error());
+  if (!written) return written;
   committing_ = *written;
-  if (auto committed = database.run("COMMIT"); !committed) return failure(committed.error());
+  if (auto committed = database.run("COMMIT"); !committed) return tl::unexpected(committed.error());
   doubtful_.clear();
   return written;
 }
@@ -88,14 +87,11 @@ SqliteResult<void> SqliteSink::open() {
   }
   const auto opened = file_.open();
   if (!opened) return tl::unexpected(SqliteError{SqliteError::Cause::environment, opened.error()});
-  if (*opened == MetricsFile::Opened::already) return {};
-  if (auto prepared = rows_.prepare(file_.database()); !prepared) return failure(prepared.error());
-  return {};
+  return *opened == MetricsFile::Opened::anew ? rows_.prepare(file_.database()) : SqliteResult<void>{};
 }
 
-tl::unexpected<SqliteError> SqliteSink::failure(const SqliteError& error) const {
-  return tl::unexpected(
-      SqliteError{error.cause, "cannot write " + file_.path().string() + ": " + error.text});
+SinkError SqliteSink::error_of(const std::string& text, std::uint64_t rows_lost) const {
+  return {file_.path().string() + ": " + text, rows_lost};
 }
 
 SqliteResult<bool> SqliteSink::is_kept(Step step) {

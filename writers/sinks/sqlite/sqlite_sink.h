@@ -39,7 +39,7 @@ class SqliteSink : public Sink {
   SqliteResult<std::uint64_t> write_transaction(Step step, const std::vector<Record>& records);
   SqliteResult<std::uint64_t> write_rows(Step step, const std::vector<Record>& records);
   SqliteResult<void> open();
-  tl::unexpected<SqliteError> failure(const SqliteError& error) const;
+  SinkError error_of(const std::string& text, std::uint64_t rows_lost) const;
   SqliteResult<bool> is_kept(Step step);
   void close(const SqliteError& error);
 
