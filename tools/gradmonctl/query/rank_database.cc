@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "tools/gradmonctl/query/rank_database.h"
 
+#include <algorithm>
 #include <chrono>
 #include <cstdio>
 #include <system_error>
