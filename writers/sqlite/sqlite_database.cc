@@ -3,6 +3,7 @@
 
 #include <sqlite3.h>
 
+#include <system_error>
 #include <utility>
 
 namespace gradmon {

@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 // The SQLite sink while its system calls fail, and when it is killed before each of them.
+#include <cstdio>
 #include <filesystem>
 #include <fstream>
 

@@ -3,7 +3,9 @@
 
 #include <exception>
 #include <filesystem>
+#include <iterator>
 #include <memory>
+#include <optional>
 #include <utility>
 
 #include "tools/gradmonctl/ask/find_job.h"

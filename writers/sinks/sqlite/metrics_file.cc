@@ -9,6 +9,7 @@
 #include <cerrno>
 #include <optional>
 #include <system_error>
+#include <utility>
 
 #include "control/files/descriptor.h"
 #include "control/log.h"

@@ -10,6 +10,7 @@
 #include <functional>
 #include <string>
 #include <tl/expected.hpp>
+#include <utility>
 
 #include "writers/sinks/sqlite/journal_choice.h"
 #include "writers/sqlite/sqlite_database.h"

@@ -7,8 +7,10 @@
 #include <cstdint>
 #include <functional>
 #include <memory>
+#include <utility>
 #include <vector>
 
+#include "control/step.h"
 #include "writers/queue/layout.h"
 #include "writers/queue/name_table.h"
 #include "writers/queue/record.h"

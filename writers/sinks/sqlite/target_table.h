@@ -7,7 +7,9 @@
 #include <cstdint>
 #include <memory>
 #include <unordered_map>
+#include <utility>
 
+#include "control/step.h"
 #include "writers/queue/name_table.h"
 #include "writers/queue/record.h"
 #include "writers/sqlite/sqlite_database.h"
