@@ -6,6 +6,7 @@
 
 #include "writers/sinks/csv/csv_sink.h"
 #include "writers/sinks/memory_sink.h"
+#include "writers/sinks/sqlite/sqlite_sink.h"
 
 namespace gradmon {
 namespace {
@@ -23,6 +24,11 @@ constexpr std::array kFormats{
     Format{"api",
            [](const SinkContext& context) -> std::unique_ptr<Sink> {
              return std::make_unique<MemorySink>(context.last_step);
+           }},
+    Format{"sqlite",
+           [](const SinkContext& context) -> std::unique_ptr<Sink> {
+             return std::make_unique<SqliteSink>(MetricsFile::Options{context.directory}, context.names,
+                                                 context.rank);
            }},
 };
 

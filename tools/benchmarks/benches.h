@@ -16,7 +16,7 @@ Bench idle_overhead();       // a step with an idle monitor, against a step with
 Bench commit_time();         // from a save or a command until all ranks know the verdict
 Bench edit_latency();        // the first step under an edited config
 Bench hub_idle();            // processor time and memory of the hub of a job that is off
-Bench rows_per_second();     // through the queue, and into CSV files
-Bench hubs_simulated();     // the agreement of thousands of ranks
+Bench rows_per_second();     // through the queue, into CSV files and into a database
+Bench hubs_simulated();      // the agreement of thousands of ranks
 
 }  // namespace gradmon

@@ -2,6 +2,7 @@
 #include <atomic>
 #include <chrono>
 #include <condition_variable>
+#include <filesystem>
 #include <functional>
 #include <memory>
 #include <mutex>
@@ -15,6 +16,8 @@
 #include "writers/queue/marker.h"
 #include "writers/queue/writer_thread.h"
 #include "writers/sinks/csv/csv_sink.h"
+#include "writers/sinks/sqlite/metrics_schema.h"
+#include "writers/sinks/sqlite/sqlite_sink.h"
 
 namespace gradmon {
 namespace {
@@ -89,8 +92,34 @@ double queue_rate(std::int64_t steps) {
   return static_cast<double>(all) / seconds_since(begin);
 }
 
+// A sink under test.
+struct SinkRun {
+  std::unique_ptr<Sink> (*make)(const std::filesystem::path& output, std::shared_ptr<const NameTable> names);
+  std::size_t (*rows_on_disk)(const std::filesystem::path& output);
+};
+
+std::unique_ptr<Sink> make_csv(const std::filesystem::path& output, std::shared_ptr<const NameTable> names) {
+  return std::make_unique<CsvSink>([output] { return output; }, std::move(names));
+}
+
+std::unique_ptr<Sink> make_sqlite(const std::filesystem::path& output,
+                                  std::shared_ptr<const NameTable> names) {
+  std::filesystem::create_directories(output);
+  MetricsFile::Options file;
+  file.directory = [output] { return output; };
+  return std::make_unique<SqliteSink>(std::move(file), std::move(names), Rank{0});
+}
+
+std::size_t rows_in_database(const std::filesystem::path& output) {
+  auto database = SqliteDatabase::open(output / kMetricsFileName, SqliteDatabase::Access::read_only);
+  if (!database) throw std::runtime_error(database.error().text);
+  const auto rows = database->integer("SELECT count(*) FROM v_metric_4");
+  if (!rows) throw std::runtime_error(rows.error().text);
+  return static_cast<std::size_t>(*rows);
+}
+
 // Rows per second, from the first push until all rows are in their files.
-double csv_rate(std::int64_t steps) {
+double sink_rate(const SinkRun& run, std::int64_t steps) {
   const ScratchJob place("{}");
   std::vector<Record> rows = rows_of_step();
   auto names = std::make_shared<NameTable>();
@@ -109,7 +138,7 @@ double csv_rate(std::int64_t steps) {
   layout.revision = Revision{1};
   layout.ops = {Op::norm, Op::min, Op::max, Op::mean, Op::nans, Op::zeros};
   std::vector<std::unique_ptr<Sink>> sinks;
-  sinks.push_back(std::make_unique<CsvSink>([output = place.output()] { return output; }, names));
+  sinks.push_back(run.make(place.output(), names));
   writer.begin_revision(layout, std::move(sinks));
   const auto begin = Clock::now();
   push_steps(*queue, rows, steps);
@@ -119,7 +148,7 @@ double csv_rate(std::int64_t steps) {
   const double taken = seconds_since(begin);
   lock.unlock();
   const std::size_t all = static_cast<std::size_t>(steps) * rows.size();
-  if (records_on_disk(place.output()) != all) throw std::runtime_error("not all rows are on disk");
+  if (run.rows_on_disk(place.output()) != all) throw std::runtime_error("not all rows are on disk");
   return static_cast<double>(all) / taken;
 }
 
@@ -140,16 +169,25 @@ Figure figure_of(const std::string& name, double goal, const std::string& what, 
 
 std::vector<Figure> measure(Effort effort) {
   const bool quick = effort == Effort::quick;
-  return {figure_of("rows_per_s_queue", 5e6, "one producer, one reader, steps of 1,000 rows, 65,536 places",
-                    quick ? 2 : 15, [&] { return queue_rate(quick ? 100 : 2000); }),
-          figure_of(
-              "rows_per_s_csv", 1e6,
-              "one producer, queue, writer thread and CSV files of six ops, one for each step of 1,000 rows",
-              quick ? 2 : 15, [&] { return csv_rate(quick ? 20 : 300); })};
+  return {
+      figure_of("rows_per_s_queue", 5e6, "one producer, one reader, steps of 1,000 rows, 65,536 places",
+                quick ? 2 : 15, [&] { return queue_rate(quick ? 100 : 2000); }),
+      figure_of(
+          "rows_per_s_csv", 1e6,
+          "one producer, queue, writer thread and CSV files of six ops, one for each step of 1,000 rows",
+          quick ? 2 : 15,
+          [&] {
+            return sink_rate({make_csv, records_on_disk}, quick ? 20 : 300);
+          }),
+      figure_of("rows_per_s_sqlite", 3e5,
+                "one producer, queue, writer thread and the SQLite database of six ops, steps of 1,000 rows",
+                quick ? 2 : 15, [&] {
+                  return sink_rate({make_sqlite, rows_in_database}, quick ? 20 : 300);
+                })};
 }
 
 }  // namespace
 
-Bench rows_per_second() { return {{"rows_per_s_queue", "rows_per_s_csv"}, measure}; }
+Bench rows_per_second() { return {{"rows_per_s_queue", "rows_per_s_csv", "rows_per_s_sqlite"}, measure}; }
 
 }  // namespace gradmon

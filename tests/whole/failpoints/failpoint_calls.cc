@@ -2,7 +2,7 @@
 // Preloaded into a process under test: counts its calls on files below one directory, and
 // makes chosen calls fail, stop the process or kill it. Not counted: openat, mkdirat,
 // fstatat, fchown, extended attributes by descriptor, fcntl, posix_fallocate, pwrite and
-// rmdir. Environment:
+// rmdir; counted for programs and libraries with large file support: fcntl64, mmap64, pwrite64. Environment:
 // GRADMON_FAILPOINT_BELOW is the directory, GRADMON_FAILPOINT_LOG the log of calls, and
 // GRADMON_FAILPOINTS the chosen calls (see failpoints.h).
 #include <dirent.h>
@@ -12,6 +12,7 @@
 #include <stdarg.h>
 #include <sys/file.h>
 #include <sys/inotify.h>
+#include <sys/mman.h>
 #include <sys/stat.h>
 #include <sys/syscall.h>
 #include <sys/uio.h>
@@ -230,6 +231,31 @@ GRADMON_WRAP_FD(int, fchmod, (int fd, mode_t mode) noexcept, (fd, mode))
 GRADMON_WRAP_FD(int, futimens, (int fd, const timespec* times) noexcept, (fd, times))
 GRADMON_WRAP_FD(int, ftruncate, (int fd, off_t size) noexcept, (fd, size))
 GRADMON_WRAP_FD(int, flock, (int fd, int operation) noexcept, (fd, operation))
+GRADMON_WRAP_PATH(int, stat64, (const char* path, struct stat64* out) noexcept, (path, out), path)
+GRADMON_WRAP_PATH(int, lstat64, (const char* path, struct stat64* out) noexcept, (path, out), path)
+GRADMON_WRAP_FD(int, fstat64, (int fd, struct stat64* out) noexcept, (fd, out))
+GRADMON_WRAP_FD(ssize_t, pread64, (int fd, void* out, size_t size, off64_t at), (fd, out, size, at))
+GRADMON_WRAP_FD(ssize_t, pwrite64, (int fd, const void* in, size_t size, off64_t at), (fd, in, size, at))
+GRADMON_WRAP_FD(int, ftruncate64, (int fd, off64_t size) noexcept, (fd, size))
+
+extern "C" void* mmap64(void* place, size_t size, int protection, int flags, int fd, off64_t at) noexcept {
+  static const auto next = next_of(static_cast<decltype(&mmap64)>(nullptr), "mmap64");
+  const int code = fd < 0 ? 0 : apply_failpoints_fd("mmap64", fd);
+  if (code == 0) return next(place, size, protection, flags, fd, at);
+  errno = code;
+  return MAP_FAILED;
+}
+
+// Its third argument is a pointer or an int; a pointer holds both.
+extern "C" int fcntl64(int fd, int command, ...) {
+  static const auto next = next_of(static_cast<int (*)(int, int, ...)>(nullptr), "fcntl64");
+  va_list rest;
+  va_start(rest, command);
+  void* const argument = va_arg(rest, void*);
+  va_end(rest);
+  if (const int code = apply_failpoints_fd("fcntl64", fd)) return failed<int>(code);
+  return next(fd, command, argument);
+}
 
 // Also closes the descriptor if it fails, as the kernel does.
 extern "C" int close(int fd) {

@@ -17,6 +17,7 @@ std::unique_ptr<Subcommand> evict_subcommand();
 std::unique_ptr<Subcommand> get_subcommand();
 std::unique_ptr<Subcommand> history_subcommand();
 std::unique_ptr<Subcommand> targets_subcommand();
+std::unique_ptr<Subcommand> query_subcommand();
 std::unique_ptr<Subcommand> validate_subcommand();
 std::unique_ptr<Subcommand> import_subcommand();
 std::unique_ptr<Subcommand> doctor_subcommand();
@@ -26,10 +27,11 @@ std::unique_ptr<Subcommand> run_subcommand();
 
 Subcommands all_subcommands() {
   Subcommands all;
-  for (const auto make : {status_subcommand, watch_subcommand, jobs_subcommand, on_subcommand, off_subcommand,
-                          set_subcommand, cancel_subcommand, evict_subcommand, get_subcommand,
-                          history_subcommand, targets_subcommand, validate_subcommand, import_subcommand,
-                          doctor_subcommand, schema_subcommand, keygen_subcommand, run_subcommand})
+  for (const auto make :
+       {status_subcommand, watch_subcommand, jobs_subcommand, on_subcommand, off_subcommand, set_subcommand,
+        cancel_subcommand, evict_subcommand, get_subcommand, history_subcommand, targets_subcommand,
+        query_subcommand, validate_subcommand, import_subcommand, doctor_subcommand, schema_subcommand,
+        keygen_subcommand, run_subcommand})
     all.push_back(make());
   return all;
 }

@@ -1,0 +1,86 @@
+// SPDX-License-Identifier: Apache-2.0
+// A database with any bytes overwritten is read by gradmonctl query and gone on with by the sink: each gives
+// rows or an error. The input is a list of overwritten bytes, of three bytes each: place (two), value.
+#include <unistd.h>
+
+#include <cstddef>
+#include <cstdint>
+#include <filesystem>
+#include <fstream>
+#include <iterator>
+#include <sstream>
+#include <string>
+
+#include "tests/fuzz/promise.h"
+#include "tools/gradmonctl/commands/query_command.h"
+#include "writers/sinks/sqlite/sqlite_sink.h"
+
+namespace {
+
+namespace fs = std::filesystem;
+using namespace gradmon;
+using gradmon::fuzz::promise;
+
+constexpr std::size_t kPatchBytes = 3;
+
+fs::path directory() {
+  static const fs::path made = [] {
+    std::string name =
+        fs::is_directory("/dev/shm") ? "/dev/shm/gradmon-fuzz-XXXXXX" : "/tmp/gradmon-fuzz-XXXXXX";
+    promise(::mkdtemp(name.data()) != nullptr, "a directory can be made");
+    return fs::path(name);
+  }();
+  return made;
+}
+
+// "" or the error.
+std::string write_step(std::int64_t step) {
+  MetricsFile::Options options;
+  options.directory = [] { return directory(); };
+  options.journal = [](const fs::path&) { return Journal::rollback; };  // one file
+  auto names = std::make_shared<NameTable>();
+  Record record;
+  record.kind = Kind::grad_reduced;
+  record.step = step;
+  record.target = names->intern("layers.3.weight");
+  record.mask = bit_of(Op::norm);
+  SqliteSink sink(options, names, Rank{0});
+  promise(sink.begin_revision(Layout{}).has_value(), "a revision begins");
+  const auto written = sink.write_step(Step{step}, {record});
+  promise(written || written.error().rows_lost == 1, "a lost row is counted");
+  return written ? "" : written.error().text;
+}
+
+std::string read_file(const fs::path& path) {
+  std::ifstream file(path, std::ios::binary);
+  return {std::istreambuf_iterator<char>(file), std::istreambuf_iterator<char>()};
+}
+
+const std::string& valid_database() {
+  static const std::string content = [] {
+    for (const std::int64_t step : {1, 2, 501}) promise(write_step(step).empty(), "a step is written");
+    return read_file(directory() / kMetricsFileName);
+  }();
+  return content;
+}
+
+}  // namespace
+
+extern "C" int LLVMFuzzerTestOneInput(const std::uint8_t* data, std::size_t size) {
+  std::string content = valid_database();
+  for (std::size_t i = 0; i + kPatchBytes <= size; i += kPatchBytes) {
+    const std::size_t place = (std::size_t{data[i]} << 8 | data[i + 1]) * content.size() / 65536;
+    content[place] = static_cast<char>(data[i + 2]);
+  }
+  for (const auto& entry : fs::directory_iterator(directory())) fs::remove_all(entry.path());
+  std::ofstream(directory() / kMetricsFileName, std::ios::binary) << content;
+  QueryRequest request;
+  request.sql = "SELECT count(*), sum(value), max(target) FROM v_metrics";
+  request.places = {directory().string()};
+  std::ostringstream out;
+  std::ostringstream err;
+  const int code = query_command(request, Console{out, err});
+  promise((code == kExitDone) == err.str().empty(), "a query that fails says why");
+  write_step(502);
+  return 0;
+}

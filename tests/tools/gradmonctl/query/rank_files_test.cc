@@ -1,0 +1,69 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "tools/gradmonctl/query/rank_files.h"
+
+#include "control/debian_version.h"
+#include "tests/support/temporary_directory.h"
+#include GRADMON_CATCH_HEADER
+
+namespace gradmon {
+namespace {
+
+namespace fs = std::filesystem;
+
+fs::path make_run(const fs::path& output_dir, const std::string& name) {
+  fs::create_directories(output_dir / name);
+  write_text(output_dir / name / "monitor_metrics.db", "x");
+  return output_dir / name;
+}
+
+std::string error_of(const fs::path& place, const std::string& run_id = "") {
+  const auto found = find_rank_files({place}, run_id);
+  REQUIRE_FALSE(found);
+  return found.error();
+}
+
+TEST_CASE("an output directory gives the databases of all ranks of its newest run") {
+  const TemporaryDirectory scratch;
+  make_run(scratch.path(), "Nov24_08-30-12-rank0-11111111");
+  for (const char* const rank : {"10", "2", "0"})
+    make_run(scratch.path(), "Nov24_08-30-12-rank" + std::string(rank) + "-22222222");
+  fs::last_write_time(scratch / "Nov24_08-30-12-rank0-11111111/monitor_metrics.db",
+                      fs::file_time_type::clock::now() - std::chrono::hours(1));
+  fs::create_directories(scratch / "Nov24_08-30-12-rank5-22222222");  // no database in it
+  make_run(scratch.path(), "another");
+  const auto found = find_rank_files({scratch.path()}, "");
+  REQUIRE(found);
+  CHECK(found->runs == std::vector<std::string>{"22222222", "11111111"});
+  REQUIRE(found->files.size() == 3);
+  CHECK(found->files[0].rank == 0);
+  CHECK(found->files[1].rank == 2);
+  CHECK(found->files[2].rank == 10);
+  CHECK(found->files[2].path == scratch / "Nov24_08-30-12-rank10-22222222/monitor_metrics.db");
+  const auto older = find_rank_files({scratch.path()}, "11111111");
+  REQUIRE(older);
+  CHECK(older->files.size() == 1);
+}
+
+TEST_CASE("a run directory and a database file are places too") {
+  const TemporaryDirectory scratch;
+  const fs::path run = make_run(scratch.path(), "Nov24_08-30-12-rank3-22222222");
+  for (const fs::path& place : {run, fs::path(run.string() + "/"), run / "monitor_metrics.db"}) {
+    const auto found = find_rank_files({place}, "");
+    REQUIRE(found);
+    REQUIRE(found->files.size() == 1);
+    CHECK(found->files[0].rank == 3);
+    CHECK(found->files[0].run_id == "22222222");
+  }
+}
+
+TEST_CASE("an error names the place and what was expected there") {
+  const TemporaryDirectory scratch;
+  CHECK(error_of(scratch / "none") == (scratch / "none").string() + ": No such file or directory");
+  CHECK(error_of(scratch.path()).find(scratch.path().string() + ": found no monitor_metrics.db here") == 0);
+  make_run(scratch.path(), "Nov24_08-30-12-rank0-11111111");
+  CHECK(error_of(scratch.path(), "33333333") ==
+        scratch.path().string() + ": found no run 33333333; expected one of 11111111");
+}
+
+}  // namespace
+}  // namespace gradmon

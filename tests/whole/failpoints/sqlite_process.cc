@@ -1,0 +1,67 @@
+// SPDX-License-Identifier: Apache-2.0
+// Writes 20 steps into the database of a directory, as the writer thread does, and prints
+// "SENT WRITTEN LOST". Usage: failpoint-sqlite DIRECTORY wal|rollback
+#include <filesystem>
+#include <iostream>
+#include <memory>
+#include <string>
+#include <vector>
+
+#include "writers/queue/name_table.h"
+#include "writers/queue/retrying_sink.h"
+#include "writers/sinks/sqlite/sqlite_sink.h"
+
+namespace {
+
+using namespace gradmon;
+
+constexpr std::int64_t kFirstStep = 490;  // the tenth step begins a partition
+constexpr std::int64_t kSteps = 20;
+
+std::vector<Record> records_of(NameTable& names, std::int64_t step) {
+  std::vector<Record> records;
+  for (const Kind kind : {Kind::actv, Kind::grad_reduced}) {
+    for (int i = 0; i < 60; ++i) {
+      Record record;
+      record.kind = kind;
+      record.step = step;
+      record.target = names.intern("layers." + std::to_string(i) + ".weight");
+      record.values[static_cast<std::size_t>(Op::norm)] = static_cast<double>(step);
+      record.mask = bit_of(Op::norm);
+      records.push_back(record);
+    }
+  }
+  return records;
+}
+
+}  // namespace
+
+int main(int argc, char** argv) {
+  if (argc != 3) return 2;
+  const std::filesystem::path directory = argv[1];
+  const Journal journal = std::string(argv[2]) == "wal" ? Journal::wal : Journal::rollback;
+  MetricsFile::Options options;
+  options.directory = [directory] { return directory; };
+  options.journal = [journal](const std::filesystem::path&) { return journal; };
+  options.busy_timeout = std::chrono::milliseconds(10);
+  auto names = std::make_shared<NameTable>();
+  Layout layout;
+  layout.revision = Revision{1};
+  std::uint64_t sent = 0;
+  RetryingSink::Outcome sum;
+  {
+    RetryingSink sink(std::make_unique<SqliteSink>(options, names, Rank{0}), layout, Pauses{});
+    RetryingSink::Time now{};
+    for (std::int64_t step = kFirstStep; step < kFirstStep + kSteps; ++step) {
+      const std::vector<Record> records = records_of(*names, step);
+      now += std::chrono::hours(1);  // no pause is longer
+      const auto outcome = sink.write(Step{step}, records, now);
+      sink.flush();
+      sent += records.size();
+      sum.written += outcome.written;
+      sum.lost += outcome.lost;
+    }
+  }
+  std::cout << sent << ' ' << sum.written << ' ' << sum.lost << std::endl;
+  return 0;
+}

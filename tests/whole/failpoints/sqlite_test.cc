@@ -1,0 +1,127 @@
+// SPDX-License-Identifier: Apache-2.0
+// The SQLite sink while its system calls fail, and when it is killed before each of them.
+#include <cstdio>
+#include <filesystem>
+#include <fstream>
+
+#include "control/debian_version.h"
+#include "tests/support/temporary_directory.h"
+#include "tests/whole/failpoints/failpoints.h"
+#include "tests/writers/sinks/sqlite/metrics_database.h"
+#include GRADMON_CATCH_HEADER
+
+namespace gradmon {
+namespace {
+
+namespace fs = std::filesystem;
+using State = FailpointProcess::State;
+
+constexpr std::uint64_t kRowsOfStep = 120;
+constexpr std::uint64_t kSteps = 20;
+
+// One run of failpoint-sqlite.
+class SqliteRun {
+ public:
+  SqliteRun(const fs::path& parent, const char* journal, const std::string& points)
+      : directory_(parent / "job") {
+    fs::remove_all(directory_);
+    fs::create_directories(directory_ / "out");
+    FailpointProcess process({{test_program("failpoint-sqlite"), out().string(), journal},
+                              {},
+                              out(),
+                              points,
+                              directory_ / "calls",
+                              directory_ / "printed"});
+    state_ = process.wait();
+    code_ = process.exit_code();
+    std::ifstream printed(directory_ / "printed");
+    for (std::string line; std::getline(printed, line);) last_line_ = line;
+  }
+
+  std::size_t calls() const { return read_lines(directory_ / "calls").size(); }
+  State state() const { return state_; }
+  fs::path out() const { return directory_ / "out"; }
+  fs::path database() const { return out() / kMetricsFileName; }
+
+  // "" if the process has ended by itself, its counts add up and the database has the rows it counted as
+  // written. `doubtful`: it may have one step more, whose commit failed, and which nobody could look at after
+  // that.
+  std::string wrong_counts(std::uint64_t doubtful = 0) const {
+    std::uint64_t sent = 0;
+    std::uint64_t written = 0;
+    std::uint64_t lost = 0;
+    if (state_ != State::exited || code_ != 0) return "ended with " + std::to_string(code_);
+    if (std::sscanf(last_line_.c_str(), "%lu %lu %lu", &sent, &written, &lost) != 3)
+      return "printed " + last_line_;
+    if (sent != kSteps * kRowsOfStep || written + lost != sent) return "counted " + last_line_;
+    const std::uint64_t stored = stored_rows_in(out());
+    if (stored != written && stored != written + doubtful * kRowsOfStep)
+      return std::to_string(stored) + " rows are stored; counted " + last_line_;
+    return damage();
+  }
+
+  // "" if the database is whole or does not exist, and has only whole steps.
+  std::string damage() const {
+    if (!fs::exists(database())) return "";
+    const std::string error = integrity_error(database());
+    if (!error.empty()) return error;
+    if (stored_rows(database()) == 0) return "";
+    const TextRows steps = query_rows(database(), "SELECT DISTINCT count(*) FROM v_metrics GROUP BY step");
+    return steps == TextRows{std::to_string(kRowsOfStep)} ? "" : "a step is not whole";
+  }
+
+ private:
+  const fs::path directory_;
+  State state_ = State::crashed;
+  int code_ = -1;
+  std::string last_line_;
+};
+
+fs::path memory_or_disk() {
+  return fs::is_directory("/dev/shm") ? fs::path("/dev/shm") : fs::temp_directory_path();
+}
+
+// Runs the program with each point in turn: "{n} {what}", for all its calls or, in the quick tier, one in
+// `stride`.
+void fail_each_call(const char* journal, const std::string& what, int stride) {
+  const TemporaryDirectory directory(memory_or_disk());
+  const SqliteRun plain(directory.path(), journal, "");
+  REQUIRE(plain.wrong_counts() == "");
+  const int calls = static_cast<int>(plain.calls());
+  REQUIRE(calls > 200);
+  for (int n = 1; n <= calls; n += full_scale() ? 1 : stride) {
+    const SqliteRun run(directory.path(), journal, std::to_string(n) + what);
+    CAPTURE(journal, n, what);
+    CHECK(run.wrong_counts(what[0] == '+' ? 1 : 0) == "");
+  }
+}
+
+TEST_CASE("every system call of the sink fails once, and the counts are exact") {
+  for (const char* const journal : {"wal", "rollback"}) {
+    fail_each_call(journal, " EIO", 23);
+    fail_each_call(journal, " ENOSPC", 47);
+  }
+}
+
+TEST_CASE("every system call of the sink fails from some moment on, and the counts are exact") {
+  for (const char* const journal : {"wal", "rollback"}) {
+    fail_each_call(journal, "+ EIO", 142);
+    fail_each_call(journal, "+ ENOSPC", 142);
+  }
+}
+
+TEST_CASE("a sink killed before any of its system calls leaves a whole database with whole steps") {
+  for (const char* const journal : {"wal", "rollback"}) {
+    const TemporaryDirectory directory(memory_or_disk());
+    const int calls = static_cast<int>(SqliteRun(directory.path(), journal, "").calls());
+    for (int n = 1; n <= calls; n += full_scale() ? 1 : 9) {
+      const SqliteRun run(directory.path(), journal, std::to_string(n) + " kill");
+      CAPTURE(journal, n);
+      CHECK(run.state() == State::killed);
+      CHECK(run.damage() == "");
+    }
+  }
+}
+
+}  // namespace
+}  // namespace gradmon

@@ -1,0 +1,328 @@
+// SPDX-License-Identifier: Apache-2.0
+// What the sink does when its file is deleted, replaced, damaged, locked or cannot be written.
+#include <sched.h>
+#include <sys/mount.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+#include <atomic>
+#include <thread>
+
+#include "control/debian_version.h"
+#include "tests/support/temporary_directory.h"
+#include "tests/writers/files_in.h"
+#include "tests/writers/sinks/sqlite/metrics_database.h"
+#include GRADMON_CATCH_HEADER
+
+using namespace gradmon;
+namespace fs = std::filesystem;
+
+namespace {
+
+struct Fixture {
+  explicit Fixture(Journal journal = Journal::wal) : options(file_options(scratch.path() / "run")) {
+    options.journal = [journal](const fs::path&) { return journal; };
+    start();
+  }
+  void start() {
+    sink = std::make_unique<SqliteSink>(options, names, Rank{3});
+    REQUIRE(sink->begin_revision(layout_with({Op::norm})));
+  }
+  fs::path path() const { return scratch.path() / "run" / kMetricsFileName; }
+  // "" if all rows were written.
+  std::string write(std::int64_t step, std::uint32_t rows = 10) {
+    const auto written = sink->write_step(Step{step}, norm_records(*names, step, rows));
+    return written ? "" : written.error().text;
+  }
+  TextRows steps() const { return query_rows(path(), "SELECT DISTINCT step FROM v_metrics ORDER BY step"); }
+
+  const TemporaryDirectory scratch;
+  MetricsFile::Options options;
+  const std::shared_ptr<NameTable> names = std::make_shared<NameTable>();
+  std::unique_ptr<SqliteSink> sink;
+};
+
+unsigned mode_of(const fs::path& path) {
+  struct stat seen {};
+  return ::stat(path.c_str(), &seen) == 0 ? seen.st_mode & 07777U : 0;
+}
+
+}  // namespace
+
+TEST_CASE("a new database and its side files have mode 0640") {
+  const mode_t before = ::umask(022);
+  Fixture f;
+  CHECK(f.write(1) == "");
+  ::umask(before);
+  for (const char* const side : {"", "-wal", "-shm"}) CHECK(mode_of(f.path().string() + side) == 0640);
+}
+
+TEST_CASE("a closed database is one file") {
+  Fixture f;
+  CHECK(f.write(1) == "");
+  f.sink.reset();
+  CHECK(files_in(f.path().parent_path()) == std::set<std::string>{kMetricsFileName});
+  CHECK(f.steps() == TextRows{"1"});
+}
+
+TEST_CASE("a rollback journal holds the same rows") {
+  Fixture f(Journal::rollback);
+  CHECK(f.write(1) == "");
+  CHECK(f.write(2) == "");
+  CHECK(query_rows(f.path(), "PRAGMA journal_mode") == TextRows{"delete"});  // of the reader's connection
+  CHECK(files_in(f.path().parent_path()) ==
+        std::set<std::string>{kMetricsFileName, std::string(kMetricsFileName) + "-journal"});
+  CHECK(f.steps() == TextRows{"1", "2"});
+  CHECK(integrity_error(f.path()) == "");
+}
+
+TEST_CASE("a deleted directory or database is made anew") {
+  Fixture f;
+  CHECK(f.write(1) == "");
+  fs::remove_all(f.path().parent_path());
+  CHECK(f.write(2) == "");
+  CHECK(f.steps() == TextRows{"2"});
+  fs::remove(f.path());
+  CHECK(f.write(3) == "");
+  CHECK(f.steps() == TextRows{"3"});
+  CHECK(integrity_error(f.path()) == "");
+}
+
+TEST_CASE("a database that is moved away is complete, and a new one is made in its place") {
+  Fixture f;
+  CHECK(f.write(1) == "");
+  const fs::path moved = f.scratch.path() / "moved.db";
+  fs::rename(f.path(), moved);
+  CHECK(f.write(2) == "");
+  CHECK(query_rows(moved, "SELECT count(*), max(step) FROM v_metrics") == TextRows{"10|1"});
+  CHECK(f.steps() == TextRows{"2"});
+}
+
+TEST_CASE("deleted side files lose no row that was written") {
+  for (const char* const side : {"-wal", "-shm"}) {
+    Fixture f;
+    CHECK(f.write(1) == "");
+    fs::remove(f.path().string() + side);
+    CHECK(f.write(2) == "");
+    CHECK(f.steps() == TextRows{"1", "2"});
+    CHECK(integrity_error(f.path()) == "");
+  }
+}
+
+TEST_CASE("a file that is no database of ours is moved aside and kept") {
+  for (const bool database : {false, true}) {
+    Fixture f;
+    fs::create_directories(f.path().parent_path());
+    const std::string garbage(10'000, 'x');
+    write_text(f.path(), database ? "" : garbage);
+    if (database) {
+      auto foreign = SqliteDatabase::open(f.path(), SqliteDatabase::Access::read_write);
+      REQUIRE(foreign);
+      REQUIRE(foreign->run("CREATE TABLE other (a); INSERT INTO other VALUES (42)"));
+    }
+    CHECK(f.write(1) == "");
+    CHECK(f.steps() == TextRows{"1"});
+    const fs::path aside = f.path().string() + ".aside-1";
+    if (database) CHECK(query_rows(aside, "SELECT a FROM other") == TextRows{"42"});
+    if (!database) CHECK(read_text(aside) == garbage);
+  }
+}
+
+TEST_CASE("a directory, a link and a pipe in the place of the database are moved aside") {
+  for (const int what : {0, 1, 2}) {
+    Fixture f;
+    fs::create_directories(f.path().parent_path());
+    const fs::path elsewhere = f.scratch.path() / "elsewhere";
+    write_text(elsewhere, "precious");
+    if (what == 0) fs::create_directory(f.path());
+    if (what == 1) fs::create_symlink(elsewhere, f.path());
+    if (what == 2) REQUIRE(::mkfifo(f.path().c_str(), 0600) == 0);
+    CHECK(f.write(1) == "");
+    CHECK(f.steps() == TextRows{"1"});
+    CHECK(read_text(elsewhere) == "precious");
+    CHECK(fs::symlink_status(f.path().string() + ".aside-1").type() != fs::file_type::not_found);
+  }
+}
+
+TEST_CASE("a database with our mark and other tables, an endless view or a newer version is moved aside") {
+  const std::string mark = "PRAGMA application_id = " + std::to_string(kMetricsApplicationId) + ";";
+  for (const std::string& content :
+       {mark + "PRAGMA user_version = 2; CREATE TABLE a (b)",
+        mark + "PRAGMA user_version = 1; CREATE TABLE a (b)",
+        mark + "PRAGMA user_version = 1; CREATE VIEW monitoring_metrics (metric_id, metric_name) AS WITH "
+               "RECURSIVE "
+               "r (x) AS (SELECT 1 UNION ALL SELECT x + 1 FROM r) SELECT x, 'endless' FROM r"}) {
+    Fixture f;
+    fs::create_directories(f.path().parent_path());
+    write_text(f.path(), "");
+    auto hostile = SqliteDatabase::open(f.path(), SqliteDatabase::Access::read_write);
+    REQUIRE(hostile);
+    REQUIRE(hostile->run(content));
+    hostile = tl::unexpected(SqliteError{});
+    CHECK(f.write(1) == "");
+    CHECK(f.steps() == TextRows{"1"});
+    CHECK(fs::exists(f.path().string() + ".aside-1"));
+  }
+}
+
+TEST_CASE("a trigger in the file is not followed") {
+  Fixture f;
+  CHECK(f.write(1) == "");
+  auto other = SqliteDatabase::open(f.path(), SqliteDatabase::Access::read_write);
+  REQUIRE(other);
+  REQUIRE(
+      other->run("CREATE TRIGGER t AFTER INSERT ON metric_4_step_0_499 BEGIN DELETE FROM "
+                 "metric_4_step_0_499; END"));
+  CHECK(f.write(2) == "");
+  CHECK(f.steps() == TextRows{"1", "2"});
+}
+
+TEST_CASE("a database damaged while it is open is moved aside and the step goes to a new one") {
+  Fixture f;
+  for (std::int64_t step = 0; step < 300; ++step) CHECK(f.write(step, 100) == "");
+  f.sink.reset();
+  const auto size = fs::file_size(f.path());
+  std::string content = read_text(f.path());
+  for (std::size_t at = 8192; at < size; at += 64) content[at] = '\xff';
+  write_text(f.path(), content);
+  f.start();
+  CHECK(f.write(300) == "");
+  CHECK(f.steps() == TextRows{"300"});
+  CHECK(read_text(f.path().string() + ".aside-1").size() == content.size());
+}
+
+TEST_CASE("no more than eight files are moved aside") {
+  Fixture f;
+  fs::create_directories(f.path().parent_path());
+  for (int i = 1; i <= MetricsFile::kMostAside; ++i)
+    write_text(f.path().string() + ".aside-" + std::to_string(i), "older");
+  write_text(f.path(), std::string(10'000, 'x'));
+  CHECK(f.write(1) ==
+        f.path().string() + ": file is not a database, and 8 files are already moved aside; remove them");
+  CHECK(read_text(f.path()).size() == 10'000);
+  CHECK(read_text(f.path().string() + ".aside-1") == "older");
+}
+
+TEST_CASE("a step is lost and counted while another process has the database locked, and no longer") {
+  for (const Journal journal : {Journal::wal, Journal::rollback}) {
+    Fixture f(journal);
+    CHECK(f.write(1) == "");
+    auto other = SqliteDatabase::open(f.path(), SqliteDatabase::Access::read_write);
+    REQUIRE(other);
+    REQUIRE(other->run("BEGIN IMMEDIATE"));
+    const auto locked = f.sink->write_step(Step{2}, norm_records(*f.names, 2, 10));
+    REQUIRE_FALSE(locked);
+    CHECK(locked.error().rows_lost == 10);
+    CHECK(locked.error().text.find(f.path().string() + ": database is locked") != std::string::npos);
+    REQUIRE(other->run("ROLLBACK"));
+    CHECK(f.write(3) == "");
+    CHECK(f.steps() == TextRows{"1", "3"});
+  }
+}
+
+TEST_CASE("a reader in the middle of its query does not hold up the writer of a write-ahead log") {
+  Fixture f;
+  CHECK(f.write(1) == "");
+  auto reader = SqliteDatabase::open(f.path(), SqliteDatabase::Access::read_only);
+  REQUIRE(reader);
+  auto query = reader->prepare("SELECT count(*) OVER (), step FROM metric_4_step_0_499");
+  REQUIRE(query);
+  REQUIRE(query->step());
+  for (std::int64_t step = 2; step < 50; ++step) CHECK(f.write(step) == "");
+  int rows = 1;
+  while (*query->step()) ++rows;
+  CHECK(rows == 10);
+  CHECK(f.steps().size() == 49);
+}
+
+TEST_CASE("a reader sees whole steps only, while they are written") {
+  Fixture f;
+  CHECK(f.write(0, 200) == "");
+  std::atomic<bool> stop{false};
+  int wrong = 0;
+  int looks = 0;
+  std::thread reader([&] {
+    while (!stop) {
+      const TextRows rows =
+          query_rows(f.path(), "SELECT count(*) % 200, count(DISTINCT step) * 200 = count(*) FROM v_metrics");
+      wrong += rows == TextRows{"0|1"} ? 0 : 1;
+      ++looks;
+    }
+  });
+  for (std::int64_t step = 1; step < 600; ++step) CHECK(f.write(step, 200) == "");
+  stop = true;
+  reader.join();
+  CHECK(looks > 0);
+  CHECK(wrong == 0);
+}
+
+TEST_CASE("a directory that cannot be made is an error that names it") {
+  Fixture f;
+  f.options.directory = [] { return fs::path("/proc/no/such/directory"); };
+  f.start();
+  CHECK(f.write(1) ==
+        "/proc/no/such/directory/monitor_metrics.db: cannot make it: No such file or directory");
+}
+
+namespace {
+
+struct FullDisk {
+  bool mounted = false;
+  std::uint64_t sent = 0;
+  std::uint64_t written = 0;
+  std::uint64_t stored = 0;
+  int lost_steps = 0;
+  int written_after = 0;
+  std::string error;
+  std::string damage;
+};
+
+// In a mount namespace of its own thread: writes steps until a small disk is full, then frees space.
+FullDisk fill_disk(const fs::path& place, Journal journal) {
+  FullDisk result;
+  std::thread([&] {
+    result.mounted = ::unshare(CLONE_NEWNS) == 0 &&
+                     ::mount(nullptr, "/", nullptr, MS_REC | MS_PRIVATE, nullptr) == 0 &&
+                     ::mount("none", place.c_str(), "tmpfs", 0, "size=4m") == 0;
+    if (!result.mounted) return;
+    const std::string ballast = (place / "ballast").string();
+    write_text(ballast, std::string(2'000'000, 'b'));
+    MetricsFile::Options options = file_options(place);
+    options.journal = [journal](const fs::path&) { return journal; };
+    auto names = std::make_shared<NameTable>();
+    SqliteSink sink(options, names, Rank{3});
+    if (!sink.begin_revision(layout_with({Op::norm}))) return;
+    const auto write = [&](std::int64_t step) {
+      const auto written = sink.write_step(Step{step}, norm_records(*names, step, 500));
+      result.sent += 500;
+      result.written += 500 - (written ? 0 : written.error().rows_lost);
+      if (!written) result.error = written.error().text;
+      return written.has_value();
+    };
+    std::int64_t step = 0;
+    while (step < 1000 && result.lost_steps < 20) result.lost_steps += write(step++) ? 0 : 1;
+    fs::remove(ballast);
+    for (int i = 0; i < 5; ++i) result.written_after += write(step++) ? 1 : 0;
+    result.stored = stored_rows_in(place);
+    result.damage = integrity_error(place / kMetricsFileName);
+  }).join();
+  return result;
+}
+
+}  // namespace
+
+TEST_CASE("a full disk loses whole steps, all counted, and writing resumes when there is space") {
+  for (const Journal journal : {Journal::wal, Journal::rollback}) {
+    const TemporaryDirectory scratch;
+    const FullDisk result = fill_disk(scratch.path(), journal);
+    if (!result.mounted) {
+      WARN("skipped: needs root, to mount a small disk");
+      return;
+    }
+    CHECK(result.lost_steps == 20);
+    CHECK(result.error.find("database or disk is full") != std::string::npos);
+    CHECK(result.written_after == 5);
+    CHECK(result.stored == result.written);
+    CHECK(result.damage == "");
+  }
+}

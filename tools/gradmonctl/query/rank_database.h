@@ -1,0 +1,83 @@
+// SPDX-License-Identifier: Apache-2.0
+// Reads the database of one rank, a page of rows at a time. No lock is held between pages, so a slow reader
+// never holds up the rank that writes. One thread at a time.
+#pragma once
+
+#include <array>
+#include <cstddef>
+#include <cstdint>
+#include <filesystem>
+#include <limits>
+#include <optional>
+#include <string>
+#include <tl/expected.hpp>
+#include <unordered_map>
+#include <vector>
+
+#include "writers/sinks/sqlite/metrics_schema.h"
+#include "writers/sqlite/sqlite_database.h"
+
+namespace gradmon {
+
+struct StepRange {
+  std::int64_t first = 0;
+  std::int64_t last = std::numeric_limits<std::int64_t>::max();
+};
+
+struct TargetName {
+  std::string name;
+  std::int64_t vpp_stage = 0;
+  std::int64_t micro_step = 0;
+};
+
+class RankDatabase {
+ public:
+  static constexpr std::size_t kPageRows = 2048;
+
+  // A row of a partition: the statistics of one target in one step.
+  struct Row {
+    std::int64_t rank = 0;
+    std::int64_t step = 0;
+    std::int64_t target_id = 0;
+    std::int64_t nan_mask = 0;
+    std::vector<std::optional<double>> values = {};  // of the metric's statistics; empty: null
+  };
+  // Where the next page of a partition begins.
+  struct Place {
+    std::int64_t rank = -1;
+    bool in_rank = false;  // rows of `rank` may follow; false: the next rank is looked for
+    std::int64_t step = -1;
+    std::int64_t target_id = -1;
+  };
+
+  // Opens a database that nobody may be writing any more, or that a rank writes at this moment. An error
+  // names the file and what was expected. A database that its rank is just making has no metrics.
+  static tl::expected<RankDatabase, std::string> open(const std::filesystem::path& path);
+
+  const std::filesystem::path& path() const { return path_; }
+  const std::vector<StoredMetric>& metrics() const { return metrics_; }
+
+  // Fills `rows` with the next rows of a partition within the steps; none: the end. `place` begins as
+  // Place{}.
+  tl::expected<void, std::string> read_page(const StoredMetric& metric, const std::string& partition,
+                                            const StepRange& steps, Place& place, std::vector<Row>& rows);
+  // Null if the database has no such target.
+  tl::expected<const TargetName*, std::string> target(std::int64_t id);
+
+ private:
+  SqliteResult<bool> find_rank(const std::string& partition, Place& place);
+  SqliteResult<void> read_rows(const StoredMetric& metric, const std::string& partition,
+                               const StepRange& steps, Place& place, std::vector<Row>& rows);
+  SqliteResult<void> read_targets();
+  std::string describe(const SqliteError& error) const;
+
+  std::filesystem::path path_;
+  SqliteDatabase database_;
+  std::vector<StoredMetric> metrics_;
+  std::unordered_map<std::int64_t, TargetName> targets_;
+};
+
+// The steps of a partition, by its name.
+StepRange steps_of(const std::string& partition);
+
+}  // namespace gradmon

@@ -1,0 +1,82 @@
+// SPDX-License-Identifier: Apache-2.0
+// The schema of monitor_metrics.db (FORMAT.md, "SQLite"). Pure.
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+#include <string>
+#include <string_view>
+#include <vector>
+
+#include "control/vocabulary.h"
+#include "writers/queue/layout.h"
+
+namespace gradmon {
+
+inline constexpr const char* kMetricsFileName = "monitor_metrics.db";
+inline constexpr std::int64_t kMetricsApplicationId = 0x67726d6e;  // "grmn"
+inline constexpr std::int64_t kMetricsSchemaVersion = 1;           // user_version; a reader refuses others
+inline constexpr std::int64_t kPartitionSteps = 500;               // steps of one partition table
+
+// The metric of a kind: 1, 2, … in the order of Kind. 15 and 16 are reserved for `update` and `ratio`.
+constexpr std::int64_t metric_id_of(Kind kind) { return static_cast<std::int64_t>(kind) + 1; }
+
+// A statistic: a column of partition tables.
+struct MetricStat {
+  const char* name;
+  int nan_bit;         // of nan_mask, set if the value is NaN; the same in all versions
+  std::uint8_t value;  // index into Record::values
+};
+
+// All statistics of all metrics, in the order of columns: msprobe's six, the other ops, the others.
+// `value` is 0.
+const std::vector<MetricStat>& all_metric_stats();
+// 63 for a statistic that this version does not know.
+int nan_bit_of(const std::string& stat);
+// The statistics of a kind under a layout, in the order of columns.
+std::vector<MetricStat> metric_stats_of(Kind kind, const Layout& layout);
+
+// The partition table of a metric and a step.
+struct PartitionName {
+  std::int64_t metric_id = 0;
+  std::int64_t first_step = 0;
+
+  std::int64_t last_step() const { return first_step + kPartitionSteps - 1; }
+  std::string text() const;  // "metric_4_step_500_999"
+};
+PartitionName partition_of(std::int64_t metric_id, std::int64_t step);
+
+// Creates everything except partitions and their views. One transaction.
+std::string create_metrics_schema();
+// `stats`: names of statistics.
+std::string create_partition(const std::string& name, const std::vector<std::string>& stats);
+
+// A metric as a database stores it.
+struct StoredMetric {
+  std::int64_t id = 0;
+  std::string name = {};
+  std::vector<std::string> stats = {};       // in the order of columns
+  std::vector<std::string> partitions = {};  // names, ascending by step
+};
+
+// A query for the rows of v_metrics that `table`, a partition or a union of partitions, gives.
+std::string select_values(const StoredMetric& metric, const std::string& table);
+
+struct MetricsView {
+  std::string name;
+  std::string select;
+};
+// `v_metric_{id}` over the partitions of the metric; of many partitions, helper views
+// `v_metric_{id}_{n}` too, which come first.
+std::vector<MetricsView> metric_views(const StoredMetric& metric);
+// v_metrics. None of the metrics may be without partitions; there may be no metric.
+MetricsView all_metrics_view(const std::vector<StoredMetric>& metrics);
+// v_nonfinite, over v_metrics, and v_layer_step, over `layered`: v_metrics with a column `layer`, without
+// targets of no layer.
+std::vector<MetricsView> derived_views(const std::string& layered);
+
+// The layer that a target belongs to: its name up to the first part that is a number ("layers.3" of
+// "layers.3.fc.weight"); empty if it has no such part.
+std::string_view layer_of(std::string_view target);
+
+}  // namespace gradmon

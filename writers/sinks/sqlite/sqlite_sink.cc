@@ -1,0 +1,109 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "writers/sinks/sqlite/sqlite_sink.h"
+
+#include <string>
+
+namespace gradmon {
+
+SqliteSink::SqliteSink(MetricsFile::Options file, std::shared_ptr<const NameTable> names, Rank rank)
+    : file_(std::move(file)), rows_(std::move(names), rank) {}
+
+SqliteSink::~SqliteSink() { rows_.release(); }
+
+tl::expected<void, SinkError> SqliteSink::begin_revision(const Layout& layout) {
+  rows_.begin_revision(layout);
+  return {};
+}
+
+tl::expected<void, SinkError> SqliteSink::write_step(Step step, const std::vector<Record>& records) {
+  const std::uint64_t count = records.size();
+  auto written = write_or_look(step, records);
+  // The damaged file is moved aside, and the step goes to a new one.
+  if (!written && written.error().cause == SqliteError::Cause::damaged)
+    written = write_or_look(step, records);
+  if (!written) return tl::unexpected(error_of(written.error().text, count));
+  each_kind(records, [this](Kind kind, const Record* begin, const Record* end) {
+    return !on_part_ || on_part_(kind, static_cast<std::uint64_t>(end - begin));
+  });
+  if (*written == count) return {};
+  const std::uint64_t lost = count - *written;
+  return tl::unexpected(error_of(std::to_string(lost) + " rows of step " + std::to_string(step.value) +
+                                     " are already there and were not written again",
+                                 lost));
+}
+
+// A commit that fails may still have been made: looks.
+SqliteResult<std::uint64_t> SqliteSink::write_or_look(Step step, const std::vector<Record>& records) {
+  const auto written = write_transaction(step, records);
+  if (written || !committing_ || written.error().cause == SqliteError::Cause::busy) return written;
+  const auto kept = is_kept(step);
+  if (kept && *kept) {
+    doubtful_.clear();
+    return *committing_;
+  }
+  if (!kept && doubtful_.size() < kMostDoubtful) doubtful_.push_back(step);
+  return written;
+}
+
+// The rows written. Whatever fails, an exception too, closes the file, which rolls back.
+SqliteResult<std::uint64_t> SqliteSink::write_transaction(Step step, const std::vector<Record>& records) {
+  struct Closer {
+    SqliteSink& sink;
+    SqliteError error = {};
+    bool committed = false;
+    ~Closer() {
+      if (!committed) sink.close(error);
+    }
+  } closer{*this};
+  committing_.reset();
+  const auto written = write_rows(step, records);
+  closer.committed = written.has_value();
+  if (!written) closer.error = written.error();
+  return written;
+}
+
+SqliteResult<std::uint64_t> SqliteSink::write_rows(Step step, const std::vector<Record>& records) {
+  if (auto opened = open(); !opened) return tl::unexpected(opened.error());
+  SqliteDatabase& database = file_.database();
+  if (auto begun = database.run("BEGIN IMMEDIATE"); !begun) return tl::unexpected(begun.error());
+  for (const Step doubtful : doubtful_) {
+    if (auto removed = rows_.remove_rows(database, doubtful); !removed)
+      return tl::unexpected(removed.error());
+  }
+  // Nothing is committed yet: this only shows progress.
+  const auto written =
+      rows_.write(database, step, records, [this](Kind kind) { return !on_part_ || on_part_(kind, 0); });
+  if (!written) return written;
+  committing_ = *written;
+  if (auto committed = database.run("COMMIT"); !committed) return tl::unexpected(committed.error());
+  doubtful_.clear();
+  return written;
+}
+
+SqliteResult<void> SqliteSink::open() {
+  if (file_.is_open() && !file_.is_unchanged()) {
+    rows_.release();
+    file_.leave();
+  }
+  const auto opened = file_.open();
+  if (!opened) return tl::unexpected(SqliteError{SqliteError::Cause::environment, opened.error()});
+  return *opened == MetricsFile::Opened::anew ? rows_.prepare(file_.database()) : SqliteResult<void>{};
+}
+
+SinkError SqliteSink::error_of(const std::string& text, std::uint64_t rows_lost) const {
+  return {file_.path().string() + ": " + text, rows_lost};
+}
+
+SqliteResult<bool> SqliteSink::is_kept(Step step) {
+  const auto opened = open();
+  auto kept = opened ? rows_.has_rows(file_.database(), step) : tl::unexpected(opened.error());
+  if (!kept) close(kept.error());
+  return kept;
+}
+
+void SqliteSink::close(const SqliteError& error) {
+  rows_.release();
+  file_.close_after(error);
+}
+
+}  // namespace gradmon

@@ -1,0 +1,80 @@
+// SPDX-License-Identifier: Apache-2.0
+// Writes the rows of a step into the tables of a database, within the caller's transaction. One thread at a
+// time.
+#pragma once
+
+#include <array>
+#include <cstdint>
+#include <functional>
+#include <memory>
+#include <utility>
+#include <vector>
+
+#include "control/step.h"
+#include "writers/queue/layout.h"
+#include "writers/queue/name_table.h"
+#include "writers/queue/record.h"
+#include "writers/sinks/sqlite/metric_catalog.h"
+#include "writers/sinks/sqlite/target_table.h"
+#include "writers/sqlite/sqlite_database.h"
+
+namespace gradmon {
+
+// Calls `on_kind(kind, begin, end)` for the records of each kind, until it returns false. They are sorted by
+// kind.
+template <class OnKind>
+void each_kind(const std::vector<Record>& records, const OnKind& on_kind) {
+  const Record* const end = records.data() + records.size();
+  for (const Record* begin = records.data(); begin != end;) {
+    const Record* next = begin;
+    while (next != end && next->kind == begin->kind) ++next;
+    if (!on_kind(begin->kind, begin, next)) return;
+    begin = next;
+  }
+}
+
+class StepWriter {
+ public:
+  // `names` resolves the ids in the records; `rank` is the rank of all rows.
+  StepWriter(std::shared_ptr<const NameTable> names, Rank rank)
+      : rank_(rank), targets_(std::move(names), rank) {}
+
+  void begin_revision(const Layout& layout);
+  // After the database was opened. After a rollback it must be opened anew.
+  [[nodiscard]] SqliteResult<void> prepare(SqliteDatabase& database);
+  // Before the database is closed.
+  void release();
+
+  // Returns the number of rows written. A row whose target already has one of that kind in that step is left
+  // out. `go_on` is called now and then; false: the step is given up.
+  [[nodiscard]] SqliteResult<std::uint64_t> write(SqliteDatabase& database, Step step,
+                                                  const std::vector<Record>& records,
+                                                  const std::function<bool(Kind)>& go_on);
+
+  [[nodiscard]] SqliteResult<bool> has_rows(SqliteDatabase& database, Step step) const;
+  [[nodiscard]] SqliteResult<void> remove_rows(SqliteDatabase& database, Step step) const;
+
+ private:
+  static constexpr std::size_t kRowsOfInsert = 32;  // several rows a statement: twice as fast
+
+  // The partition of one kind for the current range of steps.
+  struct Output {
+    std::vector<MetricStat> stats;
+    bool has_micro_step = false;
+    std::int64_t first_step = -1;  // of the partition that the statements insert into; -1: none
+    SqliteStatement insert_one;
+    SqliteStatement insert_many;  // kRowsOfInsert
+  };
+
+  SqliteResult<void> open_partition(SqliteDatabase& database, Kind kind, Step step);
+  SqliteResult<void> insert(SqliteDatabase& database, Output& output, const Record* begin, std::size_t rows);
+  SqliteResult<void> note_step(Step step);
+
+  const Rank rank_;  // constant after construction
+  MetricCatalog catalog_;
+  TargetTable targets_;
+  std::array<Output, kKinds> outputs_;
+  SqliteStatement note_step_;
+};
+
+}  // namespace gradmon

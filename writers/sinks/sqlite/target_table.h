@@ -1,0 +1,57 @@
+// SPDX-License-Identifier: Apache-2.0
+// The rows that describe the targets of a database: ids, layers, shapes and data types. One
+// thread at a time.
+#pragma once
+
+#include <array>
+#include <cstdint>
+#include <memory>
+#include <unordered_map>
+#include <utility>
+
+#include "control/step.h"
+#include "writers/queue/name_table.h"
+#include "writers/queue/record.h"
+#include "writers/sqlite/sqlite_database.h"
+
+namespace gradmon {
+
+class TargetTable {
+ public:
+  TargetTable(std::shared_ptr<const NameTable> names, Rank rank) : names_(std::move(names)), rank_(rank) {}
+
+  // Forgets everything about the previous database. Before the database is closed, too.
+  void forget();
+  [[nodiscard]] SqliteResult<void> prepare(SqliteDatabase& database);
+
+  // The id of the record's target, which is added if it is unknown. Adds a row of target_tensors if shape or
+  // data type differ from those of the target's last record of that kind.
+  [[nodiscard]] SqliteResult<std::int64_t> id_of(SqliteDatabase& database, const Record& record,
+                                                 std::int32_t micro_step);
+
+ private:
+  struct Tensor {
+    std::uint32_t shape = 0;
+    DType dtype = DType::unknown;
+  };
+  struct Target {
+    std::int64_t id = 0;
+    std::array<Tensor, kKinds> tensors{};  // of the last record of each kind
+  };
+
+  SqliteResult<std::int64_t> find_or_add(SqliteDatabase& database, std::uint32_t target,
+                                         std::int32_t micro_step);
+  SqliteResult<void> add_tensor(std::int64_t target_id, const Record& record);
+
+  // Constant after construction.
+  const std::shared_ptr<const NameTable> names_;
+  const Rank rank_;
+
+  std::unordered_map<std::uint64_t, Target> targets_;  // by target and micro step
+  SqliteStatement find_;
+  SqliteStatement add_;
+  SqliteStatement add_layer_;
+  SqliteStatement add_tensor_;
+};
+
+}  // namespace gradmon

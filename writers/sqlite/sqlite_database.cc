@@ -1,0 +1,225 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "writers/sqlite/sqlite_database.h"
+
+#include <sqlite3.h>
+
+#include <system_error>
+#include <utility>
+
+namespace gradmon {
+namespace {
+
+SqliteError::Cause cause_of(int code) {
+  switch (code & 0xff) {
+    case SQLITE_BUSY:
+    case SQLITE_LOCKED:
+      return SqliteError::Cause::busy;
+    case SQLITE_CORRUPT:
+    case SQLITE_NOTADB:
+    case SQLITE_ERROR:
+    case SQLITE_MISMATCH:
+    case SQLITE_CONSTRAINT:
+    case SQLITE_FORMAT:
+      return SqliteError::Cause::damaged;
+    default:
+      return SqliteError::Cause::environment;
+  }
+}
+
+tl::unexpected<SqliteError> failure(sqlite3* database, int code) {
+  // The handle's message is about its last call; for a failed open it may be empty.
+  std::string text = database != nullptr ? sqlite3_errmsg(database) : sqlite3_errstr(code);
+  const int errno_of_call = database != nullptr ? sqlite3_system_errno(database) : 0;
+  const bool of_file = (code & 0xff) == SQLITE_IOERR || (code & 0xff) == SQLITE_CANTOPEN;
+  if (of_file && errno_of_call != 0) text += " (" + std::system_category().message(errno_of_call) + ")";
+  return tl::unexpected(SqliteError{cause_of(code), std::move(text)});
+}
+
+std::string quoted(std::string_view text, char quote) {
+  std::string all(1, quote);
+  for (const char c : text) {
+    if (c == quote) all += quote;
+    all += c;
+  }
+  return all + quote;
+}
+
+// A file name as SQLite's URI: "file:/out/a%20b".
+std::string uri_of(const std::string& path, const char* parameters) {
+  constexpr const char* kHex = "0123456789abcdef";
+  std::string uri = "file:";
+  for (const char c : path) {
+    const auto byte = static_cast<unsigned char>(c);
+    const bool plain = (c >= 'a' && c <= 'z') || (c >= 'A' && c <= 'Z') || (c >= '0' && c <= '9') ||
+                       c == '/' || c == '.' || c == '-' || c == '_';
+    if (plain) {
+      uri += c;
+    } else {
+      uri += {'%', kHex[byte >> 4], kHex[byte & 15]};
+    }
+  }
+  return uri + parameters;
+}
+
+// Whatever the file's schema says must do no harm in this process.
+void distrust(sqlite3* database) {
+  sqlite3_db_config(database, SQLITE_DBCONFIG_ENABLE_TRIGGER, 0, nullptr);
+  sqlite3_db_config(database, SQLITE_DBCONFIG_TRUSTED_SCHEMA, 0, nullptr);
+  sqlite3_db_config(database, SQLITE_DBCONFIG_DEFENSIVE, 1, nullptr);
+}
+
+}  // namespace
+
+void SqliteStatement::Finalizer::operator()(sqlite3_stmt* statement) const { sqlite3_finalize(statement); }
+void SqliteDatabase::Closer::operator()(sqlite3* database) const { sqlite3_close_v2(database); }
+
+int SqliteStatement::columns() const { return sqlite3_column_count(statement_.get()); }
+int SqliteStatement::parameters() const { return sqlite3_bind_parameter_count(statement_.get()); }
+
+std::string SqliteStatement::column_name(int column) const {
+  const char* const name = sqlite3_column_name(statement_.get(), column);
+  return name != nullptr ? name : "";
+}
+
+void SqliteStatement::bind(int parameter, std::int64_t value) {
+  sqlite3_bind_int64(statement_.get(), parameter + 1, value);
+}
+void SqliteStatement::bind(int parameter, double value) {
+  sqlite3_bind_double(statement_.get(), parameter + 1, value);
+}
+void SqliteStatement::bind(int parameter, std::string_view text) {
+  sqlite3_bind_text64(statement_.get(), parameter + 1, text.data() != nullptr ? text.data() : "", text.size(),
+                      SQLITE_STATIC, SQLITE_UTF8);
+}
+void SqliteStatement::bind_null(int parameter) { sqlite3_bind_null(statement_.get(), parameter + 1); }
+
+void SqliteStatement::bind(int parameter, const SqliteValue& value) {
+  switch (value.type) {
+    case SqliteValue::Type::null:
+      return bind_null(parameter);
+    case SqliteValue::Type::integer:
+      return bind(parameter, value.integer);
+    case SqliteValue::Type::real:
+      return bind(parameter, value.real);
+    case SqliteValue::Type::text:
+      return bind(parameter, value.text);
+  }
+}
+
+SqliteResult<bool> SqliteStatement::step() {
+  const int code = sqlite3_step(statement_.get());
+  if (code == SQLITE_ROW) return true;
+  if (code == SQLITE_DONE) {
+    reset();
+    return false;
+  }
+  auto error = failure(sqlite3_db_handle(statement_.get()), code);
+  reset();
+  return error;
+}
+
+SqliteResult<void> SqliteStatement::run() {
+  for (;;) {
+    const auto row = step();
+    if (!row) return tl::unexpected(row.error());
+    if (!*row) return {};
+  }
+}
+
+void SqliteStatement::reset() { sqlite3_reset(statement_.get()); }
+
+SqliteValue SqliteStatement::value(int column) const {
+  sqlite3_stmt* const statement = statement_.get();
+  switch (sqlite3_column_type(statement, column)) {
+    case SQLITE_INTEGER:
+      return SqliteValue::of(std::int64_t{sqlite3_column_int64(statement, column)});
+    case SQLITE_FLOAT:
+      return SqliteValue::of(sqlite3_column_double(statement, column));
+    case SQLITE_NULL:
+      return {};
+    default: {
+      const void* const bytes = sqlite3_column_blob(statement, column);
+      const int size = sqlite3_column_bytes(statement, column);
+      return SqliteValue::of(std::string_view(static_cast<const char*>(bytes),
+                                              bytes != nullptr ? static_cast<std::size_t>(size) : 0));
+    }
+  }
+}
+
+SqliteResult<SqliteDatabase> SqliteDatabase::open(const std::filesystem::path& path, Access access) {
+  std::string name = ":memory:";
+  int flags = SQLITE_OPEN_NOMUTEX | SQLITE_OPEN_URI;
+  switch (access) {
+    case Access::read_only:
+      name = uri_of(path.string(), "");
+      flags |= SQLITE_OPEN_READONLY;
+      break;
+    case Access::read_only_closed:
+      name = uri_of(path.string(), "?immutable=1");
+      flags |= SQLITE_OPEN_READONLY;
+      break;
+    case Access::read_write:
+      name = uri_of(path.string(), "");
+      flags |= SQLITE_OPEN_READWRITE;
+      break;
+    case Access::in_memory:
+      flags |= SQLITE_OPEN_READWRITE | SQLITE_OPEN_CREATE;
+      break;
+  }
+  sqlite3* made = nullptr;
+  const int code = sqlite3_open_v2(name.c_str(), &made, flags, nullptr);
+  SqliteDatabase database;
+  database.database_.reset(made);
+  if (code != SQLITE_OK) return failure(made, code);
+  sqlite3_extended_result_codes(made, 1);
+  distrust(made);
+  return database;
+}
+
+void SqliteDatabase::set_busy_timeout(std::chrono::milliseconds timeout) {
+  sqlite3_busy_timeout(database_.get(), static_cast<int>(timeout.count()));
+}
+
+SqliteResult<void> SqliteDatabase::run(const std::string& statements) {
+  const int code = sqlite3_exec(database_.get(), statements.c_str(), nullptr, nullptr, nullptr);
+  if (code != SQLITE_OK) return failure(database_.get(), code);
+  return {};
+}
+
+SqliteResult<SqliteStatement> SqliteDatabase::prepare(const std::string& statement, std::string* rest) {
+  sqlite3_stmt* made = nullptr;
+  const char* tail = nullptr;
+  const int code =
+      sqlite3_prepare_v3(database_.get(), statement.c_str(), -1, SQLITE_PREPARE_PERSISTENT, &made, &tail);
+  if (code != SQLITE_OK) return failure(database_.get(), code);
+  if (rest != nullptr) *rest = tail;
+  SqliteStatement prepared;
+  prepared.statement_.reset(made);
+  return prepared;
+}
+
+SqliteResult<std::int64_t> SqliteDatabase::integer(const std::string& query) {
+  auto statement = prepare(query);
+  if (!statement) return tl::unexpected(statement.error());
+  const auto row = statement->step();
+  if (!row) return tl::unexpected(row.error());
+  return *row ? statement->integer(0) : 0;
+}
+
+SqliteResult<std::string> SqliteDatabase::text(const std::string& query) {
+  auto statement = prepare(query);
+  if (!statement) return tl::unexpected(statement.error());
+  const auto row = statement->step();
+  if (!row) return tl::unexpected(row.error());
+  return *row ? std::string(statement->value(0).text) : "";
+}
+
+void SqliteDatabase::forbid_attaching() { sqlite3_limit(database_.get(), SQLITE_LIMIT_ATTACHED, 0); }
+
+std::int64_t SqliteDatabase::last_row_id() const { return sqlite3_last_insert_rowid(database_.get()); }
+std::int64_t SqliteDatabase::changed_rows() const { return sqlite3_changes(database_.get()); }
+
+std::string sql_text(std::string_view text) { return quoted(text, '\''); }
+std::string sql_name(std::string_view name) { return quoted(name, '"'); }
+
+}  // namespace gradmon
