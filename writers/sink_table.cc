@@ -6,6 +6,7 @@
 
 #include "writers/sinks/csv/csv_sink.h"
 #include "writers/sinks/memory_sink.h"
+#include "writers/sinks/tensorboard/tensorboard_sink.h"
 
 namespace gradmon {
 namespace {
@@ -19,6 +20,11 @@ constexpr std::array kFormats{
     Format{"csv",
            [](const SinkContext& context) -> std::unique_ptr<Sink> {
              return std::make_unique<CsvSink>(context.directory, context.names);
+           }},
+    Format{"tensorboard",
+           [](const SinkContext& context) -> std::unique_ptr<Sink> {
+             return std::make_unique<TensorBoardSink>(
+                 TensorBoardSink::Settings{context.directory, context.names, context.rank, context.config});
            }},
     Format{"api",
            [](const SinkContext& context) -> std::unique_ptr<Sink> {

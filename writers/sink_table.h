@@ -8,6 +8,7 @@
 #include <string>
 #include <string_view>
 
+#include "control/step.h"
 #include "writers/queue/name_table.h"
 #include "writers/queue/sink.h"
 #include "writers/sinks/last_step.h"
@@ -20,6 +21,8 @@ struct SinkContext {
       directory;  // returns the run's directory, made if missing; called on the writer thread
   std::shared_ptr<const NameTable> names;
   std::shared_ptr<LastStep> last_step;
+  Rank rank;
+  std::string config;  // the text of the revision's config
 };
 
 // Null if the format is unknown.
@@ -27,7 +30,7 @@ std::unique_ptr<Sink> make_sink(std::string_view format, const SinkContext& cont
 
 bool has_sink(std::string_view format);
 
-// For messages: "csv, api".
+// For messages: "csv, tensorboard, api".
 std::string sink_formats();
 
 }  // namespace gradmon

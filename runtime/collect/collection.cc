@@ -152,7 +152,8 @@ void Collection::swap(const Commitment& commitment, std::shared_ptr<const Config
 }
 
 std::vector<std::unique_ptr<Sink>> Collection::make_sinks() const {
-  const SinkContext context{[directory = settings_.directory] { return directory->create(); }, names_, last_};
+  const SinkContext context{[directory = settings_.directory] { return directory->create(); }, names_, last_,
+                            settings_.rank, in_force_.plan->config_text};
   std::vector<Config::Format> formats = config_->format;
   if (keeps_last_step_ && !writes_format(*config_, Config::Format::api))
     formats.push_back(Config::Format::api);

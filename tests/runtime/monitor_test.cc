@@ -179,7 +179,7 @@ TEST_CASE("nothing is collected after stop") {
 TEST_CASE("an unsupported format is reported and nothing is measured for it") {
   const TemporaryDirectory directory;
   Training training;
-  Monitor monitor(write_config(directory, R"({"wg_distribution": true, "format": "tensorboard"})"),
+  Monitor monitor(write_config(directory, R"({"wg_distribution": true, "format": "sqlite"})"),
                   options(directory, false));
   monitor.watch(*training.model, training.optimizer);
   for (int i = 0; i < 3; ++i) training.step(monitor);

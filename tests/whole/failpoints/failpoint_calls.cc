@@ -229,6 +229,7 @@ GRADMON_WRAP_FD(int, fstat, (int fd, struct stat* out) noexcept, (fd, out))
 GRADMON_WRAP_FD(int, fchmod, (int fd, mode_t mode) noexcept, (fd, mode))
 GRADMON_WRAP_FD(int, futimens, (int fd, const timespec* times) noexcept, (fd, times))
 GRADMON_WRAP_FD(int, ftruncate, (int fd, off_t size) noexcept, (fd, size))
+GRADMON_WRAP_PATH(int, truncate, (const char* path, off_t size) noexcept, (path, size), path)
 GRADMON_WRAP_FD(int, flock, (int fd, int operation) noexcept, (fd, operation))
 
 // Also closes the descriptor if it fails, as the kernel does.
