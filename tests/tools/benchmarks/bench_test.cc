@@ -65,6 +65,7 @@ TEST_CASE("a quick run gives every promised figure as a finite number") {
                                        "hub_resident_mb",
                                        "rows_per_s_queue",
                                        "rows_per_s_csv",
+                                       "values_per_s_tb",
                                        "hubs_simulated"};
   REQUIRE(names == promised);
 }
