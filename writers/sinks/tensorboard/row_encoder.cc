@@ -42,7 +42,7 @@ std::uint8_t* put_count(std::uint8_t key, std::uint32_t bytes, std::uint8_t* to)
 }
 
 std::uint8_t* put(std::string_view text, std::uint8_t* to) {
-  std::memcpy(to, text.data(), text.size());
+  if (!text.empty()) std::memcpy(to, text.data(), text.size());
   return to + text.size();
 }
 
