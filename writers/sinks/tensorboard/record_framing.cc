@@ -37,6 +37,15 @@ std::uint32_t masked_crc32c(std::string_view bytes) {
   return (crc >> 15 | crc << 17) + 0xa282ead8U;
 }
 
+std::string record_of(std::string_view data) {
+  std::string record;
+  RecordFrame frame(record);
+  frame.begin();
+  record += data;
+  frame.end();
+  return record;
+}
+
 void RecordFrame::begin() {
   out_.append(kHeaderBytes, '\0');
   data_ = out_.size();

@@ -12,6 +12,9 @@ namespace gradmon {
 // CRC32C (Castagnoli) of the bytes, rotated right by 15 bits, plus 0xa282ead8.
 std::uint32_t masked_crc32c(std::string_view bytes);
 
+// One whole record.
+std::string record_of(std::string_view data);
+
 // Appends records to a text in place: begin(), then append the data, then end().
 class RecordFrame {
  public:

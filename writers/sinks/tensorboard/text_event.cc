@@ -11,22 +11,13 @@ namespace {
 
 constexpr int kStringType = 7;  // DT_STRING of TensorFlow's types.proto
 
-std::string record_of(const tensorboard::Event& event) {
-  std::string record;
-  RecordFrame frame(record);
-  frame.begin();
-  record += event.SerializeAsString();
-  frame.end();
-  return record;
-}
-
 }  // namespace
 
 std::string file_version_record(double wall_time) {
   tensorboard::Event event;
   event.set_wall_time(wall_time);
   event.set_file_version("brain.Event:2");
-  return record_of(event);
+  return record_of(event.SerializeAsString());
 }
 
 std::string text_record(std::string_view tag, std::string_view text, Step step, double wall_time) {
@@ -39,7 +30,7 @@ std::string text_record(std::string_view tag, std::string_view text, Step step, 
   value.mutable_tensor()->set_dtype(kStringType);
   value.mutable_tensor()->mutable_tensor_shape();
   value.mutable_tensor()->add_string_val(std::string(text));
-  return record_of(event);
+  return record_of(event.SerializeAsString());
 }
 
 std::string config_markdown(Revision revision, std::string_view config) {

@@ -17,15 +17,6 @@ std::uint32_t unmasked(std::uint32_t masked) {
   return rotated >> 17 | rotated << 15;
 }
 
-std::string record_of(std::string_view data) {
-  std::string record;
-  RecordFrame frame(record);
-  frame.begin();
-  record += data;
-  frame.end();
-  return record;
-}
-
 }  // namespace
 
 TEST_CASE("checksums are those of RFC 3720") {
