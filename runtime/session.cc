@@ -61,8 +61,6 @@ Commitment static_commitment(const std::filesystem::path& config, Step start, Pl
   if (!read) throw std::invalid_argument(config.string() + ": " + read.error());
   auto source = plan_from_config(read->content.text, config.string());
   if (!source) throw std::invalid_argument(source.error());
-  if (std::string why = unsupported_reason(source->config); !why.empty())
-    log_error(config.string() + ": " + why);
   for (const std::string& warning : source->warnings) log_warn(warning);
   source->plan->on = true;
   source->plan->cause = Cause::start;
@@ -295,8 +293,6 @@ void Monitor::Session::set_static(const Command& command) {
   const std::string& text = *edited;
   auto source = plan_from_config(text, config_.string() + ", as the program has set it");
   if (!source) return log_warn(source.error());
-  if (std::string why = unsupported_reason(source->config); !why.empty())
-    return log_warn("Monitor::set() is refused: " + why);
   const Commitment& old = *static_plan_;
   configs_.keep(*source->plan, std::move(source->config));
   if (text == old.plan->config_text) return;
@@ -342,7 +338,6 @@ tl::expected<std::int64_t, std::string> Monitor::Session::can_carry_out(const Pl
   const auto parsed = configs_.of(plan);
   if (!parsed) return tl::unexpected(parsed.error());
   const Config& config = **parsed;
-  if (std::string why = unsupported_reason(config); !why.empty()) return tl::unexpected(why);
   if (!includes_rank(config, Rank{environment_.rank})) return 0;
   if (auto ready = prepare(config.queue_capacity); !ready) return tl::unexpected(ready.error());
   // Without the lock: matching takes long with many names, and boundaries take the lock.

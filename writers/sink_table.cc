@@ -7,6 +7,7 @@
 #include "writers/sinks/csv/csv_sink.h"
 #include "writers/sinks/memory_sink.h"
 #include "writers/sinks/sqlite/sqlite_sink.h"
+#include "writers/sinks/tensorboard/tensorboard_sink.h"
 
 namespace gradmon {
 namespace {
@@ -20,6 +21,11 @@ constexpr std::array kFormats{
     Format{"csv",
            [](const SinkContext& context) -> std::unique_ptr<Sink> {
              return std::make_unique<CsvSink>(context.directory, context.names);
+           }},
+    Format{"tensorboard",
+           [](const SinkContext& context) -> std::unique_ptr<Sink> {
+             return std::make_unique<TensorBoardSink>(
+                 TensorBoardSink::Settings{context.directory, context.names, context.rank, context.config});
            }},
     Format{"api",
            [](const SinkContext& context) -> std::unique_ptr<Sink> {
@@ -43,14 +49,6 @@ const Format* find(std::string_view name) {
 std::unique_ptr<Sink> make_sink(std::string_view format, const SinkContext& context) {
   const Format* found = find(format);
   return found == nullptr ? nullptr : found->make(context);
-}
-
-bool has_sink(std::string_view format) { return find(format) != nullptr; }
-
-std::string sink_formats() {
-  std::string names;
-  for (const Format& format : kFormats) names += (names.empty() ? "" : ", ") + std::string(format.name);
-  return names;
 }
 
 }  // namespace gradmon

@@ -21,15 +21,11 @@ struct SinkContext {
       directory;  // returns the run's directory, made if missing; called on the writer thread
   std::shared_ptr<const NameTable> names;
   std::shared_ptr<LastStep> last_step;
-  Rank rank = {};  // of the rows
+  Rank rank = {};      // of the rows
+  std::string config;  // the text of the revision's config
 };
 
 // Null if the format is unknown.
 std::unique_ptr<Sink> make_sink(std::string_view format, const SinkContext& context);
-
-bool has_sink(std::string_view format);
-
-// For messages: "csv, api, sqlite".
-std::string sink_formats();
 
 }  // namespace gradmon

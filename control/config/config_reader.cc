@@ -167,8 +167,6 @@ class Reader {
       read_name(item, "\"csv\", \"tensorboard\", \"api\" or \"sqlite\"", kFormatNames, format);
       if (out_.errors.size() > errors) return;
       if (std::find(formats.begin(), formats.end(), format) == formats.end()) formats.push_back(format);
-      const bool is_there = format == Config::Format::csv || format == Config::Format::api;
-      if (!is_there && !within_missing_) warn_missing(item, "the format " + literal(item));
     };
     if (node(at).kind == JsonKind::string) {
       read_one(at);

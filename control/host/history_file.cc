@@ -16,7 +16,7 @@
 
 #include "control/files/descriptor.h"
 #include "control/files/durable_file.h"
-#include "control/host/make_directories.h"
+#include "control/files/make_directories.h"
 
 namespace gradmon {
 namespace {

@@ -15,16 +15,17 @@ namespace gradmon {
 namespace {
 
 namespace fs = std::filesystem;
-using Clock = std::chrono::system_clock;
+using WallClock = std::chrono::system_clock;
 
 struct Found {
   fs::path path;
-  Clock::time_point changed;
+  WallClock::time_point changed;
 };
 
-Clock::time_point changed_at(const fs::path& path) {
+WallClock::time_point changed_at(const fs::path& path) {
   struct stat status {};
-  return ::lstat(path.c_str(), &status) == 0 ? Clock::from_time_t(status.st_mtime) : Clock::time_point{};
+  return ::lstat(path.c_str(), &status) == 0 ? WallClock::from_time_t(status.st_mtime)
+                                             : WallClock::time_point{};
 }
 
 // A directory that holds other files is kept.
@@ -47,7 +48,7 @@ void remove_history(const fs::path& history) {
 
 template <class Remove>
 void remove_old(std::vector<Found> found, const RetentionPolicy& policy, Remove remove) {
-  const auto now = Clock::now();
+  const auto now = WallClock::now();
   std::sort(found.begin(), found.end(), [](const Found& a, const Found& b) { return a.changed > b.changed; });
   for (std::size_t i = 0; i < found.size(); ++i) {
     const auto age = now - found[i].changed;
@@ -61,8 +62,8 @@ void remove_old_jobs(const JobDirectory& own, const JobBases& bases, const Reten
   std::vector<Found> found;
   for (const JobDirectory& other : find_job_directories(bases).directories) {
     if (other.path == own.path) continue;
-    found.push_back({other.path, std::max({changed_at(other.path), changed_at(other.log()),
-                                           changed_at(other.lock())})});
+    found.push_back(
+        {other.path, std::max({changed_at(other.path), changed_at(other.log()), changed_at(other.lock())})});
   }
   remove_old(std::move(found), policy, remove_job);
 }
@@ -72,7 +73,7 @@ void remove_old_histories(const fs::path& output_dir, const std::string& own, co
   std::error_code error;
   for (const fs::directory_entry& epoch : fs::directory_iterator(output_dir / ".gradmon", error)) {
     const fs::path history = epoch.path() / "history.jsonl";
-    if (epoch.path().filename() == own || changed_at(history) == Clock::time_point{}) continue;
+    if (epoch.path().filename() == own || changed_at(history) == WallClock::time_point{}) continue;
     found.push_back({history, changed_at(history)});
   }
   remove_old(std::move(found), policy, remove_history);

@@ -134,11 +134,6 @@ void Collection::swap(const Commitment& commitment, std::shared_ptr<const Config
   }
   if (!commitment.plan->on || !config) return;
   config_ = std::move(config);
-  if (std::string why = unsupported_reason(*config_); !why.empty()) {
-    const std::lock_guard lock(mutex_);
-    hook_error_ = why;
-    return;
-  }
   queue_->set_overflow(config_->on_overflow == Config::OnOverflow::drop ? Overflow::drop : Overflow::block);
   keeps_last_step_ = settings_.keep_last_step || writes_format(*config_, Config::Format::api);
   writer_.begin_revision(layout_of(*config_, commitment.revision), make_sinks());
@@ -153,7 +148,7 @@ void Collection::swap(const Commitment& commitment, std::shared_ptr<const Config
 
 std::vector<std::unique_ptr<Sink>> Collection::make_sinks() const {
   const SinkContext context{[directory = settings_.directory] { return directory->create(); }, names_, last_,
-                            settings_.rank};
+                            settings_.rank, in_force_.plan->config_text};
   std::vector<Config::Format> formats = config_->format;
   if (keeps_last_step_ && !writes_format(*config_, Config::Format::api))
     formats.push_back(Config::Format::api);

@@ -4,7 +4,6 @@
 #include <algorithm>
 
 #include "control/config/config_schema.h"
-#include "writers/sink_table.h"
 
 namespace gradmon {
 namespace {
@@ -46,12 +45,6 @@ std::optional<L2Settings> l2_of(const Config& config) {
 }
 
 }  // namespace
-
-std::string unsupported_reason(const Config& config) {
-  const bool any = std::any_of(config.format.begin(), config.format.end(),
-                               [](Config::Format format) { return has_sink(name_of(format)); });
-  return any ? "" : "unsupported format (supported: " + sink_formats() + ")";
-}
 
 TargetSelection selection_of(const Config& config) {
   TargetSelection selection;

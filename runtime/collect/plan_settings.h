@@ -2,17 +2,12 @@
 // Translates a config into settings for hooks/ and writers/, which must not include Config. Pure.
 #pragma once
 
-#include <string>
-
 #include "control/config/config.h"
 #include "control/step.h"
 #include "hooks/rows/hook_settings.h"
 #include "writers/queue/layout.h"
 
 namespace gradmon {
-
-// Why this version cannot carry out a config; "" if it can.
-std::string unsupported_reason(const Config& config);
 
 TargetSelection selection_of(const Config& config);
 HookSettings hook_settings_of(const Config& config, Revision revision);

@@ -8,7 +8,7 @@
 #include <utility>
 
 #include "control/config/file_content.h"
-#include "control/host/make_directories.h"
+#include "control/files/make_directories.h"
 #include "control/host/process_identity.h"
 #include "control/log.h"
 

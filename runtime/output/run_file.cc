@@ -6,7 +6,7 @@
 #include <nlohmann/json.hpp>
 #include <utility>
 
-#include "control/host/make_directories.h"
+#include "control/files/make_directories.h"
 #include "runtime/output/output_document.h"
 
 namespace gradmon {

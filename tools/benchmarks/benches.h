@@ -17,6 +17,7 @@ Bench commit_time();         // from a save or a command until all ranks know th
 Bench edit_latency();        // the first step under an edited config
 Bench hub_idle();            // processor time and memory of the hub of a job that is off
 Bench rows_per_second();     // through the queue, into CSV files and into a database
+Bench values_per_second();   // into event files of TensorBoard
 Bench hubs_simulated();      // the agreement of thousands of ranks
 
 }  // namespace gradmon

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// The destination of records: CSV files, memory. A sink belongs to one revision. Only the writer
+// The destination of records: CSV files, event files, memory. A sink belongs to one revision. Only the writer
 // thread calls it: first begin_revision, then write_step and flush any number of times, then the
 // destructor, which must not need a flush. Errors are values; nothing is thrown.
 #pragma once
@@ -23,7 +23,7 @@ struct SinkError {
 
 class Sink {
  public:
-  // Called when the rows of one kind in a step have been written or lost. Returns false if the sink
+  // Called when rows of one kind in a step have been written or lost. Returns false if the sink
   // should give up the rest of the step.
   using OnPart = std::function<bool(Kind kind, std::uint64_t rows)>;
 

@@ -7,7 +7,7 @@
 
 #include "control/files/checked_file.h"
 #include "control/files/durable_file.h"
-#include "control/host/make_directories.h"
+#include "control/files/make_directories.h"
 
 namespace gradmon {
 namespace {

@@ -8,7 +8,7 @@
 #include <system_error>
 
 #include "control/files/durable_file.h"
-#include "control/host/make_directories.h"
+#include "control/files/make_directories.h"
 
 namespace gradmon {
 namespace {

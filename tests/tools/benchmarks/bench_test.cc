@@ -66,6 +66,7 @@ TEST_CASE("a quick run gives every promised figure as a finite number") {
                                        "rows_per_s_queue",
                                        "rows_per_s_csv",
                                        "rows_per_s_sqlite",
+                                       "values_per_s_tb",
                                        "hubs_simulated"};
   REQUIRE(names == promised);
 }

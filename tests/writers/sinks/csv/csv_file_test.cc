@@ -1,20 +1,17 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "writers/sinks/csv/csv_file.h"
 
-#include <sched.h>
-#include <signal.h>
 #include <sys/inotify.h>
-#include <sys/mount.h>
-#include <sys/resource.h>
 #include <sys/stat.h>
 #include <unistd.h>
 
 #include <cstring>
-#include <thread>
 
 #include "control/debian_version.h"
 #include "tests/support/temporary_directory.h"
+#include "tests/writers/file_size_limit.h"
 #include "tests/writers/files_in.h"
+#include "tests/writers/small_disk.h"
 #include GRADMON_CATCH_HEADER
 
 using namespace gradmon;
@@ -32,26 +29,6 @@ unsigned mode_of(const fs::path& path) {
   struct stat seen {};
   return ::stat(path.c_str(), &seen) == 0 ? seen.st_mode & 07777U : 0;
 }
-
-// Limits the size of the files that this process writes. A longer write fails, as on a full disk.
-class FileSizeLimit {
- public:
-  explicit FileSizeLimit(rlim_t bytes) : handler_(::signal(SIGXFSZ, SIG_IGN)) {
-    ::getrlimit(RLIMIT_FSIZE, &before_);
-    const rlimit limit{bytes, before_.rlim_max};
-    ::setrlimit(RLIMIT_FSIZE, &limit);
-  }
-  ~FileSizeLimit() {
-    ::setrlimit(RLIMIT_FSIZE, &before_);
-    ::signal(SIGXFSZ, handler_);
-  }
-  FileSizeLimit(const FileSizeLimit&) = delete;
-  FileSizeLimit& operator=(const FileSizeLimit&) = delete;
-
- private:
-  rlimit before_{};
-  sighandler_t handler_;
-};
 
 }  // namespace
 
@@ -215,24 +192,18 @@ TEST_CASE("rows lost to a full disk are reported and later rows are written agai
   const TemporaryDirectory scratch;
   const auto path = scratch.path() / "a.csv";
   const std::string many(200000, '\n');
-  bool mounted = false;
   bool first = false;
   std::string error;
   std::string kept;
   bool again = false;
-  // The mount is in a namespace of this thread and ends with it.
-  std::thread([&] {
-    mounted = ::unshare(CLONE_NEWNS) == 0 &&
-              ::mount(nullptr, "/", nullptr, MS_REC | MS_PRIVATE, nullptr) == 0 &&
-              ::mount("none", scratch.path().c_str(), "tmpfs", 0, "size=65536") == 0;
-    if (!mounted) return;
+  const bool mounted = on_small_disk(scratch.path(), 65536, [&] {
     CsvFile file;
     first = writes(file, path, "x,1\n");
     const auto full = file.append(path, kHeader, many);
     error = full ? "" : full.error();
     kept = read_text(path);
     again = writes(file, path, "x,2\n");
-  }).join();
+  });
   if (!mounted) {
     WARN("skipped: needs root, to mount a small disk");
     return;

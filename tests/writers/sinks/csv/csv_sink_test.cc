@@ -1,18 +1,14 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "writers/sinks/csv/csv_sink.h"
 
-#include <signal.h>
-#include <sys/wait.h>
-#include <unistd.h>
-
 #include <cmath>
-#include <cstdlib>
 #include <limits>
 #include <random>
 
 #include "control/debian_version.h"
 #include "tests/support/temporary_directory.h"
 #include "tests/writers/files_in.h"
+#include "tests/writers/killed_writer.h"
 #include "tests/writers/sample_records.h"
 #include GRADMON_CATCH_HEADER
 
@@ -187,50 +183,22 @@ std::string expected_rows(std::int64_t step) {
   return rows;
 }
 
-// Writes steps from 0 on until it is killed, and a byte to `progress_fd` after each step.
-[[noreturn]] void write_until_killed(const std::filesystem::path& directory, std::int64_t steps_a_file,
-                                     int progress_fd) {
+// Kills a process once it has written so many steps.
+bool kill_writer_after(int steps, const std::filesystem::path& directory, std::int64_t steps_a_file) {
   CsvSink sink([&] { return directory; }, std::make_shared<NameTable>());
-  if (!sink.begin_revision(layout({Op::norm}, steps_a_file))) ::_exit(1);
-  for (std::int64_t step = 0;; ++step) {
-    if (!sink.write_step(Step{step}, many_records(step)) || ::write(progress_fd, "x", 1) != 1) ::_exit(1);
-  }
-}
-
-void kill_after(int steps, const std::filesystem::path& directory, std::int64_t steps_a_file) {
-  int pipe[2];
-  REQUIRE(::pipe(pipe) == 0);
-  const pid_t child = ::fork();
-  REQUIRE(child >= 0);
-  if (child == 0) {
-    ::close(pipe[0]);  // If the parent dies, the next write() to the pipe fails and ends the child.
-    write_until_killed(directory, steps_a_file, pipe[1]);
-  }
-  ::close(pipe[1]);
-  char byte = 0;
-  int written = 0;
-  while (written < steps && ::read(pipe[0], &byte, 1) == 1) ++written;
-  ::kill(child, SIGKILL);
-  int status = 0;
-  ::waitpid(child, &status, 0);
-  ::close(pipe[0]);
-  REQUIRE(written == steps);
-  REQUIRE(WIFSIGNALED(status));
-}
-
-int kill_count() {
-  const char* const scale = std::getenv("GRADMON_TEST_SCALE");
-  return scale && std::string(scale) == "full" ? 200 : 20;
+  if (!sink.begin_revision(layout({Op::norm}, steps_a_file))) return false;
+  return kill_after(
+      steps, [&](std::int64_t step) { return sink.write_step(Step{step}, many_records(step)).has_value(); });
 }
 
 }  // namespace
 
 TEST_CASE("a killed process leaves only whole files if each file holds one step") {
   std::mt19937 random(1);
-  for (int i = 0; i < kill_count(); ++i) {
+  for (int i = 0; i < kill_count(20, 200); ++i) {
     const TemporaryDirectory scratch;
     const int steps = 1 + static_cast<int>(random() % 8);
-    kill_after(steps, scratch.path(), 1);
+    REQUIRE(kill_writer_after(steps, scratch.path(), 1));
     int whole = 0;
     while (std::filesystem::exists(
         scratch.path() / ("grad_reduced_" + std::to_string(whole) + "-" + std::to_string(whole) + ".csv"))) {
@@ -244,10 +212,10 @@ TEST_CASE("a killed process leaves only whole files if each file holds one step"
 
 TEST_CASE("a partial row of a killed process is cut off when its file is opened again") {
   std::mt19937 random(2);
-  for (int i = 0; i < kill_count(); ++i) {
+  for (int i = 0; i < kill_count(20, 200); ++i) {
     const TemporaryDirectory scratch;
     const int steps = 1 + static_cast<int>(random() % 8);
-    kill_after(steps, scratch.path(), 1000000);
+    REQUIRE(kill_writer_after(steps, scratch.path(), 1000000));
     const auto path = scratch.path() / "grad_reduced_0-999999.csv";
     std::string all = kNormHeader;
     for (std::int64_t step = 0; all.size() < std::filesystem::file_size(path); ++step)

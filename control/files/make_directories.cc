@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-#include "control/host/make_directories.h"
+#include "control/files/make_directories.h"
 
 #include <sys/stat.h>
 

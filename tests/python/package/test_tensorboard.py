@@ -1,0 +1,148 @@
+# SPDX-License-Identifier: Apache-2.0
+"""The real tensorboard package reads gradmon's event files."""
+import csv
+import math
+import os
+import struct
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+pytest.importorskip("tensorboard")
+
+from tensorboard.backend.event_processing.event_accumulator import EventAccumulator  # noqa: E402
+
+WRITER = os.path.join(os.environ["GRADMON_BIN"], "tensorboard-sample-run")
+TASKS = {"grad_reduced": "post_grad", "grad_unreduced": "acc_grad"}
+NOT_NUMBERS = ("vpp_stage", "name", "step", "micro_step", "shape", "dtype")
+Points = dict[tuple[str, int], float]
+
+
+def write_run(directory: Path, bytes_of_a_file: int = 20000) -> None:
+    """Twenty steps of rank 2 under two configs, as event files and as CSV files."""
+    subprocess.run([WRITER, str(directory), str(bytes_of_a_file), "csv"], check=True, capture_output=True)
+
+
+def files_of(directory: Path) -> "list[Path]":
+    return sorted((directory / "tensorboard").iterdir())
+
+
+def read(directory: Path) -> EventAccumulator:
+    accumulator = EventAccumulator(str(directory / "tensorboard"), size_guidance={"scalars": 0, "tensors": 0})
+    return accumulator.Reload()
+
+
+def points_of(accumulator: EventAccumulator) -> Points:
+    tags = accumulator.Tags()["scalars"]
+    return {(tag, point.step): point.value for tag in tags for point in accumulator.Scalars(tag)}
+
+
+def float32(text: str) -> float:
+    number: float = struct.unpack("f", struct.pack("f", float(text)))[0]
+    return number
+
+
+def points_of_row(prefix: str, row: "dict[str, str]") -> Points:
+    step = int(row["step"])
+    if prefix == "scalar":
+        value = float32(row["value"])
+        return {(row["name"], step): value, (row["name"] + "-vs-samples", int(row["samples"])): value}
+    micro_step = ":" + row["micro_step"] if "micro_step" in row else ""
+    task = "pre_grad" if prefix == "grad_unreduced" and micro_step else TASKS.get(prefix, prefix)
+    tag = f"{row['vpp_stage']}:{row['name']}{micro_step}/rank2/{task}_"
+    return {(tag + op, step): float32(row[op]) for op in row if op not in NOT_NUMBERS and row[op]}
+
+
+def points_in_csv(directory: Path) -> Points:
+    points: Points = {}
+    for path in directory.glob("*.csv"):
+        with path.open(newline="") as file:
+            for row in csv.DictReader(file):
+                points.update(points_of_row(path.name.rsplit("_", 1)[0], row))
+    return points
+
+
+def same(a: float, b: float) -> bool:
+    return a == b or (math.isnan(a) and math.isnan(b))
+
+
+def inspect(directory: Path, *arguments: str) -> str:
+    command = [sys.executable, "-m", "tensorboard.main", "--inspect", "--logdir", str(directory), *arguments]
+    result = subprocess.run(command, capture_output=True, text=True)
+    assert result.returncode == 0, result.stderr
+    return result.stdout
+
+
+def test_the_scalars_are_the_numbers_in_the_csv_files(tmp_path: Path) -> None:
+    write_run(tmp_path)
+    expected, found = points_in_csv(tmp_path), points_of(read(tmp_path))
+    assert len(expected) > 900
+    assert found.keys() == expected.keys()
+    assert [key for key in found if not same(found[key], expected[key])] == []
+    assert any(math.isnan(value) for value in found.values())
+    assert any(math.isinf(value) for value in found.values())
+
+
+def test_every_rotated_file_is_read(tmp_path: Path) -> None:
+    write_run(tmp_path / "large", 1 << 26)
+    write_run(tmp_path / "small", 4000)
+    assert len(files_of(tmp_path / "large")) == 2  # one for each config
+    assert len(files_of(tmp_path / "small")) == 20
+    large, small = points_of(read(tmp_path / "large")), points_of(read(tmp_path / "small"))
+    assert list(map(repr, small.items())) == list(map(repr, large.items()))
+
+
+def test_the_config_of_each_revision_is_a_text(tmp_path: Path) -> None:
+    write_run(tmp_path)
+    accumulator = read(tmp_path)
+    assert accumulator.Tags()["tensors"] == ["config"]
+    assert accumulator.SummaryMetadata("config").plugin_data.plugin_name == "text"
+    texts = accumulator.Tensors("config")
+    assert [text.step for text in texts] == [0, 10]
+    assert texts[1].tensor_proto.string_val[0].decode() == (
+        'Revision 2\n\n    {"ops": ["norm", "mean", "nans"], "monitor_mbs_grad": true}\n'
+    )
+
+
+def test_inspect_lists_the_tags_and_all_steps(tmp_path: Path) -> None:
+    write_run(tmp_path, 4000)
+    text = inspect(tmp_path)
+    for tag in ("0:fc1.input:1/rank2/actv_norm", "1:fc1.weight/rank2/param_origin_max", "loss-vs-samples"):
+        assert f"   {tag}\n" in text
+    # It reads a directory's files in no order, so first_step and last_step mean nothing.
+    loss = dict(
+        line.split()[:2] for line in inspect(tmp_path, "--tag", "loss").splitlines() if "_step" in line
+    )
+    assert (loss["min_step"], loss["max_step"], loss["num_steps"]) == ("0", "19", "20")
+
+
+def test_a_file_that_was_cut_is_read_to_its_last_whole_record(tmp_path: Path) -> None:
+    write_run(tmp_path, 1 << 26)
+    whole = points_of(read(tmp_path))
+    last = files_of(tmp_path)[-1]
+    data = last.read_bytes()
+    for bytes_missing in (1, 4, 5, 40):
+        last.write_bytes(data[:-bytes_missing])
+        cut = points_of(read(tmp_path))
+        assert whole.keys() - cut.keys() == {("loss-vs-samples", 5120)}
+
+
+def test_a_restarted_run_goes_on_behind_a_file_that_was_cut(tmp_path: Path) -> None:
+    write_run(tmp_path, 1 << 26)
+    before = files_of(tmp_path)
+    before[-1].write_bytes(before[-1].read_bytes()[:-3])
+    write_run(tmp_path, 1 << 26)
+    assert files_of(tmp_path)[:2] == before and len(files_of(tmp_path)) == 4
+    losses = [point.step for point in read(tmp_path).Scalars("loss")]
+    assert losses == [*range(20), *range(20)]
+
+
+def test_an_empty_file_and_a_partial_head_are_passed_over(tmp_path: Path) -> None:
+    write_run(tmp_path, 1 << 26)
+    whole = points_of(read(tmp_path))
+    head = files_of(tmp_path)[0].read_bytes()[:20]
+    (tmp_path / "tensorboard" / "events.out.tfevents.1000000000.host.1").touch()
+    (tmp_path / "tensorboard" / "events.out.tfevents.1000000001.host.1").write_bytes(head)
+    assert list(map(repr, points_of(read(tmp_path)).items())) == list(map(repr, whole.items()))

@@ -1,0 +1,45 @@
+// SPDX-License-Identifier: Apache-2.0
+#pragma once
+
+#include <signal.h>
+#include <sys/wait.h>
+#include <unistd.h>
+
+#include <cstdint>
+#include <cstdlib>
+#include <functional>
+#include <string>
+
+namespace gradmon {
+
+// Forks a process that calls `write(step)` for the steps 0, 1, 2, … and kills it once so many steps are
+// written. False: the process could not be started, or `write` returned false.
+inline bool kill_after(int steps, const std::function<bool(std::int64_t step)>& write) {
+  int pipe[2];
+  if (::pipe(pipe) != 0) return false;
+  const pid_t child = ::fork();
+  if (child < 0) return false;
+  if (child == 0) {
+    ::close(pipe[0]);  // If the parent dies, the next write() to the pipe fails and ends the child.
+    for (std::int64_t step = 0; write(step) && ::write(pipe[1], "x", 1) == 1; ++step) {
+    }
+    ::_exit(1);
+  }
+  ::close(pipe[1]);
+  char byte = 0;
+  int written = 0;
+  while (written < steps && ::read(pipe[0], &byte, 1) == 1) ++written;
+  ::kill(child, SIGKILL);
+  int status = 0;
+  ::waitpid(child, &status, 0);
+  ::close(pipe[0]);
+  return written == steps && WIFSIGNALED(status);
+}
+
+// How many processes to kill: `full` with GRADMON_TEST_SCALE=full, otherwise `quick`.
+inline int kill_count(int quick, int full) {
+  const char* const scale = std::getenv("GRADMON_TEST_SCALE");
+  return scale != nullptr && std::string(scale) == "full" ? full : quick;
+}
+
+}  // namespace gradmon

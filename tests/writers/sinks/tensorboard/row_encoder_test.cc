@@ -1,0 +1,178 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "writers/sinks/tensorboard/row_encoder.h"
+
+#include <cmath>
+#include <limits>
+
+#include "control/debian_version.h"
+#include "tests/writers/sinks/tensorboard/event_reader.h"
+#include "tests/writers/sinks/tensorboard/hex.h"
+#include GRADMON_CATCH_HEADER
+
+using namespace gradmon;
+
+namespace {
+
+// A row of step 4 in micro step 3, as rank 2 writes it.
+class RowBuilder {
+ public:
+  explicit RowBuilder(Kind kind) {
+    row_.kind = kind;
+    row_.step = 4;
+    row_.micro_step = 3;
+    layout_.ops = {Op::norm, Op::max};
+  }
+  RowBuilder& name(const char* text, int vpp_stage = 0) {
+    row_.target = names_->intern(text, vpp_stage);
+    return *this;
+  }
+  RowBuilder& step(std::int64_t value) {
+    row_.step = value;
+    return *this;
+  }
+  RowBuilder& per_micro_batch() {
+    layout_.micro_step_in_grad_unreduced = true;
+    return *this;
+  }
+  template <typename Which>
+  RowBuilder& value(Which which, double value) {
+    row_.values[static_cast<std::size_t>(which)] = value;
+    row_.mask = static_cast<ValueMask>(row_.mask | bit_of(which));
+    return *this;
+  }
+  std::string bytes() const {
+    std::string out;
+    RowEncoder(names_, Rank{2}, layout_).append(out, row_, 1.5);
+    return out;
+  }
+  std::vector<Point> points() const { return points_of(parse_events(bytes())); }
+
+ private:
+  const std::shared_ptr<NameTable> names_ = std::make_shared<NameTable>();
+  Layout layout_;
+  Record row_;
+};
+
+std::string tag_of(const RowBuilder& row) { return row.points().at(0).tag; }
+
+RowBuilder norm_of(Kind kind, const char* name) { return RowBuilder(kind).name(name).value(Op::norm, 1); }
+
+}  // namespace
+
+TEST_CASE("a row is encoded as TensorBoard's own messages are") {
+  const auto row =
+      RowBuilder(Kind::grad_reduced).name("fc1.weight").step(300).value(Op::norm, 0.5).value(Op::max, 0);
+  CHECK(hex(row.bytes()) ==
+        "6100000000000000008f906409000000000000f83f10ac022a530a280a21303a6663312e7765696768742f72616e6b322f"
+        "706f73745f677261645f6e6f726d150000003f0a270a20303a6663312e7765696768742f72616e6b322f706f73745f677261"
+        "645f6d61781500000000ae1f75d6");
+}
+
+TEST_CASE("tags are msprobe's, with its names of the tasks") {
+  CHECK(tag_of(norm_of(Kind::actv, "fc1.input")) == "0:fc1.input:3/rank2/actv_norm");
+  CHECK(tag_of(norm_of(Kind::actv_grad, "fc1.output_0")) == "0:fc1.output_0:3/rank2/actv_grad_norm");
+  CHECK(tag_of(norm_of(Kind::grad_unreduced, "fc1.weight")) == "0:fc1.weight/rank2/acc_grad_norm");
+  CHECK(tag_of(norm_of(Kind::grad_unreduced, "fc1.weight").per_micro_batch()) ==
+        "0:fc1.weight:3/rank2/pre_grad_norm");
+  CHECK(tag_of(norm_of(Kind::grad_reduced, "fc1.weight")) == "0:fc1.weight/rank2/post_grad_norm");
+  CHECK(tag_of(norm_of(Kind::exp_avg, "fc1.weight")) == "0:fc1.weight/rank2/exp_avg_norm");
+  CHECK(tag_of(norm_of(Kind::exp_avg_sq, "fc1.weight")) == "0:fc1.weight/rank2/exp_avg_sq_norm");
+  CHECK(tag_of(norm_of(Kind::param_origin, "fc1.weight")) == "0:fc1.weight/rank2/param_origin_norm");
+  CHECK(tag_of(norm_of(Kind::param_updated, "fc1.weight")) == "0:fc1.weight/rank2/param_updated_norm");
+  CHECK(tag_of(norm_of(Kind::other, "all_reduce.post_0@a.py[3]")) ==
+        "0:all_reduce.post_0@a.py[3]/rank2/other_norm");
+  CHECK(tag_of(norm_of(Kind::grad_reduced, "fc1.weight").name("fc1.weight", 1)) ==
+        "1:fc1.weight/rank2/post_grad_norm");
+}
+
+TEST_CASE("features have the tags of their columns") {
+  CHECK(RowBuilder(Kind::attention_hook)
+            .name("core.attention")
+            .value(Column::entropy, 0.5)
+            .value(Column::softmax_max, 0.25)
+            .points() ==
+        std::vector<Point>{{"0:core.attention:3/rank2/attention_hook_entropy", 4, 0.5F},
+                           {"0:core.attention:3/rank2/attention_hook_softmax_max", 4, 0.25F}});
+  CHECK(RowBuilder(Kind::linear_hook)
+            .name("lin.linear")
+            .value(Column::sr, 1.5)
+            .value(Column::kernel_norm, 2)
+            .points() == std::vector<Point>{{"0:lin.linear/rank2/linear_hook_sr", 4, 1.5F},
+                                            {"0:lin.linear/rank2/linear_hook_kernel_norm", 4, 2}});
+  CHECK(tag_of(RowBuilder(Kind::other).name("fc.weight").value(Column::mg_direction, 0.5)) ==
+        "0:fc.weight/rank2/other_mg_direction");
+  CHECK(tag_of(RowBuilder(Kind::moe_router_weight_hook).name("moe").value(Column::cosine, 1)) ==
+        "0:moe/rank2/moe_router_weight_hook_cosine");
+  CHECK(tag_of(RowBuilder(Kind::moe_router_logit_hook).name("moe").value(Column::entropy, 1)) ==
+        "0:moe:3/rank2/moe_router_logit_hook_entropy");
+}
+
+TEST_CASE("a training scalar is drawn over steps and over samples") {
+  CHECK(RowBuilder(Kind::scalar)
+            .name("loss", 3)
+            .value(Column::value, 2.5)
+            .value(Column::samples, 123456789012.0)
+            .points() == std::vector<Point>{{"loss", 4, 2.5F}, {"loss-vs-samples", 123456789012, 2.5F}});
+  CHECK(RowBuilder(Kind::scalar).name("loss").value(Column::value, 2.5).points() ==
+        std::vector<Point>{{"loss", 4, 2.5F}});
+  CHECK(RowBuilder(Kind::scalar).name("loss").value(Column::samples, 2.5).points().empty());
+}
+
+TEST_CASE("figures of throughput that are per device or per day are drawn over steps only") {
+  for (const char* const name :
+       {"throughput_linearity", "model-flops-throughput-per-device", "B-samples-per-day"}) {
+    CAPTURE(name);
+    CHECK(RowBuilder(Kind::scalar).name(name).value(Column::value, 1).value(Column::samples, 8).points() ==
+          std::vector<Point>{{name, 4, 1}});
+  }
+  CHECK(RowBuilder(Kind::scalar)
+            .name("throughput")
+            .value(Column::value, 1)
+            .value(Column::samples, 8)
+            .points()
+            .size() == 2);
+}
+
+TEST_CASE("a parameter and a scalar of one name have their own tags") {
+  const auto names = std::make_shared<NameTable>();
+  RowEncoder encoder(names, Rank{0}, Layout{});
+  Record row;
+  row.target = names->intern("loss");
+  row.mask = static_cast<ValueMask>(bit_of(Op::norm) | bit_of(Column::value));
+  std::string out;
+  for (const Kind kind : {Kind::actv, Kind::scalar, Kind::actv}) {
+    row.kind = kind;
+    row.micro_step = row.micro_step + 5;
+    encoder.append(out, row, 0);
+  }
+  std::vector<std::string> tags;
+  for (const Point& point : points_of(parse_events(out))) tags.push_back(point.tag);
+  CHECK(tags == std::vector<std::string>{"0:loss:5/rank0/actv_norm", "loss", "0:loss:15/rank0/actv_norm"});
+}
+
+TEST_CASE("values are float32 and need not be finite") {
+  const auto float_of = [](double value) {
+    return RowBuilder(Kind::grad_reduced).value(Op::norm, value).points().at(0).value;
+  };
+  CHECK(float_of(0.1) == 0.1F);
+  CHECK(std::isnan(float_of(std::nan(""))));
+  CHECK(float_of(-std::numeric_limits<double>::infinity()) == -std::numeric_limits<float>::infinity());
+  CHECK(float_of(1e300) == std::numeric_limits<float>::infinity());
+  CHECK(float_of(16777217) == 16777216);
+}
+
+TEST_CASE("values that are absent or not among the columns are left out") {
+  const auto points = RowBuilder(Kind::grad_reduced).value(Op::min, 1).value(Op::max, 2).name("w").points();
+  CHECK(points == std::vector<Point>{{"0:w/rank2/post_grad_max", 4, 2}});
+  CHECK(RowBuilder(Kind::grad_reduced).value(Op::min, 1).bytes().empty());
+}
+
+TEST_CASE("names of any bytes and length make tags in UTF-8") {
+  CHECK(tag_of(norm_of(Kind::exp_avg, "gewicht\xc2\xb5\xff.w")) ==
+        "0:gewicht\xc2\xb5\xef\xbf\xbd.w/rank2/exp_avg_norm");
+  CHECK(tag_of(norm_of(Kind::exp_avg, "")) == "0:/rank2/exp_avg_norm");
+  for (const std::size_t length : {90U, 100U, 110U, 120U, 130U, 16300U, 16400U, 70000U}) {
+    const std::string name(length, 'n');
+    CHECK(tag_of(norm_of(Kind::exp_avg, name.c_str())) == "0:" + name + "/rank2/exp_avg_norm");
+  }
+}

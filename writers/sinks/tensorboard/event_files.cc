@@ -1,0 +1,155 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "writers/sinks/tensorboard/event_files.h"
+
+#include <fcntl.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+#include <algorithm>
+#include <cerrno>
+#include <charconv>
+#include <ctime>
+#include <iterator>
+#include <string_view>
+#include <system_error>
+#include <utility>
+
+#include "control/files/make_directories.h"
+
+namespace gradmon {
+namespace {
+
+namespace fs = std::filesystem;
+
+constexpr std::string_view kPrefix = "events.out.tfevents.";
+constexpr std::int64_t kLatest = 9'999'999'999;  // times have ten digits, so that names sort by time
+constexpr int kCreateAttempts = 100;
+
+tl::unexpected<std::string> failure(const char* verb, const fs::path& path, int error) {
+  return tl::unexpected("cannot " + std::string(verb) + " " + path.string() + ": " +
+                        std::system_category().message(error));
+}
+
+struct Progress {
+  std::size_t bytes = 0;  // written
+  int error = 0;
+};
+
+Progress write_as_much_as_possible(int fd, std::string_view bytes) {
+  Progress progress;
+  while (progress.bytes < bytes.size()) {
+    const ssize_t put = ::write(fd, bytes.data() + progress.bytes, bytes.size() - progress.bytes);
+    if (put < 0 && errno == EINTR) continue;
+    if (put <= 0) {
+      progress.error = put < 0 ? errno : ENOSPC;
+      return progress;
+    }
+    progress.bytes += static_cast<std::size_t>(put);
+  }
+  return progress;
+}
+
+// The time in the name of an event file; -1 if it is none, or if none sorts after it.
+std::int64_t time_in(std::string_view name) {
+  if (name.substr(0, kPrefix.size()) != kPrefix) return -1;
+  std::int64_t time = -1;
+  std::from_chars(name.data() + kPrefix.size(), name.data() + name.size(), time);
+  return time < kLatest ? time : -1;
+}
+
+// Whether open() failed because a file is gone, or is now a link, a pipe or a directory.
+bool has_been_replaced(int error) {
+  return error == ENOENT || error == ENOTDIR || error == ELOOP || error == ENXIO || error == EISDIR;
+}
+
+std::string host_name() {
+  char name[256] = {};
+  if (::gethostname(name, sizeof name - 1) != 0 || name[0] == '\0') return "localhost";
+  std::string host = name;
+  const auto is_odd = [](char c) { return c == '/' || static_cast<unsigned char>(c) <= ' '; };
+  std::replace_if(host.begin(), host.end(), is_odd, '_');
+  return host;
+}
+
+}  // namespace
+
+std::string next_event_file(const fs::path& directory, std::int64_t time) {
+  std::error_code ignored;
+  for (fs::directory_iterator entry(directory, ignored), end; entry != end; entry.increment(ignored)) {
+    time = std::max(time, time_in(entry->path().filename().string()) + 1);
+  }
+  std::string digits = std::to_string(time);
+  digits.insert(0, digits.size() < 10 ? 10 - digits.size() : 0, '0');
+  return std::string(kPrefix) + digits + "." + host_name() + "." + std::to_string(::getpid());
+}
+
+EventFiles::Outcome EventFiles::append(const fs::path& directory, const std::string& head,
+                                       const EventRows& rows) {
+  auto file = open(directory, head, rows.bytes.size());
+  if (!file) return {0, std::move(file.error())};
+  const Progress progress = write_as_much_as_possible(file->get(), rows.bytes);
+  if (progress.error != 0) return cut_off(file->get(), progress.bytes, rows, progress.error);
+  if (!file->close()) {
+    Outcome outcome{0, failure("write", path_, errno).value()};
+    if (::truncate(path_.c_str(), static_cast<off_t>(size_)) != 0) path_.clear();
+    return outcome;
+  }
+  size_ += rows.bytes.size();
+  return {rows.ends.size(), ""};
+}
+
+// The current file, if it can be continued, or a new one.
+tl::expected<Descriptor, std::string> EventFiles::open(const fs::path& directory, const std::string& head,
+                                                       std::size_t bytes) {
+  const bool full = size_ + bytes > most_bytes_ && size_ > head_size_;
+  if (path_.empty() || path_.parent_path() != directory || full) return create(directory, head);
+  Descriptor file(::open(path_.c_str(), O_WRONLY | O_APPEND | O_CLOEXEC | O_NOFOLLOW | O_NONBLOCK));
+  struct stat seen {};
+  if (file.valid() && ::fstat(file.get(), &seen) != 0) return failure("open", path_, errno);
+  if (!file.valid() && !has_been_replaced(errno)) return failure("open", path_, errno);
+  const bool unchanged = file.valid() && seen.st_dev == device_ && seen.st_ino == inode_ &&
+                         static_cast<std::uint64_t>(seen.st_size) == size_;
+  if (!unchanged) return create(directory, head);
+  return file;
+}
+
+tl::expected<Descriptor, std::string> EventFiles::create(const fs::path& directory, const std::string& head) {
+  path_.clear();
+  if (auto made = make_directories(directory); !made) return tl::unexpected(std::move(made.error()));
+  fs::path path;
+  Descriptor file;
+  for (int attempt = 0; attempt < kCreateAttempts && !file.valid(); ++attempt) {
+    path = directory / next_event_file(directory, static_cast<std::int64_t>(std::time(nullptr)) + attempt);
+    file.reset(::open(path.c_str(), O_WRONLY | O_CREAT | O_EXCL | O_APPEND | O_CLOEXEC, 0640));
+    if (!file.valid() && errno != EEXIST) break;
+  }
+  struct stat seen {};
+  if (!file.valid()) return failure("make", path, errno);
+  Progress progress;
+  if (::fstat(file.get(), &seen) != 0) progress.error = errno;
+  if (progress.error == 0) progress = write_as_much_as_possible(file.get(), head);
+  if (progress.error != 0) {
+    ::unlink(path.c_str());
+    return failure("write", path, progress.error);
+  }
+  path_ = std::move(path);
+  device_ = seen.st_dev;
+  inode_ = seen.st_ino;
+  size_ = head_size_ = head.size();
+  return file;
+}
+
+// After an incomplete write: cuts the file after the last whole row.
+EventFiles::Outcome EventFiles::cut_off(int fd, std::size_t bytes_written, const EventRows& rows, int error) {
+  const auto next = std::upper_bound(rows.ends.begin(), rows.ends.end(), bytes_written);
+  const std::size_t whole = next == rows.ends.begin() ? 0 : *std::prev(next);
+  Outcome outcome{static_cast<std::size_t>(next - rows.ends.begin()), failure("write", path_, error).value()};
+  size_ += whole;
+  if (bytes_written > whole && ::ftruncate(fd, static_cast<off_t>(size_)) != 0) {
+    outcome.error += " (a partial record remains)";
+    path_.clear();
+  }
+  return outcome;
+}
+
+}  // namespace gradmon

@@ -1,0 +1,30 @@
+// SPDX-License-Identifier: Apache-2.0
+// The records of TFRecord files: 8 bytes of length, 4 bytes of its checksum, the data, 4 bytes of the data's
+// checksum, all little-endian. Pure.
+#pragma once
+
+#include <cstdint>
+#include <string>
+#include <string_view>
+
+namespace gradmon {
+
+// CRC32C (Castagnoli) of the bytes, rotated right by 15 bits, plus 0xa282ead8.
+std::uint32_t masked_crc32c(std::string_view bytes);
+
+// One whole record.
+std::string record_of(std::string_view data);
+
+// Appends records to a text in place: begin(), then append the data, then end().
+class RecordFrame {
+ public:
+  explicit RecordFrame(std::string& out) : out_(out) {}
+  void begin();
+  void end();
+
+ private:
+  std::string& out_;
+  std::size_t data_ = 0;  // offset of the first byte of the data
+};
+
+}  // namespace gradmon

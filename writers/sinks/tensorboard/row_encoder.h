@@ -1,0 +1,51 @@
+// SPDX-License-Identifier: Apache-2.0
+// Turns rows into records of an event file. It formats nothing per row: the texts of a tag are made once per
+// target and once per column. One thread.
+#pragma once
+
+#include <array>
+#include <cstdint>
+#include <memory>
+#include <string>
+#include <string_view>
+#include <vector>
+
+#include "control/step.h"
+#include "writers/queue/layout.h"
+#include "writers/queue/name_table.h"
+#include "writers/queue/record.h"
+
+namespace gradmon {
+
+class RowEncoder {
+ public:
+  // `names` resolves the ids in the rows.
+  RowEncoder(std::shared_ptr<const NameTable> names, Rank rank, const Layout& layout);
+
+  // Appends one event with the values of the row that are among the layout's columns; nothing if there are
+  // none. A scalar with a number of samples has a second event, whose step is that number. Values are
+  // float32. `wall_time` is in seconds since 1970.
+  void append(std::string& out, const Record& row, double wall_time);
+
+ private:
+  // A value of one kind of row.
+  struct Curve {
+    std::uint8_t value;  // index into Record::values
+    std::string suffix;  // of the tag
+  };
+
+  void append_scalar(std::string& out, const Record& row, double wall_time);
+  std::string_view target_of(std::uint32_t id);
+  std::string_view micro_step_text(std::int32_t micro_step);
+
+  // Constant after construction.
+  const std::shared_ptr<const NameTable> names_;
+  std::array<std::vector<Curve>, kKinds> curves_;
+  std::array<bool, kKinds> has_micro_step_{};
+
+  std::vector<std::string> targets_;  // "0:fc1.input", by id; empty: not needed so far
+  std::int32_t micro_step_ = -1;      // of the text
+  std::string micro_step_text_;       // ":3"
+};
+
+}  // namespace gradmon

@@ -1,0 +1,85 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "writers/sinks/tensorboard/tensorboard_sink.h"
+
+#include <algorithm>
+#include <chrono>
+#include <utility>
+
+#include "writers/sinks/tensorboard/text_event.h"
+
+namespace gradmon {
+namespace {
+
+constexpr std::size_t kBytesOfAPart = std::size_t{1} << 20U;
+
+double seconds_since_1970() {
+  return std::chrono::duration<double>(std::chrono::system_clock::now().time_since_epoch()).count();
+}
+
+}  // namespace
+
+TensorBoardSink::TensorBoardSink(Settings settings)
+    : settings_(std::move(settings)), files_(settings_.most_bytes_of_a_file) {}
+
+tl::expected<void, SinkError> TensorBoardSink::begin_revision(const Layout& layout) {
+  directory_ = settings_.directory() / "tensorboard";
+  revision_ = layout.revision;
+  config_written_ = settings_.config.empty();
+  encoder_.emplace(settings_.names, settings_.rank, layout);
+  return {};
+}
+
+tl::expected<void, SinkError> TensorBoardSink::write_step(Step step, const std::vector<Record>& records) {
+  const double wall_time = seconds_since_1970();
+  const auto lost_from = [&](Row row, std::string error) {
+    return tl::unexpected(SinkError{std::move(error), static_cast<std::uint64_t>(records.end() - row)});
+  };
+  if (std::string error = write_config(step, wall_time); !error.empty())
+    return lost_from(records.begin(), std::move(error));
+  for (Row begin = records.begin(); begin != records.end();) {
+    const Row end = encode(begin, records.end(), wall_time);
+    auto outcome = files_.append(directory_, file_version_record(wall_time), rows_);
+    if (!outcome.error.empty())
+      return lost_from(begin + static_cast<std::ptrdiff_t>(outcome.rows_kept), std::move(outcome.error));
+    if (!report(begin, end) && end != records.end())
+      return lost_from(end, "rest of step " + std::to_string(step.value) + " not written: stop() timed out");
+    begin = end;
+  }
+  return {};
+}
+
+// "" if it succeeded, now or earlier.
+std::string TensorBoardSink::write_config(Step step, double wall_time) {
+  if (config_written_) return {};
+  EventRows text;
+  text.bytes = text_record("config", config_markdown(revision_, settings_.config), step, wall_time);
+  text.ends = {text.bytes.size()};
+  std::string error = files_.append(directory_, file_version_record(wall_time), text).error;
+  config_written_ = error.empty();
+  return error;
+}
+
+// Encodes rows until the part is large enough. Returns the first row that is not in it.
+TensorBoardSink::Row TensorBoardSink::encode(Row begin, Row end, double wall_time) {
+  rows_.bytes.clear();
+  rows_.ends.clear();
+  Row row = begin;
+  for (; row != end && rows_.bytes.size() < kBytesOfAPart; ++row) {
+    encoder_->append(rows_.bytes, *row, wall_time);
+    rows_.ends.push_back(rows_.bytes.size());
+  }
+  return row;
+}
+
+// False: the rest of the step is to be given up.
+bool TensorBoardSink::report(Row begin, Row end) const {
+  bool go_on = true;
+  while (on_part_ && begin != end) {
+    const Row next = std::find_if(begin, end, [&](const Record& row) { return row.kind != begin->kind; });
+    go_on = on_part_(begin->kind, static_cast<std::uint64_t>(next - begin)) && go_on;
+    begin = next;
+  }
+  return go_on;
+}
+
+}  // namespace gradmon

@@ -1,0 +1,60 @@
+// SPDX-License-Identifier: Apache-2.0
+// Writes rows as event files of TensorBoard, in `tensorboard/` of the run's directory (FORMAT.md). It keeps
+// no file open between steps, and no row beyond a call.
+#pragma once
+
+#include <cstddef>
+#include <filesystem>
+#include <functional>
+#include <memory>
+#include <optional>
+#include <string>
+#include <vector>
+
+#include "writers/queue/name_table.h"
+#include "writers/queue/sink.h"
+#include "writers/sinks/tensorboard/event_files.h"
+#include "writers/sinks/tensorboard/row_encoder.h"
+
+namespace gradmon {
+
+class TensorBoardSink : public Sink {
+ public:
+  struct Settings {
+    std::function<std::filesystem::path()> directory;  // of the run; begin_revision() calls it
+    std::shared_ptr<const NameTable> names;            // resolves the ids in the rows
+    Rank rank;
+    std::string config;  // of the revision, written as text before its first row; "": none
+    std::uint64_t most_bytes_of_a_file = EventFiles::kBytesOfAFile;
+  };
+
+  explicit TensorBoardSink(Settings settings);
+
+  const char* name() const override { return "tensorboard"; }
+  void report_parts(OnPart on_part) override { on_part_ = std::move(on_part); }
+  [[nodiscard]] tl::expected<void, SinkError> begin_revision(const Layout& layout) override;
+  // After an error, the rest of the step is lost.
+  [[nodiscard]] tl::expected<void, SinkError> write_step(Step step,
+                                                         const std::vector<Record>& records) override;
+  [[nodiscard]] tl::expected<void, SinkError> flush() override { return {}; }
+
+ private:
+  using Row = std::vector<Record>::const_iterator;
+
+  std::string write_config(Step step, double wall_time);
+  Row encode(Row begin, Row end, double wall_time);
+  bool report(Row begin, Row end) const;
+
+  const Settings settings_;
+
+  // Writer thread only.
+  OnPart on_part_;  // null: parts are not reported
+  std::filesystem::path directory_;
+  Revision revision_;
+  bool config_written_ = false;
+  std::optional<RowEncoder> encoder_;  // of the revision
+  EventFiles files_;
+  EventRows rows_;  // a part of a step
+};
+
+}  // namespace gradmon
