@@ -19,9 +19,9 @@ namespace {
 constexpr int kRanks = 4;
 constexpr int kParameters = 500;
 
-class Rank {
+class LargeRank {
  public:
-  Rank(std::filesystem::path directory, std::int64_t steps_a_file)
+  LargeRank(std::filesystem::path directory, std::int64_t steps_a_file)
       : directory_(std::move(directory)), sink_([this] { return directory_; }, names_) {
     Layout layout;
     layout.ops = {Op::norm, Op::min, Op::max, Op::mean, Op::nans, Op::zeros};
@@ -76,7 +76,7 @@ int main(int argc, char** argv) {
   const std::int64_t steps_a_file = argc > 3 ? std::atoll(argv[3]) : 1;
   for (int number = 0; number < gradmon::kRanks; ++number) {
     const std::string name = "Nov24_12-04-37-rank" + std::to_string(number) + "-1a2b3c4d";
-    gradmon::Rank rank(std::filesystem::path(argv[1]) / name, steps_a_file);
+    gradmon::LargeRank rank(std::filesystem::path(argv[1]) / name, steps_a_file);
     for (std::int64_t step = 0; step < steps; ++step) {
       if (!rank.write(step, step + 1 == steps ? std::nan("") : 1.0)) return 1;
     }
