@@ -55,7 +55,7 @@ void HeatMapBuilder::make_room(std::int64_t step) {
     most >>= 1;
   }
   // With a step below all others, all free columns go below it: more such steps may follow.
-  if (doublings > 0 || least < base_ || most >= base_ + columns)
+  if (doublings > 0 || least < base_ || most - base_ >= columns)
     move_cells(doublings, column < least_ ? std::max<std::int64_t>(0, most - columns + 1) : least);
   least_ = least;
   most_ = most;

@@ -36,7 +36,7 @@ bool FirstNotFiniteFinder::add(int rank, Kind kind, const Row& row, const std::f
   result_.extent.add(rank, row);
   const NotFiniteField found = not_finite_in(row);
   if (found.what != NotFinite::none) note(rank, kind, row, found, file);
-  return !result_.first_nan || row.step <= result_.first_nan->order.step + kStepsAfter;
+  return !result_.first_nan || row.step - kStepsAfter <= result_.first_nan->order.step;
 }
 
 FirstNotFinite find_first_not_finite(const Run& run, Problems& problems) {

@@ -2,6 +2,7 @@
 #include "tools/analyse/find/not_finite_context.h"
 
 #include <algorithm>
+#include <limits>
 
 namespace gradmon {
 namespace {
@@ -92,7 +93,9 @@ void look_around(const std::vector<KindFile>& files, const NotFinitePlace& place
 NotFiniteContext context_of(const Run& run, const NotFinitePlace& place, Problems& problems) {
   NotFiniteContext found;
   const std::int64_t first = place.order.step;
-  const std::int64_t last = first + FirstNotFiniteFinder::kStepsAfter;
+  const std::int64_t last =
+      std::min(first, std::numeric_limits<std::int64_t>::max() - FirstNotFiniteFinder::kStepsAfter) +
+      FirstNotFiniteFinder::kStepsAfter;
   each_kind(run, problems, [&](int rank, Kind kind, const std::vector<KindFile>& files) {
     const bool same_kind = kind == place.kind;
     if (same_kind && rank == place.rank) look_around(files, place, found, problems);

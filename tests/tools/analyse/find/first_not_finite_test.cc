@@ -132,6 +132,17 @@ TEST_CASE("an infinity before the first NaN is the first value and the NaN is fo
   CHECK(found.first.first_nan->order.step == 15);
 }
 
+TEST_CASE("the last step that there can be is a step like any other") {
+  const TemporaryDirectory output;
+  const auto directory = output / "Nov24_12-04-37-rank0-0a1b2c3d";
+  std::filesystem::create_directory(directory);
+  write_text(directory / "actv_0-9223372036854775807.csv", "name,step,norm\na,9223372036854775807,nan\n");
+  const Found found = find_in(output);
+  CHECK(found.first.first->order.step == std::numeric_limits<std::int64_t>::max());
+  CHECK(found.around.history.size() == 1);
+  CHECK(found.around.spread.size() == 1);
+}
+
 TEST_CASE("files of msprobe are read and their rows of absent tensors are no NaN") {
   const TemporaryDirectory output;
   const auto directory = output / "Nov24_12-04-37-rank0-0a1b2c3d";
