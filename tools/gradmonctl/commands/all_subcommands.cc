@@ -24,6 +24,7 @@ std::unique_ptr<Subcommand> doctor_subcommand();
 std::unique_ptr<Subcommand> schema_subcommand();
 std::unique_ptr<Subcommand> keygen_subcommand();
 std::unique_ptr<Subcommand> run_subcommand();
+std::unique_ptr<Subcommand> analyse_subcommand();
 
 Subcommands all_subcommands() {
   Subcommands all;
@@ -31,7 +32,7 @@ Subcommands all_subcommands() {
        {status_subcommand, watch_subcommand, jobs_subcommand, on_subcommand, off_subcommand, set_subcommand,
         cancel_subcommand, evict_subcommand, get_subcommand, history_subcommand, targets_subcommand,
         query_subcommand, validate_subcommand, import_subcommand, doctor_subcommand, schema_subcommand,
-        keygen_subcommand, run_subcommand})
+        keygen_subcommand, run_subcommand, analyse_subcommand})
     all.push_back(make());
   return all;
 }

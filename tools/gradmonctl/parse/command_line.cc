@@ -62,46 +62,79 @@ void add_arguments(CLI::App& command, const Arguments& arguments) {
   }
 }
 
+// "analyse first"; the name alone at the top level.
+std::string path_of(const std::string& group, const std::string& name) {
+  return group.empty() ? name : group + ' ' + name;
+}
+
 class Grammar {
  public:
-  explicit Grammar(Subcommands subcommands) : subcommands_(std::move(subcommands)) {
+  explicit Grammar(Subcommands subcommands) {
     app_.formatter(std::make_shared<HelpText>());
     app_.footer(kExitCodes);
     app_.set_help_flag("-h,--help", "this help");
     app_.set_version_flag("--version", "gradmonctl " GRADMON_VERSION, "the version");
-    app_.require_subcommand(0, 1);  // Words after a subcommand are its arguments.
-    for (const auto& subcommand : subcommands_) {
-      const std::string usage = subcommand->usage();
-      names_.push_back(usage.substr(0, usage.find(' ')));
-      CLI::App* command = app_.add_subcommand(names_.back(), subcommand->summary());
-      command->footer("gradmonctl " + usage);
-      add_arguments(*command, subcommand->arguments());
-    }
+    add(app_, "", std::move(subcommands));
   }
 
   CLI::App& app() { return app_; }
-  // In the order of the subcommands.
-  const std::vector<std::string>& names() const { return names_; }
-  // Null if there is no subcommand of this name.
-  Subcommand* find(const std::string& name) const {
-    const std::size_t index = index_of(name);
-    return index == names_.size() ? nullptr : subcommands_[index].get();
+  // Of the commands of a group; "": of the top level. Empty: `path` is no group.
+  std::vector<std::string> names_in(const std::string& path) const {
+    std::vector<std::string> names;
+    for (const Entry& entry : entries_) {
+      if (entry.group == path) names.push_back(entry.app->get_name());
+    }
+    return names;
   }
-  std::unique_ptr<Subcommand> take(const std::string& name) {
-    return std::move(subcommands_[index_of(name)]);
+  // Null if there is no command at this path.
+  Subcommand* find(const std::string& path) const {
+    const auto found = std::find_if(entries_.begin(), entries_.end(), [&](const Entry& entry) {
+      return path_of(entry.group, entry.app->get_name()) == path;
+    });
+    return found == entries_.end() ? nullptr : found->subcommand.get();
   }
+  // The innermost command that was parsed; null for none.
   const CLI::App* chosen() const {
-    const auto commands = app_.get_subcommands();
-    return commands.empty() ? nullptr : commands.front();
+    const CLI::App* chosen = nullptr;
+    for (auto commands = app_.get_subcommands(); !commands.empty(); commands = chosen->get_subcommands())
+      chosen = commands.front();
+    return chosen;
   }
+  // "" for none.
+  std::string path_of_chosen() const {
+    const std::size_t index = index_of(chosen());
+    return index == entries_.size() ? "" : path_of(entries_[index].group, entries_[index].app->get_name());
+  }
+  std::unique_ptr<Subcommand> take_chosen() { return std::move(entries_[index_of(chosen())].subcommand); }
 
  private:
-  std::size_t index_of(const std::string& name) const {
-    return static_cast<std::size_t>(std::find(names_.begin(), names_.end(), name) - names_.begin());
+  struct Entry {
+    std::string group;  // "": the top level
+    std::unique_ptr<Subcommand> subcommand;
+    CLI::App* app;
+  };
+
+  void add(CLI::App& parent, const std::string& group, Subcommands subcommands) {
+    parent.require_subcommand(0, 1);  // Words after a subcommand are its arguments.
+    for (auto& subcommand : subcommands) {
+      const std::string usage = subcommand->usage();
+      const std::string name = usage.substr(0, usage.find(' '));
+      const std::string details = subcommand->details();
+      CLI::App* command = parent.add_subcommand(name, subcommand->summary());
+      command->footer("gradmonctl " + path_of(group, usage) + (details.empty() ? "" : "\n\n" + details));
+      add_arguments(*command, subcommand->arguments());
+      Subcommands members = subcommand->members();
+      entries_.push_back({group, std::move(subcommand), command});
+      if (!members.empty()) add(*command, path_of(group, name), std::move(members));
+    }
+  }
+  std::size_t index_of(const CLI::App* app) const {
+    const auto found =
+        std::find_if(entries_.begin(), entries_.end(), [&](const Entry& entry) { return entry.app == app; });
+    return static_cast<std::size_t>(found - entries_.begin());
   }
 
-  Subcommands subcommands_;
-  std::vector<std::string> names_;
+  std::vector<Entry> entries_;
   CLI::App app_{"Inspect a running training job and control what it collects.", "gradmonctl"};
 };
 
@@ -114,6 +147,18 @@ tl::unexpected<ParseExit> usage_error(const std::string& command, const std::str
 std::string unknown_command(const std::string& word, const std::vector<std::string>& names) {
   const std::string near = nearest_word(word, names);
   return "unknown command \"" + word + "\"" + (near.empty() ? "" : " (did you mean \"" + near + "\"?)");
+}
+
+// The usage error of words that should name a command and do not; "" for none.
+std::string unknown_in(const Grammar& grammar, const std::vector<std::string>& words) {
+  std::string path;
+  for (const std::string& word : words) {
+    const std::vector<std::string> names = grammar.names_in(path);
+    if (names.empty() || word.rfind('-', 0) == 0) return "";
+    if (std::find(names.begin(), names.end(), word) == names.end()) return unknown_command(word, names);
+    path = path_of(path, word);
+  }
+  return "";
 }
 
 // Moves the words after "--" to `rest`, so that CLI11 does not parse them. Does nothing if
@@ -135,11 +180,9 @@ tl::expected<std::unique_ptr<Subcommand>, ParseExit> parse_command_line(Subcomma
     return tl::make_unexpected(ParseExit{code, app.help()});
   };
   if (words.empty()) return help_of(grammar.app(), kExitUsage);
-  if (Subcommand* first = grammar.find(words.front())) {
-    split_rest(words, first->rest());
-  } else if (words.front().rfind('-', 0) != 0) {
-    return usage_error("", unknown_command(words.front(), grammar.names()));
-  }
+  if (const std::string unknown = unknown_in(grammar, words); !unknown.empty())
+    return usage_error(grammar.find(words.front()) ? words.front() : "", unknown);
+  if (Subcommand* first = grammar.find(words.front())) split_rest(words, first->rest());
   try {
     std::reverse(words.begin(), words.end());  // CLI11 reads the words from the end.
     grammar.app().parse(words);
@@ -148,12 +191,14 @@ tl::expected<std::unique_ptr<Subcommand>, ParseExit> parse_command_line(Subcomma
   } catch (const CLI::CallForVersion& version) {
     return tl::make_unexpected(ParseExit{kExitDone, std::string(version.what()) + "\n"});
   } catch (const CLI::Error& error) {
-    return usage_error(grammar.chosen() ? grammar.chosen()->get_name() : "", error.what());
+    return usage_error(grammar.path_of_chosen(), error.what());
   }
-  if (grammar.chosen() == nullptr) return help_of(grammar.app(), kExitUsage);
-  const std::string name = grammar.chosen()->get_name();
-  std::unique_ptr<Subcommand> subcommand = grammar.take(name);
-  if (const std::string error = subcommand->complete(); !error.empty()) return usage_error(name, error);
+  const CLI::App* const chosen = grammar.chosen();
+  if (chosen == nullptr) return help_of(grammar.app(), kExitUsage);
+  const std::string path = grammar.path_of_chosen();
+  if (!grammar.names_in(path).empty()) return help_of(*chosen, kExitUsage);
+  std::unique_ptr<Subcommand> subcommand = grammar.take_chosen();
+  if (const std::string error = subcommand->complete(); !error.empty()) return usage_error(path, error);
   return subcommand;
 }
 

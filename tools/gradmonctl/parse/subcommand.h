@@ -11,7 +11,10 @@
 
 namespace gradmon {
 
-// One command of gradmonctl: its name, its arguments and its action.
+class Subcommand;
+using Subcommands = std::vector<std::unique_ptr<Subcommand>>;
+
+// One command of gradmonctl: its name, its arguments and its action; or a group of commands.
 class Subcommand {
  public:
   Subcommand() = default;
@@ -23,6 +26,11 @@ class Subcommand {
   virtual std::string usage() const = 0;
   // One line for the list of commands.
   virtual std::string summary() const = 0;
+  // Shown below the options: examples, definitions. Whole lines without the last line end.
+  virtual std::string details() const { return ""; }
+  // The commands of a group, in the order of the help: "first" of "analyse first". A group has no arguments,
+  // and is never performed.
+  virtual Subcommands members() { return {}; }
   // In the order of the help. Their destinations are members of this object.
   virtual Arguments arguments() { return {}; }
   // Where the words after "--" are stored; null: the command takes none.
@@ -45,7 +53,5 @@ class SubcommandFor : public Subcommand {
  private:
   Request request_;
 };
-
-using Subcommands = std::vector<std::unique_ptr<Subcommand>>;
 
 }  // namespace gradmon

@@ -38,13 +38,29 @@ T parsed(const std::vector<const char*>& words) {
 TEST_CASE("the help of every command matches its golden file") {
   for (const char* command :
        {"", "status", "watch", "jobs", "doctor", "on", "off", "set", "cancel", "evict", "get", "history",
-        "targets", "query", "validate", "import", "keygen", "schema", "run"}) {
+        "targets", "query", "validate", "import", "keygen", "schema", "run", "analyse"}) {
     const auto help = *command == '\0' ? parse({"--help"}) : parse({command, "--help"});
     REQUIRE(!help);
     CHECK(help.error().code == 0);
     const std::string name = *command == '\0' ? "help.txt" : std::string("help_") + command + ".txt";
     CHECK(golden_difference(name, help.error().text) == "");
   }
+}
+
+TEST_CASE("a group of commands shows its help and suggests its commands") {
+  const auto group = parse({"analyse"});
+  REQUIRE(!group);
+  CHECK(group.error().code == 2);
+  CHECK(group.error().text == parse({"analyse", "--help"}).error().text);
+  const auto unknown = parse({"analyse", "frist"});
+  REQUIRE(!unknown);
+  CHECK(
+      unknown.error().text ==
+      "gradmonctl: unknown command \"frist\" (did you mean \"first\"?)\ntry \"gradmonctl analyse --help\"\n");
+  CHECK(parse({"analyse", "first", "--nonsense"})
+            .error()
+            .text.find("try \"gradmonctl analyse first --help\"") != std::string::npos);
+  CHECK(parse({"analyse", "first", "top"}));
 }
 
 TEST_CASE("no command gives the help and a usage error") {

@@ -1,0 +1,125 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "tools/analyse/rows/runs.h"
+
+#include "control/debian_version.h"
+#include "tests/support/temporary_directory.h"
+#include GRADMON_CATCH_HEADER
+
+namespace gradmon {
+namespace {
+
+using Lines = std::vector<std::string>;
+
+TEST_CASE("the name of a rank's directory is read") {
+  const auto name = parse_rank_directory("Nov24_12-04-37-rank13-1a2b3c4d");
+  REQUIRE(name);
+  CHECK(name->time == "Nov24_12-04-37");
+  CHECK(name->rank == 13);
+  CHECK(name->id == "1a2b3c4d");
+  for (const char* other :
+       {"", "Nov24_12-04-37-rank-1a2b3c4d", "Nov24_12-04-37-rank1", "Nov24_12-04-37-rank1-",
+        "Foo24_12-04-37-rank1-1a", "Nov24_12-04-rank1-1a2b3c4d", "Nov00_12-04-37-rank1-1a",
+        "Nov24_25-04-37-rank1-1a", "Nov24_12-04-37-rank99999999999-1a", "anomaly_detected"})
+    CHECK(!parse_rank_directory(other));
+}
+
+TEST_CASE("the name of a kind's file is read") {
+  const auto name = parse_kind_file("exp_avg_sq_100-199.r7.csv");
+  REQUIRE(name);
+  CHECK(name->kind == Kind::exp_avg_sq);
+  CHECK(name->first_step == 100);
+  CHECK(name->last_step == 199);
+  CHECK(name->revision == 7);
+  CHECK(parse_kind_file("actv_grad_0-0.csv")->kind == Kind::actv_grad);
+  for (const char* other :
+       {"", "stack_info.csv", ".actv_0-0.csv.new", "actv_0-0.csv.new", "actv_0.csv", "actv_2-1.csv",
+        "actv_0-0.r.csv", "actv_0-99999999999999999999.csv", "actv_0-0.csv.gz"})
+    CHECK(!parse_kind_file(other));
+}
+
+// "ID: RANK,RANK" for each run.
+Lines grouped(const Lines& directories, const Lines& run_files = {}) {
+  const TemporaryDirectory output;
+  for (const std::string& name : directories) std::filesystem::create_directory(output / name);
+  for (const std::string& id : run_files)
+    write_text(output / ("run-" + id + ".json"),
+               R"({"format": 1, "started": "2026-11-24T12:04:37.120+01:00"})");
+  Problems problems;
+  Lines lines;
+  const auto runs = runs_in(output.path(), problems);
+  REQUIRE(runs);
+  for (const Run& run : *runs) {
+    lines.push_back(run.id + ":");
+    for (const RankDirectory& rank : run.ranks) lines.back() += " " + std::to_string(rank.rank);
+  }
+  CHECK(problems.count() == 0);
+  return lines;
+}
+
+TEST_CASE("directories of gradmon with the same id are one run and the newest run is the last") {
+  CHECK(grouped({"Nov24_12-04-37-rank0-bbbbbbbb", "Nov24_12-04-37-rank10-bbbbbbbb",
+                 "Nov24_12-04-37-rank2-bbbbbbbb", "Nov24_11-00-00-rank0-aaaaaaaa",
+                 "Nov24_11-00-00-rank1-aaaaaaaa"}) == Lines{"aaaaaaaa: 0 1", "bbbbbbbb: 0 2 10"});
+}
+
+TEST_CASE("directories of msprobe belong together until a rank comes again") {
+  CHECK(grouped({"Nov24_12-00-00-rank0-00000001", "Nov24_12-00-02-rank1-00000002",
+                 "Nov24_12-00-01-rank2-00000003", "Nov24_12-05-00-rank0-00000004",
+                 "Nov24_12-05-00-rank1-00000005"}) == Lines{"00000001: 0 1 2", "00000004: 0 1"});
+  CHECK(grouped({"Nov24_12-00-00-rank0-00000001", "Nov24_13-00-00-rank1-00000002"}) ==
+        Lines{"00000001: 0", "00000002: 1"});
+}
+
+TEST_CASE("a run with a run file of its own is not joined with directories of msprobe") {
+  CHECK(grouped({"Nov24_12-00-00-rank0-00000001", "Nov24_12-00-01-rank1-00000002"}, {"00000002"}) ==
+        Lines{"00000001: 0", "00000002: 1"});
+}
+
+TEST_CASE("January comes after December") {
+  CHECK(grouped({"Jan01_00-10-00-rank0-bbbbbbbb", "Dec31_23-50-00-rank0-aaaaaaaa"}) ==
+        Lines{"aaaaaaaa: 0", "bbbbbbbb: 0"});
+}
+
+TEST_CASE(
+    "a run is found by its output directory and by its id and by a rank's directory and by its run file") {
+  const TemporaryDirectory output;
+  for (const char* name :
+       {"Nov24_12-04-37-rank0-bbbbbbbb", "Nov24_12-04-37-rank1-bbbbbbbb", "Nov24_11-00-00-rank0-aaaaaaaa"})
+    std::filesystem::create_directory(output / name);
+  write_text(output / "Nov24_12-04-37-rank1-bbbbbbbb/actv_0-0.csv", "name,step\n");
+  write_text(output / "run-aaaaaaaa.json", R"({"format": 1, "started": "2026-11-24T11:00:00.120+01:00"})");
+  Problems problems;
+  CHECK(find_run(output.path(), "", problems)->id == "bbbbbbbb");
+  CHECK(find_run(output.path().string() + "/", "", problems)->id == "bbbbbbbb");
+  CHECK(find_run(output.path(), "aaaaaaaa", problems)->started == "2026-11-24T11:00:00.120+01:00");
+  CHECK(find_run(output / "run-aaaaaaaa.json", "", problems)->id == "aaaaaaaa");
+  const auto one = find_run(output / "Nov24_12-04-37-rank1-bbbbbbbb", "", problems);
+  REQUIRE(one);
+  CHECK(one->ranks.size() == 1);
+  CHECK(one->ranks.front().rank == 1);
+  CHECK(problems.count() == 0);
+}
+
+TEST_CASE("what is no run is refused with what was expected") {
+  const TemporaryDirectory output;
+  Problems problems;
+  CHECK(find_run(output / "missing", "", problems)
+            .error()
+            .find("No such file or directory; expected the output") != std::string::npos);
+  CHECK(find_run(output.path(), "", problems).error().find("no directory of a rank") != std::string::npos);
+  std::filesystem::create_directory(output / "Nov24_12-04-37-rank0-bbbbbbbb");
+  CHECK(find_run(output.path(), "cccccccc", problems).error().find("no run cccccccc; there are: bbbbbbbb") !=
+        std::string::npos);
+}
+
+TEST_CASE("a run file that cannot be used is a problem and the names of the directories are used") {
+  const TemporaryDirectory output;
+  std::filesystem::create_directory(output / "Nov24_12-04-37-rank0-bbbbbbbb");
+  write_text(output / "run-bbbbbbbb.json", R"({"format": 2})");
+  Problems problems;
+  CHECK(find_run(output.path(), "", problems)->started == "Nov24_12-04-37");
+  CHECK(problems.count() == 1);
+}
+
+}  // namespace
+}  // namespace gradmon

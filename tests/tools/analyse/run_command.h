@@ -1,0 +1,38 @@
+// SPDX-License-Identifier: Apache-2.0
+#pragma once
+
+#include <memory>
+#include <optional>
+#include <sstream>
+#include <string>
+#include <utility>
+#include <vector>
+
+#include "tools/gradmonctl/parse/command_line.h"
+
+namespace gradmon {
+
+std::unique_ptr<Subcommand> analyse_subcommand();
+
+struct CommandResult {
+  int code = 0;
+  std::string out;
+  std::string err;
+};
+
+// Runs `gradmonctl analyse WORDS…` in this process.
+inline CommandResult run_analyse(std::vector<std::string> words, std::optional<Screen> screen = {}) {
+  words.insert(words.begin(), {"gradmonctl", "analyse"});
+  std::vector<const char*> argv;
+  for (const std::string& word : words) argv.push_back(word.c_str());
+  Subcommands subcommands;
+  subcommands.push_back(analyse_subcommand());
+  const auto subcommand =
+      parse_command_line(std::move(subcommands), static_cast<int>(argv.size()), argv.data());
+  if (!subcommand) return {subcommand.error().code, "", subcommand.error().text};
+  std::ostringstream out, err;
+  const int code = (*subcommand)->perform({out, err, false, screen});
+  return {code, out.str(), err.str()};
+}
+
+}  // namespace gradmon

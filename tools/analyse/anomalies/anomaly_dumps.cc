@@ -1,0 +1,103 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "tools/analyse/anomalies/anomaly_dumps.h"
+
+#include <algorithm>
+#include <system_error>
+#include <utility>
+
+#include "control/files/checked_file.h"
+
+namespace gradmon {
+namespace {
+
+namespace fs = std::filesystem;
+using Json = nlohmann::ordered_json;
+
+constexpr off_t kMaxDumpBytes = off_t{512} << 20;
+constexpr std::size_t kMessages = 10;
+constexpr std::size_t kMostUnsorted = 100'000;  // anomalies in memory beyond those that are kept
+
+class DumpReader {
+ public:
+  explicit DumpReader(const AnomalyRequest& request) : request_(request) {}
+
+  void read(const fs::path& file) {
+    const auto text = read_checked_file(file, 0, [](const struct stat& status) -> std::string {
+      if (!S_ISREG(status.st_mode)) return "not a regular file";
+      return status.st_size > kMaxDumpBytes ? "larger than 512 MiB" : "";
+    });
+    if (!text) return leave_out(file, text.error());
+    ++dumps_.dumps;
+    // Takes each entry as soon as it is read, and drops it: a dump may be large.
+    std::string key;
+    bool in_object = false;
+    const auto take_entry = [&](int depth, Json::parse_event_t event, Json& parsed) {
+      using Event = Json::parse_event_t;
+      if (depth == 0 && event == Event::object_start) in_object = true;
+      if (depth == 1 && event == Event::key) key = parsed.get<std::string>();
+      const bool whole = event == Event::object_end || event == Event::array_end || event == Event::value;
+      if (depth != 1 || !whole || !in_object) return true;
+      add(file, key, parsed);
+      return false;
+    };
+    const Json dump = Json::parse(*text, take_entry, false);
+    if (dump.is_discarded())
+      leave_out(file, "no whole JSON object; its first alerts are used. Is the job still writing it?");
+    else if (!in_object)
+      leave_out(file, "expected a JSON object with an object for each alert");
+    dumps_.first = first_of(std::move(dumps_.first), request_.count);
+  }
+
+  AnomalyDumps take() {
+    if (left_out_ > kMessages)
+      dumps_.left_out.push_back("and " + std::to_string(left_out_ - kMessages) +
+                                " more alerts or files are left out");
+    return std::move(dumps_);
+  }
+
+ private:
+  void add(const fs::path& file, const std::string& key, const Json& entry) {
+    auto anomaly = read_anomaly(key, entry);
+    if (!anomaly) return leave_out(file, key + ": " + anomaly.error());
+    if (!is_asked(*anomaly)) return;
+    ++dumps_.anomalies;
+    dumps_.first.push_back(std::move(*anomaly));
+    if (dumps_.first.size() > request_.count + kMostUnsorted)
+      dumps_.first = first_of(std::move(dumps_.first), request_.count);
+  }
+  bool is_asked(const Anomaly& anomaly) const {
+    const auto& steps = request_.steps;
+    return steps.empty() || std::find(steps.begin(), steps.end(), anomaly.step) != steps.end();
+  }
+  void leave_out(const fs::path& file, const std::string& why) {
+    if (++left_out_ <= kMessages) dumps_.left_out.push_back(file.string() + ": " + why + "; left out");
+  }
+
+  const AnomalyRequest& request_;
+  AnomalyDumps dumps_;
+  std::size_t left_out_ = 0;
+};
+
+}  // namespace
+
+tl::expected<AnomalyDumps, std::string> read_anomaly_dumps(const fs::path& directory,
+                                                           const AnomalyRequest& request) {
+  std::error_code error;
+  std::vector<std::pair<std::size_t, fs::path>> files;  // "rank2" before "rank10"
+  fs::directory_iterator entry(directory, error);
+  for (; !error && entry != fs::directory_iterator(); entry.increment(error)) {
+    const fs::path file = entry->path() / "anomaly.json";
+    std::error_code missing;
+    if (fs::exists(file, missing)) files.emplace_back(entry->path().filename().string().size(), file);
+  }
+  constexpr const char* kExpected =
+      "; expected the directory anomaly_detected of a job, with rank0/anomaly.json";
+  if (error) return tl::unexpected(directory.string() + ": " + error.message() + kExpected);
+  if (files.empty()) return tl::unexpected(directory.string() + ": no dump of alerts in it" + kExpected);
+  std::sort(files.begin(), files.end());
+  DumpReader reader(request);
+  for (const auto& [length, file] : files) reader.read(file);
+  return reader.take();
+}
+
+}  // namespace gradmon

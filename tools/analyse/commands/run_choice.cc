@@ -1,0 +1,89 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "tools/analyse/commands/run_choice.h"
+
+#include <algorithm>
+#include <cstdlib>
+#include <vector>
+
+#include "tools/gradmonctl/show/display_width.h"
+#include "tools/gradmonctl/show/printable.h"
+#include "tools/gradmonctl/show/rank_ranges.h"
+
+namespace gradmon {
+
+Arguments run_arguments(RunChoice& choice) {
+  return {
+      {"RUN", &choice.path,
+       "the job's output directory, one rank's directory in it, or a\n"
+       "run-ID.json (default: MONITOR_OUTPUT_DIR, else ./monitor_output)"},
+      {"--run", &choice.id,
+       "the run with this id, as in the names of the directories\n(default: the newest one in RUN)", "ID"}};
+}
+
+tl::expected<Run, std::string> chosen_run(const RunChoice& choice, Problems& problems) {
+  std::string path = choice.path;
+  if (path.empty()) {
+    const char* const directory = std::getenv("MONITOR_OUTPUT_DIR");
+    path = directory != nullptr && *directory != '\0' ? directory : "./monitor_output";
+  }
+  return find_run(path, choice.id, problems);
+}
+
+std::string text_of(const Run& run) {
+  std::vector<int> ranks;
+  for (const RankDirectory& rank : run.ranks) ranks.push_back(rank.rank);
+  std::string text = "run " + (run.id.empty() ? "without an id" : printable(run.id));
+  if (!run.started.empty()) text += ", started " + printable(run.started);
+  return text + ", " + rank_ranges(ranks);
+}
+
+OrderedJson json_of(const Run& run) {
+  OrderedJson ranks = OrderedJson::array();
+  for (const RankDirectory& rank : run.ranks)
+    ranks.push_back({{"rank", rank.rank}, {"directory", rank.path.string()}});
+  return {{"id", text_or_null(run.id)}, {"started", text_or_null(run.started)}, {"ranks", std::move(ranks)}};
+}
+
+std::string text_of(const Extent& extent) {
+  if (extent.rows == 0) return "no rows";
+  return "steps " + std::to_string(extent.first_step) + "-" + std::to_string(extent.last_step) + ", " +
+         std::to_string(extent.rows) + " rows";
+}
+
+OrderedJson json_of(const Extent& extent) {
+  return {{"rows", extent.rows},
+          {"first_step", step_or_null(extent.first_step)},
+          {"last_step", step_or_null(extent.last_step)}};
+}
+
+void report(const Problems& problems, const Console& console) {
+  for (const std::string& message : problems.messages())
+    console.err << "gradmonctl: " << printable(message) << '\n';
+}
+
+OrderedJson json_of(const Problems& problems) {
+  return {{"count", problems.count()}, {"messages", problems.messages()}};
+}
+
+int report_error(const std::string& text, const Console& console) {
+  console.err << "gradmonctl: " << printable(text) << '\n';
+  return kExitFailed;
+}
+
+int report_no_rows(const Run& run, const Console& console) {
+  return report_error("there are no rows in " + text_of(run) +
+                          "; expected CSV files such as grad_reduced_0-0.csv in " +
+                          (run.ranks.empty() ? "it" : run.ranks.front().path.string()),
+                      console);
+}
+
+void print_lines(const std::string& text, const Console& console) {
+  for (std::size_t begin = 0; begin < text.size();) {
+    const std::size_t end = std::min(text.find('\n', begin), text.size());
+    const std::string line = text.substr(begin, end - begin);
+    console.out << (console.screen ? cut_to_width(line, console.screen->columns) : line) << '\n';
+    begin = end + 1;
+  }
+}
+
+}  // namespace gradmon

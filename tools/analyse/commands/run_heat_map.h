@@ -1,0 +1,30 @@
+// SPDX-License-Identifier: Apache-2.0
+#pragma once
+
+#include <cstdint>
+#include <optional>
+#include <string>
+#include <string_view>
+#include <tl/expected.hpp>
+
+#include "tools/analyse/draw/heat_map.h"
+#include "tools/analyse/find/run_rows.h"
+
+namespace gradmon {
+
+struct HeatMapRequest {
+  std::string kind;                  // "": grad_reduced, else the first kind that is there
+  std::string field;                 // "": norm, else the first that is there
+  std::string target;                // "": all layers
+  std::optional<std::int64_t> rank;  // nullopt: all ranks
+};
+
+// Reads the run. The error says what there is instead.
+tl::expected<HeatMap, std::string> heat_map_of(const Run& run, const HeatMapRequest& request,
+                                               Problems& problems);
+
+// Whether a layer is meant by a target: its whole name, or that of a module above it; with "*" (any text) and
+// "?" (one byte), a pattern for the whole name. Pure.
+bool is_target(std::string_view target, std::string_view name);
+
+}  // namespace gradmon

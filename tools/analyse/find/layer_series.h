@@ -1,0 +1,64 @@
+// SPDX-License-Identifier: Apache-2.0
+#pragma once
+
+#include <array>
+#include <cstdint>
+#include <optional>
+
+#include "tools/analyse/rows/row.h"
+
+namespace gradmon {
+
+// One number for how large the tensor of a row is, at least 0: its norm, else the largest magnitude of its
+// extremes (min, max), else kernel_norm, else |mean|. nullopt: there is none of them. May be NaN or infinite.
+// Pure.
+std::optional<double> size_of(const Row& row);
+
+// A change of a tensor's size from one collected step to the next.
+struct SizeChange {
+  double factor = 1;  // at least 1, up or down; sizes count as at least 1e-6 of the largest one before
+  std::int64_t from_step = -1;
+  std::int64_t step = -1;
+  double before = 0;
+  double after = 0;
+};
+
+// The sizes of one tensor on one rank over the steps, in little memory. Several rows of a step count as the
+// largest of them. Sizes that are not finite are left out. Steps must ascend; a row of an earlier step is
+// left out. A value.
+class LayerSeries {
+ public:
+  void add(std::int64_t step, double size);
+  // After the last row.
+  void end();
+
+  std::uint64_t steps() const { return steps_; }
+  const SizeChange& largest_change() const { return largest_change_; }
+  // The first step of the last steps in which the size was 0, or at most 1e-6 of the largest one before; -1
+  // if there are fewer than two such steps at the end.
+  std::int64_t dead_since() const { return dead_steps_ >= 2 ? dead_since_ : -1; }
+  // The median of the last 3 sizes relative to the median of the first ones, which are up to 5 of those
+  // before the last 3. 1 with fewer than 4 steps or a median of 0.
+  double growth() const;
+  double last_size() const { return last_size_; }
+
+ private:
+  void end_step();
+
+  static constexpr std::size_t kEarly = 5;
+  static constexpr std::size_t kLate = 3;
+
+  std::int64_t step_ = -1;  // the step being read
+  double step_size_ = 0;
+  std::uint64_t steps_ = 0;
+  std::int64_t last_step_ = -1;
+  double last_size_ = 0;
+  double largest_ = 0;
+  std::int64_t dead_since_ = -1;
+  std::uint64_t dead_steps_ = 0;
+  SizeChange largest_change_;
+  std::array<double, kEarly> early_{};
+  std::array<double, kLate> late_{};  // a ring
+};
+
+}  // namespace gradmon

@@ -1,0 +1,77 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "tools/analyse/rows/row_file.h"
+
+#include <fcntl.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+#include <cerrno>
+#include <cstring>
+#include <utility>
+
+namespace gradmon {
+
+RowFile::RowFile(std::filesystem::path path, Problems& problems)
+    : path_(std::move(path)),
+      problems_(problems),
+      file_(::open(path_.c_str(), O_RDONLY | O_CLOEXEC | O_NONBLOCK | O_NOCTTY)),
+      reader_([this](char* into, std::size_t room) -> std::size_t {
+        ssize_t got = ::read(file_.get(), into, room);
+        while (got < 0 && errno == EINTR) got = ::read(file_.get(), into, room);
+        if (got < 0) problems_.add(path_, 0, std::string("cannot read: ") + std::strerror(errno));
+        return got < 0 ? 0 : static_cast<std::size_t>(got);
+      }) {
+  struct stat status {};
+  if (!file_.valid() || ::fstat(file_.get(), &status) != 0) {
+    problems_.add(path_, 0, std::string("cannot open: ") + std::strerror(errno));
+    file_.reset();
+  } else if (!S_ISREG(status.st_mode)) {
+    problems_.add(path_, 0, "not a regular file");
+    file_.reset();
+  }
+  if (file_.valid()) take_header();
+}
+
+RowFile::RowFile(std::filesystem::path path, CsvReader::Read read, Problems& problems)
+    : path_(std::move(path)), problems_(problems), reader_(std::move(read)) {
+  take_header();
+}
+
+void RowFile::take_header() {
+  if (reader_.next(cells_) != CsvReader::Found::row) {
+    problems_.add(path_, 1, "no whole line; expected a header with the titles \"name\" and \"step\"");
+    return;
+  }
+  auto columns = RowColumns::of_header(cells_);
+  if (columns) {
+    columns_ = std::move(*columns);
+  } else {
+    problems_.add(path_, 1, columns.error() + "; the file is left out");
+  }
+}
+
+bool RowFile::next(Row& row) {
+  while (columns_) {
+    const CsvReader::Found found = reader_.next(cells_);
+    if (found == CsvReader::Found::end || found == CsvReader::Found::torn) return false;
+    if (found == CsvReader::Found::malformed) {
+      problems_.add(path_, reader_.line(), reader_.problem() + "; the row is left out");
+      continue;
+    }
+    if (cells_.size() == 1 && cells_.front().empty()) continue;  // an empty line
+    const auto read = columns_->read(cells_, row);
+    if (read) {
+      row.line = reader_.line();
+      row.place = rows_++;
+      return true;
+    }
+    if (RowColumns::is_header(cells_)) {
+      if (auto columns = RowColumns::of_header(cells_)) columns_ = std::move(*columns);
+    } else {
+      problems_.add(path_, reader_.line(), read.error() + "; the row is left out");
+    }
+  }
+  return false;
+}
+
+}  // namespace gradmon

@@ -1,0 +1,44 @@
+// SPDX-License-Identifier: Apache-2.0
+#pragma once
+
+#include <filesystem>
+#include <memory>
+#include <optional>
+#include <string_view>
+#include <vector>
+
+#include "control/files/descriptor.h"
+#include "tools/analyse/rows/csv_reader.h"
+#include "tools/analyse/rows/problems.h"
+#include "tools/analyse/rows/row_columns.h"
+
+namespace gradmon {
+
+// The rows of one CSV file, which a running job may be appending to. Rows that cannot be read are added to
+// `problems` and left out; a torn last row is left out in silence. One thread.
+class RowFile {
+ public:
+  // Never waits for a FIFO. A file that cannot be opened is a problem, and has no rows.
+  RowFile(std::filesystem::path path, Problems& problems);
+  // For a text from elsewhere; `path` is for messages.
+  RowFile(std::filesystem::path path, CsvReader::Read read, Problems& problems);
+  RowFile(const RowFile&) = delete;
+  RowFile& operator=(const RowFile&) = delete;
+
+  const std::filesystem::path& path() const { return path_; }
+  // False at the end. The texts of the row are valid until the next call.
+  bool next(Row& row);
+
+ private:
+  void take_header();
+
+  const std::filesystem::path path_;
+  Problems& problems_;
+  Descriptor file_;
+  CsvReader reader_;
+  std::vector<std::string_view> cells_;
+  std::optional<RowColumns> columns_;  // nullopt: there was no header so far
+  std::uint64_t rows_ = 0;
+};
+
+}  // namespace gradmon

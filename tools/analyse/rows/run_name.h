@@ -1,0 +1,32 @@
+// SPDX-License-Identifier: Apache-2.0
+// The names of the directories and files below a job's output directory. Pure.
+#pragma once
+
+#include <cstdint>
+#include <optional>
+#include <string>
+#include <string_view>
+
+#include "control/vocabulary.h"
+
+namespace gradmon {
+
+// "Nov24_12-04-37-rank3-1a2b3c4d": the directory of one rank and start.
+struct RankDirectoryName {
+  std::string time;          // "Nov24_12-04-37"
+  std::int64_t in_year = 0;  // the time as seconds since the beginning of a leap year
+  int rank = 0;
+  std::string id;  // of gradmon: the same for all ranks of a run; of msprobe: another one for each rank
+};
+std::optional<RankDirectoryName> parse_rank_directory(std::string_view name);
+
+// "grad_reduced_0-99.r7.csv"
+struct KindFileName {
+  Kind kind = Kind::other;
+  std::int64_t first_step = 0;
+  std::int64_t last_step = 0;
+  std::uint64_t revision = 0;  // 0: none in the name
+};
+std::optional<KindFileName> parse_kind_file(std::string_view name);
+
+}  // namespace gradmon
