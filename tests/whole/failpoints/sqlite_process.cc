@@ -39,7 +39,7 @@ std::vector<Record> records_of(NameTable& names, std::int64_t step) {
 int main(int argc, char** argv) {
   if (argc != 3) return 2;
   const std::filesystem::path directory = argv[1];
-  const Journal journal = std::string(argv[2]) == "wal" ? Journal::wal : Journal::rollback;
+  const JournalMode journal = std::string(argv[2]) == "wal" ? JournalMode::wal : JournalMode::rollback;
   MetricsFile::Options options;
   options.directory = [directory] { return directory; };
   options.journal = [journal](const std::filesystem::path&) { return journal; };

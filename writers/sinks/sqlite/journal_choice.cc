@@ -26,14 +26,14 @@ constexpr std::array<std::uint32_t, 16> kRemote = {
 
 }  // namespace
 
-Journal journal_for(std::uint32_t file_system_type) {
+JournalMode journal_for(std::uint32_t file_system_type) {
   const bool remote = std::find(kRemote.begin(), kRemote.end(), file_system_type) != kRemote.end();
-  return remote ? Journal::rollback : Journal::wal;
+  return remote ? JournalMode::rollback : JournalMode::wal;
 }
 
-Journal journal_in(const std::filesystem::path& directory) {
+JournalMode journal_in(const std::filesystem::path& directory) {
   struct statfs status {};
-  if (::statfs(directory.c_str(), &status) != 0) return Journal::rollback;
+  if (::statfs(directory.c_str(), &status) != 0) return JournalMode::rollback;
   return journal_for(static_cast<std::uint32_t>(status.f_type));
 }
 

@@ -149,14 +149,14 @@ SqliteResult<void> MetricsFile::configure() {
     if (auto sized = database_.run("PRAGMA page_size = 8192"); !sized) return sized;
   }
   if (auto set = database_.run(kSettings); !set) return set;
-  const auto mode = database_.text(journal_ == Journal::wal ? "PRAGMA journal_mode = WAL"
-                                                            : "PRAGMA journal_mode = TRUNCATE");
+  const auto mode = database_.text(journal_ == JournalMode::wal ? "PRAGMA journal_mode = WAL"
+                                                                : "PRAGMA journal_mode = TRUNCATE");
   if (!mode) return tl::unexpected(mode.error());
   if (*mode != "wal" && *mode != "truncate") {  // A file system without shared memory refuses the log.
     const auto second = database_.text("PRAGMA journal_mode = TRUNCATE");
     if (!second) return tl::unexpected(second.error());
   }
-  journal_ = *mode == "wal" ? Journal::wal : Journal::rollback;
+  journal_ = *mode == "wal" ? JournalMode::wal : JournalMode::rollback;
   return *empty == 0 ? create_schema() : SqliteResult<void>{};
 }
 
@@ -167,12 +167,12 @@ SqliteResult<void> MetricsFile::create_schema() {
 bool MetricsFile::is_unchanged() const {
   const auto seen = look_at(path_);
   if (!seen || seen->st_dev != device_ || seen->st_ino != inode_) return false;
-  return journal_ != Journal::wal || (look_at(beside(path_, "-wal")) && look_at(beside(path_, "-shm")));
+  return journal_ != JournalMode::wal || (look_at(beside(path_, "-wal")) && look_at(beside(path_, "-shm")));
 }
 
 void MetricsFile::leave() {
   // If the file was moved, its newest rows are still in the log that has not moved with it.
-  if (journal_ == Journal::wal) static_cast<void>(database_.run("PRAGMA wal_checkpoint(TRUNCATE)"));
+  if (journal_ == JournalMode::wal) static_cast<void>(database_.run("PRAGMA wal_checkpoint(TRUNCATE)"));
   close();
   log_warn(path_.string() + " was deleted, moved or replaced; making it anew");
 }

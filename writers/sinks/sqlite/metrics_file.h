@@ -22,7 +22,7 @@ class MetricsFile {
   struct Options {
     // Returns the directory, made if missing.
     std::function<std::filesystem::path()> directory;
-    std::function<Journal(const std::filesystem::path& directory)> journal = journal_in;
+    std::function<JournalMode(const std::filesystem::path& directory)> journal = journal_in;
     std::chrono::milliseconds busy_timeout{250};
   };
   // How many files may lie beside the database because they were moved aside.
@@ -71,7 +71,7 @@ class MetricsFile {
   const Options options_;
   std::filesystem::path path_;
   SqliteDatabase database_;
-  Journal journal_ = Journal::wal;
+  JournalMode journal_ = JournalMode::wal;
   dev_t device_ = 0;
   ino_t inode_ = 0;
   std::string damage_;  // why the next open() moves the file aside; empty: it does not

@@ -20,7 +20,7 @@ namespace fs = std::filesystem;
 namespace {
 
 struct Fixture {
-  explicit Fixture(Journal journal = Journal::wal) : options(file_options(scratch.path() / "run")) {
+  explicit Fixture(JournalMode journal = JournalMode::wal) : options(file_options(scratch.path() / "run")) {
     options.journal = [journal](const fs::path&) { return journal; };
     start();
   }
@@ -66,7 +66,7 @@ TEST_CASE("a closed database is one file") {
 }
 
 TEST_CASE("a rollback journal holds the same rows") {
-  Fixture f(Journal::rollback);
+  Fixture f(JournalMode::rollback);
   CHECK(f.write(1) == "");
   CHECK(f.write(2) == "");
   CHECK(query_rows(f.path(), "PRAGMA journal_mode") == TextRows{"delete"});  // of the reader's connection
@@ -204,7 +204,7 @@ TEST_CASE("no more than eight files are moved aside") {
 }
 
 TEST_CASE("a step is lost and counted while another process has the database locked, and no longer") {
-  for (const Journal journal : {Journal::wal, Journal::rollback}) {
+  for (const JournalMode journal : {JournalMode::wal, JournalMode::rollback}) {
     Fixture f(journal);
     CHECK(f.write(1) == "");
     auto other = SqliteDatabase::open(f.path(), SqliteDatabase::Access::read_write);
@@ -278,7 +278,7 @@ struct FullDisk {
 };
 
 // In a mount namespace of its own thread: writes steps until a small disk is full, then frees space.
-FullDisk fill_disk(const fs::path& place, Journal journal) {
+FullDisk fill_disk(const fs::path& place, JournalMode journal) {
   FullDisk result;
   std::thread([&] {
     result.mounted = ::unshare(CLONE_NEWNS) == 0 &&
@@ -312,7 +312,7 @@ FullDisk fill_disk(const fs::path& place, Journal journal) {
 }  // namespace
 
 TEST_CASE("a full disk loses whole steps, all counted, and writing resumes when there is space") {
-  for (const Journal journal : {Journal::wal, Journal::rollback}) {
+  for (const JournalMode journal : {JournalMode::wal, JournalMode::rollback}) {
     const TemporaryDirectory scratch;
     const FullDisk result = fill_disk(scratch.path(), journal);
     if (!result.mounted) {

@@ -18,14 +18,14 @@ namespace {
 
 constexpr std::uint32_t kRowsAStep = 2000;
 
-MetricsFile::Options options_with(const fs::path& directory, Journal journal) {
+MetricsFile::Options options_with(const fs::path& directory, JournalMode journal) {
   MetricsFile::Options options = file_options(directory);
   options.journal = [journal](const fs::path&) { return journal; };
   return options;
 }
 
 // Writes steps from `first` on until it is killed, and a byte to `progress_fd` after each step.
-[[noreturn]] void write_until_killed(const fs::path& directory, Journal journal, std::int64_t first,
+[[noreturn]] void write_until_killed(const fs::path& directory, JournalMode journal, std::int64_t first,
                                      int progress_fd) {
   auto names = std::make_shared<NameTable>();
   SqliteSink sink(options_with(directory, journal), names, Rank{3});
@@ -38,7 +38,7 @@ MetricsFile::Options options_with(const fs::path& directory, Journal journal) {
 
 // Kills the process a random time, shorter than a step takes, after it has reported `steps` steps. Returns
 // the number of reported steps.
-int kill_after(int steps, unsigned microseconds, const fs::path& directory, Journal journal,
+int kill_after(int steps, unsigned microseconds, const fs::path& directory, JournalMode journal,
                std::int64_t first) {
   int pipe[2];
   REQUIRE(::pipe(pipe) == 0);
@@ -68,7 +68,7 @@ int kill_count() {
 }
 
 // Kills writers of one directory one after the other: each goes on in what the last one left.
-void kill_writers(Journal journal) {
+void kill_writers(JournalMode journal) {
   std::mt19937 random(4);
   TextRows expected;
   auto scratch = std::make_unique<TemporaryDirectory>();
@@ -102,9 +102,9 @@ void kill_writers(Journal journal) {
 }  // namespace
 
 TEST_CASE("a killed writer of a write-ahead log leaves whole steps, and all that it reported") {
-  kill_writers(Journal::wal);
+  kill_writers(JournalMode::wal);
 }
 
 TEST_CASE("a killed writer of a rollback journal leaves whole steps, and all that it reported") {
-  kill_writers(Journal::rollback);
+  kill_writers(JournalMode::rollback);
 }
