@@ -18,5 +18,6 @@ Bench edit_latency();        // the first step under an edited config
 Bench hub_idle();            // processor time and memory of the hub of a job that is off
 Bench rows_per_second();     // through the queue, and into CSV files
 Bench hubs_simulated();     // the agreement of thousands of ranks
+Bench alert_evaluation();    // the alert rules, per value
 
 }  // namespace gradmon
