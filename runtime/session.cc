@@ -226,6 +226,7 @@ void Monitor::Session::prepare_collection(std::int64_t capacity) {
                                 directory_, environment_.grad_acc_steps, environment_.keep_last_step};
   if (environment_.rank == 0) settings.ranks = [this] { return agent_.status().ranks; };
   settings.stack = stack_;
+  settings.pipeline = groups_.pipeline;
   prepared_ = std::make_unique<Collection>(
       std::move(settings), [this](Revision revision, Step) { agent_.rows_on_disk(revision); });
 }
@@ -260,6 +261,12 @@ void Monitor::Session::scalar(std::string_view name, double value) noexcept {
 
 void Monitor::Session::expert_load(std::string_view layer, const std::vector<std::int64_t>& tokens) noexcept {
   if (collecting()) collection_->report_experts(layer, tokens);
+}
+
+std::vector<Alert> Monitor::Session::alerts() const {
+  if (forked_) return {};
+  const std::lock_guard lock(mutex_);
+  return collection_ ? collection_->recent_alerts() : std::vector<Alert>();
 }
 
 std::vector<Metric> Monitor::Session::metrics() const {

@@ -79,6 +79,7 @@ class Monitor::Session {
   void scalar(std::string_view name, double value) noexcept;
   void expert_load(std::string_view layer, const std::vector<std::int64_t>& tokens) noexcept;
   std::vector<Metric> metrics() const;
+  std::vector<Alert> alerts() const;  // Any thread.
   // Verb on, off or set. Assigns the request id.
   void send_command(Command command) noexcept;
   void stop(std::optional<std::chrono::milliseconds> at_most = {}) noexcept;

@@ -13,6 +13,7 @@
 #include <utility>
 #include <vector>
 
+#include "control/alert_rule.h"
 #include "control/vocabulary.h"
 
 namespace gradmon {
@@ -50,13 +51,8 @@ struct Config {
       return std::tie(attention_hook, linear_hook, moe_router_weight_hook, moe_router_logit_hook);
     }
   };
-  struct AlertRule {
-    std::string rule_name;            // AnomalyTurbulence or AnomalyNan
-    std::optional<double> threshold;  // always set for AnomalyTurbulence
-    auto tied() const { return std::tie(rule_name, threshold); }
-  };
   struct Alert {
-    std::vector<AlertRule> rules;  // in order; only the first rule that fires for a value is reported
+    std::vector<AlertRule> rules;  // at most kMostAlertRules; the first that fires for a value is reported
     bool dump = false;
     auto tied() const { return std::tie(rules, dump); }
   };

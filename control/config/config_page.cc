@@ -31,9 +31,9 @@ std::string cell(std::string_view text) {
 }
 
 template <typename Part>
-void append_table(std::string& page) {
+void append_table(std::string& page, const std::vector<Option<Part>>& options_of_part = options<Part>()) {
   page += "| key | value | default | meaning |\n| --- | --- | --- | --- |\n";
-  for (const Option<Part>& option : options<Part>()) {
+  for (const Option<Part>& option : options_of_part) {
     page += "| `" + std::string(option.name) + "` | " + cell(option.expected) + " | `" +
             cell(option.default_text) + "` | " + cell(option.meaning);
     if (option.reload == Reload::restart) page += "; a change takes effect at the next start";
@@ -61,8 +61,12 @@ std::string config_page() {
   append_part<Config::CcDistribution>(page, "`cc_distribution`", "Collective communication.");
   append_part<Config::L2Targets>(page, "`l2_targets`", "Modules for the L2 features.");
   append_part<Config::Alert>(page, "`alert`",
-                             "Each rule is `{\"rule_name\": ..., \"args\": {\"threshold\": ...}}`; "
-                             "`rule_name` is\n`AnomalyTurbulence` or `AnomalyNan`.");
+                             "Each rule is `{\"rule_name\": ..., \"args\": {...}}`. "
+                             "[ALERTS.md](../../writers/alerts/ALERTS.md) has the formulas.");
+  for (const AlertRuleSchema& rule : alert_rule_schemas()) {
+    page += "\n### `" + std::string(name_of(rule.anomaly)) + "`: " + std::string(rule.meaning) + "\n\n";
+    append_table(page, rule.args);
+  }
   append_part<Config::OnAlert>(page, "`on_alert`", "What happens when an alert fires.");
   return page;
 }

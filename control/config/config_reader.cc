@@ -37,12 +37,19 @@ class Reader {
   template <typename Part>
   void read_part(std::uint32_t object, std::string_view expected, Part& part) {
     if (node(object).kind != JsonKind::object) return add_error(object, expected);
+    read_object(object, options<Part>(), part);
+  }
+
+  template <typename Part>
+  void read_object(std::uint32_t object, const std::vector<Option<Part>>& options_of_part, Part& part) {
     for_children(object, [&](std::uint32_t child) {
       const auto key = key_of(child);
-      for (const auto& option : options<Part>()) {
+      std::vector<std::string_view> names;
+      for (const auto& option : options_of_part) {
         if (option.name == key) return read_option(child, option, part);
+        names.push_back(option.name);
       }
-      warn_unknown<Part>(child, key);
+      warn_unknown(child, names);
     });
   }
 
@@ -61,7 +68,8 @@ class Reader {
     if (differs && option.support == Support::unimplemented && !within_missing)
       warn_missing(at, '"' + std::string(option.name) + '"');
     if (option.support == Support::obsolete)
-      warn(at, '"' + std::string(option.name) + "\" has no effect: \"max_wait\" bounds how long training waits");
+      warn(at,
+           '"' + std::string(option.name) + "\" has no effect: \"max_wait\" bounds how long training waits");
   }
 
   void read(std::uint32_t at, const Constraint& wanted, bool& out) {
@@ -100,7 +108,8 @@ class Reader {
     constexpr double kLongest = 1e12;
     double in_seconds = 0;
     if (!read_whole(at, wanted, in_seconds)) return;
-    out = std::chrono::milliseconds(static_cast<std::int64_t>(std::min(std::ceil(in_seconds * 1000), kLongest)));
+    out = std::chrono::milliseconds(
+        static_cast<std::int64_t>(std::min(std::ceil(in_seconds * 1000), kLongest)));
   }
 
   void read(std::uint32_t at, const Constraint& wanted, std::string& out) {
@@ -240,30 +249,44 @@ class Reader {
     out = std::make_shared<const Config>(std::move(config));
   }
 
-  void read(std::uint32_t at, const Constraint& wanted, std::vector<Config::AlertRule>& out) {
+  void read(std::uint32_t at, const Constraint& wanted, std::vector<AlertRule>& out) {
     out.clear();
+    if (node(at).children > kMostAlertRules) return add_error(at, wanted.expected);
     read_list(at, wanted, [&](std::uint32_t item) { read_rule(item, out); });
   }
 
-  void read_rule(std::uint32_t at, std::vector<Config::AlertRule>& out) {
-    Config::AlertRule rule;
-    std::size_t which = 0;
+  void read_rule(std::uint32_t at, std::vector<AlertRule>& out) {
     const auto name = member(at, "rule_name");
     const auto args = member(at, "args");
     if (!name) return add_error(at, "an object with \"rule_name\" and \"args\"");
-    const auto errors = out_.errors.size();
-    read_name(*name, "\"AnomalyTurbulence\" or \"AnomalyNan\"", kAlertRuleNames, which);
-    if (args && node(*args).kind != JsonKind::object) return add_error(*args, "an object");
-    const auto threshold = args ? member(*args, "threshold") : std::nullopt;
-    if (threshold) read(*threshold, Constraint{"a number >= 0", Rule::inclusive_low, 0}, rule.threshold);
+    const auto errors = refused_;
+    AlertRule rule;
+    read(*name, {}, rule.anomaly);
+    if (args && node(*args).kind != JsonKind::object) add_error(*args, "an object");
     for_children(at, [&](std::uint32_t child) {
-      if (child != *name && child != args)
-        warn(child, "unknown key " + excerpt(node(child).key.of(tree_.text)));
+      if (child != *name && child != args) warn_unknown(child, {"rule_name", "args"});
     });
-    if (out_.errors.size() > errors) return;
-    rule.rule_name = kAlertRuleNames[which];
-    if (which == 0 && !threshold) return add_error(args.value_or(at), "\"args\" with a \"threshold\"");
-    out.push_back(std::move(rule));
+    if (refused_ > errors) return;
+    const AlertRuleSchema& schema = alert_rule_schemas()[static_cast<std::size_t>(rule.anomaly)];
+    if (args) read_object(*args, schema.args, rule);
+    const bool lacks = !schema.required.empty() && !(args && member(*args, schema.required));
+    if (lacks)
+      return add_error(args.value_or(at), "\"args\" with a \"" + std::string(schema.required) + "\"");
+    if (refused_ == errors) out.push_back(rule);
+  }
+
+  void read(std::uint32_t at, const Constraint&, Anomaly& out) {
+    const auto* text = std::get_if<std::string>(&scalar(at));
+    const auto found = std::find(kAnomalyNames.begin(), kAnomalyNames.end(), text == nullptr ? "" : *text);
+    if (found != kAnomalyNames.end())
+      return static_cast<void>(out = static_cast<Anomaly>(found - kAnomalyNames.begin()));
+    std::string expected;
+    for (const char* name : kAnomalyNames) {
+      const char* const separator = name == kAnomalyNames.back() ? " or " : ", ";
+      expected += (expected.empty() ? "\"" : std::string(separator) + "\"") + name + '"';
+    }
+    const std::vector<std::string_view> names{kAnomalyNames.begin(), kAnomalyNames.end()};
+    add_error(at, expected + (text == nullptr ? "" : suggestion(*text, names)));
   }
 
   void read(std::uint32_t at, const Constraint& wanted, std::vector<Config::Scalar>& out) {
@@ -338,14 +361,12 @@ class Reader {
     return std::nullopt;
   }
 
-  template <typename Part>
-  void warn_unknown(std::uint32_t at, const std::string& key) {
+  void warn_unknown(std::uint32_t at, const std::vector<std::string_view>& names) {
     if (out_.warnings.size() >= kMaxReports) return;
-    std::vector<std::string_view> names;
-    for (const auto& option : options<Part>()) names.push_back(option.name);
     const auto place = line_column(tree_.text, key_offset(at));
-    out_.warnings.push_back({{std::string(file_), place.line, place.column, ""},
-                             "unknown key " + excerpt(node(at).key.of(tree_.text)) + suggestion(key, names)});
+    out_.warnings.push_back(
+        {{std::string(file_), place.line, place.column, ""},
+         "unknown key " + excerpt(node(at).key.of(tree_.text)) + suggestion(key_of(at), names)});
   }
 
   static std::string suggestion(std::string_view name, const std::vector<std::string_view>& candidates) {

@@ -65,7 +65,7 @@ const Option<Config> kConfigOptions[] = {
      "collect the L2 features"},
     {"sa_order", &Config::sa_order, "\"s,b,h,d\" or \"b,s,h,d\"", "\"s,b,h,d\"", "axis order of Q and K"},
     {"sa_causal", &Config::sa_causal, "\"auto\", true or false", "\"auto\"", "whether attention is masked"},
-    {"alert", &Config::alert, "an object", "{}", "rules that raise an alert", unimplemented},
+    {"alert", &Config::alert, "an object", "{}", "rules that raise an alert"},
     {"format", &Config::format, "\"csv\", \"tensorboard\", \"api\", \"sqlite\" or a list of these", "\"csv\"",
      "where records go"},
     {"ops", &Config::ops, kListOfOps, "[\"norm\"]", "statistics per tensor"},
@@ -154,10 +154,53 @@ template <>
 const std::vector<Option<Config::Alert>>& options<Config::Alert>() {
   using A = Config::Alert;
   static const std::vector<Option<A>> table{
-      {"rules", &A::rules, "a list of rules", "[]", "the first matching rule is reported"},
+      {"rules", &A::rules, "a list of at most 8 rules", "[]",
+       "tried in order: for each value the first rule that fires is reported"},
       {"dump", &A::dump, "true or false", "false", "write the events to anomaly_detected"},
   };
   return table;
+}
+
+const std::vector<AlertRuleSchema>& alert_rule_schemas() {
+  using R = AlertRule;
+  constexpr auto inclusive_low = Rule::inclusive_low;
+  const Option<R> window{"window",
+                         &R::window,
+                         "an integer from 16 to 256",
+                         "64",
+                         "values that make the median",
+                         implemented,
+                         live,
+                         range,
+                         kShortestWindow,
+                         kLongestWindow};
+  static const std::vector<AlertRuleSchema> schemas{
+      {Anomaly::turbulence,
+       "a norm or mean is far above the mean of its history",
+       {{"threshold", &R::threshold, "a number >= 0", "required", "relative excess over the mean",
+         implemented, live, inclusive_low, 0}},
+       "threshold"},
+      {Anomaly::nan,
+       "a value is NaN, or too large",
+       {{"threshold", &R::threshold, "a number >= 0", "none", "largest magnitude", implemented, live,
+         inclusive_low, 0}},
+       ""},
+      {Anomaly::spike,
+       "a norm or training scalar jumps up",
+       {{"threshold", &R::threshold, "a number > 0", "10", "robust standard deviations above the median",
+         implemented, live, range, 0},
+        window},
+       ""},
+      {Anomaly::vanish,
+       "a norm dies",
+       {{"fraction", &R::fraction, "a number >= 0 and <= 1", "0.001", "of the median: a norm below it is low",
+         implemented, live, inclusive_low, 0, 1},
+        {"steps", &R::steps, "an integer from 1 to 1000", "3", "collected steps in a row with a low norm",
+         implemented, live, range, 1, 1000},
+        window},
+       ""},
+  };
+  return schemas;
 }
 
 template <>

@@ -27,7 +27,7 @@ using Field =
             std::optional<std::vector<std::string>>, std::vector<std::int64_t>, std::vector<Op>,
             std::vector<Config::Format>, AxisOrder, CausalMask, Config::OnPartition, Config::OnOverflow,
             std::vector<Config::Target>, std::optional<Config::Selection>, Config::CcDistribution,
-            Config::L2Targets, Config::Alert, std::vector<Config::AlertRule>, std::optional<Config::OnAlert>,
+            Config::L2Targets, Config::Alert, std::vector<AlertRule>, std::optional<Config::OnAlert>,
             std::vector<Config::Scalar>, std::shared_ptr<const Config>>;
 
 enum class Reload : std::uint8_t { live, restart };  // restart: a change takes effect at the next start
@@ -83,6 +83,16 @@ const std::vector<Option<Config::Alert>>& options<Config::Alert>();
 template <>
 const std::vector<Option<Config::OnAlert>>& options<Config::OnAlert>();
 
+// A rule of `alert` and the `args` that it takes.
+struct AlertRuleSchema {
+  Anomaly anomaly;
+  std::string_view meaning;
+  std::vector<Option<AlertRule>> args;
+  std::string_view required;  // the argument that must be there; "": none
+};
+// Indexed by Anomaly.
+const std::vector<AlertRuleSchema>& alert_rule_schemas();
+
 // Names in the config file, in the order of the enumerators.
 inline constexpr std::array<std::string_view, 4> kFormatNames{"csv", "tensorboard", "api", "sqlite"};
 constexpr std::string_view name_of(Config::Format format) {
@@ -109,7 +119,6 @@ template <>
 constexpr std::array<std::string_view, 2> names_of<Config::OnOverflow>() {
   return {"block", "drop"};
 }
-inline constexpr std::array<std::string_view, 2> kAlertRuleNames{"AnomalyTurbulence", "AnomalyNan"};
 
 inline constexpr std::size_t kMaxTargets = 4096;
 inline constexpr std::size_t kMaxPatterns = 256;

@@ -99,17 +99,23 @@ Json schema(FieldTag<Config::L2Targets>, const Constraint&) { return schema_of_p
 Json schema(FieldTag<Config::Alert>, const Constraint&) { return schema_of_part<Config::Alert>(); }
 Json schema(FieldTag<Config::OnAlert>, const Constraint&) { return schema_of_part<Config::OnAlert>(); }
 
-Json schema(FieldTag<std::vector<Config::AlertRule>>, const Constraint&) {
-  const Json threshold = schema(FieldTag<double>{}, {"", Rule::inclusive_low, 0});
-  return list_of({{"type", "object"},
-                  {"properties",
-                   {{"rule_name", one_of(kAlertRuleNames)},
-                    {"args", {{"type", "object"}, {"properties", {{"threshold", threshold}}}}}}},
-                  {"required", Json::array({"rule_name"})},
-                  {"if", {{"properties", {{"rule_name", {{"const", "AnomalyTurbulence"}}}}}}},
-                  {"then",
-                   {{"properties", {{"args", {{"required", Json::array({"threshold"})}}}}},
-                    {"required", Json::array({"args"})}}}});
+Json schema_of_args(const AlertRuleSchema& rule);
+
+Json schema(FieldTag<std::vector<AlertRule>>, const Constraint&) {
+  Json by_name = Json::array();
+  for (const AlertRuleSchema& rule : alert_rule_schemas()) {
+    Json then{{"properties", {{"args", schema_of_args(rule)}}}};
+    if (!rule.required.empty()) then["required"] = Json::array({"args"});
+    by_name.push_back({{"if", {{"properties", {{"rule_name", {{"const", name_of(rule.anomaly)}}}}}}},
+                       {"then", std::move(then)}});
+  }
+  Json rules =
+      list_of({{"type", "object"},
+               {"properties", {{"rule_name", one_of(kAnomalyNames)}, {"args", {{"type", "object"}}}}},
+               {"required", Json::array({"rule_name"})},
+               {"allOf", std::move(by_name)}});
+  rules["maxItems"] = kMostAlertRules;
+  return rules;
 }
 
 Json schema(FieldTag<std::vector<Config::Scalar>>, const Constraint&) {
@@ -145,11 +151,22 @@ Json schema_of_option(const Option<Part>& option) {
 }
 
 template <typename Part>
-Json schema_of_part() {
+Json schema_of_object(const std::vector<Option<Part>>& options_of_part) {
   Json properties = Json::object();
-  for (const Option<Part>& option : options<Part>())
+  for (const Option<Part>& option : options_of_part)
     properties[std::string(option.name)] = schema_of_option(option);
   return {{"type", "object"}, {"properties", std::move(properties)}};
+}
+
+template <typename Part>
+Json schema_of_part() {
+  return schema_of_object(options<Part>());
+}
+
+Json schema_of_args(const AlertRuleSchema& rule) {
+  Json args = schema_of_object(rule.args);
+  if (!rule.required.empty()) args["required"] = Json::array({rule.required});
+  return args;
 }
 
 }  // namespace

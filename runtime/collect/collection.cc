@@ -92,6 +92,8 @@ Collection::Collection(Settings settings, WriterThread::OnFinished on_finished)
       queue_(std::make_shared<RecordQueue>(queue_options(settings_.queue_capacity))),
       ledger_(*names_),
       last_(std::make_shared<LastStep>()),
+      alerts_(settings_.directory, alert_origin_of(settings_.rank, settings_.pipeline), names_,
+              settings_.on_alerts),
       writer_(queue_, std::move(on_finished)),
       notes_(settings_.ranks ? std::make_unique<RunNotes>(settings_.directory, settings_.world_size,
                                                           settings_.ranks, writer_)
@@ -136,7 +138,7 @@ void Collection::swap(const Commitment& commitment, std::shared_ptr<const Config
   config_ = std::move(config);
   queue_->set_overflow(config_->on_overflow == Config::OnOverflow::drop ? Overflow::drop : Overflow::block);
   keeps_last_step_ = settings_.keep_last_step || writes_format(*config_, Config::Format::api);
-  writer_.begin_revision(layout_of(*config_, commitment.revision), make_sinks());
+  writer_.begin_revision(layout_of(*config_, commitment.revision), make_sinks(), alerts_.make(*config_));
   if (!config_->scalars.empty()) {
     scalars_ = std::make_unique<TrainingScalars>(
         *config_, commitment.revision,

@@ -21,6 +21,7 @@
 #include "gradmon/monitor.h"
 #include "hooks/hook_set.h"
 #include "hooks/observe/call_site.h"
+#include "runtime/collect/alert_stages.h"
 #include "runtime/collect/target_ledger.h"
 #include "runtime/output/run_notes.h"
 #include "runtime/scalars/training_scalars.h"
@@ -38,10 +39,12 @@ class Collection {
     Rank rank;
     int world_size = 1;
     std::shared_ptr<RunDirectory> directory;
-    int grad_acc_steps = 1;       // micro batches per step
-    bool keep_last_step = false;  // for last_rows(), regardless of `format`
-    RunNotes::Ranks ranks = {};   // rank 0 only, which writes run-{id}.json; else null
-    StackSource stack = {};       // call stacks in the program's language; may be null
+    int grad_acc_steps = 1;          // micro batches per step
+    bool keep_last_step = false;     // for last_rows(), regardless of `format`
+    RunNotes::Ranks ranks = {};      // rank 0 only, which writes run-{id}.json; else null
+    StackSource stack = {};          // call stacks in the program's language; may be null
+    std::vector<int> pipeline = {};  // of ParallelGroups
+    std::function<void(const StepAlerts&)> on_alerts = {};  // see AlertStage::Settings; may be null
   };
 
   // The writer thread calls `on_finished` when a revision has collected its last step and all its rows
@@ -93,6 +96,8 @@ class Collection {
 
   // Rows of the last collected step, as Monitor::metrics(). Waits up to 1 s for the writer thread.
   std::vector<Metric> last_rows() const;
+  // Any thread. As Monitor::alerts().
+  std::vector<Alert> recent_alerts() const { return alerts_.recent(); }
 
  private:
   class Stream;
@@ -116,6 +121,7 @@ class Collection {
   const std::shared_ptr<RecordQueue> queue_;  // own synchronisation
   TargetLedger ledger_;                       // own synchronisation
   const std::shared_ptr<LastStep> last_;      // own synchronisation
+  const AlertStages alerts_;
   const std::shared_ptr<GradientScale> scale_ = std::make_shared<GradientScale>(1.0);
 
   WatchedModel model_;

@@ -162,6 +162,11 @@ class Core {
   }
   void off() noexcept { monitor_.off(); }
   void set(const std::string& key, const std::string& json) noexcept { monitor_.set(key, json); }
+  std::vector<Alert> alerts() const {
+    const py::gil_scoped_release others_run;
+    return monitor_.alerts();
+  }
+
   std::vector<Metric> metrics() const {
     const py::gil_scoped_release others_run;
     return monitor_.metrics();
@@ -225,7 +230,8 @@ std::unique_ptr<Core> make_core(const std::string& config, std::optional<int> ra
                                 std::optional<int> world_size, std::optional<std::string> endpoint,
                                 const std::optional<std::string>& output_dir, std::optional<bool> dynamic,
                                 std::int64_t start_iteration, int grad_acc_steps, std::vector<int> data_ranks,
-                                std::vector<int> tensor_ranks, std::optional<std::string> launch_nonce) {
+                                std::vector<int> tensor_ranks, std::vector<int> pipeline_ranks,
+                                std::optional<std::string> launch_nonce) {
   MonitorOptions options;
   options.rank = rank;
   options.world_size = world_size;
@@ -237,6 +243,7 @@ std::unique_ptr<Core> make_core(const std::string& config, std::optional<int> ra
   options.keep_last_step = true;
   options.groups.data = std::move(data_ranks);
   options.groups.tensor = std::move(tensor_ranks);
+  options.groups.pipeline = std::move(pipeline_ranks);
   std::shared_ptr<LaunchNonce> nonce;
   if (launch_nonce) {
     nonce = std::make_shared<LaunchNonce>();
@@ -301,6 +308,22 @@ void define_metric(py::module_& m) {
       });
 }
 
+void define_alert(py::module_& m) {
+  py::class_<Alert>(m, "Alert")
+      .def("__repr__", [](const py::object& self) { return described(self, {"rule", "step", "message"}); })
+      .def_readonly("rule", &Alert::rule)
+      .def_readonly("step", &Alert::step)
+      .def_readonly("micro_step", &Alert::micro_step)
+      .def_readonly("pp_stage", &Alert::pp_stage)
+      .def_readonly("vpp_stage", &Alert::vpp_stage)
+      .def_readonly("call_id", &Alert::call_id)
+      .def_readonly("tag_name", &Alert::tag_name)
+      .def_readonly("op", &Alert::op)
+      .def_readonly("value", &Alert::value)
+      .def_readonly("history_mean", &Alert::history_mean)
+      .def_readonly("message", &Alert::message);
+}
+
 void define_status(py::module_& m) {
   py::class_<RankStatus>(m, "RankStatus")
       .def("__repr__",
@@ -358,6 +381,7 @@ PYBIND11_MODULE(_gradmon, m) {
   m.def("entered", &entered);
   m.def("left", &left);
   define_metric(m);
+  define_alert(m);
   define_status(m);
   py::class_<Core>(m, "Core")
       .def(py::init(&make_core), py::arg("config"), py::kw_only(), py::arg("rank") = py::none(),
@@ -365,6 +389,7 @@ PYBIND11_MODULE(_gradmon, m) {
            py::arg("output_dir") = py::none(), py::arg("dynamic") = py::none(),
            py::arg("start_iteration") = 0, py::arg("grad_acc_steps") = 1,
            py::arg("data_ranks") = std::vector<int>(), py::arg("tensor_ranks") = std::vector<int>(),
+           py::arg("pipeline_ranks") = std::vector<int>(),
            py::arg("launch_nonce") = py::none())
       .def_property_readonly("rank", &Core::rank)
       .def("watch", &Core::watch)
@@ -385,6 +410,7 @@ PYBIND11_MODULE(_gradmon, m) {
       .def("off", &Core::off)
       .def("set", &Core::set)
       .def("metrics", &Core::metrics)
+      .def("alerts", &Core::alerts)
       .def("stop", &Core::stop, py::arg("timeout") = py::none())
       .def("status", &Core::status);
 }

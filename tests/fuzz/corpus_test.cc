@@ -10,8 +10,8 @@ namespace gradmon {
 namespace {
 
 template <typename Part>
-void check_keys(const std::string& text) {
-  for (const auto& option : options<Part>()) {
+void check_keys(const std::string& text, const std::vector<Option<Part>>& table = options<Part>()) {
+  for (const auto& option : table) {
     const std::string key(option.name);
     CAPTURE(key);
     CHECK(text.find('"' + key + "\":") != std::string::npos);
@@ -26,6 +26,7 @@ TEST_CASE("every_key.json of the corpus is a valid config with every key") {
   check_keys<Config::CcDistribution>(text);
   check_keys<Config::L2Targets>(text);
   check_keys<Config::Alert>(text);
+  for (const AlertRuleSchema& rule : alert_rule_schemas()) check_keys(text, rule.args);
   check_keys<Config::OnAlert>(text);
 }
 

@@ -19,5 +19,6 @@ Bench hub_idle();            // processor time and memory of the hub of a job th
 Bench rows_per_second();     // through the queue, into CSV files and into a database
 Bench values_per_second();   // into event files of TensorBoard
 Bench hubs_simulated();      // the agreement of thousands of ranks
+Bench alert_evaluation();    // the alert rules, per value
 
 }  // namespace gradmon

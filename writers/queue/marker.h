@@ -4,22 +4,22 @@
 #pragma once
 
 #include <cstdint>
-#include <functional>
 #include <memory>
-#include <string>
-#include <tl/expected.hpp>
 #include <variant>
 #include <vector>
 
 #include "control/step.h"
+#include "writers/queue/file_to_write.h"
 #include "writers/queue/layout.h"
 #include "writers/queue/sink.h"
+#include "writers/queue/step_observer.h"
 
 namespace gradmon {
 
 struct RevisionBegun {
   Layout layout;
   std::vector<std::unique_ptr<Sink>> sinks;
+  std::unique_ptr<StepObserver> observer;  // may be null
 };
 
 struct StepEnded {
@@ -32,11 +32,6 @@ struct StepEnded {
 struct CollectionEnded {
   Revision revision;
   Step last;
-};
-
-// Writes an output file that is not a sink's. The writer thread calls it once, in order.
-struct FileToWrite {
-  std::function<tl::expected<void, std::string>()> write;  // the error names the file
 };
 
 // The last marker.

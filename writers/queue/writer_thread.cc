@@ -44,6 +44,8 @@ struct WriterThread::State {
   void begin(RevisionBegun& begun);
   void write(const StepEnded& ended_step);
   void write(FileToWrite& file);
+  template <typename Call>
+  void observe(Call call);
   void finish(const CollectionEnded& collection);
   void publish(const RetryingSink::Outcome& outcome);
   bool gather();
@@ -87,7 +89,8 @@ struct WriterThread::State {
   StepBuffer steps;
   std::uint64_t lost_in_gather = 0;  // the part of steps.lost() that the status contains
   std::vector<RetryingSink> sinks;
-  std::string sink_error;  // of the current sinks; while there are none, of the previous ones
+  std::unique_ptr<StepObserver> observer;  // null: the revision has none, or it has failed
+  std::string sink_error;                  // of the current sinks; while there are none, of the previous ones
   RetryingFiles files;
 };
 
@@ -133,9 +136,23 @@ bool WriterThread::State::handle(Marker& marker) {
 void WriterThread::State::begin(RevisionBegun& begun) {
   for (RetryingSink& sink : sinks) sink.flush();
   sinks.clear();
+  observer = std::move(begun.observer);
+  observe([&] { observer->begin_revision(begun.layout); });
   for (auto& sink : begun.sinks) {
     sink->report_parts([this](Kind kind, std::uint64_t rows) { return note_part(kind, rows); });
     sinks.emplace_back(std::move(sink), begun.layout, options.pauses);
+  }
+}
+
+// Calls the observer, if there is one.
+template <typename Call>
+void WriterThread::State::observe(Call call) {
+  if (!observer) return;
+  try {
+    call();
+  } catch (const std::exception& e) {
+    log_error(std::string("no alerts until the config changes: ") + e.what());
+    observer.reset();
   }
 }
 
@@ -147,6 +164,10 @@ void WriterThread::State::write(const StepEnded& ended_step) {
   while (stopping() && gather()) {
   }
   const std::vector<Record>& records = steps.close(ended_step.revision, ended_step.step);
+  std::optional<FileToWrite> file;
+  if (ended_step.valid && !is_abandoned()) {
+    observe([&] { file = observer->on_step(ended_step.step, records, std::chrono::steady_clock::now()); });
+  }
   RetryingSink::Outcome sum;
   if (sinks.empty() || !ended_step.valid) sum.lost = records.size();
   for (RetryingSink& sink : sinks) {
@@ -156,6 +177,7 @@ void WriterThread::State::write(const StepEnded& ended_step) {
     sum.lost += outcome.lost;
   }
   files.retry(std::chrono::steady_clock::now());
+  if (file && !is_abandoned()) files.write(std::move(*file), std::chrono::steady_clock::now());
   publish(sum);
 }
 
@@ -290,9 +312,10 @@ WriterThread::WriterThread(std::shared_ptr<RecordQueue> queue, OnFinished on_fin
 
 WriterThread::~WriterThread() { stop(std::chrono::seconds(2)); }
 
-void WriterThread::begin_revision(Layout layout, std::vector<std::unique_ptr<Sink>> sinks) noexcept {
+void WriterThread::begin_revision(Layout layout, std::vector<std::unique_ptr<Sink>> sinks,
+                                  std::unique_ptr<StepObserver> observer) noexcept {
   try {
-    state_->queue->post(Marker{RevisionBegun{std::move(layout), std::move(sinks)}});
+    state_->queue->post(Marker{RevisionBegun{std::move(layout), std::move(sinks), std::move(observer)}});
   } catch (const std::exception& e) {
     log_error(std::string("a revision's records will be lost: ") + e.what());
   }

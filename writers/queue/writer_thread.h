@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 // The thread that empties the record queue. It collects the records of a step, sorts them by kind
-// and sequence, and passes them to the sinks of their revision. An error of a sink is logged once
-// and counted, and the sink is tried again later.
+// and sequence, and passes them to the observer and then to the sinks of their revision. An error of a
+// sink is logged once and counted, and the sink is tried again later.
 #pragma once
 
 #include <chrono>
@@ -16,6 +16,7 @@
 #include "writers/queue/record_queue.h"
 #include "writers/queue/retrying_sink.h"
 #include "writers/queue/sink.h"
+#include "writers/queue/step_observer.h"
 
 namespace gradmon {
 
@@ -48,8 +49,9 @@ class WriterThread {
   WriterThread& operator=(const WriterThread&) = delete;
 
   // Training thread, before the first record of the revision. The sinks of the previous revision are
-  // flushed and closed once their last step is written.
-  void begin_revision(Layout layout, std::vector<std::unique_ptr<Sink>> sinks) noexcept;
+  // flushed and closed once their last step is written. `observer` may be null.
+  void begin_revision(Layout layout, std::vector<std::unique_ptr<Sink>> sinks,
+                      std::unique_ptr<StepObserver> observer = nullptr) noexcept;
 
   // Any thread. Calls `write` on the writer thread after everything posted before is written. A
   // failure is logged, shown in the status, and retried after a pause. At most 1,000 may wait; further

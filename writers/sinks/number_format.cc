@@ -19,17 +19,6 @@ bool append_special(std::string& line, double value) {
   return true;
 }
 
-void append_repr(std::string& line, double value) {
-  char text[kRoom];
-  const double size = std::fabs(value);
-  const bool scientific = size != 0 && (size < 1e-4 || size >= 1e16);
-  const auto format = scientific ? std::chars_format::scientific : std::chars_format::fixed;
-  const auto end = std::to_chars(text, text + kRoom, value, format).ptr;
-  const bool whole = std::find(text, end, '.') == end;
-  line.append(text, end);
-  if (whole && !scientific) line += ".0";
-}
-
 void append_significant(std::string& line, double value, int digits) {
   char text[kRoom];
   line.append(text, std::to_chars(text, text + kRoom, value, std::chars_format::scientific, digits - 1).ptr);
@@ -56,6 +45,18 @@ void append_number(std::string& line, double value, int ndigits) {
   const std::size_t last = rounded.find_last_not_of('0');
   rounded = rounded.substr(0, last + (rounded[last] == '.' ? 2 : 1));
   line += rounded;
+}
+
+void append_repr(std::string& line, double value) {
+  if (append_special(line, value)) return;
+  char text[kRoom];
+  const double size = std::fabs(value);
+  const bool scientific = size != 0 && (size < 1e-4 || size >= 1e16);
+  const auto format = scientific ? std::chars_format::scientific : std::chars_format::fixed;
+  const auto end = std::to_chars(text, text + kRoom, value, format).ptr;
+  const bool whole = std::find(text, end, '.') == end;
+  line.append(text, end);
+  if (whole && !scientific) line += ".0";
 }
 
 void append_count(std::string& line, double value) {

@@ -12,6 +12,9 @@ namespace gradmon {
 // "1.23457e-09".
 void append_number(std::string& line, double value, int ndigits);
 
+// Appends the value exactly, as Python's repr.
+void append_repr(std::string& line, double value);
+
 // Appends the value rounded to a whole number, without a point; or "nan", "inf", "-inf".
 void append_count(std::string& line, double value);
 

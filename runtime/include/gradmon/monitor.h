@@ -64,6 +64,21 @@ struct Metric {
   std::vector<std::pair<std::string, double>> values;  // by column: "norm", "mg_direction", …
 };
 
+// An alert of this rank: a rule of the config's `alert` has fired for a value. writers/alerts/ALERTS.md.
+struct Alert {
+  std::string rule;  // "AnomalyNan"
+  std::int64_t step = 0;
+  int micro_step = 0;
+  int pp_stage = 0;
+  int vpp_stage = 0;
+  std::uint64_t call_id = 0;  // number of the row among all rows of the step, from 0
+  std::string tag_name;       // "0:fc1.input:0/rank0/actv"
+  std::string op;             // "norm"
+  double value = 0;
+  double history_mean = 0;  // of abs(value), before it
+  std::string message;
+};
+
 // What step() tells the training loop. `may_end`: the requested output is complete after one
 // step (print_struct, cc_log_only), on all ranks at the same step. The loop may go on anyway.
 enum class Loop : std::uint8_t { goes_on, may_end };
@@ -71,7 +86,7 @@ enum class Loop : std::uint8_t { goes_on, may_end };
 // Collects what the config asks for from the training loop of this rank. A program makes one
 // Monitor per process, before the training loop, and destroys it after the loop.
 //
-// Threads: the training thread calls all members; status() and attention() may be called on any.
+// Threads: the training thread calls all members; status(), alerts() and attention() may be called on any.
 //
 // Errors: no member throws, except the constructor in static mode and what the optimizer itself
 // throws. An error of gradmon is logged once and shown in status().
@@ -143,6 +158,10 @@ class Monitor {
   // `keep_last_step` or the config's format "api"; empty without them, before the first collected
   // step, and if that step had no rows. Waits for the writer thread, for 1 s at most.
   std::vector<Metric> metrics() const;
+
+  // The last 256 alerts of this rank, oldest first. Those of a step are there once the writer thread has
+  // written its rows. Any thread.
+  std::vector<Alert> alerts() const;
 
   // Detaches all hooks, writes the collected rows and leaves the job. Nothing is collected
   // afterwards. Waits for the writer until 2 s after its last progress, 30 s at most, and 0.5 s

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// The ranks that a rank shares parameters with.
+// The ranks that a rank shares parameters or a model with.
 #pragma once
 
 #include <functional>
@@ -19,6 +19,8 @@ struct ParallelGroups {
   std::vector<int> tensor;
   // Whether a parameter is split over `tensor`. Null: all are.
   std::function<bool(const std::string& parameter)> split;
+  // Ranks that each hold a stage of the model, in the order of the stages. Alerts name them.
+  std::vector<int> pipeline = {};
 };
 
 }  // namespace gradmon

@@ -25,6 +25,21 @@ class Metric:
     micro_step: Optional[int]  # None if the file has no such column
     values: dict[str, float]  # by column: "norm", "mg_direction"
 
+class Alert:
+    """A rule of the config's `alert` has fired for a value of this rank."""
+
+    rule: str  # "AnomalyNan"
+    step: int
+    micro_step: int
+    pp_stage: int
+    vpp_stage: int
+    call_id: int  # number of the row among all rows of the step, from 0
+    tag_name: str  # "0:fc1.input:0/rank0/actv"
+    op: str  # "norm"
+    value: float
+    history_mean: float  # of abs(value), before it
+    message: str
+
 class RankStatus:
     rank: int
     revision: int  # the newest that it has applied; 0: none
@@ -65,6 +80,7 @@ class Core:
         grad_acc_steps: int = ...,
         data_ranks: Sequence[int] = ...,
         tensor_ranks: Sequence[int] = ...,
+        pipeline_ranks: Sequence[int] = ...,
         launch_nonce: Optional[str] = ...,
     ) -> None: ...
     @property
@@ -87,5 +103,6 @@ class Core:
     def off(self) -> None: ...
     def set(self, key: str, json: str) -> None: ...
     def metrics(self) -> list[Metric]: ...
+    def alerts(self) -> list[Alert]: ...
     def stop(self, timeout: Optional[float] = ...) -> None: ...
     def status(self) -> Status: ...

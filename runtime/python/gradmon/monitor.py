@@ -90,6 +90,7 @@ class Monitor:
         scaler: Any = None,
         dp_group: Any = None,
         tp_group: Any = None,
+        pp_group: Any = None,
         start_iteration: int = 0,
     ) -> "Monitor":
         """Begins to watch a model and its optimizer; call it before the first step.
@@ -118,6 +119,8 @@ class Monitor:
         tp_group : torch.distributed.ProcessGroup, optional
             Ranks that each hold a part of a layer. A parameter without `tensor_model_parallel` counts
             as equal on all of them.
+        pp_group : torch.distributed.ProcessGroup, optional
+            Ranks that each hold a stage of the model, in the order of the stages. Alerts name them.
         start_iteration : int
             Number of the first step, for a job that resumes from a checkpoint.
 
@@ -134,7 +137,7 @@ class Monitor:
 
         Notes
         -----
-        `scaler`, `dp_group`, `tp_group`, `grad_acc_steps` and `start_iteration` are those of the
+        `scaler`, `dp_group`, `tp_group`, `pp_group`, `grad_acc_steps` and `start_iteration` are those of the
         first call. An iteration without an update has all rows but `param_updated`; status() warns if
         ranks skip different numbers of updates.
 
@@ -157,6 +160,7 @@ class Monitor:
                 grad_acc_steps=_whole_steps(grad_acc_steps),
                 data_ranks=ranks_of(dp_group),
                 tensor_ranks=ranks_of(tp_group),
+                pipeline_ranks=ranks_of(pp_group),
                 launch_nonce=None if nonce is None else found or "",
                 **options,
             )
@@ -398,6 +402,22 @@ class Monitor:
         Waits for the writer thread, for 1 s at most.
         """
         return [] if self._steps is None else self._steps.core.metrics()
+
+    def alerts(self) -> list[_gradmon.Alert]:
+        """The last alerts of this rank, from memory.
+
+        Returns
+        -------
+        list of Alert
+            At most 256, oldest first. Each has rule, step, micro_step, pp_stage, vpp_stage, call_id,
+            tag_name, op, value, history_mean and message. Empty without rules in the config's `alert`.
+
+        Notes
+        -----
+        The alerts of a step are there once the writer thread has written its rows. May be called on any
+        thread.
+        """
+        return [] if self._steps is None else self._steps.core.alerts()
 
     def stop(self, timeout: Optional[float] = None) -> None:
         """Detaches all hooks, writes the collected rows and leaves the job.

@@ -22,7 +22,7 @@ class TrainerMon:
     config_file_path : str or path-like
         The config file.
     process_group : torch.distributed.ProcessGroup, optional
-        The pipeline's group, which orders alerts among ranks.
+        The pipeline's group. Alerts name its ranks, and the stage of this rank.
     params_have_main_grad : bool
         Accepted and ignored: `main_grad` is read wherever a parameter has one.
     opt_ty : str, optional
@@ -160,6 +160,7 @@ class TrainerMon:
                 grad_acc_steps=grad_acc_steps,
                 dp_group=dp_group,
                 tp_group=tp_group,
+                pp_group=self.process_group,
                 start_iteration=start_iteration,
             )
         self._watches = True

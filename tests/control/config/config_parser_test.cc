@@ -144,8 +144,8 @@ TEST_CASE("every key of a full file is read", "[config]") {
   CHECK((config.recording_l2_features && config.sa_order == AxisOrder::bshd));
   CHECK(config.sa_causal == CausalMask::no);
   REQUIRE(config.alert.rules.size() == 2);
-  CHECK(config.alert.rules[0] == Config::AlertRule{"AnomalyTurbulence", 0.5});
-  CHECK(config.alert.rules[1] == Config::AlertRule{"AnomalyNan", std::nullopt});
+  CHECK(config.alert.rules[0] == AlertRule{Anomaly::turbulence, 0.5});
+  CHECK(config.alert.rules[1] == AlertRule{Anomaly::nan, std::nullopt});
   CHECK(config.alert.dump);
   CHECK(config.format == std::vector<Config::Format>{Config::Format::csv, Config::Format::sqlite});
   CHECK(config.ops == std::vector<Op>{Op::max, Op::min});
@@ -183,6 +183,36 @@ TEST_CASE("the config file in msprobe's documentation is accepted unchanged", "[
                                    "c.json");
   REQUIRE(parsed.has_value());
   CHECK(parsed->config.ops.size() == 6);
+}
+
+TEST_CASE("every argument of every alert rule is read, and has its default otherwise", "[config]") {
+  const auto rules = parse_valid(R"({"alert": {"rules": [
+    {"rule_name": "AnomalySpike"}, {"rule_name": "AnomalyVanish", "args": {}},
+    {"rule_name": "AnomalySpike", "args": {"threshold": 7, "window": 16}},
+    {"rule_name": "AnomalyVanish", "args": {"fraction": 0, "steps": 1, "window": 256}}]}})")
+                         .alert.rules;
+  REQUIRE(rules.size() == 4);
+  CHECK(rules[0] == AlertRule{Anomaly::spike, std::nullopt, 64, 1e-3, 3});
+  CHECK(rules[1] == AlertRule{Anomaly::vanish, std::nullopt, 64, 1e-3, 3});
+  CHECK(rules[2] == AlertRule{Anomaly::spike, 7.0, 16});
+  CHECK(rules[3] == AlertRule{Anomaly::vanish, std::nullopt, 256, 0, 1});
+}
+
+TEST_CASE("the defaults in the tables of the alert rules are those of a rule without arguments", "[config]") {
+  const AlertRule rule;
+  std::size_t compared = 0;
+  for (const AlertRuleSchema& schema : alert_rule_schemas()) {
+    CHECK(schema.anomaly == static_cast<Anomaly>(&schema - alert_rule_schemas().data()));
+    for (const auto& option : schema.args) {
+      const double value = std::stod("0" + std::string(option.default_text));
+      if (option.name == "window") CHECK(value == static_cast<double>(rule.window));
+      if (option.name == "steps") CHECK(value == static_cast<double>(rule.steps));
+      if (option.name == "fraction") CHECK(value == rule.fraction);
+      if (option.name == "threshold" && schema.anomaly == Anomaly::spike) CHECK(value == kSpikeThreshold);
+      ++compared;
+    }
+  }
+  CHECK(compared == 7);
 }
 
 TEST_CASE("the messages for each config are those of the golden file", "[config]") {

@@ -163,12 +163,12 @@ class ConfigGenerator {
 
   Json rule() {
     Json json = Json::object();
-    if (!chance(8))
-      json["rule_name"] = chance(8) ? text() : Json(chance(2) ? "AnomalyNan" : "AnomalyTurbulence");
+    const AlertRuleSchema& schema = pick(alert_rule_schemas());
+    if (!chance(8)) json["rule_name"] = chance(8) ? text() : Json(name_of(schema.anomaly));
     if (chance(12))
       json["args"] = any_value();
     else if (!chance(4))
-      json["args"] = chance(6) ? Json::object() : Json{{"threshold", chance(8) ? any_value() : number()}};
+      json["args"] = part(schema.args);
     if (chance(8)) json["note"] = any_value();
     return json;
   }
@@ -176,6 +176,7 @@ class ConfigGenerator {
   Json alert() {
     Json json = part(options<Config::Alert>());
     if (!chance(4)) json["rules"] = list(&ConfigGenerator::rule);
+    if (chance(40)) json["rules"] = std::vector<Json>(kMostAlertRules + random_() % 2, {{"rule_name", "AnomalyNan"}});
     return json;
   }
 
@@ -210,7 +211,7 @@ class ConfigGenerator {
     for (const std::string_view one :
          {"collect_times", "start_step", "step_interval", "eps", "ndigits", "step_count_per_record",
           "lookahead_steps", "fence_timeout", "queue_capacity", "max_overhead", "keep_last",
-          "throughput_baseline", "times", "cooldown"}) {
+          "throughput_baseline", "times", "cooldown", "threshold", "window", "fraction", "steps"}) {
       if (key == one) return number();
     }
     return chance(2);

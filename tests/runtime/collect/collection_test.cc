@@ -85,11 +85,15 @@ class CollectionFixture {
     return found == list_.targets.end() ? nullptr : &*found;
   }
   CollectingReport report() const { return collection_.report(); }
+  void stop() { collection_.stop(); }
+  std::vector<Alert> alerts() const { return collection_.recent_alerts(); }
+  std::filesystem::path out() const { return scratch_ / "out"; }
 
  private:
   static Collection::Settings settings(const std::filesystem::path& out, std::int64_t queue_capacity) {
     Collection::Settings made;
     made.queue_capacity = queue_capacity;
+    made.pipeline = {3, 0};
     made.directory =
         std::make_shared<RunDirectory>(out, Rank{0}, "flat", [] { return std::optional(JobIdentity{}); });
     return made;
@@ -103,6 +107,23 @@ class CollectionFixture {
   TargetList list_;
   Collection collection_;
 };
+
+TEST_CASE("alerts of the plan's rules are kept, and dumped with the rank's place in the pipeline") {
+  CollectionFixture fixture(R"({"wg_distribution": true, "targets": {"fc1.bias": {}}})");
+  fixture.step();
+  fixture.begin_plan(R"({"wg_distribution": true, "targets": {"fc1.bias": {}}, "alert": {"dump": true,
+                         "rules": [{"rule_name": "AnomalyNan", "args": {"threshold": 0}}]}})");
+  fixture.step();
+  fixture.stop();
+  const std::vector<Alert> alerts = fixture.alerts();
+  REQUIRE(alerts.size() == 2);
+  CHECK(alerts[0].tag_name == "0:fc1.bias/rank0/acc_grad");
+  CHECK(alerts[1].tag_name == "0:fc1.bias/rank0/post_grad");
+  CHECK((alerts[1].step == 1 && alerts[1].call_id == 1 && alerts[1].pp_stage == 1 && alerts[1].value == 4));
+  const std::string dump = read_text(fixture.out() / "anomaly_detected" / "rank0" / "anomaly.json");
+  CHECK(dump.find("\"0:fc1.bias/rank0/post_grad_step_1_call_1_norm\": {") != std::string::npos);
+  CHECK(dump.find("\"pp_stage\": 1") != std::string::npos);
+}
 
 TEST_CASE("a row that the full queue dropped does not make its target silent") {
   CollectionFixture fixture(R"({"wg_distribution": true, "targets": {"fc1": {}}, "on_overflow": "drop"})", 1);

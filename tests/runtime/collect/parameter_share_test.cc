@@ -57,6 +57,9 @@ TEST_CASE("invalid groups are refused with the wrong rank") {
   groups.data = {};
   groups.tensor = {1, 2};
   CHECK(check_groups(groups, 0, 4).error() == "groups.tensor: must contain this process's rank 0");
+  groups.tensor = {};
+  groups.pipeline = {0, 4};
+  CHECK(check_groups(groups, 0, 4).error() == "groups.pipeline: rank 4, expected 0 to 3");
   CHECK(check_groups(two_by_two(1), 1, 4));
 }
 

@@ -1,0 +1,35 @@
+// SPDX-License-Identifier: Apache-2.0
+// A rule of the config's `alert`, shared by the config file and the writers. Standard library only; every
+// folder may include it. writers/alerts/ALERTS.md has the formulas.
+#pragma once
+
+#include <array>
+#include <cstddef>
+#include <cstdint>
+#include <optional>
+#include <tuple>
+
+namespace gradmon {
+
+enum class Anomaly : std::uint8_t { turbulence, nan, spike, vanish };
+inline constexpr std::array<const char*, 4> kAnomalyNames = {"AnomalyTurbulence", "AnomalyNan",
+                                                             "AnomalySpike", "AnomalyVanish"};
+constexpr const char* name_of(Anomaly anomaly) { return kAnomalyNames[static_cast<std::size_t>(anomaly)]; }
+
+inline constexpr double kSpikeThreshold = 10;  // if the rule gives none
+inline constexpr std::int64_t kShortestWindow = 16;
+inline constexpr std::int64_t kLongestWindow = 256;
+inline constexpr std::size_t kMostAlertRules = 8;  // of one config
+
+struct AlertRule {
+  Anomaly anomaly = Anomaly::nan;
+  std::optional<double> threshold{};  // turbulence: relative excess, always set; nan: largest magnitude;
+                                      // spike: robust z-score
+  std::int64_t window = 64;           // spike, vanish: number of values that make the median
+  double fraction = 1e-3;             // vanish: of the median, below which a norm is low
+  std::int64_t steps = 3;             // vanish: collected steps in a row with a low norm
+
+  auto tied() const { return std::tie(anomaly, threshold, window, fraction, steps); }
+};
+
+}  // namespace gradmon

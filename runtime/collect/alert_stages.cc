@@ -1,0 +1,54 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "runtime/collect/alert_stages.h"
+
+#include <algorithm>
+#include <utility>
+
+#include "control/host/make_directories.h"
+
+namespace gradmon {
+namespace {
+
+AnomalyDump::Directory dump_directory(std::shared_ptr<RunDirectory> run, Rank rank) {
+  return [run = std::move(run), rank]() -> tl::expected<std::filesystem::path, std::string> {
+    const auto directory = run->output_dir() / "anomaly_detected" / ("rank" + std::to_string(rank.value));
+    if (auto made = make_directories(directory); !made) return tl::unexpected(std::move(made.error()));
+    return directory;
+  };
+}
+
+}  // namespace
+
+AlertOrigin alert_origin_of(Rank rank, const std::vector<int>& pipeline) {
+  if (pipeline.empty()) return {rank, 0, {rank.value}};
+  const auto place = std::find(pipeline.begin(), pipeline.end(), rank.value);
+  return {rank, static_cast<int>(place - pipeline.begin()), pipeline};
+}
+
+AlertStages::AlertStages(std::shared_ptr<RunDirectory> directory, AlertOrigin origin,
+                         std::shared_ptr<const NameTable> names,
+                         std::function<void(const StepAlerts&)> on_alerts)
+    : origin_(std::move(origin)),
+      names_(std::move(names)),
+      on_alerts_(std::move(on_alerts)),
+      state_(std::make_shared<AlertState>()),
+      dump_(std::make_shared<AnomalyDump>(dump_directory(std::move(directory), origin_.rank))) {}
+
+std::unique_ptr<StepObserver> AlertStages::make(const Config& config) const {
+  if (config.alert.rules.empty()) return nullptr;
+  AlertStage::Settings settings{config.alert.rules, config.alert.dump ? dump_ : nullptr, origin_, names_,
+                                on_alerts_};
+  return std::make_unique<AlertStage>(std::move(settings), state_);
+}
+
+std::vector<Alert> AlertStages::recent() const {
+  std::vector<Alert> alerts;
+  for (const AlertEvent& event : state_->recent.content().events) {
+    alerts.push_back({event.rule, event.step.value, event.micro_step, event.pp_stage, event.vpp_stage,
+                      event.call_id, event.tag_name, event.op, event.value, event.history_mean,
+                      event.message});
+  }
+  return alerts;
+}
+
+}  // namespace gradmon

@@ -1,0 +1,42 @@
+// SPDX-License-Identifier: Apache-2.0
+#pragma once
+
+#include <functional>
+#include <memory>
+#include <vector>
+
+#include "control/config/config.h"
+#include "gradmon/monitor.h"
+#include "runtime/output/run_directory.h"
+#include "writers/alert_stage.h"
+#include "writers/queue/step_observer.h"
+
+namespace gradmon {
+
+// The rank's place in its pipeline, for alerts. `pipeline`: ranks in the order of their stages; empty: this
+// rank alone.
+AlertOrigin alert_origin_of(Rank rank, const std::vector<int>& pipeline);
+
+// Makes the alert stage of each plan. Their histories, the recent alerts and the dump are kept from plan to
+// plan. Training thread, except recent().
+class AlertStages {
+ public:
+  // `on_alerts`: see AlertStage::Settings.
+  AlertStages(std::shared_ptr<RunDirectory> directory, AlertOrigin origin,
+              std::shared_ptr<const NameTable> names, std::function<void(const StepAlerts&)> on_alerts);
+
+  // Null if the config has no alert rules.
+  std::unique_ptr<StepObserver> make(const Config& config) const;
+
+  // The last alerts, oldest first. Any thread.
+  std::vector<Alert> recent() const;
+
+ private:
+  const AlertOrigin origin_;
+  const std::shared_ptr<const NameTable> names_;
+  const std::function<void(const StepAlerts&)> on_alerts_;
+  const std::shared_ptr<AlertState> state_;
+  const std::shared_ptr<AnomalyDump> dump_;
+};
+
+}  // namespace gradmon

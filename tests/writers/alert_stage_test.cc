@@ -1,0 +1,161 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "writers/alert_stage.h"
+
+#include <sys/resource.h>
+
+#include <nlohmann/json.hpp>
+
+#include "control/debian_version.h"
+#include "tests/support/temporary_directory.h"
+#include "tests/writers/alerts/recorded_run.h"
+#include "tests/writers/files_in.h"
+#include "writers/queue/writer_thread.h"
+#include "writers/sinks/memory_sink.h"
+#include GRADMON_CATCH_HEADER
+
+using namespace gradmon;
+using namespace std::chrono_literals;
+
+namespace {
+
+// A rank whose records pass the queue, the writer thread and the alert stage.
+class Rig {
+ public:
+  Rig() { Rig::start(); }
+
+  void start() {
+    WriterOptions options;
+    options.pauses = {0ms, 0ms};
+    queue_ = std::make_shared<RecordQueue>(QueueOptions{});
+    writer_ = std::make_unique<WriterThread>(queue_, nullptr, options);
+    state_ = std::make_shared<AlertState>();
+    dump_ = std::make_shared<AnomalyDump>(
+        [&]() -> tl::expected<std::filesystem::path, std::string> { return scratch_.path(); });
+  }
+
+  void begin(std::uint64_t revision, std::vector<AlertRule> rules) {
+    revision_ = revision;
+    Layout layout;
+    layout.revision = Revision{revision};
+    AlertStage::Settings settings{std::move(rules), dump_, {}, names_};
+    settings.on_alerts = [this](const StepAlerts& alerts) { received.push_back(alerts); };
+    std::vector<std::unique_ptr<Sink>> sinks;
+    sinks.push_back(std::make_unique<MemorySink>(std::make_shared<LastStep>()));
+    writer_->begin_revision(layout, std::move(sinks),
+                            std::make_unique<AlertStage>(std::move(settings), state_));
+  }
+
+  void step(std::int64_t step, double norm) {
+    Record record = plain_record(step, 0, revision_);
+    record.target = target_;
+    record.values[static_cast<std::size_t>(Op::norm)] = norm;
+    queue_->push(record);
+    queue_->end_step(Revision{revision_}, Step{step});
+  }
+
+  void stop() { REQUIRE(writer_->stop(60s)); }
+
+  std::vector<std::string> keys() const {
+    std::vector<std::string> keys;
+    const auto events = nlohmann::ordered_json::parse(read_text(file()));
+    for (const auto& [key, event] : events.items()) keys.push_back(key);
+    return keys;
+  }
+  std::filesystem::path file() const { return scratch_ / "anomaly.json"; }
+  std::filesystem::path directory() const { return scratch_.path(); }
+  RecentAlerts::Content recent() const { return state_->recent.content(); }
+  WriterStatus status() const { return writer_->status(); }
+
+  std::vector<StepAlerts> received;  // read it after stop()
+
+ private:
+  const TemporaryDirectory scratch_;
+  const std::shared_ptr<NameTable> names_ = std::make_shared<NameTable>();
+  const std::uint32_t target_ = names_->intern("fc1.weight");
+  std::uint64_t revision_ = 0;
+  std::shared_ptr<RecordQueue> queue_;
+  std::shared_ptr<AlertState> state_;
+  std::shared_ptr<AnomalyDump> dump_;
+  std::unique_ptr<WriterThread> writer_;
+};
+
+const AlertRule kTurbulence{Anomaly::turbulence, 0.5};
+const AlertRule kNanRule{Anomaly::nan, 1e10};
+
+}  // namespace
+
+TEST_CASE("an alert reaches the program, the recent alerts and the dump") {
+  Rig rig;
+  rig.begin(1, {kTurbulence});
+  rig.step(1, 5.55);
+  rig.step(2, 27.77);
+  rig.stop();
+  REQUIRE(rig.received.size() == 1);
+  CHECK(
+      rig.received[0].events.at(0).message ==
+      "Rule AnomalyTurbulence reports anomaly signal in ('0:fc1.weight/rank0/post_grad', 'norm') at step 2, "
+      "current value 27.77, history mean 5.55.");
+  CHECK(rig.recent().total == 1);
+  CHECK(rig.recent().events.at(0).message == rig.received[0].events[0].message);
+  CHECK(rig.keys() == std::vector<std::string>{"0:fc1.weight/rank0/post_grad_step_2_call_0_norm"});
+}
+
+TEST_CASE("a restart of collection keeps the history and a restart of the job keeps the dump") {
+  Rig rig;
+  rig.begin(1, {kTurbulence});
+  rig.step(1, 1);
+  rig.begin(2, {kNanRule, kTurbulence});
+  rig.step(5, 2);  // a first value would raise no alert
+  rig.begin(3, {kNanRule});
+  rig.step(6, 3e10);
+  rig.stop();
+  rig.start();
+  rig.begin(1, {kTurbulence});
+  rig.step(7, 1);
+  rig.step(8, 2);
+  rig.stop();
+  CHECK(rig.keys() == std::vector<std::string>{"0:fc1.weight/rank0/post_grad_step_5_call_0_norm",
+                                               "0:fc1.weight/rank0/post_grad_step_6_call_0_norm",
+                                               "0:fc1.weight/rank0/post_grad_step_8_call_0_norm"});
+}
+
+TEST_CASE("a dump that a full disk refuses is in the status and is written when there is room") {
+  Rig rig;
+  rlimit before{};
+  ::getrlimit(RLIMIT_FSIZE, &before);
+  const rlimit small{64, before.rlim_max};
+  ::setrlimit(RLIMIT_FSIZE, &small);
+  rig.begin(1, {kTurbulence});
+  rig.step(1, 1);
+  rig.step(2, 10);
+  rig.step(3, 20);
+  const bool refused = eventually([&] {
+    return rig.status().last_error == "cannot write " + rig.file().string() + ".new: File too large";
+  });
+  const auto files = files_in(rig.directory());
+  ::setrlimit(RLIMIT_FSIZE, &before);
+  CHECK(refused);
+  CHECK(files.empty());
+  rig.step(4, 1);
+  rig.stop();
+  CHECK(rig.keys().size() == 2);
+  CHECK(rig.status().last_error.empty());
+  CHECK(rig.status().written == 4);
+}
+
+TEST_CASE("a recorded run with all rules raises the alerts of its fault") {
+  RecordedRun run("dying_layer");
+  AlertStage::Settings settings{{kNanRule, AlertRule{Anomaly::spike}, AlertRule{Anomaly::vanish}},
+                                nullptr,
+                                {},
+                                std::make_shared<NameTable>()};
+  const auto state = std::make_shared<AlertState>();
+  AlertStage stage(settings, state);
+  stage.begin_revision({});
+  for (auto records = run.next_step(); !records.empty(); records = run.next_step())
+    CHECK_FALSE(stage.on_step(Step{run.step()}, records, {}));
+  std::set<std::pair<std::int64_t, std::string>> rules;
+  for (const AlertEvent& event : state->recent.content().events) rules.emplace(event.step.value, event.rule);
+  CHECK(rules.count({152, "AnomalyVanish"}) == 1);
+  CHECK(rules.count({150, "AnomalySpike"}) == 1);
+}

@@ -1,0 +1,96 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "writers/alerts/alert_event.h"
+
+#include <limits>
+
+#include "control/debian_version.h"
+#include "tests/writers/sample_records.h"
+#include "writers/alerts/dump/anomaly_file.h"
+#include GRADMON_CATCH_HEADER
+
+using namespace gradmon;
+
+namespace {
+
+AlertEvent turbulence() {
+  AlertEvent event;
+  event.rule = "AnomalyTurbulence";
+  event.step = Step{2};
+  event.tag_name = "0:fc1.input:0/rank0/actv";
+  event.op = "norm";
+  event.value = 27.77;
+  event.history_mean = 5.55;
+  return event;
+}
+
+std::string tag(Kind kind, const std::string& name, int vpp_stage, int micro_step,
+                const Layout& layout = {}) {
+  NameTable names;
+  Record record = plain_record(3, 0);
+  record.kind = kind;
+  record.micro_step = micro_step;
+  record.target = names.intern(name, vpp_stage);
+  return tag_name_of(record, layout, names, Rank{5});
+}
+
+}  // namespace
+
+TEST_CASE("a message is msprobe's") {
+  CHECK(alert_message(turbulence()) ==
+        "Rule AnomalyTurbulence reports anomaly signal in ('0:fc1.input:0/rank0/actv', 'norm') at step 2, "
+        "current value 27.77, history mean 5.55.");
+  AlertEvent nan = turbulence();
+  nan.rule = "AnomalyNan";
+  nan.value = nan.history_mean = std::numeric_limits<double>::quiet_NaN();
+  CHECK(alert_message(nan).find("current value nan, history mean nan.") != std::string::npos);
+  nan.value = -std::numeric_limits<double>::infinity();
+  nan.history_mean = 1e-7;
+  CHECK(alert_message(nan).find("current value -inf, history mean 1e-07.") != std::string::npos);
+}
+
+TEST_CASE("a tag is that of msprobe's files, with its names of the gradients") {
+  Layout per_micro_batch;
+  per_micro_batch.micro_step_in_grad_unreduced = true;
+  CHECK(tag(Kind::actv, "fc1.input", 0, 2) == "0:fc1.input:2/rank5/actv");
+  CHECK(tag(Kind::actv_grad, "fc1.output", 1, 0) == "1:fc1.output:0/rank5/actv_grad");
+  CHECK(tag(Kind::grad_reduced, "fc1.weight", 0, 2) == "0:fc1.weight/rank5/post_grad");
+  CHECK(tag(Kind::grad_unreduced, "fc1.weight", 0, 2) == "0:fc1.weight/rank5/acc_grad");
+  CHECK(tag(Kind::grad_unreduced, "fc1.weight", 0, 2, per_micro_batch) == "0:fc1.weight:2/rank5/pre_grad");
+  CHECK(tag(Kind::exp_avg_sq, "fc1.weight", 0, 0) == "0:fc1.weight/rank5/exp_avg_sq");
+  CHECK(tag(Kind::scalar, "loss", 0, 0) == "0:loss/rank5/scalar");
+}
+
+TEST_CASE("a key of the dump is msprobe's, followed by the op") {
+  AlertEvent event = turbulence();
+  event.tag_name = "0:1.self_attention.core_attention_flash_0/rank0/input_grad";
+  event.step = Step{1};
+  event.call_id = 112;
+  event.op = "min";
+  CHECK(anomaly_key(event) ==
+        "0:1.self_attention.core_attention_flash_0/rank0/input_grad_step_1_call_112_min");
+}
+
+TEST_CASE("an event has the place of its row, counted over all kinds of the step") {
+  NameTable names;
+  const auto input = names.intern("fc1.input", 1);
+  std::vector<Record> records;
+  for (std::uint64_t i = 0; i < 3; ++i) records.push_back(plain_record(4, i));
+  records[0].kind = Kind::actv;
+  records[0].target = input;
+  records[0].micro_step = records[1].micro_step = 3;
+  records[0].values[static_cast<std::size_t>(Op::norm)] = 8;
+  Findings findings;
+  findings.first = {{0, 3, "norm", Anomaly::spike, 2.0}, {2, 3, "norm", Anomaly::nan, 0.0}};
+  findings.left_out = 7;
+  const AlertOrigin origin{Rank{5}, 1, {1, 5}};
+  const StepAlerts alerts = describe(findings, Step{4}, records, {}, names, origin);
+  REQUIRE(alerts.events.size() == 2);
+  CHECK((alerts.step == Step{4} && alerts.left_out == 7));
+  const AlertEvent& first = alerts.events[0];
+  CHECK((first.rule == "AnomalySpike" && first.rank == Rank{5} && first.step == Step{4}));
+  CHECK((first.micro_step == 3 && first.pp_stage == 1 && first.vpp_stage == 1 && first.call_id == 0));
+  CHECK((first.tag_name == "1:fc1.input:3/rank5/actv" && first.op == "norm"));
+  CHECK((first.value == 8 && first.history_mean == 2 && first.group_mates == std::vector<int>{1, 5}));
+  CHECK(first.message == alert_message(first));
+  CHECK((alerts.events[1].call_id == 2 && alerts.events[1].micro_step == 0));
+}

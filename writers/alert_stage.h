@@ -1,0 +1,52 @@
+// SPDX-License-Identifier: Apache-2.0
+// The alert rules of one revision: looks at each step and passes what they find to the log, the dump, the
+// recent alerts and the program.
+#pragma once
+
+#include <functional>
+#include <memory>
+#include <vector>
+
+#include "control/alert_rule.h"
+#include "writers/alerts/alert_evaluator.h"
+#include "writers/alerts/alert_event.h"
+#include "writers/alerts/alert_log.h"
+#include "writers/alerts/dump/anomaly_dump.h"
+#include "writers/alerts/recent_alerts.h"
+#include "writers/queue/name_table.h"
+#include "writers/queue/step_observer.h"
+
+namespace gradmon {
+
+// What outlives a revision. The writer thread alone uses it, except for `recent`, which has its own lock.
+struct AlertState {
+  AlertEvaluator evaluator;
+  AlertLog log;
+  RecentAlerts recent;
+};
+
+class AlertStage : public StepObserver {
+ public:
+  struct Settings {
+    std::vector<AlertRule> rules;
+    std::shared_ptr<AnomalyDump> dump;  // null: none
+    AlertOrigin origin;
+    std::shared_ptr<const NameTable> names;
+    // Called on the writer thread after each step with alerts. It must return at once, and own what it uses:
+    // an abandoned writer thread may still call it. May be null.
+    std::function<void(const StepAlerts&)> on_alerts = nullptr;
+  };
+
+  AlertStage(Settings settings, std::shared_ptr<AlertState> state);
+
+  void begin_revision(const Layout& layout) override;
+  [[nodiscard]] std::optional<FileToWrite> on_step(Step step, const std::vector<Record>& records,
+                                                   Time now) override;
+
+ private:
+  const Settings settings_;
+  const std::shared_ptr<AlertState> state_;
+  Layout layout_;
+};
+
+}  // namespace gradmon

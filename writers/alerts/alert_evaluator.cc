@@ -1,0 +1,157 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "writers/alerts/alert_evaluator.h"
+
+#include <algorithm>
+#include <cmath>
+#include <limits>
+#include <utility>
+
+#include "writers/alerts/anomaly_rules.h"
+#include "writers/sinks/columns.h"
+
+namespace gradmon {
+namespace {
+
+constexpr double kNoMean = std::numeric_limits<double>::quiet_NaN();
+constexpr auto kMostLow = std::numeric_limits<std::uint16_t>::max();
+
+bool has_window(Anomaly anomaly) { return anomaly == Anomaly::spike || anomaly == Anomaly::vanish; }
+
+std::uint64_t key_of(Kind kind, std::uint32_t target, std::int32_t micro_step) {
+  constexpr std::int32_t largest = (1 << 24) - 1;  // beyond it micro steps share a series
+  return std::uint64_t{static_cast<std::uint8_t>(kind)} << 56U |
+         static_cast<std::uint64_t>(std::clamp(micro_step, 0, largest)) << 32U | target;
+}
+
+}  // namespace
+
+void AlertEvaluator::set_rules(const std::vector<AlertRule>& rules) {
+  const auto same = [](const CheckedRule& a, const AlertRule& b) { return a.rule.tied() == b.tied(); };
+  if (std::equal(rules_.begin(), rules_.end(), rules.begin(), rules.end(), same)) return;
+  rules_.clear();
+  low_counts_.clear();
+  std::vector<Windows> earlier = std::exchange(windows_, {});
+  std::sort(earlier.begin(), earlier.end(), [](const auto& a, const auto& b) { return a.length > b.length; });
+  for (const AlertRule& rule : rules) {
+    CheckedRule& checked = rules_.emplace_back(CheckedRule{rule});
+    if (has_window(rule.anomaly)) checked.windows = windows_of_length(rule.window, earlier);
+    if (rule.anomaly != Anomaly::vanish) continue;
+    checked.low_counts = low_counts_.size();
+    low_counts_.emplace_back(series(), std::uint16_t{0});
+  }
+}
+
+// The index of those windows, which are made if they are missing.
+std::size_t AlertEvaluator::windows_of_length(std::int64_t length, const std::vector<Windows>& earlier) {
+  const auto found =
+      std::find_if(windows_.begin(), windows_.end(), [=](const Windows& w) { return w.length == length; });
+  if (found != windows_.end()) return static_cast<std::size_t>(found - windows_.begin());
+  Windows& windows = windows_.emplace_back(Windows{length, {}});
+  for (std::size_t i = 0; i < series(); ++i) windows.of.emplace_back(length);
+  const auto same = [=](const Windows& w) { return w.length == length; };
+  auto source = std::find_if(earlier.begin(), earlier.end(), same);
+  if (source == earlier.end()) source = earlier.begin();
+  for (std::size_t i = 0; source != earlier.end() && i < series(); ++i) {
+    const SlidingWindow& values = source->of[i];
+    for (std::int64_t at = 0; at < values.size(); ++at) windows.of[i].add(values[at]);
+  }
+  return windows_.size() - 1;
+}
+
+// Steps mostly have the same rows in the same order, so that the next series is tried first.
+std::uint32_t AlertEvaluator::series_of(std::uint64_t key) {
+  const std::size_t next = last_ == kNone ? 0 : last_ + std::size_t{1};
+  if (next < keys_.size() && keys_[next] == key) return last_ = static_cast<std::uint32_t>(next);
+  if (const auto found = index_.find(key); found != index_.end()) return last_ = found->second;
+  if (series() == most_series_) {
+    ++rows_without_series_;
+    return kNone;
+  }
+  add_series(key);
+  return last_ = static_cast<std::uint32_t>(series() - 1);
+}
+
+void AlertEvaluator::add_series(std::uint64_t key) {
+  index_.emplace(key, static_cast<std::uint32_t>(series()));
+  keys_.push_back(key);
+  means_.emplace_back().fill(kNoMean);
+  for (Windows& windows : windows_) windows.of.emplace_back(windows.length);
+  for (auto& counts : low_counts_) counts.push_back(0);
+}
+
+const Findings& AlertEvaluator::evaluate(const Layout& layout, const std::vector<Record>& records) {
+  findings_.first.clear();
+  findings_.left_out = 0;
+  last_ = kNone;
+  for (const Record& record : records) {
+    const std::int32_t micro_step = has_micro_step(record.kind, layout) ? record.micro_step : 0;
+    const std::uint32_t series = series_of(key_of(record.kind, record.target, micro_step));
+    for (const WatchedValue& value : watched_values(record.kind)) {
+      if ((record.mask >> value.index & 1U) == 0) continue;
+      const double x = record.values[value.index];
+      double unknown = kNoMean;
+      double& history = series == kNone ? unknown : means_[series][value.index];
+      const double mean = std::isnan(history) ? std::fabs(x) : history;
+      if (const auto anomaly = check(value, x, mean, series)) {
+        const auto place = static_cast<std::size_t>(&record - records.data());
+        add_finding({place, value.index, value.op, *anomaly, mean});
+      }
+      if (std::isfinite(x)) history = next_mean(history, x);
+    }
+  }
+  return findings_;
+}
+
+// Also adds x to its windows. Every rule sees x, because AnomalyVanish counts.
+std::optional<Anomaly> AlertEvaluator::check(const WatchedValue& value, double x, double mean,
+                                             std::uint32_t series) {
+  std::optional<Anomaly> first;
+  vanishing_ = false;
+  for (const CheckedRule& checked : rules_) {
+    const Anomaly anomaly = checked.rule.anomaly;
+    if ((value.anomalies & bit_of(anomaly)) == 0) continue;
+    if (fires(checked, x, mean, series) && !first) first = anomaly;
+  }
+  const bool windowed = (value.anomalies & bit_of(Anomaly::spike)) != 0;
+  if (windowed && series != kNone && std::isfinite(x) && !vanishing_) {
+    for (Windows& windows : windows_) windows.of[series].add(x);
+  }
+  return first;
+}
+
+bool AlertEvaluator::fires(const CheckedRule& checked, double x, double mean, std::uint32_t series) {
+  const AlertRule& rule = checked.rule;
+  if (rule.anomaly == Anomaly::nan) return is_nan_or_large(x, rule.threshold);
+  if (series == kNone) return false;
+  if (rule.anomaly == Anomaly::turbulence) return is_turbulent(x, mean, rule.threshold.value_or(0));
+  if (rule.anomaly == Anomaly::vanish) return has_vanished(checked, x, series);
+  return is_spike(x, windows_[checked.windows].of[series], rule.threshold.value_or(kSpikeThreshold));
+}
+
+bool AlertEvaluator::has_vanished(const CheckedRule& checked, double x, std::uint32_t series) {
+  if (!std::isfinite(x)) return false;
+  std::uint16_t& low = low_counts_[checked.low_counts][series];
+  if (!is_low(x, windows_[checked.windows].of[series], checked.rule.fraction)) {
+    low = 0;
+    return false;
+  }
+  if (low < kMostLow) ++low;
+  if (low < checked.rule.steps) vanishing_ = true;
+  return low == checked.rule.steps;
+}
+
+void AlertEvaluator::add_finding(const Finding& finding) {
+  if (findings_.first.size() < kMostFindings) {
+    findings_.first.push_back(finding);
+  } else {
+    ++findings_.left_out;
+  }
+}
+
+double AlertEvaluator::mean_of(Kind kind, std::uint32_t target, std::int32_t micro_step,
+                               std::uint8_t value) const {
+  const auto found = index_.find(key_of(kind, target, micro_step));
+  return found == index_.end() ? kNoMean : means_[found->second][value];
+}
+
+}  // namespace gradmon

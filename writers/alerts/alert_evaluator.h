@@ -1,0 +1,94 @@
+// SPDX-License-Identifier: Apache-2.0
+// Applies the alert rules to the records of a step, and keeps the history of every value. Pure; one thread.
+#pragma once
+
+#include <array>
+#include <cstddef>
+#include <cstdint>
+#include <optional>
+#include <unordered_map>
+#include <vector>
+
+#include "control/alert_rule.h"
+#include "writers/alerts/sliding_window.h"
+#include "writers/alerts/watched_values.h"
+#include "writers/queue/layout.h"
+#include "writers/queue/record.h"
+
+namespace gradmon {
+
+// A value for which a rule has fired.
+struct Finding {
+  std::size_t record = 0;  // its place in the step
+  std::uint8_t value = 0;  // index into Record::values
+  const char* op = "";
+  Anomaly anomaly = Anomaly::nan;
+  double mean = 0;  // of abs(x) before this value; abs(x) itself if there is none before it
+};
+
+struct Findings {
+  std::vector<Finding> first;  // in the order of the records
+  std::uint64_t left_out = 0;  // findings after those
+};
+
+class AlertEvaluator {
+ public:
+  static constexpr std::size_t kMostFindings = 16;  // in `first`
+  static constexpr std::size_t kMostSeries = 65'536;
+
+  // A series is the values of one row: of a kind, a target and a micro step. Above `most_series`, AnomalyNan
+  // alone looks at further rows.
+  explicit AlertEvaluator(std::size_t most_series = kMostSeries) : most_series_(most_series) {}
+
+  // The rules that hold from now on, tried in this order. Histories are kept: a window of a new length begins
+  // with the values of the longest one.
+  void set_rules(const std::vector<AlertRule>& rules);
+
+  // Looks at a step's records, which are sorted by kind and then sequence, and adds them to the histories.
+  // The reference is valid until the next call.
+  const Findings& evaluate(const Layout& layout, const std::vector<Record>& records);
+
+  std::size_t series() const { return means_.size(); }
+  // Rows that came when `most_series` were known.
+  std::uint64_t rows_without_series() const { return rows_without_series_; }
+  // NaN: the series is unknown, or none of its values was finite. For tests.
+  double mean_of(Kind kind, std::uint32_t target, std::int32_t micro_step, std::uint8_t value) const;
+
+ private:
+  static constexpr std::uint32_t kNone = 0xffff'ffff;
+
+  struct CheckedRule {
+    AlertRule rule;
+    std::size_t windows = 0;     // index into windows_; of spike and vanish
+    std::size_t low_counts = 0;  // index into low_counts_; of vanish
+  };
+  // The windows of one length, by series.
+  struct Windows {
+    std::int64_t length;
+    std::vector<SlidingWindow> of;
+  };
+
+  std::uint32_t series_of(std::uint64_t key);
+  void add_series(std::uint64_t key);
+  std::size_t windows_of_length(std::int64_t length, const std::vector<Windows>& earlier);
+  std::optional<Anomaly> check(const WatchedValue& value, double x, double mean, std::uint32_t series);
+  bool fires(const CheckedRule& checked, double x, double mean, std::uint32_t series);
+  bool has_vanished(const CheckedRule& checked, double x, std::uint32_t series);
+  void add_finding(const Finding& finding);
+
+  const std::size_t most_series_;
+  std::vector<CheckedRule> rules_;
+  std::unordered_map<std::uint64_t, std::uint32_t> index_;  // key to series
+  std::uint32_t last_ = kNone;                              // the series of the record before
+  std::uint64_t rows_without_series_ = 0;
+  bool vanishing_ = false;  // the value that is being checked is low, and its rule has not fired yet
+  Findings findings_;
+
+  // By series.
+  std::vector<std::uint64_t> keys_;
+  std::vector<std::array<double, kValues>> means_;  // NaN: no finite value so far
+  std::vector<Windows> windows_;
+  std::vector<std::vector<std::uint16_t>> low_counts_;  // by vanish rule: low values in a row
+};
+
+}  // namespace gradmon

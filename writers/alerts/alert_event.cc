@@ -1,0 +1,62 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "writers/alerts/alert_event.h"
+
+#include "writers/sinks/columns.h"
+#include "writers/sinks/number_format.h"
+
+namespace gradmon {
+namespace {
+
+std::string task_of(Kind kind, const Layout& layout) {
+  if (kind == Kind::grad_reduced) return "post_grad";
+  if (kind == Kind::grad_unreduced) return has_micro_step(kind, layout) ? "pre_grad" : "acc_grad";
+  return name_of(kind);
+}
+
+AlertEvent event_of(const Finding& finding, const Record& record, const Layout& layout,
+                    const NameTable& names, const AlertOrigin& origin) {
+  AlertEvent event;
+  event.rule = name_of(finding.anomaly);
+  event.rank = origin.rank;
+  event.step = Step{record.step};
+  event.micro_step = has_micro_step(record.kind, layout) ? record.micro_step : 0;
+  event.pp_stage = origin.pp_stage;
+  event.vpp_stage = names.vpp_stage(record.target);
+  event.call_id = finding.record;
+  event.tag_name = tag_name_of(record, layout, names, origin.rank);
+  event.op = finding.op;
+  event.value = record.values[finding.value];
+  event.history_mean = finding.mean;
+  event.message = alert_message(event);
+  event.group_mates = origin.group_mates;
+  return event;
+}
+
+}  // namespace
+
+std::string tag_name_of(const Record& record, const Layout& layout, const NameTable& names, Rank rank) {
+  std::string tag = std::to_string(names.vpp_stage(record.target)) + ":" + names.name(record.target);
+  if (has_micro_step(record.kind, layout)) tag += ":" + std::to_string(record.micro_step);
+  return tag + "/rank" + std::to_string(rank.value) + "/" + task_of(record.kind, layout);
+}
+
+std::string alert_message(const AlertEvent& event) {
+  std::string text = "Rule " + event.rule + " reports anomaly signal in ('" + event.tag_name + "', '" +
+                     event.op + "') at step " + std::to_string(event.step.value) + ", current value ";
+  append_repr(text, event.value);
+  text += ", history mean ";
+  append_repr(text, event.history_mean);
+  return text + ".";
+}
+
+StepAlerts describe(const Findings& findings, Step step, const std::vector<Record>& records,
+                    const Layout& layout, const NameTable& names, const AlertOrigin& origin) {
+  StepAlerts alerts;
+  alerts.step = step;
+  alerts.left_out = findings.left_out;
+  for (const Finding& finding : findings.first)
+    alerts.events.push_back(event_of(finding, records[finding.record], layout, names, origin));
+  return alerts;
+}
+
+}  // namespace gradmon

@@ -1,0 +1,58 @@
+// SPDX-License-Identifier: Apache-2.0
+#pragma once
+
+#include <cstdint>
+#include <string>
+#include <vector>
+
+#include "control/step.h"
+#include "writers/alerts/alert_evaluator.h"
+#include "writers/queue/layout.h"
+#include "writers/queue/name_table.h"
+#include "writers/queue/record.h"
+
+namespace gradmon {
+
+// Where alerts come from: this rank, and its place in the pipeline.
+struct AlertOrigin {
+  Rank rank;
+  int pp_stage = 0;              // place of the rank in `group_mates`
+  std::vector<int> group_mates;  // ranks of its pipeline, in the order of their stages
+};
+
+// An alert as users see it. A value.
+struct AlertEvent {
+  std::string rule;  // "AnomalyNan"
+  Rank rank;
+  Step step;
+  int micro_step = 0;  // 0 for a row of the whole step
+  int pp_stage = 0;
+  int vpp_stage = 0;
+  std::uint64_t call_id = 0;  // number of the row among the step's rows of all kinds, from 0
+  std::string tag_name;       // "0:fc1.input:0/rank0/actv"
+  std::string op;             // "norm"
+  double value = 0;
+  double history_mean = 0;
+  std::string message;
+  std::vector<int> group_mates;
+};
+
+struct StepAlerts {
+  Step step{-1};
+  std::vector<AlertEvent> events;  // at most AlertEvaluator::kMostFindings, in the order of the rows
+  std::uint64_t left_out = 0;      // alerts after those
+};
+
+// "{vpp}:{name}[:{micro}]/rank{R}/{task}", the tag that msprobe has for the row. The task is the file's
+// prefix, but `pre_grad` (per micro batch) or `acc_grad` for grad_unreduced and `post_grad` for grad_reduced.
+std::string tag_name_of(const Record& record, const Layout& layout, const NameTable& names, Rank rank);
+
+// "Rule AnomalyTurbulence reports anomaly signal in ('0:fc1.input:0/rank0/actv', 'norm') at step 2, current
+// value 27.77, history mean 5.55." Numbers as Python prints them.
+std::string alert_message(const AlertEvent& event);
+
+// `records`: those that the findings are of.
+StepAlerts describe(const Findings& findings, Step step, const std::vector<Record>& records,
+                    const Layout& layout, const NameTable& names, const AlertOrigin& origin);
+
+}  // namespace gradmon
