@@ -67,7 +67,8 @@ TEST_CASE("a quick run gives every promised figure as a finite number") {
                                        "rows_per_s_csv",
                                        "rows_per_s_sqlite",
                                        "values_per_s_tb",
-                                       "hubs_simulated"};
+                                       "hubs_simulated",
+                                       "alert_ns_per_value"};
   REQUIRE(names == promised);
 }
 
