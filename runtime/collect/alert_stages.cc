@@ -4,7 +4,7 @@
 #include <algorithm>
 #include <utility>
 
-#include "control/host/make_directories.h"
+#include "control/files/make_directories.h"
 
 namespace gradmon {
 namespace {
