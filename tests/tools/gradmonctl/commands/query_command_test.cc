@@ -190,7 +190,9 @@ TEST_CASE("a file that is no database of gradmon's is named, and the rows of the
 
 TEST_CASE("rows are read while they are written, and the writer loses none") {
   for (const Journal journal : {Journal::wal, Journal::rollback}) {
-    const TemporaryDirectory scratch;
+    // A rollback journal waits for the disk several times a step.
+    const TemporaryDirectory scratch(fs::is_directory("/dev/shm") ? fs::path("/dev/shm")
+                                                                  : fs::temp_directory_path());
     RankWriter writer(scratch.path(), 0, "8c0ffee0", journal);
     std::vector<std::string> targets;
     for (int i = 0; i < 300; ++i) targets.push_back("t" + std::to_string(i));
@@ -208,7 +210,7 @@ TEST_CASE("rows are read while they are written, and the writer loses none") {
       }
     });
     int lost = 0;
-    for (std::int64_t step = 1; step < 300 || queries < 3; ++step)
+    for (std::int64_t step = 1; step < 100 || queries < 3; ++step)
       lost += writer.write(step, targets) ? 0 : 1;
     stop = true;
     reader.join();
