@@ -113,7 +113,9 @@ std::size_t add_events(Present& present, const std::vector<AlertEvent>& events,
     Json entry = json_of(event);
     const std::string key = free_key(present.events, event, entry);
     if (key.empty()) continue;
-    const std::size_t bytes = key.size() + text_of(entry, kIndent).size() + 64;
+    Json alone = Json::object();
+    alone[key] = entry;
+    const std::size_t bytes = text_of(alone, kIndent).size();
     if (present.events.size() >= limits.events || present.bytes + bytes > limits.bytes) {
       ++left_out;
       continue;

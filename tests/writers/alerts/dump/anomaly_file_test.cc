@@ -37,7 +37,8 @@ std::string key(std::int64_t step, const std::string& op = "norm") { return anom
 
 std::vector<std::string> keys_of(const std::filesystem::path& file) {
   std::vector<std::string> keys;
-  for (const auto& [name, entry] : Json::parse(read_text(file)).items()) keys.push_back(name);
+  const Json events = Json::parse(read_text(file));
+  for (const auto& [name, entry] : events.items()) keys.push_back(name);
   return keys;
 }
 
