@@ -189,7 +189,7 @@ TEST_CASE("a file that is no database of gradmon's is named, and the rows of the
 }
 
 TEST_CASE("rows are read while they are written, and the writer loses none") {
-  for (const Journal journal : {Journal::wal, Journal::rollback}) {
+  for (const JournalMode journal : {JournalMode::wal, JournalMode::rollback}) {
     // A rollback journal waits for the disk several times a step.
     const TemporaryDirectory scratch(fs::is_directory("/dev/shm") ? fs::path("/dev/shm")
                                                                   : fs::temp_directory_path());
@@ -233,7 +233,7 @@ TEST_CASE("an unfinished transaction of a killed rank is rolled back before its 
   const TemporaryDirectory scratch;
   std::vector<std::string> targets;
   for (int i = 0; i < 1000; ++i) targets.push_back("t" + std::to_string(i));
-  RankWriter writer(scratch / "live", 0, "8c0ffee0", Journal::rollback);
+  RankWriter writer(scratch / "live", 0, "8c0ffee0", JournalMode::rollback);
   for (std::int64_t step = 0; step < 10; ++step) REQUIRE(writer.write(step, targets));
   auto killed = SqliteDatabase::open(writer.database(), SqliteDatabase::Access::read_write);
   REQUIRE(killed);

@@ -17,7 +17,7 @@ namespace gradmon {
 class RankWriter {
  public:
   explicit RankWriter(const std::filesystem::path& output_dir, int rank,
-                      const std::string& run_id = "8c0ffee0", Journal journal = Journal::wal)
+                      const std::string& run_id = "8c0ffee0", JournalMode journal = JournalMode::wal)
       : directory_(output_dir / ("Nov24_08-30-12-rank" + std::to_string(rank) + "-" + run_id)), rank_(rank) {
     std::filesystem::create_directories(directory_);
     MetricsFile::Options options;
