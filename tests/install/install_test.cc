@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 #include <cstdlib>
 #include <filesystem>
+#include <regex>
 #include <sstream>
 
 #include "control/debian_version.h"
@@ -97,6 +98,25 @@ TEST_CASE("the library exports what the public headers call and nothing else") {
     CHECK(line.find("Session") == std::string::npos);
   }
   CHECK(shown >= 8);
+}
+
+TEST_CASE("the library exports every member function of Monitor") {
+  const Installation installed;
+  const std::string symbols =
+      installed.run("nm -DC --defined-only " + installed.find("libgradmon.so").string());
+  const std::string header = read_text(installed.find("monitor.h"));
+  const std::size_t begin = header.find("\nclass Monitor {");
+  const std::string members = header.substr(begin, header.find("\n private:", begin) - begin);
+  const std::regex declared(R"(\n  (?!using)[A-Za-z:<>]+ (\w+)\()");
+  int found = 0;
+  for (std::sregex_iterator member(members.begin(), members.end(), declared), end; member != end; ++member) {
+    const std::string name = (*member)[1];
+    CAPTURE(name);
+    if (name == "Monitor") continue;  // the constructor, which is `explicit`
+    CHECK(symbols.find(" gradmon::Monitor::" + name + "(") != std::string::npos);
+    ++found;
+  }
+  CHECK(found >= 15);
 }
 
 TEST_CASE("installing before building says what to build and installs nothing") {

@@ -1,0 +1,62 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Alert rules of the config, seen from the program: monitor.alerts(), the dump, the log."""
+import json
+import math
+from pathlib import Path
+from typing import Any
+
+import gradmon
+import jobs
+import torch
+
+POISONED = 30
+
+
+def train(tmp_path: Path, factor: float, rules: "list[dict[str, Any]]") -> "list[Any]":
+    """Trains 40 steps, of which one has its loss multiplied. Returns the alerts."""
+    model = jobs.make_net()
+    optimizer = torch.optim.SGD(model.parameters(), lr=0.01)
+    config = jobs.write_config(
+        tmp_path, ops=["norm"], wg_distribution=True, alert={"rules": rules, "dump": True}
+    )
+    monitor = gradmon.Monitor(config, output_dir=tmp_path / "out", dynamic=False)
+    with monitor.watch(model, optimizer):
+        for step in range(40):
+            optimizer.zero_grad()
+            loss = model(jobs.batch(step % 3)).pow(2).mean()
+            (loss * (factor if step == POISONED else 1.0)).backward()
+            if step == POISONED:
+                optimizer.param_groups[0]["lr"] = 0.0
+            optimizer.step()
+            optimizer.param_groups[0]["lr"] = 0.01
+        monitor.stop()
+    return list(monitor.alerts())
+
+
+def dump(tmp_path: Path) -> "dict[str, Any]":
+    return dict(json.loads((tmp_path / "out" / "anomaly_detected" / "rank0" / "anomaly.json").read_text()))
+
+
+def test_a_spike_is_reported_at_its_step_and_nothing_before(tmp_path: Path) -> None:
+    alerts = train(tmp_path, 1000.0, [{"rule_name": "AnomalySpike"}])
+    assert {alert.step for alert in alerts} == {POISONED}
+    assert {alert.rule for alert in alerts} == {"AnomalySpike"}
+    assert "0:fc1.weight/rank0/post_grad" in {alert.tag_name for alert in alerts}
+    assert {entry["step"] for entry in dump(tmp_path).values()} == {POISONED}
+    assert len(dump(tmp_path)) == len(alerts)
+
+
+def test_a_nan_is_reported_with_msprobes_message_and_key(tmp_path: Path) -> None:
+    alerts = train(tmp_path, math.nan, [{"rule_name": "AnomalyNan"}])
+    first = next(alert for alert in alerts if alert.tag_name == "0:fc1.weight/rank0/post_grad")
+    assert first.step == POISONED and first.op == "norm" and math.isnan(first.value)
+    wanted = "Rule AnomalyNan reports anomaly signal in ('0:fc1.weight/rank0/post_grad', 'norm') at step 30"
+    assert first.message.startswith(wanted)
+    key = f"0:fc1.weight/rank0/post_grad_step_30_call_{first.call_id}_norm"
+    assert dump(tmp_path)[key]["message"] == first.message
+
+
+def test_a_healthy_run_raises_nothing(tmp_path: Path) -> None:
+    rules = [{"rule_name": name} for name in ("AnomalyNan", "AnomalySpike", "AnomalyVanish")]
+    assert train(tmp_path, 1.0, rules) == []
+    assert not (tmp_path / "out" / "anomaly_detected").exists()
