@@ -48,8 +48,8 @@ message(STATUS "torch ${GRADMON_TORCH_VERSION} of ${Python_EXECUTABLE}")
 if(GRADMON_TORCH_VERSION VERSION_GREATER_EQUAL 2.14)
   set(CMAKE_CXX_STANDARD 20)
   if(CMAKE_CXX_COMPILER_ID STREQUAL GNU AND CMAKE_CXX_COMPILER_VERSION VERSION_LESS 13)
-    # Both are false alarms of std::string in C++20: GCC bug 105651.
-    target_compile_options(gradmon_options INTERFACE -Wno-restrict -Wno-stringop-overflow)
+    # All are false alarms of std::string in C++20: GCC bug 105651.
+    target_compile_options(gradmon_options INTERFACE -Wno-restrict -Wno-stringop-overflow -Wno-array-bounds)
   endif()
 endif()
 
