@@ -2,6 +2,7 @@
 """The package is installed from the sources as README says, and by cmake --install."""
 import importlib.metadata
 import os
+import re
 import shutil
 import subprocess
 import sys
@@ -114,6 +115,26 @@ def test_the_archive_of_the_sources_can_be_configured(archive: Path, tmp_path: P
         [*command, f"-DPython_EXECUTABLE={sys.executable}"], cwd=tree, capture_output=True, text=True
     )
     assert result.returncode == 0, result.stderr
+
+
+@pytest.mark.skipif(sys.prefix == sys.base_prefix, reason="for a wheel of torch")
+def test_no_library_of_another_torch_is_linked(tmp_path: Path) -> None:
+    """Debian's libtorch-dev beside a wheel of torch: cmake finds its libraries first."""
+    for name in ("torch", "torch_cpu", "torch_python", "c10"):
+        (tmp_path / f"lib{name}.so").touch()
+    command = ["cmake", "--preset", "release", "-B", str(tmp_path / "build"), "-DGRADMON_TESTS=OFF"]
+    environment = {**os.environ, "CMAKE_LIBRARY_PATH": str(tmp_path)}
+    subprocess.run(
+        [*command, f"-DPython_EXECUTABLE={sys.executable}"],
+        cwd=ROOT,
+        env=environment,
+        check=True,
+        capture_output=True,
+    )
+    rules = (tmp_path / "build" / "build.ninja").read_text()
+    package = Path(torch.__file__).parent
+    found = set(re.findall(r"\S+/lib(?:torch\w*|c10)\.so", rules))
+    assert found == {f"{package}/lib/lib{name}.so" for name in ("torch", "torch_cpu", "torch_python", "c10")}
 
 
 def test_a_build_without_torch_says_so(monkeypatch: pytest.MonkeyPatch) -> None:
