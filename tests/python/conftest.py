@@ -12,6 +12,7 @@ SKIPPED: "dict[str, dict[str, int]]" = {
         "test_autocast.py": 4,
         "test_call_sites.py": 1,
         "test_compiled.py": 4,
+        "test_install.py": 1,
         "test_keyword_inputs.py": 1,
         "test_scaler.py": 3,
         "test_tensorboard.py": 1,
@@ -20,6 +21,7 @@ SKIPPED: "dict[str, dict[str, int]]" = {
         "test_wheel.py": 1,
     },
     "2.6": {
+        "test_install.py": 1,
         "test_keyword_inputs.py": 1,
         "test_tensorboard.py": 1,
         "test_wheel.py": 1,
@@ -59,6 +61,8 @@ def pytest_sessionfinish(session: pytest.Session) -> None:
     if _unexpected:
         _unexpected.append(f"the expected numbers are in {__file__}")
         session.exitstatus = pytest.ExitCode.TESTS_FAILED
+    elif session.exitstatus == pytest.ExitCode.NO_TESTS_COLLECTED and _skipped:  # a file that skips itself
+        session.exitstatus = pytest.ExitCode.OK
 
 
 def pytest_terminal_summary(terminalreporter: Any) -> None:
