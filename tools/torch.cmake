@@ -62,5 +62,5 @@ add_library(gradmon_torch INTERFACE)
 target_include_directories(gradmon_torch SYSTEM INTERFACE ${TORCH_INCLUDE_DIRS})
 target_link_libraries(gradmon_torch INTERFACE ${TORCH_LIBRARIES})
 target_compile_definitions(gradmon_torch INTERFACE NDEBUG)
-# Some of the libraries beside it ask for it: a precompiled header wants the same everywhere.
-target_compile_options(gradmon_torch INTERFACE -pthread)
+# What some of the libraries beside it ask for: a precompiled header wants the same everywhere.
+target_compile_options(gradmon_torch INTERFACE -pthread ${RE2_CFLAGS_OTHER})
