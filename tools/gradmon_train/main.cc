@@ -29,7 +29,7 @@ using Clock = std::chrono::steady_clock;
 
 constexpr std::int64_t kStepsPerLine = 50;
 constexpr double kLearningRate = 3e-3;
-constexpr double kMaxNorm = 1.0;
+constexpr double kSpike = 1000.0;
 
 // Random delays of steps. The generator is separate, so that a delay changes no parameter.
 class Skew {
@@ -141,9 +141,11 @@ void train(const TrainOptions& options) {
     const auto end = end_of_step(options, step);
     skew.wait();
     unset_gradients(parameters);
+    if (options.rank == 0 && options.spike_step)
+      model.scale_hidden(options.spike_block, step == options.spike_step ? kSpike : 1.0);
     const auto done = accumulate_gradients(model, batches.next(options.micro_batches));
     if (gradients) gradients->average();
-    torch::nn::utils::clip_grad_norm_(parameters, kMaxNorm);
+    if (options.max_norm > 0) torch::nn::utils::clip_grad_norm_(parameters, options.max_norm);
     if (monitor) report_step_scalars(*monitor, options, done);
     const auto called = Clock::now();
     Loop loop = Loop::goes_on;

@@ -4,6 +4,7 @@
 
 #include <chrono>
 #include <cstdint>
+#include <optional>
 #include <string>
 #include <vector>
 
@@ -27,6 +28,9 @@ struct TrainOptions {
   std::int64_t batch = 4;
   std::int64_t micro_batches = 1;   // of `batch` texts each, in a step
   std::vector<std::string> frozen;  // see freeze()
+  double max_norm = 1.0;                   // of the gradients, which are clipped to it; 0: not clipped
+  std::optional<std::int64_t> spike_step;  // see --spike-step
+  std::int64_t spike_block = 0;
   int threads = 1;
   std::uint64_t seed = 1;
   std::string config;  // gradmon's config file; empty: no monitor
