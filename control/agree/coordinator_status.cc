@@ -156,6 +156,8 @@ Status Coordinator::status() const {
   } else if (step >= running->schedule.end()) {
     status.reason = "waiting for " + names_of_ranks(collecting) + " to finish";
   } else if (plan.cause == Cause::budget) {
+  } else if (plan.returns_to) {
+    status.reason = "capturing after " + plan.by;
     status.reason = "set by " + plan.by;
   } else if (step < running->schedule.first()) {
     status.reason = "collecting begins at step " + std::to_string(running->schedule.first().value);

@@ -31,6 +31,7 @@ void write(const Plan& from, wire::Plan& to) {
   if (from.lookahead) to.set_lookahead(*from.lookahead);
   to.set_max_wait_ms(from.max_wait.count());
   if (from.max_overhead) to.set_max_overhead(*from.max_overhead);
+  if (from.returns_to) write(*from.returns_to, *to.mutable_returns_to());
 }
 
 tl::expected<PlanPtr, std::string> read_plan(const wire::Plan& from) {
@@ -60,6 +61,12 @@ tl::expected<PlanPtr, std::string> read_plan(const wire::Plan& from) {
   if (from.has_lookahead()) plan->lookahead = from.lookahead();
   plan->max_wait = Ticks{from.max_wait_ms()};
   if (from.has_max_overhead()) plan->max_overhead = from.max_overhead();
+  if (from.has_returns_to()) {
+    if (from.returns_to().has_returns_to()) return tl::unexpected(std::string("a plan returns to a capture"));
+    auto next = read_plan(from.returns_to());
+    if (!next) return next;
+    plan->returns_to = std::move(*next);
+  }
   return plan;
 }
 

@@ -45,6 +45,10 @@ std::shared_ptr<Plan> plan() {
   plan->lookahead = 11;
   plan->max_wait = Ticks{1'234};
   plan->max_overhead = 0.01;
+  auto next = std::make_shared<Plan>();
+  next->by = "next";
+  next->continues = left_at(Schedule(Step{5}, 2, 9), Step{8});
+  plan->returns_to = next;
   return plan;
 }
 
@@ -75,6 +79,11 @@ void check_plan(const Plan& back) {
   CHECK(back.lookahead == 11);
   CHECK(back.max_wait == Ticks{1'234});
   CHECK(back.max_overhead == 0.01);
+  REQUIRE(back.returns_to);
+  CHECK(back.returns_to->by == "next");
+  REQUIRE(back.returns_to->continues);
+  CHECK(back.returns_to->continues->first() == kNever);
+  CHECK(back.returns_to->continues->times() == 7);
 }
 
 void check_known_decisions(const KnownDecisions& back) {
@@ -174,6 +183,13 @@ TEST_CASE("a Progress is decoded with all its fields") {
   CHECK((back.overhead.collected == 9 && back.overhead.share == 0.041 && back.overhead.steps == 16));
   CHECK((back.targets.watched == 24 && back.targets.silent == 3 && back.targets.unmatched == 1));
   CHECK((back.skipped.count == 5 && back.skipped.last == Step{11}));
+}
+
+TEST_CASE("a capture that returns to a capture is refused") {
+  auto inner = std::make_shared<Plan>(*plan());
+  auto outer = std::make_shared<Plan>(*plan());
+  outer->returns_to = inner;
+  CHECK_FALSE(decode_frame(encode(Frame(Bundles{{"epoch", {{3, 7}}, Offer{Revision{5}, outer}}}))));
 }
 
 TEST_CASE("the answer to a dry run is decoded as it was sent") {
