@@ -218,6 +218,7 @@ void write(const Progress& from, wire::Progress& to) {
   to.set_number(from.number);
   to.set_waited_ms(from.waited_ms);
   for (const std::string& warning : from.warnings) to.add_warnings(warning);
+  to.set_alerts(from.alerts);
 }
 
 Progress read_progress(const wire::Progress& from) {
@@ -239,6 +240,7 @@ Progress read_progress(const wire::Progress& from) {
   to.number = from.number();
   to.waited_ms = from.waited_ms();
   to.warnings.assign(from.warnings().begin(), from.warnings().end());
+  to.alerts = from.alerts();
   return to;
 }
 
@@ -273,14 +275,15 @@ void write(const Welcome& from, wire::Welcome& to) {
   to.set_started(from.started);
   to.set_epoch_order(from.epoch_order);
   write(from.last, *to.mutable_last());
+  to.set_takes_alerts(from.takes_alerts);
 }
 
 tl::expected<Welcome, std::string> read_welcome(const wire::Welcome& from) {
   auto last = read_known_decisions(from.last());
   if (!last) return tl::unexpected(last.error());
-  return Welcome{from.process_id(),  from.incarnation(),     from.number(), from.refused(),
-                 from.retry(),       from.epoch_starts_on(), from.run_id(), from.started(),
-                 from.epoch_order(), std::move(*last)};
+  return Welcome{from.process_id(),  from.incarnation(),     from.number(),      from.refused(),
+                 from.retry(),       from.epoch_starts_on(), from.run_id(),      from.started(),
+                 from.epoch_order(), std::move(*last),       from.takes_alerts()};
 }
 
 void write(const Offer& from, wire::Offer& to) {
