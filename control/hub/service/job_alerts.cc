@@ -20,7 +20,8 @@ void JobService::on_alerts(const Envelope& envelope, const AlertReport& report) 
   const Membership& members = coordinator_.membership();
   const int rank = envelope.rank.value;
   const bool known = envelope.epoch == job_.epoch && rank >= 0 && rank < members.size();
-  if (!known || !members.is_process_of(envelope)) return;
+  if (!known || !members.is_process_of(envelope) || envelope.incarnation > members.of(rank).incarnation)
+    return;
   const auto added = alerts_.add(envelope.rank, members.of(rank).hello.process_id, report, wall_now());
   const auto& wanted = on_alert();
   if (!wanted || added.empty()) return;

@@ -55,6 +55,7 @@ TEST_CASE("alerts of another epoch, of no member and of no rank are dropped") {
   const AlertReport report = report_of(1);
   job.service->on_message({"another", Rank{0}, 1, report});
   job.service->on_message({"epoch", Rank{0}, 0, report});
+  job.service->on_message({"epoch", Rank{0}, 1'000, report});
   job.service->on_message({"epoch", Rank{1}, 1, report});
   job.service->on_message({"epoch", Rank{-1}, 1, report});
   CHECK(job.ask(CommandVerb::alerts).alerts.empty());
