@@ -11,6 +11,7 @@
 #include "control/config/file_content.h"
 #include "control/config/json_edit.h"
 #include "control/host/boot_clock.h"
+#include "control/link/alert_outbox.h"
 #include "control/log.h"
 #include "control/wire/plan_source.h"
 #include "hooks/names/target_names.h"
@@ -227,6 +228,9 @@ void Monitor::Session::prepare_collection(std::int64_t capacity) {
   if (environment_.rank == 0) settings.ranks = [this] { return agent_.status().ranks; };
   settings.stack = stack_;
   settings.pipeline = groups_.pipeline;
+  settings.on_alerts = [outbox = agent_.alert_outbox()](const StepAlerts& alerts) {
+    outbox->put(report_of(alerts));
+  };
   prepared_ = std::make_unique<Collection>(
       std::move(settings), [this](Revision revision, Step) { agent_.rows_on_disk(revision); });
 }

@@ -118,6 +118,7 @@ CoordinatorActions Coordinator::tick(Ticks elapsed, WallTime now) {
   advance_dry_runs(actions);
   resync(actions, now);
   keep_budget(actions, now);
+  return_from_capture(actions, now);
   return actions;
 }
 

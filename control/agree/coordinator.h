@@ -69,6 +69,12 @@ class Coordinator {
   // newest proposal waits, and the one it replaces is recorded as superseded. gradmon's own
   // proposals never replace the user's. A plan that is off withdraws the open revision.
   CoordinatorActions propose(PlanPtr plan, WallTime now);
+  // Whether capture() would propose: a plan is on and has not ended, it is no capture itself, and no change
+  // is open or waiting.
+  bool may_capture() const;
+  // Proposes `richer`, which the caller has made of the committed plan's config, for its collect_times steps.
+  // At its end the plan of now is proposed again, with the steps that it had left. Only if may_capture().
+  CoordinatorActions capture(std::shared_ptr<Plan> richer, WallTime now);
   // Withdraws the waiting or open proposal. False: there is none.
   bool cancel(const std::string& by, CoordinatorActions& actions, WallTime now);
   // False: no such member.
@@ -169,6 +175,7 @@ class Coordinator {
   void advance_dry_runs(CoordinatorActions& actions);
   void resync(CoordinatorActions& actions, WallTime now);
   void keep_budget(CoordinatorActions& actions, WallTime now);
+  void return_from_capture(CoordinatorActions& actions, WallTime now);
   std::shared_ptr<Plan> copy_with_remaining_steps(Cause cause, std::string by) const;
   void send(int rank, Message message, CoordinatorActions& actions) const;
   bool note(const LogEntry& entry, CoordinatorActions& actions);
@@ -196,6 +203,7 @@ class Coordinator {
   CommittedPlans committed_;
   Revision in_force_;  // the newest that any rank has reported as applied
   OverheadBudget budget_;
+  Revision returned_;                 // the newest capture whose return was proposed
   bool restored_ = false;             // from the decision log
   bool log_lost_ = false;             // a rank has been in an earlier epoch, whose log is lost
   std::int64_t order_ = 0;            // of this epoch: its start in ms, or more if the clock was set back

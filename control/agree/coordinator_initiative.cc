@@ -73,7 +73,7 @@ CoordinatorActions Coordinator::begin(PlanPtr from_file, WallTime now) {
   if (restored_) {
     const PlanPtr newest = newest_plan();
     const bool known =
-        from_file && newest && newest->file && from_file->file && *newest->file == *from_file->file;
+        from_file && newest && from_file->file && save_of(*newest) && *save_of(*newest) == *from_file->file;
     const bool asks = from_file && !known && (from_file->on || !newest_is_off());
     if (asks) actions += propose(std::move(from_file), now);
   } else if (from_file && from_file->on) {
@@ -132,7 +132,7 @@ void Coordinator::propose_inherited(CoordinatorActions& actions, WallTime now) {
   const Plan& held = *inherited_->plan;
   const bool asked_since = waiting_ && waiting_->plan != from_file_ && waiting_->plan->cause != Cause::resync;
   if (asked_since) return;
-  if (from_file_ && from_file_->file && held.file && *from_file_->file != *held.file) {
+  if (from_file_ && from_file_->file && save_of(held) && *from_file_->file != *save_of(held)) {
     if (!waiting_) actions += propose(from_file_, now);
     return;
   }
@@ -171,7 +171,39 @@ std::shared_ptr<Plan> Coordinator::copy_with_remaining_steps(Cause cause, std::s
   plan->cause = cause;
   plan->by = std::move(by);
   plan->request_id.clear();
+  // Of a capture: what its end returns to has collected nothing since the capture began.
+  if (plan->returns_to && plan->returns_to->continues) {
+    auto next = std::make_shared<Plan>(*plan->returns_to);
+    next->continues = left_at(*next->continues, last_.commit->effective);
+    plan->returns_to = std::move(next);
+  }
   return plan;
+}
+
+bool Coordinator::may_capture() const {
+  if (waiting_ || open_ || !last_.commit || committed_.ended()) return false;
+  return last_.commit->plan->on && !last_.commit->plan->returns_to;
+}
+
+CoordinatorActions Coordinator::capture(std::shared_ptr<Plan> richer, WallTime now) {
+  richer->on = true;
+  richer->cause = Cause::alert;
+  richer->file.reset();
+  richer->returns_to = copy_with_remaining_steps(Cause::alert, "the end of the capture");
+  return propose(std::move(richer), now);
+}
+
+// A return that is refused or withdrawn is not proposed again: collecting stays off, and the status says why.
+void Coordinator::return_from_capture(CoordinatorActions& actions, WallTime now) {
+  if (waiting_ || open_ || !last_.commit || !committed_.ended()) return;
+  const Verdict& capture = *last_.commit;
+  if (!capture.plan->returns_to || returned_ == capture.revision) return;
+  returned_ = capture.revision;
+  auto plan = std::make_shared<Plan>(*capture.plan->returns_to);
+  if (plan->continues) plan->continues = left_at(*plan->continues, capture.effective);
+  actions.log.push_back("the capture of revision " + std::to_string(capture.revision.value) +
+                        " is complete: returning to the plan before it");
+  actions += propose(std::move(plan), now);
 }
 
 void Coordinator::resync(CoordinatorActions& actions, WallTime now) {

@@ -47,6 +47,7 @@ void Coordinator::answer_hello(Rank rank, const Hello& hello, CoordinatorActions
   welcome.started = job_.started;
   welcome.epoch_order = order_;
   welcome.last = last_;
+  welcome.takes_alerts = true;
   actions.send.push_back({{{rank.value, welcome.incarnation}}, std::move(welcome)});
 }
 

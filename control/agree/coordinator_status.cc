@@ -113,6 +113,7 @@ std::vector<RankStatus> Coordinator::describe_ranks() const {
       status.dropped = member.progress.dropped;
       status.overhead = member.progress.overhead;
       status.targets = member.progress.targets;
+      status.alerts = member.progress.alerts;
       if (!member.progress.error.empty()) status.error = member.progress.error;
     }
     ranks.push_back(std::move(status));
@@ -155,6 +156,8 @@ Status Coordinator::status() const {
     status.reason = "finished";
   } else if (step >= running->schedule.end()) {
     status.reason = "waiting for " + names_of_ranks(collecting) + " to finish";
+  } else if (plan.returns_to) {
+    status.reason = "capturing after " + plan.by;
   } else if (plan.cause == Cause::budget) {
     status.reason = "set by " + plan.by;
   } else if (step < running->schedule.first()) {

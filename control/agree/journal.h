@@ -41,6 +41,8 @@ struct RankStatus {
   Overhead overhead;     // of its newest plan
   TargetCounts targets;  // of its newest plan
   std::string error;     // "" if there is none
+  std::uint64_t alerts = 0;         // raised by its process so far
+  std::uint64_t listed_alerts = 0;  // of these, those that the lead hub has received one by one
 
   template <typename Self, typename Visit>
   static void each_field(Self& self, Visit visit) {
@@ -61,6 +63,8 @@ struct RankStatus {
     visit(15, self.targets);
     visit(16, self.accepted);
     visit(17, self.waited_ms);
+    visit(18, self.alerts);
+    visit(19, self.listed_alerts);
   }
 };
 

@@ -13,6 +13,7 @@
 #include "control/agree/overhead.h"
 #include "control/agree/plan.h"
 #include "control/agree/target_status.h"
+#include "control/alerts/alert_report.h"
 #include "control/step.h"
 
 namespace gradmon {
@@ -100,6 +101,7 @@ struct Progress {
   Overhead overhead;
   TargetCounts targets;
   SkippedUpdates skipped;
+  std::uint64_t alerts = 0;  // raised by this process so far, also those that no AlertReport has told
 };
 
 struct Left {
@@ -132,6 +134,7 @@ struct Welcome {
   // may still run after its directory was removed.
   std::int64_t epoch_order = 0;
   KnownDecisions last;
+  bool takes_alerts = false;  // the lead hub understands AlertReport; an older hub does not
 };
 
 // The plan of an open revision. No rank promises anything yet.
@@ -171,9 +174,10 @@ struct DryRun {
   std::size_t room = 0;  // bytes that the answer's targets may take
 };
 
+// An AlertReport goes from a member to the lead hub; it is no part of the agreement.
 using Message = std::variant<Hello, Offered, Reject, Ready, Busy, Applied, Finished, Progress, Left,
                              Disconnected, DryRunAnswer, Welcome, Offer, Prepare, Decided, ProgressAck,
-                             LeftAck, RejoinRequest, Replaced, DryRun>;
+                             LeftAck, RejoinRequest, Replaced, DryRun, AlertReport>;
 
 // A message with its address. Messages of another epoch or an older incarnation are dropped.
 struct Envelope {

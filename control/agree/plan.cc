@@ -33,4 +33,12 @@ Schedule schedule_of(const Plan& plan, Step effective) {
   return {first, plan.step_interval, times};
 }
 
+const std::optional<FileIdentity>& save_of(const Plan& plan) {
+  return plan.returns_to ? plan.returns_to->file : plan.file;
+}
+
+Schedule left_at(const Schedule& schedule, Step since) {
+  return {kNever, schedule.interval(), schedule.times() - schedule.collected_before(since)};
+}
+
 }  // namespace gradmon

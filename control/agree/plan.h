@@ -38,11 +38,20 @@ struct Plan {
   std::optional<std::int64_t> lookahead;  // steps to the fence, if the user has set it
   Ticks max_wait{2'000};                  // longest time that training waits for a verdict
   std::optional<double> max_overhead;     // a share, see overhead_budget.h; none: no limit
+  // Set for a capture, the richer plan that an alert has started: the plan that follows when it ends, with
+  // its schedule in `continues`. A capture has no `file`, so that its end writes nothing.
+  std::shared_ptr<const Plan> returns_to;
 };
 using PlanPtr = std::shared_ptr<const Plan>;
 
 // Which steps a plan collects if it takes effect at `effective`; none if it is off.
 Schedule schedule_of(const Plan& plan, Step effective);
+
+// The save of the config file that the plan came from; of a capture, that of the plan which it returns to.
+const std::optional<FileIdentity>& save_of(const Plan& plan);
+
+// What the schedule has left from step `since` on, whenever that is collected: for Plan::continues.
+Schedule left_at(const Schedule& schedule, Step since);
 
 enum class AbortReason : std::uint8_t {
   none,        // a commit

@@ -59,8 +59,8 @@ struct Config {
   struct OnAlert {
     std::shared_ptr<const Config> collect;  // null: an alert changes nothing in what is collected
     std::int64_t times = 1;
-    std::chrono::milliseconds cooldown{0};
-    std::vector<std::string> exec;
+    std::chrono::milliseconds cooldown{60'000};
+    std::vector<std::string> exec;  // empty, or a program's absolute path and its arguments
     auto tied() const { return std::tie(collect, times, cooldown, exec); }
   };
   struct Scalar {

@@ -67,7 +67,9 @@ std::string config_page() {
     page += "\n### `" + std::string(name_of(rule.anomaly)) + "`: " + std::string(rule.meaning) + "\n\n";
     append_table(page, rule.args);
   }
-  append_part<Config::OnAlert>(page, "`on_alert`", "What happens when an alert fires.");
+  append_part<Config::OnAlert>(page, "`on_alert`",
+                               "What happens when an alert fires on any rank. "
+                               "[ALERTS.md](../../writers/alerts/ALERTS.md) describes both actions.");
   return page;
 }
 

@@ -130,12 +130,17 @@ class Reader {
     const bool patterns = wanted.rule == Rule::patterns;
     const bool too_many = patterns && node(at).children > kMaxPatterns;
     const bool odd = wanted.rule == Rule::zero_or_two && node(at).children != 0 && node(at).children != 2;
-    if (too_many || odd) return add_error(at, wanted.expected);
+    const bool command = wanted.rule == Rule::command;
+    const bool too_long = command && node(at).children > kMaxArguments;
+    if (too_many || odd || too_long) return add_error(at, wanted.expected);
     out.clear();
     read_list(at, wanted, [&](std::uint32_t item) {
       std::string value;
-      if (read_whole(item, Constraint{"a string"}, value) && (!patterns || check_pattern(item, value)))
-        out.push_back(value);
+      if (!read_whole(item, Constraint{"a string"}, value)) return;
+      if (patterns && !check_pattern(item, value)) return;
+      if (command && item == at + 1 && value.rfind('/', 0) != 0) return add_error(item, "an absolute path");
+      if (command && value.find('\0') != std::string::npos) return add_error(item, "a string without NUL");
+      out.push_back(value);
     });
   }
 

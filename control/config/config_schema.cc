@@ -94,7 +94,7 @@ const Option<Config> kConfigOptions[] = {
      "share of the step time that monitoring may cost", implemented, live, range, 0, 1},
     {"keep_last", &Config::keep_last, "an integer >= 0", "0", "steps of statistics kept for an alert",
      unimplemented, live, range, 0},
-    {"on_alert", &Config::on_alert, "an object", "none", "actions on an alert", unimplemented},
+    {"on_alert", &Config::on_alert, "an object", "none", "actions on an alert"},
     {"scalars", &Config::scalars, "an object", "{}",
      "where training scalars go, as {\"loss\": [\"log\", \"records\"]}"},
     {"throughput_baseline", &Config::throughput_baseline, "a number > 0", "none",
@@ -207,11 +207,15 @@ template <>
 const std::vector<Option<Config::OnAlert>>& options<Config::OnAlert>() {
   using A = Config::OnAlert;
   static const std::vector<Option<A>> table{
-      {"collect", &A::collect, "a config without \"on_alert\"", "none", "config used after an alert"},
-      {"times", &A::times, "an integer >= 1", "1", "number of steps", implemented, live, range, 1},
-      {"cooldown", &A::cooldown, "a number of seconds >= 0", "0", "minimum time between two alerts",
-       implemented, live, Rule::inclusive_low, 0},
-      {"exec", &A::exec, "a list of strings", "[]", "a command and its arguments"},
+      {"collect", &A::collect, "a config without \"on_alert\"", "none",
+       "keys that replace those of this config for a while; dynamic mode only"},
+      {"times", &A::times, "an integer >= 1", "1", "number of steps that `collect` collects", implemented,
+       live, range, 1},
+      {"cooldown", &A::cooldown, "a number of seconds >= 0", "60",
+       "time after an action in which alerts do not start it again", implemented, live, Rule::inclusive_low,
+       0},
+      {"exec", &A::exec, "a list of at most 64 strings, the first an absolute path", "[]",
+       "a program and its arguments; set it in the file only", implemented, live, Rule::command},
   };
   return table;
 }

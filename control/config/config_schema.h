@@ -40,7 +40,8 @@ enum class Rule : std::uint8_t {
   range,          // integers: low <= x <= high; numbers: low < x <= high
   inclusive_low,  // numbers: low <= x <= high
   patterns,       // strings that are valid RE2 patterns
-  zero_or_two     // a list of zero or two strings
+  zero_or_two,    // a list of zero or two strings
+  command         // a list of at most kMaxArguments strings without NUL; the first is an absolute path
 };
 
 // What values an option accepts.
@@ -123,6 +124,7 @@ constexpr std::array<std::string_view, 2> names_of<Config::OnOverflow>() {
 inline constexpr std::size_t kMaxTargets = 4096;
 inline constexpr std::size_t kMaxPatterns = 256;
 inline constexpr std::size_t kMaxPatternBytes = 1024;
+inline constexpr std::size_t kMaxArguments = 64;
 inline constexpr std::int64_t kMaxPatternMemory = std::int64_t{2}
                                                   << 20U;  // bytes, for RE2 (max_mem); bounds time too
 

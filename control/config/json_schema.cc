@@ -56,6 +56,10 @@ Json schema(FieldTag<std::vector<std::string>>, const Constraint& bounds) {
     list["maxItems"] = kMaxPatterns;
   } else if (bounds.rule == Rule::zero_or_two) {
     list["anyOf"] = Json::array({{{"maxItems", 0}}, {{"minItems", 2}, {"maxItems", 2}}});
+  } else if (bounds.rule == Rule::command) {
+    list["items"] = Json::array({{{"type", "string"}, {"pattern", "^/[^\\x00]*$"}}});
+    list["additionalItems"] = {{"type", "string"}, {"pattern", "^[^\\x00]*$"}};
+    list["maxItems"] = kMaxArguments;
   }
   return list;
 }

@@ -24,6 +24,7 @@ constexpr int kMostFromLeadInATurn = 200;
 constexpr std::size_t kMostGathered = 10'000;
 constexpr std::size_t kMostPendingCommands = 1'000;
 constexpr std::size_t kMostCandidates = 8;
+constexpr TokenBucket::Rate kAlertReports{200, 400};
 
 // False for port 0 or "*": then only the lead knows the real port.
 bool knows_port(const std::string& endpoint) {
@@ -34,7 +35,10 @@ bool knows_port(const std::string& endpoint) {
 }  // namespace
 
 Relay::Relay(Introduction introduction, Host host)
-    : introduction_(std::move(introduction)), host_(std::move(host)), lost_since_(Clock::now()) {
+    : introduction_(std::move(introduction)),
+      host_(std::move(host)),
+      lost_since_(Clock::now()),
+      alert_reports_(kAlertReports, Clock::now()) {
   const bool by_endpoint = knows_port(introduction_.endpoint);
   if (!introduction_.keys.empty() ||
       (by_endpoint && introduction_.insecure_loopback && is_loopback(introduction_.endpoint))) {
@@ -155,6 +159,8 @@ void Relay::give_up_connection(std::string why, Clock::time_point next) {
 }
 
 void Relay::pass_on(Bundle bundle) {
+  const bool alerts = std::holds_alternative<AlertReport>(bundle.message);
+  if (alerts && !alert_reports_.try_take(Clock::now())) return;  // Progress carries their number.
   if (gathered_.empty()) gathered_since_ = Clock::now();
   if (gathered_.size() < kMostGathered) gathered_.push_back(std::move(bundle));
 }

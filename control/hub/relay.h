@@ -13,6 +13,7 @@
 #include <vector>
 
 #include "control/host/mailbox.h"
+#include "control/host/token_bucket.h"
 #include "control/hub/keys/hub_keys.h"
 #include "control/hub/rendezvous/hub_note.h"
 #include "control/hub/rendezvous/job_entry.h"
@@ -99,6 +100,7 @@ class Relay {
   // When the oldest unanswered frame was sent; unset: none is unanswered.
   std::optional<Clock::time_point> unanswered_since_;
   Bundles gathered_;
+  TokenBucket alert_reports_;  // bounds those that are passed on
   Clock::time_point gathered_since_;
   const std::shared_ptr<bool> alive_ = std::make_shared<bool>(true);  // false: drop late results of disk_
   std::map<std::string, std::string> pending_commands_;               // request id to client

@@ -13,6 +13,7 @@
 namespace gradmon {
 
 class AgentLoop;
+class AlertOutbox;
 class AgentView;
 class Mailbox;
 
@@ -37,6 +38,8 @@ class Agent {
   void rows_on_disk(Revision revision);
   // Any thread: sends a command to the job, as gradmonctl does. A refusal is logged.
   void submit(Command command);
+  // Any thread. Takes the alerts of this rank for the lead hub, and may outlive the agent.
+  std::shared_ptr<AlertOutbox> alert_outbox() const { return alerts_; }
   // Training thread: reports that `last` was the last step and joins the thread. Waits at most `at_most`
   // for the acknowledgement. Further calls do nothing.
   void stop(Step last, std::chrono::milliseconds at_most = std::chrono::milliseconds{500}) noexcept;
@@ -56,6 +59,7 @@ class Agent {
   const bool holds_start_;
   const std::shared_ptr<Mailbox> mailbox_;  // own synchronisation
   const std::shared_ptr<AgentView> view_;   // own synchronisation
+  const std::shared_ptr<AlertOutbox> alerts_;  // own synchronisation
   const std::unique_ptr<AgentLoop> loop_;   // used by the agent thread only, while it runs
   // Keep last: the thread uses the other members.
   std::thread thread_;

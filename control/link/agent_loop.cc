@@ -60,12 +60,13 @@ std::optional<JobIdentity> AgentView::job() const {
 }
 
 AgentLoop::AgentLoop(AgentOptions options, StepGate& gate, AgentCalls calls, std::shared_ptr<Mailbox> mailbox,
-                     AgentView& view)
+                     AgentView& view, std::shared_ptr<AlertOutbox> alerts)
     : options_(std::move(options)),
       gate_(gate),
       calls_(std::move(calls)),
       mailbox_(std::move(mailbox)),
       view_(view),
+      alerts_(std::move(alerts)),
       process_id_(random_hex(16)),
       hub_settings_(HubConnection::read_settings(options_.environment)),
       launch_id_(options_.launch_id),
@@ -130,6 +131,7 @@ void AgentLoop::run_once() {
   perform(member_.tick(now));
   warn_where_start_waits();
   send_due_commands();
+  send_alerts();
   answer_store_notes();
   report_progress(Clock::now());
 }
@@ -245,6 +247,7 @@ void AgentLoop::on_bundle(Bundle bundle) {
   const Envelope envelope{std::move(bundle.epoch), options_.rank, own->second, std::move(bundle.message)};
   perform(member_.on_envelope(envelope, boot_now()));
   const auto* welcome = std::get_if<Welcome>(&envelope.message);
+  if (welcome != nullptr && member_.joined()) hub_takes_alerts_ = welcome->takes_alerts;
   if (joined || !member_.joined() || welcome == nullptr) return;
   epoch_ = envelope.epoch;
   view_.publish(JobIdentity{epoch_, welcome->run_id, welcome->started});
@@ -277,6 +280,12 @@ void AgentLoop::send_due_commands() {
   for (const Command& command : pending_commands_.due(now)) hub_->send(encode(Frame(command)));
 }
 
+// An older hub would take an AlertReport for a fault and close the connection.
+void AgentLoop::send_alerts() {
+  if (!hub_takes_alerts_ || !member_.joined() || !hub_ || !hub_->connected()) return;
+  while (auto report = alerts_->take(Clock::now())) to_coordinator(std::move(*report));
+}
+
 void AgentLoop::rows_on_disk(Revision revision) {
   perform(member_.finished(revision));
   report_soon();
@@ -286,6 +295,7 @@ void AgentLoop::begin_leaving(Step last, milliseconds at_most) {
   leave_by_ = Clock::now() + at_most;
   if (started_ && member_.joined()) {
     tell_applied();
+    send_alerts();
     tell_progress(calls_.report());
     perform(member_.leave(last));
   } else {

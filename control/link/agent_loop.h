@@ -11,6 +11,7 @@
 #include "control/agree/member.h"
 #include "control/host/mailbox.h"
 #include "control/link/agent_options.h"
+#include "control/link/alert_outbox.h"
 #include "control/link/background_call.h"
 #include "control/link/hub_connection.h"
 #include "control/link/launch_id_search.h"
@@ -40,7 +41,7 @@ class AgentLoop {
   static constexpr Ticks kStartWait{2'000};
 
   AgentLoop(AgentOptions options, StepGate& gate, AgentCalls calls, std::shared_ptr<Mailbox> mailbox,
-            AgentView& view);
+            AgentView& view, std::shared_ptr<AlertOutbox> alerts);
   ~AgentLoop();
   AgentLoop(const AgentLoop&) = delete;
   AgentLoop& operator=(const AgentLoop&) = delete;
@@ -79,6 +80,7 @@ class AgentLoop {
   void perform(MemberActions actions);
   void tell_applied();
   void send_due_commands();
+  void send_alerts();
   void report_soon();
   void report_progress(Clock::time_point now);
   void warn_where_start_waits();
@@ -92,6 +94,7 @@ class AgentLoop {
   const AgentCalls calls_;
   const std::shared_ptr<Mailbox> mailbox_;
   AgentView& view_;
+  const std::shared_ptr<AlertOutbox> alerts_;
   const std::string process_id_;
   const HubConnection::Settings hub_settings_;
 
@@ -105,6 +108,7 @@ class AgentLoop {
   std::string epoch_;  // "" until the lead hub has answered
   PendingCommands pending_commands_;
   LogLimiter off_lines_;
+  bool hub_takes_alerts_ = false;  // the hubs on the way to the lead understand AlertReport
   bool started_ = false;
   bool start_wait_logged_ = false;
   std::optional<Clock::time_point> leave_by_;

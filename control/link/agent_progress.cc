@@ -53,6 +53,7 @@ void AgentLoop::tell_progress(const CollectingReport& report) {
   progress.overhead = report.overhead;
   progress.targets = report.targets;
   progress.skipped = report.skipped;
+  progress.alerts = alerts_->raised();
   if (options_.rank.value == 0) {
     progress.warnings = report.warnings;
     if (progress.warnings.size() > kMostWarnings) progress.warnings.resize(kMostWarnings);
@@ -100,6 +101,7 @@ Status AgentLoop::own_status(const CollectingReport& report) const {
   own.error = report.error;
   own.overhead = report.overhead;
   own.targets = report.targets;
+  own.alerts = alerts_->raised();
   own.accepted = progress.closed;
   own.waited_ms = progress.waited_ms;
   own.state = progress.waiting ? "waiting" : progress.collecting ? "collecting" : "idle";

@@ -11,6 +11,7 @@
 
 #include "control/agree/dry_run.h"
 #include "control/agree/journal.h"
+#include "control/alerts/alert_report.h"
 
 namespace gradmon {
 
@@ -26,7 +27,8 @@ enum class CommandVerb : std::uint8_t {
   targets,
   dry_run_targets,
   cancel,
-  evict
+  evict,
+  alerts
 };
 
 struct Command {
@@ -38,8 +40,9 @@ struct Command {
   std::optional<std::int64_t> step_interval;  // on
   // set, dry_run, dry_run_targets: key or JSON pointer, value as JSON text
   std::vector<std::pair<std::string, std::string>> edits;
-  std::optional<std::int64_t> rank = {};  // evict
+  std::optional<std::int64_t> rank = {};  // evict; alerts: only those of this rank
   std::string config_text = {};           // dry_run_targets: the config to edit; "" for the job's
+  std::uint64_t after = 0;                // alerts: only those with a higher number
 };
 
 // The result of a command. The numbers are gradmonctl's exit codes.
@@ -66,6 +69,9 @@ struct CommandReply {
   std::string config_before;
   // Verbs dry_run, dry_run_targets: what each rank would watch. Verb targets: what it watches.
   std::vector<DryRunResult::Answer> rank_answers;
+  // Verb alerts: the newest, by number; and how many the ranks have raised in all.
+  std::vector<RankAlert> alerts;
+  std::uint64_t raised_alerts = 0;
 };
 
 }  // namespace gradmon

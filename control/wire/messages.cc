@@ -48,6 +48,7 @@ void to_wire(const Bundle& bundle, wire::Bundle& out) {
                  [&](const RejoinRequest&) { out.mutable_rejoin_request(); },
                  [&](const Replaced&) { out.mutable_replaced(); },
                  [&](const DryRun& m) { write(m, *out.mutable_dry_run()); },
+                 [&](const AlertReport& m) { out.set_alerts(encode_fields(m)); },
              },
              bundle.message);
 }
@@ -102,6 +103,11 @@ tl::expected<Message, std::string> message_of(const wire::Bundle& in) {
       return Replaced{};
     case wire::Bundle::kDryRun:
       return widened(read_dry_run(in.dry_run()));
+    case wire::Bundle::kAlerts: {
+      auto report = decode_fields<AlertReport>(in.alerts());
+      if (!report) return tl::unexpected(std::string("invalid alert report"));
+      return bounded(std::move(*report));
+    }
     case wire::Bundle::MESSAGE_NOT_SET:
       break;
   }

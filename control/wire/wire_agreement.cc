@@ -31,6 +31,7 @@ void write(const Plan& from, wire::Plan& to) {
   if (from.lookahead) to.set_lookahead(*from.lookahead);
   to.set_max_wait_ms(from.max_wait.count());
   if (from.max_overhead) to.set_max_overhead(*from.max_overhead);
+  if (from.returns_to) write(*from.returns_to, *to.mutable_returns_to());
 }
 
 tl::expected<PlanPtr, std::string> read_plan(const wire::Plan& from) {
@@ -60,6 +61,12 @@ tl::expected<PlanPtr, std::string> read_plan(const wire::Plan& from) {
   if (from.has_lookahead()) plan->lookahead = from.lookahead();
   plan->max_wait = Ticks{from.max_wait_ms()};
   if (from.has_max_overhead()) plan->max_overhead = from.max_overhead();
+  if (from.has_returns_to()) {
+    if (from.returns_to().has_returns_to()) return tl::unexpected(std::string("a plan returns to a capture"));
+    auto next = read_plan(from.returns_to());
+    if (!next) return next;
+    plan->returns_to = std::move(*next);
+  }
   return plan;
 }
 
@@ -211,6 +218,7 @@ void write(const Progress& from, wire::Progress& to) {
   to.set_number(from.number);
   to.set_waited_ms(from.waited_ms);
   for (const std::string& warning : from.warnings) to.add_warnings(warning);
+  to.set_alerts(from.alerts);
 }
 
 Progress read_progress(const wire::Progress& from) {
@@ -232,6 +240,7 @@ Progress read_progress(const wire::Progress& from) {
   to.number = from.number();
   to.waited_ms = from.waited_ms();
   to.warnings.assign(from.warnings().begin(), from.warnings().end());
+  to.alerts = from.alerts();
   return to;
 }
 
@@ -266,14 +275,15 @@ void write(const Welcome& from, wire::Welcome& to) {
   to.set_started(from.started);
   to.set_epoch_order(from.epoch_order);
   write(from.last, *to.mutable_last());
+  to.set_takes_alerts(from.takes_alerts);
 }
 
 tl::expected<Welcome, std::string> read_welcome(const wire::Welcome& from) {
   auto last = read_known_decisions(from.last());
   if (!last) return tl::unexpected(last.error());
-  return Welcome{from.process_id(),  from.incarnation(),     from.number(), from.refused(),
-                 from.retry(),       from.epoch_starts_on(), from.run_id(), from.started(),
-                 from.epoch_order(), std::move(*last)};
+  return Welcome{from.process_id(),  from.incarnation(),     from.number(),      from.refused(),
+                 from.retry(),       from.epoch_starts_on(), from.run_id(),      from.started(),
+                 from.epoch_order(), std::move(*last),       from.takes_alerts()};
 }
 
 void write(const Offer& from, wire::Offer& to) {

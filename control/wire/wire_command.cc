@@ -64,10 +64,11 @@ void write(const Command& from, wire::Command& to) {
   }
   to.set_config_text(from.config_text);
   if (from.rank) to.set_rank(*from.rank);
+  to.set_after(from.after);
 }
 
 tl::expected<Command, std::string> read_command(const wire::Command& from) {
-  if (from.verb() > static_cast<std::uint32_t>(CommandVerb::evict)) {
+  if (from.verb() > static_cast<std::uint32_t>(CommandVerb::alerts)) {
     return tl::unexpected(std::string("an unknown command"));
   }
   Command to;
@@ -80,6 +81,7 @@ tl::expected<Command, std::string> read_command(const wire::Command& from) {
   for (const wire::Edit& edit : from.edits()) to.edits.emplace_back(edit.key(), edit.value());
   to.config_text = from.config_text();
   if (from.has_rank()) to.rank = from.rank();
+  to.after = from.after();
   return to;
 }
 
@@ -102,6 +104,8 @@ void write(const CommandReply& from, wire::CommandReply& to) {
     out.set_objection(answer.objection);
     write(answer.targets, *out.mutable_targets());
   }
+  for (const RankAlert& alert : from.alerts) to.add_alerts(encode_fields(alert));
+  to.set_raised_alerts(from.raised_alerts);
 }
 
 tl::expected<CommandReply, std::string> read_reply(const wire::CommandReply& from) {
@@ -125,6 +129,12 @@ tl::expected<CommandReply, std::string> read_reply(const wire::CommandReply& fro
                                answer.matches(),
                                answer.objection(),
                                read_targets(answer.targets())});
+  for (const std::string& alert : from.alerts()) {
+    auto read = decode_fields<RankAlert>(alert);
+    if (!read) return tl::unexpected(std::string("invalid alert"));
+    to.alerts.push_back(std::move(*read));
+  }
+  to.raised_alerts = from.raised_alerts();
   return to;
 }
 

@@ -25,6 +25,28 @@ AlertOrigin alert_origin_of(Rank rank, const std::vector<int>& pipeline) {
   return {rank, static_cast<int>(place - pipeline.begin()), pipeline};
 }
 
+AlertReport report_of(const StepAlerts& alerts) {
+  AlertReport report;
+  report.left_out = alerts.left_out;
+  for (const AlertEvent& event : alerts.events) {
+    RankAlert alert;
+    alert.rank = event.rank;
+    alert.rule = event.rule;
+    alert.step = event.step.value;
+    alert.micro_step = event.micro_step;
+    alert.pp_stage = event.pp_stage;
+    alert.vpp_stage = event.vpp_stage;
+    alert.call_id = event.call_id;
+    alert.tag_name = event.tag_name;
+    alert.op = event.op;
+    alert.value = event.value;
+    alert.history_mean = event.history_mean;
+    alert.message = event.message;
+    report.alerts.push_back(std::move(alert));
+  }
+  return report;
+}
+
 AlertStages::AlertStages(std::shared_ptr<RunDirectory> directory, AlertOrigin origin,
                          std::shared_ptr<const NameTable> names,
                          std::function<void(const StepAlerts&)> on_alerts)

@@ -5,6 +5,7 @@
 #include <memory>
 #include <vector>
 
+#include "control/alerts/alert_report.h"
 #include "control/config/config.h"
 #include "gradmon/monitor.h"
 #include "runtime/output/run_directory.h"
@@ -16,6 +17,9 @@ namespace gradmon {
 // The rank's place in its pipeline, for alerts. `pipeline`: ranks in the order of their stages; empty: this
 // rank alone.
 AlertOrigin alert_origin_of(Rank rank, const std::vector<int>& pipeline);
+
+// What a rank reports of the alerts of a step. Any thread.
+AlertReport report_of(const StepAlerts& alerts);
 
 // Makes the alert stage of each plan. Their histories, the recent alerts and the dump are kept from plan to
 // plan. Training thread, except recent().

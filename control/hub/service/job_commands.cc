@@ -46,6 +46,16 @@ ConfigService::Edits edits_of(const Command& command) {
   return edits;
 }
 
+// Whether an edit sets `on_alert.exec`, in whatever way. It names a program that runs on this host: the right
+// to command the job, or its key, is no right to run programs.
+bool sets_program(const Command& command) {
+  const auto edited = set_values("{}", command.edits);
+  if (edited) return value_at(*edited, "/on_alert/exec").has_value();
+  return std::any_of(command.edits.begin(), command.edits.end(), [](const auto& edit) {
+    return (edit.first + edit.second).find("on_alert") != std::string::npos;
+  });
+}
+
 CommandReply refused_in_static_mode() {
   return failed(CommandOutcome::failed,
                 "static mode: the config is read once, at the start; "
@@ -66,6 +76,8 @@ void JobService::on_command(const std::string& peer, const Command& command) {
     case CommandVerb::history:
       reply.history = newest_history();
       return dependencies_.reply(peer, command, reply);
+    case CommandVerb::alerts:
+      return dependencies_.reply(peer, command, newest_alerts(command));
     case CommandVerb::verdict:
       return dependencies_.reply(peer, command, verdict_on(command.request_id));
     case CommandVerb::config:
@@ -207,6 +219,12 @@ void JobService::change_config(const std::string& peer, const Command& command) 
     return answer(peer, command, refused_in_static_mode());
   }
   if (!begun_) return;  // The client asks again.
+  if (sets_program(command)) {
+    return answer(peer, command,
+                  failed(CommandOutcome::not_allowed,
+                         "on_alert.exec names a program that runs on the job's host: it is set in the config "
+                         "file only"));
+  }
   // With an edit running, the state is not known: the edit may be an `on`.
   if (command.verb == CommandVerb::off && pending_edits_.empty() && coordinator_.newest_is_off()) {
     return answer(peer, command, nothing_to_change("already off"));

@@ -45,6 +45,8 @@ JobService::JobService(Job job, Dependencies surroundings)
       dependencies_(std::move(surroundings)),
       coordinator_(coordinated(job_), dependencies_.log),
       foreign_(job_.epoch, job_.launch_id),
+      alerts_(static_cast<std::uint64_t>(std::max<WallTime>(wall_now(), 1))),
+      alert_command_({job_.lead.name, job_.launch_id, job_.output_dir, job_.lead.config_path}),
       config_({job_.lead.config_path, job_.output_dir, own_name(job_)}, dependencies_.config_disk,
               dependencies_.mailbox),
       config_place_("config " + job_.lead.config_path, dependencies_.config_disk),
@@ -57,6 +59,7 @@ void JobService::open(const std::vector<LogEntry>& restored) {
   if (!job_.lead.dynamic) {
     begun_ = true;
     perform(coordinator_.begin(nullptr, wall_now()));
+    refuse_static_capture();
     return watch_static_config();
   }
   config_.watch({[this](ConfigService::Content content, const std::string& writer) {
@@ -99,6 +102,7 @@ void JobService::watch_output() {
 
 void JobService::on_message(const Envelope& envelope) {
   if (const auto foreign = foreign_.hear(envelope, clock_)) tell(LogLevel::warn, *foreign);
+  if (const auto* report = std::get_if<AlertReport>(&envelope.message)) return on_alerts(envelope, *report);
   perform(coordinator_.receive(envelope, wall_now()));
 }
 
@@ -108,6 +112,7 @@ void JobService::tick(Ticks elapsed) {
   check_pending_edits();
   if (pending_write_back_ && clock_ >= next_write_back_) write_back(*pending_write_back_);
   log_pending();
+  if (const auto failure = alert_command_.poll()) tell(LogLevel::warn, *failure);
   for (DiskReport* place : {&config_place_, &output_place_}) {
     for (const auto& [level, line] : place->take_changes()) tell(level, line);
   }
@@ -230,6 +235,8 @@ Status JobService::status() const {
     for (std::string& line : place->warnings()) status.warnings.push_back(std::move(line));
   }
   for (std::string& foreign : foreign_.heard(clock_)) status.warnings.push_back(std::move(foreign));
+  count_alerts(status);
+  if (!alert_command_.failure().empty()) status.warnings.push_back(alert_command_.failure());
   shorten(status);
   return status;
 }

@@ -11,6 +11,9 @@
 
 #include "control/agree/coordinator.h"
 #include "control/agree/decision_log.h"
+#include "control/alerts/alert_history.h"
+#include "control/alerts/alert_trigger.h"
+#include "control/hub/service/alert_command.h"
 #include "control/hub/service/config_service.h"
 #include "control/hub/service/disk_report.h"
 #include "control/hub/service/disk_thread.h"
@@ -91,6 +94,12 @@ class JobService {
   CommandReply verdict_on(const std::string& request_id) const;
   CommandReply config_in_force() const;
   void dry_run(const std::string& peer, const Command& command);
+  void on_alerts(const Envelope& envelope, const AlertReport& report);
+  CommandReply newest_alerts(const Command& command) const;
+  void count_alerts(Status& status) const;
+  const std::optional<Config::OnAlert>& on_alert();
+  void capture_after(const RankAlert& alert, const Config::OnAlert& wanted);
+  void refuse_static_capture();
   void list_targets(const std::string& peer, const Command& command);
   void ask_ranks(const std::string& peer, const Command& command, CommandReply reply, PlanPtr plan);
   void dry_run_ended(DryRunResult result);
@@ -113,6 +122,11 @@ class JobService {
 
   Coordinator coordinator_;
   ForeignPeers foreign_;
+  AlertHistory alerts_;
+  AlertCommand alert_command_;
+  AlertTrigger capture_trigger_;
+  std::string on_alert_text_;                // the config that on_alert_ is of
+  std::optional<Config::OnAlert> on_alert_;  // unset: that config has none
   Ticks clock_{};
   Ticks history_saved_{};
   ConfigService config_;

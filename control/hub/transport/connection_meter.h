@@ -7,7 +7,7 @@
 #include <map>
 #include <string>
 
-#include "control/hub/transport/token_bucket.h"
+#include "control/host/token_bucket.h"
 
 namespace gradmon {
 

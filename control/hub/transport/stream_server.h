@@ -18,7 +18,7 @@
 #include <vector>
 
 #include "control/host/frame_stream.h"
-#include "control/hub/transport/token_bucket.h"
+#include "control/host/token_bucket.h"
 #include "control/hub/transport/unix_listener.h"
 
 namespace gradmon {

@@ -81,6 +81,8 @@ void SmallJob::start_collecting(std::int64_t times) {
 
 void SmallJob::propose(PlanPtr asked) { perform(coordinator_->propose(std::move(asked), 0)); }
 
+void SmallJob::capture(std::shared_ptr<Plan> richer) { perform(coordinator_->capture(std::move(richer), 0)); }
+
 void SmallJob::dry_run(std::string id, PlanPtr asked) {
   perform(coordinator_->dry_run(std::move(id), std::move(asked)));
 }

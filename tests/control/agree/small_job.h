@@ -87,6 +87,7 @@ class SmallJob {
   // into force.
   void start_collecting(std::int64_t times = 1'000'000);
   void propose(PlanPtr plan);
+  void capture(std::shared_ptr<Plan> richer);
   void dry_run(std::string id, PlanPtr plan);
   bool evict(int rank);
   bool cancel();

@@ -96,7 +96,7 @@ constexpr char kFullConfig[] = R"({
     "step_count_per_record": 7, "append_output": ["Dec03_21-34-40", "Dec03_21-34-41"], "squash_name": false,
     "lookahead_steps": 8, "max_wait": 1.5, "fence_timeout": 0.5, "on_partition": "wait",
     "queue_capacity": 1024, "on_overflow": "drop", "max_overhead": 0.05, "keep_last": 9,
-    "on_alert": {"collect": {"ops": ["nans"]}, "times": 2, "cooldown": 60, "exec": ["mail", "me"]},
+    "on_alert": {"collect": {"ops": ["nans"]}, "times": 2, "cooldown": 60, "exec": ["/usr/bin/mail", "me"]},
     "scalars": {"loss": "log", "grad-norm": ["log", "records"]}, "throughput_baseline": 12.5,
     "write_back": false})";
 

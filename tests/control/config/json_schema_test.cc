@@ -184,7 +184,15 @@ class ConfigGenerator {
     if (chance(12)) return any_value();
     Json json = part(options<Config::OnAlert>());
     if (chance(2)) json["collect"] = chance(12) ? any_value() : part(options<Config>());
+    if (chance(2)) json["exec"] = command();
     return json;
+  }
+
+  Json command() {
+    Json words = Json::array({chance(8) ? text() : Json("/bin/true")});
+    for (std::uint32_t more = chance(20) ? 62 + random_() % 4 : random_() % 3; more > 0; --more)
+      words.push_back(chance(20) ? Json("with\0NUL") : text());
+    return words;
   }
 
   // A value that is probably valid for this key, whichever part of the config has it.

@@ -186,7 +186,7 @@ TEST_CASE("a peer that sends an invalid frame is cut off and nobody else is affe
   other.incarnation = rank.incarnation + 1;
   for (const Message& message : std::vector<Message>{
            Left{Step{5}}, Disconnected{}, Progress{}, Ready{}, Applied{}, Finished{}, Busy{}, Reject{},
-           Offered{}, Welcome{}, Decided{}, Replaced{}, LeftAck{}, DryRunAnswer{}}) {
+           Offered{}, Welcome{}, Decided{}, Replaced{}, LeftAck{}, DryRunAnswer{}, AlertReport{}}) {
     other.say(0, message);
   }
   CHECK(other.status().ranks.size() == 1);

@@ -67,6 +67,28 @@ TEST_CASE("hubs generate their keys and find each other in the output directory"
   }
 }
 
+TEST_CASE("alerts of a rank of another host reach the lead hub") {
+  const Hosts hosts;
+  HubPeer rank0(hosts.here), rank1(hosts.there);
+  rank0.join(hosts.here, hosts.rank(0));
+  CHECK(rank1.join(hosts.there, hosts.rank(1)).takes_alerts);
+  HubPeer client(hosts.here);
+  AlertReport report;
+  report.alerts.resize(2);
+  report.alerts[0].tag_name = "0:fc1.weight/rank1/post_grad";
+  rank1.say(1, report);
+  CommandReply reply;
+  REQUIRE(eventually([&] {
+    reply = client.ask(CommandVerb::alerts);
+    return reply.alerts.size() == 2;
+  }));
+  CHECK(reply.alerts[0].rank == Rank{1});
+  CHECK(reply.alerts[0].tag_name == report.alerts[0].tag_name);
+  // The relay bounds how many reports it passes on; nothing else suffers.
+  for (int i = 0; i < 1'000; ++i) rank1.say(1, report);
+  CHECK(is_acknowledged(rank1, 1));
+}
+
 // Passes on the notes of two ranks, as training's store does, until `done`.
 bool exchange_notes(HubPeer& rank0, HubPeer& rank1, const std::function<bool()>& done) {
   return eventually(

@@ -53,6 +53,7 @@ struct MessageText {
   std::string operator()(const RejoinRequest&) const { return "RejoinRequest"; }
   std::string operator()(const Replaced&) const { return "Replaced"; }
   std::string operator()(const DryRun&) const { return "DryRun"; }
+  std::string operator()(const AlertReport&) const { return "AlertReport"; }
 };
 
 }  // namespace

@@ -19,6 +19,7 @@ TEST_CASE("a command is decoded as it was sent") {
   sent.edits = {{"/a/b", "1"}, {"", ""}};
   sent.config_text = "{}";
   sent.rank = 3;
+  sent.after = 1ULL << 63;
   const Command back = frame_round_trip(sent);
   CHECK(back.verb == CommandVerb::evict);
   CHECK(back.request_id == "id");
@@ -29,13 +30,14 @@ TEST_CASE("a command is decoded as it was sent") {
   CHECK(back.edits == sent.edits);
   CHECK(back.config_text == "{}");
   CHECK(back.rank == 3);
+  CHECK(back.after == 1ULL << 63);
   const Command bare = frame_round_trip(Command{});
   CHECK_FALSE((bare.at || bare.collect_times || bare.step_interval || bare.rank));
 }
 
 TEST_CASE("an unknown command is refused and an unknown outcome is decoded as failed") {
   Command unknown;
-  unknown.verb = static_cast<CommandVerb>(static_cast<int>(CommandVerb::evict) + 1);
+  unknown.verb = static_cast<CommandVerb>(static_cast<int>(CommandVerb::alerts) + 1);
   CHECK_FALSE(decode_frame(encode(Frame(unknown))));
   CommandReply reply;
   reply.outcome = static_cast<CommandOutcome>(99);
@@ -57,6 +59,9 @@ TEST_CASE("a reply is decoded with all its fields") {
   reply.config_before = "before";
   reply.rank_answers = {{Rank{3}, true, 7, "no", {}}};
   reply.rank_answers[0].targets.left_out = 6;
+  reply.alerts.resize(2);
+  reply.alerts[1].message = "\xff";
+  reply.raised_alerts = 9;
   const AddressedReply addressed = frame_round_trip(AddressedReply{"id", reply});
   const CommandReply& back = addressed.reply;
   CHECK(addressed.request_id == "id");
@@ -77,6 +82,9 @@ TEST_CASE("a reply is decoded with all its fields") {
   CHECK(back.rank_answers[0].matches == 7);
   CHECK(back.rank_answers[0].objection == "no");
   CHECK(back.rank_answers[0].targets.left_out == 6);
+  REQUIRE(back.alerts.size() == 2);
+  CHECK(back.alerts[1].message == "\xff");
+  CHECK(back.raised_alerts == 9);
   CHECK(frame_round_trip(*reply.status).launch_id == "launch");
 }
 

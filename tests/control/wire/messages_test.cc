@@ -1,10 +1,13 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "control/wire/messages.h"
 
+#include <cmath>
 #include <limits>
 #include <random>
 
 #include "control/debian_version.h"
+#include "control/wire/field_codec.h"
+#include "control/wire/wire.pb.h"
 #include "tests/control/wire/frame_round_trip.h"
 #include GRADMON_CATCH_HEADER
 
@@ -45,6 +48,10 @@ std::shared_ptr<Plan> plan() {
   plan->lookahead = 11;
   plan->max_wait = Ticks{1'234};
   plan->max_overhead = 0.01;
+  auto next = std::make_shared<Plan>();
+  next->by = "next";
+  next->continues = left_at(Schedule(Step{5}, 2, 9), Step{8});
+  plan->returns_to = next;
   return plan;
 }
 
@@ -75,6 +82,11 @@ void check_plan(const Plan& back) {
   CHECK(back.lookahead == 11);
   CHECK(back.max_wait == Ticks{1'234});
   CHECK(back.max_overhead == 0.01);
+  REQUIRE(back.returns_to);
+  CHECK(back.returns_to->by == "next");
+  REQUIRE(back.returns_to->continues);
+  CHECK(back.returns_to->continues->first() == kNever);
+  CHECK(back.returns_to->continues->times() == 7);
 }
 
 void check_known_decisions(const KnownDecisions& back) {
@@ -155,6 +167,7 @@ TEST_CASE("a Progress is decoded with all its fields") {
   progress.overhead = {Revision{4}, 9, 0.041, 16};
   progress.targets = {24, 3, 1};
   progress.skipped = {5, Step{11}};
+  progress.alerts = 77;
   const Progress back = round_trip<Progress>(progress);
   CHECK(back.number == 41);
   CHECK(back.step == Step{12});
@@ -174,6 +187,40 @@ TEST_CASE("a Progress is decoded with all its fields") {
   CHECK((back.overhead.collected == 9 && back.overhead.share == 0.041 && back.overhead.steps == 16));
   CHECK((back.targets.watched == 24 && back.targets.silent == 3 && back.targets.unmatched == 1));
   CHECK((back.skipped.count == 5 && back.skipped.last == Step{11}));
+  CHECK(back.alerts == 77);
+}
+
+TEST_CASE("an alert report is decoded with all its fields and within its bounds") {
+  AlertReport sent;
+  sent.left_out = 4;
+  sent.alerts.resize(1);
+  RankAlert& alert = sent.alerts[0];
+  alert = {1, 2, Rank{3}, "rule", 4, 5, 6, 7, 8, "tag", "op", -0.5, 1e300, "message"};
+  alert.value = std::numeric_limits<double>::quiet_NaN();
+  const AlertReport back = round_trip<AlertReport>(sent);
+  CHECK(back.left_out == 4);
+  REQUIRE(back.alerts.size() == 1);
+  CHECK(std::isnan(back.alerts[0].value));
+  CHECK(encode_fields(back) == encode_fields(sent));
+  sent.alerts.resize(1'000, alert);
+  CHECK(round_trip<AlertReport>(sent).alerts.size() == kMostAlertsInAReport);
+  CHECK(round_trip<AlertReport>(sent).left_out == 4 + 1'000 - kMostAlertsInAReport);
+}
+
+TEST_CASE("a capture that returns to a capture is refused") {
+  auto inner = std::make_shared<Plan>(*plan());
+  auto outer = std::make_shared<Plan>(*plan());
+  outer->returns_to = inner;
+  CHECK_FALSE(decode_frame(encode(Frame(Bundles{{"epoch", {{3, 7}}, Offer{Revision{5}, outer}}}))));
+}
+
+TEST_CASE("a bundle with an invalid alert report is no frame") {
+  wire::Frame frame;
+  wire::Bundle& bundle = *frame.mutable_bundles()->add_bundles();
+  bundle.set_alerts("\xff\xff");
+  CHECK_FALSE(decode_frame(frame.SerializeAsString()));
+  bundle.set_alerts("");
+  CHECK(decode_frame(frame.SerializeAsString()));
 }
 
 TEST_CASE("the answer to a dry run is decoded as it was sent") {
@@ -199,7 +246,8 @@ TEST_CASE("the answer to a dry run is decoded as it was sent") {
 
 TEST_CASE("the messages of the coordinator are decoded as they were sent") {
   const Welcome back = round_trip<Welcome>(
-      Welcome{"process", 3, 14, "why", true, true, "0badcafe", 1'234, 1'235, known_decisions()});
+      Welcome{"process", 3, 14, "why", true, true, "0badcafe", 1'234, 1'235, known_decisions(), true});
+  CHECK(back.takes_alerts);
   CHECK(back.process_id == "process");
   CHECK(back.incarnation == 3);
   CHECK(back.number == 14);

@@ -29,6 +29,7 @@ LiveJob live_job(const std::string& endpoint, AskJob ask) {
   job.now = wall_now;
   job.interrupted = interrupted;
   job.lives = [endpoint] { return hub_is_listening(endpoint); };
+  job.pause = [](std::chrono::milliseconds time) { poll(nullptr, 0, static_cast<int>(time.count())); };
   job.next_state = [ask](std::chrono::milliseconds time) -> std::optional<Status> {
     if (poll(nullptr, 0, static_cast<int>(time.count())) < 0) return {};  // SIGINT ends the wait.
     const auto reply = ask(make_command(CommandVerb::status), time);

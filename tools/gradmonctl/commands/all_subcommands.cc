@@ -16,6 +16,7 @@ std::unique_ptr<Subcommand> cancel_subcommand();
 std::unique_ptr<Subcommand> evict_subcommand();
 std::unique_ptr<Subcommand> get_subcommand();
 std::unique_ptr<Subcommand> history_subcommand();
+std::unique_ptr<Subcommand> alerts_subcommand();
 std::unique_ptr<Subcommand> targets_subcommand();
 std::unique_ptr<Subcommand> query_subcommand();
 std::unique_ptr<Subcommand> validate_subcommand();
@@ -30,9 +31,9 @@ Subcommands all_subcommands() {
   Subcommands all;
   for (const auto make :
        {status_subcommand, watch_subcommand, jobs_subcommand, on_subcommand, off_subcommand, set_subcommand,
-        cancel_subcommand, evict_subcommand, get_subcommand, history_subcommand, targets_subcommand,
-        query_subcommand, validate_subcommand, import_subcommand, doctor_subcommand, schema_subcommand,
-        keygen_subcommand, run_subcommand, analyse_subcommand})
+        cancel_subcommand, evict_subcommand, get_subcommand, history_subcommand, alerts_subcommand,
+        targets_subcommand, query_subcommand, validate_subcommand, import_subcommand, doctor_subcommand,
+        schema_subcommand, keygen_subcommand, run_subcommand, analyse_subcommand})
     all.push_back(make());
   return all;
 }

@@ -142,6 +142,15 @@ std::string targets_trouble(const std::string& rank, const TargetCounts& targets
          " series silent (gradmonctl targets says which and why)\n";
 }
 
+std::string alerts_text(const std::string& rank, const RankStatus& status) {
+  if (status.alerts == 0) return "";
+  std::string text =
+      rank + ": " + std::to_string(status.alerts) + (status.alerts == 1 ? " alert" : " alerts");
+  if (status.listed_alerts < status.alerts)
+    text += ", " + std::to_string(status.listed_alerts) + " of them listed";
+  return text + " (gradmonctl alerts)\n";
+}
+
 std::string reason_of(const RankStatus& rank) {
   return rank.error.empty() ? "" : ": " + printable_lines(rank.error, "; ");
 }
@@ -152,6 +161,7 @@ std::string troubles(const Status& status) {
     const std::string name = "rank " + std::to_string(rank.rank.value);
     if (rank.state == "dropped") text += name + " was dropped" + reason_of(rank) + '\n';
     text += targets_trouble(name, rank.targets);
+    text += alerts_text(name, rank);
     const bool runs = is_counted(rank) && rank.state != "absent";
     if (runs && rank.last_stepped_ms >= kStalledMs) {
       text += name + " has not stepped for " + span_text(rank.last_stepped_ms) + '\n';
@@ -200,6 +210,7 @@ OrderedJson json_of(const RankStatus& rank) {
        {{"watched", rank.targets.watched},
         {"silent", rank.targets.silent},
         {"without_match", rank.targets.unmatched}}},
+      {"alerts", {{"raised", rank.alerts}, {"listed", rank.listed_alerts}}},
       {"error", text_or_null(rank.error)}};
 }
 

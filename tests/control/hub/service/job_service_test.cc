@@ -375,7 +375,7 @@ TEST_CASE("messages of unknown ranks change nothing") {
   for (const int rank : {-1, 1, 1 << 30}) {
     for (const Message& message : std::vector<Message>{
              Hello{}, Left{Step{1}}, Disconnected{}, Progress{}, Ready{}, Reject{}, Busy{}, Applied{},
-             Finished{}, Offered{}, DryRunAnswer{}, Welcome{}, Decided{}, Replaced{}}) {
+             Finished{}, Offered{}, DryRunAnswer{}, Welcome{}, Decided{}, Replaced{}, AlertReport{}}) {
       job.service->on_message({"epoch", Rank{rank}, 1, message});
       job.service->on_message({"", Rank{rank}, 0, message});
     }

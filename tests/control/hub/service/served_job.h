@@ -4,6 +4,7 @@
 #pragma once
 
 #include <future>
+#include <map>
 #include <memory>
 
 #include "control/agree/member.h"
@@ -30,6 +31,7 @@ class SimulatedRank {
                 [](const Plan&) -> tl::expected<std::int64_t, std::string> { return 1; }) {}
 
   std::vector<std::int64_t> collected;
+  std::map<std::int64_t, std::string> config_of;  // of each collected step, the config in force
   bool trainer_hangs = false;  // the trainer does not end its current step
 
   void start(Ticks now) {
@@ -43,7 +45,14 @@ class SimulatedRank {
     perform(member_.applied());
     if (now - last_progress_ < Ticks{200} || !member_.joined()) return;
     last_progress_ = now;
-    perform(member_.report(member_.progress(now), now));
+    Progress progress = member_.progress(now);
+    progress.alerts = raised_;
+    perform(member_.report(std::move(progress), now));
+  }
+  // Reports the alerts of a step, as an agent does.
+  void raise(const AlertReport& report) {
+    raised_ += report.alerts.size() + report.left_out;
+    perform(Message(report));
   }
   void hear(const Envelope& envelope, Ticks now) { perform(member_.on_envelope(envelope, now)); }
 
@@ -63,7 +72,9 @@ class SimulatedRank {
     waiting_ = opening.wait;
     if (waiting_) return;
     if (opening.swap) revision_ = opening.swap->revision;
+    if (opening.swap) config_ = opening.swap->plan->config_text;
     if (opening.collect) collected.push_back(next.value);
+    if (opening.collect) config_of[next.value] = config_;
     if (opening.ended) perform(member_.finished(revision_));
   }
   void perform(MemberActions actions) {
@@ -77,7 +88,9 @@ class SimulatedRank {
   Member member_;
   bool waiting_ = false;
   Revision revision_;
+  std::string config_;
   Ticks last_progress_{};
+  std::uint64_t raised_ = 0;
 };
 
 struct Answer {

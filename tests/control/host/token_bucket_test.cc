@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-#include "control/hub/transport/token_bucket.h"
+#include "control/host/token_bucket.h"
 
 #include "control/debian_version.h"
 #include GRADMON_CATCH_HEADER

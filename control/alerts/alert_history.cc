@@ -1,0 +1,56 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "control/alerts/alert_history.h"
+
+#include <algorithm>
+#include <utility>
+
+namespace gradmon {
+
+std::vector<RankAlert> AlertHistory::add(Rank rank, const std::string& process_id, AlertReport report,
+                                         std::int64_t now) {
+  report = bounded(std::move(report));
+  OfRank& of_rank = ranks_[rank.value];
+  if (of_rank.process_id != process_id) {
+    of_rank.process_id = process_id;
+    of_rank.listed = 0;
+  }
+  for (RankAlert& alert : report.alerts) {
+    alert.number = next_++;
+    alert.at = now;
+    alert.rank = rank;
+    ++of_rank.listed;
+    if (of_rank.kept == kMostKeptOfARank) forget_oldest_of(rank.value);
+    if (kept_.size() == kMostKept) forget_oldest_of(kept_.front().rank.value);
+    kept_.push_back(alert);
+    ++of_rank.kept;
+  }
+  return std::move(report.alerts);
+}
+
+void AlertHistory::forget_oldest_of(int rank) {
+  const auto oldest = std::find_if(kept_.begin(), kept_.end(),
+                                   [&](const RankAlert& alert) { return alert.rank.value == rank; });
+  if (oldest == kept_.end()) return;
+  kept_.erase(oldest);
+  --ranks_[rank].kept;
+}
+
+std::vector<RankAlert> AlertHistory::newest(const Query& query) const {
+  std::vector<RankAlert> found;
+  std::size_t bytes = 0;
+  for (auto alert = kept_.rbegin(); alert != kept_.rend() && alert->number > query.after; ++alert) {
+    if (query.rank && alert->rank.value != *query.rank) continue;
+    bytes += size_of(*alert);
+    if (bytes > query.most_bytes) break;
+    found.push_back(*alert);
+  }
+  std::reverse(found.begin(), found.end());
+  return found;
+}
+
+std::uint64_t AlertHistory::listed(Rank rank) const {
+  const auto found = ranks_.find(rank.value);
+  return found == ranks_.end() ? 0 : found->second.listed;
+}
+
+}  // namespace gradmon

@@ -1,0 +1,75 @@
+// SPDX-License-Identifier: Apache-2.0
+// The alerts of a rank as they travel from the rank to the lead hub, and from there to gradmonctl. Values;
+// any thread. each_field() numbers the fields for the wire (control/wire/field_codec.h): a new field needs a
+// line there, and its number is never used again.
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+#include <string>
+#include <vector>
+
+#include "control/step.h"
+
+namespace gradmon {
+
+inline constexpr std::size_t kMostAlertsInAReport = 16;
+
+// writers/alerts/ALERTS.md explains the fields.
+struct RankAlert {
+  // Set by the lead hub.
+  std::uint64_t number = 0;  // rises from alert to alert of the job; 0: not numbered yet
+  std::int64_t at = 0;       // when the lead hub received it, ms since 1970
+  Rank rank;
+  // Set by the rank.
+  std::string rule;  // "AnomalyNan"
+  std::int64_t step = 0;
+  std::int64_t micro_step = 0;
+  std::int64_t pp_stage = 0;
+  std::int64_t vpp_stage = 0;
+  std::uint64_t call_id = 0;
+  std::string tag_name;
+  std::string op;  // "norm"
+  double value = 0;
+  double history_mean = 0;
+  std::string message;  // one sentence for people
+
+  template <typename Self, typename Visit>
+  static void each_field(Self& self, Visit visit) {
+    visit(1, self.number);
+    visit(2, self.at);
+    visit(3, self.rank);
+    visit(4, self.rule);
+    visit(5, self.step);
+    visit(6, self.micro_step);
+    visit(7, self.pp_stage);
+    visit(8, self.vpp_stage);
+    visit(9, self.call_id);
+    visit(10, self.tag_name);
+    visit(11, self.op);
+    visit(12, self.value);
+    visit(13, self.history_mean);
+    visit(14, self.message);
+  }
+};
+
+// The alerts of one step of one rank.
+struct AlertReport {
+  std::vector<RankAlert> alerts;  // at most kMostAlertsInAReport
+  std::uint64_t left_out = 0;     // alerts of that step that are not in `alerts`
+
+  template <typename Self, typename Visit>
+  static void each_field(Self& self, Visit visit) {
+    visit(1, self.alerts);
+    visit(2, self.left_out);
+  }
+};
+
+// Cuts the report to kMostAlertsInAReport alerts, and their texts to 64 (rule, op), 512 (tag_name) and 1,000
+// bytes (message). The alerts that are cut off are added to left_out.
+AlertReport bounded(AlertReport report);
+
+// The bytes that the alert takes in a message, roughly.
+std::size_t size_of(const RankAlert& alert);
+
+}  // namespace gradmon

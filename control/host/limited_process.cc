@@ -1,0 +1,221 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "control/host/limited_process.h"
+
+#include <fcntl.h>
+#include <signal.h>
+#include <sys/resource.h>
+#include <sys/syscall.h>
+#include <sys/wait.h>
+#include <time.h>
+#include <unistd.h>
+
+#include <algorithm>
+#include <array>
+#include <cerrno>
+#include <system_error>
+#include <utility>
+
+namespace gradmon {
+namespace {
+
+constexpr int kResult = 3;  // the descriptor of the result in helper and program
+constexpr rlim_t kOpenFiles = 1024;
+constexpr long kLookNs = 20'000'000;
+constexpr int kLooksAfterKill = 100;
+
+enum class End : int { exited, killed, timed_out, not_started };
+struct Result {
+  End end;
+  int value;  // exit status, signal or errno
+};
+
+// Everything that helper and program need, made before the fork: the process may have other threads, so
+// that between fork and exec only async-signal-safe functions may be called.
+struct Prepared {
+  std::vector<char*> argv;
+  std::vector<char*> envp;
+  int input = -1;
+  int null = -1;
+  int result = -1;
+  std::int64_t time_limit_ms = 0;
+};
+
+std::vector<char*> pointers_to(const std::vector<std::string>& texts) {
+  std::vector<char*> pointers;
+  pointers.reserve(texts.size() + 1);
+  for (const std::string& text : texts) pointers.push_back(const_cast<char*>(text.c_str()));
+  pointers.push_back(nullptr);
+  return pointers;
+}
+
+void close_from(int first) {
+#ifdef SYS_close_range
+  if (::syscall(SYS_close_range, static_cast<unsigned>(first), ~0U, 0U) == 0) return;
+#endif
+  rlimit limit{};
+  const bool known = ::getrlimit(RLIMIT_NOFILE, &limit) == 0;
+  const int end = known ? static_cast<int>(std::min<rlim_t>(limit.rlim_cur, 1 << 20)) : 65'536;
+  for (int fd = first; fd < end; ++fd) ::close(fd);
+}
+
+// Leaves the standard streams and kResult open. The descriptors of `prepared` are above kResult.
+void take_descriptors(const Prepared& prepared, int input) {
+  ::dup2(input, STDIN_FILENO);
+  ::dup2(prepared.null, STDOUT_FILENO);
+  ::dup2(prepared.null, STDERR_FILENO);
+  ::dup2(prepared.result, kResult);
+  ::fcntl(kResult, F_SETFD, FD_CLOEXEC);
+  close_from(kResult + 1);
+}
+
+void default_signals() {
+  for (int signal = 1; signal < NSIG; ++signal) ::signal(signal, SIG_DFL);
+  sigset_t none;
+  ::sigemptyset(&none);
+  ::sigprocmask(SIG_SETMASK, &none, nullptr);
+}
+
+// The hub bounds its own memory and raises its limit of descriptors; neither is meant for the user's program.
+void default_limits() {
+  rlimit limit{};
+  if (::getrlimit(RLIMIT_AS, &limit) == 0) {
+    limit.rlim_cur = limit.rlim_max;
+    ::setrlimit(RLIMIT_AS, &limit);
+  }
+  if (::getrlimit(RLIMIT_NOFILE, &limit) == 0) {
+    limit.rlim_cur = std::min(limit.rlim_max, kOpenFiles);
+    ::setrlimit(RLIMIT_NOFILE, &limit);
+  }
+}
+
+void tell(Result result) { [[maybe_unused]] const ssize_t n = ::write(kResult, &result, sizeof result); }
+
+[[noreturn]] void run_program(const Prepared& prepared) {
+  ::setpgid(0, 0);
+  take_descriptors(prepared, prepared.input);
+  default_signals();
+  default_limits();
+  ::execve(prepared.argv[0], prepared.argv.data(), prepared.envp.data());
+  tell({End::not_started, errno});
+  ::_exit(127);
+}
+
+std::int64_t now_ms() {
+  timespec now{};
+  ::clock_gettime(CLOCK_MONOTONIC, &now);
+  return static_cast<std::int64_t>(now.tv_sec) * 1000 + now.tv_nsec / 1'000'000;
+}
+
+void nap() {
+  const timespec time{0, kLookNs};
+  ::nanosleep(&time, nullptr);
+}
+
+bool has_ended(pid_t program, int& status) { return ::waitpid(program, &status, WNOHANG) == program; }
+
+[[noreturn]] void help(const Prepared& prepared) {
+  ::setsid();
+  const pid_t program = ::fork();
+  if (program == 0) run_program(prepared);
+  const int error = errno;
+  take_descriptors(prepared, prepared.null);
+  if (program < 0) {
+    tell({End::not_started, error});
+    ::_exit(1);
+  }
+  ::setpgid(program, program);  // The program does it, too: whoever comes first.
+  int status = 0;
+  bool ended = false;
+  for (const std::int64_t end = now_ms() + prepared.time_limit_ms; !(ended = has_ended(program, status));) {
+    if (now_ms() >= end) break;
+    nap();
+  }
+  ::kill(-program, SIGKILL);
+  if (!ended) {
+    tell({End::timed_out, 0});
+    for (int look = 0; look < kLooksAfterKill && !has_ended(program, status); ++look) nap();
+  } else if (WIFEXITED(status)) {
+    tell({End::exited, WEXITSTATUS(status)});
+  } else {
+    tell({End::killed, WTERMSIG(status)});
+  }
+  ::_exit(0);
+}
+
+std::string text_of(const Result& result, std::chrono::milliseconds time_limit) {
+  const std::string value = std::to_string(result.value);
+  switch (result.end) {
+    case End::exited:
+      return result.value == 0 ? "" : "exited with status " + value;
+    case End::killed:
+      return "was killed by signal " + value;
+    case End::timed_out:
+      return "ran longer than " + std::to_string(time_limit.count() / 1000) + " s and was killed";
+    case End::not_started:
+      break;
+  }
+  return "could not be started: " + std::generic_category().message(result.value);
+}
+
+tl::unexpected<std::string> problem(const char* what) {
+  return tl::unexpected(std::string(what) + ": " + std::generic_category().message(errno));
+}
+
+// The same file under a number above kResult, so that the standard streams do not overwrite it.
+Descriptor above_result(int fd) { return Descriptor(::fcntl(fd, F_DUPFD_CLOEXEC, kResult + 1)); }
+
+struct Pipe {
+  Descriptor from;
+  Descriptor to;
+};
+
+std::optional<Pipe> make_pipe() {
+  std::array<int, 2> ends{-1, -1};
+  if (::pipe2(ends.data(), O_CLOEXEC | O_NONBLOCK) != 0) return {};
+  const Descriptor from(ends[0]), to(ends[1]);
+  Pipe pipe{above_result(from.get()), above_result(to.get())};
+  return pipe.from.valid() && pipe.to.valid() ? std::optional(std::move(pipe)) : std::nullopt;
+}
+
+}  // namespace
+
+tl::expected<LimitedProcess, std::string> LimitedProcess::start(const LimitedCommand& command) {
+  if (command.arguments.empty() || command.arguments[0].rfind('/', 0) != 0)
+    return tl::unexpected(std::string("the program's path is not absolute"));
+  if (command.input.size() > LimitedCommand::kMostInput)
+    return tl::unexpected(std::string("the input is too long"));
+  auto input = make_pipe();
+  auto result = make_pipe();
+  const Descriptor opened(::open("/dev/null", O_RDWR | O_CLOEXEC));
+  const Descriptor null = above_result(opened.get());
+  if (!input || !result || !null.valid()) return problem("no descriptor");
+  // A pipe holds 64 KiB, so that the write does not block and nobody has to wait for the program to read.
+  if (::write(input->to.get(), command.input.data(), command.input.size()) !=
+      static_cast<ssize_t>(command.input.size()))
+    return problem("cannot write the input");
+  ::fcntl(input->from.get(), F_SETFL, 0);  // A program expects a stream that blocks.
+  input->to.reset();
+  const Prepared prepared{pointers_to(command.arguments),
+                          pointers_to(command.environment),
+                          input->from.get(),
+                          null.get(),
+                          result->to.get(),
+                          command.time_limit.count()};
+  const pid_t helper = ::fork();
+  if (helper == 0) help(prepared);
+  if (helper < 0) return problem("cannot fork");
+  return LimitedProcess(helper, std::move(result->from), command.time_limit);
+}
+
+// The helper ends soon after it has told the result, but not at once.
+std::optional<std::string> LimitedProcess::poll() {
+  if (!ended_) {
+    Result result{};
+    const ssize_t n = ::read(result_.get(), &result, sizeof result);
+    if (n < 0 && (errno == EAGAIN || errno == EINTR)) return std::nullopt;
+    ended_ = n == sizeof result ? text_of(result, time_limit_) : "was killed with its helper";
+  }
+  return ::waitpid(helper_, nullptr, WNOHANG) == 0 ? std::nullopt : ended_;
+}
+
+}  // namespace gradmon

@@ -1,0 +1,84 @@
+// SPDX-License-Identifier: Apache-2.0
+// JobService: the alerts of the ranks.
+#include <algorithm>
+#include <utility>
+
+#include "control/config/config_overlay.h"
+#include "control/host/process_identity.h"
+#include "control/hub/service/job_service.h"
+#include "control/wire/plan_source.h"
+
+namespace gradmon {
+namespace {
+
+constexpr std::size_t kMostAlertBytes = kMaxFrameBytes / 2;  // of one answer
+
+}  // namespace
+
+// Heard from members only; says nothing about the sender's lease or its step.
+void JobService::on_alerts(const Envelope& envelope, const AlertReport& report) {
+  const Membership& members = coordinator_.membership();
+  const int rank = envelope.rank.value;
+  const bool known = envelope.epoch == job_.epoch && rank >= 0 && rank < members.size();
+  if (!known || !members.is_process_of(envelope) || envelope.incarnation > members.of(rank).incarnation)
+    return;
+  const auto added = alerts_.add(envelope.rank, members.of(rank).hello.process_id, report, wall_now());
+  const auto& wanted = on_alert();
+  if (!wanted || added.empty()) return;
+  alert_command_.on_alerts(wanted->exec, wanted->cooldown, added, report.left_out, clock_);
+  if (wanted->collect) capture_after(added.front(), *wanted);
+}
+
+// Of the committed plan, whose rules raise the alerts. A capture's config has the same `on_alert`.
+const std::optional<Config::OnAlert>& JobService::on_alert() {
+  const PlanPtr plan = coordinator_.committed_plan();
+  const std::string& text = plan ? plan->config_text : job_.lead.static_text;
+  if (text == on_alert_text_) return on_alert_;
+  const auto source = plan_from_config(text, job_.lead.config_path);
+  on_alert_ = source ? source->config.on_alert : std::nullopt;
+  on_alert_text_ = text;
+  return on_alert_;
+}
+
+void JobService::capture_after(const RankAlert& alert, const Config::OnAlert& wanted) {
+  if (!job_.lead.dynamic || !coordinator_.may_capture()) return;
+  if (!capture_trigger_.try_fire(clock_, wanted.cooldown)) return;
+  auto source =
+      capture_config(coordinator_.committed_plan()->config_text).and_then([&](const std::string& text) {
+        return plan_from_config(text, job_.lead.config_path);
+      });
+  if (!source) return tell(LogLevel::error, "on_alert: no capture: " + source.error());
+  source->plan->collect_times = wanted.times;
+  source->plan->step_interval = wanted.collect->step_interval;
+  source->plan->by = "an alert (" + alert.rule + " on rank " + std::to_string(alert.rank.value) +
+                     " at step " + std::to_string(alert.step) + ")";
+  perform(coordinator_.capture(source->plan, wall_now()));
+}
+
+// Without an agreement there is no step at which all ranks could change.
+void JobService::refuse_static_capture() {
+  const auto& wanted = on_alert();
+  if (!wanted || !wanted->collect) return;
+  note_warnings(
+      {"static mode: \"collect\" of \"on_alert\" has no effect; DYNAMIC_MONITOR=True makes it possible"});
+}
+
+CommandReply JobService::newest_alerts(const Command& command) const {
+  CommandReply reply;
+  reply.alerts = alerts_.newest({command.after, command.rank, kMostAlertBytes});
+  const Membership& members = coordinator_.membership();
+  for (int rank = 0; rank < members.size(); ++rank) {
+    if (!command.rank || *command.rank == rank) reply.raised_alerts += members.of(rank).progress.alerts;
+  }
+  return reply;
+}
+
+// A report overtakes the Progress that counts its alerts.
+void JobService::count_alerts(Status& status) const {
+  for (RankStatus& rank : status.ranks) {
+    rank.listed_alerts = alerts_.listed(rank.rank);
+    rank.alerts = std::max(rank.alerts, rank.listed_alerts);
+  }
+}
+
+}  // namespace gradmon

@@ -1,0 +1,81 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "control/alerts/alert_history.h"
+
+#include <limits>
+
+#include "control/debian_version.h"
+#include GRADMON_CATCH_HEADER
+
+namespace gradmon {
+namespace {
+
+constexpr std::size_t kAllBytes = std::numeric_limits<std::size_t>::max();
+
+AlertReport report_of_step(std::int64_t step, std::size_t alerts = 1) {
+  AlertReport report;
+  report.alerts.resize(alerts);
+  for (RankAlert& alert : report.alerts) alert.step = step;
+  return report;
+}
+
+std::vector<std::int64_t> steps_of(const std::vector<RankAlert>& alerts) {
+  std::vector<std::int64_t> steps;
+  for (const RankAlert& alert : alerts) steps.push_back(alert.step);
+  return steps;
+}
+
+TEST_CASE("alerts are numbered in the order in which they arrive and carry their rank and time") {
+  AlertHistory history(100);
+  AlertReport forged = report_of_step(7, 2);
+  forged.alerts[0].rank = Rank{9};
+  forged.alerts[0].number = 5;
+  forged.alerts[0].at = 6;
+  const auto kept = history.add(Rank{3}, "process", forged, 1'000);
+  REQUIRE(kept.size() == 2);
+  CHECK((kept[0].number == 100 && kept[1].number == 101));
+  CHECK((kept[0].rank == Rank{3} && kept[0].at == 1'000));
+  CHECK(history.newest({0, {}, kAllBytes}).size() == 2);
+}
+
+TEST_CASE("a query gives the newest alerts after a number, of a rank, within its bytes") {
+  AlertHistory history(1);
+  for (int step = 0; step < 6; ++step) history.add(Rank{step % 2}, "p", report_of_step(step), 0);
+  CHECK(steps_of(history.newest({0, {}, kAllBytes})) == std::vector<std::int64_t>{0, 1, 2, 3, 4, 5});
+  CHECK(steps_of(history.newest({4, {}, kAllBytes})) == std::vector<std::int64_t>{4, 5});
+  CHECK(steps_of(history.newest({0, 1, kAllBytes})) == std::vector<std::int64_t>{1, 3, 5});
+  CHECK(steps_of(history.newest({2, 1, kAllBytes})) == std::vector<std::int64_t>{3, 5});
+  CHECK(steps_of(history.newest({0, {}, 2 * size_of(RankAlert{})})) == std::vector<std::int64_t>{4, 5});
+  CHECK(history.newest({6, {}, kAllBytes}).empty());
+}
+
+TEST_CASE("a rank that floods the history keeps only its own share") {
+  AlertHistory history(1);
+  history.add(Rank{1}, "quiet", report_of_step(-1), 0);
+  for (int step = 0; step < 1'000; ++step) history.add(Rank{0}, "loud", report_of_step(step, 16), 0);
+  CHECK(history.newest({0, 1, kAllBytes}).size() == 1);
+  const auto loud = history.newest({0, 0, kAllBytes});
+  REQUIRE(loud.size() == AlertHistory::kMostKeptOfARank);
+  CHECK((loud.front().step == 984 && loud.back().step == 999));
+  CHECK(history.listed(Rank{0}) == 16'000);
+}
+
+TEST_CASE("the whole history is bounded and forgets the oldest alert first") {
+  AlertHistory history(1);
+  const int ranks = 40;
+  for (int i = 0; i < 40 * 150; ++i) history.add(Rank{i % ranks}, "p", report_of_step(i), 0);
+  const auto kept = history.newest({0, {}, kAllBytes});
+  REQUIRE(kept.size() == AlertHistory::kMostKept);
+  CHECK((kept.front().step == 6'000 - 4'096 && kept.back().step == 5'999));
+}
+
+TEST_CASE("a new process of a rank starts its count anew") {
+  AlertHistory history(1);
+  history.add(Rank{0}, "one", report_of_step(1, 3), 0);
+  CHECK(history.listed(Rank{0}) == 3);
+  history.add(Rank{0}, "two", report_of_step(1), 0);
+  CHECK(history.listed(Rank{0}) == 1);
+  CHECK(history.listed(Rank{7}) == 0);
+}
+
+}  // namespace
+}  // namespace gradmon

@@ -1,0 +1,86 @@
+// SPDX-License-Identifier: Apache-2.0
+// What the lead hub does with the alerts of the ranks.
+#include "tests/control/hub/service/served_job.h"
+
+namespace gradmon {
+namespace {
+
+AlertReport report_of(std::int64_t step, std::size_t alerts = 1, std::uint64_t left_out = 0) {
+  AlertReport report;
+  report.alerts.resize(alerts);
+  for (RankAlert& alert : report.alerts) {
+    alert.step = step;
+    alert.rule = "AnomalyNan";
+  }
+  report.left_out = left_out;
+  return report;
+}
+
+// Whether all ranks are members, and have heard so.
+bool knows_ranks(ServedJob& job) {
+  return job.until([&] {
+    for (const RankStatus& rank : job.status().ranks) {
+      if (rank.step < 5) return false;
+    }
+    return true;
+  });
+}
+
+TEST_CASE("the job lists the alerts of all ranks and counts those that are not listed") {
+  ServedJob job(kOff, 2, 2);
+  REQUIRE(knows_ranks(job));
+  job.ranks[0]->raise(report_of(5, 2, 40));
+  job.ranks[1]->raise(report_of(6));
+  REQUIRE(job.until([&] { return job.status().ranks[0].alerts == 42; }));
+  const CommandReply all = job.ask(CommandVerb::alerts);
+  REQUIRE(all.alerts.size() == 3);
+  CHECK(all.alerts[0].rank == Rank{0});
+  CHECK(all.alerts[2].rank == Rank{1});
+  CHECK(all.alerts[0].number > 1'600'000'000'000);  // above the numbers of an earlier hub
+  CHECK(all.raised_alerts == 43);
+  CHECK(job.status().ranks[0].listed_alerts == 2);
+  Command of_one = ServedJob::command(CommandVerb::alerts, "one");
+  of_one.rank = 1;
+  CHECK(job.ask(of_one).alerts.size() == 1);
+  CHECK(job.ask(of_one).raised_alerts == 1);
+  Command later = ServedJob::command(CommandVerb::alerts, "later");
+  later.after = all.alerts[1].number;
+  CHECK(job.ask(later).alerts.size() == 1);
+  CHECK(job.history().empty());
+}
+
+TEST_CASE("alerts of another epoch, of no member and of no rank are dropped") {
+  ServedJob job(kOff);
+  REQUIRE(knows_ranks(job));
+  const AlertReport report = report_of(1);
+  job.service->on_message({"another", Rank{0}, 1, report});
+  job.service->on_message({"epoch", Rank{0}, 0, report});
+  job.service->on_message({"epoch", Rank{0}, 1'000, report});
+  job.service->on_message({"epoch", Rank{1}, 1, report});
+  job.service->on_message({"epoch", Rank{-1}, 1, report});
+  CHECK(job.ask(CommandVerb::alerts).alerts.empty());
+}
+
+TEST_CASE("alerts of a job in static mode are listed") {
+  ServedJob job(kOff, 1, 1, false);
+  REQUIRE(knows_ranks(job));
+  job.ranks[0]->raise(report_of(3));
+  CHECK(job.ask(CommandVerb::alerts).alerts.size() == 1);
+}
+
+TEST_CASE("a flood of alerts leaves an answer that fits into one message") {
+  ServedJob job(kOff);
+  REQUIRE(knows_ranks(job));
+  AlertReport large = report_of(1, 16);
+  for (RankAlert& alert : large.alerts) {
+    alert.message = std::string(100'000, 'm');
+    alert.tag_name = std::string(100'000, 't');
+  }
+  for (int i = 0; i < 1'000; ++i) job.ranks[0]->raise(large);
+  const CommandReply reply = job.ask(CommandVerb::alerts);
+  CHECK(reply.alerts.size() == AlertHistory::kMostKeptOfARank);
+  CHECK(encode(Frame(AddressedReply{"id", reply})).size() < kMaxFrameBytes);
+}
+
+}  // namespace
+}  // namespace gradmon

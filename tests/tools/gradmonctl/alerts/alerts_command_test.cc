@@ -1,0 +1,97 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "tools/gradmonctl/alerts/alerts_command.h"
+
+#include "control/debian_version.h"
+#include "tests/tools/gradmonctl/alerts/sample_alerts.h"
+#include "tests/tools/gradmonctl/fake_job.h"
+#include "tools/gradmonctl/alerts/alerts_view.h"
+#include GRADMON_CATCH_HEADER
+
+namespace gradmon {
+namespace {
+
+// The answer to a question with `after`.
+CommandReply newer_than(std::uint64_t after) {
+  CommandReply reply;
+  for (const RankAlert& alert : sample_alerts().alerts) {
+    if (alert.number > after) reply.alerts.push_back(alert);
+  }
+  return reply;
+}
+
+struct Followed {
+  FakeJob fake;
+  std::optional<bool> lives = false;
+  int interrupt_after = 1000;
+  int pauses = 0;
+
+  int follow(AlertsRequest request = {}) {
+    request.follow = true;
+    LiveJob job;
+    job.ask = fake.ask();
+    job.lives = [this] { return lives; };
+    job.interrupted = [this] { return interrupt_after-- <= 0; };
+    job.pause = [this](std::chrono::milliseconds) { ++pauses; };
+    return follow_alerts(request, job, fake.console());
+  }
+};
+
+TEST_CASE("alerts prints the job's answer, of one rank if asked") {
+  FakeJob job;
+  job.answer(sample_alerts());
+  job.answer(sample_alerts());
+  AlertsRequest request;
+  request.rank = 3;
+  CHECK(alerts_command(request, job.ask(), job.console()) == 0);
+  request.json = true;
+  CHECK(alerts_command(request, job.ask(), job.console()) == 0);
+  CHECK(job.out.str() ==
+        full_text(alerts_listing(sample_alerts())) + alerts_json(sample_alerts(), JsonLayout::indented));
+  CHECK(job.asked[0].verb == CommandVerb::alerts);
+  CHECK(job.asked[0].rank == 3);
+}
+
+TEST_CASE("alerts of a job that refuses or does not answer ends with its code") {
+  FakeJob job;
+  job.answer(reply_with(CommandOutcome::not_allowed, "no"));
+  job.stay_silent();
+  CHECK(alerts_command({}, job.ask(), job.console()) == 5);
+  CHECK(alerts_command({}, job.ask(), job.console()) == 4);
+  CHECK(job.out.str().empty());
+}
+
+TEST_CASE("followed alerts are printed once each, until the job ends") {
+  Followed job;
+  job.fake.answer(newer_than(72));
+  job.fake.answer(newer_than(73));
+  job.fake.answer(newer_than(73));
+  CHECK(job.follow() == 0);
+  CHECK(job.fake.out.str() == alert_line(sample_alerts().alerts[2]));
+  REQUIRE(job.fake.asked.size() == 5);
+  CHECK(job.fake.asked[0].after == 0);
+  CHECK(job.fake.asked[1].after == 73);
+  CHECK(job.fake.err.str() == "gradmonctl: the job has ended\n");
+  CHECK(job.pauses == 4);
+}
+
+TEST_CASE("a followed hub that restarts is waited for, and Ctrl-C ends the wait") {
+  Followed job;
+  job.lives = true;
+  job.fake.answer(newer_than(72));
+  job.interrupt_after = 9;
+  CHECK(job.follow() == 0);
+  CHECK(job.fake.asked.size() == 5);
+}
+
+TEST_CASE("followed alerts of a job on another host that is silent end with 4") {
+  Followed job;
+  job.lives = std::nullopt;
+  AlertsRequest request;
+  request.json = true;
+  job.fake.answer(newer_than(72));
+  CHECK(job.follow(request) == 4);
+  CHECK(job.fake.out.str() == alert_json(sample_alerts().alerts[2]));
+}
+
+}  // namespace
+}  // namespace gradmon

@@ -1,0 +1,24 @@
+// SPDX-License-Identifier: Apache-2.0
+#pragma once
+
+#include <string>
+
+#include "control/alerts/alert_report.h"
+#include "control/wire/command.h"
+#include "tools/gradmonctl/show/json_rule.h"
+#include "tools/gradmonctl/show/listing.h"
+
+namespace gradmon {
+
+// A table with one line for each alert of the reply, and how many others the ranks have raised.
+Listing alerts_listing(const CommandReply& reply);
+
+// One line, with a line feed: "2026-07-06 12:34:56 UTC  rank 3  MESSAGE".
+std::string alert_line(const RankAlert& alert);
+
+// One JSON object that follows json_rule.h, with the alerts as control/alerts/alert_json.h has them.
+std::string alerts_json(const CommandReply& reply, JsonLayout layout);
+// The object of one alert, on one line.
+std::string alert_json(const RankAlert& alert);
+
+}  // namespace gradmon
