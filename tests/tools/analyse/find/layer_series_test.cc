@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "tools/analyse/find/layer_series.h"
 
+#include <cmath>
 #include <limits>
 #include <vector>
 
@@ -29,7 +30,7 @@ TEST_CASE("the largest change is up or down from one step to the next") {
 }
 
 TEST_CASE("a size of zero counts as a millionth of the largest one before") {
-  CHECK(series_of({2, 0, 0}).largest_change().factor == Approx(1e6));
+  CHECK(std::abs(series_of({2, 0, 0}).largest_change().factor - 1e6) < 1e-3);
   CHECK(series_of({0, 0, 1}).largest_change().step == -1);
 }
 
@@ -55,7 +56,7 @@ TEST_CASE("a series is dead if it ends with at least two steps of next to nothin
 
 TEST_CASE("growth compares the last three sizes with the first five") {
   CHECK(series_of({1, 1, 1, 1, 1, 50, 50, 50}).growth() == 50);
-  CHECK(series_of({1, 2, 3, 4, 5, 6, 7, 8, 9, 10}).growth() == Approx(3));
+  CHECK(std::abs(series_of({1, 2, 3, 4, 5, 6, 7, 8, 9, 10}).growth() - 3) < 1e-9);
   CHECK(series_of({1, 1, 1, 1000}).growth() == 1);
   CHECK(series_of({1, 20, 20, 20}).growth() == 20);
   CHECK(series_of({1, 20, 20}).growth() == 1);
