@@ -25,14 +25,15 @@ std::unique_ptr<Subcommand> schema_subcommand();
 std::unique_ptr<Subcommand> keygen_subcommand();
 std::unique_ptr<Subcommand> run_subcommand();
 std::unique_ptr<Subcommand> analyse_subcommand();
+std::unique_ptr<Subcommand> convert_subcommand();
 
 Subcommands all_subcommands() {
   Subcommands all;
   for (const auto make :
-       {status_subcommand, watch_subcommand, jobs_subcommand, on_subcommand, off_subcommand, set_subcommand,
-        cancel_subcommand, evict_subcommand, get_subcommand, history_subcommand, targets_subcommand,
-        query_subcommand, validate_subcommand, import_subcommand, doctor_subcommand, schema_subcommand,
-        keygen_subcommand, run_subcommand, analyse_subcommand})
+       {status_subcommand,  watch_subcommand,  jobs_subcommand,     on_subcommand,      off_subcommand,
+        set_subcommand,     cancel_subcommand, evict_subcommand,    get_subcommand,     history_subcommand,
+        targets_subcommand, query_subcommand,  validate_subcommand, import_subcommand,  doctor_subcommand,
+        schema_subcommand,  keygen_subcommand, run_subcommand,      analyse_subcommand, convert_subcommand})
     all.push_back(make());
   return all;
 }
