@@ -18,6 +18,7 @@ Bench edit_latency();        // the first step under an edited config
 Bench hub_idle();            // processor time and memory of the hub of a job that is off
 Bench rows_per_second();     // through the queue, into CSV files and into a database
 Bench values_per_second();   // into event files of TensorBoard
+Bench conversion_rate();     // from CSV files into event files and a database
 Bench hubs_simulated();      // the agreement of thousands of ranks
 Bench alert_evaluation();    // the alert rules, per value
 

@@ -67,6 +67,10 @@ TEST_CASE("a quick run gives every promised figure as a finite number") {
                                        "rows_per_s_csv",
                                        "rows_per_s_sqlite",
                                        "values_per_s_tb",
+                                       "rows_per_s_csv2tb",
+                                       "rows_per_s_csv2db",
+                                       "csv2tb_peak_mib",
+                                       "csv2db_peak_mib",
                                        "hubs_simulated",
                                        "alert_ns_per_value"};
   REQUIRE(names == promised);

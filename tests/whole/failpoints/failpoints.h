@@ -38,6 +38,7 @@ class FailpointProcess {
   // Waits until the program stops or ends.
   State wait();
   void resume();
+  pid_t pid() const { return pid_; }
   int exit_code() const { return code_; }  // or 128 + signal
 
  private:

@@ -16,6 +16,9 @@ class Problems {
   // `line`: 0 for the whole file. `text` says what was found and expected.
   void add(const std::filesystem::path& file, std::uint64_t line, const std::string& text);
 
+  // Adds those of another part of the input, which follow.
+  void add(const Problems& others);
+
   std::uint64_t count() const { return count_; }
   // "FILE:LINE: TEXT" of the first problems; a last line counts the others. Not made printable.
   std::vector<std::string> messages() const;

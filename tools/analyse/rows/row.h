@@ -13,8 +13,8 @@ namespace gradmon {
 
 // A numeric column of the CSV files: index into Row::values. The statistics of a tensor come first, in the
 // order of Op.
-inline constexpr std::array<const char*, 7> kFeatureNames = {"entropy", "softmax_max",  "sr",   "kernel_norm",
-                                                             "cosine",  "mg_direction", "value"};
+inline constexpr std::array<const char*, 8> kFeatureNames = {
+    "entropy", "softmax_max", "sr", "kernel_norm", "cosine", "mg_direction", "value", "samples"};
 inline constexpr std::size_t kFields = kOps + kFeatureNames.size();
 
 using Field = std::uint8_t;

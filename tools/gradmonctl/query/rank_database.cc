@@ -168,6 +168,25 @@ tl::expected<const TargetName*, std::string> RankDatabase::target(std::int64_t i
   return found == targets_.end() ? nullptr : &found->second;
 }
 
+tl::expected<std::vector<TensorNote>, std::string> RankDatabase::tensors(std::int64_t metric_id,
+                                                                         std::int64_t rank) {
+  auto rows = database_.prepare(
+      "SELECT target_id, step, shape, dtype FROM target_tensors WHERE metric_id = ? AND rank = ? "
+      "ORDER BY target_id, step LIMIT " +
+      std::to_string(kMostTensors));
+  if (!rows) return tl::unexpected(describe(rows.error()));
+  rows->bind(0, metric_id);
+  rows->bind(1, rank);
+  std::vector<TensorNote> all;
+  for (;;) {
+    const auto row = rows->step();
+    if (!row) return tl::unexpected(describe(row.error()));
+    if (!*row) return all;
+    all.push_back({rows->integer(0), rows->integer(1), std::string(rows->value(2).text),
+                   std::string(rows->value(3).text)});
+  }
+}
+
 SqliteResult<void> RankDatabase::read_targets() {
   auto rows =
       database_.prepare("SELECT target_id, target_name, vpp_stage, micro_step FROM monitoring_targets");

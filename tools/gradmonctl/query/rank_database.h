@@ -24,6 +24,14 @@ struct StepRange {
   std::int64_t last = std::numeric_limits<std::int64_t>::max();
 };
 
+// Shape and data type of a target's tensor, from that step on until the target's next entry.
+struct TensorNote {
+  std::int64_t target_id = 0;
+  std::int64_t step = 0;
+  std::string shape;
+  std::string dtype;
+};
+
 struct TargetName {
   std::string name;
   std::int64_t vpp_stage = 0;
@@ -63,6 +71,9 @@ class RankDatabase {
                                             const StepRange& steps, Place& place, std::vector<Row>& rows);
   // Null if the database has no such target.
   tl::expected<const TargetName*, std::string> target(std::int64_t id);
+  // Of one metric and rank, by target and step. At most kMostTensors.
+  static constexpr std::int64_t kMostTensors = 1'000'000;
+  tl::expected<std::vector<TensorNote>, std::string> tensors(std::int64_t metric_id, std::int64_t rank);
 
  private:
   SqliteResult<bool> find_rank(const std::string& partition, Place& place);

@@ -86,6 +86,14 @@ SqliteResult<void> MetricCatalog::load(SqliteDatabase& database) {
   auto metrics = read_by_id(database);
   if (!metrics) return tl::unexpected(metrics.error());
   metrics_ = std::move(*metrics);
+  const auto steps =
+      database.integer("SELECT stat_value FROM global_stats WHERE stat_name = 'step_partition_size'");
+  if (!steps) return tl::unexpected(steps.error());
+  if (*steps < 1)
+    return tl::unexpected(
+        SqliteError{SqliteError::Cause::damaged,
+                    "step_partition_size is " + std::to_string(*steps) + "; expected at least 1"});
+  partition_steps_ = *steps;
   return {};
 }
 
@@ -101,7 +109,7 @@ SqliteResult<std::string> MetricCatalog::ensure(SqliteDatabase& database, Kind k
   }
   const std::size_t known_stats = metric.stats.size();
   if (auto added = add_stats(database, metric, stats); !added) return tl::unexpected(added.error());
-  const std::string partition = partition_of(metric.id, step.value).text();
+  const std::string partition = partition_for(metric.id, step).text();
   const bool known = contains(metric.partitions, partition);
   if (!known) {
     if (auto made = database.run(create_partition(partition, metric.stats)); !made)
@@ -116,7 +124,7 @@ SqliteResult<std::string> MetricCatalog::ensure(SqliteDatabase& database, Kind k
 std::vector<std::string> MetricCatalog::partitions_with(Step step) const {
   std::vector<std::string> names;
   for (const auto& [id, metric] : metrics_) {
-    const std::string name = partition_of(id, step.value).text();
+    const std::string name = partition_for(id, step).text();
     if (contains(metric.partitions, name)) names.push_back(name);
   }
   return names;

@@ -27,6 +27,10 @@ class MetricCatalog {
   [[nodiscard]] SqliteResult<std::string> ensure(SqliteDatabase& database, Kind kind, Step step,
                                                  const std::vector<MetricStat>& stats);
 
+  // The partition of a metric and a step, with as many steps as the database says.
+  PartitionName partition_for(std::int64_t metric_id, Step step) const {
+    return partition_of(metric_id, step.value, partition_steps_);
+  }
   // The names of all partitions for that step.
   std::vector<std::string> partitions_with(Step step) const;
 
@@ -37,7 +41,8 @@ class MetricCatalog {
   SqliteResult<void> update_view(SqliteDatabase& database, const MetricsView& view);
 
   std::map<std::int64_t, StoredMetric> metrics_;  // by id
-  std::map<std::string, std::string> views_;      // as the database has them, since load()
+  std::int64_t partition_steps_ = kPartitionSteps;
+  std::map<std::string, std::string> views_;  // as the database has them, since load()
 };
 
 }  // namespace gradmon

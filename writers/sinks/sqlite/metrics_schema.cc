@@ -80,11 +80,11 @@ std::string PartitionName::text() const {
          std::to_string(last_step());
 }
 
-PartitionName partition_of(std::int64_t metric_id, std::int64_t step) {
-  return {metric_id, step - step % kPartitionSteps};
+PartitionName partition_of(std::int64_t metric_id, std::int64_t step, std::int64_t steps) {
+  return {metric_id, step - step % steps, steps};
 }
 
-std::string create_metrics_schema() {
+std::string create_metrics_schema(std::int64_t partition_steps) {
   const auto stat = [](const char* name, std::int64_t value) {
     return "INSERT INTO global_stats VALUES ('" + std::string(name) + "', " + std::to_string(value) + ");\n";
   };
@@ -116,7 +116,7 @@ CREATE TABLE target_scope (
   PRIMARY KEY (metric_id, target_id, rank)) WITHOUT ROWID;
 CREATE TABLE target_layers (target_name TEXT PRIMARY KEY, layer TEXT NOT NULL) WITHOUT ROWID;
 )";
-  text += stat("schema_version", kMetricsSchemaVersion) + stat("step_partition_size", kPartitionSteps);
+  text += stat("schema_version", kMetricsSchemaVersion) + stat("step_partition_size", partition_steps);
   std::vector<MetricsView> views = derived_views("v_metrics JOIN target_layers ON target_name = target");
   views.insert(views.begin(), all_metrics_view({}));
   for (const MetricsView& view : views) text += "CREATE VIEW " + view.name + " AS " + view.select + ";\n";

@@ -2,8 +2,10 @@
 // The schema of monitor_metrics.db (FORMAT.md, "SQLite"). Pure.
 #pragma once
 
+#include <algorithm>
 #include <cstddef>
 #include <cstdint>
+#include <limits>
 #include <string>
 #include <string_view>
 #include <vector>
@@ -16,7 +18,8 @@ namespace gradmon {
 inline constexpr const char* kMetricsFileName = "monitor_metrics.db";
 inline constexpr std::int64_t kMetricsApplicationId = 0x67726d6e;  // "grmn"
 inline constexpr std::int64_t kMetricsSchemaVersion = 1;           // user_version; a reader refuses others
-inline constexpr std::int64_t kPartitionSteps = 500;               // steps of one partition table
+inline constexpr std::int64_t kPartitionSteps =
+    500;  // steps of one partition table, unless global_stats says otherwise
 
 // The metric of a kind: 1, 2, … in the order of Kind. 15 and 16 are reserved for `update` and `ratio`.
 constexpr std::int64_t metric_id_of(Kind kind) { return static_cast<std::int64_t>(kind) + 1; }
@@ -40,14 +43,17 @@ std::vector<MetricStat> metric_stats_of(Kind kind, const Layout& layout);
 struct PartitionName {
   std::int64_t metric_id = 0;
   std::int64_t first_step = 0;
+  std::int64_t steps = kPartitionSteps;
 
-  std::int64_t last_step() const { return first_step + kPartitionSteps - 1; }
+  std::int64_t last_step() const {
+    return first_step + std::min(steps - 1, std::numeric_limits<std::int64_t>::max() - first_step);
+  }
   std::string text() const;  // "metric_4_step_500_999"
 };
-PartitionName partition_of(std::int64_t metric_id, std::int64_t step);
+PartitionName partition_of(std::int64_t metric_id, std::int64_t step, std::int64_t steps = kPartitionSteps);
 
 // Creates everything except partitions and their views. One transaction.
-std::string create_metrics_schema();
+std::string create_metrics_schema(std::int64_t partition_steps = kPartitionSteps);
 // `stats`: names of statistics.
 std::string create_partition(const std::string& name, const std::vector<std::string>& stats);
 

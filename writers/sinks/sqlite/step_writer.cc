@@ -89,7 +89,7 @@ SqliteResult<std::uint64_t> StepWriter::write(SqliteDatabase& database, Step ste
 
 SqliteResult<void> StepWriter::open_partition(SqliteDatabase& database, Kind kind, Step step) {
   Output& output = outputs_[static_cast<std::size_t>(kind)];
-  const PartitionName partition = partition_of(metric_id_of(kind), step.value);
+  const PartitionName partition = catalog_.partition_for(metric_id_of(kind), step);
   if (output.first_step == partition.first_step) return {};
   const auto name = catalog_.ensure(database, kind, step, output.stats);
   if (!name) return tl::unexpected(name.error());

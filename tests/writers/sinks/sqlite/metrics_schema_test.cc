@@ -54,6 +54,9 @@ TEST_CASE("a partition is named after its metric and its 500 steps") {
   CHECK(partition_of(4, 0).text() == "metric_4_step_0_499");
   CHECK(partition_of(4, 499).text() == "metric_4_step_0_499");
   CHECK(partition_of(14, 123'456).text() == "metric_14_step_123000_123499");
+  CHECK(partition_of(4, 25, 10).text() == "metric_4_step_20_29");
+  CHECK(partition_of(4, 9'223'372'036'854'775'807).text() ==
+        "metric_4_step_9223372036854775500_9223372036854775807");
 }
 
 TEST_CASE("the layer of a target ends with the first part that is a number") {

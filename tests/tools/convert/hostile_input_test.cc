@@ -1,0 +1,106 @@
+// SPDX-License-Identifier: Apache-2.0
+// A thousand broken files: every conversion keeps what is good in them and reports the rest.
+#include <random>
+
+#include "control/debian_version.h"
+#include "tests/tools/convert/run_convert.h"
+#include "tests/tools/convert/sample_job.h"
+#include "tests/writers/sinks/sqlite/metrics_database.h"
+#include "tests/writers/sinks/tensorboard/event_reader.h"
+#include GRADMON_CATCH_HEADER
+
+namespace gradmon {
+namespace {
+
+constexpr int kFiles = 1000;
+
+const std::string kGood =
+    "vpp_stage,name,step,micro_step,norm,nans,shape,dtype\n"
+    "0,fc1.input,0,0,1.5,0,\"[2, 2]\",torch.float32\n"
+    "0,\"a,b\",0,0,nan,1,\"[2, 2]\",torch.float32\n"
+    "3,\"two\nlines\",0,1,-inf,0,[],torch.bfloat16\n";
+
+// Another sort of broken text for each number.
+std::string broken_text(int number, std::mt19937& random) {
+  const auto below = [&](std::size_t count) { return static_cast<std::size_t>(random()) % count; };
+  std::string text = kGood;
+  text.replace(text.find("fc1"), 3, "fc" + std::to_string(number));
+  switch (number % 12) {
+    case 0:  // truncated
+      return text.substr(0, below(text.size() + 1));
+    case 1:
+      return text.substr(below(text.size()));
+    case 2:  // changed bytes
+      for (int i = 0; i < 8; ++i) text[below(text.size())] = static_cast<char>(random());
+      return text;
+    case 3:  // binary
+      for (char& c : text) c = static_cast<char>(random());
+      return text;
+    case 4:  // empty
+      return std::string();
+    case 5:  // joined, with another header
+      return text + "name,step,max\nx,1,2\n" + text;
+    case 6:
+      return text.insert(below(text.size()), "\"");
+    case 7:
+      return text.insert(below(text.size()), std::string(below(70'000), number % 24 == 7 ? '\0' : ','));
+    case 8:
+      return "name,step,norm\n" + std::string(below(2'000'000), 'n');
+    case 9:  // numbers at their limits
+      return text + "0,x,9223372036854775807,2147483647,1e308,0,,\n0,y,9223372036854775808,0,1,0,,\n" +
+             "2147483647,z,9223372036854775807,0,1e999,-1e-320,,\n-1,w,-1,-1,1,1,,\n";
+    case 10:  // names that would be commands of a shell, of SQL and of a terminal
+      return text + "0,x'); DROP TABLE global_stats; --,1,0,2,0,,\n0,../../etc/passwd,1,0,2,0,,\n" +
+             "0,\x1b[2J\xff\xfe,1,0,2,0,,\n0,,1,0,2,0,\"" + std::string(3000, '[') + "\",x\n";
+    default:  // columns that the kind does not have
+      return "vpp_stage,name,step,entropy,mg_direction,samples,value,norm\n0,a,4,1,2,3,4,5\n";
+  }
+}
+
+void write_broken_job(const TemporaryDirectory& output) {
+  std::mt19937 random(17);
+  const auto directory = output / SampleJob::kRank0;
+  std::filesystem::create_directory(directory);
+  for (int number = 0; number < kFiles; ++number)
+    write_text(directory / (std::string(kKindNames[static_cast<std::size_t>(number) % kKinds]) + "_" +
+                            std::to_string(number % 37) + "-99.r" + std::to_string(number + 1) + ".csv"),
+               broken_text(number, random));
+  write_text(directory / "actv_grad_0-0.csv", kGood);
+  write_text(output / "run-1a2b3c4d.json", "{\"format\": [[[");
+}
+
+TEST_CASE("a thousand truncated and mixed and empty and hostile files give event files that can be read") {
+  const TemporaryDirectory output, place;
+  write_broken_job(output);
+  const auto result = run_convert({"csv2tb", "--monitor-path", output.path().string(), "--output-dirpath",
+                                   (place / "x").string(), "--process-num", "3"});
+  CHECK(result.code == kExitDone);
+  CHECK(result.err.find(" more rows or files are left out") != std::string::npos);
+  CHECK(result.err.find('\x1b') == std::string::npos);
+  std::size_t points = 0;
+  for (const char* kind : kKindNames) points += points_in(place / "x/rank0" / kind).size();
+  CHECK(points > 500);
+  const Point good{"vp3:two\nlines:micro1/nans", 0, 0};
+  const auto all = points_in(place / "x/rank0/actv_grad");
+  CHECK(std::count(all.begin(), all.end(), good) == 1);
+}
+
+TEST_CASE("a thousand truncated and mixed and empty and hostile files give a sound database") {
+  const TemporaryDirectory output, place;
+  write_broken_job(output);
+  const auto result = run_convert({"csv2db", "--monitor-path", output.path().string(), "--output-dirpath",
+                                   (place / "x").string(), "--process-num", "3"});
+  CHECK(result.code == kExitDone);
+  CHECK(result.err.find(" more rows or files are left out") != std::string::npos);
+  const auto database = place / "x/monitor_metrics.db";
+  CHECK(integrity_error(database) == "");
+  CHECK(query_integer(database, "SELECT count(*) FROM v_metrics") > 500);
+  CHECK(
+      query_rows(database,
+                 "SELECT op, value FROM v_metrics WHERE metric = 'actv_grad' AND vpp_stage = 3 AND step = 0 "
+                 "AND target = 'two' || char(10) || 'lines' AND micro_step = 1 ORDER BY op") ==
+      TextRows{"nans|0.0", "norm|-inf"});
+}
+
+}  // namespace
+}  // namespace gradmon

@@ -1,0 +1,103 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "tools/convert/input/rank_rows.h"
+
+#include <sys/stat.h>
+
+#include <fstream>
+
+#include "control/debian_version.h"
+#include "tests/support/temporary_directory.h"
+#include GRADMON_CATCH_HEADER
+
+namespace gradmon {
+namespace {
+
+// "3:a=1.5" of each row: step, name, norm.
+std::string rows_of(const std::vector<InputFile>& files, ConversionMeter& meter, Problems& problems) {
+  std::string text;
+  RankRows rows(files, meter, problems);
+  while (const Row* const row = rows.next()) {
+    text += text.empty() ? "" : " ";
+    text += std::to_string(row->step) + ':' + rows.names().name(rows.target()) + '=' +
+            std::to_string(static_cast<int>(row->values[field_of(Op::norm)]));
+  }
+  return text;
+}
+
+class Files {
+ public:
+  // A file of the steps from `first` to `last`, of a start.
+  Files& add(std::size_t start, int first, int last, const std::string& rows) {
+    const std::string name = "f" + std::to_string(files_.size());
+    write_text(directory_ / name, "name,step,norm\n" + rows);
+    InputFile file;
+    file.file.name.first_step = first;
+    file.file.name.last_step = last;
+    file.file.path = directory_ / name;
+    file.start = start;
+    files_.push_back(file);
+    return *this;
+  }
+  const std::vector<InputFile>& all() const { return files_; }
+
+ private:
+  TemporaryDirectory directory_;
+  std::vector<InputFile> files_;
+};
+
+TEST_CASE("of a step that two starts have collected, the rows of the later start are taken") {
+  Files files;
+  files.add(0, 0, 99, "a,0,1\na,1,2\nb,1,3\na,2,4\n").add(1, 0, 99, "a,1,5\na,3,6\n");
+  ConversionMeter meter;
+  Problems problems;
+  CHECK(rows_of(files.all(), meter, problems) == "0:a=1 1:a=5 2:a=4 3:a=6");
+  CHECK(meter.repeated == 2);
+  CHECK(meter.rows == 4);
+  CHECK(problems.count() == 0);
+}
+
+TEST_CASE("a file of a later start that begins amid an older file is opened in time") {
+  Files files;
+  files.add(0, 0, 9, "a,0,1\na,5,2\na,9,3\n").add(1, 5, 5, "a,5,7\n").add(1, 9, 9, "a,9,8\n");
+  ConversionMeter meter;
+  Problems problems;
+  CHECK(rows_of(files.all(), meter, problems) == "0:a=1 5:a=7 9:a=8");
+  CHECK(meter.repeated == 2);
+}
+
+TEST_CASE("several files of one start give all rows of a step") {
+  Files files;
+  files.add(0, 0, 9, "a,0,1\na,4,2\n").add(0, 0, 9, "b,4,3\na,5,4\n");
+  ConversionMeter meter;
+  Problems problems;
+  CHECK(rows_of(files.all(), meter, problems) == "0:a=1 4:a=2 4:b=3 5:a=4");
+}
+
+TEST_CASE("a stopped meter ends the rows") {
+  Files files;
+  files.add(0, 0, 9, "a,0,1\na,1,2\n");
+  ConversionMeter meter;
+  Problems problems;
+  RankRows rows(files.all(), meter, problems);
+  REQUIRE(rows.next() != nullptr);
+  meter.stop = true;
+  CHECK(rows.next() == nullptr);
+  CHECK(rows.next() == nullptr);
+}
+
+TEST_CASE("a file that is missing and a pipe are problems and do not wait") {
+  const TemporaryDirectory directory;
+  REQUIRE(::mkfifo((directory / "pipe").c_str(), 0600) == 0);
+  std::vector<InputFile> files(2);
+  files[0].file.path = directory / "gone";
+  files[1].file.path = directory / "pipe";
+  ConversionMeter meter;
+  Problems problems;
+  CHECK(rows_of(files, meter, problems) == "");
+  CHECK(problems.messages() ==
+        std::vector<std::string>{(directory / "gone").string() + ": cannot open: No such file or directory",
+                                 (directory / "pipe").string() + ": not a regular file"});
+}
+
+}  // namespace
+}  // namespace gradmon

@@ -1,0 +1,41 @@
+// SPDX-License-Identifier: Apache-2.0
+// The options that csv2tb and csv2db have in common.
+#pragma once
+
+#include <cstdint>
+#include <filesystem>
+#include <string>
+#include <tl/expected.hpp>
+#include <vector>
+
+#include "tools/convert/commands/conversion_run.h"
+#include "tools/convert/input/conversion_tasks.h"
+#include "tools/convert/input/input_choice.h"
+#include "tools/gradmonctl/parse/argument.h"
+
+namespace gradmon {
+
+struct ConversionRequest {
+  std::string monitor_path;  // "": MONITOR_OUTPUT_DIR, else ./monitor_output
+  std::string time_start;    // "" and "None": no limit
+  std::string time_end;
+  std::int64_t process_num = 1;
+  std::vector<std::string> data_types;  // each may be a list, as Python prints it; none: all
+  std::string output;                   // "" and "None": a new directory in the input
+};
+
+// msprobe's options, in kebab case and as msprobe has them.
+Arguments conversion_arguments(ConversionRequest& request);
+
+// The error says which option is wrong, what was found and what was expected.
+tl::expected<InputChoice, std::string> input_choice_of(const ConversionRequest& request);
+
+// Where the output goes: the directory that the user names, or `{time}_{name}` in the input directory, with
+// the local time.
+std::filesystem::path output_directory_of(const ConversionRequest& request, const std::string& name);
+
+// The conversion of the tasks, still without target and write().
+Conversion conversion_of(const InputChoice& input, const std::vector<RankInput>& ranks,
+                         const ConversionTasks& tasks);
+
+}  // namespace gradmon

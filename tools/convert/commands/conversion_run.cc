@@ -1,0 +1,87 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "tools/convert/commands/conversion_run.h"
+
+#include <unistd.h>
+
+#include <chrono>
+#include <future>
+#include <memory>
+#include <utility>
+
+#include "tools/convert/commands/conversion_progress.h"
+#include "tools/convert/input/on_threads.h"
+#include "tools/convert/output/stop_request.h"
+#include "tools/convert/output/unfinished_output.h"
+#include "tools/gradmonctl/show/printable.h"
+#include "tools/gradmonctl/show/rank_ranges.h"
+
+namespace gradmon {
+namespace {
+
+constexpr std::chrono::milliseconds kLookInterval{50};
+
+void report(const Problems& problems, const Console& console) {
+  for (const std::string& message : problems.messages())
+    console.err << "gradmonctl: " << printable(message) << '\n';
+}
+
+// Runs the conversion on a thread of its own and waits for it.
+tl::expected<void, std::string> write_watched(const Conversion& conversion, const std::filesystem::path& path,
+                                              ConversionMeter& meter, Problems& problems, StopRequest& stop,
+                                              const Console& console) {
+  auto work = std::make_shared<std::packaged_task<tl::expected<void, std::string>()>>(
+      [&] { return conversion.write(path, meter, problems); });
+  auto done = work->get_future();
+  const OnThreads thread(1, [work] { (*work)(); });
+  ConversionProgress progress(conversion.bytes, ::isatty(STDERR_FILENO) == 1 ? &console.err : nullptr);
+  while (done.wait_for(kLookInterval) != std::future_status::ready) {
+    if (stop.received()) meter.stop = true;
+    progress.show(meter);
+  }
+  progress.clear();
+  return done.get();
+}
+
+std::string summary(const std::vector<int>& ranks, const ConversionMeter& meter,
+                    const std::filesystem::path& target) {
+  std::string text = std::to_string(meter.rows) + " rows of " + rank_ranges(ranks) + " in " +
+                     printable(target.string()) + '\n';
+  if (meter.repeated > 0)
+    text += std::to_string(meter.repeated) +
+            " rows are left out, of steps that a later start of the job has collected again\n";
+  return text;
+}
+
+int convert(const Conversion& conversion, Problems& problems, StopRequest& stop, const Console& console) {
+  auto output = UnfinishedOutput::begin(conversion.target);
+  if (!output) return report_failure(output.error(), console);
+  ConversionMeter meter;
+  const auto written = write_watched(conversion, output->path(), meter, problems, stop, console);
+  if (stop.received()) return report_failure("interrupted; nothing was written", console);
+  report(problems, console);
+  if (!written) return report_failure(written.error(), console);
+  if (meter.rows == 0)
+    return report_failure("found no rows in " + conversion.input +
+                              "; expected files such as grad_reduced_0-0.csv in the directories of its ranks",
+                          console);
+  if (const auto finished = output->finish(); !finished) return report_failure(finished.error(), console);
+  console.out << summary(conversion.ranks, meter, output->target());
+  return kExitDone;
+}
+
+}  // namespace
+
+int run_conversion(const Conversion& conversion, Problems& problems, const Console& console) {
+  StopRequest stop;  // Destroyed last: it may end the process.
+  const int code = convert(conversion, problems, stop, console);
+  console.out.flush();
+  console.err.flush();
+  return code;
+}
+
+int report_failure(const std::string& text, const Console& console) {
+  console.err << "gradmonctl: " << printable(text) << '\n';
+  return kExitFailed;
+}
+
+}  // namespace gradmon

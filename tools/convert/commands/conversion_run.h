@@ -1,0 +1,37 @@
+// SPDX-License-Identifier: Apache-2.0
+#pragma once
+
+#include <cstdint>
+#include <filesystem>
+#include <functional>
+#include <string>
+#include <tl/expected.hpp>
+#include <vector>
+
+#include "tools/analyse/rows/problems.h"
+#include "tools/convert/input/conversion_meter.h"
+#include "tools/gradmonctl/show/console.h"
+
+namespace gradmon {
+
+// What a conversion reads and makes.
+struct Conversion {
+  std::string input;             // for messages
+  std::vector<int> ranks;        // ascending
+  std::uint64_t bytes = 0;       // of the input
+  std::filesystem::path target;  // the file or directory that is made
+  // Makes the file or directory at `path`. Called on a thread of its own.
+  std::function<tl::expected<void, std::string>(const std::filesystem::path& path, ConversionMeter& meter,
+                                                Problems& problems)>
+      write;
+};
+
+// Converts, shows how far it is if stderr is a terminal, and reports `problems`, those found so far and those
+// of the conversion. The target is there afterwards as a whole or not at all; a signal that ends the process
+// does so here. Returns the exit code.
+int run_conversion(const Conversion& conversion, Problems& problems, const Console& console);
+
+// Prints the error; returns the exit code.
+int report_failure(const std::string& text, const Console& console);
+
+}  // namespace gradmon

@@ -1,0 +1,88 @@
+// SPDX-License-Identifier: Apache-2.0
+#include <memory>
+#include <set>
+#include <system_error>
+#include <utility>
+
+#include "tools/convert/commands/conversion_run.h"
+#include "tools/convert/merge/merge_job.h"
+#include "tools/gradmonctl/parse/subcommand.h"
+#include "writers/sinks/sqlite/metrics_schema.h"
+
+namespace gradmon {
+namespace {
+
+namespace fs = std::filesystem;
+
+struct MergeRequest {
+  std::vector<std::string> runs;
+  std::string output;
+};
+
+// Of the CSV files and the database in the directory of a rank.
+std::uint64_t bytes_in(const fs::path& directory) {
+  std::uint64_t bytes = 0;
+  std::error_code error;
+  for (fs::directory_iterator entry(directory, error), end; !error && entry != end; entry.increment(error)) {
+    const std::string name = entry->path().filename().string();
+    std::error_code ignored;
+    const auto size = entry->is_regular_file(ignored) ? entry->file_size(ignored) : 0;
+    if (!ignored && (name == kMetricsFileName || parse_kind_file(name))) bytes += size;
+  }
+  return bytes;
+}
+
+class MergeSubcommand : public SubcommandFor<MergeRequest> {
+ public:
+  std::string usage() const override { return "merge RUN... -o FILE"; }
+  std::string summary() const override { return "Make one SQLite database of the output of a whole job"; }
+  std::string details() const override {
+    return "Takes the databases and CSV files of all ranks. Beside the rows FILE has the job's ranks, "
+           "hosts,\n"
+           "configs by revision, versions and gaps (tables job_*; job_about says what each one is). Of a\n"
+           "step that several runs have collected, the rows of the last RUN are taken. gradmonctl query\n"
+           "reads FILE.\n"
+           "\n"
+           "examples:\n"
+           "  gradmonctl convert merge monitor_output -o job.db\n"
+           "  gradmonctl convert merge first/run-1a2b3c4d.json second/run-5e6f7a8b.json -o job.db\n"
+           "  gradmonctl query --metric grad_reduced --op norm job.db";
+  }
+  Arguments arguments() override {
+    Argument runs{"RUN", &request().runs,
+                  "output directories (all their runs, the oldest first), files\n"
+                  "run-ID.json (one run each) or directories of one rank"};
+    runs.required = true;
+    Argument output{"-o,--output", &request().output, "the database that is made; it must not be there yet",
+                    "FILE"};
+    output.required = true;
+    return {runs, output};
+  }
+  int perform(const Console& console) override {
+    Problems problems;
+    const auto runs = job_runs({request().runs.begin(), request().runs.end()}, problems);
+    if (!runs) return report_failure(runs.error(), console);
+    std::set<int> ranks;
+    Conversion conversion;
+    for (const JobRun& run : *runs) {
+      for (const RankDirectory& rank : run.run.ranks) {
+        ranks.insert(rank.rank);
+        conversion.bytes += bytes_in(rank.path);
+      }
+    }
+    for (const std::string& run : request().runs)
+      conversion.input += (conversion.input.empty() ? "" : ", ") + run;
+    conversion.ranks.assign(ranks.begin(), ranks.end());
+    conversion.target = request().output;
+    conversion.write = [&](const fs::path& path, ConversionMeter& meter, Problems& of_rows) {
+      return merge_job(*runs, path, GRADMON_VERSION, meter, of_rows);
+    };
+    return run_conversion(conversion, problems, console);
+  }
+};
+
+}  // namespace
+
+std::unique_ptr<Subcommand> merge_subcommand() { return std::make_unique<MergeSubcommand>(); }
+
+}  // namespace gradmon

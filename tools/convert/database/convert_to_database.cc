@@ -1,0 +1,114 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "tools/convert/database/convert_to_database.h"
+
+#include <algorithm>
+#include <atomic>
+#include <exception>
+#include <memory>
+#include <optional>
+#include <utility>
+#include <vector>
+
+#include "tools/convert/database/record_channel.h"
+#include "tools/convert/database/row_records.h"
+#include "tools/convert/input/on_threads.h"
+#include "writers/sinks/sqlite/step_writer.h"
+
+namespace gradmon {
+namespace {
+
+// One task on its way.
+struct Lane {
+  explicit Lane(const ConversionMeter& meter) : channel(meter) {}
+  RecordChannel channel;
+  Problems problems;
+  std::string error;  // of reading; set before the channel is closed
+};
+using Lanes = std::vector<std::shared_ptr<Lane>>;
+
+void read_rows(const ConversionTask& task, ConversionMeter& meter, Lane& lane) {
+  Problems reported_already;
+  const std::vector<InputFile> files = task.files(reported_already);
+  RankRows rows(files, meter, lane.problems);
+  RowRecords records(task.kind, lane.channel.names());
+  RecordBatch batch{records.layout(), {}};
+  const auto push = [&] {
+    RecordBatch full = std::exchange(batch, {});
+    return full.records.empty() || lane.channel.push(std::move(full));
+  };
+  while (const Row* const row = rows.next()) {
+    if (records.extend_layout(*row) && !push()) return;
+    if (batch.records.empty()) batch.layout = records.layout();
+    batch.records.push_back(records.record_of(rows, *row));
+    if (batch.records.size() == RecordBatch::kRecords && !push()) return;
+  }
+  push();
+}
+
+void read_into(const ConversionTask& task, ConversionMeter& meter, Lane& lane) {
+  try {
+    read_rows(task, meter, lane);
+  } catch (const std::exception& error) {  // of the standard library: no memory
+    lane.error = std::string("cannot convert ") + name_of(task.kind) + " of rank " +
+                 std::to_string(task.rank->rank) + ": " + error.what();
+  }
+  lane.channel.close();
+}
+
+bool same(const Layout& a, const Layout& b) {
+  return a.ops == b.ops && a.micro_step_in_grad_unreduced == b.micro_step_in_grad_unreduced;
+}
+
+// Writes the rows of one task, in the calling thread.
+SqliteResult<void> write_rows(int rank, RecordChannel& channel, SqliteDatabase& database) {
+  StepWriter writer(channel.names(), Rank{rank});
+  if (auto prepared = writer.prepare(database); !prepared) return prepared;
+  std::optional<Layout> layout;
+  std::vector<Record> of_step;
+  const auto never_stop = [](Kind) { return true; };
+  while (const auto batch = channel.pop()) {
+    if (!layout || !same(*layout, batch->layout)) writer.begin_revision(*(layout = batch->layout));
+    for (auto begin = batch->records.begin(); begin != batch->records.end();) {
+      const auto end = std::find_if(begin, batch->records.end(),
+                                    [&](const Record& record) { return record.step != begin->step; });
+      of_step.assign(begin, end);
+      const auto written = writer.write(database, Step{begin->step}, of_step, never_stop);
+      if (!written) return tl::unexpected(written.error());
+      begin = end;
+    }
+  }
+  return {};
+}
+
+tl::expected<void, std::string> write_all(const ConversionTasks& tasks, NewDatabase& database, Lanes& lanes,
+                                          const ConversionMeter& meter, Problems& problems) {
+  for (std::size_t i = 0; i < lanes.size(); ++i) {
+    const auto written = write_rows(tasks.tasks[i].rank->rank, lanes[i]->channel, database.database());
+    if (!written) return tl::unexpected(database.describe(written.error()));
+    if (meter.stop) return {};  // its reader may still be at work
+    if (!lanes[i]->error.empty()) return tl::unexpected(lanes[i]->error);
+    problems.add(lanes[i]->problems);
+    lanes[i].reset();
+  }
+  return {};
+}
+
+}  // namespace
+
+tl::expected<void, std::string> convert_to_database(const ConversionTasks& tasks, NewDatabase& database,
+                                                    int threads, ConversionMeter& meter, Problems& problems) {
+  Lanes lanes;
+  for (std::size_t i = 0; i < tasks.tasks.size(); ++i) lanes.push_back(std::make_shared<Lane>(meter));
+  std::atomic<std::size_t> next{0};
+  const OnThreads readers(std::min(static_cast<std::size_t>(threads), lanes.size()), [&] {
+    for (std::size_t i = next++; i < tasks.tasks.size() && !meter.stop; i = next++) {
+      const std::shared_ptr<Lane> lane = lanes[i];
+      read_into(tasks.tasks[i], meter, *lane);
+    }
+  });
+  auto written = write_all(tasks, database, lanes, meter, problems);
+  if (!written) meter.stop = true;
+  return written;
+}
+
+}  // namespace gradmon

@@ -1,0 +1,56 @@
+// SPDX-License-Identifier: Apache-2.0
+#pragma once
+
+#include <array>
+#include <cstdint>
+#include <memory>
+#include <string>
+#include <vector>
+
+#include "tools/convert/input/rank_rows.h"
+#include "writers/queue/layout.h"
+#include "writers/queue/name_table.h"
+#include "writers/queue/record.h"
+
+namespace gradmon {
+
+// Makes records of the rows of one kind and rank, as the job's own sinks get them. One thread.
+class RowRecords {
+ public:
+  // `names` receives the names and shapes.
+  RowRecords(Kind kind, std::shared_ptr<NameTable> names);
+
+  // The layout of all rows so far: it has every statistic that a row has.
+  const Layout& layout() const { return layout_; }
+  // Whether the layout lacked something of the row, and has it now.
+  bool extend_layout(const Row& row);
+
+  // Of the last row of `rows`.
+  Record record_of(const RankRows& rows, const Row& row);
+
+ private:
+  // A value of this kind that is in a column of its own.
+  struct Feature {
+    Field field;
+    std::uint8_t value;  // index into Record::values
+  };
+  // What the rows of a target had last.
+  struct Target {
+    std::uint32_t id = 0;  // of its name; 0: none yet
+    std::uint32_t shape_id = 0;
+    DType dtype = DType::unknown;
+    std::string shape;
+    std::string dtype_text;
+  };
+
+  Target& target_of(const RankRows& rows, const Row& row);
+
+  const Kind kind_;
+  const std::shared_ptr<NameTable> names_;
+  std::vector<Feature> features_;
+  Layout layout_;
+  std::uint32_t ops_ = 0;  // those of the layout, by Field
+  std::vector<Target> targets_;
+};
+
+}  // namespace gradmon

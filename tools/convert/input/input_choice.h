@@ -1,0 +1,51 @@
+// SPDX-License-Identifier: Apache-2.0
+// Which files of a job's output are converted.
+#pragma once
+
+#include <cstdint>
+#include <filesystem>
+#include <optional>
+#include <string>
+#include <string_view>
+#include <tl/expected.hpp>
+#include <vector>
+
+#include "tools/analyse/rows/problems.h"
+#include "tools/analyse/rows/runs.h"
+
+namespace gradmon {
+
+// "Dec03_21-34-40", as in the names of directories, as seconds since the beginning of a leap year. nullopt:
+// it is no such time.
+std::optional<std::int64_t> parse_start_time(std::string_view time);
+
+// What the user chooses. A value.
+struct InputChoice {
+  std::filesystem::path path;        // as find_run() takes it
+  std::optional<std::int64_t> from;  // earliest time in a directory's name; nullopt: no limit
+  std::optional<std::int64_t> to;    // latest one
+  std::vector<Kind> kinds;           // ascending; empty: all
+};
+
+// The directories of one rank, from its first start on.
+struct RankInput {
+  int rank = 0;
+  std::vector<std::filesystem::path> starts;
+};
+
+// Ascending by rank. Names of directories carry no year: their order is that of runs_in(). The error says
+// what was found and expected; it is an error if no directory is in the range.
+tl::expected<std::vector<RankInput>, std::string> chosen_directories(const InputChoice& choice,
+                                                                     Problems& problems);
+
+// A file of one kind and rank.
+struct InputFile {
+  KindFile file;
+  std::size_t start = 0;  // index into RankInput::starts
+};
+
+// The files of each chosen kind. Sorted as kind_files_in() sorts, by start last.
+std::map<Kind, std::vector<InputFile>> chosen_files(const RankInput& rank, const std::vector<Kind>& kinds,
+                                                    Problems& problems);
+
+}  // namespace gradmon

@@ -1,0 +1,153 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "tools/convert/input/rank_rows.h"
+
+#include <fcntl.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+#include <algorithm>
+#include <cerrno>
+#include <cstring>
+#include <string>
+#include <utility>
+
+#include "control/files/descriptor.h"
+
+namespace gradmon {
+namespace {
+
+constexpr std::size_t kMostOpen = 64;
+constexpr std::uint64_t kRowsBetweenCounts = 1024;
+
+double seconds_of(const struct timespec& time) {
+  return static_cast<double>(time.tv_sec) + 1e-9 * static_cast<double>(time.tv_nsec);
+}
+
+// Reads a regular file, and counts its bytes. Never waits for a FIFO.
+class CountedRead {
+ public:
+  CountedRead(const std::filesystem::path& path, ConversionMeter& meter, Problems& problems)
+      : path_(path),
+        meter_(meter),
+        problems_(problems),
+        file_(std::make_shared<Descriptor>(
+            ::open(path.c_str(), O_RDONLY | O_CLOEXEC | O_NONBLOCK | O_NOCTTY))) {
+    if (!file_->valid() || ::fstat(file_->get(), &status_) != 0) {
+      problems_.add(path_, 0, std::string("cannot open: ") + std::strerror(errno));
+      file_->reset();
+    } else if (!S_ISREG(status_.st_mode)) {
+      problems_.add(path_, 0, "not a regular file");
+      file_->reset();
+    }
+  }
+
+  bool valid() const { return file_->valid(); }
+  double written() const { return seconds_of(status_.st_mtim); }
+
+  std::size_t operator()(char* into, std::size_t room) const {
+    ssize_t got = ::read(file_->get(), into, room);
+    while (got < 0 && errno == EINTR) got = ::read(file_->get(), into, room);
+    if (got < 0) problems_.add(path_, 0, std::string("cannot read: ") + std::strerror(errno));
+    if (got <= 0) return 0;
+    meter_.bytes += static_cast<std::uint64_t>(got);
+    return static_cast<std::size_t>(got);
+  }
+
+ private:
+  const std::filesystem::path path_;
+  ConversionMeter& meter_;
+  Problems& problems_;
+  const std::shared_ptr<Descriptor> file_;  // std::function copies
+  struct stat status_ {};
+};
+
+}  // namespace
+
+RankRows::~RankRows() { meter_.rows += uncounted_; }
+
+void RankRows::open_next_file() {
+  const InputFile& input = files_[next_file_++];
+  CountedRead read(input.file.path, meter_, problems_);
+  if (!read.valid()) return;
+  Open opened;
+  opened.start = input.start;
+  opened.written = read.written();
+  opened.file = std::make_unique<RowFile>(input.file.path, std::move(read), problems_);
+  if (opened.file->next(opened.row)) open_.push_back(std::move(opened));
+}
+
+// Opens the files that may have a row before, or in the step of, the first row of the open files.
+void RankRows::open_due_files() {
+  const auto step = [](const Open& a, const Open& b) { return a.row.step < b.row.step; };
+  while (next_file_ < files_.size() && open_.size() < kMostOpen) {
+    const auto least = std::min_element(open_.begin(), open_.end(), step);
+    if (least != open_.end() && least->row.step < files_[next_file_].file.name.first_step) return;
+    open_next_file();
+  }
+}
+
+// Makes the file with the least step the current one: in the same step that of the last start, then the one
+// that was opened first.
+void RankRows::choose() {
+  current_ = 0;
+  for (std::size_t i = 1; i < open_.size(); ++i) {
+    const std::int64_t step = open_[i].row.step;
+    const std::int64_t least = open_[current_].row.step;
+    if (step < least || (step == least && open_[i].start > open_[current_].start)) current_ = i;
+  }
+}
+
+// False: there is no further row.
+bool RankRows::advance() {
+  if (meter_.stop.load(std::memory_order_relaxed)) return false;
+  open_due_files();
+  if (open_.empty()) return false;
+  choose();
+  return true;
+}
+
+void RankRows::problem(const Row& row, const std::string& text) {
+  problems_.add(open_[current_].file->path(), row.line, text + "; the row is left out");
+}
+
+bool RankRows::is_wanted(const Row& row) {
+  if (row.step != step_) {
+    step_ = row.step;
+    start_of_step_ = open_[current_].start;
+  }
+  if (open_[current_].start != start_of_step_) {
+    ++meter_.repeated;
+    return false;
+  }
+  if (row.mask == 0) return false;
+  const auto id = names_.id_of(row.vpp_stage, row.name);
+  if (!id || last_steps_.size() >= kMaxTargets) {
+    problem(row, "more than " + std::to_string(kMaxTargets) + " names and micro steps");
+    return false;
+  }
+  target_ = *id;
+  const std::uint64_t key = std::uint64_t{*id} << 32 | static_cast<std::uint32_t>(row.micro_step);
+  const auto [last, is_new] = last_steps_.try_emplace(key, row.step);
+  if (is_new || std::exchange(last->second, row.step) != row.step) return true;
+  problem(row, "found a second row of \"" + std::string(row.name.substr(0, 100)) + "\" in step " +
+                   std::to_string(row.step) + "; expected one");
+  return false;
+}
+
+const Row* RankRows::next() {
+  bool used = step_ >= 0;  // the row of `current_` was returned
+  for (;;) {
+    if (used && !open_.empty() && !open_[current_].file->next(open_[current_].row))
+      open_.erase(open_.begin() + static_cast<std::ptrdiff_t>(current_));
+    if (!advance()) {
+      open_.clear();
+      return nullptr;
+    }
+    used = true;
+    if (is_wanted(open_[current_].row)) break;
+  }
+  if (++uncounted_ == kRowsBetweenCounts) meter_.rows += std::exchange(uncounted_, 0);
+  return &open_[current_].row;
+}
+
+}  // namespace gradmon

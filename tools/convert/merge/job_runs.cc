@@ -1,0 +1,131 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "tools/convert/merge/job_runs.h"
+
+#include <nlohmann/json.hpp>
+#include <set>
+#include <system_error>
+
+#include "control/files/checked_file.h"
+
+namespace gradmon {
+namespace {
+
+namespace fs = std::filesystem;
+using Json = nlohmann::ordered_json;
+
+constexpr off_t kMaxRunFileBytes = off_t{64} << 20;
+
+// The value of a key, or another if there is none of that type.
+std::string text_at(const Json& json, const char* key) {
+  const auto found = json.find(key);
+  return found != json.end() && found->is_string() ? found->get<std::string>() : "";
+}
+std::int64_t integer_at(const Json& json, const char* key, std::int64_t otherwise) {
+  const auto found = json.find(key);
+  return found != json.end() && found->is_number_integer() ? found->get<std::int64_t>() : otherwise;
+}
+bool flag_at(const Json& json, const char* key) {
+  const auto found = json.find(key);
+  return found != json.end() && found->is_boolean() && found->get<bool>();
+}
+std::string dump_at(const Json& json, const char* key) {
+  const auto found = json.find(key);
+  return found == json.end() ? "" : found->dump(-1, ' ', false, Json::error_handler_t::replace);
+}
+
+// Calls `each` with the objects in the list at `key`.
+template <class Each>
+void each_object(const Json& json, const char* key, const Each& each) {
+  const auto list = json.find(key);
+  if (list == json.end() || !list->is_array()) return;
+  for (const Json& entry : *list) {
+    if (entry.is_object()) each(entry);
+  }
+}
+
+RunNotes read_notes(const fs::path& file, Problems& problems) {
+  std::error_code ignored;
+  if (!fs::exists(file, ignored)) return {};
+  const auto text = read_checked_file(file, 0, [](const struct stat& status) -> std::string {
+    if (!S_ISREG(status.st_mode)) return "not a regular file";
+    return status.st_size > kMaxRunFileBytes ? "larger than 64 MiB" : "";
+  });
+  auto notes = text ? parse_run_notes(*text) : tl::unexpected(text.error());
+  if (notes) return std::move(*notes);
+  problems.add(file, 0, notes.error());
+  return {};
+}
+
+// An output directory, and the runs that are meant.
+struct Place {
+  fs::path output_dir;
+  std::vector<Run> runs;
+  bool read_by_runs_in = true;  // a run-{id}.json that cannot be read is reported already
+};
+
+tl::expected<Place, std::string> look_at(const fs::path& path, Problems& problems) {
+  std::error_code ignored;
+  const fs::path full = fs::absolute(path, ignored).lexically_normal();
+  const fs::path whole = full.has_filename() ? full : full.parent_path();
+  if (fs::is_directory(whole, ignored)) {
+    auto runs = runs_in(whole, problems);
+    if (!runs) return tl::unexpected(runs.error());
+    if (!runs->empty()) return Place{whole, std::move(*runs)};
+    // find_run() knows a rank's directory by its CSV files; it may have a database alone.
+    if (const auto name = parse_rank_directory(whole.filename().string()))
+      return Place{whole.parent_path(), {Run{name->id, name->time, {{name->rank, whole}}}}, false};
+  }
+  auto one = find_run(whole, "", problems);
+  if (!one) return tl::unexpected(one.error());
+  return Place{whole.parent_path(), {std::move(*one)}};
+}
+
+}  // namespace
+
+tl::expected<RunNotes, std::string> parse_run_notes(const std::string& text) {
+  const auto json = Json::parse(text, nullptr, false);
+  if (!json.is_object() || integer_at(json, "format", 0) != 1)
+    return tl::unexpected(std::string("expected a JSON object with \"format\": 1"));
+  RunNotes notes;
+  notes.world_size = integer_at(json, "world_size", -1);
+  notes.revisions_left_out = integer_at(json, "revisions_left_out", 0);
+  notes.scopes = dump_at(json, "scopes");
+  if (const auto versions = json.find("versions"); versions != json.end() && versions->is_object()) {
+    for (const auto& [name, version] : versions->items()) {
+      if (version.is_string()) notes.versions.emplace_back(name, version.get<std::string>());
+    }
+  }
+  each_object(json, "ranks", [&](const Json& rank) {
+    notes.ranks.push_back({integer_at(rank, "rank", -1), text_at(rank, "host"), integer_at(rank, "pid", 0)});
+  });
+  each_object(json, "revisions", [&](const Json& one) {
+    notes.revisions.push_back({integer_at(one, "revision", 0), integer_at(one, "effective_step", 0),
+                               flag_at(one, "on"), text_at(one, "cause"), text_at(one, "by"),
+                               dump_at(one, "config")});
+  });
+  return notes;
+}
+
+tl::expected<std::vector<JobRun>, std::string> job_runs(const std::vector<fs::path>& places,
+                                                        Problems& problems) {
+  std::vector<JobRun> jobs;
+  std::set<fs::path> known;  // directories of ranks
+  for (const fs::path& path : places) {
+    auto place = look_at(path, problems);
+    if (!place) return tl::unexpected(place.error());
+    for (Run& run : place->runs) {
+      Run fresh{run.id, run.started, {}};
+      for (RankDirectory& rank : run.ranks) {
+        if (known.insert(rank.path.lexically_normal()).second) fresh.ranks.push_back(std::move(rank));
+      }
+      if (fresh.ranks.empty()) continue;
+      Problems reported_already;
+      RunNotes notes = read_notes(place->output_dir / ("run-" + fresh.id + ".json"),
+                                  place->read_by_runs_in ? reported_already : problems);
+      jobs.push_back({std::move(fresh), place->output_dir, std::move(notes)});
+    }
+  }
+  return jobs;
+}
+
+}  // namespace gradmon

@@ -1,0 +1,56 @@
+// SPDX-License-Identifier: Apache-2.0
+#pragma once
+
+#include <cstdint>
+#include <filesystem>
+#include <string>
+#include <tl/expected.hpp>
+#include <utility>
+#include <vector>
+
+#include "tools/analyse/rows/problems.h"
+#include "tools/analyse/rows/runs.h"
+
+namespace gradmon {
+
+// What run-{id}.json says of a run (FORMAT.md). Empty where there is no such file.
+struct RunNotes {
+  struct RankNote {
+    std::int64_t rank = 0;
+    std::string host;
+    std::int64_t pid = 0;
+  };
+  struct RevisionNote {
+    std::int64_t revision = 0;
+    std::int64_t effective_step = 0;
+    bool on = false;
+    std::string cause;
+    std::string by;
+    std::string config;  // JSON
+  };
+
+  std::int64_t world_size = -1;  // -1: unknown
+  std::vector<std::pair<std::string, std::string>> versions;
+  std::vector<RankNote> ranks;
+  std::vector<RevisionNote> revisions;
+  std::int64_t revisions_left_out = 0;
+  std::string scopes;  // JSON; "": none
+};
+
+// The text of a run-{id}.json. An error says what was expected. Pure.
+tl::expected<RunNotes, std::string> parse_run_notes(const std::string& text);
+
+// One start of the job.
+struct JobRun {
+  Run run;
+  std::filesystem::path output_dir;
+  RunNotes notes;
+};
+
+// The runs at the places, in the order given, each once: all runs of an output directory, the oldest first;
+// the run of a run-{id}.json; or one rank's directory. An error names the place and what was expected there.
+// A run-{id}.json that cannot be read is a problem.
+tl::expected<std::vector<JobRun>, std::string> job_runs(const std::vector<std::filesystem::path>& places,
+                                                        Problems& problems);
+
+}  // namespace gradmon

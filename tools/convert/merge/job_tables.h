@@ -1,0 +1,28 @@
+// SPDX-License-Identifier: Apache-2.0
+// The tables of a merged database that say what job it is of (CONVERT.md).
+#pragma once
+
+#include <map>
+#include <string>
+#include <utility>
+#include <vector>
+
+#include "tools/convert/merge/job_runs.h"
+#include "tools/convert/merge/start_writer.h"
+#include "writers/sqlite/sqlite_database.h"
+
+namespace gradmon {
+
+// What was taken from each directory, by index of the run and rank.
+using JobExtents = std::map<std::pair<std::size_t, int>, StartExtent>;
+
+// Makes and fills job_about, job_runs, job_versions, job_ranks, job_revisions and job_problems. `version`: of
+// this program.
+[[nodiscard]] SqliteResult<void> write_job_tables(SqliteDatabase& database, const std::vector<JobRun>& runs,
+                                                  const JobExtents& extents, const Problems& problems,
+                                                  const std::string& version);
+
+// Makes and fills job_gaps from the rows that are there.
+[[nodiscard]] SqliteResult<void> write_job_gaps(SqliteDatabase& database);
+
+}  // namespace gradmon

@@ -1,0 +1,65 @@
+// SPDX-License-Identifier: Apache-2.0
+#pragma once
+
+#include <array>
+#include <cstdint>
+#include <filesystem>
+#include <memory>
+#include <string>
+#include <tl/expected.hpp>
+#include <unordered_set>
+#include <vector>
+
+#include "tools/analyse/rows/problems.h"
+#include "tools/convert/database/new_database.h"
+#include "tools/convert/input/conversion_meter.h"
+#include "tools/gradmonctl/query/rank_database.h"
+#include "writers/sinks/sqlite/step_writer.h"
+
+namespace gradmon {
+
+// The steps of each kind that a rank has rows of.
+using StepsOfKinds = std::array<std::unordered_set<std::int64_t>, kKinds>;
+
+// How much of a rank was taken from one start of the job. A value.
+struct StartExtent {
+  std::uint64_t rows = 0;
+  std::int64_t first_step = -1;  // -1: no row
+  std::int64_t last_step = -1;
+};
+
+// Writes what one start of the job has left in the directory of one rank: the rows of its database, then
+// those of its CSV files that the database lacks. Later starts come first: steps of a kind that they have are
+// left out, and counted in the meter. One thread.
+class StartWriter {
+ public:
+  // `taken`: the steps of later starts. All references must outlive this object.
+  StartWriter(int rank, const StepsOfKinds& taken, NewDatabase& database, ConversionMeter& meter,
+              Problems& problems);
+
+  // An error is one of the new database, and ends the merge. What cannot be read is a problem.
+  [[nodiscard]] tl::expected<void, std::string> write(const std::filesystem::path& directory);
+
+  const StartExtent& extent() const { return extent_; }
+  const StepsOfKinds& steps() const { return steps_; }
+
+ private:
+  SqliteResult<void> write_database(const std::filesystem::path& file);
+  SqliteResult<void> write_metric(RankDatabase& from, const StoredMetric& metric);
+  SqliteResult<void> write_files(const std::filesystem::path& directory);
+  // `records`: of one kind, with ascending steps.
+  SqliteResult<void> write_records(Kind kind, const std::vector<Record>& records);
+
+  const int rank_;
+  const StepsOfKinds& taken_;
+  NewDatabase& database_;
+  ConversionMeter& meter_;
+  Problems& problems_;
+  const std::shared_ptr<NameTable> names_ = std::make_shared<NameTable>();
+  StepWriter writer_;
+  std::vector<Record> of_step_;
+  StepsOfKinds steps_;
+  StartExtent extent_;
+};
+
+}  // namespace gradmon

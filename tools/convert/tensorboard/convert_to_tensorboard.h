@@ -1,0 +1,21 @@
+// SPDX-License-Identifier: Apache-2.0
+#pragma once
+
+#include <filesystem>
+#include <string>
+#include <tl/expected.hpp>
+
+#include "tools/convert/input/conversion_meter.h"
+#include "tools/convert/input/conversion_tasks.h"
+
+namespace gradmon {
+
+// Writes event files as `output`/rank{R}/{prefix}/events…, one directory for each task that has rows. Returns
+// when all is written, or after the meter was stopped. `threads`: so many directories are made at a time, at
+// least 1; the files have the same content with any number. The first error ends the conversion, and names
+// the file. Starts threads.
+tl::expected<void, std::string> convert_to_tensorboard(const ConversionTasks& tasks,
+                                                       const std::filesystem::path& output, int threads,
+                                                       ConversionMeter& meter, Problems& problems);
+
+}  // namespace gradmon

@@ -1,0 +1,71 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "tools/convert/tensorboard/event_directory.h"
+
+#include <utility>
+
+#include "writers/sinks/tensorboard/scalar_event.h"
+#include "writers/sinks/tensorboard/tags.h"
+#include "writers/sinks/tensorboard/text_event.h"
+
+namespace gradmon {
+namespace {
+
+constexpr std::size_t kBytesOfAPart = std::size_t{1} << 20U;
+constexpr std::int32_t kSmallMicroSteps = 1024;
+
+std::string micro_step_text(std::int32_t micro_step) { return ":micro" + std::to_string(micro_step); }
+
+}  // namespace
+
+EventDirectory::EventDirectory(std::filesystem::path directory) : directory_(std::move(directory)) {
+  for (Field field = 0; field < kFields; ++field) suffixes_[field] = std::string("/") + name_of_field(field);
+  for (std::int32_t i = 0; i < kSmallMicroSteps; ++i) micro_steps_.push_back(micro_step_text(i));
+}
+
+std::string_view EventDirectory::target_tag(const RankRows& rows) {
+  const std::uint32_t id = rows.target();
+  if (id >= targets_.size()) targets_.resize(id + std::size_t{1});
+  if (targets_[id].empty())
+    targets_[id] = "vp" + tag_of_target(rows.names().vpp_stage(id), rows.names().name(id));
+  return targets_[id];
+}
+
+void EventDirectory::append(const RankRows& rows, const Row& row) {
+  const std::string_view target = target_tag(rows);
+  std::string_view micro_step;
+  if (row.micro_step >= kSmallMicroSteps) {
+    micro_step = large_micro_step_ = micro_step_text(row.micro_step);
+  } else if (row.micro_step >= 0) {
+    micro_step = micro_steps_[static_cast<std::size_t>(row.micro_step)];
+  }
+  std::array<TaggedNumber, kFields> numbers;
+  std::size_t count = 0;
+  for (Field field = 0; field < kFields; ++field) {
+    if (row.has(field))
+      numbers[count++] = {target, micro_step, suffixes_[field], static_cast<float>(row.values[field])};
+  }
+  append_scalar_event(part_.bytes, row.step, rows.written(), numbers.data(), numbers.data() + count);
+  part_.ends.push_back(part_.bytes.size());
+}
+
+tl::expected<void, std::string> EventDirectory::flush(double wall_time) {
+  if (part_.ends.empty()) return {};
+  const auto outcome = files_.append(directory_, file_version_record(wall_time), part_);
+  part_.bytes.clear();
+  part_.ends.clear();
+  if (!outcome.error.empty()) return tl::unexpected(outcome.error);
+  return {};
+}
+
+tl::expected<void, std::string> EventDirectory::write(RankRows& rows) {
+  double wall_time = 0;
+  while (const Row* const row = rows.next()) {
+    wall_time = rows.written();
+    append(rows, *row);
+    if (part_.bytes.size() < kBytesOfAPart) continue;
+    if (auto flushed = flush(wall_time); !flushed) return flushed;
+  }
+  return flush(wall_time);
+}
+
+}  // namespace gradmon
