@@ -14,6 +14,7 @@
 #include "control/files/descriptor.h"
 #include "control/log.h"
 #include "writers/sinks/sqlite/metrics_schema.h"
+#include "writers/sqlite/unmapped_vfs.h"
 
 namespace gradmon {
 namespace {
@@ -24,7 +25,7 @@ constexpr std::array kCompanions = {"-wal", "-shm", "-journal"};
 // Checkpoints need two fsync() each, whatever their size.
 constexpr const char* kSettings =
     "PRAGMA synchronous = NORMAL; PRAGMA cache_size = -8192; PRAGMA wal_autocheckpoint = 2000; "
-    "PRAGMA journal_size_limit = 16777216; PRAGMA temp_store = MEMORY;";
+    "PRAGMA journal_size_limit = 16777216; PRAGMA temp_store = MEMORY; PRAGMA mmap_size = 0;";
 
 fs::path beside(const fs::path& path, const std::string& suffix) { return path.string() + suffix; }
 
@@ -142,7 +143,8 @@ SqliteResult<bool> MetricsFile::is_ours() {
 }
 
 SqliteResult<void> MetricsFile::configure() {
-  journal_ = options_.journal(path_.parent_path());
+  // Without the VFS the index of a write-ahead log would be mapped, and whoever truncates it ends the program.
+  journal_ = unmapped_vfs() != nullptr ? options_.journal(path_.parent_path()) : JournalMode::rollback;
   const auto empty = database_.integer("SELECT count(*) FROM sqlite_schema");
   if (!empty) return tl::unexpected(empty.error());
   if (*empty == 0) {
