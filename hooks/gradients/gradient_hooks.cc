@@ -129,7 +129,8 @@ class GradientHooks::Slot {
     return left_unread_ || (postponed_ && !used_count_);
   }
 
-  // Passes the deliveries that an update has used; all, if there was no update. Call it while disarmed. The deliveries passed to `take` do not change until the next step.
+  // Passes the deliveries that an update has used; all, if there was no update. Call it while disarmed. The
+  // deliveries passed to `take` do not change until the next step.
   template <typename Take>
   void each_delivery(Take take) const {
     const std::lock_guard lock(mutex_);

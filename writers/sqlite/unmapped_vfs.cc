@@ -6,6 +6,7 @@
 #include <unistd.h>
 
 #include <algorithm>
+#include <array>
 #include <cstddef>
 #include <cstdint>
 #include <cstring>
@@ -43,7 +44,6 @@ class PrivateIndex {
     if (region.own.empty()) {
       region.own.resize(bytes / sizeof(std::uint32_t));
       region.common.resize(region.own.size());
-      region.fresh.resize(region.own.size());
       region.shared = shared;
       if (!copy(region.own.data(), shared, bytes, Direction::from_shared)) lost_ = true;
       region.common = region.own;
@@ -54,30 +54,30 @@ class PrivateIndex {
   // Gives other processes what SQLite has changed; the rest may be theirs. In ascending order: the header of
   // the index has two copies, and SQLite has a barrier between them.
   void push() {
-    for (Region& region : regions_) {
-      for (std::size_t at = 0; at < region.own.size() && !lost_;) {
-        at = next_change(region, at);
-        std::size_t end = at;
-        while (end < region.own.size() && region.own[end] != region.common[end]) ++end;
-        if (end != at) push(region, at, end);
-        at = end;
-      }
-    }
+    if (!is_mapped()) return;
+    push(regions_[0], 0, kEndOfReaders);
+    if (!writing_) return;  // Only the writer changes more.
+    push(regions_[0], kEndOfReaders, regions_[0].own.size());
+    for (std::size_t i = 1; i < regions_.size(); ++i) push(regions_[i], 0, regions_[i].own.size());
   }
 
   // Takes what other processes have changed. After push().
   void pull() {
-    for (std::size_t i = 0; i < regions_.size() && !lost_; ++i) {
-      Region& region = regions_[i];
-      const std::size_t bytes = bytes_of(region.own.size());
-      if (bytes == 0) continue;
-      if (!copy(region.fresh.data(), region.shared, bytes, Direction::from_shared) ||
-          (writing_ && !is_as_we_left_it(region, i == 0))) {
-        lost_ = true;
-      } else {
-        std::memcpy(region.own.data(), region.fresh.data(), bytes);
-        std::memcpy(region.common.data(), region.fresh.data(), bytes);
-      }
+    if (!is_mapped() || lost_) return;
+    Region& first = regions_[0];
+    std::array<std::uint32_t, kEndOfReaders> fresh;
+    if (!copy(fresh.data(), first.shared, sizeof fresh, Direction::from_shared)) {
+      lost_ = true;
+      return;
+    }
+    const bool same_log = std::memcmp(fresh.data(), first.common.data(), bytes_of(kFirstOfReaders)) == 0;
+    if (!same_log && writing_) {  // Nobody else may write it.
+      lost_ = true;
+    } else if (same_log) {  // Then the rest of the index is the same, too.
+      std::copy(fresh.begin(), fresh.end(), first.common.begin());
+      std::copy(fresh.begin(), fresh.end(), first.own.begin());
+    } else {
+      for (Region& region : regions_) pull(region);
     }
   }
 
@@ -97,40 +97,48 @@ class PrivateIndex {
   struct Region {
     std::vector<std::uint32_t> own;     // SQLite's
     std::vector<std::uint32_t> common;  // as after the last copy
-    std::vector<std::uint32_t> fresh;   // during a copy
     volatile void* shared = nullptr;
   };
 
+  // Region 0 comes first, with the headers.
+  bool is_mapped() const { return !regions_.empty() && !regions_[0].own.empty(); }
+
   static std::size_t bytes_of(std::size_t words) { return words * sizeof(std::uint32_t); }
 
-  // The next word that SQLite has changed; the number of words if there is none.
-  static std::size_t next_change(const Region& region, std::size_t at) {
-    const std::size_t words = region.own.size();
-    while (at < words) {
-      const std::size_t block = std::min(kWordsOfBlock - at % kWordsOfBlock, words - at);
+  // The first word from `at` on that SQLite has changed; `end` if there is none.
+  static std::size_t next_change(const Region& region, std::size_t at, std::size_t end) {
+    while (at < end) {
+      const std::size_t block = std::min(kWordsOfBlock - at % kWordsOfBlock, end - at);
       if (std::memcmp(region.own.data() + at, region.common.data() + at, bytes_of(block)) != 0) {
         while (region.own[at] == region.common[at]) ++at;
         return at;
       }
       at += block;
     }
-    return words;
-  }
-
-  static bool is_as_we_left_it(const Region& region, bool has_header) {
-    const auto same = [&](std::size_t begin, std::size_t end) {
-      return std::memcmp(region.fresh.data() + begin, region.common.data() + begin, bytes_of(end - begin)) ==
-             0;
-    };
-    const std::size_t words = region.own.size();
-    return has_header ? same(0, kFirstOfReaders) && same(kEndOfReaders, words) : same(0, words);
+    return end;
   }
 
   void push(Region& region, std::size_t begin, std::size_t end) {
-    std::uint32_t* const own = region.own.data() + begin;
-    auto* const shared = static_cast<volatile std::uint32_t*>(region.shared) + begin;
-    if (!copy(own, shared, bytes_of(end - begin), Direction::to_shared)) lost_ = true;
-    std::memcpy(region.common.data() + begin, own, bytes_of(end - begin));
+    end = std::min(end, region.own.size());
+    while (!lost_ && (begin = next_change(region, begin, end)) < end) {
+      std::size_t after = begin;
+      while (after < end && region.own[after] != region.common[after]) ++after;
+      auto* const shared = static_cast<volatile std::uint32_t*>(region.shared) + begin;
+      const std::size_t bytes = bytes_of(after - begin);
+      if (!copy(region.own.data() + begin, shared, bytes, Direction::to_shared)) lost_ = true;
+      std::memcpy(region.common.data() + begin, region.own.data() + begin, bytes);
+      begin = after;
+    }
+  }
+
+  void pull(Region& region) {
+    const std::size_t bytes = bytes_of(region.own.size());
+    if (bytes == 0 || lost_) return;
+    if (!copy(region.common.data(), region.shared, bytes, Direction::from_shared)) {
+      lost_ = true;
+    } else {
+      std::memcpy(region.own.data(), region.common.data(), bytes);
+    }
   }
 
   std::vector<Region> regions_;

@@ -104,6 +104,30 @@ TEST_CASE("a connection sees what others have committed, and they see its own") 
   }
 }
 
+TEST_CASE("an index of several regions is shared like a small one") {
+  const TemporaryDirectory scratch;
+  const fs::path path = new_database(scratch / "a.db");
+  auto one = opened(path);
+  auto other = opened(path);
+  auto reader = opened(path, Access::read_only);
+  for (SqliteDatabase* const database : {&one, &other})
+    REQUIRE(database->run("PRAGMA wal_autocheckpoint = 0; PRAGMA synchronous = OFF"));
+  const std::string rows =
+      "WITH RECURSIVE many (i) AS (SELECT 1 UNION ALL SELECT i + 1 FROM many WHERE i < 1000) "
+      "INSERT INTO t SELECT randomblob(3000) FROM many";  // 4 KiB pages: a page each
+  for (int i = 1; i <= 12; ++i) {                         // a region has about 4,000 pages
+    REQUIRE((i % 2 == 0 ? one : other).run(rows));
+    REQUIRE(reader.integer("SELECT count(*) FROM t").value() == i * 1000 + 1);
+    REQUIRE((i % 2 == 0 ? other : one).integer("SELECT count(*) FROM t").value() == i * 1000 + 1);
+  }
+  REQUIRE(fs::file_size(index_of(path)) >= 3 * 32768);
+  CHECK(reader.text("PRAGMA integrity_check").value() == "ok");
+  CHECK(one.run("PRAGMA wal_checkpoint(TRUNCATE)"));
+  CHECK(other.text("PRAGMA integrity_check").value() == "ok");
+  CHECK(other.run(rows));
+  CHECK(reader.integer("SELECT count(*) FROM t").value() == 13'001);
+}
+
 TEST_CASE("processes that write at the same time lose no update") {
   const TemporaryDirectory scratch;
   const fs::path path = new_database(scratch / "a.db");
@@ -114,7 +138,8 @@ TEST_CASE("processes that write at the same time lose no update") {
       auto database = opened(path);
       if (!database.run("PRAGMA synchronous = OFF; PRAGMA wal_autocheckpoint = 7")) return false;
       for (int i = 0; i < kUpdates; ++i) {
-        if (!database.run("BEGIN IMMEDIATE; UPDATE t SET n = n + 1 WHERE n >= 0; INSERT INTO t VALUES (-1); COMMIT"))
+        if (!database.run(
+                "BEGIN IMMEDIATE; UPDATE t SET n = n + 1 WHERE n >= 0; INSERT INTO t VALUES (-1); COMMIT"))
           return false;
       }
       return true;
