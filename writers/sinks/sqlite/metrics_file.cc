@@ -97,6 +97,7 @@ tl::expected<void, std::string> MetricsFile::open_existing() {
   if (!opened) return failure("open", opened.error().text);
   database_ = std::move(*opened);
   const auto prepared = [this]() -> SqliteResult<void> {
+    if (auto set = avoid_mapped_index(); !set) return set;
     auto ours = is_ours();
     if (!ours) return tl::unexpected(ours.error());
     if (!*ours)
@@ -126,6 +127,13 @@ tl::expected<void, std::string> MetricsFile::create_file() const {
   const Descriptor file(::open(path_.c_str(), O_RDWR | O_CREAT | O_EXCL | O_NOFOLLOW | O_CLOEXEC, 0640));
   if (file.get() < 0) return failure("make", message(errno));
   return {};
+}
+
+// Without the VFS a file with a write-ahead log is opened exclusively, until its journal is another: then the
+// index is private memory.
+SqliteResult<void> MetricsFile::avoid_mapped_index() {
+  if (unmapped_vfs() != nullptr) return {};
+  return database_.run("PRAGMA locking_mode = EXCLUSIVE");
 }
 
 // Whether the database has this schema or is empty. Gives an empty one its schema.
@@ -159,6 +167,7 @@ SqliteResult<void> MetricsFile::configure() {
     if (!second) return tl::unexpected(second.error());
   }
   journal_ = *mode == "wal" ? JournalMode::wal : JournalMode::rollback;
+  if (auto set = database_.run("PRAGMA locking_mode = NORMAL"); !set) return set;
   return *empty == 0 ? create_schema() : SqliteResult<void>{};
 }
 
