@@ -34,19 +34,29 @@ std::vector<WatchedTensor> select(const WatchedModel& model, const std::vector<s
   return watched;
 }
 
-// Finds an optimizer's parameters among the watched ones. Leaves out the parameters of which this rank
-// writes only the unreduced gradient.
+// Finds an optimizer's parameters among the watched ones.
 class ParameterIndices {
  public:
-  explicit ParameterIndices(const std::vector<WatchedTensor>& watched) {
+  explicit ParameterIndices(const std::vector<WatchedTensor>& watched) : watched_(watched) {
     for (std::size_t i = 0; i < watched.size(); ++i) {
-      if (watched[i].before_reduction_only) continue;
       all_.push_back(i);
       indices_.emplace(watched[i].tensor.unsafeGetTensorImpl(), i);
     }
   }
 
-  std::vector<std::size_t> of(const std::vector<at::Tensor>& optimizer_parameters) const {
+  // No parameters: the optimizer holds all.
+  Update update_of(const std::vector<at::Tensor>& optimizer_parameters, const OptimizerState* state) const {
+    Update update;
+    update.state = state;
+    for (const std::size_t i : held_by(optimizer_parameters)) {
+      auto& indices = watched_[i].before_reduction_only ? update.unreduced_only : update.parameter_indices;
+      indices.push_back(i);
+    }
+    return update;
+  }
+
+ private:
+  std::vector<std::size_t> held_by(const std::vector<at::Tensor>& optimizer_parameters) const {
     if (optimizer_parameters.empty()) return all_;
     std::vector<std::size_t> found;
     for (const at::Tensor& parameter : optimizer_parameters) {
@@ -58,7 +68,7 @@ class ParameterIndices {
     return found;
   }
 
- private:
+  const std::vector<WatchedTensor>& watched_;
   std::vector<std::size_t> all_;  // ascending
   std::unordered_map<const void*, std::size_t> indices_;
 };
@@ -112,12 +122,12 @@ class HookSet::Attached {
   bool collecting() const noexcept { return collecting_; }
 
   void before_update(const std::vector<at::Tensor>& optimizer_parameters, const OptimizerState* state) {
-    const Update update{parameter_indices_.of(optimizer_parameters), state};
+    const Update update = parameter_indices_.update_of(optimizer_parameters, state);
     for (const auto& probe : probes_) probe->before_update(update);
   }
 
   void after_update(const std::vector<at::Tensor>& optimizer_parameters, const OptimizerState* state) {
-    const Update update{parameter_indices_.of(optimizer_parameters), state};
+    const Update update = parameter_indices_.update_of(optimizer_parameters, state);
     for (const auto& probe : probes_) probe->after_update(update);
   }
 

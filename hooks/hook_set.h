@@ -32,8 +32,9 @@ class OptimizerState;
 //   begin_step(n, collect)  backward…  before_update  optimizer  after_update  end_step
 //
 // Records of step n are passed to the stream in end_step, in this order:
-//   grad_unreduced  the gradient after the last accumulation of the step, before any other
-//                   hook (DDP's) reduces it; sequence: order of first arrival
+//   grad_unreduced  the gradient after the last accumulation of the step before the parameter's last
+//                   before_update, and before any other hook (DDP's) reduces it; if the step updates
+//                   other parameters only, after its last accumulation; sequence: order of first arrival
 //   grad_reduced    the gradient at before_update; of several calls, the last
 //   param_origin    the parameter at before_update; of several calls, the first
 //   param_updated   the parameter at after_update; of several calls, the last

@@ -81,8 +81,9 @@ class GradientHooks::Slot {
 
   void begin_step() {
     const std::lock_guard lock(mutex_);
-    delivered_ = moved_to_main_ = false;
+    delivered_ = moved_to_main_ = left_unread_ = false;
     postponed_.reset();
+    used_count_.reset();
     delivery_count_ = 0;
     before_ = GradientMark::of(watched_.tensor);
   }
@@ -98,6 +99,21 @@ class GradientHooks::Slot {
     return false;
   }
 
+  // An optimizer is about to use the gradient. What is delivered from now on counts only if another update
+  // follows in this step.
+  void before_update() {
+    const std::lock_guard lock(mutex_);
+    if (delivery_count_ > used()) left_unread_ = postponed_.has_value();
+    postponed_.reset();
+    last_mark_.reset();
+    moved_to_main_ = false;
+    if (hooks_.settings_.reads == GradientReads::last_of_step && delivery_count_ == 2) {
+      std::swap(deliveries_[0].reading, deliveries_[1].reading);  // keeps the order of the first arrivals
+      delivery_count_ = 1;
+    }
+    used_count_ = delivery_count_;
+  }
+
   // Makes a postponed reading now, unless this pass will deliver to the parameter.
   void read_postponed() {
     const MainGradient main = main_gradient();
@@ -105,19 +121,20 @@ class GradientHooks::Slot {
     if (!postponed_ || reaches(accumulator_)) return;
     if (*postponed_ == GradientMark::of(watched_.tensor)) return read_accumulated(main);
     postponed_.reset();
-    deliveries_[0].reading.mark_not_applicable("the program changed the gradient between micro batches");
+    accumulated().reading.mark_not_applicable("the program changed the gradient between micro batches");
   }
 
   bool unread() const {
     const std::lock_guard lock(mutex_);
-    return postponed_.has_value();
+    return left_unread_ || (postponed_ && !used_count_);
   }
 
-  // Call it while disarmed. The deliveries passed to `take` do not change until the next step.
+  // Passes the deliveries that an update has used; all, if there was no update. Call it while disarmed. The
+  // deliveries passed to `take` do not change until the next step.
   template <typename Take>
   void each_delivery(Take take) const {
     const std::lock_guard lock(mutex_);
-    for (std::size_t i = 0; i < delivery_count_; ++i) {
+    for (std::size_t i = 0; i < used_count_.value_or(delivery_count_); ++i) {
       if (deliveries_[i].reading.has_value) take(deliveries_[i]);
     }
   }
@@ -179,21 +196,19 @@ class GradientHooks::Slot {
 
   void postpone() {
     detect_moved_gradient();
-    if (delivery_count_ == 0) next(0);
-    deliveries_[0].reading.has_value = false;
+    accumulated().reading.has_value = false;
     postponed_.emplace(GradientMark::of(watched_.tensor));
   }
 
   void read_accumulated(const MainGradient& main) {
     detect_moved_gradient();
-    if (delivery_count_ == 0) next(0);
     postponed_.reset();
-    read(deliveries_[0], main);
+    read(accumulated(), main);
   }
 
   void read_micro_batch(const variable_list& inputs, const MainGradient& main) {
     const int micro_step = hooks_.micro_batches_.enter().index;
-    if (delivery_count_ > 0 && deliveries_[delivery_count_ - 1].micro_step == micro_step) {
+    if (delivery_count_ > used() && deliveries_[delivery_count_ - 1].micro_step == micro_step) {
       hooks_.repeated_.fetch_add(1, std::memory_order_relaxed);
       return read(deliveries_[delivery_count_ - 1], main);
     }
@@ -224,6 +239,13 @@ class GradientHooks::Slot {
           "the program moves the gradient to main_grad after each backward");
     take(delivery, own);
   }
+
+  // For last_of_step: the delivery of the gradient that the next update will use.
+  GradientDelivery& accumulated() {
+    return delivery_count_ > used() ? deliveries_[delivery_count_ - 1] : next(0);
+  }
+
+  std::size_t used() const { return used_count_.value_or(0); }
 
   GradientDelivery& next(int micro_step) {
     delivered_ = true;
@@ -259,8 +281,11 @@ class GradientHooks::Slot {
   bool moved_to_main_ = false;  // in this step: see detect_moved_gradient()
   // Mark after the last unread delivery; unset if there was none.
   std::optional<std::optional<GradientMark>> postponed_;
+  bool left_unread_ = false;                  // the last update used a gradient that had not been read
   std::vector<GradientDelivery> deliveries_;  // the first `delivery_count_` belong to this step
   std::size_t delivery_count_ = 0;
+  // Number of deliveries, from the first, of gradients that an update has used; unset: no update yet.
+  std::optional<std::size_t> used_count_;
 };
 
 GradientHooks::GradientHooks(const std::vector<WatchedTensor>& watched, GradientHookSettings settings,
@@ -292,6 +317,11 @@ void GradientHooks::begin_last_micro_batch(const Slot& delivered) {
 }
 
 bool GradientHooks::took_part(std::size_t parameter) { return slots_[parameter]->took_part(); }
+
+void GradientHooks::before_update(const Update& update) {
+  for (const std::size_t i : update.parameter_indices) slots_[i]->before_update();
+  for (const std::size_t i : update.unreduced_only) slots_[i]->before_update();
+}
 
 void GradientHooks::write_rows(RowWriter& rows) {
   if (settings_.reads == GradientReads::nothing) return;

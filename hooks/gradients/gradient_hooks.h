@@ -20,7 +20,7 @@
 namespace gradmon {
 
 // `each_micro_batch`: the gradient that each micro batch adds. `last_of_step`: the gradient after the last
-// micro batch. `nothing`: no gradient; only which parameters took part.
+// micro batch before the last update. `nothing`: no gradient; only which parameters took part.
 enum class GradientReads : std::uint8_t { nothing, last_of_step, each_micro_batch };
 
 struct GradientHookSettings {
@@ -50,6 +50,10 @@ struct GradientDelivery {
 // micro batch (a tied weight under reentrant checkpointing), its reading is the gradient accumulated in
 // the step so far. repeated() counts this, and the log says it once.
 //
+// A gradient that arrives after an update of its parameter counts only if the parameter is updated again in
+// the step. Otherwise no optimizer uses it: it is what another optimizer's backward adds (a generator's, to
+// its discriminator). Without any update in the step, every gradient counts.
+//
 // For a parameter with a main gradient, the hook is the last one. It reads the main gradient if the
 // parameter's own gradient is gone by then, or if a fused kernel writes the main gradient only. Otherwise
 // it reads the own gradient. This is right if the program moves the own gradient once, after all micro
@@ -59,7 +63,8 @@ struct GradientDelivery {
 // last_of_step with known `micro_batches`: a parameter that the last micro batch does not reach is read
 // when the last micro batch begins; if the program has changed its gradient by then, it is not applicable. If
 // a step has fewer micro batches than promised, the parameters not yet read are counted as not applicable,
-// because their gradients may already be reduced. From then on every delivery is read.
+// because their gradients may already be reduced. From then on every delivery is read. An update before the
+// last micro batch has the same effect for the optimizer's parameters.
 class GradientHooks : public Probe {
  public:
   // `watched` and `fuse` must outlive this. Attaches no hook yet.
@@ -71,6 +76,7 @@ class GradientHooks : public Probe {
   void begin_step(Step step) override;
   // Releases the accumulators, except those of frozen parameters.
   void release_hooks() noexcept override;
+  void before_update(const Update& update) override;
   void disarm() noexcept override { armed_.store(false, std::memory_order_release); }
   void write_rows(RowWriter& rows) override;
 

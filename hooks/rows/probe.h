@@ -16,7 +16,8 @@ class ForwardListener;
 // One call of an optimizer's step: the watched parameters that it holds (their indices, ascending),
 // and its state (null: unknown).
 struct Update {
-  std::vector<std::size_t> parameter_indices;
+  std::vector<std::size_t> parameter_indices;  // this rank writes all their rows
+  std::vector<std::size_t> unreduced_only;     // WatchedTensor::before_reduction_only
   const OptimizerState* state = nullptr;
 
   at::Tensor gradient_of(const at::Tensor& parameter) const {

@@ -6,6 +6,8 @@
 #include <system_error>
 #include <utility>
 
+#include "writers/sqlite/unmapped_vfs.h"
+
 namespace gradmon {
 namespace {
 
@@ -148,6 +150,7 @@ SqliteValue SqliteStatement::value(int column) const {
 
 SqliteResult<SqliteDatabase> SqliteDatabase::open(const std::filesystem::path& path, Access access) {
   std::string name = ":memory:";
+  const char* vfs = nullptr;  // SQLite's default
   int flags = SQLITE_OPEN_NOMUTEX | SQLITE_OPEN_URI;
   switch (access) {
     case Access::read_only:
@@ -160,6 +163,7 @@ SqliteResult<SqliteDatabase> SqliteDatabase::open(const std::filesystem::path& p
       break;
     case Access::read_write:
       name = uri_of(path.string(), "");
+      vfs = unmapped_vfs();
       flags |= SQLITE_OPEN_READWRITE;
       break;
     case Access::in_memory:
@@ -167,7 +171,7 @@ SqliteResult<SqliteDatabase> SqliteDatabase::open(const std::filesystem::path& p
       break;
   }
   sqlite3* made = nullptr;
-  const int code = sqlite3_open_v2(name.c_str(), &made, flags, nullptr);
+  const int code = sqlite3_open_v2(name.c_str(), &made, flags, vfs);
   SqliteDatabase database;
   database.database_.reset(made);
   if (code != SQLITE_OK) return failure(made, code);

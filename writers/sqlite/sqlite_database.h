@@ -83,7 +83,7 @@ class SqliteDatabase {
   enum class Access : std::uint8_t {
     read_only,
     read_only_closed,  // as read_only, of a file that no process has open: needs no lock and no side file
-    read_write,        // the file must exist
+    read_write,        // the file must exist; with unmapped_vfs(), if there is one
     in_memory          // `path` is ignored
   };
 

@@ -26,10 +26,21 @@ except ImportError as error:
     ) from error
 
 from gradmon.colossalai_monitor import ColossalAIMonitor
+from gradmon.converting import CSV2DBConfig, csv2db, csv2tensorboard_by_step
 from gradmon.heatmapping import heatmap
 from gradmon.monitor import Monitor
 from gradmon.reading import load
 from gradmon.trainer_mon import TrainerMon
 
 __version__: str = _gradmon.version
-__all__ = ["ColossalAIMonitor", "Monitor", "TrainerMon", "__version__", "heatmap", "load"]
+__all__ = [
+    "CSV2DBConfig",
+    "ColossalAIMonitor",
+    "Monitor",
+    "TrainerMon",
+    "__version__",
+    "csv2db",
+    "csv2tensorboard_by_step",
+    "heatmap",
+    "load",
+]

@@ -1,20 +1,19 @@
 # SPDX-License-Identifier: Apache-2.0
 """Reads the rows of a job into one table."""
-import io
 import os
 import re
-from collections import defaultdict
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Callable, Collection, NamedTuple, Optional, Union
+from typing import TYPE_CHECKING, Any, Collection, Optional, Union
+
+from gradmon.forms import csv_files, databases, event_files
+from gradmon.forms.rows import COLUMNS, PLACE, Choice, RankDirectory
 
 if TYPE_CHECKING:
     import pandas
 
-COLUMNS = ["rank", "step", "micro_step", "kind", "name", "op", "value", "vpp_stage"]
+FORMS = ["csv", "sqlite", "tensorboard"]
 
 _RUN = re.compile(r"(?P<time>[A-Z][a-z]{2}\d\d_\d\d-\d\d-\d\d)-rank(?P<rank>\d+)-(?P<run>[0-9a-f]{8})$")
-_FILE = re.compile(r"(?P<kind>[a-z_]+?)_(?P<first>\d+)-(?P<last>\d+)(\.r\d+)?\.csv$")
-_NO_NUMBERS = ["vpp_stage", "name", "step", "micro_step", "shape", "dtype"]
 
 Names = Union[str, Collection[str], "re.Pattern[str]"]
 
@@ -27,6 +26,7 @@ def load(
     steps: Union[int, Collection[int], None] = None,
     ranks: Union[int, Collection[int], None] = None,
     names: Optional[Names] = None,
+    form: Optional[str] = None,
 ) -> "pandas.DataFrame":
     """Reads the rows of a job into one table, with one value per row.
 
@@ -35,7 +35,9 @@ def load(
     Parameters
     ----------
     path : str or path-like
-        The job's output directory, or the directory of one rank in it.
+        The job's output directory, or the directory of one rank in it. Also a database that
+        ``gradmonctl convert csv2db`` has made, or its directory, and the directory that ``csv2tb`` has
+        made.
     run : str, optional
         The 8 hex digits of one run. Default: the run written to last.
     kind : str or collection of str, optional
@@ -46,72 +48,94 @@ def load(
         Default: all.
     names : str, collection of str or compiled pattern, optional
         Names as in the files, or a pattern that is searched in them. Default: all.
+    form : {"csv", "sqlite", "tensorboard"}, optional
+        What is read: the CSV files, ``monitor_metrics.db`` or the event files of the ranks. Default: the
+        first of these that a rank has.
 
     Returns
     -------
     pandas.DataFrame
         Columns rank, step, micro_step (missing where a row is of the whole step), kind, name, op
         (the CSV column: norm, mg_direction, ...), value and vpp_stage. A value is NaN where NaN was
-        measured; a value that was not measured has no row. Sorted by step, then as written.
+        measured; a value that was not measured has no row. Sorted by step, then as written; in a
+        database, within a step, by kind and target. The table is alike for every form.
 
     Raises
     ------
     FileNotFoundError
-        If there is no run.
+        If there is no run, or it has no file of the form.
     ValueError
-        If a file cannot be read; the message names the file.
+        If a file cannot be read, or is a database that this process is writing; the message names the
+        file. If the form is none of the three.
 
     Notes
     -----
-    Needs pandas. A last line that is still being written is left out.
+    Needs pandas; event files need no TensorBoard. A last line or event that is still being written is
+    left out. CSV files have the values as rounded to ``ndigits``, a database has them exactly, event
+    files have the nearest float32. A database does not say whether ``grad_unreduced`` is of micro steps:
+    micro_step is missing there unless one is above 0. Event files have no ``samples`` of the scalars that
+    are not drawn over samples; histograms and texts in them are not read.
 
     Examples
     --------
     >>> rows = gradmon.load("monitor_output", kind="grad_reduced", steps=range(1000, 2000))
     >>> rows[rows["op"] == "norm"].groupby("name")["value"].max()
     """
-    import pandas
-
-    wanted_kinds, wanted_steps, wanted_ranks = _collection(kind), _collection(steps), _collection(ranks)
-    groups: "dict[tuple[str, bytes], list[_File]]" = defaultdict(list)
-    number = 0
-    for directory, rank in _ranks(Path(path), run):
-        if wanted_ranks is not None and rank not in wanted_ranks:
-            continue
-        for file, of_kind, first, last in _files(directory):
-            if wanted_kinds is not None and of_kind not in wanted_kinds:
-                continue
-            if wanted_steps is not None and not _meets(wanted_steps, first, last):
-                continue
-            header, _, body = file.read_bytes().partition(b"\n")
-            groups[of_kind, header].append(_File(file, rank, number, body[: body.rfind(b"\n") + 1]))
-            number += 1
-    tables = [_table(header, files, of_kind) for (of_kind, header), files in groups.items()]
-    if not tables:
-        return pandas.DataFrame(columns=COLUMNS)
-    table = pandas.concat(tables, ignore_index=True) if len(tables) > 1 else tables[0]
-    if wanted_steps is not None:
-        table = table[table["step"].isin(wanted_steps)]
+    choice = Choice(_collection(kind), _collection(steps), _collection(ranks))
+    table = _read(Path(path), run, choice, form)
+    for column, wanted in (("step", choice.steps), ("rank", choice.ranks), ("kind", choice.kinds)):
+        if wanted is not None:
+            table = table[table[column].isin(wanted)]
     if names is not None:
         table = table[_named(table["name"], names)]
-    return table.sort_values(["step", "file"], kind="stable", ignore_index=True)[COLUMNS]
+    return table.sort_values(["step", PLACE], kind="stable", ignore_index=True)[COLUMNS]
 
 
-class _File(NamedTuple):
-    path: Path
-    rank: int
-    number: int  # in reading order
-    body: bytes  # the whole lines after the header
+def _read(path: Path, run: Optional[str], choice: Choice, form: Optional[str]) -> "pandas.DataFrame":
+    if form is not None and form not in FORMS:
+        raise ValueError(f'form: found "{form}"; expected one of {", ".join(FORMS)}')
+    converted = _converted(path, choice) if run is None else None
+    if converted is not None:
+        return converted
+    directories = _ranks(path, run)
+    wanted = [each for each in directories if choice.ranks is None or each.rank in choice.ranks]
+    for found in [form] if form else FORMS:
+        if any(_has(directory.path, found) for directory in directories):
+            return _read_form(wanted, choice, found)
+    if form is not None:
+        raise FileNotFoundError(f"{path}: the run has no files of the form {form}")
+    return csv_files.read([], choice)
+
+
+def _converted(path: Path, choice: Choice) -> "Optional[pandas.DataFrame]":
+    """What `gradmonctl convert` has made there; None if it has made nothing."""
+    if path.is_file():
+        return databases.read([path], choice)
+    if _RUN.search(path.name):
+        return None
+    if (path / databases.FILE).exists():
+        return databases.read([path / databases.FILE], choice)
+    converted = event_files.converted_ranks(path)
+    return event_files.read_converted(converted, choice) if converted else None
+
+
+def _has(directory: Path, form: str) -> bool:
+    if form == "sqlite":
+        return (directory / databases.FILE).exists()
+    return csv_files.has_rows(directory) if form == "csv" else event_files.has_rows(directory)
+
+
+def _read_form(directories: "list[RankDirectory]", choice: Choice, form: str) -> "pandas.DataFrame":
+    if form == "csv":
+        return csv_files.read(directories, choice)
+    if form == "tensorboard":
+        return event_files.read(directories, choice)
+    files = [directory.path / databases.FILE for directory in directories]
+    return databases.read([file for file in files if file.exists()], choice)
 
 
 def _collection(value: Any) -> "Optional[Collection[Any]]":
     return [value] if isinstance(value, (str, int)) else value
-
-
-def _meets(steps: "Collection[int]", first: int, last: int) -> bool:
-    if isinstance(steps, range):
-        return bool(steps) and min(steps) <= last and max(steps) >= first
-    return any(first <= step <= last for step in steps)
 
 
 def _named(column: "pandas.Series[str]", names: Names) -> Any:
@@ -122,95 +146,18 @@ def _named(column: "pandas.Series[str]", names: Names) -> Any:
     return column.isin(found)
 
 
-def _ranks(path: Path, run: Optional[str]) -> "list[tuple[Path, int]]":
+def _ranks(path: Path, run: Optional[str]) -> "list[RankDirectory]":
     own = _RUN.search(path.name)
     if own:
-        return [(path, int(own["rank"]))]
+        return [RankDirectory(path, int(own["rank"]))]
     found = [
         (directory, match) for directory in sorted(path.iterdir()) if (match := _RUN.search(directory.name))
     ]
     if run is None and found:
         run = max(found, key=lambda item: item[0].stat().st_mtime)[1]["run"]
-    ranks = [(directory, int(match["rank"])) for directory, match in found if match["run"] == run]
+    ranks = [
+        RankDirectory(directory, int(match["rank"])) for directory, match in found if match["run"] == run
+    ]
     if not ranks:
         raise FileNotFoundError(f"{path}: no run{'' if run is None else ' ' + run} of gradmon's in it")
-    return sorted(ranks, key=lambda item: item[1])
-
-
-def _files(directory: Path) -> "list[tuple[Path, str, int, int]]":
-    return [
-        (file, match["kind"], int(match["first"]), int(match["last"]))
-        for file in sorted(directory.iterdir())
-        if (match := _FILE.search(file.name))
-    ]
-
-
-def _table(header: bytes, files: "list[_File]", kind: str) -> "pandas.DataFrame":
-    """Parses files with the same header in one pass. If that fails, parses each file alone, so that the
-    error names the faulty file."""
-    try:
-        return _parsed(header, files, kind)
-    except (ValueError, KeyError) as error:
-        if len(files) == 1:
-            raise ValueError(f"{files[0].path}: {error}") from error
-    for file in files:
-        _table(header, [file], kind)
-    raise ValueError(f"{files[0].path.parent.parent}: the {kind} files cannot be read together")
-
-
-def _parsed(header: bytes, files: "list[_File]", kind: str) -> "pandas.DataFrame":
-    import numpy
-    import pandas
-
-    body = b"".join(file.body for file in files)
-    columns = header.decode().rstrip("\r").split(",")
-    ops = [column for column in columns if column not in _NO_NUMBERS]
-    missing = [column for column in ("name", "step") if column not in columns]
-    if missing:
-        raise KeyError(f"no column {missing[0]}")
-    told_apart = b"nan" in body  # tells an empty cell from "nan"; slower
-    types: "dict[str, Any]" = {"name": str, "step": "int64", "vpp_stage": "int64", "shape": str, "dtype": str}
-    types.update({op: str if told_apart else "float64" for op in ops})
-    wide = pandas.read_csv(
-        io.BytesIO(body),
-        header=None,
-        names=columns,
-        index_col=False,
-        dtype={column: types[column] for column in columns if column in types},
-        usecols=[column for column in columns if column not in ("shape", "dtype")],
-        keep_default_na=False,
-        na_values={column: [""] for column in [*([] if told_apart else ops), "micro_step"]},
-        float_precision="round_trip",
-    )
-    rows = [_rows(file.body) for file in files]
-    if sum(rows) != len(wide):
-        raise ValueError(f"{len(wide)} rows in {sum(rows)} lines")
-    cells = wide[ops].to_numpy()
-    measured = cells != "" if told_apart else ~numpy.isnan(cells)
-    row, op = numpy.nonzero(measured)
-
-    def each(column: str, otherwise: Callable[[], Any]) -> Any:
-        return wide[column].to_numpy()[row] if column in wide else otherwise()
-
-    return pandas.DataFrame(
-        {
-            "rank": numpy.repeat([file.rank for file in files], rows)[row],
-            "step": each("step", lambda: None),
-            "micro_step": pandas.array(
-                each("micro_step", lambda: numpy.full(len(row), numpy.nan)), dtype="Int64"
-            ),
-            "kind": kind,
-            "name": each("name", lambda: None),
-            "op": numpy.array(ops, dtype=object)[op],
-            "value": cells[measured].astype("float64"),
-            "vpp_stage": each("vpp_stage", lambda: numpy.zeros(len(row), dtype="int64")),
-            "file": numpy.repeat([file.number for file in files], rows)[row],
-        }
-    )
-
-
-def _rows(body: bytes) -> int:
-    """Number of rows: line ends within quotes do not count."""
-    if b'"' not in body:
-        return body.count(b"\n")
-    return sum(part.count(b"\n") for part in body.split(b'"')[::2])
+    return sorted(ranks, key=lambda directory: directory.rank)

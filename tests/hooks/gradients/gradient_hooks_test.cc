@@ -112,6 +112,102 @@ TEST_CASE("the row is the gradient after the last of several micro batches") {
   }
 }
 
+// What another optimizer's backward adds after the update.
+TEST_CASE("a gradient that arrives after the last update of its parameter is in no row") {
+  TinyModel alone, model;
+  FakeStream stream;
+  HookSet hooks(gradients_only(), {model.parameters, {}}, stream);
+  hooks.begin_step({1}, HookSet::Collect::yes);
+  alone.backward();
+  model.backward();
+  hooks.before_update({model[2], model[3]});
+  hooks.after_update({model[2], model[3]});
+  model.backward(0.5);
+  hooks.before_update({model[0]});
+  hooks.end_step();
+  const double of_first = norm_of(alone[2].grad());
+  alone.backward(0.5);
+  CHECK(near(stream.norm(Kind::grad_unreduced, "0:fc2.weight"), of_first));
+  CHECK(near(stream.norm(Kind::grad_reduced, "0:fc2.weight"), of_first));
+  CHECK(near(stream.norm(Kind::grad_unreduced, "0:fc1.weight"), norm_of(alone[0].grad())));
+  INFO("no optimizer has stepped with it");
+  CHECK(near(stream.norm(Kind::grad_unreduced, "0:fc1.bias"), norm_of(alone[1].grad())));
+}
+
+TEST_CASE("an update also counts where another rank writes the reduced gradient") {
+  TinyModel alone, model;
+  FakeStream stream;
+  for (WatchedParameter& parameter : model.parameters)
+    parameter.author = RowAuthor::this_rank_unreduced_only;
+  HookSet hooks(gradients_only(), {model.parameters, {}}, stream);
+  hooks.begin_step({1}, HookSet::Collect::yes);
+  alone.backward();
+  model.backward();
+  hooks.before_update({model[0], model[1]});
+  hooks.after_update({model[0], model[1]});
+  model.backward(0.5);
+  hooks.end_step();
+  CHECK(near(stream.norm(Kind::grad_unreduced, "0:fc1.weight"), norm_of(alone[0].grad())));
+  CHECK(stream.targets(Kind::grad_unreduced).size() == 4);
+  CHECK(stream.targets(Kind::grad_reduced).empty());
+}
+
+TEST_CASE("of several updates of a parameter in a step the gradient before the last one counts") {
+  TinyModel alone, model;
+  FakeStream stream;
+  HookSet hooks(gradients_only(), {model.parameters, {}}, stream);
+  hooks.begin_step({1}, HookSet::Collect::yes);
+  for (const double scale : {1.0, 3.0, 0.5}) {
+    model.drop_grad();
+    model.backward(scale);
+    hooks.before_update({});
+    hooks.after_update({});
+  }
+  model.backward();
+  hooks.end_step();
+  alone.backward(0.5);
+  CHECK(stream.targets(Kind::grad_unreduced).size() == 4);
+  CHECK(near(stream.norm(Kind::grad_unreduced, "0:fc1.weight"), norm_of(alone[0].grad())));
+  CHECK(near(stream.norm(Kind::grad_reduced, "0:fc1.weight"), norm_of(alone[0].grad())));
+  CHECK(stream.records[0].sequence == 0);
+}
+
+TEST_CASE("a parameter that gets its first gradient of the step after its update has no row") {
+  TinyModel model;
+  FakeStream stream;
+  HookSet hooks(gradients_only(), {model.parameters, {}}, stream);
+  hooks.begin_step({1}, HookSet::Collect::yes);
+  model[3].sum().backward();
+  hooks.before_update({});
+  model.backward();
+  hooks.end_step();
+  CHECK(stream.targets(Kind::grad_unreduced) == Names{"0:fc2.bias"});
+  CHECK(stream.targets(Kind::grad_reduced) == Names{"0:fc2.bias"});
+  CHECK(stream.norm(Kind::grad_unreduced, "0:fc2.bias") == 2);
+
+  hooks.begin_step({2}, HookSet::Collect::yes);
+  model.backward();
+  hooks.end_step();
+  CHECK(stream.targets(Kind::grad_unreduced).size() == 1 + 4);
+}
+
+TEST_CASE("with grad_acc_steps an update before the last micro batch leaves the gradient unread") {
+  TinyModel model;
+  FakeStream stream;
+  HookSettings settings = gradients_only();
+  settings.grad_acc_steps = 4;
+  HookSet hooks(settings, {model.parameters, {}}, stream);
+  hooks.begin_step({1}, HookSet::Collect::yes);
+  for (int pass = 0; pass < 2; ++pass) model[3].sum().backward();
+  hooks.before_update({model[3]});
+  for (int pass = 0; pass < 2; ++pass) model.backward();
+  hooks.before_update({model[0], model[1], model[2]});
+  hooks.end_step();
+  CHECK(stream.targets(Kind::grad_unreduced).size() == 3);
+  CHECK(std::isnan(stream.norm(Kind::grad_unreduced, "0:fc2.bias")));
+  CHECK(hooks.not_applicable() == 1);
+}
+
 TEST_CASE("rows are in the order in which gradients first arrived") {
   TinyModel model;
   FakeStream stream;

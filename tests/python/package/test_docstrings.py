@@ -7,7 +7,14 @@ from typing import Iterator, Union
 import pytest
 
 PACKAGE = Path(__file__).resolve().parents[3] / "runtime" / "python" / "gradmon"
-PUBLIC = ["monitor.py", "reading.py", "heatmapping.py", "trainer_mon.py", "colossalai_monitor.py"]
+PUBLIC = [
+    "monitor.py",
+    "reading.py",
+    "converting.py",
+    "heatmapping.py",
+    "trainer_mon.py",
+    "colossalai_monitor.py",
+]
 
 Node = Union[ast.ClassDef, ast.FunctionDef]
 
@@ -26,10 +33,16 @@ def public(tree: ast.Module) -> Iterator["tuple[str, Node]"]:
                 yield f"{node.name}.{inner.name}", inner
 
 
+def fields_of(node: ast.ClassDef) -> "list[str]":
+    """Of a dataclass."""
+    fields = [f.target for f in node.body if isinstance(f, ast.AnnAssign)] if node.decorator_list else []
+    return [field.id for field in fields if isinstance(field, ast.Name)]
+
+
 def arguments_of(node: Node) -> "list[str]":
     if isinstance(node, ast.ClassDef):
         made = [f for f in node.body if isinstance(f, ast.FunctionDef) and f.name == "__init__"]
-        return arguments_of(made[0]) if made else []
+        return arguments_of(made[0]) if made else fields_of(node)
     names = [a.arg for a in [*node.args.posonlyargs, *node.args.args, *node.args.kwonlyargs]]
     names += [a.arg for a in (node.args.vararg, node.args.kwarg) if a is not None]
     return [name for name in names if name != "self" and not name.startswith("_")]

@@ -3,12 +3,15 @@
 import math
 import os
 import re
+import sqlite3
+import struct
 from pathlib import Path
 
 import gradmon
 import jobs
 import pytest
 import torch
+from gradmon.forms.event_files import _masked_crc32c
 
 
 def write_run(out: Path, name: str, **files: str) -> Path:
@@ -123,3 +126,66 @@ def test_a_line_that_is_still_being_written_is_left_out(tmp_path: Path) -> None:
     table = gradmon.load(tmp_path)
     assert list(table["rank"]) == [0, 1]
     assert list(table["name"]) == ["w\n2", "w\n2"]
+
+
+def event_file(*events: "tuple[int, str, float]") -> bytes:
+    """The bytes of an event file, by the encoding that TensorBoard's documents give."""
+
+    def field(number: int, data: bytes) -> bytes:
+        return bytes([number << 3 | 2, len(data)]) + data
+
+    data = b""
+    for step, tag, number in events:
+        value = field(1, tag.encode()) + b"\x15" + struct.pack("<f", number)
+        event = b"\x09" + struct.pack("<d", 1.5) + b"\x10" + bytes([step]) + field(5, field(1, value))
+        length = struct.pack("<Q", len(event))
+        checksums = [struct.pack("<I", _masked_crc32c(memoryview(part))) for part in (length, event)]
+        data += length + checksums[0] + event + checksums[1]
+    return data
+
+
+def test_the_checksum_is_that_of_the_castagnoli_polynomial() -> None:
+    unmasked = (_masked_crc32c(memoryview(b"123456789")) - 0xA282EAD8) & 0xFFFFFFFF
+    assert (unmasked >> 17 | unmasked << 15) & 0xFFFFFFFF == 0xE3069283
+
+
+def test_an_event_that_is_still_being_written_is_left_out_and_a_damaged_file_is_named(tmp_path: Path) -> None:
+    events = [(step, f"0:w/rank0/post_grad_{op}", step + 0.5) for step in range(3) for op in ("norm", "max")]
+    directory = write_run(tmp_path, "Nov21_10-00-00-rank0-0123abcd") / "tensorboard"
+    directory.mkdir()
+    file = directory / "events.out.tfevents.1.host.2"
+    whole = event_file(*events)
+    for cut in (1, 3, 20, 50):
+        file.write_bytes(whole[:-cut])
+        table = gradmon.load(tmp_path)
+        assert list(table["step"]) == [0, 0, 1, 1, 2], cut
+        assert list(table["value"]) == [0.5, 0.5, 1.5, 1.5, 2.5]
+        assert set(table["kind"]) == {"grad_reduced"} and set(table["name"]) == {"w"}
+    file.write_bytes(whole[:-1] + b"?")
+    assert len(gradmon.load(tmp_path)) == 5
+    file.write_bytes(b"?" + whole)
+    with pytest.raises(ValueError, match="events.out.tfevents.1.host.2: byte 0 begins no record"):
+        gradmon.load(tmp_path)
+
+
+def test_what_csv2tb_has_made_is_read(tmp_path: Path) -> None:
+    for rank, kind, tag in ((2, "actv", "vp1:fc.input:micro3/norm"), (10, "other", "vp0:w:1/mg_direction")):
+        directory = tmp_path / f"rank{rank}" / kind
+        directory.mkdir(parents=True)
+        (directory / "events.out.tfevents.1.host.2").write_bytes(event_file((7, tag, 0.25)))
+    table = gradmon.load(tmp_path)
+    assert table.astype(object).where(table.notna(), None).values.tolist() == [
+        [2, 7, 3, "actv", "fc.input", "norm", 0.25, 1],
+        [10, 7, None, "other", "w:1", "mg_direction", 0.25, 0],
+    ]
+
+
+def test_a_file_that_is_no_database_of_gradmon_is_named(tmp_path: Path) -> None:
+    with sqlite3.connect(tmp_path / "other.db") as database:
+        database.execute("CREATE TABLE t (n)")
+    database.close()
+    with pytest.raises(ValueError, match="other.db: application_id 0, user_version 0; expected"):
+        gradmon.load(tmp_path / "other.db")
+    (tmp_path / "text.db").write_text("no database" * 100)
+    with pytest.raises(ValueError, match="text.db: file is not a database"):
+        gradmon.load(tmp_path / "text.db")

@@ -29,7 +29,7 @@ def test_a_gan_whose_iterations_the_program_ends(
     tmp_path: Path, frozen: bool, discriminator_first: bool
 ) -> None:
     """`frozen`: the discriminator is frozen while the generator learns from it. Otherwise the generator's
-    backward adds unused gradients to the discriminator."""
+    backward adds gradients to the discriminator that its optimizer never uses: no row shows them."""
 
     def training(noted: twice.Noted, monitor: Any) -> None:
         generator, discriminator = mlp(4, 4), mlp(4, 1)
@@ -46,17 +46,13 @@ def test_a_gan_whose_iterations_the_program_ends(
             fake = generator(noise)
             softplus(-discriminator(real)).mean().backward()
             softplus(discriminator(fake.detach())).mean().backward()
-            noted.gradients(discriminator, step, "grad_reduced", at_discriminator)
-            if frozen:
-                noted.gradients(discriminator, step, "grad_unreduced", at_discriminator)
+            noted.gradients(discriminator, step, prefix=at_discriminator)
             of_discriminator.step()
             noted.weights(discriminator, step, "param_updated", at_discriminator)
             freeze(discriminator, frozen)
             of_generator.zero_grad()
             softplus(-discriminator(fake)).mean().backward()
             noted.gradients(generator, step, prefix=at_generator)
-            if not frozen:  # the last gradient that arrives in the step
-                noted.gradients(discriminator, step, "grad_unreduced", at_discriminator)
             of_generator.step()
             noted.weights(generator, step, "param_updated", at_generator)
             monitor.step()
@@ -66,6 +62,67 @@ def test_a_gan_whose_iterations_the_program_ends(
 
     noted = twice.compare(tmp_path, training)
     assert len(noted.tensors["grad_reduced"]) == len(noted.tensors["param_updated"]) == 3 * 8
+
+
+@pytest.mark.parametrize("updates", [1, 3])
+@pytest.mark.parametrize("micro_batches", [1, 2])
+def test_a_critic_that_steps_several_times_in_an_iteration(
+    tmp_path: Path, updates: int, micro_batches: int
+) -> None:
+    """As in a Wasserstein GAN. The rows of the critic are those of its last update, and hold nothing of
+    the backward that comes after it. (It is known from the first step() on that the program ends the
+    iterations.)"""
+
+    def training(noted: twice.Noted, monitor: Any) -> None:
+        generator, critic = mlp(4, 4), mlp(4, 1)
+        of_generator = torch.optim.RMSprop(generator.parameters(), lr=0.01)
+        of_critic = torch.optim.RMSprop(critic.parameters(), lr=0.01)
+        monitor.watch(generator, of_generator).watch(critic, of_critic)
+        for step in range(3):
+            for update in range(updates if step > 0 else 1):
+                of_critic.zero_grad()
+                for micro in range(micro_batches):
+                    fake = generator(jobs.batch(step, 10 * update + micro)).detach()
+                    (critic(fake) - critic(jobs.batch(step, micro))).mean().backward()
+                noted.gradients(critic, step, prefix="1:")
+                of_critic.step()
+            noted.weights(critic, step, "param_updated", "1:")
+            of_generator.zero_grad()
+            (-critic(generator(jobs.batch(step, 1)))).mean().backward()
+            noted.gradients(generator, step)
+            of_generator.step()
+            noted.weights(generator, step, "param_updated")
+            monitor.step()
+        monitor.stop()
+        noted.end(generator, of_generator)
+        noted.end(critic, of_critic)
+
+    twice.compare(tmp_path, training)
+
+
+def test_the_micro_batches_of_a_discriminator_end_with_its_update(tmp_path: Path) -> None:
+    """With `monitor_mbs_grad` the generator's backward makes no further row of the discriminator."""
+    generator, discriminator = mlp(4, 4), mlp(4, 1)
+    of_generator = torch.optim.SGD(generator.parameters(), lr=0.1)
+    of_discriminator = torch.optim.SGD(discriminator.parameters(), lr=0.1)
+    config = jobs.write_config(tmp_path, **twice.EVERYTHING, monitor_mbs_grad=True)
+    noted = twice.Noted()
+    with gradmon.Monitor(config, output_dir=tmp_path / "out", dynamic=False) as monitor:
+        monitor.watch(generator, of_generator).watch(discriminator, of_discriminator)
+        for step in range(2):
+            for micro in range(2):
+                of_discriminator.zero_grad()
+                discriminator(jobs.batch(step, micro)).mean().backward()
+                for name, parameter in discriminator.named_parameters():
+                    noted.note("grad_unreduced", "1:" + name, step, parameter.grad, micro)
+            of_discriminator.step()
+            of_generator.zero_grad()
+            discriminator(generator(jobs.batch(step))).mean().backward()
+            for name, parameter in generator.named_parameters():
+                noted.note("grad_unreduced", name, step, parameter.grad, 2)
+            of_generator.step()
+            monitor.step()
+    twice.check_rows(twice.read(tmp_path / "out", "grad_unreduced"), noted.tensors["grad_unreduced"], "")
 
 
 def test_two_optimizers_of_one_model_that_each_have_some_of_it(tmp_path: Path) -> None:

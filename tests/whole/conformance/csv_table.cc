@@ -5,6 +5,8 @@
 #include <set>
 #include <sstream>
 
+#include "tests/support/split_csv.h"
+
 namespace gradmon {
 namespace {
 
@@ -19,21 +21,6 @@ long first_step(const fs::path& file, const std::string& prefix) {
 }
 
 }  // namespace
-
-std::vector<std::string> split_csv(const std::string& line) {
-  std::vector<std::string> cells(1);
-  bool quoted = false;
-  for (const char c : line) {
-    if (c == '"') {
-      quoted = !quoted;
-    } else if (c == ',' && !quoted) {
-      cells.emplace_back();
-    } else {
-      cells.back() += c;
-    }
-  }
-  return cells;
-}
 
 std::vector<CsvRow> csv_rows(const fs::path& run_directory, const std::string& prefix) {
   std::map<long, fs::path> files;

@@ -11,9 +11,6 @@ namespace gradmon {
 
 using CsvRow = std::map<std::string, std::string>;  // by column
 
-// The cells of one line, without quotes.
-std::vector<std::string> split_csv(const std::string& line);
-
 // All rows of the files `{prefix}_{first step}-{last step}.csv`, in the order of the files' first steps.
 std::vector<CsvRow> csv_rows(const std::filesystem::path& run_directory, const std::string& prefix);
 

@@ -7,6 +7,7 @@
 
 #include "control/debian_version.h"
 #include "tests/support/golden.h"
+#include "tests/support/split_csv.h"
 #include "tests/whole/conformance/every_kind.h"
 #include "tests/whole/conformance/one_rank_job.h"
 #include GRADMON_CATCH_HEADER

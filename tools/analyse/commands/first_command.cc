@@ -2,18 +2,13 @@
 #include <memory>
 
 #include "tools/analyse/commands/first_view.h"
-#include "tools/analyse/commands/run_choice.h"
+#include "tools/analyse/commands/run_report.h"
 #include "tools/gradmonctl/parse/subcommand.h"
 
 namespace gradmon {
 namespace {
 
-struct FirstRequest {
-  RunChoice run;
-  bool json = false;
-};
-
-class FirstSubcommand : public SubcommandFor<FirstRequest> {
+class FirstSubcommand : public SubcommandFor<RunReportRequest> {
  public:
   std::string usage() const override { return "first [RUN] [--run ID] [--json]"; }
   std::string summary() const override {
@@ -28,27 +23,19 @@ class FirstSubcommand : public SubcommandFor<FirstRequest> {
            "  gradmonctl analyse first monitor_output\n"
            "  gradmonctl analyse first --json monitor_output | jq .first.step";
   }
-  Arguments arguments() override {
-    Arguments arguments = run_arguments(request().run);
-    arguments.push_back({"--json", &request().json, "one JSON object"});
-    return arguments;
-  }
+  Arguments arguments() override { return report_arguments(request()); }
   int perform(const Console& console) override {
-    Problems problems;
-    const auto run = chosen_run(request().run, problems);
-    if (!run) return report_error(run.error(), console);
-    FirstReport found;
-    found.first = find_first_not_finite(*run, problems);
-    report(problems, console);
-    Problems reported_already;
-    if (found.first.first) found.around = context_of(*run, *found.first.first, reported_already);
-    if (found.first.extent.rows == 0) return report_no_rows(*run, console);
-    if (request().json) {
-      console.out << json_text(first_json(*run, found, problems), JsonLayout::indented);
-    } else {
-      print_lines(first_text(*run, found), console);
-    }
-    return kExitDone;
+    return print_run_report(request(), console, [](const Run& run, Problems& problems) {
+      FirstReport found;
+      found.first = find_first_not_finite(run, problems);
+      Problems reported_already;
+      if (found.first.first) found.around = context_of(run, *found.first.first, reported_already);
+      RunReport report;
+      report.rows = found.first.extent.rows;
+      report.json = [&run, &problems, found] { return first_json(run, found, problems); };
+      report.text = [&run, found] { return first_text(run, found); };
+      return report;
+    });
   }
 };
 

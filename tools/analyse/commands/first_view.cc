@@ -76,6 +76,10 @@ std::string spread_text(const std::map<std::int64_t, NotFiniteContext::Count>& s
   return "\nhow it spreads, over all ranks and kinds\n" + table.text();
 }
 
+const char* word_of(NotFinite what) {
+  return what == NotFinite::nan ? "nan" : what == NotFinite::overflow ? "overflow" : "inf";
+}
+
 }  // namespace
 
 std::string text_of(const NotFinitePlace& place) {
@@ -110,7 +114,7 @@ OrderedJson json_of(const NotFinitePlace& place) {
           {"kind", name_of(place.kind)},
           {"vpp_stage", place.vpp_stage},
           {"name", place.name},
-          {"what", place.what == NotFinite::nan ? "nan" : "inf"},
+          {"what", word_of(place.what)},
           {"statistic", name_of_field(place.field)},
           {"value", value_json(place.value)},
           {"shape", text_or_null(place.shape)},

@@ -1,8 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
 #include <algorithm>
 #include <memory>
+#include <utility>
 
-#include "tools/analyse/commands/run_choice.h"
+#include "tools/analyse/commands/run_report.h"
 #include "tools/analyse/commands/top_view.h"
 #include "tools/gradmonctl/parse/subcommand.h"
 
@@ -11,10 +12,8 @@ namespace {
 
 constexpr std::size_t kLinesBesideLists = 14;
 
-struct TopRequest {
-  RunChoice run;
+struct TopRequest : RunReportRequest {
   std::int64_t count = 8;
-  bool json = false;
 };
 
 class TopSubcommand : public SubcommandFor<TopRequest> {
@@ -35,28 +34,22 @@ class TopSubcommand : public SubcommandFor<TopRequest> {
            "  gradmonctl analyse top monitor_output --run 1a2b3c4d --count 20";
   }
   Arguments arguments() override {
-    Arguments arguments = run_arguments(request().run);
     Argument count{"--count", &request().count, "entries of each list (default: 8; fewer on a small screen)",
                    "N"};
     count.least = 1;
-    arguments.push_back(std::move(count));
-    arguments.push_back({"--json", &request().json, "one JSON object"});
-    return arguments;
+    return report_arguments(request(), {std::move(count)});
   }
   int perform(const Console& console) override {
-    Problems problems;
-    const auto run = chosen_run(request().run, problems);
-    if (!run) return report_error(run.error(), console);
-    const LayerChanges changes = find_layer_changes(*run, problems);
-    report(problems, console);
-    if (changes.not_finite.extent.rows == 0) return report_no_rows(*run, console);
-    if (request().json) {
-      console.out << json_text(top_json(*run, changes, static_cast<std::size_t>(request().count), problems),
-                               JsonLayout::indented);
-    } else {
-      print_lines(top_text(*run, changes, shown_count(console)), console);
-    }
-    return kExitDone;
+    return print_run_report(request(), console, [&](const Run& run, Problems& problems) {
+      const LayerChanges changes = find_layer_changes(run, problems);
+      RunReport report;
+      report.rows = changes.not_finite.extent.rows;
+      report.json = [this, &run, &problems, changes] {
+        return top_json(run, changes, static_cast<std::size_t>(request().count), problems);
+      };
+      report.text = [this, &run, &console, changes] { return top_text(run, changes, shown_count(console)); };
+      return report;
+    });
   }
 
  private:

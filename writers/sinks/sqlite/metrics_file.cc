@@ -14,6 +14,7 @@
 #include "control/files/descriptor.h"
 #include "control/log.h"
 #include "writers/sinks/sqlite/metrics_schema.h"
+#include "writers/sqlite/unmapped_vfs.h"
 
 namespace gradmon {
 namespace {
@@ -24,7 +25,7 @@ constexpr std::array kCompanions = {"-wal", "-shm", "-journal"};
 // Checkpoints need two fsync() each, whatever their size.
 constexpr const char* kSettings =
     "PRAGMA synchronous = NORMAL; PRAGMA cache_size = -8192; PRAGMA wal_autocheckpoint = 2000; "
-    "PRAGMA journal_size_limit = 16777216; PRAGMA temp_store = MEMORY;";
+    "PRAGMA journal_size_limit = 16777216; PRAGMA temp_store = MEMORY; PRAGMA mmap_size = 0;";
 
 fs::path beside(const fs::path& path, const std::string& suffix) { return path.string() + suffix; }
 
@@ -96,6 +97,7 @@ tl::expected<void, std::string> MetricsFile::open_existing() {
   if (!opened) return failure("open", opened.error().text);
   database_ = std::move(*opened);
   const auto prepared = [this]() -> SqliteResult<void> {
+    if (auto set = avoid_mapped_index(); !set) return set;
     auto ours = is_ours();
     if (!ours) return tl::unexpected(ours.error());
     if (!*ours)
@@ -127,6 +129,13 @@ tl::expected<void, std::string> MetricsFile::create_file() const {
   return {};
 }
 
+// Without the VFS a file with a write-ahead log is opened exclusively, until its journal is another: then the
+// index is private memory.
+SqliteResult<void> MetricsFile::avoid_mapped_index() {
+  if (unmapped_vfs() != nullptr) return {};
+  return database_.run("PRAGMA locking_mode = EXCLUSIVE");
+}
+
 // Whether the database has this schema or is empty. Gives an empty one its schema.
 SqliteResult<bool> MetricsFile::is_ours() {
   database_.set_busy_timeout(options_.busy_timeout);
@@ -142,7 +151,8 @@ SqliteResult<bool> MetricsFile::is_ours() {
 }
 
 SqliteResult<void> MetricsFile::configure() {
-  journal_ = options_.journal(path_.parent_path());
+  // Without the VFS the index of a write-ahead log would be mapped, and whoever truncates it ends the program.
+  journal_ = unmapped_vfs() != nullptr ? options_.journal(path_.parent_path()) : JournalMode::rollback;
   const auto empty = database_.integer("SELECT count(*) FROM sqlite_schema");
   if (!empty) return tl::unexpected(empty.error());
   if (*empty == 0) {
@@ -157,6 +167,7 @@ SqliteResult<void> MetricsFile::configure() {
     if (!second) return tl::unexpected(second.error());
   }
   journal_ = *mode == "wal" ? JournalMode::wal : JournalMode::rollback;
+  if (auto set = database_.run("PRAGMA locking_mode = NORMAL"); !set) return set;
   return *empty == 0 ? create_schema() : SqliteResult<void>{};
 }
 

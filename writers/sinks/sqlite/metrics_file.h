@@ -63,6 +63,7 @@ class MetricsFile {
  private:
   tl::expected<void, std::string> open_existing();
   tl::expected<void, std::string> create_file() const;
+  SqliteResult<void> avoid_mapped_index();
   SqliteResult<void> configure();
   SqliteResult<bool> is_ours();
   SqliteResult<void> create_schema();

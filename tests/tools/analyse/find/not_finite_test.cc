@@ -3,6 +3,7 @@
 
 #include <cmath>
 #include <limits>
+#include <string>
 #include <utility>
 #include <vector>
 
@@ -37,7 +38,33 @@ TEST_CASE("a NaN is found by its count or by any statistic") {
 TEST_CASE("a NaN of infinities that cancel is an infinity") {
   CHECK(not_finite_in(row_of({{Op::min, -kInf}, {Op::max, kInf}, {Op::mean, kNan}, {Op::nans, 0}})).what ==
         NotFinite::infinite);
+  CHECK(not_finite_in(row_of({{Op::mean, kNan}, {Op::nans, 0}})).what == NotFinite::infinite);
+  CHECK(not_finite_in(row_of({{Op::mean, kNan}, {Op::norm, kInf}})).what == NotFinite::infinite);
   CHECK(not_finite_in(row_of({{Op::norm, kInf}})).what == NotFinite::infinite);
+  CHECK(not_finite_in(row_of({{Op::max, kInf}, {Op::norm, kInf}})).field == field_of(Op::max));
+  INFO("no other statistic tells whether it is one");
+  CHECK(not_finite_in(row_of({{Op::mean, kNan}})).what == NotFinite::nan);
+}
+
+// Squares do not cancel, and an extreme is NaN for a NaN only.
+TEST_CASE("a norm or an extreme that is NaN is a NaN whatever the count says") {
+  for (const Op op : {Op::norm, Op::min, Op::max, Op::absmax}) {
+    const NotFiniteField found = not_finite_in(row_of({{op, kNan}, {Op::mean, kInf}, {Op::nans, 0}}));
+    CHECK(found.what == NotFinite::nan);
+    CHECK(found.field == field_of(op));
+  }
+}
+
+TEST_CASE("a sum of finite elements that is not finite is an overflow") {
+  const auto what = [](std::vector<std::pair<Op, double>> values) {
+    return not_finite_in(row_of(std::move(values))).what;
+  };
+  CHECK(what({{Op::min, -1e200}, {Op::max, 1e200}, {Op::norm, kInf}}) == NotFinite::overflow);
+  CHECK(what({{Op::absmax, 1e308}, {Op::mean, kNan}, {Op::norm, kInf}}) == NotFinite::overflow);
+  CHECK(what({{Op::absmax, kInf}, {Op::norm, kInf}}) == NotFinite::infinite);
+  INFO("the other end may be infinite");
+  CHECK(what({{Op::max, 1e200}, {Op::norm, kInf}}) == NotFinite::infinite);
+  CHECK(std::string(text_of(NotFinite::overflow)) == "an overflow");
 }
 
 TEST_CASE("a NaN that has another reason is none") {

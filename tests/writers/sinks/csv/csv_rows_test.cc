@@ -8,6 +8,7 @@
 #include "control/debian_version.h"
 #include "tests/support/temporary_directory.h"
 #include "tests/writers/files_in.h"
+#include "tests/writers/record_builder.h"
 #include "writers/sinks/csv/csv_sink.h"
 #include "writers/sinks/csv/csv_text.h"
 #include GRADMON_CATCH_HEADER
@@ -17,31 +18,10 @@ using namespace gradmon;
 namespace {
 
 // Builds one row of step 4; text() is the file that the sink writes.
-class RowBuilder {
+class RowBuilder : public RecordBuilder<RowBuilder> {
  public:
-  explicit RowBuilder(Kind kind) {
-    record_.kind = kind;
-    record_.step = 4;
-  }
-  RowBuilder& name(const char* text, int vpp_stage = 0) {
-    record_.target = names_->intern(text, vpp_stage);
-    return *this;
-  }
-  RowBuilder& micro_step(int value) {
-    record_.micro_step = value;
-    return *this;
-  }
-  RowBuilder& tensor(const char* shape, DType dtype) {
-    record_.shape = names_->intern(shape);
-    record_.dtype = dtype;
-    return *this;
-  }
-  template <typename Which>
-  RowBuilder& value(Which which, double value) {
-    record_.values[static_cast<std::size_t>(which)] = value;
-    record_.mask = static_cast<ValueMask>(record_.mask | bit_of(which));
-    return *this;
-  }
+  using RecordBuilder::RecordBuilder;
+
   std::string text() const {
     const TemporaryDirectory scratch;
     CsvSink sink([&] { return scratch.path(); }, names_);
@@ -51,10 +31,6 @@ class RowBuilder {
     REQUIRE(sink.write_step(Step{4}, {record_}));
     return read_text(scratch.path() / (std::string(name_of(record_.kind)) + "_4-4.csv"));
   }
-
- private:
-  const std::shared_ptr<NameTable> names_ = std::make_shared<NameTable>();
-  Record record_;
 };
 
 }  // namespace

@@ -5,6 +5,7 @@
 #include <sstream>
 
 #include "control/debian_version.h"
+#include "tests/support/split_csv.h"
 #include "tests/support/temporary_directory.h"
 #include "tests/writers/sinks/tensorboard/event_reader.h"
 #include "tests/writers/sinks/tensorboard/sample_run.h"
@@ -18,21 +19,6 @@ namespace fs = std::filesystem;
 
 using Numbers = std::map<std::string, float>;  // by "TAG STEP"
 
-std::vector<std::string> cells_of(const std::string& line) {
-  std::vector<std::string> cells(1);
-  bool quoted = false;
-  for (const char c : line) {
-    if (c == '"') {
-      quoted = !quoted;
-    } else if (c == ',' && !quoted) {
-      cells.emplace_back();
-    } else {
-      cells.back() += c;
-    }
-  }
-  return cells;
-}
-
 std::string task_of(const std::string& prefix, bool micro) {
   if (prefix == "grad_reduced") return "post_grad";
   if (prefix == "grad_unreduced") return micro ? "pre_grad" : "acc_grad";
@@ -44,12 +30,12 @@ void add_csv(const fs::path& file, Numbers& numbers) {
   std::ifstream lines(file);
   std::string line;
   std::getline(lines, line);
-  const auto titles = cells_of(line);
+  const auto titles = split_csv(line);
   const std::string name = file.filename().string();
   const std::string prefix = name.substr(0, name.find_last_of('_'));
   while (std::getline(lines, line)) {
     std::map<std::string, std::string> row;
-    const auto cells = cells_of(line);
+    const auto cells = split_csv(line);
     for (std::size_t i = 0; i < titles.size(); ++i) row[titles[i]] = cells.at(i);
     if (prefix == "scalar") {
       numbers[row["name"] + " " + row["step"]] = std::stof(row["value"]);

@@ -5,6 +5,7 @@
 #include <limits>
 
 #include "control/debian_version.h"
+#include "tests/writers/record_builder.h"
 #include "tests/writers/sinks/tensorboard/event_reader.h"
 #include "tests/writers/sinks/tensorboard/hex.h"
 #include GRADMON_CATCH_HEADER
@@ -14,43 +15,26 @@ using namespace gradmon;
 namespace {
 
 // A row of step 4 in micro step 3, as rank 2 writes it.
-class RowBuilder {
+class RowBuilder : public RecordBuilder<RowBuilder> {
  public:
-  explicit RowBuilder(Kind kind) {
-    row_.kind = kind;
-    row_.step = 4;
-    row_.micro_step = 3;
+  explicit RowBuilder(Kind kind) : RecordBuilder(kind) {
+    micro_step(3);
     layout_.ops = {Op::norm, Op::max};
   }
-  RowBuilder& name(const char* text, int vpp_stage = 0) {
-    row_.target = names_->intern(text, vpp_stage);
-    return *this;
-  }
-  RowBuilder& step(std::int64_t value) {
-    row_.step = value;
-    return *this;
-  }
+
   RowBuilder& per_micro_batch() {
     layout_.micro_step_in_grad_unreduced = true;
     return *this;
   }
-  template <typename Which>
-  RowBuilder& value(Which which, double value) {
-    row_.values[static_cast<std::size_t>(which)] = value;
-    row_.mask = static_cast<ValueMask>(row_.mask | bit_of(which));
-    return *this;
-  }
   std::string bytes() const {
     std::string out;
-    RowEncoder(names_, Rank{2}, layout_).append(out, row_, 1.5);
+    RowEncoder(names_, Rank{2}, layout_).append(out, record_, 1.5);
     return out;
   }
   std::vector<Point> points() const { return points_of(parse_events(bytes())); }
 
  private:
-  const std::shared_ptr<NameTable> names_ = std::make_shared<NameTable>();
   Layout layout_;
-  Record row_;
 };
 
 std::string tag_of(const RowBuilder& row) { return row.points().at(0).tag; }

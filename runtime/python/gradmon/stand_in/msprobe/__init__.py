@@ -6,11 +6,24 @@ import sys
 import types
 from typing import Any, Callable, Optional, Sequence
 
-_STOOD_IN_FOR = ("msprobe.pytorch", "msprobe.pytorch.monitor", "msprobe.pytorch.monitor.module_hook")
+_STOOD_IN_FOR = (
+    "msprobe.core",
+    "msprobe.core.monitor",
+    "msprobe.core.monitor.anomaly_processor",
+    "msprobe.core.monitor.csv2db",
+    "msprobe.pytorch",
+    "msprobe.pytorch.monitor",
+    "msprobe.pytorch.monitor.anomaly_analyse",
+    "msprobe.pytorch.monitor.csv2tb",
+    "msprobe.pytorch.monitor.module_hook",
+)
 
 
 def _refusal(name: str) -> str:
-    return f"gradmon does not stand in for {name}, only for msprobe.pytorch.TrainerMon and seed_all"
+    return (
+        f"gradmon does not stand in for {name}, only for msprobe.pytorch.TrainerMon and seed_all, "
+        "for csv2tb, csv2db and anomaly_processor"
+    )
 
 
 def refusing(module: str) -> "Callable[[str], Any]":

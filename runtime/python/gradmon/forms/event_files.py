@@ -1,0 +1,219 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Reads TensorBoard's event files: of a rank, and those that `gradmonctl convert csv2tb` makes."""
+import re
+import struct
+from functools import partial
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, Callable, Iterable, Iterator, NamedTuple, Optional
+
+from gradmon.forms.rows import KINDS_WITH_MICRO_STEPS, Choice, RankDirectory, table_of
+
+if TYPE_CHECKING:
+    import pandas
+
+DIRECTORY = "tensorboard"
+
+_TASKS = {"acc_grad": "grad_unreduced", "pre_grad": "grad_unreduced", "post_grad": "grad_reduced"}
+_KINDS = [
+    "actv",
+    "actv_grad",
+    "exp_avg",
+    "exp_avg_sq",
+    "param_origin",
+    "param_updated",
+    "attention_hook",
+    "linear_hook",
+    "other",
+    "moe_router_weight_hook",
+    "moe_router_logit_hook",
+]
+_OVER_SAMPLES = "-vs-samples"
+_TASK_AND_OP = re.compile(
+    f"(?P<task>{'|'.join(sorted([*_TASKS, *_KINDS], key=len, reverse=True))})_(?P<op>[a-z_]+)$"
+)
+_TARGET = re.compile(r"(?P<stage>\d+):(?P<name>.*?)$", re.DOTALL)
+_CONVERTED = re.compile(r"vp(?P<stage>\d+):(?P<name>.*?)(:micro(?P<micro>\d+))?/(?P<op>[a-z_]+)$", re.DOTALL)
+_CONVERTED_RANK = re.compile(r"rank(?P<rank>\d+)$")
+
+
+class _Tag(NamedTuple):
+    """What a tag says of its values."""
+
+    rank: int
+    kind: str
+    name: str
+    micro_step: Optional[int]
+    op: str
+    vpp_stage: int
+
+
+def has_rows(directory: Path) -> bool:
+    """Whether the directory of a rank has event files."""
+    return any((directory / DIRECTORY).glob("events.out.tfevents.*"))
+
+
+def converted_ranks(path: Path) -> "list[RankDirectory]":
+    """The directories rank{R} that `gradmonctl convert csv2tb` has made in `path`."""
+    found = [(entry, _CONVERTED_RANK.match(entry.name)) for entry in path.iterdir() if entry.is_dir()]
+    return sorted(
+        (
+            RankDirectory(entry, int(match["rank"]))
+            for entry, match in found
+            if match and any(entry.glob("*/events.out.tfevents.*"))
+        ),
+        key=lambda directory: directory.rank,
+    )
+
+
+def read(directories: "Iterable[RankDirectory]", choice: Choice) -> "pandas.DataFrame":
+    """The rows of the directories of ranks, with PLACE. The values are float32."""
+    rows: "list[tuple[Any, ...]]" = []
+    for path, rank in directories:
+        rows += _rows(path / DIRECTORY, choice, partial(_tag_of, rank))
+    return table_of(rows)
+
+
+def read_converted(directories: "Iterable[RankDirectory]", choice: Choice) -> "pandas.DataFrame":
+    """The same of converted_ranks()."""
+    rows: "list[tuple[Any, ...]]" = []
+    for path, rank in directories:
+        for of_kind in sorted(path.iterdir()):
+            if of_kind.is_dir() and choice.has_kind(of_kind.name):
+                rows += _rows(of_kind, choice, partial(_converted, rank, of_kind.name))
+    return table_of(rows)
+
+
+def _tag_of(rank: int, tag: str) -> Optional[_Tag]:
+    """{vpp_stage}:{name}[:{micro_step}]/rank{R}/{task}_{op}, or the name of a training scalar. A scalar's
+    event over samples follows the one over steps; its x axis is the number of samples."""
+    target, of_rank, rest = tag.rpartition(f"/rank{rank}/")
+    what, whose = _TASK_AND_OP.match(rest), _TARGET.match(target)
+    if not of_rank or what is None or whose is None:
+        return _Tag(rank, "scalar", tag, None, "value", 0)
+    task, name, micro_step = what["task"], whose["name"], None
+    if task == "pre_grad" or task in KINDS_WITH_MICRO_STEPS:
+        name, _, number = name.rpartition(":")
+        micro_step = int(number) if number.isdigit() else None
+    return _Tag(rank, _TASKS.get(task, task), name, micro_step, what["op"], int(whose["stage"]))
+
+
+def _converted(rank: int, kind: str, tag: str) -> Optional[_Tag]:
+    found = _CONVERTED.match(tag)
+    if found is None:
+        return None
+    micro_step = None if found["micro"] is None else int(found["micro"])
+    return _Tag(rank, kind, found["name"], micro_step, found["op"], int(found["stage"]))
+
+
+def _rows(
+    directory: Path, choice: Choice, parsed: "Callable[[str], Optional[_Tag]]"
+) -> "Iterator[tuple[Any, ...]]":
+    tags: "dict[bytes, Optional[_Tag]]" = {}
+    for path in sorted(directory.glob("events.out.tfevents.*")):
+        name, step = "", 0  # of the event before
+        for record in _records(path):
+            try:
+                event_step, values = _event(record)
+            except (ValueError, KeyError, IndexError, struct.error) as error:
+                raise ValueError(f"{path}: an event that cannot be read: {error}") from error
+            for raw, value in values:
+                if raw not in tags:
+                    tags[raw] = parsed(raw.decode(errors="replace"))
+                tag = tags[raw]
+                if tag is not None and tag.name == name + _OVER_SAMPLES and tag.kind == "scalar":
+                    tag, value = tag._replace(name=name, op="samples"), float(event_step)
+                else:
+                    step = event_step
+                name = tag.name if tag is not None else ""
+                if tag is not None and choice.has_kind(tag.kind) and choice.meets(step, step):
+                    yield tag.rank, step, tag.micro_step, tag.kind, tag.name, tag.op, value, tag.vpp_stage
+
+
+def _records(path: Path) -> "Iterator[memoryview]":
+    """The whole records of a file. A last one that is still being written, or was when its writer was killed,
+    is left out."""
+    data = memoryview(path.read_bytes())
+    at = 0
+    while at + 12 <= len(data):
+        length, checksum = struct.unpack_from("<QI", data, at)
+        if _masked_crc32c(data[at : at + 8]) != checksum:
+            raise ValueError(f"{path}: byte {at} begins no record of an event file")
+        end = at + 12 + length
+        if end + 4 > len(data):
+            return
+        if end + 4 == len(data):
+            (checksum,) = struct.unpack_from("<I", data, end)
+            if _masked_crc32c(data[at + 12 : end]) != checksum:
+                return
+        yield data[at + 12 : end]
+        at = end + 4
+
+
+def _event(record: memoryview) -> "tuple[int, list[tuple[bytes, float]]]":
+    """The step of an Event (event.proto), and the tags and numbers of its Summary."""
+    step = 0
+    values: "list[tuple[bytes, float]]" = []
+    for number, field in _fields(record):
+        if number == 2:
+            step = int(field)
+        elif number == 5:
+            for of_summary, value in _fields(field):
+                if of_summary == 1:
+                    parts = dict(_fields(value))
+                    if 2 in parts:  # no histogram, no text
+                        values.append((bytes(parts[1]), parts[2]))
+    return step, values
+
+
+def _fields(message: memoryview) -> "Iterator[tuple[int, Any]]":
+    """Number and value of each field of a protobuf message: an integer, a float, or the bytes of the rest."""
+    at = 0
+    while at < len(message):
+        key, at = _varint(message, at)
+        wire_type = key & 7
+        value: Any
+        if wire_type == 0:
+            value, at = _varint(message, at)
+        elif wire_type == 1:
+            (value,), at = struct.unpack_from("<d", message, at), at + 8
+        elif wire_type == 2:
+            size, at = _varint(message, at)
+            value, at = message[at : at + size], at + size
+        elif wire_type == 5:
+            (value,), at = struct.unpack_from("<f", message, at), at + 4
+        else:
+            raise ValueError(f"wire type {wire_type} in a message")
+        yield key >> 3, value
+
+
+def _varint(message: memoryview, at: int) -> "tuple[int, int]":
+    """The number, and the place after it."""
+    number = shift = 0
+    while True:
+        byte = message[at]
+        at += 1
+        number |= (byte & 0x7F) << shift
+        if byte < 0x80:
+            return number, at
+        shift += 7
+
+
+def _crc32c_table() -> "list[int]":
+    table = []
+    for number in range(256):
+        for _ in range(8):
+            number = number >> 1 ^ (0x82F63B78 if number & 1 else 0)
+        table.append(number)
+    return table
+
+
+_TABLE = _crc32c_table()
+
+
+def _masked_crc32c(data: memoryview) -> int:
+    """The checksum of TFRecord files: CRC32C (Castagnoli), rotated by 15 bits, plus a constant."""
+    crc = 0xFFFFFFFF
+    for byte in data:
+        crc = _TABLE[(crc ^ byte) & 0xFF] ^ crc >> 8
+    crc ^= 0xFFFFFFFF
+    return ((crc >> 15 | crc << 17) + 0xA282EAD8) & 0xFFFFFFFF

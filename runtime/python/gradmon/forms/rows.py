@@ -1,0 +1,59 @@
+# SPDX-License-Identifier: Apache-2.0
+"""The table of rows that every form is read into, and the choice of rows."""
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, Collection, NamedTuple, Optional
+
+if TYPE_CHECKING:
+    import pandas
+
+COLUMNS = ["rank", "step", "micro_step", "kind", "name", "op", "value", "vpp_stage"]
+PLACE = "place"  # of a row among those of its form, in reading order
+# Of the others only grad_unreduced may have micro steps: with `monitor_mbs_grad`.
+KINDS_WITH_MICRO_STEPS = {"actv", "actv_grad", "attention_hook", "moe_router_logit_hook"}
+
+
+class Choice(NamedTuple):
+    """Which rows are wanted; None: all. Rows that are not wanted may be read all the same."""
+
+    kinds: "Optional[Collection[str]]" = None
+    steps: "Optional[Collection[int]]" = None
+    ranks: "Optional[Collection[int]]" = None
+
+    def has_kind(self, kind: str) -> bool:
+        return self.kinds is None or kind in self.kinds
+
+    def meets(self, first: int, last: int) -> bool:
+        """Whether one of the steps from `first` to `last` is wanted."""
+        if self.steps is None:
+            return True
+        if isinstance(self.steps, range):
+            return bool(self.steps) and min(self.steps) <= last and max(self.steps) >= first
+        return any(first <= step <= last for step in self.steps)
+
+
+class RankDirectory(NamedTuple):
+    """What one rank has written in one run."""
+
+    path: Path
+    rank: int
+
+
+def empty_table() -> "pandas.DataFrame":
+    """A table without rows, with the columns and PLACE."""
+    return table_of([])
+
+
+def table_of(rows: "list[tuple[Any, ...]]") -> "pandas.DataFrame":
+    """The table of rows (COLUMNS; micro_step may be None), with PLACE."""
+    import pandas
+
+    columns: "list[tuple[Any, ...]]" = list(zip(*rows)) if rows else [()] * len(COLUMNS)
+    types = {"micro_step": "Int64", "kind": object, "name": object, "op": object, "value": "float64"}
+    table = pandas.DataFrame(
+        {
+            name: pandas.Series(column, dtype=types.get(name, "int64"))
+            for name, column in zip(COLUMNS, columns)
+        }
+    )
+    table[PLACE] = range(len(table))
+    return table

@@ -1,0 +1,260 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "writers/sqlite/unmapped_vfs.h"
+
+#include <sqlite3.h>
+#include <sys/uio.h>
+#include <unistd.h>
+
+#include <algorithm>
+#include <array>
+#include <cstddef>
+#include <cstdint>
+#include <cstring>
+#include <memory>
+#include <new>
+#include <vector>
+
+namespace gradmon {
+namespace {
+
+enum class Direction { from_shared, to_shared };
+
+// False: a part of `shared` is not there.
+bool copy(void* own, volatile void* shared, std::size_t bytes, Direction direction) {
+  const iovec local{own, bytes};
+  const iovec remote{const_cast<void*>(shared), bytes};
+  const auto call = direction == Direction::from_shared ? ::process_vm_readv : ::process_vm_writev;
+  return call(::getpid(), &local, 1, &remote, 1, 0) == static_cast<ssize_t>(bytes);
+}
+
+bool copies_work() {
+  std::uint32_t from = 1, to = 0;
+  return copy(&to, &from, sizeof from, Direction::from_shared) && to == 1 &&
+         copy(&from, &to, sizeof to, Direction::to_shared);
+}
+
+// The index of a write-ahead log: SQLite's private one, and what both had in common when they were last
+// copied. One thread at a time.
+class PrivateIndex {
+ public:
+  // The private memory of the region that is mapped at `shared`; null if it cannot be read.
+  volatile void* region(std::size_t number, volatile void* shared, std::size_t bytes) {
+    while (regions_.size() <= number) regions_.emplace_back();
+    Region& region = regions_[number];
+    if (region.own.empty()) {
+      region.own.resize(bytes / sizeof(std::uint32_t));
+      region.common.resize(region.own.size());
+      region.shared = shared;
+      if (!copy(region.own.data(), shared, bytes, Direction::from_shared)) lost_ = true;
+      region.common = region.own;
+    }
+    return lost_ ? nullptr : region.own.data();
+  }
+
+  // Gives other processes what SQLite has changed; the rest may be theirs. In ascending order: the header of
+  // the index has two copies, and SQLite has a barrier between them.
+  void push() {
+    if (!is_mapped()) return;
+    push(regions_[0], 0, kEndOfReaders);
+    if (!writing_) return;  // Only the writer changes more.
+    push(regions_[0], kEndOfReaders, regions_[0].own.size());
+    for (std::size_t i = 1; i < regions_.size(); ++i) push(regions_[i], 0, regions_[i].own.size());
+  }
+
+  // Takes what other processes have changed. After push().
+  void pull() {
+    if (!is_mapped() || lost_) return;
+    Region& first = regions_[0];
+    std::array<std::uint32_t, kEndOfReaders> fresh;
+    if (!copy(fresh.data(), first.shared, sizeof fresh, Direction::from_shared)) {
+      lost_ = true;
+      return;
+    }
+    const bool same_log = std::memcmp(fresh.data(), first.common.data(), bytes_of(kFirstOfReaders)) == 0;
+    if (!same_log && writing_) {  // Nobody else may write it.
+      lost_ = true;
+    } else if (same_log) {  // Then the rest of the index is the same, too.
+      std::copy(fresh.begin(), fresh.end(), first.common.begin());
+      std::copy(fresh.begin(), fresh.end(), first.own.begin());
+    } else {
+      for (Region& region : regions_) pull(region);
+    }
+  }
+
+  // While SQLite has the lock of the writer.
+  void set_writing(bool writing) { writing_ = writing; }
+
+  // The mapping is not there any more, or somebody else has written to it. From then on nothing is copied:
+  // the index that SQLite has is right, and other processes find theirs torn, and rebuild it.
+  bool lost() const { return lost_; }
+
+ private:
+  static constexpr std::size_t kWordsOfBlock = 256;
+  // In region 0, after the two headers: what checkpoints and readers write without the lock of the writer.
+  static constexpr std::size_t kFirstOfReaders = 24;
+  static constexpr std::size_t kEndOfReaders = 34;
+
+  struct Region {
+    std::vector<std::uint32_t> own;     // SQLite's
+    std::vector<std::uint32_t> common;  // as after the last copy
+    volatile void* shared = nullptr;
+  };
+
+  // Region 0 comes first, with the headers.
+  bool is_mapped() const { return !regions_.empty() && !regions_[0].own.empty(); }
+
+  static std::size_t bytes_of(std::size_t words) { return words * sizeof(std::uint32_t); }
+
+  // The first word from `at` on that SQLite has changed; `end` if there is none.
+  static std::size_t next_change(const Region& region, std::size_t at, std::size_t end) {
+    while (at < end) {
+      const std::size_t block = std::min(kWordsOfBlock - at % kWordsOfBlock, end - at);
+      if (std::memcmp(region.own.data() + at, region.common.data() + at, bytes_of(block)) != 0) {
+        while (region.own[at] == region.common[at]) ++at;
+        return at;
+      }
+      at += block;
+    }
+    return end;
+  }
+
+  void push(Region& region, std::size_t begin, std::size_t end) {
+    end = std::min(end, region.own.size());
+    while (!lost_ && (begin = next_change(region, begin, end)) < end) {
+      std::size_t after = begin;
+      while (after < end && region.own[after] != region.common[after]) ++after;
+      auto* const shared = static_cast<volatile std::uint32_t*>(region.shared) + begin;
+      const std::size_t bytes = bytes_of(after - begin);
+      if (!copy(region.own.data() + begin, shared, bytes, Direction::to_shared)) lost_ = true;
+      std::memcpy(region.common.data() + begin, region.own.data() + begin, bytes);
+      begin = after;
+    }
+  }
+
+  void pull(Region& region) {
+    const std::size_t bytes = bytes_of(region.own.size());
+    if (bytes == 0 || lost_) return;
+    if (!copy(region.common.data(), region.shared, bytes, Direction::from_shared)) {
+      lost_ = true;
+    } else {
+      std::memcpy(region.own.data(), region.common.data(), bytes);
+    }
+  }
+
+  std::vector<Region> regions_;
+  bool writing_ = false;
+  bool lost_ = false;
+};
+
+// What takes the place of the methods of SQLite's own object of a file.
+struct FileMethods {
+  sqlite3_io_methods methods{};  // Keep first: the object points to it.
+  const sqlite3_io_methods* original = nullptr;
+  std::unique_ptr<PrivateIndex> index = nullptr;  // null: no write-ahead log is in use
+};
+
+FileMethods& methods_of(sqlite3_file* file) {
+  return *reinterpret_cast<FileMethods*>(const_cast<sqlite3_io_methods*>(file->pMethods));
+}
+
+int map_shared(sqlite3_file* file, int region, int bytes, int extend, void volatile** mapped) {
+  FileMethods& own = methods_of(file);
+  const int code = own.original->xShmMap(file, region, bytes, extend, mapped);
+  if (*mapped == nullptr) return code;
+  try {
+    if (own.index == nullptr) own.index = std::make_unique<PrivateIndex>();
+    *mapped = own.index->region(static_cast<std::size_t>(region), *mapped, static_cast<std::size_t>(bytes));
+    return *mapped != nullptr ? code : SQLITE_IOERR_SHMMAP;
+  } catch (const std::bad_alloc&) {
+    *mapped = nullptr;
+    return SQLITE_NOMEM;
+  }
+}
+
+int lock_shared(sqlite3_file* file, int first, int count, int flags) {
+  constexpr int kWriter = 0;  // the number of the writer's lock
+  const FileMethods& own = methods_of(file);
+  if (own.index == nullptr) return own.original->xShmLock(file, first, count, flags);
+  PrivateIndex& index = *own.index;
+  index.push();  // before others get the lock
+  const bool of_writer = first == kWriter && (flags & SQLITE_SHM_EXCLUSIVE) != 0;
+  if ((flags & SQLITE_SHM_UNLOCK) != 0) {
+    if (of_writer) index.set_writing(false);
+    return own.original->xShmLock(file, first, count, flags);
+  }
+  if (index.lost()) return SQLITE_IOERR_SHMMAP;
+  const int code = own.original->xShmLock(file, first, count, flags);
+  index.pull();  // also if another process has the lock: SQLite then looks at what that one does
+  if (code == SQLITE_OK && of_writer) index.set_writing(true);
+  if (code != SQLITE_OK || !index.lost()) return code;
+  own.original->xShmLock(file, first, count, (flags & ~SQLITE_SHM_LOCK) | SQLITE_SHM_UNLOCK);
+  return SQLITE_IOERR_SHMMAP;
+}
+
+void order_shared(sqlite3_file* file) {
+  const FileMethods& own = methods_of(file);
+  if (own.index != nullptr) own.index->push();
+  own.original->xShmBarrier(file);
+  if (own.index != nullptr) own.index->pull();
+}
+
+int unmap_shared(sqlite3_file* file, int remove) {
+  FileMethods& own = methods_of(file);
+  if (own.index != nullptr) own.index->push();
+  own.index.reset();
+  return own.original->xShmUnmap(file, remove);
+}
+
+int close_file(sqlite3_file* file) {
+  const std::unique_ptr<FileMethods> own(&methods_of(file));
+  file->pMethods = own->original;
+  return file->pMethods->xClose(file);
+}
+
+sqlite3_vfs* original_of(const sqlite3_vfs* vfs) { return static_cast<sqlite3_vfs*>(vfs->pAppData); }
+
+int open_file(sqlite3_vfs* vfs, const char* name, sqlite3_file* file, int flags, int* flags_used) {
+  sqlite3_vfs* const original = original_of(vfs);
+  const int code = original->xOpen(original, name, file, flags, flags_used);
+  const bool shares_index = code == SQLITE_OK && file->pMethods->iVersion >= 2 &&
+                            file->pMethods->xShmMap != nullptr && (flags & SQLITE_OPEN_MAIN_DB) != 0;
+  if (!shares_index) return code;
+  auto* const own = new (std::nothrow) FileMethods;
+  if (own == nullptr) {
+    file->pMethods->xClose(file);
+    file->pMethods = nullptr;
+    return SQLITE_NOMEM;
+  }
+  own->original = file->pMethods;
+  own->methods = *file->pMethods;
+  own->methods.xClose = close_file;
+  own->methods.xShmMap = map_shared;
+  own->methods.xShmLock = lock_shared;
+  own->methods.xShmBarrier = order_shared;
+  own->methods.xShmUnmap = unmap_shared;
+  file->pMethods = &own->methods;
+  return SQLITE_OK;
+}
+
+sqlite3_vfs made_from(sqlite3_vfs* original) {
+  sqlite3_vfs vfs = *original;
+  vfs.pNext = nullptr;
+  vfs.zName = "gradmon-unmapped";
+  vfs.pAppData = original;
+  vfs.xOpen = open_file;
+  return vfs;
+}
+
+}  // namespace
+
+const char* unmapped_vfs() {
+  static const char* const name = []() -> const char* {
+    sqlite3_vfs* const original = sqlite3_vfs_find("unix");
+    if (original == nullptr || !copies_work()) return nullptr;
+    static sqlite3_vfs vfs = made_from(original);
+    return sqlite3_vfs_register(&vfs, 0) == SQLITE_OK ? vfs.zName : nullptr;
+  }();
+  return name;
+}
+
+}  // namespace gradmon
