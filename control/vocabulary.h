@@ -26,8 +26,13 @@ enum class Kind : std::uint8_t {
   moe_router_weight_hook,
   moe_router_logit_hook,
   scalar,
+  // Histograms, which are no records: writers/queue/histogram.h.
+  update,
+  ratio,
 };
-inline constexpr std::size_t kKinds = 14;
+inline constexpr std::size_t kKinds = 16;
+inline constexpr std::size_t kRecordKinds = 14;  // the first ones
+constexpr bool is_histogram(Kind kind) { return static_cast<std::size_t>(kind) >= kRecordKinds; }
 inline constexpr std::array<const char*, kKinds> kKindNames = {"actv",
                                                                "actv_grad",
                                                                "grad_unreduced",
@@ -41,7 +46,9 @@ inline constexpr std::array<const char*, kKinds> kKindNames = {"actv",
                                                                "other",
                                                                "moe_router_weight_hook",
                                                                "moe_router_logit_hook",
-                                                               "scalar"};
+                                                               "scalar",
+                                                               "update",
+                                                               "ratio"};
 constexpr const char* name_of(Kind kind) { return kKindNames[static_cast<std::size_t>(kind)]; }
 
 // A statistic of a tensor: index into Record::values and bit of its mask. msprobe's six

@@ -13,6 +13,7 @@
 #include "hooks/gradients/gradient_probe.h"
 #include "hooks/gradients/moment_probe.h"
 #include "hooks/gradients/sign_agreement_probe.h"
+#include "hooks/gradients/update_histogram_probe.h"
 #include "hooks/gradients/weight_probe.h"
 #include "hooks/names/squash_name.h"
 #include "hooks/names/target_names.h"
@@ -83,7 +84,7 @@ class HookSet::Attached {
         watched_(std::move(watched)),
         parameter_indices_(watched_),
         rows_(stream, settings.revision, settings.ops) {
-    if (settings.gradients || settings.moments || settings.momentum_agreement)
+    if (settings.gradients || settings.moments || settings.momentum_agreement || settings.update_histograms)
       add_gradient_probes(settings, fuse);
     if (settings.weights) add<WeightProbe>(watched_, settings.eps, fuse);
     if (settings.collectives.enabled)
@@ -160,6 +161,7 @@ class HookSet::Attached {
     if (settings.gradients) add<GradientProbe>(watched_, hooks, settings.eps, fuse);
     if (settings.moments) add<MomentProbe>(watched_, hooks, settings.eps, fuse);
     if (settings.momentum_agreement) add<SignAgreementProbe>(watched_, hooks);
+    if (settings.update_histograms) add<UpdateHistogramProbe>(watched_, hooks);
   }
 
   void listen(int grad_acc_steps, HookFuse& fuse) {

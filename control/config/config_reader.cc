@@ -30,10 +30,21 @@ class Reader {
       const auto key = find_member(tree_.document, tree_.text, 0, "backward_only");
       warn(key.value_or(0), "forward_only and backward_only are both true: no activations are collected");
     }
+    if (out_.config.ur_distribution) warn_of_histograms();
     return std::move(out_);
   }
 
  private:
+  void warn_of_histograms() {
+    const auto at = find_member(tree_.document, tree_.text, 0, "ur_distribution").value_or(0);
+    const auto& formats = out_.config.format;
+    if (std::find(formats.begin(), formats.end(), Config::Format::tensorboard) == formats.end()) {
+      warn(at, "histograms need \"tensorboard\" in \"format\": none are collected");
+    } else if (formats.size() > 1) {
+      warn(at, "of the formats only \"tensorboard\" holds histograms");
+    }
+  }
+
   template <typename Part>
   void read_part(std::uint32_t object, std::string_view expected, Part& part) {
     if (node(object).kind != JsonKind::object) return add_error(object, expected);

@@ -55,7 +55,7 @@ const Option<Config> kConfigOptions[] = {
     {"param_distribution", &Config::param_distribution, "true or false", "false",
      "weights, before and after the update"},
     {"ur_distribution", &Config::ur_distribution, "true or false", "false",
-     "histograms of Adam's update and ratio vectors", unimplemented},
+     "histograms of Adam's update and ratio vectors, in TensorBoard only"},
     {"mg_direction", &Config::mg_direction, "true or false", "false",
      "share of elements in which gradient and momentum agree in sign"},
     {"cc_distribution", &Config::cc_distribution, "an object", "{}", "collective communication"},

@@ -60,6 +60,7 @@ struct HookSettings {
   bool weights = false;             // param_origin, param_updated
   bool moments = false;             // exp_avg, exp_avg_sq
   bool momentum_agreement = false;  // mg_direction
+  bool update_histograms = false;   // update, ratio
   ActivationSettings activations;
   CollectiveSettings collectives;
   std::optional<L2Settings> l2;   // not set: not recorded

@@ -8,6 +8,7 @@
 #include <torch/optim/sgd.h>
 
 #include <sstream>
+#include <tuple>
 #include <type_traits>
 
 namespace gradmon {
@@ -34,9 +35,13 @@ const State* kept_of(const torch::optim::Optimizer& optimizer, const at::Tensor&
   return found == states.end() ? nullptr : dynamic_cast<const State*>(found->second.get());
 }
 
-template <typename State>
-ParameterState adam_state(const State* kept) {
+template <typename State, typename Options>
+ParameterState adam_state(const State* kept, const Options& options) {
   ParameterState state;
+  state.adam.emplace();
+  std::tie(state.adam->beta1, state.adam->beta2) = options.betas();
+  state.adam->eps = options.eps();
+  state.adam->steps = kept ? static_cast<double>(kept->step()) : 0;
   state.first_moment = kept ? kept->exp_avg() : at::Tensor();
   state.second_moment = kept ? kept->exp_avg_sq() : at::Tensor();
   return state;
@@ -68,10 +73,10 @@ ParameterState LibtorchOptimizerState::of(const at::Tensor& parameter) const {
   const auto found = options_.find(parameter.unsafeGetTensorImpl());
   if (found == options_.end()) return {};
   using namespace torch::optim;
-  if (dynamic_cast<const AdamOptions*>(found->second) != nullptr)
-    return adam_state(kept_of<AdamParamState>(optimizer_, parameter));
-  if (dynamic_cast<const AdamWOptions*>(found->second) != nullptr)
-    return adam_state(kept_of<AdamWParamState>(optimizer_, parameter));
+  if (const auto* adam = dynamic_cast<const AdamOptions*>(found->second))
+    return adam_state(kept_of<AdamParamState>(optimizer_, parameter), *adam);
+  if (const auto* adamw = dynamic_cast<const AdamWOptions*>(found->second))
+    return adam_state(kept_of<AdamWParamState>(optimizer_, parameter), *adamw);
   if (const auto* sgd = dynamic_cast<const SGDOptions*>(found->second))
     return sgd_state(kept_of<SGDParamState>(optimizer_, parameter), *sgd);
   if (const auto* rmsprop = dynamic_cast<const RMSpropOptions*>(found->second))

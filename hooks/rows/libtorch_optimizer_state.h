@@ -15,7 +15,7 @@ namespace gradmon {
 
 // First and second moment: exp_avg and exp_avg_sq (Adam, AdamW); momentum_buffer and none (SGD);
 // momentum_buffer and square_avg (RMSprop). momentum_buffer exists only if the parameter group uses
-// momentum. The state of any other optimizer is empty.
+// momentum. Adam and AdamW have AdamStep. The state of any other optimizer is empty.
 class LibtorchOptimizerState : public OptimizerState {
  public:
   // `optimizer` must outlive this object, with unchanged groups.

@@ -6,6 +6,8 @@
 
 #include <optional>
 
+#include "hooks/stats/adam_histograms.h"
+
 namespace gradmon {
 
 // A moment that is not set: the optimizer keeps none for this parameter. A moment that is set but undefined:
@@ -13,6 +15,7 @@ namespace gradmon {
 struct ParameterState {
   std::optional<at::Tensor> first_moment;   // exp_avg, or the momentum
   std::optional<at::Tensor> second_moment;  // exp_avg_sq, or the mean of squares
+  std::optional<AdamStep> adam;             // set if the optimizer corrects both moments as Adam does
 };
 
 // Training thread. Valid during one update only.

@@ -6,6 +6,7 @@
 #include <string>
 #include <string_view>
 
+#include "writers/queue/histogram.h"
 #include "writers/queue/record.h"
 
 namespace gradmon {
@@ -21,6 +22,8 @@ class RecordStream {
   virtual std::uint32_t shape_id(std::string_view shape) = 0;
   // Training thread. False: the record was dropped (the queue counts it).
   virtual bool push(const Record& record) noexcept = 0;
+  // Training thread. False: the histogram was dropped (its lane counts it).
+  virtual bool push(const Histogram& histogram) noexcept = 0;
   // Training thread. Passes a text that becomes an output file of its own; it replaces the earlier text.
   enum class Document : std::uint8_t { module_struct, stack_info };
   virtual void publish(Document document, std::string text) noexcept = 0;

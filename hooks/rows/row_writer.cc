@@ -96,6 +96,16 @@ void RowWriter::write(const RowKey& key, std::initializer_list<ColumnValue> valu
   push(record);
 }
 
+void RowWriter::write_histogram(Kind kind, std::uint32_t target, const BinCounts& counts) {
+  Histogram histogram;
+  histogram.step = step_.value;
+  histogram.revision = revision_.value;
+  histogram.counts = counts;
+  histogram.target = target;
+  histogram.kind = kind;
+  stream_.push(histogram);  // the lane counts what it drops
+}
+
 void RowWriter::count_not_applicable(const std::string& name, const std::string& why) {
   if (not_applicable_++ == 0) log_warn(name + ": no row: " + why + ". Further missing rows are not logged.");
 }

@@ -1,72 +1,14 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "hooks/stats/device_batch.h"
 
-#include <ATen/ops/empty.h>
-#include <ATen/ops/stack.h>
-#include <c10/core/Event.h>
 #include <c10/core/GradMode.h>
-#include <c10/core/impl/VirtualGuardImpl.h>
 
-#include <algorithm>
 #include <cstddef>
-#include <optional>
 #include <utility>
 
+#include "hooks/stats/device_fetch.h"
+
 namespace gradmon {
-namespace {
-
-struct DeviceShare {
-  c10::Device device;
-  std::vector<std::size_t> places;  // indices in the batch
-  std::optional<c10::Stream> stream;
-  at::Tensor on_host;
-};
-
-std::vector<DeviceShare> by_device(const std::vector<PendingScalars>& numbers) {
-  std::vector<DeviceShare> shares;
-  for (std::size_t i = 0; i < numbers.size(); ++i) {
-    const c10::Device device = numbers[i]->numbers.device();
-    auto share = std::find_if(shares.begin(), shares.end(),
-                              [&](const DeviceShare& known) { return known.device == device; });
-    if (share == shares.end()) share = shares.insert(shares.end(), {device, {}, {}, {}});
-    share->places.push_back(i);
-  }
-  return shares;
-}
-
-void await_others(const c10::Stream& current, std::vector<c10::Stream> others) {
-  std::vector<c10::Stream> seen{current};
-  for (const c10::Stream& other : others) {
-    if (std::find(seen.begin(), seen.end(), other) != seen.end()) continue;
-    seen.push_back(other);
-    c10::Event event(other.device_type());
-    event.record(other);
-    event.block(current);
-  }
-}
-
-void start_copy(DeviceShare& share, const std::vector<PendingScalars>& numbers) {
-  std::vector<at::Tensor> rows;
-  std::vector<c10::Stream> streams;
-  for (const std::size_t i : share.places) {
-    rows.push_back(numbers[i]->numbers);
-    if (numbers[i]->stream) streams.push_back(*numbers[i]->stream);
-  }
-  if (!streams.empty()) {
-    share.stream = c10::impl::VirtualGuardImpl(share.device.type()).getStream(share.device);
-    await_others(*share.stream, std::move(streams));
-  }
-  const at::Tensor packed = at::stack(rows);
-  if (!packed.is_cuda()) {
-    share.on_host = packed.to(at::kCPU).to(at::kDouble);
-    share.stream.reset();  // This copy waits for the device.
-    return;
-  }
-  share.on_host = at::empty(packed.sizes(), at::TensorOptions(at::kDouble).pinned_memory(true));
-  share.on_host.copy_(packed, /*non_blocking=*/true);
-}
-
-}  // namespace
 
 void DeviceBatch::add(PendingScalars numbers) { numbers_.push_back(std::move(numbers)); }
 
@@ -75,17 +17,12 @@ void DeviceBatch::clear() { numbers_.clear(); }
 std::vector<std::optional<DeviceScalars::Values>> DeviceBatch::resolve() {
   const c10::NoGradGuard no_grad;
   const std::vector<PendingScalars> numbers = std::exchange(numbers_, {});
+  std::vector<QueuedNumbers> queued;
+  for (const PendingScalars& one : numbers) queued.push_back({one->numbers, one->stream});
+  const HostNumbers fetched = fetch_numbers(queued);
   std::vector<std::optional<DeviceScalars::Values>> values(numbers.size());
-  std::vector<DeviceShare> shares = by_device(numbers);
-  for (DeviceShare& share : shares) start_copy(share, numbers);
-  for (const DeviceShare& share : shares) {
-    if (share.stream) share.stream->synchronize();
-    const double* own = share.on_host.data_ptr<double>();
-    for (const std::size_t i : share.places) {
-      values[i] = numbers[i]->finish(own, numbers[i]->elements);
-      own += kOps;
-    }
-  }
+  for (std::size_t i = 0; i < numbers.size(); ++i)
+    values[i] = numbers[i]->finish(fetched.of(i), numbers[i]->elements);
   return values;
 }
 

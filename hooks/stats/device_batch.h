@@ -15,10 +15,8 @@ class DeviceBatch {
   void add(PendingScalars numbers);
   void clear();
 
-  // Waits for the numbers, returns what their `finish` returns in the order of add(), and empties the batch.
-  // For each device: its current stream waits for the streams that the numbers are queued on; then one packed
-  // tensor, one copy (CUDA: asynchronous, into pinned memory), one wait for the stream. Does nothing if the
-  // batch is empty. Throws what torch throws.
+  // Waits for the numbers as fetch_numbers() does, returns what their `finish` returns in the order of add(),
+  // and empties the batch. Does nothing if the batch is empty. Throws what torch throws.
   std::vector<std::optional<DeviceScalars::Values>> resolve();
 
  private:

@@ -49,6 +49,10 @@ class Collection::Stream : public RecordStream {
     ledger_.count_row(record.kind, record.target);
     return queue_.push(record);
   }
+  bool push(const Histogram& histogram) noexcept override {
+    ledger_.count_row(histogram.kind, histogram.target);
+    return queue_.histograms().push(histogram);
+  }
   void publish(Document document, std::string text) noexcept override {
     writer_.write_file([directory = settings_.directory, rank = settings_.rank, document,
                         text = std::move(text)] { return write_document(*directory, rank, document, text); });
@@ -358,7 +362,7 @@ CollectingReport Collection::report() const {
   const WriterStatus writer = writer_.status();
   CollectingReport report;
   report.records = writer.written;
-  report.dropped = queue_->dropped() + writer.lost;
+  report.dropped = queue_->dropped() + queue_->histograms().dropped() + writer.lost;
   report.error = writer.last_error;
   report.targets = ledger_.counts();
   const std::lock_guard lock(mutex_);

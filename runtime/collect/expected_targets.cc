@@ -28,6 +28,7 @@ using Of = ExpectedTarget::Of;
 constexpr const char* kNoGradient = "no gradient";
 constexpr const char* kNoUpdate = "no watched optimizer has updated it";
 constexpr const char* kNoMoment = "its optimizer keeps none, or no watched one has it";
+constexpr const char* kNoAdam = "no moments of Adam yet, or no watched optimizer has them";
 constexpr const char* kNoForward = "its forward was not seen: gradmon::observe";
 constexpr const char* kNotInGraph = "not in the graph";
 
@@ -63,6 +64,10 @@ void add_parameters(const HookSettings& settings, const std::vector<Parameter>& 
   if (settings.weights) {
     add(Kind::param_origin, kNoUpdate);
     add(Kind::param_updated, kNoUpdate);
+  }
+  if (settings.update_histograms) {
+    add(Kind::update, kNoAdam);
+    add(Kind::ratio, kNoAdam);
   }
   if (settings.momentum_agreement) add(Kind::other, "no gradient, or no momentum of its optimizer was seen");
 }

@@ -62,6 +62,7 @@ HookSettings hook_settings_of(const Config& config, Revision revision) {
   settings.weights = config.param_distribution;
   settings.moments = config.mv_distribution;
   settings.momentum_agreement = config.mg_direction;
+  settings.update_histograms = collects_histograms(config);
   settings.activations = activations_of(config);
   settings.collectives = collectives_of(config);
   settings.l2 = l2_of(config);
@@ -89,11 +90,15 @@ bool writes_format(const Config& config, Config::Format format) {
   return std::find(config.format.begin(), config.format.end(), format) != config.format.end();
 }
 
+bool collects_histograms(const Config& config) {
+  return config.ur_distribution && writes_format(config, Config::Format::tensorboard);
+}
+
 bool collects_anything(const Config& config) {
   const bool activations = config.xy_distribution && !(config.forward_only && config.backward_only);
   return activations || config.wg_distribution || config.mv_distribution || config.param_distribution ||
-         config.mg_direction || config.cc_distribution.enable || config.recording_l2_features ||
-         config.print_struct || config.stack_info || !config.scalars.empty();
+         config.mg_direction || collects_histograms(config) || config.cc_distribution.enable ||
+         config.recording_l2_features || config.print_struct || config.stack_info || !config.scalars.empty();
 }
 
 bool includes_rank(const Config& config, Rank rank) {

@@ -31,12 +31,33 @@ class DictView {
     const bool number = py::isinstance<py::float_>(value) || py::isinstance<py::int_>(value);
     return number && value.cast<double>() != 0;
   }
+  // Of a Python number, or of a tensor of one element in CPU memory.
+  std::optional<double> number(const char* key) const {
+    return has(key) ? number_of((*dict_)[key]) : std::nullopt;
+  }
+  std::optional<std::pair<double, double>> pair(const char* key) const {
+    if (!has(key)) return std::nullopt;
+    const py::object value = (*dict_)[key];
+    if (!(PyTuple_Check(value.ptr()) || PyList_Check(value.ptr())) || py::len(value) != 2)
+      return std::nullopt;
+    const auto both = value.cast<py::sequence>();
+    const auto one = number_of(both[0]), other = number_of(both[1]);
+    return one && other ? std::optional(std::pair(*one, *other)) : std::nullopt;
+  }
   std::optional<at::Tensor> tensor(const char* key) const {
     if (!has(key) || !THPVariable_Check((*dict_)[key].ptr())) return std::nullopt;
     return (*dict_)[key].cast<at::Tensor>();
   }
 
  private:
+  static std::optional<double> number_of(const py::object& value) {
+    if (PyFloat_Check(value.ptr()) || PyLong_Check(value.ptr())) return value.cast<double>();
+    if (!THPVariable_Check(value.ptr())) return std::nullopt;
+    const auto tensor = value.cast<at::Tensor>();
+    if (!tensor.is_cpu() || tensor.numel() != 1) return std::nullopt;
+    return tensor.item<double>();
+  }
+
   std::optional<py::dict> dict_;
 };
 
@@ -48,6 +69,23 @@ std::optional<at::Tensor> moment(const DictView& kept, const char* one, const ch
   return to_come ? std::optional(at::Tensor()) : std::nullopt;
 }
 
+// No steps: the moments are still to come.
+std::optional<AdamStep> adam_step(const DictView& kept, const DictView& group) {
+  const auto betas = group.pair("betas");
+  const auto eps = group.number("eps");
+  if (!betas || !eps) return std::nullopt;
+  AdamStep step{betas->first, betas->second, *eps};
+  const DictView& counted = kept.has("step") ? kept : group;
+  if (const auto steps = counted.number("step")) {
+    step.steps = *steps;
+  } else if (auto on_device = counted.tensor("step"); on_device && on_device->numel() == 1) {
+    step.device_steps = std::move(*on_device);
+  } else if (kept.has("exp_avg")) {
+    return std::nullopt;
+  }
+  return step;
+}
+
 ParameterState state_of(const DictView& kept, const DictView& group) {
   ParameterState state;
   const bool adam = group.has("betas");
@@ -55,6 +93,7 @@ ParameterState state_of(const DictView& kept, const DictView& group) {
   state.first_moment =
       moment(kept, "exp_avg", "momentum_buffer", adam || group.is_nonzero_number("momentum"));
   state.second_moment = moment(kept, "exp_avg_sq", "square_avg", adam || rmsprop);
+  if (adam) state.adam = adam_step(kept, group);
   return state;
 }
 

@@ -20,7 +20,8 @@ std::vector<at::Tensor> parameters_of(const pybind11::handle& optimizer);
 // Moments are found by key, not by class: in `state[parameter]` the first moment is exp_avg or
 // momentum_buffer, the second exp_avg_sq or square_avg. If a moment is missing, the group's options
 // tell whether it will come (betas; momentum; alpha, for RMSprop). For torch's own four optimizers the
-// moments are those of LibtorchOptimizerState. Steps and hyperparameters are not read.
+// moments are those of LibtorchOptimizerState. AdamStep is set if the group has betas and eps, and the state
+// or else the group has `step`: numbers or tensors; betas and eps that are on a device are not read.
 //
 // A parameter with a master copy (Megatron's float16_groups, apex' fp16_groups) has the state of its
 // copy. A parameter's `main_grad`, if it has one, is its gradient. The optimizer's `grad_scale` is the

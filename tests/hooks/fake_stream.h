@@ -19,6 +19,7 @@ class FakeStream : public RecordStream {
   bool shapes_fail = false;
   bool full = false;
   std::vector<Record> records;
+  std::vector<Histogram> histograms;
 
   std::uint32_t target_id(int vpp_stage, std::string_view name) override {
     if (targets_fail) throw std::runtime_error("no more targets");
@@ -30,6 +31,10 @@ class FakeStream : public RecordStream {
   }
   bool push(const Record& record) noexcept override {
     if (!full) records.push_back(record);
+    return !full;
+  }
+  bool push(const Histogram& histogram) noexcept override {
+    if (!full) histograms.push_back(histogram);
     return !full;
   }
 
@@ -47,6 +52,18 @@ class FakeStream : public RecordStream {
       if (record.kind == kind) found.push_back(text(record.target));
     }
     return found;
+  }
+
+  // The only histogram of that kind and target; null if there is none or more than one.
+  const Histogram* histogram(Kind kind, const std::string& target) const {
+    const Histogram* found = nullptr;
+    int count = 0;
+    for (const Histogram& one : histograms) {
+      if (one.kind != kind || text(one.target) != target) continue;
+      found = &one;
+      ++count;
+    }
+    return count == 1 ? found : nullptr;
   }
 
   // The norm in the only record of that kind and target; NaN if there is none or more than one.

@@ -7,6 +7,7 @@
 #include <string_view>
 #include <vector>
 
+#include "writers/queue/histogram.h"
 #include "writers/queue/name_table.h"
 #include "writers/queue/record.h"
 
@@ -35,6 +36,17 @@ inline Record plain_record(std::int64_t step, std::uint64_t sequence, std::uint6
   record.revision = revision;
   record.mask = bit_of(Op::norm);
   return record;
+}
+
+// With target + 1 values in bin 15.
+inline Histogram plain_histogram(std::int64_t step, std::uint32_t target, Kind kind = Kind::update) {
+  Histogram histogram;
+  histogram.step = step;
+  histogram.revision = 1;
+  histogram.kind = kind;
+  histogram.target = target;
+  histogram.counts[15] = target + 1;
+  return histogram;
 }
 
 }  // namespace gradmon

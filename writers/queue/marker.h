@@ -10,6 +10,7 @@
 
 #include "control/step.h"
 #include "writers/queue/file_to_write.h"
+#include "writers/queue/histogram.h"
 #include "writers/queue/layout.h"
 #include "writers/queue/sink.h"
 #include "writers/queue/step_observer.h"
@@ -25,8 +26,9 @@ struct RevisionBegun {
 struct StepEnded {
   Revision revision;
   Step step;
-  std::uint64_t records;  // accepted since the previous step ended
-  bool valid = true;      // false: its records must not be written
+  std::uint64_t records;              // accepted since the previous step ended
+  std::vector<Histogram> histograms;  // with their places in the HistogramLane
+  bool valid = true;                  // false: neither must be written
 };
 
 struct CollectionEnded {

@@ -25,6 +25,7 @@ RecordQueue::RecordQueue(const QueueOptions& options)
     : capacity_(static_cast<std::int64_t>(std::max<std::size_t>(options.capacity, 1))),
       max_wait_(options.max_wait),
       lanes_(std::make_unique<ProducerLanes>()),
+      histograms_(options.capacity),
       overflow_(options.overflow),
       free_(capacity_) {}
 
@@ -91,22 +92,26 @@ void RecordQueue::reset_wait() noexcept {
 void RecordQueue::begin_step() noexcept { reset_wait(); }
 
 std::uint64_t RecordQueue::end_step(Revision revision, Step step) noexcept {
-  return close_step({revision, step, 0, true});
+  return close_step({revision, step, 0, {}, true});
 }
 
-void RecordQueue::drop_step(Revision revision, Step step) noexcept { close_step({revision, step, 0, false}); }
+void RecordQueue::drop_step(Revision revision, Step step) noexcept {
+  close_step({revision, step, 0, {}, false});
+}
 
 std::uint64_t RecordQueue::close_step(StepEnded ended) noexcept {
   reset_wait();
   const std::uint64_t accepted = accepted_.load(std::memory_order_acquire);
-  ended.records = accepted - std::exchange(accepted_before_, accepted);
-  if (ended.records == 0) return 0;
+  const std::uint64_t records = accepted - std::exchange(accepted_before_, accepted);
+  ended.records = records;
+  ended.histograms = histograms_.take_step();
+  if (records == 0 && ended.histograms.empty()) return 0;
   try {
-    post(Marker{ended});
+    post(Marker{std::move(ended)});
   } catch (const std::bad_alloc&) {
     log_error("out of memory: a step's records are lost");
   }
-  return ended.records;
+  return records;
 }
 
 void RecordQueue::end_collection(Revision revision, Step last) noexcept {
@@ -122,6 +127,7 @@ void RecordQueue::set_overflow(Overflow overflow) noexcept {
 }
 
 void RecordQueue::abandon() noexcept {
+  histograms_.abandon();
   const std::lock_guard lock(mutex_);
   abandoned_.store(true);
   place_freed_.notify_all();

@@ -1,11 +1,12 @@
 // SPDX-License-Identifier: Apache-2.0
 // The bounded queue from the hooks to the writer thread. When it is full, push waits or drops, as
 // its Overflow says; dropped records are counted. In the steady state push takes no lock,
-// allocates nothing and makes no system call.
+// allocates nothing and makes no system call. Histograms go beside the records, on a lane of their own.
 //
 // One step of training:
 //   queue.begin_step();                       // training thread
 //   queue.push(record);                       // any thread, before end_step
+//   queue.histograms().push(histogram);       // training thread, before end_step
 //   queue.end_step(revision, step);           // training thread, after all pushes
 //   queue.end_collection(revision, step);     // once, after the last step collected
 #pragma once
@@ -20,6 +21,7 @@
 #include <vector>
 
 #include "control/step.h"
+#include "writers/queue/histogram_lane.h"
 #include "writers/queue/record.h"
 
 namespace gradmon {
@@ -34,7 +36,7 @@ enum class Overflow {
 };
 
 struct QueueOptions {
-  std::size_t capacity = 65536;  // records; 0 counts as 1
+  std::size_t capacity = 65536;  // records, and as many histograms; 0 counts as 1
   Overflow overflow = Overflow::block;
   std::chrono::milliseconds max_wait{5000};  // all threads together, per step
 };
@@ -51,23 +53,27 @@ class RecordQueue {
   // Any thread. Returns false if the record was dropped (and counted).
   bool push(const Record& record) noexcept;
 
-  // Training thread. Both reset the time waited. end_step posts the number of the step's records to
-  // the writer and returns it; it posts nothing for a step without records. All pushes of a step
-  // must happen before its end_step; later ones are counted as lost.
+  // Each member says which thread may call it. abandon() abandons the lane, too.
+  HistogramLane& histograms() noexcept { return histograms_; }
+  const HistogramLane& histograms() const noexcept { return histograms_; }
+
+  // Training thread. Both reset the time waited. end_step posts the number of the step's records and its
+  // histograms to the writer, and returns the number; it posts nothing for a step with neither. All pushes of
+  // a step must happen before its end_step; later ones are counted as lost.
   void begin_step() noexcept;
   std::uint64_t end_step(Revision revision, Step step) noexcept;
-  // Instead of end_step for a step that does not count. Its records are lost.
+  // Instead of end_step for a step that does not count. Its records and histograms are lost.
   void drop_step(Revision revision, Step step) noexcept;
   // The writer thread reports Finished once everything before this is written.
   void end_collection(Revision revision, Step last) noexcept;
 
   // Any thread. Takes effect with the next push.
   void set_overflow(Overflow overflow) noexcept;
-  // Any thread. From now on every push drops its record and counts it, and waiting pushes give up.
+  // Any thread. From now on every push drops what it gets and counts it, and waiting pushes give up.
   // Records already in the queue stay. Cannot be undone.
   void abandon() noexcept;
 
-  // Any thread. accepted() + dropped() is the number of push calls that have returned.
+  // Any thread. Of records: accepted() + dropped() is the number of push calls that have returned.
   std::uint64_t accepted() const noexcept { return accepted_.load(std::memory_order_relaxed); }
   std::uint64_t dropped() const noexcept { return dropped_.load(std::memory_order_relaxed); }
   // True from the moment `max_wait` is used up until the queue is half empty.
@@ -100,6 +106,8 @@ class RecordQueue {
   const std::int64_t capacity_;
   const std::chrono::nanoseconds max_wait_;
   const std::unique_ptr<ProducerLanes> lanes_;  // own synchronisation
+
+  HistogramLane histograms_;  // own synchronisation
 
   // Own synchronisation.
   std::atomic<Overflow> overflow_;

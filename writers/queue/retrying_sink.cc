@@ -12,13 +12,17 @@ namespace gradmon {
 RetryingSink::RetryingSink(std::unique_ptr<Sink> sink, Layout layout, Pauses pauses)
     : sink_(std::move(sink)), layout_(std::move(layout)), pauses_(pauses) {}
 
-RetryingSink::Outcome RetryingSink::write(Step step, const std::vector<Record>& records, Time now) {
-  const std::uint64_t count = records.size();
+RetryingSink::Outcome RetryingSink::write(Step step, const std::vector<Record>& records,
+                                          const std::vector<Histogram>& histograms, Time now) {
+  static const std::vector<Histogram> none;
+  const std::vector<Histogram>& kept = sink_->keeps_histograms() ? histograms : none;
+  const std::uint64_t count = records.size() + kept.size();
+  if (count == 0 && !histograms.empty()) return {};
   if (failing_ && now < retry_at_) {
     lost_ += count;
     return {0, count};
   }
-  SinkError error = try_write(step, records);
+  SinkError error = try_write(step, records, kept);
   if (error.text.empty()) {
     recover();
     return {count, 0};
@@ -40,17 +44,26 @@ void RetryingSink::flush() {
   }
 }
 
-// An empty text means that all went well.
-SinkError RetryingSink::try_write(Step step, const std::vector<Record>& records) {
+// An empty text means that all went well. After an error with the records, the histograms are lost, too.
+SinkError RetryingSink::try_write(Step step, const std::vector<Record>& records,
+                                  const std::vector<Histogram>& histograms) {
+  const std::uint64_t all = records.size() + histograms.size();
   try {
     if (!revision_begun_) {
-      if (auto begun = sink_->begin_revision(layout_); !begun) return {begun.error().text, records.size()};
+      if (auto begun = sink_->begin_revision(layout_); !begun) return {begun.error().text, all};
       revision_begun_ = true;
     }
-    if (auto written = sink_->write_step(step, records); !written) return std::move(written.error());
+    if (!records.empty() || histograms.empty()) {
+      if (auto written = sink_->write_step(step, records); !written)
+        return {std::move(written.error().text), written.error().rows_lost + histograms.size()};
+    }
+    if (!histograms.empty()) {
+      if (auto written = sink_->write_histograms(step, histograms); !written)
+        return std::move(written.error());
+    }
     return {};
   } catch (const std::exception& e) {
-    return {e.what(), records.size()};
+    return {e.what(), all};
   }
 }
 

@@ -29,16 +29,23 @@ class RetryingSink {
 
   RetryingSink(std::unique_ptr<Sink> sink, Layout layout, Pauses pauses);
 
-  // Begins the revision first if that has not succeeded yet. Logs the first error of a series and
-  // the success that ends it.
-  Outcome write(Step step, const std::vector<Record>& records, Time now);
+  // Writes the records and histograms of a step; all together are the rows of the outcome. Begins the
+  // revision first if that has not succeeded yet. Logs the first error of a series and the success that ends
+  // it. Histograms that the sink does not keep are no rows, and are not passed to it.
+  Outcome write(Step step, const std::vector<Record>& records, const std::vector<Histogram>& histograms,
+                Time now);
+  Outcome write(Step step, const std::vector<Record>& records, Time now) {
+    return write(step, records, {}, now);
+  }
+  bool keeps_histograms() const { return sink_->keeps_histograms(); }
   void flush();
 
   // The last error; empty if there was none.
   const std::string& error() const { return error_; }
 
  private:
-  SinkError try_write(Step step, const std::vector<Record>& records);
+  SinkError try_write(Step step, const std::vector<Record>& records,
+                      const std::vector<Histogram>& histograms);
   void mark_failed(std::string error);
   void recover();
 

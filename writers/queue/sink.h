@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 // The destination of records: CSV files, event files, memory. A sink belongs to one revision. Only the writer
-// thread calls it: first begin_revision, then write_step and flush any number of times, then the
-// destructor, which must not need a flush. Errors are values; nothing is thrown.
+// thread calls it: first begin_revision, then write_step, write_histograms and flush any number of times,
+// then the destructor, which must not need a flush. Errors are values; nothing is thrown.
 #pragma once
 
 #include <cstdint>
@@ -11,6 +11,7 @@
 #include <vector>
 
 #include "control/step.h"
+#include "writers/queue/histogram.h"
 #include "writers/queue/layout.h"
 #include "writers/queue/record.h"
 
@@ -18,7 +19,7 @@ namespace gradmon {
 
 struct SinkError {
   std::string text;             // names the place and the cause
-  std::uint64_t rows_lost = 0;  // of the records passed in this call
+  std::uint64_t rows_lost = 0;  // of the records or histograms passed in this call
 };
 
 class Sink {
@@ -42,6 +43,15 @@ class Sink {
   // Records that could not be kept are counted in rows_lost and not passed again.
   [[nodiscard]] virtual tl::expected<void, SinkError> write_step(Step step,
                                                                  const std::vector<Record>& records) = 0;
+
+  // Whether the sink has a place for histograms.
+  virtual bool keeps_histograms() const { return false; }
+  // Gets all histograms of one step, sorted by kind, after the step's records. As write_step; called only if
+  // keeps_histograms().
+  [[nodiscard]] virtual tl::expected<void, SinkError> write_histograms(
+      Step /*step*/, const std::vector<Histogram>& /*histograms*/) {
+    return {};
+  }
 
   // After it, another process can read everything that was kept.
   [[nodiscard]] virtual tl::expected<void, SinkError> flush() = 0;

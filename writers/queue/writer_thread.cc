@@ -42,7 +42,10 @@ struct WriterThread::State {
   void run();
   bool handle(Marker& marker);
   void begin(RevisionBegun& begun);
-  void write(const StepEnded& ended_step);
+  void write(StepEnded& ended_step);
+  RetryingSink::Outcome write_to_sinks(Step step, const std::vector<Record>& records,
+                                       const std::vector<Histogram>& histograms);
+  void take(std::vector<Histogram>& histograms);
   void write(FileToWrite& file);
   template <typename Call>
   void observe(Call call);
@@ -51,6 +54,7 @@ struct WriterThread::State {
   bool gather();
   void gather_up_to(std::size_t most_held);
   void close_sinks();
+  void lose_unended_histograms();
   void note_progress();
   void set_idle();
   bool should_continue();
@@ -76,12 +80,12 @@ struct WriterThread::State {
   bool reporting = false;                       // on_finished is running
   std::uint64_t progress = 0;                   // rises with each marker and each batch of records
   std::optional<Clock::time_point> busy_since;  // time of the last progress; empty: idle
-  std::uint64_t taken = 0;                      // records that have left the queue
-  RowsByKind unwritten{};                       // taken, not yet written or lost
-  AbandonedOutput abandoned_output;             // set when abandoned
-  std::size_t files_pending = 0;                // not tried yet
-  std::size_t files_failed = 0;                 // tried and failed; kept for a retry
-  std::uint64_t files_refused = 0;              // since files_pending was last 0
+  std::uint64_t taken = 0;           // records that have left the queue; histograms release their places
+  RowsByKind unwritten{};            // taken, not yet written or lost
+  AbandonedOutput abandoned_output;  // set when abandoned
+  std::size_t files_pending = 0;     // not tried yet
+  std::size_t files_failed = 0;      // tried and failed; kept for a retry
+  std::uint64_t files_refused = 0;   // since files_pending was last 0
 
   // Writer thread only.
   std::vector<Marker> markers;
@@ -156,29 +160,53 @@ void WriterThread::State::observe(Call call) {
   }
 }
 
-void WriterThread::State::write(const StepEnded& ended_step) {
+void WriterThread::State::write(StepEnded& ended_step) {
   // The queue may become empty before that many records are found: some may carry another step.
   while (steps.count(ended_step.revision, ended_step.step) < ended_step.records && gather()) {
   }
   // If the thread is abandoned, records still in the queue count as "unknown kind": empty it first.
   while (stopping() && gather()) {
   }
+  take(ended_step.histograms);
   const std::vector<Record>& records = steps.close(ended_step.revision, ended_step.step);
   std::optional<FileToWrite> file;
-  if (ended_step.valid && !is_abandoned()) {
-    observe([&] { file = observer->on_step(ended_step.step, records, std::chrono::steady_clock::now()); });
-  }
-  RetryingSink::Outcome sum;
-  if (sinks.empty() || !ended_step.valid) sum.lost = records.size();
-  for (RetryingSink& sink : sinks) {
-    if (!ended_step.valid || is_abandoned()) break;
-    const auto outcome = sink.write(ended_step.step, records, std::chrono::steady_clock::now());
-    sum.written += outcome.written;
-    sum.lost += outcome.lost;
+  RetryingSink::Outcome sum{0, records.size() + ended_step.histograms.size()};
+  if (ended_step.valid) {
+    if (!is_abandoned())
+      observe([&] { file = observer->on_step(ended_step.step, records, std::chrono::steady_clock::now()); });
+    sum = write_to_sinks(ended_step.step, records, ended_step.histograms);
   }
   files.retry(std::chrono::steady_clock::now());
   if (file && !is_abandoned()) files.write(std::move(*file), std::chrono::steady_clock::now());
   publish(sum);
+  queue->histograms().recycle(std::move(ended_step.histograms));
+}
+
+// Rows that no sink keeps are lost.
+RetryingSink::Outcome WriterThread::State::write_to_sinks(Step step, const std::vector<Record>& records,
+                                                          const std::vector<Histogram>& histograms) {
+  RetryingSink::Outcome sum;
+  const bool kept = std::any_of(sinks.begin(), sinks.end(),
+                                [](const RetryingSink& sink) { return sink.keeps_histograms(); });
+  if (sinks.empty()) sum.lost += records.size();
+  if (!kept) sum.lost += histograms.size();
+  for (RetryingSink& sink : sinks) {
+    if (is_abandoned()) break;
+    const auto outcome = sink.write(step, records, histograms, std::chrono::steady_clock::now());
+    sum.written += outcome.written;
+    sum.lost += outcome.lost;
+  }
+  return sum;
+}
+
+// Frees the places of the histograms. They are unwritten until the next publish().
+void WriterThread::State::take(std::vector<Histogram>& histograms) {
+  if (histograms.empty()) return;
+  std::stable_sort(histograms.begin(), histograms.end(),
+                   [](const Histogram& a, const Histogram& b) { return a.kind < b.kind; });
+  const std::lock_guard lock(mutex);
+  for (const Histogram& histogram : histograms) ++unwritten[static_cast<std::size_t>(histogram.kind)];
+  queue->histograms().release(histograms.size());
 }
 
 void WriterThread::State::write(FileToWrite& file) {
@@ -255,7 +283,17 @@ void WriterThread::State::close_sinks() {
   }
   steps.clear();
   publish({});
+  lose_unended_histograms();
   sinks.clear();
+}
+
+// Those of a step that has not ended: no marker has them.
+void WriterThread::State::lose_unended_histograms() {
+  const std::lock_guard lock(mutex);
+  if (abandoned) return;  // abandon() has already counted them as lost.
+  const std::uint64_t waiting = queue->histograms().waiting();
+  status.lost += waiting;
+  queue->histograms().release(waiting);
 }
 
 void WriterThread::State::note_progress() {
@@ -296,7 +334,8 @@ bool WriterThread::State::stopping() const {
 // The mutex is held.
 void WriterThread::State::abandon() {
   abandoned = true;
-  abandoned_output = {unwritten, queue->accepted() - taken, files_pending + files_failed};
+  abandoned_output = {unwritten, queue->accepted() - taken + queue->histograms().waiting(),
+                      files_pending + files_failed};
   status.lost += abandoned_output.all_rows();
 }
 

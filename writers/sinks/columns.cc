@@ -69,6 +69,9 @@ std::vector<RowColumn> columns_of(Kind kind, const Layout& layout) {
       columns.add("name", Source::name).add("step", Source::step);
       columns.add("samples", Source::count, static_cast<std::size_t>(Column::samples));
       return columns.number("value", Column::value).end();
+    case Kind::update:
+    case Kind::ratio:
+      return {};
     default:
       columns.place();
       if (has_micro_step(kind, layout)) columns.micro_step();

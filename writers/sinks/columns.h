@@ -22,6 +22,7 @@ struct RowColumn {
   bool is_in(const Record& record) const { return (record.mask >> value & 1U) != 0; }
 };
 
+// None for kinds of histograms, which are no rows.
 std::vector<RowColumn> columns_of(Kind kind, const Layout& layout);
 
 // Whether rows of that kind have a micro step.

@@ -44,6 +44,11 @@ void check_adam() {
   const ParameterState kept = state.of(parameter);
   CHECK(all_near(kept.first_moment, 0.8 * 0.4 + 0.4));
   CHECK(all_near(kept.second_moment, 0.9 * 0.4 + 0.4));
+  REQUIRE(kept.adam);
+  CHECK(kept.adam->beta1 == 0.8);
+  CHECK(kept.adam->beta2 == 0.9);
+  CHECK(kept.adam->eps == 1e-6);
+  CHECK(kept.adam->steps == 2);
 }
 
 TEST_CASE("the moments of Adam and AdamW are the averages that they keep") {
@@ -73,6 +78,7 @@ TEST_CASE("the moments of RMSprop are its momentum and its mean of squares") {
   const ParameterState kept = LibtorchOptimizerState(with).of(parameter);
   CHECK(all_near(kept.first_moment, 2 / (std::sqrt(2.0) + 1e-8)));
   CHECK(all_near(kept.second_moment, 2));
+  CHECK_FALSE(kept.adam);
 
   RMSprop without({parameter}, RMSpropOptions(0.1));
   step(without, parameter);

@@ -80,4 +80,4 @@ def test_the_page_of_kinds_has_each_kind_and_what_it_means_in_both() -> None:
     names = {name for cells in lines for name in CODE.findall(cells[0])} - {"mg_direction"}
     header = (Path(__file__).resolve().parents[3] / "control" / "vocabulary.h").read_text()
     kinds = re.findall(r'"([a-z0-9_]+)"', header.split("kKindNames")[1].split("};")[0])
-    assert names == set(kinds) and len(kinds) == 14
+    assert names == set(kinds) and len(kinds) == 16

@@ -3,6 +3,7 @@
 
 #include <torch/nn/modules/container/modulelist.h>
 #include <torch/nn/modules/linear.h>
+#include <torch/optim/adam.h>
 #include <torch/optim/sgd.h>
 
 #include <algorithm>
@@ -38,11 +39,22 @@ struct Network : torch::nn::Module {
   }
 };
 
+using MakeOptimizer = std::unique_ptr<torch::optim::Optimizer> (*)(std::vector<at::Tensor>);
+
+template <typename O, typename Options>
+std::unique_ptr<torch::optim::Optimizer> make(std::vector<at::Tensor> parameters) {
+  return std::make_unique<O>(std::move(parameters), Options(0.1));
+}
+constexpr MakeOptimizer kSgd = make<torch::optim::SGD, torch::optim::SGDOptions>;
+constexpr MakeOptimizer kAdam = make<torch::optim::Adam, torch::optim::AdamOptions>;
+
 // One rank's Collection, run step by step.
 class CollectionFixture {
  public:
-  explicit CollectionFixture(const std::string& config, std::int64_t queue_capacity = 65'536)
-      : collection_(settings(scratch_ / "out", queue_capacity), [](Revision, Step) {}) {
+  explicit CollectionFixture(const std::string& config, std::int64_t queue_capacity = 65'536,
+                             MakeOptimizer make_optimizer = kSgd)
+      : optimizer_(make_optimizer(network_.parameters())),
+        collection_(settings(scratch_ / "out", queue_capacity), [](Revision, Step) {}) {
     collection_.add_model(watched(network_));
     begin_plan(config);
   }
@@ -67,11 +79,11 @@ class CollectionFixture {
 
   void step() {
     collection_.begin_step(step_, HookSet::Collect::yes, 0);
-    optimizer_.zero_grad();
+    optimizer_->zero_grad();
     network_.forward(at::ones({2, 4})).sum().backward();
-    const LibtorchOptimizerState state(optimizer_);
+    const LibtorchOptimizerState state(*optimizer_);
     collection_.before_update(network_.parameters(), &state);
-    optimizer_.step();
+    optimizer_->step();
     collection_.after_update(network_.parameters(), &state);
     collection_.end_step(0, true);
     step_.value += 1;
@@ -101,7 +113,7 @@ class CollectionFixture {
 
   const TemporaryDirectory scratch_;
   Network network_;
-  torch::optim::SGD optimizer_{network_.parameters(), 0.1};
+  const std::unique_ptr<torch::optim::Optimizer> optimizer_;
   Revision revision_;
   Step step_;
   TargetList list_;
@@ -133,6 +145,32 @@ TEST_CASE("a row that the full queue dropped does not make its target silent") {
     REQUIRE(fixture.report().targets.silent == 0);
   }
   REQUIRE(fixture.report().dropped > 0);
+}
+
+TEST_CASE("histograms are written and counted as rows, and those beyond the queue's capacity are dropped") {
+  const std::string config = R"({"ur_distribution": true, "format": "tensorboard", "targets": {"fc1": {}}})";
+  CollectionFixture fixture(config, 3, kAdam);
+  fixture.step();  // there are no moments yet
+  CHECK(fixture.report().targets.silent == 4);
+  CHECK(fixture.target("ratio", "fc1.bias")->why ==
+        "no moments of Adam yet, or no watched optimizer has them");
+  fixture.step();
+  CHECK(fixture.report().targets.silent == 0);
+  fixture.stop();
+  CHECK(fixture.report().records == 3);
+  CHECK(fixture.report().dropped == 1);
+  CHECK(fixture.report().error.empty());
+}
+
+TEST_CASE("histograms are not made for formats that hold none") {
+  CollectionFixture fixture(R"({"ur_distribution": true, "format": "csv", "wg_distribution": true})", 65'536,
+                            kAdam);
+  fixture.step();
+  fixture.step();
+  CHECK(fixture.target("update", "fc1.bias") == nullptr);
+  fixture.stop();
+  CHECK(fixture.report().records == 8);
+  CHECK(fixture.report().dropped == 0);
 }
 
 TEST_CASE("a module whose forward is not seen is silent and says why") {

@@ -17,6 +17,9 @@ struct Script {
   bool begin_fails = false;
   bool throws = false;
   std::uint64_t loses = 0;
+  bool keeps_histograms = false;
+  std::uint64_t histograms = 0;        // written so far
+  std::uint64_t loses_histograms = 0;  // of each call
 };
 
 class ScriptedSink : public Sink {
@@ -32,6 +35,12 @@ class ScriptedSink : public Sink {
     ++script_.writes;
     if (script_.throws) throw std::runtime_error("thrown");
     if (script_.loses > 0) return tl::unexpected(SinkError{"no room", script_.loses});
+    return {};
+  }
+  bool keeps_histograms() const override { return script_.keeps_histograms; }
+  tl::expected<void, SinkError> write_histograms(Step, const std::vector<Histogram>& histograms) override {
+    script_.histograms += histograms.size();
+    if (script_.loses_histograms > 0) return tl::unexpected(SinkError{"no bins", script_.loses_histograms});
     return {};
   }
   tl::expected<void, SinkError> flush() override { return {}; }
@@ -109,4 +118,37 @@ TEST_CASE("an exception from a sink is an error like any other") {
   script.throws = true;
   CHECK(sink.write(Step{1}, kThree, kStart).lost == 3);
   CHECK(sink.error() == "scripted: thrown");
+}
+
+TEST_CASE("histograms are rows of a sink that keeps them and nothing to another sink") {
+  const std::vector<Histogram> two(2);
+  Script script;
+  RetryingSink sink = retrying(script);
+  CHECK(sink.write(Step{1}, kThree, two, kStart).written == 3);
+  CHECK(sink.write(Step{2}, {}, two, kStart).written == 0);
+  CHECK(script.writes == 1);
+  CHECK(script.histograms == 0);
+  script.keeps_histograms = true;
+  CHECK(sink.write(Step{3}, kThree, two, kStart).written == 5);
+  CHECK(sink.write(Step{4}, {}, two, kStart).written == 2);
+  CHECK(script.writes == 2);
+  CHECK(script.histograms == 4);
+}
+
+TEST_CASE("histograms are lost with the records of their step and counted by themselves") {
+  const std::vector<Histogram> two(2);
+  Script script;
+  script.keeps_histograms = true;
+  RetryingSink sink = retrying(script);
+  script.loses = 1;
+  auto outcome = sink.write(Step{1}, kThree, two, kStart);
+  CHECK(outcome.written == 2);
+  CHECK(outcome.lost == 3);
+  CHECK(script.histograms == 0);
+  script.loses = 0;
+  script.loses_histograms = 1;
+  outcome = sink.write(Step{2}, kThree, two, kStart);
+  CHECK(outcome.written == 4);
+  CHECK(outcome.lost == 1);
+  CHECK(sink.error() == "scripted: no bins");
 }

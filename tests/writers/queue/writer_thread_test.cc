@@ -75,6 +75,27 @@ class LoggingSink : public Sink {
   const std::string name_;
 };
 
+// Logs histograms as "a:1:update=3+4", with their targets.
+class HistogramSink : public LoggingSink {
+ public:
+  HistogramSink(std::shared_ptr<CallLog> calls, const std::string& name)
+      : LoggingSink(calls, name), calls_(std::move(calls)) {}
+  bool keeps_histograms() const override { return true; }
+  tl::expected<void, SinkError> write_histograms(Step step,
+                                                 const std::vector<Histogram>& histograms) override {
+    std::ostringstream word;
+    word << name() << ":" << step.value;
+    for (const Histogram& histogram : histograms)
+      word << (&histogram == histograms.data() ? ":" : "+") << name_of(histogram.kind) << "="
+           << histogram.target;
+    calls_->add(word.str());
+    return {};
+  }
+
+ private:
+  const std::shared_ptr<CallLog> calls_;
+};
+
 enum class StuckIn { write, flush };
 
 class StuckSink : public Sink {
@@ -146,6 +167,80 @@ TEST_CASE("steps are written whole and ordered and then the end is reported") {
   CHECK(calls->text() == "a:begun a:1=0+1+2 a:2=0+1+2 a:flushed finished:1:2 a:flushed a:closed ");
   CHECK(writer.status().written == 6);
   CHECK(writer.status().lost == 0);
+}
+
+TEST_CASE("histograms are written after the records of their step by kind and in order") {
+  const auto calls = std::make_shared<CallLog>();
+  const auto queue = make_queue();
+  WriterThread writer(queue, nullptr);
+  writer.begin_revision(layout(1), single_sink(std::make_unique<HistogramSink>(calls, "a")));
+  queue->push(plain_record(1, 0));
+  queue->histograms().push(plain_histogram(1, 3));
+  queue->histograms().push(plain_histogram(1, 3, Kind::ratio));
+  queue->histograms().push(plain_histogram(1, 4));
+  queue->end_step(Revision{1}, Step{1});
+  queue->histograms().push(plain_histogram(2, 5));
+  queue->end_step(Revision{1}, Step{2});
+  REQUIRE(writer.stop(60s));
+  CHECK(calls->text() == "a:begun a:1=0 a:1:update=3+update=4+ratio=3 a:2:update=5 a:flushed a:closed ");
+  CHECK(writer.status().written == 5);
+  CHECK(writer.status().lost == 0);
+  CHECK(queue->histograms().waiting() == 0);
+}
+
+TEST_CASE("histograms count once for each sink that keeps them and are lost without one") {
+  const auto calls = std::make_shared<CallLog>();
+  const auto queue = make_queue();
+  WriterThread writer(queue, nullptr);
+  std::vector<std::unique_ptr<Sink>> both = single_sink(std::make_unique<LoggingSink>(calls, "a"));
+  both.push_back(std::make_unique<HistogramSink>(calls, "b"));
+  writer.begin_revision(layout(1), std::move(both));
+  queue->histograms().push(plain_histogram(1, 3));
+  queue->end_step(Revision{1}, Step{1});
+  writer.begin_revision(layout(2), single_sink(std::make_unique<LoggingSink>(calls, "c")));
+  queue->push(plain_record(2, 0, 2));
+  queue->histograms().push(plain_histogram(2, 4));
+  queue->end_step(Revision{2}, Step{2});
+  REQUIRE(writer.stop(60s));
+  CHECK(calls->text() ==
+        "b:begun b:1:update=3 a:flushed b:flushed a:closed b:closed c:begun c:2=0 c:flushed c:closed ");
+  CHECK(writer.status().written == 2);
+  CHECK(writer.status().lost == 1);
+}
+
+TEST_CASE("histograms of a step that does not count or has not ended are lost and counted") {
+  const auto calls = std::make_shared<CallLog>();
+  const auto queue = make_queue();
+  WriterThread writer(queue, nullptr);
+  writer.begin_revision(layout(1), single_sink(std::make_unique<HistogramSink>(calls, "a")));
+  queue->histograms().push(plain_histogram(1, 3));
+  queue->drop_step(Revision{1}, Step{1});
+  queue->histograms().push(plain_histogram(2, 4));
+  queue->histograms().push(plain_histogram(2, 5));
+  REQUIRE(writer.stop(60s));
+  CHECK(writer.status().written == 0);
+  CHECK(writer.status().lost == 3);
+  CHECK(queue->histograms().waiting() == 0);
+}
+
+TEST_CASE("histograms that an abandoned thread has not written are named and counted") {
+  const auto calls = std::make_shared<CallLog>();
+  std::promise<void> release;
+  const auto queue = make_queue();
+  WriterThread writer(queue, nullptr);
+  writer.begin_revision(layout(1), single_sink(std::make_unique<StuckSink>(
+                                       calls, release.get_future().share(), StuckIn::write)));
+  queue->push(plain_record(1, 0));
+  queue->histograms().push(plain_histogram(1, 3, Kind::ratio));
+  queue->end_step(Revision{1}, Step{1});
+  REQUIRE(calls->wait_for("stuck"));
+  queue->histograms().push(plain_histogram(2, 4));
+  queue->end_step(Revision{1}, Step{2});
+  CHECK_FALSE(writer.stop(10ms));
+  CHECK(to_string(writer.abandoned_output()) == "3 rows (1 of grad_reduced, 1 of ratio, 1 of unknown kind)");
+  CHECK(writer.status().lost == 3);
+  release.set_value();
+  REQUIRE(calls->wait_for("closed"));
 }
 
 TEST_CASE("each revision has its own sinks and the old ones are closed first") {

@@ -4,6 +4,7 @@
 #include <optional>
 
 #include "control/files/durable_file.h"
+#include "tools/analyse/commands/histogram_heat_map.h"
 #include "tools/analyse/commands/run_choice.h"
 #include "tools/analyse/commands/run_heat_map.h"
 #include "tools/analyse/draw/png.h"
@@ -26,16 +27,21 @@ class PlotSubcommand : public SubcommandFor<PlotRequest> {
   std::string usage() const override {
     return "plot [RUN] -o FILE [--run ID] [--metric KIND] [--op OP] [--target NAME] [--rank R] [--json]";
   }
-  std::string summary() const override { return "Draw a heat map, layer over step"; }
+  std::string summary() const override { return "Draw a heat map, layer or bin over step"; }
   std::string details() const override {
     return "A cell is the largest magnitude of the values in it, over ranks, micro steps and, in a long\n"
            "run, neighbouring steps and layers: no spike is lost. NaN and infinities have colours of their\n"
            "own. Steps without rows are left out.\n"
            "\n"
+           "The kinds update and ratio are histograms of one parameter, from TensorBoard's files: a cell is "
+           "the\n"
+           "number of values in a bin, and --target names the parameter.\n"
+           "\n"
            "examples:\n"
            "  gradmonctl analyse plot monitor_output -o heatmap.svg\n"
            "  gradmonctl analyse plot monitor_output -o actv.svg --metric actv --op max --target "
-           "'layers.3.*'";
+           "'layers.3.*'\n"
+           "  gradmonctl analyse plot monitor_output -o update.svg --metric update --target fc1.weight";
   }
   Arguments arguments() override {
     Arguments arguments = run_arguments(request().run);
@@ -63,14 +69,19 @@ class PlotSubcommand : public SubcommandFor<PlotRequest> {
   }
   std::string complete() override {
     const auto extension = std::filesystem::path(request().output).extension();
-    if (extension == ".svg" || extension == ".png") return "";
-    return "-o " + request().output + ": expected a file name that ends with .svg or .png";
+    if (extension != ".svg" && extension != ".png")
+      return "-o " + request().output + ": expected a file name that ends with .svg or .png";
+    if (is_of_histograms() && !request().map.field.empty())
+      return "--op " + request().map.field + ": " + request().map.kind +
+             " is a histogram and has no statistics";
+    return "";
   }
   int perform(const Console& console) override {
     Problems problems;
     const auto run = chosen_run(request().run, problems);
     if (!run) return report_error(run.error(), console);
-    const auto map = heat_map_of(*run, request().map, problems);
+    const auto map = is_of_histograms() ? histogram_heat_map_of(*run, request().map, problems)
+                                        : heat_map_of(*run, request().map, problems);
     report(problems, console);
     if (!map) return report_error(map.error(), console);
     const bool is_png = std::filesystem::path(request().output).extension() == ".png";
@@ -93,6 +104,11 @@ class PlotSubcommand : public SubcommandFor<PlotRequest> {
                   << " rows\n";
     }
     return kExitDone;
+  }
+
+ private:
+  bool is_of_histograms() {
+    return !request().map.kind.empty() && is_histogram(kind_named(request().map.kind));
   }
 };
 

@@ -26,6 +26,8 @@ Phase phase_of(Kind kind, const Row& row) {
     case Kind::grad_reduced:
       return Phase::reduction;
     case Kind::param_updated:
+    case Kind::update:
+    case Kind::ratio:
       return Phase::update;
     case Kind::scalar:
       return Phase::scalars;

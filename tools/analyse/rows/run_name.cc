@@ -56,7 +56,7 @@ std::optional<RankDirectoryName> parse_rank_directory(std::string_view name) {
 }
 
 std::optional<KindFileName> parse_kind_file(std::string_view name) {
-  for (std::size_t kind = 0; kind < kKinds; ++kind) {
+  for (std::size_t kind = 0; kind < kRecordKinds; ++kind) {
     KindFileName parsed;
     std::string_view rest = name;
     if (!take(rest, kKindNames[kind]) || !take(rest, "_") || !take_number(rest, parsed.first_step) ||

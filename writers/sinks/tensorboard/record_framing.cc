@@ -10,7 +10,7 @@ namespace gradmon {
 namespace {
 
 constexpr std::size_t kLengthBytes = 8;
-constexpr std::size_t kHeaderBytes = kLengthBytes + 4;
+static_assert(kRecordHeaderBytes == kLengthBytes + kRecordFooterBytes);
 
 std::uint32_t crc32c(std::string_view bytes) {
   constexpr std::size_t kMost = std::numeric_limits<int>::max();
@@ -30,6 +30,14 @@ void put_little_endian(char* to, Integer value) {
   for (std::size_t i = 0; i < sizeof value; ++i) to[i] = static_cast<char>(value >> (8 * i) & 0xff);
 }
 
+template <typename Integer>
+Integer little_endian(std::string_view bytes) {
+  Integer value = 0;
+  for (std::size_t i = 0; i < sizeof value; ++i)
+    value |= static_cast<Integer>(Integer{static_cast<unsigned char>(bytes[i])} << (8 * i));
+  return value;
+}
+
 }  // namespace
 
 std::uint32_t masked_crc32c(std::string_view bytes) {
@@ -46,16 +54,26 @@ std::string record_of(std::string_view data) {
   return record;
 }
 
+std::optional<std::uint64_t> record_length(std::string_view header) {
+  const std::string_view length = header.substr(0, kLengthBytes);
+  if (!is_footer_of(length, header.substr(kLengthBytes))) return std::nullopt;
+  return little_endian<std::uint64_t>(length);
+}
+
+bool is_footer_of(std::string_view data, std::string_view footer) {
+  return masked_crc32c(data) == little_endian<std::uint32_t>(footer);
+}
+
 void RecordFrame::begin() {
-  out_.append(kHeaderBytes, '\0');
+  out_.append(kRecordHeaderBytes, '\0');
   data_ = out_.size();
 }
 
 void RecordFrame::end() {
-  char* const header = out_.data() + data_ - kHeaderBytes;
+  char* const header = out_.data() + data_ - kRecordHeaderBytes;
   put_little_endian(header, std::uint64_t{out_.size() - data_});
   put_little_endian(header + kLengthBytes, masked_crc32c({header, kLengthBytes}));
-  char footer[4];
+  char footer[kRecordFooterBytes];
   put_little_endian(footer, masked_crc32c(std::string_view(out_).substr(data_)));
   out_.append(footer, sizeof footer);
 }

@@ -3,7 +3,9 @@
 // checksum, all little-endian. Pure.
 #pragma once
 
+#include <cstddef>
 #include <cstdint>
+#include <optional>
 #include <string>
 #include <string_view>
 
@@ -14,6 +16,15 @@ std::uint32_t masked_crc32c(std::string_view bytes);
 
 // One whole record.
 std::string record_of(std::string_view data);
+
+// What stands before and after the data of a record.
+inline constexpr std::size_t kRecordHeaderBytes = 12;
+inline constexpr std::size_t kRecordFooterBytes = 4;
+
+// The number of bytes of data that a header of kRecordHeaderBytes announces; nullopt: its checksum is wrong.
+std::optional<std::uint64_t> record_length(std::string_view header);
+// Whether a footer of kRecordFooterBytes has the checksum of the data.
+bool is_footer_of(std::string_view data, std::string_view footer);
 
 // Appends records to a text in place: begin(), then append the data, then end().
 class RecordFrame {

@@ -4,6 +4,7 @@
 #include <utility>
 
 #include "writers/sinks/columns.h"
+#include "writers/sinks/tensorboard/histogram_event.h"
 #include "writers/sinks/tensorboard/scalar_event.h"
 #include "writers/sinks/tensorboard/tags.h"
 
@@ -16,7 +17,7 @@ double value_of(const Record& row, Column column) { return row.values[static_cas
 }  // namespace
 
 RowEncoder::RowEncoder(std::shared_ptr<const NameTable> names, Rank rank, const Layout& layout)
-    : names_(std::move(names)) {
+    : names_(std::move(names)), rank_(rank) {
   for (std::size_t index = 0; index < kKinds; ++index) {
     const auto kind = static_cast<Kind>(index);
     has_micro_step_[index] = gradmon::has_micro_step(kind, layout);
@@ -40,6 +41,12 @@ void RowEncoder::append(std::string& out, const Record& row, double wall_time) {
     numbers[count++] = {target, micro_step, curve.suffix, static_cast<float>(row.values[curve.value])};
   }
   if (count > 0) append_scalar_event(out, row.step, wall_time, numbers.data(), numbers.data() + count);
+}
+
+void RowEncoder::append(std::string& out, const Histogram& histogram, double wall_time) {
+  std::string tag(target_of(histogram.target));
+  tag += histogram_tag_suffix(histogram.kind, rank_);
+  out += histogram_record(tag, histogram.counts, Step{histogram.step}, wall_time);
 }
 
 void RowEncoder::append_scalar(std::string& out, const Record& row, double wall_time) {

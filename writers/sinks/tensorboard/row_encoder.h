@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// Turns rows into records of an event file. It formats nothing per row: the texts of a tag are made once per
-// target and once per column. One thread.
+// Turns rows and histograms into records of an event file. It formats nothing per row: the texts of a tag are
+// made once per target and once per column. One thread.
 #pragma once
 
 #include <array>
@@ -11,6 +11,7 @@
 #include <vector>
 
 #include "control/step.h"
+#include "writers/queue/histogram.h"
 #include "writers/queue/layout.h"
 #include "writers/queue/name_table.h"
 #include "writers/queue/record.h"
@@ -26,6 +27,8 @@ class RowEncoder {
   // none. A scalar with a number of samples has a second event, whose step is that number. Values are
   // float32. `wall_time` is in seconds since 1970.
   void append(std::string& out, const Record& row, double wall_time);
+  // Appends one event with the counts of the bins.
+  void append(std::string& out, const Histogram& histogram, double wall_time);
 
  private:
   // A value of one kind of row.
@@ -40,6 +43,7 @@ class RowEncoder {
 
   // Constant after construction.
   const std::shared_ptr<const NameTable> names_;
+  const Rank rank_;
   std::array<std::vector<Curve>, kKinds> curves_;
   std::array<bool, kKinds> has_micro_step_{};
 

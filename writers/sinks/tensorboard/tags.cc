@@ -38,6 +38,10 @@ std::string tag_suffix(Kind kind, std::string_view column, const Layout& layout,
   return suffix;
 }
 
+std::string histogram_tag_suffix(Kind kind, Rank rank) {
+  return "/rank" + std::to_string(rank.value) + "/" + name_of(kind);
+}
+
 bool drawn_over_samples(std::string_view scalar) {
   constexpr std::array<std::string_view, 3> kOverStepsOnly = {
       "throughput_linearity", "model-flops-throughput-per-device", "B-samples-per-day"};

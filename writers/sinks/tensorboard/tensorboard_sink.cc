@@ -1,7 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "writers/sinks/tensorboard/tensorboard_sink.h"
 
-#include <algorithm>
 #include <chrono>
 #include <utility>
 
@@ -30,18 +29,27 @@ tl::expected<void, SinkError> TensorBoardSink::begin_revision(const Layout& layo
 }
 
 tl::expected<void, SinkError> TensorBoardSink::write_step(Step step, const std::vector<Record>& records) {
+  return write_rows(step, records);
+}
+
+tl::expected<void, SinkError> TensorBoardSink::write_histograms(Step step,
+                                                                const std::vector<Histogram>& histograms) {
+  return write_rows(step, histograms);
+}
+
+template <typename Row>
+tl::expected<void, SinkError> TensorBoardSink::write_rows(Step step, const std::vector<Row>& rows) {
   const double wall_time = seconds_since_1970();
-  const auto lost_from = [&](Row row, std::string error) {
-    return tl::unexpected(SinkError{std::move(error), static_cast<std::uint64_t>(records.end() - row)});
+  const auto lost_from = [&](std::size_t row, std::string error) {
+    return tl::unexpected(SinkError{std::move(error), rows.size() - row});
   };
   if (std::string error = write_config(step, wall_time); !error.empty())
-    return lost_from(records.begin(), std::move(error));
-  for (Row begin = records.begin(); begin != records.end();) {
-    const Row end = encode(begin, records.end(), wall_time);
+    return lost_from(0, std::move(error));
+  for (std::size_t begin = 0; begin < rows.size();) {
+    const std::size_t end = encode(rows, begin, wall_time);
     auto outcome = files_.append(directory_, file_version_record(wall_time), rows_);
-    if (!outcome.error.empty())
-      return lost_from(begin + static_cast<std::ptrdiff_t>(outcome.rows_kept), std::move(outcome.error));
-    if (!report(begin, end) && end != records.end())
+    if (!outcome.error.empty()) return lost_from(begin + outcome.rows_kept, std::move(outcome.error));
+    if (!report(rows, begin, end) && end != rows.size())
       return lost_from(end, "rest of step " + std::to_string(step.value) + " not written: stop() timed out");
     begin = end;
   }
@@ -60,23 +68,26 @@ std::string TensorBoardSink::write_config(Step step, double wall_time) {
 }
 
 // Encodes rows until the part is large enough. Returns the first row that is not in it.
-TensorBoardSink::Row TensorBoardSink::encode(Row begin, Row end, double wall_time) {
+template <typename Row>
+std::size_t TensorBoardSink::encode(const std::vector<Row>& rows, std::size_t begin, double wall_time) {
   rows_.bytes.clear();
   rows_.ends.clear();
-  Row row = begin;
-  for (; row != end && rows_.bytes.size() < kBytesOfAPart; ++row) {
-    encoder_->append(rows_.bytes, *row, wall_time);
+  std::size_t row = begin;
+  for (; row != rows.size() && rows_.bytes.size() < kBytesOfAPart; ++row) {
+    encoder_->append(rows_.bytes, rows[row], wall_time);
     rows_.ends.push_back(rows_.bytes.size());
   }
   return row;
 }
 
 // False: the rest of the step is to be given up.
-bool TensorBoardSink::report(Row begin, Row end) const {
+template <typename Row>
+bool TensorBoardSink::report(const std::vector<Row>& rows, std::size_t begin, std::size_t end) const {
   bool go_on = true;
   while (on_part_ && begin != end) {
-    const Row next = std::find_if(begin, end, [&](const Record& row) { return row.kind != begin->kind; });
-    go_on = on_part_(begin->kind, static_cast<std::uint64_t>(next - begin)) && go_on;
+    std::size_t next = begin;
+    while (next != end && rows[next].kind == rows[begin].kind) ++next;
+    go_on = on_part_(rows[begin].kind, next - begin) && go_on;
     begin = next;
   }
   return go_on;

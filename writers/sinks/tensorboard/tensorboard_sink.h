@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// Writes rows as event files of TensorBoard, in `tensorboard/` of the run's directory (FORMAT.md). It keeps
-// no file open between steps, and no row beyond a call.
+// Writes rows and histograms as event files of TensorBoard, in `tensorboard/` of the run's directory
+// (FORMAT.md). It keeps no file open between steps, and no row beyond a call.
 #pragma once
 
 #include <cstddef>
@@ -36,14 +36,20 @@ class TensorBoardSink : public Sink {
   // After an error, the rest of the step is lost.
   [[nodiscard]] tl::expected<void, SinkError> write_step(Step step,
                                                          const std::vector<Record>& records) override;
+  bool keeps_histograms() const override { return true; }
+  [[nodiscard]] tl::expected<void, SinkError> write_histograms(
+      Step step, const std::vector<Histogram>& histograms) override;
   [[nodiscard]] tl::expected<void, SinkError> flush() override { return {}; }
 
  private:
-  using Row = std::vector<Record>::const_iterator;
-
+  // A row is a Record or a Histogram.
+  template <typename Row>
+  tl::expected<void, SinkError> write_rows(Step step, const std::vector<Row>& rows);
   std::string write_config(Step step, double wall_time);
-  Row encode(Row begin, Row end, double wall_time);
-  bool report(Row begin, Row end) const;
+  template <typename Row>
+  std::size_t encode(const std::vector<Row>& rows, std::size_t begin, double wall_time);
+  template <typename Row>
+  bool report(const std::vector<Row>& rows, std::size_t begin, std::size_t end) const;
 
   const Settings settings_;
 

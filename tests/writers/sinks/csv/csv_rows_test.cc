@@ -91,7 +91,7 @@ TEST_CASE("a training scalar has the number of samples seen and no stage") {
 }
 
 TEST_CASE("the header of every kind has one name for each column") {
-  for (std::size_t kind = 0; kind < kKinds; ++kind) {
+  for (std::size_t kind = 0; kind < kRecordKinds; ++kind) {
     const auto columns = columns_of(static_cast<Kind>(kind), Layout{});
     const std::string header = csv_header(columns);
     const auto commas = std::count(header.begin(), header.end(), ',');

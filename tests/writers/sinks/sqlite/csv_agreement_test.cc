@@ -38,7 +38,7 @@ double random_value(std::mt19937_64& random) {
 std::vector<Record> random_records(std::int64_t step, NameTable& names, const Layout& layout) {
   std::mt19937_64 random(static_cast<std::uint64_t>(step));
   std::vector<Record> records;
-  for (std::size_t kind = 0; kind < kKinds; ++kind) {
+  for (std::size_t kind = 0; kind < kRecordKinds; ++kind) {
     for (std::uint32_t i = 0; i < 20; ++i) {
       Record record;
       record.kind = static_cast<Kind>(kind);

@@ -22,6 +22,8 @@ TEST_CASE("metric ids are the places of the kinds, counted from 1") {
   CHECK(metric_id_of(Kind::actv) == 1);
   CHECK(metric_id_of(Kind::grad_reduced) == 4);
   CHECK(metric_id_of(Kind::scalar) == 14);
+  CHECK(metric_id_of(Kind::update) == 15);
+  CHECK(metric_id_of(Kind::ratio) == 16);
 }
 
 TEST_CASE("bits of nan_mask are fixed and different") {

@@ -54,3 +54,17 @@ TEST_CASE("records follow each other in one text") {
   }
   CHECK(out == "before" + record_of("abc") + record_of("abc"));
 }
+
+TEST_CASE("the header and the footer of a record are read back and a changed bit is seen") {
+  const std::string record = record_of("abc");
+  std::string header = record.substr(0, kRecordHeaderBytes), footer = record.substr(kRecordHeaderBytes + 3);
+  REQUIRE(footer.size() == kRecordFooterBytes);
+  CHECK(record_length(header) == 3);
+  CHECK(record_length(record_of(std::string(70000, 'x')).substr(0, kRecordHeaderBytes)) == 70000);
+  CHECK(is_footer_of("abc", footer));
+  CHECK_FALSE(is_footer_of("abd", footer));
+  header[0] = '\x02';
+  footer[3] = static_cast<char>(footer[3] ^ 1);
+  CHECK_FALSE(record_length(header));
+  CHECK_FALSE(is_footer_of("abc", footer));
+}

@@ -9,7 +9,7 @@
 namespace gradmon {
 namespace {
 
-constexpr std::array<const char*, kKinds> kTargets = {
+constexpr std::array<const char*, kRecordKinds> kTargets = {
     "fc1.input",  "fc1.input",      "fc1.weight", "fc1.weight", "fc1.weight", "fc1.weight", "fc1.weight",
     "fc1.weight", "core.attention", "lin.linear", "fc1.weight", "moe.router", "moe.router", "loss"};
 
@@ -51,7 +51,7 @@ std::vector<Record> SampleRun::rows(std::int64_t step) const {
   const std::uint64_t revision = step < kStepsOfARevision ? 1 : 2;
   const Layout of_step = layout(revision);
   std::vector<Record> rows;
-  for (std::size_t kind = 0; kind < kKinds; ++kind) {
+  for (std::size_t kind = 0; kind < kRecordKinds; ++kind) {
     Record row;
     row.step = step;
     row.revision = revision;

@@ -131,6 +131,56 @@ TEST_CASE("a step larger than a part is written in parts that are reported by ki
   CHECK(points_in(f.events()).size() == 40000);
 }
 
+TEST_CASE("histograms are events with the tag of their parameter and kind") {
+  const Fixture f;
+  TensorBoardSink sink(f.settings("{}"));
+  CHECK(sink.keeps_histograms());
+  REQUIRE(sink.begin_revision(norms()));
+  const std::uint32_t target = f.names->intern("fc1.weight", 2);
+  REQUIRE(target == 1);
+  REQUIRE(
+      sink.write_histograms(Step{6}, {plain_histogram(6, target), plain_histogram(6, target, Kind::ratio)}));
+  const auto events = parse_events(read_text(event_files_in(f.events()).at(0))).events;
+  REQUIRE(events.size() == 4);
+  CHECK(events.at(1).summary().value(0).tag() == "config");
+  for (const std::size_t at : {2, 3}) {
+    const auto& value = events.at(at).summary().value(0);
+    CHECK(value.tag() == (at == 2 ? "2:fc1.weight/rank0/update" : "2:fc1.weight/rank0/ratio"));
+    CHECK(events.at(at).step() == 6);
+    REQUIRE(value.histo().bucket_size() == static_cast<int>(kBins));
+    CHECK(value.histo().bucket(15) == 2);
+    CHECK(value.histo().num() == 2);
+  }
+}
+
+TEST_CASE("histograms that do not fit are counted exactly and reported by kind") {
+  const Fixture f;
+  TensorBoardSink sink(f.settings());
+  std::array<std::uint64_t, kKinds> reported{};
+  sink.report_parts([&](Kind kind, std::uint64_t rows) {
+    reported[static_cast<std::size_t>(kind)] += rows;
+    return true;
+  });
+  REQUIRE(sink.begin_revision(norms()));
+  std::vector<Histogram> histograms(100, plain_histogram(1, 0));
+  histograms.insert(histograms.end(), 7, plain_histogram(1, 0, Kind::ratio));
+  REQUIRE(sink.write_histograms(Step{1}, histograms));
+  CHECK(reported[static_cast<std::size_t>(Kind::update)] == 100);
+  CHECK(reported[static_cast<std::size_t>(Kind::ratio)] == 7);
+  const auto before = parse_events(read_text(event_files_in(f.events()).at(0))).events.size();
+  std::uint64_t lost = 0;
+  {
+    const FileSizeLimit limit(fs::file_size(event_files_in(f.events()).at(0)) + 30000);
+    const auto outcome = sink.write_histograms(Step{2}, histograms);
+    REQUIRE_FALSE(outcome);
+    lost = outcome.error().rows_lost;
+  }
+  CHECK(lost > 0);
+  CHECK(lost < 107);
+  const auto after = parse_events(read_text(event_files_in(f.events()).at(0))).events.size();
+  CHECK(after - before == 107 - lost);
+}
+
 TEST_CASE("the rest of a step is given up and counted as lost when the thread is to stop") {
   const Fixture f;
   TensorBoardSink sink(f.settings());

@@ -1,0 +1,59 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "hooks/gradients/update_histogram_probe.h"
+
+#include <algorithm>
+#include <utility>
+
+#include "hooks/rows/optimizer_state.h"
+
+namespace gradmon {
+
+UpdateHistogramProbe::UpdateHistogramProbe(const std::vector<WatchedTensor>& watched, GradientHooks& hooks)
+    : watched_(watched), hooks_(hooks), taken_(watched.size()) {}
+
+void UpdateHistogramProbe::begin_step(Step) { std::fill(taken_.begin(), taken_.end(), Taken{}); }
+
+void UpdateHistogramProbe::before_update(const Update& update) {
+  for (const std::size_t i : update.parameter_indices) {
+    if (taken_[i].seen || !hooks_.took_part(i)) continue;
+    taken_[i].seen = true;
+    read(update.state ? update.state->of(watched_[i].tensor) : ParameterState{}, taken_[i]);
+  }
+}
+
+void UpdateHistogramProbe::read(const ParameterState& state, Taken& taken) {
+  if (!state.first_moment || !state.second_moment || !state.adam) {
+    taken.why_absent =
+        "its optimizer keeps no exp_avg, exp_avg_sq, betas, eps and step that gradmon can read";
+    return;
+  }
+  const bool to_come = !state.first_moment->defined() || !state.second_moment->defined();
+  if (to_come || state.first_moment->numel() == 0) return;
+  if (!state.adam->device_steps.defined() && state.adam->steps < 1) return;
+  auto histograms = adam_histograms(*state.first_moment, *state.second_moment, *state.adam);
+  taken.counted = histograms.has_value();
+  if (histograms) {
+    taken.histograms = std::move(*histograms);
+  } else {
+    taken.why_absent = std::move(histograms.error());
+  }
+}
+
+void UpdateHistogramProbe::write_rows(RowWriter& rows) {
+  std::vector<AdamHistograms*> counted;
+  for (std::size_t i = 0; i < watched_.size(); ++i) {
+    if (!taken_[i].why_absent.empty()) rows.count_not_applicable(watched_[i].name, taken_[i].why_absent);
+    if (taken_[i].counted) counted.push_back(&taken_[i].histograms);
+  }
+  resolve_pending(counted);
+  const auto write = [&](Kind kind, BinCounts AdamBins::*counts) {
+    for (std::size_t i = 0; i < watched_.size(); ++i) {
+      if (taken_[i].counted)
+        rows.write_histogram(kind, watched_[i].target, taken_[i].histograms.bins.*counts);
+    }
+  };
+  write(Kind::update, &AdamBins::update);
+  write(Kind::ratio, &AdamBins::ratio);
+}
+
+}  // namespace gradmon

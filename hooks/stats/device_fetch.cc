@@ -1,0 +1,85 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "hooks/stats/device_fetch.h"
+
+#include <ATen/ops/empty.h>
+#include <ATen/ops/stack.h>
+#include <c10/core/Event.h>
+#include <c10/core/impl/VirtualGuardImpl.h>
+
+#include <algorithm>
+#include <utility>
+
+namespace gradmon {
+namespace {
+
+struct DeviceShare {
+  c10::Device device;
+  std::vector<std::size_t> places;  // indices in the batch
+  std::optional<c10::Stream> stream;
+  at::Tensor on_host;
+};
+
+std::vector<DeviceShare> by_device(const std::vector<QueuedNumbers>& queued) {
+  std::vector<DeviceShare> shares;
+  for (std::size_t i = 0; i < queued.size(); ++i) {
+    const c10::Device device = queued[i].numbers.device();
+    auto share = std::find_if(shares.begin(), shares.end(),
+                              [&](const DeviceShare& known) { return known.device == device; });
+    if (share == shares.end()) share = shares.insert(shares.end(), {device, {}, {}, {}});
+    share->places.push_back(i);
+  }
+  return shares;
+}
+
+void await_others(const c10::Stream& current, std::vector<c10::Stream> others) {
+  std::vector<c10::Stream> seen{current};
+  for (const c10::Stream& other : others) {
+    if (std::find(seen.begin(), seen.end(), other) != seen.end()) continue;
+    seen.push_back(other);
+    c10::Event event(other.device_type());
+    event.record(other);
+    event.block(current);
+  }
+}
+
+void start_copy(DeviceShare& share, const std::vector<QueuedNumbers>& queued) {
+  std::vector<at::Tensor> rows;
+  std::vector<c10::Stream> streams;
+  for (const std::size_t i : share.places) {
+    rows.push_back(queued[i].numbers);
+    if (queued[i].stream) streams.push_back(*queued[i].stream);
+  }
+  if (!streams.empty()) {
+    share.stream = c10::impl::VirtualGuardImpl(share.device.type()).getStream(share.device);
+    await_others(*share.stream, std::move(streams));
+  }
+  const at::Tensor packed = at::stack(rows);
+  if (!packed.is_cuda()) {
+    share.on_host = packed.to(at::kCPU).to(at::kDouble);
+    share.stream.reset();  // This copy waits for the device.
+    return;
+  }
+  share.on_host = at::empty(packed.sizes(), at::TensorOptions(at::kDouble).pinned_memory(true));
+  share.on_host.copy_(packed, /*non_blocking=*/true);
+}
+
+}  // namespace
+
+HostNumbers fetch_numbers(const std::vector<QueuedNumbers>& queued) {
+  HostNumbers fetched;
+  fetched.places_.resize(queued.size());
+  std::vector<DeviceShare> shares = by_device(queued);
+  for (DeviceShare& share : shares) start_copy(share, queued);
+  for (const DeviceShare& share : shares) {
+    if (share.stream) share.stream->synchronize();
+    const double* own = share.on_host.data_ptr<double>();
+    for (const std::size_t i : share.places) {
+      fetched.places_[i] = own;
+      own += queued[i].numbers.numel();
+    }
+    fetched.memory_.push_back(share.on_host);
+  }
+  return fetched;
+}
+
+}  // namespace gradmon

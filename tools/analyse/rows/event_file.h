@@ -1,0 +1,46 @@
+// SPDX-License-Identifier: Apache-2.0
+#pragma once
+
+#include <cstdint>
+#include <filesystem>
+#include <string>
+#include <string_view>
+#include <vector>
+
+#include "control/files/descriptor.h"
+#include "tools/analyse/rows/problems.h"
+
+namespace gradmon {
+
+// The records of one event file of TensorBoard, which a running job may be appending to. A torn last record
+// is left out in silence. A record with a wrong checksum, or a longer one than kMaxRecordBytes, is a problem,
+// and the rest of the file is left out. Memory is bounded by the longest record. One thread.
+class EventFile {
+ public:
+  static constexpr std::uint64_t kMaxRecordBytes = std::uint64_t{64} << 20;
+
+  // Never waits for a FIFO. A file that cannot be opened is a problem, and has no records.
+  EventFile(std::filesystem::path path, Problems& problems);
+  EventFile(const EventFile&) = delete;
+  EventFile& operator=(const EventFile&) = delete;
+
+  // False at the end. `event` is the data of the record, valid until the next call.
+  bool next(std::string_view& event);
+
+ private:
+  bool read(std::uint64_t bytes);
+  bool give_up(const std::string& problem);
+
+  const std::filesystem::path path_;
+  Problems& problems_;
+  Descriptor file_;
+  std::uint64_t size_ = 0;    // of the file when it was opened
+  std::uint64_t offset_ = 0;  // of the record being read
+  std::string buffer_;
+};
+
+// The event files in `tensorboard/` of a rank's directory, in the order in which they were written.
+std::vector<std::filesystem::path> event_files_of(const std::filesystem::path& rank_directory,
+                                                  Problems& problems);
+
+}  // namespace gradmon

@@ -1,0 +1,58 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "tools/analyse/rows/histogram_row.h"
+
+#include <charconv>
+#include <cmath>
+
+#include "writers/sinks/tensorboard/event.pb.h"
+
+namespace gradmon {
+namespace {
+
+template <typename Number>
+bool parse(std::string_view text, Number& number) {
+  const auto [end, error] = std::from_chars(text.data(), text.data() + text.size(), number);
+  return error == std::errc() && end == text.data() + text.size() && number >= 0;
+}
+
+bool parse_tag(std::string_view tag, HistogramRow& row) {
+  constexpr std::string_view kRank = "/rank";
+  const std::size_t colon = tag.find(':'), rank = tag.rfind(kRank), kind = tag.rfind('/');
+  if (colon == std::string_view::npos || rank == std::string_view::npos || rank < colon || kind <= rank)
+    return false;
+  const std::size_t after_rank = rank + kRank.size();
+  row.name = tag.substr(colon + 1, rank - colon - 1);
+  for (std::size_t i = kRecordKinds; i < kKinds; ++i) {
+    row.kind = static_cast<Kind>(i);
+    if (tag.substr(kind + 1) == kKindNames[i])
+      return parse(tag.substr(0, colon), row.vpp_stage) &&
+             parse(tag.substr(after_rank, kind - after_rank), row.rank);
+  }
+  return false;
+}
+
+bool copy_counts(const tensorboard::HistogramProto& histogram, HistogramRow& row) {
+  if (histogram.bucket_size() != static_cast<int>(kBins)) return false;
+  for (std::size_t bin = 0; bin < kBins; ++bin) {
+    const double count = histogram.bucket(static_cast<int>(bin));
+    if (!std::isfinite(count) || count < 0) return false;
+    row.counts[bin] = count;
+  }
+  return true;
+}
+
+}  // namespace
+
+std::optional<HistogramRow> histogram_row_of(std::string_view data) {
+  tensorboard::Event event;
+  if (!event.ParseFromArray(data.data(), static_cast<int>(data.size()))) return std::nullopt;
+  if (event.step() < 0 || event.summary().value_size() != 1) return std::nullopt;
+  const tensorboard::Summary::Value& value = event.summary().value(0);
+  HistogramRow row;
+  row.step = event.step();
+  if (!value.has_histo() || !parse_tag(value.tag(), row) || !copy_counts(value.histo(), row))
+    return std::nullopt;
+  return row;
+}
+
+}  // namespace gradmon
