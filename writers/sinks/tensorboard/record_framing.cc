@@ -30,7 +30,29 @@ void put_little_endian(char* to, Integer value) {
   for (std::size_t i = 0; i < sizeof value; ++i) to[i] = static_cast<char>(value >> (8 * i) & 0xff);
 }
 
+template <typename Integer>
+Integer little_endian(const char* from) {
+  Integer value = 0;
+  for (std::size_t i = sizeof value; i > 0; --i)
+    value = static_cast<Integer>(value << 8U | static_cast<unsigned char>(from[i - 1]));
+  return value;
+}
+
 }  // namespace
+
+std::optional<std::string_view> first_record(std::string_view bytes) {
+  constexpr std::size_t kFooterBytes = 4;
+  if (bytes.size() < kHeaderBytes + kFooterBytes) return std::nullopt;
+  const auto length = little_endian<std::uint64_t>(bytes.data());
+  if (length > bytes.size() - kHeaderBytes - kFooterBytes) return std::nullopt;
+  const std::string_view data = bytes.substr(kHeaderBytes, length);
+  const bool whole = little_endian<std::uint32_t>(bytes.data() + kLengthBytes) ==
+                         masked_crc32c(bytes.substr(0, kLengthBytes)) &&
+                     little_endian<std::uint32_t>(data.data() + data.size()) == masked_crc32c(data);
+  return whole ? std::optional(data) : std::nullopt;
+}
+
+std::size_t size_of_record(std::string_view data) { return kHeaderBytes + data.size() + 4; }
 
 std::uint32_t masked_crc32c(std::string_view bytes) {
   const std::uint32_t crc = crc32c(bytes);

@@ -3,7 +3,9 @@
 // checksum, all little-endian. Pure.
 #pragma once
 
+#include <cstddef>
 #include <cstdint>
+#include <optional>
 #include <string>
 #include <string_view>
 
@@ -14,6 +16,12 @@ std::uint32_t masked_crc32c(std::string_view bytes);
 
 // One whole record.
 std::string record_of(std::string_view data);
+
+// The data of the record that the bytes begin with. Nothing if it is not there as a whole, or a checksum is
+// wrong.
+std::optional<std::string_view> first_record(std::string_view bytes);
+// Of the record with that data, in bytes.
+std::size_t size_of_record(std::string_view data);
 
 // Appends records to a text in place: begin(), then append the data, then end().
 class RecordFrame {

@@ -5,6 +5,8 @@
 #include <chrono>
 #include <utility>
 
+#include "writers/sinks/tensorboard/events_there.h"
+#include "writers/sinks/tensorboard/record_framing.h"
 #include "writers/sinks/tensorboard/text_event.h"
 
 namespace gradmon {
@@ -34,11 +36,13 @@ tl::expected<void, SinkError> TensorBoardSink::write_step(Step step, const std::
   const auto lost_from = [&](Row row, std::string error) {
     return tl::unexpected(SinkError{std::move(error), static_cast<std::uint64_t>(records.end() - row)});
   };
+  if (auto found = find_known_rows(step); !found) return lost_from(records.begin(), std::move(found.error()));
   if (std::string error = write_config(step, wall_time); !error.empty())
     return lost_from(records.begin(), std::move(error));
   for (Row begin = records.begin(); begin != records.end();) {
     const Row end = encode(begin, records.end(), wall_time);
-    auto outcome = files_.append(directory_, file_version_record(wall_time), rows_);
+    EventFiles::Outcome outcome{0, ""};
+    if (!rows_.bytes.empty()) outcome = files_.append(directory_, file_version_record(wall_time), rows_);
     if (!outcome.error.empty())
       return lost_from(begin + static_cast<std::ptrdiff_t>(outcome.rows_kept), std::move(outcome.error));
     if (!report(begin, end) && end != records.end())
@@ -46,6 +50,30 @@ tl::expected<void, SinkError> TensorBoardSink::write_step(Step step, const std::
     begin = end;
   }
   return {};
+}
+
+tl::expected<void, std::string> TensorBoardSink::find_known_rows(Step step) {
+  if (known_ || settings_.resume == Resume::no) return {};
+  auto known = find_events_in(directory_, step.value);
+  if (!known) return tl::unexpected(std::move(known.error()));
+  known_ = std::move(*known);
+  return {};
+}
+
+// Removes the events of a row that are known. `begin`: of the row, which was encoded last.
+void TensorBoardSink::drop_known_events(std::int64_t step, std::size_t begin) {
+  const auto has_step = [step](const KnownRows& known) { return known.has_step(step); };
+  if (!known_ || std::none_of(known_->begin(), known_->end(), has_step)) return;
+  const std::string row = rows_.bytes.substr(begin);
+  rows_.bytes.resize(begin);
+  std::string_view rest = row;
+  while (const auto event = first_record(rest)) {
+    const std::string tag = tag_of_event(*event);
+    const auto has_event = [&](const KnownRows& known) { return known.has(step, tag); };
+    const std::size_t size = size_of_record(*event);
+    if (std::none_of(known_->begin(), known_->end(), has_event)) rows_.bytes += rest.substr(0, size);
+    rest.remove_prefix(size);
+  }
 }
 
 // "" if it succeeded, now or earlier.
@@ -65,7 +93,9 @@ TensorBoardSink::Row TensorBoardSink::encode(Row begin, Row end, double wall_tim
   rows_.ends.clear();
   Row row = begin;
   for (; row != end && rows_.bytes.size() < kBytesOfAPart; ++row) {
+    const std::size_t before = rows_.bytes.size();
     encoder_->append(rows_.bytes, *row, wall_time);
+    drop_known_events(row->step, before);
     rows_.ends.push_back(rows_.bytes.size());
   }
   return row;
