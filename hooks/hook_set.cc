@@ -73,7 +73,7 @@ class HookSet::Attached {
         watched_(std::move(watched)),
         parameter_indices_(watched_),
         rows_(stream, settings.revision, settings.ops) {
-    if (settings.gradients || settings.moments || settings.momentum_agreement)
+    if (settings.gradients || settings.reduced_gradients || settings.moments || settings.momentum_agreement)
       add_gradient_probes(settings, fuse);
     if (settings.weights) add<WeightProbe>(watched_, settings.eps, fuse);
     if (settings.collectives.enabled)
@@ -147,7 +147,8 @@ class HookSet::Attached {
     if (settings.per_micro_batch) reading.reads = GradientReads::each_micro_batch;
     if (!settings.gradients) reading.reads = GradientReads::nothing;
     auto& hooks = add<GradientHooks>(watched_, reading, fuse);
-    if (settings.gradients) add<GradientProbe>(watched_, hooks, settings.eps, fuse);
+    if (settings.gradients || settings.reduced_gradients)
+      add<GradientProbe>(watched_, hooks, settings.eps, fuse);
     if (settings.moments) add<MomentProbe>(watched_, hooks, settings.eps, fuse);
     if (settings.momentum_agreement) add<SignAgreementProbe>(watched_, hooks);
   }

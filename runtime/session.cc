@@ -166,10 +166,13 @@ void Monitor::Session::boundary() noexcept {
     if (collection_ && collection_->collecting()) {
       collection_->end_step(samples_, gate_.step_still_valid(boot_now()));
       if (collection_->wants_one_step_only()) log_output_complete();
+    } else if (recording_) {
+      collection_->end_step_between(samples_);
     }
     pass_gate();
   } catch (const std::exception& error) {
     if (collection_) collection_->stop(kStopAfterErrorWithin);
+    recording_ = false;
     std::string text = std::string("collection has failed and stays off until restart: ") + error.what();
     log_error(text);
     const std::lock_guard lock(mutex_);
@@ -191,6 +194,7 @@ void Monitor::Session::pass_gate() {
   if (!collection_ || !fatal_error_.empty()) return;
   if (opening.ended) collection_->end_collection(current_);
   collection_->begin_step(current_, opening.collect ? HookSet::Collect::yes : HookSet::Collect::no, samples_);
+  recording_ = collection_->recording();
 }
 
 void Monitor::Session::swap(const Commitment& commitment) {

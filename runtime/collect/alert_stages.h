@@ -9,7 +9,6 @@
 #include "gradmon/monitor.h"
 #include "runtime/output/run_directory.h"
 #include "writers/alert_stage.h"
-#include "writers/queue/step_observer.h"
 
 namespace gradmon {
 
@@ -17,8 +16,8 @@ namespace gradmon {
 // rank alone.
 AlertOrigin alert_origin_of(Rank rank, const std::vector<int>& pipeline);
 
-// Makes the alert stage of each plan. Their histories, the recent alerts and the dump are kept from plan to
-// plan. Training thread, except recent().
+// Makes the alert stages of each plan. Their histories, the recent alerts, the dump and the flight recorder
+// are kept from plan to plan. Training thread, except recent().
 class AlertStages {
  public:
   // `on_alerts`: see AlertStage::Settings.
@@ -26,7 +25,9 @@ class AlertStages {
               std::shared_ptr<const NameTable> names, std::function<void(const StepAlerts&)> on_alerts);
 
   // Null if the config has no alert rules.
-  std::unique_ptr<StepObserver> make(const Config& config) const;
+  std::unique_ptr<AlertStage> make(const Config& config) const;
+  // Writer thread, except counts().
+  const std::shared_ptr<FlightRecorder>& flight() const { return flight_; }
 
   // The last alerts, oldest first. Any thread.
   std::vector<Alert> recent() const;
@@ -37,6 +38,7 @@ class AlertStages {
   const std::function<void(const StepAlerts&)> on_alerts_;
   const std::shared_ptr<AlertState> state_;
   const std::shared_ptr<AnomalyDump> dump_;
+  const std::shared_ptr<FlightRecorder> flight_;
 };
 
 }  // namespace gradmon
