@@ -198,7 +198,6 @@ void Monitor::Session::pass_gate() {
 }
 
 void Monitor::Session::swap(const Commitment& commitment) {
-  if (commitment.plan->on && environment_.dynamic) directory_->fix_name();
   agent_.plan_swapped();
   loop_ = Loop::goes_on;
   if (!fatal_error_.empty()) return;
@@ -207,6 +206,7 @@ void Monitor::Session::swap(const Commitment& commitment) {
     const auto parsed = configs_.of(*commitment.plan);
     if (parsed) config = *parsed;
     if (!parsed) log_error(parsed.error());  // Not expected: the promise has checked it.
+    fix_directory(config.get());
   }
   if (!collection_ && config) {
     std::unique_ptr<Collection> made;
@@ -222,6 +222,14 @@ void Monitor::Session::swap(const Commitment& commitment) {
   if (!collection_) return;
   collection_->swap(commitment, std::move(config));
   collection_->note_plan_change(current_);
+}
+
+// `append_output` is that of the first plan that is on.
+void Monitor::Session::fix_directory(const Config* config) {
+  const bool first = !std::exchange(directory_settled_, true);
+  if (first && config && config->append_output.size() == 2)
+    directory_->append_between({config->append_output[0], config->append_output[1]});
+  if (environment_.dynamic) directory_->fix_name();
 }
 
 void Monitor::Session::prepare_collection(std::int64_t capacity) {

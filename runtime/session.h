@@ -105,6 +105,7 @@ class Monitor::Session {
   void assign_authors(WatchedModel& model, int chunk) const;
   void hold_names(std::vector<TargetName> names);
   void set_static(const Command& command);
+  void fix_directory(const Config* config);
   // Sets prepared_ to a Collection with that queue capacity. Requires mutex_.
   void prepare_collection(std::int64_t capacity);
   // Agent thread.
@@ -136,6 +137,7 @@ class Monitor::Session {
   std::map<std::string, int> request_counts_;  // requests in step request_step_, and how often each was made
   Step request_step_;
   bool stopped_ = false;
+  bool directory_settled_ = false;     // fix_directory() was called
   bool recording_ = false;             // collection_->recording() since the last pass_gate()
   std::function<bool()> interrupted_;  // may be null
   Loop loop_ = Loop::goes_on;

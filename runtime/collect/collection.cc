@@ -185,8 +185,12 @@ void Collection::forget_flight() {
 }
 
 std::vector<std::unique_ptr<Sink>> Collection::make_sinks() const {
-  const SinkContext context{[directory = settings_.directory] { return directory->create(); }, names_, last_,
-                            settings_.rank, in_force_.plan->config_text};
+  const SinkContext context{[directory = settings_.directory] { return directory->create(); },
+                            names_,
+                            last_,
+                            settings_.rank,
+                            in_force_.plan->config_text,
+                            settings_.directory->appends() ? Resume::yes : Resume::no};
   std::vector<Config::Format> formats = config_->format;
   if (keeps_last_step_ && !writes_format(*config_, Config::Format::api))
     formats.push_back(Config::Format::api);
