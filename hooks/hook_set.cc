@@ -84,7 +84,8 @@ class HookSet::Attached {
         watched_(std::move(watched)),
         parameter_indices_(watched_),
         rows_(stream, settings.revision, settings.ops) {
-    if (settings.gradients || settings.moments || settings.momentum_agreement || settings.update_histograms)
+    if (settings.gradients || settings.reduced_gradients || settings.moments || settings.momentum_agreement ||
+        settings.update_histograms)
       add_gradient_probes(settings, fuse);
     if (settings.weights) add<WeightProbe>(watched_, settings.eps, fuse);
     if (settings.collectives.enabled)
@@ -158,7 +159,8 @@ class HookSet::Attached {
     if (settings.per_micro_batch) reading.reads = GradientReads::each_micro_batch;
     if (!settings.gradients) reading.reads = GradientReads::nothing;
     auto& hooks = add<GradientHooks>(watched_, reading, fuse);
-    if (settings.gradients) add<GradientProbe>(watched_, hooks, settings.eps, fuse);
+    if (settings.gradients || settings.reduced_gradients)
+      add<GradientProbe>(watched_, hooks, settings.eps, fuse);
     if (settings.moments) add<MomentProbe>(watched_, hooks, settings.eps, fuse);
     if (settings.momentum_agreement) add<SignAgreementProbe>(watched_, hooks);
     if (settings.update_histograms) add<UpdateHistogramProbe>(watched_, hooks);

@@ -167,10 +167,13 @@ void Monitor::Session::boundary() noexcept {
     if (collection_ && collection_->collecting()) {
       collection_->end_step(samples_, gate_.step_still_valid(boot_now()));
       if (collection_->wants_one_step_only()) log_output_complete();
+    } else if (recording_) {
+      collection_->end_step_between(samples_);
     }
     pass_gate();
   } catch (const std::exception& error) {
     if (collection_) collection_->stop(kStopAfterErrorWithin);
+    recording_ = false;
     std::string text = std::string("collection has failed and stays off until restart: ") + error.what();
     log_error(text);
     const std::lock_guard lock(mutex_);
@@ -192,10 +195,10 @@ void Monitor::Session::pass_gate() {
   if (!collection_ || !fatal_error_.empty()) return;
   if (opening.ended) collection_->end_collection(current_);
   collection_->begin_step(current_, opening.collect ? HookSet::Collect::yes : HookSet::Collect::no, samples_);
+  recording_ = collection_->recording();
 }
 
 void Monitor::Session::swap(const Commitment& commitment) {
-  if (commitment.plan->on && environment_.dynamic) directory_->fix_name();
   agent_.plan_swapped();
   loop_ = Loop::goes_on;
   if (!fatal_error_.empty()) return;
@@ -204,6 +207,7 @@ void Monitor::Session::swap(const Commitment& commitment) {
     const auto parsed = configs_.of(*commitment.plan);
     if (parsed) config = *parsed;
     if (!parsed) log_error(parsed.error());  // Not expected: the promise has checked it.
+    fix_directory(config.get());
   }
   if (!collection_ && config) {
     std::unique_ptr<Collection> made;
@@ -219,6 +223,14 @@ void Monitor::Session::swap(const Commitment& commitment) {
   if (!collection_) return;
   collection_->swap(commitment, std::move(config));
   collection_->note_plan_change(current_);
+}
+
+// `append_output` is that of the first plan that is on.
+void Monitor::Session::fix_directory(const Config* config) {
+  const bool first = !std::exchange(directory_settled_, true);
+  if (first && config && config->append_output.size() == 2)
+    directory_->append_between({config->append_output[0], config->append_output[1]});
+  if (environment_.dynamic) directory_->fix_name();
 }
 
 void Monitor::Session::prepare_collection(std::int64_t capacity) {

@@ -47,13 +47,21 @@ class Monitor::Session {
   void watch_again(int chunk, WatchedModel model);
   Loop step() noexcept {
     current_.value += 1;
-    if (!inactive() && !gate_.try_begin(current_)) boundary();
+    if (inactive()) return loop_;
+    if (!gate_.try_begin(current_)) {
+      boundary();
+    } else if (recording_) {
+      collection_->end_step_between(samples_);
+      collection_->begin_step(current_, HookSet::Collect::no, samples_);
+    }
     return loop_;
   }
   void update(torch::optim::Optimizer& optimizer, const Closure& closure);
-  // Whether this step is collected. Only then: before_update() and after_update() around each
-  // optimizer step.
-  bool collecting() const noexcept { return !inactive() && collection_ && collection_->collecting(); }
+  // Whether this step is collected, or measured for the flight recorder. Only then: before_update() and
+  // after_update() around each optimizer step.
+  bool collecting() const noexcept {
+    return !inactive() && collection_ && (collection_->collecting() || collection_->recording());
+  }
   void before_update(const std::vector<at::Tensor>& parameters, const OptimizerState& state) noexcept {
     collection_->before_update(parameters, &state);
   }
@@ -97,6 +105,7 @@ class Monitor::Session {
   void assign_authors(WatchedModel& model, int chunk) const;
   void hold_names(std::vector<TargetName> names);
   void set_static(const Command& command);
+  void fix_directory(const Config* config);
   // Sets prepared_ to a Collection with that queue capacity. Requires mutex_.
   void prepare_collection(std::int64_t capacity);
   // Agent thread.
@@ -124,10 +133,12 @@ class Monitor::Session {
   Step current_;
   WatchedModel model_;
   int chunk_count_ = 0;
-  std::int64_t samples_ = 0;          // seen by all ranks so far
+  std::int64_t samples_ = 0;                   // seen by all ranks so far
   std::map<std::string, int> request_counts_;  // requests in step request_step_, and how often each was made
   Step request_step_;
   bool stopped_ = false;
+  bool directory_settled_ = false;     // fix_directory() was called
+  bool recording_ = false;             // collection_->recording() since the last pass_gate()
   std::function<bool()> interrupted_;  // may be null
   Loop loop_ = Loop::goes_on;
 

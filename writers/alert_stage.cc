@@ -7,6 +7,19 @@
 #include "control/log.h"
 
 namespace gradmon {
+namespace {
+
+// One write for two files. Both are tried each time; the error is the first one's.
+std::optional<FileToWrite> both(std::optional<FileToWrite> a, std::optional<FileToWrite> b) {
+  if (!a || !b) return a ? std::move(a) : std::move(b);
+  return FileToWrite{[a = std::move(*a), b = std::move(*b)] {
+    auto first = a.write();
+    auto second = b.write();
+    return first ? second : first;
+  }};
+}
+
+}  // namespace
 
 AlertStage::AlertStage(Settings settings, std::shared_ptr<AlertState> state)
     : settings_(std::move(settings)), state_(std::move(state)) {}
@@ -14,21 +27,34 @@ AlertStage::AlertStage(Settings settings, std::shared_ptr<AlertState> state)
 void AlertStage::begin_revision(const Layout& layout) {
   layout_ = layout;
   state_->evaluator.set_rules(settings_.rules);
+  if (settings_.flight) settings_.flight->begin(settings_.keep_last, layout);
 }
 
 std::optional<FileToWrite> AlertStage::on_step(Step step, const std::vector<Record>& records, Time now) {
+  if (settings_.flight) settings_.flight->keep(step, records);
+  const Findings& findings = evaluate(records);
+  if (findings.first.empty()) {
+    // Other rows of this step may have raised an alert.
+    const bool alerted = settings_.flight && settings_.flight->alerted(step);
+    return alerted ? settings_.flight->on_alert(step) : std::nullopt;
+  }
+  const StepAlerts alerts = describe(findings, step, records, layout_, *settings_.names, settings_.origin);
+  for (const std::string& line : state_->log.lines(alerts, now)) log_warn(line);
+  state_->recent.add(alerts);
+  if (settings_.on_alerts) settings_.on_alerts(alerts);
+  auto dump = settings_.dump ? settings_.dump->add(alerts.events) : std::nullopt;
+  auto flight = settings_.flight ? settings_.flight->on_alert(step) : std::nullopt;
+  return both(std::move(dump), std::move(flight));
+}
+
+const Findings& AlertStage::evaluate(const std::vector<Record>& records) {
   const std::uint64_t unknown = state_->evaluator.rows_without_series();
   const Findings& findings = state_->evaluator.evaluate(layout_, records);
   if (unknown == 0 && state_->evaluator.rows_without_series() > 0) {
     log_warn("more than " + std::to_string(AlertEvaluator::kMostSeries) +
              " rows: of the others, only AnomalyNan looks at the values");
   }
-  if (findings.first.empty()) return std::nullopt;
-  const StepAlerts alerts = describe(findings, step, records, layout_, *settings_.names, settings_.origin);
-  for (const std::string& line : state_->log.lines(alerts, now)) log_warn(line);
-  state_->recent.add(alerts);
-  if (settings_.on_alerts) settings_.on_alerts(alerts);
-  return settings_.dump ? settings_.dump->add(alerts.events) : std::nullopt;
+  return findings;
 }
 
 }  // namespace gradmon

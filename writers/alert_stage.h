@@ -1,8 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
 // The alert rules of one revision: looks at each step and passes what they find to the log, the dump, the
-// recent alerts and the program.
+// recent alerts and the program. Keeps the step for the flight recorder, which writes after an alert.
 #pragma once
 
+#include <cstdint>
 #include <functional>
 #include <memory>
 #include <vector>
@@ -13,6 +14,7 @@
 #include "writers/alerts/alert_log.h"
 #include "writers/alerts/dump/anomaly_dump.h"
 #include "writers/alerts/recent_alerts.h"
+#include "writers/flight/flight_recorder.h"
 #include "writers/queue/name_table.h"
 #include "writers/queue/step_observer.h"
 
@@ -32,6 +34,8 @@ class AlertStage : public StepObserver {
     std::shared_ptr<AnomalyDump> dump;  // null: none
     AlertOrigin origin;
     std::shared_ptr<const NameTable> names;
+    std::shared_ptr<FlightRecorder> flight = nullptr;  // null: none
+    std::int64_t keep_last = 0;                        // steps that it keeps
     // Called on the writer thread after each step with alerts. It must return at once, and own what it uses:
     // an abandoned writer thread may still call it. May be null.
     std::function<void(const StepAlerts&)> on_alerts = nullptr;
@@ -39,11 +43,14 @@ class AlertStage : public StepObserver {
 
   AlertStage(Settings settings, std::shared_ptr<AlertState> state);
 
+  // Two stages of one revision, with the same rules, may share a state.
   void begin_revision(const Layout& layout) override;
   [[nodiscard]] std::optional<FileToWrite> on_step(Step step, const std::vector<Record>& records,
                                                    Time now) override;
 
  private:
+  const Findings& evaluate(const std::vector<Record>& records);
+
   const Settings settings_;
   const std::shared_ptr<AlertState> state_;
   Layout layout_;

@@ -20,12 +20,13 @@ struct Format {
 constexpr std::array kFormats{
     Format{"csv",
            [](const SinkContext& context) -> std::unique_ptr<Sink> {
-             return std::make_unique<CsvSink>(context.directory, context.names);
+             return std::make_unique<CsvSink>(context.directory, context.names, context.resume);
            }},
     Format{"tensorboard",
            [](const SinkContext& context) -> std::unique_ptr<Sink> {
              return std::make_unique<TensorBoardSink>(
-                 TensorBoardSink::Settings{context.directory, context.names, context.rank, context.config});
+                 TensorBoardSink::Settings{context.directory, context.names, context.rank, context.config,
+                                           EventFiles::kBytesOfAFile, context.resume});
            }},
     Format{"api",
            [](const SinkContext& context) -> std::unique_ptr<Sink> {
@@ -34,7 +35,7 @@ constexpr std::array kFormats{
     Format{"sqlite",
            [](const SinkContext& context) -> std::unique_ptr<Sink> {
              return std::make_unique<SqliteSink>(MetricsFile::Options{context.directory}, context.names,
-                                                 context.rank);
+                                                 context.rank, context.resume);
            }},
 };
 

@@ -11,6 +11,7 @@
 #include "control/step.h"
 #include "writers/queue/name_table.h"
 #include "writers/queue/sink.h"
+#include "writers/sinks/known_rows.h"
 #include "writers/sinks/last_step.h"
 
 namespace gradmon {
@@ -23,6 +24,7 @@ struct SinkContext {
   std::shared_ptr<LastStep> last_step;
   Rank rank = {};      // of the rows
   std::string config;  // the text of the revision's config
+  Resume resume = Resume::no;
 };
 
 // Null if the format is unknown.

@@ -56,6 +56,7 @@ using GradientScale = std::atomic<double>;
 struct HookSettings {
   Revision revision;
   bool gradients = false;           // grad_unreduced, grad_reduced
+  bool reduced_gradients = false;   // grad_reduced, also without `gradients`
   bool per_micro_batch = false;     // grad_unreduced for each micro batch
   bool weights = false;             // param_origin, param_updated
   bool moments = false;             // exp_avg, exp_avg_sq

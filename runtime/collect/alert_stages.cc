@@ -54,12 +54,14 @@ AlertStages::AlertStages(std::shared_ptr<RunDirectory> directory, AlertOrigin or
       names_(std::move(names)),
       on_alerts_(std::move(on_alerts)),
       state_(std::make_shared<AlertState>()),
-      dump_(std::make_shared<AnomalyDump>(dump_directory(std::move(directory), origin_.rank))) {}
+      dump_(std::make_shared<AnomalyDump>(dump_directory(directory, origin_.rank))),
+      flight_(std::make_shared<FlightRecorder>([directory] { return directory->create(); }, names_)) {}
 
-std::unique_ptr<StepObserver> AlertStages::make(const Config& config) const {
+std::unique_ptr<AlertStage> AlertStages::make(const Config& config) const {
   if (config.alert.rules.empty()) return nullptr;
-  AlertStage::Settings settings{config.alert.rules, config.alert.dump ? dump_ : nullptr, origin_, names_,
-                                on_alerts_};
+  AlertStage::Settings settings{
+      config.alert.rules, config.alert.dump ? dump_ : nullptr, origin_, names_, flight_, config.keep_last,
+      on_alerts_};
   return std::make_unique<AlertStage>(std::move(settings), state_);
 }
 

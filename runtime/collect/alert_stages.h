@@ -10,7 +10,6 @@
 #include "gradmon/monitor.h"
 #include "runtime/output/run_directory.h"
 #include "writers/alert_stage.h"
-#include "writers/queue/step_observer.h"
 
 namespace gradmon {
 
@@ -21,8 +20,8 @@ AlertOrigin alert_origin_of(Rank rank, const std::vector<int>& pipeline);
 // What a rank reports of the alerts of a step. Any thread.
 AlertReport report_of(const StepAlerts& alerts);
 
-// Makes the alert stage of each plan. Their histories, the recent alerts and the dump are kept from plan to
-// plan. Training thread, except recent().
+// Makes the alert stages of each plan. Their histories, the recent alerts, the dump and the flight recorder
+// are kept from plan to plan. Training thread, except recent().
 class AlertStages {
  public:
   // `on_alerts`: see AlertStage::Settings.
@@ -30,7 +29,9 @@ class AlertStages {
               std::shared_ptr<const NameTable> names, std::function<void(const StepAlerts&)> on_alerts);
 
   // Null if the config has no alert rules.
-  std::unique_ptr<StepObserver> make(const Config& config) const;
+  std::unique_ptr<AlertStage> make(const Config& config) const;
+  // Writer thread, except counts().
+  const std::shared_ptr<FlightRecorder>& flight() const { return flight_; }
 
   // The last alerts, oldest first. Any thread.
   std::vector<Alert> recent() const;
@@ -41,6 +42,7 @@ class AlertStages {
   const std::function<void(const StepAlerts&)> on_alerts_;
   const std::shared_ptr<AlertState> state_;
   const std::shared_ptr<AnomalyDump> dump_;
+  const std::shared_ptr<FlightRecorder> flight_;
 };
 
 }  // namespace gradmon

@@ -30,8 +30,19 @@ QueueOptions queue_options(std::int64_t capacity) {
 
 constexpr std::chrono::seconds kRowsWithin{1};
 constexpr std::chrono::milliseconds kRowsLook{1};
+constexpr const char* kNoRules = "keep_last has no effect without alert rules (alert.rules)";
 constexpr const char* kNothingEnabled =
     "on, but the config enables no kind of row (set wg_distribution, xy_distribution, ...)";
+
+std::vector<std::string> warnings_of(const FlightRecorder::Counts& flight) {
+  std::vector<std::string> warnings;
+  if (flight.lost > 0)
+    warnings.push_back("flight recorder: " + std::to_string(flight.lost) + " rows lost, " +
+                       std::to_string(flight.written) + " written");
+  if (flight.full)
+    warnings.push_back("flight recorder: full, " + std::to_string(flight.written) + " rows written");
+  return warnings;
+}
 
 }  // namespace
 
@@ -73,18 +84,17 @@ class Collection::Stream : public RecordStream {
 class Collection::OwnTime {
  public:
   explicit OwnTime(Collection& collection)
-      : collection_(collection), of_hooks_(hooks_time()), begun_(std::chrono::steady_clock::now()) {}
+      : collection_(collection),
+        of_hooks_(collection.hooks_time()),
+        begun_(std::chrono::steady_clock::now()) {}
   ~OwnTime() {
-    collection_.own_time_ += std::chrono::steady_clock::now() - begun_ - (hooks_time() - of_hooks_);
+    collection_.own_time_ +=
+        std::chrono::steady_clock::now() - begun_ - (collection_.hooks_time() - of_hooks_);
   }
   OwnTime(const OwnTime&) = delete;
   OwnTime& operator=(const OwnTime&) = delete;
 
  private:
-  std::chrono::nanoseconds hooks_time() const {
-    return collection_.hooks_ ? collection_.hooks_->hook_time() : std::chrono::nanoseconds{};
-  }
-
   Collection& collection_;
   const std::chrono::nanoseconds of_hooks_;
   const std::chrono::steady_clock::time_point begun_;
@@ -122,12 +132,14 @@ void Collection::replace_model(const WatchedModel& chunks) {
 void Collection::attach_again() {
   if (!hooks_) return;
   attach();
+  if (flight_) flight_->begin_hooks();
   if (!collecting_) return;
   hooks_->begin_step(step_, HookSet::Collect::yes);
   if (scalars_) scalars_->begin_hooks(step_);
 }
 
 void Collection::swap(const Commitment& commitment, std::shared_ptr<const Config> config) {
+  const bool recorded = recording();
   detach();
   logged_warnings_.clear();
   in_force_ = commitment;
@@ -138,6 +150,7 @@ void Collection::swap(const Commitment& commitment, std::shared_ptr<const Config
     const std::lock_guard lock(mutex_);
     overhead_ = meter_.measured();
   }
+  if (recorded && !(commitment.plan->on && config && config->keep_last > 0)) forget_flight();
   if (!commitment.plan->on || !config) return;
   config_ = std::move(config);
   queue_->set_overflow(config_->on_overflow == Config::OnOverflow::drop ? Overflow::drop : Overflow::block);
@@ -149,12 +162,39 @@ void Collection::swap(const Commitment& commitment, std::shared_ptr<const Config
         TrainingScalars::Context{settings_.rank, settings_.world_size, names_, *stream_, writer_});
     stream_->set_observer(scalars_.get());
   }
+  begin_flight();
   attach();
 }
 
+void Collection::begin_flight() {
+  if (config_->keep_last == 0 || !includes_rank(*config_, settings_.rank)) return;
+  const Layout layout = layout_of(*config_, in_force_.revision);
+  if (std::shared_ptr<AlertStage> stage = alerts_.make(*config_)) {
+    flight_ = std::make_unique<FlightSteps>(
+        *config_, layout,
+        FlightSteps::Context{settings_.rank, settings_.world_size, names_, writer_, alerts_.flight(), stage});
+    return;
+  }
+  log_once(kNoRules);
+  const std::lock_guard lock(mutex_);
+  warnings_.emplace_back(kNoRules);
+}
+
+// The steps that are kept take memory.
+void Collection::forget_flight() {
+  writer_.write_file([recorder = alerts_.flight()]() -> tl::expected<void, std::string> {
+    recorder->begin(0, {});
+    return {};
+  });
+}
+
 std::vector<std::unique_ptr<Sink>> Collection::make_sinks() const {
-  const SinkContext context{[directory = settings_.directory] { return directory->create(); }, names_, last_,
-                            settings_.rank, in_force_.plan->config_text};
+  const SinkContext context{[directory = settings_.directory] { return directory->create(); },
+                            names_,
+                            last_,
+                            settings_.rank,
+                            in_force_.plan->config_text,
+                            settings_.directory->appends() ? Resume::yes : Resume::no};
   std::vector<Config::Format> formats = config_->format;
   if (keeps_last_step_ && !writes_format(*config_, Config::Format::api))
     formats.push_back(Config::Format::api);
@@ -191,6 +231,7 @@ void Collection::attach() {
   settings.gradient_scale = scale_;
   hooks_ = std::make_unique<HookSet>(settings, model_, *stream_, settings_.stack);
   if (scalars_) scalars_->attach(settings, model_);
+  if (flight_) flight_->attach(settings, model_);
   hooks_time_ = {};
   ledger_.expect(expected_targets(settings, model_, hooks_->matches(), *names_),
                  unmatched_targets(hooks_->matches()));
@@ -199,7 +240,8 @@ void Collection::attach() {
   if (collects_anything(*config_)) return;
   log_once(kNothingEnabled);
   const std::lock_guard lock(mutex_);
-  warnings_ = {kNothingEnabled};
+  if (std::find(warnings_.begin(), warnings_.end(), kNothingEnabled) == warnings_.end())
+    warnings_.emplace_back(kNothingEnabled);
 }
 
 void Collection::log_once(const std::string& warning) {
@@ -216,6 +258,7 @@ void Collection::update_unmatched() {
 
 void Collection::detach() {
   hooks_.reset();
+  flight_.reset();
   stream_->set_observer(nullptr);
   scalars_.reset();
   scalar_steps_ = 0;
@@ -233,16 +276,22 @@ void Collection::begin_step(Step step, HookSet::Collect collect, std::int64_t sa
   collecting_ = collect == HookSet::Collect::yes;
   step_ = step;
   updated_ = false;
-  if (!collecting_ && !was_armed) return;
+  if (!collecting_ && !was_armed && !flight_) return;
   if (collecting_) measure_overhead(step);
   const OwnTime own_time(*this);
   if (collecting_) queue_->begin_step();
-  if (hooks_) hooks_->begin_step(step, collect);
-  if (scalars_) scalars_->begin_step(step, collect, samples);
+  if (hooks_ && (collecting_ || was_armed)) hooks_->begin_step(step, collect);
+  if (scalars_ && (collecting_ || was_armed)) scalars_->begin_step(step, collect, samples);
+  if (flight_) flight_->begin_step(step, collect, samples);
+}
+
+std::chrono::nanoseconds Collection::hooks_time() const noexcept {
+  const auto of_plan = hooks_ ? hooks_->hook_time() : std::chrono::nanoseconds{};
+  return flight_ ? of_plan + flight_->hook_time() : of_plan;
 }
 
 void Collection::measure_overhead(Step step) {
-  const auto of_hooks = hooks_ ? hooks_->hook_time() : std::chrono::nanoseconds{};
+  const auto of_hooks = hooks_time();
   const auto spent = std::exchange(own_time_, {}) + of_hooks - std::exchange(hooks_time_, of_hooks);
   meter_.begin_collected(step, std::chrono::steady_clock::now().time_since_epoch(), spent);
   const std::lock_guard lock(mutex_);
@@ -261,14 +310,30 @@ void Collection::end_step(std::int64_t samples, bool counts) noexcept {
   }
   end_scalars(samples);
   if (!counts) {
+    if (flight_) flight_->drop_step();
     queue_->drop_step(in_force_.revision, step_);
     return log_warn("rows of step " + std::to_string(step_.value) +
                     " dropped: this rank lost its lease during the step");
   }
   last_ended_ = queue_->end_step(in_force_.revision, step_) > 0 ? step_ : Step{-1};
+  if (flight_) end_flight_step(samples);
   write_note();
   ledger_.end_step(step_, wall_now());
   if (ledger_.counts().unmatched != static_cast<std::int64_t>(unmatched_)) update_unmatched();
+}
+
+void Collection::end_step_between(std::int64_t samples) noexcept {
+  if (!flight_) return;
+  const OwnTime own_time(*this);
+  end_flight_step(samples);
+}
+
+void Collection::end_flight_step(std::int64_t samples) noexcept {
+  flight_->end_step(samples);
+  if (auto failure = flight_->failure()) {
+    const std::lock_guard lock(mutex_);
+    hook_error_ = failure->target + ": " + failure->cause;
+  }
 }
 
 void Collection::end_scalars(std::int64_t samples) noexcept {
@@ -308,6 +373,7 @@ std::vector<Metric> Collection::last_rows() const {
 }
 
 void Collection::end_collection(Step end) noexcept {
+  if (recording()) forget_flight();
   detach();
   queue_->end_collection(in_force_.revision, Step{end.value - 1});
 }
@@ -324,6 +390,7 @@ void Collection::before_update(const std::vector<at::Tensor>& parameters,
   updated_ = true;
   if (hooks_) hooks_->before_update(parameters, state);
   if (scalars_) scalars_->before_update(parameters, state);
+  if (flight_) flight_->before_update(parameters, state);
 }
 
 void Collection::after_update(const std::vector<at::Tensor>& parameters,
@@ -335,12 +402,14 @@ void Collection::after_update(const std::vector<at::Tensor>& parameters,
 
 void Collection::report_scalar(std::string_view name, double value) noexcept {
   const OwnTime own_time(*this);
-  if (scalars_) scalars_->report(name, value);
+  if (scalars_ && collecting_) scalars_->report(name, value);
+  if (flight_) flight_->report(name, value);
 }
 
 void Collection::report_experts(std::string_view layer, const std::vector<std::int64_t>& tokens) noexcept {
   const OwnTime own_time(*this);
-  if (scalars_) scalars_->count_experts(layer, tokens);
+  if (scalars_ && collecting_) scalars_->count_experts(layer, tokens);
+  if (flight_) flight_->count_experts(layer, tokens);
 }
 
 void Collection::stop(std::optional<std::chrono::milliseconds> at_most) noexcept {
@@ -371,6 +440,8 @@ CollectingReport Collection::report() const {
   report.warnings.insert(report.warnings.end(), warnings_.begin(), warnings_.end());
   report.overhead = overhead_;
   report.warnings.insert(report.warnings.end(), scalar_warnings_.begin(), scalar_warnings_.end());
+  const std::vector<std::string> of_flight = warnings_of(alerts_.flight()->counts());
+  report.warnings.insert(report.warnings.end(), of_flight.begin(), of_flight.end());
   return report;
 }
 

@@ -22,6 +22,7 @@
 #include "hooks/hook_set.h"
 #include "hooks/observe/call_site.h"
 #include "runtime/collect/alert_stages.h"
+#include "runtime/collect/flight_steps.h"
 #include "runtime/collect/target_ledger.h"
 #include "runtime/output/run_notes.h"
 #include "runtime/scalars/training_scalars.h"
@@ -70,7 +71,13 @@ class Collection {
   // dropped.
   void end_step(std::int64_t samples, bool counts) noexcept;
 
+  // In place of end_step() for a step that is not collected. Does nothing unless recording().
+  void end_step_between(std::int64_t samples) noexcept;
+
+  // Whether this step is collected.
   bool collecting() const { return collecting_; }
+  // Whether the flight recorder measures every step of this plan.
+  bool recording() const { return flight_ != nullptr; }
   // Whether one collected step completes the plan's output (print_struct, cc_log_only).
   bool wants_one_step_only() const {
     return config_->print_struct || (config_->cc_distribution.enable && config_->cc_distribution.cc_log_only);
@@ -80,7 +87,7 @@ class Collection {
 
   // Sets the factor in the gradients of this step; > 0.
   void gradient_scale(double scale) noexcept { scale_->store(scale, std::memory_order_relaxed); }
-  // Scalars and expert loads that the program reports in a collected step.
+  // Scalars and expert loads that the program reports in a step that is collected or recorded.
   void report_scalar(std::string_view name, double value) noexcept;
   void report_experts(std::string_view layer, const std::vector<std::int64_t>& tokens) noexcept;
 
@@ -109,6 +116,10 @@ class Collection {
   void update_unmatched();
   void warn_of_missing_update() noexcept;
   void end_scalars(std::int64_t samples) noexcept;
+  void begin_flight();
+  void forget_flight();
+  void end_flight_step(std::int64_t samples) noexcept;
+  std::chrono::nanoseconds hooks_time() const noexcept;
   void detach();
   void measure_overhead(Step step);
   void write_note();
@@ -138,7 +149,7 @@ class Collection {
   std::size_t unmatched_ = 0;  // unmatched names and patterns at the last update_unmatched()
   OverheadMeter meter_;
   std::chrono::nanoseconds own_time_{};    // since the last collected step began, without the hooks' time
-  std::chrono::nanoseconds hooks_time_{};  // hooks_->hook_time() when the last collected step began
+  std::chrono::nanoseconds hooks_time_{};  // hooks_time() when the last collected step began
 
   mutable std::mutex mutex_;
   // Guarded by mutex_; for report().
@@ -154,6 +165,7 @@ class Collection {
   const std::unique_ptr<Stream> stream_;   // uses writer_
   // Keep last: detach before the rest dies.
   std::unique_ptr<TrainingScalars> scalars_;  // null: the config names none
+  std::unique_ptr<FlightSteps> flight_;       // null: the recorder is off
   std::unique_ptr<HookSet> hooks_;
 };
 

@@ -43,14 +43,45 @@ RunDirectory::RunDirectory(fs::path output_dir, Rank rank, std::string launch_id
       job_(std::move(job)),
       own_start_(wall_now()) {}
 
-fs::path RunDirectory::fix_name_as(const JobIdentity& job) {
+fs::path RunDirectory::fix_name_as(const fs::path& path) {
   const std::lock_guard lock(mutex_);
-  if (path_.empty()) path_ = run_directory_of(output_dir_, rank_, job);
+  if (path_.empty()) path_ = path;
   return path_;
 }
 
 void RunDirectory::fix_name() {
-  if (const auto job = known_job()) fix_name_as(*job);
+  if (appends()) return;
+  if (const auto job = known_job()) fix_name_as(run_directory_of(output_dir_, rank_, *job));
+}
+
+void RunDirectory::append_between(TimeSpan span) {
+  const std::lock_guard lock(mutex_);
+  if (path_.empty()) append_ = std::move(span);
+}
+
+bool RunDirectory::appends() const {
+  const std::lock_guard lock(mutex_);
+  return append_.has_value();
+}
+
+std::optional<fs::path> RunDirectory::earlier_directory() const {
+  std::optional<TimeSpan> span;
+  {
+    const std::lock_guard lock(mutex_);
+    span = append_;
+  }
+  if (!span) return std::nullopt;
+  const auto found = find_earlier_directory(output_dir_, rank_, *span);
+  if (found && *found) {
+    log_info("append_output: rank " + std::to_string(rank_.value) + " goes on in " + (*found)->string());
+    return *found;
+  }
+  log_warn("append_output: " +
+           (found ? "no directory of rank " + std::to_string(rank_.value) + " in " + output_dir_.string() +
+                        " from " + span->first + " to " + span->last
+                  : found.error()) +
+           "; making a new one");
+  return std::nullopt;
 }
 
 JobIdentity RunDirectory::identity(std::chrono::milliseconds at_most) const {
@@ -73,7 +104,10 @@ JobIdentity RunDirectory::identity(std::chrono::milliseconds at_most) const {
 }
 
 fs::path RunDirectory::create(std::chrono::milliseconds at_most) {
-  if (path().empty()) fix_name_as(identity(at_most));
+  if (path().empty()) {
+    const auto earlier = earlier_directory();
+    fix_name_as(earlier ? *earlier : run_directory_of(output_dir_, rank_, identity(at_most)));
+  }
   if (auto made = make_directories(path()); !made) log_error(made.error());
   return path();
 }

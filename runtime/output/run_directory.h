@@ -11,6 +11,7 @@
 #include <utility>
 
 #include "control/link/agent_options.h"
+#include "runtime/output/earlier_directory.h"
 
 namespace gradmon {
 
@@ -35,13 +36,19 @@ class RunDirectory {
   // Sets `job`. Call it before any other thread uses this object.
   void set_job_source(std::function<std::optional<JobIdentity>()> job) { job_ = std::move(job); }
 
-  // Fixes the name if the job's identity is known. Creates nothing.
+  // Lets create() choose the directory of an earlier job, begun in that span, if there is one; else it logs a
+  // warning and makes a fresh one. Does nothing once the name is fixed.
+  void append_between(TimeSpan span);
+  // Whether append_between() was called in time.
+  bool appends() const;
+  // Fixes the name if the job's identity is known. Creates nothing. After append_between() it does nothing:
+  // only create() may look for a directory.
   void fix_name();
   // Waits up to `at_most` for the job's identity. After that returns one made of the launch id and this
   // process's start time, and logs a warning. Not on the training thread.
   JobIdentity identity(std::chrono::milliseconds at_most = kIdentityWithin) const;
-  // Fixes the name by identity() and creates the directory (0750). An error is logged. Not on the
-  // training thread: the disk may hang.
+  // Fixes the name, by identity() unless append_between() was called, and creates the directory (0750). An
+  // error is logged. Not on the training thread: the disk may hang.
   std::filesystem::path create(std::chrono::milliseconds at_most = kIdentityWithin);
   // The process is about to end: limits a wait for the identity to 1.5 s from now.
   void shorten_wait() { wait_shortened_ = true; }
@@ -56,7 +63,8 @@ class RunDirectory {
 
  private:
   std::optional<JobIdentity> known_job() const { return job_ ? job_() : std::nullopt; }
-  std::filesystem::path fix_name_as(const JobIdentity& job);
+  std::filesystem::path fix_name_as(const std::filesystem::path& path);
+  std::optional<std::filesystem::path> earlier_directory() const;
 
   const std::filesystem::path output_dir_;
   const Rank rank_;
@@ -66,7 +74,9 @@ class RunDirectory {
 
   std::atomic<bool> wait_shortened_{false};
   mutable std::mutex mutex_;
-  std::filesystem::path path_;  // guarded by mutex_
+  // Guarded by mutex_.
+  std::filesystem::path path_;
+  std::optional<TimeSpan> append_;
 };
 
 }  // namespace gradmon

@@ -7,7 +7,6 @@
 namespace gradmon {
 namespace {
 
-constexpr KindSet kGradients = bit_of(Kind::grad_unreduced) | bit_of(Kind::grad_reduced);
 constexpr KindSet kMoments = bit_of(Kind::exp_avg) | bit_of(Kind::exp_avg_sq);
 constexpr KindSet kWeights = bit_of(Kind::param_updated);
 
@@ -15,7 +14,7 @@ double norm_in(const Record& record) { return record.values[static_cast<std::siz
 
 KindSet kinds_of(const HookSettings& plan) {
   KindSet kinds = 0;
-  if (plan.gradients) kinds |= bit_of(Kind::grad_reduced);
+  if (plan.gradients || plan.reduced_gradients) kinds |= bit_of(Kind::grad_reduced);
   // A micro batch's gradient is not the step's.
   if (plan.gradients && !plan.per_micro_batch) kinds |= bit_of(Kind::grad_unreduced);
   if (plan.moments) kinds |= kMoments;
@@ -33,7 +32,8 @@ bool writes_all(const HookSettings& plan, const WatchedModel& model) {
 HookSettings settings_for(KindSet kinds, const HookSettings& plan) {
   HookSettings settings;
   settings.revision = plan.revision;
-  settings.gradients = (kinds & kGradients) != 0;
+  settings.gradients = (kinds & bit_of(Kind::grad_unreduced)) != 0;
+  settings.reduced_gradients = (kinds & bit_of(Kind::grad_reduced)) != 0;
   settings.moments = (kinds & kMoments) != 0;
   settings.weights = (kinds & kWeights) != 0;
   settings.squash_name = plan.squash_name;
@@ -69,11 +69,11 @@ class NormHooks::Stream : public RecordStream {
 };
 
 NormHooks::NormHooks(const HookSettings& plan, const WatchedModel& model, ScalarBoard& board,
-                     NameTable& names)
+                     NameTable& names, KindSet allowed)
     : board_(board) {
   const bool all_written = writes_all(plan, model);
   for (const NormOf of : {NormOf::each_parameter, NormOf::all_parameters}) {
-    const KindSet kinds = board.kinds(of);
+    const KindSet kinds = board.kinds(of) & allowed;
     if (kinds == 0) continue;
     const bool seen = (kinds & ~kinds_of(plan)) == 0 && (plan.ops & bit_of(Op::norm)) != 0;
     if (seen && (of == NormOf::each_parameter || all_written)) {

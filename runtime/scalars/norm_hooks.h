@@ -18,8 +18,10 @@ namespace gradmon {
 // norms of single parameters. Training thread; only the constructor throws.
 class NormHooks {
  public:
-  // `plan`: settings of the plan's own hooks. `board` and `names` must outlive this object.
-  NormHooks(const HookSettings& plan, const WatchedModel& model, ScalarBoard& board, NameTable& names);
+  // `plan`: settings of the plan's own hooks. `board` and `names` must outlive this object. Norms of kinds
+  // that are not `allowed` are not taken.
+  NormHooks(const HookSettings& plan, const WatchedModel& model, ScalarBoard& board, NameTable& names,
+            KindSet allowed = kAllKinds);
   ~NormHooks();
 
   // Like the members of HookSet.

@@ -35,12 +35,13 @@ namespace gradmon {
 
 enum class NormOf : std::uint8_t { each_parameter, all_parameters };
 using KindSet = std::uint32_t;  // 1 << Kind
+inline constexpr KindSet kAllKinds = ~KindSet{0};
 constexpr KindSet bit_of(Kind kind) { return KindSet{1} << static_cast<unsigned>(kind); }
 
 // One row: a scalar, or a scalar's value for one parameter or expert.
 struct ScalarRow {
   std::size_t requested = 0;  // index into Settings::requested
-  std::uint32_t name = 0;  // interned: "loss", "local_norm/fc1.weight"
+  std::uint32_t name = 0;     // interned: "loss", "local_norm/fc1.weight"
   double value = 0;
 };
 

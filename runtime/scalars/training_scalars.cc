@@ -32,7 +32,8 @@ TrainingScalars::TrainingScalars(const Config& config, Revision revision, Contex
 
 void TrainingScalars::attach(const HookSettings& plan, const WatchedModel& model) {
   norms_.reset();
-  norms_ = std::make_unique<NormHooks>(plan, model, board_, *context_.names);
+  const KindSet allowed = context_.steps == Steps::collected ? kAllKinds : bit_of(Kind::grad_reduced);
+  norms_ = std::make_unique<NormHooks>(plan, model, board_, *context_.names, allowed);
 }
 
 void TrainingScalars::begin_step(Step step, HookSet::Collect collect, std::int64_t samples) noexcept {
@@ -77,7 +78,7 @@ void TrainingScalars::end_step(std::int64_t samples) noexcept {
   fuse_.guard(kWhat, [&] {
     const std::vector<ScalarRow>& rows = board_.end_step(now, samples);
     write_rows(rows, samples);
-    write_log(rows, samples);
+    if (context_.steps == Steps::collected) write_log(rows, samples);
     ended_one_ = true;
   });
 }

@@ -17,16 +17,20 @@
 namespace gradmon {
 
 // Writes the training scalars of one plan to the log, to records or to both, as configured. Training
-// thread, in collected steps. Only the constructor throws; after the first failure a fuse is tripped
+// thread, in the steps that it is for. Only the constructor throws; after the first failure a fuse is tripped
 // and nothing more is collected.
 class TrainingScalars {
  public:
+  // `between`: the steps that only the flight recorder wants. They have no log line, and no norm that needs
+  // another tensor than the gradients as the optimizer uses them.
+  enum class Steps : std::uint8_t { collected, between };
   struct Context {
     Rank rank;
     int world_size = 1;
     std::shared_ptr<NameTable> names;
     RecordStream& stream;  // `stream` and `writer` must outlive this object
     WriterThread& writer;  // writes the log lines
+    Steps steps = Steps::collected;
   };
 
   TrainingScalars(const Config& config, Revision revision, Context context);

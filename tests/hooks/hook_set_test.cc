@@ -85,6 +85,24 @@ TEST_CASE("a record carries its step and revision and shape and ops") {
   CHECK(stream.text(stream.records.front().shape) == "[4]");
 }
 
+TEST_CASE("grad_reduced can be read alone, and its rows have the values of all statistics") {
+  TinyModel model;
+  FakeStream stream;
+  HookSettings settings;
+  settings.reduced_gradients = true;
+  settings.ops = bit_of(Op::norm);
+  HookSet hooks(settings, {model.parameters, {}}, stream);
+  train_step(model, &hooks, 1, HookSet::Collect::yes);
+  CHECK(stream.targets(Kind::grad_reduced) ==
+        Names{"0:fc1.weight", "0:fc1.bias", "0:fc2.weight", "0:fc2.bias"});
+  CHECK(stream.records.size() == 4);
+  CHECK(near(stream.norm(Kind::grad_reduced, "0:fc2.weight"), norm_of(model[2].grad())));
+  const Record& last = stream.records.back();
+  CHECK(last.mask == bit_of(Op::norm));
+  CHECK(last.values[static_cast<std::size_t>(Op::nans)] == 0);
+  CHECK(near(last.values[static_cast<std::size_t>(Op::max)], model[3].grad().max().item<double>()));
+}
+
 TEST_CASE("training gives the same bits with and without hooks and hooks draw no random numbers") {
   TinyModel alone, watched, toggled;
   FakeStream stream, of_toggled;

@@ -29,6 +29,7 @@ class Rig {
     queue_ = std::make_shared<RecordQueue>(QueueOptions{});
     writer_ = std::make_unique<WriterThread>(queue_, nullptr, options);
     state_ = std::make_shared<AlertState>();
+    flight = std::make_shared<FlightRecorder>([this] { return scratch_ / "run"; }, names_);
     dump_ = std::make_shared<AnomalyDump>(
         [&]() -> tl::expected<std::filesystem::path, std::string> { return scratch_.path(); });
   }
@@ -38,6 +39,8 @@ class Rig {
     Layout layout;
     layout.revision = Revision{revision};
     AlertStage::Settings settings{std::move(rules), dump_, {}, names_};
+    settings.flight = flight;
+    settings.keep_last = keep_last;
     settings.on_alerts = [this](const StepAlerts& alerts) { received.push_back(alerts); };
     std::vector<std::unique_ptr<Sink>> sinks;
     sinks.push_back(std::make_unique<MemorySink>(std::make_shared<LastStep>()));
@@ -67,6 +70,8 @@ class Rig {
   WriterStatus status() const { return writer_->status(); }
 
   std::vector<StepAlerts> received;  // read it after stop()
+  std::shared_ptr<FlightRecorder> flight;
+  std::int64_t keep_last = 0;
 
  private:
   const TemporaryDirectory scratch_;
@@ -98,6 +103,44 @@ TEST_CASE("an alert reaches the program, the recent alerts and the dump") {
   CHECK(rig.recent().total == 1);
   CHECK(rig.recent().events.at(0).message == rig.received[0].events[0].message);
   CHECK(rig.keys() == std::vector<std::string>{"0:fc1.weight/rank0/post_grad_step_2_call_0_norm"});
+}
+
+TEST_CASE("an alert has the flight recorder write the steps before, apart from the rows of the sinks") {
+  Rig rig;
+  rig.keep_last = 2;
+  rig.begin(1, {kTurbulence});
+  for (std::int64_t step = 1; step < 5; ++step) rig.step(step, 5.55);
+  rig.step(5, 27.77);
+  rig.step(6, 5.55);
+  rig.stop();
+  CHECK(read_text(rig.directory() / "run" / "flight" / "grad_reduced_0-999.csv") ==
+        "vpp_stage,name,step,norm,nans,shape,dtype\n"
+        "0,fc1.weight,4,5.55,0,,\n0,fc1.weight,5,27.77,0,,\n");
+  CHECK(rig.flight->counts().written == 2);
+  CHECK(rig.status().written == 6);
+  CHECK(rig.keys().size() == 1);
+}
+
+TEST_CASE("rows of an alert's step that come after the alert are written too") {
+  const TemporaryDirectory scratch;
+  const auto names = std::make_shared<NameTable>();
+  AlertStage::Settings settings{{kNanRule}, nullptr, {}, names};
+  settings.flight = std::make_shared<FlightRecorder>([&] { return scratch.path(); }, names);
+  settings.keep_last = 9;
+  AlertStage stage(settings, std::make_shared<AlertState>());
+  stage.begin_revision({});
+  Record row = plain_record(3, 0);
+  row.values[static_cast<std::size_t>(Op::norm)] = 2e10;
+  auto file = stage.on_step(Step{3}, {row}, {});
+  REQUIRE((file && file->write()));
+  file.reset();
+  row.kind = Kind::scalar;
+  row.mask = bit_of(Column::value);
+  file = stage.on_step(Step{3}, {row}, {});
+  REQUIRE((file && file->write()));
+  row.step = 4;
+  CHECK_FALSE(stage.on_step(Step{4}, {row}, {}));
+  CHECK(files_in(scratch / "flight") == std::set<std::string>{"grad_reduced_0-999.csv", "scalar_0-999.csv"});
 }
 
 TEST_CASE("a restart of collection keeps the history and a restart of the job keeps the dump") {

@@ -9,7 +9,8 @@
 
 namespace gradmon {
 
-// One row of measurement. Hooks make it, the writer thread writes it.
+// One row of measurement. Hooks make it, the writer thread writes it. A row of grad_reduced has the values of
+// all statistics; its mask names those that the config asks for.
 struct Record {
   std::int64_t step = 0;
   std::uint64_t revision = 0;

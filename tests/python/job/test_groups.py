@@ -1,5 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
 """Which rank writes which rows, if ranks share parameters; two ranks with gloo."""
+import json
 from pathlib import Path
 
 import jobs
@@ -109,3 +110,34 @@ def test_a_later_tensor_parallel_rank_writes_split_parameters_only_in_every_chun
     others = {f"1:{layer}.{part}" for layer in ("extra", "late") for part in ("weight", "bias")}
     assert first == ALL | {f"1:{name}" for name in ALL} | others
     assert second == {"fc1.weight", "1:fc2.weight"}
+
+
+PIPELINE = """
+import json, sys, torch, torch.distributed as dist, gradmon, jobs
+options = json.loads(sys.argv[1])
+dist.init_process_group("gloo")
+model = jobs.make_net()
+optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
+group = dist.new_group(options["group"]) if options["group"] else None
+mon = gradmon.TrainerMon(options["config"], process_group=group)
+mon.set_monitor(model, 1, optimizer)
+jobs.train(model, optimizer, 1)
+mon.monitor.stop()
+dist.barrier()
+"""
+
+
+@pytest.mark.parametrize("group, stages", [([0, 1], (0, 1)), ([], (0, 0))])
+def test_alerts_are_dumped_with_the_ranks_place_in_the_pipeline_of_process_group(
+    group: "list[int]", stages: "tuple[int, int]", tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    rules = [{"rule_name": "AnomalyNan", "args": {"threshold": 0}}]
+    config = jobs.write_config(tmp_path, wg_distribution=True, alert={"rules": rules, "dump": True})
+    monkeypatch.setenv("MONITOR_OUTPUT_DIR", str(tmp_path / "out"))
+    ranks.run(tmp_path, PIPELINE, config=str(config), group=group)
+    for rank in range(2):
+        dump = tmp_path / "out" / "anomaly_detected" / f"rank{rank}" / "anomaly.json"
+        events = list(json.loads(dump.read_text()).values())
+        assert events and {event["rank"] for event in events} == {rank}
+        assert {event["pp_stage"] for event in events} == {stages[rank]}
+        assert all(event["group_mates"] == (group or [rank]) for event in events)

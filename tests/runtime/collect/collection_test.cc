@@ -79,14 +79,33 @@ class CollectionFixture {
 
   void step() {
     collection_.begin_step(step_, HookSet::Collect::yes, 0);
+    train(1);
+    collection_.end_step(0, true);
+    step_.value += 1;
+  }
+  // A step that is not collected.
+  void step_between(double factor = 1) {
+    collection_.begin_step(step_, HookSet::Collect::no, 0);
+    train(factor);
+    collection_.end_step_between(0);
+    step_.value += 1;
+  }
+  void train(double factor) {
     optimizer_->zero_grad();
-    network_.forward(at::ones({2, 4})).sum().backward();
+    (network_.forward(at::ones({2, 4})).sum() * factor).backward();
     const LibtorchOptimizerState state(*optimizer_);
     collection_.before_update(network_.parameters(), &state);
     optimizer_->step();
     collection_.after_update(network_.parameters(), &state);
-    collection_.end_step(0, true);
-    step_.value += 1;
+  }
+  void end_collection() { collection_.end_collection(step_); }
+  bool recording() const { return collection_.recording(); }
+  std::string flight() const {
+    for (const auto& entry : std::filesystem::directory_iterator(out())) {
+      if (std::filesystem::exists(entry.path() / "flight"))
+        return read_text(entry.path() / "flight" / "grad_reduced_0-999.csv");
+    }
+    return "";
   }
 
   const TargetStatus* target(const std::string& kind, const std::string& name) {
@@ -135,6 +154,69 @@ TEST_CASE("alerts of the plan's rules are kept, and dumped with the rank's place
   const std::string dump = read_text(fixture.out() / "anomaly_detected" / "rank0" / "anomaly.json");
   CHECK(dump.find("\"0:fc1.bias/rank0/post_grad_step_1_call_1_norm\": {") != std::string::npos);
   CHECK(dump.find("\"pp_stage\": 1") != std::string::npos);
+}
+
+constexpr const char* kRecording =
+    R"({"wg_distribution": true, "targets": {"fc1.bias": {}}, "ops": ["max"], "keep_last": 3,
+        "alert": {"rules": [{"rule_name": "AnomalyNan", "args": {"threshold": 1e6}}]}})";
+constexpr const char* kFlightHeader = "vpp_stage,name,step,norm,nans,shape,dtype\n";
+std::string flight_row(int step, const char* norm) {
+  return "0,fc1.bias," + std::to_string(step) + "," + norm + ",0,[4],torch.float32\n";
+}
+
+TEST_CASE("the flight recorder writes the steps before an alert, collected or not, each once") {
+  CollectionFixture fixture(kRecording);
+  CHECK(fixture.recording());
+  fixture.step();
+  for (int i = 0; i < 3; ++i) fixture.step_between();
+  fixture.step();
+  fixture.step_between(1e7);
+  fixture.step_between();
+  fixture.stop();
+  CHECK(fixture.flight() ==
+        kFlightHeader + flight_row(3, "4.0") + flight_row(4, "4.0") + flight_row(5, "40000000.0"));
+  const std::vector<Alert> alerts = fixture.alerts();
+  REQUIRE(alerts.size() == 1);
+  CHECK((alerts[0].step == 5 && alerts[0].op == "norm" && alerts[0].value == 4e7));
+  CHECK(fixture.report().records == 4);  // two steps, unreduced and reduced
+  CHECK(fixture.report().dropped == 0);
+}
+
+TEST_CASE("a new plan keeps the recorded steps, and a plan without keep_last forgets them") {
+  for (const bool forgets : {false, true}) {
+    CollectionFixture fixture(kRecording);
+    fixture.step_between();
+    if (forgets) {
+      fixture.end_collection();
+      CHECK_FALSE(fixture.recording());
+    }
+    fixture.begin_plan(kRecording);
+    fixture.step_between(1e7);
+    fixture.stop();
+    CHECK(fixture.flight() ==
+          kFlightHeader + (forgets ? "" : flight_row(0, "4.0")) + flight_row(1, "40000000.0"));
+  }
+}
+
+TEST_CASE("keep_last records nothing without rules and on ranks that the plan does not watch") {
+  CollectionFixture no_rules(R"({"wg_distribution": true, "keep_last": 3})");
+  CHECK_FALSE(no_rules.recording());
+  REQUIRE(no_rules.report().warnings.size() == 1);
+  CHECK(no_rules.report().warnings[0] == "keep_last has no effect without alert rules (alert.rules)");
+  CollectionFixture other_rank(
+      R"({"wg_distribution": true, "keep_last": 3, "module_ranks": [1],
+          "alert": {"rules": [{"rule_name": "AnomalySpike"}]}})");
+  CHECK_FALSE(other_rank.recording());
+}
+
+TEST_CASE("the cost of steps between counts as the cost of monitoring") {
+  CollectionFixture fixture(kRecording);
+  for (int round = 0; round < 4; ++round) {
+    fixture.step();
+    for (int i = 0; i < 5; ++i) fixture.step_between();
+  }
+  CHECK(fixture.report().overhead.share > 0);
+  CHECK(fixture.report().overhead.steps == 12);
 }
 
 TEST_CASE("a row that the full queue dropped does not make its target silent") {

@@ -10,6 +10,8 @@
 #include <string_view>
 #include <tl/expected.hpp>
 
+#include "writers/sinks/known_rows.h"
+
 namespace gradmon {
 
 class CsvFile {
@@ -18,6 +20,10 @@ class CsvFile {
     written,
     other_header,  // the existing file has other columns; nothing was written
   };
+
+  // Finds the rows of an earlier process in `path`; none if there is no file. Cuts off a partial row at its
+  // end. An error names the file.
+  [[nodiscard]] static tl::expected<KnownRows, std::string> find_rows(const std::filesystem::path& path);
 
   // Appends `rows` (whole lines) to `path`. A file that is missing, or has only a part of a first line, is
   // made new (0640, under the umask; its directory 0750): it appears by rename, with `header` (one whole

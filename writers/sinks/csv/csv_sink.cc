@@ -16,10 +16,23 @@ void append_integer(std::string& line, std::int64_t value) {
   line.append(text, std::to_chars(text, text + sizeof text, value).ptr);
 }
 
+// The columns that tell a row from the others of its file: up to the step or the micro step.
+std::size_t name_columns(const std::vector<RowColumn>& columns) {
+  std::size_t count = 0;
+  for (std::size_t i = 0; i < columns.size(); ++i) {
+    const RowColumn::Source source = columns[i].source;
+    if (source == RowColumn::Source::step || source == RowColumn::Source::micro_step) count = i + 1;
+  }
+  return count;
+}
+
+constexpr std::uint64_t kMostBeside = 100;  // numbers tried for a file with other columns
+
 }  // namespace
 
-CsvSink::CsvSink(std::function<std::filesystem::path()> directory, std::shared_ptr<const NameTable> names)
-    : directory_of_run_(std::move(directory)), names_(std::move(names)) {}
+CsvSink::CsvSink(std::function<std::filesystem::path()> directory, std::shared_ptr<const NameTable> names,
+                 Resume resume)
+    : directory_of_run_(std::move(directory)), names_(std::move(names)), resume_(resume) {}
 
 tl::expected<void, SinkError> CsvSink::begin_revision(const Layout& layout) {
   layout_ = layout;
@@ -28,6 +41,7 @@ tl::expected<void, SinkError> CsvSink::begin_revision(const Layout& layout) {
     Output& output = outputs_[kind] = Output{};
     output.columns = columns_of(static_cast<Kind>(kind), layout);
     output.header = csv_header(output.columns);
+    output.name_columns = name_columns(output.columns);
   }
   return {};
 }
@@ -56,23 +70,51 @@ tl::expected<void, SinkError> CsvSink::write_step(Step step, const std::vector<R
 tl::expected<void, std::string> CsvSink::write_kind(Kind kind, Step step, const Record* begin,
                                                     const Record* end) {
   Output& output = outputs_[static_cast<std::size_t>(kind)];
-  rows_.clear();
-  for (const Record* record = begin; record != end; ++record) append_row(*record, output.columns);
-
   const std::int64_t first_step = step.value - step.value % layout_.step_count_per_record;
   if (output.first_step != first_step) {
-    output.first_step = first_step;
-    output.path = path_of(kind, first_step, "");
+    output.known.clear();
+    if (auto opened = open(output, kind, first_step, ""); !opened) return opened;
   }
+  collect_rows(output, begin, end);
+  if (rows_.empty()) return {};
   auto outcome = output.file.append(output.path, output.header, rows_);
-  if (outcome == CsvFile::Outcome::other_header) {
-    output.path = path_of(kind, first_step, ".r" + std::to_string(layout_.revision.value));
-    outcome = output.file.append(output.path, output.header, rows_);
-  }
+  if (outcome == CsvFile::Outcome::other_header)
+    outcome = append_beside(output, kind, first_step, begin, end);
   if (!outcome) return tl::unexpected(std::move(outcome.error()));
   if (*outcome == CsvFile::Outcome::written) return {};
   return tl::unexpected(output.path.string() +
                         " has different columns than this revision; rename or remove it");
+}
+
+tl::expected<void, std::string> CsvSink::open(Output& output, Kind kind, std::int64_t first_step,
+                                              const std::string& suffix) {
+  output.first_step = -1;
+  output.path = path_of(kind, first_step, suffix);
+  if (resume_ == Resume::yes) {
+    auto known = CsvFile::find_rows(output.path);
+    if (!known) return tl::unexpected(std::move(known.error()));
+    output.known.push_back(std::move(*known));
+  }
+  output.first_step = first_step;
+  return {};
+}
+
+// Revisions are counted within a job, so an earlier job may have a file of the same name. Then the next
+// number is taken.
+tl::expected<CsvFile::Outcome, std::string> CsvSink::append_beside(Output& output, Kind kind,
+                                                                   std::int64_t first_step,
+                                                                   const Record* begin, const Record* end) {
+  tl::expected<CsvFile::Outcome, std::string> outcome = CsvFile::Outcome::other_header;
+  const std::uint64_t most = resume_ == Resume::yes ? kMostBeside : 1;
+  for (std::uint64_t i = 0; i < most && outcome == CsvFile::Outcome::other_header; ++i) {
+    const std::string suffix = ".r" + std::to_string(layout_.revision.value + i);
+    if (auto opened = open(output, kind, first_step, suffix); !opened)
+      return tl::unexpected(std::move(opened.error()));
+    collect_rows(output, begin, end);
+    if (rows_.empty()) return CsvFile::Outcome::written;
+    outcome = output.file.append(output.path, output.header, rows_);
+  }
+  return outcome;
 }
 
 std::filesystem::path CsvSink::path_of(Kind kind, std::int64_t first_step, const std::string& suffix) const {
@@ -80,12 +122,24 @@ std::filesystem::path CsvSink::path_of(Kind kind, std::int64_t first_step, const
                        std::to_string(first_step + layout_.step_count_per_record - 1) + suffix + ".csv");
 }
 
-void CsvSink::append_row(const Record& record, const std::vector<RowColumn>& columns) {
-  for (const RowColumn& column : columns) {
-    append(record, column);
+void CsvSink::collect_rows(const Output& output, const Record* begin, const Record* end) {
+  rows_.clear();
+  for (const Record* record = begin; record != end; ++record) append_row(*record, output);
+}
+
+void CsvSink::append_row(const Record& record, const Output& output) {
+  const std::size_t row = rows_.size();
+  std::size_t name = 0;  // bytes
+  for (std::size_t i = 0; i < output.columns.size(); ++i) {
+    append(record, output.columns[i]);
+    if (i + 1 == output.name_columns) name = rows_.size() - row;
     rows_ += ',';
   }
   rows_.back() = '\n';
+  const auto has_it = [&](const KnownRows& known) {
+    return known.has_step(record.step) && known.has(record.step, rows_.substr(row, name));
+  };
+  if (std::any_of(output.known.begin(), output.known.end(), has_it)) rows_.resize(row);
 }
 
 void CsvSink::append(const Record& record, const RowColumn& column) {

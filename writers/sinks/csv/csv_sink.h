@@ -22,8 +22,10 @@ namespace gradmon {
 class CsvSink : public Sink {
  public:
   // Writes into the directory that `directory` returns, and makes it (0750) whenever it is missing.
-  // begin_revision() calls `directory`. `names` resolves the ids in the records.
-  CsvSink(std::function<std::filesystem::path()> directory, std::shared_ptr<const NameTable> names);
+  // begin_revision() calls `directory`. `names` resolves the ids in the records. With Resume::yes, rows that
+  // an earlier process has written are not written again.
+  CsvSink(std::function<std::filesystem::path()> directory, std::shared_ptr<const NameTable> names,
+          Resume resume = Resume::no);
 
   const char* name() const override { return "csv"; }
   void report_parts(OnPart on_part) override { on_part_ = std::move(on_part); }
@@ -37,9 +39,11 @@ class CsvSink : public Sink {
   struct Output {
     std::vector<RowColumn> columns;
     std::string header;
+    std::size_t name_columns = 0;  // those that tell a row from the others: up to step or micro_step
     std::int64_t first_step = -1;  // of the file at `path`
     std::filesystem::path path;
     CsvFile file;
+    std::vector<KnownRows> known;  // of the files for this range of steps
   };
 
   // A name or a shape as a cell.
@@ -49,21 +53,30 @@ class CsvSink : public Sink {
   };
 
   tl::expected<void, std::string> write_kind(Kind kind, Step step, const Record* begin, const Record* end);
+  // Sets the path, and finds the rows that are there. After an error, the next call tries again.
+  tl::expected<void, std::string> open(Output& output, Kind kind, std::int64_t first_step,
+                                       const std::string& suffix);
+  // The path after path_of(kind, first_step, "") whose file has this revision's columns, or is missing.
+  tl::expected<CsvFile::Outcome, std::string> append_beside(Output& output, Kind kind,
+                                                            std::int64_t first_step, const Record* begin,
+                                                            const Record* end);
   std::filesystem::path path_of(Kind kind, std::int64_t first_step, const std::string& suffix) const;
-  void append_row(const Record& record, const std::vector<RowColumn>& columns);
+  void collect_rows(const Output& output, const Record* begin, const Record* end);
+  void append_row(const Record& record, const Output& output);
   void append(const Record& record, const RowColumn& column);
   const Text& text_of(std::uint32_t id);
 
   // Constant after construction.
   const std::function<std::filesystem::path()> directory_of_run_;
   const std::shared_ptr<const NameTable> names_;
+  const Resume resume_;
 
   // Writer thread only.
   OnPart on_part_;  // null: parts are not reported
   std::filesystem::path directory_;
   Layout layout_;
   std::array<Output, kKinds> outputs_;
-  std::string rows_;         // one step of one kind
+  std::string rows_;         // one step of one kind, without those that are known
   std::vector<Text> texts_;  // by id
 };
 

@@ -5,8 +5,9 @@
 
 namespace gradmon {
 
-SqliteSink::SqliteSink(MetricsFile::Options file, std::shared_ptr<const NameTable> names, Rank rank)
-    : file_(std::move(file)), rows_(std::move(names), rank) {}
+SqliteSink::SqliteSink(MetricsFile::Options file, std::shared_ptr<const NameTable> names, Rank rank,
+                       Resume resume)
+    : resume_(resume), file_(std::move(file)), rows_(std::move(names), rank) {}
 
 SqliteSink::~SqliteSink() { rows_.release(); }
 
@@ -70,10 +71,13 @@ SqliteResult<std::uint64_t> SqliteSink::write_rows(Step step, const std::vector<
     if (auto removed = rows_.remove_rows(database, doubtful); !removed)
       return tl::unexpected(removed.error());
   }
+  const auto is_there = resume_ == Resume::yes ? rows_.has_rows(database, step) : SqliteResult<bool>(false);
+  if (!is_there) return tl::unexpected(is_there.error());
   // Nothing is committed yet: this only shows progress.
-  const auto written =
+  auto written =
       rows_.write(database, step, records, [this](Kind kind) { return !on_part_ || on_part_(kind, 0); });
   if (!written) return written;
+  if (*is_there) written = records.size();  // those that were not written are there
   committing_ = *written;
   if (auto committed = database.run("COMMIT"); !committed) return tl::unexpected(committed.error());
   doubtful_.clear();

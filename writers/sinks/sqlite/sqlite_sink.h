@@ -11,6 +11,7 @@
 
 #include "writers/queue/name_table.h"
 #include "writers/queue/sink.h"
+#include "writers/sinks/known_rows.h"
 #include "writers/sinks/sqlite/metrics_file.h"
 #include "writers/sinks/sqlite/step_writer.h"
 
@@ -18,8 +19,10 @@ namespace gradmon {
 
 class SqliteSink : public Sink {
  public:
-  // `names` resolves the ids in the records; `rank` is the rank of all rows. Opens nothing yet.
-  SqliteSink(MetricsFile::Options file, std::shared_ptr<const NameTable> names, Rank rank);
+  // `names` resolves the ids in the records; `rank` is the rank of all rows. Opens nothing yet. With
+  // Resume::yes, rows of a step that is there already are not written again, and not lost.
+  SqliteSink(MetricsFile::Options file, std::shared_ptr<const NameTable> names, Rank rank,
+             Resume resume = Resume::no);
   ~SqliteSink() override;
 
   const char* name() const override { return "sqlite"; }
@@ -42,6 +45,8 @@ class SqliteSink : public Sink {
   SinkError error_of(const std::string& text, std::uint64_t rows_lost) const;
   SqliteResult<bool> is_kept(Step step);
   void close(const SqliteError& error);
+
+  const Resume resume_;
 
   // Writer thread only.
   OnPart on_part_;  // null: parts are not reported

@@ -73,6 +73,16 @@ std::string host_name() {
 
 }  // namespace
 
+std::vector<fs::path> event_files_of(const fs::path& directory) {
+  std::vector<fs::path> files;
+  std::error_code ignored;
+  for (fs::directory_iterator entry(directory, ignored), end; entry != end; entry.increment(ignored)) {
+    if (time_in(entry->path().filename().string()) >= 0) files.push_back(entry->path());
+  }
+  std::sort(files.begin(), files.end());
+  return files;
+}
+
 std::string next_event_file(const fs::path& directory, std::int64_t time) {
   std::error_code ignored;
   for (fs::directory_iterator entry(directory, ignored), end; entry != end; entry.increment(ignored)) {

@@ -64,6 +64,19 @@ bool is_footer_of(std::string_view data, std::string_view footer) {
   return masked_crc32c(data) == little_endian<std::uint32_t>(footer);
 }
 
+std::optional<std::string_view> first_record(std::string_view bytes) {
+  if (bytes.size() < size_of_record("")) return std::nullopt;
+  const auto length = record_length(bytes.substr(0, kRecordHeaderBytes));
+  if (!length || *length > bytes.size() - size_of_record("")) return std::nullopt;
+  const std::string_view data = bytes.substr(kRecordHeaderBytes, *length);
+  if (!is_footer_of(data, bytes.substr(kRecordHeaderBytes + data.size(), kRecordFooterBytes))) return std::nullopt;
+  return data;
+}
+
+std::size_t size_of_record(std::string_view data) {
+  return kRecordHeaderBytes + data.size() + kRecordFooterBytes;
+}
+
 void RecordFrame::begin() {
   out_.append(kRecordHeaderBytes, '\0');
   data_ = out_.size();

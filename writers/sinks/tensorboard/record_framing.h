@@ -25,6 +25,11 @@ inline constexpr std::size_t kRecordFooterBytes = 4;
 std::optional<std::uint64_t> record_length(std::string_view header);
 // Whether a footer of kRecordFooterBytes has the checksum of the data.
 bool is_footer_of(std::string_view data, std::string_view footer);
+// The data of the record that the bytes begin with. Nothing if it is not there as a whole, or a checksum is
+// wrong.
+std::optional<std::string_view> first_record(std::string_view bytes);
+// Of the record with that data, in bytes.
+std::size_t size_of_record(std::string_view data);
 
 // Appends records to a text in place: begin(), then append the data, then end().
 class RecordFrame {

@@ -1,9 +1,12 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "writers/sinks/tensorboard/tensorboard_sink.h"
 
+#include <algorithm>
 #include <chrono>
 #include <utility>
 
+#include "writers/sinks/tensorboard/events_there.h"
+#include "writers/sinks/tensorboard/record_framing.h"
 #include "writers/sinks/tensorboard/text_event.h"
 
 namespace gradmon {
@@ -43,17 +46,43 @@ tl::expected<void, SinkError> TensorBoardSink::write_rows(Step step, const std::
   const auto lost_from = [&](std::size_t row, std::string error) {
     return tl::unexpected(SinkError{std::move(error), rows.size() - row});
   };
+  if (auto found = find_known_rows(step); !found) return lost_from(0, std::move(found.error()));
   if (std::string error = write_config(step, wall_time); !error.empty())
     return lost_from(0, std::move(error));
   for (std::size_t begin = 0; begin < rows.size();) {
     const std::size_t end = encode(rows, begin, wall_time);
-    auto outcome = files_.append(directory_, file_version_record(wall_time), rows_);
+    EventFiles::Outcome outcome{0, ""};
+    if (!rows_.bytes.empty()) outcome = files_.append(directory_, file_version_record(wall_time), rows_);
     if (!outcome.error.empty()) return lost_from(begin + outcome.rows_kept, std::move(outcome.error));
     if (!report(rows, begin, end) && end != rows.size())
       return lost_from(end, "rest of step " + std::to_string(step.value) + " not written: stop() timed out");
     begin = end;
   }
   return {};
+}
+
+tl::expected<void, std::string> TensorBoardSink::find_known_rows(Step step) {
+  if (known_ || settings_.resume == Resume::no) return {};
+  auto known = find_events_in(directory_, step.value);
+  if (!known) return tl::unexpected(std::move(known.error()));
+  known_ = std::move(*known);
+  return {};
+}
+
+// Removes the events of a row that are known. `begin`: of the row, which was encoded last.
+void TensorBoardSink::drop_known_events(std::int64_t step, std::size_t begin) {
+  const auto has_step = [step](const KnownRows& known) { return known.has_step(step); };
+  if (!known_ || std::none_of(known_->begin(), known_->end(), has_step)) return;
+  const std::string row = rows_.bytes.substr(begin);
+  rows_.bytes.resize(begin);
+  std::string_view rest = row;
+  while (const auto event = first_record(rest)) {
+    const std::string tag = tag_of_event(*event);
+    const auto has_event = [&](const KnownRows& known) { return known.has(step, tag); };
+    const std::size_t size = size_of_record(*event);
+    if (std::none_of(known_->begin(), known_->end(), has_event)) rows_.bytes += rest.substr(0, size);
+    rest.remove_prefix(size);
+  }
 }
 
 // "" if it succeeded, now or earlier.
@@ -74,7 +103,9 @@ std::size_t TensorBoardSink::encode(const std::vector<Row>& rows, std::size_t be
   rows_.ends.clear();
   std::size_t row = begin;
   for (; row != rows.size() && rows_.bytes.size() < kBytesOfAPart; ++row) {
+    const std::size_t before = rows_.bytes.size();
     encoder_->append(rows_.bytes, rows[row], wall_time);
+    drop_known_events(rows[row].step, before);
     rows_.ends.push_back(rows_.bytes.size());
   }
   return row;

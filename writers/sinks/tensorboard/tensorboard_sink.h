@@ -13,6 +13,7 @@
 
 #include "writers/queue/name_table.h"
 #include "writers/queue/sink.h"
+#include "writers/sinks/known_rows.h"
 #include "writers/sinks/tensorboard/event_files.h"
 #include "writers/sinks/tensorboard/row_encoder.h"
 
@@ -26,6 +27,7 @@ class TensorBoardSink : public Sink {
     Rank rank;
     std::string config;  // of the revision, written as text before its first row; "": none
     std::uint64_t most_bytes_of_a_file = EventFiles::kBytesOfAFile;
+    Resume resume = Resume::no;  // yes: rows that an earlier process has written are not written again
   };
 
   explicit TensorBoardSink(Settings settings);
@@ -45,6 +47,8 @@ class TensorBoardSink : public Sink {
   // A row is a Record or a Histogram.
   template <typename Row>
   tl::expected<void, SinkError> write_rows(Step step, const std::vector<Row>& rows);
+  tl::expected<void, std::string> find_known_rows(Step step);
+  void drop_known_events(std::int64_t step, std::size_t begin);
   std::string write_config(Step step, double wall_time);
   template <typename Row>
   std::size_t encode(const std::vector<Row>& rows, std::size_t begin, double wall_time);
@@ -58,9 +62,10 @@ class TensorBoardSink : public Sink {
   std::filesystem::path directory_;
   Revision revision_;
   bool config_written_ = false;
-  std::optional<RowEncoder> encoder_;  // of the revision
+  std::optional<std::vector<KnownRows>> known_;  // of earlier processes; empty: not looked for yet
+  std::optional<RowEncoder> encoder_;            // of the revision
   EventFiles files_;
-  EventRows rows_;  // a part of a step
+  EventRows rows_;  // a part of a step, without the rows that are known
 };
 
 }  // namespace gradmon

@@ -1,0 +1,100 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "runtime/output/earlier_directory.h"
+
+#include "control/debian_version.h"
+#include "runtime/output/run_directory.h"
+#include "tests/support/temporary_directory.h"
+#include GRADMON_CATCH_HEADER
+
+namespace gradmon {
+namespace {
+
+namespace fs = std::filesystem;
+
+// A directory with run directories of those names. Returns the name that is found.
+std::string found_among(const std::vector<std::string>& names, const TimeSpan& span, int rank = 0) {
+  const TemporaryDirectory output;
+  for (const std::string& name : names) fs::create_directories(output / name);
+  const auto found = find_earlier_directory(output.path(), Rank{rank}, span);
+  REQUIRE(found);
+  return *found ? (*found)->filename().string() : "";
+}
+
+TEST_CASE("a time stamp is what names of run directories begin with") {
+  CHECK(seconds_of("Jan01_00-00-00") == 0);
+  CHECK(seconds_of("Jan02_01-02-03") == 86'400 + 3'723);
+  CHECK(*seconds_of("Dec03_21-34-40") > *seconds_of("Nov30_21-34-40"));
+  for (const char* text :
+       {"", "Dec03", "Dez03_21-34-40", "Dec32_21-34-40", "Dec00_21-34-40", "Dec03_24-34-40", "Dec03_21-34-4x",
+        "Dec03 21-34-40", "Dec03_21-34-400", "dec03_21-34-40"})
+    CHECK_FALSE(seconds_of(text));
+}
+
+TEST_CASE("the newest directory of the rank between the two times is found") {
+  const std::vector<std::string> names = {
+      "Dec03_21-34-39-rank0-00000001", "Dec03_21-34-40-rank0-00000002", "Dec03_21-34-41-rank0-00000003",
+      "Dec03_21-34-42-rank0-00000004", "Dec03_21-34-41-rank1-00000005", "Dec03_21-34-41-rank10-00000006",
+      "Dec03_21-34-41-rank0-0000000",  "Dec03_21-34-41-rank0-0000000x", "anomaly_detected"};
+  CHECK(found_among(names, {"Dec03_21-34-40", "Dec03_21-34-41"}) == "Dec03_21-34-41-rank0-00000003");
+  CHECK(found_among(names, {"Dec03_21-34-40", "Dec03_21-34-40"}) == "Dec03_21-34-40-rank0-00000002");
+  CHECK(found_among(names, {"Jan01_00-00-00", "Dec31_23-59-59"}) == "Dec03_21-34-42-rank0-00000004");
+  CHECK(found_among(names, {"Jan01_00-00-00", "Dec31_23-59-59"}, 1) == "Dec03_21-34-41-rank1-00000005");
+  CHECK(found_among(names, {"Jan01_00-00-00", "Dec31_23-59-59"}, 2).empty());
+  CHECK(found_among(names, {"Dec03_21-34-43", "Dec03_21-34-50"}).empty());
+  CHECK(found_among({}, {"Jan01_00-00-00", "Dec31_23-59-59"}).empty());
+}
+
+TEST_CASE("a span may go over the new year") {
+  const std::vector<std::string> names = {"Dec31_23-00-00-rank0-00000001", "Jan01_01-00-00-rank0-00000002",
+                                          "Jun01_01-00-00-rank0-00000003"};
+  CHECK(found_among(names, {"Dec31_00-00-00", "Jan02_00-00-00"}) == "Jan01_01-00-00-rank0-00000002");
+  CHECK(found_among(names, {"Dec31_00-00-00", "Jan01_00-00-00"}) == "Dec31_23-00-00-rank0-00000001");
+}
+
+TEST_CASE("of directories with the same time the one that was changed last is found") {
+  const TemporaryDirectory output;
+  for (const char* id : {"00000001", "00000002", "00000003"})
+    fs::create_directories(output / (std::string("Dec03_21-34-40-rank0-") + id));
+  const auto now = fs::file_time_type::clock::now();
+  fs::last_write_time(output / "Dec03_21-34-40-rank0-00000001", now - std::chrono::hours(2));
+  fs::last_write_time(output / "Dec03_21-34-40-rank0-00000002", now);
+  fs::last_write_time(output / "Dec03_21-34-40-rank0-00000003", now - std::chrono::hours(1));
+  const auto found = find_earlier_directory(output.path(), Rank{0}, {"Dec03_21-34-40", "Dec03_21-34-40"});
+  CHECK(found.value().value().filename() == "Dec03_21-34-40-rank0-00000002");
+}
+
+TEST_CASE("what is no time stamp is named") {
+  const auto found = find_earlier_directory(".", Rank{0}, {"Dec03_21-34-40", "yesterday"});
+  CHECK(found.error() == "\"yesterday\" is no time stamp, such as \"Dec03_21-34-40\"");
+}
+
+TEST_CASE("a rank goes on in its earlier directory, and a rank without one has a fresh one") {
+  const TemporaryDirectory output;
+  fs::create_directories(output / "Dec03_21-34-40-rank0-00000001");
+  const auto directory_of = [&](int rank, const TimeSpan& span) {
+    RunDirectory run(output.path(), Rank{rank}, "launch", [] { return JobIdentity{"e", "0123abcd", 0}; });
+    run.append_between(span);
+    CHECK(run.appends());
+    run.fix_name();
+    CHECK(run.path().empty());
+    return run.create(std::chrono::milliseconds{0}).filename().string();
+  };
+  const TimeSpan span{"Dec03_00-00-00", "Dec04_00-00-00"};
+  CHECK(directory_of(0, span) == "Dec03_21-34-40-rank0-00000001");
+  const std::string fresh = directory_of(1, span);
+  CHECK(fresh.substr(fresh.size() - 15) == "-rank1-0123abcd");
+  CHECK(directory_of(0, {"Dec03", "Dec04"}).substr(14) == "-rank0-0123abcd");
+}
+
+TEST_CASE("a directory whose name is fixed is not left for an earlier one") {
+  const TemporaryDirectory output;
+  fs::create_directories(output / "Dec03_21-34-40-rank0-00000001");
+  RunDirectory run(output.path(), Rank{0}, "launch", [] { return JobIdentity{"e", "0123abcd", 0}; });
+  run.fix_name();
+  run.append_between({"Jan01_00-00-00", "Dec31_00-00-00"});
+  CHECK_FALSE(run.appends());
+  CHECK(run.create(std::chrono::milliseconds{0}).filename().string().substr(14) == "-rank0-0123abcd");
+}
+
+}  // namespace
+}  // namespace gradmon

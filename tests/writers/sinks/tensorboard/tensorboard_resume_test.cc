@@ -1,0 +1,152 @@
+// SPDX-License-Identifier: Apache-2.0
+#include <unistd.h>
+
+#include <memory>
+#include <random>
+#include <set>
+#include <tuple>
+
+#include "control/debian_version.h"
+#include "tests/support/temporary_directory.h"
+#include "tests/writers/killed_writer.h"
+#include "tests/writers/sample_records.h"
+#include "tests/writers/sinks/tensorboard/event_reader.h"
+#include "writers/sinks/tensorboard/events_there.h"
+#include "writers/sinks/tensorboard/record_framing.h"
+#include "writers/sinks/tensorboard/tensorboard_sink.h"
+#include GRADMON_CATCH_HEADER
+
+using namespace gradmon;
+namespace fs = std::filesystem;
+
+namespace {
+
+constexpr int kTargets = 300;
+
+// A job's sink: gradients of 300 parameters, and a scalar that is also drawn over samples.
+class Job {
+ public:
+  explicit Job(const fs::path& directory, std::uint64_t most_bytes = 30'000)
+      : sink_({[directory] { return directory; }, names_, Rank{0}, "{}", most_bytes, Resume::yes}) {
+    for (int i = 0; i < kTargets; ++i) targets_.push_back(names_->intern("w" + std::to_string(i)));
+    REQUIRE(sink_.begin_revision(Layout{}));
+  }
+
+  bool write(std::int64_t step) {
+    std::vector<Record> records;
+    for (int i = 0; i < kTargets; ++i) {
+      Record& record = records.emplace_back(plain_record(step, static_cast<std::uint64_t>(i)));
+      record.target = targets_[static_cast<std::size_t>(i)];
+      record.values[static_cast<std::size_t>(Op::norm)] = static_cast<double>(step * 1000 + i);
+    }
+    Record& loss = records.emplace_back(plain_record(step, 0));
+    loss.kind = Kind::scalar;
+    loss.target = loss_;
+    loss.mask = static_cast<ValueMask>(bit_of(Column::value) | bit_of(Column::samples));
+    // Numbers of samples are those of steps that are still to come.
+    loss.values[static_cast<std::size_t>(Column::samples)] = static_cast<double>(step + 5);
+    loss.values[static_cast<std::size_t>(Column::value)] = static_cast<double>(step);
+    return sink_.write_step(Step{step}, records).has_value();
+  }
+
+ private:
+  const std::shared_ptr<NameTable> names_ = std::make_shared<NameTable>();
+  std::vector<std::uint32_t> targets_;
+  const std::uint32_t loss_ = names_->intern("loss");
+  TensorBoardSink sink_;
+};
+
+using PointKey = std::tuple<std::string, std::int64_t, float>;
+
+// All points, none of which may be there twice.
+std::set<PointKey> points_once(const fs::path& directory) {
+  std::set<PointKey> keys;
+  for (const Point& point : points_in(directory / "tensorboard"))
+    REQUIRE(keys.emplace(point.tag, point.step, point.value).second);
+  return keys;
+}
+
+std::set<PointKey> uninterrupted(std::int64_t steps) {
+  const TemporaryDirectory scratch;
+  Job job(scratch.path());
+  for (std::int64_t step = 0; step < steps; ++step) REQUIRE(job.write(step));
+  return points_once(scratch.path());
+}
+
+// Writes the steps 0 to 11, then waits to be killed.
+bool writes_or_waits(Job& job, std::int64_t step) {
+  if (step == 12) ::pause();
+  return job.write(step);
+}
+
+}  // namespace
+
+TEST_CASE("a killed job, resumed in a new file, leaves the points of an uninterrupted one") {
+  std::mt19937 random(9);
+  const std::set<PointKey> expected = uninterrupted(12);
+  REQUIRE(expected.size() == 12 * (kTargets + 2));
+  for (int i = 0; i < kill_count(10, 300); ++i) {
+    const TemporaryDirectory scratch;
+    const fs::path events = scratch / "tensorboard";
+    const int steps = 1 + static_cast<int>(random() % 8);
+    {
+      Job job(scratch.path());
+      REQUIRE(kill_after(steps, [&](std::int64_t step) { return writes_or_waits(job, step); }));
+    }
+    if (i % 2 == 0) {  // Kill at any byte of the last rows.
+      const fs::path last = event_files_in(events).back();
+      const auto size = fs::file_size(last);
+      fs::resize_file(last, size - random() % (std::min<std::uintmax_t>(8000, size) + 1));
+    }
+    const auto before = event_files_in(events);
+    const int from = static_cast<int>(random() % static_cast<unsigned>(steps));
+    Job job(scratch.path());
+    for (std::int64_t step = from; step < 12; ++step) REQUIRE(job.write(step));
+    CAPTURE(i, steps, from);
+    CHECK(event_files_in(events).size() > before.size());
+    for (const fs::path& file : event_files_in(events)) {
+      const std::string bytes = read_text(file);
+      REQUIRE(parse_events(bytes).whole_bytes == bytes.size());
+    }
+    REQUIRE(points_once(scratch.path()) == expected);
+  }
+}
+
+TEST_CASE("a resumed job that finds all its rows begins a file with its config alone") {
+  const TemporaryDirectory scratch;
+  for (int job = 0; job < 3; ++job) REQUIRE(Job(scratch.path(), EventFiles::kBytesOfAFile).write(4));
+  const auto files = event_files_in(scratch / "tensorboard");
+  REQUIRE(files.size() == 3);
+  CHECK(parse_events(read_text(files[0])).events.size() == 2 + kTargets + 2);
+  CHECK(parse_events(read_text(files[2])).events.size() == 2);
+}
+
+TEST_CASE("only files that can have a row of the resumed steps are read") {
+  const TemporaryDirectory scratch;
+  {
+    Job job(scratch.path());
+    for (std::int64_t step = 0; step < 12; ++step) REQUIRE(job.write(step));
+  }
+  REQUIRE(event_files_in(scratch / "tensorboard").size() > 4);
+  const auto later = find_events_in(scratch / "tensorboard", 12);
+  REQUIRE(later);
+  CHECK(later->size() == 1);
+  const auto all = find_events_in(scratch / "tensorboard", 0);
+  REQUIRE(all);
+  CHECK(all->size() == event_files_in(scratch / "tensorboard").size());
+  CHECK(find_events_in(scratch / "nowhere", 0).value().empty());
+}
+
+TEST_CASE("records are read up to the first that is torn or damaged") {
+  const std::string text = record_of("abc") + record_of("") + record_of("defg");
+  CHECK(first_record(text) == "abc");
+  CHECK(size_of_record("abc") == 19);
+  CHECK(first_record(std::string_view(text).substr(19)) == "");
+  for (std::size_t length = 0; length < 19; ++length)
+    CHECK_FALSE(first_record(std::string_view(text).substr(0, length)));
+  for (std::size_t at = 0; at < 19; ++at) {
+    std::string damaged = text;
+    damaged[at] = static_cast<char>(damaged[at] ^ 4);
+    CHECK_FALSE(first_record(damaged));
+  }
+}

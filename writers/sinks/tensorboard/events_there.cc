@@ -1,0 +1,108 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "writers/sinks/tensorboard/events_there.h"
+
+#include <fcntl.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+#include <algorithm>
+#include <cerrno>
+#include <optional>
+#include <system_error>
+#include <utility>
+
+#include "control/files/descriptor.h"
+#include "writers/sinks/tensorboard/event.pb.h"
+#include "writers/sinks/tensorboard/event_files.h"
+#include "writers/sinks/tensorboard/record_framing.h"
+#include "writers/sinks/tensorboard/tags.h"
+
+namespace gradmon {
+namespace {
+
+namespace fs = std::filesystem;
+
+bool ends_with(std::string_view text, std::string_view end) {
+  return text.size() >= end.size() && text.substr(text.size() - end.size()) == end;
+}
+
+std::optional<tensorboard::Event> parse(std::string_view data) {
+  tensorboard::Event event;
+  if (!event.ParseFromArray(data.data(), static_cast<int>(data.size()))) return std::nullopt;
+  return event;
+}
+
+std::string tag_of(const tensorboard::Event& event) {
+  if (event.summary().value_size() == 0) return "";
+  const auto& value = event.summary().value(0);
+  return value.has_tensor() ? "" : value.tag();
+}
+
+tl::unexpected<std::string> read_failure(const char* verb, const fs::path& path, int error) {
+  return tl::unexpected("cannot " + std::string(verb) + " " + path.string() + ": " +
+                        std::system_category().message(error));
+}
+
+// Reads a file; `cut`: also cuts off what follows its last whole record.
+enum class Tail : bool { leave, cut };
+tl::expected<EventsThere, std::string> read_events(const fs::path& path, Tail tail) {
+  EventsThere there;
+  const int access = tail == Tail::cut ? O_RDWR : O_RDONLY;
+  const Descriptor file(::open(path.c_str(), access | O_CLOEXEC | O_NOFOLLOW | O_NONBLOCK));
+  struct stat seen {};
+  if (file.get() < 0 || ::fstat(file.get(), &seen) != 0) return read_failure("open", path, errno);
+  if (!S_ISREG(seen.st_mode) || seen.st_size == 0) return there;
+  std::string bytes(static_cast<std::size_t>(seen.st_size), '\0');
+  std::size_t read = 0;
+  while (read < bytes.size()) {
+    const ssize_t n = ::pread(file.get(), bytes.data() + read, bytes.size() - read, static_cast<off_t>(read));
+    if (n < 0 && errno == EINTR) continue;
+    if (n < 0) return read_failure("read", path, errno);
+    if (n == 0) break;
+    read += static_cast<std::size_t>(n);
+  }
+  bytes.resize(read);
+  find_events(bytes, there);
+  const bool torn = there.whole_bytes < bytes.size();
+  if (torn && tail == Tail::cut && ::ftruncate(file.get(), static_cast<off_t>(there.whole_bytes)) != 0)
+    return read_failure("repair", path, errno);
+  return there;
+}
+
+}  // namespace
+
+std::string tag_of_event(std::string_view data) {
+  const auto event = parse(data);
+  return event ? tag_of(*event) : "";
+}
+
+void find_events(std::string_view bytes, EventsThere& there) {
+  std::int64_t step = -1;
+  while (const auto data = first_record(bytes)) {
+    bytes.remove_prefix(size_of_record(*data));
+    there.whole_bytes += size_of_record(*data);
+    const auto event = parse(*data);
+    if (!event) continue;
+    std::string tag = tag_of(*event);
+    if (tag.empty()) continue;
+    if (!ends_with(tag, kOverSamples)) step = event->step();
+    there.greatest_step = std::max(there.greatest_step, step);
+    there.rows.add(step, std::move(tag));
+  }
+}
+
+tl::expected<std::vector<KnownRows>, std::string> find_events_in(const fs::path& directory,
+                                                                 std::int64_t from) {
+  std::vector<KnownRows> all;
+  const std::vector<fs::path> files = event_files_of(directory);
+  for (auto file = files.rbegin(); file != files.rend(); ++file) {
+    auto there = read_events(*file, file == files.rbegin() ? Tail::cut : Tail::leave);
+    if (!there) return tl::unexpected(std::move(there.error()));
+    const bool earlier = there->greatest_step >= 0 && there->greatest_step < from;
+    all.push_back(std::move(there->rows));
+    if (earlier) break;
+  }
+  return all;
+}
+
+}  // namespace gradmon

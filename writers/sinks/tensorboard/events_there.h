@@ -1,0 +1,35 @@
+// SPDX-License-Identifier: Apache-2.0
+// Finds the rows that the event files of earlier jobs in a directory have.
+#pragma once
+
+#include <cstdint>
+#include <filesystem>
+#include <string>
+#include <string_view>
+#include <tl/expected.hpp>
+#include <vector>
+
+#include "writers/sinks/known_rows.h"
+
+namespace gradmon {
+
+// The events of an event file's bytes, each known by its first tag, and the bytes up to the end of the last
+// whole record. A scalar over samples, whose own step is a number of samples, belongs to the step of the
+// scalar before it. Reads no further than a record with a wrong checksum. Pure.
+struct EventsThere {
+  KnownRows rows;
+  std::int64_t greatest_step = -1;
+  std::uint64_t whole_bytes = 0;
+};
+void find_events(std::string_view bytes, EventsThere& there);
+
+// Cuts off a part of a record at the end of the newest file. Reads the files from the newest to the first one
+// with earlier rows than `from` only, which is the first step that the caller will write. An error names the
+// file.
+[[nodiscard]] tl::expected<std::vector<KnownRows>, std::string> find_events_in(
+    const std::filesystem::path& directory, std::int64_t from);
+
+// The first tag of an event; "" if it has none, or if it is a text.
+std::string tag_of_event(std::string_view event);
+
+}  // namespace gradmon
