@@ -16,6 +16,7 @@ constexpr int kAnswersPerMillisecond = 16;  // how many ranks can answer a quest
 constexpr Ticks kLongestPrepareTimeout{1'000};
 constexpr Ticks kLongestTick{1'000};
 constexpr double kMostLookahead = 255;
+constexpr int kMostCaptureAttempts = 3;
 
 // The later of two fences, which decides the effective step.
 Step binding(Step a, Step b) { return mutant_active(Mutant::least_fence) == (a < b) ? a : b; }
@@ -341,9 +342,13 @@ void Coordinator::send_known_decisions(CoordinatorActions& actions) const {
 void Coordinator::retry(const Verdict& verdict, CoordinatorActions& actions, WallTime now) {
   const std::string what =
       "revision " + std::to_string(verdict.revision.value) + " aborted: " + verdict.reason;
-  if (is_final(verdict.abort_reason)) {
+  const bool capture = open_->proposal.plan->returns_to != nullptr;
+  // A capture is to show what follows its alert. Much later it would show something else.
+  const bool too_late = capture && (verdict.abort_reason == AbortReason::busy ||
+                                    open_->proposal.attempts + 1 >= kMostCaptureAttempts);
+  if (is_final(verdict.abort_reason) || too_late) {
     if (verdict.abort_reason == AbortReason::withdrawn) return;
-    refusal_ = verdict.reason;
+    if (!capture) refusal_ = verdict.reason;  // The plan before it goes on.
     if (open_->proposal.plan->cause == Cause::resync) ranks_to_start_.clear();
     actions.warnings.push_back(what);
     return;

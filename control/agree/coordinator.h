@@ -69,8 +69,8 @@ class Coordinator {
   // newest proposal waits, and the one it replaces is recorded as superseded. gradmon's own
   // proposals never replace the user's. A plan that is off withdraws the open revision.
   CoordinatorActions propose(PlanPtr plan, WallTime now);
-  // Whether capture() would propose: a plan is on and has not ended, it is no capture itself, and no change
-  // is open or waiting.
+  // Whether capture() would propose: a plan is on and has not ended, it collects any step and is no capture
+  // itself, and no change is open or waiting.
   bool may_capture() const;
   // Proposes `richer`, which the caller has made of the committed plan's config, for its collect_times steps.
   // At its end the plan of now is proposed again, with the steps that it had left. Only if may_capture().

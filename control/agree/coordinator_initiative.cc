@@ -182,7 +182,8 @@ std::shared_ptr<Plan> Coordinator::copy_with_remaining_steps(Cause cause, std::s
 
 bool Coordinator::may_capture() const {
   if (waiting_ || open_ || !last_.commit || committed_.ended()) return false;
-  return last_.commit->plan->on && !last_.commit->plan->returns_to;
+  return last_.commit->plan->on && !last_.commit->plan->returns_to &&
+         committed_.newest()->schedule.times() > 0;
 }
 
 CoordinatorActions Coordinator::capture(std::shared_ptr<Plan> richer, WallTime now) {

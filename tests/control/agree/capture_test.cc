@@ -58,6 +58,46 @@ TEST_CASE("a capture collects its steps on all ranks, and then the plan before i
   CHECK((entries[2].cause == "alert" && entries[2].by == "the end of the capture"));
 }
 
+TEST_CASE("captures at any time, on a bad network, keep the counts of all ranks equal") {
+  for (std::uint64_t seed = 1; seed <= 40; ++seed) {
+    INFO("seed " << seed);
+    SmallJob job(3, {0.03, 0.05, 5, seed});
+    job.start_collecting(900);
+    std::mt19937_64 random(seed);
+    const auto step = [&] {
+      if (random() % 60 == 0 && job.coordinator().may_capture()) job.capture(richer());
+      return !job.write_backs.empty() && !job.coordinator().busy();
+    };
+    REQUIRE(job.tick_until(step, 100'000));
+    REQUIRE(job.tick_until([&] { return job.coordinator().newest_is_off(); }));
+    CHECK(job.divergence() == "");
+    const auto& steps = job.process(0).revision_of_counted;
+    std::int64_t expected = 900;
+    for (const HistoryEntry& entry : job.history()) {
+      if (entry.verdict == "commit" && entry.by == "an alert") expected += kTimes;
+    }
+    CHECK(expected > 900);
+    CHECK(static_cast<std::int64_t>(steps.size()) == expected);
+    for (int rank = 1; rank < 3; ++rank) CHECK(job.process(rank).revision_of_counted == steps);
+  }
+}
+
+TEST_CASE("a capture is not put off until its alert is old") {
+  SmallJob job(2);
+  job.start_collecting();
+  job.should_lose = [](bool up, const Envelope& envelope) {
+    return up && envelope.rank == Rank{1} && std::holds_alternative<Ready>(envelope.message);
+  };
+  capture(job);
+  REQUIRE(job.tick_until([&] { return job.coordinator().may_capture(); }));
+  CHECK(job.history().size() == 4);  // the plan, and three attempts
+  CHECK(job.last_entry().verdict == "abort");
+  CHECK(job.last_entry().final);
+  job.run_ticks(2'000);
+  CHECK(job.history().size() == 4);
+  CHECK(job.coordinator().status().reason.empty());
+}
+
 TEST_CASE("a capture in the last steps of a plan still ends with the plan's write-back") {
   SmallJob job(2);
   job.begin(job.plan(true, 6));
@@ -108,6 +148,7 @@ TEST_CASE("a capture that a rank rejects changes nothing") {
   CHECK(job.last_entry().verdict == "abort");
   CHECK(job.in_force_on_all(1));
   CHECK(job.coordinator().status().state == "on");
+  CHECK(job.coordinator().status().reason.empty());
 }
 
 TEST_CASE("a rank that rejoins during a capture does not change what is returned to") {

@@ -35,10 +35,10 @@ TEST_CASE("a rank reports alerts for itself alone and an invalid report closes i
   liar.introduce(place, 1, 2);
   liar.say(0, report);
   CHECK(liar.is_closed());
-  // Field 30 of a bundle with one address, whose bytes are no report.
-  const std::string bundle = encode(Frame(Bundles{{rank1.epoch, {{1, rank1.incarnation}}, report}}));
-  std::string broken = bundle;
-  broken.replace(broken.size() - 3, 3, "\xff\xff\xff");
+  // The length of the message, the last field of the frame, reaches beyond the report.
+  std::string broken = encode(Frame(Bundles{{rank1.epoch, {{1, rank1.incarnation}}, report}}));
+  broken[broken.size() - report.alerts[0].message.size() - 1] = '\x7f';
+  REQUIRE_FALSE(decode_frame(broken));
   rank1.send_bytes(broken);
   CHECK(rank1.is_closed());
   rank0.say(0, Progress{});

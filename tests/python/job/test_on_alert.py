@@ -55,7 +55,7 @@ def test_an_alert_is_listed_and_starts_a_capture(tmp_path: Path) -> None:
     training = Training(tmp_path, dynamic=True, on_alert=capture)
     training.spike()
     training.until(lambda: len(training.ask("history")["revisions"]) == 3)
-    training.until(lambda: training.ask("history")["revisions"][2]["applied"] != {})
+    training.until(lambda: bool(training.ask("history")["revisions"][2]["applied"]))
     for _ in range(20):
         training.step()
     listed = training.ask("alerts")
