@@ -57,7 +57,7 @@ def test_not_yet_is_said_of_the_keys_that_have_no_effect(schema: Any) -> None:
         key for left, right in rows("The config") if right[:7] == "not yet" for key in CODE.findall(left)
     }
     own = section("The config").split("\n\ngradmon's own keys")[1]
-    said = table | set(CODE.findall(own.split("not yet:")[1].split(" with ")[0]))
+    said = table | set(CODE.findall(own.partition("not yet:")[2]))
     assert said == missing
 
 
