@@ -23,7 +23,6 @@ class Block : public torch::nn::Module {
   // Takes and returns batch × length × width; the result is always a new tensor.
   at::Tensor forward(at::Tensor x);
 
-  FeedForward* perceptron() { return perceptron_.get(); }  // null: a mixture
   const MixtureOfExperts* mixture() const { return mixture_.get(); }  // null: a perceptron
 
  private:

@@ -42,11 +42,6 @@ class CharTransformer : public torch::nn::Module {
   // Mean cross entropy in nats per byte.
   at::Tensor loss(const at::Tensor& bytes, const at::Tensor& next_bytes);
 
-  // See FeedForward. `block` has a perceptron.
-  void scale_hidden(std::int64_t block, double factor) {
-    blocks_.at(static_cast<std::size_t>(block))->perceptron()->scale_hidden(factor);
-  }
-
   // The counts of the last forward; empty if there are no experts.
   std::vector<ExpertLoad> expert_load() const;
 

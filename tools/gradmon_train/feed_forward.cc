@@ -19,9 +19,7 @@ FeedForward::FeedForward(std::int64_t width, Activation activation)
       contract_(register_module("contract", torch::nn::Linear(4 * width, width))) {}
 
 at::Tensor FeedForward::forward(const at::Tensor& x) {
-  at::Tensor hidden = observe(*activation_)(observe(*expand_)(x));
-  if (hidden_scale_ != 1.0) hidden = hidden * hidden_scale_;
-  return observe(*contract_)(hidden);
+  return observe(*contract_)(observe(*activation_)(observe(*expand_)(x)));
 }
 
 }  // namespace gradmon

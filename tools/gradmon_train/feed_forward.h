@@ -30,14 +30,10 @@ class FeedForward : public torch::nn::Module {
   // Takes and returns any shape that ends in `width`.
   at::Tensor forward(const at::Tensor& x);
 
-  // Multiplies what `contract` gets from now on: a fault to be found, as a bad batch or bad memory makes it.
-  void scale_hidden(double factor) { hidden_scale_ = factor; }
-
  private:
   torch::nn::Linear expand_;
   std::shared_ptr<ActivationFunction> activation_;
   torch::nn::Linear contract_;
-  double hidden_scale_ = 1.0;
 };
 
 }  // namespace gradmon

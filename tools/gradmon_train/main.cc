@@ -87,6 +87,11 @@ class StepLog {
   std::ofstream file_;
 };
 
+// As a bad batch or a flipped bit spoils it.
+void spoil_gradient(CharTransformer& model, const std::string& parameter) {
+  model.named_parameters()[parameter].mutable_grad().mul_(kSpike);
+}
+
 // The earliest end of a step that begins now.
 Clock::time_point end_of_step(const TrainOptions& options, std::int64_t step) {
   if (options.pace_since.count() == 0) return Clock::now() + options.step_time;
@@ -141,9 +146,8 @@ void train(const TrainOptions& options) {
     const auto end = end_of_step(options, step);
     skew.wait();
     unset_gradients(parameters);
-    if (options.rank == 0 && options.spike_step)
-      model.scale_hidden(options.spike_block, step == options.spike_step ? kSpike : 1.0);
     const auto done = accumulate_gradients(model, batches.next(options.micro_batches));
+    if (options.rank == 0 && step == options.spike_step) spoil_gradient(model, options.spike_parameter);
     if (gradients) gradients->average();
     if (options.max_norm > 0) torch::nn::utils::clip_grad_norm_(parameters, options.max_norm);
     if (monitor) report_step_scalars(*monitor, options, done);

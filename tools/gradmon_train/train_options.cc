@@ -32,10 +32,10 @@ void add_training(CLI::App& app, TrainOptions& options) {
   app.add_option("--max-norm", options.max_norm, "Clip the gradients to this norm; 0: do not clip")
       ->check(CLI::NonNegativeNumber);
   app.add_option("--spike-step", options.spike_step,
-                 "In this step, on rank 0, the hidden values of the block of --spike-block are 1000 times too "
-                 "large: a loss spike to be found")
+                 "In this step, on rank 0, the gradient of --spike-parameter becomes 1000 times too large before "
+                 "it is reduced: a fault to be found")
       ->check(kNotNegative);
-  app.add_option("--spike-block", options.spike_block, "See --spike-step")->check(kNotNegative);
+  app.add_option("--spike-parameter", options.spike_parameter, "See --spike-step");
   app.add_option("--threads", options.threads, "Threads of an operator")->check(kPositive);
   app.add_option("--save", options.save,
                  "Write the final parameters there, their bytes and nothing else, in the model's order; "
@@ -71,13 +71,6 @@ void add_model(CLI::App& app, TrainOptions& options) {
          "--tied", [&] { shape.head_weight = HeadWeight::token_embedding; },
          "head.weight is token_embedding.weight")
       ->group(group);
-}
-
-void check_spike(const TrainOptions& options) {
-  if (!options.spike_step) return;
-  if (options.spike_block >= options.shape.layers)
-    throw CLI::ValidationError("--spike-block", "must be less than --layers");
-  if (options.shape.experts != 0) throw CLI::ValidationError("--spike-step", "cannot be used with --experts");
 }
 
 void check_model(const TransformerShape& shape) {
@@ -145,7 +138,6 @@ TrainOptions parse_train_options(int argc, char** argv) {
     if (word == "on" && !configured) throw CLI::RequiresError("--monitor on", "--config");
     if (configured && word != "off") options.monitoring = Monitoring::on;
     check_model(options.shape);
-    check_spike(options);
     if (options.rank >= options.world_size)
       throw CLI::ValidationError("RANK", "must be less than WORLD_SIZE");
   } catch (const CLI::ParseError& error) {

@@ -10,7 +10,7 @@ namespace {
 
 class FirstSubcommand : public SubcommandFor<RunReportRequest> {
  public:
-  std::string usage() const override { return "first [RUN] [--run ID] [--json]"; }
+  std::string usage() const override { return "first [RUN] [--run ID] [--flight] [--json]"; }
   std::string summary() const override {
     return "Find the job's first value that is not finite, and what was around it";
   }

@@ -25,7 +25,7 @@ struct PlotRequest {
 class PlotSubcommand : public SubcommandFor<PlotRequest> {
  public:
   std::string usage() const override {
-    return "plot [RUN] -o FILE [--run ID] [--metric KIND] [--op OP] [--target NAME] [--rank R] [--json]";
+    return "plot [RUN] -o FILE [--run ID] [--flight] [--metric KIND] [--op OP] [--target NAME] [--rank R] [--json]";
   }
   std::string summary() const override { return "Draw a heat map, layer or bin over step"; }
   std::string details() const override {

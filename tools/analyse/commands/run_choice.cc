@@ -3,6 +3,8 @@
 
 #include <algorithm>
 #include <cstdlib>
+#include <filesystem>
+#include <system_error>
 #include <vector>
 
 #include "tools/gradmonctl/show/display_width.h"
@@ -17,8 +19,29 @@ Arguments run_arguments(RunChoice& choice) {
        "the job's output directory, one rank's directory in it, or a\n"
        "run-ID.json (default: MONITOR_OUTPUT_DIR, else ./monitor_output)"},
       {"--run", &choice.id,
-       "the run with this id, as in the names of the directories\n(default: the newest one in RUN)", "ID"}};
+       "the run with this id, as in the names of the directories\n(default: the newest one in RUN)", "ID"},
+      {"--flight", &choice.flight,
+       "read the steps that led up to alerts, which the flight recorder\nwrote (keep_last), instead of the collected steps"}};
 }
+
+namespace {
+
+// Of the ranks whose flight recorder wrote files, these.
+tl::expected<Run, std::string> flight_of(const Run& run) {
+  Run flight{run.id, run.started, {}};
+  for (const RankDirectory& rank : run.ranks) {
+    std::error_code ignored;
+    if (std::filesystem::is_directory(rank.path / "flight", ignored))
+      flight.ranks.push_back({rank.rank, rank.path / "flight"});
+  }
+  if (flight.ranks.empty())
+    return tl::unexpected("no rank of " + text_of(run) +
+                          " has files of a flight recorder; expected a directory flight, as an alert makes it with "
+                          "\"keep_last\" in the config");
+  return flight;
+}
+
+}  // namespace
 
 tl::expected<Run, std::string> chosen_run(const RunChoice& choice, Problems& problems) {
   std::string path = choice.path;
@@ -26,7 +49,8 @@ tl::expected<Run, std::string> chosen_run(const RunChoice& choice, Problems& pro
     const char* const directory = std::getenv("MONITOR_OUTPUT_DIR");
     path = directory != nullptr && *directory != '\0' ? directory : "./monitor_output";
   }
-  return find_run(path, choice.id, problems);
+  auto run = find_run(path, choice.id, problems);
+  return run && choice.flight ? flight_of(*run) : run;
 }
 
 std::string text_of(const Run& run) {

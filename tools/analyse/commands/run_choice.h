@@ -17,9 +17,10 @@ namespace gradmon {
 struct RunChoice {
   std::string path;  // "": MONITOR_OUTPUT_DIR, else ./monitor_output
   std::string id;    // "": the newest run
+  bool flight = false;  // what its flight recorder wrote, instead of what was collected
 };
 
-// RUN and --run.
+// RUN, --run and --flight.
 Arguments run_arguments(RunChoice& choice);
 
 tl::expected<Run, std::string> chosen_run(const RunChoice& choice, Problems& problems);

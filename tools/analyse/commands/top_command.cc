@@ -18,7 +18,7 @@ struct TopRequest : RunReportRequest {
 
 class TopSubcommand : public SubcommandFor<TopRequest> {
  public:
-  std::string usage() const override { return "top [RUN] [--run ID] [--count N] [--json]"; }
+  std::string usage() const override { return "top [RUN] [--run ID] [--flight] [--count N] [--json]"; }
   std::string summary() const override {
     return "Show the layers that stand out: largest change, not finite, dead, exploding";
   }

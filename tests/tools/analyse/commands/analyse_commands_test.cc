@@ -1,6 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 // What the commands print, for jobs with a known fault.
 #include <cmath>
+#include <filesystem>
+#include <fstream>
 #include <nlohmann/json.hpp>
 
 #include "control/debian_version.h"
@@ -36,6 +38,29 @@ std::string shown(std::string text, const TemporaryDirectory& output) {
   for (std::size_t at = text.find(path); at != std::string::npos; at = text.find(path, at))
     text.replace(at, path.size(), "OUT");
   return text;
+}
+
+TEST_CASE("with --flight the files of the flight recorder are read instead of the collected ones") {
+  const TemporaryDirectory output;
+  write_job(output);
+  const std::string run = output.path().string();
+  const CommandResult without = run_analyse({"top", run, "--flight"});
+  CHECK(without.code == kExitFailed);
+  CHECK(without.err.find("no rank of run 1a2b3c4d, started Nov24_12-04-37, ranks 0, 1 has files of a flight "
+                         "recorder; expected a directory flight") != std::string::npos);
+  const auto flight = RankWriter(output.path(), 1).directory() / "flight";
+  std::filesystem::create_directory(flight);
+  std::ofstream(flight / "grad_reduced_0-999.csv")
+      << "vpp_stage,name,step,norm,nans,shape,dtype\n0,fc.weight,7,1.0,0,\"[2, 2]\",torch.float32\n"
+         "0,fc.weight,8,64.0,0,\"[2, 2]\",torch.float32\n";
+  const CommandResult with = run_analyse({"top", run, "--flight", "--json"});
+  REQUIRE(with.code == kExitDone);
+  const Json found = Json::parse(with.out);
+  CHECK(found["read"]["rows"] == 2);
+  CHECK(found["largest_change"][0]["layer"] == "fc.weight");
+  CHECK(found["largest_change"][0]["step"] == 8);
+  CHECK(found["largest_change"][0]["factor"] == 64);
+  CHECK(found["largest_change"][0]["rank"] == 1);
 }
 
 TEST_CASE("the help of every command matches its golden file") {
