@@ -162,6 +162,24 @@ TEST_CASE("the rows of a file are found whatever the parts in which its bytes co
   }
 }
 
+TEST_CASE("any bytes are read, up to the last line end outside quotes") {
+  std::mt19937 random(8);
+  const std::string bytes = "\"\n,,,0123456789-step\rname";
+  for (int i = 0; i < 20000; ++i) {
+    std::string text = i % 2 == 0 ? "name,step,value\n" : "";
+    for (auto left = random() % 60; left > 0; --left) text += bytes[random() % bytes.size()];
+    CsvRowsThere there;
+    there.take(text);
+    bool quoted = false;
+    std::size_t whole = 0;
+    for (std::size_t at = 0; at < text.size(); ++at) {
+      if (text[at] == '"') quoted = !quoted;
+      if (text[at] == '\n' && !quoted) whole = at + 1;
+    }
+    REQUIRE(there.whole_bytes() == whole);
+  }
+}
+
 TEST_CASE("a file without a column of steps has no known rows, and scalars are known by name and step") {
   CsvRowsThere stacks;
   stacks.take("module_name,stack_info\nfc1,\"File\n\"\n");

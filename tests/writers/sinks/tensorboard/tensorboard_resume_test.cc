@@ -137,6 +137,24 @@ TEST_CASE("only files that can have a row of the resumed steps are read") {
   CHECK(find_events_in(scratch / "nowhere", 0).value().empty());
 }
 
+TEST_CASE("the events of damaged bytes are those before the damage") {
+  const TemporaryDirectory scratch;
+  REQUIRE(Job(scratch.path(), EventFiles::kBytesOfAFile).write(4));
+  const std::string text = read_text(event_files_in(scratch / "tensorboard").at(0));
+  std::mt19937 random(2);
+  for (int i = 0; i < 500; ++i) {
+    std::string damaged = text.substr(0, random() % (text.size() + 1));
+    const std::size_t at = damaged.empty() ? 0 : random() % damaged.size();
+    if (!damaged.empty() && i % 2 == 0) damaged[at] = static_cast<char>(damaged[at] ^ (1 + random() % 255));
+    EventsThere there;
+    find_events(damaged, there);
+    REQUIRE(there.whole_bytes <= damaged.size());
+    REQUIRE(parse_events(std::string_view(text).substr(0, there.whole_bytes)).whole_bytes ==
+            there.whole_bytes);
+    if (i % 2 == 0 && !damaged.empty()) REQUIRE(there.whole_bytes <= at);
+  }
+}
+
 TEST_CASE("records are read up to the first that is torn or damaged") {
   const std::string text = record_of("abc") + record_of("") + record_of("defg");
   CHECK(first_record(text) == "abc");
