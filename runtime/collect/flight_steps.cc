@@ -42,6 +42,7 @@ class FlightSteps::Stream : public RecordStream {
     if (observer != nullptr) observer->on_record(record);
     return true;
   }
+  bool push(const Histogram&) noexcept override { return true; }  // There are none.
   void publish(Document, std::string) noexcept override {}
 
   std::vector<Record> rows;
