@@ -1,10 +1,14 @@
 // SPDX-License-Identifier: Apache-2.0
 #include <ATen/Functions.h>
+#include <ATen/TensorOperators.h>
 #include <ATen/core/grad_mode.h>
 #include <benchmark/benchmark.h>
 
+#include <cmath>
 #include <stdexcept>
+#include <utility>
 
+#include "hooks/stats/adam_histograms.h"
 #include "hooks/stats/tensor_stats.h"
 #include "tools/benchmarks/benches.h"
 #include "tools/benchmarks/measure/interleave.h"
@@ -80,6 +84,71 @@ Figure against_torch(int rounds) {
   return figure;
 }
 
+// Moments of 64 MiB each, after many steps.
+struct Moments {
+  at::Tensor first = numbers(at::kFloat) * 0.3;
+  at::Tensor second = numbers(at::kFloat).square();
+  AdamStep step{0.9, 0.999, kEps, 100};
+};
+
+Task read_of(const Moments& moments) {
+  return {[moments] {
+            benchmark::DoNotOptimize(plain_read(moments.first.data_ptr(), moments.first.nbytes()));
+            benchmark::DoNotOptimize(plain_read(moments.second.data_ptr(), moments.second.nbytes()));
+          },
+          {}};
+}
+
+Task histograms_of(const Moments& moments) {
+  return {[moments] {
+            const auto histograms = adam_histograms(moments.first, moments.second, moments.step);
+            if (!histograms) throw std::runtime_error(histograms.error());
+            benchmark::DoNotOptimize(histograms->bins.update[0]);
+          },
+          {}};
+}
+
+// As msprobe computes them.
+Task torch_histograms_of(const Moments& moments) {
+  return {[moments] {
+            const c10::NoGradGuard no_grad;
+            const at::Tensor mean = moments.first / (1 - std::pow(moments.step.beta1, moments.step.steps));
+            const at::Tensor square = moments.second / (1 - std::pow(moments.step.beta2, moments.step.steps));
+            const at::Tensor update = mean / (square.sqrt() + moments.step.eps);
+            const at::Tensor ratio = mean / square.sqrt();
+            benchmark::DoNotOptimize(at::histc(update, 30, -1, 1));
+            benchmark::DoNotOptimize(at::histc(ratio, 30, -1, 1));
+          },
+          {}};
+}
+
+std::vector<Figure> histograms(int rounds) {
+  const Moments moments;
+  const auto elements = static_cast<double>(moments.first.numel());
+  const Rounds done = interleave(rounds, TimeBase::thread,
+                                 {read_of(moments), histograms_of(moments), torch_histograms_of(moments)});
+  const double read = range_of(done.seconds[0]).median / elements * 1e9;
+  const Range own = range_of(done.seconds[1]);
+  const Range times = range_of(done.ratios(2, 1));
+  Figure cost;
+  cost.name = "histograms_ns";
+  cost.value = own.median / elements * 1e9;
+  cost.unit = "ns an element";
+  cost.how =
+      "histograms of update and ratio from float32 moments of 64 MiB each, one thread; a plain read of both "
+      "takes " +
+      text_of(read) + " ns an element; median of " + std::to_string(rounds);
+  Figure against_torch;
+  against_torch.name = "histograms_vs_torch";
+  against_torch.value = times.median;
+  against_torch.unit = "times as fast";
+  against_torch.how =
+      "the same against torch's ops as msprobe calls them, with two histc, in turns; minimum, median "
+      "and maximum of " +
+      std::to_string(rounds) + ": " + text_of(times);
+  return {cost, against_torch};
+}
+
 std::vector<Figure> measure(Effort effort) {
   const OneThread pinned;
   const bool quick = effort == Effort::quick;
@@ -89,13 +158,16 @@ std::vector<Figure> measure(Effort effort) {
                               against_read("stats_vs_read_float16", at::kHalf, rounds),
                               against_torch(quick ? 2 : 20)};
   figures[0].goal = Goal{Goal::Sense::at_least, 0.9};
+  for (Figure& figure : histograms(quick ? 2 : 20)) figures.push_back(std::move(figure));
   return figures;
 }
 
 }  // namespace
 
 Bench tensor_reads() {
-  return {{"stats_vs_read", "stats_vs_read_bfloat16", "stats_vs_read_float16", "stats_vs_torch"}, measure};
+  return {{"stats_vs_read", "stats_vs_read_bfloat16", "stats_vs_read_float16", "stats_vs_torch",
+           "histograms_ns", "histograms_vs_torch"},
+          measure};
 }
 
 }  // namespace gradmon

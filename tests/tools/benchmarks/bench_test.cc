@@ -43,6 +43,8 @@ TEST_CASE("a quick run gives every promised figure as a finite number") {
                                        "stats_vs_read_bfloat16",
                                        "stats_vs_read_float16",
                                        "stats_vs_torch",
+                                       "histograms_ns",
+                                       "histograms_vs_torch",
                                        "grads_vs_read",
                                        "grads_overhead_2048",
                                        "grads_overhead_512",

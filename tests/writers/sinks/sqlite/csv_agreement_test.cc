@@ -122,7 +122,8 @@ TEST_CASE("the database and the CSV files of the same records have the same numb
     REQUIRE(sqlite.write_step(Step{step}, records));
     Values of_csv;
     const std::string range = "_" + std::to_string(step) + "-" + std::to_string(step) + ".csv";
-    for (const char* const kind : kKindNames) read_csv(scratch.path() / (kind + range), kind, of_csv);
+    for (std::size_t kind = 0; kind < kRecordKinds; ++kind)
+      read_csv(scratch.path() / (kKindNames[kind] + range), kKindNames[kind], of_csv);
     Values of_sqlite;
     for (const std::string& row : query_rows(
              scratch.path() / kMetricsFileName,
