@@ -122,9 +122,10 @@ Figure rate_of(const std::string& command, const fs::path& input, const fs::path
   figure.value = range.median;
   figure.unit = "rows/s";
   figure.goal = Goal{Goal::Sense::at_least, 3e5};
-  figure.how = "gradmonctl convert " + command + ", one process, --process-num 1, " + std::to_string(steps) +
-               ",000 rows of six ops of one rank; minimum, median and maximum of " +
-               std::to_string(repetitions) + ": " + text_of(range);
+  figure.how = "gradmonctl convert " + command + ", one process, --process-num 1, " +
+               std::to_string(steps * static_cast<std::int64_t>(kRowsOfStep)) +
+               " rows of six ops of one rank; minimum, median and maximum of " + std::to_string(repetitions) +
+               ": " + text_of(range);
   return figure;
 }
 
@@ -137,8 +138,8 @@ Figure memory_of(const std::string& command, const fs::path& input, const fs::pa
   figure.value = measured.peak_mib;
   figure.unit = "MiB";
   figure.goal = Goal{Goal::Sense::at_most, 256};
-  figure.how = "the same with " + std::to_string(steps) +
-               ",000 rows: largest resident size, looked at every " + std::to_string(kLookInterval.count()) +
+  figure.how = "the same with " + std::to_string(steps * static_cast<std::int64_t>(kRowsOfStep)) +
+               " rows: largest resident size, looked at every " + std::to_string(kLookInterval.count()) +
                " ms, in " + std::to_string(measured.seconds) + " s";
   return figure;
 }
