@@ -31,9 +31,10 @@ void add_training(CLI::App& app, TrainOptions& options) {
       ->allow_extra_args(false);
   app.add_option("--max-norm", options.max_norm, "Clip the gradients to this norm; 0: do not clip")
       ->check(CLI::NonNegativeNumber);
-  app.add_option("--spike-step", options.spike_step,
-                 "In this step, on rank 0, the gradient of --spike-parameter becomes 1000 times too large before "
-                 "it is reduced: a fault to be found")
+  app.add_option(
+         "--spike-step", options.spike_step,
+         "In this step, on rank 0, the gradient of --spike-parameter becomes 1000 times too large before "
+         "it is reduced: a fault to be found")
       ->check(kNotNegative);
   app.add_option("--spike-parameter", options.spike_parameter, "See --spike-step");
   app.add_option("--threads", options.threads, "Threads of an operator")->check(kPositive);

@@ -42,7 +42,7 @@ std::vector<WatchedValue> make_watched_values(Kind kind) {
 const std::vector<WatchedValue>& watched_values(Kind kind) {
   static const std::array<std::vector<WatchedValue>, kKinds> all = [] {
     std::array<std::vector<WatchedValue>, kKinds> made;
-    for (std::size_t of = 0; of < kKinds; ++of) made[of] = make_watched_values(static_cast<Kind>(of));
+    for (std::size_t of = 0; of < kRecordKinds; ++of) made[of] = make_watched_values(static_cast<Kind>(of));
     return made;
   }();
   return all[static_cast<std::size_t>(kind)];

@@ -21,7 +21,8 @@ Arguments run_arguments(RunChoice& choice) {
       {"--run", &choice.id,
        "the run with this id, as in the names of the directories\n(default: the newest one in RUN)", "ID"},
       {"--flight", &choice.flight,
-       "read the steps that led up to alerts, which the flight recorder\nwrote (keep_last), instead of the collected steps"}};
+       "read the steps that led up to alerts, which the flight recorder\nwrote (keep_last), instead of the "
+       "collected steps"}};
 }
 
 namespace {
@@ -35,9 +36,10 @@ tl::expected<Run, std::string> flight_of(const Run& run) {
       flight.ranks.push_back({rank.rank, rank.path / "flight"});
   }
   if (flight.ranks.empty())
-    return tl::unexpected("no rank of " + text_of(run) +
-                          " has files of a flight recorder; expected a directory flight, as an alert makes it with "
-                          "\"keep_last\" in the config");
+    return tl::unexpected(
+        "no rank of " + text_of(run) +
+        " has files of a flight recorder; expected a directory flight, as an alert makes it with "
+        "\"keep_last\" in the config");
   return flight;
 }
 

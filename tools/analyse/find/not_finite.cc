@@ -21,41 +21,60 @@ constexpr Field kMean = field_of(Op::mean);
 constexpr Field kNorm = field_of(Op::norm);
 constexpr Field kMin = field_of(Op::min);
 constexpr Field kMax = field_of(Op::max);
-constexpr Field kAbsmax = field_of(Op::absmax);
 constexpr Field kNans = field_of(Op::nans);
 
+bool is_signed_extreme(Field field) { return field == kMin || field == kMax; }
+
+// min, max, and those of magnitudes.
+bool is_extreme(Field field) {
+  const Fold fold = kStatistics[field].fold;
+  return fold == Fold::least || fold == Fold::greatest;
+}
+
 bool is_defined(const Row& row, Field field) {
-  const bool extreme = field == kMin || field == kMax;
-  return row.has(field) && !(extreme && row.dtype.substr(0, 13) == "torch.complex");
+  return row.has(field) && !(is_signed_extreme(field) && row.dtype.substr(0, 13) == "torch.complex");
+}
+
+// The first extreme of the row with a value for which `holds`; kOps if there is none.
+template <typename Holds>
+Field extreme_that(const Row& row, Holds holds) {
+  for (Field field = 0; field < kOps; ++field) {
+    if (is_extreme(field) && is_defined(row, field) && holds(field)) return field;
+  }
+  return kOps;
 }
 
 // Whether the row rules out that an element is NaN, given that no statistic that propagates one is NaN.
 bool excludes_nan(const Row& row) {
-  return row.has(kNans) || row.has(kNorm) || is_defined(row, kMin) || is_defined(row, kMax) ||
-         row.has(kAbsmax);
+  return row.has(kNans) || row.has(kNorm) || extreme_that(row, [](Field) { return true; }) != kOps;
 }
 
 bool is_finite(const Row& row, Field field) {
   return is_defined(row, field) && std::isfinite(row.values[field]);
 }
 
-// A NaN of these four can only come from a NaN element.
+// Whether the row shows that all elements are finite.
+bool has_finite_extremes(const Row& row) {
+  if (is_finite(row, kMin) && is_finite(row, kMax)) return true;
+  return extreme_that(row, [&](Field f) { return !is_signed_extreme(f) && std::isfinite(row.values[f]); }) !=
+         kOps;
+}
+
+// A NaN of a norm or an extreme can only come from a NaN element.
 NotFiniteField found_in_elements(const Row& row) {
-  for (const Field field : {kNorm, kMin, kMax, kAbsmax}) {
-    if (is_defined(row, field) && std::isnan(row.values[field])) return {NotFinite::nan, field};
-  }
-  for (const Field field : {kMin, kMax, kAbsmax}) {
-    if (is_defined(row, field) && std::isinf(row.values[field])) return {NotFinite::infinite, field};
-  }
+  if (row.has(kNorm) && std::isnan(row.values[kNorm])) return {NotFinite::nan, kNorm};
+  const Field nan = extreme_that(row, [&](Field f) { return std::isnan(row.values[f]); });
+  if (nan != kOps) return {NotFinite::nan, nan};
+  const Field infinite = extreme_that(row, [&](Field f) { return std::isinf(row.values[f]); });
+  if (infinite != kOps) return {NotFinite::infinite, infinite};
   return {};
 }
 
 NotFiniteField found_in_sums(const Row& row) {
-  const bool elements_finite = is_finite(row, kAbsmax) || (is_finite(row, kMin) && is_finite(row, kMax));
   for (const Field field : {kNorm, kMean}) {
     if (!row.has(field) || std::isfinite(row.values[field])) continue;
     if (std::isnan(row.values[field]) && !excludes_nan(row)) return {NotFinite::nan, field};
-    return {elements_finite ? NotFinite::overflow : NotFinite::infinite, field};
+    return {has_finite_extremes(row) ? NotFinite::overflow : NotFinite::infinite, field};
   }
   return {};
 }

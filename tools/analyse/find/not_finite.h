@@ -16,11 +16,12 @@ struct NotFiniteField {
 };
 
 // What a row says about elements that are not finite, by what METRICS.md says of each statistic. Pure.
-//   nan       "nans" is above 0, or norm, min, max or absmax is NaN: a sum of squares and an extreme are
+//   nan       "nans" is above 0, or a norm or an extreme is NaN: a sum of squares and an extreme are
 //             NaN through a NaN element only, whatever "nans" says. A mean may also be NaN through
 //             infinities of both signs; it shows a NaN only if the row has no other statistic to tell.
-//   infinite  min, max or absmax is infinite; or norm or mean is not finite, and the row does not show that
-//             the elements are (it has neither absmax nor both min and max). Such a row may be an overflow.
+//   infinite  an extreme is infinite; or norm or mean is not finite, and the row does not show that the
+//             elements are (it has neither an extreme of magnitudes nor both min and max). Such a row may be
+//             an overflow.
 //   overflow  norm or mean is not finite, although all elements are.
 // Left out: what is NaN by definition, which is "zeros", a minimum or maximum of complex numbers, and all
 // statistics but "nans" of a boolean or an empty tensor.

@@ -34,9 +34,13 @@ std::vector<std::string> names_in(const std::vector<std::string>& texts) {
   return names;
 }
 
+// Histograms are in no CSV file.
+const auto end_of_kinds = kKindNames.begin() + kRecordKinds;
+
 std::string all_kinds() {
   std::string all;
-  for (const char* const name : kKindNames) all += (all.empty() ? "" : ", ") + std::string(name);
+  for (auto name = kKindNames.begin(); name != end_of_kinds; ++name)
+    all += (all.empty() ? "" : ", ") + std::string(*name);
   return all;
 }
 
@@ -44,8 +48,8 @@ tl::expected<std::vector<Kind>, std::string> kinds_of(const std::vector<std::str
   std::vector<Kind> kinds;
   for (const std::string& name : names_in(texts)) {
     if (name == "None") continue;
-    const auto found = std::find(kKindNames.begin(), kKindNames.end(), name);
-    if (found == kKindNames.end())
+    const auto found = std::find(kKindNames.begin(), end_of_kinds, name);
+    if (found == end_of_kinds)
       return tl::unexpected("--data-type-list: found \"" + name + "\"; expected " + all_kinds());
     kinds.push_back(static_cast<Kind>(found - kKindNames.begin()));
   }

@@ -69,7 +69,8 @@ std::optional<std::string_view> first_record(std::string_view bytes) {
   const auto length = record_length(bytes.substr(0, kRecordHeaderBytes));
   if (!length || *length > bytes.size() - size_of_record("")) return std::nullopt;
   const std::string_view data = bytes.substr(kRecordHeaderBytes, *length);
-  if (!is_footer_of(data, bytes.substr(kRecordHeaderBytes + data.size(), kRecordFooterBytes))) return std::nullopt;
+  if (!is_footer_of(data, bytes.substr(kRecordHeaderBytes + data.size(), kRecordFooterBytes)))
+    return std::nullopt;
   return data;
 }
 
