@@ -72,10 +72,10 @@ def parse() -> argparse.Namespace:
 
 def main() -> None:
     options = parse()
-    told_to_end = torch.zeros(1)
-    signal.signal(signal.SIGTERM, lambda *_: told_to_end.fill_(1))
     torch.set_num_threads(options.threads)
     dist.init_process_group("gloo")
+    told_to_end = torch.zeros(1)  # SIGTERM ends a process that still waits for the others at once
+    signal.signal(signal.SIGTERM, lambda *_: told_to_end.fill_(1))
     text = Text(options.text, dist.get_rank())
     torch.manual_seed(1)
     model = CharTransformer(options.layers, options.width, text.characters)

@@ -400,15 +400,15 @@ bool WriterThread::stop(const StopTimeout& timeout) noexcept {
 }
 
 bool WriterThread::wait_for_end(const StopTimeout& timeout) noexcept {
-  using Clock = std::chrono::steady_clock;
+  using Time = std::chrono::steady_clock;
   constexpr std::chrono::milliseconds look{50};
   constexpr std::chrono::seconds slow_after{2};
-  const auto begun = Clock::now();
+  const auto begun = Time::now();
   auto last_progress = begun;
   bool said = timeout.slow == nullptr;
   std::unique_lock lock(state_->mutex);
   for (std::uint64_t seen = state_->progress; !state_->ended;) {
-    const auto now = Clock::now();
+    const auto now = Time::now();
     if (seen != state_->progress) last_progress = now;
     seen = state_->progress;
     if (now - last_progress >= timeout.stalled || now - begun >= timeout.in_all) break;
