@@ -29,6 +29,9 @@ class Job:
             "MONITOR_OUTPUT_DIR": str(self.out),
             "XDG_RUNTIME_DIR": str(directory),
             "OMP_NUM_THREADS": "1",
+            # Otherwise a restarted rank may find another one's address from before the restart in the store,
+            # and torch fails or hangs, with gradmon and without.
+            "TORCH_DISABLE_SHARE_RDZV_TCP_STORE": "1",
         }
         self.log = (directory / "log").open("w+")
         command = [
