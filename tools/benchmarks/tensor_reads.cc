@@ -101,7 +101,7 @@ Task read_of(const Moments& moments) {
 
 Task histograms_of(const Moments& moments) {
   return {[moments] {
-            const auto histograms = adam_histograms(moments.first, moments.second, moments.step);
+            auto histograms = adam_histograms(moments.first, moments.second, moments.step);
             if (!histograms) throw std::runtime_error(histograms.error());
             benchmark::DoNotOptimize(histograms->bins.update[0]);
           },
