@@ -39,14 +39,21 @@ def version() -> str:
     (own,) = re.findall(r"^project\(gradmon VERSION (\S+)", cmake, re.MULTILINE)
     if "sdist" in sys.argv:
         return str(own)
-    return f"{own}+torch{'.'.join(importlib.metadata.version('torch').split('.')[:2])}"
+    return f"{own}+torch{'.'.join(torch_version().split('.')[:2])}"
+
+
+def torch_version() -> str:
+    """Raises StopIteration if this environment has no torch."""
+    # version("torch") returns gradmon's where pip's own finder ignores the name (pyproject_hooks 1.2).
+    found = importlib.metadata.distributions(name="torch")
+    return next(each.version for each in found if each.metadata["Name"] == "torch")
 
 
 def missing() -> str:
     """What is missing to build the wheel, as a sentence; "" if nothing is."""
     try:
-        importlib.metadata.version("torch")
-    except importlib.metadata.PackageNotFoundError:
+        torch_version()
+    except StopIteration:
         return f"{sys.executable} has no torch: install it, and call pip with --no-build-isolation"
     if shutil.which("dpkg-query"):
         command = ["bash", "-c", "source tools/setup.sh && missing_packages build"]

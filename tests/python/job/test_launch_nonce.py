@@ -12,7 +12,7 @@ from typing import Any
 
 import pytest
 import torch.distributed as dist
-from ranks import free_port
+from ranks import STORE_OPTIONS, free_port
 
 SOURCE = Path(__file__).resolve().parents[3] / "runtime/python/gradmon/_launch_nonce.py"
 WITHIN = 60  # seconds
@@ -29,7 +29,7 @@ spec.loader.exec_module(module)
 how = dict(options["how"])
 if "store" in how:
     place = how.pop("store")
-    how["store"] = dist.TCPStore("127.0.0.1", place, 2, rank == 0, timedelta(seconds=30))
+    how["store"] = dist.TCPStore("127.0.0.1", place, 2, rank == 0, timedelta(seconds=30), **options["store"])
 dist.init_process_group("gloo", rank=rank, world_size=2, **how)
 if rank == 0:
     time.sleep(options["late"])
@@ -58,7 +58,7 @@ def load() -> Any:
 def launch(how: "dict[str, Any]", late: float = 0.0) -> "list[list[Any]]":
     env = {key: value for key, value in os.environ.items() if not key.startswith("MASTER_")}
     env.update(USE_LIBUV="0", OMP_NUM_THREADS="1")
-    options = json.dumps({"how": how, "late": late, "source": str(SOURCE)})
+    options = json.dumps({"how": how, "late": late, "source": str(SOURCE), "store": STORE_OPTIONS})
     ranks = [
         subprocess.Popen(
             [sys.executable, "-B", "-c", RANK, options],
@@ -133,7 +133,7 @@ def test_a_store_that_raises_is_no_store() -> None:
 
 
 def test_the_groups_store_stays_usable_after_a_wait_in_vain() -> None:
-    store = dist.TCPStore("127.0.0.1", free_port(), 1, True, timedelta(seconds=10))
+    store = dist.TCPStore("127.0.0.1", free_port(), 1, True, timedelta(seconds=10), **STORE_OPTIONS)
     module = load()
     nonce = module.LaunchNonce(store, 1)
     module._FIRST_S = 0.1

@@ -7,7 +7,11 @@ import subprocess
 import sys
 from pathlib import Path
 
+import torch
+
 WITHIN = 120  # seconds
+# Further arguments of a TCPStore: Debian's torch 2.6 is built without libuv, but asks for it.
+STORE_OPTIONS: "dict[str, bool]" = {"use_libuv": False} if torch.__version__.startswith("2.6.") else {}
 
 
 def free_port() -> int:

@@ -12,7 +12,9 @@ import jobs
 
 ROOT = Path(__file__).resolve().parents[3]
 BIN = Path(os.environ["GRADMON_BIN"])
-TORCHRUN = Path(sys.executable).parent / "torchrun"
+TORCHRUN = [str(Path(sys.executable).parent / "torchrun")]
+if sys.executable == "/usr/bin/python3":
+    TORCHRUN = [sys.executable, "-B", str(Path(__file__).with_name("debian_torchrun.py"))]
 WITHIN = 120  # seconds
 
 
@@ -29,13 +31,14 @@ class Job:
             "MONITOR_OUTPUT_DIR": str(self.out),
             "XDG_RUNTIME_DIR": str(directory),
             "OMP_NUM_THREADS": "1",
+            "USE_LIBUV": "0",  # Debian's torch is built without it
             # Otherwise a restarted rank may find another one's address from before the restart in the store,
             # and torch fails or hangs, with gradmon and without.
             "TORCH_DISABLE_SHARE_RDZV_TCP_STORE": "1",
         }
         self.log = (directory / "log").open("w+")
         command = [
-            str(TORCHRUN),
+            *TORCHRUN,
             *options,
             str(ROOT / "tools" / "train_ddp.py"),
             "--config",
