@@ -32,6 +32,7 @@ make_root() {
 
 mount_all() {
   cp -L /etc/resolv.conf "$root/etc/resolv.conf" &&
+    printf '127.0.0.1 localhost\n127.0.1.1 %s\n' "$(hostname)" >"$root/etc/hosts" && # torchrun looks it up
     mount --bind "$root" "$root" && # / must be a mount point, because tests call unshare
     mount -t proc proc "$root/proc" &&
     mount --rbind /sys "$root/sys" &&

@@ -141,6 +141,6 @@ def main() -> None:
     found = {"hooks": all_hooks_read(), "collectives": collectives(), "sharded": sharded_optimizer()}
     dist.barrier()
     print(json.dumps(found), flush=True)
-    # destroy_process_group() may hang with torch 2.6. A thread of Gloo that asks for the GIL while Python ends
-    # is unwound by force, which terminates the process.
+    # destroy_process_group() may hang with torch 2.6. A thread of Gloo that asks for the GIL while Python
+    # ends is unwound by force, which terminates the process.
     os._exit(0)
