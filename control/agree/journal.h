@@ -38,11 +38,14 @@ struct RankStatus {
   std::int64_t waited_ms = 0;        // how long its training has been waiting at a fence; 0: it does not wait
   std::uint64_t records = 0;         // rows written so far
   std::uint64_t dropped = 0;
-  Overhead overhead;     // of its newest plan
-  TargetCounts targets;  // of its newest plan
-  std::string error;     // "" if there is none
+  Overhead overhead;                // of its newest plan
+  TargetCounts targets;             // of its newest plan
+  std::string error;                // "" if there is none
   std::uint64_t alerts = 0;         // raised by its process so far
   std::uint64_t listed_alerts = 0;  // of these, those that the lead hub has received one by one
+  // Rows of the flight recorder: written after alerts, and those that an alert should have had in vain.
+  std::uint64_t flight_written = 0;
+  std::uint64_t flight_lost = 0;
 
   template <typename Self, typename Visit>
   static void each_field(Self& self, Visit visit) {
@@ -65,6 +68,8 @@ struct RankStatus {
     visit(17, self.waited_ms);
     visit(18, self.alerts);
     visit(19, self.listed_alerts);
+    visit(22, self.flight_written);
+    visit(23, self.flight_lost);
   }
 };
 

@@ -66,6 +66,8 @@ inline Status troubled_status() {
   status.ranks[1].targets = {24, 3, 1};
   status.ranks[1].alerts = 20;
   status.ranks[1].listed_alerts = 16;
+  status.ranks[1].flight_written = 1'200;
+  status.ranks[1].flight_lost = 30;
   status.ranks[2].host = "evil\x1b[31m\nhost";
   status.ranks[2].error = "disk full: /scratch\x07";
   status.ranks[2].revision = status.ranks[2].accepted = Revision{6};
