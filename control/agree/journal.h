@@ -121,6 +121,7 @@ struct Status {
   std::vector<std::string> hooks;     // kinds of rows that can be collected
   std::vector<std::string> warnings;  // of the config in force: unknown keys, targets without a match
   std::vector<RankStatus> ranks;      // by rank
+  std::string alerts_endpoint;  // ZeroMQ PUB socket, "ipc://PATH" on the lead hub's host; "": there is none
 
   template <typename Self, typename Visit>
   static void each_field(Self& self, Visit visit) {
@@ -145,6 +146,7 @@ struct Status {
     visit(20, self.launch_id);
     visit(21, self.name);
     visit(22, self.started);
+    visit(25, self.alerts_endpoint);
   }
 };
 

@@ -33,8 +33,8 @@ void remove_job(const fs::path& path) {
   const JobDirectory directory{path};
   const auto lock = HubLock::acquire(directory);
   if (!lock) return;
-  for (const fs::path& file :
-       {directory.socket(), directory.decisions(), directory.keys(), directory.log(), directory.lock()}) {
+  for (const fs::path& file : {directory.socket(), directory.alerts(), directory.decisions(),
+                               directory.keys(), directory.log(), directory.lock()}) {
     // hub.log.1 is the previous log; a killed hub leaves decisions.new and keys.new.
     for (const char* suffix : {".1", ".new", ""}) ::unlink((file.string() + suffix).c_str());
   }

@@ -23,8 +23,10 @@ void JobService::on_alerts(const Envelope& envelope, const AlertReport& report) 
   if (!known || !members.is_process_of(envelope) || envelope.incarnation > members.of(rank).incarnation)
     return;
   const auto added = alerts_.add(envelope.rank, members.of(rank).hello.process_id, report, wall_now());
+  if (added.empty()) return;
+  dependencies_.publish(added);
   const auto& wanted = on_alert();
-  if (!wanted || added.empty()) return;
+  if (!wanted) return;
   alert_command_.on_alerts(wanted->exec, wanted->cooldown, added, report.left_out, clock_);
   if (wanted->collect) capture_after(added.front(), *wanted);
 }

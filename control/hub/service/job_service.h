@@ -49,6 +49,8 @@ class JobService {
     std::function<void(Outgoing)> send;
     std::function<void(const std::string& peer, const Command&, const CommandReply&)> reply;
     std::function<void(LogLevel, const std::string&)> tell;  // writes a line into rank 0's log
+    std::function<void(const std::vector<RankAlert>&)>
+        publish;  // hands new alerts to subscribers; never waits
   };
 
   JobService(Job job, Dependencies surroundings);

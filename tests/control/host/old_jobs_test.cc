@@ -58,7 +58,8 @@ TEST_CASE("an old job is removed with every file of a hub and the partial files 
   const Base base;
   const JobDirectory own = base.job("own", hours(0));
   const JobDirectory old = base.job("old", hours(169));
-  for (const char* name : {"hub.sock", "lock", "decisions", "decisions.new", "keys.new", "hub.log.1"}) {
+  for (const char* name :
+       {"hub.sock", "pub.sock", "lock", "decisions", "decisions.new", "keys.new", "hub.log.1"}) {
     write_text(old.path / name, "left");
     fs::last_write_time(old.path / name, fs::file_time_type::clock::now() - hours(169));
   }

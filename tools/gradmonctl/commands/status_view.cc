@@ -273,6 +273,7 @@ std::string status_json(const Status& status, JsonLayout layout) {
       {"output_dir", text_or_null(status.output_dir)},
       {"config_path", text_or_null(status.config_path)},
       {"config_sha256", text_or_null(status.config_sha256)},
+      {"alerts_endpoint", text_or_null(status.alerts_endpoint)},
       {"last_error", status.last_error ? json_of(*status.last_error) : OrderedJson(nullptr)},
       {"warnings", status.warnings},
       {"ranks", std::move(ranks)}};
