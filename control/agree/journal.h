@@ -43,7 +43,7 @@ struct RankStatus {
   std::string error;                // "" if there is none
   std::uint64_t alerts = 0;         // raised by its process so far
   std::uint64_t listed_alerts = 0;  // of these, those that the lead hub has received one by one
-  // Rows of the flight recorder: written after alerts, and those that an alert should have had in vain.
+  // Rows of the flight recorder: those that alerts have written, and those that were lost before.
   std::uint64_t flight_written = 0;
   std::uint64_t flight_lost = 0;
 
