@@ -114,6 +114,8 @@ std::vector<RankStatus> Coordinator::describe_ranks() const {
       status.overhead = member.progress.overhead;
       status.targets = member.progress.targets;
       status.alerts = member.progress.alerts;
+      status.flight_written = member.progress.flight_written;
+      status.flight_lost = member.progress.flight_lost;
       if (!member.progress.error.empty()) status.error = member.progress.error;
     }
     ranks.push_back(std::move(status));

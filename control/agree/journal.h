@@ -38,11 +38,14 @@ struct RankStatus {
   std::int64_t waited_ms = 0;        // how long its training has been waiting at a fence; 0: it does not wait
   std::uint64_t records = 0;         // rows written so far
   std::uint64_t dropped = 0;
-  Overhead overhead;     // of its newest plan
-  TargetCounts targets;  // of its newest plan
-  std::string error;     // "" if there is none
+  Overhead overhead;                // of its newest plan
+  TargetCounts targets;             // of its newest plan
+  std::string error;                // "" if there is none
   std::uint64_t alerts = 0;         // raised by its process so far
   std::uint64_t listed_alerts = 0;  // of these, those that the lead hub has received one by one
+  // Rows of the flight recorder: those that alerts have written, and those that were lost before.
+  std::uint64_t flight_written = 0;
+  std::uint64_t flight_lost = 0;
 
   template <typename Self, typename Visit>
   static void each_field(Self& self, Visit visit) {
@@ -65,6 +68,8 @@ struct RankStatus {
     visit(17, self.waited_ms);
     visit(18, self.alerts);
     visit(19, self.listed_alerts);
+    visit(22, self.flight_written);
+    visit(23, self.flight_lost);
   }
 };
 
@@ -116,6 +121,7 @@ struct Status {
   std::vector<std::string> hooks;     // kinds of rows that can be collected
   std::vector<std::string> warnings;  // of the config in force: unknown keys, targets without a match
   std::vector<RankStatus> ranks;      // by rank
+  std::string alerts_endpoint;  // ZeroMQ PUB socket, "ipc://PATH" on the lead hub's host; "": there is none
 
   template <typename Self, typename Visit>
   static void each_field(Self& self, Visit visit) {
@@ -140,6 +146,7 @@ struct Status {
     visit(20, self.launch_id);
     visit(21, self.name);
     visit(22, self.started);
+    visit(25, self.alerts_endpoint);
   }
 };
 

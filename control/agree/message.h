@@ -101,7 +101,9 @@ struct Progress {
   Overhead overhead;
   TargetCounts targets;
   SkippedUpdates skipped;
-  std::uint64_t alerts = 0;  // raised by this process so far, also those that no AlertReport has told
+  std::uint64_t alerts = 0;          // raised by this process so far, also those that no AlertReport has told
+  std::uint64_t flight_written = 0;  // rows of the flight recorder, as in RankStatus
+  std::uint64_t flight_lost = 0;
 };
 
 struct Left {
@@ -124,12 +126,12 @@ struct DryRunAnswer {
 struct Welcome {
   std::string process_id;  // the process it answers
   std::uint64_t incarnation = 0;
-  std::uint64_t number = 0;  // of the Hello; the lease counts from when that Hello was sent
-  std::string refused;       // why the rank may not join, "" if it may; if set, ignore the rest
-  bool retry = false;        // refused for now; send Hello again
+  std::uint64_t number = 0;      // of the Hello; the lease counts from when that Hello was sent
+  std::string refused;           // why the rank may not join, "" if it may; if set, ignore the rest
+  bool retry = false;            // refused for now; send Hello again
   bool epoch_starts_on = false;  // revision 1 follows; do not begin the second step before it
-  std::string run_id;        // 8 hex digits in the names of the output directories
-  std::int64_t started = 0;  // wall time of the job, ms since 1970
+  std::string run_id;            // 8 hex digits in the names of the output directories
+  std::int64_t started = 0;      // wall time of the job, ms since 1970
   // The order in which the epochs of one launch began. No rank goes back to an older epoch, whose hub
   // may still run after its directory was removed.
   std::int64_t epoch_order = 0;

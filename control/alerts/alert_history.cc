@@ -27,6 +27,19 @@ std::vector<RankAlert> AlertHistory::add(Rank rank, const std::string& process_i
   return std::move(report.alerts);
 }
 
+// From the newest on, so that the oldest find no room.
+void AlertHistory::restore(std::vector<Kept> earlier) {
+  for (auto kept = earlier.rbegin(); kept != earlier.rend(); ++kept) {
+    if (!kept_.empty() && kept->alert.number >= kept_.front().number) continue;
+    OfRank& of_rank = ranks_[kept->alert.rank.value];
+    if (of_rank.process_id.empty()) of_rank.process_id = kept->process_id;
+    if (of_rank.process_id == kept->process_id) ++of_rank.listed;
+    if (kept_.size() == kMostKept || of_rank.kept == kMostKeptOfARank) continue;
+    ++of_rank.kept;
+    kept_.push_front(std::move(kept->alert));
+  }
+}
+
 void AlertHistory::forget_oldest_of(int rank) {
   const auto oldest = std::find_if(kept_.begin(), kept_.end(),
                                    [&](const RankAlert& alert) { return alert.rank.value == rank; });

@@ -23,6 +23,15 @@ class AlertHistory {
   // `first`: the number of the first alert. A restarted hub passes a number above all earlier ones.
   explicit AlertHistory(std::uint64_t first) : next_(first) {}
 
+  // An alert and the process of its rank.
+  struct Kept {
+    RankAlert alert;
+    std::string process_id;
+  };
+  // Takes the alerts that an earlier hub of this job has kept, by rising number, as far as there is room.
+  // Those that are not older than all of this history are left out.
+  void restore(std::vector<Kept> earlier);
+
   // Adds the report of the process that is the rank now, cut by bounded(). Returns its alerts as they are
   // kept. `now`: ms since 1970.
   std::vector<RankAlert> add(Rank rank, const std::string& process_id, AlertReport report, std::int64_t now);

@@ -37,7 +37,6 @@ void append_table(std::string& page, const std::vector<Option<Part>>& options_of
     page += "| `" + std::string(option.name) + "` | " + cell(option.expected) + " | `" +
             cell(option.default_text) + "` | " + cell(option.meaning);
     if (option.reload == Reload::restart) page += "; a change takes effect at the next start";
-    if (option.support == Support::unimplemented) page += "; not available in this version";
     page += " |\n";
   }
 }

@@ -66,18 +66,7 @@ class Reader {
 
   template <typename Part>
   void read_option(std::uint32_t at, const Option<Part>& option, Part& part) {
-    const bool within_missing = within_missing_;
-    within_missing_ = within_missing || option.support == Support::unimplemented;
-    const Part defaults;
-    const bool differs = std::visit(
-        [&](auto field) {
-          read(at, option.constraint(), part.*field);
-          return !(part.*field == defaults.*field);
-        },
-        option.field);
-    within_missing_ = within_missing;
-    if (differs && option.support == Support::unimplemented && !within_missing)
-      warn_missing(at, '"' + std::string(option.name) + '"');
+    std::visit([&](auto field) { read(at, option.constraint(), part.*field); }, option.field);
     if (option.support == Support::obsolete)
       warn(at,
            '"' + std::string(option.name) + "\" has no effect: \"max_wait\" bounds how long training waits");
@@ -390,10 +379,6 @@ class Reader {
     return near.empty() ? "" : " (did you mean \"" + std::string(near) + "\"?)";
   }
 
-  void warn_missing(std::uint32_t at, const std::string& name) {
-    warn(at, name + " is not available in this version and has no effect");
-  }
-
   void warn(std::uint32_t at, std::string text) {
     if (out_.warnings.size() >= kMaxReports) return;
     out_.warnings.push_back({place_of(node(at).value.begin, at), std::move(text)});
@@ -438,7 +423,6 @@ class Reader {
   ConfigReading out_;
   std::size_t refused_ = 0;       // number of errors, including those beyond kMaxReports
   std::size_t instructions_ = 0;  // RE2 program size of all patterns so far
-  bool within_missing_ = false;
   bool within_collect_ = false;
 };
 

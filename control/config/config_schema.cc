@@ -10,7 +10,6 @@ namespace gradmon {
 namespace {
 
 constexpr auto implemented = Support::implemented;
-constexpr auto unimplemented = Support::unimplemented;
 
 constexpr auto live = Reload::live;
 constexpr auto restart = Reload::restart;
@@ -259,7 +258,6 @@ std::string config_reference() {
     padded(option.default_text, 10);
     text += std::string(option.meaning) + " (" + std::string(option.expected) + ")";
     if (option.reload == restart) text += "; a change takes effect at the next start";
-    if (option.support == unimplemented) text += "; not available in this version";
     text += '\n';
   }
   return text;

@@ -33,8 +33,7 @@ using Field =
 enum class Reload : std::uint8_t { live, restart };  // restart: a change takes effect at the next start
 enum class Support : std::uint8_t {
   implemented,
-  unimplemented,  // parsed and checked, but not implemented yet
-  obsolete        // parsed and checked, but obsolete by `max_wait`
+  obsolete  // parsed and checked, but obsolete by `max_wait`
 };
 enum class Rule : std::uint8_t {
   range,          // integers: low <= x <= high; numbers: low < x <= high

@@ -138,10 +138,9 @@ Json schema(FieldTag<std::optional<Value>>, const Constraint& bounds) {
 
 template <typename Part>
 Json schema_of_option(const Option<Part>& option) {
-  Json json{{"description",
-             std::string(option.meaning) + " (" + std::string(option.expected) + ")" +
-                 (option.reload == Reload::restart ? "; takes effect at the next start" : "") +
-                 (option.support == Support::unimplemented ? "; not available in this version" : "")}};
+  Json json{
+      {"description", std::string(option.meaning) + " (" + std::string(option.expected) + ")" +
+                          (option.reload == Reload::restart ? "; takes effect at the next start" : "")}};
   // "none", "all" and "measured" are not JSON values.
   if (Json fallback = Json::parse(option.default_text, nullptr, false); !fallback.is_discarded())
     json["default"] = std::move(fallback);

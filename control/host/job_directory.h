@@ -31,6 +31,8 @@ struct JobDirectory {
   std::filesystem::path path;
 
   std::filesystem::path socket() const { return path / "hub.sock"; }
+  // Where subscribers get the alerts. No longer than socket(), which must fit into a socket address.
+  std::filesystem::path alerts() const { return path / "pub.sock"; }
   std::filesystem::path lock() const { return path / "lock"; }
   std::filesystem::path decisions() const { return path / "decisions"; }
   std::filesystem::path keys() const { return path / "keys"; }

@@ -33,17 +33,20 @@ void remove_job(const fs::path& path) {
   const JobDirectory directory{path};
   const auto lock = HubLock::acquire(directory);
   if (!lock) return;
-  for (const fs::path& file :
-       {directory.socket(), directory.decisions(), directory.keys(), directory.log(), directory.lock()}) {
+  for (const fs::path& file : {directory.socket(), directory.alerts(), directory.decisions(),
+                               directory.keys(), directory.log(), directory.lock()}) {
     // hub.log.1 is the previous log; a killed hub leaves decisions.new and keys.new.
     for (const char* suffix : {".1", ".new", ""}) ::unlink((file.string() + suffix).c_str());
   }
   ::rmdir(path.c_str());
 }
 
-void remove_history(const fs::path& history) {
-  ::unlink(history.c_str());
-  ::rmdir(history.parent_path().c_str());
+// A job in static mode has alerts only.
+constexpr const char* kFilesOfAnEpoch[] = {"history.jsonl", "alerts.jsonl", "alerts.jsonl.1"};
+
+void remove_history(const fs::path& epoch) {
+  for (const char* file : kFilesOfAnEpoch) ::unlink((epoch / file).c_str());
+  ::rmdir(epoch.c_str());
 }
 
 template <class Remove>
@@ -72,9 +75,10 @@ void remove_old_histories(const fs::path& output_dir, const std::string& own, co
   std::vector<Found> found;
   std::error_code error;
   for (const fs::directory_entry& epoch : fs::directory_iterator(output_dir / ".gradmon", error)) {
-    const fs::path history = epoch.path() / "history.jsonl";
-    if (epoch.path().filename() == own || changed_at(history) == WallClock::time_point{}) continue;
-    found.push_back({history, changed_at(history)});
+    WallClock::time_point changed{};
+    for (const char* file : kFilesOfAnEpoch) changed = std::max(changed, changed_at(epoch.path() / file));
+    if (epoch.path().filename() == own || changed == WallClock::time_point{}) continue;
+    found.push_back({epoch.path(), changed});
   }
   remove_old(std::move(found), policy, remove_history);
 }

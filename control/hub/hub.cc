@@ -43,9 +43,11 @@ tl::expected<HubLock, HubLock::Failure> take_lock(const JobDirectory& directory)
 
 }  // namespace
 
-Hub::Hub(JobDirectory directory, std::string launch_id, HubLock lock, std::unique_ptr<StreamServer> server)
+Hub::Hub(JobDirectory directory, std::string launch_id, HubLock lock, std::unique_ptr<StreamServer> server,
+         std::filesystem::path publisher)
     : launch_id_(std::move(launch_id)),
       mailbox_(std::make_shared<Mailbox>()),
+      publisher_(std::move(publisher)),
       directory_(std::move(directory)),
       lock_(std::move(lock)),
       server_(std::move(server)),
@@ -55,15 +57,16 @@ Hub::Hub(JobDirectory directory, std::string launch_id, HubLock lock, std::uniqu
 
 Hub::~Hub() = default;
 
-tl::expected<std::unique_ptr<Hub>, HubLock::Failure> Hub::open(JobDirectory directory, std::string launch_id) {
+tl::expected<std::unique_ptr<Hub>, HubLock::Failure> Hub::open(JobDirectory directory, std::string launch_id,
+                                                               std::filesystem::path publisher) {
   auto lock = take_lock(directory);
   if (!lock) return tl::unexpected(lock.error());
   StreamServer::Limits limits;
   limits.most_connections = kMostRanks;
   auto server = StreamServer::listen(directory.socket(), limits);
   if (!server) return tl::unexpected(HubLock::Failure{HubLock::Failure::Kind::error, server.error()});
-  return std::unique_ptr<Hub>(
-      new Hub(std::move(directory), std::move(launch_id), std::move(*lock), std::move(*server)));
+  return std::unique_ptr<Hub>(new Hub(std::move(directory), std::move(launch_id), std::move(*lock),
+                                      std::move(*server), std::move(publisher)));
 }
 
 void Hub::run() {
@@ -142,6 +145,7 @@ void Hub::on_introduction(Peer peer, Introduction introduction) {
 
 void Hub::become_lead(const Introduction& introduction) {
   Lead::Host host{directory_,
+                  publisher_,
                   mailbox_,
                   [this](const Bundle& bundle) { deliver(bundle); },
                   [this](const std::string& to, std::string frame) {
@@ -288,7 +292,7 @@ void Hub::check_directory() {
       return;
     }
   }
-  if (lead_) lead_->restore_log();
+  if (lead_) lead_->restore_files(last_look_);
   if (auto rebound = server_->rebind(); !rebound) log_debug(rebound.error());
 }
 
@@ -305,6 +309,7 @@ void Hub::clean_up() {
   if (relay_) relay_->close();
   if (replaced_ || !lock_.is_at_its_path()) return;
   ::unlink(directory_.socket().c_str());
+  ::unlink(directory_.alerts().c_str());
   ::unlink(directory_.decisions().c_str());
   ::unlink(directory_.keys().c_str());
   ::unlink(directory_.lock().c_str());

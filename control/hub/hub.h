@@ -2,6 +2,7 @@
 #pragma once
 
 #include <chrono>
+#include <filesystem>
 #include <map>
 #include <memory>
 #include <optional>
@@ -28,8 +29,10 @@ namespace gradmon {
 class Hub {
  public:
   // Takes the lock of the job's directory, then binds the socket. The error `taken`: another hub of this job
-  // runs already.
-  static tl::expected<std::unique_ptr<Hub>, HubLock::Failure> open(JobDirectory directory, std::string launch_id);
+  // runs already. `publisher`: the program of a lead hub's AlertPublisher; empty: alerts are not published.
+  static tl::expected<std::unique_ptr<Hub>, HubLock::Failure> open(JobDirectory directory,
+                                                                   std::string launch_id,
+                                                                   std::filesystem::path publisher = {});
   ~Hub();
   Hub(const Hub&) = delete;
   Hub& operator=(const Hub&) = delete;
@@ -50,7 +53,8 @@ class Hub {
     bool left = false;
   };
 
-  Hub(JobDirectory directory, std::string launch_id, HubLock lock, std::unique_ptr<StreamServer> server);
+  Hub(JobDirectory directory, std::string launch_id, HubLock lock, std::unique_ptr<StreamServer> server,
+      std::filesystem::path publisher);
 
   void turn(std::chrono::milliseconds at_most);
   void on_frame(Peer peer, std::string&& bytes);
@@ -73,15 +77,16 @@ class Hub {
   // Constant after construction.
   const std::string launch_id_;
   const std::shared_ptr<Mailbox> mailbox_;
+  const std::filesystem::path publisher_;
 
   JobDirectory directory_;
   HubLock lock_;
   std::unique_ptr<StreamServer> server_;
   std::map<Peer, LocalRank> ranks_;
-  std::map<std::string, Peer> hello_peers_;                    // by process id
-  std::map<std::pair<int, std::uint64_t>, Peer> rank_peers_;   // by rank and incarnation
-  std::optional<Peer> rank0_;                                  // gets the status; unset: not connected
-  std::unique_ptr<Lead> lead_;    // null: not the lead
+  std::map<std::string, Peer> hello_peers_;                   // by process id
+  std::map<std::pair<int, std::uint64_t>, Peer> rank_peers_;  // by rank and incarnation
+  std::optional<Peer> rank0_;                                 // gets the status; unset: not connected
+  std::unique_ptr<Lead> lead_;                                // null: not the lead
   std::unique_ptr<Relay> relay_;  // null: this hub is the lead, or no rank has come yet
   std::string shown_trouble_;     // the relay's trouble that its ranks were told last
   bool replaced_ = false;         // another hub holds the directory

@@ -33,6 +33,7 @@ void route(std::map<Key, std::string>& routes, const Key& key, const std::string
 
 Lead::Lead(const Introduction& introduction, Host host)
     : host_(std::move(host)),
+      publisher_({host_.publisher, host_.directory.alerts()}),
       endpoint_(introduction, {host_.directory.keys(), host_.mailbox, host_.ask_store}),
       notes_seen_(std::make_shared<std::set<std::string>>()),
       begun_(Clock::now()),
@@ -52,15 +53,19 @@ Lead::Lead(const Introduction& introduction, Host host)
   JobService::Job job{
       introduction.launch_id, introduction.world_size, introduction.output_dir, *introduction.lead_job,
       header.epoch,           header.run_id,           header.started};
-  JobService::Dependencies around{config_disk_,
-                                  run_disk_,
-                                  *log_,
-                                  host_.mailbox,
-                                  [this](Outgoing outgoing) { send(std::move(outgoing)); },
-                                  [this](const std::string& peer, const Command& command,
-                                         CommandReply reply) { answer(peer, command, std::move(reply)); },
-                                  host_.tell};
+  JobService::Dependencies around{
+      config_disk_,
+      run_disk_,
+      *log_,
+      host_.mailbox,
+      [this](Outgoing outgoing) { send(std::move(outgoing)); },
+      [this](const std::string& peer, const Command& command, CommandReply reply) {
+        answer(peer, command, std::move(reply));
+      },
+      host_.tell,
+      [this](const std::vector<RankAlert>& alerts) { publisher_.publish(alerts); }};
   service_ = std::make_unique<JobService>(std::move(job), std::move(around));
+  publisher_.tend(begun_);
   service_->open(restored);
   run_disk_.post(
       [own = host_.directory, bases = job_bases(), output = introduction.output_dir, epoch = header.epoch] {
@@ -76,7 +81,9 @@ void Lead::on_envelope(Envelope envelope) {
   service_->on_message(envelope);
 }
 
-void Lead::on_command(const std::string& peer, const Command& command) { service_->on_command(peer, command); }
+void Lead::on_command(const std::string& peer, const Command& command) {
+  service_->on_command(peer, command);
+}
 
 void Lead::add_to(std::vector<pollfd>& polled) const {
   if (endpoint_.bus() != nullptr) endpoint_.bus()->add_to(polled);
@@ -182,7 +189,7 @@ void Lead::flush() {
 }
 
 void Lead::answer(const std::string& peer, const Command& command, CommandReply reply) {
-  if (reply.status) add_warnings(*reply.status);
+  if (reply.status) add_own_part(*reply.status);
   std::string frame = encode(Frame(AddressedReply{command.request_id, std::move(reply)}));
   if (peer.front() != kRemote) return host_.answer(peer, std::move(frame));
   if (Bus* bus = endpoint_.bus()) bus->send(peer.substr(1), frame);
@@ -234,18 +241,21 @@ void Lead::refresh_entry() {
 
 Status Lead::status() const {
   Status status = service_->status();
-  add_warnings(status);
+  add_own_part(status);
   return status;
 }
 
-void Lead::add_warnings(Status& status) const {
+void Lead::add_own_part(Status& status) const {
   const std::string refusals = endpoint_.bus() != nullptr ? endpoint_.bus()->refusals() : "";
   for (const std::string& line : {endpoint_.trouble(), log_trouble_, refusals, dropped_.warning()}) {
     if (!line.empty()) status.warnings.push_back(line);
   }
+  for (std::string& line : publisher_.warnings()) status.warnings.push_back(std::move(line));
+  status.alerts_endpoint = publisher_.endpoint();
 }
 
-void Lead::restore_log() {
+void Lead::restore_files(Clock::time_point now) {
+  publisher_.tend(now);
   if (decisions_ == nullptr || decisions_->is_at_its_path()) return;
   const auto relinked = decisions_->relink();
   log_trouble_ = relinked ? "" : "decision log: " + relinked.error();
@@ -254,6 +264,7 @@ void Lead::restore_log() {
 
 void Lead::close() {
   service_->close();
+  publisher_.close();
   run_disk_.post([output_dir = service_->job().output_dir, job = entry(), superseded = superseded_] {
     remove_entry(output_dir, job);
     if (!superseded) remove_notes(output_dir, job.launch_id);

@@ -4,6 +4,7 @@
 #include <poll.h>
 
 #include <chrono>
+#include <filesystem>
 #include <functional>
 #include <map>
 #include <memory>
@@ -18,6 +19,7 @@
 #include "control/host/mailbox.h"
 #include "control/hub/lead_endpoint.h"
 #include "control/hub/rendezvous/job_entry.h"
+#include "control/hub/service/alert_publisher.h"
 #include "control/hub/service/decision_file.h"
 #include "control/hub/service/disk_thread.h"
 #include "control/hub/service/job_service.h"
@@ -34,8 +36,9 @@ class Lead {
 
   struct Host {
     JobDirectory directory;
+    std::filesystem::path publisher;  // program of the AlertPublisher; empty: alerts are not published
     std::shared_ptr<Mailbox> mailbox;
-    std::function<void(const Bundle&)> deliver;  // to ranks of this host
+    std::function<void(const Bundle&)> deliver;                              // to ranks of this host
     std::function<void(const std::string& peer, std::string frame)> answer;  // to a client of this host
     std::function<void(LogLevel, const std::string&)> tell;                  // writes into rank 0's log
     std::function<void(StoreNotes)> ask_store;  // sends to rank 0 if it can ask training's store
@@ -62,8 +65,9 @@ class Lead {
   bool busy() const { return service_->busy(); }
   bool may_exit() const { return service_->may_exit(); }
   Status status() const;
-  // Writes the decision log again if the file was removed. Call it about once a second.
-  void restore_log();
+  // Makes the decision log and the publisher's socket again if they were removed. Call it about once a
+  // second.
+  void restore_files(Clock::time_point now);
   void on_store_notes(const std::vector<std::string>& texts) { endpoint_.on_store_notes(texts); }
   // Rank 0 has gone from this host and made another hub the lead.
   bool superseded() const { return superseded_; }
@@ -75,7 +79,7 @@ class Lead {
   void send(Outgoing outgoing);
   void flush();
   void answer(const std::string& peer, const Command& command, CommandReply reply);
-  void add_warnings(Status& status) const;
+  void add_own_part(Status& status) const;
   void take_messages(Bus& bus);
   void on_bytes(const Bus::Incoming& incoming);
   void on_remote_bundle(const std::string& peer, Bundle bundle);
@@ -89,6 +93,7 @@ class Lead {
   DecisionFile* decisions_ = nullptr;  // log_ if it is a file, else null
   DiskThread config_disk_{"gradmon-config"};
   DiskThread run_disk_{"gradmon-run"};
+  AlertPublisher publisher_;
   std::unique_ptr<JobService> service_;
   LeadEndpoint endpoint_;
   std::set<int> heard_;  // ranks, of all hosts

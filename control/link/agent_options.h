@@ -33,9 +33,9 @@ struct AgentOptions {
   std::string launch_id_error;       // why the id is unknown
   Mode mode = Mode::dynamic;
   std::filesystem::path output_dir;
-  LeadJob lead;             // sent by rank 0 only
-  std::string endpoint;     // GRADMON_ENDPOINT; "" for none
-  std::string keys;         // the key directory; "" for none
+  LeadJob lead;          // sent by rank 0 only
+  std::string endpoint;  // GRADMON_ENDPOINT; "" for none
+  std::string keys;      // the key directory; "" for none
   bool insecure_loopback = false;
   std::optional<bool> several_hosts;  // whether the job has ranks on other hosts; nullopt: unknown
   std::string master;                 // MASTER_ADDR; "" for none
@@ -55,6 +55,8 @@ struct JobIdentity {
 struct CollectingReport {
   std::uint64_t records = 0;  // rows on disk
   std::uint64_t dropped = 0;
+  std::uint64_t flight_written = 0;  // rows of the flight recorder, as in RankStatus
+  std::uint64_t flight_lost = 0;
   Overhead overhead;  // OverheadMeter::measured()
   TargetCounts targets;
   SkippedUpdates skipped;

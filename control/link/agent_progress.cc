@@ -54,6 +54,8 @@ void AgentLoop::tell_progress(const CollectingReport& report) {
   progress.targets = report.targets;
   progress.skipped = report.skipped;
   progress.alerts = alerts_->raised();
+  progress.flight_written = report.flight_written;
+  progress.flight_lost = report.flight_lost;
   if (options_.rank.value == 0) {
     progress.warnings = report.warnings;
     if (progress.warnings.size() > kMostWarnings) progress.warnings.resize(kMostWarnings);
@@ -72,6 +74,8 @@ void AgentLoop::publish_stopped() noexcept {
       if (rank.rank != options_.rank) continue;
       rank.records = report.records;
       rank.dropped = report.dropped;
+      rank.flight_written = report.flight_written;
+      rank.flight_lost = report.flight_lost;
       if (!report.error.empty()) rank.error = report.error;
     }
     view_.publish(std::move(status));
@@ -102,6 +106,8 @@ Status AgentLoop::own_status(const CollectingReport& report) const {
   own.overhead = report.overhead;
   own.targets = report.targets;
   own.alerts = alerts_->raised();
+  own.flight_written = report.flight_written;
+  own.flight_lost = report.flight_lost;
   own.accepted = progress.closed;
   own.waited_ms = progress.waited_ms;
   own.state = progress.waiting ? "waiting" : progress.collecting ? "collecting" : "idle";

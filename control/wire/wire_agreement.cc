@@ -219,6 +219,8 @@ void write(const Progress& from, wire::Progress& to) {
   to.set_waited_ms(from.waited_ms);
   for (const std::string& warning : from.warnings) to.add_warnings(warning);
   to.set_alerts(from.alerts);
+  to.set_flight_written(from.flight_written);
+  to.set_flight_lost(from.flight_lost);
 }
 
 Progress read_progress(const wire::Progress& from) {
@@ -241,6 +243,8 @@ Progress read_progress(const wire::Progress& from) {
   to.waited_ms = from.waited_ms();
   to.warnings.assign(from.warnings().begin(), from.warnings().end());
   to.alerts = from.alerts();
+  to.flight_written = from.flight_written();
+  to.flight_lost = from.flight_lost();
   return to;
 }
 
@@ -292,9 +296,7 @@ void write(const Offer& from, wire::Offer& to) {
 }
 
 tl::expected<Offer, std::string> read_offer(const wire::Offer& from) {
-  return read_plan(from.plan()).map([&](PlanPtr plan) {
-    return Offer{{from.revision()}, std::move(plan)};
-  });
+  return read_plan(from.plan()).map([&](PlanPtr plan) { return Offer{{from.revision()}, std::move(plan)}; });
 }
 
 void write(const Prepare& from, wire::Prepare& to) {

@@ -440,7 +440,10 @@ CollectingReport Collection::report() const {
   report.warnings.insert(report.warnings.end(), warnings_.begin(), warnings_.end());
   report.overhead = overhead_;
   report.warnings.insert(report.warnings.end(), scalar_warnings_.begin(), scalar_warnings_.end());
-  const std::vector<std::string> of_flight = warnings_of(alerts_.flight()->counts());
+  const FlightRecorder::Counts flight = alerts_.flight()->counts();
+  report.flight_written = flight.written;
+  report.flight_lost = flight.lost;
+  const std::vector<std::string> of_flight = warnings_of(flight);
   report.warnings.insert(report.warnings.end(), of_flight.begin(), of_flight.end());
   return report;
 }

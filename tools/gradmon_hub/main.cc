@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 // gradmon-hub /DIRECTORY LAUNCH_ID: the process beside training that serves one job
 // on one host. Started by the job's ranks; nobody starts it by hand.
+// gradmon-hub --publish-alerts /SOCKET: the hub's publisher (control/hub/service/alert_publisher.h).
 #include <fcntl.h>
 #include <signal.h>
 #include <sys/prctl.h>
@@ -15,6 +16,7 @@
 #include "control/host/bounded_log.h"
 #include "control/host/job_directory.h"
 #include "control/hub/hub.h"
+#include "control/hub/service/alert_publisher.h"
 #include "control/log.h"
 
 namespace {
@@ -52,9 +54,21 @@ void bound_resources() {
   }
 }
 
+int publish(const char* socket) {
+#ifdef GRADMON_UNBOUNDED_MEMORY
+  constexpr auto bounds = gradmon::ProcessBounds::none;
+#else
+  constexpr auto bounds = gradmon::ProcessBounds::set;
+#endif
+  signal(SIGPIPE, SIG_IGN);
+  prctl(PR_SET_NAME, "gradmon-publish");
+  return gradmon::publish_alerts(STDIN_FILENO, socket, bounds);
+}
+
 }  // namespace
 
 int main(int argc, char** argv) {
+  if (argc == 3 && std::string(argv[1]) == gradmon::AlertPublisher::kArgument) return publish(argv[2]);
   if (argc != 3 || argv[1][0] != '/') {
     std::fputs("usage: gradmon-hub /DIRECTORY LAUNCH_ID (started by the ranks of a job)\n", stderr);
     return 2;
@@ -69,7 +83,7 @@ int main(int argc, char** argv) {
   hub_log = new gradmon::BoundedLog(directory.log());
   gradmon::set_log_sink(write_line);
   try {
-    auto hub = gradmon::Hub::open(directory, argv[2]);
+    auto hub = gradmon::Hub::open(directory, argv[2], "/proc/self/exe");
     if (!hub) {
       if (hub.error().kind == gradmon::HubLock::Failure::Kind::error) gradmon::log_error(hub.error().reason);
       return 1;

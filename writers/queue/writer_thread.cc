@@ -418,7 +418,7 @@ bool WriterThread::wait_for_end(const StopTimeout& timeout) noexcept {
       timeout.slow();
       lock.lock();
     }
-    state_->changed.wait_for(lock, std::min<Clock::duration>(look, timeout.stalled),
+    state_->changed.wait_for(lock, std::min<std::chrono::steady_clock::duration>(look, timeout.stalled),
                              [this] { return state_->ended; });
   }
   const bool ended = state_->ended;

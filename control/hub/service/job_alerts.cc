@@ -1,17 +1,25 @@
 // SPDX-License-Identifier: Apache-2.0
 // JobService: the alerts of the ranks.
 #include <algorithm>
+#include <filesystem>
+#include <memory>
 #include <utility>
 
 #include "control/config/config_overlay.h"
 #include "control/host/process_identity.h"
+#include "control/hub/service/alert_file.h"
 #include "control/hub/service/job_service.h"
+#include "control/log.h"
 #include "control/wire/plan_source.h"
 
 namespace gradmon {
 namespace {
 
 constexpr std::size_t kMostAlertBytes = kMaxFrameBytes / 2;  // of one answer
+
+std::filesystem::path file_of(const JobService::Job& job) {
+  return std::filesystem::path(job.output_dir) / ".gradmon" / job.epoch / "alerts.jsonl";
+}
 
 }  // namespace
 
@@ -23,10 +31,31 @@ void JobService::on_alerts(const Envelope& envelope, const AlertReport& report) 
   if (!known || !members.is_process_of(envelope) || envelope.incarnation > members.of(rank).incarnation)
     return;
   const auto added = alerts_.add(envelope.rank, members.of(rank).hello.process_id, report, wall_now());
+  if (added.empty()) return;
+  dependencies_.publish(added);
+  for (const RankAlert& alert : added) {
+    if (unsaved_alerts_.size() < AlertHistory::kMostKept)
+      unsaved_alerts_.push_back({alert, members.of(rank).hello.process_id});
+  }
   const auto& wanted = on_alert();
-  if (!wanted || added.empty()) return;
+  if (!wanted) return;
   alert_command_.on_alerts(wanted->exec, wanted->cooldown, added, report.left_out, clock_);
   if (wanted->collect) capture_after(added.front(), *wanted);
+}
+
+// What an earlier hub of this epoch has listed.
+void JobService::read_earlier_alerts() {
+  dependencies_.run_disk.post([this, mailbox = dependencies_.mailbox, file = file_of(job_)] {
+    auto earlier = std::make_shared<std::vector<AlertHistory::Kept>>(read_alerts(file));
+    if (!earlier->empty()) mailbox->post([this, earlier] { alerts_.restore(std::move(*earlier)); });
+  });
+}
+
+void JobService::save_alerts() {
+  if (unsaved_alerts_.empty()) return;
+  dependencies_.run_disk.post([file = file_of(job_), alerts = std::exchange(unsaved_alerts_, {})] {
+    if (auto saved = append_alerts(file, alerts); !saved) log_warn("alerts: " + saved.error());
+  });
 }
 
 // Of the committed plan, whose rules raise the alerts. A capture's config has the same `on_alert`.

@@ -56,6 +56,7 @@ void JobService::open(const std::vector<LogEntry>& restored) {
   restored_ = !restored.empty();
   if (restored_) perform(coordinator_.restore(restored, wall_now()));
   watch_output();
+  read_earlier_alerts();
   if (!job_.lead.dynamic) {
     begun_ = true;
     perform(coordinator_.begin(nullptr, wall_now()));
@@ -72,13 +73,13 @@ void JobService::open(const std::vector<LogEntry>& restored) {
 void JobService::watch_static_config() {
   dependencies_.config_disk.watch([this, mailbox = dependencies_.mailbox, lead = job_.lead] {
     const auto file = std::make_shared<ConfigFile>(lead.config_path);
-    return DiskThread::Watch{
-        [file] { return file->event_fd(); }, [file] { return file->next_poll(); },
-        [this, mailbox, file, read = lead.static_text] {
-          while (const auto content = file->poll()) {
-            if (*content && (*content)->text != read) mailbox->post([this] { log_static_mode(); });
-          }
-        }};
+    return DiskThread::Watch{[file] { return file->event_fd(); }, [file] { return file->next_poll(); },
+                             [this, mailbox, file, read = lead.static_text] {
+                               while (const auto content = file->poll()) {
+                                 if (*content && (*content)->text != read)
+                                   mailbox->post([this] { log_static_mode(); });
+                               }
+                             }};
   });
 }
 
@@ -119,10 +120,15 @@ void JobService::tick(Ticks elapsed) {
   // An entry grows with every rank that answers. So large jobs save it less often, and nothing is queued
   // behind a busy disk.
   const bool due = clock_ - history_saved_ >= Ticks{job_.world_size / kHistoryRanksPerMillisecond};
-  if (due && dependencies_.run_disk.current_task_age() == std::chrono::milliseconds{}) save_history();
+  if (dependencies_.run_disk.current_task_age() != std::chrono::milliseconds{}) return;
+  if (due) save_history();
+  save_alerts();
 }
 
-void JobService::close() { save_history(); }
+void JobService::close() {
+  save_history();
+  save_alerts();
+}
 
 // Logs a wait once, when it has lasted a second; not again if only the ranks in the reason change.
 void JobService::log_pending() {

@@ -49,6 +49,8 @@ class JobService {
     std::function<void(Outgoing)> send;
     std::function<void(const std::string& peer, const Command&, const CommandReply&)> reply;
     std::function<void(LogLevel, const std::string&)> tell;  // writes a line into rank 0's log
+    std::function<void(const std::vector<RankAlert>&)>
+        publish;  // hands new alerts to subscribers; never waits
   };
 
   JobService(Job job, Dependencies surroundings);
@@ -110,6 +112,8 @@ class JobService {
   void tell(LogLevel level, const std::string& text) const;
   void note_warnings(std::vector<std::string> warnings);
   void save_history();
+  void read_earlier_alerts();
+  void save_alerts();
 
   void check_pending_edits();
   bool waits_for_edit() const;  // not for one that was given up: its disk may never answer
@@ -123,6 +127,7 @@ class JobService {
   Coordinator coordinator_;
   ForeignPeers foreign_;
   AlertHistory alerts_;
+  std::vector<AlertHistory::Kept> unsaved_alerts_;  // at most AlertHistory::kMostKept
   AlertCommand alert_command_;
   AlertTrigger capture_trigger_;
   std::string on_alert_text_;                // the config that on_alert_ is of

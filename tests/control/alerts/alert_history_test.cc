@@ -77,5 +77,48 @@ TEST_CASE("a new process of a rank starts its count anew") {
   CHECK(history.listed(Rank{7}) == 0);
 }
 
+std::vector<AlertHistory::Kept> earlier_alerts(std::uint64_t first, std::uint64_t count, int rank,
+                                               const std::string& process_id) {
+  std::vector<AlertHistory::Kept> earlier(count);
+  for (AlertHistory::Kept& kept : earlier) {
+    kept.alert.number = first++;
+    kept.alert.step = static_cast<std::int64_t>(kept.alert.number);
+    kept.alert.rank = Rank{rank};
+    kept.process_id = process_id;
+  }
+  return earlier;
+}
+
+TEST_CASE("the alerts of an earlier hub come before those of this one and count for the same process alone") {
+  AlertHistory history(100);
+  history.add(Rank{1}, "new", report_of_step(200), 0);
+  std::vector<AlertHistory::Kept> earlier = earlier_alerts(5, 2, 0, "process");
+  for (auto& kept : earlier_alerts(7, 3, 1, "old")) earlier.push_back(kept);
+  for (auto& kept : earlier_alerts(100, 1, 0, "process")) earlier.push_back(kept);  // not older
+  history.restore(earlier);
+  CHECK(steps_of(history.newest({0, {}, kAllBytes})) == std::vector<std::int64_t>{5, 6, 7, 8, 9, 200});
+  CHECK(history.listed(Rank{0}) == 2);
+  CHECK(history.listed(Rank{1}) == 1);
+  history.add(Rank{0}, "process", report_of_step(201), 0);
+  CHECK(history.listed(Rank{0}) == 3);
+  history.add(Rank{0}, "another", report_of_step(202), 0);
+  CHECK(history.listed(Rank{0}) == 1);
+}
+
+TEST_CASE("the alerts of an earlier hub keep the bounds and the newest find room") {
+  AlertHistory history(10'000'000);
+  history.add(Rank{0}, "p", report_of_step(-1), 0);
+  std::vector<AlertHistory::Kept> earlier;
+  for (int rank = 0; rank < 20; ++rank) {
+    for (auto& kept : earlier_alerts(static_cast<std::uint64_t>(1 + rank * 1'000), 400, rank, "p"))
+      earlier.push_back(kept);
+  }
+  history.restore(earlier);
+  CHECK(history.newest({0, {}, kAllBytes}).size() == AlertHistory::kMostKept);
+  CHECK(history.newest({0, 19, kAllBytes}).size() == AlertHistory::kMostKeptOfARank);
+  CHECK(history.newest({0, 19, kAllBytes}).back().step == 19'400);
+  CHECK(history.newest({0, 0, kAllBytes}).back().step == -1);
+}
+
 }  // namespace
 }  // namespace gradmon

@@ -106,6 +106,7 @@ TEST_CASE("a job's directory is made once and with mode 0700 whatever the umask"
   CHECK(mode_of(job->path.parent_path()) == 0700);
   CHECK(job->check());
   CHECK(job->socket() == job->path / "hub.sock");
+  CHECK(job->alerts().string().size() == job->socket().string().size());
   CHECK(job->lock() == job->path / "lock");
   CHECK(job->decisions() == job->path / "decisions");
   CHECK(job->log() == job->path / "hub.log");

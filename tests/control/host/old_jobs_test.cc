@@ -58,7 +58,8 @@ TEST_CASE("an old job is removed with every file of a hub and the partial files 
   const Base base;
   const JobDirectory own = base.job("own", hours(0));
   const JobDirectory old = base.job("old", hours(169));
-  for (const char* name : {"hub.sock", "lock", "decisions", "decisions.new", "keys.new", "hub.log.1"}) {
+  for (const char* name :
+       {"hub.sock", "pub.sock", "lock", "decisions", "decisions.new", "keys.new", "hub.log.1"}) {
     write_text(old.path / name, "left");
     fs::last_write_time(old.path / name, fs::file_time_type::clock::now() - hours(169));
   }
@@ -106,10 +107,15 @@ TEST_CASE("old histories are removed but not the own history and not other files
   const fs::path younger = epoch("younger", hours(100));
   const fs::path with_more = epoch("with more", hours(169));
   write_text(with_more / "notes", "mine");
+  write_text(old / "alerts.jsonl.1", "{}\n");
+  fs::last_write_time(old / "alerts.jsonl.1", fs::file_time_type::clock::now() - hours(169));
+  const fs::path static_job = epoch("static", hours(169));
+  fs::rename(static_job / "history.jsonl", static_job / "alerts.jsonl");
   fs::create_directories(output / ".gradmon" / "jobs");
   remove_old_histories(output.path(), "own");
   CHECK(fs::exists(own / "history.jsonl"));
   CHECK_FALSE(fs::exists(old));
+  CHECK_FALSE(fs::exists(static_job));
   CHECK(fs::exists(younger / "history.jsonl"));
   CHECK(fs::exists(with_more / "notes"));
   CHECK(fs::exists(output / ".gradmon" / "jobs"));

@@ -2,9 +2,13 @@
 // A whole hub and the alert reports that reach it from ranks, honest and hostile.
 #include "control/alerts/alert_report.h"
 
+#include <signal.h>
+
+#include <memory>
 #include <string>
 
 #include "control/debian_version.h"
+#include "control/hub/service/alert_file.h"
 #include "tests/control/hub/hub_process.h"
 #include GRADMON_CATCH_HEADER
 
@@ -66,6 +70,35 @@ TEST_CASE("a rank that floods the hub with alerts harms neither the other rank n
   REQUIRE_FALSE(reply.alerts.empty());
   CHECK(reply.alerts[0].rank == Rank{0});
   CHECK(reply.alerts.size() <= 1 + 256);
+}
+
+TEST_CASE("a hub that starts again after a kill lists the alerts that the one before it has listed") {
+  const JobPlace place;
+  auto hub = std::make_unique<HubProcess>(place);
+  std::string epoch;
+  {
+    HubPeer rank(place), client(place);
+    rank.join(place, 0, 1);
+    epoch = rank.epoch;
+    AlertReport report;
+    report.alerts.resize(2);
+    report.alerts[1].message = "the second";
+    rank.say(0, report);
+    const auto file = place.output() / ".gradmon" / epoch / "alerts.jsonl";
+    REQUIRE(eventually([&] { return read_alerts(file).size() == 2; }));
+    hub->kill(SIGKILL);
+    REQUIRE(hub->ended_within(std::chrono::seconds(10)));
+  }
+  hub = std::make_unique<HubProcess>(place);
+  HubPeer rank(place), client(place);
+  rank.join(place, 0, 1);
+  CHECK(rank.epoch == epoch);
+  CommandReply reply;
+  REQUIRE(eventually([&] {
+    reply = client.ask(CommandVerb::alerts);
+    return reply.alerts.size() == 2;
+  }));
+  CHECK(reply.alerts[1].message == "the second");
 }
 
 }  // namespace

@@ -28,14 +28,15 @@ JobBases bases_in(const std::filesystem::path& runtime) { return {runtime / "gra
 
 // Runs a hub. First writes to `result_pipe` whether it runs ('r'), is taken ('t') or cannot start ('c').
 // An exception must not return to the child's copy of the test.
-[[noreturn]] void run_hub(const JobPlace& place, int result_pipe) noexcept {
+[[noreturn]] void run_hub(const JobPlace& place, const std::filesystem::path& publisher,
+                          int result_pipe) noexcept {
   ::prctl(PR_SET_PDEATHSIG, SIGKILL);
   ::signal(SIGPIPE, SIG_IGN);
   // While this hub lives, an inherited socket of the test would stay open after the test has closed it.
   result_pipe = ::dup2(result_pipe, STDERR_FILENO + 1);
   ::close_range(STDERR_FILENO + 2, ~0U, 0);
   set_log_sink([](LogLevel, std::string_view) {});
-  auto hub = Hub::open(place.directory, place.launch);
+  auto hub = Hub::open(place.directory, place.launch, publisher);
   const bool taken = !hub && hub.error().kind == HubLock::Failure::Kind::taken;
   const char said = hub ? 'r' : taken ? 't' : 'c';
   if (::write(result_pipe, &said, 1) != 1 || !hub) ::_exit(1);
@@ -64,8 +65,8 @@ std::vector<std::string> JobPlace::files() const {
   return names;
 }
 
-HubProcess::HubProcess(const JobPlace& place) {
-  start(place);
+HubProcess::HubProcess(const JobPlace& place, const std::filesystem::path& publisher) {
+  start(place, publisher);
   wait_for_answer();
 }
 
@@ -79,14 +80,14 @@ std::vector<std::unique_ptr<HubProcess>> HubProcess::start_together(const JobPla
   return hubs;
 }
 
-void HubProcess::start(const JobPlace& place) {
+void HubProcess::start(const JobPlace& place, const std::filesystem::path& publisher) {
   int ends[2];
   if (::pipe(ends) != 0) throw std::runtime_error("no pipe");
   answer_.reset(ends[0]);
   const Descriptor result_pipe(ends[1]);
   pid_ = ::fork();
   if (pid_ < 0) throw std::runtime_error("no process");
-  if (pid_ == 0) run_hub(place, result_pipe.get());
+  if (pid_ == 0) run_hub(place, publisher, result_pipe.get());
 }
 
 void HubProcess::wait_for_answer() {

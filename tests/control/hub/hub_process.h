@@ -41,7 +41,7 @@ class HubProcess {
   enum class Opened { runs, taken, cannot };
 
   // Waits until the hub runs or has failed to start.
-  explicit HubProcess(const JobPlace& place);
+  explicit HubProcess(const JobPlace& place, const std::filesystem::path& publisher = {});
   // Starts so many hubs before it waits for the first.
   static std::vector<std::unique_ptr<HubProcess>> start_together(const JobPlace& place, int count);
   ~HubProcess();
@@ -56,7 +56,7 @@ class HubProcess {
 
  private:
   HubProcess() = default;
-  void start(const JobPlace& place);
+  void start(const JobPlace& place, const std::filesystem::path& publisher = {});
   void wait_for_answer();
 
   pid_t pid_ = -1;

@@ -26,19 +26,37 @@ std::string Rows::conflict() const {
   return "";
 }
 
+namespace {
+
+std::int64_t first_of(const Verdict& commit) {
+  return std::max(commit.effective.value, commit.plan->at.value);
+}
+
+// Of a plan that is on.
+std::int64_t times_of(const Verdict& commit) {
+  const Plan& plan = *commit.plan;
+  if (!plan.continues) return plan.collect_times;
+  std::int64_t times = plan.continues->times();
+  for (std::int64_t t = plan.continues->first().value; t < first_of(commit) && times > 0;
+       t += plan.continues->interval())
+    times -= 1;
+  return times;
+}
+
+}  // namespace
+
 bool is_collected(const Verdict& commit, Step at) {
   const Plan& plan = *commit.plan;
   if (!plan.on) return false;
-  const std::int64_t step = at.value;
-  const std::int64_t first = std::max(commit.effective.value, plan.at.value);
-  std::int64_t times = plan.collect_times;
-  if (plan.continues) {
-    const std::int64_t old = plan.continues->first().value;
-    times = plan.continues->times();
-    for (std::int64_t t = old; t < first && times > 0; t += plan.continues->interval()) times -= 1;
-  }
-  return step >= first && (step - first) % plan.step_interval == 0 &&
-         (step - first) / plan.step_interval < times;
+  const std::int64_t after = at.value - first_of(commit);
+  return after >= 0 && after % plan.step_interval == 0 && after / plan.step_interval < times_of(commit);
+}
+
+std::int64_t collected_from(const Verdict& commit, Step from) {
+  if (!commit.plan->on) return 0;
+  const std::int64_t past = std::max<std::int64_t>(0, from.value - first_of(commit));
+  const std::int64_t collected = (past + commit.plan->step_interval - 1) / commit.plan->step_interval;
+  return std::max<std::int64_t>(0, times_of(commit) - collected);
 }
 
 }  // namespace gradmon

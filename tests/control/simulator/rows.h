@@ -37,5 +37,7 @@ class Rows {
 
 // Whether a plan collects a step. Implements the definition a second time, without Schedule.
 bool is_collected(const Verdict& commit, Step step);
+// How many steps from this one on a plan collects if no other follows.
+std::int64_t collected_from(const Verdict& commit, Step from);
 
 }  // namespace gradmon

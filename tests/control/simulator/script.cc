@@ -9,10 +9,10 @@
 namespace gradmon {
 namespace {
 
-constexpr std::array<const char*, 17> kKinds{
-    "propose", "stop_trainer", "stop_agent", "stop_process", "crash",    "leave",
-    "cut_up",  "cut_down",     "reconnect",  "storm",        "costs",    "twin",
-    "evict",   "cancel",       "stop_hub",   "hub_dies",     "log_fails"};
+constexpr std::array<const char*, 18> kKinds{
+    "propose", "stop_trainer", "stop_agent", "stop_process", "crash",     "leave",
+    "cut_up",  "cut_down",     "reconnect",  "storm",        "costs",     "twin",
+    "evict",   "cancel",       "stop_hub",   "hub_dies",     "log_fails", "alert"};
 
 struct IncidentField {
   const char* name;

@@ -30,13 +30,14 @@ struct Incident {
     stop_hub,      // SIGSTOP of the coordinator, for `lasts`
     hub_dies,      // restarts after `lasts`, with its log if `keeps`
     log_fails,     // the decision log cannot be written, for `lasts`
+    alert,         // starts a capture, if the coordinator may capture
   };
 
   Kind kind = Kind::propose;
   std::int64_t at = 0;  // ms since the history began
   std::int64_t rank = -1;
   std::int64_t lasts = 0;  // ms
-  // Of a proposal.
+  // Of a proposal; of an alert: interval, times and answer of the capture's plan.
   std::int64_t on = 0;
   std::int64_t interval = 1;
   std::int64_t times = 1;

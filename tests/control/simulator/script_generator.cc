@@ -280,6 +280,24 @@ void add_lost_verdict(Script& script) {
   script.incidents.push_back(cut);
 }
 
+// Alerts among all else, mostly while a plan collects for long. Has its own dice, too.
+void add_alerts(Script& script) {
+  Dice dice(script.seed ^ 0xa1e27);
+  if (!dice.chance(300)) return;
+  for (std::int64_t count = dice.between(0, 2); count > 0; --count)
+    script.incidents.push_back(endless_plan(dice, script, dice.between(500, script.calm_from)));
+  for (std::int64_t count = dice.between(1, 12); count > 0; --count) {
+    Incident made;
+    made.kind = Kind::alert;
+    made.at = dice.between(500, script.calm_from);
+    made.rank = dice.between(0, script.world - 1);
+    made.interval = dice.chance(700) ? 1 : dice.between(2, 5);
+    made.times = dice.chance(100) ? dice.between(20, 500) : dice.between(1, 8);
+    if (dice.chance(60)) made.answer = dice.between(1, 3);
+    script.incidents.push_back(made);
+  }
+}
+
 }  // namespace
 
 Script script_of(std::uint64_t seed) {
@@ -312,6 +330,7 @@ Script script_of(std::uint64_t seed) {
   }
   add_budgets(script);
   add_lost_verdict(script);
+  add_alerts(script);
   std::stable_sort(script.incidents.begin(), script.incidents.end(),
                    [](const Incident& a, const Incident& b) { return a.at < b.at; });
   return script;

@@ -59,6 +59,8 @@ Outcome Simulation::run() {
     outcome_.commits += record.commits.size();
     for (const auto& [revision, verdict] : record.commits) {
       if (verdict.plan->cause == Cause::budget) outcome_.budgets += 1;
+      if (verdict.plan->cause != Cause::alert) continue;
+      (verdict.plan->returns_to ? outcome_.captures : outcome_.returns) += 1;
     }
   }
   outcome_.failure = failure_;
@@ -68,10 +70,17 @@ Outcome Simulation::run() {
 
 // No incident goes on any more: a last change must reach every rank. If ranks are
 // too busy for a plan that is on, the last change is an off, for which none is.
+// A job with alerts captures once more: the last change must then be in force again on every rank.
 void Simulation::run_until_settled() {
   Incident last;
   last.on = 1;
   last.times = 2;
+  Incident alert;
+  alert.times = 3;
+  const auto& incidents = script_.incidents;
+  bool captures = std::any_of(incidents.begin(), incidents.end(),
+                              [](const Incident& one) { return one.kind == Incident::Kind::alert; });
+  if (captures) last.times = 50;
   if (!hub_.alive) start_hub(true);
   propose(last);
   Instant bound = now_ + kSettlesWithin;
@@ -84,6 +93,10 @@ void Simulation::run_until_settled() {
     }
     now_ = look;
     look += kLookEvery;
+    if (captures && last.on != 0 && on_everywhere(changes_.back())) {
+      captures = false;
+      capture(alert);
+    }
     trouble = why_not_settled();
     if (trouble.empty()) return;
     if (progressing_to_end()) bound = std::max(bound, now_ + kOffSettlesWithin);

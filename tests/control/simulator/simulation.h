@@ -28,6 +28,8 @@ struct Outcome {
   std::uint64_t commits = 0;
   std::uint64_t lapses = 0;
   std::uint64_t budgets = 0;       // commits that the budget proposed
+  std::uint64_t captures = 0;      // commits that an alert proposed
+  std::uint64_t returns = 0;       // commits that bring back the plan before a capture
   std::uint64_t coordinators = 0;  // started
   std::uint64_t steps = 0;         // of all ranks
   std::uint64_t messages = 0;
@@ -61,6 +63,7 @@ class Simulation {
   void resume(Process& process);
   void propose(const Incident& incident);
   void propose_file();
+  void capture(const Incident& incident);
   PlanPtr plan_of(const Incident& incident);
   tl::expected<std::int64_t, std::string> can_carry_out(Rank rank, const Plan& plan) const;
   Process* living_process(std::int64_t rank);  // null: none
@@ -111,6 +114,7 @@ class Simulation {
   void check_sent(const Message& message);
   void check_known_decisions(const KnownDecisions& last);
   void check_decided();
+  void check_return(const EpochRecord& record, const Verdict& commit);
   void check_promise(Process& process, Step step);
   void check_wait(const Process& process);
   void check_row(Process& process, const Process::Collecting& row);
@@ -122,7 +126,9 @@ class Simulation {
   std::string why_not_settled();
   std::string changes_without_end() const;
   bool settled_but_for_busy() const;
-  bool progressing_to_end();  // some rank steps and is not past the end of the newest commit
+  bool on_everywhere(
+      const std::string& request_id);  // the newest commit is this change, in force on all ranks
+  bool progressing_to_end();           // some rank steps and is not past the end of the newest commit
   void fail(const std::string& what);
   void trace_line(const std::string& line) const;
   void trace_message(const std::string& to, const Envelope& envelope) const;
@@ -143,9 +149,10 @@ class Simulation {
   // A coupled job: how many ranks have begun the present step, and how many must.
   int ranks_in_step_ = 0;
   int coupled_ranks_ = 0;
-  PlanPtr file_;                      // the plan in the user's file; null: none so far
-  std::vector<Incident> proposals_;   // a plan's FileIdentity::mtime_ns is the index
-  std::vector<std::string> changes_;  // request ids given to the present coordinator
+  PlanPtr file_;                              // the plan in the user's file; null: none so far
+  std::vector<Incident> proposals_;           // a plan's FileIdentity::mtime_ns is the index
+  std::map<std::string, Incident> captures_;  // by Plan::config_sha256
+  std::vector<std::string> changes_;          // request ids given to the present coordinator
   struct OffAsked {
     std::string request_id;
     Ticks at;  // Hub::ticked when it was asked

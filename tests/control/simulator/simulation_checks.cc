@@ -46,7 +46,9 @@ void Simulation::check_known_decisions(const KnownDecisions& last) {
   if (!last.commit) return;
   const Verdict& commit = *last.commit;
   const auto [known, first] = record.commits.emplace(newest.value, commit);
-  if (!first) {
+  if (first) {
+    check_return(record, commit);
+  } else {
     const bool same =
         known->second.effective == commit.effective && meaning(*known->second.plan) == meaning(*commit.plan);
     // An unlogged off is forgotten if no rank has received it.
@@ -66,6 +68,34 @@ void Simulation::check_known_decisions(const KnownDecisions& last) {
     if (known_to_it && earlier.revision < newest && earlier.effective >= commit.effective)
       fail(named(newest) + " is effective before " + named(earlier.revision));
   }
+}
+
+// The end of a capture brings back the plan before it, with the steps that this plan had left. A plan that
+// was proposed again during the capture (a resync, the budget) is a capture, too.
+void Simulation::check_return(const EpochRecord& record, const Verdict& commit) {
+  if (commit.plan->cause != Cause::alert || commit.plan->returns_to) return;
+  const Verdict* first = nullptr;  // of the capture
+  const Verdict* before = nullptr;
+  for (auto at = record.commits.find(commit.revision.value);
+       at != record.commits.begin() && before == nullptr;) {
+    --at;
+    if (at->second.plan->returns_to) {
+      first = &at->second;
+    } else {
+      before = &at->second;
+    }
+  }
+  if (first == nullptr) return fail(named(commit.revision) + " returns from no capture");
+  if (before == nullptr) return;  // The capture is of an earlier epoch.
+  const Plan& was = *before->plan;
+  const Plan& is = *commit.plan;
+  const bool same = is.on && is.config_sha256 == was.config_sha256 && is.step_interval == was.step_interval &&
+                    is.file == was.file && is.max_wait == was.max_wait;
+  if (!same) fail(named(commit.revision) + " returns to another plan than that before the capture");
+  const std::int64_t left = collected_from(*before, first->effective);
+  if (const std::int64_t now = collected_from(commit, commit.effective); now != left)
+    fail(named(commit.revision) + " returns to " + std::to_string(now) + " steps, " + std::to_string(left) +
+         " were left");
 }
 
 // Every member has promised each new commit that is on, in its present incarnation.
@@ -180,6 +210,7 @@ void Simulation::check_write_back(const CoordinatorActions& actions) {
   const auto verdict = record.commits.find(revision.value);
   if (verdict == record.commits.end() && hub_.log.has_commit(revision)) return;  // Never sent: all had left.
   if (verdict == record.commits.end()) return fail(what + " is of no commit");
+  if (!verdict->second.plan->file) return fail(what + " is of a capture");
   const bool again = !record.written_back.insert(revision.value).second;
   if (again && hub_.log.failing == 0 && !hub_.log_failed) return fail(what + " comes twice");
   if (actions.write_back->file != *verdict->second.plan->file) return fail(what + " is of another file");
@@ -218,6 +249,14 @@ bool Simulation::settled_but_for_busy() const {
     if (entries[i].reason.find("is busy") != std::string::npos) return true;
   }
   return false;
+}
+
+bool Simulation::on_everywhere(const std::string& request_id) {
+  const auto& commits = epoch_record().commits;
+  if (commits.empty() || commits.rbegin()->second.plan->request_id != request_id) return false;
+  return std::all_of(newest_processes_.begin(), newest_processes_.end(), [&](const Process* process) {
+    return process == nullptr || !process->alive || process->revision == commits.rbegin()->first;
+  });
 }
 
 bool Simulation::progressing_to_end() {

@@ -20,6 +20,7 @@ void Simulation::begin_incident(const Incident& incident, std::uint32_t index) {
     trace_line(std::string("begins: ") + name_of(incident.kind) + " rank " + std::to_string(incident.rank) +
                " for " + std::to_string(incident.lasts));
   if (incident.kind == Kind::propose) return propose(incident);
+  if (incident.kind == Kind::alert) return capture(incident);
   if (incident.kind == Kind::storm) {
     lose_ = incident.lose;
     twice_ = incident.twice;
@@ -188,8 +189,26 @@ void Simulation::propose_file() {
   wake_hub(now_ + milliseconds{10});
 }
 
+// An alert has reached the coordinator, as JobService has it.
+void Simulation::capture(const Incident& incident) {
+  if (!hub_runs() || !hub_.coordinator->may_capture()) return;
+  auto richer = std::make_shared<Plan>(*hub_.coordinator->committed_plan());
+  richer->at = Step{0};
+  richer->continues.reset();
+  richer->max_overhead.reset();
+  richer->request_id.clear();
+  richer->collect_times = incident.times;
+  richer->step_interval = incident.interval;
+  richer->by = "alert " + std::to_string(captures_.size());
+  richer->config_sha256 = richer->by;
+  captures_.emplace(richer->config_sha256, incident);
+  perform(hub_.coordinator->capture(std::move(richer), now_.count()));
+  wake_hub(now_ + milliseconds{10});
+}
+
 tl::expected<std::int64_t, std::string> Simulation::can_carry_out(Rank rank, const Plan& plan) const {
-  const Incident& asked = proposals_[static_cast<std::size_t>(plan.file->mtime_ns)];
+  const Incident& asked = plan.file ? proposals_[static_cast<std::size_t>(plan.file->mtime_ns)]
+                                    : captures_.at(plan.config_sha256);
   const bool named = asked.rank == rank.value;
   if (asked.answer == 1 && named) return tl::unexpected(std::string("it cannot"));
   if (asked.answer == 2 || (asked.answer == 3 && !named)) return 0;

@@ -23,15 +23,21 @@ TEST_CASE("every plan comes into force at one step on all ranks whatever fails")
   const std::uint64_t switches = scaled(20'000, 100'000);
   std::uint64_t done = 0;
   std::uint64_t budgets = 0;
+  std::uint64_t captures = 0;
+  std::uint64_t returns = 0;
   for (std::uint64_t seed = 1; done < switches && seed <= switches; ++seed) {
     const Outcome outcome = simulate(script_of(seed));
     CAPTURE(seed, outcome.failure);
     REQUIRE(outcome.failure.empty());
     done += outcome.switches;
     budgets += outcome.budgets;
+    captures += outcome.captures;
+    returns += outcome.returns;
   }
   REQUIRE(done >= switches);
   REQUIRE(budgets > switches / 500);
+  REQUIRE(captures > switches / 100);
+  REQUIRE(returns > switches / 400);
 }
 
 TEST_CASE("the same seed gives the same history to the last message") {

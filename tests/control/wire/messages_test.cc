@@ -168,6 +168,8 @@ TEST_CASE("a Progress is decoded with all its fields") {
   progress.targets = {24, 3, 1};
   progress.skipped = {5, Step{11}};
   progress.alerts = 77;
+  progress.flight_written = 78;
+  progress.flight_lost = 79;
   const Progress back = round_trip<Progress>(progress);
   CHECK(back.number == 41);
   CHECK(back.step == Step{12});
@@ -188,6 +190,8 @@ TEST_CASE("a Progress is decoded with all its fields") {
   CHECK((back.targets.watched == 24 && back.targets.silent == 3 && back.targets.unmatched == 1));
   CHECK((back.skipped.count == 5 && back.skipped.last == Step{11}));
   CHECK(back.alerts == 77);
+  CHECK(back.flight_written == 78);
+  CHECK(back.flight_lost == 79);
 }
 
 TEST_CASE("an alert report is decoded with all its fields and within its bounds") {

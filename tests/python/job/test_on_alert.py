@@ -37,7 +37,6 @@ class Training:
         while not condition():
             assert time.monotonic() < end
             self.step()
-            time.sleep(0.001)
 
     def ask(self, command: str) -> Any:
         program = Path(os.environ["GRADMON_BIN"]) / "gradmonctl"

@@ -1,6 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
 """Several models and optimizers in one loop."""
-import time
 from pathlib import Path
 from typing import Any
 
@@ -330,9 +329,7 @@ def test_status_and_metrics_print_their_fields(tmp_path: Path) -> None:
         model, optimizer
     ) as monitor:
         jobs.train(model, optimizer, 2)
-        until = time.monotonic() + 60
-        while not monitor.status().ranks and time.monotonic() < until:
-            time.sleep(0.02)
+        assert jobs.eventually(lambda: bool(monitor.status().ranks))
         assert repr(monitor.status()).startswith("Status(mode='static', state='on', ")
         assert "ranks=[RankStatus(rank=0, host=" in repr(monitor.status())
         metric = repr(monitor.metrics()[0])

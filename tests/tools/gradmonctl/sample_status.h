@@ -44,6 +44,7 @@ inline Status sample_status() {
   status.name = "train.py";
   status.started = kSampleTime;
   status.output_dir = "/home/me/monitor_output";
+  status.alerts_endpoint = "ipc:///run/user/1000/gradmon/launch-1/pub.sock";
   status.config_path = "/home/me/monitor_config.json";
   status.config_sha256 = "e3b0c44298fc1c149afbf4c8996fb92427ae41e4649b934ca495991b7852b855";
   for (int number = 0; number < 4; ++number) status.ranks.push_back(sample_rank(number));
@@ -66,6 +67,8 @@ inline Status troubled_status() {
   status.ranks[1].targets = {24, 3, 1};
   status.ranks[1].alerts = 20;
   status.ranks[1].listed_alerts = 16;
+  status.ranks[1].flight_written = 1'200;
+  status.ranks[1].flight_lost = 30;
   status.ranks[2].host = "evil\x1b[31m\nhost";
   status.ranks[2].error = "disk full: /scratch\x07";
   status.ranks[2].revision = status.ranks[2].accepted = Revision{6};

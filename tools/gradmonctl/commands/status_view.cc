@@ -151,6 +151,13 @@ std::string alerts_text(const std::string& rank, const RankStatus& status) {
   return text + " (gradmonctl alerts)\n";
 }
 
+std::string flight_text(const std::string& rank, const RankStatus& status) {
+  if (status.flight_written == 0 && status.flight_lost == 0) return "";
+  std::string text = rank + ": flight recorder: " + std::to_string(status.flight_written) + " rows written";
+  if (status.flight_lost > 0) text += ", " + std::to_string(status.flight_lost) + " lost";
+  return text + '\n';
+}
+
 std::string reason_of(const RankStatus& rank) {
   return rank.error.empty() ? "" : ": " + printable_lines(rank.error, "; ");
 }
@@ -162,6 +169,7 @@ std::string troubles(const Status& status) {
     if (rank.state == "dropped") text += name + " was dropped" + reason_of(rank) + '\n';
     text += targets_trouble(name, rank.targets);
     text += alerts_text(name, rank);
+    text += flight_text(name, rank);
     const bool runs = is_counted(rank) && rank.state != "absent";
     if (runs && rank.last_stepped_ms >= kStalledMs) {
       text += name + " has not stepped for " + span_text(rank.last_stepped_ms) + '\n';
@@ -211,6 +219,7 @@ OrderedJson json_of(const RankStatus& rank) {
         {"silent", rank.targets.silent},
         {"without_match", rank.targets.unmatched}}},
       {"alerts", {{"raised", rank.alerts}, {"listed", rank.listed_alerts}}},
+      {"flight", {{"written", rank.flight_written}, {"lost", rank.flight_lost}}},
       {"error", text_or_null(rank.error)}};
 }
 
@@ -264,6 +273,7 @@ std::string status_json(const Status& status, JsonLayout layout) {
       {"output_dir", text_or_null(status.output_dir)},
       {"config_path", text_or_null(status.config_path)},
       {"config_sha256", text_or_null(status.config_sha256)},
+      {"alerts_endpoint", text_or_null(status.alerts_endpoint)},
       {"last_error", status.last_error ? json_of(*status.last_error) : OrderedJson(nullptr)},
       {"warnings", status.warnings},
       {"ranks", std::move(ranks)}};

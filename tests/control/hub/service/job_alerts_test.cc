@@ -38,6 +38,8 @@ TEST_CASE("the job lists the alerts of all ranks and counts those that are not l
   CHECK(all.alerts[2].rank == Rank{1});
   CHECK(all.alerts[0].number > 1'600'000'000'000);  // above the numbers of an earlier hub
   CHECK(all.raised_alerts == 43);
+  REQUIRE(job.published.size() == 3);
+  CHECK(job.published[2].number == all.alerts[2].number);
   CHECK(job.status().ranks[0].listed_alerts == 2);
   Command of_one = ServedJob::command(CommandVerb::alerts, "one");
   of_one.rank = 1;

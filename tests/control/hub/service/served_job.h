@@ -32,7 +32,7 @@ class SimulatedRank {
 
   std::vector<std::int64_t> collected;
   std::map<std::int64_t, std::string> config_of;  // of each collected step, the config in force
-  bool trainer_hangs = false;  // the trainer does not end its current step
+  bool trainer_hangs = false;                     // the trainer does not end its current step
 
   void start(Ticks now) {
     gate_.hold(Step{1}, Ticks{2'000});
@@ -109,6 +109,7 @@ struct ServedJob {
   std::vector<Answer> answers;
   std::vector<std::string> log_lines;
   std::vector<Envelope> to_ranks;
+  std::vector<RankAlert> published;
   std::vector<std::unique_ptr<SimulatedRank>> ranks;
   bool started = false;
   std::unique_ptr<JobService> service;
@@ -139,7 +140,10 @@ struct ServedJob {
                  [this](const std::string& peer, const Command& command, const CommandReply& reply) {
                    answers.push_back({peer, command.request_id, reply});
                  },
-                 [this](LogLevel, const std::string& text) { log_lines.push_back(text); }});
+                 [this](LogLevel, const std::string& text) { log_lines.push_back(text); },
+                 [this](const std::vector<RankAlert>& alerts) {
+                   published.insert(published.end(), alerts.begin(), alerts.end());
+                 }});
     for (int rank = 0; rank < present; ++rank) {
       ranks.push_back(std::make_unique<SimulatedRank>(
           rank, world, job.launch_id, [this](const Envelope& envelope) { service->on_message(envelope); }));

@@ -1,0 +1,101 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "control/hub/service/alert_file.h"
+
+#include <fcntl.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+#include <cerrno>
+#include <cstdio>
+#include <cstring>
+#include <nlohmann/json.hpp>
+#include <optional>
+#include <sstream>
+#include <utility>
+
+#include "control/alerts/alert_json.h"
+#include "control/files/checked_file.h"
+#include "control/files/descriptor.h"
+#include "control/files/durable_file.h"
+#include "control/files/make_directories.h"
+
+namespace gradmon {
+namespace {
+
+namespace fs = std::filesystem;
+using Json = nlohmann::ordered_json;
+
+fs::path older(const fs::path& path) { return path.string() + ".1"; }
+
+std::string line_of(const AlertHistory::Kept& kept) {
+  Json json = json_of(kept.alert);
+  json["process_id"] = kept.process_id;
+  return json.dump(-1, ' ', false, Json::error_handler_t::replace) + "\n";
+}
+
+std::optional<AlertHistory::Kept> kept_in(const std::string& line) {
+  try {
+    const auto json = nlohmann::json::parse(line);
+    auto alert = alert_from(json);
+    if (!alert) return {};
+    return AlertHistory::Kept{std::move(*alert), json.value("process_id", "")};
+  } catch (const nlohmann::json::exception&) {
+    return {};
+  }
+}
+
+std::string objection(const struct stat& found) {
+  const bool fine =
+      S_ISREG(found.st_mode) && found.st_uid == geteuid() && found.st_size <= 2 * kMostAlertFileBytes;
+  return fine ? "" : "expected a regular file of this user";
+}
+
+// Not valid: errno says why.
+Descriptor open_to_append(const fs::path& path, struct stat& found) {
+  Descriptor file(
+      ::open(path.c_str(), O_RDWR | O_CREAT | O_APPEND | O_NOFOLLOW | O_NONBLOCK | O_CLOEXEC, 0640));
+  if (file.valid() &&
+      (::fstat(file.get(), &found) != 0 || !S_ISREG(found.st_mode) || found.st_uid != geteuid())) {
+    errno = EPERM;
+    file.reset();
+  }
+  return file;
+}
+
+bool ends_within_a_line(const Descriptor& file, const struct stat& found) {
+  char last = '\n';
+  return found.st_size > 0 && ::pread(file.get(), &last, 1, found.st_size - 1) == 1 && last != '\n';
+}
+
+}  // namespace
+
+tl::expected<void, std::string> append_alerts(const fs::path& path,
+                                              const std::vector<AlertHistory::Kept>& alerts,
+                                              std::int64_t most_bytes) {
+  std::string lines;
+  for (const AlertHistory::Kept& kept : alerts) lines += line_of(kept);
+  if (auto made = make_directories(path.parent_path()); !made) return made;
+  struct stat found {};
+  Descriptor file = open_to_append(path, found);
+  const bool full = file.valid() && found.st_size > 0 &&
+                    found.st_size + static_cast<std::int64_t>(lines.size()) > most_bytes;
+  if (full && std::rename(path.c_str(), older(path).c_str()) == 0) file = open_to_append(path, found);
+  if (file.valid() && ends_within_a_line(file, found)) lines.insert(0, "\n");
+  if (file.valid() && write_all(file.get(), lines) && file.close()) return {};
+  return tl::unexpected(path.string() + ": " + std::strerror(errno));
+}
+
+std::vector<AlertHistory::Kept> read_alerts(const fs::path& path) {
+  std::vector<AlertHistory::Kept> all;
+  for (const fs::path& file : {older(path), path}) {
+    const auto text = read_checked_file(file, O_NOFOLLOW, objection);
+    if (!text) continue;
+    std::istringstream lines(*text);
+    for (std::string line; std::getline(lines, line);) {
+      if (auto kept = kept_in(line)) all.push_back(std::move(*kept));
+    }
+  }
+  return all;
+}
+
+}  // namespace gradmon

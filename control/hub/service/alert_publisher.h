@@ -1,0 +1,71 @@
+// SPDX-License-Identifier: Apache-2.0
+// The alerts of a job on a ZeroMQ PUB socket (writers/alerts/ALERTS.md). Subscribers could make the process
+// that serves them run out of memory or descriptors. So a process of its own serves them, the publisher,
+// which is the hub's program again: when it dies, the hub starts it anew and nothing else is touched.
+#pragma once
+
+#include <sys/types.h>
+
+#include <chrono>
+#include <cstdint>
+#include <filesystem>
+#include <optional>
+#include <string>
+#include <utility>
+#include <vector>
+
+#include "control/alerts/alert_report.h"
+#include "control/files/descriptor.h"
+
+namespace gradmon {
+
+// The hub's end: starts the publisher and hands it the alerts. Never waits. The lead hub's thread only.
+class AlertPublisher {
+ public:
+  using Clock = std::chrono::steady_clock;
+
+  static constexpr char kArgument[] = "--publish-alerts";
+  static constexpr std::chrono::seconds kRestartAfter{3};
+
+  struct Settings {
+    std::filesystem::path program;  // of the publisher; empty: alerts are not published
+    std::filesystem::path socket;   // in a directory that only this user may enter
+  };
+
+  explicit AlertPublisher(Settings settings) : settings_(std::move(settings)) {}
+  // Ends the publisher, which first sends what it was handed.
+  ~AlertPublisher() { close(); }
+  AlertPublisher(const AlertPublisher&) = delete;
+  AlertPublisher& operator=(const AlertPublisher&) = delete;
+
+  // Alerts that the publisher does not take at once are dropped and counted.
+  void publish(const std::vector<RankAlert>& alerts);
+  // Starts the publisher if it does not run or its socket was removed. Call it about once a second.
+  void tend(Clock::time_point now);
+  void close();
+
+  // "ipc://PATH", or "" while no publisher runs.
+  std::string endpoint() const;
+  // Lines for the status: alerts that were dropped, and why no publisher runs.
+  std::vector<std::string> warnings() const;
+
+ private:
+  void start();
+  void reap();
+  void stop();
+
+  const Settings settings_;
+  Descriptor alerts_;  // to the publisher's standard input
+  pid_t publisher_ = -1;
+  std::optional<Clock::time_point> started_;  // last
+  std::string trouble_;                       // why none runs; "" if one does
+  std::uint64_t dropped_ = 0;
+};
+
+// The publisher: sends each alert that comes from the descriptor to the subscribers of `socket`, until the
+// other end is closed. Bounds this process's memory (128 MiB) and descriptors (256), unless `bounds` is none.
+// Returns the exit status.
+enum class ProcessBounds { set, none };
+int publish_alerts(int from, const std::filesystem::path& socket, ProcessBounds bounds);
+
+}  // namespace gradmon

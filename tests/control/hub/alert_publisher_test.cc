@@ -1,0 +1,205 @@
+// SPDX-License-Identifier: Apache-2.0
+// A whole hub with its publisher, and subscribers of its alerts, honest, stuck and hostile.
+#include "control/hub/service/alert_publisher.h"
+
+#include <signal.h>
+#include <sys/stat.h>
+
+#include <chrono>
+#include <cmath>
+#include <optional>
+#include <string>
+#include <zmq.hpp>
+
+#include "control/alerts/alert_json.h"
+#include "control/debian_version.h"
+#include "control/hub/transport/publish_socket.h"
+#include "tests/control/hub/hub_process.h"
+#include GRADMON_CATCH_HEADER
+
+namespace gradmon {
+namespace {
+
+using std::chrono::milliseconds;
+
+struct Published {
+  std::string rule;
+  std::string text;
+};
+
+class Subscriber {
+ public:
+  Subscriber(const JobPlace& place, const std::string& rule) {
+    socket_.set(zmq::sockopt::linger, 0);
+    socket_.set(zmq::sockopt::subscribe, rule);
+    socket_.connect("ipc://" + place.directory.alerts().string());
+  }
+  std::optional<Published> next(milliseconds at_most) {
+    socket_.set(zmq::sockopt::rcvtimeo, static_cast<int>(at_most.count()));
+    zmq::message_t rule, text;
+    if (!socket_.recv(rule) || !rule.more() || !socket_.recv(text) || text.more()) return {};
+    return Published{rule.to_string(), text.to_string()};
+  }
+
+ private:
+  zmq::context_t context_{1};
+  zmq::socket_t socket_{context_, zmq::socket_type::sub};
+};
+
+// A job with one rank, and a client of its hub.
+struct PublishingJob {
+  const JobPlace place;
+  const HubProcess hub{place, GRADMON_HUB_PROGRAM};
+  HubPeer rank{place}, client{place};
+
+  PublishingJob() { rank.join(place, 0, 1); }
+
+  void raise(const std::string& rule, std::size_t alerts = 1) {
+    AlertReport report;
+    report.alerts.resize(alerts);
+    for (RankAlert& alert : report.alerts) {
+      alert.rule = rule;
+      alert.value = std::nan("");
+      alert.message = std::string(900, 'm') + "\"\n\xff";
+    }
+    rank.say(0, report);
+  }
+  // A subscription takes a moment: raises alerts until one arrives, and returns the last of them.
+  std::optional<Published> first_of(Subscriber& subscriber, const std::string& rule) {
+    std::optional<Published> found;
+    static_cast<void>(eventually(
+        [&] {
+          raise(rule);
+          found = subscriber.next(milliseconds{20});
+          return found.has_value();
+        },
+        milliseconds{20'000}));
+    while (auto more = found ? subscriber.next(milliseconds{200}) : std::nullopt) found = more;
+    return found;
+  }
+  // When the publisher's socket was bound, in ns; 0: there is none.
+  std::int64_t bound_at() const {
+    struct stat found {};
+    if (::lstat(place.directory.alerts().c_str(), &found) != 0) return 0;
+    return found.st_ctim.tv_sec * 1'000'000'000 + found.st_ctim.tv_nsec;
+  }
+};
+
+TEST_CASE("a subscriber gets the alerts of the rule that it asks for, as gradmonctl prints them") {
+  PublishingJob job;
+  CHECK(job.client.status().alerts_endpoint == "ipc://" + job.place.directory.alerts().string());
+  Subscriber spikes(job.place, "AnomalySpike");
+  Subscriber all(job.place, "");
+  REQUIRE(job.first_of(spikes, "AnomalySpike"));
+  REQUIRE(job.first_of(all, "AnomalySpike"));
+  while (spikes.next(milliseconds{200})) continue;
+  job.raise("AnomalyNan");
+  job.raise("AnomalySpike");
+  const auto other = all.next(milliseconds{10'000});
+  REQUIRE(other);
+  CHECK(other->rule == "AnomalyNan");
+  const auto spike = spikes.next(milliseconds{10'000});
+  REQUIRE(spike);
+  CHECK(spike->rule == "AnomalySpike");
+  const RankAlert listed = job.client.ask(CommandVerb::alerts).alerts.back();
+  CHECK(spike->text ==
+        json_of(listed).dump(-1, ' ', false, nlohmann::ordered_json::error_handler_t::replace));
+  CHECK(nlohmann::json::parse(spike->text)["value"] == "nan");
+}
+
+TEST_CASE("a subscriber that reads nothing costs another one no alert") {
+  PublishingJob job;
+  const Subscriber stuck(job.place, "");
+  Subscriber reading(job.place, "");
+  REQUIRE(job.first_of(reading, "AnomalyNan"));
+  constexpr std::size_t at_once = 16;
+  constexpr std::size_t alerts = 3 * PublishSocket::kMostWaiting;
+  for (std::size_t sent = 0; sent < alerts; sent += at_once) {
+    job.raise("AnomalyNan", at_once);
+    for (std::size_t i = 0; i < at_once; ++i) REQUIRE(reading.next(milliseconds{10'000}));
+  }
+  CHECK(job.client.status().warnings.empty());
+}
+
+TEST_CASE("a subscriber that asks for topics without end harms neither the hub nor its alerts") {
+  PublishingJob job;
+  REQUIRE(eventually([&] { return job.bound_at() != 0; }));
+  const std::int64_t before = job.bound_at();
+  zmq::context_t context(1);
+  zmq::socket_t greedy(context, zmq::socket_type::sub);
+  greedy.set(zmq::sockopt::linger, 0);
+  greedy.set(zmq::sockopt::sndhwm, 0);
+  greedy.connect("ipc://" + job.place.directory.alerts().string());
+  for (int i = 0; i < 20'000; ++i) {
+    std::string topic = std::to_string(i);
+    topic.resize(400, 't');
+    greedy.set(zmq::sockopt::subscribe, topic);
+    if (i % 1'000 == 0) CHECK(job.client.ask(CommandVerb::alerts).outcome == CommandOutcome::done);
+  }
+#ifndef GRADMON_UNBOUNDED_MEMORY
+  CHECK(eventually([&] { return job.bound_at() > before; }, milliseconds{10'000}));
+#else
+  static_cast<void>(before);
+#endif
+  greedy.close();
+  Subscriber honest(job.place, "AnomalyNan");
+  CHECK(job.first_of(honest, "AnomalyNan"));
+  job.rank.say(0, Progress{});
+  CHECK(job.rank.hear<ProgressAck>());
+}
+
+TEST_CASE("a subscriber's message beyond the bound ends its own connection alone") {
+  PublishingJob job;
+  Subscriber honest(job.place, "");
+  REQUIRE(job.first_of(honest, "AnomalyNan"));
+  const std::int64_t before = job.bound_at();
+  Subscriber hostile(job.place, std::string(8 * PublishSocket::kMostBytesIn, 't'));
+  for (int i = 0; i < 20; ++i) {
+    job.raise("AnomalyNan");
+    REQUIRE(honest.next(milliseconds{10'000}));
+  }
+  CHECK(job.bound_at() == before);
+}
+
+TEST_CASE("the publisher's socket is made again when it was removed, and goes with the job") {
+  std::filesystem::path socket;
+  {
+    PublishingJob job;
+    socket = job.place.directory.alerts();
+    REQUIRE(eventually([&] { return std::filesystem::exists(socket); }));
+    std::filesystem::remove(socket);
+    REQUIRE(eventually([&] { return std::filesystem::exists(socket); }, milliseconds{20'000}));
+    Subscriber subscriber(job.place, "");
+    CHECK(job.first_of(subscriber, "AnomalyNan"));
+    job.hub.kill(SIGKILL);
+    CHECK(eventually([&] { return !std::filesystem::exists(socket); }));
+  }
+}
+
+TEST_CASE("a publisher that does not start is named in the warnings, with the alerts that it missed") {
+  const JobPlace place;
+  AlertPublisher publisher({"/bin/false", place.directory.alerts()});
+  CHECK(publisher.endpoint().empty());
+  CHECK(publisher.warnings().empty());
+  auto now = AlertPublisher::Clock::time_point{} + std::chrono::hours(1);
+  publisher.tend(now);
+  REQUIRE(eventually([&] {
+    publisher.tend(now);
+    return !publisher.warnings().empty();
+  }));
+  CHECK(publisher.warnings().front() == "alerts are not published: the publisher exited with status 1");
+  CHECK(publisher.endpoint().empty());
+  publisher.publish({RankAlert{}, RankAlert{}});
+  CHECK(publisher.warnings().back() == "2 alerts were not published (gradmonctl alerts lists them)");
+}
+
+TEST_CASE("a hub without a publisher's program publishes nothing and says so in no warning") {
+  AlertPublisher publisher({{}, "/nowhere"});
+  publisher.tend(AlertPublisher::Clock::now());
+  publisher.publish({RankAlert{}});
+  CHECK(publisher.endpoint().empty());
+  CHECK(publisher.warnings().empty());
+}
+
+}  // namespace
+}  // namespace gradmon
