@@ -145,6 +145,23 @@ TEST_CASE("killed or refused a call, a conversion leaves the earlier output or t
   }
 }
 
+TEST_CASE("a file system that knows only the plain rename gets whole outputs, new and replaced") {
+  for (const std::string command : kCommands) {
+    const Input job(command);
+    for (const bool earlier : {false, true}) {
+      if (earlier && command == "merge") continue;  // It replaces nothing.
+      const TemporaryDirectory place;
+      if (earlier) make_earlier_output(command, place.path());
+      Attempt attempt(job, command, place.path(), "renameat2:1+ EINVAL");
+      CAPTURE(command, earlier);
+      REQUIRE(attempt.process().wait() == State::exited);
+      CHECK(attempt.process().exit_code() == 0);
+      CHECK(whole(command, place / "x") == true);
+      CHECK(unfinished_in(place.path()) == 0);
+    }
+  }
+}
+
 TEST_CASE("killed before any of its calls, a conversion leaves nothing or the whole and can be made again") {
   for (const std::string command : kCommands) {
     const Input job(command);
