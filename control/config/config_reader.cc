@@ -7,6 +7,7 @@
 #include <cmath>
 
 #include "control/config/config_schema.h"
+#include "control/config/time_stamp.h"
 
 namespace gradmon {
 namespace {
@@ -129,7 +130,8 @@ class Reader {
   void read(std::uint32_t at, const Constraint& wanted, std::vector<std::string>& out) {
     const bool patterns = wanted.rule == Rule::patterns;
     const bool too_many = patterns && node(at).children > kMaxPatterns;
-    const bool odd = wanted.rule == Rule::zero_or_two && node(at).children != 0 && node(at).children != 2;
+    const bool times = wanted.rule == Rule::zero_or_two;
+    const bool odd = times && node(at).children != 0 && node(at).children != 2;
     const bool command = wanted.rule == Rule::command;
     const bool too_long = command && node(at).children > kMaxArguments;
     if (too_many || odd || too_long) return add_error(at, wanted.expected);
@@ -138,6 +140,7 @@ class Reader {
       std::string value;
       if (!read_whole(item, Constraint{"a string"}, value)) return;
       if (patterns && !check_pattern(item, value)) return;
+      if (times && !seconds_of(value)) return add_error(item, "a time stamp such as \"Dec03_21-34-40\"");
       if (command && item == at + 1 && value.rfind('/', 0) != 0) return add_error(item, "an absolute path");
       if (command && value.find('\0') != std::string::npos) return add_error(item, "a string without NUL");
       out.push_back(value);

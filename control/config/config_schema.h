@@ -39,7 +39,7 @@ enum class Rule : std::uint8_t {
   range,          // integers: low <= x <= high; numbers: low < x <= high
   inclusive_low,  // numbers: low <= x <= high
   patterns,       // strings that are valid RE2 patterns
-  zero_or_two,    // a list of zero or two strings
+  zero_or_two,    // a list of zero or two time stamps
   command         // a list of at most kMaxArguments strings without NUL; the first is an absolute path
 };
 

@@ -10,6 +10,12 @@ namespace {
 
 using Json = nlohmann::ordered_json;
 
+// What seconds_of() reads.
+constexpr const char* kTimeStamp =
+    "^(Jan|Feb|Mar|Apr|May|Jun|Jul|Aug|Sep|Oct|Nov|Dec)(0[1-9]|[12][0-9]|3[01])_([01][0-9]|2[0-3])-[0-5][0-9]"
+    "-"
+    "([0-5][0-9]|60)$";
+
 template <typename Part>
 Json schema_of_part();
 
@@ -55,6 +61,7 @@ Json schema(FieldTag<std::vector<std::string>>, const Constraint& bounds) {
     list["items"]["maxLength"] = kMaxPatternBytes;
     list["maxItems"] = kMaxPatterns;
   } else if (bounds.rule == Rule::zero_or_two) {
+    list["items"]["pattern"] = kTimeStamp;
     list["anyOf"] = Json::array({{{"maxItems", 0}}, {{"minItems", 2}, {"maxItems", 2}}});
   } else if (bounds.rule == Rule::command) {
     list["items"] = Json::array({{{"type", "string"}, {"pattern", "^/[^\\x00]*$"}}});

@@ -5,7 +5,6 @@
 #include <filesystem>
 #include <optional>
 #include <string>
-#include <string_view>
 #include <tl/expected.hpp>
 
 #include "control/step.h"
@@ -19,13 +18,16 @@ struct TimeSpan {
   std::string last;
 };
 
-// Seconds from the begin of the year, with 31 days in each month. Nothing for any other text. Pure.
-std::optional<long> seconds_of(std::string_view time);
+struct EarlierDirectory {
+  std::filesystem::path path;
+  bool is_there = false;
+};
 
-// The newest directory `{time}-rank{R}-{8 hex}` of that rank in the span; nothing if there is none. Of
-// several with the same time, the one that was changed last. The error says what is wrong with the span. Not
-// on the training thread: reads the directory.
-tl::expected<std::optional<std::filesystem::path>, std::string> find_earlier_directory(
+// The newest directory `{time}-rank{R}-{8 hex}` of that rank in the span. If the rank has none there: the one
+// that it would have in the newest run of any rank, so that all ranks of the restarted job are one run to a
+// reader. Nothing if no rank has one. Of several with the same time, the one that was changed last. The error
+// says what is wrong with the span. Not on the training thread: reads the directory.
+tl::expected<std::optional<EarlierDirectory>, std::string> find_earlier_directory(
     const std::filesystem::path& output_dir, Rank rank, const TimeSpan& span);
 
 }  // namespace gradmon

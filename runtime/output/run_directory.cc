@@ -72,16 +72,16 @@ std::optional<fs::path> RunDirectory::earlier_directory() const {
   }
   if (!span) return std::nullopt;
   const auto found = find_earlier_directory(output_dir_, rank_, *span);
-  if (found && *found) {
-    log_info("append_output: rank " + std::to_string(rank_.value) + " goes on in " + (*found)->string());
-    return *found;
+  if (found && *found && (*found)->is_there) {
+    log_info("append_output: rank " + std::to_string(rank_.value) + " goes on in " + (*found)->path.string());
+    return (*found)->path;
   }
   log_warn("append_output: " +
            (found ? "no directory of rank " + std::to_string(rank_.value) + " in " + output_dir_.string() +
                         " from " + span->first + " to " + span->last
                   : found.error()) +
-           "; making a new one");
-  return std::nullopt;
+           "; making " + (found && *found ? (*found)->path.string() : "a new one"));
+  return found && *found ? std::optional((*found)->path) : std::nullopt;
 }
 
 JobIdentity RunDirectory::identity(std::chrono::milliseconds at_most) const {

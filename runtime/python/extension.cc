@@ -17,6 +17,7 @@
 #include <vector>
 
 #include "control/log.h"
+#include "control/vocabulary.h"
 #include "runtime/job/environment.h"
 #include "runtime/job/launch_id.h"
 #include "runtime/monitor_binding.h"
@@ -371,6 +372,9 @@ void define_status(py::module_& m) {
 PYBIND11_MODULE(_gradmon, m) {
   using namespace gradmon;
   m.attr("version") = GRADMON_VERSION;
+  const auto histograms = kKindNames.begin() + kRecordKinds;
+  m.attr("record_kinds") = std::vector<std::string>(kKindNames.begin(), histograms);
+  m.attr("histogram_kinds") = std::vector<std::string>(histograms, kKindNames.end());
   m.attr("COLLECTS") = static_cast<int>(kCollects);
   m.attr("WATCHES_FORWARDS") = static_cast<int>(kWatchesForwards);
   m.attr("CHECK_MODELS") = static_cast<int>(kCheckModels);

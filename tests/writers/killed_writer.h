@@ -5,16 +5,19 @@
 #include <sys/wait.h>
 #include <unistd.h>
 
+#include <chrono>
 #include <cstdint>
 #include <cstdlib>
 #include <functional>
 #include <string>
+#include <thread>
 
 namespace gradmon {
 
-// Forks a process that calls `write(step)` for the steps 0, 1, 2, … and kills it once so many steps are
-// written. False: the process could not be started, or `write` returned false.
-inline bool kill_after(int steps, const std::function<bool(std::int64_t step)>& write) {
+// Forks a process that calls `write(step)` for the steps 0, 1, 2, … and kills it `later` than so many steps
+// are written. False: the process could not be started, or `write` returned false.
+inline bool kill_after(int steps, std::chrono::microseconds later,
+                       const std::function<bool(std::int64_t step)>& write) {
   int pipe[2];
   if (::pipe(pipe) != 0) return false;
   const pid_t child = ::fork();
@@ -29,6 +32,7 @@ inline bool kill_after(int steps, const std::function<bool(std::int64_t step)>& 
   char byte = 0;
   int written = 0;
   while (written < steps && ::read(pipe[0], &byte, 1) == 1) ++written;
+  std::this_thread::sleep_for(later);  // Any moment will do: what a test promises holds at all of them.
   ::kill(child, SIGKILL);
   int status = 0;
   ::waitpid(child, &status, 0);

@@ -4,6 +4,8 @@ from typing import Any, Optional, Sequence, Union
 import torch
 
 version: str
+record_kinds: list[str]  # prefixes of files, in the order of a step
+histogram_kinds: list[str]  # only event files hold them
 COLLECTS: int
 WATCHES_FORWARDS: int
 MAY_END: int

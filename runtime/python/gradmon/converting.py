@@ -23,18 +23,11 @@ def csv2tensorboard_by_step(
 
     Parameters
     ----------
-    monitor_path : str
-        The job's output directory. ``~`` is the home directory.
-    time_start, time_end : str, optional
-        Earliest and latest time in the names of the ranks' directories, both included:
-        ``"Dec03_21-34-40"``. Default: no limit.
-    process_num : int
-        So many threads convert at a time, 1 to 128.
-    data_type_list : list of str, optional
-        Prefixes of the files to convert: ``["param_origin"]``. Default: all.
+    monitor_path, time_start, time_end, process_num, data_type_list
+        What is converted, as in `CSV2DBConfig`.
     output_dirpath : str, optional
-        Where the files go: ``rank{R}/{prefix}/events…``. Default: ``{time}_csv2tensorboard_by_step`` in
-        `monitor_path`.
+        Where the files go: ``rank{R}/{prefix}/events…``. Those of an earlier conversion are replaced.
+        Default: ``{time}_csv2tensorboard_by_step`` in `monitor_path`.
 
     Raises
     ------
@@ -73,13 +66,15 @@ class CSV2DBConfig:
     monitor_path : str
         The job's output directory. ``~`` is the home directory.
     time_start, time_end : str, optional
-        Earliest and latest time in the names of the ranks' directories, both included. Default: no limit.
+        Earliest and latest time in the names of the ranks' directories, both included:
+        ``"Dec03_21-34-40"``. Default: no limit.
     process_num : int
         So many threads convert at a time, 1 to 128.
     data_type_list : list of str, optional
-        Prefixes of the files to convert. Default: all.
+        Prefixes of the files to convert: ``["param_origin"]``. Default: all.
     output_dirpath : str, optional
-        The directory of ``monitor_metrics.db``. Default: ``{time}_csv2db`` in `monitor_path`.
+        The directory of ``monitor_metrics.db``. One of an earlier conversion is replaced. Default:
+        ``{time}_csv2db`` in `monitor_path`.
     step_partition : int
         Steps of one table, 10 to 10,000,000.
 
@@ -107,12 +102,8 @@ def csv2db(config: CSV2DBConfig) -> None:
 
     Raises
     ------
-    ValueError
-        If an argument is wrong.
-    RuntimeError
-        If the conversion fails. The message is that of gradmonctl.
-    FileNotFoundError
-        If the program gradmonctl is neither beside this package nor on PATH.
+    ValueError, RuntimeError, FileNotFoundError
+        As csv2tensorboard_by_step().
 
     Notes
     -----

@@ -5,6 +5,7 @@ import re
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Collection, Optional, Union
 
+from gradmon import _gradmon
 from gradmon.forms import csv_files, databases, event_files
 from gradmon.forms.rows import COLUMNS, PLACE, Choice, RankDirectory
 
@@ -28,36 +29,31 @@ def load(
     names: Optional[Names] = None,
     form: Optional[str] = None,
 ) -> "pandas.DataFrame":
-    """Reads the rows of a job into one table, with one value per row.
-
-    Reads only the files that can have the wanted rows.
+    """Reads the rows of a job into one table, with one value per row. Reads only the files that it needs.
 
     Parameters
     ----------
     path : str or path-like
-        The job's output directory, or the directory of one rank in it. Also a database that
-        ``gradmonctl convert csv2db`` has made, or its directory, and the directory that ``csv2tb`` has
-        made.
+        The job's output directory, or the directory of one rank in it. Also what ``gradmonctl convert`` has
+        made: a database or its directory, or the directory of event files.
     run : str, optional
         The 8 hex digits of one run. Default: the run written to last.
     kind : str or collection of str, optional
-        Prefixes of the files: "grad_reduced". Default: all.
-    steps : int or collection of int, optional
-        Step numbers, for example ``range(1000, 2000)``. Default: all.
-    ranks : int or collection of int, optional
-        Default: all.
+        Prefixes of the files: "grad_reduced"; "update", "ratio" for histograms. Default: all.
+    steps, ranks : int or collection of int, optional
+        Step numbers, for example ``range(1000, 2000)``, and ranks. Default: all.
     names : str, collection of str or compiled pattern, optional
         Names as in the files, or a pattern that is searched in them. Default: all.
     form : {"csv", "sqlite", "tensorboard"}, optional
         What is read: the CSV files, ``monitor_metrics.db`` or the event files of the ranks. Default: the
-        first of these that a rank has.
+        first of these that a rank has; the event files for histograms alone.
 
     Returns
     -------
     pandas.DataFrame
         Columns rank, step, micro_step (missing where a row is of the whole step), kind, name, op
-        (the CSV column: norm, mg_direction, ...), value and vpp_stage. A value is NaN where NaN was
-        measured; a value that was not measured has no row. Sorted by step, then as written; in a
+        (the CSV column: norm, mg_direction, ...; bin_0 to bin_29), value and vpp_stage. A value is NaN where
+        NaN was measured; a value that was not measured has no row. Sorted by step, then as written; in a
         database, within a step, by kind and target. The table is alike for every form.
 
     Raises
@@ -70,11 +66,9 @@ def load(
 
     Notes
     -----
-    Needs pandas; event files need no TensorBoard. A last line or event that is still being written is
-    left out. CSV files have the values as rounded to ``ndigits``, a database has them exactly, event
-    files have the nearest float32. A database does not say whether ``grad_unreduced`` is of micro steps:
-    micro_step is missing there unless one is above 0. Event files have no ``samples`` of the scalars that
-    are not drawn over samples; histograms and texts in them are not read.
+    Needs pandas, not TensorBoard. A last line or event that is being written is left out. Only event files
+    have histograms: bin_i counts the elements in the i-th of 30 equal bins over [-1, 1]. FORMAT.md
+    ("gradmon.load") says how precise each form is, and what it lacks.
 
     Examples
     --------
@@ -82,13 +76,15 @@ def load(
     >>> rows[rows["op"] == "norm"].groupby("name")["value"].max()
     """
     choice = Choice(_collection(kind), _collection(steps), _collection(ranks))
-    table = _read(Path(path), run, choice, form)
+    table = _chosen(_read(Path(path), run, choice, form), choice, names)
+    return table.sort_values(["step", PLACE], kind="stable", ignore_index=True)[COLUMNS]
+
+
+def _chosen(table: "pandas.DataFrame", choice: Choice, names: Optional[Names]) -> "pandas.DataFrame":
     for column, wanted in (("step", choice.steps), ("rank", choice.ranks), ("kind", choice.kinds)):
         if wanted is not None:
             table = table[table[column].isin(wanted)]
-    if names is not None:
-        table = table[_named(table["name"], names)]
-    return table.sort_values(["step", PLACE], kind="stable", ignore_index=True)[COLUMNS]
+    return table if names is None else table[_named(table["name"], names)]
 
 
 def _read(path: Path, run: Optional[str], choice: Choice, form: Optional[str]) -> "pandas.DataFrame":
@@ -99,12 +95,18 @@ def _read(path: Path, run: Optional[str], choice: Choice, form: Optional[str]) -
         return converted
     directories = _ranks(path, run)
     wanted = [each for each in directories if choice.ranks is None or each.rank in choice.ranks]
-    for found in [form] if form else FORMS:
+    for found in [form] if form else _forms_with(choice):
         if any(_has(directory.path, found) for directory in directories):
             return _read_form(wanted, choice, found)
     if form is not None:
         raise FileNotFoundError(f"{path}: the run has no files of the form {form}")
     return csv_files.read([], choice)
+
+
+def _forms_with(choice: Choice) -> "list[str]":
+    """The forms that can have the wanted kinds."""
+    histograms = choice.kinds is not None and set(choice.kinds) <= set(_gradmon.histogram_kinds)
+    return ["tensorboard"] if histograms else FORMS
 
 
 def _converted(path: Path, choice: Choice) -> "Optional[pandas.DataFrame]":

@@ -116,6 +116,13 @@ class ConfigGenerator {
     return pick(texts);
   }
 
+  Json time_stamp() {
+    static const std::vector<Json> texts{"Dec03_21-34-40", "Jan01_00-00-00", "Feb31_23-59-60",
+                                         "Dec00_21-34-40", "Dec32_21-34-40", "Dec03_24-34-40",
+                                         "dec03_21-34-40", "Dec03"};
+    return chance(8) ? texts[random_() % texts.size()] : texts[random_() % 3];
+  }
+
   Json list(Json (ConfigGenerator::*item)()) {
     Json json = Json::array();
     const std::uint64_t size = random_() % 4;
@@ -176,7 +183,8 @@ class ConfigGenerator {
   Json alert() {
     Json json = part(options<Config::Alert>());
     if (!chance(4)) json["rules"] = list(&ConfigGenerator::rule);
-    if (chance(40)) json["rules"] = std::vector<Json>(kMostAlertRules + random_() % 2, {{"rule_name", "AnomalyNan"}});
+    if (chance(40))
+      json["rules"] = std::vector<Json>(kMostAlertRules + random_() % 2, {{"rule_name", "AnomalyNan"}});
     return json;
   }
 
@@ -208,7 +216,8 @@ class ConfigGenerator {
     if (key == "scalars") return scalars();
     if (key == "format") return chance(2) ? text() : list(&ConfigGenerator::text);
     if (key == "sa_causal") return chance(2) ? Json(chance(2)) : text();
-    for (const std::string_view one : {"ops", "append_output", "exec", "attention_hook", "linear_hook",
+    if (key == "append_output") return list(&ConfigGenerator::time_stamp);
+    for (const std::string_view one : {"ops", "exec", "attention_hook", "linear_hook",
                                        "moe_router_weight_hook", "moe_router_logit_hook"}) {
       if (key == one) return list(&ConfigGenerator::text);
     }

@@ -3,6 +3,9 @@
 import contextlib
 import csv
 import io
+import json
+import os
+import shutil
 import signal
 import sqlite3
 import subprocess
@@ -12,8 +15,10 @@ from pathlib import Path
 import gradmon
 import jobs
 import pytest
+import ranks
 import torch
 
+BIN = Path(os.environ["GRADMON_BIN"])
 ALL = ["Jan01_00-00-00", "Dec31_23-59-59"]
 
 TRAINING = """
@@ -25,6 +30,19 @@ optimizer = torch.optim.SGD(model.parameters(), lr=0.01)
 monitor = gradmon.Monitor(sys.argv[1], output_dir=sys.argv[2], dynamic=False)
 with monitor.watch(model, optimizer):
     jobs.train(model, optimizer, 1 << 30)
+"""
+
+OF_TWO_RANKS = """
+import json, sys, torch, torch.distributed as dist, gradmon, jobs
+options = json.loads(sys.argv[1])
+dist.init_process_group("gloo")
+model = jobs.make_net()
+optimizer = torch.optim.SGD(model.parameters(), lr=0.01)
+monitor = gradmon.Monitor(options["config"], output_dir=options["out"], dynamic=False)
+with monitor.watch(model, optimizer, start_iteration=options["first"]):
+    jobs.train(model, optimizer, 4)
+    monitor.stop()
+dist.barrier()
 """
 
 
@@ -89,6 +107,31 @@ def test_a_rank_without_a_directory_has_a_fresh_one_and_a_warning(
     train(config, tmp_path / "out", 0, 2)
     assert "append_output: no directory of rank 0" in capfd.readouterr().err
     assert len(list((tmp_path / "out").glob("*-rank0-*/grad_reduced_0-999.csv"))) == 1
+
+
+@pytest.mark.parametrize("lost", [False, True])
+def test_query_sees_all_ranks_of_a_restarted_job_as_one_run(lost: bool, tmp_path: Path) -> None:
+    """`lost`: rank 1 restarts on a host that has not its directory."""
+    output = tmp_path / "out"
+    keys = {"wg_distribution": True, "format": "sqlite"}
+    config = jobs.write_config(tmp_path, **keys)
+    ranks.run(tmp_path, OF_TWO_RANKS, config=str(config), out=str(output), first=0)
+    if lost:
+        (directory,) = output.glob("*-rank1-*")
+        shutil.rmtree(directory)
+    config = jobs.write_config(tmp_path, append_output=ALL, **keys)
+    ranks.run(tmp_path, OF_TWO_RANKS, config=str(config), out=str(output), first=3)
+    assert len(list(output.glob("*-rank?-*"))) == 2
+    sql = "SELECT rank, count(*) AS n, min(step) AS a, max(step) AS b FROM v_metrics GROUP BY 1 ORDER BY 1"
+    command = [BIN / "gradmonctl", "query", sql, output, "--format", "json"]
+    done = subprocess.run(command, check=True, capture_output=True, text=True)
+    first = 3 if lost else 0
+    rows_a_step = 2 * 4 * len(gradmon.load(output)["op"].unique())
+    assert [list(row.values()) for row in json.loads(done.stdout)] == [
+        [0, 7 * rows_a_step, 0, 6],
+        [1, (7 - first) * rows_a_step, first, 6],
+    ]
+    assert done.stderr == ""
 
 
 def test_tensorboard_goes_on_in_a_new_file(tmp_path: Path) -> None:

@@ -232,6 +232,31 @@ def test_rows_of_other_formats_are_complete_beside_histograms(
     }
 
 
+def test_load_gives_the_histograms_that_tensorboard_reads(tmp_path: Path) -> None:
+    pytest.importorskip("pandas")
+    model = make_net()
+    optimizer = torch.optim.Adam(model.parameters(), lr=0.01)
+    out, _ = collect(tmp_path, model, optimizer, format=["csv", "tensorboard"], wg_distribution=True)
+    table = gradmon.load(out, kind=KINDS)  # from the event files, beside which there are CSV files
+    found: Histograms = {}
+    for (kind, name, step), rows in table.groupby(["kind", "name", "step"]):
+        assert list(rows["op"]) == [f"bin_{number}" for number in range(30)]
+        found[kind, name, step] = list(rows["value"])
+    assert found == histograms_of(out)
+    assert len(found) == 2 * 4 * (STEPS - 1)
+    assert table["micro_step"].isna().all() and set(table["rank"]) == set(table["vpp_stage"]) == {0}
+    events = events_of(out)
+    for event in events.Histograms(events.Tags()["histograms"][0]):
+        assert event.histogram_value.bucket_limit == pytest.approx([(i + 1) / 15 - 1 for i in range(30)])
+    one = gradmon.load(out, kind="ratio", steps=2, names="0.weight")
+    assert list(one["value"]) == found["ratio", "0.weight", 2]
+    both = gradmon.load(out, form="tensorboard")
+    assert set(both["kind"]) == {*KINDS, "grad_reduced", "grad_unreduced"}
+    assert set(gradmon.load(out)["kind"]) == {"grad_reduced", "grad_unreduced"}
+    with pytest.raises(FileNotFoundError):
+        gradmon.load(tmp_path / "nowhere", kind="update")
+
+
 def test_training_computes_the_same_bits(tmp_path: Path) -> None:
     plain = make_net()
     train(plain, torch.optim.AdamW(plain.parameters(), lr=0.01))

@@ -11,23 +11,14 @@ namespace {
 
 namespace fs = std::filesystem;
 
-// A directory with run directories of those names. Returns the name that is found.
+// A directory with run directories of those names. Returns the name that is found; before one that is not
+// there, "new ".
 std::string found_among(const std::vector<std::string>& names, const TimeSpan& span, int rank = 0) {
   const TemporaryDirectory output;
   for (const std::string& name : names) fs::create_directories(output / name);
   const auto found = find_earlier_directory(output.path(), Rank{rank}, span);
   REQUIRE(found);
-  return *found ? (*found)->filename().string() : "";
-}
-
-TEST_CASE("a time stamp is what names of run directories begin with") {
-  CHECK(seconds_of("Jan01_00-00-00") == 0);
-  CHECK(seconds_of("Jan02_01-02-03") == 86'400 + 3'723);
-  CHECK(*seconds_of("Dec03_21-34-40") > *seconds_of("Nov30_21-34-40"));
-  for (const char* text :
-       {"", "Dec03", "Dez03_21-34-40", "Dec32_21-34-40", "Dec00_21-34-40", "Dec03_24-34-40", "Dec03_21-34-4x",
-        "Dec03 21-34-40", "Dec03_21-34-400", "dec03_21-34-40"})
-    CHECK_FALSE(seconds_of(text));
+  return *found ? ((*found)->is_there ? "" : "new ") + (*found)->path.filename().string() : "";
 }
 
 TEST_CASE("the newest directory of the rank between the two times is found") {
@@ -39,9 +30,19 @@ TEST_CASE("the newest directory of the rank between the two times is found") {
   CHECK(found_among(names, {"Dec03_21-34-40", "Dec03_21-34-40"}) == "Dec03_21-34-40-rank0-00000002");
   CHECK(found_among(names, {"Jan01_00-00-00", "Dec31_23-59-59"}) == "Dec03_21-34-42-rank0-00000004");
   CHECK(found_among(names, {"Jan01_00-00-00", "Dec31_23-59-59"}, 1) == "Dec03_21-34-41-rank1-00000005");
-  CHECK(found_among(names, {"Jan01_00-00-00", "Dec31_23-59-59"}, 2).empty());
   CHECK(found_among(names, {"Dec03_21-34-43", "Dec03_21-34-50"}).empty());
   CHECK(found_among({}, {"Jan01_00-00-00", "Dec31_23-59-59"}).empty());
+}
+
+TEST_CASE("a rank without a directory has one in the newest run of any rank") {
+  const std::vector<std::string> names = {"Dec03_21-34-39-rank0-00000001",  "Dec03_21-34-40-rank0-00000002",
+                                          "Dec03_21-34-40-rank1-00000002",  "Dec03_21-34-39-rank3-00000001",
+                                          "Dec03_21-34-42-rank00-00000004", "Dec03_21-34-42-rank-1-00000004"};
+  const TimeSpan all{"Jan01_00-00-00", "Dec31_23-59-59"};
+  CHECK(found_among(names, all, 2) == "new Dec03_21-34-40-rank2-00000002");
+  CHECK(found_among(names, all, 3) == "Dec03_21-34-39-rank3-00000001");
+  CHECK(found_among(names, {"Dec03_21-34-39", "Dec03_21-34-39"}, 1) == "new Dec03_21-34-39-rank1-00000001");
+  CHECK(found_among(names, {"Dec03_21-34-41", "Dec03_21-34-43"}, 2).empty());
 }
 
 TEST_CASE("a span may go over the new year") {
@@ -60,7 +61,7 @@ TEST_CASE("of directories with the same time the one that was changed last is fo
   fs::last_write_time(output / "Dec03_21-34-40-rank0-00000002", now);
   fs::last_write_time(output / "Dec03_21-34-40-rank0-00000003", now - std::chrono::hours(1));
   const auto found = find_earlier_directory(output.path(), Rank{0}, {"Dec03_21-34-40", "Dec03_21-34-40"});
-  CHECK(found.value().value().filename() == "Dec03_21-34-40-rank0-00000002");
+  CHECK(found.value().value().path.filename() == "Dec03_21-34-40-rank0-00000002");
 }
 
 TEST_CASE("what is no time stamp is named") {
@@ -68,7 +69,7 @@ TEST_CASE("what is no time stamp is named") {
   CHECK(found.error() == "\"yesterday\" is no time stamp, such as \"Dec03_21-34-40\"");
 }
 
-TEST_CASE("a rank goes on in its earlier directory, and a rank without one has a fresh one") {
+TEST_CASE("a rank goes on in its earlier directory, and a rank without one beside those of the others") {
   const TemporaryDirectory output;
   fs::create_directories(output / "Dec03_21-34-40-rank0-00000001");
   const auto directory_of = [&](int rank, const TimeSpan& span) {
@@ -81,8 +82,8 @@ TEST_CASE("a rank goes on in its earlier directory, and a rank without one has a
   };
   const TimeSpan span{"Dec03_00-00-00", "Dec04_00-00-00"};
   CHECK(directory_of(0, span) == "Dec03_21-34-40-rank0-00000001");
-  const std::string fresh = directory_of(1, span);
-  CHECK(fresh.substr(fresh.size() - 15) == "-rank1-0123abcd");
+  CHECK(directory_of(1, span) == "Dec03_21-34-40-rank1-00000001");
+  CHECK(directory_of(1, {"Dec04_00-00-00", "Dec05_00-00-00"}).substr(14) == "-rank1-0123abcd");
   CHECK(directory_of(0, {"Dec03", "Dec04"}).substr(14) == "-rank0-0123abcd");
 }
 

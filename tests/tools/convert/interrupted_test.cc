@@ -4,10 +4,13 @@
 #include <signal.h>
 
 #include <algorithm>
+#include <map>
 #include <optional>
+#include <set>
 
 #include "control/debian_version.h"
 #include "tests/tools/convert/sample_job.h"
+#include "tests/tools/gradmonctl/query/rank_run.h"
 #include "tests/whole/failpoints/failpoints.h"
 #include "tests/writers/sinks/sqlite/metrics_database.h"
 #include "tests/writers/sinks/tensorboard/event_reader.h"
@@ -19,12 +22,35 @@ namespace {
 namespace fs = std::filesystem;
 using State = FailpointProcess::State;
 
+constexpr const char* kCommands[] = {"csv2tb", "csv2db", "merge"};
+constexpr std::size_t kRowsInCsv = 11;  // of the sample job
+constexpr std::size_t kStepsInDatabase = 3;
+
+// The sample job; for merge, with a rank that has written a database: one row in each step.
+struct Input {
+  explicit Input(const std::string& command) {
+    if (command != "merge") return;
+    RankWriter rank5(job.path(), 5);
+    for (std::size_t step = 0; step < kStepsInDatabase; ++step)
+      REQUIRE(rank5.write(static_cast<std::int64_t>(step), std::vector<std::string>{"fc1.weight"}));
+  }
+  const SampleJob job;
+};
+
+std::vector<std::string> command_line(const Input& input, const std::string& command,
+                                      const fs::path& output) {
+  const std::string from = input.job.path().string();
+  if (command == "merge")
+    return {test_program("gradmonctl"), "convert", command, from, "-o", output.string()};
+  return {test_program("gradmonctl"), "convert",      command, "--monitor-path", from,
+          "--output-dirpath",         output.string()};
+}
+
 // A conversion of a small job into PLACE/x, with failpoints on its calls below PLACE.
 class Attempt {
  public:
-  Attempt(const SampleJob& job, const std::string& command, const fs::path& place, const std::string& points)
-      : process_({{test_program("gradmonctl"), "convert", command, "--monitor-path", job.path().string(),
-                   "--output-dirpath", (place / "x").string()},
+  Attempt(const Input& input, const std::string& command, const fs::path& place, const std::string& points)
+      : process_({command_line(input, command, place / "x"),
                   {},
                   place,
                   points,
@@ -52,9 +78,11 @@ std::size_t unfinished_in(const fs::path& place) {
 // Whether the output has all rows; nullopt if it is not there.
 std::optional<bool> whole(const std::string& command, const fs::path& output) {
   if (!fs::exists(output)) return std::nullopt;
-  if (command == "csv2db")
-    return integrity_error(output / "monitor_metrics.db") == "" &&
-           stored_rows(output / "monitor_metrics.db") == 11;
+  if (command != "csv2tb") {
+    const fs::path database = command == "merge" ? output : output / "monitor_metrics.db";
+    return integrity_error(database) == "" &&
+           stored_rows(database) == kRowsInCsv + (command == "merge" ? kStepsInDatabase : 0);
+  }
   std::size_t points = 0;
   for (const auto& entry : fs::recursive_directory_iterator(output)) {
     if (entry.is_directory()) points += points_in(entry.path()).size();
@@ -62,11 +90,81 @@ std::optional<bool> whole(const std::string& command, const fs::path& output) {
   return points == 29;
 }
 
+// What an earlier conversion has left at PLACE/x: curves of two kinds, or a database of two rows.
+void make_earlier_output(const std::string& command, const fs::path& place) {
+  const TemporaryDirectory one_row;
+  const fs::path directory = one_row / SampleJob::kRank0;
+  fs::create_directories(directory);
+  for (const char* const file : {"actv_0-0.csv", "grad_reduced_0-0.csv"})
+    write_text(directory / file, "vpp_stage,name,step,norm,shape,dtype\n0,old,0,1,[2],\n");
+  FailpointProcess process({{test_program("gradmonctl"), "convert", command, "--monitor-path",
+                             one_row.path().string(), "--output-dirpath", (place / "x").string()},
+                            {},
+                            one_row.path(),
+                            "",
+                            one_row / "calls",
+                            one_row / "log"});
+  process.wait();
+  REQUIRE(process.exit_code() == 0);
+}
+
+// Whether each directory of curves, or the database, is the earlier one or the new one.
+bool old_or_new(const std::string& command, const fs::path& output) {
+  if (command == "csv2db") {
+    const fs::path database = output / "monitor_metrics.db";
+    return integrity_error(database) == "" && (stored_rows(database) == 2 || whole(command, output) == true);
+  }
+  const std::map<std::string, std::set<std::size_t>> points = {{"actv", {1, 8}}, {"grad_reduced", {1, 14}}};
+  for (const auto& [kind, expected] : points) {
+    if (expected.count(points_in(output / "rank0" / kind).size()) == 0) return false;
+  }
+  return true;
+}
+
 }  // namespace
 
-TEST_CASE("killed before any of its calls, a conversion leaves nothing or the whole and can be made again") {
-  const SampleJob job;
+TEST_CASE("killed or refused a call, a conversion leaves the earlier output or the new one") {
   for (const std::string command : {"csv2tb", "csv2db"}) {
+    const Input job(command);
+    std::size_t calls = 0;
+    for (std::size_t call = 0; call <= calls; call += call == 0 || full_scale() ? 1 : calls / 12 + 1) {
+      for (const char* const what : {" kill", " EIO", "+ ENOSPC"}) {
+        const TemporaryDirectory place;
+        make_earlier_output(command, place.path());
+        Attempt attempt(job, command, place.path(), call == 0 ? "" : std::to_string(call) + what);
+        const State state = attempt.process().wait();
+        CAPTURE(command, call, what, attempt.log());
+        CHECK(old_or_new(command, place / "x"));
+        if (call == 0) calls = attempt.calls().size();
+        if (call == 0) REQUIRE((state == State::exited && attempt.process().exit_code() == 0));
+        if (attempt.process().exit_code() != 0) continue;
+        CHECK(whole(command, place / "x") == true);
+      }
+    }
+    REQUIRE(calls > 15);
+  }
+}
+
+TEST_CASE("a file system that knows only the plain rename gets whole outputs, new and replaced") {
+  for (const std::string command : kCommands) {
+    const Input job(command);
+    for (const bool earlier : {false, true}) {
+      if (earlier && command == "merge") continue;  // It replaces nothing.
+      const TemporaryDirectory place;
+      if (earlier) make_earlier_output(command, place.path());
+      Attempt attempt(job, command, place.path(), "renameat2:1+ EINVAL");
+      CAPTURE(command, earlier);
+      REQUIRE(attempt.process().wait() == State::exited);
+      CHECK(attempt.process().exit_code() == 0);
+      CHECK(whole(command, place / "x") == true);
+      CHECK(unfinished_in(place.path()) == 0);
+    }
+  }
+}
+
+TEST_CASE("killed before any of its calls, a conversion leaves nothing or the whole and can be made again") {
+  for (const std::string command : kCommands) {
+    const Input job(command);
     std::size_t calls = 0;
     {
       const TemporaryDirectory place;
@@ -95,8 +193,8 @@ TEST_CASE("killed before any of its calls, a conversion leaves nothing or the wh
 
 TEST_CASE(
     "interrupted at any of its calls, a conversion leaves nothing or the whole, and dies of the signal") {
-  const SampleJob job;
-  for (const std::string command : {"csv2tb", "csv2db"}) {
+  for (const std::string command : kCommands) {
+    const Input job(command);
     for (const int signal : {SIGINT, SIGTERM}) {
       for (std::size_t call = 2; call < (full_scale() ? 60U : 16U); call += full_scale() ? 1 : 5) {
         const TemporaryDirectory place;
@@ -119,8 +217,8 @@ TEST_CASE(
 }
 
 TEST_CASE("whichever call fails, a conversion names the cause and leaves nothing, or makes the whole") {
-  const SampleJob job;
-  for (const std::string command : {"csv2tb", "csv2db"}) {
+  for (const std::string command : kCommands) {
+    const Input job(command);
     std::size_t failed = 0;
     for (std::size_t call = 1; call < (full_scale() ? 80U : 40U); call += full_scale() ? 1 : 5) {
       for (const char* code : {" ENOSPC", "+ EIO"}) {

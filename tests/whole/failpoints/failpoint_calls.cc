@@ -209,6 +209,8 @@ GRADMON_WRAP_PATH(int, lstat, (const char* path, struct stat* out) noexcept, (pa
 GRADMON_WRAP_PATH(int, mkdir, (const char* path, mode_t mode) noexcept, (path, mode), path)
 GRADMON_WRAP_PATH(int, unlink, (const char* path) noexcept, (path), path)
 GRADMON_WRAP_PATH(int, rename, (const char* from, const char* to) noexcept, (from, to), to)
+GRADMON_WRAP_PATH(int, renameat2, (int a, const char* from, int b, const char* to, unsigned flags) noexcept,
+                  (a, from, b, to, flags), to)
 GRADMON_WRAP_PATH(int, link, (const char* from, const char* to) noexcept, (from, to), to)
 GRADMON_WRAP_PATH(int, faccessat, (int dir, const char* path, int mode, int flags) noexcept,
                   (dir, path, mode, flags), path)

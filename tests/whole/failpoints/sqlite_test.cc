@@ -19,14 +19,14 @@ using State = FailpointProcess::State;
 constexpr std::uint64_t kRowsOfStep = 120;
 constexpr std::uint64_t kSteps = 20;
 
-// One run of failpoint-sqlite.
+// One run of failpoint-sink.
 class SqliteRun {
  public:
   SqliteRun(const fs::path& parent, const char* journal, const std::string& points)
       : directory_(parent / "job") {
     fs::remove_all(directory_);
     fs::create_directories(directory_ / "out");
-    FailpointProcess process({{test_program("failpoint-sqlite"), out().string(), journal},
+    FailpointProcess process({{test_program("failpoint-sink"), out().string(), journal},
                               {},
                               out(),
                               points,

@@ -11,7 +11,6 @@
 #include "tools/convert/commands/conversion_progress.h"
 #include "tools/convert/input/on_threads.h"
 #include "tools/convert/output/stop_request.h"
-#include "tools/convert/output/unfinished_output.h"
 #include "tools/gradmonctl/show/printable.h"
 #include "tools/gradmonctl/show/rank_ranges.h"
 
@@ -43,17 +42,19 @@ tl::expected<void, std::string> write_watched(const Conversion& conversion, cons
 }
 
 std::string summary(const std::vector<int>& ranks, const ConversionMeter& meter,
-                    const std::filesystem::path& target) {
+                    const std::filesystem::path& target, std::size_t replaced) {
   std::string text = std::to_string(meter.rows) + " rows of " + rank_ranges(ranks) + " in " +
                      printable(target.string()) + '\n';
   if (meter.repeated > 0)
     text += std::to_string(meter.repeated) +
             " rows are left out, of steps that a later start of the job has collected again\n";
+  if (replaced > 0)
+    text += std::to_string(replaced) + " files or directories of an earlier conversion are replaced\n";
   return text;
 }
 
 int convert(const Conversion& conversion, Problems& problems, StopRequest& stop, const Console& console) {
-  auto output = UnfinishedOutput::begin(conversion.target);
+  auto output = UnfinishedOutput::begin(conversion.target, conversion.earlier);
   if (!output) return report_failure(output.error(), console);
   ConversionMeter meter;
   const auto written = write_watched(conversion, output->path(), meter, problems, stop, console);
@@ -64,8 +65,9 @@ int convert(const Conversion& conversion, Problems& problems, StopRequest& stop,
     return report_failure("found no rows in " + conversion.input +
                               "; expected files such as grad_reduced_0-0.csv in the directories of its ranks",
                           console);
-  if (const auto finished = output->finish(); !finished) return report_failure(finished.error(), console);
-  console.out << summary(conversion.ranks, meter, output->target());
+  const auto replaced = output->finish();
+  if (!replaced) return report_failure(replaced.error(), console);
+  console.out << summary(conversion.ranks, meter, output->target(), *replaced);
   return kExitDone;
 }
 

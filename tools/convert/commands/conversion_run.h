@@ -10,6 +10,7 @@
 
 #include "tools/analyse/rows/problems.h"
 #include "tools/convert/input/conversion_meter.h"
+#include "tools/convert/output/unfinished_output.h"
 #include "tools/gradmonctl/show/console.h"
 
 namespace gradmon {
@@ -20,6 +21,8 @@ struct Conversion {
   std::vector<int> ranks;        // ascending
   std::uint64_t bytes = 0;       // of the input
   std::filesystem::path target;  // the file or directory that is made
+  // What of an earlier conversion may be there already.
+  UnfinishedOutput::Earlier earlier = UnfinishedOutput::Earlier::nothing;
   // Makes the file or directory at `path`. Called on a thread of its own.
   std::function<tl::expected<void, std::string>(const std::filesystem::path& path, ConversionMeter& meter,
                                                 Problems& problems)>

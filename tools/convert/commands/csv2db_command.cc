@@ -4,10 +4,9 @@
 #include <utility>
 
 #include "control/files/make_directories.h"
-#include "tools/convert/commands/conversion_request.h"
-#include "tools/convert/commands/conversion_run.h"
+#include "tools/analyse/rows/run_name.h"
+#include "tools/convert/commands/csv_conversion.h"
 #include "tools/convert/database/convert_to_database.h"
-#include "tools/gradmonctl/parse/subcommand.h"
 #include "writers/sinks/sqlite/metrics_schema.h"
 
 namespace gradmon {
@@ -19,33 +18,45 @@ namespace fs = std::filesystem;
 constexpr std::int64_t kLeastPartition = 10;
 constexpr std::int64_t kMostPartition = 10'000'000;
 
-struct Csv2dbRequest {
-  ConversionRequest conversion;
+struct DatabaseOptions {
   std::int64_t step_partition = kPartitionSteps;
+  int threads = 1;
 };
 
 tl::expected<void, std::string> write_database(const ConversionTasks& tasks, const fs::path& file,
-                                               const Csv2dbRequest& request, ConversionMeter& meter,
+                                               const DatabaseOptions& options, ConversionMeter& meter,
                                                Problems& problems) {
-  auto database = NewDatabase::make(file, request.step_partition);
+  auto database = NewDatabase::make(file, options.step_partition);
   if (!database) return tl::unexpected(database.error());
-  const int threads = static_cast<int>(request.conversion.process_num);
-  if (auto written = convert_to_database(tasks, *database, threads, meter, problems); !written)
+  if (auto written = convert_to_database(tasks, *database, options.threads, meter, problems); !written)
     return written;
   if (meter.stop) return {};
   return database->finish();
 }
 
-class Csv2dbSubcommand : public SubcommandFor<Csv2dbRequest> {
+// An error if the database in the directory is, or may be, that of a running job.
+tl::expected<void, std::string> may_be_replaced(const fs::path& directory) {
+  std::error_code ignored;
+  const fs::path plain = fs::absolute(directory, ignored).lexically_normal();
+  const fs::path named = plain.has_filename() ? plain : plain.parent_path();
+  bool in_use = parse_rank_directory(named.filename().string()).has_value();
+  for (const char* const companion : {"-wal", "-journal"})
+    in_use = in_use || fs::exists((directory / kMetricsFileName).string() + companion, ignored);
+  if (!in_use) return {};
+  return tl::unexpected((directory / kMetricsFileName).string() +
+                        " is the database of a job, or in use; expected another --output-dirpath");
+}
+
+class Csv2dbSubcommand : public CsvConversion {
  public:
   std::string usage() const override {
     return "csv2db [--monitor-path DIR] [--output-dirpath DIR] [OPTIONS]";
   }
   std::string summary() const override { return "Make an SQLite database from CSV files"; }
   std::string details() const override {
-    return "Makes DIR/monitor_metrics.db, with the tables of msprobe's csv2db and the views of gradmon. The\n"
-           "file must not be there yet; without --output-dirpath DIR is {time}_csv2db in the job's output\n"
-           "directory. gradmonctl query reads it.\n"
+    return "Makes DIR/monitor_metrics.db, with the tables of msprobe's csv2db and the views of gradmon. A\n"
+           "file of an earlier conversion is replaced once the new one is complete. Without\n"
+           "--output-dirpath DIR is {time}_csv2db in the job's output directory. gradmonctl query reads it.\n"
            "\n"
            "examples:\n"
            "  gradmonctl convert csv2db --monitor-path monitor_output\n"
@@ -54,41 +65,38 @@ class Csv2dbSubcommand : public SubcommandFor<Csv2dbRequest> {
            "  gradmonctl query --metric actv --op norm job";
   }
   Arguments arguments() override {
-    Arguments arguments = conversion_arguments(request().conversion);
-    Argument partition{"--step-partition,--step_partition", &request().step_partition,
+    Arguments arguments = CsvConversion::arguments();
+    Argument partition{"--step-partition,--step_partition", &step_partition_,
                        "steps of one table (default: 500)", "N"};
     partition.least = kLeastPartition;
     partition.most = kMostPartition;
     arguments.push_back(std::move(partition));
     return arguments;
   }
-  std::string complete() override {
-    auto input = input_choice_of(request().conversion);
-    if (!input) return input.error();
-    input_ = std::move(*input);
-    return "";
-  }
-  int perform(const Console& console) override {
-    Problems problems;
-    const auto ranks = chosen_directories(input_, problems);
-    if (!ranks) return report_failure(ranks.error(), console);
-    const ConversionTasks tasks = conversion_tasks(*ranks, input_.kinds, problems);
-    const fs::path directory = output_directory_of(request().conversion, "csv2db");
+
+ protected:
+  tl::expected<void, std::string> choose_output(const ConversionTasks& tasks,
+                                                Conversion& conversion) override {
+    const fs::path directory = output_directory_of(request(), "csv2db");
     std::error_code ignored;
     const bool is_there = fs::is_directory(directory, ignored);
-    Conversion conversion = conversion_of(input_, *ranks, tasks);
+    if (is_there && fs::exists(directory / kMetricsFileName, ignored)) {
+      if (auto checked = may_be_replaced(directory); !checked) return checked;
+    }
     conversion.target = is_there ? directory / kMetricsFileName : directory;
-    conversion.write = [&](const fs::path& path, ConversionMeter& meter,
-                           Problems& of_rows) -> tl::expected<void, std::string> {
-      if (is_there) return write_database(tasks, path, request(), meter, of_rows);
+    if (is_there) conversion.earlier = UnfinishedOutput::Earlier::file;
+    const DatabaseOptions options{step_partition_, static_cast<int>(request().process_num)};
+    conversion.write = [&tasks, options, is_there](const fs::path& path, ConversionMeter& meter,
+                                                   Problems& problems) -> tl::expected<void, std::string> {
+      if (is_there) return write_database(tasks, path, options, meter, problems);
       if (auto made = make_directories(path); !made) return made;
-      return write_database(tasks, path / kMetricsFileName, request(), meter, of_rows);
+      return write_database(tasks, path / kMetricsFileName, options, meter, problems);
     };
-    return run_conversion(conversion, problems, console);
+    return {};
   }
 
  private:
-  InputChoice input_;
+  std::int64_t step_partition_ = kPartitionSteps;
 };
 
 }  // namespace

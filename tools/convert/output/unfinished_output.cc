@@ -15,6 +15,7 @@
 #include <utility>
 
 #include "control/files/make_directories.h"
+#include "tools/convert/output/curve_directories.h"
 
 namespace gradmon {
 namespace {
@@ -63,14 +64,46 @@ std::optional<Descriptor> lock_in(const fs::path& place) {
   return lock;
 }
 
+// nullopt: something that no conversion makes.
+std::optional<UnfinishedOutput::Earlier> earlier_at(const fs::path& target) {
+  using Earlier = UnfinishedOutput::Earlier;
+  std::error_code error;
+  switch (fs::symlink_status(target, error).type()) {
+    case fs::file_type::not_found:
+      return Earlier::nothing;
+    case fs::file_type::regular:
+      return Earlier::file;
+    default:
+      break;
+  }
+  if (!fs::is_directory(target, error)) return std::nullopt;
+  return fs::is_empty(target, error) ? Earlier::nothing : Earlier::curves;
+}
+
+const char* expected_at_target(UnfinishedOutput::Earlier earlier) {
+  switch (earlier) {
+    case UnfinishedOutput::Earlier::file:
+      return "a new name, an empty directory or a file";
+    case UnfinishedOutput::Earlier::curves:
+      return "a new name or a directory";
+    default:
+      return "a new name or an empty directory";
+  }
+}
+
+tl::unexpected<std::string> cannot_rename(const fs::path& from, const fs::path& to) {
+  return tl::unexpected("cannot give " + from.string() + " the name " + to.string() + ": " + cause());
+}
+
 }  // namespace
 
-tl::expected<UnfinishedOutput, std::string> UnfinishedOutput::begin(const fs::path& target) {
+tl::expected<UnfinishedOutput, std::string> UnfinishedOutput::begin(const fs::path& target, Earlier earlier) {
   std::error_code error;
   fs::path full = fs::absolute(target, error).lexically_normal();
   if (!full.has_filename()) full = full.parent_path();
-  if (fs::exists(full, error) && !(fs::is_directory(full, error) && fs::is_empty(full, error)))
-    return tl::unexpected(full.string() + " is there already; expected a new name or an empty directory");
+  const auto there = earlier_at(full);
+  if (there != Earlier::nothing && there != earlier)
+    return tl::unexpected(full.string() + " is there already; expected " + expected_at_target(earlier));
   if (auto made = make_directories(full.parent_path()); !made) return tl::unexpected(made.error());
   remove_abandoned(full.parent_path());
   for (int attempt = 0; attempt < kAttempts; ++attempt) {
@@ -85,13 +118,18 @@ tl::expected<UnfinishedOutput, std::string> UnfinishedOutput::begin(const fs::pa
       ::rmdir(place.c_str());
       return tl::unexpected("cannot make a file in " + place + ": " + why);
     }
-    return UnfinishedOutput(std::move(full), place, std::move(*lock));
+    return UnfinishedOutput(std::move(full), *there, place, std::move(*lock));
   }
   return tl::unexpected("cannot lock a directory in " + full.parent_path().string() +
                         ": another process keeps removing it");
 }
 
-tl::expected<void, std::string> UnfinishedOutput::finish() {
+tl::expected<std::size_t, std::string> UnfinishedOutput::finish() {
+  if (earlier_ == Earlier::curves) return move_curve_directories(path(), target_);
+  if (earlier_ == Earlier::file) {
+    if (::rename(path().c_str(), target_.c_str()) == 0) return 1;
+    return cannot_rename(path(), target_);
+  }
   int failed = ::renameat2(AT_FDCWD, path().c_str(), AT_FDCWD, target_.c_str(), RENAME_NOREPLACE);
   const int error = failed != 0 ? errno : 0;
   // An empty directory may be replaced; and some file systems know only the plain rename().
@@ -103,8 +141,8 @@ tl::expected<void, std::string> UnfinishedOutput::finish() {
   } else {
     failed = ::rename(path().c_str(), target_.c_str());
   }
-  if (failed == 0) return {};
-  return tl::unexpected("cannot give " + path().string() + " the name " + target_.string() + ": " + cause());
+  if (failed == 0) return 0;
+  return cannot_rename(path(), target_);
 }
 
 void UnfinishedOutput::remove() {

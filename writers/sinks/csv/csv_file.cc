@@ -125,7 +125,11 @@ tl::expected<CsvFile::Outcome, std::string> CsvFile::append(const fs::path& path
     if (::ftruncate(file.get(), valid_bytes) != 0) error.value() += " (a partial row remains)";
     return error;
   }
-  if (!file.close()) return failure("write", path, errno);
+  if (!file.close()) {
+    auto error = failure("write", path, errno);
+    if (::truncate(path.c_str(), valid_bytes) != 0) error.value() += " (the rows may remain)";
+    return error;
+  }
   remember(seen.st_ino, valid_bytes + static_cast<off_t>(rows.size()), header);
   return Outcome::written;
 }

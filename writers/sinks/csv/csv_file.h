@@ -28,7 +28,7 @@ class CsvFile {
   // Appends `rows` (whole lines) to `path`. A file that is missing, or has only a part of a first line, is
   // made new (0640, under the umask; its directory 0750): it appears by rename, with `header` (one whole
   // line) and the rows in it. A partial row that an earlier process left at the end is cut off first. An
-  // error names the file, and means that the rows are not in it.
+  // error names the file, and means that the rows are not in it, or that it says that they may remain.
   [[nodiscard]] tl::expected<Outcome, std::string> append(const std::filesystem::path& path,
                                                           std::string_view header, std::string_view rows);
 

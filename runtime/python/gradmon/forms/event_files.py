@@ -2,10 +2,11 @@
 """Reads TensorBoard's event files: of a rank, and those that `gradmonctl convert csv2tb` makes."""
 import re
 import struct
-from functools import partial
+from functools import lru_cache, partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Callable, Iterable, Iterator, NamedTuple, Optional
 
+from gradmon import _gradmon
 from gradmon.forms.rows import KINDS_WITH_MICRO_STEPS, Choice, RankDirectory, table_of
 
 if TYPE_CHECKING:
@@ -14,24 +15,14 @@ if TYPE_CHECKING:
 DIRECTORY = "tensorboard"
 
 _TASKS = {"acc_grad": "grad_unreduced", "pre_grad": "grad_unreduced", "post_grad": "grad_reduced"}
-_KINDS = [
-    "actv",
-    "actv_grad",
-    "exp_avg",
-    "exp_avg_sq",
-    "param_origin",
-    "param_updated",
-    "attention_hook",
-    "linear_hook",
-    "other",
-    "moe_router_weight_hook",
-    "moe_router_logit_hook",
-]
+# Kinds that are tasks by their own name.
+_KINDS = [kind for kind in _gradmon.record_kinds if kind not in {*_TASKS.values(), "scalar"}]
 _OVER_SAMPLES = "-vs-samples"
 _TASK_AND_OP = re.compile(
     f"(?P<task>{'|'.join(sorted([*_TASKS, *_KINDS], key=len, reverse=True))})_(?P<op>[a-z_]+)$"
 )
 _TARGET = re.compile(r"(?P<stage>\d+):(?P<name>.*?)$", re.DOTALL)
+_BINS = 30  # of a histogram of gradmon, over [-1, 1]
 _CONVERTED = re.compile(r"vp(?P<stage>\d+):(?P<name>.*?)(:micro(?P<micro>\d+))?/(?P<op>[a-z_]+)$", re.DOTALL)
 _CONVERTED_RANK = re.compile(r"rank(?P<rank>\d+)$")
 
@@ -45,6 +36,14 @@ class _Tag(NamedTuple):
     micro_step: Optional[int]
     op: str
     vpp_stage: int
+
+
+class _Event(NamedTuple):
+    """What an event says: numbers and counts of bins, with their tags."""
+
+    step: int
+    numbers: "list[tuple[bytes, float]]"
+    histograms: "list[tuple[bytes, list[float]]]"
 
 
 def has_rows(directory: Path) -> bool:
@@ -69,7 +68,7 @@ def read(directories: "Iterable[RankDirectory]", choice: Choice) -> "pandas.Data
     """The rows of the directories of ranks, with PLACE. The values are float32."""
     rows: "list[tuple[Any, ...]]" = []
     for path, rank in directories:
-        rows += _rows(path / DIRECTORY, choice, partial(_tag_of, rank))
+        rows += _rows(path / DIRECTORY, choice, partial(_tag_of, rank), partial(_histogram_tag, rank))
     return table_of(rows)
 
 
@@ -79,7 +78,7 @@ def read_converted(directories: "Iterable[RankDirectory]", choice: Choice) -> "p
     for path, rank in directories:
         for of_kind in sorted(path.iterdir()):
             if of_kind.is_dir() and choice.has_kind(of_kind.name):
-                rows += _rows(of_kind, choice, partial(_converted, rank, of_kind.name))
+                rows += _rows(of_kind, choice, partial(_converted, rank, of_kind.name), lambda tag: None)
     return table_of(rows)
 
 
@@ -97,6 +96,15 @@ def _tag_of(rank: int, tag: str) -> Optional[_Tag]:
     return _Tag(rank, _TASKS.get(task, task), name, micro_step, what["op"], int(whose["stage"]))
 
 
+def _histogram_tag(rank: int, tag: str) -> Optional[_Tag]:
+    """{vpp_stage}:{name}/rank{R}/{kind}"""
+    target, of_rank, kind = tag.rpartition(f"/rank{rank}/")
+    whose = _TARGET.match(target)
+    if not of_rank or whose is None or kind not in _gradmon.histogram_kinds:
+        return None
+    return _Tag(rank, kind, whose["name"], None, "", int(whose["stage"]))
+
+
 def _converted(rank: int, kind: str, tag: str) -> Optional[_Tag]:
     found = _CONVERTED.match(tag)
     if found is None:
@@ -106,27 +114,42 @@ def _converted(rank: int, kind: str, tag: str) -> Optional[_Tag]:
 
 
 def _rows(
-    directory: Path, choice: Choice, parsed: "Callable[[str], Optional[_Tag]]"
+    directory: Path,
+    choice: Choice,
+    number_tag: "Callable[[str], Optional[_Tag]]",
+    histogram_tag: "Callable[[str], Optional[_Tag]]",
 ) -> "Iterator[tuple[Any, ...]]":
-    tags: "dict[bytes, Optional[_Tag]]" = {}
+    number_tag, histogram_tag = lru_cache(maxsize=None)(number_tag), lru_cache(maxsize=None)(histogram_tag)
     for path in sorted(directory.glob("events.out.tfevents.*")):
         name, step = "", 0  # of the event before
-        for record in _records(path):
-            try:
-                event_step, values = _event(record)
-            except (ValueError, KeyError, IndexError, struct.error) as error:
-                raise ValueError(f"{path}: an event that cannot be read: {error}") from error
-            for raw, value in values:
-                if raw not in tags:
-                    tags[raw] = parsed(raw.decode(errors="replace"))
-                tag = tags[raw]
+        for event in _events(path):
+            for raw, value in event.numbers:
+                tag = number_tag(raw.decode(errors="replace"))
                 if tag is not None and tag.name == name + _OVER_SAMPLES and tag.kind == "scalar":
-                    tag, value = tag._replace(name=name, op="samples"), float(event_step)
+                    tag, value = tag._replace(name=name, op="samples"), float(event.step)
                 else:
-                    step = event_step
+                    step = event.step
                 name = tag.name if tag is not None else ""
                 if tag is not None and choice.has_kind(tag.kind) and choice.meets(step, step):
-                    yield tag.rank, step, tag.micro_step, tag.kind, tag.name, tag.op, value, tag.vpp_stage
+                    yield _row(tag, step, tag.op, value)
+            for raw, counts in event.histograms:
+                tag = histogram_tag(raw.decode(errors="replace"))
+                if tag is None or len(counts) != _BINS or not choice.has_kind(tag.kind):
+                    continue
+                if choice.meets(event.step, event.step):
+                    yield from (_row(tag, event.step, f"bin_{i}", count) for i, count in enumerate(counts))
+
+
+def _row(tag: _Tag, step: int, op: str, value: float) -> "tuple[Any, ...]":
+    return tag.rank, step, tag.micro_step, tag.kind, tag.name, op, value, tag.vpp_stage
+
+
+def _events(path: Path) -> "Iterator[_Event]":
+    for record in _records(path):
+        try:
+            yield _event(record)
+        except (ValueError, KeyError, IndexError, TypeError, struct.error) as error:
+            raise ValueError(f"{path}: an event that cannot be read: {error}") from error
 
 
 def _records(path: Path) -> "Iterator[memoryview]":
@@ -149,20 +172,31 @@ def _records(path: Path) -> "Iterator[memoryview]":
         at = end + 4
 
 
-def _event(record: memoryview) -> "tuple[int, list[tuple[bytes, float]]]":
-    """The step of an Event (event.proto), and the tags and numbers of its Summary."""
-    step = 0
-    values: "list[tuple[bytes, float]]" = []
+def _event(record: memoryview) -> _Event:
+    """The step of an Event (event.proto), and the tags, numbers and histograms of its Summary."""
+    event = _Event(0, [], [])
     for number, field in _fields(record):
         if number == 2:
-            step = int(field)
+            event = event._replace(step=int(field))
         elif number == 5:
             for of_summary, value in _fields(field):
-                if of_summary == 1:
-                    parts = dict(_fields(value))
-                    if 2 in parts:  # no histogram, no text
-                        values.append((bytes(parts[1]), parts[2]))
-    return step, values
+                if of_summary != 1:
+                    continue
+                parts = dict(_fields(value))
+                if 2 in parts:
+                    event.numbers.append((bytes(parts[1]), parts[2]))
+                elif 5 in parts:
+                    event.histograms.append((bytes(parts[1]), _counts(parts[5])))
+    return event
+
+
+def _counts(histogram: memoryview) -> "list[float]":
+    """The counts of the bins of a HistogramProto."""
+    counts: "list[float]" = []
+    for number, field in _fields(histogram):
+        if number == 7:
+            counts += [field] if isinstance(field, float) else [n for (n,) in struct.iter_unpack("<d", field)]
+    return counts
 
 
 def _fields(message: memoryview) -> "Iterator[tuple[int, Any]]":

@@ -162,23 +162,88 @@ TEST_CASE("without --output-dirpath the output goes to a new directory in the in
             .out.substr(0, 8) == "11 rows ");
 }
 
-TEST_CASE("an output that is there already stays as it is") {
+TEST_CASE("csv2tb replaces the curves that it makes again and leaves all else in its directory") {
+  const SampleJob job;
+  const TemporaryDirectory place;
+  const std::vector<std::string> csv2tb = {"csv2tb", "--monitor-path", job.path().string(),
+                                           "--output-dirpath", place.path().string()};
+  write_text(place / "notes", "mine");
+  for (const char* directory : {"rank0/actv", "rank0/exp_avg", "rank7/actv"}) {
+    fs::create_directories(place / directory);
+    write_text(place / directory / "events.out.tfevents.1.host.1", "old");
+  }
+  const auto first = run_convert(csv2tb);
+  REQUIRE(first.code == kExitDone);
+  CHECK(first.out.find("1 files or directories of an earlier conversion are replaced\n") !=
+        std::string::npos);
+  CHECK(read_text(place / "notes") == "mine");
+  for (const char* directory : {"rank0/exp_avg", "rank7/actv"}) {
+    CHECK(names_in(place / directory) == std::vector<std::string>{"events.out.tfevents.1.host.1"});
+    fs::remove_all(place / directory);
+  }
+  CHECK(run_convert(csv2tb).code == kExitDone);
+  CHECK(golden_difference("csv2tb.txt", curves_in(place.path())) == "");
+}
+
+TEST_CASE("csv2tb leaves all as it is where a directory that it would replace has other files") {
+  const SampleJob job;
+  for (const char* const in_the_way : {"rank0/other/notes", "rank3/grad_reduced"}) {
+    const TemporaryDirectory place;
+    fs::create_directories((place / in_the_way).parent_path());
+    write_text(place / in_the_way, "mine");
+    const auto result = run_convert(
+        {"csv2tb", "--monitor-path", job.path().string(), "--output-dirpath", place.path().string()});
+    CHECK(result.code == kExitFailed);
+    CHECK(result.err.find((place / in_the_way).string() + " is ") != std::string::npos);
+    std::size_t entries = 0;
+    for (const auto& entry : fs::recursive_directory_iterator(place.path()))
+      entries += entry.is_directory() ? 0 : 1;
+    CHECK(entries == 1);
+    CHECK(read_text(place / in_the_way) == "mine");
+  }
+}
+
+TEST_CASE("csv2db replaces the database of an earlier conversion and no other file") {
   const SampleJob job;
   const TemporaryDirectory place;
   write_text(place / "notes", "mine");
-  const auto tb = run_convert(
-      {"csv2tb", "--monitor-path", job.path().string(), "--output-dirpath", place.path().string()});
-  CHECK(tb.code == kExitFailed);
-  CHECK(tb.err == "gradmonctl: " + place.path().string() +
-                      " is there already; expected a new name or an empty directory\n");
-  // A database is one file, so its directory may be in use.
   const std::vector<std::string> csv2db = {"csv2db", "--monitor-path", job.path().string(),
                                            "--output-dirpath", place.path().string()};
-  CHECK(run_convert(csv2db).code == kExitDone);
-  const std::string database = read_text(place / kMetricsFileName);
-  CHECK(run_convert(csv2db).code == kExitFailed);
-  CHECK(read_text(place / kMetricsFileName) == database);
+  REQUIRE(run_convert(csv2db).code == kExitDone);
+  job.write(SampleJob::kRank3, "exp_avg_0-0.csv", "vpp_stage,name,step,norm,shape,dtype\n0,a,0,1,[2],\n");
+  const auto again = run_convert(csv2db);
+  CHECK(again.code == kExitDone);
+  CHECK(again.out.find("1 files or directories of an earlier conversion are replaced\n") !=
+        std::string::npos);
+  CHECK(stored_rows(place / kMetricsFileName) == 12);
   CHECK(names_in(place.path()) == std::vector<std::string>{kMetricsFileName, "notes"});
+}
+
+TEST_CASE("csv2db does not replace the database of a job or one that is in use") {
+  const SampleJob job;
+  const fs::path run = job.path() / SampleJob::kRank0;
+  const TemporaryDirectory place;
+  write_text(place / (std::string(kMetricsFileName) + "-wal"), "rows");
+  for (const fs::path& directory : {run, run / "", place.path()}) {
+    write_text(directory / kMetricsFileName, "mine");
+    const auto result = run_convert(
+        {"csv2db", "--monitor-path", job.path().string(), "--output-dirpath", directory.string()});
+    CHECK(result.code == kExitFailed);
+    CHECK(result.err == "gradmonctl: " + (directory / kMetricsFileName).string() +
+                            " is the database of a job, or in use; expected another --output-dirpath\n");
+    CHECK(read_text(directory / kMetricsFileName) == "mine");
+  }
+}
+
+TEST_CASE("merge overwrites nothing") {
+  const SampleJob job;
+  const TemporaryDirectory place;
+  write_text(place / "job.db", "mine");
+  const auto result = run_convert({"merge", job.path().string(), "-o", (place / "job.db").string()});
+  CHECK(result.code == kExitFailed);
+  CHECK(result.err == "gradmonctl: " + (place / "job.db").string() +
+                          " is there already; expected a new name or an empty directory\n");
+  CHECK(read_text(place / "job.db") == "mine");
 }
 
 TEST_CASE("bad rows are reported with file and line, and the good rows are converted") {

@@ -65,6 +65,26 @@ TEST_CASE("an empty directory is replaced and any other is refused") {
         (place / "empty").string() + " is there already; expected a new name or an empty directory");
 }
 
+TEST_CASE("an earlier file is replaced only if that is asked for") {
+  const TemporaryDirectory place;
+  write_text(place / "made", "old");
+  CHECK(UnfinishedOutput::begin(place / "made").error() ==
+        (place / "made").string() + " is there already; expected a new name or an empty directory");
+  auto output = UnfinishedOutput::begin(place / "made", UnfinishedOutput::Earlier::file);
+  REQUIRE(output.has_value());
+  write_text(output->path(), "new");
+  CHECK(read_text(place / "made") == "old");
+  CHECK(output->finish().value() == 1);
+  CHECK(read_text(place / "made") == "new");
+  fs::create_directory(place / "directory");
+  write_text(place / "directory/row", "1");
+  CHECK(UnfinishedOutput::begin(place / "directory", UnfinishedOutput::Earlier::file).error() ==
+        (place / "directory").string() +
+            " is there already; expected a new name, an empty directory or a file");
+  CHECK(UnfinishedOutput::begin(place / "made", UnfinishedOutput::Earlier::curves).error() ==
+        (place / "made").string() + " is there already; expected a new name or a directory");
+}
+
 TEST_CASE("what a killed process has left is removed and what a living one makes is not") {
   const TemporaryDirectory place;
   int ready[2], end[2];

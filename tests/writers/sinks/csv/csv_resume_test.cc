@@ -111,7 +111,8 @@ TEST_CASE("a job that was killed amid a row leaves, resumed, what an uninterrupt
       const int steps = 1 + static_cast<int>(random() % 8);
       {
         Job job(scratch.path(), layout(1'000'000));
-        REQUIRE(kill_after(steps, [&](std::int64_t step) { return writes_or_waits(job, step, kind); }));
+        REQUIRE(kill_after(steps, std::chrono::microseconds(random() % 1000),
+                           [&](std::int64_t step) { return writes_or_waits(job, step, kind); }));
       }
       if (i % 2 == 0) {  // Kill at any byte of the last step.
         const auto size = std::filesystem::file_size(scratch / file);

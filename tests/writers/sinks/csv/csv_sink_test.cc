@@ -1,7 +1,10 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "writers/sinks/csv/csv_sink.h"
 
+#include <algorithm>
 #include <cmath>
+#include <cstring>
+#include <fstream>
 #include <limits>
 #include <random>
 
@@ -10,6 +13,8 @@
 #include "tests/writers/files_in.h"
 #include "tests/writers/killed_writer.h"
 #include "tests/writers/sample_records.h"
+#include "tests/writers/small_disk.h"
+#include "writers/queue/retrying_sink.h"
 #include GRADMON_CATCH_HEADER
 
 using namespace gradmon;
@@ -183,22 +188,62 @@ std::string expected_rows(std::int64_t step) {
   return rows;
 }
 
-// Kills a process once it has written so many steps.
-bool kill_writer_after(int steps, const std::filesystem::path& directory, std::int64_t steps_a_file) {
+// Kills a process in the step after so many, or shortly later.
+bool kill_writer_after(int steps, std::mt19937& random, const std::filesystem::path& directory,
+                       std::int64_t steps_a_file) {
   CsvSink sink([&] { return directory; }, std::make_shared<NameTable>());
   if (!sink.begin_revision(layout({Op::norm}, steps_a_file))) return false;
-  return kill_after(
-      steps, [&](std::int64_t step) { return sink.write_step(Step{step}, many_records(step)).has_value(); });
+  return kill_after(steps, std::chrono::microseconds(random() % 4000), [&](std::int64_t step) {
+    return sink.write_step(Step{step}, many_records(step)).has_value();
+  });
 }
 
 }  // namespace
 
+TEST_CASE("on a full disk rows sent are rows in the files and rows counted as lost and writing resumes") {
+  for (const std::int64_t steps_a_file : {1, 1000}) {
+    const TemporaryDirectory scratch;
+    std::size_t sent = 0, rows = 0, lost_while_full = 0, lost_at_the_end = 0;
+    RetryingSink::Outcome sum;
+    const bool mounted = on_small_disk(scratch.path(), 2'000'000, [&] {
+      const auto directory = [&] { return scratch.path(); };
+      RetryingSink sink(std::make_unique<CsvSink>(directory, std::make_shared<NameTable>()),
+                        layout({Op::norm}, steps_a_file),
+                        {std::chrono::milliseconds(0), std::chrono::milliseconds(0)});
+      for (std::int64_t step = 0; step < 30; ++step) {
+        if (step == 10) std::ofstream(scratch / "filler") << std::string(3'000'000, 'x');  // more than fits
+        if (step == 20) std::filesystem::remove(scratch / "filler");
+        const auto outcome = sink.write(Step{step}, many_records(step), {});
+        sent += kRowsAStep;
+        sum.written += outcome.written;
+        sum.lost += outcome.lost;
+        (step < 20 ? lost_while_full : lost_at_the_end) += outcome.lost;
+      }
+      for (const std::string& file : files_in(scratch.path())) {
+        const std::string text = read_text(scratch / file);
+        REQUIRE(text.compare(0, std::strlen(kNormHeader), kNormHeader) == 0);
+        REQUIRE(text.back() == '\n');
+        rows += static_cast<std::size_t>(std::count(text.begin(), text.end(), '\n')) - 1;
+      }
+    });
+    if (!mounted) {
+      WARN("skipped: needs root, to mount a small disk");
+      return;
+    }
+    CAPTURE(steps_a_file);
+    CHECK(lost_while_full == 10 * kRowsAStep);
+    CHECK(lost_at_the_end == 0);
+    CHECK(sent == sum.written + sum.lost);
+    CHECK(rows == sum.written);
+  }
+}
+
 TEST_CASE("a killed process leaves only whole files if each file holds one step") {
   std::mt19937 random(1);
-  for (int i = 0; i < kill_count(20, 200); ++i) {
+  for (int i = 0; i < kill_count(10, 300); ++i) {
     const TemporaryDirectory scratch;
     const int steps = 1 + static_cast<int>(random() % 8);
-    REQUIRE(kill_writer_after(steps, scratch.path(), 1));
+    REQUIRE(kill_writer_after(steps, random, scratch.path(), 1));
     int whole = 0;
     while (std::filesystem::exists(
         scratch.path() / ("grad_reduced_" + std::to_string(whole) + "-" + std::to_string(whole) + ".csv"))) {
@@ -212,10 +257,10 @@ TEST_CASE("a killed process leaves only whole files if each file holds one step"
 
 TEST_CASE("a partial row of a killed process is cut off when its file is opened again") {
   std::mt19937 random(2);
-  for (int i = 0; i < kill_count(20, 200); ++i) {
+  for (int i = 0; i < kill_count(10, 300); ++i) {
     const TemporaryDirectory scratch;
     const int steps = 1 + static_cast<int>(random() % 8);
-    REQUIRE(kill_writer_after(steps, scratch.path(), 1000000));
+    REQUIRE(kill_writer_after(steps, random, scratch.path(), 1000000));
     const auto path = scratch.path() / "grad_reduced_0-999999.csv";
     std::string all = kNormHeader;
     for (std::int64_t step = 0; all.size() < std::filesystem::file_size(path); ++step)

@@ -83,6 +83,7 @@ void kill_writers(JournalMode journal) {
     const int reported =
         kill_after(steps, static_cast<unsigned>(random() % 8000), scratch->path(), journal, first);
     CAPTURE(i, reported);
+    if (reported == 0 && first == 0 && !fs::exists(path)) continue;  // killed before it has made the database
     REQUIRE(integrity_error(path) == "");
     REQUIRE(!fs::exists(path.string() + ".aside-1"));
     const std::string from = " FROM v_metrics WHERE step >= " + std::to_string(first);

@@ -38,11 +38,14 @@ TEST_CASE("a killed job goes on in the same database, with each step once") {
     const TemporaryDirectory scratch;
     const auto path = scratch / kMetricsFileName;
     const int steps = 1 + static_cast<int>(random() % 8);
-    REQUIRE(kill_after(steps, [&, job = std::shared_ptr<Job>()](std::int64_t step) mutable {
-      if (!job) job = std::make_shared<Job>(scratch.path(), Resume::yes);  // in the process that is killed
-      if (step == 12) ::pause();
-      return job->write(step).has_value();
-    }));
+    REQUIRE(kill_after(steps, std::chrono::microseconds(random() % 2000),
+                       [&, job = std::shared_ptr<Job>()](std::int64_t step) mutable {
+                         if (!job)
+                           job = std::make_shared<Job>(scratch.path(),
+                                                       Resume::yes);  // in the process that is killed
+                         if (step == 12) ::pause();
+                         return job->write(step).has_value();
+                       }));
     {
       Job job(scratch.path(), Resume::yes);
       for (std::int64_t step = static_cast<std::int64_t>(random() % static_cast<unsigned>(steps)); step < 12;

@@ -91,7 +91,8 @@ TEST_CASE("a killed job, resumed in a new file, leaves the points of an uninterr
     const int steps = 1 + static_cast<int>(random() % 8);
     {
       Job job(scratch.path());
-      REQUIRE(kill_after(steps, [&](std::int64_t step) { return writes_or_waits(job, step); }));
+      REQUIRE(kill_after(steps, std::chrono::microseconds(random() % 1000),
+                         [&](std::int64_t step) { return writes_or_waits(job, step); }));
     }
     if (i % 2 == 0) {  // Kill at any byte of the last rows.
       const fs::path last = event_files_in(events).back();

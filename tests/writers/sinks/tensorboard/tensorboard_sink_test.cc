@@ -272,7 +272,7 @@ TEST_CASE("a killed process leaves whole records and all steps that it has repor
     {
       TensorBoardSink sink(f.settings("{}", 500000));
       REQUIRE(sink.begin_revision(norms()));
-      REQUIRE(kill_after(steps, [&](std::int64_t step) {
+      REQUIRE(kill_after(steps, std::chrono::microseconds(random() % 2000), [&](std::int64_t step) {
         return sink.write_step(Step{step}, norm_records(step, kRows)).has_value();
       }));
     }

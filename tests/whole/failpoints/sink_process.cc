@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// Writes 20 steps into the database of a directory, as the writer thread does, and prints
-// "SENT WRITTEN LOST". Usage: failpoint-sqlite DIRECTORY wal|rollback
+// Writes 20 steps into the database or the CSV files of a directory, as the writer thread does, and prints
+// "SENT WRITTEN LOST". Usage: failpoint-sink DIRECTORY wal|rollback|csv|resumed-csv
 #include <filesystem>
 #include <iostream>
 #include <memory>
@@ -9,6 +9,7 @@
 
 #include "writers/queue/name_table.h"
 #include "writers/queue/retrying_sink.h"
+#include "writers/sinks/csv/csv_sink.h"
 #include "writers/sinks/sqlite/sqlite_sink.h"
 
 namespace {
@@ -34,23 +35,31 @@ std::vector<Record> records_of(NameTable& names, std::int64_t step) {
   return records;
 }
 
+std::unique_ptr<Sink> sink_of(const std::string& form, const std::filesystem::path& directory,
+                              const std::shared_ptr<NameTable>& names) {
+  const auto find_directory = [directory] { return directory; };
+  if (form == "csv") return std::make_unique<CsvSink>(find_directory, names);
+  if (form == "resumed-csv") return std::make_unique<CsvSink>(find_directory, names, Resume::yes);
+  const JournalMode journal = form == "wal" ? JournalMode::wal : JournalMode::rollback;
+  MetricsFile::Options options;
+  options.directory = find_directory;
+  options.journal = [journal](const std::filesystem::path&) { return journal; };
+  options.busy_timeout = std::chrono::milliseconds(10);
+  return std::make_unique<SqliteSink>(options, names, Rank{0});
+}
+
 }  // namespace
 
 int main(int argc, char** argv) {
   if (argc != 3) return 2;
-  const std::filesystem::path directory = argv[1];
-  const JournalMode journal = std::string(argv[2]) == "wal" ? JournalMode::wal : JournalMode::rollback;
-  MetricsFile::Options options;
-  options.directory = [directory] { return directory; };
-  options.journal = [journal](const std::filesystem::path&) { return journal; };
-  options.busy_timeout = std::chrono::milliseconds(10);
   auto names = std::make_shared<NameTable>();
   Layout layout;
   layout.revision = Revision{1};
+  layout.step_count_per_record = 7;  // four CSV files of a kind
   std::uint64_t sent = 0;
   RetryingSink::Outcome sum;
   {
-    RetryingSink sink(std::make_unique<SqliteSink>(options, names, Rank{0}), layout, Pauses{});
+    RetryingSink sink(sink_of(argv[2], argv[1], names), layout, Pauses{});
     RetryingSink::Time now{};
     for (std::int64_t step = kFirstStep; step < kFirstStep + kSteps; ++step) {
       const std::vector<Record> records = records_of(*names, step);

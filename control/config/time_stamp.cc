@@ -1,0 +1,35 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "control/config/time_stamp.h"
+
+#include <algorithm>
+#include <array>
+
+namespace gradmon {
+namespace {
+
+constexpr std::array<std::string_view, 12> kMonths = {"Jan", "Feb", "Mar", "Apr", "May", "Jun",
+                                                      "Jul", "Aug", "Sep", "Oct", "Nov", "Dec"};
+
+// The number that two digits make, if it is at most `most`.
+std::optional<long> two_digits(std::string_view text, long most) {
+  if (text.size() != 2 || text.find_first_not_of("0123456789") != std::string_view::npos) return std::nullopt;
+  const long number = (text[0] - '0') * 10 + (text[1] - '0');
+  return number <= most ? std::optional(number) : std::nullopt;
+}
+
+}  // namespace
+
+std::optional<long> seconds_of(std::string_view time) {
+  if (time.size() != kTimeStampLength || time[5] != '_' || time[8] != '-' || time[11] != '-')
+    return std::nullopt;
+  const auto* const month = std::find(kMonths.begin(), kMonths.end(), time.substr(0, 3));
+  const auto day = two_digits(time.substr(3, 2), 31);
+  const auto hour = two_digits(time.substr(6, 2), 23);
+  const auto minute = two_digits(time.substr(9, 2), 59);
+  const auto second = two_digits(time.substr(12, 2), 60);
+  if (month == kMonths.end() || !day || *day == 0 || !hour || !minute || !second) return std::nullopt;
+  const long days = (month - kMonths.begin()) * 31 + *day - 1;
+  return ((days * 24 + *hour) * 60 + *minute) * 60 + *second;
+}
+
+}  // namespace gradmon
