@@ -14,6 +14,7 @@
 #include "control/agree/plan.h"
 #include "control/agree/target_status.h"
 #include "control/alerts/alert_report.h"
+#include "control/alerts/replica_message.h"
 #include "control/step.h"
 
 namespace gradmon {
@@ -124,17 +125,18 @@ struct DryRunAnswer {
 struct Welcome {
   std::string process_id;  // the process it answers
   std::uint64_t incarnation = 0;
-  std::uint64_t number = 0;  // of the Hello; the lease counts from when that Hello was sent
-  std::string refused;       // why the rank may not join, "" if it may; if set, ignore the rest
-  bool retry = false;        // refused for now; send Hello again
+  std::uint64_t number = 0;      // of the Hello; the lease counts from when that Hello was sent
+  std::string refused;           // why the rank may not join, "" if it may; if set, ignore the rest
+  bool retry = false;            // refused for now; send Hello again
   bool epoch_starts_on = false;  // revision 1 follows; do not begin the second step before it
-  std::string run_id;        // 8 hex digits in the names of the output directories
-  std::int64_t started = 0;  // wall time of the job, ms since 1970
+  std::string run_id;            // 8 hex digits in the names of the output directories
+  std::int64_t started = 0;      // wall time of the job, ms since 1970
   // The order in which the epochs of one launch began. No rank goes back to an older epoch, whose hub
   // may still run after its directory was removed.
   std::int64_t epoch_order = 0;
   KnownDecisions last;
-  bool takes_alerts = false;  // the lead hub understands AlertReport; an older hub does not
+  bool takes_alerts = false;    // the lead hub understands AlertReport; an older hub does not
+  bool takes_replicas = false;  // the same of ReplicaDigests and ReplicaValues
 };
 
 // The plan of an open revision. No rank promises anything yet.
@@ -174,10 +176,12 @@ struct DryRun {
   std::size_t room = 0;  // bytes that the answer's targets may take
 };
 
-// An AlertReport goes from a member to the lead hub; it is no part of the agreement.
-using Message = std::variant<Hello, Offered, Reject, Ready, Busy, Applied, Finished, Progress, Left,
-                             Disconnected, DryRunAnswer, Welcome, Offer, Prepare, Decided, ProgressAck,
-                             LeftAck, RejoinRequest, Replaced, DryRun, AlertReport>;
+// Alerts are no part of the agreement. An AlertReport goes from a member to the lead hub; from the lead hub
+// to a member it holds alerts that the lead hub has found for the member to raise.
+using Message =
+    std::variant<Hello, Offered, Reject, Ready, Busy, Applied, Finished, Progress, Left, Disconnected,
+                 DryRunAnswer, Welcome, Offer, Prepare, Decided, ProgressAck, LeftAck, RejoinRequest,
+                 Replaced, DryRun, AlertReport, ReplicaDigests, ReplicaRequest, ReplicaValues>;
 
 // A message with its address. Messages of another epoch or an older incarnation are dropped.
 struct Envelope {

@@ -11,6 +11,7 @@
 
 #include "control/agree/journal.h"
 #include "control/agree/member.h"
+#include "control/alerts/alert_report.h"
 #include "control/host/environment.h"
 #include "control/link/launch_id_search.h"
 #include "control/wire/messages.h"
@@ -33,9 +34,9 @@ struct AgentOptions {
   std::string launch_id_error;       // why the id is unknown
   Mode mode = Mode::dynamic;
   std::filesystem::path output_dir;
-  LeadJob lead;             // sent by rank 0 only
-  std::string endpoint;     // GRADMON_ENDPOINT; "" for none
-  std::string keys;         // the key directory; "" for none
+  LeadJob lead;          // sent by rank 0 only
+  std::string endpoint;  // GRADMON_ENDPOINT; "" for none
+  std::string keys;      // the key directory; "" for none
   bool insecure_loopback = false;
   std::optional<bool> several_hosts;  // whether the job has ranks on other hosts; nullopt: unknown
   std::string master;                 // MASTER_ADDR; "" for none
@@ -66,7 +67,8 @@ struct CollectingReport {
 struct AgentCalls {
   CanCarryOut can_carry_out;
   std::function<CollectingReport()> report;
-  ListTargets list_targets = {};  // null: this rank lists no targets
+  ListTargets list_targets = {};                // null: this rank lists no targets
+  std::function<void(AlertReport)> raise = {};  // takes alerts that the lead hub has found; null: drops them
 };
 
 }  // namespace gradmon

@@ -47,6 +47,7 @@ JobService::JobService(Job job, Dependencies surroundings)
       foreign_(job_.epoch, job_.launch_id),
       alerts_(static_cast<std::uint64_t>(std::max<WallTime>(wall_now(), 1))),
       alert_command_({job_.lead.name, job_.launch_id, job_.output_dir, job_.lead.config_path}),
+      replicas_(job_.world_size),
       config_({job_.lead.config_path, job_.output_dir, own_name(job_)}, dependencies_.config_disk,
               dependencies_.mailbox),
       config_place_("config " + job_.lead.config_path, dependencies_.config_disk),
@@ -72,13 +73,13 @@ void JobService::open(const std::vector<LogEntry>& restored) {
 void JobService::watch_static_config() {
   dependencies_.config_disk.watch([this, mailbox = dependencies_.mailbox, lead = job_.lead] {
     const auto file = std::make_shared<ConfigFile>(lead.config_path);
-    return DiskThread::Watch{
-        [file] { return file->event_fd(); }, [file] { return file->next_poll(); },
-        [this, mailbox, file, read = lead.static_text] {
-          while (const auto content = file->poll()) {
-            if (*content && (*content)->text != read) mailbox->post([this] { log_static_mode(); });
-          }
-        }};
+    return DiskThread::Watch{[file] { return file->event_fd(); }, [file] { return file->next_poll(); },
+                             [this, mailbox, file, read = lead.static_text] {
+                               while (const auto content = file->poll()) {
+                                 if (*content && (*content)->text != read)
+                                   mailbox->post([this] { log_static_mode(); });
+                               }
+                             }};
   });
 }
 
@@ -103,6 +104,9 @@ void JobService::watch_output() {
 void JobService::on_message(const Envelope& envelope) {
   if (const auto foreign = foreign_.hear(envelope, clock_)) tell(LogLevel::warn, *foreign);
   if (const auto* report = std::get_if<AlertReport>(&envelope.message)) return on_alerts(envelope, *report);
+  if (std::holds_alternative<ReplicaDigests>(envelope.message) ||
+      std::holds_alternative<ReplicaValues>(envelope.message))
+    return on_replicas(envelope);
   perform(coordinator_.receive(envelope, wall_now()));
 }
 
@@ -113,6 +117,7 @@ void JobService::tick(Ticks elapsed) {
   if (pending_write_back_ && clock_ >= next_write_back_) write_back(*pending_write_back_);
   log_pending();
   if (const auto failure = alert_command_.poll()) tell(LogLevel::warn, *failure);
+  perform(replicas_.tick(clock_));
   for (DiskReport* place : {&config_place_, &output_place_}) {
     for (const auto& [level, line] : place->take_changes()) tell(level, line);
   }
@@ -237,6 +242,7 @@ Status JobService::status() const {
   for (std::string& foreign : foreign_.heard(clock_)) status.warnings.push_back(std::move(foreign));
   count_alerts(status);
   if (!alert_command_.failure().empty()) status.warnings.push_back(alert_command_.failure());
+  for (std::string& line : replica_warnings()) status.warnings.push_back(std::move(line));
   shorten(status);
   return status;
 }
