@@ -207,37 +207,6 @@ TEST_CASE("an alert report is decoded with all its fields and within its bounds"
   CHECK(round_trip<AlertReport>(sent).left_out == 4 + 1'000 - kMostAlertsInAReport);
 }
 
-TEST_CASE("what ranks tell of their replicas is decoded with all its fields") {
-  const ReplicaDigests digests{9, 2, {{Revision{4}, 5, 3, std::string(kReplicaDigestBytes, '\xff')}}};
-  CHECK(encode_fields(round_trip<ReplicaDigests>(digests)) == encode_fields(digests));
-  const ReplicaRequest request{Revision{4}, 5, 3, 63};
-  CHECK(encode_fields(round_trip<ReplicaRequest>(request)) == encode_fields(request));
-  ReplicaValues values{request, 9, 1e-6, {{1, "fc1", {{3, 0.0}, {4, -0.5}}}, {0, "fc2", {}}}};
-  const ReplicaValues back = round_trip<ReplicaValues>(values);
-  CHECK(encode_fields(back) == encode_fields(values));
-  REQUIRE(back.rows.size() == 2);
-  CHECK(back.rows[0].values.size() == 2);
-  CHECK(back.rows[0].values[0].value == 0);
-  values.rows.resize(kMostReplicaRows, ReplicaRow{0, std::string(kMostReplicaName, 'n'), {{3, 0.5}}});
-  CHECK(round_trip<ReplicaValues>(values).rows.size() == kMostReplicaRows);
-}
-
-TEST_CASE("what ranks tell of their replicas is refused if it is out of range") {
-  const auto refused = [](const Message& message) {
-    return !decode_frame(encode(Frame(Bundles{{"epoch", {{3, 7}}, message}})));
-  };
-  CHECK(refused(ReplicaDigests{9, 1, {}}));
-  CHECK(refused(ReplicaDigests{9, 2, {{Revision{4}, 5, 3, "short"}}}));
-  CHECK(refused(ReplicaRequest{Revision{4}, 5, 3, 64}));
-  CHECK(refused(ReplicaValues{{Revision{4}, 5, 99, 0}, 9, 1e-6, {}}));
-  wire::Frame frame;
-  wire::Bundle& bundle = *frame.mutable_bundles()->add_bundles();
-  bundle.set_replica_digests("\xff\xff");
-  CHECK_FALSE(decode_frame(frame.SerializeAsString()));
-  bundle.set_replica_values("");
-  CHECK_FALSE(decode_frame(frame.SerializeAsString()));
-}
-
 TEST_CASE("a capture that returns to a capture is refused") {
   auto inner = std::make_shared<Plan>(*plan());
   auto outer = std::make_shared<Plan>(*plan());
