@@ -11,12 +11,13 @@
 
 namespace gradmon {
 
-enum class Anomaly : std::uint8_t { turbulence, nan, spike, vanish };
-inline constexpr std::array<const char*, 4> kAnomalyNames = {"AnomalyTurbulence", "AnomalyNan",
-                                                             "AnomalySpike", "AnomalyVanish"};
+enum class Anomaly : std::uint8_t { turbulence, nan, spike, vanish, rank_divergence };
+inline constexpr std::array<const char*, 5> kAnomalyNames = {
+    "AnomalyTurbulence", "AnomalyNan", "AnomalySpike", "AnomalyVanish", "AnomalyRankDivergence"};
 constexpr const char* name_of(Anomaly anomaly) { return kAnomalyNames[static_cast<std::size_t>(anomaly)]; }
 
-inline constexpr double kSpikeThreshold = 10;  // if the rule gives none
+inline constexpr double kSpikeThreshold = 10;         // if the rule gives none
+inline constexpr double kDivergenceThreshold = 1e-6;  // if the rule gives none
 inline constexpr std::int64_t kShortestWindow = 16;
 inline constexpr std::int64_t kLongestWindow = 256;
 inline constexpr std::size_t kMostAlertRules = 8;  // of one config
@@ -24,7 +25,7 @@ inline constexpr std::size_t kMostAlertRules = 8;  // of one config
 struct AlertRule {
   Anomaly anomaly = Anomaly::nan;
   std::optional<double> threshold{};  // turbulence: relative excess, always set; nan: largest magnitude;
-                                      // spike: robust z-score
+                                      // spike: robust z-score; rank_divergence: relative difference
   std::int64_t window = 64;           // spike, vanish: number of values that make the median
   double fraction = 1e-3;             // vanish: of the median, below which a norm is low
   std::int64_t steps = 3;             // vanish: collected steps in a row with a low norm

@@ -12,6 +12,7 @@
 #include "control/config/json_edit.h"
 #include "control/host/boot_clock.h"
 #include "control/link/alert_outbox.h"
+#include "control/link/replica_outbox.h"
 #include "control/log.h"
 #include "control/wire/plan_source.h"
 #include "hooks/names/target_names.h"
@@ -105,7 +106,8 @@ Monitor::Session::~Session() { stop(); }
 
 AgentCalls Monitor::Session::agent_calls() {
   return {[this](const Plan& plan) { return can_carry_out(plan); }, [this] { return report(); },
-          [this](const Plan* plan) { return list_targets(plan); }};
+          [this](const Plan* plan) { return list_targets(plan); },
+          [this](const AlertReport& report) { raise(report); }};
 }
 
 void Monitor::Session::assign_authors(WatchedModel& model, int chunk) const {
@@ -242,6 +244,10 @@ void Monitor::Session::prepare_collection(std::int64_t capacity) {
   settings.pipeline = groups_.pipeline;
   settings.on_alerts = [outbox = agent_.alert_outbox()](const StepAlerts& alerts) {
     outbox->put(report_of(alerts));
+  };
+  settings.replicas = groups_.replicas.empty() ? groups_.data : groups_.replicas;
+  settings.on_replicas = [outbox = agent_.replica_outbox()](ReplicaStep step) {
+    outbox->put(std::move(step));
   };
   prepared_ = std::make_unique<Collection>(
       std::move(settings), [this](Revision revision, Step) { agent_.rows_on_disk(revision); });
@@ -384,12 +390,24 @@ TargetList Monitor::Session::list_targets(const Plan* plan) const {
   return dry_run_target_list(**config, *names());
 }
 
+// Of the lead hub.
+void Monitor::Session::raise(const AlertReport& report) {
+  Collection* const collection = [this] {
+    const std::lock_guard lock(mutex_);
+    return collection_.get();  // Never replaced once set; outlives the agent.
+  }();
+  if (collection) collection->raise(report);
+}
+
 CollectingReport Monitor::Session::report() const {
   const std::lock_guard lock(mutex_);
   CollectingReport report = collection_ ? collection_->report() : CollectingReport{};
   if (!fatal_error_.empty()) report.error = fatal_error_;
   report.skipped = skipped_;
   report.warnings.insert(report.warnings.begin(), program_warnings_.begin(), program_warnings_.end());
+  if (const std::uint64_t dropped = agent_.replica_outbox()->dropped(); dropped > 0)
+    report.warnings.push_back("AnomalyRankDivergence: " + std::to_string(dropped) +
+                              " digests dropped, because the hub is behind");
   return report;
 }
 

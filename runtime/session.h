@@ -112,6 +112,7 @@ class Monitor::Session {
   tl::expected<std::int64_t, std::string> can_carry_out(const Plan& plan);
   tl::expected<void, std::string> prepare(std::int64_t capacity);
   CollectingReport report() const;
+  void raise(const AlertReport& report);
   TargetList list_targets(const Plan* plan) const;
   std::shared_ptr<const std::vector<TargetName>> names() const;
   AgentCalls agent_calls();

@@ -32,18 +32,22 @@ void AlertStage::begin_revision(const Layout& layout) {
 
 std::optional<FileToWrite> AlertStage::on_step(Step step, const std::vector<Record>& records, Time now) {
   if (settings_.flight) settings_.flight->keep(step, records);
+  if (settings_.on_records) settings_.on_records(step, records);
   const Findings& findings = evaluate(records);
   if (findings.first.empty()) {
     // Other rows of this step may have raised an alert.
     const bool alerted = settings_.flight && settings_.flight->alerted(step);
     return alerted ? settings_.flight->on_alert(step) : std::nullopt;
   }
-  const StepAlerts alerts = describe(findings, step, records, layout_, *settings_.names, settings_.origin);
+  return report(describe(findings, step, records, layout_, *settings_.names, settings_.origin), now);
+}
+
+std::optional<FileToWrite> AlertStage::report(const StepAlerts& alerts, Time now) {
   for (const std::string& line : state_->log.lines(alerts, now)) log_warn(line);
   state_->recent.add(alerts);
   if (settings_.on_alerts) settings_.on_alerts(alerts);
   auto dump = settings_.dump ? settings_.dump->add(alerts.events) : std::nullopt;
-  auto flight = settings_.flight ? settings_.flight->on_alert(step) : std::nullopt;
+  auto flight = settings_.flight ? settings_.flight->on_alert(alerts.step) : std::nullopt;
   return both(std::move(dump), std::move(flight));
 }
 

@@ -39,6 +39,8 @@ class AlertStage : public StepObserver {
     // Called on the writer thread after each step with alerts. It must return at once, and own what it uses:
     // an abandoned writer thread may still call it. May be null.
     std::function<void(const StepAlerts&)> on_alerts = nullptr;
+    // Called on the writer thread with the records of each step, before the rules look at them. May be null.
+    std::function<void(Step, const std::vector<Record>&)> on_records = nullptr;
   };
 
   AlertStage(Settings settings, std::shared_ptr<AlertState> state);
@@ -47,6 +49,9 @@ class AlertStage : public StepObserver {
   void begin_revision(const Layout& layout) override;
   [[nodiscard]] std::optional<FileToWrite> on_step(Step step, const std::vector<Record>& records,
                                                    Time now) override;
+  // Passes on alerts as on_step() does: for those that another process has found in this rank's values.
+  // Returns the file to write, or nothing.
+  [[nodiscard]] std::optional<FileToWrite> report(const StepAlerts& alerts, Time now);
 
  private:
   const Findings& evaluate(const std::vector<Record>& records);

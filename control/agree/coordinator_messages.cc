@@ -48,6 +48,7 @@ void Coordinator::answer_hello(Rank rank, const Hello& hello, CoordinatorActions
   welcome.epoch_order = order_;
   welcome.last = last_;
   welcome.takes_alerts = true;
+  welcome.takes_replicas = true;
   actions.send.push_back({{{rank.value, welcome.incarnation}}, std::move(welcome)});
 }
 

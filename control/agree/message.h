@@ -14,6 +14,7 @@
 #include "control/agree/plan.h"
 #include "control/agree/target_status.h"
 #include "control/alerts/alert_report.h"
+#include "control/alerts/replica_message.h"
 #include "control/step.h"
 
 namespace gradmon {
@@ -136,7 +137,8 @@ struct Welcome {
   // may still run after its directory was removed.
   std::int64_t epoch_order = 0;
   KnownDecisions last;
-  bool takes_alerts = false;  // the lead hub understands AlertReport; an older hub does not
+  bool takes_alerts = false;    // the lead hub understands AlertReport; an older hub does not
+  bool takes_replicas = false;  // the same of ReplicaDigests and ReplicaValues
 };
 
 // The plan of an open revision. No rank promises anything yet.
@@ -176,10 +178,12 @@ struct DryRun {
   std::size_t room = 0;  // bytes that the answer's targets may take
 };
 
-// An AlertReport goes from a member to the lead hub; it is no part of the agreement.
-using Message = std::variant<Hello, Offered, Reject, Ready, Busy, Applied, Finished, Progress, Left,
-                             Disconnected, DryRunAnswer, Welcome, Offer, Prepare, Decided, ProgressAck,
-                             LeftAck, RejoinRequest, Replaced, DryRun, AlertReport>;
+// Alerts are no part of the agreement. An AlertReport goes from a member to the lead hub; from the lead hub
+// to a member it holds alerts that the lead hub has found for the member to raise.
+using Message =
+    std::variant<Hello, Offered, Reject, Ready, Busy, Applied, Finished, Progress, Left, Disconnected,
+                 DryRunAnswer, Welcome, Offer, Prepare, Decided, ProgressAck, LeftAck, RejoinRequest,
+                 Replaced, DryRun, AlertReport, ReplicaDigests, ReplicaRequest, ReplicaValues>;
 
 // A message with its address. Messages of another epoch or an older incarnation are dropped.
 struct Envelope {

@@ -200,6 +200,11 @@ const std::vector<AlertRuleSchema>& alert_rule_schemas() {
          implemented, live, range, 1, 1000},
         window},
        ""},
+      {Anomaly::rank_divergence,
+       "ranks that should hold the same values do not",
+       {{"threshold", &R::threshold, "a number > 0", "1e-06", "relative difference of a statistic",
+         implemented, live, range, 0}},
+       ""},
   };
   return schemas;
 }

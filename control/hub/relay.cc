@@ -25,6 +25,7 @@ constexpr std::size_t kMostGathered = 10'000;
 constexpr std::size_t kMostPendingCommands = 1'000;
 constexpr std::size_t kMostCandidates = 8;
 constexpr TokenBucket::Rate kAlertReports{200, 400};
+constexpr TokenBucket::Rate kReplicaMessages{400, 2'000};
 
 // False for port 0 or "*": then only the lead knows the real port.
 bool knows_port(const std::string& endpoint) {
@@ -38,7 +39,8 @@ Relay::Relay(Introduction introduction, Host host)
     : introduction_(std::move(introduction)),
       host_(std::move(host)),
       lost_since_(Clock::now()),
-      alert_reports_(kAlertReports, Clock::now()) {
+      alert_reports_(kAlertReports, Clock::now()),
+      replica_messages_(kReplicaMessages, Clock::now()) {
   const bool by_endpoint = knows_port(introduction_.endpoint);
   if (!introduction_.keys.empty() ||
       (by_endpoint && introduction_.insecure_loopback && is_loopback(introduction_.endpoint))) {
@@ -143,7 +145,8 @@ void Relay::try_next_candidate(Clock::time_point now) {
   auto keys = keys_for(place);
   if (!keys) return give_up_connection(keys.error(), now + kLookAgainEvery);
   auto bus = Bus::make_client({kMaxFrameBytes}, std::move(*keys));
-  auto connected = bus ? (*bus)->connect(place.address) : tl::expected<void, std::string>(tl::unexpect, bus.error());
+  auto connected =
+      bus ? (*bus)->connect(place.address) : tl::expected<void, std::string>(tl::unexpect, bus.error());
   if (!connected) return give_up_connection(connected.error(), now + kLookAgainEvery);
   bus_ = std::move(*bus);
   endpoint_ = place.address;
@@ -161,6 +164,9 @@ void Relay::give_up_connection(std::string why, Clock::time_point next) {
 void Relay::pass_on(Bundle bundle) {
   const bool alerts = std::holds_alternative<AlertReport>(bundle.message);
   if (alerts && !alert_reports_.try_take(Clock::now())) return;  // Progress carries their number.
+  const bool replicas = std::holds_alternative<ReplicaDigests>(bundle.message) ||
+                        std::holds_alternative<ReplicaValues>(bundle.message);
+  if (replicas && !replica_messages_.try_take(Clock::now())) return;  // The lead counts what is missing.
   if (gathered_.empty()) gathered_since_ = Clock::now();
   if (gathered_.size() < kMostGathered) gathered_.push_back(std::move(bundle));
 }
@@ -205,7 +211,8 @@ void Relay::turn(Clock::time_point now) {
                               now + kFastPoll);
   }
   if (unanswered_since_ && now - *unanswered_since_ > kAnswersWithin)
-    return give_up_connection(lead + " does not answer" + (bus_->hint().empty() ? "" : ": " + bus_->hint()), now);
+    return give_up_connection(lead + " does not answer" + (bus_->hint().empty() ? "" : ": " + bus_->hint()),
+                              now);
   flush(now);
 }
 

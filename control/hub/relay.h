@@ -91,7 +91,7 @@ class Relay {
   std::unique_ptr<Bus> bus_;  // null: not connected
   std::string endpoint_;      // of the lead
   std::string trouble_ = "the lead hub is not found yet";
-  bool reached_ = false;      // the lead has answered on this connection
+  bool reached_ = false;  // the lead has answered on this connection
   bool looking_ = false;
   Clock::time_point next_look_;
   Clock::time_point next_ask_;
@@ -100,7 +100,8 @@ class Relay {
   // When the oldest unanswered frame was sent; unset: none is unanswered.
   std::optional<Clock::time_point> unanswered_since_;
   Bundles gathered_;
-  TokenBucket alert_reports_;  // bounds those that are passed on
+  TokenBucket alert_reports_;     // bounds those that are passed on
+  TokenBucket replica_messages_;  // the same of ReplicaDigests and ReplicaValues
   Clock::time_point gathered_since_;
   const std::shared_ptr<bool> alive_ = std::make_shared<bool>(true);  // false: drop late results of disk_
   std::map<std::string, std::string> pending_commands_;               // request id to client

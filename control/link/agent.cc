@@ -18,8 +18,9 @@ Agent::Agent(AgentOptions options, StepGate& gate, AgentCalls calls)
       mailbox_(std::make_shared<Mailbox>()),
       view_(std::make_shared<AgentView>()),
       alerts_(std::make_shared<AlertOutbox>(mailbox_)),
-      loop_(std::make_unique<AgentLoop>(std::move(options), gate, std::move(calls), mailbox_, *view_,
-                                        alerts_)) {
+      replicas_(std::make_shared<ReplicaOutbox>(mailbox_)),
+      loop_(std::make_unique<AgentLoop>(std::move(options), gate, std::move(calls), mailbox_, *view_, alerts_,
+                                        replicas_)) {
   const SignalsBlocked blocked;
   thread_ = std::thread([loop = loop_.get()] {
     pthread_setname_np(pthread_self(), "gradmon-agent");

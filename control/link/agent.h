@@ -14,6 +14,7 @@ namespace gradmon {
 
 class AgentLoop;
 class AlertOutbox;
+class ReplicaOutbox;
 class AgentView;
 class Mailbox;
 
@@ -40,6 +41,8 @@ class Agent {
   void submit(Command command);
   // Any thread. Takes the alerts of this rank for the lead hub, and may outlive the agent.
   std::shared_ptr<AlertOutbox> alert_outbox() const { return alerts_; }
+  // Any thread. Takes what other ranks should hold, too, for the lead hub. May outlive the agent.
+  std::shared_ptr<ReplicaOutbox> replica_outbox() const { return replicas_; }
   // Training thread: reports that `last` was the last step and joins the thread. Waits at most `at_most`
   // for the acknowledgement. Further calls do nothing.
   void stop(Step last, std::chrono::milliseconds at_most = std::chrono::milliseconds{500}) noexcept;
@@ -57,10 +60,11 @@ class Agent {
   // Constant after construction.
   const Step start_iteration_;
   const bool holds_start_;
-  const std::shared_ptr<Mailbox> mailbox_;  // own synchronisation
-  const std::shared_ptr<AgentView> view_;   // own synchronisation
-  const std::shared_ptr<AlertOutbox> alerts_;  // own synchronisation
-  const std::unique_ptr<AgentLoop> loop_;   // used by the agent thread only, while it runs
+  const std::shared_ptr<Mailbox> mailbox_;         // own synchronisation
+  const std::shared_ptr<AgentView> view_;          // own synchronisation
+  const std::shared_ptr<AlertOutbox> alerts_;      // own synchronisation
+  const std::shared_ptr<ReplicaOutbox> replicas_;  // own synchronisation
+  const std::unique_ptr<AgentLoop> loop_;          // used by the agent thread only, while it runs
   // Keep last: the thread uses the other members.
   std::thread thread_;
 };

@@ -60,13 +60,15 @@ std::optional<JobIdentity> AgentView::job() const {
 }
 
 AgentLoop::AgentLoop(AgentOptions options, StepGate& gate, AgentCalls calls, std::shared_ptr<Mailbox> mailbox,
-                     AgentView& view, std::shared_ptr<AlertOutbox> alerts)
+                     AgentView& view, std::shared_ptr<AlertOutbox> alerts,
+                     std::shared_ptr<ReplicaOutbox> replicas)
     : options_(std::move(options)),
       gate_(gate),
       calls_(std::move(calls)),
       mailbox_(std::move(mailbox)),
       view_(view),
       alerts_(std::move(alerts)),
+      replicas_(std::move(replicas)),
       process_id_(random_hex(16)),
       hub_settings_(HubConnection::read_settings(options_.environment)),
       launch_id_(options_.launch_id),
@@ -132,6 +134,7 @@ void AgentLoop::run_once() {
   warn_where_start_waits();
   send_due_commands();
   send_alerts();
+  send_replicas();
   answer_store_notes();
   report_progress(Clock::now());
 }
@@ -243,15 +246,29 @@ void AgentLoop::on_bundle(Bundle bundle) {
   const auto own = std::find_if(bundle.to.begin(), bundle.to.end(),
                                 [&](const auto& to) { return to.first == options_.rank.value; });
   if (own == bundle.to.end()) return;
+  on_alert_message(bundle);
   const bool joined = member_.joined();
   const Envelope envelope{std::move(bundle.epoch), options_.rank, own->second, std::move(bundle.message)};
   perform(member_.on_envelope(envelope, boot_now()));
   const auto* welcome = std::get_if<Welcome>(&envelope.message);
-  if (welcome != nullptr && member_.joined()) hub_takes_alerts_ = welcome->takes_alerts;
+  if (welcome != nullptr && member_.joined()) {
+    hub_takes_alerts_ = welcome->takes_alerts;
+    hub_takes_replicas_ = welcome->takes_replicas;
+  }
   if (joined || !member_.joined() || welcome == nullptr) return;
   epoch_ = envelope.epoch;
   view_.publish(JobIdentity{epoch_, welcome->run_id, welcome->started});
   report_soon();
+}
+
+// Answers a question about this rank's values, and takes alerts that the lead hub has found in them.
+void AgentLoop::on_alert_message(const Bundle& bundle) {
+  if (!member_.joined() || bundle.epoch != epoch_) return;
+  if (const auto* request = std::get_if<ReplicaRequest>(&bundle.message)) {
+    if (auto answer = replicas_->answer(*request, Clock::now())) to_coordinator(std::move(*answer));
+  } else if (const auto* report = std::get_if<AlertReport>(&bundle.message); report && calls_.raise) {
+    calls_.raise(*report);
+  }
 }
 
 void AgentLoop::to_coordinator(Message message) {
@@ -286,6 +303,11 @@ void AgentLoop::send_alerts() {
   while (auto report = alerts_->take(Clock::now())) to_coordinator(std::move(*report));
 }
 
+void AgentLoop::send_replicas() {
+  if (!hub_takes_replicas_ || !member_.joined() || !hub_ || !hub_->connected()) return;
+  while (auto digests = replicas_->take(Clock::now())) to_coordinator(std::move(*digests));
+}
+
 void AgentLoop::rows_on_disk(Revision revision) {
   perform(member_.finished(revision));
   report_soon();
@@ -296,6 +318,7 @@ void AgentLoop::begin_leaving(Step last, milliseconds at_most) {
   if (started_ && member_.joined()) {
     tell_applied();
     send_alerts();
+    send_replicas();
     tell_progress(calls_.report());
     perform(member_.leave(last));
   } else {

@@ -17,6 +17,7 @@
 #include "control/link/launch_id_search.h"
 #include "control/link/log_limiter.h"
 #include "control/link/pending_commands.h"
+#include "control/link/replica_outbox.h"
 
 namespace gradmon {
 
@@ -41,7 +42,7 @@ class AgentLoop {
   static constexpr Ticks kStartWait{2'000};
 
   AgentLoop(AgentOptions options, StepGate& gate, AgentCalls calls, std::shared_ptr<Mailbox> mailbox,
-            AgentView& view, std::shared_ptr<AlertOutbox> alerts);
+            AgentView& view, std::shared_ptr<AlertOutbox> alerts, std::shared_ptr<ReplicaOutbox> replicas);
   ~AgentLoop();
   AgentLoop(const AgentLoop&) = delete;
   AgentLoop& operator=(const AgentLoop&) = delete;
@@ -80,7 +81,9 @@ class AgentLoop {
   void perform(MemberActions actions);
   void tell_applied();
   void send_due_commands();
+  void on_alert_message(const Bundle& bundle);
   void send_alerts();
+  void send_replicas();
   void report_soon();
   void report_progress(Clock::time_point now);
   void warn_where_start_waits();
@@ -95,6 +98,7 @@ class AgentLoop {
   const std::shared_ptr<Mailbox> mailbox_;
   AgentView& view_;
   const std::shared_ptr<AlertOutbox> alerts_;
+  const std::shared_ptr<ReplicaOutbox> replicas_;
   const std::string process_id_;
   const HubConnection::Settings hub_settings_;
 
@@ -108,7 +112,8 @@ class AgentLoop {
   std::string epoch_;  // "" until the lead hub has answered
   PendingCommands pending_commands_;
   LogLimiter off_lines_;
-  bool hub_takes_alerts_ = false;  // the hubs on the way to the lead understand AlertReport
+  bool hub_takes_alerts_ = false;    // the hubs on the way to the lead understand AlertReport
+  bool hub_takes_replicas_ = false;  // the same of ReplicaDigests
   bool started_ = false;
   bool start_wait_logged_ = false;
   std::optional<Clock::time_point> leave_by_;

@@ -11,6 +11,7 @@
 
 #include "control/agree/journal.h"
 #include "control/agree/member.h"
+#include "control/alerts/alert_report.h"
 #include "control/host/environment.h"
 #include "control/link/launch_id_search.h"
 #include "control/wire/messages.h"
@@ -68,7 +69,8 @@ struct CollectingReport {
 struct AgentCalls {
   CanCarryOut can_carry_out;
   std::function<CollectingReport()> report;
-  ListTargets list_targets = {};  // null: this rank lists no targets
+  ListTargets list_targets = {};                // null: this rank lists no targets
+  std::function<void(AlertReport)> raise = {};  // takes alerts that the lead hub has found; null: drops them
 };
 
 }  // namespace gradmon

@@ -49,6 +49,9 @@ void to_wire(const Bundle& bundle, wire::Bundle& out) {
                  [&](const Replaced&) { out.mutable_replaced(); },
                  [&](const DryRun& m) { write(m, *out.mutable_dry_run()); },
                  [&](const AlertReport& m) { out.set_alerts(encode_fields(m)); },
+                 [&](const ReplicaDigests& m) { out.set_replica_digests(encode_fields(m)); },
+                 [&](const ReplicaRequest& m) { out.set_replica_request(encode_fields(m)); },
+                 [&](const ReplicaValues& m) { out.set_replica_values(encode_fields(m)); },
              },
              bundle.message);
 }
@@ -56,6 +59,20 @@ void to_wire(const Bundle& bundle, wire::Bundle& out) {
 template <class T>
 tl::expected<Message, std::string> widened(tl::expected<T, std::string> from) {
   return std::move(from).map([](T m) { return Message(std::move(m)); });
+}
+
+tl::expected<Message, std::string> read_alerts(std::string_view bytes) {
+  auto report = decode_fields<AlertReport>(bytes);
+  if (!report) return tl::unexpected(std::string("invalid alert report"));
+  return Message(bounded(std::move(*report)));
+}
+
+// Of a message of alerts/replica_message.h.
+template <class T>
+tl::expected<Message, std::string> read_replica(std::string_view bytes, const char* what) {
+  auto message = decode_fields<T>(bytes);
+  if (!message || !is_valid(*message)) return tl::unexpected(std::string("invalid ") + what);
+  return Message(std::move(*message));
 }
 
 tl::expected<Message, std::string> message_of(const wire::Bundle& in) {
@@ -103,11 +120,14 @@ tl::expected<Message, std::string> message_of(const wire::Bundle& in) {
       return Replaced{};
     case wire::Bundle::kDryRun:
       return widened(read_dry_run(in.dry_run()));
-    case wire::Bundle::kAlerts: {
-      auto report = decode_fields<AlertReport>(in.alerts());
-      if (!report) return tl::unexpected(std::string("invalid alert report"));
-      return bounded(std::move(*report));
-    }
+    case wire::Bundle::kAlerts:
+      return read_alerts(in.alerts());
+    case wire::Bundle::kReplicaDigests:
+      return read_replica<ReplicaDigests>(in.replica_digests(), "replica digests");
+    case wire::Bundle::kReplicaRequest:
+      return read_replica<ReplicaRequest>(in.replica_request(), "replica request");
+    case wire::Bundle::kReplicaValues:
+      return read_replica<ReplicaValues>(in.replica_values(), "replica values");
     case wire::Bundle::MESSAGE_NOT_SET:
       break;
   }

@@ -280,14 +280,15 @@ void write(const Welcome& from, wire::Welcome& to) {
   to.set_epoch_order(from.epoch_order);
   write(from.last, *to.mutable_last());
   to.set_takes_alerts(from.takes_alerts);
+  to.set_takes_replicas(from.takes_replicas);
 }
 
 tl::expected<Welcome, std::string> read_welcome(const wire::Welcome& from) {
   auto last = read_known_decisions(from.last());
   if (!last) return tl::unexpected(last.error());
-  return Welcome{from.process_id(),  from.incarnation(),     from.number(),      from.refused(),
-                 from.retry(),       from.epoch_starts_on(), from.run_id(),      from.started(),
-                 from.epoch_order(), std::move(*last),       from.takes_alerts()};
+  return Welcome{from.process_id(),  from.incarnation(),     from.number(),       from.refused(),
+                 from.retry(),       from.epoch_starts_on(), from.run_id(),       from.started(),
+                 from.epoch_order(), std::move(*last),       from.takes_alerts(), from.takes_replicas()};
 }
 
 void write(const Offer& from, wire::Offer& to) {

@@ -43,6 +43,8 @@ struct WatchedParameter {
   at::Tensor tensor;
   RowAuthor author = RowAuthor::this_rank;
   ParameterPlacement placement = {};
+  // False: the data-parallel ranks hold different values (an expert, or a part of a sharded tensor).
+  bool replicated = true;
   // Returns the current main gradient; null: the parameter never has one. Called on any thread that runs a
   // backward. It may take the GIL: the caller must not hold a lock that a thread with the GIL may wait for.
   std::function<MainGradient()> main_gradient = {};

@@ -31,6 +31,10 @@ QueueOptions queue_options(std::int64_t capacity) {
 constexpr std::chrono::seconds kRowsWithin{1};
 constexpr std::chrono::milliseconds kRowsLook{1};
 constexpr const char* kNoRules = "keep_last has no effect without alert rules (alert.rules)";
+constexpr const char* kNoReplicas =
+    "AnomalyRankDivergence has no effect: the monitor knows no other rank with the same parameters (watch "
+    "the "
+    "DistributedDataParallel itself, or pass dp_group)";
 constexpr const char* kNothingEnabled =
     "on, but the config enables no kind of row (set wg_distribution, xy_distribution, ...)";
 
@@ -135,6 +139,7 @@ void Collection::attach_again() {
   if (flight_) flight_->begin_hooks();
   if (!collecting_) return;
   hooks_->begin_step(step_, HookSet::Collect::yes);
+  if (replicas_) replicas_->begin_step(step_, HookSet::Collect::yes);
   if (scalars_) scalars_->begin_hooks(step_);
 }
 
@@ -155,7 +160,9 @@ void Collection::swap(const Commitment& commitment, std::shared_ptr<const Config
   config_ = std::move(config);
   queue_->set_overflow(config_->on_overflow == Config::OnOverflow::drop ? Overflow::drop : Overflow::block);
   keeps_last_step_ = settings_.keep_last_step || writes_format(*config_, Config::Format::api);
-  writer_.begin_revision(layout_of(*config_, commitment.revision), make_sinks(), alerts_.make(*config_));
+  alerts_.raise_under(*config_);
+  writer_.begin_revision(layout_of(*config_, commitment.revision), make_sinks(),
+                         alerts_.make(*config_, begin_replicas()));
   if (!config_->scalars.empty()) {
     scalars_ = std::make_unique<TrainingScalars>(
         *config_, commitment.revision,
@@ -164,6 +171,23 @@ void Collection::swap(const Commitment& commitment, std::shared_ptr<const Config
   }
   begin_flight();
   attach();
+}
+
+// Null: there is nothing to compare.
+AlertStages::OnRecords Collection::begin_replicas() {
+  const auto rule = divergence_rule_of(*config_);
+  if (!rule || !includes_rank(*config_, settings_.rank)) return nullptr;
+  if (settings_.replicas.size() < 2) {
+    log_once(kNoReplicas);
+    const std::lock_guard lock(mutex_);
+    warnings_.emplace_back(kNoReplicas);
+    return nullptr;
+  }
+  const auto reader = std::make_shared<ReplicaRowReader>(replica_group_of(settings_.replicas),
+                                                         rule->threshold.value_or(kDivergenceThreshold),
+                                                         names_, settings_.on_replicas);
+  replicas_ = std::make_unique<ReplicaSteps>(ReplicaSteps::Context{names_, writer_, reader});
+  return [reader](Step step, const std::vector<Record>& records) { reader->on_records(step, records); };
 }
 
 void Collection::begin_flight() {
@@ -232,6 +256,7 @@ void Collection::attach() {
   hooks_ = std::make_unique<HookSet>(settings, model_, *stream_, settings_.stack);
   if (scalars_) scalars_->attach(settings, model_);
   if (flight_) flight_->attach(settings, model_);
+  if (replicas_) replicas_->attach(settings, model_);
   hooks_time_ = {};
   ledger_.expect(expected_targets(settings, model_, hooks_->matches(), *names_),
                  unmatched_targets(hooks_->matches()));
@@ -259,6 +284,7 @@ void Collection::update_unmatched() {
 void Collection::detach() {
   hooks_.reset();
   flight_.reset();
+  replicas_.reset();
   stream_->set_observer(nullptr);
   scalars_.reset();
   scalar_steps_ = 0;
@@ -282,12 +308,15 @@ void Collection::begin_step(Step step, HookSet::Collect collect, std::int64_t sa
   if (collecting_) queue_->begin_step();
   if (hooks_ && (collecting_ || was_armed)) hooks_->begin_step(step, collect);
   if (scalars_ && (collecting_ || was_armed)) scalars_->begin_step(step, collect, samples);
+  if (replicas_ && (collecting_ || was_armed)) replicas_->begin_step(step, collect);
   if (flight_) flight_->begin_step(step, collect, samples);
 }
 
 std::chrono::nanoseconds Collection::hooks_time() const noexcept {
-  const auto of_plan = hooks_ ? hooks_->hook_time() : std::chrono::nanoseconds{};
-  return flight_ ? of_plan + flight_->hook_time() : of_plan;
+  auto time = hooks_ ? hooks_->hook_time() : std::chrono::nanoseconds{};
+  if (flight_) time += flight_->hook_time();
+  if (replicas_) time += replicas_->hook_time();
+  return time;
 }
 
 void Collection::measure_overhead(Step step) {
@@ -311,12 +340,14 @@ void Collection::end_step(std::int64_t samples, bool counts) noexcept {
   end_scalars(samples);
   if (!counts) {
     if (flight_) flight_->drop_step();
+    if (replicas_) replicas_->drop_step();
     queue_->drop_step(in_force_.revision, step_);
     return log_warn("rows of step " + std::to_string(step_.value) +
                     " dropped: this rank lost its lease during the step");
   }
   last_ended_ = queue_->end_step(in_force_.revision, step_) > 0 ? step_ : Step{-1};
   if (flight_) end_flight_step(samples);
+  if (replicas_) end_replica_step();
   write_note();
   ledger_.end_step(step_, wall_now());
   if (ledger_.counts().unmatched != static_cast<std::int64_t>(unmatched_)) update_unmatched();
@@ -331,6 +362,14 @@ void Collection::end_step_between(std::int64_t samples) noexcept {
 void Collection::end_flight_step(std::int64_t samples) noexcept {
   flight_->end_step(samples);
   if (auto failure = flight_->failure()) {
+    const std::lock_guard lock(mutex_);
+    hook_error_ = failure->target + ": " + failure->cause;
+  }
+}
+
+void Collection::end_replica_step() noexcept {
+  replicas_->end_step();
+  if (auto failure = replicas_->failure()) {
     const std::lock_guard lock(mutex_);
     hook_error_ = failure->target + ": " + failure->cause;
   }
@@ -391,6 +430,7 @@ void Collection::before_update(const std::vector<at::Tensor>& parameters,
   if (hooks_) hooks_->before_update(parameters, state);
   if (scalars_) scalars_->before_update(parameters, state);
   if (flight_) flight_->before_update(parameters, state);
+  if (replicas_ && collecting_) replicas_->before_update(parameters, state);
 }
 
 void Collection::after_update(const std::vector<at::Tensor>& parameters,
@@ -398,6 +438,7 @@ void Collection::after_update(const std::vector<at::Tensor>& parameters,
   const OwnTime own_time(*this);
   if (hooks_) hooks_->after_update(parameters, state);
   if (scalars_) scalars_->after_update(parameters, state);
+  if (replicas_ && collecting_) replicas_->after_update(parameters, state);
 }
 
 void Collection::report_scalar(std::string_view name, double value) noexcept {

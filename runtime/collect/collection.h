@@ -23,6 +23,7 @@
 #include "hooks/observe/call_site.h"
 #include "runtime/collect/alert_stages.h"
 #include "runtime/collect/flight_steps.h"
+#include "runtime/collect/replica_steps.h"
 #include "runtime/collect/target_ledger.h"
 #include "runtime/output/run_notes.h"
 #include "runtime/scalars/training_scalars.h"
@@ -46,6 +47,8 @@ class Collection {
     StackSource stack = {};          // call stacks in the program's language; may be null
     std::vector<int> pipeline = {};  // of ParallelGroups
     std::function<void(const StepAlerts&)> on_alerts = {};  // see AlertStage::Settings; may be null
+    std::vector<int> replicas = {};  // ranks that should hold the same values; fewer than 2: unknown
+    ReplicaRowReader::OnStep on_replicas = {};  // called on the writer thread, as on_alerts
   };
 
   // The writer thread calls `on_finished` when a revision has collected its last step and all its rows
@@ -105,6 +108,8 @@ class Collection {
   std::vector<Metric> last_rows() const;
   // Any thread. As Monitor::alerts().
   std::vector<Alert> recent_alerts() const { return alerts_.recent(); }
+  // Any thread. Raises alerts that the lead hub has found in this rank's values.
+  void raise(const AlertReport& report) { alerts_.raise(report, writer_); }
 
  private:
   class Stream;
@@ -116,9 +121,11 @@ class Collection {
   void update_unmatched();
   void warn_of_missing_update() noexcept;
   void end_scalars(std::int64_t samples) noexcept;
+  AlertStages::OnRecords begin_replicas();
   void begin_flight();
   void forget_flight();
   void end_flight_step(std::int64_t samples) noexcept;
+  void end_replica_step() noexcept;
   std::chrono::nanoseconds hooks_time() const noexcept;
   void detach();
   void measure_overhead(Step step);
@@ -132,7 +139,7 @@ class Collection {
   const std::shared_ptr<RecordQueue> queue_;  // own synchronisation
   TargetLedger ledger_;                       // own synchronisation
   const std::shared_ptr<LastStep> last_;      // own synchronisation
-  const AlertStages alerts_;
+  AlertStages alerts_;                        // own synchronisation where it says "any thread"
   const std::shared_ptr<GradientScale> scale_ = std::make_shared<GradientScale>(1.0);
 
   WatchedModel model_;
@@ -166,6 +173,7 @@ class Collection {
   // Keep last: detach before the rest dies.
   std::unique_ptr<TrainingScalars> scalars_;  // null: the config names none
   std::unique_ptr<FlightSteps> flight_;       // null: the recorder is off
+  std::unique_ptr<ReplicaSteps> replicas_;    // null: no AnomalyRankDivergence
   std::unique_ptr<HookSet> hooks_;
 };
 

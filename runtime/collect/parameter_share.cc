@@ -30,7 +30,8 @@ bool is_first(const std::vector<int>& group, int rank) { return group.empty() ||
 tl::expected<void, std::string> check_groups(const ParallelGroups& groups, int rank, int world_size) {
   auto checked = check_group("data", groups.data, rank, world_size);
   if (checked) checked = check_group("tensor", groups.tensor, rank, world_size);
-  return checked ? check_group("pipeline", groups.pipeline, rank, world_size) : checked;
+  if (checked) checked = check_group("pipeline", groups.pipeline, rank, world_size);
+  return checked ? check_group("replicas", groups.replicas, rank, world_size) : checked;
 }
 
 ParameterShare share_of(const ParallelGroups& groups, int rank, const std::string& parameter) {

@@ -60,6 +60,17 @@ std::optional<bool> causal_of(const py::handle& module) {
   return py::isinstance<py::bool_>(said) ? std::optional(said.cast<bool>()) : std::nullopt;
 }
 
+// False for Megatron's experts (`allreduce` is False), and for a DTensor that is not whole on each rank.
+bool is_replicated(const py::handle& parameter) {
+  if (py::object(py::getattr(parameter, "allreduce", py::none())).is(py::bool_(false))) return false;
+  const py::object placements = py::getattr(parameter, "placements", py::none());
+  if (placements.is_none()) return true;
+  for (const py::handle& placement : placements) {
+    if (!placement.attr("is_replicate")().cast<bool>()) return false;
+  }
+  return true;
+}
+
 }  // namespace
 
 WatchedModel described_model(const py::handle& model) {
@@ -67,6 +78,7 @@ WatchedModel described_model(const py::handle& model) {
   for (const py::handle& item : model.attr("named_parameters")()) {
     const auto [name, parameter] = item.cast<std::pair<std::string, at::Tensor>>();
     chunk.parameters.push_back({name, 0, parameter});
+    chunk.parameters.back().replicated = is_replicated(item.cast<py::tuple>()[1]);
     if (py::hasattr(item.cast<py::tuple>()[1], "main_grad"))
       chunk.parameters.back().main_gradient = [tensor = parameter] { return main_gradient_of(tensor); };
   }

@@ -132,7 +132,9 @@ class Core {
 
   void gradient_scale(double scale) noexcept { binding_.gradient_scale(scale); }
   void skipped() noexcept { binding_.note_skipped_update(); }
-  void note_warnings(std::vector<std::string> warnings) noexcept { binding_.note_warnings(std::move(warnings)); }
+  void note_warnings(std::vector<std::string> warnings) noexcept {
+    binding_.note_warnings(std::move(warnings));
+  }
 
   void before_update(const py::handle& optimizer, double gradient_scale) {
     guarded("the optimizer", [&] {
@@ -218,7 +220,7 @@ class Core {
     throw raised;
   }
 
-  const std::shared_ptr<LaunchNonce> nonce_;  // own synchronisation
+  const std::shared_ptr<LaunchNonce> nonce_;                       // own synchronisation
   const Split split_ = std::make_shared<std::set<std::string>>();  // keep before monitor_
   Monitor monitor_;
   MonitorBinding binding_{monitor_};
@@ -232,7 +234,7 @@ std::unique_ptr<Core> make_core(const std::string& config, std::optional<int> ra
                                 const std::optional<std::string>& output_dir, std::optional<bool> dynamic,
                                 std::int64_t start_iteration, int grad_acc_steps, std::vector<int> data_ranks,
                                 std::vector<int> tensor_ranks, std::vector<int> pipeline_ranks,
-                                std::optional<std::string> launch_nonce) {
+                                std::vector<int> replica_ranks, std::optional<std::string> launch_nonce) {
   MonitorOptions options;
   options.rank = rank;
   options.world_size = world_size;
@@ -245,6 +247,7 @@ std::unique_ptr<Core> make_core(const std::string& config, std::optional<int> ra
   options.groups.data = std::move(data_ranks);
   options.groups.tensor = std::move(tensor_ranks);
   options.groups.pipeline = std::move(pipeline_ranks);
+  options.groups.replicas = std::move(replica_ranks);
   std::shared_ptr<LaunchNonce> nonce;
   if (launch_nonce) {
     nonce = std::make_shared<LaunchNonce>();
@@ -311,7 +314,10 @@ void define_metric(py::module_& m) {
 
 void define_alert(py::module_& m) {
   py::class_<Alert>(m, "Alert")
-      .def("__repr__", [](const py::object& self) { return described(self, {"rule", "step", "message"}); })
+      .def("__repr__",
+           [](const py::object& self) {
+             return described(self, {"rule", "step", "message"});
+           })
       .def_readonly("rule", &Alert::rule)
       .def_readonly("step", &Alert::step)
       .def_readonly("micro_step", &Alert::micro_step)
@@ -393,7 +399,7 @@ PYBIND11_MODULE(_gradmon, m) {
            py::arg("output_dir") = py::none(), py::arg("dynamic") = py::none(),
            py::arg("start_iteration") = 0, py::arg("grad_acc_steps") = 1,
            py::arg("data_ranks") = std::vector<int>(), py::arg("tensor_ranks") = std::vector<int>(),
-           py::arg("pipeline_ranks") = std::vector<int>(),
+           py::arg("pipeline_ranks") = std::vector<int>(), py::arg("replica_ranks") = std::vector<int>(),
            py::arg("launch_nonce") = py::none())
       .def_property_readonly("rank", &Core::rank)
       .def("watch", &Core::watch)

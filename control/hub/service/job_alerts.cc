@@ -23,13 +23,18 @@ std::filesystem::path file_of(const JobService::Job& job) {
 
 }  // namespace
 
-// Heard from members only; says nothing about the sender's lease or its step.
-void JobService::on_alerts(const Envelope& envelope, const AlertReport& report) {
+// Whether the sender is the process that is the rank now; says nothing about its lease or its step.
+bool JobService::is_from_rank(const Envelope& envelope) const {
   const Membership& members = coordinator_.membership();
   const int rank = envelope.rank.value;
   const bool known = envelope.epoch == job_.epoch && rank >= 0 && rank < members.size();
-  if (!known || !members.is_process_of(envelope) || envelope.incarnation > members.of(rank).incarnation)
-    return;
+  return known && members.is_process_of(envelope) && envelope.incarnation <= members.of(rank).incarnation;
+}
+
+void JobService::on_alerts(const Envelope& envelope, const AlertReport& report) {
+  if (!is_from_rank(envelope)) return;
+  const Membership& members = coordinator_.membership();
+  const int rank = envelope.rank.value;
   const auto added = alerts_.add(envelope.rank, members.of(rank).hello.process_id, report, wall_now());
   if (added.empty()) return;
   dependencies_.publish(added);

@@ -47,6 +47,7 @@ JobService::JobService(Job job, Dependencies surroundings)
       foreign_(job_.epoch, job_.launch_id),
       alerts_(static_cast<std::uint64_t>(std::max<WallTime>(wall_now(), 1))),
       alert_command_({job_.lead.name, job_.launch_id, job_.output_dir, job_.lead.config_path}),
+      replicas_(job_.world_size),
       config_({job_.lead.config_path, job_.output_dir, own_name(job_)}, dependencies_.config_disk,
               dependencies_.mailbox),
       config_place_("config " + job_.lead.config_path, dependencies_.config_disk),
@@ -104,6 +105,9 @@ void JobService::watch_output() {
 void JobService::on_message(const Envelope& envelope) {
   if (const auto foreign = foreign_.hear(envelope, clock_)) tell(LogLevel::warn, *foreign);
   if (const auto* report = std::get_if<AlertReport>(&envelope.message)) return on_alerts(envelope, *report);
+  if (std::holds_alternative<ReplicaDigests>(envelope.message) ||
+      std::holds_alternative<ReplicaValues>(envelope.message))
+    return on_replicas(envelope);
   perform(coordinator_.receive(envelope, wall_now()));
 }
 
@@ -114,6 +118,7 @@ void JobService::tick(Ticks elapsed) {
   if (pending_write_back_ && clock_ >= next_write_back_) write_back(*pending_write_back_);
   log_pending();
   if (const auto failure = alert_command_.poll()) tell(LogLevel::warn, *failure);
+  perform(replicas_.tick(clock_));
   for (DiskReport* place : {&config_place_, &output_place_}) {
     for (const auto& [level, line] : place->take_changes()) tell(level, line);
   }
@@ -243,6 +248,7 @@ Status JobService::status() const {
   for (std::string& foreign : foreign_.heard(clock_)) status.warnings.push_back(std::move(foreign));
   count_alerts(status);
   if (!alert_command_.failure().empty()) status.warnings.push_back(alert_command_.failure());
+  for (std::string& line : replica_warnings()) status.warnings.push_back(std::move(line));
   shorten(status);
   return status;
 }

@@ -13,6 +13,7 @@
 #include "control/agree/decision_log.h"
 #include "control/alerts/alert_history.h"
 #include "control/alerts/alert_trigger.h"
+#include "control/alerts/replica_comparison.h"
 #include "control/hub/service/alert_command.h"
 #include "control/hub/service/config_service.h"
 #include "control/hub/service/disk_report.h"
@@ -96,7 +97,12 @@ class JobService {
   CommandReply verdict_on(const std::string& request_id) const;
   CommandReply config_in_force() const;
   void dry_run(const std::string& peer, const Command& command);
+  bool is_from_rank(const Envelope& envelope) const;
   void on_alerts(const Envelope& envelope, const AlertReport& report);
+  void on_replicas(const Envelope& envelope);
+  void perform(ReplicaComparison::Actions actions);
+  void send_to(Rank rank, Message message);
+  std::vector<std::string> replica_warnings() const;
   CommandReply newest_alerts(const Command& command) const;
   void count_alerts(Status& status) const;
   const std::optional<Config::OnAlert>& on_alert();
@@ -130,6 +136,7 @@ class JobService {
   std::vector<AlertHistory::Kept> unsaved_alerts_;  // at most AlertHistory::kMostKept
   AlertCommand alert_command_;
   AlertTrigger capture_trigger_;
+  ReplicaComparison replicas_;
   std::string on_alert_text_;                // the config that on_alert_ is of
   std::optional<Config::OnAlert> on_alert_;  // unset: that config has none
   Ticks clock_{};

@@ -21,6 +21,9 @@ struct ParallelGroups {
   std::function<bool(const std::string& parameter)> split;
   // Ranks that each hold a stage of the model, in the order of the stages. Alerts name them.
   std::vector<int> pipeline = {};
+  // Ranks that AnomalyRankDivergence compares with each other: their reduced gradients and weights are the
+  // same. Empty: `data`. This rank alone: none are compared.
+  std::vector<int> replicas = {};
 };
 
 }  // namespace gradmon

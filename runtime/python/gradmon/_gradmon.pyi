@@ -83,6 +83,7 @@ class Core:
         data_ranks: Sequence[int] = ...,
         tensor_ranks: Sequence[int] = ...,
         pipeline_ranks: Sequence[int] = ...,
+        replica_ranks: Sequence[int] = ...,
         launch_nonce: Optional[str] = ...,
     ) -> None: ...
     @property

@@ -26,3 +26,16 @@ def ranks_of(group: Any) -> list[int]:
 def shards_its_state(optimizer: Any) -> bool:
     """Whether each rank keeps the moments of its own part of the parameters only."""
     return any(kind.__name__ == "ZeroRedundancyOptimizer" for kind in type(optimizer).__mro__)
+
+
+def replica_ranks(model: Any, dp_group: Any) -> list[int]:
+    """The ranks that hold the same reduced gradients and weights; empty if they are unknown.
+
+    This rank alone if the model is sharded."""
+    kinds = {kind.__name__ for module in model.modules() for kind in type(module).__mro__}
+    if kinds & {"FullyShardedDataParallel", "FSDPModule"}:
+        return [dist.get_rank()]
+    replicated = any(kind.__name__ == "DistributedDataParallel" for kind in type(model).__mro__)
+    if replicated and hasattr(model, "process_group"):
+        return ranks_of(model.process_group)
+    return ranks_of(dp_group)

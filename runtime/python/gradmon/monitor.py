@@ -12,7 +12,7 @@ import torch
 
 from gradmon import _gradmon
 from gradmon._launch_nonce import launch_nonce
-from gradmon._process_groups import ranks_of, shards_its_state, with_process_group
+from gradmon._process_groups import ranks_of, replica_ranks, shards_its_state, with_process_group
 from gradmon._steps import TrainingSteps, after_signal
 
 _NOT_TAKEN = (TypeError, ValueError, RuntimeError, OverflowError)  # raised for an invalid argument
@@ -115,7 +115,9 @@ class Monitor:
             it.
         dp_group : torch.distributed.ProcessGroup, optional
             Ranks that hold the same parameters. The first of them writes what is equal after
-            reduction. Ignored with a ZeroRedundancyOptimizer, whose moments differ between ranks.
+            reduction. Ignored with a ZeroRedundancyOptimizer, whose moments differ between ranks. The
+            alert rule AnomalyRankDivergence compares these ranks; without `dp_group`, those of a
+            DistributedDataParallel `model`.
         tp_group : torch.distributed.ProcessGroup, optional
             Ranks that each hold a part of a layer. A parameter without `tensor_model_parallel` counts
             as equal on all of them.
@@ -147,6 +149,7 @@ class Monitor:
         seen.
         """
         if self._steps is None:
+            replicas = replica_ranks(model, dp_group)
             if dp_group is not None and shards_its_state(optimizer):
                 _gradmon.warn_once("ignored dp_group: the optimizer's moments differ between ranks")
                 dp_group = None
@@ -161,6 +164,7 @@ class Monitor:
                 data_ranks=ranks_of(dp_group),
                 tensor_ranks=ranks_of(tp_group),
                 pipeline_ranks=ranks_of(pp_group),
+                replica_ranks=replicas,
                 launch_nonce=None if nonce is None else found or "",
                 **options,
             )

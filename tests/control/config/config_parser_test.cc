@@ -209,10 +209,12 @@ TEST_CASE("the defaults in the tables of the alert rules are those of a rule wit
       if (option.name == "steps") CHECK(value == static_cast<double>(rule.steps));
       if (option.name == "fraction") CHECK(value == rule.fraction);
       if (option.name == "threshold" && schema.anomaly == Anomaly::spike) CHECK(value == kSpikeThreshold);
+      if (option.name == "threshold" && schema.anomaly == Anomaly::rank_divergence)
+        CHECK(value == kDivergenceThreshold);
       ++compared;
     }
   }
-  CHECK(compared == 7);
+  CHECK(compared == 8);
 }
 
 TEST_CASE("the messages for each config are those of the golden file", "[config]") {

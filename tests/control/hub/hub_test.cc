@@ -184,9 +184,10 @@ TEST_CASE("a peer that sends an invalid frame is cut off and nobody else is affe
   other.introduce(place, 0, 1);
   other.epoch = rank.epoch;
   other.incarnation = rank.incarnation + 1;
-  for (const Message& message : std::vector<Message>{
-           Left{Step{5}}, Disconnected{}, Progress{}, Ready{}, Applied{}, Finished{}, Busy{}, Reject{},
-           Offered{}, Welcome{}, Decided{}, Replaced{}, LeftAck{}, DryRunAnswer{}, AlertReport{}}) {
+  for (const Message& message :
+       std::vector<Message>{Left{Step{5}}, Disconnected{}, Progress{}, Ready{}, Applied{}, Finished{}, Busy{},
+                            Reject{}, Offered{}, Welcome{}, Decided{}, Replaced{}, LeftAck{}, DryRunAnswer{},
+                            AlertReport{}, ReplicaRequest{}}) {
     other.say(0, message);
   }
   CHECK(other.status().ranks.size() == 1);

@@ -54,6 +54,9 @@ struct MessageText {
   std::string operator()(const Replaced&) const { return "Replaced"; }
   std::string operator()(const DryRun&) const { return "DryRun"; }
   std::string operator()(const AlertReport&) const { return "AlertReport"; }
+  std::string operator()(const ReplicaDigests&) const { return "ReplicaDigests"; }
+  std::string operator()(const ReplicaRequest&) const { return "ReplicaRequest"; }
+  std::string operator()(const ReplicaValues&) const { return "ReplicaValues"; }
 };
 
 }  // namespace

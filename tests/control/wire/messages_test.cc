@@ -250,8 +250,9 @@ TEST_CASE("the answer to a dry run is decoded as it was sent") {
 
 TEST_CASE("the messages of the coordinator are decoded as they were sent") {
   const Welcome back = round_trip<Welcome>(
-      Welcome{"process", 3, 14, "why", true, true, "0badcafe", 1'234, 1'235, known_decisions(), true});
+      Welcome{"process", 3, 14, "why", true, true, "0badcafe", 1'234, 1'235, known_decisions(), true, true});
   CHECK(back.takes_alerts);
+  CHECK(back.takes_replicas);
   CHECK(back.process_id == "process");
   CHECK(back.incarnation == 3);
   CHECK(back.number == 14);

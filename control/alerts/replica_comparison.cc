@@ -1,0 +1,193 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "control/alerts/replica_comparison.h"
+
+#include <algorithm>
+#include <string_view>
+
+namespace gradmon {
+namespace {
+
+std::string_view bucket_of(const std::string& buckets, std::size_t bucket) {
+  return std::string_view(buckets).substr(8 * bucket, 8);
+}
+
+}  // namespace
+
+// A rank is in one group at a time. A group that no rank is in any more is forgotten.
+ReplicaComparison::Group* ReplicaComparison::group_of(Rank rank, const ReplicaDigests& message) {
+  if (message.group_size < 2 || message.group_size > world_size_) return nullptr;
+  const auto [known, first] = group_of_rank_.try_emplace(rank.value, message.group);
+  if (!first && known->second != message.group) {
+    const auto before = groups_.find(known->second);
+    before->second.members.erase(rank.value);
+    if (before->second.members.empty()) groups_.erase(before);
+    known->second = message.group;
+  }
+  Group& group = groups_[message.group];
+  if (group.members.empty()) group.size = message.group_size;
+  group.members.insert(rank.value);
+  return group.size == message.group_size ? &group : nullptr;
+}
+
+ReplicaComparison::Actions ReplicaComparison::on_digests(Rank rank, const ReplicaDigests& message, Time now) {
+  Actions actions;
+  Group* const group = group_of(rank, message);
+  if (group == nullptr) return actions;
+  for (const ReplicaDigest& digest : message.digests) add_digest(rank, digest, now, *group, actions);
+  return actions;
+}
+
+void ReplicaComparison::add_digest(Rank rank, const ReplicaDigest& digest, Time now, Group& group,
+                                   Actions& actions) {
+  const Key key{digest.revision.value, digest.step, digest.kind};
+  if (group.forgotten && key <= *group.forgotten) return;
+  const auto [at, first] = group.entries.try_emplace(key);
+  Entry& entry = at->second;
+  if (first) entry.begun = now;
+  if (entry.decided || !entry.heard.insert(rank.value).second) return;
+  const auto same = std::find_if(entry.distinct.begin(), entry.distinct.end(),
+                                 [&](const Distinct& one) { return one.buckets == digest.buckets; });
+  if (same != entry.distinct.end()) {
+    same->ranks.push_back(rank.value);
+  } else if (entry.distinct.size() < kMostDistinct) {
+    entry.distinct.push_back({digest.buckets, {rank.value}});
+  }
+  if (entry.heard.size() >= static_cast<std::size_t>(group.size)) decide(key, entry, group, now, actions);
+  if (group.entries.size() > kMostSteps) forget_oldest(group, now, actions);
+}
+
+void ReplicaComparison::forget_oldest(Group& group, Time now, Actions& actions) {
+  const auto oldest = group.entries.begin();
+  if (!oldest->second.decided) decide(oldest->first, oldest->second, group, now, actions);
+  // Its requests are answered soon: the entry stays until then, or until there is no room.
+  if (!oldest->second.open.empty() && group.entries.size() <= 2 * kMostSteps) return;
+  counts_.unresolved += oldest->second.open.size();
+  group.forgotten = oldest->first;
+  group.entries.erase(oldest);
+}
+
+// Compares the digests that are there, and asks for the values of the buckets that differ.
+void ReplicaComparison::decide(const Key& key, Entry& entry, Group& group, Time now, Actions& actions) {
+  entry.decided = true;
+  if (entry.heard.size() < static_cast<std::size_t>(group.size)) ++counts_.incomplete;
+  if (entry.heard.size() < 2) return;
+  ++counts_.compared;
+  for (const std::size_t bucket : differing_buckets(key, entry, group)) {
+    std::map<std::string_view, std::vector<int>> classes;
+    for (const Distinct& one : entry.distinct) {
+      auto& ranks = classes[bucket_of(one.buckets, bucket)];
+      ranks.insert(ranks.end(), one.ranks.begin(), one.ranks.end());
+    }
+    Question& question = entry.open.emplace_back(Question{bucket, {}});
+    for (auto& [hash, ranks] : classes) {
+      std::sort(ranks.begin(), ranks.end());
+      actions.requests.emplace_back(
+          Rank{ranks.front()},
+          ReplicaRequest{
+              {std::get<0>(key)}, std::get<1>(key), std::get<2>(key), static_cast<std::int64_t>(bucket)});
+      question.asked.push_back({{std::move(ranks), {}}, false});
+    }
+  }
+  entry.asked = now;
+  entry.distinct.clear();
+}
+
+// At most kMostBuckets, those without a known divergence first. A bucket that agrees has no diverging target.
+std::vector<std::size_t> ReplicaComparison::differing_buckets(const Key& key, const Entry& entry,
+                                                              Group& group) const {
+  std::vector<std::size_t> unknown;
+  std::vector<std::size_t> known;
+  for (std::size_t bucket = 0; bucket < kReplicaBuckets; ++bucket) {
+    const std::string_view first = bucket_of(entry.distinct.front().buckets, bucket);
+    const bool agrees = std::all_of(entry.distinct.begin(), entry.distinct.end(), [&](const Distinct& one) {
+      return bucket_of(one.buckets, bucket) == first;
+    });
+    const std::pair place{std::get<2>(key), bucket};
+    if (agrees) {
+      group.diverging.erase(place);
+    } else {
+      (group.diverging.count(place) == 0 ? unknown : known).push_back(bucket);
+    }
+  }
+  unknown.insert(unknown.end(), known.begin(), known.end());
+  unknown.resize(std::min(unknown.size(), kMostBuckets));
+  return unknown;
+}
+
+ReplicaComparison::Actions ReplicaComparison::on_values(Rank rank, const ReplicaValues& message) {
+  Actions actions;
+  const auto of_rank = group_of_rank_.find(rank.value);
+  if (of_rank == group_of_rank_.end() || of_rank->second != message.group) return actions;
+  Group& group = groups_[message.group];
+  const ReplicaRequest& request = message.request;
+  const auto entry = group.entries.find({request.revision.value, request.step, request.kind});
+  if (entry == group.entries.end()) return actions;
+  auto& open = entry->second.open;
+  const auto question = std::find_if(open.begin(), open.end(), [&](const Question& one) {
+    return static_cast<std::int64_t>(one.bucket) == request.bucket;
+  });
+  if (question == open.end()) return actions;
+  for (Asked& asked : question->asked) {
+    if (asked.equal.ranks.front() != rank.value || asked.answered) continue;
+    asked.answered = true;
+    asked.equal.rows = message.rows;
+    entry->second.threshold = std::max(entry->second.threshold, message.threshold);
+  }
+  const bool complete = std::all_of(question->asked.begin(), question->asked.end(),
+                                    [](const Asked& asked) { return asked.answered; });
+  if (!complete) return actions;
+  resolve(entry->first, *question, entry->second, group, actions);
+  open.erase(question);
+  return actions;
+}
+
+void ReplicaComparison::resolve(const Key& key, const Question& question, Entry& entry, Group& group,
+                                Actions& actions) {
+  std::vector<EqualRanks> told;
+  for (const Asked& asked : question.asked) {
+    if (!asked.equal.rows.empty()) told.push_back(asked.equal);
+  }
+  if (told.size() < 2) {
+    ++counts_.unresolved;
+    return;
+  }
+  const ReplicaRequest request{
+      {std::get<0>(key)}, std::get<1>(key), std::get<2>(key), static_cast<std::int64_t>(question.bucket)};
+  ReplicaDifferences found = replica_differences(request, entry.threshold, std::move(told));
+  auto& known = group.diverging[{request.kind, question.bucket}];
+  for (const std::string& target : found.agreeing) known.erase(target);
+  for (DifferingTarget& one : found.differing) {
+    if (known.size() >= kMostReplicaRows || !known.insert(one.target).second) continue;
+    const auto same = std::find_if(actions.alerts.begin(), actions.alerts.end(),
+                                   [&](const auto& report) { return report.first == one.rank; });
+    auto& report =
+        same != actions.alerts.end() ? *same : actions.alerts.emplace_back(one.rank, AlertReport{});
+    if (entry.alerts++ < kMostAlerts) {
+      report.second.alerts.push_back(std::move(one.alert));
+    } else {
+      ++report.second.left_out;
+    }
+  }
+  if (known.empty()) group.diverging.erase({request.kind, question.bucket});
+}
+
+ReplicaComparison::Actions ReplicaComparison::tick(Time now) {
+  Actions actions;
+  for (auto& [id, group] : groups_) {
+    for (auto& [key, entry] : group.entries) {
+      if (!entry.decided && now - entry.begun >= kWaitForRanks) decide(key, entry, group, now, actions);
+      if (entry.open.empty() || now - entry.asked < kWaitForValues) continue;
+      for (const Question& question : entry.open) resolve(key, question, entry, group, actions);
+      entry.open.clear();
+    }
+  }
+  return actions;
+}
+
+std::size_t ReplicaComparison::steps_kept() const {
+  std::size_t steps = 0;
+  for (const auto& [id, group] : groups_) steps += group.entries.size();
+  return steps;
+}
+
+}  // namespace gradmon

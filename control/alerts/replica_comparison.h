@@ -1,0 +1,106 @@
+// SPDX-License-Identifier: Apache-2.0
+#pragma once
+
+#include <chrono>
+#include <cstddef>
+#include <cstdint>
+#include <map>
+#include <optional>
+#include <set>
+#include <string>
+#include <tuple>
+#include <utility>
+#include <vector>
+
+#include "control/alerts/alert_report.h"
+#include "control/alerts/replica_differences.h"
+#include "control/alerts/replica_message.h"
+#include "control/step.h"
+
+namespace gradmon {
+
+// AnomalyRankDivergence, as the lead hub applies it: compares what the ranks of each group should have in
+// common (writers/alerts/ALERTS.md has the formula). Digests are compared first. Where they differ, one rank
+// of those with the same digest is asked for its values. Bounded in memory, whatever the ranks send. Pure;
+// one thread.
+class ReplicaComparison {
+ public:
+  using Time = std::chrono::milliseconds;  // of a steady clock
+
+  static constexpr Time kWaitForRanks{2'000};      // after the first digest of a step
+  static constexpr Time kWaitForValues{2'000};     // after the request
+  static constexpr std::size_t kMostSteps = 384;   // of a group; each kind of a step counts
+  static constexpr std::size_t kMostDistinct = 8;  // digests of a kind and step
+  static constexpr std::size_t kMostBuckets = 4;   // that are asked for, of a kind and step
+  static constexpr std::size_t kMostAlerts = 16;   // of a kind and step
+
+  struct Actions {
+    std::vector<std::pair<Rank, ReplicaRequest>> requests;
+    std::vector<std::pair<Rank, AlertReport>> alerts;  // for that rank to raise
+  };
+  struct Counts {
+    std::uint64_t compared = 0;    // kinds of steps; also with only some of the ranks
+    std::uint64_t incomplete = 0;  // kinds of steps of which ranks were missing
+    std::uint64_t unresolved = 0;  // buckets that differ, and whose values did not arrive
+  };
+
+  // `world_size`: ranks of the job. Digests of a larger group are dropped.
+  explicit ReplicaComparison(int world_size) : world_size_(world_size) {}
+
+  // Messages of a member that are valid by is_valid(). Late, repeated and unexpected ones have no effect.
+  Actions on_digests(Rank rank, const ReplicaDigests& message, Time now);
+  Actions on_values(Rank rank, const ReplicaValues& message);
+  // Ends the waits that have lasted too long.
+  Actions tick(Time now);
+
+  const Counts& counts() const { return counts_; }
+  std::size_t steps_kept() const;  // for tests
+
+ private:
+  using Key = std::tuple<std::uint64_t, std::int64_t, std::int64_t>;  // revision, step, kind
+  struct Distinct {
+    std::string buckets;
+    std::vector<int> ranks;
+  };
+  // Ranks with the same hash of a bucket, and so with the same values. The first one is asked.
+  struct Asked {
+    EqualRanks equal;
+    bool answered = false;
+  };
+  struct Question {
+    std::size_t bucket = 0;
+    std::vector<Asked> asked;
+  };
+  struct Entry {
+    Time begun{};
+    Time asked{};
+    bool decided = false;
+    double threshold = 0;
+    std::set<int> heard;
+    std::vector<Distinct> distinct;
+    std::vector<Question> open;
+    std::size_t alerts = 0;
+  };
+  struct Group {
+    std::int64_t size = 0;
+    std::set<int> members;  // ranks that have sent digests
+    std::map<Key, Entry> entries;
+    std::optional<Key> forgotten;  // entries up to this one
+    // By kind and bucket: targets that have raised an alert and have not agreed since.
+    std::map<std::pair<std::int64_t, std::size_t>, std::set<std::string>> diverging;
+  };
+
+  Group* group_of(Rank rank, const ReplicaDigests& message);
+  void add_digest(Rank rank, const ReplicaDigest& digest, Time now, Group& group, Actions& actions);
+  void decide(const Key& key, Entry& entry, Group& group, Time now, Actions& actions);
+  std::vector<std::size_t> differing_buckets(const Key& key, const Entry& entry, Group& group) const;
+  void forget_oldest(Group& group, Time now, Actions& actions);
+  void resolve(const Key& key, const Question& question, Entry& entry, Group& group, Actions& actions);
+
+  const std::int64_t world_size_;
+  std::map<std::uint64_t, Group> groups_;
+  std::map<int, std::uint64_t> group_of_rank_;
+  Counts counts_;
+};
+
+}  // namespace gradmon

@@ -1,0 +1,114 @@
+// SPDX-License-Identifier: Apache-2.0
+// The messages of AnomalyRankDivergence, as values: what ranks that should hold the same values tell the lead
+// hub of them. control/PROTOCOL.md says who sends them. Any thread. each_field() numbers the fields for the
+// wire (control/wire/field_codec.h): a new field needs a line there, and its number is never used again.
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+#include <string>
+#include <vector>
+
+#include "control/step.h"
+
+namespace gradmon {
+
+inline constexpr std::size_t kReplicaBuckets = 64;
+inline constexpr std::size_t kReplicaDigestBytes = 8 * kReplicaBuckets;
+inline constexpr std::size_t kMostReplicaDigests = 48;  // of one message
+inline constexpr std::size_t kMostReplicaRows = 256;    // of one message
+inline constexpr std::size_t kMostReplicaName = 512;    // bytes
+
+// The rows of one kind of one step, folded into a hash for each bucket of targets. Equal rows have equal
+// digests, in whatever order they were read.
+struct ReplicaDigest {
+  Revision revision;
+  std::int64_t step = 0;
+  std::int64_t kind = 0;  // a Kind
+  std::string buckets;    // kReplicaDigestBytes
+
+  template <typename Self, typename Visit>
+  static void each_field(Self& self, Visit visit) {
+    visit(1, self.revision);
+    visit(2, self.step);
+    visit(3, self.kind);
+    visit(4, self.buckets);
+  }
+};
+
+// Member to lead hub.
+struct ReplicaDigests {
+  std::uint64_t group = 0;      // identifies the ranks that should hold the same values
+  std::int64_t group_size = 0;  // how many ranks those are
+  std::vector<ReplicaDigest> digests;
+
+  template <typename Self, typename Visit>
+  static void each_field(Self& self, Visit visit) {
+    visit(1, self.group);
+    visit(2, self.group_size);
+    visit(3, self.digests);
+  }
+};
+
+// Lead hub to member: asks for the values of a bucket.
+struct ReplicaRequest {
+  Revision revision;
+  std::int64_t step = 0;
+  std::int64_t kind = 0;
+  std::int64_t bucket = 0;  // 0 … kReplicaBuckets − 1
+
+  template <typename Self, typename Visit>
+  static void each_field(Self& self, Visit visit) {
+    visit(1, self.revision);
+    visit(2, self.step);
+    visit(3, self.kind);
+    visit(4, self.bucket);
+  }
+};
+
+struct ReplicaValue {
+  std::int64_t op = 0;  // an Op
+  double value = 0;
+
+  template <typename Self, typename Visit>
+  static void each_field(Self& self, Visit visit) {
+    visit(1, self.op);
+    visit(2, self.value);
+  }
+};
+
+struct ReplicaRow {
+  std::int64_t vpp_stage = 0;
+  std::string name;  // of the parameter
+  std::vector<ReplicaValue> values;
+
+  template <typename Self, typename Visit>
+  static void each_field(Self& self, Visit visit) {
+    visit(1, self.vpp_stage);
+    visit(2, self.name);
+    visit(3, self.values);
+  }
+};
+
+// Member to lead hub: the answer to a request. No rows: the member does not keep that step any more.
+struct ReplicaValues {
+  ReplicaRequest request;
+  std::uint64_t group = 0;
+  double threshold = 0;  // of the rule
+  std::vector<ReplicaRow> rows;
+
+  template <typename Self, typename Visit>
+  static void each_field(Self& self, Visit visit) {
+    visit(1, self.request);
+    visit(2, self.group);
+    visit(3, self.threshold);
+    visit(4, self.rows);
+  }
+};
+
+// Whether every kind, bucket, statistic, count and length is one that gradmon sends. Untrusted input.
+bool is_valid(const ReplicaDigests& message);
+bool is_valid(const ReplicaRequest& message);
+bool is_valid(const ReplicaValues& message);
+
+}  // namespace gradmon

@@ -1,0 +1,68 @@
+// SPDX-License-Identifier: Apache-2.0
+#pragma once
+
+#include <chrono>
+#include <cstddef>
+#include <cstdint>
+#include <deque>
+#include <memory>
+#include <mutex>
+#include <optional>
+#include <vector>
+
+#include "control/alerts/replica_message.h"
+#include "control/alerts/replica_rows.h"
+#include "control/host/mailbox.h"
+#include "control/host/token_bucket.h"
+
+namespace gradmon {
+
+// The rows of a step that other ranks should have, too: one element for each kind.
+struct ReplicaStep {
+  ReplicaGroup group;
+  double threshold = 0;  // of the rule
+  std::vector<ReplicaRows> kinds;
+};
+
+// What the agent has yet to tell the lead hub for AnomalyRankDivergence, and the values that the lead hub may
+// ask for. Bounded in number, bytes and rate; digests that do not fit are dropped and counted. Any thread,
+// unless a member says otherwise.
+class ReplicaOutbox {
+ public:
+  using Clock = std::chrono::steady_clock;
+
+  static constexpr std::size_t kMostWaiting = 256;                 // digests
+  static constexpr std::size_t kMostKept = std::size_t{1} << 20U;  // values, of the newest steps; 8 MiB
+  static constexpr TokenBucket::Rate kMessages{4, 16};             // of digests, that are sent
+  static constexpr TokenBucket::Rate kAnswers{32, 128};            // to requests
+
+  // `mailbox`: the agent's. put() wakes it.
+  explicit ReplicaOutbox(std::shared_ptr<Mailbox> mailbox);
+
+  // The writer thread: adds the rows of a step. Returns at once.
+  void put(ReplicaStep step);
+  // Agent thread: the message to send next. nullopt: there is none, or it must wait for its turn.
+  std::optional<ReplicaDigests> take(Clock::time_point now);
+  // Agent thread: the answer to the lead hub's request; without rows if the step is not kept any more.
+  // nullopt: there were too many requests, or no step was ever put.
+  std::optional<ReplicaValues> answer(const ReplicaRequest& request, Clock::time_point now);
+  // Digests that were dropped so far.
+  std::uint64_t dropped() const;
+
+ private:
+  void keep(ReplicaRows rows);
+
+  const std::shared_ptr<Mailbox> mailbox_;  // own synchronisation
+  mutable std::mutex mutex_;
+  // Guarded by mutex_.
+  ReplicaGroup group_;
+  double threshold_ = 0;
+  std::deque<ReplicaDigest> waiting_;
+  std::deque<ReplicaRows> kept_;  // the newest last
+  std::size_t kept_values_ = 0;
+  std::uint64_t dropped_ = 0;
+  TokenBucket messages_;
+  TokenBucket answers_;
+};
+
+}  // namespace gradmon

@@ -1,0 +1,307 @@
+// SPDX-License-Identifier: Apache-2.0
+// The lead hub's comparison over scripted ranks: each holds values, sends digests and answers requests.
+#include "control/alerts/replica_comparison.h"
+
+#include <cmath>
+#include <limits>
+
+#include "control/alerts/replica_rows.h"
+#include "control/debian_version.h"
+#include "control/vocabulary.h"
+#include GRADMON_CATCH_HEADER
+
+namespace gradmon {
+namespace {
+
+using Time = ReplicaComparison::Time;
+
+constexpr double kNan = std::numeric_limits<double>::quiet_NaN();
+constexpr double kInf = std::numeric_limits<double>::infinity();
+
+// What a rank holds in a step: the norm of each parameter.
+using Norms = std::map<std::string, double>;
+
+ReplicaRows rows_of(const Norms& norms, std::int64_t step, Kind kind = Kind::grad_reduced) {
+  ReplicaTargets targets;
+  ReplicaRows rows{Revision{1}, step, kind, bit_of(Op::norm), nullptr, {}};
+  for (const auto& [name, norm] : norms) {
+    targets.emplace_back(0, name);
+    rows.values.push_back(norm);
+  }
+  rows.targets = std::make_shared<const ReplicaTargets>(std::move(targets));
+  return rows;
+}
+
+struct Job {
+  ReplicaComparison comparison{4};
+  std::int64_t group_size = 4;
+  double threshold = 1e-6;
+  std::map<int, std::vector<ReplicaRows>> held;  // by rank
+  std::vector<std::pair<Rank, ReplicaRequest>> requests;
+  std::vector<std::pair<Rank, AlertReport>> reports;
+  Time now{1'000};
+
+  void take(ReplicaComparison::Actions actions) {
+    for (auto& one : actions.requests) requests.push_back(one);
+    for (auto& one : actions.alerts) reports.push_back(one);
+  }
+  void tell(int rank, const ReplicaRows& rows) {
+    held[rank].push_back(rows);
+    take(comparison.on_digests(Rank{rank}, {77, group_size, {digest_of(rows)}}, now));
+  }
+  ReplicaValues answer_of(int rank, const ReplicaRequest& request) {
+    ReplicaValues answer{request, 77, threshold, {}};
+    for (const ReplicaRows& rows : held[rank]) {
+      if (rows.step == request.step && static_cast<std::int64_t>(rows.kind) == request.kind)
+        answer.rows = rows_in_bucket(rows, static_cast<std::size_t>(request.bucket));
+    }
+    return answer;
+  }
+  void answer_all() {
+    for (const auto& [rank, request] : std::exchange(requests, {}))
+      take(comparison.on_values(rank, answer_of(rank.value, request)));
+  }
+  void wait(Time span) { take(comparison.tick(now += span)); }
+  std::vector<RankAlert> alerts() const {
+    std::vector<RankAlert> all;
+    for (const auto& [rank, report] : reports) {
+      for (const RankAlert& alert : report.alerts) {
+        CHECK(alert.rank == rank);
+        all.push_back(alert);
+      }
+    }
+    return all;
+  }
+};
+
+TEST_CASE("the relative difference counts equal NaN as equal, and a NaN beside a number as infinite") {
+  CHECK(replica_difference(2, 2) == 0);
+  CHECK(replica_difference(0.0, -0.0) == 0);
+  CHECK(replica_difference(kNan, kNan) == 0);
+  CHECK(replica_difference(kInf, kInf) == 0);
+  CHECK(replica_difference(kNan, 1) == kInf);
+  CHECK(replica_difference(1, kNan) == kInf);
+  CHECK(replica_difference(kInf, -kInf) == kInf);
+  CHECK(replica_difference(kInf, 1) == kInf);
+  CHECK(replica_difference(1, 0) == 1);
+  CHECK(std::fabs(replica_difference(-4, -3) - 0.25) < 1e-15);
+  CHECK(replica_difference(1, -1) == 2);
+  CHECK(replica_difference(1e308, -1e308) == 2);
+}
+
+TEST_CASE("ranks that agree are asked for nothing and raise nothing") {
+  Job job;
+  for (int step = 0; step < 50; ++step) {
+    for (int rank = 0; rank < 4; ++rank) job.tell(rank, rows_of({{"a", 1.5}, {"b", kNan}}, step));
+  }
+  job.wait(Time{10'000});
+  CHECK(job.requests.empty());
+  CHECK(job.reports.empty());
+  CHECK(job.comparison.counts().compared == 50);
+  CHECK(job.comparison.counts().incomplete == 0);
+}
+
+TEST_CASE("the rank that differs from the majority raises the alert") {
+  Job job;
+  for (const int rank : {3, 2, 0}) job.tell(rank, rows_of({{"a", 1}, {"b", 2}}, 5));
+  CHECK(job.requests.empty());
+  job.tell(1, rows_of({{"a", 1}, {"b", 2.5}}, 5));
+  REQUIRE(job.requests.size() == 2);  // one of the majority, and the other one
+  job.answer_all();
+  const auto alerts = job.alerts();
+  REQUIRE(alerts.size() == 1);
+  CHECK(alerts[0].rank == Rank{1});
+  CHECK(alerts[0].step == 5);
+  CHECK(alerts[0].rule == "AnomalyRankDivergence");
+  CHECK(alerts[0].tag_name == "0:b/rank1/post_grad");
+  CHECK(alerts[0].op == "norm");
+  CHECK(alerts[0].value == 2.5);
+  CHECK(alerts[0].history_mean == 2);
+  CHECK(alerts[0].message ==
+        "Rule AnomalyRankDivergence reports anomaly signal in ('0:b/rank1/post_grad', 'norm') at step 5, "
+        "rank 1 has 2.5, ranks 0, 2, 3 have 2, relative difference 0.2.");
+}
+
+TEST_CASE("of two equally large parts, the one without the lowest rank raises the alert") {
+  Job job;
+  for (const int rank : {0, 1, 2, 3}) job.tell(rank, rows_of({{"a", rank < 2 ? 1.0 : 3.0}}, 5));
+  job.answer_all();
+  REQUIRE(job.alerts().size() == 1);
+  CHECK(job.alerts()[0].rank == Rank{2});
+}
+
+TEST_CASE("a NaN on one rank alone is a divergence, on all ranks it is none") {
+  Job job;
+  for (int rank = 0; rank < 4; ++rank) job.tell(rank, rows_of({{"a", rank == 2 ? kNan : 1}, {"b", kNan}}, 1));
+  job.answer_all();
+  REQUIRE(job.alerts().size() == 1);
+  CHECK(job.alerts()[0].tag_name == "0:a/rank2/post_grad");
+  CHECK(job.alerts()[0].message.find("rank 2 has nan, ranks 0, 1, 3 have 1, relative difference inf.") !=
+        std::string::npos);
+}
+
+TEST_CASE("a difference within the threshold raises nothing") {
+  Job job;
+  for (int rank = 0; rank < 4; ++rank) job.tell(rank, rows_of({{"a", rank == 2 ? 1 + 9e-7 : 1}}, 1));
+  CHECK(job.requests.size() == 2);
+  job.answer_all();
+  CHECK(job.reports.empty());
+  for (int rank = 0; rank < 4; ++rank) job.tell(rank, rows_of({{"a", rank == 2 ? 1 + 2e-6 : 1}}, 2));
+  job.answer_all();
+  CHECK(job.alerts().size() == 1);
+}
+
+TEST_CASE("a row that only some ranks have is not compared") {
+  Job job;
+  for (int rank = 0; rank < 4; ++rank)
+    job.tell(rank, rows_of(rank == 2 ? Norms{{"a", 1}} : Norms{{"a", 1}, {"b", 2}}, 1));
+  job.answer_all();
+  CHECK(job.reports.empty());
+}
+
+TEST_CASE("a lasting divergence is reported once, and again after the ranks have agreed") {
+  Job job;
+  const auto train = [&](int step, double odd) {
+    for (int rank = 0; rank < 4; ++rank) job.tell(rank, rows_of({{"a", rank == 3 ? odd : 1}}, step));
+    job.answer_all();
+    return job.alerts().size();
+  };
+  CHECK(train(1, 2) == 1);
+  for (int step = 2; step < 20; ++step) CHECK(train(step, 2 + step) == 1);
+  CHECK(train(20, 1) == 1);
+  CHECK(train(21, 2) == 2);
+  CHECK(train(22, 1 + 1e-9) == 2);  // within the threshold: they agree
+  CHECK(train(23, 2) == 3);
+}
+
+TEST_CASE("the ranks that are there are compared when a rank stays away") {
+  Job job;
+  for (const int rank : {0, 1, 3}) job.tell(rank, rows_of({{"a", rank == 3 ? 2.0 : 1.0}}, 1));
+  job.wait(ReplicaComparison::kWaitForRanks - Time{1});
+  CHECK(job.requests.empty());
+  job.wait(Time{1});
+  CHECK(job.requests.size() == 2);
+  job.answer_all();
+  CHECK(job.alerts().size() == 1);
+  CHECK(job.comparison.counts().incomplete == 1);
+  job.tell(2, rows_of({{"a", 5}}, 1));  // too late
+  job.answer_all();
+  CHECK(job.alerts().size() == 1);
+}
+
+TEST_CASE("a rank that is alone is compared with nothing") {
+  Job job;
+  job.tell(0, rows_of({{"a", 1}}, 1));
+  job.tell(0, rows_of({{"a", 2}}, 1));  // a repeated digest does not make two ranks
+  job.wait(Time{5'000});
+  CHECK(job.requests.empty());
+  CHECK(job.comparison.counts().compared == 0);
+  CHECK(job.comparison.counts().incomplete == 1);
+}
+
+TEST_CASE("values that do not arrive are counted, and those that do are compared") {
+  Job job;
+  for (int rank = 0; rank < 4; ++rank) job.tell(rank, rows_of({{"a", 1.0 + (rank > 1 ? rank : 0)}}, 1));
+  REQUIRE(job.requests.size() == 3);
+  std::size_t answered = 0;
+  for (const auto& [rank, request] : std::exchange(job.requests, {})) {
+    if (rank.value == 2) continue;
+    job.take(job.comparison.on_values(rank, job.answer_of(rank.value, request)));
+    ++answered;
+  }
+  CHECK(answered == 2);
+  CHECK(job.alerts().empty());
+  job.wait(ReplicaComparison::kWaitForValues);
+  REQUIRE(job.alerts().size() == 1);
+  CHECK(job.alerts()[0].rank == Rank{3});
+  for (int rank = 0; rank < 4; ++rank) job.tell(rank, rows_of({{"z", 1.0 + (rank == 1)}}, 2));
+  job.held.clear();  // the ranks have forgotten the step
+  job.answer_all();
+  CHECK(job.alerts().size() == 1);
+  CHECK(job.comparison.counts().unresolved == 1);
+}
+
+TEST_CASE("kinds, steps and revisions are compared apart from each other") {
+  Job job;
+  for (int rank = 0; rank < 4; ++rank) {
+    const double own = 1.0 + rank;
+    job.tell(rank, rows_of({{"a", own}}, rank, Kind::grad_reduced));  // each another step
+    ReplicaRows rows = rows_of({{"a", own}}, 9, Kind::param_updated);
+    rows.revision = Revision{static_cast<std::uint64_t>(rank) + 1};
+    job.tell(rank, rows);
+  }
+  job.wait(Time{5'000});
+  CHECK(job.requests.empty());
+  CHECK(job.comparison.counts().incomplete == 8);
+}
+
+TEST_CASE("groups are compared apart from each other") {
+  ReplicaComparison comparison(4);
+  for (int rank = 0; rank < 4; ++rank) {
+    const ReplicaDigests digests{
+        static_cast<std::uint64_t>(rank % 2), 2, {digest_of(rows_of({{"a", 1.0 + rank % 2}}, 1))}};
+    CHECK(comparison.on_digests(Rank{rank}, digests, Time{0}).requests.empty());
+  }
+  CHECK(comparison.counts().compared == 2);
+}
+
+TEST_CASE("a rank that changes its group leaves the other one, whose steps go with its last rank") {
+  ReplicaComparison comparison(4);
+  for (std::uint64_t group = 0; group < 1'000; ++group) {
+    const ReplicaDigests digests{
+        group, 2, {digest_of(rows_of({{"a", 1}}, static_cast<std::int64_t>(group)))}};
+    CHECK(comparison.on_digests(Rank{0}, digests, Time{0}).requests.empty());
+  }
+  CHECK(comparison.steps_kept() == 1);
+}
+
+TEST_CASE("memory stays bounded, whatever the ranks send") {
+  Job job;
+  for (int step = 0; step < 5'000; ++step) {
+    for (const int rank : {0, 1}) job.tell(rank, rows_of({{"a", 1.0 * rank}}, step));
+    job.held.clear();
+  }
+  CHECK(job.comparison.steps_kept() <= 2 * ReplicaComparison::kMostSteps);
+  CHECK(job.requests.size() <= 2 * 5'000);
+  job.tell(2, rows_of({{"a", 1}}, 3));  // forgotten long ago
+  CHECK(job.comparison.steps_kept() <= 2 * ReplicaComparison::kMostSteps);
+}
+
+TEST_CASE("a model that differs everywhere is asked for a few buckets, and reported within the bounds") {
+  Job job;
+  Norms norms;
+  for (int i = 0; i < 10'000; ++i) norms["layer" + std::to_string(i)] = i + 1;
+  Norms others = norms;
+  for (auto& [name, norm] : others) norm *= 2;
+  for (const int rank : {0, 1, 2}) job.tell(rank, rows_of(norms, 1));
+  job.tell(3, rows_of(others, 1));
+  CHECK(job.requests.size() == 2 * ReplicaComparison::kMostBuckets);
+  job.answer_all();
+  CHECK(job.alerts().size() == ReplicaComparison::kMostAlerts);
+  std::uint64_t left_out = 0;
+  for (const auto& [rank, report] : job.reports) left_out += report.left_out;
+  CHECK(left_out > 400);
+  // The next step looks at other buckets first.
+  for (const int rank : {0, 1, 2}) job.tell(rank, rows_of(norms, 2));
+  job.tell(3, rows_of(others, 2));
+  job.answer_all();
+  CHECK(job.alerts().size() == 2 * ReplicaComparison::kMostAlerts);
+}
+
+TEST_CASE("values that nobody asked for and groups that are too large have no effect") {
+  Job job;
+  const ReplicaRequest request{Revision{1}, 1, 3, 0};
+  job.take(job.comparison.on_values(Rank{0}, {request, 77, 1e-6, {}}));
+  job.tell(0, rows_of({{"a", 1}}, 1));
+  job.take(job.comparison.on_values(Rank{0}, {request, 77, 1e-6, {}}));
+  job.take(job.comparison.on_values(Rank{0}, {request, 78, 1e-6, {}}));
+  job.take(job.comparison.on_values(Rank{9}, {request, 77, 1e-6, {}}));
+  job.take(job.comparison.on_digests(Rank{1}, {79, 5, {digest_of(rows_of({{"a", 2}}, 1))}}, job.now));
+  job.take(job.comparison.on_digests(Rank{1}, {77, 3, {digest_of(rows_of({{"a", 2}}, 1))}}, job.now));
+  job.wait(Time{10'000});
+  CHECK(job.requests.empty());
+  CHECK(job.reports.empty());
+}
+
+}  // namespace
+}  // namespace gradmon

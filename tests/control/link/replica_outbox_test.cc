@@ -1,0 +1,111 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "control/link/replica_outbox.h"
+
+#include <thread>
+#include <vector>
+
+#include "control/debian_version.h"
+#include GRADMON_CATCH_HEADER
+
+namespace gradmon {
+namespace {
+
+using std::chrono::seconds;
+
+ReplicaStep step_of(std::int64_t step, std::size_t parameters = 1) {
+  ReplicaTargets targets;
+  for (std::size_t i = 0; i < parameters; ++i) targets.emplace_back(0, "p" + std::to_string(i));
+  ReplicaRows rows{Revision{1},
+                   step,
+                   Kind::param_updated,
+                   bit_of(Op::norm),
+                   std::make_shared<const ReplicaTargets>(std::move(targets)),
+                   std::vector<double>(parameters, static_cast<double>(step))};
+  return {{9, 4}, 1e-5, {std::move(rows)}};
+}
+
+ReplicaRequest request_of(std::int64_t step) {
+  return {Revision{1}, step, static_cast<std::int64_t>(Kind::param_updated),
+          static_cast<std::int64_t>(ReplicaTarget(0, "p0").bucket())};
+}
+
+struct Outbox {
+  const std::shared_ptr<Mailbox> mailbox = std::make_shared<Mailbox>();
+  ReplicaOutbox box{mailbox};
+  ReplicaOutbox::Clock::time_point now = ReplicaOutbox::Clock::now() + seconds(100);
+};
+
+TEST_CASE("digests leave the outbox in their order, many in a message, at a bounded rate") {
+  Outbox out;
+  for (int step = 0; step < 60; ++step) out.box.put(step_of(step));
+  const auto first = out.box.take(out.now);
+  REQUIRE(first);
+  CHECK(first->group == 9);
+  CHECK(first->group_size == 4);
+  REQUIRE(first->digests.size() == kMostReplicaDigests);
+  CHECK(is_valid(*first));
+  CHECK(first->digests[47].step == 47);
+  CHECK(out.box.take(out.now)->digests.size() == 60 - kMostReplicaDigests);
+  CHECK_FALSE(out.box.take(out.now));
+  std::size_t sent = 2;
+  for (int step = 60; step < 100; ++step) {
+    out.box.put(step_of(step));
+    if (out.box.take(out.now)) ++sent;
+  }
+  CHECK(sent == ReplicaOutbox::kMessages.burst);
+  CHECK(out.box.take(out.now + seconds(1))->digests.size() == 26);
+}
+
+TEST_CASE("digests that the hub does not take are dropped and counted") {
+  Outbox out;
+  for (int step = 0; step < 1'000; ++step) out.box.put(step_of(step));
+  CHECK(out.box.dropped() == 1'000 - ReplicaOutbox::kMostWaiting);
+  CHECK(out.box.take(out.now)->digests[0].step == 0);
+}
+
+TEST_CASE("a request is answered with the values of its step, and without rows if the step is forgotten") {
+  Outbox out;
+  CHECK_FALSE(out.box.answer(request_of(1), out.now));
+  for (int step = 0; step < 10; ++step) out.box.put(step_of(step));
+  const auto answer = out.box.answer(request_of(7), out.now);
+  REQUIRE(answer);
+  CHECK(is_valid(*answer));
+  CHECK(answer->group == 9);
+  CHECK(answer->threshold == 1e-5);
+  CHECK(answer->request.step == 7);
+  REQUIRE(answer->rows.size() == 1);
+  CHECK(answer->rows[0].name == "p0");
+  CHECK(answer->rows[0].values[0].value == 7);
+  CHECK(out.box.answer(request_of(10), out.now)->rows.empty());
+  for (int step = 10; step < 40; ++step) out.box.put(step_of(step, ReplicaOutbox::kMostKept / 8));
+  CHECK(out.box.answer(request_of(7), out.now)->rows.empty());
+  CHECK(out.box.answer(request_of(32), out.now)->rows.size() == kMostReplicaRows);
+  CHECK(out.box.answer(request_of(31), out.now)->rows.empty());
+}
+
+TEST_CASE("a flood of requests is answered at a bounded rate") {
+  Outbox out;
+  out.box.put(step_of(1));
+  std::size_t answered = 0;
+  for (int i = 0; i < 10'000; ++i) answered += out.box.answer(request_of(1), out.now) ? 1 : 0;
+  CHECK(answered == ReplicaOutbox::kAnswers.burst);
+}
+
+TEST_CASE("a writer and the agent may use an outbox at the same time") {
+  Outbox out;
+  std::thread writer([&] {
+    for (int step = 0; step < 2'000; ++step) out.box.put(step_of(step, 8));
+  });
+  std::uint64_t taken = 0;
+  auto now = out.now;
+  for (int i = 0; i < 2'000; ++i) {
+    if (const auto message = out.box.take(now += seconds(1))) taken += message->digests.size();
+    static_cast<void>(out.box.answer(request_of(i), now));
+  }
+  writer.join();
+  while (const auto message = out.box.take(now += seconds(1))) taken += message->digests.size();
+  CHECK(taken + out.box.dropped() == 2'000);
+}
+
+}  // namespace
+}  // namespace gradmon
