@@ -53,19 +53,19 @@ Lead::Lead(const Introduction& introduction, Host host)
   JobService::Job job{
       introduction.launch_id, introduction.world_size, introduction.output_dir, *introduction.lead_job,
       header.epoch,           header.run_id,           header.started};
-  JobService::Dependencies around{
-      config_disk_,
-      run_disk_,
-      *log_,
-      host_.mailbox,
-      [this](Outgoing outgoing) { send(std::move(outgoing)); },
-      [this](const std::string& peer, const Command& command, CommandReply reply) {
-        answer(peer, command, std::move(reply));
-      },
-      host_.tell,
-      [this](const std::vector<RankAlert>& alerts) { publisher_.publish(alerts); }};
+  JobService::Dependencies around{config_disk_,
+                                  run_disk_,
+                                  *log_,
+                                  host_.mailbox,
+                                  [this](Outgoing outgoing) { send(std::move(outgoing)); },
+                                  [this](const std::string& peer, const Command& command,
+                                         CommandReply reply) { answer(peer, command, std::move(reply)); },
+                                  host_.tell,
+                                  [this](const std::vector<RankAlert>& alerts) {
+                                    publisher_.tend(Clock::now(), true);
+                                    publisher_.publish(alerts);
+                                  }};
   service_ = std::make_unique<JobService>(std::move(job), std::move(around));
-  publisher_.tend(begun_);
   service_->open(restored);
   run_disk_.post(
       [own = host_.directory, bases = job_bases(), output = introduction.output_dir, epoch = header.epoch] {
@@ -255,7 +255,7 @@ void Lead::add_own_part(Status& status) const {
 }
 
 void Lead::restore_files(Clock::time_point now) {
-  publisher_.tend(now);
+  publisher_.tend(now, service_->has_alert_rules());
   if (decisions_ == nullptr || decisions_->is_at_its_path()) return;
   const auto relinked = decisions_->relink();
   log_trouble_ = relinked ? "" : "decision log: " + relinked.error();

@@ -89,9 +89,10 @@ void AlertPublisher::publish(const std::vector<RankAlert>& alerts) {
   }
 }
 
-void AlertPublisher::tend(Clock::time_point now) {
+void AlertPublisher::tend(Clock::time_point now, bool wanted) {
   if (settings_.program.empty()) return;
   reap();
+  if (publisher_ <= 0 && !wanted) return;
   const bool pauses = started_ && now - *started_ < kRestartAfter;
   if (pauses) return;
   std::error_code error;

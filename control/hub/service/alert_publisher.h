@@ -40,8 +40,9 @@ class AlertPublisher {
 
   // Alerts that the publisher does not take at once are dropped and counted.
   void publish(const std::vector<RankAlert>& alerts);
-  // Starts the publisher if it does not run or its socket was removed. Call it about once a second.
-  void tend(Clock::time_point now);
+  // Starts the publisher if it does not run and is `wanted`, or if its socket was removed. Call it about once
+  // a second, and before alerts are published.
+  void tend(Clock::time_point now, bool wanted);
   void close();
 
   // "ipc://PATH", or "" while no publisher runs.

@@ -42,7 +42,7 @@ void JobService::on_alerts(const Envelope& envelope, const AlertReport& report) 
     if (unsaved_alerts_.size() < AlertHistory::kMostKept)
       unsaved_alerts_.push_back({alert, members.of(rank).hello.process_id});
   }
-  const auto& wanted = on_alert();
+  const auto& wanted = alerting().on_alert;
   if (!wanted) return;
   alert_command_.on_alerts(wanted->exec, wanted->cooldown, added, report.left_out, clock_);
   if (wanted->collect) capture_after(added.front(), *wanted);
@@ -64,14 +64,14 @@ void JobService::save_alerts() {
 }
 
 // Of the committed plan, whose rules raise the alerts. A capture's config has the same `on_alert`.
-const std::optional<Config::OnAlert>& JobService::on_alert() {
+const JobService::Alerting& JobService::alerting() {
   const PlanPtr plan = coordinator_.committed_plan();
   const std::string& text = plan ? plan->config_text : job_.lead.static_text;
-  if (text == on_alert_text_) return on_alert_;
+  if (text == alerting_text_) return alerting_;
   const auto source = plan_from_config(text, job_.lead.config_path);
-  on_alert_ = source ? source->config.on_alert : std::nullopt;
-  on_alert_text_ = text;
-  return on_alert_;
+  alerting_ = source ? Alerting{!source->config.alert.rules.empty(), source->config.on_alert} : Alerting{};
+  alerting_text_ = text;
+  return alerting_;
 }
 
 void JobService::capture_after(const RankAlert& alert, const Config::OnAlert& wanted) {
@@ -91,7 +91,7 @@ void JobService::capture_after(const RankAlert& alert, const Config::OnAlert& wa
 
 // Without an agreement there is no step at which all ranks could change.
 void JobService::refuse_static_capture() {
-  const auto& wanted = on_alert();
+  const auto& wanted = alerting().on_alert;
   if (!wanted || !wanted->collect) return;
   note_warnings(
       {"static mode: \"collect\" of \"on_alert\" has no effect; DYNAMIC_MONITOR=True makes it possible"});

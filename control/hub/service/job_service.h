@@ -66,6 +66,8 @@ class JobService {
   void tick(Ticks elapsed);
   // State of the whole job.
   Status status() const;
+  // Of the config of the committed plan; in static mode of the job's config.
+  bool has_alert_rules() { return alerting().rules; }
   const Job& job() const { return job_; }
 
   bool may_exit() const { return coordinator_.may_exit() && !waits_for_edit(); }
@@ -73,6 +75,12 @@ class JobService {
   void close();
 
  private:
+  // What a config says of alerts.
+  struct Alerting {
+    bool rules = false;  // it has some
+    std::optional<Config::OnAlert> on_alert;
+  };
+
   void perform(CoordinatorActions actions);
   void on_content(ConfigService::Content content, const std::string& writer);
   void ignore_save_by(const std::string& writer, const FileContent& content);
@@ -105,7 +113,7 @@ class JobService {
   std::vector<std::string> replica_warnings() const;
   CommandReply newest_alerts(const Command& command) const;
   void count_alerts(Status& status) const;
-  const std::optional<Config::OnAlert>& on_alert();
+  const Alerting& alerting();
   void capture_after(const RankAlert& alert, const Config::OnAlert& wanted);
   void refuse_static_capture();
   void list_targets(const std::string& peer, const Command& command);
@@ -137,8 +145,8 @@ class JobService {
   AlertCommand alert_command_;
   AlertTrigger capture_trigger_;
   ReplicaComparison replicas_;
-  std::string on_alert_text_;                // the config that on_alert_ is of
-  std::optional<Config::OnAlert> on_alert_;  // unset: that config has none
+  std::string alerting_text_;  // the config that alerting_ is of
+  Alerting alerting_;
   Ticks clock_{};
   Ticks history_saved_{};
   ConfigService config_;

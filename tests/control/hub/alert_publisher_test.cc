@@ -46,13 +46,19 @@ class Subscriber {
   zmq::socket_t socket_{context_, zmq::socket_type::sub};
 };
 
+constexpr char kWithRules[] = R"({"alert": {"rules": [{"rule_name": "AnomalyNan"}]}})";
+
 // A job with one rank, and a client of its hub.
 struct PublishingJob {
   const JobPlace place;
   const HubProcess hub{place, GRADMON_HUB_PROGRAM};
   HubPeer rank{place}, client{place};
 
-  PublishingJob() { rank.join(place, 0, 1); }
+  explicit PublishingJob(const std::string& config = kWithRules) {
+    Introduction rank_0 = introduction_of(place, 0, 1);
+    rank_0.lead_job->static_text = config;
+    rank.join(place, rank_0);
+  }
 
   void raise(const std::string& rule, std::size_t alerts = 1) {
     AlertReport report;
@@ -87,7 +93,9 @@ struct PublishingJob {
 
 TEST_CASE("a subscriber gets the alerts of the rule that it asks for, as gradmonctl prints them") {
   PublishingJob job;
-  CHECK(job.client.status().alerts_endpoint == "ipc://" + job.place.directory.alerts().string());
+  REQUIRE(eventually([&] {
+    return job.client.status().alerts_endpoint == "ipc://" + job.place.directory.alerts().string();
+  }));
   Subscriber spikes(job.place, "AnomalySpike");
   Subscriber all(job.place, "");
   REQUIRE(job.first_of(spikes, "AnomalySpike"));
@@ -161,6 +169,17 @@ TEST_CASE("a subscriber's message beyond the bound ends its own connection alone
   CHECK(job.bound_at() == before);
 }
 
+TEST_CASE("without alert rules no publisher runs before an alert arrives") {
+  PublishingJob job("{}");
+  const PublishingJob with_rules;  // starts later
+  REQUIRE(eventually([&] { return with_rules.bound_at() != 0; }));
+  CHECK(job.bound_at() == 0);
+  CHECK(job.client.status().alerts_endpoint.empty());
+  job.raise("AnomalyNan");
+  CHECK(eventually([&] { return job.bound_at() != 0; }));
+  CHECK(job.client.status().warnings.empty());
+}
+
 TEST_CASE("the publisher's socket is made again when it was removed, and goes with the job") {
   std::filesystem::path socket;
   {
@@ -182,9 +201,9 @@ TEST_CASE("a publisher that does not start is named in the warnings, with the al
   CHECK(publisher.endpoint().empty());
   CHECK(publisher.warnings().empty());
   auto now = AlertPublisher::Clock::time_point{} + std::chrono::hours(1);
-  publisher.tend(now);
+  publisher.tend(now, true);
   REQUIRE(eventually([&] {
-    publisher.tend(now);
+    publisher.tend(now, true);
     return !publisher.warnings().empty();
   }));
   CHECK(publisher.warnings().front() == "alerts are not published: the publisher exited with status 1");
@@ -195,7 +214,7 @@ TEST_CASE("a publisher that does not start is named in the warnings, with the al
 
 TEST_CASE("a hub without a publisher's program publishes nothing and says so in no warning") {
   AlertPublisher publisher({{}, "/nowhere"});
-  publisher.tend(AlertPublisher::Clock::now());
+  publisher.tend(AlertPublisher::Clock::now(), true);
   publisher.publish({RankAlert{}});
   CHECK(publisher.endpoint().empty());
   CHECK(publisher.warnings().empty());
