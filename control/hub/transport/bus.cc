@@ -11,6 +11,7 @@
 #include "control/hub/transport/connection_meter.h"
 #include "control/hub/transport/connection_watch.h"
 #include "control/hub/transport/descriptor_limit.h"
+#include "control/hub/transport/socket_times.h"
 #include "control/hub/transport/zap_handler.h"
 
 namespace gradmon {
@@ -19,8 +20,6 @@ namespace {
 using std::chrono::milliseconds;
 using Clock = std::chrono::steady_clock;
 
-constexpr int kLingerMs = 100;
-constexpr int kHandshakeMs = 2000;
 constexpr int kBacklog = 100;
 constexpr std::size_t kMinFreeDescriptors = 64;
 // Up to two backlogs of peers may still connect after the connection limiter has closed.

@@ -11,13 +11,12 @@
 
 #include "control/host/unix_socket.h"
 #include "control/hub/transport/descriptor_limit.h"
+#include "control/hub/transport/socket_times.h"
 #include "control/hub/transport/unix_listener.h"
 
 namespace gradmon {
 namespace {
 
-constexpr int kLingerMs = 100;
-constexpr int kHandshakeMs = 2'000;
 constexpr std::size_t kDescriptors = 64;
 
 void accept_only(zmq::socket_t& socket, uid_t user) {
