@@ -26,6 +26,8 @@
 namespace gradmon {
 namespace {
 
+using Json = nlohmann::ordered_json;
+
 constexpr rlim_t kMostMemory = rlim_t{128} << 20U;
 constexpr rlim_t kMostDescriptors = 256;
 constexpr std::size_t kLongestPacket = 64 << 10;  // an alert with every byte of its texts escaped has 10 KiB
@@ -33,7 +35,6 @@ constexpr std::size_t kLongestPacket = 64 << 10;  // an alert with every byte of
 // A packet is the length of the rule's name in one byte, the name, and the alert as JSON.
 std::string packet_of(const RankAlert& alert) {
   const std::string rule = alert.rule.substr(0, 255);
-  using Json = nlohmann::ordered_json;
   return std::string(1, static_cast<char>(rule.size())) + rule +
          json_of(alert).dump(-1, ' ', false, Json::error_handler_t::replace);
 }
