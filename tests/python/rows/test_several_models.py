@@ -1,5 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
 """Several models and optimizers in one loop."""
+import time
 from pathlib import Path
 from typing import Any
 

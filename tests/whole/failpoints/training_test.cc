@@ -52,11 +52,13 @@ std::size_t rows_below(const fs::path& directory) {
   return rows;
 }
 
-// A sink's error has the text of the system, or SQLite's own.
+// A sink's error has the text of the system, or SQLite's own. While SQLite's locks fail, the sink waits until
+// the job ends, which reports what is left.
 bool reports(const std::string& log, int error) {
   const char* const of_system = std::strerror(error);
-  for (const char* const text : {of_system, "could not be written back: ", "disk I/O error",
-                                 "database or disk is full", "unable to open database file"}) {
+  for (const char* const text :
+       {of_system, "could not be written back: ", "disk I/O error", "database or disk is full",
+        "unable to open database file", "; not written: "}) {
     if (log.find(text) != std::string::npos) return true;
   }
   return false;
