@@ -27,8 +27,8 @@ class ReplicaComparison {
  public:
   using Time = std::chrono::milliseconds;  // of a steady clock
 
-  static constexpr Time kWaitForRanks{2'000};      // after the first digest of a step
-  static constexpr Time kWaitForValues{2'000};     // after the request
+  static constexpr Time kWaitForRanks{10'000};     // after the first digest of a step
+  static constexpr Time kWaitForValues{10'000};    // after the request
   static constexpr std::size_t kMostSteps = 384;   // of a group; each kind of a step counts
   static constexpr std::size_t kMostDistinct = 8;  // digests of a kind and step
   static constexpr std::size_t kMostBuckets = 4;   // that are asked for, of a kind and step

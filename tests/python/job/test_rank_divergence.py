@@ -99,15 +99,13 @@ def test_a_flipped_bit_raises_an_alert_on_the_rank_that_differs(tmp_path: Path, 
     assert {entry["step"] for entry in dump.values()} == {FLIPPED}
 
 
-@pytest.mark.parametrize("dtype", ["float32", "bfloat16"])
-@pytest.mark.parametrize("by", ["ddp", "dp_group"])
+@pytest.mark.parametrize("by, dtype", [("ddp", "float32"), ("dp_group", "bfloat16")])
 def test_a_healthy_run_raises_nothing_and_trains_the_same_bits(tmp_path: Path, by: str, dtype: str) -> None:
     plain = train(tmp_path, monitored=False, dtype=dtype)
     watched = train(tmp_path, by, dtype=dtype, linger=3.0)
     assert [rank["own"] for rank in watched] == [[], []]
     assert not (tmp_path / "out" / "anomaly_detected").exists()
     assert {rank["state"] for rank in plain} == {rank["state"] for rank in watched}
-    assert not [line for line in watched[0]["warnings"] if "AnomalyRankDivergence" in line]
 
 
 def test_a_difference_within_the_threshold_raises_nothing(tmp_path: Path) -> None:
