@@ -193,7 +193,7 @@ TEST_CASE("a rank that is alone is compared with nothing") {
   Job job;
   job.tell(0, rows_of({{"a", 1}}, 1));
   job.tell(0, rows_of({{"a", 2}}, 1));  // a repeated digest does not make two ranks
-  job.wait(Time{5'000});
+  job.wait(ReplicaComparison::kWaitForRanks);
   CHECK(job.requests.empty());
   CHECK(job.comparison.counts().compared == 0);
   CHECK(job.comparison.counts().incomplete == 1);
@@ -230,7 +230,7 @@ TEST_CASE("kinds, steps and revisions are compared apart from each other") {
     rows.revision = Revision{static_cast<std::uint64_t>(rank) + 1};
     job.tell(rank, rows);
   }
-  job.wait(Time{5'000});
+  job.wait(ReplicaComparison::kWaitForRanks);
   CHECK(job.requests.empty());
   CHECK(job.comparison.counts().incomplete == 8);
 }
