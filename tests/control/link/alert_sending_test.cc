@@ -154,7 +154,7 @@ TEST_CASE("an alert of one rank is listed, and starts a program and a capture on
   for (const int rank : {0, 1}) CHECK(collected_under(job.rank(rank), 2) == 4);
 }
 
-TEST_CASE("a hub that dies forgets the alerts and lists the next ones") {
+TEST_CASE("after the hub has died the next one lists new alerts with higher numbers") {
   AgentJob job(1, R"({"dynamic_on": false})");
   AlertReport report;
   report.alerts.resize(1);
@@ -171,8 +171,11 @@ TEST_CASE("a hub that dies forgets the alerts and lists the next ones") {
     return now > 1 && now != killed;
   }));
   job.rank(0).agent().alert_outbox()->put(report);
-  REQUIRE(eventually([&] { return listed().size() == 1; }));
-  CHECK(listed()[0].number > before);
+  // The earlier alert is listed too, if it was written before the hub died.
+  CHECK(eventually([&] {
+    const auto alerts = listed();
+    return !alerts.empty() && alerts.back().number > before;
+  }));
 }
 
 }  // namespace
