@@ -12,7 +12,7 @@ from typing import Any
 
 import pytest
 import torch.distributed as dist
-from ranks import STORE_OPTIONS, free_port
+from ranks import STORE_OPTIONS, free_port, run_each
 
 SOURCE = Path(__file__).resolve().parents[3] / "runtime/python/gradmon/_launch_nonce.py"
 WITHIN = 60  # seconds
@@ -59,21 +59,8 @@ def launch(how: "dict[str, Any]", late: float = 0.0) -> "list[list[Any]]":
     env = {key: value for key, value in os.environ.items() if not key.startswith("MASTER_")}
     env.update(USE_LIBUV="0", OMP_NUM_THREADS="1")
     options = json.dumps({"how": how, "late": late, "source": str(SOURCE), "store": STORE_OPTIONS})
-    ranks = [
-        subprocess.Popen(
-            [sys.executable, "-B", "-c", RANK, options],
-            env={**env, "RANK": str(rank)},
-            stdout=subprocess.PIPE,
-            text=True,
-        )
-        for rank in range(2)
-    ]
-    try:
-        said = [json.loads(rank.communicate(timeout=WITHIN)[0].splitlines()[-1]) for rank in ranks]
-    finally:
-        for rank in ranks:
-            rank.kill()
-    return said
+    said = run_each(RANK, options, [{**env, "RANK": str(rank)} for rank in range(2)])
+    return [json.loads(of_rank.splitlines()[-1]) for of_rank in said]
 
 
 def ids(said: "list[list[Any]]") -> "list[str]":

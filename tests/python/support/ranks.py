@@ -2,10 +2,14 @@
 """Runs a script in two ranks with gloo."""
 import json
 import os
+import select
+import signal
 import socket
 import subprocess
 import sys
+import tempfile
 from pathlib import Path
+from typing import Optional
 
 import torch
 
@@ -13,11 +17,27 @@ WITHIN = 120  # seconds
 # Further arguments of a TCPStore: Debian's torch 2.6 is built without libuv, but asks for it.
 STORE_OPTIONS: "dict[str, bool]" = {"use_libuv": False} if torch.__version__.startswith("2.6.") else {}
 
+_server: "Optional[subprocess.Popen[str]]" = None  # rank_server.py; it ends when this process does
+
 
 def free_port() -> int:
     with socket.socket() as probe:
         probe.bind(("127.0.0.1", 0))
         return int(probe.getsockname()[1])
+
+
+def run_each(script: str, argument: str, environments: "list[dict[str, str]]") -> "list[str]":
+    """Runs one rank with each environment, all at once; returns their standard output."""
+    with tempfile.TemporaryDirectory() as directory:
+        job = {"script": script, "argument": argument, "directory": directory, "environments": environments}
+        codes = _answer(json.dumps(job) + "\n")
+        out, said = (
+            [Path(directory, f"{rank}.{name}") for rank in range(len(environments))]
+            for name in ("out", "err")
+        )
+        trouble = "\n".join(path.read_text() for path in said if path.exists())
+        assert codes == [0] * len(environments), f"{codes}\n{trouble}"
+        return [path.read_text() for path in out]
 
 
 def run(tmp_path: Path, script: str, **options: object) -> "list[str]":
@@ -31,21 +51,30 @@ def run(tmp_path: Path, script: str, **options: object) -> "list[str]":
         "GRADMON_RUN_ID": tmp_path.name,
         "OMP_NUM_THREADS": "1",
     }
-    processes = [
-        subprocess.Popen(
-            [sys.executable, "-B", "-c", script, json.dumps(options)],
-            env={**env, "RANK": str(rank)},
+    return run_each(script, json.dumps(options), [{**env, "RANK": str(rank)} for rank in range(2)])
+
+
+def _answer(job: str) -> "Optional[list[int]]":
+    """The exit codes of the job's ranks, or None if it did not end in time and was killed."""
+    global _server
+    if _server is None:
+        _server = subprocess.Popen(
+            [sys.executable, "-B", str(Path(__file__).with_name("rank_server.py"))],
+            env={**os.environ, "OMP_NUM_THREADS": "1"},
+            stdin=subprocess.PIPE,
             stdout=subprocess.PIPE,
-            stderr=subprocess.PIPE,
             text=True,
+            start_new_session=True,
         )
-        for rank in range(2)
-    ]
-    try:
-        said = [process.communicate(timeout=WITHIN) for process in processes]
-    finally:
-        for process in processes:
-            process.kill()
-    for process, (_, error) in zip(processes, said):
-        assert process.returncode == 0, "\n".join(error for _, error in said)
-    return [out for out, _ in said]
+    assert _server.stdin is not None and _server.stdout is not None
+    _server.stdin.write(job)
+    _server.stdin.flush()
+    codes: "list[int]" = []
+    if select.select([_server.stdout], [], [], WITHIN)[0]:
+        codes = json.loads(_server.stdout.readline() or "[]")
+    if codes:
+        return codes
+    os.killpg(_server.pid, signal.SIGKILL)  # the ranks, too
+    _server.wait()
+    _server = None
+    return None
