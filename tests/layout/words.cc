@@ -3,6 +3,7 @@
 
 #include <algorithm>
 #include <cctype>
+#include <cstring>
 #include <regex>
 #include <set>
 #include <sstream>
@@ -55,6 +56,21 @@ void find_name(const std::string& name, const std::string& path, const std::stri
   }
 }
 
+// Every name that ends in .md, perhaps with its folders, and its offset.
+std::vector<std::pair<std::size_t, std::string>> names_of_pages(const std::string& text) {
+  const std::string ending = ".md";
+  std::vector<std::pair<std::size_t, std::string>> found;
+  for (std::size_t at = text.find(ending); at != std::string::npos; at = text.find(ending, at + 1)) {
+    const std::size_t end = at + ending.size();
+    if (end < text.size() && in_word(text[end])) continue;
+    std::size_t begin = at;
+    while (begin > 0 && (in_word(text[begin - 1]) || std::strchr("./-", text[begin - 1]) != nullptr)) --begin;
+    if (begin < at && (in_word(text[at - 1]) || text[at - 1] == '-'))
+      found.emplace_back(begin, text.substr(begin, end - begin));
+  }
+  return found;
+}
+
 }  // namespace
 
 WordList parse_words(const std::string& text) {
@@ -100,13 +116,11 @@ std::vector<std::string> missing_pages(const SourceTree& tree) {
   }
   // A link in a page, or the name of a page in any file.
   const std::regex link(R"(\]\(([^)#:\s]+)(#[^)]*)?\))");
-  const std::regex name(R"(([\w./-]*[\w-]+\.md)\b)");
   std::vector<std::string> found;
   for (const auto& [path, text] : tree) {
     if (!is_text(path) || lies_in(path, "tests/layout")) continue;
-    const auto missing = [&, &path = path, &text = text](const std::smatch& match) {
-      found.push_back(place(path, text, static_cast<std::size_t>(match.position(1))) + "cites " +
-                      match.str(1) + ", which is not in this repository");
+    const auto missing = [&, &path = path, &text = text](std::size_t at, const std::string& page) {
+      found.push_back(place(path, text, at) + "cites " + page + ", which is not in this repository");
     };
     if (std::filesystem::path(path).extension() == ".md") {
       const auto folder = std::filesystem::path(path).parent_path();
@@ -114,15 +128,15 @@ std::vector<std::string> missing_pages(const SourceTree& tree) {
         const std::string target = (folder / it->str(1)).lexically_normal().generic_string();
         const bool is_folder = std::any_of(tree.begin(), tree.end(),
                                            [&](const auto& file) { return lies_in(file.first, target); });
-        if (pages.count(target) == 0 && !is_folder) missing(*it);
+        if (pages.count(target) == 0 && !is_folder)
+          missing(static_cast<std::size_t>(it->position(1)), it->str(1));
       }
     }
-    for (std::sregex_iterator it(text.begin(), text.end(), name), end; it != end; ++it) {
-      const std::string page = it->str(1);
+    for (const auto& [at, page] : names_of_pages(text)) {
       const bool elsewhere = page.rfind("//", 0) == 0;  // part of a web address
-      const bool linked = it->position() > 0 && text[static_cast<std::size_t>(it->position()) - 1] == '(';
+      const bool linked = at > 0 && text[at - 1] == '(';
       if (!elsewhere && !linked && pages.count(std::filesystem::path(page).filename().string()) == 0)
-        missing(*it);
+        missing(at, page);
     }
   }
   return found;
