@@ -1,7 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
 # gradmon_test(name SOURCES a_test.cc ... LINK target ... [LABELS label ...] [TIMEOUT seconds] [SERIAL] [DISABLED])
 # builds one test binary and registers each of its test cases with ctest. SERIAL: they start many processes, so only
-# one such test case of the build runs at a time, beside tests that are not SERIAL.
+# one such test case of the build runs at a time, beside tests that are not SERIAL. They begin first (COST): together
+# they take as long as all others.
 find_package(Catch2 REQUIRED)
 include(Catch)
 if(Catch2_VERSION VERSION_LESS 3)
@@ -21,7 +22,7 @@ function(gradmon_test name)
     set(ARG_TIMEOUT 120)
   endif()
   if(ARG_SERIAL)
-    set(lock RESOURCE_LOCK many_processes)
+    set(lock RESOURCE_LOCK many_processes COST 1000)
   endif()
   add_executable(${name} ${ARG_SOURCES} $<TARGET_OBJECTS:gradmon_catch_main>)
   target_link_libraries(${name} PRIVATE gradmon_options Catch2::Catch2 ${ARG_LINK})
