@@ -25,11 +25,6 @@ int exit_code_of(int status) { return WIFEXITED(status) ? WEXITSTATUS(status) : 
 
 std::string program(const std::string& name) { return std::string(GRADMON_BIN) + "/" + name; }
 
-int scaled(int quick, int full) {
-  const char* scale = std::getenv("GRADMON_TEST_SCALE");
-  return scale != nullptr && std::string_view(scale) == "full" ? full : quick;
-}
-
 pid_t start_program(const std::vector<std::string>& command, const fs::path& log,
                     const std::map<std::string, std::string>& environment) {
   const pid_t child = fork();

@@ -79,7 +79,5 @@ int run_program(const std::vector<std::string>& command, const std::filesystem::
 int exit_code_of(int status);
 // build/PRESET/bin/NAME
 std::string program(const std::string& name);
-// `full` with GRADMON_TEST_SCALE=full, otherwise `quick`.
-int scaled(int quick, int full);
 
 }  // namespace gradmon

@@ -7,15 +7,11 @@
 
 #include "control/debian_version.h"
 #include "tests/control/agree/small_job.h"
+#include "tests/support/scale.h"
 #include GRADMON_CATCH_HEADER
 
 namespace gradmon {
 namespace {
-
-int scaled(int quick, int full) {
-  const char* scale = std::getenv("GRADMON_TEST_SCALE");
-  return scale != nullptr && std::string_view(scale) == "full" ? full : quick;
-}
 
 TEST_CASE("a job that starts on collects from step 1 if all ranks join in time") {
   SmallJob job(4);

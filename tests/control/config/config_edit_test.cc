@@ -13,6 +13,7 @@
 #include "control/config/json_edit.h"
 #include "control/debian_version.h"
 #include "tests/control/config/scratch_directory.h"
+#include "tests/support/scale.h"
 #include GRADMON_CATCH_HEADER
 
 namespace gradmon {
@@ -334,7 +335,7 @@ void race(const fs::path& place, int races) {
 }  // namespace
 
 TEST_CASE("no save on disk is lost in a race with a write-back", "[configfile]") {
-  race(fs::temp_directory_path(), full_scale() ? 2000 : 80);
+  race(fs::temp_directory_path(), scaled(20, 2000));
 }
 
 TEST_CASE("no save in /dev/shm is lost in a race with a write-back", "[configfile]") {
@@ -342,7 +343,7 @@ TEST_CASE("no save in /dev/shm is lost in a race with a write-back", "[configfil
     WARN("skipped: no /dev/shm to write to");
     return;
   }
-  race("/dev/shm", full_scale() ? 2000 : 80);
+  race("/dev/shm", scaled(20, 2000));
 }
 
 TEST_CASE("a user who saves continuously loses no save to write-backs", "[configfile]") {

@@ -11,6 +11,7 @@
 #include "control/config/json_edit.h"
 #include "control/debian_version.h"
 #include "tests/control/config/scratch_directory.h"
+#include "tests/support/scale.h"
 #include GRADMON_CATCH_HEADER
 
 namespace gradmon {
@@ -77,7 +78,8 @@ const std::vector<SaveMethod>& save_methods() {
       {"sed -i",
        [](const fs::path& path, const std::string& text) {
          const auto old = std::to_string(1'000'000 + number_of(read_text(path)));
-         run("sed -i s/" + old + "/" + std::to_string(1'000'000 + number_of(text)) + "/g " + shell_quoted(path));
+         run("sed -i s/" + old + "/" + std::to_string(1'000'000 + number_of(text)) + "/g " +
+             shell_quoted(path));
        }},
       {"backup and rename, as vim",
        [](const fs::path& path, const std::string& text) {

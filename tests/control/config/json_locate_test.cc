@@ -7,6 +7,7 @@
 
 #include "control/debian_version.h"
 #include "tests/control/config/scratch_directory.h"
+#include "tests/support/scale.h"
 #include GRADMON_CATCH_HEADER
 
 namespace gradmon {
@@ -88,7 +89,7 @@ TEST_CASE("simdjson and the locator accept the same documents", "[config]") {
       "7"};
   std::mt19937 random(1);
   int accepted = 0;
-  const int rounds = testing::full_scale() ? 1'000'000 : 100'000;
+  const int rounds = full_scale() ? 1'000'000 : 100'000;
   for (int i = 0; i < rounds; ++i) {
     auto text = seeds[random() % seeds.size()];
     for (auto n = random() % 3 + 1; n > 0; --n) mutate(text, random);

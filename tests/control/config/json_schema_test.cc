@@ -11,6 +11,7 @@
 #include "control/config/config_schema.h"
 #include "control/debian_version.h"
 #include "tests/control/config/scratch_directory.h"
+#include "tests/support/scale.h"
 #include GRADMON_CATCH_HEADER
 
 namespace gradmon {
@@ -244,7 +245,7 @@ bool beyond_schema(const ConfigError& error) {
 }
 
 TEST_CASE("the JSON Schema accepts the same configs as our own validation") {
-  const int count = testing::full_scale() ? 100'000 : 6'000;
+  const int count = full_scale() ? 100'000 : 6'000;
   TemporaryDirectory directory;
   ConfigGenerator documents(4);
   std::string lines;

@@ -51,11 +51,6 @@ inline void save_by_rename(const fs::path& path, std::string_view text) {
   fs::rename(beside, path);
 }
 
-inline bool full_scale() {
-  const char* const scale = std::getenv("GRADMON_TEST_SCALE");
-  return scale != nullptr && std::string_view(scale) == "full";
-}
-
 // Makes the last save an hour old, as at the start of a job: ConfigFile then reports the file at once.
 inline void make_old(const fs::path& path) {
   fs::last_write_time(path, fs::file_time_type::clock::now() - std::chrono::hours(1));

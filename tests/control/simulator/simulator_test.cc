@@ -9,15 +9,11 @@
 #include "control/debian_version.h"
 #include "tests/control/simulator/script_generator.h"
 #include "tests/control/simulator/simulation.h"
+#include "tests/support/scale.h"
 #include GRADMON_CATCH_HEADER
 
 namespace gradmon {
 namespace {
-
-std::uint64_t scaled(std::uint64_t quick, std::uint64_t full) {
-  const char* scale = std::getenv("GRADMON_TEST_SCALE");
-  return scale != nullptr && std::string_view(scale) == "full" ? full : quick;
-}
 
 TEST_CASE("every plan comes into force at one step on all ranks whatever fails") {
   const std::uint64_t switches = scaled(20'000, 100'000);

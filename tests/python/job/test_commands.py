@@ -111,7 +111,7 @@ def test_a_static_job_refuses_to_be_switched_and_says_so(
         monitor.off()
         end = time.monotonic() + 30
         while "static mode" not in said:
-            assert time.monotonic() < end
+            assert time.monotonic() < end, said
             jobs.train(model, optimizer, 1)
             said += capfd.readouterr().err
     steps = jobs.steps_of(jobs.rows(tmp_path / "out", "grad_reduced"))["fc1.weight"]

@@ -9,6 +9,7 @@
 #include <set>
 
 #include "control/debian_version.h"
+#include "tests/support/scale.h"
 #include "tests/tools/convert/sample_job.h"
 #include "tests/tools/gradmonctl/query/rank_run.h"
 #include "tests/whole/failpoints/failpoints.h"

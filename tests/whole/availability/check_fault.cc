@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "tests/whole/availability/check_fault.h"
+#include "tests/support/scale.h"
 
 #include <cstdlib>
 #include <iostream>

@@ -11,6 +11,7 @@
 
 #include "control/debian_version.h"
 #include "tests/support/real_job.h"
+#include "tests/support/scale.h"
 #include "tests/whole/availability/check_fault.h"
 #include GRADMON_CATCH_HEADER
 

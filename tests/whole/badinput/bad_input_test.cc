@@ -19,6 +19,7 @@
 #include "control/wire/plan_source.h"
 #include "tests/control/config/scratch_directory.h"
 #include "tests/support/golden.h"
+#include "tests/support/scale.h"
 #include GRADMON_CATCH_HEADER
 
 namespace gradmon {

@@ -8,6 +8,7 @@
 
 #include "control/debian_version.h"
 #include "tests/support/real_job.h"
+#include "tests/support/scale.h"
 #include "tools/demo_report/outcome.h"
 #include GRADMON_CATCH_HEADER
 

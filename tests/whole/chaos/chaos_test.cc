@@ -9,6 +9,7 @@
 #include "control/debian_version.h"
 #include "tests/support/process_figures.h"
 #include "tests/support/real_job.h"
+#include "tests/support/scale.h"
 #include "tests/whole/chaos/random_faults.h"
 #include GRADMON_CATCH_HEADER
 

@@ -16,6 +16,7 @@
 
 #include "control/debian_version.h"
 #include "tests/support/real_job.h"
+#include "tests/support/scale.h"
 #include "tests/whole/conformance/one_rank_job.h"
 #include GRADMON_CATCH_HEADER
 

@@ -57,11 +57,6 @@ FailpointProcess::State FailpointProcess::wait() {
 
 void FailpointProcess::resume() { kill(pid_, SIGCONT); }
 
-bool full_scale() {
-  const char* const scale = std::getenv("GRADMON_TEST_SCALE");
-  return scale != nullptr && std::string_view(scale) == "full";
-}
-
 std::vector<std::string> read_lines(const std::filesystem::path& file) {
   std::ifstream in(file);
   std::vector<std::string> lines;

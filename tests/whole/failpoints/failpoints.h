@@ -47,8 +47,6 @@ class FailpointProcess {
   int code_ = -1;
 };
 
-// GRADMON_TEST_SCALE=full
-bool full_scale();
 // The lines of FailpointRun::call_log.
 std::vector<std::string> read_lines(const std::filesystem::path& file);
 // build/PRESET/bin/NAME

@@ -8,6 +8,7 @@
 #include "control/debian_version.h"
 #include "control/host/job_directory.h"
 #include "tests/support/process_figures.h"
+#include "tests/support/scale.h"
 #include "tests/support/temporary_directory.h"
 #include "tests/whole/failpoints/failpoints.h"
 #include GRADMON_CATCH_HEADER

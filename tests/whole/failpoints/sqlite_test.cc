@@ -5,6 +5,7 @@
 #include <fstream>
 
 #include "control/debian_version.h"
+#include "tests/support/scale.h"
 #include "tests/support/temporary_directory.h"
 #include "tests/whole/failpoints/failpoints.h"
 #include "tests/writers/sinks/sqlite/metrics_database.h"

@@ -13,6 +13,7 @@
 #include "control/config/replace_content.h"
 #include "control/debian_version.h"
 #include "control/hub/service/write_back_note.h"
+#include "tests/support/scale.h"
 #include "tests/support/temporary_directory.h"
 #include "tests/whole/failpoints/failpoints.h"
 #include GRADMON_CATCH_HEADER

@@ -8,6 +8,7 @@
 
 #include "control/debian_version.h"
 #include "tests/support/process_figures.h"
+#include "tests/support/scale.h"
 #include "tests/whole/hostile/attack.h"
 #include "tests/whole/hostile/harm_check.h"
 #include "tests/whole/hostile/keyed_job.h"

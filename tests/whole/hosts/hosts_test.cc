@@ -12,6 +12,7 @@
 #include "control/debian_version.h"
 #include "tests/support/process_figures.h"
 #include "tests/support/real_job.h"
+#include "tests/support/scale.h"
 #include "tests/whole/hosts/hosts_job.h"
 #include "tools/demo_report/outcome.h"
 #include GRADMON_CATCH_HEADER

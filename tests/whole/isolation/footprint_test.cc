@@ -2,6 +2,7 @@
 // The descriptors, threads and memory that gradmon takes in a rank's process: while off,
 // while on, and while hostile clients attack the hub.
 #include "tests/whole/isolation/footprint.h"
+#include "tests/support/scale.h"
 
 #include <poll.h>
 

@@ -11,6 +11,7 @@
 #include "control/files/descriptor.h"
 #include "control/host/unix_socket.h"
 #include "tests/support/real_job.h"
+#include "tests/support/scale.h"
 #include "tests/support/temporary_directory.h"
 #include "tests/whole/availability/collected_steps.h"
 #include "tests/whole/availability/stalls.h"

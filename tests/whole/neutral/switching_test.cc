@@ -18,6 +18,7 @@
 #include "runtime/collect/collection.h"
 #include "tests/hooks/gloo_ranks.h"
 #include "tests/support/real_job.h"
+#include "tests/support/scale.h"
 #include "tests/whole/neutral/varied_training.h"
 #include GRADMON_CATCH_HEADER
 
@@ -160,8 +161,8 @@ TEST_CASE("training is bit-identical when all kinds are switched at every step")
 }
 
 TEST_CASE("switching all kinds on and off again and again uses no more memory") {
-  constexpr int kBetweenSettling = 25, kWarmUp = 50, kStretches = 4;
-  const int switches = scaled(50, 2'500);  // per stretch
+  constexpr int kBetweenSettling = 25, kWarmUp = 50, kStretches = 3;
+  const int switches = scaled(25, 2'500);  // per stretch
   run_ranks(1, [&](GlooGroup& group) {
     Variation small = variations().back();
     small.shape.experts = 3;

@@ -3,6 +3,7 @@
 #include <sstream>
 
 #include "control/debian_version.h"
+#include "tests/support/scale.h"
 #include "tests/support/temporary_directory.h"
 #include "tests/whole/failpoints/failpoints.h"
 #include "tests/writers/sinks/tensorboard/event_reader.h"
