@@ -7,6 +7,7 @@ from typing import Any
 import jobs
 import pytest
 import ranks
+import torch
 
 STEPS, FLIPPED = 60, 20
 
@@ -101,6 +102,8 @@ def test_a_flipped_bit_raises_an_alert_on_the_rank_that_differs(tmp_path: Path, 
 
 @pytest.mark.parametrize("by, dtype", [("ddp", "float32"), ("dp_group", "bfloat16")])
 def test_a_healthy_run_raises_nothing_and_trains_the_same_bits(tmp_path: Path, by: str, dtype: str) -> None:
+    if dtype == "bfloat16" and torch.__version__.startswith("1."):
+        pytest.skip("this torch's Gloo has no bfloat16")
     plain = train(tmp_path, monitored=False, dtype=dtype)
     watched = train(tmp_path, by, dtype=dtype, linger=3.0)
     assert [rank["own"] for rank in watched] == [[], []]
