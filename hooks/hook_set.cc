@@ -155,7 +155,7 @@ class HookSet::Attached {
     GradientHookSettings reading;
     reading.eps = settings.eps;
     reading.scale = settings.gradient_scale;
-    reading.micro_batches = settings.grad_acc_steps;
+    reading.micro_batches = settings.short_steps ? 1 : settings.grad_acc_steps;
     if (settings.per_micro_batch) reading.reads = GradientReads::each_micro_batch;
     if (!settings.gradients) reading.reads = GradientReads::nothing;
     auto& hooks = add<GradientHooks>(watched_, reading, fuse);

@@ -35,6 +35,7 @@ tl::expected<Environment, std::string> settle_environment(const MonitorOptions& 
     log_error(environment->mode_error);
   }
   environment->grad_acc_steps = options.grad_acc_steps;
+  environment->short_steps = options.short_steps;
   environment->keep_last_step = options.keep_last_step;
   environment->output_dir = std::filesystem::absolute(environment->output_dir);
   if (options.grad_acc_steps < 1) {

@@ -239,6 +239,7 @@ void Monitor::Session::prepare_collection(std::int64_t capacity) {
   if (prepared_ && prepared_->queue_capacity() == capacity) return;
   Collection::Settings settings{capacity,   Rank{environment_.rank},     environment_.world_size,
                                 directory_, environment_.grad_acc_steps, environment_.keep_last_step};
+  settings.short_steps = environment_.short_steps;
   if (environment_.rank == 0) settings.ranks = [this] { return agent_.status().ranks; };
   settings.stack = stack_;
   settings.pipeline = groups_.pipeline;

@@ -73,6 +73,7 @@ struct HookSettings {
   ValueMask ops = bit_of(Op::norm);                          // bit_of() of each statistic in the rows
   double eps = 1e-8;                                         // threshold of Op::zeros
   int grad_acc_steps = 1;                                    // micro batches per step
+  bool short_steps = false;                                  // some steps have fewer micro batches
   std::shared_ptr<const GradientScale> gradient_scale = {};  // null: 1
 };
 

@@ -252,6 +252,7 @@ void Collection::attach() {
   if (!includes_rank(*config_, settings_.rank)) return;
   HookSettings settings = hook_settings_of(*config_, in_force_.revision);
   settings.grad_acc_steps = settings_.grad_acc_steps;
+  settings.short_steps = settings_.short_steps;
   settings.gradient_scale = scale_;
   hooks_ = std::make_unique<HookSet>(settings, model_, *stream_, settings_.stack);
   if (scalars_) scalars_->attach(settings, model_);

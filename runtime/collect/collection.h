@@ -49,6 +49,7 @@ class Collection {
     std::function<void(const StepAlerts&)> on_alerts = {};  // see AlertStage::Settings; may be null
     std::vector<int> replicas = {};  // ranks that should hold the same values; fewer than 2: unknown
     ReplicaRowReader::OnStep on_replicas = {};  // called on the writer thread, as on_alerts
+    bool short_steps = false;                   // some steps have fewer micro batches than grad_acc_steps
   };
 
   // The writer thread calls `on_finished` when a revision has collected its last step and all its rows

@@ -24,7 +24,8 @@ struct Environment {
   bool dynamic = false;
   std::string mode_error;  // why DYNAMIC_MONITOR is invalid (static mode is used); "": it is valid
   std::filesystem::path output_dir;
-  int grad_acc_steps = 1;  // micro batches per step; from MonitorOptions only
+  int grad_acc_steps = 1;    // micro batches per step; from MonitorOptions only
+  bool short_steps = false;  // some steps have fewer of them; from MonitorOptions only
   bool keep_last_step = false;
   std::string job_name;  // GRADMON_JOB; "" for none
   std::optional<std::string> endpoint;

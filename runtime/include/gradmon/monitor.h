@@ -47,6 +47,7 @@ struct MonitorOptions {
   std::optional<bool> dynamic;                      // false: static mode
   std::int64_t start_iteration = 0;                 // number of the first step
   int grad_acc_steps = 1;                           // micro batches per step, at least 1
+  bool short_steps = false;                         // some steps have fewer micro batches (an epoch's last)
   ParallelGroups groups;                            // ranks with the same parameters
   bool keep_last_step = false;                      // for metrics()
   // Returns a text that only the ranks of this launch share; nullopt while it is unknown.
