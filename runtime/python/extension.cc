@@ -234,7 +234,8 @@ std::unique_ptr<Core> make_core(const std::string& config, std::optional<int> ra
                                 const std::optional<std::string>& output_dir, std::optional<bool> dynamic,
                                 std::int64_t start_iteration, int grad_acc_steps, std::vector<int> data_ranks,
                                 std::vector<int> tensor_ranks, std::vector<int> pipeline_ranks,
-                                std::vector<int> replica_ranks, std::optional<std::string> launch_nonce) {
+                                std::vector<int> replica_ranks, std::optional<std::string> launch_nonce,
+                                bool short_steps) {
   MonitorOptions options;
   options.rank = rank;
   options.world_size = world_size;
@@ -243,6 +244,7 @@ std::unique_ptr<Core> make_core(const std::string& config, std::optional<int> ra
   options.dynamic = dynamic;
   options.start_iteration = start_iteration;
   options.grad_acc_steps = grad_acc_steps;
+  options.short_steps = short_steps;
   options.keep_last_step = true;
   options.groups.data = std::move(data_ranks);
   options.groups.tensor = std::move(tensor_ranks);
@@ -400,7 +402,7 @@ PYBIND11_MODULE(_gradmon, m) {
            py::arg("start_iteration") = 0, py::arg("grad_acc_steps") = 1,
            py::arg("data_ranks") = std::vector<int>(), py::arg("tensor_ranks") = std::vector<int>(),
            py::arg("pipeline_ranks") = std::vector<int>(), py::arg("replica_ranks") = std::vector<int>(),
-           py::arg("launch_nonce") = py::none())
+           py::arg("launch_nonce") = py::none(), py::arg("short_steps") = false)
       .def_property_readonly("rank", &Core::rank)
       .def("watch", &Core::watch)
       .def("watch_again", &Core::watch_again)

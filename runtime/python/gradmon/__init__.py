@@ -11,6 +11,9 @@ In a training program:
             loss(model(batch)).backward()
             optimizer.step()
 """
+import importlib
+from typing import Any
+
 import torch
 
 from gradmon._torch_versions import check_torch
@@ -44,3 +47,11 @@ __all__ = [
     "heatmap",
     "load",
 ]
+_FRAMEWORKS = ("accelerate",)
+
+
+def __getattr__(name: str) -> Any:
+    """A framework's module, imported when a program names it: `gradmon.accelerate.watch`."""
+    if name in _FRAMEWORKS:
+        return importlib.import_module(f"{__name__}.{name}")
+    raise AttributeError(f"module {__name__!r} has no attribute {name!r}")

@@ -85,6 +85,7 @@ class Core:
         pipeline_ranks: Sequence[int] = ...,
         replica_ranks: Sequence[int] = ...,
         launch_nonce: Optional[str] = ...,
+        short_steps: bool = ...,  # some steps have fewer micro batches than grad_acc_steps
     ) -> None: ...
     @property
     def rank(self) -> int: ...

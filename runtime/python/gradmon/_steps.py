@@ -14,6 +14,7 @@ from gradmon._module_hooks import ModuleHooks
 from gradmon._optimizer_rounds import OptimizerRounds, has, parameters_of
 from gradmon._optimizer_steps import OptimizerSteps
 from gradmon._scaler_updates import ScalerUpdates, remaining_scale
+from gradmon.loops.optimizer_step_hooks import hooked_or_replaced
 
 _COLLECTS = _gradmon.COLLECTS
 _LOOK_EVERY_S = 5.0
@@ -42,14 +43,22 @@ class TrainingSteps:
         "_idle",
         "_warned",
         "_nonce",
+        "_of_loop",
         "__weakref__",
     )
 
-    def __init__(self, core: _gradmon.Core, output_dir: str, nonce: Optional[LaunchNonce] = None) -> None:
+    def __init__(
+        self,
+        core: _gradmon.Core,
+        output_dir: str,
+        nonce: Optional[LaunchNonce] = None,
+        ended_by_loop: bool = False,
+    ) -> None:
+        """ended_by_loop: the loop of a framework calls end_by_program() from the first step on."""
         self.core = core
         self._output_dir = output_dir
         self.step_flags = 0  # flags of the current step: COLLECTS, WATCHES_FORWARDS, MAY_END
-        self.ended_by_program = False  # the program calls step()
+        self.ended_by_program = ended_by_loop  # the program calls step()
         self.ended_by_optimizer = False  # an optimizer or the scaler has ended a step
         self._modules = ModuleHooks()
         self._models: list[ModelParts] = []
@@ -63,11 +72,13 @@ class TrainingSteps:
         self._idle = IdleOptimizers()
         self._warned: list[str] = []  # the current warnings in status()
         self._nonce = nonce  # None: the launch is identified
+        self._of_loop: "Optional[list[Any]]" = [] if ended_by_loop else None  # removed by stop()
         _alive.add(self)
 
     def watch(self, model: Any, optimizer: Any, scaler: Any) -> None:
         """Adds the model as a chunk, and the optimizer, each unless it is watched already. Steps end at
-        the updates of the first call's scaler or, without one, at the optimizers' steps."""
+        the updates of the first call's scaler or, without one, at the optimizers' steps. optimizer: None
+        if a later call adds it."""
         if self not in _alive:
             return _gradmon.warn_once("watch() after stop() does nothing")
         if not self._models:
@@ -77,12 +88,12 @@ class TrainingSteps:
             self._watch_modules()
             self.core.watch(model)
         self._set_scaler(scaler)
-        if not has([known.optimizer for known in self._optimizers], optimizer):
+        if optimizer is not None and not has([known.optimizer for known in self._optimizers], optimizer):
             self._remove_replaced(optimizer)
             self._optimizers.append(self._around(optimizer))
         self._looks_for_unheld = False  # The next call may add an optimizer.
         self._apply_flags(self._prepare_step(self.core.step_flags()))
-        self._looks_for_unheld = True
+        self._looks_for_unheld = optimizer is not None
 
     def end(self) -> None:
         """Ends the step and begins the next. Does nothing after stop()."""
@@ -102,6 +113,11 @@ class TrainingSteps:
             self.end()
         self._calls_before = calls
 
+    def remove_at_stop(self, attached: Any) -> None:
+        """For a loop: stop() calls attached.remove()."""
+        if self._of_loop is not None:
+            self._of_loop.append(attached)
+
     def stop(self, timeout: Optional[float] = None) -> None:
         """Stops, and releases models and optimizers. timeout: as for Monitor.stop()."""
         _alive.discard(self)
@@ -111,6 +127,9 @@ class TrainingSteps:
         for optimizer in self._optimizers:
             optimizer.remove()
         self._optimizers.clear()
+        for attached in self._of_loop or ():
+            attached.remove()
+        self._of_loop = None if self._of_loop is None else []
         self._rounds.clear()
         self._idle = IdleOptimizers()
         if self._scaler is not None:
@@ -157,7 +176,8 @@ class TrainingSteps:
                 if flags != 0 or self.step_flags != 0:
                     self._apply_flags(self._prepare_step(flags))
 
-        return OptimizerSteps(optimizer, before, after)
+        around = OptimizerSteps if self._of_loop is None else hooked_or_replaced
+        return around(optimizer, before, after)
 
     def _ends_with_optimizers(self) -> bool:
         return not self.ended_by_program and self._scaler is None
@@ -175,7 +195,7 @@ class TrainingSteps:
     def _set_scaler(self, scaler: Any) -> None:
         if scaler is None or not getattr(scaler, "is_enabled", lambda: True)():
             return
-        if not self._optimizers:
+        if self._scaler is None and not self._optimizers:
             self._scaler = ScalerUpdates(scaler, self._updated, self._step_skipped, self._calls_of)
         elif self._scaler is None or scaler is not self._scaler.scaler:
             _gradmon.warn_once("ignored scaler: pass it to the first watch()")

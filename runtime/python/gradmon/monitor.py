@@ -61,6 +61,12 @@ class Monitor:
     ...         optimizer.step()
     """
 
+    # LoopMonitor has others.
+    _ended_by_loop = (
+        False  # the loop of a framework ends the steps, and says how many micro batches they have
+    )
+    _replicas: Optional[list[int]] = None  # ranks that hold the same values; None: those of the model
+
     def __init__(
         self,
         config: Union[str, "os.PathLike[str]"],
@@ -149,7 +155,7 @@ class Monitor:
         seen.
         """
         if self._steps is None:
-            replicas = replica_ranks(model, dp_group)
+            replicas = replica_ranks(model, dp_group) if self._replicas is None else self._replicas
             if dp_group is not None and shards_its_state(optimizer):
                 _gradmon.warn_once("ignored dp_group: the optimizer's moments differ between ranks")
                 dp_group = None
@@ -166,9 +172,11 @@ class Monitor:
                 pipeline_ranks=ranks_of(pp_group),
                 replica_ranks=replicas,
                 launch_nonce=None if nonce is None else found or "",
+                short_steps=self._ended_by_loop,
                 **options,
             )
-            self._steps = TrainingSteps(core, self._output_place(), nonce if found is None else None)
+            awaited = nonce if found is None else None
+            self._steps = TrainingSteps(core, self._output_place(), awaited, self._ended_by_loop)
         self._steps.watch(model, optimizer, scaler)
         return self
 

@@ -14,6 +14,7 @@ PUBLIC = [
     "heatmapping.py",
     "trainer_mon.py",
     "colossalai_monitor.py",
+    "accelerate/watching.py",
 ]
 
 Node = Union[ast.ClassDef, ast.FunctionDef]

@@ -1,0 +1,54 @@
+# SPDX-License-Identifier: Apache-2.0
+"""The Monitor of a framework's training loop."""
+from typing import Any, Optional, Sequence
+
+from gradmon import _gradmon
+from gradmon._process_groups import replica_ranks
+from gradmon.loops.wrappers import inner_model, inner_optimizer, refusal, replicating
+from gradmon.monitor import Monitor
+
+
+class LoopMonitor(Monitor):
+    """A Monitor whose steps end where the framework's loop has made an update, or left one out: the
+    adapter calls step() there, from the first step on. Training thread."""
+
+    _ended_by_loop = True
+
+    def watch_loop(
+        self,
+        models: Sequence[Any],
+        optimizers: Sequence[Any],
+        *,
+        grad_acc_steps: int = 1,
+        scaler: Any = None,
+        start_iteration: int = 0,
+        replicas: Optional["list[int]"] = None,
+    ) -> bool:
+        """Watches what the framework has wrapped. False, with a warning, if that cannot be watched.
+
+        optimizers: may be empty if add_optimizer() adds them. grad_acc_steps: micro batches per step, at
+        most; a step may have fewer. replicas: as Monitor._replicas."""
+        why = next((why for why in map(refusal, optimizers) if why is not None), None)
+        if why is not None:
+            _gradmon.warn_once(f"nothing is watched: {why}")
+            return False
+        self._replicas = replica_ranks(replicating(models[0]), None) if replicas is None else replicas
+        for model in models:
+            for optimizer in optimizers or [None]:
+                self.watch(
+                    inner_model(model),
+                    inner_optimizer(optimizer),
+                    grad_acc_steps=grad_acc_steps,
+                    scaler=scaler,
+                    start_iteration=start_iteration,
+                )
+        return True
+
+    def add_optimizer(self, model: Any, optimizer: Any) -> None:
+        """Watches one more optimizer, after watch_loop()."""
+        self.watch(inner_model(model), inner_optimizer(optimizer))
+
+    def remove_at_stop(self, attached: Any) -> None:
+        """stop() calls attached.remove()."""
+        if self._steps is not None:
+            self._steps.remove_at_stop(attached)

@@ -1,0 +1,43 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Finds what a framework has wrapped. Wrappers are known by the names of their classes, so that no
+framework is imported."""
+from typing import Any, Optional
+
+_OPTIMIZERS = {"AcceleratedOptimizer", "LightningOptimizer", "_FabricOptimizer"}
+_MODELS = {"DistributedDataParallel": "module", "_FabricModule": "_forward_module"}  # class: attribute
+_OTHERS = {  # class: why it is not watched
+    "DeepSpeedOptimizerWrapper": "DeepSpeed makes the steps",
+    "MegatronLMOptimizerWrapper": "Megatron-LM makes the steps",
+}
+
+
+def inner_optimizer(optimizer: Any) -> Any:
+    """The optimizer whose step updates the parameters."""
+    while _OPTIMIZERS & _classes(optimizer):
+        optimizer = optimizer.optimizer
+    return optimizer
+
+
+def inner_model(model: Any) -> Any:
+    """The model that the program has made: its parameters have the program's names."""
+    while True:
+        attributes = [_MODELS[name] for name in _MODELS.keys() & _classes(model)]
+        if not attributes or not hasattr(model, attributes[0]):
+            return model
+        model = getattr(model, attributes[0])
+
+
+def replicating(model: Any) -> Any:
+    """The DistributedDataParallel around the program's model; without one, that model."""
+    while "_FabricModule" in _classes(model):
+        model = model._forward_module
+    return model
+
+
+def refusal(optimizer: Any) -> Optional[str]:
+    """Why the optimizer's training cannot be watched; None if it can."""
+    return next((_OTHERS[name] for name in _OTHERS.keys() & _classes(optimizer)), None)
+
+
+def _classes(some: Any) -> "set[str]":
+    return {kind.__name__ for kind in type(some).__mro__}
