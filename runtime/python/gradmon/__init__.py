@@ -47,11 +47,11 @@ __all__ = [
     "heatmap",
     "load",
 ]
-_FRAMEWORKS = ("accelerate",)
+_FRAMEWORKS = ("accelerate", "hf")
 
 
 def __getattr__(name: str) -> Any:
-    """A framework's module, imported when a program names it: `gradmon.accelerate.watch`."""
+    """A framework's module, imported when a program names it: `gradmon.hf.Callback`."""
     if name in _FRAMEWORKS:
         return importlib.import_module(f"{__name__}.{name}")
     raise AttributeError(f"module {__name__!r} has no attribute {name!r}")

@@ -15,6 +15,7 @@ PUBLIC = [
     "trainer_mon.py",
     "colossalai_monitor.py",
     "accelerate/watching.py",
+    "hf/callback.py",
 ]
 
 Node = Union[ast.ClassDef, ast.FunctionDef]

@@ -1,0 +1,107 @@
+# SPDX-License-Identifier: Apache-2.0
+"""gradmon.hf.Callback."""
+import os
+from typing import Any, Optional, Union
+
+from transformers import TrainerCallback
+
+from gradmon.loops.loop_monitor import LoopMonitor
+
+
+class Callback(TrainerCallback):  # type: ignore[misc]
+    """Watches the training of a transformers.Trainer.
+
+    Steps are the trainer's: step n is the one after which `state.global_step` is n + 1, also in a training
+    that resumes. Watching begins with train() and ends with it.
+
+    Parameters
+    ----------
+    config : str or path-like
+        As for Monitor.
+    **options
+        Further arguments of Monitor: rank, world_size, endpoint, output_dir, dynamic.
+
+    Notes
+    -----
+    The gradients in `grad_reduced` are those that the optimizer uses: reduced, without a loss scale, and
+    clipped. Training stops where Monitor.may_end says so. Nothing is watched where DeepSpeed makes the
+    steps; a warning says so.
+
+    Examples
+    --------
+    >>> callback = gradmon.hf.Callback("monitor_config.json")
+    >>> trainer = Trainer(model, args, train_dataset=data, callbacks=[callback])
+    >>> trainer.train()
+    """
+
+    def __init__(self, config: Union[str, "os.PathLike[str]"], **options: Any) -> None:
+        self._config = config
+        self._options = options
+        self._monitor: Optional[LoopMonitor] = None
+
+    @property
+    def monitor(self) -> Optional[LoopMonitor]:
+        """The monitor of the current or last training.
+
+        Returns
+        -------
+        Monitor or None
+            None before train().
+        """
+        return self._monitor
+
+    def on_train_begin(self, args: Any, state: Any, control: Any, **objects: Any) -> None:
+        """Begins to watch; the trainer calls it.
+
+        Parameters
+        ----------
+        args : transformers.TrainingArguments
+        state : transformers.TrainerState
+        control : transformers.TrainerControl
+        **objects
+            The trainer's `model` and `optimizer`, and others.
+        """
+        if self._monitor is not None:
+            self._monitor.stop()
+        optimizer = objects["optimizer"]
+        self._monitor = LoopMonitor(self._config, **self._options)
+        self._monitor.watch_loop(
+            [objects["model"]],
+            [optimizer],
+            grad_acc_steps=args.gradient_accumulation_steps,
+            scaler=getattr(optimizer, "scaler", None),
+            start_iteration=state.global_step,
+            replicas=_replicas(args),
+        )
+
+    def on_step_end(self, args: Any, state: Any, control: Any, **_: Any) -> None:
+        """Ends a step; the trainer calls it.
+
+        Parameters
+        ----------
+        args : transformers.TrainingArguments
+        state : transformers.TrainerState
+        control : transformers.TrainerControl
+        """
+        if self._monitor is not None and self._monitor.step():
+            control.should_training_stop = True
+
+    def on_train_end(self, args: Any, state: Any, control: Any, **_: Any) -> None:
+        """Stops; the trainer calls it.
+
+        Parameters
+        ----------
+        args : transformers.TrainingArguments
+        state : transformers.TrainerState
+        control : transformers.TrainerControl
+        """
+        if self._monitor is not None:
+            self._monitor.stop()
+
+
+def _replicas(args: Any) -> "Optional[list[int]]":
+    """All ranks, where the trainer wraps the model in DistributedDataParallel, which a callback does not get
+    to see; None if the model itself may tell."""
+    alone = getattr(args.parallel_mode, "name", "") != "DISTRIBUTED"
+    sharded = bool(args.fsdp) or bool(args.deepspeed) or getattr(args, "parallelism_config", None) is not None
+    return None if alone or sharded else list(range(args.world_size))

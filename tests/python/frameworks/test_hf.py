@@ -1,0 +1,108 @@
+# SPDX-License-Identifier: Apache-2.0
+"""gradmon.hf.Callback with the real Trainer: rows are those of plain torch, training is the same."""
+from pathlib import Path
+from typing import Any
+
+import gradmon
+import hf_loops
+import jobs
+import loops
+import pytest
+import ranks
+import torch
+import twice
+
+SCRIPT = "import hf_loops; hf_loops.main()"
+NAMES = {name for name, _ in loops.Net().named_parameters()}
+
+
+def test_rows_are_plain_torchs_also_of_a_short_last_accumulation(tmp_path: Path) -> None:
+    noted = loops.compare(tmp_path, hf_loops.train)
+    # The Trainer divides each loss by the number of micro batches that the step has.
+    loops.check_equal(noted, loops.plain_noted(lambda count: count))
+    assert {step for _, step, _ in noted.tensors["grad_reduced"]} == set(range(6))
+    micro = {step: {m for _, s, m in noted.tensors["actv"] if s == step} for step in range(3)}
+    assert micro == {0: {0, 1}, 1: {0, 1}, 2: {0}}
+
+
+def test_two_ranks_write_their_own_and_the_reduced_gradients(tmp_path: Path) -> None:
+    ranks.run(tmp_path, SCRIPT, directory=str(tmp_path), what="train")
+    unreduced, reduced = (
+        [jobs.rows(tmp_path / "out", kind, rank) for rank in range(2)]
+        for kind in ("grad_unreduced", "grad_reduced")
+    )
+    assert reduced[0] and reduced[0] == reduced[1]
+    assert {name for name, _, _ in reduced[0]} == NAMES
+    assert unreduced[0].keys() == unreduced[1].keys() == reduced[0].keys()
+    assert all(unreduced[0][key] != unreduced[1][key] for key in unreduced[0])
+
+
+def test_an_edit_in_mid_run_switches_one_rank(tmp_path: Path) -> None:
+    hf_loops.switch(tmp_path)
+    loops.check_switched(tmp_path, ranks=1)
+
+
+def test_an_edit_in_mid_run_switches_two_ranks_at_one_step(tmp_path: Path) -> None:
+    ranks.run(tmp_path, SCRIPT, directory=str(tmp_path), what="switch")
+    loops.check_switched(tmp_path, ranks=2)
+
+
+def test_a_training_that_resumes_goes_on_with_its_step_numbers(tmp_path: Path) -> None:
+    bare, watched = twice.Noted(), twice.Noted()
+    for noted, name in ((bare, "bare"), (watched, "watched")):
+        torch.manual_seed(7)
+        model = hf_loops.Net()
+        optimizer = loops.NotingAdamW(model, twice.Noted())
+        place = {"output_dir": str(tmp_path / name), "save_strategy": "steps", "save_steps": 2}
+        hf_loops.make_trainer(model, optimizer, [], max_steps=2, **place).train()
+        again = hf_loops.Net()
+        options = {"config": jobs.write_config(tmp_path, **twice.EVERYTHING), "output_dir": tmp_path / "out"}
+        callbacks = hf_loops.callbacks_for({**options, "dynamic": False} if noted is watched else None)
+        noting = loops.NotingAdamW(again, noted, first=2)
+        trainer = hf_loops.make_trainer(again, noting, callbacks, max_steps=5, **place)
+        trainer.train(resume_from_checkpoint=str(tmp_path / name / "checkpoint-2"))
+        loops.end(noted, again, noting)
+    twice.check_same_training(bare, watched)
+    for kind in ("grad_unreduced", "grad_reduced", "param_updated"):
+        twice.check_rows(twice.read(tmp_path / "out", kind), bare.tensors[kind], kind)
+    assert {step for _, step, _ in bare.tensors["grad_reduced"]} == {2, 3, 4}
+
+
+def test_training_stops_where_the_requested_output_is_complete(tmp_path: Path) -> None:
+    model = hf_loops.Net()
+    optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
+    config = jobs.write_config(tmp_path, print_struct=True)
+    callback = gradmon.hf.Callback(config, output_dir=tmp_path / "out", dynamic=False)
+    trainer = hf_loops.make_trainer(model, optimizer, [callback])
+    trainer.train()
+    assert callback.monitor.may_end and trainer.state.global_step < 6
+
+
+def test_the_callback_can_train_again(tmp_path: Path) -> None:
+    config = jobs.write_config(tmp_path, wg_distribution=True)
+    callback = gradmon.hf.Callback(config, output_dir=tmp_path / "out", dynamic=False)
+    assert callback.monitor is None
+    for _ in range(2):
+        model = hf_loops.Net()
+        optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
+        hf_loops.make_trainer(model, optimizer, [callback], max_steps=2).train()
+    found = sorted((tmp_path / "out").glob("*/grad_reduced_[0-9]*.csv"))
+    assert len(found) == 2
+    assert all(text.count("fc1.weight") == 2 for text in (path.read_text() for path in found))
+
+
+def test_an_error_in_training_passes_and_the_next_training_is_watched(tmp_path: Path) -> None:
+    config = jobs.write_config(tmp_path, wg_distribution=True)
+    callback = gradmon.hf.Callback(config, output_dir=tmp_path / "out", dynamic=False)
+    model = hf_loops.Net()
+    model.fc2.register_forward_hook(fail)
+    with pytest.raises(RuntimeError, match="the program's own"):
+        hf_loops.make_trainer(model, torch.optim.SGD(model.parameters(), lr=0.1), [callback]).train()
+    fresh = hf_loops.Net()
+    optimizer = torch.optim.SGD(fresh.parameters(), lr=0.1)
+    hf_loops.make_trainer(fresh, optimizer, [callback], max_steps=1).train()
+    assert jobs.steps_of(jobs.rows(tmp_path / "out", "grad_reduced"))["fc1.weight"] == [0]
+
+
+def fail(*_: Any) -> None:
+    raise RuntimeError("the program's own")
