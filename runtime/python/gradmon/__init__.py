@@ -47,7 +47,7 @@ __all__ = [
     "heatmap",
     "load",
 ]
-_FRAMEWORKS = ("accelerate", "hf")
+_FRAMEWORKS = ("accelerate", "hf", "lightning")
 
 
 def __getattr__(name: str) -> Any:

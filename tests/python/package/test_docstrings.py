@@ -16,6 +16,8 @@ PUBLIC = [
     "colossalai_monitor.py",
     "accelerate/watching.py",
     "hf/callback.py",
+    "lightning/callback.py",
+    "lightning/fabric_callback.py",
 ]
 
 Node = Union[ast.ClassDef, ast.FunctionDef]

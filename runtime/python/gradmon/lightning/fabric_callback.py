@@ -1,0 +1,122 @@
+# SPDX-License-Identifier: Apache-2.0
+"""gradmon.lightning.FabricCallback."""
+import os
+from typing import Any, Optional, Union
+
+from torch.optim.optimizer import register_optimizer_step_pre_hook
+
+from gradmon._optimizer_rounds import parameters_of
+from gradmon.loops.loop_monitor import LoopMonitor
+
+
+class FabricCallback:
+    """Watches a training that Lightning Fabric has set up.
+
+    Watching begins with Fabric.setup(), and ends with stop() or with the interpreter.
+
+    Parameters
+    ----------
+    config : str or path-like
+        As for Monitor.
+    optimizer_steps : int
+        How often optimizers step in one iteration, all of them together: a step ends with the last.
+    grad_acc_steps : int
+        Micro batches (backward passes) per step, at most; a step may have fewer.
+    start_iteration : int
+        Number of the first step, for a job that resumes from a checkpoint.
+    **options
+        Further arguments of Monitor: rank, world_size, endpoint, output_dir, dynamic.
+
+    Notes
+    -----
+    Fabric tells a callback of models, but of no optimizers: one that holds parameters of a watched model is
+    found when it steps for the first time. Each further setup() of a model adds a chunk (vpp_stage 1, 2,
+    ...). Call setup(model, optimizer): Fabric does not tell of setup_module().
+
+    Examples
+    --------
+    >>> fabric = Fabric(callbacks=[gradmon.lightning.FabricCallback("monitor_config.json")])
+    >>> model, optimizer = fabric.setup(model, optimizer)
+    """
+
+    def __init__(
+        self,
+        config: Union[str, "os.PathLike[str]"],
+        *,
+        optimizer_steps: int = 1,
+        grad_acc_steps: int = 1,
+        start_iteration: int = 0,
+        **options: Any,
+    ) -> None:
+        self._monitor = LoopMonitor(config, **options)
+        self._optimizer_steps = optimizer_steps
+        self._grad_acc_steps = grad_acc_steps
+        self._start_iteration = start_iteration
+        self._models: "list[Any]" = []
+        self._seen: "set[int]" = set()  # ids of optimizers that have stepped
+        self._steps = 0  # steps of optimizers in this iteration
+
+    @property
+    def monitor(self) -> LoopMonitor:
+        """The monitor.
+
+        Returns
+        -------
+        Monitor
+        """
+        return self._monitor
+
+    def on_after_setup(self, fabric: Any, module: Any) -> None:
+        """Watches the model; Fabric calls it.
+
+        Parameters
+        ----------
+        fabric : lightning.fabric.Fabric
+        module : torch.nn.Module
+        """
+        precision = getattr(fabric.strategy, "precision", None)
+        self._monitor.watch_loop(
+            [module],
+            [],
+            grad_acc_steps=self._grad_acc_steps,
+            scaler=getattr(precision, "scaler", None),
+            start_iteration=self._start_iteration,
+        )
+        if not self._models:
+            self._monitor.remove_at_stop(register_optimizer_step_pre_hook(self._steps_first))
+        self._models.append(module)
+
+    def on_after_optimizer_step(self, strategy: Any, optimizer: Any) -> None:
+        """Ends a step, if it was the last optimizer's; Fabric calls it.
+
+        Parameters
+        ----------
+        strategy : lightning.fabric.strategies.Strategy
+        optimizer : torch.optim.Optimizer
+        """
+        self._steps += 1
+        if self._steps >= self._optimizer_steps:
+            self._steps = 0
+            self._monitor.step()
+
+    def stop(self, timeout: Optional[float] = None) -> None:
+        """Detaches all hooks, writes the collected rows and leaves the job.
+
+        Parameters
+        ----------
+        timeout : float, optional
+            As for Monitor.stop().
+        """
+        self._monitor.stop(timeout)
+        self._models.clear()
+
+    def _steps_first(self, optimizer: Any, *_: Any) -> None:
+        """Before each step of any optimizer. Torch calls the optimizer's own hooks after this one."""
+        if id(optimizer) in self._seen:
+            return
+        self._seen.add(id(optimizer))
+        held = parameters_of(optimizer)
+        for module in self._models:
+            if any(id(parameter) in held for parameter in module.parameters()):
+                self._monitor.add_optimizer(module, optimizer)
+                return

@@ -1,0 +1,174 @@
+# SPDX-License-Identifier: Apache-2.0
+"""gradmon.lightning.Callback with the real Lightning: rows are those of plain torch, training is the same."""
+from pathlib import Path
+from typing import Any
+
+import gradmon
+import jobs
+import lightning
+import lightning_loops
+import loops
+import pytest
+import ranks
+import torch
+import twice
+from lightning.pytorch.plugins import MixedPrecision
+
+SCRIPT = "import lightning_loops; lightning_loops.main()"
+NAMES = {name for name, _ in loops.Net().named_parameters()}
+
+
+def test_rows_are_plain_torchs_also_of_a_short_last_accumulation(tmp_path: Path) -> None:
+    noted = loops.compare(tmp_path, lightning_loops.train)
+    # Lightning divides each loss by the number of micro batches of a full step.
+    loops.check_equal(noted, loops.plain_noted(lambda _: loops.MICRO))
+    assert {step for _, step, _ in noted.tensors["grad_reduced"]} == set(range(6))
+    micro = {step: {m for _, s, m in noted.tensors["actv"] if s == step} for step in range(3)}
+    assert micro == {0: {0, 1}, 1: {0, 1}, 2: {0}}
+
+
+def test_two_ranks_write_their_own_and_the_reduced_gradients(tmp_path: Path) -> None:
+    ranks.run(tmp_path, SCRIPT, directory=str(tmp_path), what="train")
+    unreduced, reduced = (
+        [jobs.rows(tmp_path / "out", kind, rank) for rank in range(2)]
+        for kind in ("grad_unreduced", "grad_reduced")
+    )
+    assert reduced[0] and reduced[0] == reduced[1]
+    assert {name for name, _, _ in reduced[0]} == NAMES
+    assert unreduced[0].keys() == unreduced[1].keys() == reduced[0].keys()
+    assert all(unreduced[0][key] != unreduced[1][key] for key in unreduced[0])
+
+
+def test_an_edit_in_mid_run_switches_one_rank(tmp_path: Path) -> None:
+    lightning_loops.switch(tmp_path)
+    loops.check_switched(tmp_path, ranks=1)
+
+
+def test_an_edit_in_mid_run_switches_two_ranks_at_one_step(tmp_path: Path) -> None:
+    ranks.run(tmp_path, SCRIPT, directory=str(tmp_path), what="switch")
+    loops.check_switched(tmp_path, ranks=2)
+
+
+class Scaled(lightning_loops.Net):
+    """The scaler leaves out the update of step 1."""
+
+    def configure_optimizers(self) -> Any:
+        self.noting = torch.optim.SGD(self.parameters(), lr=0.1)
+        return self.noting
+
+    def training_step(self, batch: torch.Tensor, number: int) -> Any:
+        return self(batch) * (3e38 if number == 1 else 1)
+
+    def on_before_optimizer_step(self, _: Any) -> None:
+        if self.global_step != 1:
+            self.noted.gradients(self, self.global_step, "grad_reduced")
+
+    def on_train_batch_end(self, *_: Any) -> None:
+        if self.global_step != 2:
+            self.noted.weights(self, self.global_step - 1, "param_updated")
+
+
+def scaled(noted: twice.Noted, options: loops.Options) -> None:
+    module = Scaled(noted)
+    scaler = torch.amp.GradScaler("cpu", init_scale=1024.0)
+    lightning_loops.make_trainer(
+        lightning_loops.callbacks_for(options),
+        plugins=[MixedPrecision("16-mixed", "cpu", scaler)],
+        accumulate_grad_batches=1,
+        gradient_clip_val=None,
+        max_epochs=1,
+        limit_val_batches=0,
+        limit_train_batches=4,
+    ).fit(module, loops.loader())
+    loops.end(noted, module, module.noting)
+    noted.hooks.append(sorted(vars(scaler)))
+
+
+def test_a_step_that_the_scaler_leaves_out_counts(tmp_path: Path) -> None:
+    bare, watched = twice.Noted(), twice.Noted()
+    torch.manual_seed(7)
+    scaled(bare, None)
+    config = jobs.write_config(tmp_path, **twice.EVERYTHING)
+    torch.manual_seed(7)
+    scaled(watched, {"config": config, "output_dir": tmp_path / "out", "dynamic": False})
+    twice.check_same_training(bare, watched)
+    reduced = twice.read(tmp_path / "out", "grad_reduced")
+    assert {(name, step) for name, step, _ in reduced} == {
+        (name, step) for name in NAMES for step in range(4)
+    }
+    for (name, step, _), tensor in bare.tensors["grad_reduced"].items():
+        twice.check_bits(reduced[name, step, 0], tensor)
+    twice.check_rows(
+        twice.read(tmp_path / "out", "param_updated"), bare.tensors["param_updated"], "param_updated"
+    )
+
+
+class Manual(lightning.LightningModule):
+    """Two optimizers, both stepped in each batch."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.automatic_optimization = False
+        self.first, self.second = loops.Net(), loops.Net()
+
+    def configure_optimizers(self) -> Any:
+        return [torch.optim.SGD(net.parameters(), lr=0.1) for net in (self.first, self.second)]
+
+    def training_step(self, batch: torch.Tensor, _: int) -> None:
+        for net, optimizer in zip((self.first, self.second), self.optimizers()):
+            optimizer.zero_grad()
+            self.manual_backward(net(batch))
+            optimizer.step()
+
+
+def test_two_optimizers_of_a_manual_optimization_make_one_step(tmp_path: Path) -> None:
+    config = jobs.write_config(tmp_path, wg_distribution=True)
+    callback = gradmon.lightning.Callback(config, output_dir=tmp_path / "out", dynamic=False)
+    module = Manual()
+    trainer = lightning_loops.make_trainer(
+        [callback], accumulate_grad_batches=1, gradient_clip_val=None, max_epochs=1, limit_val_batches=0
+    )
+    trainer.fit(module, loops.loader())
+    steps = jobs.steps_of(jobs.rows(tmp_path / "out", "grad_reduced"))
+    assert steps == {name: [0, 1, 2, 3, 4] for name, _ in module.named_parameters()}
+    assert trainer.global_step == 10
+
+
+def test_a_training_that_resumes_goes_on_with_its_step_numbers(tmp_path: Path) -> None:
+    module = lightning_loops.Net(twice.Noted())
+    trainer = lightning_loops.make_trainer([], max_epochs=1, limit_val_batches=0)
+    trainer.fit(module, loops.loader())
+    trainer.save_checkpoint(tmp_path / "saved.ckpt")
+    config = jobs.write_config(tmp_path, wg_distribution=True)
+    callback = gradmon.lightning.Callback(config, output_dir=tmp_path / "out", dynamic=False)
+    again = lightning_loops.Net(noted := twice.Noted(), first=3)
+    trainer = lightning_loops.make_trainer([callback], max_epochs=2, limit_val_batches=0)
+    trainer.fit(again, loops.loader(), ckpt_path=tmp_path / "saved.ckpt")
+    assert jobs.steps_of(jobs.rows(tmp_path / "out", "grad_reduced"))["fc1.weight"] == [3, 4, 5]
+    for key, row in jobs.rows(tmp_path / "out", "grad_reduced").items():
+        jobs.check(row, noted.tensors["grad_reduced"][key])
+
+
+def test_training_stops_where_the_requested_output_is_complete(tmp_path: Path) -> None:
+    config = jobs.write_config(tmp_path, print_struct=True)
+    callback = gradmon.lightning.Callback(config, output_dir=tmp_path / "out", dynamic=False)
+    trainer = lightning_loops.make_trainer([callback], limit_val_batches=0)
+    trainer.fit(lightning_loops.Net(twice.Noted()), loops.loader())
+    assert callback.monitor.may_end and trainer.global_step < 6
+
+
+class Failing(lightning_loops.Net):
+    def training_step(self, batch: torch.Tensor, number: int) -> Any:
+        if number == 3:
+            raise RuntimeError("the program's own")
+        return self(batch)
+
+
+def test_an_error_in_training_passes_and_ends_the_watching(tmp_path: Path) -> None:
+    config = jobs.write_config(tmp_path, wg_distribution=True)
+    callback = gradmon.lightning.Callback(config, output_dir=tmp_path / "out", dynamic=False)
+    module = Failing(twice.Noted())
+    with pytest.raises(RuntimeError, match="the program's own"):
+        lightning_loops.make_trainer([callback], limit_val_batches=0).fit(module, loops.loader())
+    assert not module.noting._optimizer_step_pre_hooks
+    assert jobs.steps_of(jobs.rows(tmp_path / "out", "grad_reduced"))["fc1.weight"] == [0]
