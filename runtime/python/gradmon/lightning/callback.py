@@ -97,14 +97,14 @@ class Callback(_Base):  # type: ignore[misc]
         """
         self._stop()
 
-    def teardown(self, trainer: Any, pl_module: Any, stage: str) -> None:
-        """Stops, also after an error; the trainer calls it.
+    def on_exception(self, trainer: Any, pl_module: Any, exception: BaseException) -> None:
+        """Stops; the trainer calls it when an exception ends fit().
 
         Parameters
         ----------
         trainer : lightning.pytorch.Trainer
         pl_module : lightning.pytorch.LightningModule
-        stage : str
+        exception : BaseException
         """
         self._stop()
 
