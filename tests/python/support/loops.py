@@ -204,7 +204,7 @@ class Edits:
         self.directory = directory
         self.config = directory / "config.json"
         self._left = list(self.SWITCHES)
-        self._until = time.monotonic() + 60
+        self._until = time.monotonic() + 100
         if rank() == 0:
             jobs.write_config(directory, dynamic_on=False)
 
