@@ -1,12 +1,14 @@
 # SPDX-License-Identifier: Apache-2.0
-"""README's example runs as it is written there."""
+"""README's example runs as it is written there; the page of frameworks names what is tested."""
+import re
 from pathlib import Path
 
 import jobs
 import pytest
 import torch
 
-README = Path(__file__).resolve().parents[3] / "README.md"
+ROOT = Path(__file__).resolve().parents[3]
+README = ROOT / "README.md"
 
 
 def test_the_quick_start_collects(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -26,3 +28,11 @@ def test_the_quick_start_collects(tmp_path: Path, monkeypatch: pytest.MonkeyPatc
     exec(compile(code, "README.md", "exec"), names)
     steps = jobs.steps_of(jobs.rows(tmp_path / "monitor_output", "grad_reduced"))
     assert steps["fc1.weight"] == [1, 2]
+
+
+def test_the_page_of_frameworks_names_the_versions_that_are_tested() -> None:
+    pins = (ROOT / "tools" / "requirements-frameworks-loops.txt").read_text()
+    page = (ROOT / "runtime" / "python" / "FRAMEWORKS.md").read_text()
+    named = set(re.findall(r"(transformers|Accelerate|Lightning) (\d+\.\d+\.\d+)", page))
+    assert {name for name, _ in named} == {"transformers", "Accelerate", "Lightning"}
+    assert [name for name, version in named if f"\n{name.lower()}=={version}\n" not in pins] == []
