@@ -37,14 +37,17 @@ double element(FloatType type, const void* data, std::size_t i) {
     case FloatType::float64:
       return static_cast<const double*>(data)[i];
     case FloatType::float16:
-      return widen_half(static_cast<const std::uint16_t*>(data)[i]);
     case FloatType::bfloat16:
-      return widen_bfloat(static_cast<const std::uint16_t*>(data)[i]);
+      return widened(type, static_cast<const std::uint16_t*>(data)[i]);
   }
   return 0;
 }
 
 }  // namespace
+
+double widened(FloatType type, std::uint16_t bits) {
+  return type == FloatType::float16 ? widen_half(bits) : widen_bfloat(bits);
+}
 
 PartialStats reference_stats(FloatType type, const void* data, std::size_t count, double eps) {
   PartialStats stats;

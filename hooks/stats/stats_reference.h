@@ -4,10 +4,14 @@
 #pragma once
 
 #include <cstddef>
+#include <cstdint>
 
 #include "hooks/stats/stats_kernel.h"
 
 namespace gradmon {
+
+// The value of a float16 or bfloat16 with these bits.
+double widened(FloatType type, std::uint16_t bits);
 
 PartialStats reference_stats(FloatType type, const void* data, std::size_t count, double eps);
 

@@ -62,10 +62,12 @@ std::vector<double> storage_of(FloatType type, const std::vector<double>& values
   return storage;
 }
 
-bool near(double a, double b) {
+bool near(double a, double b, double tolerance = 1e-12) {
   if (std::isnan(b)) return std::isnan(a);
-  return a == b || std::fabs(a - b) <= 1e-12 * std::fabs(b);
+  return a == b || std::fabs(a - b) <= tolerance * std::fabs(b);
 }
+
+bool is_half(FloatType type) { return size_of(type) == 2; }
 
 void check_agreement(FloatType type, const std::vector<double>& values, double eps = kEps) {
   const auto storage = storage_of(type, values);
@@ -80,8 +82,9 @@ void check_agreement(FloatType type, const std::vector<double>& values, double e
       CHECK(found.min == expected.min);
       CHECK(found.max == expected.max);
     }
-    CHECK(near(found.sum, expected.sum));
-    CHECK(near(found.sum_squares, expected.sum_squares));
+    const double tolerance = is_half(type) ? 1e-6 : 1e-12;
+    CHECK(near(found.sum, expected.sum, tolerance));
+    CHECK(near(found.sum_squares, expected.sum_squares, tolerance));
   });
 }
 
@@ -98,6 +101,58 @@ TEST_CASE("every instruction set gives the numbers of the plain loop at every le
   for (const FloatType type : kTypes) {
     for (std::size_t count = 0; count <= 200; ++count) check_agreement(type, random_values(count, -3));
     check_agreement(type, random_values(100003, 0.01));
+  }
+}
+
+TEST_CASE("sums of halves are within 1e-6 of the sum of magnitudes") {
+  for (const FloatType type : {FloatType::float16, FloatType::bfloat16}) {
+    std::mt19937_64 engine(7);
+    std::normal_distribution<double> normal;
+    std::vector<double> values(300007);
+    for (std::size_t i = 0; i < values.size(); ++i) values[i] = normal(engine) + (i < 100000 ? 1 : 0);
+    const auto storage = storage_of(type, values);
+    const auto expected = reference_stats(type, storage.data(), values.size(), kEps);
+    for (double& x : values) x = std::fabs(x);
+    const double magnitudes = reference_stats(type, storage_of(type, values).data(), values.size(), kEps).sum;
+    on_every_target([&] {
+      const auto found = kernel_stats(type, storage.data(), values.size(), kEps);
+      CHECK(std::fabs(found.sum - expected.sum) <= 1e-6 * magnitudes);
+      CHECK(near(found.sum_squares, expected.sum_squares, 1e-6));
+    });
+  }
+}
+
+// In float, 1 + 2^-24 is 1: each lane begins with 1, and every later addition (of squares for 2^-12) is lost.
+TEST_CASE("sums of halves keep the bound where every addition rounds down") {
+  for (const double lost : {std::ldexp(1, -24), std::ldexp(1, -12)}) {
+    for (const std::size_t period : {256, 1024, 4096}) {
+      std::vector<double> values(1U << 15, lost);
+      for (std::size_t i = 0; i < values.size(); ++i)
+        if (i % period < 16) values[i] = 1;
+      for (const FloatType type : {FloatType::float16, FloatType::bfloat16}) check_agreement(type, values);
+    }
+  }
+}
+
+TEST_CASE("squares of bfloat16 that float cannot hold are added in double") {
+  for (const double scale : {1e-38, 1e-30, 1e-20, 1e-15, 1e-14, 1e17, 1e18, 1e20, 3e38}) {
+    check_agreement(FloatType::bfloat16, random_values(5000, scale));
+    check_agreement(FloatType::bfloat16, random_values(5000, -scale));
+    auto mixed = random_values(40000, 1);  // some blocks in range, some not
+    for (std::size_t i = 20000; i < 20100; ++i) mixed[i] *= scale;
+    check_agreement(FloatType::bfloat16, mixed);
+  }
+}
+
+TEST_CASE("minimum and maximum of halves of one sign, of both, and of zeros") {
+  const std::vector<std::vector<double>> sets = {{-3, -1, -2}, {3, 1, 2}, {-3, 1, 2, -1}, {0.0, -0.0},
+                                                 {-0.0, -2},   {0.0, 2},  {-0.0},         {-65504, 65504}};
+  for (const FloatType type : {FloatType::float16, FloatType::bfloat16}) {
+    for (const auto& set : sets) {
+      std::vector<double> values(320);
+      for (std::size_t i = 0; i < values.size(); ++i) values[i] = set[i % set.size()];
+      check_agreement(type, values);
+    }
   }
 }
 
@@ -136,6 +191,23 @@ TEST_CASE("the float threshold separates floats as the double threshold does") {
     CHECK(!(static_cast<double>(std::nextafter(threshold, -1.0F)) >= eps && eps > 0));
     check_agreement(FloatType::float32, std::vector<double>(40, static_cast<double>(threshold)), eps);
     check_agreement(FloatType::float32, std::vector<double>(40, std::nextafter(threshold, 0.0F)), eps);
+  }
+}
+
+TEST_CASE("the threshold of halves separates all their values as the double threshold does") {
+  const double nan = std::nan("");
+  for (const double eps : {1e-8, 1e-3, 0.1, 0.0, -1.0, 5.9604644775390625e-8, 6e-8, 1e-45, 5e-324, 65504.0,
+                           65505.0, 1e39, nan}) {
+    for (const FloatType type : {FloatType::float16, FloatType::bfloat16}) {
+      const std::uint16_t threshold = half_threshold(type, eps);
+      int wrong = 0;
+      for (std::uint32_t bits = 0; bits < 0x8000; ++bits) {
+        const bool below = widened(type, static_cast<std::uint16_t>(bits)) < eps;
+        if (below != (bits < threshold)) ++wrong;
+      }
+      INFO("eps " << eps << ", type " << static_cast<int>(type));
+      CHECK(wrong == 0);
+    }
   }
 }
 

@@ -42,6 +42,7 @@ TEST_CASE("a quick run gives every promised figure as a finite number") {
                                        "stats_vs_read",
                                        "stats_vs_read_bfloat16",
                                        "stats_vs_read_float16",
+                                       "stats_vs_read_float64",
                                        "stats_vs_torch",
                                        "histograms_ns",
                                        "histograms_vs_torch",
