@@ -1,6 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
 """Histograms of Adam's update and ratio against torch.histc, read with the real tensorboard package."""
 import csv
+import json
 from pathlib import Path
 from typing import Any, Callable, Optional
 
@@ -8,7 +9,11 @@ import gradmon
 import jobs
 import numpy as np
 import pytest
+import ranks
 import torch
+import torch.distributed as dist
+from torch.distributed.optim import ZeroRedundancyOptimizer
+from torch.nn.parallel import DistributedDataParallel
 
 pytest.importorskip("tensorboard")
 
@@ -60,16 +65,16 @@ def train(model: torch.nn.Module, optimizer: Any, steps: int = STEPS) -> Histogr
     return found
 
 
-def events_of(out: Path) -> EventAccumulator:
-    (directory,) = out.glob("*/tensorboard")
+def events_of(out: Path, rank: int = 0) -> EventAccumulator:
+    (directory,) = out.glob(f"*-rank{rank}-*/tensorboard")
     return EventAccumulator(str(directory), size_guidance={"histograms": 0}).Reload()
 
 
-def histograms_of(out: Path) -> Histograms:
+def histograms_of(out: Path, rank: int = 0) -> Histograms:
     found: Histograms = {}
-    events = events_of(out)
+    events = events_of(out, rank)
     for tag in events.Tags()["histograms"]:
-        name, _, kind = tag.partition("/rank0/")
+        name, _, kind = tag.partition(f"/rank{rank}/")
         assert name.startswith("0:")
         for event in events.Histograms(tag):
             assert event.histogram_value.bucket_limit[-1] == 1
@@ -255,6 +260,56 @@ def test_load_gives_the_histograms_that_tensorboard_reads(tmp_path: Path) -> Non
     assert set(gradmon.load(out)["kind"]) == {"grad_reduced", "grad_unreduced"}
     with pytest.raises(FileNotFoundError):
         gradmon.load(tmp_path / "nowhere", kind="update")
+
+
+def train_replica(directory: Path, zero: bool) -> None:
+    """One rank of two, with batches of its own; writes what the formula gives into a file."""
+    dist.init_process_group("gloo")
+    rank = dist.get_rank()
+    model = DistributedDataParallel(make_net())
+    optimizer: Any = torch.optim.AdamW(model.parameters(), lr=0.01)
+    if zero:
+        optimizer = ZeroRedundancyOptimizer(model.parameters(), torch.optim.AdamW, lr=0.01)
+    names = {parameter: name for name, parameter in model.module.named_parameters()}
+    expected: Histograms = {}
+    monitor = gradmon.Monitor(directory / "config.json", output_dir=directory / "out", dynamic=False)
+    with monitor.watch(model, optimizer):
+        for step in range(STEPS):
+            optimizer.zero_grad()
+            model(torch.sin(torch.arange(80.0) * 0.3 + step + rank).reshape(4, 20)).pow(2).mean().backward()
+            inner = optimizer.optim if zero else optimizer
+            for group in inner.param_groups:
+                for parameter in group["params"]:
+                    expected_of(names[parameter], step, group, inner.state[parameter], expected)
+            optimizer.step()
+    (directory / f"expected{rank}.json").write_text(
+        json.dumps([[*key, bins] for key, bins in expected.items()])
+    )
+    dist.destroy_process_group()
+
+
+@pytest.mark.parametrize("zero", [False, True])
+def test_each_rank_under_ddp_has_the_histograms_of_the_moments_it_holds(tmp_path: Path, zero: bool) -> None:
+    jobs.write_config(tmp_path, ur_distribution=True, format="tensorboard")
+    script = f"""
+import pathlib, sys
+sys.path.insert(0, {str(Path(__file__).parent)!r})
+import test_histograms
+test_histograms.train_replica(pathlib.Path({str(tmp_path)!r}), {zero})
+"""
+    ranks.run(tmp_path, script)
+    expected = [
+        {tuple(key): bins for *key, bins in json.loads((tmp_path / f"expected{rank}.json").read_text())}
+        for rank in range(2)
+    ]
+    for rank in range(2):
+        assert histograms_of(tmp_path / "out", rank) == expected[rank]
+    names = [{name for _, name, _ in of_rank} for of_rank in expected]
+    every = {name for name, _ in make_net().named_parameters()}
+    if zero:  # a parameter's moments are on one rank
+        assert names[0] | names[1] == every and not names[0] & names[1] and all(names)
+    else:
+        assert names[0] == every and expected[0] == expected[1]
 
 
 def test_training_computes_the_same_bits(tmp_path: Path) -> None:
