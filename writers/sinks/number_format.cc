@@ -2,16 +2,34 @@
 #include "writers/sinks/number_format.h"
 
 #include <algorithm>
+#include <array>
 #include <charconv>
 #include <cmath>
-#include <string_view>
+#include <cstdint>
+#include <cstring>
 
 namespace gradmon {
 namespace {
 
-constexpr int kMostDecimals = 323;        // more do not change a double
-constexpr std::size_t kRoom = 640;        // sign, 309 digits, point, decimals
-constexpr std::size_t kExactDigits = 15;  // text with at most this many reads back the same
+__extension__ using Wide = unsigned __int128;
+
+constexpr int kMostDecimals = 323;  // more do not change a double
+constexpr std::size_t kRoom = 640;  // sign, 309 digits, point, decimals
+
+// Decimals of the quick way below. A text of at most 15 digits reads back the same, so it is the shortest.
+constexpr int kQuickDecimals = 15;
+constexpr std::uint64_t kQuickLimit = 1'000'000'000'000'000;
+
+constexpr std::array<std::uint64_t, kQuickDecimals + 1> powers_of_ten() {
+  std::array<std::uint64_t, kQuickDecimals + 1> powers{};
+  std::uint64_t power = 1;
+  for (std::uint64_t& each : powers) {
+    each = power;
+    power *= 10;
+  }
+  return powers;
+}
+constexpr auto kPowers = powers_of_ten();
 
 bool append_special(std::string& line, double value) {
   if (std::isfinite(value)) return false;
@@ -24,27 +42,70 @@ void append_significant(std::string& line, double value, int digits) {
   line.append(text, std::to_chars(text, text + kRoom, value, std::chars_format::scientific, digits - 1).ptr);
 }
 
+// `size` in units of 10^-decimals, rounded half to even on its exact binary value. kQuickLimit: too large.
+std::uint64_t rounded_units(double size, int decimals) {
+  std::uint64_t bits;
+  std::memcpy(&bits, &size, sizeof bits);
+  const auto exponent = static_cast<int>(bits >> 52U);
+  const std::uint64_t mantissa = (bits & ((std::uint64_t{1} << 52U) - 1)) | std::uint64_t{1} << 52U;
+  const int shift = 1075 - exponent;  // size is mantissa / 2^shift, unless it is 0 or denormal
+  if (shift <= 0) return kQuickLimit;
+  if (shift > 120) return 0;
+  const Wide exact = Wide{mantissa} * kPowers[static_cast<std::size_t>(decimals)];  // below 2^103
+  const Wide whole = exact >> shift;
+  if (whole >= kQuickLimit) return kQuickLimit;
+  const Wide rest = exact - (whole << shift);
+  const Wide half = Wide{1} << (shift - 1);
+  const auto units = static_cast<std::uint64_t>(whole);
+  return units + (rest > half || (rest == half && units % 2 == 1) ? 1 : 0);
+}
+
+// As Python's repr of units / 10^decimals.
+void append_units(std::string& line, bool negative, std::uint64_t units, int decimals) {
+  for (; decimals > 1 && units % 10 == 0; --decimals) units /= 10;
+  char text[48];
+  char* const digits = text + 24;  // with room before them for what precedes the first
+  char* end = std::to_chars(digits, text + sizeof text, units).ptr;
+  char* begin = digits;
+  const auto count = static_cast<int>(end - digits);
+  const int places = count - decimals;  // before the point
+  if (places > 0) {
+    begin = std::copy(digits, digits + places, digits - 1) - places;
+    digits[places - 1] = '.';
+  } else if (places > -4) {
+    begin -= 2 - places;
+    std::fill(begin, digits, '0');
+    begin[1] = '.';
+  } else {
+    if (count > 1) {
+      *--begin = digits[0];
+      digits[0] = '.';
+    }
+    const int exponent = 1 - places;  // 5 to 15
+    for (const char c :
+         {'e', '-', static_cast<char>('0' + exponent / 10), static_cast<char>('0' + exponent % 10)})
+      *end++ = c;
+  }
+  if (negative) *--begin = '-';
+  line.append(begin, end);
+}
+
 }  // namespace
 
 void append_number(std::string& line, double value, int ndigits) {
   if (append_special(line, value)) return;
   const int decimals = std::clamp(ndigits, 0, kMostDecimals);
+  if (decimals >= 1 && decimals <= kQuickDecimals) {
+    const std::uint64_t units = rounded_units(std::fabs(value), decimals);
+    if (units == 0 && value != 0) return append_significant(line, value, decimals);
+    if (units < kQuickLimit) return append_units(line, std::signbit(value), units, decimals);
+  }
   char text[kRoom];
   const char* const end = std::to_chars(text, text + kRoom, value, std::chars_format::fixed, decimals).ptr;
-  std::string_view rounded(text, static_cast<std::size_t>(end - text));
-  const std::string_view size = rounded.substr(rounded.front() == '-' ? 1 : 0);
-  const bool zero = size.find_first_not_of("0.") == std::string_view::npos;
-  if (zero && value != 0) return append_significant(line, value, std::max(decimals, 1));
-
-  const bool tiny = !zero && size.substr(0, 6) == "0.0000";
-  if (tiny || size.size() > kExactDigits + 1 || decimals == 0) {
-    double nearest = 0;
-    std::from_chars(text, end, nearest);
-    return append_repr(line, nearest);
-  }
-  const std::size_t last = rounded.find_last_not_of('0');
-  rounded = rounded.substr(0, last + (rounded[last] == '.' ? 2 : 1));
-  line += rounded;
+  double rounded = 0;
+  std::from_chars(text, end, rounded);
+  if (rounded == 0 && value != 0) return append_significant(line, value, std::max(decimals, 1));
+  append_repr(line, rounded);
 }
 
 void append_repr(std::string& line, double value) {
@@ -61,8 +122,11 @@ void append_repr(std::string& line, double value) {
 
 void append_count(std::string& line, double value) {
   if (append_special(line, value)) return;
+  const double whole = std::round(value);
   char text[kRoom];
-  line.append(text, std::to_chars(text, text + kRoom, std::round(value), std::chars_format::fixed, 0).ptr);
+  const bool exact = std::fabs(whole) < 1e15 && !(whole == 0 && std::signbit(whole));
+  line.append(text, exact ? std::to_chars(text, text + kRoom, static_cast<std::int64_t>(whole)).ptr
+                          : std::to_chars(text, text + kRoom, whole, std::chars_format::fixed, 0).ptr);
 }
 
 }  // namespace gradmon

@@ -1,8 +1,13 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "writers/sinks/number_format.h"
 
+#include <algorithm>
 #include <cmath>
+#include <cstdio>
+#include <cstdlib>
+#include <cstring>
 #include <limits>
+#include <random>
 #include <string>
 #include <vector>
 
@@ -78,6 +83,44 @@ TEST_CASE("a number is printed as Python prints its rounded value") {
   }
 }
 
+// The C library rounds and reads back; the shortest text is found by trying.
+std::string slowly(double value, int ndigits) {
+  char text[400];
+  std::snprintf(text, sizeof text, "%.*f", ndigits, value);
+  const double rounded = std::strtod(text, nullptr);
+  if (rounded == 0 && value != 0) {
+    std::snprintf(text, sizeof text, "%.*e", std::max(ndigits, 1) - 1, value);
+    return text;
+  }
+  int digits = 1;
+  do std::snprintf(text, sizeof text, "%.*e", digits++ - 1, rounded);
+  while (std::strtod(text, nullptr) != rounded);
+  const double size = std::fabs(rounded);
+  if (size != 0 && (size < 1e-4 || size >= 1e16)) return text;
+  const int exponent = std::atoi(std::strchr(text, 'e') + 1);
+  const int decimals = std::max(digits - 2 - exponent, 1);
+  std::snprintf(text, sizeof text, "%.*f", decimals, rounded);
+  return text;
+}
+
+TEST_CASE("random numbers and ties are printed as the C library rounds them") {
+  std::mt19937_64 random(3);
+  std::uniform_real_distribution<double> exponents(-25, 25);
+  std::normal_distribution<double> normal;
+  for (int i = 0; i < 60000; ++i) {
+    const int ndigits = static_cast<int>(random() % 18);
+    const double scaled = normal(random) * std::pow(10, exponents(random));
+    const double tie = std::ldexp(static_cast<double>(random() % 4096), -static_cast<int>(random() % 12));
+    const double decimal = std::round(normal(random) * 1e4) / std::pow(10, static_cast<int>(random() % 9));
+    for (const double value : {scaled, tie, -tie, decimal}) {
+      const std::string expected = slowly(value, ndigits);
+      if (number(value, ndigits) == expected) continue;
+      CAPTURE(value, ndigits);
+      REQUIRE(number(value, ndigits) == expected);
+    }
+  }
+}
+
 TEST_CASE("a value that would round to 0 keeps its significant digits") {
   const std::vector<Case> cases = {
       {1.23456789e-09, 6, "1.23457e-09"}, {-1e-09, 6, "-1.00000e-09"}, {5e-324, 6, "4.94066e-324"},
@@ -102,4 +145,10 @@ TEST_CASE("a count has no decimal point") {
   CHECK(count(0) == "0");
   CHECK(count(40) == "40");
   CHECK(count(4294967296.0) == "4294967296");
+  CHECK(count(2.5) == "3");
+  CHECK(count(-7) == "-7");
+  CHECK(count(-0.0) == "-0");
+  CHECK(count(999999999999999.0) == "999999999999999");
+  CHECK(count(1e15) == "1000000000000000");
+  CHECK(count(1e22) == "10000000000000000000000");
 }
