@@ -193,14 +193,18 @@ using U16 = hn::Repartition<std::uint16_t, F32>;
 using I16 = hn::RebindToSigned<U16>;
 using Bits = hn::Vec<U16>;
 
-// Consecutive elements at `data` (in `bits`, too) as two vectors of float, in any order.
-HWY_INLINE void widen(const hwy::bfloat16_t*, Bits bits, hn::Vec<F32>& a, hn::Vec<F32>& b) {
+HWY_INLINE Bits load_bits(const void* data) {
+  return hn::LoadU(U16(), static_cast<const std::uint16_t*>(data));
+}
+
+// The elements of a Bits at `data` as two vectors of float, in any order.
+HWY_INLINE void widen(const hwy::bfloat16_t* data, hn::Vec<F32>& a, hn::Vec<F32>& b) {
   const hn::RebindToUnsigned<F32> u32;
-  const auto pairs = hn::BitCast(u32, bits);
+  const auto pairs = hn::BitCast(u32, load_bits(data));
   a = hn::BitCast(F32(), hn::ShiftLeft<16>(pairs));
   b = hn::BitCast(F32(), hn::And(pairs, hn::Set(u32, 0xffff0000U)));
 }
-HWY_INLINE void widen(const hwy::float16_t* data, Bits, hn::Vec<F32>& a, hn::Vec<F32>& b) {
+HWY_INLINE void widen(const hwy::float16_t* data, hn::Vec<F32>& a, hn::Vec<F32>& b) {
   a = load(data);
   b = load(data + hn::Lanes(F32()));
 }
@@ -211,26 +215,37 @@ HWY_INLINE FloatType type_of(const hwy::float16_t*) { return FloatType::float16;
 // Minimum, maximum and count of zeros over bit patterns: as signed and as unsigned integers those of one sign
 // are in the order of their magnitudes.
 struct HalfExtremes {
-  Bits largest_signed, largest, smallest;
-  hn::Vec<I16> zeros;
+  using V = hn::Vec<I16>;
+
+  V largest_signed, zeros;
+  Bits largest, smallest;
 
   HWY_INLINE HalfExtremes()
-      : largest_signed(hn::Set(U16(), 0x8000)),
+      : largest_signed(hn::Set(I16(), std::numeric_limits<std::int16_t>::min())),
+        zeros(hn::Zero(I16())),
         largest(hn::Zero(U16())),
-        smallest(hn::Set(U16(), 0xffff)),
-        zeros(hn::Zero(I16())) {}
+        smallest(hn::Set(U16(), 0xffff)) {}
 
-  HWY_INLINE void take(Bits bits, hn::Vec<I16> threshold) {
+  // `count`: a multiple of two vectors.
+  template <class T>
+  HWY_INLINE void take(const T* data, std::size_t count, V threshold) {
     const I16 i16;
-    largest_signed = hn::BitCast(U16(), hn::Max(hn::BitCast(i16, largest_signed), hn::BitCast(i16, bits)));
-    largest = hn::Max(largest, bits);
-    smallest = hn::Min(smallest, bits);
-    const auto magnitude = hn::BitCast(i16, hn::And(bits, hn::Set(U16(), 0x7fff)));
-    zeros = hn::Sub(zeros, hn::VecFromMask(i16, hn::Lt(magnitude, threshold)));
+    const auto magnitude = hn::Set(U16(), 0x7fff);
+#pragma GCC unroll 2
+    for (std::size_t i = 0; i < count; i += 2 * hn::Lanes(U16())) {
+      hwy::Prefetch(data + i + kPrefetchBytes / sizeof(T));
+      const Bits a = load_bits(data + i), b = load_bits(data + i + hn::Lanes(U16()));
+      largest_signed = hn::Max(largest_signed, hn::Max(hn::BitCast(i16, a), hn::BitCast(i16, b)));
+      largest = hn::Max(largest, hn::Max(a, b));
+      smallest = hn::Min(smallest, hn::Min(a, b));
+      for (const Bits bits : {a, b})
+        zeros = hn::Sub(zeros,
+                        hn::VecFromMask(i16, hn::Lt(hn::BitCast(i16, hn::And(bits, magnitude)), threshold)));
+    }
   }
 
   HWY_INLINE void range(FloatType type, double& min, double& max) const {
-    const std::int16_t highest = hn::GetLane(hn::MaxOfLanes(I16(), hn::BitCast(I16(), largest_signed)));
+    const std::int16_t highest = hn::GetLane(hn::MaxOfLanes(I16(), largest_signed));
     const std::uint16_t high = hn::GetLane(hn::MaxOfLanes(U16(), largest));
     const std::uint16_t low = hn::GetLane(hn::MinOfLanes(U16(), smallest));
     max = widened(type, highest < 0 ? low : static_cast<std::uint16_t>(highest));
@@ -245,8 +260,8 @@ struct HalfExtremes {
   }
 };
 
-// Sums of kFlush vectors in float. Squares of halves are exact in float, so each addition rounds once: the
-// error is at most 16 * 2^-24 (9.6e-7) of the sum of magnitudes.
+// Sums of at most kFlush vectors in float. Squares of halves are exact in float, so each addition rounds
+// once: the error is at most 16 * 2^-24 (9.6e-7) of the sum of magnitudes.
 constexpr std::size_t kFlush = 16;
 
 struct FloatSums {
@@ -264,12 +279,29 @@ struct FloatSums {
   }
 };
 
-struct DoubleSums {
+struct HalfSums {
   hn::Vec<F64> sum, square;
 
-  HWY_INLINE DoubleSums() { sum = square = hn::Zero(F64()); }
+  HWY_INLINE HalfSums() { sum = square = hn::Zero(F64()); }
 
-  HWY_INLINE void take(const FloatSums& sums) {
+  // `count`: a multiple of two vectors, at most 2 * kFlush.
+  template <class T>
+  HWY_INLINE void take(const T* data, std::size_t count) {
+    FloatSums even, odd;
+#pragma GCC unroll 1  // otherwise GCC 12 peels all turns and keeps sums in memory
+    for (std::size_t i = 0; i < count; i += 2 * hn::Lanes(U16())) {
+      hn::Vec<F32> a, b, c, d;
+      widen(data + i, a, b);
+      widen(data + i + hn::Lanes(U16()), c, d);
+      even.take(a, b);
+      odd.take(c, d);
+    }
+    add(even);
+    add(odd);
+  }
+
+ private:
+  HWY_INLINE void add(const FloatSums& sums) {
     sum = hn::Add(sum, hn::Add(hn::Add(lower(sums.sum_a), lower(sums.sum_b)),
                                hn::Add(upper(sums.sum_a), upper(sums.sum_b))));
     square = hn::Add(square, hn::Add(hn::Add(lower(sums.square_a), lower(sums.square_b)),
@@ -287,21 +319,13 @@ std::size_t half_block(const T* data, std::size_t count, double eps, PartialStat
   if (whole == 0) return narrow_block(data, count, eps, stats);
   const auto threshold = hn::Set(I16(), static_cast<std::int16_t>(half_threshold(type_of(data), eps)));
   HalfExtremes extremes;
-  DoubleSums sums;
+  HalfSums sums;
+  // Two loops over a group, which is in the cache then: one has too few registers.
   for (std::size_t i = 0; i < whole;) {
-    const std::size_t end = HWY_MIN(whole, i + kFlush * lanes);
-    FloatSums part;
-    for (; i < end; i += turn) {
-      hwy::Prefetch(data + i + kPrefetchBytes / sizeof(T));
-      for (const T* vector : {data + i, data + i + lanes}) {
-        const auto bits = hn::LoadU(U16(), reinterpret_cast<const std::uint16_t*>(vector));
-        hn::Vec<F32> a, b;
-        widen(vector, bits, a, b);
-        extremes.take(bits, threshold);
-        part.take(a, b);
-      }
-    }
-    sums.take(part);
+    const std::size_t group = HWY_MIN(whole - i, kFlush * turn);
+    extremes.take(data + i, group, threshold);
+    sums.take(data + i, group);
+    i += group;
   }
   const double sum = hn::GetLane(hn::SumOfLanes(F64(), sums.sum));
   double min, max;
