@@ -171,9 +171,9 @@ TEST_CASE("records tell the order in which they were read, across kinds") {
   }
   CHECK(read.size() == stream.records.size());  // no two at the same time
   CHECK(order == Names{"grad_unreduced 0:fc2.weight", "grad_unreduced 0:fc1.weight",
-                       "grad_reduced 0:fc2.weight", "param_origin 0:fc2.weight",
-                       "param_updated 0:fc2.weight", "grad_reduced 0:fc1.weight",
-                       "param_origin 0:fc1.weight", "param_updated 0:fc1.weight"});
+                       "grad_reduced 0:fc2.weight", "param_origin 0:fc2.weight", "param_updated 0:fc2.weight",
+                       "grad_reduced 0:fc1.weight", "param_origin 0:fc1.weight",
+                       "param_updated 0:fc1.weight"});
 }
 
 TEST_CASE("with two updates in a step the rows are from before the first and after the last") {

@@ -64,7 +64,8 @@ TEST_CASE("folding nothing gives an empty reading") {
 }
 
 TEST_CASE("one tensor that is not applicable makes the folded reading not applicable") {
-  const Reading all = folded({reading_of(at::randn({4})), reading_of(at::empty({4}, at::TensorOptions(at::kMeta)))});
+  const Reading all =
+      folded({reading_of(at::randn({4})), reading_of(at::empty({4}, at::TensorOptions(at::kMeta)))});
   CHECK(all.stats.outcome == TensorStats::Outcome::not_applicable);
 }
 

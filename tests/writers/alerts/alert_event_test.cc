@@ -107,7 +107,8 @@ TEST_CASE("call_id counts the rows of all kinds in the order in which they were 
   records[2].read_at = 60;
   records[3].read_at = 70;
   Findings findings;
-  for (std::size_t i = 0; i < records.size(); ++i) findings.first.push_back({i, 3, "norm", Anomaly::nan, 0.0});
+  for (std::size_t i = 0; i < records.size(); ++i)
+    findings.first.push_back({i, 3, "norm", Anomaly::nan, 0.0});
   const StepAlerts alerts = describe(findings, Step{4}, records, {}, names, {});
   std::vector<std::uint64_t> call_ids;
   for (const AlertEvent& event : alerts.events) call_ids.push_back(event.call_id);
