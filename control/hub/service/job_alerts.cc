@@ -33,14 +33,18 @@ bool JobService::is_from_rank(const Envelope& envelope) const {
 
 void JobService::on_alerts(const Envelope& envelope, const AlertReport& report) {
   if (!is_from_rank(envelope)) return;
-  const Membership& members = coordinator_.membership();
-  const int rank = envelope.rank.value;
-  const auto added = alerts_.add(envelope.rank, members.of(rank).hello.process_id, report, wall_now());
+  const std::string& process_id = coordinator_.membership().of(envelope.rank.value).hello.process_id;
+  raise(envelope.rank, process_id, unraised_.raised(envelope.rank, process_id, report));
+}
+
+// The list counts for the process that is the rank now.
+void JobService::raise(Rank rank, const std::string& process_id, const AlertReport& report) {
+  const std::string& present = coordinator_.membership().of(rank.value).hello.process_id;
+  const auto added = alerts_.add(rank, present, report, wall_now());
   if (added.empty()) return;
   dependencies_.publish(added);
   for (const RankAlert& alert : added) {
-    if (unsaved_alerts_.size() < AlertHistory::kMostKept)
-      unsaved_alerts_.push_back({alert, members.of(rank).hello.process_id});
+    if (unsaved_alerts_.size() < AlertHistory::kMostKept) unsaved_alerts_.push_back({alert, process_id});
   }
   const auto& wanted = alerting().on_alert;
   if (!wanted) return;

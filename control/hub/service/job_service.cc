@@ -118,7 +118,7 @@ void JobService::tick(Ticks elapsed) {
   if (pending_write_back_ && clock_ >= next_write_back_) write_back(*pending_write_back_);
   log_pending();
   if (const auto failure = alert_command_.poll()) tell(LogLevel::warn, *failure);
-  perform(replicas_.tick(clock_));
+  perform(replicas_.tick(clock_));  // also raises what ended ranks have not
   for (DiskReport* place : {&config_place_, &output_place_}) {
     for (const auto& [level, line] : place->take_changes()) tell(level, line);
   }

@@ -14,6 +14,7 @@
 #include "control/alerts/alert_history.h"
 #include "control/alerts/alert_trigger.h"
 #include "control/alerts/replica_comparison.h"
+#include "control/alerts/unraised_alerts.h"
 #include "control/hub/service/alert_command.h"
 #include "control/hub/service/config_service.h"
 #include "control/hub/service/disk_report.h"
@@ -107,6 +108,8 @@ class JobService {
   void dry_run(const std::string& peer, const Command& command);
   bool is_from_rank(const Envelope& envelope) const;
   void on_alerts(const Envelope& envelope, const AlertReport& report);
+  void raise(Rank rank, const std::string& process_id, const AlertReport& report);
+  void raise_orphans();
   void on_replicas(const Envelope& envelope);
   void perform(ReplicaComparison::Actions actions);
   void send_to(Rank rank, Message message);
@@ -145,6 +148,7 @@ class JobService {
   AlertCommand alert_command_;
   AlertTrigger capture_trigger_;
   ReplicaComparison replicas_;
+  UnraisedAlerts unraised_;
   std::string alerting_text_;  // the config that alerting_ is of
   Alerting alerting_;
   Ticks clock_{};
