@@ -73,7 +73,15 @@ const JobService::Alerting& JobService::alerting() {
   const std::string& text = plan ? plan->config_text : job_.lead.static_text;
   if (text == alerting_text_) return alerting_;
   const auto source = plan_from_config(text, job_.lead.config_path);
-  alerting_ = source ? Alerting{!source->config.alert.rules.empty(), source->config.on_alert} : Alerting{};
+  alerting_ = {};
+  if (source) {
+    const auto& rules = source->config.alert.rules;
+    alerting_.rules = !rules.empty();
+    alerting_.divergence = std::any_of(rules.begin(), rules.end(), [](const AlertRule& rule) {
+      return rule.anomaly == Anomaly::rank_divergence;
+    });
+    alerting_.on_alert = source->config.on_alert;
+  }
   alerting_text_ = text;
   return alerting_;
 }

@@ -53,4 +53,10 @@ std::vector<std::string> JobService::replica_warnings() const {
   return warnings;
 }
 
+void JobService::describe_replicas(Status& status) const {
+  ReplicasCompared summary = replicas_.summary();
+  if (summary.ranks > 0 || (alerting_.divergence && status.state == "on"))
+    status.replicas_compared = std::move(summary);
+}
+
 }  // namespace gradmon

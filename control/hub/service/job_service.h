@@ -78,7 +78,8 @@ class JobService {
  private:
   // What a config says of alerts.
   struct Alerting {
-    bool rules = false;  // it has some
+    bool rules = false;       // it has some
+    bool divergence = false;  // one of them is AnomalyRankDivergence
     std::optional<Config::OnAlert> on_alert;
   };
 
@@ -114,6 +115,7 @@ class JobService {
   void perform(ReplicaComparison::Actions actions);
   void send_to(Rank rank, Message message);
   std::vector<std::string> replica_warnings() const;
+  void describe_replicas(Status& status) const;
   CommandReply newest_alerts(const Command& command) const;
   void count_alerts(Status& status) const;
   const Alerting& alerting();

@@ -178,5 +178,24 @@ TEST_CASE("an alert that the rank has reported itself is listed once when the ra
   CHECK(diverging.listed().size() == 1);
 }
 
+TEST_CASE("the status says what was compared, and that nothing was where the rule is on") {
+  ServedJob without(kOn, 2, 2);
+  REQUIRE(without.until_state("on"));
+  CHECK_FALSE(without.status().replicas_compared);
+  ServedJob job(R"({"dynamic_on": true, "alert": {"rules": [{"rule_name": "AnomalyRankDivergence"}]}})", 2,
+                2);
+  REQUIRE(job.until_state("on"));
+  job.turns(Ticks{100});
+  REQUIRE(job.status().replicas_compared);
+  CHECK(job.status().replicas_compared->comparisons == 0);
+  CHECK(job.status().replicas_compared->not_compared ==
+        std::vector<std::string>{"ranks 0, 1: no values of replicas so far"});
+  for (const auto& rank : job.ranks) rank->say(ReplicaDigests{9, 2, {digest_of(norm_of_weight(1.5))}});
+  CHECK(job.status().replicas_compared->comparisons == 1);
+  CHECK(job.status().replicas_compared->ranks == 2);
+  CHECK(job.status().replicas_compared->last_step == 4);
+  CHECK(job.status().replicas_compared->not_compared.empty());
+}
+
 }  // namespace
 }  // namespace gradmon
