@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Runs a script in several ranks with gloo."""
+"""Runs a script in two or more ranks with gloo."""
 import json
 import os
 import select
