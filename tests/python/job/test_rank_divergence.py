@@ -80,7 +80,8 @@ if options["placed"]:
     marks = {"shard": ("placements", (Shard(0),)), "mixed": ("placements", (Replicate(), Shard(0))),
              "whole": ("placements", (Replicate(),))}
 else:
-    marks = {"expert": ("allreduce", False), "dense": ("allreduce", True), "plain": ("unknown", None)}
+    marks = {"expert": ("allreduce", False), "dense": ("allreduce", True), "plain": ("unknown", None),
+             "stage3": ("ds_id", 7)}
 model = jobs.make_net()
 del model.spare
 for name, (mark, value) in marks.items():
@@ -98,6 +99,29 @@ for step in range(options["steps"]):
     for parameter in model.parameters():
         dist.all_reduce(parameter.grad)
     optimizer.step()
+print(json.dumps(answer_of(monitor)))
+dist.barrier()
+"""
+)
+# Each of two ranks reduces the gradients of its own parameters only, and gets the others' weights (ZeRO-2).
+PARTS_SCRIPT = (
+    COMMON
+    + """
+model = jobs.make_net()
+del model.spare
+module, name = options["optimizer"]
+kind = type(name, (torch.optim.SGD,), {"__module__": module})
+optimizer = kind(model.parameters(), lr=0.01)
+monitor = gradmon.Monitor(options["config"], output_dir=options["out"], dynamic=False)
+monitor.watch(model, optimizer, dp_group=dist.group.WORLD)
+for step in range(options["steps"]):
+    optimizer.zero_grad()
+    model(jobs.batch(step + 100 * rank)).pow(2).mean().backward()
+    for i, parameter in enumerate(model.parameters()):
+        dist.reduce(parameter.grad, i % 2)
+    optimizer.step()
+    for i, parameter in enumerate(model.parameters()):
+        dist.broadcast(parameter.detach(), i % 2)
 print(json.dumps(answer_of(monitor)))
 dist.barrier()
 """
@@ -179,6 +203,31 @@ def test_a_parameter_that_is_placed_in_parts_is_not_compared_and_a_replicated_on
     if torch.__version__.startswith("1."):
         pytest.skip("this torch has no torch.distributed.tensor")
     assert diverging(tmp_path, placed=True, wanted=2) == {"0:whole.weight"}
+
+
+@pytest.mark.parametrize(
+    "module, name, alerts",
+    [
+        ("deepspeed.runtime.zero.stage_1_and_2", "DeepSpeedZeroOptimizer", False),
+        ("megatron.core.optimizer.distrib_optimizer", "DistributedOptimizer", False),
+        ("anything.else", "DistributedOptimizer", True),
+    ],
+)
+def test_ranks_that_each_reduce_a_part_are_not_compared(
+    tmp_path: Path, module: str, name: str, alerts: bool
+) -> None:
+    said = ranks.run(
+        tmp_path,
+        PARTS_SCRIPT,
+        config=config_of(tmp_path, RULE),
+        out=str(tmp_path / "out"),
+        optimizer=[module, name],
+        steps=5,
+        wanted=1 if alerts else 0,
+    )
+    answer = json.loads(said[0].splitlines()[-1])
+    assert bool(answer["alerts"]) == alerts
+    assert alerts or any("AnomalyRankDivergence has no effect" in line for line in answer["warnings"])
 
 
 @pytest.mark.parametrize("by, dtype", [("ddp", "float32"), ("dp_group", "bfloat16")])
