@@ -2,6 +2,7 @@
 #include "control/agree/committed_plans.h"
 
 #include <algorithm>
+#include <utility>
 
 namespace gradmon {
 namespace {
@@ -11,9 +12,16 @@ constexpr Ticks kFinishTimeout{10'000};
 }  // namespace
 
 void CommittedPlans::add(const Verdict& commit) {
-  plans_.push_back({commit, schedule_of(*commit.plan, commit.effective)});
+  plans_.push_back({commit, schedule_of(*commit.plan, commit.effective), false});
   ended_ = written_back_ = false;
   passed_.reset();
+}
+
+bool CommittedPlans::announce(Revision revision) {
+  for (CommittedPlan& each : plans_) {
+    if (each.verdict.revision == revision) return !std::exchange(each.announced, true);
+  }
+  return false;
 }
 
 void CommittedPlans::forget_before(Revision revision) {
@@ -63,8 +71,7 @@ std::optional<CommittedPlans::End> CommittedPlans::check_ended(const Membership&
   }
   ended_ = true;
   written_back_ = !newest.verdict.plan->file;
-  return End{revision, newest.schedule.last(), std::move(silent),
-             newest.verdict.plan->file};
+  return End{revision, newest.schedule.last(), std::move(silent), newest.verdict.plan->file};
 }
 
 void CommittedPlans::write_back_ended(Revision revision) {

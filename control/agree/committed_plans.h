@@ -13,6 +13,7 @@ namespace gradmon {
 struct CommittedPlan {
   Verdict verdict;
   Schedule schedule;
+  bool announced = false;  // the owner of the job has been told that a rank has applied it
 };
 
 // The committed plans from the one that Membership::status_member() runs to the newest. Detects when the
@@ -28,6 +29,8 @@ class CommittedPlans {
   };
 
   void add(const Verdict& commit);
+  // True: the plan is known, and this is the first call for it.
+  bool announce(Revision revision);
   void forget_before(Revision revision);
   const CommittedPlan* find(Revision revision) const;  // null: unknown, or no longer kept
   const CommittedPlan* newest() const;                 // null: none yet

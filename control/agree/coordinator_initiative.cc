@@ -29,6 +29,7 @@ CoordinatorActions Coordinator::restore(const std::vector<LogEntry>& entries, Wa
     }
     if (const auto* gone = std::get_if<DepartureEntry>(&entry)) members_.restore(*gone);
     if (const auto* ended = std::get_if<WrittenBackEntry>(&entry)) restore_end(ended->revision);
+    if (const auto* applied = std::get_if<AppliedEntry>(&entry)) committed_.announce(applied->revision);
     if (const auto* asked = std::get_if<OfferedEntry>(&entry)) {
       open = *asked;
       next_ = std::max(next_, {asked->revision.value + 1});

@@ -165,12 +165,13 @@ void Coordinator::note_applied(RankMember& member, Rank rank, const Applied& app
   }
   HistoryEntry* entry = journal_.find(applied.revision);
   if (entry == nullptr) return;
-  const bool first = entry->applied.empty();
   if (!entry->applied.emplace(rank.value, applied.step.value).second) return;
   journal_.touch(applied.revision);
   const CommittedPlan* now_in_force = committed_.find(applied.revision);
   if (now_in_force == nullptr) return;
-  if (first) {
+  // Kept in the log: a coordinator that restarts must not say it again.
+  if (committed_.announce(applied.revision)) {
+    note(AppliedEntry{applied.revision}, actions);
     const Plan& plan = *now_in_force->verdict.plan;
     actions.log.push_back(std::string(plan.on ? "ON" : "OFF") + " at step " +
                           std::to_string(applied.step.value) + " (revision " +

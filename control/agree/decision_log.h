@@ -41,7 +41,13 @@ struct WrittenBackEntry {
   Revision revision;
 };
 
-using LogEntry = std::variant<OfferedEntry, Verdict, JoinedEntry, DepartureEntry, WrittenBackEntry>;
+// A rank has applied a committed plan, as the first one, and the owner of the job has been told.
+struct AppliedEntry {
+  Revision revision;
+};
+
+using LogEntry =
+    std::variant<OfferedEntry, Verdict, JoinedEntry, DepartureEntry, WrittenBackEntry, AppliedEntry>;
 
 // The state of the coordinator that must survive its death. One thread.
 class DecisionLog {

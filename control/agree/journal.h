@@ -16,6 +16,7 @@
 #include "control/agree/schedule.h"
 #include "control/agree/target_status.h"
 #include "control/agree/wall_time.h"
+#include "control/alerts/replicas_compared.h"
 #include "control/step.h"
 
 namespace gradmon {
@@ -122,6 +123,7 @@ struct Status {
   std::vector<std::string> warnings;  // of the config in force: unknown keys, targets without a match
   std::vector<RankStatus> ranks;      // by rank
   std::string alerts_endpoint;  // ZeroMQ PUB socket, "ipc://PATH" on the lead hub's host; "": there is none
+  std::optional<ReplicasCompared> replicas_compared;  // unset: nothing, and no rule AnomalyRankDivergence
 
   template <typename Self, typename Visit>
   static void each_field(Self& self, Visit visit) {
@@ -147,6 +149,7 @@ struct Status {
     visit(21, self.name);
     visit(22, self.started);
     visit(25, self.alerts_endpoint);
+    visit(26, self.replicas_compared);
   }
 };
 

@@ -2,6 +2,7 @@
 #include "control/alerts/replica_comparison.h"
 
 #include <algorithm>
+#include <iterator>
 #include <string_view>
 
 namespace gradmon {
@@ -69,9 +70,15 @@ void ReplicaComparison::forget_oldest(Group& group, Time now, Actions& actions) 
 // Compares the digests that are there, and asks for the values of the buckets that differ.
 void ReplicaComparison::decide(const Key& key, Entry& entry, Group& group, Time now, Actions& actions) {
   entry.decided = true;
+  if (!group.newest || *group.newest < key) {
+    group.newest = key;
+    group.heard = entry.heard;
+  }
   if (entry.heard.size() < static_cast<std::size_t>(group.size)) ++counts_.incomplete;
   if (entry.heard.size() < 2) return;
   ++counts_.compared;
+  group.compared = true;
+  last_step_ = std::max(last_step_, std::get<1>(key));
   for (const std::size_t bucket : differing_buckets(key, entry, group)) {
     std::map<std::string_view, std::vector<int>> classes;
     for (const Distinct& one : entry.distinct) {
@@ -182,6 +189,41 @@ ReplicaComparison::Actions ReplicaComparison::tick(Time now) {
     }
   }
   return actions;
+}
+
+ReplicasCompared ReplicaComparison::summary() const {
+  ReplicasCompared summary;
+  summary.last_step = last_step_;
+  summary.comparisons = counts_.compared;
+  summary.incomplete = counts_.incomplete;
+  summary.unresolved = counts_.unresolved;
+  const auto note = [&summary](const std::vector<int>& ranks, const std::string& why) {
+    if (ranks.empty() || summary.not_compared.size() == ReplicasCompared::kMostNotCompared) return;
+    summary.not_compared.push_back(names_of_replicas(ranks) + ": " + why);
+  };
+  for (const auto& [id, group] : groups_) {
+    summary.groups += group.compared ? 1 : 0;
+    summary.ranks += static_cast<std::int64_t>(group.members.size());
+    if (!group.newest || static_cast<std::int64_t>(group.heard.size()) >= group.size) continue;
+    const std::string step = " at step " + std::to_string(std::get<1>(*group.newest));
+    std::vector<int> missing;
+    std::set_difference(group.members.begin(), group.members.end(), group.heard.begin(), group.heard.end(),
+                        std::back_inserter(missing));
+    note(missing, "no values of replicas" + step);
+    if (group.heard.size() == 1)
+      note({*group.heard.begin()}, "no other of the " + std::to_string(group.size) +
+                                       " ranks with the same values has sent them" + step);
+  }
+  note(silent_ranks(), "no values of replicas so far");
+  return summary;
+}
+
+std::vector<int> ReplicaComparison::silent_ranks() const {
+  std::vector<int> silent;
+  for (std::int64_t rank = 0; rank < world_size_; ++rank) {
+    if (group_of_rank_.count(static_cast<int>(rank)) == 0) silent.push_back(static_cast<int>(rank));
+  }
+  return silent;
 }
 
 std::size_t ReplicaComparison::steps_kept() const {

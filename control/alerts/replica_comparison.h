@@ -15,6 +15,7 @@
 #include "control/alerts/alert_report.h"
 #include "control/alerts/replica_differences.h"
 #include "control/alerts/replica_message.h"
+#include "control/alerts/replicas_compared.h"
 #include "control/step.h"
 
 namespace gradmon {
@@ -54,6 +55,8 @@ class ReplicaComparison {
   Actions tick(Time now);
 
   const Counts& counts() const { return counts_; }
+  // For the status of the job. A rank of no group has sent nothing.
+  ReplicasCompared summary() const;
   std::size_t steps_kept() const;  // for tests
 
  private:
@@ -84,6 +87,10 @@ class ReplicaComparison {
   struct Group {
     std::int64_t size = 0;
     std::set<int> members;  // ranks that have sent digests
+    // The newest kind of a step that was compared, or could not be: its step, and the ranks with digests.
+    std::optional<Key> newest;
+    std::set<int> heard;
+    bool compared = false;  // ever
     std::map<Key, Entry> entries;
     std::optional<Key> forgotten;  // entries up to this one
     // By kind and bucket: targets that have raised an alert and have not agreed since.
@@ -94,6 +101,7 @@ class ReplicaComparison {
   void add_digest(Rank rank, const ReplicaDigest& digest, Time now, Group& group, Actions& actions);
   void decide(const Key& key, Entry& entry, Group& group, Time now, Actions& actions);
   std::vector<std::size_t> differing_buckets(const Key& key, const Entry& entry, Group& group) const;
+  std::vector<int> silent_ranks() const;
   void forget_oldest(Group& group, Time now, Actions& actions);
   void resolve(const Key& key, const Question& question, Entry& entry, Group& group, Actions& actions);
 
@@ -101,6 +109,7 @@ class ReplicaComparison {
   std::map<std::uint64_t, Group> groups_;
   std::map<int, std::uint64_t> group_of_rank_;
   Counts counts_;
+  std::int64_t last_step_ = -1;  // the newest step compared
 };
 
 }  // namespace gradmon

@@ -26,15 +26,6 @@ std::string number(double value) {
   return {text.data(), end};
 }
 
-std::string named(const std::vector<int>& ranks) {
-  std::string text = ranks.size() == 1 ? "rank " : "ranks ";
-  for (std::size_t i = 0; i < std::min(ranks.size(), kMostRanksNamed); ++i)
-    text += (i == 0 ? "" : ", ") + std::to_string(ranks[i]);
-  if (ranks.size() > kMostRanksNamed)
-    text += " and " + std::to_string(ranks.size() - kMostRanksNamed) + " more";
-  return text;
-}
-
 std::string task_of(Kind kind) { return kind == Kind::grad_reduced ? "post_grad" : name_of(kind); }
 
 const double* value_of(const ReplicaRow& row, std::int64_t op) {
@@ -80,8 +71,8 @@ std::string comparison_text(const Widest& widest, const std::vector<EqualRanks>&
   }
   std::string text;
   for (const std::size_t i : order) {
-    text += (text.empty() ? "" : ", ") + named(of[i].ranks) + (of[i].ranks.size() == 1 ? " has " : " have ") +
-            number(*value_of(*rows[i], widest.op));
+    text += (text.empty() ? "" : ", ") + names_of_replicas(of[i].ranks) +
+            (of[i].ranks.size() == 1 ? " has " : " have ") + number(*value_of(*rows[i], widest.op));
   }
   return text;
 }
@@ -107,6 +98,15 @@ DifferingTarget describe(const std::string& target, const ReplicaRequest& reques
 }
 
 }  // namespace
+
+std::string names_of_replicas(const std::vector<int>& ranks) {
+  std::string text = ranks.size() == 1 ? "rank " : "ranks ";
+  for (std::size_t i = 0; i < std::min(ranks.size(), kMostRanksNamed); ++i)
+    text += (i == 0 ? "" : ", ") + std::to_string(ranks[i]);
+  if (ranks.size() > kMostRanksNamed)
+    text += " and " + std::to_string(ranks.size() - kMostRanksNamed) + " more";
+  return text;
+}
 
 double replica_difference(double a, double b) {
   if (a == b || (std::isnan(a) && std::isnan(b))) return 0;

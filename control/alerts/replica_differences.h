@@ -30,6 +30,9 @@ struct DifferingTarget {
   RankAlert alert;     // of that rank
 };
 
+// "rank 1", "ranks 0, 2, 3"; of more than 8, the first and the number of the others.
+std::string names_of_replicas(const std::vector<int>& ranks);
+
 struct ReplicaDifferences {
   std::vector<DifferingTarget> differing;
   std::vector<std::string> agreeing;  // targets that at least two have, within the threshold

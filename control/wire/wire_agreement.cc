@@ -332,6 +332,8 @@ void write(const LogEntry& from, wire::LogEntry& to) {
     to.mutable_gone()->set_by(gone->by);
   } else if (const auto* ended = std::get_if<WrittenBackEntry>(&from)) {
     to.mutable_written_back()->set_revision(ended->revision.value);
+  } else if (const auto* applied = std::get_if<AppliedEntry>(&from)) {
+    to.mutable_applied()->set_revision(applied->revision.value);
   }
 }
 
@@ -355,6 +357,8 @@ tl::expected<LogEntry, std::string> read_log_entry(const wire::LogEntry& from) {
                             from.gone().by()};
     case wire::LogEntry::kWrittenBack:
       return WrittenBackEntry{{from.written_back().revision()}};
+    case wire::LogEntry::kApplied:
+      return AppliedEntry{{from.applied().revision()}};
     case wire::LogEntry::ENTRY_NOT_SET:
       break;
   }

@@ -209,6 +209,7 @@ void L2Probe::Finding::set(const RouterFeature& feature, Column column) {
 
 template <typename Read>
 void L2Probe::keep(Finding finding, Read&& read) {
+  finding.read_at = reading_time();
   try {
     finding.why = read(finding);
   } catch (const std::exception& error) {
@@ -228,7 +229,7 @@ void L2Probe::write_rows(RowWriter& rows) {
       continue;
     }
     const RowKey key{finding.kind, stream_.target_id(finding.vpp_stage, finding.name), sequence++,
-                     finding.micro_step};
+                     finding.micro_step, finding.read_at};
     if (finding.count == 1) {
       rows.write(key, {finding.values[0]}, finding.pending, finding.name);
     } else {

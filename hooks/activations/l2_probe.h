@@ -73,6 +73,7 @@ class L2Probe : public Probe, public ForwardListener {
     std::string name;
     int vpp_stage = 0;
     int micro_step = 0;
+    std::int64_t read_at = 0;
     std::array<ColumnValue, 2> values = {};
     std::size_t count = 0;   // number of values; 0: not applicable
     PendingScalars pending;  // if pending, replaces the values

@@ -50,6 +50,7 @@ Reading folded(const std::vector<Reading>& readings) {
     if (reading.stats.outcome == TensorStats::Outcome::not_applicable) return reading;
     Values values = reading.stats.values;
     const double own = elements_of(reading);
+    const std::int64_t read_at = whole.has_value ? whole.read_at : reading.read_at;
     if (whole.has_value) {
       const Values one = values;
       values = whole.stats.values;
@@ -57,6 +58,7 @@ Reading folded(const std::vector<Reading>& readings) {
     }
     whole = reading;
     whole.stats.values = values;
+    whole.read_at = read_at;
     elements += own;
   }
   return whole;

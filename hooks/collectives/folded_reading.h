@@ -10,8 +10,8 @@ namespace gradmon {
 
 // Combines each statistic as its Fold in kStatistics says: least min, greatest max, root of the summed
 // squared norms, means and zeros weighted by elements, sum of the nans. A NaN gives NaN. Shape and type
-// are those of the last reading. Absent and empty readings are ignored. If a reading is not applicable,
-// the result is not applicable. No reading may be `pending`.
+// are those of the last reading, the time is that of the first. Absent and empty readings are ignored. If a
+// reading is not applicable, the result is not applicable. No reading may be `pending`.
 Reading folded(const std::vector<Reading>& readings);
 
 }  // namespace gradmon

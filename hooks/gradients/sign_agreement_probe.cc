@@ -22,11 +22,12 @@ SignAgreementProbe::Agreement SignAgreementProbe::agreement_of(std::size_t index
   const at::Tensor gradient = update.gradient_of(parameter);
   if (!gradient.defined()) return {};
   const auto momentum = update.state ? update.state->of(parameter).first_moment : std::nullopt;
-  if (!momentum) return {Outcome::keeps_none, {}};
+  if (!momentum) return {Outcome::keeps_none, {}, 0};
   if (!momentum->defined() || parameter.numel() == 0) return {};
+  const std::int64_t read_at = reading_time();
   const auto share = sign_agreement(gradient, *momentum);
-  if (!share) return {Outcome::not_comparable, {}};
-  return {Outcome::measured, *share};
+  if (!share) return {Outcome::not_comparable, {}, 0};
+  return {Outcome::measured, *share, read_at};
 }
 
 void SignAgreementProbe::write_rows(RowWriter& rows) {
@@ -36,7 +37,7 @@ void SignAgreementProbe::write_rows(RowWriter& rows) {
       case Outcome::none:
         break;
       case Outcome::measured:
-        rows.write({Kind::other, parameter.target, parameter.index},
+        rows.write({Kind::other, parameter.target, parameter.index, 0, agreements_[i].read_at},
                    {{Column::mg_direction, agreements_[i].share.value}}, agreements_[i].share.pending);
         break;
       case Outcome::keeps_none:

@@ -30,6 +30,7 @@ class SignAgreementProbe : public Probe {
   struct Agreement {
     Outcome outcome = Outcome::none;
     SignAgreement share;
+    std::int64_t read_at = 0;
   };
 
   Agreement agreement_of(std::size_t index, const Update& update);

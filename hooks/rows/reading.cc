@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "hooks/rows/reading.h"
 
+#include <chrono>
 #include <utility>
 
 #include "hooks/stats/device_batch.h"
@@ -8,10 +9,16 @@
 
 namespace gradmon {
 
+std::int64_t reading_time() noexcept {
+  const auto now = std::chrono::steady_clock::now().time_since_epoch();
+  return std::chrono::duration_cast<std::chrono::nanoseconds>(now).count();
+}
+
 void Reading::read(const at::Tensor& tensor, double eps, const std::string& name, HookFuse& fuse,
                    double scale_of_it) noexcept {
   has_value = false;
   scale = scale_of_it;
+  read_at = reading_time();
   fuse.guard(name, [&] {
     const auto version = version_of(tensor);
     auto taken = start_tensor_stats(tensor, eps * scale);

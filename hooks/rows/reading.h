@@ -26,9 +26,13 @@ struct WatchedTensor {
   std::function<MainGradient()> main_gradient = {};  // WatchedParameter::main_gradient
 };
 
+// Orders readings, also those of different threads: nanoseconds of the steady clock. Any thread.
+std::int64_t reading_time() noexcept;
+
 // Reused in every step, so that a step does not allocate.
 struct Reading {
   bool has_value = false;
+  std::int64_t read_at = 0;  // reading_time() when read() began
   TensorStats stats;
   double scale = 1;  // factor that the tensor contains; rows have the values without it
   std::string why;   // why the tensor is not applicable; "": meta, undefined or without storage

@@ -65,6 +65,7 @@ void RowWriter::write(const RowKey& key, const Reading& reading, const std::stri
                                 reading.why.empty() ? "meta tensor, or its storage is freed" : reading.why);
   }
   Record record = record_of(key);
+  record.read_at = reading.read_at;
   std::copy(reading.stats.values.begin(), reading.stats.values.end(), record.values.begin());
   unscale(record.values, reading.scale);
   record.shape = shape_id(reading.sizes);
@@ -82,6 +83,7 @@ void RowWriter::write(const RowKey& key, const Reading& reading, const std::stri
 void RowWriter::write(const RowKey& key, std::initializer_list<ColumnValue> values,
                       const PendingScalars& pending, const std::string& name) {
   Record record = record_of(key);
+  record.read_at = key.read_at != 0 ? key.read_at : reading_time();
   Waiting waiting{held_.size(), 1, {}, 0, name, pending ? pending->why_absent : ""};
   for (const ColumnValue& value : values) {
     const auto place = static_cast<std::uint8_t>(value.column);

@@ -26,6 +26,7 @@ struct RowKey {
   std::uint32_t target = 0;    // the stream's id
   std::uint64_t sequence = 0;  // orders the rows of a kind
   int micro_step = 0;
+  std::int64_t read_at = 0;  // reading_time() of values that are no Reading; 0: now
 };
 
 struct ColumnValue {

@@ -463,7 +463,9 @@ void Collection::stop(std::optional<std::chrono::milliseconds> at_most) noexcept
   timeout.slow = [] { log_info("training has ended; rows are still being written"); };
   if (writer_.stop(timeout)) return;
   try {
-    log_warn("the writer did not end in time; not written: " + to_string(writer_.abandoned_output()));
+    const std::string reason = writer_.status().last_error;
+    log_warn("the writer did not end in time; not written: " + to_string(writer_.abandoned_output()) +
+             (reason.empty() ? "" : "; " + reason));
   } catch (const std::exception& error) {
     log_warn(error.what());
   }

@@ -60,9 +60,11 @@ std::optional<bool> causal_of(const py::handle& module) {
   return py::isinstance<py::bool_>(said) ? std::optional(said.cast<bool>()) : std::nullopt;
 }
 
-// False for Megatron's experts (`allreduce` is False), and for a DTensor that is not whole on each rank.
+// False for Megatron's experts (`allreduce` is False), for what DeepSpeed partitions (ZeRO stage 3: `ds_id`),
+// and for a DTensor that is not whole on each rank.
 bool is_replicated(const py::handle& parameter) {
   if (py::object(py::getattr(parameter, "allreduce", py::none())).is(py::bool_(false))) return false;
+  if (py::hasattr(parameter, "ds_id")) return false;
   const py::object placements = py::getattr(parameter, "placements", py::none());
   if (placements.is_none()) return true;
   for (const py::handle& placement : placements) {

@@ -10,6 +10,7 @@
 #include <torch/csrc/autograd/variable.h>
 
 #include <cmath>
+#include <map>
 #include <memory>
 #include <set>
 #include <stdexcept>
@@ -147,6 +148,32 @@ TEST_CASE("each of several optimizers gives rows of its own parameters only") {
   CHECK(stream.targets(Kind::param_updated) == Names{"0:fc1.weight", "0:fc2.weight", "0:fc2.bias"});
   CHECK(stream.targets(Kind::grad_reduced) == Names{"0:fc1.weight", "0:fc2.weight", "0:fc2.bias"});
   CHECK(stream.targets(Kind::grad_unreduced).size() == 4);
+}
+
+TEST_CASE("records tell the order in which they were read, across kinds") {
+  TinyModel model;
+  FakeStream stream;
+  HookSet hooks(gradients_and_weights(), {model.parameters, {}}, stream);
+  hooks.begin_step({1}, HookSet::Collect::yes);
+  model.zero_grad();
+  model.backward();
+  for (const std::size_t i : {2, 0}) {
+    hooks.before_update({model[i]});
+    hooks.after_update({model[i]});
+  }
+  hooks.end_step();
+  std::map<std::int64_t, std::string> read;
+  for (const Record& record : stream.records)
+    read[record.read_at] += std::string(name_of(record.kind)) + " " + stream.text(record.target);
+  Names order;
+  for (const auto& [time, row] : read) {
+    if (row.find("weight") != std::string::npos) order.push_back(row);
+  }
+  CHECK(read.size() == stream.records.size());  // no two at the same time
+  CHECK(order == Names{"grad_unreduced 0:fc2.weight", "grad_unreduced 0:fc1.weight",
+                       "grad_reduced 0:fc2.weight", "param_origin 0:fc2.weight", "param_updated 0:fc2.weight",
+                       "grad_reduced 0:fc1.weight", "param_origin 0:fc1.weight",
+                       "param_updated 0:fc1.weight"});
 }
 
 TEST_CASE("with two updates in a step the rows are from before the first and after the last") {

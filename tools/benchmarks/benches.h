@@ -21,5 +21,6 @@ Bench values_per_second();   // into event files of TensorBoard
 Bench conversion_rate();     // from CSV files into event files and a database
 Bench hubs_simulated();      // the agreement of thousands of ranks
 Bench alert_evaluation();    // the alert rules, per value
+Bench replica_cost();        // keep_last and the comparison of ranks, per row
 
 }  // namespace gradmon

@@ -1,6 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "writers/alerts/alert_event.h"
 
+#include <cstddef>
+
 #include "writers/sinks/columns.h"
 #include "writers/sinks/number_format.h"
 
@@ -13,8 +15,19 @@ std::string task_of(Kind kind, const Layout& layout) {
   return name_of(kind);
 }
 
-AlertEvent event_of(const Finding& finding, const Record& record, const Layout& layout,
+// Of rows read at the same time, the earlier one in `records` counts first.
+std::uint64_t call_id_of(std::size_t row, const std::vector<Record>& records) {
+  const std::int64_t read_at = records[row].read_at;
+  std::uint64_t earlier = 0;
+  for (std::size_t i = 0; i < records.size(); ++i) {
+    if (records[i].read_at < read_at || (records[i].read_at == read_at && i < row)) ++earlier;
+  }
+  return earlier;
+}
+
+AlertEvent event_of(const Finding& finding, const std::vector<Record>& records, const Layout& layout,
                     const NameTable& names, const AlertOrigin& origin) {
+  const Record& record = records[finding.record];
   AlertEvent event;
   event.rule = name_of(finding.anomaly);
   event.rank = origin.rank;
@@ -22,7 +35,7 @@ AlertEvent event_of(const Finding& finding, const Record& record, const Layout& 
   event.micro_step = has_micro_step(record.kind, layout) ? record.micro_step : 0;
   event.pp_stage = origin.pp_stage;
   event.vpp_stage = names.vpp_stage(record.target);
-  event.call_id = finding.record;
+  event.call_id = call_id_of(finding.record, records);
   event.tag_name = tag_name_of(record, layout, names, origin.rank);
   event.op = finding.op;
   event.value = record.values[finding.value];
@@ -55,7 +68,7 @@ StepAlerts describe(const Findings& findings, Step step, const std::vector<Recor
   alerts.step = step;
   alerts.left_out = findings.left_out;
   for (const Finding& finding : findings.first)
-    alerts.events.push_back(event_of(finding, records[finding.record], layout, names, origin));
+    alerts.events.push_back(event_of(finding, records, layout, names, origin));
   return alerts;
 }
 

@@ -28,7 +28,7 @@ struct AlertEvent {
   int micro_step = 0;  // 0 for a row of the whole step
   int pp_stage = 0;
   int vpp_stage = 0;
-  std::uint64_t call_id = 0;  // number of the row among the step's rows of all kinds, from 0
+  std::uint64_t call_id = 0;  // number of the row in the step, as read, over all kinds, from 0
   std::string tag_name;       // "0:fc1.input:0/rank0/actv"
   std::string op;             // "norm"
   double value = 0;

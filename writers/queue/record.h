@@ -15,6 +15,7 @@ struct Record {
   std::int64_t step = 0;
   std::uint64_t revision = 0;
   std::uint64_t sequence = 0;            // place within the step: the order of the rows of one kind
+  std::int64_t read_at = 0;              // orders the step's rows of all kinds by the time of their reading
   std::array<double, kValues> values{};  // by Op or Column; valid only where `mask` has the bit
   std::uint32_t target = 0;              // NameTable id of the parameter or module
   std::uint32_t shape = 0;               // NameTable id of the shape text, as "[16, 8]"

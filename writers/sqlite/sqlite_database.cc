@@ -28,12 +28,26 @@ SqliteError::Cause cause_of(int code) {
   }
 }
 
+bool of_lock(int code) {
+  switch (code) {
+    case SQLITE_IOERR_LOCK:
+    case SQLITE_IOERR_RDLOCK:
+    case SQLITE_IOERR_UNLOCK:
+    case SQLITE_IOERR_CHECKRESERVEDLOCK:
+    case SQLITE_IOERR_SHMLOCK:
+      return true;
+    default:
+      return false;
+  }
+}
+
 tl::unexpected<SqliteError> failure(sqlite3* database, int code) {
   // The handle's message is about its last call; for a failed open it may be empty.
   std::string text = database != nullptr ? sqlite3_errmsg(database) : sqlite3_errstr(code);
   const int errno_of_call = database != nullptr ? sqlite3_system_errno(database) : 0;
   const bool of_file = (code & 0xff) == SQLITE_IOERR || (code & 0xff) == SQLITE_CANTOPEN;
   if (of_file && errno_of_call != 0) text += " (" + std::system_category().message(errno_of_call) + ")";
+  if (of_lock(code)) text.insert(0, "its locks fail: ");
   return tl::unexpected(SqliteError{cause_of(code), std::move(text)});
 }
 

@@ -7,6 +7,7 @@
 
 #include <algorithm>
 #include <array>
+#include <cerrno>
 #include <cstddef>
 #include <cstdint>
 #include <cstring>
@@ -151,15 +152,35 @@ struct FileMethods {
   sqlite3_io_methods methods{};  // Keep first: the object points to it.
   const sqlite3_io_methods* original = nullptr;
   std::unique_ptr<PrivateIndex> index = nullptr;  // null: no write-ahead log is in use
+  int failed_locks = 0;                           // in a row
 };
 
 FileMethods& methods_of(sqlite3_file* file) {
   return *reinterpret_cast<FileMethods*>(const_cast<sqlite3_io_methods*>(file->pMethods));
 }
 
+// Linux answers EAGAIN if another process holds the lock, and nothing is asked if this one does. SQLite takes
+// every failure of a lock in shared memory for that, and then tries again for 10 s; of others, ENOLCK.
+bool may_pass(int error) {
+  return error == 0 || error == EAGAIN || error == EINTR || error == EBUSY || error == ETIMEDOUT;
+}
+
+// Calls it for a lock of that file. If that fails again and again, the result is `error`, and errno the
+// reason.
+template <class Call>
+int lock_of(FileMethods& file, int error, const Call& call) {
+  constexpr int kMostFailures = 3;  // in a row; SQLite tries again after each, without a wait or after 1 ms
+  errno = 0;
+  const int code = call();
+  const bool failed = code == SQLITE_BUSY && !may_pass(errno);
+  file.failed_locks = failed ? file.failed_locks + 1 : 0;
+  return file.failed_locks > kMostFailures ? error : code;
+}
+
 int map_shared(sqlite3_file* file, int region, int bytes, int extend, void volatile** mapped) {
   FileMethods& own = methods_of(file);
-  const int code = own.original->xShmMap(file, region, bytes, extend, mapped);
+  const int code = lock_of(own, SQLITE_IOERR_SHMLOCK,
+                           [&] { return own.original->xShmMap(file, region, bytes, extend, mapped); });
   if (*mapped == nullptr) return code;
   try {
     if (own.index == nullptr) own.index = std::make_unique<PrivateIndex>();
@@ -171,10 +192,19 @@ int map_shared(sqlite3_file* file, int region, int bytes, int extend, void volat
   }
 }
 
+int lock_file(sqlite3_file* file, int level) {
+  FileMethods& own = methods_of(file);
+  return lock_of(own, SQLITE_IOERR_LOCK, [&] { return own.original->xLock(file, level); });
+}
+
 int lock_shared(sqlite3_file* file, int first, int count, int flags) {
   constexpr int kWriter = 0;  // the number of the writer's lock
-  const FileMethods& own = methods_of(file);
-  if (own.index == nullptr) return own.original->xShmLock(file, first, count, flags);
+  FileMethods& own = methods_of(file);
+  const auto lock = [&] {
+    return lock_of(own, SQLITE_IOERR_SHMLOCK,
+                   [&] { return own.original->xShmLock(file, first, count, flags); });
+  };
+  if (own.index == nullptr) return lock();
   PrivateIndex& index = *own.index;
   index.push();  // before others get the lock
   const bool of_writer = first == kWriter && (flags & SQLITE_SHM_EXCLUSIVE) != 0;
@@ -183,7 +213,8 @@ int lock_shared(sqlite3_file* file, int first, int count, int flags) {
     return own.original->xShmLock(file, first, count, flags);
   }
   if (index.lost()) return SQLITE_IOERR_SHMMAP;
-  const int code = own.original->xShmLock(file, first, count, flags);
+  const int code = lock();
+  if (code == SQLITE_IOERR_SHMLOCK) return code;
   index.pull();  // also if another process has the lock: SQLite then looks at what that one does
   if (code == SQLITE_OK && of_writer) index.set_writing(true);
   if (code != SQLITE_OK || !index.lost()) return code;
@@ -228,6 +259,7 @@ int open_file(sqlite3_vfs* vfs, const char* name, sqlite3_file* file, int flags,
   own->original = file->pMethods;
   own->methods = *file->pMethods;
   own->methods.xClose = close_file;
+  own->methods.xLock = lock_file;
   own->methods.xShmMap = map_shared;
   own->methods.xShmLock = lock_shared;
   own->methods.xShmBarrier = order_shared;

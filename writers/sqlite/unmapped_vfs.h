@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// SQLite's access to files, without memory that another process could take away.
+// SQLite's access to files, without memory that another process could take away, and with locks that say why
+// they fail.
 #pragma once
 
 namespace gradmon {
@@ -14,6 +15,10 @@ namespace gradmon {
 // answers EFAULT where an access would be a SIGBUS. Then the lock fails with SQLITE_IOERR_SHMMAP, and stays
 // so until the database is opened again: that rebuilds the index from the log. Other processes use the
 // database as ever. With several connections to one file, each has an index of its own.
+//
+// Locks that fail four times in a row for another reason than another process's lock (EIO, ENOLCK, EACCES)
+// are an error, SQLITE_IOERR_SHMLOCK or SQLITE_IOERR_LOCK, with its errno. SQLite's own VFS takes them for
+// locks that are held, and tries again for up to 10 s.
 //
 // The rest is SQLite's own VFS. Set mmap_size to 0 for these databases: the file itself could be mapped too.
 const char* unmapped_vfs();

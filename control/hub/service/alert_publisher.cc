@@ -7,6 +7,7 @@
 #include <spawn.h>
 #include <sys/resource.h>
 #include <sys/socket.h>
+#include <sys/stat.h>
 #include <sys/wait.h>
 #include <unistd.h>
 
@@ -96,14 +97,35 @@ void AlertPublisher::tend(Clock::time_point now, bool wanted) {
   if (publisher_ <= 0 && !wanted) return;
   const bool pauses = started_ && now - *started_ < kRestartAfter;
   if (pauses) return;
-  std::error_code error;
-  if (publisher_ > 0 && !std::filesystem::exists(settings_.socket, error)) stop();
-  if (publisher_ > 0) return;
+  if (publisher_ > 0) {
+    const std::string why = fault(now);
+    if (why.empty()) return;
+    stop(why);
+  }
   started_ = now;
   start();
 }
 
+// Why the publisher that runs must be started anew; "" if it need not.
+std::string AlertPublisher::fault(Clock::time_point now) {
+  struct stat socket {};
+  if (::lstat(settings_.socket.c_str(), &socket) != 0) return "its socket was removed";
+  const std::pair found{socket.st_dev, socket.st_ino};
+  if (!bound_) bound_ = found;
+  if (*bound_ != found) return "its socket was replaced";
+  pollfd room{alerts_.get(), POLLOUT, 0};
+  if (::poll(&room, 1, 0) == 1) {
+    full_since_.reset();
+  } else if (!full_since_) {
+    full_since_ = now;
+  }
+  return full_since_ && now - *full_since_ >= kStuckAfter ? "it has taken no alert for a while" : "";
+}
+
 void AlertPublisher::start() {
+  ::unlink(settings_.socket.c_str());  // an earlier publisher's
+  full_since_.reset();
+  bound_.reset();
   std::array<int, 2> ends{-1, -1};
   if (::socketpair(AF_UNIX, SOCK_SEQPACKET | SOCK_CLOEXEC, 0, ends.data()) != 0) {
     trouble_ = std::strerror(errno);
@@ -133,7 +155,8 @@ void AlertPublisher::reap() {
   alerts_.reset();
 }
 
-void AlertPublisher::stop() {
+void AlertPublisher::stop(const std::string& why) {
+  log_warn("alerts: the publisher is started anew: " + why);
   ::kill(publisher_, SIGKILL);
   ::waitpid(publisher_, nullptr, 0);
   publisher_ = -1;

@@ -26,6 +26,7 @@ class AlertPublisher {
 
   static constexpr char kArgument[] = "--publish-alerts";
   static constexpr std::chrono::seconds kRestartAfter{3};
+  static constexpr std::chrono::seconds kStuckAfter{10};
 
   struct Settings {
     std::filesystem::path program;  // of the publisher; empty: alerts are not published
@@ -40,8 +41,9 @@ class AlertPublisher {
 
   // Alerts that the publisher does not take at once are dropped and counted.
   void publish(const std::vector<RankAlert>& alerts);
-  // Starts the publisher if it does not run and is `wanted`, or if its socket was removed. Call it about once
-  // a second, and before alerts are published.
+  // Starts the publisher if it does not run and is `wanted`. Starts it anew if its socket was removed or
+  // replaced, or if it has taken nothing for kStuckAfter although alerts wait. Call it about once a second,
+  // and before alerts are published.
   void tend(Clock::time_point now, bool wanted);
   void close();
 
@@ -53,13 +55,17 @@ class AlertPublisher {
  private:
   void start();
   void reap();
-  void stop();
+  void stop(const std::string& why);
+  std::string fault(Clock::time_point now);
 
   const Settings settings_;
   Descriptor alerts_;  // to the publisher's standard input
   pid_t publisher_ = -1;
   std::optional<Clock::time_point> started_;  // last
-  std::string trouble_;                       // why none runs; "" if one does
+  // Of the publisher that runs: since when its input is full, and its socket as first seen.
+  std::optional<Clock::time_point> full_since_;
+  std::optional<std::pair<dev_t, ino_t>> bound_;
+  std::string trouble_;  // why none runs; "" if one does
   std::uint64_t dropped_ = 0;
 };
 

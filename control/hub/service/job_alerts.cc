@@ -33,14 +33,18 @@ bool JobService::is_from_rank(const Envelope& envelope) const {
 
 void JobService::on_alerts(const Envelope& envelope, const AlertReport& report) {
   if (!is_from_rank(envelope)) return;
-  const Membership& members = coordinator_.membership();
-  const int rank = envelope.rank.value;
-  const auto added = alerts_.add(envelope.rank, members.of(rank).hello.process_id, report, wall_now());
+  const std::string& process_id = coordinator_.membership().of(envelope.rank.value).hello.process_id;
+  raise(envelope.rank, process_id, unraised_.raised(envelope.rank, process_id, report));
+}
+
+// The list counts for the process that is the rank now.
+void JobService::raise(Rank rank, const std::string& process_id, const AlertReport& report) {
+  const std::string& present = coordinator_.membership().of(rank.value).hello.process_id;
+  const auto added = alerts_.add(rank, present, report, wall_now());
   if (added.empty()) return;
   dependencies_.publish(added);
   for (const RankAlert& alert : added) {
-    if (unsaved_alerts_.size() < AlertHistory::kMostKept)
-      unsaved_alerts_.push_back({alert, members.of(rank).hello.process_id});
+    if (unsaved_alerts_.size() < AlertHistory::kMostKept) unsaved_alerts_.push_back({alert, process_id});
   }
   const auto& wanted = alerting().on_alert;
   if (!wanted) return;
@@ -69,7 +73,15 @@ const JobService::Alerting& JobService::alerting() {
   const std::string& text = plan ? plan->config_text : job_.lead.static_text;
   if (text == alerting_text_) return alerting_;
   const auto source = plan_from_config(text, job_.lead.config_path);
-  alerting_ = source ? Alerting{!source->config.alert.rules.empty(), source->config.on_alert} : Alerting{};
+  alerting_ = {};
+  if (source) {
+    const auto& rules = source->config.alert.rules;
+    alerting_.rules = !rules.empty();
+    alerting_.divergence = std::any_of(rules.begin(), rules.end(), [](const AlertRule& rule) {
+      return rule.anomaly == Anomaly::rank_divergence;
+    });
+    alerting_.on_alert = source->config.on_alert;
+  }
   alerting_text_ = text;
   return alerting_;
 }

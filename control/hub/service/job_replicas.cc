@@ -15,10 +15,24 @@ void JobService::on_replicas(const Envelope& envelope) {
   }
 }
 
-// The rank that differs raises the alert, so that it goes the way of that rank's other alerts.
+// The rank that differs raises the alert, so that it goes the way of that rank's other alerts too.
 void JobService::perform(ReplicaComparison::Actions actions) {
   for (auto& [rank, request] : actions.requests) send_to(rank, request);
-  for (auto& [rank, report] : actions.alerts) send_to(rank, std::move(report));
+  for (auto& [rank, report] : actions.alerts) {
+    unraised_.tell(rank, coordinator_.membership().of(rank.value).hello.process_id, report);
+    send_to(rank, std::move(report));
+  }
+  raise_orphans();
+}
+
+// The alerts of ranks that have ended before they could report them.
+void JobService::raise_orphans() {
+  const auto has_ended = [this](Rank rank, const std::string& process_id) {
+    const Membership::Member& member = coordinator_.membership().of(rank.value);
+    return !member.takes_part() || member.hello.process_id != process_id;
+  };
+  for (UnraisedAlerts::Told& orphan : unraised_.take_orphans(has_ended))
+    raise(orphan.rank, orphan.process_id, {{std::move(orphan.alert)}, 0});
 }
 
 void JobService::send_to(Rank rank, Message message) {
@@ -37,6 +51,12 @@ std::vector<std::string> JobService::replica_warnings() const {
     warnings.push_back("AnomalyRankDivergence: values that may differ between ranks did not arrive " +
                        std::to_string(counts.unresolved) + " times");
   return warnings;
+}
+
+void JobService::describe_replicas(Status& status) const {
+  ReplicasCompared summary = replicas_.summary();
+  if (summary.ranks > 0 || (alerting_.divergence && status.state == "on"))
+    status.replicas_compared = std::move(summary);
 }
 
 }  // namespace gradmon

@@ -118,7 +118,8 @@ void JobService::tick(Ticks elapsed) {
   if (pending_write_back_ && clock_ >= next_write_back_) write_back(*pending_write_back_);
   log_pending();
   if (const auto failure = alert_command_.poll()) tell(LogLevel::warn, *failure);
-  perform(replicas_.tick(clock_));
+  perform(replicas_.tick(clock_));  // also raises what ended ranks have not
+  alerting();                       // describe_replicas() needs the newest
   for (DiskReport* place : {&config_place_, &output_place_}) {
     for (const auto& [level, line] : place->take_changes()) tell(level, line);
   }
@@ -249,6 +250,7 @@ Status JobService::status() const {
   count_alerts(status);
   if (!alert_command_.failure().empty()) status.warnings.push_back(alert_command_.failure());
   for (std::string& line : replica_warnings()) status.warnings.push_back(std::move(line));
+  describe_replicas(status);
   shorten(status);
   return status;
 }

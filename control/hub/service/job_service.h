@@ -14,6 +14,7 @@
 #include "control/alerts/alert_history.h"
 #include "control/alerts/alert_trigger.h"
 #include "control/alerts/replica_comparison.h"
+#include "control/alerts/unraised_alerts.h"
 #include "control/hub/service/alert_command.h"
 #include "control/hub/service/config_service.h"
 #include "control/hub/service/disk_report.h"
@@ -77,7 +78,8 @@ class JobService {
  private:
   // What a config says of alerts.
   struct Alerting {
-    bool rules = false;  // it has some
+    bool rules = false;       // it has some
+    bool divergence = false;  // one of them is AnomalyRankDivergence
     std::optional<Config::OnAlert> on_alert;
   };
 
@@ -107,10 +109,13 @@ class JobService {
   void dry_run(const std::string& peer, const Command& command);
   bool is_from_rank(const Envelope& envelope) const;
   void on_alerts(const Envelope& envelope, const AlertReport& report);
+  void raise(Rank rank, const std::string& process_id, const AlertReport& report);
+  void raise_orphans();
   void on_replicas(const Envelope& envelope);
   void perform(ReplicaComparison::Actions actions);
   void send_to(Rank rank, Message message);
   std::vector<std::string> replica_warnings() const;
+  void describe_replicas(Status& status) const;
   CommandReply newest_alerts(const Command& command) const;
   void count_alerts(Status& status) const;
   const Alerting& alerting();
@@ -145,6 +150,7 @@ class JobService {
   AlertCommand alert_command_;
   AlertTrigger capture_trigger_;
   ReplicaComparison replicas_;
+  UnraisedAlerts unraised_;
   std::string alerting_text_;  // the config that alerting_ is of
   Alerting alerting_;
   Ticks clock_{};

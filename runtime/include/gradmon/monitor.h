@@ -72,7 +72,7 @@ struct Alert {
   int micro_step = 0;
   int pp_stage = 0;
   int vpp_stage = 0;
-  std::uint64_t call_id = 0;  // number of the row among all rows of the step, from 0
+  std::uint64_t call_id = 0;  // number of the row among all rows of the step, as they were read, from 0
   std::string tag_name;       // "0:fc1.input:0/rank0/actv"
   std::string op;             // "norm"
   double value = 0;

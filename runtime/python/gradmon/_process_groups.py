@@ -28,13 +28,34 @@ def shards_its_state(optimizer: Any) -> bool:
     return any(kind.__name__ == "ZeroRedundancyOptimizer" for kind in type(optimizer).__mro__)
 
 
-def replica_ranks(model: Any, dp_group: Any) -> list[int]:
+# Optimizers after whose reduction each rank holds a part of the reduced gradients only (ZeRO stages 1 to 3),
+# by package and class.
+_REDUCES_TO_PARTS = {
+    ("deepspeed", "DeepSpeedZeroOptimizer"),
+    ("deepspeed", "DeepSpeedZeroOptimizer_Stage3"),
+    ("megatron", "DistributedOptimizer"),
+    ("colossalai", "LowLevelZeroOptimizer"),
+}
+
+
+def reduces_to_parts(optimizer: Any) -> bool:
+    """Whether a rank has the reduced gradients of its own part of the parameters only."""
+    inner = list(getattr(optimizer, "chained_optimizers", [])) or [getattr(optimizer, "optimizer", None)]
+    return any(
+        (kind.__module__.split(".")[0], kind.__name__) in _REDUCES_TO_PARTS
+        for each in [optimizer, *inner]
+        for kind in type(each).__mro__
+    )
+
+
+def replica_ranks(model: Any, dp_group: Any, optimizer: Any = None) -> list[int]:
     """The ranks that hold the same reduced gradients and weights; empty if they are unknown.
 
-    This rank alone if the model is sharded."""
+    This rank alone if the model is sharded, or if the reduction leaves each rank a part."""
     kinds = {kind.__name__ for module in model.modules() for kind in type(module).__mro__}
-    if kinds & {"FullyShardedDataParallel", "FSDPModule"}:
-        return [dist.get_rank()]
+    sharded = kinds & {"FullyShardedDataParallel", "FSDPModule", "ShardedDataParallel"}
+    if sharded or reduces_to_parts(optimizer):
+        return [dist.get_rank()] if dist.is_available() and dist.is_initialized() else []
     replicated = any(kind.__name__ == "DistributedDataParallel" for kind in type(model).__mro__)
     if replicated and hasattr(model, "process_group"):
         return ranks_of(model.process_group)

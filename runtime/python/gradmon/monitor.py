@@ -155,7 +155,9 @@ class Monitor:
         seen.
         """
         if self._steps is None:
-            replicas = replica_ranks(model, dp_group) if self._replicas is None else self._replicas
+            replicas = self._replicas
+            if replicas is None:
+                replicas = replica_ranks(model, dp_group, optimizer)
             if dp_group is not None and shards_its_state(optimizer):
                 _gradmon.warn_once("ignored dp_group: the optimizer's moments differ between ranks")
                 dp_group = None

@@ -28,6 +28,30 @@ TEST_CASE("a coordinator that restarts with its log disturbs no rank") {
   REQUIRE(job.counted_divergence().empty());
 }
 
+TEST_CASE("a coordinator that restarts with its log does not say again that a plan was applied") {
+  SmallJob job(3);
+  job.start_collecting();
+  job.propose(job.plan(true, 5));
+  REQUIRE(job.tick_until([&] { return job.in_force_on_all(2) && job.log.size() == 2; }));
+  const std::vector<std::string> said = job.log;
+  CHECK(said[0].find("ON at step ") == 0);
+  CHECK(said[0].find("(revision 1, ") != std::string::npos);
+  CHECK(said[1].find("(revision 2, ") != std::string::npos);
+  for (int death = 0; death < 2; ++death) {
+    job.kill_coordinator();
+    job.run_ticks(100);
+    job.restart_coordinator(true, nullptr);
+    job.run_ticks(2'000);
+    CHECK(job.log == said);
+  }
+  // A plan that was committed, but applied by no rank before the death, is still to be said.
+  job.propose(job.plan(false));
+  REQUIRE(job.tick_until([&] { return job.committed(3); }));
+  job.restart_coordinator(true, nullptr);
+  REQUIRE(job.tick_until([&] { return job.in_force_on_all(3) && job.log.size() == 3; }));
+  CHECK(job.log[2].find("OFF at step ") == 0);
+}
+
 TEST_CASE("a change that was open when the coordinator died is aborted and retried under a new revision") {
   SmallJob job(3);
   job.start_collecting();

@@ -255,6 +255,38 @@ TEST_CASE("a rank that changes its group leaves the other one, whose steps go wi
   CHECK(comparison.steps_kept() == 1);
 }
 
+TEST_CASE("the summary counts what was compared and names the ranks that were not, and why") {
+  using Lines = std::vector<std::string>;
+  ReplicaComparison comparison(5);
+  const auto tell = [&](int rank, std::uint64_t group, std::int64_t step, Time now) {
+    comparison.on_digests(Rank{rank}, {group, 2, {digest_of(rows_of({{"a", 1}}, step))}}, now);
+  };
+  CHECK(comparison.summary().not_compared == Lines{"ranks 0, 1, 2, 3, 4: no values of replicas so far"});
+  for (const int rank : {0, 1, 2, 3}) tell(rank, rank < 2 ? 7 : 8, 1, Time{0});
+  CHECK(comparison.summary().groups == 2);
+  CHECK(comparison.summary().ranks == 4);
+  CHECK(comparison.summary().comparisons == 2);
+  CHECK(comparison.summary().last_step == 1);
+  CHECK(comparison.summary().not_compared == Lines{"rank 4: no values of replicas so far"});
+  tell(4, 9, 2, Time{0});
+  tell(0, 7, 2, Time{0});
+  tell(1, 7, 2, Time{0});
+  tell(3, 8, 2, Time{0});
+  comparison.tick(ReplicaComparison::kWaitForRanks);
+  CHECK(comparison.summary().groups == 2);
+  CHECK(comparison.summary().comparisons == 3);
+  CHECK(comparison.summary().incomplete == 2);
+  CHECK(comparison.summary().last_step == 2);
+  CHECK(comparison.summary().not_compared ==
+        Lines{"rank 2: no values of replicas at step 2",
+              "rank 3: no other of the 2 ranks with the same values has sent them at step 2",
+              "rank 4: no other of the 2 ranks with the same values has sent them at step 2"});
+  tell(2, 8, 3, Time{20'000});
+  tell(3, 8, 3, Time{20'000});
+  CHECK(comparison.summary().not_compared.size() == 1);
+  CHECK(comparison.summary().last_step == 3);
+}
+
 TEST_CASE("memory stays bounded, whatever the ranks send") {
   Job job;
   for (int step = 0; step < 5'000; ++step) {

@@ -212,6 +212,61 @@ TEST_CASE("a publisher that does not start is named in the warnings, with the al
   CHECK(publisher.warnings().back() == "2 alerts were not published (gradmonctl alerts lists them)");
 }
 
+// A program in place of the publisher: makes the file that it is to listen at, and never reads its input.
+struct DeafProgram {
+  const TemporaryDirectory scratch;
+  const std::filesystem::path path = scratch / "deaf", socket = scratch / "pub.sock";
+  AlertPublisher publisher{{path, socket}};
+  AlertPublisher::Clock::time_point now = AlertPublisher::Clock::time_point{} + std::chrono::hours(1);
+
+  DeafProgram() {
+    write_text(path, "#!/bin/sh\necho >> \"$2.starts\"\n: > \"$2\"\nexec sleep 1000\n");
+    REQUIRE(::chmod(path.c_str(), 0700) == 0);
+  }
+  ~DeafProgram() {
+    write_text(path, "#!/bin/sh\n");  // It ends at once.
+    std::filesystem::remove(socket);
+    pass(AlertPublisher::kRestartAfter);
+  }
+  void pass(std::chrono::seconds time) { publisher.tend(now += time, true); }
+  std::size_t starts() const {
+    std::error_code none;
+    const auto lines = std::filesystem::file_size(scratch / "pub.sock.starts", none);
+    return none ? 0 : lines;
+  }
+  bool has_started(std::size_t times) const {
+    return eventually([&] { return starts() == times && std::filesystem::exists(socket); });
+  }
+};
+
+TEST_CASE("a publisher that takes no alert for ten seconds is started anew") {
+  DeafProgram deaf;
+  deaf.pass(std::chrono::seconds{0});
+  REQUIRE(deaf.has_started(1));
+  for (int i = 0; i < 60; ++i) deaf.pass(std::chrono::seconds{1});
+  CHECK(deaf.starts() == 1);  // Nothing waits.
+  RankAlert alert;
+  alert.message = std::string(1'000, 'm');
+  for (int i = 0; i < 1'000; ++i) deaf.publisher.publish({alert});
+  CHECK_FALSE(deaf.publisher.warnings().empty());
+  for (int i = 0; i < 10; ++i) deaf.pass(std::chrono::seconds{1});
+  CHECK(deaf.starts() == 1);
+  deaf.pass(std::chrono::seconds{1});
+  CHECK(deaf.has_started(2));
+}
+
+TEST_CASE("a publisher whose socket was replaced is started anew") {
+  DeafProgram deaf;
+  deaf.pass(std::chrono::seconds{0});
+  REQUIRE(deaf.has_started(1));
+  deaf.pass(AlertPublisher::kRestartAfter);
+  CHECK(deaf.starts() == 1);
+  write_text(deaf.scratch / "another", "");
+  std::filesystem::rename(deaf.scratch / "another", deaf.socket);
+  deaf.pass(std::chrono::seconds{1});
+  CHECK(deaf.has_started(2));
+}
+
 TEST_CASE("a hub without a publisher's program publishes nothing and says so in no warning") {
   AlertPublisher publisher({{}, "/nowhere"});
   publisher.tend(AlertPublisher::Clock::now(), true);

@@ -33,6 +33,7 @@ Status full_status() {
   status.ranks[1].step_ms = 12.5;
   status.ranks[1].rank = Rank{128};
   status.started = std::numeric_limits<std::int64_t>::min();
+  status.replicas_compared = ReplicasCompared{2, 8, -1, 300, 1, 0, {"rank 3: nothing so far", ""}};
   return status;
 }
 
@@ -59,6 +60,8 @@ TEST_CASE("protoc reads the codec's bytes and writes the same bytes", "[wire]") 
   CHECK(read.ranks(0).targets().unmatched() == 1);
   CHECK(read.ranks(1).step_ms() == 12.5);
   CHECK(read.started() == std::numeric_limits<std::int64_t>::min());
+  CHECK(read.replicas_compared().last_step() == -1);
+  CHECK(read.replicas_compared().not_compared(0) == "rank 3: nothing so far");
   std::string again;
   REQUIRE(read.SerializeToString(&again));
   CHECK(again == bytes);

@@ -396,6 +396,7 @@ TEST_CASE("an entry of the decision log is decoded as it was written") {
     CHECK(gone.by == "tester");
   }
   CHECK(entry_round_trip(WrittenBackEntry{Revision{3}}).revision == Revision{3});
+  CHECK(entry_round_trip(AppliedEntry{Revision{3}}).revision == Revision{3});
   CHECK_FALSE(decode_log_entry(""));
 }
 

@@ -38,6 +38,12 @@ TEST_CASE("folded readings have the numbers of the concatenated tensor") {
   }
 }
 
+TEST_CASE("folded readings count at the time of the first of them") {
+  const Reading first = reading_of(at::randn({4})), last = reading_of(at::randn({4}));
+  REQUIRE(first.read_at < last.read_at);
+  CHECK(folded({Reading{}, first, last}).read_at == first.read_at);
+}
+
 TEST_CASE("a NaN in one of the tensors is not lost in folding") {
   at::Tensor bad = at::randn({4});
   bad[2] = std::numeric_limits<float>::quiet_NaN();
@@ -58,7 +64,8 @@ TEST_CASE("folding nothing gives an empty reading") {
 }
 
 TEST_CASE("one tensor that is not applicable makes the folded reading not applicable") {
-  const Reading all = folded({reading_of(at::randn({4})), reading_of(at::empty({4}, at::TensorOptions(at::kMeta)))});
+  const Reading all =
+      folded({reading_of(at::randn({4})), reading_of(at::empty({4}, at::TensorOptions(at::kMeta)))});
   CHECK(all.stats.outcome == TensorStats::Outcome::not_applicable);
 }
 

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""AnomalyRankDivergence with two ranks and gloo: a flipped bit on one of them, and healthy runs."""
+"""AnomalyRankDivergence with real ranks and gloo: a flipped bit on one of them, and healthy runs."""
 import json
 from pathlib import Path
 from typing import Any
@@ -11,11 +11,40 @@ import torch
 
 STEPS, FLIPPED = 60, 20
 
-SCRIPT = """
+COMMON = """
 import hashlib, json, os, subprocess, sys, time, torch, torch.distributed as dist, gradmon, jobs
 options = json.loads(sys.argv[1])
 dist.init_process_group("gloo")
 rank = dist.get_rank()
+
+def told(command):
+    answer = subprocess.run(
+        [os.environ["GRADMON_BIN"] + "/gradmonctl", command, "--json", "--output-dir", options["out"]],
+        capture_output=True, timeout=60)
+    return json.loads(answer.stdout) if answer.returncode == 0 else {}
+
+def settled():
+    # What the hub says once it has compared the last step and has the alerts, or says why it will not.
+    end = time.monotonic() + 40
+    while True:
+        alerts, status = told("alerts").get("alerts", []), told("status")
+        compared, warnings = status.get("replicas_compared") or {}, status.get("warnings", [])
+        done = compared.get("last_step") == options["steps"] - 1 and len(alerts) >= options["wanted"]
+        if done or any("has no effect" in line for line in warnings) or time.monotonic() > end:
+            return {"alerts": alerts, "compared": compared, "warnings": warnings}
+        time.sleep(0.05)
+
+def answer_of(monitor):
+    answer = settled() if rank == 0 else {}
+    dist.barrier()
+    answer["own"] = [[a.rule, a.step, a.tag_name, a.op, a.message] for a in monitor.alerts()]
+    dist.barrier()
+    monitor.stop()
+    return answer
+"""
+SCRIPT = (
+    COMMON
+    + """
 model = jobs.make_net()
 del model.spare
 model = model.to(getattr(torch, options["dtype"]))
@@ -31,50 +60,95 @@ for step in range(options["steps"]):
     optimizer.zero_grad()
     batch = jobs.batch(step + 100 * rank).to(next(model.parameters()).dtype)
     ddp(batch).pow(2).mean().backward()
-    if step == options["flip"] and rank == 1:
+    if step == options["flip"] and rank == options["flips"]:
         bits = model.fc2.weight.detach().view(torch.int32)
         bits[1, 2] ^= 1 << options["bit"]
     optimizer.step()
 state = b"".join(p.detach().float().numpy().tobytes() for p in model.parameters())
-answers = {}
-if monitor is not None:
-    end = time.monotonic() + 20
-    while options["flip"] >= 0 and options["wanted"] and time.monotonic() < end:
-        told = subprocess.run(
-            [os.environ["GRADMON_BIN"] + "/gradmonctl", "alerts", "--json", "--output-dir", options["out"]],
-            capture_output=True, timeout=60)
-        answers = json.loads(told.stdout) if told.returncode == 0 else {}
-        if len(answers.get("alerts", [])) >= options["wanted"]:
-            break
-        time.sleep(0.05)
-    time.sleep(options["linger"])
-    answers["warnings"] = monitor.status().warnings
-    answers["own"] = [[a.rule, a.step, a.tag_name, a.op, a.message] for a in monitor.alerts()]
-    dist.barrier()
-    monitor.stop()
-answers["state"] = hashlib.sha256(state).hexdigest()
-print(json.dumps(answers))
+answer = answer_of(monitor) if monitor is not None else {}
+answer["state"] = hashlib.sha256(state).hexdigest()
+print(json.dumps(answer))
 dist.barrier()
 """
+)
+# Layers whose values differ between the ranks from the start, marked as a framework marks its own.
+MARKED_SCRIPT = (
+    COMMON
+    + """
+if options["placed"]:
+    from torch.distributed.tensor import Replicate, Shard
+    marks = {"shard": ("placements", (Shard(0),)), "mixed": ("placements", (Replicate(), Shard(0))),
+             "whole": ("placements", (Replicate(),))}
+else:
+    marks = {"expert": ("allreduce", False), "dense": ("allreduce", True), "plain": ("unknown", None),
+             "stage3": ("ds_id", 7)}
+model = jobs.make_net()
+del model.spare
+for name, (mark, value) in marks.items():
+    layer = torch.nn.Linear(2, 2, bias=False)
+    torch.nn.init.constant_(layer.weight, 0.5 + rank)
+    setattr(layer.weight, mark, value)
+    model.add_module(name, layer)
+optimizer = torch.optim.SGD(model.parameters(), lr=0.01)
+monitor = gradmon.Monitor(options["config"], output_dir=options["out"], dynamic=False)
+monitor.watch(model, optimizer, dp_group=dist.group.WORLD)
+for step in range(options["steps"]):
+    optimizer.zero_grad()
+    out = model(jobs.batch(step + 100 * rank))
+    (out.pow(2).mean() + sum(getattr(model, name)(out).sum() for name in marks)).backward()
+    for parameter in model.parameters():
+        dist.all_reduce(parameter.grad)
+    optimizer.step()
+print(json.dumps(answer_of(monitor)))
+dist.barrier()
+"""
+)
+# Each of two ranks reduces the gradients of its own parameters only, and gets the others' weights (ZeRO-2).
+PARTS_SCRIPT = (
+    COMMON
+    + """
+model = jobs.make_net()
+del model.spare
+module, name = options["optimizer"]
+kind = type(name, (torch.optim.SGD,), {"__module__": module})
+optimizer = kind(model.parameters(), lr=0.01)
+monitor = gradmon.Monitor(options["config"], output_dir=options["out"], dynamic=False)
+monitor.watch(model, optimizer, dp_group=dist.group.WORLD)
+for step in range(options["steps"]):
+    optimizer.zero_grad()
+    model(jobs.batch(step + 100 * rank)).pow(2).mean().backward()
+    for i, parameter in enumerate(model.parameters()):
+        dist.reduce(parameter.grad, i % 2)
+    optimizer.step()
+    for i, parameter in enumerate(model.parameters()):
+        dist.broadcast(parameter.detach(), i % 2)
+print(json.dumps(answer_of(monitor)))
+dist.barrier()
+"""
+)
 RULE: "dict[str, Any]" = {"rule_name": "AnomalyRankDivergence"}
 
 
-def train(tmp_path: Path, by: str = "ddp", monitored: bool = True, **options: Any) -> "list[dict[str, Any]]":
+def config_of(tmp_path: Path, rule: "dict[str, Any]") -> str:
     keys = {"wg_distribution": True, "param_distribution": True, "ops": ["norm", "mean"]}
-    config = jobs.write_config(tmp_path, alert={"rules": [options.pop("rule", RULE)], "dump": True}, **keys)
+    return str(jobs.write_config(tmp_path, alert={"rules": [rule], "dump": True}, **keys))
+
+
+def train(tmp_path: Path, by: str = "ddp", monitored: bool = True, **options: Any) -> "list[dict[str, Any]]":
+    config = config_of(tmp_path, options.pop("rule", RULE))
     defaults: "dict[str, Any]" = {
         "steps": STEPS,
         "flip": -1,
+        "flips": 1,  # the rank that flips the bit
         "bit": 27,
         "dtype": "float32",
         "wanted": 0,
-        "linger": 0.0,
     }
     defaults.update(options)
     said = ranks.run(
         tmp_path,
         SCRIPT,
-        config=str(config) if monitored else "",
+        config=config if monitored else "",
         out=str(tmp_path / "out"),
         by=by,
         **defaults,
@@ -100,12 +174,78 @@ def test_a_flipped_bit_raises_an_alert_on_the_rank_that_differs(tmp_path: Path, 
     assert {entry["step"] for entry in dump.values()} == {FLIPPED}
 
 
+def test_of_three_ranks_the_one_that_the_others_outvote_raises_the_alert(tmp_path: Path) -> None:
+    said = train(tmp_path, world=3, flip=FLIPPED, flips=0, wanted=2)
+    alert = said[0]["alerts"][0]
+    assert (alert["rank"], alert["step"]) == (0, FLIPPED)
+    assert "0:module.fc2.weight/rank0/param_origin" in alert["message"]
+    assert "rank 0 has " in alert["message"] and "ranks 1, 2 have " in alert["message"]
+    assert [len(rank["own"]) for rank in said] == [2, 0, 0]
+    assert said[0]["compared"]["ranks"] == 3
+
+
+def diverging(tmp_path: Path, placed: bool, wanted: int) -> "set[str]":
+    """The names of the marked parameters that raise alerts."""
+    out = str(tmp_path / "out")
+    options = {"config": config_of(tmp_path, RULE), "out": out, "steps": 10}
+    said = ranks.run(tmp_path, MARKED_SCRIPT, world=3, placed=placed, wanted=wanted, **options)
+    alerts = json.loads(said[0].splitlines()[-1])["alerts"]
+    assert {(alert["rank"], alert["step"]) for alert in alerts} == {(2, 0)}
+    assert {alert["tag_name"].split("/")[2] for alert in alerts} == {"param_origin", "param_updated"}
+    return {alert["tag_name"].split("/")[0] for alert in alerts}
+
+
+def test_experts_are_not_compared_over_the_data_parallel_group_and_the_others_are(tmp_path: Path) -> None:
+    assert diverging(tmp_path, placed=False, wanted=4) == {"0:dense.weight", "0:plain.weight"}
+
+
+def test_a_parameter_that_is_placed_in_parts_is_not_compared_and_a_replicated_one_is(tmp_path: Path) -> None:
+    if torch.__version__.startswith("1."):
+        pytest.skip("this torch has no torch.distributed.tensor")
+    assert diverging(tmp_path, placed=True, wanted=2) == {"0:whole.weight"}
+
+
+@pytest.mark.parametrize(
+    "module, name, alerts",
+    [
+        ("deepspeed.runtime.zero.stage_1_and_2", "DeepSpeedZeroOptimizer", False),
+        ("megatron.core.optimizer.distrib_optimizer", "DistributedOptimizer", False),
+        ("anything.else", "DistributedOptimizer", True),
+    ],
+)
+def test_ranks_that_each_reduce_a_part_are_not_compared(
+    tmp_path: Path, module: str, name: str, alerts: bool
+) -> None:
+    said = ranks.run(
+        tmp_path,
+        PARTS_SCRIPT,
+        config=config_of(tmp_path, RULE),
+        out=str(tmp_path / "out"),
+        optimizer=[module, name],
+        steps=5,
+        wanted=1 if alerts else 0,
+    )
+    answer = json.loads(said[0].splitlines()[-1])
+    assert bool(answer["alerts"]) == alerts
+    assert alerts or any("AnomalyRankDivergence has no effect" in line for line in answer["warnings"])
+
+
 @pytest.mark.parametrize("by, dtype", [("ddp", "float32"), ("dp_group", "bfloat16")])
 def test_a_healthy_run_raises_nothing_and_trains_the_same_bits(tmp_path: Path, by: str, dtype: str) -> None:
     if dtype == "bfloat16" and torch.__version__.startswith("1."):
         pytest.skip("this torch's Gloo has no bfloat16")
     plain = train(tmp_path, monitored=False, dtype=dtype)
-    watched = train(tmp_path, by, dtype=dtype, linger=3.0)
+    watched = train(tmp_path, by, dtype=dtype)
+    assert watched[0]["compared"] == {
+        "groups": 1,
+        "ranks": 2,
+        "last_step": STEPS - 1,
+        "comparisons": watched[0]["compared"]["comparisons"],
+        "incomplete": 0,
+        "unresolved": 0,
+        "not_compared": [],
+    }
+    assert watched[0]["compared"]["comparisons"] > 2 * STEPS
     assert [rank["own"] for rank in watched] == [[], []]
     assert not (tmp_path / "out" / "anomaly_detected").exists()
     assert {rank["state"] for rank in plain} == {rank["state"] for rank in watched}
@@ -113,7 +253,8 @@ def test_a_healthy_run_raises_nothing_and_trains_the_same_bits(tmp_path: Path, b
 
 def test_a_difference_within_the_threshold_raises_nothing(tmp_path: Path) -> None:
     rule = {**RULE, "args": {"threshold": 0.5}}
-    said = train(tmp_path, flip=FLIPPED, bit=0, linger=3.0, rule=rule)
+    said = train(tmp_path, flip=FLIPPED, bit=0, rule=rule)
+    assert said[0]["compared"]["last_step"] == STEPS - 1
     assert [rank["own"] for rank in said] == [[], []]
 
 

@@ -60,3 +60,47 @@ def test_a_healthy_run_raises_nothing(tmp_path: Path) -> None:
     rules = [{"rule_name": name} for name in ("AnomalyNan", "AnomalySpike", "AnomalyVanish")]
     assert train(tmp_path, 1.0, rules) == []
     assert not (tmp_path / "out" / "anomaly_detected").exists()
+
+
+def note_gradients(model: torch.nn.Module, seen: "list[str]") -> None:
+    """Notes the names of gradients in the order of plain autograd."""
+
+    def note_output(module: torch.nn.Module, _: Any, output: torch.Tensor) -> None:
+        output.register_hook(lambda _: seen.append("fc1.output"))
+
+    model.get_submodule("fc1").register_forward_hook(note_output)
+    for name, parameter in model.named_parameters():
+        parameter.register_hook(lambda _, name=name: seen.append(name))
+
+
+def test_call_id_counts_in_the_order_in_which_values_were_read(tmp_path: Path) -> None:
+    model = jobs.make_net()
+    seen: "list[str]" = []
+    note_gradients(model, seen)
+    optimizer = torch.optim.SGD(model.parameters(), lr=0.01)
+    config = jobs.write_config(
+        tmp_path,
+        ops=["norm"],
+        wg_distribution=True,
+        xy_distribution=True,
+        targets={"fc1": {}, "fc2.weight": {}},
+        alert={"rules": [{"rule_name": "AnomalyNan", "args": {"threshold": 0}}]},
+    )
+    monitor = gradmon.Monitor(config, output_dir=tmp_path / "out", dynamic=False)
+    with monitor.watch(model, optimizer):
+        for step in range(2):
+            del seen[:]
+            optimizer.zero_grad()
+            model(jobs.batch(step)).pow(2).mean().backward()
+            optimizer.step()
+        monitor.stop()
+    calls = {alert.tag_name: alert.call_id for alert in monitor.alerts() if alert.step == 1}
+    assert sorted(calls.values()) == list(range(len(calls)))
+    backward = {
+        "fc2.weight": calls["0:fc2.weight/rank0/acc_grad"],
+        "fc1.output": calls["0:fc1.output:0/rank0/actv_grad"],
+        "fc1.weight": calls["0:fc1.weight/rank0/acc_grad"],
+    }
+    assert sorted(backward, key=lambda name: backward[name]) == [name for name in seen if name in backward]
+    assert calls["0:fc1.input:0/rank0/actv"] == 0
+    assert calls["0:fc1.weight/rank0/post_grad"] > max(backward.values())

@@ -75,7 +75,10 @@ TEST_CASE("a quick run gives every promised figure as a finite number") {
                                        "csv2tb_peak_mib",
                                        "csv2db_peak_mib",
                                        "hubs_simulated",
-                                       "alert_ns_per_value"};
+                                       "alert_ns_per_value",
+                                       "keep_last_ns",
+                                       "divergence_ns",
+                                       "divergence_digest_ns"};
   REQUIRE(names == promised);
 }
 

@@ -45,6 +45,7 @@ inline Status sample_status() {
   status.started = kSampleTime;
   status.output_dir = "/home/me/monitor_output";
   status.alerts_endpoint = "ipc:///run/user/1000/gradmon/launch-1/pub.sock";
+  status.replicas_compared = ReplicasCompared{2, 4, 1202, 24, 0, 0, {}};
   status.config_path = "/home/me/monitor_config.json";
   status.config_sha256 = "e3b0c44298fc1c149afbf4c8996fb92427ae41e4649b934ca495991b7852b855";
   for (int number = 0; number < 4; ++number) status.ranks.push_back(sample_rank(number));
@@ -60,6 +61,8 @@ inline Status troubled_status() {
   status.warnings = {
       "monitor_config.json:7:3: unknown key \"step_intervall\" (did you mean \"step_interval\"?)"};
   status.last_error = LastError{kSampleTime, "cannot write the config file: Read-only file system", 3};
+  status.replicas_compared =
+      ReplicasCompared{1, 3, 1202, 18, 6, 1, {"ranks 2, 3: no values of replicas so far\x1b"}};
   status.ranks[1].state = "waiting";
   status.ranks[1].waited_ms = 1'500;
   status.ranks[1].last_stepped_ms = 90'000;

@@ -21,6 +21,7 @@
 #include <array>
 #include <atomic>
 #include <cerrno>
+#include <climits>
 #include <cstdio>
 #include <cstdlib>
 #include <cstring>
@@ -30,11 +31,11 @@ namespace {
 
 enum class Action { fail, stop, kill };
 
-// "7 EIO", "7+ EIO" (call 7 and all later ones), "fsync:2 ENOSPC", "9 stop", "12 kill"
+// "7 EIO", "7+ EIO" (call 7 and all later ones), "7-9 EIO", "fsync:2 ENOSPC", "9 stop", "12 kill"
 struct Failpoint {
   char name[24] = "";  // `at` counts calls of this name; "": all calls
   long at = 0;
-  bool and_later = false;  // also all later calls
+  long last = 0;  // so do the calls between `at` and this one
   Action action = Action::fail;
   int code = 0;
 };
@@ -42,8 +43,9 @@ struct Failpoint {
 constexpr struct {
   const char* name;
   int code;
-} kCodes[] = {{"EIO", EIO},       {"ENOSPC", ENOSPC}, {"EROFS", EROFS}, {"EMFILE", EMFILE},
-              {"EACCES", EACCES}, {"ESTALE", ESTALE}, {"EINTR", EINTR}, {"EINVAL", EINVAL}};
+} kCodes[] = {{"EIO", EIO},       {"ENOSPC", ENOSPC}, {"EROFS", EROFS},
+              {"EMFILE", EMFILE}, {"EACCES", EACCES}, {"ESTALE", ESTALE},
+              {"EINTR", EINTR},   {"EINVAL", EINVAL}, {"ENOLCK", ENOLCK}};
 
 struct Plan {
   const char* below = std::getenv("GRADMON_FAILPOINT_BELOW");
@@ -74,7 +76,8 @@ struct Plan {
     }
     char* end = nullptr;
     point.at = std::strtol(text, &end, 10);
-    point.and_later = *end == '+';
+    point.last = *end == '+' ? LONG_MAX : point.at;
+    if (*end == '-') point.last = std::strtol(end + 1, &end, 10);
     std::sscanf(space, " %15[^;]", what);
     if (std::strcmp(what, "stop") == 0) point.action = Action::stop;
     if (std::strcmp(what, "kill") == 0) point.action = Action::kill;
@@ -133,7 +136,7 @@ int apply_failpoints(const char* name, const char* path) {
     const Failpoint& point = plan().points[i];
     if (point.name[0] != '\0' && std::strcmp(point.name, name) != 0) continue;
     const long n = point.name[0] != '\0' ? number.of_name : number.of_all;
-    if (n != point.at && !(point.and_later && n > point.at)) continue;
+    if (n < point.at || n > point.last) continue;
     log_call(name, number, path, point.action == Action::fail ? " failed" : " stopped");
     if (point.action == Action::fail) return point.code;
     ::syscall(SYS_kill, ::getpid(), point.action == Action::kill ? SIGKILL : SIGSTOP);

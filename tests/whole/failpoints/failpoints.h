@@ -18,7 +18,8 @@ struct FailpointRun {
   std::map<std::string, std::string> environment;
   std::filesystem::path below;  // absolute; calls on files below it are counted from 1
   // Up to eight, separated by ";": "7 EIO" (the seventh call fails), "7+ EIO" (and all
-  // later ones), "fsync:2 ENOSPC" (the second fsync), "7 stop", "9 kill".
+  // later ones), "7-9 EIO" (the seventh to the ninth), "fsync:2 ENOSPC" (the second fsync), "7 stop", "9
+  // kill".
   std::string points;
   // Appended, one line for each call: "7 fsync:2 /the/path"; then " failed", or " stopped" for stop and kill.
   std::filesystem::path call_log;

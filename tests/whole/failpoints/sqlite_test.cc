@@ -1,8 +1,11 @@
 // SPDX-License-Identifier: Apache-2.0
 // The SQLite sink while its system calls fail, and when it is killed before each of them.
+#include <algorithm>
+#include <chrono>
 #include <cstdio>
 #include <filesystem>
 #include <fstream>
+#include <map>
 
 #include "control/debian_version.h"
 #include "tests/support/scale.h"
@@ -39,6 +42,29 @@ class SqliteRun {
     for (std::string line; std::getline(printed, line);) last_line_ = line;
   }
 
+  // The number of its calls of one name.
+  long calls_of(const std::string& name) const {
+    const auto calls = read_lines(directory_ / "calls");
+    return std::count_if(calls.begin(), calls.end(), [&](const std::string& call) {
+      return call.find(" " + name + ":") != std::string::npos;
+    });
+  }
+  // The line of its output that contains the text; "" if there is none, or more than one.
+  std::string line_with(const std::string& text) const {
+    std::string found;
+    int count = 0;
+    for (const std::string& line : read_lines(directory_ / "printed")) {
+      if (line.find(text) == std::string::npos) continue;
+      found = line;
+      ++count;
+    }
+    return count == 1 ? found : "";
+  }
+  std::uint64_t written() const {
+    std::uint64_t sent = 0;
+    std::uint64_t written = 0;
+    return std::sscanf(last_line_.c_str(), "%lu %lu", &sent, &written) == 2 ? written : 0;
+  }
   std::size_t calls() const { return read_lines(directory_ / "calls").size(); }
   State state() const { return state_; }
   fs::path out() const { return directory_ / "out"; }
@@ -108,6 +134,35 @@ TEST_CASE("every system call of the sink fails from some moment on, and the coun
   for (const char* const journal : {"wal", "rollback"}) {
     fail_each_call(journal, "+ EIO", 142);
     fail_each_call(journal, "+ ENOSPC", 142);
+  }
+}
+
+// SQLite alone takes an error of a lock on shared memory for another process's lock, and tries again for 10
+// s.
+TEST_CASE("locks that fail are named at once, and writing resumes when they work again") {
+  const std::map<std::string, std::string> errors = {
+      {"EIO", "Input/output error"}, {"ENOLCK", "No locks available"}, {"EACCES", "Permission denied"}};
+  for (const char* const journal : {"wal", "rollback"}) {
+    const TemporaryDirectory directory(memory_or_disk());
+    const long locks = SqliteRun(directory.path(), journal, "").calls_of("fcntl64");
+    REQUIRE(locks > 60);
+    for (const auto& [error, text] : errors) {
+      const std::string point = "fcntl64:" + std::to_string(locks / 4);
+      for (const std::string& range : {point + "+ ", point + "-" + std::to_string(locks / 4 + 12) + " "}) {
+        const auto begun = std::chrono::steady_clock::now();
+        const SqliteRun run(directory.path(), journal, range + error);
+        const bool for_good = range.find('+') != std::string::npos;
+        CAPTURE(journal, range, error);
+        CHECK(run.wrong_counts(1) == "");
+        const std::string line = run.line_with("its locks fail: ");
+        CHECK(line.find(run.database().string() + ": ") != std::string::npos);
+        CHECK(line.find("(" + text + ")") != std::string::npos);
+        CHECK(run.written() > 0);
+        CHECK(run.written() < kSteps * kRowsOfStep);
+        CHECK(run.line_with("writing works again; ").empty() == for_good);
+        CHECK(std::chrono::steady_clock::now() - begun < std::chrono::seconds(9));
+      }
+    }
   }
 }
 

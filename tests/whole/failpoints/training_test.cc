@@ -53,14 +53,13 @@ std::size_t rows_below(const fs::path& directory) {
   return rows;
 }
 
-// A sink's error has the text of the system, or SQLite's own. While SQLite's locks fail, the sink waits until
-// the job ends, which reports what is left. Where a directory could not be made, the sink cannot make the one
-// below it.
+// A sink's error has the text of the system, or SQLite's own. Where a directory could not be made, the sink
+// cannot make the one below it.
 bool reports(const std::string& log, int error) {
   const char* const of_system = std::strerror(error);
   for (const char* const text :
        {of_system, "could not be written back: ", "disk I/O error", "database or disk is full",
-        "unable to open database file", "; not written: ", "cannot make "}) {
+        "unable to open database file", "cannot make "}) {
     if (log.find(text) != std::string::npos) return true;
   }
   return false;

@@ -94,3 +94,23 @@ TEST_CASE("an event has the place of its row, counted over all kinds of the step
   CHECK(first.message == alert_message(first));
   CHECK((alerts.events[1].call_id == 2 && alerts.events[1].micro_step == 0));
 }
+
+TEST_CASE("call_id counts the rows of all kinds in the order in which they were read") {
+  NameTable names;
+  names.intern("fc1.weight");
+  std::vector<Record> records;
+  for (std::uint64_t i = 0; i < 4; ++i) records.push_back(plain_record(4, i));
+  records[0].kind = Kind::actv_grad;
+  records[0].read_at = 70;  // after the rows of two other kinds
+  records[1].kind = Kind::grad_unreduced;
+  records[1].read_at = 50;
+  records[2].read_at = 60;
+  records[3].read_at = 70;
+  Findings findings;
+  for (std::size_t i = 0; i < records.size(); ++i)
+    findings.first.push_back({i, 3, "norm", Anomaly::nan, 0.0});
+  const StepAlerts alerts = describe(findings, Step{4}, records, {}, names, {});
+  std::vector<std::uint64_t> call_ids;
+  for (const AlertEvent& event : alerts.events) call_ids.push_back(event.call_id);
+  CHECK(call_ids == std::vector<std::uint64_t>{2, 0, 1, 3});
+}

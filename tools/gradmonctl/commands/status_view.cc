@@ -158,6 +158,19 @@ std::string flight_text(const std::string& rank, const RankStatus& status) {
   return text + '\n';
 }
 
+std::string replicas_text(const ReplicasCompared& compared) {
+  std::string text = "ranks with the same values: ";
+  text += compared.comparisons == 0
+              ? "nothing compared so far"
+              : std::to_string(compared.comparisons) + " comparisons of " + std::to_string(compared.groups) +
+                    (compared.groups == 1 ? " group" : " groups") + " (" + std::to_string(compared.ranks) +
+                    " ranks), the newest at step " + std::to_string(compared.last_step);
+  if (compared.incomplete > 0) text += ", " + std::to_string(compared.incomplete) + " without some ranks";
+  text += '\n';
+  for (const std::string& line : compared.not_compared) text += "not compared: " + printable(line) + '\n';
+  return text;
+}
+
 std::string reason_of(const RankStatus& rank) {
   return rank.error.empty() ? "" : ": " + printable_lines(rank.error, "; ");
 }
@@ -175,6 +188,7 @@ std::string troubles(const Status& status) {
       text += name + " has not stepped for " + span_text(rank.last_stepped_ms) + '\n';
     }
   }
+  if (status.replicas_compared) text += replicas_text(*status.replicas_compared);
   for (const std::string& warning : status.warnings) text += "warning: " + printable(warning) + '\n';
   if (status.last_error) {
     const LastError& error = *status.last_error;
@@ -194,6 +208,16 @@ OrderedJson json_of(const Pending& pending) {
 
 OrderedJson json_of(const LastError& error) {
   return {{"at", time_or_null(error.at)}, {"text", error.text}, {"count", error.count}};
+}
+
+OrderedJson json_of(const ReplicasCompared& compared) {
+  return {{"groups", compared.groups},
+          {"ranks", compared.ranks},
+          {"last_step", step_or_null(compared.last_step)},
+          {"comparisons", compared.comparisons},
+          {"incomplete", compared.incomplete},
+          {"unresolved", compared.unresolved},
+          {"not_compared", compared.not_compared}};
 }
 
 OrderedJson json_of(const RankStatus& rank) {
@@ -274,6 +298,8 @@ std::string status_json(const Status& status, JsonLayout layout) {
       {"config_path", text_or_null(status.config_path)},
       {"config_sha256", text_or_null(status.config_sha256)},
       {"alerts_endpoint", text_or_null(status.alerts_endpoint)},
+      {"replicas_compared",
+       status.replicas_compared ? json_of(*status.replicas_compared) : OrderedJson(nullptr)},
       {"last_error", status.last_error ? json_of(*status.last_error) : OrderedJson(nullptr)},
       {"warnings", status.warnings},
       {"ranks", std::move(ranks)}};

@@ -32,7 +32,10 @@ class LoopMonitor(Monitor):
         if why is not None:
             _gradmon.warn_once(f"nothing is watched: {why}")
             return False
-        self._replicas = replica_ranks(replicating(models[0]), None) if replicas is None else replicas
+        if replicas is None:
+            first = optimizers[0] if optimizers else None
+            replicas = replica_ranks(replicating(models[0]), None, first)
+        self._replicas = replicas
         for model in models:
             for optimizer in optimizers or [None]:
                 self.watch(

@@ -1,5 +1,11 @@
 // SPDX-License-Identifier: Apache-2.0
 // What the lead hub does with the alerts of the ranks.
+#include <filesystem>
+#include <map>
+#include <utility>
+
+#include "control/alerts/replica_rows.h"
+#include "control/hub/service/alert_file.h"
 #include "tests/control/hub/service/served_job.h"
 
 namespace gradmon {
@@ -82,6 +88,113 @@ TEST_CASE("a flood of alerts leaves an answer that fits into one message") {
   const CommandReply reply = job.ask(CommandVerb::alerts);
   CHECK(reply.alerts.size() == AlertHistory::kMostKeptOfARank);
   CHECK(encode(Frame(AddressedReply{"id", reply})).size() < kMaxFrameBytes);
+}
+
+// --- AnomalyRankDivergence: the alert of a rank that has ended ---
+
+ReplicaRows norm_of_weight(double norm) {
+  auto targets = std::make_shared<ReplicaTargets>();
+  targets->emplace_back(0, "fc1.weight");
+  return {Revision{1}, 4, Kind::param_updated, bit_of(Op::norm), std::move(targets), {norm}};
+}
+
+// Two ranks that hold different values and were asked for them.
+struct Diverging {
+  ServedJob job{kOff, 2, 2};
+  std::map<int, ReplicaRequest> requests;
+
+  Diverging() {
+    REQUIRE(knows_ranks(job));
+    for (int rank = 0; rank < 2; ++rank)
+      job.ranks[static_cast<std::size_t>(rank)]->say(
+          ReplicaDigests{9, 2, {digest_of(norm_of_weight(1.5 + rank))}});
+    for (const Envelope& envelope : std::exchange(job.to_ranks, {})) {
+      if (const auto* request = std::get_if<ReplicaRequest>(&envelope.message))
+        requests[envelope.rank.value] = *request;
+    }
+    REQUIRE(requests.size() == 2);
+  }
+  void answer(int rank) {
+    const ReplicaRequest& request = requests.at(rank);
+    job.ranks[static_cast<std::size_t>(rank)]->say(
+        ReplicaValues{request, 9, 1e-6,
+                      rows_in_bucket(norm_of_weight(1.5 + rank), static_cast<std::size_t>(request.bucket))});
+  }
+  void end(int rank, Message by) {
+    job.ranks[static_cast<std::size_t>(rank)]->say(std::move(by));
+    job.ranks[static_cast<std::size_t>(rank)]->ended = true;
+  }
+  // What rank 1 was told to raise.
+  AlertReport told() {
+    for (const Envelope& envelope : std::exchange(job.to_ranks, {})) {
+      if (const auto* report = std::get_if<AlertReport>(&envelope.message)) return *report;
+    }
+    return {};
+  }
+  std::vector<RankAlert> listed() { return job.ask(CommandVerb::alerts).alerts; }
+};
+
+TEST_CASE("the alert of a rank that has left before it was told is raised by the hub") {
+  Diverging diverging;
+  diverging.answer(1);
+  diverging.end(1, Left{Step{8}});
+  diverging.answer(0);
+  REQUIRE(diverging.listed().size() == 1);
+  const RankAlert alert = diverging.listed().front();
+  CHECK(alert.rank == Rank{1});
+  CHECK(alert.rule == "AnomalyRankDivergence");
+  CHECK(alert.tag_name == "0:fc1.weight/rank1/param_updated");
+  CHECK(diverging.job.published.size() == 1);
+  CHECK(diverging.job.status().ranks[1].listed_alerts == 1);
+  const auto saved = diverging.job.output / ".gradmon" / "epoch" / "alerts.jsonl";
+  REQUIRE(diverging.job.until([&] { return std::filesystem::exists(saved); }));
+  REQUIRE(diverging.job.until([&] { return !read_alerts(saved).empty(); }));
+  CHECK(read_alerts(saved).front().process_id == "process 1");
+}
+
+TEST_CASE("the alert of a rank whose process ends before it has reported it is raised by the hub, once") {
+  Diverging diverging;
+  diverging.answer(1);
+  diverging.answer(0);
+  CHECK(diverging.told().alerts.size() == 1);
+  diverging.job.turns(Ticks{2'000});
+  CHECK(diverging.listed().empty());
+  diverging.end(1, Disconnected{});
+  REQUIRE(diverging.job.until([&] { return diverging.job.published.size() == 1; }));
+  diverging.job.turns(Ticks{2'000});
+  CHECK(diverging.listed().size() == 1);
+}
+
+TEST_CASE("an alert that the rank has reported itself is listed once when the rank ends") {
+  Diverging diverging;
+  diverging.answer(1);
+  diverging.answer(0);
+  const AlertReport told = diverging.told();
+  REQUIRE(told.alerts.size() == 1);
+  diverging.job.ranks[1]->raise(told);
+  CHECK(diverging.listed().size() == 1);
+  diverging.end(1, Disconnected{});
+  diverging.job.turns(Ticks{2'000});
+  CHECK(diverging.listed().size() == 1);
+}
+
+TEST_CASE("the status says what was compared, and that nothing was where the rule is on") {
+  ServedJob without(kOn, 2, 2);
+  REQUIRE(without.until_state("on"));
+  CHECK_FALSE(without.status().replicas_compared);
+  ServedJob job(R"({"dynamic_on": true, "alert": {"rules": [{"rule_name": "AnomalyRankDivergence"}]}})", 2,
+                2);
+  REQUIRE(job.until_state("on"));
+  job.turns(Ticks{100});
+  REQUIRE(job.status().replicas_compared);
+  CHECK(job.status().replicas_compared->comparisons == 0);
+  CHECK(job.status().replicas_compared->not_compared ==
+        std::vector<std::string>{"ranks 0, 1: no values of replicas so far"});
+  for (const auto& rank : job.ranks) rank->say(ReplicaDigests{9, 2, {digest_of(norm_of_weight(1.5))}});
+  CHECK(job.status().replicas_compared->comparisons == 1);
+  CHECK(job.status().replicas_compared->ranks == 2);
+  CHECK(job.status().replicas_compared->last_step == 4);
+  CHECK(job.status().replicas_compared->not_compared.empty());
 }
 
 }  // namespace

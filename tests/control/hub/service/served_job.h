@@ -33,6 +33,7 @@ class SimulatedRank {
   std::vector<std::int64_t> collected;
   std::map<std::int64_t, std::string> config_of;  // of each collected step, the config in force
   bool trainer_hangs = false;                     // the trainer does not end its current step
+  bool ended = false;                             // its process is gone
 
   void start(Ticks now) {
     gate_.hold(Step{1}, Ticks{2'000});
@@ -40,6 +41,7 @@ class SimulatedRank {
     perform(member_.start(now));
   }
   void turn(Ticks now) {
+    if (ended) return;
     perform(member_.tick(now));
     if (!trainer_hangs) step(now);
     perform(member_.applied());
@@ -54,6 +56,7 @@ class SimulatedRank {
     raised_ += report.alerts.size() + report.left_out;
     perform(Message(report));
   }
+  void say(Message message) { perform(std::move(message)); }
   void hear(const Envelope& envelope, Ticks now) { perform(member_.on_envelope(envelope, now)); }
 
  private:

@@ -1,0 +1,40 @@
+// SPDX-License-Identifier: Apache-2.0
+#pragma once
+
+#include <cstddef>
+#include <deque>
+#include <functional>
+#include <string>
+#include <vector>
+
+#include "control/alerts/alert_report.h"
+#include "control/step.h"
+
+namespace gradmon {
+
+// The alerts that the lead hub has told ranks to raise (AnomalyRankDivergence), until the rank has reported
+// them. If a rank's process ends before, they are the hub's to raise. Bounded: of more alerts, the oldest are
+// forgotten. Pure; one thread.
+class UnraisedAlerts {
+ public:
+  static constexpr std::size_t kMostKept = 256;
+
+  struct Told {
+    Rank rank;
+    std::string process_id;  // of the process that is to raise it
+    RankAlert alert;
+  };
+
+  // The alerts of a report that the process was told to raise.
+  void tell(Rank rank, const std::string& process_id, AlertReport report);
+  // A report of the process: it has raised these alerts. Returns it without the alerts of take_orphans().
+  AlertReport raised(Rank rank, const std::string& process_id, AlertReport report);
+  // Removes and returns the alerts of processes that have ended.
+  std::vector<Told> take_orphans(const std::function<bool(Rank, const std::string& process_id)>& has_ended);
+
+ private:
+  std::deque<Told> unraised_;  // the newest last
+  std::deque<Told> orphans_;   // those taken; a rank that was silent may report them late
+};
+
+}  // namespace gradmon
