@@ -24,7 +24,9 @@ SignAgreementProbe::Agreement SignAgreementProbe::agreement_of(std::size_t index
   const auto momentum = update.state ? update.state->of(parameter).first_moment : std::nullopt;
   if (!momentum) return {Outcome::keeps_none, {}};
   if (!momentum->defined() || parameter.numel() == 0) return {};
-  const auto share = sign_agreement(gradient, *momentum);
+  const at::Tensor part = watched_[index].part_of(gradient);
+  if (part.defined() && part.numel() == 0) return {};  // another rank holds all of it
+  const auto share = sign_agreement(part, watched_[index].part_of(*momentum));
   if (!share) return {Outcome::not_comparable, {}};
   return {Outcome::measured, *share};
 }

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Runs a script in two ranks with gloo."""
+"""Runs a script in two or more ranks with gloo."""
 import json
 import os
 import select
@@ -40,18 +40,18 @@ def run_each(script: str, argument: str, environments: "list[dict[str, str]]") -
         return [path.read_text() for path in out]
 
 
-def run(tmp_path: Path, script: str, **options: object) -> "list[str]":
+def run(tmp_path: Path, script: str, world: int = 2, **options: object) -> "list[str]":
     """Returns each rank's standard output. The script gets `options` as JSON in sys.argv[1]."""
     env = {
         **os.environ,
-        "WORLD_SIZE": "2",
+        "WORLD_SIZE": str(world),
         "MASTER_ADDR": "127.0.0.1",
         "MASTER_PORT": str(free_port()),
         "USE_LIBUV": "0",
         "GRADMON_RUN_ID": tmp_path.name,
         "OMP_NUM_THREADS": "1",
     }
-    return run_each(script, json.dumps(options), [{**env, "RANK": str(rank)} for rank in range(2)])
+    return run_each(script, json.dumps(options), [{**env, "RANK": str(rank)} for rank in range(world)])
 
 
 def _answer(job: str) -> "Optional[list[int]]":
