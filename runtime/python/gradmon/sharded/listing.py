@@ -1,6 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
 """Lists a model's parameters as the program names them and the optimizer holds them."""
-from typing import Any, NamedTuple, Optional
+import functools
+from typing import Any, Callable, Iterator, NamedTuple, Optional
 
 import torch
 
@@ -35,7 +36,7 @@ def parameters_of(model: torch.nn.Module) -> "list[tuple[str, torch.Tensor]]":
     """The model's parameters by name, as the optimizer holds them."""
     if not has_units(model):
         return list(model.named_parameters())
-    return [(one.name, one.tensor) for one in _Parameters(model).all()]
+    return [(name, tensor) for name, tensor, _ in _Parameters(model).each()]
 
 
 class _Parameters:
@@ -55,7 +56,11 @@ class _Parameters:
 
     def all(self) -> "list[Listed]":
         """Each parameter once, under its first name, in the order of the modules."""
-        found: "list[Listed]" = []
+        return [Listed(name, tensor, sharding()) for name, tensor, sharding in self.each()]
+
+    def each(self) -> "Iterator[tuple[str, torch.Tensor, Callable[[], Optional[Sharding]]]]":
+        """As all(); how a parameter is spread is found out by a call, because that takes longer."""
+        flat = dict(self._flat)
         seen = set(self._flat_ids)
         for group in self._flat.values():
             seen.update(id(one.tensor) for one in group)
@@ -68,9 +73,9 @@ class _Parameters:
                     continue
                 seen.add(id(tensor))
                 full = f"{name}.{own}" if name else own
-                found.append(Listed(full, tensor, self._sharding_of(module, own, tensor)))
-            found += self._flat.pop(_unwrapped(name), [])
-        return found
+                yield full, tensor, functools.partial(self._sharding_of, module, own, tensor)
+            for one in flat.pop(_unwrapped(name), []):
+                yield one.name, one.tensor, functools.partial(_sharding_in, one)
 
     def _sharding_of(self, module: Any, own: str, tensor: Any) -> "Optional[Sharding]":
         if not is_kind(tensor, "DTensor"):
@@ -78,6 +83,10 @@ class _Parameters:
         of_fsdp2 = self._fsdp2.sharding_of(module, own)
         self.tensor_parallel = self.tensor_parallel or of_fsdp2 is None
         return (of_fsdp2 or Sharding(unit=0))._replace(scope=text_of(tensor._spec))
+
+
+def _sharding_in(listed: Listed) -> "Optional[Sharding]":
+    return listed.sharding
 
 
 def _unwrapped(name: str) -> str:

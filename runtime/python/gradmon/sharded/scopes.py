@@ -3,8 +3,6 @@
 import json
 from typing import Any
 
-import torch
-
 WHOLE = json.dumps({"scope": "whole"})
 REPLICA = json.dumps({"scope": "replica"})
 LOCAL = json.dumps({"scope": "local"})
@@ -51,17 +49,16 @@ def _scope_of(mesh: Any, placements: "tuple[Any, ...]", shape: "list[int]") -> "
 def _ranks(numbers: Any) -> "list[int]":
     """First rank of the mesh and the distance to the next rank in each of its dimensions; or all ranks,
     if the distances differ."""
-    first = int(numbers.flatten()[0])
-    strides = [
-        int(numbers.select(dim, 1).flatten()[0]) - first if size > 1 else 0
-        for dim, size in enumerate(numbers.shape)
-    ]
-    expected = torch.tensor(first)
-    for stride, size in zip(strides, numbers.shape):
-        expected = expected.unsqueeze(-1) + stride * torch.arange(size)
-    if torch.equal(expected, numbers.cpu().to(expected.dtype)):
-        return [first, *strides]
-    return [int(number) for number in numbers.flatten()]
+    ranks: "list[int]" = numbers.flatten().tolist()
+    strides = []
+    expected = ranks[:1]
+    inner = len(ranks)
+    for size in numbers.shape:
+        inner //= size
+        stride = ranks[inner] - ranks[0] if size > 1 else 0
+        strides.append(stride)
+        expected = [first + stride * number for first in expected for number in range(size)]
+    return [ranks[0], *strides] if expected == ranks else ranks
 
 
 def _box(mesh: Any, placements: "tuple[Any, ...]", shape: "list[int]") -> "dict[str, list[int]]":
