@@ -30,7 +30,8 @@ std::vector<WatchedTensor> select(const WatchedModel& model, const std::vector<s
   for (const std::size_t i : written_parameters(model, matched)) {
     const WatchedParameter& parameter = model.parameters[i];
     watched.push_back({parameter.tensor, names[i], stream.target_id(parameter.vpp_stage, names[i]), i,
-                       parameter.author == RowAuthor::this_rank_unreduced_only, parameter.main_gradient});
+                       parameter.author == RowAuthor::this_rank_unreduced_only, parameter.main_gradient,
+                       parameter.sharding, parameter.hook_first});
   }
   return watched;
 }
@@ -61,8 +62,8 @@ class ParameterIndices {
     if (optimizer_parameters.empty()) return all_;
     std::vector<std::size_t> found;
     for (const at::Tensor& parameter : optimizer_parameters) {
-      const auto index = indices_.find(parameter.unsafeGetTensorImpl());
-      if (index != indices_.end()) found.push_back(index->second);
+      const auto [begin, end] = indices_.equal_range(parameter.unsafeGetTensorImpl());
+      for (auto index = begin; index != end; ++index) found.push_back(index->second);
     }
     std::sort(found.begin(), found.end());
     found.erase(std::unique(found.begin(), found.end()), found.end());
@@ -70,8 +71,8 @@ class ParameterIndices {
   }
 
   const std::vector<WatchedTensor>& watched_;
-  std::vector<std::size_t> all_;  // ascending
-  std::unordered_map<const void*, std::size_t> indices_;
+  std::vector<std::size_t> all_;                               // ascending
+  std::unordered_multimap<const void*, std::size_t> indices_;  // FSDP1 keeps several in one tensor
 };
 
 }  // namespace
@@ -113,6 +114,10 @@ class HookSet::Attached {
 
   void release_hooks() noexcept {
     for (const auto& probe : probes_) probe->release_hooks();
+  }
+
+  void gathered(const void* unit) {
+    for (const auto& probe : probes_) probe->gathered(unit);
   }
 
   void detach() noexcept {
@@ -205,6 +210,11 @@ void HookSet::begin_step(Step step, Collect collect) noexcept {
   if (fuse_.tripped()) return attached_->detach();
   if (collect == Collect::no) return attached_->release_hooks();
   fuse_.guard("", [&] { attached_->begin_step(step); });
+}
+
+void HookSet::gathered(const void* unit) noexcept {
+  if (!attached_ || !attached_->collecting() || fuse_.tripped()) return;
+  fuse_.guard("", [&] { attached_->gathered(unit); });
 }
 
 void HookSet::before_update(const std::vector<at::Tensor>& optimizer_parameters,

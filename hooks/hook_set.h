@@ -54,6 +54,9 @@ class HookSet {
   // Begins a step. With Collect::no the other calls return at once, and a hook body costs one load.
   enum class Collect : bool { no, yes };
   void begin_step(Step step, Collect collect) noexcept;
+  // The parameters of an FSDP unit (ParameterSharding::unit) have just been gathered for a forward. On the
+  // thread that runs the forward, without the GIL.
+  void gathered(const void* unit) noexcept;
   // Before and after an optimizer's step, with the optimizer's parameters (empty: all watched parameters)
   // and its state (null: unknown). Any number of times per step.
   void before_update(const std::vector<at::Tensor>& optimizer_parameters,

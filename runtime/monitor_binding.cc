@@ -52,6 +52,10 @@ bool MonitorBinding::collecting() const noexcept {
   return monitor_.session_ && monitor_.session_->collecting();
 }
 
+void MonitorBinding::gathered(const void* unit) noexcept {
+  if (collecting()) monitor_.session_->gathered(unit);
+}
+
 void MonitorBinding::before_update(const std::vector<at::Tensor>& parameters,
                                    const OptimizerState& state) noexcept {
   if (collecting() && !parameters.empty()) monitor_.session_->before_update(parameters, state);

@@ -10,9 +10,9 @@
 #include <vector>
 
 #include "gradmon/monitor.h"
+#include "hooks/names/watched_model.h"
 #include "hooks/observe/call_site.h"
 #include "hooks/rows/optimizer_state.h"
-#include "hooks/names/watched_model.h"
 
 namespace gradmon {
 
@@ -49,6 +49,9 @@ class MonitorBinding {
   void note_warnings(std::vector<std::string> warnings) noexcept;
   // Whether this step is collected. If it is not, before_update() and after_update() do nothing.
   bool collecting() const noexcept;
+  // An FSDP unit (ParameterSharding::unit) has just gathered its parameters for a forward. On the thread that
+  // runs it, without the GIL.
+  void gathered(const void* unit) noexcept;
   // Call them just before and just after an optimizer's step, with its parameters and, before it, its
   // state. With no parameters they do nothing.
   void before_update(const std::vector<at::Tensor>& parameters, const OptimizerState& state) noexcept;

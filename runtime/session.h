@@ -62,6 +62,7 @@ class Monitor::Session {
   bool collecting() const noexcept {
     return !inactive() && collection_ && (collection_->collecting() || collection_->recording());
   }
+  void gathered(const void* unit) noexcept { collection_->gathered(unit); }
   void before_update(const std::vector<at::Tensor>& parameters, const OptimizerState& state) noexcept {
     collection_->before_update(parameters, &state);
   }

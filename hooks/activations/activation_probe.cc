@@ -7,8 +7,8 @@
 #include <utility>
 
 #include "control/log.h"
-#include "hooks/rows/record_names.h"
 #include "hooks/names/target_names.h"
+#include "hooks/rows/record_names.h"
 
 namespace gradmon {
 namespace {
@@ -35,6 +35,8 @@ ActivationProbe::ActivationProbe(const HookSettings& settings, const WatchedMode
   auto choices = activation_choices(settings_, selection_, names);
   for (std::size_t i = 0; i < names.size(); ++i)
     targets_.push_back({recorded[i], names[i].vpp_stage, std::move(choices[i])});
+  for (const WatchedModule& module : model.modules)
+    if (module.scope) plain_scope_ = module.scope;
 }
 
 ActivationProbe::~ActivationProbe() { disarm(); }
@@ -52,8 +54,9 @@ void ActivationProbe::disarm() noexcept {
 
 void ActivationProbe::write_rows(RowWriter& rows) {
   std::uint64_t sequence = 0;
-  for (const ActivationRows::Row& row : rows_->take_rows()) {
+  for (ActivationRows::Row& row : rows_->take_rows()) {
     const RowKey key{row.kind, stream_.target_id(row.vpp_stage, row.name), sequence++, row.micro_step};
+    if (!row.reading.scope) row.reading.scope = plain_scope_;
     rows.write(key, row.reading, row.name);
   }
   for (const auto& [name, why] : rows_->take_not_applicable()) rows.count_not_applicable(name, why);
@@ -155,9 +158,10 @@ void ActivationProbe::watch_outputs(const Target& target, const ForwardVisit& vi
 }
 
 TensorGradients::Body ActivationProbe::body(ActivationRows::Row row) const {
-  return [rows = std::weak_ptr<ActivationRows>(rows_), step = rows_->step(),
-          row = std::move(row)](const at::Tensor& gradient) {
-    if (const auto alive = rows.lock()) alive->enter(step, row.name, [&] { alive->add(row, gradient); });
+  return [rows = std::weak_ptr<ActivationRows>(rows_), step = rows_->step(), row = std::move(row)](
+             const at::Tensor& gradient, const ScopeText& scope) {
+    if (const auto alive = rows.lock())
+      alive->enter(step, row.name, [&] { alive->add(row, gradient, scope); });
   };
 }
 

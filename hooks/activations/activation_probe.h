@@ -86,6 +86,7 @@ class ActivationProbe : public Probe, public ForwardListener {
   const TargetSelection selection_;
   RecordStream& stream_;
   std::vector<Target> targets_;  // by module
+  ScopeText plain_scope_;        // of tensors that are no DTensors
 
   // Own synchronisation.
   const std::shared_ptr<ActivationRows> rows_;  // hooks hold it weakly

@@ -19,8 +19,9 @@ std::vector<ActivationRows::Row> ActivationRows::take_rows() {
   return std::exchange(rows_, {});
 }
 
-void ActivationRows::add(Row row, const at::Tensor& tensor) {
+void ActivationRows::add(Row row, const at::Tensor& tensor, const ScopeText& scope) {
   row.reading = cache_.read(tensor, row.micro_step, row.name, fuse_);
+  if (scope) row.reading.scope = scope;
   keep(std::move(row));
 }
 

@@ -47,7 +47,8 @@ class ActivationRows {
   // Reads the tensor, unless it was read before, and adds the row. Call it within enter() or a forward
   // listener. A gradient replaces an earlier one of the same name and micro step: several passes went
   // through the graph, or a recomputation has hooked the same tensor.
-  void add(Row row, const at::Tensor& tensor);
+  // `scope`: what the tensor is of, if it does not say so itself.
+  void add(Row row, const at::Tensor& tensor, const ScopeText& scope = {});
   // Notes that this row will be missing, and why.
   void note_not_applicable(const std::string& name, const std::string& why);
   std::map<std::string, std::string> take_not_applicable();  // name to reason; empties the list

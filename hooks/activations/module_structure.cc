@@ -215,8 +215,8 @@ void ModuleStructure::after_forward(const ForwardVisit& visit, const ForwardTens
   const auto inputs = calls_.end(visit);
   if (!inputs || !requires_gradient(outputs)) return;
   const auto body = [&](bool of_output, const std::string& key) {
-    return [weak = std::weak_ptr<Seen>(seen_), module = visit.module, of_output,
-            key](const at::Tensor& gradient) {
+    return [weak = std::weak_ptr<Seen>(seen_), module = visit.module, of_output, key](
+               const at::Tensor& gradient, const ScopeText&) {
       if (const auto seen = weak.lock()) seen->gradient(module, of_output, key, gradient);
     };
   };

@@ -3,6 +3,7 @@
 
 #include <utility>
 
+#include "hooks/rows/wrapper_tensor.h"
 #include "hooks/stats/readable.h"
 
 namespace gradmon {
@@ -27,6 +28,21 @@ std::optional<ReadingCache::Key> ReadingCache::key_of(const at::Tensor& tensor, 
 
 Reading ReadingCache::read(const at::Tensor& tensor, int micro_step, const std::string& name,
                            HookFuse& fuse) {
+  if (!is_wrapper(tensor)) return read_plain(tensor, micro_step, name, fuse);
+  Unwrapped inner;
+  fuse.guard(name, [&] { inner = unwrapped(tensor); });
+  if (!inner.tensor.defined()) {
+    Reading none;
+    none.mark_not_applicable(std::move(inner.why));
+    return none;
+  }
+  Reading reading = read_plain(inner.tensor, micro_step, name, fuse);
+  reading.scope = std::move(inner.scope);
+  return reading;
+}
+
+Reading ReadingCache::read_plain(const at::Tensor& tensor, int micro_step, const std::string& name,
+                                 HookFuse& fuse) {
   const auto key = key_of(tensor, micro_step);
   const auto calls = [&] { return communication_ ? communication_->calls() : 0; };
   const std::uint64_t calls_before = calls();

@@ -47,6 +47,7 @@ class ReadingCache {
     c10::weak_intrusive_ptr<c10::StorageImpl> storage;
     Reading reading;
   };
+  Reading read_plain(const at::Tensor& tensor, int micro_step, const std::string& name, HookFuse& fuse);
   static std::optional<Key> key_of(const at::Tensor& tensor, int micro_step);
 
   const double eps_;

@@ -1,6 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "hooks/gradients/gradient_hooks.h"
 
+#include <ATen/TensorOperators.h>
+#include <c10/core/GradMode.h>
 #include <torch/csrc/autograd/function.h>
 #include <torch/csrc/autograd/function_hook.h>
 #include <torch/csrc/autograd/graph_task.h>
@@ -15,6 +17,7 @@
 #include "hooks/gradients/gradient_mark.h"
 #include "hooks/observe/compiled_autograd.h"
 #include "hooks/observe/graph_node.h"
+#include "hooks/rows/wrapper_tensor.h"
 
 namespace gradmon {
 namespace {
@@ -64,7 +67,9 @@ class GradientHooks::Slot {
   Slot& operator=(const Slot&) = delete;
 
   void refresh() {
+    if (gathers()) return detach();  // gathered() attaches again.
     const at::Tensor& parameter = watched_.tensor;
+    if (be_first()) return;
     if (accumulator_ && !fits(*accumulator_, parameter)) detach();
     // A frozen parameter keeps its accumulator, which receives the gradients once it is unfrozen.
     if (!parameter.requires_grad()) return;
@@ -76,12 +81,25 @@ class GradientHooks::Slot {
   }
 
   void release_hooks() noexcept {
-    if (watched_.tensor.requires_grad()) detach();
+    if (gathers() || watched_.tensor.requires_grad()) detach();
+  }
+
+  bool is_of(const void* unit) const { return gathers() && watched_.sharding->unit == unit; }
+
+  void gathered() {
+    const at::Tensor leaf = watched_.sharding->unsharded().tensor;
+    if (!leaf.defined() || !leaf.is_leaf() || !leaf.requires_grad() || leaf.numel() == 0) return;
+    auto accumulator = torch::autograd::impl::grad_accumulator(leaf);
+    const std::lock_guard lock(mutex_);
+    if (accumulator == accumulator_) return;
+    detach();
+    leaf_ = leaf;
+    attach(std::move(accumulator));
   }
 
   void begin_step() {
     const std::lock_guard lock(mutex_);
-    delivered_ = moved_to_main_ = left_unread_ = false;
+    delivered_ = moved_to_main_ = left_unread_ = has_non_zeros_ = false;
     postponed_.reset();
     used_count_.reset();
     delivery_count_ = 0;
@@ -90,10 +108,11 @@ class GradientHooks::Slot {
 
   bool took_part() {
     const std::lock_guard lock(mutex_);
-    if (delivered_) return true;
+    if (delivered_ && !in_flat_tensor()) return true;
+    if (has_non_zeros_) return true;
     const auto now = GradientMark::of(watched_.tensor);
     if (!now || (before_ && *before_ == *now)) return false;
-    const auto stats = tensor_stats(watched_.tensor.grad(), hooks_.settings_.eps);
+    const auto stats = tensor_stats(watched_.part_of(watched_.tensor.grad()), hooks_.settings_.eps);
     if (!stats || !all_zeros(*stats)) return true;
     before_ = now;
     return false;
@@ -116,10 +135,10 @@ class GradientHooks::Slot {
 
   // Makes a postponed reading now, unless this pass will deliver to the parameter.
   void read_postponed() {
-    const MainGradient main = main_gradient();
+    const Elsewhere elsewhere = gradient_elsewhere();
     const std::lock_guard lock(mutex_);
     if (!postponed_ || reaches(accumulator_)) return;
-    if (*postponed_ == GradientMark::of(watched_.tensor)) return read_accumulated(main);
+    if (gathers() || *postponed_ == GradientMark::of(leaf())) return read_accumulated(elsewhere);
     postponed_.reset();
     accumulated().reading.mark_not_applicable("the program changed the gradient between micro batches");
   }
@@ -140,6 +159,31 @@ class GradientHooks::Slot {
   }
 
  private:
+  // Where else than in `grad` the gradient is.
+  struct Elsewhere {
+    MainGradient main;
+    at::Tensor accumulated;  // UnshardedParameter::accumulated
+  };
+
+  // Whether forward uses another tensor than the one that the optimizer holds.
+  bool gathers() const { return watched_.sharding && watched_.sharding->unsharded; }
+  // The accumulator of a flat tensor fires for all parameters in it. One that took no part has zeros there.
+  bool in_flat_tensor() const { return watched_.sharding && watched_.sharding->unsharded_run; }
+  // The tensor that backward accumulates into.
+  const at::Tensor& leaf() const { return leaf_.defined() ? leaf_ : watched_.tensor; }
+
+  // Other code's post-accumulate hooks may reduce the gradient, and run before any post-hook of the
+  // accumulator. So ours then has to be one, too.
+  bool be_first() {
+    if (take_off_first_) return true;
+    if (!watched_.hook_first || watched_.main_gradient || !watched_.tensor.requires_grad()) return false;
+    auto take_off = watched_.hook_first([this] { delivered({watched_.tensor.grad()}); });
+    if (!take_off) return false;
+    detach();
+    take_off_first_ = std::move(take_off);
+    return true;
+  }
+
   void attach(NodePointer accumulator) {
     accumulator_ = std::move(accumulator);
     key_ = accumulator_->add_post_hook(
@@ -150,30 +194,35 @@ class GradientHooks::Slot {
   }
 
   void detach() noexcept {
+    if (take_off_first_) std::exchange(take_off_first_, nullptr)();
     if (!accumulator_) return;
     accumulator_->del_post_hook(key_);
     accumulator_.reset();
+    leaf_.reset();
   }
 
   void delivered(const variable_list& inputs) noexcept {
     if (!armed() || hooks_.fuse_.tripped() || inputs.empty()) return;
     hooks_.fuse_.guard(watched_.name, [&] {
-      const MainGradient main = main_gradient();
-      if (!inputs[0].defined() && !main.fused_accumulation) return;  // no gradient was delivered
+      const Elsewhere elsewhere = gradient_elsewhere();
+      if (!inputs[0].defined() && !elsewhere.main.fused_accumulation) return;  // no gradient was delivered
       switch (hooks_.settings_.reads) {
         case GradientReads::nothing:
           return run_if_armed([&] { delivered_ = true; });
         case GradientReads::last_of_step:
-          return read_or_postpone(main);
+          return read_or_postpone(elsewhere);
         case GradientReads::each_micro_batch:
-          return run_if_armed([&] { read_micro_batch(inputs, main); });
+          return run_if_armed([&] { read_micro_batch(inputs, elsewhere); });
       }
     });
   }
 
   // Never call it with mutex_ held: it may wait for the GIL, whose holder may wait for mutex_.
-  MainGradient main_gradient() const {
-    return watched_.main_gradient ? watched_.main_gradient() : MainGradient{};
+  Elsewhere gradient_elsewhere() const {
+    Elsewhere elsewhere;
+    if (watched_.main_gradient) elsewhere.main = watched_.main_gradient();
+    if (gathers()) elsewhere.accumulated = watched_.sharding->unsharded().accumulated;
+    return elsewhere;
   }
 
   bool armed() const { return hooks_.armed_.load(std::memory_order_acquire); }
@@ -185,35 +234,35 @@ class GradientHooks::Slot {
     if (armed()) body();
   }
 
-  void read_or_postpone(const MainGradient& main) {
-    if (hooks_.settings_.micro_batches == 1) return run_if_armed([&] { read_accumulated(main); });
+  void read_or_postpone(const Elsewhere& elsewhere) {
+    if (hooks_.settings_.micro_batches == 1) return run_if_armed([&] { read_accumulated(elsewhere); });
     const MicroBatches::Place place = hooks_.micro_batches_.enter();
     const std::lock_guard others(hooks_.mutex_);
     if (place.begins && place.index + 1 == hooks_.settings_.micro_batches)
       hooks_.begin_last_micro_batch(*this);
-    run_if_armed([&] { hooks_.skips(place.index) ? postpone() : read_accumulated(main); });
+    run_if_armed([&] { hooks_.skips(place.index) ? postpone() : read_accumulated(elsewhere); });
   }
 
   void postpone() {
     detect_moved_gradient();
     accumulated().reading.has_value = false;
-    postponed_.emplace(GradientMark::of(watched_.tensor));
+    postponed_.emplace(GradientMark::of(leaf()));
   }
 
-  void read_accumulated(const MainGradient& main) {
+  void read_accumulated(const Elsewhere& elsewhere) {
     detect_moved_gradient();
     postponed_.reset();
-    read(accumulated(), main);
+    read(accumulated(), elsewhere);
   }
 
-  void read_micro_batch(const variable_list& inputs, const MainGradient& main) {
+  void read_micro_batch(const variable_list& inputs, const Elsewhere& elsewhere) {
     const int micro_step = hooks_.micro_batches_.enter().index;
     if (delivery_count_ > used() && deliveries_[delivery_count_ - 1].micro_step == micro_step) {
       hooks_.repeated_.fetch_add(1, std::memory_order_relaxed);
-      return read(deliveries_[delivery_count_ - 1], main);
+      return read(deliveries_[delivery_count_ - 1], elsewhere);
     }
     GradientDelivery& delivery = next(micro_step);
-    if (main.fused_accumulation)
+    if (elsewhere.main.fused_accumulation)
       return delivery.reading.mark_not_applicable(
           "a fused kernel adds each micro batch to main_grad directly, so the gradient of one micro batch "
           "cannot be read");
@@ -224,14 +273,16 @@ class GradientHooks::Slot {
   // program has added it to the main gradient in between.
   void detect_moved_gradient() {
     if (!watched_.main_gradient) return;
-    const auto now = GradientMark::of(watched_.tensor);
+    const auto now = GradientMark::of(leaf());
     if (delivered_ && last_mark_ && !(now && now->same_gradient(*last_mark_))) moved_to_main_ = true;
     last_mark_ = now;
   }
 
   // A hook that adds the gradient to the main gradient has already released it here.
-  void read(GradientDelivery& delivery, const MainGradient& main) {
-    const at::Tensor& own = watched_.tensor.grad();
+  void read(GradientDelivery& delivery, const Elsewhere& elsewhere) {
+    const at::Tensor& own = leaf().grad();
+    const MainGradient& main = elsewhere.main;
+    if (elsewhere.accumulated.defined()) return take_sum(delivery, elsewhere.accumulated, own);
     if (main.tensor.defined() && (main.fused_accumulation || !own.defined()))
       return take(delivery, main.tensor);
     if (moved_to_main_)
@@ -260,22 +311,49 @@ class GradientHooks::Slot {
 
   // If another thread adds to the gradient during the reading, its own delivery reads again.
   void take(GradientDelivery& delivery, const at::Tensor& gradient) {
-    delivery.reading.has_value = false;
-    if (gradient.defined())
-      delivery.reading.read(gradient, hooks_.settings_.eps, watched_.name, hooks_.fuse_, hooks_.scale());
+    Reading& reading = delivery.reading;
+    reading.has_value = false;
+    if (!gradient.defined()) return;
+    const ParameterSharding* sharding = watched_.sharding.get();
+    at::Tensor own = gradient;
+    if (sharding != nullptr && sharding->unsharded_run) {
+      own = run_of(gradient, *sharding->unsharded_run);
+      if (!own.defined()) return reading.mark_not_applicable("FSDP's flat gradient has another size");
+      own = own.view(sharding->unsharded_sizes);
+    }
+    reading.read(own, hooks_.settings_.eps, watched_.name, hooks_.fuse_, hooks_.scale());
+    if (sharding != nullptr && !reading.scope) reading.scope = sharding->unreduced_scope;
+    if (!in_flat_tensor()) return;
+    has_non_zeros_ = reading.has_value && !all_zeros(reading.stats);
+    reading.has_value = has_non_zeros_;
+  }
+
+  // FSDP2 with a reduce type adds each micro batch's gradient to a tensor of that type.
+  void take_sum(GradientDelivery& delivery, const at::Tensor& accumulated, const at::Tensor& own) {
+    if (!own.defined()) return take(delivery, accumulated);
+    const Unwrapped kept = unwrapped(accumulated);
+    const Unwrapped added = unwrapped(own);
+    if (!kept.tensor.defined() || !added.tensor.defined())
+      return delivery.reading.mark_not_applicable(kept.why.empty() ? added.why : kept.why);
+    const c10::NoGradGuard no_grad;
+    take(delivery, kept.tensor + added.tensor);
+    if (kept.scope) delivery.reading.scope = kept.scope;
   }
 
   const std::size_t parameter_;
   const WatchedTensor& watched_;
   GradientHooks& hooks_;
-  // Changed by the training thread only, at step boundaries.
+  // Changed by the training thread only, at step boundaries and in gathered().
+  at::Tensor leaf_;  // the gathered tensor; undefined: the parameter itself
   NodePointer accumulator_;
   std::uintptr_t key_ = 0;
+  std::function<void()> take_off_first_;  // null: no post-accumulate hook
 
   mutable std::mutex mutex_;
   // Guarded by mutex_.
   std::optional<GradientMark> before_;
   bool delivered_ = false;
+  bool has_non_zeros_ = false;  // in a flat tensor: what was read last
   // After the last delivery; for parameters with a main gradient only.
   std::optional<GradientMark> last_mark_;
   bool moved_to_main_ = false;  // in this step: see detect_moved_gradient()
@@ -308,6 +386,12 @@ void GradientHooks::begin_step(Step) {
   arrivals_.store(0, std::memory_order_relaxed);
   micro_batches_.begin_step();
   armed_.store(true, std::memory_order_release);
+}
+
+void GradientHooks::gathered(const void* unit) {
+  for (const auto& slot : slots_) {
+    if (slot->is_of(unit)) slot->gathered();
+  }
 }
 
 void GradientHooks::begin_last_micro_batch(const Slot& delivered) {

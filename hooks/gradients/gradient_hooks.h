@@ -60,6 +60,14 @@ struct GradientDelivery {
 // batches. If the program moves it after each micro batch, the parameter is not applicable, because
 // neither tensor then holds the whole gradient.
 //
+// If a parameter has post-accumulate hooks of other code, in which frameworks reduce, the hook is the first
+// of those in place of a post-hook; each_micro_batch then reads the gradient accumulated so far.
+//
+// For a parameter that FSDP gathers for each forward, the hook is on the gathered tensor, from gathered() on
+// until the step ends. It reads that tensor's gradient before the hook that reduces it, with what FSDP has
+// accumulated elsewhere. A parameter in a flat tensor (FSDP1) took part if its run of the gradient is not all
+// zeros, before or after reduction.
+//
 // last_of_step with known `micro_batches`: a parameter that the last micro batch does not reach is read
 // when the last micro batch begins; if the program has changed its gradient by then, it is not applicable. If
 // a step has fewer micro batches than promised, the parameters not yet read are counted as not applicable,
@@ -76,6 +84,8 @@ class GradientHooks : public Probe {
   void begin_step(Step step) override;
   // Releases the accumulators, except those of frozen parameters.
   void release_hooks() noexcept override;
+  // Attaches to the unit's parameters as forward uses them, which exist from now on.
+  void gathered(const void* unit) override;
   void before_update(const Update& update) override;
   void disarm() noexcept override { armed_.store(false, std::memory_order_release); }
   void write_rows(RowWriter& rows) override;

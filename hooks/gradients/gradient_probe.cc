@@ -15,7 +15,7 @@ void GradientProbe::before_update(const Update& update) {
     reduced_[i].has_value = false;
     if (!hooks_.took_part(i)) continue;
     const at::Tensor gradient = update.gradient_of(watched_[i].tensor);
-    if (gradient.defined()) reduced_[i].read(gradient, eps_, watched_[i].name, fuse_, scale);
+    if (gradient.defined()) reduced_[i].read_part(watched_[i], gradient, eps_, fuse_, scale);
   }
 }
 

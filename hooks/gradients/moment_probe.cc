@@ -30,9 +30,9 @@ void MomentProbe::before_update(const Update& update) {
     const ParameterState state = update.state ? update.state->of(parameter.tensor) : ParameterState{};
     seen_[i] = state.first_moment || state.second_moment ? Seen::yes : Seen::keeps_none;
     if (state.first_moment && state.first_moment->defined())
-      first_[i].read(*state.first_moment, eps_, parameter.name, fuse_);
+      first_[i].read_part(parameter, *state.first_moment, eps_, fuse_);
     if (state.second_moment && state.second_moment->defined())
-      second_[i].read(*state.second_moment, eps_, parameter.name, fuse_);
+      second_[i].read_part(parameter, *state.second_moment, eps_, fuse_);
   }
 }
 

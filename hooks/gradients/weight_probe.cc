@@ -13,13 +13,13 @@ void WeightProbe::begin_step(Step) {
 
 void WeightProbe::before_update(const Update& update) {
   for (const std::size_t i : update.parameter_indices) {
-    if (!origins_[i].has_value) origins_[i].read(watched_[i].tensor, eps_, watched_[i].name, fuse_);
+    if (!origins_[i].has_value) origins_[i].read_part(watched_[i], watched_[i].tensor, eps_, fuse_);
   }
 }
 
 void WeightProbe::after_update(const Update& update) {
   for (const std::size_t i : update.parameter_indices)
-    updates_[i].read(watched_[i].tensor, eps_, watched_[i].name, fuse_);
+    updates_[i].read_part(watched_[i], watched_[i].tensor, eps_, fuse_);
 }
 
 void WeightProbe::write_rows(RowWriter& rows) {

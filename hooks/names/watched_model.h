@@ -6,9 +6,12 @@
 
 #include <cstdint>
 #include <functional>
+#include <memory>
 #include <optional>
 #include <string>
 #include <vector>
+
+#include "hooks/names/scope.h"
 
 namespace gradmon {
 
@@ -35,6 +38,35 @@ struct MainGradient {
   bool fused_accumulation = false;
 };
 
+// A run of the elements of a flattened tensor.
+struct ElementRun {
+  std::int64_t begin = 0;
+  std::int64_t count = 0;
+};
+
+// The tensor that forward and backward use in place of a sharded parameter (FSDP).
+struct UnshardedParameter {
+  at::Tensor tensor;       // undefined: there is none now
+  at::Tensor accumulated;  // the gradient that the framework keeps outside `tensor.grad`; undefined: none
+};
+
+// How a framework spreads a parameter over ranks. Constant.
+struct ParameterSharding {
+  // Names the unit that gathers its parameters at once, as announced by HookSet::gathered().
+  const void* unit = nullptr;
+  // The unsharded parameter at the moment. Null: forward uses the parameter itself. Any thread; takes the
+  // GIL: the caller must not hold a lock that a thread with the GIL may wait for.
+  std::function<UnshardedParameter()> unsharded = {};
+  // The parameter's run in the unsharded tensor and its shape, if that tensor holds several parameters.
+  std::optional<ElementRun> unsharded_run = {};
+  std::vector<std::int64_t> unsharded_sizes = {};
+  // The parameter's run in the tensor that the optimizer holds, if that tensor holds several parameters.
+  std::optional<ElementRun> run = {};
+  // Of the gradient before reduction; of the gradient after it, the weights and the moments. For tensors that
+  // say nothing themselves.
+  ScopeText unreduced_scope = {}, scope = {};
+};
+
 // A parameter as the model lists it, frozen parameters included (they have weight rows only). A tensor
 // that is listed under several names is watched once, under the first name that is selected.
 struct WatchedParameter {
@@ -48,6 +80,11 @@ struct WatchedParameter {
   // Returns the current main gradient; null: the parameter never has one. Called on any thread that runs a
   // backward. It may take the GIL: the caller must not hold a lock that a thread with the GIL may wait for.
   std::function<MainGradient()> main_gradient = {};
+  std::shared_ptr<const ParameterSharding> sharding = {};  // null: not sharded by FSDP
+  // If the parameter has post-accumulate hooks, in which frameworks reduce gradients, puts `accumulated` in
+  // front of them, and returns what takes it off. Returns null if it has none. Null: none are possible (C++,
+  // torch 1.13). Training thread; takes the GIL. `accumulated` is called without the GIL.
+  std::function<std::function<void()>(std::function<void()> accumulated)> hook_first = {};
 };
 
 // A module as the model lists it; the root's name is empty. `identity` is the key under which forward calls
@@ -58,6 +95,8 @@ struct WatchedModule {
   const void* identity = nullptr;
   std::optional<bool> causal = {};  // the module's `is_causal`; unset: it has no such attribute
   bool embeds = false;              // an embedding: its weight is a lookup table, not a linear map
+  // Of plain tensors among its inputs, outputs and their gradients.
+  ScopeText scope = {};
 };
 
 struct WatchedModel {

@@ -11,11 +11,13 @@
 #include <atomic>
 #include <exception>
 #include <new>
+#include <stdexcept>
 #include <string>
 #include <utility>
 
 #include "control/log.h"
 #include "hooks/observe/compiled_autograd.h"
+#include "hooks/rows/wrapper_tensor.h"
 
 namespace gradmon {
 
@@ -33,7 +35,7 @@ class GradientWatch {
   void inspect(const variable_list& gradients) {
     if (number_ >= gradients.size() || !gradients[number_].defined()) return;
     arrived_.store(true, std::memory_order_relaxed);
-    body_(gradients[number_]);
+    body_(gradients[number_], {});
   }
 
  private:
@@ -70,7 +72,13 @@ class TensorGradients::EdgeSum {
   void add(std::size_t edge, const at::Tensor& gradient) noexcept {
     take([&] {
       if (parts_[edge].defined()) clear_parts();  // a new pass has begun
-      parts_[edge] = gradient.detach();
+      const Unwrapped inner = unwrapped(gradient);
+      const bool first =
+          std::none_of(parts_.begin(), parts_.end(), [](const auto& part) { return part.defined(); });
+      if (first) scope_ = inner.scope;
+      const bool alike = scope_ && inner.scope ? *scope_ == *inner.scope : !scope_ && !inner.scope;
+      if (!inner.tensor.defined() || !alike) throw std::runtime_error("they lie differently on the ranks");
+      parts_[edge] = inner.tensor.detach();
       const auto is_here = [](const at::Tensor& part) { return part.defined(); };
       return std::all_of(parts_.begin(), parts_.end(), is_here);
     });
@@ -93,12 +101,14 @@ class TensorGradients::EdgeSum {
   void take(Complete&& complete) noexcept {
     try {
       std::vector<at::Tensor> taken;
+      ScopeText scope;
       {
         const std::lock_guard lock(mutex_);
         if (!complete()) return;
+        scope = scope_;
         taken = std::exchange(parts_, std::vector<at::Tensor>(parts_.size()));
       }
-      if (const at::Tensor all = sum_of(taken); all.defined()) body_(all);
+      if (const at::Tensor all = sum_of(taken); all.defined()) body_(all, scope);
     } catch (const std::exception& error) {
       log_warn(std::string("actv_grad: cannot add the gradients of an input: ") + error.what());
     }
@@ -121,7 +131,9 @@ class TensorGradients::EdgeSum {
 
   const Body body_;
   std::mutex mutex_;
-  std::vector<at::Tensor> parts_;  // guarded by mutex_
+  // Guarded by mutex_.
+  std::vector<at::Tensor> parts_;
+  ScopeText scope_;  // of all parts
 };
 
 namespace {
@@ -158,10 +170,10 @@ void TensorGradients::watch_edges(const GradientSource& into, std::vector<InnerE
     return add_post_hook_to(edges[0].from, std::make_unique<PostHook>(edges[0].number, std::move(body)));
   const auto sum = std::make_shared<EdgeSum>(edges.size(), std::move(body));
   for (std::size_t i = 0; i < edges.size(); ++i) {
-    const auto add = [sum, i](const at::Tensor& gradient) { sum->add(i, gradient); };
+    const auto add = [sum, i](const at::Tensor& gradient, const ScopeText&) { sum->add(i, gradient); };
     add_post_hook_to(edges[i].from, std::make_unique<PostHook>(edges[i].number, add));
   }
-  watch(into, [sum](const at::Tensor&) { sum->end_pass(); });
+  watch(into, [sum](const at::Tensor&, const ScopeText&) { sum->end_pass(); });
   const std::lock_guard lock(mutex_);
   sums_.push_back(sum);
 }

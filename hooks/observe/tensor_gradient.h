@@ -11,6 +11,7 @@
 #include <unordered_set>
 #include <vector>
 
+#include "hooks/names/scope.h"
 #include "hooks/names/watched_model.h"
 #include "hooks/observe/forward_entry.h"
 #include "hooks/observe/gradient_source.h"
@@ -24,8 +25,9 @@ namespace gradmon {
 // lifetime of the graph is unknown, so a hook body must not keep a tensor alive.
 class TensorGradients {
  public:
-  // Called on the thread that runs the backward, once per pass; noexcept. `gradient` is defined.
-  using Body = std::function<void(const at::Tensor& gradient)>;
+  // Called on the thread that runs the backward, once per pass; noexcept. `gradient` is defined. `scope`: of
+  // a sum of gradients that were taken out of their wrappers (DTensor); else null.
+  using Body = std::function<void(const at::Tensor& gradient, const ScopeText& scope)>;
 
   explicit TensorGradients(const WatchedModel& model);
   // Removes all hooks.

@@ -41,6 +41,8 @@ class Probe {
   virtual void disarm() noexcept {}
   // Before each step that is not collected.
   virtual void release_hooks() noexcept {}
+  // See HookSet::gathered().
+  virtual void gathered(const void* /* unit */) {}
   // Before and after the optimizer's step; any number of times per step.
   virtual void before_update(const Update&) {}
   virtual void after_update(const Update&) {}

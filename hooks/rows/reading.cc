@@ -4,6 +4,7 @@
 #include <chrono>
 #include <utility>
 
+#include "hooks/rows/wrapper_tensor.h"
 #include "hooks/stats/device_batch.h"
 #include "hooks/stats/readable.h"
 
@@ -14,12 +15,23 @@ std::int64_t reading_time() noexcept {
   return std::chrono::duration_cast<std::chrono::nanoseconds>(now).count();
 }
 
-void Reading::read(const at::Tensor& tensor, double eps, const std::string& name, HookFuse& fuse,
+at::Tensor WatchedTensor::part_of(const at::Tensor& whole) const {
+  const at::Tensor local = unwrapped(whole).tensor;
+  if (!local.defined() || !sharding || !sharding->run) return local;
+  return run_of(local, *sharding->run);
+}
+
+void Reading::read(const at::Tensor& given, double eps, const std::string& name, HookFuse& fuse,
                    double scale_of_it) noexcept {
   has_value = false;
   scale = scale_of_it;
+  scope.reset();
   read_at = reading_time();
   fuse.guard(name, [&] {
+    Unwrapped inner = unwrapped(given);
+    scope = std::move(inner.scope);
+    if (!inner.why.empty()) return mark_not_applicable(std::move(inner.why));
+    const at::Tensor& tensor = inner.tensor;
     const auto version = version_of(tensor);
     auto taken = start_tensor_stats(tensor, eps * scale);
     if (taken && version != version_of(tensor))
@@ -35,6 +47,19 @@ void Reading::read(const at::Tensor& tensor, double eps, const std::string& name
       sizes.assign(tensor.sizes().begin(), tensor.sizes().end());
     has_value = true;
   });
+}
+
+void Reading::read_part(const WatchedTensor& parameter, const at::Tensor& tensor, double eps, HookFuse& fuse,
+                        double scale_of_it) noexcept {
+  const ParameterSharding* sharding = parameter.sharding.get();
+  if (sharding != nullptr && sharding->run) {
+    has_value = false;
+    fuse.guard(parameter.name,
+               [&] { read(parameter.part_of(tensor), eps, parameter.name, fuse, scale_of_it); });
+  } else {
+    read(tensor, eps, parameter.name, fuse, scale_of_it);
+  }
+  if (sharding != nullptr && !scope) scope = sharding->scope;
 }
 
 void Reading::mark_not_applicable(std::string reason) noexcept {

@@ -24,6 +24,13 @@ struct WatchedTensor {
   std::uint64_t index = 0;                           // index in the model's list
   bool before_reduction_only = false;                // another rank writes the rest
   std::function<MainGradient()> main_gradient = {};  // WatchedParameter::main_gradient
+  std::shared_ptr<const ParameterSharding> sharding = {};
+  std::function<std::function<void()>(std::function<void()>)> hook_first =
+      {};  // WatchedParameter::hook_first
+
+  // The readable elements of this parameter in `whole`, which is the optimizer's parameter, its gradient or
+  // its moment. Undefined if there are none. No copy.
+  at::Tensor part_of(const at::Tensor& whole) const;
 };
 
 // Orders readings, also those of different threads: nanoseconds of the steady clock. Any thread.
@@ -37,16 +44,21 @@ struct Reading {
   double scale = 1;  // factor that the tensor contains; rows have the values without it
   std::string why;   // why the tensor is not applicable; "": meta, undefined or without storage
   std::vector<std::int64_t> sizes;
+  ScopeText scope;  // null: that of the row's target and kind
   // Not null: a device is still computing `stats.values` (NaN until then), of the tensor as it was in
   // read(). RowWriter waits once for the values of all rows; resolve_pending() waits for those of its
   // readings.
   std::shared_ptr<const DeviceScalars> pending;
 
-  // Reads the tensor, or queues the reading on its device. A tensor that torch cannot read (for example a
+  // Reads the tensor, or queues the reading on its device. Of a tensor that wraps another (DTensor) the
+  // wrapped one is read. A tensor that torch cannot read (for example a
   // nested tensor), or that is written during the reading, is not applicable. Any other failure trips the
   // fuse and leaves the reading absent. `eps` refers to the values without `scale`; `scale` is > 0.
   void read(const at::Tensor& tensor, double eps, const std::string& name, HookFuse& fuse,
             double scale = 1) noexcept;
+  // As read(), of the part of `tensor` that belongs to the parameter.
+  void read_part(const WatchedTensor& parameter, const at::Tensor& tensor, double eps, HookFuse& fuse,
+                 double scale = 1) noexcept;
   // Marks the reading as not applicable: the tensor exists, but its values cannot be read.
   void mark_not_applicable(std::string reason) noexcept;
 };

@@ -6,6 +6,7 @@
 #include <string>
 #include <string_view>
 
+#include "hooks/names/scope.h"
 #include "writers/queue/histogram.h"
 #include "writers/queue/record.h"
 
@@ -24,6 +25,9 @@ class RecordStream {
   virtual bool push(const Record& record) noexcept = 0;
   // Training thread. False: the histogram was dropped (its lane counts it).
   virtual bool push(const Histogram& histogram) noexcept = 0;
+  // Training thread, before the row is pushed: what the values of this kind and target are of. Not called for
+  // rows whose parameter tells it (WatchedParameter::placement).
+  virtual void note_scope(Kind, std::uint32_t /* target */, const ScopeText&) noexcept {}
   // Training thread. Passes a text that becomes an output file of its own; it replaces the earlier text.
   enum class Document : std::uint8_t { module_struct, stack_info };
   virtual void publish(Document document, std::string text) noexcept = 0;

@@ -71,6 +71,7 @@ void RowWriter::write(const RowKey& key, const Reading& reading, const std::stri
   record.shape = shape_id(reading.sizes);
   record.dtype = reading.stats.dtype;
   record.mask = ops_;
+  if (reading.scope) stream_.note_scope(key.kind, key.target, reading.scope);
   if (reading.pending) {
     batch_.add(reading.pending);
     Waiting waiting{held_.size(), reading.scale, {}, kOps, name, reading.pending->why_absent};

@@ -38,22 +38,18 @@ constexpr const char* kNoReplicas =
 constexpr const char* kNothingEnabled =
     "on, but the config enables no kind of row (set wg_distribution, xy_distribution, ...)";
 
-std::vector<std::string> warnings_of(const FlightRecorder::Counts& flight) {
-  std::vector<std::string> warnings;
-  if (flight.lost > 0)
-    warnings.push_back("flight recorder: " + std::to_string(flight.lost) + " rows lost, " +
-                       std::to_string(flight.written) + " written");
-  if (flight.full)
-    warnings.push_back("flight recorder: full, " + std::to_string(flight.written) + " rows written");
-  return warnings;
-}
-
 }  // namespace
 
 class Collection::Stream : public RecordStream {
  public:
-  Stream(NameTable& names, RecordQueue& queue, TargetLedger& ledger, Settings settings, WriterThread& writer)
-      : names_(names), queue_(queue), ledger_(ledger), settings_(std::move(settings)), writer_(writer) {}
+  Stream(NameTable& names, RecordQueue& queue, TargetLedger& ledger, ScopeNotes& scopes, Settings settings,
+         WriterThread& writer)
+      : names_(names),
+        queue_(queue),
+        ledger_(ledger),
+        scopes_(scopes),
+        settings_(std::move(settings)),
+        writer_(writer) {}
   std::uint32_t target_id(int vpp_stage, std::string_view name) override {
     return names_.intern(name, vpp_stage);
   }
@@ -62,11 +58,16 @@ class Collection::Stream : public RecordStream {
     if (observer_) observer_->on_record(record);
     // The target has fired, even if the queue drops the record.
     ledger_.count_row(record.kind, record.target);
+    scopes_.count_row(record.kind, record.target);
     return queue_.push(record);
   }
   bool push(const Histogram& histogram) noexcept override {
     ledger_.count_row(histogram.kind, histogram.target);
+    scopes_.count_row(histogram.kind, histogram.target);
     return queue_.histograms().push(histogram);
+  }
+  void note_scope(Kind kind, std::uint32_t target, const ScopeText& scope) noexcept override {
+    scopes_.note(kind, target, scope);
   }
   void publish(Document document, std::string text) noexcept override {
     writer_.write_file([directory = settings_.directory, rank = settings_.rank, document,
@@ -80,6 +81,7 @@ class Collection::Stream : public RecordStream {
   NameTable& names_;
   RecordQueue& queue_;
   TargetLedger& ledger_;
+  ScopeNotes& scopes_;
   const Settings settings_;
   WriterThread& writer_;
 };
@@ -112,11 +114,12 @@ Collection::Collection(Settings settings, WriterThread::OnFinished on_finished)
       last_(std::make_shared<LastStep>()),
       alerts_(settings_.directory, alert_origin_of(settings_.rank, settings_.pipeline), names_,
               settings_.on_alerts),
+      scopes_(*names_, settings_.replicas.size()),
       writer_(queue_, std::move(on_finished)),
       notes_(settings_.ranks ? std::make_unique<RunNotes>(settings_.directory, settings_.world_size,
                                                           settings_.ranks, writer_)
                              : nullptr),
-      stream_(std::make_unique<Stream>(*names_, *queue_, ledger_, settings_, writer_)) {}
+      stream_(std::make_unique<Stream>(*names_, *queue_, ledger_, scopes_, settings_, writer_)) {}
 
 Collection::~Collection() = default;
 
@@ -259,6 +262,7 @@ void Collection::attach() {
   if (flight_) flight_->attach(settings, model_);
   if (replicas_) replicas_->attach(settings, model_);
   hooks_time_ = {};
+  expect_scopes(settings, model_, hooks_->matches(), *names_, scopes_);
   ledger_.expect(expected_targets(settings, model_, hooks_->matches(), *names_),
                  unmatched_targets(hooks_->matches()));
   update_unmatched();
@@ -333,10 +337,7 @@ void Collection::end_step(std::int64_t samples, bool counts) noexcept {
   if (hooks_) {
     hooks_->end_step();
     if (!updated_) warn_of_missing_update();
-    if (auto failure = hooks_->failure()) {
-      const std::lock_guard lock(mutex_);
-      hook_error_ = failure->target + ": " + failure->cause;
-    }
+    note_failure(hooks_->failure());
   }
   end_scalars(samples);
   if (!counts) {
@@ -350,6 +351,7 @@ void Collection::end_step(std::int64_t samples, bool counts) noexcept {
   if (flight_) end_flight_step(samples);
   if (replicas_) end_replica_step();
   write_note();
+  scopes_.write(settings_.directory, writer_);
   ledger_.end_step(step_, wall_now());
   if (ledger_.counts().unmatched != static_cast<std::int64_t>(unmatched_)) update_unmatched();
 }
@@ -362,18 +364,18 @@ void Collection::end_step_between(std::int64_t samples) noexcept {
 
 void Collection::end_flight_step(std::int64_t samples) noexcept {
   flight_->end_step(samples);
-  if (auto failure = flight_->failure()) {
-    const std::lock_guard lock(mutex_);
-    hook_error_ = failure->target + ": " + failure->cause;
-  }
+  note_failure(flight_->failure());
 }
 
 void Collection::end_replica_step() noexcept {
   replicas_->end_step();
-  if (auto failure = replicas_->failure()) {
-    const std::lock_guard lock(mutex_);
-    hook_error_ = failure->target + ": " + failure->cause;
-  }
+  note_failure(replicas_->failure());
+}
+
+void Collection::note_failure(const std::optional<HookFailure>& failure) {
+  if (!failure) return;
+  const std::lock_guard lock(mutex_);
+  hook_error_ = failure->target + ": " + failure->cause;
 }
 
 void Collection::end_scalars(std::int64_t samples) noexcept {
@@ -422,6 +424,10 @@ void Collection::warn_of_missing_update() noexcept {
   const std::lock_guard lock(mutex_);
   if (std::exchange(missing_update_warned_, true)) return;
   warnings_.emplace_back("step() was called without update(): grad_reduced and param_* are not collected");
+}
+
+void Collection::gathered(const void* unit) noexcept {
+  if (hooks_) hooks_->gathered(unit);
 }
 
 void Collection::before_update(const std::vector<at::Tensor>& parameters,

@@ -26,6 +26,7 @@
 #include "runtime/collect/replica_steps.h"
 #include "runtime/collect/target_ledger.h"
 #include "runtime/output/run_notes.h"
+#include "runtime/output/scope_notes.h"
 #include "runtime/scalars/training_scalars.h"
 #include "writers/queue/writer_thread.h"
 #include "writers/sinks/last_step.h"
@@ -86,6 +87,7 @@ class Collection {
   bool wants_one_step_only() const {
     return config_->print_struct || (config_->cc_distribution.enable && config_->cc_distribution.cc_log_only);
   }
+  void gathered(const void* unit) noexcept;
   void before_update(const std::vector<at::Tensor>& parameters, const OptimizerState* state) noexcept;
   void after_update(const std::vector<at::Tensor>& parameters, const OptimizerState* state) noexcept;
 
@@ -130,6 +132,7 @@ class Collection {
   std::chrono::nanoseconds hooks_time() const noexcept;
   void detach();
   void measure_overhead(Step step);
+  void note_failure(const std::optional<HookFailure>& failure);
   void write_note();
   std::vector<std::unique_ptr<Sink>> make_sinks() const;
 
@@ -143,6 +146,7 @@ class Collection {
   AlertStages alerts_;                        // own synchronisation where it says "any thread"
   const std::shared_ptr<GradientScale> scale_ = std::make_shared<GradientScale>(1.0);
 
+  ScopeNotes scopes_;
   WatchedModel model_;
   Commitment in_force_;
   std::optional<SwitchNote> unwritten_note_;

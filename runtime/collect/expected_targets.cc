@@ -175,6 +175,15 @@ std::vector<ExpectedTarget> expected_targets(const HookSettings& settings, const
   return expected;
 }
 
+void expect_scopes(const HookSettings& settings, const WatchedModel& model, const MatchReport& matches,
+                   NameTable& names, ScopeNotes& scopes) {
+  const auto shown = record_names(parameter_names(model), settings.squash_name);
+  for (const std::size_t i : written_parameters(model, matches.matched)) {
+    const WatchedParameter& one = model.parameters[i];
+    scopes.expect(names.intern(shown[i], one.vpp_stage), one);
+  }
+}
+
 TargetList dry_run_target_list(const Config& config, const std::vector<TargetName>& names) {
   const MatchReport matches = match_targets(selection_of(config), names);
   const auto shown = target_record_names(hook_settings_of(config, {}), names);

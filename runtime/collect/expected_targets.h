@@ -8,6 +8,7 @@
 #include "hooks/names/watched_model.h"
 #include "hooks/rows/hook_settings.h"
 #include "runtime/collect/target_ledger.h"
+#include "runtime/output/scope_notes.h"
 
 namespace gradmon {
 
@@ -16,6 +17,9 @@ namespace gradmon {
 // many of them never run. Training thread: reads the tensors.
 std::vector<ExpectedTarget> expected_targets(const HookSettings& settings, const WatchedModel& model,
                                              const MatchReport& matches, NameTable& names);
+// Tells `scopes` which parameter each target of the plan's parameters is. Training thread.
+void expect_scopes(const HookSettings& settings, const WatchedModel& model, const MatchReport& matches,
+                   NameTable& names, ScopeNotes& scopes);
 // Dry run: which of the watched `names` a config would select. The kinds are unknown until hooks
 // attach. Any thread.
 TargetList dry_run_target_list(const Config& config, const std::vector<TargetName>& names);

@@ -181,4 +181,14 @@ std::optional<HookFailure> FlightSteps::failure() const {
   return !failure && scalars_ ? scalars_->failure() : failure;
 }
 
+std::vector<std::string> warnings_of(const FlightRecorder::Counts& counts) {
+  std::vector<std::string> warnings;
+  if (counts.lost > 0)
+    warnings.push_back("flight recorder: " + std::to_string(counts.lost) + " rows lost, " +
+                       std::to_string(counts.written) + " written");
+  if (counts.full)
+    warnings.push_back("flight recorder: full, " + std::to_string(counts.written) + " rows written");
+  return warnings;
+}
+
 }  // namespace gradmon

@@ -77,4 +77,7 @@ class FlightSteps {
   std::unique_ptr<HookSet> hooks_;            // null until attach()
 };
 
+// What status() says of rows that the recorder has lost, or has no room for.
+std::vector<std::string> warnings_of(const FlightRecorder::Counts& counts);
+
 }  // namespace gradmon

@@ -1,13 +1,17 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "runtime/python/described_model.h"
 
+#include <pybind11/stl.h>
 #include <torch/csrc/autograd/python_variable.h>
 #include <torch/csrc/utils/pybind.h>
 
 #include <cstddef>
+#include <functional>
+#include <memory>
 #include <optional>
 #include <set>
 #include <string>
+#include <tuple>
 #include <unordered_map>
 #include <utility>
 
@@ -73,21 +77,100 @@ bool is_replicated(const py::handle& parameter) {
   return true;
 }
 
+// Copies may be destroyed on any thread, without the GIL.
+std::shared_ptr<py::object> shared(py::object object) {
+  return {new py::object(std::move(object)), [](py::object* held) {
+            if (Py_IsInitialized() == 0) return;  // Python has ended: its objects are gone.
+            const py::gil_scoped_acquire ours;
+            delete held;
+          }};
+}
+
+at::Tensor tensor_or_none(const py::handle& value) {
+  return THPVariable_Check(value.ptr()) ? value.cast<at::Tensor>() : at::Tensor();
+}
+
+std::optional<ElementRun> run_of(const py::object& run) {
+  if (run.is_none()) return std::nullopt;
+  const auto [begin, count] = run.cast<std::pair<std::int64_t, std::int64_t>>();
+  return ElementRun{begin, count};
+}
+
+ScopeText scope_of(const py::object& text) {
+  return text.is_none() ? nullptr : make_scope(text.cast<std::string>());
+}
+
+std::shared_ptr<const ParameterSharding> sharding_of(const py::handle& described) {
+  ParameterSharding sharding;
+  sharding.unit = reinterpret_cast<const void*>(described.attr("unit").cast<std::uintptr_t>());
+  if (py::object unsharded = described.attr("unsharded"); !unsharded.is_none()) {
+    sharding.unsharded = [call = shared(std::move(unsharded))] {
+      const py::gil_scoped_acquire ours;
+      const auto both = (*call)().cast<std::pair<py::object, py::object>>();
+      return UnshardedParameter{tensor_or_none(both.first), tensor_or_none(both.second)};
+    };
+  }
+  sharding.unsharded_run = run_of(described.attr("unsharded_run"));
+  sharding.unsharded_sizes = described.attr("unsharded_sizes").cast<std::vector<std::int64_t>>();
+  sharding.run = run_of(described.attr("run"));
+  sharding.unreduced_scope = scope_of(described.attr("unreduced_scope"));
+  sharding.scope = scope_of(described.attr("scope"));
+  return std::make_shared<const ParameterSharding>(std::move(sharding));
+}
+
+std::function<void()> hook_first(const at::Tensor& parameter, const std::function<void()>& accumulated) {
+  const py::gil_scoped_acquire ours;
+  const py::object object = py::cast(parameter);
+  const py::object others = py::getattr(object, "_post_accumulate_grad_hooks", py::none());
+  if (others.is_none() || py::len(others) == 0) return nullptr;
+  const py::cpp_function hook([accumulated](const py::handle&) {
+    const py::gil_scoped_release others_run;
+    accumulated();
+  });
+  const auto remove =
+      shared(py::module_::import("gradmon.sharded.first_hooks").attr("put_first")(object, hook));
+  return [remove] {
+    const py::gil_scoped_acquire ours_again;
+    (*remove)();
+  };
+}
+
+void add_parameter(WatchedModel& chunk, const std::string& name, const py::object& parameter) {
+  const auto tensor = parameter.cast<at::Tensor>();
+  chunk.parameters.push_back({name, 0, tensor});
+  chunk.parameters.back().replicated = is_replicated(parameter);
+  if (py::hasattr(parameter, "register_post_accumulate_grad_hook"))
+    chunk.parameters.back().hook_first = [tensor](const std::function<void()>& accumulated) {
+      return hook_first(tensor, accumulated);
+    };
+  if (py::hasattr(parameter, "main_grad"))
+    chunk.parameters.back().main_gradient = [tensor] { return main_gradient_of(tensor); };
+}
+
 }  // namespace
 
-WatchedModel described_model(const py::handle& model) {
+WatchedModel described_model(const py::handle& model, const py::handle& listed,
+                             const py::handle& plain_scope) {
   WatchedModel chunk;
-  for (const py::handle& item : model.attr("named_parameters")()) {
-    const auto [name, parameter] = item.cast<std::pair<std::string, at::Tensor>>();
-    chunk.parameters.push_back({name, 0, parameter});
-    chunk.parameters.back().replicated = is_replicated(item.cast<py::tuple>()[1]);
-    if (py::hasattr(item.cast<py::tuple>()[1], "main_grad"))
-      chunk.parameters.back().main_gradient = [tensor = parameter] { return main_gradient_of(tensor); };
+  if (listed.is_none()) {
+    for (const py::handle& item : model.attr("named_parameters")()) {
+      const auto [name, parameter] = item.cast<std::pair<std::string, py::object>>();
+      add_parameter(chunk, name, parameter);
+    }
+  } else {
+    for (const py::handle& item : listed) {
+      const auto [name, parameter, sharding] = item.cast<std::tuple<std::string, py::object, py::object>>();
+      add_parameter(chunk, name, parameter);
+      if (sharding.is_none()) continue;
+      chunk.parameters.back().sharding = sharding_of(sharding);
+      if (chunk.parameters.back().sharding->unit != nullptr) chunk.parameters.back().replicated = false;
+    }
   }
+  const ScopeText plain = scope_of(py::reinterpret_borrow<py::object>(plain_scope));
   OtherNames other_names(chunk);
   for (const py::handle& item : model.attr("named_modules")()) {
     const auto [name, module] = item.cast<std::pair<std::string, py::object>>();
-    chunk.modules.push_back({name, 0, identity_of(module), causal_of(module), embeds(module)});
+    chunk.modules.push_back({name, 0, identity_of(module), causal_of(module), embeds(module), plain});
     other_names.add(name, module);
   }
   chunk.modules = without_wrappers(std::move(chunk.modules));

@@ -25,6 +25,7 @@
 #include "runtime/python/python_forward.h"
 #include "runtime/python/python_optimizer_state.h"
 #include "runtime/python/python_stack.h"
+#include "runtime/python/python_wrapper.h"
 
 namespace gradmon {
 namespace {
@@ -94,8 +95,8 @@ class Core {
   Core(const Core&) = delete;
   Core& operator=(const Core&) = delete;
 
-  void watch(const py::handle& model) {
-    WatchedModel chunk = described_model(model);
+  void watch(const py::handle& model, const py::handle& listed, const py::handle& plain_scope) {
+    WatchedModel chunk = described_model(model, listed, plain_scope);
     note_split(chunk);
     {
       const py::gil_scoped_release others_run;
@@ -104,8 +105,9 @@ class Core {
     raise_what_a_signal_has();
   }
 
-  void watch_again(int chunk, const py::handle& model) {
-    WatchedModel described_anew = described_model(model);
+  void watch_again(int chunk, const py::handle& model, const py::handle& listed,
+                   const py::handle& plain_scope) {
+    WatchedModel described_anew = described_model(model, listed, plain_scope);
     note_split(described_anew);
     const py::gil_scoped_release others_run;
     binding_.watch_again(chunk, std::move(described_anew));
@@ -128,6 +130,12 @@ class Core {
   int rank() const noexcept { return binding_.rank(); }
   int step_flags() const noexcept {
     return (binding_.collecting() ? kCollects : 0) | (forward_entry::open() ? kWatchesForwards : 0);
+  }
+
+  // `unit`: ParameterSharding::unit. On the thread that runs the unit's forward.
+  void gathered(std::uintptr_t unit) noexcept {
+    const py::gil_scoped_release others_run;
+    binding_.gathered(reinterpret_cast<const void*>(unit));
   }
 
   void gradient_scale(double scale) noexcept { binding_.gradient_scale(scale); }
@@ -177,6 +185,7 @@ class Core {
   // `timeout` in seconds; negative values and NaN count as 0. nullopt: as Monitor::stop().
   void stop(std::optional<double> timeout = {}) noexcept {
     constexpr double longest = 1e9;
+    forget_python_wrappers();
     const py::gil_scoped_release others_run;
     if (!timeout) return monitor_.stop();
     const double seconds = *timeout > 0 ? std::min(*timeout, longest) : 0;
@@ -379,6 +388,7 @@ void define_status(py::module_& m) {
 
 PYBIND11_MODULE(_gradmon, m) {
   using namespace gradmon;
+  read_python_wrappers();
   m.attr("version") = GRADMON_VERSION;
   const auto histograms = kKindNames.begin() + kRecordKinds;
   m.attr("record_kinds") = std::vector<std::string>(kKindNames.begin(), histograms);
@@ -404,8 +414,11 @@ PYBIND11_MODULE(_gradmon, m) {
            py::arg("pipeline_ranks") = std::vector<int>(), py::arg("replica_ranks") = std::vector<int>(),
            py::arg("launch_nonce") = py::none(), py::arg("short_steps") = false)
       .def_property_readonly("rank", &Core::rank)
-      .def("watch", &Core::watch)
-      .def("watch_again", &Core::watch_again)
+      .def("watch", &Core::watch, py::arg("model"), py::arg("listed") = py::none(),
+           py::arg("plain_scope") = py::none())
+      .def("watch_again", &Core::watch_again, py::arg("chunk"), py::arg("model"),
+           py::arg("listed") = py::none(), py::arg("plain_scope") = py::none())
+      .def("gathered", &Core::gathered)
       .def("step", &Core::step)
       .def("step_flags", &Core::step_flags)
       .def("set_launch_nonce", &Core::set_launch_nonce)

@@ -4,6 +4,8 @@ from typing import Any
 
 import torch
 
+from gradmon.sharded.listing import has_units, parameters_of
+
 
 class ModelParts:
     """Detects that modules or parameters of a model were replaced, added or removed, or that a
@@ -13,6 +15,7 @@ class ModelParts:
         self.model = model
         self._holders: list[dict[str, Any]] = []
         self._seen: list[int] = []
+        self._sharded = False
         self._look()
 
     def changed(self) -> bool:
@@ -23,12 +26,15 @@ class ModelParts:
         return True
 
     def _look(self) -> None:
-        self._holders = [
-            holder for module in self.model.modules() for holder in (module._parameters, module._modules)
-        ]
+        self._sharded = has_units(self.model)
+        self._holders = [module._modules for module in self.model.modules()]
+        if not self._sharded:
+            self._holders += [module._parameters for module in self.model.modules()]
         self._seen = self._identities()
 
     def _identities(self) -> "list[int]":
         # The monitor holds references to the watched parts, so their ids are not reused.
         parts = [part for holder in self._holders for part in holder.values()]
+        if self._sharded:  # in a forward, and after one in evaluation, FSDP's modules hold other tensors
+            parts += [tensor for _, tensor in parameters_of(self.model)]
         return [id(part) for part in parts] + [id(part) for part in parts if hasattr(part, "main_grad")]

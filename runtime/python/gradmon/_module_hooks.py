@@ -11,10 +11,10 @@ from gradmon import _gradmon
 # Torch 2.x: hooks get the keyword arguments of a module, too.
 HAS_KEYWORD_INPUTS = "with_kwargs" in inspect.signature(torch.nn.Module.register_forward_pre_hook).parameters
 
-_is_compiling = getattr(getattr(torch, "compiler", None), "is_compiling", lambda: False)
+is_compiling = getattr(getattr(torch, "compiler", None), "is_compiling", lambda: False)
 
 
-class _Hook:
+class WatchingHook:
     """Base of our hooks. A copy of a watched module has copies of its hooks; a copied hook removes
     itself when it is called. A module that was saved with hooks can be loaded without gradmon."""
 
@@ -25,19 +25,19 @@ class _Hook:
         return getattr, (contextlib.nullcontext(), "__exit__")  # takes anything, returns None
 
 
-class _Entered(_Hook):
+class _Entered(WatchingHook):
     def __call__(self, module: torch.nn.Module, inputs: Any, keywords: "dict[str, Any]" = {}) -> None:
-        if not _is_compiling():  # torch.compile cannot compile the call
+        if not is_compiling():  # torch.compile cannot compile the call
             _gradmon.entered(module, module.training, inputs, keywords)
 
 
-class _Left(_Hook):
+class _Left(WatchingHook):
     def __call__(self, module: torch.nn.Module, _inputs: Any, output: Any) -> None:
-        if not _is_compiling():
+        if not is_compiling():
             _gradmon.left(module, output)
 
 
-class _Copied(_Hook):
+class _Copied(WatchingHook):
     def __call__(self, module: torch.nn.Module, *_: Any) -> None:
         for hooks in (module._forward_pre_hooks, module._forward_hooks):
             for number in [number for number, known in hooks.items() if known is self]:

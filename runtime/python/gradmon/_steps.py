@@ -15,6 +15,9 @@ from gradmon._optimizer_rounds import OptimizerRounds, has, parameters_of
 from gradmon._optimizer_steps import OptimizerSteps
 from gradmon._scaler_updates import ScalerUpdates, remaining_scale
 from gradmon.loops.optimizer_step_hooks import hooked_or_replaced
+from gradmon.sharded.listing import listing_of
+from gradmon.sharded.listing import parameters_of as parameters_in
+from gradmon.sharded.unit_hooks import UnitHooks
 
 _COLLECTS = _gradmon.COLLECTS
 _LOOK_EVERY_S = 5.0
@@ -32,6 +35,7 @@ class TrainingSteps:
         "ended_by_program",
         "ended_by_optimizer",
         "_modules",
+        "_units",
         "_models",
         "_optimizers",
         "_rounds",
@@ -61,6 +65,7 @@ class TrainingSteps:
         self.ended_by_program = ended_by_loop  # the program calls step()
         self.ended_by_optimizer = False  # an optimizer or the scaler has ended a step
         self._modules = ModuleHooks()
+        self._units = UnitHooks(core)
         self._models: list[ModelParts] = []
         self._optimizers: list[OptimizerSteps] = []
         self._rounds = OptimizerRounds()
@@ -86,7 +91,7 @@ class TrainingSteps:
         if not has([known.model for known in self._models], model):
             self._models.append(ModelParts(model))
             self._watch_modules()
-            self.core.watch(model)
+            self.core.watch(model, *listing_of(model))
         self._set_scaler(scaler)
         if optimizer is not None and not has([known.optimizer for known in self._optimizers], optimizer):
             self._remove_replaced(optimizer)
@@ -123,6 +128,8 @@ class TrainingSteps:
         _alive.discard(self)
         self._modules.set(False)
         self._modules.watch(())
+        self._units.set(False)
+        self._units.watch(())
         self._models.clear()
         for optimizer in self._optimizers:
             optimizer.remove()
@@ -140,6 +147,7 @@ class TrainingSteps:
 
     def __del__(self) -> None:
         self._modules.set(False)
+        self._units.set(False)
 
     def _take_the_place_of_an_earlier_one(self, model: Any, optimizer: Any) -> None:
         """Stops an earlier TrainingSteps of the same rank that has the same output directory, model or
@@ -221,6 +229,7 @@ class TrainingSteps:
 
     def _watch_modules(self) -> None:
         self._modules.watch(parts.model for parts in self._models)
+        self._units.watch(parts.model for parts in self._models)
 
     def _prepare_step(self, flags: int) -> int:
         """Prepares the step that has begun: if it is collected, reads changed models and the scale.
@@ -239,7 +248,7 @@ class TrainingSteps:
         for number, parts in enumerate(self._models):
             if parts.changed():
                 self._watch_modules()
-                self.core.watch_again(number, parts.model)
+                self.core.watch_again(number, parts.model, *listing_of(parts.model))
                 self._looks_for_unheld = True
         if self._looks_for_unheld:
             self._looks_for_unheld = False
@@ -259,7 +268,7 @@ class TrainingSteps:
         for known in self._optimizers:
             held |= parameters_of(known.optimizer)
         for parts in self._models:
-            unheld = [n for n, p in parts.model.named_parameters() if p.requires_grad and id(p) not in held]
+            unheld = [n for n, p in parameters_in(parts.model) if p.requires_grad and id(p) not in held]
             if unheld:
                 more = f" and {len(unheld) - 3} more" if len(unheld) > 3 else ""
                 yield (
@@ -285,6 +294,7 @@ class TrainingSteps:
             self._look_at_models()  # so that a config can name new parts
         self.step_flags = flags = flags & ~_gradmon.CHECK_MODELS
         self._modules.set(bool(flags & _gradmon.WATCHES_FORWARDS))
+        self._units.set(bool(flags & _COLLECTS))
 
 
 _alive: "weakref.WeakSet[TrainingSteps]" = weakref.WeakSet()

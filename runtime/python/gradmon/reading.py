@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Any, Collection, Optional, Union
 from gradmon import _gradmon
 from gradmon.forms import csv_files, databases, event_files
 from gradmon.forms.rows import COLUMNS, PLACE, Choice, RankDirectory
+from gradmon.sharded.joining import joined, scopes_of
 
 if TYPE_CHECKING:
     import pandas
@@ -28,6 +29,7 @@ def load(
     ranks: Union[int, Collection[int], None] = None,
     names: Optional[Names] = None,
     form: Optional[str] = None,
+    whole: bool = False,
 ) -> "pandas.DataFrame":
     """Reads the rows of a job into one table, with one value per row. Reads only the files that it needs.
 
@@ -47,6 +49,10 @@ def load(
     form : {"csv", "sqlite", "tensorboard"}, optional
         What is read: the CSV files, ``monitor_metrics.db`` or the event files of the ranks. Default: the
         first of these that a rank has; the event files for histograms alone.
+    whole : bool
+        True: the rows of ranks that each hold a part of a tensor (FSDP, DTensor, tensor parallel) become one
+        row of the whole tensor, with the lowest of their ranks; of ranks that hold the same, the lowest is
+        kept. What is each rank's own stays as it is.
 
     Returns
     -------
@@ -62,7 +68,9 @@ def load(
         If there is no run, or it has no file of the form.
     ValueError
         If a file cannot be read, or is a database that this process is writing; the message names the
-        file. If the form is none of the three.
+        file. If the form is none of the three. With `whole`: if a rank holds a summand only (partial), or a
+        tensor that nothing relates to others (local); if not all parts are there; for what
+        ``gradmonctl convert`` has made, which does not say what rows are of.
 
     Notes
     -----
@@ -77,6 +85,8 @@ def load(
     """
     choice = Choice(_collection(kind), _collection(steps), _collection(ranks))
     table = _chosen(_read(Path(path), run, choice, form), choice, names)
+    if whole:
+        table = joined(table, scopes_of(_with_scopes(Path(path), run, choice)))
     return table.sort_values(["step", PLACE], kind="stable", ignore_index=True)[COLUMNS]
 
 
@@ -101,6 +111,14 @@ def _read(path: Path, run: Optional[str], choice: Choice, form: Optional[str]) -
     if form is not None:
         raise FileNotFoundError(f"{path}: the run has no files of the form {form}")
     return csv_files.read([], choice)
+
+
+def _with_scopes(path: Path, run: Optional[str], choice: Choice) -> "list[RankDirectory]":
+    """The directories of the wanted ranks that have rows."""
+    if run is None and _converted(path, Choice(kinds=[])) is not None:
+        raise ValueError(f"{path}: whole=True needs the ranks' directories, with their scopes.json")
+    wanted = [each for each in _ranks(path, run) if choice.ranks is None or each.rank in choice.ranks]
+    return [each for each in wanted if any(_has(each.path, form) for form in FORMS)]
 
 
 def _forms_with(choice: Choice) -> "list[str]":

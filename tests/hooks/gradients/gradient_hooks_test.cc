@@ -44,8 +44,88 @@ class Reducer : public torch::autograd::FunctionPostHook {
   at::Tensor parameter_;
 };
 
+double norm_in(const Record& record) { return record.values[static_cast<std::size_t>(Op::norm)]; }
+
 NodePointer accumulator_of(const at::Tensor& parameter) {
   return torch::autograd::impl::grad_accumulator(parameter);
+}
+
+// A parameter of which this rank holds rows 2 to 4, gathered for each forward.
+TEST_CASE("the gradient of a gathered parameter is read whole, and the rank's part of it after reduction") {
+  const at::Tensor gathered = at::linspace(-1, 1, 6 * 3).reshape({6, 3}).requires_grad_();
+  const at::Tensor held = gathered.detach().slice(0, 2, 4).clone().requires_grad_();
+  ParameterSharding sharding;
+  const int unit = 0;
+  bool is_gathered = false;
+  sharding.unit = &unit;
+  sharding.unsharded = [&] { return UnshardedParameter{is_gathered ? gathered : at::Tensor(), {}}; };
+  WatchedParameter parameter;
+  parameter.name = "w";
+  parameter.tensor = held;
+  parameter.sharding = std::make_shared<const ParameterSharding>(sharding);
+  FakeStream stream;
+  HookSet hooks(gradients_only(), {{parameter}, {}}, stream);
+  const auto reducer = accumulator_of(gathered);
+  reducer->add_post_hook(std::make_unique<Reducer>(gathered));
+  for (const std::int64_t step : {0, 1}) {
+    stream.records.clear();
+    hooks.begin_step({step}, HookSet::Collect::yes);
+    hooks.gathered(&unit);  // not there yet
+    is_gathered = true;
+    hooks.gathered(&unit);
+    gathered.pow(2).sum().backward();  // 2 x
+    const c10::NoGradGuard no_grad;
+    held.mutable_grad() = gathered.grad().slice(0, 2, 4).clone();
+    gathered.mutable_grad().reset();
+    hooks.before_update({});
+    hooks.end_step();
+    REQUIRE(stream.records.size() == 2);
+    REQUIRE(near(norm_in(stream.records[0]), norm_of(gathered * 2)));
+    REQUIRE(near(norm_in(stream.records[1]), norm_of(held * 0.5)));
+  }
+  hooks.begin_step({2}, HookSet::Collect::no);
+  REQUIRE(reducer->post_hooks().size() == 1);
+}
+
+TEST_CASE("several parameters in one flat tensor have a row each, without the padding between them") {
+  const at::Tensor gathered = at::linspace(1, 9, 9).requires_grad_();  // 2x2, 1 element of padding, 4
+  const at::Tensor held = gathered.detach().slice(0, 3, 9).clone().requires_grad_();
+  const auto parameter = [&](const char* name, ElementRun of_gathered, std::vector<std::int64_t> sizes,
+                             ElementRun run) {
+    ParameterSharding sharding;
+    sharding.unsharded = [&] { return UnshardedParameter{gathered, {}}; };
+    sharding.unsharded_run = of_gathered;
+    sharding.unsharded_sizes = std::move(sizes);
+    sharding.run = run;
+    WatchedParameter one;
+    one.name = name;
+    one.tensor = held;
+    one.sharding = std::make_shared<const ParameterSharding>(sharding);
+    return one;
+  };
+  FakeStream stream;
+  HookSettings settings = gradients_only();
+  settings.weights = true;
+  HookSet hooks(settings, {{parameter("a", {0, 4}, {2, 2}, {0, 1}), parameter("b", {5, 4}, {4}, {2, 4})}, {}},
+                stream);
+  hooks.begin_step({0}, HookSet::Collect::yes);
+  hooks.gathered(nullptr);
+  gathered.pow(2).sum().backward();
+  held.mutable_grad() = gathered.grad().slice(0, 3, 9).clone();
+  hooks.before_update({held});
+  hooks.end_step();
+  const auto check = [&](Kind kind, const std::string& target, const at::Tensor& expected) {
+    const Record* found = nullptr;
+    for (const Record& record : stream.records)
+      if (record.kind == kind && stream.text(record.target) == target) found = &record;
+    REQUIRE(found != nullptr);
+    REQUIRE(near(norm_in(*found), norm_of(expected)));
+  };
+  check(Kind::grad_unreduced, "0:a", gathered.slice(0, 0, 4) * 2);
+  check(Kind::grad_unreduced, "0:b", gathered.slice(0, 5, 9) * 2);
+  check(Kind::grad_reduced, "0:a", held.slice(0, 0, 1) * 2);
+  check(Kind::grad_reduced, "0:b", held.slice(0, 2, 6) * 2);
+  check(Kind::param_origin, "0:b", held.slice(0, 2, 6));
 }
 
 TEST_CASE("a gradient is read before reducing hooks that were attached earlier or later") {
@@ -137,8 +217,7 @@ TEST_CASE("a gradient that arrives after the last update of its parameter is in 
 TEST_CASE("an update also counts where another rank writes the reduced gradient") {
   TinyModel alone, model;
   FakeStream stream;
-  for (WatchedParameter& parameter : model.parameters)
-    parameter.author = RowAuthor::this_rank_unreduced_only;
+  for (WatchedParameter& parameter : model.parameters) parameter.author = RowAuthor::this_rank_unreduced_only;
   HookSet hooks(gradients_only(), {model.parameters, {}}, stream);
   hooks.begin_step({1}, HookSet::Collect::yes);
   alone.backward();

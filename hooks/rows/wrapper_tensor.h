@@ -1,0 +1,38 @@
+// SPDX-License-Identifier: Apache-2.0
+// Tensors that have no memory of their own and wrap others: DTensor, AsyncCollectiveTensor.
+#pragma once
+
+#include <ATen/core/Tensor.h>
+
+#include <optional>
+#include <string>
+
+#include "hooks/names/watched_model.h"
+
+namespace gradmon {
+
+// A torch operator on a wrapper may start a collective, and a rank that starts one alone hangs the job. So
+// only the tensor inside is ever read.
+struct Unwrapped {
+  at::Tensor tensor;  // undefined if there is none, or it cannot be read
+  std::string why;    // why it cannot be read; "": it can
+  ScopeText scope;    // what the wrapper says of it; null: nothing
+};
+
+// Whether the tensor has a class in Python that sees each operator (`__torch_dispatch__`).
+bool is_wrapper(const at::Tensor& tensor);
+
+// Returns the tensor inside a wrapper, and any other tensor itself. Any thread. May take the GIL: all threads
+// that lock a mutex of the hooks do it without the GIL.
+Unwrapped unwrapped(const at::Tensor& tensor);
+
+// Sets how wrappers are taken apart, which only the binding to Python knows. Null: they cannot be read. Call
+// it before any hook is attached. `unwrap` returns nullopt for a class that it does not know.
+using Unwrap = std::optional<Unwrapped> (*)(const at::Tensor& wrapper);
+void set_unwrap(Unwrap unwrap) noexcept;
+
+// The run of the flattened tensor as a 1-D view; undefined if the tensor has fewer elements. The tensor is
+// none of the wrappers, and its elements lie one after the other.
+at::Tensor run_of(const at::Tensor& tensor, const ElementRun& run);
+
+}  // namespace gradmon

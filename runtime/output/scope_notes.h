@@ -1,0 +1,58 @@
+// SPDX-License-Identifier: Apache-2.0
+#pragma once
+
+#include <cstdint>
+#include <memory>
+#include <optional>
+#include <string>
+#include <unordered_map>
+
+#include "control/vocabulary.h"
+#include "hooks/names/scope.h"
+#include "hooks/names/watched_model.h"
+#include "runtime/output/run_directory.h"
+#include "writers/queue/name_table.h"
+#include "writers/queue/writer_thread.h"
+
+namespace gradmon {
+
+// What the rows of this rank are of, by target and kind: scopes.json in its directory (writers/FORMAT.md).
+// Training thread.
+class ScopeNotes {
+ public:
+  // `names` must outlive this object. `replicas`: the ranks that hold the same replicated parameters, this
+  // one included; 0: unknown.
+  ScopeNotes(const NameTable& names, std::size_t replicas) : names_(names), replicas_(replicas) {}
+
+  // The parameter whose rows have that target. Call it before the first row.
+  void expect(std::uint32_t target, const WatchedParameter& parameter);
+  // A row is about to be written; `scope` as its tensor says.
+  void note(Kind kind, std::uint32_t target, const ScopeText& scope) noexcept;
+  // A row is written. Without note() it has the scope of its parameter, if it is one's.
+  void count_row(Kind kind, std::uint32_t target) noexcept;
+
+  // Queues a write of the file if it has changed. Call it after the step's rows are queued: without rows
+  // there is no directory, and no file.
+  void write(std::shared_ptr<RunDirectory> directory, WriterThread& writer);
+  // The file's content, if it has changed since the last call.
+  std::optional<std::string> take_changed();
+
+ private:
+  struct Placed {
+    ParameterPlacement placement;
+    bool replicated = true;
+    std::shared_ptr<const ParameterSharding> sharding;
+  };
+  void add(Kind kind, std::uint32_t target);
+  ScopeText scope_of(Kind kind, const Placed& parameter) const;
+
+  // Constant after construction.
+  const NameTable& names_;
+  const std::size_t replicas_;
+
+  std::unordered_map<std::uint32_t, Placed> parameters_;
+  std::unordered_map<std::uint64_t, ScopeText> scopes_;  // by kind and target; null: none to be written
+  bool changed_ = false;
+};
+
+}  // namespace gradmon

@@ -1,0 +1,69 @@
+# SPDX-License-Identifier: Apache-2.0
+"""What a value is of, as JSON (writers/FORMAT.md, "scopes.json")."""
+import json
+from typing import Any
+
+WHOLE = json.dumps({"scope": "whole"})
+REPLICA = json.dumps({"scope": "replica"})
+LOCAL = json.dumps({"scope": "local"})
+
+
+def text_of(spec: Any) -> str:
+    """The scope of a DTensor's local tensor on this rank, from the DTensor's `_spec`. No communication."""
+    return json.dumps(_scope_of(spec.mesh, tuple(spec.placements), list(spec.shape)))
+
+
+def piece(shape: "list[int]", begin: int, count: int, **more: Any) -> str:
+    """The scope of `count` elements from `begin` on of a flattened tensor of that shape."""
+    return json.dumps({"scope": "piece", "shape": shape, "begin": begin, "count": count, **more})
+
+
+def _scope_of(mesh: Any, placements: "tuple[Any, ...]", shape: "list[int]") -> "dict[str, Any]":
+    sizes = list(mesh.shape)
+    split = [size > 1 and hasattr(placement, "dim") for placement, size in zip(placements, sizes)]
+    summands = any(
+        size > 1 and placement.is_partial() and not hasattr(placement, "dim")
+        for placement, size in zip(placements, sizes)
+    )
+    replicas = 1
+    for placement, size in zip(placements, sizes):
+        replicas *= size if placement.is_replicate() else 1
+    label = "replica" if replicas > 1 else "whole"
+    if any(split):
+        label = "shard"
+    found: "dict[str, Any]" = {"scope": "partial" if summands else label, "shape": shape}
+    if any(split):
+        found.update(_box(mesh, placements, shape))
+    if replicas > 1:
+        found["replicas"] = replicas
+    found["mesh"] = {
+        "dims": None if mesh.mesh_dim_names is None else list(mesh.mesh_dim_names),
+        "shape": sizes,
+        "coordinate": None if mesh.get_coordinate() is None else list(mesh.get_coordinate()),
+        "ranks": _ranks(mesh.mesh),
+    }
+    found["placements"] = [str(placement) for placement in placements]
+    return found
+
+
+def _ranks(numbers: Any) -> "list[int]":
+    """First rank of the mesh and the distance to the next rank in each of its dimensions; or all ranks,
+    if the distances differ."""
+    ranks: "list[int]" = numbers.flatten().tolist()
+    strides = []
+    expected = ranks[:1]
+    inner = len(ranks)
+    for size in numbers.shape:
+        inner //= size
+        stride = ranks[inner] - ranks[0] if size > 1 else 0
+        strides.append(stride)
+        expected = [first + stride * number for first in expected for number in range(size)]
+    return [ranks[0], *strides] if expected == ranks else ranks
+
+
+def _box(mesh: Any, placements: "tuple[Any, ...]", shape: "list[int]") -> "dict[str, list[int]]":
+    """The box of the whole tensor that this rank holds: offset and size."""
+    from torch.distributed.tensor._utils import compute_local_shape_and_global_offset
+
+    size, offset = compute_local_shape_and_global_offset(shape, mesh, placements)
+    return {"offset": list(offset), "size": list(size)}

@@ -1,0 +1,32 @@
+# SPDX-License-Identifier: Apache-2.0
+"""How a parameter is spread over ranks."""
+from typing import Any, Callable, NamedTuple, Optional
+
+import torch
+
+Pair = tuple[Optional[torch.Tensor], Optional[torch.Tensor]]
+
+
+class Sharding(NamedTuple):
+    """As ParameterSharding in hooks/names/watched_model.h, which says what each field means."""
+
+    unit: int
+    unsharded: Optional[Callable[[], Pair]] = None
+    unsharded_run: Optional[tuple[int, int]] = None
+    unsharded_sizes: list[int] = []
+    run: Optional[tuple[int, int]] = None
+    unreduced_scope: Optional[str] = None
+    scope: Optional[str] = None
+
+
+class Listed(NamedTuple):
+    """A parameter under the program's name, as the optimizer holds it. sharding: None if it is not FSDP's."""
+
+    name: str
+    tensor: torch.Tensor
+    sharding: Optional[Sharding] = None
+
+
+def is_kind(module: Any, name: str) -> bool:
+    """Whether the object is of a class of that name, or derived from one."""
+    return any(kind.__name__ == name for kind in type(module).__mro__)

@@ -1,0 +1,51 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Forward pre-hooks that report when FSDP has gathered a unit's parameters."""
+from typing import Any, Iterable
+
+import torch
+
+from gradmon import _gradmon
+from gradmon._module_hooks import WatchingHook, is_compiling
+from gradmon.sharded import fsdp1, fsdp2
+
+
+class _Gathered(WatchingHook):
+    def __init__(self, core: _gradmon.Core, unit: int) -> None:
+        self._core = core
+        self._unit = unit
+
+    def __call__(self, _module: torch.nn.Module, _inputs: Any) -> None:
+        if not is_compiling():  # torch.compile cannot compile the call
+            self._core.gathered(self._unit)
+
+
+class UnitHooks:
+    """A forward pre-hook at every FSDP unit, attached while a step is collected. FSDP puts its own first."""
+
+    def __init__(self, core: _gradmon.Core) -> None:
+        self._core = core
+        self._units: "list[tuple[torch.nn.Module, int]]" = []
+        self._handles: "list[Any]" = []
+        self._wanted = False
+
+    def watch(self, models: Iterable[torch.nn.Module]) -> None:
+        """Replaces the watched units by those of the models as they are now."""
+        wanted = self._wanted
+        self.set(False)
+        modules = {id(module): module for model in models for module in model.modules()}
+        units = [(module, fsdp2.unit_of(module)) for module in modules.values() if fsdp2.is_unit(module)]
+        units += [fsdp1.gathered_module(module) for module in modules.values() if fsdp1.is_unit(module)]
+        self._units = [(module, unit) for module, unit in units if unit is not None]
+        self.set(wanted)
+
+    def set(self, wanted: bool) -> None:
+        if wanted == self._wanted:
+            return
+        self._wanted = wanted
+        for handle in self._handles:
+            handle.remove()
+        self._handles = []
+        if wanted:
+            self._handles = [
+                module.register_forward_pre_hook(_Gathered(self._core, unit)) for module, unit in self._units
+            ]

@@ -1,0 +1,177 @@
+# SPDX-License-Identifier: Apache-2.0
+"""FSDP2 (fully_shard) over Gloo, against plain torch beside it."""
+import json
+import math
+from pathlib import Path
+from typing import Any
+
+import jobs
+import pytest
+import ranks
+import torch
+
+pytestmark = pytest.mark.skipif(
+    tuple(map(int, torch.__version__.split(".")[:2])) < (2, 13),
+    reason="FSDP2 runs on a CPU from torch 2.13 on",
+)
+
+SCRIPT = """
+import json, sys, torch, torch.distributed as dist, sharded_loops
+from torch.distributed.device_mesh import init_device_mesh
+from torch.distributed.fsdp import CPUOffloadPolicy, MixedPrecisionPolicy, fully_shard
+options = json.loads(sys.argv[1])
+dist.init_process_group("gloo")
+TYPES = {"bf16": torch.bfloat16, "fp32": torch.float32, None: None}
+def make():
+    keys = {}
+    if options.get("hsdp"):
+        keys["mesh"] = init_device_mesh("cpu", (2, 2), mesh_dim_names=("replicate", "shard"))
+    if "param_dtype" in options:
+        keys["mp_policy"] = MixedPrecisionPolicy(
+            param_dtype=TYPES[options["param_dtype"]], reduce_dtype=TYPES[options.get("reduce_dtype")])
+    if options.get("offload"):
+        keys["offload_policy"] = CPUOffloadPolicy(pin_memory=False)
+    model = sharded_loops.make_net()
+    if options.get("group"):
+        fully_shard([model.norm, model.few], **keys)
+    else:
+        fully_shard(model.norm, **keys)
+    fully_shard(model.first, **keys)
+    fully_shard(model, **keys)
+    return model, torch.optim.Adam((p for p in model.parameters() if p.requires_grad), lr=0.05)
+found = sharded_loops.compare(make, options)
+truth = sharded_loops.unsharded(options.get("micros", 1), options.get("sync", "last"))
+sharded_loops.report(truth=truth, **found)
+"""
+TRAINED = {
+    "first.weight",
+    "first.bias",
+    "second.weight",
+    "second.bias",
+    "norm.weight",
+    "norm.bias",
+    "few.weight",
+    "few.bias",
+    "scale",
+}
+AFTER = ("grad_reduced", "param_origin", "param_updated", "exp_avg", "exp_avg_sq")
+
+
+def run(tmp_path: Path, world: int = 2, **options: Any) -> "list[dict[str, Any]]":
+    config = jobs.write_config(tmp_path, **jobs.EVERYTHING)
+    told = ranks.run(tmp_path, SCRIPT, world, config=str(config), out=str(tmp_path / "out"), **options)
+    return [json.loads(out.splitlines()[-1]) for out in told]
+
+
+def rows(tmp_path: Path, kind: str, rank: int) -> "dict[str, dict[str, float]]":
+    found = jobs.rows(tmp_path / "out", kind, rank)
+    return {f"{kind} {name} {step}": values for (name, step, _), values in found.items()}
+
+
+def check_equal(
+    found: "dict[str, dict[str, float]]", truth: "dict[str, dict[str, float]]", tolerance: float = 1e-5
+) -> None:
+    assert found and set(found) == set(truth)
+    for key, values in truth.items():
+        for op, value in values.items():
+            assert math.isclose(found[key][op], value, rel_tol=tolerance, abs_tol=1e-7), (key, op)
+
+
+def of_kind(found: "dict[str, dict[str, float]]", kind: str) -> "dict[str, dict[str, float]]":
+    return {key: values for key, values in found.items() if key.split(" ")[0] == kind}
+
+
+def check(tmp_path: Path, seen: "list[dict[str, Any]]", tolerance: float = 1e-5) -> None:
+    """Rows as plain torch has them beside gradmon, training bit-equal, no collective, nothing left."""
+    for rank, found in enumerate(seen):
+        assert found["equal"] and found["left"] == []
+        assert found["collectives"][0] == found["collectives"][1] > 0
+        for kind in AFTER:
+            check_equal(rows(tmp_path, kind, rank), of_kind(found["recorded"], kind), 1e-6)
+        truth = {
+            key.replace(f"/{rank}", ""): values
+            for key, values in found["truth"].items()
+            if key.startswith(f"grad_unreduced/{rank} ")
+        }
+        check_equal(rows(tmp_path, "grad_unreduced", rank), truth, tolerance)
+
+
+def scopes(tmp_path: Path, rank: int) -> "dict[str, Any]":
+    (file,) = (tmp_path / "out").glob(f"*-rank{rank}-*/scopes.json")
+    targets: "dict[str, Any]" = json.loads(file.read_text())["targets"]
+    return targets
+
+
+@pytest.mark.parametrize("group", [False, True])
+def test_rows_are_of_each_ranks_own_gradients_and_of_its_shards(tmp_path: Path, group: bool) -> None:
+    seen = run(tmp_path, group=group)
+    check(tmp_path, seen)
+    names = {key.split(" ")[1] for key in rows(tmp_path, "grad_unreduced", 0)}
+    assert names == TRAINED
+    # The first collected step is step 0, in which FSDP gathers for the first time.
+    assert {key.split(" ")[2] for key in rows(tmp_path, "grad_unreduced", 1)} == {"0", "1", "2"}
+
+
+def test_scopes_say_which_part_of_the_tensor_a_row_is_of(tmp_path: Path) -> None:
+    run(tmp_path)
+    found = [scopes(tmp_path, rank)["0:first.weight"] for rank in range(2)]
+    for rank, of_rank in enumerate(found):
+        assert of_rank["grad_unreduced"] == {"scope": "whole"}
+        for kind in AFTER:
+            assert of_rank[kind]["scope"] == "shard"
+            assert of_rank[kind]["shape"] == [7, 4]
+            assert of_rank[kind]["offset"] == [4 * rank, 0]
+            assert of_rank[kind]["size"] == [4 - rank, 4]
+            assert of_rank[kind]["mesh"]["coordinate"] == [rank]
+    assert scopes(tmp_path, 0)["0:first.output"]["actv"] == {"scope": "whole"}
+
+
+@pytest.mark.parametrize("sync", ["last", "each"])
+def test_an_accumulated_gradient_is_read_whole_before_the_reduction(tmp_path: Path, sync: str) -> None:
+    check(tmp_path, run(tmp_path, micros=3, sync=sync))
+
+
+@pytest.mark.parametrize("reduce_dtype", [None, "fp32"])
+@pytest.mark.parametrize("micros", [1, 2])
+def test_mixed_precision_with_and_without_a_reduce_type(
+    tmp_path: Path, reduce_dtype: "str | None", micros: int
+) -> None:
+    seen = run(tmp_path, micros=micros, param_dtype="bf16", reduce_dtype=reduce_dtype)
+    check_mixed(tmp_path, seen, "torch.float32" if reduce_dtype and micros > 1 else "torch.bfloat16")
+
+
+def check_mixed(tmp_path: Path, seen: "list[dict[str, Any]]", dtype: str) -> None:
+    for rank, found in enumerate(seen):
+        assert found["equal"] and found["collectives"][0] == found["collectives"][1] > 0
+        for kind in AFTER:
+            check_equal(rows(tmp_path, kind, rank), of_kind(found["recorded"], kind), 1e-6)
+        unreduced = rows(tmp_path, "grad_unreduced", rank)
+        for name in TRAINED:  # only the first step's: bfloat16 makes the weights differ from then on
+            own, truth = (
+                unreduced[f"grad_unreduced {name} 0"],
+                found["truth"][f"grad_unreduced/{rank} {name} 0"],
+            )
+            assert math.isclose(own["norm"], truth["norm"], rel_tol=0.05), name
+        (file,) = (tmp_path / "out").glob(f"*-rank{rank}-*/grad_unreduced_0-999.csv")
+        assert {line.split(",")[-1] for line in file.read_text().splitlines()[1:]} == {dtype}
+
+
+def test_hybrid_sharding_has_shards_and_replicas_of_them(tmp_path: Path) -> None:
+    check(tmp_path, run(tmp_path, world=4, hsdp=True))
+    for rank in range(4):
+        scope = scopes(tmp_path, rank)["0:first.weight"]["grad_reduced"]
+        assert scope["scope"] == "shard" and scope["replicas"] == 2
+        assert scope["mesh"]["dims"] == ["replicate", "shard"]
+        assert scope["offset"] == [4 * (rank % 2), 0]
+
+
+def test_a_rank_without_a_part_of_a_parameter_has_no_row_of_it(tmp_path: Path) -> None:
+    check(tmp_path, run(tmp_path, world=4))
+    for kind in AFTER:
+        names = {key.split(" ")[1] for key in rows(tmp_path, kind, 3)}
+        assert not names & {"few.weight", "few.bias", "scale"}  # 3 rows over 4 ranks
+        assert "first.weight" in names
+
+
+def test_gradients_and_weights_that_are_offloaded_are_read_where_they_are(tmp_path: Path) -> None:
+    check(tmp_path, run(tmp_path, offload=True))

@@ -1,0 +1,128 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Other code reduces, divides or frees gradients in post-accumulate hooks."""
+from pathlib import Path
+from typing import Any, Callable
+
+import gradmon
+import jobs
+import pytest
+import torch
+
+pytestmark = pytest.mark.skipif(
+    not hasattr(torch.Tensor, "register_post_accumulate_grad_hook"), reason="no post-accumulate hooks"
+)
+
+Hook = Callable[[torch.Tensor], None]
+
+
+def divide(parameter: torch.Tensor) -> None:
+    assert parameter.grad is not None
+    parameter.grad.div_(4)
+
+
+def free(parameter: torch.Tensor) -> None:
+    moved.append(parameter.grad)
+    parameter.grad = None
+
+
+moved: "list[Any]" = []
+
+
+def watch(tmp_path: Path, model: torch.nn.Module, optimizer: Any) -> gradmon.Monitor:
+    config = jobs.write_config(tmp_path, **jobs.EVERYTHING, collect_times=100)
+    return gradmon.Monitor(config, output_dir=tmp_path / "out", dynamic=False).watch(model, optimizer)
+
+
+def truth(steps: int) -> "list[dict[str, torch.Tensor]]":
+    """The gradients of each step, before anything changes them."""
+    model = jobs.make_net()
+    optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
+    found = []
+    for step in range(steps):
+        optimizer.zero_grad()
+        model(jobs.batch(step)).pow(2).mean().backward()
+        found.append({n: p.grad.clone() for n, p in model.named_parameters() if p.grad is not None})
+        for parameter in model.parameters():
+            if parameter.grad is not None:
+                divide(parameter)
+        optimizer.step()
+    return found
+
+
+def hooked(model: torch.nn.Module, hook: Hook) -> "list[Any]":
+    return [parameter.register_post_accumulate_grad_hook(hook) for parameter in model.parameters()]
+
+
+def hooks_of(model: torch.nn.Module) -> "list[list[Any]]":
+    return [list((p._post_accumulate_grad_hooks or {}).values()) for p in model.parameters()]
+
+
+@pytest.mark.parametrize("when", ["before", "between steps"])
+def test_a_gradient_is_read_before_hooks_that_divide_it(tmp_path: Path, when: str) -> None:
+    model = jobs.make_net()
+    optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
+    if when == "before":
+        hooked(model, divide)
+    with watch(tmp_path, model, optimizer):
+        jobs.train(model, optimizer, 1) if when == "before" else None
+        if when != "before":
+            hooked(model, divide)
+            jobs.train(model, optimizer, 1)
+        optimizer.zero_grad()
+        model(jobs.batch(1)).pow(2).mean().backward()
+        optimizer.step()
+    assert hooks_of(model) == [[divide]] * 6
+    rows = jobs.rows(tmp_path / "out", "grad_unreduced")
+    reduced = jobs.rows(tmp_path / "out", "grad_reduced")
+    first = 0 if when == "before" else 1  # hooks that come within a step are seen from the next one on
+    for step, gradients in enumerate(truth(2)):
+        for name, gradient in gradients.items():
+            if step >= first:
+                jobs.check(rows[name, step, 0], gradient)
+            jobs.check(reduced[name, step, 0], gradient / 4)
+
+
+def test_a_gradient_is_read_before_a_hook_that_takes_it_away(tmp_path: Path) -> None:
+    model = jobs.make_net()
+    optimizer = torch.optim.SGD(model.parameters(), lr=0.0)
+    hooked(model, free)
+    with watch(tmp_path, model, optimizer):
+        jobs.train(model, optimizer, 1)
+    rows = jobs.rows(tmp_path / "out", "grad_unreduced")
+    for name, gradient in truth(1)[0].items():
+        jobs.check(rows[name, 0, 0], gradient)
+
+
+def test_hooks_that_are_removed_or_added_in_between_are_as_they_would_be(tmp_path: Path) -> None:
+    model = jobs.make_net()
+    optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
+    handles = hooked(model, divide)
+    order: "list[str]" = []
+    with watch(tmp_path, model, optimizer):
+        jobs.train(model, optimizer, 1)
+        late = hooked(model, lambda _: order.append("late"))
+        jobs.train(model, optimizer, 1)
+        for handle in handles:
+            handle.remove()
+        jobs.train(model, optimizer, 1)
+        for handle in late:
+            handle.remove()
+    assert order == ["late"] * 8
+    assert hooks_of(model) == [[]] * 6
+    assert len(jobs.rows(tmp_path / "out", "grad_unreduced")) == 12
+
+
+def test_training_is_bit_equal(tmp_path: Path) -> None:
+    models = []
+    for watched in (False, True):
+        model = jobs.make_net()
+        optimizer = torch.optim.Adam(model.parameters())
+        hooked(model, divide)
+        if watched:
+            with watch(tmp_path, model, optimizer):
+                jobs.train(model, optimizer, 3)
+        else:
+            jobs.train(model, optimizer, 3)
+        models.append(model)
+    for one, other in zip(models[0].parameters(), models[1].parameters()):
+        assert torch.equal(one, other)

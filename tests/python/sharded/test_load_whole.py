@@ -1,0 +1,144 @@
+# SPDX-License-Identifier: Apache-2.0
+"""gradmon.load(whole=True): the rows of shards and pieces, joined."""
+import json
+import math
+from pathlib import Path
+from typing import Any
+
+import gradmon
+import jobs
+import pytest
+import ranks
+import torch
+
+SCRIPT = """
+import json, sys, torch, torch.distributed as dist, sharded_loops
+options = json.loads(sys.argv[1])
+dist.init_process_group("gloo")
+def make():
+    model = sharded_loops.make_net()
+    if options["how"] == "fsdp1":
+        from torch.distributed.fsdp import FullyShardedDataParallel as FSDP
+        model.first = FSDP(model.first, use_orig_params=True, device_id=torch.device("cpu"))
+        model = FSDP(model, use_orig_params=True, device_id=torch.device("cpu"))
+    elif options["how"] == "ddp":
+        model = torch.nn.parallel.DistributedDataParallel(model, find_unused_parameters=True)
+    else:
+        from torch.distributed.device_mesh import init_device_mesh
+        from torch.distributed.fsdp import fully_shard
+        mesh = init_device_mesh("cpu", (2, 2), mesh_dim_names=("replicate", "shard")) \\
+            if options["how"] == "hsdp" else None
+        fully_shard(model.first, mesh=mesh)
+        fully_shard(model, mesh=mesh)
+    return model, torch.optim.Adam((p for p in model.parameters() if p.requires_grad), lr=0.05)
+sharded_loops.compare(make, options)
+sharded_loops.report(truth=sharded_loops.unsharded(1, "last"))
+"""
+NEEDS_FSDP = pytest.mark.skipif(
+    tuple(map(int, torch.__version__.split(".")[:2])) < (2, 13),
+    reason="FSDP on a CPU was tried with torch 2.13 only",
+)
+AFTER = ["grad_reduced", "param_origin", "param_updated", "exp_avg", "exp_avg_sq"]
+OPS = ["norm", "min", "max", "mean", "nans", "zeros"]
+
+
+def run(tmp_path: Path, how: str, world: int, **keys: Any) -> "dict[str, dict[str, float]]":
+    config = jobs.write_config(tmp_path, **{**jobs.EVERYTHING, "ndigits": 12, **keys})
+    told = ranks.run(tmp_path, SCRIPT, world, config=str(config), out=str(tmp_path / "out"), how=how)
+    truth: "dict[str, dict[str, float]]" = json.loads(told[0].splitlines()[-1])["truth"]
+    return truth
+
+
+@NEEDS_FSDP
+@pytest.mark.parametrize(
+    ("how", "world", "form"),
+    [
+        ("fsdp2", 2, "csv"),
+        ("fsdp2", 4, "csv"),
+        ("fsdp2", 2, "sqlite"),
+        ("hsdp", 4, "csv"),
+        ("fsdp1", 3, "csv"),
+        ("ddp", 2, "csv"),
+    ],
+)
+def test_joined_rows_are_those_of_the_unsharded_training(
+    tmp_path: Path, how: str, world: int, form: str
+) -> None:
+    truth = run(tmp_path, how, world, format=[form])
+    table = gradmon.load(tmp_path / "out", kind=AFTER, whole=True, form=form)
+    found = {
+        (f"{row.kind} {row.name.removeprefix('module.')} {row.step}", row.op): row.value
+        for row in table.itertuples(index=False)
+    }
+    assert len(found) == len(table)  # replicas count once
+    wanted = {key: values for key, values in truth.items() if key.split(" ")[0] in AFTER}
+    assert {key for key, _ in found} == set(wanted)
+    for key, values in wanted.items():
+        for op in OPS:
+            assert math.isclose(found[key, op], values[op], rel_tol=1e-5, abs_tol=1e-6), (key, op)
+
+
+@NEEDS_FSDP
+def test_what_is_each_ranks_own_stays_each_ranks_own(tmp_path: Path) -> None:
+    truth = run(tmp_path, "fsdp2", 2)
+    table = gradmon.load(tmp_path / "out", kind="grad_unreduced", whole=True)
+    norms = table[(table["op"] == "norm") & (table["name"] == "first.weight") & (table["step"] == 0)]
+    assert list(norms["rank"]) == [0, 1]
+    for row in norms.itertuples(index=False):
+        assert math.isclose(
+            row.value, truth[f"grad_unreduced/{row.rank} first.weight 0"]["norm"], rel_tol=1e-5
+        )
+
+
+def write_rank(out: Path, rank: int, scope: "dict[str, Any] | None", rows: "list[str]") -> None:
+    directory = out / f"Nov21_10-00-00-rank{rank}-0123abcd"
+    directory.mkdir(parents=True)
+    text = "vpp_stage,name,step,norm,mean,shape,dtype\n" + "".join(f"{row}\n" for row in rows)
+    (directory / "grad_reduced_0-999.csv").write_text(text)
+    if scope is not None:
+        targets = {"0:w": {"grad_reduced": scope}}
+        (directory / "scopes.json").write_text(json.dumps({"format": 1, "targets": targets}))
+
+
+def shard(offset: int, size: int) -> "dict[str, Any]":
+    return {"scope": "shard", "shape": [4], "offset": [offset], "size": [size]}
+
+
+def test_norms_add_as_squares_and_means_by_elements(tmp_path: Path) -> None:
+    write_rank(tmp_path, 0, shard(0, 3), ['0,w,5,3.0,1.0,"[3]",torch.float32'])
+    write_rank(tmp_path, 1, shard(3, 1), ['0,w,5,4.0,5.0,"[1]",torch.float32'])
+    table = gradmon.load(tmp_path, whole=True)
+    assert {row.op: row.value for row in table.itertuples(index=False)} == {"norm": 5.0, "mean": 2.0}
+    assert list(table["rank"]) == [0, 0]
+
+
+def test_a_summand_is_refused_by_name(tmp_path: Path) -> None:
+    for rank in range(2):
+        write_rank(tmp_path, rank, {"scope": "partial", "shape": [4]}, ['0,w,5,3.0,1.0,"[4]",torch.float32'])
+    with pytest.raises(ValueError, match="grad_reduced of 0:w: rank 0 holds a summand"):
+        gradmon.load(tmp_path, whole=True)
+    assert len(gradmon.load(tmp_path)) == 4
+
+
+def test_a_tensor_of_unknown_place_is_refused_by_name(tmp_path: Path) -> None:
+    write_rank(tmp_path, 0, {"scope": "local"}, ['0,w,5,3.0,1.0,"[4]",torch.float32'])
+    with pytest.raises(ValueError, match="grad_reduced of 0:w: nothing says what the tensor of rank 0"):
+        gradmon.load(tmp_path, whole=True)
+
+
+def test_parts_that_are_missing_are_named(tmp_path: Path) -> None:
+    write_rank(tmp_path, 0, shard(0, 3), ['0,w,5,3.0,1.0,"[3]",torch.float32'])
+    with pytest.raises(ValueError, match="grad_reduced of 0:w: ranks 0 hold 3 of 4 elements"):
+        gradmon.load(tmp_path, whole=True)
+
+
+def test_a_step_that_one_rank_has_not_written_yet_is_left_out(tmp_path: Path) -> None:
+    write_rank(tmp_path, 0, shard(0, 3), [f'0,w,{step},3.0,1.0,"[3]",torch.float32' for step in (5, 6)])
+    write_rank(tmp_path, 1, shard(3, 1), ['0,w,5,4.0,5.0,"[1]",torch.float32'])
+    assert set(gradmon.load(tmp_path, whole=True)["step"]) == {5}
+
+
+def test_a_rank_without_scopes_is_named(tmp_path: Path) -> None:
+    write_rank(tmp_path, 0, None, ['0,w,5,3.0,1.0,"[3]",torch.float32'])
+    with pytest.raises(ValueError, match=r"rank0-0123abcd/scopes\.json: whole=True needs this file"):
+        gradmon.load(tmp_path, whole=True)
