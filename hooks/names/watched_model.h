@@ -58,6 +58,7 @@ struct WatchedModule {
   const void* identity = nullptr;
   std::optional<bool> causal = {};  // the module's `is_causal`; unset: it has no such attribute
   bool embeds = false;              // an embedding: its weight is a lookup table, not a linear map
+  bool within_compiled = false;     // its calls are within compiled code, where no hook sees them
 };
 
 struct WatchedModel {

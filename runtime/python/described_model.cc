@@ -1,10 +1,12 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "runtime/python/described_model.h"
 
+#include <pybind11/stl.h>
 #include <torch/csrc/autograd/python_variable.h>
 #include <torch/csrc/utils/pybind.h>
 
 #include <cstddef>
+#include <cstdint>
 #include <optional>
 #include <set>
 #include <string>
@@ -82,10 +84,14 @@ WatchedModel described_model(const py::handle& model) {
     if (py::hasattr(item.cast<py::tuple>()[1], "main_grad"))
       chunk.parameters.back().main_gradient = [tensor = parameter] { return main_gradient_of(tensor); };
   }
+  const auto unseen = py::module_::import("gradmon.compiled.regions")
+                          .attr("unseen")(model.attr("modules")())
+                          .cast<std::set<std::uintptr_t>>();  // ids are addresses
   OtherNames other_names(chunk);
   for (const py::handle& item : model.attr("named_modules")()) {
     const auto [name, module] = item.cast<std::pair<std::string, py::object>>();
-    chunk.modules.push_back({name, 0, identity_of(module), causal_of(module), embeds(module)});
+    const bool within = unseen.count(reinterpret_cast<std::uintptr_t>(module.ptr())) > 0;
+    chunk.modules.push_back({name, 0, identity_of(module), causal_of(module), embeds(module), within});
     other_names.add(name, module);
   }
   chunk.modules = without_wrappers(std::move(chunk.modules));
