@@ -19,6 +19,7 @@
 #include "hooks/names/target_names.h"
 #include "hooks/observe/forward_tracker.h"
 #include "hooks/rows/row_writer.h"
+#include "hooks/taps/tap_probe.h"
 
 namespace gradmon {
 namespace {
@@ -96,6 +97,7 @@ class HookSet::Attached {
       add<ActivationProbe>(settings, model_, stream, fuse);
     if (settings.module_structure || settings.call_stacks)
       structure_ = &add<ModuleStructure>(settings, model_, stream, fuse, std::move(stack));
+    taps_ = &add<TapProbe>(settings, stream, fuse);
     listen(settings.grad_acc_steps, fuse);
   }
 
@@ -123,10 +125,13 @@ class HookSet::Attached {
   void detach() noexcept {
     tracker_.reset();
     structure_ = nullptr;
+    taps_ = nullptr;
     probes_.clear();
   }
 
   bool collecting() const noexcept { return collecting_; }
+
+  void tap(const TappedValue& value) { taps_->tap(value); }
 
   void before_update(const std::vector<at::Tensor>& optimizer_parameters, const OptimizerState* state) {
     const Update update = parameter_indices_.update_of(optimizer_parameters, state);
@@ -188,6 +193,7 @@ class HookSet::Attached {
   RowWriter rows_;
   bool collecting_ = false;
   const ModuleStructure* structure_ = nullptr;  // one of the probes
+  TapProbe* taps_ = nullptr;                    // one of the probes
   std::vector<std::unique_ptr<Probe>> probes_;  // Keep before tracker_: detaches before the rest dies.
   std::unique_ptr<ForwardTracker> tracker_;     // Keep last: calls the probes. Null: no probe listens.
 };
@@ -227,6 +233,11 @@ void HookSet::after_update(const std::vector<at::Tensor>& optimizer_parameters,
                            const OptimizerState* state) noexcept {
   if (!attached_ || !attached_->collecting() || fuse_.tripped()) return;
   fuse_.guard("", [&] { attached_->after_update(optimizer_parameters, state); });
+}
+
+void HookSet::tap(const TappedValue& value) noexcept {
+  if (!attached_ || !attached_->collecting() || fuse_.tripped()) return;
+  fuse_.guard(value.name, [&] { attached_->tap(value); });
 }
 
 void HookSet::end_step() noexcept {

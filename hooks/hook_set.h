@@ -18,6 +18,7 @@
 #include "hooks/rows/hook_fuse.h"
 #include "hooks/rows/hook_settings.h"
 #include "hooks/rows/record_stream.h"
+#include "hooks/taps/tapped_value.h"
 
 namespace gradmon {
 
@@ -63,6 +64,8 @@ class HookSet {
                      const OptimizerState* state = nullptr) noexcept;
   void after_update(const std::vector<at::Tensor>& optimizer_parameters,
                     const OptimizerState* state = nullptr) noexcept;
+  // Reads a value that the program hands in, within a collected step; its row comes in end_step().
+  void tap(const TappedValue& value) noexcept;
   void end_step() noexcept;
 
   // Indices into target_names() of the model, and the patterns that matched nothing.

@@ -65,4 +65,8 @@ void MonitorBinding::after_update(const std::vector<at::Tensor>& parameters) noe
   if (collecting() && !parameters.empty()) monitor_.session_->after_update(parameters);
 }
 
+void MonitorBinding::tap(const TappedValue& value, std::chrono::steady_clock::time_point begun) noexcept {
+  if (collecting()) monitor_.session_->tap(value, begun);
+}
+
 }  // namespace gradmon

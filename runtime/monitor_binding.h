@@ -5,6 +5,7 @@
 
 #include <ATen/core/Tensor.h>
 
+#include <chrono>
 #include <functional>
 #include <string>
 #include <vector>
@@ -13,6 +14,7 @@
 #include "hooks/names/watched_model.h"
 #include "hooks/observe/call_site.h"
 #include "hooks/rows/optimizer_state.h"
+#include "hooks/taps/tapped_value.h"
 
 namespace gradmon {
 
@@ -56,6 +58,9 @@ class MonitorBinding {
   // state. With no parameters they do nothing.
   void before_update(const std::vector<at::Tensor>& parameters, const OptimizerState& state) noexcept;
   void after_update(const std::vector<at::Tensor>& parameters) noexcept;
+
+  // Hands in a value of this step. `begun`: when the work for it began, which counts as overhead.
+  void tap(const TappedValue& value, std::chrono::steady_clock::time_point begun) noexcept;
 
  private:
   Monitor& monitor_;

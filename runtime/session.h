@@ -69,6 +69,9 @@ class Monitor::Session {
   void after_update(const std::vector<at::Tensor>& parameters) noexcept {
     collection_->after_update(parameters, nullptr);
   }
+  void tap(const TappedValue& value, std::chrono::steady_clock::time_point begun) noexcept {
+    collection_->tap(value, begun);
+  }
   void gradient_scale(double scale) noexcept {
     if (collecting() && scale > 0) collection_->gradient_scale(scale);
   }

@@ -151,22 +151,30 @@ ensure_torch() {
 }
 
 # ensure_frameworks: makes build/frameworks-venv, in which the training loops of others are tested: it has
-# tools/requirements-frameworks-*.txt, and sees torch and what tests need in build/venv.
+# tools/requirements-frameworks-*.txt, and sees torch and what tests need in build/venv. And
+# build/mindspore-venv, with tools/requirements-mindspore.txt.
 ensure_frameworks() {
-  local venv=$gradmon_root/build/frameworks-venv wanted packages requirements
   if [ "$torch" != pip ]; then
     say "--frameworks needs --torch pip"
     return 1
   fi
-  wanted=$(cat "$gradmon_root"/tools/requirements-{torch,tests,frameworks-*}.txt && readlink -f "$gradmon_venv")
+  make_venv_beside_torch frameworks-venv "$gradmon_root"/tools/requirements-frameworks-*.txt &&
+    make_venv_beside_torch mindspore-venv "$gradmon_root/tools/requirements-mindspore.txt"
+}
+
+# make_venv_beside_torch NAME REQUIREMENTS...: makes build/NAME, unless it has them already.
+make_venv_beside_torch() {
+  local venv=$gradmon_root/build/$1 wanted packages requirements
+  shift
+  wanted=$(cat "$gradmon_root"/tools/requirements-{torch,tests}.txt "$@" && readlink -f "$gradmon_venv")
   [ "$wanted" != "$(cat "$venv/installed.txt" 2>/dev/null)" ] || return 0
   rm -rf "$venv" && /usr/bin/python3 -m venv "$venv" || return 1
   packages=$("$venv/bin/python3" -c 'import sysconfig; print(sysconfig.get_path("purelib"))') || return 1
   "$gradmon_venv/bin/python3" -c 'import sysconfig; print(sysconfig.get_path("purelib"))' \
     >"$packages/torch_of_gradmon.pth" || return 1
-  say "installing tools/requirements-frameworks-*.txt in $venv"
   # Without dependencies: some require torch, and pip would bring another one.
-  for requirements in "$gradmon_root"/tools/requirements-frameworks-*.txt; do
+  for requirements in "$@"; do
+    say "installing $requirements in $venv"
     "$venv/bin/pip" install -q --disable-pip-version-check --no-deps -r "$requirements" >&2 || {
       say "pip could not install $requirements (no network?)"
       return 1

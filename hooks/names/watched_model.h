@@ -97,6 +97,7 @@ struct WatchedModule {
   bool embeds = false;              // an embedding: its weight is a lookup table, not a linear map
   // Of plain tensors among its inputs, outputs and their gradients.
   ScopeText scope = {};
+  bool within_compiled = false;     // its calls are within compiled code, where no hook sees them
 };
 
 struct WatchedModel {

@@ -10,6 +10,7 @@
 #include "control/host/history_file.h"
 #include "control/host/process_identity.h"
 #include "control/log.h"
+#include "hooks/names/target_names.h"
 #include "runtime/collect/expected_targets.h"
 #include "runtime/collect/plan_settings.h"
 #include "runtime/output/output_document.h"
@@ -263,8 +264,10 @@ void Collection::attach() {
   if (replicas_) replicas_->attach(settings, model_);
   hooks_time_ = {};
   expect_scopes(settings, model_, hooks_->matches(), *names_, scopes_);
+  // Without a model every value is handed in by tap(), under names that are not known yet.
+  const bool by_tap_only = target_names(model_).empty();
   ledger_.expect(expected_targets(settings, model_, hooks_->matches(), *names_),
-                 unmatched_targets(hooks_->matches()));
+                 by_tap_only ? std::vector<UnmatchedTarget>() : unmatched_targets(hooks_->matches()));
   update_unmatched();
   for (const std::string& warning : unmatched_warnings_) log_once(warning);
   if (collects_anything(*config_)) return;
@@ -446,6 +449,13 @@ void Collection::after_update(const std::vector<at::Tensor>& parameters,
   if (hooks_) hooks_->after_update(parameters, state);
   if (scalars_) scalars_->after_update(parameters, state);
   if (replicas_ && collecting_) replicas_->after_update(parameters, state);
+}
+
+void Collection::tap(const TappedValue& value, std::chrono::steady_clock::time_point begun) noexcept {
+  own_time_ += std::chrono::steady_clock::now() - begun;
+  const OwnTime own_time(*this);
+  updated_ = true;
+  if (hooks_ && collecting_) hooks_->tap(value);
 }
 
 void Collection::report_scalar(std::string_view name, double value) noexcept {

@@ -91,6 +91,9 @@ class Collection {
   void before_update(const std::vector<at::Tensor>& parameters, const OptimizerState* state) noexcept;
   void after_update(const std::vector<at::Tensor>& parameters, const OptimizerState* state) noexcept;
 
+  // Hands in a value of this step. `begun`: when the work for it began.
+  void tap(const TappedValue& value, std::chrono::steady_clock::time_point begun) noexcept;
+
   // Sets the factor in the gradients of this step; > 0.
   void gradient_scale(double scale) noexcept { scale_->store(scale, std::memory_order_relaxed); }
   // Scalars and expert loads that the program reports in a step that is collected or recorded.

@@ -30,6 +30,7 @@ constexpr const char* kNoUpdate = "no watched optimizer has updated it";
 constexpr const char* kNoMoment = "its optimizer keeps none, or no watched one has it";
 constexpr const char* kNoAdam = "no moments of Adam yet, or no watched optimizer has them";
 constexpr const char* kNoForward = "its forward was not seen: gradmon::observe";
+constexpr const char* kWithinCompiled = "within compiled code, which no hook sees: gradmon.observe";
 constexpr const char* kNotInGraph = "not in the graph";
 
 std::vector<Parameter> parameters_of(const HookSettings& settings, const WatchedModel& model,
@@ -79,6 +80,7 @@ class Modules {
       : table_(table), names_(module_names(model.modules)), matrices_(model) {
     for (const WatchedModule& module : model.modules) {
       embeds_.push_back(module.embeds);
+      within_compiled_.push_back(module.within_compiled);
       const auto dot = module.name.rfind('.');
       if (!module.name.empty())
         parents_.emplace(module.vpp_stage, dot == std::string::npos ? "" : module.name.substr(0, dot));
@@ -93,6 +95,7 @@ class Modules {
     return table_.intern(shown_by_l2_[i] + row, names_[i].vpp_stage);
   }
   bool embeds(std::size_t i) const { return embeds_[i]; }
+  bool within_compiled(std::size_t i) const { return within_compiled_[i]; }
   bool has_children(std::size_t i) const { return parents_.count({names_[i].vpp_stage, names_[i].name}) > 0; }
   // Whether the module has a weight matrix that this rank writes.
   bool has_matrix(std::size_t i) const {
@@ -103,7 +106,7 @@ class Modules {
  private:
   NameTable& table_;
   std::vector<TargetName> names_;
-  std::vector<bool> embeds_;
+  std::vector<bool> embeds_, within_compiled_;
   std::vector<std::string> shown_, shown_by_l2_;
   std::set<std::pair<int, std::string>> parents_;
   const MatrixIndex matrices_;
@@ -122,7 +125,8 @@ void add_activations(const HookSettings& settings, Modules& modules, Expected& e
     for (std::size_t i = 0; i < choices.size(); ++i) {
       if (!choices[i][in].any && !choices[i][out].any) continue;
       if (asked.all && modules.has_children(i) && !is_named_itself(i)) continue;
-      expected.push_back({kind, modules.activation(i), why, Of::module});
+      expected.push_back(
+          {kind, modules.activation(i), modules.within_compiled(i) ? kWithinCompiled : why, Of::module});
     }
   };
   add(Kind::actv, Side::input, Side::output, kNoForward);
@@ -206,7 +210,8 @@ std::int64_t possible_matches(const Config& config, const std::vector<TargetName
     possible += std::count_if(matches.unmatched.begin(), matches.unmatched.end(),
                               [](const UnmatchedPattern& one) { return one.error.empty(); });
   }
-  const bool needs_none = config.cc_distribution.enable || config.recording_l2_features ||
+  // Without a model every value is handed in by tap(), under names that are not known yet.
+  const bool needs_none = names.empty() || config.cc_distribution.enable || config.recording_l2_features ||
                           config.print_struct || !config.scalars.empty();
   return needs_none ? std::max<std::int64_t>(possible, 1) : possible;
 }

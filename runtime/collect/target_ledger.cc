@@ -44,12 +44,15 @@ void TargetLedger::expect(std::vector<ExpectedTarget> expected, std::vector<Unma
 void TargetLedger::mark_fired(Key key) {
   if (state_.not_fired.erase(key) > 0 || (modules_.empty() && state_.unmatched.empty())) return;
   const auto target = static_cast<std::uint32_t>(key);
-  const std::string owner = owner_of(names_.name(target));
+  const std::string& name = names_.name(target);
+  const std::string owner = owner_of(name);
   const auto module = modules_.find({names_.vpp_stage(target), owner});
   if (module != modules_.end()) state_.not_fired.erase(key_of(static_cast<Kind>(key >> 32U), module->second));
   auto& unmatched = state_.unmatched;
   unmatched.erase(std::remove_if(unmatched.begin(), unmatched.end(),
-                                 [&](const UnmatchedTarget& one) { return one.pattern == owner; }),
+                                 [&](const UnmatchedTarget& one) {
+                                   return one.pattern == owner || one.pattern == name;  // `name`: of tap()
+                                 }),
                   unmatched.end());
 }
 

@@ -6,6 +6,7 @@
 #include <torch/csrc/utils/pybind.h>
 
 #include <cstddef>
+#include <cstdint>
 #include <functional>
 #include <memory>
 #include <optional>
@@ -167,10 +168,14 @@ WatchedModel described_model(const py::handle& model, const py::handle& listed,
     }
   }
   const ScopeText plain = scope_of(py::reinterpret_borrow<py::object>(plain_scope));
+  const auto unseen = py::module_::import("gradmon.compiled.regions")
+                          .attr("unseen")(model.attr("modules")())
+                          .cast<std::set<std::uintptr_t>>();  // ids are addresses
   OtherNames other_names(chunk);
   for (const py::handle& item : model.attr("named_modules")()) {
     const auto [name, module] = item.cast<std::pair<std::string, py::object>>();
-    chunk.modules.push_back({name, 0, identity_of(module), causal_of(module), embeds(module), plain});
+    const bool within = unseen.count(reinterpret_cast<std::uintptr_t>(module.ptr())) > 0;
+    chunk.modules.push_back({name, 0, identity_of(module), causal_of(module), embeds(module), plain, within});
     other_names.add(name, module);
   }
   chunk.modules = without_wrappers(std::move(chunk.modules));

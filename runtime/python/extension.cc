@@ -12,6 +12,7 @@
 #include <mutex>
 #include <optional>
 #include <set>
+#include <stdexcept>
 #include <string>
 #include <utility>
 #include <vector>
@@ -22,10 +23,12 @@
 #include "runtime/job/launch_id.h"
 #include "runtime/monitor_binding.h"
 #include "runtime/python/described_model.h"
+#include "runtime/python/python_array.h"
 #include "runtime/python/python_forward.h"
 #include "runtime/python/python_optimizer_state.h"
 #include "runtime/python/python_stack.h"
 #include "runtime/python/python_wrapper.h"
+#include "runtime/python/tap_operator.h"
 
 namespace gradmon {
 namespace {
@@ -58,6 +61,16 @@ void guarded(const char* what, Body&& body) {
 enum StepFlags : int { kCollects = 1, kWatchesForwards = 2, kMayEnd = 4, kCheckModels = 8 };
 constexpr double kStopAfterSignal = 2;  // seconds
 constexpr unsigned kCheckEvery = 16;    // steps
+
+// Throws std::invalid_argument for a kind that a program cannot hand in.
+Kind tapped_kind(const std::string& name) {
+  std::string known;
+  for (std::size_t i = 0; i < kKinds && can_be_tapped(static_cast<Kind>(i)); ++i) {
+    if (kKindNames[i] == name) return static_cast<Kind>(i);
+    known += std::string(i == 0 ? "" : ", ") + kKindNames[i];
+  }
+  throw std::invalid_argument("kind \"" + name + "\", expected one of " + known);
+}
 
 // Whether the parameter is split over the tensor parallel group: Megatron marks it so. With the GIL.
 bool is_split(const at::Tensor& parameter) {
@@ -167,6 +180,16 @@ class Core {
   void attention(const std::string& name, const at::Tensor& q, const at::Tensor& k, bool causal) noexcept {
     const py::gil_scoped_release others_run;
     monitor_.attention(name, q, k, Causal(causal));
+  }
+  void tap(const std::string& kind, const std::string& name, const py::handle& array, int micro_step) {
+    guarded(("the array of tap(): " + name).c_str(), [&] {
+      const auto begun = std::chrono::steady_clock::now();
+      const PythonArray values(array);
+      TappedValue value{tapped_kind(kind), name, values.tensor().value_or(at::Tensor()), micro_step, ""};
+      if (!values.tensor()) value.why = values.tensor().error();
+      const py::gil_scoped_release others_run;
+      binding_.tap(value, begun);
+    });
   }
   void on(std::optional<std::int64_t> collect_times, std::optional<std::int64_t> step_interval) noexcept {
     monitor_.on(collect_times, step_interval);
@@ -402,6 +425,10 @@ PYBIND11_MODULE(_gradmon, m) {
   m.def("environment_names_launch", &names_launch);
   m.def("entered", &entered);
   m.def("left", &left);
+  m.def("observation_number", [](const std::string& name, bool gradients) {
+    return observation_number(name, GradientMode(gradients));
+  });
+  m.def("observe", &observe_now);
   define_metric(m);
   define_alert(m);
   define_status(m);
@@ -431,6 +458,7 @@ PYBIND11_MODULE(_gradmon, m) {
       .def("samples", &Core::samples)
       .def("expert_load", &Core::expert_load)
       .def("attention", &Core::attention)
+      .def("tap", &Core::tap)
       .def("on", &Core::on)
       .def("off", &Core::off)
       .def("set", &Core::set)

@@ -157,10 +157,47 @@ def activations(quick: bool) -> Figure:
     return Figure("python_activations", share, "of a step", 0.10, how)
 
 
+def observe(quick: bool, on: bool) -> Figure:
+    steps, calls = (20, 64) if quick else (400, 64)
+    names = [f"tensor_{i}" for i in range(calls)]
+    x = torch.ones(1024)
+    spent = []
+    with tempfile.TemporaryDirectory(prefix="gradmon-bench-") as scratch:
+        config = Path(scratch) / "monitor_config.json"
+        config.write_text(
+            json.dumps(
+                {
+                    "xy_distribution": True,
+                    "all_xy": True,
+                    "format": ["api"],
+                    "start_step": 0 if on else 10**6,
+                }
+            )
+        )
+        monitor = gradmon.Monitor(config, rank=0, world_size=1, output_dir=scratch, dynamic=False)
+        with monitor.watch(torch.nn.Linear(4, 3), None):
+            for _ in range(steps):
+                begin = time.thread_time()
+                for name in names:
+                    gradmon.observe(x, name)
+                spent.append((time.thread_time() - begin) / calls * 1e6)
+                monitor.step()
+    del spent[: steps // 10]  # they fill caches
+    state = "in a collected step" if on else "while nothing is collected"
+    how = (
+        f"processor time of a call of gradmon.observe() with a tensor of 4 KiB, {state}, in blocks of "
+        f"{calls} names; {spread(spent)}"
+    )
+    name = "python_observe_on" if on else "python_observe_off"
+    return Figure(name, statistics.median(spent), "µs", 3 if on else 0.3, how)
+
+
 BENCHES: "dict[str, Callable[[bool], Figure]]" = {
     "python_idle_step": idle_step,
     "python_grads_vs_read": grads_vs_read,
     "python_activations": activations,
+    "python_observe_off": lambda quick: observe(quick, on=False),
+    "python_observe_on": lambda quick: observe(quick, on=True),
 }
 
 

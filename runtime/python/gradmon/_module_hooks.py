@@ -7,6 +7,8 @@ from typing import Any, Iterable
 import torch
 
 from gradmon import _gradmon
+from gradmon.compiled.around import AroundCompiled
+from gradmon.compiled.regions import compiled_in_place, unseen
 
 # Torch 2.x: hooks get the keyword arguments of a module, too.
 HAS_KEYWORD_INPUTS = "with_kwargs" in inspect.signature(torch.nn.Module.register_forward_pre_hook).parameters
@@ -50,7 +52,8 @@ _left = _Left()
 
 
 class ModuleHooks:
-    """Two forward hooks at every module, attached while a collected step needs them."""
+    """Two forward hooks at every module, attached while a collected step needs them. Modules within
+    compiled code get none: they would see nothing, and the code would be compiled again."""
 
     def __init__(self) -> None:
         self._modules: dict[int, torch.nn.Module] = {}  # by id: two models may share a module
@@ -72,10 +75,15 @@ class ModuleHooks:
             handle.remove()
         self._handles = []
         if wanted:
+            within = unseen(self._modules.values())
             for module in self._modules.values():
-                self._hook(module)
+                if id(module) not in within:
+                    self._hook(module)
 
     def _hook(self, module: torch.nn.Module) -> None:
+        compiled = compiled_in_place(module)
+        if compiled is not None:
+            return self._handles.append(AroundCompiled(module, compiled))
         keywords = {"with_kwargs": True} if HAS_KEYWORD_INPUTS else {}
         try:
             self._handles.append(module.register_forward_pre_hook(_entered, **keywords))

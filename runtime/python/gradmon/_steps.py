@@ -14,6 +14,7 @@ from gradmon._module_hooks import ModuleHooks
 from gradmon._optimizer_rounds import OptimizerRounds, has, parameters_of
 from gradmon._optimizer_steps import OptimizerSteps
 from gradmon._scaler_updates import ScalerUpdates, remaining_scale
+from gradmon.compiled.regions import sentences_of_unseen
 from gradmon.loops.optimizer_step_hooks import hooked_or_replaced
 from gradmon.sharded.listing import listing_of
 from gradmon.sharded.listing import parameters_of as parameters_in
@@ -45,6 +46,7 @@ class TrainingSteps:
         "_looks_for_unheld",
         "_unheld",
         "_idle",
+        "_compiled",
         "_warned",
         "_nonce",
         "_of_loop",
@@ -75,6 +77,7 @@ class TrainingSteps:
         self._looks_for_unheld = False  # the next look searches for parameters in no watched optimizer
         self._unheld: list[str] = []  # a warning for each model with such parameters
         self._idle = IdleOptimizers()
+        self._compiled: list[str] = []  # a warning for each model with modules within compiled code
         self._warned: list[str] = []  # the current warnings in status()
         self._nonce = nonce  # None: the launch is identified
         self._of_loop: "Optional[list[Any]]" = [] if ended_by_loop else None  # removed by stop()
@@ -113,7 +116,7 @@ class TrainingSteps:
         self.ended_by_program = True
         calls = self._optimizers[0].calls if self._optimizers else 0
         if not counted:
-            if self._scaler is None and calls == self._calls_before:
+            if self._scaler is None and calls == self._calls_before and self._optimizers:
                 self.core.skipped()  # by a scaler that watch() does not know
             self.end()
         self._calls_before = calls
@@ -253,7 +256,9 @@ class TrainingSteps:
         if self._looks_for_unheld:
             self._looks_for_unheld = False
             self._unheld = list(self._sentences_of_unheld())
-        self._warn(self._unheld + self._idle.look(self._optimizers))
+            self._compiled = sentences_of_unseen(parts.model for parts in self._models)
+        unseen = self._compiled if self.core.step_flags() & _gradmon.WATCHES_FORWARDS else []
+        self._warn(self._unheld + self._idle.look(self._optimizers) + unseen)
 
     def _warn(self, warnings: list[str]) -> None:
         if warnings == self._warned:

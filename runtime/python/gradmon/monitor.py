@@ -14,11 +14,12 @@ from gradmon import _gradmon
 from gradmon._launch_nonce import launch_nonce
 from gradmon._process_groups import ranks_of, replica_ranks, shards_its_state, with_process_group
 from gradmon._steps import TrainingSteps, after_signal
+from gradmon.taps.tapping import Tapping
 
 _NOT_TAKEN = (TypeError, ValueError, RuntimeError, OverflowError)  # raised for an invalid argument
 
 
-class Monitor:
+class Monitor(Tapping):
     """Collects what the config asks for from the training loop of this rank.
 
     A program makes one Monitor per process, around its training loop. It watches until
@@ -89,8 +90,8 @@ class Monitor:
 
     def watch(
         self,
-        model: torch.nn.Module,
-        optimizer: Any,
+        model: Optional[torch.nn.Module] = None,
+        optimizer: Any = None,
         *,
         grad_acc_steps: Optional[float] = 1,
         scaler: Any = None,
@@ -106,10 +107,10 @@ class Monitor:
 
         Parameters
         ----------
-        model : torch.nn.Module
+        model : torch.nn.Module, optional
             The model, or one chunk of it. A layer that is replaced later is seen from the next
-            collected step on.
-        optimizer : object
+            collected step on. None: the program hands all values in by tap(), and calls step().
+        optimizer : object, optional
             Any optimizer with `step`, and `param_groups` in it or in what it wraps. A step ends when
             all watched optimizers have stepped, in any order. Where some step more often than
             others, call step() at the end of the iteration.
@@ -154,6 +155,7 @@ class Monitor:
         eval mode does not take its fast path. Modules inside a compiled model (torch.compile) are not
         seen.
         """
+        model = torch.nn.Module() if model is None else model
         if self._steps is None:
             replicas = self._replicas
             if replicas is None:

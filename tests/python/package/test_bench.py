@@ -7,7 +7,13 @@ import sys
 from pathlib import Path
 
 BENCH = Path(__file__).resolve().parents[3] / "tools" / "benchmarks" / "python_bench.py"
-PROMISED = ["python_idle_step", "python_grads_vs_read", "python_activations"]
+PROMISED = [
+    "python_idle_step",
+    "python_grads_vs_read",
+    "python_activations",
+    "python_observe_off",
+    "python_observe_on",
+]
 
 
 def bench(*arguments: str) -> "subprocess.CompletedProcess[str]":

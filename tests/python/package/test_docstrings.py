@@ -16,8 +16,12 @@ PUBLIC = [
     "colossalai_monitor.py",
     "accelerate/watching.py",
     "hf/callback.py",
+    "jax/trees.py",
     "lightning/callback.py",
     "lightning/fabric_callback.py",
+    "mindspore/trainer_mon.py",
+    "taps/observing.py",
+    "taps/tapping.py",
 ]
 
 Node = Union[ast.ClassDef, ast.FunctionDef]

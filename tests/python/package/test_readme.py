@@ -8,6 +8,7 @@ import pytest
 import torch
 
 ROOT = Path(__file__).resolve().parents[3]
+OTHER_PINS = ("frameworks-jax", "mindspore")
 README = ROOT / "README.md"
 
 
@@ -35,4 +36,8 @@ def test_the_page_of_frameworks_names_the_versions_that_are_tested() -> None:
     page = (ROOT / "runtime" / "python" / "FRAMEWORKS.md").read_text()
     named = set(re.findall(r"(transformers|Accelerate|Lightning) (\d+\.\d+\.\d+)", page))
     assert {name for name, _ in named} == {"transformers", "Accelerate", "Lightning"}
+    assert [name for name, version in named if f"\n{name.lower()}=={version}\n" not in pins] == []
+    pins = "".join((ROOT / "tools" / f"requirements-{name}.txt").read_text() for name in OTHER_PINS)
+    named = set(re.findall(r"(JAX|MindSpore) (\d+\.\d+\.\d+)", page))
+    assert {name for name, _ in named} == {"JAX", "MindSpore"}
     assert [name for name, version in named if f"\n{name.lower()}=={version}\n" not in pins] == []

@@ -11,6 +11,7 @@ _STOOD_IN_FOR = (
     "msprobe.core.monitor",
     "msprobe.core.monitor.anomaly_processor",
     "msprobe.core.monitor.csv2db",
+    "msprobe.mindspore",
     "msprobe.pytorch",
     "msprobe.pytorch.monitor",
     "msprobe.pytorch.monitor.anomaly_analyse",
@@ -22,7 +23,7 @@ _STOOD_IN_FOR = (
 def _refusal(name: str) -> str:
     return (
         f"gradmon does not stand in for {name}, only for msprobe.pytorch.TrainerMon and seed_all, "
-        "for csv2tb, csv2db and anomaly_processor"
+        "msprobe.mindspore.TrainerMon, csv2tb, csv2db and anomaly_processor"
     )
 
 

@@ -1,0 +1,54 @@
+// SPDX-License-Identifier: Apache-2.0
+// Rows of the values that the program hands in: Monitor.tap() in Python.
+#pragma once
+
+#include <array>
+#include <cstddef>
+#include <map>
+#include <string>
+#include <tuple>
+#include <vector>
+
+#include "hooks/names/target_match.h"
+#include "hooks/rows/hook_settings.h"
+#include "hooks/rows/probe.h"
+#include "hooks/rows/reading.h"
+#include "hooks/taps/tapped_value.h"
+
+namespace gradmon {
+
+// Training thread. The plan decides as for a model's own tensors: a value of a kind that is not collected, or
+// whose name no target selects, has no row. The second value of a kind, name and micro step replaces the
+// first. Only grad_unreduced with `monitor_mbs_grad`, actv and actv_grad have micro steps. The rows of a
+// kind come after those of the model, in the order of tap().
+class TapProbe : public Probe {
+ public:
+  // `stream` and `fuse` must outlive this.
+  TapProbe(const HookSettings& settings, RecordStream& stream, HookFuse& fuse);
+
+  // Reads the value at once and keeps no tensor. A device is waited for: the memory is the program's.
+  void tap(const TappedValue& value);
+
+  void begin_step(Step step) override;
+  void write_rows(RowWriter& rows) override;
+
+ private:
+  using Key = std::tuple<Kind, std::string, int>;  // kind, name, micro step
+
+  bool wanted(const TappedValue& value);
+
+  // Constant after construction.
+  RecordStream& stream_;
+  HookFuse& fuse_;
+  const TargetSelection selection_;
+  const double eps_;
+  const bool micro_steps_of_gradients_;
+  std::array<bool, kKinds> kinds_{};  // by Kind: whether the plan collects it
+
+  std::map<std::string, bool> selected_;  // by name, of this plan
+  std::map<Key, std::size_t> places_;     // index in readings_
+  std::vector<Key> keys_;                 // of readings_, in the order of tap()
+  std::vector<Reading> readings_;
+};
+
+}  // namespace gradmon

@@ -1,0 +1,37 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Reports the calls of a module that `module.compile()` has compiled."""
+import functools
+from typing import Any, Callable
+
+import torch
+
+from gradmon import _gradmon
+from gradmon.compiled.regions import compiled_in_place
+
+_is_compiling: Callable[[], bool] = getattr(getattr(torch, "compiler", None), "is_compiling", lambda: False)
+
+
+class AroundCompiled:
+    """Takes the place of what `module.compile()` has put in front of a module's call: hooks at the module
+    would be compiled too, and would see nothing. remove() puts the old one back."""
+
+    def __init__(self, module: torch.nn.Module, compiled: Any) -> None:
+        self._module, self._compiled = module, compiled
+        module._compiled_call_impl = self._around = _around(module, compiled)
+
+    def remove(self) -> None:
+        if compiled_in_place(self._module) is self._around:  # else compiled again
+            self._module._compiled_call_impl = self._compiled
+
+
+def _around(module: torch.nn.Module, compiled: Any) -> Callable[..., Any]:
+    @functools.wraps(compiled)  # it is still a compiled function
+    def called(*inputs: Any, **keywords: Any) -> Any:
+        if _is_compiling():  # the caller is compiled, too
+            return compiled(*inputs, **keywords)
+        _gradmon.entered(module, module.training, inputs, keywords)
+        output = compiled(*inputs, **keywords)
+        _gradmon.left(module, output)
+        return output
+
+    return called

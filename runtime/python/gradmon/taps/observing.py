@@ -1,0 +1,62 @@
+# SPDX-License-Identifier: Apache-2.0
+"""gradmon.observe."""
+from typing import Any, Callable, TypeVar
+
+import torch
+
+from gradmon import _gradmon
+
+_Function = TypeVar("_Function", bound=Callable[..., Any])
+_compiler = getattr(torch, "compiler", None)
+_is_compiling: Callable[[], bool] = getattr(_compiler, "is_compiling", lambda: False)
+_constant: Callable[[_Function], _Function] = getattr(_compiler, "assume_constant_result", lambda f: f)
+
+# The operator says that it writes to it, so that no compiler removes or reorders the call.
+_token = torch.zeros(1, device="cpu")
+
+
+@_constant
+def _number(name: str, gradients: bool) -> int:
+    """Of the name, fixed when a graph is traced."""
+    return _gradmon.observation_number(name, gradients)
+
+
+def observe(x: torch.Tensor, name: str) -> torch.Tensor:
+    """Shows a tensor within a forward to the monitor, as the output of a module of that name.
+
+    It works in eager code and within torch.compile, where hooks see nothing: it breaks no graph
+    (`fullgraph=True`), and switching collection on or off compiles nothing again.
+
+    Parameters
+    ----------
+    x : torch.Tensor
+        Any tensor of the forward.
+    name : str
+        The name in the rows of `actv`: ``{name}.output``. A further call with the same name in one micro
+        step is ``{name}.output@2``.
+
+    Returns
+    -------
+    torch.Tensor
+        `x` itself.
+
+    Notes
+    -----
+    Rows are collected with `xy_distribution`, for names that the config's targets select. Within a graph
+    there are no rows of `actv_grad`, unless the backend leaves autograd as it is ("eager"). While nothing is
+    collected, it only looks at one flag. Raises nothing of its own. Any thread.
+
+    Within a CUDA graph (`mode="reduce-overhead"`) the operator runs at capture only.
+
+    Examples
+    --------
+    >>> @torch.compile(fullgraph=True)
+    ... def block(x):
+    ...     scores = gradmon.observe(x @ x.mT, "scores")
+    ...     return scores.softmax(-1) @ x
+    """
+    if _is_compiling():
+        torch.ops.gradmon.tap(x, _token, _number(name, torch.is_grad_enabled()))
+    else:
+        _gradmon.observe(x, name)
+    return x

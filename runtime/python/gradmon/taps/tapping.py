@@ -1,0 +1,80 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Monitor.tap()."""
+from typing import Any, Optional
+
+from gradmon import _gradmon
+from gradmon._steps import TrainingSteps
+
+_NOT_TAKEN = (TypeError, ValueError, RuntimeError, OverflowError)  # raised for an invalid argument
+
+
+class Tapping:
+    """The part of a Monitor that takes values from the program."""
+
+    _steps: Optional[TrainingSteps]
+
+    @property
+    def collecting(self) -> bool:
+        """Whether this step is collected.
+
+        Returns
+        -------
+        bool
+            False before watch(), while off, and between the steps of `step_interval`.
+        """
+        return self._has_flag(_gradmon.COLLECTS)
+
+    @property
+    def watches_forwards(self) -> bool:
+        """Whether this step's activations are collected.
+
+        Returns
+        -------
+        bool
+            False as for `collecting`.
+        """
+        return self._has_flag(_gradmon.WATCHES_FORWARDS)
+
+    def _has_flag(self, flag: int) -> bool:
+        return self._steps is not None and bool(self._steps.step_flags & flag)
+
+    def tap(self, kind: str, name: str, array: Any, micro_step: Optional[int] = None) -> None:
+        """Hands in a value of this step, for a row.
+
+        For values that no hook of torch can find: those of JAX, MindSpore or NumPy, or of a training step
+        that is one compiled function.
+
+        Parameters
+        ----------
+        kind : str
+            "grad_unreduced", "grad_reduced", "param_origin", "param_updated", "exp_avg", "exp_avg_sq",
+            "actv" or "actv_grad".
+        name : str
+            The name in the row. The config's targets select it as they select a model's own names.
+        array : object
+            A torch tensor, or any array of numbers with a buffer (NumPy), `__dlpack__` (JAX), `asnumpy()`
+            (MindSpore) or `__array__()`. It is read at once: in place if the CPU can read its memory, else
+            from a copy. Strides of any sign and read-only arrays are read as they are.
+        micro_step : int, optional
+            The micro batch that the value is of, from 0. Only "actv", "actv_grad" and, with the config's
+            `monitor_mbs_grad`, "grad_unreduced" have micro batches. None: 0.
+
+        Notes
+        -----
+        Raises nothing: an array that cannot be read (another byte order, no numbers) has no row, and the
+        first reason is logged. A second value of the same kind, name and micro step replaces the first. In a
+        step that is not collected it only looks at one flag. The config says which kinds are collected, as
+        for a model.
+
+        Examples
+        --------
+        >>> monitor.tap("grad_reduced", "decoder.weight", numpy_gradient)
+        >>> monitor.step()
+        """
+        steps = self._steps
+        if steps is None or not steps.step_flags & _gradmon.COLLECTS:
+            return
+        try:
+            steps.core.tap(kind, name, array, 0 if micro_step is None else micro_step)
+        except _NOT_TAKEN as error:
+            _gradmon.warn_once(f"tap({kind!r}, {name!r}): {error}")

@@ -1,0 +1,70 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "runtime/python/tap_operator.h"
+
+#include <c10/core/GradMode.h>
+#include <torch/csrc/utils/pybind.h>
+#include <torch/library.h>
+
+#include <map>
+#include <mutex>
+
+#include "hooks/observe/forward_entry.h"
+
+namespace gradmon {
+namespace {
+
+// The names of all numbers that this process has asked for.
+struct Names {
+  std::mutex mutex;
+  std::map<std::int64_t, std::string> by_number;  // guarded by mutex
+};
+
+Names& known_names() {
+  static auto* const the_names = new Names;  // Never destroyed: threads may outlive main().
+  return *the_names;
+}
+
+// FNV-1a, without the sign and with the lowest bit free.
+std::int64_t hash_of(const std::string& name) {
+  std::uint64_t hash = 14695981039346656037U;
+  for (const char c : name) hash = (hash ^ static_cast<unsigned char>(c)) * 1099511628211U;
+  return static_cast<std::int64_t>(hash >> 2U << 1U);
+}
+
+// A number without a name is that of a graph that another process has traced.
+void tap(const at::Tensor& x, const at::Tensor& /*token*/, std::int64_t number) {
+  if (!forward_entry::open()) return;
+  std::string name;
+  {
+    const std::lock_guard lock(known_names().mutex);
+    const auto found = known_names().by_number.find(number);
+    if (found == known_names().by_number.end()) return;
+    name = found->second;
+  }
+  const c10::AutoGradMode as_traced((number & 1) != 0);
+  forward_entry::tapped(name, x);
+}
+
+void tap_nothing(const at::Tensor& /*x*/, const at::Tensor& /*token*/, std::int64_t /*number*/) {}
+
+}  // namespace
+
+std::int64_t observation_number(const std::string& name, GradientMode gradients) {
+  const std::int64_t number = hash_of(name) | (gradients == GradientMode::enabled ? 1 : 0);
+  const std::lock_guard lock(known_names().mutex);
+  known_names().by_number.emplace(number, name);
+  return number;
+}
+
+void observe_now(const at::Tensor& x, const std::string& name) {
+  if (!forward_entry::open()) return;
+  const pybind11::gil_scoped_release others_run;
+  forward_entry::tapped(name, x);
+}
+
+}  // namespace gradmon
+
+TORCH_LIBRARY_FRAGMENT(gradmon, m) { m.def("tap(Tensor x, Tensor(a!) token, int number) -> ()"); }
+TORCH_LIBRARY_IMPL(gradmon, CompositeExplicitAutograd, m) { m.impl("tap", gradmon::tap); }
+TORCH_LIBRARY_IMPL(gradmon, Meta, m) { m.impl("tap", gradmon::tap_nothing); }
+TORCH_LIBRARY_IMPL(gradmon, Autograd, m) { m.impl("tap", torch::CppFunction::makeFallthrough()); }

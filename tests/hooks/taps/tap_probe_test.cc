@@ -1,0 +1,134 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "hooks/taps/tap_probe.h"
+
+#include <ATen/ops/full.h>
+
+#include "control/debian_version.h"
+#include "hooks/hook_set.h"
+#include "tests/hooks/fake_stream.h"
+#include "tests/hooks/tiny_model.h"
+#include GRADMON_CATCH_HEADER
+
+namespace gradmon {
+namespace {
+
+using Names = std::vector<std::string>;
+
+TappedValue value_of(Kind kind, const std::string& name, double number, int micro_step = 0) {
+  return {kind, name, at::full({4}, number), micro_step, ""};
+}
+
+HookSettings all_kinds() {
+  HookSettings settings;
+  settings.gradients = settings.weights = settings.moments = true;
+  settings.activations = {true, true, true, {}};
+  return settings;
+}
+
+// Hands in a value of each kind.
+void tap_each_kind(HookSet& hooks) {
+  hooks.begin_step({1}, HookSet::Collect::yes);
+  for (std::size_t i = 0; i < kKinds && can_be_tapped(static_cast<Kind>(i)); ++i)
+    hooks.tap(value_of(static_cast<Kind>(i), "weight", 1));
+  hooks.end_step();
+}
+
+TEST_CASE("each kind of a tensor's statistics can be handed in, if the plan collects it") {
+  const auto kinds = [](const HookSettings& settings) {
+    FakeStream stream;
+    HookSet hooks(settings, {}, stream);
+    tap_each_kind(hooks);
+    Names found;
+    for (const Record& record : stream.records) found.emplace_back(name_of(record.kind));
+    return found;
+  };
+  CHECK(kinds(all_kinds()) == Names{"actv", "actv_grad", "grad_unreduced", "grad_reduced", "exp_avg",
+                                    "exp_avg_sq", "param_origin", "param_updated"});
+  HookSettings settings;
+  CHECK(kinds(settings).empty());
+  settings.reduced_gradients = true;
+  CHECK(kinds(settings) == Names{"grad_reduced"});
+  settings = {};
+  settings.moments = true;
+  CHECK(kinds(settings) == Names{"exp_avg", "exp_avg_sq"});
+  settings = {};
+  settings.activations.forward = true;
+  CHECK(kinds(settings) == Names{"actv"});
+}
+
+TEST_CASE("rows of values come after the model's, in the order in which they were handed in") {
+  TinyModel model;
+  FakeStream stream;
+  HookSettings settings;
+  settings.weights = true;
+  HookSet hooks(settings, {model.parameters, {}}, stream);
+  hooks.begin_step({3}, HookSet::Collect::yes);
+  hooks.tap(value_of(Kind::param_origin, "z", 1));
+  hooks.tap(value_of(Kind::param_origin, "a", 2));
+  hooks.before_update({});
+  hooks.end_step();
+  CHECK(stream.targets(Kind::param_origin) ==
+        Names{"0:fc1.weight", "0:fc1.bias", "0:fc2.weight", "0:fc2.bias", "0:z", "0:a"});
+  CHECK(stream.norm(Kind::param_origin, "0:a") == 4);
+  for (std::size_t i = 1; i < stream.records.size(); ++i)
+    CHECK(stream.records[i - 1].sequence < stream.records[i].sequence);
+  CHECK(stream.records.back().step == 3);
+}
+
+TEST_CASE("a second value of the same name and micro step replaces the first") {
+  FakeStream stream;
+  HookSettings settings = all_kinds();
+  SECTION("of gradients only the last micro step has a row") {}
+  SECTION("with a row for each micro batch every micro step of a gradient has one") {
+    settings.per_micro_batch = true;
+  }
+  HookSet hooks(settings, {}, stream);
+  hooks.begin_step({1}, HookSet::Collect::yes);
+  for (const int micro_step : {0, 1, 1}) {
+    for (const Kind kind : {Kind::actv, Kind::grad_unreduced, Kind::grad_reduced})
+      hooks.tap(value_of(kind, "w", 1 + micro_step, micro_step));
+  }
+  hooks.end_step();
+  CHECK(stream.targets(Kind::actv) == Names{"0:w", "0:w"});
+  CHECK(stream.targets(Kind::grad_unreduced).size() == (settings.per_micro_batch ? 2 : 1));
+  CHECK(stream.norm(Kind::grad_reduced, "0:w") == 4);
+}
+
+TEST_CASE("targets select the names of values as those of a model") {
+  FakeStream stream;
+  HookSettings settings = all_kinds();
+  settings.selection.targets = {"decoder.0"};
+  HookSet hooks(settings, {}, stream);
+  hooks.begin_step({1}, HookSet::Collect::yes);
+  for (const char* name : {"decoder.0.weight", "decoder.0", "decoder.01", "encoder"})
+    hooks.tap(value_of(Kind::grad_reduced, name, 1));
+  hooks.end_step();
+  CHECK(stream.targets(Kind::grad_reduced) == Names{"0:decoder.0.weight", "0:decoder.0"});
+}
+
+TEST_CASE("a value without a tensor has no row and is counted, an empty one has none") {
+  FakeStream stream;
+  HookSet hooks(all_kinds(), {}, stream);
+  hooks.begin_step({1}, HookSet::Collect::yes);
+  hooks.tap({Kind::actv, "x", {}, 0, "format \">f\" has the other byte order"});
+  hooks.tap({Kind::actv, "empty", at::full({0}, 1.0), 0, ""});
+  hooks.end_step();
+  CHECK(stream.records.empty());
+  CHECK(hooks.not_applicable() == 1);
+  CHECK(!hooks.failure());
+}
+
+TEST_CASE("values outside a collected step are not read") {
+  FakeStream stream;
+  HookSet hooks(all_kinds(), {}, stream);
+  hooks.tap(value_of(Kind::actv, "x", 1));
+  hooks.begin_step({1}, HookSet::Collect::no);
+  hooks.tap(value_of(Kind::actv, "x", 1));
+  hooks.end_step();
+  hooks.begin_step({2}, HookSet::Collect::yes);
+  hooks.end_step();
+  CHECK(stream.records.empty());
+}
+
+}  // namespace
+}  // namespace gradmon

@@ -1,0 +1,172 @@
+# SPDX-License-Identifier: Apache-2.0
+"""gradmon.observe(): tensors within a forward, in eager code and in graphs of torch.compile."""
+import shutil
+from pathlib import Path
+from typing import Any
+
+import gradmon
+import jobs
+import pytest
+import torch
+import twice
+
+COMPILES = hasattr(torch, "compile")
+STEPS = 20
+BACKENDS = ["eager", "aot_eager", "inductor"]
+needs_compiler = pytest.mark.skipif(not COMPILES, reason="this torch compiles nothing")
+
+
+class Net(torch.nn.Module):
+    def __init__(self) -> None:
+        super().__init__()
+        self.fc1, self.fc2 = torch.nn.Linear(4, 6), torch.nn.Linear(6, 2)
+        self.seen: "list[torch.Tensor]" = []
+
+    def hidden(self, x: torch.Tensor) -> torch.Tensor:
+        return self.fc1(x).relu()
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        return self.fc2(gradmon.observe(self.hidden(x), "hidden"))
+
+
+def needed(backend: str) -> None:
+    if backend == "inductor" and shutil.which("g++") is None:
+        pytest.skip("no compiler for inductor")
+
+
+def graphs() -> "tuple[int, int]":
+    """Graphs that were compiled, and breaks."""
+    counters = torch._dynamo.utils.counters
+    return counters["stats"]["unique_graphs"], sum(counters["graph_break"].values())
+
+
+def train(noted: twice.Noted, monitor: Any, backend: str, how: str = "wrapper", steps: int = STEPS) -> None:
+    torch.manual_seed(3)
+    model = Net()
+    optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
+    run = model
+    if backend != "none":
+        torch._dynamo.reset()
+        torch._dynamo.utils.counters.clear()
+        if how == "wrapper":
+            run = torch.compile(model, backend=backend, fullgraph=True)
+        elif how == "in_place":
+            model.compile(backend=backend, fullgraph=True)
+        else:
+            compiled = torch.compile(model.forward, backend=backend, fullgraph=True)
+            setattr(model, "forward", compiled)
+    monitor.watch(run, optimizer)
+    for step in range(steps):
+        optimizer.zero_grad()
+        x = jobs.batch(step)
+        noted.note("actv", "hidden.output", step, model.hidden(x).detach())
+        run(x).pow(2).mean().backward()
+        noted.gradients(model, step, "grad_reduced")
+        optimizer.step()
+    noted.fired.append(str(graphs()) if backend != "none" else "")
+    monitor.stop()
+    noted.ends += [tensor.detach().clone() for tensor in model.state_dict().values()]
+
+
+def rows_of(directory: Path, kind: str) -> "dict[Any, Any]":
+    found = twice.read(directory / "out", kind)
+    return {key: row for key, row in found.items() if key[0].startswith("hidden")}
+
+
+@pytest.mark.parametrize("backend, how", [("none", ""), *[(backend, "wrapper") for backend in BACKENDS]])
+def test_rows_are_those_of_plain_torch_on_and_off(tmp_path: Path, backend: str, how: str) -> None:
+    """Ten times on and off: as many graphs as without gradmon, no breaks, the same training."""
+    if backend != "none" and not COMPILES:
+        pytest.skip("this torch compiles nothing")
+    needed(backend)
+    plain = twice.without(lambda noted, monitor: train(noted, monitor, backend, how))
+    config = jobs.write_config(tmp_path, **twice.EVERYTHING, step_interval=2)
+    watched = twice.with_monitor(
+        config, tmp_path / "out", lambda noted, monitor: train(noted, monitor, backend, how)
+    )
+    assert plain.fired == watched.fired
+    assert plain.fired == ["" if backend == "none" else "(1, 0)"]
+    assert all(torch.equal(one, other) for one, other in zip(plain.ends, watched.ends))
+    collected = {key: tensor for key, tensor in plain.tensors["actv"].items() if key[1] % 2 == 0}
+    found = rows_of(tmp_path, "actv")
+    assert found.keys() == collected.keys() and len(found) == 10
+    for key, tensor in collected.items():
+        twice.check_bits(found[key], tensor, key)
+    assert len(rows_of(tmp_path, "actv_grad")) == (10 if backend in ("none", "eager") else 0)
+
+
+@needs_compiler
+@pytest.mark.parametrize("how", ["in_place", "forward"])
+def test_every_way_to_compile_is_seen(tmp_path: Path, how: str) -> None:
+    config = jobs.write_config(tmp_path, **twice.EVERYTHING, step_interval=2)
+    noted = twice.with_monitor(
+        config, tmp_path / "out", lambda noted, monitor: train(noted, monitor, "aot_eager", how)
+    )
+    assert noted.fired == ["(1, 0)"]
+    assert len(rows_of(tmp_path, "actv")) == 10
+
+
+def test_it_returns_the_tensor_itself_and_needs_no_monitor() -> None:
+    x = torch.ones(3)
+    assert gradmon.observe(x, "x") is x
+
+
+@pytest.mark.parametrize("compiled", [False, pytest.param(True, marks=needs_compiler)])
+def test_calls_and_micro_steps_are_told_apart(tmp_path: Path, compiled: bool) -> None:
+    class Twice(torch.nn.Module):
+        def __init__(self) -> None:
+            super().__init__()
+            self.fc = torch.nn.Linear(4, 4)
+
+        def forward(self, x: torch.Tensor) -> torch.Tensor:
+            for _ in range(2):
+                x = gradmon.observe(self.fc(x), "fc_again")
+            return x
+
+    model = Twice()
+    optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
+    config = jobs.write_config(tmp_path, xy_distribution=True, all_xy=True)
+    run = torch.compile(model, backend="aot_eager", fullgraph=True) if compiled else model
+    monitor = gradmon.Monitor(config, output_dir=tmp_path / "out", dynamic=False)
+    with monitor.watch(run, optimizer, grad_acc_steps=2):
+        for step in range(2):
+            for micro in range(2):
+                run(jobs.batch(step, micro)).sum().backward()
+            optimizer.step()
+            with torch.no_grad():  # an evaluation has no rows
+                run(jobs.batch(step))
+    found = {key for key in jobs.rows(tmp_path / "out", "actv") if key[0].startswith("fc_again")}
+    assert found == {
+        (name, step, micro)
+        for name in ("fc_again.output", "fc_again.output@2")
+        for step in range(2)
+        for micro in range(2)
+    }
+
+
+def test_targets_select_observed_names(tmp_path: Path) -> None:
+    model = Net()
+    optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
+    config = jobs.write_config(tmp_path, xy_distribution=True, targets={"hidden": {}})
+    with gradmon.Monitor(config, output_dir=tmp_path / "out", dynamic=False).watch(model, optimizer):
+        jobs.train(model, optimizer, 1)
+    assert {name for name, _, _ in jobs.rows(tmp_path / "out", "actv")} == {"hidden.output"}
+
+
+@needs_compiler
+def test_a_compiled_function_outside_of_all_watched_modules_is_seen(tmp_path: Path) -> None:
+    model = Net()
+    optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
+
+    @torch.compile(backend="aot_eager", fullgraph=True)
+    def loss_of(output: torch.Tensor) -> torch.Tensor:
+        return gradmon.observe(output.pow(2), "squares").mean()
+
+    config = jobs.write_config(tmp_path, xy_distribution=True, all_xy=True)
+    with gradmon.Monitor(config, output_dir=tmp_path / "out", dynamic=False).watch(model, optimizer):
+        for step in range(3):
+            optimizer.zero_grad()
+            loss_of(model(jobs.batch(step))).backward()
+            optimizer.step()
+    found = {key for key in jobs.rows(tmp_path / "out", "actv") if key[0].startswith("squares")}
+    assert found == {("squares.output", step, 0) for step in range(3)}

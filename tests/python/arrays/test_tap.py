@@ -1,0 +1,339 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Monitor.tap(): rows of arrays of other libraries are those of torch tensors with the same elements."""
+import gc
+import json
+import subprocess
+import sys
+import textwrap
+import weakref
+from pathlib import Path
+from typing import Any
+
+import arrays
+import gradmon
+import jobs
+import numpy as np
+import pytest
+import torch
+import twice
+
+KINDS = {
+    "wg_distribution": True,
+    "param_distribution": True,
+    "mv_distribution": True,
+    "xy_distribution": True,
+}
+
+
+def monitor_of(directory: Path, **keys: Any) -> gradmon.Monitor:
+    config = jobs.write_config(directory, **{**KINDS, "ndigits": 100, **keys})
+    return gradmon.Monitor(config, output_dir=directory / "out", dynamic=False)
+
+
+def tapped(directory: Path, values: "dict[str, Any]", kind: str = "grad_reduced", **keys: Any) -> Any:
+    """The rows of one step in which the values were handed in, by name."""
+    with monitor_of(directory, **keys).watch() as monitor:
+        for name, value in values.items():
+            monitor.tap(kind, name, value)
+        monitor.step()
+    return {name: row for (name, _, _), row in twice.read(directory / "out", kind).items()}
+
+
+def check(found: "dict[str, Any]", tensor: torch.Tensor, what: str) -> None:
+    """As the row of the torch tensor, but for the order of a sum."""
+    assert found["dtype"] == str(tensor.dtype), what
+    x = (torch.view_as_real(tensor) if tensor.is_complex() else tensor).double().flatten()
+    assert (found["min"], found["max"]) == (x.min().item(), x.max().item()), what
+    assert abs(found["mean"] - x.mean().item()) <= 1e-14 * x.abs().mean().item(), what
+    assert abs(found["norm"] - x.norm().item()) <= 1e-14 * x.norm().item(), what
+    assert found["zeros"] == (x.abs() < 1e-8).double().mean().item(), what
+
+
+def test_at_least_40_arrays_have_the_rows_of_torch_tensors(tmp_path: Path) -> None:
+    names = [*arrays.READ, "of_file"]
+    assert len(names) >= 40
+    made = {name: arrays.make(name, tmp_path) for name in names}
+    found = tapped(tmp_path, {name: array for name, (array, _) in made.items()})
+    assert found.keys() == made.keys()
+    for name, (_, tensor) in made.items():
+        check(found[name], tensor.detach(), name)
+
+
+def test_shapes_are_those_of_the_arrays(tmp_path: Path) -> None:
+    tapped(
+        tmp_path,
+        {
+            "negative": arrays.waves(3, 4, 5)[::-1, :, ::-1],
+            "scalar": np.array(1.0),
+            "structure": arrays.of_structure()[0],
+        },
+    )
+    (file,) = (tmp_path / "out").rglob("grad_reduced_*.csv")
+    assert all(text in file.read_text() for text in ('"[3, 4, 5]"', "[],", "[7],"))
+
+
+def test_values_that_are_not_finite_are_counted(tmp_path: Path) -> None:
+    values = np.array([1.0, np.nan, -np.inf, 2.0])[::-1]
+    row = tapped(tmp_path, {"x": values})["x"]
+    assert row["nans"] == 1 and str(row["norm"]) == "nan" and str(row["max"]) == "nan"
+
+
+@pytest.mark.parametrize("name", arrays.REFUSED)
+def test_what_is_no_array_of_numbers_has_no_row_and_a_logged_reason(
+    tmp_path: Path, name: str, capfd: pytest.CaptureFixture[str]
+) -> None:
+    array, reason = arrays.REFUSED[name]
+    found = tapped(tmp_path, {name: array, "other": np.ones(3)})
+    assert found.keys() == {"other"}
+    said = capfd.readouterr().err
+    assert f"{name}: no row: " in said and reason in said
+
+
+def test_empty_arrays_have_no_row(tmp_path: Path, capfd: pytest.CaptureFixture[str]) -> None:
+    assert tapped(tmp_path, {**arrays.EMPTY, "other": np.ones(3)}).keys() == {"other"}
+    assert "no row" not in capfd.readouterr().err
+
+
+def test_each_kind_has_its_rows(tmp_path: Path) -> None:
+    kinds = ["grad_unreduced", "grad_reduced", "param_origin", "param_updated", "exp_avg", "exp_avg_sq"]
+    with monitor_of(tmp_path).watch() as monitor:
+        for step in range(2):
+            for number, kind in enumerate(kinds):
+                monitor.tap(kind, "w", np.full(4, number + step + 1.0))
+            for micro in range(3):
+                monitor.tap("actv", "block.output", np.full(4, 10.0 * step + micro), micro_step=micro)
+                monitor.tap("actv_grad", "block.output", np.ones(2), micro_step=micro)
+            monitor.step()
+    for number, kind in enumerate(kinds):
+        found = twice.read(tmp_path / "out", kind)
+        assert {key: row["norm"] for key, row in found.items()} == {
+            ("w", step, 0): 2 * (number + step + 1.0) for step in range(2)
+        }
+    activations = twice.read(tmp_path / "out", "actv")
+    assert {key: row["max"] for key, row in activations.items()} == {
+        ("block.output", step, micro): 10.0 * step + micro for step in range(2) for micro in range(3)
+    }
+    assert twice.read(tmp_path / "out", "actv_grad").keys() == activations.keys()
+
+
+def test_rows_stand_beside_those_of_a_torch_model(tmp_path: Path) -> None:
+    model = jobs.make_net()
+    optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
+    with monitor_of(tmp_path).watch(model, optimizer) as monitor:
+        for step in range(3):
+            optimizer.zero_grad()
+            model(jobs.batch(step)).pow(2).mean().backward()
+            monitor.tap("grad_reduced", "of_numpy", np.full(4, 1.0 + step))
+            optimizer.step()
+    found = twice.read(tmp_path / "out", "grad_reduced")
+    assert {name for name, _, _ in found} == {"of_numpy", "fc1.weight", "fc1.bias", "fc2.weight", "fc2.bias"}
+    assert [found["of_numpy", step, 0]["norm"] for step in range(3)] == [2.0, 4.0, 6.0]
+
+
+def test_targets_select_and_are_not_reported_as_unmatched(
+    tmp_path: Path, capfd: pytest.CaptureFixture[str]
+) -> None:
+    with monitor_of(tmp_path, targets={"decoder": {}, "head": {}}).watch() as monitor:
+        for name in ("decoder.weight", "head", "encoder.weight"):
+            monitor.tap("grad_reduced", name, np.ones(3))
+        monitor.step()
+        status = monitor.status()
+    assert {name for name, _, _ in twice.read(tmp_path / "out", "grad_reduced")} == {"decoder.weight", "head"}
+    assert status is not None and status.warnings == []
+    assert "decoder" not in capfd.readouterr().err
+
+
+def test_off_it_looks_at_one_flag(tmp_path: Path) -> None:
+    class Untouchable:
+        def __getattribute__(self, name: str) -> Any:
+            raise AssertionError(f"{name} was looked at")
+
+    monitor = monitor_of(tmp_path, start_step=1, collect_times=1)
+    monitor.tap("grad_reduced", "before", Untouchable())
+    with monitor.watch():
+        monitor.tap("grad_reduced", "off", Untouchable())
+        monitor.step()
+        monitor.tap("grad_reduced", "on", np.ones(2))
+        monitor.step()
+        monitor.tap("grad_reduced", "over", Untouchable())
+    monitor.tap("grad_reduced", "stopped", Untouchable())
+    assert list(twice.read(tmp_path / "out", "grad_reduced")) == [("on", 1, 0)]
+
+
+def test_wrong_arguments_are_logged_and_end_nothing(
+    tmp_path: Path, capfd: pytest.CaptureFixture[str]
+) -> None:
+    class Interrupting:
+        def __array__(self, dtype: Any = None, copy: Any = None) -> Any:
+            raise KeyboardInterrupt
+
+    with monitor_of(tmp_path).watch() as monitor:
+        monitor.tap("grad", "x", np.ones(2))
+        monitor.tap(7, "x", np.ones(2))  # type: ignore[arg-type]
+        monitor.tap("actv", "x", np.ones(2), micro_step="first")  # type: ignore[arg-type]
+        with pytest.raises(KeyboardInterrupt):
+            monitor.tap("actv", "x", Interrupting())
+        monitor.tap("actv", "x", np.ones(2))
+        monitor.step()
+    assert len(twice.read(tmp_path / "out", "actv")) == 1
+    said = capfd.readouterr().err
+    assert 'kind "grad", expected one of actv, actv_grad, grad_unreduced' in said
+    assert said.count("incompatible function arguments") == 2
+
+
+def test_no_reference_to_an_array_is_kept(tmp_path: Path) -> None:
+    class Array(np.ndarray):  # type: ignore[type-arg]
+        pass
+
+    kept = np.ones((3, 4)).view(Array)
+    exporter = arrays.Exporter(torch.ones(5))
+    gone = weakref.ref(kept)
+    with monitor_of(tmp_path).watch() as monitor:
+        before = sys.getrefcount(exporter.tensor)
+        for _ in range(10):
+            monitor.tap("actv", "x", kept)
+            monitor.tap("actv", "y", exporter)
+            monitor.tap("actv", "z", kept[:, ::-1])
+        del kept
+        gc.collect()
+        assert gone() is None
+        assert sys.getrefcount(exporter.tensor) == before
+        assert exporter.tensor.storage().data_ptr() != 0 and exporter.tensor.sum() == 5
+        monitor.step()
+
+
+def test_a_job_is_switched_on_without_a_model(tmp_path: Path) -> None:
+    """In dynamic mode a plan is accepted though no name is known before the first tap()."""
+    config = jobs.write_config(tmp_path, **KINDS, dynamic_on=True, targets={"w": {}})
+    with gradmon.Monitor(config, output_dir=tmp_path / "out", dynamic=True) as monitor:
+        monitor.watch()
+
+        def collected() -> bool:
+            monitor.tap("grad_reduced", "w", np.ones(4))
+            monitor.step()
+            status = monitor.status()
+            return status is not None and status.collected > 2
+
+        assert jobs.eventually(collected)
+    found = twice.read(tmp_path / "out", "grad_reduced")
+    assert len(found) > 2 and all(name == "w" and row["norm"] == 2 for (name, _, _), row in found.items())
+
+
+HOSTILE = """
+    import ctypes, json, sys
+    from pathlib import Path
+    import gradmon
+
+    class Tensor(ctypes.Structure):
+        _fields_ = [
+            ("data", ctypes.c_void_p), ("device_type", ctypes.c_int32), ("device_id", ctypes.c_int32),
+            ("ndim", ctypes.c_int32), ("code", ctypes.c_uint8), ("bits", ctypes.c_uint8),
+            ("lanes", ctypes.c_uint16), ("shape", ctypes.c_void_p), ("strides", ctypes.c_void_p),
+            ("byte_offset", ctypes.c_uint64),
+        ]
+
+    class Managed(ctypes.Structure):
+        _fields_ = [("tensor", Tensor), ("context", ctypes.c_void_p), ("deleter", ctypes.c_void_p)]
+
+    class Versioned(ctypes.Structure):
+        _fields_ = [
+            ("major", ctypes.c_uint32), ("minor", ctypes.c_uint32), ("context", ctypes.c_void_p),
+            ("deleter", ctypes.c_void_p), ("flags", ctypes.c_uint64), ("tensor", Tensor),
+        ]
+
+    new_capsule = ctypes.pythonapi.PyCapsule_New
+    new_capsule.restype = ctypes.py_object
+    new_capsule.argtypes = [ctypes.c_void_p, ctypes.c_char_p, ctypes.c_void_p]
+    values = (ctypes.c_float * 6)(1, 2, 3, 4, 5, 6)
+    most = 2**63 - 1
+    alive = []
+
+    def array_of(*numbers):
+        made = (ctypes.c_int64 * len(numbers))(*numbers)
+        alive.append(made)
+        return ctypes.addressof(made)
+
+    def capsule(name=b"dltensor", kind=Managed, pointer=None, **changes):
+        tensor = Tensor(ctypes.addressof(values), 1, 0, 2, 2, 32, 1, array_of(2, 3), None, 0)
+        for key, value in changes.items():
+            setattr(tensor, key, value)
+        # A deleter that ends the process if anybody calls it.
+        managed = kind(tensor=tensor, deleter=0xdead)
+        if kind is Versioned:
+            managed.major = changes.get("major", 1)
+        alive.append((managed, name))
+        return new_capsule(ctypes.addressof(managed) if pointer is None else pointer, name, None)
+
+    class Lying:
+        def __init__(self, device, made):
+            self.device, self.made = device, made
+        def __dlpack_device__(self):
+            return self.device
+        def __dlpack__(self, **_):
+            return self.made
+
+    lies = {
+        "name": capsule(name=b"something"),
+        "used": capsule(name=b"used_dltensor"),
+        "no_name": capsule(name=None),
+        "pointer": capsule(pointer=0x10),
+        "pointer_high": capsule(pointer=2**64 - 8),
+        "data_null": capsule(data=None),
+        "data_low": capsule(data=0x20),
+        "data_unmapped": capsule(data=0x7000_0000_0000),
+        "data_kernel": capsule(data=2**64 - 4096),
+        "too_large": capsule(shape=array_of(2**20, 2**20)),
+        "larger_than_its_memory": capsule(shape=array_of(2**10, 2**22)),
+        "before_its_memory": capsule(strides=array_of(-(2**50), 1)),
+        "no_shape": capsule(shape=None),
+        "shape_unmapped": capsule(shape=0x30),
+        "strides_unmapped": capsule(strides=0x30),
+        "negative_size": capsule(shape=array_of(-2, 3)),
+        "overflow": capsule(shape=array_of(most, most), strides=array_of(most, -most)),
+        "overflow_contiguous": capsule(shape=array_of(most, most)),
+        "endless": capsule(shape=array_of(2**40, 2**20), strides=array_of(0, 0)),
+        "ndim_negative": capsule(ndim=-5),
+        "ndim_huge": capsule(ndim=2**31 - 1),
+        "lanes": capsule(lanes=8),
+        "bits": capsule(bits=33),
+        "code": capsule(code=200),
+        "offset": capsule(byte_offset=2**64 - 1),
+        "device": capsule(device_type=2),
+        "version": capsule(name=b"dltensor_versioned", kind=Versioned, major=7),
+        "versioned_data": capsule(name=b"dltensor_versioned", kind=Versioned, data=0x20),
+        "device_is_no_tuple": Lying("cpu", capsule()),
+        "device_is_empty": Lying((), capsule()),
+        "device_is_huge": Lying((2**80, 0), capsule()),
+        "no_capsule": Lying((1, 0), None),
+        "lying_device": Lying((1, 0), capsule(device_type=13)),
+    }
+    truths = {
+        "plain": capsule(),
+        "versioned": capsule(name=b"dltensor_versioned", kind=Versioned),
+        "reversed": capsule(data=ctypes.addressof(values) + 20, strides=array_of(-3, -1)),
+        "odd_address": capsule(data=ctypes.addressof(values) + 1, shape=array_of(1, 5)),
+        "used_twice": Lying((1, 0), capsule()),
+    }
+    directory = Path(sys.argv[1])
+    with gradmon.Monitor(directory / "config.json", output_dir=directory / "out", dynamic=False) as monitor:
+        monitor.watch()
+        for _ in range(3):
+            for name, lie in {**lies, **truths}.items():
+                monitor.tap("actv", name, lie)
+            monitor.step()
+    print(json.dumps(sorted(truths)))
+"""
+
+
+def test_lying_capsules_end_nothing(tmp_path: Path) -> None:
+    jobs.write_config(tmp_path, **KINDS)
+    child = subprocess.run(
+        [sys.executable, "-X", "faulthandler", "-c", textwrap.dedent(HOSTILE), str(tmp_path)],
+        capture_output=True,
+        text=True,
+    )
+    assert child.returncode == 0, (child.returncode, child.stderr)
+    found = twice.read(tmp_path / "out", "actv")
+    assert {name for name, _, _ in found} == set(json.loads(child.stdout))
+    assert {step for _, step, _ in found} == {0, 1, 2}
+    assert found["reversed", 2, 0]["norm"] == found["plain", 2, 0]["norm"] == found["versioned", 0, 0]["norm"]
