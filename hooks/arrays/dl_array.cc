@@ -54,19 +54,6 @@ std::optional<Structure> copy_of(const void* address) {
   return copy;
 }
 
-// Fills in the strides of a row-major array. False: they are too large.
-bool set_contiguous_strides(ForeignArray& array) {
-  auto stride = static_cast<std::int64_t>(size_of(array.type));
-  array.strides.assign(array.sizes.size(), 0);
-  for (std::size_t i = array.sizes.size(); i-- > 0;) {
-    array.strides[i] = stride;
-    const std::int64_t size = array.sizes[i];
-    if (size > 1 && stride > std::numeric_limits<std::int64_t>::max() / size) return false;
-    if (size > 1) stride *= size;
-  }
-  return true;
-}
-
 bool set_strides(const DlTensor& tensor, ForeignArray& array) {
   if (tensor.strides == nullptr) return set_contiguous_strides(array);
   const auto bytes = static_cast<std::int64_t>(size_of(array.type));

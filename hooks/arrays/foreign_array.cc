@@ -56,6 +56,18 @@ std::optional<ElementType> element_type_of(std::string_view name) {
 
 bool ForeignArray::empty() const { return std::count(sizes.begin(), sizes.end(), 0) > 0; }
 
+bool set_contiguous_strides(ForeignArray& array) {
+  auto stride = static_cast<std::int64_t>(size_of(array.type));
+  array.strides.assign(array.sizes.size(), 0);
+  for (std::size_t i = array.sizes.size(); i-- > 0;) {
+    array.strides[i] = stride;
+    const std::int64_t size = array.sizes[i];
+    if (size > 1 && stride > std::numeric_limits<std::int64_t>::max() / size) return false;
+    if (size > 1) stride *= size;
+  }
+  return true;
+}
+
 tl::expected<MemoryRange, std::string> memory_of(const ForeignArray& array) {
   if (array.sizes.size() > kMostDimensions || array.strides.size() != array.sizes.size())
     return tl::unexpected(std::to_string(array.sizes.size()) + " dimensions, expected at most " +

@@ -67,6 +67,9 @@ struct ForeignArray {
   bool empty() const;
 };
 
+// Fills in the strides of a row-major array of these sizes. False: they are too large.
+bool set_contiguous_strides(ForeignArray& array);
+
 // The bytes that the elements of an array lie in.
 struct MemoryRange {
   const unsigned char* begin = nullptr;

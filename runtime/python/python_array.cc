@@ -57,8 +57,7 @@ bool has_type_without_buffer(const py::handle& array) {
 bool has_host_memory(const py::handle& array) {
   if (!py::hasattr(array, "__dlpack_device__")) return true;
   const py::object device = array.attr("__dlpack_device__")();
-  return is_host_memory(
-      py::reinterpret_steal<py::object>(PyNumber_Long(device[py::int_(0)].ptr())).cast<int>());
+  return is_host_memory(py::int_(device[py::int_(0)]).cast<int>());  // an IntEnum, or anything
 }
 
 // The capsule of version 1, which read-only arrays need, or of the version before it.
@@ -113,13 +112,17 @@ PythonArray::Read PythonArray::read_buffer(const py::handle& array, const char* 
   if (!type) return tl::unexpected(type.error());
   const auto dimensions = static_cast<std::size_t>(buffer_.ndim);
   if (buffer_.suboffsets != nullptr || buffer_.ndim < 0 || dimensions > kMostDimensions ||
-      (dimensions > 0 && (buffer_.shape == nullptr || buffer_.strides == nullptr)))
-    return tl::unexpected<std::string>("its buffer has no strides");
+      (dimensions > 0 && buffer_.shape == nullptr))
+    return tl::unexpected<std::string>("its buffer has no shape, or has indirections");
   ForeignArray found;
   found.data = buffer_.buf;
   found.type = *type;
   found.sizes.assign(buffer_.shape, buffer_.shape + dimensions);
-  found.strides.assign(buffer_.strides, buffer_.strides + dimensions);
+  if (buffer_.strides != nullptr) {
+    found.strides.assign(buffer_.strides, buffer_.strides + dimensions);
+  } else if (!set_contiguous_strides(found)) {  // ctypes
+    return tl::unexpected<std::string>("a shape that reaches beyond all memory");
+  }
   return checked_tensor(found);
 }
 

@@ -24,7 +24,7 @@ class Noted:
         self.hooks: "list[object]" = []
 
     def note(self, kind: str, name: str, step: int, tensor: torch.Tensor, micro: int = 0) -> None:
-        unwrapped = name.replace("_checkpoint_wrapped_module.", "")
+        unwrapped = name.replace("_checkpoint_wrapped_module.", "").replace("_orig_mod.", "")
         self.tensors[kind][unwrapped, step, micro] = tensor.detach().clone()
 
     def gradients(self, model: torch.nn.Module, step: int, kind: str = "", prefix: str = "") -> None:
