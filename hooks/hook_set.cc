@@ -2,6 +2,7 @@
 #include "hooks/hook_set.h"
 
 #include <algorithm>
+#include <optional>
 #include <unordered_map>
 #include <utility>
 
@@ -30,7 +31,8 @@ std::vector<WatchedTensor> select(const WatchedModel& model, const std::vector<s
   for (const std::size_t i : written_parameters(model, matched)) {
     const WatchedParameter& parameter = model.parameters[i];
     watched.push_back({parameter.tensor, names[i], stream.target_id(parameter.vpp_stage, names[i]), i,
-                       parameter.author == RowAuthor::this_rank_unreduced_only, parameter.main_gradient});
+                       parameter.author == RowAuthor::this_rank_unreduced_only, parameter.main_gradient,
+                       parameter.gradient_source});
   }
   return watched;
 }
@@ -43,6 +45,11 @@ class ParameterIndices {
       all_.push_back(i);
       indices_.emplace(watched[i].tensor.unsafeGetTensorImpl(), i);
     }
+  }
+
+  std::optional<std::size_t> of(const at::Tensor& parameter) const {
+    const auto index = indices_.find(parameter.unsafeGetTensorImpl());
+    return index == indices_.end() ? std::nullopt : std::optional(index->second);
   }
 
   // No parameters: the optimizer holds all.
@@ -61,8 +68,7 @@ class ParameterIndices {
     if (optimizer_parameters.empty()) return all_;
     std::vector<std::size_t> found;
     for (const at::Tensor& parameter : optimizer_parameters) {
-      const auto index = indices_.find(parameter.unsafeGetTensorImpl());
-      if (index != indices_.end()) found.push_back(index->second);
+      if (const auto index = of(parameter)) found.push_back(*index);
     }
     std::sort(found.begin(), found.end());
     found.erase(std::unique(found.begin(), found.end()), found.end());
@@ -118,6 +124,7 @@ class HookSet::Attached {
   void detach() noexcept {
     tracker_.reset();
     structure_ = nullptr;
+    gradient_hooks_ = nullptr;
     probes_.clear();
   }
 
@@ -131,6 +138,11 @@ class HookSet::Attached {
   void after_update(const std::vector<at::Tensor>& optimizer_parameters, const OptimizerState* state) {
     const Update update = parameter_indices_.update_of(optimizer_parameters, state);
     for (const auto& probe : probes_) probe->after_update(update);
+  }
+
+  void deliver_gradient(const at::Tensor& parameter, const at::Tensor& gradient) noexcept {
+    const auto index = parameter_indices_.of(parameter);
+    if (gradient_hooks_ != nullptr && index) gradient_hooks_->deliver(*index, gradient);
   }
 
   void end_step() {
@@ -159,6 +171,7 @@ class HookSet::Attached {
     if (settings.per_micro_batch) reading.reads = GradientReads::each_micro_batch;
     if (!settings.gradients) reading.reads = GradientReads::nothing;
     auto& hooks = add<GradientHooks>(watched_, reading, fuse);
+    gradient_hooks_ = &hooks;
     if (settings.gradients || settings.reduced_gradients)
       add<GradientProbe>(watched_, hooks, settings.eps, fuse);
     if (settings.moments) add<MomentProbe>(watched_, hooks, settings.eps, fuse);
@@ -183,6 +196,7 @@ class HookSet::Attached {
   RowWriter rows_;
   bool collecting_ = false;
   const ModuleStructure* structure_ = nullptr;  // one of the probes
+  GradientHooks* gradient_hooks_ = nullptr;     // one of the probes
   std::vector<std::unique_ptr<Probe>> probes_;  // Keep before tracker_: detaches before the rest dies.
   std::unique_ptr<ForwardTracker> tracker_;     // Keep last: calls the probes. Null: no probe listens.
 };
@@ -224,6 +238,10 @@ void HookSet::end_step() noexcept {
   attached_->stop_collecting();
   if (fuse_.tripped()) return;
   fuse_.guard("", [&] { attached_->end_step(); });
+}
+
+void HookSet::deliver_gradient(const at::Tensor& parameter, const at::Tensor& gradient) noexcept {
+  if (attached_ && attached_->collecting()) attached_->deliver_gradient(parameter, gradient);
 }
 
 const MatchReport& HookSet::matches() const noexcept { return matches_; }

@@ -61,4 +61,13 @@ void MonitorBinding::after_update(const std::vector<at::Tensor>& parameters) noe
   if (collecting() && !parameters.empty()) monitor_.session_->after_update(parameters);
 }
 
+void MonitorBinding::after_update(const std::vector<at::Tensor>& parameters,
+                                  const OptimizerState& state) noexcept {
+  if (collecting() && !parameters.empty()) monitor_.session_->after_update(parameters, &state);
+}
+
+void MonitorBinding::deliver_gradient(const at::Tensor& parameter, const at::Tensor& gradient) noexcept {
+  if (collecting()) monitor_.session_->deliver_gradient(parameter, gradient);
+}
+
 }  // namespace gradmon

@@ -65,8 +65,13 @@ class Monitor::Session {
   void before_update(const std::vector<at::Tensor>& parameters, const OptimizerState& state) noexcept {
     collection_->before_update(parameters, &state);
   }
-  void after_update(const std::vector<at::Tensor>& parameters) noexcept {
-    collection_->after_update(parameters, nullptr);
+  // `state`: as before_update(); null: unknown.
+  void after_update(const std::vector<at::Tensor>& parameters,
+                    const OptimizerState* state = nullptr) noexcept {
+    collection_->after_update(parameters, state);
+  }
+  void deliver_gradient(const at::Tensor& parameter, const at::Tensor& gradient) noexcept {
+    collection_->deliver_gradient(parameter, gradient);
   }
   void gradient_scale(double scale) noexcept {
     if (collecting() && scale > 0) collection_->gradient_scale(scale);

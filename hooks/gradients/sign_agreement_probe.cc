@@ -23,7 +23,7 @@ SignAgreementProbe::Agreement SignAgreementProbe::agreement_of(std::size_t index
   if (!gradient.defined()) return {};
   const auto momentum = update.state ? update.state->of(parameter).first_moment : std::nullopt;
   if (!momentum) return {Outcome::keeps_none, {}};
-  if (!momentum->defined() || parameter.numel() == 0) return {};
+  if (!momentum->defined() || gradient.numel() == 0) return {};
   const auto share = sign_agreement(gradient, *momentum);
   if (!share) return {Outcome::not_comparable, {}};
   return {Outcome::measured, *share};

@@ -35,6 +35,15 @@ struct MainGradient {
   bool fused_accumulation = false;
 };
 
+// How the gradient before reduction reaches GradientHooks.
+enum class UnreducedSource : std::uint8_t {
+  accumulator,  // a hook of its accumulator reads it
+  delivered,  // deliver_gradient() passes it in each micro batch: a framework's own hook takes it away first
+  // deliver_gradient() passes what has accumulated in the step; the gradient of one micro batch is read by a
+  // hook of the accumulator, which also tells whether the parameter has taken part.
+  delivered_accumulated,
+};
+
 // A parameter as the model lists it, frozen parameters included (they have weight rows only). A tensor
 // that is listed under several names is watched once, under the first name that is selected.
 struct WatchedParameter {
@@ -48,6 +57,7 @@ struct WatchedParameter {
   // Returns the current main gradient; null: the parameter never has one. Called on any thread that runs a
   // backward. It may take the GIL: the caller must not hold a lock that a thread with the GIL may wait for.
   std::function<MainGradient()> main_gradient = {};
+  UnreducedSource gradient_source = UnreducedSource::accumulator;
 };
 
 // A module as the model lists it; the root's name is empty. `identity` is the key under which forward calls

@@ -24,6 +24,7 @@ struct WatchedTensor {
   std::uint64_t index = 0;                           // index in the model's list
   bool before_reduction_only = false;                // another rank writes the rest
   std::function<MainGradient()> main_gradient = {};  // WatchedParameter::main_gradient
+  UnreducedSource gradient_source = UnreducedSource::accumulator;
 };
 
 // Reused in every step, so that a step does not allocate.

@@ -442,6 +442,13 @@ void Collection::after_update(const std::vector<at::Tensor>& parameters,
   if (replicas_ && collecting_) replicas_->after_update(parameters, state);
 }
 
+void Collection::deliver_gradient(const at::Tensor& parameter, const at::Tensor& gradient) noexcept {
+  if (hooks_) hooks_->deliver_gradient(parameter, gradient);
+  if (scalars_) scalars_->deliver_gradient(parameter, gradient);
+  if (flight_) flight_->deliver_gradient(parameter, gradient);
+  if (replicas_ && collecting_) replicas_->deliver_gradient(parameter, gradient);
+}
+
 void Collection::report_scalar(std::string_view name, double value) noexcept {
   const OwnTime own_time(*this);
   if (scalars_ && collecting_) scalars_->report(name, value);

@@ -88,6 +88,8 @@ class Collection {
   }
   void before_update(const std::vector<at::Tensor>& parameters, const OptimizerState* state) noexcept;
   void after_update(const std::vector<at::Tensor>& parameters, const OptimizerState* state) noexcept;
+  // As HookSet::deliver_gradient().
+  void deliver_gradient(const at::Tensor& parameter, const at::Tensor& gradient) noexcept;
 
   // Sets the factor in the gradients of this step; > 0.
   void gradient_scale(double scale) noexcept { scale_->store(scale, std::memory_order_relaxed); }

@@ -73,11 +73,12 @@ bool is_replicated(const py::handle& parameter) {
 
 }  // namespace
 
-WatchedModel described_model(const py::handle& model) {
+WatchedModel described_model(const py::handle& model, UnreducedSource source) {
   WatchedModel chunk;
   for (const py::handle& item : model.attr("named_parameters")()) {
     const auto [name, parameter] = item.cast<std::pair<std::string, at::Tensor>>();
     chunk.parameters.push_back({name, 0, parameter});
+    chunk.parameters.back().gradient_source = source;
     chunk.parameters.back().replicated = is_replicated(item.cast<py::tuple>()[1]);
     if (py::hasattr(item.cast<py::tuple>()[1], "main_grad"))
       chunk.parameters.back().main_gradient = [tensor = parameter] { return main_gradient_of(tensor); };
