@@ -150,28 +150,33 @@ ensure_torch() {
   }
 }
 
-# ensure_frameworks: makes build/frameworks-venv, in which the training loops of others are tested: it has
-# tools/requirements-frameworks-*.txt, and sees torch and what tests need in build/venv.
+# ensure_frameworks: makes the environments in which the training loops and engines of others are tested.
 ensure_frameworks() {
-  local venv=$gradmon_root/build/frameworks-venv wanted packages requirements
+  ensure_framework_venv frameworks-venv loops && ensure_framework_venv engines-venv engines
+}
+
+# ensure_framework_venv VENV NAME: makes build/VENV: it has tools/requirements-frameworks-NAME.txt, and sees torch
+# and what tests need in build/venv.
+ensure_framework_venv() {
+  local venv=$gradmon_root/build/$1 requirements=$gradmon_root/tools/requirements-frameworks-$2.txt wanted packages
   if [ "$torch" != pip ]; then
     say "--frameworks needs --torch pip"
     return 1
   fi
-  wanted=$(cat "$gradmon_root"/tools/requirements-{torch,tests,frameworks-*}.txt && readlink -f "$gradmon_venv")
+  wanted=$(cat "$gradmon_root"/tools/requirements-{torch,tests}.txt "$requirements" && readlink -f "$gradmon_venv")
   [ "$wanted" != "$(cat "$venv/installed.txt" 2>/dev/null)" ] || return 0
   rm -rf "$venv" && /usr/bin/python3 -m venv "$venv" || return 1
   packages=$("$venv/bin/python3" -c 'import sysconfig; print(sysconfig.get_path("purelib"))') || return 1
   "$gradmon_venv/bin/python3" -c 'import sysconfig; print(sysconfig.get_path("purelib"))' \
     >"$packages/torch_of_gradmon.pth" || return 1
-  say "installing tools/requirements-frameworks-*.txt in $venv"
-  # Without dependencies: some require torch, and pip would bring another one.
-  for requirements in "$gradmon_root"/tools/requirements-frameworks-*.txt; do
-    "$venv/bin/pip" install -q --disable-pip-version-check --no-deps -r "$requirements" >&2 || {
-      say "pip could not install $requirements (no network?)"
-      return 1
-    }
-  done
+  say "installing ${requirements#"$gradmon_root/"} in $venv"
+  # Without dependencies: some require torch, and pip would bring another one. deepspeed is built from source, in
+  # this environment: its setup.py imports torch.
+  DS_BUILD_OPS=0 "$venv/bin/pip" install -q --disable-pip-version-check --no-deps --no-build-isolation \
+    --ignore-requires-python -r "$requirements" >&2 || {
+    say "pip could not install $requirements (no network?)"
+    return 1
+  }
   echo "$wanted" >"$venv/installed.txt"
 }
 

@@ -47,7 +47,7 @@ __all__ = [
     "heatmap",
     "load",
 ]
-_FRAMEWORKS = ("accelerate", "hf", "lightning")
+_FRAMEWORKS = ("accelerate", "deepspeed", "hf", "lightning", "megatron")
 
 
 def __getattr__(name: str) -> Any:

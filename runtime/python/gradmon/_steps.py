@@ -108,7 +108,7 @@ class TrainingSteps:
         self.ended_by_program = True
         calls = self._optimizers[0].calls if self._optimizers else 0
         if not counted:
-            if self._scaler is None and calls == self._calls_before:
+            if self._optimizers and self._scaler is None and calls == self._calls_before:
                 self.core.skipped()  # by a scaler that watch() does not know
             self.end()
         self._calls_before = calls
@@ -241,7 +241,7 @@ class TrainingSteps:
                 self._watch_modules()
                 self.core.watch_again(number, parts.model)
                 self._looks_for_unheld = True
-        if self._looks_for_unheld:
+        if self._looks_for_unheld and self._optimizers:
             self._looks_for_unheld = False
             self._unheld = list(self._sentences_of_unheld())
         self._warn(self._unheld + self._idle.look(self._optimizers))
