@@ -2,6 +2,7 @@
 #include "hooks/hook_set.h"
 
 #include <algorithm>
+#include <optional>
 #include <unordered_map>
 #include <utility>
 
@@ -32,7 +33,7 @@ std::vector<WatchedTensor> select(const WatchedModel& model, const std::vector<s
     const WatchedParameter& parameter = model.parameters[i];
     watched.push_back({parameter.tensor, names[i], stream.target_id(parameter.vpp_stage, names[i]), i,
                        parameter.author == RowAuthor::this_rank_unreduced_only, parameter.main_gradient,
-                       parameter.sharding, parameter.hook_first});
+                       parameter.sharding, parameter.hook_first, parameter.gradient_source});
   }
   return watched;
 }
@@ -47,6 +48,11 @@ class ParameterIndices {
     }
   }
 
+  std::optional<std::size_t> of(const at::Tensor& parameter) const {
+    const auto index = indices_.find(parameter.unsafeGetTensorImpl());
+    return index == indices_.end() ? std::nullopt : std::optional(index->second);
+  }
+
   // No parameters: the optimizer holds all.
   Update update_of(const std::vector<at::Tensor>& optimizer_parameters, const OptimizerState* state) const {
     Update update;
@@ -56,6 +62,13 @@ class ParameterIndices {
       indices.push_back(i);
     }
     return update;
+  }
+
+  // The first place of the parameter; unset: it is not watched.
+  std::optional<std::size_t> of(const at::Tensor& parameter) const {
+    const auto found = indices_.find(parameter.unsafeGetTensorImpl());
+    if (found == indices_.end()) return std::nullopt;
+    return found->second;
   }
 
  private:
@@ -126,6 +139,7 @@ class HookSet::Attached {
     tracker_.reset();
     structure_ = nullptr;
     taps_ = nullptr;
+    gradient_hooks_ = nullptr;
     probes_.clear();
   }
 
@@ -141,6 +155,11 @@ class HookSet::Attached {
   void after_update(const std::vector<at::Tensor>& optimizer_parameters, const OptimizerState* state) {
     const Update update = parameter_indices_.update_of(optimizer_parameters, state);
     for (const auto& probe : probes_) probe->after_update(update);
+  }
+
+  void deliver_gradient(const at::Tensor& parameter, const at::Tensor& gradient) noexcept {
+    const auto index = parameter_indices_.of(parameter);
+    if (gradient_hooks_ != nullptr && index) gradient_hooks_->deliver(*index, gradient);
   }
 
   void end_step() {
@@ -169,6 +188,7 @@ class HookSet::Attached {
     if (settings.per_micro_batch) reading.reads = GradientReads::each_micro_batch;
     if (!settings.gradients) reading.reads = GradientReads::nothing;
     auto& hooks = add<GradientHooks>(watched_, reading, fuse);
+    gradient_hooks_ = &hooks;
     if (settings.gradients || settings.reduced_gradients)
       add<GradientProbe>(watched_, hooks, settings.eps, fuse);
     if (settings.moments) add<MomentProbe>(watched_, hooks, settings.eps, fuse);
@@ -194,6 +214,7 @@ class HookSet::Attached {
   bool collecting_ = false;
   const ModuleStructure* structure_ = nullptr;  // one of the probes
   TapProbe* taps_ = nullptr;                    // one of the probes
+  GradientHooks* gradient_hooks_ = nullptr;     // one of the probes
   std::vector<std::unique_ptr<Probe>> probes_;  // Keep before tracker_: detaches before the rest dies.
   std::unique_ptr<ForwardTracker> tracker_;     // Keep last: calls the probes. Null: no probe listens.
 };
@@ -245,6 +266,10 @@ void HookSet::end_step() noexcept {
   attached_->stop_collecting();
   if (fuse_.tripped()) return;
   fuse_.guard("", [&] { attached_->end_step(); });
+}
+
+void HookSet::deliver_gradient(const at::Tensor& parameter, const at::Tensor& gradient) noexcept {
+  if (attached_ && attached_->collecting()) attached_->deliver_gradient(parameter, gradient);
 }
 
 const MatchReport& HookSet::matches() const noexcept { return matches_; }

@@ -67,6 +67,9 @@ class HookSet {
   // Reads a value that the program hands in, within a collected step; its row comes in end_step().
   void tap(const TappedValue& value) noexcept;
   void end_step() noexcept;
+  // Passes the gradient of a parameter that a framework takes away before its accumulator's hook runs
+  // (WatchedParameter::gradient_source). Training thread, or a thread that runs a backward of it.
+  void deliver_gradient(const at::Tensor& parameter, const at::Tensor& gradient) noexcept;
 
   // Indices into target_names() of the model, and the patterns that matched nothing.
   const MatchReport& matches() const noexcept;

@@ -69,4 +69,13 @@ void MonitorBinding::tap(const TappedValue& value, std::chrono::steady_clock::ti
   if (collecting()) monitor_.session_->tap(value, begun);
 }
 
+void MonitorBinding::after_update(const std::vector<at::Tensor>& parameters,
+                                  const OptimizerState& state) noexcept {
+  if (collecting() && !parameters.empty()) monitor_.session_->after_update(parameters, &state);
+}
+
+void MonitorBinding::deliver_gradient(const at::Tensor& parameter, const at::Tensor& gradient) noexcept {
+  if (collecting()) monitor_.session_->deliver_gradient(parameter, gradient);
+}
+
 }  // namespace gradmon

@@ -58,6 +58,11 @@ class MonitorBinding {
   // state. With no parameters they do nothing.
   void before_update(const std::vector<at::Tensor>& parameters, const OptimizerState& state) noexcept;
   void after_update(const std::vector<at::Tensor>& parameters) noexcept;
+  // `state`: of an optimizer that updates master copies or pieces (OptimizerState::value_of).
+  void after_update(const std::vector<at::Tensor>& parameters, const OptimizerState& state) noexcept;
+  // Passes a gradient before its reduction (WatchedParameter::gradient_source). The training thread, or a
+  // thread that runs a backward of it. Does nothing in a step that is not collected.
+  void deliver_gradient(const at::Tensor& parameter, const at::Tensor& gradient) noexcept;
 
   // Hands in a value of this step. `begun`: when the work for it began, which counts as overhead.
   void tap(const TappedValue& value, std::chrono::steady_clock::time_point begun) noexcept;

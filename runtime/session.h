@@ -66,8 +66,13 @@ class Monitor::Session {
   void before_update(const std::vector<at::Tensor>& parameters, const OptimizerState& state) noexcept {
     collection_->before_update(parameters, &state);
   }
-  void after_update(const std::vector<at::Tensor>& parameters) noexcept {
-    collection_->after_update(parameters, nullptr);
+  // `state`: as before_update(); null: unknown.
+  void after_update(const std::vector<at::Tensor>& parameters,
+                    const OptimizerState* state = nullptr) noexcept {
+    collection_->after_update(parameters, state);
+  }
+  void deliver_gradient(const at::Tensor& parameter, const at::Tensor& gradient) noexcept {
+    collection_->deliver_gradient(parameter, gradient);
   }
   void tap(const TappedValue& value, std::chrono::steady_clock::time_point begun) noexcept {
     collection_->tap(value, begun);

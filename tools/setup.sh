@@ -150,19 +150,19 @@ ensure_torch() {
   }
 }
 
-# ensure_frameworks: makes build/frameworks-venv, in which the training loops of others are tested: it has
-# tools/requirements-frameworks-*.txt, and sees torch and what tests need in build/venv. And
-# build/mindspore-venv, with tools/requirements-mindspore.txt.
+# ensure_frameworks: makes the environments in which the training loops and engines of others are tested.
 ensure_frameworks() {
   if [ "$torch" != pip ]; then
     say "--frameworks needs --torch pip"
     return 1
   fi
-  make_venv_beside_torch frameworks-venv "$gradmon_root"/tools/requirements-frameworks-*.txt &&
-    make_venv_beside_torch mindspore-venv "$gradmon_root/tools/requirements-mindspore.txt"
+  make_venv_beside_torch frameworks-venv "$gradmon_root"/tools/requirements-frameworks-{loops,jax}.txt &&
+    make_venv_beside_torch mindspore-venv "$gradmon_root/tools/requirements-mindspore.txt" &&
+    make_venv_beside_torch engines-venv "$gradmon_root/tools/requirements-frameworks-engines.txt"
 }
 
-# make_venv_beside_torch NAME REQUIREMENTS...: makes build/NAME, unless it has them already.
+# make_venv_beside_torch NAME REQUIREMENTS...: makes build/NAME, unless it has them already; it sees torch and what
+# tests need in build/venv.
 make_venv_beside_torch() {
   local venv=$gradmon_root/build/$1 wanted packages requirements
   shift
@@ -172,10 +172,12 @@ make_venv_beside_torch() {
   packages=$("$venv/bin/python3" -c 'import sysconfig; print(sysconfig.get_path("purelib"))') || return 1
   "$gradmon_venv/bin/python3" -c 'import sysconfig; print(sysconfig.get_path("purelib"))' \
     >"$packages/torch_of_gradmon.pth" || return 1
-  # Without dependencies: some require torch, and pip would bring another one.
+  # Without dependencies: some require torch, and pip would bring another one. deepspeed is built from source, in
+  # this environment: its setup.py imports torch.
   for requirements in "$@"; do
-    say "installing $requirements in $venv"
-    "$venv/bin/pip" install -q --disable-pip-version-check --no-deps -r "$requirements" >&2 || {
+    say "installing ${requirements#"$gradmon_root/"} in $venv"
+    DS_BUILD_OPS=0 "$venv/bin/pip" install -q --disable-pip-version-check --no-deps --no-build-isolation \
+      --ignore-requires-python -r "$requirements" >&2 || {
       say "pip could not install $requirements (no network?)"
       return 1
     }

@@ -73,7 +73,8 @@ class GradientHooks::Slot {
     if (accumulator_ && !fits(*accumulator_, parameter)) detach();
     // A frozen parameter keeps its accumulator, which receives the gradients once it is unfrozen.
     if (!parameter.requires_grad()) return;
-    const bool wanted = parameter.is_leaf() && parameter.numel() > 0;
+    const bool wanted = parameter.is_leaf() && parameter.numel() > 0 &&
+                        watched_.gradient_source != UnreducedSource::delivered;
     auto accumulator = wanted ? torch::autograd::impl::grad_accumulator(parameter) : nullptr;
     if (accumulator == accumulator_) return;
     detach();
@@ -148,11 +149,29 @@ class GradientHooks::Slot {
     return left_unread_ || (postponed_ && !used_count_);
   }
 
+  // For a parameter whose gradient a framework passes.
+  void deliver(const at::Tensor& gradient) noexcept {
+    if (!armed() || hooks_.fuse_.tripped() || !takes_deliveries()) return;
+    hooks_.fuse_.guard(watched_.name, [&] {
+      run_if_armed([&] {
+        if (hooks_.settings_.reads == GradientReads::nothing) {
+          delivered_ = delivered_ || watched_.gradient_source == UnreducedSource::delivered;
+          return;
+        }
+        const bool took_part = delivered_ || watched_.gradient_source == UnreducedSource::delivered;
+        GradientDelivery& delivery = micro_batch_delivery();
+        take(delivery, gradient);
+        delivered_ = took_part || (delivery.reading.has_value && !all_zeros(delivery.reading.stats));
+      });
+    });
+  }
+
   // Passes the deliveries that an update has used; all, if there was no update. Call it while disarmed. The
   // deliveries passed to `take` do not change until the next step.
   template <typename Take>
   void each_delivery(Take take) const {
     const std::lock_guard lock(mutex_);
+    if (!delivered_) return;  // only zeros were delivered
     for (std::size_t i = 0; i < used_count_.value_or(delivery_count_); ++i) {
       if (deliveries_[i].reading.has_value) take(deliveries_[i]);
     }
@@ -210,6 +229,7 @@ class GradientHooks::Slot {
         case GradientReads::nothing:
           return run_if_armed([&] { delivered_ = true; });
         case GradientReads::last_of_step:
+          if (takes_deliveries()) return run_if_armed([&] { delivered_ = true; });
           return read_or_postpone(elsewhere);
         case GradientReads::each_micro_batch:
           return run_if_armed([&] { read_micro_batch(inputs, elsewhere); });
@@ -223,6 +243,22 @@ class GradientHooks::Slot {
     if (watched_.main_gradient) elsewhere.main = watched_.main_gradient();
     if (gathers()) elsewhere.accumulated = watched_.sharding->unsharded().accumulated;
     return elsewhere;
+  }
+
+  // Whether deliver() reads the gradient, and not a hook of the accumulator.
+  bool takes_deliveries() const {
+    if (watched_.gradient_source != UnreducedSource::delivered_accumulated)
+      return watched_.gradient_source == UnreducedSource::delivered;
+    return hooks_.settings_.reads != GradientReads::each_micro_batch;
+  }
+
+  // The delivery that a passed gradient belongs to.
+  GradientDelivery& micro_batch_delivery() {
+    if (hooks_.settings_.reads == GradientReads::last_of_step) return accumulated();
+    const int micro_step = hooks_.micro_batches_.enter().index;
+    const bool repeated =
+        delivery_count_ > used() && deliveries_[delivery_count_ - 1].micro_step == micro_step;
+    return repeated ? deliveries_[delivery_count_ - 1] : next(micro_step);
   }
 
   bool armed() const { return hooks_.armed_.load(std::memory_order_acquire); }
@@ -398,6 +434,10 @@ void GradientHooks::begin_last_micro_batch(const Slot& delivered) {
   for (const auto& slot : slots_) {
     if (slot.get() != &delivered) slot->read_postponed();
   }
+}
+
+void GradientHooks::deliver(std::size_t parameter, const at::Tensor& gradient) noexcept {
+  slots_[parameter]->deliver(gradient);
 }
 
 bool GradientHooks::took_part(std::size_t parameter) { return slots_[parameter]->took_part(); }

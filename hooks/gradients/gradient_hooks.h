@@ -68,6 +68,10 @@ struct GradientDelivery {
 // accumulated elsewhere. A parameter in a flat tensor (FSDP1) took part if its run of the gradient is not all
 // zeros, before or after reduction.
 //
+// A parameter whose gradient a framework takes away before the accumulator's hook is read by deliver(): see
+// UnreducedSource. With UnreducedSource::delivered_accumulated, a gradient of zeros is delivered for a
+// parameter that did not take part, too; it makes no row unless the accumulator has fired.
+//
 // last_of_step with known `micro_batches`: a parameter that the last micro batch does not reach is read
 // when the last micro batch begins; if the program has changed its gradient by then, it is not applicable. If
 // a step has fewer micro batches than promised, the parameters not yet read are counted as not applicable,
@@ -89,6 +93,10 @@ class GradientHooks : public Probe {
   void before_update(const Update& update) override;
   void disarm() noexcept override { armed_.store(false, std::memory_order_release); }
   void write_rows(RowWriter& rows) override;
+
+  // Reads the gradient of a parameter whose source is not its accumulator. Any thread that runs a backward,
+  // or the training thread; must not run while a step begins or ends.
+  void deliver(std::size_t parameter, const at::Tensor& gradient) noexcept;
 
   // Whether the parameter has taken part in this step so far: its accumulator fired, or its gradient was
   // replaced or written since the step began and is not all zeros (zero_grad alone does not count).

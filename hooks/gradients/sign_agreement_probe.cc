@@ -23,7 +23,7 @@ SignAgreementProbe::Agreement SignAgreementProbe::agreement_of(std::size_t index
   if (!gradient.defined()) return {};
   const auto momentum = update.state ? update.state->of(parameter).first_moment : std::nullopt;
   if (!momentum) return {Outcome::keeps_none, {}, 0};
-  if (!momentum->defined() || parameter.numel() == 0) return {};
+  if (!momentum->defined() || gradient.numel() == 0) return {};
   const at::Tensor part = watched_[index].part_of(gradient);
   if (part.defined() && part.numel() == 0) return {};  // another rank holds all of it
   const std::int64_t read_at = reading_time();

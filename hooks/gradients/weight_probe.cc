@@ -13,13 +13,17 @@ void WeightProbe::begin_step(Step) {
 
 void WeightProbe::before_update(const Update& update) {
   for (const std::size_t i : update.parameter_indices) {
-    if (!origins_[i].has_value) origins_[i].read_part(watched_[i], watched_[i].tensor, eps_, fuse_);
+    if (!origins_[i].has_value) read(i, update, origins_);
   }
 }
 
 void WeightProbe::after_update(const Update& update) {
-  for (const std::size_t i : update.parameter_indices)
-    updates_[i].read_part(watched_[i], watched_[i].tensor, eps_, fuse_);
+  for (const std::size_t i : update.parameter_indices) read(i, update, updates_);
+}
+
+void WeightProbe::read(std::size_t index, const Update& update, std::vector<Reading>& readings) {
+  const at::Tensor value = update.value_of(watched_[index].tensor);
+  if (value.defined()) readings[index].read_part(watched_[index], value, eps_, fuse_);
 }
 
 void WeightProbe::write_rows(RowWriter& rows) {

@@ -21,6 +21,8 @@ class WeightProbe : public Probe {
   void write_rows(RowWriter& rows) override;
 
  private:
+  void read(std::size_t index, const Update& update, std::vector<Reading>& readings);
+
   const std::vector<WatchedTensor>& watched_;
   const double eps_;
   HookFuse& fuse_;

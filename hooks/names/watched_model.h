@@ -67,6 +67,15 @@ struct ParameterSharding {
   ScopeText unreduced_scope = {}, scope = {};
 };
 
+// How the gradient before reduction reaches GradientHooks.
+enum class UnreducedSource : std::uint8_t {
+  accumulator,  // a hook of its accumulator reads it
+  delivered,  // deliver_gradient() passes it in each micro batch: a framework's own hook takes it away first
+  // deliver_gradient() passes what has accumulated in the step; the gradient of one micro batch is read by a
+  // hook of the accumulator, which also tells whether the parameter has taken part.
+  delivered_accumulated,
+};
+
 // A parameter as the model lists it, frozen parameters included (they have weight rows only). A tensor
 // that is listed under several names is watched once, under the first name that is selected.
 struct WatchedParameter {
@@ -85,6 +94,7 @@ struct WatchedParameter {
   // front of them, and returns what takes it off. Returns null if it has none. Null: none are possible (C++,
   // torch 1.13). Training thread; takes the GIL. `accumulated` is called without the GIL.
   std::function<std::function<void()>(std::function<void()> accumulated)> hook_first = {};
+  UnreducedSource gradient_source = UnreducedSource::accumulator;
 };
 
 // A module as the model lists it; the root's name is empty. `identity` is the key under which forward calls
@@ -97,7 +107,7 @@ struct WatchedModule {
   bool embeds = false;              // an embedding: its weight is a lookup table, not a linear map
   // Of plain tensors among its inputs, outputs and their gradients.
   ScopeText scope = {};
-  bool within_compiled = false;     // its calls are within compiled code, where no hook sees them
+  bool within_compiled = false;  // its calls are within compiled code, where no hook sees them
 };
 
 struct WatchedModel {

@@ -28,6 +28,9 @@ class OptimizerState {
   // The gradient that the optimizer will use: the parameter's, or the one that the program keeps
   // instead (Megatron's main_grad). May be undefined.
   virtual at::Tensor gradient_of(const at::Tensor& parameter) const { return parameter.grad(); }
+  // The values that the optimizer updates: the parameter's own, a master copy, or the piece of it that this
+  // rank holds. Undefined: this rank holds none.
+  virtual at::Tensor value_of(const at::Tensor& parameter) const { return parameter; }
   // The factor that the gradients still contain and the optimizer itself will divide out (a fused optimizer
   // with a GradScaler); > 0.
   virtual double gradient_scale() const { return 1; }

@@ -23,6 +23,9 @@ struct Update {
   at::Tensor gradient_of(const at::Tensor& parameter) const {
     return state ? state->gradient_of(parameter) : parameter.grad();
   }
+  at::Tensor value_of(const at::Tensor& parameter) const {
+    return state ? state->value_of(parameter) : parameter;
+  }
 };
 
 // Training thread, at step boundaries; hook bodies run on the thread where torch calls them. The

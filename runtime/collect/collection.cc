@@ -458,6 +458,13 @@ void Collection::tap(const TappedValue& value, std::chrono::steady_clock::time_p
   if (hooks_ && collecting_) hooks_->tap(value);
 }
 
+void Collection::deliver_gradient(const at::Tensor& parameter, const at::Tensor& gradient) noexcept {
+  if (hooks_) hooks_->deliver_gradient(parameter, gradient);
+  if (scalars_) scalars_->deliver_gradient(parameter, gradient);
+  if (flight_) flight_->deliver_gradient(parameter, gradient);
+  if (replicas_ && collecting_) replicas_->deliver_gradient(parameter, gradient);
+}
+
 void Collection::report_scalar(std::string_view name, double value) noexcept {
   const OwnTime own_time(*this);
   if (scalars_ && collecting_) scalars_->report(name, value);

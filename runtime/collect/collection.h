@@ -90,6 +90,8 @@ class Collection {
   void gathered(const void* unit) noexcept;
   void before_update(const std::vector<at::Tensor>& parameters, const OptimizerState* state) noexcept;
   void after_update(const std::vector<at::Tensor>& parameters, const OptimizerState* state) noexcept;
+  // As HookSet::deliver_gradient().
+  void deliver_gradient(const at::Tensor& parameter, const at::Tensor& gradient) noexcept;
 
   // Hands in a value of this step. `begun`: when the work for it began.
   void tap(const TappedValue& value, std::chrono::steady_clock::time_point begun) noexcept;

@@ -138,6 +138,11 @@ void FlightSteps::before_update(const std::vector<at::Tensor>& parameters,
   if (scalars_ && between_) scalars_->before_update(parameters, state);
 }
 
+void FlightSteps::deliver_gradient(const at::Tensor& parameter, const at::Tensor& gradient) noexcept {
+  if (hooks_) hooks_->deliver_gradient(parameter, gradient);
+  if (scalars_ && between_) scalars_->deliver_gradient(parameter, gradient);
+}
+
 void FlightSteps::report(std::string_view name, double value) noexcept {
   if (scalars_ && between_) scalars_->report(name, value);
 }

@@ -49,6 +49,7 @@ class FlightSteps {
   // `collect`: whether the plan's own hooks measure the step. `samples`: seen by all ranks so far.
   void begin_step(Step step, HookSet::Collect collect, std::int64_t samples) noexcept;
   void before_update(const std::vector<at::Tensor>& parameters, const OptimizerState* state) noexcept;
+  void deliver_gradient(const at::Tensor& parameter, const at::Tensor& gradient) noexcept;
   void report(std::string_view name, double value) noexcept;
   void count_experts(std::string_view layer, const std::vector<std::int64_t>& tokens) noexcept;
   // Passes the step's rows to the writer thread.

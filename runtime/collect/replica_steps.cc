@@ -150,6 +150,10 @@ void ReplicaSteps::after_update(const std::vector<at::Tensor>& parameters,
   if (hooks_) hooks_->after_update(parameters, state);
 }
 
+void ReplicaSteps::deliver_gradient(const at::Tensor& parameter, const at::Tensor& gradient) noexcept {
+  if (hooks_) hooks_->deliver_gradient(parameter, gradient);
+}
+
 void ReplicaSteps::end_step() noexcept {
   if (hooks_) hooks_->end_step();
   if (stream_->rows.empty()) return;

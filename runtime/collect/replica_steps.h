@@ -79,6 +79,7 @@ class ReplicaSteps {
   void begin_step(Step step, HookSet::Collect collect) noexcept;
   void before_update(const std::vector<at::Tensor>& parameters, const OptimizerState* state) noexcept;
   void after_update(const std::vector<at::Tensor>& parameters, const OptimizerState* state) noexcept;
+  void deliver_gradient(const at::Tensor& parameter, const at::Tensor& gradient) noexcept;
   // Passes the step's rows to the writer thread.
   void end_step() noexcept;
   // Instead of end_step() for a step that does not count.

@@ -150,8 +150,8 @@ void add_parameter(WatchedModel& chunk, const std::string& name, const py::objec
 
 }  // namespace
 
-WatchedModel described_model(const py::handle& model, const py::handle& listed,
-                             const py::handle& plain_scope) {
+WatchedModel described_model(const py::handle& model, const py::handle& listed, const py::handle& plain_scope,
+                             UnreducedSource source) {
   WatchedModel chunk;
   if (listed.is_none()) {
     for (const py::handle& item : model.attr("named_parameters")()) {
@@ -167,6 +167,7 @@ WatchedModel described_model(const py::handle& model, const py::handle& listed,
       if (chunk.parameters.back().sharding->unit != nullptr) chunk.parameters.back().replicated = false;
     }
   }
+  for (WatchedParameter& parameter : chunk.parameters) parameter.gradient_source = source;
   const ScopeText plain = scope_of(py::reinterpret_borrow<py::object>(plain_scope));
   const auto unseen = py::module_::import("gradmon.compiled.regions")
                           .attr("unseen")(model.attr("modules")())

@@ -13,11 +13,11 @@ inline const void* identity_of(const pybind11::handle& module) { return module.p
 
 // `listed`: None, or the parameters in place of those that the model lists now, as (name, tensor, sharding or
 // None); `sharding` has the attributes of ParameterSharding (gradmon/sharded/listing.py). `plain_scope`:
-// None, or WatchedModule::scope.
+// None, or WatchedModule::scope. `source`: of the parameters that need gradients.
 //
 // Lists each parameter under all its names: a tied one once for each module that has it. With the GIL;
 // throws what Python throws.
 WatchedModel described_model(const pybind11::handle& model, const pybind11::handle& listed,
-                             const pybind11::handle& plain_scope);
+                             const pybind11::handle& plain_scope, UnreducedSource source);
 
 }  // namespace gradmon

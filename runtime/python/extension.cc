@@ -14,6 +14,7 @@
 #include <set>
 #include <stdexcept>
 #include <string>
+#include <tuple>
 #include <utility>
 #include <vector>
 
@@ -94,6 +95,17 @@ class LaunchNonce {
   std::string text_;  // guarded by mutex_; "": not known yet
 };
 
+// A piece as Python passes it: parameter, carrier, start, numel (see CarriedPiece).
+using Pieces = std::vector<std::tuple<at::Tensor, at::Tensor, std::int64_t, std::int64_t>>;
+
+std::vector<CarriedPiece> carried(const Pieces& pieces) {
+  std::vector<CarriedPiece> found;
+  found.reserve(pieces.size());
+  for (const auto& [parameter, carrier, start, numel] : pieces)
+    found.push_back({parameter, carrier, start, numel});
+  return found;
+}
+
 class Core {
  public:
   // `nonce`: null if there is no process group, or the environment identifies the launch.
@@ -108,8 +120,18 @@ class Core {
   Core(const Core&) = delete;
   Core& operator=(const Core&) = delete;
 
+  void gradient_source(const std::string& source) {
+    if (source == "delivered") {
+      source_ = UnreducedSource::delivered;
+    } else if (source == "delivered accumulated") {
+      source_ = UnreducedSource::delivered_accumulated;
+    } else {
+      throw py::value_error("gradient_source: expected delivered or delivered accumulated, got " + source);
+    }
+  }
+
   void watch(const py::handle& model, const py::handle& listed, const py::handle& plain_scope) {
-    WatchedModel chunk = described_model(model, listed, plain_scope);
+    WatchedModel chunk = described_model(model, listed, plain_scope, source_);
     note_split(chunk);
     {
       const py::gil_scoped_release others_run;
@@ -120,7 +142,7 @@ class Core {
 
   void watch_again(int chunk, const py::handle& model, const py::handle& listed,
                    const py::handle& plain_scope) {
-    WatchedModel described_anew = described_model(model, listed, plain_scope);
+    WatchedModel described_anew = described_model(model, listed, plain_scope, source_);
     note_split(described_anew);
     const py::gil_scoped_release others_run;
     binding_.watch_again(chunk, std::move(described_anew));
@@ -170,6 +192,25 @@ class Core {
       const py::gil_scoped_release others_run;
       binding_.after_update(parameters);
     });
+  }
+
+  void before_update_of_pieces(const py::handle& optimizer, const Pieces& pieces) {
+    guarded("the optimizer", [&] {
+      const PythonOptimizerState state(optimizer, carried(pieces));
+      const py::gil_scoped_release others_run;
+      binding_.before_update(state.parameters(), state);
+    });
+  }
+  void after_update_of_pieces(const py::handle& optimizer, const Pieces& pieces) {
+    guarded("the optimizer", [&] {
+      const PythonOptimizerState state(optimizer, carried(pieces));
+      const py::gil_scoped_release others_run;
+      binding_.after_update(state.parameters(), state);
+    });
+  }
+  void deliver_gradient(const at::Tensor& parameter, const std::optional<at::Tensor>& gradient) noexcept {
+    const py::gil_scoped_release others_run;
+    if (gradient) binding_.deliver_gradient(parameter, *gradient);
   }
 
   void scalar(const std::string& name, double value) noexcept { monitor_.scalar(name, value); }
@@ -257,6 +298,7 @@ class Core {
   Monitor monitor_;
   MonitorBinding binding_{monitor_};
   unsigned steps_ = 0;
+  UnreducedSource source_ = UnreducedSource::accumulator;
   bool awaits_nonce_ = false;
   std::optional<py::error_already_set> raised_;  // by a signal handler
 };
@@ -454,6 +496,10 @@ PYBIND11_MODULE(_gradmon, m) {
       .def("note_warnings", &Core::note_warnings)
       .def("before_update", &Core::before_update, py::arg("optimizer"), py::arg("gradient_scale") = 1.0)
       .def("after_update", &Core::after_update)
+      .def("gradient_source", &Core::gradient_source)
+      .def("before_update_of_pieces", &Core::before_update_of_pieces)
+      .def("after_update_of_pieces", &Core::after_update_of_pieces)
+      .def("deliver_gradient", &Core::deliver_gradient)
       .def("scalar", &Core::scalar)
       .def("samples", &Core::samples)
       .def("expert_load", &Core::expert_load)

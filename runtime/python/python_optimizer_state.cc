@@ -183,6 +183,53 @@ PythonOptimizerState::PythonOptimizerState(const py::handle& optimizer, double g
   });
 }
 
+namespace {
+
+// The piece of a tensor that is laid out as the carrier. Undefined if it is laid out otherwise.
+at::Tensor cut(const at::Tensor& tensor, const CarriedPiece& piece) {
+  if (!tensor.defined() || piece.numel < 0) return tensor;
+  if (!tensor.is_contiguous() || tensor.numel() != piece.carrier.numel()) return {};
+  return tensor.detach().view(-1).narrow(0, piece.start, piece.numel);
+}
+
+std::optional<at::Tensor> cut(const std::optional<at::Tensor>& moment, const CarriedPiece& piece) {
+  if (!moment || !moment->defined()) return moment;
+  at::Tensor found = cut(*moment, piece);
+  return found.defined() ? std::optional(std::move(found)) : std::nullopt;
+}
+
+at::Tensor gradient_of_carrier(const at::Tensor& carrier) {
+  const py::object decoupled = py::getattr(py::cast(carrier), "decoupled_grad", py::none());
+  return THPVariable_Check(decoupled.ptr()) ? decoupled.cast<at::Tensor>() : carrier.grad();
+}
+
+}  // namespace
+
+PythonOptimizerState::PythonOptimizerState(const py::handle& optimizer,
+                                           const std::vector<CarriedPiece>& pieces, double gradient_scale)
+    : PythonOptimizerState(optimizer, gradient_scale) {
+  const auto of_carriers = std::exchange(states_, {});
+  parameters_.clear();
+  main_grads_.clear();
+  for (const CarriedPiece& piece : pieces) {
+    const auto found = of_carriers.find(piece.carrier.unsafeGetTensorImpl());
+    if (found == of_carriers.end() || piece.numel == 0) continue;
+    const void* parameter = piece.parameter.unsafeGetTensorImpl();
+    ParameterState state = found->second;
+    state.first_moment = cut(state.first_moment, piece);
+    state.second_moment = cut(state.second_moment, piece);
+    parameters_.push_back(piece.parameter);
+    states_.emplace(parameter, std::move(state));
+    values_.emplace(parameter, cut(piece.carrier.detach(), piece));
+    main_grads_.emplace(parameter, cut(gradient_of_carrier(piece.carrier), piece));
+  }
+}
+
+at::Tensor PythonOptimizerState::value_of(const at::Tensor& parameter) const {
+  const auto found = values_.find(parameter.unsafeGetTensorImpl());
+  return found == values_.end() ? parameter : found->second;
+}
+
 void PythonOptimizerState::add(const py::handle& parameter, const at::Tensor& tensor, ParameterState state) {
   parameters_.push_back(tensor);
   states_.emplace(tensor.unsafeGetTensorImpl(), std::move(state));

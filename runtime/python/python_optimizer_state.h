@@ -4,6 +4,7 @@
 
 #include <pybind11/pybind11.h>
 
+#include <cstdint>
 #include <unordered_map>
 #include <vector>
 
@@ -14,6 +15,14 @@ namespace gradmon {
 // The parameters of all groups, then those with master copies. Waits for no device. With the GIL; throws
 // what Python throws.
 std::vector<at::Tensor> parameters_of(const pybind11::handle& optimizer);
+
+// A run of a parameter's elements in a tensor that an optimizer updates in its place.
+struct CarriedPiece {
+  at::Tensor parameter;    // the user's
+  at::Tensor carrier;      // one of the optimizer's parameters
+  std::int64_t start = 0;  // of the piece, in the flattened carrier
+  std::int64_t numel = 0;  // of the piece; negative: the carrier is a copy of the whole parameter
+};
 
 // The constructor reads everything with the GIL held; the other members do not need the GIL.
 //
@@ -32,7 +41,14 @@ class PythonOptimizerState : public OptimizerState {
   // what Python throws.
   explicit PythonOptimizerState(const pybind11::handle& optimizer, double gradient_scale = 1);
 
+  // The user's parameters in place of the tensors that the optimizer updates for them. Pieces whose carrier
+  // is in none of its parameter groups now are left out; a carrier's gradient is its `decoupled_grad`, if it
+  // has one, else its `grad`. Everything is read as a view.
+  PythonOptimizerState(const pybind11::handle& optimizer, const std::vector<CarriedPiece>& pieces,
+                       double gradient_scale = 1);
+
   ParameterState of(const at::Tensor& parameter) const override;
+  at::Tensor value_of(const at::Tensor& parameter) const override;
   at::Tensor gradient_of(const at::Tensor& parameter) const override;
   double gradient_scale() const override { return gradient_scale_; }
   // As parameters_of().
@@ -44,6 +60,7 @@ class PythonOptimizerState : public OptimizerState {
   std::vector<at::Tensor> parameters_;
   std::unordered_map<const void*, ParameterState> states_;
   std::unordered_map<const void*, at::Tensor> main_grads_;
+  std::unordered_map<const void*, at::Tensor> values_;  // of parameters that are updated in another tensor
   double gradient_scale_;
 };
 

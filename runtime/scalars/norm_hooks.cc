@@ -109,6 +109,10 @@ void NormHooks::after_update(const std::vector<at::Tensor>& parameters,
   for (const Set& set : sets_) set.hooks->after_update(parameters, state);
 }
 
+void NormHooks::deliver_gradient(const at::Tensor& parameter, const at::Tensor& gradient) noexcept {
+  for (const Set& set : sets_) set.hooks->deliver_gradient(parameter, gradient);
+}
+
 void NormHooks::end_step() noexcept {
   for (const Set& set : sets_) set.hooks->end_step();
 }

@@ -28,6 +28,7 @@ class NormHooks {
   void begin_step(Step step, HookSet::Collect collect) noexcept;
   void before_update(const std::vector<at::Tensor>& parameters, const OptimizerState* state) noexcept;
   void after_update(const std::vector<at::Tensor>& parameters, const OptimizerState* state) noexcept;
+  void deliver_gradient(const at::Tensor& parameter, const at::Tensor& gradient) noexcept;
   void end_step() noexcept;
   // Takes the norm from a record that the plan's hooks have made.
   void on_record(const Record& record);

@@ -57,6 +57,10 @@ void TrainingScalars::after_update(const std::vector<at::Tensor>& parameters,
   if (norms_) norms_->after_update(parameters, state);
 }
 
+void TrainingScalars::deliver_gradient(const at::Tensor& parameter, const at::Tensor& gradient) noexcept {
+  if (norms_) norms_->deliver_gradient(parameter, gradient);
+}
+
 void TrainingScalars::report(std::string_view name, double value) noexcept {
   fuse_.guard(kWhat, [&] { board_.report(name, value); });
 }

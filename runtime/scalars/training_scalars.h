@@ -45,6 +45,7 @@ class TrainingScalars {
   void begin_hooks(Step step) noexcept;
   void before_update(const std::vector<at::Tensor>& parameters, const OptimizerState* state) noexcept;
   void after_update(const std::vector<at::Tensor>& parameters, const OptimizerState* state) noexcept;
+  void deliver_gradient(const at::Tensor& parameter, const at::Tensor& gradient) noexcept;
   void report(std::string_view name, double value) noexcept;
   void count_experts(std::string_view layer, const std::vector<std::int64_t>& tokens) noexcept;
   // Takes norms from a record of the plan's own hooks.

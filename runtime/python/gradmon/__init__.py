@@ -49,7 +49,7 @@ __all__ = [
     "load",
     "observe",
 ]
-_FRAMEWORKS = ("accelerate", "hf", "jax", "lightning", "mindspore")
+_FRAMEWORKS = ("accelerate", "deepspeed", "hf", "jax", "lightning", "megatron", "mindspore")
 
 
 def __getattr__(name: str) -> Any:

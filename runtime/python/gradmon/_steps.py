@@ -253,7 +253,7 @@ class TrainingSteps:
                 self._watch_modules()
                 self.core.watch_again(number, parts.model, *listing_of(parts.model))
                 self._looks_for_unheld = True
-        if self._looks_for_unheld:
+        if self._looks_for_unheld and self._optimizers:
             self._looks_for_unheld = False
             self._unheld = list(self._sentences_of_unheld())
             self._compiled = sentences_of_unseen(parts.model for parts in self._models)

@@ -2,10 +2,13 @@
 """Prints what gradmon finds on this machine, and which kinds of rows work:
 
     python3 -m gradmon.doctor
+    python3 -m gradmon.doctor --framework deepspeed
 
-Exit code 0: all kinds work. If the extension was built against another torch, the import fails with
-that message.
+--framework (deepspeed or megatron): prints, line by line, whether the installed framework has the names that
+gradmon relies on. Exit code 0: all kinds work, or all names are there. If the extension was built against
+another torch, the import fails with that message.
 """
+import argparse
 import contextlib
 import json
 import shutil
@@ -20,6 +23,7 @@ import torch
 import gradmon
 from gradmon._built_against import TORCH
 from gradmon._module_hooks import HAS_KEYWORD_INPUTS
+from gradmon.engines import relied_on
 
 _KINDS: "dict[str, tuple[dict[str, Any], list[str]]]" = {
     "gradients": ({"wg_distribution": True}, ["grad_unreduced", "grad_reduced"]),
@@ -115,5 +119,14 @@ def examine(say: "Callable[[str], None]" = print) -> bool:
     return well
 
 
+def main() -> int:
+    parser = argparse.ArgumentParser(
+        prog="python3 -m gradmon.doctor", description=(__doc__ or "").split("\n")[0]
+    )
+    parser.add_argument("--framework", choices=sorted(relied_on.FRAMEWORKS), help="examine this one instead")
+    framework = parser.parse_args().framework
+    return 0 if (examine() if framework is None else relied_on.examine(framework)) else 1
+
+
 if __name__ == "__main__":
-    sys.exit(0 if examine() else 1)
+    sys.exit(main())

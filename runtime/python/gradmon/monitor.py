@@ -67,6 +67,7 @@ class Monitor(Tapping):
         False  # the loop of a framework ends the steps, and says how many micro batches they have
     )
     _replicas: Optional[list[int]] = None  # ranks that hold the same values; None: those of the model
+    _gradient_source: Optional[str] = None  # of EngineMonitor, as Core.gradient_source()
 
     def __init__(
         self,
@@ -179,6 +180,8 @@ class Monitor(Tapping):
                 short_steps=self._ended_by_loop,
                 **options,
             )
+            if self._gradient_source is not None:
+                core.gradient_source(self._gradient_source)
             awaited = nonce if found is None else None
             self._steps = TrainingSteps(core, self._output_place(), awaited, self._ended_by_loop)
         self._steps.watch(model, optimizer, scaler)

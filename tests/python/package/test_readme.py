@@ -32,11 +32,19 @@ def test_the_quick_start_collects(tmp_path: Path, monkeypatch: pytest.MonkeyPatc
 
 
 def test_the_page_of_frameworks_names_the_versions_that_are_tested() -> None:
-    pins = (ROOT / "tools" / "requirements-frameworks-loops.txt").read_text()
+    pins = "".join(path.read_text() for path in (ROOT / "tools").glob("requirements-frameworks-*.txt"))
     page = (ROOT / "runtime" / "python" / "FRAMEWORKS.md").read_text()
-    named = set(re.findall(r"(transformers|Accelerate|Lightning) (\d+\.\d+\.\d+)", page))
-    assert {name for name, _ in named} == {"transformers", "Accelerate", "Lightning"}
-    assert [name for name, version in named if f"\n{name.lower()}=={version}\n" not in pins] == []
+    named = set(
+        re.findall(r"(transformers|Accelerate|Lightning|DeepSpeed|Megatron core) (\d+\.\d+\.\d+)", page)
+    )
+    assert {name for name, _ in named} == {
+        "transformers",
+        "Accelerate",
+        "Lightning",
+        "DeepSpeed",
+        "Megatron core",
+    }
+    assert [name for name, v in named if f"\n{name.lower().replace(' ', '-')}=={v}\n" not in pins] == []
     pins = "".join((ROOT / "tools" / f"requirements-{name}.txt").read_text() for name in OTHER_PINS)
     named = set(re.findall(r"(JAX|MindSpore) (\d+\.\d+\.\d+)", page))
     assert {name for name, _ in named} == {"JAX", "MindSpore"}

@@ -208,6 +208,10 @@ class Edits:
         if rank() == 0:
             jobs.write_config(directory, dynamic_on=False)
 
+    def repeat(self, times: int) -> None:
+        """Makes all edits that often. Call it before the first step."""
+        self._left = self._left * times
+
     def __call__(self) -> bool:
         """Whether all that was asked for is collected, on all ranks."""
         assert time.monotonic() < self._until
@@ -237,10 +241,10 @@ def check_switched(directory: Path, ranks: int) -> None:
         assert steps[0] and all(of_rank == steps[0] for of_rank in steps)
         assert set(steps[0]) == {name for name, _ in Net().named_parameters()}
         for numbers in steps[0].values():
-            assert _runs(numbers) == list(counts), numbers
+            assert runs_of(numbers) == list(counts), numbers
 
 
-def _runs(numbers: "list[int]") -> "list[int]":
+def runs_of(numbers: "list[int]") -> "list[int]":
     """Lengths of the runs of consecutive numbers."""
     lengths: "list[int]" = []
     for number in numbers:

@@ -1,0 +1,150 @@
+# SPDX-License-Identifier: Apache-2.0
+"""gradmon.deepspeed.watch."""
+import os
+from typing import Any, Iterable, Optional, Union
+
+from gradmon import _gradmon
+from gradmon._replaced_method import ReplacedMethod
+from gradmon.deepspeed.fragments import pieces_of, shape_of
+from gradmon.engines.collecting_hooks import Attachment, CollectingHooks
+from gradmon.engines.engine_monitor import EngineMonitor
+from gradmon.engines.first_hook import FirstHook
+from gradmon.engines.pieces import Labels, innermost, labels_of
+from gradmon.monitor import Monitor
+
+_UPDATES = "grad_reduced, param_origin, param_updated, exp_avg, exp_avg_sq"
+
+
+def watch(
+    engine: Any,
+    config: Union[str, "os.PathLike[str]"],
+    *,
+    start_iteration: Optional[int] = None,
+    **options: Any,
+) -> Monitor:
+    """Begins to watch the model and the optimizer of a DeepSpeed engine, after deepspeed.initialize().
+
+    A step ends where `engine.global_steps` grows: micro batches in which gradients are only accumulated end
+    no step, and an update that an overflow leaves out ends one.
+
+    Parameters
+    ----------
+    engine : deepspeed.DeepSpeedEngine
+        The engine, with ZeRO stage 0, 1, 2 or 3. Rows have the names that the parameters have in the model
+        that was given to deepspeed.initialize().
+    config : str or path-like
+        As for Monitor.
+    start_iteration : int, optional
+        Number of the first step. Default: `engine.global_steps`.
+    **options
+        Further arguments of Monitor: rank, world_size, endpoint, output_dir, dynamic.
+
+    Returns
+    -------
+    Monitor
+        The monitor. Its stop() ends the watching; it can be used in a `with` statement.
+
+    Raises
+    ------
+    ValueError
+        As Monitor.watch().
+
+    Notes
+    -----
+    No communication is added, and nothing is gathered. With ZeRO, a rank's rows in grad_reduced, param_* and
+    exp_avg* are of the piece of a parameter that this rank updates: a run of its flattened elements, in
+    float32 where DeepSpeed keeps such a copy; scopes() says which run. The rows in grad_unreduced are of the
+    whole gradient of this rank, divided by the accumulation count as DeepSpeed does, without the loss scale.
+    With stages 2 and 3, and with a BF16_Optimizer, they are of the last micro batch alone; with 0 and 1, of
+    all micro batches so far.
+
+    Examples
+    --------
+    >>> engine, _, _, _ = deepspeed.initialize(model=model, config=config)
+    >>> with gradmon.deepspeed.watch(engine, "monitor_config.json"):
+    ...     for batch in loader:
+    ...         engine.backward(engine(batch))
+    ...         engine.step()
+    """
+    monitor = EngineMonitor(config, **options)
+    why = _refusal(engine)
+    if why is not None:
+        _gradmon.warn_once(f"nothing is watched: {why}")
+        return monitor
+    optimizer = engine.optimizer
+    micro_batches = int(engine.gradient_accumulation_steps())
+
+    def gradients() -> "Iterable[Any]":
+        def deliver(parameter: Any) -> None:
+            monitor.deliver(parameter, parameter.grad)
+
+        return (FirstHook(one, deliver) for one in engine.module.parameters() if one.requires_grad)
+
+    def updates() -> "Iterable[Any]":
+        return [monitor.around(innermost(optimizer), pieces_of(optimizer))]
+
+    monitor.watch_engine(
+        [engine.module],
+        CollectingHooks([Attachment("grad_unreduced", gradients), Attachment(_UPDATES, updates)]),
+        "delivered" if micro_batches == 1 or _reduces_each(engine) else "delivered accumulated",
+        grad_acc_steps=micro_batches,
+        start_iteration=int(engine.global_steps) if start_iteration is None else start_iteration,
+        scale=lambda: float(getattr(optimizer, "loss_scale", 1.0) or 1.0),
+    )
+    monitor.remove_at_stop(ReplacedMethod(engine, "step", _stepping(monitor, engine)))
+    return monitor
+
+
+def scopes(engine: Any) -> "dict[str, Labels]":
+    """What the rows of this rank are of.
+
+    Parameters
+    ----------
+    engine : deepspeed.DeepSpeedEngine
+        As for watch().
+
+    Returns
+    -------
+    dict
+        By kind and name: `scope` ("whole", "replica" or "piece"), `run` (first element and number of
+        elements of the flattened parameter) and `shape` (of the whole parameter).
+    """
+    named = [(name, one, shape_of(one)) for name, one in engine.module.named_parameters()]
+    return labels_of(named, pieces_of(engine.optimizer))
+
+
+def _stepping(monitor: EngineMonitor, engine: Any) -> Any:
+    """The engine's step(), which ends a step of training where it makes an update or leaves one out."""
+    original = engine.step
+
+    def step(own: Any, *arguments: Any, **keywords: Any) -> Any:
+        if own is not engine:  # a copy
+            return type(own).step(own, *arguments, **keywords)
+        before = engine.global_steps
+        result = original(*arguments, **keywords)
+        if engine.global_steps != before:
+            monitor.end_step()
+        return result
+
+    return step
+
+
+def _reduces_each(engine: Any) -> bool:
+    """Whether the gradient of each micro batch is reduced, or moved, by itself."""
+    optimizer = engine.optimizer
+    if engine.zero_optimization_stage() >= 2 or hasattr(optimizer, "fp32_groups_flat_partition"):
+        return True
+    return bool(getattr(optimizer, "use_grad_accum_attribute", False))
+
+
+def _refusal(engine: Any) -> Optional[str]:
+    optimizer = getattr(engine, "optimizer", None)
+    if optimizer is None or innermost(optimizer) is None or not hasattr(optimizer, "step"):
+        return "the DeepSpeed engine has no optimizer"
+    if hasattr(engine, "train_batch") and hasattr(engine, "micro_batches"):
+        return f"{type(engine).__name__} runs a pipeline, which gradmon does not follow"
+    if getattr(optimizer, "swap_optimizer", False):
+        return "DeepSpeed keeps the optimizer's state on NVMe: reading it would page it in"
+    if getattr(optimizer, "zenflow", False):
+        return "ZenFlow updates outside the optimizer's step"
+    return None

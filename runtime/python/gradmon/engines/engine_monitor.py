@@ -1,0 +1,83 @@
+# SPDX-License-Identifier: Apache-2.0
+"""The Monitor of an engine that reduces gradients and updates weights in tensors of its own."""
+from typing import Any, Callable, Optional, Sequence
+
+from gradmon import _gradmon
+from gradmon.engines.collecting_hooks import CollectingHooks
+from gradmon.engines.pieces import Piece
+from gradmon.loops.loop_monitor import LoopMonitor
+from gradmon.loops.optimizer_step_hooks import hooked_or_replaced
+
+_COLLECTS = _gradmon.COLLECTS
+
+
+class EngineMonitor(LoopMonitor):
+    """A Monitor whose gradients and updates an adapter passes, by hooks that are there only while steps are
+    collected. Training thread."""
+
+    _replicas: "Optional[list[int]]" = []  # ranks hold different pieces
+
+    def watch_engine(
+        self,
+        models: Sequence[Any],
+        hooks: CollectingHooks,
+        source: str,
+        *,
+        grad_acc_steps: int,
+        start_iteration: int,
+        scale: "Callable[[], float]" = lambda: 1.0,
+    ) -> None:
+        """Watches the chunks. source: as Core.gradient_source(). scale: the factor in the gradients of the
+        step that begins."""
+        self._gradient_source = source
+        self._hooks = hooks
+        self._scale = scale
+        self._updated = False
+        for model in models:
+            self.watch(model, None, grad_acc_steps=grad_acc_steps, start_iteration=start_iteration)
+        self.remove_at_stop(hooks)
+        self._prepare()
+
+    def deliver(self, parameter: Any, gradient: Any) -> None:
+        """Passes a gradient before its reduction."""
+        if self._steps is not None:
+            self._steps.core.deliver_gradient(parameter, gradient)
+
+    def around(self, optimizer: Any, pieces: "list[Piece]") -> Any:
+        """Reads the pieces around each step of the optimizer that updates their carriers; until remove()."""
+        assert self._steps is not None
+        core = self._steps.core
+        carried = [piece.carried() for piece in pieces if piece.numel]
+
+        def before(_scaler: Any) -> None:
+            self._updated = True
+            core.before_update_of_pieces(optimizer, carried)
+
+        def after() -> None:
+            core.after_update_of_pieces(optimizer, carried)
+
+        return hooked_or_replaced(optimizer, before, after)
+
+    def end_step(self) -> None:
+        """The engine has made an update, or left one out."""
+        steps = self._steps
+        if steps is None:
+            return
+        collected = steps.step_flags & _COLLECTS
+        if collected and not self._updated:
+            steps.core.skipped()
+        self._updated = False
+        self.step()
+        if collected or steps.step_flags & _COLLECTS:
+            self._prepare()
+
+    def _prepare(self) -> None:
+        if self._steps is None:
+            return
+        collects = bool(self._steps.step_flags & _COLLECTS)
+        reasons = len(self._hooks.reasons)
+        self._hooks.set(collects)
+        if len(self._hooks.reasons) > reasons:
+            self._steps.core.note_warnings(self._hooks.reasons)
+        if collects:
+            self._steps.core.gradient_scale(self._scale())

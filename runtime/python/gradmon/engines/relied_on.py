@@ -1,0 +1,120 @@
+# SPDX-License-Identifier: Apache-2.0
+"""The names in a framework that gradmon relies on, and whether an installed one has them."""
+import importlib
+import importlib.metadata
+import inspect
+import re
+from typing import Any, Callable, NamedTuple
+
+_UPDATES = "grad_reduced, param_*, exp_avg*"
+
+
+class Name(NamedTuple):
+    """An attribute of a class, or of its instances."""
+
+    module: str
+    owner: str
+    attribute: str
+    needed_for: str
+
+
+_STAGE_1_2 = ("deepspeed.runtime.zero.stage_1_and_2", "DeepSpeedZeroOptimizer")
+_STAGE_3 = ("deepspeed.runtime.zero.stage3", "DeepSpeedZeroOptimizer_Stage3")
+_BFLOAT16 = ("deepspeed.runtime.bf16_optimizer", "BF16_Optimizer")
+_UNFUSED = ("deepspeed.runtime.fp16.unfused_optimizer", "FP16_UnfusedOptimizer")
+_FUSED = ("deepspeed.runtime.fp16.fused_optimizer", "FP16_Optimizer")
+_ENGINE = ("deepspeed.runtime.engine", "DeepSpeedEngine")
+_FRAGMENT = ("deepspeed.utils.tensor_fragment", "tensor_fragment")
+_ADDRESS = ("deepspeed.utils.tensor_fragment", "fragment_address")
+_BUCKETS = ("megatron.core.distributed.param_and_grad_buffer", "_ParamAndGradBucketGroup")
+_BUCKET = ("megatron.core.distributed.param_and_grad_buffer", "_ParamAndGradBucket")
+_WRAPPER = ("megatron.core.distributed", "DistributedDataParallel")
+_DISTRIBUTED = ("megatron.core.optimizer.distrib_optimizer", "DistributedOptimizer")
+_FLOAT16 = ("megatron.core.optimizer.optimizer", "Float16OptimizerWithFloat16Params")
+_MEGATRON = ("megatron.core.optimizer.optimizer", "MegatronOptimizer")
+_CHAIN = ("megatron.core.optimizer.optimizer", "ChainedOptimizer")
+
+_OF_DEEPSPEED = [
+    Name(*_ENGINE, "global_steps", "the end of a step"),
+    Name(*_ENGINE, "step", "the end of a step"),
+    Name(*_ENGINE, "gradient_accumulation_steps", "grad_unreduced"),
+    Name(*_ENGINE, "zero_optimization_stage", "grad_unreduced"),
+    Name(*_STAGE_1_2, "optimizer", _UPDATES),
+    Name(*_STAGE_1_2, "bit16_groups", _UPDATES),
+    Name(*_STAGE_1_2, "single_partition_of_fp32_groups", _UPDATES),
+    Name(*_STAGE_1_2, "use_grad_accum_attribute", "grad_unreduced"),
+    Name(*_FRAGMENT, "hp_fragment_address", _UPDATES),
+    Name(*_FRAGMENT, "lp_fragment_address", _UPDATES),
+    Name(*_ADDRESS, "start", _UPDATES),
+    Name(*_ADDRESS, "numel", _UPDATES),
+    Name(*_STAGE_3, "optimizer", _UPDATES),
+    Name(*_STAGE_3, "fp16_groups", _UPDATES),
+    Name(*_STAGE_3, "fp32_partitioned_groups_flat", _UPDATES),
+    Name(*_STAGE_3, "grad_position", _UPDATES),
+    Name(*_STAGE_3, "get_param_id", _UPDATES),
+    Name(*_BFLOAT16, "bf16_groups", _UPDATES),
+    Name(*_BFLOAT16, "fp32_groups_flat_partition", _UPDATES),
+    Name(*_UNFUSED, "fp16_groups", _UPDATES),
+    Name(*_UNFUSED, "fp32_groups", _UPDATES),
+    Name(*_FUSED, "fp16_groups", _UPDATES),
+    Name(*_FUSED, "fp32_groups_flat", _UPDATES),
+]
+_OF_MEGATRON = [
+    Name(*_WRAPPER, "module", "names"),
+    Name(*_WRAPPER, "bucket_groups", "grad_unreduced"),
+    Name(*_WRAPPER, "expert_parallel_bucket_groups", "grad_unreduced"),
+    Name(*_BUCKETS, "buckets", "grad_unreduced"),
+    Name(*_BUCKETS, "start_grad_sync", "grad_unreduced"),
+    Name(*_BUCKETS, "grad_reduce_handle", "grad_unreduced"),
+    Name(*_BUCKET, "params_list", "grad_unreduced"),
+    Name(*_MEGATRON, "optimizer", _UPDATES),
+    Name(*_MEGATRON, "step", "the end of a step"),
+    Name(*_CHAIN, "chained_optimizers", _UPDATES),
+    Name(*_FLOAT16, "float16_groups", _UPDATES),
+    Name(*_FLOAT16, "fp32_from_float16_groups", _UPDATES),
+    Name(*_FLOAT16, "fp32_from_fp32_groups", _UPDATES),
+    Name(*_DISTRIBUTED, "model_float16_groups", _UPDATES),
+    Name(*_DISTRIBUTED, "shard_fp32_from_float16_groups", _UPDATES),
+    Name(*_DISTRIBUTED, "model_fp32_groups", _UPDATES),
+    Name(*_DISTRIBUTED, "shard_fp32_groups", _UPDATES),
+    Name(*_DISTRIBUTED, "_get_model_param_range_map", _UPDATES),
+]
+FRAMEWORKS = {"deepspeed": ("deepspeed", _OF_DEEPSPEED), "megatron": ("megatron-core", _OF_MEGATRON)}
+
+
+def examine(framework: str, say: "Callable[[str], None]" = print) -> bool:
+    """Prints a line for each name; returns whether the installed framework has all."""
+    package, names = FRAMEWORKS[framework]
+    try:
+        say(f"{package} {importlib.metadata.version(package)}")
+    except importlib.metadata.PackageNotFoundError:
+        say(f"{package}: not installed")
+        return False
+    well = True
+    for name in names:
+        why = _missing(name)
+        well = well and not why
+        say(f"{name.module}.{name.owner}.{name.attribute}: {why or 'there'}")
+    return well
+
+
+def _missing(name: Name) -> str:
+    try:
+        owner = getattr(importlib.import_module(name.module), name.owner)
+    except (ImportError, AttributeError, OSError, RuntimeError) as error:
+        return f"cannot be imported ({error}): no {name.needed_for}"
+    return "" if _has(owner, name.attribute) else f"missing: no {name.needed_for}"
+
+
+def _has(owner: Any, attribute: str) -> bool:
+    """Of the class or a parent, or assigned in the code of one of them."""
+    if hasattr(owner, attribute) or attribute in getattr(owner, "__dataclass_fields__", {}):
+        return True
+    for kind in owner.__mro__:
+        try:
+            code = inspect.getsource(kind)
+        except (OSError, TypeError):
+            continue
+        if re.search(rf"self\.{attribute}\s*[=:,]", code):  # also in a tuple
+            return True
+    return False

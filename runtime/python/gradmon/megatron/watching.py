@@ -1,0 +1,195 @@
+# SPDX-License-Identifier: Apache-2.0
+"""gradmon.megatron.watch."""
+import os
+from typing import Any, Iterable, Optional, Sequence, Union
+
+from gradmon import _gradmon
+from gradmon._replaced_method import ReplacedMethod
+from gradmon.engines.collecting_hooks import Attachment, CollectingHooks
+from gradmon.engines.engine_monitor import EngineMonitor
+from gradmon.engines.pieces import Labels, inner_optimizers, labels_of
+from gradmon.megatron.chunks import bucket_groups, global_names, inner_model, wrapper_with_buckets
+from gradmon.megatron.shards import pieces_of, without_master
+from gradmon.monitor import Monitor
+
+_UPDATES = "grad_reduced, param_origin, param_updated, exp_avg, exp_avg_sq"
+
+
+def watch(
+    model_chunks: Any,
+    optimizer: Any,
+    config: Union[str, "os.PathLike[str]"],
+    *,
+    start_iteration: int = 0,
+    grad_acc_steps: int = 1,
+    **options: Any,
+) -> Monitor:
+    """Begins to watch a Megatron model and its optimizer, after setup_model_and_optimizer().
+
+    A step ends with each call of `optimizer.step()`, also where an inf or NaN leaves out the update.
+
+    Parameters
+    ----------
+    model_chunks : megatron.core.distributed.DistributedDataParallel or sequence
+        The wrapped model, or the chunks of an interleaved pipeline (vpp_stage 0, 1, ...). Rows have the names
+        that the parameters have in the model itself.
+    optimizer : megatron.core.optimizer.MegatronOptimizer
+        The optimizer, or the chain of them, of get_megatron_optimizer().
+    config : str or path-like
+        As for Monitor.
+    start_iteration : int
+        Number of the first step, for a job that resumes from a checkpoint.
+    grad_acc_steps : int
+        Micro batches of a step, of each chunk.
+    **options
+        Further arguments of Monitor: rank, world_size, endpoint, output_dir, dynamic.
+
+    Returns
+    -------
+    Monitor
+        The monitor. Its stop() ends the watching; it can be used in a `with` statement.
+
+    Raises
+    ------
+    ValueError
+        As Monitor.watch().
+
+    Notes
+    -----
+    No communication is added. grad_unreduced is `main_grad` as its bucket group begins to reduce it: the
+    gradient of all micro batches of this rank, without the loss scale. The other kinds are of the tensors
+    that the innermost optimizer updates, at its step: the float32 copy where there is one, and with the
+    distributed optimizer the piece that this rank has; scopes() says which run. With `fp16` the loss scale is
+    read from its device in each collected step.
+
+    Examples
+    --------
+    >>> with gradmon.megatron.watch(model, optimizer, "monitor_config.json", start_iteration=iteration):
+    ...     train(model, optimizer)
+    """
+    monitor = EngineMonitor(config, **options)
+    chunks = _chunks(model_chunks)
+    why = _refusal(chunks, optimizer)
+    if why is not None:
+        _gradmon.warn_once(f"nothing is watched: {why}")
+        return monitor
+
+    def gradients() -> "Iterable[Any]":
+        for chunk in chunks:
+            for group in bucket_groups(wrapper_with_buckets(chunk)):
+                yield ReplacedMethod(group, "start_grad_sync", _starting(monitor, group))
+
+    def updates() -> "Iterable[Any]":
+        for one in inner_optimizers(optimizer):
+            pieces = pieces_of(one)
+            if pieces:
+                yield monitor.around(one.optimizer, pieces)
+            if without_master(one):
+                _gradmon.warn_once(
+                    f"no rows in {_UPDATES}: {type(one).__name__} keeps no master copy that gradmon can read "
+                    "(use_precision_aware_optimizer)"
+                )
+
+    monitor.watch_engine(
+        [inner_model(chunk) for chunk in chunks],
+        CollectingHooks([Attachment("grad_unreduced", gradients), Attachment(_UPDATES, updates)]),
+        "delivered accumulated",
+        grad_acc_steps=grad_acc_steps,
+        start_iteration=start_iteration,
+        scale=lambda: _loss_scale(optimizer),
+    )
+    monitor.remove_at_stop(ReplacedMethod(optimizer, "step", _stepping(monitor, optimizer)))
+    return monitor
+
+
+def scopes(model_chunks: Any, optimizer: Any, expert_rank: int = 0) -> "list[dict[str, Labels]]":
+    """What the rows of this rank are of.
+
+    Parameters
+    ----------
+    model_chunks, optimizer
+        As for watch().
+    expert_rank : int
+        This rank's place in the group of expert parallelism.
+
+    Returns
+    -------
+    list of dict
+        One for each chunk: by kind and name `scope` ("whole", "partial", "replica" or "piece"), `run` (first
+        element and number of elements of the flattened parameter), `shape` (of this rank's part of the
+        parameter), `global_name` (with the layer's number in the whole model), and `split_dim` if tensor
+        parallelism splits the parameter.
+    """
+    pieces = [piece for one in inner_optimizers(optimizer) for piece in pieces_of(one)]
+    return [_scopes(inner_model(chunk), pieces, expert_rank) for chunk in _chunks(model_chunks)]
+
+
+def _scopes(model: Any, pieces: "list[Any]", expert_rank: int) -> "dict[str, Labels]":
+    named = dict(model.named_parameters())
+    labels = labels_of([(name, one, tuple(one.shape)) for name, one in named.items()], pieces)
+    names = global_names(model, expert_rank)
+    for kind, of_kind in labels.items():
+        for name, label in of_kind.items():
+            parameter = named[name]
+            label["global_name"] = names[name]
+            if getattr(parameter, "tensor_model_parallel", False):
+                label["split_dim"] = int(parameter.partition_dim)
+            if kind == "grad_unreduced" and getattr(parameter, "sequence_parallel", False):
+                label["scope"] = "partial"
+    return labels
+
+
+def _chunks(model_chunks: Any) -> "Sequence[Any]":
+    return list(model_chunks) if isinstance(model_chunks, (list, tuple)) else [model_chunks]
+
+
+def _starting(monitor: EngineMonitor, group: Any) -> Any:
+    """The bucket group's start_grad_sync(), which first passes the gradients that it will reduce."""
+    original = group.start_grad_sync
+
+    def start_grad_sync(own: Any, *arguments: Any, **keywords: Any) -> Any:
+        if own is not group:  # a copy
+            return type(own).start_grad_sync(own, *arguments, **keywords)
+        if group.grad_reduce_handle is None:  # else it has begun already, in the first batch
+            for bucket in group.buckets:
+                for parameter in bucket.params_list:
+                    event = getattr(parameter, "_cudagraph_wgrad_ready_event", None)
+                    if event is not None:
+                        event.wait()
+                    monitor.deliver(parameter, parameter.main_grad)
+        return original(*arguments, **keywords)
+
+    return start_grad_sync
+
+
+def _stepping(monitor: EngineMonitor, optimizer: Any) -> Any:
+    original = optimizer.step
+
+    def step(own: Any, *arguments: Any, **keywords: Any) -> Any:
+        if own is not optimizer:  # a copy
+            return type(own).step(own, *arguments, **keywords)
+        result = original(*arguments, **keywords)
+        monitor.end_step()
+        return result
+
+    return step
+
+
+def _loss_scale(optimizer: Any) -> float:
+    """Reads from a device only with a scaler, as fp16 has."""
+    for one in inner_optimizers(optimizer):
+        if getattr(one, "grad_scaler", None) is not None:
+            return float(one.get_loss_scale())
+    return 1.0
+
+
+def _refusal(chunks: "Sequence[Any]", optimizer: Any) -> Optional[str]:
+    for chunk in chunks:
+        if any(hasattr(one, "__fsdp_param__") for one in chunk.parameters()):
+            return "Megatron-FSDP holds the gradients in buffers that gradmon does not know"
+        if wrapper_with_buckets(chunk) is None:
+            return (
+                f"{type(chunk).__name__} has no bucket_groups: pass the chunks that Megatron's "
+                "DistributedDataParallel wraps (Megatron core 0.9 or later)"
+            )
+    return None if hasattr(optimizer, "step") else "there is no optimizer"

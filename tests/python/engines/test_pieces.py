@@ -1,0 +1,178 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Rows of pieces: an optimizer updates a flat tensor in place of the parameters, and a hook of others takes
+each gradient away."""
+from pathlib import Path
+from typing import Any
+
+import jobs
+import pytest
+import torch
+import twice
+from gradmon.engines.collecting_hooks import Attachment, CollectingHooks
+from gradmon.engines.engine_monitor import EngineMonitor
+from gradmon.engines.first_hook import FirstHook
+from gradmon.engines.pieces import Piece, labels_of
+from gradmon.engines.relied_on import Name, _missing
+from gradmon.megatron.chunks import global_names
+
+STEPS = 3
+SECOND = 5  # elements of fc1.weight that the carrier does not have: as if another rank had them
+
+
+class FlatEngine:
+    """Moves each gradient, once accumulated, into a flat tensor, which AdamW updates."""
+
+    def __init__(self, noted: twice.Noted) -> None:
+        self.model = jobs.make_net()
+        self.noted = noted
+        self.number = 0
+        self.used = [(n, p) for n, p in self.model.named_parameters() if not n.startswith("spare")]
+        self.pieces: "list[Piece]" = []
+        self.carrier = torch.cat([p.detach().flatten() for _, p in self.used])[SECOND:].clone()
+        self.reduced = torch.zeros_like(self.carrier)
+        start = -SECOND
+        for _, parameter in self.used:
+            first = max(0, -start)
+            numel = parameter.numel() - first
+            place = start + first
+            self.pieces.append(Piece(parameter, self.carrier, place, numel, first, tuple(parameter.shape)))
+            start += parameter.numel()
+        for name, parameter in self.used:
+            parameter.register_post_accumulate_grad_hook(self.taking(name))
+        self.optimizer = torch.optim.AdamW([self.carrier], lr=0.01)
+
+    def taking(self, name: str) -> Any:
+        piece = next(one for one, (known, _) in zip(self.pieces, self.used) if known == name)
+
+        def take(parameter: torch.Tensor) -> None:
+            assert parameter.grad is not None
+            self.noted.note("grad_unreduced", name, self.number, parameter.grad)
+            cut = parameter.grad.flatten()[piece.first :]
+            self.reduced.narrow(0, piece.start, piece.numel).copy_(cut / 2)
+            parameter.grad = None
+
+        return take
+
+    def note(self, kind: str, flat: torch.Tensor) -> None:
+        for (name, _), piece in zip(self.used, self.pieces):
+            self.noted.note(kind, name, self.number, flat.narrow(0, piece.start, piece.numel))
+
+    def step(self) -> None:
+        self.model(jobs.batch(self.number)).pow(2).mean().backward()
+        self.carrier.grad = self.reduced.clone()
+        self.note("grad_reduced", self.carrier.grad)
+        self.note("param_origin", self.carrier)
+        state = self.optimizer.state.get(self.carrier, {})
+        for key in ("exp_avg", "exp_avg_sq"):
+            if key in state:
+                self.note(key, state[key])
+        self.optimizer.step()
+        self.note("param_updated", self.carrier)
+        for piece in self.pieces:
+            flat = piece.parameter.detach().view(-1)[piece.first :]
+            flat.copy_(self.carrier.narrow(0, piece.start, piece.numel))
+
+
+def watched(engine: FlatEngine, config: Path, out: Path) -> EngineMonitor:
+    monitor = EngineMonitor(config, output_dir=out, dynamic=False)
+
+    def gradients() -> Any:
+        def deliver(parameter: Any) -> None:
+            monitor.deliver(parameter, parameter.grad)
+
+        return [FirstHook(one, deliver) for one in engine.model.parameters()]
+
+    def updates() -> Any:
+        return [monitor.around(engine.optimizer, engine.pieces)]
+
+    hooks = CollectingHooks([Attachment("grad_unreduced", gradients), Attachment("grad_reduced", updates)])
+    monitor.watch_engine([engine.model], hooks, "delivered", grad_acc_steps=1, start_iteration=0)
+    return monitor
+
+
+def test_rows_are_of_the_pieces_and_of_the_gradient_before_it_is_taken(tmp_path: Path) -> None:
+    noted = twice.Noted()
+    engine = FlatEngine(noted)
+    config = jobs.write_config(tmp_path, **{**twice.EVERYTHING, "collect_times": 2})
+    monitor = watched(engine, config, tmp_path / "out")
+    for engine.number in range(STEPS):
+        engine.step()
+        monitor.end_step()
+        hooks = [len(p._post_accumulate_grad_hooks or ()) for _, p in engine.used]
+        assert hooks == [2 if engine.number == 0 else 1] * len(
+            hooks
+        )  # until the last collected step has ended
+    monitor.stop()
+    assert not engine.optimizer._optimizer_step_pre_hooks
+    for kind, tensors in noted.tensors.items():
+        collected = {key: tensor for key, tensor in tensors.items() if key[1] < 2}
+        twice.check_rows(twice.read(tmp_path / "out", kind), collected, kind)
+
+
+def test_labels_say_which_run_a_row_is_of() -> None:
+    engine = FlatEngine(twice.Noted())
+    named = [(name, one, tuple(one.shape)) for name, one in engine.model.named_parameters()]
+    labels = labels_of(named, engine.pieces)
+    assert labels["grad_unreduced"]["fc1.weight"] == {"scope": "whole", "run": [0, 24], "shape": [6, 4]}
+    assert labels["exp_avg"]["fc1.weight"] == {"scope": "piece", "run": [5, 19], "shape": [6, 4]}
+    assert "spare.weight" not in labels["grad_reduced"]
+
+
+def test_our_hook_is_the_first_and_leaves_the_others_as_they_were() -> None:
+    called: "list[str]" = []
+    parameter = torch.nn.Parameter(torch.ones(2))
+    parameter.register_post_accumulate_grad_hook(lambda _: called.append("one"))
+    first = FirstHook(parameter, lambda _: called.append("ours"))
+    parameter.register_post_accumulate_grad_hook(lambda _: called.append("later"))
+    parameter.sum().backward()
+    assert called == ["ours", "one", "later"]
+    first.remove()
+    called.clear()
+    parameter.sum().backward()
+    assert called == ["one", "later"]
+
+
+def test_a_renamed_attribute_switches_off_its_kinds_only(tmp_path: Path) -> None:
+    class Attached:
+        removed = 0
+
+        def remove(self) -> None:
+            self.removed += 1
+
+    one, other = Attached(), Attached()
+
+    def fails() -> Any:
+        yield other
+        raise AttributeError("renamed")
+
+    hooks = CollectingHooks([Attachment("grad_unreduced", lambda: [one]), Attachment("exp_avg", fails)])
+    hooks.set(True)
+    assert hooks.reasons == ["no rows in exp_avg: AttributeError: renamed"]
+    assert (one.removed, other.removed) == (0, 1)
+    hooks.set(False)
+    hooks.set(True)
+    assert len(hooks.reasons) == 1 and one.removed == 1
+
+
+class Layer(torch.nn.Module):
+    def __init__(self, number: int) -> None:
+        super().__init__()
+        self.layer_number = number
+        self.local_experts = torch.nn.ModuleList([torch.nn.Linear(1, 1, bias=False) for _ in range(2)])
+
+
+def test_global_names_count_the_layers_and_experts_of_all_ranks() -> None:
+    model = torch.nn.Module()
+    model.layers = torch.nn.ModuleList([Layer(3), Layer(4)])
+    names = global_names(model, expert_rank=1)
+    assert names["layers.0.local_experts.1.weight"] == "layers.2.local_experts.3.weight"
+    assert names["layers.1.local_experts.0.weight"] == "layers.3.local_experts.2.weight"
+
+
+@pytest.mark.parametrize(
+    "attribute, there",
+    [("layer_number", True), ("local_experts", True), ("forward", True), ("numbers", False)],
+)
+def test_doctor_finds_attributes_of_classes_and_of_their_instances(attribute: str, there: bool) -> None:
+    why = _missing(Name(__name__, "Layer", attribute, "grad_reduced"))
+    assert why == ("" if there else "missing: no grad_reduced")

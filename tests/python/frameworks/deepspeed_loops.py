@@ -1,0 +1,274 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Trainings by DeepSpeed's engine in one of two ranks. Run by test_deepspeed.py."""
+import copy
+import json
+import os
+import sys
+from pathlib import Path
+from typing import Any, Callable, Optional
+
+import deepspeed
+import engine_oracle
+import jobs
+import loops
+import torch
+import torch.distributed as dist
+import twice
+
+import gradmon
+
+STEPS = 4
+# Stage, type, micro batches of a step.
+CASES = [
+    ("0", "float32", 1),
+    ("1", "float32", 1),
+    ("1", "float32", 2),
+    ("2", "float32", 1),
+    ("2", "float32", 2),
+    ("3", "float32", 1),
+    ("3", "float32", 2),
+    ("0", "bfloat16", 1),
+    ("1", "bfloat16", 2),
+    ("2", "bfloat16", 1),
+    ("3", "bfloat16", 1),
+]
+OVERFLOWS = 1  # the step whose gradient is infinite, in overflow()
+
+
+def begin() -> None:
+    torch.set_num_threads(1)
+    os.environ["LOCAL_RANK"] = os.environ["RANK"]
+    # DeepSpeed's own all-reduce in shared memory would be compiled first; without it, gloo does everything.
+    deepspeed.ops.__compatible_ops__["deepspeed_shm_comm"] = False
+    deepspeed.init_distributed("gloo", auto_mpi_discovery=False)
+
+
+def make_model() -> torch.nn.Module:
+    torch.manual_seed(7)
+    return loops.Net()
+
+
+def make_engine(model: torch.nn.Module, stage: str, kind: str, micro: int, **keys: Any) -> Any:
+    config = {
+        "train_micro_batch_size_per_gpu": 1,
+        "gradient_accumulation_steps": micro,
+        "gradient_clipping": loops.CLIP,
+        "zero_optimization": {"stage": int(stage), "stage3_param_persistence_threshold": 0},
+        "optimizer": {"type": "AdamW", "params": {"lr": engine_oracle.LR, "torch_adam": True}},
+        "steps_per_print": 1000,
+    }
+    if kind == "bfloat16":
+        config["bf16"] = {"enabled": True, **keys}
+        if stage == "1":
+            config["data_types"] = {"grad_accum_dtype": "fp32"}
+    return deepspeed.initialize(model=model, config=config, model_parameters=model.parameters())[0]
+
+
+def batch(step: int, micro: int, rank: int) -> torch.Tensor:
+    return jobs.batch(step, 5 * micro + 11 * rank)
+
+
+def loss_of(x: torch.Tensor) -> "Callable[[torch.nn.Module], torch.Tensor]":
+    def loss(model: torch.nn.Module) -> torch.Tensor:
+        return model(x.to(next(model.parameters()).dtype)).float()
+
+    return loss
+
+
+def train(case: "tuple[str, str, int]", options: "Optional[dict[str, Any]]") -> "dict[str, Any]":
+    stage, kind, micro = case
+    engine = make_engine(make_model(), stage, kind, micro)
+    before = traces(engine)
+    monitor: Any = twice.NoMonitor()
+    if options is not None:
+        own = dict(options)
+        monitor = gradmon.deepspeed.watch(engine, own.pop("config"), **own)
+    dtype = getattr(torch, kind)
+    with engine_oracle.CountedCollectives() as counted:
+        for step in range(STEPS):
+            for number in range(micro):
+                engine.backward(engine(batch(step, number, dist.get_rank()).to(dtype)).float())
+                engine.step()
+    labels = gradmon.deepspeed.scopes(engine)
+    monitor.stop()
+    assert traces(engine) == before
+    ends = [one.detach().clone() for one in engine.module.state_dict().values()]
+    inner = getattr(engine.optimizer, "optimizer", engine.optimizer)
+    for group in inner.param_groups:
+        ends += [one.detach().clone() for one in group["params"]]
+    for state in inner.state.values():
+        ends += [one.clone() for one in state.values() if torch.is_tensor(one)]
+    return {"collectives": counted.count, "ends": ends, "scopes": labels}
+
+
+def traces(engine: Any) -> "list[Any]":
+    """What gradmon could leave."""
+    inner = getattr(engine.optimizer, "optimizer", engine.optimizer)
+    left: "list[Any]" = ["step" in vars(engine), sorted(vars(inner))]
+    left += [len(inner._optimizer_step_pre_hooks), len(inner._optimizer_step_post_hooks)]
+    for module in engine.module.modules():
+        left.append((len(module._forward_hooks), len(module._forward_pre_hooks)))
+    for parameter in engine.module.parameters():
+        left.append(list((parameter._post_accumulate_grad_hooks or {}).values()))
+        left.append(sorted(name for name in vars(parameter) if "gradmon" in name))
+    return left
+
+
+def compare(directory: Path, case: "tuple[str, str, int]") -> None:
+    stage, kind, micro = case
+    rank = dist.get_rank()
+    bare = train(case, None)
+    config = jobs.write_config(own_directory(directory), **twice.EVERYTHING)
+    watched = train(case, {"config": config, "output_dir": directory / "out", "dynamic": False})
+    engine_oracle.check_same(bare, watched)
+    noted = twice.Noted()
+    model = make_model().to(getattr(torch, kind))
+    last_alone = stage in "23" or (stage, kind) == ("1", "bfloat16")
+    plain = engine_oracle.Plain(model, noted, micro, dist.group.WORLD, last_alone=last_alone)
+    for step in range(STEPS):
+        plain.accumulate([loss_of(batch(step, number, rank)) for number in range(micro)])
+        engine_oracle.clip([plain.masters], loops.CLIP)
+        plain.update()
+    if kind == "float32":
+        engine_oracle.check_rows(directory / "out", rank, noted, watched["scopes"])
+        engine_oracle.save(directory, rank, watched["scopes"], noted)
+    else:
+        check_bfloat16(directory / "out", rank, noted, watched["scopes"])
+
+
+def check_bfloat16(out: Path, rank: int, noted: twice.Noted, scopes: "dict[str, Any]") -> None:
+    """Names and steps are plain torch's, values too up to its rounding; weights are the float32 copy."""
+    for kind in ("grad_unreduced", *engine_oracle.REDUCED):
+        found = twice.read(out, kind, rank)
+        expected = {key: tensor for key, tensor in noted.tensors[kind].items() if key[0] in scopes[kind]}
+        assert found.keys() == expected.keys(), (kind, sorted(found.keys() ^ expected.keys())[:8])
+        for key, tensor in expected.items():
+            first, numel = scopes[kind][key[0]]["run"]
+            cut = tensor.flatten()[first : first + numel].double()
+            if key[1] == 0 and kind not in (
+                "param_updated",
+                "exp_avg",
+                "exp_avg_sq",
+            ):  # later, rounding shows
+                bound = 2e-2 * tensor.double().norm().item()
+                assert abs(found[key]["norm"] - cut.norm().item()) <= bound, (
+                    kind,
+                    key,
+                    found[key],
+                    cut.norm(),
+                )
+            assert found[key]["dtype"] == ("torch.bfloat16" if kind == "grad_unreduced" else "torch.float32")
+
+
+def overflow(directory: Path) -> None:
+    """An infinite gradient leaves out the update of one step."""
+    engine = make_engine(make_model(), "2", "bfloat16", 1, check_grad_overflow=True)
+    config = jobs.write_config(own_directory(directory), **twice.EVERYTHING)
+    with gradmon.deepspeed.watch(engine, config, output_dir=directory / "out", dynamic=False):
+        for step in range(STEPS):
+            loss = engine(batch(step, 0, dist.get_rank()).bfloat16()).float()
+            engine.backward(loss * (float("inf") if step == OVERFLOWS else 1))
+            engine.step()
+    assert engine.skipped_steps == 1 and engine.global_steps == STEPS
+
+
+def micro_batches(directory: Path, stage: str) -> None:
+    """Each micro batch by itself, by monitor_mbs_grad."""
+    engine = make_engine(make_model(), stage, "float32", 2)
+    config = jobs.write_config(
+        own_directory(directory), wg_distribution=True, monitor_mbs_grad=True, ndigits=100
+    )
+    with gradmon.deepspeed.watch(engine, config, output_dir=directory / "out", dynamic=False):
+        for step in range(STEPS):
+            for number in range(2):
+                engine.backward(engine(batch(step, number, dist.get_rank())).float())
+                engine.step()
+    model = make_model()
+    found = twice.read(directory / "out", "grad_unreduced", dist.get_rank())
+    assert len(found) == STEPS * 2 * len(list(model.parameters()))
+    for number in range(2):  # of step 0: before any update
+        model.zero_grad()
+        (model(batch(0, number, dist.get_rank())) / 2).backward()
+        for name, parameter in model.named_parameters():
+            assert parameter.grad is not None
+            grad = parameter.grad
+            engine_oracle.check_close(found[name, 0, number], grad.flatten(), grad, (name, number))
+
+
+def switch(directory: Path, stage: str) -> None:
+    """Trains until both edits of the config have been collected."""
+    engine = make_engine(make_model(), stage, "float32", 2)
+    before = traces(engine)
+    edits = loops.Edits(directory)
+    monitor = gradmon.deepspeed.watch(
+        engine, directory / "config.json", output_dir=directory / "out", dynamic=True
+    )
+    number = 0
+    while not edits():
+        for micro in range(2):
+            engine.backward(engine(batch(number % 7, micro, dist.get_rank())).float())
+            engine.step()
+        number += 1
+    collecting = copy.copy(traces(engine))
+    monitor.stop()
+    assert traces(engine) == before
+    assert collecting[1:] == before[1:]  # the last edit has been collected: all but the outer step is off
+
+
+def refused(directory: Path) -> None:
+    """A renamed attribute switches off these kinds only, and training is the same."""
+    engine = make_engine(make_model(), "2", "float32", 1)
+    bare = make_engine(make_model(), "2", "float32", 1)
+    config = jobs.write_config(own_directory(directory), **twice.EVERYTHING)
+    kept = engine.optimizer.single_partition_of_fp32_groups
+    for parameter in engine.module.parameters():
+        mapping = parameter._hp_mapping
+        if mapping is not None:
+            mapping.renamed = mapping.__dict__.pop("hp_fragment_address")
+    monitor = gradmon.deepspeed.watch(engine, config, output_dir=directory / "out", dynamic=False)
+    for parameter in engine.module.parameters():
+        mapping = parameter._hp_mapping
+        if mapping is not None:
+            mapping.hp_fragment_address = mapping.renamed
+    for one in (engine, bare):
+        for step in range(2):
+            one.backward(one(batch(step, 0, dist.get_rank())).float())
+            one.step()
+    warnings = monitor.status().warnings
+    monitor.stop()
+    assert any(
+        "no rows in grad_reduced" in one and "hp_fragment_address" in one for one in warnings
+    ), warnings
+    assert kept is engine.optimizer.single_partition_of_fp32_groups
+    for one, other in zip(engine.module.parameters(), bare.module.parameters()):
+        assert torch.equal(one, other)
+    assert twice.read(directory / "out", "grad_unreduced", dist.get_rank())
+    assert not twice.read(directory / "out", "grad_reduced", dist.get_rank())
+
+
+def own_directory(directory: Path) -> Path:
+    own = directory / f"rank{dist.get_rank()}"
+    own.mkdir(parents=True)
+    return own
+
+
+def name_of(case: "tuple[str, str, int]") -> str:
+    return f"stage{case[0]}-{case[1]}-{case[2]}"
+
+
+def main() -> None:
+    given = json.loads(sys.argv[1])
+    directory = Path(given["directory"])
+    begin()
+    if given["what"] == "train":
+        for case in CASES:
+            if given["stage"] == case[0]:
+                compare(directory / name_of(case), case)
+    elif given["what"] == "switch":
+        switch(directory, given["stage"])
+    else:
+        overflow(directory / "overflow")
+        micro_batches(directory / "micro1", "1")
+        micro_batches(directory / "micro2", "2")
+        refused(directory / "refused")
+    dist.destroy_process_group()

@@ -1,0 +1,166 @@
+# SPDX-License-Identifier: Apache-2.0
+"""What an engine's training is held to: the same training in plain torch beside it, in each rank."""
+import json
+from pathlib import Path
+from typing import Any, Callable, Iterable
+
+import torch
+import torch.distributed as dist
+import twice
+
+LR = 0.01
+TOLERANCE = 1e-6
+REDUCED = ("grad_reduced", "param_origin", "param_updated", "exp_avg", "exp_avg_sq")
+
+
+class Plain:
+    """Each rank's own gradients, their mean over the ranks, and AdamW in float32."""
+
+    def __init__(
+        self, model: torch.nn.Module, noted: twice.Noted, micro: int, group: Any, **how: Any
+    ) -> None:
+        """micro: micro batches of a step. group: the data-parallel ranks. how: prefix (of the names), decay,
+        last_alone (unreduced gradients are those of a step's last micro batch)."""
+        self.model, self.noted, self.micro, self.group = model, noted, micro, group
+        self.prefix: str = how.get("prefix", "")
+        self.last_alone = bool(how.get("last_alone"))
+        self.masters = {name: p.detach().clone().float() for name, p in model.named_parameters()}
+        self.optimizer = torch.optim.AdamW(self.masters.values(), lr=LR, weight_decay=how.get("decay", 0.01))
+        self.step_number = 0
+
+    def accumulate(self, losses: "Iterable[Callable[[torch.nn.Module], torch.Tensor]]") -> None:
+        """losses: one for each micro batch. Each master has the mean gradient of all ranks afterwards."""
+        total: "dict[str, torch.Tensor]" = {}
+        for loss in losses:
+            self.model.zero_grad()
+            (loss(self.model) / self.micro).backward()
+            for name, parameter in self.model.named_parameters():
+                if parameter.grad is not None:
+                    total[name] = total.get(name, 0) + parameter.grad.detach().float()
+        for name, parameter in self.model.named_parameters():
+            if name in total:
+                self._note("grad_unreduced", name, parameter.grad if self.last_alone else total[name])
+                dist.all_reduce(total[name], group=self.group)
+                total[name] /= dist.get_world_size(self.group)
+        for name, master in self.masters.items():
+            master.grad = total.get(name)
+
+    def update(self) -> None:
+        for name, master in self.masters.items():
+            if master.grad is None:
+                continue
+            self._note("grad_reduced", name, master.grad)
+            self._note("param_origin", name, master)
+            for key in ("exp_avg", "exp_avg_sq"):
+                if master in self.optimizer.state:
+                    self._note(key, name, self.optimizer.state[master][key])
+        self.optimizer.step()
+        with torch.no_grad():
+            for name, parameter in self.model.named_parameters():
+                parameter.copy_(self.masters[name])
+                if self.masters[name].grad is not None:
+                    self._note("param_updated", name, self.masters[name])
+        self.step_number += 1
+
+    def _note(self, kind: str, name: str, tensor: Any) -> None:
+        self.noted.note(kind, self.prefix + name, self.step_number, tensor)
+
+
+def clip(
+    masters: "list[dict[str, torch.Tensor]]",
+    norm: float,
+    counts: "Callable[[torch.Tensor, str], bool]" = lambda *_: True,
+    group: Any = None,
+) -> None:
+    """Clips to a norm over all of them, and over the ranks of the group, of what counts on this rank."""
+    named = [(name, one.grad) for of in masters for name, one in of.items() if one.grad is not None]
+    squares = torch.zeros((), dtype=torch.float64)
+    for name, gradient in named:
+        squares += gradient.double().norm() ** 2 if counts(gradient, name) else 0.0
+    if group is not None:
+        dist.all_reduce(squares, group=group)
+    factor = min(1.0, norm / (squares.sqrt().item() + 1e-6))
+    for _, gradient in named:
+        gradient *= factor
+
+
+def check_rows(out: Path, rank: int, noted: twice.Noted, scopes: "dict[str, Any]") -> None:
+    """This rank's rows are those of plain torch's tensors, each cut to the run that its label tells."""
+    for kind in ("grad_unreduced", *REDUCED):
+        found = twice.read(out, kind, rank)
+        expected = {key: tensor for key, tensor in noted.tensors[kind].items() if key[0] in scopes[kind]}
+        assert found.keys() == expected.keys(), (kind, sorted(found.keys() ^ expected.keys())[:8])
+        for key, tensor in expected.items():
+            first, numel = scopes[kind][key[0]]["run"]
+            assert list(tensor.shape) == scopes[kind][key[0]]["shape"]
+            cut = tensor.flatten()[first : first + numel]
+            check_close(found[key], cut, tensor, (kind, *key))
+
+
+def check_close(found: "dict[str, Any]", cut: torch.Tensor, whole: torch.Tensor, what: object) -> None:
+    x = cut.double()
+    bound = TOLERANCE * max(whole.double().norm().item(), 1e-3)
+    for op, value in {"min": x.min(), "max": x.max(), "mean": x.mean(), "norm": x.norm()}.items():
+        assert abs(found[op] - value.item()) <= bound, (what, op, found[op], value.item())
+
+
+def save(directory: Path, rank: int, scopes: "dict[str, Any]", noted: twice.Noted) -> None:
+    """For check_joined()."""
+    norms = {
+        kind: {f"{name} {step}": tensor.double().norm().item() for (name, step, _), tensor in tensors.items()}
+        for kind, tensors in noted.tensors.items()
+    }
+    (directory / f"labels{rank}.json").write_text(json.dumps({"scopes": scopes, "norms": norms}))
+
+
+def check_joined(directory: Path, kind: str, ranks: int = 2) -> int:
+    """The pieces of all ranks are each parameter, once; their norms together are plain torch's. Returns the
+    number of parameters and steps."""
+    said = [json.loads((directory / f"labels{rank}.json").read_text()) for rank in range(ranks)]
+    found = [twice.read(directory / "out", kind, rank) for rank in range(ranks)]
+    norms = said[0]["norms"][kind]
+    for key, norm in norms.items():
+        name, step = key.split()
+        runs, squares = [], 0.0
+        for of_rank, rows in zip(said, found):
+            label = of_rank["scopes"][kind].get(name)
+            if label is not None:
+                runs.append(label["run"])
+                squares += rows[name, int(step), 0]["norm"] ** 2
+                elements = torch.Size(label["shape"]).numel()
+        end = 0
+        for first, numel in sorted(runs):
+            assert first == end, (name, runs)
+            end += numel
+        assert end == elements, (name, runs)
+        assert abs(squares**0.5 - norm) <= TOLERANCE * max(norm, 1e-3), (kind, key, squares**0.5, norm)
+    return len(norms)
+
+
+def check_same(bare: "dict[str, Any]", watched: "dict[str, Any]") -> None:
+    """Bit for bit: final weights, state of the optimizers, and the number of collectives."""
+    assert bare["collectives"] == watched["collectives"] > 0
+    assert bare["ends"] and len(bare["ends"]) == len(watched["ends"])
+    assert all(torch.equal(one, other) for one, other in zip(bare["ends"], watched["ends"]))
+
+
+class CountedCollectives:
+    """Counts the collectives of all groups while it is entered."""
+
+    def __init__(self) -> None:
+        self.before = self.count = 0
+
+    def __enter__(self) -> "CountedCollectives":
+        self.before = self._sequence()
+        return self
+
+    def __exit__(self, *_: Any) -> None:
+        self.count = self._sequence() - self.before
+
+    @staticmethod
+    def _sequence() -> int:
+        return sum(
+            int(group._get_sequence_number_for_group())
+            for group in dist.distributed_c10d._world.pg_map
+            if group is not None
+        )

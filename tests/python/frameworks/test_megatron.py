@@ -1,0 +1,83 @@
+# SPDX-License-Identifier: Apache-2.0
+"""gradmon.megatron.watch with Megatron core's own GPT, buckets and optimizers, in two ranks with gloo: rows
+are those of plain torch, cut to the pieces that each rank has; training is the same."""
+from pathlib import Path
+from typing import Any
+
+import engine_oracle
+import jobs
+import loops
+import pytest
+import ranks
+import twice
+
+SCRIPT = "import megatron_loops; megatron_loops.main()"
+STEPS = 3  # as in megatron_loops
+SHARDED = ("1-0-float32-1-1", "1-1-float32-1-1", "1-1-float32-1-2")
+EACH_HAS_ALL = ("0-0-float32-1-1", "0-1-float32-1-1", "0-1-bfloat16-1-1")
+OTHERS = ("1-1-bfloat16-1-1", "0-0-float32-2-1", "1-0-float32-2-1")  # the last two: tensor parallel
+
+
+@pytest.fixture(scope="module")
+def trained(tmp_path_factory: Any) -> Path:
+    """The ranks compare their own rows with plain torch's tensors."""
+    directory: Path = tmp_path_factory.mktemp("megatron")
+    for case in SHARDED + EACH_HAS_ALL + OTHERS:
+        ranks.run(directory, SCRIPT, directory=str(directory), what="train", case=case)
+    return directory
+
+
+@pytest.mark.parametrize("case", SHARDED)
+@pytest.mark.parametrize("kind", engine_oracle.REDUCED)
+def test_pieces_of_both_ranks_are_plain_torchs_tensors(trained: Path, case: str, kind: str) -> None:
+    count = engine_oracle.check_joined(trained / case, kind)
+    steps = STEPS - 1 if kind.startswith("exp_avg") else STEPS
+    assert count > 0 and count % steps == 0
+
+
+@pytest.mark.parametrize("case", EACH_HAS_ALL)
+def test_without_the_distributed_optimizer_each_rank_has_all(trained: Path, case: str) -> None:
+    for kind in engine_oracle.REDUCED:
+        found = [twice.read(trained / case / "out", kind, rank) for rank in range(2)]
+        assert found[0] and found[0] == found[1], kind
+
+
+def test_unreduced_gradients_are_each_ranks_own(trained: Path) -> None:
+    outputs = [path for path in sorted(trained.glob("*/out")) if path.parent.name.split("-")[3] == "1"]
+    assert len(outputs) >= 6
+    for out in outputs:
+        found = [twice.read(out, "grad_unreduced", rank) for rank in range(2)]
+        assert found[0] and found[0].keys() == found[1].keys()
+        assert {step for _, step, _ in found[0]} == set(range(STEPS))
+        differ = [key for key in found[0] if found[0][key] != found[1][key]]
+        assert len(differ) > len(found[0]) / 2
+
+
+def test_chunks_are_vpp_stages(trained: Path) -> None:
+    names = {name for name, _, _ in twice.read(trained / SHARDED[2] / "out", "grad_unreduced")}
+    first = {name for name in names if not name.startswith("1:")}
+    assert names == first | {f"1:{name}" for name in first}
+    assert "decoder.layers.1.mlp.linear_fc1.weight" in first
+
+
+def test_activations_have_their_micro_steps(trained: Path) -> None:
+    found = jobs.rows(trained / SHARDED[1] / "out", "actv")
+    assert {micro for _, _, micro in found} == {0, 1}
+
+
+def test_a_step_with_an_inf_counts(tmp_path: Path) -> None:
+    ranks.run(tmp_path, SCRIPT, directory=str(tmp_path), what="infinite")
+    for rank in range(2):
+        out = tmp_path / "infinite" / "out"
+        assert {s for _, s, _ in twice.read(out, "grad_unreduced", rank)} == {10, 11, 12}
+        assert {s for _, s, _ in twice.read(out, "grad_reduced", rank)} == {10, 12}
+
+
+def test_50_edits_in_mid_run_switch_two_ranks_at_the_same_steps(tmp_path: Path) -> None:
+    ranks.run(tmp_path, SCRIPT, directory=str(tmp_path), what="switch", times=25)
+    found = [jobs.steps_of(jobs.rows(tmp_path / "out", "grad_unreduced", rank)) for rank in range(2)]
+    assert found[0] and found[0] == found[1]
+    assert sum(loops.runs_of(next(iter(found[0].values())))) == 25 * (3 + 2)
+    reduced = [jobs.steps_of(jobs.rows(tmp_path / "out", "grad_reduced", rank)) for rank in range(2)]
+    steps = {tuple(numbers) for of_rank in reduced for numbers in of_rank.values()}
+    assert len(steps) == 1 and set(steps.pop()) == set(next(iter(found[0].values())))
