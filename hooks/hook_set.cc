@@ -64,13 +64,6 @@ class ParameterIndices {
     return update;
   }
 
-  // The first place of the parameter; unset: it is not watched.
-  std::optional<std::size_t> of(const at::Tensor& parameter) const {
-    const auto found = indices_.find(parameter.unsafeGetTensorImpl());
-    if (found == indices_.end()) return std::nullopt;
-    return found->second;
-  }
-
  private:
   std::vector<std::size_t> held_by(const std::vector<at::Tensor>& optimizer_parameters) const {
     if (optimizer_parameters.empty()) return all_;
