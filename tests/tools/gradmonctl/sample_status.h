@@ -45,7 +45,6 @@ inline Status sample_status() {
   status.started = kSampleTime;
   status.output_dir = "/home/me/monitor_output";
   status.alerts_endpoint = "ipc:///run/user/1000/gradmon/launch-1/pub.sock";
-  status.replicas_compared = ReplicasCompared{2, 4, 1202, 24, 0, 0, {}};
   status.config_path = "/home/me/monitor_config.json";
   status.config_sha256 = "e3b0c44298fc1c149afbf4c8996fb92427ae41e4649b934ca495991b7852b855";
   for (int number = 0; number < 4; ++number) status.ranks.push_back(sample_rank(number));

@@ -157,7 +157,7 @@ TEST_CASE("locks that fail are named at once, and writing resumes when they work
         const std::string line = run.line_with("its locks fail: ");
         CHECK(line.find(run.database().string() + ": ") != std::string::npos);
         CHECK(line.find("(" + text + ")") != std::string::npos);
-        CHECK(run.written() > 0);
+        if (!for_good) CHECK(run.written() > 0);
         CHECK(run.written() < kSteps * kRowsOfStep);
         CHECK(run.line_with("writing works again; ").empty() == for_good);
         CHECK(std::chrono::steady_clock::now() - begun < std::chrono::seconds(9));
