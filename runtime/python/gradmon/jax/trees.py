@@ -61,7 +61,7 @@ def _key_of(entry: Any) -> str:
 
 def _parts_of(leaf: Any) -> "Iterator[tuple[str, Any]]":
     """What this process holds of an array: all of it, or each part with its box."""
-    if not isinstance(leaf, jax.Array) or (leaf.is_fully_addressable and not leaf.is_fully_replicated):
+    if not isinstance(leaf, jax.Array) or leaf.is_fully_addressable:
         yield "", leaf
     elif leaf.is_fully_replicated:
         yield "", leaf.addressable_shards[0].data
