@@ -88,6 +88,7 @@ class GradientHooks::Slot {
   bool is_of(const void* unit) const { return gathers() && watched_.sharding->unit == unit; }
 
   void gathered() {
+    if (!watched_.tensor.requires_grad()) return;  // frozen, beside others in a flat tensor
     const at::Tensor leaf = watched_.sharding->unsharded().tensor;
     if (!leaf.defined() || !leaf.is_leaf() || !leaf.requires_grad() || leaf.numel() == 0) return;
     auto accumulator = torch::autograd::impl::grad_accumulator(leaf);

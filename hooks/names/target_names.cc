@@ -1,9 +1,10 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "hooks/names/target_names.h"
 
+#include <cstdint>
 #include <map>
+#include <set>
 #include <string>
-#include <unordered_set>
 #include <utility>
 
 #include "hooks/names/squash_name.h"
@@ -33,12 +34,17 @@ std::vector<TargetName> target_names(const WatchedModel& model) {
 
 std::vector<std::size_t> written_parameters(const WatchedModel& model,
                                             const std::vector<std::size_t>& matched) {
-  std::unordered_set<const void*> seen;
+  std::set<std::pair<const void*, std::int64_t>> seen;
   std::vector<std::size_t> written;
   for (const std::size_t i : matched) {
     if (i >= model.parameters.size()) break;  // modules
     const WatchedParameter& parameter = model.parameters[i];
-    if (!parameter.tensor.defined() || !seen.insert(parameter.tensor.unsafeGetTensorImpl()).second) continue;
+    if (!parameter.tensor.defined()) continue;
+    // One tensor may hold several parameters (FSDP1).
+    const ParameterSharding* sharding = parameter.sharding.get();
+    const bool in_flat = sharding != nullptr && sharding->run && sharding->unsharded_run;
+    const std::int64_t place = in_flat ? sharding->unsharded_run->begin : -1;
+    if (!seen.emplace(parameter.tensor.unsafeGetTensorImpl(), place).second) continue;
     if (parameter.author != RowAuthor::another_rank) written.push_back(i);
   }
   return written;
