@@ -33,7 +33,8 @@ std::vector<WatchedTensor> select(const WatchedModel& model, const std::vector<s
     const WatchedParameter& parameter = model.parameters[i];
     watched.push_back({parameter.tensor, names[i], stream.target_id(parameter.vpp_stage, names[i]), i,
                        parameter.author == RowAuthor::this_rank_unreduced_only, parameter.main_gradient,
-                       parameter.sharding, parameter.hook_first, parameter.gradient_source});
+                       parameter.sharding, parameter.hook_first, parameter.gradient_source,
+                       parameter.vpp_stage});
   }
   return watched;
 }

@@ -61,7 +61,10 @@ bool reaches(const NodePointer& accumulator) {
 class GradientHooks::Slot {
  public:
   Slot(std::size_t parameter, GradientHooks& hooks)
-      : parameter_(parameter), watched_(hooks.watched_[parameter]), hooks_(hooks) {}
+      : parameter_(parameter),
+        watched_(hooks.watched_[parameter]),
+        hooks_(hooks),
+        micro_batches_(hooks.micro_batches_[watched_.vpp_stage]) {}
   ~Slot() { detach(); }
   Slot(const Slot&) = delete;
   Slot& operator=(const Slot&) = delete;
@@ -85,6 +88,7 @@ class GradientHooks::Slot {
     if (gathers() || watched_.tensor.requires_grad()) detach();
   }
 
+  bool is_of_chunk(const Slot& other) const { return watched_.vpp_stage == other.watched_.vpp_stage; }
   bool is_of(const void* unit) const { return gathers() && watched_.sharding->unit == unit; }
 
   void gathered() {
@@ -197,6 +201,7 @@ class GradientHooks::Slot {
   bool be_first() {
     if (take_off_first_) return true;
     if (!watched_.hook_first || watched_.main_gradient || !watched_.tensor.requires_grad()) return false;
+    if (watched_.gradient_source != UnreducedSource::accumulator) return false;
     auto take_off = watched_.hook_first([this] { delivered({watched_.tensor.grad()}); });
     if (!take_off) return false;
     detach();
@@ -256,7 +261,7 @@ class GradientHooks::Slot {
   // The delivery that a passed gradient belongs to.
   GradientDelivery& micro_batch_delivery() {
     if (hooks_.settings_.reads == GradientReads::last_of_step) return accumulated();
-    const int micro_step = hooks_.micro_batches_.enter().index;
+    const int micro_step = micro_batches_.enter().index;
     const bool repeated =
         delivery_count_ > used() && deliveries_[delivery_count_ - 1].micro_step == micro_step;
     return repeated ? deliveries_[delivery_count_ - 1] : next(micro_step);
@@ -273,7 +278,7 @@ class GradientHooks::Slot {
 
   void read_or_postpone(const Elsewhere& elsewhere) {
     if (hooks_.settings_.micro_batches == 1) return run_if_armed([&] { read_accumulated(elsewhere); });
-    const MicroBatches::Place place = hooks_.micro_batches_.enter();
+    const MicroBatches::Place place = micro_batches_.enter();
     const std::lock_guard others(hooks_.mutex_);
     if (place.begins && place.index + 1 == hooks_.settings_.micro_batches)
       hooks_.begin_last_micro_batch(*this);
@@ -293,7 +298,7 @@ class GradientHooks::Slot {
   }
 
   void read_micro_batch(const variable_list& inputs, const Elsewhere& elsewhere) {
-    const int micro_step = hooks_.micro_batches_.enter().index;
+    const int micro_step = micro_batches_.enter().index;
     if (delivery_count_ > used() && deliveries_[delivery_count_ - 1].micro_step == micro_step) {
       hooks_.repeated_.fetch_add(1, std::memory_order_relaxed);
       return read(deliveries_[delivery_count_ - 1], elsewhere);
@@ -380,6 +385,7 @@ class GradientHooks::Slot {
   const std::size_t parameter_;
   const WatchedTensor& watched_;
   GradientHooks& hooks_;
+  MicroBatches& micro_batches_;  // of the parameter's chunk
   // Changed by the training thread only, at step boundaries and in gathered().
   at::Tensor leaf_;  // the gathered tensor; undefined: the parameter itself
   NodePointer accumulator_;
@@ -421,7 +427,7 @@ void GradientHooks::begin_step(Step) {
     slot->begin_step();
   }
   arrivals_.store(0, std::memory_order_relaxed);
-  micro_batches_.begin_step();
+  for (auto& [vpp_stage, passes] : micro_batches_) passes.begin_step();
   armed_.store(true, std::memory_order_release);
 }
 
@@ -433,7 +439,7 @@ void GradientHooks::gathered(const void* unit) {
 
 void GradientHooks::begin_last_micro_batch(const Slot& delivered) {
   for (const auto& slot : slots_) {
-    if (slot.get() != &delivered) slot->read_postponed();
+    if (slot.get() != &delivered && slot->is_of_chunk(delivered)) slot->read_postponed();
   }
 }
 

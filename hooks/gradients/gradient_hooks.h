@@ -8,6 +8,7 @@
 #include <atomic>
 #include <cstddef>
 #include <cstdint>
+#include <map>
 #include <memory>
 #include <mutex>
 #include <vector>
@@ -119,7 +120,7 @@ class GradientHooks : public Probe {
   HookFuse& fuse_;
   GradientHookSettings settings_;
   // Own synchronisation.
-  MicroBatches micro_batches_;
+  std::map<int, MicroBatches> micro_batches_;  // by vpp_stage: each chunk has its own backward passes
   std::atomic<bool> armed_{false};
   std::atomic<std::uint64_t> arrivals_{0};
   std::atomic<std::uint64_t> repeated_{0};

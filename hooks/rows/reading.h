@@ -28,6 +28,7 @@ struct WatchedTensor {
   std::function<std::function<void()>(std::function<void()>)> hook_first =
       {};  // WatchedParameter::hook_first
   UnreducedSource gradient_source = UnreducedSource::accumulator;
+  int vpp_stage = 0;
 
   // The readable elements of this parameter in `whole`, which is the optimizer's parameter, its gradient or
   // its moment. Undefined if there are none. No copy.

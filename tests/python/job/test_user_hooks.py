@@ -74,6 +74,8 @@ def of_accumulators(model: Net, _: Any, say: Say) -> None:
 def changed_accumulated_gradients(model: Net, _: Any, say: Say) -> None:
     def hook(parameter: torch.Tensor) -> None:
         say(parameter.grad)
+        # gradmon reads before such hooks, because frameworks reduce in them.
+        vars(model).setdefault("unreduced", parameter.grad.clone())
         parameter.grad.clamp_(-0.01, 0.01)
 
     model.fc1.weight.register_post_accumulate_grad_hook(hook)
@@ -150,6 +152,8 @@ def test_user_hooks_see_and_change_the_same_values_as_without_gradmon(
             optimizer.zero_grad()
             model(jobs.batch(step)).pow(2).mean().backward()
             noted.gradients(model, step)
+            if "unreduced" in vars(model):
+                noted.note("grad_unreduced", "fc1.weight", step, vars(model).pop("unreduced"))
             optimizer.step()
         monitor.stop()
         optimizer.zero_grad()
