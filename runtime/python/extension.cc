@@ -24,6 +24,8 @@
 #include "runtime/job/launch_id.h"
 #include "runtime/monitor_binding.h"
 #include "runtime/python/described_model.h"
+#include "runtime/python/guarded.h"
+#include "runtime/python/launch_nonce.h"
 #include "runtime/python/python_array.h"
 #include "runtime/python/python_forward.h"
 #include "runtime/python/python_optimizer_state.h"
@@ -35,27 +37,6 @@ namespace gradmon {
 namespace {
 
 namespace py = pybind11;
-
-// Logs each key once. With the GIL.
-void warn_once(const std::string& key, const std::string& text) {
-  static std::set<std::string> said;
-  if (said.insert(key).second) log_warn(text);
-}
-
-// Runs `body` and logs its exceptions, because it runs within the program's own forward or update. A
-// Python exception that is not an Exception (KeyboardInterrupt, SystemExit) passes through. With the
-// GIL.
-template <typename Body>
-void guarded(const char* what, Body&& body) {
-  try {
-    body();
-  } catch (const py::error_already_set& error) {
-    if (!error.matches(PyExc_Exception)) throw;
-    warn_once(what, std::string("cannot read ") + what + ": " + error.what());
-  } catch (const std::exception& error) {
-    warn_once(what, std::string("cannot read ") + what + ": " + error.what());
-  }
-}
 
 // Flags that step() returns about the step that begins. kCheckModels: Python is to check whether the
 // watched models have changed, and for the launch nonce.
@@ -78,22 +59,14 @@ bool is_split(const at::Tensor& parameter) {
   return py::bool_(py::getattr(py::cast(parameter), "tensor_model_parallel", py::bool_(false)));
 }
 
-// The launch nonce, set once Python has read it from the process group's store. Any thread.
-class LaunchNonce {
- public:
-  void set(std::string text) {
-    const std::lock_guard lock(mutex_);
-    text_ = std::move(text);
+// How the statistic of several parts follows from theirs; None: it does not. See gradmon/sharded/joining.py.
+py::object fold_of(const std::string& name) {
+  constexpr const char* kNames[] = {"least", "greatest", "sum", "mean_by_elements", "root_of_squares"};
+  for (const Statistic& statistic : kStatistics) {
+    if (statistic.name == name) return py::str(kNames[static_cast<std::size_t>(statistic.fold)]);
   }
-  std::optional<std::string> text() const {
-    const std::lock_guard lock(mutex_);
-    return text_.empty() ? std::nullopt : std::optional(text_);
-  }
-
- private:
-  mutable std::mutex mutex_;
-  std::string text_;  // guarded by mutex_; "": not known yet
-};
+  return py::none();
+}
 
 // A piece as Python passes it: parameter, carrier, start, numel (see CarriedPiece).
 using Pieces = std::vector<std::tuple<at::Tensor, at::Tensor, std::int64_t, std::int64_t>>;
@@ -463,6 +436,7 @@ PYBIND11_MODULE(_gradmon, m) {
   m.attr("CHECK_MODELS") = static_cast<int>(kCheckModels);
   m.attr("MAY_END") = static_cast<int>(kMayEnd);
   m.def("parameters_of", &parameters_of);
+  m.def("fold_of", &fold_of);
   m.def("warn_once", [](const std::string& text) { warn_once(text, text); });
   m.def("environment_names_launch", &names_launch);
   m.def("entered", &entered);

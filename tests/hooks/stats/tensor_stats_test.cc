@@ -49,17 +49,17 @@ Values torch_values(const at::Tensor& tensor, double eps) {
           x.abs().max().item<double>()};
 }
 
-bool near(double found, double expected, double scale) {
+bool near(double found, double expected, double scale, double tolerance) {
   if (std::isnan(expected)) return std::isnan(found);
-  return found == expected || std::fabs(found - expected) <= 1e-9 * std::max(std::fabs(expected), scale);
+  return found == expected || std::fabs(found - expected) <= tolerance * std::max(std::fabs(expected), scale);
 }
 
 // A mean near 0 is compared on the scale of its terms.
-void check_values(const Values& found, const Values& expected) {
+void check_values(const Values& found, const Values& expected, double tolerance = 1e-9) {
   const double scale = std::max(std::fabs(expected[0]), std::fabs(expected[1]));
   for (std::size_t op = 0; op < kOps; ++op) {
     INFO(kStatistics[op].name << " " << found[op] << " expected " << expected[op]);
-    CHECK(near(found[op], expected[op], op == 2 && std::isfinite(scale) ? scale : 0));
+    CHECK(near(found[op], expected[op], op == 2 && std::isfinite(scale) ? scale : 0, tolerance));
   }
 }
 
@@ -73,7 +73,8 @@ void check_as_torch(const at::Tensor& tensor, double eps = kEps) {
   INFO(tensor.toString() << " of " << tensor.dim() << " dimensions and " << tensor.numel() << " elements");
   const TensorStats stats = measured(tensor, eps);
   REQUIRE(stats.outcome == Outcome::measured);
-  check_values(stats.values, torch_values(tensor, eps));
+  const bool half = tensor.scalar_type() == at::kHalf || tensor.scalar_type() == at::kBFloat16;
+  check_values(stats.values, torch_values(tensor, eps), half ? 1e-6 : 1e-9);
 }
 
 at::Tensor random(at::IntArrayRef sizes) { return at::randn(sizes, at::kDouble); }

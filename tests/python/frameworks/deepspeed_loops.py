@@ -137,27 +137,22 @@ def compare(directory: Path, case: "tuple[str, str, int]") -> None:
 
 
 def check_bfloat16(out: Path, rank: int, noted: twice.Noted, scopes: "dict[str, Any]") -> None:
-    """Names and steps are plain torch's, values too up to its rounding; weights are the float32 copy."""
+    """Names and steps are plain torch's, and so are the gradients of step 0, up to bfloat16's rounding. Weights
+    and moments are not compared: DeepSpeed's optimizer makes a step with zeros when it is made, after which
+    Adam counts one step more and has moments before step 0."""
     for kind in ("grad_unreduced", *engine_oracle.REDUCED):
-        found = twice.read(out, kind, rank)
+        moments = kind.startswith("exp_avg")
+        found = {k: row for k, row in twice.read(out, kind, rank).items() if not moments or k[1] > 0}
         expected = {key: tensor for key, tensor in noted.tensors[kind].items() if key[0] in scopes[kind]}
         assert found.keys() == expected.keys(), (kind, sorted(found.keys() ^ expected.keys())[:8])
         for key, tensor in expected.items():
-            first, numel = scopes[kind][key[0]]["run"]
-            cut = tensor.flatten()[first : first + numel].double()
-            if key[1] == 0 and kind not in (
-                "param_updated",
-                "exp_avg",
-                "exp_avg_sq",
-            ):  # later, rounding shows
-                bound = 2e-2 * tensor.double().norm().item()
-                assert abs(found[key]["norm"] - cut.norm().item()) <= bound, (
-                    kind,
-                    key,
-                    found[key],
-                    cut.norm(),
-                )
             assert found[key]["dtype"] == ("torch.bfloat16" if kind == "grad_unreduced" else "torch.float32")
+            if key[1] > 0 or moments or kind == "param_updated":
+                continue
+            first, numel = scopes[kind][key[0]]["run"]
+            norm = tensor.flatten()[first : first + numel].double().norm().item()
+            bound = 2e-2 * tensor.double().norm().item()
+            assert abs(found[key]["norm"] - norm) <= bound, (kind, key, found[key], norm)
 
 
 def overflow(directory: Path) -> None:

@@ -119,7 +119,7 @@ def test_the_micro_batches_of_a_discriminator_end_with_its_update(tmp_path: Path
             of_generator.zero_grad()
             discriminator(generator(jobs.batch(step))).mean().backward()
             for name, parameter in generator.named_parameters():
-                noted.note("grad_unreduced", name, step, parameter.grad, 2)
+                noted.note("grad_unreduced", name, step, parameter.grad)
             of_generator.step()
             monitor.step()
     twice.check_rows(twice.read(tmp_path / "out", "grad_unreduced"), noted.tensors["grad_unreduced"], "")

@@ -4,6 +4,7 @@ import json
 import math
 from typing import TYPE_CHECKING, Any, Callable, Iterable, NamedTuple
 
+from gradmon import _gradmon
 from gradmon.forms.rows import RankDirectory
 
 if TYPE_CHECKING:
@@ -126,17 +127,17 @@ def _fold_of(op: str, what: str) -> "Callable[[numpy.ndarray, numpy.ndarray], An
     import numpy
 
     folds: "dict[str, Callable[[Any, Any], Any]]" = {
-        "norm": lambda values, _: numpy.sqrt((values**2).sum(axis=1)),
-        "min": lambda values, _: values.min(axis=1),
-        "max": lambda values, _: values.max(axis=1),
-        "absmax": lambda values, _: values.max(axis=1),
-        "nans": lambda values, _: values.sum(axis=1),
+        "least": lambda values, _: values.min(axis=1),
+        "greatest": lambda values, _: values.max(axis=1),
+        "sum": lambda values, _: values.sum(axis=1),
+        "mean_by_elements": lambda values, weights: values @ (weights / weights.sum()),
+        "root_of_squares": lambda values, _: numpy.sqrt((values**2).sum(axis=1)),
     }
-    by_elements = ("mean", "zeros", "mg_direction")
-    if op in folds:
-        return folds[op]
-    if op in by_elements:
-        return lambda values, weights: values @ (weights / weights.sum())
+    fold = _gradmon.fold_of(op)
     if op.startswith("bin_"):
-        return folds["nans"]
+        fold = "sum"
+    elif op == "mg_direction":
+        fold = "mean_by_elements"
+    if fold is not None:
+        return folds[fold]
     raise ValueError(f"{what}: {op} of parts does not tell that of the whole; leave it out with kind=")

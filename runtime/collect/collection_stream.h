@@ -1,0 +1,61 @@
+// SPDX-License-Identifier: Apache-2.0
+// Where the hooks of a Collection put their rows. Part of collection.cc.
+#pragma once
+
+#include <cstdint>
+#include <string>
+#include <string_view>
+#include <utility>
+
+#include "runtime/collect/collection.h"
+#include "runtime/output/output_document.h"
+
+namespace gradmon {
+
+class Collection::Stream : public RecordStream {
+ public:
+  Stream(NameTable& names, RecordQueue& queue, TargetLedger& ledger, ScopeNotes& scopes, Settings settings,
+         WriterThread& writer)
+      : names_(names),
+        queue_(queue),
+        ledger_(ledger),
+        scopes_(scopes),
+        settings_(std::move(settings)),
+        writer_(writer) {}
+  std::uint32_t target_id(int vpp_stage, std::string_view name) override {
+    return names_.intern(name, vpp_stage);
+  }
+  std::uint32_t shape_id(std::string_view shape) override { return names_.intern(shape); }
+  bool push(const Record& record) noexcept override {
+    if (observer_) observer_->on_record(record);
+    // The target has fired, even if the queue drops the record.
+    ledger_.count_row(record.kind, record.target);
+    scopes_.count_row(record.kind, record.target);
+    return queue_.push(record);
+  }
+  bool push(const Histogram& histogram) noexcept override {
+    ledger_.count_row(histogram.kind, histogram.target);
+    scopes_.count_row(histogram.kind, histogram.target);
+    return queue_.histograms().push(histogram);
+  }
+  void note_scope(Kind kind, std::uint32_t target, const ScopeText& scope) noexcept override {
+    scopes_.note(kind, target, scope);
+  }
+  void publish(Document document, std::string text) noexcept override {
+    writer_.write_file([directory = settings_.directory, rank = settings_.rank, document,
+                        text = std::move(text)] { return write_document(*directory, rank, document, text); });
+  }
+  // `observer` sees every record before it is queued. Null: none. It must live until the next call.
+  void set_observer(TrainingScalars* observer) { observer_ = observer; }
+
+ private:
+  TrainingScalars* observer_ = nullptr;
+  NameTable& names_;
+  RecordQueue& queue_;
+  TargetLedger& ledger_;
+  ScopeNotes& scopes_;
+  const Settings settings_;
+  WriterThread& writer_;
+};
+
+}  // namespace gradmon
