@@ -137,9 +137,10 @@ def compare(directory: Path, case: "tuple[str, str, int]") -> None:
 
 
 def check_bfloat16(out: Path, rank: int, noted: twice.Noted, scopes: "dict[str, Any]") -> None:
-    """Names and steps are plain torch's, and so are the gradients of step 0, up to bfloat16's rounding. Weights
-    and moments are not compared: DeepSpeed's optimizer makes a step with zeros when it is made, after which
-    Adam counts one step more and has moments before step 0."""
+    """Names and steps are plain torch's, and so are the gradients of step 0, up to bfloat16's rounding.
+
+    Weights and moments are not compared: DeepSpeed's optimizer makes a step with zeros when it is made, after
+    which Adam counts one step more and has moments before step 0."""
     for kind in ("grad_unreduced", *engine_oracle.REDUCED):
         moments = kind.startswith("exp_avg")
         found = {k: row for k, row in twice.read(out, kind, rank).items() if not moments or k[1] > 0}

@@ -162,7 +162,7 @@ def test_a_script_for_msprobe_runs_unchanged(tmp_path: Path, module: str) -> Non
         "from msprobe.pytorch import PrecisionDebugger",
         "from msprobe.pytorch.monitor.module_hook import ModuleHookContext",
         "from msprobe.pytorch.monitor import csv2tb",
-        "import msprobe.mindspore.monitor",
+        "import msprobe.visualization",
         "from msprobe.core.monitor import csv2db",
     ],
 )

@@ -9,7 +9,14 @@ _NOT_TAKEN = (TypeError, ValueError, RuntimeError, OverflowError)  # raised for 
 
 
 class Tapping:
-    """The part of a Monitor that takes values from the program."""
+    """The part of a Monitor that takes values from the program.
+
+    Examples
+    --------
+    >>> monitor = gradmon.Monitor("monitor_config.json").watch()
+    >>> monitor.tap("grad_reduced", "dense.weight", gradient)
+    >>> monitor.step()
+    """
 
     _steps: Optional[TrainingSteps]
 
