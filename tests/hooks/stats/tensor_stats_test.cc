@@ -49,7 +49,7 @@ Values torch_values(const at::Tensor& tensor, double eps) {
           x.abs().max().item<double>()};
 }
 
-bool near(double found, double expected, double scale, double tolerance) {
+bool near(double found, double expected, double scale, double tolerance = 1e-9) {
   if (std::isnan(expected)) return std::isnan(found);
   return found == expected || std::fabs(found - expected) <= tolerance * std::max(std::fabs(expected), scale);
 }
