@@ -165,7 +165,8 @@ class GradientHooks::Slot {
         }
         const bool took_part = delivered_ || watched_.gradient_source == UnreducedSource::delivered;
         GradientDelivery& delivery = micro_batch_delivery();
-        take(delivery, gradient);
+        // With a version of its own: on a thread of its own gloo may write other parts of an engine's buffer.
+        take(delivery, gradient.variable_data());
         delivered_ = took_part || (delivery.reading.has_value && !all_zeros(delivery.reading.stats));
       });
     });

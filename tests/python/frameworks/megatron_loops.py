@@ -187,7 +187,7 @@ def traces(chunks: "list[DistributedDataParallel]", optimizer: Any) -> "list[Any
 def compare(directory: Path, case: Case) -> None:
     rank = dist.get_rank()
     bare = train(case, None)
-    config = jobs.write_config(own_directory(directory), **twice.EVERYTHING)
+    config = jobs.write_config(own_directory(directory), squash_name=False, **twice.EVERYTHING)
     watched = train(case, {"config": config, "output_dir": directory / "out", "dynamic": False})
     engine_oracle.check_same(bare, watched)
     noted = plain_of(case)
@@ -259,7 +259,7 @@ def infinite(directory: Path) -> None:
     case = Case(True, True, "bfloat16")
     chunks = [wrapped(case, 0)]
     optimizer = make_optimizer(case, chunks)
-    config = jobs.write_config(own_directory(directory), **twice.EVERYTHING)
+    config = jobs.write_config(own_directory(directory), squash_name=False, **twice.EVERYTHING)
     found = []
     with gradmon.megatron.watch(
         chunks, optimizer, config, start_iteration=10, output_dir=directory / "out", dynamic=False
