@@ -17,22 +17,10 @@ import pytest
 import torch
 import twice
 
-KINDS = {
-    "wg_distribution": True,
-    "param_distribution": True,
-    "mv_distribution": True,
-    "xy_distribution": True,
-}
-
-
-def monitor_of(directory: Path, **keys: Any) -> gradmon.Monitor:
-    config = jobs.write_config(directory, **{**KINDS, "ndigits": 100, **keys})
-    return gradmon.Monitor(config, output_dir=directory / "out", dynamic=False)
-
 
 def tapped(directory: Path, values: "dict[str, Any]", kind: str = "grad_reduced", **keys: Any) -> Any:
     """The rows of one step in which the values were handed in, by name."""
-    with monitor_of(directory, **keys).watch() as monitor:
+    with twice.monitor_by_hand(directory, **keys).watch() as monitor:
         for name, value in values.items():
             monitor.tap(kind, name, value)
         monitor.step()
@@ -97,7 +85,7 @@ def test_empty_arrays_have_no_row(tmp_path: Path, capfd: pytest.CaptureFixture[s
 
 def test_each_kind_has_its_rows(tmp_path: Path) -> None:
     kinds = ["grad_unreduced", "grad_reduced", "param_origin", "param_updated", "exp_avg", "exp_avg_sq"]
-    with monitor_of(tmp_path).watch() as monitor:
+    with twice.monitor_by_hand(tmp_path).watch() as monitor:
         for step in range(2):
             for number, kind in enumerate(kinds):
                 monitor.tap(kind, "w", np.full(4, number + step + 1.0))
@@ -120,7 +108,7 @@ def test_each_kind_has_its_rows(tmp_path: Path) -> None:
 def test_rows_stand_beside_those_of_a_torch_model(tmp_path: Path) -> None:
     model = jobs.make_net()
     optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
-    with monitor_of(tmp_path).watch(model, optimizer) as monitor:
+    with twice.monitor_by_hand(tmp_path).watch(model, optimizer) as monitor:
         for step in range(3):
             optimizer.zero_grad()
             model(jobs.batch(step)).pow(2).mean().backward()
@@ -134,7 +122,7 @@ def test_rows_stand_beside_those_of_a_torch_model(tmp_path: Path) -> None:
 def test_targets_select_and_are_not_reported_as_unmatched(
     tmp_path: Path, capfd: pytest.CaptureFixture[str]
 ) -> None:
-    with monitor_of(tmp_path, targets={"decoder": {}, "head": {}}).watch() as monitor:
+    with twice.monitor_by_hand(tmp_path, targets={"decoder": {}, "head": {}}).watch() as monitor:
         for name in ("decoder.weight", "head", "encoder.weight"):
             monitor.tap("grad_reduced", name, np.ones(3))
         monitor.step()
@@ -149,7 +137,7 @@ def test_off_it_looks_at_one_flag(tmp_path: Path) -> None:
         def __getattribute__(self, name: str) -> Any:
             raise AssertionError(f"{name} was looked at")
 
-    monitor = monitor_of(tmp_path, start_step=1, collect_times=1)
+    monitor = twice.monitor_by_hand(tmp_path, start_step=1, collect_times=1)
     monitor.tap("grad_reduced", "before", Untouchable())
     with monitor.watch():
         monitor.tap("grad_reduced", "off", Untouchable())
@@ -168,7 +156,7 @@ def test_wrong_arguments_are_logged_and_end_nothing(
         def __array__(self, dtype: Any = None, copy: Any = None) -> Any:
             raise KeyboardInterrupt
 
-    with monitor_of(tmp_path).watch() as monitor:
+    with twice.monitor_by_hand(tmp_path).watch() as monitor:
         monitor.tap("grad", "x", np.ones(2))
         monitor.tap(7, "x", np.ones(2))  # type: ignore[arg-type]
         monitor.tap("actv", "x", np.ones(2), micro_step="first")  # type: ignore[arg-type]
@@ -189,7 +177,7 @@ def test_no_reference_to_an_array_is_kept(tmp_path: Path) -> None:
     kept = np.ones((3, 4)).view(Array)
     exporter = arrays.Exporter(torch.ones(5))
     gone = weakref.ref(kept)
-    with monitor_of(tmp_path).watch() as monitor:
+    with twice.monitor_by_hand(tmp_path).watch() as monitor:
         before = sys.getrefcount(exporter.tensor)
         for _ in range(10):
             monitor.tap("actv", "x", kept)
@@ -206,7 +194,7 @@ def test_no_reference_to_an_array_is_kept(tmp_path: Path) -> None:
 
 def test_a_job_is_switched_on_without_a_model(tmp_path: Path) -> None:
     """In dynamic mode a plan is accepted though no name is known before the first tap()."""
-    config = jobs.write_config(tmp_path, **KINDS, dynamic_on=True, targets={"w": {}})
+    config = jobs.write_config(tmp_path, **twice.HANDED_IN, dynamic_on=True, targets={"w": {}})
     with gradmon.Monitor(config, output_dir=tmp_path / "out", dynamic=True) as monitor:
         monitor.watch()
 
@@ -328,7 +316,7 @@ HOSTILE = """
 
 
 def test_lying_capsules_end_nothing(tmp_path: Path) -> None:
-    jobs.write_config(tmp_path, **KINDS)
+    jobs.write_config(tmp_path, **twice.HANDED_IN)
     child = subprocess.run(
         [sys.executable, "-X", "faulthandler", "-c", textwrap.dedent(HOSTILE), str(tmp_path)],
         capture_output=True,

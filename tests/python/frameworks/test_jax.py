@@ -16,18 +16,6 @@ import pytest
 import torch
 import twice
 
-KINDS = {
-    "wg_distribution": True,
-    "param_distribution": True,
-    "mv_distribution": True,
-    "xy_distribution": True,
-}
-
-
-def monitor_of(directory: Path, **keys: Any) -> gradmon.Monitor:
-    config = jobs.write_config(directory, **{**KINDS, "ndigits": 100, **keys})
-    return gradmon.Monitor(config, output_dir=directory / "out", dynamic=False)
-
 
 def parameters() -> "dict[str, Any]":
     key = jax.random.key(3)
@@ -94,7 +82,7 @@ def train(monitor: Any, noted: twice.Noted, steps: int = 4) -> Any:
 
 def test_a_training_has_the_rows_of_its_trees(tmp_path: Path) -> None:
     noted = twice.Noted()
-    with monitor_of(tmp_path, step_interval=2).watch() as monitor:
+    with twice.monitor_by_hand(tmp_path, step_interval=2).watch() as monitor:
         watched = train(monitor, noted)
     for kind, tensors in noted.tensors.items():
         collected = {key: tensor for key, tensor in tensors.items() if key[1] % 2 == 0}
@@ -114,7 +102,7 @@ def test_every_type_has_the_row_of_a_torch_tensor(tmp_path: Path, of_numpy: bool
     """Of JAX arrays, and of the NumPy arrays that they become: bfloat16 is then ml_dtypes'."""
     made = {name: (jnp.arange(-5, 7).reshape(3, 4) * 0.37).astype(name) for name in TYPES}
     given = {name: np.asarray(array)[::-1] if of_numpy else array for name, array in made.items()}
-    with monitor_of(tmp_path).watch() as monitor:
+    with twice.monitor_by_hand(tmp_path).watch() as monitor:
         gradmon.jax.tap(monitor, "actv", given)
         monitor.step()
     found = twice.read(tmp_path / "out", "actv")
@@ -132,7 +120,7 @@ def test_every_type_has_the_row_of_a_torch_tensor(tmp_path: Path, of_numpy: bool
 def test_within_a_traced_function_a_warning_says_that_nothing_is_handed_in(
     tmp_path: Path, capfd: pytest.CaptureFixture[str]
 ) -> None:
-    with monitor_of(tmp_path).watch() as monitor:
+    with twice.monitor_by_hand(tmp_path).watch() as monitor:
 
         @jax.jit
         def traced(x: Any) -> Any:
@@ -148,7 +136,7 @@ def test_within_a_traced_function_a_warning_says_that_nothing_is_handed_in(
 def test_deleted_arrays_and_numbers_end_nothing(tmp_path: Path) -> None:
     gone = jnp.ones(3)
     gone.delete()
-    with monitor_of(tmp_path).watch() as monitor:
+    with twice.monitor_by_hand(tmp_path).watch() as monitor:
         gradmon.jax.tap(monitor, "actv", {"gone": gone, "number": 2.5, "none": None, "x": jnp.ones(2)})
         monitor.step()
     assert {name for name, _, _ in twice.read(tmp_path / "out", "actv")} == {"x"}
@@ -178,7 +166,7 @@ SHARDED = """
 
 
 def test_an_array_on_several_devices_of_a_process_is_whole(tmp_path: Path) -> None:
-    jobs.write_config(tmp_path, **KINDS)
+    jobs.write_config(tmp_path, **twice.HANDED_IN)
     result = subprocess.run(
         [sys.executable, "-c", textwrap.dedent(SHARDED), str(tmp_path)],
         env={**os.environ, "XLA_FLAGS": "--xla_force_host_platform_device_count=4"},
@@ -216,7 +204,7 @@ DISTRIBUTED = """
 
 
 def test_of_an_array_on_two_processes_each_writes_its_part(tmp_path: Path) -> None:
-    jobs.write_config(tmp_path, **KINDS)
+    jobs.write_config(tmp_path, **twice.HANDED_IN)
     port = free_port()
     ranks = [
         subprocess.Popen(

@@ -12,6 +12,13 @@ import torch
 
 Key = "tuple[str, int, int]"  # name (after "1:" where it is the second chunk's), step, micro step
 EVERYTHING = {**jobs.EVERYTHING, "ndigits": 100}  # every bit of a double
+# The kinds that a program can hand in.
+HANDED_IN = {
+    "wg_distribution": True,
+    "param_distribution": True,
+    "mv_distribution": True,
+    "xy_distribution": True,
+}
 
 
 class Noted:
@@ -169,3 +176,9 @@ def plain_activations(
         handle.remove()
     gradients = {name: tensor.grad for name, tensor in seen.items() if tensor.requires_grad}
     return {name: tensor.detach().clone() for name, tensor in seen.items()}, gradients
+
+
+def monitor_by_hand(directory: Path, **keys: Any) -> gradmon.Monitor:
+    """In static mode; what is to be watched follows by watch()."""
+    config = jobs.write_config(directory, **{**HANDED_IN, "ndigits": 100, **keys})
+    return gradmon.Monitor(config, output_dir=directory / "out", dynamic=False)
