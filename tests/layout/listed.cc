@@ -115,11 +115,16 @@ std::vector<TestBinary> read_binaries(const std::string& manifest, const std::st
       const auto path = (std::filesystem::path(parts[2]) / *source).lexically_normal();
       if (path.extension() == ".cc") binary.sources.push_back(path.lexically_relative(source_root));
     }
-    if (std::filesystem::exists(parts[1])) {
-      binary.state = TestBinary::State::built;
-      binary.cases = cases_of(parts[1]);
-    }
+    binary.executable = parts[1];
+    if (std::filesystem::exists(parts[1])) binary.state = TestBinary::State::built;
     binaries.push_back(std::move(binary));
+  }
+  return binaries;
+}
+
+std::vector<TestBinary> with_cases(std::vector<TestBinary> binaries) {
+  for (auto& binary : binaries) {
+    if (binary.state == TestBinary::State::built) binary.cases = cases_of(binary.executable);
   }
   return binaries;
 }

@@ -17,6 +17,7 @@ struct TestBinary {
   std::vector<std::string> sources;  // paths from the repository root
   State state = State::missing;
   std::vector<std::string> cases;  // as the binary lists them
+  std::string executable;
 };
 
 // `*_test.cc` files below tests/ that are in no binary, and sources that do not exist.
@@ -29,9 +30,12 @@ std::vector<std::string> unlisted_cases(const std::vector<TestBinary>& binaries,
                                         const std::vector<std::string>& ctest_entries);
 
 // Reads the manifest that tests/layout/CMakeLists.txt writes, one line for each binary:
-// NAME;EXECUTABLE;SOURCE_DIRECTORY;SOURCE;SOURCE…, and runs each executable to list its
-// cases. Throws std::runtime_error if one cannot be run.
+// NAME;EXECUTABLE;SOURCE_DIRECTORY;SOURCE;SOURCE… The cases stay empty.
 std::vector<TestBinary> read_binaries(const std::string& manifest, const std::string& source_root);
+
+// The same, with the cases that each executable lists when it is run. Throws std::runtime_error if
+// one cannot be run.
+std::vector<TestBinary> with_cases(std::vector<TestBinary> binaries);
 
 // The names of all tests that ctest would run in a build directory; a case of a test binary is
 // `BINARY: CASE`. Throws std::runtime_error if ctest fails.

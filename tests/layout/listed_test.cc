@@ -15,7 +15,7 @@ std::vector<TestBinary> test_binaries() {
 }
 
 TestBinary built(const std::string& name, const Lines& sources, const Lines& cases) {
-  return {name, sources, TestBinary::State::built, cases};
+  return {name, sources, TestBinary::State::built, cases, name};
 }
 
 }  // namespace
@@ -31,7 +31,7 @@ TEST_CASE("every test file of this repository is in the build", "[listed]") {
 TEST_CASE("ctest runs every test case of this build and none that does not exist", "[listed]") {
   const auto entries = read_ctest_entries(GRADMON_CTEST, GRADMON_BUILD_DIR);
   CHECK(entries.size() > 1);
-  for (const auto& line : unlisted_cases(test_binaries(), entries)) FAIL_CHECK(line);
+  for (const auto& line : unlisted_cases(with_cases(test_binaries()), entries)) FAIL_CHECK(line);
 }
 
 TEST_CASE("a test file in no binary is reported", "[listed]") {
@@ -56,7 +56,7 @@ TEST_CASE("a ctest entry that is no test case is reported", "[listed]") {
 }
 
 TEST_CASE("a binary that is not built or has no test case is reported", "[listed]") {
-  CHECK(unlisted_cases({{"a", {}, TestBinary::State::missing, {}}, built("b", {}, {})},
+  CHECK(unlisted_cases({{"a", {}, TestBinary::State::missing, {}, "a"}, built("b", {}, {})},
                        {"a_NOT_BUILT-123"}) == Lines{"a: is not built", "b: has no test case"});
 }
 
@@ -66,9 +66,9 @@ TEST_CASE("the cases of an executable are those that it lists", "[listed]") {
   std::filesystem::permissions(executable, std::filesystem::perms::owner_all);
   const auto folder = (seeded.root() / "tests").string();
   const auto binaries =
-      read_binaries("a;" + executable.string() + ";" + folder + ";a_test.cc;sub/b_test.cc\n" + "b;" + folder +
-                        "/b_tests;" + folder + ";c_test.cc\n",
-                    seeded.root());
+      with_cases(read_binaries("a;" + executable.string() + ";" + folder + ";a_test.cc;sub/b_test.cc\n" +
+                                   "b;" + folder + "/b_tests;" + folder + ";c_test.cc\n",
+                               seeded.root()));
   REQUIRE(binaries.size() == 2);
   CHECK(binaries[0].cases == Lines{"one", "two words"});
   CHECK(binaries[0].sources == Lines{"tests/a_test.cc", "tests/sub/b_test.cc"});

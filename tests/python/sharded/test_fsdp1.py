@@ -7,8 +7,9 @@ from typing import Any
 
 import jobs
 import pytest
-import ranks
 import torch
+import variants
+from variants import Seen
 
 pytestmark = pytest.mark.skipif(
     tuple(map(int, torch.__version__.split(".")[:2])) < (2, 13), reason="tried with torch 2.13 only"
@@ -17,11 +18,8 @@ pytestmark = pytest.mark.skipif(
 SCRIPT = """
 import json, sys, torch, torch.distributed as dist, sharded_loops
 from torch.distributed.fsdp import FullyShardedDataParallel as FSDP, MixedPrecision, ShardingStrategy
-options = json.loads(sys.argv[1])
 dist.init_process_group("gloo")
 net = sharded_loops.make_net
-# Without orig params a flat parameter is trained or frozen as a whole.
-sharded_loops.make_net = net if options["orig"] else lambda: net().requires_grad_(True)
 def make():
     keys = {"use_orig_params": options["orig"], "device_id": torch.device("cpu")}
     keys["sharding_strategy"] = ShardingStrategy[options.get("strategy", "FULL_SHARD")]
@@ -32,18 +30,38 @@ def make():
     model.norm = FSDP(model.norm, **keys)
     model = FSDP(model, **keys)
     return model, torch.optim.Adam((p for p in model.parameters() if p.requires_grad), lr=0.05)
-found = sharded_loops.compare(make, options)
-micros, sync = options.get("micros", 1), options.get("sync", "last")
-truth = sharded_loops.unsharded(micros, sync, sharded_loops.elements)
-sharded_loops.report(truth=truth, **found)
+for options in json.loads(sys.argv[1])["variants"]:
+    # Without orig params a flat parameter is trained or frozen as a whole.
+    sharded_loops.make_net = net if options["orig"] else lambda: net().requires_grad_(True)
+    found = sharded_loops.compare(make, options)
+    micros, sync = options.get("micros", 1), options.get("sync", "last")
+    truth = sharded_loops.unsharded(micros, sync, sharded_loops.elements)
+    sharded_loops.report(truth=truth, **found)
 """
 AFTER = ("grad_reduced", "param_origin", "param_updated", "exp_avg", "exp_avg_sq")
 
 
-def run(tmp_path: Path, world: int = 2, **options: Any) -> "list[dict[str, Any]]":
-    config = jobs.write_config(tmp_path, **jobs.EVERYTHING)
-    told = ranks.run(tmp_path, SCRIPT, world, config=str(config), out=str(tmp_path / "out"), **options)
-    return [json.loads(out.splitlines()[-1]) for out in told]
+OPTIONS: "dict[str, dict[str, Any]]" = {
+    "pieces": {},
+    "no sync": {"micros": 3},
+    "unsharded": {"strategy": "NO_SHARD"},
+    "kept": {"strategy": "SHARD_GRAD_OP", "sync": "each", "micros": 2},
+    "mixed": {"bf16": True},
+}
+TWO_RANKS = {
+    f"{name} {orig}": {**options, "orig": orig} for name, options in OPTIONS.items() for orig in (True, False)
+}
+THREE_RANKS = {f"pieces {orig}": {"orig": orig} for orig in (True, False)}
+
+
+@pytest.fixture(scope="module")
+def of_two(tmp_path_factory: pytest.TempPathFactory) -> "dict[str, Seen]":
+    return variants.run(tmp_path_factory.mktemp("two"), SCRIPT, 2, TWO_RANKS)
+
+
+@pytest.fixture(scope="module")
+def of_three(tmp_path_factory: pytest.TempPathFactory) -> "dict[str, Seen]":
+    return variants.run(tmp_path_factory.mktemp("three"), SCRIPT, 3, THREE_RANKS)
 
 
 def scopes(tmp_path: Path, rank: int) -> "dict[str, Any]":
@@ -90,29 +108,33 @@ def check(tmp_path: Path, seen: "list[dict[str, Any]]", sharded: bool = True) ->
 
 
 @pytest.mark.parametrize("orig", [True, False])
-@pytest.mark.parametrize("world", [2, 3])
-def test_rows_are_pieces_of_the_programs_own_parameters(tmp_path: Path, orig: bool, world: int) -> None:
-    check(tmp_path, run(tmp_path, world, orig=orig))
+def test_rows_are_pieces_of_the_programs_own_parameters(of_two: "dict[str, Seen]", orig: bool) -> None:
+    check(*of_two[f"pieces {orig}"])
 
 
 @pytest.mark.parametrize("orig", [True, False])
-def test_what_no_sync_accumulates_is_read_whole(tmp_path: Path, orig: bool) -> None:
-    check(tmp_path, run(tmp_path, orig=orig, micros=3))
+def test_pieces_need_not_be_of_one_size(of_three: "dict[str, Seen]", orig: bool) -> None:
+    check(*of_three[f"pieces {orig}"])
 
 
 @pytest.mark.parametrize("orig", [True, False])
-def test_without_sharding_each_rank_has_a_replica(tmp_path: Path, orig: bool) -> None:
-    check(tmp_path, run(tmp_path, orig=orig, strategy="NO_SHARD"), sharded=False)
+def test_what_no_sync_accumulates_is_read_whole(of_two: "dict[str, Seen]", orig: bool) -> None:
+    check(*of_two[f"no sync {orig}"])
 
 
 @pytest.mark.parametrize("orig", [True, False])
-def test_gathered_parameters_may_be_kept_for_backward(tmp_path: Path, orig: bool) -> None:
-    check(tmp_path, run(tmp_path, orig=orig, strategy="SHARD_GRAD_OP", sync="each", micros=2))
+def test_without_sharding_each_rank_has_a_replica(of_two: "dict[str, Seen]", orig: bool) -> None:
+    check(*of_two[f"unsharded {orig}"], sharded=False)
 
 
 @pytest.mark.parametrize("orig", [True, False])
-def test_mixed_precision_reads_the_gradient_in_its_own_type(tmp_path: Path, orig: bool) -> None:
-    seen = run(tmp_path, orig=orig, bf16=True)
+def test_gathered_parameters_may_be_kept_for_backward(of_two: "dict[str, Seen]", orig: bool) -> None:
+    check(*of_two[f"kept {orig}"])
+
+
+@pytest.mark.parametrize("orig", [True, False])
+def test_mixed_precision_reads_the_gradient_in_its_own_type(of_two: "dict[str, Seen]", orig: bool) -> None:
+    tmp_path, seen = of_two[f"mixed {orig}"]
     for rank, found in enumerate(seen):
         assert found["equal"] and found["collectives"][0] == found["collectives"][1] > 0
         (file,) = (tmp_path / "out").glob(f"*-rank{rank}-*/grad_unreduced_0-999.csv")

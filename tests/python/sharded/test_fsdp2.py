@@ -7,8 +7,9 @@ from typing import Any
 
 import jobs
 import pytest
-import ranks
 import torch
+import variants
+from variants import Seen
 
 pytestmark = pytest.mark.skipif(
     tuple(map(int, torch.__version__.split(".")[:2])) < (2, 13),
@@ -19,7 +20,6 @@ SCRIPT = """
 import json, sys, torch, torch.distributed as dist, sharded_loops
 from torch.distributed.device_mesh import init_device_mesh
 from torch.distributed.fsdp import CPUOffloadPolicy, MixedPrecisionPolicy, fully_shard
-options = json.loads(sys.argv[1])
 dist.init_process_group("gloo")
 TYPES = {"bf16": torch.bfloat16, "fp32": torch.float32, None: None}
 def make():
@@ -39,9 +39,10 @@ def make():
     fully_shard(model.first, **keys)
     fully_shard(model, **keys)
     return model, torch.optim.Adam((p for p in model.parameters() if p.requires_grad), lr=0.05)
-found = sharded_loops.compare(make, options)
-truth = sharded_loops.unsharded(options.get("micros", 1), options.get("sync", "last"))
-sharded_loops.report(truth=truth, **found)
+for options in json.loads(sys.argv[1])["variants"]:
+    found = sharded_loops.compare(make, options)
+    truth = sharded_loops.unsharded(options.get("micros", 1), options.get("sync", "last"))
+    sharded_loops.report(truth=truth, **found)
 """
 TRAINED = {
     "first.weight",
@@ -57,10 +58,33 @@ TRAINED = {
 AFTER = ("grad_reduced", "param_origin", "param_updated", "exp_avg", "exp_avg_sq")
 
 
-def run(tmp_path: Path, world: int = 2, **options: Any) -> "list[dict[str, Any]]":
-    config = jobs.write_config(tmp_path, **jobs.EVERYTHING)
-    told = ranks.run(tmp_path, SCRIPT, world, config=str(config), out=str(tmp_path / "out"), **options)
-    return [json.loads(out.splitlines()[-1]) for out in told]
+TWO_RANKS: "dict[str, dict[str, Any]]" = {
+    "each module": {},
+    "group": {"group": True},
+    "sync last": {"micros": 3, "sync": "last"},
+    "sync each": {"micros": 3, "sync": "each"},
+    "offload": {"offload": True},
+    **{
+        f"mixed {micros} {reduce_dtype}": {
+            "param_dtype": "bf16",
+            "micros": micros,
+            "reduce_dtype": reduce_dtype,
+        }
+        for micros in (1, 2)
+        for reduce_dtype in (None, "fp32")
+    },
+}
+FOUR_RANKS: "dict[str, dict[str, Any]]" = {"each module": {}, "hybrid": {"hsdp": True}}
+
+
+@pytest.fixture(scope="module")
+def of_two(tmp_path_factory: pytest.TempPathFactory) -> "dict[str, Seen]":
+    return variants.run(tmp_path_factory.mktemp("two"), SCRIPT, 2, TWO_RANKS)
+
+
+@pytest.fixture(scope="module")
+def of_four(tmp_path_factory: pytest.TempPathFactory) -> "dict[str, Seen]":
+    return variants.run(tmp_path_factory.mktemp("four"), SCRIPT, 4, FOUR_RANKS)
 
 
 def rows(tmp_path: Path, kind: str, rank: int) -> "dict[str, dict[str, float]]":
@@ -102,19 +126,21 @@ def scopes(tmp_path: Path, rank: int) -> "dict[str, Any]":
     return targets
 
 
-@pytest.mark.parametrize("group", [False, True])
-def test_rows_are_of_each_ranks_own_gradients_and_of_its_shards(tmp_path: Path, group: bool) -> None:
-    seen = run(tmp_path, group=group)
-    check(tmp_path, seen)
-    names = {key.split(" ")[1] for key in rows(tmp_path, "grad_unreduced", 0)}
+@pytest.mark.parametrize("modules", ["each module", "group"])
+def test_rows_are_of_each_ranks_own_gradients_and_of_its_shards(
+    of_two: "dict[str, Seen]", modules: str
+) -> None:
+    path, seen = of_two[modules]
+    check(path, seen)
+    names = {key.split(" ")[1] for key in rows(path, "grad_unreduced", 0)}
     assert names == TRAINED
     # The first collected step is step 0, in which FSDP gathers for the first time.
-    assert {key.split(" ")[2] for key in rows(tmp_path, "grad_unreduced", 1)} == {"0", "1", "2"}
+    assert {key.split(" ")[2] for key in rows(path, "grad_unreduced", 1)} == {"0", "1", "2"}
 
 
-def test_scopes_say_which_part_of_the_tensor_a_row_is_of(tmp_path: Path) -> None:
-    run(tmp_path)
-    found = [scopes(tmp_path, rank)["0:first.weight"] for rank in range(2)]
+def test_scopes_say_which_part_of_the_tensor_a_row_is_of(of_two: "dict[str, Seen]") -> None:
+    path = of_two["each module"].path
+    found = [scopes(path, rank)["0:first.weight"] for rank in range(2)]
     for rank, of_rank in enumerate(found):
         assert of_rank["grad_unreduced"] == {"scope": "whole"}
         for kind in AFTER:
@@ -123,21 +149,23 @@ def test_scopes_say_which_part_of_the_tensor_a_row_is_of(tmp_path: Path) -> None
             assert of_rank[kind]["offset"] == [4 * rank, 0]
             assert of_rank[kind]["size"] == [4 - rank, 4]
             assert of_rank[kind]["mesh"]["coordinate"] == [rank]
-    assert scopes(tmp_path, 0)["0:first.output"]["actv"] == {"scope": "whole"}
+    assert scopes(path, 0)["0:first.output"]["actv"] == {"scope": "whole"}
 
 
 @pytest.mark.parametrize("sync", ["last", "each"])
-def test_an_accumulated_gradient_is_read_whole_before_the_reduction(tmp_path: Path, sync: str) -> None:
-    check(tmp_path, run(tmp_path, micros=3, sync=sync))
+def test_an_accumulated_gradient_is_read_whole_before_the_reduction(
+    of_two: "dict[str, Seen]", sync: str
+) -> None:
+    check(*of_two[f"sync {sync}"])
 
 
 @pytest.mark.parametrize("reduce_dtype", [None, "fp32"])
 @pytest.mark.parametrize("micros", [1, 2])
 def test_mixed_precision_with_and_without_a_reduce_type(
-    tmp_path: Path, reduce_dtype: "str | None", micros: int
+    of_two: "dict[str, Seen]", reduce_dtype: "str | None", micros: int
 ) -> None:
-    seen = run(tmp_path, micros=micros, param_dtype="bf16", reduce_dtype=reduce_dtype)
-    check_mixed(tmp_path, seen, "torch.float32" if reduce_dtype and micros > 1 else "torch.bfloat16")
+    path, seen = of_two[f"mixed {micros} {reduce_dtype}"]
+    check_mixed(path, seen, "torch.float32" if reduce_dtype and micros > 1 else "torch.bfloat16")
 
 
 def check_mixed(tmp_path: Path, seen: "list[dict[str, Any]]", dtype: str) -> None:
@@ -156,22 +184,26 @@ def check_mixed(tmp_path: Path, seen: "list[dict[str, Any]]", dtype: str) -> Non
         assert {line.split(",")[-1] for line in file.read_text().splitlines()[1:]} == {dtype}
 
 
-def test_hybrid_sharding_has_shards_and_replicas_of_them(tmp_path: Path) -> None:
-    check(tmp_path, run(tmp_path, world=4, hsdp=True))
+def test_hybrid_sharding_has_shards_and_replicas_of_them(of_four: "dict[str, Seen]") -> None:
+    path, seen = of_four["hybrid"]
+    check(path, seen)
     for rank in range(4):
-        scope = scopes(tmp_path, rank)["0:first.weight"]["grad_reduced"]
+        scope = scopes(path, rank)["0:first.weight"]["grad_reduced"]
         assert scope["scope"] == "shard" and scope["replicas"] == 2
         assert scope["mesh"]["dims"] == ["replicate", "shard"]
         assert scope["offset"] == [4 * (rank % 2), 0]
 
 
-def test_a_rank_without_a_part_of_a_parameter_has_no_row_of_it(tmp_path: Path) -> None:
-    check(tmp_path, run(tmp_path, world=4))
+def test_a_rank_without_a_part_of_a_parameter_has_no_row_of_it(of_four: "dict[str, Seen]") -> None:
+    path, seen = of_four["each module"]
+    check(path, seen)
     for kind in AFTER:
-        names = {key.split(" ")[1] for key in rows(tmp_path, kind, 3)}
+        names = {key.split(" ")[1] for key in rows(path, kind, 3)}
         assert not names & {"few.weight", "few.bias", "scale"}  # 3 rows over 4 ranks
         assert "first.weight" in names
 
 
-def test_gradients_and_weights_that_are_offloaded_are_read_where_they_are(tmp_path: Path) -> None:
-    check(tmp_path, run(tmp_path, offload=True))
+def test_gradients_and_weights_that_are_offloaded_are_read_where_they_are(
+    of_two: "dict[str, Seen]",
+) -> None:
+    check(*of_two["offload"])

@@ -1,6 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Collection is switched on and off 50 times while two ranks train under FSDP2."""
+"""Collection is switched on and off again and again while two ranks train under FSDP2."""
 import json
+import os
 from pathlib import Path
 
 import jobs
@@ -13,7 +14,7 @@ pytestmark = pytest.mark.skipif(
     reason="FSDP2 runs on a CPU from torch 2.13 on",
 )
 
-SWITCHES = 50
+SWITCHES = 50 if os.environ.get("GRADMON_TEST_SCALE") == "full" else 10
 SCRIPT = """
 import json, sys, torch, torch.distributed as dist, gradmon, jobs, sharded_loops
 from pathlib import Path

@@ -7,8 +7,9 @@ from typing import Any
 
 import jobs
 import pytest
-import ranks
 import torch
+import variants
+from variants import Seen
 
 pytestmark = pytest.mark.skipif(
     tuple(map(int, torch.__version__.split(".")[:2])) < (2, 13), reason="tried with torch 2.13 only"
@@ -21,7 +22,6 @@ from torch.distributed.fsdp import fully_shard
 from torch.distributed.tensor import Replicate, Shard
 from torch.distributed.tensor.parallel import (
     ColwiseParallel, RowwiseParallel, SequenceParallel, parallelize_module)
-options = json.loads(sys.argv[1])
 dist.init_process_group("gloo")
 world = dist.get_world_size()
 mesh = init_device_mesh("cpu", (world // 2, 2), mesh_dim_names=("dp", "tp"))
@@ -50,45 +50,44 @@ def make():
         fully_shard(model.up, mesh=mesh["dp"])
         fully_shard(model, mesh=mesh["dp"])
     return model, adam(model)
-found = sharded_loops.compare(make, options)
-truth = {}
-model = plain_net()
-optimizer = adam(model)
-def note(name):
-    def hook(_, __, out):
-        truth[f"actv {name}.output {step}/{group}"] = out.tolist()
-    return hook
-for name, module in model.named_children():
-    module.register_forward_hook(note(name))
-for step in range(sharded_loops.STEPS):
-    sums = {}
-    for group in range(world // 2):
-        optimizer.zero_grad()
-        sharded_loops.loss_of(model, step, 0, 2 * group).backward()
+for options in json.loads(sys.argv[1])["variants"]:
+    found = sharded_loops.compare(make, options)
+    truth = {}
+    model = plain_net()
+    optimizer = adam(model)
+    def note(name):
+        def hook(_, __, out):
+            truth[f"actv {name}.output {step}/{group}"] = out.tolist()
+        return hook
+    for name, module in model.named_children():
+        module.register_forward_hook(note(name))
+    for step in range(sharded_loops.STEPS):
+        sums = {}
+        for group in range(world // 2):
+            optimizer.zero_grad()
+            sharded_loops.loss_of(model, step, 0, 2 * group).backward()
+            for name, p in model.named_parameters():
+                truth[f"grad_unreduced {name} {step}/{group}"] = p.grad.tolist()
+                sums[name] = sums.get(name, 0) + p.grad / (world // 2)
         for name, p in model.named_parameters():
-            truth[f"grad_unreduced {name} {step}/{group}"] = p.grad.tolist()
-            sums[name] = sums.get(name, 0) + p.grad / (world // 2)
-    for name, p in model.named_parameters():
-        p.grad = sums[name]
-        truth[f"grad_reduced {name} {step}"] = p.grad.tolist()
-        truth[f"param_origin {name} {step}"] = p.tolist()
-        for key in ("exp_avg", "exp_avg_sq"):
-            if p in optimizer.state:
-                truth[f"{key} {name} {step}"] = optimizer.state[p][key].tolist()
-    optimizer.step()
-    for name, p in model.named_parameters():
-        truth[f"param_updated {name} {step}"] = p.tolist()
-sharded_loops.report(truth=truth, **found)
+            p.grad = sums[name]
+            truth[f"grad_reduced {name} {step}"] = p.grad.tolist()
+            truth[f"param_origin {name} {step}"] = p.tolist()
+            for key in ("exp_avg", "exp_avg_sq"):
+                if p in optimizer.state:
+                    truth[f"{key} {name} {step}"] = optimizer.state[p][key].tolist()
+        optimizer.step()
+        for name, p in model.named_parameters():
+            truth[f"param_updated {name} {step}"] = p.tolist()
+    sharded_loops.report(truth=truth, **found)
 """
 AFTER = ("grad_reduced", "param_origin", "param_updated", "exp_avg", "exp_avg_sq")
 
 
-def run(
-    tmp_path: Path, world: int = 2, keys: "dict[str, Any]" = {}, **options: Any
-) -> "list[dict[str, Any]]":
-    config = jobs.write_config(tmp_path, **{**jobs.EVERYTHING, **keys})
-    told = ranks.run(tmp_path, SCRIPT, world, config=str(config), out=str(tmp_path / "out"), **options)
-    return [json.loads(out.splitlines()[-1]) for out in told]
+@pytest.fixture(scope="module")
+def of_two(tmp_path_factory: pytest.TempPathFactory) -> "dict[str, Seen]":
+    sets: "dict[str, dict[str, Any]]" = {"both": {}, "rank 1": {"keys": {"module_ranks": [1]}}}
+    return variants.run(tmp_path_factory.mktemp("two"), SCRIPT, 2, sets)
 
 
 def scopes(tmp_path: Path, rank: int) -> "dict[str, Any]":
@@ -128,8 +127,8 @@ def check_rows(tmp_path: Path, seen: "list[dict[str, Any]]", kind: str, skip: "s
 NORMS = {"norm.weight", "norm.bias"}
 
 
-def test_rows_are_of_the_parts_that_their_scopes_name(tmp_path: Path) -> None:
-    seen = run(tmp_path)
+def test_rows_are_of_the_parts_that_their_scopes_name(of_two: "dict[str, Seen]") -> None:
+    tmp_path, seen = of_two["both"]
     for found in seen:
         assert found["equal"] and found["left"] == []
         assert found["collectives"][0] == found["collectives"][1] > 0
@@ -143,8 +142,8 @@ def test_rows_are_of_the_parts_that_their_scopes_name(tmp_path: Path) -> None:
         assert found["0:down.bias"]["param_origin"]["scope"] == "replica"
 
 
-def test_a_partial_gradient_of_a_replicated_weight_is_labelled_so(tmp_path: Path) -> None:
-    seen = run(tmp_path)
+def test_a_partial_gradient_of_a_replicated_weight_is_labelled_so(of_two: "dict[str, Seen]") -> None:
+    tmp_path, seen = of_two["both"]
     for kind in ("grad_unreduced", "grad_reduced"):
         summands = [jobs.rows(tmp_path / "out", kind, rank) for rank in range(2)]
         for rank in range(2):
@@ -157,8 +156,8 @@ def test_a_partial_gradient_of_a_replicated_weight_is_labelled_so(tmp_path: Path
     assert scopes(tmp_path, 0)["0:norm.weight"]["param_origin"]["scope"] == "replica"
 
 
-def test_activations_are_labelled_by_their_placements_or_local(tmp_path: Path) -> None:
-    seen = run(tmp_path)
+def test_activations_are_labelled_by_their_placements_or_local(of_two: "dict[str, Seen]") -> None:
+    tmp_path, seen = of_two["both"]
     for rank, found in enumerate(seen):
         labels = scopes(tmp_path, rank)
         rows = jobs.rows(tmp_path / "out", "actv", rank)
@@ -174,15 +173,15 @@ def test_activations_are_labelled_by_their_placements_or_local(tmp_path: Path) -
         check(rows["inp.output", 0, 0], truth["inp"].chunk(2, dim=1)[rank], "inp")
 
 
-def test_one_rank_alone_collects_and_no_rank_waits_for_it(tmp_path: Path) -> None:
-    seen = run(tmp_path, keys={"module_ranks": [1]})
+def test_one_rank_alone_collects_and_no_rank_waits_for_it(of_two: "dict[str, Seen]") -> None:
+    tmp_path, seen = of_two["rank 1"]
     assert all(found["equal"] and found["collectives"][0] == found["collectives"][1] for found in seen)
     assert jobs.rows(tmp_path / "out", "grad_reduced", 1)
     assert not list((tmp_path / "out").glob("*-rank0-*/*.csv"))
 
 
 def test_under_fsdp2_each_row_is_of_its_box(tmp_path: Path) -> None:
-    seen = run(tmp_path, world=4, fsdp=True)
+    tmp_path, seen = variants.run(tmp_path, SCRIPT, 4, {"fsdp": {"fsdp": True}})["fsdp"]
     for found in seen:
         assert found["equal"] and found["left"] == []
         assert found["collectives"][0] == found["collectives"][1] > 0
