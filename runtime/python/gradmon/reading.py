@@ -50,9 +50,10 @@ def load(
         What is read: the CSV files, ``monitor_metrics.db`` or the event files of the ranks. Default: the
         first of these that a rank has; the event files for histograms alone.
     whole : bool
-        True: the rows of ranks that each hold a part of a tensor (FSDP, DTensor, tensor parallel) become one
-        row of the whole tensor, with the lowest of their ranks; of ranks that hold the same, the lowest is
-        kept. What is each rank's own stays as it is.
+        True: the rows of ranks that each hold a part of a tensor (FSDP, DTensor, DeepSpeed, Megatron) become
+        one row of the whole tensor, with the lowest of their ranks; of ranks that hold the same, the lowest is
+        kept. What is each rank's own stays as it is. Layers of a pipeline have their numbers in the whole
+        model, unlike in the files and in `names`.
 
     Returns
     -------

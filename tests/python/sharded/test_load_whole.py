@@ -138,6 +138,29 @@ def test_a_step_that_one_rank_has_not_written_yet_is_left_out(tmp_path: Path) ->
     assert set(gradmon.load(tmp_path, whole=True)["step"]) == {5}
 
 
+def test_pieces_of_the_boxes_of_a_tensor_make_it_up(tmp_path: Path) -> None:
+    """Two tensor-parallel ranks of Megatron, whose boxes two data-parallel ranks have cut into pieces."""
+    for rank in range(4):
+        box = {"shape": [2, 4], "offset": [rank // 2, 0], "size": [1, 4]}
+        run = {"begin": 3 * (rank % 2), "count": 1 if rank % 2 else 3}
+        row = f'0,w,5,{rank + 1}.0,{rank + 1}.0,"[{run["count"]}]",torch.float32'
+        write_rank(tmp_path, rank, {"scope": "piece", **box, **run}, [row])
+    table = gradmon.load(tmp_path, whole=True)
+    found = {row.op: row.value for row in table.itertuples(index=False)}
+    assert len(table) == 2 and math.isclose(found["norm"], math.sqrt(1 + 4 + 9 + 16))
+    assert math.isclose(found["mean"], (3 * 1 + 2 + 3 * 3 + 4) / 8)
+
+
+def test_equal_names_on_two_pipeline_ranks_are_two_layers(tmp_path: Path) -> None:
+    for rank in range(4):  # two stages, two replicas
+        scope = {"scope": "replica", "shape": [4], "global_name": f"layers.{rank // 2}.w"}
+        write_rank(tmp_path, rank, scope, [f'0,w,5,{rank // 2 + 1}.0,1.0,"[4]",torch.float32'])
+    table = gradmon.load(tmp_path, whole=True)
+    norms = table[table["op"] == "norm"]
+    assert dict(zip(norms["name"], norms["value"])) == {"layers.0.w": 1.0, "layers.1.w": 2.0}
+    assert list(norms["rank"]) == [0, 2]
+
+
 def test_a_rank_without_scopes_is_named(tmp_path: Path) -> None:
     write_rank(tmp_path, 0, None, ['0,w,5,3.0,1.0,"[3]",torch.float32'])
     with pytest.raises(ValueError, match=r"rank0-0123abcd/scopes\.json: whole=True needs this file"):
