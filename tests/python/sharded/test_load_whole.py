@@ -2,6 +2,8 @@
 """gradmon.load(whole=True): the rows of shards and pieces, joined."""
 import json
 import math
+import os
+import subprocess
 from pathlib import Path
 from typing import Any
 
@@ -10,6 +12,7 @@ import jobs
 import pytest
 import ranks
 import torch
+from gradmon.forms import databases
 
 SCRIPT = """
 import json, sys, torch, torch.distributed as dist, sharded_loops
@@ -88,6 +91,25 @@ def test_what_is_each_ranks_own_stays_each_ranks_own(tmp_path: Path) -> None:
         assert math.isclose(
             row.value, truth[f"grad_unreduced/{row.rank} first.weight 0"]["norm"], rel_tol=1e-5
         )
+
+
+@NEEDS_FSDP
+def test_a_database_says_the_same_of_its_rows_as_scopes_json(tmp_path: Path) -> None:
+    run(tmp_path, "fsdp2", 2, format=["csv", "sqlite"])
+    for rank in range(2):
+        (directory,) = (tmp_path / "out").glob(f"*-rank{rank}-*")
+        targets = json.loads((directory / "scopes.json").read_text())["targets"]
+        assert targets["0:first.weight"]["grad_reduced"]["scope"] == "shard"
+        assert databases.scopes(directory / databases.FILE) == {rank: targets}
+    merged = tmp_path / "job.db"
+    command = [os.environ["GRADMON_BIN"] + "/gradmonctl", "convert", "merge", tmp_path / "out", "-o", merged]
+    subprocess.run(command, check=True, capture_output=True)
+    columns = ["step", "kind", "name", "op", "rank", "value"]
+    tables = [
+        gradmon.load(path, kind=AFTER, whole=True, form=form)[columns].sort_values(columns, ignore_index=True)
+        for path, form in ((tmp_path / "out", "sqlite"), (merged, None))
+    ]
+    assert len(tables[0]) > 0 and tables[0].equals(tables[1])
 
 
 def write_rank(out: Path, rank: int, scope: "dict[str, Any] | None", rows: "list[str]") -> None:
