@@ -35,7 +35,7 @@ constexpr std::array kFormats{
     Format{"sqlite",
            [](const SinkContext& context) -> std::unique_ptr<Sink> {
              return std::make_unique<SqliteSink>(MetricsFile::Options{context.directory}, context.names,
-                                                 context.rank, context.resume);
+                                                 context.rank, context.resume, context.scopes);
            }},
 };
 

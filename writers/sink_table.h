@@ -10,6 +10,7 @@
 
 #include "control/step.h"
 #include "writers/queue/name_table.h"
+#include "writers/queue/scope_table.h"
 #include "writers/queue/sink.h"
 #include "writers/sinks/known_rows.h"
 #include "writers/sinks/last_step.h"
@@ -25,6 +26,7 @@ struct SinkContext {
   Rank rank = {};      // of the rows
   std::string config;  // the text of the revision's config
   Resume resume = Resume::no;
+  std::shared_ptr<const ScopeTable> scopes;  // null if they are not known
 };
 
 // Null if the format is unknown.

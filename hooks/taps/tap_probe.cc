@@ -58,6 +58,7 @@ void TapProbe::tap(const TappedValue& value) {
   Reading& reading = readings_[place->second];
   if (!value.why.empty()) return reading.mark_not_applicable(value.why);
   reading.read(value.tensor, eps_, value.name, fuse_);
+  if (value.scope) reading.scope = value.scope;
   resolve_pending({&reading});
 }
 

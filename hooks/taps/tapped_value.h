@@ -7,6 +7,7 @@
 #include <string>
 
 #include "control/vocabulary.h"
+#include "hooks/names/scope.h"
 
 namespace gradmon {
 
@@ -15,7 +16,8 @@ struct TappedValue {
   std::string name;  // in the rows, as it is
   at::Tensor tensor;
   int micro_step = 0;
-  std::string why;  // why the value has no tensor; "": it has one
+  std::string why;       // why the value has no tensor; "": it has one
+  ScopeText scope = {};  // what the program says it is of; null: that of the tensor, if it says so
 };
 
 // Whether a program may hand in values of this kind: those that are the statistics of one tensor.

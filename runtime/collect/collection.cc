@@ -176,7 +176,8 @@ std::vector<std::unique_ptr<Sink>> Collection::make_sinks() const {
                             last_,
                             settings_.rank,
                             in_force_.plan->config_text,
-                            settings_.directory->appends() ? Resume::yes : Resume::no};
+                            settings_.directory->appends() ? Resume::yes : Resume::no,
+                            scopes_.table()};
   std::vector<Config::Format> formats = config_->format;
   if (keeps_last_step_ && !writes_format(*config_, Config::Format::api))
     formats.push_back(Config::Format::api);

@@ -45,7 +45,7 @@ void ScopeNotes::note(Kind kind, std::uint32_t target, const ScopeText& scope) n
     ScopeText& known = scopes_[key_of(kind, target)];
     if (known == scope || (known && scope && *known == *scope)) return;
     known = scope;
-    changed_ = true;
+    publish(kind, target, scope);
   } catch (const std::exception&) {  // No memory: the row has no scope.
   }
 }
@@ -66,7 +66,13 @@ void ScopeNotes::add(Kind kind, std::uint32_t target) {
   } else if (kind == Kind::actv || kind == Kind::actv_grad) {
     known->second = whole();
   }
-  changed_ = changed_ || known->second;
+  publish(kind, target, known->second);
+}
+
+void ScopeNotes::publish(Kind kind, std::uint32_t target, const ScopeText& scope) {
+  if (!scope) return;
+  changed_ = true;
+  table_->set(kind, target, names_.intern(*scope));
 }
 
 ScopeText ScopeNotes::scope_of(Kind kind, const Placed& parameter) const {

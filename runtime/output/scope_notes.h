@@ -12,6 +12,7 @@
 #include "hooks/names/watched_model.h"
 #include "runtime/output/run_directory.h"
 #include "writers/queue/name_table.h"
+#include "writers/queue/scope_table.h"
 #include "writers/queue/writer_thread.h"
 
 namespace gradmon {
@@ -20,9 +21,9 @@ namespace gradmon {
 // Training thread.
 class ScopeNotes {
  public:
-  // `names` must outlive this object. `replicas`: the ranks that hold the same replicated parameters, this
-  // one included; 0: unknown.
-  ScopeNotes(const NameTable& names, std::size_t replicas) : names_(names), replicas_(replicas) {}
+  // `names` must outlive this object; the scopes are in it, too. `replicas`: the ranks that hold the same
+  // replicated parameters, this one included; 0: unknown.
+  ScopeNotes(NameTable& names, std::size_t replicas) : names_(names), replicas_(replicas) {}
 
   // The parameter whose rows have that target. Call it before the first row.
   void expect(std::uint32_t target, const WatchedParameter& parameter);
@@ -30,6 +31,9 @@ class ScopeNotes {
   void note(Kind kind, std::uint32_t target, const ScopeText& scope) noexcept;
   // A row is written. Without note() it has the scope of its parameter, if it is one's.
   void count_row(Kind kind, std::uint32_t target) noexcept;
+
+  // The same for the sinks, on any thread: of a row before the row is written.
+  const std::shared_ptr<const ScopeTable>& table() const { return shared_table_; }
 
   // Queues a write of the file if it has changed. Call it after the step's rows are queued: without rows
   // there is no directory, and no file.
@@ -44,11 +48,14 @@ class ScopeNotes {
     std::shared_ptr<const ParameterSharding> sharding;
   };
   void add(Kind kind, std::uint32_t target);
+  void publish(Kind kind, std::uint32_t target, const ScopeText& scope);
   ScopeText scope_of(Kind kind, const Placed& parameter) const;
 
   // Constant after construction.
-  const NameTable& names_;
+  NameTable& names_;
   const std::size_t replicas_;
+  const std::shared_ptr<ScopeTable> table_ = std::make_shared<ScopeTable>();
+  const std::shared_ptr<const ScopeTable> shared_table_ = table_;
 
   std::unordered_map<std::uint32_t, Placed> parameters_;
   std::unordered_map<std::uint64_t, ScopeText> scopes_;  // by kind and target; null: none to be written

@@ -195,12 +195,14 @@ class Core {
     const py::gil_scoped_release others_run;
     monitor_.attention(name, q, k, Causal(causal));
   }
-  void tap(const std::string& kind, const std::string& name, const py::handle& array, int micro_step) {
+  void tap(const std::string& kind, const std::string& name, const py::handle& array, int micro_step,
+           std::optional<std::string> scope) {
     guarded(("the array of tap(): " + name).c_str(), [&] {
       const auto begun = std::chrono::steady_clock::now();
       const PythonArray values(array);
       TappedValue value{tapped_kind(kind), name, values.tensor().value_or(at::Tensor()), micro_step, ""};
       if (!values.tensor()) value.why = values.tensor().error();
+      if (scope) value.scope = make_scope(std::move(*scope));
       const py::gil_scoped_release others_run;
       binding_.tap(value, begun);
     });

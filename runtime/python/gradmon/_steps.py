@@ -4,7 +4,9 @@ import atexit
 import sys
 import time
 import weakref
-from typing import Any, Iterator, Optional
+from typing import Any, Callable, Iterator, Optional
+
+import torch
 
 from gradmon import _gradmon
 from gradmon._idle_optimizers import IdleOptimizers
@@ -16,7 +18,7 @@ from gradmon._optimizer_steps import OptimizerSteps
 from gradmon._scaler_updates import ScalerUpdates, remaining_scale
 from gradmon.compiled.regions import sentences_of_unseen
 from gradmon.loops.optimizer_step_hooks import hooked_or_replaced
-from gradmon.sharded.listing import listing_of
+from gradmon.sharded.listing import Listing, listing_of
 from gradmon.sharded.listing import parameters_of as parameters_in
 from gradmon.sharded.unit_hooks import UnitHooks
 
@@ -50,6 +52,7 @@ class TrainingSteps:
         "_warned",
         "_nonce",
         "_of_loop",
+        "_listing_of",
         "__weakref__",
     )
 
@@ -59,8 +62,10 @@ class TrainingSteps:
         output_dir: str,
         nonce: Optional[LaunchNonce] = None,
         ended_by_loop: bool = False,
+        listing_of: "Callable[[torch.nn.Module], Listing]" = listing_of,
     ) -> None:
-        """ended_by_loop: the loop of a framework calls end_by_program() from the first step on."""
+        """ended_by_loop: the loop of a framework calls end_by_program() from the first step on. listing_of:
+        tells a model's parameters."""
         self.core = core
         self._output_dir = output_dir
         self.step_flags = 0  # flags of the current step: COLLECTS, WATCHES_FORWARDS, MAY_END
@@ -80,6 +85,7 @@ class TrainingSteps:
         self._compiled: list[str] = []  # a warning for each model with modules within compiled code
         self._warned: list[str] = []  # the current warnings in status()
         self._nonce = nonce  # None: the launch is identified
+        self._listing_of = listing_of
         self._of_loop: "Optional[list[Any]]" = [] if ended_by_loop else None  # removed by stop()
         _alive.add(self)
 
@@ -94,7 +100,7 @@ class TrainingSteps:
         if not has([known.model for known in self._models], model):
             self._models.append(ModelParts(model))
             self._watch_modules()
-            self.core.watch(model, *listing_of(model))
+            self.core.watch(model, *self._listing_of(model))
         self._set_scaler(scaler)
         if optimizer is not None and not has([known.optimizer for known in self._optimizers], optimizer):
             self._remove_replaced(optimizer)
@@ -251,7 +257,7 @@ class TrainingSteps:
         for number, parts in enumerate(self._models):
             if parts.changed():
                 self._watch_modules()
-                self.core.watch_again(number, parts.model, *listing_of(parts.model))
+                self.core.watch_again(number, parts.model, *self._listing_of(parts.model))
                 self._looks_for_unheld = True
         if self._looks_for_unheld and self._optimizers:
             self._looks_for_unheld = False

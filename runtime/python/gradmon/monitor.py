@@ -6,7 +6,7 @@ import operator
 import os
 from pathlib import Path
 from types import TracebackType
-from typing import Any, Optional, Sequence, Type, Union
+from typing import Any, Callable, Optional, Sequence, Type, Union
 
 import torch
 
@@ -14,6 +14,7 @@ from gradmon import _gradmon
 from gradmon._launch_nonce import launch_nonce
 from gradmon._process_groups import ranks_of, replica_ranks, shards_its_state, with_process_group
 from gradmon._steps import TrainingSteps, after_signal
+from gradmon.sharded.listing import Listing, listing_of
 from gradmon.taps.tapping import Tapping
 
 _NOT_TAKEN = (TypeError, ValueError, RuntimeError, OverflowError)  # raised for an invalid argument
@@ -68,6 +69,7 @@ class Monitor(Tapping):
     )
     _replicas: Optional[list[int]] = None  # ranks that hold the same values; None: those of the model
     _gradient_source: Optional[str] = None  # of EngineMonitor, as Core.gradient_source()
+    _listing_of: Callable[[torch.nn.Module], Listing] = staticmethod(listing_of)  # what is known of a model
 
     def __init__(
         self,
@@ -183,7 +185,9 @@ class Monitor(Tapping):
             if self._gradient_source is not None:
                 core.gradient_source(self._gradient_source)
             awaited = nonce if found is None else None
-            self._steps = TrainingSteps(core, self._output_place(), awaited, self._ended_by_loop)
+            self._steps = TrainingSteps(
+                core, self._output_place(), awaited, self._ended_by_loop, self._listing_of
+            )
         self._steps.watch(model, optimizer, scaler)
         return self
 

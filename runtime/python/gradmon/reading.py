@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any, Collection, Optional, Union
 from gradmon import _gradmon
 from gradmon.forms import csv_files, databases, event_files
 from gradmon.forms.rows import COLUMNS, PLACE, Choice, RankDirectory
-from gradmon.sharded.joining import joined, scopes_of
+from gradmon.sharded.joining import Scopes, joined, scopes_of
 
 if TYPE_CHECKING:
     import pandas
@@ -50,9 +50,10 @@ def load(
         What is read: the CSV files, ``monitor_metrics.db`` or the event files of the ranks. Default: the
         first of these that a rank has; the event files for histograms alone.
     whole : bool
-        True: the rows of ranks that each hold a part of a tensor (FSDP, DTensor, tensor parallel) become one
-        row of the whole tensor, with the lowest of their ranks; of ranks that hold the same, the lowest is
-        kept. What is each rank's own stays as it is.
+        True: the rows of ranks that each hold a part of a tensor (FSDP, DTensor, DeepSpeed, Megatron) become
+        one row of the whole tensor, with the lowest of their ranks; of ranks that hold the same, the lowest is
+        kept. What is each rank's own stays as it is. Layers of a pipeline have their numbers in the whole
+        model, unlike in the files and in `names`.
 
     Returns
     -------
@@ -69,8 +70,8 @@ def load(
     ValueError
         If a file cannot be read, or is a database that this process is writing; the message names the
         file. If the form is none of the three. With `whole`: if a rank holds a summand only (partial), or a
-        tensor that nothing relates to others (local); if not all parts are there; for what
-        ``gradmonctl convert`` has made, which does not say what rows are of.
+        tensor that nothing relates to others (local); if not all parts are there; for event files that
+        ``gradmonctl convert`` has made, which do not say what rows are of.
 
     Notes
     -----
@@ -86,7 +87,7 @@ def load(
     choice = Choice(_collection(kind), _collection(steps), _collection(ranks))
     table = _chosen(_read(Path(path), run, choice, form), choice, names)
     if whole:
-        table = joined(table, scopes_of(_with_scopes(Path(path), run, choice)))
+        table = joined(table, _scopes(Path(path), run, choice))
     return table.sort_values(["step", PLACE], kind="stable", ignore_index=True)[COLUMNS]
 
 
@@ -113,12 +114,28 @@ def _read(path: Path, run: Optional[str], choice: Choice, form: Optional[str]) -
     return csv_files.read([], choice)
 
 
-def _with_scopes(path: Path, run: Optional[str], choice: Choice) -> "list[RankDirectory]":
-    """The directories of the wanted ranks that have rows."""
+def _scopes(path: Path, run: Optional[str], choice: Choice) -> Scopes:
+    """What the rows of the wanted ranks are of."""
+    database = _database(path) if run is None else None
+    if database is not None:
+        found = databases.scopes(database)
+        if not found:
+            raise ValueError(f"{database}: whole=True needs the table target_scope, which is empty")
+        return found
     if run is None and _converted(path, Choice(kinds=[])) is not None:
-        raise ValueError(f"{path}: whole=True needs the ranks' directories, with their scopes.json")
+        raise ValueError(
+            f"{path}: whole=True needs the ranks' directories, with their scopes.json, or a database"
+        )
     wanted = [each for each in _ranks(path, run) if choice.ranks is None or each.rank in choice.ranks]
-    return [each for each in wanted if any(_has(each.path, form) for form in FORMS)]
+    return scopes_of(each for each in wanted if any(_has(each.path, form) for form in FORMS))
+
+
+def _database(path: Path) -> Optional[Path]:
+    """What `gradmonctl convert` has made there, if it is a database."""
+    if path.is_file():
+        return path
+    inner = path / databases.FILE
+    return inner if not _RUN.search(path.name) and inner.exists() else None
 
 
 def _forms_with(choice: Choice) -> "list[str]":
@@ -129,12 +146,11 @@ def _forms_with(choice: Choice) -> "list[str]":
 
 def _converted(path: Path, choice: Choice) -> "Optional[pandas.DataFrame]":
     """What `gradmonctl convert` has made there; None if it has made nothing."""
-    if path.is_file():
-        return databases.read([path], choice)
+    database = _database(path)
+    if database is not None:
+        return databases.read([database], choice)
     if _RUN.search(path.name):
         return None
-    if (path / databases.FILE).exists():
-        return databases.read([path / databases.FILE], choice)
     converted = event_files.converted_ranks(path)
     return event_files.read_converted(converted, choice) if converted else None
 

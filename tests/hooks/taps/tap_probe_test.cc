@@ -56,6 +56,23 @@ TEST_CASE("each kind of a tensor's statistics can be handed in, if the plan coll
   CHECK(kinds(settings) == Names{"actv"});
 }
 
+TEST_CASE("a value has the scope that the program tells") {
+  struct : FakeStream {
+    void note_scope(Kind kind, std::uint32_t target, const ScopeText& scope) noexcept override {
+      scopes.push_back(std::string(name_of(kind)) + " " + text(target) + " " + *scope);
+    }
+    Names scopes;
+  } stream;
+  HookSet hooks(all_kinds(), {}, stream);
+  hooks.begin_step({1}, HookSet::Collect::yes);
+  TappedValue value = value_of(Kind::grad_reduced, "w", 1);
+  hooks.tap(value_of(Kind::param_origin, "w", 1));
+  value.scope = make_scope(R"({"scope": "partial"})");
+  hooks.tap(value);
+  hooks.end_step();
+  CHECK(stream.scopes == Names{R"(grad_reduced 0:w {"scope": "partial"})"});
+}
+
 TEST_CASE("rows of values come after the model's, in the order in which they were handed in") {
   TinyModel model;
   FakeStream stream;

@@ -14,6 +14,7 @@ import gradmon
 import jobs
 import numpy as np
 import pytest
+import ranks
 import torch
 import twice
 
@@ -327,3 +328,55 @@ def test_lying_capsules_end_nothing(tmp_path: Path) -> None:
     assert {name for name, _, _ in found} == set(json.loads(child.stdout))
     assert {step for _, step, _ in found} == {0, 1, 2}
     assert found["reversed", 2, 0]["norm"] == found["plain", 2, 0]["norm"] == found["versioned", 0, 0]["norm"]
+
+
+OF_TWO_RANKS = """
+import json, sys, torch, torch.distributed as dist, gradmon
+given = json.loads(sys.argv[1])
+dist.init_process_group("gloo")
+rank = dist.get_rank()
+weight = torch.arange(8.0).reshape(4, 2)
+box = {"scope": "shard", "shape": [4, 2], "offset": [2 * rank, 0], "size": [2, 2]}
+with gradmon.Monitor(given["config"], output_dir=given["out"], dynamic=False).watch() as monitor:
+    for _ in range(2):
+        monitor.tap("grad_reduced", "w", weight[2 * rank :][:2].numpy(), scope=box)
+        monitor.tap("param_origin", "w", weight.numpy(), scope="replica")
+        monitor.tap("actv", "part", weight, scope="local")
+        monitor.tap("exp_avg", "unknown", weight)
+        monitor.step()
+"""
+
+
+def test_what_the_program_says_of_a_value_is_in_scopes_json(tmp_path: Path) -> None:
+    config = jobs.write_config(tmp_path, **{**twice.HANDED_IN, "ndigits": 100})
+    ranks.run(tmp_path, OF_TWO_RANKS, 2, config=str(config), out=str(tmp_path / "out"))
+    (file,) = (tmp_path / "out").glob("*-rank1-*/scopes.json")
+    box = {"scope": "shard", "shape": [4, 2], "offset": [2, 0], "size": [2, 2]}
+    assert json.loads(file.read_text())["targets"] == {
+        "0:w": {"grad_reduced": box, "param_origin": {"scope": "replica"}},
+        "0:part": {"actv": {"scope": "local"}},
+    }
+    rows = gradmon.load(tmp_path / "out", kind=["grad_reduced", "param_origin"], whole=True)
+    norms = rows[(rows["op"] == "norm") & (rows["step"] == 0)]
+    assert sorted(norms["kind"]) == ["grad_reduced", "param_origin"]
+    for norm in norms["value"]:
+        assert abs(norm - torch.arange(8.0).double().norm().item()) <= 1e-14 * norm
+
+
+@pytest.mark.parametrize(
+    ("scope", "why"),
+    [
+        ("shared", "found 'shared'; expected one of whole, replica"),
+        ({"scope": "piece", "shape": [4], "begin": 0}, "a piece needs shape, begin, count; count not found"),
+        ({"scope": "replica", "ranks": {1}}, "not JSON serializable"),
+    ],
+)
+def test_a_scope_that_is_none_is_named_and_the_value_has_no_row(
+    tmp_path: Path, capfd: Any, scope: Any, why: str
+) -> None:
+    with twice.monitor_by_hand(tmp_path).watch() as monitor:
+        monitor.tap("grad_reduced", "w", np.ones(4), scope=scope)
+        monitor.tap("grad_reduced", "other", np.ones(4))
+        monitor.step()
+    assert why in capfd.readouterr().err
+    assert {name for name, _, _ in twice.read(tmp_path / "out", "grad_reduced")} == {"other"}

@@ -1,6 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
 """Rows of pieces: an optimizer updates a flat tensor in place of the parameters, and a hook of others takes
 each gradient away."""
+import json
 from pathlib import Path
 from typing import Any
 
@@ -11,7 +12,8 @@ import twice
 from gradmon.engines.collecting_hooks import Attachment, CollectingHooks
 from gradmon.engines.engine_monitor import EngineMonitor
 from gradmon.engines.first_hook import FirstHook
-from gradmon.engines.pieces import Piece, labels_of
+from gradmon.engines.labels import Description, labels_of, listing_with
+from gradmon.engines.pieces import Piece
 from gradmon.engines.relied_on import Name, _missing
 from gradmon.megatron.chunks import global_names
 
@@ -56,6 +58,10 @@ class FlatEngine:
 
         return take
 
+    def described(self, model: torch.nn.Module) -> Description:
+        named = [(name, one, tuple(one.shape)) for name, one in model.named_parameters()]
+        return Description(labels_of(named, self.pieces))
+
     def note(self, kind: str, flat: torch.Tensor) -> None:
         for (name, _), piece in zip(self.used, self.pieces):
             self.noted.note(kind, name, self.number, flat.narrow(0, piece.start, piece.numel))
@@ -89,7 +95,9 @@ def watched(engine: FlatEngine, config: Path, out: Path) -> EngineMonitor:
         return [monitor.around(engine.optimizer, engine.pieces)]
 
     hooks = CollectingHooks([Attachment("grad_unreduced", gradients), Attachment("grad_reduced", updates)])
-    monitor.watch_engine([engine.model], hooks, "delivered", grad_acc_steps=1, start_iteration=0)
+    monitor.watch_engine(
+        [engine.model], hooks, "delivered", grad_acc_steps=1, start_iteration=0, described=engine.described
+    )
     return monitor
 
 
@@ -114,13 +122,32 @@ def test_rows_are_of_the_pieces_and_of_the_gradient_before_it_is_taken(tmp_path:
 
 
 @NEEDS_POST_ACCUMULATE_HOOKS
-def test_labels_say_which_run_a_row_is_of() -> None:
+def test_scopes_say_which_run_a_row_is_of(tmp_path: Path) -> None:
     engine = FlatEngine(twice.Noted())
-    named = [(name, one, tuple(one.shape)) for name, one in engine.model.named_parameters()]
-    labels = labels_of(named, engine.pieces)
-    assert labels["grad_unreduced"]["fc1.weight"] == {"scope": "whole", "run": [0, 24], "shape": [6, 4]}
-    assert labels["exp_avg"]["fc1.weight"] == {"scope": "piece", "run": [5, 19], "shape": [6, 4]}
-    assert "spare.weight" not in labels["grad_reduced"]
+    monitor = watched(engine, jobs.write_config(tmp_path, **twice.EVERYTHING), tmp_path / "out")
+    for engine.number in range(2):
+        engine.step()
+        monitor.end_step()
+    monitor.stop()
+    (file,) = (tmp_path / "out").glob("*/scopes.json")
+    targets = json.loads(file.read_text())["targets"]
+    whole = {"scope": "whole", "shape": [6, 4]}
+    piece = {"scope": "piece", "shape": [6, 4], "begin": 5, "count": 19}
+    kinds = ("grad_reduced", "exp_avg", "exp_avg_sq", "param_origin", "param_updated", "other")
+    of_weight = {kind: piece for kind in kinds}
+    assert targets["0:fc1.weight"] == {"grad_unreduced": whole, **of_weight}
+    assert "0:spare.weight" not in targets
+
+
+@NEEDS_POST_ACCUMULATE_HOOKS
+def test_without_what_it_relies_on_an_engine_says_no_scopes(tmp_path: Path) -> None:
+    engine = FlatEngine(twice.Noted())
+    del engine.pieces[0]
+    engine.pieces.append(Attachment("no piece", lambda: []))  # type: ignore[arg-type]
+    with pytest.raises(AttributeError):
+        engine.described(engine.model)
+    listing = listing_with(engine.described)(engine.model)
+    assert listing == (None, None)
 
 
 @NEEDS_POST_ACCUMULATE_HOOKS

@@ -8,6 +8,8 @@ import torch
 import torch.distributed as dist
 import twice
 
+import gradmon
+
 LR = 0.01
 TOLERANCE = 1e-6
 REDUCED = ("grad_reduced", "param_origin", "param_updated", "exp_avg", "exp_avg_sq")
@@ -91,10 +93,19 @@ def check_rows(out: Path, rank: int, noted: twice.Noted, scopes: "dict[str, Any]
         expected = {key: tensor for key, tensor in noted.tensors[kind].items() if key[0] in scopes[kind]}
         assert found.keys() == expected.keys(), (kind, sorted(found.keys() ^ expected.keys())[:8])
         for key, tensor in expected.items():
-            first, numel = scopes[kind][key[0]]["run"]
-            assert list(tensor.shape) == scopes[kind][key[0]]["shape"]
-            cut = tensor.flatten()[first : first + numel]
-            check_close(found[key], cut, tensor, (kind, *key))
+            check_close(found[key], cut_by(scopes[kind][key[0]], tensor), tensor, (kind, *key))
+
+
+def run_of(scope: "dict[str, Any]") -> "tuple[int, int]":
+    """First element and number of elements, in this rank's box of the flattened parameter."""
+    shape = scope.get("size", scope["shape"])
+    return scope.get("begin", 0), scope.get("count", torch.Size(shape).numel())
+
+
+def cut_by(scope: "dict[str, Any]", tensor: torch.Tensor) -> torch.Tensor:
+    assert list(tensor.shape) == scope.get("size", scope["shape"])
+    first, numel = run_of(scope)
+    return tensor.flatten()[first : first + numel]
 
 
 def check_close(found: "dict[str, Any]", cut: torch.Tensor, whole: torch.Tensor, what: object) -> None:
@@ -104,37 +115,55 @@ def check_close(found: "dict[str, Any]", cut: torch.Tensor, whole: torch.Tensor,
         assert abs(found[op] - value.item()) <= bound, (what, op, found[op], value.item())
 
 
-def save(directory: Path, rank: int, scopes: "dict[str, Any]", noted: twice.Noted) -> None:
-    """For check_joined()."""
-    norms = {
-        kind: {f"{name} {step}": tensor.double().norm().item() for (name, step, _), tensor in tensors.items()}
+def whole_of(noted: twice.Noted, scopes: "dict[str, Any]", group: Any) -> twice.Noted:
+    """The tensors of plain torch, put together from the boxes that the ranks of a group have."""
+    found = twice.Noted()
+    for kind in ("grad_unreduced", *REDUCED):
+        own = [(key, scopes[kind].get(key[0], {}), tensor) for key, tensor in noted.tensors[kind].items()]
+        everyones: "list[Any]" = [None] * dist.get_world_size(group)
+        dist.all_gather_object(everyones, own, group=group)
+        for key, scope, tensor in (one for of_rank in everyones for one in of_rank):
+            if "offset" not in scope:
+                found.tensors[kind][key] = tensor
+                continue
+            whole = found.tensors[kind].setdefault(key, torch.full(scope["shape"], torch.nan))
+            whole[tuple(slice(begin, begin + n) for begin, n in zip(scope["offset"], scope["size"]))] = tensor
+    return found
+
+
+def save(directory: Path, noted: twice.Noted) -> None:
+    """For check_joined(). Of one rank, with whole tensors."""
+    statistics = {
+        kind: {f"{name} {step}": _statistics(tensor) for (name, step, _), tensor in tensors.items()}
         for kind, tensors in noted.tensors.items()
     }
-    (directory / f"labels{rank}.json").write_text(json.dumps({"scopes": scopes, "norms": norms}))
+    (directory / "plain.json").write_text(json.dumps(statistics))
 
 
-def check_joined(directory: Path, kind: str, ranks: int = 2) -> int:
-    """The pieces of all ranks are each parameter, once; their norms together are plain torch's. Returns the
+def _statistics(tensor: torch.Tensor) -> "dict[str, float]":
+    x = tensor.double()
+    found = {"min": x.min(), "max": x.max(), "mean": x.mean(), "norm": x.norm()}
+    return {**{op: value.item() for op, value in found.items()}, "magnitude": x.abs().max().item()}
+
+
+def check_joined(directory: Path, kind: str) -> int:
+    """gradmon.load(whole=True) has each parameter of plain torch's, once, with its statistics. Returns the
     number of parameters and steps."""
-    said = [json.loads((directory / f"labels{rank}.json").read_text()) for rank in range(ranks)]
-    found = [twice.read(directory / "out", kind, rank) for rank in range(ranks)]
-    norms = said[0]["norms"][kind]
-    for key, norm in norms.items():
-        name, step = key.split()
-        runs, squares = [], 0.0
-        for of_rank, rows in zip(said, found):
-            label = of_rank["scopes"][kind].get(name)
-            if label is not None:
-                runs.append(label["run"])
-                squares += rows[name, int(step), 0]["norm"] ** 2
-                elements = torch.Size(label["shape"]).numel()
-        end = 0
-        for first, numel in sorted(runs):
-            assert first == end, (name, runs)
-            end += numel
-        assert end == elements, (name, runs)
-        assert abs(squares**0.5 - norm) <= TOLERANCE * max(norm, 1e-3), (kind, key, squares**0.5, norm)
-    return len(norms)
+    expected = json.loads((directory / "plain.json").read_text())[kind]
+    table = gradmon.load(directory / "out", kind=kind, whole=True)
+    found: "dict[str, dict[str, float]]" = {}
+    for row in table.itertuples(index=False):
+        stage = f"{row.vpp_stage}:" if row.vpp_stage else ""
+        of_row = found.setdefault(f"{stage}{row.name} {row.step}", {})
+        assert row.op not in of_row, ("twice", kind, row)
+        of_row[row.op] = row.value
+    assert found.keys() == expected.keys(), (kind, sorted(found.keys() ^ expected.keys())[:8])
+    for key, values in expected.items():
+        bounds = {"norm": values["norm"]}
+        for op in ("norm", "min", "max", "mean"):
+            bound = TOLERANCE * max(bounds.get(op, values["magnitude"]), 1e-3)
+            assert abs(found[key][op] - values[op]) <= bound, (kind, key, op, found[key][op], values[op])
+    return len(expected)
 
 
 def check_same(bare: "dict[str, Any]", watched: "dict[str, Any]") -> None:

@@ -200,7 +200,9 @@ def compare(directory: Path, case: Case) -> None:
     )
     if case.kind == "float32":
         engine_oracle.check_rows(directory / "out", rank, noted, scopes)
-        engine_oracle.save(directory, rank, scopes, noted)
+        whole = engine_oracle.whole_of(noted, scopes, parallel_state.get_tensor_model_parallel_group())
+        if rank == 0:
+            engine_oracle.save(directory, whole)
     else:
         check_bfloat16(directory / "out", rank, noted, scopes)
 
@@ -242,8 +244,7 @@ def check_bfloat16(out: Path, rank: int, noted: twice.Noted, scopes: "dict[str, 
         expected = {key: tensor for key, tensor in noted.tensors[kind].items() if key[0] in scopes[kind]}
         assert found.keys() == expected.keys(), (kind, sorted(found.keys() ^ expected.keys())[:8])
         for key, tensor in expected.items():
-            first, numel = scopes[kind][key[0]]["run"]
-            cut = tensor.flatten()[first : first + numel].double()
+            cut = engine_oracle.cut_by(scopes[kind][key[0]], tensor).double()
             if key[1] == 0 and kind not in (
                 "param_updated",
                 "exp_avg",

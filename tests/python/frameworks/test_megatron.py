@@ -15,24 +15,31 @@ SCRIPT = "import megatron_loops; megatron_loops.main()"
 STEPS = 3  # as in megatron_loops
 SHARDED = ("1-0-float32-1-1", "1-1-float32-1-1", "1-1-float32-1-2")
 EACH_HAS_ALL = ("0-0-float32-1-1", "0-1-float32-1-1", "0-1-bfloat16-1-1")
-OTHERS = ("1-1-bfloat16-1-1", "0-0-float32-2-1", "1-0-float32-2-1")  # the last two: tensor parallel
+TENSOR_PARALLEL = ("0-0-float32-2-1", "1-0-float32-2-1")
+BFLOAT16 = "1-1-bfloat16-1-1"
 
 
 @pytest.fixture(scope="module")
 def trained(tmp_path_factory: Any) -> Path:
     """The ranks compare their own rows with plain torch's tensors."""
     directory: Path = tmp_path_factory.mktemp("megatron")
-    for case in SHARDED + EACH_HAS_ALL + OTHERS:
+    for case in (*SHARDED, *EACH_HAS_ALL, *TENSOR_PARALLEL, BFLOAT16):
         ranks.run(directory, SCRIPT, directory=str(directory), what="train", case=case)
     return directory
 
 
-@pytest.mark.parametrize("case", SHARDED)
+@pytest.mark.parametrize("case", (*SHARDED, *EACH_HAS_ALL[:2], *TENSOR_PARALLEL))
 @pytest.mark.parametrize("kind", engine_oracle.REDUCED)
-def test_pieces_of_both_ranks_are_plain_torchs_tensors(trained: Path, case: str, kind: str) -> None:
+def test_joined_rows_are_plain_torchs_tensors(trained: Path, case: str, kind: str) -> None:
     count = engine_oracle.check_joined(trained / case, kind)
     steps = STEPS - 1 if kind.startswith("exp_avg") else STEPS
     assert count > 0 and count % steps == 0
+
+
+@pytest.mark.parametrize("case", TENSOR_PARALLEL)
+def test_joined_gradients_before_reduction_are_those_of_the_whole_layer(trained: Path, case: str) -> None:
+    """There is one group of data parallelism with one rank."""
+    assert engine_oracle.check_joined(trained / case, "grad_unreduced") > 0
 
 
 @pytest.mark.parametrize("case", EACH_HAS_ALL)

@@ -2,6 +2,8 @@
 """gradmon.load(whole=True): the rows of shards and pieces, joined."""
 import json
 import math
+import os
+import subprocess
 from pathlib import Path
 from typing import Any
 
@@ -10,6 +12,7 @@ import jobs
 import pytest
 import ranks
 import torch
+from gradmon.forms import databases
 
 SCRIPT = """
 import json, sys, torch, torch.distributed as dist, sharded_loops
@@ -90,6 +93,25 @@ def test_what_is_each_ranks_own_stays_each_ranks_own(tmp_path: Path) -> None:
         )
 
 
+@NEEDS_FSDP
+def test_a_database_says_the_same_of_its_rows_as_scopes_json(tmp_path: Path) -> None:
+    run(tmp_path, "fsdp2", 2, format=["csv", "sqlite"])
+    for rank in range(2):
+        (directory,) = (tmp_path / "out").glob(f"*-rank{rank}-*")
+        targets = json.loads((directory / "scopes.json").read_text())["targets"]
+        assert targets["0:first.weight"]["grad_reduced"]["scope"] == "shard"
+        assert databases.scopes(directory / databases.FILE) == {rank: targets}
+    merged = tmp_path / "job.db"
+    command = [os.environ["GRADMON_BIN"] + "/gradmonctl", "convert", "merge", tmp_path / "out", "-o", merged]
+    subprocess.run(command, check=True, capture_output=True)
+    columns = ["step", "kind", "name", "op", "rank", "value"]
+    tables = [
+        gradmon.load(path, kind=AFTER, whole=True, form=form)[columns].sort_values(columns, ignore_index=True)
+        for path, form in ((tmp_path / "out", "sqlite"), (merged, None))
+    ]
+    assert len(tables[0]) > 0 and tables[0].equals(tables[1])
+
+
 def write_rank(out: Path, rank: int, scope: "dict[str, Any] | None", rows: "list[str]") -> None:
     directory = out / f"Nov21_10-00-00-rank{rank}-0123abcd"
     directory.mkdir(parents=True)
@@ -136,6 +158,29 @@ def test_a_step_that_one_rank_has_not_written_yet_is_left_out(tmp_path: Path) ->
     write_rank(tmp_path, 0, shard(0, 3), [f'0,w,{step},3.0,1.0,"[3]",torch.float32' for step in (5, 6)])
     write_rank(tmp_path, 1, shard(3, 1), ['0,w,5,4.0,5.0,"[1]",torch.float32'])
     assert set(gradmon.load(tmp_path, whole=True)["step"]) == {5}
+
+
+def test_pieces_of_the_boxes_of_a_tensor_make_it_up(tmp_path: Path) -> None:
+    """Two tensor-parallel ranks of Megatron, whose boxes two data-parallel ranks have cut into pieces."""
+    for rank in range(4):
+        box = {"shape": [2, 4], "offset": [rank // 2, 0], "size": [1, 4]}
+        run = {"begin": 3 * (rank % 2), "count": 1 if rank % 2 else 3}
+        row = f'0,w,5,{rank + 1}.0,{rank + 1}.0,"[{run["count"]}]",torch.float32'
+        write_rank(tmp_path, rank, {"scope": "piece", **box, **run}, [row])
+    table = gradmon.load(tmp_path, whole=True)
+    found = {row.op: row.value for row in table.itertuples(index=False)}
+    assert len(table) == 2 and math.isclose(found["norm"], math.sqrt(1 + 4 + 9 + 16))
+    assert math.isclose(found["mean"], (3 * 1 + 2 + 3 * 3 + 4) / 8)
+
+
+def test_equal_names_on_two_pipeline_ranks_are_two_layers(tmp_path: Path) -> None:
+    for rank in range(4):  # two stages, two replicas
+        scope = {"scope": "replica", "shape": [4], "global_name": f"layers.{rank // 2}.w"}
+        write_rank(tmp_path, rank, scope, [f'0,w,5,{rank // 2 + 1}.0,1.0,"[4]",torch.float32'])
+    table = gradmon.load(tmp_path, whole=True)
+    norms = table[table["op"] == "norm"]
+    assert dict(zip(norms["name"], norms["value"])) == {"layers.0.w": 1.0, "layers.1.w": 2.0}
+    assert list(norms["rank"]) == [0, 2]
 
 
 def test_a_rank_without_scopes_is_named(tmp_path: Path) -> None:

@@ -87,5 +87,21 @@ TEST_CASE("the file is written again only when something is new") {
   CHECK(targets_in(notes)["0:w"]["grad_reduced"]["scope"] == "partial");
 }
 
+TEST_CASE("the sinks know the scope of a row before the row is written") {
+  NameTable names;
+  ScopeNotes notes(names, 2);
+  const std::uint32_t target = names.intern("w", 0);
+  notes.expect(target, parameter());
+  notes.count_row(Kind::grad_reduced, target);
+  CHECK(names.name(notes.table()->of(Kind::grad_reduced, target)) == R"({"scope": "replica"})");
+  const std::uint32_t version = notes.table()->version();
+  notes.count_row(Kind::grad_reduced, target);
+  CHECK(notes.table()->version() == version);
+  notes.note(Kind::grad_reduced, target, make_scope(R"({"scope": "partial"})"));
+  CHECK(notes.table()->version() > version);
+  CHECK(names.name(notes.table()->of(Kind::grad_reduced, target)) == R"({"scope": "partial"})");
+  CHECK(notes.table()->of(Kind::scalar, target) == 0);
+}
+
 }  // namespace
 }  // namespace gradmon

@@ -11,6 +11,7 @@
 
 #include "tools/convert/database/record_channel.h"
 #include "tools/convert/database/row_records.h"
+#include "tools/convert/database/stored_scopes.h"
 #include "tools/convert/input/on_threads.h"
 #include "writers/sinks/sqlite/step_writer.h"
 
@@ -60,8 +61,9 @@ bool same(const Layout& a, const Layout& b) {
 }
 
 // Writes the rows of one task, in the calling thread.
-SqliteResult<void> write_rows(int rank, RecordChannel& channel, SqliteDatabase& database) {
-  StepWriter writer(channel.names(), Rank{rank});
+SqliteResult<void> write_rows(const RankInput& rank, RecordChannel& channel, SqliteDatabase& database,
+                              Problems& problems) {
+  StepWriter writer(channel.names(), Rank{rank.rank}, stored_scopes(rank.starts, *channel.names(), problems));
   if (auto prepared = writer.prepare(database); !prepared) return prepared;
   std::optional<Layout> layout;
   std::vector<Record> of_step;
@@ -83,7 +85,11 @@ SqliteResult<void> write_rows(int rank, RecordChannel& channel, SqliteDatabase& 
 tl::expected<void, std::string> write_all(const ConversionTasks& tasks, NewDatabase& database, Lanes& lanes,
                                           const ConversionMeter& meter, Problems& problems) {
   for (std::size_t i = 0; i < lanes.size(); ++i) {
-    const auto written = write_rows(tasks.tasks[i].rank->rank, lanes[i]->channel, database.database());
+    const RankInput& rank = *tasks.tasks[i].rank;
+    Problems reported_already;  // by the rank's first task
+    const bool first = i == 0 || tasks.tasks[i - 1].rank != &rank;
+    const auto written =
+        write_rows(rank, lanes[i]->channel, database.database(), first ? problems : reported_already);
     if (!written) return tl::unexpected(database.describe(written.error()));
     if (meter.stop) return {};  // its reader may still be at work
     if (!lanes[i]->error.empty()) return tl::unexpected(lanes[i]->error);

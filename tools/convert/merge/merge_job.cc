@@ -21,8 +21,10 @@ struct Start {
 tl::expected<void, std::string> merge_rank(int rank, const std::vector<Start>& starts, NewDatabase& database,
                                            JobExtents& extents, ConversionMeter& meter, Problems& problems) {
   StepsOfKinds taken;
+  std::vector<std::filesystem::path> directories;
+  for (const Start& start : starts) directories.push_back(start.directory);
   for (auto start = starts.rbegin(); start != starts.rend() && !meter.stop; ++start) {
-    StartWriter writer(rank, taken, database, meter, problems);
+    StartWriter writer(rank, directories, taken, database, meter, problems);
     if (auto written = writer.write(start->directory); !written) return written;
     extents[{start->run, rank}] = writer.extent();
     for (std::size_t kind = 0; kind < kKinds; ++kind)

@@ -33,9 +33,11 @@ struct StartExtent {
 // left out, and counted in the meter. One thread.
 class StartWriter {
  public:
-  // `taken`: the steps of later starts. All references must outlive this object.
-  StartWriter(int rank, const StepsOfKinds& taken, NewDatabase& database, ConversionMeter& meter,
-              Problems& problems);
+  // `starts`: the directories of all starts of the rank, the last one last: the scope of a target is that of
+  // the last start that has it. `taken`: the steps of later starts. All other references must outlive this
+  // object.
+  StartWriter(int rank, const std::vector<std::filesystem::path>& starts, const StepsOfKinds& taken,
+              NewDatabase& database, ConversionMeter& meter, Problems& problems);
 
   // An error is one of the new database, and ends the merge. What cannot be read is a problem.
   [[nodiscard]] tl::expected<void, std::string> write(const std::filesystem::path& directory);

@@ -6,8 +6,8 @@
 namespace gradmon {
 
 SqliteSink::SqliteSink(MetricsFile::Options file, std::shared_ptr<const NameTable> names, Rank rank,
-                       Resume resume)
-    : resume_(resume), file_(std::move(file)), rows_(std::move(names), rank) {}
+                       Resume resume, std::shared_ptr<const ScopeTable> scopes)
+    : resume_(resume), file_(std::move(file)), rows_(std::move(names), rank, std::move(scopes)) {}
 
 SqliteSink::~SqliteSink() { rows_.release(); }
 

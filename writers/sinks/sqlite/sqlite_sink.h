@@ -10,6 +10,7 @@
 #include <vector>
 
 #include "writers/queue/name_table.h"
+#include "writers/queue/scope_table.h"
 #include "writers/queue/sink.h"
 #include "writers/sinks/known_rows.h"
 #include "writers/sinks/sqlite/metrics_file.h"
@@ -20,9 +21,10 @@ namespace gradmon {
 class SqliteSink : public Sink {
  public:
   // `names` resolves the ids in the records; `rank` is the rank of all rows. Opens nothing yet. With
-  // Resume::yes, rows of a step that is there already are not written again, and not lost.
+  // Resume::yes, rows of a step that is there already are not written again, and not lost. `scopes`: null if
+  // they are not known.
   SqliteSink(MetricsFile::Options file, std::shared_ptr<const NameTable> names, Rank rank,
-             Resume resume = Resume::no);
+             Resume resume = Resume::no, std::shared_ptr<const ScopeTable> scopes = nullptr);
   ~SqliteSink() override;
 
   const char* name() const override { return "sqlite"; }

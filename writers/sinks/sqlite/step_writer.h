@@ -14,6 +14,7 @@
 #include "writers/queue/layout.h"
 #include "writers/queue/name_table.h"
 #include "writers/queue/record.h"
+#include "writers/queue/scope_table.h"
 #include "writers/sinks/sqlite/metric_catalog.h"
 #include "writers/sinks/sqlite/target_table.h"
 #include "writers/sqlite/sqlite_database.h"
@@ -35,9 +36,11 @@ void each_kind(const std::vector<Record>& records, const OnKind& on_kind) {
 
 class StepWriter {
  public:
-  // `names` resolves the ids in the records; `rank` is the rank of all rows.
-  StepWriter(std::shared_ptr<const NameTable> names, Rank rank)
-      : rank_(rank), targets_(std::move(names), rank) {}
+  // `names` resolves the ids in the records; `rank` is the rank of all rows. `scopes`: null if they are not
+  // known.
+  StepWriter(std::shared_ptr<const NameTable> names, Rank rank,
+             std::shared_ptr<const ScopeTable> scopes = nullptr)
+      : rank_(rank), targets_(std::move(names), rank, std::move(scopes)) {}
 
   void begin_revision(const Layout& layout);
   // After the database was opened. After a rollback it must be opened anew.

@@ -12,6 +12,7 @@ void TargetTable::forget() {
   add_ = {};
   add_layer_ = {};
   add_tensor_ = {};
+  set_scope_ = {};
   targets_.clear();
 }
 
@@ -24,7 +25,10 @@ SqliteResult<void> TargetTable::prepare(SqliteDatabase& database) {
        "SELECT target_id FROM monitoring_targets WHERE target_name = ? AND vpp_stage = ? AND micro_step = ?"},
       {add_, "INSERT INTO monitoring_targets (target_name, vpp_stage, micro_step) VALUES (?, ?, ?)"},
       {add_layer_, "INSERT OR IGNORE INTO target_layers VALUES (?, ?)"},
-      {add_tensor_, "INSERT OR REPLACE INTO target_tensors VALUES (?, ?, ?, ?, ?, ?)"}};
+      {add_tensor_, "INSERT OR REPLACE INTO target_tensors VALUES (?, ?, ?, ?, ?, ?)"},
+      {set_scope_,
+       "INSERT OR REPLACE INTO target_scope VALUES (?1, ?2, ?3, coalesce(json_extract(?4, '$.scope'), ''), "
+       "?4)"}};
   for (const auto& [statement, text] : all) {
     auto prepared = database.prepare(text);
     if (!prepared) return tl::unexpected(prepared.error());
@@ -44,9 +48,17 @@ SqliteResult<std::int64_t> TargetTable::id_of(SqliteDatabase& database, const Re
     target.id = *id;
   }
   Tensor& tensor = target.tensors[static_cast<std::size_t>(record.kind)];
-  if (tensor.shape == record.shape && tensor.dtype == record.dtype) return target.id;
-  tensor = {record.shape, record.dtype};
-  if (auto added = add_tensor(target.id, record); !added) return tl::unexpected(added.error());
+  if (tensor.shape != record.shape || tensor.dtype != record.dtype) {
+    tensor.shape = record.shape;
+    tensor.dtype = record.dtype;
+    if (auto added = add_tensor(target.id, record); !added) return tl::unexpected(added.error());
+  }
+  if (!scopes_ || tensor.scopes_looked_at == scopes_->version()) return target.id;
+  tensor.scopes_looked_at = scopes_->version();
+  const std::uint32_t scope = scopes_->of(record.kind, record.target);
+  if (tensor.scope == scope) return target.id;
+  tensor.scope = scope;
+  if (auto set = set_scope(target.id, record, scope); !set) return tl::unexpected(set.error());
   return target.id;
 }
 
@@ -83,6 +95,14 @@ SqliteResult<void> TargetTable::add_tensor(std::int64_t target_id, const Record&
   add_tensor_.bind(4, std::string_view(names_->name(record.shape)));
   add_tensor_.bind(5, std::string_view(name_of(record.dtype)));
   return add_tensor_.run();
+}
+
+SqliteResult<void> TargetTable::set_scope(std::int64_t target_id, const Record& record, std::uint32_t scope) {
+  set_scope_.bind(0, metric_id_of(record.kind));
+  set_scope_.bind(1, target_id);
+  set_scope_.bind(2, std::int64_t{rank_.value});
+  set_scope_.bind(3, std::string_view(names_->name(scope)));
+  return set_scope_.run();
 }
 
 }  // namespace gradmon

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// The rows that describe the targets of a database: ids, layers, shapes and data types. One
+// The rows that describe the targets of a database: ids, layers, shapes, data types and scopes. One
 // thread at a time.
 #pragma once
 
@@ -12,20 +12,23 @@
 #include "control/step.h"
 #include "writers/queue/name_table.h"
 #include "writers/queue/record.h"
+#include "writers/queue/scope_table.h"
 #include "writers/sqlite/sqlite_database.h"
 
 namespace gradmon {
 
 class TargetTable {
  public:
-  TargetTable(std::shared_ptr<const NameTable> names, Rank rank) : names_(std::move(names)), rank_(rank) {}
+  // `scopes`: null if they are not known.
+  TargetTable(std::shared_ptr<const NameTable> names, Rank rank, std::shared_ptr<const ScopeTable> scopes)
+      : names_(std::move(names)), scopes_(std::move(scopes)), rank_(rank) {}
 
   // Forgets everything about the previous database. Before the database is closed, too.
   void forget();
   [[nodiscard]] SqliteResult<void> prepare(SqliteDatabase& database);
 
   // The id of the record's target, which is added if it is unknown. Adds a row of target_tensors if shape or
-  // data type differ from those of the target's last record of that kind.
+  // data type differ from those of the target's last record of that kind, and sets the row of target_scope.
   [[nodiscard]] SqliteResult<std::int64_t> id_of(SqliteDatabase& database, const Record& record,
                                                  std::int32_t micro_step);
 
@@ -33,6 +36,8 @@ class TargetTable {
   struct Tensor {
     std::uint32_t shape = 0;
     DType dtype = DType::unknown;
+    std::uint32_t scope = 0;             // as it is in the database
+    std::uint32_t scopes_looked_at = 0;  // their version
   };
   struct Target {
     std::int64_t id = 0;
@@ -42,9 +47,11 @@ class TargetTable {
   SqliteResult<std::int64_t> find_or_add(SqliteDatabase& database, std::uint32_t target,
                                          std::int32_t micro_step);
   SqliteResult<void> add_tensor(std::int64_t target_id, const Record& record);
+  SqliteResult<void> set_scope(std::int64_t target_id, const Record& record, std::uint32_t scope);
 
   // Constant after construction.
   const std::shared_ptr<const NameTable> names_;
+  const std::shared_ptr<const ScopeTable> scopes_;
   const Rank rank_;
 
   std::unordered_map<std::uint64_t, Target> targets_;  // by target and micro step
@@ -52,6 +59,7 @@ class TargetTable {
   SqliteStatement add_;
   SqliteStatement add_layer_;
   SqliteStatement add_tensor_;
+  SqliteStatement set_scope_;
 };
 
 }  // namespace gradmon

@@ -9,7 +9,8 @@ from gradmon.deepspeed.fragments import pieces_of, shape_of
 from gradmon.engines.collecting_hooks import Attachment, CollectingHooks
 from gradmon.engines.engine_monitor import EngineMonitor
 from gradmon.engines.first_hook import FirstHook
-from gradmon.engines.pieces import Labels, innermost, labels_of
+from gradmon.engines.labels import Description, Labels, is_expert, labels_of
+from gradmon.engines.pieces import innermost
 from gradmon.monitor import Monitor
 
 _UPDATES = "grad_reduced, param_origin, param_updated, exp_avg, exp_avg_sq"
@@ -89,6 +90,7 @@ def watch(
         "delivered" if micro_batches == 1 or _reduces_each(engine) else "delivered accumulated",
         grad_acc_steps=micro_batches,
         start_iteration=int(engine.global_steps) if start_iteration is None else start_iteration,
+        described=lambda _: Description(scopes(engine)),
         scale=lambda: float(getattr(optimizer, "loss_scale", 1.0) or 1.0),
     )
     monitor.remove_at_stop(ReplacedMethod(engine, "step", _stepping(monitor, engine)))
@@ -106,11 +108,23 @@ def scopes(engine: Any) -> "dict[str, Labels]":
     Returns
     -------
     dict
-        By kind and name: `scope` ("whole", "replica" or "piece"), `run` (first element and number of
-        elements of the flattened parameter) and `shape` (of the whole parameter).
+        By kind and name, the scope that scopes.json has: `scope` ("whole", "replica", "piece" or "local"),
+        `shape` (of the whole parameter) and, of a piece, `begin` and `count` (first element and number of
+        elements of the flattened parameter).
+
+    Notes
+    -----
+    "local" are experts, and parameters that tensor parallelism splits: DeepSpeed does not say which part of
+    the whole this rank has.
     """
     named = [(name, one, shape_of(one)) for name, one in engine.module.named_parameters()]
-    return labels_of(named, pieces_of(engine.optimizer))
+    labels = labels_of(named, pieces_of(engine.optimizer))
+    for name, parameter, _ in named:
+        if is_expert(parameter) or getattr(parameter, "tensor_model_parallel", False):
+            for of_kind in labels.values():
+                if name in of_kind:
+                    of_kind[name] = {"scope": "local"}
+    return labels
 
 
 def _stepping(monitor: EngineMonitor, engine: Any) -> Any:

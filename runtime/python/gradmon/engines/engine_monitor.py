@@ -4,6 +4,7 @@ from typing import Any, Callable, Optional, Sequence
 
 from gradmon import _gradmon
 from gradmon.engines.collecting_hooks import CollectingHooks
+from gradmon.engines.labels import Description, listing_with
 from gradmon.engines.pieces import Piece
 from gradmon.loops.loop_monitor import LoopMonitor
 from gradmon.loops.optimizer_step_hooks import hooked_or_replaced
@@ -25,11 +26,13 @@ class EngineMonitor(LoopMonitor):
         *,
         grad_acc_steps: int,
         start_iteration: int,
+        described: "Callable[[Any], Description]",
         scale: "Callable[[], float]" = lambda: 1.0,
     ) -> None:
-        """Watches the chunks. source: as Core.gradient_source(). scale: the factor in the gradients of the
-        step that begins."""
+        """Watches the chunks. source: as Core.gradient_source(). described: what the rows of
+        a chunk are of. scale: the factor in the gradients of the step that begins."""
         self._gradient_source = source
+        self._listing_of = listing_with(described)
         self._hooks = hooks
         self._scale = scale
         self._updated = False

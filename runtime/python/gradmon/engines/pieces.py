@@ -2,9 +2,6 @@
 """The tensors that an engine's optimizer updates in place of the user's parameters."""
 from typing import Any, Iterator, NamedTuple, Optional
 
-REDUCED = ("grad_reduced", "param_origin", "param_updated", "exp_avg", "exp_avg_sq")
-
-Labels = dict[str, dict[str, Any]]  # by the parameter's name: scope, run and shape of its rows
 # As Core takes it: parameter, carrier, start, number of elements.
 Carried = tuple[Any, Any, int, int]
 
@@ -29,27 +26,6 @@ def whole(parameter: Any, carrier: Any) -> Piece:
     return Piece(parameter, carrier, 0, carrier.numel(), 0, tuple(parameter.shape), True)
 
 
-def labels_of(
-    named: "list[tuple[str, Any, tuple[int, ...]]]", pieces: "list[Piece]", unreduced: str = "whole"
-) -> "dict[str, Labels]":
-    """Scope, run and shape of the rows of this rank, by kind and by the parameter's name.
-
-    named: each parameter's name, the parameter, and its shape. A kind has no label for a parameter of which
-    this rank has no element."""
-    by_parameter = {id(piece.parameter): piece for piece in pieces}
-    before: Labels = {}
-    after: Labels = {}
-    for name, parameter, shape in named:
-        if not parameter.requires_grad:
-            continue
-        before[name] = _label(unreduced, 0, _elements(shape), shape)
-        piece = by_parameter.get(id(parameter))
-        if piece is not None and piece.numel:
-            scope = "replica" if piece.whole else "piece"
-            after[name] = _label(scope, piece.first, piece.numel, piece.shape)
-    return {"grad_unreduced": before, **{kind: after for kind in REDUCED}}
-
-
 def inner_optimizers(optimizer: Any) -> "Iterator[Any]":
     """The engine's own optimizers behind one, the last before torch's: each of a chain."""
     chained = getattr(optimizer, "chained_optimizers", None)
@@ -66,14 +42,3 @@ def innermost(optimizer: Any) -> "Optional[Any]":
     while inner is not None:
         optimizer, inner = inner, getattr(inner, "optimizer", None)
     return optimizer
-
-
-def _label(scope: str, first: int, numel: int, shape: "tuple[int, ...]") -> "dict[str, Any]":
-    return {"scope": scope, "run": [first, numel], "shape": list(shape)}
-
-
-def _elements(shape: "tuple[int, ...]") -> int:
-    count = 1
-    for size in shape:
-        count *= size
-    return count

@@ -32,6 +32,7 @@ _WRAPPER = ("megatron.core.distributed", "DistributedDataParallel")
 _DISTRIBUTED = ("megatron.core.optimizer.distrib_optimizer", "DistributedOptimizer")
 _FLOAT16 = ("megatron.core.optimizer.optimizer", "Float16OptimizerWithFloat16Params")
 _MEGATRON = ("megatron.core.optimizer.optimizer", "MegatronOptimizer")
+_PARALLEL = ("megatron.core", "parallel_state")
 _CHAIN = ("megatron.core.optimizer.optimizer", "ChainedOptimizer")
 
 _OF_DEEPSPEED = [
@@ -78,6 +79,9 @@ _OF_MEGATRON = [
     Name(*_DISTRIBUTED, "model_fp32_groups", _UPDATES),
     Name(*_DISTRIBUTED, "shard_fp32_groups", _UPDATES),
     Name(*_DISTRIBUTED, "_get_model_param_range_map", _UPDATES),
+    Name(*_PARALLEL, "get_tensor_model_parallel_group", "scopes.json"),
+    Name(*_PARALLEL, "get_expert_tensor_parallel_group", "scopes.json"),
+    Name(*_PARALLEL, "get_expert_model_parallel_group", "scopes.json"),
 ]
 FRAMEWORKS = {"deepspeed": ("deepspeed", _OF_DEEPSPEED), "megatron": ("megatron-core", _OF_MEGATRON)}
 
@@ -110,7 +114,7 @@ def _has(owner: Any, attribute: str) -> bool:
     """Of the class or a parent, or assigned in the code of one of them."""
     if hasattr(owner, attribute) or attribute in getattr(owner, "__dataclass_fields__", {}):
         return True
-    for kind in owner.__mro__:
+    for kind in getattr(owner, "__mro__", ()):  # none: a module
         try:
             code = inspect.getsource(kind)
         except (OSError, TypeError):

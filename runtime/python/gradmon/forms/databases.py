@@ -1,9 +1,10 @@
 # SPDX-License-Identifier: Apache-2.0
 """Reads SQLite databases: monitor_metrics.db of a rank, and those that `gradmonctl convert` makes."""
+import json
 import os
 import sqlite3
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Iterable, Iterator
+from typing import TYPE_CHECKING, Any, Iterable, Sequence
 from urllib.parse import quote
 
 from gradmon.forms.rows import KINDS_WITH_MICRO_STEPS, Choice, table_of
@@ -16,6 +17,10 @@ FILE = "monitor_metrics.db"
 _APPLICATION, _VERSION = 0x67726D6E, 1  # FORMAT.md
 _WAIT_S = 10.0  # for a lock of the writer
 _MOST_STEPS_BY_NAME = 500  # in a condition of SQL
+# A database does not say of grad_unreduced whether its rows are of micro steps.
+_KINDS_WITH_MORE_MICRO_STEPS = "SELECT DISTINCT metric FROM v_metrics WHERE micro_step > 0"
+_SCOPES = """SELECT rank, vpp_stage, target_name, metric_name, detail FROM target_scope
+    JOIN monitoring_targets USING (target_id) JOIN monitoring_metrics USING (metric_id) ORDER BY micro_step"""
 
 
 def read(paths: "Iterable[Path]", choice: Choice) -> "pandas.DataFrame":
@@ -32,19 +37,18 @@ def read(paths: "Iterable[Path]", choice: Choice) -> "pandas.DataFrame":
     return table_of(rows)
 
 
+def scopes(path: Path) -> "dict[int, dict[str, dict[str, Any]]]":
+    """What the rows are of, by rank, target ("0:fc1.weight") and kind. Raises ValueError as read()."""
+    found: "dict[int, dict[str, dict[str, Any]]]" = {}
+    for rank, stage, name, kind, detail in _fetched(path, _SCOPES):
+        found.setdefault(rank, {}).setdefault(f"{stage}:{name}", {})[kind] = json.loads(detail)
+    return found
+
+
 def _rows(path: Path, choice: Choice) -> "list[tuple[Any, ...]]":
-    _refuse_own(path)
-    try:
-        database = sqlite3.connect(_uri(path), uri=True, timeout=_WAIT_S)
-        try:
-            _check(path, database)
-            query, values = _query(choice)
-            found = database.execute(query, values).fetchall()
-            micro = KINDS_WITH_MICRO_STEPS | set(_kinds_with_more_micro_steps(database))
-        finally:
-            database.close()
-    except sqlite3.Error as error:
-        raise ValueError(f"{path}: {error}") from error
+    query, values = _query(choice)
+    found = _fetched(path, query, values)
+    micro = KINDS_WITH_MICRO_STEPS | {kind for (kind,) in _fetched(path, _KINDS_WITH_MORE_MICRO_STEPS)}
     nan = float("nan")
     return [
         (
@@ -61,6 +65,19 @@ def _rows(path: Path, choice: Choice) -> "list[tuple[Any, ...]]":
     ]
 
 
+def _fetched(path: Path, query: str, values: "Sequence[Any]" = ()) -> "list[tuple[Any, ...]]":
+    _refuse_own(path)
+    try:
+        database = sqlite3.connect(_uri(path), uri=True, timeout=_WAIT_S)
+        try:
+            _check(path, database)
+            return database.execute(query, values).fetchall()
+        finally:
+            database.close()
+    except sqlite3.Error as error:
+        raise ValueError(f"{path}: {error}") from error
+
+
 def _query(choice: Choice) -> "tuple[str, list[Any]]":
     conditions, values = [], []
     for column, wanted in (("metric", choice.kinds), ("rank", choice.ranks), ("step", choice.steps)):
@@ -74,13 +91,6 @@ def _query(choice: Choice) -> "tuple[str, list[Any]]":
     where = " WHERE " + " AND ".join(conditions) if conditions else ""
     columns = "rank, step, micro_step, metric, target, op, value, vpp_stage"
     return f"SELECT {columns} FROM v_metrics{where}", values
-
-
-def _kinds_with_more_micro_steps(database: sqlite3.Connection) -> "Iterator[str]":
-    """Kinds of which a target has a micro step above 0. A database does not say of grad_unreduced whether its
-    rows are of micro steps."""
-    for (kind,) in database.execute("SELECT DISTINCT metric FROM v_metrics WHERE micro_step > 0"):
-        yield kind
 
 
 def _check(path: Path, database: sqlite3.Connection) -> None:

@@ -7,8 +7,10 @@ from gradmon import _gradmon
 from gradmon._replaced_method import ReplacedMethod
 from gradmon.engines.collecting_hooks import Attachment, CollectingHooks
 from gradmon.engines.engine_monitor import EngineMonitor
-from gradmon.engines.pieces import Labels, inner_optimizers, labels_of
-from gradmon.megatron.chunks import bucket_groups, global_names, inner_model, wrapper_with_buckets
+from gradmon.engines.labels import Labels
+from gradmon.engines.pieces import Piece, inner_optimizers
+from gradmon.megatron.chunks import bucket_groups, inner_model, wrapper_with_buckets
+from gradmon.megatron.scopes import description_of
 from gradmon.megatron.shards import pieces_of, without_master
 from gradmon.monitor import Monitor
 
@@ -96,47 +98,42 @@ def watch(
         "delivered accumulated",
         grad_acc_steps=grad_acc_steps,
         start_iteration=start_iteration,
+        described=lambda model: description_of(model, _pieces(optimizer)),
         scale=lambda: _loss_scale(optimizer),
     )
     monitor.remove_at_stop(ReplacedMethod(optimizer, "step", _stepping(monitor, optimizer)))
     return monitor
 
 
-def scopes(model_chunks: Any, optimizer: Any, expert_rank: int = 0) -> "list[dict[str, Labels]]":
+def scopes(model_chunks: Any, optimizer: Any) -> "list[dict[str, Labels]]":
     """What the rows of this rank are of.
 
     Parameters
     ----------
     model_chunks, optimizer
         As for watch().
-    expert_rank : int
-        This rank's place in the group of expert parallelism.
 
     Returns
     -------
     list of dict
-        One for each chunk: by kind and name `scope` ("whole", "partial", "replica" or "piece"), `run` (first
-        element and number of elements of the flattened parameter), `shape` (of this rank's part of the
-        parameter), `global_name` (with the layer's number in the whole model), and `split_dim` if tensor
-        parallelism splits the parameter.
+        One for each chunk: by kind and name, the scope that scopes.json has. `scope` is "whole", "replica",
+        "shard", "piece", "partial" or "local"; `shape` is that of the whole parameter. Of a parameter that
+        tensor parallelism splits, `offset` and `size` are the box that this rank's group of data parallelism
+        has. `begin` and `count` are the first element and the number of elements of a piece in the flattened
+        parameter, or in that box. `global_name` has the number of the layer, and of the expert, in the whole
+        model.
+
+    Notes
+    -----
+    The groups are those of megatron.core.parallel_state. "local" are tensors with several experts, with
+    expert parallelism: their names do not say which experts this rank has.
     """
-    pieces = [piece for one in inner_optimizers(optimizer) for piece in pieces_of(one)]
-    return [_scopes(inner_model(chunk), pieces, expert_rank) for chunk in _chunks(model_chunks)]
+    pieces = _pieces(optimizer)
+    return [description_of(inner_model(chunk), pieces).labels for chunk in _chunks(model_chunks)]
 
 
-def _scopes(model: Any, pieces: "list[Any]", expert_rank: int) -> "dict[str, Labels]":
-    named = dict(model.named_parameters())
-    labels = labels_of([(name, one, tuple(one.shape)) for name, one in named.items()], pieces)
-    names = global_names(model, expert_rank)
-    for kind, of_kind in labels.items():
-        for name, label in of_kind.items():
-            parameter = named[name]
-            label["global_name"] = names[name]
-            if getattr(parameter, "tensor_model_parallel", False):
-                label["split_dim"] = int(parameter.partition_dim)
-            if kind == "grad_unreduced" and getattr(parameter, "sequence_parallel", False):
-                label["scope"] = "partial"
-    return labels
+def _pieces(optimizer: Any) -> "list[Piece]":
+    return [piece for one in inner_optimizers(optimizer) for piece in pieces_of(one)]
 
 
 def _chunks(model_chunks: Any) -> "Sequence[Any]":

@@ -41,6 +41,7 @@ def joined(table: "pandas.DataFrame", scopes: Scopes) -> "pandas.DataFrame":
     """The rows of whole tensors. Raises ValueError where ranks hold summands only, or a part is missing."""
     import pandas
 
+    table, scopes = _under_global_names(table, scopes)
     tables = []
     for (kind, stage, name), rows in table.groupby(["kind", "vpp_stage", "name"], sort=False):
         target = f"{stage}:{name}"
@@ -50,6 +51,26 @@ def joined(table: "pandas.DataFrame", scopes: Scopes) -> "pandas.DataFrame":
         }
         tables += _whole(rows, of_ranks, f"{kind} of {target}")
     return pandas.concat(tables, ignore_index=True) if tables else table
+
+
+def _under_global_names(table: "pandas.DataFrame", scopes: Scopes) -> "tuple[pandas.DataFrame, Scopes]":
+    """Names as in the whole model, where they are known: each rank of a pipeline counts its layers from 0."""
+    renamed: "dict[tuple[int, str, str], str]" = {}  # by rank, target and kind
+    found: Scopes = {}
+    for rank, targets in scopes.items():
+        of_rank = found.setdefault(rank, {})
+        for target, kinds in targets.items():
+            stage, _, name = target.partition(":")
+            for kind, scope in kinds.items():
+                known = scope.get("global_name", name)
+                if known != name:
+                    renamed[rank, target, kind] = known
+                of_rank.setdefault(f"{stage}:{known}", {})[kind] = scope
+    if not renamed:
+        return table, scopes
+    keys = zip(table["rank"], table["vpp_stage"], table["name"], table["kind"])
+    names = [renamed.get((rank, f"{stage}:{name}", kind), name) for rank, stage, name, kind in keys]
+    return table.assign(name=names), found
 
 
 def _whole(rows: "pandas.DataFrame", scopes: "dict[int, Scope]", what: str) -> "list[pandas.DataFrame]":
@@ -89,10 +110,11 @@ def _parts(scopes: "dict[int, Scope]", ranks: "list[int]", what: str) -> _Parts:
         scope = scopes[rank]
         if "shape" not in scope:  # only the number of equal parts is known
             expected, key, elements = scope["count"], [scope["index"]], 1
-        elif scope["scope"] == "piece":
-            expected, key, elements = math.prod(scope["shape"]), [scope["begin"]], scope["count"]
         else:
-            expected, key, elements = math.prod(scope["shape"]), scope["offset"], math.prod(scope["size"])
+            expected, elements = math.prod(scope["shape"]), scope.get(
+                "count", math.prod(scope.get("size", []))
+            )
+            key = [scope.get("offset"), scope.get("begin")]
         parts.setdefault(json.dumps(key), (rank, elements))
     held = sum(elements for _, elements in parts.values())
     if held != expected:

@@ -1,16 +1,38 @@
 # SPDX-License-Identifier: Apache-2.0
 """What a value is of, as JSON (writers/FORMAT.md, "scopes.json")."""
 import json
-from typing import Any
+from typing import Any, Mapping, Union
 
 WHOLE = json.dumps({"scope": "whole"})
 REPLICA = json.dumps({"scope": "replica"})
 LOCAL = json.dumps({"scope": "local"})
 
+# The labels, and what each must be told with.
+_KEYS = {
+    "whole": (),
+    "replica": (),
+    "shard": ("shape", "offset", "size"),
+    "piece": ("shape", "begin", "count"),
+    "partial": (),
+    "local": (),
+}
+
 
 def text_of(spec: Any) -> str:
     """The scope of a DTensor's local tensor on this rank, from the DTensor's `_spec`. No communication."""
     return json.dumps(_scope_of(spec.mesh, tuple(spec.placements), list(spec.shape)))
+
+
+def checked(scope: "Union[str, Mapping[str, Any]]") -> str:
+    """What a program says of a value. Raises ValueError, TypeError if it is no scope."""
+    found = {"scope": scope} if isinstance(scope, str) else dict(scope)
+    label = found.get("scope")
+    if label not in _KEYS:
+        raise ValueError(f"scope: found {label!r}; expected one of {', '.join(_KEYS)}")
+    missing = [key for key in _KEYS[label] if key not in found]
+    if missing:
+        raise ValueError(f"scope: a {label} needs {', '.join(_KEYS[label])}; {', '.join(missing)} not found")
+    return json.dumps(found)
 
 
 def piece(shape: "list[int]", begin: int, count: int, **more: Any) -> str:

@@ -1,9 +1,10 @@
 # SPDX-License-Identifier: Apache-2.0
 """Monitor.tap()."""
-from typing import Any, Optional
+from typing import Any, Mapping, Optional, Union
 
 from gradmon import _gradmon
 from gradmon._steps import TrainingSteps
+from gradmon.sharded.scopes import checked
 
 _NOT_TAKEN = (TypeError, ValueError, RuntimeError, OverflowError)  # raised for an invalid argument
 
@@ -45,7 +46,14 @@ class Tapping:
     def _has_flag(self, flag: int) -> bool:
         return self._steps is not None and bool(self._steps.step_flags & flag)
 
-    def tap(self, kind: str, name: str, array: Any, micro_step: Optional[int] = None) -> None:
+    def tap(
+        self,
+        kind: str,
+        name: str,
+        array: Any,
+        micro_step: Optional[int] = None,
+        scope: Union[str, Mapping[str, Any], None] = None,
+    ) -> None:
         """Hands in a value of this step, for a row.
 
         For values that no hook of torch can find: those of JAX, MindSpore or NumPy, or of a training step
@@ -65,6 +73,11 @@ class Tapping:
         micro_step : int, optional
             The micro batch that the value is of, from 0. Only "actv", "actv_grad" and, with the config's
             `monitor_mbs_grad`, "grad_unreduced" have micro batches. None: 0.
+        scope : str or mapping, optional
+            What the value is of, for scopes.json: "whole", "replica", "partial" or "local", or the keys that
+            FORMAT.md lists there: ``{"scope": "shard", "shape": [8, 4], "offset": [4, 0], "size": [4, 4]}``.
+            ``gradmon.load(whole=True)`` joins shards and pieces of one name. None: a DTensor tells it;
+            of other values nothing is known.
 
         Notes
         -----
@@ -82,6 +95,7 @@ class Tapping:
         if steps is None or not steps.step_flags & _gradmon.COLLECTS:
             return
         try:
-            steps.core.tap(kind, name, array, 0 if micro_step is None else micro_step)
+            text = None if scope is None else checked(scope)
+            steps.core.tap(kind, name, array, 0 if micro_step is None else micro_step, text)
         except _NOT_TAKEN as error:
             _gradmon.warn_once(f"tap({kind!r}, {name!r}): {error}")

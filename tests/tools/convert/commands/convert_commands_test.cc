@@ -71,6 +71,19 @@ TEST_CASE("the help of the conversions matches its golden files") {
   }
 }
 
+TEST_CASE("csv2db has the scopes of scopes.json") {
+  const SampleJob job;
+  job.write(SampleJob::kRank3, "scopes.json",
+            R"({"format": 1, "targets": {"0:layers.0.fc.weight": {"grad_reduced": {"scope":"replica"}}}})");
+  const TemporaryDirectory place;
+  REQUIRE(run_convert(
+              {"csv2db", "--monitor-path", job.path().string(), "--output-dirpath", (place / "db").string()})
+              .code == kExitDone);
+  CHECK(query_rows(place / "db" / kMetricsFileName,
+                   "SELECT target_name, rank, scope, detail FROM target_scope JOIN monitoring_targets USING "
+                   "(target_id)") == TextRows{R"(layers.0.fc.weight|3|replica|{"scope":"replica"})"});
+}
+
 TEST_CASE("csv2tb makes the directories and curves that its golden file lists, with any number of threads") {
   const SampleJob job;
   for (const char* threads : {"1", "8"}) {

@@ -117,6 +117,30 @@ TEST_CASE("a merged database has the rows of all runs and says what job it is of
   CHECK(golden_difference("merge.txt", without(text, output.path().string())) == "");
 }
 
+TEST_CASE("what rows are of comes from the scopes.json of the last start that has it") {
+  const TemporaryDirectory output, place;
+  write_job(output);
+  const auto write_scopes = [&](const std::string& directory, const std::string& targets) {
+    write_text(output / directory / "scopes.json", R"({"format": 1, "targets": )" + targets + "}");
+  };
+  const std::string of_first = R"({"0:layers.0.weight": {"grad_reduced": {"scope":"replica"}},
+                                   "0:layers.1.weight": {"grad_reduced": {"scope":"piece","begin":2}}})";
+  write_scopes(std::string("Nov24_12-04-37-rank0-") + kFirst, of_first);
+  write_scopes(
+      std::string("Nov24_13-00-00-rank0-") + kSecond,
+      R"({"0:layers.0.weight": {"grad_reduced": {"scope":"whole"}, "new_kind": {"scope":"whole"}}})");
+  write_text(output / (std::string("Nov24_12-04-37-rank1-") + kFirst) / "scopes.json", "{");
+  const fs::path file = place / "job.db";
+  REQUIRE(run_convert({"merge", output.path().string(), "-o", file.string()}).code == kExitDone);
+  CHECK(query_rows(file,
+                   "SELECT rank, target_name, scope, detail FROM target_scope JOIN monitoring_targets "
+                   "USING (target_id) WHERE metric_id = 4 ORDER BY target_name") ==
+        TextRows{R"(0|layers.0.weight|whole|{"scope":"whole"})",
+                 R"(0|layers.1.weight|piece|{"scope":"piece","begin":2})"});
+  CHECK(query_rows(file, "SELECT count(*) FROM job_problems WHERE text GLOB '*\"targets\"*'") ==
+        TextRows{"1"});
+}
+
 TEST_CASE("every table of a merged database is described in it") {
   const TemporaryDirectory output, place;
   write_job(output);

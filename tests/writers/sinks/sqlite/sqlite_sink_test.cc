@@ -56,6 +56,38 @@ TEST_CASE("a row has the values of its record, with the rank, the step and the t
         TextRows{"max_rank|3", "max_step|7", "min_step|7", "schema_version|1", "step_partition_size|500"});
 }
 
+TEST_CASE("what a target's rows are of is there for each micro step, and follows a change") {
+  const TemporaryDirectory scratch;
+  const auto names = std::make_shared<NameTable>();
+  const auto scopes = std::make_shared<ScopeTable>();
+  SqliteSink sink(file_options(scratch.path()), names, Rank{3}, Resume::no, scopes);
+  REQUIRE(sink.begin_revision(layout_with({Op::norm})));
+  const std::uint32_t output = names->intern("fc.output");
+  const auto write = [&](std::int64_t step, std::int32_t micro_step) {
+    Record record = norm_record(step, output, 1);
+    record.kind = Kind::actv;
+    record.micro_step = micro_step;
+    REQUIRE(sink.write_step(Step{step}, {record, norm_record(step, names->intern("fc.weight"), 1)}));
+  };
+  const auto rows = [&] {
+    return query_rows(scratch.path() / kMetricsFileName,
+                      "SELECT metric_name, target_name, micro_step, rank, scope, detail FROM target_scope "
+                      "JOIN monitoring_targets USING (target_id) JOIN monitoring_metrics USING (metric_id) "
+                      "ORDER BY micro_step");
+  };
+  write(0, 0);
+  CHECK(rows().empty());  // nothing is known
+  scopes->set(Kind::actv, output, names->intern(R"({"scope": "local"})"));
+  write(1, 0);
+  write(1, 1);
+  CHECK(rows() == TextRows{R"(actv|fc.output|0|3|local|{"scope": "local"})",
+                           R"(actv|fc.output|1|3|local|{"scope": "local"})"});
+  scopes->set(Kind::actv, output, names->intern(R"({"scope": "shard", "index": 1, "count": 2})"));
+  write(2, 1);
+  CHECK(rows() == TextRows{R"(actv|fc.output|0|3|local|{"scope": "local"})",
+                           R"(actv|fc.output|1|3|shard|{"scope": "shard", "index": 1, "count": 2})"});
+}
+
 TEST_CASE("the schema is the one of the golden file") {
   Fixture f;
   f.begin(layout_with({Op::norm, Op::nans}));

@@ -1,0 +1,86 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Says what the rows of an engine's parameters are of, for scopes.json."""
+import json
+from typing import Any, Callable, Iterable, NamedTuple
+
+import torch
+
+from gradmon import _gradmon
+from gradmon.engines.pieces import Piece
+from gradmon.sharded.listing import Listing
+from gradmon.sharded.sharding import Listed, Sharding
+
+REDUCED = ("grad_reduced", "param_origin", "param_updated", "exp_avg", "exp_avg_sq")
+
+Scope = dict[str, Any]  # as in scopes.json (writers/FORMAT.md)
+Labels = dict[str, Scope]  # by the parameter's name
+
+
+class Description(NamedTuple):
+    """What an engine knows of a model. labels: by kind. plain_scope: as in Listing."""
+
+    labels: "dict[str, Labels]"
+    plain_scope: "str | None" = None
+
+
+def labels_of(
+    named: "Iterable[tuple[str, Any, tuple[int, ...]]]", pieces: "Iterable[Piece]"
+) -> "dict[str, Labels]":
+    """The scope of the rows of this rank, by kind and by the parameter's name.
+
+    named: each parameter's name, the parameter, and its shape. A kind has no label for a parameter of which
+    this rank has no element."""
+    by_parameter = {id(piece.parameter): piece for piece in pieces}
+    before: Labels = {}
+    after: Labels = {}
+    for name, parameter, shape in named:
+        if not parameter.requires_grad:
+            continue
+        before[name] = {"scope": "whole", "shape": list(shape)}
+        piece = by_parameter.get(id(parameter))
+        if piece is not None and piece.numel:
+            after[name] = _scope_of(piece)
+    return {"grad_unreduced": before, **{kind: after for kind in REDUCED}}
+
+
+def is_expert(parameter: Any) -> bool:
+    """Whether the ranks of data parallelism have different experts in parameters of this name."""
+    return getattr(parameter, "allreduce", True) is False
+
+
+def listing_with(
+    described: "Callable[[torch.nn.Module], Description]",
+) -> "Callable[[torch.nn.Module], Listing]":
+    """For TrainingSteps: the model's parameters under their own names, with what the engine says of them.
+
+    Where the engine has renamed what `described` relies on, the rows keep the scopes of plain parameters."""
+
+    def listing_of(model: torch.nn.Module) -> Listing:
+        try:
+            labels, plain_scope = described(model)
+        except Exception as error:
+            _gradmon.warn_once(
+                f"scopes.json does not say what this rank has: {type(error).__name__}: {error}"
+            )
+            return Listing(None, None)
+        before, after = labels["grad_unreduced"], labels["grad_reduced"]
+        listed = [
+            Listed(
+                name, one, Sharding(0, unreduced_scope=_text(before.get(name)), scope=_text(after.get(name)))
+            )
+            for name, one in model.named_parameters()
+        ]
+        return Listing(listed, plain_scope)
+
+    return listing_of
+
+
+def _scope_of(piece: Piece) -> Scope:
+    shape = list(piece.shape)
+    if piece.whole:
+        return {"scope": "replica", "shape": shape}
+    return {"scope": "piece", "shape": shape, "begin": piece.first, "count": piece.numel}
+
+
+def _text(scope: "Scope | None") -> "str | None":
+    return None if scope is None else json.dumps(scope)
