@@ -150,15 +150,23 @@ ensure_torch() {
   }
 }
 
-# ensure_frameworks: makes the environments in which the training loops and engines of others are tested.
+# ensure_frameworks [VENV...]: makes the environments in which the training loops and engines of others run: all, or
+# those named.
 ensure_frameworks() {
+  local venv
+  [ $# -gt 0 ] || set -- frameworks-venv mindspore-venv engines-venv
   if [ "$torch" != pip ]; then
     say "--frameworks needs --torch pip"
     return 1
   fi
-  make_venv_beside_torch frameworks-venv "$gradmon_root"/tools/requirements-frameworks-{loops,jax}.txt &&
-    make_venv_beside_torch mindspore-venv "$gradmon_root/tools/requirements-mindspore.txt" &&
-    make_venv_beside_torch engines-venv "$gradmon_root/tools/requirements-frameworks-engines.txt"
+  for venv; do
+    case $venv in
+      frameworks-venv) set -- "$gradmon_root"/tools/requirements-frameworks-{loops,jax}.txt ;;
+      mindspore-venv) set -- "$gradmon_root/tools/requirements-mindspore.txt" ;;
+      engines-venv) set -- "$gradmon_root/tools/requirements-frameworks-engines.txt" ;;
+    esac
+    make_venv_beside_torch "$venv" "$@" || return 1
+  done
 }
 
 # make_venv_beside_torch NAME REQUIREMENTS...: makes build/NAME, unless it has them already; it sees torch and what

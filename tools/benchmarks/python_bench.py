@@ -2,6 +2,7 @@
 # SPDX-License-Identifier: Apache-2.0
 """What gradmon costs in Python, in figures; tools/bench --python runs it."""
 import argparse
+import functools
 import json
 import os
 import statistics
@@ -18,8 +19,12 @@ import torch
 import gradmon
 
 sys.path.insert(0, str(Path(__file__).resolve().parents[1]))
+sys.path.insert(0, str(Path(__file__).resolve().parent / "python_rigs"))
+import sharded_model  # noqa: E402
 import train_ddp  # noqa: E402
+import watched_steps  # noqa: E402
 from collecting_rig import CollectingRig  # noqa: E402
+from watched_steps import EmptyStep  # noqa: E402
 
 TOKENS = 2048
 
@@ -53,43 +58,31 @@ def spread(values: "list[float]") -> str:
     return f"minimum, median and maximum of {len(values)}: {' '.join(map(text_of, three))}"
 
 
-class EmptyStep:
-    """An optimizer that does nothing. It does not derive from torch's class, which calls the
-    profiler in each step: those microseconds vary by more than the measured time."""
-
-    def __init__(self, parameters: "list[torch.nn.Parameter]") -> None:
-        self.param_groups = [{"params": parameters}]
-        self.state: "dict[Any, Any]" = {}
-
-    def step(self) -> None:
-        pass
-
-
 def transformer(quick: bool) -> "tuple[train_ddp.CharTransformer, train_ddp.Text]":
     text = train_ddp.Text(Path(train_ddp.__file__), 0)
     torch.manual_seed(1)
     return train_ddp.CharTransformer(*((1, 64) if quick else (6, 512)), text.characters), text
 
 
-def idle_step(quick: bool) -> Figure:
+def idle_step(quick: bool, name: str = "python_idle_step") -> Figure:
     rounds, steps = (3, 2000) if quick else (40, 50000)
-    model = torch.nn.Linear(4, 3)
-    bare, watched = EmptyStep(list(model.parameters())), EmptyStep(list(model.parameters()))
+    make, where = IDLE[name]
 
-    def microseconds(optimizer: EmptyStep) -> float:
+    def microseconds(step: "Callable[[], Any]") -> float:
         begin = time.thread_time()
         for _ in range(steps):
-            optimizer.step()
+            step()
         return (time.thread_time() - begin) / steps * 1e6
 
     with tempfile.TemporaryDirectory(prefix="gradmon-bench-") as scratch:
         config = Path(scratch) / "monitor_config.json"
         config.write_text('{"dynamic_on": false}')
-        monitor = gradmon.Monitor(config, rank=0, world_size=1, output_dir=scratch, dynamic=True)
-        with monitor.watch(model, watched):
+        options = {"rank": 0, "world_size": 1, "output_dir": scratch, "dynamic": True}
+        monitor, bare, watched = make(config, options)
+        with monitor:
             added = []
             for turn in range(rounds + 1):
-                pair = [microseconds(o) for o in ((bare, watched) if turn % 2 else (watched, bare))]
+                pair = [microseconds(one) for one in ((bare, watched) if turn % 2 else (watched, bare))]
                 added.append(pair[1] - pair[0] if turn % 2 else pair[0] - pair[1])
             until = time.monotonic() + 10  # an idle rank reports its step once a second
             while monitor.status().ranks[0].step < rounds * steps:
@@ -97,10 +90,20 @@ def idle_step(quick: bool) -> Figure:
                     raise RuntimeError("the monitor did not take part")
                 time.sleep(0.05)
     how = (
-        "processor time that an idle monitor, watching in dynamic mode, adds to an optimizer's empty step, "
-        f"in blocks of {steps} with and without, in turns; {spread(added[1:])} (msprobe: 6.7 to 12.4)"
+        f"processor time that an idle monitor, watching{where} in dynamic mode, adds to an optimizer's empty "
+        f"step, in blocks of {steps} with and without, in turns; {spread(added[1:])} (msprobe: 6.7 to 12.4)"
     )
-    return Figure("python_idle_step", statistics.median(added[1:]), "µs", 1, how)
+    return Figure(name, statistics.median(added[1:]), "µs", 1, how)
+
+
+IDLE = {
+    "python_idle_step": (watched_steps.plain, ""),
+    "python_idle_step_fsdp2": (watched_steps.under_fsdp2, " a model under FSDP2 (one rank)"),
+    "python_idle_step_megatron": (
+        watched_steps.under_megatron,
+        " what has the form of Megatron's DistributedDataParallel and chained optimizer",
+    ),
+}
 
 
 def grads_vs_read(quick: bool) -> Figure:
@@ -128,6 +131,45 @@ def grads_vs_read(quick: bool) -> Figure:
         f"two threads, in turns; {spread([seconds / read for seconds in added])}"
     )
     return Figure("python_grads_vs_read", statistics.median(added) / read, "times the read", 1.5, how)
+
+
+def fsdp2_grads_vs_read(quick: bool) -> Figure:
+    rounds = 2 if quick else 40
+    shapes = [parameter.shape for parameter in transformer(quick)[0].parameters()]
+    model = sharded_model.sharded(shapes)
+    count = sum(shape.numel() for shape in shapes)
+    words = torch.zeros(count + count % 2).view(torch.int64)  # torch's sum of these is a plain read
+    rig = CollectingRig({"wg_distribution": True}, model, EmptyStep(list(model.parameters())), model.backward)
+    added, _, reads = rig.measure(rounds, lambda: (words.sum(), words.sum()))
+    rig.check(2 * len(shapes) * rounds)
+    read = statistics.median(reads)
+    how = (
+        "what collecting all gradients before and after reduction, six ops, adds to a step under FSDP2 in "
+        f"one rank, of {count / 1e6:.1f} million parameters ({text_of(statistics.median(added) * 1000)} ms; "
+        "forward, backward and optimizer made cheap), over two plain reads of those bytes "
+        f"({text_of(read * 1000)} ms), on two threads, in turns; "
+        f"{spread([seconds / read for seconds in added])}"
+    )
+    return Figure("python_fsdp2_grads_vs_read", statistics.median(added) / read, "times the read", 1.5, how)
+
+
+def fsdp2_hook(quick: bool) -> Figure:
+    rounds, count = (2, 20) if quick else (100, 200)
+    shapes = [torch.Size([8])] * count
+    costs = []
+    for model in (sharded_model.Touched(shapes), sharded_model.sharded(shapes)):
+        optimizer = EmptyStep(list(model.parameters()))
+        rig = CollectingRig({"wg_distribution": True}, model, optimizer, model.backward)
+        added, _, _ = rig.measure(rounds, lambda: None)
+        rig.check(2 * count * rounds)
+        costs.append([seconds / count * 1e6 for seconds in added])
+    plain, sharded = (statistics.median(values) for values in costs)
+    how = (
+        "what collecting the gradients of a parameter of 8 elements, before and after reduction, adds to a "
+        f"step under FSDP2 ({text_of(sharded)} µs; {spread(costs[1])}), beyond what it adds without "
+        f"({text_of(plain)} µs), of {count} parameters: hooks by Python beside those by C++"
+    )
+    return Figure("python_fsdp2_hook", sharded - plain, "µs", 5, how)
 
 
 def activations(quick: bool) -> Figure:
@@ -193,12 +235,18 @@ def observe(quick: bool, on: bool) -> Figure:
 
 
 BENCHES: "dict[str, Callable[[bool], Figure]]" = {
-    "python_idle_step": idle_step,
+    **{name: functools.partial(idle_step, name=name) for name in IDLE},
     "python_grads_vs_read": grads_vs_read,
     "python_activations": activations,
     "python_observe_off": lambda quick: observe(quick, on=False),
     "python_observe_on": lambda quick: observe(quick, on=True),
 }
+
+if tuple(map(int, torch.__version__.split(".")[:2])) >= (2, 13):  # FSDP2 on a CPU
+    BENCHES["python_fsdp2_grads_vs_read"] = fsdp2_grads_vs_read
+    BENCHES["python_fsdp2_hook"] = fsdp2_hook
+else:
+    del BENCHES["python_idle_step_fsdp2"]
 
 
 def main() -> int:

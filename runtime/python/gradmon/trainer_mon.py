@@ -7,6 +7,7 @@ from numbers import Real
 from typing import Any, Optional, Sequence, Union
 
 from gradmon import _gradmon
+from gradmon.engines.watched_engine import engine_watch
 from gradmon.monitor import Monitor
 
 Metrics = dict[str, dict[str, float]]
@@ -45,7 +46,7 @@ class TrainerMon:
         self.params_have_main_grad = params_have_main_grad
         self.opt_ty = opt_ty
         self.monitor = Monitor(config_file_path)
-        self.summary_writer = _SummaryWriter(self.monitor)
+        self.summary_writer = _SummaryWriter(self)
         self._wrapped_optimizer: Any = None
         self._config_file = config_file_path
         self._watches = False
@@ -91,7 +92,9 @@ class TrainerMon:
             or, where the second argument is not a number, ``(model, optimizer, grad_acc_steps=1,
             tp_group=None, dp_group=None, start_iteration=0)``. `model` is a torch.nn.Module or a
             list of the chunks of an interleaved pipeline. The `step` of `optimizer` ends a
-            training step.
+            training step. Of Megatron core (its DistributedDataParallel and optimizer) and of
+            DeepSpeed (its engine, with any of its optimizers) the rows are those of
+            gradmon.megatron.watch() and gradmon.deepspeed.watch(); groups are then ignored.
 
         Raises
         ------
@@ -153,7 +156,12 @@ class TrainerMon:
         start_iteration: int = 0,
     ) -> None:
         first = not self._watches
-        for chunk in model if isinstance(model, (list, tuple)) else [model]:
+        chunks = list(model) if isinstance(model, (list, tuple)) else [model]
+        watch = engine_watch(chunks, optimizer) if first else None
+        if watch is not None:  # its adapter knows what each rank updates; groups have nothing to add
+            steps = 1 if grad_acc_steps is None else int(grad_acc_steps)
+            self.monitor = watch(self._config_file, steps, start_iteration)
+        for chunk in chunks if watch is None else ():
             self.monitor.watch(
                 chunk,
                 optimizer,
@@ -197,12 +205,12 @@ def _tag(metric: _gradmon.Metric, rank: int) -> str:
 class _SummaryWriter:
     """The attribute that scripts close at the end of training."""
 
-    def __init__(self, monitor: Monitor) -> None:
-        self._monitor = monitor
+    def __init__(self, of: TrainerMon) -> None:
+        self._of = of
 
     def close(self) -> None:
         """Stops the monitor, which writes the remaining rows."""
-        self._monitor.stop()
+        self._of.monitor.stop()
 
 
 def _bound(arguments: tuple[Any, ...], keywords: dict[str, Any], wrapped: Any) -> dict[str, Any]:

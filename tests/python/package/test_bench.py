@@ -6,13 +6,19 @@ import subprocess
 import sys
 from pathlib import Path
 
+import torch
+
 BENCH = Path(__file__).resolve().parents[3] / "tools" / "benchmarks" / "python_bench.py"
+HAS_FSDP2 = tuple(map(int, torch.__version__.split(".")[:2])) >= (2, 13)  # on a CPU
 PROMISED = [
     "python_idle_step",
+    *(["python_idle_step_fsdp2"] if HAS_FSDP2 else []),
+    "python_idle_step_megatron",
     "python_grads_vs_read",
     "python_activations",
     "python_observe_off",
     "python_observe_on",
+    *(["python_fsdp2_grads_vs_read", "python_fsdp2_hook"] if HAS_FSDP2 else []),
 ]
 
 

@@ -9,7 +9,7 @@ ROOT = Path(__file__).resolve().parents[3]
 PACKAGE = ROOT / "runtime" / "python"
 CONFIG = str(ROOT / "pyproject.toml")
 COMPARISON = ROOT / "tools" / "msprobe_compare"
-OTHERS = ("tests/python", "tools/benchmarks", "tools/train_ddp.py")
+OTHERS = ("tests/python", "tools/benchmarks", "tools/demo_frameworks", "tools/train_ddp.py")
 ALL = [".", *(str(ROOT / path) for path in OTHERS), str(COMPARISON)]
 MYPY = ["mypy", "--config-file", CONFIG, "--cache-dir", "/dev/null"]
 
