@@ -13,6 +13,7 @@ PROMISED = [
     "python_activations",
     "python_observe_off",
     "python_observe_on",
+    "load_rows_per_s",
 ]
 
 
