@@ -471,11 +471,14 @@ void GradientHooks::write_rows(RowWriter& rows) {
 }
 
 std::vector<const GradientDelivery*> GradientHooks::deliveries() const {
-  std::vector<const GradientDelivery*> found;
-  for (const auto& slot : slots_)
-    slot->each_delivery([&](const GradientDelivery& delivery) { found.push_back(&delivery); });
-  std::sort(found.begin(), found.end(),
-            [](const GradientDelivery* a, const GradientDelivery* b) { return a->arrival < b->arrival; });
+  std::vector<const GradientDelivery*> found(arrivals_.load(std::memory_order_relaxed), nullptr);
+  for (const auto& slot : slots_) {
+    slot->each_delivery([&](const GradientDelivery& delivery) {
+      if (delivery.arrival > found.size()) found.resize(delivery.arrival);  // of a hook that ran until now
+      found[delivery.arrival - 1] = &delivery;
+    });
+  }
+  found.erase(std::remove(found.begin(), found.end(), nullptr), found.end());
   return found;
 }
 

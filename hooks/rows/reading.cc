@@ -28,25 +28,29 @@ void Reading::read(const at::Tensor& given, double eps, const std::string& name,
   scope.reset();
   read_at = reading_time();
   fuse.guard(name, [&] {
+    if (!is_wrapper(given)) return read_plain(given, eps);
     Unwrapped inner = unwrapped(given);
     scope = std::move(inner.scope);
     if (!inner.why.empty()) return mark_not_applicable(std::move(inner.why));
-    const at::Tensor& tensor = inner.tensor;
-    const auto version = version_of(tensor);
-    auto taken = start_tensor_stats(tensor, eps * scale);
-    if (taken && version != version_of(tensor))
-      taken = tl::unexpected<std::string>("the tensor was modified while it was read");
-    why.clear();
-    if (!taken) {
-      why = first_line(taken.error());
-      taken = StartedStats{{TensorStats::Outcome::not_applicable, DType::unknown, {}}, {}};
-    }
-    stats = taken->stats;
-    pending = std::move(taken->pending);
-    if (stats.outcome == TensorStats::Outcome::measured)
-      sizes.assign(tensor.sizes().begin(), tensor.sizes().end());
-    has_value = true;
+    read_plain(inner.tensor, eps);
   });
+}
+
+void Reading::read_plain(const at::Tensor& tensor, double eps) {
+  const auto version = version_of(tensor);
+  auto taken = start_tensor_stats(tensor, eps * scale);
+  if (taken && version != version_of(tensor))
+    taken = tl::unexpected<std::string>("the tensor was modified while it was read");
+  why.clear();
+  if (!taken) {
+    why = first_line(taken.error());
+    taken = StartedStats{{TensorStats::Outcome::not_applicable, DType::unknown, {}}, {}};
+  }
+  stats = taken->stats;
+  pending = std::move(taken->pending);
+  if (stats.outcome == TensorStats::Outcome::measured)
+    sizes.assign(tensor.sizes().begin(), tensor.sizes().end());
+  has_value = true;
 }
 
 void Reading::read_part(const WatchedTensor& parameter, const at::Tensor& tensor, double eps, HookFuse& fuse,

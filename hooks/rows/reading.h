@@ -63,6 +63,9 @@ struct Reading {
                  double scale = 1) noexcept;
   // Marks the reading as not applicable: the tensor exists, but its values cannot be read.
   void mark_not_applicable(std::string reason) noexcept;
+
+ private:
+  void read_plain(const at::Tensor& tensor, double eps);
 };
 
 void forget(std::vector<Reading>& readings);

@@ -22,6 +22,7 @@ std::string owner_of(const std::string& row) {
 void TargetLedger::begin_plan() {
   fired_this_step_.clear();
   modules_.clear();
+  last_rows_.clear();
   const std::lock_guard lock(mutex_);
   state_ = {};
 }
@@ -63,16 +64,25 @@ void TargetLedger::count_row(Kind kind, std::uint32_t target) noexcept {
   }
 }
 
+TargetLedger::Fired& TargetLedger::fired_of(Key key) {
+  const auto [fired, first] = state_.fired.try_emplace(key);
+  if (first) mark_fired(key);
+  return fired->second;
+}
+
 void TargetLedger::end_step(Step step, WallTime now) noexcept {
   const std::lock_guard lock(mutex_);
   state_.collected += 1;
   state_.fired_last = 0;
   try {
-    for (const Key key : fired_this_step_) {
-      const auto [fired, first] = state_.fired.try_emplace(key);
-      if (first) mark_fired(key);
-      if (fired->second.collected != state_.collected) state_.fired_last += 1;
-      fired->second = {step.value, now, state_.collected};
+    last_rows_.resize(fired_this_step_.size());
+    for (std::size_t i = 0; i < fired_this_step_.size(); ++i) {
+      const Key key = fired_this_step_[i];
+      if (last_rows_[i].second == nullptr || last_rows_[i].first != key)
+        last_rows_[i] = {key, &fired_of(key)};
+      Fired& fired = *last_rows_[i].second;
+      if (fired.collected != state_.collected) state_.fired_last += 1;
+      fired = {step.value, now, state_.collected};
     }
   } catch (const std::bad_alloc&) {
   }

@@ -67,12 +67,16 @@ class TargetLedger {
     std::int64_t fired_last = 0;  // number of targets that fired in the last of them
   };
   void mark_fired(Key key);
+  Fired& fired_of(Key key);
   TargetStatus status_of(const PlanState& state, Key key, const std::string& why) const;
   static TargetCounts counts_of(const PlanState& state);
 
   const NameTable& names_;  // own synchronisation
   // Training thread only.
-  std::vector<Key> fired_this_step_;                              // in this step
+  std::vector<Key> fired_this_step_;
+  // The rows of the last step, in their order, and their place in state_.fired: most steps have the same
+  // rows.
+  std::vector<std::pair<Key, Fired*>> last_rows_;
   std::map<std::pair<int, std::string>, std::uint32_t> modules_;  // expected, by stage and name
 
   mutable std::mutex mutex_;

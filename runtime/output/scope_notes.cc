@@ -51,8 +51,13 @@ void ScopeNotes::note(Kind kind, std::uint32_t target, const ScopeText& scope) n
 }
 
 void ScopeNotes::count_row(Kind kind, std::uint32_t target) noexcept {
+  static_assert(kKinds <= 16);
+  const auto bit = static_cast<std::uint16_t>(1U << static_cast<unsigned>(kind));
+  if (target < counted_.size() && (counted_[target] & bit) != 0) return;
   try {
+    if (target >= counted_.size()) counted_.resize(target + std::size_t{1});
     add(kind, target);
+    counted_[target] = static_cast<std::uint16_t>(counted_[target] | bit);
   } catch (const std::exception&) {  // As above.
   }
 }

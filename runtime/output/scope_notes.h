@@ -6,6 +6,7 @@
 #include <optional>
 #include <string>
 #include <unordered_map>
+#include <vector>
 
 #include "control/vocabulary.h"
 #include "hooks/names/scope.h"
@@ -59,6 +60,7 @@ class ScopeNotes {
 
   std::unordered_map<std::uint32_t, Placed> parameters_;
   std::unordered_map<std::uint64_t, ScopeText> scopes_;  // by kind and target; null: none to be written
+  std::vector<std::uint16_t> counted_;  // by target: the bits of the kinds of its rows so far
   bool changed_ = false;
 };
 

@@ -9,6 +9,7 @@ namespace gradmon {
 Bench idle_step();           // Monitor::step() while off, and in a step that is not collected
 Bench tensor_reads();        // the statistics of one tensor, against a plain read and against torch
 Bench parameter_cost();      // the added time of collecting gradients, weights and moments
+Bench reading_cost();        // the cost of a record however small its tensor
 Bench activation_cost();     // the added time of collecting activations and their gradients
 Bench communication_cost();  // the added time of collecting the outputs of collectives
 Bench attention_cost();      // the features of attention, against the attention itself

@@ -13,6 +13,7 @@
 #include <vector>
 
 #include "tools/benchmarks/measure/figure.h"
+#include "tools/benchmarks/measure/interleave.h"
 #include "tools/benchmarks/measure/scratch_job.h"
 
 namespace gradmon {
@@ -31,8 +32,9 @@ class CollectingRig {
     std::function<void()> backward;  // the whole step except the optimizer
   };
 
-  // `kinds`: the config keys to switch on, as in `"wg_distribution": true`; all six ops.
-  CollectingRig(const std::string& kinds, Step step);
+  // `kinds`: the config keys to switch on, as in `"wg_distribution": true`; all six ops. `spent`: the time of
+  // steps; TimeBase::thread is that of the training thread, for models whose steps run on no other.
+  CollectingRig(const std::string& kinds, Step step, TimeBase spent = TimeBase::wall);
 
   struct Added {
     std::vector<double> seconds;  // of each collected step, minus the mean of its neighbours
@@ -56,6 +58,7 @@ class CollectingRig {
 
   const ScratchJob job_;
   const Step step_;
+  const TimeBase spent_;
   Monitor monitor_;
   std::int64_t next_ = 0;
   std::int64_t effective_ = 0;

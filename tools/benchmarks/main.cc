@@ -65,10 +65,10 @@ int wrong(const std::string& why) {
 
 int main(const std::vector<std::string>& words) {
   const std::vector<Bench> benches = {
-      idle_step(),          tensor_reads(),     parameter_cost(),  activation_cost(),
-      communication_cost(), attention_cost(),   idle_overhead(),   commit_time(),
-      edit_latency(),       hub_idle(),         rows_per_second(), values_per_second(),
-      hubs_simulated(),     alert_evaluation(), replica_cost(),    conversion_rate()};
+      idle_step(),          tensor_reads(),    parameter_cost(),    reading_cost(),   activation_cost(),
+      communication_cost(), attention_cost(),  idle_overhead(),     commit_time(),    edit_latency(),
+      hub_idle(),           rows_per_second(), values_per_second(), hubs_simulated(), alert_evaluation(),
+      replica_cost(),       conversion_rate()};
   std::vector<std::string> known;
   for (const Bench& bench : benches) known.insert(known.end(), bench.yields.begin(), bench.yields.end());
   Request request;

@@ -2,9 +2,13 @@
 // Numbers as CSV cells, as Python prints round(x, ndigits). Allocates only to grow `line`.
 #pragma once
 
+#include <cstddef>
 #include <string>
 
 namespace gradmon {
+
+// The bytes that write_number() and write_count() need at most: sign, 309 digits, point, decimals.
+constexpr std::size_t kNumberRoom = 640;
 
 // Rounds to ndigits decimals (half to even on the exact binary value) and appends the shortest text
 // that reads back the same, as Python's repr: "0.0", "1e-05", "1e+16", "nan", "inf", "-inf". A
@@ -12,10 +16,16 @@ namespace gradmon {
 // "1.23457e-09".
 void append_number(std::string& line, double value, int ndigits);
 
+// The same at `at`, which has kNumberRoom bytes. Returns the end.
+char* write_number(char* at, double value, int ndigits);
+
 // Appends the value exactly, as Python's repr.
 void append_repr(std::string& line, double value);
 
 // Appends the value rounded to a whole number, without a point; or "nan", "inf", "-inf".
 void append_count(std::string& line, double value);
+
+// The same at `at`, which has kNumberRoom bytes. Returns the end.
+char* write_count(char* at, double value);
 
 }  // namespace gradmon

@@ -88,7 +88,18 @@ def load(
     table = _chosen(_read(Path(path), run, choice, form), choice, names)
     if whole:
         table = joined(table, _scopes(Path(path), run, choice))
-    return table.sort_values(["step", PLACE], kind="stable", ignore_index=True)[COLUMNS]
+    return _sorted(table)
+
+
+def _sorted(table: "pandas.DataFrame") -> "pandas.DataFrame":
+    """By step, then by place, without PLACE. sort_values() takes twice the time, and copies more."""
+    import numpy
+    import pandas
+
+    order = numpy.lexsort((table[PLACE].to_numpy(), table["step"].to_numpy()))
+    in_order = (order[1:] > order[:-1]).all()
+    columns = {name: table[name].array if in_order else table[name].array.take(order) for name in COLUMNS}
+    return pandas.DataFrame(columns, copy=False)
 
 
 def _chosen(table: "pandas.DataFrame", choice: Choice, names: Optional[Names]) -> "pandas.DataFrame":

@@ -19,6 +19,7 @@ PROMISED = [
     "python_observe_off",
     "python_observe_on",
     *(["python_fsdp2_grads_vs_read", "python_fsdp2_hook"] if HAS_FSDP2 else []),
+    "load_rows_per_s",
 ]
 
 
@@ -40,3 +41,14 @@ def test_a_quick_run_gives_every_figure_as_a_finite_number(tmp_path: Path) -> No
 def test_figures_are_listed_and_others_are_wrong_usage() -> None:
     assert bench("--list").stdout.split() == PROMISED
     assert bench("no_such_figure").returncode == 2
+
+
+def test_gradmon_is_measured_beside_torch_and_numpy_and_computes_the_same(tmp_path: Path) -> None:
+    script = BENCH.with_name("against") / "against_pytorch.py"
+    names = ["stats_vs_torch_bfloat16", "stats_vs_numpy_float64"]  # torch.compile takes 10 s
+    command = [sys.executable, "-B", str(script), "--quick", "--json", str(tmp_path / "figures.json"), *names]
+    result = subprocess.run(command, capture_output=True, text=True)
+    assert result.returncode == 0, result.stderr
+    figures = json.loads((tmp_path / "figures.json").read_text())["figures"]
+    assert [figure["name"] for figure in figures] == names
+    assert all(figure["value"] > 0 and figure["how"] for figure in figures)

@@ -73,6 +73,48 @@ def test_ranks_and_odd_names_and_values(tmp_path: Path) -> None:
     assert list(table["vpp_stage"]) == [0, 0, 1]
 
 
+def test_a_nan_is_a_value_and_an_empty_cell_is_none(tmp_path: Path) -> None:
+    head = "vpp_stage,name,step,micro_step,entropy,softmax_max\n"
+    bodies = {
+        "both": ("0,a,0,0,nan,1.5\n0,b,0,0,2.5,\n", [("a", math.nan), ("a", 1.5), ("b", 2.5)]),
+        "nan": (
+            "0,a,0,0,nan,1.5\n0,b,0,0,-inf,2\n",
+            [("a", math.nan), ("a", 1.5), ("b", -math.inf), ("b", 2)],
+        ),
+        "empty": ("0,a,0,0,,1.5\n0,b,0,0,2.5,\n", [("a", 1.5), ("b", 2.5)]),
+        "name": ('0,"nan,,",0,0,1,nan\n', [("nan,,", 1), ("nan,,", math.nan)]),
+    }
+    for what, (body, wanted) in bodies.items():
+        write_run(tmp_path / what, "Nov21_10-00-00-rank0-0123abcd", **{"attention_hook_0-0": head + body})
+        table = gradmon.load(tmp_path / what)
+        assert list(table["name"]) == [name for name, _ in wanted], what
+        assert list(table["value"]) == pytest.approx([value for _, value in wanted], nan_ok=True), what
+        assert list(table["micro_step"]) == [0] * len(wanted) and str(table["micro_step"].dtype) == "Int64"
+
+
+def test_the_rows_of_a_step_are_in_the_order_of_ranks_and_kinds_whatever_the_files(tmp_path: Path) -> None:
+    head = "vpp_stage,name,step,norm,shape,dtype\n"
+    for rank in (0, 1):
+        files = {
+            f"{kind}_{step}-{step}": head + f"0,w,{step},1.0,[4],torch.float32\n" * 2
+            for kind in ("actv", "grad_reduced")
+            for step in (2, 10)
+        }
+        write_run(tmp_path, f"Nov21_10-00-00-rank{rank}-0123abcd", **files)
+    table = gradmon.load(tmp_path)
+    wanted = [
+        (step, rank, kind)
+        for step in (2, 10)
+        for rank in (0, 1)
+        for kind in ("actv", "grad_reduced")
+        for _ in range(2)
+    ]
+    assert list(zip(table["step"], table["rank"], table["kind"])) == wanted
+    assert list(table.index) == list(range(len(wanted)))
+    alone = gradmon.load(tmp_path, kind="actv", ranks=0)  # in order as read
+    assert list(alone["step"]) == [2, 2, 10, 10] and list(alone.index) == [0, 1, 2, 3]
+
+
 def test_of_several_runs_one_is_taken(tmp_path: Path) -> None:
     row = "vpp_stage,name,step,norm,shape,dtype\n0,w,{},1.0,[4],torch.float32\n"
     old = write_run(tmp_path, "Nov21_10-00-00-rank0-0123abcd", **{"grad_reduced_0-0": row.format(3)})

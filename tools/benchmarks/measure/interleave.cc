@@ -5,15 +5,11 @@
 
 namespace gradmon {
 
-namespace {
-
-double seconds(TimeBase spent) {
+double seconds_now(TimeBase spent) {
   timespec now{};
   clock_gettime(spent == TimeBase::wall ? CLOCK_MONOTONIC : CLOCK_THREAD_CPUTIME_ID, &now);
   return static_cast<double>(now.tv_sec) + static_cast<double>(now.tv_nsec) / 1e9;
 }
-
-}  // namespace
 
 Rounds interleave(int rounds, TimeBase spent, const std::vector<Task>& tasks) {
   Rounds done;
@@ -26,9 +22,9 @@ Rounds interleave(int rounds, TimeBase spent, const std::vector<Task>& tasks) {
     for (std::size_t i = 0; i < tasks.size(); ++i) {
       const std::size_t turn = round % 2 == 0 ? i : tasks.size() - 1 - i;
       if (tasks[turn].prepare) tasks[turn].prepare();
-      const double begin = seconds(spent);
+      const double begin = seconds_now(spent);
       tasks[turn].run();
-      done.seconds[turn].push_back(seconds(spent) - begin);
+      done.seconds[turn].push_back(seconds_now(spent) - begin);
     }
   }
   return done;

@@ -19,6 +19,9 @@ struct Task {
 // lengthen.
 enum class TimeBase { wall, thread };
 
+// The time since some moment, or the processor time of this thread.
+double seconds_now(TimeBase spent);
+
 // Seconds, by task and round.
 struct Rounds {
   std::vector<std::vector<double>> seconds;

@@ -173,7 +173,7 @@ std::vector<Figure> measure(Effort effort) {
       figure_of("rows_per_s_queue", 5e6, "one producer, one reader, steps of 1,000 rows, 65,536 places",
                 quick ? 2 : 15, [&] { return queue_rate(quick ? 100 : 2000); }),
       figure_of(
-          "rows_per_s_csv", 1e6,
+          "rows_per_s_csv", 2e6,
           "one producer, queue, writer thread and CSV files of six ops, one for each step of 1,000 rows",
           quick ? 2 : 15,
           [&] {

@@ -3,6 +3,8 @@
 
 #include <algorithm>
 #include <charconv>
+#include <cstring>
+#include <string_view>
 #include <utility>
 
 #include "writers/sinks/csv/csv_text.h"
@@ -11,9 +13,11 @@
 namespace gradmon {
 namespace {
 
-void append_integer(std::string& line, std::int64_t value) {
-  char text[24];
-  line.append(text, std::to_chars(text, text + sizeof text, value).ptr);
+char* write_integer(char* at, std::int64_t value) { return std::to_chars(at, at + 24, value).ptr; }
+
+char* write_text(char* at, std::string_view text) {
+  std::memcpy(at, text.data(), text.size());
+  return at + text.size();
 }
 
 // The columns that tell a row from the others of its file: up to the step or the micro step.
@@ -77,7 +81,7 @@ tl::expected<void, std::string> CsvSink::write_kind(Kind kind, Step step, const 
   }
   collect_rows(output, begin, end);
   if (rows_.empty()) return {};
-  auto outcome = output.file.append(output.path, output.header, rows_);
+  auto outcome = output.file.append(output.path, output.header, rows_.text());
   if (outcome == CsvFile::Outcome::other_header)
     outcome = append_beside(output, kind, first_step, begin, end);
   if (!outcome) return tl::unexpected(std::move(outcome.error()));
@@ -112,7 +116,7 @@ tl::expected<CsvFile::Outcome, std::string> CsvSink::append_beside(Output& outpu
       return tl::unexpected(std::move(opened.error()));
     collect_rows(output, begin, end);
     if (rows_.empty()) return CsvFile::Outcome::written;
-    outcome = output.file.append(output.path, output.header, rows_);
+    outcome = output.file.append(output.path, output.header, rows_.text());
   }
   return outcome;
 }
@@ -128,42 +132,47 @@ void CsvSink::collect_rows(const Output& output, const Record* begin, const Reco
 }
 
 void CsvSink::append_row(const Record& record, const Output& output) {
-  const std::size_t row = rows_.size();
-  std::size_t name = 0;  // bytes
+  text_of(std::max(record.target, record.shape));  // has both, so that neither moves
+  const Text& target = text_of(record.target);
+  const Text& shape = text_of(record.shape);
+  const std::size_t room = output.columns.size() * kNumberRoom + target.cell.size() + shape.cell.size();
+  char* const begin = rows_.room(room);
+  char* at = begin;
+  char* name_end = begin;
   for (std::size_t i = 0; i < output.columns.size(); ++i) {
-    append(record, output.columns[i]);
-    if (i + 1 == output.name_columns) name = rows_.size() - row;
-    rows_ += ',';
+    at = write_cell(at, record, output.columns[i], target, shape);
+    if (i + 1 == output.name_columns) name_end = at;
+    *at++ = ',';
   }
-  rows_.back() = '\n';
+  at[-1] = '\n';
   const auto has_it = [&](const KnownRows& known) {
-    return known.has_step(record.step) && known.has(record.step, rows_.substr(row, name));
+    return known.has_step(record.step) && known.has(record.step, std::string(begin, name_end));
   };
-  if (std::any_of(output.known.begin(), output.known.end(), has_it)) rows_.resize(row);
+  if (!std::any_of(output.known.begin(), output.known.end(), has_it)) rows_.extend_to(at);
 }
 
-void CsvSink::append(const Record& record, const RowColumn& column) {
+char* CsvSink::write_cell(char* at, const Record& record, const RowColumn& column, const Text& target,
+                          const Text& shape) const {
   using Source = RowColumn::Source;
   switch (column.source) {
     case Source::vpp_stage:
-      return append_integer(rows_, text_of(record.target).vpp_stage);
+      return write_integer(at, target.vpp_stage);
     case Source::name:
-      return static_cast<void>(rows_ += text_of(record.target).cell);
+      return write_text(at, target.cell);
     case Source::step:
-      return append_integer(rows_, record.step);
+      return write_integer(at, record.step);
     case Source::micro_step:
-      return append_integer(rows_, record.micro_step);
+      return write_integer(at, record.micro_step);
     case Source::number:
-      if (column.is_in(record)) append_number(rows_, record.values[column.value], layout_.ndigits);
-      return;
+      return column.is_in(record) ? write_number(at, record.values[column.value], layout_.ndigits) : at;
     case Source::count:
-      if (column.is_in(record)) append_count(rows_, record.values[column.value]);
-      return;
+      return column.is_in(record) ? write_count(at, record.values[column.value]) : at;
     case Source::shape:
-      return static_cast<void>(rows_ += text_of(record.shape).cell);
+      return write_text(at, shape.cell);
     case Source::dtype:
-      return static_cast<void>(rows_ += name_of(record.dtype));
+      return write_text(at, name_of(record.dtype));
   }
+  return at;
 }
 
 const CsvSink::Text& CsvSink::text_of(std::uint32_t id) {

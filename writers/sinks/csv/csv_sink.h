@@ -16,6 +16,7 @@
 #include "writers/queue/sink.h"
 #include "writers/sinks/columns.h"
 #include "writers/sinks/csv/csv_file.h"
+#include "writers/sinks/csv/row_text.h"
 
 namespace gradmon {
 
@@ -63,7 +64,8 @@ class CsvSink : public Sink {
   std::filesystem::path path_of(Kind kind, std::int64_t first_step, const std::string& suffix) const;
   void collect_rows(const Output& output, const Record* begin, const Record* end);
   void append_row(const Record& record, const Output& output);
-  void append(const Record& record, const RowColumn& column);
+  char* write_cell(char* at, const Record& record, const RowColumn& column, const Text& target,
+                   const Text& shape) const;
   const Text& text_of(std::uint32_t id);
 
   // Constant after construction.
@@ -76,7 +78,7 @@ class CsvSink : public Sink {
   std::filesystem::path directory_;
   Layout layout_;
   std::array<Output, kKinds> outputs_;
-  std::string rows_;         // one step of one kind, without those that are known
+  RowText rows_;             // one step of one kind, without those that are known
   std::vector<Text> texts_;  // by id
 };
 

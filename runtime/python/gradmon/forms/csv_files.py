@@ -1,10 +1,10 @@
 # SPDX-License-Identifier: Apache-2.0
 """Reads CSV files."""
 import io
+import os
 import re
-from collections import defaultdict
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Callable, Iterable, NamedTuple
+from typing import TYPE_CHECKING, Any, Callable, Iterable, Iterator, NamedTuple, Optional
 
 from gradmon.forms.rows import PLACE, Choice, RankDirectory, empty_table
 
@@ -17,24 +17,27 @@ _NO_NUMBERS = ["vpp_stage", "name", "step", "micro_step", "shape", "dtype"]
 
 def has_rows(directory: Path) -> bool:
     """Whether the directory of a rank has CSV files."""
-    return any(_FILE.search(file.name) for file in directory.iterdir())
+    return any(_FILE.search(name) for name in os.listdir(directory))
 
 
 def read(directories: "Iterable[RankDirectory]", choice: Choice) -> "pandas.DataFrame":
     """The rows of the directories, with PLACE. Reads only the files that can have wanted rows."""
     import pandas
 
-    groups: "dict[tuple[str, bytes], list[_File]]" = defaultdict(list)
+    groups: "dict[tuple[str, bytes], _Group]" = {}
     number = 0
     for directory in directories:
-        for file, kind, first, last in _files(directory.path):
+        for name, kind, first, last in _files(directory.path):
             if not choice.has_kind(kind) or not choice.meets(first, last):
                 continue
+            file = directory.path / name
             header, _, body = file.read_bytes().partition(b"\n")
-            whole_lines = body[: body.rfind(b"\n") + 1]
-            groups[kind, header].append(_File(file, directory.rank, number, whole_lines))
+            group = groups.setdefault((kind, header), _Group(kind, header))
+            group.add(file, directory.rank, number, body[: body.rfind(b"\n") + 1])
             number += 1
-    tables = [_table(header, files, kind) for (kind, header), files in groups.items()]
+    tables = []
+    while groups:  # frees each group's text before the next is parsed
+        tables.append(_table(groups.pop(next(iter(groups)))))
     if not tables:
         return empty_table()
     return pandas.concat(tables, ignore_index=True) if len(tables) > 1 else tables[0]
@@ -44,83 +47,160 @@ class _File(NamedTuple):
     path: Path
     rank: int
     number: int  # in reading order
-    body: bytes  # the whole lines after the header
+    size: int  # of the whole lines after the header
 
 
-def _files(directory: Path) -> "list[tuple[Path, str, int, int]]":
-    return [
-        (file, match["kind"], int(match["first"]), int(match["last"]))
-        for file in sorted(directory.iterdir())
-        if (match := _FILE.search(file.name))
+class _Group:
+    """Files of a kind that have the same header."""
+
+    def __init__(self, kind: str, header: bytes) -> None:
+        self.kind, self.header = kind, header
+        self.files: "list[_File]" = []
+        self.lines: "list[int]" = []  # line ends of each file
+        self._text = io.BytesIO()
+
+    def add(self, path: Path, rank: int, number: int, body: bytes) -> None:
+        self._text.write(body)
+        self.files.append(_File(path, rank, number, len(body)))
+        self.lines.append(body.count(b"\n"))
+
+    def text(self) -> bytes:
+        """The whole lines of all files."""
+        return self._text.getvalue()
+
+    def split(self) -> "Iterator[_Group]":
+        """The files one by one."""
+        text = memoryview(self.text())
+        begin = 0
+        for file in self.files:
+            alone = _Group(self.kind, self.header)
+            alone.add(file.path, file.rank, file.number, bytes(text[begin : begin + file.size]))
+            begin += file.size
+            yield alone
+
+    def rows(self, found: int) -> "list[int]":
+        """The number of rows of each file, of `found` in all."""
+        if sum(self.lines) == found:
+            return self.lines
+        rows = [
+            sum(p.count(b"\n") for p in one.text().split(b'"')[::2]) for one in self.split()
+        ]  # not in quotes
+        if sum(rows) != found:
+            raise ValueError(f"{found} rows in {sum(rows)} lines")
+        return rows
+
+
+def _files(directory: Path) -> "list[tuple[str, str, int, int]]":
+    """Names of the CSV files with their kind, first and last step, by kind and first step."""
+    found = [
+        (name, match["kind"], int(match["first"]), int(match["last"]))
+        for name in os.listdir(directory)
+        if (match := _FILE.search(name))
     ]
+    return sorted(found, key=lambda file: (file[1], file[2], file[0]))
 
 
-def _table(header: bytes, files: "list[_File]", kind: str) -> "pandas.DataFrame":
+def _table(group: _Group) -> "pandas.DataFrame":
     """Parses files with the same header in one pass. If that fails, parses each file alone, so that the
     error names the faulty file."""
     try:
-        return _parsed(header, files, kind)
+        return _parsed(group)
     except (ValueError, KeyError) as error:
-        if len(files) == 1:
-            raise ValueError(f"{files[0].path}: {error}") from error
-    for file in files:
-        _table(header, [file], kind)
-    raise ValueError(f"{files[0].path.parent.parent}: the {kind} files cannot be read together")
+        if len(group.files) == 1:
+            raise ValueError(f"{group.files[0].path}: {error}") from error
+    for alone in group.split():
+        _table(alone)
+    where = group.files[0].path.parent.parent
+    raise ValueError(f"{where}: the {group.kind} files cannot be read together")
 
 
-def _parsed(header: bytes, files: "list[_File]", kind: str) -> "pandas.DataFrame":
+def _parsed(group: _Group) -> "pandas.DataFrame":
     import numpy
     import pandas
 
-    body = b"".join(file.body for file in files)
-    columns = header.decode().rstrip("\r").split(",")
+    columns = group.header.decode().rstrip("\r").split(",")
     ops = [column for column in columns if column not in _NO_NUMBERS]
     missing = [column for column in ("name", "step") if column not in columns]
     if missing:
         raise KeyError(f"no column {missing[0]}")
-    told_apart = b"nan" in body  # tells an empty cell from "nan"; slower
-    types: "dict[str, Any]" = {"name": str, "step": "int64", "vpp_stage": "int64", "shape": str, "dtype": str}
+    wide, measured = _wide(group.text(), columns, ops)
+    rows = group.rows(len(wide))
+    cells = wide[ops].to_numpy()
+    if measured is None:  # every cell has a value
+
+        def each(values: Any) -> Any:
+            return numpy.repeat(values, len(ops))
+
+        op = numpy.tile(numpy.array(ops, dtype=object), len(wide))
+        value = cells.ravel()
+    else:
+        row, of_op = numpy.nonzero(measured(cells))
+
+        def each(values: Any) -> Any:
+            return values[row]
+
+        op = numpy.array(ops, dtype=object)[of_op]
+        value = cells[row, of_op].astype("float64")
+        del of_op
+    del cells
+
+    def of_files(values: "list[int]") -> Any:
+        return each(numpy.repeat(numpy.array(values, dtype="int64"), rows))
+
+    stages = (
+        wide["vpp_stage"] if "vpp_stage" in wide else pandas.Series(numpy.zeros(len(wide), dtype="int64"))
+    )
+    table = {
+        "rank": of_files([file.rank for file in group.files]),
+        "step": each(wide["step"].to_numpy()),
+        "micro_step": _micro_steps(
+            each(wide["micro_step"].to_numpy()) if "micro_step" in wide else len(value)
+        ),
+        "kind": numpy.full(len(value), group.kind, dtype=object),
+        "name": each(wide["name"].to_numpy()),
+        "op": op,
+        "value": value,
+        "vpp_stage": each(stages.to_numpy()),
+        PLACE: of_files([file.number for file in group.files]),
+    }
+    return pandas.DataFrame(table, copy=False)
+
+
+def _wide(
+    text: bytes, columns: "list[str]", ops: "list[str]"
+) -> "tuple[pandas.DataFrame, Optional[Callable[[Any], Any]]]":
+    """The rows as they are, and what tells of an array of their cells which have a value; None: all have."""
+    import numpy
+    import pandas
+
+    empties = b",," in text or (columns[-1] in ops and (b",\n" in text or b",\r" in text))
+    told_apart = empties and b"nan" in text  # an empty cell from "nan": as texts, which is slower
+    types: "dict[str, Any]" = {"name": str, "step": "int64", "vpp_stage": "int64"}
     types.update({op: str if told_apart else "float64" for op in ops})
     wide = pandas.read_csv(
-        io.BytesIO(body),
+        io.BytesIO(text),
         header=None,
         names=columns,
         index_col=False,
         dtype={column: types[column] for column in columns if column in types},
         usecols=[column for column in columns if column not in ("shape", "dtype")],
         keep_default_na=False,
-        na_values={column: [""] for column in [*([] if told_apart else ops), "micro_step"]},
+        na_values={
+            "micro_step": [""],
+            **({} if told_apart else {op: ["" if empties else "nan"] for op in ops}),
+        },
         float_precision="round_trip",
     )
-    rows = [_rows(file.body) for file in files]
-    if sum(rows) != len(wide):
-        raise ValueError(f"{len(wide)} rows in {sum(rows)} lines")
-    cells = wide[ops].to_numpy()
-    measured = cells != "" if told_apart else ~numpy.isnan(cells)
-    row, op = numpy.nonzero(measured)
-
-    def each(column: str, otherwise: Callable[[], Any]) -> Any:
-        return wide[column].to_numpy()[row] if column in wide else otherwise()
-
-    return pandas.DataFrame(
-        {
-            "rank": numpy.repeat([file.rank for file in files], rows)[row],
-            "step": each("step", lambda: None),
-            "micro_step": pandas.array(
-                each("micro_step", lambda: numpy.full(len(row), numpy.nan)), dtype="Int64"
-            ),
-            "kind": kind,
-            "name": each("name", lambda: None),
-            "op": numpy.array(ops, dtype=object)[op],
-            "value": cells[measured].astype("float64"),
-            "vpp_stage": each("vpp_stage", lambda: numpy.zeros(len(row), dtype="int64")),
-            PLACE: numpy.repeat([file.number for file in files], rows)[row],
-        }
-    )
+    if told_apart:
+        return wide, lambda cells: cells != ""
+    return wide, (lambda cells: ~numpy.isnan(cells)) if empties else None
 
 
-def _rows(body: bytes) -> int:
-    """Number of rows: line ends within quotes do not count."""
-    if b'"' not in body:
-        return body.count(b"\n")
-    return sum(part.count(b"\n") for part in body.split(b'"')[::2])
+def _micro_steps(values: Any) -> Any:
+    """As pandas' Int64. `values`: an array, or the number of rows that have none."""
+    import numpy
+    import pandas
+
+    if not isinstance(values, int):
+        return pandas.array(values, dtype="Int64")
+    return pandas.arrays.IntegerArray(numpy.ones(values, dtype="int64"), numpy.ones(values, dtype=bool))
