@@ -9,6 +9,7 @@ import torch
 from gradmon import _gradmon
 from gradmon.compiled.around import AroundCompiled
 from gradmon.compiled.regions import compiled_in_place, unseen
+from gradmon.loops.shape_inference import infers_shapes
 
 # Torch 2.x: hooks get the keyword arguments of a module, too.
 HAS_KEYWORD_INPUTS = "with_kwargs" in inspect.signature(torch.nn.Module.register_forward_pre_hook).parameters
@@ -29,13 +30,13 @@ class WatchingHook:
 
 class _Entered(WatchingHook):
     def __call__(self, module: torch.nn.Module, inputs: Any, keywords: "dict[str, Any]" = {}) -> None:
-        if not is_compiling():  # torch.compile cannot compile the call
+        if not is_compiling() and not infers_shapes():  # torch.compile cannot compile the call
             _gradmon.entered(module, module.training, inputs, keywords)
 
 
 class _Left(WatchingHook):
     def __call__(self, module: torch.nn.Module, _inputs: Any, output: Any) -> None:
-        if not is_compiling():
+        if not is_compiling() and not infers_shapes():
             _gradmon.left(module, output)
 
 

@@ -60,6 +60,7 @@ class Mode:
     comm_hook: bool = False
     autocast: bool = False
     uneven: bool = False  # the last rank trains one step less
+    python_reducer: bool = False  # reduces in post-accumulate hooks
 
 
 MANY = {"bucket_cap_mb": 1e-5}  # one bucket per parameter
@@ -83,6 +84,10 @@ MODES = {
     "autocast": Mode(autocast=True),
     "uneven": Mode(uneven=True),
 }
+if tuple(map(int, torch.__version__.split(".")[:2])) >= (2, 13):  # before, it reduces in compiled code only
+    MODES["reducer_in_python"] = Mode(python_reducer=True)
+    MODES["reducer_in_python_watched_before"] = Mode(python_reducer=True, watched="first")
+    MODES["reducer_in_python_accumulated"] = Mode(python_reducer=True, micro=3)
 
 
 def batch(rank: int, step: int, micro: int) -> torch.Tensor:
@@ -154,6 +159,10 @@ def train(noted: twice.Noted, monitor: Any, mode: Mode) -> None:
     noted.end(model, optimizer)
 
 
+def reducing_in_python() -> Any:
+    return torch._dynamo.config.patch(optimize_ddp="python_reducer")
+
+
 def halved(_: object, bucket: dist.GradBucket) -> torch.futures.Future[torch.Tensor]:
     """A communication hook of the program: reduces in bfloat16."""
     rough = bucket.buffer().bfloat16().float() / dist.get_world_size()
@@ -171,10 +180,12 @@ def note_moments(noted: twice.Noted, model: Net, optimizer: Any, step: int) -> N
 
 
 def run(mode: Mode, directory: Path) -> None:
-    plain = twice.without(lambda noted, monitor: train(noted, monitor, mode))
-    watched = twice.with_monitor(
-        directory / "config.json", directory / "out", lambda noted, monitor: train(noted, monitor, mode)
-    )
+    def training(noted: twice.Noted, monitor: Any) -> None:
+        with reducing_in_python() if mode.python_reducer else contextlib.nullcontext():
+            train(noted, monitor, mode)
+
+    plain = twice.without(training)
+    watched = twice.with_monitor(directory / "config.json", directory / "out", training)
     twice.check_same_training(plain, watched)
     torch.save(dict(plain.tensors), directory / f"plain{dist.get_rank()}.pt")
     dist.barrier()
