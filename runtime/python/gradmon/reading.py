@@ -51,9 +51,9 @@ def load(
         first of these that a rank has; the event files for histograms alone.
     whole : bool
         True: the rows of ranks that each hold a part of a tensor (FSDP, DTensor, DeepSpeed, Megatron) become
-        one row of the whole tensor, with the lowest of their ranks; of ranks that hold the same, the lowest is
-        kept. What is each rank's own stays as it is. Layers of a pipeline have their numbers in the whole
-        model, unlike in the files and in `names`.
+        one row of the whole tensor, with the lowest of their ranks; of ranks that hold the same, that of the
+        lowest is kept. What is each rank's own stays as it is. Layers of a pipeline have their numbers in the
+        whole model, unlike in the files and in `names`.
 
     Returns
     -------
