@@ -26,7 +26,7 @@ struct SinkContext {
   Rank rank = {};      // of the rows
   std::string config;  // the text of the revision's config
   Resume resume = Resume::no;
-  std::shared_ptr<const ScopeTable> scopes;  // null if they are not known
+  std::shared_ptr<const ScopeTable> scopes = nullptr;  // null if they are not known
 };
 
 // Null if the format is unknown.

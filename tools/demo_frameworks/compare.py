@@ -41,7 +41,6 @@ class Outcome:
         self.ranks: "list[dict[str, Any]]" = [
             json.loads((directory / f"rank{rank}.json").read_text()) for rank in range(framework.ranks)
         ]
-        complete_scopes(self.out, [outcome["labels"] for outcome in self.ranks])
         self.steps = [self._steps_of(rank) for rank in range(framework.ranks)]
 
     def collected(self) -> "set[int]":
@@ -57,23 +56,6 @@ class Outcome:
                     steps |= {int(row["step"]) for row in csv.DictReader(file)}
             found[kind] = sorted(steps)
         return found
-
-
-def complete_scopes(out: Path, labels: "list[dict[str, Any]]") -> None:
-    """Writes into scopes.json what the adapters of engines say by their scopes() in its form with `run`: then
-    the file does not have it."""
-    for rank, of_rank in enumerate(labels):
-        for file in out.glob(f"*-rank{rank}-*/scopes.json"):
-            noted = json.loads(file.read_text())
-            for kind, of_kind in of_rank.items():
-                for name, label in of_kind.items():
-                    if "run" not in label:
-                        continue
-                    scope = {"scope": label["scope"], "shape": label["shape"]}
-                    if label["scope"] == "piece":
-                        scope["begin"], scope["count"] = label["run"]
-                    noted["targets"].setdefault(f"0:{name}", {})[kind] = scope
-            file.write_text(json.dumps(noted))
 
 
 def compare(outcome: Outcome, expected: reference.Rows) -> Result:

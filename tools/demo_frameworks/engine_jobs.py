@@ -31,7 +31,6 @@ def _deepspeed(run: Run, stage: int) -> None:
         engine.step()
         if run.step_ended():
             break
-    run.labels = gradmon.deepspeed.scopes(engine)
     if monitor is not None:
         monitor.stop()
     run.ended(engine.module)
@@ -100,7 +99,6 @@ def _megatron(run: Run) -> None:
         optimizer.step()
         if run.step_ended():
             break
-    (run.labels,) = gradmon.megatron.scopes([chunk], optimizer)
     if monitor is not None:
         monitor.stop()
     run.ended(chunk)

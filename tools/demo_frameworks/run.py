@@ -38,7 +38,6 @@ class Run:
         self.directory = directory
         self.rank = dist.get_rank() if dist.is_initialized() else 0
         self.watched = steps is None
-        self.labels: "dict[str, Any]" = {}  # what an engine's adapter says that rows are of
         self.seconds: "list[float]" = []  # of each step
         self.ends: "list[torch.Tensor]" = []
         self._steps = steps
@@ -113,6 +112,5 @@ def train_twice(directory: Path, train: "Callable[[Run], None]") -> None:
         "equal": same and all(torch.equal(one, other) for one, other in zip(bare.ends, watched.ends)),
         "collectives": [bare.collectives, watched.collectives],
         "seconds": {"bare": bare.seconds, "watched": watched.seconds},
-        "labels": watched.labels,
     }
     (directory / f"rank{watched.rank}.json").write_text(json.dumps(outcome))

@@ -52,7 +52,7 @@ def write(directory: Path, rows: Rows) -> None:
             if len(lines) > 1:
                 (out / f"{kind}_0-1999.csv").write_text("\n".join(lines) + "\n")
         seconds = {"bare": [0.5] * 30, "watched": [1.0] * 30}
-        said = {"equal": True, "collectives": [60, 60], "seconds": seconds, "labels": {}}
+        said = {"equal": True, "collectives": [60, 60], "seconds": seconds}
         (directory / f"rank{rank}.json").write_text(json.dumps(said))
 
 
