@@ -5,7 +5,6 @@
 #include <c10/core/GradMode.h>
 #include <torch/csrc/autograd/function.h>
 #include <torch/csrc/autograd/function_hook.h>
-#include <torch/csrc/autograd/graph_task.h>
 #include <torch/csrc/autograd/variable.h>
 
 #include <algorithm>
@@ -14,6 +13,7 @@
 #include <utility>
 
 #include "control/log.h"
+#include "hooks/gradients/accumulator.h"
 #include "hooks/gradients/gradient_mark.h"
 #include "hooks/observe/compiled_autograd.h"
 #include "hooks/observe/graph_node.h"
@@ -22,7 +22,6 @@
 namespace gradmon {
 namespace {
 
-using torch::autograd::Node;
 using torch::autograd::variable_list;
 
 class DeliveryHook : public IgnoredByCompiledAutograd<torch::autograd::FunctionPostHook> {
@@ -44,18 +43,6 @@ bool all_zeros(const TensorStats& stats) {
   return stats.outcome == TensorStats::Outcome::measured && value(Op::min) == 0 && value(Op::max) == 0;
 }
 
-// False if the parameter's shape has changed (LazyLinear, `.data = `). The old accumulator must then be
-// released: while it is held, torch makes no new one, and backward() throws.
-bool fits(const Node& accumulator, const at::Tensor& parameter) {
-  return accumulator.input_metadata(0).is_same_shape(parameter);
-}
-
-// Whether the backward pass that runs on this thread executes this accumulator.
-bool reaches(const NodePointer& accumulator) {
-  const auto* nodes = torch::autograd::get_current_graph_task_nodes_in_graph();
-  return nodes != nullptr && nodes->count(accumulator.get()) > 0;
-}
-
 }  // namespace
 
 class GradientHooks::Slot {
@@ -72,10 +59,12 @@ class GradientHooks::Slot {
   void refresh() {
     if (gathers()) return detach();  // gathered() attaches again.
     const at::Tensor& parameter = watched_.tensor;
+    may_be_overtaken_ = false;
     if (be_first()) return;
     if (accumulator_ && !fits(*accumulator_, parameter)) detach();
     // A frozen parameter keeps its accumulator, which receives the gradients once it is unfrozen.
     if (!parameter.requires_grad()) return;
+    may_be_overtaken_ = !has_post_accumulate_hooks(parameter);
     const bool wanted = parameter.is_leaf() && parameter.numel() > 0 &&
                         watched_.gradient_source != UnreducedSource::delivered;
     auto accumulator = wanted ? torch::autograd::impl::grad_accumulator(parameter) : nullptr;
@@ -232,6 +221,8 @@ class GradientHooks::Slot {
     hooks_.fuse_.guard(watched_.name, [&] {
       const Elsewhere elsewhere = gradient_elsewhere();
       if (!inputs[0].defined() && !elsewhere.main.fused_accumulation) return;  // no gradient was delivered
+      if (may_be_overtaken_ && has_post_accumulate_hooks(watched_.tensor))
+        return run_if_armed([&] { leave_out_overtaken(); });
       switch (hooks_.settings_.reads) {
         case GradientReads::nothing:
           return run_if_armed([&] { delivered_ = true; });
@@ -242,6 +233,13 @@ class GradientHooks::Slot {
           return run_if_armed([&] { read_micro_batch(inputs, elsewhere); });
       }
     });
+  }
+
+  void leave_out_overtaken() {
+    delivered_ = true;
+    if (hooks_.settings_.reads == GradientReads::nothing || takes_deliveries()) return;
+    micro_batch_delivery().reading.mark_not_applicable(
+        "a post-accumulate hook that came during this step may have changed the gradient");
   }
 
   // Never call it with mutex_ held: it may wait for the GIL, whose holder may wait for mutex_.
@@ -392,6 +390,7 @@ class GradientHooks::Slot {
   NodePointer accumulator_;
   std::uintptr_t key_ = 0;
   std::function<void()> take_off_first_;  // null: no post-accumulate hook
+  bool may_be_overtaken_ = false;         // there was no post-accumulate hook when the step began
 
   mutable std::mutex mutex_;
   // Guarded by mutex_.

@@ -18,8 +18,8 @@ PROMISED = [
     "python_activations",
     "python_observe_off",
     "python_observe_on",
-    *(["python_fsdp2_grads_vs_read", "python_fsdp2_hook"] if HAS_FSDP2 else []),
     "load_rows_per_s",
+    *(["python_fsdp2_grads_vs_read", "python_fsdp2_hook"] if HAS_FSDP2 else []),
 ]
 
 

@@ -63,11 +63,14 @@ TEST_CASE("what a target's rows are of is there for each micro step, and follows
   SqliteSink sink(file_options(scratch.path()), names, Rank{3}, Resume::no, scopes);
   REQUIRE(sink.begin_revision(layout_with({Op::norm})));
   const std::uint32_t output = names->intern("fc.output");
-  const auto write = [&](std::int64_t step, std::int32_t micro_step) {
-    Record record = norm_record(step, output, 1);
-    record.kind = Kind::actv;
-    record.micro_step = micro_step;
-    REQUIRE(sink.write_step(Step{step}, {record, norm_record(step, names->intern("fc.weight"), 1)}));
+  const auto write = [&](std::int64_t step, const std::vector<std::int32_t>& micro_steps) {
+    std::vector<Record> records = {norm_record(step, names->intern("fc.weight"), 1)};
+    for (const std::int32_t micro_step : micro_steps) {
+      records.push_back(norm_record(step, output, 1));
+      records.back().kind = Kind::actv;
+      records.back().micro_step = micro_step;
+    }
+    REQUIRE(sink.write_step(Step{step}, records));
   };
   const auto rows = [&] {
     return query_rows(scratch.path() / kMetricsFileName,
@@ -75,15 +78,14 @@ TEST_CASE("what a target's rows are of is there for each micro step, and follows
                       "JOIN monitoring_targets USING (target_id) JOIN monitoring_metrics USING (metric_id) "
                       "ORDER BY micro_step");
   };
-  write(0, 0);
+  write(0, {0});
   CHECK(rows().empty());  // nothing is known
   scopes->set(Kind::actv, output, names->intern(R"({"scope": "local"})"));
-  write(1, 0);
-  write(1, 1);
+  write(1, {0, 1});
   CHECK(rows() == TextRows{R"(actv|fc.output|0|3|local|{"scope": "local"})",
                            R"(actv|fc.output|1|3|local|{"scope": "local"})"});
   scopes->set(Kind::actv, output, names->intern(R"({"scope": "shard", "index": 1, "count": 2})"));
-  write(2, 1);
+  write(2, {1});
   CHECK(rows() == TextRows{R"(actv|fc.output|0|3|local|{"scope": "local"})",
                            R"(actv|fc.output|1|3|shard|{"scope": "shard", "index": 1, "count": 2})"});
 }
