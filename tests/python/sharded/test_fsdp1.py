@@ -1,6 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
 """FSDP1 (FullyShardedDataParallel) over Gloo, against plain torch beside it."""
-import json
 import math
 from pathlib import Path
 from typing import Any
@@ -9,7 +8,7 @@ import jobs
 import pytest
 import torch
 import variants
-from variants import Seen
+from variants import Seen, scopes
 
 pytestmark = pytest.mark.skipif(
     tuple(map(int, torch.__version__.split(".")[:2])) < (2, 13), reason="tried with torch 2.13 only"
@@ -62,12 +61,6 @@ def of_two(tmp_path_factory: pytest.TempPathFactory) -> "dict[str, Seen]":
 @pytest.fixture(scope="module")
 def of_three(tmp_path_factory: pytest.TempPathFactory) -> "dict[str, Seen]":
     return variants.run(tmp_path_factory.mktemp("three"), SCRIPT, 3, THREE_RANKS)
-
-
-def scopes(tmp_path: Path, rank: int) -> "dict[str, Any]":
-    (file,) = (tmp_path / "out").glob(f"*-rank{rank}-*/scopes.json")
-    targets: "dict[str, Any]" = json.loads(file.read_text())["targets"]
-    return targets
 
 
 def check_values(found: "dict[str, float]", elements: "list[float]", tolerance: float, what: str) -> None:

@@ -1,6 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
 """FSDP2 (fully_shard) over Gloo, against plain torch beside it."""
-import json
 import math
 from pathlib import Path
 from typing import Any
@@ -9,7 +8,7 @@ import jobs
 import pytest
 import torch
 import variants
-from variants import Seen
+from variants import Seen, scopes
 
 pytestmark = pytest.mark.skipif(
     tuple(map(int, torch.__version__.split(".")[:2])) < (2, 13),
@@ -118,12 +117,6 @@ def check(tmp_path: Path, seen: "list[dict[str, Any]]", tolerance: float = 1e-5)
             if key.startswith(f"grad_unreduced/{rank} ")
         }
         check_equal(rows(tmp_path, "grad_unreduced", rank), truth, tolerance)
-
-
-def scopes(tmp_path: Path, rank: int) -> "dict[str, Any]":
-    (file,) = (tmp_path / "out").glob(f"*-rank{rank}-*/scopes.json")
-    targets: "dict[str, Any]" = json.loads(file.read_text())["targets"]
-    return targets
 
 
 @pytest.mark.parametrize("modules", ["each module", "group"])

@@ -1,6 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
 """DTensor tensor parallelism, alone and under FSDP2, against the same model on one rank."""
-import json
 import math
 from pathlib import Path
 from typing import Any
@@ -9,7 +8,7 @@ import jobs
 import pytest
 import torch
 import variants
-from variants import Seen
+from variants import Seen, scopes
 
 pytestmark = pytest.mark.skipif(
     tuple(map(int, torch.__version__.split(".")[:2])) < (2, 13), reason="tried with torch 2.13 only"
@@ -88,12 +87,6 @@ AFTER = ("grad_reduced", "param_origin", "param_updated", "exp_avg", "exp_avg_sq
 def of_two(tmp_path_factory: pytest.TempPathFactory) -> "dict[str, Seen]":
     sets: "dict[str, dict[str, Any]]" = {"both": {}, "rank 1": {"keys": {"module_ranks": [1]}}}
     return variants.run(tmp_path_factory.mktemp("two"), SCRIPT, 2, sets)
-
-
-def scopes(tmp_path: Path, rank: int) -> "dict[str, Any]":
-    (file,) = (tmp_path / "out").glob(f"*-rank{rank}-*/scopes.json")
-    targets: "dict[str, Any]" = json.loads(file.read_text())["targets"]
-    return targets
 
 
 def part_of(whole: torch.Tensor, scope: "dict[str, Any]") -> torch.Tensor:

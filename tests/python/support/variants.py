@@ -33,3 +33,10 @@ def run(
         name: Seen(Path(options["config"]).parent, [of_rank[i] for of_rank in reports])
         for i, (name, options) in enumerate(zip(variants, sets))
     }
+
+
+def scopes(path: Path, rank: int) -> "dict[str, Any]":
+    """What the rows of the rank are of, by target and kind."""
+    (file,) = (path / "out").glob(f"*-rank{rank}-*/scopes.json")
+    targets: "dict[str, Any]" = json.loads(file.read_text())["targets"]
+    return targets
