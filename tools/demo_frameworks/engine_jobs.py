@@ -26,13 +26,9 @@ def _deepspeed(run: Run, stage: int) -> None:
     }
     engine = deepspeed.initialize(model=model, config=config, model_parameters=model.parameters())[0]
     monitor = run.watch(lambda config, **options: gradmon.deepspeed.watch(engine, config, **options))
-    for step in range(MOST_STEPS):
+    for step in run.steps(monitor):
         engine.backward(engine(gpt.batch(step, run.rank)))
         engine.step()
-        if run.step_ended():
-            break
-    if monitor is not None:
-        monitor.stop()
     run.ended(engine.module)
     if stage == 3:  # at rest the model has no elements
         run.ends = [parameter.ds_tensor.detach().clone() for parameter in engine.module.parameters()]
@@ -91,14 +87,10 @@ def _megatron(run: Run) -> None:
     monitor = run.watch(
         lambda config, **options: gradmon.megatron.watch([chunk], optimizer, config, **options)
     )
-    for step in range(MOST_STEPS):
+    for step in run.steps(monitor):
         chunk.zero_grad_buffer()
         optimizer.zero_grad()
         chunk(gpt.batch(step, run.rank)).backward()
         distributed.finalize_model_grads([chunk])
         optimizer.step()
-        if run.step_ended():
-            break
-    if monitor is not None:
-        monitor.stop()
     run.ended(chunk)

@@ -70,14 +70,10 @@ def accelerate(run: Run) -> None:
         return gradmon.accelerate.watch(accelerator, config, prepared, optimizer, **options)
 
     monitor = run.watch(attach)
-    for tokens in loader:
+    for _, tokens in zip(run.steps(monitor), loader):
         accelerator.backward(prepared(tokens))
         optimizer.step()
         optimizer.zero_grad()
-        if run.step_ended():
-            break
-    if monitor is not None:
-        monitor.stop()
     run.ended(model)
 
 

@@ -4,7 +4,7 @@ later is noted."""
 import json
 import time
 from pathlib import Path
-from typing import Any, Callable, Optional
+from typing import Any, Callable, Iterator, Optional
 
 import torch
 import torch.distributed as dist
@@ -63,6 +63,15 @@ class Run:
             dist.all_reduce(ends)
         self._begin = time.perf_counter()
         return bool(ends.item() > 0)
+
+    def steps(self, monitor: Any) -> "Iterator[int]":
+        """The numbers of the steps, for a loop. At its end the monitor stops, if there is one."""
+        for step in range(MOST_STEPS):
+            yield step
+            if self.step_ended():
+                break
+        if monitor is not None:
+            monitor.stop()
 
     def ended(self, model: torch.nn.Module) -> None:
         """Notes what is compared between the two trainings."""

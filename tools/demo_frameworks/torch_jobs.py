@@ -5,7 +5,7 @@ from typing import Any
 import gpt
 import torch
 import torch.distributed as dist
-from run import MOST_STEPS, Run
+from run import Run
 
 import gradmon
 
@@ -16,15 +16,10 @@ def _loop(run: Run, model: Any, optimizer: Any, place: int, watched: Any = None,
     def attach(config: Any, **options: Any) -> Any:
         return gradmon.Monitor(config, **options).watch(watched or model, optimizer, **keys)
 
-    monitor = run.watch(attach)
-    for step in range(MOST_STEPS):
+    for step in run.steps(run.watch(attach)):
         optimizer.zero_grad()
         model(gpt.batch(step, place)).backward()
         optimizer.step()
-        if run.step_ended():
-            break
-    if monitor is not None:
-        monitor.stop()
     run.ended(model)
 
 
@@ -36,16 +31,11 @@ def plain(run: Run) -> None:
     def attach(config: Any, **options: Any) -> Any:
         return gradmon.Monitor(config, **options).watch(model, optimizer, grad_acc_steps=gpt.PLACES)
 
-    monitor = run.watch(attach)
-    for step in range(MOST_STEPS):
+    for step in run.steps(run.watch(attach)):
         optimizer.zero_grad()
         for place in range(gpt.PLACES):
             (model(gpt.batch(step, place)) / gpt.PLACES).backward()
         optimizer.step()
-        if run.step_ended():
-            break
-    if monitor is not None:
-        monitor.stop()
     run.ended(model)
 
 
