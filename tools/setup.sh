@@ -154,7 +154,7 @@ ensure_torch() {
 # those named.
 ensure_frameworks() {
   local venv
-  [ $# -gt 0 ] || set -- frameworks-venv mindspore-venv engines-venv
+  [ $# -gt 0 ] || set -- frameworks-venv titan-venv mindspore-venv engines-venv
   if [ "$torch" != pip ]; then
     say "--frameworks needs --torch pip"
     return 1
@@ -162,6 +162,7 @@ ensure_frameworks() {
   for venv; do
     case $venv in
       frameworks-venv) set -- "$gradmon_root"/tools/requirements-frameworks-{loops,jax}.txt ;;
+      titan-venv) set -- "$gradmon_root"/tools/requirements-frameworks-{loops,titan}.txt ;;
       mindspore-venv) set -- "$gradmon_root/tools/requirements-mindspore.txt" ;;
       engines-venv) set -- "$gradmon_root/tools/requirements-frameworks-engines.txt" ;;
     esac

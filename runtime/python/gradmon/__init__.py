@@ -49,7 +49,17 @@ __all__ = [
     "load",
     "observe",
 ]
-_FRAMEWORKS = ("accelerate", "deepspeed", "hf", "jax", "lightning", "megatron", "mindspore")
+_FRAMEWORKS = (
+    "accelerate",
+    "colossalai",
+    "deepspeed",
+    "hf",
+    "jax",
+    "lightning",
+    "megatron",
+    "mindspore",
+    "torchtitan",
+)
 
 
 def __getattr__(name: str) -> Any:

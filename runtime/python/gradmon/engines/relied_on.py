@@ -34,6 +34,10 @@ _FLOAT16 = ("megatron.core.optimizer.optimizer", "Float16OptimizerWithFloat16Par
 _MEGATRON = ("megatron.core.optimizer.optimizer", "MegatronOptimizer")
 _PARALLEL = ("megatron.core", "parallel_state")
 _CHAIN = ("megatron.core.optimizer.optimizer", "ChainedOptimizer")
+_ZERO = ("colossalai.zero.low_level.low_level_optim", "LowLevelZeroOptimizer")
+_BUCKET_STORE = ("colossalai.zero.low_level.bookkeeping.bucket_store", "BucketStore")
+_TRAINER = ("torchtitan.trainer", "Trainer")
+_CONTAINER = ("torchtitan.components.optimizer", "OptimizersContainer")
 
 _OF_DEEPSPEED = [
     Name(*_ENGINE, "global_steps", "the end of a step"),
@@ -83,7 +87,33 @@ _OF_MEGATRON = [
     Name(*_PARALLEL, "get_expert_tensor_parallel_group", "scopes.json"),
     Name(*_PARALLEL, "get_expert_model_parallel_group", "scopes.json"),
 ]
-FRAMEWORKS = {"deepspeed": ("deepspeed", _OF_DEEPSPEED), "megatron": ("megatron-core", _OF_MEGATRON)}
+_OF_COLOSSALAI = [
+    Name("colossalai.interface", "ModelWrapper", "module", "names"),
+    Name("colossalai.interface", "OptimizerWrapper", "optim", _UPDATES),
+    Name("colossalai.interface", "OptimizerWrapper", "step", "the end of a step"),
+    Name(*_ZERO, "require_grad_sync", "the end of a step"),
+    Name(*_ZERO, "mixed_precision_mixin", "grad_unreduced"),
+    Name(*_ZERO, "get_working_to_master_map", _UPDATES),
+    Name(*_ZERO, "get_param_padding_size", _UPDATES),
+    Name(*_ZERO, "pid_to_bucket_store", _UPDATES),
+    Name(*_BUCKET_STORE, "local_rank", _UPDATES),
+    Name(*_BUCKET_STORE, "world_size", _UPDATES),
+]
+_OF_TORCHTITAN = [
+    Name(*_TRAINER, "train_step", "all kinds"),
+    Name(*_TRAINER, "model_parts", "all kinds"),
+    Name(*_TRAINER, "optimizers", _UPDATES),
+    Name(*_TRAINER, "step", "numbers of steps"),
+    Name(*_TRAINER, "gradient_accumulation_steps", "micro steps"),
+    Name(*_CONTAINER, "optimizers", _UPDATES),
+    Name(*_CONTAINER, "step", "the end of a step"),
+]
+FRAMEWORKS = {
+    "colossalai": ("colossalai", _OF_COLOSSALAI),
+    "deepspeed": ("deepspeed", _OF_DEEPSPEED),
+    "megatron": ("megatron-core", _OF_MEGATRON),
+    "torchtitan": ("torchtitan", _OF_TORCHTITAN),
+}
 
 
 def examine(framework: str, say: "Callable[[str], None]" = print) -> bool:

@@ -1,0 +1,170 @@
+# SPDX-License-Identifier: Apache-2.0
+"""gradmon.colossalai.watch."""
+import os
+from typing import Any, Iterable, Optional, Union
+
+from gradmon import _gradmon
+from gradmon._replaced_method import ReplacedMethod
+from gradmon.colossalai.masters import is_zero, pieces_of, update_of
+from gradmon.engines.collecting_hooks import Attachment, CollectingHooks
+from gradmon.engines.engine_monitor import EngineMonitor
+from gradmon.engines.first_hook import FirstHook
+from gradmon.engines.labels import Description, Labels, labels_of
+from gradmon.monitor import Monitor
+
+_UPDATES = "grad_reduced, param_origin, param_updated, exp_avg, exp_avg_sq"
+# Classes of models and optimizers that keep gradients or updates elsewhere.
+_REFUSED = {
+    "GeminiDDP": "Gemini takes gradients away within backward",
+    "GeminiOptimizer": "Gemini takes gradients away within backward",
+    "MixedPrecisionOptimizer": "its master copies are not followed",
+}
+
+
+def watch(
+    model: Any,
+    optimizer: Any,
+    config: Union[str, "os.PathLike[str]"],
+    *,
+    grad_acc_steps: int = 1,
+    start_iteration: int = 0,
+    **options: Any,
+) -> Monitor:
+    """Begins to watch a model and its optimizer, after Booster.boost().
+
+    A step ends in the optimizer's step(), also where an overflow leaves out the update, but not within
+    `no_sync()`, where step() does nothing.
+
+    Parameters
+    ----------
+    model : colossalai.interface.ModelWrapper or torch.nn.Module
+        As boost() has returned it. Rows have the names that the parameters have in the model before.
+    optimizer : colossalai.interface.OptimizerWrapper
+        As boost() has returned it, of the low-level ZeRO plugin (stage 1 or 2), or of one that leaves the
+        updates to torch's optimizer.
+    config : str or path-like
+        As for Monitor.
+    grad_acc_steps : int
+        Micro batches of a step.
+    start_iteration : int
+        Number of the first step.
+    **options
+        Further arguments of Monitor: rank, world_size, endpoint, output_dir, dynamic.
+
+    Returns
+    -------
+    Monitor
+        The monitor. Its stop() ends the watching; it can be used in a `with` statement.
+
+    Raises
+    ------
+    ValueError
+        As Monitor.watch().
+
+    Notes
+    -----
+    No communication is added, and nothing is gathered. With ZeRO, a rank's rows in grad_reduced, param_* and
+    exp_avg* are of the piece of a parameter that this rank updates, in its float32 master copy where there is
+    one; scopes() says which run. The rows in grad_unreduced are of the whole gradient of this rank: of the
+    last micro batch alone where each is reduced by itself, without the loss scale.
+
+    Nothing is watched with Gemini, nor with an optimizer for mixed precision other than ZeRO's; a warning
+    says so.
+
+    Examples
+    --------
+    >>> model, optimizer, *_ = booster.boost(model, optimizer)
+    >>> with gradmon.colossalai.watch(model, optimizer, "monitor_config.json"):
+    ...     for batch in loader:
+    ...         booster.backward(loss_of(model(batch)), optimizer)
+    ...         optimizer.step()
+    ...         optimizer.zero_grad()
+    """
+    monitor = EngineMonitor(config, **options)
+    why = _refusal(model, optimizer)
+    if why is not None:
+        _gradmon.warn_once(f"nothing is watched: {why}")
+        return monitor
+    program = _program(model)
+    trained = [one for one in program.parameters() if one.requires_grad]
+
+    def gradients() -> "Iterable[Any]":
+        def deliver(parameter: Any) -> None:
+            monitor.deliver(parameter, parameter.grad)
+
+        return (FirstHook(one, deliver) for one in trained)
+
+    def updates() -> "Iterable[Any]":
+        return [monitor.around(update_of(optimizer), pieces_of(trained, optimizer))]
+
+    monitor.watch_engine(
+        [program],
+        CollectingHooks([Attachment("grad_unreduced", gradients), Attachment(_UPDATES, updates)]),
+        "delivered" if is_zero(optimizer) else "delivered accumulated",
+        grad_acc_steps=grad_acc_steps,
+        start_iteration=start_iteration,
+        described=lambda _: Description(scopes(model, optimizer)),
+        scale=lambda: _loss_scale(optimizer),
+    )
+    monitor.remove_at_stop(ReplacedMethod(optimizer, "step", _stepping(monitor, optimizer)))
+    return monitor
+
+
+def scopes(model: Any, optimizer: Any) -> "dict[str, Labels]":
+    """What the rows of this rank are of.
+
+    Parameters
+    ----------
+    model, optimizer
+        As for watch().
+
+    Returns
+    -------
+    dict
+        By kind and name, the scope that scopes.json has: `scope` ("whole", "replica" or "piece"), `shape` (of
+        the whole parameter) and, of a piece, `begin` and `count` (first element and number of elements of
+        the flattened parameter).
+    """
+    program = _program(model)
+    named = [(name, one, tuple(one.shape)) for name, one in program.named_parameters()]
+    trained = [one for _, one, _ in named if one.requires_grad]
+    return labels_of(named, pieces_of(trained, optimizer))
+
+
+def _program(model: Any) -> Any:
+    """The model that the program has made, in wrappers of ColossalAI and torch."""
+    wrappers = {"ModelWrapper", "DistributedDataParallel"}
+    while wrappers & {kind.__name__ for kind in type(model).__mro__}:
+        model = model.module
+    return model
+
+
+def _stepping(monitor: EngineMonitor, optimizer: Any) -> Any:
+    """The optimizer's step(), which ends a step of training where it makes an update or leaves one out."""
+    original = optimizer.step
+
+    def step(own: Any, *arguments: Any, **keywords: Any) -> Any:
+        if own is not optimizer:  # a copy
+            return type(own).step(own, *arguments, **keywords)
+        synchronises = getattr(optimizer, "require_grad_sync", True)
+        result = original(*arguments, **keywords)
+        if synchronises:
+            monitor.end_step()
+        return result
+
+    return step
+
+
+def _loss_scale(optimizer: Any) -> float:
+    scaler = getattr(getattr(optimizer, "mixed_precision_mixin", None), "grad_scaler", None)
+    return float(getattr(scaler, "scale", 1.0))
+
+
+def _refusal(model: Any, optimizer: Any) -> "Optional[str]":
+    kinds = {kind.__name__ for one in (model, optimizer) for kind in type(one).__mro__}
+    for name, why in _REFUSED.items():
+        if name in kinds:
+            return f"{name}: {why}"
+    if update_of(optimizer) is None:
+        return f"{type(optimizer).__name__} holds no optimizer"
+    return None

@@ -1,0 +1,112 @@
+# SPDX-License-Identifier: Apache-2.0
+"""gradmon.torchtitan.watch."""
+import os
+from typing import Any, Optional, Union
+
+from gradmon import _gradmon
+from gradmon._replaced_method import ReplacedMethod
+from gradmon.loops.loop_monitor import LoopMonitor
+from gradmon.monitor import Monitor
+
+
+def watch(
+    trainer: Any,
+    config: Union[str, "os.PathLike[str]"],
+    *,
+    start_iteration: Optional[int] = None,
+    **options: Any,
+) -> Monitor:
+    """Begins to watch the model parts and optimizers of a torchtitan Trainer, in its next train_step().
+
+    A step ends where `trainer.optimizers` has made its update. Steps have the trainer's own numbers, as in
+    its log: the first step is 1, and a training that goes on from a checkpoint of step 100 begins with 101.
+
+    Parameters
+    ----------
+    trainer : torchtitan.trainer.Trainer
+        The trainer, before its train(): its checkpoint need not be loaded yet.
+    config : str or path-like
+        As for Monitor.
+    start_iteration : int, optional
+        Number of the first step. Default: `trainer.step` in that step.
+    **options
+        Further arguments of Monitor: rank, world_size, endpoint, output_dir, dynamic.
+
+    Returns
+    -------
+    Monitor
+        The monitor. Its stop() ends the watching; it can be used in a `with` statement.
+
+    Notes
+    -----
+    An error in the config (ValueError, as of Monitor.watch()) is raised in the first train_step(), before
+    the step begins. Rows are of the parts that the rank holds, as with any sharded model; nothing is
+    gathered, and no communication is added. Nothing is watched where the trainer captures its steps in CUDA
+    graphs, in which hooks are not called; a warning says so.
+
+    Examples
+    --------
+    >>> trainer = config.build()
+    >>> with gradmon.torchtitan.watch(trainer, "monitor_config.json"):
+    ...     trainer.train()
+    """
+    monitor = _TrainerMonitor(config, **options)
+    why = _refusal(trainer)
+    if why is not None:
+        _gradmon.warn_once(f"nothing is watched: {why}")
+    else:
+        monitor.begin_in_next_step(trainer, start_iteration)
+    return monitor
+
+
+class _TrainerMonitor(LoopMonitor):
+    """Begins in the trainer's next train_step(): only then has it loaded its checkpoint."""
+
+    _awaited: "Optional[ReplacedMethod]" = None
+
+    def begin_in_next_step(self, trainer: Any, start_iteration: "Optional[int]") -> None:
+        original = trainer.train_step
+
+        def train_step(own: Any, *arguments: Any, **keywords: Any) -> Any:
+            if own is trainer and self._awaited is not None:
+                self._end_awaiting()
+                self._begin(trainer, trainer.step if start_iteration is None else start_iteration)
+            return original(*arguments, **keywords)
+
+        self._awaited = ReplacedMethod(trainer, "train_step", train_step)
+
+    def stop(self, timeout: "Optional[float]" = None) -> None:
+        self._end_awaiting()
+        super().stop(timeout)
+
+    def _end_awaiting(self) -> None:
+        awaited, self._awaited = self._awaited, None
+        if awaited is not None:
+            awaited.remove()
+
+    def _begin(self, trainer: Any, start_iteration: int) -> None:
+        container = trainer.optimizers
+        micro_batches = int(getattr(trainer, "gradient_accumulation_steps", 1))
+        micro_batches *= int(getattr(trainer, "num_pipeline_parallel_microbatches", 1))
+        self.watch_loop(
+            trainer.model_parts,
+            list(container.optimizers),
+            grad_acc_steps=micro_batches,
+            start_iteration=start_iteration,
+        )
+        original = container.step
+
+        def step(own: Any, *arguments: Any, **keywords: Any) -> Any:
+            if own is not container:  # a copy
+                return type(own).step(own, *arguments, **keywords)
+            result = original(*arguments, **keywords)
+            self.step()
+            return result
+
+        self.remove_at_stop(ReplacedMethod(container, "step", step))
+
+
+def _refusal(trainer: Any) -> "Optional[str]":
+    if not getattr(trainer.config.training, "disable_cuda_graphs", True):
+        return "torchtitan captures steps in CUDA graphs (set --training.disable_cuda_graphs)"
+    return None
