@@ -92,8 +92,8 @@ def test_another_adapter_is_seen_from_the_step_on_in_which_it_is_trained(tmp_pat
     steps = {kind: jobs.steps_of(jobs.rows(tmp_path / "out", kind)) for kind in KINDS[:4]}
     for name in LORA:
         other = name.replace("default", "other")
-        # The B of an adapter is zero at first, and so is the gradient of its A. Within step 2, which has begun
-        # with a frozen parameter, no hook can see a gradient delivered.
+        # The B of an adapter is zero at first, and so is the gradient of its A. Within step 2, which has
+        # begun with a frozen parameter, no hook can see a gradient delivered.
         first = [3] if "lora_A" in name else [2, 3]
         assert steps["grad_reduced"][name] == steps["grad_unreduced"][name] == [0, 1], name
         assert (steps["grad_reduced"][other], steps["grad_unreduced"][other]) == (first, [3]), name
