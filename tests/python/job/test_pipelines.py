@@ -1,5 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
 """torch's pipelines, several micro batches at a time: each row has the micro step of its own micro batch."""
+import inspect
 from pathlib import Path
 from typing import Any
 
@@ -13,6 +14,10 @@ import twice
 pytest.importorskip("torch.distributed.pipelining", reason="this torch has no pipelines")
 
 SCRIPT = "import pipelined; pipelined.main()"
+# From torch 2.7 on, a schedule divides what it has accumulated by the number of micro batches. Before, 1F1B
+# hangs over gloo, also without gradmon.
+DIVIDES = "scale_grads" in inspect.signature(torch.distributed.pipelining.ScheduleGPipe).parameters
+NEEDS_1F1B = pytest.mark.skipif(not DIVIDES, reason="1F1B over gloo hangs before torch 2.7")
 
 
 def run(directory: Path, schedule: str, watched: bool, **keys: Any) -> "list[list[torch.Tensor]]":
@@ -49,8 +54,10 @@ def plain() -> twice.Noted:
             for name, parameter in model.named_parameters():
                 own = parameter.grad - before[name] if name in before else parameter.grad
                 noted.note("grad_unreduced", name, step, own, micro)
-        for parameter in model.parameters():
-            parameter.grad /= pipelined.MICRO_BATCHES
+        noted.gradients(model, step, "accumulated")
+        if DIVIDES:
+            for parameter in model.parameters():
+                parameter.grad /= pipelined.MICRO_BATCHES
         noted.gradients(model, step, "grad_reduced")
         optimizer.step()
     return noted
@@ -62,7 +69,10 @@ def rank_of(name: str, schedule: str) -> "tuple[int, str]":
     return (layer % 2, "1:" if layer >= 2 else "") if schedule == "interleaved" else (layer // 2, "")
 
 
-@pytest.mark.parametrize("schedule", ["gpipe", "1f1b", "interleaved"])
+@pytest.mark.parametrize(
+    "schedule",
+    ["gpipe", pytest.param("1f1b", marks=NEEDS_1F1B), pytest.param("interleaved", marks=NEEDS_1F1B)],
+)
 def test_micro_steps_are_those_of_the_micro_batches_and_training_is_the_same(
     tmp_path: Path, schedule: str
 ) -> None:
@@ -87,10 +97,10 @@ def test_micro_steps_are_those_of_the_micro_batches_and_training_is_the_same(
         )
 
 
+@NEEDS_1F1B
 def test_without_rows_of_micro_batches_the_sum_of_all_is_read(tmp_path: Path) -> None:
     run(tmp_path, "1f1b", True)
     noted = plain()
     found = [twice.read(tmp_path / "out", "grad_unreduced", rank) for rank in range(2)]
-    for (name, step, _), tensor in noted.tensors["grad_reduced"].items():
-        row = found[rank_of(name, "1f1b")[0]][name, step, 0]
-        jobs.check(row, tensor * pipelined.MICRO_BATCHES)
+    for (name, step, _), tensor in noted.tensors["accumulated"].items():
+        jobs.check(found[rank_of(name, "1f1b")[0]][name, step, 0], tensor)
