@@ -91,32 +91,29 @@ def rows(tmp_path: Path, kind: str, rank: int) -> "dict[str, dict[str, float]]":
     return {f"{kind} {name} {step}": values for (name, step, _), values in found.items()}
 
 
-def check_equal(
-    found: "dict[str, dict[str, float]]", truth: "dict[str, dict[str, float]]", tolerance: float = 1e-5
-) -> None:
+def check_equal(found: "dict[str, dict[str, float]]", truth: "dict[str, dict[str, float]]") -> None:
     assert found and set(found) == set(truth)
     for key, values in truth.items():
-        for op, value in values.items():
-            assert math.isclose(found[key][op], value, rel_tol=tolerance, abs_tol=1e-7), (key, op)
+        jobs.check_values(found[key], values, key)
 
 
 def of_kind(found: "dict[str, dict[str, float]]", kind: str) -> "dict[str, dict[str, float]]":
     return {key: values for key, values in found.items() if key.split(" ")[0] == kind}
 
 
-def check(tmp_path: Path, seen: "list[dict[str, Any]]", tolerance: float = 1e-5) -> None:
+def check(tmp_path: Path, seen: "list[dict[str, Any]]") -> None:
     """Rows as plain torch has them beside gradmon, training bit-equal, no collective, nothing left."""
     for rank, found in enumerate(seen):
         assert found["equal"] and found["left"] == []
         assert found["collectives"][0] == found["collectives"][1] > 0
         for kind in AFTER:
-            check_equal(rows(tmp_path, kind, rank), of_kind(found["recorded"], kind), 1e-6)
+            check_equal(rows(tmp_path, kind, rank), of_kind(found["recorded"], kind))
         truth = {
             key.replace(f"/{rank}", ""): values
             for key, values in found["truth"].items()
             if key.startswith(f"grad_unreduced/{rank} ")
         }
-        check_equal(rows(tmp_path, "grad_unreduced", rank), truth, tolerance)
+        check_equal(rows(tmp_path, "grad_unreduced", rank), truth)
 
 
 @pytest.mark.parametrize("modules", ["each module", "group"])
@@ -165,7 +162,7 @@ def check_mixed(tmp_path: Path, seen: "list[dict[str, Any]]", dtype: str) -> Non
     for rank, found in enumerate(seen):
         assert found["equal"] and found["collectives"][0] == found["collectives"][1] > 0
         for kind in AFTER:
-            check_equal(rows(tmp_path, kind, rank), of_kind(found["recorded"], kind), 1e-6)
+            check_equal(rows(tmp_path, kind, rank), of_kind(found["recorded"], kind))
         unreduced = rows(tmp_path, "grad_unreduced", rank)
         for name in TRAINED:  # only the first step's: bfloat16 makes the weights differ from then on
             own, truth = (

@@ -107,6 +107,16 @@ def check(found: "dict[str, float]", tensor: torch.Tensor) -> None:
         assert math.isclose(found[op], value, rel_tol=1e-5, abs_tol=1e-9), (op, found[op], value)
 
 
+def check_values(
+    found: "dict[str, float]", expected: "dict[str, float]", what: object, tolerance: float = 1e-6
+) -> None:
+    """The statistics of a row: within the tolerance of the tensor's norm, or of its largest magnitude."""
+    largest = max(abs(expected["min"]), abs(expected["max"]))
+    for op, value in expected.items():
+        scale = {"norm": expected["norm"], "nans": 0.0, "zeros": 1.0}.get(op, largest)
+        assert abs(found[op] - value) <= tolerance * scale, (what, op, found[op], value)
+
+
 def eventually(condition: Callable[[], bool]) -> bool:
     """Waits up to a minute for the condition; returns whether it came true."""
     until = time.monotonic() + 60

@@ -6,6 +6,7 @@ from typing import Any, NamedTuple
 
 import jobs
 import ranks
+import twice
 
 
 class Seen(NamedTuple):
@@ -25,7 +26,7 @@ def run(
     for name, options in variants.items():
         directory = path / name.replace(" ", "_")
         directory.mkdir(parents=True)
-        config = jobs.write_config(directory, **{**jobs.EVERYTHING, **keys, **options.get("keys", {})})
+        config = jobs.write_config(directory, **{**twice.EVERYTHING, **keys, **options.get("keys", {})})
         sets.append({**options, "config": str(config), "out": str(directory / "out")})
     told = [out.splitlines() for out in ranks.run(path, script, world, variants=sets)]
     reports = [[json.loads(line) for line in lines[-len(sets) :]] for lines in told]
