@@ -48,6 +48,10 @@ void MonitorBinding::note_warnings(std::vector<std::string> warnings) noexcept {
   if (monitor_.session_) monitor_.session_->note_warnings(std::move(warnings));
 }
 
+void MonitorBinding::note_attached(std::vector<std::string> lines) noexcept {
+  if (monitor_.session_) monitor_.session_->note_attached(std::move(lines));
+}
+
 bool MonitorBinding::collecting() const noexcept {
   return monitor_.session_ && monitor_.session_->collecting();
 }

@@ -49,6 +49,7 @@ class MonitorBinding {
   void note_skipped_update() noexcept;
   // Replaces the warnings that status() shows about the program's use of the monitor.
   void note_warnings(std::vector<std::string> warnings) noexcept;
+  void note_attached(std::vector<std::string> lines) noexcept;  // as TargetList::attached
   // Whether this step is collected. If it is not, before_update() and after_update() do nothing.
   bool collecting() const noexcept;
   // An FSDP unit (ParameterSharding::unit) has just gathered its parameters for a forward. On the thread that

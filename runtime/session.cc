@@ -380,11 +380,14 @@ tl::expected<std::int64_t, std::string> Monitor::Session::can_carry_out(const Pl
 
 TargetList Monitor::Session::list_targets(const Plan* plan) const {
   if (plan == nullptr) {
-    const Collection* const collection = [this] {
+    const auto [collection, attached] = [this] {
       const std::lock_guard lock(mutex_);
-      return collection_.get();  // Never replaced once set; outlives the agent.
+      // Never replaced once set; outlives the agent.
+      return std::pair<const Collection*, std::vector<std::string>>(collection_.get(), attached_);
     }();
-    return collection ? collection->targets() : TargetList{};
+    TargetList list = collection ? collection->targets() : TargetList{};
+    list.attached = attached;
+    return list;
   }
   const auto config = configs_.of(*plan);
   if (!config || !includes_rank(**config, Rank{environment_.rank})) return {};

@@ -89,6 +89,10 @@ class Monitor::Session {
     const std::lock_guard lock(mutex_);
     program_warnings_ = std::move(warnings);
   }
+  void note_attached(std::vector<std::string> lines) noexcept {
+    const std::lock_guard lock(mutex_);
+    attached_ = std::move(lines);
+  }
   int rank() const noexcept { return environment_.rank; }
   void samples(std::int64_t count) noexcept {
     if (count > 0) samples_ += count;
@@ -172,6 +176,7 @@ class Monitor::Session {
   std::unique_ptr<Collection> collection_;  // null until a plan is on
   SkippedUpdates skipped_;
   std::vector<std::string> program_warnings_;  // about the program's use of the monitor
+  std::vector<std::string> attached_;          // as TargetList::attached
   std::string fatal_error_;                    // why collection has failed; "": it has not
 
   // Keep last: its thread calls this object, so it must end first.

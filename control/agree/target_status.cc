@@ -10,12 +10,15 @@ namespace {
 
 constexpr std::size_t kMostSentences = 16 * 1024;  // bytes
 constexpr std::size_t kNumbers = 48;               // bytes for an entry's numbers and lengths, at most
+constexpr std::size_t kMostAttached = 4 * 1024;    // bytes
 
 std::size_t bytes_of(const UnmatchedTarget& entry) {
   std::size_t bytes = kNumbers + entry.pattern.size() + entry.error.size();
   for (const std::string& name : entry.nearest) bytes += kNumbers + name.size();
   return bytes;
 }
+
+std::size_t bytes_of(const std::string& line) { return kNumbers + line.size(); }
 
 std::size_t bytes_of(const TargetStatus& entry) {
   return kNumbers + entry.kind.size() + entry.name.size() + entry.why.size();
@@ -78,7 +81,11 @@ TargetList only_silent_or_unmatched(TargetList list) {
 
 TargetList within(TargetList list, std::size_t most_bytes) {
   const std::int64_t before = listed(list);
-  ByteBudget room(most_bytes);
+  const std::size_t for_attached = std::min(most_bytes / 4, kMostAttached);
+  ByteBudget attached(for_attached);
+  const auto full = [&](const std::string& line) { return !attached.take(line); };
+  list.attached.erase(std::find_if(list.attached.begin(), list.attached.end(), full), list.attached.end());
+  ByteBudget room(list.attached.empty() ? most_bytes : most_bytes - for_attached);
   std::vector<UnmatchedTarget> unmatched;
   for (UnmatchedTarget& entry : list.unmatched) {
     if (room.take(entry)) unmatched.push_back(std::move(entry));

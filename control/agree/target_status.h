@@ -56,6 +56,9 @@ struct TargetList {
   std::vector<UnmatchedTarget> unmatched;
   std::vector<TargetStatus> targets;
   std::int64_t left_out = 0;  // entries of both lists that were removed
+  // By what the program's models and optimizers are watched, such as
+  // "Net: gradmon.deepspeed, deepspeed 0.19.8".
+  std::vector<std::string> attached;
 };
 
 // The targets that a rank watches under the plan in force (null), with their state; or those that it would
@@ -65,7 +68,8 @@ using ListTargets = std::function<TargetList(const Plan*)>;
 // Keeps only the silent targets and everything unmatched.
 TargetList only_silent_or_unmatched(TargetList list);
 // Shortens the list to at most so many bytes on the wire. Keeps unmatched entries first, then silent
-// targets, then the others. The order of the entries does not change.
+// targets, then the others. The order of the entries does not change, and of
+// `attached` at most 4 KiB stay.
 TargetList within(TargetList list, std::size_t most_bytes);
 
 }  // namespace gradmon

@@ -31,6 +31,7 @@ void write(const TargetList& from, wire::TargetList& to) {
     out.set_why(target.why);
   }
   to.set_left_out(from.left_out);
+  for (const std::string& line : from.attached) to.add_attached(line);
 }
 
 TargetList read_targets(const wire::TargetList& from) {
@@ -43,6 +44,7 @@ TargetList read_targets(const wire::TargetList& from) {
     to.targets.push_back({in.kind(), in.name(), in.last_step(), in.last_at(), in.silent_steps(), in.why()});
   }
   to.left_out = from.left_out();
+  to.attached = {from.attached().begin(), from.attached().end()};
   return to;
 }
 

@@ -151,6 +151,7 @@ class Core {
   void note_warnings(std::vector<std::string> warnings) noexcept {
     binding_.note_warnings(std::move(warnings));
   }
+  void note_attached(std::vector<std::string> lines) noexcept { binding_.note_attached(std::move(lines)); }
 
   void before_update(const py::handle& optimizer, double gradient_scale) {
     guarded("the optimizer", [&] {
@@ -470,6 +471,7 @@ PYBIND11_MODULE(_gradmon, m) {
       .def("gradient_scale", &Core::gradient_scale)
       .def("skipped", &Core::skipped)
       .def("note_warnings", &Core::note_warnings)
+      .def("note_attached", &Core::note_attached)
       .def("before_update", &Core::before_update, py::arg("optimizer"), py::arg("gradient_scale") = 1.0)
       .def("after_update", &Core::after_update)
       .def("gradient_source", &Core::gradient_source)

@@ -4,7 +4,7 @@ import atexit
 import sys
 import time
 import weakref
-from typing import Any, Callable, Iterator, Optional
+from typing import Any, Callable, Iterator, Optional, Sequence
 
 import torch
 
@@ -52,6 +52,7 @@ class TrainingSteps:
         "_warned",
         "_nonce",
         "_of_loop",
+        "_attached_by",
         "_listing_of",
         "__weakref__",
     )
@@ -62,10 +63,11 @@ class TrainingSteps:
         output_dir: str,
         nonce: Optional[LaunchNonce] = None,
         ended_by_loop: bool = False,
+        attached_by: str = "gradmon.Monitor",
         listing_of: "Callable[[torch.nn.Module], Listing]" = listing_of,
     ) -> None:
-        """ended_by_loop: the loop of a framework calls end_by_program() from the first step on. listing_of:
-        tells a model's parameters."""
+        """ended_by_loop: the loop of a framework calls end_by_program() from the first step on. attached_by:
+        what watches, for `gradmonctl targets`. listing_of: tells a model's parameters."""
         self.core = core
         self._output_dir = output_dir
         self.step_flags = 0  # flags of the current step: COLLECTS, WATCHES_FORWARDS, MAY_END
@@ -85,6 +87,7 @@ class TrainingSteps:
         self._compiled: list[str] = []  # a warning for each model with modules within compiled code
         self._warned: list[str] = []  # the current warnings in status()
         self._nonce = nonce  # None: the launch is identified
+        self._attached_by = attached_by
         self._listing_of = listing_of
         self._of_loop: "Optional[list[Any]]" = [] if ended_by_loop else None  # removed by stop()
         _alive.add(self)
@@ -105,6 +108,7 @@ class TrainingSteps:
         if optimizer is not None and not has([known.optimizer for known in self._optimizers], optimizer):
             self._remove_replaced(optimizer)
             self._optimizers.append(self._around(optimizer))
+        self.note_attached([known.optimizer for known in self._optimizers])
         self._looks_for_unheld = False  # The next call may add an optimizer.
         self._apply_flags(self._prepare_step(self.core.step_flags()))
         self._looks_for_unheld = optimizer is not None
@@ -265,6 +269,14 @@ class TrainingSteps:
             self._compiled = sentences_of_unseen(parts.model for parts in self._models)
         unseen = self._compiled if self.core.step_flags() & _gradmon.WATCHES_FORWARDS else []
         self._warn(self._unheld + self._idle.look(self._optimizers) + unseen)
+
+    def note_attached(self, optimizers: Sequence[Any]) -> None:
+        """For `gradmonctl targets`: the models, these optimizers, and what watches them."""
+        models = [
+            known.model for known in self._models if type(known.model) is not torch.nn.Module
+        ]  # none given
+        watched = models + list(optimizers)
+        self.core.note_attached([f"{type(one).__name__}: {self._attached_by}" for one in watched])
 
     def _warn(self, warnings: list[str]) -> None:
         if warnings == self._warned:

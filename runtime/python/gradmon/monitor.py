@@ -64,9 +64,8 @@ class Monitor(Tapping):
     """
 
     # LoopMonitor has others.
-    _ended_by_loop = (
-        False  # the loop of a framework ends the steps, and says how many micro batches they have
-    )
+    _ended_by_loop = False  # a framework's loop ends the steps, and says how many micro batches they have
+    _attached_by = "gradmon.Monitor, torch " + torch.__version__
     _replicas: Optional[list[int]] = None  # ranks that hold the same values; None: those of the model
     _gradient_source: Optional[str] = None  # of EngineMonitor, as Core.gradient_source()
     _listing_of: Callable[[torch.nn.Module], Listing] = staticmethod(listing_of)  # what is known of a model
@@ -186,7 +185,7 @@ class Monitor(Tapping):
                 core.gradient_source(self._gradient_source)
             awaited = nonce if found is None else None
             self._steps = TrainingSteps(
-                core, self._output_place(), awaited, self._ended_by_loop, self._listing_of
+                core, self._output_place(), awaited, self._ended_by_loop, self._attached_by, self._listing_of
             )
         self._steps.watch(model, optimizer, scaler)
         return self

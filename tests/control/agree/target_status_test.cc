@@ -56,6 +56,7 @@ TEST_CASE("rank 0 lists all its targets and the other ranks only silent or unmat
   job.list_targets = [](int rank, const Plan* plan) {
     TargetList list = list_of_four();
     list.counts.watched = 10 * rank + (plan == nullptr ? 1 : 2);
+    list.attached = {"Net: gradmon.Monitor"};
     return list;
   };
   job.begin(nullptr);
@@ -67,6 +68,7 @@ TEST_CASE("rank 0 lists all its targets and the other ranks only silent or unmat
   REQUIRE(names_of(now.answers[2].targets) == "bd");
   REQUIRE(now.answers[2].targets.counts.watched == 21);
   REQUIRE(now.answers[1].targets.left_out == 2);
+  REQUIRE(now.answers[2].targets.attached == std::vector<std::string>{"Net: gradmon.Monitor"});
   job.dry_run("then", job.plan(true));
   REQUIRE(job.tick_until([&] { return job.dry_runs.size() == 2; }));
   REQUIRE(job.dry_runs[1].answers[1].targets.counts.watched == 12);
@@ -78,6 +80,7 @@ TEST_CASE("the targets that a rank lists fit into a message") {
   job.list_targets = [](int, const Plan*) {
     TargetList list;
     for (int i = 0; i < 10'000; ++i) list.targets.push_back(target(std::string(100, 'x'), 1));
+    list.attached.assign(10'000, std::string(100, 'y'));
     return list;
   };
   job.begin(nullptr);
@@ -89,6 +92,7 @@ TEST_CASE("the targets that a rank lists fit into a message") {
     const TargetList& list = answers[rank].targets;
     REQUIRE(list.targets.size() > 100);
     REQUIRE(list.targets.size() < 500);
+    REQUIRE(list.attached.size() < 50);
     REQUIRE(list.left_out + static_cast<std::int64_t>(list.targets.size()) == 10'000);
   }
 }

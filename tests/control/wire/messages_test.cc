@@ -233,6 +233,7 @@ TEST_CASE("the answer to a dry run is decoded as it was sent") {
   sent.targets.unmatched = {{"fc9", {"fc1", "fc2"}, "why"}};
   sent.targets.targets = {{"actv", "fc1", -1, 0, 5, "frozen"}};
   sent.targets.left_out = 6;
+  sent.targets.attached = {"Net: gradmon.Monitor", "\xff"};
   const DryRunAnswer back = round_trip<DryRunAnswer>(sent);
   CHECK(back.id == "id");
   CHECK(back.matches == 3);
@@ -244,6 +245,7 @@ TEST_CASE("the answer to a dry run is decoded as it was sent") {
   CHECK(back.targets.targets[0].silent_steps == 5);
   CHECK(back.targets.targets[0].why == "frozen");
   CHECK(back.targets.left_out == 6);
+  CHECK(back.targets.attached == sent.targets.attached);
 }
 
 // --- Coordinator to member. ---

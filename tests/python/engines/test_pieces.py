@@ -83,7 +83,7 @@ class FlatEngine:
 
 
 def watched(engine: FlatEngine, config: Path, out: Path) -> EngineMonitor:
-    monitor = EngineMonitor(config, output_dir=out, dynamic=False)
+    monitor = EngineMonitor(config, framework="flat-engine", output_dir=out, dynamic=False)
 
     def gradients() -> Any:
         def deliver(parameter: Any) -> None:
@@ -96,7 +96,13 @@ def watched(engine: FlatEngine, config: Path, out: Path) -> EngineMonitor:
 
     hooks = CollectingHooks([Attachment("grad_unreduced", gradients), Attachment("grad_reduced", updates)])
     monitor.watch_engine(
-        [engine.model], hooks, "delivered", grad_acc_steps=1, start_iteration=0, described=engine.described
+        [engine.model],
+        hooks,
+        engine.optimizer,
+        "delivered",
+        grad_acc_steps=1,
+        start_iteration=0,
+        described=engine.described,
     )
     return monitor
 

@@ -1,14 +1,18 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The program switches its job: on(), off(), set()."""
+"""The program switches its job: on(), off(), set(). `gradmonctl targets` says what watches it."""
 import json
+import os
+import subprocess
 import time
 from pathlib import Path
 from typing import Any, Callable
 
 import gradmon
 import jobs
+import numpy as np
 import pytest
 import torch
+from gradmon.loops.loop_monitor import LoopMonitor
 
 
 class Training:
@@ -116,3 +120,26 @@ def test_a_static_job_refuses_to_be_switched_and_says_so(
             said += capfd.readouterr().err
     steps = jobs.steps_of(jobs.rows(tmp_path / "out", "grad_reduced"))["fc1.weight"]
     assert steps == list(range(len(steps)))
+
+
+def attached(monitor: gradmon.Monitor, output: Path) -> Any:
+    model = jobs.make_net()
+    optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
+    monitor.watch(model, optimizer)
+    jobs.train(model, optimizer, 1)
+    gradmonctl = os.environ["GRADMON_BIN"] + "/gradmonctl"
+    command = [gradmonctl, "targets", "--json", "--output-dir", output]
+    asked = subprocess.run(command, capture_output=True, timeout=60)
+    assert asked.returncode == 0, asked.stderr
+    monitor.stop()
+    return json.loads(asked.stdout)["ranks"][0]["attached"]
+
+
+def test_targets_name_what_watches_each_model_and_optimizer(tmp_path: Path) -> None:
+    config = jobs.write_config(tmp_path, wg_distribution=True)
+    outs = [tmp_path / "own", tmp_path / "loop"]
+    own = gradmon.Monitor(config, output_dir=outs[0], dynamic=False)
+    of_loop = LoopMonitor(config, framework="numpy", output_dir=outs[1], dynamic=False)
+    found = [attached(monitor, out) for monitor, out in zip((own, of_loop), outs)]
+    by = (f"gradmon.Monitor, torch {torch.__version__}", f"gradmon.numpy, numpy {np.__version__}")
+    assert found == [[f"Net: {one}", f"SGD: {one}"] for one in by]

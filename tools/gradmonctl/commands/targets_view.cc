@@ -63,6 +63,7 @@ std::string answer_text(const DryRunResult::Answer& answer, const MatchCounts& m
   const auto found = matching.find(answer.rank.value);
   const auto count = found == matching.end() ? std::nullopt : std::optional(found->second);
   std::string text = summary(list.counts, count, plan);
+  for (const std::string& line : list.attached) text += "  " + printable(line) + '\n';
   for (const UnmatchedTarget& entry : list.unmatched) text += unmatched_text(entry);
   text += table_of(list.targets);
   if (!list.targets.empty() && list.left_out > 0)
@@ -94,6 +95,7 @@ OrderedJson json_of(const DryRunResult::Answer& answer, const MatchCounts& match
           {"watched", list.counts.watched},
           {"silent", list.counts.silent},
           {"without_match", list.counts.unmatched},
+          {"attached", list.attached},
           {"unmatched", std::move(unmatched)},
           {"targets", std::move(targets)},
           {"left_out", list.left_out}};

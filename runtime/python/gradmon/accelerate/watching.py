@@ -63,7 +63,7 @@ def watch(
     ...             optimizer.step()
     ...             optimizer.zero_grad()
     """
-    monitor = LoopMonitor(config, **options)
+    monitor = LoopMonitor(config, framework="accelerate", **options)
     models = list(model) if isinstance(model, (list, tuple)) else [model]
     optimizers = list(optimizer) if isinstance(optimizer, (list, tuple)) else [optimizer]
     watches = monitor.watch_loop(

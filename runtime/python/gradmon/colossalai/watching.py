@@ -80,7 +80,7 @@ def watch(
     ...         optimizer.step()
     ...         optimizer.zero_grad()
     """
-    monitor = EngineMonitor(config, **options)
+    monitor = EngineMonitor(config, framework="colossalai", **options)
     why = _refusal(model, optimizer)
     if why is not None:
         _gradmon.warn_once(f"nothing is watched: {why}")
@@ -100,6 +100,7 @@ def watch(
     monitor.watch_engine(
         [program],
         CollectingHooks([Attachment("grad_unreduced", gradients), Attachment(_UPDATES, updates)]),
+        optimizer,
         "delivered" if is_zero(optimizer) else "delivered accumulated",
         grad_acc_steps=grad_acc_steps,
         start_iteration=start_iteration,

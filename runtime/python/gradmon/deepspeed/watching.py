@@ -67,7 +67,7 @@ def watch(
     ...         engine.backward(engine(batch))
     ...         engine.step()
     """
-    monitor = EngineMonitor(config, **options)
+    monitor = EngineMonitor(config, framework="deepspeed", **options)
     why = _refusal(engine)
     if why is not None:
         _gradmon.warn_once(f"nothing is watched: {why}")
@@ -87,6 +87,7 @@ def watch(
     monitor.watch_engine(
         [engine.module],
         CollectingHooks([Attachment("grad_unreduced", gradients), Attachment(_UPDATES, updates)]),
+        optimizer,
         "delivered" if micro_batches == 1 or _reduces_each(engine) else "delivered accumulated",
         grad_acc_steps=micro_batches,
         start_iteration=int(engine.global_steps) if start_iteration is None else start_iteration,

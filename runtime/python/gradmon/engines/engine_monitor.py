@@ -22,6 +22,7 @@ class EngineMonitor(LoopMonitor):
         self,
         models: Sequence[Any],
         hooks: CollectingHooks,
+        optimizer: Any,
         source: str,
         *,
         grad_acc_steps: int,
@@ -29,8 +30,8 @@ class EngineMonitor(LoopMonitor):
         described: "Callable[[Any], Description]",
         scale: "Callable[[], float]" = lambda: 1.0,
     ) -> None:
-        """Watches the chunks. source: as Core.gradient_source(). described: what the rows of
-        a chunk are of. scale: the factor in the gradients of the step that begins."""
+        """Watches the chunks. optimizer: the engine's. source: as Core.gradient_source(). described: what
+        the rows of a chunk are of. scale: the factor in the gradients of the step that begins."""
         self._gradient_source = source
         self._listing_of = listing_with(described)
         self._hooks = hooks
@@ -38,6 +39,8 @@ class EngineMonitor(LoopMonitor):
         self._updated = False
         for model in models:
             self.watch(model, None, grad_acc_steps=grad_acc_steps, start_iteration=start_iteration)
+        if self._steps is not None:
+            self._steps.note_attached([optimizer])
         self.remove_at_stop(hooks)
         self._prepare()
 

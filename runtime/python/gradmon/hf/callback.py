@@ -64,7 +64,7 @@ class Callback(TrainerCallback):  # type: ignore[misc]
         if self._monitor is not None:
             self._monitor.stop()
         optimizer = objects["optimizer"]
-        self._monitor = LoopMonitor(self._config, **self._options)
+        self._monitor = LoopMonitor(self._config, framework="transformers", **self._options)
         self._monitor.watch_loop(
             [objects["model"]],
             [optimizer],

@@ -65,7 +65,7 @@ class Callback(_Base):  # type: ignore[misc]
         """
         self._stop()
         self._global_step = trainer.global_step
-        self._monitor = LoopMonitor(self._config, **self._options)
+        self._monitor = LoopMonitor(self._config, framework="lightning", **self._options)
         self._monitor.watch_loop(
             [trainer.model],
             trainer.optimizers,

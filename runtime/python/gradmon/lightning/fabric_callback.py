@@ -48,7 +48,7 @@ class FabricCallback:
         start_iteration: int = 0,
         **options: Any,
     ) -> None:
-        self._monitor = LoopMonitor(config, **options)
+        self._monitor = LoopMonitor(config, framework="lightning", **options)
         self._optimizer_steps = optimizer_steps
         self._grad_acc_steps = grad_acc_steps
         self._start_iteration = start_iteration

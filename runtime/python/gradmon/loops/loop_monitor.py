@@ -1,6 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
 """The Monitor of a framework's training loop."""
-from typing import Any, Optional, Sequence
+import importlib.metadata
+import os
+from typing import Any, Optional, Sequence, Union
 
 from gradmon import _gradmon
 from gradmon._process_groups import replica_ranks
@@ -13,6 +15,17 @@ class LoopMonitor(Monitor):
     adapter calls step() there, from the first step on. Training thread."""
 
     _ended_by_loop = True
+
+    def __init__(self, config: Union[str, "os.PathLike[str]"], *, framework: str, **options: Any) -> None:
+        """framework: name of its distribution, such as "megatron-core"; that of gradmon's module follows from
+        it. options: as Monitor."""
+        super().__init__(config, **options)
+        module = {"megatron-core": "megatron", "transformers": "hf"}.get(framework, framework)
+        try:
+            version = importlib.metadata.version(framework)
+        except importlib.metadata.PackageNotFoundError:
+            version = "of unknown version"
+        self._attached_by = f"gradmon.{module}, {framework} {version}"
 
     def watch_loop(
         self,

@@ -69,7 +69,7 @@ def watch(
     >>> with gradmon.megatron.watch(model, optimizer, "monitor_config.json", start_iteration=iteration):
     ...     train(model, optimizer)
     """
-    monitor = EngineMonitor(config, **options)
+    monitor = EngineMonitor(config, framework="megatron-core", **options)
     chunks = _chunks(model_chunks)
     why = _refusal(chunks, optimizer)
     if why is not None:
@@ -95,6 +95,7 @@ def watch(
     monitor.watch_engine(
         [inner_model(chunk) for chunk in chunks],
         CollectingHooks([Attachment("grad_unreduced", gradients), Attachment(_UPDATES, updates)]),
+        optimizer,
         "delivered accumulated",
         grad_acc_steps=grad_acc_steps,
         start_iteration=start_iteration,

@@ -50,7 +50,7 @@ def watch(
     >>> with gradmon.torchtitan.watch(trainer, "monitor_config.json"):
     ...     trainer.train()
     """
-    monitor = _TrainerMonitor(config, **options)
+    monitor = _TrainerMonitor(config, framework="torchtitan", **options)
     why = _refusal(trainer)
     if why is not None:
         _gradmon.warn_once(f"nothing is watched: {why}")

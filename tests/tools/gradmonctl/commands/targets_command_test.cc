@@ -18,6 +18,7 @@ DryRunResult::Answer rank_answer(int rank, TargetList list) {
 TargetList whole_list() {
   TargetList list;
   list.counts = {4, 2, 2};
+  list.attached = {"Net: gradmon.deepspeed, deepspeed 0.19.8", "Adam\x1bW: gradmon.Monitor"};
   list.unmatched = {{"fc9", {"fc1", "fc2"}, ""}, {"fc[", {}, "missing ]: ["}};
   list.targets = {{"grad_reduced", "fc1.weight", 1204, kSampleTime, 0, ""},
                   {"grad_reduced", "fc1.bias", -1, 0, 12, "frozen"},
