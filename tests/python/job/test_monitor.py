@@ -173,6 +173,27 @@ def test_the_users_hooks_fire_as_without_us_whenever_they_were_made(tmp_path: Pa
     jobs.check(jobs.rows(tmp_path / "out", "grad_reduced")["fc1.weight", 0, 0], plain.fc1.weight.grad * 10)
 
 
+def test_a_collected_step_makes_no_tensor(tmp_path: Path) -> None:
+    def memory_of_tensors(collects: bool) -> "list[int]":
+        model = jobs.make_net()
+        optimizer = torch.optim.AdamW(model.parameters(), lr=0.01)
+        config = jobs.write_config(tmp_path, **jobs.EVERYTHING)
+        monitor = gradmon.Monitor(config, output_dir=tmp_path / "out", dynamic=False)
+        if collects:
+            monitor.watch(model, optimizer)
+        jobs.train(model, optimizer, 2)
+        with torch.profiler.profile(
+            activities=[torch.profiler.ProfilerActivity.CPU], profile_memory=True
+        ) as p:
+            jobs.train(model, optimizer, 2)
+        monitor.stop()
+        events = p.profiler.kineto_results.events()
+        return [event.nbytes() for event in events if event.name() == "[memory]" and event.nbytes() > 0]
+
+    bare = memory_of_tensors(False)
+    assert bare and memory_of_tensors(True) == bare
+
+
 def test_a_config_edited_in_training_switches_on_and_ends_by_itself(tmp_path: Path) -> None:
     config = jobs.write_config(tmp_path, dynamic_on=False, **GRADIENTS)
     model = jobs.make_net()
