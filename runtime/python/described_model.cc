@@ -17,6 +17,8 @@
 #include <utility>
 
 #include "hooks/names/target_names.h"
+#include "runtime/python/first_hook.h"
+#include "runtime/python/guarded.h"
 #include "runtime/python/main_gradient.h"
 
 namespace gradmon {
@@ -79,8 +81,9 @@ bool is_replicated(const py::handle& parameter) {
 }
 
 // Copies may be destroyed on any thread, without the GIL.
-std::shared_ptr<py::object> shared(py::object object) {
-  return {new py::object(std::move(object)), [](py::object* held) {
+template <typename Held>
+std::shared_ptr<Held> shared(Held object) {
+  return {new Held(std::move(object)), [](Held* held) {
             if (Py_IsInitialized() == 0) return;  // Python has ended: its objects are gone.
             const py::gil_scoped_acquire ours;
             delete held;
@@ -107,7 +110,8 @@ std::shared_ptr<const ParameterSharding> sharding_of(const py::handle& described
   if (py::object unsharded = described.attr("unsharded"); !unsharded.is_none()) {
     sharding.unsharded = [call = shared(std::move(unsharded))] {
       const py::gil_scoped_acquire ours;
-      const auto both = (*call)().cast<std::pair<py::object, py::object>>();
+      const auto both =
+          told_to_the_program([&] { return (*call)(); }).cast<std::pair<py::object, py::object>>();
       return UnshardedParameter{tensor_or_none(both.first), tensor_or_none(both.second)};
     };
   }
@@ -128,11 +132,10 @@ std::function<void()> hook_first(const at::Tensor& parameter, const std::functio
     const py::gil_scoped_release others_run;
     accumulated();
   });
-  const auto remove =
-      shared(py::module_::import("gradmon.sharded.first_hooks").attr("put_first")(object, hook));
-  return [remove] {
+  const auto hooked = shared(told_to_the_program([&] { return put_first(object, hook); }));
+  return [hooked] {
     const py::gil_scoped_acquire ours_again;
-    (*remove)();
+    hooked->take_off();
   };
 }
 

@@ -24,6 +24,7 @@
 #include "runtime/job/launch_id.h"
 #include "runtime/monitor_binding.h"
 #include "runtime/python/described_model.h"
+#include "runtime/python/first_hook.h"
 #include "runtime/python/guarded.h"
 #include "runtime/python/launch_nonce.h"
 #include "runtime/python/python_array.h"
@@ -439,6 +440,7 @@ PYBIND11_MODULE(_gradmon, m) {
   m.attr("CHECK_MODELS") = static_cast<int>(kCheckModels);
   m.attr("MAY_END") = static_cast<int>(kMayEnd);
   m.def("parameters_of", &parameters_of);
+  py::class_<FirstHook>(m, "FirstHook").def(py::init(&put_first)).def("remove", &FirstHook::take_off);
   m.def("fold_of", &fold_of);
   m.def("warn_once", [](const std::string& text) { warn_once(text, text); });
   m.def("environment_names_launch", &names_launch);

@@ -33,4 +33,16 @@ void guarded(const char* what, Body&& body) {
   }
 }
 
+// Runs Python code of ours where nothing may pass through. What a signal's handler raises there is thrown as
+// an error, and the program gets a KeyboardInterrupt soon. With the GIL.
+template <typename Call>
+auto told_to_the_program(Call&& call) {
+  try {
+    return call();
+  } catch (const pybind11::error_already_set& error) {
+    if (!error.matches(PyExc_Exception)) PyErr_SetInterrupt();
+    throw;
+  }
+}
+
 }  // namespace gradmon

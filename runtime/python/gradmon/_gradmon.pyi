@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-from typing import Any, Optional, Sequence, Union
+from typing import Any, Callable, Optional, Sequence, Union
 
 import torch
 
@@ -70,6 +70,13 @@ class Status:
     warnings: list[str]
     hooks: list[str]  # the kinds of record that it can collect
     ranks: list[RankStatus]  # rank 0: all ranks; other ranks: this one
+
+class FirstHook:
+    """Calls `hook(parameter)` after each accumulation of its gradient, before the post-accumulate hooks that
+    are there already and those that come later: those of engines reduce the gradient, or take it away."""
+
+    def __init__(self, parameter: torch.Tensor, hook: Callable[[torch.Tensor], None]) -> None: ...
+    def remove(self) -> None: ...
 
 class Core:
     def __init__(

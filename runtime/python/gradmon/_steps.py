@@ -150,6 +150,7 @@ class TrainingSteps:
         for attached in self._of_loop or ():
             attached.remove()
         self._of_loop = None if self._of_loop is None else []
+        self._listing_of = listing_of
         self._rounds.clear()
         self._idle = IdleOptimizers()
         if self._scaler is not None:

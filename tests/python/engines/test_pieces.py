@@ -1,7 +1,9 @@
 # SPDX-License-Identifier: Apache-2.0
 """Rows of pieces: an optimizer updates a flat tensor in place of the parameters, and a hook of others takes
 each gradient away."""
+import gc
 import json
+import weakref
 from pathlib import Path
 from typing import Any
 
@@ -9,9 +11,9 @@ import jobs
 import pytest
 import torch
 import twice
+from gradmon import _gradmon
 from gradmon.engines.collecting_hooks import Attachment, CollectingHooks
 from gradmon.engines.engine_monitor import EngineMonitor
-from gradmon.engines.first_hook import FirstHook
 from gradmon.engines.labels import Description, labels_of, listing_with
 from gradmon.engines.pieces import Piece
 from gradmon.engines.relied_on import Name, _missing
@@ -89,7 +91,7 @@ def watched(engine: FlatEngine, config: Path, out: Path) -> EngineMonitor:
         def deliver(parameter: Any) -> None:
             monitor.deliver(parameter, parameter.grad)
 
-        return [FirstHook(one, deliver) for one in engine.model.parameters()]
+        return [_gradmon.FirstHook(one, deliver) for one in engine.model.parameters()]
 
     def updates() -> Any:
         return [monitor.around(engine.optimizer, engine.pieces)]
@@ -127,6 +129,59 @@ def test_rows_are_of_the_pieces_and_of_the_gradient_before_it_is_taken(tmp_path:
         twice.check_rows(twice.read(tmp_path / "out", kind), collected, kind)
 
 
+class Described:
+    """Calls what an adapter knows its engine by."""
+
+    def __init__(self, described: Any) -> None:
+        self._described = described
+
+    def __call__(self, model: torch.nn.Module) -> Description:
+        return self._described(model)
+
+
+@NEEDS_POST_ACCUMULATE_HOOKS
+def test_what_knows_the_engine_goes_when_the_monitor_has_stopped(tmp_path: Path) -> None:
+    engine: Any = FlatEngine(twice.Noted())
+    engine.described = Described(engine.described)
+    gone = weakref.ref(engine.described)
+    monitor = watched(engine, jobs.write_config(tmp_path, **twice.EVERYTHING), tmp_path / "out")
+    del engine.described
+    assert gone() is not None
+    monitor.stop()
+    gc.collect()
+    assert gone() is None and monitor._hooks is not None and monitor._hooks._attachments == []
+
+
+class CountingCore:
+    """A Core that counts the updates that are left out."""
+
+    def __init__(self, core: Any) -> None:
+        self._core, self.skips = core, 0
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self._core, name)
+
+    def skipped(self) -> None:
+        self.skips += 1
+
+
+@NEEDS_POST_ACCUMULATE_HOOKS
+@pytest.mark.parametrize("has_pieces", [True, False])
+def test_an_update_is_left_out_only_where_this_rank_updates_anything(
+    tmp_path: Path, has_pieces: bool
+) -> None:
+    engine = FlatEngine(twice.Noted())
+    if not has_pieces:  # as in a pipeline's stage whose parameters are all frozen
+        engine.pieces.clear()
+    monitor = watched(engine, jobs.write_config(tmp_path, **twice.EVERYTHING), tmp_path / "out")
+    assert monitor._steps is not None
+    counting: Any = CountingCore(monitor._steps.core)
+    monitor._steps.core = counting
+    monitor.end_step()
+    monitor.stop()
+    assert counting.skips == (1 if has_pieces else 0)
+
+
 @NEEDS_POST_ACCUMULATE_HOOKS
 def test_scopes_say_which_run_a_row_is_of(tmp_path: Path) -> None:
     engine = FlatEngine(twice.Noted())
@@ -161,7 +216,7 @@ def test_our_hook_is_the_first_and_leaves_the_others_as_they_were() -> None:
     called: "list[str]" = []
     parameter = torch.nn.Parameter(torch.ones(2))
     parameter.register_post_accumulate_grad_hook(lambda _: called.append("one"))
-    first = FirstHook(parameter, lambda _: called.append("ours"))
+    first = _gradmon.FirstHook(parameter, lambda _: called.append("ours"))
     parameter.register_post_accumulate_grad_hook(lambda _: called.append("later"))
     parameter.sum().backward()
     assert called == ["ours", "one", "later"]

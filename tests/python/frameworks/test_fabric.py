@@ -88,6 +88,9 @@ def test_two_models_with_two_optimizers_make_one_step(tmp_path: Path) -> None:
             optimizer.step()
         other.step()
     callback.stop()
+    late = loops.Net()
+    fabric.setup(late, torch.optim.SGD(late.parameters(), lr=0.1))  # no effect
+    assert callback._models == []
     names = NAMES | {f"1:{name}" for name in NAMES}
     found = twice.read(tmp_path / "out", "grad_reduced")
     assert {(name, step) for name, step, _ in found} == {(name, step) for name in names for step in range(3)}

@@ -8,9 +8,9 @@ from gradmon._replaced_method import ReplacedMethod
 from gradmon.colossalai.masters import is_zero, pieces_of, update_of
 from gradmon.engines.collecting_hooks import Attachment, CollectingHooks
 from gradmon.engines.engine_monitor import EngineMonitor
-from gradmon.engines.first_hook import FirstHook
 from gradmon.engines.labels import Description, Labels, labels_of
 from gradmon.monitor import Monitor
+from gradmon.sharded.listing import has_units
 
 _UPDATES = "grad_reduced, param_origin, param_updated, exp_avg, exp_avg_sq"
 # Classes of models and optimizers that keep gradients or updates elsewhere.
@@ -92,7 +92,7 @@ def watch(
         def deliver(parameter: Any) -> None:
             monitor.deliver(parameter, parameter.grad)
 
-        return (FirstHook(one, deliver) for one in trained)
+        return (_gradmon.FirstHook(one, deliver) for one in trained)
 
     def updates() -> "Iterable[Any]":
         return [monitor.around(update_of(optimizer), pieces_of(trained, optimizer))]
@@ -122,14 +122,21 @@ def scopes(model: Any, optimizer: Any) -> "dict[str, Labels]":
     Returns
     -------
     dict
-        By kind and name, the scope that scopes.json has: `scope` ("whole", "replica" or "piece"), `shape` (of
-        the whole parameter) and, of a piece, `begin` and `count` (first element and number of elements of
-        the flattened parameter).
+        By kind and name, the scope that scopes.json has: `scope` ("whole", "replica", "piece" or "local"),
+        `shape` (of the whole parameter) and, of a piece, `begin` and `count` (first element and number of
+        elements of the flattened parameter). "local" are experts, and parameters that tensor parallelism
+        splits.
     """
     program = _program(model)
     named = [(name, one, tuple(one.shape)) for name, one in program.named_parameters()]
     trained = [one for _, one, _ in named if one.requires_grad]
-    return labels_of(named, pieces_of(trained, optimizer))
+    labels = labels_of(named, pieces_of(trained, optimizer))
+    for name, parameter, _ in named:
+        if hasattr(parameter, "dist_layout") or hasattr(parameter, "ep_group"):
+            for of_kind in labels.values():
+                if name in of_kind:
+                    of_kind[name] = {"scope": "local"}
+    return labels
 
 
 def _program(model: Any) -> Any:
@@ -157,6 +164,9 @@ def _stepping(monitor: EngineMonitor, optimizer: Any) -> Any:
 
 
 def _loss_scale(optimizer: Any) -> float:
+    of_torch = getattr(optimizer, "scaler", None)  # TorchAMPOptimizer's
+    if of_torch is not None:
+        return float(of_torch.get_scale())
     scaler = getattr(getattr(optimizer, "mixed_precision_mixin", None), "grad_scaler", None)
     return float(getattr(scaler, "scale", 1.0))
 
@@ -166,6 +176,8 @@ def _refusal(model: Any, optimizer: Any) -> "Optional[str]":
     for name, why in _REFUSED.items():
         if name in kinds:
             return f"{name}: {why}"
+    if has_units(_program(model)):
+        return "TorchFSDPPlugin: gradmon.Monitor watches a model in FSDP, with torch's optimizer"
     if update_of(optimizer) is None:
         return f"{type(optimizer).__name__} holds no optimizer"
     return None

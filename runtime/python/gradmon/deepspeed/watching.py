@@ -8,7 +8,6 @@ from gradmon._replaced_method import ReplacedMethod
 from gradmon.deepspeed.fragments import pieces_of, shape_of
 from gradmon.engines.collecting_hooks import Attachment, CollectingHooks
 from gradmon.engines.engine_monitor import EngineMonitor
-from gradmon.engines.first_hook import FirstHook
 from gradmon.engines.labels import Description, Labels, is_expert, labels_of
 from gradmon.engines.pieces import innermost
 from gradmon.monitor import Monitor
@@ -79,10 +78,12 @@ def watch(
         def deliver(parameter: Any) -> None:
             monitor.deliver(parameter, parameter.grad)
 
-        return (FirstHook(one, deliver) for one in engine.module.parameters() if one.requires_grad)
+        return (_gradmon.FirstHook(one, deliver) for one in engine.module.parameters() if one.requires_grad)
 
     def updates() -> "Iterable[Any]":
-        return [monitor.around(innermost(optimizer), pieces_of(optimizer))]
+        backup = getattr(optimizer, "backup_optimizer", None)  # of what is not offloaded
+        updating = [innermost(optimizer)] + ([] if backup is None else [backup])
+        return [monitor.around(one, pieces_of(optimizer)) for one in updating]
 
     monitor.watch_engine(
         [engine.module],
@@ -92,7 +93,7 @@ def watch(
         grad_acc_steps=micro_batches,
         start_iteration=int(engine.global_steps) if start_iteration is None else start_iteration,
         described=lambda _: Description(scopes(engine)),
-        scale=lambda: float(getattr(optimizer, "loss_scale", 1.0) or 1.0),
+        scale=lambda: _loss_scale(engine),
     )
     monitor.remove_at_stop(ReplacedMethod(engine, "step", _stepping(monitor, engine)))
     return monitor
@@ -144,6 +145,15 @@ def _stepping(monitor: EngineMonitor, engine: Any) -> Any:
     return step
 
 
+def _loss_scale(engine: Any) -> float:
+    """With torch_autocast, a scaler of torch's; with ZeRO stage 0, the engine has it."""
+    scaler = getattr(engine.optimizer, "torch_autocast_gradscaler", None)
+    scaler = scaler or getattr(engine, "torch_autocast_z0_gradscaler", None)
+    if scaler is not None:
+        return float(scaler.get_scale())
+    return float(getattr(engine.optimizer, "loss_scale", 1.0) or 1.0)
+
+
 def _reduces_each(engine: Any) -> bool:
     """Whether the gradient of each micro batch is reduced, or moved, by itself."""
     optimizer = engine.optimizer
@@ -160,6 +170,8 @@ def _refusal(engine: Any) -> Optional[str]:
         return f"{type(engine).__name__} runs a pipeline, which gradmon does not follow"
     if getattr(optimizer, "swap_optimizer", False):
         return "DeepSpeed keeps the optimizer's state on NVMe: reading it would page it in"
+    if hasattr(optimizer, "superoffload_cpu_optimizer"):
+        return "SuperOffload updates in another process"
     if getattr(optimizer, "zenflow", False):
         return "ZenFlow updates outside the optimizer's step"
     return None

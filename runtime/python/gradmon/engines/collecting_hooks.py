@@ -36,6 +36,11 @@ class CollectingHooks:
         for hook in reversed(attached):
             hook.remove()
 
+    def forget(self) -> None:
+        """Removes the hooks for good, and releases the engine."""
+        self.remove()
+        self._attachments = []
+
     def _try(self, one: Attachment) -> "list[Any]":
         hooks: "list[Any]" = []
         try:

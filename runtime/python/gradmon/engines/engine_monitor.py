@@ -8,6 +8,7 @@ from gradmon.engines.labels import Description, listing_with
 from gradmon.engines.pieces import Piece
 from gradmon.loops.loop_monitor import LoopMonitor
 from gradmon.loops.optimizer_step_hooks import hooked_or_replaced
+from gradmon.sharded.listing import listing_of
 
 _COLLECTS = _gradmon.COLLECTS
 
@@ -17,6 +18,8 @@ class EngineMonitor(LoopMonitor):
     collected. Training thread."""
 
     _replicas: "Optional[list[int]]" = []  # ranks hold different pieces
+    _hooks: "Optional[CollectingHooks]" = None
+    _updates_pieces = False  # this rank may have none, as a stage of a pipeline whose parameters are frozen
 
     def watch_engine(
         self,
@@ -54,6 +57,7 @@ class EngineMonitor(LoopMonitor):
         assert self._steps is not None
         core = self._steps.core
         carried = [piece.carried() for piece in pieces if piece.numel]
+        self._updates_pieces = self._updates_pieces or bool(carried)
 
         def before(_scaler: Any) -> None:
             self._updated = True
@@ -70,15 +74,22 @@ class EngineMonitor(LoopMonitor):
         if steps is None:
             return
         collected = steps.step_flags & _COLLECTS
-        if collected and not self._updated:
+        if collected and self._updates_pieces and not self._updated:
             steps.core.skipped()
         self._updated = False
         self.step()
         if collected or steps.step_flags & _COLLECTS:
             self._prepare()
 
+    def stop(self, timeout: "Optional[float]" = None) -> None:
+        super().stop(timeout)
+        if self._hooks is not None:  # they know the engine
+            self._hooks.forget()
+            self._scale = lambda: 1.0
+            self._listing_of = listing_of
+
     def _prepare(self) -> None:
-        if self._steps is None:
+        if self._steps is None or self._hooks is None:
             return
         collects = bool(self._steps.step_flags & _COLLECTS)
         reasons = len(self._hooks.reasons)

@@ -5,6 +5,7 @@ from typing import Any, Optional, Union
 
 from transformers import TrainerCallback
 
+from gradmon import _gradmon
 from gradmon.loops.loop_monitor import LoopMonitor
 
 
@@ -65,6 +66,11 @@ class Callback(TrainerCallback):  # type: ignore[misc]
             self._monitor.stop()
         optimizer = objects["optimizer"]
         self._monitor = LoopMonitor(self._config, framework="transformers", **self._options)
+        if getattr(args, "torch_compile", False):
+            _gradmon.warn_once(
+                "torch_compile: the trainer compiles a wrapper that callbacks do not get: modules have no "
+                "rows of actv and actv_grad, and to collect them compiles once more"
+            )
         self._monitor.watch_loop(
             [objects["model"]],
             [optimizer],

@@ -5,6 +5,7 @@ import os
 import sys
 from typing import Any, Optional, Union
 
+from gradmon._steps import after_signal
 from gradmon.loops.loop_monitor import LoopMonitor
 
 # The package that the program has imported: Lightning comes under two names.
@@ -106,11 +107,11 @@ class Callback(_Base):  # type: ignore[misc]
         pl_module : lightning.pytorch.LightningModule
         exception : BaseException
         """
-        self._stop()
+        self._stop(after_signal(type(exception)))
 
-    def _stop(self) -> None:
+    def _stop(self, timeout: Optional[float] = None) -> None:
         if self._monitor is not None:
-            self._monitor.stop()
+            self._monitor.stop(timeout)
 
 
 def _most_micro_batches(trainer: Any) -> int:

@@ -2,6 +2,7 @@
 """gradmon.lightning.FabricCallback."""
 import os
 from typing import Any, Optional, Union
+from weakref import WeakSet
 
 from torch.optim.optimizer import register_optimizer_step_pre_hook
 
@@ -53,7 +54,8 @@ class FabricCallback:
         self._grad_acc_steps = grad_acc_steps
         self._start_iteration = start_iteration
         self._models: "list[Any]" = []
-        self._seen: "set[int]" = set()  # ids of optimizers that have stepped
+        self._seen: "WeakSet[Any]" = WeakSet()  # optimizers that have stepped
+        self._stopped = False
         self._steps = 0  # steps of optimizers in this iteration
 
     @property
@@ -74,14 +76,18 @@ class FabricCallback:
         fabric : lightning.fabric.Fabric
         module : torch.nn.Module
         """
+        if self._stopped:
+            return
         precision = getattr(fabric.strategy, "precision", None)
-        self._monitor.watch_loop(
+        watches = self._monitor.watch_loop(
             [module],
             [],
             grad_acc_steps=self._grad_acc_steps,
             scaler=getattr(precision, "scaler", None),
             start_iteration=self._start_iteration,
         )
+        if not watches:
+            return
         if not self._models:
             self._monitor.remove_at_stop(register_optimizer_step_pre_hook(self._steps_first))
         self._models.append(module)
@@ -107,14 +113,15 @@ class FabricCallback:
         timeout : float, optional
             As for Monitor.stop().
         """
+        self._stopped = True
         self._monitor.stop(timeout)
         self._models.clear()
 
     def _steps_first(self, optimizer: Any, *_: Any) -> None:
         """Before each step of any optimizer. Torch calls the optimizer's own hooks after this one."""
-        if id(optimizer) in self._seen:
+        if optimizer in self._seen:
             return
-        self._seen.add(id(optimizer))
+        self._seen.add(optimizer)
         held = parameters_of(optimizer)
         for module in self._models:
             if any(id(parameter) in held for parameter in module.parameters()):

@@ -41,7 +41,7 @@ class LoopMonitor(Monitor):
 
         optimizers: may be empty if add_optimizer() adds them. grad_acc_steps: micro batches per step, at
         most; a step may have fewer. replicas: as Monitor._replicas."""
-        why = next((why for why in map(refusal, optimizers) if why is not None), None)
+        why = next((why for why in map(refusal, [*optimizers, *models]) if why is not None), None)
         if why is not None:
             _gradmon.warn_once(f"nothing is watched: {why}")
             return False

@@ -5,8 +5,10 @@ from typing import Any, Optional
 
 _OPTIMIZERS = {"AcceleratedOptimizer", "LightningOptimizer", "_FabricOptimizer"}
 _MODELS = {"DistributedDataParallel": "module", "_FabricModule": "_forward_module"}  # class: attribute
+_AROUND_REPLICAS = {"OptimizedModule": "_orig_mod", "_FabricModule": "_forward_module"}
 _OTHERS = {  # class: why it is not watched
     "DeepSpeedOptimizerWrapper": "DeepSpeed makes the steps",
+    "DeepSpeedEngine": "DeepSpeed makes the steps",  # a model
     "MegatronLMOptimizerWrapper": "Megatron-LM makes the steps",
 }
 
@@ -29,14 +31,16 @@ def inner_model(model: Any) -> Any:
 
 def replicating(model: Any) -> Any:
     """The DistributedDataParallel around the program's model; without one, that model."""
-    while "_FabricModule" in _classes(model):
-        model = model._forward_module
-    return model
+    while True:
+        attributes = [_AROUND_REPLICAS[name] for name in _AROUND_REPLICAS.keys() & _classes(model)]
+        if not attributes:
+            return model
+        model = getattr(model, attributes[0])
 
 
-def refusal(optimizer: Any) -> Optional[str]:
-    """Why the optimizer's training cannot be watched; None if it can."""
-    return next((_OTHERS[name] for name in _OTHERS.keys() & _classes(optimizer)), None)
+def refusal(watched: Any) -> Optional[str]:
+    """Why the training of a model or an optimizer cannot be watched; None if it can."""
+    return next((_OTHERS[name] for name in _OTHERS.keys() & _classes(replicating(watched))), None)
 
 
 def _classes(some: Any) -> "set[str]":
