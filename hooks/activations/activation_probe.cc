@@ -89,6 +89,7 @@ void ActivationProbe::tapped(const ForwardVisit& within, std::string_view name, 
   if (!target.choice.any()) return;
   const ForwardTensors value{{{tensor, "", 0}}, 1, true};
   read(target, within, Side::output, value);
+  rows_->forget_readings();
   if (settings_.backward && requires_gradient(value)) watch_outputs(target, within, value);
 }
 

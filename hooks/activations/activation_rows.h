@@ -49,6 +49,8 @@ class ActivationRows {
   // through the graph, or a recomputation has hooked the same tensor.
   // `scope`: what the tensor is of, if it does not say so itself.
   void add(Row row, const at::Tensor& tensor, const ScopeText& scope = {});
+  // Call it after reading a tensor within a compiled graph, whose kernels reuse its memory for other tensors.
+  void forget_readings() { cache_.forget(); }
   // Notes that this row will be missing, and why.
   void note_not_applicable(const std::string& name, const std::string& why);
   std::map<std::string, std::string> take_not_applicable();  // name to reason; empties the list

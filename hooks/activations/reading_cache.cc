@@ -10,6 +10,10 @@ namespace gradmon {
 
 void ReadingCache::begin_step() {
   if (!communication_) communication_.emplace();
+  forget();
+}
+
+void ReadingCache::forget() {
   const std::lock_guard lock(mutex_);
   known_.clear();
 }

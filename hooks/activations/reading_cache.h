@@ -33,6 +33,8 @@ class ReadingCache {
   void end_step() noexcept { communication_.reset(); }
   // Returns the known reading, or reads the tensor. Absent if reading failed. Call it within a step.
   Reading read(const at::Tensor& tensor, int micro_step, const std::string& name, HookFuse& fuse);
+  // Forgets all known readings.
+  void forget();
 
   struct Counts {
     std::uint64_t read = 0;

@@ -104,7 +104,7 @@ std::unique_ptr<CollectiveListener::CallScope> CollectiveReadings::begin(Collect
     outputs->step = step_;
     if (settings_.log_only) {
       const std::string line = log_line(call, site);
-      if (logged_.insert(line).second) collected_.log.push_back(line);
+      note_logged(line);
       return nullptr;
     }
   }
@@ -115,6 +115,12 @@ std::unique_ptr<CollectiveListener::CallScope> CollectiveReadings::begin(Collect
   if (call.outputs.empty()) return nullptr;
   outputs->tensors = std::move(call.outputs);
   return std::make_unique<Launch>(shared_from_this(), std::move(outputs));
+}
+
+void CollectiveReadings::note_logged(const std::string& line) {
+  if (logged_.size() == kMostLogged || !logged_.insert(line).second) return;
+  collected_.log.push_back(line);
+  if (logged_.size() == kMostLogged) collected_.log.push_back("further calls are not logged");
 }
 
 void CollectiveReadings::launched(std::shared_ptr<Outputs> outputs,
@@ -215,7 +221,7 @@ void CollectiveReadings::store(const Outputs& call, const char* direction, std::
   if (too_late(call)) return;
   for (std::size_t i = 0; i < readings.size(); ++i) {
     const std::string name = call.op + "." + direction + "_" + std::to_string(i) + "@" + call.place;
-    const auto [known, is_new] = row_of_.try_emplace(name, collected_.rows.size());
+    const auto [known, is_new] = row_of_.try_emplace({call.vpp_stage, name}, collected_.rows.size());
     if (is_new) collected_.rows.push_back({name, call.vpp_stage, {}});
     collected_.rows[known->second].readings.push_back(std::move(readings[i]));
   }

@@ -38,9 +38,9 @@ struct CollectiveRow {
 struct CollectiveStep {
   std::vector<CollectiveRow> rows;  // in order of first arrival
   std::vector<std::string> log;     // log_only: one line for each different call not logged before
-  std::uint64_t late = 0;     // completed after the step, or never: no values
-  std::uint64_t failed = 0;   // the call threw or returned no work, or its work failed
-  std::uint64_t changed = 0;  // outputs were written before or while they were read: no values
+  std::uint64_t late = 0;           // completed after the step, or never: no values
+  std::uint64_t failed = 0;         // the call threw or returned no work, or its work failed
+  std::uint64_t changed = 0;        // outputs were written before or while they were read: no values
 };
 
 // Any thread. Every work in progress keeps it alive, so that the work may complete after the hooks are
@@ -82,7 +82,10 @@ class CollectiveReadings : public CollectiveListener,
   };
   enum class Completion : std::uint8_t { done, failed };
 
+  static constexpr std::size_t kMostLogged = 4096;  // lines of a plan
+
   std::unique_ptr<CallScope> begin(CollectiveCall call);
+  void note_logged(const std::string& line);  // with mutex_ held
   void launched(std::shared_ptr<Outputs> outputs, const c10::intrusive_ptr<c10d::Work>& work);
   bool add_callback(const std::shared_ptr<Outputs>& outputs, c10d::Work& work);
   void completed(Outputs& outputs, Completion completion);
@@ -107,7 +110,7 @@ class CollectiveReadings : public CollectiveListener,
   std::uint64_t step_ = 0;  // number of open() calls
   int reading_ = 0;         // number of readings of outputs in progress
   CollectiveStep collected_;
-  std::map<std::string, std::size_t> row_of_;  // name to index in collected_.rows
+  std::map<std::pair<int, std::string>, std::size_t> row_of_;  // chunk and name to index in collected_.rows
   std::set<std::string> logged_;
   std::vector<std::shared_ptr<Outputs>> without_future_;
   std::set<std::type_index> futureless_;  // types of work that have no future

@@ -30,7 +30,7 @@ double fold(Fold how, double a, double b, double share) {
     case Fold::mean_by_elements:
       return a * (1 - share) + b * share;
     case Fold::root_of_squares:
-      return std::hypot(a, b);
+      return std::isnan(a) ? a : std::isnan(b) ? b : std::hypot(a, b);  // hypot(inf, NaN) is inf
   }
   return a;
 }

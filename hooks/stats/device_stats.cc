@@ -55,10 +55,15 @@ std::optional<DeviceScalars::Values> by_op(const double* numbers, double element
   return values;
 }
 
+// Whether aminmax() and norm() take the type; they do not take float8.
+bool has_min_and_max(at::ScalarType type) {
+  return type == at::kHalf || type == at::kBFloat16 || type == at::kFloat || type == at::kDouble;
+}
+
 }  // namespace
 
 PendingScalars device_stats(const at::Tensor& tensor, double eps) {
-  const at::Tensor x = at::isFloatingType(tensor.scalar_type()) ? tensor : tensor.to(at::kDouble);
+  const at::Tensor x = has_min_and_max(tensor.scalar_type()) ? tensor : tensor.to(at::kDouble);
   const at::Tensor numbers = at::empty({static_cast<std::int64_t>(kOps)}, x.options().dtype(at::kDouble));
   const auto slot = [&](std::int64_t i) { return numbers.select(0, i); };
   const auto [smallest, largest] = x.aminmax();

@@ -16,6 +16,7 @@
 #include "runtime/collect/plan_settings.h"
 #include "writers/sink_table.h"
 #include "writers/sinks/columns.h"
+#include "writers/sinks/memory_sink.h"
 
 namespace gradmon {
 namespace {
@@ -178,13 +179,12 @@ std::vector<std::unique_ptr<Sink>> Collection::make_sinks() const {
                             in_force_.plan->config_text,
                             settings_.directory->appends() ? Resume::yes : Resume::no,
                             scopes_.table()};
-  std::vector<Config::Format> formats = config_->format;
-  if (keeps_last_step_ && !writes_format(*config_, Config::Format::api))
-    formats.push_back(Config::Format::api);
   std::vector<std::unique_ptr<Sink>> sinks;
-  for (const Config::Format format : formats) {
+  for (const Config::Format format : config_->format) {
     if (auto sink = make_sink(name_of(format), context)) sinks.push_back(std::move(sink));
   }
+  if (keeps_last_step_ && !writes_format(*config_, Config::Format::api))
+    sinks.push_back(std::make_unique<MemorySink>(last_, MemorySink::Implied::yes));
   return sinks;
 }
 
@@ -386,6 +386,7 @@ void Collection::warn_of_missing_update() noexcept {
 
 void Collection::gathered(const void* unit) noexcept {
   if (hooks_) hooks_->gathered(unit);
+  if (scalars_) scalars_->gathered(unit);
 }
 
 void Collection::before_update(const std::vector<at::Tensor>& parameters,

@@ -38,6 +38,7 @@ HookSettings settings_for(KindSet kinds, const HookSettings& plan) {
   settings.weights = (kinds & kWeights) != 0;
   settings.squash_name = plan.squash_name;
   settings.grad_acc_steps = plan.grad_acc_steps;
+  settings.short_steps = plan.short_steps;
   settings.gradient_scale = plan.gradient_scale;
   return settings;
 }
@@ -97,6 +98,10 @@ NormHooks::~NormHooks() = default;
 
 void NormHooks::begin_step(Step step, HookSet::Collect collect) noexcept {
   for (const Set& set : sets_) set.hooks->begin_step(step, collect);
+}
+
+void NormHooks::gathered(const void* unit) noexcept {
+  for (const Set& set : sets_) set.hooks->gathered(unit);
 }
 
 void NormHooks::before_update(const std::vector<at::Tensor>& parameters,

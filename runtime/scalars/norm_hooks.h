@@ -26,6 +26,7 @@ class NormHooks {
 
   // Like the members of HookSet.
   void begin_step(Step step, HookSet::Collect collect) noexcept;
+  void gathered(const void* unit) noexcept;
   void before_update(const std::vector<at::Tensor>& parameters, const OptimizerState* state) noexcept;
   void after_update(const std::vector<at::Tensor>& parameters, const OptimizerState* state) noexcept;
   void deliver_gradient(const at::Tensor& parameter, const at::Tensor& gradient) noexcept;

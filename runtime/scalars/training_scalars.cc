@@ -47,6 +47,10 @@ void TrainingScalars::begin_hooks(Step step) noexcept {
   if (norms_) norms_->begin_step(step, HookSet::Collect::yes);
 }
 
+void TrainingScalars::gathered(const void* unit) noexcept {
+  if (norms_) norms_->gathered(unit);
+}
+
 void TrainingScalars::before_update(const std::vector<at::Tensor>& parameters,
                                     const OptimizerState* state) noexcept {
   if (norms_) norms_->before_update(parameters, state);

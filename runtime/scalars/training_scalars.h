@@ -43,6 +43,7 @@ class TrainingScalars {
   void begin_step(Step step, HookSet::Collect collect, std::int64_t samples) noexcept;
   // After attach() within a collected step: begins the step for the new hooks.
   void begin_hooks(Step step) noexcept;
+  void gathered(const void* unit) noexcept;  // as HookSet
   void before_update(const std::vector<at::Tensor>& parameters, const OptimizerState* state) noexcept;
   void after_update(const std::vector<at::Tensor>& parameters, const OptimizerState* state) noexcept;
   void deliver_gradient(const at::Tensor& parameter, const at::Tensor& gradient) noexcept;

@@ -37,6 +37,7 @@ class RetryingSink {
   Outcome write(Step step, const std::vector<Record>& records, Time now) {
     return write(step, records, {}, now);
   }
+  bool counts() const { return sink_->counts(); }
   bool keeps_histograms() const { return sink_->keeps_histograms(); }
   void flush();
 

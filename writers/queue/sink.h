@@ -33,6 +33,9 @@ class Sink {
   // For messages: "csv", "memory".
   virtual const char* name() const = 0;
 
+  // Whether its rows count as written or lost. Those of a sink that the user did not ask for do not.
+  virtual bool counts() const { return true; }
+
   // Called before all other members. A sink whose parts of a step can each take long calls `on_part`
   // after each of them; other sinks ignore it.
   virtual void report_parts(OnPart /*on_part*/) {}

@@ -62,6 +62,7 @@ struct WriterThread::State {
   bool is_abandoned() const;
   bool stopping() const;
   void abandon();
+  AbandonedOutput left_over() const;
 
   // Constant after construction.
   const std::shared_ptr<RecordQueue> queue;
@@ -74,7 +75,8 @@ struct WriterThread::State {
   std::condition_variable changed;
   // Guarded by mutex.
   WriterStatus status;
-  bool ended = false;  // the thread is about to return
+  bool ended = false;   // the thread is about to return
+  bool failed = false;  // it has ended by an exception; nothing takes records from now on
   bool stop_asked = false;
   bool abandoned = false;                       // stop() has given up waiting
   bool reporting = false;                       // on_finished is running
@@ -120,6 +122,7 @@ void WriterThread::State::thread_main() noexcept {
     log_error(std::string("the writer thread has failed: ") + e.what());
     queue->abandon();
     const std::lock_guard lock(mutex);
+    failed = true;
     status.last_error = std::string("the writer thread has failed: ") + e.what();
   }
   const std::lock_guard lock(mutex);
@@ -193,6 +196,7 @@ RetryingSink::Outcome WriterThread::State::write_to_sinks(Step step, const std::
   for (RetryingSink& sink : sinks) {
     if (is_abandoned()) break;
     const auto outcome = sink.write(step, records, histograms, std::chrono::steady_clock::now());
+    if (!sink.counts()) continue;
     sum.written += outcome.written;
     sum.lost += outcome.lost;
   }
@@ -334,9 +338,13 @@ bool WriterThread::State::stopping() const {
 // The mutex is held.
 void WriterThread::State::abandon() {
   abandoned = true;
-  abandoned_output = {unwritten, queue->accepted() - taken + queue->histograms().waiting(),
-                      files_pending + files_failed};
+  abandoned_output = left_over();
   status.lost += abandoned_output.all_rows();
+}
+
+// With the mutex.
+AbandonedOutput WriterThread::State::left_over() const {
+  return {unwritten, queue->accepted() - taken + queue->histograms().waiting(), files_pending + files_failed};
 }
 
 WriterThread::WriterThread(std::shared_ptr<RecordQueue> queue, OnFinished on_finished,
@@ -437,6 +445,7 @@ AbandonedOutput WriterThread::abandoned_output() const {
 WriterStatus WriterThread::status() const {
   const std::lock_guard lock(state_->mutex);
   WriterStatus status = state_->status;
+  if (state_->failed && !state_->abandoned) status.lost += state_->left_over().all_rows();
   if (!state_->busy_since) return status;
   const auto stuck =
       std::chrono::duration_cast<std::chrono::seconds>(State::Clock::now() - *state_->busy_since);

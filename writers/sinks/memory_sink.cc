@@ -5,7 +5,8 @@
 
 namespace gradmon {
 
-MemorySink::MemorySink(std::shared_ptr<LastStep> last) : last_(std::move(last)) {}
+MemorySink::MemorySink(std::shared_ptr<LastStep> last, Implied implied)
+    : last_(std::move(last)), implied_(implied) {}
 
 tl::expected<void, SinkError> MemorySink::begin_revision(const Layout& layout) {
   layout_ = layout;

@@ -12,9 +12,12 @@ namespace gradmon {
 
 class MemorySink : public Sink {
  public:
-  explicit MemorySink(std::shared_ptr<LastStep> last);
+  // Implied::yes: it is there beside the sinks that the config names.
+  enum class Implied : bool { no, yes };
+  explicit MemorySink(std::shared_ptr<LastStep> last, Implied implied = Implied::no);
 
   const char* name() const override { return "memory"; }
+  bool counts() const override { return implied_ == Implied::no; }
   [[nodiscard]] tl::expected<void, SinkError> begin_revision(const Layout& layout) override;
   [[nodiscard]] tl::expected<void, SinkError> write_step(Step step,
                                                          const std::vector<Record>& records) override;
@@ -22,6 +25,7 @@ class MemorySink : public Sink {
 
  private:
   const std::shared_ptr<LastStep> last_;
+  const Implied implied_;
   Layout layout_;
 };
 

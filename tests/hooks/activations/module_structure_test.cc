@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "hooks/activations/module_structure.h"
 
+#include <ATen/ops/_nested_tensor_from_tensor_list.h>
 #include <ATen/ops/arange.h>
 #include <ATen/ops/ones.h>
 #include <torch/nn/modules/embedding.h>
@@ -32,10 +33,25 @@ struct TextModel : torch::nn::Module {
   }
 };
 
+struct PassingModel : torch::nn::Module {
+  at::Tensor forward(const at::Tensor& x) { return x; }
+};
+
 HookSettings structure() {
   HookSettings settings;
   settings.module_structure = true;
   return settings;
+}
+
+TEST_CASE("a nested tensor has no size in the structure") {
+  PassingModel model;
+  FakeStream stream;
+  HookSet hooks(structure(), watched(model), stream);
+  hooks.begin_step({1}, HookSet::Collect::yes);
+  observe(model)(at::_nested_tensor_from_tensor_list({at::ones({2, 3}), at::ones({4, 3})}));
+  hooks.end_step();
+  CHECK(!hooks.failure());
+  CHECK(stream.documents.at(kStructure).find("\"nested, dtype=torch.float32\"") != std::string::npos);
 }
 
 TEST_CASE("the structure has the sizes and types of each module's inputs and outputs") {

@@ -217,6 +217,28 @@ TEST_CASE("several calls at one site in a step give one row with a reading for e
   CHECK(step.rows[0].readings.size() == 2);
 }
 
+TEST_CASE("calls at one site in several model chunks give a row for each chunk") {
+  ReadingsFixture fixture;
+  for (const int chunk : {0, 1, 0}) {
+    fixture.site = {"train.py[24]", {}, chunk};
+    fixture.call(at::ones({4}))->complete();
+  }
+  const CollectiveStep step = fixture.end();
+  REQUIRE(step.rows.size() == 2);
+  CHECK((step.rows[0].vpp_stage == 0 && step.rows[0].readings.size() == 2));
+  CHECK((step.rows[1].vpp_stage == 1 && step.rows[1].readings.size() == 1));
+}
+
+TEST_CASE("the log of calls is bounded and says so") {
+  CollectiveSettings settings;
+  settings.log_only = true;
+  ReadingsFixture fixture(settings);
+  for (std::int64_t size = 1; size <= 5000; ++size) fixture.call(at::ones({size}));
+  const CollectiveStep step = fixture.end();
+  REQUIRE(step.log.size() == 4097);
+  CHECK(step.log.back() == "further calls are not logged");
+}
+
 TEST_CASE("calls that are only logged give one line for each different call and no reading") {
   CollectiveSettings settings;
   settings.log_only = true;

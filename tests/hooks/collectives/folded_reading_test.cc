@@ -3,6 +3,7 @@
 
 #include <ATen/ops/cat.h>
 #include <ATen/ops/empty.h>
+#include <ATen/ops/full.h>
 #include <ATen/ops/randn.h>
 
 #include <cmath>
@@ -47,8 +48,11 @@ TEST_CASE("folded readings count at the time of the first of them") {
 TEST_CASE("a NaN in one of the tensors is not lost in folding") {
   at::Tensor bad = at::randn({4});
   bad[2] = std::numeric_limits<float>::quiet_NaN();
-  for (const Reading& all : {folded({reading_of(bad), reading_of(at::randn({4}))}),
-                             folded({reading_of(at::randn({4})), reading_of(bad)})}) {
+  const at::Tensor infinite = at::full({4}, std::numeric_limits<float>::infinity());
+  for (const Reading& all :
+       {folded({reading_of(bad), reading_of(at::randn({4}))}),
+        folded({reading_of(at::randn({4})), reading_of(bad)}),
+        folded({reading_of(infinite), reading_of(bad)}), folded({reading_of(bad), reading_of(infinite)})}) {
     const auto value = [&](Op op) { return all.stats.values[static_cast<std::size_t>(op)]; };
     CHECK(std::isnan(value(Op::min)));
     CHECK(std::isnan(value(Op::max)));

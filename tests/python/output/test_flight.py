@@ -97,8 +97,7 @@ def test_counts_in_status_are_those_of_the_sinks(tmp_path: Path) -> None:
     status = monitor.status()
     in_files = sum(len(jobs.rows(tmp_path / "out", kind)) for kind in ("grad_unreduced", "grad_reduced"))
     assert in_files == 4 * 4 * 2  # steps, gradients, kinds
-    # Two sinks: the files, and the rows for monitor.metrics().
-    assert (status.ranks[0].records, status.ranks[0].dropped) == (2 * in_files, 0)
+    assert (status.ranks[0].records, status.ranks[0].dropped) == (in_files, 0)
     assert not [line for line in status.warnings if "flight" in line]
 
 

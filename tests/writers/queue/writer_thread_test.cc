@@ -8,7 +8,9 @@
 
 #include <condition_variable>
 #include <future>
+#include <memory>
 #include <mutex>
+#include <new>
 #include <sstream>
 
 #include "control/debian_version.h"
@@ -284,6 +286,27 @@ TEST_CASE("a step contains all records that several threads pushed") {
   bool ordered = true;
   for (std::uint64_t i = 0; i < 3 * kEach; ++i) ordered = ordered && content.records[i].sequence == i;
   CHECK(ordered);
+}
+
+class FailingSink : public Sink {
+ public:
+  const char* name() const override { return "failing"; }
+  void report_parts(OnPart) override { throw std::bad_alloc(); }
+  tl::expected<void, SinkError> begin_revision(const Layout&) override { return {}; }
+  tl::expected<void, SinkError> write_step(Step, const std::vector<Record>&) override { return {}; }
+  tl::expected<void, SinkError> flush() override { return {}; }
+};
+
+TEST_CASE("rows that a writer without memory leaves are counted as lost") {
+  const auto queue = make_queue(256);
+  WriterThread writer(queue, nullptr);
+  for (std::uint64_t i = 0; i < 3; ++i) queue->push(plain_record(1, i));
+  queue->end_step(Revision{1}, Step{1});
+  writer.begin_revision(layout(1), single_sink(std::make_unique<FailingSink>()));
+  for (std::uint64_t i = 0; i < 4; ++i) queue->push(plain_record(2, i));
+  CHECK(writer.stop(60s));
+  CHECK(writer.status().lost + queue->dropped() == 7);
+  CHECK(writer.status().last_error.find("the writer thread has failed") == 0);
 }
 
 TEST_CASE("a step that never ends fills the queue and holds a bounded number of records") {

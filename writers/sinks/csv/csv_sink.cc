@@ -4,7 +4,9 @@
 #include <algorithm>
 #include <charconv>
 #include <cstring>
+#include <optional>
 #include <string_view>
+#include <system_error>
 #include <utility>
 
 #include "writers/sinks/csv/csv_text.h"
@@ -31,6 +33,22 @@ std::size_t name_columns(const std::vector<RowColumn>& columns) {
 }
 
 constexpr std::uint64_t kMostBeside = 100;  // numbers tried for a file with other columns
+
+// The first and the last step of a file named as path_of() names them; none for another name.
+std::optional<std::pair<std::int64_t, std::int64_t>> steps_of_file(std::string_view name, Kind kind) {
+  const std::string prefix = std::string(name_of(kind)) + "_";
+  if (name.substr(0, prefix.size()) != prefix) return std::nullopt;
+  const char* const end = name.data() + name.size();
+  std::pair<std::int64_t, std::int64_t> steps;
+  const auto first = std::from_chars(name.data() + prefix.size(), end, steps.first);
+  if (first.ec != std::errc() || first.ptr == end || *first.ptr != '-') return std::nullopt;
+  const auto last = std::from_chars(first.ptr + 1, end, steps.second);
+  if (last.ec != std::errc()) return std::nullopt;
+  std::string_view rest(last.ptr, static_cast<std::size_t>(end - last.ptr));
+  if (rest.substr(0, 2) == ".r")
+    rest.remove_prefix(std::min(rest.find_first_not_of("0123456789", 2), rest.size()));
+  return rest == ".csv" ? std::optional(steps) : std::nullopt;
+}
 
 }  // namespace
 
@@ -76,46 +94,54 @@ tl::expected<void, std::string> CsvSink::write_kind(Kind kind, Step step, const 
   Output& output = outputs_[static_cast<std::size_t>(kind)];
   const std::int64_t first_step = step.value - step.value % layout_.step_count_per_record;
   if (output.first_step != first_step) {
-    output.known.clear();
-    if (auto opened = open(output, kind, first_step, ""); !opened) return opened;
+    if (auto opened = open(output, kind, first_step); !opened) return opened;
   }
   collect_rows(output, begin, end);
   if (rows_.empty()) return {};
   auto outcome = output.file.append(output.path, output.header, rows_.text());
-  if (outcome == CsvFile::Outcome::other_header)
-    outcome = append_beside(output, kind, first_step, begin, end);
+  if (outcome == CsvFile::Outcome::other_header) outcome = append_beside(output, kind, first_step);
   if (!outcome) return tl::unexpected(std::move(outcome.error()));
   if (*outcome == CsvFile::Outcome::written) return {};
   return tl::unexpected(output.path.string() +
                         " has different columns than this revision; rename or remove it");
 }
 
-tl::expected<void, std::string> CsvSink::open(Output& output, Kind kind, std::int64_t first_step,
-                                              const std::string& suffix) {
+tl::expected<void, std::string> CsvSink::open(Output& output, Kind kind, std::int64_t first_step) {
   output.first_step = -1;
-  output.path = path_of(kind, first_step, suffix);
+  output.path = path_of(kind, first_step, "");
+  output.known.clear();
   if (resume_ == Resume::yes) {
-    auto known = CsvFile::find_rows(output.path);
+    auto known = rows_there(kind, first_step);
     if (!known) return tl::unexpected(std::move(known.error()));
-    output.known.push_back(std::move(*known));
+    output.known = std::move(*known);
   }
   output.first_step = first_step;
   return {};
 }
 
+tl::expected<std::vector<KnownRows>, std::string> CsvSink::rows_there(Kind kind,
+                                                                      std::int64_t first_step) const {
+  std::vector<KnownRows> all;
+  const std::int64_t last_step = first_step + layout_.step_count_per_record - 1;
+  std::error_code missing;
+  for (const auto& entry : std::filesystem::directory_iterator(directory_, missing)) {
+    const auto steps = steps_of_file(entry.path().filename().string(), kind);
+    if (!steps || steps->first > last_step || steps->second < first_step) continue;
+    auto known = CsvFile::find_rows(entry.path());
+    if (!known) return tl::unexpected(std::move(known.error()));
+    all.push_back(std::move(*known));
+  }
+  return all;
+}
+
 // Revisions are counted within a job, so an earlier job may have a file of the same name. Then the next
 // number is taken.
 tl::expected<CsvFile::Outcome, std::string> CsvSink::append_beside(Output& output, Kind kind,
-                                                                   std::int64_t first_step,
-                                                                   const Record* begin, const Record* end) {
+                                                                   std::int64_t first_step) {
   tl::expected<CsvFile::Outcome, std::string> outcome = CsvFile::Outcome::other_header;
   const std::uint64_t most = resume_ == Resume::yes ? kMostBeside : 1;
   for (std::uint64_t i = 0; i < most && outcome == CsvFile::Outcome::other_header; ++i) {
-    const std::string suffix = ".r" + std::to_string(layout_.revision.value + i);
-    if (auto opened = open(output, kind, first_step, suffix); !opened)
-      return tl::unexpected(std::move(opened.error()));
-    collect_rows(output, begin, end);
-    if (rows_.empty()) return CsvFile::Outcome::written;
+    output.path = path_of(kind, first_step, ".r" + std::to_string(layout_.revision.value + i));
     outcome = output.file.append(output.path, output.header, rows_.text());
   }
   return outcome;

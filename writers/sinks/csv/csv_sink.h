@@ -55,12 +55,14 @@ class CsvSink : public Sink {
 
   tl::expected<void, std::string> write_kind(Kind kind, Step step, const Record* begin, const Record* end);
   // Sets the path, and finds the rows that are there. After an error, the next call tries again.
-  tl::expected<void, std::string> open(Output& output, Kind kind, std::int64_t first_step,
-                                       const std::string& suffix);
-  // The path after path_of(kind, first_step, "") whose file has this revision's columns, or is missing.
+  tl::expected<void, std::string> open(Output& output, Kind kind, std::int64_t first_step);
+  // The rows of all files of an earlier process that may have these steps: it may have had other columns, or
+  // another number of steps in a file.
+  tl::expected<std::vector<KnownRows>, std::string> rows_there(Kind kind, std::int64_t first_step) const;
+  // Appends the collected rows to the file after path_of(kind, first_step, "") that has this revision's
+  // columns, or is missing.
   tl::expected<CsvFile::Outcome, std::string> append_beside(Output& output, Kind kind,
-                                                            std::int64_t first_step, const Record* begin,
-                                                            const Record* end);
+                                                            std::int64_t first_step);
   std::filesystem::path path_of(Kind kind, std::int64_t first_step, const std::string& suffix) const;
   void collect_rows(const Output& output, const Record* begin, const Record* end);
   void append_row(const Record& record, const Output& output);

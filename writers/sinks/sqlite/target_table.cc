@@ -27,8 +27,9 @@ SqliteResult<void> TargetTable::prepare(SqliteDatabase& database) {
       {add_layer_, "INSERT OR IGNORE INTO target_layers VALUES (?, ?)"},
       {add_tensor_, "INSERT OR REPLACE INTO target_tensors VALUES (?, ?, ?, ?, ?, ?)"},
       {set_scope_,
-       "INSERT OR REPLACE INTO target_scope VALUES (?1, ?2, ?3, coalesce(json_extract(?4, '$.scope'), ''), "
-       "?4)"}};
+       // What is no JSON for SQLite, which knows no infinity and 1,000 levels, is no damage of the file.
+       "INSERT OR REPLACE INTO target_scope VALUES (?1, ?2, ?3, "
+       "coalesce(CASE WHEN json_valid(?4) THEN json_extract(?4, '$.scope') END, ''), ?4)"}};
   for (const auto& [statement, text] : all) {
     auto prepared = database.prepare(text);
     if (!prepared) return tl::unexpected(prepared.error());

@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 #include <unistd.h>
 
+#include <fstream>
 #include <map>
 #include <memory>
 #include <random>
@@ -67,6 +68,23 @@ std::string uninterrupted(std::int64_t steps, std::int64_t steps_a_file, const s
   return read_text(scratch / file);
 }
 
+// The rows of a file, by step; 0 to 8.
+std::map<std::int64_t, int> rows_by_step(const std::filesystem::path& file) {
+  std::map<std::int64_t, int> rows;
+  const std::string text = read_text(file);
+  for (std::int64_t step = 0; step < 9; ++step) {
+    const std::string cells = "\"," + std::to_string(step) + ",";
+    for (auto at = text.find(cells); at != std::string::npos; at = text.find(cells, at + 1)) ++rows[step];
+  }
+  return rows;
+}
+
+// Writes a file of an earlier job with a row of one step.
+void leave_row(const std::filesystem::path& path, std::int64_t step) {
+  std::ofstream(path) << "vpp_stage,name,step,max,shape,dtype\n0,\"\"\"layers\"\",\n0\"," << step
+                      << ",1.0,,\n";
+}
+
 // Writes the steps 0 to 11, then waits to be killed.
 bool writes_or_waits(Job& job, std::int64_t step, Kind kind) {
   if (step == 12) ::pause();
@@ -89,11 +107,7 @@ TEST_CASE("a resumed job writes the steps that are missing and no others") {
     std::map<std::int64_t, int> rows;
     for (const std::string& file : files_in(scratch.path())) {
       if (file.find("grad_reduced") != 0) continue;
-      const std::string text = read_text(scratch / file);
-      for (std::int64_t step = 0; step < 9; ++step) {
-        const std::string cells = "\"," + std::to_string(step) + ",";
-        for (auto at = text.find(cells); at != std::string::npos; at = text.find(cells, at + 1)) ++rows[step];
-      }
+      for (const auto& [step, count] : rows_by_step(scratch / file)) rows[step] += count;
     }
     CAPTURE(steps_a_file);
     CHECK(rows ==
@@ -144,6 +158,22 @@ TEST_CASE("a resumed job with other columns leaves the steps that are there and 
   CHECK(read_text(scratch / "grad_reduced_0-999.r1.csv") == second);
   CHECK(read_text(scratch / "grad_reduced_0-999.r2.csv") ==
         "vpp_stage,name,step,max,norm,shape,dtype\n0,\"\"\"layers\"\",\n0\",3,1.0,3000.0,,\n");
+}
+
+TEST_CASE("steps that an earlier job left in files of other columns or other ranges are not written again") {
+  const TemporaryDirectory scratch;
+  leave_row(scratch / "grad_reduced_0-999.r7.csv", 2);
+  leave_row(scratch / "grad_reduced_0-9.csv", 3);
+  leave_row(scratch / "grad_reduced_1000-1999.csv", 1000);
+  leave_row(scratch / "grad_unreduced_0-999.csv", 1);
+  {
+    Job job(scratch.path(), layout(1000));
+    for (std::int64_t step = 1; step < 5; ++step) REQUIRE(job.write(step, Kind::grad_reduced, 1));
+  }
+  CHECK(rows_by_step(scratch / "grad_reduced_0-999.csv") == std::map<std::int64_t, int>{{1, 1}, {4, 1}});
+  Job job(scratch.path(), layout(100));
+  for (std::int64_t step = 1; step < 6; ++step) REQUIRE(job.write(step, Kind::grad_reduced, 1));
+  CHECK(rows_by_step(scratch / "grad_reduced_0-99.csv") == std::map<std::int64_t, int>{{5, 1}});
 }
 
 TEST_CASE("the rows of a file are found whatever the parts in which its bytes come") {
