@@ -1,5 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
 """Reads the rows of a job into one table."""
+import operator
 import os
 import re
 from pathlib import Path
@@ -84,7 +85,7 @@ def load(
     >>> rows = gradmon.load("monitor_output", kind="grad_reduced", steps=range(1000, 2000))
     >>> rows[rows["op"] == "norm"].groupby("name")["value"].max()
     """
-    choice = Choice(_collection(kind), _collection(steps), _collection(ranks))
+    choice = Choice(_texts(kind), _integers(steps), _integers(ranks))
     table = _chosen(_read(Path(path), run, choice, form), choice, names)
     if whole:
         table = joined(table, _scopes(Path(path), run, choice))
@@ -181,8 +182,15 @@ def _read_form(directories: "list[RankDirectory]", choice: Choice, form: str) ->
     return databases.read([file for file in files if file.exists()], choice)
 
 
-def _collection(value: Any) -> "Optional[Collection[Any]]":
-    return [value] if isinstance(value, (str, int)) else value
+def _texts(value: Any) -> "Optional[Collection[str]]":
+    return [value] if isinstance(value, str) else value
+
+
+def _integers(value: Any) -> "Optional[Collection[int]]":
+    """SQLite would take NumPy's integers for blobs."""
+    if value is None or isinstance(value, range):
+        return value
+    return [operator.index(one) for one in ([value] if hasattr(value, "__index__") else value)]
 
 
 def _named(column: "pandas.Series[str]", names: Names) -> Any:
@@ -193,6 +201,14 @@ def _named(column: "pandas.Series[str]", names: Names) -> Any:
     return column.isin(found)
 
 
+def _last_written(directory: Path) -> float:
+    """When one of its files was written. The directory's own time changes when a database is read: SQLite
+    makes and removes empty files beside it."""
+    files = [*directory.iterdir(), *(directory / event_files.DIRECTORY).glob("*")]
+    times = (file.stat() for file in files if file.is_file() and not file.name.endswith("-shm"))
+    return max((time.st_mtime for time in times if time.st_size > 0), default=0.0)
+
+
 def _ranks(path: Path, run: Optional[str]) -> "list[RankDirectory]":
     own = _RUN.search(path.name)
     if own:
@@ -201,7 +217,7 @@ def _ranks(path: Path, run: Optional[str]) -> "list[RankDirectory]":
         (directory, match) for directory in sorted(path.iterdir()) if (match := _RUN.search(directory.name))
     ]
     if run is None and found:
-        run = max(found, key=lambda item: item[0].stat().st_mtime)[1]["run"]
+        run = max(found, key=lambda item: _last_written(item[0]))[1]["run"]
     ranks = [
         RankDirectory(directory, int(match["rank"])) for directory, match in found if match["run"] == run
     ]

@@ -369,6 +369,7 @@ def test_what_the_program_says_of_a_value_is_in_scopes_json(tmp_path: Path) -> N
         ("shared", "found 'shared'; expected one of whole, replica"),
         ({"scope": "piece", "shape": [4], "begin": 0}, "a piece needs shape, begin, count; count not found"),
         ({"scope": "replica", "ranks": {1}}, "not JSON serializable"),
+        ({"scope": "whole", "scale": float("inf")}, "not JSON compliant"),
     ],
 )
 def test_a_scope_that_is_none_is_named_and_the_value_has_no_row(

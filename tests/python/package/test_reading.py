@@ -119,7 +119,9 @@ def test_of_several_runs_one_is_taken(tmp_path: Path) -> None:
     row = "vpp_stage,name,step,norm,shape,dtype\n0,w,{},1.0,[4],torch.float32\n"
     old = write_run(tmp_path, "Nov21_10-00-00-rank0-0123abcd", **{"grad_reduced_0-0": row.format(3)})
     new = write_run(tmp_path, "Jan02_10-00-00-rank0-89abcdef", **{"grad_reduced_0-0": row.format(4)})
-    os.utime(old, (1, 1))
+    for file in old.iterdir():
+        os.utime(file, (1, 1))
+    (old / "monitor_metrics.db-wal").touch()  # as a reader of a database leaves it for a moment
     assert list(gradmon.load(tmp_path)["step"]) == [4]
     assert list(gradmon.load(tmp_path, run="0123abcd")["step"]) == [3]
     assert list(gradmon.load(old)["step"]) == [3]

@@ -18,7 +18,9 @@ _APPLICATION, _VERSION = 0x67726D6E, 1  # FORMAT.md
 _WAIT_S = 10.0  # for a lock of the writer
 _MOST_STEPS_BY_NAME = 500  # in a condition of SQL
 # A database does not say of grad_unreduced whether its rows are of micro steps.
-_KINDS_WITH_MORE_MICRO_STEPS = "SELECT DISTINCT metric FROM v_metrics WHERE micro_step > 0"
+_KINDS_WITH_MORE_MICRO_STEPS = """SELECT DISTINCT metric_name FROM target_tensors
+    JOIN monitoring_targets USING (target_id) JOIN monitoring_metrics USING (metric_id)
+    WHERE micro_step > 0"""
 _SCOPES = """SELECT rank, vpp_stage, target_name, metric_name, detail FROM target_scope
     JOIN monitoring_targets USING (target_id) JOIN monitoring_metrics USING (metric_id) ORDER BY micro_step"""
 

@@ -230,6 +230,8 @@ def _varint(message: memoryview, at: int) -> "tuple[int, int]":
         if byte < 0x80:
             return number, at
         shift += 7
+        if shift > 63:
+            raise ValueError("a number of more than 64 bits in a message")
 
 
 def _crc32c_table() -> "list[int]":

@@ -24,7 +24,7 @@ def text_of(spec: Any) -> str:
 
 
 def checked(scope: "Union[str, Mapping[str, Any]]") -> str:
-    """What a program says of a value. Raises ValueError, TypeError if it is no scope."""
+    """What a program says of a value. Raises ValueError, TypeError if it is no scope, or not JSON."""
     found = {"scope": scope} if isinstance(scope, str) else dict(scope)
     label = found.get("scope")
     if label not in _KEYS:
@@ -32,7 +32,7 @@ def checked(scope: "Union[str, Mapping[str, Any]]") -> str:
     missing = [key for key in _KEYS[label] if key not in found]
     if missing:
         raise ValueError(f"scope: a {label} needs {', '.join(_KEYS[label])}; {', '.join(missing)} not found")
-    return json.dumps(found)
+    return json.dumps(found, allow_nan=False)
 
 
 def piece(shape: "list[int]", begin: int, count: int, **more: Any) -> str:
