@@ -6,6 +6,7 @@
 #include <utility>
 
 #include "control/files/checked_file.h"
+#include "control/text/json_depth.h"
 
 namespace gradmon {
 namespace {
@@ -27,6 +28,8 @@ class DumpReader {
       return status.st_size > kMaxDumpBytes ? "larger than 512 MiB" : "";
     });
     if (!text) return leave_out(file, text.error());
+    if (is_nested_deeper(*text))
+      return leave_out(file, "expected brackets nested at most " + std::to_string(kMostJsonDepth) + " deep");
     ++dumps_.dumps;
     // Takes each entry as soon as it is read, and drops it: a dump may be large.
     std::string key;

@@ -9,6 +9,7 @@
 #include <tuple>
 
 #include "control/files/checked_file.h"
+#include "control/text/json_depth.h"
 
 namespace gradmon {
 namespace {
@@ -44,11 +45,14 @@ std::optional<std::string> read_started(const fs::path& file, Problems& problems
     problems.add(file, 0, text.error());
     return std::nullopt;
   }
-  const auto json = nlohmann::json::parse(*text, nullptr, false);
+  const bool deep = is_nested_deeper(*text);
+  const auto json = deep ? nlohmann::json() : nlohmann::json::parse(*text, nullptr, false);
   const auto format = json.is_object() ? json.find("format") : json.end();
   if (!json.is_object() || format == json.end() || *format != 1) {
     problems.add(file, 0,
-                 "expected a JSON object with \"format\": 1; only the names of the directories are used");
+                 (deep ? "expected brackets nested at most " + std::to_string(kMostJsonDepth) + " deep"
+                       : std::string("expected a JSON object with \"format\": 1")) +
+                     "; only the names of the directories are used");
     return std::nullopt;
   }
   const auto started = json.find("started");

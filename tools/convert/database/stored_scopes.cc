@@ -8,6 +8,7 @@
 #include <utility>
 
 #include "control/files/checked_file.h"
+#include "control/text/json_depth.h"
 #include "control/vocabulary.h"
 
 namespace gradmon {
@@ -50,6 +51,8 @@ tl::expected<void, std::string> add_file(const fs::path& file, NameTable& names,
     return status.st_size > kMaxFileBytes ? "larger than 256 MiB" : "";
   });
   if (!text) return tl::unexpected(text.error());
+  if (is_nested_deeper(*text))
+    return tl::unexpected("expected brackets nested at most " + std::to_string(kMostJsonDepth) + " deep");
   const auto json = Json::parse(*text, nullptr, false);
   const auto targets = json.is_object() ? json.find("targets") : json.end();
   if (targets == json.end() || !targets->is_object() || json.value("format", Json()) != 1)

@@ -6,6 +6,7 @@
 #include <system_error>
 
 #include "control/files/checked_file.h"
+#include "control/text/json_depth.h"
 
 namespace gradmon {
 namespace {
@@ -83,6 +84,8 @@ tl::expected<Place, std::string> look_at(const fs::path& path, Problems& problem
 }  // namespace
 
 tl::expected<RunNotes, std::string> parse_run_notes(const std::string& text) {
+  if (is_nested_deeper(text))
+    return tl::unexpected("expected brackets nested at most " + std::to_string(kMostJsonDepth) + " deep");
   const auto json = Json::parse(text, nullptr, false);
   if (!json.is_object() || integer_at(json, "format", 0) != 1)
     return tl::unexpected(std::string("expected a JSON object with \"format\": 1"));

@@ -12,6 +12,7 @@
 
 #include "control/files/checked_file.h"
 #include "control/files/durable_file.h"
+#include "control/text/json_depth.h"
 
 namespace gradmon {
 namespace {
@@ -37,22 +38,6 @@ std::string text_of(const Json& json, int indent = -1) {
   return json.dump(indent, ' ', false, Json::error_handler_t::replace);
 }
 
-// Whether brackets are nested deeper than kMostDepth.
-bool is_deep(const std::string& text) {
-  int depth = 0;
-  bool quoted = false;
-  for (std::size_t i = 0; i < text.size(); ++i) {
-    const char c = text[i];
-    if (c == '"') quoted = !quoted;
-    if (quoted && c == '\\') ++i;
-    if (quoted) continue;
-    if (c == '{' || c == '[') ++depth;
-    if (c == '}' || c == ']') --depth;
-    if (depth > kMostDepth) return true;
-  }
-  return false;
-}
-
 enum class State { absent, readable, full, broken };
 
 struct Present {
@@ -74,7 +59,7 @@ tl::expected<Present, std::string> read_present(const fs::path& file, std::size_
   if (present.state == State::full) return present;
   auto text = read_checked_file(file, O_NOFOLLOW, [](const struct stat&) { return std::string(); });
   if (!text) return tl::unexpected(std::move(text.error()));
-  Json events = is_deep(*text) ? Json() : Json::parse(*text, nullptr, false);
+  Json events = is_nested_deeper(*text, kMostDepth) ? Json() : Json::parse(*text, nullptr, false);
   if (!events.is_object()) return present;
   present.state = State::readable;
   present.bytes = text->size();

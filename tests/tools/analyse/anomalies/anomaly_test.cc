@@ -134,6 +134,20 @@ TEST_CASE("bad entries and broken dumps are left out by name and the good ones k
   }
 }
 
+TEST_CASE("a dump nested too deep for the stack is left out by name") {
+  const TemporaryDirectory directory;
+  for (const char* rank : {"rank0", "rank1"}) std::filesystem::create_directory(directory / rank);
+  write_text(
+      directory / "rank0/anomaly.json",
+      R"({"a": {"step": 1, "group_mates": )" + std::string(200'000, '[') + std::string(200'000, ']') + "}}");
+  write_text(directory / "rank1/anomaly.json", R"({"b": {"step": 1, "message": "b"}})");
+  const auto dumps = read_anomaly_dumps(directory.path(), {});
+  REQUIRE(dumps);
+  CHECK(messages_of(dumps->first) == Lines{"b"});
+  CHECK(dumps->left_out == Lines{(directory / "rank0/anomaly.json").string() +
+                                 ": expected brackets nested at most 100 deep; left out"});
+}
+
 TEST_CASE("a directory without dumps is refused with what was expected") {
   const TemporaryDirectory directory;
   CHECK(read_anomaly_dumps(directory.path(), {}).error().find("expected the directory anomaly_detected") !=

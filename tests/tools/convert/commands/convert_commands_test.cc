@@ -84,6 +84,19 @@ TEST_CASE("csv2db has the scopes of scopes.json") {
                    "(target_id)") == TextRows{R"(layers.0.fc.weight|3|replica|{"scope":"replica"})"});
 }
 
+TEST_CASE("a scopes.json nested too deep for the stack is a problem and all rows are converted") {
+  const SampleJob job;
+  job.write(SampleJob::kRank3, "scopes.json",
+            R"({"format": 1, "targets": {"0:layers.0.fc.weight": {"grad_reduced": {"scope": "whole", "x": )" +
+                std::string(200'000, '[') + std::string(200'000, ']') + "}}}}");
+  const TemporaryDirectory place;
+  const auto result = run_convert(
+      {"csv2db", "--monitor-path", job.path().string(), "--output-dirpath", (place / "db").string()});
+  CHECK(result.code == kExitDone);
+  CHECK(result.err.find("scopes.json: expected brackets nested at most 100 deep") != std::string::npos);
+  CHECK(stored_rows(place / "db" / kMetricsFileName) == 11);
+}
+
 TEST_CASE("csv2tb makes the directories and curves that its golden file lists, with any number of threads") {
   const SampleJob job;
   for (const char* threads : {"1", "8"}) {

@@ -200,6 +200,22 @@ TEST_CASE("a damaged database and a run file that is none are named and the rest
   CHECK(query_integer(place / "job.db", "SELECT count(*) FROM job_problems") == 2);
 }
 
+TEST_CASE("files of a run nested too deep for the stack are problems and the rest is merged") {
+  const TemporaryDirectory output, place;
+  write_job(output);
+  const std::string deep = std::string(200'000, '[') + std::string(200'000, ']');
+  write_text(output / "run-5e6f7a8b.json", R"({"format": 1, "scopes": )" + deep + "}");
+  write_text(output / (std::string("Nov24_13-00-00-rank0-") + kSecond) / "scopes.json",
+             R"({"format": 1, "targets": {"0:layers.0.weight": {"grad_reduced": {"scope": "whole", "x": )" +
+                 deep + "}}}}");
+  const auto result = run_convert({"merge", output.path().string(), "-o", (place / "job.db").string()});
+  CHECK(result.code == kExitDone);
+  CHECK(result.out.substr(0, 11) == "15 rows of ");
+  for (const char* file : {"run-5e6f7a8b.json", "scopes.json"})
+    CHECK(result.err.find(std::string(file) + ": expected brackets nested at most 100 deep") !=
+          std::string::npos);
+}
+
 TEST_CASE("the notes of a run survive any JSON") {
   CHECK(parse_run_notes(R"({"format": 1})")->world_size == -1);
   for (const char* text : {"", "[]", "null", "{\"format\": 2}", "{\"format\": \"1\"}", "{\"format\": 1"})
