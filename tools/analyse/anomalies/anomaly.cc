@@ -33,7 +33,7 @@ int phase_of_tag(const std::string& tag) {
 
 }  // namespace
 
-tl::expected<Anomaly, std::string> read_anomaly(const std::string& key, const Json& entry) {
+tl::expected<Anomaly, std::string> read_anomaly(const std::string& key, const nlohmann::json& entry) {
   if (!entry.is_object())
     return tl::unexpected<std::string>("expected an object, such as {\"rank\": 0, \"step\": 1, ...}");
   Anomaly anomaly;
@@ -56,7 +56,7 @@ tl::expected<Anomaly, std::string> read_anomaly(const std::string& key, const Js
     if (!field->is_string()) return tl::unexpected(std::string("expected a text for ") + name);
     *text = field->get<std::string>();
   }
-  if (const auto mates = entry.find("group_mates"); mates != entry.end()) anomaly.group_mates = *mates;
+  if (const auto mates = entry.find("group_mates"); mates != entry.end()) anomaly.group_mates = Json(*mates);
   return anomaly;
 }
 

@@ -20,14 +20,14 @@ struct Anomaly {
   std::int64_t call_id = 0;
   std::string tag_name;
   std::string message;
-  nlohmann::ordered_json group_mates;  // as in the dump; null if it has none
+  nlohmann::ordered_json group_mates;  // as in the dump, keys sorted; null if it has none
 
   std::string key;  // in the dump: "0:fc1.input:0/rank0/actv_step_2_call_3_norm"; of msprobe without the op
 };
 
 // One entry of a dump. Fields that are missing have the values above, as in msprobe. The error names the
 // field and what was expected.
-tl::expected<Anomaly, std::string> read_anomaly(const std::string& key, const nlohmann::ordered_json& entry);
+tl::expected<Anomaly, std::string> read_anomaly(const std::string& key, const nlohmann::json& entry);
 
 // The order in which the calls were made, as msprobe's anomaly_processor has it: step, micro step, phase of
 // the last part of the tag (unknown, forward, backward, optimizer), model chunk and pipeline stage (rising in

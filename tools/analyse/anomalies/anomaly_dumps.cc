@@ -7,12 +7,12 @@
 
 #include "control/files/checked_file.h"
 #include "control/text/json_depth.h"
+#include "tools/analyse/anomalies/dump_entries.h"
 
 namespace gradmon {
 namespace {
 
 namespace fs = std::filesystem;
-using Json = nlohmann::ordered_json;
 
 constexpr off_t kMaxDumpBytes = off_t{512} << 20;
 constexpr std::size_t kMessages = 10;
@@ -31,23 +31,12 @@ class DumpReader {
     if (is_nested_deeper(*text))
       return leave_out(file, "expected brackets nested at most " + std::to_string(kMostJsonDepth) + " deep");
     ++dumps_.dumps;
-    // Takes each entry as soon as it is read, and drops it: a dump may be large.
-    std::string key;
-    bool in_object = false;
-    const auto take_entry = [&](int depth, Json::parse_event_t event, Json& parsed) {
-      using Event = Json::parse_event_t;
-      if (depth == 0 && event == Event::object_start) in_object = true;
-      if (depth == 1 && event == Event::key) key = parsed.get<std::string>();
-      const bool whole = event == Event::object_end || event == Event::array_end || event == Event::value;
-      if (depth != 1 || !whole || !in_object) return true;
-      add(file, key, parsed);
-      return false;
-    };
-    const Json dump = Json::parse(*text, take_entry, false);
-    if (dump.is_discarded())
-      leave_out(file, "no whole JSON object; its first alerts are used. Is the job still writing it?");
-    else if (!in_object)
+    const auto outcome = each_dump_entry(
+        *text, [&](const std::string& key, const nlohmann::json& entry) { add(file, key, entry); });
+    if (!outcome.is_object)
       leave_out(file, "expected a JSON object with an object for each alert");
+    else if (!outcome.is_whole)
+      leave_out(file, "no whole JSON object; its first alerts are used. Is the job still writing it?");
     dumps_.first = first_of(std::move(dumps_.first), request_.count);
   }
 
@@ -59,7 +48,7 @@ class DumpReader {
   }
 
  private:
-  void add(const fs::path& file, const std::string& key, const Json& entry) {
+  void add(const fs::path& file, const std::string& key, const nlohmann::json& entry) {
     auto anomaly = read_anomaly(key, entry);
     if (!anomaly) return leave_out(file, key + ": " + anomaly.error());
     if (!is_asked(*anomaly)) return;

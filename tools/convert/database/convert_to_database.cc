@@ -61,9 +61,11 @@ bool same(const Layout& a, const Layout& b) {
 }
 
 // Writes the rows of one task, in the calling thread.
-SqliteResult<void> write_rows(const RankInput& rank, RecordChannel& channel, SqliteDatabase& database,
-                              Problems& problems) {
-  StepWriter writer(channel.names(), Rank{rank.rank}, stored_scopes(rank.starts, *channel.names(), problems));
+SqliteResult<void> write_rows(const ConversionTask& task, const StoredScopes& scopes, RecordChannel& channel,
+                              SqliteDatabase& database) {
+  const auto of_kind = std::make_shared<ScopeTable>();
+  scopes.add_to(*of_kind, task.kind, *channel.names());
+  StepWriter writer(channel.names(), Rank{task.rank->rank}, of_kind);
   if (auto prepared = writer.prepare(database); !prepared) return prepared;
   std::optional<Layout> layout;
   std::vector<Record> of_step;
@@ -84,12 +86,11 @@ SqliteResult<void> write_rows(const RankInput& rank, RecordChannel& channel, Sql
 
 tl::expected<void, std::string> write_all(const ConversionTasks& tasks, NewDatabase& database, Lanes& lanes,
                                           const ConversionMeter& meter, Problems& problems) {
+  StoredScopes scopes;  // of the task's rank
   for (std::size_t i = 0; i < lanes.size(); ++i) {
-    const RankInput& rank = *tasks.tasks[i].rank;
-    Problems reported_already;  // by the rank's first task
-    const bool first = i == 0 || tasks.tasks[i - 1].rank != &rank;
-    const auto written =
-        write_rows(rank, lanes[i]->channel, database.database(), first ? problems : reported_already);
+    const ConversionTask& task = tasks.tasks[i];
+    if (i == 0 || tasks.tasks[i - 1].rank != task.rank) scopes = StoredScopes(task.rank->starts, problems);
+    const auto written = write_rows(task, scopes, lanes[i]->channel, database.database());
     if (!written) return tl::unexpected(database.describe(written.error()));
     if (meter.stop) return {};  // its reader may still be at work
     if (!lanes[i]->error.empty()) return tl::unexpected(lanes[i]->error);

@@ -15,7 +15,7 @@ namespace gradmon {
 namespace {
 
 namespace fs = std::filesystem;
-using Json = nlohmann::ordered_json;
+using Json = nlohmann::json;  // ordered_json finds a key by looking through all of them
 
 constexpr off_t kMaxFileBytes = off_t{256} << 20;
 
@@ -26,26 +26,29 @@ std::optional<Kind> kind_of(const std::string& name) {
   return std::nullopt;
 }
 
-// "1:fc1.weight" as the id of the name in that stage.
-std::optional<std::uint32_t> target_of(const std::string& text, NameTable& names) {
+// "1:fc1.weight" as model chunk and name.
+std::optional<std::pair<int, std::string>> target_of(const std::string& text) {
   const std::size_t colon = text.find(':');
   const bool is_number =
       colon != std::string::npos && colon > 0 && colon < 10 && text.find_first_not_of("0123456789") == colon;
   if (!is_number) return std::nullopt;
-  return names.intern(std::string_view(text).substr(colon + 1), std::stoi(text.substr(0, colon)));
+  return std::pair(std::stoi(text.substr(0, colon)), text.substr(colon + 1));
 }
 
-void add_kinds(const Json& kinds, std::uint32_t target, NameTable& names, ScopeTable& scopes) {
-  if (!kinds.is_object()) return;
-  for (const auto& [name, scope] : kinds.items()) {
-    const auto kind = kind_of(name);
-    const auto label = scope.is_object() ? scope.find("scope") : scope.end();
-    if (!kind || label == scope.end() || !label->is_string()) continue;
-    scopes.set(*kind, target, names.intern(scope.dump(-1, ' ', false, Json::error_handler_t::replace)));
+// The text of a scope: its label first, as the ranks write it, then the other keys sorted.
+std::string text_of(const Json& scope, const Json& label) {
+  using Ordered = nlohmann::ordered_json;
+  Ordered text = Ordered::object();
+  auto& members = text.get_ref<Ordered::object_t&>();
+  // Not operator[], which looks through all members.
+  members.emplace_back("scope", Ordered(label));
+  for (const auto& [key, value] : scope.items()) {
+    if (key != "scope") members.emplace_back(key, Ordered(value));
   }
+  return text.dump(-1, ' ', false, Ordered::error_handler_t::replace);
 }
 
-tl::expected<void, std::string> add_file(const fs::path& file, NameTable& names, ScopeTable& scopes) {
+tl::expected<Json, std::string> read_targets(const fs::path& file) {
   const auto text = read_checked_file(file, 0, [](const struct stat& status) -> std::string {
     if (!S_ISREG(status.st_mode)) return "not a regular file";
     return status.st_size > kMaxFileBytes ? "larger than 256 MiB" : "";
@@ -53,29 +56,43 @@ tl::expected<void, std::string> add_file(const fs::path& file, NameTable& names,
   if (!text) return tl::unexpected(text.error());
   if (is_nested_deeper(*text))
     return tl::unexpected("expected brackets nested at most " + std::to_string(kMostJsonDepth) + " deep");
-  const auto json = Json::parse(*text, nullptr, false);
+  Json json = Json::parse(*text, nullptr, false);
   const auto targets = json.is_object() ? json.find("targets") : json.end();
   if (targets == json.end() || !targets->is_object() || json.value("format", Json()) != 1)
     return tl::unexpected(std::string("expected a JSON object with \"format\": 1 and \"targets\""));
-  for (const auto& [name, kinds] : targets->items()) {
-    if (const auto target = target_of(name, names)) add_kinds(kinds, *target, names, scopes);
-  }
-  return {};
+  return std::move(*targets);
 }
 
 }  // namespace
 
-std::shared_ptr<const ScopeTable> stored_scopes(const std::vector<fs::path>& directories, NameTable& names,
-                                                Problems& problems) {
-  auto scopes = std::make_shared<ScopeTable>();
+StoredScopes::StoredScopes(const std::vector<fs::path>& directories, Problems& problems) {
   for (const fs::path& directory : directories) {
     const fs::path file = directory / "scopes.json";
     std::error_code ignored;
     if (!fs::exists(file, ignored)) continue;
-    if (const auto added = add_file(file, names, *scopes); !added)
-      problems.add(file, 0, added.error() + "; target_scope lacks what it has");
+    const auto targets = read_targets(file);
+    if (!targets) {
+      problems.add(file, 0, targets.error() + "; target_scope lacks what it has");
+      continue;
+    }
+    for (const auto& [name, kinds] : targets->items()) {
+      const auto target = target_of(name);
+      if (!target || !kinds.is_object()) continue;
+      for (const auto& [kind_name, scope] : kinds.items()) {
+        const auto kind = kind_of(kind_name);
+        const auto label = scope.is_object() ? scope.find("scope") : scope.end();
+        if (!kind || label == scope.end() || !label->is_string()) continue;
+        scopes_[static_cast<std::size_t>(*kind)][*target] = text_of(scope, *label);
+      }
+    }
   }
-  return scopes;
+}
+
+void StoredScopes::add_to(ScopeTable& table, Kind kind, NameTable& names) const {
+  for (const auto& [target, scope] : scopes_[static_cast<std::size_t>(kind)]) {
+    const auto& [vpp_stage, name] = target;
+    table.set(kind, names.intern(name, vpp_stage), names.intern(scope));
+  }
 }
 
 }  // namespace gradmon

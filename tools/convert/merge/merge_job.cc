@@ -2,8 +2,10 @@
 #include "tools/convert/merge/merge_job.h"
 
 #include <map>
+#include <memory>
 #include <utility>
 
+#include "tools/convert/database/stored_scopes.h"
 #include "tools/convert/merge/job_tables.h"
 #include "tools/convert/merge/start_writer.h"
 #include "writers/sinks/sqlite/metrics_schema.h"
@@ -23,8 +25,12 @@ tl::expected<void, std::string> merge_rank(int rank, const std::vector<Start>& s
   StepsOfKinds taken;
   std::vector<std::filesystem::path> directories;
   for (const Start& start : starts) directories.push_back(start.directory);
+  const auto names = std::make_shared<NameTable>();
+  const auto scopes = std::make_shared<ScopeTable>();
+  const StoredScopes stored(directories, problems);
+  for (std::size_t kind = 0; kind < kKinds; ++kind) stored.add_to(*scopes, static_cast<Kind>(kind), *names);
   for (auto start = starts.rbegin(); start != starts.rend() && !meter.stop; ++start) {
-    StartWriter writer(rank, directories, taken, database, meter, problems);
+    StartWriter writer(rank, names, scopes, taken, database, meter, problems);
     if (auto written = writer.write(start->directory); !written) return written;
     extents[{start->run, rank}] = writer.extent();
     for (std::size_t kind = 0; kind < kKinds; ++kind)

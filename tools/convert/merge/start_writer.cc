@@ -6,7 +6,6 @@
 #include <utility>
 
 #include "tools/convert/database/row_records.h"
-#include "tools/convert/database/stored_scopes.h"
 #include "tools/convert/input/input_choice.h"
 #include "tools/convert/input/rank_rows.h"
 #include "tools/convert/merge/stored_records.h"
@@ -20,14 +19,16 @@ constexpr std::size_t kRecordsOfAPart = 4096;
 
 }  // namespace
 
-StartWriter::StartWriter(int rank, const std::vector<fs::path>& starts, const StepsOfKinds& taken,
-                         NewDatabase& database, ConversionMeter& meter, Problems& problems)
+StartWriter::StartWriter(int rank, std::shared_ptr<NameTable> names, std::shared_ptr<const ScopeTable> scopes,
+                         const StepsOfKinds& taken, NewDatabase& database, ConversionMeter& meter,
+                         Problems& problems)
     : rank_(rank),
       taken_(taken),
       database_(database),
       meter_(meter),
       problems_(problems),
-      writer_(names_, Rank{rank}, stored_scopes(starts, *names_, problems)) {}
+      names_(std::move(names)),
+      writer_(names_, Rank{rank}, std::move(scopes)) {}
 
 tl::expected<void, std::string> StartWriter::write(const fs::path& directory) {
   const auto all = [&]() -> SqliteResult<void> {

@@ -33,11 +33,10 @@ struct StartExtent {
 // left out, and counted in the meter. One thread.
 class StartWriter {
  public:
-  // `starts`: the directories of all starts of the rank, the last one last: the scope of a target is that of
-  // the last start that has it. `taken`: the steps of later starts. All other references must outlive this
-  // object.
-  StartWriter(int rank, const std::vector<std::filesystem::path>& starts, const StepsOfKinds& taken,
-              NewDatabase& database, ConversionMeter& meter, Problems& problems);
+  // `names`: those of `scopes`; receives the names and shapes. `taken`: the steps of later starts. All
+  // references must outlive this object.
+  StartWriter(int rank, std::shared_ptr<NameTable> names, std::shared_ptr<const ScopeTable> scopes,
+              const StepsOfKinds& taken, NewDatabase& database, ConversionMeter& meter, Problems& problems);
 
   // An error is one of the new database, and ends the merge. What cannot be read is a problem.
   [[nodiscard]] tl::expected<void, std::string> write(const std::filesystem::path& directory);
@@ -57,7 +56,7 @@ class StartWriter {
   NewDatabase& database_;
   ConversionMeter& meter_;
   Problems& problems_;
-  const std::shared_ptr<NameTable> names_ = std::make_shared<NameTable>();
+  const std::shared_ptr<NameTable> names_;
   StepWriter writer_;
   std::vector<Record> of_step_;
   StepsOfKinds steps_;

@@ -1,6 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "tools/analyse/anomalies/anomaly.h"
 
+#include <chrono>
+
 #include "control/debian_version.h"
 #include "tests/support/temporary_directory.h"
 #include "tools/analyse/anomalies/anomaly_dumps.h"
@@ -146,6 +148,32 @@ TEST_CASE("a dump nested too deep for the stack is left out by name") {
   CHECK(messages_of(dumps->first) == Lines{"b"});
   CHECK(dumps->left_out == Lines{(directory / "rank0/anomaly.json").string() +
                                  ": expected brackets nested at most 100 deep; left out"});
+}
+
+// A minute is a hundred times what it takes; a look through all members for each took hours.
+TEST_CASE("a dump of a million members that are no alerts is read in time") {
+  const TemporaryDirectory directory;
+  std::filesystem::create_directory(directory / "rank0");
+  std::string text = "{";
+  for (int i = 0; i < 1'000'000; ++i) text += "\"k" + std::to_string(i) + "\":1,";
+  write_text(directory / "rank0/anomaly.json", text + R"("last": {"message": "last"}})");
+  const auto begun = std::chrono::steady_clock::now();
+  const auto dumps = read_anomaly_dumps(directory.path(), {});
+  CHECK(std::chrono::steady_clock::now() - begun < std::chrono::minutes(1));
+  REQUIRE(dumps);
+  CHECK(messages_of(dumps->first) == Lines{"last"});
+  CHECK(dumps->left_out.back() == "and 999990 more alerts or files are left out");
+}
+
+TEST_CASE("objects in a dump have the keys that the dump has") {
+  const TemporaryDirectory directory;
+  std::filesystem::create_directory(directory / "rank0");
+  write_text(directory / "rank0/anomaly.json",
+             R"({"a": {"group_mates": [{"b": [1, -2, 0.5], "a": {"x": null, "y": [true]}}, [], {}, "t"]}})");
+  const auto dumps = read_anomaly_dumps(directory.path(), {});
+  REQUIRE(dumps);
+  REQUIRE(dumps->first.size() == 1);
+  CHECK(dumps->first[0].group_mates.dump() == R"([{"a":{"x":null,"y":[true]},"b":[1,-2,0.5]},[],{},"t"])");
 }
 
 TEST_CASE("a directory without dumps is refused with what was expected") {

@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 // What the commands make of a job, and of wrong options.
 #include <algorithm>
+#include <chrono>
 #include <cmath>
 #include <set>
 
@@ -82,6 +83,22 @@ TEST_CASE("csv2db has the scopes of scopes.json") {
   CHECK(query_rows(place / "db" / kMetricsFileName,
                    "SELECT target_name, rank, scope, detail FROM target_scope JOIN monitoring_targets USING "
                    "(target_id)") == TextRows{R"(layers.0.fc.weight|3|replica|{"scope":"replica"})"});
+}
+
+// A minute is a hundred times what it takes; a look through all targets for each took hours.
+TEST_CASE("a scopes.json of two hundred thousand targets is read in time") {
+  const SampleJob job;
+  std::string text = R"({"format": 1, "targets": {)";
+  for (int i = 0; i < 200'000; ++i)
+    text += "\"0:layers." + std::to_string(i) + R"(.fc.weight": {"grad_reduced": {"scope": "whole"}}, )";
+  job.write(SampleJob::kRank0, "scopes.json", text + "\"0:last\": {}}}");
+  const TemporaryDirectory place;
+  const auto begun = std::chrono::steady_clock::now();
+  REQUIRE(run_convert(
+              {"csv2db", "--monitor-path", job.path().string(), "--output-dirpath", (place / "db").string()})
+              .code == kExitDone);
+  CHECK(std::chrono::steady_clock::now() - begun < std::chrono::minutes(1));
+  CHECK(query_integer(place / "db" / kMetricsFileName, "SELECT count(*) FROM target_scope") == 1);
 }
 
 TEST_CASE("a scopes.json nested too deep for the stack is a problem and all rows are converted") {

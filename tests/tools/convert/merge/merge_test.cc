@@ -141,6 +141,15 @@ TEST_CASE("what rows are of comes from the scopes.json of the last start that ha
         TextRows{"1"});
 }
 
+TEST_CASE("a broken scopes.json of a rank with two starts is one problem") {
+  const TemporaryDirectory output, place;
+  write_job(output);
+  write_text(output / (std::string("Nov24_12-04-37-rank0-") + kFirst) / "scopes.json", "{");
+  const fs::path file = place / "job.db";
+  REQUIRE(run_convert({"merge", output.path().string(), "-o", file.string()}).code == kExitDone);
+  CHECK(query_integer(file, "SELECT count(*) FROM job_problems") == 1);
+}
+
 TEST_CASE("every table of a merged database is described in it") {
   const TemporaryDirectory output, place;
   write_job(output);
