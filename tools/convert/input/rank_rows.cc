@@ -16,22 +16,25 @@
 namespace gradmon {
 namespace {
 
-constexpr std::size_t kMostOpen = 64;
+constexpr std::size_t kMostDescriptors = 64;
 constexpr std::uint64_t kRowsBetweenCounts = 1024;
 
 double seconds_of(const struct timespec& time) {
   return static_cast<double>(time.tv_sec) + 1e-9 * static_cast<double>(time.tv_nsec);
 }
 
+enum class BetweenReads { open, closed };
+
 // Reads a regular file, and counts its bytes. Never waits for a FIFO.
 class CountedRead {
  public:
-  CountedRead(const std::filesystem::path& path, ConversionMeter& meter, Problems& problems)
+  CountedRead(const std::filesystem::path& path, BetweenReads between, ConversionMeter& meter,
+              Problems& problems)
       : path_(path),
+        between_(between),
         meter_(meter),
         problems_(problems),
-        file_(std::make_shared<Descriptor>(
-            ::open(path.c_str(), O_RDONLY | O_CLOEXEC | O_NONBLOCK | O_NOCTTY))) {
+        file_(std::make_shared<Descriptor>(open())) {
     if (!file_->valid() || ::fstat(file_->get(), &status_) != 0) {
       problems_.add(path_, 0, std::string("cannot open: ") + std::strerror(errno));
       file_->reset();
@@ -44,21 +47,36 @@ class CountedRead {
   bool valid() const { return file_->valid(); }
   double written() const { return seconds_of(status_.st_mtim); }
 
-  std::size_t operator()(char* into, std::size_t room) const {
-    ssize_t got = ::read(file_->get(), into, room);
-    while (got < 0 && errno == EINTR) got = ::read(file_->get(), into, room);
+  std::size_t operator()(char* into, std::size_t room) {
+    if (!file_->valid() && !reopen()) return 0;
+    ssize_t got = ::pread(file_->get(), into, room, place_);
+    while (got < 0 && errno == EINTR) got = ::pread(file_->get(), into, room, place_);
     if (got < 0) problems_.add(path_, 0, std::string("cannot read: ") + std::strerror(errno));
+    if (got <= 0 || between_ == BetweenReads::closed) file_->reset();
     if (got <= 0) return 0;
+    place_ += got;
     meter_.bytes += static_cast<std::uint64_t>(got);
     return static_cast<std::size_t>(got);
   }
 
  private:
+  int open() const { return ::open(path_.c_str(), O_RDONLY | O_CLOEXEC | O_NONBLOCK | O_NOCTTY); }
+  bool reopen() {
+    *file_ = Descriptor(open());
+    struct stat now {};
+    const bool same = file_->valid() && ::fstat(file_->get(), &now) == 0 && now.st_dev == status_.st_dev &&
+                      now.st_ino == status_.st_ino;
+    if (!same) problems_.add(path_, 0, "was removed or replaced while it was read; the rest is left out");
+    return same;
+  }
+
   const std::filesystem::path path_;
+  const BetweenReads between_;
   ConversionMeter& meter_;
   Problems& problems_;
   const std::shared_ptr<Descriptor> file_;  // std::function copies
   struct stat status_ {};
+  off_t place_ = 0;  // of the next byte
 };
 
 }  // namespace
@@ -67,7 +85,8 @@ RankRows::~RankRows() { meter_.rows += uncounted_; }
 
 void RankRows::open_next_file() {
   const InputFile& input = files_[next_file_++];
-  CountedRead read(input.file.path, meter_, problems_);
+  const auto between = open_.size() < kMostDescriptors ? BetweenReads::open : BetweenReads::closed;
+  CountedRead read(input.file.path, between, meter_, problems_);
   if (!read.valid()) return;
   Open opened;
   opened.start = input.start;
@@ -76,10 +95,11 @@ void RankRows::open_next_file() {
   if (opened.file->next(opened.row)) open_.push_back(std::move(opened));
 }
 
-// Opens the files that may have a row before, or in the step of, the first row of the open files.
+// Opens the files that may have a row before, or in the step of, the first row of the open files. All of
+// them: one that is left for later may be that of the last start.
 void RankRows::open_due_files() {
   const auto step = [](const Open& a, const Open& b) { return a.row.step < b.row.step; };
-  while (next_file_ < files_.size() && open_.size() < kMostOpen) {
+  while (next_file_ < files_.size()) {
     const auto least = std::min_element(open_.begin(), open_.end(), step);
     if (least != open_.end() && least->row.step < files_[next_file_].file.name.first_step) return;
     open_next_file();

@@ -19,7 +19,8 @@ namespace gradmon {
 // The rows of one kind and rank, from the files of all its starts, with ascending steps if they ascend in
 // each file. Of a step that several starts of the job have collected, the rows of the last start; the others
 // are counted in the meter. A second row of a target in a step is a problem, and left out. Rows without a
-// value are left out. At most 64 files are open at a time. One thread.
+// value are left out. At most 64 descriptors are held at a time: a file beyond those is opened for each block
+// that is read. One thread.
 class RankRows {
  public:
   static constexpr std::size_t kMaxTargets = 1'000'000;  // of names and micro steps

@@ -4,6 +4,7 @@
 #include <sys/stat.h>
 
 #include <fstream>
+#include <iterator>
 
 #include "control/debian_version.h"
 #include "tests/support/temporary_directory.h"
@@ -63,6 +64,53 @@ TEST_CASE("a file of a later start that begins amid an older file is opened in t
   Problems problems;
   CHECK(rows_of(files.all(), meter, problems) == "0:a=1 5:a=7 9:a=8");
   CHECK(meter.repeated == 2);
+}
+
+TEST_CASE("of a hundred starts of the same steps the rows of the last one are taken once") {
+  Files files;
+  for (std::size_t start = 0; start < 100; ++start) {
+    const std::string norm = std::to_string(start) + "\n";
+    files.add(start, 0, 999, "a,0," + norm + "a,1," + norm + "a,2," + norm);
+  }
+  files.add(100, 2, 999, "a,2,100\na,3,100\n");
+  ConversionMeter meter;
+  Problems problems;
+  CHECK(rows_of(files.all(), meter, problems) == "0:a=99 1:a=99 2:a=100 3:a=100");
+  CHECK(meter.rows == 4);
+  CHECK(meter.repeated == 298);
+  CHECK(problems.count() == 0);
+}
+
+std::size_t descriptors() {
+  const std::filesystem::directory_iterator all("/proc/self/fd");
+  return static_cast<std::size_t>(std::distance(begin(all), end(all)));
+}
+
+TEST_CASE("of long files of a hundred starts all rows of the last one are taken with 64 descriptors") {
+  constexpr int kSteps = 8000;  // more than a block that is read at once
+  Files files;
+  for (std::size_t start = 0; start < 100; ++start) {
+    std::string rows;
+    for (int step = 0; step < kSteps; ++step)
+      rows += "layers.0.a," + std::to_string(step) + "," + std::to_string(start) + "\n";
+    files.add(start, 0, kSteps - 1, rows);
+  }
+  ConversionMeter meter;
+  Problems problems;
+  const std::size_t before = descriptors();
+  std::size_t held = 0;
+  int of_last = 0;
+  {
+    RankRows rows(files.all(), meter, problems);
+    while (const Row* const row = rows.next()) {
+      of_last += row->step == of_last && row->values[field_of(Op::norm)] == 99 ? 1 : 0;
+      if (row->step == 0) held = descriptors();
+    }
+  }
+  CHECK(of_last == kSteps);
+  CHECK(held == before + 64);
+  CHECK(meter.rows == kSteps);
+  CHECK(problems.count() == 0);
 }
 
 TEST_CASE("several files of one start give all rows of a step") {
