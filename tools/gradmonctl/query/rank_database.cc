@@ -187,14 +187,18 @@ tl::expected<std::vector<TensorNote>, std::string> RankDatabase::tensors(std::in
   }
 }
 
+// Reads the targets that were added since the last call.
 SqliteResult<void> RankDatabase::read_targets() {
-  auto rows =
-      database_.prepare("SELECT target_id, target_name, vpp_stage, micro_step FROM monitoring_targets");
+  auto rows = database_.prepare(
+      "SELECT target_id, target_name, vpp_stage, micro_step FROM monitoring_targets WHERE target_id > ? "
+      "ORDER BY target_id");
   if (!rows) return tl::unexpected(rows.error());
+  rows->bind(0, last_target_);
   for (;;) {
     const auto row = rows->step();
     if (!row) return tl::unexpected(row.error());
     if (!*row) return {};
+    last_target_ = std::max(last_target_, rows->integer(0));
     targets_.try_emplace(rows->integer(0),
                          TargetName{std::string(rows->value(1).text), rows->integer(2), rows->integer(3)});
   }

@@ -85,7 +85,8 @@ class RankDatabase {
   std::filesystem::path path_;
   SqliteDatabase database_;
   std::vector<StoredMetric> metrics_;
-  std::unordered_map<std::int64_t, TargetName> targets_;
+  std::unordered_map<std::int64_t, TargetName> targets_;  // those up to last_target_
+  std::int64_t last_target_ = std::numeric_limits<std::int64_t>::min();
 };
 
 // The steps of a partition, by its name.
