@@ -239,4 +239,31 @@ TEST_CASE("whichever call fails, a conversion names the cause and leaves nothing
   }
 }
 
+TEST_CASE("without memory csv2db ends with an error and does not wait for its readers") {
+  if (GRADMON_SANITIZED) {
+    WARN("skipped: a sanitizer needs more address space than the limit");
+    return;
+  }
+  const TemporaryDirectory input, place, scratch;
+  const fs::path directory = input / SampleJob::kRank0;
+  fs::create_directories(directory);
+  std::string rows = "name,step,norm\n";  // more than a reader can hand over before the writer takes some
+  for (int step = 0; step < 40'000; ++step) rows += "a," + std::to_string(step) + ",1\n";
+  write_text(directory / "grad_reduced_0-99999.csv", rows);
+  write_text(directory / "scopes.json", "");
+  fs::resize_file(directory / "scopes.json", 220 << 20);  // takes no room on the disk
+  FailpointProcess process(
+      {{"/bin/sh", "-c", "ulimit -v 200000; exec \"$@\"", "sh", test_program("gradmonctl"), "convert",
+        "csv2db", "--monitor-path", input.path().string(), "--output-dirpath", (place / "x").string()},
+       {},
+       place.path(),
+       "",
+       scratch / "calls",
+       scratch / "log"});
+  CHECK(process.wait() == State::exited);
+  CHECK(process.exit_code() == 1);
+  CHECK(read_text(scratch / "log").find("cannot write the database: std::bad_alloc") != std::string::npos);
+  CHECK_FALSE(fs::exists(place / "x"));
+}
+
 }  // namespace gradmon

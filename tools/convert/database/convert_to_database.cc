@@ -100,6 +100,16 @@ tl::expected<void, std::string> write_all(const ConversionTasks& tasks, NewDatab
   return {};
 }
 
+tl::expected<void, std::string> write_all_or_fail(const ConversionTasks& tasks, NewDatabase& database,
+                                                  Lanes& lanes, const ConversionMeter& meter,
+                                                  Problems& problems) {
+  try {
+    return write_all(tasks, database, lanes, meter, problems);
+  } catch (const std::exception& error) {  // of the standard library: no memory
+    return tl::unexpected(std::string("cannot write the database: ") + error.what());
+  }
+}
+
 }  // namespace
 
 tl::expected<void, std::string> convert_to_database(const ConversionTasks& tasks, NewDatabase& database,
@@ -113,8 +123,8 @@ tl::expected<void, std::string> convert_to_database(const ConversionTasks& tasks
       read_into(tasks.tasks[i], meter, *lane);
     }
   });
-  auto written = write_all(tasks, database, lanes, meter, problems);
-  if (!written) meter.stop = true;
+  auto written = write_all_or_fail(tasks, database, lanes, meter, problems);
+  if (!written) meter.stop = true;  // a reader may wait for room, and ~OnThreads for the reader
   return written;
 }
 
