@@ -37,10 +37,10 @@ class DumpReader {
       leave_out(file, "expected a JSON object with an object for each alert");
     else if (!outcome.is_whole)
       leave_out(file, "no whole JSON object; its first alerts are used. Is the job still writing it?");
-    dumps_.first = first_of(std::move(dumps_.first), request_.count);
   }
 
   AnomalyDumps take() {
+    dumps_.first = first_of(std::move(dumps_.first), request_.count);
     if (left_out_ > kMessages)
       dumps_.left_out.push_back("and " + std::to_string(left_out_ - kMessages) +
                                 " more alerts or files are left out");

@@ -26,8 +26,8 @@ struct AnomalyDumps {
       left_out;  // "FILE: KEY: why" of what could not be read; at most kMessages, and a count
 };
 
-// Reads `anomaly.json` in each directory of `directory` (rank0, rank1, …), ranks ascending. Holds one dump
-// and `count` anomalies in memory. An error if `directory` cannot be read or has no dump.
+// Reads `anomaly.json` in each directory of `directory` (rank0, rank1, …), ranks ascending. Holds one dump,
+// `count` anomalies and 100,000 more in memory. An error if `directory` cannot be read or has no dump.
 tl::expected<AnomalyDumps, std::string> read_anomaly_dumps(const std::filesystem::path& directory,
                                                            const AnomalyRequest& request);
 
