@@ -75,7 +75,10 @@ SqliteResult<void> StartWriter::write_metric(RankDatabase& from, const StoredMet
         const auto record = stored->record_of(from, row);
         const bool good = row.rank == rank_ && row.step >= 0 && record && *record && (*record)->mask != 0;
         if (good) records.push_back(**record);
-        if (!good) problems_.add(from.path(), 0, "a row of " + partition + " without rank, target or value");
+        if (!record)
+          problems_.add(from.path(), 0, record.error() + "; a row of " + partition + " is left out");
+        if (record && !good)
+          problems_.add(from.path(), 0, "a row of " + partition + " without rank, target or value");
       }
       if (auto written = write_records(stored->kind(), records); !written) return written;
     }

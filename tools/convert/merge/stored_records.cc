@@ -49,19 +49,21 @@ tl::expected<StoredRecords, std::string> StoredRecords::make(RankDatabase& from,
                             "; expected one that this version of gradmon knows");
     made.stats_.push_back({found->value, found->nan_bit});
   }
-  const auto notes = from.tensors(metric.id, rank);
+  auto notes = from.tensors(metric.id, rank);
   if (!notes) return tl::unexpected(notes.error());
-  made.add_tensors(*notes);
+  made.notes_ = std::move(*notes);
   return made;
 }
 
-void StoredRecords::add_tensors(const std::vector<TensorNote>& notes) {
-  for (const TensorNote& note : notes) {
-    const auto dtype = std::find(kDTypeNames.begin(), kDTypeNames.end(), note.dtype);
-    tensors_[note.target_id].push_back(
-        {note.step, names_->intern(note.shape),
-         dtype == kDTypeNames.end() ? DType::unknown : static_cast<DType>(dtype - kDTypeNames.begin())});
-  }
+tl::expected<StoredRecords::Tensor, std::string> StoredRecords::tensor_of(const RankDatabase::Row& row) {
+  Tensor& known = tensors_[row.target_id];
+  if (known.first_step <= row.step && row.step <= known.last_step) return known;
+  const auto note = notes_.at(row.target_id, row.step);
+  if (!note) return tl::unexpected(note.error());
+  const auto dtype = std::find(kDTypeNames.begin(), kDTypeNames.end(), note->dtype);
+  known = {note->first_step, note->last_step, names_->intern(note->shape),
+           dtype == kDTypeNames.end() ? DType::unknown : static_cast<DType>(dtype - kDTypeNames.begin())};
+  return known;
 }
 
 tl::expected<std::optional<Record>, std::string> StoredRecords::record_of(RankDatabase& from,
@@ -83,13 +85,10 @@ tl::expected<std::optional<Record>, std::string> StoredRecords::record_of(RankDa
     record.values[stats_[i].value] = row.values[i].value_or(std::numeric_limits<double>::quiet_NaN());
     record.mask = static_cast<ValueMask>(record.mask | 1U << stats_[i].value);
   }
-  const auto tensors = tensors_.find(row.target_id);
-  if (tensors == tensors_.end()) return record;
-  for (const Tensor& tensor : tensors->second) {
-    if (tensor.step > row.step) break;
-    record.shape = tensor.shape;
-    record.dtype = tensor.dtype;
-  }
+  const auto tensor = tensor_of(row);
+  if (!tensor) return tl::unexpected(tensor.error());
+  record.shape = tensor->shape;
+  record.dtype = tensor->dtype;
   return record;
 }
 

@@ -16,7 +16,7 @@
 
 namespace gradmon {
 
-// Makes records of the rows of one metric in a database of a rank. One thread.
+// Makes records of the rows of one metric in a database of a rank, which must outlive it. One thread.
 class StoredRecords {
  public:
   // `names` receives the names and shapes. An error says what the metric has that this version does not know,
@@ -38,19 +38,22 @@ class StoredRecords {
     std::uint8_t value;  // index into Record::values
     int nan_bit;
   };
+  // Of a target in the steps from the first to the last.
   struct Tensor {
-    std::int64_t step;
-    std::uint32_t shape;
-    DType dtype;
+    std::int64_t first_step = 0;
+    std::int64_t last_step = -1;
+    std::uint32_t shape = 0;
+    DType dtype = DType::unknown;
   };
 
-  void add_tensors(const std::vector<TensorNote>& notes);
+  tl::expected<Tensor, std::string> tensor_of(const RankDatabase::Row& row);
 
   Kind kind_ = Kind::other;
   Layout layout_;
   std::vector<Stat> stats_;
   std::shared_ptr<NameTable> names_;
-  std::unordered_map<std::int64_t, std::vector<Tensor>> tensors_;  // by target id, ascending by step
+  TensorNotes notes_;
+  std::unordered_map<std::int64_t, Tensor> tensors_;  // the last one of each target, by its id
 };
 
 }  // namespace gradmon

@@ -70,6 +70,10 @@ SqliteResult<Content> content_of(SqliteDatabase& database) {
   return ours ? Content::ours : Content::other;
 }
 
+std::string describe(const fs::path& path, const SqliteError& error) {
+  return path.string() + ": " + error.text + "; expected a database that gradmon writes";
+}
+
 std::optional<double> number_of(const SqliteValue& value) {
   if (value.type == SqliteValue::Type::real) return value.real;
   if (value.type == SqliteValue::Type::integer) return static_cast<double>(value.integer);
@@ -77,6 +81,29 @@ std::optional<double> number_of(const SqliteValue& value) {
 }
 
 }  // namespace
+
+tl::expected<TensorNote, std::string> TensorNotes::at(std::int64_t target_id, std::int64_t step) {
+  for (SqliteStatement* const statement : {&last_, &next_}) {
+    statement->bind(1, target_id);
+    statement->bind(3, step);
+  }
+  TensorNote note;
+  const auto last = last_.step();
+  if (!last) return tl::unexpected(describe(path_, last.error()));
+  if (*last) {
+    note.first_step = last_.integer(0);
+    note.shape = std::string(last_.value(1).text);
+    note.dtype = std::string(last_.value(2).text);
+    last_.reset();
+  }
+  const auto next = next_.step();
+  if (!next) return tl::unexpected(describe(path_, next.error()));
+  if (*next) {
+    note.last_step = next_.integer(0) - 1;
+    next_.reset();
+  }
+  return note;
+}
 
 tl::expected<RankDatabase, std::string> RankDatabase::open(const fs::path& path) {
   RankDatabase made;
@@ -168,23 +195,18 @@ tl::expected<const TargetName*, std::string> RankDatabase::target(std::int64_t i
   return found == targets_.end() ? nullptr : &found->second;
 }
 
-tl::expected<std::vector<TensorNote>, std::string> RankDatabase::tensors(std::int64_t metric_id,
-                                                                         std::int64_t rank) {
-  auto rows = database_.prepare(
-      "SELECT target_id, step, shape, dtype FROM target_tensors WHERE metric_id = ? AND rank = ? "
-      "ORDER BY target_id, step LIMIT " +
-      std::to_string(kMostTensors));
-  if (!rows) return tl::unexpected(describe(rows.error()));
-  rows->bind(0, metric_id);
-  rows->bind(1, rank);
-  std::vector<TensorNote> all;
-  for (;;) {
-    const auto row = rows->step();
-    if (!row) return tl::unexpected(describe(row.error()));
-    if (!*row) return all;
-    all.push_back({rows->integer(0), rows->integer(1), std::string(rows->value(2).text),
-                   std::string(rows->value(3).text)});
+tl::expected<TensorNotes, std::string> RankDatabase::tensors(std::int64_t metric_id, std::int64_t rank) {
+  const std::string notes =
+      " FROM target_tensors WHERE metric_id = ?1 AND target_id = ?2 AND rank = ?3 AND step ";
+  auto last = database_.prepare("SELECT step, shape, dtype" + notes + "<= ?4 ORDER BY step DESC LIMIT 1");
+  if (!last) return tl::unexpected(describe(last.error()));
+  auto next = database_.prepare("SELECT step" + notes + "> ?4 ORDER BY step LIMIT 1");
+  if (!next) return tl::unexpected(describe(next.error()));
+  for (SqliteStatement* const statement : {&*last, &*next}) {
+    statement->bind(0, metric_id);
+    statement->bind(2, rank);
   }
+  return TensorNotes(path_, std::move(*last), std::move(*next));
 }
 
 // Reads the targets that were added since the last call.
@@ -204,9 +226,7 @@ SqliteResult<void> RankDatabase::read_targets() {
   }
 }
 
-std::string RankDatabase::describe(const SqliteError& error) const {
-  return path_.string() + ": " + error.text + "; expected a database that gradmon writes";
-}
+std::string RankDatabase::describe(const SqliteError& error) const { return gradmon::describe(path_, error); }
 
 StepRange steps_of(const std::string& partition) {
   long long id = 0;

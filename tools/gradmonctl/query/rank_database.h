@@ -12,6 +12,7 @@
 #include <string>
 #include <tl/expected.hpp>
 #include <unordered_map>
+#include <utility>
 #include <vector>
 
 #include "writers/sinks/sqlite/metrics_schema.h"
@@ -24,12 +25,30 @@ struct StepRange {
   std::int64_t last = std::numeric_limits<std::int64_t>::max();
 };
 
-// Shape and data type of a target's tensor, from that step on until the target's next entry.
+// Shape and data type of a target's tensor in the steps from the first to the last. Empty: unknown.
 struct TensorNote {
-  std::int64_t target_id = 0;
-  std::int64_t step = 0;
+  std::int64_t first_step = std::numeric_limits<std::int64_t>::min();
+  std::int64_t last_step = std::numeric_limits<std::int64_t>::max();
   std::string shape;
   std::string dtype;
+};
+
+// Reads the shapes and data types of one metric and rank, one at a time: a database may have any number of
+// them. Destroy it before its RankDatabase. One thread at a time.
+class TensorNotes {
+ public:
+  TensorNotes() = default;
+
+  tl::expected<TensorNote, std::string> at(std::int64_t target_id, std::int64_t step);
+
+ private:
+  friend class RankDatabase;
+  TensorNotes(std::filesystem::path path, SqliteStatement last, SqliteStatement next)
+      : path_(std::move(path)), last_(std::move(last)), next_(std::move(next)) {}
+
+  std::filesystem::path path_;
+  SqliteStatement last_;  // the last one at or before a step
+  SqliteStatement next_;  // the first one behind it
 };
 
 struct TargetName {
@@ -71,9 +90,7 @@ class RankDatabase {
                                             const StepRange& steps, Place& place, std::vector<Row>& rows);
   // Null if the database has no such target.
   tl::expected<const TargetName*, std::string> target(std::int64_t id);
-  // Of one metric and rank, by target and step. At most kMostTensors.
-  static constexpr std::int64_t kMostTensors = 1'000'000;
-  tl::expected<std::vector<TensorNote>, std::string> tensors(std::int64_t metric_id, std::int64_t rank);
+  tl::expected<TensorNotes, std::string> tensors(std::int64_t metric_id, std::int64_t rank);
 
  private:
   SqliteResult<bool> find_rank(const std::string& partition, Place& place);

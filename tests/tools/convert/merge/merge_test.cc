@@ -209,6 +209,29 @@ TEST_CASE("a damaged database and a run file that is none are named and the rest
   CHECK(query_integer(place / "job.db", "SELECT count(*) FROM job_problems") == 2);
 }
 
+TEST_CASE("a target has its shape in a database of more than a million changes of shapes") {
+  const TemporaryDirectory output, place;
+  write_job(output);
+  const fs::path directory = output / (std::string("Nov24_12-04-37-rank0-") + kFirst);
+  auto database = SqliteDatabase::open(directory / kMetricsFileName, SqliteDatabase::Access::read_write);
+  REQUIRE(database.has_value());
+  REQUIRE(
+      database
+          ->run("UPDATE target_tensors SET shape = '[3]' WHERE target_id = 2;"
+                "INSERT INTO target_tensors VALUES (4, 2, 0, 2, '[5, 5]', 'torch.float32');"
+                "WITH RECURSIVE n(i) AS (SELECT 1 UNION ALL SELECT i + 1 FROM n WHERE i < 1000001) "
+                "INSERT INTO target_tensors SELECT 4, 1, 0, i + 9, '[' || i || ']', 'torch.float32' FROM n")
+          .has_value());
+  *database = {};
+  const fs::path file = place / "job.db";
+  REQUIRE(run_convert({"merge", directory.string(), "-o", file.string()}).code == kExitDone);
+  CHECK(query_rows(file,
+                   "SELECT target_name, step, shape, dtype FROM target_tensors JOIN monitoring_targets USING "
+                   "(target_id) ORDER BY target_name, step") ==
+        TextRows{"layers.0.weight|0|[2, 2]|torch.bfloat16", "layers.1.weight|0|[3]|torch.bfloat16",
+                 "layers.1.weight|2|[5, 5]|torch.float32"});
+}
+
 TEST_CASE("files of a run nested too deep for the stack are problems and the rest is merged") {
   const TemporaryDirectory output, place;
   write_job(output);

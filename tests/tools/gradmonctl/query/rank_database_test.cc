@@ -37,6 +37,32 @@ TEST_CASE("a target that the rank adds later is found") {
   CHECK((*database->target(1))->name == "a");
 }
 
+TEST_CASE("a tensor's shape holds until the step before the next one") {
+  const TemporaryDirectory output;
+  const auto file = written_database(output);
+  change(file,
+         "DELETE FROM target_tensors;"
+         "INSERT INTO target_tensors VALUES (4, 1, 0, 3, '[3]', 'a'), (4, 1, 0, 5, '[5]', 'b'), "
+         "(4, 1, 1, 4, '[4]', 'c'), (5, 1, 0, 4, '[4]', 'c')");
+  auto database = RankDatabase::open(file);
+  REQUIRE(database.has_value());
+  auto notes = database->tensors(4, 0);
+  REQUIRE(notes.has_value());
+  const auto text_at = [&](std::int64_t target, std::int64_t step) {
+    const auto note = notes->at(target, step);
+    REQUIRE(note.has_value());
+    const auto limit = [](std::int64_t number) {
+      return number < 0 || number > 99 ? std::string() : std::to_string(number);
+    };
+    return limit(note->first_step) + "-" + limit(note->last_step) + " " + note->shape + note->dtype;
+  };
+  CHECK(text_at(1, 2) == "-2 ");
+  CHECK(text_at(1, 3) == "3-4 [3]a");
+  CHECK(text_at(1, 4) == "3-4 [3]a");
+  CHECK(text_at(1, 9) == "5- [5]b");
+  CHECK(text_at(2, 9) == "- ");
+}
+
 // A minute is a hundred times what it takes; with all targets read for each row it took several.
 TEST_CASE("rows of unknown targets do not read all targets again") {
   const TemporaryDirectory output;
