@@ -30,7 +30,7 @@ constexpr std::array kFormats{
            }},
     Format{"api",
            [](const SinkContext& context) -> std::unique_ptr<Sink> {
-             return std::make_unique<MemorySink>(context.last_step);
+             return std::make_unique<MemorySink>(context.last_step, context.implied);
            }},
     Format{"sqlite",
            [](const SinkContext& context) -> std::unique_ptr<Sink> {

@@ -27,6 +27,7 @@ struct SinkContext {
   std::string config;  // the text of the revision's config
   Resume resume = Resume::no;
   std::shared_ptr<const ScopeTable> scopes = nullptr;  // null if they are not known
+  bool implied = false;                                // the config does not name the sink
 };
 
 // Null if the format is unknown.

@@ -16,7 +16,6 @@
 #include "runtime/collect/plan_settings.h"
 #include "writers/sink_table.h"
 #include "writers/sinks/columns.h"
-#include "writers/sinks/memory_sink.h"
 
 namespace gradmon {
 namespace {
@@ -172,19 +171,21 @@ void Collection::forget_flight() {
 }
 
 std::vector<std::unique_ptr<Sink>> Collection::make_sinks() const {
-  const SinkContext context{[directory = settings_.directory] { return directory->create(); },
-                            names_,
-                            last_,
-                            settings_.rank,
-                            in_force_.plan->config_text,
-                            settings_.directory->appends() ? Resume::yes : Resume::no,
-                            scopes_.table()};
+  SinkContext context{[directory = settings_.directory] { return directory->create(); },
+                      names_,
+                      last_,
+                      settings_.rank,
+                      in_force_.plan->config_text,
+                      settings_.directory->appends() ? Resume::yes : Resume::no,
+                      scopes_.table()};
   std::vector<std::unique_ptr<Sink>> sinks;
   for (const Config::Format format : config_->format) {
     if (auto sink = make_sink(name_of(format), context)) sinks.push_back(std::move(sink));
   }
-  if (keeps_last_step_ && !writes_format(*config_, Config::Format::api))
-    sinks.push_back(std::make_unique<MemorySink>(last_, MemorySink::Implied::yes));
+  if (keeps_last_step_ && !writes_format(*config_, Config::Format::api)) {
+    context.implied = true;
+    sinks.push_back(make_sink(name_of(Config::Format::api), context));
+  }
   return sinks;
 }
 

@@ -5,7 +5,7 @@
 
 namespace gradmon {
 
-MemorySink::MemorySink(std::shared_ptr<LastStep> last, Implied implied)
+MemorySink::MemorySink(std::shared_ptr<LastStep> last, bool implied)
     : last_(std::move(last)), implied_(implied) {}
 
 tl::expected<void, SinkError> MemorySink::begin_revision(const Layout& layout) {

@@ -12,12 +12,11 @@ namespace gradmon {
 
 class MemorySink : public Sink {
  public:
-  // Implied::yes: it is there beside the sinks that the config names.
-  enum class Implied : bool { no, yes };
-  explicit MemorySink(std::shared_ptr<LastStep> last, Implied implied = Implied::no);
+  // `implied`: it is there beside the sinks that the config names.
+  explicit MemorySink(std::shared_ptr<LastStep> last, bool implied = false);
 
   const char* name() const override { return "memory"; }
-  bool counts() const override { return implied_ == Implied::no; }
+  bool counts() const override { return !implied_; }
   [[nodiscard]] tl::expected<void, SinkError> begin_revision(const Layout& layout) override;
   [[nodiscard]] tl::expected<void, SinkError> write_step(Step step,
                                                          const std::vector<Record>& records) override;
@@ -25,7 +24,7 @@ class MemorySink : public Sink {
 
  private:
   const std::shared_ptr<LastStep> last_;
-  const Implied implied_;
+  const bool implied_;
   Layout layout_;
 };
 

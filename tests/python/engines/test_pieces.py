@@ -152,6 +152,23 @@ def test_what_knows_the_engine_goes_when_the_monitor_has_stopped(tmp_path: Path)
     assert gone() is None and monitor._hooks is not None and monitor._hooks._attachments == []
 
 
+@NEEDS_POST_ACCUMULATE_HOOKS
+def test_a_loss_scale_that_cannot_be_read_leaves_training_alone(tmp_path: Path, capfd: Any) -> None:
+    engine = FlatEngine(twice.Noted())
+    monitor = watched(engine, jobs.write_config(tmp_path, **twice.EVERYTHING), tmp_path / "out")
+
+    def renamed() -> float:
+        raise AttributeError("no loss_scale")
+
+    monitor._scale = renamed
+    for engine.number in range(2):
+        engine.step()
+        monitor.end_step()
+    monitor.stop()
+    assert "gradients have the loss scale: AttributeError: no loss_scale" in capfd.readouterr().err
+    assert twice.read(tmp_path / "out", "grad_reduced")
+
+
 class CountingCore:
     """A Core that counts the updates that are left out."""
 

@@ -288,13 +288,9 @@ TEST_CASE("a step contains all records that several threads pushed") {
   CHECK(ordered);
 }
 
-class FailingSink : public Sink {
- public:
-  const char* name() const override { return "failing"; }
+struct FailingSink : LoggingSink {
+  using LoggingSink::LoggingSink;
   void report_parts(OnPart) override { throw std::bad_alloc(); }
-  tl::expected<void, SinkError> begin_revision(const Layout&) override { return {}; }
-  tl::expected<void, SinkError> write_step(Step, const std::vector<Record>&) override { return {}; }
-  tl::expected<void, SinkError> flush() override { return {}; }
 };
 
 TEST_CASE("rows that a writer without memory leaves are counted as lost") {
@@ -302,7 +298,8 @@ TEST_CASE("rows that a writer without memory leaves are counted as lost") {
   WriterThread writer(queue, nullptr);
   for (std::uint64_t i = 0; i < 3; ++i) queue->push(plain_record(1, i));
   queue->end_step(Revision{1}, Step{1});
-  writer.begin_revision(layout(1), single_sink(std::make_unique<FailingSink>()));
+  writer.begin_revision(layout(1),
+                        single_sink(std::make_unique<FailingSink>(std::make_shared<CallLog>(), "a")));
   for (std::uint64_t i = 0; i < 4; ++i) queue->push(plain_record(2, i));
   CHECK(writer.stop(60s));
   CHECK(writer.status().lost + queue->dropped() == 7);

@@ -97,4 +97,11 @@ class EngineMonitor(LoopMonitor):
         if len(self._hooks.reasons) > reasons:
             self._steps.core.note_warnings(self._hooks.reasons)
         if collects:
-            self._steps.core.gradient_scale(self._scale())
+            self._steps.core.gradient_scale(self._scale_now())
+
+    def _scale_now(self) -> float:
+        try:
+            return self._scale()
+        except Exception as error:  # the framework has renamed what it relies on
+            _gradmon.warn_once(f"gradients have the loss scale: {type(error).__name__}: {error}")
+            return 1.0
