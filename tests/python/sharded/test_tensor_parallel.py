@@ -13,10 +13,6 @@ from variants import Seen, scopes
 pytestmark = pytest.mark.skipif(
     tuple(map(int, torch.__version__.split(".")[:2])) < (2, 6), reason="tried from torch 2.6 on"
 )
-NEEDS_FSDP2 = pytest.mark.skipif(
-    tuple(map(int, torch.__version__.split(".")[:2])) < (2, 13),
-    reason="FSDP2 runs on a CPU from torch 2.13 on",
-)
 
 SCRIPT = """
 import json, sys, torch, torch.distributed as dist, sharded_loops
@@ -176,7 +172,6 @@ def test_one_rank_alone_collects_and_no_rank_waits_for_it(of_two: "dict[str, See
     assert not list((tmp_path / "out").glob("*-rank0-*/*.csv"))
 
 
-@NEEDS_FSDP2
 def test_under_fsdp2_each_row_is_of_its_box(tmp_path: Path) -> None:
     tmp_path, seen = variants.run(tmp_path, SCRIPT, 4, {"fsdp": {"fsdp": True}})["fsdp"]
     for found in seen:

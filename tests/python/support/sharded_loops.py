@@ -5,12 +5,15 @@ import copy
 import json
 from typing import Any, Callable, Iterator, Optional
 
+import fsdp2_on_cpu
 import gradmon
 import torch
 import torch.distributed as dist
 from torch.utils._python_dispatch import TorchDispatchMode
 
 STEPS = 3
+
+fsdp2_on_cpu.prepare()
 
 
 class Net(torch.nn.Module):
