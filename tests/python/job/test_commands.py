@@ -126,13 +126,19 @@ def attached(monitor: gradmon.Monitor, output: Path) -> Any:
     model = jobs.make_net()
     optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
     monitor.watch(model, optimizer)
-    jobs.train(model, optimizer, 1)
     gradmonctl = os.environ["GRADMON_BIN"] + "/gradmonctl"
     command = [gradmonctl, "targets", "--json", "--output-dir", output]
-    asked = subprocess.run(command, capture_output=True, timeout=60)
-    assert asked.returncode == 0, asked.stderr
+    answers: "list[str]" = []
+
+    def answered() -> bool:  # a job can be asked once its hub has begun
+        jobs.train(model, optimizer, 1)
+        asked = subprocess.run(command, capture_output=True, text=True, timeout=60)
+        answers.append(asked.stderr if asked.returncode != 0 else asked.stdout)
+        return asked.returncode == 0
+
+    assert jobs.eventually(answered), answers[-1]
     monitor.stop()
-    return json.loads(asked.stdout)["ranks"][0]["attached"]
+    return json.loads(answers[-1])["ranks"][0]["attached"]
 
 
 def test_targets_name_what_watches_each_model_and_optimizer(tmp_path: Path) -> None:
