@@ -4,6 +4,8 @@
 
 #include <pybind11/pybind11.h>
 
+#include <utility>
+
 namespace gradmon {
 
 // With the GIL. take_off() runs no Python code, in which a handler of a signal could raise.

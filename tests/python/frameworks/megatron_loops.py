@@ -187,7 +187,7 @@ def traces(chunks: "list[DistributedDataParallel]", optimizer: Any) -> "list[Any
 def compare(directory: Path, case: Case) -> None:
     rank = dist.get_rank()
     bare = train(case, None)
-    config = jobs.write_config(own_directory(directory), squash_name=False, **twice.EVERYTHING)
+    config = jobs.write_config(loops.own_directory(directory), squash_name=False, **twice.EVERYTHING)
     watched = train(case, {"config": config, "output_dir": directory / "out", "dynamic": False})
     engine_oracle.check_same(bare, watched)
     noted = plain_of(case)
@@ -260,7 +260,7 @@ def infinite(directory: Path) -> None:
     case = Case(True, True, "bfloat16")
     chunks = [wrapped(case, 0)]
     optimizer = make_optimizer(case, chunks)
-    config = jobs.write_config(own_directory(directory), squash_name=False, **twice.EVERYTHING)
+    config = jobs.write_config(loops.own_directory(directory), squash_name=False, **twice.EVERYTHING)
     found = []
     with gradmon.megatron.watch(
         chunks, optimizer, config, start_iteration=10, output_dir=directory / "out", dynamic=False
@@ -293,12 +293,6 @@ def switch(directory: Path, times: int) -> None:
     assert traces(chunks, optimizer)[1:] == before[1:]  # off: only the outer step is ours
     monitor.stop()
     assert traces(chunks, optimizer) == before
-
-
-def own_directory(directory: Path) -> Path:
-    own = directory / f"rank{dist.get_rank()}"
-    own.mkdir(parents=True)
-    return own
 
 
 def main() -> None:

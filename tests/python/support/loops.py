@@ -149,14 +149,20 @@ def end(noted: twice.Noted, model: torch.nn.Module, *optimizers: Any) -> None:
     noted.hooks += [len(p._post_accumulate_grad_hooks or ()) for p in model.parameters()]
 
 
+def own_directory(directory: Path) -> Path:
+    """A directory of this rank within."""
+    own = directory / f"rank{rank()}"
+    own.mkdir(parents=True)
+    return own
+
+
 def compare(directory: Path, training: Training, **keys: Any) -> twice.Noted:
     """Trains without gradmon and with it. Both must be equal bit for bit, and this rank's rows must be what
     the training noted. Returns what it noted."""
     bare, watched = twice.Noted(), twice.Noted()
     torch.manual_seed(7)
     training(bare, None)
-    own = directory / f"rank{rank()}"
-    own.mkdir()
+    own = own_directory(directory)
     config = jobs.write_config(own, **{**twice.EVERYTHING, **keys})
     torch.manual_seed(7)
     training(watched, {"config": config, "output_dir": directory / "out", "dynamic": False})

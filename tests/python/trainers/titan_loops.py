@@ -262,7 +262,7 @@ def compare(directory: Path, case: str) -> None:
     """Trains without gradmon and with it: equal bit for bit, as many collectives, rows of what the optimizers
     hold, and of plain torch's gradients."""
     bare = train(make_trainer(directory, case), None)
-    config = jobs.write_config(own_directory(directory), **twice.EVERYTHING)
+    config = jobs.write_config(loops.own_directory(directory), **twice.EVERYTHING)
     trainer = make_trainer(directory, case)
     weights = {
         canonical(name): one.full_tensor().detach().clone()
@@ -305,7 +305,7 @@ def resume(directory: Path) -> None:
     first = make_trainer(directory, steps=2, **keeps)
     first.train()
     first.close()
-    config = jobs.write_config(own_directory(directory), wg_distribution=True)
+    config = jobs.write_config(loops.own_directory(directory), wg_distribution=True)
     second = make_trainer(directory, steps=4, **keeps)
     with gradmon.torchtitan.watch(second, config, output_dir=directory / "out", dynamic=False):
         second.train()
@@ -329,11 +329,11 @@ def others(directory: Path) -> None:
     """A monitor that is stopped before the first step; a config that is wrong; CUDA graphs."""
     trainer = make_trainer(directory, steps=1)
     before = traces(trainer)
-    config = jobs.write_config(own_directory(directory), wg_distribution=True)
+    config = jobs.write_config(loops.own_directory(directory), wg_distribution=True)
     options = {"output_dir": directory / "out", "dynamic": False}
     gradmon.torchtitan.watch(trainer, config, **options).stop()
     assert traces(trainer) == before
-    wrong = own_directory(directory / "wrong") / "config.json"
+    wrong = loops.own_directory(directory / "wrong") / "config.json"
     wrong.write_text('{"collect_times": "many"}')
     gradmon.torchtitan.watch(trainer, wrong, **options)
     try:
@@ -348,12 +348,6 @@ def others(directory: Path) -> None:
     assert traces(trainer) == before
     trainer.config.training.disable_cuda_graphs = True
     trainer.close()
-
-
-def own_directory(directory: Path) -> Path:
-    own = directory / f"rank{dist.get_rank()}"
-    own.mkdir(parents=True)
-    return own
 
 
 def main() -> None:
