@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
 """gradmon.lightning.FabricCallback."""
 import os
-from typing import Any, Optional, Union
+from typing import Any, Callable, Optional, Union
 from weakref import WeakSet
 
 from torch.optim.optimizer import register_optimizer_step_pre_hook
@@ -89,7 +89,8 @@ class FabricCallback:
         if not watches:
             return
         if not self._models:
-            self._monitor.remove_at_stop(register_optimizer_step_pre_hook(self._steps_first))
+            hook = register_optimizer_step_pre_hook(self._steps_first)
+            self._monitor.remove_at_stop(_Watching(hook, self._forget))
         self._models.append(module)
 
     def on_after_optimizer_step(self, strategy: Any, optimizer: Any) -> None:
@@ -115,6 +116,9 @@ class FabricCallback:
         """
         self._stopped = True
         self._monitor.stop(timeout)
+
+    def _forget(self) -> None:
+        self._stopped = True
         self._models.clear()
 
     def _steps_first(self, optimizer: Any, *_: Any) -> None:
@@ -127,3 +131,15 @@ class FabricCallback:
             if any(id(parameter) in held for parameter in module.parameters()):
                 self._monitor.add_optimizer(module, optimizer)
                 return
+
+
+class _Watching:
+    """What ends with the monitor, whoever stops it."""
+
+    def __init__(self, hook: Any, forget: Callable[[], None]) -> None:
+        self._hook = hook
+        self._forget = forget
+
+    def remove(self) -> None:
+        self._hook.remove()
+        self._forget()
