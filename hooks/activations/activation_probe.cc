@@ -59,9 +59,10 @@ void ActivationProbe::write_rows(RowWriter& rows) {
     if (!row.reading.scope) row.reading.scope = plain_scope_;
     rows.write(key, row.reading, row.name);
   }
-  for (const auto& [name, why] : rows_->take_not_applicable()) rows.count_not_applicable(name, why);
+  for (const auto& [name, why] : rows_->take_not_applicable())
+    rows.count_not_applicable(Kind::actv_grad, name, why);
   for (std::uint64_t late = rows_->take_late(); late > 0; --late)
-    rows.count_not_applicable("actv_grad", "a gradient arrived after its step had ended");
+    rows.count_not_applicable(Kind::actv_grad, "actv_grad", "a gradient arrived after its step had ended");
 }
 
 void ActivationProbe::before_forward(const ForwardVisit& visit, const ForwardTensors& inputs) {

@@ -225,7 +225,7 @@ void L2Probe::write_rows(RowWriter& rows) {
   for (const Finding& finding : findings_) {
     if (reported_by_program_.count({finding.of_inputs, finding.micro_step}) > 0) continue;
     if (finding.count == 0) {
-      rows.count_not_applicable(finding.name, finding.why);
+      rows.count_not_applicable(finding.kind, finding.name, finding.why);
       continue;
     }
     const RowKey key{finding.kind, stream_.target_id(finding.vpp_stage, finding.name), sequence++,

@@ -38,7 +38,7 @@ CallSite call_site_here(const StackSource& stack, const NativeCallSites& native)
 }
 
 void count(RowWriter& rows, std::uint64_t times, const char* why) {
-  for (std::uint64_t i = 0; i < times; ++i) rows.count_not_applicable("a collective call", why);
+  for (std::uint64_t i = 0; i < times; ++i) rows.count_not_applicable(Kind::other, "a collective call", why);
 }
 
 }  // namespace

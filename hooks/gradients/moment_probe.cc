@@ -38,9 +38,9 @@ void MomentProbe::before_update(const Update& update) {
 
 void MomentProbe::write_rows(RowWriter& rows) {
   for (std::size_t i = 0; i < watched_.size(); ++i) {
-    if (seen_[i] == Seen::keeps_none)
-      rows.count_not_applicable(watched_[i].name,
-                                "its optimizer keeps no exp_avg or exp_avg_sq that gradmon can read");
+    if (seen_[i] != Seen::keeps_none) continue;
+    rows.count_not_applicable(Kind::exp_avg, watched_[i].name,
+                              "its optimizer keeps no exp_avg or exp_avg_sq that gradmon can read");
   }
   write_in_order(rows, Kind::exp_avg, watched_, first_);
   write_in_order(rows, Kind::exp_avg_sq, watched_, second_);

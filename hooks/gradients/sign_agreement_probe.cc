@@ -43,10 +43,10 @@ void SignAgreementProbe::write_rows(RowWriter& rows) {
                    {{Column::mg_direction, agreements_[i].share.value}}, agreements_[i].share.pending);
         break;
       case Outcome::keeps_none:
-        rows.count_not_applicable(parameter.name, "its optimizer keeps no momentum");
+        rows.count_not_applicable(Kind::other, parameter.name, "its optimizer keeps no momentum");
         break;
       case Outcome::not_comparable:
-        rows.count_not_applicable(parameter.name,
+        rows.count_not_applicable(Kind::other, parameter.name,
                                   "gradient and momentum differ in size, or are complex, sparse or freed");
         break;
     }

@@ -46,7 +46,8 @@ void UpdateHistogramProbe::read(const ParameterState& state, Taken& taken) {
 void UpdateHistogramProbe::write_rows(RowWriter& rows) {
   std::vector<AdamHistograms*> counted;
   for (std::size_t i = 0; i < watched_.size(); ++i) {
-    if (!taken_[i].why_absent.empty()) rows.count_not_applicable(watched_[i].name, taken_[i].why_absent);
+    if (!taken_[i].why_absent.empty())
+      rows.count_not_applicable(Kind::update, watched_[i].name, taken_[i].why_absent);
     if (taken_[i].counted) counted.push_back(&taken_[i].histograms);
   }
   resolve_pending(counted);

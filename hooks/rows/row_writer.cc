@@ -44,7 +44,7 @@ void RowWriter::end_step() {
     const Waiting& waiting = waiting_[i];
     absent[waiting.row] = !values[i];
     if (!values[i]) {
-      count_not_applicable(waiting.name, waiting.why_absent);
+      count_not_applicable(held_[waiting.row].kind, waiting.name, waiting.why_absent);
       continue;
     }
     for (std::size_t k = 0; k < waiting.count; ++k)
@@ -61,7 +61,7 @@ void RowWriter::end_step() {
 void RowWriter::write(const RowKey& key, const Reading& reading, const std::string& name) {
   if (!reading.has_value || reading.stats.outcome == TensorStats::Outcome::empty) return;
   if (reading.stats.outcome == TensorStats::Outcome::not_applicable) {
-    return count_not_applicable(name,
+    return count_not_applicable(key.kind, name,
                                 reading.why.empty() ? "meta tensor, or its storage is freed" : reading.why);
   }
   Record record = record_of(key);
@@ -109,7 +109,8 @@ void RowWriter::write_histogram(Kind kind, std::uint32_t target, const BinCounts
   stream_.push(histogram);  // the lane counts what it drops
 }
 
-void RowWriter::count_not_applicable(const std::string& name, const std::string& why) {
+void RowWriter::count_not_applicable(Kind kind, const std::string& name, const std::string& why) {
+  stream_.note_missing_row(kind);
   if (not_applicable_++ == 0) log_warn(name + ": no row: " + why + ". Further missing rows are not logged.");
 }
 

@@ -56,7 +56,7 @@ class RowWriter {
   // Pushes a histogram at once: histograms are not held back. `target`: the stream's id.
   void write_histogram(Kind kind, std::uint32_t target, const BinCounts& counts);
 
-  void count_not_applicable(const std::string& name, const std::string& why);
+  void count_not_applicable(Kind kind, const std::string& name, const std::string& why);
   std::uint64_t not_applicable() const { return not_applicable_; }
 
  private:

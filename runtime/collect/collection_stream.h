@@ -38,6 +38,9 @@ class Collection::Stream : public RecordStream {
     scopes_.count_row(histogram.kind, histogram.target);
     return queue_.histograms().push(histogram);
   }
+  void note_missing_row(Kind kind) noexcept override {
+    if (observer_) observer_->on_missing_row(kind);
+  }
   void note_scope(Kind kind, std::uint32_t target, const ScopeText& scope) noexcept override {
     scopes_.note(kind, target, scope);
   }

@@ -43,6 +43,9 @@ class FlightSteps::Stream : public RecordStream {
     return true;
   }
   bool push(const Histogram&) noexcept override { return true; }  // There are none.
+  void note_missing_row(Kind kind) noexcept override {
+    if (observer != nullptr) observer->on_missing_row(kind);
+  }
   void publish(Document, std::string) noexcept override {}
 
   std::vector<Record> rows;

@@ -61,6 +61,7 @@ class NormHooks::Stream : public RecordStream {
     }
   }
   bool push(const Histogram&) noexcept override { return true; }
+  void note_missing_row(Kind kind) noexcept override { board_.miss_norm(of_, kind); }
   void publish(Document, std::string) noexcept override {}
 
  private:
@@ -124,6 +125,10 @@ void NormHooks::end_step() noexcept {
 
 void NormHooks::on_record(const Record& record) {
   for (const NormOf of : seen_in_plan_) board_.take_norm(of, record.kind, record.target, norm_in(record));
+}
+
+void NormHooks::on_missing_row(Kind kind) noexcept {
+  for (const NormOf of : seen_in_plan_) board_.miss_norm(of, kind);
 }
 
 std::optional<HookFailure> NormHooks::failure() const {

@@ -33,6 +33,8 @@ class NormHooks {
   void end_step() noexcept;
   // Takes the norm from a record that the plan's hooks have made.
   void on_record(const Record& record);
+  // The plan's hooks could not read a tensor of this kind.
+  void on_missing_row(Kind kind) noexcept;
 
   std::optional<HookFailure> failure() const;
 

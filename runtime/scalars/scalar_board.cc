@@ -59,6 +59,7 @@ void ScalarBoard::begin_step(TimePoint now, std::int64_t samples) {
   local_loss_sum_.reset();
   norms_.clear();
   squares_.clear();
+  partial_ = 0;
   experts_.clear();
   rows_.clear();
 }
@@ -84,6 +85,10 @@ void ScalarBoard::take_norm(NormOf of, Kind kind, std::uint32_t parameter, doubl
   } else {
     norms_.push_back({kind, parameter, norm});
   }
+}
+
+void ScalarBoard::miss_norm(NormOf of, Kind kind) noexcept {
+  if (of == NormOf::all_parameters) partial_ |= bit_of(kind);
 }
 
 const std::vector<ScalarRow>& ScalarBoard::end_step(TimePoint now, std::int64_t samples) {
@@ -129,7 +134,8 @@ std::optional<double> ScalarBoard::single_value(const std::string& name) const {
   if (name == "device_local_loss") return local_loss_sum_;
   if (const NormScalar* norm = norm_scalar(name)) {
     const auto squares = squares_.find(norm->kind);
-    return squares == squares_.end() ? std::nullopt : std::optional(std::sqrt(squares->second));
+    const bool whole = squares != squares_.end() && (partial_ & bit_of(norm->kind)) == 0;
+    return whole ? std::optional(std::sqrt(squares->second)) : std::nullopt;
   }
   if (name == "batch-size") return samples_ > 0 ? std::optional(static_cast<double>(samples_)) : std::nullopt;
   return timed_value(name);

@@ -16,7 +16,8 @@
 //   adam_m_norm/NAME, adam_v_norm/NAME   of a parameter's moments before the update
 //   expert_load/LAYER/I    share of the layer's tokens that went to expert I
 // A norm over all parameters is the root of the sum of squares over the parameters that this rank
-// holds. A scalar that cannot be computed in a step has no row.
+// holds; if one of them could not be read, it cannot be computed. A scalar that cannot be computed in a step
+// has no row.
 #pragma once
 
 #include <chrono>
@@ -70,6 +71,8 @@ class ScalarBoard {
   void report(std::string_view name, double value);
   void count_experts(std::string_view layer, const std::vector<std::int64_t>& tokens);
   void take_norm(NormOf of, Kind kind, std::uint32_t parameter, double norm);
+  // A tensor whose norm is needed could not be read in this step.
+  void miss_norm(NormOf of, Kind kind) noexcept;
   // Returns the step's rows, in the order of Settings::requested; valid until begin_step().
   const std::vector<ScalarRow>& end_step(TimePoint now, std::int64_t samples);
 
@@ -106,6 +109,7 @@ class ScalarBoard {
   std::optional<double> local_loss_sum_;
   std::vector<ParameterNorm> norms_;
   std::map<Kind, double> squares_;
+  KindSet partial_ = 0;  // kinds of squares_ that lack a parameter
   std::map<std::string, std::vector<std::int64_t>, std::less<>> experts_;
   std::vector<ScalarRow> rows_;
 };

@@ -79,6 +79,10 @@ void TrainingScalars::on_record(const Record& record) noexcept {
   fuse_.guard(kWhat, [&] { norms_->on_record(record); });
 }
 
+void TrainingScalars::on_missing_row(Kind kind) noexcept {
+  if (norms_) norms_->on_missing_row(kind);
+}
+
 void TrainingScalars::end_step(std::int64_t samples) noexcept {
   const auto now = std::chrono::steady_clock::now();
   if (norms_) norms_->end_step();

@@ -51,6 +51,8 @@ class TrainingScalars {
   void count_experts(std::string_view layer, const std::vector<std::int64_t>& tokens) noexcept;
   // Takes norms from a record of the plan's own hooks.
   void on_record(const Record& record) noexcept;
+  // Call it for each tensor that the plan's hooks could not read.
+  void on_missing_row(Kind kind) noexcept;
   // Call it after the plan's own hooks have ended the step.
   void end_step(std::int64_t samples) noexcept;
 

@@ -114,6 +114,19 @@ TEST_CASE("a norm over all parameters is the root of summed squares") {
   CHECK(std::isnan(values.at("weight_norm")));
 }
 
+TEST_CASE("a norm over all parameters has no value in a step in which one of them could not be read") {
+  Board board({"grad-norm", "weight_norm"});
+  board.begin();
+  board->miss_norm(NormOf::all_parameters, Kind::grad_reduced);
+  board->miss_norm(NormOf::each_parameter, Kind::param_updated);
+  board.norm(NormOf::all_parameters, Kind::grad_reduced, "a", 3);
+  board.norm(NormOf::all_parameters, Kind::param_updated, "a", 4);
+  CHECK(board.end() == Values{{"weight_norm", 4}});
+  board.begin();
+  board.norm(NormOf::all_parameters, Kind::grad_reduced, "a", 3);
+  CHECK(board.end() == Values{{"grad-norm", 3}});
+}
+
 TEST_CASE("norms of each parameter are named after it") {
   Board board({"adam_v_norm", "local_norm"});
   board.begin();

@@ -60,11 +60,12 @@ class StderrCapture {
 };
 
 struct Fixture {
-  Monitor monitor_of(const std::string& config) {
+  Monitor monitor_of(const std::string& config, int grad_acc_steps = 1) {
     write_text(directory / "config.json", config);
     MonitorOptions options;
     options.output_dir = directory / "out";
     options.dynamic = false;
+    options.grad_acc_steps = grad_acc_steps;
     return Monitor(directory / "config.json", options);
   }
   std::string csv(const std::string& name) const {
@@ -139,6 +140,28 @@ TEST_CASE("norms of gradients and weights are right whether the plan collects th
     CHECK(near(values.at("local_norm/1.bias"),
                Training::norm_of(f.training.model->named_parameters()["1.bias"].grad())));
     CHECK(f.csv("grad_reduced_0-0.csv").empty() == (also[0] == '\0'));
+  }
+}
+
+TEST_CASE("a norm over all parameters is left out if a gradient among them could not be read") {
+  for (const char* also : {"", R"("wg_distribution": true, )"}) {
+    Fixture f;
+    {
+      Monitor monitor = f.monitor_of(
+          std::string("{") + also +
+              R"("scalars": {"grad-norm": "records", "device_local_norm": "records", "local_norm": "records"}})",
+          2);
+      monitor.watch(*f.training.model, f.training.optimizer);
+      f.training.backward();
+      f.training.model->named_parameters()["1.bias"].mutable_grad().mul_(2);
+      f.training.model->ptr<torch::nn::LinearImpl>(0)->forward(torch::ones({2, 4})).sum().backward();
+      monitor.step(f.training.optimizer);
+    }
+    const auto values = f.values("scalar_0-0.csv");
+    CHECK(values.size() == 4);
+    CHECK(values.count("grad-norm") == 1);
+    CHECK(values.count("local_norm/1.bias") == 0);
+    CHECK(values.count("device_local_norm") == 0);
   }
 }
 
