@@ -14,7 +14,6 @@
 #include <set>
 #include <stdexcept>
 #include <string>
-#include <tuple>
 #include <utility>
 #include <vector>
 
@@ -40,8 +39,8 @@ namespace {
 namespace py = pybind11;
 
 // Flags that step() returns about the step that begins. kCheckModels: Python is to check whether the
-// watched models have changed, and for the launch nonce.
-enum StepFlags : int { kCollects = 1, kWatchesForwards = 2, kMayEnd = 4, kCheckModels = 8 };
+// watched models have changed, and for the launch nonce. kStopWanted: it is to call stop().
+enum StepFlags : int { kCollects = 1, kWatchesForwards = 2, kMayEnd = 4, kCheckModels = 8, kStopWanted = 16 };
 constexpr double kStopAfterSignal = 2;  // seconds
 constexpr unsigned kCheckEvery = 16;    // steps
 
@@ -69,17 +68,6 @@ py::object fold_of(const std::string& name) {
   return py::none();
 }
 
-// A piece as Python passes it: parameter, carrier, start, numel (see CarriedPiece).
-using Pieces = std::vector<std::tuple<at::Tensor, at::Tensor, std::int64_t, std::int64_t>>;
-
-std::vector<CarriedPiece> carried(const Pieces& pieces) {
-  std::vector<CarriedPiece> found;
-  found.reserve(pieces.size());
-  for (const auto& [parameter, carrier, start, numel] : pieces)
-    found.push_back({parameter, carrier, start, numel});
-  return found;
-}
-
 class Core {
  public:
   // `nonce`: null if there is no process group, or the environment identifies the launch.
@@ -87,7 +75,7 @@ class Core {
       : nonce_(std::move(nonce)), monitor_(config, with_split(std::move(options), split_)) {
     awaits_nonce_ = nonce_ && !nonce_->text();
     binding_.set_stack_source(python_stacks());
-    binding_.set_interrupt_check([this] { return signal_has_raised(); });
+    binding_.set_interrupt_check([this] { return signal_ends_wait(); });
   }
 
   ~Core() { stop(); }
@@ -138,7 +126,8 @@ class Core {
   }
   int rank() const noexcept { return binding_.rank(); }
   int step_flags() const noexcept {
-    return (binding_.collecting() ? kCollects : 0) | (forward_entry::open() ? kWatchesForwards : 0);
+    return (binding_.collecting() ? kCollects : 0) | (forward_entry::open() ? kWatchesForwards : 0) |
+           (stop_wanted_ ? kStopWanted : 0);
   }
 
   // `unit`: ParameterSharding::unit. On the thread that runs the unit's forward.
@@ -169,14 +158,14 @@ class Core {
     });
   }
 
-  void before_update_of_pieces(const py::handle& optimizer, const Pieces& pieces) {
+  void before_update_of_pieces(const py::handle& optimizer, const PieceTuples& pieces) {
     guarded("the optimizer", [&] {
       const PythonOptimizerState state(optimizer, carried(pieces));
       const py::gil_scoped_release others_run;
       binding_.before_update(state.parameters(), state);
     });
   }
-  void after_update_of_pieces(const py::handle& optimizer, const Pieces& pieces) {
+  void after_update_of_pieces(const py::handle& optimizer, const PieceTuples& pieces) {
     guarded("the optimizer", [&] {
       const PythonOptimizerState state(optimizer, carried(pieces));
       const py::gil_scoped_release others_run;
@@ -223,9 +212,17 @@ class Core {
     const py::gil_scoped_release others_run;
     return monitor_.metrics();
   }
+  // Whether hooks are at work that a stop() would take off, because it comes from a signal handler. If so,
+  // the flags of the next step tell of it.
+  bool must_stop_later() noexcept {
+    const bool later = PythonCodeInHooks::running();
+    stop_wanted_ = stop_wanted_ || later;
+    return later;
+  }
   // `timeout` in seconds; negative values and NaN count as 0. nullopt: as Monitor::stop().
   void stop(std::optional<double> timeout = {}) noexcept {
     constexpr double longest = 1e9;
+    stop_wanted_ = false;
     forget_python_wrappers();
     const py::gil_scoped_release others_run;
     if (!timeout) return monitor_.stop();
@@ -253,11 +250,12 @@ class Core {
   }
 
   // Called while the training thread waits without the GIL. Runs Python's signal handlers; returns
-  // whether one has raised.
-  bool signal_has_raised() noexcept {
+  // whether one has raised, or called stop().
+  bool signal_ends_wait() noexcept {
     const py::gil_scoped_acquire ours;
+    const PythonCodeInHooks in_hooks;
     if (!raised_ && PyErr_CheckSignals() != 0) raised_.emplace();
-    return raised_.has_value();
+    return raised_ || stop_wanted_;
   }
 
   // Raises the exception of a signal handler. Stops first: the program may catch the exception and go
@@ -277,6 +275,7 @@ class Core {
   unsigned steps_ = 0;
   UnreducedSource source_ = UnreducedSource::accumulator;
   bool awaits_nonce_ = false;
+  bool stop_wanted_ = false;                     // by a signal handler within the hooks
   std::optional<py::error_already_set> raised_;  // by a signal handler
 };
 
@@ -439,6 +438,7 @@ PYBIND11_MODULE(_gradmon, m) {
   m.attr("WATCHES_FORWARDS") = static_cast<int>(kWatchesForwards);
   m.attr("CHECK_MODELS") = static_cast<int>(kCheckModels);
   m.attr("MAY_END") = static_cast<int>(kMayEnd);
+  m.attr("STOP_WANTED") = static_cast<int>(kStopWanted);
   m.def("parameters_of", &parameters_of);
   py::class_<FirstHook>(m, "FirstHook").def(py::init(&put_first)).def("remove", &FirstHook::take_off);
   m.def("fold_of", &fold_of);
@@ -490,6 +490,7 @@ PYBIND11_MODULE(_gradmon, m) {
       .def("set", &Core::set)
       .def("metrics", &Core::metrics)
       .def("alerts", &Core::alerts)
+      .def("must_stop_later", &Core::must_stop_later)
       .def("stop", &Core::stop, py::arg("timeout") = py::none())
       .def("status", &Core::status);
 }

@@ -33,10 +33,27 @@ void guarded(const char* what, Body&& body) {
   }
 }
 
-// Runs Python code of ours where nothing may pass through. What a signal's handler raises there is thrown as
-// an error, and the program gets a KeyboardInterrupt soon. With the GIL.
+// Lives while hooks run Python code, in which the handler of a signal may call Monitor.stop(): the hooks must
+// not be taken off yet.
+class PythonCodeInHooks {
+ public:
+  PythonCodeInHooks() noexcept { ++running_; }
+  ~PythonCodeInHooks() { --running_; }
+  PythonCodeInHooks(const PythonCodeInHooks&) = delete;
+  PythonCodeInHooks& operator=(const PythonCodeInHooks&) = delete;
+
+  // Whether this thread's hooks do so now.
+  static bool running() noexcept { return running_ > 0; }
+
+ private:
+  static inline thread_local int running_ = 0;
+};
+
+// Runs Python code of ours in hooks, where nothing may pass through. What a signal's handler raises there is
+// thrown as an error, and the program gets a KeyboardInterrupt soon. With the GIL.
 template <typename Call>
 auto told_to_the_program(Call&& call) {
+  const PythonCodeInHooks in_hooks;
   try {
     return call();
   } catch (const pybind11::error_already_set& error) {

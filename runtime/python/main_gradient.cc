@@ -4,6 +4,8 @@
 #include <torch/csrc/autograd/python_variable.h>
 #include <torch/csrc/utils/pybind.h>
 
+#include "runtime/python/guarded.h"
+
 namespace gradmon {
 
 namespace py = pybind11;
@@ -15,6 +17,7 @@ at::Tensor main_grad_of(const py::handle& parameter) {
 
 MainGradient main_gradient_of(const at::Tensor& parameter) {
   const py::gil_scoped_acquire held;
+  const PythonCodeInHooks in_hooks;  // a parameter's class may compute its attributes
   const py::object object = py::cast(parameter);
   const py::object fused_accumulation = py::getattr(object, "grad_added_to_main_grad", py::none());
   return {main_grad_of(object), fused_accumulation.ptr() == Py_True};

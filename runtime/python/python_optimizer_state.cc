@@ -205,6 +205,14 @@ at::Tensor gradient_of_carrier(const at::Tensor& carrier) {
 
 }  // namespace
 
+std::vector<CarriedPiece> carried(const PieceTuples& pieces) {
+  std::vector<CarriedPiece> found;
+  found.reserve(pieces.size());
+  for (const auto& [parameter, carrier, start, numel] : pieces)
+    found.push_back({parameter, carrier, start, numel});
+  return found;
+}
+
 PythonOptimizerState::PythonOptimizerState(const py::handle& optimizer,
                                            const std::vector<CarriedPiece>& pieces, double gradient_scale)
     : PythonOptimizerState(optimizer, gradient_scale) {

@@ -5,6 +5,7 @@
 #include <pybind11/pybind11.h>
 
 #include <cstdint>
+#include <tuple>
 #include <unordered_map>
 #include <vector>
 
@@ -23,6 +24,10 @@ struct CarriedPiece {
   std::int64_t start = 0;  // of the piece, in the flattened carrier
   std::int64_t numel = 0;  // of the piece; negative: the carrier is a copy of the whole parameter
 };
+
+// Pieces as Python passes them: parameter, carrier, start, numel.
+using PieceTuples = std::vector<std::tuple<at::Tensor, at::Tensor, std::int64_t, std::int64_t>>;
+std::vector<CarriedPiece> carried(const PieceTuples& pieces);
 
 // The constructor reads everything with the GIL held; the other members do not need the GIL.
 //

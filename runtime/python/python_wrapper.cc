@@ -13,6 +13,7 @@
 #include "hooks/rows/hook_fuse.h"
 #include "hooks/rows/wrapper_tensor.h"
 #include "hooks/stats/readable.h"
+#include "runtime/python/guarded.h"
 
 namespace gradmon {
 namespace {
@@ -92,6 +93,7 @@ Unwrapped inner_of(const py::object& wrapper) {
 std::optional<Unwrapped> unwrap(const at::Tensor& tensor) {
   if (Py_IsInitialized() == 0) return std::nullopt;
   const py::gil_scoped_acquire ours;
+  const PythonCodeInHooks in_hooks;
   try {
     const py::object wrapper = py::cast(tensor);
     const bool own_memory = tensor.has_storage() && has_allocated_storage(tensor);

@@ -52,6 +52,8 @@ class TrainingSteps:
         "_warned",
         "_nonce",
         "_of_loop",
+        "_timeout_of_stop",
+        "_timeout_of_stop",
         "_attached_by",
         "_listing_of",
         "__weakref__",
@@ -89,6 +91,7 @@ class TrainingSteps:
         self._nonce = nonce  # None: the launch is identified
         self._attached_by = attached_by
         self._listing_of = listing_of
+        self._timeout_of_stop: Optional[float] = None  # of a stop() that was left to the next step
         self._of_loop: "Optional[list[Any]]" = [] if ended_by_loop else None  # removed by stop()
         _alive.add(self)
 
@@ -137,7 +140,11 @@ class TrainingSteps:
             self._of_loop.append(attached)
 
     def stop(self, timeout: Optional[float] = None) -> None:
-        """Stops, and releases models and optimizers. timeout: as for Monitor.stop()."""
+        """Stops, and releases models and optimizers. timeout: as for Monitor.stop(). Called by a signal
+        handler that runs within the hooks, it leaves that to the next step."""
+        if self.core.must_stop_later():
+            self._timeout_of_stop = timeout
+            return
         _alive.discard(self)
         self._modules.set(False)
         self._modules.watch(())
@@ -248,6 +255,9 @@ class TrainingSteps:
     def _prepare_step(self, flags: int) -> int:
         """Prepares the step that has begun: if it is collected, reads changed models and the scale.
         Returns the step's flags."""
+        if flags & _gradmon.STOP_WANTED:
+            self.stop(self._timeout_of_stop)
+            return flags & _gradmon.MAY_END
         if flags & _gradmon.CHECK_MODELS and self._nonce is not None:
             self._look_for_nonce(self._nonce)
         if not flags & _COLLECTS:

@@ -429,34 +429,6 @@ def test_static_mode_refuses_a_bad_config_with_the_reason(tmp_path: Path) -> Non
         gradmon.Monitor(config, output_dir=tmp_path / "out", dynamic=False).watch(model, optimizer)
 
 
-def test_the_handler_of_a_signal_runs_while_a_step_waits_for_other_ranks(tmp_path: Path) -> None:
-    config = jobs.write_config(tmp_path, dynamic_on=True, **GRADIENTS)
-    script = f"""
-import signal, time, gradmon, jobs, torch
-def handler(*_):
-    raise TimeoutError("preempted")
-model = jobs.make_net()
-optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
-jobs.train(model, optimizer, 1)  # torch 2.x imports much of itself only now
-signal.signal(signal.SIGALRM, handler)
-signal.setitimer(signal.ITIMER_REAL, 1)
-options = dict(dynamic=True, rank=0, world_size=2)
-monitor = gradmon.Monitor({str(config)!r}, output_dir={str(tmp_path / "out")!r}, **options)
-begun = time.monotonic()
-try:
-    monitor.watch(model, optimizer)
-    while True:
-        jobs.train(model, optimizer, 1)
-except TimeoutError:
-    print(time.monotonic() - begun < 15)
-jobs.train(model, optimizer, 2)  # goes on, without the monitor
-"""
-    env = {**os.environ, "GRADMON_RUN_ID": "alone", "XDG_RUNTIME_DIR": str(tmp_path)}
-    command = [sys.executable, "-c", script]
-    result = subprocess.run(command, capture_output=True, text=True, env=env, timeout=100)
-    assert (result.returncode, result.stdout) == (0, "True\n"), result.stderr
-
-
 def test_rows_are_on_disk_although_nobody_called_stop(tmp_path: Path) -> None:
     config = jobs.write_config(tmp_path, **jobs.EVERYTHING)
     script = f"""
