@@ -19,7 +19,8 @@ the option tables in [config_schema.cc](config_schema.cc), and a test compares t
 - An unknown key is a warning that names the nearest key. It is never an error.
 - A value of the wrong type or range is an error that names file, line, column, key, value and
   what was expected. At the first load, static mode refuses to start and dynamic mode stays off.
-  At a later load nothing changes, and what is being collected goes on.
+  At a later load nothing changes, and what is being collected goes on. Only an unknown name in `ops` is
+  a warning: it is ignored, and `norm` is used if no valid one is left.
 
 )";
 

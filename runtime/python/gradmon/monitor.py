@@ -52,7 +52,7 @@ class Monitor(Tapping):
     A second Monitor of the same rank takes the first one's place if it has the same output
     directory, model or optimizer (a notebook cell that is run again).
 
-    Only the training thread may call the methods; status() may be called from any thread.
+    Only the training thread may call the methods; any thread may call status() and alerts().
 
     Examples
     --------
