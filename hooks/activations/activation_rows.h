@@ -21,6 +21,8 @@ namespace gradmon {
 // hooks that may outlive the step and the probe; a gradient that arrives after its step is only counted.
 class ActivationRows {
  public:
+  static constexpr std::size_t kMostRows = std::size_t{1} << 20;  // some 300 MiB
+
   struct Row {
     Kind kind = Kind::actv;
     int vpp_stage = 0;
@@ -30,7 +32,8 @@ class ActivationRows {
   };
 
   // `fuse` must outlive the last end_step().
-  ActivationRows(double eps, HookFuse& fuse) : cache_(eps), fuse_(fuse) {}
+  ActivationRows(double eps, HookFuse& fuse, std::size_t most_rows = kMostRows)
+      : most_rows_(most_rows), cache_(eps), fuse_(fuse) {}
 
   void begin_step();
   void end_step() noexcept {
@@ -47,7 +50,8 @@ class ActivationRows {
   // Reads the tensor, unless it was read before, and adds the row. Call it within enter() or a forward
   // listener. A gradient replaces an earlier one of the same name and micro step: several passes went
   // through the graph, or a recomputation has hooked the same tensor.
-  // `scope`: what the tensor is of, if it does not say so itself.
+  // `scope`: what the tensor is of, if it does not say so itself. Once the step has `most_rows`, no row is
+  // added, and the log says so: a program whose steps never end must not fill the memory.
   void add(Row row, const at::Tensor& tensor, const ScopeText& scope = {});
   // Call it after reading a tensor within a compiled graph, whose kernels reuse its memory for other tensors.
   void forget_readings() { cache_.forget(); }
@@ -71,7 +75,9 @@ class ActivationRows {
 
  private:
   void keep(Row row);
+  bool is_full();
 
+  const std::size_t most_rows_;  // of a step
   // Own synchronisation.
   ReadingCache cache_;
   HookGate gate_;
@@ -82,6 +88,7 @@ class ActivationRows {
   std::mutex mutex_;
   // Guarded by mutex_.
   std::vector<Row> rows_;
+  bool told_of_bound_ = false;
   // Index in rows_ of each gradient, by stage, name and micro step.
   std::map<std::tuple<int, std::string, int>, std::size_t> gradients_;
   std::map<std::string, std::string> not_applicable_;

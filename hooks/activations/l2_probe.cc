@@ -14,6 +14,8 @@
 namespace gradmon {
 namespace {
 
+constexpr std::size_t kMostFindings = std::size_t{1} << 20;  // of a step
+
 Causal mask_of(CausalMask asked, const WatchedModule& module) {
   if (asked == CausalMask::automatic) return Causal(module.causal.value_or(true));
   return Causal(asked == CausalMask::yes);
@@ -216,7 +218,7 @@ void L2Probe::keep(Finding finding, Read&& read) {
     finding.why = first_line(error.what());
   }
   const std::lock_guard lock(mutex_);
-  findings_.push_back(std::move(finding));
+  if (findings_.size() < kMostFindings) findings_.push_back(std::move(finding));
 }
 
 void L2Probe::write_rows(RowWriter& rows) {

@@ -4,6 +4,12 @@
 #include <algorithm>
 
 namespace gradmon {
+namespace {
+
+// More forwards in one step are calls of the last micro step, so that memory is bounded if no step ends.
+constexpr int kMostMicroSteps = 1 << 16;
+
+}  // namespace
 
 MicroStepCounter::MicroStepCounter(const std::vector<WatchedModule>& modules, int grad_acc_steps)
     : grad_acc_steps_(std::max(1, grad_acc_steps)), calls_(modules.size()) {
@@ -24,7 +30,7 @@ MicroStepCounter::Place MicroStepCounter::outermost(std::size_t module, Gradient
   if (roots_[module]) {
     const bool taken_over = !chunk.root_leads && chunk.micro_steps > 0;
     chunk.root_leads = true;
-    if (!taken_over) ++chunk.micro_steps;
+    if (!taken_over) chunk.micro_steps = std::min(chunk.micro_steps + 1, kMostMicroSteps);
   } else if (!chunk.root_leads) {
     if (chunk.micro_steps == 0) chunk.leader = module;
     if (chunk.leader == module) chunk.micro_steps = std::min(chunk.micro_steps + 1, grad_acc_steps_);
@@ -83,7 +89,8 @@ MicroStepCounter::Place MicroStepCounter::next(Calls& calls, int micro_step, Gra
   const auto index = static_cast<std::size_t>(micro_step);
   if (calls.forward.size() <= index) calls.forward.resize(index + 1, 0);
   const Place place{micro_step, ++calls.forward[index]};
-  if (gradients == Gradients::disabled) calls.without_gradients.push_back(place);
+  if (gradients == Gradients::disabled && calls.without_gradients.size() < kMostMicroSteps)
+    calls.without_gradients.push_back(place);
   return place;
 }
 

@@ -16,6 +16,8 @@ std::string shape_text(const std::vector<std::int64_t>& sizes) {
 
 namespace {
 
+constexpr std::size_t kMostKnownShapes = std::size_t{1} << 16;
+
 template <typename Values>
 void unscale(Values& values, double scale) {
   if (scale == 1) return;
@@ -136,6 +138,7 @@ void RowWriter::enqueue_record(const Record& record) {
 std::uint32_t RowWriter::shape_id(const std::vector<std::int64_t>& sizes) {
   const auto known = shapes_.find(sizes);
   if (known != shapes_.end()) return known->second;
+  if (shapes_.size() >= kMostKnownShapes) shapes_.clear();
   return shapes_.emplace(sizes, stream_.shape_id(shape_text(sizes))).first->second;
 }
 

@@ -25,7 +25,7 @@ class Collection::Stream : public RecordStream {
   std::uint32_t target_id(int vpp_stage, std::string_view name) override {
     return names_.intern(name, vpp_stage);
   }
-  std::uint32_t shape_id(std::string_view shape) override { return names_.intern(shape); }
+  std::uint32_t shape_id(std::string_view shape) override { return names_.intern_shape(shape); }
   bool push(const Record& record) noexcept override {
     if (observer_) observer_->on_record(record);
     // The target has fired, even if the queue drops the record.

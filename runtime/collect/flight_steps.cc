@@ -32,7 +32,7 @@ class FlightSteps::Stream : public RecordStream {
   std::uint32_t target_id(int vpp_stage, std::string_view name) override {
     return names_->intern(name, vpp_stage);
   }
-  std::uint32_t shape_id(std::string_view shape) override { return names_->intern(shape); }
+  std::uint32_t shape_id(std::string_view shape) override { return names_->intern_shape(shape); }
   bool push(const Record& record) noexcept override {
     try {
       rows.push_back(record);

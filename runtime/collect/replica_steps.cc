@@ -96,7 +96,7 @@ class ReplicaSteps::Stream : public RecordStream {
   std::uint32_t target_id(int vpp_stage, std::string_view name) override {
     return names_->intern(name, vpp_stage);
   }
-  std::uint32_t shape_id(std::string_view shape) override { return names_->intern(shape); }
+  std::uint32_t shape_id(std::string_view shape) override { return names_->intern_shape(shape); }
   bool push(const Record& record) noexcept override {
     try {
       rows.push_back(record);
@@ -157,18 +157,29 @@ void ReplicaSteps::deliver_gradient(const at::Tensor& parameter, const at::Tenso
 void ReplicaSteps::end_step() noexcept {
   if (hooks_) hooks_->end_step();
   if (stream_->rows.empty()) return;
+  const auto count = static_cast<std::int64_t>(stream_->rows.size());
+  if (const std::int64_t before = *rows_waiting_; before > 0 && before + count > kMostRowsWaiting) {
+    stream_->rows.clear();
+    if (!std::exchange(told_of_bound_, true))
+      log_warn("AnomalyRankDivergence: the writer is behind, so that steps are not compared");
+    return;
+  }
   try {
-    const std::size_t count = stream_->rows.size();
     context_.writer.write_file(
-        [reader = context_.reader, step = step_,
+        [reader = context_.reader, step = step_, waiting = wait_with(count),
          rows = std::exchange(stream_->rows, {})]() -> tl::expected<void, std::string> {
           reader->on_records(step, rows);
           return {};
         });
-    stream_->rows.reserve(count);
+    stream_->rows.reserve(static_cast<std::size_t>(count));
   } catch (const std::exception& error) {
     log_error(std::string("a step is not compared with other ranks: ") + error.what());
   }
+}
+
+std::shared_ptr<const void> ReplicaSteps::wait_with(std::int64_t rows) {
+  *rows_waiting_ += rows;
+  return {nullptr, [all = rows_waiting_, rows](const void*) { *all -= rows; }};
 }
 
 void ReplicaSteps::drop_step() noexcept {

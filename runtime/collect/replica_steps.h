@@ -70,6 +70,9 @@ class ReplicaSteps {
     std::shared_ptr<ReplicaRowReader> reader;
   };
 
+  // Rows that may wait for the writer thread. A step beyond them is not compared, and the log says so once.
+  static constexpr std::int64_t kMostRowsWaiting = std::int64_t{1} << 18U;
+
   explicit ReplicaSteps(Context context);
   ~ReplicaSteps();
 
@@ -91,9 +94,15 @@ class ReplicaSteps {
  private:
   class Stream;
 
+  // Held by what the writer thread is to do; its end frees the place of the rows.
+  std::shared_ptr<const void> wait_with(std::int64_t rows);
+
   const Context context_;
+  const std::shared_ptr<std::atomic<std::int64_t>> rows_waiting_ =
+      std::make_shared<std::atomic<std::int64_t>>(0);
   const std::unique_ptr<Stream> stream_;
   Step step_;
+  bool told_of_bound_ = false;
   std::unique_ptr<HookSet>
       hooks_;  // null: this rank writes all rows. Keep last: detach before the rest dies.
 };

@@ -1,13 +1,34 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "writers/queue/name_table.h"
 
+#include <utility>
+
+#include "control/log.h"
+
 namespace gradmon {
 
 NameTable::NameTable() { intern({}); }
 
 std::uint32_t NameTable::intern(std::string_view text, int vpp_stage) {
   const std::lock_guard lock(mutex_);
-  if (const auto known = ids_.find({vpp_stage, text}); known != ids_.end()) return known->second;
+  const auto known = ids_.find({vpp_stage, text});
+  return known != ids_.end() ? known->second : add(text, vpp_stage);
+}
+
+std::uint32_t NameTable::intern_shape(std::string_view shape) {
+  const std::lock_guard lock(mutex_);
+  if (const auto known = ids_.find({0, shape}); known != ids_.end()) return known->second;
+  if (shapes_ < kMostShapes) {
+    ++shapes_;
+    return add(shape, 0);
+  }
+  if (!std::exchange(told_of_shapes_, true))
+    log_warn("more than " + std::to_string(kMostShapes) +
+             " different shapes of tensors: rows with further ones have an empty shape");
+  return 0;
+}
+
+std::uint32_t NameTable::add(std::string_view text, int vpp_stage) {
   const auto id = static_cast<std::uint32_t>(entries_.size());
   const Entry& entry = entries_.emplace_back(Entry{std::string(text), vpp_stage});
   ids_.emplace(std::pair(vpp_stage, std::string_view(entry.text)), id);

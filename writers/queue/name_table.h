@@ -17,6 +17,8 @@ namespace gradmon {
 
 class NameTable {
  public:
+  static constexpr std::size_t kMostShapes = std::size_t{1} << 18;
+
   // Id 0 is the empty text of stage 0, the default in a Record.
   NameTable();
 
@@ -24,8 +26,11 @@ class NameTable {
   NameTable& operator=(const NameTable&) = delete;
 
   // Returns the id of a text. The same text and stage always have the same id, and ids are never
-  // reused. `vpp_stage` is the index of the model chunk of a target; 0 for shapes.
+  // reused. `vpp_stage` is the index of the model chunk of a target.
   std::uint32_t intern(std::string_view text, int vpp_stage = 0);
+  // As intern(). Of more than kMostShapes different shapes the rest get id 0, and the log says so once: where
+  // shapes never repeat, they must not fill the memory.
+  std::uint32_t intern_shape(std::string_view shape);
 
   // The reference is valid for the lifetime of the table. An unknown id reads as id 0.
   const std::string& name(std::uint32_t id) const;
@@ -39,11 +44,14 @@ class NameTable {
     int vpp_stage;
   };
   const Entry& entry(std::uint32_t id) const;
+  std::uint32_t add(std::string_view text, int vpp_stage);  // Requires mutex_.
 
   mutable std::mutex mutex_;
   // Guarded by mutex_; entries never move and never change.
   std::deque<Entry> entries_;
   std::map<std::pair<int, std::string_view>, std::uint32_t> ids_;
+  std::size_t shapes_ = 0;
+  bool told_of_shapes_ = false;
 };
 
 // "1:fc1.weight"; for stage 0 the name alone.

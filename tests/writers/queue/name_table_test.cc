@@ -39,6 +39,20 @@ TEST_CASE("a name keeps its address while others are added") {
   CHECK(*place == "first");
 }
 
+TEST_CASE("shapes beyond the bound have id 0 and known ones keep theirs") {
+  NameTable names;
+  const auto name = names.intern("fc1.weight");
+  const auto first = names.intern_shape("[0]");
+  CHECK(names.intern_shape("[0]") == first);
+  for (std::size_t i = 1; i < NameTable::kMostShapes; ++i)
+    names.intern_shape("[" + std::to_string(i) + "]");
+  CHECK(names.size() == NameTable::kMostShapes + 2);
+  CHECK(names.intern_shape("[7, 7]") == 0);
+  CHECK(names.intern_shape("[0]") == first);
+  CHECK(names.intern("fc1.weight") == name);
+  CHECK(names.intern("fc2.weight") != 0);
+}
+
 TEST_CASE("threads that intern the same texts agree on every id") {
   NameTable names;
   constexpr int kTexts = 500;
