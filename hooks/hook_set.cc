@@ -177,7 +177,7 @@ class HookSet::Attached {
   void add_gradient_probes(const HookSettings& settings, HookFuse& fuse) {
     GradientHookSettings reading;
     reading.eps = settings.eps;
-    reading.scale = settings.gradient_scale;
+    reading.scales = settings.gradient_scales;
     reading.micro_batches = settings.short_steps ? 1 : settings.grad_acc_steps;
     if (settings.per_micro_batch) reading.reads = GradientReads::each_micro_batch;
     if (!settings.gradients) reading.reads = GradientReads::nothing;

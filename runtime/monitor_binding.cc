@@ -36,8 +36,8 @@ void MonitorBinding::watch_again(int chunk, WatchedModel model) noexcept {
   }
 }
 
-void MonitorBinding::gradient_scale(double scale) noexcept {
-  if (monitor_.session_) monitor_.session_->gradient_scale(scale);
+void MonitorBinding::gradient_scale(double scale, std::optional<int> chunk) noexcept {
+  if (monitor_.session_) monitor_.session_->gradient_scale(scale, chunk);
 }
 
 void MonitorBinding::note_skipped_update() noexcept {

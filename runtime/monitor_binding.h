@@ -42,9 +42,9 @@ class MonitorBinding {
   // Replaces a watched chunk. `chunk` counts the calls of watch(), from 0.
   void watch_again(int chunk, WatchedModel model) noexcept;
 
-  // Sets the factor in this step's gradients (GradScaler). Call it in a collected step, before its
-  // backward.
-  void gradient_scale(double scale) noexcept;
+  // Sets the factor in this step's gradients (GradScaler), of one chunk (vpp_stage) or of all. Call it in a
+  // collected step, before its backward.
+  void gradient_scale(double scale, std::optional<int> chunk = {}) noexcept;
   // A GradScaler has skipped the optimizer's step of this iteration.
   void note_skipped_update() noexcept;
   // Replaces the warnings that status() shows about the program's use of the monitor.

@@ -77,8 +77,8 @@ class Monitor::Session {
   void tap(const TappedValue& value, std::chrono::steady_clock::time_point begun) noexcept {
     collection_->tap(value, begun);
   }
-  void gradient_scale(double scale) noexcept {
-    if (collecting() && scale > 0) collection_->gradient_scale(scale);
+  void gradient_scale(double scale, std::optional<int> chunk) noexcept {
+    if (collecting() && scale > 0) collection_->gradient_scale(scale, chunk);
   }
   void note_skipped_update() noexcept {
     if (inactive()) return;

@@ -24,6 +24,8 @@ namespace {
 
 using torch::autograd::variable_list;
 
+constexpr std::size_t kMostDeliveries = std::size_t{1} << 16;  // of a parameter in a step
+
 class DeliveryHook : public IgnoredByCompiledAutograd<torch::autograd::FunctionPostHook> {
  public:
   explicit DeliveryHook(std::function<void(const variable_list&)> delivered)
@@ -341,10 +343,11 @@ class GradientHooks::Slot {
 
   GradientDelivery& next(int micro_step) {
     delivered_ = true;
-    if (delivery_count_ == deliveries_.size()) deliveries_.emplace_back();
-    GradientDelivery& delivery = deliveries_[delivery_count_++];
+    const bool full = delivery_count_ == kMostDeliveries;  // does the step ever end? The last one is reused.
+    if (!full && delivery_count_++ == deliveries_.size()) deliveries_.emplace_back();
+    GradientDelivery& delivery = deliveries_[delivery_count_ - 1];
     delivery.parameter = parameter_;
-    delivery.arrival = hooks_.arrivals_.fetch_add(1, std::memory_order_relaxed) + 1;
+    if (!full) delivery.arrival = hooks_.arrivals_.fetch_add(1, std::memory_order_relaxed) + 1;
     delivery.micro_step = micro_step;
     delivery.reading.has_value = false;
     return delivery;
@@ -362,7 +365,7 @@ class GradientHooks::Slot {
       if (!own.defined()) return reading.mark_not_applicable("FSDP's flat gradient has another size");
       own = own.view(sharding->unsharded_sizes);
     }
-    reading.read(own, hooks_.settings_.eps, watched_.name, hooks_.fuse_, hooks_.scale());
+    reading.read(own, hooks_.settings_.eps, watched_.name, hooks_.fuse_, hooks_.scale(watched_.vpp_stage));
     if (sharding != nullptr && !reading.scope) reading.scope = sharding->unreduced_scope;
     if (!in_flat_tensor()) return;
     has_non_zeros_ = reading.has_value && !all_zeros(reading.stats);

@@ -29,7 +29,7 @@ struct GradientHookSettings {
   // Micro batches per step; 1: unknown. If known, last_of_step reads in the last one only.
   int micro_batches = 1;
   double eps = 1e-8;
-  std::shared_ptr<const GradientScale> scale = {};  // null: 1
+  std::shared_ptr<const GradientScales> scales = {};  // null: 1
 };
 
 // One reading of a gradient.
@@ -110,7 +110,7 @@ class GradientHooks : public Probe {
   class Slot;
 
   bool skips(int micro_step) const { return micro_step + 1 < settings_.micro_batches; }
-  double scale() const { return settings_.scale ? settings_.scale->load(std::memory_order_relaxed) : 1; }
+  double scale(int vpp_stage) const { return settings_.scales ? settings_.scales->of(vpp_stage) : 1; }
   void begin_last_micro_batch(const Slot& delivered);
   std::vector<const GradientDelivery*> deliveries() const;  // in this step, ordered by arrival
   void count_unread(RowWriter& rows);

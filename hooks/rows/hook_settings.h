@@ -2,7 +2,6 @@
 // What a plan collects. runtime/ builds it from the config. A value.
 #pragma once
 
-#include <atomic>
 #include <cstdint>
 #include <memory>
 #include <optional>
@@ -12,6 +11,7 @@
 #include "control/step.h"
 #include "control/vocabulary.h"
 #include "hooks/names/target_match.h"
+#include "hooks/rows/gradient_scales.h"
 
 namespace gradmon {
 
@@ -50,9 +50,6 @@ struct L2Settings {
   CausalMask causal = CausalMask::automatic;
 };
 
-// The factor by which a GradScaler multiplies the loss, and so every gradient of the step; > 0.
-using GradientScale = std::atomic<double>;
-
 struct HookSettings {
   Revision revision;
   bool gradients = false;           // grad_unreduced, grad_reduced
@@ -70,11 +67,11 @@ struct HookSettings {
 
   TargetSelection selection;
   Squash squash_name = Squash::yes;
-  ValueMask ops = bit_of(Op::norm);                          // bit_of() of each statistic in the rows
-  double eps = 1e-8;                                         // threshold of Op::zeros
-  int grad_acc_steps = 1;                                    // micro batches per step
-  bool short_steps = false;                                  // some steps have fewer micro batches
-  std::shared_ptr<const GradientScale> gradient_scale = {};  // null: 1
+  ValueMask ops = bit_of(Op::norm);                            // bit_of() of each statistic in the rows
+  double eps = 1e-8;                                           // threshold of Op::zeros
+  int grad_acc_steps = 1;                                      // micro batches per step
+  bool short_steps = false;                                    // some steps have fewer micro batches
+  std::shared_ptr<const GradientScales> gradient_scales = {};  // null: 1
 };
 
 }  // namespace gradmon

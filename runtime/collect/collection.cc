@@ -213,7 +213,7 @@ void Collection::attach() {
   HookSettings settings = hook_settings_of(*config_, in_force_.revision);
   settings.grad_acc_steps = settings_.grad_acc_steps;
   settings.short_steps = settings_.short_steps;
-  settings.gradient_scale = scale_;
+  settings.gradient_scales = scales_;
   hooks_ = std::make_unique<HookSet>(settings, model_, *stream_, settings_.stack);
   if (scalars_) scalars_->attach(settings, model_);
   if (flight_) flight_->attach(settings, model_);

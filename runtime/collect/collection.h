@@ -96,8 +96,10 @@ class Collection {
   // Hands in a value of this step. `begun`: when the work for it began.
   void tap(const TappedValue& value, std::chrono::steady_clock::time_point begun) noexcept;
 
-  // Sets the factor in the gradients of this step; > 0.
-  void gradient_scale(double scale) noexcept { scale_->store(scale, std::memory_order_relaxed); }
+  // Sets the factor in the gradients of this step; > 0. `chunk`: of these; nullopt: of all chunks.
+  void gradient_scale(double scale, std::optional<int> chunk) noexcept {
+    chunk ? scales_->set(*chunk, scale) : scales_->set(scale);
+  }
   // Scalars and expert loads that the program reports in a step that is collected or recorded.
   void report_scalar(std::string_view name, double value) noexcept;
   void report_experts(std::string_view layer, const std::vector<std::int64_t>& tokens) noexcept;
@@ -149,7 +151,7 @@ class Collection {
   TargetLedger ledger_;                       // own synchronisation
   const std::shared_ptr<LastStep> last_;      // own synchronisation
   AlertStages alerts_;                        // own synchronisation where it says "any thread"
-  const std::shared_ptr<GradientScale> scale_ = std::make_shared<GradientScale>(1.0);
+  const std::shared_ptr<GradientScales> scales_ = std::make_shared<GradientScales>();
 
   ScopeNotes scopes_;
   WatchedModel model_;

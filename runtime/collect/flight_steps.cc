@@ -19,7 +19,7 @@ HookSettings flight_settings(const HookSettings& plan) {
   settings.squash_name = plan.squash_name;
   settings.ops = bit_of(Op::norm) | bit_of(Op::nans);
   settings.eps = plan.eps;
-  settings.gradient_scale = plan.gradient_scale;
+  settings.gradient_scales = plan.gradient_scales;
   return settings;
 }
 

@@ -24,7 +24,7 @@ HookSettings replica_settings(const HookSettings& plan) {
   settings.squash_name = plan.squash_name;
   settings.ops = plan.ops;
   settings.eps = plan.eps;
-  settings.gradient_scale = plan.gradient_scale;
+  settings.gradient_scales = plan.gradient_scales;
   return settings;
 }
 

@@ -136,7 +136,9 @@ class Core {
     binding_.gathered(reinterpret_cast<const void*>(unit));
   }
 
-  void gradient_scale(double scale) noexcept { binding_.gradient_scale(scale); }
+  void gradient_scale(double scale, std::optional<int> chunk) noexcept {
+    binding_.gradient_scale(scale, chunk);
+  }
   void skipped() noexcept { binding_.note_skipped_update(); }
   void note_warnings(std::vector<std::string> warnings) noexcept {
     binding_.note_warnings(std::move(warnings));
@@ -470,7 +472,7 @@ PYBIND11_MODULE(_gradmon, m) {
       .def("step", &Core::step)
       .def("step_flags", &Core::step_flags)
       .def("set_launch_nonce", &Core::set_launch_nonce)
-      .def("gradient_scale", &Core::gradient_scale)
+      .def("gradient_scale", &Core::gradient_scale, py::arg("scale"), py::arg("chunk") = py::none())
       .def("skipped", &Core::skipped)
       .def("note_warnings", &Core::note_warnings)
       .def("note_attached", &Core::note_attached)

@@ -97,15 +97,17 @@ ParameterState state_of(const DictView& kept, const DictView& group) {
   return state;
 }
 
-// The state of each parameter, from the optimizer or from the one that it wraps
-// (ZeroRedundancyOptimizer). Copied into a map by identity: a lookup in the dict by tensor would run
-// Python code, and so signal handlers, which may raise.
+// The state of each parameter, from the optimizer or from the one that it wraps (ZeroRedundancyOptimizer, a
+// schedule in the shape of an optimizer). Copied into a map by identity: a lookup in the dict by tensor would
+// run Python code, and so signal handlers, which may raise.
 class StateByParameter {
  public:
   explicit StateByParameter(const py::handle& optimizer) {
     add(py::getattr(optimizer, "state", py::none()));
-    const py::object wrapped = py::getattr(optimizer, "optim", py::none());
-    if (!wrapped.is_none()) add(py::getattr(wrapped, "state", py::none()));
+    for (const char* name : {"optim", "optimizer"}) {
+      const py::object wrapped = py::getattr(optimizer, name, py::none());
+      if (!wrapped.is_none()) add(py::getattr(wrapped, "state", py::none()));
+    }
   }
 
   py::object of(const py::handle& parameter) const {

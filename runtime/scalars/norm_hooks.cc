@@ -39,7 +39,7 @@ HookSettings settings_for(KindSet kinds, const HookSettings& plan) {
   settings.squash_name = plan.squash_name;
   settings.grad_acc_steps = plan.grad_acc_steps;
   settings.short_steps = plan.short_steps;
-  settings.gradient_scale = plan.gradient_scale;
+  settings.gradient_scales = plan.gradient_scales;
   return settings;
 }
 

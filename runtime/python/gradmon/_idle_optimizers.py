@@ -3,6 +3,7 @@
 import time
 from typing import NamedTuple, Optional
 
+from gradmon._optimizer_rounds import parameters_of
 from gradmon._optimizer_steps import OptimizerSteps
 
 _IDLE_AFTER_S = 60.0
@@ -30,7 +31,7 @@ class IdleOptimizers:
         evaluation, in which nothing steps, makes no optimizer idle."""
         before = {id(seen.optimizer): seen for seen in self._seen}
         self._seen = [self._see(one, optimizers, before.get(id(one))) for one in optimizers]
-        return [self._sentence(seen) for seen in self._seen if self._is_idle(seen)]
+        return [self._sentence(seen) for seen in self._seen if self._is_idle(seen) and not _superseded(seen)]
 
     @staticmethod
     def _see(one: OptimizerSteps, all_of_them: "list[OptimizerSteps]", seen: "Optional[_Seen]") -> _Seen:
@@ -54,3 +55,9 @@ class IdleOptimizers:
             f"the watched optimizer {name} has not stepped {since}: its parameters have no rows in "
             "grad_reduced, param_*, exp_avg* and mg_direction; watch() its replacement"
         )
+
+
+def _superseded(seen: _Seen) -> bool:
+    """Whether other watched optimizers hold all of its parameters."""
+    others = [parameters_of(other.optimizer) for other in seen.calls_of_others]
+    return parameters_of(seen.optimizer.optimizer) <= set().union(*others)

@@ -1,8 +1,10 @@
 # SPDX-License-Identifier: Apache-2.0
 """Finds the end of an iteration in which several optimizers step."""
-from typing import Any
+from typing import Any, Sequence
 
 from gradmon import _gradmon
+
+_MOST_WRAPPERS = 8  # around one another
 
 
 def parameters_of(optimizer: Any) -> "set[int]":
@@ -13,7 +15,18 @@ def parameters_of(optimizer: Any) -> "set[int]":
         return set()
 
 
-def has(some: "list[Any]", one: Any) -> bool:
+def with_parameter_groups(optimizer: Any) -> Any:
+    """The optimizer or, if it has no `param_groups`, the one that it wraps, if that has them."""
+    found = optimizer
+    for _ in range(_MOST_WRAPPERS):
+        if found is None or hasattr(found, "param_groups"):
+            return found
+        inner = getattr(found, "optimizer", None)
+        found = getattr(found, "optim", None) if inner is None else inner
+    return optimizer
+
+
+def has(some: "Sequence[Any]", one: Any) -> bool:
     """Whether the list contains the object, by identity."""
     return any(one is known for known in some)
 
@@ -21,18 +34,25 @@ def has(some: "list[Any]", one: Any) -> bool:
 class OptimizerRounds:
     """An iteration ends when all awaited optimizers have stepped, in any order. At first all
     optimizers are awaited. If one steps twice before the others have stepped, the others are no
-    longer awaited. Training thread."""
+    longer awaited. Nor are those that share parameters with one that came later, which may replace them,
+    until they step again. Training thread."""
 
-    __slots__ = ("single", "stepped", "_all", "_awaited")
+    __slots__ = ("single", "stepped", "_all", "_awaited", "_perhaps_replaced", "_has_ended")
 
     def __init__(self) -> None:
         self.single = True  # at most one optimizer: each of its steps ends an iteration
         self.stepped: "list[Any]" = []  # in this iteration
         self._all: "list[Any]" = []
         self._awaited: "list[Any]" = []  # optimizers that an iteration waits for
+        self._perhaps_replaced: "list[Any]" = []
+        self._has_ended = False  # an iteration, since the last add()
 
-    def add(self, optimizer: Any) -> None:
-        self._set(self._all + [optimizer], self._awaited + [optimizer], self.stepped)
+    def add(self, optimizer: Any, sharing: "Sequence[Any]" = ()) -> None:
+        """sharing: those that share parameters with it."""
+        awaited = [one for one in self._awaited if not has(sharing, one)]
+        self._set(self._all + [optimizer], awaited + [optimizer], self.stepped)
+        self._perhaps_replaced = [*self._perhaps_replaced, *sharing]
+        self._has_ended = False
 
     def remove(self, optimizer: Any) -> None:
         self._set(
@@ -41,9 +61,11 @@ class OptimizerRounds:
                 for some in (self._all, self._awaited, self.stepped)
             )
         )
+        self._perhaps_replaced = [one for one in self._perhaps_replaced if one is not optimizer]
 
     def clear(self) -> None:
         self._set([], [], [])
+        self._perhaps_replaced = []
 
     def _set(self, every: "list[Any]", awaited: "list[Any]", stepped: "list[Any]") -> None:
         self._all, self._awaited = every, awaited
@@ -63,12 +85,22 @@ class OptimizerRounds:
         )
         self._awaited = [one for one in self._awaited if has(self.stepped, one)]
         self.stepped = []
+        self._has_ended = True
         return True
 
     def completes_iteration(self, optimizer: Any) -> bool:
         """Call it after the optimizer, one of several, has stepped. True if the iteration is over."""
+        if has(self._perhaps_replaced, optimizer) and self._awaits_again(optimizer):
+            return False
         self.stepped.append(optimizer)
         if not all(has(self.stepped, one) for one in self._awaited):
             return False
         self.stepped = []
+        self._has_ended = True
         return True
+
+    def _awaits_again(self, optimizer: Any) -> bool:
+        """The optimizer was not replaced. True if its step belongs to the iteration that has just ended."""
+        self._perhaps_replaced = [one for one in self._perhaps_replaced if one is not optimizer]
+        self._awaited = self._awaited + [optimizer]
+        return self._has_ended and not self.stepped

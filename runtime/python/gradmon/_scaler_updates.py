@@ -7,18 +7,19 @@ from gradmon._replaced_method import ReplacedMethod, nothing
 
 
 class ScalerUpdates:
-    """Until remove(): calls `updated` after each update() of the scaler (once per iteration), and
+    """Until remove(): calls `updated(scaler)` after each of its update() calls (one an iteration), and
     `step_skipped` after each step(optimizer) that has not called the optimizer's own step."""
 
     def __init__(
         self,
         scaler: Any,
-        updated: Callable[[], None],
+        updated: Callable[[Any], None],
         step_skipped: Callable[[Any], None],
         calls: Callable[[Any], int],
     ) -> None:
         """calls: returns how often an optimizer's own step has been called so far."""
         self.scaler = scaler
+        self.chunks: "list[int]" = []  # the models whose losses it scales, by vpp_stage
         self._updated = updated
         self._step_skipped = step_skipped
         self._calls = calls
@@ -54,7 +55,7 @@ class ScalerUpdates:
             if own is not self.scaler:
                 return type(own).update(own, *arguments, **keywords)
             result = original(*arguments, **keywords)
-            self._updated()
+            self._updated(self.scaler)
             return result
 
         return update

@@ -1,6 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
 """Ends the steps of training, and keeps the hooks up to date."""
 import atexit
+import math
 import sys
 import time
 import weakref
@@ -13,7 +14,7 @@ from gradmon._idle_optimizers import IdleOptimizers
 from gradmon._launch_nonce import LaunchNonce
 from gradmon._model_parts import ModelParts
 from gradmon._module_hooks import ModuleHooks
-from gradmon._optimizer_rounds import OptimizerRounds, has, parameters_of
+from gradmon._optimizer_rounds import OptimizerRounds, has, parameters_of, with_parameter_groups
 from gradmon._optimizer_steps import OptimizerSteps
 from gradmon._scaler_updates import ScalerUpdates, remaining_scale
 from gradmon.compiled.regions import sentences_of_unseen
@@ -42,7 +43,8 @@ class TrainingSteps:
         "_models",
         "_optimizers",
         "_rounds",
-        "_scaler",
+        "_scalers",
+        "_scaler_rounds",
         "_calls_before",
         "_look_at",
         "_looks_for_unheld",
@@ -52,7 +54,6 @@ class TrainingSteps:
         "_warned",
         "_nonce",
         "_of_loop",
-        "_timeout_of_stop",
         "_timeout_of_stop",
         "_attached_by",
         "_listing_of",
@@ -80,7 +81,8 @@ class TrainingSteps:
         self._models: list[ModelParts] = []
         self._optimizers: list[OptimizerSteps] = []
         self._rounds = OptimizerRounds()
-        self._scaler: Optional[ScalerUpdates] = None
+        self._scalers: list[ScalerUpdates] = []
+        self._scaler_rounds = OptimizerRounds()  # of their updates
         self._calls_before = 0  # calls of the first optimizer's step at the last end_by_program()
         self._look_at = 0.0  # monotonic time of the next look at the models, while nothing is collected
         self._looks_for_unheld = False  # the next look searches for parameters in no watched optimizer
@@ -107,10 +109,11 @@ class TrainingSteps:
             self._models.append(ModelParts(model))
             self._watch_modules()
             self.core.watch(model, *self._listing_of(model))
-        self._set_scaler(scaler)
+        self._add_scaler(scaler, [known.model is model for known in self._models].index(True))
+        optimizer = with_parameter_groups(optimizer)
         if optimizer is not None and not has([known.optimizer for known in self._optimizers], optimizer):
-            self._remove_replaced(optimizer)
-            self._optimizers.append(self._around(optimizer))
+            sharing = self._remove_replaced(optimizer)
+            self._optimizers.append(self._around(optimizer, sharing))
         self.note_attached([known.optimizer for known in self._optimizers])
         self._looks_for_unheld = False  # The next call may add an optimizer.
         self._apply_flags(self._prepare_step(self.core.step_flags()))
@@ -127,9 +130,14 @@ class TrainingSteps:
         call ends no step if a step has ended by itself before."""
         counted = not self.ended_by_program and self.ended_by_optimizer
         self.ended_by_program = True
+        if counted and max((known.calls for known in self._optimizers), default=0) > 1:
+            _gradmon.warn_once(
+                "the first iteration counts as several steps: optimizers had stepped more than once before "
+                "the first call of step(). Pass explicit_steps=True to watch()"
+            )
         calls = self._optimizers[0].calls if self._optimizers else 0
         if not counted:
-            if self._scaler is None and calls == self._calls_before and self._optimizers:
+            if not self._scalers and calls == self._calls_before and self._optimizers:
                 self.core.skipped()  # by a scaler that watch() does not know
             self.end()
         self._calls_before = calls
@@ -160,9 +168,10 @@ class TrainingSteps:
         self._listing_of = listing_of
         self._rounds.clear()
         self._idle = IdleOptimizers()
-        if self._scaler is not None:
-            self._scaler.remove()
-            self._scaler = None
+        for scaler in self._scalers:
+            scaler.remove()
+        self._scalers.clear()
+        self._scaler_rounds.clear()
         self.core.stop(timeout)
         self.step_flags &= _gradmon.MAY_END
 
@@ -181,11 +190,11 @@ class TrainingSteps:
                 _gradmon.warn_once("a second Monitor in this process replaces the first, which stops")
                 other.stop()
 
-    def _around(self, optimizer: Any) -> OptimizerSteps:
+    def _around(self, optimizer: Any, sharing: "list[Any]") -> OptimizerSteps:
         # Both functions run in every step, on or off.
         core_step = self.core.step
         rounds = self._rounds
-        rounds.add(optimizer)
+        rounds.add(optimizer, sharing)
 
         def before(scaler: Any) -> None:
             if rounds.stepped and self._ends_with_optimizers() and rounds.steps_twice(optimizer):
@@ -197,7 +206,7 @@ class TrainingSteps:
         def after() -> None:
             if self.step_flags & _COLLECTS:
                 self.core.after_update(optimizer)
-            if self.ended_by_program or self._scaler is not None:
+            if self.ended_by_program or self._scalers:
                 return
             if rounds.single or rounds.completes_iteration(optimizer):  # the same as end(), inlined for speed
                 self.ended_by_optimizer = True
@@ -209,33 +218,50 @@ class TrainingSteps:
         return around(optimizer, before, after)
 
     def _ends_with_optimizers(self) -> bool:
-        return not self.ended_by_program and self._scaler is None
+        return not self.ended_by_program and not self._scalers
 
-    def _remove_replaced(self, optimizer: Any) -> None:
-        """Removes optimizers that share parameters with the new one: it replaces them."""
+    def _remove_replaced(self, optimizer: Any) -> "list[Any]":
+        """Removes optimizers of the same parameters as the new one: it replaces them. Returns those that
+        share some with it: either they are replaced as well, or all of them step."""
         taken = parameters_of(optimizer)
+        sharing = []
         for known in list(self._optimizers):
-            if taken & parameters_of(known.optimizer):
+            held = parameters_of(known.optimizer)
+            if taken and taken == held:
                 known.remove()
                 self._optimizers.remove(known)
                 self._rounds.remove(known.optimizer)
                 self._calls_before = 0
+            elif taken & held:
+                sharing.append(known.optimizer)
+        return sharing
 
-    def _set_scaler(self, scaler: Any) -> None:
+    def _add_scaler(self, scaler: Any, chunk: int) -> None:
+        """The scaler multiplies the loss of that chunk; the first one's also those of chunks without any."""
         if scaler is None or not getattr(scaler, "is_enabled", lambda: True)():
             return
-        if self._scaler is None and not self._optimizers:
-            self._scaler = ScalerUpdates(scaler, self._updated, self._step_skipped, self._calls_of)
-        elif self._scaler is None or scaler is not self._scaler.scaler:
-            _gradmon.warn_once("ignored scaler: pass it to the first watch()")
+        known = next((one for one in self._scalers if one.scaler is scaler), None)
+        if known is None and self._optimizers and not self._scalers:
+            return _gradmon.warn_once("ignored scaler: pass it to the first watch()")
+        if known is None:
+            known = ScalerUpdates(scaler, self._updated, self._step_skipped, self._calls_of)
+            self._scalers.append(known)
+            self._scaler_rounds.add(scaler)
+        known.chunks.append(chunk)
 
-    def _updated(self) -> None:
+    def _updated(self, scaler: Any) -> None:
         """The scaler has been updated; its scale may have changed."""
         if not self.ended_by_program:
-            self.ended_by_optimizer = True
-            self.end()
-        elif self._scaler is not None and self.step_flags & _COLLECTS:
-            self._tell_scale(self._scaler)
+            if self._scaler_rounds.stepped and self._scaler_rounds.steps_twice(scaler):
+                self._end_by_scaler()
+            if self._scaler_rounds.single or self._scaler_rounds.completes_iteration(scaler):
+                return self._end_by_scaler()
+        if self.step_flags & _COLLECTS:
+            self._tell_scales()
+
+    def _end_by_scaler(self) -> None:
+        self.ended_by_optimizer = True
+        self.end()
 
     def _calls_of(self, optimizer: Any) -> int:
         return sum(known.calls for known in self._optimizers if known.optimizer is optimizer)
@@ -263,8 +289,7 @@ class TrainingSteps:
         if not flags & _COLLECTS:
             return flags
         self._look_at_models()
-        if self._scaler is not None:
-            self._tell_scale(self._scaler)
+        self._tell_scales()
         return self.core.step_flags() | flags & _gradmon.MAY_END
 
     def _look_at_models(self) -> None:
@@ -317,11 +342,18 @@ class TrainingSteps:
             self._nonce = None
             self.core.set_launch_nonce(found)
 
-    def _tell_scale(self, scaler: ScalerUpdates) -> None:
-        try:
-            self.core.gradient_scale(scaler.scale())
-        except (AttributeError, TypeError, ValueError, RuntimeError) as error:  # the program's own scaler
-            _gradmon.warn_once(f"the scale of the gradients is unknown: {error!r}")
+    def _tell_scales(self) -> None:
+        """Of the step that begins, or after an update within it."""
+        for number, scaler in enumerate(self._scalers):
+            try:
+                scale = scaler.scale()
+            except (AttributeError, TypeError, ValueError, RuntimeError) as error:  # the program's own scaler
+                _gradmon.warn_once(f"the scale of the gradients is unknown: {error!r}")
+                continue
+            if number == 0:  # also of chunks that have no scaler
+                self.core.gradient_scale(scale)
+            for chunk in scaler.chunks:
+                self.core.gradient_scale(scale, chunk)
 
     def _apply_flags(self, flags: int) -> None:
         if flags & _gradmon.CHECK_MODELS and time.monotonic() >= self._look_at:
@@ -345,3 +377,16 @@ def _stop_all() -> None:
 def after_signal(kind: Optional[type]) -> Optional[float]:
     """The timeout for a stop() that an exception of this type causes."""
     return _AFTER_SIGNAL_S if kind is not None and issubclass(kind, KeyboardInterrupt) else None
+
+
+def seconds_of(timeout: Optional[float]) -> Optional[float]:
+    """The timeout in seconds. A value that is not a number is logged and becomes None."""
+    try:
+        seconds = None if timeout is None else float(timeout)
+    except (TypeError, ValueError, RuntimeError, OverflowError) as error:
+        _gradmon.warn_once(f"stop(timeout={timeout!r}): {error}")
+        return None
+    if seconds is None or not math.isnan(seconds):
+        return seconds
+    _gradmon.warn_once(f"stop(timeout={timeout!r}): not a number")
+    return None

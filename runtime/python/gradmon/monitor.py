@@ -1,7 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
 """gradmon.Monitor."""
 import json
-import math
 import operator
 import os
 from pathlib import Path
@@ -13,7 +12,7 @@ import torch
 from gradmon import _gradmon
 from gradmon._launch_nonce import launch_nonce
 from gradmon._process_groups import ranks_of, replica_ranks, shards_its_state, with_process_group
-from gradmon._steps import TrainingSteps, after_signal
+from gradmon._steps import TrainingSteps, after_signal, seconds_of
 from gradmon.sharded.listing import Listing, listing_of
 from gradmon.taps.tapping import Tapping
 
@@ -101,6 +100,7 @@ class Monitor(Tapping):
         tp_group: Any = None,
         pp_group: Any = None,
         start_iteration: int = 0,
+        explicit_steps: bool = False,
     ) -> "Monitor":
         """Begins to watch a model and its optimizer; call it before the first step.
 
@@ -115,13 +115,13 @@ class Monitor(Tapping):
         optimizer : object, optional
             Any optimizer with `step`, and `param_groups` in it or in what it wraps. A step ends when
             all watched optimizers have stepped, in any order. Where some step more often than
-            others, call step() at the end of the iteration.
+            others, call step() at the end of the iteration, and set `explicit_steps`.
         grad_acc_steps : float, optional
             Micro batches (backward passes) per step: a whole number of at least 1. None: 1.
         scaler : torch.cuda.amp.GradScaler, optional
             A step then ends with the scaler's update(), even if the scaler has skipped the optimizer's
             step. Gradients of parameters are written without the scale, gradients of activations with
-            it.
+            it. A later model may have another scaler: a step ends when all have been updated.
         dp_group : torch.distributed.ProcessGroup, optional
             Ranks that hold the same parameters. The first of them writes what is equal after
             reduction. Ignored with a ZeroRedundancyOptimizer, whose moments differ between ranks. The
@@ -134,6 +134,9 @@ class Monitor(Tapping):
             Ranks that each hold a stage of the model, in the order of the stages. Alerts name them.
         start_iteration : int
             Number of the first step, for a job that resumes from a checkpoint.
+        explicit_steps : bool
+            True: only step() ends a step, in the first iteration too, in which optimizers may step
+            several times. False: optimizers end the steps until the first call of step().
 
         Returns
         -------
@@ -148,9 +151,9 @@ class Monitor(Tapping):
 
         Notes
         -----
-        `scaler`, `dp_group`, `tp_group`, `pp_group`, `grad_acc_steps` and `start_iteration` are those of the
-        first call. An iteration without an update has all rows but `param_updated`; status() warns if
-        ranks skip different numbers of updates.
+        All arguments but `model`, `optimizer` and `scaler` are those of the first call. An iteration
+        without an update has all rows but `param_updated`; status() warns if ranks skip different
+        numbers of updates.
 
         While activations are collected, modules have hooks: torch.jit.script() and
         torch.cuda.make_graphed_callables() then refuse the model, and a TransformerEncoderLayer in
@@ -187,6 +190,7 @@ class Monitor(Tapping):
             self._steps = TrainingSteps(
                 core, self._output_place(), awaited, self._ended_by_loop, self._attached_by, self._listing_of
             )
+            self._steps.ended_by_program |= explicit_steps
         self._steps.watch(model, optimizer, scaler)
         return self
 
@@ -461,7 +465,7 @@ class Monitor(Tapping):
         rank's status.
         """
         if self._steps is not None:
-            self._steps.stop(_seconds(timeout))
+            self._steps.stop(seconds_of(timeout))
 
     def _output_place(self) -> str:
         given = self._options["output_dir"] or os.environ.get("MONITOR_OUTPUT_DIR") or "monitor_output"
@@ -477,19 +481,6 @@ class Monitor(Tapping):
         traceback: Optional[TracebackType],
     ) -> None:
         self.stop(after_signal(kind))
-
-
-def _seconds(timeout: Optional[float]) -> Optional[float]:
-    """The timeout in seconds. A value that is not a number is logged and becomes None."""
-    try:
-        seconds = None if timeout is None else float(timeout)
-    except _NOT_TAKEN as error:
-        _gradmon.warn_once(f"stop(timeout={timeout!r}): {error}")
-        return None
-    if seconds is None or not math.isnan(seconds):
-        return seconds
-    _gradmon.warn_once(f"stop(timeout={timeout!r}): not a number")
-    return None
 
 
 def _whole_steps(grad_acc_steps: Optional[float]) -> int:

@@ -10,6 +10,7 @@ import jobs
 import pytest
 import ranks
 import torch
+import twice
 
 KEYS = {"wg_distribution": True, "param_distribution": True}
 SCALE = 1024.0
@@ -294,6 +295,33 @@ def test_a_second_watch_brings_no_second_boundary(tmp_path: Path) -> None:
     train(model, optimizer, scaler, 3, overflow_at=-1)
     monitor.stop()
     assert jobs.steps_of(jobs.rows(tmp_path / "out", "grad_reduced"))["fc1.weight"] == [0, 1, 2]
+
+
+def test_two_scalers_of_two_models(tmp_path: Path, make_scaler: Callable[[float], Any]) -> None:
+    """As in a GAN with mixed precision. The second model's loss overflows once, so that the scales part."""
+    models = [jobs.make_net(), jobs.make_net()]
+    optimizers = [torch.optim.SGD(model.parameters(), lr=0.1) for model in models]
+    scalers = [make_scaler(SCALE), make_scaler(SCALE * 4)]
+    config = jobs.write_config(tmp_path, **KEYS)
+    expected = []
+    with gradmon.Monitor(config, output_dir=tmp_path / "out", dynamic=False) as monitor:
+        for number in (0, 1):
+            monitor.watch(models[number], optimizers[number], scaler=scalers[number])
+        for step in range(4):
+            for number in (0, 1):
+                overflow_at = 0 if number == 1 and step == 1 else -1
+                expected += train(models[number], optimizers[number], scalers[number], 1, overflow_at)
+    assert scalers[1].get_scale() == SCALE * 2
+    out = tmp_path / "out"
+    for kind in ("grad_unreduced", "grad_reduced"):
+        found = twice.read(out, kind)
+        assert jobs.steps_of(found)["fc1.weight"] == jobs.steps_of(found)["1:fc1.weight"] == [0, 1, 2, 3]
+        for step in range(4):
+            jobs.check(found["fc1.weight", step, 0], expected[2 * step])
+            if step != 1:
+                jobs.check(found["1:fc1.weight", step, 0], expected[2 * step + 1])
+    updated = jobs.steps_of(twice.read(out, "param_updated"))
+    assert (updated["fc1.weight"], updated["1:fc1.weight"]) == ([0, 1, 2, 3], [0, 2, 3])
 
 
 def test_a_copy_of_a_watched_scaler_is_one_of_its_own(tmp_path: Path) -> None:
