@@ -20,7 +20,6 @@ struct Table : sqlite3_vtab {
 struct Cursor : sqlite3_vtab_cursor {
   std::unique_ptr<RowCursor> rows;
   bool at_end = true;
-  sqlite3_int64 row_id = 0;
 };
 
 std::optional<Relation> relation_of(unsigned char operation) {
@@ -123,7 +122,6 @@ int next_row(sqlite3_vtab_cursor* cursor) {
     const auto row = own->rows->next();
     if (!row) return failed(cursor->pVtab, row.error());
     own->at_end = !*row;
-    ++own->row_id;
     return SQLITE_OK;
   } catch (const std::exception& error) {
     return failed(cursor->pVtab, error.what());
@@ -143,7 +141,6 @@ int filter(sqlite3_vtab_cursor* cursor, int, const char* plan, int arguments, sq
       constraints.push_back(constraint);
     }
     own->rows = static_cast<Table*>(cursor->pVtab)->table->scan(constraints);
-    own->row_id = 0;
   } catch (const std::exception& error) {
     return failed(cursor->pVtab, error.what());
   }
@@ -171,7 +168,7 @@ int column(sqlite3_vtab_cursor* cursor, sqlite3_context* context, int index) {
 }
 
 int row_id(sqlite3_vtab_cursor* cursor, sqlite3_int64* id) {
-  *id = static_cast<Cursor*>(cursor)->row_id;
+  *id = static_cast<Cursor*>(cursor)->rows->row_id();
   return SQLITE_OK;
 }
 

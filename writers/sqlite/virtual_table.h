@@ -34,6 +34,8 @@ class RowCursor {
   virtual tl::expected<bool, std::string> next() = 0;
   // Of the current row. A text is valid until next().
   virtual SqliteValue value(int column) const = 0;
+  // Tells the current row from all others, in each scan alike: SQLite compares the rows of two scans by it.
+  virtual std::int64_t row_id() const = 0;
 };
 
 class VirtualTable {

@@ -2,8 +2,11 @@
 #include "tools/gradmonctl/query/metric_values.h"
 
 #include <algorithm>
+#include <array>
+#include <functional>
 #include <limits>
 #include <optional>
+#include <string_view>
 #include <unordered_map>
 #include <utility>
 
@@ -88,6 +91,21 @@ class ValueCursor : public RowCursor {
       default:
         return row.values[stat_] ? SqliteValue::of(*row.values[stat_]) : SqliteValue{};
     }
+  }
+
+  // A hash of what names the value. Between two scans a rank may add metrics and statistics: no index of
+  // them.
+  std::int64_t row_id() const override {
+    const RankDatabase::Row& row = rows_[row_];
+    const std::array<std::int64_t, 6> name{
+        static_cast<std::int64_t>(next_file_ - 1),
+        metric().id,
+        row.rank,
+        row.step,
+        row.target_id,
+        static_cast<std::int64_t>(std::hash<std::string>{}(metric().stats[stat_]))};
+    const std::string_view bytes(reinterpret_cast<const char*>(name.data()), sizeof name);
+    return static_cast<std::int64_t>(std::hash<std::string_view>{}(bytes));
   }
 
  private:

@@ -3,6 +3,7 @@
 
 #include <unistd.h>
 
+#include <array>
 #include <atomic>
 #include <cmath>
 #include <sstream>
@@ -84,6 +85,29 @@ TEST_CASE("options select the rows that the same SQL selects") {
         "7,500,grad_reduced,layers.3.fc.weight,0,0,norm,500.07\n");
   request.filter.metric = "actv";
   CHECK(query(request, scratch.path()).out == "rank,step,metric,target,vpp_stage,micro_step,op,value\n");
+}
+
+TEST_CASE("conditions joined by OR give the rows of each of them, every row once") {
+  const TemporaryDirectory scratch;
+  write_run(scratch.path());
+  const auto rows = [&](const std::string& sql) {
+    const Answer answer = query("SELECT count(*) AS n FROM " + sql, scratch.path());
+    CHECK(answer.err == "");
+    return answer.out;
+  };
+  for (const auto& [one, other, count] :
+       {std::array<const char*, 3>{"step <= 498", "step >= 502", "n\n300\n"},
+        {"step >= 499 AND step < 501", "step = 502", "n\n450\n"},
+        {"op = 'norm' AND step < 500", "op = 'max' AND step >= 500", "n\n375\n"},
+        {"op = 'norm' AND step = 499", "step = 498", "n\n225\n"},
+        {"rank = 3", "rank = 24", "n\n60\n"},
+        {"target GLOB 'layers.3.*'", "target = 'head.weight'", "n\n500\n"}}) {
+    CAPTURE(one, other);
+    const std::string from = "SELECT 1 FROM v_metrics WHERE ";
+    CHECK(rows("(" + from + one + " UNION ALL " + from + other + ")") == count);
+    CHECK(rows("v_metrics WHERE (" + std::string(one) + ") OR (" + other + ")") == count);
+  }
+  CHECK(rows("v_metrics WHERE (op = 'norm' AND step <= 500) OR (step >= 500 AND step <= 501)") == "n\n450\n");
 }
 
 TEST_CASE("each format prints NaN, infinity, NULL and texts as its golden file shows") {
