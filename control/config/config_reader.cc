@@ -19,13 +19,7 @@ class Reader {
   Reader(const JsonTree& tree, std::string_view file) : tree_(tree), file_(file) {}
 
   ConfigReading run() {
-    for (const auto& [first, second] : duplicate_keys(tree_.document, tree_.text)) {
-      const auto at = line_column(tree_.text, key_offset(first));
-      error_at(key_offset(second), second,
-               "duplicate key " + excerpt(node(second).key.of(tree_.text)) + " (first at " +
-                   std::to_string(at.line) + ":" + std::to_string(at.column) + ")",
-               "");
-    }
+    report_duplicates();
     read_part(0, "one JSON object", out_.config);
     if (out_.config.forward_only && out_.config.backward_only) {
       const auto key = find_member(tree_.document, tree_.text, 0, "backward_only");
@@ -36,6 +30,19 @@ class Reader {
   }
 
  private:
+  void report_duplicates() {
+    const auto duplicates = duplicate_keys(tree_.document, tree_.text);
+    for (const auto& [first, second] : duplicates) {
+      if (out_.errors.size() >= kMaxReports) break;  // each place is counted from the start of the text
+      const auto at = line_column(tree_.text, key_offset(first));
+      error_at(key_offset(second), second,
+               "duplicate key " + excerpt(node(second).key.of(tree_.text)) + " (first at " +
+                   std::to_string(at.line) + ":" + std::to_string(at.column) + ")",
+               "");
+    }
+    refused_ = duplicates.size();
+  }
+
   void warn_of_histograms() {
     const auto at = find_member(tree_.document, tree_.text, 0, "ur_distribution").value_or(0);
     const auto& formats = out_.config.format;

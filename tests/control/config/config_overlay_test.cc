@@ -42,6 +42,24 @@ TEST_CASE("an empty collect changes nothing") {
   CHECK(capture_config(text) == text);
 }
 
+TEST_CASE("collect may have as many keys as a config, unknown ones too") {
+  std::string text = R"({"eps": 1e-3, "on_alert": {"collect": {"eps": 1e-4)";
+  for (int i = 0; i < 30'000; ++i) text += ", \"k" + std::to_string(i) + "\": 1";
+  text += "}, \"times\": 3}, \"ndigits\": 7}";
+  const Config config = captured(text);
+  CHECK(config.eps == 1e-4);
+  CHECK(config.ndigits == 7);
+  REQUIRE(config.on_alert);
+  CHECK(config.on_alert->times == 3);
+}
+
+TEST_CASE("a capture's config beyond the bounds of a config is an error") {
+  const auto overlaid = capture_config(R"({"on_alert": {"collect": {"scalars": {")" +
+                                       std::string(600'000, 'a') + R"(": "log"}}}})");
+  REQUIRE_FALSE(overlaid);
+  CHECK(overlaid.error() == "with the keys of on_alert.collect: found 1200075 bytes, expected at most 1 MiB");
+}
+
 TEST_CASE("a config without collect has no capture") {
   CHECK(capture_config("{}").error() == "no on_alert.collect");
   CHECK_FALSE(capture_config(R"({"on_alert": {"times": 3}})"));

@@ -293,6 +293,18 @@ TEST_CASE("at most a hundred errors are reported", "[config]") {
   CHECK(parsed.error().size() == 100);
 }
 
+TEST_CASE("at most a hundred duplicate keys are reported and located", "[config]") {
+  std::string text = "{\"a\":1";
+  for (int i = 0; i < 65'000; ++i) text += ",\"a\":1";
+  const auto parsed = parse_config(text + "}", "c.json");
+  REQUIRE_FALSE(parsed.has_value());
+  REQUIRE(parsed.error().size() == 100);
+  CHECK(to_string(parsed.error().back()) == "c.json:1:602: /a: duplicate key \"a\" (first at 1:596)");
+  text = "{\"a\":1";
+  for (int i = 0; i < 100'000; ++i) text += ",\"a\":1";
+  CHECK(messages(text + "}") == "c.json:1:393216: more than 65536 values\n");
+}
+
 TEST_CASE("a duplicate key is reported with both positions", "[config]") {
   CHECK(messages("{\n\"eps\": 1,\n\"\\u0065ps\": 2}") ==
         "c.json:3:1: /eps: duplicate key \"\\u0065ps\" (first at 2:1)\n");
