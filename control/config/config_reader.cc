@@ -108,7 +108,8 @@ class Reader {
     if (!number) return add_error(at, wanted.expected);
     const auto low = static_cast<double>(wanted.low);
     const bool above = *number > low || (wanted.rule == Rule::inclusive_low && *number >= low);
-    if (!above || *number > static_cast<double>(wanted.high)) return add_error(at, wanted.expected);
+    const bool below = wanted.high == kUnbounded || *number <= static_cast<double>(wanted.high);
+    if (!above || !below) return add_error(at, wanted.expected);
     out = *number;
   }
 

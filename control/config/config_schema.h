@@ -43,12 +43,15 @@ enum class Rule : std::uint8_t {
   command         // a list of at most kMaxArguments strings without NUL; the first is an absolute path
 };
 
+// `high` of an option without an upper bound: any 64-bit integer, or any double, is low enough.
+inline constexpr std::int64_t kUnbounded = std::numeric_limits<std::int64_t>::max();
+
 // What values an option accepts.
 struct Constraint {
   std::string_view expected;  // for error messages: "an integer >= 0"
   Rule rule = Rule::range;
   std::int64_t low = std::numeric_limits<std::int64_t>::min();
-  std::int64_t high = std::numeric_limits<std::int64_t>::max();
+  std::int64_t high = kUnbounded;
 };
 
 template <typename Part>
@@ -62,7 +65,7 @@ struct Option {
   Reload reload = Reload::live;
   Rule rule = Rule::range;
   std::int64_t low = std::numeric_limits<std::int64_t>::min();
-  std::int64_t high = std::numeric_limits<std::int64_t>::max();
+  std::int64_t high = kUnbounded;
 
   Constraint constraint() const { return {expected, rule, low, high}; }
 };

@@ -44,9 +44,9 @@ Json schema(FieldTag<std::int64_t>, const Constraint& bounds) {
 
 Json schema(FieldTag<double>, const Constraint& bounds) {
   const bool inclusive_low = bounds.rule == Rule::inclusive_low;
-  return {{"type", "number"},
-          {inclusive_low ? "minimum" : "exclusiveMinimum", bounds.low},
-          {"maximum", static_cast<double>(bounds.high)}};
+  Json number{{"type", "number"}, {inclusive_low ? "minimum" : "exclusiveMinimum", bounds.low}};
+  if (bounds.high != kUnbounded) number["maximum"] = static_cast<double>(bounds.high);
+  return number;
 }
 
 Json schema(FieldTag<std::chrono::milliseconds>, const Constraint& bounds) {

@@ -232,6 +232,20 @@ TEST_CASE("1.0 and 1e3 are integers", "[config]") {
   CHECK(parse_valid(R"({"collect_times": 9223372036854775807})").collect_times == 9223372036854775807);
 }
 
+TEST_CASE("a number without an upper bound may be any double, and a duration is at most 1e12 ms",
+          "[config]") {
+  const auto config = parse_valid(R"({"eps": 1e30, "throughput_baseline": 1.7976931348623157e308,
+    "max_wait": 1e30, "on_alert": {"cooldown": 1e308},
+    "alert": {"rules": [{"rule_name": "AnomalyNan", "args": {"threshold": 18446744073709551615}}]}})");
+  CHECK(config.eps == 1e30);
+  CHECK(config.throughput_baseline == 1.7976931348623157e308);
+  CHECK(config.max_wait == std::chrono::milliseconds(1'000'000'000'000));
+  CHECK(config.on_alert->cooldown == std::chrono::milliseconds(1'000'000'000'000));
+  CHECK(config.alert.rules.at(0).threshold == 18446744073709551616.0);
+  CHECK(messages(R"({"max_overhead": 1e30})") ==
+        "c.json:1:18: /max_overhead: found 1e30, expected a number > 0 and <= 1\n");
+}
+
 TEST_CASE("a byte order mark and CRLF are accepted and do not shift positions", "[config]") {
   CHECK(parse_valid("\xEF\xBB\xBF{\"collect_times\": 2}\r\n").collect_times == 2);
   CHECK(messages("\xEF\xBB\xBF{\"eps\": 0}") == "c.json:1:9: /eps: found 0, expected a number > 0\n");

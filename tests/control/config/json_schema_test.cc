@@ -78,8 +78,8 @@ class ConfigGenerator {
   }
 
   Json number() {
-    static const std::vector<Json> numbers{0,   1,   2,    100,   101, 1000, 16777216, 16777217, 1.0, 2.0,
-                                           1.5, 0.5, 1e-8, -1e-8, -1,  1e18, 0.0,      100.0,    -0.0};
+    static const std::vector<Json> numbers{0,   1,   2,    100,   101, 1000, 16777216, 16777217, 1.0,   2.0,
+                                           1.5, 0.5, 1e-8, -1e-8, -1,  1e18, 1e30,     0.0,      100.0, -0.0};
     return pick(numbers);
   }
 
