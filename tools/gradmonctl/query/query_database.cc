@@ -43,6 +43,13 @@ SqliteResult<void> add_tables(SqliteDatabase& database, const std::shared_ptr<Ra
   return database.run("PRAGMA query_only = ON");
 }
 
+// A pattern with * and ? as one of GLOB, in which "[" begins a class of characters.
+std::string glob_of(const std::string& pattern) {
+  std::string glob;
+  for (const char c : pattern) glob += c == '[' ? std::string("[[]") : std::string(1, c);
+  return glob;
+}
+
 bool parse_step(std::string_view text, std::int64_t& step) {
   if (text.empty()) return true;
   const auto parsed = std::from_chars(text.data(), text.data() + text.size(), step);
@@ -93,7 +100,7 @@ tl::expected<SqliteStatement, std::string> QueryDatabase::prepare(const ValueFil
       "WHERE step >= " +
       std::to_string(filter.steps.first) + " AND step <= " + std::to_string(filter.steps.last);
   if (!filter.metric.empty()) sql += " AND metric = " + sql_text(filter.metric);
-  if (!filter.target.empty()) sql += " AND target GLOB " + sql_text(filter.target);
+  if (!filter.target.empty()) sql += " AND target GLOB " + sql_text(glob_of(filter.target));
   if (!filter.op.empty()) sql += " AND op = " + sql_text(filter.op);
   if (filter.rank >= 0) sql += " AND rank = " + std::to_string(filter.rank);
   return prepare(sql);

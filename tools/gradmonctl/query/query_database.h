@@ -16,7 +16,7 @@ namespace gradmon {
 // The rows of v_metrics that a user names without SQL.
 struct ValueFilter {
   std::string metric = {};  // a name; "": all
-  std::string target = {};  // a pattern of GLOB; "": all
+  std::string target = {};  // a pattern with * and ?; "": all
   std::string op = {};      // a name; "": all
   StepRange steps = {};
   std::int64_t rank = -1;  // −1: all

@@ -87,6 +87,20 @@ TEST_CASE("options select the rows that the same SQL selects") {
   CHECK(query(request, scratch.path()).out == "rank,step,metric,target,vpp_stage,micro_step,op,value\n");
 }
 
+TEST_CASE("brackets in a pattern of target names stand for themselves") {
+  const TemporaryDirectory scratch;
+  RankWriter writer(scratch.path(), 0);
+  REQUIRE(writer.write(1, {"a[12].w", "a1.w", "a]12].w", "b[1].w"}));
+  QueryRequest request;
+  request.format = RowFormat::csv;
+  const std::string titles = "rank,step,metric,target,vpp_stage,micro_step,op,value\n";
+  request.filter = {"", "a[12].*", "max", {}, -1};
+  CHECK(query(request, scratch.path()).out == titles + "0,1,grad_reduced,a[12].w,0,0,max,1.0\n");
+  request.filter.target = "?[*";
+  CHECK(query(request, scratch.path()).out ==
+        titles + "0,1,grad_reduced,a[12].w,0,0,max,1.0\n0,1,grad_reduced,b[1].w,0,0,max,1.0\n");
+}
+
 TEST_CASE("conditions joined by OR give the rows of each of them, every row once") {
   const TemporaryDirectory scratch;
   write_run(scratch.path());
