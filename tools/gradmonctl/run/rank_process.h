@@ -38,7 +38,7 @@ class RankStream {
 class RankProcess {
  public:
   // Runs `command` with stdin from /dev/null, the signal mask `mask` and
-  // default SIGPIPE. The kernel kills it if this process dies first.
+  // default SIGPIPE. The kernel kills it, but not what it started, if this process dies first.
   static tl::expected<RankProcess, std::string> start(const std::vector<std::string>& command,
                                                       const std::vector<std::string>& environment, int rank,
                                                       const sigset_t& mask);

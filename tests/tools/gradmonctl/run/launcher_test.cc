@@ -124,18 +124,20 @@ TEST_CASE("a missing command ends with 127 and a file that is no program with 12
 }
 
 TEST_CASE("signals reach every rank and the ranks' exit code is returned") {
-  const int signal = GENERATE(SIGINT, SIGTERM, SIGHUP);
+  const auto [signal, name] = GENERATE(std::make_pair(SIGINT, "INT"), std::make_pair(SIGQUIT, "QUIT"),
+                                       std::make_pair(SIGTERM, "TERM"), std::make_pair(SIGHUP, "HUP"));
   TemporaryDirectory directory;
-  GradmonctlProcess ctl(run_arguments(3,
-                                      "trap 'echo INT; exit 0' INT; trap 'echo TERM; exit 0' TERM; "
-                                      "trap 'echo HUP; exit 0' HUP; echo $$ >$DIR/pid$RANK; "
-                                      "while :; do sleep 0.01; done"),
-                        {directory_variable(directory)});
+  GradmonctlProcess ctl(
+      run_arguments(3,
+                    "for name in INT QUIT TERM HUP; do trap \"echo $name; exit 0\" $name; done; "
+                    "echo $$ >$DIR/pid$RANK; while :; do sleep 0.01; done"),
+      {directory_variable(directory)});
   REQUIRE(eventually([&] { return pids(directory, 3).size() == 3; }));
   kill(ctl.pid(), signal);
   CHECK(ctl.wait() == 0);
-  const std::string name = signal == SIGINT ? "INT" : signal == SIGTERM ? "TERM" : "HUP";
-  CHECK(sorted_lines(ctl.out()) == std::vector<std::string>{"[0] " + name, "[1] " + name, "[2] " + name});
+  std::vector<std::string> lines;
+  for (const char* const rank : {"[0] ", "[1] ", "[2] "}) lines.push_back(std::string(rank) + name);
+  CHECK(sorted_lines(ctl.out()) == lines);
 }
 
 TEST_CASE("ranks killed by a forwarded signal give 128 plus the signal") {
