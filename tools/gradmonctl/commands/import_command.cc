@@ -46,13 +46,16 @@ std::string table_of(const Imported& imported) {
   return table.text();
 }
 
-// Never overwrites a file: the user may have edited it.
+// Never overwrites a file: the user may have edited it. Leaves no part of one.
 int make_file(const std::string& file, const std::string& text, const Console& console) {
+  const auto failed = [&](int cause) { return report_error(console, file + ": " + std::strerror(cause)); };
   const int fd = open(file.c_str(), O_WRONLY | O_CREAT | O_EXCL | O_CLOEXEC, 0640);
-  bool good = fd >= 0 && write_all(fd, text);
-  const int cause = errno;
-  if (fd >= 0) good = close(fd) == 0 && good;
-  return good ? kExitDone : report_error(console, file + ": " + std::strerror(cause));
+  if (fd < 0) return failed(errno);
+  int cause = write_all(fd, text) ? 0 : errno;
+  if (close(fd) != 0 && cause == 0) cause = errno;
+  if (cause == 0) return kExitDone;
+  unlink(file.c_str());
+  return failed(cause);
 }
 
 int import_file(const ImportRequest& request, const Console& console) {

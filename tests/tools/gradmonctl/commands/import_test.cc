@@ -1,4 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
+#include <filesystem>
 #include <fstream>
 #include <sstream>
 
@@ -6,6 +7,7 @@
 #include "control/debian_version.h"
 #include "tests/support/golden.h"
 #include "tests/support/temporary_directory.h"
+#include "tests/writers/file_size_limit.h"
 #include "tools/gradmonctl/commands/import_command.h"
 #include "tools/gradmonctl/import/import_mindformers.h"
 #include GRADMON_CATCH_HEADER
@@ -202,6 +204,21 @@ TEST_CASE("import creates a new file and does not overwrite an existing one") {
   CHECK(import_command({made.file, made.file}, Console{out, err}) == kExitFailed);
   CHECK(err.str().find("gradmonctl: " + made.file + ": File exists\n") != std::string::npos);
   CHECK(read_text(made.file) == kExample);
+}
+
+TEST_CASE("import leaves no part of a config that it could not write") {
+  const ImportRun source(kExample);
+  const auto made = source.scratch / "config.json";
+  std::ostringstream out;
+  std::ostringstream err;
+  int code = kExitDone;
+  {
+    const FileSizeLimit limit(10);
+    code = import_command({source.file, made.string()}, Console{out, err});
+  }
+  CHECK(code == kExitFailed);
+  CHECK(err.str().find("gradmonctl: " + made.string() + ": File too large\n") != std::string::npos);
+  CHECK_FALSE(std::filesystem::exists(made));
 }
 
 TEST_CASE("a missing file is an error with the reason") {
