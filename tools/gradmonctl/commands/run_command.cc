@@ -15,6 +15,11 @@ class RunSubcommand : public SubcommandFor<RunRequest> {
  public:
   std::string usage() const override { return "run -n N -- COMMAND..."; }
   std::string summary() const override { return "Start a command once for each rank on this host"; }
+  std::string details() const override {
+    return "Sets DYNAMIC_MONITOR=True for the ranks unless the variable is set: collection is switched "
+           "while\n"
+           "they train.";
+  }
   Arguments arguments() override {
     Argument ranks{"-n", &request().ranks, "number of ranks", "N"};
     ranks.required = true;
