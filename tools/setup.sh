@@ -96,7 +96,10 @@ choose_torch() {
   case $wanted in
     pip) gradmon_python=$gradmon_venv/bin/python3 ;;
     debian) gradmon_python=/usr/bin/python3 ;;
-    *) gradmon_python=$wanted ;;
+    *)
+      gradmon_python=$wanted
+      [ ! -e "$wanted" ] || gradmon_python=$(realpath -s -- "$wanted") # cmake runs in another directory
+      ;;
   esac
   [ ! -d "$gradmon_python" ] || gradmon_python=$gradmon_python/bin/python3
   case $gradmon_python in
