@@ -125,13 +125,22 @@ choose_torch() {
 # debian_release: prints debian12 or debian13.
 debian_release() { (. /etc/os-release && echo "$ID${VERSION_ID%%.*}"); }
 
+# is_in_place VENV: whether its pip is run by its own Python: the scripts of an environment hold its absolute path,
+# and the tree may have been moved or copied. pip writes a long path into the second line.
+is_in_place() {
+  local programs
+  programs=$(sed -nE -e '1s,^#!(.*)/python[^/]*$,\1,p' -e "2s,^'''exec' \"?(/[^\"]*)/python.*,\1,p" \
+    "$1/bin/pip" 2>/dev/null)
+  [ -n "$programs" ] && [ "$programs" -ef "$1/bin" ]
+}
+
 # ensure_venv DIRECTORY PURPOSE...: makes a virtual environment with tools/requirements-PURPOSE.txt of each
-# purpose, in this order, unless it has them already.
+# purpose, in this order, unless it has them already, in this place.
 ensure_venv() {
   local venv=$1 purpose wanted
   shift
   wanted=$(for purpose; do cat "$gradmon_root/tools/requirements-$purpose.txt"; done)
-  [ "$wanted" != "$(cat "$venv/installed.txt" 2>/dev/null)" ] || return 0
+  [ "$wanted" != "$(cat "$venv/installed.txt" 2>/dev/null)" ] || ! is_in_place "$venv" || return 0
   rm -rf "$venv" && /usr/bin/python3 -m venv "$venv" || return 1
   for purpose; do
     say "installing tools/requirements-$purpose.txt in $venv"
@@ -179,7 +188,7 @@ make_venv_beside_torch() {
   local venv=$gradmon_root/build/$1 wanted packages requirements
   shift
   wanted=$(cat "$gradmon_root"/tools/requirements-{torch,tests}.txt "$@" && readlink -f "$gradmon_venv")
-  [ "$wanted" != "$(cat "$venv/installed.txt" 2>/dev/null)" ] || return 0
+  [ "$wanted" != "$(cat "$venv/installed.txt" 2>/dev/null)" ] || ! is_in_place "$venv" || return 0
   rm -rf "$venv" && /usr/bin/python3 -m venv "$venv" || return 1
   packages=$("$venv/bin/python3" -c 'import sysconfig; print(sysconfig.get_path("purelib"))') || return 1
   "$gradmon_venv/bin/python3" -c 'import sysconfig; print(sysconfig.get_path("purelib"))' \
