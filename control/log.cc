@@ -6,6 +6,7 @@
 #include <signal.h>
 #include <spdlog/sinks/base_sink.h>
 #include <spdlog/spdlog.h>
+#include <sys/stat.h>
 #include <sys/uio.h>
 #include <time.h>
 #include <unistd.h>
@@ -60,12 +61,21 @@ class NoSigpipe {
   bool was_pending_ = false;
 };
 
-// Writes at most PIPE_BUF bytes. Linux before 6.4 has no RWF_NOWAIT for pipes, and terminals have none: there
-// POLLOUT must suffice, although another process may fill the pipe between poll() and write().
+bool stderr_is_regular_file() {
+  struct stat status {};
+  return fstat(STDERR_FILENO, &status) == 0 && S_ISREG(status.st_mode);
+}
+
+// Writes at most PIPE_BUF bytes. XFS and btrfs answer EAGAIN to nearly every append with RWF_NOWAIT, because
+// it changes the file's time. No reader can hold up a regular file, so a plain write follows there. Linux
+// before 6.4 has no RWF_NOWAIT for pipes, and terminals have none: there POLLOUT must suffice, although
+// another process may fill the pipe between poll() and write().
 ssize_t write_some(const char* bytes, std::size_t size) {
   iovec part{const_cast<char*>(bytes), std::min<std::size_t>(size, PIPE_BUF)};
   const ssize_t written = pwritev2(STDERR_FILENO, &part, 1, -1, RWF_NOWAIT);
-  if (written >= 0 || (errno != EOPNOTSUPP && errno != ENOSYS)) return written;
+  if (written >= 0) return written;
+  if (errno == EAGAIN && stderr_is_regular_file()) return write(STDERR_FILENO, bytes, part.iov_len);
+  if (errno != EOPNOTSUPP && errno != ENOSYS) return written;
   pollfd polled{STDERR_FILENO, POLLOUT, 0};
   if (poll(&polled, 1, 0) <= 0 || (polled.revents & POLLOUT) == 0) return -1;
   return write(STDERR_FILENO, bytes, part.iov_len);

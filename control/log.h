@@ -10,7 +10,7 @@ namespace gradmon {
 
 enum class LogLevel { debug, info, warn, error };
 
-// Never throws or waits. If stderr is a pipe that nobody reads, the line is dropped and counted; the next
+// Never throws; waits for the disk of a regular file only. If stderr is a pipe that nobody reads, the line is dropped and counted; the next
 // line that can be written is preceded by the count. If the pipe's reader is gone, no SIGPIPE is raised.
 void log(LogLevel level, std::string_view text) noexcept;
 
