@@ -128,6 +128,7 @@ void StepGate::abandon() {
   apply([&] {
     abandoned_ = true;
     fence_ = kNever;
+    if (lease_until_ != Ticks::max()) lease_until_ = Ticks::min();
   });
 }
 

@@ -79,7 +79,8 @@ class StepGate {
   void hold(Step fence, Ticks max_wait);
   // Drops the promise.
   void release();
-  // The agent has ended. Drops the promise; later promises are refused.
+  // The agent has ended without a message to the coordinator. Drops the promise; later promises are refused.
+  // The lease, if one is required, ends at once: the coordinator will not wait for it. Allocates nothing.
   void abandon();
   // This process is no longer a rank of the job. Drops the promise; from the next boundary on nothing is
   // collected.

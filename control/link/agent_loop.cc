@@ -160,7 +160,9 @@ void AgentLoop::look_for_launch_id() {
 void AgentLoop::maintain_connection() {
   if (!hub_) return;
   if (hub_->connected()) {
-    if (hub_->process_io([this](std::string&& bytes) { on_frame(std::move(bytes)); })) return;
+    if (hub_->process_io([this](std::string&& bytes) { on_frame(std::move(bytes)); },
+                         [this] { end_lease(); }))
+      return;
     log_debug("the connection to the hub is lost: " + hub_->trouble());
     member_.disconnected();
   }
@@ -173,6 +175,11 @@ void AgentLoop::maintain_connection() {
     log_warn("off: no hub on this host: " + hub_->trouble());
     member_.give_up("no hub on this host: " + hub_->trouble());
   }
+}
+
+// The coordinator drops this rank at once when the connection closes, and may decide about the next step.
+void AgentLoop::end_lease() {
+  if (options_.mode == Mode::dynamic) gate_.lapse();
 }
 
 void AgentLoop::introduce() {

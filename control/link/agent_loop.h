@@ -48,8 +48,8 @@ class AgentLoop {
   AgentLoop& operator=(const AgentLoop&) = delete;
 
   // Runs until begin_leaving() was called and its message is acknowledged, its time is up, or there is no
-  // connection. After an exception it logs the cause, drops the promise at the gate and returns. Then closes
-  // the mailbox.
+  // connection. After an exception it logs the cause, drops promise and lease at the gate and returns. Then
+  // closes the mailbox.
   void run() noexcept;
 
   // Run from the mailbox; Agent describes them.
@@ -72,6 +72,7 @@ class AgentLoop {
   void run_once();
   void maintain_connection();
   void look_for_launch_id();
+  void end_lease();
   void introduce();
   void on_store_notes(const std::string& own);
   void answer_store_notes();

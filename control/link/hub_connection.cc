@@ -84,11 +84,13 @@ bool HubConnection::send(std::string_view frame) {
   return stream_ && stream_->send(frame);
 }
 
-bool HubConnection::process_io(const FrameStream::OnFrame& on_frame) {
+bool HubConnection::process_io(const FrameStream::OnFrame& on_frame,
+                               const std::function<void()>& before_closing) {
   if (!stream_) return false;
   stream_->flush();
   const auto read = stream_->read(on_frame);
   if (read.state == FrameStream::Read::State::open) return true;
+  if (read.state == FrameStream::Read::State::broken) before_closing();
   on_disconnect(read.reason.empty() ? "the hub has gone" : read.reason);
   return false;
 }

@@ -49,8 +49,9 @@ class HubConnection {
   // everything that the hub sent.
   bool send(std::string_view frame);
   // Writes queued frames and calls `on_frame` for each frame that has arrived. False: the connection is
-  // lost.
-  bool process_io(const FrameStream::OnFrame& on_frame);
+  // lost. If the stream is broken, this side closes it. The hub takes that for the rank's death, so
+  // `before_closing` is called first.
+  bool process_io(const FrameStream::OnFrame& on_frame, const std::function<void()>& before_closing);
   // Why there is no connection; "" if there is one.
   const std::string& trouble() const { return trouble_; }
   // Whether several starts in a row have failed or led to no connection. poll_connect() goes on trying.

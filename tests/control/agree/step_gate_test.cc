@@ -249,6 +249,27 @@ TEST_CASE("nothing is collected without a lease even if the lease is renewed lat
   REQUIRE(gate.lapsed());
 }
 
+TEST_CASE("a rank whose agent has failed collects nothing more, not even the current step") {
+  StepGate gate(Step{0});
+  gate.require_lease();
+  gate.renew_lease(Ticks{10'000});
+  REQUIRE(gate.settle(on_from(1, 100)));
+  run(gate, 0, 3, Ticks{500});
+  gate.try_begin(Step{4});
+  REQUIRE(gate.begin(Step{4}, Ticks{500}).collect);
+  gate.abandon();
+  REQUIRE_FALSE(gate.step_still_valid(Ticks{501}));
+  REQUIRE(run(gate, 5, 9, Ticks{502}).collected.empty());
+}
+
+TEST_CASE("a rank that needs no lease keeps its plan when its agent fails") {
+  StepGate gate(Step{0});
+  REQUIRE(gate.settle(on_from(1, 100)));
+  run(gate, 0, 3);
+  gate.abandon();
+  REQUIRE(run(gate, 4, 9).counted.size() == 6);
+}
+
 TEST_CASE("a lapsed gate accepts neither a promise nor a commit until it rejoins") {
   StepGate gate(Step{0});
   run(gate, 0, 2);

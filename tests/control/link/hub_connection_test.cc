@@ -5,6 +5,7 @@
 #include <sys/socket.h>
 #include <unistd.h>
 
+#include <array>
 #include <optional>
 
 #include "control/debian_version.h"
@@ -23,6 +24,8 @@ using State = FrameStream::Read::State;
 using Clock = HubConnection::Clock;
 
 constexpr char kLaunch[] = "launch";
+
+constexpr auto kNotBroken = [] { FAIL_CHECK("the stream is broken"); };
 
 // A hub that the test plays, and a rank's connection to it.
 struct HubFixture {
@@ -61,7 +64,8 @@ TEST_CASE("a rank connects and sends and receives frames") {
   }));
   REQUIRE(peer.send("welcome"));
   CHECK(eventually([&] {
-    return hub.connection.process_io([&](std::string&& frame) { heard = frame; }) && heard == "welcome";
+    return hub.connection.process_io([&](std::string&& frame) { heard = frame; }, kNotBroken) &&
+           heard == "welcome";
   }));
 }
 
@@ -76,10 +80,12 @@ TEST_CASE("all frames that the hub sent before it closed arrive even if the rank
   std::vector<std::string> heard;
   int answered = 0;
   CHECK(eventually([&] {
-    return !hub.connection.process_io([&](std::string&& frame) {
-      heard.push_back(std::move(frame));
-      if (hub.connection.send("answer")) ++answered;
-    });
+    return !hub.connection.process_io(
+        [&](std::string&& frame) {
+          heard.push_back(std::move(frame));
+          if (hub.connection.send("answer")) ++answered;
+        },
+        kNotBroken);
   }));
   CHECK(heard.size() == 5);
   CHECK(heard.back() == "question 4");
@@ -88,6 +94,27 @@ TEST_CASE("all frames that the hub sent before it closed arrive even if the rank
   CHECK(hub.connection.trouble() == "the peer closed the connection");
   hub.listen();
   CHECK(eventually([&] { return hub.connection.poll_connect(Clock::now()); }));
+}
+
+TEST_CASE("a rank is told that it must close a broken stream while the hub still sees it open") {
+  HubFixture hub;
+  hub.listen();
+  REQUIRE(hub.connection.poll_connect(Clock::now()));
+  FrameStream peer = hub.accept();
+  constexpr std::array<char, 4> empty_frame{};
+  REQUIRE(::write(peer.fd(), empty_frame.data(), empty_frame.size()) == 4);
+  int told = 0;
+  const auto state = [&] { return peer.read([](std::string&&) {}).state; };
+  CHECK(eventually([&] {
+    return !hub.connection.process_io([](std::string&&) {},
+                                      [&] {
+                                        ++told;
+                                        CHECK(state() == State::open);
+                                      });
+  }));
+  CHECK(told == 1);
+  CHECK(hub.connection.trouble() == "received an empty frame");
+  CHECK(eventually([&] { return state() == State::end_of_file; }));
 }
 
 TEST_CASE("a Hello with a config of 1 MiB fits and a hub that reads nothing loses frames but no connection") {
@@ -101,10 +128,10 @@ TEST_CASE("a Hello with a config of 1 MiB fits and a hub that reads nothing lose
   CHECK(sent >= 2);
   CHECK(sent < 100);
   CHECK(hub.connection.connected());
-  CHECK(hub.connection.process_io([](std::string&&) {}));
+  CHECK(hub.connection.process_io([](std::string&&) {}, kNotBroken));
   int heard = 0;
   CHECK(eventually([&] {
-    static_cast<void>(hub.connection.process_io([](std::string&&) {}));
+    static_cast<void>(hub.connection.process_io([](std::string&&) {}, kNotBroken));
     CHECK(peer.read([&](std::string&& frame) { heard += frame == large ? 1 : 100; }).state == State::open);
     return heard == sent;
   }));
