@@ -3,12 +3,12 @@
 
 #include <unistd.h>
 
-#include <fstream>
 #include <nlohmann/json.hpp>
 #include <system_error>
 
 #include "control/files/durable_file.h"
 #include "control/files/make_directories.h"
+#include "control/hub/rendezvous/trusted_file.h"
 
 namespace gradmon {
 namespace {
@@ -40,9 +40,8 @@ tl::expected<void, std::string> WriteBackNote::write(const FileIdentity& save) c
 }
 
 std::optional<FileIdentity> WriteBackNote::read() const {
-  std::ifstream in(note_, std::ios::binary);
   try {
-    const Json note = Json::parse(in);
+    const Json note = Json::parse(read_trusted_file(note_));
     if (note.at("config") != config_path_.string()) return std::nullopt;
     return FileIdentity{note.at("mtime_ns").get<std::int64_t>(), note.at("size").get<std::uint64_t>(),
                         note.at("sha256").get<std::string>()};

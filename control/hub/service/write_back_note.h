@@ -19,7 +19,8 @@ class WriteBackNote {
 
   // Durable when it returns. Replaces an older note.
   tl::expected<void, std::string> write(const FileIdentity& save) const;
-  // The save of the note; none: there is no note, or it is for another config file.
+  // The save of the note; none: there is no note that trusted_file.h would trust, or it is for another config
+  // file.
   std::optional<FileIdentity> read() const;
   void remove() const;
 

@@ -4,6 +4,9 @@
 
 #include <sys/stat.h>
 
+#include <cstdint>
+#include <functional>
+
 #include "control/debian_version.h"
 #include "control/hub/service/write_back_note.h"
 #include "tests/support/temporary_directory.h"
@@ -93,6 +96,30 @@ TEST_CASE("a note that is cut short or invalid is ignored") {
     CAPTURE(text);
     CHECK(f.first() == kOn);
   }
+}
+
+// Checks that a valid note is ignored, without waiting, once `replace` has changed its file.
+void check_not_trusted(const std::function<void(const fs::path& note)>& replace) {
+  ConfigServiceFixture f;
+  write_text(f.path, kOn);
+  REQUIRE(f.note.write(identity_of(f.path)));
+  replace(f.note_path);
+  CHECK_FALSE(f.note.read());
+  CHECK(f.first() == kOn);
+  CHECK(read_text(f.path) == kOn);
+}
+
+TEST_CASE("a note that another user could have written or put there is ignored at once") {
+  check_not_trusted([](const fs::path& note) {
+    fs::rename(note, note.string() + ".aside");
+    fs::create_symlink(note.string() + ".aside", note);
+  });
+  check_not_trusted([](const fs::path& note) {
+    REQUIRE(fs::remove(note));
+    REQUIRE(::mkfifo(note.c_str(), 0600) == 0);
+  });
+  check_not_trusted([](const fs::path& note) { REQUIRE(::chmod(note.c_str(), 0666) == 0); });
+  check_not_trusted([](const fs::path& note) { fs::resize_file(note, std::uintmax_t{1} << 30U); });
 }
 
 TEST_CASE("a file that has become read-only is reported as it is and its note is removed") {
