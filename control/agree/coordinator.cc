@@ -409,7 +409,8 @@ void Coordinator::advance_dry_runs(CoordinatorActions& actions) {
 
 void Coordinator::write_back_ended(Revision revision) {
   committed_.write_back_ended(revision);
-  static_cast<void>(log_.append(WrittenBackEntry{revision}));
+  if (end_logged_ == revision) return;  // A write-back that fails is tried again and again.
+  if (log_.append(WrittenBackEntry{revision})) end_logged_ = revision;
 }
 
 bool Coordinator::may_exit() const {

@@ -91,7 +91,7 @@ class Coordinator {
   // `elapsed` since the last tick; more than one second counts as one, so that a pause of this
   // process does not count as silence of its members.
   CoordinatorActions tick(Ticks elapsed, WallTime now);
-  // The write-back of a revision is done or given up.
+  // The write-back of a revision is done, has failed, or is given up. May be called again for it.
   void write_back_ended(Revision revision);
 
   // Whether no write-back is outstanding and no rank takes part any more.
@@ -203,6 +203,7 @@ class Coordinator {
   CommittedPlans committed_;
   Revision in_force_;  // the newest that any rank has reported as applied
   OverheadBudget budget_;
+  Revision end_logged_;               // the newest whose WrittenBackEntry is in the log
   Revision returned_;                 // the newest capture whose return was proposed
   bool restored_ = false;             // from the decision log
   bool log_lost_ = false;             // a rank has been in an earlier epoch, whose log is lost

@@ -64,6 +64,7 @@ CoordinatorActions Coordinator::restore(const std::vector<LogEntry>& entries, Wa
 
 void Coordinator::restore_end(Revision revision) {
   committed_.write_back_ended(revision);
+  end_logged_ = revision;
   if (HistoryEntry* entry = journal_.find(revision)) entry->finished_step = entry->steps.last().value;
 }
 

@@ -12,7 +12,8 @@
 namespace gradmon {
 namespace {
 
-constexpr Ticks kWriteBackAgain{2'000};
+constexpr Ticks kFirstWriteBackPause{2'000};  // before a failed write-back is tried again; then twice as long
+constexpr Ticks kMaxWriteBackPause{60'000};
 constexpr WallTime kSayPendingAfter = 1'000;
 constexpr int kHistoryRanksPerMillisecond = 64;
 constexpr std::chrono::milliseconds kLookAtOutputEvery{2'000};
@@ -181,7 +182,7 @@ void JobService::ignore_save_by(const std::string& writer, const FileContent& co
 
 void JobService::write_back_is_over() {
   pending_write_back_.reset();
-  next_write_back_ = {};
+  write_back_pause_ = {};
   clear_error(ErrorSource::write_back);
 }
 
@@ -211,8 +212,9 @@ void JobService::adopt(const FileContent& content, PlanSource source) {
 void JobService::write_back(WriteBack due) {
   pending_write_back_.reset();
   if (!write_back_allowed_) return coordinator_.write_back_ended(due.revision);
-  const bool first = next_write_back_ == Ticks{};
-  next_write_back_ = clock_ + kWriteBackAgain;
+  const bool first = write_back_pause_ == Ticks{};
+  write_back_pause_ = std::clamp(2 * write_back_pause_, kFirstWriteBackPause, kMaxWriteBackPause);
+  next_write_back_ = clock_ + write_back_pause_;
   config_.write_back(due.file, [this, due, first](ConfigService::Edited edited) {
     if (edited) {
       adopted_text_ = edited->text;

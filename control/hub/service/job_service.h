@@ -180,6 +180,7 @@ class JobService {
   std::map<std::string, PendingEdit> pending_edits_;  // by request id
   std::optional<WriteBack> pending_write_back_;       // a write-back that has failed so far
   Ticks next_write_back_{};
+  Ticks write_back_pause_{};                      // before that try; 0: the first try
   std::string logged_pending_;                    // reason of the pending change that was logged last
   std::map<std::string, CommandReply> answered_;  // by request id
   // A dry run that waits for the ranks' answers: the client to answer, and the reply so far.

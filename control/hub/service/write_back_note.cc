@@ -28,12 +28,13 @@ WriteBackNote::WriteBackNote(const fs::path& output_dir, const fs::path& config_
     : note_(output_dir / ".gradmon" / "writeback.json"), config_path_(whole_path(config_path)) {}
 
 tl::expected<void, std::string> WriteBackNote::write(const FileIdentity& save) const {
-  if (auto made = make_directories(note_.parent_path()); !made) return made;
   const Json note{{"config", config_path_.string()},
                   {"mtime_ns", save.mtime_ns},
                   {"size", save.size},
                   {"sha256", save.sha256}};
   const std::string text = note.dump(2, ' ', false, Json::error_handler_t::replace) + "\n";
+  if (read_trusted_file(note_) == text) return {};
+  if (auto made = make_directories(note_.parent_path()); !made) return made;
   auto replaced = replace_file(note_, text, 0640);
   if (replaced) sync_directory(note_.parent_path());
   return replaced;

@@ -17,7 +17,7 @@ class WriteBackNote {
  public:
   WriteBackNote(const std::filesystem::path& output_dir, const std::filesystem::path& config_path);
 
-  // Durable when it returns. Replaces an older note.
+  // Durable when it returns. Replaces another note; one of this save stays as it is.
   tl::expected<void, std::string> write(const FileIdentity& save) const;
   // The save of the note; none: there is no note that trusted_file.h would trust, or it is for another config
   // file.

@@ -98,6 +98,10 @@ TEST_CASE("the end of a plan is written back once all ranks have finished") {
   REQUIRE(job.coordinator().newest_is_off());
   REQUIRE(job.tick_until([&] { return job.coordinator().status().reason == "finished"; }));
   REQUIRE(job.history().front().finished_step == job.process(0).collected.back());
+  // A write-back that is tried again adds nothing to the log.
+  const std::size_t logged = job.decisions.entries.size();
+  for (int i = 0; i < 3; ++i) job.coordinator().write_back_ended(Revision{1});
+  REQUIRE(job.decisions.entries.size() == logged);
 }
 
 TEST_CASE("a plan with collect_times 0 takes effect and collects nothing and is written back") {

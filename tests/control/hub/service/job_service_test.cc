@@ -296,6 +296,30 @@ TEST_CASE("a write-back that fails is not tried again after another save of the 
   CHECK(job.status().state == "on");
 }
 
+TEST_CASE("a write-back that keeps failing is tried less and less often and its note is written once") {
+  ServedJob job(R"({"dynamic_on": true, "collect_times": 2})");
+  const fs::path note = job.output / ".gradmon" / "writeback.json";
+  const auto inode = [&] {
+    struct stat status {};
+    return ::stat(note.c_str(), &status) == 0 ? status.st_ino : 0;
+  };
+  REQUIRE(::chmod(job.path.c_str(), 0444) == 0);
+  REQUIRE(job.until([&] { return job.status().last_error.has_value(); }));
+  const auto written = inode();
+  REQUIRE(written != 0);
+  job.turns(Ticks{2'500});  // at least one more try
+  CHECK(inode() == written);
+  // Each try writes the note where it is missing.
+  Ticks longest{};
+  for (int i = 0; i < 3; ++i) {
+    const Ticks before = job.now;
+    REQUIRE(fs::remove(note));
+    REQUIRE(job.until([&] { return fs::exists(note); }));
+    longest = std::max(longest, job.now - before);
+  }
+  CHECK(longest > Ticks{10'000});
+}
+
 TEST_CASE("the note of a write-back stays for the next job until the write-back is done") {
   ServedJob job(R"({"dynamic_on": true, "collect_times": 2})");
   const fs::path note = job.output / ".gradmon" / "writeback.json";
