@@ -96,7 +96,15 @@ void JobService::on_command(const std::string& peer, const Command& command) {
     case CommandVerb::set:
       break;
   }
-  if (pending_edits_.count(command.request_id) == 0) change_config(peer, command);
+  if (pending_edits_.count(command.request_id) != 0) return;
+  if (carried_out(command.request_id)) return dependencies_.reply(peer, command, CommandReply{});
+  change_config(peer, command);
+}
+
+// By an earlier hub of this epoch, or so long ago that the answer is forgotten.
+bool JobService::carried_out(const std::string& request_id) const {
+  const HistoryEntry* entry = request_id.empty() ? nullptr : coordinator_.journal().find_request(request_id);
+  return entry != nullptr && entry->verdict != "refused";
 }
 
 void JobService::cancel(const std::string& peer, const Command& command) {

@@ -94,6 +94,7 @@ class JobService {
   void write_back_is_over();
   void cancel(const std::string& peer, const Command& command);
   void evict(const std::string& peer, const Command& command);
+  bool carried_out(const std::string& request_id) const;
   void change_config(const std::string& peer, const Command& command);
   void adopt_late_off(const Command& off, const ConfigService::Edited& edited);
   void on_edit_done(const std::string& peer, const Command& command, ConfigService::Edited edited);

@@ -28,6 +28,21 @@ TEST_CASE("on and off are written into the file and agreed on and do nothing whe
   CHECK(job.history()[0].by == "tester");
 }
 
+TEST_CASE("a request that is repeated after its answer is forgotten changes nothing") {
+  ServedJob job(kOff);
+  job.ask(CommandVerb::on, "one");
+  job.settled("one");
+  job.ask(CommandVerb::off, "two");
+  job.settled("two");
+  for (int i = 0; i < 1'100; ++i)
+    job.send_command(ServedJob::command(CommandVerb::cancel, "cancel " + std::to_string(i)));
+  CHECK(job.ask(CommandVerb::on, "one").outcome == CommandOutcome::done);
+  CHECK(job.settled("one").effective_step > 0);
+  CHECK(read_text(job.path) == kOff);
+  CHECK(job.status().state == "off");
+  CHECK(job.history().size() == 2);
+}
+
 TEST_CASE("a new on is a new save and restarts the count") {
   ServedJob job(kOff);
   Command on = ServedJob::command(CommandVerb::on, "one");
