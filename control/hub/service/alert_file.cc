@@ -81,8 +81,12 @@ tl::expected<void, std::string> append_alerts(const fs::path& path,
                     found.st_size + static_cast<std::int64_t>(lines.size()) > most_bytes;
   if (full && std::rename(path.c_str(), older(path).c_str()) == 0) file = open_to_append(path, found);
   if (file.valid() && ends_within_a_line(file, found)) lines.insert(0, "\n");
-  if (file.valid() && write_all(file.get(), lines) && file.close()) return {};
-  return tl::unexpected(path.string() + ": " + std::strerror(errno));
+  const bool written = file.valid() && write_all(file.get(), lines);
+  if (written && file.close()) return {};
+  std::string cause = path.string() + ": " + std::strerror(errno);
+  // The caller writes all of them again later.
+  if (file.valid() && ::ftruncate(file.get(), found.st_size) != 0) cause += "; a part of them is in the file";
+  return tl::unexpected(std::move(cause));
 }
 
 std::vector<AlertHistory::Kept> read_alerts(const fs::path& path) {

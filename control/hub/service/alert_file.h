@@ -17,7 +17,7 @@ namespace gradmon {
 inline constexpr std::int64_t kMostAlertFileBytes = std::int64_t{4} << 20;  // 4,096 usual alerts take 2 MiB
 
 // Appends whole lines, and creates missing parent directories. A file that would exceed `most_bytes` first
-// becomes {path}.1, in the place of the previous one.
+// becomes {path}.1, in the place of the previous one. If it fails, none of them is in the file, if possible.
 tl::expected<void, std::string> append_alerts(const std::filesystem::path& path,
                                               const std::vector<AlertHistory::Kept>& alerts,
                                               std::int64_t most_bytes = kMostAlertFileBytes);

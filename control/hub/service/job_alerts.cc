@@ -62,8 +62,14 @@ void JobService::read_earlier_alerts() {
 
 void JobService::save_alerts() {
   if (unsaved_alerts_.empty()) return;
-  dependencies_.run_disk.post([file = file_of(job_), alerts = std::exchange(unsaved_alerts_, {})] {
-    if (auto saved = append_alerts(file, alerts); !saved) log_warn("alerts: " + saved.error());
+  const auto alerts = std::make_shared<std::vector<AlertHistory::Kept>>(std::exchange(unsaved_alerts_, {}));
+  dependencies_.run_disk.post([this, file = file_of(job_), alerts, mailbox = dependencies_.mailbox] {
+    const auto saved = append_alerts(file, *alerts);
+    mailbox->post([this, alerts, saved] {
+      if (!saved) unsaved_alerts_.insert(unsaved_alerts_.begin(), alerts->begin(), alerts->end());
+      if (unsaved_alerts_.size() > AlertHistory::kMostKept) unsaved_alerts_.resize(AlertHistory::kMostKept);
+      note_saved("alerts", saved);
+    });
   });
 }
 

@@ -16,6 +16,7 @@ constexpr Ticks kFirstWriteBackPause{2'000};  // before a failed write-back is t
 constexpr Ticks kMaxWriteBackPause{60'000};
 constexpr WallTime kSayPendingAfter = 1'000;
 constexpr int kHistoryRanksPerMillisecond = 64;
+constexpr Ticks kSaveAgain{10'000};  // after a failed append to the history or the alerts
 constexpr std::chrono::milliseconds kLookAtOutputEvery{2'000};
 constexpr std::size_t kMostRanksListed = 4'000;
 constexpr std::size_t kMostStatusBytes = 500'000;  // for the errors of all ranks
@@ -35,6 +36,12 @@ void shorten(Status& status) {
 
 Coordinator::Job coordinated(const JobService::Job& job) {
   return {job.epoch, job.launch_id, job.world_size, job.run_id, job.started};
+}
+
+std::vector<Journal::Key> keys_of(const std::map<Journal::Key, HistoryEntry>& entries) {
+  std::vector<Journal::Key> keys;
+  for (const auto& entry : entries) keys.push_back(entry.first);
+  return keys;
 }
 
 JobRegistry::Job own_name(const JobService::Job& job) { return {job.launch_id, job.lead.name, host_name()}; }
@@ -127,7 +134,8 @@ void JobService::tick(Ticks elapsed) {
   // An entry grows with every rank that answers. So large jobs save it less often, and nothing is queued
   // behind a busy disk.
   const bool due = clock_ - history_saved_ >= Ticks{job_.world_size / kHistoryRanksPerMillisecond};
-  if (dependencies_.run_disk.current_task_age() != std::chrono::milliseconds{}) return;
+  if (dependencies_.run_disk.current_task_age() != std::chrono::milliseconds{} || clock_ < save_again_)
+    return;
   if (due) save_history();
   save_alerts();
 }
@@ -295,9 +303,21 @@ void JobService::save_history() {
   auto changed = coordinator_.journal().take_changed();
   if (changed.empty() || !job_.lead.dynamic) return;
   const auto file = std::filesystem::path(job_.output_dir) / ".gradmon" / job_.epoch / "history.jsonl";
-  dependencies_.run_disk.post([file, changed = std::move(changed)] {
-    if (auto saved = append_history(file, changed); !saved) log_warn("history: " + saved.error());
+  dependencies_.run_disk.post([this, file, changed = std::move(changed), mailbox = dependencies_.mailbox] {
+    auto saved = append_history(file, changed);
+    mailbox->post([this, keys = saved ? std::vector<Journal::Key>() : keys_of(changed), saved] {
+      for (const Journal::Key key : keys) coordinator_.journal().touch(key);
+      note_saved("history", saved);
+    });
   });
+}
+
+// Rows that could not be written are still due. `what` names them in the log.
+void JobService::note_saved(const std::string& what, const tl::expected<void, std::string>& saved) {
+  const std::string before = std::exchange(save_errors_[what], saved ? "" : saved.error());
+  if (!saved) save_again_ = clock_ + kSaveAgain;
+  if (!saved && before != saved.error()) log_warn(what + ": " + saved.error());
+  if (saved && !before.empty()) log_info(what + ": written again");
 }
 
 }  // namespace gradmon

@@ -134,6 +134,7 @@ class JobService {
   void save_history();
   void read_earlier_alerts();
   void save_alerts();
+  void note_saved(const std::string& what, const tl::expected<void, std::string>& saved);
 
   void check_pending_edits();
   bool waits_for_edit() const;  // not for one that was given up: its disk may never answer
@@ -156,6 +157,8 @@ class JobService {
   Alerting alerting_;
   Ticks clock_{};
   Ticks history_saved_{};
+  Ticks save_again_{};                              // after a failed append
+  std::map<std::string, std::string> save_errors_;  // of the newest append to the history and the alerts
   ConfigService config_;
   DiskReport config_place_;
   DiskReport output_place_;

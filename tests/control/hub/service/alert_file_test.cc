@@ -8,6 +8,7 @@
 
 #include "control/alerts/alert_json.h"
 #include "control/debian_version.h"
+#include "tests/control/host/resource_limit.h"
 #include "tests/support/temporary_directory.h"
 #include GRADMON_CATCH_HEADER
 
@@ -61,6 +62,20 @@ TEST_CASE("a line that a full disk has cut off loses itself alone") {
   std::filesystem::resize_file(path, std::filesystem::file_size(path) - 10);
   REQUIRE(append_alerts(path, {alert_of(3)}));
   CHECK(numbers_of(read_alerts(path)) == std::vector<std::uint64_t>{1, 3});
+}
+
+TEST_CASE("alerts that do not fit on the disk leave no part and can be appended again") {
+  const TemporaryDirectory directory;
+  const auto path = directory / "alerts.jsonl";
+  REQUIRE(append_alerts(path, {alert_of(1)}));
+  const auto bytes = std::filesystem::file_size(path);
+  {
+    const FileSizeLimit full(bytes + bytes / 2);
+    CHECK_FALSE(append_alerts(path, {alert_of(2)}));
+  }
+  CHECK(std::filesystem::file_size(path) == bytes);
+  REQUIRE(append_alerts(path, {alert_of(2)}));
+  CHECK(numbers_of(read_alerts(path)) == std::vector<std::uint64_t>{1, 2});
 }
 
 TEST_CASE("the files stay within their bound and hold the newest alerts") {
