@@ -164,6 +164,8 @@ void AgentLoop::maintain_connection() {
                          [this] { end_lease(); }))
       return;
     log_debug("the connection to the hub is lost: " + hub_->trouble());
+    const std::string again = "the hub of this host was lost three times within 10 s: see its hub.log";
+    if (hub_->keeps_failing() && off_lines_.allows(again, boot_now())) log_warn(again);
     member_.disconnected();
   }
   const bool could_start = !hub_->gave_up_starting();
@@ -259,6 +261,7 @@ void AgentLoop::on_bundle(Bundle bundle) {
   perform(member_.on_envelope(envelope, boot_now()));
   const auto* welcome = std::get_if<Welcome>(&envelope.message);
   if (welcome != nullptr && member_.joined()) {
+    if (hub_) hub_->welcomed();
     hub_takes_alerts_ = welcome->takes_alerts;
     hub_takes_replicas_ = welcome->takes_replicas;
   }

@@ -17,6 +17,8 @@ using std::chrono::milliseconds;
 constexpr milliseconds kRetryPause{20};
 constexpr milliseconds kSlowRetryPause{1000};
 constexpr int kFastRetries = 100;
+constexpr std::size_t kLosses = 3;
+constexpr std::chrono::seconds kLossesWithin{10};
 // Pauses between two starts, because the hub started before may not listen yet.
 constexpr milliseconds kFirstStartPause{100};
 constexpr milliseconds kMaxStartPause{1000};
@@ -40,12 +42,27 @@ bool HubConnection::poll_connect(Clock::time_point now) {
   auto connected = try_to_connect(now);
   if (connected) {
     trouble_.clear();
-    tries_ = starts_ = failed_starts_ = 0;
+    welcomed_ = false;
     return true;
   }
   trouble_ = connected.error();
-  next_try_ = now + (++tries_ < kFastRetries ? kRetryPause : kSlowRetryPause);
+  pause_before_next_try(now);
   return false;
+}
+
+void HubConnection::pause_before_next_try(Clock::time_point now) {
+  next_try_ = now + (++tries_ < kFastRetries ? kRetryPause : kSlowRetryPause);
+}
+
+void HubConnection::welcomed() {
+  welcomed_ = true;
+  tries_ = starts_ = failed_starts_ = 0;
+}
+
+bool HubConnection::keeps_failing() {
+  const bool failing = losses_.size() == kLosses && losses_.back() - losses_.front() <= kLossesWithin;
+  if (failing) losses_.clear();
+  return failing;
 }
 
 tl::expected<void, std::string> HubConnection::try_to_connect(Clock::time_point now) {
@@ -91,16 +108,19 @@ bool HubConnection::process_io(const FrameStream::OnFrame& on_frame,
   const auto read = stream_->read(on_frame);
   if (read.state == FrameStream::Read::State::open) return true;
   if (read.state == FrameStream::Read::State::broken) before_closing();
-  on_disconnect(read.reason.empty() ? "the hub has gone" : read.reason);
+  on_disconnect(read.reason.empty() ? "the hub has gone" : read.reason, Clock::now());
   return false;
 }
 
-void HubConnection::on_disconnect(std::string why) {
+void HubConnection::on_disconnect(std::string why, Clock::time_point now) {
   closed_in_children_.reset();
   stream_.reset();
   trouble_ = std::move(why);
+  if (losses_.size() == kLosses) losses_.erase(losses_.begin());
+  losses_.push_back(now);
   next_try_ = {};
-  next_start_ = Clock::now() + before_starting_;
+  if (!welcomed_) pause_before_next_try(now);
+  next_start_ = std::max(next_start_, now + before_starting_);
 }
 
 }  // namespace gradmon

@@ -38,9 +38,11 @@ class HubConnection {
   HubConnection& operator=(const HubConnection&) = delete;
 
   // If there is no connection, tries to connect, every 20 ms for the first 100 tries, then every 1 s. If
-  // no hub runs, also starts one; the pauses between two starts are 0.1 s, 0.2 s … 1 s. Returns true for
-  // a new connection.
+  // no hub runs, also starts one; the pauses between two starts are 0.1 s, 0.2 s … 1 s. A connection that
+  // is lost before welcomed() counts as a try. Returns true for a new connection.
   bool poll_connect(Clock::time_point now);
+  // The lead hub has answered on this connection: counts tries and starts anew after it.
+  void welcomed();
   bool connected() const { return stream_ != nullptr; }
   int fd() const { return stream_ ? stream_->fd() : -1; }
   bool wants_write() const { return stream_ && stream_->wants_write(); }
@@ -52,11 +54,13 @@ class HubConnection {
   // lost. If the stream is broken, this side closes it. The hub takes that for the rank's death, so
   // `before_closing` is called first.
   bool process_io(const FrameStream::OnFrame& on_frame, const std::function<void()>& before_closing);
+  // Whether the newest three connections were lost within 10 s. True once, until there are three more.
+  bool keeps_failing();
   // Why there is no connection; "" if there is one.
   const std::string& trouble() const { return trouble_; }
   // Whether several starts in a row have failed or led to no connection. poll_connect() goes on trying.
   bool gave_up_starting() const {
-    return failed_starts_ >= kMostFailedStarts || starts_ >= 2 * kMostFailedStarts;
+    return !stream_ && (failed_starts_ >= kMostFailedStarts || starts_ >= 2 * kMostFailedStarts);
   }
 
  private:
@@ -64,7 +68,8 @@ class HubConnection {
 
   tl::expected<void, std::string> try_to_connect(Clock::time_point now);
   tl::expected<void, std::string> start_one(const JobDirectory& directory);
-  void on_disconnect(std::string why);
+  void on_disconnect(std::string why, Clock::time_point now);
+  void pause_before_next_try(Clock::time_point now);
 
   // Constant after construction.
   const std::string launch_id_;
@@ -75,7 +80,9 @@ class HubConnection {
   std::optional<ClosedInChildren> closed_in_children_;
   std::string trouble_ = "not connected yet";
   std::string start_error_;  // why the last start of a hub failed; "" if it did not
-  // Counted since the last connection.
+  bool welcomed_ = false;    // this connection, or the newest
+  std::vector<Clock::time_point> losses_;  // the newest ones, at most three
+  // Counted since the last Welcome.
   int tries_ = 0;
   int starts_ = 0;
   int failed_starts_ = 0;

@@ -7,6 +7,7 @@
 
 #include <array>
 #include <optional>
+#include <vector>
 
 #include "control/debian_version.h"
 #include "control/host/unix_socket.h"
@@ -153,6 +154,44 @@ TEST_CASE("a hub that cannot be started is given up with a reason but is still f
   hub.listen();
   CHECK(hub.connection.poll_connect(now + seconds(2)));
   CHECK_FALSE(hub.connection.gave_up_starting());
+}
+
+// Connects, and lets the hub close the connection.
+void lose_a_connection(HubFixture& hub, Clock::time_point& now) {
+  REQUIRE(eventually([&] { return hub.connection.poll_connect(now += seconds(2)); }));
+  { const FrameStream closed = hub.accept(); }
+  REQUIRE(eventually([&] { return !hub.connection.process_io([](std::string&&) {}, kNotBroken); }));
+}
+
+TEST_CASE("connections that are lost before a Welcome do not make the next start of a hub earlier") {
+  HubFixture hub;
+  auto now = Clock::now();
+  for (int starts = 0; starts < 3; ++starts) CHECK_FALSE(hub.connection.poll_connect(now += seconds(2)));
+  CHECK_FALSE(hub.connection.gave_up_starting());
+  hub.listen();
+  lose_a_connection(hub, now);
+  hub.listener.reset();
+  now += seconds(2);
+  CHECK_FALSE(hub.connection.poll_connect(now));  // the fourth start
+  CHECK(hub.connection.gave_up_starting());
+  hub.listen();
+  REQUIRE(hub.connection.poll_connect(now + seconds(2)));
+  hub.connection.welcomed();
+  { const FrameStream closed = hub.accept(); }
+  REQUIRE(eventually([&] { return !hub.connection.process_io([](std::string&&) {}, kNotBroken); }));
+  CHECK_FALSE(hub.connection.gave_up_starting());
+}
+
+TEST_CASE("the third loss of a connection within ten seconds is said once") {
+  HubFixture hub;
+  hub.listen();
+  auto now = Clock::now();
+  std::vector<bool> failing;
+  for (int losses = 0; losses < 6; ++losses) {
+    lose_a_connection(hub, now);
+    failing.push_back(hub.connection.keeps_failing());
+  }
+  CHECK(failing == std::vector<bool>{false, false, true, false, false, true});
 }
 
 TEST_CASE("a hub of another user is refused and the error names both users") {
