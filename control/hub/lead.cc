@@ -29,6 +29,12 @@ void route(std::map<Key, std::string>& routes, const Key& key, const std::string
   routes[key] = peer;
 }
 
+// Removes what ended jobs have left beside the output of the job of this epoch.
+void remove_old_output(const std::string& output_dir, const std::string& epoch) {
+  for (const std::string& launch : remove_old_entries(output_dir)) remove_notes(output_dir, launch);
+  remove_old_histories(output_dir, epoch);
+}
+
 }  // namespace
 
 Lead::Lead(const Introduction& introduction, Host host)
@@ -70,7 +76,7 @@ Lead::Lead(const Introduction& introduction, Host host)
   run_disk_.post(
       [own = host_.directory, bases = job_bases(), output = introduction.output_dir, epoch = header.epoch] {
         remove_old_jobs(own, bases);
-        remove_old_histories(output, epoch);
+        remove_old_output(output, epoch);
       });
 }
 

@@ -1,9 +1,12 @@
 // SPDX-License-Identifier: Apache-2.0
 // The entry of a job, $OUT/.gradmon/jobs/{job}.json: where its lead hub is. Each job has its own file, so
 // jobs with the same output directory never overwrite each other's entry. Hubs of other hosts find the lead
-// hub by it, and gradmonctl finds jobs. Files are read as trusted_file.h says. Any process, any thread.
+// hub by it, and gradmonctl finds jobs. The lead hub writes or touches its entry every 2 s; a killed job
+// leaves its entry behind. Ages are by the clock that sets the times of the directory's files: on NFS the
+// server's. Files are read as trusted_file.h says. Any process, any thread.
 #pragma once
 
+#include <chrono>
 #include <cstdint>
 #include <filesystem>
 #include <optional>
@@ -32,14 +35,22 @@ std::string to_text(const JobEntry& job);
 // Accepts any bytes; nullopt if they are not a JSON object.
 std::optional<JobEntry> parse_entry(const std::string& text);
 
-// All entries that have an endpoint, the oldest first; empty if there is no directory.
-std::vector<JobEntry> read_entries(const std::filesystem::path& output_dir);
-// The entry of one launch.
+// An entry that has not been touched for so long is of a job that has ended.
+inline constexpr std::chrono::seconds kEntryLifetime{30};
+
+// The entries that have an endpoint and are younger than `max_age`, the oldest job first; empty if there is
+// no directory. Where this process cannot write into the directory, ages are counted from the newest entry.
+std::vector<JobEntry> read_entries(const std::filesystem::path& output_dir,
+                                   std::chrono::seconds max_age = kEntryLifetime);
+// The entry of one launch, of any age.
 std::optional<JobEntry> find_entry(const std::filesystem::path& output_dir, const std::string& launch_id);
 
-// Writes the entry by rename, unless the file already has this content.
+// Writes the entry by rename; touches the file if it already has this content.
 tl::expected<void, std::string> write_entry(const std::filesystem::path& output_dir, const JobEntry& job);
 // Removes the entry if it is of the same epoch.
 void remove_entry(const std::filesystem::path& output_dir, const JobEntry& job);
+// Removes the entries that are older than `min_age`; returns their launches.
+std::vector<std::string> remove_old_entries(const std::filesystem::path& output_dir,
+                                            std::chrono::seconds min_age = std::chrono::hours{7 * 24});
 
 }  // namespace gradmon

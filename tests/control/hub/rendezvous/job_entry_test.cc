@@ -126,6 +126,44 @@ TEST_CASE("an unchanged entry is not written again and a removed one is") {
   CHECK(find_entry(out.path(), "a"));
 }
 
+TEST_CASE("an entry that its hub does not touch any more is left out until it is touched again") {
+  const Output out;
+  out.write_job("ended");
+  out.write_job("running");
+  const auto age = [&](std::chrono::seconds by) {
+    fs::last_write_time(out.file("ended"), fs::file_time_type::clock::now() - by);
+  };
+  age(std::chrono::seconds(25));
+  CHECK(launches(out).size() == 2);
+  age(std::chrono::seconds(31));
+  CHECK(launches(out) == std::vector<std::string>{"running"});
+  CHECK(read_entries(out.path(), std::chrono::hours(1)).size() == 2);
+  CHECK(find_entry(out.path(), "ended"));
+  out.write_job("ended");
+  CHECK(launches(out).size() == 2);
+}
+
+TEST_CASE("a single entry is left out, too, when it is old") {
+  const Output out;
+  out.write_job("ended");
+  fs::last_write_time(out.file("ended"), fs::file_time_type::clock::now() - std::chrono::seconds(31));
+  CHECK(read_entries(out.path()).empty());
+  CHECK(std::distance(fs::directory_iterator(out.jobs()), fs::directory_iterator()) == 1);
+}
+
+TEST_CASE("the entries of ended jobs are removed after a week") {
+  const Output out;
+  for (const int days : {0, 6, 8}) {
+    out.write_job(std::to_string(days));
+    fs::last_write_time(out.file(std::to_string(days)),
+                        fs::file_time_type::clock::now() - std::chrono::hours(days * 24));
+  }
+  CHECK(remove_old_entries(out.path()) == std::vector<std::string>{"8"});
+  CHECK(find_entry(out.path(), "6"));
+  CHECK_FALSE(find_entry(out.path(), "8"));
+  CHECK(remove_old_entries(out.path() / "missing").empty());
+}
+
 TEST_CASE("an entry of another launch under the name of this launch is ignored") {
   const Output out;
   out.write_job("a");
