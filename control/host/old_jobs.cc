@@ -71,13 +71,15 @@ void remove_old_jobs(const JobDirectory& own, const JobBases& bases, const Reten
   remove_old(std::move(found), policy, remove_job);
 }
 
-void remove_old_histories(const fs::path& output_dir, const std::string& own, const RetentionPolicy& policy) {
+void remove_old_histories(const fs::path& output_dir, const std::set<std::string>& running,
+                          const RetentionPolicy& policy) {
   std::vector<Found> found;
   std::error_code error;
   for (const fs::directory_entry& epoch : fs::directory_iterator(output_dir / ".gradmon", error)) {
     WallClock::time_point changed{};
     for (const char* file : kFilesOfAnEpoch) changed = std::max(changed, changed_at(epoch.path() / file));
-    if (epoch.path().filename() == own || changed == WallClock::time_point{}) continue;
+    const bool runs = running.count(epoch.path().filename().string()) != 0;
+    if (runs || changed == WallClock::time_point{}) continue;
     found.push_back({epoch.path(), changed});
   }
   remove_old(std::move(found), policy, remove_history);

@@ -4,6 +4,7 @@
 #include <chrono>
 #include <cstddef>
 #include <filesystem>
+#include <set>
 #include <string>
 
 #include "control/host/job_directory.h"
@@ -24,9 +25,9 @@ struct RetentionPolicy {
 // I/O.
 void remove_old_jobs(const JobDirectory& own, const JobBases& bases, const RetentionPolicy& policy = {});
 
-// Removes old histories (history_file.h) of epochs other than `own` from an output directory. Does file
-// I/O.
-void remove_old_histories(const std::filesystem::path& output_dir, const std::string& own,
+// Removes old histories (history_file.h) from an output directory, except those of the epochs `running`: a
+// job writes its history only when something changes. Does file I/O.
+void remove_old_histories(const std::filesystem::path& output_dir, const std::set<std::string>& running,
                           const RetentionPolicy& policy = {});
 
 }  // namespace gradmon

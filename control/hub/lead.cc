@@ -20,6 +20,8 @@ constexpr std::chrono::seconds kEntryEvery{2};
 constexpr milliseconds kEntryEveryAtFirst{250};  // while ranks of other hosts are missing
 constexpr std::chrono::seconds kDiscoveryPhase{60};
 constexpr milliseconds kDrainWithin{300};
+// A job whose entry is older has ended. Longer than a hang of a disk.
+constexpr std::chrono::hours kRunningWithin{24};
 constexpr char kRemote = 'b';  // the first character of `peer` for a client of another host
 
 // Bounded: a full table starts anew, because ranks repeat a Hello and send Progress each second.
@@ -32,7 +34,9 @@ void route(std::map<Key, std::string>& routes, const Key& key, const std::string
 // Removes what ended jobs have left beside the output of the job of this epoch.
 void remove_old_output(const std::string& output_dir, const std::string& epoch) {
   for (const std::string& launch : remove_old_entries(output_dir)) remove_notes(output_dir, launch);
-  remove_old_histories(output_dir, epoch);
+  std::set<std::string> running{epoch};
+  for (JobEntry& job : read_entries(output_dir, kRunningWithin)) running.insert(std::move(job.epoch));
+  remove_old_histories(output_dir, running);
 }
 
 }  // namespace

@@ -93,7 +93,7 @@ TEST_CASE("only the newest jobs are kept and a job younger than ten minutes alwa
   CHECK(base.left() == 6);
 }
 
-TEST_CASE("old histories are removed but not the own history and not other files") {
+TEST_CASE("old histories are removed but not those of running jobs and not other files") {
   const TemporaryDirectory output;
   const auto epoch = [&](const std::string& name, hours age) {
     const fs::path history = output / ".gradmon" / name / "history.jsonl";
@@ -103,6 +103,7 @@ TEST_CASE("old histories are removed but not the own history and not other files
     return history.parent_path();
   };
   const fs::path own = epoch("own", hours(500));
+  const fs::path beside = epoch("beside", hours(500));  // of a job in the same output directory
   const fs::path old = epoch("old", hours(169));
   const fs::path younger = epoch("younger", hours(100));
   const fs::path with_more = epoch("with more", hours(169));
@@ -112,8 +113,9 @@ TEST_CASE("old histories are removed but not the own history and not other files
   const fs::path static_job = epoch("static", hours(169));
   fs::rename(static_job / "history.jsonl", static_job / "alerts.jsonl");
   fs::create_directories(output / ".gradmon" / "jobs");
-  remove_old_histories(output.path(), "own");
+  remove_old_histories(output.path(), {"own", "beside"});
   CHECK(fs::exists(own / "history.jsonl"));
+  CHECK(fs::exists(beside / "history.jsonl"));
   CHECK_FALSE(fs::exists(old));
   CHECK_FALSE(fs::exists(static_job));
   CHECK(fs::exists(younger / "history.jsonl"));
