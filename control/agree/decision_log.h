@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
 
+#include <cstddef>
 #include <cstdint>
 #include <string>
 #include <tl/expected.hpp>
@@ -48,6 +49,12 @@ struct AppliedEntry {
 
 using LogEntry =
     std::variant<OfferedEntry, Verdict, JoinedEntry, DepartureEntry, WrittenBackEntry, AppliedEntry>;
+
+// The entries from which Coordinator::restore() makes the same state, but for the history of old revisions.
+// Drops closed revisions whose plans are not among the newest `kept_bytes` of config texts. Keeps the newest
+// commit, the newest commit of a plan that the user proposed, the highest revision, and all who joined or
+// have gone.
+std::vector<LogEntry> compacted(const std::vector<LogEntry>& entries, std::size_t kept_bytes);
 
 // The state of the coordinator that must survive its death. One thread.
 class DecisionLog {

@@ -9,7 +9,9 @@
 #include <algorithm>
 #include <array>
 #include <cerrno>
+#include <cstdio>
 #include <cstring>
+#include <new>
 #include <optional>
 #include <utility>
 
@@ -33,6 +35,17 @@ Sum sum_of(std::string_view bytes) {
   crypto_generichash(sum.data(), sum.size(), reinterpret_cast<const unsigned char*>(bytes.data()), bytes.size(),
                      nullptr, 0);
   return sum;
+}
+
+// An entry with its head.
+std::string record_of(std::string_view bytes) {
+  std::string record(kHeadBytes, '\0');
+  const auto length = static_cast<std::uint32_t>(bytes.size());
+  const Sum sum = sum_of(bytes);
+  std::memcpy(record.data(), &length, sizeof length);
+  std::memcpy(record.data() + sizeof length, sum.data(), sum.size());
+  record += bytes;
+  return record;
 }
 
 std::string header_text(const EpochHeader& header) {
@@ -82,15 +95,14 @@ std::optional<std::string_view> next_entry(std::string_view all, std::size_t& at
 }  // namespace
 
 tl::expected<DecisionFile::Opened, std::string> DecisionFile::open(const std::filesystem::path& path,
-                                                                   EpochHeader fresh,
-                                                                   std::int64_t most_bytes) {
+                                                                   EpochHeader fresh, Bounds bounds) {
   if (sodium_init() < 0) return tl::unexpected(std::string("libsodium does not start"));
   Descriptor fd(::open(path.c_str(), O_RDWR | O_CREAT | O_CLOEXEC | O_NOFOLLOW | O_NONBLOCK, 0600));
   struct stat status {};
   if (!fd.valid() || fstat(fd.get(), &status) != 0) return tl::unexpected(problem(path.c_str()));
-  if (!S_ISREG(status.st_mode) || status.st_uid != geteuid() || status.st_size > most_bytes)
+  if (!S_ISREG(status.st_mode) || status.st_uid != geteuid() || status.st_size > bounds.most_bytes)
     return tl::unexpected(path.string() + ": expected a regular file of this user of at most " +
-                          std::to_string(most_bytes >> 20) + " MiB");
+                          std::to_string(bounds.most_bytes >> 20) + " MiB");
   const std::string all = contents(fd.get());
   std::size_t at = 0;
   const auto first = next_entry(all, at);
@@ -107,12 +119,13 @@ tl::expected<DecisionFile::Opened, std::string> DecisionFile::open(const std::fi
     }
     // Bytes behind an incomplete entry must not be read as entries later.
     if (ftruncate(fd.get(), static_cast<off_t>(whole)) != 0) return tl::unexpected(problem(path.c_str()));
-    opened.file.reset(new DecisionFile(path, std::move(fd), static_cast<std::int64_t>(whole), most_bytes));
+    opened.file.reset(new DecisionFile(path, std::move(fd), static_cast<std::int64_t>(whole), bounds));
+    opened.file->compact_if_due();
     static_cast<void>(opened.file->reserve(0));
     return opened;
   }
   if (ftruncate(fd.get(), 0) != 0) return tl::unexpected(problem(path.c_str()));
-  opened.file.reset(new DecisionFile(path, std::move(fd), 0, most_bytes));
+  opened.file.reset(new DecisionFile(path, std::move(fd), 0, bounds));
   if (auto written = opened.file->append(header_text(fresh)); !written) return tl::unexpected(written.error());
   opened.header = std::move(fresh);
   return opened;
@@ -120,10 +133,10 @@ tl::expected<DecisionFile::Opened, std::string> DecisionFile::open(const std::fi
 
 tl::expected<void, std::string> DecisionFile::reserve(std::int64_t bytes) {
   if (end_ + bytes + kReserveAtOnce / 2 <= reserved_) return {};
-  if (end_ + bytes > most_bytes_)
-    return tl::unexpected("the decision log has reached its bound of " + std::to_string(most_bytes_ >> 20) +
-                          " MiB");
-  const std::int64_t wanted = std::min(bytes + kReserveAtOnce, most_bytes_ - end_);
+  if (end_ + bytes > bounds_.most_bytes)
+    return tl::unexpected("the decision log has reached its bound of " +
+                          std::to_string(bounds_.most_bytes >> 20) + " MiB");
+  const std::int64_t wanted = std::min(bytes + kReserveAtOnce, bounds_.most_bytes - end_);
   if (const int error = posix_fallocate(file_.get(), end_, wanted); error == 0) {
     reserved_ = end_ + wanted;
     return {};
@@ -134,33 +147,66 @@ tl::expected<void, std::string> DecisionFile::reserve(std::int64_t bytes) {
 
 bool DecisionFile::is_at_its_path() const { return is_at_path(path_, file_.get()); }
 
-tl::expected<void, std::string> DecisionFile::relink() {
-  const std::string whole = contents(file_.get()).substr(0, static_cast<std::size_t>(end_));
+bool DecisionFile::replace(const std::string& whole, int (*put)(const char* beside, const char* path)) {
   const std::filesystem::path beside = path_.string() + ".new";
   ::unlink(beside.c_str());
   Descriptor fresh(::open(beside.c_str(), O_RDWR | O_CREAT | O_EXCL | O_CLOEXEC | O_NOFOLLOW, 0600));
-  if (!fresh.valid()) return tl::unexpected(problem(path_.c_str()));
-  if (!write_all(fresh.get(), whole) || ::link(beside.c_str(), path_.c_str()) != 0) {
-    std::string why = problem(path_.c_str());
-    ::unlink(beside.c_str());
-    return tl::unexpected(std::move(why));
-  }
+  if (!fresh.valid()) return false;
+  const bool there = write_all(fresh.get(), whole) && put(beside.c_str(), path_.c_str()) == 0;
+  const int cause = errno;
   ::unlink(beside.c_str());
+  errno = cause;
+  if (!there) return false;
   file_ = std::move(fresh);
+  end_ = static_cast<std::int64_t>(whole.size());
   reserved_ = 0;
   static_cast<void>(reserve(0));
-  return {};
+  return true;
 }
 
-tl::expected<void, std::string> DecisionFile::append(const LogEntry& entry) { return append(encode(entry)); }
+tl::expected<void, std::string> DecisionFile::relink() {
+  const std::string whole = contents(file_.get()).substr(0, static_cast<std::size_t>(end_));
+  if (replace(whole, ::link)) return {};
+  return tl::unexpected(problem(path_.c_str()));
+}
+
+void DecisionFile::compact_if_due() noexcept {
+  if (end_ < compact_at_) return;
+  try {
+    compact();
+  } catch (const std::bad_alloc&) {  // The log stays as it is.
+  }
+  compact_at_ = std::max(bounds_.compact_at, 2 * end_);
+}
+
+// A log that was removed or replaced is left to relink().
+void DecisionFile::compact() {
+  if (!is_at_its_path()) return;
+  const std::string all = contents(file_.get()).substr(0, static_cast<std::size_t>(end_));
+  std::size_t at = 0;
+  const auto header = next_entry(all, at);
+  if (!header) return;
+  std::vector<LogEntry> entries;
+  while (const auto bytes = next_entry(all, at)) {
+    auto entry = decode_log_entry(*bytes);
+    if (!entry) return;
+    entries.push_back(std::move(*entry));
+  }
+  if (at != all.size()) return;
+  std::string whole = record_of(*header);
+  for (const LogEntry& entry : compacted(entries, static_cast<std::size_t>(bounds_.compact_at / 4)))
+    whole += record_of(encode(entry));
+  replace(whole, std::rename);
+}
+
+tl::expected<void, std::string> DecisionFile::append(const LogEntry& entry) {
+  auto appended = append(encode(entry));
+  if (appended) compact_if_due();
+  return appended;
+}
 
 tl::expected<void, std::string> DecisionFile::append(std::string_view bytes) {
-  std::string record(kHeadBytes, '\0');
-  const auto length = static_cast<std::uint32_t>(bytes.size());
-  const Sum sum = sum_of(bytes);
-  std::memcpy(record.data(), &length, sizeof length);
-  std::memcpy(record.data() + sizeof length, sum.data(), sum.size());
-  record += bytes;
+  const std::string record = record_of(bytes);
   if (auto room = reserve(static_cast<std::int64_t>(record.size())); !room) return room;
   const bool written =
       lseek(file_.get(), static_cast<off_t>(end_), SEEK_SET) >= 0 && write_all(file_.get(), record);

@@ -7,6 +7,7 @@
 #include <string>
 #include <string_view>
 #include <tl/expected.hpp>
+#include <utility>
 #include <vector>
 
 #include "control/agree/decision_log.h"
@@ -26,7 +27,8 @@ struct EpochHeader {
 // The decision log of one epoch, a file in the job's directory. That directory is in memory (tmpfs), so
 // the log survives the hub but not the host. Entries have a length and a check sum; reading ends at
 // the first incomplete one. Space is reserved in advance, so that a full file system is noticed before
-// an entry must be written. One thread.
+// an entry must be written. A log that has grown large is written anew, without the plans of old revisions:
+// see compacted(). One thread.
 class DecisionFile : public DecisionLog {
  public:
   struct Opened {
@@ -35,12 +37,18 @@ class DecisionFile : public DecisionLog {
     std::vector<LogEntry> entries;  // of the previous hub
   };
 
-  static constexpr std::int64_t kMostBytes = 256 << 20;
+  struct Bounds {
+    std::int64_t most_bytes = 256 << 20;  // of the file
+    std::int64_t compact_at = 16 << 20;   // or at twice the size after the last time, if that is more
+  };
 
   // Continues the epoch in the file if it is of the same launch; otherwise starts `fresh` and replaces
   // the file. A file of more than `most_bytes` is refused, and append() refuses an entry that does not fit.
   static tl::expected<Opened, std::string> open(const std::filesystem::path& path, EpochHeader fresh,
-                                                std::int64_t most_bytes = kMostBytes);
+                                                Bounds bounds);
+  static tl::expected<Opened, std::string> open(const std::filesystem::path& path, EpochHeader fresh) {
+    return open(path, std::move(fresh), Bounds());
+  }
 
   tl::expected<void, std::string> append(const LogEntry& entry) override;
 
@@ -50,16 +58,26 @@ class DecisionFile : public DecisionLog {
   tl::expected<void, std::string> relink();
 
  private:
-  DecisionFile(std::filesystem::path path, Descriptor file, std::int64_t end, std::int64_t most_bytes)
-      : path_(std::move(path)), most_bytes_(most_bytes), file_(std::move(file)), end_(end) {}
+  DecisionFile(std::filesystem::path path, Descriptor file, std::int64_t end, Bounds bounds)
+      : path_(std::move(path)),
+        bounds_(bounds),
+        file_(std::move(file)),
+        end_(end),
+        compact_at_(bounds.compact_at) {}
   tl::expected<void, std::string> append(std::string_view bytes);
   tl::expected<void, std::string> reserve(std::int64_t bytes);
+  // Writes `whole` to a file beside, and lets `put` give it the log's name. False: errno has the cause, and
+  // nothing has changed.
+  bool replace(const std::string& whole, int (*put)(const char* beside, const char* path));
+  void compact_if_due() noexcept;
+  void compact();
 
   const std::filesystem::path path_;
-  const std::int64_t most_bytes_;
+  const Bounds bounds_;
   Descriptor file_;
   std::int64_t end_;           // of the last complete entry
   std::int64_t reserved_ = 0;  // end of the reserved space
+  std::int64_t compact_at_;    // the size at which to compact next
 };
 
 }  // namespace gradmon

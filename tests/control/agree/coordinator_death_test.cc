@@ -368,6 +368,64 @@ TEST_CASE("a plan that ended before the coordinator's death is not proposed agai
   CHECK(job.pending().empty());
 }
 
+TEST_CASE("a coordinator that restarts from a compacted log goes on with the newest plan and new revisions") {
+  SmallJob job(2);
+  job.start_collecting();
+  for (const bool on : {false, true, false, true}) {
+    job.propose(job.plan(on, 1'000'000));
+    REQUIRE(job.tick_until([&] { return !job.coordinator().busy(); }));
+  }
+  REQUIRE(job.tick_until([&] { return job.in_force_on_all(5); }));
+  const std::size_t whole = job.decisions.entries.size();
+  const std::int64_t effective = job.last_entry().effective_step;
+  job.kill_coordinator();
+  job.decisions.entries = compacted(job.decisions.entries, 0);
+  CHECK(job.decisions.entries.size() + 8 <= whole);  // without the offers and verdicts of four revisions
+  job.restart_coordinator(true);
+  REQUIRE(job.tick_until([&] { return job.coordinator().status().state == "on"; }));
+  CHECK(job.coordinator().status().effective_step == effective);
+  CHECK(job.history().size() == 1);
+  job.propose(job.plan(true, 1'000'000));
+  REQUIRE(job.tick_until([&] { return job.in_force_on_all(6); }));
+  REQUIRE(job.counted_divergence().empty());
+}
+
+TEST_CASE("a compacted log keeps the newest plans, the user's plan, an open offer and the ranks") {
+  const auto plan = [](Cause cause) {
+    auto made = std::make_shared<Plan>();
+    made->cause = cause;
+    made->config_text = std::string(1'000, 'x');
+    return made;
+  };
+  std::vector<LogEntry> entries{JoinedEntry{Rank{0}, 1, {}}};
+  const auto decide = [&](std::uint64_t revision, Cause cause) {
+    entries.emplace_back(OfferedEntry{Revision{revision}, plan(cause), 0});
+    entries.emplace_back(Verdict{Revision{revision}, plan(cause), Step{9}, AbortReason::none, ""});
+    entries.emplace_back(AppliedEntry{Revision{revision}});
+  };
+  decide(1, Cause::file);
+  decide(2, Cause::ctl);
+  for (std::uint64_t revision = 3; revision < 9; ++revision) decide(revision, Cause::budget);
+  entries.emplace_back(WrittenBackEntry{Revision{8}});
+  entries.emplace_back(DepartureEntry{Rank{0}, DepartureEntry::How::left, Step{3}, ""});
+  entries.emplace_back(OfferedEntry{Revision{9}, plan(Cause::file), 0});
+  const auto offers = [](const std::vector<LogEntry>& left) {
+    std::vector<std::uint64_t> revisions;
+    for (const LogEntry& entry : left) {
+      if (const auto* offered = std::get_if<OfferedEntry>(&entry))
+        revisions.push_back(offered->revision.value);
+    }
+    return revisions;
+  };
+  const auto least = compacted(entries, 0);
+  CHECK(offers(least) == std::vector<std::uint64_t>{2, 8, 9});
+  CHECK(least.size() == 3 + 3 + 1 + 3);  // revisions 2, 8, its end, and 9 between the rank's entries
+  CHECK(std::holds_alternative<JoinedEntry>(least.front()));
+  CHECK(offers(compacted(entries, 6'000)) == std::vector<std::uint64_t>{2, 7, 8, 9});
+  CHECK(offers(compacted(entries, 1'000'000)).size() == 9);
+  CHECK(compacted({}, 0).empty());
+}
+
 TEST_CASE("no step counts under two revisions while the coordinator dies and restarts at random") {
   for (std::uint64_t seed = 1; seed <= 15; ++seed) {
     SmallJob job(3, {0.05, 0.05, 5, seed});
@@ -379,6 +437,7 @@ TEST_CASE("no step counts under two revisions while the coordinator dies and res
       job.run_ticks(static_cast<int>(random() % 60));
       job.kill_coordinator();
       job.run_ticks(static_cast<int>(random() % 100));
+      if (i % 2 == 0) job.decisions.entries = compacted(job.decisions.entries, 0);
       job.restart_coordinator(true);
     }
     CAPTURE(seed, job.counted_divergence());

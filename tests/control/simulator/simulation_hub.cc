@@ -11,6 +11,7 @@ void Simulation::start_hub(bool with_log) {
   std::vector<LogEntry> entries;
   if (with_log) {
     entries = hub_.log.entries;
+    if (hub_.generation % 2 == 1) entries = compacted(entries, 0);
   } else {
     hub_.log.entries.clear();
     hub_.checked = 0;

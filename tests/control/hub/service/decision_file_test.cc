@@ -276,7 +276,7 @@ TEST_CASE("a log at its size limit refuses entries and the next hub reads all ac
   std::uint64_t taken = 0;
   std::string why;
   {
-    const auto opened = DecisionFile::open(log.path, fresh("first"), bound);
+    const auto opened = DecisionFile::open(log.path, fresh("first"), {bound});
     REQUIRE(opened);
     for (tl::expected<void, std::string> put; put && taken < 1'000; taken += put ? 1 : 0) {
       put = opened->file->append(OfferedEntry{Revision{taken + 1}, plan(std::string(100'000, 'x'))});
@@ -287,9 +287,46 @@ TEST_CASE("a log at its size limit refuses entries and the next hub reads all ac
   CHECK(why == "the decision log has reached its bound of 4 MiB");
   CHECK(taken > 30);
   CHECK(fs::file_size(log.path) <= bound);
-  const auto again = DecisionFile::open(log.path, fresh("later"), bound);
+  const auto again = DecisionFile::open(log.path, fresh("later"), {bound});
   REQUIRE(again);
   CHECK(again->entries.size() == taken + 1);
+}
+
+TEST_CASE("a log that grows is written anew without old plans and can be continued") {
+  const Log log;
+  const DecisionFile::Bounds bounds{std::int64_t{1} << 20, 100'000};
+  std::uint64_t highest = 0;
+  {
+    const auto opened = DecisionFile::open(log.path, fresh("first"), bounds);
+    REQUIRE(opened);
+    REQUIRE(opened->file->append(JoinedEntry{Rank{3}, 1, {}}));
+    while (highest < 200) {
+      const PlanPtr large = plan(std::string(10'000, 'x'));
+      REQUIRE(opened->file->append(OfferedEntry{Revision{++highest}, large}));
+      REQUIRE(opened->file->append(Verdict{Revision{highest}, large, Step{100}, AbortReason::none, ""}));
+    }
+    CHECK(opened->file->is_at_its_path());
+  }
+  const auto again = DecisionFile::open(log.path, fresh("later"), bounds);
+  REQUIRE(again);
+  CHECK(again->header.epoch == "first");
+  CHECK(again->header.run_id == "0badcafe");
+  REQUIRE(again->entries.size() > 2);
+  CHECK(again->entries.size() < 15);
+  CHECK(std::get<JoinedEntry>(again->entries.front()).rank == Rank{3});
+  CHECK(std::get<Verdict>(again->entries.back()).revision == Revision{highest});
+  CHECK(std::distance(fs::directory_iterator(log.directory.path()), fs::directory_iterator()) == 1);
+}
+
+TEST_CASE("a removed log is not written anew beside one that another hub has put there") {
+  const Log log;
+  const auto opened = DecisionFile::open(log.path, fresh("first"), {std::int64_t{1} << 20, 1'000});
+  REQUIRE(opened);
+  fs::remove(log.path);
+  write_text(log.path, "another");
+  for (std::uint64_t revision = 1; revision < 100; ++revision)
+    REQUIRE(opened->file->append(offered(revision)));
+  CHECK(read_text(log.path) == "another");
 }
 
 TEST_CASE("a log without space at the start is an error") {
