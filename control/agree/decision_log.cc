@@ -2,7 +2,7 @@
 #include "control/agree/decision_log.h"
 
 #include <algorithm>
-#include <iterator>
+#include <map>
 #include <optional>
 #include <set>
 
@@ -30,9 +30,8 @@ bool is_of_user(const Plan& plan) {
   return plan.cause != Cause::budget && plan.cause != Cause::resync && plan.cause != Cause::alert;
 }
 
-}  // namespace
-
-std::vector<LogEntry> compacted(const std::vector<LogEntry>& entries, std::size_t kept_bytes) {
+// Which revisions to keep; see compacted().
+std::set<Revision> kept_revisions(const std::vector<LogEntry>& entries, std::size_t kept_bytes) {
   std::set<Revision> kept;
   Revision highest;
   std::size_t bytes = 0;
@@ -56,11 +55,71 @@ std::vector<LogEntry> compacted(const std::vector<LogEntry>& entries, std::size_
     if (needed || bytes <= kept_bytes) kept.insert(revision);
   }
   kept.insert(highest);
-  std::vector<LogEntry> left;
-  std::copy_if(entries.begin(), entries.end(), std::back_inserter(left), [&](const LogEntry& entry) {
-    const auto revision = revision_of(entry);
-    return !revision || kept.count(*revision) != 0;
+  return kept;
+}
+
+// The step that Membership::restore() remembers of an entry after the rank's first; unset: none.
+std::optional<Step> departed_step(const LogEntry& entry) {
+  if (const auto* joined = std::get_if<JoinedEntry>(&entry))
+    return joined->hello.lapsed ? std::optional(joined->hello.step) : std::nullopt;
+  if (const auto* gone = std::get_if<DepartureEntry>(&entry))
+    return gone->how == DepartureEntry::How::evicted ? std::nullopt : std::optional(gone->last);
+  return {};
+}
+
+// The entries of a rank between the first and the last time that its newest process has joined.
+class RejoiningProcess {
+ public:
+  // `at`: the index of the entry. Returns the entries that a later one has replaced.
+  std::vector<std::size_t> join(const Hello& hello, std::size_t at) {
+    const bool same = last_ && process_id_ == hello.process_id && held_epoch_ == hello.held_epoch;
+    std::vector<std::size_t> replaced = same ? since_last_ : std::vector<std::size_t>();
+    if (same && last_ != first_) replaced.push_back(*last_);
+    if (!last_ || process_id_ != hello.process_id) first_ = at;
+    process_id_ = hello.process_id;
+    held_epoch_ = hello.held_epoch;
+    last_ = at;
+    since_last_.clear();
+    return replaced;
+  }
+  void depart(std::size_t at) { since_last_.push_back(at); }
+
+ private:
+  std::string process_id_;
+  std::string held_epoch_;
+  std::optional<std::size_t> first_;
+  std::optional<std::size_t> last_;
+  std::vector<std::size_t> since_last_;  // departures
+};
+
+// The indices of entries of ranks that change nothing: of a process that has joined again and again. The
+// highest step of them must stay known, so its entry is left out.
+std::set<std::size_t> replaced_of_ranks(const std::vector<LogEntry>& entries) {
+  std::map<Rank, RejoiningProcess> ranks;
+  std::set<std::size_t> replaced;
+  for (std::size_t i = 0; i < entries.size(); ++i) {
+    if (const auto* gone = std::get_if<DepartureEntry>(&entries[i])) ranks[gone->rank].depart(i);
+    const auto* joined = std::get_if<JoinedEntry>(&entries[i]);
+    if (joined == nullptr) continue;
+    for (const std::size_t one : ranks[joined->rank].join(joined->hello, i)) replaced.insert(one);
+  }
+  const auto highest = std::max_element(replaced.begin(), replaced.end(), [&](std::size_t a, std::size_t b) {
+    return departed_step(entries[a]) < departed_step(entries[b]);
   });
+  if (highest != replaced.end()) replaced.erase(highest);
+  return replaced;
+}
+
+}  // namespace
+
+std::vector<LogEntry> compacted(const std::vector<LogEntry>& entries, std::size_t kept_bytes) {
+  const std::set<Revision> kept = kept_revisions(entries, kept_bytes);
+  const std::set<std::size_t> replaced = replaced_of_ranks(entries);
+  std::vector<LogEntry> left;
+  for (std::size_t i = 0; i < entries.size(); ++i) {
+    const auto revision = revision_of(entries[i]);
+    if (revision ? kept.count(*revision) != 0 : replaced.count(i) == 0) left.push_back(entries[i]);
+  }
   return left;
 }
 

@@ -52,8 +52,8 @@ using LogEntry =
 
 // The entries from which Coordinator::restore() makes the same state, but for the history of old revisions.
 // Drops closed revisions whose plans are not among the newest `kept_bytes` of config texts. Keeps the newest
-// commit, the newest commit of a plan that the user proposed, the highest revision, and all who joined or
-// have gone.
+// commit, the newest commit of a plan that the user proposed, and the highest revision. Of a process that has
+// joined again and again it keeps the first and the last time.
 std::vector<LogEntry> compacted(const std::vector<LogEntry>& entries, std::size_t kept_bytes);
 
 // The state of the coordinator that must survive its death. One thread.

@@ -390,42 +390,6 @@ TEST_CASE("a coordinator that restarts from a compacted log goes on with the new
   REQUIRE(job.counted_divergence().empty());
 }
 
-TEST_CASE("a compacted log keeps the newest plans, the user's plan, an open offer and the ranks") {
-  const auto plan = [](Cause cause) {
-    auto made = std::make_shared<Plan>();
-    made->cause = cause;
-    made->config_text = std::string(1'000, 'x');
-    return made;
-  };
-  std::vector<LogEntry> entries{JoinedEntry{Rank{0}, 1, {}}};
-  const auto decide = [&](std::uint64_t revision, Cause cause) {
-    entries.emplace_back(OfferedEntry{Revision{revision}, plan(cause), 0});
-    entries.emplace_back(Verdict{Revision{revision}, plan(cause), Step{9}, AbortReason::none, ""});
-    entries.emplace_back(AppliedEntry{Revision{revision}});
-  };
-  decide(1, Cause::file);
-  decide(2, Cause::ctl);
-  for (std::uint64_t revision = 3; revision < 9; ++revision) decide(revision, Cause::budget);
-  entries.emplace_back(WrittenBackEntry{Revision{8}});
-  entries.emplace_back(DepartureEntry{Rank{0}, DepartureEntry::How::left, Step{3}, ""});
-  entries.emplace_back(OfferedEntry{Revision{9}, plan(Cause::file), 0});
-  const auto offers = [](const std::vector<LogEntry>& left) {
-    std::vector<std::uint64_t> revisions;
-    for (const LogEntry& entry : left) {
-      if (const auto* offered = std::get_if<OfferedEntry>(&entry))
-        revisions.push_back(offered->revision.value);
-    }
-    return revisions;
-  };
-  const auto least = compacted(entries, 0);
-  CHECK(offers(least) == std::vector<std::uint64_t>{2, 8, 9});
-  CHECK(least.size() == 3 + 3 + 1 + 3);  // revisions 2, 8, its end, and 9 between the rank's entries
-  CHECK(std::holds_alternative<JoinedEntry>(least.front()));
-  CHECK(offers(compacted(entries, 6'000)) == std::vector<std::uint64_t>{2, 7, 8, 9});
-  CHECK(offers(compacted(entries, 1'000'000)).size() == 9);
-  CHECK(compacted({}, 0).empty());
-}
-
 TEST_CASE("no step counts under two revisions while the coordinator dies and restarts at random") {
   for (std::uint64_t seed = 1; seed <= 15; ++seed) {
     SmallJob job(3, {0.05, 0.05, 5, seed});
