@@ -3,9 +3,11 @@
 
 #include <fcntl.h>
 #include <grp.h>
+#include <linux/capability.h>
 #include <poll.h>
 #include <signal.h>
 #include <sys/prctl.h>
+#include <sys/syscall.h>
 #include <sys/wait.h>
 #include <unistd.h>
 
@@ -19,6 +21,20 @@ namespace {
 constexpr int kCannotExec = 127;
 constexpr std::chrono::milliseconds kDiesWithin{1'000};
 
+// Becomes that user, who may still read every file: torch may lie below a directory of root's alone, as
+// mktemp -d makes them. False: failed.
+bool become(uid_t user) {
+  const gid_t group = user;
+  if (prctl(PR_SET_KEEPCAPS, 1) != 0 || setgroups(0, nullptr) != 0 || setgid(group) != 0 || setuid(user) != 0)
+    return false;
+  __user_cap_header_struct header{_LINUX_CAPABILITY_VERSION_3, 0};
+  __user_cap_data_struct data[_LINUX_CAPABILITY_U32S_3]{};
+  constexpr __u32 reads = 1U << CAP_DAC_READ_SEARCH;
+  data[0] = {reads, reads, reads};
+  return syscall(SYS_capset, &header, data) == 0 &&
+         prctl(PR_CAP_AMBIENT, PR_CAP_AMBIENT_RAISE, CAP_DAC_READ_SEARCH, 0, 0) == 0;
+}
+
 [[noreturn]] void exec_program(const ProcessOptions& options, const std::vector<char*>& arguments) {
   prctl(PR_SET_PDEATHSIG, SIGKILL);
   const int out = open(options.output.c_str(), O_WRONLY | O_CREAT | O_APPEND | O_CLOEXEC, 0666);
@@ -27,8 +43,7 @@ constexpr std::chrono::milliseconds kDiesWithin{1'000};
   for (const auto& [name, value] : options.environment) setenv(name.c_str(), value.c_str(), 1);
   for (const int number : {SIGPIPE, SIGTERM, SIGINT, SIGHUP}) ::signal(number, SIG_DFL);
   if (options.user != 0) {
-    const gid_t group = options.user;
-    if (setgroups(0, nullptr) != 0 || setgid(group) != 0 || setuid(options.user) != 0) _exit(kCannotExec);
+    if (!become(options.user)) _exit(kCannotExec);
     prctl(PR_SET_PDEATHSIG, SIGKILL);  // again: setuid() clears it
   }
   execvp(arguments[0], arguments.data());
