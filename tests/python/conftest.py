@@ -26,7 +26,7 @@ SKIPPED: "dict[str, dict[str, int]]" = {
         "test_pieces.py": 8,
         "test_pipelines.py": 1,
         "test_rank_divergence.py": 2,
-        "test_scaler.py": 3,
+        "test_scaler.py": 4,
         "test_switching_sharded.py": 1,
         "test_tensor_parallel.py": 5,
         "test_tensorboard.py": 1,
