@@ -16,7 +16,7 @@ namespace gradmon {
 namespace {
 
 TEST_CASE("every plan comes into force at one step on all ranks whatever fails") {
-  const std::uint64_t switches = scaled(20'000, 100'000);
+  const auto switches = scaled<std::uint64_t>(20'000, 100'000);
   std::uint64_t done = 0;
   std::uint64_t budgets = 0;
   std::uint64_t captures = 0;

@@ -93,7 +93,7 @@ SqliteResult<void> StartWriter::write_files(const fs::path& directory) {
     RankRows rows(files, of_files, problems_);
     RowRecords records(kind, names_);
     std::vector<Record> part;
-    const auto flush = [&] {
+    const auto flush = [&, kind = kind] {  // C++17: a structured binding is captured by a copy only
       auto written = write_records(kind, part);
       part.clear();
       return written;

@@ -98,7 +98,7 @@ TEST_CASE("rows do not depend on the pieces in which the text arrives") {
   text += "\"broken";
   const Cells whole = rows_of(text);
   CHECK(whole.size() == 9002);
-  for (const std::size_t piece : {1, 2, 3, 61, 65536}) CHECK((rows_of(text, piece) == whole));
+  for (const std::size_t piece : {1u, 2u, 3u, 61u, 65536u}) CHECK((rows_of(text, piece) == whole));
 }
 
 }  // namespace

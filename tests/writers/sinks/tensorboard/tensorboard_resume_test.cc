@@ -146,7 +146,7 @@ TEST_CASE("the events of damaged bytes are those before the damage") {
   for (int i = 0; i < 500; ++i) {
     std::string damaged = text.substr(0, random() % (text.size() + 1));
     const std::size_t at = damaged.empty() ? 0 : random() % damaged.size();
-    if (!damaged.empty() && i % 2 == 0) damaged[at] = static_cast<char>(damaged[at] ^ (1 + random() % 255));
+    if (!damaged.empty() && i % 2 == 0) damaged[at] ^= static_cast<char>(1 + random() % 255);
     EventsThere there;
     find_events(damaged, there);
     REQUIRE(there.whole_bytes <= damaged.size());

@@ -143,7 +143,7 @@ TEST_CASE("histograms are events with the tag of their parameter and kind") {
   const auto events = parse_events(read_text(event_files_in(f.events()).at(0))).events;
   REQUIRE(events.size() == 4);
   CHECK(events.at(1).summary().value(0).tag() == "config");
-  for (const std::size_t at : {2, 3}) {
+  for (const std::size_t at : {2u, 3u}) {
     const auto& value = events.at(at).summary().value(0);
     CHECK(value.tag() == (at == 2 ? "2:fc1.weight/rank0/update" : "2:fc1.weight/rank0/ratio"));
     CHECK(events.at(at).step() == 6);
