@@ -88,8 +88,7 @@ class AnomaliesSubcommand : public SubcommandFor<AnomaliesRequest> {
     const auto dumps =
         read_anomaly_dumps(request().data_path, {static_cast<std::size_t>(request().top), steps_});
     if (!dumps) return report_error(dumps.error(), console);
-    for (const std::string& message : dumps->left_out)
-      console.err << "gradmonctl: " << printable(message) << '\n';
+    for (const std::string& message : dumps->left_out) report_error(message, console);
     const std::filesystem::path directory =
         request().out_path.empty() ? request().data_path : request().out_path;
     const std::filesystem::path file = directory / "anomaly_analyse.json";

@@ -83,17 +83,11 @@ OrderedJson json_of(const Extent& extent) {
 }
 
 void report(const Problems& problems, const Console& console) {
-  for (const std::string& message : problems.messages())
-    console.err << "gradmonctl: " << printable(message) << '\n';
+  for (const std::string& message : problems.messages()) report_error(message, console);
 }
 
 OrderedJson json_of(const Problems& problems) {
   return {{"count", problems.count()}, {"messages", problems.messages()}};
-}
-
-int report_error(const std::string& text, const Console& console) {
-  console.err << "gradmonctl: " << printable(text) << '\n';
-  return kExitFailed;
 }
 
 int report_no_rows(const Run& run, const Console& console) {

@@ -15,8 +15,8 @@
 namespace gradmon {
 
 struct RunChoice {
-  std::string path;  // "": MONITOR_OUTPUT_DIR, else ./monitor_output
-  std::string id;    // "": the newest run
+  std::string path;     // "": MONITOR_OUTPUT_DIR, else ./monitor_output
+  std::string id;       // "": the newest run
   bool flight = false;  // what its flight recorder wrote, instead of what was collected
 };
 
@@ -36,7 +36,6 @@ OrderedJson json_of(const Extent& extent);
 // For `err`, made printable.
 void report(const Problems& problems, const Console& console);
 OrderedJson json_of(const Problems& problems);
-int report_error(const std::string& text, const Console& console);
 int report_no_rows(const Run& run, const Console& console);
 
 // Prints text; on a screen, lines that are too wide are cut.

@@ -20,8 +20,7 @@ namespace {
 constexpr std::chrono::milliseconds kLookInterval{50};
 
 void report(const Problems& problems, const Console& console) {
-  for (const std::string& message : problems.messages())
-    console.err << "gradmonctl: " << printable(message) << '\n';
+  for (const std::string& message : problems.messages()) report_error(message, console);
 }
 
 // Runs the conversion on a thread of its own and waits for it.
@@ -55,18 +54,18 @@ std::string summary(const std::vector<int>& ranks, const ConversionMeter& meter,
 
 int convert(const Conversion& conversion, Problems& problems, StopRequest& stop, const Console& console) {
   auto output = UnfinishedOutput::begin(conversion.target, conversion.earlier);
-  if (!output) return report_failure(output.error(), console);
+  if (!output) return report_error(output.error(), console);
   ConversionMeter meter;
   const auto written = write_watched(conversion, output->path(), meter, problems, stop, console);
-  if (stop.received()) return report_failure("interrupted; nothing was written", console);
+  if (stop.received()) return report_error("interrupted; nothing was written", console);
   report(problems, console);
-  if (!written) return report_failure(written.error(), console);
+  if (!written) return report_error(written.error(), console);
   if (meter.rows == 0)
-    return report_failure("found no rows in " + conversion.input +
-                              "; expected files such as grad_reduced_0-0.csv in the directories of its ranks",
-                          console);
+    return report_error("found no rows in " + conversion.input +
+                            "; expected files such as grad_reduced_0-0.csv in the directories of its ranks",
+                        console);
   const auto replaced = output->finish();
-  if (!replaced) return report_failure(replaced.error(), console);
+  if (!replaced) return report_error(replaced.error(), console);
   console.out << summary(conversion.ranks, meter, output->target(), *replaced);
   return kExitDone;
 }
@@ -79,11 +78,6 @@ int run_conversion(const Conversion& conversion, Problems& problems, const Conso
   console.out.flush();
   console.err.flush();
   return code;
-}
-
-int report_failure(const std::string& text, const Console& console) {
-  console.err << "gradmonctl: " << printable(text) << '\n';
-  return kExitFailed;
 }
 
 }  // namespace gradmon

@@ -34,7 +34,4 @@ struct Conversion {
 // does so here. Returns the exit code.
 int run_conversion(const Conversion& conversion, Problems& problems, const Console& console);
 
-// Prints the error; returns the exit code.
-int report_failure(const std::string& text, const Console& console);
-
 }  // namespace gradmon

@@ -15,11 +15,11 @@ std::string CsvConversion::complete() {
 int CsvConversion::perform(const Console& console) {
   Problems problems;
   const auto ranks = chosen_directories(input_, problems);
-  if (!ranks) return report_failure(ranks.error(), console);
+  if (!ranks) return report_error(ranks.error(), console);
   const ConversionTasks tasks = conversion_tasks(*ranks, input_.kinds, problems);
   Conversion conversion = conversion_of(input_, *ranks, tasks);
   if (const auto chosen = choose_output(tasks, conversion); !chosen)
-    return report_failure(chosen.error(), console);
+    return report_error(chosen.error(), console);
   return run_conversion(conversion, problems, console);
 }
 

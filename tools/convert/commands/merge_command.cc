@@ -61,7 +61,7 @@ class MergeSubcommand : public SubcommandFor<MergeRequest> {
   int perform(const Console& console) override {
     Problems problems;
     const auto runs = job_runs({request().runs.begin(), request().runs.end()}, problems);
-    if (!runs) return report_failure(runs.error(), console);
+    if (!runs) return report_error(runs.error(), console);
     std::set<int> ranks;
     Conversion conversion;
     for (const JobRun& run : *runs) {

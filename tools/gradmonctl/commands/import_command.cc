@@ -22,11 +22,6 @@ namespace {
 constexpr std::size_t kMaxImportedBytes = std::size_t{1} << 20;
 constexpr std::size_t kMaxShownBytes = 60;  // bytes of a value in the table
 
-int report_error(const Console& console, const std::string& text) {
-  console.err << "gradmonctl: " << printable(text) << '\n';
-  return kExitFailed;
-}
-
 std::string line_of(const YamlError& error, const std::string& file) {
   std::string line = file + ":" + std::to_string(error.place.line) + ":" + std::to_string(error.place.column);
   line += error.place.key.empty() ? ": " : ": " + error.place.key + ": ";
@@ -48,7 +43,7 @@ std::string table_of(const Imported& imported) {
 
 // Never overwrites a file: the user may have edited it. Leaves no part of one.
 int make_file(const std::string& file, const std::string& text, const Console& console) {
-  const auto failed = [&](int cause) { return report_error(console, file + ": " + std::strerror(cause)); };
+  const auto failed = [&](int cause) { return report_error(file + ": " + std::strerror(cause), console); };
   const int fd = open(file.c_str(), O_WRONLY | O_CREAT | O_EXCL | O_CLOEXEC, 0640);
   if (fd < 0) return failed(errno);
   int cause = write_all(fd, text) ? 0 : errno;
@@ -60,8 +55,8 @@ int make_file(const std::string& file, const std::string& text, const Console& c
 
 int import_file(const ImportRequest& request, const Console& console) {
   const auto text = read_config_text(request.file);
-  if (!text) return report_error(console, text.error());
-  if (text->size() > kMaxImportedBytes) return report_error(console, request.file + ": more than 1 MiB");
+  if (!text) return report_error(text.error(), console);
+  if (text->size() > kMaxImportedBytes) return report_error(request.file + ": more than 1 MiB", console);
   const auto imported = import_mindformers(*text);
   if (!imported) {
     for (const YamlError& error : imported.error())
@@ -84,7 +79,7 @@ int import_command(const ImportRequest& request, const Console& console) {
   try {
     return import_file(request, console);
   } catch (const std::exception& error) {
-    return report_error(console, request.file + ": " + error.what());
+    return report_error(request.file + ": " + error.what(), console);
   }
 }
 

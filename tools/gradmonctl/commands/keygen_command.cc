@@ -6,7 +6,6 @@
 
 #include "control/hub/keys/keygen.h"
 #include "tools/gradmonctl/parse/subcommand.h"
-#include "tools/gradmonctl/show/printable.h"
 
 namespace gradmon {
 
@@ -16,10 +15,7 @@ int keygen_command(const KeygenRequest& request, const Console& console) {
       request.client.empty()
           ? make_key_directory(directory)
           : add_client(directory, {request.client, request.role == "control" ? Role::control : Role::read});
-  if (!made) {
-    console.err << "gradmonctl: " << printable(made.error()) << '\n';
-    return kExitFailed;
-  }
+  if (!made) return report_error(made.error(), console);
   console.out << *made;
   return kExitDone;
 }

@@ -15,11 +15,6 @@
 namespace gradmon {
 namespace {
 
-int report_error(const Console& console, const std::string& text) {
-  console.err << "gradmonctl: " << printable(text) << '\n';
-  return kExitFailed;
-}
-
 void report_runs(const RankFiles& found, const std::string& chosen, const Console& console) {
   if (!chosen.empty() || found.runs.size() < 2) return;
   console.err << "gradmonctl: showing run " << printable(found.runs.front()) << ", the newest of "
@@ -30,18 +25,18 @@ int run_query(const QueryRequest& request, const Console& console) {
   std::vector<std::filesystem::path> places(request.places.begin(), request.places.end());
   if (places.empty()) places.emplace_back(output_directory({}));
   auto found = find_rank_files(places, request.run_id);
-  if (!found) return report_error(console, found.error());
+  if (!found) return report_error(found.error(), console);
   report_runs(*found, request.run_id, console);
   const std::size_t files = found->files.size();
   const auto databases = std::make_shared<RankDatabases>(std::move(found->files));
   auto query = QueryDatabase::make(databases);
-  if (!query) return report_error(console, query.error());
+  if (!query) return report_error(query.error(), console);
   auto statement = request.sql.empty() ? query->prepare(request.filter) : query->prepare(request.sql);
-  if (!statement) return report_error(console, statement.error());
+  if (!statement) return report_error(statement.error(), console);
   const auto printed = print_rows(*statement, request.format, request.all, console);
   const std::vector<std::string> errors = databases->errors();
-  for (const std::string& error : errors) report_error(console, error);
-  if (!printed) return report_error(console, printed.error());
+  for (const std::string& error : errors) report_error(error, console);
+  if (!printed) return report_error(printed.error(), console);
   if (errors.empty()) return kExitDone;
   return errors.size() < files ? kExitPartial : kExitFailed;
 }
@@ -53,7 +48,7 @@ int query_command(const QueryRequest& request, const Console& console) {
   try {
     return run_query(request, console);
   } catch (const std::exception& error) {
-    return report_error(console, error.what());
+    return report_error(error.what(), console);
   }
 }
 

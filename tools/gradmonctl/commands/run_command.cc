@@ -36,9 +36,7 @@ class RunSubcommand : public SubcommandFor<RunRequest> {
     order.ranks = static_cast<int>(request().ranks);
     order.command = request().command;
     const auto code = launch(order);
-    if (code) return *code;
-    console.err << "gradmonctl: " << code.error() << '\n';
-    return kExitFailed;
+    return code ? *code : report_error(code.error(), console);
   }
 };
 

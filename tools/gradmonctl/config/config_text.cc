@@ -50,10 +50,7 @@ int report_config_problems(const std::string& text, const std::string& file, con
 
 tl::expected<std::string, int> valid_config_text(const std::string& file, const Console& console) {
   auto text = read_config_text(file);
-  if (!text) {
-    console.err << "gradmonctl: " << printable(text.error()) << '\n';
-    return tl::make_unexpected(kExitFailed);
-  }
+  if (!text) return tl::make_unexpected(report_error(text.error(), console));
   if (const int code = report_config_problems(*text, file, console); code != kExitDone)
     return tl::make_unexpected(code);
   return std::move(*text);

@@ -3,6 +3,7 @@
 
 #include <optional>
 #include <ostream>
+#include <string>
 
 #include "tools/gradmonctl/show/screen.h"
 
@@ -24,5 +25,8 @@ inline constexpr int kExitNoAnswer = 4;
 inline constexpr int kExitNotAllowed = 5;
 inline constexpr int kExitInvalidConfig = 6;
 inline constexpr int kExitPartial = 7;
+
+// Prints one error, made printable, to `console.err`. Returns kExitFailed.
+int report_error(const std::string& text, const Console& console);
 
 }  // namespace gradmon

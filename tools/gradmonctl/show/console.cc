@@ -1,0 +1,13 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "tools/gradmonctl/show/console.h"
+
+#include "tools/gradmonctl/show/printable.h"
+
+namespace gradmon {
+
+int report_error(const std::string& text, const Console& console) {
+  console.err << "gradmonctl: " << printable(text) << '\n';
+  return kExitFailed;
+}
+
+}  // namespace gradmon
