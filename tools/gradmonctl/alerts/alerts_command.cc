@@ -11,7 +11,6 @@ namespace gradmon {
 namespace {
 
 constexpr std::chrono::milliseconds kPause{1000};
-constexpr int kLooksBeforeEnd = 2;  // a killed hub is restarted within a second
 
 Command question(const AlertsRequest& request, std::uint64_t after) {
   Command command = make_command(CommandVerb::alerts);
@@ -80,13 +79,8 @@ class AlertsSubcommand : public SubcommandFor<AlertsRequest> {
     if (!request().follow)
       return with_job(request().selector, console,
                       [&](const AskJob& ask) { return alerts_command(request(), ask, console); });
-    JobSelector selector = request().selector;
-    const auto endpoint = find_endpoint(selector);
-    if (!endpoint) return report_no_job(endpoint.error(), console);
-    selector.endpoint = *endpoint;
-    return with_job(selector, console, [&](const AskJob& ask) {
-      return follow_alerts(request(), live_job(*endpoint, ask), console);
-    });
+    return with_live_job(request().selector, console,
+                         [&](const LiveJob& job) { return follow_alerts(request(), job, console); });
   }
 };
 

@@ -6,6 +6,8 @@
 
 #include "control/client/live_jobs.h"
 #include "control/host/process_identity.h"
+#include "tools/gradmonctl/ask/connect.h"
+#include "tools/gradmonctl/ask/find_job.h"
 
 namespace gradmon {
 namespace {
@@ -21,9 +23,7 @@ bool interrupted() {
   return installed && interrupt_came != 0;
 }
 
-}  // namespace
-
-LiveJob live_job(const std::string& endpoint, AskJob ask) {
+LiveJob live_job(const std::string& endpoint, const AskJob& ask) {
   LiveJob job;
   job.ask = ask;
   job.now = wall_now;
@@ -36,6 +36,16 @@ LiveJob live_job(const std::string& endpoint, AskJob ask) {
     return reply ? reply->status : std::nullopt;
   };
   return job;
+}
+
+}  // namespace
+
+int with_live_job(JobSelector selector, const Console& console,
+                  const std::function<int(const LiveJob&)>& command) {
+  const auto endpoint = find_endpoint(selector);
+  if (!endpoint) return report_no_job(endpoint.error(), console);
+  selector.endpoint = *endpoint;
+  return with_job(selector, console, [&](const AskJob& ask) { return command(live_job(*endpoint, ask)); });
 }
 
 }  // namespace gradmon

@@ -7,6 +7,7 @@
 #include <string>
 
 #include "tools/gradmonctl/ask/job.h"
+#include "tools/gradmonctl/ask/job_selector.h"
 
 namespace gradmon {
 
@@ -14,15 +15,20 @@ namespace gradmon {
 struct LiveJob {
   AskJob ask;
   std::function<std::optional<Status>(std::chrono::milliseconds)> next_state;  // waits first; nullopt: none
-  std::function<std::optional<bool>()> lives;  // nullopt: unknown
-  std::function<bool()> interrupted;           // by the user; called only after the first answer
+  std::function<std::optional<bool>()> lives;                                  // nullopt: unknown
+  std::function<bool()> interrupted;  // by the user; called only after the first answer
   std::function<WallTime()> now;
   std::function<void(std::chrono::milliseconds)> pause = {};  // ends early when the user interrupts
 };
 
-// The job at an endpoint, with the real network, clock and files. Each call of
-// `next_state` asks the job. After the first call of `interrupted`, SIGINT no longer
-// ends this process.
-LiveJob live_job(const std::string& endpoint, AskJob ask);
+// The job has ended when its hub is gone in so many looks in a row: a killed hub is restarted within a
+// second.
+inline constexpr int kLooksBeforeEnd = 2;
+
+// Runs `command` with the job at `selector`, over the real network, clock and files; calls report_no_job() if
+// there is none. Returns the exit code. Each call of `next_state` asks the job. After the first call of
+// `interrupted`, SIGINT no longer ends this process.
+int with_live_job(JobSelector selector, const Console& console,
+                  const std::function<int(const LiveJob&)>& command);
 
 }  // namespace gradmon

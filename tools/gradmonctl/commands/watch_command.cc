@@ -2,9 +2,7 @@
 #include "tools/gradmonctl/commands/watch_command.h"
 
 #include <memory>
-#include <stdexcept>
 
-#include "tools/gradmonctl/ask/connect.h"
 #include "tools/gradmonctl/commands/status_view.h"
 #include "tools/gradmonctl/parse/subcommand.h"
 #include "tools/gradmonctl/show/time_text.h"
@@ -14,7 +12,6 @@ namespace {
 
 constexpr std::chrono::milliseconds kStatePause{1000};
 constexpr int kPausesBeforeAsking = 3;
-constexpr int kLooksBeforeEnd = 2;  // a killed hub is restarted within a second
 constexpr const char* kHome = "\x1b[H";
 constexpr const char* kClearLine = "\x1b[K";
 constexpr const char* kClearBelow = "\x1b[J";
@@ -106,17 +103,8 @@ class WatchSubcommand : public SubcommandFor<WatchRequest> {
     return arguments;
   }
   int perform(const Console& console) override {
-    JobSelector selector = request().selector;
-    const auto endpoint = find_endpoint(selector);
-    if (!endpoint) return report_no_job(endpoint.error(), console);
-    selector.endpoint = *endpoint;
-    return with_job(selector, console, [&](const AskJob& ask) {
-      try {
-        return watch_command(request(), live_job(*endpoint, ask), console);
-      } catch (const std::runtime_error& error) {
-        return report_no_job({kExitUsage, error.what()}, console);
-      }
-    });
+    return with_live_job(request().selector, console,
+                         [&](const LiveJob& job) { return watch_command(request(), job, console); });
   }
 };
 
