@@ -78,7 +78,7 @@ int after_last_output(int code, const WatchedOutput& out) {
 int main(int argc, char** argv) {
   open_closed_streams();
   signal(SIGPIPE, SIG_IGN);
-  const WatchedOutput out;
+  WatchedOutput out;
   const auto subcommand = gradmon::parse_command_line(gradmon::all_subcommands(), argc, argv);
   if (!subcommand) {
     const gradmon::ParseExit& nothing = subcommand.error();
