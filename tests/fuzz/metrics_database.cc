@@ -1,17 +1,15 @@
 // SPDX-License-Identifier: Apache-2.0
-// A database with any bytes overwritten is read by gradmonctl query and gone on with by the sink: each gives
-// rows or an error. The input is a list of overwritten bytes, of three bytes each: place (two), value.
-#include <unistd.h>
-
+// gradmonctl query reads a database with any bytes overwritten, and the sink goes on writing to it: each
+// gives rows or an error. The input is a list of overwritten bytes, of three bytes each: place (two), value.
 #include <cstddef>
 #include <cstdint>
 #include <filesystem>
 #include <fstream>
-#include <iterator>
 #include <sstream>
 #include <string>
 
 #include "tests/fuzz/promise.h"
+#include "tests/support/temporary_directory.h"
 #include "tools/gradmonctl/commands/query_command.h"
 #include "writers/sinks/sqlite/sqlite_sink.h"
 
@@ -23,21 +21,16 @@ using gradmon::fuzz::promise;
 
 constexpr std::size_t kPatchBytes = 3;
 
-fs::path directory() {
-  static const fs::path made = [] {
-    std::string name =
-        fs::is_directory("/dev/shm") ? "/dev/shm/gradmon-fuzz-XXXXXX" : "/tmp/gradmon-fuzz-XXXXXX";
-    promise(::mkdtemp(name.data()) != nullptr, "a directory can be made");
-    return fs::path(name);
-  }();
-  return made;
+const fs::path& directory() {
+  static const TemporaryDirectory made(fs::is_directory("/dev/shm") ? "/dev/shm" : "/tmp");
+  return made.path();
 }
 
 // "" or the error.
 std::string write_step(std::int64_t step) {
   MetricsFile::Options options;
   options.directory = [] { return directory(); };
-  options.journal = [](const fs::path&) { return Journal::rollback; };  // one file
+  options.journal = [](const fs::path&) { return JournalMode::rollback; };  // one file
   auto names = std::make_shared<NameTable>();
   Record record;
   record.kind = Kind::grad_reduced;
@@ -51,15 +44,10 @@ std::string write_step(std::int64_t step) {
   return written ? "" : written.error().text;
 }
 
-std::string read_file(const fs::path& path) {
-  std::ifstream file(path, std::ios::binary);
-  return {std::istreambuf_iterator<char>(file), std::istreambuf_iterator<char>()};
-}
-
 const std::string& valid_database() {
   static const std::string content = [] {
     for (const std::int64_t step : {1, 2, 501}) promise(write_step(step).empty(), "a step is written");
-    return read_file(directory() / kMetricsFileName);
+    return read_text(directory() / kMetricsFileName);
   }();
   return content;
 }
