@@ -100,7 +100,10 @@ tl::expected<void, std::string> print_table(SqliteStatement& statement, bool all
   using Align = TextTable::Align;
   std::optional<TextTable> table;
   std::size_t rows = 0;
+  bool stopped = false;
   auto done = each_row(statement, [&] {
+    stopped = rows == kMostTableRows;
+    if (stopped) return false;
     std::vector<TextTable::Column> columns;
     std::vector<std::string> cells;
     for (int i = 0; i < statement.columns(); ++i) {
@@ -111,7 +114,8 @@ tl::expected<void, std::string> print_table(SqliteStatement& statement, bool all
     }
     if (!table) table.emplace(std::move(columns));
     table->add(cells);
-    return ++rows < kMostTableRows;
+    ++rows;
+    return true;
   });
   if (!table) {
     std::vector<TextTable::Column> columns;
@@ -121,7 +125,7 @@ tl::expected<void, std::string> print_table(SqliteStatement& statement, bool all
   Listing listing{"row"};
   table->fill(listing);
   console.out << fit_to_screen(all ? std::nullopt : console.screen, listing);
-  if (done && rows == kMostTableRows)
+  if (stopped)
     return tl::unexpected("stopped after " + std::to_string(rows) +
                           " rows; use --format csv or json for more, or a narrower query");
   return done;

@@ -301,6 +301,25 @@ TEST_CASE("a closed database is read in a directory that the user must not write
   CHECK(read.out == "n\n30\n");
 }
 
+TEST_CASE("a table has at most 100,000 rows, and says so only if there are more") {
+  const TemporaryDirectory scratch;
+  write_run(scratch.path());
+  QueryRequest request;
+  request.sql = "WITH RECURSIVE n(i) AS (SELECT 1 UNION ALL SELECT i + 1 FROM n) SELECT i FROM n LIMIT ";
+  const auto limited = [&](std::size_t rows) {
+    QueryRequest all = request;
+    all.sql += std::to_string(rows);
+    return query(all, scratch.path());
+  };
+  const Answer fits = limited(kMostTableRows);
+  CHECK(fits.err == "");
+  CHECK(fits.code == kExitDone);
+  const Answer more = limited(kMostTableRows + 1);
+  CHECK(more.err.find("stopped after 100000 rows") != std::string::npos);
+  CHECK(more.code == kExitFailed);
+  CHECK(more.out == fits.out);
+}
+
 TEST_CASE("gradmonctl query runs as a process with its options") {
   const TemporaryDirectory scratch;
   write_run(scratch.path());
