@@ -114,9 +114,6 @@ tl::expected<DirectoryCapabilities, std::string> probe_directory(const fs::path&
                           std::strerror(files.cause()));
   DirectoryCapabilities trial;
   trial.watch = watch_works(files);
-  trial.link = link(files.one().c_str(), files.other().c_str()) == 0 &&
-               link(files.one().c_str(), files.other().c_str()) != 0 && errno == EEXIST;
-  unlink(files.other().c_str());
   close(open(files.other().c_str(), O_WRONLY | O_CREAT | O_CLOEXEC, 0600));
   trial.exchange =
       renameat2(AT_FDCWD, files.one().c_str(), AT_FDCWD, files.other().c_str(), RENAME_EXCHANGE) == 0;

@@ -17,7 +17,6 @@ bool is_network_file_system(const std::string& kind);
 struct DirectoryCapabilities {
   bool watch = false;     // a rename raises an event within a second
   bool exchange = false;  // renameat2(RENAME_EXCHANGE)
-  bool link = false;      // link(2), which must fail with EEXIST if the name exists
 };
 
 // Runs the tests and removes the files. The error, one readable line: no file can be
