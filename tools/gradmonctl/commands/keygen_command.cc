@@ -1,26 +1,20 @@
 // SPDX-License-Identifier: Apache-2.0
-#include "tools/gradmonctl/commands/keygen_command.h"
-
 #include <filesystem>
 #include <memory>
+#include <string>
 
 #include "control/hub/keys/keygen.h"
 #include "tools/gradmonctl/parse/subcommand.h"
 
 namespace gradmon {
-
-int keygen_command(const KeygenRequest& request, const Console& console) {
-  const std::filesystem::path directory = std::filesystem::absolute(request.directory).lexically_normal();
-  const auto made =
-      request.client.empty()
-          ? make_key_directory(directory)
-          : add_client(directory, {request.client, request.role == "control" ? Role::control : Role::read});
-  if (!made) return report_error(made.error(), console);
-  console.out << *made;
-  return kExitDone;
-}
-
 namespace {
+
+// A request for a new directory of keys; for one more client in it if `client` is not "".
+struct KeygenRequest {
+  std::string directory;
+  std::string client;
+  std::string role;  // "read" or "control"
+};
 
 class KeygenSubcommand : public SubcommandFor<KeygenRequest> {
  public:
@@ -41,7 +35,16 @@ class KeygenSubcommand : public SubcommandFor<KeygenRequest> {
     const bool lacks_role = !request().client.empty() && request().role.empty();
     return lacks_role ? "--client needs --role read or --role control" : "";
   }
-  int perform(const Console& console) override { return keygen_command(request(), console); }
+  // Prints no key.
+  int perform(const Console& console) override {
+    const std::filesystem::path directory = std::filesystem::absolute(request().directory).lexically_normal();
+    const Role role = request().role == "control" ? Role::control : Role::read;
+    const auto made = request().client.empty() ? make_key_directory(directory)
+                                               : add_client(directory, {request().client, role});
+    if (!made) return report_error(made.error(), console);
+    console.out << *made;
+    return kExitDone;
+  }
 };
 
 }  // namespace
