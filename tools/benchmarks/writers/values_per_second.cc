@@ -1,8 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-#include <stdlib.h>
-
 #include <chrono>
-#include <filesystem>
 #include <memory>
 #include <random>
 #include <stdexcept>
@@ -11,6 +8,7 @@
 
 #include "tools/benchmarks/benches.h"
 #include "tools/benchmarks/measure/range.h"
+#include "tools/benchmarks/measure/scratch_job.h"
 #include "writers/sinks/tensorboard/tensorboard_sink.h"
 
 namespace gradmon {
@@ -18,23 +16,6 @@ namespace {
 
 constexpr std::size_t kRowsOfStep = 1000;
 constexpr std::size_t kOpsOfRow = 6;
-
-class ScratchDirectory {
- public:
-  ScratchDirectory() : path_((std::filesystem::temp_directory_path() / "gradmon-bench-XXXXXX").string()) {
-    if (::mkdtemp(path_.data()) == nullptr) throw std::runtime_error("cannot make " + path_);
-  }
-  ~ScratchDirectory() {
-    std::error_code ignored;
-    std::filesystem::remove_all(path_, ignored);
-  }
-  ScratchDirectory(const ScratchDirectory&) = delete;
-  ScratchDirectory& operator=(const ScratchDirectory&) = delete;
-  const std::string& path() const { return path_; }
-
- private:
-  std::string path_;
-};
 
 // The rows of one step of a model with a thousand parameters.
 std::vector<Record> rows_of_step(NameTable& names) {
@@ -56,10 +37,10 @@ std::vector<Record> rows_of_step(NameTable& names) {
 
 // Values per second of one thread, from the first row until all are in their files.
 double event_file_rate(std::int64_t steps) {
-  const ScratchDirectory scratch;
+  const ScratchJob scratch("{}");
   const auto names = std::make_shared<NameTable>();
   std::vector<Record> rows = rows_of_step(*names);
-  TensorBoardSink sink({[&] { return std::filesystem::path(scratch.path()); }, names, Rank{0}, "{}"});
+  TensorBoardSink sink({[&] { return scratch.config().parent_path(); }, names, Rank{0}, "{}"});
   Layout layout;
   layout.ops = {Op::norm, Op::min, Op::max, Op::mean, Op::nans, Op::zeros};
   if (!sink.begin_revision(layout)) throw std::runtime_error("the sink does not begin");
