@@ -6,7 +6,7 @@
 
 gradmon_root=$(cd "$(dirname "${BASH_SOURCE[0]}")/.." && pwd)
 gradmon_venv=$gradmon_root/build/venv
-# Of choose_torch.
+# choose_torch changes these.
 torch=pip
 torch_packages=pip
 gradmon_python=$gradmon_venv/bin/python3
@@ -152,7 +152,7 @@ ensure_venv() {
   echo "$wanted" >"$venv/installed.txt"
 }
 
-# ensure_torch: installs the chosen torch where gradmon is the one who does that.
+# ensure_torch: installs torch from the Python index in build/venv if that torch is chosen; any other torch is there.
 ensure_torch() {
   [ "$torch" = pip ] || return 0
   # torch first and by itself: what requires it could bring another one.
@@ -162,8 +162,7 @@ ensure_torch() {
   }
 }
 
-# ensure_frameworks [VENV...]: makes the environments in which the training loops and engines of others run: all, or
-# those named.
+# ensure_frameworks [VENV...]: makes the environments of the other training frameworks: all, or those named.
 ensure_frameworks() {
   local venv
   [ $# -gt 0 ] || set -- frameworks-venv titan-venv mindspore-venv engines-venv
@@ -182,8 +181,8 @@ ensure_frameworks() {
   done
 }
 
-# make_venv_beside_torch NAME REQUIREMENTS...: makes build/NAME, unless it has them already; it sees torch and what
-# tests need in build/venv.
+# make_venv_beside_torch NAME REQUIREMENTS...: makes the virtual environment build/NAME with these files of
+# requirements, unless it has them already. It imports torch, and what the tests need, from build/venv.
 make_venv_beside_torch() {
   local venv=$gradmon_root/build/$1 wanted packages requirements
   shift
@@ -193,7 +192,7 @@ make_venv_beside_torch() {
   packages=$("$venv/bin/python3" -c 'import sysconfig; print(sysconfig.get_path("purelib"))') || return 1
   "$gradmon_venv/bin/python3" -c 'import sysconfig; print(sysconfig.get_path("purelib"))' \
     >"$packages/torch_of_gradmon.pth" || return 1
-  # Without dependencies: some require torch, and pip would bring another one. deepspeed is built from source, in
+  # Without dependencies: some require torch, and pip would install another one. deepspeed is built from source, in
   # this environment: its setup.py imports torch.
   for requirements in "$@"; do
     say "installing ${requirements#"$gradmon_root/"} in $venv"
