@@ -13,6 +13,7 @@
 
 #include <cstdlib>
 
+#include "tests/support/real_job.h"
 #include "tests/support/temporary_directory.h"
 
 namespace gradmon {
@@ -77,8 +78,7 @@ std::optional<int> ChildProcess::wait(std::chrono::milliseconds at_most) {
   eventually(
       [&] {
         int status = 0;
-        if (!code_ && waitpid(pid_, &status, WNOHANG) == pid_)
-          code_ = WIFEXITED(status) ? WEXITSTATUS(status) : 128 + WTERMSIG(status);
+        if (!code_ && waitpid(pid_, &status, WNOHANG) == pid_) code_ = exit_code_of(status);
         return code_.has_value();
       },
       at_most);
@@ -104,7 +104,5 @@ ProcessResult run_process(ProcessOptions options, std::chrono::milliseconds at_m
   result.err = read_text(scratch / "err");
   return result;
 }
-
-std::string test_binary(const std::string& name) { return std::string(GRADMON_BIN) + "/" + name; }
 
 }  // namespace gradmon

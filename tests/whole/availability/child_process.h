@@ -49,7 +49,4 @@ struct ProcessResult {
 // Runs a program until it ends, or kills it after `at_most`. Sets `output` and `error`.
 ProcessResult run_process(ProcessOptions options, std::chrono::milliseconds at_most);
 
-// build/PRESET/bin/NAME
-std::string test_binary(const std::string& name);
-
 }  // namespace gradmon

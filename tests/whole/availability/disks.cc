@@ -13,6 +13,8 @@
 #include <stdexcept>
 #include <vector>
 
+#include "tests/support/real_job.h"
+
 namespace gradmon {
 namespace {
 
@@ -58,7 +60,7 @@ HangingDisk::HangingDisk(std::filesystem::path at) : at_(std::move(at)) {
   std::filesystem::create_directories(at_);
   std::filesystem::permissions(backing_.path(), std::filesystem::perms::owner_all);
   ProcessOptions options;
-  options.command = {test_binary("hanging-disk"), at_.string(), backing_.path().string()};
+  options.command = {program("hanging-disk"), at_.string(), backing_.path().string()};
   options.output = control_ / "log";
   server_ = std::make_unique<ChildProcess>(options);
   const bool mounted = eventually([&] {

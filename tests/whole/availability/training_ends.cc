@@ -4,6 +4,7 @@
 #include <chrono>
 #include <stdexcept>
 
+#include "tests/support/real_job.h"
 #include "tests/support/temporary_directory.h"
 #include "tests/whole/availability/child_process.h"
 
@@ -16,7 +17,7 @@ const StepLogContent& BareTraining::run(std::int64_t first, std::int64_t last) {
   if (known.parameters.count(last) != 0) return known;
   const fs::path steps = scratch_ / ("bare-" + std::to_string(first) + "-" + std::to_string(last));
   ProcessOptions options;
-  options.command = {test_binary("availability-trainer"),
+  options.command = {program("availability-trainer"),
                      "--bare",
                      "1",
                      "--every-hash",

@@ -15,6 +15,7 @@
 #include <fstream>
 #include <stdexcept>
 
+#include "tests/support/real_job.h"
 #include "tests/support/temporary_directory.h"
 
 namespace gradmon {
@@ -39,8 +40,8 @@ void link_programs(const fs::path& to) {
   fs::create_directory(to);
   for (const char* name : {"availability-trainer", "gradmon-hub", "gradmonctl"}) {
     std::error_code other_file_system;
-    fs::create_hard_link(test_binary(name), to / name, other_file_system);
-    if (other_file_system) fs::copy_file(test_binary(name), to / name);
+    fs::create_hard_link(program(name), to / name, other_file_system);
+    if (other_file_system) fs::copy_file(program(name), to / name);
   }
 }
 
@@ -62,7 +63,7 @@ JobPlaces::JobPlaces(const fs::path& directory, uid_t user)
       config(config_directory / "monitor_config.json"),
       runtime(directory / "run"),
       logs(directory / "logs"),
-      programs(user == 0 ? fs::path(test_binary("")) : directory / "bin") {
+      programs(user == 0 ? fs::path(program("")) : directory / "bin") {
   if (user != 0) {
     fs::permissions(directory, fs::perms(0755));
     link_programs(programs);

@@ -40,7 +40,7 @@ struct MonitoredRank {
   MonitoredRank() : places(directory.path()), job(places, alone()) {
     job.start_all();
     ProcessOptions options;
-    options.command = {test_binary("availability-trainer"), "--bare", "1", "--step-log",
+    options.command = {program("availability-trainer"), "--bare", "1", "--step-log",
                        (directory / "bare").string()};
     options.output = directory / "bare-output";
     options.environment = {{"OMP_NUM_THREADS", "1"}};  // as in TrainingJob
@@ -72,11 +72,11 @@ TEST_CASE("gradmon brings no ZeroMQ into a rank's process") {
   MonitoredRank rank;
   // Debian's libtorch itself may load libzmq, also in bare training.
   CHECK(maps_zmq(rank.pid()) == maps_zmq(rank.bare->pid()));
-  const ProcessResult needed = output_of({"objdump", "-p", test_binary("availability-trainer")});
+  const ProcessResult needed = output_of({"objdump", "-p", program("availability-trainer")});
   CHECK(needed.code == 0);
   CHECK(needed.out.find("libzmq") == std::string::npos);
   for (const char* symbols : {"--dynamic", "--extern-only"}) {
-    const ProcessResult answer = output_of({"nm", symbols, test_binary("availability-trainer")});
+    const ProcessResult answer = output_of({"nm", symbols, program("availability-trainer")});
     CHECK(answer.code == 0);
     CHECK(answer.out.find(" zmq_") == std::string::npos);
     CHECK(answer.out.find("_ZN3zmq") == std::string::npos);
