@@ -6,16 +6,7 @@
 #include <string>
 #include <torch/csrc/distributed/c10d/TCPStore.hpp>
 
-namespace {
-
-template <typename Options>
-auto refuse_libuv(Options& options, int) -> decltype(options.useLibUV, void()) {
-  options.useLibUV = false;
-}
-template <typename Options>
-void refuse_libuv(Options&, long) {}
-
-}  // namespace
+#include "tools/gradmon_train/refuse_libuv.h"
 
 int main(int argc, char** argv) {
   c10d::TCPStoreOptions options;
@@ -23,7 +14,7 @@ int main(int argc, char** argv) {
   options.isServer = true;
   options.waitWorkers = false;
   options.timeout = std::chrono::seconds(10);
-  refuse_libuv(options, 0);
+  gradmon::refuse_libuv(options, 0);
   const c10d::TCPStore store(argc > 1 ? argv[1] : "127.0.0.1", options);
   std::cout << store.getPort() << std::endl;
   for (std::string line; std::getline(std::cin, line);) {

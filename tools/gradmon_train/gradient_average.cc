@@ -9,19 +9,12 @@
 #include <stdexcept>
 
 #include "tools/gradmon_train/gloo_group.h"
+#include "tools/gradmon_train/refuse_libuv.h"
 
 namespace gradmon {
 namespace {
 
 constexpr std::chrono::minutes kMeetTimeout{2};
-
-// Debian's torch 2.6 uses libuv by default but is built without it; 1.13 has no such option.
-template <typename Options>
-auto refuse_libuv(Options& options, int) -> decltype(options.useLibUV, void()) {
-  options.useLibUV = false;
-}
-template <typename Options>
-void refuse_libuv(Options&, long) {}
 
 c10::intrusive_ptr<c10d::Store> meet(const Rendezvous& where) {
   c10d::TCPStoreOptions options;

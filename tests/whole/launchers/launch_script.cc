@@ -1,16 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "tests/whole/launchers/launch_script.h"
 
-#include <arpa/inet.h>
-#include <netinet/in.h>
-#include <sys/socket.h>
-#include <unistd.h>
-
-#include <cstdio>
 #include <cstdlib>
-#include <memory>
 #include <sstream>
-#include <stdexcept>
 
 #include "control/debian_version.h"
 #include "tests/support/temporary_directory.h"
@@ -42,19 +34,6 @@ std::string launch_id_of(const std::string& script, int ranks) {
     REQUIRE(line.rfind("- ", 0) != 0);
   }
   return lines.front();
-}
-
-std::uint16_t free_port() {
-  const int fd = socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC, 0);
-  sockaddr_in address{};
-  address.sin_family = AF_INET;
-  address.sin_addr.s_addr = htonl(INADDR_LOOPBACK);
-  socklen_t size = sizeof address;
-  auto* any = reinterpret_cast<sockaddr*>(&address);
-  const bool bound = bind(fd, any, size) == 0 && getsockname(fd, any, &size) == 0;
-  close(fd);
-  if (!bound) throw std::runtime_error("no port");
-  return ntohs(address.sin_port);
 }
 
 }  // namespace gradmon

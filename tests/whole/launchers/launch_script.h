@@ -1,7 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
 
-#include <cstdint>
 #include <string>
 #include <vector>
 
@@ -15,8 +14,5 @@ std::vector<std::string> run_launch(const std::string& script, int seconds = 60)
 // The line that every rank printed. Fails the test if the lines differ, are not `ranks`
 // lines, or name no launch id.
 std::string launch_id_of(const std::string& script, int ranks = 2);
-
-// A TCP port that was free a moment ago.
-std::uint16_t free_port();
 
 }  // namespace gradmon

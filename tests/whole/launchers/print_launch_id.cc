@@ -14,6 +14,7 @@
 #include "control/link/launch_id_search.h"
 #include "runtime/job/launch_id.h"
 #include "runtime/job/torch_store.h"
+#include "tools/gradmon_train/refuse_libuv.h"
 
 namespace {
 
@@ -21,13 +22,6 @@ using gradmon::Environment;
 using std::chrono::milliseconds;
 
 constexpr milliseconds kSearchTimeout{20'000};
-
-template <typename Options>
-auto refuse_libuv(Options& options, int) -> decltype(options.useLibUV, void()) {
-  options.useLibUV = false;
-}
-template <typename Options>
-void refuse_libuv(Options&, long) {}
 
 milliseconds now() {
   return std::chrono::duration_cast<milliseconds>(std::chrono::steady_clock::now().time_since_epoch());
@@ -40,7 +34,7 @@ c10::intrusive_ptr<c10d::TCPStore> training_store(const Environment& environment
   options.isServer = environment.rank == 0 && !by_agent;
   options.waitWorkers = false;
   options.timeout = std::chrono::seconds(20);
-  refuse_libuv(options, 0);
+  gradmon::refuse_libuv(options, 0);
   return c10::make_intrusive<c10d::TCPStore>(environment.store->host, options);
 }
 
